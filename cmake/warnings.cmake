@@ -1,0 +1,15 @@
+# Warnings are errors in this project's own code; sanitizers are asked for by name.
+add_library(plait_flags INTERFACE)
+target_include_directories(plait_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_compile_options(plait_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow
+  -Wconversion -Wno-sign-conversion -Werror -fno-math-errno -ffp-contract=off>)
+target_compile_definitions(plait_flags INTERFACE PLAIT_VERSION="${PROJECT_VERSION}")
+if(PLAIT_SANITIZE)
+  target_compile_options(plait_flags INTERFACE -fsanitize=${PLAIT_SANITIZE} -fno-omit-frame-pointer -g -fno-sanitize-recover=all)
+  target_link_options(plait_flags INTERFACE -fsanitize=${PLAIT_SANITIZE})
+endif()
+if(PLAIT_FAULTS)
+  target_compile_definitions(plait_flags INTERFACE PLAIT_FAULTS=1)
+endif()
+find_package(Threads REQUIRED)
+target_link_libraries(plait_flags INTERFACE Threads::Threads ${CMAKE_DL_LIBS})

@@ -1,0 +1,39 @@
+// What a proof of a plan found: all findings at once, each with rule, place and sentence.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plait/plan.hpp"
+
+namespace plait {
+
+/// One broken rule. Rules are listed in verify/rules.def.
+struct Finding {
+  std::string rule;      ///< "contract", "hazard", "deadlock", "bounds", "flag", "path", ...
+  int rank = -1;         ///< -1 = the plan as a whole
+  int lane = -1;         ///< index into Plan::lanes
+  int op = -1;           ///< index into Lane::ops
+  std::string path;      ///< the named path concerned, if any
+  std::string sentence;  ///< what was wanted, what was found
+  bool operator==(const Finding&) const = default;
+};
+
+struct Report {
+  std::string plan;                  ///< label of the plan
+  std::vector<Finding> findings;     ///< empty = proved
+  std::vector<std::string> orders;   ///< the distinct summation orders found, "((0+1)+2)" or "0+1+2"
+  std::uint64_t ops = 0;             ///< how many were checked
+  bool proved() const { return findings.empty(); }
+  bool operator==(const Report&) const = default;
+};
+
+/// Proves the plan or says all that is wrong with it. Never throws, whatever the plan holds.
+/// Checked out of place and in place.
+Report verify(const Plan& plan) noexcept;
+std::string print(const Report& report);
+std::string to_json(const Report& report);
+Report report_from_json(std::string_view json);
+
+}  // namespace plait

@@ -1,0 +1,47 @@
+// What a simulated plan does when: one span an op, the load of every resource, and what bounds it.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plait/plan.hpp"
+
+namespace plait {
+
+struct Span {
+  int lane = 0;  ///< index into Plan::lanes
+  int op = 0;    ///< index into Lane::ops
+  double start_ns = 0.0;
+  double end_ns = 0.0;
+  bool operator==(const Span&) const = default;
+};
+
+struct ResourceLoad {
+  std::string name;
+  double bytes = 0.0;
+  double busy_ns = 0.0;  ///< bytes over capacity: the least time it must take
+  bool operator==(const ResourceLoad&) const = default;
+};
+
+struct Timeline {
+  std::string plan;
+  std::string topology;
+  double total_ns = 0.0;
+  std::vector<Span> spans;
+  std::vector<ResourceLoad> resources;
+  std::string bound_by;         ///< name of the busiest resource, or "latency"
+  double lower_bound_ns = 0.0;  ///< no plan for this request on this topology can be faster
+  double algbw_gb_per_s = 0.0;
+  double busbw_gb_per_s = 0.0;
+  bool operator==(const Timeline&) const = default;
+};
+
+/// Deterministic. Error(invalid_argument) where the plan cannot end (verify() says why).
+Timeline simulate(const Plan& plan, const Topology& topology);
+std::string print(const Timeline& timeline);
+std::string to_json(const Timeline& timeline);
+/// Chrome/Perfetto trace: pid = rank, tid = lane; one counter track a resource.
+std::string to_trace_json(const Timeline& timeline, const Plan& plan);
+
+}  // namespace plait

@@ -1,0 +1,42 @@
+// Names, texts and exit codes of errors, all read off errors.def.
+#include "plait/error.hpp"
+
+#include "base/text.hpp"
+
+namespace plait {
+namespace {
+
+struct ErrorRow {
+  ErrorCode code;
+  const char* name;
+  const char* text;
+  int exit_code;
+  bool is_bug;
+};
+
+enum Kind { refusal, bug };
+
+constexpr ErrorRow kErrors[] = {
+#define PLAIT_ERROR(name, number, kind, exit_code, python_class, nccl_result, mpi_class, text) \
+  {ErrorCode::name, #name, text, exit_code, (kind) == bug},
+#include "plait/errors.def"
+#undef PLAIT_ERROR
+};
+
+const ErrorRow& row(ErrorCode code) noexcept {
+  for (const ErrorRow& candidate : kErrors)
+    if (candidate.code == code) return candidate;
+  return kErrors[std::size(kErrors) - 1];
+}
+
+}  // namespace
+
+const char* error_name(ErrorCode code) noexcept { return row(code).name; }
+const char* error_text(ErrorCode code) noexcept { return row(code).text; }
+int error_exit_code(ErrorCode code) noexcept { return row(code).exit_code; }
+bool error_is_bug(ErrorCode code) noexcept { return row(code).is_bug; }
+
+Error::Error(ErrorCode code, const std::string& message)
+    : std::runtime_error(text(error_text(code), ": ", message)), code_(code) {}
+
+}  // namespace plait

@@ -1,0 +1,71 @@
+// One rank's part of a plan on the CPU, over arenas in memory that all ranks map.
+// Ranks may be processes or threads; nothing here knows which.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "plait/plan.hpp"
+
+namespace plait {
+
+/// How large the parts of one rank's arena are. The same on all ranks.
+struct ArenaSizes {
+  int ranks = 1;
+  int flags_per_pair = 256;
+  std::uint64_t scratch_bytes = 0;
+  std::uint64_t inbox_bytes = 0;  ///< one half
+  std::uint64_t ring_bytes = 0;
+  std::uint64_t guest_bytes = 0;  ///< scratch of places beyond the ranks; lies in rank 0's arena
+  bool operator==(const ArenaSizes&) const = default;
+};
+
+/// Bytes that one rank's arena takes: flags, doorbell, scratch, two inbox halves, ring, guests.
+std::uint64_t arena_bytes(const ArenaSizes& sizes);
+/// True where the plan fits.
+bool fits(const Plan& plan, const ArenaSizes& sizes);
+/// The least sizes that hold the plan.
+ArenaSizes sizes_for(const Plan& plan);
+
+/// All ranks' arenas as this rank sees them. Zeroed before first use (flags start at 0).
+struct Arenas {
+  ArenaSizes sizes;
+  std::vector<std::byte*> base;  ///< by rank
+};
+
+/// What differs from call to call. epoch and parity are the same on all ranks of a call.
+struct CpuCall {
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::vector<double> scalars;     ///< premul_sum: every rank's factor; may be empty
+  std::uint32_t epoch = 0;         ///< sum of epochs_per_call of all earlier calls
+  int parity = 0;                  ///< number of earlier calls that used an inbox, mod 2
+  std::int64_t deadline_ns = 0;    ///< steady_clock time after which a wait gives up
+};
+
+/// Asked while waiting, at least every 10 ms.
+class Watch {
+ public:
+  virtual ~Watch() = default;
+  /// Throws Error(peer_lost) or Error(aborted) where going on is pointless. `waiting_for` reads
+  /// "rank 2 waits in lane r2.kernel op 5 for flag (owner 2, writer 0, index 1) >= 7".
+  virtual void check(const std::string& waiting_for) = 0;
+};
+
+/// Runs the lanes of `rank`, interleaved in this thread, until all have ended.
+/// Error(timeout) past the deadline, naming rank, op and flag, or what `watch` throws.
+void run_cpu(const Plan& plan, int rank, const Arenas& arenas, const CpuCall& call, Watch& watch);
+
+/// dst := srcs[0] (op) srcs[1] ... in order, `count` elements; 16-bit and 8-bit floats accumulate in
+/// fp32, fp32 in fp32, and are rounded once. finish: avg divides by `ranks`. scales: one factor a
+/// source for premul_sum, else null. dst may be one of the srcs. SIMD; any alignment.
+void reduce_cpu(DataType type, ReduceOp op, void* dst, const void* const* srcs, int src_count,
+                std::uint64_t count, int ranks, bool finish, const double* scales);
+
+/// 32-bit words compared so that wrapping is harmless: a has reached b.
+inline bool reached(std::uint32_t a, std::uint32_t b) {
+  return static_cast<std::int32_t>(a - b) >= 0;
+}
+
+}  // namespace plait

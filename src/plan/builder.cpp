@@ -1,0 +1,174 @@
+// Strategy calls -> a Plan whose flags, regions and paths are numbered soundly.
+#include "plan/builder.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+
+std::vector<Range> partition(Range whole, int parts, std::uint64_t granule) {
+  const std::uint64_t granules = (whole.bytes + granule - 1) / granule;
+  const std::uint64_t each = granules / static_cast<std::uint64_t>(parts);
+  const std::uint64_t longer = granules % static_cast<std::uint64_t>(parts);
+  std::vector<Range> ranges;
+  ranges.reserve(static_cast<std::size_t>(parts));
+  std::uint64_t at = 0;
+  for (int part = 0; part < parts; ++part) {
+    const std::uint64_t mine = (each + (static_cast<std::uint64_t>(part) < longer ? 1 : 0)) * granule;
+    const std::uint64_t bytes = std::min(mine, whole.bytes - at);
+    ranges.push_back({whole.offset + at, bytes});
+    at += bytes;
+  }
+  return ranges;
+}
+
+Region slice(const Region& region, Range range) {
+  if (range.offset > region.bytes || range.bytes > region.bytes - range.offset)
+    throw Error(ErrorCode::internal, text("slice [", range.offset, ", +", range.bytes,
+                                          ") leaves a region of ", region.bytes, " bytes"));
+  return {region.space, region.rank, region.offset + range.offset, range.bytes};
+}
+
+Builder::Builder(const Topology& topology, const Request& request, std::string strategy)
+    : topology_(topology) {
+  plan_.request = request;
+  plan_.strategy = std::move(strategy);
+  plan_.topology = topology.name;
+  const auto ranks = static_cast<std::size_t>(request.ranks);
+  plan_.scratch_bytes.assign(ranks, 0);
+  plan_.inbox_bytes.assign(ranks, 0);
+  plan_.ring_bytes.assign(ranks, 0);
+}
+
+int Builder::device(int place) const {
+  const int ranks = plan_.request.ranks;
+  return place < ranks ? plan_.request.devices.at(static_cast<std::size_t>(place))
+                       : plan_.guests.at(static_cast<std::size_t>(place - ranks));
+}
+
+int Builder::lane(int rank, LaneKind kind, const std::string& name) {
+  const auto key = std::pair(rank, name);
+  const auto found = lane_of_name_.find(key);
+  if (found != lane_of_name_.end()) return found->second;
+  const int index = static_cast<int>(plan_.lanes.size());
+  plan_.lanes.push_back({rank, kind, name, {}});
+  lane_of_name_[key] = index;
+  return index;
+}
+
+int Builder::guest(int device) {
+  const auto found = std::find(plan_.guests.begin(), plan_.guests.end(), device);
+  const int index = static_cast<int>(found - plan_.guests.begin());
+  if (found == plan_.guests.end()) {
+    plan_.guests.push_back(device);
+    plan_.scratch_bytes.push_back(0);
+  }
+  return plan_.request.ranks + index;
+}
+
+Region Builder::input(int rank, Range range) const {
+  return {Space::input, rank, range.offset, range.bytes};
+}
+
+Region Builder::output(int rank, Range range) const {
+  return {Space::output, rank, range.offset, range.bytes};
+}
+
+Region Builder::alloc(Space space, int place, std::uint64_t bytes) {
+  std::vector<std::uint64_t>* used = space == Space::scratch ? &plan_.scratch_bytes
+                                     : space == Space::inbox ? &plan_.inbox_bytes
+                                     : space == Space::ring  ? &plan_.ring_bytes
+                                                             : nullptr;
+  if (used == nullptr)
+    throw Error(ErrorCode::internal, text("alloc in ", name_of(space), ", which is the caller's"));
+  std::uint64_t& top = used->at(static_cast<std::size_t>(place));
+  const Region region{space, place, top, bytes};
+  top += (bytes + 127) / 128 * 128;
+  return region;
+}
+
+int Builder::path_index(const Path& path) {
+  const auto [entry, is_new] =
+      path_of_name_.try_emplace(path.name, static_cast<int>(plan_.paths.size()));
+  if (is_new) plan_.paths.push_back(path);
+  return entry->second;
+}
+
+Op& Builder::append(int lane, OpKind kind) {
+  Op& op = plan_.lanes.at(static_cast<std::size_t>(lane)).ops.emplace_back();
+  op.kind = kind;
+  return op;
+}
+
+void Builder::copy(int lane, const Region& dst, const Region& src) {
+  const int from = device(src.rank), to = device(dst.rank);
+  if (from == to && src.space != Space::ring && dst.space != Space::ring) {
+    if (dst.bytes == 0) return;
+    Op& op = append(lane, OpKind::copy);
+    op.dst = dst;
+    op.srcs = {src};
+    return;
+  }
+  Path& direct = direct_[{from, to}];
+  if (direct.devices.empty()) {
+    for (const Path& path : paths_between(topology_, from, to))
+      if (path.links.size() == 1) {
+        direct = path;
+        break;
+      }
+    if (direct.devices.empty())
+      throw Error(ErrorCode::unsupported, text("no direct link from device ", from, " to ", to,
+                                               " in topology ", topology_.name));
+  }
+  copy(lane, dst, src, direct, 0);
+}
+
+void Builder::copy(int lane, const Region& dst, const Region& src, const Path& path, int hop) {
+  if (dst.bytes == 0) return;
+  Op& op = append(lane, OpKind::copy);
+  op.dst = dst;
+  op.srcs = {src};
+  op.path = path_index(path);
+  op.hop = hop;
+}
+
+void Builder::reduce(int lane, const Region& dst, const std::vector<Region>& srcs, bool finish) {
+  if (dst.bytes == 0) return;
+  Op& op = append(lane, OpKind::reduce);
+  op.dst = dst;
+  op.srcs = srcs;
+  op.finish = finish;
+}
+
+Event Builder::signal(int lane, int owner) {
+  const int writer = plan_.lanes.at(static_cast<std::size_t>(lane)).rank;
+  Event& last = word_of_[{lane, owner}];
+  if (last.value == 0) last.flag = {owner, writer, words_of_pair_[{owner, writer}]++};
+  ++last.value;
+  Op& op = append(lane, OpKind::signal);
+  op.flag = last.flag;
+  op.value = last.value;
+  return last;
+}
+
+void Builder::wait(int lane, const Event& event) {
+  if (plan_.lanes.at(static_cast<std::size_t>(lane)).rank != event.flag.owner)
+    throw Error(ErrorCode::internal, text("rank ", plan_.lanes[static_cast<std::size_t>(lane)].rank,
+                                          " waits for a flag of rank ", event.flag.owner));
+  Op& op = append(lane, OpKind::wait);
+  op.flag = event.flag;
+  op.value = event.value;
+}
+
+void Builder::stripe(const std::string& route, Range range) {
+  if (range.bytes != 0) plan_.stripes.push_back({route, range.offset, range.bytes});
+}
+
+Plan Builder::build() {
+  std::erase_if(plan_.lanes, [](const Lane& lane) { return lane.ops.empty(); });
+  return std::move(plan_);
+}
+
+}  // namespace plait

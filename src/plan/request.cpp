@@ -1,0 +1,202 @@
+// Requests: names of types, ops and collectives, byte counts, and what can be meant.
+#include <algorithm>
+#include <cctype>
+#include <limits>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+#include "plait/plan.hpp"
+
+namespace plait {
+namespace {
+
+struct TypeRow {
+  const char* name;
+  std::uint64_t bytes;
+  bool is_float;
+};
+constexpr TypeRow kTypes[] = {
+#define PLAIT_TYPE(name, bytes, is_float, nccl_value) {#name, bytes, is_float},
+#include "plait/types.def"
+#undef PLAIT_TYPE
+};
+
+struct ReduceRow {
+  const char* name;
+  bool on_floats;
+  bool on_integers;
+};
+constexpr ReduceRow kReduceOps[] = {
+#define PLAIT_REDUCE_OP(name, on_floats, on_integers) {#name, on_floats, on_integers},
+#include "plait/reduce_ops.def"
+#undef PLAIT_REDUCE_OP
+};
+
+// Who holds how many elements, and the busbw factor; names as written in collectives.def.
+enum class Extent { one, all, root, root_all, peer };
+enum class Busbw { two, one, unit };
+struct CollectiveRow {
+  const char* name;
+  Extent input;
+  Extent output;
+  Busbw busbw;
+};
+constexpr CollectiveRow kCollectives[] = {
+#define PLAIT_COLLECTIVE(name, input, output, busbw) \
+  {#name, Extent::input, Extent::output, Busbw::busbw},
+#include "plait/collectives.def"
+#undef PLAIT_COLLECTIVE
+};
+
+const CollectiveRow& row(Collective collective) {
+  return kCollectives[static_cast<std::size_t>(collective)];
+}
+
+// "All-Reduce" and "allreduce" mean all_reduce: compared without case and punctuation.
+std::string squeezed(std::string_view name) {
+  std::string out;
+  for (const char c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)))
+      out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+template <class Enum, class Rows>
+Enum parse(std::string_view name, const Rows& rows, const char* what,
+           std::initializer_list<std::pair<const char*, const char*>> aliases) {
+  const std::string wanted = squeezed(name);
+  for (std::size_t i = 0; i < std::size(rows); ++i)
+    if (squeezed(rows[i].name) == wanted) return static_cast<Enum>(i);
+  for (const auto& [alias, meant] : aliases)
+    if (wanted == alias) return parse<Enum>(meant, rows, what, {});
+  std::string known;
+  for (const auto& candidate : rows) known += text(known.empty() ? "" : ", ", candidate.name);
+  throw Error(ErrorCode::invalid_argument,
+              text("wanted a ", what, " (one of ", known, "), found \"", name, "\""));
+}
+
+std::uint64_t extent_bytes(Extent extent, const Request& request, int rank) {
+  const std::uint64_t one = request.count * bytes_of(request.type);
+  const std::uint64_t all = one * static_cast<std::uint64_t>(request.ranks);
+  switch (extent) {
+    case Extent::one: return one;
+    case Extent::all: return all;
+    case Extent::root: return rank == request.root ? one : 0;
+    case Extent::root_all: return rank == request.root ? all : 0;
+    case Extent::peer: return rank == request.peer ? one : 0;
+  }
+  return 0;
+}
+
+void check_rank(int rank, int ranks, const char* what) {
+  if (rank < 0 || rank >= ranks)
+    throw Error(ErrorCode::invalid_argument,
+                text("wanted a ", what, " in 0..", ranks - 1, ", found ", rank));
+}
+
+void check_devices(Request& request, const Topology& topology) {
+  const std::vector<int> usable = rank_devices(topology);
+  if (request.devices.empty()) {
+    if (usable.size() < static_cast<std::size_t>(request.ranks))
+      throw Error(ErrorCode::invalid_argument,
+                  text("wanted ", request.ranks, " ranks, found ", usable.size(),
+                       " rank devices in topology ", topology.name));
+    request.devices.assign(usable.begin(), usable.begin() + request.ranks);
+  }
+  if (request.devices.size() != static_cast<std::size_t>(request.ranks))
+    throw Error(ErrorCode::invalid_argument, text("wanted one device a rank (", request.ranks,
+                                                  "), found ", request.devices.size()));
+  for (std::size_t i = 0; i < request.devices.size(); ++i) {
+    const int device = request.devices[i];
+    if (std::find(usable.begin(), usable.end(), device) == usable.end())
+      throw Error(ErrorCode::invalid_argument,
+                  text("device ", device, " of rank ", i, " is no rank device of topology ",
+                       topology.name));
+    for (std::size_t j = 0; j < i; ++j)
+      if (request.devices[j] == device)
+        throw Error(ErrorCode::invalid_argument,
+                    text("ranks ", j, " and ", i, " share device ", device));
+  }
+}
+
+}  // namespace
+
+const char* name_of(DataType type) { return kTypes[static_cast<std::size_t>(type)].name; }
+const char* name_of(ReduceOp op) { return kReduceOps[static_cast<std::size_t>(op)].name; }
+const char* name_of(Collective collective) { return row(collective).name; }
+std::uint64_t bytes_of(DataType type) { return kTypes[static_cast<std::size_t>(type)].bytes; }
+bool is_float(DataType type) { return kTypes[static_cast<std::size_t>(type)].is_float; }
+
+DataType parse_type(std::string_view name) {
+  return parse<DataType>(name, kTypes, "type",
+                         {{"float32", "fp32"}, {"float", "fp32"}, {"float64", "fp64"},
+                          {"double", "fp64"}, {"float16", "fp16"}, {"half", "fp16"},
+                          {"bfloat16", "bf16"}, {"float8e4m3", "fp8e4m3"}, {"f8e4m3", "fp8e4m3"},
+                          {"float8e4m3fn", "fp8e4m3"}, {"float8e5m2", "fp8e5m2"}, {"f8e5m2", "fp8e5m2"},
+                          {"int", "int32"}, {"char", "int8"}});
+}
+
+ReduceOp parse_reduce_op(std::string_view name) {
+  return parse<ReduceOp>(name, kReduceOps, "reduction",
+                         {{"mulsum", "premul_sum"}, {"band", "bit_and"}, {"bor", "bit_or"},
+                          {"bxor", "bit_xor"}, {"mean", "avg"}, {"product", "prod"}});
+}
+
+Collective parse_collective(std::string_view name) {
+  return parse<Collective>(name, kCollectives, "collective", {{"bcast", "broadcast"}});
+}
+
+bool reduces(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
+         collective == Collective::reduce;
+}
+
+Request checked(Request request, const Topology& topology) {
+  if (request.ranks < 1 || request.ranks > kMaxRanks)
+    throw Error(ErrorCode::invalid_argument,
+                text("wanted 1..", kMaxRanks, " ranks, found ", request.ranks));
+  check_rank(request.root, request.ranks, "root");
+  check_rank(request.peer, request.ranks, "peer");
+  const std::uint64_t limit = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) /
+                              (bytes_of(request.type) * static_cast<std::uint64_t>(request.ranks));
+  if (request.count > limit)
+    throw Error(ErrorCode::invalid_argument,
+                text("wanted at most ", limit, " elements of ", name_of(request.type), " on ",
+                     request.ranks, " ranks, found ", request.count,
+                     " (a negative count reads like this too)"));
+  const ReduceRow& op = kReduceOps[static_cast<std::size_t>(request.op)];
+  if (reduces(request.collective) && !(is_float(request.type) ? op.on_floats : op.on_integers))
+    throw Error(ErrorCode::unsupported,
+                text("reduction ", op.name, " is not defined on ", name_of(request.type)));
+  check_devices(request, topology);
+  return request;
+}
+
+std::uint64_t input_bytes(const Request& request, int rank) {
+  return extent_bytes(row(request.collective).input, request, rank);
+}
+
+std::uint64_t output_bytes(const Request& request, int rank) {
+  return extent_bytes(row(request.collective).output, request, rank);
+}
+
+std::uint64_t message_bytes(const Request& request) {
+  const CollectiveRow& collective = row(request.collective);
+  const auto gathers = [](Extent extent) { return extent == Extent::all || extent == Extent::root_all; };
+  const std::uint64_t one = request.count * bytes_of(request.type);
+  return gathers(collective.input) || gathers(collective.output)
+             ? one * static_cast<std::uint64_t>(request.ranks)
+             : one;
+}
+
+double busbw_factor(const Request& request) {
+  const double n = request.ranks;
+  switch (row(request.collective).busbw) {
+    case Busbw::two: return 2.0 * (n - 1.0) / n;
+    case Busbw::one: return (n - 1.0) / n;
+    case Busbw::unit: return 1.0;
+  }
+  return 1.0;
+}
+
+}  // namespace plait
