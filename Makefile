@@ -1,0 +1,53 @@
+# Two commands do everything on a bare machine (python3, gcc, git): `make bench` and `make test`.
+# Both make .venv, fetch what is missing, build and install plait into it.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BUILD := build/dev
+SOURCES := $(shell find src include bindings python cmake tests/unit tests/plans tests/conformance \
+	tests/property topologies -type f -not -name '*.pyc' 2>/dev/null) CMakeLists.txt pyproject.toml
+
+.PHONY: bench test lint deps install cpp-test py-test sanitize clean
+
+bench: install
+	$(BIN)/plait bench all_reduce --ranks 4 -b 1K -e 64M -f 4 -d fp32,bf16 --strategies all
+
+test: install lint cpp-test py-test
+
+install: $(VENV)/installed
+deps: $(VENV)/tools
+
+# The build's own tools live in the venv, so that one build folder serves install and tests.
+$(VENV)/tools: tools/fetch_doctest.sh
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q "scikit-build-core>=0.11" "nanobind>=2.9" "nlohmann-json>=3.11" cmake ninja
+	tools/fetch_doctest.sh
+	@touch $@
+
+$(VENV)/installed: $(VENV)/tools $(SOURCES)
+	$(BIN)/python tools/fetch_compiler.py
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install -q --no-build-isolation \
+		-Cbuild-dir=$(BUILD) -Ccmake.define.PLAIT_TESTS=ON -Ccmake.define.PLAIT_FAULTS=ON \
+		".[test]"
+	@touch $@
+
+cpp-test: install
+	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure
+
+py-test: install
+	$(BIN)/python -m pytest
+
+lint: install
+	$(BIN)/python tools/tidy.py
+	$(BIN)/ruff check python tests tools examples bench
+	$(BIN)/mypy
+
+# The CPU suites again under sanitizers: address+undefined, then thread.
+sanitize: deps
+	tools/sanitize.sh address,undefined
+	tools/sanitize.sh thread
+
+clean:
+	rm -rf build $(VENV) .deps

@@ -1,0 +1,12 @@
+// What the bind_<noun>.cpp files share: the module is made of one bind function a noun.
+#pragma once
+#include <nanobind/nanobind.h>
+
+namespace nb = nanobind;
+
+void bind_error(nb::module_& module);
+void bind_topology(nb::module_& module);
+void bind_plan(nb::module_& module);
+void bind_report(nb::module_& module);
+void bind_timeline(nb::module_& module);
+void bind_communicator(nb::module_& module);

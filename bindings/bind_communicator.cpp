@@ -1,0 +1,87 @@
+// Communicator for Python: addresses in, the GIL released while ranks wait for each other.
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind.hpp"
+#include "plait/communicator.hpp"
+
+using namespace plait;
+
+namespace {
+
+CallOptions call_options(const std::string& strategy, const std::map<std::string, std::int64_t>& params,
+                         double scalar) {
+  return {strategy, params, scalar};
+}
+
+nb::bytes as_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+
+void bind_options(nb::module_& module) {
+  nb::class_<CommunicatorOptions>(module, "CommunicatorOptions", "How a communicator is made.")
+      .def(nb::init<>())
+      .def_rw("rank", &CommunicatorOptions::rank)
+      .def_rw("ranks", &CommunicatorOptions::ranks)
+      .def_rw("rendezvous", &CommunicatorOptions::rendezvous)
+      .def_rw("topology", &CommunicatorOptions::topology)
+      .def_rw("masks", &CommunicatorOptions::masks)
+      .def_rw("arrive_s", &CommunicatorOptions::arrive_s)
+      .def_rw("deadline_s", &CommunicatorOptions::deadline_s);
+  module.def("options_from_environment", &options_from_environment);
+  nb::class_<Counters>(module, "Counters", "Calls so far and the bytes they sent by path.")
+      .def_ro("calls", &Counters::calls)
+      .def_ro("calls_of", &Counters::calls_of)
+      .def_ro("bytes_of_path", &Counters::bytes_of_path);
+}
+
+}  // namespace
+
+void bind_communicator(nb::module_& module) {
+  bind_options(module);
+  using release = nb::call_guard<nb::gil_scoped_release>;
+  nb::class_<Communicator>(module, "Communicator", "Ranks that run collectives together.")
+      .def_static("create", &Communicator::create, nb::arg("options"), release())
+      .def_prop_ro("rank", &Communicator::rank)
+      .def_prop_ro("ranks", &Communicator::ranks)
+      .def_prop_ro("topology", [](const Communicator& comm) { return comm.topology(); })
+      .def("run_request",
+           [](Communicator& comm, const Request& request, std::uintptr_t input, std::uintptr_t output,
+              const std::string& strategy, const std::map<std::string, std::int64_t>& params, double scalar) {
+             nb::gil_scoped_release unlocked;
+             comm.run(request, reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output),
+                      call_options(strategy, params, scalar));
+           },
+           nb::arg("request"), nb::arg("input"), nb::arg("output"), nb::arg("strategy") = "",
+           nb::arg("params") = std::map<std::string, std::int64_t>{}, nb::arg("scalar") = 1.0)
+      .def("run_plan",
+           [](Communicator& comm, const Plan& plan, std::uintptr_t input, std::uintptr_t output, double scalar) {
+             nb::gil_scoped_release unlocked;
+             comm.run(plan, reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output), scalar);
+           },
+           nb::arg("plan"), nb::arg("input"), nb::arg("output"), nb::arg("scalar") = 1.0)
+      .def("barrier", &Communicator::barrier, release())
+      .def("exchange",
+           [](Communicator& comm, const nb::bytes& mine) {
+             const std::string sent(mine.c_str(), mine.size());
+             std::vector<std::string> received;
+             {
+               nb::gil_scoped_release unlocked;
+               received = comm.exchange(sent);
+             }
+             nb::list all;
+             for (const std::string& one : received) all.append(as_bytes(one));
+             return all;
+           },
+           nb::arg("mine"))
+      .def("plan_for",
+           [](const Communicator& comm, const Request& request, const std::string& strategy,
+              const std::map<std::string, std::int64_t>& params) {
+             return comm.plan_for(request, call_options(strategy, params, 1.0));
+           },
+           nb::arg("request"), nb::arg("strategy") = "",
+           nb::arg("params") = std::map<std::string, std::int64_t>{})
+      .def("explain", &Communicator::explain, nb::arg("request"))
+      .def("counters", &Communicator::counters)
+      .def("abort", &Communicator::abort);
+}

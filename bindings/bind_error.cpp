@@ -1,0 +1,45 @@
+// errors.def -> Python classes: plait.Error and one subclass a code, with .code and .exit_code.
+#include <map>
+
+#include "bind.hpp"
+#include "plait/error.hpp"
+
+namespace {
+
+PyObject* base_class = nullptr;
+std::map<int, PyObject*>& classes() {
+  static std::map<int, PyObject*> of_code;
+  return of_code;
+}
+
+void add_class(nb::module_& module, plait::ErrorCode code, const char* class_name) {
+  nb::dict members;
+  members["code"] = static_cast<int>(code);
+  members["name"] = plait::error_name(code);
+  members["exit_code"] = plait::error_exit_code(code);
+  members["__doc__"] = plait::error_text(code);
+  const std::string full_name = std::string("plait.") + class_name;
+  PyObject* made = PyErr_NewException(full_name.c_str(), base_class, members.ptr());
+  classes()[static_cast<int>(code)] = made;
+  module.attr(class_name) = nb::borrow(made);
+}
+
+}  // namespace
+
+void bind_error(nb::module_& module) {
+  base_class = PyErr_NewExceptionWithDoc(
+      "plait.Error", "What plait raises; .code, .name and .exit_code are those of errors.def.",
+      PyExc_RuntimeError, nullptr);
+  module.attr("Error") = nb::borrow(base_class);
+#define PLAIT_ERROR(name, number, kind, exit_code, python_class, nccl_result, mpi_class, text) \
+  if (number != 0) add_class(module, plait::ErrorCode::name, #python_class);
+#include "plait/errors.def"
+#undef PLAIT_ERROR
+  nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const plait::Error& error) {
+      PyErr_SetString(classes().at(static_cast<int>(error.code())), error.what());
+    }
+  });
+}

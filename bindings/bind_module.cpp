@@ -1,0 +1,12 @@
+// plait._core: the C++ values and verbs for Python. python/plait/__init__.py is the public face.
+#include "bind.hpp"
+
+NB_MODULE(_core, module) {
+  module.attr("__version__") = PLAIT_VERSION;
+  bind_error(module);
+  bind_topology(module);
+  bind_plan(module);
+  bind_report(module);
+  bind_timeline(module);
+  bind_communicator(module);
+}

@@ -1,0 +1,30 @@
+// verify(plan) -> Report with all findings.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind.hpp"
+#include "plait/report.hpp"
+
+using namespace plait;
+
+void bind_report(nb::module_& module) {
+  nb::class_<Finding>(module, "Finding", "One broken rule: rule, place, sentence.")
+      .def_ro("rule", &Finding::rule)
+      .def_ro("rank", &Finding::rank)
+      .def_ro("lane", &Finding::lane)
+      .def_ro("op", &Finding::op)
+      .def_ro("path", &Finding::path)
+      .def_ro("sentence", &Finding::sentence);
+  nb::class_<Report>(module, "Report", "What a proof found; empty findings = proved.")
+      .def_ro("plan", &Report::plan)
+      .def_prop_ro("findings", [](const Report& report) { return report.findings; })
+      .def_ro("orders", &Report::orders)
+      .def_ro("ops", &Report::ops)
+      .def_prop_ro("proved", &Report::proved)
+      .def("to_json", [](const Report& report) { return to_json(report); })
+      .def_static("from_json", &report_from_json, nb::arg("json"))
+      .def("__str__", [](const Report& report) { return print(report); });
+  module.def("verify", [](const Plan& plan) { return verify(plan); }, nb::arg("plan"),
+             nb::call_guard<nb::gil_scoped_release>(), "Proves the plan or says all that is wrong.");
+}

@@ -1,0 +1,35 @@
+// simulate(plan, topology) -> Timeline, as numbers, text and a Perfetto trace.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind.hpp"
+#include "plait/timeline.hpp"
+
+using namespace plait;
+
+void bind_timeline(nb::module_& module) {
+  nb::class_<Span>(module, "Span", "When one op ran.")
+      .def_ro("lane", &Span::lane)
+      .def_ro("op", &Span::op)
+      .def_ro("start_ns", &Span::start_ns)
+      .def_ro("end_ns", &Span::end_ns);
+  nb::class_<ResourceLoad>(module, "ResourceLoad", "Bytes over one resource and the least time they take.")
+      .def_ro("name", &ResourceLoad::name)
+      .def_ro("bytes", &ResourceLoad::bytes)
+      .def_ro("busy_ns", &ResourceLoad::busy_ns);
+  nb::class_<Timeline>(module, "Timeline", "What a simulated plan does when.")
+      .def_ro("plan", &Timeline::plan)
+      .def_ro("topology", &Timeline::topology)
+      .def_ro("total_ns", &Timeline::total_ns)
+      .def_prop_ro("spans", [](const Timeline& timeline) { return timeline.spans; })
+      .def_prop_ro("resources", [](const Timeline& timeline) { return timeline.resources; })
+      .def_ro("bound_by", &Timeline::bound_by)
+      .def_ro("lower_bound_ns", &Timeline::lower_bound_ns)
+      .def_ro("algbw_gb_per_s", &Timeline::algbw_gb_per_s)
+      .def_ro("busbw_gb_per_s", &Timeline::busbw_gb_per_s)
+      .def("to_json", [](const Timeline& timeline) { return to_json(timeline); })
+      .def("to_trace_json", &to_trace_json, nb::arg("plan"), "Chrome/Perfetto trace.")
+      .def("__str__", [](const Timeline& timeline) { return print(timeline); });
+  module.def("simulate", [](const Plan& plan, const Topology& topology) { return simulate(plan, topology); },
+             nb::arg("plan"), nb::arg("topology"), nb::call_guard<nb::gil_scoped_release>());
+}

@@ -1,0 +1,172 @@
+"""The house rules of ARCHITECTURE.md as a check: include order, sizes, names, comments.
+
+Prints one line a breach (file:line: rule: what was found) and exits 1 where there is any.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LINE_COLUMNS = 100
+FILE_LINES = 700
+FUNCTION_LINES = 70
+READING_BUDGET_LINES = 3500  # the reading route of ARCHITECTURE.md: an afternoon
+
+# A folder may include from those named, and from itself. Public headers are include/plait/*.hpp.
+MAY_INCLUDE = {
+    "base": {"base"},
+    "driver": {"base", "driver"},
+    "topo": {"base", "driver", "topo"},
+    "plan": {"base", "topo", "plan"},
+    "planner": {"base", "topo", "plan", "planner"},
+    "verify": {"base", "topo", "plan", "verify"},
+    "sim": {"base", "topo", "plan", "sim"},
+    "exec": {"base", "driver", "topo", "plan", "exec"},
+    "comm": {"base", "driver", "topo", "plan", "planner", "verify", "sim", "exec", "comm"},
+}
+# Which folder a public header belongs to, in the same order.
+HEADER_FOLDER = {
+    "error": "base", "topology": "topo", "plan": "plan", "report": "verify", "timeline": "sim",
+    "communicator": "comm",
+}
+BANNED_NAME = re.compile(r"\b\w*(Utils?|Impl|Ext|V2|Manager|Helper)\b")
+BANNED_TEXT = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+ARCH_IFDEF = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif)\b.*(__CUDA|__HIP|__x86_64|__AVX|__aarch64)")
+READING_ROUTE = [
+    "include/plait/topology.hpp", "include/plait/plan.hpp", "src/plan/builder.hpp",
+    "src/planner/direct.cpp", "src/verify/*.cpp", "src/exec/reference/*.cpp", "src/exec/cpu/cpu.cpp",
+    "src/comm/communicator.cpp", "python/plait/cli.py",
+]
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Files that git tracks, or would (not ignored), matching the patterns; all files without git."""
+    command = ["git", "ls-files", "-co", "--exclude-standard", "--", *patterns]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    names = done.stdout.split() if done.returncode == 0 else []
+    return [ROOT / name for name in names if (ROOT / name).is_file()]
+
+
+def breach(path: Path, line: int, rule: str, found: str) -> str:
+    return f"{path.relative_to(ROOT)}:{line}: {rule}: {found}"
+
+
+def check_lines(path: Path, lines: list[str]) -> list[str]:
+    found = []
+    if len(lines) > FILE_LINES:
+        found.append(breach(path, 1, "file length", f"{len(lines)} lines, at most {FILE_LINES}"))
+    for number, line in enumerate(lines, 1):
+        if len(line) > LINE_COLUMNS:
+            found.append(breach(path, number, "columns", f"{len(line)}, at most {LINE_COLUMNS}"))
+        if BANNED_TEXT.search(line) and path.name != "tidy.py":
+            found.append(breach(path, number, "unfinished", line.strip()))
+    return found
+
+
+def check_opening(path: Path, lines: list[str], marks: tuple[str, ...]) -> list[str]:
+    first = next((line for line in lines if line.strip() and not line.startswith("#!")), "")
+    if first.startswith(marks):
+        return []
+    return [breach(path, 1, "opening comment", "the file does not say what becomes what")]
+
+
+def folder_of(path: Path) -> str | None:
+    parts = path.relative_to(ROOT).parts
+    return parts[1] if parts[0] == "src" and len(parts) > 2 else None
+
+
+def check_includes(path: Path, lines: list[str]) -> list[str]:
+    folder = folder_of(path)
+    if folder is None:
+        return []
+    found = []
+    for number, line in enumerate(lines, 1):
+        match = re.match(r'\s*#\s*include "([^"]+)"', line)
+        if not match:
+            continue
+        parts = match.group(1).split("/")
+        target = HEADER_FOLDER.get(Path(parts[1]).stem) if parts[0] == "plait" else parts[0]
+        if len(parts) > 1 and target in MAY_INCLUDE and target not in MAY_INCLUDE[folder]:
+            found.append(breach(path, number, "include order", f"{folder} includes {target}"))
+    return found
+
+
+def check_cpp_functions(path: Path, lines: list[str]) -> list[str]:
+    """Top-level braces after a parenthesis open a function; its length is to the matching brace."""
+    found, depth, start, name, opener_depths = [], 0, 0, "", []
+    for number, line in enumerate(lines, 1):
+        code = re.sub(r'"(\\.|[^"\\])*"|\'(\\.|[^\'\\])+\'|//.*', '""', line)
+        for char in code:
+            if char == "{":
+                head = " ".join(lines[max(0, number - 4):number])
+                is_scope = re.search(r"\b(namespace|struct|class|enum|union|extern)\b[^;(){}]*\{?\s*$",
+                                     code[: code.index("{") + 1]) if code.count("{") else None
+                if not opener_depths and not is_scope and "(" in head:
+                    opener_depths.append(depth)
+                    start, name = number, code.strip()
+                depth += 1
+            elif char == "}":
+                depth -= 1
+                if opener_depths and depth == opener_depths[-1]:
+                    opener_depths.pop()
+                    length = number - start + 1
+                    if length > FUNCTION_LINES:
+                        what = f"{length} lines, at most {FUNCTION_LINES}: {name}"
+                        found.append(breach(path, start, "function length", what))
+    return found
+
+
+def check_cpp(path: Path) -> list[str]:
+    lines = path.read_text().splitlines()
+    found = check_lines(path, lines) + check_opening(path, lines, ("//", "/*"))
+    found += check_includes(path, lines) + check_cpp_functions(path, lines)
+    where = path.relative_to(ROOT).as_posix()
+    for number, line in enumerate(lines, 1):
+        if not where.startswith(("src/driver/", "src/exec/")) and ARCH_IFDEF.match(line):
+            found.append(breach(path, number, "architecture #if", line.strip()))
+        match = re.match(r"\s*(class|struct)\s+(\w+)", line)
+        if match and BANNED_NAME.search(match.group(2)):
+            found.append(breach(path, number, "name", match.group(2)))
+    return found
+
+
+def check_python(path: Path) -> list[str]:
+    source = path.read_text()
+    lines = source.splitlines()
+    found = check_lines(path, lines)
+    tree = ast.parse(source)
+    if source.strip() and ast.get_docstring(tree) is None:
+        found.append(breach(path, 1, "opening comment", "the module has no docstring"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > FUNCTION_LINES:
+                what = f"{length} lines, at most {FUNCTION_LINES}: {node.name}"
+                found.append(breach(path, node.lineno, "function length", what))
+    return found
+
+
+def check_reading_budget() -> list[str]:
+    files = [path for pattern in READING_ROUTE for path in sorted(ROOT.glob(pattern))]
+    total = sum(len(path.read_text().splitlines()) for path in files)
+    if total <= READING_BUDGET_LINES:
+        return []
+    what = f"the reading route has {total} lines, at most {READING_BUDGET_LINES}"
+    return [breach(ROOT / "ARCHITECTURE.md", 1, "reading budget", what)]
+
+
+def main() -> int:
+    found = check_reading_budget()
+    for path in tracked("*.cpp", "*.hpp", "*.h", "*.def", "*.cu", "*.cuh"):
+        found += check_cpp(path)
+    for path in tracked("*.py"):
+        found += check_python(path)
+    print("\n".join(found) if found else "tidy: nothing found")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
