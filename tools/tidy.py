@@ -59,7 +59,7 @@ def check_lines(path: Path, lines: list[str]) -> list[str]:
     if len(lines) > FILE_LINES:
         found.append(breach(path, 1, "file length", f"{len(lines)} lines, at most {FILE_LINES}"))
     for number, line in enumerate(lines, 1):
-        if len(line) > LINE_COLUMNS:
+        if len(line) > LINE_COLUMNS and path.suffix != ".def":  # tables may be wide
             found.append(breach(path, number, "columns", f"{len(line)}, at most {LINE_COLUMNS}"))
         if BANNED_TEXT.search(line) and path.name != "tidy.py":
             found.append(breach(path, number, "unfinished", line.strip()))

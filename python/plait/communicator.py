@@ -1,0 +1,266 @@
+"""Communicator: collectives on arrays, one object a rank.
+
+Every rank makes the same calls in the same order; a call returns when this rank's result is
+complete. Ranks that disagree (count, type, op, ...) all get MismatchError; a rank that dies makes all
+others raise PeerLostError naming it; nothing waits for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from plait import _core
+from plait._core import Error, InvalidArgumentError, Plan, Request, Topology
+from plait.arrays import DTYPE_OF_TYPE, Buffer, buffer_of
+
+Params = Mapping[str, int]
+
+
+class Communicator:
+    """Ranks that run collectives together. Make one with `plait.init()`, or directly:
+
+    rank, ranks: who this is among how many. rendezvous: where they meet ("fd:N", "unix:PATH", ""
+    = from the launcher's environment). topology: name or file ("" = the machine as found). masks:
+    links left out ("nvlink:0-1"). arrive_s: how long to wait for a rank that has not yet entered a
+    call; deadline_s: how long inside a call. Raises on every rank alike.
+    """
+
+    def __init__(
+        self,
+        rank: int | None = None,
+        ranks: int | None = None,
+        *,
+        rendezvous: str | None = None,
+        topology: str | None = None,
+        masks: Sequence[str] | None = None,
+        arrive_s: float | None = None,
+        deadline_s: float | None = None,
+    ) -> None:
+        if rank is None and ranks is None:
+            options = _core.options_from_environment()
+        else:
+            options = _core.CommunicatorOptions()
+        given = {
+            "rank": rank,
+            "ranks": ranks,
+            "rendezvous": rendezvous,
+            "topology": topology,
+            "masks": None if masks is None else list(masks),
+            "arrive_s": arrive_s,
+            "deadline_s": deadline_s,
+        }
+        for name, value in given.items():
+            if value is not None:
+                setattr(options, name, value)
+        self._core = _core.Communicator.create(options)
+
+    @property
+    def rank(self) -> int:
+        """This process's rank, 0..ranks-1."""
+        return self._core.rank
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+        return self._core.ranks
+
+    @property
+    def topology(self) -> Topology:
+        """The topology that plans are made for; the same on all ranks."""
+        return self._core.topology
+
+    def all_reduce(self, array: Any, op: str = "sum", out: Any = None, **how: Any) -> Any:
+        """out[i] = op over all ranks of array[i]. Any shape; `out` as large as `array` (may be it).
+
+        op: sum, prod, min, max, avg, premul_sum (with scalar=), bit_and, bit_or, bit_xor.
+        how: strategy=, params=, scalar=. Returns `out`, a new numpy array where none is given.
+        """
+        return self._call("all_reduce", array, out, op=op, **how)
+
+    def reduce_scatter(self, array: Any, op: str = "sum", out: Any = None, **how: Any) -> Any:
+        """Rank r gets op over all ranks of the r-th of `ranks` equal parts of `array`."""
+        return self._call("reduce_scatter", array, out, op=op, **how)
+
+    def all_gather(self, array: Any, out: Any = None, **how: Any) -> Any:
+        """Every rank gets all ranks' arrays one after the other; shape (ranks, *array.shape)."""
+        return self._call("all_gather", array, out, **how)
+
+    def broadcast(self, array: Any, root: int = 0, out: Any = None, **how: Any) -> Any:
+        """Every rank gets the root's array. Other ranks' `array` gives shape and type only."""
+        return self._call("broadcast", array, out, root=root, **how)
+
+    def reduce(
+        self, array: Any, op: str = "sum", root: int = 0, out: Any = None, **how: Any
+    ) -> Any:
+        """The root gets op over all ranks of array[i]; the others None."""
+        return self._call("reduce", array, out, op=op, root=root, **how)
+
+    def all_to_all(self, array: Any, out: Any = None, **how: Any) -> Any:
+        """Part p of this rank's array goes to rank p; part q of the result came from rank q."""
+        return self._call("all_to_all", array, out, **how)
+
+    def gather(self, array: Any, root: int = 0, out: Any = None, **how: Any) -> Any:
+        """The root gets all ranks' arrays, shape (ranks, *array.shape); the others None."""
+        return self._call("gather", array, out, root=root, **how)
+
+    def scatter(self, array: Any, root: int = 0, out: Any = None, **how: Any) -> Any:
+        """Rank r gets the r-th of `ranks` equal parts of the root's array.
+
+        Ranks other than the root pass an array of that size too (shape and type are read off it).
+        """
+        return self._call("scatter", array, out, root=root, **how)
+
+    def send_recv(self, array: Any, out: Any = None, **how: Any) -> Any:
+        """Sends `array` to rank + 1 and receives from rank - 1 (mod ranks)."""
+        return self._call("send_recv", array, out, **how)
+
+    def copy(self, array: Any, src: int, dst: int, out: Any = None, **how: Any) -> Any:
+        """Rank dst gets rank src's array, over every path of the pair; the others None."""
+        return self._call("copy", array, out, root=src, peer=dst, **how)
+
+    def run(self, plan: Plan, array: Any, out: Any, scalar: float = 1.0) -> Any:
+        """Runs a plan as it is, after proving it. All ranks must pass equal plans."""
+        source = buffer_of(array, "input")
+        result = buffer_of(out, "output", writable=True)
+        self._core.run_plan(plan, source.address, result.address, scalar)
+        return out
+
+    def barrier(self) -> None:
+        """Returns once every rank has called it."""
+        self._core.barrier()
+
+    def exchange(self, mine: bytes) -> list[bytes]:
+        """Every rank's bytes, in rank order; for small things (at most 1 MiB)."""
+        return self._core.exchange(mine)
+
+    def plan_for(self, request: Request, strategy: str = "", params: Params | None = None) -> Plan:
+        """The plan that a call of this request would run."""
+        return self._core.plan_for(request, strategy, dict(params or {}))
+
+    def explain(self, request: Request) -> str:
+        """Which plan and shares a request gets, what else there was and why it was refused."""
+        return self._core.explain(request)
+
+    def counters(self) -> Any:
+        """Calls so far by collective and strategy, and bytes by path."""
+        return self._core.counters()
+
+    def abort(self) -> None:
+        """Ends every pending and later call of this rank; from any thread, contacting nobody."""
+        self._core.abort()
+
+    def _call(
+        self,
+        collective: str,
+        array: Any,
+        out: Any,
+        *,
+        op: str = "sum",
+        root: int = 0,
+        peer: int = 0,
+        strategy: str = "",
+        params: Params | None = None,
+        scalar: float = 1.0,
+    ) -> Any:
+        """One collective: input and output buffers checked, then the core's call.
+
+        What is wrong with this rank's arguments is told to all ranks, so that none waits.
+        """
+        try:
+            source = buffer_of(array, "input")
+            request = self._request(collective, source, op, root, peer)
+            out, result = self._output(request, source, out)
+        except Error as error:
+            self._core.refuse(error.code, str(error))
+            raise
+        address = result.address if result else 0
+        self._core.run_request(
+            request, source.address, address, strategy, dict(params or {}), scalar
+        )
+        return out
+
+    def _request(self, collective: str, source: Buffer, op: str, root: int, peer: int) -> Request:
+        divides = collective in ("reduce_scatter", "all_to_all", "scatter")
+        if divides and source.count % self.ranks != 0:
+            raise InvalidArgumentError(
+                f"wanted an input divisible into {self.ranks} equal parts for {collective}, "
+                f"found {source.count} elements"
+            )
+        count = source.count // self.ranks if divides else source.count
+        return Request(collective, count, source.type, op, self.ranks, root, peer)
+
+    def _output(
+        self, request: Request, source: Buffer, out: Any
+    ) -> tuple[Any, Buffer | None]:
+        """(what to return, its memory); made here where the caller gave none."""
+        dtype = DTYPE_OF_TYPE[source.type]
+        count = request.output_bytes(self.rank) // dtype.itemsize
+        has_output = self.rank == request.root if request.collective in ("reduce", "gather") else (
+            self.rank == request.peer if request.collective == "copy" else True
+        )
+        if not has_output:
+            return None, None
+        if out is None:
+            out = np.empty(_result_shape(request, source), dtype)
+        result = buffer_of(out, "output", writable=True)
+        if (result.type, result.count) != (source.type, count):
+            raise InvalidArgumentError(
+                f"wanted an output of {count} {source.type} elements for {request.collective}, "
+                f"found {result.count} {result.type}"
+            )
+        return out, result
+
+
+def _result_shape(request: Request, source: Buffer) -> tuple[int, ...]:
+    if request.collective in ("all_gather", "gather"):
+        return (request.ranks, *source.shape)
+    if request.collective in ("reduce_scatter", "scatter"):
+        first = source.shape[0] if source.shape else 0
+        if first % request.ranks == 0:
+            return (first // request.ranks, *source.shape[1:])
+        return (request.count,)
+    return source.shape
+
+
+def init(**options: Any) -> Communicator:
+    """A communicator of all ranks that the launcher started (torchrun, mpirun, Slurm, plait).
+
+    Without a launcher it is a communicator of this one process.
+    """
+    return Communicator(**options)
+
+
+def run_reference(
+    plan: Plan,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    scalars: Sequence[float] | None = None,
+) -> None:
+    """Runs a plan for all ranks in this thread, obviously and slowly; fills `outputs`."""
+    _check_sizes(plan, inputs, outputs)
+    sources = [buffer_of(array, "input").address for array in inputs]
+    results = [buffer_of(array, "output", writable=True).address for array in outputs]
+    _core.run_reference(plan, sources, results, list(scalars or []))
+
+
+def _check_sizes(plan: Plan, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    ranks = plan.request.ranks
+    if len(inputs) != ranks or len(outputs) != ranks:
+        raise InvalidArgumentError(
+            f"wanted {ranks} inputs and outputs, found {len(inputs)} and {len(outputs)}"
+        )
+    size = DTYPE_OF_TYPE[plan.request.type].itemsize
+    for rank in range(ranks):
+        for role, array, wanted in (
+            ("input", inputs[rank], plan.request.input_bytes(rank)),
+            ("output", outputs[rank], plan.request.output_bytes(rank)),
+        ):
+            found = buffer_of(array, role)
+            if found.type != plan.request.type or found.count * size < wanted:
+                raise InvalidArgumentError(
+                    f"wanted {wanted} bytes of {plan.request.type} as {role} of rank {rank}, "
+                    f"found {found.count} elements of {found.type}"
+                )

@@ -1,0 +1,109 @@
+"""Starts the ranks of a job on this machine and collects what they say.
+
+A rank runs `python -m plait.launch MODULE:FUNCTION`, reads its task as JSON, joins the others over
+socket pairs made here (no path, no port), and writes JSON lines to a pipe.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+class Job:
+    """The running ranks. Iterate over `lines()`; `wait()` ends it; `kill()` in a hurry."""
+
+    def __init__(self, entry: str, ranks: int, task: dict[str, Any], env: dict[str, str]) -> None:
+        pairs = [socket.socketpair() for _ in range(ranks - 1)]
+        hub = ",".join(str(ours.fileno()) for ours, _ in pairs)
+        self._read_fd, write_fd = os.pipe()
+        self.processes: list[subprocess.Popen[bytes]] = []
+        for rank in range(ranks):
+            mine = [ours for ours, _ in pairs] if rank == 0 else [pairs[rank - 1][1]]
+            fds = [end.fileno() for end in mine]
+            meeting = f"fd:{hub}" if rank == 0 else f"fd:{fds[0]}"
+            rank_env = {
+                **os.environ,
+                **env,
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(ranks),
+                "LOCAL_WORLD_SIZE": str(ranks),
+                "PLAIT_RENDEZVOUS": meeting if ranks > 1 else "",
+            }
+            # The task travels on standard input: it may be longer than an argument may be.
+            process = subprocess.Popen(
+                [sys.executable, "-m", "plait.launch", entry, str(write_fd)],
+                env=rank_env,
+                stdin=subprocess.PIPE,
+                pass_fds=[*fds, write_fd],
+            )
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(task).encode())
+            process.stdin.close()
+            self.processes.append(process)
+        os.close(write_fd)
+        for ours, theirs in pairs:
+            ours.close()
+            theirs.close()
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """What the ranks emit, as it comes, until all have closed the pipe."""
+        with os.fdopen(self._read_fd) as stream:
+            for line in stream:
+                yield json.loads(line)
+
+    def wait(self, timeout_s: float = 30.0) -> list[int]:
+        """The ranks' exit statuses; a rank still running after the time is killed (status -9)."""
+        statuses = []
+        for process in self.processes:
+            try:
+                statuses.append(process.wait(timeout_s))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                statuses.append(process.wait())
+        return statuses
+
+    def kill(self) -> None:
+        """Ends every rank at once."""
+        for process in self.processes:
+            process.kill()
+        self.wait()
+
+
+def start(entry: str, ranks: int, task: dict[str, Any], env: dict[str, str] | None = None) -> Job:
+    """Starts `ranks` processes that each call entry ("module:function") with (task, emit)."""
+    return Job(entry, ranks, task, env or {})
+
+
+def _rank_main(entry: str, write_fd: int) -> int:
+    task = json.loads(sys.stdin.read())
+    module, function = entry.split(":")
+    pipe: IO[str] = os.fdopen(write_fd, "w")
+
+    def emit(row: dict[str, Any]) -> None:
+        # One write a line, below the pipe's atomic size, so that ranks' lines do not mix.
+        pipe.write(json.dumps(row) + "\n")
+        pipe.flush()
+
+    import plait
+
+    try:
+        getattr(importlib.import_module(module), function)(task, emit)
+    except plait.Error as error:
+        emit({"error": str(error), "code": error.name, "exit_code": error.exit_code,
+              "rank": int(os.environ["RANK"])})
+        return int(error.exit_code)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_rank_main(sys.argv[1], int(sys.argv[2])))
