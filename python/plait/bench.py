@@ -186,7 +186,7 @@ def _row(
     wrong, digest = _check(comm, oracle, output) if task["check"] else (0, "")
     seconds = _time(comm, call, task["warmup"], task["iters"])
     in_place_wrong, in_place_seconds = _in_place(comm, task, request, oracle, strategy, params)
-    worst = plait_max(comm, seconds)
+    worst = _largest(comm, seconds)
     return {
         "size": request.message_bytes(), "count": request.count, "type": request.type,
         "op": request.op, "root": request.root, "strategy": plan.label, "name": strategy,
@@ -222,7 +222,7 @@ def _in_place(
     call()
     wrong = _check(comm, oracle, buffer)[0] if task["check"] else 0
     buffer[:] = oracle.inputs[comm.rank]
-    return wrong, plait_max(comm, _time(comm, call, task["warmup"], task["iters"]))
+    return wrong, _largest(comm, _time(comm, call, task["warmup"], task["iters"]))
 
 
 def _check(
@@ -252,7 +252,7 @@ def _time(comm: plait.Communicator, call: Any, warmup: int, iters: int) -> float
     start = time.perf_counter()
     for _ in range(max(warmup, 1)):
         call()
-    one = plait_max(comm, (time.perf_counter() - start) / max(warmup, 1))
+    one = _largest(comm, (time.perf_counter() - start) / max(warmup, 1))
     calls = max(1, min(iters, int(ROW_BUDGET_S / max(one, 1e-9))))
     comm.barrier()
     start = time.perf_counter()
@@ -261,7 +261,7 @@ def _time(comm: plait.Communicator, call: Any, warmup: int, iters: int) -> float
     return (time.perf_counter() - start) / calls
 
 
-def plait_max(comm: plait.Communicator, value: float) -> float:
+def _largest(comm: plait.Communicator, value: float) -> float:
     """The largest of all ranks' values."""
     return max(float(part) for part in comm.exchange(repr(value).encode()))
 

@@ -1,0 +1,37 @@
+"""Pictures of benchmark rows; matplotlib is imported only here, when a picture is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plait
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib
+    except ImportError:
+        raise plait.UnsupportedError(
+            "wanted matplotlib for a plot, found none; pip install 'plait[plot]'"
+        ) from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def plot_bench(rows: list[dict[str, Any]], file: str) -> None:
+    """busbw over message size, one line a (strategy, type); PNG or SVG by the file's ending."""
+    pyplot = _pyplot()
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        lines.setdefault(f"{row['name']} {row['type']}", []).append((row["size"], row["busbw"]))
+    figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
+    for label, points in sorted(lines.items()):
+        axes.plot(*zip(*sorted(points), strict=True), marker="o", markersize=3, label=label)
+    axes.set(xscale="log", yscale="log", xlabel="message size (bytes)", ylabel="busbw (GB/s)")
+    axes.set_xscale("log", base=2)
+    axes.grid(True, which="major", alpha=0.3)
+    axes.legend(fontsize="small", ncols=2)
+    figure.savefig(file, dpi=150)
+    pyplot.close(figure)
