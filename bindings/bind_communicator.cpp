@@ -60,6 +60,11 @@ void bind_communicator(nb::module_& module) {
              comm.run(plan, reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output), scalar);
            },
            nb::arg("plan"), nb::arg("input"), nb::arg("output"), nb::arg("scalar") = 1.0)
+      .def("refuse",
+           [](Communicator& comm, int code, const std::string& reason) {
+             comm.refuse(static_cast<ErrorCode>(code), reason);
+           },
+           nb::arg("code"), nb::arg("reason"), release())
       .def("barrier", &Communicator::barrier, release())
       .def("exchange",
            [](Communicator& comm, const nb::bytes& mine) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "plait/error.hpp"
 #include "plait/plan.hpp"
 
 namespace plait {
@@ -59,6 +60,9 @@ class Communicator {
   void run(const Request& request, const void* input, void* output, const CallOptions& options = {});
   /// Runs a plan as it is (verified first). All ranks must pass equal plans.
   void run(const Plan& plan, const void* input, void* output, double scalar = 1.0);
+  /// Joins the call that the other ranks make with an error instead of a request: every rank gets it.
+  /// For callers who find their own arguments wrong before they can make a request of them.
+  void refuse(ErrorCode code, const std::string& reason);
   /// Returns once every rank has called it.
   void barrier();
   /// Every rank's bytes, in rank order. For small things: set-up, checks, tests.
