@@ -1,0 +1,151 @@
+"""Programs that the tests run on several ranks: each is called with (task, emit) on every rank."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import numpy as np
+
+import plait
+from plait.arrays import DTYPE_OF_TYPE
+from plait.bench import Oracle, poison
+from plait.launch import Emit
+
+
+def collectives(task: dict[str, Any], emit: Emit) -> None:
+    """Every request of the task through the core's call; emits the number of wrong elements."""
+    comm = plait.init()
+    wrong = []
+    for collective, count, plait_type, op, root in task["requests"]:
+        peer = (root + 1) % comm.ranks
+        request = plait.Request(collective, count, plait_type, op, comm.ranks, root, peer)
+        oracle = Oracle(request, seed=count + 7)
+        size = DTYPE_OF_TYPE[plait_type].itemsize
+        output = np.empty(request.output_bytes(comm.rank) // size, DTYPE_OF_TYPE[plait_type])
+        poison(output)
+        source = oracle.inputs[comm.rank]
+        comm._core.run_request(request, source.ctypes.data, output.ctypes.data, "", {}, 1.0)
+        wrong.append(oracle.wrong(comm.rank, output, 0, len(output)))
+    emit({"rank": comm.rank, "wrong": wrong})
+
+
+def methods(task: dict[str, Any], emit: Emit) -> None:
+    """Every method of the Python communicator once, on small integers; emits results as lists."""
+    del task
+    comm = plait.init()
+    n, me = comm.ranks, comm.rank
+    mine = np.arange(n * 2, dtype=np.int32) + 100 * me
+    said: dict[str, Any] = {
+        "all_reduce": comm.all_reduce(mine),
+        "max": comm.all_reduce(mine, "max"),
+        "reduce_scatter": comm.reduce_scatter(mine),
+        "all_gather": comm.all_gather(mine),
+        "broadcast": comm.broadcast(mine, root=1),
+        "reduce": comm.reduce(mine, root=1),
+        "all_to_all": comm.all_to_all(mine),
+        "gather": comm.gather(mine, root=1),
+        "scatter": comm.scatter(mine, root=1),
+        "send_recv": comm.send_recv(mine),
+        "copy": comm.copy(mine, src=0, dst=1),
+    }
+    in_place = mine.copy()
+    comm.all_reduce(in_place, out=in_place)
+    said["in_place"] = in_place
+    comm.barrier()
+    said["exchange"] = np.array([len(part) for part in comm.exchange(b"x" * (me + 1))])
+    calls = comm.counters().calls
+    lists = {name: None if value is None else value.tolist() for name, value in said.items()}
+    emit({"rank": me, "calls": calls, **lists})
+
+
+def arrays_of_many_kinds(task: dict[str, Any], emit: Emit) -> None:
+    """all_reduce of a bytearray (buffer protocol), a DLPack object and a bf16 array."""
+    del task
+    comm = plait.init()
+
+    class OnlyDlpack:
+        """Hides an array behind DLPack."""
+
+        def __init__(self, array: np.ndarray[Any, Any]) -> None:
+            self.array = array
+
+        def __dlpack__(self, **how: Any) -> Any:
+            return self.array.__dlpack__(**how)
+
+        def __dlpack_device__(self) -> Any:
+            return self.array.__dlpack_device__()
+
+    by_buffer = comm.all_reduce(bytearray([1, 2, 3]))
+    by_dlpack = comm.all_reduce(OnlyDlpack(np.ones(5, np.float32)))
+    half = comm.all_reduce(np.full(3, 1.5, DTYPE_OF_TYPE["bf16"]))
+    emit({"rank": comm.rank, "buffer": by_buffer.tolist(), "dlpack": by_dlpack.tolist(),
+          "bf16": half.astype(np.float32).tolist(), "bf16_type": str(half.dtype)})
+
+
+def bad_call(task: dict[str, Any], emit: Emit) -> None:
+    """Makes one call that is wrong on some rank; emits the error and the seconds it took."""
+    comm = plait.init(arrive_s=20.0)
+    me, kind = comm.rank, task["kind"]
+    array = np.ones(64, np.float32)
+    calls = {
+        "type": lambda: comm.all_reduce(array if me else array.astype(np.float64)),
+        "count": lambda: comm.all_reduce(array[: 64 - me]),
+        "op": lambda: comm.all_reduce(array, "sum" if me else "max"),
+        "collective": lambda: comm.all_reduce(array) if me else comm.all_gather(array),
+        "root": lambda: comm.broadcast(array, root=me),
+        "strategy": lambda: comm.all_reduce(array, strategy="direct" if me else "ring"),
+        "read_only": lambda: comm.all_reduce(array, out=_read_only(array) if me else array.copy()),
+        "strided": lambda: comm.all_reduce(np.ones(128, np.float32)[::2] if me else array),
+        "unknown_op": lambda: comm.all_reduce(array, "average" if me else "sum"),
+        "not_array": lambda: comm.all_reduce("text" if me else array),
+        "small_output": lambda: comm.all_reduce(array, out=np.empty(3, np.float32) if me else None),
+        "bad_root": lambda: comm.broadcast(array, root=7 if me else 0),
+        "null": lambda: comm._core.run_request(
+            plait.Request("all_reduce", 64, "fp32", "sum", comm.ranks),
+            0 if me else array.ctypes.data, array.ctypes.data),
+        "bits_on_floats": lambda: comm.all_reduce(array, "bit_and" if me else "sum"),
+    }
+    start = time.monotonic()
+    try:
+        calls[kind]()
+        outcome = {"error": "", "class": ""}
+    except plait.Error as error:
+        outcome = {"error": str(error), "class": type(error).__name__}
+    emit({"rank": me, "seconds": time.monotonic() - start, **outcome})
+
+
+def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    copy = array.copy()
+    copy.flags.writeable = False
+    return copy
+
+
+def until_a_rank_dies(task: dict[str, Any], emit: Emit) -> None:
+    """all_reduces for ever; the victim kills itself after some calls. Survivors emit the error."""
+    comm = plait.init()
+    array = np.ones(task["count"], np.float32)
+    for call in range(1_000_000):
+        if comm.rank == task["victim"] and call == task["calls"]:
+            emit({"rank": comm.rank, "died_at": time.monotonic()})
+            os.kill(os.getpid(), getattr(signal, task["signal"]))
+        try:
+            comm.all_reduce(array, strategy=task["strategy"])
+        except plait.Error as error:
+            emit({"rank": comm.rank, "class": type(error).__name__, "error": str(error),
+                  "noticed_at": time.monotonic()})
+            return
+
+
+def wrong_topology(task: dict[str, Any], emit: Emit) -> None:
+    """Joins with a topology that one rank cannot read; emits the error."""
+    rank = int(os.environ["RANK"])
+    start = time.monotonic()
+    try:
+        plait.init(topology=task["topology"] if rank else "")
+        outcome = {"error": "", "class": ""}
+    except plait.Error as error:
+        outcome = {"error": str(error), "class": type(error).__name__}
+    emit({"rank": rank, "seconds": time.monotonic() - start, **outcome})

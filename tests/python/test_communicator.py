@@ -1,0 +1,131 @@
+"""Communicator on real processes: every collective, many kinds of arrays, bad input, lost ranks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import plait
+from plait import launch
+
+COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all",
+               "gather", "scatter", "send_recv", "copy")
+TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "fp16", "fp32",
+         "fp64", "bf16", "fp8e4m3", "fp8e5m2")
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_every_collective_is_right(run_ranks, ranks):
+    counts = (0, 1, 7, 1000, 65537)
+    requests = [[name, count, "fp32", "sum", count % ranks] for name in COLLECTIVES for count in counts]
+    for row in run_ranks("rank_programs:collectives", ranks, {"requests": requests}):
+        assert row["wrong"] == [0] * len(requests)
+
+
+def test_every_type_and_op_is_right(run_ranks):
+    floats = {"fp16", "fp32", "fp64", "bf16", "fp8e4m3", "fp8e5m2"}
+    ops = {True: ("sum", "prod", "min", "max", "avg"),
+           False: ("sum", "prod", "min", "max", "bit_and", "bit_or", "bit_xor")}
+    requests = [["all_reduce", 1003, name, op, 0] for name in TYPES for op in ops[name in floats]]
+    for row in run_ranks("rank_programs:collectives", 3, {"requests": requests}):
+        assert dict(zip(map(str, requests), row["wrong"], strict=True)) == {
+            str(request): 0 for request in requests}
+
+
+def test_methods_say_what_their_docstrings_say(run_ranks):
+    rows = run_ranks("rank_programs:methods", 2)
+    mine = [np.arange(4) + 100 * rank for rank in range(2)]
+    total = (mine[0] + mine[1]).tolist()
+    for rank, row in enumerate(rows):
+        assert row["all_reduce"] == total and row["in_place"] == total
+        assert row["max"] == mine[1].tolist()
+        assert row["reduce_scatter"] == total[2 * rank : 2 * rank + 2]
+        assert row["all_gather"] == [part.tolist() for part in mine]
+        assert row["broadcast"] == mine[1].tolist()
+        assert row["reduce"] == (total if rank == 1 else None)
+        assert row["all_to_all"] == [part[2 * rank + i] for part in mine for i in range(2)]
+        assert row["gather"] == ([part.tolist() for part in mine] if rank == 1 else None)
+        assert row["scatter"] == mine[1][2 * rank : 2 * rank + 2].tolist()
+        assert row["send_recv"] == mine[1 - rank].tolist()
+        assert row["copy"] == (mine[0].tolist() if rank == 1 else None)
+        assert row["exchange"] == [1, 2]
+        assert row["calls"] >= 12
+
+
+def test_arrays_of_many_kinds(run_ranks):
+    for row in run_ranks("rank_programs:arrays_of_many_kinds", 2):
+        assert row["buffer"] == [2, 4, 6]
+        assert row["dlpack"] == [2.0] * 5
+        assert row["bf16"] == [3.0] * 3 and row["bf16_type"] == "bfloat16"
+
+
+# kind of mistake -> class on the rank that made it (rank 1), class on the other
+MISTAKES = {
+    "type": ("MismatchError", "MismatchError"),
+    "count": ("MismatchError", "MismatchError"),
+    "op": ("MismatchError", "MismatchError"),
+    "collective": ("MismatchError", "MismatchError"),
+    "root": ("MismatchError", "MismatchError"),
+    "strategy": ("MismatchError", "MismatchError"),
+    "read_only": ("InvalidArgumentError", ""),
+    "strided": ("InvalidArgumentError", ""),
+    "unknown_op": ("InvalidArgumentError", ""),
+    "not_array": ("InvalidArgumentError", ""),
+    "small_output": ("InvalidArgumentError", ""),
+    "bad_root": ("InvalidArgumentError", ""),
+    "null": ("InvalidArgumentError", ""),
+    "bits_on_floats": ("UnsupportedError", ""),
+}
+
+
+@pytest.mark.parametrize("kind", MISTAKES)
+def test_bad_input_is_an_error_on_every_rank(run_ranks, kind):
+    own, others = MISTAKES[kind]
+    rows = run_ranks("rank_programs:bad_call", 2, {"kind": kind})
+    for row in rows:
+        assert row["error"], row
+        assert row["seconds"] < 10.0, row
+    assert rows[1]["class"] == own
+    if others:
+        assert rows[0]["class"] == others
+    else:
+        assert "rank 1" in rows[0]["error"], rows[0]
+
+
+def test_negative_and_overflowing_counts():
+    with pytest.raises(plait.InvalidArgumentError, match="count >= 0"):
+        plait.Request("all_reduce", -1)
+    request = plait.Request("all_reduce", 2**62, "fp32", ranks=2)
+    with pytest.raises(plait.InvalidArgumentError, match="elements"):
+        request.checked(plait.local_cpu(2))
+
+
+@pytest.mark.parametrize("topology", ["no-such-machine", "broken.json"])
+def test_wrong_topology_is_an_error_on_every_rank(run_ranks, tmp_path, topology):
+    if topology == "broken.json":
+        topology = str(tmp_path / topology)
+        Path(topology).write_text('{"schema": "plait.topology/1", "devices": 7}')
+    for row in run_ranks("rank_programs:wrong_topology", 2, {"topology": topology}):
+        assert row["class"] and row["seconds"] < 10.0, row
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize("count", [100, 1 << 20])
+def test_survivors_name_the_dead_rank(victim, count):
+    before = set(os.listdir("/dev/shm"))
+    task = {"victim": victim, "calls": 20, "count": count, "strategy": "", "signal": "SIGKILL"}
+    env = {"PYTHONPATH": str(Path(__file__).parent)}
+    job = launch.start("rank_programs:until_a_rank_dies", 3, task, env)
+    rows = list(job.lines())
+    statuses = job.wait()
+    died_at = next(row["died_at"] for row in rows if "died_at" in row)
+    survivors = [row for row in rows if "class" in row]
+    assert len(survivors) == 2 and statuses[victim] == -9
+    for row in survivors:
+        assert row["class"] == "PeerLostError", row
+        assert f"rank {victim}" in row["error"], row
+        assert row["noticed_at"] - died_at < 1.0, row
+    assert set(os.listdir("/dev/shm")) == before
