@@ -4,8 +4,8 @@
     python bench/host_all_reduce.py --bytes 64M --ranks 2 [--csv bench/results/host_all_reduce.csv]
 
 fp32 sum, out of place, the same inputs for all; each library's ranks are processes on this machine.
-Time is the median over rounds of the slowest rank's time; rounds of the three libraries alternate, so
-that a disturbance hits all. busbw = bytes * 2(n-1)/n / time.
+Time is the median over rounds of the slowest rank's time; rounds of the three libraries alternate,
+so that a disturbance hits all. busbw = bytes * 2(n-1)/n / time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from plait.bench import parse_bytes
 
 Call = Callable[[], None]
@@ -34,8 +33,15 @@ def _inputs(rank: int, count: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(rank).random(count, dtype=np.float32)
 
 
-def _measure(rank: int, ranks: int, count: int, output: np.ndarray[Any, Any], call: Call,
-             barrier: Call, iters: int) -> None:
+def _measure(
+    rank: int,
+    ranks: int,
+    count: int,
+    output: np.ndarray[Any, Any],
+    call: Call,
+    barrier: Call,
+    iters: int,
+) -> None:
     """Checks one call, times `iters`, prints the mean seconds a call as JSON."""
     output.fill(np.nan)
     call()
@@ -45,7 +51,9 @@ def _measure(rank: int, ranks: int, count: int, output: np.ndarray[Any, Any], ca
     start = time.perf_counter()
     for _ in range(iters):
         call()
-    print(json.dumps({"seconds": (time.perf_counter() - start) / iters, "wrong": wrong, "rank": rank}))
+    print(
+        json.dumps({"seconds": (time.perf_counter() - start) / iters, "wrong": wrong, "rank": rank})
+    )
 
 
 def plait_rank(count: int, iters: int) -> None:
@@ -55,8 +63,15 @@ def plait_rank(count: int, iters: int) -> None:
     comm = plait.init()
     source = _inputs(comm.rank, count)
     output = np.empty_like(source)
-    _measure(comm.rank, comm.ranks, count, output,
-             lambda: comm.all_reduce(source, "sum", output), comm.barrier, iters)
+    _measure(
+        comm.rank,
+        comm.ranks,
+        count,
+        output,
+        lambda: comm.all_reduce(source, "sum", output),
+        comm.barrier,
+        iters,
+    )
 
 
 def gloo_rank(count: int, iters: int) -> None:
@@ -66,8 +81,9 @@ def gloo_rank(count: int, iters: int) -> None:
 
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{os.environ['MEETING']}", rank=rank,
-                            world_size=ranks)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{os.environ['MEETING']}", rank=rank, world_size=ranks
+    )
     buffer = torch.from_numpy(_inputs(rank, count))
     output = torch.empty_like(buffer)
     first = [True]
@@ -89,13 +105,28 @@ def openmpi_rank(count: int, iters: int) -> None:
     comm = MPI.COMM_WORLD
     source = _inputs(comm.rank, count)
     output = np.empty_like(source)
-    _measure(comm.rank, comm.size, count, output,
-             lambda: comm.Allreduce(source, output), comm.Barrier, iters)
+    _measure(
+        comm.rank,
+        comm.size,
+        count,
+        output,
+        lambda: comm.Allreduce(source, output),
+        comm.Barrier,
+        iters,
+    )
 
 
 def _rank_command(library: str, args: argparse.Namespace, count: int) -> list[str]:
-    return [sys.executable, __file__, "--role", library, "--count", str(count),
-            "--iters", str(args.iters)]
+    return [
+        sys.executable,
+        __file__,
+        "--role",
+        library,
+        "--count",
+        str(count),
+        "--iters",
+        str(args.iters),
+    ]
 
 
 def _run(library: str, args: argparse.Namespace, count: int) -> tuple[float, int]:
@@ -103,19 +134,35 @@ def _run(library: str, args: argparse.Namespace, count: int) -> tuple[float, int
     with tempfile.TemporaryDirectory() as folder:
         command = _rank_command(library, args, count)
         if library == "openmpi":
-            env = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+            env = {
+                **os.environ,
+                "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            }
             mpirun = str(Path(sys.executable).parent / "mpirun")
-            jobs = [subprocess.Popen([mpirun, "--oversubscribe", "-n", str(args.ranks), *command],
-                                     env=env, stdout=subprocess.PIPE, text=True)]
+            jobs = [
+                subprocess.Popen(
+                    [mpirun, "--oversubscribe", "-n", str(args.ranks), *command],
+                    env=env,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            ]
         else:
             jobs = []
             for rank in range(args.ranks):
-                env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(args.ranks),
-                       "PLAIT_RENDEZVOUS": f"unix:{folder}/plait", "MEETING": f"{folder}/gloo"}
+                env = {
+                    **os.environ,
+                    "RANK": str(rank),
+                    "WORLD_SIZE": str(args.ranks),
+                    "PLAIT_RENDEZVOUS": f"unix:{folder}/plait",
+                    "MEETING": f"{folder}/gloo",
+                }
                 jobs.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True))
         printed = [job.communicate(timeout=300)[0] for job in jobs]
-    lines = [json.loads(line) for text in printed for line in text.splitlines()
-             if line.startswith("{")]
+    lines = [
+        json.loads(line) for text in printed for line in text.splitlines() if line.startswith("{")
+    ]
     if len(lines) != args.ranks:
         raise SystemExit(f"{library}: wanted {args.ranks} results, found {len(lines)}")
     return max(line["seconds"] for line in lines), sum(line["wrong"] for line in lines)
@@ -157,18 +204,46 @@ def main() -> int:
 
 def _write_csv(args: argparse.Namespace, size: int, rows: list[tuple[str, float]]) -> None:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-                  if line.startswith("model name")), "unknown")
+    model = next(
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        "unknown",
+    )
     with open(args.csv, "w", newline="") as stream:
         writer = csv.writer(stream)
-        writer.writerow(["machine", "commit", "date", "command", "formula", "library", "bytes", "ranks",
-                         "seconds", "busbw_gb_per_s"])
+        writer.writerow(
+            [
+                "machine",
+                "commit",
+                "date",
+                "command",
+                "formula",
+                "library",
+                "bytes",
+                "ranks",
+                "seconds",
+                "busbw_gb_per_s",
+            ]
+        )
         for library, seconds in rows:
             busbw = size * 2 * (args.ranks - 1) / args.ranks / seconds / 1e9
-            writer.writerow([f"{model}, {os.cpu_count()} cores", commit.stdout.strip(),
-                             time.strftime("%Y-%m-%d"), f"bench/host_all_reduce.py --bytes {args.bytes} "
-                             f"--ranks {args.ranks}", "busbw = bytes*2(n-1)/n/seconds/1e9", library, size,
-                             args.ranks, f"{seconds:.6f}", f"{busbw:.3f}"])
+            writer.writerow(
+                [
+                    f"{model}, {os.cpu_count()} cores",
+                    commit.stdout.strip(),
+                    time.strftime("%Y-%m-%d"),
+                    f"bench/host_all_reduce.py --bytes {args.bytes} --ranks {args.ranks}",
+                    "busbw = bytes*2(n-1)/n/seconds/1e9",
+                    library,
+                    size,
+                    args.ranks,
+                    f"{seconds:.6f}",
+                    f"{busbw:.3f}",
+                ]
+            )
 
 
 ROLES = {"plait": plait_rank, "gloo": gloo_rank, "openmpi": openmpi_rank}

@@ -11,8 +11,8 @@ using namespace plait;
 
 namespace {
 
-CallOptions call_options(const std::string& strategy, const std::map<std::string, std::int64_t>& params,
-                         double scalar) {
+CallOptions call_options(const std::string& strategy,
+                         const std::map<std::string, std::int64_t>& params, double scalar) {
   return {strategy, params, scalar};
 }
 
@@ -45,47 +45,55 @@ void bind_communicator(nb::module_& module) {
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("ranks", &Communicator::ranks)
       .def_prop_ro("topology", [](const Communicator& comm) { return comm.topology(); })
-      .def("run_request",
-           [](Communicator& comm, const Request& request, std::uintptr_t input, std::uintptr_t output,
-              const std::string& strategy, const std::map<std::string, std::int64_t>& params, double scalar) {
-             nb::gil_scoped_release unlocked;
-             comm.run(request, reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output),
-                      call_options(strategy, params, scalar));
-           },
-           nb::arg("request"), nb::arg("input"), nb::arg("output"), nb::arg("strategy") = "",
-           nb::arg("params") = std::map<std::string, std::int64_t>{}, nb::arg("scalar") = 1.0)
-      .def("run_plan",
-           [](Communicator& comm, const Plan& plan, std::uintptr_t input, std::uintptr_t output, double scalar) {
-             nb::gil_scoped_release unlocked;
-             comm.run(plan, reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output), scalar);
-           },
-           nb::arg("plan"), nb::arg("input"), nb::arg("output"), nb::arg("scalar") = 1.0)
-      .def("refuse",
-           [](Communicator& comm, int code, const std::string& reason) {
-             comm.refuse(static_cast<ErrorCode>(code), reason);
-           },
-           nb::arg("code"), nb::arg("reason"), release())
+      .def(
+          "run_request",
+          [](Communicator& comm, const Request& request, std::uintptr_t input,
+             std::uintptr_t output, const std::string& strategy,
+             const std::map<std::string, std::int64_t>& params, double scalar) {
+            nb::gil_scoped_release unlocked;
+            comm.run(request, reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output),
+                     call_options(strategy, params, scalar));
+          },
+          nb::arg("request"), nb::arg("input"), nb::arg("output"), nb::arg("strategy") = "",
+          nb::arg("params") = std::map<std::string, std::int64_t>{}, nb::arg("scalar") = 1.0)
+      .def(
+          "run_plan",
+          [](Communicator& comm, const Plan& plan, std::uintptr_t input, std::uintptr_t output,
+             double scalar) {
+            nb::gil_scoped_release unlocked;
+            comm.run(plan, reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output),
+                     scalar);
+          },
+          nb::arg("plan"), nb::arg("input"), nb::arg("output"), nb::arg("scalar") = 1.0)
+      .def(
+          "refuse",
+          [](Communicator& comm, int code, const std::string& reason) {
+            comm.refuse(static_cast<ErrorCode>(code), reason);
+          },
+          nb::arg("code"), nb::arg("reason"), release())
       .def("barrier", &Communicator::barrier, release())
-      .def("exchange",
-           [](Communicator& comm, const nb::bytes& mine) {
-             const std::string sent(mine.c_str(), mine.size());
-             std::vector<std::string> received;
-             {
-               nb::gil_scoped_release unlocked;
-               received = comm.exchange(sent);
-             }
-             nb::list all;
-             for (const std::string& one : received) all.append(as_bytes(one));
-             return all;
-           },
-           nb::arg("mine"))
-      .def("plan_for",
-           [](const Communicator& comm, const Request& request, const std::string& strategy,
-              const std::map<std::string, std::int64_t>& params) {
-             return comm.plan_for(request, call_options(strategy, params, 1.0));
-           },
-           nb::arg("request"), nb::arg("strategy") = "",
-           nb::arg("params") = std::map<std::string, std::int64_t>{})
+      .def(
+          "exchange",
+          [](Communicator& comm, const nb::bytes& mine) {
+            const std::string sent(mine.c_str(), mine.size());
+            std::vector<std::string> received;
+            {
+              nb::gil_scoped_release unlocked;
+              received = comm.exchange(sent);
+            }
+            nb::list all;
+            for (const std::string& one : received) all.append(as_bytes(one));
+            return all;
+          },
+          nb::arg("mine"))
+      .def(
+          "plan_for",
+          [](const Communicator& comm, const Request& request, const std::string& strategy,
+             const std::map<std::string, std::int64_t>& params) {
+            return comm.plan_for(request, call_options(strategy, params, 1.0));
+          },
+          nb::arg("request"), nb::arg("strategy") = "",
+          nb::arg("params") = std::map<std::string, std::int64_t>{})
       .def("explain", &Communicator::explain, nb::arg("request"))
       .def("counters", &Communicator::counters)
       .def("abort", &Communicator::abort);

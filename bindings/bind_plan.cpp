@@ -16,10 +16,10 @@ using namespace plait;
 namespace {
 
 Request make_request(const std::string& collective, std::int64_t count, const std::string& type,
-                     const std::string& op, int ranks, int root, int peer, std::vector<int> devices) {
+                     const std::string& op, int ranks, int root, int peer,
+                     std::vector<int> devices) {
   if (count < 0)
-    throw Error(ErrorCode::invalid_argument,
-                "wanted a count >= 0, found " + std::to_string(count));
+    throw Error(ErrorCode::invalid_argument, "wanted a count >= 0, found " + std::to_string(count));
   Request request;
   request.collective = parse_collective(collective);
   request.count = static_cast<std::uint64_t>(count);
@@ -34,14 +34,17 @@ Request make_request(const std::string& collective, std::int64_t count, const st
 
 void bind_request(nb::module_& module) {
   nb::class_<Request>(module, "Request", "What is asked for; counts are elements, as in NCCL.")
-      .def("__init__",
-           [](Request* self, const std::string& collective, std::int64_t count, const std::string& type,
-              const std::string& op, int ranks, int root, int peer, std::vector<int> devices) {
-             new (self) Request(make_request(collective, count, type, op, ranks, root, peer, std::move(devices)));
-           },
-           nb::arg("collective"), nb::arg("count"), nb::arg("type") = "fp32", nb::arg("op") = "sum",
-           nb::arg("ranks") = 1, nb::arg("root") = 0, nb::arg("peer") = 0,
-           nb::arg("devices") = std::vector<int>{})
+      .def(
+          "__init__",
+          [](Request* self, const std::string& collective, std::int64_t count,
+             const std::string& type, const std::string& op, int ranks, int root, int peer,
+             std::vector<int> devices) {
+            new (self) Request(
+                make_request(collective, count, type, op, ranks, root, peer, std::move(devices)));
+          },
+          nb::arg("collective"), nb::arg("count"), nb::arg("type") = "fp32", nb::arg("op") = "sum",
+          nb::arg("ranks") = 1, nb::arg("root") = 0, nb::arg("peer") = 0,
+          nb::arg("devices") = std::vector<int>{})
       .def_prop_ro("collective", [](const Request& request) { return name_of(request.collective); })
       .def_ro("count", &Request::count)
       .def_prop_ro("type", [](const Request& request) { return name_of(request.type); })
@@ -54,7 +57,8 @@ void bind_request(nb::module_& module) {
       .def("output_bytes", &output_bytes, nb::arg("rank"))
       .def("message_bytes", &message_bytes)
       .def("busbw_factor", &busbw_factor)
-      .def("checked", &checked, nb::arg("topology"), "Throws where it cannot be meant; fills in devices.")
+      .def("checked", &checked, nb::arg("topology"),
+           "Throws where it cannot be meant; fills in devices.")
       .def("to_json", [](const Request& request) { return to_json(request); })
       .def(nb::self == nb::self);
 }
@@ -66,7 +70,8 @@ void bind_propose(nb::module_& module) {
       .def_ro("source", &StrategyInfo::source)
       .def_prop_ro("collectives", [](const StrategyInfo& info) {
         std::vector<std::string> names;
-        for (const Collective collective : info.collectives) names.emplace_back(name_of(collective));
+        for (const Collective collective : info.collectives)
+          names.emplace_back(name_of(collective));
         return names;
       });
   module.def("strategies", &strategies);
@@ -76,13 +81,14 @@ void bind_propose(nb::module_& module) {
         std::vector<Refusal> refusals;
         std::vector<Plan> plans = propose(topology, request, &refusals);
         std::vector<std::pair<std::string, std::string>> refused;
-        for (const Refusal& refusal : refusals) refused.emplace_back(refusal.strategy, refusal.reason);
+        for (const Refusal& refusal : refusals)
+          refused.emplace_back(refusal.strategy, refusal.reason);
         return std::pair(std::move(plans), std::move(refused));
       },
       nb::arg("topology"), nb::arg("request"), nb::call_guard<nb::gil_scoped_release>(),
       "(plans, best first by estimate; refusals as (strategy, reason)).");
-  module.def("propose_one", &propose_one, nb::arg("topology"), nb::arg("request"), nb::arg("strategy"),
-             nb::arg("params") = std::map<std::string, std::int64_t>{},
+  module.def("propose_one", &propose_one, nb::arg("topology"), nb::arg("request"),
+             nb::arg("strategy"), nb::arg("params") = std::map<std::string, std::int64_t>{},
              nb::call_guard<nb::gil_scoped_release>());
 }
 
@@ -101,24 +107,32 @@ void bind_plan(nb::module_& module) {
       .def_ro("scratch_bytes", &Plan::scratch_bytes)
       .def_ro("inbox_bytes", &Plan::inbox_bytes)
       .def_ro("ring_bytes", &Plan::ring_bytes)
-      .def_prop_ro("stripes", [](const Plan& plan) {
-        std::vector<nb::tuple> rows;
-        for (const Stripe& stripe : plan.stripes)
-          rows.push_back(nb::make_tuple(stripe.route, stripe.offset, stripe.bytes));
-        return rows;
-      })
-      .def_prop_ro("lanes", [](const Plan& plan) {
-        std::vector<nb::tuple> rows;
-        for (const Lane& lane : plan.lanes)
-          rows.push_back(nb::make_tuple(lane.rank, name_of(lane.kind), lane.name, lane.ops.size()));
-        return rows;
-      }, "(rank, kind, name, op count) of each lane.")
+      .def_prop_ro("stripes",
+                   [](const Plan& plan) {
+                     std::vector<nb::tuple> rows;
+                     for (const Stripe& stripe : plan.stripes)
+                       rows.push_back(nb::make_tuple(stripe.route, stripe.offset, stripe.bytes));
+                     return rows;
+                   })
+      .def_prop_ro(
+          "lanes",
+          [](const Plan& plan) {
+            std::vector<nb::tuple> rows;
+            for (const Lane& lane : plan.lanes)
+              rows.push_back(
+                  nb::make_tuple(lane.rank, name_of(lane.kind), lane.name, lane.ops.size()));
+            return rows;
+          },
+          "(rank, kind, name, op count) of each lane.")
       .def_prop_ro("label", [](const Plan& plan) { return label(plan); })
       .def("op_count", &op_count)
       .def("bytes_per_path", &bytes_per_path)
-      .def("op_text", [](const Plan& plan, std::size_t lane, std::size_t op) {
-        return print(plan.lanes.at(lane).ops.at(op), plan);
-      }, nb::arg("lane"), nb::arg("op"))
+      .def(
+          "op_text",
+          [](const Plan& plan, std::size_t lane, std::size_t op) {
+            return print(plan.lanes.at(lane).ops.at(op), plan);
+          },
+          nb::arg("lane"), nb::arg("op"))
       .def("to_json", [](const Plan& plan) { return to_json(plan); })
       .def_static("from_json", &plan_from_json, nb::arg("json"))
       .def(nb::self == nb::self)
@@ -131,10 +145,13 @@ void bind_plan(nb::module_& module) {
          const std::vector<std::uintptr_t>& outputs, const std::vector<double>& scalars) {
         std::vector<const void*> sources;
         std::vector<void*> results;
-        for (const std::uintptr_t address : inputs) sources.push_back(reinterpret_cast<const void*>(address));
-        for (const std::uintptr_t address : outputs) results.push_back(reinterpret_cast<void*>(address));
+        for (const std::uintptr_t address : inputs)
+          sources.push_back(reinterpret_cast<const void*>(address));
+        for (const std::uintptr_t address : outputs)
+          results.push_back(reinterpret_cast<void*>(address));
         run_reference(plan, sources, results, scalars);
       },
-      nb::arg("plan"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("scalars") = std::vector<double>{},
+      nb::arg("plan"), nb::arg("inputs"), nb::arg("outputs"),
+      nb::arg("scalars") = std::vector<double>{},
       "Runs all ranks in this thread; addresses of input_bytes / output_bytes of each rank.");
 }

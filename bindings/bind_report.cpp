@@ -25,6 +25,7 @@ void bind_report(nb::module_& module) {
       .def("to_json", [](const Report& report) { return to_json(report); })
       .def_static("from_json", &report_from_json, nb::arg("json"))
       .def("__str__", [](const Report& report) { return print(report); });
-  module.def("verify", [](const Plan& plan) { return verify(plan); }, nb::arg("plan"),
-             nb::call_guard<nb::gil_scoped_release>(), "Proves the plan or says all that is wrong.");
+  module.def(
+      "verify", [](const Plan& plan) { return verify(plan); }, nb::arg("plan"),
+      nb::call_guard<nb::gil_scoped_release>(), "Proves the plan or says all that is wrong.");
 }

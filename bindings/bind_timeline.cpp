@@ -13,7 +13,8 @@ void bind_timeline(nb::module_& module) {
       .def_ro("op", &Span::op)
       .def_ro("start_ns", &Span::start_ns)
       .def_ro("end_ns", &Span::end_ns);
-  nb::class_<ResourceLoad>(module, "ResourceLoad", "Bytes over one resource and the least time they take.")
+  nb::class_<ResourceLoad>(module, "ResourceLoad",
+                           "Bytes over one resource and the least time they take.")
       .def_ro("name", &ResourceLoad::name)
       .def_ro("bytes", &ResourceLoad::bytes)
       .def_ro("busy_ns", &ResourceLoad::busy_ns);
@@ -30,6 +31,8 @@ void bind_timeline(nb::module_& module) {
       .def("to_json", [](const Timeline& timeline) { return to_json(timeline); })
       .def("to_trace_json", &to_trace_json, nb::arg("plan"), "Chrome/Perfetto trace.")
       .def("__str__", [](const Timeline& timeline) { return print(timeline); });
-  module.def("simulate", [](const Plan& plan, const Topology& topology) { return simulate(plan, topology); },
-             nb::arg("plan"), nb::arg("topology"), nb::call_guard<nb::gil_scoped_release>());
+  module.def(
+      "simulate",
+      [](const Plan& plan, const Topology& topology) { return simulate(plan, topology); },
+      nb::arg("plan"), nb::arg("topology"), nb::call_guard<nb::gil_scoped_release>());
 }

@@ -52,14 +52,19 @@ void bind_topology(nb::module_& module) {
       .def_rw("name", &Topology::name)
       .def_rw("source", &Topology::source)
       .def_prop_ro("devices", [](const Topology& topology) { return topology.devices; })
-      .def_prop_rw("resources", [](const Topology& topology) { return topology.resources; },
-                   [](Topology& topology, std::vector<Resource> value) { topology.resources = std::move(value); })
-      .def_prop_rw("links", [](const Topology& topology) { return topology.links; },
-                   [](Topology& topology, std::vector<Link> value) { topology.links = std::move(value); })
-      .def_prop_rw("parameters", [](const Topology& topology) { return topology.parameters; },
-                   [](Topology& topology, std::map<std::string, Parameter> value) {
-                     topology.parameters = std::move(value);
-                   })
+      .def_prop_rw(
+          "resources", [](const Topology& topology) { return topology.resources; },
+          [](Topology& topology, std::vector<Resource> value) {
+            topology.resources = std::move(value);
+          })
+      .def_prop_rw(
+          "links", [](const Topology& topology) { return topology.links; },
+          [](Topology& topology, std::vector<Link> value) { topology.links = std::move(value); })
+      .def_prop_rw(
+          "parameters", [](const Topology& topology) { return topology.parameters; },
+          [](Topology& topology, std::map<std::string, Parameter> value) {
+            topology.parameters = std::move(value);
+          })
       .def(nb::self == nb::self)
       .def("rank_devices", &rank_devices, "Devices that ranks run on: GPUs, else CPUs.")
       .def("device_label", &device_label, nb::arg("device"))
@@ -76,7 +81,8 @@ void bind_topology(nb::module_& module) {
       .def("to_json", [](const Topology& topology) { return to_json(topology); })
       .def_static("from_json", &topology_from_json, nb::arg("json"))
       .def("__str__", [](const Topology& topology) { return print(topology); })
-      .def("__repr__", [](const Topology& topology) { return "<plait.Topology " + topology.name + ">"; });
+      .def("__repr__",
+           [](const Topology& topology) { return "<plait.Topology " + topology.name + ">"; });
   module.def("discover", &discover, nb::call_guard<nb::gil_scoped_release>(),
              "The machine plait runs on; without GPUs its CPU cores.");
   module.def("load_topology", &load_topology, nb::arg("name_or_file"),

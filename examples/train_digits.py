@@ -16,10 +16,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_digits
-
 import plait
 from plait.launch import Emit, start
+from sklearn.datasets import load_digits
 
 HIDDEN, BATCH, RATE, MOMENTUM, EPOCHS = 64, 128, 0.3, 0.9, 30
 TOLERANCE = 1e-6
@@ -127,8 +126,10 @@ def main() -> int:
         print(f"{epoch:>5} {one:>20.12f} {many:>20.12f} {abs(one - many):>12.1e}")
     worst = max(abs(one - many) for one, many in zip(alone, together, strict=True))
     print(f"largest difference {worst:.1e}, wanted <= {TOLERANCE:.0e}")
-    print(f"accuracy on held-out digits: {alone_accuracy:.4f} and {accuracy:.4f}, "
-          f"wanted >= {WANTED_ACCURACY}")
+    print(
+        f"accuracy on held-out digits: {alone_accuracy:.4f} and {accuracy:.4f}, "
+        f"wanted >= {WANTED_ACCURACY}"
+    )
     return 0 if worst <= TOLERANCE and min(accuracy, alone_accuracy) >= WANTED_ACCURACY else 1
 
 

@@ -1,7 +1,8 @@
-"""Installs NVIDIA's compiler wheels into this environment where no nvcc is found (PLAIT_CUDA=0: not).
+"""Installs NVIDIA's compiler wheels into this environment where no nvcc is found.
 
 The development build runs without build isolation, so what plait_backend asks for in an isolated
-build is installed here instead. A machine that cannot fetch them builds without kernels and says so.
+build is installed here instead (not with PLAIT_CUDA=0). A machine that cannot fetch them builds
+without kernels and says so.
 """
 
 import subprocess

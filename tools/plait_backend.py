@@ -1,7 +1,7 @@
 """Build backend: scikit-build-core, plus NVIDIA's compiler wheels where no nvcc is found.
 
-So every build that can reach a package registry compiles the kernels (PLAIT_CUDA=0 leaves them out),
-and machines with a toolkit or without a network need nothing more than they have.
+So every build that can reach a package registry compiles the kernels (PLAIT_CUDA=0 leaves them
+out), and machines with a toolkit or without a network need nothing more than they have.
 """
 
 import os

@@ -29,21 +29,33 @@ MAY_INCLUDE = {
 }
 # Which folder a public header belongs to, in the same order.
 HEADER_FOLDER = {
-    "error": "base", "topology": "topo", "plan": "plan", "report": "verify", "timeline": "sim",
+    "error": "base",
+    "topology": "topo",
+    "plan": "plan",
+    "report": "verify",
+    "timeline": "sim",
     "communicator": "comm",
 }
 BANNED_NAME = re.compile(r"\b\w*(Utils?|Impl|Ext|V2|Manager|Helper)\b")
 BANNED_TEXT = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
-ARCH_IFDEF = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif)\b.*(__CUDA|__HIP|__x86_64|__AVX|__aarch64)")
+ARCH_IFDEF = re.compile(
+    r"^\s*#\s*(if|ifdef|ifndef|elif)\b.*(__CUDA|__HIP|__x86_64|__AVX|__aarch64)"
+)
 READING_ROUTE = [
-    "include/plait/topology.hpp", "include/plait/plan.hpp", "src/plan/builder.hpp",
-    "src/planner/direct.cpp", "src/verify/*.cpp", "src/exec/reference/*.cpp", "src/exec/cpu/cpu.cpp",
-    "src/comm/communicator.cpp", "python/plait/cli.py",
+    "include/plait/topology.hpp",
+    "include/plait/plan.hpp",
+    "src/plan/builder.hpp",
+    "src/planner/direct.cpp",
+    "src/verify/*.cpp",
+    "src/exec/reference/*.cpp",
+    "src/exec/cpu/cpu.cpp",
+    "src/comm/communicator.cpp",
+    "python/plait/cli.py",
 ]
 
 
 def tracked(*patterns: str) -> list[Path]:
-    """Files that git tracks, or would (not ignored), matching the patterns; all files without git."""
+    """Files that git tracks, or would (not ignored), matching the patterns."""
     command = ["git", "ls-files", "-co", "--exclude-standard", "--", *patterns]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     names = done.stdout.split() if done.returncode == 0 else []
@@ -101,9 +113,15 @@ def check_cpp_functions(path: Path, lines: list[str]) -> list[str]:
         code = re.sub(r'"(\\.|[^"\\])*"|\'(\\.|[^\'\\])+\'|//.*', '""', line)
         for char in code:
             if char == "{":
-                head = " ".join(lines[max(0, number - 4):number])
-                is_scope = re.search(r"\b(namespace|struct|class|enum|union|extern)\b[^;(){}]*\{?\s*$",
-                                     code[: code.index("{") + 1]) if code.count("{") else None
+                head = " ".join(lines[max(0, number - 4) : number])
+                is_scope = (
+                    re.search(
+                        r"\b(namespace|struct|class|enum|union|extern)\b[^;(){}]*\{?\s*$",
+                        code[: code.index("{") + 1],
+                    )
+                    if code.count("{")
+                    else None
+                )
                 if not opener_depths and not is_scope and "(" in head:
                     opener_depths.append(depth)
                     start, name = number, code.strip()

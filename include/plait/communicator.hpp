@@ -16,12 +16,12 @@ namespace plait {
 struct CommunicatorOptions {
   int rank = 0;
   int ranks = 1;
-  /// Where the ranks meet: "fd:N" = an inherited socket to the launcher (plait bench), "unix:PATH" =
-  /// a socket in a folder of this user alone, "" = read off the launcher's environment (torchrun,
+  /// Where the ranks meet: "fd:N" = an inherited socket to the launcher (plait bench), "unix:PATH"
+  /// = a socket in a folder of this user alone, "" = read off the launcher's environment (torchrun,
   /// mpirun, Slurm; plait's own PLAIT_RENDEZVOUS first). No TCP port is ever opened.
   std::string rendezvous;
-  std::string topology;             ///< "" = PLAIT_TOPOLOGY, else discover(); see load_topology
-  std::vector<std::string> masks;   ///< links left out, as without() takes them
+  std::string topology;            ///< "" = PLAIT_TOPOLOGY, else discover(); see load_topology
+  std::vector<std::string> masks;  ///< links left out, as without() takes them
   double arrive_s = 600.0;  ///< how long a rank waits for others to enter a call (or to join)
   double deadline_s = 5.0;  ///< how long it waits inside a call, once all have entered it
 };
@@ -45,8 +45,8 @@ struct Counters {
 
 class Communicator {
  public:
-  /// Meets the other ranks, agrees on topology and settings, maps arenas. Throws on every rank alike:
-  /// Error(mismatch) where options differ, timeout or peer_lost where a rank does not come.
+  /// Meets the other ranks, agrees on topology and settings, maps arenas. Throws on every rank
+  /// alike: Error(mismatch) where options differ, timeout or peer_lost where a rank does not come.
   static std::unique_ptr<Communicator> create(const CommunicatorOptions& options);
   ~Communicator();
 
@@ -54,14 +54,16 @@ class Communicator {
   int ranks() const;
   const Topology& topology() const;
 
-  /// Runs the collective; returns when this rank's output is complete. `input` and `output` are host
-  /// memory of input_bytes / output_bytes(request, rank()), the same address for in place.
-  /// Error(mismatch) on every rank where ranks ask for different things; peer_lost, timeout, aborted.
-  void run(const Request& request, const void* input, void* output, const CallOptions& options = {});
+  /// Runs the collective; returns when this rank's output is complete. `input` and `output` are
+  /// host memory of input_bytes / output_bytes(request, rank()), the same address for in place.
+  /// Error(mismatch) on every rank where ranks ask for different things; peer_lost, timeout,
+  /// aborted.
+  void run(const Request& request, const void* input, void* output,
+           const CallOptions& options = {});
   /// Runs a plan as it is (verified first). All ranks must pass equal plans.
   void run(const Plan& plan, const void* input, void* output, double scalar = 1.0);
-  /// Joins the call that the other ranks make with an error instead of a request: every rank gets it.
-  /// For callers who find their own arguments wrong before they can make a request of them.
+  /// Joins the call that the other ranks make with an error instead of a request: every rank gets
+  /// it. For callers who find their own arguments wrong before they can make a request of them.
   void refuse(ErrorCode code, const std::string& reason);
   /// Returns once every rank has called it.
   void barrier();
@@ -73,7 +75,8 @@ class Communicator {
   /// Which plan, which shares, what else was considered and why it was refused.
   std::string explain(const Request& request) const;
   Counters counters() const;
-  /// Ends every pending and later call of this rank with Error(aborted). Any thread; contacts nobody.
+  /// Ends every pending and later call of this rank with Error(aborted). Any thread; contacts
+  /// nobody.
   void abort() noexcept;
 
   Communicator(const Communicator&) = delete;

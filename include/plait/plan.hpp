@@ -134,7 +134,8 @@ struct Lane {
   bool operator==(const Lane&) const = default;
 };
 
-/// Bytes [offset, offset + bytes) of the message go by `route`: "nvlink", "relay:2", "host", "host+cpu".
+/// Bytes [offset, offset + bytes) of the message go by `route`: "nvlink", "relay:2", "host",
+/// "host+cpu".
 struct Stripe {
   std::string route;
   std::uint64_t offset = 0;
@@ -142,9 +143,9 @@ struct Stripe {
   bool operator==(const Stripe&) const = default;
 };
 
-/// rank_order: every output element is one n-way reduction over ranks 0, 1, ..., n-1, accumulated in
-/// fp32 (or wider) and rounded once: the same bits from every such plan, path, size and processor.
-/// stated: each rank exactly once, in the order the ops say, the same on every rank.
+/// rank_order: every output element is one n-way reduction over ranks 0, 1, ..., n-1, accumulated
+/// in fp32 (or wider) and rounded once: the same bits from every such plan, path, size and
+/// processor. stated: each rank exactly once, in the order the ops say, the same on every rank.
 enum class SumOrder : std::uint8_t { rank_order, stated };
 const char* name_of(SumOrder order);
 
@@ -154,8 +155,8 @@ struct Plan {
   std::map<std::string, std::int64_t> params;  ///< {"pieces", 2}, {"throttle", 1}
   std::string topology;                        ///< name of the topology it was made for
   SumOrder sum_order = SumOrder::rank_order;
-  std::string kernel;      ///< the fused kernel that computes just this, if any: "two_shot"
-  bool symmetric = false;  ///< peers read and write input and output directly (registered buffers)
+  std::string kernel;       ///< the fused kernel that computes just this, if any: "two_shot"
+  bool symmetric = false;   ///< peers read and write input and output directly (registered buffers)
   std::vector<int> guests;  ///< topology devices of places ranks, ranks + 1, ...
   std::vector<std::uint64_t> scratch_bytes;  ///< by place
   std::vector<std::uint64_t> inbox_bytes;    ///< by rank; one half
@@ -200,10 +201,12 @@ struct Refusal {
 };
 
 /// Every plan worth trying for the request, over all strategies and their parameters, in the
-/// order the closed-form cost model ranks them; `refusals`, if given, says why others are not there.
+/// order the closed-form cost model ranks them; `refusals`, if given, says why others are not
+/// there.
 std::vector<Plan> propose(const Topology& topology, const Request& request,
                           std::vector<Refusal>* refusals = nullptr);
-/// One strategy with given parameters (missing ones get defaults); Error(unsupported) if it refuses.
+/// One strategy with given parameters (missing ones get defaults); Error(unsupported) if it
+/// refuses.
 Plan propose_one(const Topology& topology, const Request& request, const std::string& strategy,
                  const std::map<std::string, std::int64_t>& params = {});
 

@@ -21,10 +21,10 @@ struct Finding {
 };
 
 struct Report {
-  std::string plan;                  ///< label of the plan
-  std::vector<Finding> findings;     ///< empty = proved
-  std::vector<std::string> orders;   ///< the distinct summation orders found, "((0+1)+2)" or "0+1+2"
-  std::uint64_t ops = 0;             ///< how many were checked
+  std::string plan;                 ///< label of the plan
+  std::vector<Finding> findings;    ///< empty = proved
+  std::vector<std::string> orders;  ///< the distinct summation orders found, "((0+1)+2)" or "0+1+2"
+  std::uint64_t ops = 0;            ///< how many were checked
   bool proved() const { return findings.empty(); }
   bool operator==(const Report&) const = default;
 };

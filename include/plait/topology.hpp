@@ -25,7 +25,8 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-/// A capacity that several links draw on: a switch port, a PCIe lane group, host DRAM, a socket bus.
+/// A capacity that several links draw on: a switch port, a PCIe lane group, host DRAM, a socket
+/// bus.
 struct Resource {
   std::string name;       ///< "gpu0.nvlink.out", "numa0.dram"
   double gb_per_s = 0.0;  ///< decimal: 1 GB/s = 1 byte/ns
@@ -37,10 +38,10 @@ enum class LinkKind : std::uint8_t { nvlink, pcie, bus, shm, net };
 /// One directed hop between two devices.
 struct Link {
   LinkKind kind = LinkKind::nvlink;
-  int src = 0;             ///< index into Topology::devices
-  int dst = 0;             ///< index into Topology::devices
-  int width = 1;           ///< NVLinks or PCIe lanes side by side
-  double gb_per_s = 0.0;   ///< what one transfer alone reaches on this hop
+  int src = 0;            ///< index into Topology::devices
+  int dst = 0;            ///< index into Topology::devices
+  int width = 1;          ///< NVLinks or PCIe lanes side by side
+  double gb_per_s = 0.0;  ///< what one transfer alone reaches on this hop
   double latency_ns = 0.0;
   std::vector<int> resources;  ///< indices into Topology::resources that a transfer draws on
   bool operator==(const Link&) const = default;

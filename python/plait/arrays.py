@@ -39,7 +39,7 @@ DTYPE_OF_TYPE: dict[str, np.dtype[Any]] = {
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory of one array: where, how many elements, of which plait type; `owner` keeps it alive."""
+    """Memory of one array: where, how many elements, which plait type; `owner` keeps it alive."""
 
     address: int
     count: int

@@ -64,8 +64,15 @@ def count_for(collective: str, size_bytes: int, plait_type: str, ranks: int) -> 
     return elements // ranks if gathers else elements
 
 
-# The relative error that one rounding of a rank-order result, and n roundings of a stated one, may have.
-EPSILON = {"fp32": 2**-23, "fp64": 2**-52, "fp16": 2**-10, "bf16": 2**-7, "fp8e4m3": 2**-3, "fp8e5m2": 2**-2}
+# The relative error of one rounding (rank order); stated orders may round n times.
+EPSILON = {
+    "fp32": 2**-23,
+    "fp64": 2**-52,
+    "fp16": 2**-10,
+    "bf16": 2**-7,
+    "fp8e4m3": 2**-3,
+    "fp8e5m2": 2**-2,
+}
 
 
 class Oracle:
@@ -107,15 +114,24 @@ class Oracle:
             if op == "avg":
                 return total // len(parts) if exact is np.int64 else total / len(parts)
             return total
-        combine = {"prod": np.multiply, "min": np.minimum, "max": np.maximum,
-                   "bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np.bitwise_xor}
+        combine = {
+            "prod": np.multiply,
+            "min": np.minimum,
+            "max": np.maximum,
+            "bit_and": np.bitwise_and,
+            "bit_or": np.bitwise_or,
+            "bit_xor": np.bitwise_xor,
+        }
         return combine[op].reduce(parts)
 
     def wrong(self, rank: int, output: np.ndarray[Any, Any], lo: int, hi: int) -> int:
         """How many of output[lo:hi] are not what they must be."""
         expected, found = self.expected(rank, lo, hi), output[lo:hi]
         if self.request.type in EPSILON and self.request.collective in (
-            "all_reduce", "reduce", "reduce_scatter"):
+            "all_reduce",
+            "reduce",
+            "reduce_scatter",
+        ):
             bound = EPSILON[self.request.type] * self.request.ranks
             difference = np.abs(found.astype(np.float64) - expected)
             return int(np.sum(~(difference <= bound * np.maximum(np.abs(expected), 1.0))))
@@ -142,8 +158,9 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     collective = task["collective"]
     count = count_for(collective, size_bytes, plait_type, comm.ranks)
-    request = plait.Request(collective, count, plait_type, task["op"], comm.ranks, task["root"],
-                            task["peer"])
+    request = plait.Request(
+        collective, count, plait_type, task["op"], comm.ranks, task["root"], task["peer"]
+    )
     oracle = Oracle(request, task["seed"])
     for strategy, params in chosen(comm, request, task["strategies"]):
         yield _row(comm, task, request, oracle, strategy, params)
@@ -188,9 +205,17 @@ def _row(
     in_place_wrong, in_place_seconds = _in_place(comm, task, request, oracle, strategy, params)
     worst = _largest(comm, seconds)
     return {
-        "size": request.message_bytes(), "count": request.count, "type": request.type,
-        "op": request.op, "root": request.root, "strategy": plan.label, "name": strategy,
-        "sum_order": plan.sum_order, "time_us": worst * 1e6, "wrong": wrong, "digest": digest,
+        "size": request.message_bytes(),
+        "count": request.count,
+        "type": request.type,
+        "op": request.op,
+        "root": request.root,
+        "strategy": plan.label,
+        "name": strategy,
+        "sum_order": plan.sum_order,
+        "time_us": worst * 1e6,
+        "wrong": wrong,
+        "digest": digest,
         **_bandwidth(request, worst),
         "in_place_us": None if in_place_seconds is None else in_place_seconds * 1e6,
         "in_place_wrong": in_place_wrong,
@@ -277,5 +302,6 @@ def bitwise_groups(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], list[dic
 
 def bitwise_equal(rows: list[dict[str, Any]]) -> bool:
     """True where every rank-order strategy gave the same bits for the same request."""
-    return all(len({row["digest"] for row in group}) == 1
-               for group in bitwise_groups(rows).values())
+    return all(
+        len({row["digest"] for row in group}) == 1 for group in bitwise_groups(rows).values()
+    )

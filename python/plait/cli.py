@@ -33,12 +33,17 @@ TopologyOption = Annotated[
     str, typer.Option("--topology", "-T", help="Shipped name or JSON file; default: this machine.")
 ]
 WithoutOption = Annotated[
-    list[str] | None, typer.Option("--without", help="Leave links out: nvlink:0-1, host:0, relay:2.")
+    list[str] | None,
+    typer.Option("--without", help="Leave links out: nvlink:0-1, host:0, relay:2."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")]
 RanksOption = Annotated[int | None, typer.Option("--ranks", "-g", help="How many ranks.")]
-TypeOption = Annotated[str, typer.Option("--type", "-d", help="Element type: fp32, bf16, int8, ...")]
-OpOption = Annotated[str, typer.Option("--op", "-o", help="Reduction: sum, prod, min, max, avg, ...")]
+TypeOption = Annotated[
+    str, typer.Option("--type", "-d", help="Element type: fp32, bf16, int8, ...")
+]
+OpOption = Annotated[
+    str, typer.Option("--op", "-o", help="Reduction: sum, prod, min, max, avg, ...")
+]
 BytesOption = Annotated[str, typer.Option("--bytes", "-b", help="Message size: 8, 64K, 1G.")]
 
 
@@ -48,7 +53,12 @@ def _machine(name: str, masks: list[str] | None) -> plait.Topology:
 
 
 def _request(
-    topology: plait.Topology, collective: str, size: str, plait_type: str, op: str, ranks: int | None
+    topology: plait.Topology,
+    collective: str,
+    size: str,
+    plait_type: str,
+    op: str,
+    ranks: int | None,
 ) -> plait.Request:
     ranks = ranks or len(topology.rank_devices())
     # A first request of no elements turns a bad name into plait's own error before any arithmetic.
@@ -134,13 +144,20 @@ def _print_ranking(
 ) -> None:
     table = Table(title="plans, best estimate first")
     for column in ("", "plan", "sum order", "ops", "simulated", "busbw GB/s", "bound by"):
-        table.add_column(column, justify="left" if column in ("plan", "sum order", "bound by")
-                         else "right")
+        table.add_column(
+            column, justify="left" if column in ("plan", "sum order", "bound by") else "right"
+        )
     for number, candidate in enumerate(plans, 1):
         timeline = plait.simulate(candidate, machine)
-        table.add_row(str(number), candidate.label, candidate.sum_order, str(candidate.op_count()),
-                      f"{timeline.total_ns / 1e3:.1f} us", f"{timeline.busbw_gb_per_s:.1f}",
-                      timeline.bound_by)
+        table.add_row(
+            str(number),
+            candidate.label,
+            candidate.sum_order,
+            str(candidate.op_count()),
+            f"{timeline.total_ns / 1e3:.1f} us",
+            f"{timeline.busbw_gb_per_s:.1f}",
+            timeline.bound_by,
+        )
     out.print(table)
     for name, reason in refusals:
         out.print(f"not {name}: {reason}", markup=False)
@@ -166,8 +183,12 @@ def _print_plan(machine: plait.Topology, shown: plait.Plan, ops: bool) -> None:
 
 def _progress(total: int, what: str) -> Progress:
     progress = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=err, disable=not sys.stderr.isatty(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=err,
+        disable=not sys.stderr.isatty(),
     )
     progress.add_task(what, total=total)
     return progress
@@ -225,13 +246,16 @@ def _print_proofs(result: dict[str, Any]) -> None:
     for column in ("proved", "in rank order", "with findings", "refused"):
         table.add_column(column, justify="right")
     for name, row in sorted(result["strategies"].items()):
-        table.add_row(name, str(row["proved"]), str(row["rank_order"]), str(row["found"]),
-                      str(row["refused"]))
+        table.add_row(
+            name, str(row["proved"]), str(row["rank_order"]), str(row["found"]), str(row["refused"])
+        )
     out.print(table)
     for failure in result["failures"][:20]:
         out.print(f"{failure['case']}: {failure['findings'][0]}", markup=False)
-    out.print(f"{result['proved']} plans proved, {result['findings']} findings, "
-              f"{result['refused']} cases refused by their strategy")
+    out.print(
+        f"{result['proved']} plans proved, {result['findings']} findings, "
+        f"{result['refused']} cases refused by their strategy"
+    )
 
 
 @app.command()
@@ -286,16 +310,31 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Time and check a collective over sizes and strategies; nccl-tests' letters and columns."""
-    wanted = list(bench_module.sizes(bench_module.parse_bytes(first), bench_module.parse_bytes(last),
-                                     factor, bench_module.parse_bytes(step)))
+    wanted = list(
+        bench_module.sizes(
+            bench_module.parse_bytes(first),
+            bench_module.parse_bytes(last),
+            factor,
+            bench_module.parse_bytes(step),
+        )
+    )
     type_list = types.split(",")
     for name in type_list:  # bad names are refused here, before any rank starts
         named = plait.Request(collective, 0, name, op, ranks, root, min(1, ranks - 1))
     task = {
-        "topology": topology, "masks": without or [], "collective": named.collective,
+        "topology": topology,
+        "masks": without or [],
+        "collective": named.collective,
         "types": [plait.Request(collective, 0, name).type for name in type_list],
-        "sizes": wanted, "op": named.op, "root": root, "peer": (root + 1) % ranks, "iters": iters,
-        "warmup": warmup, "check": bool(check), "seed": seed, "in_place": True,
+        "sizes": wanted,
+        "op": named.op,
+        "root": root,
+        "peer": (root + 1) % ranks,
+        "iters": iters,
+        "warmup": warmup,
+        "check": bool(check),
+        "seed": seed,
+        "in_place": True,
         "strategies": [name for name in strategies.split(",") if name],
     }
     rows = _run_bench(task, ranks, as_json)
@@ -313,24 +352,31 @@ def bench(
 def bench_json(task: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The rows in nccl-tests' JSON shape (config, results, out_of_bounds, ...), and more."""
     return {
-        "version": plait.__version__, "config": task, "results": rows,
+        "version": plait.__version__,
+        "config": task,
+        "results": rows,
         "out_of_bounds": sum(row["wrong"] for row in rows),
         "average_bus_bandwidth": sum(row["busbw"] for row in rows) / max(len(rows), 1),
         "bitwise_equal": bench_module.bitwise_equal(rows),
     }
 
 
-HEADER = (f"#{'size':>11} {'count':>12} {'type':>6} {'redop':>6} {'root':>4} {'time':>10} {'algbw':>8} "
-          f"{'busbw':>8} {'#wrong':>6} {'in place':>10} {'#wrong':>6}  strategy\n"
-          f"#{'(B)':>11} {'(elements)':>12} {'':>6} {'':>6} {'':>4} {'(us)':>10} {'(GB/s)':>8} "
-          f"{'(GB/s)':>8} {'':>6} {'(us)':>10}")
+HEADER = (
+    f"#{'size':>11} {'count':>12} {'type':>6} {'redop':>6} {'root':>4} {'time':>10} {'algbw':>8} "
+    f"{'busbw':>8} {'#wrong':>6} {'in place':>10} {'#wrong':>6}  strategy\n"
+    f"#{'(B)':>11} {'(elements)':>12} {'':>6} {'':>6} {'':>4} {'(us)':>10} {'(GB/s)':>8} "
+    f"{'(GB/s)':>8} {'':>6} {'(us)':>10}"
+)
 
 
 def _run_bench(task: dict[str, Any], ranks: int, as_json: bool) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     if not as_json:
-        out.print(f"# plait {plait.__version__}, {task['collective']}, {ranks} ranks, times are the "
-                  f"slowest rank's mean\n{HEADER}", markup=False)
+        out.print(
+            f"# plait {plait.__version__}, {task['collective']}, {ranks} ranks, times are the "
+            f"slowest rank's mean\n{HEADER}",
+            markup=False,
+        )
     job = launch.start("plait.bench:rank_main", ranks, task)
     failure: dict[str, Any] | None = None
     for row in job.lines():
@@ -356,9 +402,11 @@ def _bench_line(row: dict[str, Any]) -> str:
     in_place = "-" if row["in_place_us"] is None else f"{row['in_place_us']:.1f}"
     wrong_in_place = "-" if row["in_place_wrong"] is None else row["in_place_wrong"]
     root = row["root"] if row["op"] == "none" else -1
-    return (f"{row['size']:>12} {row['count']:>12} {row['type']:>6} {row['op']:>6} {root:>4} "
-            f"{row['time_us']:>10.1f} {row['algbw']:>8.2f} {row['busbw']:>8.2f} {row['wrong']:>6} "
-            f"{in_place:>10} {wrong_in_place:>6}  {row['strategy']}")
+    return (
+        f"{row['size']:>12} {row['count']:>12} {row['type']:>6} {row['op']:>6} {root:>4} "
+        f"{row['time_us']:>10.1f} {row['algbw']:>8.2f} {row['busbw']:>8.2f} {row['wrong']:>6} "
+        f"{in_place:>10} {wrong_in_place:>6}  {row['strategy']}"
+    )
 
 
 def _print_bench_end(rows: list[dict[str, Any]]) -> None:
@@ -367,9 +415,12 @@ def _print_bench_end(rows: list[dict[str, Any]]) -> None:
     groups = bench_module.bitwise_groups(rows)
     compared = sum(len(group) for group in groups.values())
     equal = "bitwise equal" if bench_module.bitwise_equal(rows) else "NOT BITWISE EQUAL"
-    out.print(f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}\n"
-              f"# Rank-order strategies: {equal} ({compared} results of {len(groups)} requests)\n"
-              f"# Avg bus bandwidth    : {average:.3f}", markup=False)
+    out.print(
+        f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}\n"
+        f"# Rank-order strategies: {equal} ({compared} results of {len(groups)} requests)\n"
+        f"# Avg bus bandwidth    : {average:.3f}",
+        markup=False,
+    )
 
 
 @app.command()

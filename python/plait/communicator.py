@@ -1,8 +1,8 @@
 """Communicator: collectives on arrays, one object a rank.
 
 Every rank makes the same calls in the same order; a call returns when this rank's result is
-complete. Ranks that disagree (count, type, op, ...) all get MismatchError; a rank that dies makes all
-others raise PeerLostError naming it; nothing waits for ever.
+complete. Ranks that disagree (count, type, op, ...) all get MismatchError; a rank that dies makes
+all others raise PeerLostError naming it; nothing waits for ever.
 """
 
 from __future__ import annotations
@@ -192,14 +192,14 @@ class Communicator:
         count = source.count // self.ranks if divides else source.count
         return Request(collective, count, source.type, op, self.ranks, root, peer)
 
-    def _output(
-        self, request: Request, source: Buffer, out: Any
-    ) -> tuple[Any, Buffer | None]:
+    def _output(self, request: Request, source: Buffer, out: Any) -> tuple[Any, Buffer | None]:
         """(what to return, its memory); made here where the caller gave none."""
         dtype = DTYPE_OF_TYPE[source.type]
         count = request.output_bytes(self.rank) // dtype.itemsize
-        has_output = self.rank == request.root if request.collective in ("reduce", "gather") else (
-            self.rank == request.peer if request.collective == "copy" else True
+        has_output = (
+            self.rank == request.root
+            if request.collective in ("reduce", "gather")
+            else (self.rank == request.peer if request.collective == "copy" else True)
         )
         if not has_output:
             return None, None

@@ -17,7 +17,7 @@ import plait
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the examination. state: ok, missing (works without) or broken (must be mended)."""
+    """One finding. state: ok, missing (works without) or broken (must be mended)."""
 
     what: str
     state: str
@@ -54,7 +54,9 @@ def _memory() -> Check:
         os.posix_fallocate(fd, 0, 64 << 20)
         os.close(fd)
     except OSError as error:
-        return Check("shared memory", "broken", str(error), "raise the memory limit of this process")
+        return Check(
+            "shared memory", "broken", str(error), "raise the memory limit of this process"
+        )
     return Check("shared memory", "ok", "64 MiB of memfd allocated and given back")
 
 

@@ -99,8 +99,14 @@ def _rank_main(entry: str, write_fd: int) -> int:
     try:
         getattr(importlib.import_module(module), function)(task, emit)
     except plait.Error as error:
-        emit({"error": str(error), "code": error.name, "exit_code": error.exit_code,
-              "rank": int(os.environ["RANK"])})
+        emit(
+            {
+                "error": str(error),
+                "code": error.name,
+                "exit_code": error.exit_code,
+                "rank": int(os.environ["RANK"]),
+            }
+        )
         return int(error.exit_code)
     return 0
 

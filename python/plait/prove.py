@@ -72,7 +72,9 @@ def prove(case: Case) -> Outcome:
     """Builds and verifies one case."""
     topology = _topologies.setdefault(case.topology, plait.load_topology(case.topology))
     peer = (case.root + 1) % case.ranks
-    request = plait.Request(case.collective, case.count, case.type, "sum", case.ranks, case.root, peer)
+    request = plait.Request(
+        case.collective, case.count, case.type, "sum", case.ranks, case.root, peer
+    )
     try:
         plan = plait.propose_one(topology, request, case.strategy)
     except plait.UnsupportedError as refusal:
@@ -84,9 +86,7 @@ def prove(case: Case) -> Outcome:
     return Outcome(case, findings, "", plan.sum_order)
 
 
-def prove_all(
-    cases: list[Case], workers: int | None = None
-) -> Iterator[Outcome]:
+def prove_all(cases: list[Case], workers: int | None = None) -> Iterator[Outcome]:
     """Outcomes in no particular order, from one worker process a core."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(workers or os.cpu_count() or 1) as pool:

@@ -16,7 +16,8 @@ std::vector<Range> partition(Range whole, int parts, std::uint64_t granule) {
   ranges.reserve(static_cast<std::size_t>(parts));
   std::uint64_t at = 0;
   for (int part = 0; part < parts; ++part) {
-    const std::uint64_t mine = (each + (static_cast<std::uint64_t>(part) < longer ? 1 : 0)) * granule;
+    const std::uint64_t mine =
+        (each + (static_cast<std::uint64_t>(part) < longer ? 1 : 0)) * granule;
     const std::uint64_t bytes = std::min(mine, whole.bytes - at);
     ranges.push_back({whole.offset + at, bytes});
     at += bytes;

@@ -54,7 +54,8 @@ class Builder {
   Region alloc(Space space, int place, std::uint64_t bytes);
 
   /// Empty regions are left out: a copy or reduce of 0 bytes adds nothing.
-  void copy(int lane, const Region& dst, const Region& src);  ///< inside one memory or one direct hop
+  void copy(int lane, const Region& dst,
+            const Region& src);  ///< inside one memory or one direct hop
   void copy(int lane, const Region& dst, const Region& src, const Path& path, int hop);
   void reduce(int lane, const Region& dst, const std::vector<Region>& srcs, bool finish = true);
   /// Raises a flag of `owner` after everything before it on the lane.
@@ -79,9 +80,9 @@ class Builder {
   Plan plan_;
   std::map<std::string, int> path_of_name_;
   std::map<std::pair<int, std::string>, int> lane_of_name_;
-  std::map<std::pair<int, int>, Event> word_of_;          // (lane, owner) -> last event raised
-  std::map<std::pair<int, int>, int> words_of_pair_;      // (owner, writer) -> words in use
-  std::map<std::pair<int, int>, Path> direct_;            // device pair -> direct path, found once
+  std::map<std::pair<int, int>, Event> word_of_;      // (lane, owner) -> last event raised
+  std::map<std::pair<int, int>, int> words_of_pair_;  // (owner, writer) -> words in use
+  std::map<std::pair<int, int>, Path> direct_;        // device pair -> direct path, found once
 };
 
 }  // namespace plait

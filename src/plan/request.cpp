@@ -129,17 +129,30 @@ bool is_float(DataType type) { return kTypes[static_cast<std::size_t>(type)].is_
 
 DataType parse_type(std::string_view name) {
   return parse<DataType>(name, kTypes, "type",
-                         {{"float32", "fp32"}, {"float", "fp32"}, {"float64", "fp64"},
-                          {"double", "fp64"}, {"float16", "fp16"}, {"half", "fp16"},
-                          {"bfloat16", "bf16"}, {"float8e4m3", "fp8e4m3"}, {"f8e4m3", "fp8e4m3"},
-                          {"float8e4m3fn", "fp8e4m3"}, {"float8e5m2", "fp8e5m2"}, {"f8e5m2", "fp8e5m2"},
-                          {"int", "int32"}, {"char", "int8"}});
+                         {{"float32", "fp32"},
+                          {"float", "fp32"},
+                          {"float64", "fp64"},
+                          {"double", "fp64"},
+                          {"float16", "fp16"},
+                          {"half", "fp16"},
+                          {"bfloat16", "bf16"},
+                          {"float8e4m3", "fp8e4m3"},
+                          {"f8e4m3", "fp8e4m3"},
+                          {"float8e4m3fn", "fp8e4m3"},
+                          {"float8e5m2", "fp8e5m2"},
+                          {"f8e5m2", "fp8e5m2"},
+                          {"int", "int32"},
+                          {"char", "int8"}});
 }
 
 ReduceOp parse_reduce_op(std::string_view name) {
   return parse<ReduceOp>(name, kReduceOps, "reduction",
-                         {{"mulsum", "premul_sum"}, {"band", "bit_and"}, {"bor", "bit_or"},
-                          {"bxor", "bit_xor"}, {"mean", "avg"}, {"product", "prod"}});
+                         {{"mulsum", "premul_sum"},
+                          {"band", "bit_and"},
+                          {"bor", "bit_or"},
+                          {"bxor", "bit_xor"},
+                          {"mean", "avg"},
+                          {"product", "prod"}});
 }
 
 Collective parse_collective(std::string_view name) {
@@ -182,7 +195,9 @@ std::uint64_t output_bytes(const Request& request, int rank) {
 
 std::uint64_t message_bytes(const Request& request) {
   const CollectiveRow& collective = row(request.collective);
-  const auto gathers = [](Extent extent) { return extent == Extent::all || extent == Extent::root_all; };
+  const auto gathers = [](Extent extent) {
+    return extent == Extent::all || extent == Extent::root_all;
+  };
   const std::uint64_t one = request.count * bytes_of(request.type);
   return gathers(collective.input) || gathers(collective.output)
              ? one * static_cast<std::uint64_t>(request.ranks)

@@ -16,8 +16,8 @@ struct Strategy {
   StrategyInfo info;
   /// Parameter sets worth trying for this request, the likeliest first. At least one.
   std::vector<Params> (*candidates)(const Topology& topology, const Request& request);
-  /// `request` is checked(), `params` may lack any name (each has a default) but holds no unknown one.
-  /// Throws Error(unsupported) with the reason to refuse.
+  /// `request` is checked(), `params` may lack any name (each has a default) but holds no unknown
+  /// one. Throws Error(unsupported) with the reason to refuse.
   Plan (*build)(const Topology& topology, const Request& request, const Params& params);
 };
 
@@ -36,7 +36,7 @@ const Strategy& recursive_doubling_strategy();
 const Strategy& rabenseifner_strategy();
 const Strategy& staged_strategy();
 const Strategy& rerouted_strategy();
-const Strategy& tree_strategy();  ///< broadcast, reduce, gather, scatter by binomial trees
+const Strategy& tree_strategy();   ///< broadcast, reduce, gather, scatter by binomial trees
 const Strategy& bruck_strategy();  ///< all_gather and all_to_all in log2(n) rounds
 
 const std::vector<const Strategy*>& all_strategies();

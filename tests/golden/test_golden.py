@@ -10,9 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import plait
+import pytest
 
 FOLDER = Path(__file__).parent
 
@@ -27,12 +26,19 @@ def check(name: str, text: str) -> None:
 
 def command(*words: str) -> str:
     env = {key: value for key, value in os.environ.items() if key != "PLAIT_UPDATE_GOLDEN"}
-    done = subprocess.run([sys.executable, "-m", "plait.cli", *words], capture_output=True, text=True,
-                          env={**env, "COLUMNS": "120"}, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-m", "plait.cli", *words],
+        capture_output=True,
+        text=True,
+        env={**env, "COLUMNS": "120"},
+        timeout=120,
+    )
     return done.stdout + done.stderr + f"exit status {done.returncode}\n"
 
 
-@pytest.mark.parametrize("strategy", ["one_shot", "two_shot", "direct", "ring", "recursive_doubling"])
+@pytest.mark.parametrize(
+    "strategy", ["one_shot", "two_shot", "direct", "ring", "recursive_doubling"]
+)
 def test_printed_plan(strategy):
     topology = plait.load_topology("hgx-h200")
     request = plait.Request("all_reduce", 1024, "bf16", "sum", 3)
@@ -60,6 +66,10 @@ def test_topo_command(machine):
 
 
 def test_error_lines():
-    words = [("topo", "-T", "atlantis"), ("plan", "all_reduce", "-d", "fp12"),
-             ("plan", "all_reduce", "-T", "mist", "--ranks", "9"), ("verify",)]
+    words = [
+        ("topo", "-T", "atlantis"),
+        ("plan", "all_reduce", "-d", "fp12"),
+        ("plan", "all_reduce", "-T", "mist", "--ranks", "9"),
+        ("verify",),
+    ]
     check("errors.txt", "".join(f"$ plait {' '.join(line)}\n{command(*line)}" for line in words))

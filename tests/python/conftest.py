@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from plait import launch
 
 RunRanks = Callable[..., list[dict[str, Any]]]
@@ -19,7 +18,10 @@ def run_ranks() -> RunRanks:
     """run_ranks("module:function", ranks, task) -> rows, sorted by rank; every rank must exit 0."""
 
     def run(
-        entry: str, ranks: int, task: dict[str, Any] | None = None, env: dict[str, str] | None = None
+        entry: str,
+        ranks: int,
+        task: dict[str, Any] | None = None,
+        env: dict[str, str] | None = None,
     ) -> list[dict[str, Any]]:
         folder = str(Path(__file__).parent)
         job = launch.start(entry, ranks, task or {}, {"PYTHONPATH": folder, **(env or {})})

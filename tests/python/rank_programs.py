@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 import numpy as np
-
 import plait
 from plait.arrays import DTYPE_OF_TYPE
 from plait.bench import Oracle, poison
@@ -81,8 +80,15 @@ def arrays_of_many_kinds(task: dict[str, Any], emit: Emit) -> None:
     by_buffer = comm.all_reduce(bytearray([1, 2, 3]))
     by_dlpack = comm.all_reduce(OnlyDlpack(np.ones(5, np.float32)))
     half = comm.all_reduce(np.full(3, 1.5, DTYPE_OF_TYPE["bf16"]))
-    emit({"rank": comm.rank, "buffer": by_buffer.tolist(), "dlpack": by_dlpack.tolist(),
-          "bf16": half.astype(np.float32).tolist(), "bf16_type": str(half.dtype)})
+    emit(
+        {
+            "rank": comm.rank,
+            "buffer": by_buffer.tolist(),
+            "dlpack": by_dlpack.tolist(),
+            "bf16": half.astype(np.float32).tolist(),
+            "bf16_type": str(half.dtype),
+        }
+    )
 
 
 def bad_call(task: dict[str, Any], emit: Emit) -> None:
@@ -105,7 +111,9 @@ def bad_call(task: dict[str, Any], emit: Emit) -> None:
         "bad_root": lambda: comm.broadcast(array, root=7 if me else 0),
         "null": lambda: comm._core.run_request(
             plait.Request("all_reduce", 64, "fp32", "sum", comm.ranks),
-            0 if me else array.ctypes.data, array.ctypes.data),
+            0 if me else array.ctypes.data,
+            array.ctypes.data,
+        ),
         "bits_on_floats": lambda: comm.all_reduce(array, "bit_and" if me else "sum"),
     }
     start = time.monotonic()
@@ -134,8 +142,14 @@ def until_a_rank_dies(task: dict[str, Any], emit: Emit) -> None:
         try:
             comm.all_reduce(array, strategy=task["strategy"])
         except plait.Error as error:
-            emit({"rank": comm.rank, "class": type(error).__name__, "error": str(error),
-                  "noticed_at": time.monotonic()})
+            emit(
+                {
+                    "rank": comm.rank,
+                    "class": type(error).__name__,
+                    "error": str(error),
+                    "noticed_at": time.monotonic(),
+                }
+            )
             return
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-
 import plait
+import pytest
 from plait.arrays import DTYPE_OF_TYPE, buffer_of
 
 

@@ -6,14 +6,14 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 import plait
+import pytest
 
 
 def plait_command(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "plait.cli", *words], capture_output=True, text=True,
-                          timeout=120)
+    return subprocess.run(
+        [sys.executable, "-m", "plait.cli", *words], capture_output=True, text=True, timeout=120
+    )
 
 
 def test_version():
@@ -56,8 +56,21 @@ def test_plan_json_round_trip_through_verify(tmp_path):
 
 
 def test_bench_table_and_json():
-    done = plait_command("bench", "all_reduce", "-g", "2", "-b", "1K", "-e", "4K", "-d", "fp32,bf16",
-                         "--strategies", "all", "--json")
+    done = plait_command(
+        "bench",
+        "all_reduce",
+        "-g",
+        "2",
+        "-b",
+        "1K",
+        "-e",
+        "4K",
+        "-d",
+        "fp32,bf16",
+        "--strategies",
+        "all",
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["out_of_bounds"] == 0 and said["bitwise_equal"] is True
@@ -67,7 +80,9 @@ def test_bench_table_and_json():
 
 def test_bench_plot(tmp_path):
     picture = tmp_path / "busbw.png"
-    done = plait_command("bench", "all_reduce", "-g", "2", "-b", "1K", "-e", "2K", "--plot", str(picture))
+    done = plait_command(
+        "bench", "all_reduce", "-g", "2", "-b", "1K", "-e", "2K", "--plot", str(picture)
+    )
     assert done.returncode == 0, done.stderr
     assert picture.read_bytes()[:4] == b"\x89PNG"
 

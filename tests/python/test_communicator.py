@@ -6,33 +6,61 @@ import os
 from pathlib import Path
 
 import numpy as np
-import pytest
-
 import plait
+import pytest
 from plait import launch
 
-COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all",
-               "gather", "scatter", "send_recv", "copy")
-TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "fp16", "fp32",
-         "fp64", "bf16", "fp8e4m3", "fp8e5m2")
+COLLECTIVES = (
+    "all_reduce",
+    "reduce_scatter",
+    "all_gather",
+    "broadcast",
+    "reduce",
+    "all_to_all",
+    "gather",
+    "scatter",
+    "send_recv",
+    "copy",
+)
+TYPES = (
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "fp16",
+    "fp32",
+    "fp64",
+    "bf16",
+    "fp8e4m3",
+    "fp8e5m2",
+)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_every_collective_is_right(run_ranks, ranks):
     counts = (0, 1, 7, 1000, 65537)
-    requests = [[name, count, "fp32", "sum", count % ranks] for name in COLLECTIVES for count in counts]
+    requests = [
+        [name, count, "fp32", "sum", count % ranks] for name in COLLECTIVES for count in counts
+    ]
     for row in run_ranks("rank_programs:collectives", ranks, {"requests": requests}):
         assert row["wrong"] == [0] * len(requests)
 
 
 def test_every_type_and_op_is_right(run_ranks):
     floats = {"fp16", "fp32", "fp64", "bf16", "fp8e4m3", "fp8e5m2"}
-    ops = {True: ("sum", "prod", "min", "max", "avg"),
-           False: ("sum", "prod", "min", "max", "bit_and", "bit_or", "bit_xor")}
+    ops = {
+        True: ("sum", "prod", "min", "max", "avg"),
+        False: ("sum", "prod", "min", "max", "bit_and", "bit_or", "bit_xor"),
+    }
     requests = [["all_reduce", 1003, name, op, 0] for name in TYPES for op in ops[name in floats]]
     for row in run_ranks("rank_programs:collectives", 3, {"requests": requests}):
         assert dict(zip(map(str, requests), row["wrong"], strict=True)) == {
-            str(request): 0 for request in requests}
+            str(request): 0 for request in requests
+        }
 
 
 def test_methods_say_what_their_docstrings_say(run_ranks):

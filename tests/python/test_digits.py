@@ -11,9 +11,13 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "train_digits.py"
 
 
 def test_four_ranks_train_as_one_process_does():
-    done = subprocess.run([sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=240
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    differences = [float(line.split()[3]) for line in done.stdout.splitlines() if line[:5].strip().isdigit()]
+    differences = [
+        float(line.split()[3]) for line in done.stdout.splitlines() if line[:5].strip().isdigit()
+    ]
     assert len(differences) == 30 and max(differences) <= 1e-6
     found = re.search(r"held-out digits: ([\d.]+) and ([\d.]+)", done.stdout)
     assert found is not None and min(map(float, found.groups())) >= 0.95

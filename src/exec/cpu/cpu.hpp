@@ -38,10 +38,10 @@ struct Arenas {
 struct CpuCall {
   const void* input = nullptr;
   void* output = nullptr;
-  std::vector<double> scalars;     ///< premul_sum: every rank's factor; may be empty
-  std::uint32_t epoch = 0;         ///< sum of epochs_per_call of all earlier calls
-  int parity = 0;                  ///< number of earlier calls that used an inbox, mod 2
-  std::int64_t deadline_ns = 0;    ///< steady_clock time after which a wait gives up
+  std::vector<double> scalars;   ///< premul_sum: every rank's factor; may be empty
+  std::uint32_t epoch = 0;       ///< sum of epochs_per_call of all earlier calls
+  int parity = 0;                ///< number of earlier calls that used an inbox, mod 2
+  std::int64_t deadline_ns = 0;  ///< steady_clock time after which a wait gives up
 };
 
 /// Asked while waiting, at least every 10 ms.
@@ -57,9 +57,9 @@ class Watch {
 /// Error(timeout) past the deadline, naming rank, op and flag, or what `watch` throws.
 void run_cpu(const Plan& plan, int rank, const Arenas& arenas, const CpuCall& call, Watch& watch);
 
-/// dst := srcs[0] (op) srcs[1] ... in order, `count` elements; 16-bit and 8-bit floats accumulate in
-/// fp32, fp32 in fp32, and are rounded once. finish: avg divides by `ranks`. scales: one factor a
-/// source for premul_sum, else null. dst may be one of the srcs. SIMD; any alignment.
+/// dst := srcs[0] (op) srcs[1] ... in order, `count` elements; 16-bit and 8-bit floats accumulate
+/// in fp32, fp32 in fp32, and are rounded once. finish: avg divides by `ranks`. scales: one factor
+/// a source for premul_sum, else null. dst may be one of the srcs. SIMD; any alignment.
 void reduce_cpu(DataType type, ReduceOp op, void* dst, const void* const* srcs, int src_count,
                 std::uint64_t count, int ranks, bool finish, const double* scales);
 

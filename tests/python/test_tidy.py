@@ -1,0 +1,56 @@
+"""tools/tidy.py holds over the tree, and finds what it says it finds."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEC = importlib.util.spec_from_file_location("tidy", ROOT / "tools" / "tidy.py")
+assert SPEC is not None and SPEC.loader is not None
+tidy = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(tidy)
+
+
+def test_the_tree_is_tidy():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "tidy.py")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("folder", "line", "rule"),
+    [
+        ("planner", '#include "sim/clock.hpp"', "include order"),
+        ("verify", '#include "plait/timeline.hpp"', "include order"),
+        ("topo", '#include "plan/builder.hpp"', "include order"),
+        ("plan", "class PlanManager {", "name"),
+        ("plan", "#ifdef __CUDA_ARCH__", "architecture #if"),
+        ("plan", "// " + "x" * 100, "columns"),
+        ("plan", "// TO" + "DO: later", "unfinished"),
+    ],
+)
+def test_breaches_are_found(monkeypatch, tmp_path, folder, line, rule):
+    monkeypatch.setattr(tidy, "ROOT", tmp_path)
+    file = tmp_path / "src" / folder / "new.cpp"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"// What becomes what.\n{line}\n")
+    assert [one.split(": ")[1] for one in tidy.check_cpp(file)] == [rule]
+
+
+def test_long_functions_are_found(monkeypatch, tmp_path):
+    monkeypatch.setattr(tidy, "ROOT", tmp_path)
+    file = tmp_path / "src" / "plan" / "new.cpp"
+    file.parent.mkdir(parents=True)
+    body = "  call();\n" * tidy.FUNCTION_LINES
+    file.write_text(f"// What becomes what.\nnamespace plait {{\nint f(int a) {{\n{body}}}\n}}\n")
+    assert [one.split(": ")[1] for one in tidy.check_cpp(file)] == ["function length"]
+    file.write_text(
+        f"// What becomes what.\nnamespace plait {{\nint f(int a) {{\n{body[20:]}}}\n}}\n"
+    )
+    assert tidy.check_cpp(file) == []
