@@ -1,0 +1,163 @@
+// Topology -> its devices, links and labels, and whether the value is sound.
+// What the rest of plait asks about a machine without caring how the answer is stored.
+#include <cmath>
+#include <set>
+
+#include "base/text.hpp"
+#include "plait/topology.hpp"
+
+namespace plait {
+
+const char* name_of(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::gpu: return "gpu";
+    case DeviceKind::cpu: return "cpu";
+    case DeviceKind::host: return "host";
+    case DeviceKind::nic: return "nic";
+  }
+  return "unknown";
+}
+
+const char* name_of(LinkKind kind) {
+  switch (kind) {
+    case LinkKind::nvlink: return "nvlink";
+    case LinkKind::pcie: return "pcie";
+    case LinkKind::bus: return "bus";
+    case LinkKind::shm: return "shm";
+    case LinkKind::net: return "net";
+  }
+  return "unknown";
+}
+
+const char* name_of(PathKind kind) {
+  switch (kind) {
+    case PathKind::local: return "local";
+    case PathKind::nvlink: return "nvlink";
+    case PathKind::relay: return "relay";
+    case PathKind::host: return "host";
+    case PathKind::shm: return "shm";
+    case PathKind::net: return "net";
+  }
+  return "unknown";
+}
+
+int find_device(const Topology& topology, DeviceKind kind, int index) {
+  for (std::size_t i = 0; i < topology.devices.size(); ++i)
+    if (topology.devices[i].kind == kind && topology.devices[i].index == index)
+      return static_cast<int>(i);
+  return -1;
+}
+
+std::vector<int> rank_devices(const Topology& topology) {
+  std::vector<int> gpus, cpus;
+  for (std::size_t i = 0; i < topology.devices.size(); ++i) {
+    if (topology.devices[i].kind == DeviceKind::gpu) gpus.push_back(static_cast<int>(i));
+    if (topology.devices[i].kind == DeviceKind::cpu) cpus.push_back(static_cast<int>(i));
+  }
+  return gpus.empty() ? cpus : gpus;
+}
+
+int find_link(const Topology& topology, int src_device, int dst_device) {
+  int best = -1;
+  for (std::size_t i = 0; i < topology.links.size(); ++i) {
+    const Link& link = topology.links[i];
+    if (link.src != src_device || link.dst != dst_device) continue;
+    if (best < 0 || link.gb_per_s > topology.links[static_cast<std::size_t>(best)].gb_per_s)
+      best = static_cast<int>(i);
+  }
+  return best;
+}
+
+std::string device_label(const Topology& topology, int device) {
+  const Device& found = topology.devices.at(static_cast<std::size_t>(device));
+  switch (found.kind) {
+    case DeviceKind::gpu: return text(found.index);
+    case DeviceKind::cpu: return text("cpu", found.index);
+    case DeviceKind::host: return text("numa", found.index);
+    case DeviceKind::nic: return text("nic", found.index);
+  }
+  return "unknown";
+}
+
+double parameter(const Topology& topology, std::string_view key, double otherwise) {
+  const auto found = topology.parameters.find(std::string(key));
+  return found == topology.parameters.end() ? otherwise : found->second.value;
+}
+
+namespace {
+
+bool positive(double value) { return std::isfinite(value) && value > 0; }
+
+void device_problems(const Topology& topology, std::vector<std::string>& found) {
+  std::set<std::pair<DeviceKind, int>> seen;
+  std::set<std::string> uuids;
+  for (std::size_t i = 0; i < topology.devices.size(); ++i) {
+    const Device& device = topology.devices[i];
+    const std::string place = text("devices[", i, "]");
+    if (device.index < 0) found.push_back(text(place, ".index: wanted >= 0, found ", device.index));
+    if (device.node < 0) found.push_back(text(place, ".node: wanted >= 0, found ", device.node));
+    if (device.numa < -1) found.push_back(text(place, ".numa: wanted >= -1, found ", device.numa));
+    if (!seen.insert({device.kind, device.index}).second)
+      found.push_back(text(place, ": a second ", name_of(device.kind), " ", device.index));
+    if (!device.uuid.empty() && !uuids.insert(device.uuid).second)
+      found.push_back(text(place, ".uuid: ", device.uuid, " is another device's too"));
+  }
+  if (rank_devices(topology).empty())
+    found.push_back("devices: wanted at least one gpu or cpu, found none");
+}
+
+void resource_problems(const Topology& topology, std::vector<std::string>& found) {
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < topology.resources.size(); ++i) {
+    const Resource& resource = topology.resources[i];
+    const std::string place = text("resources[", i, "]");
+    if (resource.name.empty()) found.push_back(text(place, ".name: wanted a name, found none"));
+    if (!names.insert(resource.name).second)
+      found.push_back(text(place, ".name: a second resource \"", resource.name, "\""));
+    if (!positive(resource.gb_per_s))
+      found.push_back(text(place, ".gb_per_s: wanted a number > 0, found ", resource.gb_per_s));
+  }
+}
+
+void link_problems(const Topology& topology, std::vector<std::string>& found) {
+  const int devices = static_cast<int>(topology.devices.size());
+  const int resources = static_cast<int>(topology.resources.size());
+  for (std::size_t i = 0; i < topology.links.size(); ++i) {
+    const Link& link = topology.links[i];
+    const std::string place = text("links[", i, "]");
+    for (const int end : {link.src, link.dst})
+      if (end < 0 || end >= devices)
+        found.push_back(text(place, ": device ", end, " is none of the ", devices));
+    if (link.src == link.dst) found.push_back(text(place, ": begins and ends at one device"));
+    if (link.width < 1) found.push_back(text(place, ".width: wanted >= 1, found ", link.width));
+    if (!positive(link.gb_per_s))
+      found.push_back(text(place, ".gb_per_s: wanted a number > 0, found ", link.gb_per_s));
+    if (!std::isfinite(link.latency_ns) || link.latency_ns < 0)
+      found.push_back(text(place, ".latency_ns: wanted a number >= 0, found ", link.latency_ns));
+    std::set<int> drawn;
+    for (const int resource : link.resources) {
+      if (resource < 0 || resource >= resources)
+        found.push_back(text(place, ": resource ", resource, " is none of the ", resources));
+      if (!drawn.insert(resource).second)
+        found.push_back(text(place, ": draws on resource ", resource, " twice"));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> problems(const Topology& topology) {
+  std::vector<std::string> found;
+  device_problems(topology, found);
+  resource_problems(topology, found);
+  link_problems(topology, found);
+  for (const auto& [key, parameter] : topology.parameters) {
+    if (key.empty()) found.push_back("parameters: wanted a key, found an empty one");
+    if (!std::isfinite(parameter.value) || parameter.value < 0)
+      found.push_back(
+          text("parameters.", key, ": wanted a number >= 0, found ", parameter.value));
+  }
+  return found;
+}
+
+}  // namespace plait

@@ -1,0 +1,247 @@
+// A pair of devices -> its named paths: direct, through host memory, over a relay device.
+// Source of the kinds: Micro 2021 (direct and host together), WOTIR (route GPUs).
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <map>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+#include "plait/topology.hpp"
+
+namespace plait {
+namespace {
+
+const Link& link_at(const Topology& topology, int link) {
+  return topology.links[static_cast<std::size_t>(link)];
+}
+
+const Device& device_at(const Topology& topology, int device) {
+  return topology.devices.at(static_cast<std::size_t>(device));
+}
+
+bool is_direct(LinkKind kind) {
+  return kind == LinkKind::nvlink || kind == LinkKind::shm || kind == LinkKind::net;
+}
+
+PathKind direct_kind(LinkKind kind) {
+  if (kind == LinkKind::nvlink) return PathKind::nvlink;
+  return kind == LinkKind::shm ? PathKind::shm : PathKind::net;
+}
+
+/// The links that touch one pair: everything its paths can be made of, found in one pass.
+class Neighbourhood {
+ public:
+  Neighbourhood(const Topology& topology, int src, int dst)
+      : topology_(topology),
+        out_(topology.devices.size(), -1),
+        in_(topology.devices.size(), -1),
+        src_(src),
+        dst_(dst) {
+    for (std::size_t i = 0; i < topology.links.size(); ++i) {
+      const Link& link = topology.links[i];
+      const int index = static_cast<int>(i);
+      if (link.src == src && link.dst == dst) {
+        if (is_direct(link.kind)) keep_direct(index);
+        continue;
+      }
+      if (link.src == src && usable(link, link.dst)) keep_faster(out_, link.dst, index);
+      if (link.dst == dst && usable(link, link.src)) keep_faster(in_, link.src, index);
+    }
+  }
+
+  std::vector<Path> direct() const {
+    std::vector<Path> paths;
+    for (const auto& [kind, link] : direct_) paths.push_back(path(direct_kind(kind), {link}));
+    return paths;
+  }
+
+  std::vector<Path> host() const {
+    std::vector<Path> paths;
+    for (int at = 0; at < static_cast<int>(out_.size()); ++at)
+      if (is_host(at) && out(at) >= 0 && in(at) >= 0)
+        paths.push_back(path(PathKind::host, {out(at), in(at)}));
+    return paths.empty() ? host_over_bus() : paths;
+  }
+
+  std::vector<Path> relay() const {
+    std::vector<Path> paths;
+    const DeviceKind kind = device_at(topology_, src_).kind;
+    for (int at = 0; at < static_cast<int>(out_.size()); ++at) {
+      if (out(at) < 0 || in(at) < 0 || device_at(topology_, at).kind != kind) continue;
+      if (barred(at)) continue;
+      paths.push_back(path(PathKind::relay, {out(at), in(at)}));
+    }
+    return paths;
+  }
+
+ private:
+  bool is_host(int device) const {
+    return device_at(topology_, device).kind == DeviceKind::host;
+  }
+
+  /// Hosts are reached by any link; a relay needs the fast fabric of one machine on both hops.
+  bool usable(const Link& link, int other) const {
+    if (is_host(other)) return true;
+    return link.kind == LinkKind::nvlink || link.kind == LinkKind::shm;
+  }
+
+  bool barred(int device) const {
+    return topology_.parameters.count("no_relay." + device_label(topology_, device)) > 0;
+  }
+
+  int out(int device) const { return out_[static_cast<std::size_t>(device)]; }
+  int in(int device) const { return in_[static_cast<std::size_t>(device)]; }
+
+  void keep_faster(std::vector<int>& best, int device, int link) const {
+    int& kept = best[static_cast<std::size_t>(device)];
+    if (kept < 0 || link_at(topology_, link).gb_per_s > link_at(topology_, kept).gb_per_s)
+      kept = link;
+  }
+
+  void keep_direct(int link) {
+    const auto [kept, is_new] = direct_.try_emplace(link_at(topology_, link).kind, link);
+    if (!is_new && link_at(topology_, link).gb_per_s > link_at(topology_, kept->second).gb_per_s)
+      kept->second = link;
+  }
+
+  /// GPUs of two sockets: down into the one's memory, over the bus, up from the other's.
+  std::vector<Path> host_over_bus() const {
+    std::map<std::pair<int, int>, int> buses;
+    for (std::size_t i = 0; i < topology_.links.size(); ++i) {
+      const Link& link = topology_.links[i];
+      if (!is_host(link.src) || !is_host(link.dst)) continue;
+      if (out(link.src) < 0 || in(link.dst) < 0) continue;
+      const auto [kept, is_new] = buses.try_emplace({link.src, link.dst}, static_cast<int>(i));
+      if (!is_new && link.gb_per_s > link_at(topology_, kept->second).gb_per_s)
+        kept->second = static_cast<int>(i);
+    }
+    std::vector<Path> paths;
+    for (const auto& [ends, bus] : buses)
+      paths.push_back(path(PathKind::host, {out(ends.first), bus, in(ends.second)}));
+    return paths;
+  }
+
+  Path path(PathKind kind, const std::vector<int>& links) const {
+    Path made;
+    made.kind = kind;
+    made.links = links;
+    made.devices = {src_};
+    made.name = text(name_of(kind), ":", device_label(topology_, src_));
+    for (const int link : links) {
+      made.devices.push_back(link_at(topology_, link).dst);
+      made.name += ">" + device_label(topology_, made.devices.back());
+    }
+    return made;
+  }
+
+  const Topology& topology_;
+  std::map<LinkKind, int> direct_;
+  std::vector<int> out_, in_;  // by device: the fastest link src -> it, it -> dst; -1 = none
+  int src_, dst_;
+};
+
+void sort_by_speed(const Topology& topology, std::vector<Path>& paths) {
+  std::vector<std::pair<double, std::size_t>> order;
+  for (std::size_t i = 0; i < paths.size(); ++i)
+    order.push_back({-path_gb_per_s(topology, paths[i]), i});
+  std::sort(order.begin(), order.end());
+  std::vector<Path> sorted;
+  for (const auto& [speed, index] : order) sorted.push_back(std::move(paths[index]));
+  paths = std::move(sorted);
+}
+
+[[noreturn]] void no_such_path(const Topology& topology, std::string_view name,
+                               const std::string& why) {
+  throw Error(ErrorCode::invalid_argument,
+              text("no path \"", name, "\" in topology ", topology.name, ": ", why,
+                   "; `plait topo` lists the paths"));
+}
+
+/// The device a label means: "3" a GPU (on a machine without GPUs its CPU rank 3), "cpu0", "numa1".
+int device_of_label(const Topology& topology, std::string_view label) {
+  DeviceKind kind = DeviceKind::gpu;
+  std::string_view digits = label;
+  const std::pair<const char*, DeviceKind> prefixes[] = {{"gpu", DeviceKind::gpu},
+                                                         {"cpu", DeviceKind::cpu},
+                                                         {"numa", DeviceKind::host},
+                                                         {"nic", DeviceKind::nic}};
+  for (const auto& [prefix, meant] : prefixes)
+    if (label.starts_with(prefix)) {
+      kind = meant;
+      digits.remove_prefix(std::string_view(prefix).size());
+    }
+  int index = -1;
+  const auto [end, failed] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  if (failed != std::errc() || end != digits.data() + digits.size() || index < 0) return -1;
+  const int device = find_device(topology, kind, index);
+  if (device >= 0 || digits.size() != label.size()) return device;
+  return find_device(topology, DeviceKind::cpu, index);
+}
+
+}  // namespace
+
+std::vector<Path> paths_between(const Topology& topology, int src_device, int dst_device) {
+  if (src_device == dst_device) {
+    const std::string label = device_label(topology, src_device);
+    return {Path{PathKind::local, {src_device}, {}, "local:" + label}};
+  }
+  device_at(topology, src_device);  // throws on an index that is none
+  device_at(topology, dst_device);
+  const Neighbourhood near(topology, src_device, dst_device);
+  std::vector<Path> paths = near.direct();
+  sort_by_speed(topology, paths);
+  std::vector<Path> others = near.host();
+  for (Path& path : near.relay()) others.push_back(std::move(path));
+  sort_by_speed(topology, others);
+  for (Path& path : others) paths.push_back(std::move(path));
+  return paths;
+}
+
+Path find_path(const Topology& topology, std::string_view name) {
+  const std::size_t colon = name.find(':');
+  if (colon == std::string_view::npos)
+    no_such_path(topology, name, "wanted KIND:DEVICE>DEVICE, as in nvlink:0>3");
+  std::vector<int> devices;
+  for (std::size_t begin = colon + 1; begin <= name.size();) {
+    const std::size_t end = std::min(name.find('>', begin), name.size());
+    const std::string_view label = name.substr(begin, end - begin);
+    devices.push_back(device_of_label(topology, label));
+    if (devices.back() < 0) no_such_path(topology, name, text("no device \"", label, "\""));
+    begin = end + 1;
+  }
+  for (Path& path : paths_between(topology, devices.front(), devices.back()))
+    if (path.devices == devices && name.substr(0, colon) == name_of(path.kind))
+      return std::move(path);
+  no_such_path(topology, name, "its devices are not joined so");
+}
+
+double path_gb_per_s(const Topology& topology, const Path& path) {
+  if (path.links.empty()) {
+    // A copy inside one memory reads and writes it.
+    const double memory = parameter(topology, "gpu_memory_gb_per_s", 0) / 2;
+    const double copy = parameter(topology, "cpu_copy_gb_per_s", memory);
+    return copy > 0 ? copy : std::numeric_limits<double>::infinity();
+  }
+  double speed = std::numeric_limits<double>::infinity();
+  std::map<int, int> draws;  // two hops through one memory share it
+  for (const int link : path.links) {
+    speed = std::min(speed, topology.links.at(static_cast<std::size_t>(link)).gb_per_s);
+    for (const int resource : link_at(topology, link).resources) ++draws[resource];
+  }
+  for (const auto& [resource, count] : draws) {
+    const Resource& drawn = topology.resources.at(static_cast<std::size_t>(resource));
+    speed = std::min(speed, drawn.gb_per_s / count);
+  }
+  return speed;
+}
+
+double path_latency_ns(const Topology& topology, const Path& path) {
+  double sum_ns = 0;
+  for (const int link : path.links)
+    sum_ns += topology.links.at(static_cast<std::size_t>(link)).latency_ns;
+  return sum_ns;
+}
+
+}  // namespace plait
