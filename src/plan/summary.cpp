@@ -1,0 +1,75 @@
+// A plan -> the small facts about it: names, label, epochs, flags, ops, bytes per path.
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "plait/plan.hpp"
+
+namespace plait {
+
+const char* name_of(OpKind kind) {
+  constexpr const char* kNames[] = {
+#define PLAIT_OP(name, meaning) #name,
+#include "plait/ops.def"
+#undef PLAIT_OP
+  };
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+const char* name_of(Space space) {
+  constexpr const char* kNames[] = {"input", "output", "scratch", "inbox", "ring"};
+  return kNames[static_cast<std::size_t>(space)];
+}
+
+const char* name_of(LaneKind kind) {
+  constexpr const char* kNames[] = {"copy_engine", "kernel", "cpu"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+const char* name_of(SumOrder order) {
+  constexpr const char* kNames[] = {"rank_order", "stated"};
+  return kNames[static_cast<std::size_t>(order)];
+}
+
+std::string label(const Plan& plan) {
+  std::string params;
+  for (const auto& [name, value] : plan.params)
+    params += text(params.empty() ? "" : ",", name, "=", value);
+  return params.empty() ? plan.strategy : text(plan.strategy, "(", params, ")");
+}
+
+std::uint32_t epochs_per_call(const Plan& plan) {
+  std::uint32_t highest = 0;
+  for (const Lane& lane : plan.lanes)
+    for (const Op& op : lane.ops)
+      if (op.kind == OpKind::signal) highest = std::max(highest, op.value);
+  return highest;
+}
+
+int flags_per_pair(const Plan& plan) {
+  int highest = -1;
+  for (const Lane& lane : plan.lanes)
+    for (const Op& op : lane.ops)
+      if (op.kind == OpKind::signal || op.kind == OpKind::wait)
+        highest = std::max(highest, op.flag.index);
+  return highest + 1;
+}
+
+std::uint64_t op_count(const Plan& plan) {
+  std::uint64_t count = 0;
+  for (const Lane& lane : plan.lanes) count += lane.ops.size();
+  return count;
+}
+
+std::map<std::string, std::uint64_t> bytes_per_path(const Plan& plan) {
+  std::map<std::string, std::uint64_t> bytes;
+  for (const Lane& lane : plan.lanes)
+    for (const Op& op : lane.ops) {
+      if (op.kind != OpKind::copy || op.hop != 0) continue;
+      const bool is_local = op.path < 0 || op.path >= static_cast<int>(plan.paths.size());
+      bytes[is_local ? "local" : plan.paths[static_cast<std::size_t>(op.path)].name] +=
+          op.dst.bytes;
+    }
+  return bytes;
+}
+
+}  // namespace plait
