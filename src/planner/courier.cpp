@@ -1,0 +1,262 @@
+// Recorded sends, receives and releases -> lanes (see courier.hpp).
+#include "planner/courier.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+constexpr std::uint64_t kArenaBytes = 256ULL << 20;   // where the topology states none
+constexpr std::uint64_t kRingBytes = 8ULL << 20;      // design section 6: stays in the last-level cache
+constexpr std::uint64_t kMostPieceBytes = 1ULL << 20;  // deep enough to overlap the two hops
+constexpr std::size_t kRingPieces = 3;  // one being written, one read, one on its way back
+
+std::uint64_t bit(int rank) { return 1ULL << static_cast<unsigned>(rank); }
+
+std::uint64_t size_parameter(const Topology& topology, const char* key, std::uint64_t otherwise) {
+  return static_cast<std::uint64_t>(parameter(topology, key, static_cast<double>(otherwise)));
+}
+
+std::uint64_t total_bytes(const std::vector<Region>& regions) {
+  std::uint64_t bytes = 0;
+  for (const Region& region : regions) bytes += region.bytes;
+  return bytes;
+}
+
+template <class Item>
+Item& at(std::vector<Item>& items, int index) {
+  return items.at(static_cast<std::size_t>(index));
+}
+
+}  // namespace
+
+Path courier_path(const Topology& topology, int src_device, int dst_device) {
+  const std::vector<Path> paths = paths_between(topology, src_device, dst_device);
+  for (const Path& path : paths)
+    if (path.links.size() == 1) return path;
+  for (const Path& path : paths)
+    if (path.kind == PathKind::host && path.links.size() == 2) return path;
+  throw Error(ErrorCode::unsupported,
+              text("wanted a direct link or a path through host memory from ",
+                   device_label(topology, src_device), " to ", device_label(topology, dst_device),
+                   ", topology ", topology.name, " has neither"));
+}
+
+Courier::Courier(Builder& builder, std::string name, int slots, int sharers)
+    : builder_(builder), name_(std::move(name)), slots_(slots), sharers_(sharers) {
+  for (int rank = 0; rank < builder.ranks(); ++rank) knowledge_.push_back(bit(rank));
+}
+
+int Courier::lane(int rank) { return builder_.lane(rank, LaneKind::kernel, name_); }
+
+int Courier::channel_between(int from, int to) {
+  const auto [entry, is_new] =
+      channel_of_pair_.try_emplace({from, to}, static_cast<int>(channels_.size()));
+  if (is_new) {
+    Channel& channel = channels_.emplace_back();
+    channel.from = from;
+    channel.to = to;
+    channel.path = courier_path(builder_.topology(), builder_.device(from), builder_.device(to));
+  }
+  return entry->second;
+}
+
+// Equal cuts differ by a granule or two: a slot leaves that much room, so that it is made once.
+Region Courier::slot_for(Channel& channel, std::uint64_t bytes) {
+  const std::size_t index = channel.sent.size() % static_cast<std::size_t>(slots_);
+  const std::uint64_t granule = builder_.granule();
+  if (index == channel.slots.size()) channel.slots.emplace_back();
+  Region& slot = channel.slots[index];
+  if (slot.bytes < bytes)
+    slot = builder_.alloc(Space::scratch, channel.to,
+                          (bytes + granule - 1) / granule * granule + 2 * granule);
+  return slice(slot, {0, bytes});
+}
+
+void Courier::send(int from, int to, const std::vector<Region>& srcs) {
+  const std::uint64_t bytes = total_bytes(srcs);
+  if (bytes == 0) return;
+  const int index = channel_between(from, to);
+  Channel& channel = at(channels_, index);
+  if (channel.sent.empty() && channel.direct() && (at(knowledge_, from) & bit(to)) == 0) {
+    channel.needs_opening = true;
+    at(knowledge_, from) |= bit(to);
+  }
+  const Message message{slot_for(channel, bytes), index, static_cast<int>(channel.sent.size())};
+  channel.sent.push_back(message);
+  channel.knowledge.push_back(at(knowledge_, from));
+  steps_.push_back({StepKind::send, from, message, {}, srcs});
+}
+
+Message Courier::receive(int to, int from, std::uint64_t bytes) {
+  if (bytes == 0) return {};
+  Channel& channel = at(channels_, channel_between(from, to));
+  const Message message = at(channel.sent, channel.received);
+  at(knowledge_, to) |= at(channel.knowledge, channel.received);
+  ++channel.received;
+  if (message.region.bytes != bytes)
+    throw Error(ErrorCode::internal, text("rank ", to, " expects ", bytes, " bytes of rank ", from,
+                                          ", which sent ", message.region.bytes));
+  steps_.push_back({StepKind::receive, to, message, {}, {}});
+  return message;
+}
+
+void Courier::release(const Message& message) {
+  if (message.channel < 0) return;
+  steps_.push_back({StepKind::release, at(channels_, message.channel).to, message, {}, {}});
+}
+
+void Courier::reduce(int rank, const Region& dst, const std::vector<Region>& srcs, bool finish) {
+  steps_.push_back({StepKind::reduce, rank, {}, dst, srcs, finish});
+}
+
+void Courier::copy(int rank, const Region& dst, const Region& src) {
+  steps_.push_back({StepKind::copy, rank, {}, dst, {src}});
+}
+
+void Courier::write() {
+  open_channels();
+  for (const Step& step : steps_) write_step(step);
+  // The receivers' last reads of my ring must be over before I leave the call.
+  for (Channel& channel : channels_)
+    if (!channel.freed.empty()) builder_.wait(lane(channel.from), channel.freed.back());
+  steps_.clear();
+  channels_.clear();
+  channel_of_pair_.clear();
+}
+
+void Courier::open_channels() {
+  std::vector<std::uint64_t> rings(static_cast<std::size_t>(builder_.ranks()), 0);
+  for (const Channel& channel : channels_)
+    if (!channel.direct()) ++at(rings, channel.from);
+  const std::uint64_t ring_bytes =
+      size_parameter(builder_.topology(), "arena_ring_bytes", kRingBytes);
+  for (Channel& channel : channels_) {
+    if (channel.needs_opening) channel.opened = builder_.signal(lane(channel.to), channel.from);
+    channel.released.resize(channel.sent.size());
+    if (channel.direct()) continue;
+    const std::uint64_t parts =
+        at(rings, channel.from) * kRingPieces * static_cast<std::uint64_t>(sharers_);
+    const std::uint64_t share = ring_bytes / parts / builder_.granule() * builder_.granule();
+    channel.piece_bytes = std::clamp<std::uint64_t>(share, builder_.granule(), kMostPieceBytes);
+  }
+}
+
+void Courier::write_step(const Step& step) {
+  switch (step.kind) {
+    case StepKind::send: return write_send(step);
+    case StepKind::receive:
+      return builder_.wait(lane(step.rank),
+                           at(at(channels_, step.message.channel).arrived, step.message.index));
+    case StepKind::release: {
+      Channel& channel = at(channels_, step.message.channel);
+      if (step.message.index + slots_ >= static_cast<int>(channel.sent.size())) return;
+      // Whoever fills the slot next awaits this: the sender, or my own lane that empties its ring.
+      const int filler = channel.direct() ? channel.from : channel.to;
+      at(channel.released, step.message.index) = builder_.signal(lane(step.rank), filler);
+      return;
+    }
+    case StepKind::reduce:
+      return builder_.reduce(lane(step.rank), step.dst, step.srcs, step.finish);
+    case StepKind::copy: return builder_.copy(lane(step.rank), step.dst, step.srcs.front());
+  }
+}
+
+void Courier::write_send(const Step& step) {
+  Channel& channel = at(channels_, step.message.channel);
+  if (channel.direct()) return push(channel, step);
+  send_through_ring(channel, step);
+}
+
+void Courier::await_slot(Channel& channel, int lane, int index) {
+  if (index < slots_) return;
+  const Event& released = at(channel.released, index - slots_);
+  if (released.value == 0)
+    throw Error(ErrorCode::internal, text("rank ", channel.from, " sends message ", index,
+                                          " to rank ", channel.to, ", whose slots are all held"));
+  builder_.wait(lane, released);
+}
+
+void Courier::push(Channel& channel, const Step& step) {
+  const int from = lane(channel.from);
+  if (step.message.index == 0 && channel.needs_opening) builder_.wait(from, channel.opened);
+  await_slot(channel, from, step.message.index);
+  std::uint64_t offset = 0;
+  for (const Region& src : step.srcs) {
+    builder_.copy(from, slice(step.message.region, {offset, src.bytes}), src, channel.path, 0);
+    offset += src.bytes;
+  }
+  channel.arrived.push_back(builder_.signal(from, channel.to));
+}
+
+// The receiver empties the ring on a lane of its own, so that a sender whose message is larger than
+// the ring never waits for a receiver that is itself still sending.
+void Courier::send_through_ring(Channel& channel, const Step& step) {
+  const int from = lane(channel.from);
+  const int pull =
+      builder_.lane(channel.to, LaneKind::copy_engine, text(name_, ".from", channel.from));
+  await_slot(channel, pull, step.message.index);
+  std::uint64_t offset = 0;
+  for (const Region& src : step.srcs)
+    for (std::uint64_t done = 0; done < src.bytes;) {
+      const std::uint64_t bytes = std::min(channel.piece_bytes, src.bytes - done);
+      const std::size_t piece = channel.freed.size();
+      if (channel.ring.size() < kRingPieces)
+        channel.ring.push_back(builder_.alloc(Space::ring, channel.from, channel.piece_bytes));
+      const Region ring = slice(channel.ring[piece % kRingPieces], {0, bytes});
+      if (piece >= kRingPieces) builder_.wait(from, channel.freed[piece - kRingPieces]);
+      builder_.copy(from, ring, slice(src, {done, bytes}), channel.path, 0);
+      builder_.wait(pull, builder_.signal(from, channel.to));
+      builder_.copy(pull, slice(step.message.region, {offset, bytes}), ring, channel.path, 1);
+      channel.freed.push_back(builder_.signal(pull, channel.from));
+      done += bytes;
+      offset += bytes;
+    }
+  channel.arrived.push_back(builder_.signal(pull, channel.to));
+}
+
+void in_chunks(Builder& builder, Range whole, const Cut& cut,
+               const std::function<void(Courier&, Range)>& body) {
+  const auto arena = static_cast<double>(
+      size_parameter(builder.topology(), "arena_scratch_bytes", kArenaBytes));
+  // A sixteenth stays free for the room that slots leave.
+  const double fitting = arena * 15 / 16 / cut.lanes / std::max(cut.scratch_per_byte, 1e-3);
+  const int needed = static_cast<int>(static_cast<double>(whole.bytes) / std::max(fitting, 128.0)) + 1;
+  const std::vector<Range> chunks =
+      partition(whole, std::max(cut.chunks, needed), builder.granule());
+  const int lanes = std::min(cut.lanes, static_cast<int>(chunks.size()));
+  for (int lane = 0; lane < lanes; ++lane) {
+    Courier courier(builder, text(cut.lane_name, lane), cut.slots, lanes);
+    for (std::size_t chunk = static_cast<std::size_t>(lane); chunk < chunks.size();
+         chunk += static_cast<std::size_t>(lanes))
+      if (chunks[chunk].bytes != 0) body(courier, chunks[chunk]);
+    courier.write();
+  }
+}
+
+int count_param(const Params& params, const std::string& name, int otherwise, int least, int most) {
+  const std::int64_t value = param_or(params, name, otherwise);
+  if (value < least || value > most)
+    throw Error(ErrorCode::invalid_argument,
+                text("wanted ", name, " in ", least, "..", most, ", found ", value));
+  return static_cast<int>(value);
+}
+
+Range in_block(std::uint64_t block_bytes, int block, Range chunk) {
+  return {static_cast<std::uint64_t>(block) * block_bytes + chunk.offset, chunk.bytes};
+}
+
+void alone(Builder& builder) {
+  const Request& request = builder.request();
+  const Range whole{0, request.count * bytes_of(request.type)};
+  const int lane = builder.lane(0, LaneKind::kernel, "alone");
+  if (reduces(request.collective))
+    builder.reduce(lane, builder.output(0, whole), {builder.input(0, whole)}, true);
+  else
+    builder.copy(lane, builder.output(0, whole), builder.input(0, whole));
+}
+
+}  // namespace plait

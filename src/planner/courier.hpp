@@ -1,0 +1,117 @@
+// Send, receive and release between ranks, as the classic algorithms are told -> lanes of copies,
+// signals and waits. One courier is one lane a rank; messages land in slots of the receiver's scratch
+// (pushed over the direct link, or pulled by the receiver out of the sender's host ring where the
+// pair has no link). Steps are recorded first and written at the end, so that every rank opens its
+// slots before anything else and no flag is raised that nobody awaits.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plan/builder.hpp"
+#include "planner/strategy.hpp"
+
+namespace plait {
+
+/// A message on its way: where it lies at the receiver, and its number on its channel.
+struct Message {
+  Region region;
+  int channel = -1;  ///< -1 = empty, never sent
+  int index = 0;
+};
+
+/// Steps must be recorded in an order in which they could run one by one: a message is received
+/// after it is sent, and at most `slots` messages of a pair are held unreleased. Lanes that follow
+/// such an order cannot deadlock.
+class Courier {
+ public:
+  /// `sharers`: how many couriers of the plan divide the host ring among them.
+  Courier(Builder& builder, std::string name, int slots, int sharers);
+
+  /// One message of several regions of `from`, laid side by side.
+  void send(int from, int to, const std::vector<Region>& srcs);
+  /// The oldest message of from -> to not yet received; `bytes` must be what was sent (0: none was).
+  Message receive(int to, int from, std::uint64_t bytes);
+  /// The receiver needs the message's region no longer. Every message must be released.
+  void release(const Message& message);
+  void reduce(int rank, const Region& dst, const std::vector<Region>& srcs, bool finish);
+  void copy(int rank, const Region& dst, const Region& src);
+  /// Writes all that was recorded into the builder.
+  void write();
+
+ private:
+  enum class StepKind : std::uint8_t { send, receive, release, reduce, copy };
+  struct Step {
+    StepKind kind;
+    int rank;
+    Message message;  // send, receive, release
+    Region dst;
+    std::vector<Region> srcs;
+    bool finish = false;
+  };
+  struct Channel {
+    int from = 0;
+    int to = 0;
+    Path path;                   // one link: pushed; more: through the sender's ring
+    bool needs_opening = false;  // the sender cannot otherwise know that the receiver has begun
+    std::vector<Region> slots;
+    std::vector<Message> sent;
+    std::vector<std::uint64_t> knowledge;  // of the sender, when it sent: bit r = r has begun
+    int received = 0;
+    Event opened;
+    std::vector<Event> arrived;
+    std::vector<Event> released;
+    std::vector<Region> ring;  // pieces in flight
+    std::uint64_t piece_bytes = 0;
+    std::vector<Event> freed;  // of each piece sent so far
+    bool direct() const { return path.links.size() <= 1; }
+  };
+
+  int channel_between(int from, int to);
+  Region slot_for(Channel& channel, std::uint64_t bytes);
+  int lane(int rank);
+  void open_channels();
+  void write_step(const Step& step);
+  void write_send(const Step& step);
+  void push(Channel& channel, const Step& step);
+  void send_through_ring(Channel& channel, const Step& step);
+  void await_slot(Channel& channel, int lane, int index);
+
+  Builder& builder_;
+  std::string name_;
+  int slots_;
+  int sharers_;
+  std::vector<Channel> channels_;
+  std::map<std::pair<int, int>, int> channel_of_pair_;
+  std::vector<std::uint64_t> knowledge_;  // by rank: bit r = r is known to have begun
+  std::vector<Step> steps_;
+};
+
+/// The path a courier takes: the direct link, else the best one through host memory.
+/// Error(unsupported) where the pair has neither.
+Path courier_path(const Topology& topology, int src_device, int dst_device);
+
+/// How a message is cut for couriers.
+struct Cut {
+  std::string lane_name;
+  int chunks = 1;  ///< at least; more where scratch would not hold a chunk
+  int lanes = 1;   ///< chunks go round the lanes
+  int slots = 1;   ///< of a pair and lane
+  double scratch_per_byte = 1.0;  ///< most scratch a rank needs for one chunk, over the chunk's bytes
+};
+
+/// Calls body(courier, chunk) for every chunk of `whole`, each lane's chunks in order.
+void in_chunks(Builder& builder, Range whole, const Cut& cut,
+               const std::function<void(Courier&, Range)>& body);
+
+/// A parameter of the strategy within limits; Error(invalid_argument) outside.
+int count_param(const Params& params, const std::string& name, int otherwise, int least, int most);
+/// The part `chunk` of block `block`, where blocks of `block_bytes` lie one after another.
+Range in_block(std::uint64_t block_bytes, int block, Range chunk);
+/// The one-rank plan of any collective: the input, reduced alone where the collective reduces.
+void alone(Builder& builder);
+
+}  // namespace plait
