@@ -1,0 +1,56 @@
+// Request -> the proved plan that all ranks run. Depends on nothing local (not the pointers, not
+// alignment, not in place): topology, request, options and the agreed settings alone.
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "exec/cpu/cpu.hpp"
+#include "plait/communicator.hpp"
+
+namespace plait {
+
+/// A plan that has been proved, with what running it needs.
+struct ProvedPlan {
+  Plan plan;
+  std::string label;
+  std::uint64_t hash = 0;
+  std::uint32_t epochs = 0;
+  bool uses_inbox = false;
+  ArenaSizes sizes;
+  std::map<std::string, std::uint64_t> bytes_of_path;
+};
+
+/// "ring:chunks=4,pieces=2" -> name and parameters; Error(invalid_argument) naming `what`.
+CallOptions parse_algo(const std::string& what, const std::string& algo);
+
+class Chooser {
+ public:
+  Chooser() = default;
+  Chooser(const Topology& topology, CallOptions forced, bool bitwise)
+      : topology_(&topology), forced_(std::move(forced)), bitwise_(bitwise) {}
+
+  /// The plan of a request as a caller wrote it. Error(unsupported, invalid_argument) where there is none.
+  std::shared_ptr<const ProvedPlan> plan_for(const Request& request, const CallOptions& options);
+  /// A caller's own plan, proved at first sight; Error(invalid_argument) with the first findings.
+  std::shared_ptr<const ProvedPlan> proved(const Plan& plan);
+  std::string explain(const Request& request);
+
+ private:
+  using Key = std::tuple<int, std::uint64_t, int, int, int, int, int, std::vector<int>, std::string,
+                         std::map<std::string, std::int64_t>>;
+  Plan pick(const Request& request, const CallOptions& options) const;
+  bool allowed(const Plan& plan) const;
+
+  const Topology* topology_ = nullptr;
+  CallOptions forced_;
+  bool bitwise_ = false;
+  std::mutex mutex_;
+  std::map<Key, std::shared_ptr<const ProvedPlan>> plan_of_;
+  std::vector<std::shared_ptr<const ProvedPlan>> own_plans_;
+};
+
+}  // namespace plait

@@ -1,0 +1,276 @@
+// Everything together: a call is shown to all ranks, agreed on, planned, proved and run. Whatever goes
+// wrong before the agreement leaves all ranks in step; whatever goes wrong after it ends the communicator.
+#include "plait/communicator.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <mutex>
+#include <optional>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "comm/buffers.hpp"
+#include "comm/choose.hpp"
+#include "comm/setup.hpp"
+
+namespace plait {
+
+struct Communicator::State {
+  CommunicatorOptions options;
+  Joined joined;
+  Peers peers;
+  Chooser chooser;
+  std::vector<Mapping> arena_memory;
+  Arenas arenas;
+  std::uint32_t call = 0;   ///< number of the current or last call
+  std::uint32_t epoch = 0;  ///< what flags have been raised to in these arenas
+  int parity = 0;
+  std::mutex calling;
+  std::mutex guard;  ///< of the two below
+  std::optional<Error> failure;
+  Counters counters;
+
+  explicit State(const CommunicatorOptions& given);
+  ~State();
+  int rank() const { return options.rank; }
+  int ranks() const { return options.ranks; }
+  using Body = std::function<void(const std::vector<CallDescriptor>&)>;
+  void in_call(const CallDescriptor& mine, const Body& body);
+  void run(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked, const void* input, void* output);
+  std::vector<CallDescriptor> agree(const CallDescriptor& mine);
+  void ensure_arenas(const ArenaSizes& wanted);
+  void count(const ProvedPlan& plan);
+  void fail(const Error& error);
+  std::optional<Error> failed();
+};
+
+namespace {
+
+/// How much longer than deadline_s a large call may take: 100 MB/s a rank is slower than any healthy one.
+double allowance_s(const Request& request) {
+  return static_cast<double>(message_bytes(request)) * request.ranks / 1e8;
+}
+
+std::uint64_t rounded(std::uint64_t bytes, std::uint64_t before) {
+  if (bytes <= before) return before;
+  std::uint64_t size = 1 << 16;
+  while (size < bytes && size < (1ull << 62)) size *= 2;
+  return size;
+}
+
+/// The strategy as the caller wrote it: "ring(chunks=4)"; "" = plait chooses.
+std::string wanted_label(const CallOptions& options) {
+  if (options.strategy.empty()) return "";
+  std::string params;
+  for (const auto& [name, value] : options.params) params += text(params.empty() ? "" : ",", name, '=', value);
+  return text(options.strategy, '(', params, ')');
+}
+
+}  // namespace
+
+Communicator::State::State(const CommunicatorOptions& given)
+    : options(given),
+      joined(join(given)),
+      peers(std::move(joined.peers)),
+      chooser(joined.topology, joined.forced, joined.bitwise) {
+  peers.use(&joined.controls);
+  log(LogLevel::info, rank(), text("plait ", PLAIT_VERSION, ": ", ranks(), " ranks on ", joined.topology.name));
+}
+
+Communicator::State::~State() {
+  joined.controls.mine().left.store(1, std::memory_order_release);
+  joined.controls.ring_all();
+}
+
+/// First reason stands; peers are told at once.
+void Communicator::State::fail(const Error& error) {
+  const std::lock_guard lock(guard);
+  if (!failure) failure = error;
+  joined.controls.raise_failure(error.code(), reason_of(error));
+  log(LogLevel::warn, rank(), text("communicator failed: ", error.what()));
+}
+
+std::optional<Error> Communicator::State::failed() {
+  const std::lock_guard lock(guard);
+  if (failure) return Error(ErrorCode::aborted, text("this communicator ended earlier: ", failure->what()));
+  if (peers.aborted()) return Error(ErrorCode::aborted, "abort() was called on this communicator");
+  return std::nullopt;
+}
+
+std::vector<CallDescriptor> Communicator::State::agree(const CallDescriptor& mine) {
+  ++call;
+  peers.begin_call(call);
+  joined.controls.enter(call, mine);
+  joined.controls.await_entered(call, deadline_in(options.arrive_s), peers);
+  std::vector<CallDescriptor> all;
+  for (int peer = 0; peer < ranks(); ++peer) all.push_back(joined.controls.of(peer).calls[call % 2]);
+  return all;
+}
+
+void Communicator::State::in_call(const CallDescriptor& mine, const Body& body) {
+  const std::unique_lock lock(calling, std::try_to_lock);
+  if (!lock.owns_lock())
+    throw Error(ErrorCode::invalid_argument, "two threads call one communicator at once; use one for each");
+  if (const auto earlier = failed()) throw Error(*earlier);
+  std::optional<Error> refused;
+  const std::optional<Error> broken = attempt([&] {
+    const std::vector<CallDescriptor> asked = agree(mine);
+    refused = verdict(asked);
+    if (refused) return;
+    try {
+      body(asked);
+    } catch (const AgreedError& error) {
+      refused = error;
+    }
+  });
+  if (broken) {
+    fail(*broken);
+    throw Error(*broken);
+  }
+  joined.controls.mine().finished.store(call, std::memory_order_release);
+  if (refused) throw Error(*refused);
+}
+
+/// All ranks hold equal sizes and see the same plan, so all of them grow, or none.
+void Communicator::State::ensure_arenas(const ArenaSizes& wanted) {
+  ArenaSizes sizes = arenas.sizes;
+  sizes.ranks = ranks();
+  if (arena_memory.empty()) sizes.flags_per_pair = 0;
+  sizes.flags_per_pair = std::max({sizes.flags_per_pair, wanted.flags_per_pair, 64});
+  sizes.scratch_bytes = rounded(wanted.scratch_bytes, sizes.scratch_bytes);
+  sizes.inbox_bytes = rounded(wanted.inbox_bytes, sizes.inbox_bytes);
+  sizes.ring_bytes = rounded(wanted.ring_bytes, sizes.ring_bytes);
+  sizes.guest_bytes = rounded(wanted.guest_bytes, sizes.guest_bytes);
+  if (!arena_memory.empty() && sizes == arenas.sizes) return;
+  const Patience patience{deadline_in(options.deadline_s),
+                          [this] { peers.check(text("rank ", rank(), " waits for the others' arenas")); }};
+  std::vector<Mapping> fresh =
+      share_memory(*joined.rendezvous, rank(), ranks(), arena_bytes(sizes), patience);
+  arena_memory = std::move(fresh);
+  arenas.sizes = sizes;
+  arenas.base.clear();
+  for (const Mapping& mapping : arena_memory) arenas.base.push_back(mapping.base());
+  epoch = 0;  // fresh flags start at 0
+  log(LogLevel::info, rank(), text("arenas of ", arena_bytes(sizes), " bytes"));
+}
+
+void Communicator::State::run(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked,
+                              const void* input, void* output) {
+  ensure_arenas(plan.sizes);
+  std::vector<std::byte> stage;
+  CpuCall now;
+  now.input = usable_input(plan.plan.request, rank(), input, output, stage);
+  now.output = output;
+  for (const CallDescriptor& one : asked) now.scalars.push_back(one.scalar);
+  now.epoch = epoch;
+  now.parity = parity;
+  now.deadline_ns = deadline_in(options.deadline_s + allowance_s(plan.plan.request));
+  run_cpu(plan.plan, rank(), arenas, now, peers);
+  epoch += plan.epochs;
+  if (plan.uses_inbox) parity ^= 1;
+  count(plan);
+}
+
+void Communicator::State::count(const ProvedPlan& plan) {
+  const std::lock_guard lock(guard);
+  ++counters.calls;
+  ++counters.calls_of[text(name_of(plan.plan.request.collective), '/', plan.label)];
+  for (const auto& [path, bytes] : plan.bytes_of_path) counters.bytes_of_path[path] += bytes;
+}
+
+Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Communicator::~Communicator() = default;
+
+std::unique_ptr<Communicator> Communicator::create(const CommunicatorOptions& options) {
+  try {
+    return std::unique_ptr<Communicator>(new Communicator(std::make_unique<State>(options)));
+  } catch (const AgreedError& error) {
+    throw Error(error);
+  }
+}
+
+int Communicator::rank() const { return state_->rank(); }
+int Communicator::ranks() const { return state_->ranks(); }
+const Topology& Communicator::topology() const { return state_->joined.topology; }
+
+void Communicator::run(const Request& request, const void* input, void* output, const CallOptions& options) {
+  State& state = *state_;
+  std::shared_ptr<const ProvedPlan> plan;
+  CallDescriptor mine = describe(CallKind::collective, request, wanted_label(options));
+  mine.scalar = options.scalar;
+  const std::optional<Error> failure = attempt([&] {
+    if (request.ranks != ranks())
+      throw Error(ErrorCode::invalid_argument, text("request for ", request.ranks, " ranks, communicator of ", ranks()));
+    plan = state.chooser.plan_for(request, options);
+    check_buffers(plan->plan.request, rank(), input, output);
+    mine.plan_hash = plan->hash;
+  });
+  if (failure) set_error(mine, *failure);
+  state.in_call(mine, [&](const std::vector<CallDescriptor>& asked) { state.run(*plan, asked, input, output); });
+}
+
+void Communicator::run(const Plan& given, const void* input, void* output, double scalar) {
+  State& state = *state_;
+  std::shared_ptr<const ProvedPlan> plan;
+  CallDescriptor mine = describe(CallKind::plan, given.request, "");
+  mine.scalar = scalar;
+  const std::optional<Error> failure = attempt([&] {
+    if (given.request.ranks != ranks())
+      throw Error(ErrorCode::invalid_argument,
+                  text("plan for ", given.request.ranks, " ranks, communicator of ", ranks()));
+    plan = state.chooser.proved(given);
+    check_buffers(plan->plan.request, rank(), input, output);
+    mine.plan_hash = plan->hash;
+  });
+  if (failure) set_error(mine, *failure);
+  state.in_call(mine, [&](const std::vector<CallDescriptor>& asked) { state.run(*plan, asked, input, output); });
+}
+
+void Communicator::barrier() {
+  state_->in_call(describe(CallKind::barrier, {}, ""), [](const std::vector<CallDescriptor>&) {});
+}
+
+std::vector<std::string> Communicator::exchange(const std::string& mine) {
+  State& state = *state_;
+  constexpr std::size_t kMost = 1 << 20;
+  CallDescriptor descriptor = describe(CallKind::exchange, {}, "");
+  if (mine.size() > kMost)
+    set_error(descriptor, Error(ErrorCode::invalid_argument,
+                                text("exchange: wanted at most ", kMost, " bytes, found ", mine.size())));
+  std::vector<std::string> all;
+  state.in_call(descriptor, [&](const std::vector<CallDescriptor>&) {
+    const Patience patience{deadline_in(state.options.deadline_s),
+                            [&] { state.peers.check(text("rank ", rank(), " waits in exchange")); }};
+    for (Contribution& one : state.joined.rendezvous->allgather(mine, {}, patience))
+      all.push_back(std::move(one.bytes));
+  });
+  return all;
+}
+
+void Communicator::refuse(ErrorCode code, const std::string& reason) {
+  CallDescriptor mine = describe(CallKind::collective, {}, "");
+  set_error(mine, Error(code == ErrorCode::ok ? ErrorCode::internal : code, reason));
+  try {
+    state_->in_call(mine, [](const std::vector<CallDescriptor>&) {});
+  } catch (const Error&) {
+    // In step with the others: told. Out of step: the caller has its own reason to report.
+  }
+}
+
+Plan Communicator::plan_for(const Request& request, const CallOptions& options) const {
+  return state_->chooser.plan_for(request, options)->plan;
+}
+
+std::string Communicator::explain(const Request& request) const { return state_->chooser.explain(request); }
+
+Counters Communicator::counters() const {
+  const std::lock_guard lock(state_->guard);
+  return state_->counters;
+}
+
+void Communicator::abort() noexcept {
+  state_->peers.abort();
+  state_->joined.controls.raise_failure(ErrorCode::aborted, "abort() was called");
+}
+
+}  // namespace plait

@@ -1,0 +1,66 @@
+// The page that each rank shows to the others: the call it is in, what it asks for, and why it failed.
+// One writer a word (the owner; the doorbell alone is rung by all), values only grow.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/descriptor.hpp"
+#include "comm/memory.hpp"
+#include "exec/cpu/cpu.hpp"
+
+namespace plait {
+
+struct Control {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::int32_t rank;
+  alignas(64) std::atomic<std::uint32_t> entered;  ///< number of the last call this rank has entered
+  std::atomic<std::uint32_t> finished;             ///< number of the last call it has come out of
+  std::atomic<std::uint32_t> left;                 ///< 1 = it has closed its communicator
+  std::atomic<std::uint32_t> failed;               ///< 0, 1 = reason being written, 2 = reason stands
+  std::int32_t failure_code;
+  char failure_text[1024];
+  alignas(64) std::atomic<std::uint32_t> doorbell;  ///< rung by peers; its owner sleeps on it
+  std::atomic<std::uint32_t> asleep;
+  alignas(64) std::array<CallDescriptor, 2> calls;  ///< by call number mod 2
+};
+
+inline constexpr std::uint64_t kControlMagic = 0x74696c616c703031;
+inline constexpr std::uint32_t kControlVersion = 1;
+inline constexpr std::uint64_t kControlBytes = (sizeof(Control) + 4095) / 4096 * 4096;
+
+/// All ranks' control pages as this rank maps them.
+class Controls {
+ public:
+  Controls() = default;
+  Controls(int rank, std::vector<Mapping> pages) : rank_(rank), pages_(std::move(pages)) {}
+  /// Writes this rank's header into its fresh page.
+  static void prepare(const Mapping& page, int rank);
+  /// Error(mismatch) where a page is not what prepare() made for that rank.
+  static void check(const Mapping& page, int rank);
+
+  int rank() const { return rank_; }
+  int ranks() const { return static_cast<int>(pages_.size()); }
+  Control& of(int rank) const { return *reinterpret_cast<Control*>(pages_[rank].base()); }
+  Control& mine() const { return of(rank_); }
+
+  /// Shows the call and wakes whoever waits for it.
+  void enter(std::uint32_t call, const CallDescriptor& descriptor) const;
+  /// Waits until every rank has entered the call; `watch` and the deadline as in run_cpu.
+  void await_entered(std::uint32_t call, std::int64_t deadline_ns, Watch& watch) const;
+  /// First reason wins; then all are woken. Any thread, takes no lock.
+  void raise_failure(ErrorCode code, const std::string& reason) const noexcept;
+  std::optional<std::pair<ErrorCode, std::string>> failure_of(int rank) const;
+  void ring_all() const noexcept;
+
+ private:
+  void ring(int rank) const noexcept;
+  int rank_ = 0;
+  std::vector<Mapping> pages_;
+};
+
+}  // namespace plait

@@ -1,0 +1,49 @@
+// Are the others still there? Pid descriptors (sent by each rank, so no pid is ever looked up) and
+// failure words -> the error that releases a waiting rank.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "comm/control.hpp"
+#include "comm/socket.hpp"
+
+namespace plait {
+
+/// A descriptor that becomes readable once this process has ended.
+Fd own_pid_descriptor();
+
+struct Peer {
+  int rank = 0;
+  int pid = 0;
+  Fd process;
+};
+
+class Peers : public Watch {
+ public:
+  Peers() = default;
+  Peers(std::vector<Peer> peers) : peers_(std::move(peers)) {}
+
+  void use(const Controls* controls) { controls_ = controls; }
+  /// A peer that has come out of this call may end: nothing more is wanted of it.
+  void begin_call(std::uint32_t call) { call_ = call; }
+  void check(const std::string& waiting_for) override;
+  /// Every later check throws Error(aborted). Any thread.
+  void abort() noexcept { aborted_.store(true); }
+  bool aborted() const { return aborted_.load(); }
+  int pid_of(int rank) const;
+
+ private:
+  bool wanted(int rank) const;
+  void check_processes(const std::string& waiting_for) const;
+  void check_words(const std::string& waiting_for) const;
+
+  std::vector<Peer> peers_;
+  const Controls* controls_ = nullptr;
+  std::uint32_t call_ = 0;
+  std::int64_t next_poll_ns_ = 0;
+  std::atomic<bool> aborted_{false};
+};
+
+}  // namespace plait

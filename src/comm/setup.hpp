@@ -1,0 +1,49 @@
+// Options -> ranks that have met, agree on every setting, and see each other's control pages.
+// Every step is a vote: what fails on one rank fails on all, with that rank's reason.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/env.hpp"
+#include "comm/control.hpp"
+#include "comm/peers.hpp"
+#include "comm/rendezvous.hpp"
+#include "plait/communicator.hpp"
+
+namespace plait {
+
+/// An error that all ranks throw together: they stay in step, and the communicator stays usable.
+class AgreedError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Runs a step of this rank's own; its Error (or lack of memory) is returned, to be voted on.
+std::optional<Error> attempt(const std::function<void()>& step);
+/// An allgather in which a rank may report failure instead; then all throw AgreedError naming it.
+std::vector<Contribution> vote(Rendezvous& rendezvous, const std::optional<Error>& failure,
+                               const std::string& bytes, const std::vector<int>& fds,
+                               const Patience& patience);
+
+/// What a communicator needs from the others.
+struct Joined {
+  std::unique_ptr<Rendezvous> rendezvous;
+  Controls controls;
+  std::vector<Peer> peers;
+  Topology topology;
+  CallOptions forced;    ///< PLAIT_ALGO
+  bool bitwise = false;  ///< PLAIT_BITWISE
+};
+
+/// Throws on every rank alike, as Communicator::create says.
+Joined join(const CommunicatorOptions& options);
+
+/// Makes, exchanges and maps one piece of shared memory a rank. AgreedError(out_of_memory) on all ranks
+/// where one cannot.
+std::vector<Mapping> share_memory(Rendezvous& rendezvous, int rank, int ranks, std::uint64_t bytes,
+                                  const Patience& patience);
+
+}  // namespace plait
