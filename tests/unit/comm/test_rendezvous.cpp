@@ -1,0 +1,224 @@
+// Meeting over Unix sockets: everyone gets everything, and whatever does not fit fails on every rank.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "base/text.hpp"
+#include "comm/rendezvous.hpp"
+#include "folder.hpp"
+#include "plait/error.hpp"
+
+using namespace plait;
+
+namespace {
+
+Patience seconds(double s) { return {deadline_in(s), {}}; }
+
+void allgather_twice(Rendezvous& rendezvous, int rank, int ranks) {
+  for (int round = 0; round < 2; ++round) {
+    const std::string mine(static_cast<std::size_t>(rank) * 40000, static_cast<char>('a' + rank + round));
+    Fd zero(open("/dev/zero", O_RDONLY | O_CLOEXEC));
+    const auto all = rendezvous.allgather(mine, {zero.get()}, seconds(10));
+    if (all.size() != static_cast<std::size_t>(ranks)) throw std::runtime_error("wrong number");
+    for (int peer = 0; peer < ranks; ++peer) {
+      if (all[peer].bytes != std::string(static_cast<std::size_t>(peer) * 40000, static_cast<char>('a' + peer + round)))
+        throw std::runtime_error(text("wrong bytes of rank ", peer));
+      if (all[peer].fds.size() != 1 || (fcntl(all[peer].fds[0].get(), F_GETFD) & FD_CLOEXEC) == 0)
+        throw std::runtime_error("descriptor missing or not close-on-exec");
+    }
+  }
+}
+
+bool all_contain(const std::vector<std::string>& thrown, const std::string& words) {
+  for (const std::string& one : thrown) {
+    CAPTURE(one);
+    CHECK(one.find(words) != std::string::npos);
+    if (one.find(words) == std::string::npos) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("ranks meet at a path, exchange bytes and descriptors, and leave nothing") {
+  const int before = open_descriptors();
+  for (int ranks : {1, 2, 3, 8}) {
+    TestFolder folder;
+    const auto thrown = as_threads(ranks, [&](int rank) {
+      const auto rendezvous = meet("unix:" + folder.socket(), rank, ranks, seconds(10));
+      allgather_twice(*rendezvous, rank, ranks);
+    });
+    for (const std::string& one : thrown) CHECK(one == "");
+    CHECK(entries_of(folder.path()) == 0);
+  }
+  CHECK(open_descriptors() == before);
+}
+
+TEST_CASE("ranks meet over inherited socket pairs, again and again") {
+  int pairs[2][2];
+  for (auto& pair : pairs) REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+  for (int round = 0; round < 2; ++round) {
+    const auto thrown = as_threads(3, [&](int rank) {
+      const std::string where = rank == 0 ? text("fd:", pairs[0][0], ",", pairs[1][0])
+                                          : text("fd:", pairs[rank - 1][1]);
+      const auto rendezvous = meet(where, rank, 3, seconds(10));
+      allgather_twice(*rendezvous, rank, 3);
+    });
+    for (const std::string& one : thrown) CHECK(one == "");
+  }
+  for (auto& pair : pairs) close(pair[0]), close(pair[1]);
+}
+
+TEST_CASE("two processes of one rank, a rank out of range, other ranks: an error for everyone") {
+  SUBCASE("duplicate member") {
+    TestFolder folder;
+    const std::vector<int> as = {0, 1, 1};
+    CHECK(all_contain(as_threads(3, [&](int i) { meet("unix:" + folder.socket(), as[i], 3, seconds(10)); }),
+                      "two processes came as rank 1"));
+  }
+  SUBCASE("two roots") {
+    TestFolder folder;
+    const std::vector<int> as = {0, 0, 1};
+    CHECK(all_contain(as_threads(3, [&](int i) { meet("unix:" + folder.socket(), as[i], 3, seconds(10)); }),
+                      "two processes came as rank 0"));
+  }
+  SUBCASE("out of range") {
+    TestFolder folder;
+    const std::vector<int> as = {0, 1, 7};
+    CHECK(all_contain(as_threads(3, [&](int i) { meet("unix:" + folder.socket(), as[i], 3, seconds(10)); }),
+                      "rank: wanted 0..2, found 7"));
+  }
+  SUBCASE("another number of ranks") {
+    TestFolder folder;
+    const std::vector<int> of = {3, 3, 4};
+    CHECK(all_contain(as_threads(3, [&](int i) { meet("unix:" + folder.socket(), i, of[i], seconds(10)); }),
+                      "ranks: rank 0 was made with 3, rank 2 with 4"));
+  }
+}
+
+TEST_CASE("a rank that does not come is named on those who did") {
+  TestFolder folder;
+  const auto thrown = as_threads(2, [&](int rank) { meet("unix:" + folder.socket(), rank, 3, seconds(0.2)); });
+  CHECK(all_contain(thrown, "rank 2 of 3 did not come"));
+  CHECK(entries_of(folder.path()) == 0);
+  const auto alone = as_threads(1, [&](int) { meet("unix:" + folder.socket(), 1, 2, seconds(0.1)); });
+  CHECK(all_contain(alone, "rank 0 did not come"));
+}
+
+TEST_CASE("a rank that leaves between two allgathers is an error for the rest") {
+  TestFolder folder;
+  const auto thrown = as_threads(3, [&](int rank) {
+    const auto rendezvous = meet("unix:" + folder.socket(), rank, 3, seconds(10));
+    if (rank == 2) return;
+    rendezvous->allgather("x", {}, seconds(10));
+  });
+  CHECK(thrown[0].find("rank 2 closed its socket") != std::string::npos);
+  CHECK(thrown[1].find("rank 2 closed its socket") != std::string::npos);
+}
+
+TEST_CASE("strangers and silent connections do not end the job") {
+  TestFolder folder;
+  std::atomic<bool> stranger_done{false};
+  const auto thrown = as_threads(3, [&](int rank) {
+    if (rank == 2) {
+      const Fd silent = connect_to(folder.socket(), seconds(10));
+      const Fd babbling = connect_to(folder.socket(), seconds(10));
+      const std::string noise(4096, 'z');
+      CHECK(write(babbling.get(), noise.data(), noise.size()) == 4096);
+      stranger_done = true;
+      poll(nullptr, 0, 300);
+      return;
+    }
+    while (rank == 1 && !stranger_done) poll(nullptr, 0, 1);
+    const auto rendezvous = meet("unix:" + folder.socket(), rank, 2, seconds(10));
+    allgather_twice(*rendezvous, rank, 2);
+  });
+  for (const std::string& one : thrown) CHECK(one == "");
+}
+
+TEST_CASE("a stale socket file is replaced; a file that is no socket is not") {
+  TestFolder folder;
+  { const Fd listener = listen_at(folder.socket(), 1); }  // closed without unlink: as after a kill
+  CHECK(entries_of(folder.path()) == 1);
+  CHECK(listen_at(folder.socket(), 1).valid());
+  unlink(folder.socket().c_str());
+  close(open(folder.socket().c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+  CHECK_THROWS_AS(listen_at(folder.socket(), 1), Error);
+  unlink(folder.socket().c_str());
+}
+
+TEST_CASE("folders that others can enter are refused") {
+  TestFolder folder;
+  REQUIRE(chmod(folder.path().c_str(), 0755) == 0);
+  CHECK_THROWS_AS(listen_at(folder.socket(), 1), Error);
+  CHECK_THROWS_AS(connect_to(folder.socket(), seconds(0.1)), Error);
+  CHECK_THROWS_AS(private_folder(folder.path()), Error);
+  CHECK_THROWS_AS(meet("unix:relative", 0, 2, seconds(0.1)), Error);
+  CHECK_THROWS_AS(meet("tcp:1", 0, 2, seconds(0.1)), Error);
+  const std::string link = folder.path() + "-link";
+  REQUIRE(chmod(folder.path().c_str(), 0700) == 0);
+  REQUIRE(symlink(folder.path().c_str(), link.c_str()) == 0);
+  CHECK_THROWS_AS(private_folder(link), Error);
+  unlink(link.c_str());
+}
+
+TEST_CASE("the other end's user is checked") {
+  int pair[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+  CHECK_NOTHROW(check_peer_uid(pair[0], geteuid()));
+  try {
+    check_peer_uid(pair[0], geteuid() + 1);
+    FAIL("another user was let in");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::permission);
+  }
+  close(pair[0]), close(pair[1]);
+}
+
+TEST_CASE("inherited descriptors must be Unix stream sockets, as many as there are other ranks") {
+  Fd zero(open("/dev/zero", O_RDONLY | O_CLOEXEC));
+  CHECK_THROWS_AS(meet(text("fd:", zero.get()), 1, 2, seconds(0.1)), Error);
+  CHECK_THROWS_AS(meet("fd:99999", 1, 2, seconds(0.1)), Error);
+  CHECK_THROWS_AS(meet("fd:x", 1, 2, seconds(0.1)), Error);
+  int pair[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+  CHECK_THROWS_AS(meet(text("fd:", pair[0]), 0, 3, seconds(0.1)), Error);
+  close(pair[0]), close(pair[1]);
+}
+
+TEST_CASE("frames: too long, torn and foreign ones are refused") {
+  int pair[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
+  Fd a(pair[0]);
+  Fd b(pair[1]);
+  send_frame(a.get(), FrameKind::data, "hello", {}, seconds(1), "b");
+  CHECK(receive_frame(b.get(), 100, 0, seconds(1), "a").bytes == "hello");
+  send_frame(a.get(), FrameKind::data, "hello", {}, seconds(1), "b");
+  CHECK_THROWS_AS(receive_frame(b.get(), 4, 0, seconds(1), "a"), Error);
+  char rest[5];
+  CHECK(read(b.get(), rest, 5) == 5);
+  send_frame(a.get(), FrameKind::data, "", {b.get()}, seconds(1), "b");
+  CHECK_THROWS_AS(receive_frame(b.get(), 100, 0, seconds(1), "a"), Error);  // one descriptor too many
+  try {
+    receive_frame(b.get(), 100, 0, seconds(0.05), "rank 9");
+    FAIL("nothing was sent");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::timeout);
+    CHECK(std::string(error.what()).find("rank 9 sent nothing") != std::string::npos);
+  }
+}
+
+TEST_CASE("packed strings survive, anything else is refused") {
+  const std::vector<std::string> parts = {"", "a", std::string(300, 'b'), std::string("\0x", 2)};
+  CHECK(unpack(pack(parts)) == parts);
+  CHECK(unpack("").empty());
+  const std::string whole = pack(parts);
+  CHECK_THROWS_AS(unpack(whole.substr(0, whole.size() - 1)), Error);
+  CHECK_THROWS_AS(unpack(std::string(8, '\xff')), Error);
+  CHECK_THROWS_AS(unpack("abc"), Error);
+}
