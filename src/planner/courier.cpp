@@ -38,7 +38,7 @@ Path courier_path(const Topology& topology, int src_device, int dst_device) {
   for (const Path& path : paths)
     if (path.links.size() == 1) return path;
   for (const Path& path : paths)
-    if (path.kind == PathKind::host && path.links.size() == 2) return path;
+    if (path.kind == PathKind::host) return path;
   throw Error(ErrorCode::unsupported,
               text("wanted a direct link or a path through host memory from ",
                    device_label(topology, src_device), " to ", device_label(topology, dst_device),
@@ -122,26 +122,32 @@ void Courier::write() {
   for (const Step& step : steps_) write_step(step);
   // The receivers' last reads of my ring must be over before I leave the call.
   for (Channel& channel : channels_)
-    if (!channel.freed.empty()) builder_.wait(lane(channel.from), channel.freed.back());
+    if (!channel.stages.empty()) builder_.wait(lane(channel.from), channel.stages[0].freed.back());
   steps_.clear();
   channels_.clear();
   channel_of_pair_.clear();
 }
 
+// A stage lies with the sender, or past the first (the far side of a bus) with the receiver.
 void Courier::open_channels() {
   std::vector<std::uint64_t> rings(static_cast<std::size_t>(builder_.ranks()), 0);
-  for (const Channel& channel : channels_)
-    if (!channel.direct()) ++at(rings, channel.from);
+  for (Channel& channel : channels_)
+    for (std::size_t hop = 1; hop < channel.path.links.size(); ++hop) {
+      channel.stages.push_back({hop == 1 ? channel.from : channel.to, {}, {}});
+      ++at(rings, channel.stages.back().owner);
+    }
   const std::uint64_t ring_bytes =
       size_parameter(builder_.topology(), "arena_ring_bytes", kRingBytes);
   for (Channel& channel : channels_) {
     if (channel.needs_opening) channel.opened = builder_.signal(lane(channel.to), channel.from);
     channel.released.resize(channel.sent.size());
-    if (channel.direct()) continue;
-    const std::uint64_t parts =
-        at(rings, channel.from) * kRingPieces * static_cast<std::uint64_t>(sharers_);
-    const std::uint64_t share = ring_bytes / parts / builder_.granule() * builder_.granule();
-    channel.piece_bytes = std::clamp<std::uint64_t>(share, builder_.granule(), kMostPieceBytes);
+    channel.piece_bytes = kMostPieceBytes;
+    for (const Stage& stage : channel.stages) {
+      const std::uint64_t parts =
+          at(rings, stage.owner) * kRingPieces * static_cast<std::uint64_t>(sharers_);
+      const std::uint64_t share = ring_bytes / parts / builder_.granule() * builder_.granule();
+      channel.piece_bytes = std::clamp(share, builder_.granule(), channel.piece_bytes);
+    }
   }
 }
 
@@ -192,30 +198,49 @@ void Courier::push(Channel& channel, const Step& step) {
   channel.arrived.push_back(builder_.signal(from, channel.to));
 }
 
-// The receiver empties the ring on a lane of its own, so that a sender whose message is larger than
+// The first hop is the sender's; each further one has a lane of its own at the receiver.
+int Courier::hop_lane(const Channel& channel, int hop) {
+  if (hop == 0) return lane(channel.from);
+  return builder_.lane(channel.to, LaneKind::copy_engine,
+                       text(name_, ".from", channel.from, ".hop", hop));
+}
+
+// The receiver empties the ring on lanes of their own, so that a sender whose message is larger than
 // the ring never waits for a receiver that is itself still sending.
 void Courier::send_through_ring(Channel& channel, const Step& step) {
-  const int from = lane(channel.from);
-  const int pull =
-      builder_.lane(channel.to, LaneKind::copy_engine, text(name_, ".from", channel.from));
-  await_slot(channel, pull, step.message.index);
+  const int last = hop_lane(channel, static_cast<int>(channel.stages.size()));
+  await_slot(channel, last, step.message.index);
   std::uint64_t offset = 0;
   for (const Region& src : step.srcs)
     for (std::uint64_t done = 0; done < src.bytes;) {
       const std::uint64_t bytes = std::min(channel.piece_bytes, src.bytes - done);
-      const std::size_t piece = channel.freed.size();
-      if (channel.ring.size() < kRingPieces)
-        channel.ring.push_back(builder_.alloc(Space::ring, channel.from, channel.piece_bytes));
-      const Region ring = slice(channel.ring[piece % kRingPieces], {0, bytes});
-      if (piece >= kRingPieces) builder_.wait(from, channel.freed[piece - kRingPieces]);
-      builder_.copy(from, ring, slice(src, {done, bytes}), channel.path, 0);
-      builder_.wait(pull, builder_.signal(from, channel.to));
-      builder_.copy(pull, slice(step.message.region, {offset, bytes}), ring, channel.path, 1);
-      channel.freed.push_back(builder_.signal(pull, channel.from));
+      send_piece(channel, slice(step.message.region, {offset, bytes}), slice(src, {done, bytes}));
       done += bytes;
       offset += bytes;
     }
-  channel.arrived.push_back(builder_.signal(pull, channel.to));
+  channel.arrived.push_back(builder_.signal(last, channel.to));
+}
+
+void Courier::send_piece(Channel& channel, const Region& dst, const Region& src) {
+  Region here = src;
+  const int hops = static_cast<int>(channel.stages.size()) + 1;
+  for (int hop = 0; hop < hops; ++hop) {
+    const int mover = hop_lane(channel, hop);
+    Region there = dst;
+    if (hop + 1 < hops) {
+      Stage& stage = at(channel.stages, hop);
+      const std::size_t piece = stage.freed.size();
+      if (stage.ring.size() < kRingPieces)
+        stage.ring.push_back(builder_.alloc(Space::ring, stage.owner, channel.piece_bytes));
+      if (piece >= kRingPieces) builder_.wait(mover, stage.freed[piece - kRingPieces]);
+      there = slice(stage.ring[piece % kRingPieces], {0, dst.bytes});
+    }
+    builder_.copy(mover, there, here, channel.path, hop);
+    const int filler = hop <= 1 ? channel.from : channel.to;
+    if (hop > 0) at(channel.stages, hop - 1).freed.push_back(builder_.signal(mover, filler));
+    if (hop + 1 < hops) builder_.wait(hop_lane(channel, hop + 1), builder_.signal(mover, channel.to));
+    here = there;
+  }
 }
 
 void in_chunks(Builder& builder, Range whole, const Cut& cut,

@@ -52,6 +52,12 @@ class Courier {
     std::vector<Region> srcs;
     bool finish = false;
   };
+  /// Where pieces lie in host memory between two hops.
+  struct Stage {
+    int owner = 0;
+    std::vector<Region> ring;
+    std::vector<Event> freed;  // of each piece so far; awaited by the lane that fills the stage
+  };
   struct Channel {
     int from = 0;
     int to = 0;
@@ -64,9 +70,8 @@ class Courier {
     Event opened;
     std::vector<Event> arrived;
     std::vector<Event> released;
-    std::vector<Region> ring;  // pieces in flight
+    std::vector<Stage> stages;  // between two hops each
     std::uint64_t piece_bytes = 0;
-    std::vector<Event> freed;  // of each piece sent so far
     bool direct() const { return path.links.size() <= 1; }
   };
 
@@ -78,6 +83,8 @@ class Courier {
   void write_send(const Step& step);
   void push(Channel& channel, const Step& step);
   void send_through_ring(Channel& channel, const Step& step);
+  void send_piece(Channel& channel, const Region& dst, const Region& src);
+  int hop_lane(const Channel& channel, int hop);
   void await_slot(Channel& channel, int lane, int index);
 
   Builder& builder_;

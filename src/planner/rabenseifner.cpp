@@ -1,0 +1,156 @@
+// Rabenseifner's all-reduce: a reduce-scatter by recursive halving, then an all-gather by recursive
+// doubling. As few steps as recursive doubling and as few bytes as a ring: 2 log2 n steps, each with
+// half the bytes of the one before (and after). The largest halves go to the nearest partners.
+// Source: Rabenseifner, "Optimization of Collective Reduction Operations" (2004).
+#include <algorithm>
+#include <numeric>
+
+#include "plait/error.hpp"
+#include "planner/courier.hpp"
+#include "planner/folding.hpp"
+
+namespace plait {
+namespace {
+
+constexpr int kMostChunks = 4096;
+constexpr int kMostLanes = 8;
+
+// Which shards a member answers for: [first, first + count).
+struct Share {
+  int first = 0;
+  int count = 1;
+};
+
+// After `step` halvings: bit k of the member says which half of its share it kept in step k.
+Share share_after(int member, int members, int step) {
+  Share share{0, members};
+  for (int k = 0; k < step; ++k) {
+    share.count /= 2;
+    if ((member >> k & 1) != 0) share.first += share.count;
+  }
+  return share;
+}
+
+class Halving {
+ public:
+  Halving(Builder& builder, const Folding& folding, Courier& courier, Range chunk)
+      : builder_(builder),
+        folding_(folding),
+        courier_(courier),
+        chunk_(chunk),
+        shards_(partition(chunk, folding.members, builder.granule())) {}
+
+  void write() {
+    fold(builder_, folding_, courier_, chunk_);
+    for (int step = 0; step < folding_.steps(); ++step) halve(step);
+    for (int step = folding_.steps() - 1; step >= 0; --step) unite(step);
+    unfold(builder_, folding_, courier_, chunk_);
+  }
+
+ private:
+  Range range_of(Share share) const {
+    const auto first = shards_.begin() + share.first;
+    const std::uint64_t bytes = std::accumulate(
+        first, first + share.count, std::uint64_t{0},
+        [](std::uint64_t sum, const Range& shard) { return sum + shard.bytes; });
+    return {first->offset, bytes};
+  }
+  Range kept(int member, int step) const {
+    return range_of(share_after(member, folding_.members, step + 1));
+  }
+  // What a member holds of a range before the given halving.
+  Region part(int member, int step, Range range) const {
+    return step == 0 ? folding_.start(builder_, member, range)
+                     : builder_.output(folding_.rank(member), range);
+  }
+
+  // Partners give each other the half that the other keeps; both reduce (lower, higher).
+  void halve(int step) {
+    for (int member = 0; member < folding_.members; ++member) {
+      const int partner = member ^ (1 << step);
+      courier_.send(folding_.rank(member), folding_.rank(partner),
+                    {part(member, step, kept(partner, step))});
+    }
+    for (int member = 0; member < folding_.members; ++member) {
+      const int partner = member ^ (1 << step);
+      const int rank = folding_.rank(member);
+      const Range mine = kept(member, step);
+      const Message message = courier_.receive(rank, folding_.rank(partner), mine.bytes);
+      const Region own = part(member, step, mine);
+      courier_.reduce(rank, builder_.output(rank, mine),
+                      member < partner ? std::vector{own, message.region}
+                                       : std::vector{message.region, own},
+                      step + 1 == folding_.steps());
+      courier_.release(message);
+    }
+  }
+
+  void unite(int step) {
+    for (int member = 0; member < folding_.members; ++member)
+      courier_.send(folding_.rank(member), folding_.rank(member ^ (1 << step)),
+                    {builder_.output(folding_.rank(member), kept(member, step))});
+    for (int member = 0; member < folding_.members; ++member) {
+      const int partner = member ^ (1 << step);
+      const int rank = folding_.rank(member);
+      const Range theirs = kept(partner, step);
+      const Message message = courier_.receive(rank, folding_.rank(partner), theirs.bytes);
+      courier_.copy(rank, builder_.output(rank, theirs), message.region);
+      courier_.release(message);
+    }
+  }
+
+  Builder& builder_;
+  const Folding& folding_;
+  Courier& courier_;
+  Range chunk_;
+  std::vector<Range> shards_;
+};
+
+int default_chunks(const Request& request) {
+  return message_bytes(request) <= 1ULL << 20 ? 1 : 2;
+}
+
+std::vector<Params> candidates(const Topology&, const Request& request) {
+  const int chunks = default_chunks(request);
+  std::vector<Params> out{{{"chunks", chunks}}};
+  if (chunks > 1) {
+    out.push_back({{"chunks", 2 * chunks}});
+    out.push_back({{"chunks", 8 * chunks}});
+  }
+  return out;
+}
+
+Plan build(const Topology& topology, const Request& request, const Params& params) {
+  Builder builder(topology, request, "rabenseifner");
+  const int chunks = count_param(params, "chunks", default_chunks(request), 1, kMostChunks);
+  const int lanes = count_param(params, "lanes", std::min(chunks, 2), 1, kMostLanes);
+  builder.param("chunks", chunks);
+  builder.param("lanes", lanes);
+  builder.sum_order(SumOrder::stated);
+  if (request.ranks == 1) {
+    alone(builder);
+    return builder.build();
+  }
+  const Folding folding(request.ranks);
+  // Halves, quarters, ... come to one message; a folded pair takes in another whole one.
+  const Cut cut{"halving", chunks, std::min(lanes, chunks), 1, folding.folded > 0 ? 2.0 : 1.0};
+  in_chunks(builder, {0, request.count * bytes_of(request.type)}, cut,
+            [&](Courier& courier, Range chunk) {
+              Halving(builder, folding, courier, chunk).write();
+            });
+  return builder.build();
+}
+
+}  // namespace
+
+const Strategy& rabenseifner_strategy() {
+  static const Strategy strategy{
+      {"rabenseifner", "reduce-scatter by recursive halving, all-gather by recursive doubling",
+       "Rabenseifner 2004",
+       {Collective::all_reduce}},
+      candidates,
+      build};
+  return strategy;
+}
+
+}  // namespace plait

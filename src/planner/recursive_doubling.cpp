@@ -1,0 +1,125 @@
+// Recursive doubling: in step k every rank exchanges all it has with the partner whose number differs
+// in bit k. All-reduce in ceil(log2 n) exchanges of the whole message: few steps, many bytes.
+// Ranks beyond a power of two hand their part to a neighbour before and get the result after.
+// Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH".
+#include <algorithm>
+#include <bit>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+#include "planner/courier.hpp"
+#include "planner/folding.hpp"
+
+namespace plait {
+namespace {
+
+constexpr int kMostChunks = 4096;
+constexpr int kMostLanes = 8;
+
+// Both partners reduce (lower, higher), so both get the same bits.
+void all_reduce(Builder& builder, const Folding& folding, Courier& courier, Range chunk) {
+  fold(builder, folding, courier, chunk);
+  const int steps = folding.steps();
+  for (int step = 0; step < steps; ++step) {
+    for (int member = 0; member < folding.members; ++member)
+      courier.send(folding.rank(member), folding.rank(member ^ (1 << step)),
+                   {step == 0 ? folding.start(builder, member, chunk)
+                              : builder.output(folding.rank(member), chunk)});
+    for (int member = 0; member < folding.members; ++member) {
+      const int partner = member ^ (1 << step);
+      const int rank = folding.rank(member);
+      const Message message = courier.receive(rank, folding.rank(partner), chunk.bytes);
+      const Region mine =
+          step == 0 ? folding.start(builder, member, chunk) : builder.output(rank, chunk);
+      courier.reduce(rank, builder.output(rank, chunk),
+                     member < partner ? std::vector{mine, message.region}
+                                      : std::vector{message.region, mine},
+                     step + 1 == steps);
+      courier.release(message);
+    }
+  }
+  unfold(builder, folding, courier, chunk);
+}
+
+// Powers of two only: in step k aligned groups of 2^k ranks swap all their blocks.
+void all_gather(Builder& builder, Courier& courier, Range chunk) {
+  const int n = builder.ranks();
+  const std::uint64_t block_bytes = builder.request().count * bytes_of(builder.request().type);
+  const auto group = [&](int rank, int width) {
+    std::vector<Region> regions;
+    const int first = rank / width * width;
+    for (int block = first; block < first + width; ++block)
+      regions.push_back(builder.output(rank, in_block(block_bytes, block, chunk)));
+    return regions;
+  };
+  for (int rank = 0; rank < n; ++rank)
+    courier.copy(rank, builder.output(rank, in_block(block_bytes, rank, chunk)),
+                 builder.input(rank, chunk));
+  for (int width = 1; width < n; width *= 2) {
+    for (int rank = 0; rank < n; ++rank) courier.send(rank, rank ^ width, group(rank, width));
+    for (int rank = 0; rank < n; ++rank) {
+      const int partner = rank ^ width;
+      const Message message = courier.receive(
+          rank, partner, chunk.bytes * static_cast<std::uint64_t>(width));
+      const int first = partner / width * width;
+      for (int i = 0; i < width; ++i)
+        courier.copy(rank, builder.output(rank, in_block(block_bytes, first + i, chunk)),
+                     slice(message.region,
+                           {static_cast<std::uint64_t>(i) * chunk.bytes, chunk.bytes}));
+      courier.release(message);
+    }
+  }
+}
+
+int default_chunks(const Request& request) {
+  return message_bytes(request) <= 1ULL << 20 ? 1 : 2;
+}
+
+std::vector<Params> candidates(const Topology&, const Request& request) {
+  const int chunks = default_chunks(request);
+  std::vector<Params> out{{{"chunks", chunks}}};
+  if (chunks > 1) out.push_back({{"chunks", 4 * chunks}});
+  return out;
+}
+
+Plan build(const Topology& topology, const Request& request, const Params& params) {
+  Builder builder(topology, request, "recursive_doubling");
+  const int chunks = count_param(params, "chunks", default_chunks(request), 1, kMostChunks);
+  const int lanes = count_param(params, "lanes", std::min(chunks, 2), 1, kMostLanes);
+  builder.param("chunks", chunks);
+  builder.param("lanes", lanes);
+  if (reduces(request.collective)) builder.sum_order(SumOrder::stated);
+  const Folding folding(request.ranks);
+  const Range whole{0, request.count * bytes_of(request.type)};
+  Cut cut{"doubling", chunks, std::min(lanes, chunks), 1, 1.0};
+  if (request.ranks == 1) {
+    alone(builder);
+  } else if (request.collective == Collective::all_gather) {
+    if (folding.members != request.ranks)
+      throw Error(ErrorCode::unsupported, text("all_gather by recursive doubling needs a power of two",
+                                               " of ranks, found ", request.ranks,
+                                               "; bruck takes any number"));
+    cut.scratch_per_byte = request.ranks;
+    in_chunks(builder, whole, cut,
+              [&](Courier& courier, Range chunk) { all_gather(builder, courier, chunk); });
+  } else {
+    cut.scratch_per_byte = folding.steps() + 2.0;
+    in_chunks(builder, whole, cut,
+              [&](Courier& courier, Range chunk) { all_reduce(builder, folding, courier, chunk); });
+  }
+  return builder.build();
+}
+
+}  // namespace
+
+const Strategy& recursive_doubling_strategy() {
+  static const Strategy strategy{
+      {"recursive_doubling", "whole messages exchanged with partners 1, 2, 4, ... away",
+       "Thakur, Rabenseifner, Gropp 2005",
+       {Collective::all_reduce, Collective::all_gather}},
+      candidates,
+      build};
+  return strategy;
+}
+
+}  // namespace plait
