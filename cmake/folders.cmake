@@ -17,6 +17,9 @@ function(plait_folder name)
       target_link_libraries(plait_${name} INTERFACE plait_${dependency})
     endif()
   endforeach()
+  if(name STREQUAL "topo" AND sources)
+    include(${PROJECT_SOURCE_DIR}/cmake/topologies.cmake)  # topologies/*.json -> embedded data
+  endif()
   if(name STREQUAL "exec")
     include(${PROJECT_SOURCE_DIR}/cmake/kernels.cmake OPTIONAL)  # exec/cuda/*.cu -> embedded fatbin
   endif()

@@ -1,13 +1,13 @@
 // A pair of devices -> its named paths: direct, through host memory, over a relay device.
 // Source of the kinds: Micro 2021 (direct and host together), WOTIR (route GPUs).
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <map>
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "plait/topology.hpp"
+#include "topo/names.hpp"
 
 namespace plait {
 namespace {
@@ -87,7 +87,7 @@ class Neighbourhood {
   }
 
   bool barred(int device) const {
-    return topology_.parameters.count("no_relay." + device_label(topology_, device)) > 0;
+    return topology_.parameters.count(text("no_relay.", device_label(topology_, device))) > 0;
   }
 
   int out(int device) const { return out_[static_cast<std::size_t>(device)]; }
@@ -130,7 +130,7 @@ class Neighbourhood {
     made.name = text(name_of(kind), ":", device_label(topology_, src_));
     for (const int link : links) {
       made.devices.push_back(link_at(topology_, link).dst);
-      made.name += ">" + device_label(topology_, made.devices.back());
+      made.name += text(">", device_label(topology_, made.devices.back()));
     }
     return made;
   }
@@ -160,24 +160,12 @@ void sort_by_speed(const Topology& topology, std::vector<Path>& paths) {
 
 /// The device a label means: "3" a GPU (on a machine without GPUs its CPU rank 3), "cpu0", "numa1".
 int device_of_label(const Topology& topology, std::string_view label) {
-  DeviceKind kind = DeviceKind::gpu;
-  std::string_view digits = label;
-  const std::pair<const char*, DeviceKind> prefixes[] = {{"gpu", DeviceKind::gpu},
-                                                         {"cpu", DeviceKind::cpu},
-                                                         {"numa", DeviceKind::host},
-                                                         {"nic", DeviceKind::nic}};
-  for (const auto& [prefix, meant] : prefixes)
-    if (label.starts_with(prefix)) {
-      kind = meant;
-      digits.remove_prefix(std::string_view(prefix).size());
-    }
-  int index = -1;
-  const auto [end, failed] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), index);
-  if (failed != std::errc() || end != digits.data() + digits.size() || index < 0) return -1;
-  const int device = find_device(topology, kind, index);
-  if (device >= 0 || digits.size() != label.size()) return device;
-  return find_device(topology, DeviceKind::cpu, index);
+  if (const auto named = parse_device_name(label))
+    return find_device(topology, named->first, named->second);
+  const auto bare = parse_device_name(text("gpu", label));
+  if (!bare) return -1;
+  const int gpu = find_device(topology, DeviceKind::gpu, bare->second);
+  return gpu >= 0 ? gpu : find_device(topology, DeviceKind::cpu, bare->second);
 }
 
 }  // namespace
@@ -185,7 +173,7 @@ int device_of_label(const Topology& topology, std::string_view label) {
 std::vector<Path> paths_between(const Topology& topology, int src_device, int dst_device) {
   if (src_device == dst_device) {
     const std::string label = device_label(topology, src_device);
-    return {Path{PathKind::local, {src_device}, {}, "local:" + label}};
+    return {Path{PathKind::local, {src_device}, {}, text("local:", label)}};
   }
   device_at(topology, src_device);  // throws on an index that is none
   device_at(topology, dst_device);

@@ -1,0 +1,17 @@
+// Devices <-> the names files and tables use: "gpu0", "cpu1", "numa0", "nic2".
+// Path names write a GPU as its bare number (device_label); everything else reads the same.
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "plait/topology.hpp"
+
+namespace plait {
+
+std::string device_name(const Device& device);
+/// "numa3" -> {host, 3}; nothing where the text is no device name.
+std::optional<std::pair<DeviceKind, int>> parse_device_name(std::string_view name);
+
+}  // namespace plait
