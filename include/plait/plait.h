@@ -1,0 +1,111 @@
+/* The C API: NCCL-shaped calls on host memory, for the drop-ins and for other languages. C99.
+ * Every rank makes the same calls in the same order; a call returns when this rank's result is
+ * complete. No exception crosses; what went wrong is the result, and its sentence
+ * plaitGetLastError(). */
+#ifndef PLAIT_PLAIT_H
+#define PLAIT_PLAIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct plaitComm* plaitComm_t;
+
+/* plait_ok, plait_invalid_argument, plait_timeout, plait_peer_lost, ...: see errors.def. */
+typedef enum {
+#define PLAIT_ERROR(name, number, kind, exit_code, python_class, nccl_result, mpi_class, text) \
+  plait_##name = number,
+#include "plait/errors.def"
+#undef PLAIT_ERROR
+  plaitResult_count
+} plaitResult_t;
+
+/* plait_int8, plait_fp32, plait_bf16, ...: see types.def. */
+typedef enum {
+#define PLAIT_TYPE(name, bytes, is_float, nccl_value) plait_##name,
+#include "plait/types.def"
+#undef PLAIT_TYPE
+  plaitDataType_count
+} plaitDataType_t;
+
+/* plait_sum, plait_prod, plait_min, plait_max, plait_avg, ...: see reduce_ops.def. */
+typedef enum {
+#define PLAIT_REDUCE_OP(name, on_floats, on_integers) plait_##name,
+#include "plait/reduce_ops.def"
+#undef PLAIT_REDUCE_OP
+  plaitRedOp_count
+} plaitRedOp_t;
+
+/* How a communicator is made. Fill with plaitOptionsDefault or plaitOptionsFromEnvironment first;
+ * `size` lets the struct grow. Strings are read during the call only; NULL is as good as "". */
+typedef struct {
+  size_t size;
+  int rank;
+  int ranks;
+  const char* rendezvous; /* "unix:PATH", "fd:N[,N...]", "" = from the launcher's environment */
+  const char* topology;   /* a shipped topology, a JSON file, "" = the machine as found */
+  const char* masks;      /* links left out, by commas */
+  double arrive_s;        /* how long to wait for a rank that has not yet entered a call */
+  double deadline_s;      /* how long to wait inside a call */
+} plaitOptions_t;
+
+/* 10000 * major + 100 * minor + patch. */
+plaitResult_t plaitGetVersion(int* version);
+/* The fixed text of a result: "peer lost". Never NULL. */
+const char* plaitGetErrorString(plaitResult_t result);
+/* The sentence of the last error of this thread on this communicator, or (comm NULL) of this thread.
+ * Never NULL; valid until this thread's next call. */
+const char* plaitGetLastError(plaitComm_t comm);
+
+plaitResult_t plaitOptionsDefault(plaitOptions_t* options);
+plaitResult_t plaitCommInitRank(plaitComm_t* comm, const plaitOptions_t* options);
+/* Rank, ranks and meeting place from torchrun, mpirun, Slurm or PLAIT_*. */
+plaitResult_t plaitCommInitFromEnvironment(plaitComm_t* comm);
+plaitResult_t plaitCommRank(plaitComm_t comm, int* rank);
+plaitResult_t plaitCommCount(plaitComm_t comm, int* ranks);
+/* Ends every pending and later call of this rank; any thread, contacts nobody. */
+plaitResult_t plaitCommAbort(plaitComm_t comm);
+/* Frees it. No call may be pending. NULL is no error. */
+plaitResult_t plaitCommDestroy(plaitComm_t comm);
+
+/* The strategy of this rank's later calls, "ring" or "ring:chunks=4"; NULL or "" = plait chooses.
+ * Must be set alike on all ranks. */
+plaitResult_t plaitCommSetStrategy(plaitComm_t comm, const char* strategy);
+/* This rank's factor for plait_premul_sum; 1 at first. */
+plaitResult_t plaitCommSetScalar(plaitComm_t comm, double scalar);
+
+/* Counts are elements, as in NCCL. A rank whose output or input a collective does not use may pass
+ * NULL for it. In place: as in NCCL. */
+plaitResult_t plaitAllReduce(const void* sendbuff, void* recvbuff, size_t count,
+                             plaitDataType_t type, plaitRedOp_t op, plaitComm_t comm);
+plaitResult_t plaitReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                 plaitDataType_t type, plaitRedOp_t op, plaitComm_t comm);
+plaitResult_t plaitAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
+                             plaitDataType_t type, plaitComm_t comm);
+plaitResult_t plaitBroadcast(const void* sendbuff, void* recvbuff, size_t count,
+                             plaitDataType_t type, int root, plaitComm_t comm);
+plaitResult_t plaitReduce(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type,
+                          plaitRedOp_t op, int root, plaitComm_t comm);
+/* count elements to and from each rank. */
+plaitResult_t plaitAllToAll(const void* sendbuff, void* recvbuff, size_t count,
+                            plaitDataType_t type, plaitComm_t comm);
+plaitResult_t plaitGather(const void* sendbuff, void* recvbuff, size_t sendcount,
+                          plaitDataType_t type, int root, plaitComm_t comm);
+plaitResult_t plaitScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                           plaitDataType_t type, int root, plaitComm_t comm);
+/* To rank + 1, from rank - 1 (mod ranks). */
+plaitResult_t plaitSendRecv(const void* sendbuff, void* recvbuff, size_t count,
+                            plaitDataType_t type, plaitComm_t comm);
+/* Rank src's sendbuff becomes rank dst's recvbuff. All ranks call it. */
+plaitResult_t plaitCopy(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type,
+                        int src, int dst, plaitComm_t comm);
+plaitResult_t plaitBarrier(plaitComm_t comm);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,252 @@
+// plait.h over Communicator: enum values checked, exceptions turned into results, sentences kept a
+// thread. A rank whose arguments make no request tells the others so, as every other door does.
+#include <cstdio>
+#include <new>
+#include <optional>
+#include <string>
+
+#include "base/env.hpp"
+#include "base/text.hpp"
+#include "comm/choose.hpp"
+#include "plait/communicator.hpp"
+#include "plait/error.hpp"
+#include "plait/plait.h"
+
+struct plaitComm {
+  std::unique_ptr<plait::Communicator> communicator;
+  plait::CallOptions options;
+};
+
+namespace plait {
+namespace {
+
+static_assert(plait_bf16 == static_cast<int>(DataType::bf16) && plait_bit_xor == static_cast<int>(ReduceOp::bit_xor),
+              "the C enums are made from the same tables");
+
+struct LastError {
+  plaitComm_t comm = nullptr;
+  std::string sentence;
+};
+
+LastError& last_error() {
+  thread_local LastError error;
+  return error;
+}
+
+plaitResult_t remember(plaitComm_t comm, ErrorCode code, const char* sentence) noexcept {
+  try {
+    last_error() = {comm, sentence};
+  } catch (const std::bad_alloc&) {  // the code alone must do
+  }
+  return static_cast<plaitResult_t>(code);
+}
+
+template <class Body>
+plaitResult_t guarded(plaitComm_t comm, Body body) noexcept {
+  try {
+    body();
+    return plait_ok;
+  } catch (const Error& error) {
+    return remember(comm, error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return remember(comm, ErrorCode::out_of_memory, "out of memory");
+  } catch (const std::exception& error) {
+    return remember(comm, ErrorCode::internal, error.what());
+  } catch (...) {
+    return remember(comm, ErrorCode::internal, "an exception of unknown kind");
+  }
+}
+
+template <class Pointer>
+Pointer wanted(Pointer pointer, const char* name) {
+  if (pointer == nullptr)
+    throw Error(ErrorCode::invalid_argument, text(name, ": wanted a pointer, found NULL"));
+  return pointer;
+}
+
+std::string words(const char* given) { return given == nullptr ? std::string() : std::string(given); }
+
+/// A request out of C values. Bad values are told to the other ranks, and then thrown here.
+Request request_of(Communicator& communicator, Collective collective, std::size_t count, int type, int op,
+                   int root, int peer) {
+  std::optional<Error> bad;
+  if (type < 0 || type >= plaitDataType_count)
+    bad = Error(ErrorCode::invalid_argument, text("type: wanted 0..", plaitDataType_count - 1, ", found ", type));
+  if (op < 0 || op >= plaitRedOp_count)
+    bad = Error(ErrorCode::invalid_argument, text("op: wanted 0..", plaitRedOp_count - 1, ", found ", op));
+  // A negative number of some other type arrives as a huge one.
+  if (count > (std::size_t{1} << 62))
+    bad = Error(ErrorCode::invalid_argument,
+                text("count: wanted at most 2^62, found ", static_cast<std::int64_t>(count), " (overflowing or negative)"));
+  if (bad) {
+    communicator.refuse(bad->code(), bad->what());
+    throw Error(*bad);
+  }
+  Request request;
+  request.collective = collective;
+  request.count = count;
+  request.type = static_cast<DataType>(type);
+  request.op = static_cast<ReduceOp>(op);
+  request.ranks = communicator.ranks();
+  request.root = root;
+  request.peer = peer;
+  return request;
+}
+
+plaitResult_t call(plaitComm_t comm, Collective collective, const void* input, void* output, std::size_t count,
+                   int type, int op = plait_sum, int root = 0, int peer = 0) noexcept {
+  return guarded(comm, [&] {
+    wanted(comm, "comm");
+    const Request request = request_of(*comm->communicator, collective, count, type, op, root, peer);
+    comm->communicator->run(request, input, output, comm->options);
+  });
+}
+
+CommunicatorOptions options_of(const plaitOptions_t& given) {
+  if (given.size != sizeof(plaitOptions_t))
+    throw Error(ErrorCode::invalid_argument, text("options: wanted size ", sizeof(plaitOptions_t), ", found ", given.size,
+                                                  "; call plaitOptionsDefault first"));
+  CommunicatorOptions options;
+  options.rank = given.rank;
+  options.ranks = given.ranks;
+  options.rendezvous = words(given.rendezvous);
+  options.topology = words(given.topology);
+  options.masks = split(words(given.masks), ',');
+  options.arrive_s = given.arrive_s;
+  options.deadline_s = given.deadline_s;
+  return options;
+}
+
+void init(plaitComm_t* comm, const CommunicatorOptions& options) {
+  auto made = std::make_unique<plaitComm>();
+  made->communicator = Communicator::create(options);
+  *comm = made.release();
+}
+
+}  // namespace
+}  // namespace plait
+
+using namespace plait;
+
+extern "C" {
+
+plaitResult_t plaitGetVersion(int* version) {
+  return guarded(nullptr, [&] {
+    int major = 0, minor = 0, patch = 0;
+    std::sscanf(PLAIT_VERSION, "%d.%d.%d", &major, &minor, &patch);
+    *wanted(version, "version") = 10000 * major + 100 * minor + patch;
+  });
+}
+
+const char* plaitGetErrorString(plaitResult_t result) { return error_text(static_cast<ErrorCode>(result)); }
+
+const char* plaitGetLastError(plaitComm_t comm) {
+  const LastError& error = last_error();
+  return comm == nullptr || comm == error.comm ? error.sentence.c_str() : "";
+}
+
+plaitResult_t plaitOptionsDefault(plaitOptions_t* options) {
+  return guarded(nullptr, [&] {
+    const CommunicatorOptions usual;
+    *wanted(options, "options") = {sizeof(plaitOptions_t), usual.rank, usual.ranks, "", "", "",
+                                   usual.arrive_s, usual.deadline_s};
+  });
+}
+
+plaitResult_t plaitCommInitRank(plaitComm_t* comm, const plaitOptions_t* options) {
+  return guarded(nullptr, [&] {
+    *wanted(comm, "comm") = nullptr;
+    init(comm, options_of(*wanted(options, "options")));
+  });
+}
+
+plaitResult_t plaitCommInitFromEnvironment(plaitComm_t* comm) {
+  return guarded(nullptr, [&] {
+    *wanted(comm, "comm") = nullptr;
+    init(comm, options_from_environment());
+  });
+}
+
+plaitResult_t plaitCommRank(plaitComm_t comm, int* rank) {
+  return guarded(comm, [&] { *wanted(rank, "rank") = wanted(comm, "comm")->communicator->rank(); });
+}
+
+plaitResult_t plaitCommCount(plaitComm_t comm, int* ranks) {
+  return guarded(comm, [&] { *wanted(ranks, "ranks") = wanted(comm, "comm")->communicator->ranks(); });
+}
+
+plaitResult_t plaitCommAbort(plaitComm_t comm) {
+  return guarded(comm, [&] { wanted(comm, "comm")->communicator->abort(); });
+}
+
+plaitResult_t plaitCommDestroy(plaitComm_t comm) {
+  return guarded(nullptr, [&] { delete comm; });
+}
+
+plaitResult_t plaitCommSetStrategy(plaitComm_t comm, const char* strategy) {
+  return guarded(comm, [&] {
+    const CallOptions parsed = parse_algo("strategy", words(strategy));
+    wanted(comm, "comm")->options.strategy = parsed.strategy;
+    comm->options.params = parsed.params;
+  });
+}
+
+plaitResult_t plaitCommSetScalar(plaitComm_t comm, double scalar) {
+  return guarded(comm, [&] { wanted(comm, "comm")->options.scalar = scalar; });
+}
+
+plaitResult_t plaitAllReduce(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type,
+                             plaitRedOp_t op, plaitComm_t comm) {
+  return call(comm, Collective::all_reduce, sendbuff, recvbuff, count, type, op);
+}
+
+plaitResult_t plaitReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                 plaitDataType_t type, plaitRedOp_t op, plaitComm_t comm) {
+  return call(comm, Collective::reduce_scatter, sendbuff, recvbuff, recvcount, type, op);
+}
+
+plaitResult_t plaitAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, plaitDataType_t type,
+                             plaitComm_t comm) {
+  return call(comm, Collective::all_gather, sendbuff, recvbuff, sendcount, type);
+}
+
+plaitResult_t plaitBroadcast(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type,
+                             int root, plaitComm_t comm) {
+  return call(comm, Collective::broadcast, sendbuff, recvbuff, count, type, plait_sum, root);
+}
+
+plaitResult_t plaitReduce(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type,
+                          plaitRedOp_t op, int root, plaitComm_t comm) {
+  return call(comm, Collective::reduce, sendbuff, recvbuff, count, type, op, root);
+}
+
+plaitResult_t plaitAllToAll(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type,
+                            plaitComm_t comm) {
+  return call(comm, Collective::all_to_all, sendbuff, recvbuff, count, type);
+}
+
+plaitResult_t plaitGather(const void* sendbuff, void* recvbuff, size_t sendcount, plaitDataType_t type,
+                          int root, plaitComm_t comm) {
+  return call(comm, Collective::gather, sendbuff, recvbuff, sendcount, type, plait_sum, root);
+}
+
+plaitResult_t plaitScatter(const void* sendbuff, void* recvbuff, size_t recvcount, plaitDataType_t type,
+                           int root, plaitComm_t comm) {
+  return call(comm, Collective::scatter, sendbuff, recvbuff, recvcount, type, plait_sum, root);
+}
+
+plaitResult_t plaitSendRecv(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type,
+                            plaitComm_t comm) {
+  return call(comm, Collective::send_recv, sendbuff, recvbuff, count, type);
+}
+
+plaitResult_t plaitCopy(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type, int src,
+                        int dst, plaitComm_t comm) {
+  return call(comm, Collective::copy, sendbuff, recvbuff, count, type, plait_sum, src, dst);
+}
+
+plaitResult_t plaitBarrier(plaitComm_t comm) {
+  return guarded(comm, [&] { wanted(comm, "comm")->communicator->barrier(); });
+}
+
+}  // extern "C"
