@@ -33,10 +33,10 @@ Item& at(std::vector<Item>& items, int index) {
 
 }  // namespace
 
-Path courier_path(const Topology& topology, int src_device, int dst_device) {
+Path courier_path(const Topology& topology, int src_device, int dst_device, Route route) {
   const std::vector<Path> paths = paths_between(topology, src_device, dst_device);
   for (const Path& path : paths)
-    if (path.links.size() == 1) return path;
+    if (path.links.size() == 1 && route == Route::best) return path;
   for (const Path& path : paths)
     if (path.kind == PathKind::host) return path;
   throw Error(ErrorCode::unsupported,
@@ -52,14 +52,16 @@ Courier::Courier(Builder& builder, std::string name, int slots, int sharers)
 
 int Courier::lane(int rank) { return builder_.lane(rank, LaneKind::kernel, name_); }
 
-int Courier::channel_between(int from, int to) {
+int Courier::channel_between(int from, int to, Route route) {
   const auto [entry, is_new] =
-      channel_of_pair_.try_emplace({from, to}, static_cast<int>(channels_.size()));
+      channel_of_pair_.try_emplace({from, to, route}, static_cast<int>(channels_.size()));
   if (is_new) {
     Channel& channel = channels_.emplace_back();
     channel.from = from;
     channel.to = to;
-    channel.path = courier_path(builder_.topology(), builder_.device(from), builder_.device(to));
+    channel.route = route;
+    channel.path =
+        courier_path(builder_.topology(), builder_.device(from), builder_.device(to), route);
   }
   return entry->second;
 }
@@ -76,10 +78,10 @@ Region Courier::slot_for(Channel& channel, std::uint64_t bytes) {
   return slice(slot, {0, bytes});
 }
 
-void Courier::send(int from, int to, const std::vector<Region>& srcs) {
+void Courier::send(int from, int to, const std::vector<Region>& srcs, Route route) {
   const std::uint64_t bytes = total_bytes(srcs);
   if (bytes == 0) return;
-  const int index = channel_between(from, to);
+  const int index = channel_between(from, to, route);
   Channel& channel = at(channels_, index);
   if (channel.sent.empty() && channel.direct() && (at(knowledge_, from) & bit(to)) == 0) {
     channel.needs_opening = true;
@@ -91,9 +93,9 @@ void Courier::send(int from, int to, const std::vector<Region>& srcs) {
   steps_.push_back({StepKind::send, from, message, {}, srcs});
 }
 
-Message Courier::receive(int to, int from, std::uint64_t bytes) {
+Message Courier::receive(int to, int from, std::uint64_t bytes, Route route) {
   if (bytes == 0) return {};
-  Channel& channel = at(channels_, channel_between(from, to));
+  Channel& channel = at(channels_, channel_between(from, to, route));
   const Message message = at(channel.sent, channel.received);
   at(knowledge_, to) |= at(channel.knowledge, channel.received);
   ++channel.received;
@@ -122,7 +124,7 @@ void Courier::write() {
   for (const Step& step : steps_) write_step(step);
   // The receivers' last reads of my ring must be over before I leave the call.
   for (Channel& channel : channels_)
-    if (!channel.stages.empty()) builder_.wait(lane(channel.from), channel.stages[0].freed.back());
+    if (!channel.stages.empty()) builder_.wait(hop_lane(channel, 0), channel.stages[0].freed.back());
   steps_.clear();
   channels_.clear();
   channel_of_pair_.clear();
@@ -200,9 +202,12 @@ void Courier::push(Channel& channel, const Step& step) {
 
 // The first hop is the sender's; each further one has a lane of its own at the receiver.
 int Courier::hop_lane(const Channel& channel, int hop) {
-  if (hop == 0) return lane(channel.from);
+  if (hop == 0 && channel.route == Route::best) return lane(channel.from);
+  if (hop == 0)
+    return builder_.lane(channel.from, LaneKind::copy_engine, text(name_, ".to", channel.to));
   return builder_.lane(channel.to, LaneKind::copy_engine,
-                       text(name_, ".from", channel.from, ".hop", hop));
+                       text(name_, channel.route == Route::best ? ".from" : ".aside", channel.from,
+                            ".hop", hop));
 }
 
 // The receiver empties the ring on lanes of their own, so that a sender whose message is larger than
@@ -210,6 +215,9 @@ int Courier::hop_lane(const Channel& channel, int hop) {
 void Courier::send_through_ring(Channel& channel, const Step& step) {
   const int last = hop_lane(channel, static_cast<int>(channel.stages.size()));
   await_slot(channel, last, step.message.index);
+  const int first = hop_lane(channel, 0);
+  if (first != lane(channel.from))
+    builder_.wait(first, builder_.signal(lane(channel.from), channel.from));
   std::uint64_t offset = 0;
   for (const Region& src : step.srcs)
     for (std::uint64_t done = 0; done < src.bytes;) {

@@ -8,7 +8,7 @@
 #include <functional>
 #include <map>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "plan/builder.hpp"
@@ -23,6 +23,11 @@ struct Message {
   int index = 0;
 };
 
+/// How a message travels. `best`: the direct link, else through host memory; the sender goes on once
+/// it has read its regions. `host`: through host memory beside the sender's lane, which goes on at
+/// once; the regions must stay as they are until the receiver has the message.
+enum class Route : std::uint8_t { best, host };
+
 /// Steps must be recorded in an order in which they could run one by one: a message is received
 /// after it is sent, and at most `slots` messages of a pair are held unreleased. Lanes that follow
 /// such an order cannot deadlock.
@@ -32,9 +37,9 @@ class Courier {
   Courier(Builder& builder, std::string name, int slots, int sharers);
 
   /// One message of several regions of `from`, laid side by side.
-  void send(int from, int to, const std::vector<Region>& srcs);
+  void send(int from, int to, const std::vector<Region>& srcs, Route route = Route::best);
   /// The oldest message of from -> to not yet received; `bytes` must be what was sent (0: none was).
-  Message receive(int to, int from, std::uint64_t bytes);
+  Message receive(int to, int from, std::uint64_t bytes, Route route = Route::best);
   /// The receiver needs the message's region no longer. Every message must be released.
   void release(const Message& message);
   void reduce(int rank, const Region& dst, const std::vector<Region>& srcs, bool finish);
@@ -61,6 +66,7 @@ class Courier {
   struct Channel {
     int from = 0;
     int to = 0;
+    Route route = Route::best;
     Path path;                   // one link: pushed; more: through the sender's ring
     bool needs_opening = false;  // the sender cannot otherwise know that the receiver has begun
     std::vector<Region> slots;
@@ -75,7 +81,7 @@ class Courier {
     bool direct() const { return path.links.size() <= 1; }
   };
 
-  int channel_between(int from, int to);
+  int channel_between(int from, int to, Route route);
   Region slot_for(Channel& channel, std::uint64_t bytes);
   int lane(int rank);
   void open_channels();
@@ -92,14 +98,15 @@ class Courier {
   int slots_;
   int sharers_;
   std::vector<Channel> channels_;
-  std::map<std::pair<int, int>, int> channel_of_pair_;
+  std::map<std::tuple<int, int, Route>, int> channel_of_pair_;
   std::vector<std::uint64_t> knowledge_;  // by rank: bit r = r is known to have begun
   std::vector<Step> steps_;
 };
 
 /// The path a courier takes: the direct link, else the best one through host memory.
 /// Error(unsupported) where the pair has neither.
-Path courier_path(const Topology& topology, int src_device, int dst_device);
+Path courier_path(const Topology& topology, int src_device, int dst_device,
+                  Route route = Route::best);
 
 /// How a message is cut for couriers.
 struct Cut {

@@ -1,0 +1,159 @@
+// Bruck: all-gather and all-to-all in ceil(log2 n) rounds for any number of ranks. In round k every
+// rank sends all it has for ranks whose distance has bit k set to the rank 2^k away; blocks wait in
+// scratch, in order of distance, and are turned to rank order on the way to the output.
+// Source: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient Algorithms for All-to-All Communications
+// in Multiport Message-Passing Systems" (1997).
+#include <algorithm>
+#include <bit>
+
+#include "plait/error.hpp"
+#include "planner/courier.hpp"
+
+namespace plait {
+namespace {
+
+constexpr int kMostChunks = 4096;
+constexpr int kMostLanes = 8;
+
+class Rounds {
+ public:
+  Rounds(Builder& builder, Courier& courier, Range chunk)
+      : builder_(builder),
+        courier_(courier),
+        chunk_(chunk),
+        n_(builder.ranks()),
+        block_bytes_(builder.request().count * bytes_of(builder.request().type)),
+        held_(static_cast<std::size_t>(n_)) {}
+
+  // held_[r][j]: the block of rank r + j.
+  void all_gather() {
+    for (int rank = 0; rank < n_; ++rank) at(rank).push_back(builder_.input(rank, chunk_));
+    for (int step = 1; step < n_; step *= 2) {
+      const int blocks = std::min(step, n_ - step);
+      std::vector<int> sent;
+      for (int j = 0; j < blocks; ++j) sent.push_back(j);
+      for (int rank = 0; rank < n_; ++rank) send(rank, turned(rank, -step), sent);
+      for (int rank = 0; rank < n_; ++rank)
+        for (const Region& block : receive(rank, turned(rank, step), blocks))
+          at(rank).push_back(block);
+    }
+    for (int rank = 0; rank < n_; ++rank)
+      for (int j = 0; j < n_; ++j) put(rank, turned(rank, j), at(rank)[index(j)]);
+    release();
+  }
+
+  // held_[r][j]: the block that still has to go j further (by the bits of j not yet done), or at
+  // the end the one that came from rank r - j.
+  void all_to_all() {
+    for (int rank = 0; rank < n_; ++rank)
+      for (int j = 0; j < n_; ++j)
+        at(rank).push_back(builder_.input(rank, in_block(block_bytes_, turned(rank, j), chunk_)));
+    for (int step = 1; step < n_; step *= 2) {
+      std::vector<int> sent;
+      for (int j = 0; j < n_; ++j)
+        if ((j & step) != 0) sent.push_back(j);
+      for (int rank = 0; rank < n_; ++rank) send(rank, turned(rank, step), sent);
+      for (int rank = 0; rank < n_; ++rank) {
+        const std::vector<Region> blocks =
+            receive(rank, turned(rank, -step), static_cast<int>(sent.size()));
+        for (std::size_t i = 0; i < sent.size(); ++i) at(rank)[index(sent[i])] = blocks[i];
+      }
+    }
+    for (int rank = 0; rank < n_; ++rank)
+      for (int j = 0; j < n_; ++j) put(rank, turned(rank, -j), at(rank)[index(j)]);
+    release();
+  }
+
+ private:
+  static std::size_t index(int j) { return static_cast<std::size_t>(j); }
+  std::vector<Region>& at(int rank) { return held_[static_cast<std::size_t>(rank)]; }
+  int turned(int rank, int by) const { return ((rank + by) % n_ + n_) % n_; }
+
+  void send(int from, int to, const std::vector<int>& blocks) {
+    std::vector<Region> regions;
+    for (const int j : blocks) {
+      const Region& next = at(from)[index(j)];
+      Region* last = regions.empty() ? nullptr : &regions.back();
+      // Blocks side by side go in one copy.
+      if (last != nullptr && last->space == next.space && last->offset + last->bytes == next.offset)
+        last->bytes += next.bytes;
+      else
+        regions.push_back(next);
+    }
+    courier_.send(from, to, regions);
+  }
+
+  std::vector<Region> receive(int to, int from, int blocks) {
+    const Message message =
+        courier_.receive(to, from, static_cast<std::uint64_t>(blocks) * chunk_.bytes);
+    kept_.push_back(message);
+    std::vector<Region> regions;
+    for (int i = 0; i < blocks; ++i)
+      regions.push_back(slice(
+          message.region, {static_cast<std::uint64_t>(i) * chunk_.bytes, chunk_.bytes}));
+    return regions;
+  }
+
+  void put(int rank, int block, const Region& src) {
+    courier_.copy(rank, builder_.output(rank, in_block(block_bytes_, block, chunk_)), src);
+  }
+
+  void release() {
+    for (const Message& message : kept_) courier_.release(message);
+  }
+
+  Builder& builder_;
+  Courier& courier_;
+  Range chunk_;
+  int n_;
+  std::uint64_t block_bytes_;
+  std::vector<std::vector<Region>> held_;
+  std::vector<Message> kept_;
+};
+
+int default_chunks(const Request& request) {
+  return message_bytes(request) <= 1ULL << 20 ? 1 : 2;
+}
+
+std::vector<Params> candidates(const Topology&, const Request& request) {
+  const int chunks = default_chunks(request);
+  std::vector<Params> out{{{"chunks", chunks}}};
+  if (chunks > 1) out.push_back({{"chunks", 1}});
+  return out;
+}
+
+Plan build(const Topology& topology, const Request& request, const Params& params) {
+  Builder builder(topology, request, "bruck");
+  const int chunks = count_param(params, "chunks", default_chunks(request), 1, kMostChunks);
+  const int lanes = count_param(params, "lanes", std::min(chunks, 2), 1, kMostLanes);
+  builder.param("chunks", chunks);
+  builder.param("lanes", lanes);
+  if (request.ranks == 1) {
+    alone(builder);
+    return builder.build();
+  }
+  const bool gathers = request.collective == Collective::all_gather;
+  const double rounds = std::bit_width(static_cast<unsigned>(request.ranks - 1));
+  const Cut cut{"bruck", chunks, std::min(lanes, chunks), 1,
+                gathers ? request.ranks : rounds * (request.ranks + 1) / 2};
+  in_chunks(builder, {0, request.count * bytes_of(request.type)}, cut,
+            [&](Courier& courier, Range chunk) {
+              Rounds rounds_of_chunk(builder, courier, chunk);
+              gathers ? rounds_of_chunk.all_gather() : rounds_of_chunk.all_to_all();
+            });
+  return builder.build();
+}
+
+}  // namespace
+
+const Strategy& bruck_strategy() {
+  static const Strategy strategy{
+      {"bruck", "all blocks for ranks with bit k in their distance go 2^k further in round k",
+       "Bruck et al. 1997",
+       {Collective::all_gather, Collective::all_to_all}},
+      candidates,
+      build};
+  return strategy;
+}
+
+}  // namespace plait
