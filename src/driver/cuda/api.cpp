@@ -1,0 +1,108 @@
+// dlopen, cuGetProcAddress and cuInit, once a process; the outcome is kept, good or bad.
+#include "driver/cuda/api.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+namespace {
+
+using GetProcAddress = Result (*)(const char* symbol, void** function, int version,
+                                  std::uint64_t flags, int* status);
+inline constexpr int kVersion = 12000;  // of every entry point asked for
+
+GetProcAddress get_proc_address = nullptr;
+
+void* find_in_driver(const char* symbol) {
+  void* function = nullptr;
+  int status = 0;
+  if (get_proc_address(symbol, &function, kVersion, 0, &status) != kSuccess) return nullptr;
+  return function;
+}
+
+struct Opened {
+  Api table;
+  std::string why_not;
+  int devices = 0;
+};
+
+Opened open_driver() {
+  Opened opened;
+  // Kernels of several ranks spin for one another: code must be in place before any of them starts
+  // (lazy loading synchronises), and their streams must not share a hardware queue.
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    opened.why_not = "found no libcuda.so.1: is an NVIDIA driver installed?";
+    return opened;
+  }
+  get_proc_address = reinterpret_cast<GetProcAddress>(::dlsym(library, "cuGetProcAddress_v2"));
+  if (get_proc_address == nullptr) {
+    opened.why_not = "the NVIDIA driver is older than CUDA 12: update it";
+    return opened;
+  }
+  if (const char* missing = fill_table(opened.table, find_in_driver); missing != nullptr) {
+    opened.why_not = text("the NVIDIA driver lacks ", missing, ": update it");
+    return opened;
+  }
+  if (const Result result = opened.table.init(0); result != kSuccess) {
+    opened.why_not = text("cuInit returned ", result, ": no usable GPU");
+    return opened;
+  }
+  if (opened.table.device_count(&opened.devices) != kSuccess || opened.devices == 0)
+    opened.why_not = "the NVIDIA driver shows no GPU";
+  return opened;
+}
+
+const Opened& opened() {
+  static const Opened once = open_driver();
+  return once;
+}
+
+}  // namespace
+
+const char* fill_table(Api& table, FindSymbol find) {
+#define PLAIT_CUDA_FUNCTION(field, symbol, arguments)                     \
+  table.field = reinterpret_cast<Result(*) arguments>(find(#symbol));     \
+  if (table.field == nullptr) return #symbol;
+#include "driver/cuda/functions.def"
+#undef PLAIT_CUDA_FUNCTION
+  return nullptr;
+}
+
+std::string why_no_cuda() { return opened().why_not; }
+
+int device_count() { return opened().why_not.empty() ? opened().devices : 0; }
+
+const Api& api() {
+  if (!opened().why_not.empty())
+    throw Error(ErrorCode::no_device, text("wanted a GPU; ", opened().why_not));
+  return opened().table;
+}
+
+void require(Result result, const char* call) {
+  if (result == kSuccess) return;
+  const char* name = nullptr;
+  const char* meaning = nullptr;
+  const Api& table = api();
+  table.error_name(result, &name);
+  table.error_string(result, &meaning);
+  constexpr Result kOutOfMemory = 2;
+  throw Error(result == kOutOfMemory ? ErrorCode::out_of_memory : ErrorCode::driver_error,
+              text("CUDA driver call ", call, " returned ", result, " (", name ? name : "unknown",
+                   "): ", meaning ? meaning : "no text"));
+}
+
+Current::Current(Context context) { require(api().context_push(context), "context_push"); }
+
+Current::~Current() {
+  Context popped = nullptr;
+  api().context_pop(&popped);
+}
+
+}  // namespace plait::cuda

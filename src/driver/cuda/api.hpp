@@ -1,0 +1,44 @@
+// libcuda.so.1, opened at run time -> a table of its functions. No driver is a value,
+// Error(no_device), never a crash; a failed call is Error(driver_error) that names the call.
+#pragma once
+#include <string>
+
+#include "driver/cuda/types.hpp"
+
+namespace plait::cuda {
+
+struct Api {
+#define PLAIT_CUDA_FUNCTION(field, symbol, arguments) Result(*field) arguments = nullptr;
+#include "driver/cuda/functions.def"
+#undef PLAIT_CUDA_FUNCTION
+};
+
+/// The driver's functions; opened and initialised at the first call. Error(no_device) where there is
+/// no driver or it has no GPU.
+const Api& api();
+/// Why api() would throw; empty where it would not.
+std::string why_no_cuda();
+/// Number of GPUs; 0 where there is no driver.
+int device_count();
+/// Throws Error(driver_error), or out_of_memory, saying which call failed and what it said.
+void require(Result result, const char* call);
+
+/// Fills the table from `find`, which returns null for what it does not know: how api() and tests
+/// make it. Returns the first symbol not found, or null.
+using FindSymbol = void* (*)(const char* symbol);
+const char* fill_table(Api& table, FindSymbol find);
+
+/// The device's primary context, current on this thread while this lives.
+class Current {
+ public:
+  explicit Current(Context context);
+  ~Current();
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+};
+
+}  // namespace plait::cuda
+
+/// PLAIT_CUDA_CALL(memory_free, pointer): calls api().memory_free(pointer), throws where it fails.
+#define PLAIT_CUDA_CALL(function, ...) \
+  ::plait::cuda::require(::plait::cuda::api().function(__VA_ARGS__), #function)

@@ -1,0 +1,60 @@
+// The CUDA driver's types and constants that plait uses, declared here so that building host code
+// needs no toolkit. Values are the driver ABI's (CUDA 12 and 13).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace plait::cuda {
+
+using Result = int;
+using Device = int;
+using DevicePointer = std::uint64_t;
+using Context = struct ContextTag*;
+using Stream = struct StreamTag*;
+using Event = struct EventTag*;
+using Library = struct LibraryTag*;
+using Kernel = struct KernelTag*;
+using Function = struct FunctionTag*;
+using Graph = struct GraphTag*;
+using GraphExec = struct GraphExecTag*;
+
+inline constexpr Result kSuccess = 0;
+inline constexpr Result kNotReady = 600;
+inline constexpr Result kPeerAccessAlreadyEnabled = 704;
+inline constexpr Result kHostMemoryAlreadyRegistered = 712;
+
+inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr unsigned kEventDisableTiming = 2;
+inline constexpr unsigned kHostRegisterPortable = 1;
+inline constexpr unsigned kHostRegisterMapped = 2;
+inline constexpr unsigned kIpcLazyPeerAccess = 1;
+inline constexpr int kCaptureNone = 0;
+inline constexpr int kCaptureThreadLocal = 1;
+inline constexpr int kAttributeMultiprocessors = 16;
+inline constexpr int kAttributeComputeMajor = 75;
+inline constexpr int kAttributeComputeMinor = 76;
+
+struct IpcHandle {
+  char bytes[64];
+};
+
+/// CUlaunchAttribute: id, then a value of 64 bytes at offset 8.
+struct LaunchAttribute {
+  int id;
+  int pad;
+  union {
+    int programmatic_serialization;
+    char bytes[64];
+  } value;
+};
+inline constexpr int kProgrammaticSerialization = 6;
+
+/// CUlaunchConfig.
+struct LaunchConfig {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+  Stream stream;
+  LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
+}  // namespace plait::cuda

@@ -1,0 +1,100 @@
+// What host code hands to kernels: plain structs read by both compilers. Widths are spelled out, so
+// that layout is the same on both sides.
+#pragma once
+#include <cstdint>
+
+namespace plait::cuda {
+
+inline constexpr int kMaxCudaRanks = 16;
+inline constexpr int kMaxSources = 16;  ///< of one reduction
+inline constexpr int kFlagsPerPair = 64;
+
+/// What went wrong in a kernel, in pinned host memory; `code` is written last.
+struct Fault {
+  std::uint32_t code;   ///< FaultCode
+  std::uint32_t peer;   ///< the rank waited for
+  std::uint32_t where;  ///< fused kernels: the 16-byte unit; lanes: the op's index
+  std::uint32_t lane;
+};
+enum FaultCode : std::uint32_t { kNoFault = 0, kFaultDeadline = 1, kFaultAborted = 2 };
+
+/// A rank's counters, in its own device memory: captured graphs advance them at every replay.
+struct DeviceState {
+  std::uint32_t fused_calls;   ///< finished calls of fused kernels: parity picks the inbox half
+  std::uint32_t fused_done;    ///< blocks of the running fused kernel that are through
+  std::uint32_t plan_epoch;    ///< sum of epochs_per_call of finished plans
+  std::uint32_t inbox_calls;   ///< finished plans that used an inbox
+  std::uint32_t failed;        ///< not 0: a deadline passed here; later kernels return at once
+  std::uint32_t unused[11];
+};
+
+/// Pinned host memory that kernels look at while they wait.
+struct Lifeline {
+  std::uint32_t abort;  ///< not 0: stop waiting
+  std::uint32_t unused[15];
+  Fault fault;
+};
+
+/// One fused all_reduce.
+struct FusedArgs {
+  const void* input;
+  void* output;
+  char* inbox[kMaxCudaRanks];  ///< every rank's, first half, as mapped here
+  std::uint64_t half_bytes;
+  std::uint64_t count;         ///< elements
+  DeviceState* state;
+  Lifeline* lifeline;
+  std::uint64_t wait_ns;
+  double scalars[kMaxCudaRanks];  ///< premul_sum
+  std::int32_t rank;
+  std::int32_t ranks;
+  std::int32_t op;             ///< ReduceOp
+  std::int32_t ahead;          ///< steps that pushing runs ahead of reducing
+};
+
+/// A region as kernels see it: bases[base] + offset (+ the inbox half, if `half` is set).
+struct DeviceRegion {
+  std::uint64_t offset;
+  std::uint32_t base;
+  std::uint32_t half;
+};
+
+/// One op of a lane.
+struct DeviceOp {
+  std::uint32_t kind;         ///< OpKind
+  std::uint32_t source_count;
+  std::uint64_t bytes;
+  DeviceRegion dst;
+  std::uint32_t first_source; ///< index into LaneArgs::sources
+  std::uint32_t finish;
+  std::uint32_t* flag;        ///< signal, wait: as mapped here
+  std::uint32_t value;
+  std::uint32_t peer;         ///< who raises or awaits the flag, for messages
+  std::uint32_t barrier;      ///< 1 = all blocks must have ended the ops before
+  std::uint32_t arrivals;     ///< signal: index of its arrival counter
+  std::uint32_t index;        ///< in the plan's lane, for messages
+  std::uint32_t unused;
+};
+
+inline constexpr int kBases = 2 + 3 * kMaxCudaRanks;  ///< input, output, scratch, inbox, ring
+
+/// One launch of the lane kernel: `op_count` ops run in order by all blocks together.
+struct LaneArgs {
+  const DeviceOp* ops;
+  const DeviceRegion* sources;
+  std::uint32_t* counters;  ///< [0] = grid barrier, then one a signal; zero between launches
+  char* bases[kBases];
+  std::uint64_t inbox_half_bytes;
+  DeviceState* state;
+  Lifeline* lifeline;
+  std::uint64_t wait_ns;
+  double scalars[kMaxCudaRanks];
+  std::uint32_t op_count;
+  std::uint32_t lane;
+  std::int32_t ranks;
+  std::int32_t op;          ///< ReduceOp
+  std::uint32_t end_epochs; ///< added to plan_epoch by the last block (a plan of one lane), else 0
+  std::uint32_t end_inbox;
+};
+
+}  // namespace plait::cuda

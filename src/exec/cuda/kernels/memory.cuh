@@ -1,0 +1,107 @@
+// Loads, stores, flags and deadlines as kernels use them: every wait of a kernel goes through
+// Patience, every publication through publish(). Orders follow the PTX memory model: data, then
+// a CTA barrier, then a release at system scope by one thread; volatile orders nothing.
+#pragma once
+#include "exec/cuda/kernel_args.hpp"
+#include "exec/cuda/kernels/numbers.cuh"
+
+namespace plait::cuda {
+
+/// Programmatic dependent launch: wait for the kernel before (no effect on ordinary launches), and
+/// let the kernel after be put in place meanwhile.
+__device__ inline void wait_for_grid_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void let_next_grid_start() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+__device__ inline void store_pair(void* at, unsigned long long lo, unsigned long long hi) {
+  asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(at), "l"(lo), "l"(hi) : "memory");
+}
+__device__ inline Unit load_pair(const void* at) {
+  Unit unit;
+  asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
+               : "=l"(unit.lo), "=l"(unit.hi) : "l"(at) : "memory");
+  return unit;
+}
+__device__ inline unsigned load_flag(const unsigned* at) {
+  unsigned value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+  return value;
+}
+__device__ inline void store_flag(unsigned* at, unsigned value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+__device__ inline unsigned long long now_ns() {
+  unsigned long long ns;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+  return ns;
+}
+__device__ inline bool reached(unsigned a, unsigned b) { return static_cast<int>(a - b) >= 0; }
+
+/// Counts failed polls of one thread; gives up at the deadline or when the host says so.
+struct Patience {
+  unsigned polls = 0;
+  unsigned long long began_ns = 0;
+
+  __device__ bool gone(DeviceState* state, Lifeline* lifeline, unsigned long long wait_ns,
+                       unsigned peer, unsigned where, unsigned lane) {
+    if ((++polls & 255u) != 0) return false;
+    const unsigned long long now = now_ns();
+    if (began_ns == 0) began_ns = now;
+    const bool aborted = *const_cast<volatile unsigned*>(&lifeline->abort) != 0;
+    const bool failed = *const_cast<volatile unsigned*>(&state->failed) != 0;
+    if (!aborted && !failed && now - began_ns < wait_ns) return false;
+    if (atomicExch(&state->failed, 1u) == 0) {  // the first one tells
+      volatile Fault* fault = &lifeline->fault;
+      fault->peer = peer;
+      fault->where = where;
+      fault->lane = lane;
+      __threadfence_system();
+      fault->code = aborted ? kFaultAborted : kFaultDeadline;
+      __threadfence_system();
+    }
+    return true;
+  }
+};
+
+/// One unit of a buffer of any alignment; elements past `bytes` read as 0.
+template <class Stored>
+__device__ inline Unit load_unit(const char* base, unsigned long long unit,
+                                 unsigned long long bytes, bool aligned) {
+  const unsigned long long at = unit * 16;
+  if (aligned && at + 16 <= bytes) {
+    const ulonglong2 pair = *reinterpret_cast<const ulonglong2*>(base + at);
+    return {pair.x, pair.y};
+  }
+  unsigned long long words[2] = {0, 0};
+  for (int i = 0; i < static_cast<int>(16 / sizeof(Stored)); ++i) {
+    const unsigned long long offset = at + static_cast<unsigned long long>(i) * sizeof(Stored);
+    if (offset >= bytes) break;
+    const Stored stored = *reinterpret_cast<const Stored*>(base + offset);
+    unsigned long long part = 0;
+    __builtin_memcpy(&part, &stored, sizeof(Stored));
+    words[i * sizeof(Stored) / 8] |= part << (i * sizeof(Stored) % 8 * 8);
+  }
+  return {words[0], words[1]};
+}
+
+template <class Stored>
+__device__ inline void store_unit(char* base, unsigned long long unit, const Unit& value,
+                                  unsigned long long bytes, bool aligned) {
+  const unsigned long long at = unit * 16;
+  if (aligned && at + 16 <= bytes) {
+    *reinterpret_cast<ulonglong2*>(base + at) = make_ulonglong2(value.lo, value.hi);
+    return;
+  }
+  for (int i = 0; i < static_cast<int>(16 / sizeof(Stored)); ++i) {
+    const unsigned long long offset = at + static_cast<unsigned long long>(i) * sizeof(Stored);
+    if (offset >= bytes) break;
+    const unsigned long long word = i * sizeof(Stored) < 8 ? value.lo : value.hi;
+    const unsigned long long part = word >> (i * sizeof(Stored) % 8 * 8);
+    Stored stored;
+    __builtin_memcpy(&stored, &part, sizeof(Stored));
+    *reinterpret_cast<Stored*>(base + offset) = stored;
+  }
+}
+
+}  // namespace plait::cuda

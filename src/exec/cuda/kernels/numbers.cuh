@@ -1,0 +1,218 @@
+// 16-byte units of any type -> their n-way reduction in rank order: 16- and 8-bit floats in fp32,
+// one rounding at the end, the bits that exec/numbers.hpp states for the CPU.
+#pragma once
+#include <cstdint>
+
+#include "plait/plan.hpp"
+
+namespace plait::cuda {
+
+struct Unit {  // 16 bytes as two 64-bit words: the widest thing that one store writes whole
+  unsigned long long lo, hi;
+};
+
+__device__ inline float bits_to_float(unsigned bits) { return __uint_as_float(bits); }
+
+/// fp32 -> a float of 1 + kExponent + kMantissa <= 16 bits, to nearest even. kInf: it has infinities
+/// (else the largest code is the one NaN and overflow gives it).
+template <int kExponent, int kMantissa, bool kInf>
+__device__ inline unsigned narrow(float value) {
+  constexpr int kBias = (1 << (kExponent - 1)) - 1;
+  constexpr int kDrop = 23 - kMantissa;
+  constexpr unsigned kTop = (1u << (kExponent + kMantissa)) - 1;  // all ones but the sign
+  constexpr unsigned kInfinity = ((1u << kExponent) - 1) << kMantissa;
+  constexpr unsigned kNan = kInf ? kInfinity | (1u << (kMantissa - 1)) : kTop;
+  const unsigned bits = __float_as_uint(value);
+  const unsigned sign = bits >> 31 << (kExponent + kMantissa);
+  const unsigned size = bits & 0x7fffffffu;
+  if (size > 0x7f800000u) return kNan;
+  unsigned code;
+  const int exponent = static_cast<int>(size >> 23) - 127;
+  if (exponent < 1 - kBias) {  // below the normal numbers: shift the whole mantissa
+    const int shift = 1 - kBias - exponent + kDrop;
+    if (shift > 25) return sign;
+    const unsigned mantissa = (size & 0x7fffffu) | 0x800000u;
+    const unsigned kept = mantissa >> shift;
+    const unsigned rest = mantissa & ((1u << shift) - 1), half = 1u << (shift - 1);
+    code = kept + (rest > half || (rest == half && (kept & 1)) ? 1 : 0);
+  } else {
+    const unsigned rounded = size + ((1u << (kDrop - 1)) - 1) + ((size >> kDrop) & 1);
+    code = (rounded >> kDrop) - (static_cast<unsigned>(127 - kBias) << kMantissa);
+  }
+  if (kInf && code >= kInfinity) code = kInfinity;
+  if (!kInf && code >= kTop) return kTop;  // no sign: the one NaN
+  return sign | code;
+}
+
+template <int kExponent, int kMantissa, bool kInf>
+__device__ inline float widen(unsigned code) {
+  constexpr int kBias = (1 << (kExponent - 1)) - 1;
+  constexpr unsigned kTop = (1u << (kExponent + kMantissa)) - 1;
+  constexpr unsigned kInfinity = ((1u << kExponent) - 1) << kMantissa;
+  const unsigned size = code & kTop;
+  const unsigned sign = (code >> (kExponent + kMantissa) & 1) << 31;
+  if (kInf && size >= kInfinity)
+    return bits_to_float(size == kInfinity ? sign | 0x7f800000u : 0x7fc00000u);
+  if (!kInf && size == kTop) return bits_to_float(0x7fc00000u);
+  const float scale = bits_to_float(static_cast<unsigned>(127 + 127 - kBias) << 23);
+  return bits_to_float(sign | __float_as_uint(bits_to_float(size << (23 - kMantissa)) * scale));
+}
+
+// One struct a type: how it is stored, in what it accumulates, and the two conversions.
+template <DataType kType>
+struct Number;
+
+#define PLAIT_INTEGER(name, stored)                                  \
+  template <>                                                        \
+  struct Number<DataType::name> {                                    \
+    using Stored = stored;                                           \
+    using Wide = stored;                                             \
+    static constexpr bool kFloat = false;                            \
+    static __device__ Wide up(Stored x) { return x; }                \
+    static __device__ Stored down(Wide x) { return x; }              \
+  };
+PLAIT_INTEGER(int8, std::int8_t)
+PLAIT_INTEGER(uint8, std::uint8_t)
+PLAIT_INTEGER(int16, std::int16_t)
+PLAIT_INTEGER(uint16, std::uint16_t)
+PLAIT_INTEGER(int32, std::int32_t)
+PLAIT_INTEGER(uint32, std::uint32_t)
+PLAIT_INTEGER(int64, std::int64_t)
+PLAIT_INTEGER(uint64, std::uint64_t)
+#undef PLAIT_INTEGER
+
+template <>
+struct Number<DataType::fp32> {
+  using Stored = float;
+  using Wide = float;
+  static constexpr bool kFloat = true;
+  static __device__ Wide up(Stored x) { return x; }
+  static __device__ Stored down(Wide x) { return x == x ? x : bits_to_float(0x7fc00000u); }
+};
+
+template <>
+struct Number<DataType::fp64> {
+  using Stored = double;
+  using Wide = double;
+  static constexpr bool kFloat = true;
+  static __device__ Wide up(Stored x) { return x; }
+  static __device__ Stored down(Wide x) {
+    return x == x ? x : __longlong_as_double(0x7ff8000000000000ll);
+  }
+};
+
+template <>
+struct Number<DataType::bf16> {
+  using Stored = std::uint16_t;
+  using Wide = float;
+  static constexpr bool kFloat = true;
+  static __device__ Wide up(Stored x) { return bits_to_float(static_cast<unsigned>(x) << 16); }
+  static __device__ Stored down(Wide x) {
+    const unsigned bits = __float_as_uint(x);
+    const unsigned rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+    return static_cast<Stored>(x == x ? rounded : 0x7fc0u);
+  }
+};
+
+#define PLAIT_SMALL_FLOAT(name, stored, exponent, mantissa, inf)                           \
+  template <>                                                                              \
+  struct Number<DataType::name> {                                                          \
+    using Stored = stored;                                                                 \
+    using Wide = float;                                                                    \
+    static constexpr bool kFloat = true;                                                   \
+    static __device__ Wide up(Stored x) { return widen<exponent, mantissa, inf>(x); }      \
+    static __device__ Stored down(Wide x) {                                                \
+      return static_cast<Stored>(narrow<exponent, mantissa, inf>(x));                      \
+    }                                                                                      \
+  };
+PLAIT_SMALL_FLOAT(fp16, std::uint16_t, 5, 10, true)
+PLAIT_SMALL_FLOAT(fp8e4m3, std::uint8_t, 4, 3, false)
+PLAIT_SMALL_FLOAT(fp8e5m2, std::uint8_t, 5, 2, true)
+#undef PLAIT_SMALL_FLOAT
+
+inline constexpr int kAnyOp = -1;  ///< as template argument: the op is known at run time only
+
+template <class N>
+__device__ inline typename N::Wide combine(int op, typename N::Wide a, typename N::Wide b) {
+  using Wide = typename N::Wide;
+  switch (static_cast<ReduceOp>(op)) {
+    case ReduceOp::prod:
+      return static_cast<Wide>(a * b);
+    case ReduceOp::min:
+      if constexpr (N::kFloat) return a != a || b != b ? a + b : (b < a ? b : a);
+      return b < a ? b : a;
+    case ReduceOp::max:
+      if constexpr (N::kFloat) return a != a || b != b ? a + b : (b > a ? b : a);
+      return b > a ? b : a;
+    case ReduceOp::bit_and:
+      if constexpr (!N::kFloat) return static_cast<Wide>(a & b);
+      return a;
+    case ReduceOp::bit_or:
+      if constexpr (!N::kFloat) return static_cast<Wide>(a | b);
+      return a;
+    case ReduceOp::bit_xor:
+      if constexpr (!N::kFloat) return static_cast<Wide>(a ^ b);
+      return a;
+    default:  // sum, avg, premul_sum
+      return static_cast<Wide>(a + b);
+  }
+}
+
+/// Accumulates units of one type, source by source.
+template <DataType kType, int kOp>
+struct Accumulator {
+  using N = Number<kType>;
+  using Stored = typename N::Stored;
+  using Wide = typename N::Wide;
+  static constexpr int kPerUnit = 16 / sizeof(Stored);
+  Wide wide[kPerUnit];
+
+  __device__ static Stored at(const Unit& unit, int index) {
+    constexpr int kPerWord = 8 / sizeof(Stored);
+    const unsigned long long word = index < kPerWord ? unit.lo : unit.hi;
+    const unsigned long long part = word >> (index % kPerWord * 8 * sizeof(Stored));
+    if constexpr (sizeof(Stored) == 8) return __builtin_bit_cast(Stored, part);
+    else if constexpr (sizeof(Stored) == 4) return __builtin_bit_cast(Stored, static_cast<unsigned>(part));
+    else return static_cast<Stored>(part);
+  }
+
+  __device__ static Wide read(const Unit& unit, int index, int op, double scale) {
+    Wide value = N::up(at(unit, index));
+    if constexpr (kOp == kAnyOp && N::kFloat)
+      if (op == static_cast<int>(ReduceOp::premul_sum)) value = value * static_cast<Wide>(scale);
+    return value;
+  }
+
+  __device__ void first(const Unit& unit, int op, double scale) {
+#pragma unroll
+    for (int i = 0; i < kPerUnit; ++i) wide[i] = read(unit, i, op, scale);
+  }
+
+  __device__ void add(const Unit& unit, int op, double scale) {
+#pragma unroll
+    for (int i = 0; i < kPerUnit; ++i)
+      wide[i] = combine<N>(kOp == kAnyOp ? op : kOp, wide[i], read(unit, i, op, scale));
+  }
+
+  /// divide: avg's last step, by the number of ranks.
+  __device__ Unit result(int op, bool finish, int ranks) {
+    unsigned long long words[2] = {0, 0};
+    constexpr int kPerWord = 8 / sizeof(Stored);
+    const bool divide = kOp == kAnyOp && finish && op == static_cast<int>(ReduceOp::avg);
+#pragma unroll
+    for (int i = 0; i < kPerUnit; ++i) {
+      Wide value = wide[i];
+      if (divide) value = static_cast<Wide>(value / static_cast<Wide>(ranks));
+      const Stored stored = N::down(value);
+      unsigned long long part;
+      if constexpr (sizeof(Stored) == 8) part = __builtin_bit_cast(unsigned long long, stored);
+      else if constexpr (sizeof(Stored) == 4) part = __builtin_bit_cast(unsigned, stored);
+      else if constexpr (sizeof(Stored) == 2) part = static_cast<std::uint16_t>(stored);
+      else part = static_cast<std::uint8_t>(stored);
+      words[i / kPerWord] |= part << (i % kPerWord * 8 * sizeof(Stored));
+    }
+    return {words[0], words[1]};
+  }
+};
+
+}  // namespace plait::cuda

@@ -1,0 +1,76 @@
+// Kernels that tests and benches use: reproducible data, a check that is independent of every
+// all_reduce kernel, and a STREAM-like load on memory.
+#include "exec/cuda/kernels/memory.cuh"
+
+namespace plait::cuda {
+namespace {
+
+__device__ unsigned mixed(unsigned long long key) {  // splitmix64's finisher
+  key += 0x9e3779b97f4a7c15ull;
+  key = (key ^ key >> 30) * 0xbf58476d1ce4e5b9ull;
+  key = (key ^ key >> 27) * 0x94d049bb133111ebull;
+  return static_cast<unsigned>(key >> 32);
+}
+
+/// Element `index` of rank `rank`: a value in [-1, 1) with all mantissa bits in use.
+__device__ float value_of(unsigned seed, int rank, unsigned long long index) {
+  const unsigned long long key = index * 64 + static_cast<unsigned>(rank);
+  const unsigned bits = mixed(key + (static_cast<unsigned long long>(seed) << 48));
+  return static_cast<float>(static_cast<int>(bits)) * (1.0f / 2147483648.0f);
+}
+
+__device__ unsigned bits_of(float value) { return __float_as_uint(value); }
+__device__ unsigned bits_of(std::uint16_t value) { return value; }
+
+template <DataType kType>
+__device__ void fill(typename Number<kType>::Stored* data, unsigned long long count, unsigned seed,
+                     int rank) {
+  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
+  for (unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+       i < count; i += stride)
+    data[i] = Number<kType>::down(static_cast<typename Number<kType>::Wide>(value_of(seed, rank, i)));
+}
+
+template <DataType kType>
+__device__ void check(const typename Number<kType>::Stored* data, unsigned long long count,
+                      unsigned seed, int first_rank, int ranks, unsigned long long* wrong) {
+  using N = Number<kType>;
+  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
+  for (unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+       i < count; i += stride) {
+    auto sum = N::up(N::down(static_cast<typename N::Wide>(value_of(seed, first_rank, i))));
+    for (int rank = first_rank + 1; rank < first_rank + ranks; ++rank)
+      sum = sum + N::up(N::down(static_cast<typename N::Wide>(value_of(seed, rank, i))));
+    const auto expected = N::down(sum);
+    if (bits_of(expected) != bits_of(data[i])) atomicAdd(wrong, 1ull);
+  }
+}
+
+}  // namespace
+}  // namespace plait::cuda
+
+#define PLAIT_TRIAL(type)                                                                       \
+  extern "C" __global__ void plait_fill_##type(                                                 \
+      plait::cuda::Number<plait::DataType::type>::Stored* data, unsigned long long count,       \
+      unsigned seed, int rank) {                                                                \
+    plait::cuda::fill<plait::DataType::type>(data, count, seed, rank);                          \
+  }                                                                                             \
+  extern "C" __global__ void plait_check_##type(                                                \
+      const plait::cuda::Number<plait::DataType::type>::Stored* data, unsigned long long count, \
+      unsigned seed, int first_rank, int ranks, unsigned long long* wrong) {                    \
+    plait::cuda::check<plait::DataType::type>(data, count, seed, first_rank, ranks, wrong);     \
+  }
+PLAIT_TRIAL(fp32)
+PLAIT_TRIAL(bf16)
+
+/// a := b + 3 c, `rounds` times: what a memory-bound neighbour on a route GPU does.
+extern "C" __global__ void plait_stream_triad(float4* a, const float4* b, const float4* c,
+                                              unsigned long long count, int rounds) {
+  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
+  for (int round = 0; round < rounds; ++round)
+    for (unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+         i < count; i += stride) {
+      const float4 x = b[i], y = c[i];
+      a[i] = make_float4(x.x + 3 * y.x, x.y + 3 * y.y, x.z + 3 * y.z, x.w + 3 * y.w);
+    }
+}
