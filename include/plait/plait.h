@@ -56,7 +56,7 @@ typedef struct {
 plaitResult_t plaitGetVersion(int* version);
 /* The fixed text of a result: "peer lost". Never NULL. */
 const char* plaitGetErrorString(plaitResult_t result);
-/* The sentence of the last error of this thread on this communicator, or (comm NULL) of this thread.
+/* The sentence of this thread's last error, on this communicator or (comm NULL) on any.
  * Never NULL; valid until this thread's next call. */
 const char* plaitGetLastError(plaitComm_t comm);
 

@@ -1,4 +1,5 @@
-// PLAIT_* entries -> Env, strictly: env.def is the whole list, and a typing error never passes silently.
+// PLAIT_* entries -> Env, strictly: env.def is the whole list, and a typing error never passes
+// silently.
 #include "base/env.hpp"
 
 #include <sys/auxv.h>
@@ -33,8 +34,8 @@ void set_flag(bool& field, const char* name, const std::string& value, double, d
 }
 
 void set_integer(int& field, const char* name, const std::string& value, double low, double high) {
-  field = static_cast<int>(parse_integer(name, value, static_cast<std::int64_t>(low),
-                                         static_cast<std::int64_t>(high)));
+  field = static_cast<int>(
+      parse_integer(name, value, static_cast<std::int64_t>(low), static_cast<std::int64_t>(high)));
 }
 
 void set_real(double& field, const char* name, const std::string& value, double low, double high) {
@@ -78,7 +79,8 @@ bool Env::has(const std::string& name) const {
 
 const std::vector<EnvRow>& env_rows() {
   static const std::vector<EnvRow> rows = {
-#define PLAIT_ENV(name, field, kind, fallback, low, high, meaning) {#name, #kind, #fallback, meaning},
+#define PLAIT_ENV(name, field, kind, fallback, low, high, meaning) \
+  {#name, #kind, #fallback, meaning},
 #include "base/env.def"
 #undef PLAIT_ENV
   };
@@ -128,7 +130,8 @@ double parse_real(const std::string& what, const std::string& value, double low,
   double number = 0.0;
   const char* end = value.data() + value.size();
   const auto [stop, error] = std::from_chars(value.data(), end, number);
-  if (error != std::errc() || stop != end || !std::isfinite(number) || number < low || number > high)
+  if (error != std::errc() || stop != end || !std::isfinite(number) || number < low ||
+      number > high)
     refuse(what, text("a number from ", low, " to ", high), value);
   return number;
 }

@@ -21,8 +21,8 @@ struct Env {
   bool operator==(const Env&) const = default;
 };
 
-/// Reads "NAME=value" entries, ignoring those that do not begin with PLAIT_; a null pointer ends them.
-/// Error(invalid_argument) naming the variable, what was wanted and what was found.
+/// Reads "NAME=value" entries, ignoring those that do not begin with PLAIT_; a null pointer ends
+/// them. Error(invalid_argument) naming the variable, what was wanted and what was found.
 Env parse_env(const char* const* entries);
 /// parse_env of this process; nothing is honoured in a set-uid program.
 Env read_env();

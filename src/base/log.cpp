@@ -31,7 +31,8 @@ std::string host_name() {
 
 LogLevel parse_log_level(const std::string& word) {
   std::string upper;
-  for (char letter : word) upper += static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+  for (char letter : word)
+    upper += static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
   if (upper.empty()) return LogLevel::none;
   for (int level = 0; level < 5; ++level)
     if (upper == kLevels[level]) return static_cast<LogLevel>(level);
@@ -47,9 +48,12 @@ std::string expand_log_file(const std::string& pattern, const std::string& host,
       continue;
     }
     const char letter = i + 1 < pattern.size() ? pattern[++i] : '\0';
-    if (letter == 'h') path += host;
-    else if (letter == 'p') path += std::to_string(pid);
-    else if (letter == '%') path += '%';
+    if (letter == 'h')
+      path += host;
+    else if (letter == 'p')
+      path += std::to_string(pid);
+    else if (letter == '%')
+      path += '%';
     else
       throw Error(ErrorCode::invalid_argument,
                   text("PLAIT_DEBUG_FILE: wanted %h, %p or %% after a %, found '", pattern, "'"));
@@ -62,7 +66,8 @@ void set_log(const std::string& level, const std::string& file) {
   int fd = STDERR_FILENO;
   if (!file.empty() && wanted != LogLevel::none) {
     const std::string path = expand_log_file(file, host_name(), getpid());
-    fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
+    fd =
+        open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
     if (fd < 0)
       throw Error(ErrorCode::io_error,
                   text("PLAIT_DEBUG_FILE: cannot open '", path, "': ", std::strerror(errno)));

@@ -1,5 +1,5 @@
-// Checks of the caller's memory. That output can be written is asked of the kernel, which copies one
-// byte onto itself: a read-only array becomes an error on every rank and not a signal on one.
+// Checks of the caller's memory. That output can be written is asked of the kernel, which copies
+// one byte onto itself: a read-only array becomes an error on every rank and not a signal on one.
 #include "comm/buffers.hpp"
 
 #include <sys/uio.h>
@@ -25,13 +25,16 @@ bool writable(std::uintptr_t at) {
 void check_one(const char* name, const void* pointer, std::uint64_t bytes) {
   if (bytes == 0) return;
   if (pointer == nullptr)
-    throw Error(ErrorCode::invalid_argument, text(name, ": wanted ", bytes, " bytes, found a null pointer"));
+    throw Error(ErrorCode::invalid_argument,
+                text(name, ": wanted ", bytes, " bytes, found a null pointer"));
   if (address(pointer) + bytes < address(pointer))
-    throw Error(ErrorCode::invalid_argument, text(name, ": ", bytes, " bytes do not fit behind its address"));
+    throw Error(ErrorCode::invalid_argument,
+                text(name, ": ", bytes, " bytes do not fit behind its address"));
 }
 
 /// NCCL's in-place layouts, which verify() proves plans for.
-bool in_place_layout(const Request& request, int rank, std::uintptr_t input, std::uintptr_t output) {
+bool in_place_layout(const Request& request, int rank, std::uintptr_t input,
+                     std::uintptr_t output) {
   const std::uint64_t part = request.count * bytes_of(request.type);
   switch (request.collective) {
     case Collective::all_gather: return input == output + rank * part;
@@ -53,7 +56,8 @@ void check_buffers(const Request& request, int rank, const void* input, const vo
   check_one("output", output, out_bytes);
   if (out_bytes > 0 && (!writable(address(output)) || !writable(address(output) + out_bytes - 1)))
     throw Error(ErrorCode::invalid_argument,
-                text("output: wanted ", out_bytes, " writable bytes, found memory that is read-only or unmapped"));
+                text("output: wanted ", out_bytes,
+                     " writable bytes, found memory that is read-only or unmapped"));
 }
 
 const void* usable_input(const Request& request, int rank, const void* input, const void* output,

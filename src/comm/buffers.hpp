@@ -1,5 +1,5 @@
-// A caller's pointers -> pointers a plan may use, or the reason why not. All that is decided here is
-// this rank's own business; no plan depends on it.
+// A caller's pointers -> pointers a plan may use, or the reason why not. All that is decided here
+// is this rank's own business; no plan depends on it.
 #pragma once
 #include <vector>
 
@@ -9,8 +9,8 @@ namespace plait {
 
 /// Throws Error(invalid_argument) where a needed buffer is null, wraps around or cannot be written.
 void check_buffers(const Request& request, int rank, const void* input, const void* output);
-/// The input to run with: the caller's, or (where it overlaps the output other than in NCCL's in-place
-/// layouts, which plans are proved for) a copy of it in `stage`.
+/// The input to run with: the caller's, or (where it overlaps the output other than in NCCL's
+/// in-place layouts, which plans are proved for) a copy of it in `stage`.
 const void* usable_input(const Request& request, int rank, const void* input, const void* output,
                          std::vector<std::byte>& stage);
 

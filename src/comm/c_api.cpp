@@ -20,7 +20,8 @@ struct plaitComm {
 namespace plait {
 namespace {
 
-static_assert(plait_bf16 == static_cast<int>(DataType::bf16) && plait_bit_xor == static_cast<int>(ReduceOp::bit_xor),
+static_assert(plait_bf16 == static_cast<int>(DataType::bf16) &&
+                  plait_bit_xor == static_cast<int>(ReduceOp::bit_xor),
               "the C enums are made from the same tables");
 
 struct LastError {
@@ -64,20 +65,25 @@ Pointer wanted(Pointer pointer, const char* name) {
   return pointer;
 }
 
-std::string words(const char* given) { return given == nullptr ? std::string() : std::string(given); }
+std::string words(const char* given) {
+  return given == nullptr ? std::string() : std::string(given);
+}
 
 /// A request out of C values. Bad values are told to the other ranks, and then thrown here.
-Request request_of(Communicator& communicator, Collective collective, std::size_t count, int type, int op,
-                   int root, int peer) {
+Request request_of(Communicator& communicator, Collective collective, std::size_t count, int type,
+                   int op, int root, int peer) {
   std::optional<Error> bad;
   if (type < 0 || type >= plaitDataType_count)
-    bad = Error(ErrorCode::invalid_argument, text("type: wanted 0..", plaitDataType_count - 1, ", found ", type));
+    bad = Error(ErrorCode::invalid_argument,
+                text("type: wanted 0..", plaitDataType_count - 1, ", found ", type));
   if (op < 0 || op >= plaitRedOp_count)
-    bad = Error(ErrorCode::invalid_argument, text("op: wanted 0..", plaitRedOp_count - 1, ", found ", op));
+    bad = Error(ErrorCode::invalid_argument,
+                text("op: wanted 0..", plaitRedOp_count - 1, ", found ", op));
   // A negative number of some other type arrives as a huge one.
   if (count > (std::size_t{1} << 62))
     bad = Error(ErrorCode::invalid_argument,
-                text("count: wanted at most 2^62, found ", static_cast<std::int64_t>(count), " (overflowing or negative)"));
+                text("count: wanted at most 2^62, found ", static_cast<std::int64_t>(count),
+                     " (overflowing or negative)"));
   if (bad) {
     communicator.refuse(bad->code(), bad->what());
     throw Error(*bad);
@@ -93,19 +99,22 @@ Request request_of(Communicator& communicator, Collective collective, std::size_
   return request;
 }
 
-plaitResult_t call(plaitComm_t comm, Collective collective, const void* input, void* output, std::size_t count,
-                   int type, int op = plait_sum, int root = 0, int peer = 0) noexcept {
+plaitResult_t call(plaitComm_t comm, Collective collective, const void* input, void* output,
+                   std::size_t count, int type, int op = plait_sum, int root = 0,
+                   int peer = 0) noexcept {
   return guarded(comm, [&] {
     wanted(comm, "comm");
-    const Request request = request_of(*comm->communicator, collective, count, type, op, root, peer);
+    const Request request =
+        request_of(*comm->communicator, collective, count, type, op, root, peer);
     comm->communicator->run(request, input, output, comm->options);
   });
 }
 
 CommunicatorOptions options_of(const plaitOptions_t& given) {
   if (given.size != sizeof(plaitOptions_t))
-    throw Error(ErrorCode::invalid_argument, text("options: wanted size ", sizeof(plaitOptions_t), ", found ", given.size,
-                                                  "; call plaitOptionsDefault first"));
+    throw Error(ErrorCode::invalid_argument,
+                text("options: wanted size ", sizeof(plaitOptions_t), ", found ", given.size,
+                     "; call plaitOptionsDefault first"));
   CommunicatorOptions options;
   options.rank = given.rank;
   options.ranks = given.ranks;
@@ -138,7 +147,9 @@ plaitResult_t plaitGetVersion(int* version) {
   });
 }
 
-const char* plaitGetErrorString(plaitResult_t result) { return error_text(static_cast<ErrorCode>(result)); }
+const char* plaitGetErrorString(plaitResult_t result) {
+  return error_text(static_cast<ErrorCode>(result));
+}
 
 const char* plaitGetLastError(plaitComm_t comm) {
   const LastError& error = last_error();
@@ -148,8 +159,8 @@ const char* plaitGetLastError(plaitComm_t comm) {
 plaitResult_t plaitOptionsDefault(plaitOptions_t* options) {
   return guarded(nullptr, [&] {
     const CommunicatorOptions usual;
-    *wanted(options, "options") = {sizeof(plaitOptions_t), usual.rank, usual.ranks, "", "", "",
-                                   usual.arrive_s, usual.deadline_s};
+    *wanted(options, "options") = {sizeof(plaitOptions_t), usual.rank,      usual.ranks, "", "", "",
+                                   usual.arrive_s,         usual.deadline_s};
   });
 }
 
@@ -172,7 +183,8 @@ plaitResult_t plaitCommRank(plaitComm_t comm, int* rank) {
 }
 
 plaitResult_t plaitCommCount(plaitComm_t comm, int* ranks) {
-  return guarded(comm, [&] { *wanted(ranks, "ranks") = wanted(comm, "comm")->communicator->ranks(); });
+  return guarded(comm,
+                 [&] { *wanted(ranks, "ranks") = wanted(comm, "comm")->communicator->ranks(); });
 }
 
 plaitResult_t plaitCommAbort(plaitComm_t comm) {
@@ -195,8 +207,8 @@ plaitResult_t plaitCommSetScalar(plaitComm_t comm, double scalar) {
   return guarded(comm, [&] { wanted(comm, "comm")->options.scalar = scalar; });
 }
 
-plaitResult_t plaitAllReduce(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type,
-                             plaitRedOp_t op, plaitComm_t comm) {
+plaitResult_t plaitAllReduce(const void* sendbuff, void* recvbuff, size_t count,
+                             plaitDataType_t type, plaitRedOp_t op, plaitComm_t comm) {
   return call(comm, Collective::all_reduce, sendbuff, recvbuff, count, type, op);
 }
 
@@ -205,13 +217,13 @@ plaitResult_t plaitReduceScatter(const void* sendbuff, void* recvbuff, size_t re
   return call(comm, Collective::reduce_scatter, sendbuff, recvbuff, recvcount, type, op);
 }
 
-plaitResult_t plaitAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, plaitDataType_t type,
-                             plaitComm_t comm) {
+plaitResult_t plaitAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
+                             plaitDataType_t type, plaitComm_t comm) {
   return call(comm, Collective::all_gather, sendbuff, recvbuff, sendcount, type);
 }
 
-plaitResult_t plaitBroadcast(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type,
-                             int root, plaitComm_t comm) {
+plaitResult_t plaitBroadcast(const void* sendbuff, void* recvbuff, size_t count,
+                             plaitDataType_t type, int root, plaitComm_t comm) {
   return call(comm, Collective::broadcast, sendbuff, recvbuff, count, type, plait_sum, root);
 }
 
@@ -220,28 +232,28 @@ plaitResult_t plaitReduce(const void* sendbuff, void* recvbuff, size_t count, pl
   return call(comm, Collective::reduce, sendbuff, recvbuff, count, type, op, root);
 }
 
-plaitResult_t plaitAllToAll(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type,
-                            plaitComm_t comm) {
+plaitResult_t plaitAllToAll(const void* sendbuff, void* recvbuff, size_t count,
+                            plaitDataType_t type, plaitComm_t comm) {
   return call(comm, Collective::all_to_all, sendbuff, recvbuff, count, type);
 }
 
-plaitResult_t plaitGather(const void* sendbuff, void* recvbuff, size_t sendcount, plaitDataType_t type,
-                          int root, plaitComm_t comm) {
+plaitResult_t plaitGather(const void* sendbuff, void* recvbuff, size_t sendcount,
+                          plaitDataType_t type, int root, plaitComm_t comm) {
   return call(comm, Collective::gather, sendbuff, recvbuff, sendcount, type, plait_sum, root);
 }
 
-plaitResult_t plaitScatter(const void* sendbuff, void* recvbuff, size_t recvcount, plaitDataType_t type,
-                           int root, plaitComm_t comm) {
+plaitResult_t plaitScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                           plaitDataType_t type, int root, plaitComm_t comm) {
   return call(comm, Collective::scatter, sendbuff, recvbuff, recvcount, type, plait_sum, root);
 }
 
-plaitResult_t plaitSendRecv(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type,
-                            plaitComm_t comm) {
+plaitResult_t plaitSendRecv(const void* sendbuff, void* recvbuff, size_t count,
+                            plaitDataType_t type, plaitComm_t comm) {
   return call(comm, Collective::send_recv, sendbuff, recvbuff, count, type);
 }
 
-plaitResult_t plaitCopy(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type, int src,
-                        int dst, plaitComm_t comm) {
+plaitResult_t plaitCopy(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type,
+                        int src, int dst, plaitComm_t comm) {
   return call(comm, Collective::copy, sendbuff, recvbuff, count, type, plait_sum, src, dst);
 }
 

@@ -1,5 +1,6 @@
-// Choosing: PLAIT_ALGO or the call's strategy, else the cheapest proposal that sums in rank order, else
-// (where bitwise results are not asked for) the cheapest of all. Every plan is proved before its first run.
+// Choosing: PLAIT_ALGO or the call's strategy, else the cheapest proposal that sums in rank order,
+// else (where bitwise results are not asked for) the cheapest of all. Every plan is proved before
+// its first run.
 #include "comm/choose.hpp"
 
 #include <algorithm>
@@ -19,7 +20,8 @@ constexpr std::size_t kMostPlans = 512;  // of one communicator; beyond it the c
 std::shared_ptr<const ProvedPlan> prove(Plan plan) {
   const Report report = verify(plan);
   if (!report.proved())
-    throw Error(ErrorCode::invalid_argument, text("plan ", label(plan), " is not right: ", print(report)));
+    throw Error(ErrorCode::invalid_argument,
+                text("plan ", label(plan), " is not right: ", print(report)));
   auto proved = std::make_shared<ProvedPlan>();
   proved->label = label(plan);
   const std::string json = to_json(plan);
@@ -57,19 +59,20 @@ CallOptions parse_algo(const std::string& what, const std::string& algo) {
     if (equals == std::string::npos || equals == 0)
       throw Error(ErrorCode::invalid_argument,
                   text(what, ": wanted name:param=value,..., found '", algo, "'"));
-    options.params[word.substr(0, equals)] =
-        parse_integer(text(what, " ", word.substr(0, equals)), word.substr(equals + 1), -(1ll << 60), 1ll << 60);
+    options.params[word.substr(0, equals)] = parse_integer(
+        text(what, " ", word.substr(0, equals)), word.substr(equals + 1), -(1ll << 60), 1ll << 60);
   }
   return options;
 }
 
 bool Chooser::allowed(const Plan& plan) const {
-  return runnable(plan) && (!bitwise_ || !reduces(plan.request.collective) ||
-                            plan.sum_order == SumOrder::rank_order);
+  return runnable(plan) &&
+         (!bitwise_ || !reduces(plan.request.collective) || plan.sum_order == SumOrder::rank_order);
 }
 
 Plan Chooser::pick(const Request& request, const CallOptions& options) const {
-  const CallOptions& wanted = options.strategy.empty() && !forced_.strategy.empty() ? forced_ : options;
+  const CallOptions& wanted =
+      options.strategy.empty() && !forced_.strategy.empty() ? forced_ : options;
   if (!wanted.strategy.empty()) {
     Plan plan = propose_one(*topology_, request, wanted.strategy, wanted.params);
     if (!allowed(plan))
@@ -83,24 +86,34 @@ Plan Chooser::pick(const Request& request, const CallOptions& options) const {
     return allowed(plan) && plan.sum_order == SumOrder::rank_order;
   });
   if (rank_order != plans.end()) return std::move(*rank_order);
-  const auto any = std::find_if(plans.begin(), plans.end(), [&](const Plan& plan) { return allowed(plan); });
+  const auto any =
+      std::find_if(plans.begin(), plans.end(), [&](const Plan& plan) { return allowed(plan); });
   if (any != plans.end()) return std::move(*any);
   throw Error(ErrorCode::unsupported, text("no strategy for ", name_of(request.collective), " on ",
                                            request.ranks, " ranks of ", topology_->name));
 }
 
-std::shared_ptr<const ProvedPlan> Chooser::plan_for(const Request& request, const CallOptions& options) {
-  Key key{static_cast<int>(request.collective), request.count, static_cast<int>(request.type),
-          static_cast<int>(request.op), request.ranks, request.root, request.peer, request.devices,
-          options.strategy, options.params};
+std::shared_ptr<const ProvedPlan> Chooser::plan_for(const Request& request,
+                                                    const CallOptions& options) {
+  Key key{static_cast<int>(request.collective),
+          request.count,
+          static_cast<int>(request.type),
+          static_cast<int>(request.op),
+          request.ranks,
+          request.root,
+          request.peer,
+          request.devices,
+          options.strategy,
+          options.params};
   const std::lock_guard lock(mutex_);
   const auto found = plan_of_.find(key);
   if (found != plan_of_.end()) return found->second;
   auto plan = prove(pick(checked(request, *topology_), options));
   if (plan_of_.size() >= kMostPlans) plan_of_.clear();
   if (log_enabled(LogLevel::explain))
-    log(LogLevel::explain, -1, text(name_of(request.collective), " of ", request.count, " ", name_of(request.type),
-                                    ": ", describe_plan(*plan)));
+    log(LogLevel::explain, -1,
+        text(name_of(request.collective), " of ", request.count, " ", name_of(request.type), ": ",
+             describe_plan(*plan)));
   plan_of_.emplace(std::move(key), plan);
   return plan;
 }
@@ -121,21 +134,22 @@ std::string Chooser::explain(const Request& request) {
   const auto chosen = plan_for(request, {});
   std::vector<Refusal> refusals;
   const std::vector<Plan> plans = propose(*topology_, checked(request, *topology_), &refusals);
-  std::string lines = text(name_of(request.collective), " of ", request.count, " ", name_of(request.type), ", ",
-                           name_of(request.op), ", on ", request.ranks, " ranks of ", topology_->name, "\n",
-                           "chosen: ", describe_plan(*chosen));
+  std::string lines = text(name_of(request.collective), " of ", request.count, " ",
+                           name_of(request.type), ", ", name_of(request.op), ", on ", request.ranks,
+                           " ranks of ", topology_->name, "\n", "chosen: ", describe_plan(*chosen));
   if (!forced_.strategy.empty()) lines += "  because PLAIT_ALGO asks for it\n";
   lines += "considered, cheapest first:\n";
   for (const Plan& plan : plans) {
-    const char* why = label(plan) == chosen->label                ? "  <- chosen"
-                      : !runnable(plan)                            ? "  (wants buffers that all ranks see)"
-                      : plan.sum_order == SumOrder::rank_order     ? ""
-                      : bitwise_                                   ? "  (PLAIT_BITWISE=1 forbids its sum order)"
-                                                                   : "  (does not sum in rank order)";
+    const char* why = label(plan) == chosen->label ? "  <- chosen"
+                      : !runnable(plan)            ? "  (wants buffers that all ranks see)"
+                      : plan.sum_order == SumOrder::rank_order ? ""
+                      : bitwise_ ? "  (PLAIT_BITWISE=1 forbids its sum order)"
+                                 : "  (does not sum in rank order)";
     lines += text("  ", label(plan), why, "\n");
   }
   if (!refusals.empty()) lines += "refused:\n";
-  for (const Refusal& refusal : refusals) lines += text("  ", refusal.strategy, ": ", refusal.reason, "\n");
+  for (const Refusal& refusal : refusals)
+    lines += text("  ", refusal.strategy, ": ", refusal.reason, "\n");
   return lines;
 }
 

@@ -33,7 +33,8 @@ class Chooser {
   Chooser(const Topology& topology, CallOptions forced, bool bitwise)
       : topology_(&topology), forced_(std::move(forced)), bitwise_(bitwise) {}
 
-  /// The plan of a request as a caller wrote it. Error(unsupported, invalid_argument) where there is none.
+  /// The plan of a request as a caller wrote it. Error(unsupported, invalid_argument) where there
+  /// is none.
   std::shared_ptr<const ProvedPlan> plan_for(const Request& request, const CallOptions& options);
   /// A caller's own plan, proved at first sight; Error(invalid_argument) with the first findings.
   std::shared_ptr<const ProvedPlan> proved(const Plan& plan);

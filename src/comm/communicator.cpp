@@ -1,5 +1,6 @@
-// Everything together: a call is shown to all ranks, agreed on, planned, proved and run. Whatever goes
-// wrong before the agreement leaves all ranks in step; whatever goes wrong after it ends the communicator.
+// Everything together: a call is shown to all ranks, agreed on, planned, proved and run. Whatever
+// goes wrong before the agreement leaves all ranks in step; whatever goes wrong after it ends the
+// communicator.
 #include "plait/communicator.hpp"
 
 #include <algorithm>
@@ -36,7 +37,8 @@ struct Communicator::State {
   int ranks() const { return options.ranks; }
   using Body = std::function<void(const std::vector<CallDescriptor>&)>;
   void in_call(const CallDescriptor& mine, const Body& body);
-  void run(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked, const void* input, void* output);
+  void run(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked, const void* input,
+           void* output);
   std::vector<CallDescriptor> agree(const CallDescriptor& mine);
   void ensure_arenas(const ArenaSizes& wanted);
   void count(const ProvedPlan& plan);
@@ -46,7 +48,8 @@ struct Communicator::State {
 
 namespace {
 
-/// How much longer than deadline_s a large call may take: 100 MB/s a rank is slower than any healthy one.
+/// How much longer than deadline_s a large call may take: 100 MB/s a rank is slower than any
+/// healthy one.
 double allowance_s(const Request& request) {
   return static_cast<double>(message_bytes(request)) * request.ranks / 1e8;
 }
@@ -62,7 +65,8 @@ std::uint64_t rounded(std::uint64_t bytes, std::uint64_t before) {
 std::string wanted_label(const CallOptions& options) {
   if (options.strategy.empty()) return "";
   std::string params;
-  for (const auto& [name, value] : options.params) params += text(params.empty() ? "" : ",", name, '=', value);
+  for (const auto& [name, value] : options.params)
+    params += text(params.empty() ? "" : ",", name, '=', value);
   return text(options.strategy, '(', params, ')');
 }
 
@@ -74,7 +78,8 @@ Communicator::State::State(const CommunicatorOptions& given)
       peers(std::move(joined.peers)),
       chooser(joined.topology, joined.forced, joined.bitwise) {
   peers.use(&joined.controls);
-  log(LogLevel::info, rank(), text("plait ", PLAIT_VERSION, ": ", ranks(), " ranks on ", joined.topology.name));
+  log(LogLevel::info, rank(),
+      text("plait ", PLAIT_VERSION, ": ", ranks(), " ranks on ", joined.topology.name));
 }
 
 Communicator::State::~State() {
@@ -92,7 +97,8 @@ void Communicator::State::fail(const Error& error) {
 
 std::optional<Error> Communicator::State::failed() {
   const std::lock_guard lock(guard);
-  if (failure) return Error(ErrorCode::aborted, text("this communicator ended earlier: ", failure->what()));
+  if (failure)
+    return Error(ErrorCode::aborted, text("this communicator ended earlier: ", failure->what()));
   if (peers.aborted()) return Error(ErrorCode::aborted, "abort() was called on this communicator");
   return std::nullopt;
 }
@@ -103,14 +109,16 @@ std::vector<CallDescriptor> Communicator::State::agree(const CallDescriptor& min
   joined.controls.enter(call, mine);
   joined.controls.await_entered(call, deadline_in(options.arrive_s), peers);
   std::vector<CallDescriptor> all;
-  for (int peer = 0; peer < ranks(); ++peer) all.push_back(joined.controls.of(peer).calls[call % 2]);
+  for (int peer = 0; peer < ranks(); ++peer)
+    all.push_back(joined.controls.of(peer).calls[call % 2]);
   return all;
 }
 
 void Communicator::State::in_call(const CallDescriptor& mine, const Body& body) {
   const std::unique_lock lock(calling, std::try_to_lock);
   if (!lock.owns_lock())
-    throw Error(ErrorCode::invalid_argument, "two threads call one communicator at once; use one for each");
+    throw Error(ErrorCode::invalid_argument,
+                "two threads call one communicator at once; use one for each");
   if (const auto earlier = failed()) throw Error(*earlier);
   std::optional<Error> refused;
   const std::optional<Error> broken = attempt([&] {
@@ -124,8 +132,9 @@ void Communicator::State::in_call(const CallDescriptor& mine, const Body& body) 
     }
   });
   if (broken) {
-    fail(*broken);
-    throw Error(*broken);
+    const Error cause = peers.cause_of(*broken);
+    fail(cause);
+    throw cause;
   }
   joined.controls.mine().finished.store(call, std::memory_order_release);
   if (refused) throw Error(*refused);
@@ -142,8 +151,9 @@ void Communicator::State::ensure_arenas(const ArenaSizes& wanted) {
   sizes.ring_bytes = rounded(wanted.ring_bytes, sizes.ring_bytes);
   sizes.guest_bytes = rounded(wanted.guest_bytes, sizes.guest_bytes);
   if (!arena_memory.empty() && sizes == arenas.sizes) return;
-  const Patience patience{deadline_in(options.deadline_s),
-                          [this] { peers.check(text("rank ", rank(), " waits for the others' arenas")); }};
+  const Patience patience{deadline_in(options.deadline_s), [this] {
+                            peers.check(text("rank ", rank(), " waits for the others' arenas"));
+                          }};
   std::vector<Mapping> fresh =
       share_memory(*joined.rendezvous, rank(), ranks(), arena_bytes(sizes), patience);
   arena_memory = std::move(fresh);
@@ -193,20 +203,24 @@ int Communicator::rank() const { return state_->rank(); }
 int Communicator::ranks() const { return state_->ranks(); }
 const Topology& Communicator::topology() const { return state_->joined.topology; }
 
-void Communicator::run(const Request& request, const void* input, void* output, const CallOptions& options) {
+void Communicator::run(const Request& request, const void* input, void* output,
+                       const CallOptions& options) {
   State& state = *state_;
   std::shared_ptr<const ProvedPlan> plan;
   CallDescriptor mine = describe(CallKind::collective, request, wanted_label(options));
   mine.scalar = options.scalar;
   const std::optional<Error> failure = attempt([&] {
     if (request.ranks != ranks())
-      throw Error(ErrorCode::invalid_argument, text("request for ", request.ranks, " ranks, communicator of ", ranks()));
+      throw Error(ErrorCode::invalid_argument,
+                  text("request for ", request.ranks, " ranks, communicator of ", ranks()));
     plan = state.chooser.plan_for(request, options);
     check_buffers(plan->plan.request, rank(), input, output);
     mine.plan_hash = plan->hash;
   });
   if (failure) set_error(mine, *failure);
-  state.in_call(mine, [&](const std::vector<CallDescriptor>& asked) { state.run(*plan, asked, input, output); });
+  state.in_call(mine, [&](const std::vector<CallDescriptor>& asked) {
+    state.run(*plan, asked, input, output);
+  });
 }
 
 void Communicator::run(const Plan& given, const void* input, void* output, double scalar) {
@@ -223,7 +237,9 @@ void Communicator::run(const Plan& given, const void* input, void* output, doubl
     mine.plan_hash = plan->hash;
   });
   if (failure) set_error(mine, *failure);
-  state.in_call(mine, [&](const std::vector<CallDescriptor>& asked) { state.run(*plan, asked, input, output); });
+  state.in_call(mine, [&](const std::vector<CallDescriptor>& asked) {
+    state.run(*plan, asked, input, output);
+  });
 }
 
 void Communicator::barrier() {
@@ -235,12 +251,14 @@ std::vector<std::string> Communicator::exchange(const std::string& mine) {
   constexpr std::size_t kMost = 1 << 20;
   CallDescriptor descriptor = describe(CallKind::exchange, {}, "");
   if (mine.size() > kMost)
-    set_error(descriptor, Error(ErrorCode::invalid_argument,
-                                text("exchange: wanted at most ", kMost, " bytes, found ", mine.size())));
+    set_error(descriptor,
+              Error(ErrorCode::invalid_argument,
+                    text("exchange: wanted at most ", kMost, " bytes, found ", mine.size())));
   std::vector<std::string> all;
   state.in_call(descriptor, [&](const std::vector<CallDescriptor>&) {
-    const Patience patience{deadline_in(state.options.deadline_s),
-                            [&] { state.peers.check(text("rank ", rank(), " waits in exchange")); }};
+    const Patience patience{deadline_in(state.options.deadline_s), [&] {
+                              state.peers.check(text("rank ", rank(), " waits in exchange"));
+                            }};
     for (Contribution& one : state.joined.rendezvous->allgather(mine, {}, patience))
       all.push_back(std::move(one.bytes));
   });
@@ -261,7 +279,9 @@ Plan Communicator::plan_for(const Request& request, const CallOptions& options) 
   return state_->chooser.plan_for(request, options)->plan;
 }
 
-std::string Communicator::explain(const Request& request) const { return state_->chooser.explain(request); }
+std::string Communicator::explain(const Request& request) const {
+  return state_->chooser.explain(request);
+}
 
 Counters Communicator::counters() const {
   const std::lock_guard lock(state_->guard);

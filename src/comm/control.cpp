@@ -1,5 +1,5 @@
-// Entering a call: descriptor first, then the call number (release), then the doorbells. Waiting is a
-// futex on this rank's own doorbell, so that one sleeper hears of all its peers.
+// Entering a call: descriptor first, then the call number (release), then the doorbells. Waiting is
+// a futex on this rank's own doorbell, so that one sleeper hears of all its peers.
 #include "comm/control.hpp"
 
 #include <linux/futex.h>
@@ -15,10 +15,12 @@
 namespace plait {
 namespace {
 
-static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "words are shared between processes");
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free,
+              "words are shared between processes");
 
 void futex_wake(std::atomic<std::uint32_t>& word) noexcept {
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE, 1 << 30, nullptr, nullptr,
+          0);
 }
 
 void futex_sleep(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::int64_t ns) {
@@ -38,8 +40,9 @@ void Controls::prepare(const Mapping& page, int rank) {
 void Controls::check(const Mapping& page, int rank) {
   const auto& control = *reinterpret_cast<const Control*>(page.base());
   if (control.magic != kControlMagic || control.version != kControlVersion || control.rank != rank)
-    throw Error(ErrorCode::mismatch, text("control page of rank ", rank, ": wanted version ", kControlVersion,
-                                          ", found ", control.version, " of rank ", control.rank));
+    throw Error(ErrorCode::mismatch,
+                text("control page of rank ", rank, ": wanted version ", kControlVersion,
+                     ", found ", control.version, " of rank ", control.rank));
 }
 
 void Controls::ring(int rank) const noexcept {
@@ -79,8 +82,9 @@ void Controls::await_entered(std::uint32_t call, std::int64_t deadline_ns, Watch
     if (rank >= 0 && left_ns > 0) futex_sleep(mine().doorbell, seen, std::min(left_ns, kSliceNs));
     mine().asleep.store(0);
     if (rank < 0) return;
-    const std::string waiting_for = text("rank ", rank_, " waits for rank ", rank, " to enter call ", call, " (",
-                                         print(mine().calls[call % 2]), ")");
+    const std::string waiting_for =
+        text("rank ", rank_, " waits for rank ", rank, " to enter call ", call, " (",
+             print(mine().calls[call % 2]), ")");
     watch.check(waiting_for);
     if (left_ns <= 0 && missing() >= 0) throw Error(ErrorCode::timeout, waiting_for);
   }

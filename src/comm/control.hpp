@@ -1,5 +1,5 @@
-// The page that each rank shows to the others: the call it is in, what it asks for, and why it failed.
-// One writer a word (the owner; the doorbell alone is rung by all), values only grow.
+// The page that each rank shows to the others: the call it is in, what it asks for, and why it
+// failed. One writer a word (the owner; the doorbell alone is rung by all), values only grow.
 #pragma once
 #include <array>
 #include <atomic>
@@ -18,10 +18,11 @@ struct Control {
   std::uint64_t magic;
   std::uint32_t version;
   std::int32_t rank;
-  alignas(64) std::atomic<std::uint32_t> entered;  ///< number of the last call this rank has entered
-  std::atomic<std::uint32_t> finished;             ///< number of the last call it has come out of
-  std::atomic<std::uint32_t> left;                 ///< 1 = it has closed its communicator
-  std::atomic<std::uint32_t> failed;               ///< 0, 1 = reason being written, 2 = reason stands
+  alignas(
+      64) std::atomic<std::uint32_t> entered;  ///< number of the last call this rank has entered
+  std::atomic<std::uint32_t> finished;         ///< number of the last call it has come out of
+  std::atomic<std::uint32_t> left;             ///< 1 = it has closed its communicator
+  std::atomic<std::uint32_t> failed;           ///< 0, 1 = reason being written, 2 = reason stands
   std::int32_t failure_code;
   char failure_text[1024];
   alignas(64) std::atomic<std::uint32_t> doorbell;  ///< rung by peers; its owner sleeps on it

@@ -1,5 +1,5 @@
-// Call descriptors: filled in by each rank, compared by all. Whatever a peer wrote is checked before
-// it is used: enum values by range, texts by length.
+// Call descriptors: filled in by each rank, compared by all. Whatever a peer wrote is checked
+// before it is used: enum values by range, texts by length.
 #include "comm/descriptor.hpp"
 
 #include <algorithm>
@@ -43,18 +43,21 @@ std::string quoted_or_auto(const std::string& strategy) {
 }
 
 /// The first field that differs: its name and both values.
-std::optional<std::string> difference(const CallDescriptor& a, const CallDescriptor& b, int rank_b) {
+std::optional<std::string> difference(const CallDescriptor& a, const CallDescriptor& b,
+                                      int rank_b) {
   const auto differ = [&](const char* field, const std::string& in_a, const std::string& in_b) {
-    return text(field, ": rank 0 asks for ", in_a, ", rank ", rank_b, " for ", in_b, " (rank 0: ", print(a),
-                "; rank ", rank_b, ": ", print(b), ")");
+    return text(field, ": rank 0 asks for ", in_a, ", rank ", rank_b, " for ", in_b,
+                " (rank 0: ", print(a), "; rank ", rank_b, ": ", print(b), ")");
   };
   if (a.kind != b.kind) return differ("call", kind_name(a.kind), kind_name(b.kind));
   if (a.collective != b.collective)
-    return differ("collective", name_in(a.collective, Collective::copy), name_in(b.collective, Collective::copy));
+    return differ("collective", name_in(a.collective, Collective::copy),
+                  name_in(b.collective, Collective::copy));
   if (a.count != b.count) return differ("count", std::to_string(a.count), std::to_string(b.count));
   if (a.type != b.type)
     return differ("type", name_in(a.type, DataType::fp8e5m2), name_in(b.type, DataType::fp8e5m2));
-  if (a.op != b.op) return differ("op", name_in(a.op, ReduceOp::bit_xor), name_in(b.op, ReduceOp::bit_xor));
+  if (a.op != b.op)
+    return differ("op", name_in(a.op, ReduceOp::bit_xor), name_in(b.op, ReduceOp::bit_xor));
   if (a.ranks != b.ranks) return differ("ranks", std::to_string(a.ranks), std::to_string(b.ranks));
   if (a.root != b.root) return differ("root", std::to_string(a.root), std::to_string(b.root));
   if (a.peer != b.peer) return differ("peer", std::to_string(a.peer), std::to_string(b.peer));
@@ -84,7 +87,8 @@ CallDescriptor describe(CallKind kind, const Request& request, const std::string
   descriptor.root = request.root;
   descriptor.peer = request.peer;
   descriptor.count = request.count;
-  descriptor.devices_hash = hash_bytes(request.devices.data(), request.devices.size() * sizeof(int));
+  descriptor.devices_hash =
+      hash_bytes(request.devices.data(), request.devices.size() * sizeof(int));
   put(descriptor.strategy, strategy);
   return descriptor;
 }
@@ -97,7 +101,8 @@ void set_error(CallDescriptor& descriptor, const Error& error) {
 std::string print(const CallDescriptor& d) {
   if (d.kind == CallKind::barrier || d.kind == CallKind::exchange) return kind_name(d.kind);
   std::string line = text(name_in(d.collective, Collective::copy), " of ", d.count, " ",
-                          name_in(d.type, DataType::fp8e5m2), ", ", name_in(d.op, ReduceOp::bit_xor), ", root ", d.root);
+                          name_in(d.type, DataType::fp8e5m2), ", ",
+                          name_in(d.op, ReduceOp::bit_xor), ", root ", d.root);
   if (!get(d.strategy).empty()) line += text(", by ", get(d.strategy));
   return line;
 }

@@ -1,5 +1,5 @@
-// What a rank asks for, as the bytes it shows to the others -> the same verdict on every rank: go on,
-// or the error that all of them throw. A rank whose own arguments are bad shows that, too.
+// What a rank asks for, as the bytes it shows to the others -> the same verdict on every rank: go
+// on, or the error that all of them throw. A rank whose own arguments are bad shows that, too.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -39,7 +39,8 @@ std::string print(const CallDescriptor& descriptor);
 /// Nothing where all ranks ask for the same; else what every rank throws.
 std::optional<Error> verdict(const std::vector<CallDescriptor>& by_rank);
 /// FNV-1a: compares things between ranks, hides nothing.
-std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t seed = 14695981039346656037ull);
+std::uint64_t hash_bytes(const void* data, std::size_t bytes,
+                         std::uint64_t seed = 14695981039346656037ull);
 /// An error's sentence without the words that Error put before it.
 std::string reason_of(const Error& error);
 

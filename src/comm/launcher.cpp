@@ -28,9 +28,17 @@ constexpr std::array<Launcher, 4> kLaunchers = {{
 }};
 
 /// What tells one job of a user from another, whoever launched it.
-constexpr std::array<const char*, 11> kJobNames = {
-    "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri",
-    "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "PMI_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEPID"};
+constexpr std::array<const char*, 11> kJobNames = {"TORCHELASTIC_RUN_ID",
+                                                   "MASTER_ADDR",
+                                                   "MASTER_PORT",
+                                                   "PMIX_NAMESPACE",
+                                                   "OMPI_MCA_orte_hnp_uri",
+                                                   "OMPI_MCA_ess_base_jobid",
+                                                   "PMI_JOBID",
+                                                   "PMI_PORT",
+                                                   "SLURM_JOB_ID",
+                                                   "SLURM_STEP_ID",
+                                                   "SLURM_STEPID"};
 
 /// FNV-1a, 64 bits: a name for files, not a secret; the folder's mode keeps others out.
 std::uint64_t hash_of(const std::string& bytes) {
@@ -78,8 +86,9 @@ CommunicatorOptions options_from_environment() {
   if (env.rank >= 0) options.rank = env.rank;
   if (env.ranks >= 0) options.ranks = env.ranks;
   if (options.rank >= options.ranks)
-    throw Error(ErrorCode::invalid_argument, text("environment: wanted a rank from 0 to ", options.ranks - 1,
-                                                  ", found ", options.rank, "; set PLAIT_RANK and PLAIT_RANKS"));
+    throw Error(ErrorCode::invalid_argument,
+                text("environment: wanted a rank from 0 to ", options.ranks - 1, ", found ",
+                     options.rank, "; set PLAIT_RANK and PLAIT_RANKS"));
   const bool place = env.rendezvous.rfind("unix:", 0) == 0 || env.rendezvous.rfind("fd:", 0) == 0;
   options.rendezvous = place ? env.rendezvous : "";
   options.topology = env.topology;

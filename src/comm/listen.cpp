@@ -1,5 +1,5 @@
-// Paths -> listening and connected sockets. Paths lie in folders of this user alone, so that no other
-// user can put a socket there first; no abstract names, which have no permissions at all.
+// Paths -> listening and connected sockets. Paths lie in folders of this user alone, so that no
+// other user can put a socket there first; no abstract names, which have no permissions at all.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -22,8 +22,8 @@ sockaddr_un address_of(const std::string& path) {
   address.sun_family = AF_UNIX;
   if (path.empty() || path[0] != '/' || path.size() >= sizeof(address.sun_path))
     throw Error(ErrorCode::invalid_argument,
-                text("rendezvous: wanted an absolute path of at most ", sizeof(address.sun_path) - 1,
-                     " bytes, found '", path, "'"));
+                text("rendezvous: wanted an absolute path of at most ",
+                     sizeof(address.sun_path) - 1, " bytes, found '", path, "'"));
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
 }
@@ -47,33 +47,37 @@ bool somebody_listens(const sockaddr_un& address) {
 }
 
 bool is_socket_of_ours(const std::string& path) {
-  struct stat status {};
-  return lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode) && status.st_uid == geteuid();
+  struct stat status{};
+  return lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode) &&
+         status.st_uid == geteuid();
 }
 
 }  // namespace
 
 bool is_private_folder(const std::string& path) {
-  struct stat status {};
+  struct stat status{};
   return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
          status.st_uid == geteuid() && (status.st_mode & 077) == 0;
 }
 
 void private_folder(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    throw Error(ErrorCode::io_error, text("cannot make the folder '", path, "': ", std::strerror(errno)));
+    throw Error(ErrorCode::io_error,
+                text("cannot make the folder '", path, "': ", std::strerror(errno)));
   if (!is_private_folder(path))
-    throw Error(ErrorCode::permission,
-                text("rendezvous folder '", path, "': wanted a folder of user ", geteuid(),
-                     " with mode 0700, found another owner, mode or kind; remove it or choose another"));
+    throw Error(
+        ErrorCode::permission,
+        text("rendezvous folder '", path, "': wanted a folder of user ", geteuid(),
+             " with mode 0700, found another owner, mode or kind; remove it or choose another"));
 }
 
 Fd listen_at(const std::string& path, int backlog) {
   const sockaddr_un address = address_of(path);
   const std::string folder = folder_of(path);
   if (!is_private_folder(folder))
-    throw Error(ErrorCode::permission, text("rendezvous '", path, "': wanted a folder of user ", geteuid(),
-                                            " with mode 0700, found '", folder, "' open to others or missing"));
+    throw Error(ErrorCode::permission,
+                text("rendezvous '", path, "': wanted a folder of user ", geteuid(),
+                     " with mode 0700, found '", folder, "' open to others or missing"));
   Fd listener = new_socket();
   const auto* name = reinterpret_cast<const sockaddr*>(&address);
   for (int attempt = 0; attempt < 3; ++attempt) {
@@ -87,7 +91,8 @@ Fd listen_at(const std::string& path, int backlog) {
     if (somebody_listens(address)) return Fd();
     if (is_socket_of_ours(path)) unlink(path.c_str());  // left over by a process that was killed
   }
-  throw Error(ErrorCode::io_error, text("bind '", path, "': the path is taken by a file that is no socket"));
+  throw Error(ErrorCode::io_error,
+              text("bind '", path, "': the path is taken by a file that is no socket"));
 }
 
 Fd connect_to(const std::string& path, const Patience& patience) {
@@ -98,16 +103,20 @@ Fd connect_to(const std::string& path, const Patience& patience) {
     // The folder may not exist yet; once it does it must be this user's alone.
     if (access(folder_of(path).c_str(), F_OK) == 0) {
       if (!is_private_folder(folder_of(path)))
-        throw Error(ErrorCode::permission, text("rendezvous '", path, "': its folder is open to other users"));
+        throw Error(ErrorCode::permission,
+                    text("rendezvous '", path, "': its folder is open to other users"));
       if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
         check_peer_uid(fd.get(), geteuid());
         return fd;
       }
-      const bool not_yet = errno == ENOENT || errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR;
-      if (!not_yet) throw Error(ErrorCode::io_error, text("connect '", path, "': ", std::strerror(errno)));
+      const bool not_yet =
+          errno == ENOENT || errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR;
+      if (!not_yet)
+        throw Error(ErrorCode::io_error, text("connect '", path, "': ", std::strerror(errno)));
     }
     if (now_ns() >= patience.deadline_ns)
-      throw Error(ErrorCode::timeout, text("rank 0 did not come to '", path, "' before the deadline"));
+      throw Error(ErrorCode::timeout,
+                  text("rank 0 did not come to '", path, "' before the deadline"));
     poll(nullptr, 0, 2);
   }
 }
@@ -116,7 +125,8 @@ Fd accept_from(int listener, const Patience& patience) {
   for (;;) {
     Fd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd.valid()) return fd;
-    const bool later = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED;
+    const bool later =
+        errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED;
     if (!later) throw Error(ErrorCode::io_error, text("accept: ", std::strerror(errno)));
     if (!wait_socket(listener, POLLIN, patience)) return Fd();
   }

@@ -67,29 +67,33 @@ Mapping::~Mapping() {
 Fd make_shared_memory(std::uint64_t bytes, int others) {
   const std::uint64_t available = available_bytes();
   if (bytes > available / (static_cast<std::uint64_t>(others) + 1))
-    throw Error(ErrorCode::out_of_memory, text("arena: wanted ", bytes, " bytes for each of ", others + 1,
-                                               " ranks, found ", available, " available; send less at once"));
+    throw Error(ErrorCode::out_of_memory,
+                text("arena: wanted ", bytes, " bytes for each of ", others + 1, " ranks, found ",
+                     available, " available; send less at once"));
   Fd fd(memfd_create("plait", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) throw Error(ErrorCode::io_error, text("memfd_create: ", std::strerror(errno)));
   const auto size = static_cast<off_t>(bytes);
   if (ftruncate(fd.get(), size) != 0 || fallocate(fd.get(), 0, 0, size) != 0)
-    throw Error(ErrorCode::out_of_memory, text("arena of ", bytes, " bytes: ", std::strerror(errno)));
+    throw Error(ErrorCode::out_of_memory,
+                text("arena of ", bytes, " bytes: ", std::strerror(errno)));
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     throw Error(ErrorCode::io_error, text("sealing shared memory: ", std::strerror(errno)));
   return fd;
 }
 
 Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes) {
-  struct stat status {};
+  struct stat status{};
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   if (fstat(fd.get(), &status) != 0 || seals < 0 || (seals & kSeals) != kSeals ||
       static_cast<std::uint64_t>(status.st_size) != bytes)
-    throw Error(ErrorCode::mismatch, text("shared memory of a peer: wanted ", bytes,
-                                          " sealed bytes, found ", status.st_size, " with seals ", seals));
+    throw Error(ErrorCode::mismatch,
+                text("shared memory of a peer: wanted ", bytes, " sealed bytes, found ",
+                     status.st_size, " with seals ", seals));
   void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (base == MAP_FAILED)
-    throw Error(ErrorCode::out_of_memory, text("mapping ", bytes, " bytes: ", std::strerror(errno)));
+    throw Error(ErrorCode::out_of_memory,
+                text("mapping ", bytes, " bytes: ", std::strerror(errno)));
   return Mapping(static_cast<std::byte*>(base), bytes);
 }
 

@@ -1,4 +1,5 @@
-// Liveness. A dead process is named before any rank's report about it, so every survivor says who died.
+// Liveness. A dead process is named before any rank's report about it, so every survivor says who
+// died.
 #include "comm/peers.hpp"
 
 #include <poll.h>
@@ -33,17 +34,29 @@ int Peers::pid_of(int rank) const {
 }
 
 bool Peers::wanted(int rank) const {
-  return controls_ == nullptr || !reached(controls_->of(rank).finished.load(std::memory_order_acquire), call_);
+  return controls_ == nullptr ||
+         !reached(controls_->of(rank).finished.load(std::memory_order_acquire), call_);
 }
 
 void Peers::check_processes(const std::string& waiting_for) const {
   std::vector<pollfd> entries;
   for (const Peer& peer : peers_) entries.push_back({peer.process.get(), POLLIN, 0});
   if (poll(entries.data(), entries.size(), 0) <= 0) return;
-  for (std::size_t i = 0; i < entries.size(); ++i)
-    if (entries[i].revents != 0 && wanted(peers_[i].rank))
-      throw Error(ErrorCode::peer_lost, text("rank ", peers_[i].rank, " (pid ", peers_[i].pid,
-                                             ") ended while ", waiting_for));
+  // A rank that failed because of another and then ended is not the cause: name that one first.
+  const Peer* follower = nullptr;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const Peer& peer = peers_[i];
+    if (entries[i].revents == 0 || !wanted(peer.rank)) continue;
+    if (controls_ != nullptr && controls_->failure_of(peer.rank)) {
+      follower = &peer;
+      continue;
+    }
+    throw Error(ErrorCode::peer_lost,
+                text("rank ", peer.rank, " (pid ", peer.pid, ") ended while ", waiting_for));
+  }
+  if (follower == nullptr) return;
+  const auto failure = controls_->failure_of(follower->rank);
+  throw Error(failure->first, text("rank ", follower->rank, " reports: ", failure->second));
 }
 
 void Peers::check_words(const std::string& waiting_for) const {
@@ -55,9 +68,20 @@ void Peers::check_words(const std::string& waiting_for) const {
     check_processes(waiting_for);
     if (const auto failure = controls_->failure_of(peer.rank))
       throw Error(failure->first, text("rank ", peer.rank, " reports: ", failure->second));
-    throw Error(ErrorCode::peer_lost,
-                text("rank ", peer.rank, " (pid ", peer.pid, ") closed its communicator while ", waiting_for));
+    throw Error(ErrorCode::peer_lost, text("rank ", peer.rank, " (pid ", peer.pid,
+                                           ") closed its communicator while ", waiting_for));
   }
+}
+
+Error Peers::cause_of(const Error& error) const {
+  if (error.code() != ErrorCode::peer_lost) return error;
+  try {
+    check_processes(reason_of(error));
+    check_words(reason_of(error));
+  } catch (const Error& cause) {
+    return cause;
+  }
+  return error;
 }
 
 void Peers::check(const std::string& waiting_for) {

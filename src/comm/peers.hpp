@@ -8,6 +8,7 @@
 
 #include "comm/control.hpp"
 #include "comm/socket.hpp"
+#include "plait/error.hpp"
 
 namespace plait {
 
@@ -29,6 +30,9 @@ class Peers : public Watch {
   /// A peer that has come out of this call may end: nothing more is wanted of it.
   void begin_call(std::uint32_t call) { call_ = call; }
   void check(const std::string& waiting_for) override;
+  /// The cause of an error that a socket's end showed: a rank that ended, or that reports a
+  /// failure.
+  Error cause_of(const Error& error) const;
   /// Every later check throws Error(aborted). Any thread.
   void abort() noexcept { aborted_.store(true); }
   bool aborted() const { return aborted_.load(); }

@@ -1,9 +1,10 @@
-// A star over rank 0: each other rank holds one socket to it. Rank 0 gathers, then hands out the whole,
-// so an allgather costs one round trip, and a failure anywhere is told to everyone by rank 0.
+// A star over rank 0: each other rank holds one socket to it. Rank 0 gathers, then hands out the
+// whole, so an allgather costs one round trip, and a failure anywhere is told to everyone by rank
+// 0.
 #include "comm/rendezvous.hpp"
 
-#include <poll.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,7 +20,8 @@ namespace plait {
 namespace {
 
 constexpr const char* kProtocol = "plait-join-1";
-constexpr std::int64_t kGraceNs = 500'000'000;  // members outwait rank 0, so that its reason reaches them
+constexpr std::int64_t kGraceNs =
+    500'000'000;  // members outwait rank 0, so that its reason reaches them
 
 std::string rank_name(int rank) { return text("rank ", rank); }
 
@@ -36,12 +38,13 @@ void send_failure(int socket, const Error& error, const std::string& peer) {
 }
 
 /// A frame, or the failure that it reports.
-Frame receive_good(int socket, std::uint64_t max_bytes, std::size_t max_fds, const Patience& patience,
-                   const std::string& peer) {
+Frame receive_good(int socket, std::uint64_t max_bytes, std::size_t max_fds,
+                   const Patience& patience, const std::string& peer) {
   Frame frame = receive_frame(socket, max_bytes, max_fds, patience, peer);
   if (frame.kind == FrameKind::data) return frame;
   const std::vector<std::string> parts = unpack(frame.bytes);
-  if (parts.size() != 2) throw Error(ErrorCode::parse_error, text(peer, " sent a malformed failure"));
+  if (parts.size() != 2)
+    throw Error(ErrorCode::parse_error, text(peer, " sent a malformed failure"));
   const auto code = static_cast<ErrorCode>(parse_integer("error code", parts[0], 1, 13));
   throw Error(code, text(peer, " reports: ", parts[1].substr(0, 4096)));
 }
@@ -72,7 +75,8 @@ class Star : public Rendezvous {
       hand_out(all, patience);
       return all;
     } catch (const Error& error) {
-      for (int rank = 1; rank < ranks_; ++rank) send_failure(links_[rank].get(), error, rank_name(rank));
+      for (int rank = 1; rank < ranks_; ++rank)
+        send_failure(links_[rank].get(), error, rank_name(rank));
       throw;
     }
   }
@@ -91,8 +95,8 @@ class Star : public Rendezvous {
     all[0].bytes = bytes;
     for (int fd : fds) all[0].fds.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 3));
     for (int rank = 1; rank < ranks_; ++rank) {
-      Frame frame = receive_good(links_[rank].get(), kMaxContributionBytes, kMaxContributionFds, patience,
-                                 rank_name(rank));
+      Frame frame = receive_good(links_[rank].get(), kMaxContributionBytes, kMaxContributionFds,
+                                 patience, rank_name(rank));
       all[rank] = {std::move(frame.bytes), std::move(frame.fds)};
     }
     return all;
@@ -108,15 +112,26 @@ class Star : public Rendezvous {
       for (const Fd& fd : one.fds) fds.push_back(fd.get());
     }
     const std::string bytes = pack(parts);
-    for (int rank = 1; rank < ranks_; ++rank)
-      send_frame(links_[rank].get(), FrameKind::data, bytes, fds, patience, rank_name(rank));
+    for (int rank = 1; rank < ranks_; ++rank) {
+      try {
+        send_frame(links_[rank].get(), FrameKind::data, bytes, fds, patience, rank_name(rank));
+      } catch (const Error& error) {
+        // Some have their answer already, so this step stands; the next one finds the rank gone.
+        if (error.code() != ErrorCode::peer_lost) throw;
+      }
+    }
   }
 
   std::vector<Contribution> ask(const std::string& bytes, const std::vector<int>& fds,
                                 const Patience& patience) {
-    send_frame(links_[0].get(), FrameKind::data, bytes, fds, patience, rank_name(0));
-    Frame frame = receive_good(links_[0].get(), kMaxFrameBytes, kMaxFrameFds, within(patience, kGraceNs),
-                               rank_name(0));
+    try {
+      send_frame(links_[0].get(), FrameKind::data, bytes, fds, patience, rank_name(0));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::peer_lost) throw;
+      // Rank 0 is gone, but its reason may lie in the socket: the read below tells either.
+    }
+    Frame frame = receive_good(links_[0].get(), kMaxFrameBytes, kMaxFrameFds,
+                               within(patience, kGraceNs), rank_name(0));
     const std::vector<std::string> parts = unpack(frame.bytes);
     if (parts.size() != 2 * static_cast<std::size_t>(ranks_))
       throw Error(ErrorCode::parse_error, "rank 0 handed out a malformed allgather");
@@ -150,11 +165,12 @@ int check_join(const std::string& bytes, int ranks, const std::vector<Fd>& links
     throw Error(ErrorCode::parse_error, "a connection does not speak plait's rendezvous protocol");
   const auto rank = static_cast<int>(parse_integer("rank", parts[2], -1'000'000, 1'000'000));
   if (parts[1] != PLAIT_VERSION)
-    throw Error(ErrorCode::mismatch, text("version: rank 0 runs plait ", PLAIT_VERSION, ", rank ", rank, " runs ",
-                                          parts[1].substr(0, 40)));
+    throw Error(ErrorCode::mismatch, text("version: rank 0 runs plait ", PLAIT_VERSION, ", rank ",
+                                          rank, " runs ", parts[1].substr(0, 40)));
   const std::int64_t theirs = parse_integer("ranks", parts[3], -1'000'000, 1'000'000);
   if (theirs != ranks)
-    throw Error(ErrorCode::mismatch, text("ranks: rank 0 was made with ", ranks, ", rank ", rank, " with ", theirs));
+    throw Error(ErrorCode::mismatch,
+                text("ranks: rank 0 was made with ", ranks, ", rank ", rank, " with ", theirs));
   if (rank < 0 || rank >= ranks)
     throw Error(ErrorCode::mismatch, text("rank: wanted 0..", ranks - 1, ", found ", rank));
   if (rank == 0 || links[rank].valid())
@@ -165,11 +181,12 @@ int check_join(const std::string& bytes, int ranks, const std::vector<Fd>& links
 /// Who has come to rank 0 so far, and the first reason for which the job cannot be.
 struct Joining {
   int ranks = 1;
-  std::vector<Fd> links;      // by rank
-  std::vector<Fd> unplaced;   // connections that named no rank of their own
+  std::vector<Fd> links;     // by rank
+  std::vector<Fd> unplaced;  // connections that named no rank of their own
   std::unique_ptr<Error> failure;
   int came() const {
-    const auto placed = std::count_if(links.begin(), links.end(), [](const Fd& fd) { return fd.valid(); });
+    const auto placed =
+        std::count_if(links.begin(), links.end(), [](const Fd& fd) { return fd.valid(); });
     return static_cast<int>(placed) + static_cast<int>(unplaced.size());
   }
   std::string missing() const {
@@ -184,7 +201,8 @@ struct Joining {
 void place(Joining& joining, Fd connection) {
   try {
     check_peer_uid(connection.get(), geteuid());
-    const Frame frame = receive_frame(connection.get(), 4096, 0, {now_ns() + 1'000'000'000, {}}, "a connection");
+    const Frame frame =
+        receive_frame(connection.get(), 4096, 0, {now_ns() + 1'000'000'000, {}}, "a connection");
     const int rank = check_join(frame.bytes, joining.ranks, joining.links);
     joining.links[rank] = std::move(connection);
   } catch (const Error& error) {
@@ -230,11 +248,13 @@ struct Unlink {
 void pronounce(Joining& joining) {
   if (!joining.failure) {
     for (int rank = 1; rank < joining.ranks; ++rank)
-      send_frame(joining.links[rank].get(), FrameKind::data, "ok", {}, {now_ns() + 1'000'000'000, {}}, rank_name(rank));
+      send_frame(joining.links[rank].get(), FrameKind::data, "ok", {},
+                 {now_ns() + 1'000'000'000, {}}, rank_name(rank));
     return;
   }
   for (int rank = 1; rank < joining.ranks; ++rank)
-    if (joining.links[rank].valid()) send_failure(joining.links[rank].get(), *joining.failure, rank_name(rank));
+    if (joining.links[rank].valid())
+      send_failure(joining.links[rank].get(), *joining.failure, rank_name(rank));
   for (const Fd& fd : joining.unplaced) send_failure(fd.get(), *joining.failure, "a rank");
   throw Error(*joining.failure);
 }
@@ -252,8 +272,8 @@ std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, int ra
     if (!speaker.valid()) {
       if (!joining.failure)
         joining.failure = std::make_unique<Error>(
-            ErrorCode::timeout, text("rendezvous '", path, "': rank ", joining.missing(), " of ", ranks,
-                                     " did not come before the deadline"));
+            ErrorCode::timeout, text("rendezvous '", path, "': rank ", joining.missing(), " of ",
+                                     ranks, " did not come before the deadline"));
       break;
     }
     place(joining, std::move(speaker));
@@ -270,7 +290,8 @@ std::unique_ptr<Rendezvous> join_over(Fd link, int rank, int ranks, const Patien
   return std::make_unique<Star>(rank, ranks, std::move(links));
 }
 
-std::unique_ptr<Rendezvous> meet_at(const std::string& path, int rank, int ranks, const Patience& patience) {
+std::unique_ptr<Rendezvous> meet_at(const std::string& path, int rank, int ranks,
+                                    const Patience& patience) {
   if (rank == 0) {
     Fd listener = listen_at(path, ranks + 16);
     if (listener.valid()) return host_at(path, std::move(listener), ranks, patience);
@@ -292,12 +313,14 @@ std::vector<Fd> inherited(const std::string& list) {
   return links;
 }
 
-std::unique_ptr<Rendezvous> meet_over(const std::string& list, int rank, int ranks, const Patience& patience) {
+std::unique_ptr<Rendezvous> meet_over(const std::string& list, int rank, int ranks,
+                                      const Patience& patience) {
   std::vector<Fd> sockets = inherited(list);
   const std::size_t wanted = rank == 0 ? static_cast<std::size_t>(ranks) - 1 : 1;
   if (sockets.size() != wanted)
-    throw Error(ErrorCode::invalid_argument, text("rendezvous fd:", list, ": wanted ", wanted, " sockets for rank ", rank,
-                                                  " of ", ranks, ", found ", sockets.size()));
+    throw Error(ErrorCode::invalid_argument,
+                text("rendezvous fd:", list, ": wanted ", wanted, " sockets for rank ", rank,
+                     " of ", ranks, ", found ", sockets.size()));
   if (rank != 0) return join_over(std::move(sockets[0]), rank, ranks, patience);
   Joining joining{ranks, std::vector<Fd>(ranks), {}, nullptr};
   for (int peer = 1; peer < ranks; ++peer) {
@@ -317,7 +340,8 @@ std::unique_ptr<Rendezvous> meet_over(const std::string& list, int rank, int ran
 
 }  // namespace
 
-std::unique_ptr<Rendezvous> meet(const std::string& where, int rank, int ranks, const Patience& patience) {
+std::unique_ptr<Rendezvous> meet(const std::string& where, int rank, int ranks,
+                                 const Patience& patience) {
   if (ranks == 1 && rank == 0) return std::make_unique<Solo>();
   if (where.rfind("unix:", 0) == 0) return meet_at(where.substr(5), rank, ranks, patience);
   if (where.rfind("fd:", 0) == 0) return meet_over(where.substr(3), rank, ranks, patience);

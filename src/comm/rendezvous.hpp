@@ -19,8 +19,8 @@ struct Contribution {
 class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
-  /// Every rank's contribution, in rank order. The descriptors sent stay the caller's. Fails alike on
-  /// all ranks that rank 0 can still reach.
+  /// Every rank's contribution, in rank order. The descriptors sent stay the caller's. Fails alike
+  /// on all ranks that rank 0 can still reach.
   virtual std::vector<Contribution> allgather(const std::string& bytes, const std::vector<int>& fds,
                                               const Patience& patience) = 0;
   /// Sockets whose end of file means that a rank is gone: (rank, descriptor).
@@ -30,15 +30,17 @@ class Rendezvous {
 inline constexpr std::uint64_t kMaxContributionBytes = (1ull << 20) + 4096;
 inline constexpr std::size_t kMaxContributionFds = 4;
 
-/// Meets the other ranks at `where` ("fd:N[,N...]" or "unix:PATH"; anything where ranks is 1). Throws
-/// on every rank alike: mismatch where ranks do not fit together, timeout where one does not come.
+/// Meets the other ranks at `where` ("fd:N[,N...]" or "unix:PATH"; anything where ranks is 1).
+/// Throws on every rank alike: mismatch where ranks do not fit together, timeout where one does not
+/// come.
 std::unique_ptr<Rendezvous> meet(const std::string& where, int rank, int ranks,
                                  const Patience& patience);
 
 /// "unix:PATH" from what the launcher set (torchrun, Open MPI, PMI, Slurm) or PLAIT_RENDEZVOUS; the
 /// same on all ranks of one job and no other's. `communicator` tells several of one process apart.
 std::string derived_rendezvous(const Env& env, int communicator);
-/// The folder for derived rendezvous: XDG_RUNTIME_DIR/plait if that is private, else /tmp/plait-UID.
+/// The folder for derived rendezvous: XDG_RUNTIME_DIR/plait if that is private, else
+/// /tmp/plait-UID.
 std::string rendezvous_folder();
 
 }  // namespace plait

@@ -1,5 +1,5 @@
-// Setting up: meet, compare settings, take rank 0's topology, map control pages. Failure is told before
-// any rank waits for another, so that none is left waiting.
+// Setting up: meet, compare settings, take rank 0's topology, map control pages. Failure is told
+// before any rank waits for another, so that none is left waiting.
 #include "comm/setup.hpp"
 
 #include <unistd.h>
@@ -34,12 +34,15 @@ std::string joined_words(const std::vector<std::string>& words) {
 
 /// What must agree on all ranks: name, value, name, value, ... Pid is last and may differ.
 std::vector<std::string> settings(const CommunicatorOptions& options, const Env& env) {
-  return {"arrive_s", text(options.arrive_s), "deadline_s", text(options.deadline_s),
-          "topology", options.topology.empty() ? env.topology : options.topology,
-          "masks", options.masks.empty() ? env.without : joined_words(options.masks),
-          "PLAIT_ALGO", env.algo, "PLAIT_BITWISE", text(env.bitwise),
-          "user", text(geteuid()), "boot", boot_id(),
-          "pid", text(getpid())};
+  return {"arrive_s",      text(options.arrive_s),
+          "deadline_s",    text(options.deadline_s),
+          "topology",      options.topology.empty() ? env.topology : options.topology,
+          "masks",         options.masks.empty() ? env.without : joined_words(options.masks),
+          "PLAIT_ALGO",    env.algo,
+          "PLAIT_BITWISE", text(env.bitwise),
+          "user",          text(geteuid()),
+          "boot",          boot_id(),
+          "pid",           text(getpid())};
 }
 
 /// Throws AgreedError(mismatch) where a setting differs; returns the pids.
@@ -49,11 +52,13 @@ std::vector<int> compare_settings(const std::vector<Contribution>& all) {
   std::vector<int> pids;
   for (std::size_t rank = 0; rank < shown.size(); ++rank) {
     if (shown[rank].size() != shown[0].size() || shown[rank].size() < 2)
-      throw AgreedError(ErrorCode::mismatch, text("rank ", rank, " shows other settings than rank 0"));
+      throw AgreedError(ErrorCode::mismatch,
+                        text("rank ", rank, " shows other settings than rank 0"));
     for (std::size_t i = 0; i + 2 < shown[0].size(); i += 2)
       if (shown[rank][i + 1] != shown[0][i + 1])
-        throw AgreedError(ErrorCode::mismatch, text(shown[0][i], ": rank 0 has '", shown[0][i + 1], "', rank ", rank,
-                                                    " has '", shown[rank][i + 1], "'"));
+        throw AgreedError(ErrorCode::mismatch,
+                          text(shown[0][i], ": rank 0 has '", shown[0][i + 1], "', rank ", rank,
+                               " has '", shown[rank][i + 1], "'"));
     pids.push_back(static_cast<int>(parse_integer("pid", shown[rank].back(), 0, 1 << 30)));
   }
   return pids;
@@ -87,14 +92,17 @@ std::string meeting_place(const CommunicatorOptions& options, const Env& env) {
 /// The topology as JSON: rank 0's alone, since measured speeds differ from rank to rank.
 std::string topology_json(const CommunicatorOptions& options, const Env& env) {
   const std::string name = options.topology.empty() ? env.topology : options.topology;
-  const std::vector<std::string> masks = options.masks.empty() ? split(env.without, ',') : options.masks;
+  const std::vector<std::string> masks =
+      options.masks.empty() ? split(env.without, ',') : options.masks;
   // Ranks' buffers are host memory, so what lies between them is this machine's shared memory.
-  Topology topology = name.empty() || name == "local-cpu" ? local_cpu(options.ranks) : load_topology(name);
+  Topology topology =
+      name.empty() || name == "local-cpu" ? local_cpu(options.ranks) : load_topology(name);
   if (!masks.empty()) topology = without(topology, masks);
   const std::size_t devices = rank_devices(topology).size();
   if (devices < static_cast<std::size_t>(options.ranks))
-    throw Error(ErrorCode::invalid_argument, text("topology ", topology.name, ": wanted devices for ", options.ranks,
-                                                  " ranks, found ", devices));
+    throw Error(ErrorCode::invalid_argument,
+                text("topology ", topology.name, ": wanted devices for ", options.ranks,
+                     " ranks, found ", devices));
   return to_json(topology);
 }
 
@@ -128,10 +136,12 @@ std::vector<Contribution> vote(Rendezvous& rendezvous, const std::optional<Error
                                const Patience& patience) {
   const std::string code = std::to_string(failure ? static_cast<int>(failure->code()) : 0);
   const std::string reason = failure ? reason_of(*failure) : "";
-  std::vector<Contribution> all = rendezvous.allgather(pack({code, reason.substr(0, 2048), bytes}), fds, patience);
+  std::vector<Contribution> all =
+      rendezvous.allgather(pack({code, reason.substr(0, 2048), bytes}), fds, patience);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     std::vector<std::string> parts = unpack(all[rank].bytes);
-    if (parts.size() != 3) throw Error(ErrorCode::parse_error, text("rank ", rank, " sent a malformed vote"));
+    if (parts.size() != 3)
+      throw Error(ErrorCode::parse_error, text("rank ", rank, " sent a malformed vote"));
     const auto number = parse_integer("error code", parts[0], 0, 13);
     if (number != 0)
       throw AgreedError(static_cast<ErrorCode>(number), text("rank ", rank, ": ", parts[1]));
@@ -151,7 +161,8 @@ std::vector<Mapping> share_memory(Rendezvous& rendezvous, int rank, int ranks, s
   failure = attempt([&] {
     for (int peer = 0; peer < ranks; ++peer) {
       if (all[peer].fds.size() != 1)
-        throw Error(ErrorCode::mismatch, text("rank ", peer, " sent ", all[peer].fds.size(), " descriptors, wanted 1"));
+        throw Error(ErrorCode::mismatch,
+                    text("rank ", peer, " sent ", all[peer].fds.size(), " descriptors, wanted 1"));
       mappings[peer] = map_shared_memory(peer == rank ? mine : all[peer].fds[0], bytes);
     }
   });
@@ -167,8 +178,10 @@ Joined join(const CommunicatorOptions& options) {
     set_log_once(env);
     check_options(options);
   });
-  if (failure && (options.ranks < 2 || options.ranks > kMaxRanks)) throw Error(*failure);  // nobody to tell
-  if (failure) env.rendezvous = foreign_env("PLAIT_RENDEZVOUS");  // where the others wait to be told
+  if (failure && (options.ranks < 2 || options.ranks > kMaxRanks))
+    throw Error(*failure);  // nobody to tell
+  if (failure)
+    env.rendezvous = foreign_env("PLAIT_RENDEZVOUS");  // where the others wait to be told
   Joined joined;
   joined.rendezvous = meet(meeting_place(options, env), options.rank, options.ranks, patience);
   Fd process;
@@ -180,21 +193,26 @@ Joined join(const CommunicatorOptions& options) {
   });
   std::vector<int> fds;
   if (process.valid()) fds.push_back(process.get());
-  std::vector<Contribution> hello = vote(*joined.rendezvous, trouble, pack(settings(options, env)), fds, patience);
+  std::vector<Contribution> hello =
+      vote(*joined.rendezvous, trouble, pack(settings(options, env)), fds, patience);
   const std::vector<int> pids = compare_settings(hello);
   for (int rank = 0; rank < options.ranks; ++rank) {
-    if (hello[rank].fds.size() != 1) throw Error(ErrorCode::mismatch, text("rank ", rank, " sent no pid descriptor"));
-    if (rank != options.rank) joined.peers.push_back({rank, pids[rank], std::move(hello[rank].fds[0])});
+    if (hello[rank].fds.size() != 1)
+      throw Error(ErrorCode::mismatch, text("rank ", rank, " sent no pid descriptor"));
+    if (rank != options.rank)
+      joined.peers.push_back({rank, pids[rank], std::move(hello[rank].fds[0])});
   }
   failure = attempt([&] {
     if (options.rank == 0) topology = topology_json(options, env);
   });
-  joined.topology = topology_from_json(vote(*joined.rendezvous, failure, topology, {}, patience)[0].bytes);
+  joined.topology =
+      topology_from_json(vote(*joined.rendezvous, failure, topology, {}, patience)[0].bytes);
   joined.bitwise = env.bitwise;
   std::vector<Mapping> pages =
       share_memory(*joined.rendezvous, options.rank, options.ranks, kControlBytes, patience);
   Controls::prepare(pages[options.rank], options.rank);
-  vote(*joined.rendezvous, std::nullopt, "", {}, patience);  // every header stands before it is read
+  vote(*joined.rendezvous, std::nullopt, "", {},
+       patience);  // every header stands before it is read
   for (int rank = 0; rank < options.ranks; ++rank) Controls::check(pages[rank], rank);
   joined.controls = Controls(options.rank, std::move(pages));
   return joined;

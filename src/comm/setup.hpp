@@ -41,8 +41,8 @@ struct Joined {
 /// Throws on every rank alike, as Communicator::create says.
 Joined join(const CommunicatorOptions& options);
 
-/// Makes, exchanges and maps one piece of shared memory a rank. AgreedError(out_of_memory) on all ranks
-/// where one cannot.
+/// Makes, exchanges and maps one piece of shared memory a rank. AgreedError(out_of_memory) on all
+/// ranks where one cannot.
 std::vector<Mapping> share_memory(Rendezvous& rendezvous, int rank, int ranks, std::uint64_t bytes,
                                   const Patience& patience);
 

@@ -1,5 +1,5 @@
-// Frames over Unix stream sockets. A frame is 24 bytes of header (magic, kind, length, descriptors),
-// with which the descriptors travel, and then its bytes.
+// Frames over Unix stream sockets. A frame is 24 bytes of header (magic, kind, length,
+// descriptors), with which the descriptors travel, and then its bytes.
 #include "comm/socket.hpp"
 
 #include <fcntl.h>
@@ -35,8 +35,9 @@ struct FrameHeader {
 
 void wait_or_throw(int socket, short events, const Patience& patience, const std::string& peer) {
   if (!wait_socket(socket, events, patience))
-    throw Error(ErrorCode::timeout, text(peer, (events & POLLIN) != 0 ? " sent nothing" : " took nothing",
-                                         " before the deadline"));
+    throw Error(ErrorCode::timeout,
+                text(peer, (events & POLLIN) != 0 ? " sent nothing" : " took nothing",
+                     " before the deadline"));
 }
 
 /// sendmsg until all is gone; descriptors travel with the first byte.
@@ -72,7 +73,8 @@ void send_all(int socket, const char* data, std::size_t bytes, const std::vector
 }
 
 void take_fds(msghdr& message, std::vector<Fd>& fds) {
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (std::size_t i = 0; i < count; ++i) {
@@ -137,10 +139,12 @@ bool wait_socket(int socket, short events, const Patience& patience) {
   for (;;) {
     if (patience.check) patience.check();
     const std::int64_t left_ns = patience.deadline_ns - now_ns();
-    const std::int64_t left_ms = std::clamp<std::int64_t>(left_ns / 1'000'000 + 1, 0, kCheckEveryMs);
+    const std::int64_t left_ms =
+        std::clamp<std::int64_t>(left_ns / 1'000'000 + 1, 0, kCheckEveryMs);
     pollfd entry{socket, events, 0};
     const int ready = poll(&entry, 1, left_ns <= 0 ? 0 : static_cast<int>(left_ms));
-    if (ready > 0) return true;  // POLLHUP and POLLERR too: the next call on the socket says what it is
+    if (ready > 0)
+      return true;  // POLLHUP and POLLERR too: the next call on the socket says what it is
     if (ready < 0 && errno != EINTR)
       throw Error(ErrorCode::io_error, text("poll: ", std::strerror(errno)));
     if (left_ns <= 0) return false;
@@ -150,8 +154,8 @@ bool wait_socket(int socket, short events, const Patience& patience) {
 void send_frame(int socket, FrameKind kind, const std::string& bytes, const std::vector<int>& fds,
                 const Patience& patience, const std::string& peer) {
   if (bytes.size() > kMaxFrameBytes || fds.size() > kMaxFrameFds)
-    throw Error(ErrorCode::invalid_argument,
-                text("frame to ", peer, ": wanted at most ", kMaxFrameBytes, " bytes, found ", bytes.size()));
+    throw Error(ErrorCode::invalid_argument, text("frame to ", peer, ": wanted at most ",
+                                                  kMaxFrameBytes, " bytes, found ", bytes.size()));
   FrameHeader header;
   header.kind = static_cast<std::uint32_t>(kind);
   header.bytes = bytes.size();
@@ -169,9 +173,10 @@ Frame receive_frame(int socket, std::uint64_t max_bytes, std::size_t max_fds,
   if (header.magic != kFrameMagic || !known_kind)
     throw Error(ErrorCode::parse_error, text(peer, " does not speak plait's rendezvous protocol"));
   if (header.bytes > max_bytes || header.fds > max_fds || header.fds != frame.fds.size())
-    throw Error(ErrorCode::parse_error,
-                text("frame from ", peer, ": wanted at most ", max_bytes, " bytes and ", max_fds,
-                     " descriptors, found ", header.bytes, " and ", frame.fds.size(), " of ", header.fds));
+    throw Error(
+        ErrorCode::parse_error,
+        text("frame from ", peer, ": wanted at most ", max_bytes, " bytes and ", max_fds,
+             " descriptors, found ", header.bytes, " and ", frame.fds.size(), " of ", header.fds));
   frame.kind = static_cast<FrameKind>(header.kind);
   frame.bytes.resize(header.bytes);
   std::vector<Fd> extra;
@@ -186,8 +191,8 @@ void check_peer_uid(int socket, uid_t uid) {
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
     throw Error(ErrorCode::io_error, text("SO_PEERCRED: ", std::strerror(errno)));
   if (peer.uid != uid)
-    throw Error(ErrorCode::permission, text("rendezvous: wanted a process of user ", uid, ", found pid ",
-                                            peer.pid, " of user ", peer.uid));
+    throw Error(ErrorCode::permission, text("rendezvous: wanted a process of user ", uid,
+                                            ", found pid ", peer.pid, " of user ", peer.uid));
 }
 
 void check_stream_socket(int socket) {
@@ -196,11 +201,13 @@ void check_stream_socket(int socket) {
   socklen_t size = sizeof(int);
   if (getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 ||
       getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &size) != 0)
-    throw Error(ErrorCode::invalid_argument, text("rendezvous fd:", socket, ": wanted an inherited socket, found ",
-                                                  std::strerror(errno)));
-  if (domain != AF_UNIX || type != SOCK_STREAM)
     throw Error(ErrorCode::invalid_argument,
-                text("rendezvous fd:", socket, ": wanted a Unix stream socket, found another kind"));
+                text("rendezvous fd:", socket, ": wanted an inherited socket, found ",
+                     std::strerror(errno)));
+  if (domain != AF_UNIX || type != SOCK_STREAM)
+    throw Error(
+        ErrorCode::invalid_argument,
+        text("rendezvous fd:", socket, ": wanted a Unix stream socket, found another kind"));
 }
 
 std::string pack(const std::vector<std::string>& parts) {

@@ -51,7 +51,8 @@ inline constexpr std::size_t kMaxFrameFds = 128;
 /// Error(timeout), Error(peer_lost) or Error(io_error); `peer` names the other end in the message.
 void send_frame(int socket, FrameKind kind, const std::string& bytes, const std::vector<int>& fds,
                 const Patience& patience, const std::string& peer);
-/// Also Error(parse_error) where what comes is no frame, too long, or carries other than `fds` descriptors.
+/// Also Error(parse_error) where what comes is no frame, too long, or carries other than `fds`
+/// descriptors.
 Frame receive_frame(int socket, std::uint64_t max_bytes, std::size_t max_fds,
                     const Patience& patience, const std::string& peer);
 /// Waits until the socket has one of `events` (poll's) or the deadline passes (false).
@@ -68,8 +69,8 @@ void private_folder(const std::string& path);
 /// True where private_folder would have nothing to say about an existing folder.
 bool is_private_folder(const std::string& path);
 
-/// A listening socket at the path, or an invalid Fd where somebody answers there already. A file that
-/// nobody answers at is replaced if its folder is private.
+/// A listening socket at the path, or an invalid Fd where somebody answers there already. A file
+/// that nobody answers at is replaced if its folder is private.
 Fd listen_at(const std::string& path, int backlog);
 /// Tries until the deadline. Error(timeout) where nobody listens at the path by then.
 Fd connect_to(const std::string& path, const Patience& patience);

@@ -27,8 +27,9 @@ std::string refusal(std::vector<const char*> entries) {
 }  // namespace
 
 TEST_CASE("values of every kind are read") {
-  const Env env = parse({"HOME=/root", "PLAIT_RANK=3", "PLAIT_RANKS=4", "PLAIT_BITWISE=1",
-                         "PLAIT_DEADLINE_S=0.25", "PLAIT_MIN_BYTES=64K", "PLAIT_ALGO=ring:chunks=2"});
+  const Env env =
+      parse({"HOME=/root", "PLAIT_RANK=3", "PLAIT_RANKS=4", "PLAIT_BITWISE=1",
+             "PLAIT_DEADLINE_S=0.25", "PLAIT_MIN_BYTES=64K", "PLAIT_ALGO=ring:chunks=2"});
   CHECK(env.rank == 3);
   CHECK(env.ranks == 4);
   CHECK(env.bitwise);

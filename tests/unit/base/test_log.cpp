@@ -53,7 +53,7 @@ TEST_CASE("lines go to a private file, up to the level asked for") {
   CHECK(all.str().find("PLAIT WARN second\n") != std::string::npos);
   CHECK(all.str().find("not this") == std::string::npos);
   CHECK(all.str().find("off again") == std::string::npos);
-  struct stat status {};
+  struct stat status{};
   REQUIRE(stat(path.c_str(), &status) == 0);
   CHECK((status.st_mode & 0777) == 0600);
   const std::string link = text(folder, "/link");

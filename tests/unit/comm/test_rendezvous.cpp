@@ -1,8 +1,9 @@
-// Meeting over Unix sockets: everyone gets everything, and whatever does not fit fails on every rank.
+// Meeting over Unix sockets: everyone gets everything, and whatever does not fit fails on every
+// rank.
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,12 +22,14 @@ Patience seconds(double s) { return {deadline_in(s), {}}; }
 
 void allgather_twice(Rendezvous& rendezvous, int rank, int ranks) {
   for (int round = 0; round < 2; ++round) {
-    const std::string mine(static_cast<std::size_t>(rank) * 40000, static_cast<char>('a' + rank + round));
+    const std::string mine(static_cast<std::size_t>(rank) * 40000,
+                           static_cast<char>('a' + rank + round));
     Fd zero(open("/dev/zero", O_RDONLY | O_CLOEXEC));
     const auto all = rendezvous.allgather(mine, {zero.get()}, seconds(10));
     if (all.size() != static_cast<std::size_t>(ranks)) throw std::runtime_error("wrong number");
     for (int peer = 0; peer < ranks; ++peer) {
-      if (all[peer].bytes != std::string(static_cast<std::size_t>(peer) * 40000, static_cast<char>('a' + peer + round)))
+      if (all[peer].bytes != std::string(static_cast<std::size_t>(peer) * 40000,
+                                         static_cast<char>('a' + peer + round)))
         throw std::runtime_error(text("wrong bytes of rank ", peer));
       if (all[peer].fds.size() != 1 || (fcntl(all[peer].fds[0].get(), F_GETFD) & FD_CLOEXEC) == 0)
         throw std::runtime_error("descriptor missing or not close-on-exec");
@@ -64,8 +67,8 @@ TEST_CASE("ranks meet over inherited socket pairs, again and again") {
   for (auto& pair : pairs) REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
   for (int round = 0; round < 2; ++round) {
     const auto thrown = as_threads(3, [&](int rank) {
-      const std::string where = rank == 0 ? text("fd:", pairs[0][0], ",", pairs[1][0])
-                                          : text("fd:", pairs[rank - 1][1]);
+      const std::string where =
+          rank == 0 ? text("fd:", pairs[0][0], ",", pairs[1][0]) : text("fd:", pairs[rank - 1][1]);
       const auto rendezvous = meet(where, rank, 3, seconds(10));
       allgather_twice(*rendezvous, rank, 3);
     });
@@ -78,35 +81,41 @@ TEST_CASE("two processes of one rank, a rank out of range, other ranks: an error
   SUBCASE("duplicate member") {
     TestFolder folder;
     const std::vector<int> as = {0, 1, 1};
-    CHECK(all_contain(as_threads(3, [&](int i) { meet("unix:" + folder.socket(), as[i], 3, seconds(10)); }),
-                      "two processes came as rank 1"));
+    CHECK(all_contain(
+        as_threads(3, [&](int i) { meet("unix:" + folder.socket(), as[i], 3, seconds(10)); }),
+        "two processes came as rank 1"));
   }
   SUBCASE("two roots") {
     TestFolder folder;
     const std::vector<int> as = {0, 0, 1};
-    CHECK(all_contain(as_threads(3, [&](int i) { meet("unix:" + folder.socket(), as[i], 3, seconds(10)); }),
-                      "two processes came as rank 0"));
+    CHECK(all_contain(
+        as_threads(3, [&](int i) { meet("unix:" + folder.socket(), as[i], 3, seconds(10)); }),
+        "two processes came as rank 0"));
   }
   SUBCASE("out of range") {
     TestFolder folder;
     const std::vector<int> as = {0, 1, 7};
-    CHECK(all_contain(as_threads(3, [&](int i) { meet("unix:" + folder.socket(), as[i], 3, seconds(10)); }),
-                      "rank: wanted 0..2, found 7"));
+    CHECK(all_contain(
+        as_threads(3, [&](int i) { meet("unix:" + folder.socket(), as[i], 3, seconds(10)); }),
+        "rank: wanted 0..2, found 7"));
   }
   SUBCASE("another number of ranks") {
     TestFolder folder;
     const std::vector<int> of = {3, 3, 4};
-    CHECK(all_contain(as_threads(3, [&](int i) { meet("unix:" + folder.socket(), i, of[i], seconds(10)); }),
-                      "ranks: rank 0 was made with 3, rank 2 with 4"));
+    CHECK(all_contain(
+        as_threads(3, [&](int i) { meet("unix:" + folder.socket(), i, of[i], seconds(10)); }),
+        "ranks: rank 0 was made with 3, rank 2 with 4"));
   }
 }
 
 TEST_CASE("a rank that does not come is named on those who did") {
   TestFolder folder;
-  const auto thrown = as_threads(2, [&](int rank) { meet("unix:" + folder.socket(), rank, 3, seconds(0.2)); });
+  const auto thrown =
+      as_threads(2, [&](int rank) { meet("unix:" + folder.socket(), rank, 3, seconds(0.2)); });
   CHECK(all_contain(thrown, "rank 2 of 3 did not come"));
   CHECK(entries_of(folder.path()) == 0);
-  const auto alone = as_threads(1, [&](int) { meet("unix:" + folder.socket(), 1, 2, seconds(0.1)); });
+  const auto alone =
+      as_threads(1, [&](int) { meet("unix:" + folder.socket(), 1, 2, seconds(0.1)); });
   CHECK(all_contain(alone, "rank 0 did not come"));
 }
 
@@ -143,7 +152,9 @@ TEST_CASE("strangers and silent connections do not end the job") {
 
 TEST_CASE("a stale socket file is replaced; a file that is no socket is not") {
   TestFolder folder;
-  { const Fd listener = listen_at(folder.socket(), 1); }  // closed without unlink: as after a kill
+  {
+    const Fd listener = listen_at(folder.socket(), 1);
+  }  // closed without unlink: as after a kill
   CHECK(entries_of(folder.path()) == 1);
   CHECK(listen_at(folder.socket(), 1).valid());
   unlink(folder.socket().c_str());
@@ -203,7 +214,8 @@ TEST_CASE("frames: too long, torn and foreign ones are refused") {
   char rest[5];
   CHECK(read(b.get(), rest, 5) == 5);
   send_frame(a.get(), FrameKind::data, "", {b.get()}, seconds(1), "b");
-  CHECK_THROWS_AS(receive_frame(b.get(), 100, 0, seconds(1), "a"), Error);  // one descriptor too many
+  CHECK_THROWS_AS(receive_frame(b.get(), 100, 0, seconds(1), "a"),
+                  Error);  // one descriptor too many
   try {
     receive_frame(b.get(), 100, 0, seconds(0.05), "rank 9");
     FAIL("nothing was sent");

@@ -1,0 +1,367 @@
+// Ranks as threads: right results, and the same clear error on every rank for whatever does not
+// fit.
+#include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <numeric>
+
+#include "base/text.hpp"
+#include "comm/socket.hpp"
+#include "folder.hpp"
+#include "plait/communicator.hpp"
+#include "plait/error.hpp"
+
+using namespace plait;
+
+namespace {
+
+CommunicatorOptions options_for(const TestFolder& folder, int rank, int ranks) {
+  CommunicatorOptions options;
+  options.rank = rank;
+  options.ranks = ranks;
+  options.rendezvous = "unix:" + folder.socket();
+  options.arrive_s = 20;
+  return options;
+}
+
+Request request_for(Collective collective, std::uint64_t count, int ranks) {
+  Request request;
+  request.collective = collective;
+  request.count = count;
+  request.ranks = ranks;
+  return request;
+}
+
+using Body = std::function<void(Communicator&)>;
+
+std::vector<std::string> with_communicators(int ranks, const Body& body) {
+  TestFolder folder;
+  return as_threads(ranks, [&](int rank) {
+    const auto communicator = Communicator::create(options_for(folder, rank, ranks));
+    body(*communicator);
+  });
+}
+
+void check_no_errors(const std::vector<std::string>& thrown) {
+  for (const std::string& one : thrown) CHECK(one == "");
+}
+
+void check_all_say(const std::vector<std::string>& thrown, const std::string& words) {
+  for (const std::string& one : thrown) {
+    CAPTURE(one);
+    CHECK(one.find(words) != std::string::npos);
+  }
+}
+
+/// Runs an all_reduce of ranks' i + rank and throws where a sum is wrong.
+void checked_sum(Communicator& comm, std::uint64_t count, const CallOptions& options = {}) {
+  std::vector<float> input(count);
+  std::vector<float> output(count, -1.0f);
+  for (std::uint64_t i = 0; i < count; ++i) input[i] = static_cast<float>(i % 1000 + comm.rank());
+  comm.run(request_for(Collective::all_reduce, count, comm.ranks()), input.data(), output.data(),
+           options);
+  const auto ranks = static_cast<float>(comm.ranks());
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const float wanted = ranks * static_cast<float>(i % 1000) + ranks * (ranks - 1) / 2;
+    if (output[i] != wanted)
+      throw std::runtime_error(
+          text("element ", i, " of ", count, ": wanted ", wanted, ", found ", output[i]));
+  }
+}
+
+/// What one call of this rank throws; throws itself where it does not.
+ErrorCode code_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return ErrorCode::ok;
+}
+
+}  // namespace
+
+TEST_CASE("all_reduce of any size, one after the other") {
+  for (int ranks : {1, 2, 3, 4})
+    check_no_errors(with_communicators(ranks, [](Communicator& comm) {
+      for (std::uint64_t count : {1, 0, 7, 1024, 100003, 5, 262144}) checked_sum(comm, count);
+      CHECK(comm.counters().calls == 7);
+      comm.barrier();
+    }));
+}
+
+TEST_CASE("every strategy that takes the request gives the same result") {
+  check_no_errors(with_communicators(3, [](Communicator& comm) {
+    int tried = 0;
+    for (const StrategyInfo& strategy : strategies()) {
+      CallOptions options;
+      options.strategy = strategy.name;
+      const ErrorCode code = code_of([&] { checked_sum(comm, 10007, options); });
+      CHECK((code == ErrorCode::ok || code == ErrorCode::unsupported ||
+             code == ErrorCode::invalid_argument));
+      if (code == ErrorCode::ok) ++tried;
+      if (code == ErrorCode::ok) checked_sum(comm, 3, options);
+    }
+    CHECK(tried >= 3);
+  }));
+}
+
+TEST_CASE("in place and overlapping buffers") {
+  check_no_errors(with_communicators(2, [](Communicator& comm) {
+    std::vector<int> data(1000);
+    std::iota(data.begin(), data.end(), comm.rank());
+    Request request = request_for(Collective::all_reduce, 1000, 2);
+    request.type = DataType::int32;
+    comm.run(request, data.data(), data.data());
+    for (int i = 0; i < 1000; ++i)
+      if (data[i] != 2 * i + 1) throw std::runtime_error("in place: wrong sum");
+    std::iota(data.begin(), data.end(), comm.rank());
+    request.count = 500;
+    comm.run(request, data.data(), data.data() + 100);  // overlaps, no in-place layout
+    for (int i = 0; i < 500; ++i)
+      if (data[100 + i] != 2 * i + 1) throw std::runtime_error("overlapping: wrong sum");
+    request = request_for(Collective::all_gather, 10, 2);
+    request.type = DataType::int32;
+    std::vector<int> gathered(20, comm.rank());
+    comm.run(request, gathered.data() + 10 * comm.rank(), gathered.data());
+    for (int i = 0; i < 20; ++i)
+      if (gathered[i] != i / 10) throw std::runtime_error("all_gather in place: wrong");
+  }));
+}
+
+TEST_CASE("pre-multiplied sums take every rank's own factor") {
+  check_no_errors(with_communicators(3, [](Communicator& comm) {
+    Request request = request_for(Collective::all_reduce, 100, 3);
+    request.op = ReduceOp::premul_sum;
+    CallOptions options;
+    options.scalar = comm.rank() + 1;
+    const std::vector<float> input(100, 2.0f);
+    std::vector<float> output(100);
+    comm.run(request, input.data(), output.data(), options);
+    for (float value : output)
+      if (value != 12.0f) throw std::runtime_error(text("wanted 12, found ", value));
+  }));
+}
+
+TEST_CASE("exchange hands everyone's bytes to everyone") {
+  check_no_errors(with_communicators(3, [](Communicator& comm) {
+    for (std::size_t bytes : {std::size_t{0}, std::size_t{5}, std::size_t{1} << 20}) {
+      const auto all = comm.exchange(std::string(bytes, static_cast<char>('a' + comm.rank())));
+      for (int rank = 0; rank < 3; ++rank)
+        if (all[rank] != std::string(bytes, static_cast<char>('a' + rank)))
+          throw std::runtime_error("wrong bytes");
+      checked_sum(comm, 10);
+    }
+    CHECK(code_of([&] { comm.exchange(std::string((1 << 20) + (comm.rank() == 1), 'x')); }) ==
+          ErrorCode::invalid_argument);
+    comm.barrier();
+  }));
+}
+
+TEST_CASE("ranks that ask for different things are all told, and stay in step") {
+  check_no_errors(with_communicators(3, [](Communicator& comm) {
+    const bool odd = comm.rank() == 1;
+    std::vector<double> in(64), out(64 * 3);
+    const auto mismatch = [&](const std::string& field,
+                              const std::function<void(Request&, CallOptions&)>& change) {
+      Request request = request_for(Collective::all_reduce, 16, 3);
+      CallOptions options;
+      if (odd) change(request, options);
+      try {
+        comm.run(request, in.data(), out.data(), options);
+        throw std::runtime_error(field + ": no error");
+      } catch (const Error& error) {
+        CAPTURE(error.what());
+        CHECK(error.code() == ErrorCode::mismatch);
+        CHECK(std::string(error.what()).find(field + ": rank 0 asks for") != std::string::npos);
+      }
+    };
+    mismatch("type", [](Request& request, CallOptions&) { request.type = DataType::fp64; });
+    mismatch("count", [](Request& request, CallOptions&) { request.count = 17; });
+    mismatch("op", [](Request& request, CallOptions&) { request.op = ReduceOp::max; });
+    mismatch("collective",
+             [](Request& request, CallOptions&) { request.collective = Collective::all_gather; });
+    mismatch("strategy",
+             [](Request&, CallOptions& options) { options.strategy = strategies()[0].name; });
+    checked_sum(comm, 100);
+    CHECK(code_of([&] { odd ? comm.barrier() : static_cast<void>(comm.exchange("x")); }) ==
+          ErrorCode::mismatch);
+    checked_sum(comm, 100);
+  }));
+}
+
+TEST_CASE("one rank's bad arguments are an error on every rank") {
+  check_no_errors(with_communicators(3, [](Communicator& comm) {
+    const bool odd = comm.rank() == 2;
+    std::vector<float> in(64), out(64);
+    const Request good = request_for(Collective::all_reduce, 64, 3);
+    const auto refused = [&](const Request& request, const void* input, void* output) {
+      CHECK(code_of([&] {
+              comm.run(odd ? request : good, odd ? input : in.data(), odd ? output : out.data());
+            }) == ErrorCode::invalid_argument);
+    };
+    refused(good, nullptr, out.data());
+    refused(good, in.data(), nullptr);
+    void* page = mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    refused(good, in.data(), page);
+    munmap(page, 4096);
+    Request bad = good;
+    bad.count = ~std::uint64_t{0} / 2;
+    refused(bad, in.data(), out.data());
+    bad = good;
+    bad.ranks = 2;
+    refused(bad, in.data(), out.data());
+    bad = good;
+    bad.op = ReduceOp::bit_and;  // not for floats
+    CHECK(code_of([&] { comm.run(odd ? bad : good, in.data(), out.data()); }) != ErrorCode::ok);
+    CHECK((odd ? (comm.refuse(ErrorCode::invalid_argument, "not contiguous"),
+                  ErrorCode::invalid_argument)
+               : code_of([&] { comm.run(good, in.data(), out.data()); })) ==
+          ErrorCode::invalid_argument);
+    checked_sum(comm, 100);
+  }));
+}
+
+TEST_CASE("more memory than there is: out_of_memory on every rank, and on with smaller calls") {
+  check_no_errors(with_communicators(2, [](Communicator& comm) {
+    // Nobody has the memory for such a message; the address range stands in for it.
+    const std::uint64_t bytes = 1ull << 44;
+    void* range = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    REQUIRE(range != MAP_FAILED);
+    CHECK(code_of([&] {
+            comm.run(request_for(Collective::all_reduce, bytes / 4, 2), range, range);
+          }) == ErrorCode::out_of_memory);
+    munmap(range, bytes);
+    checked_sum(comm, 100);
+  }));
+}
+
+TEST_CASE("a rank that does not enter a call is named when the time is up") {
+  TestFolder folder;
+  const auto thrown = as_threads(3, [&](int rank) {
+    CommunicatorOptions options = options_for(folder, rank, 3);
+    options.arrive_s = 0.4;
+    const auto comm = Communicator::create(options);
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(900));
+      return;
+    }
+    try {
+      checked_sum(*comm, 10);
+    } catch (const Error&) {
+      CHECK(code_of([&] { checked_sum(*comm, 10); }) == ErrorCode::aborted);  // for life
+      throw;
+    }
+  });
+  CHECK(thrown[1] == "");
+  for (int rank : {0, 2}) {
+    CAPTURE(thrown[rank]);
+    CHECK(thrown[rank].find("rank 1 to enter call 1") != std::string::npos);
+  }
+}
+
+TEST_CASE("a rank that closes its communicator releases those who wait for it") {
+  const auto thrown = with_communicators(3, [](Communicator& comm) {
+    checked_sum(comm, 1000);
+    if (comm.rank() != 2) checked_sum(comm, 1000);
+  });
+  CHECK(thrown[2] == "");
+  for (int rank : {0, 1}) {
+    CAPTURE(thrown[rank]);
+    CHECK(thrown[rank].find("rank 2") != std::string::npos);
+    CHECK(thrown[rank].find("closed its communicator") != std::string::npos);
+  }
+}
+
+TEST_CASE("abort from another thread ends a pending call, and peers hear of it") {
+  const auto start = std::chrono::steady_clock::now();
+  const auto thrown = with_communicators(3, [](Communicator& comm) {
+    if (comm.rank() == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      comm.abort();
+      CHECK(code_of([&] { comm.barrier(); }) == ErrorCode::aborted);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      return;
+    }
+    comm.barrier();
+  });
+  CHECK(thrown[0].find("aborted: rank 2 reports: abort() was called") != std::string::npos);
+  CHECK(thrown[1].find("aborted: rank 2 reports: abort() was called") != std::string::npos);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(2));
+}
+
+TEST_CASE("settings that differ are named on every rank") {
+  TestFolder folder;
+  check_all_say(as_threads(3,
+                           [&](int rank) {
+                             CommunicatorOptions options = options_for(folder, rank, 3);
+                             if (rank == 2) options.deadline_s = 7;
+                             Communicator::create(options);
+                           }),
+                "deadline_s: rank 0 has '5', rank 2 has '7'");
+}
+
+TEST_CASE("a topology file that cannot be read is an error on every rank") {
+  TestFolder folder;
+  const auto with_topology = [&](const std::string& topology) {
+    return as_threads(2, [&](int rank) {
+      CommunicatorOptions options = options_for(folder, rank, 2);
+      options.topology = topology;
+      Communicator::create(options);
+    });
+  };
+  const std::string path = folder.path() + "/bad.json";
+  std::ofstream(path) << "{\"devices\": 3}";
+  check_all_say(with_topology(path), "malformed input: rank 0");
+  unlink(path.c_str());
+  check_all_say(with_topology("/no/such/file.json"), "rank 0");
+  for (const std::string& one : with_topology("no-such-machine")) CHECK(one != "");
+}
+
+TEST_CASE("an environment that cannot be read on one rank is an error on every rank") {
+  TestFolder folder;
+  setenv("PLAIT_TOPOLOGIE", "x", 1);
+  check_all_say(
+      as_threads(2, [&](int rank) { Communicator::create(options_for(folder, rank, 2)); }),
+      "PLAIT_TOPOLOGIE is no variable of plait");
+  unsetenv("PLAIT_TOPOLOGIE");
+}
+
+TEST_CASE("200 communicators leave no descriptor behind") {
+  check_no_errors(with_communicators(2, [](Communicator& comm) { checked_sum(comm, 10); }));
+  const int before = open_descriptors();
+  for (int round = 0; round < 200; ++round)
+    check_no_errors(with_communicators(2, [](Communicator& comm) { checked_sum(comm, 10); }));
+  CHECK(open_descriptors() == before);
+}
+
+TEST_CASE("explain says what was chosen and what was refused") {
+  check_no_errors(with_communicators(2, [](Communicator& comm) {
+    const Request request = request_for(Collective::all_reduce, 1 << 20, 2);
+    const std::string lines = comm.explain(request);
+    CAPTURE(lines);
+    CHECK(lines.find("chosen: ") != std::string::npos);
+    CHECK(lines.find("<- chosen") != std::string::npos);
+    CHECK(comm.plan_for(request).sum_order == SumOrder::rank_order);
+  }));
+}
+
+TEST_CASE("a caller's plan is proved first, and must be the same everywhere") {
+  check_no_errors(with_communicators(2, [](Communicator& comm) {
+    Plan plan = comm.plan_for(request_for(Collective::all_reduce, 1000, 2));
+    std::vector<float> in(1000, 1.5f), out(1000);
+    comm.run(plan, in.data(), out.data());
+    if (out != std::vector<float>(1000, 3.0f)) throw std::runtime_error("wrong sum");
+    Plan broken = plan;
+    for (Lane& lane : broken.lanes)
+      std::erase_if(lane.ops, [](const Op& op) { return op.kind == OpKind::wait; });
+    CHECK(code_of([&] { comm.run(comm.rank() == 0 ? broken : plan, in.data(), out.data()); }) ==
+          ErrorCode::invalid_argument);
+    comm.run(plan, in.data(), out.data());
+  }));
+}
