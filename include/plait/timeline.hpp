@@ -39,6 +39,23 @@ struct Timeline {
 
 /// Deterministic. Error(invalid_argument) where the plan cannot end (verify() says why).
 Timeline simulate(const Plan& plan, const Topology& topology);
+
+/// A plan that starts at `start_ns` of a common clock.
+struct Job {
+  Plan plan;
+  double start_ns = 0.0;
+};
+
+struct SimulateOptions {
+  bool one_thread = false;  ///< one host thread enqueues for all ranks, as single-process tools do
+};
+
+/// Plans that run at once and share the machine; one Timeline each, spans on the common clock.
+std::vector<Timeline> simulate(const std::vector<Job>& jobs, const Topology& topology,
+                               const SimulateOptions& options = {});
+/// A time no plan for the request can beat: over every cut of the machine, the bytes that must cross
+/// it over what can (docs/simulator.md derives it). 0 where nothing must move between devices.
+double lower_bound_ns(const Request& request, const Topology& topology);
 std::string print(const Timeline& timeline);
 std::string to_json(const Timeline& timeline);
 /// Chrome/Perfetto trace: pid = rank, tid = lane; one counter track a resource.

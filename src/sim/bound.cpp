@@ -1,0 +1,197 @@
+// Cuts and their capacities. What crosses is bounded from above by any set of capacities that every
+// crossing link draws on; the cheapest of a few such sets is taken, so the bound stays true.
+#include "sim/bound.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace plait::sim {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+constexpr int kAllSubsetsRanks = 10;  // above it, runs of consecutive ranks only
+
+class Cuts {
+ public:
+  Cuts(const Request& request, const Machine& machine)
+      : request_(request), machine_(machine), taken_(machine.capacities().size(), 0) {}
+
+  double bound_ns() {
+    double bound = 0.0;
+    for (const std::vector<char>& ranks : subsets()) {
+      const double bytes = bytes_across(ranks);
+      if (bytes <= 0.0) continue;
+      for (int placing = 0; placing < 3; ++placing) {
+        collect_crossing(sides(ranks, placing));
+        const double capacity = cover();
+        if (capacity > 0.0) bound = std::max(bound, bytes / capacity);
+      }
+    }
+    if (request_.collective == Collective::all_reduce) bound = std::max(bound, receives_ns());
+    return bound;
+  }
+
+ private:
+  int ranks() const { return request_.ranks; }
+
+  std::vector<std::vector<char>> subsets() const {
+    std::vector<std::vector<char>> found;
+    if (ranks() <= kAllSubsetsRanks) {
+      for (std::uint32_t mask = 1; mask + 1 < (1U << ranks()); ++mask) {
+        std::vector<char> side(at(ranks()), 0);
+        for (int r = 0; r < ranks(); ++r) side[at(r)] = static_cast<char>((mask >> r) & 1U);
+        found.push_back(side);
+      }
+      return found;
+    }
+    for (int first = 0; first < ranks(); ++first)
+      for (int size = 1; size < ranks(); ++size) {
+        std::vector<char> side(at(ranks()), 0);
+        for (int i = 0; i < size; ++i) side[at((first + i) % ranks())] = 1;
+        found.push_back(side);
+      }
+    return found;
+  }
+
+  // Bytes that outputs outside need from inside, reductions inside counted as one value.
+  double bytes_across(const std::vector<char>& inside) const {
+    const double size = static_cast<double>(request_.count * bytes_of(request_.type));
+    const double within = static_cast<double>(std::count(inside.begin(), inside.end(), 1));
+    const double outside = static_cast<double>(ranks()) - within;
+    const bool root_inside = inside[at(request_.root)] != 0;
+    switch (request_.collective) {
+      case Collective::all_reduce: return size;
+      case Collective::reduce_scatter: return size * outside;
+      case Collective::all_gather: return size * within;
+      case Collective::broadcast: return root_inside ? size : 0.0;
+      case Collective::reduce: return root_inside ? 0.0 : size;
+      case Collective::all_to_all: return size * within * outside;
+      case Collective::gather: return root_inside ? 0.0 : size * within;
+      case Collective::scatter: return root_inside ? size * outside : 0.0;
+      case Collective::copy:
+        return root_inside && inside[at(request_.peer)] == 0 ? size : 0.0;
+      case Collective::send_recv: break;
+    }
+    double bytes = 0.0;
+    for (int r = 0; r < ranks(); ++r)
+      if (inside[at(r)] != 0 && inside[at((r + 1) % ranks())] == 0) bytes += size;
+    return bytes;
+  }
+
+  // Which devices are inside. Devices of no rank may lie on either side: all out, all in, or in
+  // where every rank device beside them (same node, same NUMA node) is in.
+  std::vector<char> sides(const std::vector<char>& inside, int placing) const {
+    const std::vector<Device>& devices = machine_.topology().devices;
+    std::vector<char> side(devices.size(), static_cast<char>(placing == 1));
+    std::vector<char> is_rank(devices.size(), 0);
+    for (const int device : request_.devices) is_rank[at(device)] = 1;
+    for (std::size_t i = 0; i < devices.size() && placing == 2; ++i) {
+      int beside = 0, beside_inside = 0;
+      for (int r = 0; r < ranks(); ++r) {
+        const Device& of_rank = devices[at(request_.devices[at(r)])];
+        const int numa = devices[i].kind == DeviceKind::host ? devices[i].index : devices[i].numa;
+        if (of_rank.node != devices[i].node || (numa >= 0 && of_rank.numa != numa)) continue;
+        ++beside;
+        beside_inside += inside[at(r)];
+      }
+      side[i] = static_cast<char>(beside > 0 && beside == beside_inside);
+    }
+    for (int r = 0; r < ranks(); ++r) side[at(request_.devices[at(r)])] = inside[at(r)];
+    return side;
+  }
+
+  void collect_crossing(const std::vector<char>& side) {
+    crossing_.clear();
+    const std::vector<Link>& links = machine_.topology().links;
+    for (std::size_t i = 0; i < links.size(); ++i)
+      if (side[at(links[i].src)] != 0 && side[at(links[i].dst)] == 0)
+        crossing_.push_back(static_cast<int>(i));
+  }
+
+  // Capacity of a set of resources that together lie on every crossing link.
+  double cover() {
+    const auto first = [&](int link) { return machine_.link_resources(link).front(); };
+    const auto last = [&](int link) { return machine_.link_resources(link).back(); };
+    const auto smallest = [&](int link) {
+      const std::vector<int>& resources = machine_.link_resources(link);
+      return *std::min_element(resources.begin(), resources.end(), [&](int a, int b) {
+        return machine_.capacities()[at(a)] < machine_.capacities()[at(b)];
+      });
+    };
+    return std::min({cover_by(first), cover_by(last), cover_by(smallest), cover_greedily()});
+  }
+
+  template <class Choose>
+  double cover_by(const Choose& choose) {
+    double capacity = 0.0;
+    ++mark_;
+    for (const int link : crossing_) {
+      const int resource = choose(link);
+      if (taken_[at(resource)] == mark_) continue;
+      taken_[at(resource)] = mark_;
+      capacity += machine_.capacities()[at(resource)];
+    }
+    return capacity;
+  }
+
+  // Takes the resource that is cheapest for each link not yet covered, again and again.
+  double cover_greedily() {
+    std::vector<int> open = crossing_;
+    std::vector<int> served(machine_.capacities().size(), 0);
+    double capacity = 0.0;
+    while (!open.empty()) {
+      std::fill(served.begin(), served.end(), 0);
+      for (const int link : open)
+        for (const int resource : machine_.link_resources(link)) ++served[at(resource)];
+      int best = -1;
+      double price = std::numeric_limits<double>::infinity();
+      for (std::size_t i = 0; i < served.size(); ++i) {
+        if (served[i] == 0) continue;
+        const double mine = machine_.capacities()[i] / served[i];
+        if (mine < price) {
+          price = mine;
+          best = static_cast<int>(i);
+        }
+      }
+      capacity += machine_.capacities()[at(best)];
+      std::erase_if(open, [&](int link) {
+        const std::vector<int>& resources = machine_.link_resources(link);
+        return std::find(resources.begin(), resources.end(), best) != resources.end();
+      });
+    }
+    return capacity;
+  }
+
+  double receives_ns() {
+    std::vector<char> receives(machine_.topology().devices.size(), 0);
+    for (const int device : request_.devices) {
+      receives[at(device)] = 1;
+      receives[at(machine_.host_of(device))] = 1;  // its CPU workers may reduce there
+    }
+    crossing_.clear();
+    const std::vector<Link>& links = machine_.topology().links;
+    for (std::size_t i = 0; i < links.size(); ++i)
+      if (receives[at(links[i].dst)] != 0) crossing_.push_back(static_cast<int>(i));
+    const double bytes = static_cast<double>(request_.count * bytes_of(request_.type)) * 2.0 *
+                         (ranks() - 1);
+    const double capacity = cover();
+    return capacity > 0.0 ? bytes / capacity : 0.0;
+  }
+
+  const Request& request_;
+  const Machine& machine_;
+  std::vector<int> crossing_;
+  std::vector<int> taken_;
+  int mark_ = 0;
+};
+
+}  // namespace
+
+double lower_bound_ns(const Request& request, const Machine& machine) {
+  return request.ranks < 2 || request.count == 0 ? 0.0 : Cuts(request, machine).bound_ns();
+}
+
+}  // namespace plait::sim

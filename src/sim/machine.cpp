@@ -1,0 +1,131 @@
+// Topology -> Machine. Defaults are orders of magnitude for a machine of which nothing was measured.
+#include "sim/machine.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait::sim {
+namespace {
+
+// Figures of an H200 node and of a server CPU, for topologies that state none.
+constexpr double kCopyLaunchNs = 4500.0;
+constexpr double kKernelLaunchNs = 2500.0;
+constexpr double kHostCallNs = 200.0;
+constexpr double kSignalNs = 1000.0;
+constexpr double kStreamSignalNs = 6600.0;
+constexpr double kCpuSignalNs = 100.0;
+constexpr double kNetworkSignalNs = 2000.0;
+constexpr double kGpuMemoryGbPerS = 2000.0;
+constexpr double kHostMemoryGbPerS = 100.0;
+constexpr double kGpuReduceGbPerS = 1500.0;
+constexpr double kCpuReduceGbPerS = 20.0;
+constexpr double kCopyEngines = 4.0;
+
+Costs costs_of(const Topology& topology) {
+  const auto get = [&](const char* key, double otherwise) {
+    return parameter(topology, key, otherwise);
+  };
+  Costs costs;
+  costs.copy_launch_ns = get("copy_launch_ns", kCopyLaunchNs);
+  costs.kernel_launch_ns = get("kernel_launch_ns", kKernelLaunchNs);
+  costs.kernel_op_ns = get("kernel_op_ns", 0.0);
+  costs.host_call_ns = get("host_call_ns", kHostCallNs);
+  costs.issue_ns = get("issue_ns", 0.0);
+  costs.signal_ns = get("signal_ns", kSignalNs);
+  costs.stream_signal_ns = get("stream_signal_ns", kStreamSignalNs);
+  costs.cpu_signal_ns = get("cpu_signal_ns", kCpuSignalNs);
+  costs.network_signal_ns = get("network_signal_ns", kNetworkSignalNs);
+  costs.gpu_reduce_gb_per_s = get("gpu_reduce_gb_per_s", kGpuReduceGbPerS);
+  costs.cpu_reduce_gb_per_s = get("cpu_reduce_gb_per_s", kCpuReduceGbPerS);
+  costs.kernel_link_fraction = get("kernel_link_fraction", 1.0);
+  costs.port_flow_loss = get("port_flow_loss", 0.0);
+  costs.copy_engines = std::max(1, static_cast<int>(get("copy_engines", kCopyEngines)));
+  return costs;
+}
+
+}  // namespace
+
+Machine::Machine(const Topology& topology) : topology_(topology), costs_(costs_of(topology)) {
+  const std::vector<std::string> wrong = problems(topology);
+  if (!wrong.empty())
+    throw Error(ErrorCode::invalid_argument,
+                text("wanted a sound topology to simulate on, found ", wrong.front()));
+  for (const Resource& resource : topology.resources) add(resource.name, resource.gb_per_s);
+  add_links();
+  add_memories();
+  find_hosts();
+}
+
+int Machine::add(const std::string& name, double capacity) {
+  capacities_.push_back(capacity);
+  names_.push_back(name);
+  ports_.push_back(0);
+  return static_cast<int>(capacities_.size()) - 1;
+}
+
+// `gb_per_s` of a link is what one transfer reaches; what transfers share are its resources. A link
+// that lists none is its own.
+void Machine::add_links() {
+  const std::size_t devices = topology_.devices.size();
+  link_of_pair_.assign(devices * devices, -1);
+  for (std::size_t i = 0; i < topology_.links.size(); ++i) {
+    const Link& link = topology_.links[i];
+    std::vector<int> used;  // as listed (source side first), each once
+    for (const int resource : link.resources)
+      if (std::find(used.begin(), used.end(), resource) == used.end()) used.push_back(resource);
+    if (used.empty())
+      used.push_back(add(text(name_of(link.kind), ":", device_label(topology_, link.src), ">",
+                              device_label(topology_, link.dst)),
+                         link.gb_per_s));
+    else if (link.kind == LinkKind::nvlink)
+      for (const int resource : used) ports_[static_cast<std::size_t>(resource)] = 1;
+    link_resources_.push_back(std::move(used));
+    int& best = link_of_pair_[static_cast<std::size_t>(link.src) * devices +
+                              static_cast<std::size_t>(link.dst)];
+    if (best < 0 || topology_.links[static_cast<std::size_t>(best)].gb_per_s < link.gb_per_s)
+      best = static_cast<int>(i);
+  }
+}
+
+// A resource "numa0.dram" or "gpu0.memory" of the topology is that device's memory; else one is
+// made.
+void Machine::add_memories() {
+  for (std::size_t i = 0; i < topology_.devices.size(); ++i) {
+    const Device& device = topology_.devices[i];
+    const bool is_gpu = device.kind == DeviceKind::gpu;
+    const std::string label = device_label(topology_, static_cast<int>(i));
+    const std::string name = is_gpu ? text("gpu", device.index, ".memory") : text(label, ".dram");
+    const auto found = std::find(names_.begin(), names_.end(), name);
+    if (found != names_.end()) {
+      memories_.push_back(static_cast<int>(found - names_.begin()));
+      continue;
+    }
+    const double capacity =
+        is_gpu ? parameter(topology_, "gpu_memory_gb_per_s", kGpuMemoryGbPerS)
+               : parameter(topology_, "host_memory_gb_per_s", kHostMemoryGbPerS);
+    memories_.push_back(add(device.node == 0 ? name : text("node", device.node, ".", name),
+                            capacity));
+  }
+}
+
+void Machine::find_hosts() {
+  for (std::size_t i = 0; i < topology_.devices.size(); ++i) {
+    const Device& device = topology_.devices[i];
+    int host = -1;
+    for (std::size_t j = 0; j < topology_.devices.size() && host < 0; ++j) {
+      const Device& other = topology_.devices[j];
+      if (other.kind == DeviceKind::host && other.node == device.node &&
+          other.index == device.numa)
+        host = static_cast<int>(j);
+    }
+    for (std::size_t j = 0; j < topology_.devices.size() && host < 0; ++j)
+      if (topology_.devices[j].kind == DeviceKind::host &&
+          link_between(static_cast<int>(i), static_cast<int>(j)) >= 0)
+        host = static_cast<int>(j);
+    hosts_.push_back(host < 0 ? static_cast<int>(i) : host);
+  }
+}
+
+}  // namespace plait::sim

@@ -1,0 +1,247 @@
+// Ops -> steps with their costs. What an op draws on: a copy over a hop, the hop's link; a copy inside
+// a memory, a read and a write of it; a reduction, a read of every source, a write of the result, and
+// the links to sources or results that lie elsewhere.
+#include "sim/script.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait::sim {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+class Compiler {
+ public:
+  Compiler(Script& script, const Plan& plan, int job, const Machine& machine)
+      : script_(script), plan_(plan), job_(job), machine_(machine) {
+    devices_ = plan.request.devices;
+    if (devices_.empty()) devices_ = checked(plan.request, machine.topology()).devices;
+    devices_.insert(devices_.end(), plan.guests.begin(), plan.guests.end());
+    for (const int device : devices_)
+      if (device < 0 || device >= device_count())
+        refuse(text("device ", device, " is not in topology ", machine.topology().name));
+    number_flags();
+  }
+
+  void lane(int index) {
+    const Lane& lane = plan_.lanes[at(index)];
+    if (lane.rank < 0 || lane.rank >= plan_.request.ranks)
+      refuse(text("lane ", lane.name, " belongs to rank ", lane.rank));
+    const int first = static_cast<int>(script_.steps.size());
+    lane_ = &lane;
+    for (std::size_t i = 0; i < lane.ops.size(); ++i) {
+      op_index_ = i;
+      step(lane.ops[i], i == 0 ? nullptr : &lane.ops[i - 1]);
+    }
+    script_.lanes.push_back({job_, index, first, static_cast<int>(lane.ops.size())});
+  }
+
+ private:
+  const Topology& topology() const { return machine_.topology(); }
+  int device_count() const { return static_cast<int>(topology().devices.size()); }
+
+  [[noreturn]] void refuse(const std::string& what) const {
+    const std::string where =
+        lane_ == nullptr ? std::string()
+                         : text(" (rank ", lane_->rank, " lane ", lane_->name, " op ", op_index_,
+                                ")");
+    throw Error(ErrorCode::invalid_argument,
+                text("cannot simulate plan ", label(plan_), where, ": ", what,
+                     "; verify() lists all that is wrong with a plan"));
+  }
+
+  void number_flags() {
+    for (const Lane& lane : plan_.lanes)
+      for (const Op& op : lane.ops)
+        if (op.kind == OpKind::signal || op.kind == OpKind::wait) flags_.push_back(op.flag);
+    std::sort(flags_.begin(), flags_.end());
+    flags_.erase(std::unique(flags_.begin(), flags_.end()), flags_.end());
+    first_flag_ = script_.flag_count;
+    script_.flag_count += static_cast<int>(flags_.size());
+  }
+
+  int flag(const Flag& wanted) const {
+    const auto found = std::lower_bound(flags_.begin(), flags_.end(), wanted);
+    return first_flag_ + static_cast<int>(found - flags_.begin());
+  }
+
+  // The device whose memory holds a region.
+  int place(const Region& region) const {
+    if (region.rank < 0 || region.rank >= static_cast<int>(devices_.size()))
+      refuse(text("region ", print(region), " lies at no place of the plan"));
+    const int device = devices_[at(region.rank)];
+    return region.space == Space::ring ? machine_.host_of(device) : device;
+  }
+
+  void step(const Op& op, const Op* before) {
+    Step step;
+    step.kind = op.kind;
+    switch (op.kind) {
+      case OpKind::copy: copy(step, op, before); break;
+      case OpKind::reduce: reduce(step, op); break;
+      case OpKind::signal:
+        step.flag = flag(op.flag);
+        step.value = op.value;
+        step.fixed_ns = signal_ns(op.flag);
+        break;
+      case OpKind::wait:
+        step.flag = flag(op.flag);
+        step.value = op.value;
+        break;
+    }
+    script_.steps.push_back(step);
+  }
+
+  double signal_ns(const Flag& raised) const {
+    const Costs& costs = machine_.costs();
+    if (raised.owner < 0 || raised.owner >= plan_.request.ranks)
+      refuse(text("a signal goes to rank ", raised.owner));
+    const int here = devices_[at(lane_->rank)], there = devices_[at(raised.owner)];
+    const bool is_far = topology().devices[at(here)].node != topology().devices[at(there)].node;
+    const double near_ns = lane_->kind == LaneKind::copy_engine ? costs.stream_signal_ns
+                           : lane_->kind == LaneKind::kernel    ? costs.signal_ns
+                                                                : costs.cpu_signal_ns;
+    return near_ns + (is_far ? costs.network_signal_ns : 0.0);
+  }
+
+  double op_ns() const {
+    const Costs& costs = machine_.costs();
+    return lane_->kind == LaneKind::copy_engine ? costs.copy_launch_ns
+           : lane_->kind == LaneKind::kernel    ? costs.kernel_op_ns
+                                                : costs.host_call_ns;
+  }
+
+  void copy(Step& step, const Op& op, const Op* before) {
+    if (op.srcs.size() != 1) refuse(text("a copy of ", op.srcs.size(), " sources"));
+    step.fixed_ns = op_ns();
+    step.bytes = static_cast<double>(op.dst.bytes);
+    step.first_use = static_cast<int>(script_.uses.size());
+    const bool is_engine = lane_->kind == LaneKind::copy_engine;
+    if (is_engine) step.engine = devices_[at(lane_->rank)];
+    const int device = place(op.dst);
+    place(op.srcs[0]);
+    if (op.path == kLocalPath) {
+      script_.uses.push_back({machine_.memory(device), 2.0});
+      step.use_count = 1;
+      step.limit = lane_->kind == LaneKind::cpu
+                       ? machine_.costs().cpu_reduce_gb_per_s / 2.0
+                       : machine_.capacities()[at(machine_.memory(device))] / 2.0;
+      return;
+    }
+    const int link = hop_link(op);
+    const Link& hop = topology().links[at(link)];
+    for (const int resource : machine_.link_resources(link)) script_.uses.push_back({resource, 1.0});
+    step.use_count = static_cast<int>(script_.uses.size()) - step.first_use;
+    step.limit = hop.gb_per_s *
+                 (lane_->kind == LaneKind::kernel ? machine_.costs().kernel_link_fraction : 1.0);
+    if (is_engine) step.link = link;
+    // A kernel's loads and stores overlap: a run of its copies pays the way once.
+    const bool goes_on = !is_engine && before != nullptr && before->kind == OpKind::copy &&
+                         before->path != kLocalPath;
+    if (!goes_on) step.fixed_ns += hop.latency_ns;
+  }
+
+  int hop_link(const Op& op) const {
+    if (op.path < 0 || op.path >= static_cast<int>(plan_.paths.size()))
+      refuse(text("path ", op.path, " is not among the plan's ", plan_.paths.size()));
+    const Path& path = plan_.paths[at(op.path)];
+    if (op.hop < 0 || op.hop >= static_cast<int>(path.links.size()) ||
+        path.devices.size() != path.links.size() + 1)
+      refuse(text("path ", path.name, " has no hop ", op.hop));
+    const int link = path.links[at(op.hop)];
+    if (link < 0 || link >= static_cast<int>(topology().links.size()) ||
+        topology().links[at(link)].src != path.devices[at(op.hop)] ||
+        topology().links[at(link)].dst != path.devices[at(op.hop) + 1])
+      refuse(text("hop ", op.hop, " of path ", path.name, " is no link of topology ",
+                  topology().name, "; plan again for this machine"));
+    return link;
+  }
+
+  // Adds `weight` to what the step draws on a resource.
+  void draw(Step& step, int resource, double weight) {
+    for (int i = step.first_use; i < step.first_use + step.use_count; ++i)
+      if (script_.uses[at(i)].resource == resource) {
+        script_.uses[at(i)].weight += weight;
+        return;
+      }
+    script_.uses.push_back({resource, weight});
+    ++step.use_count;
+  }
+
+  void reduce(Step& step, const Op& op) {
+    const bool is_cpu = lane_->kind == LaneKind::cpu;
+    const Costs& costs = machine_.costs();
+    step.fixed_ns = lane_->kind == LaneKind::copy_engine ? costs.kernel_launch_ns : op_ns();
+    step.bytes = static_cast<double>(op.dst.bytes);
+    step.first_use = static_cast<int>(script_.uses.size());
+    const int worker = is_cpu ? machine_.host_of(devices_[at(lane_->rank)])
+                              : devices_[at(lane_->rank)];
+    const double traffic = static_cast<double>(op.srcs.size()) + 1.0;
+    step.limit = (is_cpu ? costs.cpu_reduce_gb_per_s : costs.gpu_reduce_gb_per_s) / traffic;
+    double latency_ns = 0.0;
+    for (const Region& src : op.srcs) touch(step, place(src), worker, latency_ns);
+    touch(step, place(op.dst), worker, latency_ns, true);
+    step.fixed_ns += latency_ns;
+  }
+
+  // One operand of a reduction: its memory, and the link to it where it lies elsewhere.
+  void touch(Step& step, int device, int worker, double& latency_ns, bool is_written = false) {
+    draw(step, machine_.memory(device), 1.0);
+    if (device == worker) return;
+    const int link = is_written ? machine_.link_between(worker, device)
+                                : machine_.link_between(device, worker);
+    if (link < 0) return;
+    for (const int resource : machine_.link_resources(link))
+      if (resource != machine_.memory(device)) draw(step, resource, 1.0);
+    const Link& hop = topology().links[at(link)];
+    step.limit = std::min(step.limit, hop.gb_per_s);
+    latency_ns = std::max(latency_ns, hop.latency_ns);
+  }
+
+  Script& script_;
+  const Plan& plan_;
+  int job_;
+  const Machine& machine_;
+  std::vector<int> devices_;  // of each place
+  std::vector<Flag> flags_;
+  int first_flag_ = 0;
+  const Lane* lane_ = nullptr;
+  std::size_t op_index_ = 0;
+};
+
+// Streams are filled by a host thread, an op of each lane in turn; a kernel is one call.
+void enqueue(Script& script, std::size_t first_lane, const Plan& plan, double start_ns,
+             bool one_thread, const Costs& costs) {
+  std::vector<double> now(static_cast<std::size_t>(plan.request.ranks), start_ns);
+  std::size_t longest = 0;
+  for (std::size_t i = first_lane; i < script.lanes.size(); ++i)
+    longest = std::max(longest, at(script.lanes[i].step_count));
+  if (costs.issue_ns <= 0.0) longest = std::min<std::size_t>(longest, 1);
+  for (std::size_t turn = 0; turn < longest; ++turn)
+    for (std::size_t i = first_lane; i < script.lanes.size(); ++i) {
+      const LaneScript& lane = script.lanes[i];
+      if (turn >= at(lane.step_count)) continue;
+      const Lane& of_plan = plan.lanes[at(lane.lane)];
+      if (turn > 0 && of_plan.kind != LaneKind::copy_engine) continue;
+      double& clock = now[one_thread ? 0 : at(of_plan.rank)];
+      if (of_plan.kind != LaneKind::cpu) clock += costs.issue_ns;
+      Step& step = script.steps[at(lane.first_step) + turn];
+      step.ready_ns = clock;
+      if (turn == 0 && of_plan.kind == LaneKind::kernel) step.ready_ns += costs.kernel_launch_ns;
+    }
+}
+
+}  // namespace
+
+void append(Script& script, const Plan& plan, int job, double start_ns, bool one_thread,
+            const Machine& machine) {
+  const std::size_t first_lane = script.lanes.size();
+  Compiler compiler(script, plan, job, machine);
+  for (std::size_t i = 0; i < plan.lanes.size(); ++i) compiler.lane(static_cast<int>(i));
+  enqueue(script, first_lane, plan, start_ns, one_thread, machine.costs());
+}
+
+}  // namespace plait::sim

@@ -1,0 +1,312 @@
+// Plans + machine -> Timelines: an event clock over lanes (each runs its steps in order), flags,
+// copy engines and flows. Events of one instant are handled together, in the order they arose, and
+// rates are found once after them; so the result is the same in every run.
+#include <algorithm>
+#include <queue>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+#include "plait/timeline.hpp"
+#include "sim/bound.hpp"
+#include "sim/fluid.hpp"
+#include "sim/script.hpp"
+
+namespace plait {
+namespace sim {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// Events closer than this are one instant: a flow's last bytes may be a rounding error late.
+constexpr double kInstantNs = 1e-4;
+
+struct Event {
+  double at_ns = 0.0;
+  std::uint64_t number = 0;  // order of arising
+  int lane = -1;             // a lane's timer, or
+  int flow = -1;             // the end of a flow, if
+  std::uint32_t version = 0;  // its rate is still the one this was predicted with
+  bool operator>(const Event& other) const {
+    return at_ns != other.at_ns ? at_ns > other.at_ns : number > other.number;
+  }
+};
+
+enum class Phase : std::uint8_t { idle, timing, flowing, parked, done };
+
+struct LaneState {
+  int next = 0;  // step
+  Phase phase = Phase::idle;
+  double started_ns = 0.0;  // of the step under way
+};
+
+struct FlagState {
+  std::uint32_t value = 0;
+  std::vector<int> waiting;  // lanes
+};
+
+class Clock {
+ public:
+  Clock(const Machine& machine, const Script& script)
+      : machine_(machine),
+        script_(script),
+        fluid_(machine, machine.topology().links.size()),
+        lanes_(script.lanes.size()),
+        flags_(at(script.flag_count)),
+        engines_(machine.topology().devices.size(), machine.costs().copy_engines),
+        queues_(machine.topology().devices.size()),
+        queue_heads_(machine.topology().devices.size(), 0) {
+    spans_.resize(script.steps.size());
+  }
+
+  void run() {
+    for (std::size_t i = 0; i < lanes_.size(); ++i) go_on(static_cast<int>(i));
+    settle();
+    while (!events_.empty()) {
+      now_ns_ = events_.top().at_ns;
+      while (!events_.empty() && events_.top().at_ns <= now_ns_ + kInstantNs) {
+        const Event event = events_.top();
+        events_.pop();
+        if (event.lane >= 0)
+          timer(event.lane);
+        else
+          finish(event);
+      }
+      settle();
+    }
+  }
+
+  /// The first lane that never ended, -1 = all did.
+  int stuck() const {
+    for (std::size_t i = 0; i < lanes_.size(); ++i)
+      if (lanes_[i].phase != Phase::done) return static_cast<int>(i);
+    return -1;
+  }
+  int next_step(int lane) const { return lanes_[at(lane)].next; }
+  const std::vector<Span>& spans() const { return spans_; }
+
+ private:
+  const Step& step(int lane) const {
+    return script_.steps[at(script_.lanes[at(lane)].first_step + lanes_[at(lane)].next)];
+  }
+
+  void schedule(int lane, double at_ns) { events_.push({at_ns, number_++, lane, -1, 0}); }
+
+  // Starts the lane's next steps, until one takes time.
+  void go_on(int index) {
+    LaneState& lane = lanes_[at(index)];
+    const LaneScript& script = script_.lanes[at(index)];
+    while (lane.next < script.step_count) {
+      const Step& next = step(index);
+      lane.started_ns = std::max(now_ns_, next.ready_ns);
+      if (next.kind == OpKind::wait) {
+        FlagState& flag = flags_[at(next.flag)];
+        if (flag.value < next.value) {
+          lane.phase = Phase::parked;
+          flag.waiting.push_back(index);
+          return;
+        }
+        if (lane.started_ns <= now_ns_) {
+          complete(index);
+          continue;
+        }
+      }
+      if (next.engine >= 0 && !take_engine(next.engine, index)) return;
+      begin(index);
+      return;
+    }
+    lane.phase = Phase::done;
+  }
+
+  bool take_engine(int device, int lane) {
+    if (engines_[at(device)] > 0) {
+      --engines_[at(device)];
+      return true;
+    }
+    lanes_[at(lane)].phase = Phase::parked;
+    queues_[at(device)].push_back(lane);
+    return false;
+  }
+
+  // The fixed part of a step.
+  void begin(int index) {
+    LaneState& lane = lanes_[at(index)];
+    lane.phase = Phase::timing;
+    schedule(index, std::max(now_ns_, lane.started_ns) + step(index).fixed_ns);
+  }
+
+  void timer(int index) {
+    const Step& here = step(index);
+    if (here.use_count > 0 && here.bytes > 0.0) {
+      lanes_[at(index)].phase = Phase::flowing;
+      fluid_.start(now_ns_, here.bytes, here.limit, &script_.uses[at(here.first_use)],
+                   here.use_count, here.link, index);
+      return;
+    }
+    end_step(index);
+  }
+
+  void finish(const Event& event) {
+    const Flow& flow = fluid_.flow(event.flow);
+    if (!flow.active || flow.version != event.version) return;
+    const int lane = flow.owner;
+    fluid_.stop(event.flow);
+    end_step(lane);
+  }
+
+  void end_step(int index) {
+    const Step& here = step(index);
+    complete(index);
+    if (here.kind == OpKind::signal) raise(here);
+    if (here.engine >= 0) free_engine(here.engine);
+    go_on(index);
+  }
+
+  void complete(int index) {
+    LaneState& lane = lanes_[at(index)];
+    const LaneScript& script = script_.lanes[at(index)];
+    spans_[at(script.first_step + lane.next)] = {script.lane, lane.next, lane.started_ns, now_ns_};
+    ++lane.next;
+  }
+
+  void raise(const Step& signal) {
+    FlagState& flag = flags_[at(signal.flag)];
+    flag.value = std::max(flag.value, signal.value);
+    std::vector<int> woken;
+    std::erase_if(flag.waiting, [&](int lane) {
+      if (step(lane).value > flag.value) return false;
+      woken.push_back(lane);
+      return true;
+    });
+    for (const int lane : woken) {
+      if (lanes_[at(lane)].started_ns > now_ns_) {  // awaited before the host enqueued the wait
+        begin(lane);
+        continue;
+      }
+      complete(lane);
+      go_on(lane);
+    }
+  }
+
+  void free_engine(int device) {
+    std::vector<int>& queue = queues_[at(device)];
+    std::size_t& head = queue_heads_[at(device)];
+    if (head == queue.size()) {
+      ++engines_[at(device)];
+      return;
+    }
+    begin(queue[head++]);  // the engine goes over to the longest waiting
+  }
+
+  void settle() {
+    finishes_.clear();
+    fluid_.settle(now_ns_, finishes_);
+    for (const Finish& finish : finishes_)
+      events_.push({finish.at_ns, number_++, -1, finish.flow, finish.version});
+  }
+
+  const Machine& machine_;
+  const Script& script_;
+  Fluid fluid_;
+  std::vector<LaneState> lanes_;
+  std::vector<FlagState> flags_;
+  std::vector<int> engines_;  // free ones, by device
+  std::vector<std::vector<int>> queues_;
+  std::vector<std::size_t> queue_heads_;
+  std::vector<Span> spans_;
+  std::vector<Finish> finishes_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::uint64_t number_ = 0;
+  double now_ns_ = 0.0;
+};
+
+[[noreturn]] void refuse_deadlock(const Clock& clock, const Script& script,
+                                  const std::vector<Job>& jobs) {
+  const int index = clock.stuck();
+  const LaneScript& lane = script.lanes[at(index)];
+  const Plan& plan = jobs[at(lane.job)].plan;
+  const Lane& of_plan = plan.lanes[at(lane.lane)];
+  const int op = clock.next_step(index);
+  throw Error(ErrorCode::invalid_argument,
+              text("wanted a plan that ends, found ", label(plan), " stuck: rank ", of_plan.rank,
+                   " lane ", of_plan.name, " op ", op, " (", print(of_plan.ops[at(op)], plan),
+                   ") never ends; see verify()"));
+}
+
+void add_loads(Timeline& timeline, const Script& script, int job, const Machine& machine) {
+  std::vector<double> bytes(machine.capacities().size(), 0.0);
+  for (const LaneScript& lane : script.lanes) {
+    if (lane.job != job) continue;
+    for (int i = lane.first_step; i < lane.first_step + lane.step_count; ++i) {
+      const Step& step = script.steps[at(i)];
+      for (int u = step.first_use; u < step.first_use + step.use_count; ++u) {
+        const Use& use = script.uses[at(u)];
+        bytes[at(use.resource)] += use.weight * step.bytes;
+      }
+    }
+  }
+  double busiest_ns = 0.0;
+  timeline.bound_by = "latency";
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] <= 0.0) continue;
+    const double busy_ns = bytes[i] / machine.capacities()[i];
+    timeline.resources.push_back({machine.names()[i], bytes[i], busy_ns});
+    if (busy_ns > busiest_ns) {
+      busiest_ns = busy_ns;
+      timeline.bound_by = machine.names()[i];
+    }
+  }
+  // Where even the busiest resource rests most of the time, fixed costs are what bounds the plan.
+  if (busiest_ns < 0.5 * timeline.total_ns) timeline.bound_by = "latency";
+}
+
+Timeline timeline_of(const Clock& clock, const Script& script, const Job& job, int index,
+                     const Machine& machine) {
+  Timeline timeline;
+  timeline.plan = label(job.plan);
+  timeline.topology = machine.topology().name;
+  double end_ns = job.start_ns;
+  for (const LaneScript& lane : script.lanes) {
+    if (lane.job != index) continue;
+    const auto first = clock.spans().begin() + lane.first_step;
+    timeline.spans.insert(timeline.spans.end(), first, first + lane.step_count);
+    if (lane.step_count > 0) end_ns = std::max(end_ns, (first + lane.step_count - 1)->end_ns);
+  }
+  timeline.total_ns = end_ns - job.start_ns;
+  add_loads(timeline, script, index, machine);
+  const Request& request = job.plan.request;
+  timeline.lower_bound_ns = lower_bound_ns(request, machine);
+  if (timeline.total_ns > 0.0) {
+    timeline.algbw_gb_per_s = static_cast<double>(message_bytes(request)) / timeline.total_ns;
+    timeline.busbw_gb_per_s = timeline.algbw_gb_per_s * busbw_factor(request);
+  }
+  return timeline;
+}
+
+}  // namespace
+}  // namespace sim
+
+std::vector<Timeline> simulate(const std::vector<Job>& jobs, const Topology& topology,
+                               const SimulateOptions& options) {
+  const sim::Machine machine(topology);
+  sim::Script script;
+  for (std::size_t i = 0; i < jobs.size(); ++i)
+    sim::append(script, jobs[i].plan, static_cast<int>(i), jobs[i].start_ns, options.one_thread,
+                machine);
+  sim::Clock clock(machine, script);
+  clock.run();
+  if (clock.stuck() >= 0) sim::refuse_deadlock(clock, script, jobs);
+  std::vector<Timeline> timelines;
+  for (std::size_t i = 0; i < jobs.size(); ++i)
+    timelines.push_back(sim::timeline_of(clock, script, jobs[i], static_cast<int>(i), machine));
+  return timelines;
+}
+
+Timeline simulate(const Plan& plan, const Topology& topology) {
+  return simulate({Job{plan, 0.0}}, topology, SimulateOptions{}).front();
+}
+
+double lower_bound_ns(const Request& request, const Topology& topology) {
+  return sim::lower_bound_ns(checked(request, topology), sim::Machine(topology));
+}
+
+}  // namespace plait

@@ -1,0 +1,213 @@
+// The event clock: times that can be worked out on paper.
+#include <chrono>
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "machines.hpp"
+#include "plait/error.hpp"
+#include "plait/timeline.hpp"
+
+using namespace plait;
+using namespace plait::test;
+
+namespace {
+
+Plan copies(const Topology& topology, std::vector<std::pair<int, int>> pairs, std::uint64_t bytes) {
+  Plan plan = empty_plan(all_reduce(4, bytes));
+  int number = 0;
+  for (const auto& [src, dst] : pairs)
+    plan.lanes.push_back(lane_of(src, LaneKind::copy_engine, "copy" + std::to_string(number++),
+                                 {push(plan, topology, src, dst, bytes)}));
+  return plan;
+}
+
+double total_ns(const Plan& plan, const Topology& topology) {
+  return simulate(plan, topology).total_ns;
+}
+
+}  // namespace
+
+TEST_CASE("one copy takes its bytes over the slower of link and port") {
+  CHECK(total_ns(copies(switched(4, 100, 80), {{0, 1}}, 8 * kMega), switched(4, 100, 80)) ==
+        doctest::Approx(8e6 / 80));
+  CHECK(total_ns(copies(switched(4, 50, 80), {{0, 1}}, 8 * kMega), switched(4, 50, 80)) ==
+        doctest::Approx(8e6 / 50));
+}
+
+TEST_CASE("latency and launch cost come before the bytes") {
+  Topology topology = switched(4, 100, 100);
+  topology.parameters["copy_launch_ns"].value = 5000;
+  for (Link& link : topology.links) link.latency_ns = 700;
+  CHECK(total_ns(copies(topology, {{0, 1}}, kMega), topology) ==
+        doctest::Approx(5000 + 700 + 1e6 / 100));
+}
+
+TEST_CASE("ports are shared max-min fairly") {
+  const Topology topology = switched(4, 100, 90);
+  // Two flows into GPU 2 get 50 each; 3>1 shares the out port of nobody and gets 90.
+  const Plan plan = copies(topology, {{0, 2}, {1, 2}, {3, 1}}, 9 * kMega);
+  const Timeline timeline = simulate(plan, topology);
+  CHECK(timeline.spans[0].end_ns == doctest::Approx(9e6 / 50));
+  CHECK(timeline.spans[1].end_ns == doctest::Approx(9e6 / 50));
+  CHECK(timeline.spans[2].end_ns == doctest::Approx(9e6 / 90));
+  CHECK(timeline.bound_by == "gpu2.nvlink.in");
+}
+
+TEST_CASE("a flow speeds up when its neighbour ends") {
+  const Topology topology = switched(4, 100, 90);
+  Plan plan = copies(topology, {{0, 2}, {1, 2}}, 5 * kMega);
+  plan.lanes[1].ops[0].dst.bytes = 10 * kMega;
+  plan.lanes[1].ops[0].srcs[0].bytes = 10 * kMega;
+  // 100 us together at 50, then the other 5 MB alone at 90.
+  CHECK(total_ns(plan, topology) == doctest::Approx(5e6 / 50 + 5e6 / 90));
+}
+
+TEST_CASE("copies to several peers at once disturb each other where the machine says so") {
+  Topology topology = switched(4, 100, 100);
+  const Plan plan = copies(topology, {{0, 1}, {0, 2}}, kMega);
+  CHECK(total_ns(plan, topology) == doctest::Approx(2e6 / 100));
+  topology.parameters["port_flow_loss"] = {0.25, "test"};
+  CHECK(total_ns(plan, topology) == doctest::Approx(2e6 / 80));
+}
+
+TEST_CASE("copy engines limit the copies under way") {
+  Topology topology = switched(4, 1000, 100);
+  const Plan plan = copies(topology, {{0, 1}, {0, 2}, {0, 3}}, kMega);
+  topology.parameters["copy_engines"] = {1, "test"};
+  CHECK(total_ns(plan, topology) == doctest::Approx(3e6 / 100));
+  topology.parameters["copy_engines"] = {3, "test"};
+  CHECK(total_ns(plan, topology) == doctest::Approx(1e6 / 100));
+}
+
+TEST_CASE("a reduction is bound by its kernel or its memory") {
+  Topology topology = switched(4, 100, 100);
+  Plan plan = empty_plan(all_reduce(4, kMega));
+  plan.lanes.push_back(lane_of(0, LaneKind::kernel, "reduce", {reduce_local(0, 3, kMega)}));
+  CHECK(total_ns(plan, topology) == doctest::Approx(4e6 / 600));
+  topology.parameters["gpu_reduce_gb_per_s"].value = 5000;
+  CHECK(total_ns(plan, topology) == doctest::Approx(4e6 / 1000));
+  plan.lanes[0].kind = LaneKind::cpu;
+  plan.lanes[0].ops[0].dst.space = Space::ring;
+  for (Region& src : plan.lanes[0].ops[0].srcs) src.space = Space::ring;
+  CHECK(total_ns(plan, topology) == doctest::Approx(4e6 / 30));
+}
+
+TEST_CASE("waits end when their signal does; its cost depends on who raises it") {
+  Topology topology = switched(4, 100, 100);
+  topology.parameters["stream_signal_ns"].value = 6000;
+  topology.parameters["signal_ns"].value = 1000;
+  Plan plan = empty_plan(all_reduce(2, kMega));
+  plan.lanes.push_back(lane_of(0, LaneKind::copy_engine, "push",
+                               {push(plan, topology, 0, 1, kMega),
+                                flag_op(OpKind::signal, 1, 0, 0, 1)}));
+  plan.lanes.push_back(lane_of(1, LaneKind::kernel, "reduce",
+                               {flag_op(OpKind::wait, 1, 0, 0, 1), reduce_local(1, 2, kMega)}));
+  CHECK(total_ns(plan, topology) == doctest::Approx(10000 + 6000 + 3e6 / 600));
+  plan.lanes[0].kind = LaneKind::kernel;
+  CHECK(total_ns(plan, topology) == doctest::Approx(10000 + 1000 + 3e6 / 600));
+}
+
+TEST_CASE("a plan that cannot end is refused with the lane that is stuck") {
+  const Topology topology = switched(2, 100, 100);
+  Plan plan = empty_plan(all_reduce(2, kMega));
+  plan.lanes.push_back(lane_of(1, LaneKind::kernel, "sum", {flag_op(OpKind::wait, 1, 0, 0, 1)}));
+  CHECK_THROWS_WITH_AS(simulate(plan, topology), doctest::Contains("rank 1 lane sum op 0"), Error);
+}
+
+TEST_CASE("plans that mean nothing on the machine are refused, not run") {
+  const Topology topology = switched(2, 100, 100);
+  Plan plan = copies(topology, {{0, 1}}, kMega);
+  plan.request = all_reduce(2, kMega);
+  SUBCASE("path") { plan.lanes[0].ops[0].path = 7; }
+  SUBCASE("hop") { plan.lanes[0].ops[0].hop = 3; }
+  SUBCASE("link") { plan.paths[0].links[0] = 1000; }
+  SUBCASE("another link") { plan.paths[0].links[0] = 2; }
+  SUBCASE("place") { plan.lanes[0].ops[0].dst.rank = 9; }
+  SUBCASE("rank") { plan.lanes[0].rank = -1; }
+  SUBCASE("device") { plan.request.devices[1] = 77; }
+  SUBCASE("sources") { plan.lanes[0].ops[0].srcs.clear(); }
+  CHECK_THROWS_AS(simulate(plan, topology), Error);
+}
+
+TEST_CASE("jobs that run at once share the machine") {
+  const Topology topology = switched(4, 100, 100);
+  const Plan plan = copies(topology, {{0, 1}}, kMega);
+  const Plan other = copies(topology, {{2, 1}}, kMega);
+  const auto together = simulate({{plan, 0.0}, {other, 0.0}}, topology, {});
+  CHECK(together[0].total_ns == doctest::Approx(20000));
+  CHECK(together[1].total_ns == doctest::Approx(20000));
+  const auto apart = simulate({{plan, 0.0}, {other, 50000.0}}, topology, {});
+  CHECK(apart[0].total_ns == doctest::Approx(10000));
+  CHECK(apart[1].total_ns == doctest::Approx(10000));
+  CHECK(apart[1].spans[0].start_ns == doctest::Approx(50000));
+}
+
+TEST_CASE("one host thread for all ranks enqueues later than one each") {
+  Topology topology = switched(4, 1000, 1000);
+  topology.parameters["issue_ns"] = {2000, "test"};
+  const Plan plan = copies(topology, {{0, 1}, {1, 2}, {2, 3}, {3, 0}}, kMega);
+  CHECK(total_ns(plan, topology) == doctest::Approx(2000 + 1000));
+  CHECK(simulate({{plan, 0.0}}, topology, {true})[0].spans[3].start_ns == doctest::Approx(8000));
+}
+
+TEST_CASE("the same plan gives the same timeline, byte for byte") {
+  const Topology topology = switched(4, 100, 90);
+  const Plan plan = copies(topology, {{0, 2}, {1, 2}, {3, 1}, {2, 0}, {0, 1}}, 9 * kMega + 4);
+  CHECK(to_json(simulate(plan, topology)) == to_json(simulate(plan, topology)));
+}
+
+TEST_CASE("lower bound: cuts and receives") {
+  const Topology topology = switched(4, 100, 100);
+  Request request = all_reduce(4, 400 * kMega);
+  // Ranks take in 4 x (100 + PCIe) and the host's DRAM serves 100 in all, either way.
+  CHECK(lower_bound_ns(request, topology) == doctest::Approx(2.0 * 3 * 400e6 / 500));
+  request.collective = Collective::broadcast;
+  CHECK(lower_bound_ns(request, topology) == doctest::Approx(400e6 / 200));
+  request.ranks = 1;
+  request.devices = {0};
+  CHECK(lower_bound_ns(request, topology) == 0.0);
+}
+
+TEST_CASE("text, JSON and trace carry the timeline") {
+  const Topology topology = switched(4, 100, 90);
+  Plan plan = copies(topology, {{0, 2}, {1, 2}}, 9 * kMega);
+  plan.lanes[0].ops.push_back(flag_op(OpKind::signal, 2, 0, 0, 1));
+  plan.lanes.push_back(lane_of(2, LaneKind::kernel, "sum", {flag_op(OpKind::wait, 2, 0, 0, 1)}));
+  const Timeline timeline = simulate(plan, topology);
+  CHECK(print(timeline).find("bound by   gpu2.nvlink.in") != std::string::npos);
+  const auto json = nlohmann::json::parse(to_json(timeline));
+  CHECK(json["total_ns"] == timeline.total_ns);
+  CHECK(json["spans"].size() == 4);
+  const auto trace = nlohmann::json::parse(to_trace_json(timeline, plan));
+  int slices = 0, arrows = 0, counters = 0;
+  for (const auto& event : trace["traceEvents"]) {
+    slices += event["ph"] == "X";
+    arrows += event["ph"] == "s" || event["ph"] == "f";
+    counters += event["ph"] == "C";
+  }
+  CHECK(slices == 4);
+  CHECK(arrows == 2);
+  CHECK(counters == 4);
+  CHECK_THROWS_AS(to_trace_json(timeline, empty_plan(plan.request)), Error);
+}
+
+TEST_CASE("a plan of many ops is simulated in time linear in ops, and fast") {
+  const Topology topology = switched(8, 400, 390);
+  const auto seconds = [&](int pieces) {
+    Plan plan = empty_plan(all_reduce(8, kMega));
+    for (int rank = 0; rank < 8; ++rank) {
+      std::vector<Op> ops;
+      for (int piece = 0; piece < pieces; ++piece)
+        for (int k = 1; k < 8; ++k) ops.push_back(push(plan, topology, rank, (rank + k) % 8, kMega));
+      plan.lanes.push_back(lane_of(rank, LaneKind::copy_engine, "push", ops));
+    }
+    const auto start = std::chrono::steady_clock::now();
+    simulate(plan, topology);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  seconds(4);
+  const double few = seconds(20), many = seconds(200);  // 1120 and 11200 ops
+  MESSAGE("1120 ops: " << few * 1e3 << " ms, 11200 ops: " << many * 1e3 << " ms");
+  CHECK(few < 0.05);  // 10 ms on an idle machine
+  CHECK(many < 40 * few + 0.05);
+}
