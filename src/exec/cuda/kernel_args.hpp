@@ -7,7 +7,7 @@ namespace plait::cuda {
 
 inline constexpr int kMaxCudaRanks = 16;
 inline constexpr int kMaxSources = 16;  ///< of one reduction
-inline constexpr int kFlagsPerPair = 64;
+inline constexpr int kFlagsPerPair = 256;
 
 /// What went wrong in a kernel, in pinned host memory; `code` is written last.
 struct Fault {

@@ -1,0 +1,113 @@
+// Allocate, fill with "nothing here yet", show to the others, map theirs.
+#include "exec/cuda/arena.hpp"
+
+#include <unistd.h>
+
+#include <cstring>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+namespace {
+
+constexpr std::uint64_t kStateBytes = 4096;
+constexpr std::uint64_t kFlagBytes = kMaxCudaRanks * kFlagsPerPair * 4;
+constexpr std::uint64_t kControlBytes = kStateBytes + kFlagBytes;
+constexpr std::uint64_t kGrainBytes = 2ull << 20;
+
+std::uint64_t rounded(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+std::uint64_t total_bytes(const DeviceArenaSizes& sizes) {
+  const std::uint64_t bytes = rounded(kControlBytes) + 2 * rounded(sizes.flagged_bytes) +
+                              2 * rounded(sizes.bare_bytes) + 2 * rounded(sizes.inbox_bytes) +
+                              rounded(sizes.scratch_bytes);
+  return (bytes + kGrainBytes - 1) / kGrainBytes * kGrainBytes;
+}
+
+/// What a rank shows. process and instance together say whether pointers may be used as they are.
+struct Card {
+  std::int64_t process;
+  std::uint64_t instance;
+  std::int64_t device;
+  DevicePointer base;
+  Context context;
+  IpcHandle handle;
+  DeviceArenaSizes sizes;
+};
+
+}  // namespace
+
+DeviceArena::DeviceArena(Context context, int device, int rank, const DeviceArenaSizes& sizes,
+                         const Exchange& exchange, Stream stream)
+    : rank_(rank), sizes_(sizes) {
+  DevicePointer mine = 0;
+  PLAIT_CUDA_CALL(memory_alloc, &mine, total_bytes(sizes));
+  base_.assign(static_cast<std::size_t>(rank) + 1, mine);
+  PLAIT_CUDA_CALL(memory_set_async, mine, 0, total_bytes(sizes), stream);
+  const auto bare_at = reinterpret_cast<DevicePointer>(bare(rank));
+  PLAIT_CUDA_CALL(memory_set_async, bare_at, 0xff, 2 * rounded(sizes.bare_bytes), stream);
+  PLAIT_CUDA_CALL(stream_synchronize, stream);
+  map_peers(context, device, exchange);
+}
+
+void DeviceArena::map_peers(Context context, int device, const Exchange& exchange) {
+  static const char instance_mark = 0;  // its address differs between processes that share a pid
+  const DevicePointer mine = base_[static_cast<std::size_t>(rank_)];
+  Card card{};
+  card.process = ::getpid();
+  card.instance = reinterpret_cast<std::uintptr_t>(&instance_mark);
+  card.device = device;
+  card.base = mine;
+  card.context = context;
+  card.sizes = sizes_;
+  PLAIT_CUDA_CALL(ipc_get, &card.handle, mine);
+  const std::vector<std::string> shown =
+      exchange(std::string(reinterpret_cast<const char*>(&card), sizeof card));
+  base_.assign(shown.size(), 0);
+  for (std::size_t peer = 0; peer < shown.size(); ++peer) {
+    Card other{};
+    if (shown[peer].size() != sizeof other)
+      throw Error(ErrorCode::mismatch, text("rank ", peer, " shows ", shown[peer].size(),
+                                            " bytes for its arena, wanted ", sizeof other));
+    std::memcpy(&other, shown[peer].data(), sizeof other);
+    if (!(other.sizes == sizes_))
+      throw Error(ErrorCode::mismatch, text("rank ", peer, "'s device arena differs from rank ",
+                                            rank_, "'s in size: use the same options"));
+    if (static_cast<int>(peer) == rank_) {
+      base_[peer] = mine;
+    } else if (other.process == card.process && other.instance == card.instance) {
+      base_[peer] = other.base;
+      if (other.device == device) continue;
+      const Result result = api().context_enable_peer(other.context, 0);
+      if (result != kPeerAccessAlreadyEnabled) require(result, "cuCtxEnablePeerAccess");
+    } else {
+      PLAIT_CUDA_CALL(ipc_open, &base_[peer], other.handle, kIpcLazyPeerAccess);
+      opened_.push_back(base_[peer]);
+    }
+  }
+  exchange("mapped");  // nobody writes into a peer before that peer has mapped everybody
+}
+
+DeviceArena::~DeviceArena() {
+  for (const DevicePointer opened : opened_) api().ipc_close(opened);
+  api().memory_free(base_[static_cast<std::size_t>(rank_)]);
+}
+
+DeviceState* DeviceArena::state() const {
+  return reinterpret_cast<DeviceState*>(base_[static_cast<std::size_t>(rank_)]);
+}
+
+std::uint32_t* DeviceArena::flag(int owner, int writer, int index) const {
+  const auto word = static_cast<std::uint64_t>(writer) * kFlagsPerPair + static_cast<std::uint64_t>(index);
+  return reinterpret_cast<std::uint32_t*>(base_[static_cast<std::size_t>(owner)] + kStateBytes + word * 4);
+}
+
+char* DeviceArena::flagged(int owner) const {
+  return reinterpret_cast<char*>(base_[static_cast<std::size_t>(owner)] + rounded(kControlBytes));
+}
+char* DeviceArena::bare(int owner) const { return flagged(owner) + 2 * rounded(sizes_.flagged_bytes); }
+char* DeviceArena::inbox(int owner) const { return bare(owner) + 2 * rounded(sizes_.bare_bytes); }
+char* DeviceArena::scratch(int owner) const { return inbox(owner) + 2 * rounded(sizes_.inbox_bytes); }
+
+}  // namespace plait::cuda

@@ -1,0 +1,53 @@
+// One rank's device memory and its peers', mapped: what every kernel and copy addresses. Ranks may
+// be processes (CUDA IPC) or threads of one (peer access); nothing above this knows which.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "driver/cuda/api.hpp"
+#include "exec/cuda/kernel_args.hpp"
+
+namespace plait::cuda {
+
+/// Every rank's bytes in rank order: the one service that setting up needs. Called alike by all.
+using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
+
+/// The parts of an arena; the same on all ranks.
+struct DeviceArenaSizes {
+  std::uint64_t flagged_bytes = 4ull << 20;  ///< inbox half of flagged lines
+  std::uint64_t bare_bytes = 64ull << 20;    ///< inbox half of bare lines
+  std::uint64_t inbox_bytes = 0;             ///< inbox half of plans
+  std::uint64_t scratch_bytes = 0;
+  bool operator==(const DeviceArenaSizes&) const = default;
+};
+
+class DeviceArena {
+ public:
+  /// In the current context of `device`. Error(mismatch) where sizes differ between ranks,
+  /// no_device where two GPUs cannot reach each other.
+  DeviceArena(Context context, int device, int rank, const DeviceArenaSizes& sizes,
+              const Exchange& exchange, Stream stream);
+  ~DeviceArena();
+  DeviceArena(const DeviceArena&) = delete;
+  DeviceArena& operator=(const DeviceArena&) = delete;
+
+  const DeviceArenaSizes& sizes() const { return sizes_; }
+  DeviceState* state() const;  ///< this rank's own counters, as a device address
+  /// The word that `writer` raises in `owner`'s memory.
+  std::uint32_t* flag(int owner, int writer, int index) const;
+  char* flagged(int owner) const;  ///< first half; the second follows
+  char* bare(int owner) const;
+  char* inbox(int owner) const;
+  char* scratch(int owner) const;
+
+ private:
+  void map_peers(Context context, int device, const Exchange& exchange);
+  int rank_;
+  DeviceArenaSizes sizes_;
+  std::vector<DevicePointer> base_;  // by rank, as mapped here
+  std::vector<DevicePointer> opened_;
+};
+
+}  // namespace plait::cuda

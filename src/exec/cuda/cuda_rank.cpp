@@ -1,0 +1,233 @@
+// Set-up and tear-down of a rank, and how lanes and fused kernels are enqueued.
+#include "exec/cuda/cuda_rank.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+namespace {
+
+constexpr std::size_t kLifelineBytes = 4096;
+constexpr std::size_t kMostLanes = 12;  // at most: streams must not share a hardware queue
+
+std::string fused_name(const std::string& kernel, const Request& request, bool bare) {
+  const bool common = request.op == ReduceOp::sum &&
+                      (request.type == DataType::fp32 || request.type == DataType::bf16 ||
+                       request.type == DataType::fp16) &&
+                      (request.ranks == 2 || request.ranks == 4 || request.ranks == 8);
+  return text("plait_", kernel, "_", name_of(request.type), common ? "_sum_" : "_any_",
+              common ? request.ranks : 0, bare ? "_bare" : "_flagged");
+}
+
+/// Inbox bytes of one half that the kernel needs.
+std::uint64_t inbox_need(const std::string& kernel, const Request& request, bool bare) {
+  const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
+  const auto ranks = static_cast<std::uint64_t>(request.ranks);
+  const std::uint64_t line = bare ? 16 : 32;
+  return kernel == "one_shot" ? units * ranks * line : (units + ranks - 1) / ranks * ranks * 2 * line;
+}
+
+void fill_scalars(double* slots, const std::vector<double>& scalars) {
+  for (std::size_t i = 0; i < kMaxCudaRanks; ++i) slots[i] = i < scalars.size() ? scalars[i] : 1.0;
+}
+
+}  // namespace
+
+CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : options_(options) {
+  if (options.ranks > kMaxCudaRanks)
+    throw Error(ErrorCode::unsupported, text("wanted ", options.ranks, " ranks on GPUs, at most ", kMaxCudaRanks));
+  PLAIT_CUDA_CALL(device_get, &device_, options.device);
+  PLAIT_CUDA_CALL(device_attribute, &multiprocessors_, kAttributeMultiprocessors, device_);
+  PLAIT_CUDA_CALL(primary_retain, &context_, device_);
+  const Current current(context_);
+  kernels_ = std::make_unique<Kernels>();
+  int least = 0, greatest = 0;
+  PLAIT_CUDA_CALL(stream_priority_range, &least, &greatest);
+  streams_.resize(kMostLanes);
+  joins_.resize(kMostLanes);
+  for (Stream& stream : streams_) PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, greatest);
+  for (Event& join : joins_) PLAIT_CUDA_CALL(event_create, &join, kEventDisableTiming);
+  PLAIT_CUDA_CALL(event_create, &fork_, kEventDisableTiming);
+  map_host_memory();
+  arena_ = std::make_unique<DeviceArena>(context_, options.device, options.rank, options.sizes,
+                                         exchange, streams_[0]);
+}
+
+void CudaRank::map_host_memory() {
+  void* page = ::mmap(nullptr, kLifelineBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) throw Error(ErrorCode::out_of_memory, "wanted a page of host memory");
+  lifeline_ = static_cast<Lifeline*>(page);
+  PLAIT_CUDA_CALL(host_register, page, kLifelineBytes, kHostRegisterPortable | kHostRegisterMapped);
+  PLAIT_CUDA_CALL(host_device_pointer, &device_lifeline_, page, 0);
+  for (std::byte* ring : options_.rings) {
+    const Result result = api().host_register(ring, options_.ring_bytes, kHostRegisterPortable | kHostRegisterMapped);
+    if (result != kHostMemoryAlreadyRegistered) require(result, "cuMemHostRegister");
+    DevicePointer mapped = 0;
+    PLAIT_CUDA_CALL(host_device_pointer, &mapped, ring, 0);
+    rings_.push_back(mapped);
+  }
+}
+
+CudaRank::~CudaRank() {
+  if (context_ == nullptr) return;
+  if (api().context_push(context_) == kSuccess) {
+    api().context_synchronize();
+    for (Stream stream : streams_) api().stream_destroy(stream);
+    for (Event join : joins_) api().event_destroy(join);
+    if (fork_ != nullptr) api().event_destroy(fork_);
+    arena_.reset();
+    kernels_.reset();
+    for (std::byte* ring : options_.rings) api().host_unregister(ring);
+    if (lifeline_ != nullptr) {
+      api().host_unregister(lifeline_);
+      ::munmap(lifeline_, kLifelineBytes);
+    }
+    Context popped = nullptr;
+    api().context_pop(&popped);
+  }
+  api().primary_release(device_);
+}
+
+std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
+  const Current current(context_);
+  if (plan.request.ranks != options_.ranks)
+    throw Error(ErrorCode::mismatch, text("a plan for ", plan.request.ranks, " ranks, here are ", options_.ranks));
+  auto bound = std::make_unique<BoundPlan>(plan, options_.rank, *arena_, options_.ring_bytes, options_.spread);
+  if (bound->lanes().size() > kMostLanes)
+    throw Error(ErrorCode::unsupported, text("this plan has ", bound->lanes().size(), " lanes a rank, at most ",
+                                             kMostLanes, " run on a GPU"));
+  return bound;
+}
+
+void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stream stream,
+                   const std::vector<double>& scalars) {
+  const Current current(context_);
+  const Plan& plan = bound.plan();
+  LaneArgs args{};
+  args.ops = bound.ops();
+  args.sources = bound.sources();
+  args.inbox_half_bytes = arena_->sizes().inbox_bytes;
+  args.state = arena_->state();
+  args.lifeline = reinterpret_cast<Lifeline*>(device_lifeline_);
+  args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
+  args.ranks = options_.ranks;
+  args.op = static_cast<std::int32_t>(plan.request.op);
+  fill_scalars(args.scalars, scalars);
+  args.bases[0] = static_cast<char*>(const_cast<void*>(input));
+  args.bases[1] = static_cast<char*>(output);
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    args.bases[base_index(Space::scratch, rank)] = arena_->scratch(rank);
+    args.bases[base_index(Space::inbox, rank)] = arena_->inbox(rank);
+    if (!rings_.empty())
+      args.bases[base_index(Space::ring, rank)] =
+          reinterpret_cast<char*>(rings_[static_cast<std::size_t>(rank)]);
+  }
+  PLAIT_CUDA_CALL(event_record, fork_, stream);
+  for (std::size_t i = 0; i < bound.lanes().size(); ++i) {
+    const BoundLane& lane = bound.lanes()[i];
+    PLAIT_CUDA_CALL(stream_wait_event, streams_[i], fork_, 0);
+    for (const Step& step : lane.steps) {
+      if (!step.by_copy_engine) {
+        launch_lane(bound, lane, step, args, streams_[i]);
+        continue;
+      }
+      const auto dst = reinterpret_cast<DevicePointer>(args.bases[step.dst.base]) + step.dst.offset;
+      const auto src = reinterpret_cast<DevicePointer>(args.bases[step.src.base]) + step.src.offset;
+      PLAIT_CUDA_CALL(memory_copy_async, dst, src, step.bytes, streams_[i]);
+    }
+    PLAIT_CUDA_CALL(event_record, joins_[i], streams_[i]);
+  }
+  for (std::size_t i = 0; i < bound.lanes().size(); ++i)
+    PLAIT_CUDA_CALL(stream_wait_event, stream, joins_[i], 0);
+  std::uint32_t epochs = epochs_per_call(plan), inbox_calls = bound.uses_inbox() ? 1 : 0;
+  kernels_->launch(kernels_->find("plait_end_call"), {1, 1, false}, stream,
+                   {&args.state, &epochs, &inbox_calls});
+}
+
+void CudaRank::launch_lane(const BoundPlan& bound, const BoundLane& lane, const Step& step,
+                           LaneArgs& args, Stream stream) {
+  const Request& request = bound.plan().request;
+  args.ops = bound.ops() + step.first_op;
+  args.op_count = step.op_count;
+  args.counters = bound.counters() + step.first_counter;
+  args.lane = lane.index;
+  std::string name = text("plait_lane_", name_of(request.type), "_sum");
+  if (request.op != ReduceOp::sum || !kernels_->has(name))
+    name = text("plait_lane_", name_of(request.type), "_any");
+  kernels_->launch(kernels_->find(name), {step.blocks, step.threads, false}, stream, {&args});
+}
+
+bool CudaRank::chooses_bare(const Request& request, const FusedTuning& tuning) const {
+  return is_float(request.type) && tuning.bare != 0;
+}
+
+bool CudaRank::has_fused(const std::string& kernel, const Request& request,
+                         const FusedTuning& tuning) const {
+  if (kernel != "one_shot" && kernel != "two_shot") return false;
+  if (request.collective != Collective::all_reduce || request.ranks != options_.ranks) return false;
+  const bool bare = chooses_bare(request, tuning);
+  return inbox_need(kernel, request, bare) <=
+         (bare ? options_.sizes.bare_bytes : options_.sizes.flagged_bytes);
+}
+
+void CudaRank::run_fused(const std::string& kernel, const Request& request, const void* input,
+                         void* output, Stream stream, const std::vector<double>& scalars,
+                         const FusedTuning& tuning) {
+  if (!has_fused(kernel, request, tuning))
+    throw Error(ErrorCode::unsupported, text("no fused kernel ", kernel, " for ", request.count, " ",
+                                             name_of(request.type), " over ", request.ranks, " ranks"));
+  const std::uint64_t element = bytes_of(request.type);
+  if ((reinterpret_cast<std::uintptr_t>(input) | reinterpret_cast<std::uintptr_t>(output)) % element != 0)
+    throw Error(ErrorCode::invalid_argument, text("buffers must be aligned to their elements of ", element, " bytes"));
+  const Current current(context_);
+  const bool bare = chooses_bare(request, tuning);
+  FusedArgs args{};
+  args.input = input;
+  args.output = output;
+  for (int rank = 0; rank < options_.ranks; ++rank)
+    args.inbox[rank] = bare ? arena_->bare(rank) : arena_->flagged(rank);
+  args.half_bytes = bare ? options_.sizes.bare_bytes : options_.sizes.flagged_bytes;
+  args.count = request.count;
+  args.state = arena_->state();
+  args.lifeline = reinterpret_cast<Lifeline*>(device_lifeline_);
+  args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
+  fill_scalars(args.scalars, scalars);
+  args.rank = options_.rank;
+  args.ranks = options_.ranks;
+  args.op = static_cast<std::int32_t>(request.op);
+  const std::uint64_t units = (request.count * element + 15) / 16;
+  const std::uint64_t work = kernel == "one_shot" ? units : (units + static_cast<std::uint64_t>(options_.ranks) - 1) /
+                                                                static_cast<std::uint64_t>(options_.ranks);
+  Spread spread;
+  spread.threads = tuning.threads != 0 ? tuning.threads : work < 8192 ? 128 : 512;
+  const std::uint64_t useful = std::max<std::uint64_t>(1, (work + spread.threads - 1) / spread.threads);
+  const std::uint64_t most = tuning.blocks != 0 ? tuning.blocks : static_cast<std::uint64_t>(multiprocessors_);
+  spread.blocks = static_cast<unsigned>(std::min(useful, most));
+  spread.programmatic = tuning.programmatic;
+  args.ahead = tuning.ahead >= 0 ? tuning.ahead : 1;
+  kernels_->launch(kernels_->find(fused_name(kernel, request, bare)), spread, stream, {&args});
+}
+
+void CudaRank::check() const {
+  const auto code = std::atomic_ref<std::uint32_t>(lifeline_->fault.code).load(std::memory_order_acquire);
+  if (code == kNoFault) return;
+  const Fault& fault = lifeline_->fault;
+  const std::string place =
+      fault.lane == ~0u ? text("a fused kernel")
+                        : text("lane ", fault.lane, " op ", fault.where);
+  if (code == kFaultAborted)
+    throw Error(ErrorCode::aborted, text("rank ", options_.rank, " stopped waiting for rank ", fault.peer, " in ", place));
+  throw Error(ErrorCode::timeout, text("rank ", options_.rank, " waited ", options_.wait_s, " s for rank ",
+                                       fault.peer, " in ", place, "; see whether that rank still runs"));
+}
+
+void CudaRank::abort() noexcept {
+  std::atomic_ref<std::uint32_t>(lifeline_->abort).store(1, std::memory_order_release);
+}
+
+}  // namespace plait::cuda

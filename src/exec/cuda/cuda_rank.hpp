@@ -1,0 +1,88 @@
+// One rank on one GPU: plans and fused kernels on device buffers, in stream order. Never waits on the
+// host; may be captured into CUDA graphs and replayed any number of times.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exec/cuda/arena.hpp"
+#include "exec/cuda/bound_plan.hpp"
+#include "exec/cuda/kernels.hpp"
+#include "plait/plan.hpp"
+
+namespace plait::cuda {
+
+struct CudaRankOptions {
+  int device = 0;  ///< CUDA ordinal
+  int rank = 0;
+  int ranks = 1;
+  DeviceArenaSizes sizes;
+  std::vector<std::byte*> rings;  ///< by rank: host memory that all ranks map; empty = no host path
+  std::uint64_t ring_bytes = 0;
+  double wait_s = 600.0;  ///< how long a kernel waits for a peer before it gives up
+  LaneSpread spread;
+};
+
+/// How a fused kernel is launched; zeros = chosen by size. Only `bare` must agree between ranks.
+struct FusedTuning {
+  unsigned blocks = 0;
+  unsigned threads = 0;
+  int ahead = -1;          ///< steps that pushing runs ahead; -1 = chosen
+  bool programmatic = true;
+  int bare = -1;           ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
+};
+
+class CudaRank {
+ public:
+  /// All ranks together. Error(no_device) without GPUs, unsupported without device code.
+  CudaRank(const CudaRankOptions& options, const Exchange& exchange);
+  ~CudaRank();
+  CudaRank(const CudaRank&) = delete;
+  CudaRank& operator=(const CudaRank&) = delete;
+
+  int rank() const { return options_.rank; }
+  int ranks() const { return options_.ranks; }
+  Context context() const { return context_; }
+  Kernels& kernels() { return *kernels_; }
+
+  /// Prepares a plan; not while its stream is being captured. Keep it as long as graphs replay it.
+  std::unique_ptr<BoundPlan> bind(const Plan& plan);
+  /// Enqueues this rank's part after what `stream` holds; what comes after it on `stream` sees the
+  /// output. scalars: premul_sum, one a rank, or empty.
+  void run(const BoundPlan& bound, const void* input, void* output, Stream stream,
+           const std::vector<double>& scalars = {});
+
+  /// True where run_fused can do it: kernel "one_shot" or "two_shot", all_reduce, message fits.
+  bool has_fused(const std::string& kernel, const Request& request,
+                 const FusedTuning& tuning = {}) const;
+  /// Same order of effects as run(). Error(unsupported) where has_fused is false.
+  void run_fused(const std::string& kernel, const Request& request, const void* input, void* output,
+                 Stream stream, const std::vector<double>& scalars = {},
+                 const FusedTuning& tuning = {});
+
+  /// Error(timeout) or aborted where a kernel gave up; costs one load from host memory.
+  void check() const;
+  /// Kernels that wait give up within milliseconds. Any thread.
+  void abort() noexcept;
+
+ private:
+  void map_host_memory();
+  void launch_lane(const BoundPlan& bound, const BoundLane& lane, const Step& step, LaneArgs& args,
+                   Stream stream);
+  bool chooses_bare(const Request& request, const FusedTuning& tuning) const;
+
+  CudaRankOptions options_;
+  Device device_ = 0;
+  Context context_ = nullptr;
+  std::unique_ptr<Kernels> kernels_;
+  std::unique_ptr<DeviceArena> arena_;
+  std::vector<Stream> streams_;
+  Event fork_ = nullptr;
+  std::vector<Event> joins_;
+  Lifeline* lifeline_ = nullptr;         // host address
+  DevicePointer device_lifeline_ = 0;
+  std::vector<DevicePointer> rings_;     // device address by rank
+  int multiprocessors_ = 0;
+};
+
+}  // namespace plait::cuda
