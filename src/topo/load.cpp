@@ -48,7 +48,7 @@ Topology from_file(const std::string& file) {
 
 /// Empty where the shipped files are those in the library.
 std::string data_folder() {
-  const std::string folder = foreign_env("PLAIT_DATA_DIR");
+  const std::string folder = read_env().data_dir;
   if (!folder.empty() && folder.front() != '/')
     throw Error(ErrorCode::invalid_argument,
                 text("PLAIT_DATA_DIR: wanted an absolute path, found \"", folder,

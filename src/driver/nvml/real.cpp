@@ -1,0 +1,166 @@
+// libnvidia-ml.so.1, opened when needed: no driver is needed to build or to run without GPUs.
+// The few declarations used are written here from NVML's public reference.
+#include <dlfcn.h>
+
+#include <array>
+
+#include "base/text.hpp"
+#include "driver/nvml/api.hpp"
+#include "driver/sysfs/sysfs.hpp"
+
+namespace plait {
+namespace {
+
+using Handle = void*;
+constexpr int kSuccess = 0;
+constexpr unsigned kMostLinks = 36;
+constexpr int kPeerRead = 0, kPeerNvlink = 2, kPeerOk = 0;
+constexpr int kRemoteGpu = 0, kRemoteCpu = 1, kRemoteSwitch = 2;
+
+struct PciInfo {  // nvmlPciInfo_t
+  char legacy_bus_id[16];
+  unsigned domain, bus, device, device_id, subsystem_id;
+  char bus_id[32];
+};
+
+template <class Function>
+void find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+}
+
+struct Functions {
+  int (*init)() = nullptr;
+  int (*shutdown)() = nullptr;
+  int (*count)(unsigned*) = nullptr;
+  int (*handle)(unsigned, Handle*) = nullptr;
+  int (*name)(Handle, char*, unsigned) = nullptr;
+  int (*uuid)(Handle, char*, unsigned) = nullptr;
+  int (*pci)(Handle, PciInfo*) = nullptr;
+  int (*link_state)(Handle, unsigned, int*) = nullptr;
+  int (*link_version)(Handle, unsigned, unsigned*) = nullptr;
+  int (*link_remote)(Handle, unsigned, PciInfo*) = nullptr;
+  int (*link_remote_type)(Handle, unsigned, int*) = nullptr;
+  int (*peer_status)(Handle, Handle, int, int*) = nullptr;
+
+  explicit Functions(void* library) {
+    find(library, "nvmlInit_v2", init);
+    find(library, "nvmlShutdown", shutdown);
+    find(library, "nvmlDeviceGetCount_v2", count);
+    find(library, "nvmlDeviceGetHandleByIndex_v2", handle);
+    find(library, "nvmlDeviceGetName", name);
+    find(library, "nvmlDeviceGetUUID", uuid);
+    find(library, "nvmlDeviceGetPciInfo_v3", pci);
+    find(library, "nvmlDeviceGetNvLinkState", link_state);
+    find(library, "nvmlDeviceGetNvLinkVersion", link_version);
+    find(library, "nvmlDeviceGetNvLinkRemotePciInfo_v2", link_remote);
+    find(library, "nvmlDeviceGetNvLinkRemoteDeviceType", link_remote_type);
+    find(library, "nvmlDeviceGetP2PStatus", peer_status);
+  }
+  bool enough() const { return init && shutdown && count && handle && name && uuid && pci; }
+};
+
+NvlinkEnd end_of(int type) {
+  if (type == kRemoteGpu) return NvlinkEnd::gpu;
+  if (type == kRemoteCpu) return NvlinkEnd::cpu;
+  return type == kRemoteSwitch ? NvlinkEnd::nvswitch : NvlinkEnd::unknown;
+}
+
+std::string bounded(const char* characters, std::size_t most) {
+  std::string copied(characters, most);
+  return copied.substr(0, copied.find('\0'));
+}
+
+class RealNvml : public Nvml {
+ public:
+  RealNvml(void* library, const Functions& functions) : library_(library), call_(functions) {
+    unsigned devices = 0;
+    if (call_.count(&devices) != kSuccess) return;
+    for (unsigned i = 0; i < devices; ++i) {
+      Handle handle = nullptr;
+      if (call_.handle(i, &handle) == kSuccess) handles_.push_back(handle);
+    }
+  }
+  ~RealNvml() override {
+    call_.shutdown();
+    dlclose(library_);
+  }
+  RealNvml(const RealNvml&) = delete;
+  RealNvml& operator=(const RealNvml&) = delete;
+
+  std::vector<GpuFacts> gpus() override {
+    std::vector<GpuFacts> found;
+    for (const Handle handle : handles_) {
+      std::array<char, 96> words{};
+      GpuFacts gpu;
+      if (call_.name(handle, words.data(), words.size()) == kSuccess)
+        gpu.model = bounded(words.data(), words.size());
+      if (call_.uuid(handle, words.data(), words.size()) == kSuccess)
+        gpu.uuid = bounded(words.data(), words.size());
+      gpu.address = address([&](PciInfo* info) { return call_.pci(handle, info); });
+      gpu.nvlinks = nvlinks(handle);
+      found.push_back(gpu);
+    }
+    return found;
+  }
+
+  bool peers(int one, int other) override { return peer(one, other, kPeerRead); }
+  bool nvlink_peers(int one, int other) override { return peer(one, other, kPeerNvlink); }
+
+ private:
+  bool peer(int one, int other, int what) {
+    if (!call_.peer_status) return false;
+    int status = -1;
+    return call_.peer_status(handles_.at(static_cast<std::size_t>(one)),
+                             handles_.at(static_cast<std::size_t>(other)), what,
+                             &status) == kSuccess &&
+           status == kPeerOk;
+  }
+
+  template <class Ask>
+  static std::string address(Ask ask) {
+    PciInfo info{};
+    if (ask(&info) != kSuccess) return "";
+    return kernel_pci_address(bounded(info.bus_id, sizeof info.bus_id));
+  }
+
+  std::vector<NvlinkFacts> nvlinks(Handle handle) {
+    std::vector<NvlinkFacts> links;
+    for (unsigned i = 0; call_.link_state && i < kMostLinks; ++i) {
+      int active = 0;
+      if (call_.link_state(handle, i, &active) != kSuccess || active == 0) continue;
+      NvlinkFacts link;
+      unsigned version = 0;
+      if (call_.link_version && call_.link_version(handle, i, &version) == kSuccess)
+        link.version = static_cast<int>(version);
+      int type = -1;
+      if (call_.link_remote_type && call_.link_remote_type(handle, i, &type) == kSuccess)
+        link.end = end_of(type);
+      if (call_.link_remote)
+        link.remote_address =
+            address([&](PciInfo* info) { return call_.link_remote(handle, i, info); });
+      links.push_back(link);
+    }
+    return links;
+  }
+
+  void* library_;
+  Functions call_;
+  std::vector<Handle> handles_;
+};
+
+}  // namespace
+
+std::unique_ptr<Nvml> open_nvml() {
+  void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library) return nullptr;
+  const Functions functions(library);
+  if (!functions.enough() || functions.init() != kSuccess) {
+    dlclose(library);
+    return nullptr;
+  }
+  auto nvml = std::make_unique<RealNvml>(library, functions);
+  if (nvml->gpus().empty()) return nullptr;
+  return nvml;
+}
+
+}  // namespace plait
