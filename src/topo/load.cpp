@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 #include <sys/stat.h>
 
 #include "base/env.hpp"
@@ -32,9 +31,12 @@ std::string read_text(const std::string& file) {
   if (!S_ISREG(facts.st_mode)) refuse_file(file, "something that is no regular file");
   if (facts.st_size > kMaxFileBytes) refuse_file(file, text(facts.st_size, " bytes"));
   std::ifstream stream(file, std::ios::binary);
-  std::ostringstream whole;
-  if (!stream || !(whole << stream.rdbuf())) refuse_file(file, std::strerror(errno));
-  return whole.str();
+  if (!stream) refuse_file(file, std::strerror(errno));
+  std::string whole(static_cast<std::size_t>(facts.st_size), '\0');
+  stream.read(whole.data(), facts.st_size);  // no more than was allowed, should the file grow
+  whole.resize(static_cast<std::size_t>(stream.gcount()));
+  if (stream.bad()) refuse_file(file, std::strerror(errno));
+  return whole;
 }
 
 Topology from_file(const std::string& file) {

@@ -1,0 +1,166 @@
+// JSON both ways, its strictness, and where topologies are loaded from.
+#include <doctest/doctest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "plait/error.hpp"
+#include "plait/topology.hpp"
+#include "unit/topo/machines.hpp"
+
+using namespace plait;
+
+namespace {
+
+std::string refusal(const std::string& json) {
+  try {
+    topology_from_json(json);
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::parse_error);
+    return error.what();
+  }
+  return "accepted";
+}
+
+void refused(const std::string& json, const std::string& place) {
+  const std::string said = refusal(json);
+  CHECK_MESSAGE(said.find(place) != std::string::npos, said);
+}
+
+std::string machine(const std::string& rest) {
+  return R"({"schema":"plait.topology/1","name":"m","devices":[{"name":"gpu0"},{"name":"gpu1"}])" +
+         rest + "}";
+}
+
+std::string one_link(const std::string& speed, const std::string& rest = "") {
+  return machine(R"(,"links":[{"kind":"nvlink","src":"gpu0","dst":"gpu1","gb_per_s":)" + speed +
+                 rest + "}]");
+}
+
+ErrorCode load_code(const std::string& name) {
+  try {
+    load_topology(name);
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return ErrorCode::ok;
+}
+
+}  // namespace
+
+TEST_CASE("what is written is read back as the same value") {
+  const Topology made = test::two_sockets();
+  CHECK(topology_from_json(to_json(made)) == made);
+  for (const std::string& name : shipped_topologies()) {
+    const Topology t = load_topology(name);
+    CHECK_MESSAGE(t.name == name, name);
+    CHECK_MESSAGE(topology_from_json(to_json(t)) == t, name);
+    for (const auto& [key, value] : t.parameters)
+      CHECK_MESSAGE(!value.source.empty(), name << " " << key);
+  }
+}
+
+TEST_CASE("whatever the schema does not name is refused with its place") {
+  CHECK(refusal(one_link("5")) == "accepted");
+  refused(one_link("-5"), "links[0].gb_per_s: wanted a number > 0, found -5");
+  refused(one_link("0"), "links[0].gb_per_s");
+  refused(one_link("\"5\""), "links[0].gb_per_s");
+  refused(one_link("NaN"), "well-formed JSON");
+  refused(one_link("1e999"), "well-formed JSON");
+  refused(one_link("5", R"(,"latency_ns":-1)"), "links[0].latency_ns");
+  refused(one_link("5", R"(,"width":1.5)"), "links[0].width");
+  refused(one_link("5", R"(,"width":99999999999)"), "links[0].width");
+  refused(one_link("5", R"(,"speed":1)"), "\"speed\"");
+  refused(one_link("5", R"(,"resources":["x"])"), "links[0].resources[0]");
+  refused(one_link("5", R"(,"gb_per_s":6)"), "twice");
+  refused(machine(R"(,"links":[{"kind":"nvlink","src":"gpu0","dst":"gpu7","gb_per_s":1}])"),
+          "links[0].dst");
+  refused(machine(R"(,"links":[{"kind":"wire","src":"gpu0","dst":"gpu1","gb_per_s":1}])"),
+          "links[0].kind");
+  refused(machine(R"(,"links":[{"kind":"nvlink","src":"gpu0","dst":"gpu0","gb_per_s":1}])"),
+          "links[0]");
+  refused(machine(R"(,"links":{})"), "links: wanted an array");
+  refused(machine(R"(,"extra":1)"), "\"extra\"");
+  refused(machine(R"(,"parameters":{"a":{"value":1}})"), "parameters.a.source");
+  refused(machine(R"(,"parameters":{"a":{"value":-1,"source":"s"}})"), "parameters.a.value");
+  refused(machine(R"(,"resources":[{"name":"r","gb_per_s":1},{"name":"r","gb_per_s":1}])"),
+          "resources[1].name");
+  refused("", "line 1");
+  refused("[]", "an object");
+  refused("{\n\n\"schema\": }", "line 3");
+  refused(R"({"schema":"plait.topology/2","name":"m","devices":[]})", "schema");
+  refused(R"({"schema":"plait.topology/1","name":"m","devices":[]})", "at least one gpu");
+  refused(R"({"schema":"plait.topology/1","name":"m","devices":[{"name":"gpu"}]})",
+          "devices[0].name");
+  refused(R"({"schema":"plait.topology/1","name":"m","devices":[{"name":"gpu01"}]})",
+          "devices[0].name");
+}
+
+TEST_CASE("depth and size are limited") {
+  refused(std::string(1000, '[') + std::string(1000, ']'), "nesting");
+  refused(std::string((16U << 20) + 1, ' '), "at most");
+}
+
+TEST_CASE("a switch section stands for all pairs, each with a port out and a port in") {
+  const std::string ports =
+      R"("gb_per_s":10,"port_out_gb_per_s":12,"port_in_gb_per_s":11)";
+  const Topology t = topology_from_json(
+      machine(R"(,"switches":[{"kind":"nvlink","members":["gpu0","gpu1"],"width":3,)" + ports + "}]"));
+  REQUIRE(t.links.size() == 2);
+  CHECK(t.links[0].width == 3);
+  CHECK(t.resources[static_cast<std::size_t>(t.links[0].resources[0])].name == "gpu0.nvlink.out");
+  CHECK(t.resources[static_cast<std::size_t>(t.links[0].resources[1])].name == "gpu1.nvlink.in");
+  CHECK(t.resources[static_cast<std::size_t>(t.links[0].resources[1])].gb_per_s == 11);
+  refused(machine(R"(,"switches":[{"kind":"nvlink","members":["gpu0"],)" + ports + "}]"),
+          "switches[0].members");
+  refused(machine(R"(,"switches":[{"kind":"nvlink","members":["gpu0","gpu0"],)" + ports + "}]"),
+          "switches[0].members[1]");
+  refused(machine(R"(,"switches":[{"kind":"nvlink","members":["gpu0","gpu1"],"gb_per_s":1}])"),
+          "port_out_gb_per_s");
+  refused(machine(R"(,"switches":[{"kind":"net","members":["gpu0","gpu1"],"port_per":"rack",)" +
+                  ports + "}]"),
+          "port_per");
+}
+
+TEST_CASE("a network joins nodes, not the devices of one") {
+  const Topology t = load_topology("mist-2");
+  for (const Link& one : t.links)
+    if (one.kind == LinkKind::net)
+      CHECK(t.devices[static_cast<std::size_t>(one.src)].node !=
+            t.devices[static_cast<std::size_t>(one.dst)].node);
+  CHECK(paths_between(t, 0, find_device(t, DeviceKind::gpu, 5)).front().name == "net:0>5");
+}
+
+TEST_CASE("loading says what it wanted") {
+  CHECK(load_code("no-such-machine") == ErrorCode::invalid_argument);
+  CHECK(load_code("") == ErrorCode::invalid_argument);
+  CHECK(load_code("/nowhere/at-all.json") == ErrorCode::io_error);
+  CHECK(load_code("/tmp/") == ErrorCode::io_error);
+  char file[] = "/tmp/plait-topology-XXXXXX.json";
+  const int handle = mkstemps(file, 5);
+  REQUIRE(handle >= 0);
+  close(handle);
+  CHECK(load_code(file) == ErrorCode::parse_error);
+  std::ofstream(file) << to_json(test::two_sockets());
+  CHECK(load_topology(file) == test::two_sockets());
+  REQUIRE(truncate(file, (16 << 20) + 1) == 0);
+  CHECK(load_code(file) == ErrorCode::io_error);
+  unlink(file);
+}
+
+TEST_CASE("PLAIT_DATA_DIR stands in for the shipped files") {
+  const std::string folder = "/tmp/plait-data-" + std::to_string(getpid());
+  REQUIRE(system(("mkdir -p " + folder).c_str()) == 0);
+  Topology t = test::two_sockets();
+  t.name = "mist";
+  std::ofstream(folder + "/mist.json") << to_json(t);
+  setenv("PLAIT_DATA_DIR", folder.c_str(), 1);
+  CHECK(load_topology("mist") == t);
+  CHECK(load_code("cedar") == ErrorCode::io_error);
+  setenv("PLAIT_DATA_DIR", "relative", 1);
+  CHECK(load_code("mist") == ErrorCode::invalid_argument);
+  unsetenv("PLAIT_DATA_DIR");
+  CHECK(load_topology("mist") != t);
+  CHECK(system(("rm -r " + folder).c_str()) == 0);
+}
