@@ -2,6 +2,7 @@
 #include "sim/machine.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
@@ -39,7 +40,11 @@ Costs costs_of(const Topology& topology) {
   costs.network_signal_ns = get("network_signal_ns", kNetworkSignalNs);
   costs.gpu_reduce_gb_per_s = get("gpu_reduce_gb_per_s", kGpuReduceGbPerS);
   costs.cpu_reduce_gb_per_s = get("cpu_reduce_gb_per_s", kCpuReduceGbPerS);
-  costs.kernel_link_fraction = get("kernel_link_fraction", 1.0);
+  costs.cpu_copy_gb_per_s = get("cpu_copy_gb_per_s", costs.cpu_reduce_gb_per_s / 2.0);
+  // In a collective every GPU sends and receives at once: the figures for both ways hold.
+  const double unlimited = std::numeric_limits<double>::infinity();
+  costs.sm_push_gb_per_s = get("sm_push_both_gb_per_s", get("sm_push_gb_per_s", unlimited));
+  costs.sm_pull_gb_per_s = get("sm_pull_both_gb_per_s", get("sm_pull_gb_per_s", unlimited));
   costs.port_flow_loss = get("port_flow_loss", 0.0);
   costs.copy_engines = std::max(1, static_cast<int>(get("copy_engines", kCopyEngines)));
   return costs;
@@ -103,8 +108,9 @@ void Machine::add_memories() {
       continue;
     }
     const double capacity =
-        is_gpu ? parameter(topology_, "gpu_memory_gb_per_s", kGpuMemoryGbPerS)
-               : parameter(topology_, "host_memory_gb_per_s", kHostMemoryGbPerS);
+        device.kind == DeviceKind::host
+            ? parameter(topology_, "host_memory_gb_per_s", kHostMemoryGbPerS)
+            : parameter(topology_, "gpu_memory_gb_per_s", kGpuMemoryGbPerS);
     memories_.push_back(add(device.node == 0 ? name : text("node", device.node, ".", name),
                             capacity));
   }

@@ -28,7 +28,9 @@ struct Costs {
   double network_signal_ns = 0.0;      ///< added where the flag's owner is in another node
   double gpu_reduce_gb_per_s = 0.0;    ///< bytes read and written by one reduction kernel
   double cpu_reduce_gb_per_s = 0.0;    ///< bytes read and written by one CPU worker
-  double kernel_link_fraction = 1.0;   ///< of a link's speed that loads and stores reach
+  double cpu_copy_gb_per_s = 0.0;      ///< of one CPU worker
+  double sm_push_gb_per_s = 0.0;       ///< of a kernel's stores to another device; 0 = the link's
+  double sm_pull_gb_per_s = 0.0;       ///< of a kernel's loads from another device
   double port_flow_loss = 0.0;         ///< of a port's speed, for each further peer at once
   int copy_engines = 0;                ///< copies at once per GPU
 };

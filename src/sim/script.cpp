@@ -127,7 +127,7 @@ class Compiler {
       script_.uses.push_back({machine_.memory(device), 2.0});
       step.use_count = 1;
       step.limit = lane_->kind == LaneKind::cpu
-                       ? machine_.costs().cpu_reduce_gb_per_s / 2.0
+                       ? machine_.costs().cpu_copy_gb_per_s
                        : machine_.capacities()[at(machine_.memory(device))] / 2.0;
       return;
     }
@@ -135,8 +135,11 @@ class Compiler {
     const Link& hop = topology().links[at(link)];
     for (const int resource : machine_.link_resources(link)) script_.uses.push_back({resource, 1.0});
     step.use_count = static_cast<int>(script_.uses.size()) - step.first_use;
-    step.limit = hop.gb_per_s *
-                 (lane_->kind == LaneKind::kernel ? machine_.costs().kernel_link_fraction : 1.0);
+    step.limit = hop.gb_per_s;
+    if (lane_->kind == LaneKind::kernel)
+      step.limit = std::min(step.limit, hop.dst == devices_[at(lane_->rank)]
+                                            ? machine_.costs().sm_pull_gb_per_s
+                                            : machine_.costs().sm_push_gb_per_s);
     if (is_engine) step.link = link;
     // A kernel's loads and stores overlap: a run of its copies pays the way once.
     const bool goes_on = !is_engine && before != nullptr && before->kind == OpKind::copy &&
@@ -177,8 +180,10 @@ class Compiler {
     step.fixed_ns = lane_->kind == LaneKind::copy_engine ? costs.kernel_launch_ns : op_ns();
     step.bytes = static_cast<double>(op.dst.bytes);
     step.first_use = static_cast<int>(script_.uses.size());
-    const int worker = is_cpu ? machine_.host_of(devices_[at(lane_->rank)])
-                              : devices_[at(lane_->rank)];
+    const int own = devices_[at(lane_->rank)];
+    const int worker = is_cpu && topology().devices[at(own)].kind == DeviceKind::gpu
+                           ? machine_.host_of(own)
+                           : own;
     const double traffic = static_cast<double>(op.srcs.size()) + 1.0;
     step.limit = (is_cpu ? costs.cpu_reduce_gb_per_s : costs.gpu_reduce_gb_per_s) / traffic;
     double latency_ns = 0.0;
