@@ -1,0 +1,128 @@
+// Plan -> origin of every reduction's sources, by running the plan on intervals in place of bytes.
+#include "exec/origins.hpp"
+
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+constexpr int kUnwritten = -2;
+
+// Offsets -> origin of the bytes from there to the next entry.
+class Marks {
+ public:
+  void set(std::uint64_t begin, std::uint64_t end, int origin) {
+    cut(begin);
+    cut(end);
+    at_.erase(at_.lower_bound(begin), at_.lower_bound(end));
+    at_[begin] = origin;
+  }
+  // (relative begin, origin) of each run inside [begin, end).
+  std::vector<std::pair<std::uint64_t, int>> runs(std::uint64_t begin, std::uint64_t end) {
+    cut(begin);
+    cut(end);
+    std::vector<std::pair<std::uint64_t, int>> found;
+    for (auto it = at_.lower_bound(begin); it != at_.end() && it->first < end; ++it)
+      found.emplace_back(it->first - begin, it->second);
+    return found;
+  }
+
+ private:
+  void cut(std::uint64_t offset) {
+    const auto next = at_.upper_bound(offset);
+    at_.try_emplace(offset, std::prev(next)->second);
+  }
+  std::map<std::uint64_t, int> at_{{0, kUnwritten}};
+};
+
+class Follower {
+ public:
+  explicit Follower(const Plan& plan) : plan_(plan), next_(plan.lanes.size(), 0) {
+    for (const Lane& lane : plan.lanes) origins_.emplace_back(lane.ops.size());
+  }
+
+  Origins follow() {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (std::size_t lane = 0; lane < next_.size(); ++lane)
+        while (step(lane)) moved = true;
+    }
+    for (std::size_t lane = 0; lane < next_.size(); ++lane)
+      if (next_[lane] < plan_.lanes[lane].ops.size())
+        throw Error(ErrorCode::timeout, text("the plan cannot end: rank ", plan_.lanes[lane].rank,
+                                             " lane ", plan_.lanes[lane].name, " op ",
+                                             next_[lane], " waits for ever"));
+    return std::move(origins_);
+  }
+
+ private:
+  bool step(std::size_t lane) {
+    if (next_[lane] == plan_.lanes[lane].ops.size()) return false;
+    const Op& op = plan_.lanes[lane].ops[next_[lane]];
+    if (op.kind == OpKind::wait && flags_[op.flag] < op.value) return false;
+    if (op.kind == OpKind::signal) flags_[op.flag] = op.value;
+    if (op.kind == OpKind::copy) copy(op);
+    if (op.kind == OpKind::reduce) origins_[lane][next_[lane]] = reduce(op);
+    ++next_[lane];
+    return true;
+  }
+
+  std::vector<std::pair<std::uint64_t, int>> runs(const Region& region) {
+    if (region.space == Space::input) return {{0, region.rank}};
+    return marks_[{region.space, region.rank}].runs(region.offset, region.offset + region.bytes);
+  }
+
+  void copy(const Op& op) {
+    const auto found = runs(op.srcs[0]);
+    Marks& marks = marks_[{op.dst.space, op.dst.rank}];
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const std::uint64_t end = i + 1 < found.size() ? found[i + 1].first : op.dst.bytes;
+      if (found[i].first < end)
+        marks.set(op.dst.offset + found[i].first, op.dst.offset + end, found[i].second);
+    }
+  }
+
+  std::vector<int> reduce(const Op& op) {
+    std::vector<int> origins;
+    for (const Region& src : op.srcs) {
+      const auto found = runs(src);
+      for (const auto& run : found)
+        if (run.second != found[0].second)
+          throw Error(ErrorCode::unsupported,
+                      text("premul_sum: source ", print(src),
+                           " is of several ranks, so it has no one factor; use another strategy"));
+      origins.push_back(found[0].second == kUnwritten ? kReduced : found[0].second);
+    }
+    if (op.dst.bytes != 0)
+      marks_[{op.dst.space, op.dst.rank}].set(op.dst.offset, op.dst.offset + op.dst.bytes,
+                                              kReduced);
+    return origins;
+  }
+
+  const Plan& plan_;
+  std::vector<std::size_t> next_;
+  std::map<Flag, std::uint32_t> flags_;
+  std::map<std::pair<Space, int>, Marks> marks_;
+  Origins origins_;
+};
+
+}  // namespace
+
+Origins origins_of(const Plan& plan) { return Follower(plan).follow(); }
+
+std::vector<double> scales_of(const std::vector<int>& origins, const std::vector<double>& scalars) {
+  std::vector<double> scales;
+  for (const int origin : origins)
+    scales.push_back(origin == kReduced || scalars.empty()
+                         ? 1.0
+                         : scalars.at(static_cast<std::size_t>(origin)));
+  return scales;
+}
+
+}  // namespace plait
