@@ -1,0 +1,246 @@
+// Plan <-> JSON "plait.plan/1" (docs/schema/plan.schema.json), strictly: regions are
+// [space, place, offset, bytes] and flags [owner, writer, index], since a plan holds thousands.
+// Reading keeps indices as written: whether they make sense is what verify() says.
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+#include "plait/plan.hpp"
+#include "plan/json_place.hpp"
+
+namespace plait {
+namespace {
+
+constexpr const char* kSchema = "plait.plan/1";
+constexpr int kSpaces = 5, kLaneKinds = 3, kSumOrders = 2, kPathKinds = 6;
+#define PLAIT_TYPE(name, bytes, is_float, nccl_value) +1
+constexpr int kDataTypes = 0
+#include "plait/types.def"
+    ;
+#undef PLAIT_TYPE
+#define PLAIT_REDUCE_OP(name, on_floats, on_integers) +1
+constexpr int kReduceOps = 0
+#include "plait/reduce_ops.def"
+    ;
+#undef PLAIT_REDUCE_OP
+#define PLAIT_COLLECTIVE(name, input, output, busbw) +1
+constexpr int kCollectives = 0
+#include "plait/collectives.def"
+    ;
+#undef PLAIT_COLLECTIVE
+#define PLAIT_OP(name, meaning) +1
+constexpr int kOpKinds = 0
+#include "plait/ops.def"
+    ;
+#undef PLAIT_OP
+
+std::string dumped(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Json request_json(const Request& request) {
+  return {{"collective", name_of(request.collective)},
+          {"count", request.count},
+          {"type", name_of(request.type)},
+          {"op", name_of(request.op)},
+          {"ranks", request.ranks},
+          {"root", request.root},
+          {"peer", request.peer},
+          {"devices", request.devices}};
+}
+
+Json region_json(const Region& region) {
+  return Json::array({name_of(region.space), region.rank, region.offset, region.bytes});
+}
+
+Json op_json(const Op& op) {
+  Json made = {{"op", name_of(op.kind)}};
+  if (op.kind == OpKind::signal || op.kind == OpKind::wait) {
+    made["flag"] = Json::array({op.flag.owner, op.flag.writer, op.flag.index});
+    made["value"] = op.value;
+    return made;
+  }
+  made["dst"] = region_json(op.dst);
+  made["srcs"] = Json::array();
+  for (const Region& src : op.srcs) made["srcs"].push_back(region_json(src));
+  if (op.kind == OpKind::copy) {
+    made["path"] = op.path;
+    made["hop"] = op.hop;
+  } else {
+    made["finish"] = op.finish;
+  }
+  return made;
+}
+
+Json path_json(const Path& path) {
+  return {{"name", path.name},
+          {"kind", name_of(path.kind)},
+          {"devices", path.devices},
+          {"links", path.links}};
+}
+
+Json head_json(const Plan& plan) {
+  Json made = {{"schema", kSchema}, {"request", request_json(plan.request)},
+               {"strategy", plan.strategy}};
+  made["params"] = Json::object();
+  for (const auto& [name, value] : plan.params) made["params"][name] = value;
+  made["topology"] = plan.topology;
+  made["sum_order"] = name_of(plan.sum_order);
+  made["kernel"] = plan.kernel;
+  made["symmetric"] = plan.symmetric;
+  made["guests"] = plan.guests;
+  made["scratch_bytes"] = plan.scratch_bytes;
+  made["inbox_bytes"] = plan.inbox_bytes;
+  made["ring_bytes"] = plan.ring_bytes;
+  made["stripes"] = Json::array();
+  for (const Stripe& stripe : plan.stripes)
+    made["stripes"].push_back(
+        {{"route", stripe.route}, {"offset", stripe.offset}, {"bytes", stripe.bytes}});
+  made["paths"] = Json::array();
+  for (const Path& path : plan.paths) made["paths"].push_back(path_json(path));
+  return made;
+}
+
+template <class Item, class Read>
+std::vector<Item> list(const JsonPlace& place, Read read) {
+  std::vector<Item> items;
+  for (const JsonPlace& item : place.items()) items.push_back(read(item));
+  return items;
+}
+
+std::vector<int> indices(const JsonPlace& place) {
+  return list<int>(place, [](const JsonPlace& item) { return item.index(); });
+}
+
+std::vector<std::uint64_t> sizes(const JsonPlace& place) {
+  return list<std::uint64_t>(place, [](const JsonPlace& item) { return item.bytes(); });
+}
+
+Request read_request(const JsonPlace& place) {
+  place.object({"collective", "count", "type", "op", "ranks", "root", "peer", "devices"});
+  Request request;
+  request.collective = place.at("collective").name_in<Collective>(kCollectives);
+  request.count = place.at("count").bytes();
+  request.type = place.at("type").name_in<DataType>(kDataTypes);
+  request.op = place.at("op").name_in<ReduceOp>(kReduceOps);
+  request.ranks = static_cast<int>(place.at("ranks").integer(1, kMaxRanks));
+  request.root = static_cast<int>(place.at("root").integer(0, request.ranks - 1));
+  request.peer = static_cast<int>(place.at("peer").integer(0, request.ranks - 1));
+  request.devices = indices(place.at("devices"));
+  return request;
+}
+
+Region read_region(const JsonPlace& place) {
+  const std::vector<JsonPlace> parts = place.items();
+  if (parts.size() != 4) place.refuse("[space, place, offset, bytes]");
+  return {parts[0].name_in<Space>(kSpaces), parts[1].index(), parts[2].bytes(), parts[3].bytes()};
+}
+
+Op read_op(const JsonPlace& place) {
+  if (!place.value().is_object()) place.refuse("an object");
+  Op op;
+  op.kind = place.at("op").name_in<OpKind>(kOpKinds);
+  if (op.kind == OpKind::signal || op.kind == OpKind::wait) {
+    place.object({"op", "flag", "value"});
+    const std::vector<JsonPlace> parts = place.at("flag").items();
+    if (parts.size() != 3) place.at("flag").refuse("[owner, writer, index]");
+    op.flag = {parts[0].index(), parts[1].index(), parts[2].index()};
+    op.value = static_cast<std::uint32_t>(
+        place.at("value").integer(1, std::numeric_limits<std::uint32_t>::max()));
+    return op;
+  }
+  if (op.kind == OpKind::copy) {
+    place.object({"op", "dst", "srcs", "path", "hop"});
+    op.path = place.at("path").index(kLocalPath);
+    op.hop = place.at("hop").index();
+  } else {
+    place.object({"op", "dst", "srcs", "finish"});
+    op.finish = place.at("finish").boolean();
+  }
+  op.dst = read_region(place.at("dst"));
+  op.srcs = list<Region>(place.at("srcs"), read_region);
+  return op;
+}
+
+Path read_path(const JsonPlace& place) {
+  place.object({"name", "kind", "devices", "links"});
+  Path path;
+  path.name = place.at("name").string();
+  path.kind = place.at("kind").name_in<PathKind>(kPathKinds);
+  path.devices = indices(place.at("devices"));
+  path.links = indices(place.at("links"));
+  return path;
+}
+
+Lane read_lane(const JsonPlace& place) {
+  place.object({"rank", "kind", "name", "ops"});
+  return {place.at("rank").index(), place.at("kind").name_in<LaneKind>(kLaneKinds),
+          place.at("name").string(), list<Op>(place.at("ops"), read_op)};
+}
+
+Stripe read_stripe(const JsonPlace& place) {
+  place.object({"route", "offset", "bytes"});
+  return {place.at("route").string(), place.at("offset").bytes(), place.at("bytes").bytes()};
+}
+
+std::map<std::string, std::int64_t> read_params(const JsonPlace& place) {
+  if (!place.value().is_object()) place.refuse("an object");
+  std::map<std::string, std::int64_t> params;
+  for (const auto& entry : place.value().items())
+    params[entry.key()] = JsonPlace(entry.value(), place.name() + "." + entry.key())
+                              .integer(std::numeric_limits<std::int64_t>::min(),
+                                       std::numeric_limits<std::int64_t>::max());
+  return params;
+}
+
+}  // namespace
+
+std::string to_json(const Request& request) { return dumped(request_json(request)); }
+
+std::string to_json(const Plan& plan) {
+  std::string made = dumped(head_json(plan));
+  made.pop_back();  // the closing brace: lanes follow, an op a line
+  made += ",\"lanes\":[";
+  const char* between_lanes = "\n";
+  for (const Lane& lane : plan.lanes) {
+    made += text(between_lanes, "{\"rank\":", lane.rank, ",\"kind\":\"", name_of(lane.kind),
+                 "\",\"name\":", dumped(lane.name), ",\"ops\":[");
+    between_lanes = ",\n";
+    const char* between_ops = "\n";
+    for (const Op& op : lane.ops) {
+      made += between_ops + dumped(op_json(op));
+      between_ops = ",\n";
+    }
+    made += "]}";
+  }
+  return made + "]}\n";
+}
+
+Plan plan_from_json(std::string_view json) {
+  const Json document = parse_json(json);
+  const JsonPlace root(document, "");
+  root.object({"schema", "request", "strategy", "params", "topology", "sum_order", "kernel",
+               "symmetric", "guests", "scratch_bytes", "inbox_bytes", "ring_bytes", "stripes",
+               "paths", "lanes"});
+  if (root.at("schema").string() != kSchema)
+    root.at("schema").refuse(text("\"", kSchema, "\""));
+  Plan plan;
+  plan.request = read_request(root.at("request"));
+  plan.strategy = root.at("strategy").string();
+  plan.params = read_params(root.at("params"));
+  plan.topology = root.at("topology").string();
+  plan.sum_order = root.at("sum_order").name_in<SumOrder>(kSumOrders);
+  plan.kernel = root.at("kernel").string();
+  plan.symmetric = root.at("symmetric").boolean();
+  plan.guests = indices(root.at("guests"));
+  plan.scratch_bytes = sizes(root.at("scratch_bytes"));
+  plan.inbox_bytes = sizes(root.at("inbox_bytes"));
+  plan.ring_bytes = sizes(root.at("ring_bytes"));
+  plan.stripes = list<Stripe>(root.at("stripes"), read_stripe);
+  plan.paths = list<Path>(root.at("paths"), read_path);
+  plan.lanes = list<Lane>(root.at("lanes"), read_lane);
+  return plan;
+}
+
+}  // namespace plait

@@ -1,0 +1,82 @@
+// A plan -> text for people: what it computes at the top, then one line an op.
+// Indices are shown as they are, sound or not: a broken plan is what one most wants to see.
+#include <sstream>
+
+#include "base/text.hpp"
+#include "plait/plan.hpp"
+
+namespace plait {
+namespace {
+
+template <class Items>
+std::string joined(const Items& items) {
+  std::string out;
+  for (const auto& item : items) out += text(out.empty() ? "" : " ", item);
+  return out;
+}
+
+std::string hop_of(const Op& op, const Plan& plan) {
+  if (op.path == kLocalPath) return "";
+  const bool is_known = op.path >= 0 && static_cast<std::size_t>(op.path) < plan.paths.size();
+  return text(" via ",
+              is_known ? plan.paths[static_cast<std::size_t>(op.path)].name
+                       : text("path ", op.path, "?"),
+              " hop ", op.hop);
+}
+
+std::string request_line(const Request& request) {
+  std::string out = text(name_of(request.collective), " of ", request.count, " ",
+                         name_of(request.type));
+  if (reduces(request.collective)) out += text(" (", name_of(request.op), ")");
+  out += text(" on ", request.ranks, request.ranks == 1 ? " rank" : " ranks");
+  if (request.root != 0) out += text(", root ", request.root);
+  if (request.peer != 0) out += text(", peer ", request.peer);
+  return out + text(", devices ", joined(request.devices));
+}
+
+}  // namespace
+
+std::string print(const Region& region) {
+  std::ostringstream stream;
+  stream << name_of(region.space) << "[" << region.rank << "]+0x" << std::hex << region.offset
+         << std::dec << ":" << region.bytes;
+  return stream.str();
+}
+
+std::string print(const Op& op, const Plan& plan) {
+  std::string out = name_of(op.kind);
+  if (op.kind == OpKind::signal || op.kind == OpKind::wait)
+    return out + text(" flag ", op.flag.index, " of rank ", op.flag.owner, " by rank ",
+                      op.flag.writer, op.kind == OpKind::signal ? " := " : " >= ", op.value);
+  out += text(" ", print(op.dst), " <-");
+  const char* between = " ";
+  for (const Region& src : op.srcs) {
+    out += between + print(src);
+    between = " + ";
+  }
+  if (op.kind == OpKind::copy) return out + hop_of(op, plan);
+  return out + (op.finish ? " finish" : "");
+}
+
+std::string print(const Plan& plan) {
+  std::string out = text("plan ", label(plan), ": ", request_line(plan.request), ", topology ",
+                         plan.topology, "\n  sum order ", name_of(plan.sum_order));
+  if (!plan.kernel.empty()) out += text(", kernel ", plan.kernel);
+  if (plan.symmetric) out += ", symmetric";
+  out += text("\n  scratch ", joined(plan.scratch_bytes), " | inbox ", joined(plan.inbox_bytes),
+              " | ring ", joined(plan.ring_bytes), " bytes\n");
+  if (!plan.guests.empty()) out += text("  guests: devices ", joined(plan.guests), "\n");
+  for (const Stripe& stripe : plan.stripes)
+    out += text("  stripe ", stripe.route, ": ", stripe.offset, "+", stripe.bytes, " bytes\n");
+  for (const auto& [name, bytes] : bytes_per_path(plan))
+    out += text("  over ", name, ": ", bytes, " bytes\n");
+  for (const Lane& lane : plan.lanes) {
+    out += text("r", lane.rank, ".", lane.name, " (", name_of(lane.kind), ", ", lane.ops.size(),
+                lane.ops.size() == 1 ? " op)\n" : " ops)\n");
+    for (std::size_t i = 0; i < lane.ops.size(); ++i)
+      out += text("r", lane.rank, ".", lane.name, "#", i, " ", print(lane.ops[i], plan), "\n");
+  }
+  return out;
+}
+
+}  // namespace plait
