@@ -19,6 +19,8 @@ struct Strategy {
   /// `request` is checked(), `params` may lack any name (each has a default) but holds no unknown
   /// one. Throws Error(unsupported) with the reason to refuse.
   Plan (*build)(const Topology& topology, const Request& request, const Params& params);
+  /// The parameters it knows; empty = those that its default plan and its candidates name.
+  std::vector<std::string> parameters = {};
 };
 
 /// A parameter's value, or `otherwise` where it is not given.

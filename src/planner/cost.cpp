@@ -1,0 +1,141 @@
+// Plan -> nanoseconds (see cost.hpp). Ops run at their own speed as soon as their lane and their waits
+// allow, sharing nothing; beside it, every link, resource and processor gets the bytes it must carry.
+#include "planner/cost.hpp"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+namespace plait {
+namespace {
+
+std::size_t index(int i) { return static_cast<std::size_t>(i); }
+
+class Estimate {
+ public:
+  Estimate(const Plan& plan, const Topology& topology) : plan_(plan), topology_(topology) {
+    on_cpu_ = !plan.request.devices.empty() &&
+              topology.devices[index(plan.request.devices[0])].kind == DeviceKind::cpu;
+    const double memory = parameter(topology, "gpu_memory_gb_per_s", on_cpu_ ? 20.0 : 2000.0);
+    local_gb_per_s_ =
+        on_cpu_ ? parameter(topology, "cpu_copy_gb_per_s", memory / 2) : memory / 2;
+    reduce_gb_per_s_ = parameter(topology, "gpu_reduce_gb_per_s", memory);
+    cpu_reduce_gb_per_s_ = parameter(topology, "cpu_reduce_gb_per_s", 20.0);
+    signal_ns_ = parameter(topology, "signal_ns", on_cpu_ ? 100.0 : 900.0);
+    stream_signal_ns_ = on_cpu_ ? signal_ns_ : parameter(topology, "stream_signal_ns", 6600.0);
+    copy_ns_ = parameter(topology, "copy_launch_ns", on_cpu_ ? 100.0 : 9000.0);
+    kernel_ns_ = on_cpu_ ? copy_ns_ : parameter(topology, "kernel_launch_ns", 4000.0);
+    busy_ns_.assign(topology.links.size() + topology.resources.size(), 0.0);
+    rank_ns_.assign(index(plan.request.ranks), 0.0);
+    for (const std::uint64_t bytes : plan.scratch_bytes) is_cached_ &= bytes <= kCacheBytes;
+  }
+
+  double total_ns() {
+    const double chain_ns = longest_chain_ns();
+    double busiest_ns = 0.0;
+    for (const double ns : busy_ns_) busiest_ns = std::max(busiest_ns, ns);
+    if (on_cpu_)  // one thread runs all lanes of a rank
+      for (const double ns : rank_ns_) busiest_ns = std::max(busiest_ns, ns);
+    // What fills and drains the pipeline comes on top of the bottleneck, roughly.
+    return std::max(chain_ns, busiest_ns) + 0.05 * std::min(chain_ns, busiest_ns) +
+           (plan_.kernel.empty() ? 0.0 : kernel_ns_);
+  }
+
+ private:
+  static constexpr std::uint64_t kCacheBytes = 2 << 20;  // a core's second-level cache
+
+  // Slots that stay in the cache cost a third of memory (machine of the tests: 2 cores, 2026-11).
+  double cached(const Region& region) const {
+    const bool is_slot = region.space == Space::scratch || region.space == Space::inbox;
+    return on_cpu_ && is_cached_ && is_slot ? 0.33 : 1.0;
+  }
+
+  double copy_ns(const Lane& lane, const Op& op) {
+    const double bytes = static_cast<double>(op.dst.bytes);
+    double launch_ns = plan_.kernel.empty() && lane.kind == LaneKind::copy_engine ? copy_ns_ : 0.0;
+    double speed = local_gb_per_s_;
+    if (op.path >= 0) {
+      const Path& path = plan_.paths[index(op.path)];
+      const int link_index = path.links[index(op.hop)];
+      const Link& link = topology_.links[index(link_index)];
+      speed = link.gb_per_s;
+      launch_ns += link.latency_ns;
+      busy_ns_[index(link_index)] += bytes / link.gb_per_s;
+      for (const int resource : link.resources)
+        busy_ns_[topology_.links.size() + index(resource)] +=
+            bytes / topology_.resources[index(resource)].gb_per_s;
+    }
+    const double factor = 0.5 * cached(op.dst) + 0.5 * cached(op.srcs[0]);
+    return launch_ns + factor * bytes / speed;
+  }
+
+  double reduce_ns(const Lane& lane, const Op& op) const {
+    double bytes = static_cast<double>(op.dst.bytes) * cached(op.dst);
+    for (const Region& src : op.srcs) bytes += static_cast<double>(src.bytes) * cached(src);
+    const double launch_ns = plan_.kernel.empty() ? kernel_ns_ : 0.0;
+    return lane.kind == LaneKind::cpu ? bytes / cpu_reduce_gb_per_s_
+                                      : launch_ns + bytes / reduce_gb_per_s_;
+  }
+
+  double op_ns(const Lane& lane, const Op& op) {
+    switch (op.kind) {
+      case OpKind::copy: return copy_ns(lane, op);
+      case OpKind::reduce: return reduce_ns(lane, op);
+      case OpKind::signal:
+        return plan_.kernel.empty() && lane.kind == LaneKind::copy_engine ? stream_signal_ns_ / 2
+                                                                          : signal_ns_;
+      case OpKind::wait: return 0.0;
+    }
+    return 0.0;
+  }
+
+  // Runs a lane as far as its waits allow; true where it went on.
+  bool advance(std::size_t lane_index) {
+    const Lane& lane = plan_.lanes[lane_index];
+    std::size_t& next = next_[lane_index];
+    double& now = now_[lane_index];
+    const std::size_t before = next;
+    for (; next < lane.ops.size(); ++next) {
+      const Op& op = lane.ops[next];
+      if (op.kind == OpKind::wait) {
+        const auto raised = raised_.find(op.flag);
+        if (raised == raised_.end() || raised->second.size() < op.value) break;
+        now = std::max(now, raised->second[op.value - 1]);
+        continue;
+      }
+      const double ns = op_ns(lane, op);
+      now += ns;
+      if (op.kind != OpKind::signal || !on_cpu_) rank_ns_[index(lane.rank)] += ns;
+      if (op.kind == OpKind::signal) raised_[op.flag].push_back(now);
+    }
+    return next != before;
+  }
+
+  double longest_chain_ns() {
+    next_.assign(plan_.lanes.size(), 0);
+    now_.assign(plan_.lanes.size(), 0.0);
+    for (bool is_moving = true; is_moving;) {
+      is_moving = false;
+      for (std::size_t lane = 0; lane < plan_.lanes.size(); ++lane) is_moving |= advance(lane);
+    }
+    return now_.empty() ? 0.0 : *std::max_element(now_.begin(), now_.end());
+  }
+
+  const Plan& plan_;
+  const Topology& topology_;
+  bool on_cpu_ = false;
+  bool is_cached_ = true;
+  double local_gb_per_s_ = 1.0, reduce_gb_per_s_ = 1.0, cpu_reduce_gb_per_s_ = 1.0;
+  double signal_ns_ = 0.0, stream_signal_ns_ = 0.0, copy_ns_ = 0.0, kernel_ns_ = 0.0;
+  std::vector<double> busy_ns_, rank_ns_, now_;
+  std::vector<std::size_t> next_;
+  std::map<Flag, std::vector<double>> raised_;
+};
+
+}  // namespace
+
+double estimate_ns(const Plan& plan, const Topology& topology) {
+  return Estimate(plan, topology).total_ns();
+}
+
+}  // namespace plait

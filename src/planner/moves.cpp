@@ -1,0 +1,186 @@
+// Collectives that only move blocks -> lanes: every block is staged in its sender's scratch piece by
+// piece and pulled from there straight into the receivers' outputs, peers in rotation. One local
+// copy a block, and a receiver that is late holds nobody's output. In place too: a piece is pulled
+// only after the puller has staged what it overwrites.
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+#include "planner/exchange.hpp"
+#include "planner/transfer.hpp"
+
+namespace plait {
+namespace {
+
+std::size_t index(int i) { return static_cast<std::size_t>(i); }
+
+// One rank's block (or part of it) and where it goes in the outputs of others.
+struct Move {
+  int from = 0;
+  Range src;
+  std::vector<std::pair<int, Range>> to;
+  std::vector<Region> stage;             // [slot]
+  std::vector<std::vector<Event>> read;  // [slot]: events after which the slot may be filled again
+  std::map<int, Event> staged;           // of the piece under way, by rank
+};
+
+class MoveWriter {
+ public:
+  MoveWriter(Builder& builder, const Exchange& exchange)
+      : b_(builder), x_(exchange), n_(builder.ranks()), c_(builder.request().collective),
+        block_bytes_(builder.request().count * bytes_of(builder.request().type)) {}
+  void write();
+
+ private:
+  int home(int rank) { return b_.lane(rank, LaneKind::copy_engine, x_.name + "stage"); }
+  Range in_block(int block, Range range) const {
+    return {static_cast<std::uint64_t>(block) * block_bytes_ + range.offset, range.bytes};
+  }
+  static Range part(Range whole, Range piece) { return {whole.offset + piece.offset, piece.bytes}; }
+  // In place, what a rank receives lies where its input lay.
+  bool overwrites_input() const {
+    return c_ == Collective::all_to_all || c_ == Collective::send_recv;
+  }
+  void list_to_all();
+  void list_rooted();
+  std::vector<Range> cut_and_alloc();
+  void stage(Mover& mover, Range range, std::size_t slot);
+  void pull(Mover& mover, Range range, std::size_t slot);
+  void copy_own_blocks();
+
+  Builder& b_;
+  const Exchange& x_;
+  int n_;
+  Collective c_;
+  std::uint64_t block_bytes_;
+  std::vector<Move> moves_;
+};
+
+void MoveWriter::list_to_all() {
+  for (int step = 1; step < n_; ++step)
+    for (int from = 0; from < n_; ++from) {
+      const int to = (from + step) % n_;
+      if (c_ == Collective::all_to_all)
+        moves_.push_back({from, in_block(to, x_.range), {{to, in_block(from, x_.range)}}, {}, {}, {}});
+      if (c_ == Collective::send_recv && step == 1)
+        moves_.push_back({from, x_.range, {{to, x_.range}}, {}, {}, {}});
+      if (c_ != Collective::all_gather) continue;
+      if (step == 1) moves_.push_back({from, x_.range, {}, {}, {}, {}});
+      moves_[index(from)].to.push_back({to, in_block(from, x_.range)});
+    }
+}
+
+void MoveWriter::list_rooted() {
+  const int root = b_.request().root, peer = b_.request().peer;
+  if (c_ == Collective::copy && root != peer)
+    moves_.push_back({root, x_.range, {{peer, x_.range}}, {}, {}, {}});
+  for (int step = 1; step < n_; ++step) {
+    const int other = (root + step) % n_;
+    if (c_ == Collective::gather)
+      moves_.push_back({other, x_.range, {{root, in_block(other, x_.range)}}, {}, {}, {}});
+    if (c_ == Collective::scatter)
+      moves_.push_back({root, in_block(other, x_.range), {{other, x_.range}}, {}, {}, {}});
+  }
+}
+
+std::vector<Range> MoveWriter::cut_and_alloc() {
+  std::vector<std::uint64_t> sends(index(n_), 0);
+  for (const Move& move : moves_) ++sends[index(move.from)];
+  const std::uint64_t slots =
+      static_cast<std::uint64_t>(x_.slots) * *std::max_element(sends.begin(), sends.end());
+  const int pieces = pieces_fitting(x_.range.bytes * slots, x_.pieces, x_.scratch_bytes / 8 * 7,
+                                    slots * 2 * b_.granule());
+  std::vector<Range> cut = partition({0, x_.range.bytes}, pieces, b_.granule());
+  std::erase_if(cut, [](const Range& range) { return range.bytes == 0; });
+  for (Move& move : moves_) {
+    move.read.resize(index(x_.slots));
+    for (int slot = 0; slot < std::min(x_.slots, pieces); ++slot)
+      move.stage.push_back(b_.alloc(Space::scratch, move.from, largest(cut)));
+  }
+  return cut;
+}
+
+void MoveWriter::stage(Mover& mover, Range range, std::size_t slot) {
+  for (Move& move : moves_) {
+    const int lane = home(move.from);
+    for (const Event& event : move.read[slot]) b_.wait(lane, event);
+    move.read[slot].clear();
+    move.staged.clear();
+    b_.copy(lane, slice(move.stage[slot], {0, range.bytes}),
+            b_.input(move.from, part(move.src, range)));
+    for (const auto& [to, dst] : move.to) {
+      const int reader = mover.reader(move.from, to);
+      if (!move.staged.contains(reader)) move.staged[reader] = b_.signal(lane, reader);
+    }
+  }
+}
+
+void MoveWriter::pull(Mover& mover, Range range, std::size_t slot) {
+  std::vector<Event> all_staged(index(n_));
+  for (int rank = 0; rank < n_ && overwrites_input(); ++rank)
+    all_staged[index(rank)] = b_.signal(home(rank), rank);
+  for (std::size_t k = 0; k < index(n_ - 1); ++k)
+    for (Move& move : moves_) {
+      if (k >= move.to.size()) continue;
+      const auto& [to, dst] = move.to[k];
+      std::vector<Event> after{move.staged.at(mover.reader(move.from, to))};
+      if (overwrites_input()) after.push_back(all_staged[index(to)]);
+      const int step = (to - move.from + n_) % n_ - 1;
+      move.read[slot].push_back(mover
+                                    .carry(move.from, to, b_.output(to, part(dst, range)),
+                                           slice(move.stage[slot], {0, range.bytes}), after, step,
+                                           false)
+                                    .emptied);
+    }
+}
+
+// A rank's own block, where it has one. In place this copies bytes onto themselves, so it comes on
+// the lane that reads them.
+void MoveWriter::copy_own_blocks() {
+  const int root = b_.request().root;
+  const auto own = [&](int rank, Range dst, Range src) {
+    b_.copy(home(rank), b_.output(rank, dst), b_.input(rank, src));
+  };
+  for (int rank = 0; rank < n_; ++rank) {
+    const Range block = in_block(rank, x_.range);
+    if (c_ == Collective::all_gather) own(rank, block, x_.range);
+    if (c_ == Collective::all_to_all) own(rank, block, block);
+    if (rank != root) continue;
+    if (c_ == Collective::gather) own(rank, block, x_.range);
+    if (c_ == Collective::scatter) own(rank, x_.range, block);
+    if (c_ == Collective::copy && root == b_.request().peer) own(rank, x_.range, x_.range);
+  }
+}
+
+void MoveWriter::write() {
+  if (x_.range.bytes == 0) return;
+  list_to_all();
+  list_rooted();
+  if (moves_.empty()) return copy_own_blocks();
+  const std::vector<Range> cut = cut_and_alloc();
+  Mover mover(b_, {x_.name, true, x_.throttle, largest(cut), x_.ring_bytes,
+                   x_.scratch_bytes / 8 / static_cast<std::uint64_t>(n_), x_.path});
+  const auto home_of = [this](int rank) { return home(rank); };
+  for (const Move& move : moves_)
+    for (const auto& [to, dst] : move.to) mover.open(move.from, to, home_of);
+  for (std::size_t piece = 0; piece < cut.size(); ++piece) {
+    const std::size_t slot = piece % index(x_.slots);
+    stage(mover, cut[piece], slot);
+    pull(mover, cut[piece], slot);
+  }
+  copy_own_blocks();
+  for (const Move& move : moves_)
+    for (const std::vector<Event>& events : move.read)
+      for (const Event& event : events) b_.wait(home(move.from), event);
+  mover.close(home_of);
+}
+
+}  // namespace
+
+void write_moves(Builder& builder, const Exchange& exchange) {
+  MoveWriter(builder, exchange).write();
+}
+
+}  // namespace plait

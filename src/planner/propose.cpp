@@ -1,0 +1,122 @@
+// Request -> plans: every strategy's candidates are built and put in the order of their closed-form
+// cost; one named strategy is built with checked parameters.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+#include "planner/cost.hpp"
+#include "planner/strategy.hpp"
+
+namespace plait {
+namespace {
+
+constexpr std::size_t kMostPlans = 24;  // built for one request; propose() stays below 100 ms
+constexpr std::size_t kMostOfStrategy = 8;
+
+bool does(const Strategy& strategy, Collective collective) {
+  const auto& list = strategy.info.collectives;
+  return std::find(list.begin(), list.end(), collective) != list.end();
+}
+
+std::string not_done(const Strategy& strategy, Collective collective) {
+  std::string list;
+  for (const Collective one : strategy.info.collectives)
+    list += text(list.empty() ? "" : ", ", name_of(one));
+  return text("does ", list, ", not ", name_of(collective));
+}
+
+std::set<std::string> known_parameters(const Strategy& strategy, const Topology& topology,
+                                       const Request& request) {
+  if (!strategy.parameters.empty())
+    return {strategy.parameters.begin(), strategy.parameters.end()};
+  std::set<std::string> known;
+  for (const Params& params : strategy.candidates(topology, request))
+    for (const auto& [name, value] : params) known.insert(name);
+  for (const auto& [name, value] : strategy.build(topology, request, {}).params) known.insert(name);
+  return known;
+}
+
+void check_names(const Strategy& strategy, const Topology& topology, const Request& request,
+                 const Params& params) {
+  if (params.empty()) return;
+  const std::set<std::string> known = known_parameters(strategy, topology, request);
+  for (const auto& [name, value] : params) {
+    if (known.contains(name)) continue;
+    std::string list;
+    for (const std::string& one : known) list += text(list.empty() ? "" : ", ", one);
+    throw Error(ErrorCode::invalid_argument,
+                text("wanted a parameter of ", strategy.info.name, " (one of ", list, "), found \"",
+                     name, "\""));
+  }
+}
+
+struct Proposal {
+  double cost_ns = 0.0;
+  Plan plan;
+};
+
+bool is_known(const std::vector<Proposal>& proposals, const Plan& plan) {
+  return std::any_of(proposals.begin(), proposals.end(), [&plan](const Proposal& proposal) {
+    return proposal.plan.strategy == plan.strategy && proposal.plan.lanes == plan.lanes;
+  });
+}
+
+}  // namespace
+
+std::vector<Plan> propose(const Topology& topology, const Request& request,
+                          std::vector<Refusal>* refusals) {
+  const Request wanted = checked(request, topology);
+  std::vector<Proposal> proposals;
+  const auto refuse = [&](const Strategy& strategy, const std::string& reason) {
+    if (refusals != nullptr) refusals->push_back({strategy.info.name, reason});
+  };
+  for (const Strategy* strategy : all_strategies()) {
+    if (!does(*strategy, wanted.collective)) {
+      refuse(*strategy, not_done(*strategy, wanted.collective));
+      continue;
+    }
+    std::size_t built = 0;
+    for (const Params& params : strategy->candidates(topology, wanted)) {
+      // Each strategy gets one plan; further ones only while there is room.
+      if (built > 0 && (built >= kMostOfStrategy || proposals.size() >= kMostPlans)) break;
+      try {
+        Plan plan = strategy->build(topology, wanted, params);
+        ++built;
+        if (!is_known(proposals, plan)) {
+          const double cost_ns = estimate_ns(plan, topology);
+          proposals.push_back({cost_ns, std::move(plan)});
+        }
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::unsupported) throw;
+        refuse(*strategy, error.what());
+        if (built == 0) break;
+      }
+    }
+  }
+  std::stable_sort(proposals.begin(), proposals.end(), [](const Proposal& a, const Proposal& b) {
+    return a.cost_ns < b.cost_ns;
+  });
+  std::vector<Plan> plans;
+  for (Proposal& proposal : proposals) plans.push_back(std::move(proposal.plan));
+  return plans;
+}
+
+Plan propose_one(const Topology& topology, const Request& request, const std::string& strategy,
+                 const std::map<std::string, std::int64_t>& params) {
+  const Request wanted = checked(request, topology);
+  std::string names;
+  for (const Strategy* one : all_strategies()) {
+    names += text(names.empty() ? "" : ", ", one->info.name);
+    if (one->info.name != strategy) continue;
+    if (!does(*one, wanted.collective))
+      throw Error(ErrorCode::unsupported, text(strategy, " ", not_done(*one, wanted.collective)));
+    check_names(*one, topology, wanted, params);
+    return one->build(topology, wanted, params);
+  }
+  throw Error(ErrorCode::invalid_argument,
+              text("wanted a strategy (one of ", names, "), found \"", strategy, "\""));
+}
+
+}  // namespace plait
