@@ -5,20 +5,15 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
+#include "planner/transfer.hpp"
 
 namespace plait {
 namespace {
 
-constexpr std::uint64_t kArenaBytes = 256ULL << 20;   // where the topology states none
-constexpr std::uint64_t kRingBytes = 8ULL << 20;      // design section 6: stays in the last-level cache
 constexpr std::uint64_t kMostPieceBytes = 1ULL << 20;  // deep enough to overlap the two hops
 constexpr std::size_t kRingPieces = 3;  // one being written, one read, one on its way back
 
 std::uint64_t bit(int rank) { return 1ULL << static_cast<unsigned>(rank); }
-
-std::uint64_t size_parameter(const Topology& topology, const char* key, std::uint64_t otherwise) {
-  return static_cast<std::uint64_t>(parameter(topology, key, static_cast<double>(otherwise)));
-}
 
 std::uint64_t total_bytes(const std::vector<Region>& regions) {
   std::uint64_t bytes = 0;
@@ -116,7 +111,7 @@ void Courier::reduce(int rank, const Region& dst, const std::vector<Region>& src
 }
 
 void Courier::copy(int rank, const Region& dst, const Region& src) {
-  steps_.push_back({StepKind::copy, rank, {}, dst, {src}});
+  if (dst.bytes != 0) steps_.push_back({StepKind::copy, rank, {}, dst, {src}});
 }
 
 void Courier::write() {
@@ -138,8 +133,7 @@ void Courier::open_channels() {
       channel.stages.push_back({hop == 1 ? channel.from : channel.to, {}, {}});
       ++at(rings, channel.stages.back().owner);
     }
-  const std::uint64_t ring_bytes =
-      size_parameter(builder_.topology(), "arena_ring_bytes", kRingBytes);
+  const std::uint64_t ring_bytes = ring_limit(builder_.topology());
   for (Channel& channel : channels_) {
     if (channel.needs_opening) channel.opened = builder_.signal(lane(channel.to), channel.from);
     channel.released.resize(channel.sent.size());
@@ -253,8 +247,7 @@ void Courier::send_piece(Channel& channel, const Region& dst, const Region& src)
 
 void in_chunks(Builder& builder, Range whole, const Cut& cut,
                const std::function<void(Courier&, Range)>& body) {
-  const auto arena = static_cast<double>(
-      size_parameter(builder.topology(), "arena_scratch_bytes", kArenaBytes));
+  const auto arena = static_cast<double>(scratch_limit(builder.topology()));
   // A sixteenth stays free for the room that slots leave.
   const double fitting = arena * 15 / 16 / cut.lanes / std::max(cut.scratch_per_byte, 1e-3);
   const int needed = static_cast<int>(static_cast<double>(whole.bytes) / std::max(fitting, 128.0)) + 1;

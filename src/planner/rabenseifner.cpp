@@ -3,7 +3,6 @@
 // half the bytes of the one before (and after). The largest halves go to the nearest partners.
 // Source: Rabenseifner, "Optimization of Collective Reduction Operations" (2004).
 #include <algorithm>
-#include <numeric>
 
 #include "plait/error.hpp"
 #include "planner/courier.hpp"
@@ -15,30 +14,13 @@ namespace {
 constexpr int kMostChunks = 4096;
 constexpr int kMostLanes = 8;
 
-// Which shards a member answers for: [first, first + count).
-struct Share {
-  int first = 0;
-  int count = 1;
-};
-
-// After `step` halvings: bit k of the member says which half of its share it kept in step k.
-Share share_after(int member, int members, int step) {
-  Share share{0, members};
-  for (int k = 0; k < step; ++k) {
-    share.count /= 2;
-    if ((member >> k & 1) != 0) share.first += share.count;
-  }
-  return share;
-}
-
 class Halving {
  public:
   Halving(Builder& builder, const Folding& folding, Courier& courier, Range chunk)
       : builder_(builder),
         folding_(folding),
         courier_(courier),
-        chunk_(chunk),
-        shards_(partition(chunk, folding.members, builder.granule())) {}
+        chunk_(chunk) {}
 
   void write() {
     fold(builder_, folding_, courier_, chunk_);
@@ -48,15 +30,12 @@ class Halving {
   }
 
  private:
-  Range range_of(Share share) const {
-    const auto first = shards_.begin() + share.first;
-    const std::uint64_t bytes = std::accumulate(
-        first, first + share.count, std::uint64_t{0},
-        [](std::uint64_t sum, const Range& shard) { return sum + shard.bytes; });
-    return {first->offset, bytes};
-  }
+  // What a member answers for after that halving: bit k says which half it kept in step k.
   Range kept(int member, int step) const {
-    return range_of(share_after(member, folding_.members, step + 1));
+    Range range = chunk_;
+    for (int k = 0; k <= step; ++k)
+      range = partition(range, 2, builder_.granule())[static_cast<std::size_t>(member >> k & 1)];
+    return range;
   }
   // What a member holds of a range before the given halving.
   Region part(int member, int step, Range range) const {
@@ -103,7 +82,6 @@ class Halving {
   const Folding& folding_;
   Courier& courier_;
   Range chunk_;
-  std::vector<Range> shards_;
 };
 
 int default_chunks(const Request& request) {
