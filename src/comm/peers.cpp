@@ -17,6 +17,14 @@ namespace {
 
 constexpr std::int64_t kPollEveryNs = 5'000'000;
 
+/// A peer's failure as this rank throws it; one that the peer itself was told of keeps its first
+/// teller.
+Error relayed(int rank, const std::pair<ErrorCode, std::string>& failure) {
+  const bool told = failure.second.find(" reports: ") != std::string::npos;
+  return Error(failure.first,
+               told ? failure.second : text("rank ", rank, " reports: ", failure.second));
+}
+
 }  // namespace
 
 Fd own_pid_descriptor() {
@@ -56,7 +64,7 @@ void Peers::check_processes(const std::string& waiting_for) const {
   }
   if (follower == nullptr) return;
   const auto failure = controls_->failure_of(follower->rank);
-  throw Error(failure->first, text("rank ", follower->rank, " reports: ", failure->second));
+  throw relayed(follower->rank, *failure);
 }
 
 void Peers::check_words(const std::string& waiting_for) const {
@@ -66,8 +74,7 @@ void Peers::check_words(const std::string& waiting_for) const {
     const bool left = control.left.load(std::memory_order_acquire) != 0;
     if ((!left && control.failed.load() != 2) || !wanted(peer.rank)) continue;
     check_processes(waiting_for);
-    if (const auto failure = controls_->failure_of(peer.rank))
-      throw Error(failure->first, text("rank ", peer.rank, " reports: ", failure->second));
+    if (const auto failure = controls_->failure_of(peer.rank)) throw relayed(peer.rank, *failure);
     throw Error(ErrorCode::peer_lost, text("rank ", peer.rank, " (pid ", peer.pid,
                                            ") closed its communicator while ", waiting_for));
   }

@@ -1,0 +1,104 @@
+/* plait.h as a C99 program uses it: one rank's calls, from making to destroying. */
+#include "c_api_calls.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "plait/plait.h"
+
+static int failed(const char* what, plaitResult_t result, char* sentence, size_t size) {
+  snprintf(sentence, size, "%s: %s (%s)", what, plaitGetErrorString(result),
+           plaitGetLastError(NULL));
+  return 1;
+}
+
+#define DO(call)                                                                     \
+  do {                                                                               \
+    const plaitResult_t result = (call);                                             \
+    if (result != plait_ok) return failed(#call, result, sentence, sentence_bytes);  \
+  } while (0)
+#define WANT(condition)                                        \
+  do {                                                         \
+    if (!(condition)) {                                        \
+      snprintf(sentence, sentence_bytes, "not so: " #condition); \
+      return 1;                                                \
+    }                                                          \
+  } while (0)
+
+static int collectives(plaitComm_t comm, int rank, char* sentence, size_t sentence_bytes) {
+  enum { kCount = 100, kRanks = 2 };
+  float in[kCount * kRanks];
+  float out[kCount * kRanks];
+  for (int i = 0; i < kCount * kRanks; ++i) in[i] = (float)(i + 1000 * rank);
+
+  DO(plaitAllReduce(in, out, kCount, plait_fp32, plait_sum, comm));
+  for (int i = 0; i < kCount; ++i) WANT(out[i] == (float)(2 * i + 1000));
+  DO(plaitReduceScatter(in, out, kCount, plait_fp32, plait_max, comm));
+  for (int i = 0; i < kCount; ++i) WANT(out[i] == (float)(i + kCount * rank + 1000));
+  DO(plaitAllGather(in, out, kCount, plait_fp32, comm));
+  for (int i = 0; i < kCount; ++i) WANT(out[i] == (float)i && out[kCount + i] == (float)(i + 1000));
+  DO(plaitBroadcast(rank == 1 ? in : NULL, out, kCount, plait_fp32, 1, comm));
+  for (int i = 0; i < kCount; ++i) WANT(out[i] == (float)(i + 1000));
+  DO(plaitReduce(in, rank == 0 ? out : NULL, kCount, plait_fp32, plait_min, 0, comm));
+  for (int i = 0; i < kCount && rank == 0; ++i) WANT(out[i] == (float)i);
+  DO(plaitAllToAll(in, out, kCount, plait_fp32, comm));
+  for (int i = 0; i < kCount; ++i) WANT(out[i] == (float)(i + kCount * rank));
+  for (int i = 0; i < kCount; ++i) WANT(out[kCount + i] == (float)(i + kCount * rank + 1000));
+  DO(plaitGather(in, rank == 1 ? out : NULL, kCount, plait_fp32, 1, comm));
+  for (int i = 0; i < kCount && rank == 1; ++i) WANT(out[kCount + i] == (float)(i + 1000));
+  DO(plaitScatter(rank == 0 ? in : NULL, out, kCount, plait_fp32, 0, comm));
+  for (int i = 0; i < kCount; ++i) WANT(out[i] == (float)(i + kCount * rank));
+  DO(plaitSendRecv(in, out, kCount, plait_fp32, comm));
+  for (int i = 0; i < kCount; ++i) WANT(out[i] == (float)(i + 1000 * (1 - rank)));
+  DO(plaitCopy(rank == 0 ? in : NULL, rank == 1 ? out : NULL, kCount, plait_fp32, 0, 1, comm));
+  for (int i = 0; i < kCount && rank == 1; ++i) WANT(out[i] == (float)i);
+  DO(plaitCommSetScalar(comm, 0.5));
+  DO(plaitAllReduce(in, out, kCount, plait_fp32, plait_premul_sum, comm));
+  for (int i = 0; i < kCount; ++i) WANT(out[i] == (float)i + 500.0f);
+  DO(plaitBarrier(comm));
+  return 0;
+}
+
+static int refusals(plaitComm_t comm, int rank, char* sentence, size_t sentence_bytes) {
+  float data[8] = {0};
+  const size_t odd_count = rank == 1 ? (size_t)-1 : 8;
+  WANT(plaitAllReduce(data, data, odd_count, plait_fp32, plait_sum, comm) ==
+       plait_invalid_argument);
+  const plaitDataType_t odd_type = rank == 1 ? (plaitDataType_t)77 : plait_fp32;
+  WANT(plaitAllReduce(data, data, 8, odd_type, plait_sum, comm) == plait_invalid_argument);
+  WANT(strstr(plaitGetLastError(comm), "77") != NULL);
+  WANT(plaitAllReduce(data, data, rank == 1 ? 8 : 7, plait_fp32, plait_sum, comm) ==
+       plait_mismatch);
+  WANT(plaitCommSetStrategy(comm, "ring:chunks") == plait_invalid_argument);
+  WANT(plaitCommSetStrategy(NULL, "ring") == plait_invalid_argument);
+  WANT(plaitBarrier(NULL) == plait_invalid_argument);
+  WANT(plaitCommInitRank(NULL, NULL) == plait_invalid_argument);
+  WANT(plaitCommDestroy(NULL) == plait_ok);
+  DO(plaitBarrier(comm));
+  DO(plaitCommAbort(comm));
+  WANT(plaitBarrier(comm) == plait_aborted);
+  return 0;
+}
+
+int c_api_calls(const char* rendezvous, int rank, char* sentence, unsigned long sentence_bytes) {
+  plaitComm_t comm = NULL;
+  plaitOptions_t options;
+  int version = 0;
+  int number = -1;
+  DO(plaitGetVersion(&version));
+  WANT(version >= 100);
+  DO(plaitOptionsDefault(&options));
+  options.rank = rank;
+  options.ranks = 2;
+  options.rendezvous = rendezvous;
+  options.arrive_s = 20;
+  DO(plaitCommInitRank(&comm, &options));
+  DO(plaitCommRank(comm, &number));
+  WANT(number == rank);
+  DO(plaitCommCount(comm, &number));
+  WANT(number == 2);
+  if (collectives(comm, rank, sentence, sentence_bytes) != 0) return 1;
+  if (refusals(comm, rank, sentence, sentence_bytes) != 0) return 1;
+  DO(plaitCommDestroy(comm));
+  return 0;
+}

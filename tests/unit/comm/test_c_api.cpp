@@ -1,0 +1,45 @@
+// The C API from C (c_api_calls.c), and its tables against the C++ ones.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <stdexcept>
+
+#include "c_api_calls.h"
+#include "folder.hpp"
+#include "plait/error.hpp"
+#include "plait/plait.h"
+#include "plait/plan.hpp"
+
+using namespace plait;
+
+TEST_CASE("a C program makes a communicator, calls every collective, and is told what is wrong") {
+  TestFolder folder;
+  const std::string where = "unix:" + folder.socket();
+  const auto thrown = as_threads(2, [&](int rank) {
+    char sentence[1024] = "";
+    if (c_api_calls(where.c_str(), rank, sentence, sizeof(sentence)) != 0)
+      throw std::runtime_error(sentence);
+  });
+  for (const std::string& one : thrown) CHECK(one == "");
+}
+
+TEST_CASE("results, types and ops are those of the tables") {
+  CHECK(plait_peer_lost == static_cast<int>(ErrorCode::peer_lost));
+  CHECK(std::strcmp(plaitGetErrorString(plait_peer_lost), "peer lost") == 0);
+  CHECK(plait_fp8e5m2 == static_cast<int>(DataType::fp8e5m2));
+  CHECK(plaitDataType_count == 14);
+  CHECK(plaitRedOp_count == static_cast<int>(ReduceOp::bit_xor) + 1);
+}
+
+TEST_CASE("options of another size are refused") {
+  plaitOptions_t options;
+  REQUIRE(plaitOptionsDefault(&options) == plait_ok);
+  options.size += 8;
+  plaitComm_t comm = nullptr;
+  CHECK(plaitCommInitRank(&comm, &options) == plait_invalid_argument);
+  CHECK(comm == nullptr);
+  CHECK(std::string(plaitGetLastError(nullptr)).find("plaitOptionsDefault") != std::string::npos);
+  options.size -= 8;
+  options.ranks = 0;
+  CHECK(plaitCommInitRank(&comm, &options) == plait_invalid_argument);
+}
