@@ -1,0 +1,41 @@
+// Where things lie in a rank's arena: [doorbell | flag words | scratch | inbox 0 | inbox 1 | ring |
+// guests]. Flag words of one writer are packed, rows of different writers share no cache line: a
+// row is raised by one thread and polled by one thread.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "exec/cpu/cpu.hpp"
+
+namespace plait {
+
+/// What a rank sleeps on. Signallers ring only where it says that it sleeps.
+struct alignas(64) Doorbell {
+  std::uint32_t rings;   ///< the futex word
+  std::uint32_t asleep;  ///< 1 = the owner sleeps, or is about to
+};
+
+class ArenaView {
+ public:
+  explicit ArenaView(const Arenas& arenas);
+
+  Doorbell& doorbell(int rank) const {
+    return *reinterpret_cast<Doorbell*>(base(rank));
+  }
+  std::atomic_ref<std::uint32_t> word(const Flag& flag) const;
+  /// scratch, inbox and ring regions; Error(invalid_argument) where they leave the arena.
+  std::byte* at(const Region& region, const Plan& plan, int parity) const;
+
+  std::uint64_t bytes() const { return end_; }
+  const ArenaSizes& sizes() const { return arenas_.sizes; }
+
+ private:
+  std::byte* base(int rank) const { return arenas_.base[static_cast<std::size_t>(rank)]; }
+  const Arenas& arenas_;
+  std::uint64_t row_bytes_ = 0;  // one writer's flag words
+  std::uint64_t scratch_ = 0, inbox_ = 0, ring_ = 0, guests_ = 0, end_ = 0;  // offsets
+  std::uint64_t half_bytes_ = 0;
+};
+
+}  // namespace plait

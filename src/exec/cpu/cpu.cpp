@@ -1,0 +1,173 @@
+// run_cpu: one rank's lanes, interleaved in the caller's thread. A lane runs until a wait stops it or
+// it has raised a flag; then the last lane that can go on is run, so that a piece is reduced or
+// passed on while it is still in the cache. When no lane can go on, wait.hpp waits for any of them.
+#include "exec/cpu/cpu.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.hpp"
+#include "exec/cpu/arena.hpp"
+#include "exec/cpu/wait.hpp"
+#include "exec/fault.hpp"
+#include "exec/origins.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+constexpr std::uint32_t kRefreshShift = 28;
+
+class RankRun {
+ public:
+  RankRun(const Plan& plan, int rank, const Arenas& arenas, const CpuCall& call, Watch& watch)
+      : plan_(plan), rank_(rank), view_(arenas), call_(call), watch_(watch) {
+    for (std::size_t i = 0; i < plan.lanes.size(); ++i)
+      if (plan.lanes[i].rank == rank && !plan.lanes[i].ops.empty())
+        lanes_.push_back({&plan.lanes[i], i, 0});
+    const bool scaled = plan.request.op == ReduceOp::premul_sum && !call.scalars.empty();
+    if (scaled && plan.sum_order == SumOrder::stated) origins_ = origins_of(plan);
+    scaled_ = scaled;
+  }
+
+  void run() {
+    while (!lanes_.empty()) {
+      const auto ready = std::find_if(lanes_.rbegin(), lanes_.rend(),
+                                      [&](const Cursor& lane) { return can_go_on(lane); });
+      if (ready == lanes_.rend()) {
+        wait();
+        continue;
+      }
+      advance(*ready);
+      if (ready->next == ready->lane->ops.size()) lanes_.erase(std::next(ready).base());
+    }
+    refresh_words();
+  }
+
+ private:
+  struct Cursor {
+    const Lane* lane;
+    std::size_t index;  // in the plan
+    std::size_t next;   // the op to run
+    const Op& op() const { return lane->ops[next]; }
+  };
+
+  bool can_go_on(const Cursor& lane) const {
+    return lane.op().kind != OpKind::wait || has_come(lane.op());
+  }
+
+  bool has_come(const Op& op) const {
+    return reached(view_.word(op.flag).load(std::memory_order_seq_cst), call_.epoch + op.value);
+  }
+
+  // Until the lane is stopped or has ended, or has raised a flag.
+  void advance(Cursor& lane) {
+    while (lane.next < lane.lane->ops.size() && can_go_on(lane)) {
+      const Op& op = lane.op();
+      fault_point(rank_);
+      if (op.kind == OpKind::copy) std::memmove(at(op.dst), at(op.srcs.at(0)), op.dst.bytes);
+      if (op.kind == OpKind::reduce) reduce(lane);
+      ++lane.next;
+      if (op.kind != OpKind::signal) continue;
+      raise(view_.word(op.flag), call_.epoch + op.value, view_.doorbell(op.flag.owner));
+      return;
+    }
+  }
+
+  void reduce(const Cursor& lane) {
+    const Op& op = lane.op();
+    const Request& request = plan_.request;
+    srcs_.clear();
+    for (const Region& src : op.srcs) srcs_.push_back(at(src));
+    std::vector<double> scales;
+    if (scaled_) scales = scales_of(origins_.empty() ? rank_order(op) : row(lane), call_.scalars);
+    reduce_cpu(request.type, request.op, at(op.dst), srcs_.data(), static_cast<int>(srcs_.size()),
+               op.dst.bytes / bytes_of(request.type), request.ranks, op.finish,
+               scaled_ ? scales.data() : nullptr);
+  }
+
+  const std::vector<int>& row(const Cursor& lane) const { return origins_[lane.index][lane.next]; }
+
+  static std::vector<int> rank_order(const Op& op) {
+    std::vector<int> origins;
+    for (std::size_t s = 0; s < op.srcs.size(); ++s) origins.push_back(static_cast<int>(s));
+    return origins;
+  }
+
+  std::byte* at(const Region& region) const {
+    if (region.space != Space::input && region.space != Space::output)
+      return view_.at(region, plan_, call_.parity);
+    const bool is_input = region.space == Space::input;
+    if (region.rank != rank_)
+      throw Error(ErrorCode::unsupported,
+                  text("rank ", rank_, " cannot reach ", print(region),
+                       ": on CPU ranks another rank's buffers are not mapped"));
+    const std::uint64_t size = is_input ? input_bytes(plan_.request, rank_)
+                                        : output_bytes(plan_.request, rank_);
+    if (region.offset > size || region.bytes > size - region.offset)
+      throw Error(ErrorCode::invalid_argument,
+                  text("region ", print(region), " leaves its buffer of ", size, " bytes"));
+    void* base = is_input ? const_cast<void*>(call_.input) : call_.output;
+    return static_cast<std::byte*>(base) + region.offset;
+  }
+
+  void wait() {
+    const WaitFor wait{&view_.doorbell(rank_), call_.deadline_ns, &watch_,
+                       [this] { return describe(); }};
+    wait_until(wait_policy(plan_.request.ranks), wait, [this] {
+      return std::any_of(lanes_.begin(), lanes_.end(),
+                         [&](const Cursor& lane) { return has_come(lane.op()); });
+    });
+  }
+
+  std::string describe() const {
+    std::string told;
+    for (const Cursor& lane : lanes_) {
+      const Op& op = lane.op();
+      const std::uint32_t found = view_.word(op.flag).load() - call_.epoch;
+      told += text(told.empty() ? text("rank ", rank_, " waits in lane ") : "; in lane ",
+                   lane.lane->name, " op ", lane.next, " for flag (owner ", op.flag.owner,
+                   ", writer ", op.flag.writer, ", index ", op.flag.index, ") >= ", op.value,
+                   ", found ", std::max(0, static_cast<int>(found)));
+    }
+    return told;
+  }
+
+  // A word that no plan raises for 2^31 epochs would seem to be ahead. So every 2^28 epochs each
+  // rank brings all its words up to date; its signals of this call are out, so no waiter minds.
+  void refresh_words() {
+    const std::uint32_t after = call_.epoch + epochs_per_call(plan_);
+    if (call_.epoch >> kRefreshShift == after >> kRefreshShift) return;
+    const ArenaSizes& sizes = view_.sizes();
+    for (int owner = 0; owner < sizes.ranks; ++owner)
+      for (int index = 0; index < sizes.flags_per_pair; ++index)
+        raise(view_.word({owner, rank_, index}), after, view_.doorbell(owner));
+  }
+
+  const Plan& plan_;
+  const int rank_;
+  const ArenaView view_;
+  const CpuCall& call_;
+  Watch& watch_;
+  std::vector<Cursor> lanes_;  // those that have not ended
+  std::vector<const void*> srcs_;
+  bool scaled_ = false;
+  Origins origins_;
+};
+
+}  // namespace
+
+void run_cpu(const Plan& plan, int rank, const Arenas& arenas, const CpuCall& call, Watch& watch) {
+  if (!fits(plan, arenas.sizes) ||
+      arenas.base.size() != static_cast<std::size_t>(arenas.sizes.ranks))
+    throw Error(ErrorCode::internal, text("plan ", label(plan), " does not fit the arenas"));
+  if (rank < 0 || rank >= plan.request.ranks)
+    throw Error(ErrorCode::invalid_argument,
+                text("wanted a rank of 0 to ", plan.request.ranks - 1, ", found ", rank));
+  if (!call.scalars.empty() && call.scalars.size() != static_cast<std::size_t>(plan.request.ranks))
+    throw Error(ErrorCode::invalid_argument, text("wanted ", plan.request.ranks,
+                                                  " scalars or none, found ", call.scalars.size()));
+  RankRun(plan, rank, arenas, call, watch).run();
+}
+
+}  // namespace plait

@@ -1,0 +1,90 @@
+// Spin, yield, futex. The futexes are not process-private: ranks may be processes.
+#include "exec/cpu/wait.hpp"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+constexpr int kPauses = 400;
+constexpr int kYields = 100;
+constexpr std::int64_t kFirstSliceNs = 1'000'000;  // short at first: a dead peer is noticed soon
+constexpr std::int64_t kLastSliceNs = 10'000'000;
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void pause_once() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void sleep_on(std::uint32_t& rings, std::uint32_t seen, std::int64_t slice_ns) {
+  const timespec slice{slice_ns / 1'000'000'000, slice_ns % 1'000'000'000};
+  ::syscall(SYS_futex, &rings, FUTEX_WAIT, seen, &slice, nullptr, 0);
+}
+
+// One slice of sleep; true once ready.
+bool sleep_slice(Doorbell& bell, std::int64_t slice_ns, const std::function<bool()>& ready) {
+  const std::atomic_ref<std::uint32_t> rings(bell.rings), asleep(bell.asleep);
+  const std::uint32_t seen = rings.load(std::memory_order_seq_cst);
+  asleep.store(1, std::memory_order_seq_cst);
+  const bool is_ready = ready();
+  if (!is_ready) sleep_on(bell.rings, seen, slice_ns);
+  asleep.store(0, std::memory_order_seq_cst);
+  return is_ready || ready();
+}
+
+}  // namespace
+
+WaitPolicy wait_policy(int ranks) {
+  static const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return {ranks <= cores ? kPauses : 0, kYields};
+}
+
+void wait_until(const WaitPolicy& policy, const WaitFor& wait, const std::function<bool()>& ready) {
+  for (int i = 0; i < policy.pauses; ++i) {
+    if (ready()) return;
+    pause_once();
+  }
+  for (int i = 0; i < policy.yields; ++i) {
+    if (ready()) return;
+    ::sched_yield();
+  }
+  std::int64_t slice_ns = kFirstSliceNs;
+  while (!ready()) {
+    wait.watch->check(wait.describe());
+    const std::int64_t left_ns = wait.deadline_ns - now_ns();
+    if (left_ns <= 0)
+      throw Error(ErrorCode::timeout,
+                  text(wait.describe(), ": the deadline has passed; is a rank stuck or stopped?"));
+    if (sleep_slice(*wait.bell, std::min(slice_ns, left_ns), ready)) return;
+    slice_ns = std::min(slice_ns + slice_ns / 16, kLastSliceNs);
+  }
+}
+
+void raise(std::atomic_ref<std::uint32_t> word, std::uint32_t value, Doorbell& owner_bell) {
+  word.store(value, std::memory_order_seq_cst);
+  if (std::atomic_ref<std::uint32_t>(owner_bell.asleep).load(std::memory_order_seq_cst) == 0)
+    return;
+  std::atomic_ref<std::uint32_t>(owner_bell.rings).fetch_add(1, std::memory_order_seq_cst);
+  ::syscall(SYS_futex, &owner_bell.rings, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+}  // namespace plait
