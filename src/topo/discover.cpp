@@ -1,5 +1,5 @@
-// NVML, PCI and NUMA facts -> Topology. Facts say who is joined to whom; speeds come from the shipped
-// machine with the same GPU, until `plait topo --measure` replaces them.
+// NVML, PCI and NUMA facts -> Topology. Facts say who is joined to whom; speeds come from the
+// shipped machine with the same GPU, until `plait topo --measure` replaces them.
 // In virtual machines NVLinks are hidden: there peers of a model sold only with NVSwitch are taken
 // to be joined by it.
 #include "topo/discover.hpp"

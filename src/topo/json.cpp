@@ -86,8 +86,8 @@ class Place {
 
   int integer(int low) const {
     if (!value_.is_number_integer()) refuse(name_, text("a whole number >= ", low), shown(value_));
-    const bool too_big = value_.is_number_unsigned() &&
-                         value_.get<std::uint64_t>() > std::uint64_t(std::numeric_limits<int>::max());
+    constexpr std::uint64_t kMost = std::numeric_limits<int>::max();
+    const bool too_big = value_.is_number_unsigned() && value_.get<std::uint64_t>() > kMost;
     if (too_big || value_.get<std::int64_t>() < low)
       refuse(name_, text("a whole number >= ", low, " that fits 31 bits"), shown(value_));
     return value_.get<int>();
@@ -128,7 +128,8 @@ Json parse(std::string_view json) {
     return Json::parse(json.begin(), json.end(), watch);
   } catch (const nlohmann::json::parse_error& error) {
     const std::size_t at = std::min(json.size(), static_cast<std::size_t>(error.byte));
-    const auto line = 1 + std::count(json.begin(), json.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+    const std::string_view before = json.substr(0, at);
+    const auto line = 1 + std::count(before.begin(), before.end(), '\n');
     refuse(text("line ", line), "well-formed JSON", error.what());
   } catch (const nlohmann::json::exception& error) {
     refuse("", "well-formed JSON", error.what());

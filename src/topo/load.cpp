@@ -1,5 +1,6 @@
-// A name or a path -> Topology: shipped files (in the library, or in PLAIT_DATA_DIR), the user's own
-// files, and "local-cpu". A name is tried as shipped first, so a stray file cannot stand in for one.
+// A name or a path -> Topology: shipped files (in the library, or in PLAIT_DATA_DIR), the user's
+// own files, and "local-cpu". A name is tried as shipped first, so that a stray file cannot stand
+// in for one.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -21,8 +22,9 @@ constexpr const char* kLocalCpu = "local-cpu";
 
 [[noreturn]] void refuse_file(const std::string& file, const std::string& found) {
   throw Error(ErrorCode::io_error,
-              text("topology file ", file, ": wanted a readable JSON file of at most 16 MiB, found ",
-                   found, "; check the path and its permissions"));
+              text("topology file ", file,
+                   ": wanted a readable JSON file of at most 16 MiB, found ", found,
+                   "; check the path and its permissions"));
 }
 
 std::string read_text(const std::string& file) {

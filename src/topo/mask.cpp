@@ -14,16 +14,6 @@ namespace {
 
 constexpr std::size_t kMostShown = 24;
 
-/// "0" or "gpu0" or "cpu0" or "numa0"; -1 where the topology has no such device.
-int device_of(const Topology& topology, std::string_view label) {
-  if (const auto named = parse_device_name(label))
-    return find_device(topology, named->first, named->second);
-  const auto bare = parse_device_name(text("gpu", label));
-  if (!bare) return -1;
-  const int gpu = find_device(topology, DeviceKind::gpu, bare->second);
-  return gpu >= 0 ? gpu : find_device(topology, DeviceKind::cpu, bare->second);
-}
-
 std::string what_exists(const Topology& topology) {
   std::set<std::string> masks;
   const auto label = [&](int device) { return device_label(topology, device); };
@@ -69,8 +59,8 @@ void drop_pair(Topology& topology, const std::string& mask, const std::string& k
   const std::size_t mark = pair.find_first_of("->");
   if (mark == std::string_view::npos)
     refuse(topology, mask, "wanted two devices, as in nvlink:0-1 or nvlink:0>1");
-  const int one = device_of(topology, pair.substr(0, mark));
-  const int other = device_of(topology, pair.substr(mark + 1));
+  const int one = device_of_label(topology, pair.substr(0, mark));
+  const int other = device_of_label(topology, pair.substr(mark + 1));
   if (one < 0 || other < 0) refuse(topology, mask, "no such device");
   const bool both_ways = pair[mark] == '-';
   const std::size_t dropped = drop(topology, [&](const Link& link) {
@@ -82,7 +72,7 @@ void drop_pair(Topology& topology, const std::string& mask, const std::string& k
 }
 
 void drop_host(Topology& topology, const std::string& mask, std::string_view label) {
-  const int device = device_of(topology, label);
+  const int device = device_of_label(topology, label);
   if (device < 0) refuse(topology, mask, "no such device");
   const auto is_host = [&](int index) {
     return topology.devices[static_cast<std::size_t>(index)].kind == DeviceKind::host;
@@ -94,11 +84,12 @@ void drop_host(Topology& topology, const std::string& mask, std::string_view lab
 }
 
 void bar_relay(Topology& topology, const std::string& mask, std::string_view label) {
-  const int device = device_of(topology, label);
+  const int device = device_of_label(topology, label);
   const std::vector<int> ranks = rank_devices(topology);
   if (std::find(ranks.begin(), ranks.end(), device) == ranks.end())
     refuse(topology, mask, "no such device");
-  topology.parameters[text("no_relay.", device_label(topology, device))] = {1, text("--without ", mask)};
+  topology.parameters[text("no_relay.", device_label(topology, device))] = {
+      1, text("--without ", mask)};
 }
 
 }  // namespace

@@ -40,4 +40,13 @@ std::optional<std::pair<DeviceKind, int>> parse_device_name(std::string_view nam
   return std::nullopt;
 }
 
+int device_of_label(const Topology& topology, std::string_view label) {
+  if (const auto named = parse_device_name(label))
+    return find_device(topology, named->first, named->second);
+  const auto bare = parse_device_name(text("gpu", label));
+  if (!bare) return -1;
+  const int gpu = find_device(topology, DeviceKind::gpu, bare->second);
+  return gpu >= 0 ? gpu : find_device(topology, DeviceKind::cpu, bare->second);
+}
+
 }  // namespace plait

@@ -13,5 +13,7 @@ namespace plait {
 std::string device_name(const Device& device);
 /// "numa3" -> {host, 3}; nothing where the text is no device name.
 std::optional<std::pair<DeviceKind, int>> parse_device_name(std::string_view name);
+/// The device that "3" (a GPU; where there are none a CPU), "gpu3" or "numa1" means; -1 = none.
+int device_of_label(const Topology& topology, std::string_view label);
 
 }  // namespace plait

@@ -158,16 +158,6 @@ void sort_by_speed(const Topology& topology, std::vector<Path>& paths) {
                    "; `plait topo` lists the paths"));
 }
 
-/// The device a label means: "3" a GPU (on a machine without GPUs its CPU rank 3), "cpu0", "numa1".
-int device_of_label(const Topology& topology, std::string_view label) {
-  if (const auto named = parse_device_name(label))
-    return find_device(topology, named->first, named->second);
-  const auto bare = parse_device_name(text("gpu", label));
-  if (!bare) return -1;
-  const int gpu = find_device(topology, DeviceKind::gpu, bare->second);
-  return gpu >= 0 ? gpu : find_device(topology, DeviceKind::cpu, bare->second);
-}
-
 }  // namespace
 
 std::vector<Path> paths_between(const Topology& topology, int src_device, int dst_device) {

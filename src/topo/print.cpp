@@ -1,5 +1,5 @@
-// Topology -> text for people: the matrix of `nvidia-smi topo -m`, its legend, and below it what the
-// matrix lacks: every named path with the speed one transfer alone reaches.
+// Topology -> text for people: the matrix of `nvidia-smi topo -m`, its legend, and below it what
+// the matrix lacks: every named path with the speed one transfer alone reaches.
 #include <algorithm>
 #include <cstdio>
 #include <limits>
