@@ -1,0 +1,152 @@
+// Counts, lanes and regions: after this every index and offset of the plan can be used as it is.
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "base/text.hpp"
+#include "verify/phases.hpp"
+
+namespace plait {
+namespace {
+
+template <class Enum>
+bool is_within(Enum value, Enum last) {
+  return static_cast<unsigned>(value) <= static_cast<unsigned>(last);
+}
+
+// Names and byte counts may only be asked for once this holds.
+bool check_request(const Request& request, Findings& findings) {
+  const auto wrong = [&](const std::string& sentence) {
+    findings.of_plan(Rule::plan, sentence);
+    return false;
+  };
+  if (!is_within(request.collective, Collective::copy) ||
+      !is_within(request.type, DataType::fp8e5m2) || !is_within(request.op, ReduceOp::bit_xor))
+    return wrong("wanted a known collective, type and reduction, found a number that names none");
+  if (request.ranks < 1 || request.ranks > kMaxRanks)
+    return wrong(text("wanted 1..", kMaxRanks, " ranks, found ", request.ranks));
+  for (const auto& [what, rank] : {std::pair("root", request.root), {"peer", request.peer}})
+    if (rank < 0 || rank >= request.ranks)
+      return wrong(text("wanted a ", what, " in 0..", request.ranks - 1, ", found ", rank));
+  const std::uint64_t most =
+      static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) /
+      (bytes_of(request.type) * static_cast<std::uint64_t>(request.ranks));
+  if (request.count > most)
+    return wrong(text("wanted at most ", most, " elements, found ", request.count));
+  return true;
+}
+
+void check_sizes(const Plan& plan, Findings& findings) {
+  const auto ranks = static_cast<std::size_t>(plan.request.ranks);
+  const auto check = [&](const char* what, std::size_t wanted, std::size_t found) {
+    if (wanted != found)
+      findings.of_plan(Rule::plan, text("wanted ", wanted, " ", what, ", found ", found));
+  };
+  check("devices (one a rank)", ranks, plan.request.devices.size());
+  check("scratch sizes (one a place)", ranks + plan.guests.size(), plan.scratch_bytes.size());
+  check("inbox sizes (one a rank)", ranks, plan.inbox_bytes.size());
+  check("ring sizes (one a rank)", ranks, plan.ring_bytes.size());
+  std::set<int> devices;
+  for (const std::vector<int>* places : {&plan.request.devices, &plan.guests})
+    for (const int device : *places)
+      if (device < 0 || !devices.insert(device).second)
+        findings.of_plan(Rule::plan,
+                         text("wanted one place a device, found device ", device, " twice or < 0"));
+}
+
+std::uint64_t size_of(const Plan& plan, Space space, int place) {
+  const auto index = static_cast<std::size_t>(place);
+  if (space == Space::scratch) return plan.scratch_bytes[index];
+  if (place >= plan.request.ranks) return 0;  // guests lend scratch only
+  switch (space) {
+    case Space::input: return input_bytes(plan.request, place);
+    case Space::output: return output_bytes(plan.request, place);
+    case Space::inbox: return plan.inbox_bytes[index];
+    case Space::ring: return plan.ring_bytes[index];
+    case Space::scratch: break;
+  }
+  return 0;
+}
+
+/// What is wrong with a region by itself; empty = nothing.
+std::string fault_of(const Plan& plan, const Region& region) {
+  if (!is_within(region.space, Space::ring)) return "wanted a known space, found none";
+  const std::size_t places = static_cast<std::size_t>(plan.request.ranks) + plan.guests.size();
+  if (region.rank < 0 || static_cast<std::size_t>(region.rank) >= places)
+    return text("wanted a place in 0..", places - 1, ", found ", print(region));
+  if (region.bytes == 0) return text("wanted at least one byte, found ", print(region));
+  const std::uint64_t size = size_of(plan, region.space, region.rank);
+  if (region.offset > size || region.bytes > size - region.offset)
+    return text("wanted a region inside the ", size, " bytes of ", name_of(region.space), "[",
+                region.rank, "], found ", print(region));
+  const std::uint64_t element = bytes_of(plan.request.type);
+  if (region.offset % element != 0 || region.bytes % element != 0)
+    return text("wanted cuts between elements of ", element, " bytes, found ", print(region));
+  return "";
+}
+
+void check_op(const Plan& plan, int lane, int index, const Op& op, Findings& findings) {
+  const bool is_copy = op.kind == OpKind::copy;
+  if (op.srcs.empty() || (is_copy && op.srcs.size() != 1))
+    findings.of_op(Rule::bounds, lane, index,
+                   text("wanted ", is_copy ? "one source" : "at least one source", ", found ",
+                        op.srcs.size()));
+  std::string fault = fault_of(plan, op.dst);
+  for (const Region& src : op.srcs) {
+    if (fault.empty()) fault = fault_of(plan, src);
+    if (fault.empty() && src.bytes != op.dst.bytes)
+      fault = text("wanted ", op.dst.bytes, " bytes as in ", print(op.dst), ", found ",
+                   print(src));
+  }
+  if (!fault.empty()) findings.of_op(Rule::bounds, lane, index, fault);
+}
+
+}  // namespace
+
+void check_plan(const Plan& plan, Findings& findings) {
+  if (!check_request(plan.request, findings)) return;
+  check_sizes(plan, findings);
+  if (!is_within(plan.sum_order, SumOrder::stated))
+    findings.of_plan(Rule::plan, "wanted rank_order or stated, found no known order of summation");
+  const std::uint64_t message = message_bytes(plan.request);
+  for (const Stripe& stripe : plan.stripes)
+    if (stripe.offset > message || stripe.bytes > message - stripe.offset)
+      findings.of_plan(Rule::plan,
+                       text("wanted stripe ", stripe.route, " inside the message of ", message,
+                            " bytes, found ", stripe.offset, "+", stripe.bytes));
+}
+
+void check_lanes(const Plan& plan, Findings& findings) {
+  std::set<std::pair<int, std::string>> names;
+  for (std::size_t i = 0; i < plan.lanes.size(); ++i) {
+    const Lane& lane = plan.lanes[i];
+    const int index = static_cast<int>(i);
+    if (lane.rank < 0 || lane.rank >= plan.request.ranks)
+      findings.of_lane(Rule::lane, index, text("wanted a rank in 0..", plan.request.ranks - 1,
+                                               ", found ", lane.rank));
+    if (!is_within(lane.kind, LaneKind::cpu))
+      findings.of_lane(Rule::lane, index, "wanted a known kind of lane, found none");
+    if (!names.insert({lane.rank, lane.name}).second)
+      findings.of_lane(Rule::lane, index, text("wanted lane names to differ within a rank, found ",
+                                               lane.name, " twice on rank ", lane.rank));
+    for (std::size_t k = 0; k < lane.ops.size(); ++k) {
+      const OpKind kind = lane.ops[k].kind;
+      if (!is_within(kind, OpKind::wait))
+        findings.of_op(Rule::lane, index, static_cast<int>(k), "wanted a known op, found none");
+      else if (kind == OpKind::reduce && lane.kind == LaneKind::copy_engine)
+        findings.of_op(Rule::lane, index, static_cast<int>(k),
+                       "wanted copies, signals and waits on a copy engine, found a reduction");
+    }
+  }
+}
+
+void check_regions(const Plan& plan, Findings& findings) {
+  for (std::size_t i = 0; i < plan.lanes.size(); ++i)
+    for (std::size_t k = 0; k < plan.lanes[i].ops.size(); ++k) {
+      const Op& op = plan.lanes[i].ops[k];
+      if (op.kind == OpKind::copy || op.kind == OpKind::reduce)
+        check_op(plan, static_cast<int>(i), static_cast<int>(k), op, findings);
+    }
+}
+
+}  // namespace plait

@@ -1,0 +1,95 @@
+// Whose memory an op touches, and when: peers' scratch and ring only between the owner's begin and
+// end, so that calls need no proof together; inboxes by the rule of full exchange; user buffers by
+// their own rank alone.
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "verify/phases.hpp"
+
+namespace plait {
+namespace {
+
+template <class Visit>
+void each_region(const Op& op, Visit visit) {
+  if (op.kind != OpKind::copy && op.kind != OpKind::reduce) return;
+  visit(op.dst, true);
+  for (const Region& src : op.srcs) visit(src, false);
+}
+
+bool is_user(Space space) { return space == Space::input || space == Space::output; }
+
+/// Who answers for each place: a rank for itself, for a guest the lowest rank that touches it.
+std::vector<int> owners_of(const Plan& plan) {
+  std::vector<int> owners(static_cast<std::size_t>(plan.request.ranks) + plan.guests.size(), -1);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(plan.request.ranks); ++i)
+    owners[i] = static_cast<int>(i);
+  for (const Lane& lane : plan.lanes)
+    for (const Op& op : lane.ops)
+      each_region(op, [&](const Region& region, bool) {
+        int& owner = owners[static_cast<std::size_t>(region.rank)];
+        if (region.rank >= plan.request.ranks)
+          owner = owner < 0 ? lane.rank : std::min(owner, lane.rank);
+      });
+  return owners;
+}
+
+void check_full_exchange(const Plan& plan, const Order& order, Findings& findings) {
+  for (int rank = 0; rank < plan.request.ranks; ++rank) {
+    std::string missing;
+    for (int peer = 0; peer < plan.request.ranks; ++peer)
+      if (!order.begins_before_end(peer, rank)) missing += text(missing.empty() ? "" : ", ", peer);
+    if (!missing.empty())
+      findings.of_rank(Rule::inbox, rank,
+                       text("wanted rank ", rank, " to hear from every rank before it ends, since "
+                            "the plan uses inboxes, found nothing heard from ", missing));
+  }
+}
+
+}  // namespace
+
+void check_privacy(const Plan& plan, Findings& findings) {
+  for (std::size_t i = 0; i < plan.lanes.size(); ++i)
+    for (std::size_t k = 0; k < plan.lanes[i].ops.size(); ++k)
+      each_region(plan.lanes[i].ops[k], [&](const Region& region, bool is_write) {
+        const int rank = plan.lanes[i].rank;
+        std::string fault;
+        if (is_write && region.space == Space::input)
+          fault = text("wanted inputs to be read only, found a write to ", print(region));
+        else if (is_user(region.space) && region.rank != rank && !plan.symmetric)
+          fault = text("wanted rank ", rank, " to touch its own buffers only, since the plan is "
+                       "not symmetric, found ", print(region));
+        if (!fault.empty())
+          findings.of_op(Rule::privacy, static_cast<int>(i), static_cast<int>(k), fault);
+      });
+}
+
+void check_containment(const Plan& plan, const Order& order, Findings& findings) {
+  const std::vector<int> owners = owners_of(plan);
+  bool uses_inbox = false;
+  for (const Site& here : order.sequence())
+    each_region(order.op(here), [&](const Region& region, bool is_write) {
+      if (is_user(region.space) && !plan.symmetric) return;  // privacy forbids it altogether
+      const int owner = owners[static_cast<std::size_t>(region.rank)];
+      const int rank = order.rank(here);
+      if (region.space == Space::inbox) {
+        uses_inbox = true;
+        if (!is_write && rank != owner)
+          findings.of_op(Rule::inbox, here.lane, here.op,
+                         text("wanted only rank ", owner, " to read its inbox, found rank ", rank,
+                              " reading ", print(region)));
+        return;
+      }
+      for (const bool is_begin : {true, false}) {
+        const bool is_contained =
+            is_begin ? order.after_begin(here, owner) : order.before_end(here, owner);
+        if (!is_contained)
+          findings.of_op(Rule::containment, here.lane, here.op,
+                         text("wanted ", site(plan, here.lane, here.op), " to touch ",
+                              print(region), is_begin ? " after rank " : " before rank ", owner,
+                              is_begin ? " begins" : " ends", ", found no order between them"));
+      }
+    });
+  if (uses_inbox) check_full_exchange(plan, order, findings);
+}
+
+}  // namespace plait

@@ -1,0 +1,157 @@
+// Outputs against the collective: every byte holds what the collective says, each rank exactly
+// once, in the order the plan states.
+#include <algorithm>
+#include <bit>
+#include <set>
+
+#include "base/text.hpp"
+#include "verify/values.hpp"
+
+namespace plait {
+namespace {
+
+constexpr std::size_t kMostOrders = 32;
+
+/// Bytes [lo, hi) of an output: what they must hold.
+struct Wanted {
+  std::uint64_t lo = 0;
+  std::uint64_t hi = 0;
+  int leaf = -1;  // whose input; -1 = the sum over all
+  std::uint64_t origin = 0;
+};
+
+std::string ranks_in(std::uint64_t bits) {
+  std::string out;
+  for (; bits != 0; bits &= bits - 1) out += text(out.empty() ? "" : ", ", std::countr_zero(bits));
+  return out;
+}
+
+std::vector<Wanted> wanted_of(const Request& request, int rank) {
+  const std::uint64_t bytes = output_bytes(request, rank);
+  if (bytes == 0) return {};
+  const std::uint64_t block = request.count * bytes_of(request.type);
+  const std::uint64_t mine = block * static_cast<std::uint64_t>(rank);
+  std::vector<Wanted> wanted;
+  switch (request.collective) {
+    case Collective::all_reduce:
+    case Collective::reduce: return {{0, bytes, -1, 0}};
+    case Collective::reduce_scatter: return {{0, bytes, -1, mine}};
+    case Collective::broadcast:
+    case Collective::copy: return {{0, bytes, request.root, 0}};
+    case Collective::scatter: return {{0, bytes, request.root, mine}};
+    case Collective::send_recv:
+      return {{0, bytes, (rank + request.ranks - 1) % request.ranks, 0}};
+    case Collective::all_gather:
+    case Collective::gather:
+    case Collective::all_to_all:
+      for (int peer = 0; peer < request.ranks; ++peer) {
+        const std::uint64_t at = block * static_cast<std::uint64_t>(peer);
+        const bool is_exchange = request.collective == Collective::all_to_all;
+        wanted.push_back({at, at + block, peer, is_exchange ? mine : 0});
+      }
+  }
+  return wanted;
+}
+
+class ContractCheck {
+ public:
+  ContractCheck(const Plan& plan, const Values& values, Findings& findings)
+      : plan_(plan), values_(values), findings_(findings) {}
+
+  void rank(int rank) {
+    for (const Wanted& wanted : wanted_of(plan_.request, rank)) {
+      const Region region{Space::output, rank, wanted.lo, wanted.hi - wanted.lo};
+      for (const Piece& piece : values_.held(region)) check(rank, wanted, piece);
+    }
+  }
+
+  std::vector<std::string> orders() const {
+    std::vector<std::string> printed;
+    for (const int expression : roots_)
+      if (printed.size() < kMostOrders) printed.push_back(values_.expressions().print(expression));
+    return printed;
+  }
+
+ private:
+  void check(int rank, const Wanted& wanted, const Piece& piece) {
+    const Content& content = piece.content;
+    if (content.expression == kSpoilt) return;  // said where it was spoilt
+    const Region part{Space::output, rank, wanted.lo + piece.lo, piece.hi - piece.lo};
+    const std::uint64_t origin = wanted.origin + piece.lo;
+    std::string fault;
+    if (content.expression == kUnwritten)
+      fault = "found that nobody writes it";
+    else if (wanted.leaf >= 0)
+      fault = fault_of_leaf(wanted.leaf, content);
+    else
+      fault = fault_of_sum(content.expression);
+    if (fault.empty() && content.origin != origin)
+      fault = text("found byte ", content.origin, " of it");
+    if (fault.empty() && wanted.leaf < 0) fault = fault_of_agreement(origin, part.bytes, content);
+    if (fault.empty() && wanted.leaf < 0) roots_.insert(content.expression);
+    if (fault.empty()) return;
+    const std::string what =
+        wanted.leaf >= 0 ? text("the input of rank ", wanted.leaf) : std::string("the sum");
+    findings_.of_rank(Rule::contract, rank,
+                      text("wanted byte ", origin, " on of ", what, " in ", print(part), ", ",
+                           fault, values_.suffix()));
+  }
+
+  std::string fault_of_leaf(int leaf, const Content& content) const {
+    return content.expression == leaf
+               ? ""
+               : text("found ", values_.expressions().print(content.expression));
+  }
+
+  std::string fault_of_sum(int expression) const {
+    const Expressions::Node& root = values_.expressions().node(expression);
+    const int ranks = plan_.request.ranks;
+    const std::uint64_t all = ranks == 64 ? ~0ULL : (1ULL << static_cast<unsigned>(ranks)) - 1;
+    const std::string found = text("found ", values_.expressions().print(expression));
+    if (ranks == 1 && root.leaf == 0) return "";
+    if (root.ranks != all) return text(found, ", in which ", ranks_in(all & ~root.ranks), " lacks");
+    if (root.doubled != 0) return text(found, ", which counts ", ranks_in(root.doubled), " twice");
+    if (!root.finish) return text(found, ", whose last reduction is not marked finish");
+    if (root.has_inner_finish)
+      return text(found, ", in which an inner reduction is marked finish");
+    if (plan_.sum_order == SumOrder::stated) return "";
+    for (int rank = 0; rank < ranks; ++rank)
+      if (!root.is_flat || root.children[static_cast<std::size_t>(rank)] != rank)
+        return text(found, " where rank order is one reduction over 0..", ranks - 1);
+    return "";
+  }
+
+  // Ranks must have the same bits: the same expression for each byte of the message.
+  std::string fault_of_agreement(std::uint64_t origin, std::uint64_t bytes,
+                                 const Content& content) {
+    std::string fault;
+    agreed_.read(origin, origin + bytes,
+                 [&](std::uint64_t, std::uint64_t, const Content& other) {
+                   if (other.expression >= 0 && other.expression != content.expression)
+                     fault = text("found ", values_.expressions().print(content.expression),
+                                  " where another rank has ",
+                                  values_.expressions().print(other.expression));
+                 });
+    agreed_.write(origin, origin + bytes, content);
+    return fault;
+  }
+
+  const Plan& plan_;
+  const Values& values_;
+  Findings& findings_;
+  Intervals<Content> agreed_;
+  std::set<int> roots_;
+};
+
+}  // namespace
+
+std::vector<std::string> check_contract(const Plan& plan, const Order& order, Placement placement,
+                                        Findings& findings) {
+  Values values(plan, placement, findings);
+  values.run(order);
+  ContractCheck check(plan, values, findings);
+  for (int rank = 0; rank < plan.request.ranks; ++rank) check.rank(rank);
+  return check.orders();
+}
+
+}  // namespace plait

@@ -1,0 +1,67 @@
+// Flags: a word has one writer lane and grows by 1, so nothing needs to be reset and the order of
+// a plan does not depend on its timing. Source: monotonic epochs instead of reset flags.
+#include <map>
+
+#include "base/text.hpp"
+#include "verify/phases.hpp"
+
+namespace plait {
+namespace {
+
+constexpr int kMostWords = 1 << 16;  // of one owner and writer
+
+struct Raised {
+  Site last;
+  std::uint32_t value = 0;
+};
+
+std::string word(const Flag& flag) {
+  return text("flag ", flag.index, " of rank ", flag.owner, " by rank ", flag.writer);
+}
+
+std::string flag_fault(const Plan& plan, const Lane& lane, const Op& op) {
+  const int ranks = plan.request.ranks;
+  const Flag& flag = op.flag;
+  if (flag.owner < 0 || flag.owner >= ranks || flag.writer < 0 || flag.writer >= ranks ||
+      flag.index < 0 || flag.index >= kMostWords)
+    return text("wanted ranks in 0..", ranks - 1, " and an index below ", kMostWords, ", found ",
+                word(flag));
+  if (op.value == 0) return text("wanted a value of at least 1, found 0 for ", word(flag));
+  if (op.kind == OpKind::signal && flag.writer != lane.rank)
+    return text("wanted a word that rank ", lane.rank, " may raise, found ", word(flag));
+  if (op.kind == OpKind::wait && flag.owner != lane.rank)
+    return text("wanted a word in the memory of rank ", lane.rank, ", found ", word(flag));
+  return "";
+}
+
+std::string signal_fault(const Plan& plan, Site site_of, const Op& op,
+                         std::map<Flag, Raised>& words) {
+  Raised& raised = words[op.flag];
+  const Raised before = raised;
+  raised = {site_of, op.value};
+  if (before.value != 0 && before.last.lane != site_of.lane)
+    return text("wanted one lane to raise ", word(op.flag), ", found that ",
+                site(plan, before.last.lane, before.last.op), " raises it too");
+  if (op.value != before.value + 1)
+    return text("wanted ", word(op.flag), " to go from ", before.value, " to ", before.value + 1,
+                ", found ", op.value);
+  return "";
+}
+
+}  // namespace
+
+void check_flags(const Plan& plan, Findings& findings) {
+  std::map<Flag, Raised> words;
+  for (std::size_t i = 0; i < plan.lanes.size(); ++i)
+    for (std::size_t k = 0; k < plan.lanes[i].ops.size(); ++k) {
+      const Op& op = plan.lanes[i].ops[k];
+      if (op.kind != OpKind::signal && op.kind != OpKind::wait) continue;
+      const Site here{static_cast<int>(i), static_cast<int>(k)};
+      std::string fault = flag_fault(plan, plan.lanes[i], op);
+      if (fault.empty() && op.kind == OpKind::signal)
+        fault = signal_fault(plan, here, op, words);
+      if (!fault.empty()) findings.of_op(Rule::flag, here.lane, here.op, fault);
+    }
+}
+
+}  // namespace plait

@@ -1,0 +1,105 @@
+// Two accesses to the same bytes, one of them a write, are ordered. Ops are taken in the order of
+// one run; each byte range knows its last write and the reads since, the latest of each lane.
+// What is ordered after the last write is ordered after all before it, or that was reported.
+// Source: vector-clock race detection (FastTrack, PLDI 2009).
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "verify/intervals.hpp"
+#include "verify/phases.hpp"
+
+namespace plait {
+namespace {
+
+struct Accesses {
+  Site write;  // lane -1: none
+  std::vector<Site> reads;
+  Accesses later(std::uint64_t) const { return *this; }
+};
+
+class HazardCheck {
+ public:
+  HazardCheck(const Plan& plan, const Order& order, Placement placement, Findings& findings)
+      : plan_(plan), order_(order), memories_(plan, placement), bytes_(memories_.count()),
+        suffix_(placement == Placement::in_place ? " (in place)" : ""), findings_(findings) {}
+
+  void take(Site here) {
+    const Op& op = order_.op(here);
+    if (op.kind != OpKind::copy && op.kind != OpKind::reduce) return;
+    for (const Region& src : op.srcs) {
+      const Memory at = memories_.of(src);
+      bytes_[at.index].visit(at.offset, at.offset + src.bytes,
+                             [&](std::uint64_t, std::uint64_t, Accesses& range) {
+                               check(range.write, here, src, "writes", "reads");
+                               add_read(range.reads, here);
+                             });
+    }
+    const Memory at = memories_.of(op.dst);
+    bytes_[at.index].visit(at.offset, at.offset + op.dst.bytes,
+                           [&](std::uint64_t, std::uint64_t, Accesses& range) {
+                             check(range.write, here, op.dst, "writes", "writes");
+                             for (const Site& read : range.reads)
+                               check(read, here, op.dst, "reads", "writes");
+                           });
+    bytes_[at.index].write(at.offset, at.offset + op.dst.bytes, {here, {}});
+    check_overlap(here, op);
+  }
+
+ private:
+  static void add_read(std::vector<Site>& reads, Site here) {
+    for (Site& read : reads)
+      if (read.lane == here.lane) {
+        read = here;
+        return;
+      }
+    reads.push_back(here);
+  }
+
+  void check(Site earlier, Site here, const Region& region, const char* did, const char* does) {
+    if (earlier.lane < 0 || (earlier.lane == here.lane && earlier.op == here.op) ||
+        order_.before(earlier, here))
+      return;
+    const bool is_known = last_earlier_.lane == earlier.lane && last_earlier_.op == earlier.op &&
+                          last_here_.lane == here.lane && last_here_.op == here.op;
+    if (is_known) return;  // the next bytes of the same pair
+    last_earlier_ = earlier;
+    last_here_ = here;
+    findings_.of_op(Rule::hazard, here.lane, here.op,
+                    text("wanted an order between ", site(plan_, earlier.lane, earlier.op),
+                         ", which ", did, " some of ", print(region), ", and ",
+                         site(plan_, here.lane, here.op), ", which ", does,
+                         " it, found none", suffix_));
+  }
+
+  // An op may work in place, byte on byte; sliding over its own source depends on the executor.
+  void check_overlap(Site here, const Op& op) {
+    const Memory to = memories_.of(op.dst);
+    for (const Region& src : op.srcs) {
+      const Memory from = memories_.of(src);
+      const std::uint64_t apart =
+          std::max(from.offset, to.offset) - std::min(from.offset, to.offset);
+      if (from.index == to.index && apart != 0 && apart < op.dst.bytes)
+        findings_.of_op(Rule::hazard, here.lane, here.op,
+                        text("wanted ", print(op.dst), " and its source ", print(src),
+                             " apart or the same, found that they overlap", suffix_));
+    }
+  }
+
+  const Plan& plan_;
+  const Order& order_;
+  Memories memories_;
+  std::vector<Intervals<Accesses>> bytes_;
+  const char* suffix_;
+  Findings& findings_;
+  Site last_earlier_, last_here_;
+};
+
+}  // namespace
+
+void check_hazards(const Plan& plan, const Order& order, Placement placement,
+                   Findings& findings) {
+  HazardCheck check(plan, order, placement, findings);
+  for (const Site& here : order.sequence()) check.take(here);
+}
+
+}  // namespace plait

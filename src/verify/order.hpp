@@ -1,0 +1,63 @@
+// The happens-before order of a plan: vector clocks over lanes, made by running the plan once.
+// An op's clock says how many ops of each lane are surely done before it. Only a wait can learn
+// something, so ops between two waits share one row. Source: Fidge/Mattern vector clocks.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "plait/plan.hpp"
+#include "verify/findings.hpp"
+
+namespace plait {
+
+/// One op of the plan.
+struct Site {
+  int lane = -1;
+  int op = -1;
+};
+
+class Order {
+ public:
+  /// Runs the plan; where it gets stuck, says so as deadlock findings. Flags must be sound.
+  Order(const Plan& plan, Findings& findings);
+
+  /// A run of the whole plan, every op after all that it depends on.
+  const std::vector<Site>& sequence() const { return sequence_; }
+  const Op& op(Site site) const { return lane(site.lane).ops[static_cast<std::size_t>(site.op)]; }
+  int rank(Site site) const { return lane(site.lane).rank; }
+
+  /// a is done before b starts.
+  bool before(Site a, Site b) const {
+    if (a.lane == b.lane) return a.op < b.op;
+    return row(b)[a.lane] > static_cast<std::uint32_t>(a.op);
+  }
+  /// The rank has begun before the op starts (the op's own rank has).
+  bool after_begin(Site site, int rank) const;
+  /// The op is done before the rank ends.
+  bool before_end(Site site, int rank) const;
+  /// One rank has begun before another ends.
+  bool begins_before_end(int one, int other) const;
+
+ private:
+  struct Word;
+  struct Run;
+  const Lane& lane(int index) const { return plan_.lanes[static_cast<std::size_t>(index)]; }
+  const std::uint32_t* row(Site site) const {
+    return &rows_[row_of_[static_cast<std::size_t>(site.lane)]
+                         [static_cast<std::size_t>(site.op)] * plan_.lanes.size()];
+  }
+  std::uint32_t joined(std::uint32_t row, Site signal);
+  void run(Run& run, int lane);
+  void report_stuck(const Run& run, Findings& findings) const;
+  void close();
+
+  const Plan& plan_;
+  std::vector<Site> sequence_;
+  std::vector<std::vector<std::uint32_t>> row_of_;  // by lane, op
+  std::vector<std::uint32_t> rows_;                 // rows of lanes.size() counts
+  std::vector<std::uint64_t> ranks_of_row_;         // the ranks a row knows of, as bits
+  std::vector<std::vector<std::uint32_t>> ends_;    // by rank: what is done when it ends
+  std::vector<std::uint64_t> ranks_at_end_;         // by rank: who has begun when it ends
+};
+
+}  // namespace plait

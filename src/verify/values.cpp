@@ -1,0 +1,112 @@
+// A plan run on symbols (see values.hpp), in the order of one run; where no hazards were found all
+// runs give the same.
+#include "verify/values.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+
+namespace plait {
+
+Values::Values(const Plan& plan, Placement placement, Findings& findings)
+    : plan_(plan),
+      findings_(findings),
+      memories_(plan, placement),
+      suffix_(placement == Placement::in_place ? " (in place)" : ""),
+      expressions_(plan.request.ranks),
+      bytes_(memories_.count()) {
+  for (int rank = 0; rank < plan.request.ranks; ++rank) {
+    const std::uint64_t bytes = input_bytes(plan.request, rank);
+    if (bytes > 0) put({Space::input, rank, 0, bytes}, {{0, bytes, {rank, 0}}});
+  }
+}
+
+void Values::run(const Order& order) {
+  for (const Site& here : order.sequence()) {
+    const Op& op = order.op(here);
+    if (op.kind == OpKind::copy) copy(here, op);
+    if (op.kind == OpKind::reduce) reduce(here, op);
+  }
+}
+
+std::vector<Piece> Values::held(const Region& region) const {
+  std::vector<Piece> pieces;
+  const Memory at = memories_.of(region);
+  bytes_[at.index].read(at.offset, at.offset + region.bytes,
+                        [&](std::uint64_t lo, std::uint64_t hi, const Content& content) {
+                          lo -= at.offset;
+                          hi -= at.offset;
+                          if (!pieces.empty() &&
+                              pieces.back().content.later(lo - pieces.back().lo) == content)
+                            pieces.back().hi = hi;
+                          else
+                            pieces.push_back({lo, hi, content});
+                        });
+  return pieces;
+}
+
+void Values::put(const Region& dst, const std::vector<Piece>& pieces) {
+  const Memory at = memories_.of(dst);
+  for (const Piece& piece : pieces)
+    bytes_[at.index].write(at.offset + piece.lo, at.offset + piece.hi, piece.content);
+}
+
+// What a source holds; bytes nobody wrote are a finding, and spoilt from here on.
+std::vector<Piece> Values::source(Site here, const Region& src) {
+  std::vector<Piece> pieces = held(src);
+  for (Piece& piece : pieces) {
+    if (piece.content.expression != kUnwritten) continue;
+    piece.content.expression = kSpoilt;
+    const Region part{src.space, src.rank, src.offset + piece.lo, piece.hi - piece.lo};
+    findings_.of_op(Rule::contract, here.lane, here.op,
+                    text("wanted bytes that were written before, found that ",
+                         site(plan_, here.lane, here.op), " reads ", print(part),
+                         ", which nobody has written", suffix_));
+  }
+  return pieces;
+}
+
+void Values::copy(Site here, const Op& op) { put(op.dst, source(here, op.srcs.front())); }
+
+void Values::reduce(Site here, const Op& op) {
+  is_misaligned_said_ = false;
+  if (!reduces(plan_.request.collective))
+    findings_.of_op(Rule::contract, here.lane, here.op,
+                    text("wanted no reduction in ", name_of(plan_.request.collective),
+                         ", found one", suffix_));
+  std::vector<std::vector<Piece>> sources;
+  for (const Region& src : op.srcs) sources.push_back(source(here, src));
+  std::vector<std::size_t> at(sources.size(), 0);
+  std::vector<Piece> made;
+  for (std::uint64_t lo = 0; lo < op.dst.bytes;) {
+    std::uint64_t hi = op.dst.bytes;
+    std::vector<Content> operands;
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      while (sources[i][at[i]].hi <= lo) ++at[i];
+      const Piece& piece = sources[i][at[i]];
+      hi = std::min(hi, piece.hi);
+      operands.push_back(piece.content.later(lo - piece.lo));
+    }
+    made.push_back({lo, hi, summed(here, op, operands)});
+    lo = hi;
+  }
+  put(op.dst, made);
+}
+
+Content Values::summed(Site here, const Op& op, const std::vector<Content>& operands) {
+  std::vector<int> children;
+  for (const Content& operand : operands) {
+    if (operand.expression < 0) return {kSpoilt, 0};
+    children.push_back(operand.expression);
+    if (operand.origin == operands.front().origin) continue;
+    if (!is_misaligned_said_)
+      findings_.of_op(Rule::contract, here.lane, here.op,
+                      text("wanted operands that are the same bytes of the message, found bytes ",
+                           operands.front().origin, " and ", operand.origin, " summed", suffix_));
+    is_misaligned_said_ = true;
+    return {kSpoilt, 0};
+  }
+  return {expressions_.sum(children, op.finish), operands.front().origin};
+}
+
+}  // namespace plait

@@ -1,0 +1,58 @@
+// A plan run on symbols: which expression over the ranks' inputs each byte of each memory holds,
+// and from which byte of the message it came.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "verify/expressions.hpp"
+#include "verify/intervals.hpp"
+#include "verify/phases.hpp"
+
+namespace plait {
+
+inline constexpr int kUnwritten = -1;  ///< nobody has written these bytes
+inline constexpr int kSpoilt = -2;     ///< made from bytes that a finding is about already
+
+/// What a range holds: byte k of it is `expression` of byte origin + k of the inputs.
+struct Content {
+  int expression = kUnwritten;
+  std::uint64_t origin = 0;
+  Content later(std::uint64_t bytes) const {
+    return {expression, expression < 0 ? origin : origin + bytes};
+  }
+  bool operator==(const Content&) const = default;
+};
+
+struct Piece {
+  std::uint64_t lo = 0;  ///< relative to the region
+  std::uint64_t hi = 0;
+  Content content;
+};
+
+class Values {
+ public:
+  Values(const Plan& plan, Placement placement, Findings& findings);
+
+  void run(const Order& order);
+  /// Touching pieces that go on into each other are one.
+  std::vector<Piece> held(const Region& region) const;
+  const Expressions& expressions() const { return expressions_; }
+  const char* suffix() const { return suffix_; }
+
+ private:
+  void copy(Site here, const Op& op);
+  void reduce(Site here, const Op& op);
+  std::vector<Piece> source(Site here, const Region& src);
+  Content summed(Site here, const Op& op, const std::vector<Content>& operands);
+  void put(const Region& dst, const std::vector<Piece>& pieces);
+
+  const Plan& plan_;
+  Findings& findings_;
+  Memories memories_;
+  const char* suffix_;
+  Expressions expressions_;
+  std::vector<Intervals<Content>> bytes_;
+  bool is_misaligned_said_ = false;  // once an op
+};
+
+}  // namespace plait

@@ -1,0 +1,56 @@
+// A plan -> its proof or everything that is wrong with it. Phases run in turn, each only on what the
+// earlier ones found sound; so a broken index is one finding and not a crash or a hundred echoes.
+#include <exception>
+
+#include "base/text.hpp"
+#include "verify/phases.hpp"
+
+namespace plait {
+namespace {
+
+std::vector<std::string> check_order(const Plan& plan, Findings& findings) {
+  const Order order(plan, findings);
+  if (order.sequence().size() != op_count(plan)) return {};  // deadlocks: no run to look at
+  check_containment(plan, order, findings);
+  const std::uint64_t before = findings.total();
+  check_hazards(plan, order, Placement::out_of_place, findings);
+  const std::vector<std::string> orders =
+      check_contract(plan, order, Placement::out_of_place, findings);
+  // What is wrong out of place would only be said a second time in place.
+  if (has_in_place(plan.request.collective) && findings.total() == before) {
+    check_hazards(plan, order, Placement::in_place, findings);
+    check_contract(plan, order, Placement::in_place, findings);
+  }
+  return orders;
+}
+
+void check_all(const Plan& plan, Findings& findings, Report& report) {
+  check_plan(plan, findings);
+  if (!findings.none()) return;
+  check_lanes(plan, findings);
+  if (!findings.none()) return;
+  check_regions(plan, findings);
+  check_flags(plan, findings);
+  if (!findings.none()) return;
+  check_paths(plan, findings);
+  check_privacy(plan, findings);
+  report.orders = check_order(plan, findings);
+}
+
+}  // namespace
+
+Report verify(const Plan& plan) noexcept {
+  Report report;
+  Findings findings(plan);
+  try {
+    report.plan = label(plan);
+    report.ops = op_count(plan);
+    check_all(plan, findings, report);
+  } catch (const std::exception& error) {
+    findings.of_plan(Rule::plan, text("wanted a plan that can be proved, found ", error.what()));
+  }
+  report.findings = findings.taken();
+  return report;
+}
+
+}  // namespace plait
