@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from plait.bench import parse_bytes
 
 Call = Callable[[], None]

@@ -16,9 +16,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from sklearn.datasets import load_digits
+
 import plait
 from plait.launch import Emit, start
-from sklearn.datasets import load_digits
 
 HIDDEN, BATCH, RATE, MOMENTUM, EPOCHS = 64, 128, 0.3, 0.9, 30
 TOLERANCE = 1e-6

@@ -10,8 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import plait
 import pytest
+
+import plait
 
 FOLDER = Path(__file__).parent
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from plait import launch
 
 RunRanks = Callable[..., list[dict[str, Any]]]

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import numpy as np
+
 import plait
 from plait.arrays import DTYPE_OF_TYPE
 from plait.bench import Oracle, poison

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import plait
 import pytest
+
+import plait
 from plait.arrays import DTYPE_OF_TYPE, buffer_of
 
 

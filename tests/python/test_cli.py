@@ -6,8 +6,9 @@ import json
 import subprocess
 import sys
 
-import plait
 import pytest
+
+import plait
 
 
 def plait_command(*words: str) -> subprocess.CompletedProcess[str]:

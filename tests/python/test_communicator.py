@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 import numpy as np
-import plait
 import pytest
+
+import plait
 from plait import launch
 
 COLLECTIVES = (
