@@ -34,6 +34,12 @@ function(plait_cpp_tests)
   foreach(name plans conformance property)
     plait_test_program(test_${name} ${PROJECT_SOURCE_DIR}/tests/${name} plait_comm)
   endforeach()
+  file(GLOB benches CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/*.cpp)  # built when asked for
+  foreach(source ${benches})
+    get_filename_component(stem ${source} NAME_WE)
+    add_executable(bench_${stem} EXCLUDE_FROM_ALL ${source})
+    target_link_libraries(bench_${stem} PRIVATE plait_exec plait_planner)
+  endforeach()
 endfunction()
 
 function(plait_test_program program folder library)
