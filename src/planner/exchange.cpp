@@ -45,7 +45,7 @@ class Writer {
   }
   MoverOptions options(const char* part, bool pull, std::uint64_t most_bytes) const {
     return {x_.name + part, pull, x_.throttle, most_bytes, x_.ring_bytes / 2,
-            x_.scratch_bytes / 8 / static_cast<std::uint64_t>(n_), x_.path};
+            x_.scratch_bytes / 16 / static_cast<std::uint64_t>(n_), x_.path};
   }
   std::function<int(int)> home_of() {
     return [this](int rank) { return home(rank); };
@@ -73,7 +73,7 @@ class Writer {
                        slots * 2 * b_.granule());
     for (int owner = 0; owner < n_; ++owner) {
       Shard& shard = shards_.emplace_back();
-      shard.pieces = partition(cut[index(owner)], pieces, b_.granule());
+      shard.pieces = pieces_of(cut, owner, pieces);
       for (int step = 1; step < n_; ++step)
         if (wants((owner + step) % n_, owner)) shard.readers.push_back((owner + step) % n_);
       const std::uint64_t bytes = largest(shard.pieces);
@@ -88,6 +88,15 @@ class Writer {
       for (int slot = 0; slot < in_use && !shard.readers.empty() && !is_direct; ++slot)
         shard.result.push_back(b_.alloc(Space::scratch, owner, bytes));
     }
+  }
+
+  std::vector<Range> pieces_of(const std::vector<Range>& cut, int owner, int pieces) const {
+    if (!x_.is_chunked || c_ == Collective::reduce_scatter)
+      return partition(cut[index(owner)], pieces, b_.granule());
+    std::vector<Range> out;
+    for (const Range& chunk : partition(x_.range, pieces, b_.granule()))
+      out.push_back(partition(chunk, n_, b_.granule())[index(owner)]);
+    return out;
   }
 
   std::uint64_t most_bytes() const {
@@ -325,7 +334,9 @@ std::uint64_t largest(const std::vector<Range>& ranges) {
 
 void write_exchange(Builder& builder, const Exchange& exchange) {
   const Collective collective = builder.request().collective;
-  if (reduces(collective) || collective == Collective::broadcast)
+  if (exchange.is_pairwise)
+    write_pairwise(builder, exchange);
+  else if (reduces(collective) || collective == Collective::broadcast)
     Writer(builder, exchange).write();
   else
     write_moves(builder, exchange);

@@ -19,6 +19,8 @@ struct Exchange {
   int pieces = 1;       ///< at least; more where scratch would not hold them
   int slots = 2;        ///< of a pair: how many pieces may be under way
   int throttle = 1;     ///< lanes that a rank sends on at once
+  bool is_chunked = false;  ///< pieces are consecutive in the message, not in each shard
+  bool is_pairwise = false;  ///< two ranks: both get and reduce all of it
   bool fuse = true;     ///< one n-way reduction in rank order; else two operands as they arrive
   std::uint64_t scratch_bytes = 0;  ///< of each device, for this stripe
   std::uint64_t ring_bytes = 0;     ///< of each rank, for this stripe
@@ -33,6 +35,8 @@ std::uint64_t largest(const std::vector<Range>& ranges);
 
 /// Writes the exchange of the collectives that only move blocks (moves.cpp).
 void write_moves(Builder& builder, const Exchange& exchange);
+/// Two ranks send each other everything, and both reduce (pairwise.cpp).
+void write_pairwise(Builder& builder, const Exchange& exchange);
 /// Writes the exchange of any collective, of two ranks or more.
 void write_exchange(Builder& builder, const Exchange& exchange);
 /// The same for collectives that reduce, with all data brought to host memory and reduced by CPU

@@ -23,6 +23,17 @@ bool is_given(const Params& params) {
 
 }  // namespace
 
+namespace {
+
+int pieces_of(std::uint64_t bytes, const Params& params, int otherwise) {
+  const int kib = param_in(params, "piece_kib", 0, 0, 1 << 20);
+  if (kib == 0) return param_in(params, "pieces", otherwise, 1, kMostPieces);
+  const std::uint64_t piece = static_cast<std::uint64_t>(kib) << 10;
+  return static_cast<int>(std::clamp<std::uint64_t>((bytes + piece - 1) / piece, 1, kMostPieces));
+}
+
+}  // namespace
+
 int param_in(const Params& params, const std::string& name, int otherwise, int least, int most) {
   const std::int64_t value = param_or(params, name, otherwise);
   if (value < least || value > most)
@@ -34,16 +45,15 @@ int param_in(const Params& params, const std::string& name, int otherwise, int l
 Range whole_range(const Request& request) { return {0, request.count * bytes_of(request.type)}; }
 
 int pieces_from(const Params& params, const Request& request, int otherwise) {
-  const int kib = param_in(params, "piece_kib", 0, 0, 1 << 20);
-  if (kib == 0) return param_in(params, "pieces", otherwise, 1, kMostPieces);
   const Collective c = request.collective;
   const bool is_cut_in_shards = c == Collective::all_reduce || c == Collective::reduce ||
                                 c == Collective::broadcast;
-  const std::uint64_t shard = whole_range(request).bytes /
-                              (is_cut_in_shards ? static_cast<std::uint64_t>(request.ranks) : 1);
-  const std::uint64_t piece = static_cast<std::uint64_t>(kib) << 10;
-  return static_cast<int>(std::min<std::uint64_t>((shard + piece - 1) / piece + (shard == 0),
-                                                  kMostPieces));
+  const std::uint64_t shards = is_cut_in_shards ? static_cast<std::uint64_t>(request.ranks) : 1;
+  return pieces_of(whole_range(request).bytes / shards, params, otherwise);
+}
+
+int whole_pieces_from(const Params& params, const Request& request, int otherwise) {
+  return pieces_of(whole_range(request).bytes, params, otherwise);
 }
 
 Shares shares_from(const Params& params, const Topology& topology, const Request& request) {
@@ -103,7 +113,7 @@ void write_stripes(Builder& builder, Exchange direct, const Shares& shares) {
     at += bytes;
     if (bytes == 0) return;
     exchange.scratch_bytes =
-        std::max<std::uint64_t>(static_cast<std::uint64_t>(static_cast<double>(scratch) * fraction),
+        std::max<std::uint64_t>(static_cast<std::uint64_t>(static_cast<double>(scratch) * fraction * 0.9),
                                 scratch / 64);
     exchange.ring_bytes = stripes > 0 ? ring / static_cast<std::uint64_t>(stripes) : ring;
     if (path) exchange.path = path;

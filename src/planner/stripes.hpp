@@ -27,6 +27,8 @@ void note_shares(Builder& builder, const Shares& shares);
 Range whole_range(const Request& request);
 /// How many pieces a shard is cut in: parameter "pieces", or as many as make one "piece_kib".
 int pieces_from(const Params& params, const Request& request, int otherwise);
+/// The same of the whole message.
+int whole_pieces_from(const Params& params, const Request& request, int otherwise);
 /// Parameter within limits; Error(invalid_argument) outside.
 int param_in(const Params& params, const std::string& name, int otherwise, int least, int most);
 

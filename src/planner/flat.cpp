@@ -1,0 +1,62 @@
+// flat: the two-stage all-reduce of fully connected nodes, pipelined: the message goes chunk by chunk,
+// each chunk's shards are reduced at their owners and then sent to all, and the next chunk is on its
+// way before the last one is reduced (two slots or more a pair). All peers are served at once.
+// Source: the intra-node all-reduce of Micro 2021 (chunks, both stages in flight, multi-path).
+#include <algorithm>
+
+#include "planner/courier.hpp"
+#include "planner/stripes.hpp"
+
+namespace plait {
+namespace {
+
+constexpr std::uint64_t kChunkBytes = 4 << 20;  // Micro 2021: the pipeline is full from a few MiB on
+
+int default_chunks(const Request& request) {
+  const std::uint64_t bytes = whole_range(request).bytes;
+  return static_cast<int>(std::clamp<std::uint64_t>(bytes / kChunkBytes, 1, 16));
+}
+
+std::vector<Params> candidates(const Topology&, const Request& request) {
+  const int chunks = default_chunks(request);
+  std::vector<Params> sets{{{"chunks", chunks}}};
+  if (chunks > 4) sets.push_back({{"chunks", 4}});
+  return sets;
+}
+
+Plan build(const Topology& topology, const Request& request, const Params& params) {
+  Builder builder(topology, request, "flat");
+  const int chunks = param_in(params, "chunks", default_chunks(request), 1, 1024);
+  builder.param("chunks", chunks);
+  const Shares shares = shares_from(params, topology, request);
+  const Range whole = whole_range(request);
+  if (whole.bytes == 0) return builder.build();
+  if (request.ranks == 1) {
+    alone(builder);
+    return builder.build();
+  }
+  Exchange exchange;
+  exchange.range = whole;
+  exchange.pieces = chunks;
+  exchange.slots = 3;
+  exchange.throttle = request.ranks - 1;
+  exchange.is_chunked = true;
+  note_shares(builder, shares);
+  write_stripes(builder, exchange, shares);
+  return builder.build();
+}
+
+}  // namespace
+
+const Strategy& flat_strategy() {
+  static const Strategy strategy{
+      {"flat", "chunks in two stages, reduce then broadcast, the next chunk sent before the last is reduced",
+       "Micro 2021",
+       {Collective::all_reduce}},
+      candidates,
+      build,
+      {"chunks", "host_permille", "host_cpu_permille", "relay_permille", "relay"}};
+  return strategy;
+}
+
+}  // namespace plait

@@ -1,0 +1,44 @@
+// staged: the whole message goes through host memory, and CPU cores reduce it there in rank order: two
+// hops and no kernel launch, for small messages and for GPUs that no link joins.
+// Source: CPU staging in the direct send/recv talk.
+#include "base/text.hpp"
+#include "plait/error.hpp"
+#include "planner/courier.hpp"
+#include "planner/stripes.hpp"
+#include "planner/transfer.hpp"
+
+namespace plait {
+namespace {
+
+std::vector<Params> candidates(const Topology&, const Request&) { return {{}}; }
+
+Plan build(const Topology& topology, const Request& request, const Params&) {
+  Builder builder(topology, request, "staged");
+  Exchange exchange;
+  exchange.range = whole_range(request);
+  if (exchange.range.bytes == 0) return builder.build();
+  if (request.ranks == 1) {
+    alone(builder);
+    return builder.build();
+  }
+  exchange.ring_bytes = ring_limit(topology);
+  exchange.path = [&builder](int from, int to) {
+    return host_path(builder.topology(), builder.device(from), builder.device(to));
+  };
+  builder.stripe("host+cpu", exchange.range);
+  write_host_reduction(builder, exchange);
+  return builder.build();
+}
+
+}  // namespace
+
+const Strategy& staged_strategy() {
+  static const Strategy strategy{
+      {"staged", "through host memory, reduced by CPU cores", "direct send/recv talk (CPU staging)",
+       {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}},
+      candidates,
+      build};
+  return strategy;
+}
+
+}  // namespace plait

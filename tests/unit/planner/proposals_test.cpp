@@ -1,0 +1,99 @@
+// Every proposal of every strategy, on machines of all kinds: run by an oracle with lanes in random
+// order, out of place and in place; and what propose() says of itself.
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include <doctest/doctest.h>
+
+#include "plait/error.hpp"
+#include "plait/plan.hpp"
+#include "unit/planner/plan_runner.hpp"
+
+namespace plait {
+namespace {
+
+Request request_of(Collective collective, int ranks, std::uint64_t count) {
+  Request request;
+  request.collective = collective;
+  request.ranks = ranks;
+  request.count = count;
+  request.type = DataType::uint8;
+  request.root = ranks / 2;
+  request.peer = ranks - 1;
+  return request;
+}
+
+void run_all(const Topology& topology, int ranks, std::uint64_t count) {
+  for (int c = 0; c <= static_cast<int>(Collective::copy); ++c) {
+    const Request request = request_of(static_cast<Collective>(c), ranks, count);
+    std::vector<Plan> plans = propose(topology, request);
+    CAPTURE(topology.name);
+    CAPTURE(name_of(request.collective));
+    CAPTURE(ranks);
+    CAPTURE(count);
+    REQUIRE(!plans.empty());
+    for (const Plan& plan : plans) {
+      CAPTURE(label(plan));
+      for (const bool in_place : {false, true}) {
+        CAPTURE(in_place);
+        const std::string wrong = test::run_plan(plan, in_place, static_cast<unsigned>(count) + 1);
+        REQUIRE(wrong == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("every proposal computes its collective") {
+  for (const char* name : {"hgx-h200", "dgx1v", "mist", "cedar", "narval"}) {
+    const Topology topology = load_topology(name);
+    const int most = static_cast<int>(rank_devices(topology).size());
+    for (int ranks = 1; ranks <= most; ++ranks)
+      for (const std::uint64_t count : {0, 1, 3, 127, 1000, 40001}) run_all(topology, ranks, count);
+  }
+}
+
+TEST_CASE("every proposal for CPU ranks computes its collective") {
+  const Topology topology = local_cpu(16);
+  for (const int ranks : {1, 2, 3, 4, 5, 7, 9, 16})
+    for (const std::uint64_t count : {0, 2, 129, 40001}) run_all(topology, ranks, count);
+  run_all(topology, 2, 700001);
+  run_all(topology, 4, 3000001);
+}
+
+TEST_CASE("proposals are many, quick, in order, and none twice") {
+  const Topology topology = load_topology("hgx-h200");
+  Request request = request_of(Collective::all_reduce, 8, 256 << 20);
+  request.type = DataType::fp32;
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<Refusal> refusals;
+  const std::vector<Plan> plans = propose(topology, request, &refusals);
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+  MESSAGE("propose took ", took.count(), " ms for ", plans.size(), " plans");
+  CHECK(took.count() < 2000.0);  // 100 ms on an idle machine
+  CHECK(plans.size() >= 8);
+  CHECK(plans.size() <= 40);
+  std::set<std::string> labels;
+  for (const Plan& plan : plans) {
+    CHECK(labels.insert(label(plan)).second);
+    CHECK(op_count(plan) < 30000);
+    for (const std::uint64_t bytes : plan.scratch_bytes) CHECK(bytes <= 256U << 20);
+    for (const std::uint64_t bytes : plan.ring_bytes) CHECK(bytes <= 8U << 20);
+    MESSAGE(label(plan), " ops ", op_count(plan));
+  }
+  CHECK(std::any_of(refusals.begin(), refusals.end(),
+                    [](const Refusal& refusal) { return refusal.strategy == "pairwise"; }));
+}
+
+TEST_CASE("on CPU ranks the best plan for 64 MiB works in small pieces") {
+  const Topology topology = local_cpu(2);
+  Request request = request_of(Collective::all_reduce, 2, 16 << 20);
+  request.type = DataType::fp32;
+  const std::vector<Plan> plans = propose(topology, request);
+  for (const Plan& plan : plans) MESSAGE(label(plan));
+  CHECK((plans.front().strategy == "direct" || plans.front().strategy == "pairwise"));
+  CHECK(plans.front().params.at("pieces") >= 32);
+}
+
+}  // namespace
+}  // namespace plait
