@@ -35,4 +35,18 @@ void bind_timeline(nb::module_& module) {
       "simulate",
       [](const Plan& plan, const Topology& topology) { return simulate(plan, topology); },
       nb::arg("plan"), nb::arg("topology"), nb::call_guard<nb::gil_scoped_release>());
+  module.def(
+      "simulate_together",
+      [](const std::vector<Plan>& plans, const Topology& topology,
+         const std::vector<double>& starts_ns, bool one_thread) {
+        std::vector<Job> jobs;
+        for (std::size_t i = 0; i < plans.size(); ++i)
+          jobs.push_back({plans[i], i < starts_ns.size() ? starts_ns[i] : 0.0});
+        return simulate(jobs, topology, SimulateOptions{one_thread});
+      },
+      nb::arg("plans"), nb::arg("topology"), nb::arg("starts_ns") = std::vector<double>{},
+      nb::arg("one_thread") = false, nb::call_guard<nb::gil_scoped_release>(),
+      "Plans that share the machine, one Timeline each; one_thread: one host thread enqueues all.");
+  module.def("lower_bound_ns", &lower_bound_ns, nb::arg("request"), nb::arg("topology"),
+             nb::call_guard<nb::gil_scoped_release>(), "A time that no plan can beat.");
 }
