@@ -19,7 +19,7 @@ struct Access {
 bool clash(const Access& a, const Access& b) {
   // input and output may be the same memory (in place): the plan's own proof covers that case
   // only for lanes that keep their order, so treat them as one base.
-  const auto same = [](std::uint32_t base) { return base <= 1 ? 0u : base; };
+  const auto same = [](int base) { return base <= 1 ? 0 : base; };
   return (a.writes || b.writes) && same(a.region.base) == same(b.region.base) &&
          a.region.half == b.region.half && a.region.offset < b.region.offset + b.bytes &&
          b.region.offset < a.region.offset + a.bytes;
@@ -30,7 +30,8 @@ void check(bool holds, const std::string& wanted) {
 }
 
 DeviceRegion device_region(const Region& region) {
-  return {region.offset, base_index(region.space, region.rank), region.space == Space::inbox ? 1u : 0u};
+  return {region.offset, base_index(region.space, region.rank),
+          static_cast<std::uint16_t>(region.space == Space::inbox ? 1 : 0), -1};
 }
 
 std::uint64_t largest(const std::vector<std::uint64_t>& bytes) {
@@ -39,16 +40,16 @@ std::uint64_t largest(const std::vector<std::uint64_t>& bytes) {
 
 }  // namespace
 
-std::uint32_t base_index(Space space, int rank) {
-  const auto r = static_cast<std::uint32_t>(rank);
+std::uint16_t base_index(Space space, int rank) {
+  int index = 0;
   switch (space) {
-    case Space::input: return 0;
-    case Space::output: return 1;
-    case Space::scratch: return 2 + r;
-    case Space::inbox: return 2 + kMaxCudaRanks + r;
-    case Space::ring: return 2 + 2 * kMaxCudaRanks + r;
+    case Space::input: index = 0; break;
+    case Space::output: index = 1; break;
+    case Space::scratch: index = 2 + rank; break;
+    case Space::inbox: index = 2 + kMaxCudaRanks + rank; break;
+    case Space::ring: index = 2 + 2 * kMaxCudaRanks + rank; break;
   }
-  return 0;
+  return static_cast<std::uint16_t>(index);
 }
 
 BoundPlan::BoundPlan(const Plan& plan, int rank, const DeviceArena& arena, std::uint64_t ring_bytes,
@@ -67,6 +68,7 @@ BoundPlan::BoundPlan(const Plan& plan, int rank, const DeviceArena& arena, std::
   check(largest(plan.ring_bytes) <= ring_bytes,
         text("it needs ", largest(plan.ring_bytes), " bytes of host ring, there are ", ring_bytes));
   uses_inbox_ = largest(plan.inbox_bytes) != 0;
+  if (plan.request.op == ReduceOp::premul_sum) origins_ = origins_of(plan);
   for (std::size_t i = 0; i < plan.lanes.size(); ++i)
     if (plan.lanes[i].rank == rank)
       bind_lane(plan.lanes[i], static_cast<std::uint32_t>(i), arena, spread);
@@ -101,7 +103,7 @@ void BoundPlan::bind_lane(const Lane& lane, std::uint32_t index, const DeviceAre
       bound.steps.push_back(step);
     }
     Step& step = bound.steps.back();
-    append_op(step, op, arena, static_cast<std::uint32_t>(i));
+    append_op(step, op, arena, index, static_cast<std::uint32_t>(i));
     if (op.kind == OpKind::copy || op.kind == OpKind::reduce) {
       const bool ring = op.dst.space == Space::ring ||
                         (op.kind == OpKind::copy && op.srcs[0].space == Space::ring);
@@ -116,7 +118,8 @@ void BoundPlan::bind_lane(const Lane& lane, std::uint32_t index, const DeviceAre
   lanes_.push_back(std::move(bound));
 }
 
-void BoundPlan::append_op(Step& step, const Op& op, const DeviceArena& arena, std::uint32_t index) {
+void BoundPlan::append_op(Step& step, const Op& op, const DeviceArena& arena, std::uint32_t lane,
+                          std::uint32_t index) {
   DeviceOp device{};
   device.kind = static_cast<std::uint32_t>(op.kind);
   device.index = index;
@@ -134,6 +137,9 @@ void BoundPlan::append_op(Step& step, const Op& op, const DeviceArena& arena, st
     device.first_source = static_cast<std::uint32_t>(host_sources_.size());
     device.source_count = static_cast<std::uint32_t>(op.srcs.size());
     for (const Region& source : op.srcs) host_sources_.push_back(device_region(source));
+    if (op.kind == OpKind::reduce && !origins_.empty())
+      for (std::size_t s = 0; s < op.srcs.size(); ++s)
+        host_sources_[device.first_source + s].origin = origins_[lane][index][s];
   }
   host_ops_.push_back(device);
   ++step.op_count;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "exec/cuda/arena.hpp"
+#include "exec/origins.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {
@@ -53,12 +54,14 @@ class BoundPlan {
  private:
   void bind_lane(const Lane& lane, std::uint32_t index, const DeviceArena& arena,
                  const LaneSpread& spread);
-  void append_op(Step& step, const Op& op, const DeviceArena& arena, std::uint32_t index);
+  void append_op(Step& step, const Op& op, const DeviceArena& arena, std::uint32_t lane,
+                 std::uint32_t index);
   void place_barriers(const Step& step);
   void upload();
 
   Plan plan_;
   int rank_;
+  Origins origins_;  // premul_sum only
   std::vector<BoundLane> lanes_;
   std::vector<DeviceOp> host_ops_;
   std::vector<DeviceRegion> host_sources_;
@@ -68,6 +71,6 @@ class BoundPlan {
 };
 
 /// Index into LaneArgs::bases.
-std::uint32_t base_index(Space space, int rank);
+std::uint16_t base_index(Space space, int rank);
 
 }  // namespace plait::cuda

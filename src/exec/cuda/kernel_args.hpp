@@ -55,8 +55,9 @@ struct FusedArgs {
 /// A region as kernels see it: bases[base] + offset (+ the inbox half, if `half` is set).
 struct DeviceRegion {
   std::uint64_t offset;
-  std::uint32_t base;
-  std::uint32_t half;
+  std::uint16_t base;
+  std::uint16_t half;
+  std::int32_t origin;  ///< source of a reduction: whose premul_sum factor it takes; -1 = none
 };
 
 /// One op of a lane.

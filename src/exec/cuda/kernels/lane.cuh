@@ -52,6 +52,8 @@ __device__ void reduce_share(const LaneArgs& args, const DeviceOp& op, char* dst
   for (; i < units; i += kTogether * stride) {
     Sum sum[kTogether];
     for (int s = 0; s < count; ++s) {
+      const int origin = args.sources[op.first_source + s].origin;
+      const double scale = kOp != kAnyOp || origin < 0 ? 1.0 : args.scalars[origin];
       Unit unit[kTogether];
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
@@ -60,8 +62,8 @@ __device__ void reduce_share(const LaneArgs& args, const DeviceOp& op, char* dst
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
         if (i + u * stride < units) {
-          if (s == 0) sum[u].first(unit[u], args.op, args.scalars[0]);
-          else sum[u].add(unit[u], args.op, args.scalars[s]);
+          if (s == 0) sum[u].first(unit[u], args.op, scale);
+          else sum[u].add(unit[u], args.op, scale);
         }
     }
 #pragma unroll
@@ -118,7 +120,6 @@ __device__ inline void raise(const LaneArgs& args, const DeviceOp& op, unsigned 
   store_flag(op.flag, epoch + op.value);
 }
 
-/// kSmall: a common sum, with two and four sources unrolled.
 template <DataType kType, int kOp>
 __device__ void run_lane(const LaneArgs& args) {
   const unsigned epoch = args.state->plan_epoch;

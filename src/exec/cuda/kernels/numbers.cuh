@@ -130,32 +130,55 @@ PLAIT_SMALL_FLOAT(fp8e4m3, std::uint8_t, 4, 3, false)
 PLAIT_SMALL_FLOAT(fp8e5m2, std::uint8_t, 5, 2, true)
 #undef PLAIT_SMALL_FLOAT
 
+template <bool kWide>
+struct UnsignedOf {
+  using Type = std::uint32_t;
+};
+template <>
+struct UnsignedOf<true> {
+  using Type = std::uint64_t;
+};
+
 inline constexpr int kAnyOp = -1;  ///< as template argument: the op is known at run time only
+
+template <class Wide>
+__device__ inline Wide combine_floats(ReduceOp op, Wide a, Wide b) {
+  switch (op) {
+    case ReduceOp::prod:
+      return a * b;
+    case ReduceOp::min:
+      if (a != a || b != b) return a + b;  // a NaN; down() makes it the canonical one
+      if (a == b) return signbit(a) ? a : b;  // -0 is below +0
+      return a < b ? a : b;
+    case ReduceOp::max:
+      if (a != a || b != b) return a + b;
+      if (a == b) return signbit(a) ? b : a;
+      return a > b ? a : b;
+    default:  // sum, avg, premul_sum
+      return a + b;
+  }
+}
+
+/// Wraps: computed without sign, in at least 32 bits, cut to the type.
+template <class T>
+__device__ inline T combine_integers(ReduceOp op, T a, T b) {
+  using Unsigned = typename UnsignedOf<sizeof(T) == 8>::Type;
+  const Unsigned x = static_cast<Unsigned>(a), y = static_cast<Unsigned>(b);
+  switch (op) {
+    case ReduceOp::prod: return static_cast<T>(x * y);
+    case ReduceOp::min: return a < b ? a : b;
+    case ReduceOp::max: return a > b ? a : b;
+    case ReduceOp::bit_and: return static_cast<T>(x & y);
+    case ReduceOp::bit_or: return static_cast<T>(x | y);
+    case ReduceOp::bit_xor: return static_cast<T>(x ^ y);
+    default: return static_cast<T>(x + y);
+  }
+}
 
 template <class N>
 __device__ inline typename N::Wide combine(int op, typename N::Wide a, typename N::Wide b) {
-  using Wide = typename N::Wide;
-  switch (static_cast<ReduceOp>(op)) {
-    case ReduceOp::prod:
-      return static_cast<Wide>(a * b);
-    case ReduceOp::min:
-      if constexpr (N::kFloat) return a != a || b != b ? a + b : (b < a ? b : a);
-      return b < a ? b : a;
-    case ReduceOp::max:
-      if constexpr (N::kFloat) return a != a || b != b ? a + b : (b > a ? b : a);
-      return b > a ? b : a;
-    case ReduceOp::bit_and:
-      if constexpr (!N::kFloat) return static_cast<Wide>(a & b);
-      return a;
-    case ReduceOp::bit_or:
-      if constexpr (!N::kFloat) return static_cast<Wide>(a | b);
-      return a;
-    case ReduceOp::bit_xor:
-      if constexpr (!N::kFloat) return static_cast<Wide>(a ^ b);
-      return a;
-    default:  // sum, avg, premul_sum
-      return static_cast<Wide>(a + b);
-  }
+  if constexpr (N::kFloat) return combine_floats(static_cast<ReduceOp>(op), a, b);
+  else return combine_integers(static_cast<ReduceOp>(op), a, b);
 }
 
 /// Accumulates units of one type, source by source.

@@ -74,3 +74,53 @@ extern "C" __global__ void plait_stream_triad(float4* a, const float4* b, const 
       a[i] = make_float4(x.x + 3 * y.x, x.y + 3 * y.y, x.z + 3 * y.z, x.w + 3 * y.w);
     }
 }
+
+// Three ways to push to a peer: what each reaches decides how fused kernels store.
+extern "C" __global__ void plait_push_weak(ulonglong2* dst, const ulonglong2* src,
+                                           unsigned long long units) {
+  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
+  unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (; i + 3 * stride < units; i += 4 * stride) {
+    ulonglong2 held[4];
+#pragma unroll
+    for (int u = 0; u < 4; ++u) held[u] = src[i + u * stride];
+#pragma unroll
+    for (int u = 0; u < 4; ++u) dst[i + u * stride] = held[u];
+  }
+}
+
+extern "C" __global__ void plait_push_relaxed(ulonglong2* dst, const ulonglong2* src,
+                                              unsigned long long units) {
+  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
+  unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (; i + 3 * stride < units; i += 4 * stride) {
+    ulonglong2 held[4];
+#pragma unroll
+    for (int u = 0; u < 4; ++u) held[u] = src[i + u * stride];
+#pragma unroll
+    for (int u = 0; u < 4; ++u) plait::cuda::store_pair(&dst[i + u * stride], held[u].x, held[u].y);
+  }
+}
+
+/// Bulk asynchronous copies out of shared memory, two tiles in turn.
+extern "C" __global__ void plait_push_bulk(ulonglong2* dst, const ulonglong2* src,
+                                           unsigned long long units) {
+  constexpr unsigned kTileUnits = 1024;
+  __shared__ alignas(128) ulonglong2 tile[2][kTileUnits];
+  unsigned turn = 0;
+  for (unsigned long long t = blockIdx.x; t * kTileUnits < units; t += gridDim.x, turn ^= 1) {
+    if (threadIdx.x == 0) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i < kTileUnits; i += blockDim.x)
+      tile[turn][i] = src[t * kTileUnits + i];
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      const unsigned from = static_cast<unsigned>(__cvta_generic_to_shared(&tile[turn][0]));
+      asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst + t * kTileUnits),
+                   "r"(from), "r"(kTileUnits * 16) : "memory");
+      asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    }
+  }
+  if (threadIdx.x == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}

@@ -1,0 +1,23 @@
+#!/bin/bash
+# Checks, then times, everything that needs GPUs; tables on stdout, CSV in $OUT.
+# Usage: bench/gpu_all.sh BUILD GPUS STEP...   (steps: test push sweep fused plan process soak)
+set -u
+build=$1; gpus=$2; shift 2
+OUT=${OUT:-bench/results}
+commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
+nccl=$(python3 -c "import nvidia.nccl as n; print(list(n.__path__)[0] + '/lib/libnccl.so.2')" 2>/dev/null)
+[ -n "$nccl" ] && [ -e "$nccl" ] && export PLAIT_NCCL_LIB=$nccl
+run() { echo "## $*"; timeout -k 5 "${limit:-120}" "$@" 2>&1; local status=$?; [ $status -ne 0 ] && echo "## status $status"; return 0; }
+bench() { run "$build/bench_gpu" --gpus "$gpus" --commit "$commit" "$@"; }
+for step in "$@"; do
+  echo "# $step $(date +%T)"
+  case $step in
+    test) limit=${TEST_LIMIT:-150} run "$build/test_gpu" ;;
+    push) limit=40 bench --what push --max 268435456 --min 2000000000 ;;
+    sweep) limit=150 bench --sweep --what fused,nccl --min 1024 --max 67108864 --factor 4 --csv "$OUT/sweep_$gpus.csv" ;;
+    fused) limit=100 bench --eager --what fused,nccl --min 1024 --max 67108864 --factor 2 --types fp32,bf16 --csv "$OUT/fused_$gpus.csv" ;;
+    plan) limit=150 bench --eager --what plan,nccl --min 16777216 --max 1073741824 --factor 4 ${PLANS:-} --csv "$OUT/plan_$gpus.csv" ;;
+    process) limit=100 bench --processes --eager --what fused,plan,nccl --min 1024 --max 268435456 --factor 8 ${PLANS:-} --csv "$OUT/process_$gpus.csv" ;;
+  esac
+done
+echo "# end $(date +%T)"

@@ -1,0 +1,366 @@
+// all_reduce on GPUs, plait beside NCCL in the same processes: every size with the fused kernels, the
+// planner's plans and NCCL, by CUDA graphs and eagerly, checked on fresh data. Prints a table and
+// appends CSV. Usage: bench_gpu --gpus 2 [--processes] [--what fused,plan,nccl,push] [--sweep] ...
+#include <cmath>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "base/text.hpp"
+#include "bench/gpu_nccl.hpp"
+#include "bench/gpu_ranks.hpp"
+#include "exec/cuda/cuda_rank.hpp"
+#include "plait/error.hpp"
+#include "plait/plan.hpp"
+
+namespace plait::bench {
+namespace {
+
+using namespace plait::cuda;
+
+struct Options {
+  int gpus = 2;
+  bool processes = false;
+  bool sweep = false;
+  bool eager = false;
+  std::set<std::string> what{"fused", "nccl"};
+  std::vector<std::string> types{"fp32"};
+  std::vector<std::string> plans;
+  std::uint64_t least = 1024, most = 64ull << 20;
+  int factor = 4;
+  std::string csv;
+  std::string commit = "unknown";
+};
+
+struct Way {
+  std::string name;
+  std::string params;
+  std::function<void(cuda::Stream)> enqueue;
+};
+
+struct Figure {
+  double graph_us = 0, eager_us = 0;
+  double wrong = 0;
+};
+
+std::set<std::string> words(const std::string& list) {
+  std::set<std::string> all;
+  std::stringstream stream(list);
+  for (std::string word; std::getline(stream, word, ',');) all.insert(word);
+  return all;
+}
+
+std::string size_name(std::uint64_t bytes) {
+  if (bytes >= (1ull << 30)) return text(bytes >> 30, "G");
+  if (bytes >= (1ull << 20)) return text(bytes >> 20, "M");
+  return text(bytes >> 10, "K");
+}
+
+class Bench {
+ public:
+  Bench(const Options& options, Board* board, int rank, std::byte* rings, std::uint64_t ring_bytes)
+      : o_(options), board_(board), rank_(rank) {
+    CudaRankOptions given;
+    given.device = rank;
+    given.rank = rank;
+    given.ranks = options.gpus;
+    given.wait_s = 10;
+    given.ring_bytes = ring_bytes;
+    for (int r = 0; r < options.gpus; ++r)
+      given.rings.push_back(rings + static_cast<std::uint64_t>(r) * ring_bytes);
+    given.sizes.bare_bytes = 130ull << 20;
+    given.sizes.flagged_bytes = 16ull << 20;
+    given.sizes.scratch_bytes = 2400ull << 20;
+    given.sizes.inbox_bytes = 16ull << 20;
+    cuda_ = std::make_unique<CudaRank>(given, [&](const std::string& mine) { return board_->exchange(rank_, mine); });
+    PLAIT_CUDA_CALL(context_push, cuda_->context());
+    PLAIT_CUDA_CALL(stream_create, &stream_, kStreamNonBlocking, 0);
+    PLAIT_CUDA_CALL(event_create, &begin_, 0);
+    PLAIT_CUDA_CALL(event_create, &end_, 0);
+    PLAIT_CUDA_CALL(memory_alloc, &input_, o_.most);
+    PLAIT_CUDA_CALL(memory_alloc, &output_, o_.most);
+    PLAIT_CUDA_CALL(memory_alloc, &wrong_, 8);
+    if (o_.what.contains("nccl") && Nccl::wanted()) {
+      nccl_ = std::make_unique<Nccl>();
+      const std::string id = board_->exchange(rank_, rank_ == 0 ? nccl_->new_id() : "")[0];
+      nccl_->join(o_.gpus, id, rank_);
+      if (rank_ == 0) std::printf("NCCL %d\n", nccl_->version());
+    }
+  }
+  ~Bench() {
+    if (nccl_) nccl_->leave();
+  }
+
+  void run() {
+    if (o_.what.contains("push")) push();
+    for (const std::string& type : o_.types) {
+      if (rank_ == 0) std::printf("\nall_reduce %s, %d GPUs, %s\n", type.c_str(), o_.gpus, o_.processes ? "processes" : "threads");
+      for (std::uint64_t bytes = o_.least; bytes <= o_.most; bytes *= static_cast<std::uint64_t>(o_.factor))
+        one_size(parse_type(type), bytes);
+    }
+  }
+
+ private:
+  void fill(DataType type, std::uint64_t count, unsigned seed) {
+    int rank = rank_;
+    cuda_->kernels().launch(cuda_->kernels().find(text("plait_fill_", name_of(type))), {264, 512, false}, stream_,
+                            {&input_, &count, &seed, &rank});
+    PLAIT_CUDA_CALL(memory_set_async, output_, 0xa5, count * bytes_of(type), stream_);
+    PLAIT_CUDA_CALL(stream_synchronize, stream_);
+  }
+  double wrong(DataType type, std::uint64_t count, unsigned seed) {
+    int first = 0, ranks = o_.gpus;
+    unsigned long long bad = 0;
+    PLAIT_CUDA_CALL(memory_set_async, wrong_, 0, 8, stream_);
+    cuda_->kernels().launch(cuda_->kernels().find(text("plait_check_", name_of(type))), {264, 512, false}, stream_,
+                            {&output_, &count, &seed, &first, &ranks, &wrong_});
+    PLAIT_CUDA_CALL(stream_synchronize, stream_);
+    PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<DevicePointer>(&bad), wrong_, 8);
+    cuda_->check();
+    return board_->total(rank_, static_cast<double>(bad));
+  }
+
+  /// Two launches of a graph of K calls, the second timed: the first lines the ranks up.
+  double time_graph(const Way& way, int calls, int rounds) {
+    Graph graph = nullptr;
+    GraphExec exec = nullptr;
+    PLAIT_CUDA_CALL(stream_begin_capture, stream_, kCaptureThreadLocal);
+    for (int k = 0; k < calls; ++k) way.enqueue(stream_);
+    PLAIT_CUDA_CALL(stream_end_capture, stream_, &graph);
+    PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
+    PLAIT_CUDA_CALL(graph_upload, exec, stream_);
+    std::vector<double> us;
+    for (int round = 0; round < rounds; ++round) {
+      board_->meet();
+      PLAIT_CUDA_CALL(graph_launch, exec, stream_);
+      PLAIT_CUDA_CALL(event_record, begin_, stream_);
+      PLAIT_CUDA_CALL(graph_launch, exec, stream_);
+      PLAIT_CUDA_CALL(event_record, end_, stream_);
+      us.push_back(elapsed_us() / calls);
+    }
+    board_->meet();  // freeing may wait for all GPUs of the process
+    api().graph_exec_destroy(exec);
+    api().graph_destroy(graph);
+    std::sort(us.begin(), us.end());
+    return us[us.size() / 2];
+  }
+  double time_eager(const Way& way, int calls, int rounds) {
+    std::vector<double> us;
+    for (int round = 0; round < rounds; ++round) {
+      board_->meet();
+      for (int k = 0; k < 3; ++k) way.enqueue(stream_);
+      PLAIT_CUDA_CALL(event_record, begin_, stream_);
+      for (int k = 0; k < calls; ++k) way.enqueue(stream_);
+      PLAIT_CUDA_CALL(event_record, end_, stream_);
+      us.push_back(elapsed_us() / calls);
+    }
+    std::sort(us.begin(), us.end());
+    return us[us.size() / 2];
+  }
+  double elapsed_us() {
+    PLAIT_CUDA_CALL(stream_synchronize, stream_);
+    float ms = 0;
+    PLAIT_CUDA_CALL(event_elapsed, &ms, begin_, end_);
+    cuda_->check();
+    return board_->largest(rank_, static_cast<double>(ms) * 1e3);
+  }
+
+  Figure measure(const Way& way, DataType type, std::uint64_t count, bool check) {
+    const std::uint64_t bytes = count * bytes_of(type);
+    const int calls = bytes <= (256 << 10) ? 100 : bytes <= (4 << 20) ? 40 : bytes <= (64 << 20) ? 10 : bytes <= (1 << 30) ? 3 : 2;
+    Figure figure;
+    if (check) {
+      fill(type, count, ++seed_);
+      board_->meet();
+      way.enqueue(stream_);
+      figure.wrong += wrong(type, count, seed_);
+      fill(type, count, ++seed_);
+    }
+    figure.graph_us = time_graph(way, calls, o_.sweep ? 3 : 5);
+    if (check) figure.wrong += wrong(type, count, seed_);
+    if (o_.eager) figure.eager_us = time_eager(way, calls, 3);
+    return figure;
+  }
+
+  void add_fused(std::vector<Way>& ways, const Request& request) {
+    const std::uint64_t bytes = request.count * bytes_of(request.type);
+    for (const std::string kernel : {"one_shot", "two_shot"}) {
+      if (kernel == "one_shot" && bytes > (o_.gpus == 2 ? 64ull << 20 : 1ull << 20)) continue;
+      if (kernel == "two_shot" && bytes < (64 << 10)) continue;
+      for (const FusedTuning& tuning : tunings(bytes)) {
+        if (!cuda_->has_fused(kernel, request, tuning)) continue;
+        ways.push_back({kernel, text("bare=", tuning.bare, " blocks=", tuning.blocks, " threads=", tuning.threads,
+                                     " ahead=", tuning.ahead, " pdl=", tuning.programmatic),
+                        [this, kernel, request, tuning](cuda::Stream stream) {
+                          cuda_->run_fused(kernel, request, reinterpret_cast<const void*>(input_),
+                                           reinterpret_cast<void*>(output_), stream, {}, tuning);
+                        }});
+      }
+    }
+  }
+  std::vector<FusedTuning> tunings(std::uint64_t bytes) const {
+    if (!o_.sweep) return {FusedTuning{}};
+    std::vector<FusedTuning> all;
+    const bool small = bytes <= (256 << 10), large = bytes >= (8 << 20);
+    for (const int bare : small ? std::vector<int>{1, 0} : std::vector<int>{1})
+      for (const unsigned blocks : small ? std::vector<unsigned>{8, 16, 32, 64} : std::vector<unsigned>{16, 32, 64, 132})
+        for (const unsigned threads : {128u, 256u, 512u})
+          for (const int ahead : large ? std::vector<int>{1, 2, 4} : bytes >= (1 << 20) ? std::vector<int>{0, 1, 2} : std::vector<int>{0})
+            for (const bool programmatic : small ? std::vector<bool>{true, false} : std::vector<bool>{true}) {
+              if (!small && threads == 128) continue;
+              all.push_back({blocks, threads, ahead, programmatic, bare});
+            }
+    return all;
+  }
+
+  void add_plans(std::vector<Way>& ways, const Request& request);
+
+  void one_size(DataType type, std::uint64_t bytes) {
+    Request request;
+    request.type = type;
+    request.count = bytes / bytes_of(type);
+    request.ranks = o_.gpus;
+    std::vector<Way> ways;
+    bound_.clear();
+    if (o_.what.contains("fused")) add_fused(ways, request);
+    if (o_.what.contains("plan")) add_plans(ways, request);
+    if (nccl_)
+      ways.push_back({"nccl", "", [this, request](cuda::Stream stream) {
+                        const int nccl_type = request.type == DataType::fp32 ? 7 : 9;
+                        nccl_->all_reduce(reinterpret_cast<const void*>(input_), reinterpret_cast<void*>(output_),
+                                          request.count, nccl_type, stream);
+                      }});
+    board_->meet();  // all have bound their plans
+    std::map<std::string, std::vector<std::pair<Figure, std::string>>> by_name;
+    for (const Way& way : ways) {
+      const Figure figure = measure(way, type, request.count, way.name != "nccl");
+      by_name[way.name].push_back({figure, way.params});
+      write_csv(way, type, bytes, figure);
+    }
+    for (auto& [name, figures] : by_name) {
+      std::sort(figures.begin(), figures.end(),
+                [](const auto& a, const auto& b) { return a.first.graph_us < b.first.graph_us; });
+      double bad = 0;
+      for (const auto& [figure, params] : figures) bad += figure.wrong;
+      for (std::size_t i = 0; i < std::min<std::size_t>(figures.size(), o_.sweep ? 3 : 1); ++i) {
+        const Figure& figure = figures[i].first;
+        if (rank_ != 0) continue;
+        const double busbw = 2.0 * (o_.gpus - 1) / o_.gpus * static_cast<double>(bytes) / figure.graph_us / 1e3;
+        std::printf("%6s %-22s %9.2f us %7.1f GB/s  eager %9.2f us  wrong %.0f  %s\n", size_name(bytes).c_str(),
+                    name.c_str(), figure.graph_us, busbw, figure.eager_us, bad, figures[i].second.c_str());
+        std::fflush(stdout);
+      }
+    }
+    board_->meet();
+  }
+
+  void write_csv(const Way& way, DataType type, std::uint64_t bytes, const Figure& figure) {
+    if (rank_ != 0 || o_.csv.empty()) return;
+    std::FILE* file = std::fopen(o_.csv.c_str(), "a");
+    if (file == nullptr) return;
+    std::fprintf(file, "%d,%s,%s,%llu,%s,%s,%.3f,%.3f,%.0f,%s\n", o_.gpus, o_.processes ? "processes" : "threads",
+                 name_of(type), static_cast<unsigned long long>(bytes), way.name.c_str(), way.params.c_str(),
+                 figure.graph_us, figure.eager_us, figure.wrong, o_.commit.c_str());
+    std::fclose(file);
+  }
+
+  /// What the ways of storing into a peer reach, one way and both ways.
+  void push() {
+    const std::uint64_t bytes = std::min<std::uint64_t>(o_.most, 256ull << 20);
+    std::vector<std::string> all = board_->exchange(rank_, std::string(reinterpret_cast<const char*>(&output_), 8));
+    if (o_.processes) return;
+    DevicePointer peer = 0;
+    std::memcpy(&peer, all[static_cast<std::size_t>(rank_ ^ 1)].data(), 8);
+    fill(DataType::fp32, bytes / 4, 1);
+    for (const std::string kernel : {"weak", "relaxed", "bulk"})
+      for (const unsigned blocks : {32u, 64u, 132u, 264u})
+        for (const unsigned threads : {256u, 512u, 1024u})
+          for (const bool both : {false, true}) {
+            unsigned long long units = bytes / 16;
+            const Way way{"", "", [&](cuda::Stream stream) {
+                            if (!both && rank_ != 0) return;
+                            cuda_->kernels().launch(cuda_->kernels().find("plait_push_" + kernel), {blocks, threads, false},
+                                                    stream, {&peer, &input_, &units});
+                          }};
+            const double us = time_eager(way, 4, 3);
+            if (rank_ == 0 && (kernel == "bulk" || threads != 256))
+              std::printf("push %s blocks %u threads %u %s: %.1f GB/s\n", kernel.c_str(), blocks, threads,
+                          both ? "both ways" : "one way", static_cast<double>(bytes) / us / 1e3);
+          }
+  }
+
+  const Options& o_;
+  Board* board_;
+  int rank_;
+  std::unique_ptr<CudaRank> cuda_;
+  std::unique_ptr<Nccl> nccl_;
+  std::vector<std::unique_ptr<BoundPlan>> bound_;
+  cuda::Stream stream_ = nullptr;
+  cuda::Event begin_ = nullptr, end_ = nullptr;
+  DevicePointer input_ = 0, output_ = 0, wrong_ = 0;
+  unsigned seed_ = 0;
+};
+
+/// "direct:pieces=2,throttle=1", cut at the first colon.
+void Bench::add_plans(std::vector<Way>& ways, const Request& request) {
+  const Topology topology = load_topology("hgx-h200");
+  for (const std::string& wanted : o_.plans) {
+    const std::size_t colon = wanted.find(':');
+    std::map<std::string, std::int64_t> params;
+    if (colon != std::string::npos)
+      for (const std::string& pair : words(wanted.substr(colon + 1)))
+        params[pair.substr(0, pair.find('='))] = std::stoll(pair.substr(pair.find('=') + 1));
+    try {
+      const Plan plan = propose_one(topology, checked(request, topology), wanted.substr(0, colon), params);
+      bound_.push_back(cuda_->bind(plan));
+    } catch (const Error& error) {
+      if (rank_ == 0) std::printf("%s: %s\n", wanted.c_str(), error.what());
+      continue;
+    }
+    BoundPlan* bound = bound_.back().get();
+    ways.push_back({wanted, "", [this, bound](cuda::Stream stream) {
+                      cuda_->run(*bound, reinterpret_cast<const void*>(input_), reinterpret_cast<void*>(output_), stream);
+                    }});
+  }
+}
+
+Options parse(int count, char** arguments) {
+  Options options;
+  for (int i = 1; i < count; ++i) {
+    const std::string name = arguments[i];
+    const auto value = [&] { return std::string(i + 1 < count ? arguments[++i] : ""); };
+    if (name == "--gpus") options.gpus = std::stoi(value());
+    else if (name == "--processes") options.processes = true;
+    else if (name == "--sweep") options.sweep = true;
+    else if (name == "--eager") options.eager = true;
+    else if (name == "--what") options.what = words(value());
+    else if (name == "--types") { const auto set = words(value()); options.types.assign(set.begin(), set.end()); }
+    else if (name == "--plan") options.plans.push_back(value());
+    else if (name == "--min") options.least = std::stoull(value());
+    else if (name == "--max") options.most = std::stoull(value());
+    else if (name == "--factor") options.factor = std::stoi(value());
+    else if (name == "--csv") options.csv = value();
+    else if (name == "--commit") options.commit = value();
+    else throw std::runtime_error("unknown option " + name);
+  }
+  return options;
+}
+
+}  // namespace
+}  // namespace plait::bench
+
+int main(int count, char** arguments) {
+  using namespace plait::bench;
+  try {
+    const Options options = parse(count, arguments);
+    const std::uint64_t ring_bytes = 32ull << 20;
+    std::byte* rings = shared_memory(ring_bytes * static_cast<std::uint64_t>(options.gpus));
+    Board* board = make_board(options.gpus);
+    return run_ranks(board, options.processes, [&](int rank) {
+      Bench(options, board, rank, rings, ring_bytes).run();
+    });
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

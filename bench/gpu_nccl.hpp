@@ -1,0 +1,87 @@
+// libnccl.so.2 beside plait in the same process: opened at run time, own declarations of the few
+// functions used. PLAIT_NCCL_LIB names the library; without it there is no comparison.
+#pragma once
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include "driver/cuda/types.hpp"
+
+namespace plait::bench {
+
+struct NcclId {
+  char bytes[128];
+};
+
+class Nccl {
+ public:
+  /// Null where no library is named.
+  static bool wanted() { return std::getenv("PLAIT_NCCL_LIB") != nullptr; }
+  Nccl() {
+    const char* path = std::getenv("PLAIT_NCCL_LIB");
+    void* library = path == nullptr ? nullptr : ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) throw std::runtime_error(std::string("no NCCL: ") + ::dlerror());
+    find(library, "ncclGetUniqueId", get_id);
+    find(library, "ncclCommInitRank", init_rank);
+    find(library, "ncclAllReduce", all_reduce_);
+    find(library, "ncclSend", send_);
+    find(library, "ncclRecv", receive_);
+    find(library, "ncclGroupStart", group_start);
+    find(library, "ncclGroupEnd", group_end);
+    find(library, "ncclCommDestroy", destroy_);
+    find(library, "ncclGetVersion", version_);
+  }
+  std::string new_id() {
+    NcclId id{};
+    require(get_id(&id));
+    return {id.bytes, sizeof id.bytes};
+  }
+  void join(int ranks, const std::string& id, int rank) {
+    NcclId given{};
+    id.copy(given.bytes, sizeof given.bytes);
+    require(init_rank(&comm_, ranks, given, rank));
+  }
+  void all_reduce(const void* input, void* output, std::size_t count, int type, cuda::Stream stream) {
+    require(all_reduce_(input, output, count, type, 0, comm_, stream));
+  }
+  void exchange(const void* input, void* output, std::size_t bytes, int to, int from, cuda::Stream stream) {
+    require(group_start());
+    if (to >= 0) require(send_(input, bytes, 0, to, comm_, stream));
+    if (from >= 0) require(receive_(output, bytes, 0, from, comm_, stream));
+    require(group_end());
+  }
+  int version() {
+    int number = 0;
+    require(version_(&number));
+    return number;
+  }
+  void leave() {
+    if (comm_ != nullptr) destroy_(comm_);
+    comm_ = nullptr;
+  }
+
+ private:
+  using Comm = void*;
+  template <class Function>
+  static void find(void* library, const char* name, Function& function) {
+    function = reinterpret_cast<Function>(::dlsym(library, name));
+    if (function == nullptr) throw std::runtime_error(std::string("NCCL lacks ") + name);
+  }
+  static void require(int result) {
+    if (result != 0) throw std::runtime_error("NCCL call failed: " + std::to_string(result));
+  }
+  int (*get_id)(NcclId*) = nullptr;
+  int (*init_rank)(Comm*, int, NcclId, int) = nullptr;
+  int (*all_reduce_)(const void*, void*, std::size_t, int, int, Comm, cuda::Stream) = nullptr;
+  int (*send_)(const void*, std::size_t, int, int, Comm, cuda::Stream) = nullptr;
+  int (*receive_)(void*, std::size_t, int, int, Comm, cuda::Stream) = nullptr;
+  int (*group_start)() = nullptr;
+  int (*group_end)() = nullptr;
+  int (*destroy_)(Comm) = nullptr;
+  int (*version_)(int*) = nullptr;
+  Comm comm_ = nullptr;
+};
+
+}  // namespace plait::bench

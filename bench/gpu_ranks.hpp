@@ -1,0 +1,133 @@
+// N ranks as threads or as processes, one GPU each, with a board in shared memory where they meet
+// and show each other bytes and figures. For GPU benches and tests: no rendezvous needed.
+#pragma once
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace plait::bench {
+
+inline constexpr int kBoardRanks = 16;
+inline constexpr std::size_t kCardBytes = 4096;
+
+/// Lies in memory that all ranks map.
+struct Board {
+  std::atomic<int> arrived{0};
+  std::atomic<int> round{0};
+  std::atomic<int> broken{0};
+  int ranks = 1;
+  std::uint64_t card_bytes[kBoardRanks] = {};
+  char cards[kBoardRanks][kCardBytes] = {};
+  double figures[kBoardRanks] = {};
+
+  /// All meet; throws after `seconds`, or where a rank has failed.
+  void meet(double seconds = 60) {
+    const int mine = round.load();
+    if (arrived.fetch_add(1) == ranks - 1) {
+      arrived.store(0);
+      round.fetch_add(1);
+      return;
+    }
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+    while (round.load() == mine) {
+      if (broken.load() != 0) throw std::runtime_error("another rank failed");
+      if (std::chrono::steady_clock::now() > end) throw std::runtime_error("a rank did not come");
+      ::sched_yield();
+    }
+  }
+  std::vector<std::string> exchange(int rank, const std::string& mine) {
+    const auto r = static_cast<std::size_t>(rank);
+    if (mine.size() > kCardBytes) throw std::runtime_error("card too long");
+    std::memcpy(cards[r], mine.data(), mine.size());
+    card_bytes[r] = mine.size();
+    meet();
+    std::vector<std::string> all;
+    for (std::size_t p = 0; p < static_cast<std::size_t>(ranks); ++p) all.emplace_back(cards[p], card_bytes[p]);
+    meet();
+    return all;
+  }
+  /// The largest of all ranks' figures.
+  double largest(int rank, double mine) {
+    figures[rank] = mine;
+    meet();
+    const double most = *std::max_element(figures, figures + ranks);
+    meet();
+    return most;
+  }
+  double total(int rank, double mine) {
+    figures[rank] = mine;
+    meet();
+    double sum = 0;
+    for (int p = 0; p < ranks; ++p) sum += figures[p];
+    meet();
+    return sum;
+  }
+};
+
+/// Memory that threads and forked processes share.
+inline std::byte* shared_memory(std::size_t bytes) {
+  void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) throw std::runtime_error("no shared memory");
+  return static_cast<std::byte*>(base);
+}
+
+inline Board* make_board(int ranks) {
+  Board* board = new (shared_memory(sizeof(Board))) Board;
+  board->ranks = ranks;
+  return board;
+}
+
+/// Runs body(rank) for every rank; returns 0 if none threw. Processes are forked before any CUDA call.
+inline int run_ranks(Board* board, bool processes, const std::function<void(int)>& body) {
+  const auto guarded = [&](int rank) {
+    try {
+      body(rank);
+      return 0;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+      board->broken.store(1);
+      return 1;
+    }
+  };
+  if (processes) {
+    std::vector<pid_t> children;
+    for (int rank = 0; rank < board->ranks; ++rank) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        const int status = guarded(rank);
+        std::fflush(nullptr);
+        ::_exit(status);
+      }
+      children.push_back(child);
+    }
+    int failed = 0;
+    for (const pid_t child : children) {
+      int status = 0;
+      ::waitpid(child, &status, 0);
+      failed |= status != 0 ? 1 : 0;
+    }
+    return failed;
+  }
+  std::atomic<int> failed{0};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < board->ranks; ++rank)
+    threads.emplace_back([&, rank] { failed |= guarded(rank); });
+  for (std::thread& thread : threads) thread.join();
+  return failed.load();
+}
+
+}  // namespace plait::bench

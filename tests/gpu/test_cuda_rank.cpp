@@ -1,0 +1,303 @@
+// Real GPUs against the reference: fused kernels over every type, op, odd size, offset and in place;
+// every plan that the planner proposes for every collective; graphs replayed. Skipped, with the
+// reason, where there are fewer than two GPUs.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <random>
+
+#include "base/text.hpp"
+#include "bench/gpu_ranks.hpp"
+#include "exec/cuda/cuda_rank.hpp"
+#include "exec/reference/reduce.hpp"
+#include "exec/reference/reference.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+constexpr std::uint64_t kMostBytes = 4ull << 20;
+constexpr std::uint64_t kRingBytes = 8ull << 20;
+
+int gpus_to_use() {
+  const int found = device_count();
+  return found >= 4 ? 4 : found >= 2 ? 2 : 0;
+}
+
+/// Any bits at all: NaNs, infinities and subnormals included.
+Bytes random_bytes(std::uint64_t bytes, unsigned seed) {
+  std::mt19937_64 source(seed);
+  Bytes data((bytes + 7) / 8 * 8);
+  for (std::size_t i = 0; i < data.size(); i += 8) {
+    const std::uint64_t word = source();
+    std::memcpy(&data[i], &word, 8);
+  }
+  data.resize(bytes);
+  return data;
+}
+
+/// A rank with buffers of its own.
+class Bay {
+ public:
+  Bay(bench::Board* shared, int my_rank, std::byte* rings) : board(shared), rank(my_rank) {
+    CudaRankOptions options;
+    options.device = rank;
+    options.rank = rank;
+    options.ranks = board->ranks;
+    options.wait_s = 20;
+    options.sizes.bare_bytes = 32ull << 20;
+    options.sizes.flagged_bytes = 64ull << 20;
+    options.sizes.inbox_bytes = 64ull << 20;
+    options.sizes.scratch_bytes = 256ull << 20;
+    options.ring_bytes = kRingBytes;
+    for (int r = 0; r < board->ranks; ++r)
+      options.rings.push_back(rings + static_cast<std::uint64_t>(r) * kRingBytes);
+    cuda = std::make_unique<CudaRank>(options, [this](const std::string& mine) {
+      return this->board->exchange(this->rank, mine);
+    });
+    PLAIT_CUDA_CALL(context_push, cuda->context());
+    PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
+    PLAIT_CUDA_CALL(memory_alloc, &input, kMostBytes + 256);
+    PLAIT_CUDA_CALL(memory_alloc, &output, kMostBytes + 256);
+  }
+  ~Bay() {
+    api().memory_free(input);
+    api().memory_free(output);
+    api().stream_destroy(stream);
+  }
+  static void to_gpu(DevicePointer dst, const Bytes& src) {
+    if (!src.empty())
+      PLAIT_CUDA_CALL(memory_copy, dst, reinterpret_cast<DevicePointer>(src.data()), src.size());
+  }
+  static Bytes from_gpu(DevicePointer src, std::uint64_t bytes) {
+    Bytes dst(bytes);
+    if (bytes != 0) PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<DevicePointer>(dst.data()), src, bytes);
+    return dst;
+  }
+  void finish() {
+    PLAIT_CUDA_CALL(stream_synchronize, stream);
+    cuda->check();
+  }
+
+  bench::Board* board;
+  int rank;
+  std::unique_ptr<CudaRank> cuda;
+  Stream stream = nullptr;
+  DevicePointer input = 0, output = 0;
+};
+
+struct FusedCase {
+  std::string kernel;
+  Request request;
+  std::uint64_t offset;  // of both buffers, in elements
+  bool in_place;
+  FusedTuning tuning;
+};
+
+std::string describe(const FusedCase& c) {
+  return text(c.kernel, " ", name_of(c.request.type), " ", name_of(c.request.op), " x", c.request.count,
+              " offset ", c.offset, c.in_place ? " in place" : "", " bare ", c.tuning.bare, " ahead ", c.tuning.ahead);
+}
+
+/// Bytes that differ from the reference on this rank.
+std::size_t wrong_bytes(Bay& bay, const FusedCase& c, unsigned seed) {
+  const std::uint64_t element = bytes_of(c.request.type), bytes = c.request.count * element;
+  std::vector<Bytes> inputs;
+  std::vector<const void*> sources;
+  for (int r = 0; r < bay.board->ranks; ++r) inputs.push_back(random_bytes(bytes, seed * 64 + static_cast<unsigned>(r)));
+  for (const Bytes& one : inputs) sources.push_back(one.data());
+  const std::vector<double> scalars{0.5, -3.0, 1.25, 7.0};
+  Bytes expected(bytes);
+  reduce_reference(c.request.type, c.request.op, expected.data(), sources, c.request.count, bay.board->ranks, true,
+                   c.request.op == ReduceOp::premul_sum ? scalars : std::vector<double>{});
+  const DevicePointer in = bay.input + c.offset * element;
+  const DevicePointer out = c.in_place ? in : bay.output + c.offset * element;
+  PLAIT_CUDA_CALL(memory_set_async, bay.output, 0xa5, bytes + 256, bay.stream);
+  bay.finish();
+  Bay::to_gpu(in, inputs[static_cast<std::size_t>(bay.rank)]);
+  bay.cuda->run_fused(c.kernel, c.request, reinterpret_cast<const void*>(in), reinterpret_cast<void*>(out), bay.stream,
+                      scalars, c.tuning);
+  bay.finish();
+  const Bytes got = Bay::from_gpu(out, bytes);
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) wrong += got[i] != expected[i] ? 1 : 0;
+  if (!c.in_place && c.offset == 0) {  // nothing behind the end was touched
+    const Bytes behind = Bay::from_gpu(out + bytes, 16);
+    for (const std::uint8_t byte : behind) wrong += byte != 0xa5 ? 1 : 0;
+  }
+  return wrong;
+}
+
+std::vector<FusedCase> fused_cases(int ranks) {
+  std::vector<FusedCase> cases;
+  for (int type = 0; type <= static_cast<int>(DataType::fp8e5m2); ++type)
+    for (int op = 0; op <= static_cast<int>(ReduceOp::bit_xor); ++op)
+      for (const char* kernel : {"one_shot", "two_shot"})
+        for (const int bare : {1, 0}) {
+          FusedCase c{kernel, {}, 0, false, {}};
+          c.request.type = static_cast<DataType>(type);
+          c.request.op = static_cast<ReduceOp>(op);
+          c.request.ranks = ranks;
+          const bool bits = c.request.op >= ReduceOp::bit_and;
+          if ((is_float(c.request.type) && bits) || (!is_float(c.request.type) && (c.request.op == ReduceOp::premul_sum || bare == 1)))
+            continue;
+          c.tuning.bare = bare;
+          for (const std::uint64_t count : {1ull, 7ull, 1003ull, 70001ull}) {
+            c.request.count = count;
+            c.offset = count == 1003 ? 1 : 0;
+            c.in_place = count == 70001;
+            cases.push_back(c);
+          }
+        }
+  for (const DataType type : {DataType::fp32, DataType::bf16})
+    for (const char* kernel : {"one_shot", "two_shot"})
+      for (const int ahead : {0, 1, 3})
+        for (const bool in_place : {false, true}) {
+          FusedCase c{kernel, {}, 0, in_place, {8, 128, ahead, true, 1}};
+          c.request.type = type;
+          c.request.ranks = ranks;
+          c.request.count = (kMostBytes / 2 - 64) / bytes_of(type) + 3;
+          cases.push_back(c);
+        }
+  return cases;
+}
+
+TEST_CASE("fused kernels give the reference's bits for every type, op and size") {
+  const int ranks = gpus_to_use();
+  if (ranks == 0) {
+    MESSAGE("skipped: needs two GPUs. " << why_no_cuda());
+    return;
+  }
+  bench::Board* board = bench::make_board(ranks);
+  std::byte* rings = bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks));
+  std::atomic<int> checked{0};
+  std::vector<std::string> failures(static_cast<std::size_t>(ranks));
+  const int failed = bench::run_ranks(board, false, [&](int rank) {
+    Bay bay(board, rank, rings);
+    unsigned seed = 0;
+    for (const FusedCase& c : fused_cases(ranks)) {
+      ++seed;
+      if (!bay.cuda->has_fused(c.kernel, c.request, c.tuning)) continue;
+      const std::size_t wrong = wrong_bytes(bay, c, seed);
+      ++checked;
+      if (wrong != 0 && failures[static_cast<std::size_t>(rank)].size() < 2000)
+        failures[static_cast<std::size_t>(rank)] += text(describe(c), ": ", wrong, " bytes wrong\n");
+    }
+    board->meet();
+  });
+  CHECK(failed == 0);
+  CHECK(failures[0] == "");
+  CHECK(failures[1] == "");
+  MESSAGE(checked.load() << " fused calls checked on " << ranks << " GPUs");
+  CHECK(checked.load() > 400);
+}
+
+/// Runs a plan eagerly and three times from a graph; bytes that differ from the reference.
+std::size_t wrong_after(Bay& bay, const Plan& plan, unsigned seed) {
+  const Request& request = plan.request;
+  std::vector<Bytes> inputs, outputs;
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  for (int r = 0; r < request.ranks; ++r) {
+    inputs.push_back(random_bytes(input_bytes(request, r), seed * 64 + static_cast<unsigned>(r)));
+    outputs.emplace_back(output_bytes(request, r), std::uint8_t{0xa5});
+  }
+  for (int r = 0; r < request.ranks; ++r) {
+    in.push_back(inputs[static_cast<std::size_t>(r)].data());
+    out.push_back(outputs[static_cast<std::size_t>(r)].data());
+  }
+  run_reference(plan, in, out);
+  // Allocating may wait for all GPUs of the process: nobody starts before everybody is ready.
+  const auto bound = bay.cuda->bind(plan);
+  bay.board->meet();
+  const Bytes& expected = outputs[static_cast<std::size_t>(bay.rank)];
+  Bay::to_gpu(bay.input, inputs[static_cast<std::size_t>(bay.rank)]);
+  const auto enqueue = [&] {
+    bay.cuda->run(*bound, reinterpret_cast<const void*>(bay.input), reinterpret_cast<void*>(bay.output), bay.stream);
+  };
+  const auto compare = [&] {
+    bay.finish();
+    const Bytes got = Bay::from_gpu(bay.output, expected.size());
+    PLAIT_CUDA_CALL(memory_set_async, bay.output, 0xa5, expected.size() + 1, bay.stream);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) wrong += got[i] != expected[i] ? 1 : 0;
+    return wrong;
+  };
+  PLAIT_CUDA_CALL(memory_set_async, bay.output, 0xa5, expected.size() + 1, bay.stream);
+  enqueue();
+  std::size_t wrong = compare();
+  Graph graph = nullptr;
+  GraphExec exec = nullptr;
+  PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
+  enqueue();
+  PLAIT_CUDA_CALL(stream_end_capture, bay.stream, &graph);
+  PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
+  bay.board->meet();
+  for (int replay = 0; replay < 3; ++replay) PLAIT_CUDA_CALL(graph_launch, exec, bay.stream);
+  wrong += compare();
+  bay.board->meet();
+  api().graph_exec_destroy(exec);
+  api().graph_destroy(graph);
+  return wrong;
+}
+
+std::vector<Plan> all_plans(int ranks) {
+  const Topology topology = load_topology("hgx-h200");
+  std::vector<Plan> plans;
+  for (int collective = 0; collective <= static_cast<int>(Collective::copy); ++collective)
+    for (const std::uint64_t count : {1ull, 1021ull, 65536ull})
+      for (const DataType type : {DataType::fp32, DataType::bf16}) {
+        Request request;
+        request.collective = static_cast<Collective>(collective);
+        request.count = count;
+        request.type = type;
+        request.ranks = ranks;
+        request.peer = ranks - 1;
+        for (Plan& plan : propose(topology, checked(request, topology))) plans.push_back(std::move(plan));
+      }
+  return plans;
+}
+
+TEST_CASE("every plan proposed runs on GPUs as on the reference, eagerly and replayed") {
+  const int ranks = gpus_to_use();
+  if (ranks == 0) {
+    MESSAGE("skipped: needs two GPUs. " << why_no_cuda());
+    return;
+  }
+  bench::Board* board = bench::make_board(ranks);
+  std::byte* rings = bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks));
+  const std::vector<Plan> plans = all_plans(ranks);
+  std::vector<std::string> failures(static_cast<std::size_t>(ranks));
+  std::vector<std::string> refused(static_cast<std::size_t>(ranks));
+  std::atomic<int> checked{0};
+  const int failed = bench::run_ranks(board, false, [&](int rank) {
+    Bay bay(board, rank, rings);
+    unsigned seed = 1000;
+    for (const Plan& plan : plans) {
+      ++seed;
+      const std::string name = text(name_of(plan.request.collective), " ", label(plan), " x", plan.request.count, " ",
+                                    name_of(plan.request.type));
+      std::size_t wrong = 0;
+      try {
+        wrong = wrong_after(bay, plan, seed);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::unsupported) throw Error(error.code(), text(name, ": ", error.what()));
+        std::string& list = refused[static_cast<std::size_t>(rank)];
+        if (list.size() < 1500) list += text(name, ": ", error.what(), "\n");
+        continue;
+      }
+      ++checked;
+      std::string& list = failures[static_cast<std::size_t>(rank)];
+      if (wrong != 0 && list.size() < 2000) list += text(name, ": ", wrong, " bytes wrong\n");
+    }
+    board->meet();
+  });
+  CHECK(failed == 0);
+  for (const std::string& list : failures) CHECK(list == "");
+  MESSAGE(checked.load() << " plan runs checked on " << ranks << " GPUs; refused:\n" << refused[0]);
+  CHECK(checked.load() > 20);
+}
+
+}  // namespace
+}  // namespace plait::cuda
