@@ -152,7 +152,8 @@ const Strategy& bruck_strategy() {
        "Bruck et al. 1997",
        {Collective::all_gather, Collective::all_to_all}},
       candidates,
-      build};
+      build,
+      {"chunks", "lanes"}};
   return strategy;
 }
 

@@ -298,7 +298,8 @@ const Strategy& hierarchical_strategy() {
        "Micro 2021",
        {Collective::all_reduce}},
       candidates,
-      build};
+      build,
+      {"chunks", "lanes", "host_permille"}};
   return strategy;
 }
 

@@ -127,7 +127,8 @@ const Strategy& rabenseifner_strategy() {
        "Rabenseifner 2004",
        {Collective::all_reduce}},
       candidates,
-      build};
+      build,
+      {"chunks", "lanes"}};
   return strategy;
 }
 

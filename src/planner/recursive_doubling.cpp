@@ -118,7 +118,8 @@ const Strategy& recursive_doubling_strategy() {
        "Thakur, Rabenseifner, Gropp 2005",
        {Collective::all_reduce, Collective::all_gather}},
       candidates,
-      build};
+      build,
+      {"chunks", "lanes"}};
   return strategy;
 }
 

@@ -253,7 +253,8 @@ const Strategy& ring_strategy() {
        {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
         Collective::broadcast, Collective::reduce}},
       candidates,
-      build};
+      build,
+      {"segments", "lanes"}};
   return strategy;
 }
 

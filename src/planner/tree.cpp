@@ -192,7 +192,8 @@ const Strategy& tree_strategy() {
        "MPICH binomial trees (Thakur, Rabenseifner, Gropp 2005)",
        {Collective::broadcast, Collective::reduce, Collective::gather, Collective::scatter}},
       candidates,
-      build};
+      build,
+      {"chunks", "lanes"}};
   return strategy;
 }
 
