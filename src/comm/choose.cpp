@@ -24,6 +24,7 @@ std::shared_ptr<const ProvedPlan> prove(Plan plan) {
                 text("plan ", label(plan), " is not right: ", print(report)));
   auto proved = std::make_shared<ProvedPlan>();
   proved->label = label(plan);
+  proved->counted_as = text(name_of(plan.request.collective), '/', proved->label);
   const std::string json = to_json(plan);
   proved->hash = hash_bytes(json.data(), json.size());
   proved->epochs = epochs_per_call(plan);

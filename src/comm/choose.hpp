@@ -17,6 +17,7 @@ namespace plait {
 struct ProvedPlan {
   Plan plan;
   std::string label;
+  std::string counted_as;  ///< "all_reduce/direct(pieces=2)"
   std::uint64_t hash = 0;
   std::uint32_t epochs = 0;
   bool uses_inbox = false;

@@ -3,6 +3,8 @@
 // communicator.
 #include "plait/communicator.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <functional>
 #include <mutex>
@@ -39,6 +41,7 @@ struct Communicator::State {
   void in_call(const CallDescriptor& mine, const Body& body);
   void run(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked, const void* input,
            void* output);
+  std::shared_ptr<const ProvedPlan> plan_for(const Request& request, const CallOptions& how);
   std::vector<CallDescriptor> agree(const CallDescriptor& mine);
   void ensure_arenas(const ArenaSizes& wanted);
   void count(const ProvedPlan& plan);
@@ -59,6 +62,16 @@ std::uint64_t rounded(std::uint64_t bytes, std::uint64_t before) {
   std::uint64_t size = 1 << 16;
   while (size < bytes && size < (1ull << 62)) size *= 2;
   return size;
+}
+
+/// A message larger than the machine is refused before anybody plans it: plans grow with it.
+void check_size(const Request& request) {
+  const auto pages = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES));
+  const std::uint64_t machine_bytes = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  if (message_bytes(request) > machine_bytes)
+    throw Error(ErrorCode::out_of_memory,
+                text("wanted a message of at most ", machine_bytes,
+                     " bytes, the machine's memory, found ", message_bytes(request)));
 }
 
 /// The strategy as the caller wrote it: "ring(chunks=4)"; "" = plait chooses.
@@ -82,9 +95,12 @@ Communicator::State::State(const CommunicatorOptions& given)
       text("plait ", PLAIT_VERSION, ": ", ranks(), " ranks on ", joined.topology.name));
 }
 
-Communicator::State::~State() {
-  joined.controls.mine().left.store(1, std::memory_order_release);
-  joined.controls.ring_all();
+Communicator::State::~State() { joined.controls.leave(); }
+
+std::shared_ptr<const ProvedPlan> Communicator::State::plan_for(const Request& request,
+                                                                const CallOptions& how) {
+  if (request.count > 1 << 20) check_size(checked(request, joined.topology));
+  return chooser.plan_for(request, how);
 }
 
 /// First reason stands; peers are told at once.
@@ -136,7 +152,7 @@ void Communicator::State::in_call(const CallDescriptor& mine, const Body& body) 
     fail(cause);
     throw cause;
   }
-  joined.controls.mine().finished.store(call, std::memory_order_release);
+  joined.controls.finish(call);
   if (refused) throw Error(*refused);
 }
 
@@ -184,7 +200,7 @@ void Communicator::State::run(const ProvedPlan& plan, const std::vector<CallDesc
 void Communicator::State::count(const ProvedPlan& plan) {
   const std::lock_guard lock(guard);
   ++counters.calls;
-  ++counters.calls_of[text(name_of(plan.plan.request.collective), '/', plan.label)];
+  ++counters.calls_of[plan.counted_as];
   for (const auto& [path, bytes] : plan.bytes_of_path) counters.bytes_of_path[path] += bytes;
 }
 
@@ -213,7 +229,7 @@ void Communicator::run(const Request& request, const void* input, void* output,
     if (request.ranks != ranks())
       throw Error(ErrorCode::invalid_argument,
                   text("request for ", request.ranks, " ranks, communicator of ", ranks()));
-    plan = state.chooser.plan_for(request, options);
+    plan = state.plan_for(request, options);
     check_buffers(plan->plan.request, rank(), input, output);
     mine.plan_hash = plan->hash;
   });
@@ -276,7 +292,7 @@ void Communicator::refuse(ErrorCode code, const std::string& reason) {
 }
 
 Plan Communicator::plan_for(const Request& request, const CallOptions& options) const {
-  return state_->chooser.plan_for(request, options)->plan;
+  return state_->plan_for(request, options)->plan;
 }
 
 std::string Communicator::explain(const Request& request) const {

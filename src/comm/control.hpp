@@ -10,25 +10,29 @@
 
 #include "comm/descriptor.hpp"
 #include "comm/memory.hpp"
+#include "exec/cpu/arena.hpp"
 #include "exec/cpu/cpu.hpp"
 
 namespace plait {
 
+/// Words are read and written through atomic_ref, as everywhere in shared memory.
 struct Control {
   std::uint64_t magic;
   std::uint32_t version;
   std::int32_t rank;
-  alignas(
-      64) std::atomic<std::uint32_t> entered;  ///< number of the last call this rank has entered
-  std::atomic<std::uint32_t> finished;         ///< number of the last call it has come out of
-  std::atomic<std::uint32_t> left;             ///< 1 = it has closed its communicator
-  std::atomic<std::uint32_t> failed;           ///< 0, 1 = reason being written, 2 = reason stands
+  alignas(64) std::uint32_t entered;  ///< number of the last call this rank has entered
+  std::uint32_t finished;             ///< number of the last call it has come out of
+  std::uint32_t left;                 ///< 1 = it has closed its communicator
+  std::uint32_t failed;               ///< 0, 1 = reason being written, 2 = reason stands
   std::int32_t failure_code;
   char failure_text[1024];
-  alignas(64) std::atomic<std::uint32_t> doorbell;  ///< rung by peers; its owner sleeps on it
-  std::atomic<std::uint32_t> asleep;
+  Doorbell bell;                                    ///< its owner sleeps on it between calls
   alignas(64) std::array<CallDescriptor, 2> calls;  ///< by call number mod 2
 };
+
+inline std::uint32_t load(const std::uint32_t& word) {
+  return std::atomic_ref<std::uint32_t>(const_cast<std::uint32_t&>(word)).load();
+}
 
 inline constexpr std::uint64_t kControlMagic = 0x74696c616c703031;
 inline constexpr std::uint32_t kControlVersion = 1;
@@ -56,10 +60,13 @@ class Controls {
   /// First reason wins; then all are woken. Any thread, takes no lock.
   void raise_failure(ErrorCode code, const std::string& reason) const noexcept;
   std::optional<std::pair<ErrorCode, std::string>> failure_of(int rank) const;
-  void ring_all() const noexcept;
+  /// This rank has come out of the call: nothing more is wanted of it there.
+  void finish(std::uint32_t call) const;
+  /// This rank closes its communicator; whoever waits for it is woken.
+  void leave() const noexcept;
 
  private:
-  void ring(int rank) const noexcept;
+  void raise_for_all(std::uint32_t& word, std::uint32_t value) const noexcept;
   int rank_ = 0;
   std::vector<Mapping> pages_;
 };

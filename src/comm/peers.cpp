@@ -42,8 +42,7 @@ int Peers::pid_of(int rank) const {
 }
 
 bool Peers::wanted(int rank) const {
-  return controls_ == nullptr ||
-         !reached(controls_->of(rank).finished.load(std::memory_order_acquire), call_);
+  return controls_ == nullptr || !reached(load(controls_->of(rank).finished), call_);
 }
 
 void Peers::check_processes(const std::string& waiting_for) const {
@@ -71,8 +70,8 @@ void Peers::check_words(const std::string& waiting_for) const {
   if (controls_ == nullptr) return;
   for (const Peer& peer : peers_) {
     const Control& control = controls_->of(peer.rank);
-    const bool left = control.left.load(std::memory_order_acquire) != 0;
-    if ((!left && control.failed.load() != 2) || !wanted(peer.rank)) continue;
+    const bool left = load(control.left) != 0;
+    if ((!left && load(control.failed) != 2) || !wanted(peer.rank)) continue;
     check_processes(waiting_for);
     if (const auto failure = controls_->failure_of(peer.rank)) throw relayed(peer.rank, *failure);
     throw Error(ErrorCode::peer_lost, text("rank ", peer.rank, " (pid ", peer.pid,
