@@ -198,8 +198,8 @@ void Courier::push(Channel& channel, const Step& step) {
 int Courier::hop_lane(const Channel& channel, int hop) {
   if (hop == 0 && channel.route == Route::best) return lane(channel.from);
   if (hop == 0)
-    return builder_.lane(channel.from, LaneKind::copy_engine, text(name_, ".to", channel.to));
-  return builder_.lane(channel.to, LaneKind::copy_engine,
+    return builder_.lane(channel.from, LaneKind::kernel, text(name_, ".to", channel.to));
+  return builder_.lane(channel.to, LaneKind::kernel,
                        text(name_, channel.route == Route::best ? ".from" : ".aside", channel.from,
                             ".hop", hop));
 }
