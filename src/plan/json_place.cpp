@@ -98,7 +98,8 @@ std::int64_t JsonPlace::integer(std::int64_t low, std::int64_t high) const {
   const std::string wanted = text("a whole number in ", low, "..", high);
   if (!value_.is_number_integer()) refuse(wanted);
   if (value_.is_number_unsigned() &&
-      value_.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+      value_.get<std::uint64_t>() >
+          static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
     refuse(wanted);
   const auto read = value_.get<std::int64_t>();
   if (read < low || read > high) refuse(wanted);

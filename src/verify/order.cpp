@@ -1,4 +1,5 @@
-// A plan -> its happens-before order, by running it: lanes go on until they wait, signals wake them.
+// A plan -> its happens-before order, by running it: lanes go on until they wait, signals wake
+// them.
 // A word has one writer lane and grows by 1, so the wait for value v depends on exactly the signal
 // that raised the word to v, whatever the timing: one run tells the order of all runs.
 #include "verify/order.hpp"

@@ -43,7 +43,8 @@ TEST_CASE("the builder numbers words a lane and hands out bytes once") {
   CHECK(second.value == 2);
   CHECK(other.flag != first.flag);
   CHECK_THROWS_AS(builder.wait(one, first), Error);  // it is rank 1's word
-  const Region low = builder.alloc(Space::scratch, 0, 1), high = builder.alloc(Space::scratch, 0, 1);
+  const Region low = builder.alloc(Space::scratch, 0, 1);
+  const Region high = builder.alloc(Space::scratch, 0, 1);
   CHECK(low.offset == 0);
   CHECK(high.offset == 128);
   CHECK_THROWS_AS(builder.alloc(Space::input, 0, 1), Error);
