@@ -43,9 +43,10 @@ class Writer {
   Range in_block(int block, Range range) const {
     return {static_cast<std::uint64_t>(block) * block_bytes_ + range.offset, range.bytes};
   }
-  MoverOptions options(const char* part, bool pull, std::uint64_t most_bytes) const {
+  MoverOptions options(const char* part, bool pull, std::uint64_t most_bytes) {
     return {x_.name + part, pull, x_.throttle, most_bytes, x_.ring_bytes / 2,
-            x_.scratch_bytes / 16 / static_cast<std::uint64_t>(n_), x_.path};
+            x_.scratch_bytes / 16 / static_cast<std::uint64_t>(n_), x_.path,
+            &guardians_};
   }
   std::function<int(int)> home_of() {
     return [this](int rank) { return home(rank); };
@@ -109,12 +110,20 @@ class Writer {
   }
 
   void open_all(Mover& contributions, Mover& results) {
+    for_each_pair([&](int rank, int owner) { contributions.declare(rank, owner); },
+                  [&](int rank, int owner) { results.declare(owner, rank); });
+    for_each_pair([&](int rank, int owner) { contributions.open(rank, owner, home_of()); },
+                  [&](int rank, int owner) { results.open(owner, rank, home_of()); });
+  }
+
+  template <class Contribution, class Result>
+  void for_each_pair(Contribution contribution, Result result) {
     for (int owner = 0; owner < n_; ++owner) {
       if (largest(shards_[index(owner)].pieces) == 0) continue;
       for (int step = 1; step < n_; ++step) {
         const int rank = (owner + step) % n_;
-        if (contributes(rank, owner)) contributions.open(rank, owner, home_of());
-        if (wants(rank, owner)) results.open(owner, rank, home_of());
+        if (contributes(rank, owner)) contribution(rank, owner);
+        if (wants(rank, owner)) result(rank, owner);
       }
     }
   }
@@ -142,6 +151,7 @@ class Writer {
   Collective c_;
   std::uint64_t block_bytes_;
   std::vector<Shard> shards_;
+  std::map<int, int> guardians_;
   std::map<std::tuple<int, int, int>, Event> consumed_;  // (sender, owner, slot) -> may be refilled
   std::vector<std::map<int, Event>> ready_;              // [owner]: result of this piece, by rank
 };

@@ -10,6 +10,10 @@
 namespace plait {
 namespace {
 
+// "Small" ends where a ring's worth of chunks has gone round often enough to cost more in signals
+// than a kernel launch saves; the plan would also grow to tens of thousands of ops.
+constexpr std::uint64_t kMostBytes = 64 << 20;
+
 std::vector<Params> candidates(const Topology&, const Request&) { return {{}}; }
 
 Plan build(const Topology& topology, const Request& request, const Params&) {
@@ -21,6 +25,9 @@ Plan build(const Topology& topology, const Request& request, const Params&) {
     alone(builder);
     return builder.build();
   }
+  if (exchange.range.bytes > kMostBytes)
+    throw Error(ErrorCode::unsupported, text("stages at most ", kMostBytes, " bytes, found ",
+                                             exchange.range.bytes));
   exchange.ring_bytes = ring_limit(topology);
   exchange.path = [&builder](int from, int to) {
     return host_path(builder.topology(), builder.device(from), builder.device(to));

@@ -92,14 +92,29 @@ int Mover::place_between(const Path& path, int from) {
   return builder_.guest(middle);
 }
 
+int Mover::owner_of(int place) const {
+  if (place < builder_.ranks() || options_.guardians == nullptr) return place;
+  return options_.guardians->at(place);
+}
+
+void Mover::declare(int from, int to) {
+  const Path& route = path(from, to);
+  if (route.links.size() != 2 || options_.guardians == nullptr) return;
+  const int place = place_between(route, from);
+  if (place < builder_.ranks()) return;
+  const auto [entry, is_new] = options_.guardians->try_emplace(place, std::min(from, to));
+  if (!is_new) entry->second = std::min({entry->second, from, to});
+}
+
 void Mover::open(int from, int to, const std::function<int(int)>& home) {
   const Path& route = path(from, to);
   int target = to;  // whose memory `from` writes to
   if (route.links.size() == 2) target = place_between(route, from);
   else if (options_.pull) return;
-  if (target < 0 || target >= builder_.ranks()) return;
+  const int owner = target < 0 ? from : owner_of(target);
+  if (owner == from) return;
   Event& opened = opened_[{from, target}];
-  if (opened.value == 0) opened = builder_.signal(home(target), from);
+  if (opened.value == 0) opened = builder_.signal(home(owner), from);
 }
 
 void Mover::await_open(int lane, int from, int target) {
@@ -164,8 +179,7 @@ Carried Mover::carry_hops(int from, int to, const Region& dst, const Region& src
     carried.emptied = slots.emptied[slot] = builder_.signal(in, from);
     done += bytes;
   }
-  if (place >= 0 && place < builder_.ranks() && place != to)
-    last_reader_lanes_[place][in] = to;
+  if (place >= 0 && owner_of(place) != to) last_reader_lanes_[owner_of(place)][in] = to;
   if (tell_receiver) carried.arrived = builder_.signal(in, to);
   return carried;
 }

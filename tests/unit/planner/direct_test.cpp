@@ -45,8 +45,8 @@ TEST_CASE("direct does every collective for any ranks and counts") {
   const Topology topology = load_topology("hgx-h200");
   for (const Collective collective : kAll)
     for (int ranks = 1; ranks <= 8; ranks += ranks < 5 ? 1 : 3)
-      for (const std::uint64_t count : {0, 1, 2, 7, 127, 1000, 65537})
-        for (const std::int64_t pieces : {1, 3, 5})
+      for (const std::uint64_t count : {0, 1, 7, 127, 1000, 9001})
+        for (const std::int64_t pieces : {1, 3})
           check(topology, request_of(collective, ranks, count), "direct",
                 {{"pieces", pieces}, {"throttle", pieces}});
 }
@@ -55,7 +55,7 @@ TEST_CASE("direct over several paths") {
   const Topology topology = load_topology("hgx-h200");
   for (const Collective collective : kAll)
     for (int ranks = 2; ranks <= 5; ++ranks)
-      for (const std::uint64_t count : {1, 1000, 150001}) {
+      for (const std::uint64_t count : {1, 1000, 70001}) {
         const Request request = request_of(collective, ranks, count);
         check(topology, request, "direct", {{"host_permille", 300}, {"pieces", 3}});
         check(topology, request, "direct",

@@ -48,17 +48,17 @@ TEST_CASE("every proposal computes its collective") {
   for (const char* name : {"hgx-h200", "dgx1v", "mist", "cedar", "narval"}) {
     const Topology topology = load_topology(name);
     const int most = static_cast<int>(rank_devices(topology).size());
-    for (int ranks = 1; ranks <= most; ++ranks)
-      for (const std::uint64_t count : {0, 1, 3, 127, 1000, 40001}) run_all(topology, ranks, count);
+    for (int ranks = 1; ranks <= most; ranks += ranks < 5 ? 1 : 3)
+      for (const std::uint64_t count : {0, 1, 127, 9001}) run_all(topology, ranks, count);
   }
 }
 
 TEST_CASE("every proposal for CPU ranks computes its collective") {
   const Topology topology = local_cpu(16);
-  for (const int ranks : {1, 2, 3, 4, 5, 7, 9, 16})
-    for (const std::uint64_t count : {0, 2, 129, 40001}) run_all(topology, ranks, count);
+  for (const int ranks : {1, 2, 3, 5, 9, 16})
+    for (const std::uint64_t count : {2, 9001}) run_all(topology, ranks, count);
   run_all(topology, 2, 700001);
-  run_all(topology, 4, 3000001);
+  run_all(topology, 4, 400001);
 }
 
 TEST_CASE("proposals are many, quick, in order, and none twice") {
@@ -79,7 +79,6 @@ TEST_CASE("proposals are many, quick, in order, and none twice") {
     CHECK(op_count(plan) < 30000);
     for (const std::uint64_t bytes : plan.scratch_bytes) CHECK(bytes <= 256U << 20);
     for (const std::uint64_t bytes : plan.ring_bytes) CHECK(bytes <= 8U << 20);
-    MESSAGE(label(plan), " ops ", op_count(plan));
   }
   CHECK(std::any_of(refusals.begin(), refusals.end(),
                     [](const Refusal& refusal) { return refusal.strategy == "pairwise"; }));
@@ -90,7 +89,6 @@ TEST_CASE("on CPU ranks the best plan for 64 MiB works in small pieces") {
   Request request = request_of(Collective::all_reduce, 2, 16 << 20);
   request.type = DataType::fp32;
   const std::vector<Plan> plans = propose(topology, request);
-  for (const Plan& plan : plans) MESSAGE(label(plan));
   CHECK((plans.front().strategy == "direct" || plans.front().strategy == "pairwise"));
   CHECK(plans.front().params.at("pieces") >= 32);
 }
