@@ -1,8 +1,6 @@
 // Whose memory an op touches, and when: peers' scratch and ring only between the owner's begin and
 // end, so that calls need no proof together; inboxes by the rule of full exchange; user buffers by
 // their own rank alone.
-#include <algorithm>
-
 #include "base/text.hpp"
 #include "verify/phases.hpp"
 
@@ -18,20 +16,9 @@ void each_region(const Op& op, Visit visit) {
 
 bool is_user(Space space) { return space == Space::input || space == Space::output; }
 
-/// Who answers for each place: a rank for itself, for a guest the lowest rank that touches it.
-std::vector<int> owners_of(const Plan& plan) {
-  std::vector<int> owners(static_cast<std::size_t>(plan.request.ranks) + plan.guests.size(), -1);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(plan.request.ranks); ++i)
-    owners[i] = static_cast<int>(i);
-  for (const Lane& lane : plan.lanes)
-    for (const Op& op : lane.ops)
-      each_region(op, [&](const Region& region, bool) {
-        int& owner = owners[static_cast<std::size_t>(region.rank)];
-        if (region.rank >= plan.request.ranks)
-          owner = owner < 0 ? lane.rank : std::min(owner, lane.rank);
-      });
-  return owners;
-}
+/// Who answers for a place: a rank for itself, rank 0 for every guest. A fixed owner, so that plans
+/// that follow each other agree on whose begin and end bound the use of a guest.
+int owner_of(const Plan& plan, int place) { return place < plan.request.ranks ? place : 0; }
 
 void check_full_exchange(const Plan& plan, const Order& order, Findings& findings) {
   for (int rank = 0; rank < plan.request.ranks; ++rank) {
@@ -64,12 +51,11 @@ void check_privacy(const Plan& plan, Findings& findings) {
 }
 
 void check_containment(const Plan& plan, const Order& order, Findings& findings) {
-  const std::vector<int> owners = owners_of(plan);
   bool uses_inbox = false;
   for (const Site& here : order.sequence())
     each_region(order.op(here), [&](const Region& region, bool is_write) {
       if (is_user(region.space) && !plan.symmetric) return;  // privacy forbids it altogether
-      const int owner = owners[static_cast<std::size_t>(region.rank)];
+      const int owner = owner_of(plan, region.rank);
       const int rank = order.rank(here);
       if (region.space == Space::inbox) {
         uses_inbox = true;
