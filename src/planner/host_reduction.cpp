@@ -4,6 +4,7 @@
 // Source: collaborative all-reduce on GPUs and CPUs (two GPUs, pipelined chunks).
 #include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "planner/exchange.hpp"
@@ -51,6 +52,11 @@ class HostReduction {
   int lane_out(int rank) { return b_.lane(rank, LaneKind::copy_engine, x_.name + "d2h"); }
   int lane_in(int rank) { return b_.lane(rank, LaneKind::copy_engine, x_.name + "h2d"); }
   int lane_cpu(int rank) { return b_.lane(rank, LaneKind::cpu, x_.name + "cpu"); }
+  const Path& path(int from, int to) {
+    Path& path = path_of_[{from, to}];
+    if (path.links.empty()) path = x_.path(from, to);
+    return path;
+  }
   void await(int lane, const Slot& slot) {
     for (const Event& event : slot.emptied) b_.wait(lane, event);
   }
@@ -92,7 +98,7 @@ class HostReduction {
       await(out, slot);
       const Region ring = slice(slot.region, {0, piece.bytes});
       const int to = rank == owner ? (rank + 1) % n_ : owner;
-      b_.copy(out, ring, b_.input(rank, source), x_.path(rank, to), 0);
+      b_.copy(out, ring, b_.input(rank, source), path(rank, to), 0);
       b_.wait(cpu, b_.signal(out, owner));
       srcs.push_back(ring);
       used.push_back(&slot);
@@ -109,7 +115,7 @@ class HostReduction {
       b_.wait(in, reduced);
       const int from = rank == owner ? (rank + 1) % n_ : owner;
       b_.copy(in, b_.output(rank, piece), slice(result.region, {0, piece.bytes}),
-              x_.path(from, rank), 1);
+              path(from, rank), 1);
       result.emptied.push_back(b_.signal(in, owner));
     }
   }
@@ -119,6 +125,7 @@ class HostReduction {
   int n_;
   Collective c_;
   std::uint64_t chunk_bytes_ = 0;
+  std::map<std::pair<int, int>, Path> path_of_;  // found once
   std::vector<std::vector<Slot>> in_, results_;
   std::vector<std::size_t> next_in_, next_result_;
 };
