@@ -41,11 +41,22 @@ Path courier_path(const Topology& topology, int src_device, int dst_device, Rout
 }
 
 Courier::Courier(Builder& builder, std::string name, int slots, int sharers)
-    : builder_(builder), name_(std::move(name)), slots_(slots), sharers_(sharers) {
-  for (int rank = 0; rank < builder.ranks(); ++rank) knowledge_.push_back(bit(rank));
+    : builder_(builder), name_(std::move(name)), slots_(slots), sharers_(sharers) {}
+
+int Courier::lane(int rank, const std::string& stage) {
+  return builder_.lane(rank, LaneKind::kernel, stage.empty() ? name_ : text(name_, ".", stage));
 }
 
-int Courier::lane(int rank) { return builder_.lane(rank, LaneKind::kernel, name_); }
+std::uint64_t& Courier::knowledge(int rank, const std::string& stage) {
+  return knowledge_.try_emplace({rank, stage}, bit(rank)).first->second;
+}
+
+void Courier::on(const std::string& stage) { stage_ = stage; }
+
+void Courier::follow(int rank, const std::string& later, const std::string& earlier) {
+  knowledge(rank, later) |= knowledge(rank, earlier);
+  steps_.push_back({StepKind::follow, later, rank, {}, {}, {}, false, earlier});
+}
 
 int Courier::channel_between(int from, int to, Route route) {
   const auto [entry, is_new] =
@@ -55,6 +66,7 @@ int Courier::channel_between(int from, int to, Route route) {
     channel.from = from;
     channel.to = to;
     channel.route = route;
+    channel.stage = stage_;
     channel.path =
         courier_path(builder_.topology(), builder_.device(from), builder_.device(to), route);
   }
@@ -78,40 +90,44 @@ void Courier::send(int from, int to, const std::vector<Region>& srcs, Route rout
   if (bytes == 0) return;
   const int index = channel_between(from, to, route);
   Channel& channel = at(channels_, index);
-  if (channel.sent.empty() && channel.direct() && (at(knowledge_, from) & bit(to)) == 0) {
+  if (channel.stage != stage_)
+    throw Error(ErrorCode::internal, text("rank ", from, " sends to ", to, " in stage ", stage_,
+                                          " and in stage ", channel.stage));
+  std::uint64_t& known = knowledge(from, stage_);
+  if (channel.sent.empty() && channel.direct() && (known & bit(to)) == 0) {
     channel.needs_opening = true;
-    at(knowledge_, from) |= bit(to);
+    known |= bit(to);
   }
   const Message message{slot_for(channel, bytes), index, static_cast<int>(channel.sent.size())};
   channel.sent.push_back(message);
-  channel.knowledge.push_back(at(knowledge_, from));
-  steps_.push_back({StepKind::send, from, message, {}, srcs});
+  channel.knowledge.push_back(known);
+  steps_.push_back({StepKind::send, stage_, from, message, {}, srcs, false, {}});
 }
 
 Message Courier::receive(int to, int from, std::uint64_t bytes, Route route) {
   if (bytes == 0) return {};
   Channel& channel = at(channels_, channel_between(from, to, route));
   const Message message = at(channel.sent, channel.received);
-  at(knowledge_, to) |= at(channel.knowledge, channel.received);
+  knowledge(to, stage_) |= at(channel.knowledge, channel.received);
   ++channel.received;
   if (message.region.bytes != bytes)
     throw Error(ErrorCode::internal, text("rank ", to, " expects ", bytes, " bytes of rank ", from,
                                           ", which sent ", message.region.bytes));
-  steps_.push_back({StepKind::receive, to, message, {}, {}});
+  steps_.push_back({StepKind::receive, stage_, to, message, {}, {}, false, {}});
   return message;
 }
 
 void Courier::release(const Message& message) {
   if (message.channel < 0) return;
-  steps_.push_back({StepKind::release, at(channels_, message.channel).to, message, {}, {}});
+  steps_.push_back({StepKind::release, stage_, at(channels_, message.channel).to, message, {}, {}, false, {}});
 }
 
 void Courier::reduce(int rank, const Region& dst, const std::vector<Region>& srcs, bool finish) {
-  steps_.push_back({StepKind::reduce, rank, {}, dst, srcs, finish});
+  steps_.push_back({StepKind::reduce, stage_, rank, {}, dst, srcs, finish, {}});
 }
 
 void Courier::copy(int rank, const Region& dst, const Region& src) {
-  if (dst.bytes != 0) steps_.push_back({StepKind::copy, rank, {}, dst, {src}});
+  if (dst.bytes != 0) steps_.push_back({StepKind::copy, stage_, rank, {}, dst, {src}, false, {}});
 }
 
 void Courier::write() {
@@ -135,7 +151,7 @@ void Courier::open_channels() {
     }
   const std::uint64_t ring_bytes = ring_limit(builder_.topology());
   for (Channel& channel : channels_) {
-    if (channel.needs_opening) channel.opened = builder_.signal(lane(channel.to), channel.from);
+    if (channel.needs_opening) channel.opened = builder_.signal(lane(channel.to, channel.stage), channel.from);
     channel.released.resize(channel.sent.size());
     channel.piece_bytes = kMostPieceBytes;
     for (const Stage& stage : channel.stages) {
@@ -151,19 +167,23 @@ void Courier::write_step(const Step& step) {
   switch (step.kind) {
     case StepKind::send: return write_send(step);
     case StepKind::receive:
-      return builder_.wait(lane(step.rank),
+      return builder_.wait(lane(step.rank, step.stage),
                            at(at(channels_, step.message.channel).arrived, step.message.index));
     case StepKind::release: {
       Channel& channel = at(channels_, step.message.channel);
       if (step.message.index + slots_ >= static_cast<int>(channel.sent.size())) return;
       // Whoever fills the slot next awaits this: the sender, or my own lane that empties its ring.
       const int filler = channel.direct() ? channel.from : channel.to;
-      at(channel.released, step.message.index) = builder_.signal(lane(step.rank), filler);
+      at(channel.released, step.message.index) = builder_.signal(lane(step.rank, step.stage), filler);
       return;
     }
     case StepKind::reduce:
-      return builder_.reduce(lane(step.rank), step.dst, step.srcs, step.finish);
-    case StepKind::copy: return builder_.copy(lane(step.rank), step.dst, step.srcs.front());
+      return builder_.reduce(lane(step.rank, step.stage), step.dst, step.srcs, step.finish);
+    case StepKind::follow:
+      return builder_.wait(lane(step.rank, step.stage),
+                           builder_.signal(lane(step.rank, step.earlier), step.rank));
+    case StepKind::copy:
+      return builder_.copy(lane(step.rank, step.stage), step.dst, step.srcs.front());
   }
 }
 
@@ -183,7 +203,7 @@ void Courier::await_slot(Channel& channel, int lane, int index) {
 }
 
 void Courier::push(Channel& channel, const Step& step) {
-  const int from = lane(channel.from);
+  const int from = lane(channel.from, channel.stage);
   if (step.message.index == 0 && channel.needs_opening) builder_.wait(from, channel.opened);
   await_slot(channel, from, step.message.index);
   std::uint64_t offset = 0;
@@ -196,7 +216,7 @@ void Courier::push(Channel& channel, const Step& step) {
 
 // The first hop is the sender's; each further one has a lane of its own at the receiver.
 int Courier::hop_lane(const Channel& channel, int hop) {
-  if (hop == 0 && channel.route == Route::best) return lane(channel.from);
+  if (hop == 0 && channel.route == Route::best) return lane(channel.from, channel.stage);
   if (hop == 0)
     return builder_.lane(channel.from, LaneKind::kernel, text(name_, ".to", channel.to));
   return builder_.lane(channel.to, LaneKind::kernel,
@@ -210,8 +230,8 @@ void Courier::send_through_ring(Channel& channel, const Step& step) {
   const int last = hop_lane(channel, static_cast<int>(channel.stages.size()));
   await_slot(channel, last, step.message.index);
   const int first = hop_lane(channel, 0);
-  if (first != lane(channel.from))
-    builder_.wait(first, builder_.signal(lane(channel.from), channel.from));
+  if (first != lane(channel.from, channel.stage))
+    builder_.wait(first, builder_.signal(lane(channel.from, channel.stage), channel.from));
   std::uint64_t offset = 0;
   for (const Region& src : step.srcs)
     for (std::uint64_t done = 0; done < src.bytes;) {

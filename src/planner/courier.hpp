@@ -44,18 +44,26 @@ class Courier {
   void release(const Message& message);
   void reduce(int rank, const Region& dst, const std::vector<Region>& srcs, bool finish);
   void copy(int rank, const Region& dst, const Region& src);
+  /// Steps recorded from here on go to the lanes of that stage, one a rank: a pipeline has a stage for
+  /// each of its parts. All messages of a pair and route must leave in one stage.
+  void on(const std::string& stage);
+  /// What is recorded from here on for the rank in stage `later` comes after what was recorded so
+  /// far for it in stage `earlier`.
+  void follow(int rank, const std::string& later, const std::string& earlier);
   /// Writes all that was recorded into the builder.
   void write();
 
  private:
-  enum class StepKind : std::uint8_t { send, receive, release, reduce, copy };
+  enum class StepKind : std::uint8_t { send, receive, release, reduce, copy, follow };
   struct Step {
     StepKind kind;
+    std::string stage;
     int rank;
     Message message;  // send, receive, release
     Region dst;
     std::vector<Region> srcs;
     bool finish = false;
+    std::string earlier;  // follow
   };
   /// Where pieces lie in host memory between two hops.
   struct Stage {
@@ -67,6 +75,7 @@ class Courier {
     int from = 0;
     int to = 0;
     Route route = Route::best;
+    std::string stage;  // in which it is sent
     Path path;                   // one link: pushed; more: through the sender's ring
     bool needs_opening = false;  // the sender cannot otherwise know that the receiver has begun
     std::vector<Region> slots;
@@ -83,7 +92,8 @@ class Courier {
 
   int channel_between(int from, int to, Route route);
   Region slot_for(Channel& channel, std::uint64_t bytes);
-  int lane(int rank);
+  int lane(int rank, const std::string& stage);
+  std::uint64_t& knowledge(int rank, const std::string& stage);
   void open_channels();
   void write_step(const Step& step);
   void write_send(const Step& step);
@@ -99,7 +109,8 @@ class Courier {
   int sharers_;
   std::vector<Channel> channels_;
   std::map<std::tuple<int, int, Route>, int> channel_of_pair_;
-  std::vector<std::uint64_t> knowledge_;  // by rank: bit r = r is known to have begun
+  std::string stage_;
+  std::map<std::pair<int, std::string>, std::uint64_t> knowledge_;  // of a lane: who has begun
   std::vector<Step> steps_;
 };
 

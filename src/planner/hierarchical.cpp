@@ -18,7 +18,7 @@ namespace {
 constexpr int kMostChunks = 4096;
 constexpr int kMostLanes = 8;
 constexpr int kMostHostPermille = 500;
-constexpr int kSlots = 2;
+constexpr int kSlots = 3;  // a chunk coming in, one in work, one on its way back
 
 double best_gb_per_s(const Topology& topology, int src_device, int dst_device) {
   return path_gb_per_s(topology, courier_path(topology, src_device, dst_device));
@@ -155,6 +155,7 @@ class ThreeStages {
   // The group's sum, members in rank order, into the leader's output.
   void reduce_in(Courier& courier, const Group& group, Range chunk) {
     const int leader = group.leader;
+    courier.on("up");
     if (group.members.size() == 1) return;
     std::vector<Arrival> arrivals;
     std::vector<Region> direct_srcs, host_srcs;
@@ -184,12 +185,25 @@ class ThreeStages {
                                      : builder_.output(group.leader, range);
   }
 
+  void send_across(Courier& courier) {
+    for (const Group& group : groups_) courier.follow(group.leader, "across", "up");
+    courier.on("across");
+  }
+
+  // The sum takes the place of what was sent across, so it comes after that.
+  void join(Courier& courier) {
+    for (const Group& group : groups_) courier.follow(group.leader, "join", "across");
+    courier.on("join");
+  }
+
   // Two leaders: each sends the other all it has, both reduce (first group, second group).
   void exchange_whole(Courier& courier, Range chunk) {
     const Group& first = groups_[0];
     const Group& second = groups_[1];
+    send_across(courier);
     courier.send(first.leader, second.leader, {group_sum(first, chunk)});
     courier.send(second.leader, first.leader, {group_sum(second, chunk)});
+    join(courier);
     const Message to_first = courier.receive(first.leader, second.leader, chunk.bytes);
     courier.reduce(first.leader, builder_.output(first.leader, chunk),
                    {group_sum(first, chunk), to_first.region}, true);
@@ -206,11 +220,13 @@ class ThreeStages {
     const std::vector<Range> shards = partition(chunk, count, builder_.granule());
     const auto group = [&](int i) -> const Group& { return groups_[static_cast<std::size_t>(i)]; };
     const auto shard = [&](int i) { return shards[static_cast<std::size_t>(i)]; };
+    send_across(courier);
     for (int turn = 1; turn < count; ++turn)
       for (int from = 0; from < count; ++from) {
         const int to = (from + turn) % count;
         courier.send(group(from).leader, group(to).leader, {group_sum(group(from), shard(to))});
       }
+    join(courier);
     for (int to = 0; to < count; ++to) {
       const int leader = group(to).leader;
       std::vector<Region> srcs;
@@ -223,10 +239,21 @@ class ThreeStages {
       courier.reduce(leader, builder_.output(leader, shard(to)), srcs, true);
       for (const Message& message : messages) courier.release(message);
     }
+    share(courier, shards);
+  }
+
+  // Each leader's shard of the result to the others.
+  void share(Courier& courier, const std::vector<Range>& shards) {
+    const int count = static_cast<int>(groups_.size());
+    const auto group = [&](int i) -> const Group& { return groups_[static_cast<std::size_t>(i)]; };
+    const auto shard = [&](int i) { return shards[static_cast<std::size_t>(i)]; };
+    for (const Group& one : groups_) courier.follow(one.leader, "across", "join");
+    courier.on("across");
     for (int turn = 1; turn < count; ++turn)
       for (int from = 0; from < count; ++from)
         courier.send(group(from).leader, group((from + turn) % count).leader,
                      {builder_.output(group(from).leader, shard(from))});
+    courier.on("collect");
     for (int turn = 1; turn < count; ++turn)
       for (int from = 0; from < count; ++from) {
         const int leader = group((from + turn) % count).leader;
@@ -234,10 +261,14 @@ class ThreeStages {
         courier.copy(leader, builder_.output(leader, shard(from)), message.region);
         courier.release(message);
       }
+    for (const Group& one : groups_) courier.follow(one.leader, "down", "collect");
   }
 
   void broadcast_in(Courier& courier, const Group& group, Range chunk) {
     const auto [direct, host] = parts(chunk);
+    if (group.members.size() == 1) return;
+    courier.follow(group.leader, "down", "join");
+    courier.on("down");
     for (const int member : group.members) {
       if (member == group.leader) continue;
       const Arrival arrival =
@@ -276,7 +307,7 @@ Plan build(const Topology& topology, const Request& request, const Params& param
   std::vector<Group> groups = groups_of(topology, request);
   choose_leaders(builder, groups);
   const int chunks = count_param(params, "chunks", default_chunks(request), 1, kMostChunks);
-  const int lanes = count_param(params, "lanes", std::min(chunks, 4), 1, kMostLanes);
+  const int lanes = count_param(params, "lanes", 1, 1, kMostLanes);
   const int host_permille =
       count_param(params, "host_permille", chunks > 1 ? default_host_permille(builder, groups) : 0,
                   0, kMostHostPermille);
