@@ -89,8 +89,8 @@ class Rounds {
     kept_.push_back(message);
     std::vector<Region> regions;
     for (int i = 0; i < blocks; ++i)
-      regions.push_back(slice(
-          message.region, {static_cast<std::uint64_t>(i) * chunk_.bytes, chunk_.bytes}));
+      regions.push_back(
+          slice(message.region, {static_cast<std::uint64_t>(i) * chunk_.bytes, chunk_.bytes}));
     return regions;
   }
 
@@ -111,9 +111,7 @@ class Rounds {
   std::vector<Message> kept_;
 };
 
-int default_chunks(const Request& request) {
-  return message_bytes(request) <= 1ULL << 20 ? 1 : 2;
-}
+int default_chunks(const Request& request) { return message_bytes(request) <= 1ULL << 20 ? 1 : 2; }
 
 std::vector<Params> candidates(const Topology&, const Request& request) {
   const int chunks = default_chunks(request);
@@ -148,7 +146,8 @@ Plan build(const Topology& topology, const Request& request, const Params& param
 
 const Strategy& bruck_strategy() {
   static const Strategy strategy{
-      {"bruck", "all blocks for ranks with bit k in their distance go 2^k further in round k",
+      {"bruck",
+       "all blocks for ranks with bit k in their distance go 2^k further in round k",
        "Bruck et al. 1997",
        {Collective::all_gather, Collective::all_to_all}},
       candidates,

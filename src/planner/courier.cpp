@@ -119,7 +119,8 @@ Message Courier::receive(int to, int from, std::uint64_t bytes, Route route) {
 
 void Courier::release(const Message& message) {
   if (message.channel < 0) return;
-  steps_.push_back({StepKind::release, stage_, at(channels_, message.channel).to, message, {}, {}, false, {}});
+  steps_.push_back(
+      {StepKind::release, stage_, at(channels_, message.channel).to, message, {}, {}, false, {}});
 }
 
 void Courier::reduce(int rank, const Region& dst, const std::vector<Region>& srcs, bool finish) {
@@ -135,7 +136,8 @@ void Courier::write() {
   for (const Step& step : steps_) write_step(step);
   // The receivers' last reads of my ring must be over before I leave the call.
   for (Channel& channel : channels_)
-    if (!channel.stages.empty()) builder_.wait(hop_lane(channel, 0), channel.stages[0].freed.back());
+    if (!channel.stages.empty())
+      builder_.wait(hop_lane(channel, 0), channel.stages[0].freed.back());
   steps_.clear();
   channels_.clear();
   channel_of_pair_.clear();
@@ -151,7 +153,8 @@ void Courier::open_channels() {
     }
   const std::uint64_t ring_bytes = ring_limit(builder_.topology());
   for (Channel& channel : channels_) {
-    if (channel.needs_opening) channel.opened = builder_.signal(lane(channel.to, channel.stage), channel.from);
+    if (channel.needs_opening)
+      channel.opened = builder_.signal(lane(channel.to, channel.stage), channel.from);
     channel.released.resize(channel.sent.size());
     channel.piece_bytes = kMostPieceBytes;
     for (const Stage& stage : channel.stages) {
@@ -174,7 +177,8 @@ void Courier::write_step(const Step& step) {
       if (step.message.index + slots_ >= static_cast<int>(channel.sent.size())) return;
       // Whoever fills the slot next awaits this: the sender, or my own lane that empties its ring.
       const int filler = channel.direct() ? channel.from : channel.to;
-      at(channel.released, step.message.index) = builder_.signal(lane(step.rank, step.stage), filler);
+      at(channel.released, step.message.index) =
+          builder_.signal(lane(step.rank, step.stage), filler);
       return;
     }
     case StepKind::reduce:
@@ -219,13 +223,13 @@ int Courier::hop_lane(const Channel& channel, int hop) {
   if (hop == 0 && channel.route == Route::best) return lane(channel.from, channel.stage);
   if (hop == 0)
     return builder_.lane(channel.from, LaneKind::kernel, text(name_, ".to", channel.to));
-  return builder_.lane(channel.to, LaneKind::kernel,
-                       text(name_, channel.route == Route::best ? ".from" : ".aside", channel.from,
-                            ".hop", hop));
+  return builder_.lane(
+      channel.to, LaneKind::kernel,
+      text(name_, channel.route == Route::best ? ".from" : ".aside", channel.from, ".hop", hop));
 }
 
-// The receiver empties the ring on lanes of their own, so that a sender whose message is larger than
-// the ring never waits for a receiver that is itself still sending.
+// The receiver empties the ring on lanes of their own, so that a sender whose message is larger
+// than the ring never waits for a receiver that is itself still sending.
 void Courier::send_through_ring(Channel& channel, const Step& step) {
   const int last = hop_lane(channel, static_cast<int>(channel.stages.size()));
   await_slot(channel, last, step.message.index);
@@ -260,7 +264,8 @@ void Courier::send_piece(Channel& channel, const Region& dst, const Region& src)
     builder_.copy(mover, there, here, channel.path, hop);
     const int filler = hop <= 1 ? channel.from : channel.to;
     if (hop > 0) at(channel.stages, hop - 1).freed.push_back(builder_.signal(mover, filler));
-    if (hop + 1 < hops) builder_.wait(hop_lane(channel, hop + 1), builder_.signal(mover, channel.to));
+    if (hop + 1 < hops)
+      builder_.wait(hop_lane(channel, hop + 1), builder_.signal(mover, channel.to));
     here = there;
   }
 }
@@ -270,7 +275,8 @@ void in_chunks(Builder& builder, Range whole, const Cut& cut,
   const auto arena = static_cast<double>(scratch_limit(builder.topology()));
   // A sixteenth stays free for the room that slots leave.
   const double fitting = arena * 15 / 16 / cut.lanes / std::max(cut.scratch_per_byte, 1e-3);
-  const int needed = static_cast<int>(static_cast<double>(whole.bytes) / std::max(fitting, 128.0)) + 1;
+  const int needed =
+      static_cast<int>(static_cast<double>(whole.bytes) / std::max(fitting, 128.0)) + 1;
   const std::vector<Range> chunks =
       partition(whole, std::max(cut.chunks, needed), builder.granule());
   const int lanes = std::min(cut.lanes, static_cast<int>(chunks.size()));

@@ -1,8 +1,8 @@
 // Send, receive and release between ranks, as the classic algorithms are told -> lanes of copies,
-// signals and waits. One courier is one lane a rank; messages land in slots of the receiver's scratch
-// (pushed over the direct link, or pulled by the receiver out of the sender's host ring where the
-// pair has no link). Steps are recorded first and written at the end, so that every rank opens its
-// slots before anything else and no flag is raised that nobody awaits.
+// signals and waits. One courier is one lane a rank; messages land in slots of the receiver's
+// scratch (pushed over the direct link, or pulled by the receiver out of the sender's host ring
+// where the pair has no link). Steps are recorded first and written at the end, so that every rank
+// opens its slots before anything else and no flag is raised that nobody awaits.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,9 +23,9 @@ struct Message {
   int index = 0;
 };
 
-/// How a message travels. `best`: the direct link, else through host memory; the sender goes on once
-/// it has read its regions. `host`: through host memory beside the sender's lane, which goes on at
-/// once; the regions must stay as they are until the receiver has the message.
+/// How a message travels. `best`: the direct link, else through host memory; the sender goes on
+/// once it has read its regions. `host`: through host memory beside the sender's lane, which goes
+/// on at once; the regions must stay as they are until the receiver has the message.
 enum class Route : std::uint8_t { best, host };
 
 /// Steps must be recorded in an order in which they could run one by one: a message is received
@@ -38,14 +38,15 @@ class Courier {
 
   /// One message of several regions of `from`, laid side by side.
   void send(int from, int to, const std::vector<Region>& srcs, Route route = Route::best);
-  /// The oldest message of from -> to not yet received; `bytes` must be what was sent (0: none was).
+  /// The oldest message of from -> to not yet received; `bytes` must be what was sent (0: none
+  /// was).
   Message receive(int to, int from, std::uint64_t bytes, Route route = Route::best);
   /// The receiver needs the message's region no longer. Every message must be released.
   void release(const Message& message);
   void reduce(int rank, const Region& dst, const std::vector<Region>& srcs, bool finish);
   void copy(int rank, const Region& dst, const Region& src);
-  /// Steps recorded from here on go to the lanes of that stage, one a rank: a pipeline has a stage for
-  /// each of its parts. All messages of a pair and route must leave in one stage.
+  /// Steps recorded from here on go to the lanes of that stage, one a rank: a pipeline has a stage
+  /// for each of its parts. All messages of a pair and route must leave in one stage.
   void on(const std::string& stage);
   /// What is recorded from here on for the rank in stage `later` comes after what was recorded so
   /// far for it in stage `earlier`.
@@ -75,7 +76,7 @@ class Courier {
     int from = 0;
     int to = 0;
     Route route = Route::best;
-    std::string stage;  // in which it is sent
+    std::string stage;           // in which it is sent
     Path path;                   // one link: pushed; more: through the sender's ring
     bool needs_opening = false;  // the sender cannot otherwise know that the receiver has begun
     std::vector<Region> slots;
@@ -125,7 +126,8 @@ struct Cut {
   int chunks = 1;  ///< at least; more where scratch would not hold a chunk
   int lanes = 1;   ///< chunks go round the lanes
   int slots = 1;   ///< of a pair and lane
-  double scratch_per_byte = 1.0;  ///< most scratch a rank needs for one chunk, over the chunk's bytes
+  double scratch_per_byte =
+      1.0;  ///< most scratch a rank needs for one chunk, over the chunk's bytes
 };
 
 /// Calls body(courier, chunk) for every chunk of `whole`, each lane's chunks in order.

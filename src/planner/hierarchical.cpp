@@ -1,10 +1,10 @@
-// The three-stage all-reduce of machines with slow links between sockets: each socket reduces to its
-// leader, the leaders exchange and reduce, and each broadcasts the result in its socket. Chunks go
-// one behind another, so that all three stages run at once. The leg between leaders takes the
+// The three-stage all-reduce of machines with slow links between sockets: each socket reduces to
+// its leader, the leaders exchange and reduce, and each broadcasts the result in its socket. Chunks
+// go one behind another, so that all three stages run at once. The leg between leaders takes the
 // fastest path there is (NVLink, or host memory and the bus); the legs in a socket may send a share
 // through host memory beside the direct link.
-// Source: Temucin et al., "Accelerating Deep Learning using Interconnect-Aware UCX Communication for
-// MPI Collectives" (IEEE Micro 2021), generalised to any number and size of groups.
+// Source: Temucin et al., "Accelerating Deep Learning using Interconnect-Aware UCX Communication
+// for MPI Collectives" (IEEE Micro 2021), generalised to any number and size of groups.
 #include <algorithm>
 #include <map>
 
@@ -46,9 +46,8 @@ std::vector<Group> groups_of(const Topology& topology, const Request& request) {
     groups[entry->second].members.push_back(rank);
   }
   if (groups.size() < 2)
-    throw Error(ErrorCode::unsupported,
-                text("wanted ranks on at least two NUMA nodes, found all ", request.ranks,
-                     " on one"));
+    throw Error(ErrorCode::unsupported, text("wanted ranks on at least two NUMA nodes, found all ",
+                                             request.ranks, " on one"));
   if (groups.size() == static_cast<std::size_t>(request.ranks))
     throw Error(ErrorCode::unsupported, "wanted a NUMA node with two ranks or more, found none");
   return groups;
@@ -83,8 +82,8 @@ void choose_leaders(const Builder& builder, std::vector<Group>& groups) {
 int default_host_permille(const Builder& builder, const std::vector<Group>& groups) {
   const Topology& topology = builder.topology();
   const int leader = groups[0].leader;
-  const Path across = courier_path(topology, builder.device(leader),
-                                   builder.device(groups[1].leader));
+  const Path across =
+      courier_path(topology, builder.device(leader), builder.device(groups[1].leader));
   const double across_gb_per_s = path_gb_per_s(topology, across);
   int least = kMostHostPermille;
   for (const Group& group : groups)
@@ -92,9 +91,8 @@ int default_host_permille(const Builder& builder, const std::vector<Group>& grou
       if (member == group.leader) continue;
       const int from = builder.device(member), to = builder.device(group.leader);
       const std::vector<Path> paths = paths_between(topology, from, to);
-      const auto host = std::find_if(paths.begin(), paths.end(), [](const Path& path) {
-        return path.kind == PathKind::host;
-      });
+      const auto host = std::find_if(paths.begin(), paths.end(),
+                                     [](const Path& path) { return path.kind == PathKind::host; });
       const Path direct = courier_path(topology, from, to);
       const double direct_gb_per_s = path_gb_per_s(topology, direct);
       if (host == paths.end() || direct.kind == PathKind::host ||
@@ -166,9 +164,8 @@ class ThreeStages {
         host_srcs.push_back(builder_.input(leader, host));
         continue;
       }
-      arrivals.push_back(carry(courier, member, leader, chunk, [&](int rank, Range part) {
-        return builder_.input(rank, part);
-      }));
+      arrivals.push_back(carry(courier, member, leader, chunk,
+                               [&](int rank, Range part) { return builder_.input(rank, part); }));
       direct_srcs.push_back(arrivals.back().direct.region);
       host_srcs.push_back(arrivals.back().host.region);
     }
@@ -325,7 +322,8 @@ Plan build(const Topology& topology, const Request& request, const Params& param
 
 const Strategy& hierarchical_strategy() {
   static const Strategy strategy{
-      {"hierarchical", "each socket reduces to its leader, leaders exchange, sockets broadcast",
+      {"hierarchical",
+       "each socket reduces to its leader, leaders exchange, sockets broadcast",
        "Micro 2021",
        {Collective::all_reduce}},
       candidates,

@@ -1,6 +1,6 @@
 // Rabenseifner's all-reduce: a reduce-scatter by recursive halving, then an all-gather by recursive
-// doubling. As few steps as recursive doubling and as few bytes as a ring: 2 log2 n steps, each with
-// half the bytes of the one before (and after). The largest halves go to the nearest partners.
+// doubling. As few steps as recursive doubling and as few bytes as a ring: 2 log2 n steps, each
+// with half the bytes of the one before (and after). The largest halves go to the nearest partners.
 // Source: Rabenseifner, "Optimization of Collective Reduction Operations" (2004).
 #include <algorithm>
 
@@ -17,10 +17,7 @@ constexpr int kMostLanes = 8;
 class Halving {
  public:
   Halving(Builder& builder, const Folding& folding, Courier& courier, Range chunk)
-      : builder_(builder),
-        folding_(folding),
-        courier_(courier),
-        chunk_(chunk) {}
+      : builder_(builder), folding_(folding), courier_(courier), chunk_(chunk) {}
 
   void write() {
     fold(builder_, folding_, courier_, chunk_);
@@ -56,10 +53,10 @@ class Halving {
       const Range mine = kept(member, step);
       const Message message = courier_.receive(rank, folding_.rank(partner), mine.bytes);
       const Region own = part(member, step, mine);
-      courier_.reduce(rank, builder_.output(rank, mine),
-                      member < partner ? std::vector{own, message.region}
-                                       : std::vector{message.region, own},
-                      step + 1 == folding_.steps());
+      courier_.reduce(
+          rank, builder_.output(rank, mine),
+          member < partner ? std::vector{own, message.region} : std::vector{message.region, own},
+          step + 1 == folding_.steps());
       courier_.release(message);
     }
   }
@@ -84,9 +81,7 @@ class Halving {
   Range chunk_;
 };
 
-int default_chunks(const Request& request) {
-  return message_bytes(request) <= 1ULL << 20 ? 1 : 2;
-}
+int default_chunks(const Request& request) { return message_bytes(request) <= 1ULL << 20 ? 1 : 2; }
 
 std::vector<Params> candidates(const Topology&, const Request& request) {
   const int chunks = default_chunks(request);
@@ -112,10 +107,9 @@ Plan build(const Topology& topology, const Request& request, const Params& param
   const Folding folding(request.ranks);
   // Halves, quarters, ... come to one message; a folded pair takes in another whole one.
   const Cut cut{"halving", chunks, std::min(lanes, chunks), 1, folding.folded > 0 ? 2.0 : 1.0};
-  in_chunks(builder, {0, request.count * bytes_of(request.type)}, cut,
-            [&](Courier& courier, Range chunk) {
-              Halving(builder, folding, courier, chunk).write();
-            });
+  in_chunks(
+      builder, {0, request.count * bytes_of(request.type)}, cut,
+      [&](Courier& courier, Range chunk) { Halving(builder, folding, courier, chunk).write(); });
   return builder.build();
 }
 
@@ -123,7 +117,8 @@ Plan build(const Topology& topology, const Request& request, const Params& param
 
 const Strategy& rabenseifner_strategy() {
   static const Strategy strategy{
-      {"rabenseifner", "reduce-scatter by recursive halving, all-gather by recursive doubling",
+      {"rabenseifner",
+       "reduce-scatter by recursive halving, all-gather by recursive doubling",
        "Rabenseifner 2004",
        {Collective::all_reduce}},
       candidates,

@@ -1,7 +1,8 @@
-// Recursive doubling: in step k every rank exchanges all it has with the partner whose number differs
-// in bit k. All-reduce in ceil(log2 n) exchanges of the whole message: few steps, many bytes.
-// Ranks beyond a power of two hand their part to a neighbour before and get the result after.
-// Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH".
+// Recursive doubling: in step k every rank exchanges all it has with the partner whose number
+// differs in bit k. All-reduce in ceil(log2 n) exchanges of the whole message: few steps, many
+// bytes. Ranks beyond a power of two hand their part to a neighbour before and get the result
+// after. Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations
+// in MPICH".
 #include <algorithm>
 #include <bit>
 
@@ -31,10 +32,10 @@ void all_reduce(Builder& builder, const Folding& folding, Courier& courier, Rang
       const Message message = courier.receive(rank, folding.rank(partner), chunk.bytes);
       const Region mine =
           step == 0 ? folding.start(builder, member, chunk) : builder.output(rank, chunk);
-      courier.reduce(rank, builder.output(rank, chunk),
-                     member < partner ? std::vector{mine, message.region}
-                                      : std::vector{message.region, mine},
-                     step + 1 == steps);
+      courier.reduce(
+          rank, builder.output(rank, chunk),
+          member < partner ? std::vector{mine, message.region} : std::vector{message.region, mine},
+          step + 1 == steps);
       courier.release(message);
     }
   }
@@ -59,21 +60,19 @@ void all_gather(Builder& builder, Courier& courier, Range chunk) {
     for (int rank = 0; rank < n; ++rank) courier.send(rank, rank ^ width, group(rank, width));
     for (int rank = 0; rank < n; ++rank) {
       const int partner = rank ^ width;
-      const Message message = courier.receive(
-          rank, partner, chunk.bytes * static_cast<std::uint64_t>(width));
+      const Message message =
+          courier.receive(rank, partner, chunk.bytes * static_cast<std::uint64_t>(width));
       const int first = partner / width * width;
       for (int i = 0; i < width; ++i)
-        courier.copy(rank, builder.output(rank, in_block(block_bytes, first + i, chunk)),
-                     slice(message.region,
-                           {static_cast<std::uint64_t>(i) * chunk.bytes, chunk.bytes}));
+        courier.copy(
+            rank, builder.output(rank, in_block(block_bytes, first + i, chunk)),
+            slice(message.region, {static_cast<std::uint64_t>(i) * chunk.bytes, chunk.bytes}));
       courier.release(message);
     }
   }
 }
 
-int default_chunks(const Request& request) {
-  return message_bytes(request) <= 1ULL << 20 ? 1 : 2;
-}
+int default_chunks(const Request& request) { return message_bytes(request) <= 1ULL << 20 ? 1 : 2; }
 
 std::vector<Params> candidates(const Topology&, const Request& request) {
   const int chunks = default_chunks(request);
@@ -96,9 +95,9 @@ Plan build(const Topology& topology, const Request& request, const Params& param
     alone(builder);
   } else if (request.collective == Collective::all_gather) {
     if (folding.members != request.ranks)
-      throw Error(ErrorCode::unsupported, text("all_gather by recursive doubling needs a power of two",
-                                               " of ranks, found ", request.ranks,
-                                               "; bruck takes any number"));
+      throw Error(ErrorCode::unsupported,
+                  text("all_gather by recursive doubling needs a power of two", " of ranks, found ",
+                       request.ranks, "; bruck takes any number"));
     cut.scratch_per_byte = request.ranks;
     in_chunks(builder, whole, cut,
               [&](Courier& courier, Range chunk) { all_gather(builder, courier, chunk); });
@@ -113,13 +112,13 @@ Plan build(const Topology& topology, const Request& request, const Params& param
 }  // namespace
 
 const Strategy& recursive_doubling_strategy() {
-  static const Strategy strategy{
-      {"recursive_doubling", "whole messages exchanged with partners 1, 2, 4, ... away",
-       "Thakur, Rabenseifner, Gropp 2005",
-       {Collective::all_reduce, Collective::all_gather}},
-      candidates,
-      build,
-      {"chunks", "lanes"}};
+  static const Strategy strategy{{"recursive_doubling",
+                                  "whole messages exchanged with partners 1, 2, 4, ... away",
+                                  "Thakur, Rabenseifner, Gropp 2005",
+                                  {Collective::all_reduce, Collective::all_gather}},
+                                 candidates,
+                                 build,
+                                 {"chunks", "lanes"}};
   return strategy;
 }
 

@@ -144,8 +144,9 @@ class Ring {
       for (int i = 0; i < n_; ++i) {
         const Message& mine = held[static_cast<std::size_t>(i)];
         const Range shard = of(inputs, at(i - 1 - step));
-        courier.send(at(i), at(i + 1),
-                     {step == 0 ? builder_.input(at(i), shard) : slice(mine.region, {0, shard.bytes})});
+        courier.send(
+            at(i), at(i + 1),
+            {step == 0 ? builder_.input(at(i), shard) : slice(mine.region, {0, shard.bytes})});
         courier.release(mine);
       }
       for (int i = 0; i < n_; ++i) {
@@ -186,7 +187,8 @@ class Ring {
     courier.copy(root, builder_.output(root, chunk), builder_.input(root, chunk));
     for (int hop = 0; hop + 1 < n_; ++hop) {
       const int from = at(start + hop), to = at(start + hop + 1);
-      courier.send(from, to, {hop == 0 ? builder_.input(root, chunk) : builder_.output(from, chunk)});
+      courier.send(from, to,
+                   {hop == 0 ? builder_.input(root, chunk) : builder_.output(from, chunk)});
       const Message message = courier.receive(to, from, chunk.bytes);
       courier.copy(to, builder_.output(to, chunk), message.region);
       courier.release(message);
@@ -248,7 +250,8 @@ Plan build(const Topology& topology, const Request& request, const Params& param
 
 const Strategy& ring_strategy() {
   static const Strategy strategy{
-      {"ring", "reduce-scatter and all-gather round a ring of neighbours, in segments; or a chain",
+      {"ring",
+       "reduce-scatter and all-gather round a ring of neighbours, in segments; or a chain",
        "segmented ring of MPI libraries and NCCL",
        {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
         Collective::broadcast, Collective::reduce}},

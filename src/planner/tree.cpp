@@ -46,14 +46,14 @@ class Tree {
  private:
   int rank(int node) const { return (root_ + node) % n_; }
   int width(int node) const {
-    return node == 0 ? static_cast<int>(std::bit_ceil(static_cast<unsigned>(n_)))
-                     : node & -node;
+    return node == 0 ? static_cast<int>(std::bit_ceil(static_cast<unsigned>(n_))) : node & -node;
   }
   int size(int node) const { return std::min(width(node), n_ - node); }
   int parent(int node) const { return node & (node - 1); }
   std::vector<int> children(int node) const {  // the smallest subtree first
     std::vector<int> out;
-    for (int step = 1; step < width(node) && node + step < n_; step *= 2) out.push_back(node + step);
+    for (int step = 1; step < width(node) && node + step < n_; step *= 2)
+      out.push_back(node + step);
     return out;
   }
   std::uint64_t subtree_bytes(int node, Range chunk) const {
@@ -188,7 +188,8 @@ Plan build(const Topology& topology, const Request& request, const Params& param
 
 const Strategy& tree_strategy() {
   static const Strategy strategy{
-      {"tree", "binomial trees down from the root or up to it, in chunks",
+      {"tree",
+       "binomial trees down from the root or up to it, in chunks",
        "MPICH binomial trees (Thakur, Rabenseifner, Gropp 2005)",
        {Collective::broadcast, Collective::reduce, Collective::gather, Collective::scatter}},
       candidates,

@@ -1,5 +1,5 @@
-// Every (strategy, topology, collective, ranks, root) there is, for the tests that prove and run all
-// plans. Sizes are odd on purpose: none, fewer than ranks, primes, just past a power of two.
+// Every (strategy, topology, collective, ranks, root) there is, for the tests that prove and run
+// all plans. Sizes are odd on purpose: none, fewer than ranks, primes, just past a power of two.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,5 +1,5 @@
-// Every strategy x topology x collective x rank count x odd size is proved, with 0 findings, and fits
-// the arenas. The parameters go round the strategy's candidates.
+// Every strategy x topology x collective x rank count x odd size is proved, with 0 findings, and
+// fits the arenas. The parameters go round the strategy's candidates.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -71,13 +71,13 @@ void prove_sizes(const cases::Case& unsized, Tally& tally) {
 TEST_CASE("every plan of every strategy is proved") {
   Tally tally;
   for (const Topology& topology : cases::machines())
-    cases::for_each_case(topology,
-                         [&](const cases::Case& one) { prove_sizes(one, tally); });
+    cases::for_each_case(topology, [&](const cases::Case& one) { prove_sizes(one, tally); });
   for (const Strategy* strategy : all_strategies()) {
     CAPTURE(strategy->info.name);
     CHECK(tally.of_strategy[strategy->info.name] > 0);
   }
-  for (const auto& [strategy, proved] : tally.of_strategy) MESSAGE(strategy, ": ", proved, " plans");
+  for (const auto& [strategy, proved] : tally.of_strategy)
+    MESSAGE(strategy, ": ", proved, " plans");
   for (const auto& [strategy, reasons] : tally.refusals)
     MESSAGE(strategy, " refused for ", reasons.size(), " reasons, such as: ", *reasons.begin());
   MESSAGE(tally.proved, " plans proved, ", tally.ops, " ops");

@@ -24,7 +24,8 @@ const ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::max, ReduceOp::avg, ReduceOp::
 
 // Values near 1, so that products of 16 neither vanish nor overflow; exact in bf16 (7 bits).
 double input_value(int rank, std::uint64_t element, DataType type) {
-  const std::uint64_t mixed = (element + 1) * 0x9e3779b97f4a7c15ULL + static_cast<unsigned>(rank) * 7919;
+  const std::uint64_t mixed =
+      (element + 1) * 0x9e3779b97f4a7c15ULL + static_cast<unsigned>(rank) * 7919;
   const auto step = static_cast<double>(mixed >> 40 & 63);
   return is_float(type) ? 1.0 + (step - 32.0) / 128.0 : step - 32.0;
 }
@@ -57,7 +58,9 @@ double load(const std::byte* at, DataType type) {
 }
 
 double tolerance(DataType type, int ranks) {
-  const double epsilon = type == DataType::fp64 ? 0x1p-52 : type == DataType::fp32 ? 0x1p-23 : 0x1p-7;
+  const double epsilon = type == DataType::fp64   ? 0x1p-52
+                         : type == DataType::fp32 ? 0x1p-23
+                                                  : 0x1p-7;
   return epsilon * (ranks + 1);
 }
 
@@ -67,9 +70,12 @@ double combined(const Request& request, std::uint64_t element) {
   for (int rank = 1; rank < request.ranks; ++rank) {
     const double value = input_value(rank, element, request.type);
     product = static_cast<std::int32_t>(product * static_cast<std::int64_t>(value));  // wraps
-    if (request.op == ReduceOp::max) result = std::max(result, value);
-    else if (request.op == ReduceOp::prod) result *= value;
-    else result += value;
+    if (request.op == ReduceOp::max)
+      result = std::max(result, value);
+    else if (request.op == ReduceOp::prod)
+      result *= value;
+    else
+      result += value;
   }
   if (request.op == ReduceOp::prod && !is_float(request.type)) return static_cast<double>(product);
   return request.op == ReduceOp::avg ? result / request.ranks : result;
@@ -110,7 +116,8 @@ Buffers buffers_for(const Request& request, bool in_place) {
     const std::uint64_t in = input_bytes(request, rank), out = output_bytes(request, rank);
     const bool shared = in_place && in != 0 && out != 0;
     const std::uint64_t shift = static_cast<std::uint64_t>(rank) * request.count * element_bytes;
-    Bytes& memory = made.memory.emplace_back(shared ? std::max(in, out) : in + out, std::byte{0x5a});
+    Bytes& memory =
+        made.memory.emplace_back(shared ? std::max(in, out) : in + out, std::byte{0x5a});
     std::byte* input = memory.data() + (shared && out > in ? shift : 0);
     std::byte* output = memory.data() + (!shared ? in : in > out ? shift : 0);
     for (std::uint64_t i = 0; i < in / element_bytes; ++i)
@@ -125,14 +132,16 @@ std::uint64_t wrong_elements(const Request& request, const Buffers& buffers) {
   const std::uint64_t element_bytes = bytes_of(request.type);
   std::uint64_t wrong = 0;
   for (int rank = 0; rank < request.ranks; ++rank) {
-    const auto* output = static_cast<const std::byte*>(buffers.outputs[static_cast<std::size_t>(rank)]);
+    const auto* output =
+        static_cast<const std::byte*>(buffers.outputs[static_cast<std::size_t>(rank)]);
     for (std::uint64_t i = 0; i < output_bytes(request, rank) / element_bytes; ++i) {
       const double found = load(output + i * element_bytes, request.type);
       const double wanted = expected(request, rank, i);
       const bool exact = !is_float(request.type) || !reduces(request.collective);
       const double off = exact && request.op != ReduceOp::avg ? 0.0
-                         : is_float(request.type) ? tolerance(request.type, request.ranks) * std::abs(wanted)
-                                                  : 1.0;
+                         : is_float(request.type)
+                             ? tolerance(request.type, request.ranks) * std::abs(wanted)
+                             : 1.0;
       wrong += std::abs(found - wanted) <= off ? 0 : 1;
     }
   }
@@ -177,8 +186,10 @@ void run_sizes(const cases::Case& unsized, Tally& tally, std::size_t& turn) {
     cases::Case one = unsized;
     ++turn;
     one.request.count = count;
-    // The type and op go round by size, not by strategy: rank-order plans must meet on equal requests.
-    const std::size_t kind = static_cast<std::size_t>(count + static_cast<std::uint64_t>(one.request.ranks));
+    // The type and op go round by size, not by strategy: rank-order plans must meet on equal
+    // requests.
+    const std::size_t kind =
+        static_cast<std::size_t>(count + static_cast<std::uint64_t>(one.request.ranks));
     one.request.type = kTypes[kind % std::size(kTypes)];
     one.request.op = kOps[kind / 4 % std::size(kOps)];
     try {
@@ -202,8 +213,7 @@ TEST_CASE("every small plan gives what plain loops give; rank-order plans the sa
   Tally tally;
   std::size_t turn = 0;
   for (const Topology& topology : cases::machines())
-    cases::for_each_case(topology,
-                         [&](const cases::Case& one) { run_sizes(one, tally, turn); });
+    cases::for_each_case(topology, [&](const cases::Case& one) { run_sizes(one, tally, turn); });
   MESSAGE(tally.runs, " runs right, ", tally.compared, " compared bit by bit");
   CHECK(tally.runs > 3000);
   CHECK(tally.compared > 500);

@@ -48,8 +48,8 @@ inline Topology all_to_all_machine(int gpus) {
   return topology;
 }
 
-/// Sockets of `per_socket` GPUs each; NVLink inside, host memory and a bus between. The ranks of the
-/// sockets are interleaved (0 2 | 1 3), so that a ring in rank order would be a bad one.
+/// Sockets of `per_socket` GPUs each; NVLink inside, host memory and a bus between. The ranks of
+/// the sockets are interleaved (0 2 | 1 3), so that a ring in rank order would be a bad one.
 inline Topology socket_machine(int sockets, int per_socket) {
   Topology topology;
   topology.name = "sockets";
@@ -64,12 +64,13 @@ inline Topology socket_machine(int sockets, int per_socket) {
       if (i % sockets == j % sockets) link_both_ways(topology, plait::LinkKind::nvlink, i, j, 75.0);
   }
   for (int i = 0; i < sockets; ++i)
-    for (int j = 0; j < i; ++j) link_both_ways(topology, plait::LinkKind::bus, gpus + i, gpus + j, 64.0);
+    for (int j = 0; j < i; ++j)
+      link_both_ways(topology, plait::LinkKind::bus, gpus + i, gpus + j, 64.0);
   return topology;
 }
 
-/// All memory of a run; int32 plans only, sums only. Spaces of a rank in place share input and output
-/// as NCCL lays them out.
+/// All memory of a run; int32 plans only, sums only. Spaces of a rank in place share input and
+/// output as NCCL lays them out.
 class Run {
  public:
   Run(const Plan& plan, bool in_place) : plan_(plan) {
@@ -95,7 +96,8 @@ class Run {
   }
 
   static std::uint32_t input_word(int rank, std::uint64_t word) {
-    return static_cast<std::uint32_t>((word + 1) * 2654435761U) ^ static_cast<std::uint32_t>(rank * 977);
+    return static_cast<std::uint32_t>((word + 1) * 2654435761U) ^
+           static_cast<std::uint32_t>(rank * 977);
   }
 
   /// Throws std::runtime_error where no lane can go on.
@@ -128,7 +130,8 @@ class Run {
 
  private:
   std::byte* bytes(const Region& region) {
-    const bool share = region.space == Space::output && shared_[static_cast<std::size_t>(region.rank)];
+    const bool share =
+        region.space == Space::output && shared_[static_cast<std::size_t>(region.rank)];
     const std::uint64_t shift = region.space == Space::input    ? input_shift_[region.rank]
                                 : region.space == Space::output ? output_shift_[region.rank]
                                                                 : 0;

@@ -1,5 +1,6 @@
 // The classic strategies (ring, doubling, halving, trees, Bruck, three stages): right on every rank
-// count, root and odd size, out of place and in place, in any order of lanes; scratch stays bounded.
+// count, root and odd size, out of place and in place, in any order of lanes; scratch stays
+// bounded.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -73,8 +74,7 @@ TEST_CASE("ring: right on every rank count") {
 
 TEST_CASE("ring: neighbours follow the links") {
   const Topology topology = classic::socket_machine(2, 4);
-  const plait::Request request =
-      request_of(Collective::all_gather, 8, 1 << 20, 0, topology);
+  const plait::Request request = request_of(Collective::all_gather, 8, 1 << 20, 0, topology);
   const Plan plan = plait::ring_strategy().build(topology, request, {});
   int across = 0;
   for (const plait::Path& path : plan.paths) across += path.kind == plait::PathKind::host ? 1 : 0;
@@ -96,10 +96,9 @@ TEST_CASE("recursive doubling and Rabenseifner: right on every rank count") {
       CHECK(classic::wrong_words(plan, false, 1) == 0);
       CHECK(classic::wrong_words(plan, true, 2) == 0);
     }
-    CHECK_THROWS_AS(
-        plait::recursive_doubling_strategy().build(
-            topology, request_of(Collective::all_gather, ranks, 8, 0, topology), {}),
-        plait::Error);
+    CHECK_THROWS_AS(plait::recursive_doubling_strategy().build(
+                        topology, request_of(Collective::all_gather, ranks, 8, 0, topology), {}),
+                    plait::Error);
   }
   run_all(plait::recursive_doubling_strategy(), classic::socket_machine(2, 2), 4, kChunks);
   run_all(plait::rabenseifner_strategy(), classic::socket_machine(2, 2), 4, kChunks);
@@ -140,10 +139,9 @@ TEST_CASE("hierarchical: refuses one socket, and sockets of one rank each") {
 
 TEST_CASE("classic strategies: scratch and host ring stay bounded at 4 GiB") {
   const Topology topology = classic::socket_machine(2, 4);
-  for (const Strategy* strategy :
-       {&plait::ring_strategy(), &plait::recursive_doubling_strategy(),
-        &plait::rabenseifner_strategy(), &plait::hierarchical_strategy(), &plait::tree_strategy(),
-        &plait::bruck_strategy()})
+  for (const Strategy* strategy : {&plait::ring_strategy(), &plait::recursive_doubling_strategy(),
+                                   &plait::rabenseifner_strategy(), &plait::hierarchical_strategy(),
+                                   &plait::tree_strategy(), &plait::bruck_strategy()})
     for (const Collective collective : strategy->info.collectives) {
       const plait::Request request = request_of(collective, 8, 1ULL << 27, 0, topology);
       const std::vector<Params> sets = strategy->candidates(topology, request);
@@ -153,7 +151,8 @@ TEST_CASE("classic strategies: scratch and host ring stay bounded at 4 GiB") {
         const Plan plan = strategy->build(topology, request, params);
         CAPTURE(plait::label(plan));
         CAPTURE(std::string(plait::name_of(collective)));
-        CHECK(*std::max_element(plan.scratch_bytes.begin(), plan.scratch_bytes.end()) <= 256ULL << 20);
+        CHECK(*std::max_element(plan.scratch_bytes.begin(), plan.scratch_bytes.end()) <= 256ULL
+                                                                                             << 20);
         CHECK(*std::max_element(plan.ring_bytes.begin(), plan.ring_bytes.end()) <= 8ULL << 20);
       }
     }
