@@ -1,6 +1,6 @@
 // n sources of one type -> their reduction, as loops that compilers turn into vector code: over
-// elements only, so that each element's order of additions is the written one. Two to four sources
-// stay in registers; more go through a block of accumulators that stays in the nearest caches.
+// elements only, so that each element's order of additions is the written one. Sums of few sources
+// stay in registers; others go through a block of accumulators that stays in the nearest caches.
 // Everything is always_inline, so that one source makes a version for each instruction set.
 #pragma once
 #include <algorithm>
@@ -88,12 +88,20 @@ PLAIT_INLINE void whole(const Job& job) {
   const std::byte* s1 = job.srcs[1];
   const std::byte* s2 = job.srcs[kSources > 2 ? 2 : 0];
   const std::byte* s3 = job.srcs[kSources > 3 ? 3 : 0];
+  const std::byte* s4 = job.srcs[kSources > 4 ? 4 : 0];
+  const std::byte* s5 = job.srcs[kSources > 5 ? 5 : 0];
+  const std::byte* s6 = job.srcs[kSources > 6 ? 6 : 0];
+  const std::byte* s7 = job.srcs[kSources > 7 ? 7 : 0];
   const std::uint64_t count = job.count;
 #pragma GCC ivdep
   for (std::uint64_t i = 0; i < count; ++i) {
     auto total = combine<kOp>(N::up(load<Stored>(s0, i)), N::up(load<Stored>(s1, i)));
     if constexpr (kSources > 2) total = combine<kOp>(total, N::up(load<Stored>(s2, i)));
     if constexpr (kSources > 3) total = combine<kOp>(total, N::up(load<Stored>(s3, i)));
+    if constexpr (kSources > 4) total = combine<kOp>(total, N::up(load<Stored>(s4, i)));
+    if constexpr (kSources > 5) total = combine<kOp>(total, N::up(load<Stored>(s5, i)));
+    if constexpr (kSources > 6) total = combine<kOp>(total, N::up(load<Stored>(s6, i)));
+    if constexpr (kSources > 7) total = combine<kOp>(total, N::up(load<Stored>(s7, i)));
     store<Stored>(dst, i, N::down(total));
   }
 }
@@ -154,6 +162,10 @@ PLAIT_INLINE void run(const Job& job) {
     if (job.src_count == 2 && job.divisor == 1) return whole<N, kOp, 2>(job);
     if (job.src_count == 3 && job.divisor == 1) return whole<N, kOp, 3>(job);
     if (job.src_count == 4 && job.divisor == 1) return whole<N, kOp, 4>(job);
+    if constexpr (N::kFloat) {
+      if (job.src_count == 6 && job.divisor == 1) return whole<N, kOp, 6>(job);
+      if (job.src_count == 8 && job.divisor == 1) return whole<N, kOp, 8>(job);
+    }
   }
   blocks<N, kOp, false>(job);
 }
