@@ -8,6 +8,7 @@
 #include "planner/courier.hpp"
 #include "planner/routes.hpp"
 #include "planner/stripes.hpp"
+#include "planner/transfer.hpp"
 
 namespace plait {
 namespace {
@@ -32,14 +33,21 @@ std::vector<Params> candidates(const Topology& topology, const Request& request)
         sets.push_back({{"piece_kib", kib}, {"throttle", 1}});
     return sets;
   }
-  sets.push_back({{"pieces", 2}, {"throttle", 1}});
-  sets.push_back({{"pieces", 4}, {"throttle", 1}});
+  // Fewer pieces than scratch asks for would only be the same plan again.
+  const std::uint64_t blocks =
+      request.collective == Collective::reduce_scatter || request.collective == Collective::all_to_all
+          ? static_cast<std::uint64_t>(request.ranks)
+          : 1;
+  const std::uint64_t least = bytes * blocks * 2 / scratch_limit(topology);
+  for (const std::uint64_t pieces : {2, 4})
+    if (pieces > least)
+      sets.push_back({{"pieces", static_cast<std::int64_t>(pieces)}, {"throttle", 1}});
   if (request.ranks > 2) sets.push_back({{"pieces", 2}, {"throttle", 3}});
   if (reduces(request.collective) && request.ranks > 2)
     sets.push_back({{"pieces", 2}, {"throttle", 1}, {"fuse", 0}});
   if (bytes < kLargeBytes) return sets;
   sets.push_back({{"pieces", 4}, {"throttle", 1}, {"host_permille", 0}});
-  sets.push_back({{"pieces", 8}, {"throttle", 1}});
+  if (least < 8) sets.push_back({{"pieces", 8}, {"throttle", 1}});
   if (reduces(request.collective))
     sets.push_back({{"pieces", 4}, {"throttle", 1}, {"host_cpu_permille", 50}});
   return sets;

@@ -15,7 +15,7 @@ constexpr double kInboxBytes = 4.0 * 1048576;    // one half
 // One slot being filled, one being emptied, two on their way between: a hop never waits for the other.
 constexpr std::uint64_t kSlots = 4;
 // Below this a chunk costs more in signals (6.6 us across processes, H200) than in bytes.
-constexpr std::uint64_t kLeastChunkBytes = 64 << 10;
+constexpr std::uint64_t kLeastChunkBytes = 512 << 10;
 
 std::uint64_t bytes_parameter(const Topology& topology, const char* key, double otherwise) {
   return static_cast<std::uint64_t>(parameter(topology, key, otherwise));
@@ -151,8 +151,7 @@ Mover::Slots& Mover::slots_of(const Path& path, int from) {
   const std::uint64_t half = std::max(options_.most_bytes / 2, kLeastChunkBytes);
   std::uint64_t chunk = std::min({half, std::max(options_.most_bytes, granule), limit});
   chunk = std::max((chunk + granule - 1) / granule * granule, granule);
-  const bool is_one = options_.most_bytes <= chunk;
-  for (std::uint64_t slot = 0; slot < (is_one ? 2 : kSlots); ++slot)
+  for (std::uint64_t slot = 0; slot < kSlots; ++slot)
     slots.regions.push_back(place < 0 ? builder_.alloc(Space::ring, from, chunk)
                                       : builder_.alloc(Space::scratch, place, chunk));
   slots.emptied.resize(slots.regions.size());
