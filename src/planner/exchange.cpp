@@ -45,8 +45,7 @@ class Writer {
   }
   MoverOptions options(const char* part, bool pull, std::uint64_t most_bytes) {
     return {x_.name + part, pull, x_.throttle, most_bytes, x_.ring_bytes / 2,
-            x_.scratch_bytes / 16 / static_cast<std::uint64_t>(n_), x_.path,
-            &guardians_};
+            x_.scratch_bytes / 16 / static_cast<std::uint64_t>(n_), x_.path};
   }
   std::function<int(int)> home_of() {
     return [this](int rank) { return home(rank); };
@@ -110,8 +109,6 @@ class Writer {
   }
 
   void open_all(Mover& contributions, Mover& results) {
-    for_each_pair([&](int rank, int owner) { contributions.declare(rank, owner); },
-                  [&](int rank, int owner) { results.declare(owner, rank); });
     for_each_pair([&](int rank, int owner) { contributions.open(rank, owner, home_of()); },
                   [&](int rank, int owner) { results.open(owner, rank, home_of()); });
   }
@@ -151,7 +148,6 @@ class Writer {
   Collective c_;
   std::uint64_t block_bytes_;
   std::vector<Shard> shards_;
-  std::map<int, int> guardians_;
   std::map<std::tuple<int, int, int>, Event> consumed_;  // (sender, owner, slot) -> may be refilled
   std::vector<std::map<int, Event>> ready_;              // [owner]: result of this piece, by rank
 };

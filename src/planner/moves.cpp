@@ -160,13 +160,9 @@ void MoveWriter::write() {
   list_rooted();
   if (moves_.empty()) return copy_own_blocks();
   const std::vector<Range> cut = cut_and_alloc();
-  std::map<int, int> guardians;
   Mover mover(b_, {x_.name, true, x_.throttle, largest(cut), x_.ring_bytes,
-                   x_.scratch_bytes / 8 / static_cast<std::uint64_t>(n_), x_.path,
-                   &guardians});
+                   x_.scratch_bytes / 8 / static_cast<std::uint64_t>(n_), x_.path});
   const auto home_of = [this](int rank) { return home(rank); };
-  for (const Move& move : moves_)
-    for (const auto& [to, dst] : move.to) mover.declare(move.from, to);
   for (const Move& move : moves_)
     for (const auto& [to, dst] : move.to) mover.open(move.from, to, home_of);
   for (std::size_t piece = 0; piece < cut.size(); ++piece) {

@@ -4,7 +4,6 @@
 // Source: collaborative all-reduce of two GPUs and the CPU (chunk-pipelined, multi-path).
 #include <algorithm>
 #include <array>
-#include <map>
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
@@ -64,11 +63,9 @@ void write_pairwise(Builder& builder, const Exchange& exchange) {
   const auto home = [&](int rank) {
     return builder.lane(rank, LaneKind::kernel, exchange.name + "reduce");
   };
-  std::map<int, int> guardians;
   Mover mover(builder, {exchange.name, false, 1, largest(pieces), exchange.ring_bytes,
-                        exchange.scratch_bytes / 16, exchange.path, &guardians});
+                        exchange.scratch_bytes / 16, exchange.path});
   std::array<std::vector<Region>, 2> inbound;  // [owner][slot]
-  for (int owner = 0; owner < 2; ++owner) mover.declare(1 - owner, owner);
   for (int owner = 0; owner < 2; ++owner) {
     mover.open(1 - owner, owner, home);
     for (int slot = 0; slot < std::min(exchange.slots, asked); ++slot)

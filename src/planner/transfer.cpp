@@ -92,19 +92,8 @@ int Mover::place_between(const Path& path, int from) {
   return builder_.guest(middle);
 }
 
-int Mover::owner_of(int place) const {
-  if (place < builder_.ranks() || options_.guardians == nullptr) return place;
-  return options_.guardians->at(place);
-}
-
-void Mover::declare(int from, int to) {
-  const Path& route = path(from, to);
-  if (route.links.size() != 2 || options_.guardians == nullptr) return;
-  const int place = place_between(route, from);
-  if (place < builder_.ranks()) return;
-  const auto [entry, is_new] = options_.guardians->try_emplace(place, std::min(from, to));
-  if (!is_new) entry->second = std::min({entry->second, from, to});
-}
+// A guest has no begin and end of its own: rank 0 answers for it, in every plan alike.
+int Mover::owner_of(int place) const { return place < builder_.ranks() ? place : 0; }
 
 void Mover::open(int from, int to, const std::function<int(int)>& home) {
   const Path& route = path(from, to);

@@ -31,9 +31,6 @@ struct MoverOptions {
   std::uint64_t ring_bytes = 0;   ///< of a rank's host ring, for all messages under way
   std::uint64_t relay_bytes = 0;  ///< of a relay's scratch, for the messages of one sender
   std::function<Path(int from, int to)> path;
-  /// Guest -> the lowest rank that uses it, which answers for its scratch. Movers of the same
-  /// guests share one map, and declare all their pairs before any opens.
-  std::map<int, int>* guardians = nullptr;
 };
 
 /// Sends messages between ranks. Messages of one sender leave in the order of the calls. Every wait
@@ -44,8 +41,6 @@ class Mover {
   /// Who executes the copy that reads the source, and the one that fills the destination.
   int reader(int from, int to);
   int filler(int from, int to);
-  /// Says that carry(from, to) will be called. Needed where guests may be used, before open.
-  void declare(int from, int to);
   /// Tells `from` that the memory it will write to may be written: needed once a pair before carry.
   /// `home(rank)` is a lane of that rank on which nothing has been awaited yet.
   void open(int from, int to, const std::function<int(int)>& home);
