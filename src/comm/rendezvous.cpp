@@ -247,9 +247,16 @@ struct Unlink {
 /// Rank 0 tells everyone who came whether the job stands; throws if it does not.
 void pronounce(Joining& joining) {
   if (!joining.failure) {
-    for (int rank = 1; rank < joining.ranks; ++rank)
-      send_frame(joining.links[rank].get(), FrameKind::data, "ok", {},
-                 {now_ns() + 1'000'000'000, {}}, rank_name(rank));
+    for (int rank = 1; rank < joining.ranks; ++rank) {
+      try {
+        send_frame(joining.links[rank].get(), FrameKind::data, "ok", {},
+                   {now_ns() + 1'000'000'000, {}}, rank_name(rank));
+      } catch (const Error& error) {
+        // Others were told ok already: the first allgather finds this rank gone, and tells them
+        // all.
+        if (error.code() != ErrorCode::peer_lost) throw;
+      }
+    }
     return;
   }
   for (int rank = 1; rank < joining.ranks; ++rank)

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "base/env.hpp"
 #include "base/text.hpp"
 #include "comm/socket.hpp"
 #include "folder.hpp"
@@ -335,7 +336,8 @@ TEST_CASE("an environment that cannot be read on one rank is an error on every r
 TEST_CASE("200 communicators leave no descriptor behind") {
   check_no_errors(with_communicators(2, [](Communicator& comm) { checked_sum(comm, 10); }));
   const int before = open_descriptors();
-  for (int round = 0; round < 200; ++round)
+  const int rounds = static_cast<int>(200 * read_env().test_scale);
+  for (int round = 0; round < rounds; ++round)
     check_no_errors(with_communicators(2, [](Communicator& comm) { checked_sum(comm, 10); }));
   CHECK(open_descriptors() == before);
 }
