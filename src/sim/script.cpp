@@ -85,7 +85,7 @@ class Compiler {
       case OpKind::signal:
         step.flag = flag(op.flag);
         step.value = op.value;
-        step.fixed_ns = signal_ns(op.flag);
+        signal(step, op, before);
         break;
       case OpKind::wait:
         step.flag = flag(op.flag);
@@ -95,17 +95,32 @@ class Compiler {
     script_.steps.push_back(step);
   }
 
-  double signal_ns(const Flag& raised) const {
+  // A stream goes on after half of its way, a kernel's run of signals takes the way together, and in
+  // the one-shot kernel every line carries its own flag.
+  void signal(Step& step, const Op& op, const Op* before) const {
     const Costs& costs = machine_.costs();
+    const Flag& raised = op.flag;
     if (raised.owner < 0 || raised.owner >= plan_.request.ranks)
       refuse(text("a signal goes to rank ", raised.owner));
     const int here = devices_[at(lane_->rank)], there = devices_[at(raised.owner)];
-    const bool is_far = topology().devices[at(here)].node != topology().devices[at(there)].node;
-    const double near_ns = lane_->kind == LaneKind::copy_engine ? costs.stream_signal_ns
-                           : lane_->kind == LaneKind::kernel    ? costs.signal_ns
-                                                                : costs.cpu_signal_ns;
-    return near_ns + (is_far ? costs.network_signal_ns : 0.0);
+    const bool follows_data = before != nullptr && before->kind == OpKind::copy;
+    if (topology().devices[at(here)].node != topology().devices[at(there)].node && !follows_data)
+      step.lag_ns = costs.network_signal_ns;
+    if (lane_->kind == LaneKind::copy_engine) {
+      step.fixed_ns = costs.stream_signal_ns / 2.0;
+      step.lag_ns += costs.stream_signal_ns / 2.0;
+    } else if (lane_->kind == LaneKind::cpu) {
+      step.fixed_ns = costs.cpu_signal_ns;
+    } else if (!has_line_flags()) {
+      const bool goes_on = before != nullptr && before->kind == OpKind::signal;
+      step.fixed_ns = goes_on ? costs.kernel_op_ns : costs.signal_ns;
+    }
   }
+
+  // Messages that carry their own arrival: lines of data and flag, and those of an MPI library.
+  bool has_line_flags() const { return plan_.kernel == "one_shot" || is_host_loop(); }
+  // A host thread posts each message, launches each reduction and waits for it (an MPI library).
+  bool is_host_loop() const { return plan_.kernel == "host_loop"; }
 
   double op_ns() const {
     const Costs& costs = machine_.costs();
@@ -118,6 +133,7 @@ class Compiler {
     if (op.srcs.size() != 1) refuse(text("a copy of ", op.srcs.size(), " sources"));
     step.fixed_ns = op_ns();
     step.bytes = static_cast<double>(op.dst.bytes);
+    if (plan_.kernel == "one_shot" && op.dst.space == Space::inbox) step.bytes *= 2.0;
     step.first_use = static_cast<int>(script_.uses.size());
     const bool is_engine = lane_->kind == LaneKind::copy_engine;
     if (is_engine) step.engine = devices_[at(lane_->rank)];
@@ -133,18 +149,29 @@ class Compiler {
     }
     const int link = hop_link(op);
     const Link& hop = topology().links[at(link)];
-    for (const int resource : machine_.link_resources(link)) script_.uses.push_back({resource, 1.0});
+    const double weight = link_weight(hop);
+    for (const int resource : machine_.link_resources(link))
+      script_.uses.push_back({resource, weight});
     step.use_count = static_cast<int>(script_.uses.size()) - step.first_use;
-    step.limit = hop.gb_per_s;
-    if (lane_->kind == LaneKind::kernel)
-      step.limit = std::min(step.limit, hop.dst == devices_[at(lane_->rank)]
-                                            ? machine_.costs().sm_pull_gb_per_s
-                                            : machine_.costs().sm_push_gb_per_s);
+    step.limit = hop.gb_per_s / weight;
     if (is_engine) step.link = link;
     // A kernel's loads and stores overlap: a run of its copies pays the way once.
     const bool goes_on = !is_engine && before != nullptr && before->kind == OpKind::copy &&
                          before->path != kLocalPath;
     if (!goes_on) step.fixed_ns += hop.latency_ns;
+  }
+
+  // Loads and stores of a kernel fill a GPU's links less well than copy engines do: as if each byte
+  // were a little more.
+  double link_weight(const Link& hop) const {
+    const auto kind = [&](int device) { return topology().devices[at(device)].kind; };
+    if (lane_->kind != LaneKind::kernel || kind(hop.src) != DeviceKind::gpu ||
+        kind(hop.dst) != DeviceKind::gpu)
+      return 1.0;
+    const bool is_pull = hop.dst == devices_[at(lane_->rank)];
+    const double reached =
+        is_pull ? machine_.costs().sm_pull_gb_per_s : machine_.costs().sm_push_gb_per_s;
+    return std::max(1.0, hop.gb_per_s / reached);
   }
 
   int hop_link(const Op& op) const {
@@ -180,6 +207,7 @@ class Compiler {
     step.fixed_ns = lane_->kind == LaneKind::copy_engine ? costs.kernel_launch_ns : op_ns();
     step.bytes = static_cast<double>(op.dst.bytes);
     step.first_use = static_cast<int>(script_.uses.size());
+    if (is_host_loop() && !is_cpu) step.fixed_ns = costs.kernel_launch_ns + costs.host_call_ns;
     const int own = devices_[at(lane_->rank)];
     const int worker = is_cpu && topology().devices[at(own)].kind == DeviceKind::gpu
                            ? machine_.host_of(own)
@@ -187,22 +215,23 @@ class Compiler {
     const double traffic = static_cast<double>(op.srcs.size()) + 1.0;
     step.limit = (is_cpu ? costs.cpu_reduce_gb_per_s : costs.gpu_reduce_gb_per_s) / traffic;
     double latency_ns = 0.0;
-    for (const Region& src : op.srcs) touch(step, place(src), worker, latency_ns);
+    for (const Region& src : op.srcs) touch(step, place(src), worker, latency_ns, false);
     touch(step, place(op.dst), worker, latency_ns, true);
     step.fixed_ns += latency_ns;
   }
 
   // One operand of a reduction: its memory, and the link to it where it lies elsewhere.
-  void touch(Step& step, int device, int worker, double& latency_ns, bool is_written = false) {
+  void touch(Step& step, int device, int worker, double& latency_ns, bool is_written) {
     draw(step, machine_.memory(device), 1.0);
     if (device == worker) return;
     const int link = is_written ? machine_.link_between(worker, device)
                                 : machine_.link_between(device, worker);
     if (link < 0) return;
-    for (const int resource : machine_.link_resources(link))
-      if (resource != machine_.memory(device)) draw(step, resource, 1.0);
     const Link& hop = topology().links[at(link)];
-    step.limit = std::min(step.limit, hop.gb_per_s);
+    const double weight = link_weight(hop);
+    for (const int resource : machine_.link_resources(link))
+      if (resource != machine_.memory(device)) draw(step, resource, weight);
+    step.limit = std::min(step.limit, hop.gb_per_s / weight);
     latency_ns = std::max(latency_ns, hop.latency_ns);
   }
 

@@ -19,6 +19,7 @@ struct Step {
   int first_use = 0;         ///< into Script::uses
   int use_count = 0;         ///< 0 = no flow: a fixed time only
   double fixed_ns = 0.0;     ///< before the flow starts, or all there is
+  double lag_ns = 0.0;       ///< signal: from the end of the step to the flag's rise
   double bytes = 0.0;        ///< of the flow
   double limit = 0.0;        ///< of the flow's rate
   double ready_ns = 0.0;     ///< the host has not enqueued it before

@@ -24,6 +24,7 @@ struct Event {
   double at_ns = 0.0;
   std::uint64_t number = 0;  // order of arising
   int lane = -1;             // a lane's timer, or
+  int raised = -1;           // a signal's step whose flag rises, or
   int flow = -1;             // the end of a flow, if
   std::uint32_t version = 0;  // its rate is still the one this was predicted with
   bool operator>(const Event& other) const {
@@ -68,6 +69,8 @@ class Clock {
         events_.pop();
         if (event.lane >= 0)
           timer(event.lane);
+        else if (event.raised >= 0)
+          raise(script_.steps[at(event.raised)]);
         else
           finish(event);
       }
@@ -89,7 +92,7 @@ class Clock {
     return script_.steps[at(script_.lanes[at(lane)].first_step + lanes_[at(lane)].next)];
   }
 
-  void schedule(int lane, double at_ns) { events_.push({at_ns, number_++, lane, -1, 0}); }
+  void schedule(int lane, double at_ns) { events_.push({at_ns, number_++, lane, -1, -1, 0}); }
 
   // Starts the lane's next steps, until one takes time.
   void go_on(int index) {
@@ -156,7 +159,13 @@ class Clock {
   void end_step(int index) {
     const Step& here = step(index);
     complete(index);
-    if (here.kind == OpKind::signal) raise(here);
+    if (here.kind == OpKind::signal) {
+      if (here.lag_ns > 0.0)
+        events_.push({now_ns_ + here.lag_ns, number_++, -1,
+                      static_cast<int>(&here - script_.steps.data()), -1, 0});
+      else
+        raise(here);
+    }
     if (here.engine >= 0) free_engine(here.engine);
     go_on(index);
   }
@@ -201,7 +210,7 @@ class Clock {
     finishes_.clear();
     fluid_.settle(now_ns_, finishes_);
     for (const Finish& finish : finishes_)
-      events_.push({finish.at_ns, number_++, -1, finish.flow, finish.version});
+      events_.push({finish.at_ns, number_++, -1, -1, finish.flow, finish.version});
   }
 
   const Machine& machine_;

@@ -1,0 +1,235 @@
+"""Plans written by hand, for what plait itself does not propose: peers' algorithms, raw link tests.
+
+A Sketch collects lanes of ops and makes a Plan of them, which then is simulated like any other.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import plait
+
+Region = tuple[str, int, int, int]  # space, place, offset, bytes
+Event = tuple[tuple[int, int, int], int]  # flag (owner, writer, index), value
+
+COPY_ENGINE, KERNEL, CPU = "copy_engine", "kernel", "cpu"
+
+
+@dataclass
+class Sketch:
+    """A plan under way; `name` is what its label says."""
+
+    topology: plait.Topology
+    request: plait.Request
+    name: str
+    kernel: str = ""
+    paths: list[dict[str, Any]] = field(default_factory=list)
+    lanes: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
+    words: dict[tuple[int, str, int], Event] = field(default_factory=dict)
+    word_count: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.request = self.request.checked(self.topology)
+
+    def device(self, rank: int) -> int:
+        return self.request.devices[rank]
+
+    def ops(self, rank: int, kind: str, lane: str) -> list[dict[str, Any]]:
+        found = self.lanes.setdefault(
+            (rank, lane), {"rank": rank, "kind": kind, "name": lane, "ops": []}
+        )
+        return found["ops"]
+
+    def path(self, name: str) -> int:
+        """The index of a named path, added at first use."""
+        for index, path in enumerate(self.paths):
+            if path["name"] == name:
+                return index
+        found = self.topology.path(name)
+        self.paths.append(
+            {
+                "name": found.name,
+                "kind": found.name.split(":")[0],
+                "devices": list(found.devices),
+                "links": list(found.links),
+            }
+        )
+        return len(self.paths) - 1
+
+    def direct(self, src: int, dst: int) -> str:
+        """The name of the one-hop path between two ranks."""
+        for path in self.topology.paths_between(self.device(src), self.device(dst)):
+            if len(path.links) == 1:
+                return path.name
+        raise plait.UnsupportedError(f"wanted a direct link from rank {src} to {dst}, found none")
+
+    def through_host(self, src: int, dst: int) -> str:
+        for path in self.topology.paths_between(self.device(src), self.device(dst)):
+            if path.name.startswith("host:"):
+                return path.name
+        raise plait.UnsupportedError(f"wanted a host path from rank {src} to {dst}, found none")
+
+    def copy(
+        self, ops: list[dict[str, Any]], dst: Region, src: Region, path: str = "", hop: int = 0
+    ) -> None:
+        """dst := src over one hop of a named path; without one, inside a memory."""
+        index = self.path(path) if path else -1
+        ops.append({"op": "copy", "dst": dst, "srcs": [src], "path": index, "hop": hop})
+
+    @staticmethod
+    def reduce(ops: list[dict[str, Any]], dst: Region, srcs: list[Region]) -> None:
+        ops.append({"op": "reduce", "dst": dst, "srcs": srcs, "finish": True})
+
+    def signal(self, rank: int, lane: str, owner: int) -> Event:
+        """Raises a flag of `owner` after what is on the lane; the event is what waits name."""
+        key = (rank, lane, owner)
+        if key not in self.words:
+            index = self.word_count.get((owner, rank), 0)
+            self.word_count[(owner, rank)] = index + 1
+            self.words[key] = ((owner, rank, index), 0)
+        flag, value = self.words[key]
+        self.words[key] = (flag, value + 1)
+        self.lanes[(rank, lane)]["ops"].append({"op": "signal", "flag": flag, "value": value + 1})
+        return flag, value + 1
+
+    @staticmethod
+    def wait(ops: list[dict[str, Any]], event: Event) -> None:
+        ops.append({"op": "wait", "flag": event[0], "value": event[1]})
+
+    def plan(self) -> plait.Plan:
+        ranks = self.request.ranks
+        room = 1 << 40  # sketches are simulated, not run
+        return plait.Plan.from_json(
+            json.dumps(
+                {
+                    "schema": "plait.plan/1",
+                    "request": json.loads(self.request.to_json()),
+                    "strategy": self.name,
+                    "params": {},
+                    "topology": self.topology.name,
+                    "sum_order": "stated",
+                    "kernel": self.kernel,
+                    "symmetric": True,
+                    "guests": [],
+                    "scratch_bytes": [room] * ranks,
+                    "inbox_bytes": [room] * ranks,
+                    "ring_bytes": [room] * ranks,
+                    "stripes": [],
+                    "paths": self.paths,
+                    "lanes": [lane for lane in self.lanes.values() if lane["ops"]],
+                }
+            )
+        )
+
+
+def cuts(total: int, parts: int) -> list[tuple[int, int]]:
+    """(offset, bytes) of `parts` nearly equal parts of a message."""
+    edges = [total * part // parts for part in range(parts + 1)]
+    return [(a, b - a) for a, b in zip(edges, edges[1:], strict=False) if b > a]
+
+
+def put(
+    topology: plait.Topology,
+    src_device: int,
+    dst_device: int,
+    size: int,
+    host_share: float = 0.0,
+    chunks: int = 8,
+    window: int = 1,
+    both: bool = False,
+) -> plait.Plan:
+    """`window` messages of `size` bytes one after another, a share of each through host memory.
+
+    `both`: the other direction at the same time. Sizes in bytes; share as a fraction.
+    """
+    request = plait.Request("copy", size, "uint8", "sum", 2, 0, 1, [src_device, dst_device])
+    sketch = Sketch(topology, request, "put")
+    for src, dst in ((0, 1), (1, 0)) if both else ((0, 1),):
+        by_host = int(size * host_share)
+        for message in range(window):
+            base = message * size
+            if size > by_host:
+                direct = sketch.ops(src, COPY_ENGINE, "direct")
+                sketch.copy(
+                    direct,
+                    ("scratch", dst, base, size - by_host),
+                    ("input", src, base, size - by_host),
+                    sketch.direct(src, dst),
+                )
+            if by_host:
+                _by_host(sketch, src, dst, base + size - by_host, by_host, chunks)
+    return sketch.plan()
+
+
+def _by_host(sketch: Sketch, src: int, dst: int, base: int, size: int, chunks: int) -> None:
+    path = sketch.through_host(src, dst)
+    down = sketch.ops(src, COPY_ENGINE, "to host")
+    up = sketch.ops(dst, COPY_ENGINE, "from host")
+    for offset, part in cuts(size, chunks):
+        at = base + offset
+        sketch.copy(down, ("ring", src, at, part), ("input", src, at, part), path, 0)
+        event = sketch.signal(src, "to host", dst)
+        sketch.wait(up, event)
+        sketch.copy(up, ("scratch", dst, at, part), ("ring", src, at, part), path, 1)
+
+
+def ring_kernel(
+    topology: plait.Topology,
+    orders: list[list[int]],
+    size: int,
+    devices: list[int] | None = None,
+    slice_bytes: int = 1 << 20,
+) -> plait.Plan:
+    """NCCL's all-reduce as it is known: rings inside one kernel, each slice passed on as it comes.
+
+    `orders`: the ranks of each ring; the message is cut evenly over the rings. A hop without a link
+    goes through pinned host memory. Source: NCCL's documentation of its ring algorithm.
+    """
+    ranks = len(orders[0])
+    request = plait.Request("all_reduce", size // 4, "fp32", "sum", ranks, 0, 0, devices or [])
+    sketch = Sketch(topology, request, "nccl_ring", kernel="ring")
+    for number, (base, part) in enumerate(cuts(size // 4, len(orders))):
+        _one_ring(sketch, orders[number], f"ring{number}", base * 4, part * 4, slice_bytes)
+    return sketch.plan()
+
+
+def _one_ring(
+    sketch: Sketch, order: list[int], name: str, base: int, size: int, slice_bytes: int
+) -> None:
+    ranks = len(order)
+    shard = max(1, size // ranks)
+    slices = cuts(shard, max(1, min(16, -(-shard // slice_bytes))))
+    hosted: dict[int, str] = {}
+    for place, rank in enumerate(order):
+        neighbour = order[(place + 1) % ranks]
+        try:
+            sketch.direct(rank, neighbour)
+        except plait.UnsupportedError:
+            hosted[rank] = sketch.through_host(rank, neighbour)
+    arrived: dict[tuple[int, int, int], Event] = {}
+    last = 2 * (ranks - 1)
+    for step in range(last + 1):
+        for number, (offset, part) in enumerate(slices):
+            for place, rank in enumerate(order):
+                neighbour, before = order[(place + 1) % ranks], order[place - 1]
+                at = base + (place - step) % ranks * shard + offset
+                lane = f"{name} slice {number}"
+                ops = sketch.ops(rank, KERNEL, lane)
+                came = ("ring", before, at, part) if before in hosted else ("scratch", rank, at, part)
+                if step:
+                    Sketch.wait(ops, arrived[(rank, step - 1, number)])
+                if step == last:
+                    if before in hosted:
+                        sketch.copy(ops, ("scratch", rank, at, part), came, hosted[before], 1)
+                    continue
+                goes = ("ring", rank, at, part)
+                if rank not in hosted:
+                    goes = ("scratch", neighbour, at, part)
+                mine = ("input", rank, at, part)
+                if step:  # read where it came in, written where it goes on: one pass
+                    Sketch.reduce(ops, goes, [mine, came] if step < ranks else [came])
+                else:
+                    sketch.copy(ops, goes, mine, hosted.get(rank) or sketch.direct(rank, neighbour))
+                arrived[(neighbour, step, number)] = sketch.signal(rank, lane, neighbour)
