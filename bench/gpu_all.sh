@@ -12,10 +12,19 @@ bench() { run "$build/bench_gpu" --gpus "$gpus" --commit "$commit" "$@"; }
 for step in "$@"; do
   echo "# $step $(date +%T)"
   case $step in
-    test) limit=${TEST_LIMIT:-150} run "$build/test_gpu" ;;
+    test)
+      for case in 'fused*' 'every*'; do limit=${TEST_LIMIT:-100} run "$build/test_gpu" -tc="$case"; done ;;
+    trace) limit=60 run cuda-gdb -batch -ex 'handle SIGALRM nostop' -ex run -ex bt --args "$build/test_gpu" -tc='every*' ;;
+    copy)
+      for share in 0 60 80 100; do
+        limit=40 bench --eager --engine copy_engines --collective copy --what plan --min 1073741824 --max 1073741824 --plan direct:host_permille=$share,pieces=1 --csv "$OUT/copy_$gpus.csv"
+        limit=40 bench --eager --engine copy_engines --collective send_recv --what plan --min 1073741824 --max 1073741824 --plan direct:host_permille=$share,pieces=1 --csv "$OUT/copy_$gpus.csv"
+      done
+      limit=40 bench --eager --collective copy --what nccl --min 1073741824 --max 1073741824 --csv "$OUT/copy_$gpus.csv" ;;
     push) limit=40 bench --what push --max 268435456 --min 2000000000 ;;
     sweep) limit=150 bench --sweep --what fused,nccl --min 1024 --max 67108864 --factor 4 --csv "$OUT/sweep_$gpus.csv" ;;
     fused) limit=100 bench --eager --what fused,nccl --min 1024 --max 67108864 --factor 2 --types fp32,bf16 --csv "$OUT/fused_$gpus.csv" ;;
+    engines) limit=150 bench --eager --engine copy_engines --what plan --min 67108864 --max 1073741824 --factor 4 ${PLANS:-} --csv "$OUT/plan_$gpus.csv" ;;
     plan) limit=150 bench --eager --what plan,nccl --min 16777216 --max 1073741824 --factor 4 ${PLANS:-} --csv "$OUT/plan_$gpus.csv" ;;
     process) limit=100 bench --processes --eager --what fused,plan,nccl --min 1024 --max 268435456 --factor 8 ${PLANS:-} --csv "$OUT/process_$gpus.csv" ;;
   esac

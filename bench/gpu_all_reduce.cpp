@@ -23,11 +23,14 @@ struct Options {
   bool processes = false;
   bool sweep = false;
   bool eager = false;
+  std::string engine = "automatic";
   std::set<std::string> what{"fused", "nccl"};
   std::vector<std::string> types{"fp32"};
   std::vector<std::string> plans;
   std::uint64_t least = 1024, most = 64ull << 20;
   int factor = 4;
+  Collective collective = Collective::all_reduce;
+  std::vector<std::string> masks;
   std::string csv;
   std::string commit = "unknown";
 };
@@ -94,7 +97,7 @@ class Bench {
   void run() {
     if (o_.what.contains("push")) push();
     for (const std::string& type : o_.types) {
-      if (rank_ == 0) std::printf("\nall_reduce %s, %d GPUs, %s\n", type.c_str(), o_.gpus, o_.processes ? "processes" : "threads");
+      if (rank_ == 0) std::printf("\n%s %s, %d GPUs, %s\n", name_of(o_.collective), type.c_str(), o_.gpus, o_.processes ? "processes" : "threads");
       for (std::uint64_t bytes = o_.least; bytes <= o_.most; bytes *= static_cast<std::uint64_t>(o_.factor))
         one_size(parse_type(type), bytes);
     }
@@ -110,6 +113,9 @@ class Bench {
   }
   double wrong(DataType type, std::uint64_t count, unsigned seed) {
     int first = 0, ranks = o_.gpus;
+    if (o_.collective != Collective::all_reduce) ranks = 1;  // somebody's data, as it was
+    if (o_.collective == Collective::send_recv) first = (rank_ + o_.gpus - 1) % o_.gpus;
+    if (o_.collective == Collective::copy && rank_ != 1) count = 0;
     unsigned long long bad = 0;
     PLAIT_CUDA_CALL(memory_set_async, wrong_, 0, 8, stream_);
     cuda_->kernels().launch(cuda_->kernels().find(text("plait_check_", name_of(type))), {264, 512, false}, stream_,
@@ -176,7 +182,10 @@ class Bench {
       figure.wrong += wrong(type, count, seed_);
       fill(type, count, ++seed_);
     }
-    figure.graph_us = time_graph(way, calls, o_.sweep ? 3 : 5);
+    for (int k = 0; k < 3; ++k) way.enqueue(stream_);  // NCCL connects at its first call
+    PLAIT_CUDA_CALL(stream_synchronize, stream_);
+    cuda_->check();
+    if (o_.engine != "copy_engines") figure.graph_us = time_graph(way, calls, o_.sweep ? 3 : 5);
     if (check) figure.wrong += wrong(type, count, seed_);
     if (o_.eager) figure.eager_us = time_eager(way, calls, 3);
     return figure;
@@ -217,6 +226,8 @@ class Bench {
 
   void one_size(DataType type, std::uint64_t bytes) {
     Request request;
+    request.collective = o_.collective;
+    request.peer = o_.collective == Collective::copy ? 1 : 0;
     request.type = type;
     request.count = bytes / bytes_of(type);
     request.ranks = o_.gpus;
@@ -226,9 +237,16 @@ class Bench {
     if (o_.what.contains("plan")) add_plans(ways, request);
     if (nccl_)
       ways.push_back({"nccl", "", [this, request](cuda::Stream stream) {
-                        const int nccl_type = request.type == DataType::fp32 ? 7 : 9;
-                        nccl_->all_reduce(reinterpret_cast<const void*>(input_), reinterpret_cast<void*>(output_),
-                                          request.count, nccl_type, stream);
+                        const auto* in = reinterpret_cast<const void*>(input_);
+                        auto* out = reinterpret_cast<void*>(output_);
+                        const std::uint64_t whole = request.count * bytes_of(request.type);
+                        const int last = o_.gpus - 1, next = (rank_ + 1) % o_.gpus, before = (rank_ + last) % o_.gpus;
+                        if (o_.collective == Collective::all_reduce)
+                          nccl_->all_reduce(in, out, request.count, request.type == DataType::fp32 ? 7 : 9, stream);
+                        else if (o_.collective == Collective::send_recv)
+                          nccl_->exchange(in, out, whole, next, before, stream);
+                        else if (rank_ <= 1)
+                          nccl_->exchange(in, out, whole, rank_ == 0 ? 1 : -1, rank_ == 0 ? -1 : 0, stream);
                       }});
     board_->meet();  // all have bound their plans
     std::map<std::string, std::vector<std::pair<Figure, std::string>>> by_name;
@@ -245,7 +263,10 @@ class Bench {
       for (std::size_t i = 0; i < std::min<std::size_t>(figures.size(), o_.sweep ? 3 : 1); ++i) {
         const Figure& figure = figures[i].first;
         if (rank_ != 0) continue;
-        const double busbw = 2.0 * (o_.gpus - 1) / o_.gpus * static_cast<double>(bytes) / figure.graph_us / 1e3;
+        Request shape;
+        shape.collective = o_.collective;
+        shape.ranks = o_.gpus;
+        const double busbw = busbw_factor(shape) * static_cast<double>(bytes) / (figure.graph_us > 0 ? figure.graph_us : figure.eager_us) / 1e3;
         std::printf("%6s %-22s %9.2f us %7.1f GB/s  eager %9.2f us  wrong %.0f  %s\n", size_name(bytes).c_str(),
                     name.c_str(), figure.graph_us, busbw, figure.eager_us, bad, figures[i].second.c_str());
         std::fflush(stdout);
@@ -258,7 +279,7 @@ class Bench {
     if (rank_ != 0 || o_.csv.empty()) return;
     std::FILE* file = std::fopen(o_.csv.c_str(), "a");
     if (file == nullptr) return;
-    std::fprintf(file, "%d,%s,%s,%llu,%s,%s,%.3f,%.3f,%.0f,%s\n", o_.gpus, o_.processes ? "processes" : "threads",
+    std::fprintf(file, "%s,%d,%s,%s,%llu,%s,%s,%.3f,%.3f,%.0f,%s\n", name_of(o_.collective), o_.gpus, o_.processes ? "processes" : "threads",
                  name_of(type), static_cast<unsigned long long>(bytes), way.name.c_str(), way.params.c_str(),
                  figure.graph_us, figure.eager_us, figure.wrong, o_.commit.c_str());
     std::fclose(file);
@@ -303,7 +324,7 @@ class Bench {
 
 /// "direct:pieces=2,throttle=1", cut at the first colon.
 void Bench::add_plans(std::vector<Way>& ways, const Request& request) {
-  const Topology topology = load_topology("hgx-h200");
+  const Topology topology = without(load_topology("hgx-h200"), o_.masks);
   for (const std::string& wanted : o_.plans) {
     const std::size_t colon = wanted.find(':');
     std::map<std::string, std::int64_t> params;
@@ -319,7 +340,9 @@ void Bench::add_plans(std::vector<Way>& ways, const Request& request) {
     }
     BoundPlan* bound = bound_.back().get();
     ways.push_back({wanted, "", [this, bound](cuda::Stream stream) {
-                      cuda_->run(*bound, reinterpret_cast<const void*>(input_), reinterpret_cast<void*>(output_), stream);
+                      cuda_->run(*bound, reinterpret_cast<const void*>(input_), reinterpret_cast<void*>(output_), stream,
+                                 {}, o_.engine == "copy_engines" ? Engine::copy_engines
+                                     : o_.engine == "one_kernel" ? Engine::one_kernel : Engine::automatic);
                     }});
   }
 }
@@ -336,6 +359,9 @@ Options parse(int count, char** arguments) {
     else if (name == "--what") options.what = words(value());
     else if (name == "--types") { const auto set = words(value()); options.types.assign(set.begin(), set.end()); }
     else if (name == "--plan") options.plans.push_back(value());
+    else if (name == "--collective") options.collective = parse_collective(value());
+    else if (name == "--without") options.masks.push_back(value());
+    else if (name == "--engine") options.engine = value();
     else if (name == "--min") options.least = std::stoull(value());
     else if (name == "--max") options.most = std::stoull(value());
     else if (name == "--factor") options.factor = std::stoi(value());

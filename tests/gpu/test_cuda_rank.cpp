@@ -67,8 +67,9 @@ class Bay {
     api().stream_destroy(stream);
   }
   static void to_gpu(DevicePointer dst, const Bytes& src) {
-    if (!src.empty())
-      PLAIT_CUDA_CALL(memory_copy, dst, reinterpret_cast<DevicePointer>(src.data()), src.size());
+    if (src.empty()) return;
+    PLAIT_CUDA_CALL(memory_copy, dst, reinterpret_cast<DevicePointer>(src.data()), src.size());
+    PLAIT_CUDA_CALL(context_synchronize);  // from pageable memory: the copy may return early
   }
   static Bytes from_gpu(DevicePointer src, std::uint64_t bytes) {
     Bytes dst(bytes);
@@ -213,8 +214,9 @@ std::size_t wrong_after(Bay& bay, const Plan& plan, unsigned seed) {
   bay.board->meet();
   const Bytes& expected = outputs[static_cast<std::size_t>(bay.rank)];
   Bay::to_gpu(bay.input, inputs[static_cast<std::size_t>(bay.rank)]);
-  const auto enqueue = [&] {
-    bay.cuda->run(*bound, reinterpret_cast<const void*>(bay.input), reinterpret_cast<void*>(bay.output), bay.stream);
+  const auto enqueue = [&](Engine engine) {
+    bay.cuda->run(*bound, reinterpret_cast<const void*>(bay.input), reinterpret_cast<void*>(bay.output), bay.stream, {},
+                  engine);
   };
   const auto compare = [&] {
     bay.finish();
@@ -225,12 +227,14 @@ std::size_t wrong_after(Bay& bay, const Plan& plan, unsigned seed) {
     return wrong;
   };
   PLAIT_CUDA_CALL(memory_set_async, bay.output, 0xa5, expected.size() + 1, bay.stream);
-  enqueue();
+  enqueue(Engine::one_kernel);
   std::size_t wrong = compare();
+  enqueue(Engine::copy_engines);
+  wrong += compare();
   Graph graph = nullptr;
   GraphExec exec = nullptr;
   PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
-  enqueue();
+  enqueue(Engine::automatic);
   PLAIT_CUDA_CALL(stream_end_capture, bay.stream, &graph);
   PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
   bay.board->meet();

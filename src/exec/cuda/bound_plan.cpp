@@ -69,9 +69,17 @@ BoundPlan::BoundPlan(const Plan& plan, int rank, const DeviceArena& arena, std::
         text("it needs ", largest(plan.ring_bytes), " bytes of host ring, there are ", ring_bytes));
   uses_inbox_ = largest(plan.inbox_bytes) != 0;
   if (plan.request.op == ReduceOp::premul_sum) origins_ = origins_of(plan);
-  for (std::size_t i = 0; i < plan.lanes.size(); ++i)
-    if (plan.lanes[i].rank == rank)
-      bind_lane(plan.lanes[i], static_cast<std::uint32_t>(i), arena, spread);
+  for (const bool whole : {false, true}) {
+    if (whole) first_whole_ = static_cast<std::uint32_t>(stretches_.size());
+    for (std::size_t i = 0; i < plan.lanes.size(); ++i) {
+      if (plan.lanes[i].rank != rank) continue;
+      const auto index = static_cast<std::uint32_t>(i);
+      if (whole) bind_whole(plan.lanes[i], index, arena, spread);
+      else bind_stream(plan.lanes[i], index, arena, spread);
+    }
+  }
+  share_blocks(spread);
+  for (const DeviceLane& stretch : stretches_) place_barriers(stretch);
   upload();
 }
 
@@ -79,9 +87,18 @@ BoundPlan::~BoundPlan() {
   if (memory_ != 0) api().memory_free(memory_);
 }
 
-void BoundPlan::bind_lane(const Lane& lane, std::uint32_t index, const DeviceArena& arena,
-                          const LaneSpread& spread) {
-  BoundLane bound{lane.name, index, {}};
+void BoundPlan::begin_stretch(std::uint32_t index) {
+  DeviceLane stretch{};
+  stretch.first_op = static_cast<std::uint32_t>(host_ops_.size());
+  stretch.first_counter = counter_count_++;
+  stretch.blocks = 1;
+  stretch.index = index;
+  stretches_.push_back(stretch);
+}
+
+void BoundPlan::bind_stream(const Lane& lane, std::uint32_t index, const DeviceArena& arena,
+                            const LaneSpread& spread) {
+  BoundLane bound;
   for (std::size_t i = 0; i < lane.ops.size(); ++i) {
     const Op& op = lane.ops[i];
     const bool in_inbox = op.kind == OpKind::copy && (op.dst.space == Space::inbox ||
@@ -97,29 +114,41 @@ void BoundPlan::bind_lane(const Lane& lane, std::uint32_t index, const DeviceAre
       continue;
     }
     if (bound.steps.empty() || bound.steps.back().by_copy_engine) {
+      begin_stretch(index);
       Step step;
-      step.first_op = static_cast<std::uint32_t>(host_ops_.size());
-      step.first_counter = counter_count_++;
+      step.stretch = static_cast<std::uint32_t>(stretches_.size()) - 1;
       bound.steps.push_back(step);
     }
-    Step& step = bound.steps.back();
-    append_op(step, op, arena, index, static_cast<std::uint32_t>(i));
-    if (op.kind == OpKind::copy || op.kind == OpKind::reduce) {
-      const bool ring = op.dst.space == Space::ring ||
-                        (op.kind == OpKind::copy && op.srcs[0].space == Space::ring);
-      const std::uint64_t useful = (op.dst.bytes + 8191) / 8192;  // 512 threads x 16 bytes
-      const std::uint64_t cap = ring ? spread.ring_blocks : spread.reduce_blocks;
-      step.threads = 512;
-      step.blocks = std::max(step.blocks, static_cast<unsigned>(std::min(useful, cap)));
-    }
+    append_op(op, arena, index, static_cast<std::uint32_t>(i), spread);
+    bound.steps.back().blocks = stretches_.back().blocks;
+    if (op.kind == OpKind::copy || op.kind == OpKind::reduce) bound.steps.back().threads = 512;
   }
-  for (const Step& step : bound.steps)
-    if (!step.by_copy_engine) place_barriers(step);
   lanes_.push_back(std::move(bound));
 }
 
-void BoundPlan::append_op(Step& step, const Op& op, const DeviceArena& arena, std::uint32_t lane,
-                          std::uint32_t index) {
+void BoundPlan::bind_whole(const Lane& lane, std::uint32_t index, const DeviceArena& arena,
+                           const LaneSpread& spread) {
+  begin_stretch(index);
+  for (std::size_t i = 0; i < lane.ops.size(); ++i)
+    append_op(lane.ops[i], arena, index, static_cast<std::uint32_t>(i), spread);
+}
+
+/// Blocks of the one launch, cut down alike where they would not all run at once.
+void BoundPlan::share_blocks(const LaneSpread& spread) {
+  unsigned wanted = 0;
+  for (std::size_t i = first_whole_; i < stretches_.size(); ++i) wanted += stretches_[i].blocks;
+  for (std::size_t i = first_whole_; i < stretches_.size(); ++i) {
+    DeviceLane& stretch = stretches_[i];
+    if (wanted > spread.most_blocks)
+      stretch.blocks = std::max(1u, stretch.blocks * spread.most_blocks / wanted);
+    stretch.first_block = whole_blocks_;
+    whole_blocks_ += stretch.blocks;
+  }
+}
+
+void BoundPlan::append_op(const Op& op, const DeviceArena& arena, std::uint32_t lane,
+                          std::uint32_t index, const LaneSpread& spread) {
+  DeviceLane& stretch = stretches_.back();
   DeviceOp device{};
   device.kind = static_cast<std::uint32_t>(op.kind);
   device.index = index;
@@ -127,8 +156,8 @@ void BoundPlan::append_op(Step& step, const Op& op, const DeviceArena& arena, st
     device.flag = arena.flag(op.flag.owner, op.flag.writer, op.flag.index);
     device.value = op.value;
     device.peer = static_cast<std::uint32_t>(op.kind == OpKind::wait ? op.flag.writer : op.flag.owner);
-    // Counters of a step are consecutive: [0] meets blocks, the others count arrivals.
-    if (op.kind == OpKind::signal) device.arrivals = counter_count_++ - step.first_counter;
+    // Counters of a stretch are consecutive: [0] meets blocks, the others count arrivals.
+    if (op.kind == OpKind::signal) device.arrivals = counter_count_++ - stretch.first_counter;
   } else {
     check(op.srcs.size() <= kMaxSources, text("a reduction has more than ", kMaxSources, " sources"));
     device.dst = device_region(op.dst);
@@ -140,12 +169,19 @@ void BoundPlan::append_op(Step& step, const Op& op, const DeviceArena& arena, st
     if (op.kind == OpKind::reduce && !origins_.empty())
       for (std::size_t s = 0; s < op.srcs.size(); ++s)
         host_sources_[device.first_source + s].origin = origins_[lane][index][s];
+    const bool ring = op.dst.space == Space::ring ||
+                      (op.kind == OpKind::copy && op.srcs[0].space == Space::ring);
+    const std::uint64_t useful = (op.dst.bytes + 8191) / 8192;  // 512 threads x 16 bytes
+    const std::uint64_t cap = ring                          ? spread.ring_blocks
+                              : op.kind == OpKind::reduce ? spread.reduce_blocks
+                                                          : spread.copy_blocks;
+    stretch.blocks = std::max(stretch.blocks, static_cast<std::uint32_t>(std::min(useful, cap)));
   }
   host_ops_.push_back(device);
-  ++step.op_count;
+  ++stretch.op_count;
 }
 
-void BoundPlan::place_barriers(const Step& step) {
+void BoundPlan::place_barriers(const DeviceLane& step) {
   std::vector<Access> open;
   for (std::uint32_t i = step.first_op; i < step.first_op + step.op_count; ++i) {
     DeviceOp& op = host_ops_[i];
@@ -165,23 +201,31 @@ void BoundPlan::place_barriers(const Step& step) {
   }
 }
 
+const DeviceOp* BoundPlan::ops() const {
+  return reinterpret_cast<const DeviceOp*>(memory_ + stretches_.size() * sizeof(DeviceLane));
+}
+
 const DeviceRegion* BoundPlan::sources() const {
-  return reinterpret_cast<const DeviceRegion*>(memory_ + host_ops_.size() * sizeof(DeviceOp));
+  return reinterpret_cast<const DeviceRegion*>(ops() + host_ops_.size());
 }
 
 std::uint32_t* BoundPlan::counters() const {
-  return reinterpret_cast<std::uint32_t*>(memory_ + host_ops_.size() * sizeof(DeviceOp) +
-                                          host_sources_.size() * sizeof(DeviceRegion));
+  return reinterpret_cast<std::uint32_t*>(const_cast<DeviceRegion*>(sources()) + host_sources_.size());
 }
 
 void BoundPlan::upload() {
-  const std::size_t ops = host_ops_.size() * sizeof(DeviceOp);
-  const std::size_t sources = host_sources_.size() * sizeof(DeviceRegion);
-  std::vector<char> image(ops + sources + (counter_count_ + 1) * sizeof(std::uint32_t), 0);
-  std::copy_n(reinterpret_cast<const char*>(host_ops_.data()), ops, image.data());
-  std::copy_n(reinterpret_cast<const char*>(host_sources_.data()), sources, image.data() + ops);
+  std::vector<char> image;
+  const auto append = [&](const auto& items) {
+    const auto* first = reinterpret_cast<const char*>(items.data());
+    image.insert(image.end(), first, first + items.size() * sizeof(items[0]));
+  };
+  append(stretches_);
+  append(host_ops_);
+  append(host_sources_);
+  append(std::vector<std::uint32_t>(counter_count_ + 1, 0));
   PLAIT_CUDA_CALL(memory_alloc, &memory_, image.size());
   PLAIT_CUDA_CALL(memory_copy, memory_, reinterpret_cast<DevicePointer>(image.data()), image.size());
+  PLAIT_CUDA_CALL(context_synchronize);  // from pageable memory: the copy may return early
 }
 
 }  // namespace plait::cuda

@@ -13,25 +13,24 @@ namespace plait::cuda {
 /// A stretch of a lane: one copy by a copy engine, or one launch of the lane kernel.
 struct Step {
   bool by_copy_engine = false;
-  DeviceRegion dst{}, src{};        ///< copy engine
+  DeviceRegion dst{}, src{};  ///< copy engine
   std::uint64_t bytes = 0;
-  std::uint32_t first_op = 0;       ///< lane kernel
-  std::uint32_t op_count = 0;
-  std::uint32_t first_counter = 0;
+  std::uint32_t stretch = 0;  ///< lane kernel: index into the table of stretches
   unsigned blocks = 1;
   unsigned threads = 32;
 };
 
+/// A lane as a stream of its own sees it.
 struct BoundLane {
-  std::string name;
-  std::uint32_t index = 0;  ///< in the plan
   std::vector<Step> steps;
 };
 
-/// How many blocks kernel lanes get.
+/// How many blocks lanes get in kernels; all of them together at most `most_blocks`.
 struct LaneSpread {
   unsigned reduce_blocks = 32;  ///< measured on HGX H200: enough to keep up with NVLink
+  unsigned copy_blocks = 16;
   unsigned ring_blocks = 4;     ///< PCIe is slow: more would only take SMs away
+  unsigned most_blocks = 120;   ///< the SM budget: all must run at once
 };
 
 class BoundPlan {
@@ -45,24 +44,37 @@ class BoundPlan {
   BoundPlan& operator=(const BoundPlan&) = delete;
 
   const Plan& plan() const { return plan_; }
+  /// Lanes as streams, copies by the copy engines.
   const std::vector<BoundLane>& lanes() const { return lanes_; }
-  const DeviceOp* ops() const { return reinterpret_cast<const DeviceOp*>(memory_); }
+  /// All lanes as one launch, copies by kernels: stretches first_whole() and on, this many blocks.
+  std::uint32_t first_whole() const { return first_whole_; }
+  std::uint32_t whole_count() const { return static_cast<std::uint32_t>(stretches_.size()) - first_whole_; }
+  unsigned whole_blocks() const { return whole_blocks_; }
+  const DeviceLane* stretches() const { return reinterpret_cast<const DeviceLane*>(memory_); }
+  const DeviceOp* ops() const;
   const DeviceRegion* sources() const;
   std::uint32_t* counters() const;
   bool uses_inbox() const { return uses_inbox_; }
 
  private:
-  void bind_lane(const Lane& lane, std::uint32_t index, const DeviceArena& arena,
+  void bind_stream(const Lane& lane, std::uint32_t index, const DeviceArena& arena,
+                   const LaneSpread& spread);
+  void bind_whole(const Lane& lane, std::uint32_t index, const DeviceArena& arena,
+                  const LaneSpread& spread);
+  void share_blocks(const LaneSpread& spread);
+  void begin_stretch(std::uint32_t index);
+  void append_op(const Op& op, const DeviceArena& arena, std::uint32_t lane, std::uint32_t index,
                  const LaneSpread& spread);
-  void append_op(Step& step, const Op& op, const DeviceArena& arena, std::uint32_t lane,
-                 std::uint32_t index);
-  void place_barriers(const Step& step);
+  void place_barriers(const DeviceLane& stretch);
   void upload();
 
   Plan plan_;
   int rank_;
   Origins origins_;  // premul_sum only
   std::vector<BoundLane> lanes_;
+  std::vector<DeviceLane> stretches_;
+  std::uint32_t first_whole_ = 0;
+  unsigned whole_blocks_ = 0;
   std::vector<DeviceOp> host_ops_;
   std::vector<DeviceRegion> host_sources_;
   std::uint32_t counter_count_ = 0;

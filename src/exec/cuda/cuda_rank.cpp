@@ -104,19 +104,21 @@ std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
   return bound;
 }
 
-void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stream stream,
-                   const std::vector<double>& scalars) {
-  const Current current(context_);
+LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* output,
+                             const std::vector<double>& scalars) const {
   const Plan& plan = bound.plan();
   LaneArgs args{};
   args.ops = bound.ops();
   args.sources = bound.sources();
+  args.counters = bound.counters();
   args.inbox_half_bytes = arena_->sizes().inbox_bytes;
   args.state = arena_->state();
   args.lifeline = reinterpret_cast<Lifeline*>(device_lifeline_);
   args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
   args.ranks = options_.ranks;
   args.op = static_cast<std::int32_t>(plan.request.op);
+  args.epochs = epochs_per_call(plan);
+  args.inbox_calls = bound.uses_inbox() ? 1 : 0;
   fill_scalars(args.scalars, scalars);
   args.bases[0] = static_cast<char*>(const_cast<void*>(input));
   args.bases[1] = static_cast<char*>(output);
@@ -127,13 +129,49 @@ void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stre
       args.bases[base_index(Space::ring, rank)] =
           reinterpret_cast<char*>(rings_[static_cast<std::size_t>(rank)]);
   }
+  return args;
+}
+
+Function CudaRank::lane_kernel(const Request& request) {
+  const std::string sum = text("plait_lane_", name_of(request.type), "_sum");
+  const bool common = request.op == ReduceOp::sum && kernels_->has(sum);
+  return kernels_->find(common ? sum : text("plait_lane_", name_of(request.type), "_any"));
+}
+
+bool CudaRank::uses_one_kernel(const BoundPlan& bound, Engine engine, Stream stream) const {
+  if (engine != Engine::automatic) return engine == Engine::one_kernel;
+  int capturing = kCaptureNone;
+  PLAIT_CUDA_CALL(stream_is_capturing, stream, &capturing);
+  constexpr std::uint64_t kCopyEngineBytes = 64ull << 20;
+  return capturing != kCaptureNone || message_bytes(bound.plan().request) < kCopyEngineBytes;
+}
+
+void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stream stream,
+                   const std::vector<double>& scalars, Engine engine) {
+  const Current current(context_);
+  LaneArgs args = lane_args(bound, input, output, scalars);
+  if (!uses_one_kernel(bound, engine, stream)) return run_streams(bound, args, stream);
+  if (bound.whole_count() == 0) {  // nothing to do on this rank, but the call counts
+    kernels_->launch(kernels_->find("plait_end_call"), {1, 1, false}, stream,
+                     {&args.state, &args.epochs, &args.inbox_calls});
+    return;
+  }
+  args.lanes = bound.stretches() + bound.first_whole();
+  args.lane_count = bound.whole_count();
+  args.ends_call = 1;
+  kernels_->launch(lane_kernel(bound.plan().request), {bound.whole_blocks(), 512, false}, stream, {&args});
+}
+
+void CudaRank::run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream) {
+  Function kernel = lane_kernel(bound.plan().request);
   PLAIT_CUDA_CALL(event_record, fork_, stream);
   for (std::size_t i = 0; i < bound.lanes().size(); ++i) {
-    const BoundLane& lane = bound.lanes()[i];
     PLAIT_CUDA_CALL(stream_wait_event, streams_[i], fork_, 0);
-    for (const Step& step : lane.steps) {
+    for (const Step& step : bound.lanes()[i].steps) {
       if (!step.by_copy_engine) {
-        launch_lane(bound, lane, step, args, streams_[i]);
+        args.lanes = bound.stretches() + step.stretch;
+        args.lane_count = 1;
+        kernels_->launch(kernel, {step.blocks, step.threads, false}, streams_[i], {&args});
         continue;
       }
       const auto dst = reinterpret_cast<DevicePointer>(args.bases[step.dst.base]) + step.dst.offset;
@@ -144,22 +182,8 @@ void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stre
   }
   for (std::size_t i = 0; i < bound.lanes().size(); ++i)
     PLAIT_CUDA_CALL(stream_wait_event, stream, joins_[i], 0);
-  std::uint32_t epochs = epochs_per_call(plan), inbox_calls = bound.uses_inbox() ? 1 : 0;
   kernels_->launch(kernels_->find("plait_end_call"), {1, 1, false}, stream,
-                   {&args.state, &epochs, &inbox_calls});
-}
-
-void CudaRank::launch_lane(const BoundPlan& bound, const BoundLane& lane, const Step& step,
-                           LaneArgs& args, Stream stream) {
-  const Request& request = bound.plan().request;
-  args.ops = bound.ops() + step.first_op;
-  args.op_count = step.op_count;
-  args.counters = bound.counters() + step.first_counter;
-  args.lane = lane.index;
-  std::string name = text("plait_lane_", name_of(request.type), "_sum");
-  if (request.op != ReduceOp::sum || !kernels_->has(name))
-    name = text("plait_lane_", name_of(request.type), "_any");
-  kernels_->launch(kernels_->find(name), {step.blocks, step.threads, false}, stream, {&args});
+                   {&args.state, &args.epochs, &args.inbox_calls});
 }
 
 bool CudaRank::chooses_bare(const Request& request, const FusedTuning& tuning) const {

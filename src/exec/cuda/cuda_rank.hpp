@@ -32,6 +32,11 @@ struct FusedTuning {
   int bare = -1;           ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
 };
 
+/// What copies: the copy engines, one stream a lane (large messages, no SMs while copying), or one
+/// kernel for all lanes. `automatic`: kernels for what is small, and inside graphs, whose branches
+/// may not run side by side.
+enum class Engine { automatic, copy_engines, one_kernel };
+
 class CudaRank {
  public:
   /// All ranks together. Error(no_device) without GPUs, unsupported without device code.
@@ -50,7 +55,7 @@ class CudaRank {
   /// Enqueues this rank's part after what `stream` holds; what comes after it on `stream` sees the
   /// output. scalars: premul_sum, one a rank, or empty.
   void run(const BoundPlan& bound, const void* input, void* output, Stream stream,
-           const std::vector<double>& scalars = {});
+           const std::vector<double>& scalars = {}, Engine engine = Engine::automatic);
 
   /// True where run_fused can do it: kernel "one_shot" or "two_shot", all_reduce, message fits.
   bool has_fused(const std::string& kernel, const Request& request,
@@ -67,8 +72,10 @@ class CudaRank {
 
  private:
   void map_host_memory();
-  void launch_lane(const BoundPlan& bound, const BoundLane& lane, const Step& step, LaneArgs& args,
-                   Stream stream);
+  LaneArgs lane_args(const BoundPlan& bound, const void* input, void* output,
+                     const std::vector<double>& scalars) const;
+  bool uses_one_kernel(const BoundPlan& bound, Engine engine, Stream stream) const;
+  void run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream);
   bool chooses_bare(const Request& request, const FusedTuning& tuning) const;
 
   CudaRankOptions options_;
@@ -76,6 +83,7 @@ class CudaRank {
   Context context_ = nullptr;
   std::unique_ptr<Kernels> kernels_;
   std::unique_ptr<DeviceArena> arena_;
+  Function lane_kernel(const Request& request);
   std::vector<Stream> streams_;
   Event fork_ = nullptr;
   std::vector<Event> joins_;

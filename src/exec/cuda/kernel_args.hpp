@@ -25,7 +25,8 @@ struct DeviceState {
   std::uint32_t plan_epoch;    ///< sum of epochs_per_call of finished plans
   std::uint32_t inbox_calls;   ///< finished plans that used an inbox
   std::uint32_t failed;        ///< not 0: a deadline passed here; later kernels return at once
-  std::uint32_t unused[11];
+  std::uint32_t plan_done;     ///< blocks of the running one-launch plan that are through
+  std::uint32_t unused[10];
 };
 
 /// Pinned host memory that kernels look at while they wait.
@@ -79,23 +80,34 @@ struct DeviceOp {
 
 inline constexpr int kBases = 2 + 3 * kMaxCudaRanks;  ///< input, output, scratch, inbox, ring
 
-/// One launch of the lane kernel: `op_count` ops run in order by all blocks together.
+/// A stretch of a lane, run by blocks of its own.
+struct DeviceLane {
+  std::uint32_t first_op;
+  std::uint32_t op_count;
+  std::uint32_t first_counter;  ///< [0] = meeting of its blocks, then one a signal
+  std::uint32_t first_block;    ///< within the launch
+  std::uint32_t blocks;
+  std::uint32_t index;          ///< of the lane in the plan, for messages
+};
+
+/// One launch of the lane kernel: `lane_count` stretches side by side.
 struct LaneArgs {
+  const DeviceLane* lanes;
   const DeviceOp* ops;
   const DeviceRegion* sources;
-  std::uint32_t* counters;  ///< [0] = grid barrier, then one a signal; zero between launches
+  std::uint32_t* counters;
   char* bases[kBases];
   std::uint64_t inbox_half_bytes;
   DeviceState* state;
   Lifeline* lifeline;
   std::uint64_t wait_ns;
   double scalars[kMaxCudaRanks];
-  std::uint32_t op_count;
-  std::uint32_t lane;
+  std::uint32_t lane_count;
   std::int32_t ranks;
-  std::int32_t op;          ///< ReduceOp
-  std::uint32_t end_epochs; ///< added to plan_epoch by the last block (a plan of one lane), else 0
-  std::uint32_t end_inbox;
+  std::int32_t op;            ///< ReduceOp
+  std::uint32_t ends_call;    ///< 1 = this launch is the whole call: the last block counts it
+  std::uint32_t epochs;
+  std::uint32_t inbox_calls;
 };
 
 }  // namespace plait::cuda

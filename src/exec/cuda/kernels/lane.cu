@@ -5,7 +5,7 @@
 #define PLAIT_LANE(type, opname, op)                                                           \
   extern "C" __global__ void __launch_bounds__(512)                                            \
       plait_lane_##type##_##opname(const __grid_constant__ plait::cuda::LaneArgs args) {       \
-    plait::cuda::run_lane<plait::DataType::type, op>(args);                                    \
+    plait::cuda::run_lanes<plait::DataType::type, op>(args);                                    \
   }
 #define PLAIT_TYPE(name, bytes, is_float, nccl_value) \
   PLAIT_LANE(name, any, plait::cuda::kAnyOp)

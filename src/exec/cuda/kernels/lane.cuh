@@ -1,5 +1,6 @@
-// A lane's ops -> one kernel: all blocks walk the list together, each doing its share of every copy
-// and reduction; waits and signals are flags in memory, so a lane of any length costs one launch.
+// Lanes -> one kernel: each lane has blocks of its own, which walk its ops together, each doing its
+// share of every copy and reduction; waits and signals are flags in memory. So a lane of any length,
+// or all lanes of a rank, cost one launch, and run side by side whatever the scheduler does.
 #pragma once
 #include "exec/cuda/kernels/memory.cuh"
 
@@ -10,11 +11,24 @@ __device__ inline char* resolve(const LaneArgs& args, const DeviceRegion& region
   return args.bases[region.base] + region.offset + (region.half != 0 ? half : 0);
 }
 
+/// Which of a lane's blocks this is.
+struct Place {
+  const DeviceLane* lane;
+  unsigned block;
+  unsigned blocks;
+  unsigned* counters;
+  __device__ unsigned long long first() const {
+    return static_cast<unsigned long long>(block) * blockDim.x + threadIdx.x;
+  }
+  __device__ unsigned long long stride() const {
+    return static_cast<unsigned long long>(blocks) * blockDim.x;
+  }
+};
+
 /// Bytes at 16-byte steps if both ends allow it, else one by one.
-__device__ inline void copy_share(char* dst, const char* src, unsigned long long bytes) {
-  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
-  const unsigned long long first =
-      static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+__device__ inline void copy_share(const Place& place, char* dst, const char* src,
+                                  unsigned long long bytes) {
+  const unsigned long long stride = place.stride(), first = place.first();
   const bool aligned = ((reinterpret_cast<unsigned long long>(dst) |
                          reinterpret_cast<unsigned long long>(src)) & 15) == 0;
   unsigned long long done = 0;
@@ -37,7 +51,7 @@ __device__ inline void copy_share(char* dst, const char* src, unsigned long long
 }
 
 template <DataType kType, int kOp, int kSources>
-__device__ void reduce_share(const LaneArgs& args, const DeviceOp& op, char* dst,
+__device__ void reduce_share(const LaneArgs& args, const Place& place, const DeviceOp& op, char* dst,
                              const char* const* sources) {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
@@ -47,9 +61,8 @@ __device__ void reduce_share(const LaneArgs& args, const DeviceOp& op, char* dst
   for (int s = 0; s < count; ++s) joint |= reinterpret_cast<unsigned long long>(sources[s]);
   const bool aligned = (joint & 15) == 0;
   const unsigned long long units = (op.bytes + 15) / 16;
-  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
-  unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < units; i += kTogether * stride) {
+  const unsigned long long stride = place.stride();
+  for (unsigned long long i = place.first(); i < units; i += kTogether * stride) {
     Sum sum[kTogether];
     for (int s = 0; s < count; ++s) {
       const int origin = args.sources[op.first_source + s].origin;
@@ -75,16 +88,17 @@ __device__ void reduce_share(const LaneArgs& args, const DeviceOp& op, char* dst
 }
 
 /// All blocks meet. counters[0] only grows; a round is full at the next multiple of the grid.
-__device__ inline bool meet_blocks(const LaneArgs& args, const DeviceOp& op, Patience& patience) {
+__device__ inline bool meet_blocks(const LaneArgs& args, const Place& place, const DeviceOp& op,
+                                   Patience& patience) {
   __shared__ int broken;
   __syncthreads();
   if (threadIdx.x == 0) {
     broken = 0;
     __threadfence();
-    const unsigned ticket = atomicAdd(&args.counters[0], 1u);
-    const unsigned target = (ticket / gridDim.x + 1) * gridDim.x;
-    while (!reached(load_flag(&args.counters[0]), target))
-      if (patience.gone(args.state, args.lifeline, args.wait_ns, op.peer, op.index, args.lane)) {
+    const unsigned ticket = atomicAdd(&place.counters[0], 1u);
+    const unsigned target = (ticket / place.blocks + 1) * place.blocks;
+    while (!reached(load_flag(&place.counters[0]), target))
+      if (patience.gone(args.state, args.lifeline, args.wait_ns, op.peer, op.index, place.lane->index)) {
         broken = 1;
         break;
       }
@@ -93,13 +107,13 @@ __device__ inline bool meet_blocks(const LaneArgs& args, const DeviceOp& op, Pat
   return broken == 0;
 }
 
-__device__ inline bool wait_for(const LaneArgs& args, const DeviceOp& op, unsigned epoch,
-                                Patience& patience) {
+__device__ inline bool wait_for(const LaneArgs& args, const Place& place, const DeviceOp& op,
+                                unsigned epoch, Patience& patience) {
   __shared__ int broken;
   if (threadIdx.x == 0) {
     broken = 0;
     while (!reached(load_flag(op.flag), epoch + op.value))
-      if (patience.gone(args.state, args.lifeline, args.wait_ns, op.peer, op.index, args.lane)) {
+      if (patience.gone(args.state, args.lifeline, args.wait_ns, op.peer, op.index, place.lane->index)) {
         broken = 1;
         break;
       }
@@ -109,50 +123,72 @@ __device__ inline bool wait_for(const LaneArgs& args, const DeviceOp& op, unsign
 }
 
 /// The last block to arrive raises the flag; nobody waits for it.
-__device__ inline void raise(const LaneArgs& args, const DeviceOp& op, unsigned epoch) {
+__device__ inline void raise(const Place& place, const DeviceOp& op, unsigned epoch) {
   __syncthreads();
   if (threadIdx.x != 0) return;
   __threadfence_system();
-  unsigned* arrivals = &args.counters[op.arrivals];
-  if (atomicAdd(arrivals, 1u) != gridDim.x - 1) return;
+  unsigned* arrivals = &place.counters[op.arrivals];
+  if (atomicAdd(arrivals, 1u) != place.blocks - 1) return;
   *arrivals = 0;
   __threadfence_system();
   store_flag(op.flag, epoch + op.value);
 }
 
 template <DataType kType, int kOp>
-__device__ void run_lane(const LaneArgs& args) {
+__device__ void do_reduce(const LaneArgs& args, const Place& place, const DeviceOp& op,
+                          unsigned long long half) {
+  const char* sources[kMaxSources];
+  for (unsigned s = 0; s < op.source_count; ++s)
+    sources[s] = resolve(args, args.sources[op.first_source + s], half);
+  char* dst = resolve(args, op.dst, half);
+  if (kOp != kAnyOp && op.source_count == 2)
+    reduce_share<kType, kOp, 2>(args, place, op, dst, sources);
+  else
+    reduce_share<kType, kOp, 0>(args, place, op, dst, sources);
+}
+
+template <DataType kType, int kOp>
+__device__ void run_lane(const LaneArgs& args, const Place& place) {
   const unsigned epoch = args.state->plan_epoch;
   const unsigned long long half = (args.state->inbox_calls & 1) * args.inbox_half_bytes;
   bool going = args.state->failed == 0;
   Patience patience;
-  for (unsigned index = 0; index < args.op_count && going; ++index) {
-    const DeviceOp& op = args.ops[index];
-    if (op.barrier != 0 && !meet_blocks(args, op, patience)) break;
+  const DeviceOp* ops = args.ops + place.lane->first_op;
+  for (unsigned index = 0; index < place.lane->op_count && going; ++index) {
+    const DeviceOp& op = ops[index];
+    if (op.barrier != 0 && !meet_blocks(args, place, op, patience)) break;
     switch (static_cast<OpKind>(op.kind)) {
       case OpKind::copy:
-        copy_share(resolve(args, op.dst, half),
+        copy_share(place, resolve(args, op.dst, half),
                    resolve(args, args.sources[op.first_source], half), op.bytes);
         break;
-      case OpKind::reduce: {
-        const char* sources[kMaxSources];
-        for (unsigned s = 0; s < op.source_count; ++s)
-          sources[s] = resolve(args, args.sources[op.first_source + s], half);
-        char* dst = resolve(args, op.dst, half);
-        if (kOp != kAnyOp && op.source_count == 2)
-          reduce_share<kType, kOp, 2>(args, op, dst, sources);
-        else
-          reduce_share<kType, kOp, 0>(args, op, dst, sources);
+      case OpKind::reduce:
+        do_reduce<kType, kOp>(args, place, op, half);
         break;
-      }
       case OpKind::signal:
-        raise(args, op, epoch);
+        raise(place, op, epoch);
         break;
       case OpKind::wait:
-        going = wait_for(args, op, epoch, patience);
+        going = wait_for(args, place, op, epoch, patience);
         break;
     }
   }
+}
+
+template <DataType kType, int kOp>
+__device__ void run_lanes(const LaneArgs& args) {
+  unsigned at = 0;
+  while (at + 1 < args.lane_count && blockIdx.x >= args.lanes[at + 1].first_block) ++at;
+  const DeviceLane* lane = args.lanes + at;
+  const Place place{lane, blockIdx.x - lane->first_block, lane->blocks,
+                    args.counters + lane->first_counter};
+  run_lane<kType, kOp>(args, place);
+  if (args.ends_call == 0) return;
+  __syncthreads();
+  if (threadIdx.x != 0 || atomicAdd(&args.state->plan_done, 1u) != gridDim.x - 1) return;
+  args.state->plan_done = 0;
+  args.state->plan_epoch += args.epochs;
+  args.state->inbox_calls += args.inbox_calls;
 }
 
 }  // namespace plait::cuda
