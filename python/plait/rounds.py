@@ -23,31 +23,30 @@ class Rounds:
         self.ranks = ranks
         self.offset = 0
 
-    def _post(self, sends: Sends, size_of: dict[tuple[int, int], int]) -> list[tuple[int, Event]]:
-        waits = []
-        for rank, peer, _ in sends:
-            size = size_of[(rank, peer)]
-            ops = self.sketch.ops(rank, KERNEL, "host")
-            self.sketch.copy(
-                ops,
-                ("scratch", peer, self.offset, size),
-                ("input", rank, 0, size),
-                self.sketch.direct(rank, peer),
-            )
-            waits.append((peer, self.sketch.signal(rank, "host", peer)))
-        return waits
-
     def _await(self, waits: list[tuple[int, Event]]) -> None:
         for rank, event in waits:
             Sketch.wait(self.sketch.ops(rank, KERNEL, "host"), event)
 
+    def announce(self, sends: Sends) -> None:
+        """What MPI libraries do before a large message: ask the receiver, and hear from it."""
+        if max(size for _, _, size in sends) < RENDEZVOUS_BYTES:
+            return
+        for a, b in ((0, 1), (1, 0)):
+            for send in sends:
+                self.sketch.ops(send[a], KERNEL, "host")
+            waits = [(send[b], self.sketch.signal(send[a], "host", send[b])) for send in sends]
+            self._await(waits)
+
     def exchange(self, sends: Sends) -> None:
-        """One round; large messages are announced and accepted first."""
-        if max(size for _, _, size in sends) >= RENDEZVOUS_BYTES:
-            self._await(self._post(sends, {(a, b): 64 for a, b, _ in sends}))
-            back = [(b, a, s) for a, b, s in sends]
-            self._await(self._post(back, {(b, a): 64 for a, b, _ in sends}))
-        self._await(self._post(sends, {(a, b): size for a, b, size in sends}))
+        """One round: all messages are posted, then those that come are awaited."""
+        for rank, peer, size in sends:
+            self.sketch.copy(
+                self.sketch.ops(rank, KERNEL, "host"),
+                ("scratch", peer, self.offset, size),
+                ("input", rank, 0, size),
+                self.sketch.direct(rank, peer),
+            )
+        self._await([(peer, self.sketch.signal(rank, "host", peer)) for rank, peer, _ in sends])
         self.offset += max(size for _, _, size in sends)
 
     def reduce(self, size: int, sources: int) -> None:
@@ -56,23 +55,14 @@ class Rounds:
             srcs = [("scratch", rank, index * size, size) for index in range(sources)]
             Sketch.reduce(ops, ("output", rank, 0, size), srcs)
 
-    def stage(self, size: int, hop: int) -> None:
-        """To the host (hop 0) or back (hop 1), by a copy engine's time: one launch each."""
-        for rank in range(self.ranks):
-            lane = f"stage{hop}"
-            ops = self.sketch.ops(rank, "copy_engine", lane)
-            if hop:
-                Sketch.wait(ops, self.sketch.signal(rank, "host", rank))
-            place = self.sketch.device(rank)
-            label = self.sketch.topology.device_label(place)
-            numa = self.sketch.topology.devices[place].numa
-            path = f"host:{label}>numa{numa}"
-            self.sketch.copy(ops, ("ring", rank, 0, size), ("input", rank, 0, size), path, 0)
 
-
-def direct(rounds: Rounds, size: int, throttle: int, fused: bool = True, overlap: bool = True) -> None:
+def direct(
+    rounds: Rounds, size: int, throttle: int, fused: bool = True, overlap: bool = True
+) -> None:
     """Every rank sends each peer its shard, `throttle` peers at a time, then its sum to all."""
     ranks, shard = rounds.ranks, max(1, size // rounds.ranks)
+    # All receives are posted ahead, so the announcements cost one round trip in all.
+    rounds.announce([(r, (r + 1) % ranks, shard) for r in range(ranks)])
     for phase in range(2):
         for first in range(1, ranks, throttle):
             steps = range(first, min(first + throttle, ranks))
@@ -84,18 +74,24 @@ def direct(rounds: Rounds, size: int, throttle: int, fused: bool = True, overlap
             rounds.reduce(shard, ranks if fused else 2 * (ranks - 1))
 
 
+def _pairs(rounds: Rounds, distance: int, size: int) -> None:
+    sends = [(r, r ^ distance, size) for r in range(rounds.ranks)]
+    rounds.announce(sends)
+    rounds.exchange(sends)
+
+
 def reduce_scatter_all_gather(rounds: Rounds, size: int) -> None:
     """Recursive halving, then recursive doubling (Rabenseifner); ranks a power of two."""
     part = size
     distance = rounds.ranks // 2
     while distance:
         part //= 2
-        rounds.exchange([(r, r ^ distance, part) for r in range(rounds.ranks)])
+        _pairs(rounds, distance, part)
         rounds.reduce(part, 2)
         distance //= 2
     distance = 1
     while distance < rounds.ranks:
-        rounds.exchange([(r, r ^ distance, part) for r in range(rounds.ranks)])
+        _pairs(rounds, distance, part)
         part *= 2
         distance *= 2
 
@@ -103,7 +99,9 @@ def reduce_scatter_all_gather(rounds: Rounds, size: int) -> None:
 def ring(rounds: Rounds, size: int) -> None:
     shard = max(1, size // rounds.ranks)
     for step in range(2 * (rounds.ranks - 1)):
-        rounds.exchange([(r, (r + 1) % rounds.ranks, shard) for r in range(rounds.ranks)])
+        sends = [(r, (r + 1) % rounds.ranks, shard) for r in range(rounds.ranks)]
+        rounds.announce(sends)
+        rounds.exchange(sends)
         if step < rounds.ranks - 1:
             rounds.reduce(shard, 2)
 
@@ -111,12 +109,21 @@ def ring(rounds: Rounds, size: int) -> None:
 def recursive_doubling(rounds: Rounds, size: int) -> None:
     distance = 1
     while distance < rounds.ranks:
-        rounds.exchange([(r, r ^ distance, size) for r in range(rounds.ranks)])
+        _pairs(rounds, distance, size)
         rounds.reduce(size, 2)
         distance *= 2
 
 
-def time_us(topology: plait.Topology, ranks: int, size: int, algorithm: str, throttle: int = 4) -> float:
+ALGORITHMS = {
+    "reduce_scatter_all_gather": reduce_scatter_all_gather,
+    "ring": ring,
+    "recursive_doubling": recursive_doubling,
+}
+
+
+def time_us(
+    topology: plait.Topology, ranks: int, size: int, algorithm: str, throttle: int = 4
+) -> float:
     """Simulated microseconds of one algorithm on GPU memory."""
     rounds = Rounds(topology, ranks, size, algorithm)
     if algorithm.startswith("direct"):
@@ -126,8 +133,22 @@ def time_us(topology: plait.Topology, ranks: int, size: int, algorithm: str, thr
     return plait.simulate(rounds.sketch.plan(), topology).total_ns / 1e3
 
 
-ALGORITHMS = {
-    "reduce_scatter_all_gather": reduce_scatter_all_gather,
-    "ring": ring,
-    "recursive_doubling": recursive_doubling,
-}
+def staged_us(topology: plait.Topology, ranks: int, size: int, algorithm: str) -> float:
+    """The same staged through the CPU: a copy down, the algorithm in host memory, a copy up.
+
+    The CPU reduces a small message where it lies, in the cache, so no kernel is launched.
+    """
+    json_topology = topology.to_json()
+    on_cpu = plait.Topology.from_json(json_topology)
+    parameters = dict(on_cpu.parameters)
+    for key in ("kernel_launch_ns", "host_call_ns"):
+        parameters[key] = _parameter(0.0, "the CPU reduces by itself")
+    on_cpu.parameters = parameters
+    copies = 2 * (topology.parameter("copy_launch_ns", 9000.0) + 1000.0) / 1e3
+    return copies + time_us(on_cpu, ranks, size, algorithm, throttle=ranks)
+
+
+def _parameter(value: float, source: str) -> object:
+    made = plait._core.Parameter()
+    made.value, made.source = value, source
+    return made

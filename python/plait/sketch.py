@@ -25,6 +25,7 @@ class Sketch:
     request: plait.Request
     name: str
     kernel: str = ""
+    guests: list[int] = field(default_factory=list)
     paths: list[dict[str, Any]] = field(default_factory=list)
     lanes: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
     words: dict[tuple[int, str, int], Event] = field(default_factory=dict)
@@ -112,8 +113,8 @@ class Sketch:
                     "sum_order": "stated",
                     "kernel": self.kernel,
                     "symmetric": True,
-                    "guests": [],
-                    "scratch_bytes": [room] * ranks,
+                    "guests": self.guests,
+                    "scratch_bytes": [room] * (ranks + len(self.guests)),
                     "inbox_bytes": [room] * ranks,
                     "ring_bytes": [room] * ranks,
                     "stripes": [],
@@ -160,6 +161,23 @@ def put(
                 )
             if by_host:
                 _by_host(sketch, src, dst, base + size - by_host, by_host, chunks)
+    return sketch.plan()
+
+
+def rerouted(
+    topology: plait.Topology, devices: tuple[int, int, int], size: int, chunk_bytes: int
+) -> plait.Plan:
+    """One message src -> route GPU -> dst, chunk by chunk, as WOTIR forwards it."""
+    src, route, dst = devices
+    request = plait.Request("copy", size, "uint8", "sum", 2, 0, 1, [src, dst])
+    sketch = Sketch(topology, request, "rerouted", guests=[route])
+    labels = [topology.device_label(device) for device in devices]
+    path = f"relay:{labels[0]}>{labels[1]}>{labels[2]}"
+    first, second = sketch.ops(0, COPY_ENGINE, "first"), sketch.ops(1, COPY_ENGINE, "second")
+    for offset, part in cuts(size, max(1, -(-size // chunk_bytes))):
+        sketch.copy(first, ("scratch", 2, offset, part), ("input", 0, offset, part), path, 0)
+        sketch.wait(second, sketch.signal(0, "first", 1))
+        sketch.copy(second, ("output", 1, offset, part), ("scratch", 2, offset, part), path, 1)
     return sketch.plan()
 
 

@@ -37,7 +37,7 @@ Costs costs_of(const Topology& topology) {
   costs.signal_ns = get("signal_ns", kSignalNs);
   costs.stream_signal_ns = get("stream_signal_ns", kStreamSignalNs);
   costs.cpu_signal_ns = get("cpu_signal_ns", kCpuSignalNs);
-  costs.network_signal_ns = get("network_signal_ns", kNetworkSignalNs);
+  costs.network_signal_ns = get("net_latency_ns", kNetworkSignalNs);
   costs.gpu_reduce_gb_per_s = get("gpu_reduce_gb_per_s", kGpuReduceGbPerS);
   costs.cpu_reduce_gb_per_s = get("cpu_reduce_gb_per_s", kCpuReduceGbPerS);
   costs.cpu_copy_gb_per_s = get("cpu_copy_gb_per_s", costs.cpu_reduce_gb_per_s / 2.0);
