@@ -1,0 +1,316 @@
+"""The simulator held against measurement: each raw figure of the HGX H200 nodes, predicted.
+
+Every row is a plan of what was measured, simulated with the one parameter set of
+topologies/hgx-h200.json. Figures: bench programs run on nodes of 2, 4 and 8 GPUs, 2026-11.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import plait
+from plait.sketch import COPY_ENGINE, KERNEL, Sketch, cuts, put, ring_kernel
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class CalibrationRow:
+    """One measured figure beside its prediction, in the same unit."""
+
+    what: str
+    unit: str
+    measured: float
+    predicted: float
+    reason: str = ""  # where it deviates by more than 10 %
+
+    @property
+    def deviation(self) -> float:
+        return self.predicted / self.measured - 1.0
+
+
+@cache
+def machine() -> plait.Topology:
+    return plait.load_topology("hgx-h200")
+
+
+def with_parameters(topology: plait.Topology, **values: float) -> plait.Topology:
+    """A copy of the topology with some parameters set."""
+    data = json.loads(topology.to_json())
+    for key, value in values.items():
+        data["parameters"][key] = {"value": value, "source": "set for one experiment"}
+    return plait.Topology.from_json(json.dumps(data))
+
+
+@cache
+def in_one_process() -> plait.Topology:
+    """The node as one process drives it: CUDA events for signals, host time for every call."""
+    event_ns = machine().parameter("event_signal_ns", 1500.0)
+    return with_parameters(machine(), stream_signal_ns=event_ns)
+
+
+def timed_us(plan: plait.Plan, topology: plait.Topology | None = None) -> float:
+    """As the host sees it: the simulated time and the launch and sync around it."""
+    sync_ns = machine().parameter("host_sync_ns", 0.0)
+    return (plait.simulate(plan, topology or machine()).total_ns + sync_ns) / 1e3
+
+
+def copies() -> list[CalibrationRow]:
+    rows = []
+    for mib, measured in ((16, 321.0), (64, 375.2), (256, 390.8), (1024, 395.2)):
+        size = mib * MIB
+        speed = size / timed_us(put(machine(), 0, 1, size)) / 1e3
+        rows.append(CalibrationRow(f"copy engine, one way, {mib} MiB", "GB/s", measured, speed))
+    both = put(machine(), 0, 1, 1024 * MIB, both=True)
+    speed = 1024 * MIB / timed_us(both) / 1e3
+    rows.append(CalibrationRow("copy engine, both ways, 1 GiB, a direction", "GB/s", 391.0, speed))
+    return rows
+
+
+def striped() -> list[CalibrationRow]:
+    size = 1024 * MIB
+    rows = []
+    for share, one_way, both_ways in (
+        (0.06, 420.0, 415.2),
+        (0.08, 428.7, 424.0),
+        (0.10, 438.0, 427.8),
+        (0.11, 443.6, 387.8),
+        (0.15, 336.4, 292.2),
+    ):
+        chunks = max(1, round(size * share / (4 * MIB)))
+        for both, measured in ((False, one_way), (True, both_ways)):
+            plan = put(machine(), 0, 1, size, share, chunks, both=both)
+            speed = size / timed_us(plan, in_one_process()) / 1e3
+            way = "both ways" if both else "one way"
+            rows.append(
+                CalibrationRow(
+                    f"direct + host path, {share:.0%} by the host, {way}",
+                    "GB/s",
+                    measured,
+                    speed,
+                    "512 MiB host buffers leave the cache; the knee comes at a smaller share",
+                )
+            )
+    return rows
+
+
+def _rotation(size: int, streams: bool, ranks: int) -> plait.Plan:
+    request = plait.Request("all_to_all", size // ranks // 4, "fp32", "sum", ranks)
+    sketch = Sketch(machine(), request, "rotation")
+    part = size // ranks
+    for k in range(1, ranks):
+        for rank in range(ranks):
+            peer = (rank + k) % ranks
+            ops = sketch.ops(rank, COPY_ENGINE, f"stream{k if streams else 0}")
+            path = sketch.direct(rank, peer)
+            sketch.copy(ops, ("output", peer, rank * part, part), ("input", rank, 0, part), path)
+    return sketch.plan()
+
+
+def rotations() -> list[CalibrationRow]:
+    rows = []
+    for mib, measured in ((64, 333.7), (256, 375.4), (1024, 387.9)):
+        speed = mib * MIB * 3 / 4 / timed_us(_rotation(mib * MIB, False, 4)) / 1e3
+        rows.append(CalibrationRow(f"rotation all-to-all, 4 GPUs, {mib} MiB", "GB/s", measured, speed))
+    speed = 1024 * MIB * 7 / 8 / timed_us(_rotation(1024 * MIB, True, 8)) / 1e3
+    rows.append(CalibrationRow("seven copy streams at once, 8 GPUs, 1 GiB", "GB/s", 247.3, speed))
+    return rows
+
+
+def _skeleton(size: int, pieces: int, ranks: int = 4) -> plait.Plan:
+    """Rotation reduce-scatter, n-way reduction, rotation all-gather of the piece before."""
+    request = plait.Request("all_reduce", size // 4, "fp32", "sum", ranks)
+    sketch = Sketch(machine(), request, "skeleton")
+    part = size // pieces // ranks
+    reduced: dict[tuple[int, int], Any] = {}
+    for piece in range(pieces + 1):
+        if piece < pieces:
+            arrived: dict[int, list[Any]] = {rank: [] for rank in range(ranks)}
+            for k in range(1, ranks):
+                for rank in range(ranks):
+                    peer = (rank + k) % ranks
+                    ops = sketch.ops(rank, COPY_ENGINE, "copies")
+                    where = ("scratch", peer, ((piece % 2) * ranks + k) * part, part)
+                    path = sketch.direct(rank, peer)
+                    sketch.copy(ops, where, ("input", rank, 0, part), path)
+                    arrived[peer].append(sketch.signal(rank, "copies", peer))
+            for rank in range(ranks):
+                ops = sketch.ops(rank, COPY_ENGINE, "reduces")
+                for event in arrived[rank]:
+                    Sketch.wait(ops, event)
+                srcs = [("scratch", rank, k * part, part) for k in range(ranks)]
+                Sketch.reduce(ops, ("output", rank, 0, part), srcs)
+                reduced[(rank, piece)] = sketch.signal(rank, "reduces", rank)
+        for k in range(1, ranks if piece else 1):
+            for rank in range(ranks):
+                peer = (rank + k) % ranks
+                ops = sketch.ops(rank, COPY_ENGINE, "copies")
+                if k == 1:
+                    Sketch.wait(ops, reduced[(rank, piece - 1)])
+                path = sketch.direct(rank, peer)
+                sketch.copy(ops, ("output", peer, 0, part), ("output", rank, 0, part), path)
+    return sketch.plan()
+
+
+def skeletons() -> list[CalibrationRow]:
+    measured = {1: 337.2, 2: 385.4, 4: 366.8, 8: 282.3, 16: 233.2}
+    rows = []
+    for pieces, busbw in measured.items():
+        time_us = timed_us(_skeleton(1024 * MIB, pieces), in_one_process())
+        predicted = 1.5 * 1024 * MIB / time_us / 1e3
+        rows.append(
+            CalibrationRow(
+                f"copy-engine all-reduce, 4 GPUs, 1 GiB, {pieces} pieces",
+                "GB/s busbw",
+                busbw,
+                predicted,
+                "the GPUs drift out of step and their copies meet at a port; the model keeps step",
+            )
+        )
+    return rows
+
+
+def _exchange(size: int, pieces: int) -> plait.Plan:
+    request = plait.Request("all_reduce", size // 4, "fp32", "sum", 2)
+    sketch = Sketch(machine(), request, "exchange")
+    for offset, part in cuts(size, pieces):
+        for rank in range(2):
+            peer = 1 - rank
+            ops = sketch.ops(rank, COPY_ENGINE, "copies")
+            path = sketch.direct(rank, peer)
+            sketch.copy(ops, ("scratch", peer, offset, part), ("input", rank, offset, part), path)
+            event = sketch.signal(rank, "copies", peer)
+            reduces = sketch.ops(peer, COPY_ENGINE, "reduces")
+            Sketch.wait(reduces, event)
+            srcs = [("input", peer, offset, part), ("scratch", peer, offset, part)]
+            Sketch.reduce(reduces, ("output", peer, offset, part), srcs)
+    return sketch.plan()
+
+
+def exchanges() -> list[CalibrationRow]:
+    rows = []
+    for pieces, busbw in ((2, 306.8), (4, 343.3), (8, 361.0), (16, 367.7), (32, 366.0)):
+        time_us = timed_us(_exchange(1024 * MIB, pieces), in_one_process())
+        predicted = 1024 * MIB / time_us / 1e3
+        what = f"pairwise exchange, 2 GPUs, 1 GiB, {pieces} pieces, one process"
+        rows.append(CalibrationRow(what, "GB/s busbw", busbw, predicted))
+    for pieces, time_us in ((2, 3600.5), (4, 3213.4), (8, 3034.3), (16, 2998.6)):
+        predicted = timed_us(_exchange(1024 * MIB, pieces))
+        what = f"pairwise exchange, 2 processes, 1 GiB, {pieces} pieces"
+        rows.append(CalibrationRow(what, "us", time_us, predicted))
+    return rows
+
+
+def _two_shot(size: int, ranks: int) -> plait.Plan:
+    """One kernel: a barrier, the own shard pulled from all and summed, pushed to all, a barrier."""
+    request = plait.Request("all_reduce", size // 4, "fp32", "sum", ranks)
+    sketch = Sketch(machine(), request, "two_shot", kernel="two_shot")
+    shard = size // ranks
+
+    def barrier() -> None:
+        events = [
+            (peer, sketch.signal(rank, "kernel", peer))
+            for rank in range(ranks)
+            for peer in range(ranks)
+            if peer != rank and (sketch.ops(rank, KERNEL, "kernel") is not None)
+        ]
+        for rank, event in events:
+            Sketch.wait(sketch.ops(rank, KERNEL, "kernel"), event)
+
+    barrier()
+    for rank in range(ranks):
+        ops = sketch.ops(rank, KERNEL, "kernel")
+        srcs = [("input", (rank + k) % ranks, rank * shard, shard) for k in range(ranks)]
+        Sketch.reduce(ops, ("output", rank, rank * shard, shard), srcs)
+        for k in range(1, ranks):
+            peer = (rank + k) % ranks
+            mine, theirs = (("output", r, rank * shard, shard) for r in (rank, peer))
+            sketch.copy(ops, theirs, mine, sketch.direct(rank, peer))
+    barrier()
+    return sketch.plan()
+
+
+@cache
+def in_graph() -> plait.Topology:
+    """Launches replayed from a graph."""
+    return with_parameters(
+        machine(), kernel_launch_ns=machine().parameter("graph_launch_ns", 2500.0)
+    )
+
+
+def kernels() -> list[CalibrationRow]:
+    rows = []
+    figures = {2: {64: 7.1, 1024: 9.4, 4096: 19.2, 65536: 208.0, 1048576: 3174.1}}
+    figures[4] = {64: 7.7, 1024: 11.1, 4096: 25.6, 65536: 318.7, 1048576: 4893.7}
+    for ranks, by_size in figures.items():
+        for kib, time_us in by_size.items():
+            plan = _two_shot(kib << 10, ranks)
+            predicted = plait.simulate(plan, in_graph()).total_ns / 1e3
+            what = f"two-shot in one pass, {ranks} GPUs, {kib} KiB"
+            rows.append(
+                CalibrationRow(
+                    what,
+                    "us",
+                    time_us,
+                    predicted,
+                    "blocks fill and drain one after another; the model moves a shard as one flow",
+                )
+            )
+    launched = with_parameters(machine(), kernel_launch_ns=0.0)
+    for ranks, time_us in ((2, 0.94), (4, 2.56)):
+        request = plait.Request("all_reduce", 256, "fp32", "sum", ranks)
+        plan = plait.propose_one(machine(), request, "one_shot")
+        predicted = plait.simulate(plan, launched).total_ns / 1e3
+        rows.append(
+            CalibrationRow(
+                f"one-shot inside a kernel, {ranks} GPUs, 1 KiB",
+                "us",
+                time_us,
+                predicted,
+                "ranks that wait for each other in turn lose time that no op of the plan has",
+            )
+        )
+    return rows
+
+
+NCCL_US = {
+    2: {64: 250.4, 256: 895.3, 1024: 3244.5, 4096: 12495.3},
+    4: {64: 318.2, 256: 1181.0, 1024: 4549.0},
+    8: {64: 362.2, 256: 1362.5, 1024: 5232.1, 4096: 20577.3},
+}
+
+
+@cache
+def nccl_model_us(ranks: int, mib: int) -> float:
+    plan = ring_kernel(machine(), [list(range(ranks))], mib * MIB, slice_bytes=MIB // 2)
+    return plait.simulate(plan, machine()).total_ns / 1e3
+
+
+def nccl_reached(ranks: int, mib: int) -> float:
+    """Which part of the modelled ring's speed NCCL reaches, as measured; the nearest size."""
+    by_size = NCCL_US[ranks]
+    nearest = min(by_size, key=lambda size: abs(size - mib))
+    return nccl_model_us(ranks, nearest) / by_size[nearest]
+
+
+def nccl() -> list[CalibrationRow]:
+    return [
+        CalibrationRow(
+            f"NCCL 2.28.9 all-reduce (ring), {ranks} GPUs, {mib} MiB",
+            "us",
+            time_us,
+            nccl_model_us(ranks, mib),
+            "with 2 ranks NCCL's protocol fills the link less well than with 4 or 8",
+        )
+        for ranks, by_size in NCCL_US.items()
+        for mib, time_us in by_size.items()
+    ]
+
+
+def calibration_rows() -> list[CalibrationRow]:
+    """Every measured figure with its prediction."""
+    groups = (copies, striped, rotations, skeletons, exchanges, kernels, nccl)
+    return [row for group in groups for row in group()]
