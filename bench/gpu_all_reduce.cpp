@@ -377,6 +377,8 @@ Options parse(int count, char** arguments) {
 
 int main(int count, char** arguments) {
   using namespace plait::bench;
+  trace_crashes();
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   try {
     const Options options = parse(count, arguments);
     const std::uint64_t ring_bytes = 32ull << 20;

@@ -1,6 +1,7 @@
 // N ranks as threads or as processes, one GPU each, with a board in shared memory where they meet
 // and show each other bytes and figures. For GPU benches and tests: no rendezvous needed.
 #pragma once
+#include <execinfo.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -77,6 +79,16 @@ struct Board {
     return sum;
   }
 };
+
+/// Where a crash happened, on stderr: addresses for addr2line.
+inline void trace_crashes() {
+  const auto handler = [](int) {
+    void* frames[40];
+    ::backtrace_symbols_fd(frames, ::backtrace(frames, 40), 2);
+    ::_exit(139);
+  };
+  ::signal(SIGSEGV, handler);
+}
 
 /// Memory that threads and forked processes share.
 inline std::byte* shared_memory(std::size_t bytes) {

@@ -272,6 +272,7 @@ TEST_CASE("every plan proposed runs on GPUs as on the reference, eagerly and rep
   bench::Board* board = bench::make_board(ranks);
   std::byte* rings = bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks));
   const std::vector<Plan> plans = all_plans(ranks);
+  bench::trace_crashes();
   std::vector<std::string> failures(static_cast<std::size_t>(ranks));
   std::vector<std::string> refused(static_cast<std::size_t>(ranks));
   std::atomic<int> checked{0};

@@ -99,23 +99,30 @@ void BoundPlan::begin_stretch(std::uint32_t index) {
 void BoundPlan::bind_stream(const Lane& lane, std::uint32_t index, const DeviceArena& arena,
                             const LaneSpread& spread) {
   BoundLane bound;
+  const bool engine = lane.kind == LaneKind::copy_engine;
   for (std::size_t i = 0; i < lane.ops.size(); ++i) {
     const Op& op = lane.ops[i];
     const bool in_inbox = op.kind == OpKind::copy && (op.dst.space == Space::inbox ||
                                                       op.srcs[0].space == Space::inbox);
     // Which inbox half it is, only the device knows (replays): then a kernel copies.
-    if (lane.kind == LaneKind::copy_engine && op.kind == OpKind::copy && !in_inbox) {
+    if (engine && op.kind == OpKind::copy && !in_inbox) {
+      bound.copies = true;
       Step step;
-      step.by_copy_engine = true;
+      step.role = Step::Role::copy;
       step.dst = device_region(op.dst);
       step.src = device_region(op.srcs[0]);
       step.bytes = op.dst.bytes;
       bound.steps.push_back(step);
       continue;
     }
-    if (bound.steps.empty() || bound.steps.back().by_copy_engine) {
+    const Step::Role role = !engine                      ? Step::Role::kernel
+                            : op.kind == OpKind::wait    ? Step::Role::waits
+                            : op.kind == OpKind::signal ? Step::Role::signals
+                                                         : Step::Role::kernel;
+    if (bound.steps.empty() || bound.steps.back().role != role) {
       begin_stretch(index);
       Step step;
+      step.role = role;
       step.stretch = static_cast<std::uint32_t>(stretches_.size()) - 1;
       bound.steps.push_back(step);
     }

@@ -12,7 +12,8 @@ namespace plait::cuda {
 
 /// A stretch of a lane: one copy by a copy engine, or one launch of the lane kernel.
 struct Step {
-  bool by_copy_engine = false;
+  enum class Role { copy, waits, signals, kernel };
+  Role role = Role::kernel;
   DeviceRegion dst{}, src{};  ///< copy engine
   std::uint64_t bytes = 0;
   std::uint32_t stretch = 0;  ///< lane kernel: index into the table of stretches
@@ -22,12 +23,13 @@ struct Step {
 
 /// A lane as a stream of its own sees it.
 struct BoundLane {
+  bool copies = false;  ///< some step is a copy: waits and signals get streams of their own
   std::vector<Step> steps;
 };
 
 /// How many blocks lanes get in kernels; all of them together at most `most_blocks`.
 struct LaneSpread {
-  unsigned reduce_blocks = 32;  ///< measured on HGX H200: enough to keep up with NVLink
+  unsigned reduce_blocks = 64;  ///< measured on HGX H200: enough to keep up with NVLink
   unsigned copy_blocks = 16;
   unsigned ring_blocks = 4;     ///< PCIe is slow: more would only take SMs away
   unsigned most_blocks = 120;   ///< the SM budget: all must run at once

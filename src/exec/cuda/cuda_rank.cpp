@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
+#include <mutex>
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
@@ -13,7 +15,7 @@ namespace plait::cuda {
 namespace {
 
 constexpr std::size_t kLifelineBytes = 4096;
-constexpr std::size_t kMostLanes = 12;  // at most: streams must not share a hardware queue
+constexpr std::size_t kStreams = 30;  // at most: streams must not share a hardware queue (32)
 
 std::string fused_name(const std::string& kernel, const Request& request, bool bare) {
   const bool common = request.op == ReduceOp::sum &&
@@ -36,6 +38,21 @@ void fill_scalars(double* slots, const std::vector<double>& scalars) {
   for (std::size_t i = 0; i < kMaxCudaRanks; ++i) slots[i] = i < scalars.size() ? scalars[i] : 1.0;
 }
 
+/// Host memory is registered once a process, however many ranks (threads) of it ask.
+std::mutex registered_lock;
+std::map<void*, int> registered;
+
+void register_host(void* base, std::uint64_t bytes) {
+  const std::lock_guard<std::mutex> hold(registered_lock);
+  if (registered[base]++ == 0)
+    PLAIT_CUDA_CALL(host_register, base, bytes, kHostRegisterPortable | kHostRegisterMapped);
+}
+
+void unregister_host(void* base) {
+  const std::lock_guard<std::mutex> hold(registered_lock);
+  if (--registered[base] == 0) api().host_unregister(base);
+}
+
 }  // namespace
 
 CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : options_(options) {
@@ -48,10 +65,10 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
   kernels_ = std::make_unique<Kernels>();
   int least = 0, greatest = 0;
   PLAIT_CUDA_CALL(stream_priority_range, &least, &greatest);
-  streams_.resize(kMostLanes);
-  joins_.resize(kMostLanes);
+  streams_.resize(kStreams);
+  marks_.resize(kStreams);
   for (Stream& stream : streams_) PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, greatest);
-  for (Event& join : joins_) PLAIT_CUDA_CALL(event_create, &join, kEventDisableTiming);
+  for (Event& mark : marks_) PLAIT_CUDA_CALL(event_create, &mark, kEventDisableTiming);
   PLAIT_CUDA_CALL(event_create, &fork_, kEventDisableTiming);
   map_host_memory();
   arena_ = std::make_unique<DeviceArena>(context_, options.device, options.rank, options.sizes,
@@ -65,8 +82,7 @@ void CudaRank::map_host_memory() {
   PLAIT_CUDA_CALL(host_register, page, kLifelineBytes, kHostRegisterPortable | kHostRegisterMapped);
   PLAIT_CUDA_CALL(host_device_pointer, &device_lifeline_, page, 0);
   for (std::byte* ring : options_.rings) {
-    const Result result = api().host_register(ring, options_.ring_bytes, kHostRegisterPortable | kHostRegisterMapped);
-    if (result != kHostMemoryAlreadyRegistered) require(result, "cuMemHostRegister");
+    register_host(ring, options_.ring_bytes);
     DevicePointer mapped = 0;
     PLAIT_CUDA_CALL(host_device_pointer, &mapped, ring, 0);
     rings_.push_back(mapped);
@@ -78,11 +94,11 @@ CudaRank::~CudaRank() {
   if (api().context_push(context_) == kSuccess) {
     api().context_synchronize();
     for (Stream stream : streams_) api().stream_destroy(stream);
-    for (Event join : joins_) api().event_destroy(join);
+    for (Event mark : marks_) api().event_destroy(mark);
     if (fork_ != nullptr) api().event_destroy(fork_);
     arena_.reset();
     kernels_.reset();
-    for (std::byte* ring : options_.rings) api().host_unregister(ring);
+    for (std::byte* ring : options_.rings) unregister_host(ring);
     if (lifeline_ != nullptr) {
       api().host_unregister(lifeline_);
       ::munmap(lifeline_, kLifelineBytes);
@@ -98,9 +114,11 @@ std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
   if (plan.request.ranks != options_.ranks)
     throw Error(ErrorCode::mismatch, text("a plan for ", plan.request.ranks, " ranks, here are ", options_.ranks));
   auto bound = std::make_unique<BoundPlan>(plan, options_.rank, *arena_, options_.ring_bytes, options_.spread);
-  if (bound->lanes().size() > kMostLanes)
-    throw Error(ErrorCode::unsupported, text("this plan has ", bound->lanes().size(), " lanes a rank, at most ",
-                                             kMostLanes, " run on a GPU"));
+  std::size_t streams = 0;
+  for (const BoundLane& lane : bound->lanes()) streams += lane.copies ? 3 : 1;
+  if (streams > kStreams)
+    throw Error(ErrorCode::unsupported, text("this plan needs ", streams, " streams a rank, at most ", kStreams,
+                                             " run side by side on a GPU"));
   return bound;
 }
 
@@ -162,26 +180,54 @@ void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stre
   kernels_->launch(lane_kernel(bound.plan().request), {bound.whole_blocks(), 512, false}, stream, {&args});
 }
 
-void CudaRank::run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream) {
+/// A lane with copies takes three streams: waits run ahead and signals follow after, so that copies
+/// stand back to back and a copy engine never idles while a flag travels. Lane order holds: a copy
+/// starts after the waits before it, a signal after all before it; a wait that runs early orders less.
+void CudaRank::run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs& args,
+                        std::size_t first) {
   Function kernel = lane_kernel(bound.plan().request);
-  PLAIT_CUDA_CALL(event_record, fork_, stream);
-  for (std::size_t i = 0; i < bound.lanes().size(); ++i) {
-    PLAIT_CUDA_CALL(stream_wait_event, streams_[i], fork_, 0);
-    for (const Step& step : bound.lanes()[i].steps) {
-      if (!step.by_copy_engine) {
-        args.lanes = bound.stretches() + step.stretch;
-        args.lane_count = 1;
-        kernels_->launch(kernel, {step.blocks, step.threads, false}, streams_[i], {&args});
-        continue;
-      }
+  const std::size_t main = first, waits = lane.copies ? first + 1 : first,
+                    signals = lane.copies ? first + 2 : first;
+  bool waited = false;  // something was awaited that the main stream does not know of yet
+  for (const Step& step : lane.steps) {
+    const bool waiting = step.role == Step::Role::waits, signalling = step.role == Step::Role::signals;
+    if (waited && !waiting && lane.copies) {
+      PLAIT_CUDA_CALL(event_record, marks_[waits], streams_[waits]);
+      PLAIT_CUDA_CALL(stream_wait_event, streams_[main], marks_[waits], 0);
+      waited = false;
+    }
+    if (step.role == Step::Role::copy) {
       const auto dst = reinterpret_cast<DevicePointer>(args.bases[step.dst.base]) + step.dst.offset;
       const auto src = reinterpret_cast<DevicePointer>(args.bases[step.src.base]) + step.src.offset;
-      PLAIT_CUDA_CALL(memory_copy_async, dst, src, step.bytes, streams_[i]);
+      PLAIT_CUDA_CALL(memory_copy_async, dst, src, step.bytes, streams_[main]);
+      continue;
     }
-    PLAIT_CUDA_CALL(event_record, joins_[i], streams_[i]);
+    if (signalling && lane.copies) {
+      PLAIT_CUDA_CALL(event_record, marks_[main], streams_[main]);
+      PLAIT_CUDA_CALL(stream_wait_event, streams_[signals], marks_[main], 0);
+    }
+    args.lanes = bound.stretches() + step.stretch;
+    args.lane_count = 1;
+    Stream stream = streams_[waiting ? waits : signalling ? signals : main];
+    kernels_->launch(kernel, {step.blocks, step.threads, false}, stream, {&args});
+    waited = waited || waiting;
   }
-  for (std::size_t i = 0; i < bound.lanes().size(); ++i)
-    PLAIT_CUDA_CALL(stream_wait_event, stream, joins_[i], 0);
+}
+
+void CudaRank::run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream) {
+  PLAIT_CUDA_CALL(event_record, fork_, stream);
+  std::size_t used = 0;
+  for (const BoundLane& lane : bound.lanes()) {
+    const std::size_t width = lane.copies ? 3 : 1;
+    for (std::size_t i = used; i < used + width; ++i)
+      PLAIT_CUDA_CALL(stream_wait_event, streams_[i], fork_, 0);
+    run_lane(bound, lane, args, used);
+    used += width;
+  }
+  for (std::size_t i = 0; i < used; ++i) {
+    PLAIT_CUDA_CALL(event_record, marks_[i], streams_[i]);
+    PLAIT_CUDA_CALL(stream_wait_event, stream, marks_[i], 0);
+  }
   kernels_->launch(kernels_->find("plait_end_call"), {1, 1, false}, stream,
                    {&args.state, &args.epochs, &args.inbox_calls});
 }

@@ -76,6 +76,7 @@ class CudaRank {
                      const std::vector<double>& scalars) const;
   bool uses_one_kernel(const BoundPlan& bound, Engine engine, Stream stream) const;
   void run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream);
+  void run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs& args, std::size_t first);
   bool chooses_bare(const Request& request, const FusedTuning& tuning) const;
 
   CudaRankOptions options_;
@@ -86,7 +87,7 @@ class CudaRank {
   Function lane_kernel(const Request& request);
   std::vector<Stream> streams_;
   Event fork_ = nullptr;
-  std::vector<Event> joins_;
+  std::vector<Event> marks_;             // one a stream
   Lifeline* lifeline_ = nullptr;         // host address
   DevicePointer device_lifeline_ = 0;
   std::vector<DevicePointer> rings_;     // device address by rank
