@@ -114,7 +114,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="data-parallel training over plait")
     parser.add_argument("--ranks", type=int, default=4)
     ranks = parser.parse_args().ranks
-    job = start("train_digits:rank_main", ranks, {}, {"PYTHONPATH": sys.path[0]})
+    job = start("train_digits:rank_main", ranks, {}, folder=sys.path[0])
     said = list(job.lines())
     statuses = job.wait()
     if any(statuses) or len(said) != 1 or "losses" not in said[0]:

@@ -26,7 +26,11 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-out = Console(soft_wrap=True, highlight=False)
+# Into a pipe or file, tables are as wide as they need to be.
+PIPE_COLUMNS = 220
+out = Console(
+    soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS
+)
 err = Console(stderr=True, highlight=False)
 
 TopologyOption = Annotated[

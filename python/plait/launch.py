@@ -79,9 +79,19 @@ class Job:
         self.wait()
 
 
-def start(entry: str, ranks: int, task: dict[str, Any], env: dict[str, str] | None = None) -> Job:
-    """Starts `ranks` processes that each call entry ("module:function") with (task, emit)."""
-    return Job(entry, ranks, task, env or {})
+def start(
+    entry: str,
+    ranks: int,
+    task: dict[str, Any],
+    env: dict[str, str] | None = None,
+    folder: str = "",
+) -> Job:
+    """Starts `ranks` processes that each call entry ("module:function") with (task, emit).
+
+    env is added to this process's environment; `folder` is where the module lies, if not installed.
+    """
+    path = os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)
+    return Job(entry, ranks, task, {"PYTHONPATH": path, **(env or {})})
 
 
 def _rank_main(entry: str, write_fd: int) -> int:

@@ -24,8 +24,7 @@ def run_ranks() -> RunRanks:
         task: dict[str, Any] | None = None,
         env: dict[str, str] | None = None,
     ) -> list[dict[str, Any]]:
-        folder = str(Path(__file__).parent)
-        job = launch.start(entry, ranks, task or {}, {"PYTHONPATH": folder, **(env or {})})
+        job = launch.start(entry, ranks, task or {}, env, folder=str(Path(__file__).parent))
         rows = list(job.lines())
         statuses = job.wait()
         assert statuses == [0] * ranks, (statuses, rows)

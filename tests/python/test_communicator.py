@@ -146,8 +146,8 @@ def test_wrong_topology_is_an_error_on_every_rank(run_ranks, tmp_path, topology)
 def test_survivors_name_the_dead_rank(victim, count):
     before = set(os.listdir("/dev/shm"))
     task = {"victim": victim, "calls": 20, "count": count, "strategy": "", "signal": "SIGKILL"}
-    env = {"PYTHONPATH": str(Path(__file__).parent)}
-    job = launch.start("rank_programs:until_a_rank_dies", 3, task, env)
+    folder = str(Path(__file__).parent)
+    job = launch.start("rank_programs:until_a_rank_dies", 3, task, folder=folder)
     rows = list(job.lines())
     statuses = job.wait()
     died_at = next(row["died_at"] for row in rows if "died_at" in row)
