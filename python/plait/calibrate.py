@@ -7,6 +7,7 @@ topologies/hgx-h200.json. Figures: bench programs run on nodes of 2, 4 and 8 GPU
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -114,7 +115,9 @@ def rotations() -> list[CalibrationRow]:
     rows = []
     for mib, measured in ((64, 333.7), (256, 375.4), (1024, 387.9)):
         speed = mib * MIB * 3 / 4 / timed_us(_rotation(mib * MIB, False, 4)) / 1e3
-        rows.append(CalibrationRow(f"rotation all-to-all, 4 GPUs, {mib} MiB", "GB/s", measured, speed))
+        rows.append(
+            CalibrationRow(f"rotation all-to-all, 4 GPUs, {mib} MiB", "GB/s", measured, speed)
+        )
     speed = 1024 * MIB * 7 / 8 / timed_us(_rotation(1024 * MIB, True, 8)) / 1e3
     rows.append(CalibrationRow("seven copy streams at once, 8 GPUs, 1 GiB", "GB/s", 247.3, speed))
     return rows
@@ -289,11 +292,17 @@ def nccl_model_us(ranks: int, mib: int) -> float:
     return plait.simulate(plan, machine()).total_ns / 1e3
 
 
-def nccl_reached(ranks: int, mib: int) -> float:
-    """Which part of the modelled ring's speed NCCL reaches, as measured; the nearest size."""
-    by_size = NCCL_US[ranks]
-    nearest = min(by_size, key=lambda size: abs(size - mib))
-    return nccl_model_us(ranks, nearest) / by_size[nearest]
+def nccl_reached(ranks: int, mib: float) -> float:
+    """Which part of the modelled ring's speed NCCL reaches, as measured, between sizes by log."""
+    sizes = sorted(NCCL_US[ranks])
+    reached = [nccl_model_us(ranks, size) / NCCL_US[ranks][size] for size in sizes]
+    if mib <= sizes[0]:
+        return reached[0]
+    for k in range(1, len(sizes)):
+        if mib <= sizes[k]:
+            part = math.log(mib / sizes[k - 1]) / math.log(sizes[k] / sizes[k - 1])
+            return reached[k - 1] + part * (reached[k] - reached[k - 1])
+    return reached[-1]
 
 
 def nccl() -> list[CalibrationRow]:

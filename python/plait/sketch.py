@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import plait
@@ -128,7 +129,7 @@ class Sketch:
 def cuts(total: int, parts: int) -> list[tuple[int, int]]:
     """(offset, bytes) of `parts` nearly equal parts of a message."""
     edges = [total * part // parts for part in range(parts + 1)]
-    return [(a, b - a) for a, b in zip(edges, edges[1:], strict=False) if b > a]
+    return [(a, b - a) for a, b in pairwise(edges) if b > a]
 
 
 def put(
@@ -235,7 +236,9 @@ def _one_ring(
                 at = base + (place - step) % ranks * shard + offset
                 lane = f"{name} slice {number}"
                 ops = sketch.ops(rank, KERNEL, lane)
-                came = ("ring", before, at, part) if before in hosted else ("scratch", rank, at, part)
+                came = (
+                    ("ring", before, at, part) if before in hosted else ("scratch", rank, at, part)
+                )
                 if step:
                     Sketch.wait(ops, arrived[(rank, step - 1, number)])
                 if step == last:
