@@ -5,7 +5,8 @@ cd "$(dirname "$0")/.."
 what=$1
 build=build/sanitize-${what//,/-}
 export PATH="$PWD/.venv/bin:$PATH"
-cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPLAIT_TESTS=ON -DPLAIT_FAULTS=ON \
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=None \
+  -DCMAKE_CXX_FLAGS="-O1" -DCMAKE_C_FLAGS="-O1" -DPLAIT_TESTS=ON -DPLAIT_FAULTS=ON \
   -DPLAIT_SANITIZE="$what" -DPLAIT_CUDA=0 -DPLAIT_PYTHON=OFF > "$build.log" 2>&1 || { cat "$build.log"; exit 1; }
 cmake --build "$build"
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1
