@@ -31,7 +31,7 @@ PIPE_COLUMNS = 220
 out = Console(
     soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS
 )
-err = Console(stderr=True, highlight=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 TopologyOption = Annotated[
     str, typer.Option("--topology", "-T", help="Shipped name or JSON file; default: this machine.")
