@@ -1,7 +1,7 @@
 """The papers' experiments rerun on the simulator: claim, simulated figure, deviation.
 
 Machines are topologies/*.json, one parameter set each, with sources; peers run the algorithm that
-the paper says or shows they run. `python -m plait.papers --write docs/evidence.md` writes the table.
+the paper says or shows they run. `python -m plait.papers --write docs/evidence.md` writes all.
 Sources: Micro 2021 (M), the collaborative all-reduce (C), WOTIR (W), the direct-sendrecv talk (D).
 """
 
@@ -174,7 +174,7 @@ def micro() -> list[Row]:
                 0.275,
                 share,
                 "of the bytes",
-                reason="134 GB/s with 70 % on a link of 75 is impossible; the model needs this share",
+                reason="134 GB/s with 70 % on a link of 75 is impossible; this is what is needed",
             )
         )
     return rows + _micro_mist() + _micro_cedar()

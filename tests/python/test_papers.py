@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from plait import calibrate, papers
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,0 +1,256 @@
+"""One self-contained HTML page on a machine: links, predictions beside measurements, evidence.
+
+Topology + simulate + bench/results/*.csv -> HTML with inline SVG and a few lines of script. Nothing
+is fetched from anywhere.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import plait
+from plait.timeline_plot import COLOURS, spans_by_lane
+
+SIZES = tuple(1 << power for power in range(12, 31, 2))
+MOST_CURVES = 6
+PALETTE = ("#1b6ca8", "#d1495b", "#2e8b57", "#8e5ea2", "#c78100", "#556270", "#00838f", "#ad1457")
+
+STYLE = """
+body{font:15px/1.45 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#222}
+h1{font-size:1.5em}h2{font-size:1.2em;margin-top:2em;border-bottom:1px solid #ddd}
+table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #ddd;padding:3px 7px}
+th{background:#f4f4f4;text-align:left}.number{text-align:right}.no{background:#fdeaea}
+svg{max-width:100%;height:auto}svg text{font:11px system-ui,sans-serif}
+#tip{position:fixed;background:#222;color:#fff;padding:3px 8px;border-radius:3px;font-size:12px;
+display:none;pointer-events:none;max-width:40em}
+"""
+SCRIPT = """
+const tip=document.getElementById('tip');
+document.querySelectorAll('[data-tip]').forEach(e=>{
+e.addEventListener('mousemove',m=>{tip.textContent=e.dataset.tip;tip.style.display='block';
+tip.style.left=Math.min(m.clientX+12,innerWidth-320)+'px';tip.style.top=(m.clientY+12)+'px'});
+e.addEventListener('mouseleave',()=>{tip.style.display='none'})});
+"""
+
+
+def _text(value: object) -> str:
+    return html.escape(str(value), quote=True)
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:g} {unit}"
+        size /= 1024
+    return f"{size:g} GiB"
+
+
+def draw_topology(topology: plait.Topology) -> str:
+    """SVG: ranks' devices on a circle, host memories inside, each link with its GB/s."""
+    outer = topology.rank_devices()
+    inner = [i for i in range(len(topology.devices)) if i not in outer]
+    place: dict[int, tuple[float, float]] = {}
+    for devices, radius in ((outer, 240.0), (inner, 90.0 if len(inner) > 1 else 0.0)):
+        for number, device in enumerate(devices):
+            angle = 2 * math.pi * number / len(devices) - math.pi / 2
+            place[device] = (300 + radius * math.cos(angle), 290 + radius * math.sin(angle))
+    colours = {"nvlink": "#2e8b57", "pcie": "#c78100", "bus": "#8e5ea2", "net": "#1b6ca8"}
+    parts, drawn = ['<svg viewBox="0 0 600 580" role="img" aria-label="topology">'], set()
+    few = len(topology.links) <= 40
+    for link in topology.links:
+        pair = (min(link.src, link.dst), max(link.src, link.dst), link.kind)
+        if pair in drawn:
+            continue
+        drawn.add(pair)
+        (x1, y1), (x2, y2) = place[link.src], place[link.dst]
+        label = f"{link.kind} {topology.device_label(link.src)} - {topology.device_label(link.dst)}"
+        parts.append(
+            f'<line x1="{x1:.0f}" y1="{y1:.0f}" x2="{x2:.0f}" y2="{y2:.0f}" '
+            f'stroke="{colours.get(link.kind, "#888")}" stroke-width="{1.5 if few else 0.8}" '
+            f'data-tip="{_text(label)}: {link.gb_per_s:g} GB/s, {link.latency_ns:g} ns"/>'
+        )
+        if few:
+            x, y = x1 + 0.42 * (x2 - x1), y1 + 0.42 * (y2 - y1)
+            parts.append(f'<text x="{x:.0f}" y="{y:.0f}" fill="#444">{link.gb_per_s:g}</text>')
+    for device, (x, y) in place.items():
+        fill = "#e8f1f8" if device in outer else "#f6efe2"
+        name = topology.device_label(device)
+        parts.append(
+            f'<circle cx="{x:.0f}" cy="{y:.0f}" r="21" fill="{fill}" stroke="#555" '
+            f'data-tip="{_text(name)} {_text(topology.devices[device].model)}"/>'
+            f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle">{_text(name)}</text>'
+        )
+    return "".join(parts) + "</svg>"
+
+
+def predictions(
+    topology: plait.Topology, collective: str, sizes: Iterable[int] = SIZES
+) -> dict[str, list[tuple[int, float]]]:
+    """strategy -> [(message bytes, busbw GB/s)], each the best of its parameters, simulated."""
+    ranks = min(len(topology.rank_devices()), 16)
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for size in sizes:
+        request = plait.Request(collective, max(1, size // 4), "fp32", "sum", ranks, 0, ranks > 1)
+        best: dict[str, float] = {}
+        for plan in plait.propose(topology, request)[0]:
+            speed = plait.simulate(plan, topology).busbw_gb_per_s
+            best[plan.strategy] = max(speed, best.get(plan.strategy, 0.0))
+        for name, speed in best.items():
+            curves.setdefault(name, []).append((size, speed))
+    return curves
+
+
+def measurements(folder: Path, machine: str, collective: str) -> dict[str, list[tuple[int, float]]]:
+    """Rows of bench/results/*.csv for the machine and collective; other files are passed over."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for file in sorted(folder.glob("*.csv")):
+        with file.open(newline="") as lines:
+            for row in csv.DictReader(line for line in lines if not line.startswith("#")):
+                name = row.get("strategy") or row.get("name") or row.get("library") or file.stem
+                size = row.get("bytes") or row.get("size")
+                speed = row.get("busbw_gb_per_s") or row.get("busbw")
+                if row.get("machine", machine) != machine or not size or not speed:
+                    continue
+                if row.get("collective", collective) != collective:
+                    continue
+                try:
+                    curves.setdefault(f"{name} (measured)", []).append((int(size), float(speed)))
+                except ValueError:
+                    continue
+    return curves
+
+
+def draw_curves(
+    predicted: dict[str, list[tuple[int, float]]], measured: dict[str, list[tuple[int, float]]]
+) -> str:
+    """SVG: busbw over message size, both on logarithmic scales; measured curves are dashed."""
+    top = sorted(predicted.items(), key=lambda item: -max(speed for _, speed in item[1]))
+    curves = [(name, points, "") for name, points in top[:MOST_CURVES]]
+    curves += [(name, sorted(points), "5 4") for name, points in measured.items()]
+    points = [point for _, line, _ in curves for point in line if point[1] > 0]
+    if not points:
+        return "<p>Nothing to draw: no strategy takes this request.</p>"
+    low_x, high_x = (math.log2(pick(size for size, _ in points)) for pick in (min, max))
+    high_y = math.log10(max(speed for _, speed in points)) + 0.1
+    low_y = max(math.log10(min(speed for _, speed in points)), high_y - 4)
+    span_x = max(high_x - low_x, 1e-9)
+
+    def at(size: float, speed: float) -> tuple[float, float]:
+        x = 60 + 620 * (math.log2(size) - low_x) / span_x
+        return x, 380 - 350 * max(0.0, math.log10(max(speed, 1e-9)) - low_y) / (high_y - low_y)
+
+    parts = ['<svg viewBox="0 0 900 430" role="img" aria-label="bandwidth">']
+    for decade in range(math.ceil(low_y), math.floor(high_y) + 1):
+        y = at(2**low_x, 10.0**decade)[1]
+        parts.append(f'<line x1="60" x2="680" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
+        parts.append(f'<text x="52" y="{y + 4:.1f}" text-anchor="end">{10.0**decade:g}</text>')
+    for size in sorted({size for size, _ in points})[:: max(1, round(span_x / 9))]:
+        x = at(size, 1)[0]
+        parts.append(f'<text x="{x:.0f}" y="400" text-anchor="middle">{_bytes(size)}</text>')
+    parts.append('<text x="60" y="18">busbw GB/s</text>')
+    for number, (name, line, dash) in enumerate(curves):
+        colour = PALETTE[number % len(PALETTE)]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*point) for point in line))
+        parts.append(
+            f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" '
+            f'stroke-dasharray="{dash}"/>'
+        )
+        for size, speed in line:
+            x, y = at(size, speed)
+            tip = f"{name}: {_bytes(size)} {speed:.1f} GB/s"
+            parts.append(
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}" '
+                f'data-tip="{_text(tip)}"/>'
+            )
+        y = 30 + 18 * number
+        parts.append(f'<rect x="700" y="{y}" width="12" height="4" fill="{colour}"/>')
+        parts.append(f'<text x="718" y="{y + 6}">{_text(name)}</text>')
+    return "".join(parts) + "</svg>"
+
+
+def draw_timeline(timeline: plait.Timeline, plan: plait.Plan) -> str:
+    """SVG: a row a lane, a bar an op (the first 24 lanes)."""
+    lanes = spans_by_lane(timeline, plan)[:24]
+    total = max(timeline.total_ns / 1e3, 1e-9)
+    height = 22 * len(lanes) + 40
+    parts = [f'<svg viewBox="0 0 1000 {height}" role="img" aria-label="timeline">']
+    for row, (name, spans) in enumerate(lanes):
+        y = 22 * row + 4
+        parts.append(f'<text x="0" y="{y + 12}">{_text(name)}</text>')
+        for start, end, kind, text in spans:
+            x, width = 200 + 780 * start / total, max(0.5, 780 * (end - start) / total)
+            parts.append(
+                f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="16" '
+                f'fill="{COLOURS.get(kind, "#888")}" '
+                f'data-tip="{_text(text)}: {start:.1f} to {end:.1f} us"/>'
+            )
+    parts.append(f'<text x="200" y="{height - 8}">0</text>')
+    parts.append(f'<text x="980" y="{height - 8}" text-anchor="end">{total:.1f} us</text>')
+    return "".join(parts) + "</svg>"
+
+
+def evidence_table(rows: list[Any]) -> str:
+    head = ("id", "kind", "experiment", "claim", "simulated", "deviation", "reason")
+    parts = ["<table><tr>" + "".join(f"<th>{name}</th>" for name in head) + "</tr>"]
+    for row in rows:
+        simulated = "" if row.simulated is None else f"{row.simulated:.3g} {row.unit}"
+        deviation = "" if row.deviation is None else f"{100 * row.deviation:+.1f} %"
+        cells = (row.id, row.kind, row.what, row.claim, simulated, deviation, row.reason)
+        parts.append(
+            f'<tr class="{"yes" if row.ok else "no"}">'
+            + "".join(f"<td>{_text(cell)}</td>" for cell in cells)
+            + "</tr>"
+        )
+    return "".join(parts) + "</table>"
+
+
+def page(
+    topology: plait.Topology,
+    collective: str = "all_reduce",
+    size: int = 64 << 20,
+    results: Path | None = None,
+    evidence: list[Any] | None = None,
+) -> str:
+    """The whole page. `evidence`: rows of plait.papers, left out where None."""
+    ranks = min(len(topology.rank_devices()), 16)
+    request = plait.Request(collective, size // 4, "fp32", "sum", ranks, 0, int(ranks > 1))
+    plans, _ = plait.propose(topology, request)
+    if not plans:
+        raise plait.UnsupportedError(f"no strategy takes {collective} on {topology.name}")
+    timed = [(plait.simulate(plan, topology), plan) for plan in plans]
+    timeline, plan = min(timed, key=lambda pair: pair[0].total_ns)
+    measured = measurements(results, topology.name, collective) if results else {}
+    sections = [
+        f"<h1>plait: {_text(topology.name)}</h1><p>{_text(topology.source)}</p>",
+        "<h2>Links (GB/s a direction)</h2>" + draw_topology(topology),
+        f"<h2>{_text(collective)}, {ranks} ranks: bandwidth by size</h2>"
+        "<p>Lines: simulated, the best of each strategy's parameters. Dashed: measured.</p>"
+        + draw_curves(predictions(topology, collective), measured),
+        f"<h2>{_text(plan.label)} at {_bytes(size)}</h2><p>{timeline.total_ns / 1e3:.1f} us, "
+        f"{timeline.busbw_gb_per_s:.1f} GB/s busbw, bound by {_text(timeline.bound_by)}, "
+        f"{100 * timeline.lower_bound_ns / max(timeline.total_ns, 1e-9):.0f} % of what this "
+        "machine allows.</p>" + draw_timeline(timeline, plan),
+    ]
+    if evidence is not None:
+        sections.append("<h2>Evidence</h2>" + evidence_table(evidence))
+    return (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+        f"<title>plait: {_text(topology.name)}</title><style>{STYLE}</style></head><body>"
+        + "".join(sections)
+        + f'<div id="tip"></div><script>{SCRIPT}</script></body></html>\n'
+    )
+
+
+def write_report(topology: plait.Topology, file: str, with_evidence: bool = True) -> None:
+    """Writes the page for a machine; measured rows come from bench/results where that is."""
+    from plait.papers import paper_rows
+
+    results = Path("bench/results")
+    evidence = paper_rows() if with_evidence else None
+    text = page(topology, results=results if results.is_dir() else None, evidence=evidence)
+    Path(file).write_text(text)
