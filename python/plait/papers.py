@@ -547,7 +547,7 @@ def _direct_clusters() -> list[Row]:
                 f"{latency} % lower latency",
                 1 / (1 - latency / 100),
                 ratio,
-                reason="what the libraries do inside a node (their copies and protocols) is not told",
+                reason="what the libraries do inside a node is not told",
             )
         )
     return rows
