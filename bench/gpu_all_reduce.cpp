@@ -24,6 +24,7 @@ struct Options {
   bool sweep = false;
   bool eager = false;
   std::string engine = "automatic";
+  LaneSpread spread;
   std::set<std::string> what{"fused", "nccl"};
   std::vector<std::string> types{"fp32"};
   std::vector<std::string> plans;
@@ -68,11 +69,13 @@ class Bench {
     given.rank = rank;
     given.ranks = options.gpus;
     given.wait_s = 10;
+    given.spread = options.spread;
     given.ring_bytes = ring_bytes;
     for (int r = 0; r < options.gpus; ++r)
       given.rings.push_back(rings + static_cast<std::uint64_t>(r) * ring_bytes);
     given.sizes.bare_bytes = 130ull << 20;
     given.sizes.flagged_bytes = 16ull << 20;
+    given.sizes.tile_bytes = 280ull << 20;
     given.sizes.scratch_bytes = 2400ull << 20;
     given.sizes.inbox_bytes = 16ull << 20;
     cuda_ = std::make_unique<CudaRank>(given, [&](const std::string& mine) { return board_->exchange(rank_, mine); });
@@ -193,13 +196,14 @@ class Bench {
 
   void add_fused(std::vector<Way>& ways, const Request& request) {
     const std::uint64_t bytes = request.count * bytes_of(request.type);
-    for (const std::string kernel : {"one_shot", "two_shot"}) {
+    for (const std::string kernel : {"one_shot", "two_shot", "tiled"}) {
+      if (kernel == "tiled" && bytes < (1 << 20)) continue;
       if (kernel == "one_shot" && bytes > (o_.gpus == 2 ? 64ull << 20 : 1ull << 20)) continue;
       if (kernel == "two_shot" && bytes < (64 << 10)) continue;
-      for (const FusedTuning& tuning : tunings(bytes)) {
+      for (const FusedTuning& tuning : kernel == "tiled" ? tiled_tunings() : tunings(bytes)) {
         if (!cuda_->has_fused(kernel, request, tuning)) continue;
         ways.push_back({kernel, text("bare=", tuning.bare, " blocks=", tuning.blocks, " threads=", tuning.threads,
-                                     " ahead=", tuning.ahead, " pdl=", tuning.programmatic),
+                                     " ahead=", tuning.ahead, " tile=", tuning.tile_units, " pdl=", tuning.programmatic),
                         [this, kernel, request, tuning](cuda::Stream stream) {
                           cuda_->run_fused(kernel, request, reinterpret_cast<const void*>(input_),
                                            reinterpret_cast<void*>(output_), stream, {}, tuning);
@@ -207,17 +211,38 @@ class Bench {
       }
     }
   }
+  std::vector<FusedTuning> tiled_tunings() const {
+    std::vector<FusedTuning> all(1);
+    if (!o_.sweep) return all;
+    all.clear();
+    for (const unsigned blocks : {32u, 64u, 132u, 264u})
+      for (const unsigned threads : {256u, 512u})
+        for (const std::uint32_t tile : {512u, 1024u, 2048u, 4096u}) {
+          FusedTuning tuning;
+          tuning.blocks = blocks;
+          tuning.threads = threads;
+          tuning.tile_units = tile;
+          all.push_back(tuning);
+        }
+    return all;
+  }
   std::vector<FusedTuning> tunings(std::uint64_t bytes) const {
     if (!o_.sweep) return {FusedTuning{}};
     std::vector<FusedTuning> all;
     const bool small = bytes <= (256 << 10), large = bytes >= (8 << 20);
-    for (const int bare : small ? std::vector<int>{1, 0} : std::vector<int>{1})
+    for (const int bare : bytes <= (64 << 10) ? std::vector<int>{1, 0} : std::vector<int>{1})
       for (const unsigned blocks : small ? std::vector<unsigned>{8, 16, 32, 64} : std::vector<unsigned>{16, 32, 64, 132})
         for (const unsigned threads : {128u, 256u, 512u})
           for (const int ahead : large ? std::vector<int>{1, 2, 4} : bytes >= (1 << 20) ? std::vector<int>{0, 1, 2} : std::vector<int>{0})
             for (const bool programmatic : small ? std::vector<bool>{true, false} : std::vector<bool>{true}) {
               if (!small && threads == 128) continue;
-              all.push_back({blocks, threads, ahead, programmatic, bare});
+              FusedTuning tuning;
+              tuning.blocks = blocks;
+              tuning.threads = threads;
+              tuning.ahead = ahead;
+              tuning.programmatic = programmatic;
+              tuning.bare = bare;
+              all.push_back(tuning);
             }
     return all;
   }
@@ -339,7 +364,9 @@ void Bench::add_plans(std::vector<Way>& ways, const Request& request) {
       continue;
     }
     BoundPlan* bound = bound_.back().get();
-    ways.push_back({wanted, "", [this, bound](cuda::Stream stream) {
+    ways.push_back({wanted, text("engine=", o_.engine, " reduce_blocks=", o_.spread.reduce_blocks, " copy_blocks=",
+                                 o_.spread.copy_blocks, " ring_blocks=", o_.spread.ring_blocks),
+                    [this, bound](cuda::Stream stream) {
                       cuda_->run(*bound, reinterpret_cast<const void*>(input_), reinterpret_cast<void*>(output_), stream,
                                  {}, o_.engine == "copy_engines" ? Engine::copy_engines
                                      : o_.engine == "one_kernel" ? Engine::one_kernel : Engine::automatic);
@@ -361,6 +388,9 @@ Options parse(int count, char** arguments) {
     else if (name == "--plan") options.plans.push_back(value());
     else if (name == "--collective") options.collective = parse_collective(value());
     else if (name == "--without") options.masks.push_back(value());
+    else if (name == "--reduce-blocks") options.spread.reduce_blocks = static_cast<unsigned>(std::stoul(value()));
+    else if (name == "--copy-blocks") options.spread.copy_blocks = static_cast<unsigned>(std::stoul(value()));
+    else if (name == "--ring-blocks") options.spread.ring_blocks = static_cast<unsigned>(std::stoul(value()));
     else if (name == "--engine") options.engine = value();
     else if (name == "--min") options.least = std::stoull(value());
     else if (name == "--max") options.most = std::stoull(value());

@@ -134,7 +134,7 @@ std::vector<FusedCase> fused_cases(int ranks) {
   std::vector<FusedCase> cases;
   for (int type = 0; type <= static_cast<int>(DataType::fp8e5m2); ++type)
     for (int op = 0; op <= static_cast<int>(ReduceOp::bit_xor); ++op)
-      for (const char* kernel : {"one_shot", "two_shot"})
+      for (const char* kernel : {"one_shot", "two_shot", "tiled"})
         for (const int bare : {1, 0}) {
           FusedCase c{kernel, {}, 0, false, {}};
           c.request.type = static_cast<DataType>(type);
@@ -152,10 +152,16 @@ std::vector<FusedCase> fused_cases(int ranks) {
           }
         }
   for (const DataType type : {DataType::fp32, DataType::bf16})
-    for (const char* kernel : {"one_shot", "two_shot"})
+    for (const char* kernel : {"one_shot", "two_shot", "tiled"})
       for (const int ahead : {0, 1, 3})
         for (const bool in_place : {false, true}) {
-          FusedCase c{kernel, {}, 0, in_place, {8, 128, ahead, true, 1}};
+          FusedTuning tuning;
+          tuning.blocks = 8;
+          tuning.threads = 128;
+          tuning.ahead = ahead;
+          tuning.bare = 1;
+          tuning.tile_units = 300;
+          FusedCase c{kernel, {}, 0, in_place, tuning};
           c.request.type = type;
           c.request.ranks = ranks;
           c.request.count = (kMostBytes / 2 - 64) / bytes_of(type) + 3;

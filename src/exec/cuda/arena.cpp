@@ -13,14 +13,14 @@ namespace {
 
 constexpr std::uint64_t kStateBytes = 4096;
 constexpr std::uint64_t kFlagBytes = kMaxCudaRanks * kFlagsPerPair * 4;
-constexpr std::uint64_t kControlBytes = kStateBytes + kFlagBytes;
+constexpr std::uint64_t kControlBytes = kStateBytes + kFlagBytes + sizeof(TileFlags);
 constexpr std::uint64_t kGrainBytes = 2ull << 20;
 
 std::uint64_t rounded(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 std::uint64_t total_bytes(const DeviceArenaSizes& sizes) {
   const std::uint64_t bytes = rounded(kControlBytes) + 2 * rounded(sizes.flagged_bytes) +
-                              2 * rounded(sizes.bare_bytes) + 2 * rounded(sizes.inbox_bytes) +
+                              2 * rounded(sizes.bare_bytes) + rounded(sizes.tile_bytes) + 2 * rounded(sizes.inbox_bytes) +
                               rounded(sizes.scratch_bytes);
   return (bytes + kGrainBytes - 1) / kGrainBytes * kGrainBytes;
 }
@@ -107,7 +107,11 @@ char* DeviceArena::flagged(int owner) const {
   return reinterpret_cast<char*>(base_[static_cast<std::size_t>(owner)] + rounded(kControlBytes));
 }
 char* DeviceArena::bare(int owner) const { return flagged(owner) + 2 * rounded(sizes_.flagged_bytes); }
-char* DeviceArena::inbox(int owner) const { return bare(owner) + 2 * rounded(sizes_.bare_bytes); }
+TileFlags* DeviceArena::tile_flags(int owner) const {
+  return reinterpret_cast<TileFlags*>(base_[static_cast<std::size_t>(owner)] + kStateBytes + kFlagBytes);
+}
+char* DeviceArena::tiles(int owner) const { return bare(owner) + 2 * rounded(sizes_.bare_bytes); }
+char* DeviceArena::inbox(int owner) const { return tiles(owner) + rounded(sizes_.tile_bytes); }
 char* DeviceArena::scratch(int owner) const { return inbox(owner) + 2 * rounded(sizes_.inbox_bytes); }
 
 }  // namespace plait::cuda

@@ -18,6 +18,7 @@ using Exchange = std::function<std::vector<std::string>(const std::string& mine)
 struct DeviceArenaSizes {
   std::uint64_t flagged_bytes = 4ull << 20;  ///< inbox half of flagged lines
   std::uint64_t bare_bytes = 64ull << 20;    ///< inbox half of bare lines
+  std::uint64_t tile_bytes = 72ull << 20;    ///< slots of tiled kernels
   std::uint64_t inbox_bytes = 0;             ///< inbox half of plans
   std::uint64_t scratch_bytes = 0;
   bool operator==(const DeviceArenaSizes&) const = default;
@@ -39,6 +40,8 @@ class DeviceArena {
   std::uint32_t* flag(int owner, int writer, int index) const;
   char* flagged(int owner) const;  ///< first half; the second follows
   char* bare(int owner) const;
+  TileFlags* tile_flags(int owner) const;
+  char* tiles(int owner) const;
   char* inbox(int owner) const;
   char* scratch(int owner) const;
 

@@ -34,6 +34,11 @@ DeviceRegion device_region(const Region& region) {
           static_cast<std::uint16_t>(region.space == Space::inbox ? 1 : 0), -1};
 }
 
+bool touches_ring(const Op& op) {
+  if (op.kind == OpKind::copy) return op.dst.space == Space::ring || op.srcs[0].space == Space::ring;
+  return op.kind == OpKind::reduce && op.dst.space == Space::ring;
+}
+
 std::uint64_t largest(const std::vector<std::uint64_t>& bytes) {
   return bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
 }
@@ -99,7 +104,9 @@ void BoundPlan::begin_stretch(std::uint32_t index) {
 void BoundPlan::bind_stream(const Lane& lane, std::uint32_t index, const DeviceArena& arena,
                             const LaneSpread& spread) {
   BoundLane bound;
-  const bool engine = lane.kind == LaneKind::copy_engine;
+  // Chunks through the host ring are small and many: one launch instead of several calls a chunk.
+  const bool engine = lane.kind == LaneKind::copy_engine &&
+                      std::none_of(lane.ops.begin(), lane.ops.end(), touches_ring);
   for (std::size_t i = 0; i < lane.ops.size(); ++i) {
     const Op& op = lane.ops[i];
     const bool in_inbox = op.kind == OpKind::copy && (op.dst.space == Space::inbox ||
@@ -176,8 +183,7 @@ void BoundPlan::append_op(const Op& op, const DeviceArena& arena, std::uint32_t 
     if (op.kind == OpKind::reduce && !origins_.empty())
       for (std::size_t s = 0; s < op.srcs.size(); ++s)
         host_sources_[device.first_source + s].origin = origins_[lane][index][s];
-    const bool ring = op.dst.space == Space::ring ||
-                      (op.kind == OpKind::copy && op.srcs[0].space == Space::ring);
+    const bool ring = touches_ring(op);
     const std::uint64_t useful = (op.dst.bytes + 8191) / 8192;  // 512 threads x 16 bytes
     const std::uint64_t cap = ring                          ? spread.ring_blocks
                               : op.kind == OpKind::reduce ? spread.reduce_blocks

@@ -238,8 +238,9 @@ bool CudaRank::chooses_bare(const Request& request, const FusedTuning& tuning) c
 
 bool CudaRank::has_fused(const std::string& kernel, const Request& request,
                          const FusedTuning& tuning) const {
-  if (kernel != "one_shot" && kernel != "two_shot") return false;
+  if (kernel != "one_shot" && kernel != "two_shot" && kernel != "tiled") return false;
   if (request.collective != Collective::all_reduce || request.ranks != options_.ranks) return false;
+  if (kernel == "tiled") return options_.sizes.tile_bytes != 0;
   const bool bare = chooses_bare(request, tuning);
   return inbox_need(kernel, request, bare) <=
          (bare ? options_.sizes.bare_bytes : options_.sizes.flagged_bytes);
@@ -255,6 +256,7 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
   if ((reinterpret_cast<std::uintptr_t>(input) | reinterpret_cast<std::uintptr_t>(output)) % element != 0)
     throw Error(ErrorCode::invalid_argument, text("buffers must be aligned to their elements of ", element, " bytes"));
   const Current current(context_);
+  if (kernel == "tiled") return run_tiled(request, input, output, stream, scalars, tuning);
   const bool bare = chooses_bare(request, tuning);
   FusedArgs args{};
   args.input = input;
@@ -281,6 +283,45 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
   spread.programmatic = tuning.programmatic;
   args.ahead = tuning.ahead >= 0 ? tuning.ahead : 1;
   kernels_->launch(kernels_->find(fused_name(kernel, request, bare)), spread, stream, {&args});
+}
+
+/// Blocks and tile must be the same on all ranks, so they follow from size and options alone.
+void CudaRank::run_tiled(const Request& request, const void* input, void* output, Stream stream,
+                         const std::vector<double>& scalars, const FusedTuning& tuning) {
+  TiledArgs args{};
+  args.input = input;
+  args.output = output;
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    args.flags[rank] = arena_->tile_flags(rank);
+    args.slots[rank] = arena_->tiles(rank);
+  }
+  args.count = request.count;
+  args.state = arena_->state();
+  args.lifeline = reinterpret_cast<Lifeline*>(device_lifeline_);
+  args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
+  fill_scalars(args.scalars, scalars);
+  args.rank = options_.rank;
+  args.ranks = options_.ranks;
+  args.op = static_cast<std::int32_t>(request.op);
+  const auto ranks = static_cast<std::uint64_t>(options_.ranks);
+  const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
+  const std::uint64_t shard = std::max<std::uint64_t>(1, (units + ranks - 1) / ranks);
+  Spread spread;
+  spread.threads = tuning.threads != 0 ? tuning.threads : 512;
+  const std::uint64_t most = std::min<std::uint64_t>(
+      tuning.blocks != 0 ? tuning.blocks : static_cast<std::uint64_t>(multiprocessors_), kTileBlocks);
+  spread.blocks = static_cast<unsigned>(std::min(most, (shard + 255) / 256));
+  spread.programmatic = tuning.programmatic;
+  // A slot's place must not depend on the call, or a late reader could be overwritten.
+  const std::uint64_t slot = options_.sizes.tile_bytes / (kTileBlocks * 2 * ranks * kTileSlots) / 128 * 128;
+  args.slot_bytes = static_cast<std::uint32_t>(slot);
+  const std::uint64_t wanted = tuning.tile_units != 0 ? tuning.tile_units : 2048;
+  const std::uint64_t share = (shard + spread.blocks - 1) / spread.blocks;
+  args.tile_units = static_cast<std::uint32_t>(std::min({wanted, slot / 16, share}));
+  const std::string sum = text("plait_tiled_", name_of(request.type), "_sum");
+  const bool common = request.op == ReduceOp::sum && kernels_->has(sum);
+  const std::string name = common ? sum : text("plait_tiled_", name_of(request.type), "_any");
+  kernels_->launch(kernels_->find(name), spread, stream, {&args});
 }
 
 void CudaRank::check() const {

@@ -29,6 +29,7 @@ struct FusedTuning {
   unsigned threads = 0;
   int ahead = -1;          ///< steps that pushing runs ahead; -1 = chosen
   bool programmatic = true;
+  std::uint32_t tile_units = 0;  ///< tiled: 16-byte units of a tile; must agree, as must its blocks
   int bare = -1;           ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
 };
 
@@ -57,7 +58,8 @@ class CudaRank {
   void run(const BoundPlan& bound, const void* input, void* output, Stream stream,
            const std::vector<double>& scalars = {}, Engine engine = Engine::automatic);
 
-  /// True where run_fused can do it: kernel "one_shot" or "two_shot", all_reduce, message fits.
+  /// True where run_fused can do it: kernel "one_shot", "two_shot" or "tiled", all_reduce, and the
+  /// message fits (tiled: always).
   bool has_fused(const std::string& kernel, const Request& request,
                  const FusedTuning& tuning = {}) const;
   /// Same order of effects as run(). Error(unsupported) where has_fused is false.
@@ -77,6 +79,8 @@ class CudaRank {
   bool uses_one_kernel(const BoundPlan& bound, Engine engine, Stream stream) const;
   void run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream);
   void run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs& args, std::size_t first);
+  void run_tiled(const Request& request, const void* input, void* output, Stream stream,
+                 const std::vector<double>& scalars, const FusedTuning& tuning);
   bool chooses_bare(const Request& request, const FusedTuning& tuning) const;
 
   CudaRankOptions options_;

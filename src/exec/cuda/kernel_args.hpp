@@ -53,6 +53,37 @@ struct FusedArgs {
   std::int32_t ahead;          ///< steps that pushing runs ahead of reducing
 };
 
+inline constexpr int kTileBlocks = 264;  ///< most blocks of a tiled call: two an SM of an H200
+inline constexpr int kTileSlots = 4;     ///< tiles of a block under way to each peer
+
+/// Words of a rank's memory that peers raise, one writer each; they count a block's tiles of all
+/// calls, so nothing is reset.
+struct TileFlags {
+  std::uint32_t parts[kTileBlocks][kMaxCudaRanks];          ///< by sender: parts of my shard are here
+  std::uint32_t parts_taken[kTileBlocks][kMaxCudaRanks];    ///< by owner: my parts have been reduced
+  std::uint32_t results[kTileBlocks][kMaxCudaRanks];        ///< by owner: results are here
+  std::uint32_t results_taken[kTileBlocks][kMaxCudaRanks];  ///< by reader: my results were copied out
+  std::uint32_t tiles[kTileBlocks];                         ///< my own: tiles of finished calls
+};
+
+/// One tiled all_reduce.
+struct TiledArgs {
+  const void* input;
+  void* output;
+  TileFlags* flags[kMaxCudaRanks];  ///< every rank's, as mapped here
+  char* slots[kMaxCudaRanks];
+  std::uint64_t count;              ///< elements
+  DeviceState* state;
+  Lifeline* lifeline;
+  std::uint64_t wait_ns;
+  double scalars[kMaxCudaRanks];
+  std::int32_t rank;
+  std::int32_t ranks;
+  std::int32_t op;
+  std::uint32_t tile_units;         ///< 16-byte units of a tile
+  std::uint32_t slot_bytes;         ///< room for a tile
+};
+
 /// A region as kernels see it: bases[base] + offset (+ the inbox half, if `half` is set).
 struct DeviceRegion {
   std::uint64_t offset;
