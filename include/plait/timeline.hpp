@@ -53,8 +53,8 @@ struct SimulateOptions {
 /// Plans that run at once and share the machine; one Timeline each, spans on the common clock.
 std::vector<Timeline> simulate(const std::vector<Job>& jobs, const Topology& topology,
                                const SimulateOptions& options = {});
-/// A time no plan for the request can beat: over every cut of the machine, the bytes that must cross
-/// it over what can (docs/simulator.md derives it). 0 where nothing must move between devices.
+/// A time no plan for the request can beat: over every cut of the machine, the bytes that must
+/// cross it over what can (docs/simulator.md derives it). 0 where nothing must move.
 double lower_bound_ns(const Request& request, const Topology& topology);
 std::string print(const Timeline& timeline);
 std::string to_json(const Timeline& timeline);

@@ -286,10 +286,6 @@ def collaborative() -> list[Row]:
         <= 1.001 * min(_pairwise_us("daisy", size * MB, PIPELINED), _kernel_us("daisy", size * MB))
         for size in (32, 128, 512)
     )
-    gains = ", ".join(f"{name} {by[512]:.2f}" for name, by in gain.items())
-    small, large = MB, 64 * MB
-    pipelines = _pairwise_us("daisy", large, PIPELINED) < _kernel_us("daisy", large)
-    kernels = _kernel_us("daisy", small) < _pairwise_us("daisy", small, PIPELINED)
     return [
         Row(
             "C1",
@@ -319,6 +315,16 @@ def collaborative() -> list[Row]:
             reason="it grows to 128 MB; from there NCCL's own efficiency, as measured on the H200, "
             "grows as fast",
         ),
+        *_collaborative_orders(gain),
+    ]
+
+
+def _collaborative_orders(gain: dict[str, dict[int, float]]) -> list[Row]:
+    gains = ", ".join(f"{name} {by[512]:.2f}" for name, by in gain.items())
+    small, large = MB, 64 * MB
+    pipelines = _pairwise_us("daisy", large, PIPELINED) < _kernel_us("daisy", large)
+    kernels = _kernel_us("daisy", small) < _pairwise_us("daisy", small, PIPELINED)
+    return [
         Row(
             "C3",
             "must",
@@ -386,12 +392,6 @@ def wotir() -> list[Row]:
     def by_route_us(size: int) -> float:
         return _us(rerouted(topology, (0, 3, 7), size, MB), topology)
 
-    routes = {
-        (a, b): [p.name for p in topology.paths_between(a, b) if p.name.startswith("relay:")]
-        for a in range(8)
-        for b in range(8)
-        if a != b and not any(len(p.links) == 1 for p in topology.paths_between(a, b))
-    }
     sizes = [1 << power for power in range(10, 29)]
     slower = by_route_us(sizes[0]) > by_pcie_us(sizes[0])
     adaptive = all(min(by_route_us(s), by_pcie_us(s)) <= by_pcie_us(s) for s in sizes)
@@ -423,15 +423,7 @@ def wotir() -> list[Row]:
             size / by_route_us(size) / 1e3,
             "GB/s",
         ),
-        Row(
-            "W2",
-            "must",
-            f"pairs without a link ({len(routes)} ordered) with two route GPUs or more",
-            "all",
-            None,
-            None,
-            holds=bool(routes) and all(len(r) >= 2 for r in routes.values()),
-        ),
+        _route_gpus(topology),
         Row(
             "W3",
             "must",
@@ -454,6 +446,24 @@ def wotir() -> list[Row]:
             "needs the compute times of the training runs",
         ),
     ]
+
+
+def _route_gpus(topology: plait.Topology) -> Row:
+    routes = {
+        (a, b): [p.name for p in topology.paths_between(a, b) if p.name.startswith("relay:")]
+        for a in range(8)
+        for b in range(8)
+        if a != b and not any(len(p.links) == 1 for p in topology.paths_between(a, b))
+    }
+    return Row(
+        "W2",
+        "must",
+        f"pairs without a link ({len(routes)} ordered) with two route GPUs or more",
+        "all",
+        None,
+        None,
+        holds=bool(routes) and all(len(r) >= 2 for r in routes.values()),
+    )
 
 
 def direct_sendrecv() -> list[Row]:

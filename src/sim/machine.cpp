@@ -1,4 +1,4 @@
-// Topology -> Machine. Defaults are orders of magnitude for a machine of which nothing was measured.
+// Topology -> Machine. Defaults are orders of magnitude, for a machine of which nothing is known.
 #include "sim/machine.hpp"
 
 #include <algorithm>

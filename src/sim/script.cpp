@@ -1,6 +1,6 @@
-// Ops -> steps with their costs. What an op draws on: a copy over a hop, the hop's link; a copy inside
-// a memory, a read and a write of it; a reduction, a read of every source, a write of the result, and
-// the links to sources or results that lie elsewhere.
+// Ops -> steps with their costs. What an op draws on: a copy over a hop, the hop's link; a copy
+// inside a memory, a read and a write of it; a reduction, a read of every source, a write of the
+// result, and the links to sources or results that lie elsewhere.
 #include "sim/script.hpp"
 
 #include <algorithm>
@@ -95,8 +95,8 @@ class Compiler {
     script_.steps.push_back(step);
   }
 
-  // A stream goes on after half of its way, a kernel's run of signals takes the way together, and in
-  // the one-shot kernel every line carries its own flag.
+  // A stream goes on after half of its way, a kernel's run of signals takes the way together, and
+  // in the one-shot kernel every line carries its own flag.
   void signal(Step& step, const Op& op, const Op* before) const {
     const Costs& costs = machine_.costs();
     const Flag& raised = op.flag;

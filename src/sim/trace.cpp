@@ -1,6 +1,6 @@
-// Timeline + plan -> the Chrome trace event format that Perfetto and chrome://tracing read: a process
-// a rank, a thread a lane, a slice an op, an arrow from each signal to the waits it ends, and a
-// counter a path with the speed of what crosses it.
+// Timeline + plan -> the Chrome trace event format that Perfetto and chrome://tracing read: a
+// process a rank, a thread a lane, a slice an op, an arrow from each signal to the waits it ends,
+// and a counter a path with the speed of what crosses it.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>

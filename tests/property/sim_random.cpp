@@ -24,7 +24,8 @@ int pick(Random& random, int least, int most) {
 double speed(Random& random) { return static_cast<double>(pick(random, 10, 400)); }
 
 std::vector<unsigned> seeds(int count) {
-  if (const char* given = std::getenv("TEST_SEED")) return {static_cast<unsigned>(std::atoi(given))};
+  if (const char* given = std::getenv("TEST_SEED"))
+    return {static_cast<unsigned>(std::atoi(given))};
   std::vector<unsigned> all;
   for (int i = 1; i <= count; ++i) all.push_back(static_cast<unsigned>(i));
   return all;

@@ -198,7 +198,8 @@ TEST_CASE("a plan of many ops is simulated in time linear in ops, and fast") {
     for (int rank = 0; rank < 8; ++rank) {
       std::vector<Op> ops;
       for (int piece = 0; piece < pieces; ++piece)
-        for (int k = 1; k < 8; ++k) ops.push_back(push(plan, topology, rank, (rank + k) % 8, kMega));
+        for (int k = 1; k < 8; ++k)
+          ops.push_back(push(plan, topology, rank, (rank + k) % 8, kMega));
       plan.lanes.push_back(lane_of(rank, LaneKind::copy_engine, "push", ops));
     }
     const auto start = std::chrono::steady_clock::now();
