@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "planner/strategy.hpp"
+#include "unit/scale.hpp"
 
 namespace cases {
 
@@ -34,11 +35,13 @@ inline void for_each_root(const plait::Strategy& strategy, const plait::Topology
   for (const int root : roots(request.collective, request.ranks)) {
     request.root = root;
     request.peer = (root + 1) % request.ranks;
-    body({strategy, topology, request});
+    static plait_test::Sample is_next_taken;
+    if (is_next_taken()) body({strategy, topology, request});
   }
 }
 
-/// Every case on one topology, rank counts no larger than the machine.
+/// Every case on one topology, rank counts no larger than the machine; under a small
+/// PLAIT_TEST_SCALE a sample of them.
 inline void for_each_case(const plait::Topology& topology,
                           const std::function<void(const Case&)>& body) {
   const auto devices = static_cast<int>(plait::rank_devices(topology).size());

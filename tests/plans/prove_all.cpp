@@ -74,12 +74,12 @@ TEST_CASE("every plan of every strategy is proved") {
     cases::for_each_case(topology, [&](const cases::Case& one) { prove_sizes(one, tally); });
   for (const Strategy* strategy : all_strategies()) {
     CAPTURE(strategy->info.name);
-    CHECK(tally.of_strategy[strategy->info.name] > 0);
+    if (plait_test::scale() >= 1) CHECK(tally.of_strategy[strategy->info.name] > 0);
   }
   for (const auto& [strategy, proved] : tally.of_strategy)
     MESSAGE(strategy, ": ", proved, " plans");
   for (const auto& [strategy, reasons] : tally.refusals)
     MESSAGE(strategy, " refused for ", reasons.size(), " reasons, such as: ", *reasons.begin());
   MESSAGE(tally.proved, " plans proved, ", tally.ops, " ops");
-  CHECK(tally.proved > 5000);
+  CHECK(tally.proved > static_cast<std::uint64_t>(plait_test::rounds(5000)));
 }

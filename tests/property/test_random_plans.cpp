@@ -5,13 +5,14 @@
 #include <chrono>
 
 #include "conformance/executors.hpp"
+#include "unit/scale.hpp"
 
 using namespace plait;
 using namespace plait_test;
 
 namespace {
 
-constexpr int kCases = 150;
+const int kCases = rounds(150);
 
 template <class T>
 T pick(std::mt19937_64& random, const std::vector<T>& from) {

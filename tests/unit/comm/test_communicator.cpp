@@ -15,6 +15,7 @@
 #include "folder.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
+#include "unit/scale.hpp"
 
 using namespace plait;
 
@@ -336,7 +337,7 @@ TEST_CASE("an environment that cannot be read on one rank is an error on every r
 TEST_CASE("200 communicators leave no descriptor behind") {
   check_no_errors(with_communicators(2, [](Communicator& comm) { checked_sum(comm, 10); }));
   const int before = open_descriptors();
-  const int rounds = static_cast<int>(200 * read_env().test_scale);
+  const int rounds = plait_test::rounds(200);
   for (int round = 0; round < rounds; ++round)
     check_no_errors(with_communicators(2, [](Communicator& comm) { checked_sum(comm, 10); }));
   CHECK(open_descriptors() == before);

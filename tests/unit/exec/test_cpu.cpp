@@ -9,6 +9,7 @@
 #include "plait/error.hpp"
 #include "plan/builder.hpp"
 #include "unit/exec/helpers.hpp"
+#include "unit/scale.hpp"
 
 using namespace plait;
 using namespace plait_test;
@@ -160,8 +161,8 @@ std::string error_of(const std::function<void()>& body, ErrorCode code) {
 TEST_CASE("run_cpu: many calls in a row equal the reference, 1 to 8 ranks") {
   for (const int ranks : {1, 2, 3, 5, 8}) {
     const Topology topology = machine(ranks);
-    check_calls(by_inbox(topology, all_reduce(ranks, 1001, DataType::bf16, ReduceOp::sum)), 200, 0);
-    check_calls(by_root(topology, all_reduce(ranks, 5003, DataType::fp32, ReduceOp::avg), 5), 60, 0);
+    check_calls(by_inbox(topology, all_reduce(ranks, 1001, DataType::bf16, ReduceOp::sum)), rounds(200), 0);
+    check_calls(by_root(topology, all_reduce(ranks, 5003, DataType::fp32, ReduceOp::avg), 5), rounds(60), 0);
   }
 }
 

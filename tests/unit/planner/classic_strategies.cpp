@@ -10,6 +10,7 @@
 #include "plait/error.hpp"
 #include "planner/strategy.hpp"
 #include "unit/planner/classic_run.hpp"
+#include "unit/scale.hpp"
 
 namespace {
 
@@ -36,7 +37,7 @@ std::vector<int> roots(Collective collective, int ranks) {
   return rooted && ranks > 1 ? std::vector<int>{0, ranks / 2, ranks - 1} : std::vector<int>{0};
 }
 
-// Every collective of the strategy on one machine; returns how many plans ran.
+// Every collective of the strategy on one machine; returns how many plans there are.
 int run_all(const Strategy& strategy, const Topology& topology, int ranks,
             const std::vector<Params>& params) {
   int plans = 0;
@@ -44,9 +45,10 @@ int run_all(const Strategy& strategy, const Topology& topology, int ranks,
     for (const std::uint64_t count : {0U, 1U, 5U, 127U, 1009U})
       for (const int root : roots(collective, ranks))
         for (const Params& chosen : params) {
+          if (!plait_test::sampled(static_cast<std::uint64_t>(plans++))) continue;
           const plait::Request request = request_of(collective, ranks, count, root, topology);
           const Plan plan = strategy.build(topology, request, chosen);
-          const auto seed = static_cast<std::uint32_t>(plans++);
+          const auto seed = static_cast<std::uint32_t>(plans);
           CAPTURE(plait::label(plan));
           CAPTURE(std::string(plait::name_of(collective)));
           CAPTURE(ranks);

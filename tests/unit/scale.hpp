@@ -1,0 +1,35 @@
+// How much a long test does: PLAIT_TEST_SCALE (1 = as usual, less under sanitizers, more at night)
+// -> rounds to run, and which of many cases to take. Cases are picked by a hash of their number, so
+// that no loop's period is met, and the same ones each time.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "base/env.hpp"
+
+namespace plait_test {
+
+inline double scale() {
+  static const double value = plait::read_env().test_scale;
+  return value;
+}
+
+inline int rounds(int usual) { return std::max(1, static_cast<int>(usual * scale())); }
+
+/// True for a share of `scale()` of all numbers, and for 0.
+inline bool sampled(std::uint64_t number) {
+  std::uint64_t mixed = (number + 1) * 0x9e3779b97f4a7c15ULL;
+  mixed = (mixed ^ mixed >> 31) * 0xbf58476d1ce4e5b9ULL;
+  return number == 0 || static_cast<double>(mixed >> 11) < scale() * 0x1p53;
+}
+
+/// Counts cases: true where the next one is to be taken.
+class Sample {
+ public:
+  bool operator()() { return sampled(next_++); }
+
+ private:
+  std::uint64_t next_ = 0;
+};
+
+}  // namespace plait_test
