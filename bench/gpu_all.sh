@@ -14,6 +14,8 @@ for step in "$@"; do
   case $step in
     test)
       for case in 'fused*' 'every*'; do limit=${TEST_LIMIT:-100} run "$build/test_gpu" -tc="$case"; done ;;
+    split)
+      for engine in kernel copy; do ONLY_ENGINE=$engine limit=${TEST_LIMIT:-60} run "$build/test_gpu" -tc='every*'; done ;;
     trace) limit=60 run cuda-gdb -batch -ex 'handle SIGALRM nostop' -ex run -ex bt --args "$build/test_gpu" -tc='every*' ;;
     copy)
       for share in 0 60 80 100; do
@@ -23,6 +25,7 @@ for step in "$@"; do
       limit=40 bench --eager --collective copy --what nccl --min 1073741824 --max 1073741824 --csv "$OUT/copy_$gpus.csv" ;;
     push) limit=40 bench --what push --max 268435456 --min 2000000000 ;;
     sweep) limit=150 bench --sweep --what fused,nccl --min 1024 --max 67108864 --factor 4 --csv "$OUT/sweep_$gpus.csv" ;;
+    large) limit=150 bench --sweep --what fused,nccl --min 4194304 --max 1073741824 --factor 4 --csv "$OUT/sweep_$gpus.csv" ;;
     fused) limit=100 bench --eager --what fused,nccl --min 1024 --max 67108864 --factor 2 --types fp32,bf16 --csv "$OUT/fused_$gpus.csv" ;;
     kernels)
       for blocks in 16,64 32,32 32,64 56,48; do set -- ${blocks/,/ }

@@ -215,8 +215,8 @@ class Bench {
     std::vector<FusedTuning> all(1);
     if (!o_.sweep) return all;
     all.clear();
-    for (const unsigned blocks : {32u, 64u, 132u, 264u})
-      for (const unsigned threads : {256u, 512u})
+    for (const unsigned blocks : {132u, 264u})
+      for (const unsigned threads : {128u, 256u, 512u})
         for (const std::uint32_t tile : {512u, 1024u, 2048u, 4096u}) {
           FusedTuning tuning;
           tuning.blocks = blocks;
@@ -233,7 +233,7 @@ class Bench {
     for (const int bare : bytes <= (64 << 10) ? std::vector<int>{1, 0} : std::vector<int>{1})
       for (const unsigned blocks : small ? std::vector<unsigned>{8, 16, 32, 64} : std::vector<unsigned>{16, 32, 64, 132})
         for (const unsigned threads : {128u, 256u, 512u})
-          for (const int ahead : large ? std::vector<int>{1, 2, 4} : bytes >= (1 << 20) ? std::vector<int>{0, 1, 2} : std::vector<int>{0})
+          for (const int ahead : large ? std::vector<int>{1, 2, 4, 8} : bytes >= (1 << 20) ? std::vector<int>{0, 1, 2} : std::vector<int>{0})
             for (const bool programmatic : small ? std::vector<bool>{true, false} : std::vector<bool>{true}) {
               if (!small && threads == 128) continue;
               FusedTuning tuning;

@@ -147,8 +147,22 @@ void BoundPlan::bind_whole(const Lane& lane, std::uint32_t index, const DeviceAr
     append_op(lane.ops[i], arena, index, static_cast<std::uint32_t>(i), spread);
 }
 
-/// Blocks of the one launch, cut down alike where they would not all run at once.
+/// Blocks of the one launch, and of the launches side by side, cut down alike where they would not
+/// all run at once: blocks that wait for blocks that cannot start would wait for ever.
 void BoundPlan::share_blocks(const LaneSpread& spread) {
+  unsigned side_by_side = 0;
+  for (const BoundLane& lane : lanes_) {
+    unsigned most = 0;
+    for (const Step& step : lane.steps) most = std::max(most, step.blocks);
+    side_by_side += most;
+  }
+  for (BoundLane& lane : lanes_)
+    for (Step& step : lane.steps) {
+      if (step.role == Step::Role::copy) continue;
+      if (side_by_side > spread.most_blocks)
+        step.blocks = std::max(1u, step.blocks * spread.most_blocks / side_by_side);
+      stretches_[step.stretch].blocks = step.blocks;
+    }
   unsigned wanted = 0;
   for (std::size_t i = first_whole_; i < stretches_.size(); ++i) wanted += stretches_[i].blocks;
   for (std::size_t i = first_whole_; i < stretches_.size(); ++i) {

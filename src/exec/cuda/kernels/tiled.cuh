@@ -55,12 +55,21 @@ struct TiledCall {
     const int at = args.rank + k;
     return at < args.ranks ? at : at - args.ranks;
   }
-  /// One thread a peer waits until flag(peer) has reached `value`; then the block goes on.
-  __device__ void await(unsigned (*words)[kMaxCudaRanks], unsigned value) {
-    if (threadIdx.x < static_cast<unsigned>(args.ranks) && threadIdx.x != static_cast<unsigned>(args.rank)) {
-      const unsigned* word = &words[blockIdx.x][threadIdx.x];
-      while (!broken && !reached(load_flag(word), value))
-        broken = patience.gone(args.state, args.lifeline, args.wait_ns, threadIdx.x, value, ~0u);
+  __device__ bool is_peer_thread() const {
+    return threadIdx.x < static_cast<unsigned>(args.ranks) &&
+           threadIdx.x != static_cast<unsigned>(args.rank);
+  }
+  using Words = unsigned (*)[kMaxCudaRanks];
+  __device__ void await_word(Words words, unsigned value) {
+    const unsigned* word = &words[blockIdx.x][threadIdx.x];
+    while (!broken && !reached(load_flag(word), value))
+      broken = patience.gone(args.state, args.lifeline, args.wait_ns, threadIdx.x, value, ~0u);
+  }
+  /// One thread a peer waits until its words have reached these values; then the block goes on.
+  __device__ void await(Words words, unsigned value, Words more = nullptr, unsigned more_value = 0) {
+    if (is_peer_thread()) {
+      await_word(words, value);
+      if (more != nullptr) await_word(more, more_value);
     }
     broken = __syncthreads_or(broken ? 1 : 0) != 0;
   }
@@ -87,16 +96,10 @@ struct TiledCall {
             dst[i + u * blockDim.x] = make_ulonglong2(held[u].lo, held[u].hi);
       }
     }
-    __syncthreads();
-    if (threadIdx.x < static_cast<unsigned>(args.ranks) && threadIdx.x != static_cast<unsigned>(args.rank)) {
-      __threadfence_system();
-      store_flag(&args.flags[threadIdx.x]->parts[blockIdx.x][args.rank], base + tile + 1);
-    }
   }
 
   __device__ void reduce(unsigned tile) {
-    await(mine().parts, base + tile + 1);
-    await(mine().results_taken, base + tile + 1 - kTileSlots);
+    await(mine().parts, base + tile + 1, mine().results_taken, base + tile + 1 - kTileSlots);
     if (broken) return;
     const unsigned limit = length(args.rank, tile);
     const unsigned long long from = shard * args.rank + first(tile);
@@ -131,12 +134,6 @@ struct TiledCall {
         if (i + u * blockDim.x < limit)
           store_unit<Stored>(output(), from + i + u * blockDim.x, total[u], bytes, aligned);
     }
-    __syncthreads();
-    if (threadIdx.x < static_cast<unsigned>(args.ranks) && threadIdx.x != static_cast<unsigned>(args.rank)) {
-      __threadfence_system();
-      store_flag(&args.flags[threadIdx.x]->results[blockIdx.x][args.rank], base + tile + 1);
-      store_flag(&args.flags[threadIdx.x]->parts_taken[blockIdx.x][args.rank], base + tile + 1);
-    }
   }
 
   __device__ void gather(unsigned tile) {
@@ -158,9 +155,21 @@ struct TiledCall {
             store_unit<Stored>(output(), to + i + u * blockDim.x, held[u], bytes, aligned);
       }
     }
+  }
+
+  /// After step t, tell every peer at once what was pushed, reduced and copied out in it: one fence
+  /// a step, and stores travel while the block goes on with other work.
+  __device__ void tell(unsigned t) {
     __syncthreads();
-    if (threadIdx.x < static_cast<unsigned>(args.ranks) && threadIdx.x != static_cast<unsigned>(args.rank))
-      store_flag(&args.flags[threadIdx.x]->results_taken[blockIdx.x][args.rank], base + tile + 1);
+    if (!is_peer_thread()) return;
+    TileFlags& theirs = *args.flags[threadIdx.x];
+    __threadfence_system();
+    if (t < count) store_flag(&theirs.parts[blockIdx.x][args.rank], base + t + 1);
+    if (t >= 1 && t - 1 < count) {
+      store_flag(&theirs.results[blockIdx.x][args.rank], base + t);
+      store_flag(&theirs.parts_taken[blockIdx.x][args.rank], base + t);
+    }
+    if (t >= 2) store_flag(&theirs.results_taken[blockIdx.x][args.rank], base + t - 1);
   }
 };
 
@@ -174,6 +183,7 @@ __device__ void tiled(const TiledArgs& args) {
     if (t < call.count) call.push(t);
     if (t >= 1 && t - 1 < call.count) call.reduce(t - 1);
     if (t >= 2) call.gather(t - 2);
+    if (!call.broken) call.tell(t);
   }
   if (threadIdx.x == 0) call.mine().tiles[blockIdx.x] = call.base + call.count;
 }
