@@ -1,5 +1,7 @@
 // Communicator for Python: addresses in, the GIL released while ranks wait for each other.
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -14,6 +16,30 @@ namespace {
 CallOptions call_options(const std::string& strategy,
                          const std::map<std::string, std::int64_t>& params, double scalar) {
   return {strategy, params, scalar};
+}
+
+void bind_ranked(nb::module_& module) {
+  nb::class_<RankedPlan>(module, "RankedPlan", "A proposal and what the simulator says of it.")
+      .def_ro("plan", &RankedPlan::plan)
+      .def_prop_ro(
+          "timeline",
+          [](const RankedPlan& one) -> std::optional<Timeline> {
+            if (one.timeline.plan.empty()) return std::nullopt;
+            return one.timeline;
+          },
+          "None where the budget ran out before it.");
+  module.def(
+      "ranked",
+      [](const Topology& topology, const Request& request, std::uint64_t budget_ops) {
+        std::vector<Refusal> refusals;
+        std::vector<RankedPlan> plans = ranked(topology, request, budget_ops, &refusals);
+        std::vector<std::pair<std::string, std::string>> refused;
+        for (const Refusal& one : refusals) refused.emplace_back(one.strategy, one.reason);
+        return std::pair(std::move(plans), std::move(refused));
+      },
+      nb::arg("topology"), nb::arg("request"), nb::arg("budget_ops") = 200'000,
+      nb::call_guard<nb::gil_scoped_release>(),
+      "(proposals, fastest by simulation first; refusals as (strategy, reason)).");
 }
 
 nb::bytes as_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
@@ -39,6 +65,7 @@ void bind_options(nb::module_& module) {
 
 void bind_communicator(nb::module_& module) {
   bind_options(module);
+  bind_ranked(module);
   using release = nb::call_guard<nb::gil_scoped_release>;
   nb::class_<Communicator>(module, "Communicator", "Ranks that run collectives together.")
       .def_static("create", &Communicator::create, nb::arg("options"), release())

@@ -9,8 +9,21 @@
 
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
+#include "plait/timeline.hpp"
 
 namespace plait {
+
+/// A proposal and what the simulator says of it; an empty timeline where the budget ran out.
+struct RankedPlan {
+  Plan plan;
+  Timeline timeline;
+};
+
+/// All proposals, fastest by simulation first; those beyond `budget_ops` simulated ops follow in
+/// propose()'s own order. Deterministic: the same on every rank.
+std::vector<RankedPlan> ranked(const Topology& topology, const Request& request,
+                               std::uint64_t budget_ops = 200'000,
+                               std::vector<Refusal>* refusals = nullptr);
 
 /// How a communicator is made. Every field but `rank` must agree on all ranks.
 struct CommunicatorOptions {

@@ -28,9 +28,7 @@ app = typer.Typer(
 )
 # Into a pipe or file, tables are as wide as they need to be.
 PIPE_COLUMNS = 220
-out = Console(
-    soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS
-)
+out = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 TopologyOption = Annotated[
@@ -127,41 +125,47 @@ def plan(
     """Print the ranking of plans for a request, and one plan: its proof and its bytes per path."""
     machine = _machine(topology, without)
     request = _request(machine, collective, size, plait_type, op, ranks)
-    plans, refusals = plait.propose(machine, request)
-    if strategy:
-        name, params = _params(strategy)
-        shown = plait.propose_one(machine, request, name, params)
-    elif plans:
-        shown = plans[0]
-    else:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in refusals)
-        raise plait.UnsupportedError(f"no strategy takes this request: {reasons}")
+    plans, refusals = plait.ranked(machine, request)
+    shown = _chosen(machine, request, strategy, plans, refusals)
     if as_json:
         out.print(shown.to_json(), markup=False)
         return
-    _print_ranking(machine, plans, refusals)
+    _print_ranking(plans, refusals)
     _print_plan(machine, shown, ops)
 
 
-def _print_ranking(
-    machine: plait.Topology, plans: list[plait.Plan], refusals: list[tuple[str, str]]
-) -> None:
-    table = Table(title="plans, best estimate first")
+def _chosen(
+    machine: plait.Topology,
+    request: plait.Request,
+    strategy: str,
+    plans: list[plait.RankedPlan],
+    refusals: list[tuple[str, str]],
+) -> plait.Plan:
+    """The strategy asked for, else the plan that ranks first."""
+    if strategy:
+        name, params = _params(strategy)
+        return plait.propose_one(machine, request, name, params)
+    if plans:
+        return plans[0].plan
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in refusals)
+    raise plait.UnsupportedError(f"no strategy takes this request: {reasons}")
+
+
+def _print_ranking(plans: list[plait.RankedPlan], refusals: list[tuple[str, str]]) -> None:
+    table = Table(title="plans, fastest by simulation first")
     for column in ("", "plan", "sum order", "ops", "simulated", "busbw GB/s", "bound by"):
-        table.add_column(
-            column, justify="left" if column in ("plan", "sum order", "bound by") else "right"
-        )
+        left = column in ("plan", "sum order", "bound by")
+        table.add_column(column, justify="left" if left else "right")
     for number, candidate in enumerate(plans, 1):
-        timeline = plait.simulate(candidate, machine)
-        table.add_row(
-            str(number),
-            candidate.label,
-            candidate.sum_order,
-            str(candidate.op_count()),
-            f"{timeline.total_ns / 1e3:.1f} us",
-            f"{timeline.busbw_gb_per_s:.1f}",
-            timeline.bound_by,
-        )
+        found, timeline = candidate.plan, candidate.timeline
+        said = ("-", "-", "not simulated: budget spent")
+        if timeline is not None:
+            said = (
+                f"{timeline.total_ns / 1e3:.1f} us",
+                f"{timeline.busbw_gb_per_s:.1f}",
+                timeline.bound_by,
+            )
+        table.add_row(str(number), found.label, found.sum_order, str(found.op_count()), *said)
     out.print(table)
     for name, reason in refusals:
         out.print(f"not {name}: {reason}", markup=False)
@@ -264,7 +268,7 @@ def _print_proofs(result: dict[str, Any]) -> None:
 
 @app.command()
 def simulate(
-    collective: str,
+    collective: Annotated[str, typer.Argument(help="all_reduce, ...")] = "",
     size: BytesOption = "64M",
     topology: TopologyOption = "",
     ranks: RanksOption = None,
@@ -273,23 +277,67 @@ def simulate(
     strategy: Annotated[str, typer.Option("--strategy", "-s")] = "",
     without: WithoutOption = None,
     trace: Annotated[str, typer.Option(help="Write a Perfetto/Chrome trace here.")] = "",
+    plot: Annotated[str, typer.Option(help="Write a picture of lanes and links here.")] = "",
+    paper: Annotated[
+        str,
+        typer.Option(help="Rerun papers' experiments: micro, collaborative, wotir, direct, all"),
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Predict when each op of a plan runs, how long all takes, and what bounds it."""
+    if paper:
+        _simulate_paper(paper, as_json)
+        return
+    if not collective:
+        raise plait.InvalidArgumentError("wanted a collective or --paper, found neither")
     machine = _machine(topology, without)
     request = _request(machine, collective, size, plait_type, op, ranks)
-    if strategy:
-        name, params = _params(strategy)
-        shown = plait.propose_one(machine, request, name, params)
-    else:
-        plans, _ = plait.propose(machine, request)
-        if not plans:
-            raise plait.UnsupportedError("no strategy takes this request; see `plait plan`")
-        shown = plans[0]
+    shown = _chosen(machine, request, strategy, *plait.ranked(machine, request))
     timeline = plait.simulate(shown, machine)
     if trace:
         Path(trace).write_text(timeline.to_trace_json(shown))
+    if plot:
+        from plait.timeline_plot import plot as plot_timeline
+
+        plot_timeline(timeline, shown, plot)
     out.print(timeline.to_json() if as_json else str(timeline), markup=False)
+
+
+def _simulate_paper(paper: str, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from plait import papers
+
+    rows = papers.paper_rows(paper)
+    if as_json:
+        said = [{**asdict(row), "deviation": row.deviation, "ok": row.ok} for row in rows]
+        out.print(json.dumps(said, indent=1), markup=False)
+        return
+    table = Table(title="claims of the papers, simulated", show_lines=False)
+    for column in ("id", "kind", "experiment", "claim", "simulated", "deviation", "ok", "reason"):
+        table.add_column(column)
+    for row in rows:
+        deviation = "" if row.deviation is None else f"{100 * row.deviation:+.1f} %"
+        simulated = "" if row.simulated is None else f"{row.simulated:.4g} {row.unit}"
+        ok = "yes" if row.ok else "no"
+        table.add_row(row.id, row.kind, row.what, row.claim, simulated, deviation, ok, row.reason)
+    out.print(table)
+    must = [row for row in rows if row.kind == "must"]
+    out.print(f"{sum(row.ok for row in must)} of {len(must)} rows marked must hold")
+
+
+@app.command()
+def report(
+    file: Annotated[str, typer.Argument(help="The HTML page to write.")] = "plait.html",
+    topology: TopologyOption = "",
+    without: WithoutOption = None,
+    evidence: Annotated[bool, typer.Option(help="Rerun the papers' experiments too.")] = True,
+) -> None:
+    """Write one self-contained page: links, predictions beside measurements, evidence."""
+    from plait.report import write_report
+
+    write_report(_machine(topology, without), file, evidence)
+    out.print(f"wrote {file}", markup=False)
 
 
 @app.command()

@@ -9,12 +9,14 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/descriptor.hpp"
+#include "plait/communicator.hpp"
 #include "plait/error.hpp"
 #include "plait/report.hpp"
 
 namespace plait {
 namespace {
 
+constexpr std::uint64_t kSimulatedOps = 50'000;  // of one choice: tens of milliseconds
 constexpr std::size_t kMostPlans = 512;  // of one communicator; beyond it the cache starts anew
 
 std::shared_ptr<const ProvedPlan> prove(Plan plan) {
@@ -38,6 +40,17 @@ std::shared_ptr<const ProvedPlan> prove(Plan plan) {
 
 /// Peers cannot see the caller's buffers, which are ordinary memory of their own process.
 bool runnable(const Plan& plan) { return !plan.symmetric; }
+
+/// Best first: on GPUs by simulation, on CPU ranks (whose cores the simulator would compete for) by
+/// the planner's own estimate.
+std::vector<Plan> candidates(const Topology& topology, const Request& request,
+                             std::vector<Refusal>* refusals = nullptr) {
+  if (find_device(topology, DeviceKind::gpu, 0) < 0) return propose(topology, request, refusals);
+  std::vector<Plan> plans;
+  for (RankedPlan& one : ranked(topology, request, kSimulatedOps, refusals))
+    plans.push_back(std::move(one.plan));
+  return plans;
+}
 
 std::string describe_plan(const ProvedPlan& chosen) {
   std::string lines = text(chosen.label, ", sums in ", name_of(chosen.plan.sum_order), "\n");
@@ -82,7 +95,7 @@ Plan Chooser::pick(const Request& request, const CallOptions& options) const {
                                                    : ": wants buffers that all ranks see"));
     return plan;
   }
-  std::vector<Plan> plans = propose(*topology_, request);
+  std::vector<Plan> plans = candidates(*topology_, request);
   const auto rank_order = std::find_if(plans.begin(), plans.end(), [&](const Plan& plan) {
     return allowed(plan) && plan.sum_order == SumOrder::rank_order;
   });
@@ -134,7 +147,8 @@ std::shared_ptr<const ProvedPlan> Chooser::proved(const Plan& plan) {
 std::string Chooser::explain(const Request& request) {
   const auto chosen = plan_for(request, {});
   std::vector<Refusal> refusals;
-  const std::vector<Plan> plans = propose(*topology_, checked(request, *topology_), &refusals);
+  const std::vector<Plan> plans =
+      candidates(*topology_, checked(request, *topology_), &refusals);
   std::string lines = text(name_of(request.collective), " of ", request.count, " ",
                            name_of(request.type), ", ", name_of(request.op), ", on ", request.ranks,
                            " ranks of ", topology_->name, "\n", "chosen: ", describe_plan(*chosen));
