@@ -147,8 +147,7 @@ std::shared_ptr<const ProvedPlan> Chooser::proved(const Plan& plan) {
 std::string Chooser::explain(const Request& request) {
   const auto chosen = plan_for(request, {});
   std::vector<Refusal> refusals;
-  const std::vector<Plan> plans =
-      candidates(*topology_, checked(request, *topology_), &refusals);
+  const std::vector<Plan> plans = candidates(*topology_, checked(request, *topology_), &refusals);
   std::string lines = text(name_of(request.collective), " of ", request.count, " ",
                            name_of(request.type), ", ", name_of(request.op), ", on ", request.ranks,
                            " ranks of ", topology_->name, "\n", "chosen: ", describe_plan(*chosen));

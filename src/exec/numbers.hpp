@@ -1,9 +1,9 @@
 // Element types -> what they accumulate in, and the conversions, bit for bit the same on every
 // processor (exec/cuda/kernels/numbers.cuh mirrors them). Rounding is to nearest even; a NaN result
-// is always the one canonical quiet NaN below; fp8e4m3 is the "fn" kind (no infinity, overflow gives
-// NaN, as ml_dtypes has it), the others overflow to infinity; subnormals are kept.
-// min and max give NaN if any input is NaN, and order -0 below +0 (IEEE 754-2019 minimum, maximum).
-// No branches, so that compilers can turn loops over these into vector code.
+// is always the one canonical quiet NaN below; fp8e4m3 is the "fn" kind (no infinity, overflow
+// gives NaN, as ml_dtypes has it), the others overflow to infinity; subnormals are kept. min and
+// max give NaN if any input is NaN, and order -0 below +0 (IEEE 754-2019 minimum, maximum). No
+// branches, so that compilers can turn loops over these into vector code.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -78,14 +78,22 @@ struct IntegerNumber {
   static Wide up(Stored x) { return x; }
   static Stored down(Wide x) { return x; }
 };
-template <> struct Number<DataType::int8> : IntegerNumber<std::int8_t> {};
-template <> struct Number<DataType::uint8> : IntegerNumber<std::uint8_t> {};
-template <> struct Number<DataType::int16> : IntegerNumber<std::int16_t> {};
-template <> struct Number<DataType::uint16> : IntegerNumber<std::uint16_t> {};
-template <> struct Number<DataType::int32> : IntegerNumber<std::int32_t> {};
-template <> struct Number<DataType::uint32> : IntegerNumber<std::uint32_t> {};
-template <> struct Number<DataType::int64> : IntegerNumber<std::int64_t> {};
-template <> struct Number<DataType::uint64> : IntegerNumber<std::uint64_t> {};
+template <>
+struct Number<DataType::int8> : IntegerNumber<std::int8_t> {};
+template <>
+struct Number<DataType::uint8> : IntegerNumber<std::uint8_t> {};
+template <>
+struct Number<DataType::int16> : IntegerNumber<std::int16_t> {};
+template <>
+struct Number<DataType::uint16> : IntegerNumber<std::uint16_t> {};
+template <>
+struct Number<DataType::int32> : IntegerNumber<std::int32_t> {};
+template <>
+struct Number<DataType::uint32> : IntegerNumber<std::uint32_t> {};
+template <>
+struct Number<DataType::int64> : IntegerNumber<std::int64_t> {};
+template <>
+struct Number<DataType::uint64> : IntegerNumber<std::uint64_t> {};
 
 template <>
 struct Number<DataType::fp32> {
@@ -110,9 +118,7 @@ struct Number<DataType::bf16> {
   using Stored = std::uint16_t;
   using Wide = float;
   static constexpr bool kFloat = true;
-  static Wide up(Stored x) {
-    return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16);
-  }
+  static Wide up(Stored x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16); }
   static Stored down(Wide x) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
     const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
@@ -130,17 +136,19 @@ struct SmallNumber {
     return static_cast<Stored>(SmallFloat<kExponent, kMantissa, kInf>::narrow(x));
   }
 };
-template <> struct Number<DataType::fp16> : SmallNumber<std::uint16_t, 5, 10, true> {};
-template <> struct Number<DataType::fp8e4m3> : SmallNumber<std::uint8_t, 4, 3, false> {};
-template <> struct Number<DataType::fp8e5m2> : SmallNumber<std::uint8_t, 5, 2, true> {};
+template <>
+struct Number<DataType::fp16> : SmallNumber<std::uint16_t, 5, 10, true> {};
+template <>
+struct Number<DataType::fp8e4m3> : SmallNumber<std::uint8_t, 4, 3, false> {};
+template <>
+struct Number<DataType::fp8e5m2> : SmallNumber<std::uint8_t, 5, 2, true> {};
 
 /// Calls visit.template operator()<kType>() for the type that is known at run time only.
 template <class Visit>
 decltype(auto) with_type(DataType type, Visit&& visit) {
   switch (type) {
 #define PLAIT_TYPE(name, bytes, is_float, nccl_value) \
-  case DataType::name:                                \
-    return visit.template operator()<DataType::name>();
+  case DataType::name: return visit.template operator()<DataType::name>();
 #include "plait/types.def"
 #undef PLAIT_TYPE
   }

@@ -55,9 +55,9 @@ class Follower {
     }
     for (std::size_t lane = 0; lane < next_.size(); ++lane)
       if (next_[lane] < plan_.lanes[lane].ops.size())
-        throw Error(ErrorCode::timeout, text("the plan cannot end: rank ", plan_.lanes[lane].rank,
-                                             " lane ", plan_.lanes[lane].name, " op ",
-                                             next_[lane], " waits for ever"));
+        throw Error(ErrorCode::timeout,
+                    text("the plan cannot end: rank ", plan_.lanes[lane].rank, " lane ",
+                         plan_.lanes[lane].name, " op ", next_[lane], " waits for ever"));
     return std::move(origins_);
   }
 
@@ -119,9 +119,8 @@ Origins origins_of(const Plan& plan) { return Follower(plan).follow(); }
 std::vector<double> scales_of(const std::vector<int>& origins, const std::vector<double>& scalars) {
   std::vector<double> scales;
   for (const int origin : origins)
-    scales.push_back(origin == kReduced || scalars.empty()
-                         ? 1.0
-                         : scalars.at(static_cast<std::size_t>(origin)));
+    scales.push_back(
+        origin == kReduced || scalars.empty() ? 1.0 : scalars.at(static_cast<std::size_t>(origin)));
   return scales;
 }
 

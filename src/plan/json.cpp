@@ -81,8 +81,8 @@ Json path_json(const Path& path) {
 }
 
 Json head_json(const Plan& plan) {
-  Json made = {{"schema", kSchema}, {"request", request_json(plan.request)},
-               {"strategy", plan.strategy}};
+  Json made = {
+      {"schema", kSchema}, {"request", request_json(plan.request)}, {"strategy", plan.strategy}};
   made["params"] = Json::object();
   for (const auto& [name, value] : plan.params) made["params"][name] = value;
   made["topology"] = plan.topology;
@@ -223,8 +223,7 @@ Plan plan_from_json(std::string_view json) {
   root.object({"schema", "request", "strategy", "params", "topology", "sum_order", "kernel",
                "symmetric", "guests", "scratch_bytes", "inbox_bytes", "ring_bytes", "stripes",
                "paths", "lanes"});
-  if (root.at("schema").string() != kSchema)
-    root.at("schema").refuse(text("\"", kSchema, "\""));
+  if (root.at("schema").string() != kSchema) root.at("schema").refuse(text("\"", kSchema, "\""));
   Plan plan;
   plan.request = read_request(root.at("request"));
   plan.strategy = root.at("strategy").string();

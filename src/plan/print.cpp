@@ -18,15 +18,15 @@ std::string joined(const Items& items) {
 std::string hop_of(const Op& op, const Plan& plan) {
   if (op.path == kLocalPath) return "";
   const bool is_known = op.path >= 0 && static_cast<std::size_t>(op.path) < plan.paths.size();
-  return text(" via ",
-              is_known ? plan.paths[static_cast<std::size_t>(op.path)].name
-                       : text("path ", op.path, "?"),
-              " hop ", op.hop);
+  return text(
+      " via ",
+      is_known ? plan.paths[static_cast<std::size_t>(op.path)].name : text("path ", op.path, "?"),
+      " hop ", op.hop);
 }
 
 std::string request_line(const Request& request) {
-  std::string out = text(name_of(request.collective), " of ", request.count, " ",
-                         name_of(request.type));
+  std::string out =
+      text(name_of(request.collective), " of ", request.count, " ", name_of(request.type));
   if (reduces(request.collective)) out += text(" (", name_of(request.op), ")");
   out += text(" on ", request.ranks, request.ranks == 1 ? " rank" : " ranks");
   if (request.root != 0) out += text(", root ", request.root);

@@ -71,8 +71,7 @@ class Cuts {
       case Collective::all_to_all: return size * within * outside;
       case Collective::gather: return root_inside ? 0.0 : size * within;
       case Collective::scatter: return root_inside ? size * outside : 0.0;
-      case Collective::copy:
-        return root_inside && inside[at(request_.peer)] == 0 ? size : 0.0;
+      case Collective::copy: return root_inside && inside[at(request_.peer)] == 0 ? size : 0.0;
       case Collective::send_recv: break;
     }
     double bytes = 0.0;
@@ -175,8 +174,8 @@ class Cuts {
     const std::vector<Link>& links = machine_.topology().links;
     for (std::size_t i = 0; i < links.size(); ++i)
       if (receives[at(links[i].dst)] != 0) crossing_.push_back(static_cast<int>(i));
-    const double bytes = static_cast<double>(request_.count * bytes_of(request_.type)) * 2.0 *
-                         (ranks() - 1);
+    const double bytes =
+        static_cast<double>(request_.count * bytes_of(request_.type)) * 2.0 * (ranks() - 1);
     const double capacity = cover();
     return capacity > 0.0 ? bytes / capacity : 0.0;
   }

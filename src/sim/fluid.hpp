@@ -18,8 +18,8 @@ struct Flow {
   double since_ns = 0.0;  ///< remaining_bytes is as of then
   const Use* uses = nullptr;
   int use_count = 0;
-  int link = -1;  ///< the link it crosses, for the port loss; -1 = none
-  int owner = 0;  ///< the lane that waits for it
+  int link = -1;              ///< the link it crosses, for the port loss; -1 = none
+  int owner = 0;              ///< the lane that waits for it
   std::uint32_t version = 0;  ///< of its rate; a finish predicted under an older one is void
   bool active = false;
   std::vector<int> places;  ///< where it stands in each used resource's list

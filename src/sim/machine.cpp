@@ -107,12 +107,11 @@ void Machine::add_memories() {
       memories_.push_back(static_cast<int>(found - names_.begin()));
       continue;
     }
-    const double capacity =
-        device.kind == DeviceKind::host
-            ? parameter(topology_, "host_memory_gb_per_s", kHostMemoryGbPerS)
-            : parameter(topology_, "gpu_memory_gb_per_s", kGpuMemoryGbPerS);
-    memories_.push_back(add(device.node == 0 ? name : text("node", device.node, ".", name),
-                            capacity));
+    const double capacity = device.kind == DeviceKind::host
+                                ? parameter(topology_, "host_memory_gb_per_s", kHostMemoryGbPerS)
+                                : parameter(topology_, "gpu_memory_gb_per_s", kGpuMemoryGbPerS);
+    memories_.push_back(
+        add(device.node == 0 ? name : text("node", device.node, ".", name), capacity));
   }
 }
 
@@ -122,8 +121,7 @@ void Machine::find_hosts() {
     int host = -1;
     for (std::size_t j = 0; j < topology_.devices.size() && host < 0; ++j) {
       const Device& other = topology_.devices[j];
-      if (other.kind == DeviceKind::host && other.node == device.node &&
-          other.index == device.numa)
+      if (other.kind == DeviceKind::host && other.node == device.node && other.index == device.numa)
         host = static_cast<int>(j);
     }
     for (std::size_t j = 0; j < topology_.devices.size() && host < 0; ++j)

@@ -44,10 +44,9 @@ class Compiler {
   int device_count() const { return static_cast<int>(topology().devices.size()); }
 
   [[noreturn]] void refuse(const std::string& what) const {
-    const std::string where =
-        lane_ == nullptr ? std::string()
-                         : text(" (rank ", lane_->rank, " lane ", lane_->name, " op ", op_index_,
-                                ")");
+    const std::string where = lane_ == nullptr ? std::string()
+                                               : text(" (rank ", lane_->rank, " lane ", lane_->name,
+                                                      " op ", op_index_, ")");
     throw Error(ErrorCode::invalid_argument,
                 text("cannot simulate plan ", label(plan_), where, ": ", what,
                      "; verify() lists all that is wrong with a plan"));
@@ -209,9 +208,8 @@ class Compiler {
     step.first_use = static_cast<int>(script_.uses.size());
     if (is_host_loop() && !is_cpu) step.fixed_ns = costs.kernel_launch_ns + costs.host_call_ns;
     const int own = devices_[at(lane_->rank)];
-    const int worker = is_cpu && topology().devices[at(own)].kind == DeviceKind::gpu
-                           ? machine_.host_of(own)
-                           : own;
+    const int worker =
+        is_cpu && topology().devices[at(own)].kind == DeviceKind::gpu ? machine_.host_of(own) : own;
     const double traffic = static_cast<double>(op.srcs.size()) + 1.0;
     step.limit = (is_cpu ? costs.cpu_reduce_gb_per_s : costs.gpu_reduce_gb_per_s) / traffic;
     double latency_ns = 0.0;
@@ -224,8 +222,8 @@ class Compiler {
   void touch(Step& step, int device, int worker, double& latency_ns, bool is_written) {
     draw(step, machine_.memory(device), 1.0);
     if (device == worker) return;
-    const int link = is_written ? machine_.link_between(worker, device)
-                                : machine_.link_between(device, worker);
+    const int link =
+        is_written ? machine_.link_between(worker, device) : machine_.link_between(device, worker);
     if (link < 0) return;
     const Link& hop = topology().links[at(link)];
     const double weight = link_weight(hop);

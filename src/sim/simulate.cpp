@@ -22,10 +22,10 @@ constexpr double kInstantNs = 1e-4;
 
 struct Event {
   double at_ns = 0.0;
-  std::uint64_t number = 0;  // order of arising
-  int lane = -1;             // a lane's timer, or
-  int raised = -1;           // a signal's step whose flag rises, or
-  int flow = -1;             // the end of a flow, if
+  std::uint64_t number = 0;   // order of arising
+  int lane = -1;              // a lane's timer, or
+  int raised = -1;            // a signal's step whose flag rises, or
+  int flow = -1;              // the end of a flow, if
   std::uint32_t version = 0;  // its rate is still the one this was predicted with
   bool operator>(const Event& other) const {
     return at_ns != other.at_ns ? at_ns > other.at_ns : number > other.number;

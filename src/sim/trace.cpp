@@ -34,9 +34,14 @@ std::string hop_name(const Op& op, const Plan& plan) {
 void add_slices(Json& events, const Timeline& timeline, const Plan& plan) {
   for (std::size_t i = 0; i < plan.lanes.size(); ++i) {
     const Lane& lane = plan.lanes[i];
-    events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", lane.rank},
+    events.push_back({{"ph", "M"},
+                      {"name", "process_name"},
+                      {"pid", lane.rank},
                       {"args", {{"name", text("rank ", lane.rank)}}}});
-    events.push_back({{"ph", "M"}, {"name", "thread_name"}, {"pid", lane.rank}, {"tid", i},
+    events.push_back({{"ph", "M"},
+                      {"name", "thread_name"},
+                      {"pid", lane.rank},
+                      {"tid", i},
                       {"args", {{"name", text(lane.name, " (", name_of(lane.kind), ")")}}}});
   }
   for (const Span& span : timeline.spans) {
@@ -72,12 +77,21 @@ void add_arrows(Json& events, const Timeline& timeline, const Plan& plan) {
     const auto from = raised.find({op.flag, op.value});
     if (from == raised.end()) continue;
     const Span& signal = *from->second;
-    events.push_back({{"ph", "s"}, {"name", "flag"}, {"cat", "flag"}, {"id", number},
+    events.push_back({{"ph", "s"},
+                      {"name", "flag"},
+                      {"cat", "flag"},
+                      {"id", number},
                       {"pid", plan.lanes[static_cast<std::size_t>(signal.lane)].rank},
-                      {"tid", signal.lane}, {"ts", signal.start_ns / 1e3}});
-    events.push_back({{"ph", "f"}, {"bp", "e"}, {"name", "flag"}, {"cat", "flag"}, {"id", number},
+                      {"tid", signal.lane},
+                      {"ts", signal.start_ns / 1e3}});
+    events.push_back({{"ph", "f"},
+                      {"bp", "e"},
+                      {"name", "flag"},
+                      {"cat", "flag"},
+                      {"id", number},
                       {"pid", plan.lanes[static_cast<std::size_t>(span.lane)].rank},
-                      {"tid", span.lane}, {"ts", span.end_ns / 1e3}});
+                      {"tid", span.lane},
+                      {"ts", span.end_ns / 1e3}});
     ++number;
   }
 }
@@ -96,11 +110,16 @@ void add_counters(Json& events, const Timeline& timeline, const Plan& plan) {
     double speed = 0.0;
     for (const auto& [at_ns, change] : of_hop) {
       speed += change;
-      events.push_back({{"ph", "C"}, {"name", text("GB/s ", hop)}, {"pid", plan.request.ranks},
-                        {"ts", at_ns / 1e3}, {"args", {{"gb_per_s", std::max(0.0, speed)}}}});
+      events.push_back({{"ph", "C"},
+                        {"name", text("GB/s ", hop)},
+                        {"pid", plan.request.ranks},
+                        {"ts", at_ns / 1e3},
+                        {"args", {{"gb_per_s", std::max(0.0, speed)}}}});
     }
   }
-  events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", plan.request.ranks},
+  events.push_back({{"ph", "M"},
+                    {"name", "process_name"},
+                    {"pid", plan.request.ranks},
                     {"args", {{"name", "paths"}}}});
 }
 

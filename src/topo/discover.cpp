@@ -25,11 +25,10 @@ struct KnownModel {
   const char* machine;
   int switch_links;  // NVLinks of each GPU on its NVSwitch board; 0 = comes without one
 };
-constexpr KnownModel kModels[] = {{"GH200", "vista", 0},     {"H200", "hgx-h200", 18},
-                                  {"H100 80GB HBM3", "cardinal", 18},
-                                  {"H100", "cardinal", 0},   {"A100-SXM4", "narval", 12},
-                                  {"A100", "narval", 0},     {"A30", "daisy", 0},
-                                  {"V100", "dgx1v", 0}};
+constexpr KnownModel kModels[] = {
+    {"GH200", "vista", 0},   {"H200", "hgx-h200", 18},    {"H100 80GB HBM3", "cardinal", 18},
+    {"H100", "cardinal", 0}, {"A100-SXM4", "narval", 12}, {"A100", "narval", 0},
+    {"A30", "daisy", 0},     {"V100", "dgx1v", 0}};
 
 const KnownModel* known(const std::string& model) {
   for (const KnownModel& one : kModels)
@@ -38,7 +37,7 @@ const KnownModel* known(const std::string& model) {
 }
 
 double nominal_link_gb_per_s(int version) {
-  if (version <= 1) return 20;  // NVLink 1; also where the version is not told
+  if (version <= 1) return 20;    // NVLink 1; also where the version is not told
   return version >= 7 ? 50 : 25;  // NVML counts 1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0 as 1 to 7
 }
 
@@ -51,8 +50,8 @@ class Discovery {
 
   Topology run() {
     made_.name = "discovered";
-    made_.source = like_.name.empty() ? std::string(kSource)
-                                      : text(kSource, "; speeds of ", like_.name);
+    made_.source =
+        like_.name.empty() ? std::string(kSource) : text(kSource, "; speeds of ", like_.name);
     made_.parameters = like_.parameters;
     if (made_.parameters.empty()) plain_parameters();
     add_devices();

@@ -154,8 +154,7 @@ std::vector<std::string> problems(const Topology& topology) {
   for (const auto& [key, parameter] : topology.parameters) {
     if (key.empty()) found.push_back("parameters: wanted a key, found an empty one");
     if (!std::isfinite(parameter.value) || parameter.value < 0)
-      found.push_back(
-          text("parameters.", key, ": wanted a number >= 0, found ", parameter.value));
+      found.push_back(text("parameters.", key, ": wanted a number >= 0, found ", parameter.value));
   }
   return found;
 }

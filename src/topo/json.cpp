@@ -113,8 +113,7 @@ class Place {
 
 /// Text -> JSON, with the limits that keep a hostile file cheap.
 Json parse(std::string_view json) {
-  if (json.size() > kMaxBytes)
-    refuse("", text("at most ", kMaxBytes, " bytes"), text(json.size()));
+  if (json.size() > kMaxBytes) refuse("", text("at most ", kMaxBytes, " bytes"), text(json.size()));
   std::vector<std::set<std::string>> keys;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
     if (depth > kMaxDepth) refuse("", text("nesting of at most ", kMaxDepth), "a deeper one");
@@ -150,8 +149,8 @@ class Reader {
   explicit Reader(const Place& root) : root_(root) {}
 
   Topology read() {
-    root_.object({"schema", "name", "source", "devices", "resources", "links", "switches",
-                  "parameters"});
+    root_.object(
+        {"schema", "name", "source", "devices", "resources", "links", "switches", "parameters"});
     const Place schema = root_.at("schema");
     if (schema.string() != kSchema)
       refuse("schema", text("\"", kSchema, "\""), "\"" + schema.string() + "\"");
@@ -227,8 +226,7 @@ class Reader {
       for (const Place& name : item.at("resources").array()) {
         const auto found = resources_.find(name.string());
         if (found == resources_.end())
-          refuse(name.name(), "the name of a resource in `resources`",
-                 "\"" + name.string() + "\"");
+          refuse(name.name(), "the name of a resource in `resources`", "\"" + name.string() + "\"");
         link.resources.push_back(found->second);
       }
     add_link(item, link);
@@ -358,8 +356,9 @@ std::string section(const char* name, char open, char close, const Entries& entr
 }  // namespace
 
 std::string to_json(const Topology& topology) {
-  std::string made = text("{\n  \"schema\": \"", kSchema, "\",\n  \"name\": ",
-                          dumped(topology.name), ",\n  \"source\": ", dumped(topology.source));
+  std::string made =
+      text("{\n  \"schema\": \"", kSchema, "\",\n  \"name\": ", dumped(topology.name),
+           ",\n  \"source\": ", dumped(topology.source));
   made += section("devices", '[', ']', topology.devices,
                   [](const Device& device) { return dumped(device_json(device)); });
   made += section("resources", '[', ']', topology.resources, [](const Resource& resource) {

@@ -1,11 +1,12 @@
 // A name or a path -> Topology: shipped files (in the library, or in PLAIT_DATA_DIR), the user's
 // own files, and "local-cpu". A name is tried as shipped first, so that a stray file cannot stand
 // in for one.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <sys/stat.h>
 
 #include "base/env.hpp"
 #include "base/text.hpp"
@@ -21,14 +22,13 @@ constexpr long long kMaxFileBytes = 16LL << 20;
 constexpr const char* kLocalCpu = "local-cpu";
 
 [[noreturn]] void refuse_file(const std::string& file, const std::string& found) {
-  throw Error(ErrorCode::io_error,
-              text("topology file ", file,
-                   ": wanted a readable JSON file of at most 16 MiB, found ", found,
-                   "; check the path and its permissions"));
+  throw Error(ErrorCode::io_error, text("topology file ", file,
+                                        ": wanted a readable JSON file of at most 16 MiB, found ",
+                                        found, "; check the path and its permissions"));
 }
 
 std::string read_text(const std::string& file) {
-  struct stat facts {};
+  struct stat facts{};
   if (stat(file.c_str(), &facts) != 0) refuse_file(file, std::strerror(errno));
   if (!S_ISREG(facts.st_mode)) refuse_file(file, "something that is no regular file");
   if (facts.st_size > kMaxFileBytes) refuse_file(file, text(facts.st_size, " bytes"));
@@ -86,7 +86,7 @@ Topology load_topology(const std::string& name_or_file) {
   }
   const bool is_path = name_or_file.find('/') != std::string::npos ||
                        name_or_file.find(".json") != std::string::npos;
-  struct stat facts {};
+  struct stat facts{};
   if (is_path || (!name_or_file.empty() && stat(name_or_file.c_str(), &facts) == 0))
     return from_file(name_or_file);
   throw Error(ErrorCode::invalid_argument,

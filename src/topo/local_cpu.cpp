@@ -80,13 +80,11 @@ Topology local_cpu(int ranks) {
   for (int i = 0; i < ranks; ++i)
     topology.devices.push_back({DeviceKind::cpu, i, 0, 0, "CPU core", "", ""});
   topology.devices.push_back({DeviceKind::host, 0, 0, 0, "host memory", "", ""});
-  for (int i = 0; i < ranks; ++i)
-    topology.resources.push_back({text("cpu", i, ".core"), copy});
+  for (int i = 0; i < ranks; ++i) topology.resources.push_back({text("cpu", i, ".core"), copy});
   // A few cores fill a memory controller; how many is not worth a longer start-up.
   topology.resources.push_back({"numa0.dram", copy * std::min(cores, 4)});
   const auto link = [&](int src, int dst, int core) {
-    topology.links.push_back(
-        {LinkKind::shm, src, dst, 1, copy, kFlagLatencyNs, {core, ranks}});
+    topology.links.push_back({LinkKind::shm, src, dst, 1, copy, kFlagLatencyNs, {core, ranks}});
   };
   for (int src = 0; src < ranks; ++src) {
     for (int dst = 0; dst < ranks; ++dst)

@@ -25,8 +25,7 @@ std::string what_exists(const Topology& topology) {
     const bool src_rank = is_rank(link.src), dst_rank = is_rank(link.dst);
     if (src_rank && dst_rank && link.src < link.dst)
       masks.insert(text(name_of(link.kind), ":", label(link.src), "-", label(link.dst)));
-    if (src_rank != dst_rank)
-      masks.insert(text("host:", label(src_rank ? link.src : link.dst)));
+    if (src_rank != dst_rank) masks.insert(text("host:", label(src_rank ? link.src : link.dst)));
   }
   for (const int device : ranks) masks.insert(text("relay:", label(device)));
   std::string listed;
@@ -40,9 +39,8 @@ std::string what_exists(const Topology& topology) {
 
 [[noreturn]] void refuse(const Topology& topology, const std::string& mask,
                          const std::string& why) {
-  throw Error(ErrorCode::invalid_argument,
-              text("mask \"", mask, "\": ", why, "; topology ", topology.name, " has ",
-                   what_exists(topology)));
+  throw Error(ErrorCode::invalid_argument, text("mask \"", mask, "\": ", why, "; topology ",
+                                                topology.name, " has ", what_exists(topology)));
 }
 
 template <class Gone>
@@ -101,8 +99,8 @@ Topology without(const Topology& topology, const std::vector<std::string>& masks
     const std::string kind = mask.substr(0, colon);
     const std::string_view rest =
         colon == std::string::npos ? std::string_view() : std::string_view(mask).substr(colon + 1);
-    const bool is_link = kind == "nvlink" || kind == "pcie" || kind == "bus" || kind == "shm" ||
-                         kind == "net";
+    const bool is_link =
+        kind == "nvlink" || kind == "pcie" || kind == "bus" || kind == "shm" || kind == "net";
     if (is_link)
       drop_pair(less, mask, kind, rest);
     else if (kind == "host")

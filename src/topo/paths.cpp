@@ -76,9 +76,7 @@ class Neighbourhood {
   }
 
  private:
-  bool is_host(int device) const {
-    return device_at(topology_, device).kind == DeviceKind::host;
-  }
+  bool is_host(int device) const { return device_at(topology_, device).kind == DeviceKind::host; }
 
   /// Hosts are reached by any link; a relay needs the fast fabric of one machine on both hops.
   bool usable(const Link& link, int other) const {

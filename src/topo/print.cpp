@@ -160,8 +160,8 @@ std::string path_kinds(const Topology& topology, const std::vector<int>& ranks) 
 
 std::string print(const Topology& topology) {
   const std::vector<int> ranks = rank_devices(topology);
-  std::string made = text("Topology ", topology.name, " (", fingerprint(topology), "): ",
-                          topology.source, "\n\n");
+  std::string made =
+      text("Topology ", topology.name, " (", fingerprint(topology), "): ", topology.source, "\n\n");
   made += matrix(topology, ranks) + kLegend + "\n";
   made += ranks.size() <= kMostListed ? every_path(topology, ranks) : path_kinds(topology, ranks);
   return made;

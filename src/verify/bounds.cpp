@@ -28,9 +28,8 @@ bool check_request(const Request& request, Findings& findings) {
   for (const auto& [what, rank] : {std::pair("root", request.root), {"peer", request.peer}})
     if (rank < 0 || rank >= request.ranks)
       return wrong(text("wanted a ", what, " in 0..", request.ranks - 1, ", found ", rank));
-  const std::uint64_t most =
-      static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) /
-      (bytes_of(request.type) * static_cast<std::uint64_t>(request.ranks));
+  const std::uint64_t most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) /
+                             (bytes_of(request.type) * static_cast<std::uint64_t>(request.ranks));
   if (request.count > most)
     return wrong(text("wanted at most ", most, " elements, found ", request.count));
   return true;
@@ -95,8 +94,7 @@ void check_op(const Plan& plan, int lane, int index, const Op& op, Findings& fin
   for (const Region& src : op.srcs) {
     if (fault.empty()) fault = fault_of(plan, src);
     if (fault.empty() && src.bytes != op.dst.bytes)
-      fault = text("wanted ", op.dst.bytes, " bytes as in ", print(op.dst), ", found ",
-                   print(src));
+      fault = text("wanted ", op.dst.bytes, " bytes as in ", print(op.dst), ", found ", print(src));
   }
   if (!fault.empty()) findings.of_op(Rule::bounds, lane, index, fault);
 }
@@ -122,13 +120,14 @@ void check_lanes(const Plan& plan, Findings& findings) {
     const Lane& lane = plan.lanes[i];
     const int index = static_cast<int>(i);
     if (lane.rank < 0 || lane.rank >= plan.request.ranks)
-      findings.of_lane(Rule::lane, index, text("wanted a rank in 0..", plan.request.ranks - 1,
-                                               ", found ", lane.rank));
+      findings.of_lane(Rule::lane, index,
+                       text("wanted a rank in 0..", plan.request.ranks - 1, ", found ", lane.rank));
     if (!is_within(lane.kind, LaneKind::cpu))
       findings.of_lane(Rule::lane, index, "wanted a known kind of lane, found none");
     if (!names.insert({lane.rank, lane.name}).second)
-      findings.of_lane(Rule::lane, index, text("wanted lane names to differ within a rank, found ",
-                                               lane.name, " twice on rank ", lane.rank));
+      findings.of_lane(Rule::lane, index,
+                       text("wanted lane names to differ within a rank, found ", lane.name,
+                            " twice on rank ", lane.rank));
     for (std::size_t k = 0; k < lane.ops.size(); ++k) {
       const OpKind kind = lane.ops[k].kind;
       if (!is_within(kind, OpKind::wait))

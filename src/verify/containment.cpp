@@ -27,8 +27,10 @@ void check_full_exchange(const Plan& plan, const Order& order, Findings& finding
       if (!order.begins_before_end(peer, rank)) missing += text(missing.empty() ? "" : ", ", peer);
     if (!missing.empty())
       findings.of_rank(Rule::inbox, rank,
-                       text("wanted rank ", rank, " to hear from every rank before it ends, since "
-                            "the plan uses inboxes, found nothing heard from ", missing));
+                       text("wanted rank ", rank,
+                            " to hear from every rank before it ends, since "
+                            "the plan uses inboxes, found nothing heard from ",
+                            missing));
   }
 }
 
@@ -43,8 +45,10 @@ void check_privacy(const Plan& plan, Findings& findings) {
         if (is_write && region.space == Space::input)
           fault = text("wanted inputs to be read only, found a write to ", print(region));
         else if (is_user(region.space) && region.rank != rank && !plan.symmetric)
-          fault = text("wanted rank ", rank, " to touch its own buffers only, since the plan is "
-                       "not symmetric, found ", print(region));
+          fault = text("wanted rank ", rank,
+                       " to touch its own buffers only, since the plan is "
+                       "not symmetric, found ",
+                       print(region));
         if (!fault.empty())
           findings.of_op(Rule::privacy, static_cast<int>(i), static_cast<int>(k), fault);
       });

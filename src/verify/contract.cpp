@@ -39,8 +39,7 @@ std::vector<Wanted> wanted_of(const Request& request, int rank) {
     case Collective::broadcast:
     case Collective::copy: return {{0, bytes, request.root, 0}};
     case Collective::scatter: return {{0, bytes, request.root, mine}};
-    case Collective::send_recv:
-      return {{0, bytes, (rank + request.ranks - 1) % request.ranks, 0}};
+    case Collective::send_recv: return {{0, bytes, (rank + request.ranks - 1) % request.ranks, 0}};
     case Collective::all_gather:
     case Collective::gather:
     case Collective::all_to_all:
@@ -112,8 +111,7 @@ class ContractCheck {
     if (root.ranks != all) return text(found, ", in which ", ranks_in(all & ~root.ranks), " lacks");
     if (root.doubled != 0) return text(found, ", which counts ", ranks_in(root.doubled), " twice");
     if (!root.finish) return text(found, ", whose last reduction is not marked finish");
-    if (root.has_inner_finish)
-      return text(found, ", in which an inner reduction is marked finish");
+    if (root.has_inner_finish) return text(found, ", in which an inner reduction is marked finish");
     if (plan_.sum_order == SumOrder::stated) return "";
     for (int rank = 0; rank < ranks; ++rank)
       if (!root.is_flat || root.children[static_cast<std::size_t>(rank)] != rank)
@@ -125,13 +123,11 @@ class ContractCheck {
   std::string fault_of_agreement(std::uint64_t origin, std::uint64_t bytes,
                                  const Content& content) {
     std::string fault;
-    agreed_.read(origin, origin + bytes,
-                 [&](std::uint64_t, std::uint64_t, const Content& other) {
-                   if (other.expression >= 0 && other.expression != content.expression)
-                     fault = text("found ", values_.expressions().print(content.expression),
-                                  " where another rank has ",
-                                  values_.expressions().print(other.expression));
-                 });
+    agreed_.read(origin, origin + bytes, [&](std::uint64_t, std::uint64_t, const Content& other) {
+      if (other.expression >= 0 && other.expression != content.expression)
+        fault = text("found ", values_.expressions().print(content.expression),
+                     " where another rank has ", values_.expressions().print(other.expression));
+    });
     agreed_.write(origin, origin + bytes, content);
     return fault;
   }

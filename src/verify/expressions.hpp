@@ -11,8 +11,8 @@ namespace plait {
 class Expressions {
  public:
   struct Node {
-    int leaf = -1;              // the rank whose input it is; -1 = a sum
-    bool finish = false;        // the sum claims to be the element's last
+    int leaf = -1;        // the rank whose input it is; -1 = a sum
+    bool finish = false;  // the sum claims to be the element's last
     bool has_inner_finish = false;
     bool is_flat = true;        // a leaf, or a sum of leaves
     std::uint64_t ranks = 0;    // whose inputs are in it, as bits

@@ -58,8 +58,7 @@ void check_flags(const Plan& plan, Findings& findings) {
       if (op.kind != OpKind::signal && op.kind != OpKind::wait) continue;
       const Site here{static_cast<int>(i), static_cast<int>(k)};
       std::string fault = flag_fault(plan, plan.lanes[i], op);
-      if (fault.empty() && op.kind == OpKind::signal)
-        fault = signal_fault(plan, here, op, words);
+      if (fault.empty() && op.kind == OpKind::signal) fault = signal_fault(plan, here, op, words);
       if (!fault.empty()) findings.of_op(Rule::flag, here.lane, here.op, fault);
     }
 }

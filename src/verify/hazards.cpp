@@ -20,8 +20,12 @@ struct Accesses {
 class HazardCheck {
  public:
   HazardCheck(const Plan& plan, const Order& order, Placement placement, Findings& findings)
-      : plan_(plan), order_(order), memories_(plan, placement), bytes_(memories_.count()),
-        suffix_(placement == Placement::in_place ? " (in place)" : ""), findings_(findings) {}
+      : plan_(plan),
+        order_(order),
+        memories_(plan, placement),
+        bytes_(memories_.count()),
+        suffix_(placement == Placement::in_place ? " (in place)" : ""),
+        findings_(findings) {}
 
   void take(Site here) {
     const Op& op = order_.op(here);
@@ -64,11 +68,11 @@ class HazardCheck {
     if (is_known) return;  // the next bytes of the same pair
     last_earlier_ = earlier;
     last_here_ = here;
-    findings_.of_op(Rule::hazard, here.lane, here.op,
-                    text("wanted an order between ", site(plan_, earlier.lane, earlier.op),
-                         ", which ", did, " some of ", print(region), ", and ",
-                         site(plan_, here.lane, here.op), ", which ", does,
-                         " it, found none", suffix_));
+    findings_.of_op(
+        Rule::hazard, here.lane, here.op,
+        text("wanted an order between ", site(plan_, earlier.lane, earlier.op), ", which ", did,
+             " some of ", print(region), ", and ", site(plan_, here.lane, here.op), ", which ",
+             does, " it, found none", suffix_));
   }
 
   // An op may work in place, byte on byte; sliding over its own source depends on the executor.
@@ -96,8 +100,7 @@ class HazardCheck {
 
 }  // namespace
 
-void check_hazards(const Plan& plan, const Order& order, Placement placement,
-                   Findings& findings) {
+void check_hazards(const Plan& plan, const Order& order, Placement placement, Findings& findings) {
   HazardCheck check(plan, order, placement, findings);
   for (const Site& here : order.sequence()) check.take(here);
 }

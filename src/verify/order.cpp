@@ -114,8 +114,8 @@ void Order::report_stuck(const Run& state, Findings& findings) const {
     const Op& op = plan_.lanes[i].ops[at];
     const std::vector<Site>& signals = state.word_of[i][at]->signals;
     const std::string wanted =
-        text("wanted flag ", op.flag.index, " of rank ", op.flag.owner, " by rank ",
-             op.flag.writer, " to reach ", op.value, ", found ");
+        text("wanted flag ", op.flag.index, " of rank ", op.flag.owner, " by rank ", op.flag.writer,
+             " to reach ", op.value, ", found ");
     std::string found;
     if (signals.size() < op.value) {
       found = text("that it is raised to ", signals.size(), " at most: a signal is missing");
@@ -134,8 +134,7 @@ void Order::report_stuck(const Run& state, Findings& findings) const {
 // What is known when each rank ends: the join of the last clocks of its lanes.
 void Order::close() {
   const std::size_t lanes = plan_.lanes.size();
-  ends_.assign(static_cast<std::size_t>(plan_.request.ranks),
-               std::vector<std::uint32_t>(lanes, 0));
+  ends_.assign(static_cast<std::size_t>(plan_.request.ranks), std::vector<std::uint32_t>(lanes, 0));
   ranks_at_end_.assign(ends_.size(), 0);
   for (std::size_t i = 0; i < lanes; ++i) {
     const auto rank = static_cast<std::size_t>(plan_.lanes[i].rank);
@@ -156,9 +155,9 @@ bool Order::after_begin(Site site, int other) const {
 }
 
 bool Order::before_end(Site site, int other) const {
-  return rank(site) == other || ends_[static_cast<std::size_t>(other)]
-                                     [static_cast<std::size_t>(site.lane)] >
-                                    static_cast<std::uint32_t>(site.op);
+  return rank(site) == other ||
+         ends_[static_cast<std::size_t>(other)][static_cast<std::size_t>(site.lane)] >
+             static_cast<std::uint32_t>(site.op);
 }
 
 bool Order::begins_before_end(int one, int other) const {

@@ -43,8 +43,8 @@ class Order {
   struct Run;
   const Lane& lane(int index) const { return plan_.lanes[static_cast<std::size_t>(index)]; }
   const std::uint32_t* row(Site site) const {
-    return &rows_[row_of_[static_cast<std::size_t>(site.lane)]
-                         [static_cast<std::size_t>(site.op)] * plan_.lanes.size()];
+    return &rows_[row_of_[static_cast<std::size_t>(site.lane)][static_cast<std::size_t>(site.op)] *
+                  plan_.lanes.size()];
   }
   std::uint32_t joined(std::uint32_t row, Site signal);
   void run(Run& run, int lane);

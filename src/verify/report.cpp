@@ -1,8 +1,9 @@
 // A report -> text for people and JSON "plait.report/1", both ways.
+#include "plait/report.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include "base/text.hpp"
-#include "plait/report.hpp"
 #include "plan/json_place.hpp"
 
 namespace plait {
@@ -34,8 +35,8 @@ std::string print(const Report& report) {
 }
 
 std::string to_json(const Report& report) {
-  Json made = {{"schema", kSchema}, {"plan", report.plan}, {"proved", report.proved()},
-               {"ops", report.ops}};
+  Json made = {
+      {"schema", kSchema}, {"plan", report.plan}, {"proved", report.proved()}, {"ops", report.ops}};
   made["orders"] = report.orders;
   made["findings"] = Json::array();
   for (const Finding& finding : report.findings)

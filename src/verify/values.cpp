@@ -32,16 +32,16 @@ void Values::run(const Order& order) {
 std::vector<Piece> Values::held(const Region& region) const {
   std::vector<Piece> pieces;
   const Memory at = memories_.of(region);
-  bytes_[at.index].read(at.offset, at.offset + region.bytes,
-                        [&](std::uint64_t lo, std::uint64_t hi, const Content& content) {
-                          lo -= at.offset;
-                          hi -= at.offset;
-                          if (!pieces.empty() &&
-                              pieces.back().content.later(lo - pieces.back().lo) == content)
-                            pieces.back().hi = hi;
-                          else
-                            pieces.push_back({lo, hi, content});
-                        });
+  bytes_[at.index].read(
+      at.offset, at.offset + region.bytes,
+      [&](std::uint64_t lo, std::uint64_t hi, const Content& content) {
+        lo -= at.offset;
+        hi -= at.offset;
+        if (!pieces.empty() && pieces.back().content.later(lo - pieces.back().lo) == content)
+          pieces.back().hi = hi;
+        else
+          pieces.push_back({lo, hi, content});
+      });
   return pieces;
 }
 
@@ -58,10 +58,10 @@ std::vector<Piece> Values::source(Site here, const Region& src) {
     if (piece.content.expression != kUnwritten) continue;
     piece.content.expression = kSpoilt;
     const Region part{src.space, src.rank, src.offset + piece.lo, piece.hi - piece.lo};
-    findings_.of_op(Rule::contract, here.lane, here.op,
-                    text("wanted bytes that were written before, found that ",
-                         site(plan_, here.lane, here.op), " reads ", print(part),
-                         ", which nobody has written", suffix_));
+    findings_.of_op(
+        Rule::contract, here.lane, here.op,
+        text("wanted bytes that were written before, found that ", site(plan_, here.lane, here.op),
+             " reads ", print(part), ", which nobody has written", suffix_));
   }
   return pieces;
 }
@@ -71,9 +71,9 @@ void Values::copy(Site here, const Op& op) { put(op.dst, source(here, op.srcs.fr
 void Values::reduce(Site here, const Op& op) {
   is_misaligned_said_ = false;
   if (!reduces(plan_.request.collective))
-    findings_.of_op(Rule::contract, here.lane, here.op,
-                    text("wanted no reduction in ", name_of(plan_.request.collective),
-                         ", found one", suffix_));
+    findings_.of_op(
+        Rule::contract, here.lane, here.op,
+        text("wanted no reduction in ", name_of(plan_.request.collective), ", found one", suffix_));
   std::vector<std::vector<Piece>> sources;
   for (const Region& src : op.srcs) sources.push_back(source(here, src));
   std::vector<std::size_t> at(sources.size(), 0);

@@ -1,5 +1,6 @@
 // A plan -> its proof or everything that is wrong with it. Phases run in turn, each only on what
-// the earlier ones found sound; so a broken index is one finding and not a crash or a hundred echoes.
+// the earlier ones found sound; so a broken index is one finding and not a crash or a hundred
+// echoes.
 #include <exception>
 
 #include "base/text.hpp"

@@ -16,8 +16,7 @@ template <class Wide>
 Wide add_floats(ReduceOp op, Wide a, Wide b) {
   const bool is_nan = std::isnan(a) || std::isnan(b);
   switch (op) {
-    case ReduceOp::prod:
-      return a * b;
+    case ReduceOp::prod: return a * b;
     case ReduceOp::min:
       if (is_nan) return std::numeric_limits<Wide>::quiet_NaN();
       if (a == b) return std::signbit(a) ? a : b;  // -0 is below +0
@@ -37,20 +36,13 @@ T add_integers(ReduceOp op, T a, T b) {
   using Unsigned = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
   const Unsigned x = static_cast<Unsigned>(a), y = static_cast<Unsigned>(b);
   switch (op) {
-    case ReduceOp::prod:
-      return static_cast<T>(x * y);
-    case ReduceOp::min:
-      return a < b ? a : b;
-    case ReduceOp::max:
-      return a > b ? a : b;
-    case ReduceOp::bit_and:
-      return static_cast<T>(x & y);
-    case ReduceOp::bit_or:
-      return static_cast<T>(x | y);
-    case ReduceOp::bit_xor:
-      return static_cast<T>(x ^ y);
-    default:
-      return static_cast<T>(x + y);
+    case ReduceOp::prod: return static_cast<T>(x * y);
+    case ReduceOp::min: return a < b ? a : b;
+    case ReduceOp::max: return a > b ? a : b;
+    case ReduceOp::bit_and: return static_cast<T>(x & y);
+    case ReduceOp::bit_or: return static_cast<T>(x | y);
+    case ReduceOp::bit_xor: return static_cast<T>(x ^ y);
+    default: return static_cast<T>(x + y);
   }
 }
 

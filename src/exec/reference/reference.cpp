@@ -55,15 +55,11 @@ class Machine {
       case OpKind::wait:
         if (flags_[op.flag] < op.value) return false;
         break;
-      case OpKind::signal:
-        flags_[op.flag] = op.value;
-        break;
+      case OpKind::signal: flags_[op.flag] = op.value; break;
       case OpKind::copy:
         if (op.dst.bytes != 0) std::memmove(at(op.dst), at(op.srcs.at(0)), op.dst.bytes);
         break;
-      case OpKind::reduce:
-        reduce(op, lane);
-        break;
+      case OpKind::reduce: reduce(op, lane); break;
     }
     ++next_[lane];
     return true;
@@ -127,9 +123,8 @@ void run_reference(const Plan& plan, const std::vector<const void*>& inputs,
                    const std::vector<void*>& outputs, const std::vector<double>& scalars) {
   const auto ranks = static_cast<std::size_t>(plan.request.ranks);
   if (inputs.size() != ranks || outputs.size() != ranks)
-    throw Error(ErrorCode::invalid_argument,
-                text("wanted ", ranks, " inputs and outputs, found ", inputs.size(), " and ",
-                     outputs.size()));
+    throw Error(ErrorCode::invalid_argument, text("wanted ", ranks, " inputs and outputs, found ",
+                                                  inputs.size(), " and ", outputs.size()));
   if (!scalars.empty() && scalars.size() != ranks)
     throw Error(ErrorCode::invalid_argument,
                 text("wanted ", ranks, " scalars or none, found ", scalars.size()));
