@@ -6,7 +6,8 @@ target_compile_options(plait_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -We
   -Wconversion -Wno-sign-conversion -Wno-restrict -Werror -fno-math-errno -ffp-contract=off>)
 target_compile_definitions(plait_flags INTERFACE PLAIT_VERSION="${PROJECT_VERSION}")
 if(PLAIT_SANITIZE)
-  target_compile_options(plait_flags INTERFACE -fsanitize=${PLAIT_SANITIZE} -fno-omit-frame-pointer -g1 -fno-sanitize-recover=all)
+  target_compile_options(plait_flags INTERFACE -fsanitize=${PLAIT_SANITIZE} -fno-omit-frame-pointer -g1 -fno-sanitize-recover=all
+    -Wno-maybe-uninitialized)  # false positives: instrumentation hides what the optimizer would see
   target_compile_definitions(plait_flags INTERFACE PLAIT_SANITIZED=1)
   target_link_options(plait_flags INTERFACE -fsanitize=${PLAIT_SANITIZE})
 endif()
