@@ -43,6 +43,7 @@ std::vector<Params> candidates(const Topology& topology, const Request& request)
     if (pieces > least)
       sets.push_back({{"pieces", static_cast<std::int64_t>(pieces)}, {"throttle", 1}});
   if (request.ranks > 2) sets.push_back({{"pieces", 2}, {"throttle", 3}});
+  if (request.ranks > 8) sets.push_back({{"pieces", 2}, {"throttle", 4}});  // the talk's batches
   if (reduces(request.collective) && request.ranks > 2)
     sets.push_back({{"pieces", 2}, {"throttle", 1}, {"fuse", 0}});
   if (bytes < kLargeBytes) return sets;

@@ -20,7 +20,8 @@ int default_chunks(const Request& request) {
 std::vector<Params> candidates(const Topology&, const Request& request) {
   const int chunks = default_chunks(request);
   std::vector<Params> sets{{{"chunks", chunks}}};
-  if (chunks > 4) sets.push_back({{"chunks", 4}});
+  for (const int fewer : {4, 2})
+    if (chunks > fewer) sets.push_back({{"chunks", fewer}});
   return sets;
 }
 
