@@ -1,5 +1,6 @@
 // PLAIT_FAULT=step:rank:action -> that rank dies (or stops) at its step-th op. Test builds only
-// (-DPLAIT_FAULTS=ON); elsewhere fault_point() is nothing. Steps count from 1 over the process's life.
+// (-DPLAIT_FAULTS=ON); elsewhere fault_point() is nothing. Steps count from 1 over the process's
+// life.
 #pragma once
 
 #ifdef PLAIT_FAULTS
@@ -39,8 +40,14 @@ inline Fault fault_from_environment() {
   return fault;
 }
 
+/// The process's fault. A child made by fork sets its own before its first call.
+inline Fault& current_fault() {
+  static Fault fault = fault_from_environment();
+  return fault;
+}
+
 inline void fault_point(int rank) {
-  static const Fault fault = fault_from_environment();
+  const Fault& fault = current_fault();
   static std::atomic<std::int64_t> steps{0};
   if (fault.step == 0 || rank != fault.rank || ++steps != fault.step) return;
   if (fault.action == "kill") ::kill(::getpid(), SIGKILL);

@@ -1,0 +1,99 @@
+// PLAIT_FAULT=step:rank:action in one rank of several processes: whatever the step, every survivor
+// reports the rank that is gone, or that the time is up, and none hangs.
+#include <doctest/doctest.h>
+
+#include "unit/comm/family.hpp"
+#include "unit/scale.hpp"
+
+#ifdef PLAIT_FAULTS
+#include <sys/resource.h>
+
+#include "exec/fault.hpp"
+
+using namespace plait;
+
+namespace {
+
+struct Point {
+  int ranks;
+  int victim;
+  int step;
+  std::string action;
+  std::string print() const { return text(step, ":", victim, ":", action); }
+};
+
+Point random_point(std::mt19937& random, const std::vector<std::string>& actions) {
+  Point point{2 + static_cast<int>(random() % 3), 0, 0, actions[random() % actions.size()]};
+  if (random() % 10 == 0) point.ranks = 5 + static_cast<int>(random() % 4);
+  point.victim = static_cast<int>(random() % static_cast<unsigned>(point.ranks));
+  // Early steps more often than late ones: there the first calls' plans are run for the first time.
+  point.step = 1 + static_cast<int>(random() % (random() % 2 == 0 ? 20 : 400));
+  return point;
+}
+
+Family::Body until_fault(const Point& point) {
+  return [point](Communicator& comm, Family::Calls& calls) {
+    const rlimit none{0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    signal(SIGABRT, SIG_DFL);  // else the test runner reports it as its own
+    setenv("PLAIT_FAULT", point.print().c_str(), 1);
+    current_fault() = fault_from_environment();
+    sum_for_ever(comm, calls);
+  };
+}
+
+/// Runs the ranks and holds what each survivor says against what is wanted.
+void check_point(const Point& point, double deadline_s, ErrorCode wanted, const std::string& words) {
+  Family family(point.ranks, deadline_s, until_fault(point));
+  for (int survivor = 1; survivor < point.ranks; ++survivor) {
+    Verdict verdict{};
+    REQUIRE_MESSAGE(family.next(verdict, 60000), "a survivor hangs: ", point.ranks, " ranks, ",
+                    point.print());
+    CAPTURE(point.ranks);
+    CAPTURE(point.print());
+    CAPTURE(verdict.rank);
+    CAPTURE(verdict.sentence);
+    CHECK(verdict.rank != point.victim);
+    CHECK(verdict.code == static_cast<int>(wanted));
+    CHECK(std::string(verdict.sentence).find(words) != std::string::npos);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a rank that ends itself at any step is named by every survivor") {
+  if (!kCanFork) {
+    MESSAGE(kNoFork);
+    return;
+  }
+  const int shm_before = entries_of("/dev/shm");
+  const int descriptors_before = open_descriptors();
+  std::mt19937 random(1121);
+  for (int round = 0; round < plait_test::rounds(200); ++round) {
+    const Point point = random_point(random, {"kill", "kill", "abort", "exit"});
+    check_point(point, 30, ErrorCode::peer_lost, text("rank ", point.victim));
+  }
+  CHECK(entries_of("/dev/shm") == shm_before);
+  CHECK(open_descriptors() == descriptors_before);
+}
+
+TEST_CASE("a rank that stops itself at any step costs every survivor the deadline, no more") {
+  if (!kCanFork) {
+    MESSAGE(kNoFork);
+    return;
+  }
+  std::mt19937 random(2211);
+  for (int round = 0; round < plait_test::rounds(10); ++round)
+    check_point(random_point(random, {"stop"}), 0.5, ErrorCode::timeout, "rank");
+}
+
+TEST_CASE("a fault that cannot be read is an error") {
+  for (const char* wrong : {"1:2", "0:1:kill", "1:-1:kill", "x:1:kill", "1:1:faint", "1:1:kill:2"}) {
+    setenv("PLAIT_FAULT", wrong, 1);
+    CAPTURE(wrong);
+    CHECK_THROWS_AS(fault_from_environment(), Error);
+  }
+  unsetenv("PLAIT_FAULT");
+  CHECK(fault_from_environment().step == 0);
+}
+#endif
