@@ -195,6 +195,15 @@ class Bench {
   }
 
   void add_fused(std::vector<Way>& ways, const Request& request) {
+    if (!o_.sweep) {
+      const std::string kernel = cuda_->fused_choice(request);
+      if (!kernel.empty())
+        ways.push_back({"plait", kernel, [this, kernel, request](cuda::Stream stream) {
+                          cuda_->run_fused(kernel, request, reinterpret_cast<const void*>(input_),
+                                           reinterpret_cast<void*>(output_), stream);
+                        }});
+      return;
+    }
     const std::uint64_t bytes = request.count * bytes_of(request.type);
     for (const std::string kernel : {"one_shot", "two_shot", "tiled"}) {
       if (kernel == "tiled" && bytes < (1 << 20)) continue;
@@ -233,7 +242,7 @@ class Bench {
     for (const int bare : bytes <= (64 << 10) ? std::vector<int>{1, 0} : std::vector<int>{1})
       for (const unsigned blocks : small ? std::vector<unsigned>{8, 16, 32, 64} : std::vector<unsigned>{16, 32, 64, 132})
         for (const unsigned threads : {128u, 256u, 512u})
-          for (const int ahead : large ? std::vector<int>{1, 2, 4, 8} : bytes >= (1 << 20) ? std::vector<int>{0, 1, 2} : std::vector<int>{0})
+          for (const int ahead : large ? std::vector<int>{1, 2, 4} : bytes >= (1 << 20) ? std::vector<int>{0, 1, 2} : std::vector<int>{0})
             for (const bool programmatic : small ? std::vector<bool>{true, false} : std::vector<bool>{true}) {
               if (!small && threads == 128) continue;
               FusedTuning tuning;

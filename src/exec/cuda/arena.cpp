@@ -20,8 +20,8 @@ std::uint64_t rounded(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096
 
 std::uint64_t total_bytes(const DeviceArenaSizes& sizes) {
   const std::uint64_t bytes = rounded(kControlBytes) + 2 * rounded(sizes.flagged_bytes) +
-                              2 * rounded(sizes.bare_bytes) + rounded(sizes.tile_bytes) + 2 * rounded(sizes.inbox_bytes) +
-                              rounded(sizes.scratch_bytes);
+                              2 * rounded(sizes.bare_bytes) + rounded(sizes.tile_bytes) +
+                              2 * rounded(sizes.inbox_bytes) + rounded(sizes.scratch_bytes);
   return (bytes + kGrainBytes - 1) / kGrainBytes * kGrainBytes;
 }
 
@@ -99,19 +99,26 @@ DeviceState* DeviceArena::state() const {
 }
 
 std::uint32_t* DeviceArena::flag(int owner, int writer, int index) const {
-  const auto word = static_cast<std::uint64_t>(writer) * kFlagsPerPair + static_cast<std::uint64_t>(index);
-  return reinterpret_cast<std::uint32_t*>(base_[static_cast<std::size_t>(owner)] + kStateBytes + word * 4);
+  const auto word =
+      static_cast<std::uint64_t>(writer) * kFlagsPerPair + static_cast<std::uint64_t>(index);
+  return reinterpret_cast<std::uint32_t*>(base_[static_cast<std::size_t>(owner)] + kStateBytes +
+                                          word * 4);
 }
 
 char* DeviceArena::flagged(int owner) const {
   return reinterpret_cast<char*>(base_[static_cast<std::size_t>(owner)] + rounded(kControlBytes));
 }
-char* DeviceArena::bare(int owner) const { return flagged(owner) + 2 * rounded(sizes_.flagged_bytes); }
+char* DeviceArena::bare(int owner) const {
+  return flagged(owner) + 2 * rounded(sizes_.flagged_bytes);
+}
 TileFlags* DeviceArena::tile_flags(int owner) const {
-  return reinterpret_cast<TileFlags*>(base_[static_cast<std::size_t>(owner)] + kStateBytes + kFlagBytes);
+  return reinterpret_cast<TileFlags*>(base_[static_cast<std::size_t>(owner)] + kStateBytes +
+                                      kFlagBytes);
 }
 char* DeviceArena::tiles(int owner) const { return bare(owner) + 2 * rounded(sizes_.bare_bytes); }
 char* DeviceArena::inbox(int owner) const { return tiles(owner) + rounded(sizes_.tile_bytes); }
-char* DeviceArena::scratch(int owner) const { return inbox(owner) + 2 * rounded(sizes_.inbox_bytes); }
+char* DeviceArena::scratch(int owner) const {
+  return inbox(owner) + 2 * rounded(sizes_.inbox_bytes);
+}
 
 }  // namespace plait::cuda

@@ -35,7 +35,8 @@ DeviceRegion device_region(const Region& region) {
 }
 
 bool touches_ring(const Op& op) {
-  if (op.kind == OpKind::copy) return op.dst.space == Space::ring || op.srcs[0].space == Space::ring;
+  if (op.kind == OpKind::copy)
+    return op.dst.space == Space::ring || op.srcs[0].space == Space::ring;
   return op.kind == OpKind::reduce && op.dst.space == Space::ring;
 }
 
@@ -63,7 +64,8 @@ BoundPlan::BoundPlan(const Plan& plan, int rank, const DeviceArena& arena, std::
   check(plan.request.ranks <= kMaxCudaRanks, text("it has more than ", kMaxCudaRanks, " ranks"));
   check(plan.guests.empty(), "it borrows memory of GPUs outside the job");
   check(!plan.symmetric, "it needs registered buffers");
-  check(flags_per_pair(plan) <= kFlagsPerPair, text("it has more than ", kFlagsPerPair, " flags a pair"));
+  check(flags_per_pair(plan) <= kFlagsPerPair,
+        text("it has more than ", kFlagsPerPair, " flags a pair"));
   check(largest(plan.scratch_bytes) <= arena.sizes().scratch_bytes,
         text("it needs ", largest(plan.scratch_bytes), " bytes of scratch, the arena has ",
              arena.sizes().scratch_bytes));
@@ -79,8 +81,10 @@ BoundPlan::BoundPlan(const Plan& plan, int rank, const DeviceArena& arena, std::
     for (std::size_t i = 0; i < plan.lanes.size(); ++i) {
       if (plan.lanes[i].rank != rank) continue;
       const auto index = static_cast<std::uint32_t>(i);
-      if (whole) bind_whole(plan.lanes[i], index, arena, spread);
-      else bind_stream(plan.lanes[i], index, arena, spread);
+      if (whole)
+        bind_whole(plan.lanes[i], index, arena, spread);
+      else
+        bind_stream(plan.lanes[i], index, arena, spread);
     }
   }
   share_blocks(spread);
@@ -109,8 +113,8 @@ void BoundPlan::bind_stream(const Lane& lane, std::uint32_t index, const DeviceA
                       std::none_of(lane.ops.begin(), lane.ops.end(), touches_ring);
   for (std::size_t i = 0; i < lane.ops.size(); ++i) {
     const Op& op = lane.ops[i];
-    const bool in_inbox = op.kind == OpKind::copy && (op.dst.space == Space::inbox ||
-                                                      op.srcs[0].space == Space::inbox);
+    const bool in_inbox = op.kind == OpKind::copy &&
+                          (op.dst.space == Space::inbox || op.srcs[0].space == Space::inbox);
     // Which inbox half it is, only the device knows (replays): then a kernel copies.
     if (engine && op.kind == OpKind::copy && !in_inbox) {
       bound.copies = true;
@@ -122,10 +126,10 @@ void BoundPlan::bind_stream(const Lane& lane, std::uint32_t index, const DeviceA
       bound.steps.push_back(step);
       continue;
     }
-    const Step::Role role = !engine                      ? Step::Role::kernel
-                            : op.kind == OpKind::wait    ? Step::Role::waits
+    const Step::Role role = !engine                     ? Step::Role::kernel
+                            : op.kind == OpKind::wait   ? Step::Role::waits
                             : op.kind == OpKind::signal ? Step::Role::signals
-                                                         : Step::Role::kernel;
+                                                        : Step::Role::kernel;
     if (bound.steps.empty() || bound.steps.back().role != role) {
       begin_stretch(index);
       Step step;
@@ -183,11 +187,13 @@ void BoundPlan::append_op(const Op& op, const DeviceArena& arena, std::uint32_t 
   if (op.kind == OpKind::signal || op.kind == OpKind::wait) {
     device.flag = arena.flag(op.flag.owner, op.flag.writer, op.flag.index);
     device.value = op.value;
-    device.peer = static_cast<std::uint32_t>(op.kind == OpKind::wait ? op.flag.writer : op.flag.owner);
+    device.peer =
+        static_cast<std::uint32_t>(op.kind == OpKind::wait ? op.flag.writer : op.flag.owner);
     // Counters of a stretch are consecutive: [0] meets blocks, the others count arrivals.
     if (op.kind == OpKind::signal) device.arrivals = counter_count_++ - stretch.first_counter;
   } else {
-    check(op.srcs.size() <= kMaxSources, text("a reduction has more than ", kMaxSources, " sources"));
+    check(op.srcs.size() <= kMaxSources,
+          text("a reduction has more than ", kMaxSources, " sources"));
     device.dst = device_region(op.dst);
     device.bytes = op.dst.bytes;
     device.finish = op.finish ? 1 : 0;
@@ -199,7 +205,7 @@ void BoundPlan::append_op(const Op& op, const DeviceArena& arena, std::uint32_t 
         host_sources_[device.first_source + s].origin = origins_[lane][index][s];
     const bool ring = touches_ring(op);
     const std::uint64_t useful = (op.dst.bytes + 8191) / 8192;  // 512 threads x 16 bytes
-    const std::uint64_t cap = ring                          ? spread.ring_blocks
+    const std::uint64_t cap = ring                        ? spread.ring_blocks
                               : op.kind == OpKind::reduce ? spread.reduce_blocks
                                                           : spread.copy_blocks;
     stretch.blocks = std::max(stretch.blocks, static_cast<std::uint32_t>(std::min(useful, cap)));
@@ -237,7 +243,8 @@ const DeviceRegion* BoundPlan::sources() const {
 }
 
 std::uint32_t* BoundPlan::counters() const {
-  return reinterpret_cast<std::uint32_t*>(const_cast<DeviceRegion*>(sources()) + host_sources_.size());
+  return reinterpret_cast<std::uint32_t*>(const_cast<DeviceRegion*>(sources()) +
+                                          host_sources_.size());
 }
 
 void BoundPlan::upload() {
@@ -251,7 +258,8 @@ void BoundPlan::upload() {
   append(host_sources_);
   append(std::vector<std::uint32_t>(counter_count_ + 1, 0));
   PLAIT_CUDA_CALL(memory_alloc, &memory_, image.size());
-  PLAIT_CUDA_CALL(memory_copy, memory_, reinterpret_cast<DevicePointer>(image.data()), image.size());
+  PLAIT_CUDA_CALL(memory_copy, memory_, reinterpret_cast<DevicePointer>(image.data()),
+                  image.size());
   PLAIT_CUDA_CALL(context_synchronize);  // from pageable memory: the copy may return early
 }
 

@@ -31,8 +31,8 @@ struct BoundLane {
 struct LaneSpread {
   unsigned reduce_blocks = 64;  ///< measured on HGX H200: enough to keep up with NVLink
   unsigned copy_blocks = 16;
-  unsigned ring_blocks = 4;     ///< PCIe is slow: more would only take SMs away
-  unsigned most_blocks = 120;   ///< the SM budget: all must run at once
+  unsigned ring_blocks = 4;    ///< PCIe is slow: more would only take SMs away
+  unsigned most_blocks = 120;  ///< the SM budget: all must run at once
 };
 
 class BoundPlan {
@@ -50,7 +50,9 @@ class BoundPlan {
   const std::vector<BoundLane>& lanes() const { return lanes_; }
   /// All lanes as one launch, copies by kernels: stretches first_whole() and on, this many blocks.
   std::uint32_t first_whole() const { return first_whole_; }
-  std::uint32_t whole_count() const { return static_cast<std::uint32_t>(stretches_.size()) - first_whole_; }
+  std::uint32_t whole_count() const {
+    return static_cast<std::uint32_t>(stretches_.size()) - first_whole_;
+  }
   unsigned whole_blocks() const { return whole_blocks_; }
   const DeviceLane* stretches() const { return reinterpret_cast<const DeviceLane*>(memory_); }
   const DeviceOp* ops() const;

@@ -31,7 +31,8 @@ std::uint64_t inbox_need(const std::string& kernel, const Request& request, bool
   const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
   const auto ranks = static_cast<std::uint64_t>(request.ranks);
   const std::uint64_t line = bare ? 16 : 32;
-  return kernel == "one_shot" ? units * ranks * line : (units + ranks - 1) / ranks * ranks * 2 * line;
+  return kernel == "one_shot" ? units * ranks * line
+                              : (units + ranks - 1) / ranks * ranks * 2 * line;
 }
 
 void fill_scalars(double* slots, const std::vector<double>& scalars) {
@@ -57,7 +58,8 @@ void unregister_host(void* base) {
 
 CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : options_(options) {
   if (options.ranks > kMaxCudaRanks)
-    throw Error(ErrorCode::unsupported, text("wanted ", options.ranks, " ranks on GPUs, at most ", kMaxCudaRanks));
+    throw Error(ErrorCode::unsupported,
+                text("wanted ", options.ranks, " ranks on GPUs, at most ", kMaxCudaRanks));
   PLAIT_CUDA_CALL(device_get, &device_, options.device);
   PLAIT_CUDA_CALL(device_attribute, &multiprocessors_, kAttributeMultiprocessors, device_);
   PLAIT_CUDA_CALL(primary_retain, &context_, device_);
@@ -67,7 +69,8 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
   PLAIT_CUDA_CALL(stream_priority_range, &least, &greatest);
   streams_.resize(kStreams);
   marks_.resize(kStreams);
-  for (Stream& stream : streams_) PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, greatest);
+  for (Stream& stream : streams_)
+    PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, greatest);
   for (Event& mark : marks_) PLAIT_CUDA_CALL(event_create, &mark, kEventDisableTiming);
   PLAIT_CUDA_CALL(event_create, &fork_, kEventDisableTiming);
   map_host_memory();
@@ -76,7 +79,8 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
 }
 
 void CudaRank::map_host_memory() {
-  void* page = ::mmap(nullptr, kLifelineBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* page =
+      ::mmap(nullptr, kLifelineBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) throw Error(ErrorCode::out_of_memory, "wanted a page of host memory");
   lifeline_ = static_cast<Lifeline*>(page);
   PLAIT_CUDA_CALL(host_register, page, kLifelineBytes, kHostRegisterPortable | kHostRegisterMapped);
@@ -112,13 +116,16 @@ CudaRank::~CudaRank() {
 std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
   const Current current(context_);
   if (plan.request.ranks != options_.ranks)
-    throw Error(ErrorCode::mismatch, text("a plan for ", plan.request.ranks, " ranks, here are ", options_.ranks));
-  auto bound = std::make_unique<BoundPlan>(plan, options_.rank, *arena_, options_.ring_bytes, options_.spread);
+    throw Error(ErrorCode::mismatch,
+                text("a plan for ", plan.request.ranks, " ranks, here are ", options_.ranks));
+  auto bound = std::make_unique<BoundPlan>(plan, options_.rank, *arena_, options_.ring_bytes,
+                                           options_.spread);
   std::size_t streams = 0;
   for (const BoundLane& lane : bound->lanes()) streams += lane.copies ? 3 : 1;
   if (streams > kStreams)
-    throw Error(ErrorCode::unsupported, text("this plan needs ", streams, " streams a rank, at most ", kStreams,
-                                             " run side by side on a GPU"));
+    throw Error(ErrorCode::unsupported,
+                text("this plan needs ", streams, " streams a rank, at most ", kStreams,
+                     " run side by side on a GPU"));
   return bound;
 }
 
@@ -160,8 +167,10 @@ bool CudaRank::uses_one_kernel(const BoundPlan& bound, Engine engine, Stream str
   if (engine != Engine::automatic) return engine == Engine::one_kernel;
   int capturing = kCaptureNone;
   PLAIT_CUDA_CALL(stream_is_capturing, stream, &capturing);
-  constexpr std::uint64_t kCopyEngineBytes = 64ull << 20;
-  return capturing != kCaptureNone || message_bytes(bound.plan().request) < kCopyEngineBytes;
+  constexpr std::uint64_t kCopyEngineBytes = 256ull << 20;
+  // Four GPUs and more have been seen to stand still with copy engines (bench/NOTES.md).
+  return capturing != kCaptureNone || options_.ranks > 2 ||
+         message_bytes(bound.plan().request) < kCopyEngineBytes;
 }
 
 void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stream stream,
@@ -177,12 +186,14 @@ void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stre
   args.lanes = bound.stretches() + bound.first_whole();
   args.lane_count = bound.whole_count();
   args.ends_call = 1;
-  kernels_->launch(lane_kernel(bound.plan().request), {bound.whole_blocks(), 512, false}, stream, {&args});
+  kernels_->launch(lane_kernel(bound.plan().request), {bound.whole_blocks(), 512, false}, stream,
+                   {&args});
 }
 
 /// A lane with copies takes three streams: waits run ahead and signals follow after, so that copies
 /// stand back to back and a copy engine never idles while a flag travels. Lane order holds: a copy
-/// starts after the waits before it, a signal after all before it; a wait that runs early orders less.
+/// starts after the waits before it, a signal after all before it; a wait that runs early orders
+/// less.
 void CudaRank::run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs& args,
                         std::size_t first) {
   Function kernel = lane_kernel(bound.plan().request);
@@ -190,7 +201,8 @@ void CudaRank::run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs&
                     signals = lane.copies ? first + 2 : first;
   bool waited = false;  // something was awaited that the main stream does not know of yet
   for (const Step& step : lane.steps) {
-    const bool waiting = step.role == Step::Role::waits, signalling = step.role == Step::Role::signals;
+    const bool waiting = step.role == Step::Role::waits,
+               signalling = step.role == Step::Role::signals;
     if (waited && !waiting && lane.copies) {
       PLAIT_CUDA_CALL(event_record, marks_[waits], streams_[waits]);
       PLAIT_CUDA_CALL(stream_wait_event, streams_[main], marks_[waits], 0);
@@ -246,15 +258,28 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
          (bare ? options_.sizes.bare_bytes : options_.sizes.flagged_bytes);
 }
 
+std::string CudaRank::fused_choice(const Request& request) const {
+  const std::uint64_t bytes = request.count * bytes_of(request.type);
+  const std::uint64_t one_shot_bytes = request.ranks == 2 ? 1536ull << 10 : request.ranks <= 4 ? 320ull << 10 : 128ull << 10;
+  if (bytes <= one_shot_bytes && has_fused("one_shot", request)) return "one_shot";
+  const std::uint64_t two_shot_bytes = request.ranks == 2 ? 96ull << 20 : 48ull << 20;
+  if (bytes <= two_shot_bytes && has_fused("two_shot", request)) return "two_shot";
+  return has_fused("tiled", request) ? "tiled" : "";
+}
+
 void CudaRank::run_fused(const std::string& kernel, const Request& request, const void* input,
                          void* output, Stream stream, const std::vector<double>& scalars,
                          const FusedTuning& tuning) {
   if (!has_fused(kernel, request, tuning))
-    throw Error(ErrorCode::unsupported, text("no fused kernel ", kernel, " for ", request.count, " ",
-                                             name_of(request.type), " over ", request.ranks, " ranks"));
+    throw Error(ErrorCode::unsupported,
+                text("no fused kernel ", kernel, " for ", request.count, " ", name_of(request.type),
+                     " over ", request.ranks, " ranks"));
   const std::uint64_t element = bytes_of(request.type);
-  if ((reinterpret_cast<std::uintptr_t>(input) | reinterpret_cast<std::uintptr_t>(output)) % element != 0)
-    throw Error(ErrorCode::invalid_argument, text("buffers must be aligned to their elements of ", element, " bytes"));
+  if ((reinterpret_cast<std::uintptr_t>(input) | reinterpret_cast<std::uintptr_t>(output)) %
+          element !=
+      0)
+    throw Error(ErrorCode::invalid_argument,
+                text("buffers must be aligned to their elements of ", element, " bytes"));
   const Current current(context_);
   if (kernel == "tiled") return run_tiled(request, input, output, stream, scalars, tuning);
   const bool bare = chooses_bare(request, tuning);
@@ -273,15 +298,19 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
   args.ranks = options_.ranks;
   args.op = static_cast<std::int32_t>(request.op);
   const std::uint64_t units = (request.count * element + 15) / 16;
-  const std::uint64_t work = kernel == "one_shot" ? units : (units + static_cast<std::uint64_t>(options_.ranks) - 1) /
-                                                                static_cast<std::uint64_t>(options_.ranks);
+  const std::uint64_t work = kernel == "one_shot"
+                                 ? units
+                                 : (units + static_cast<std::uint64_t>(options_.ranks) - 1) /
+                                       static_cast<std::uint64_t>(options_.ranks);
   Spread spread;
-  spread.threads = tuning.threads != 0 ? tuning.threads : work < 8192 ? 128 : 512;
-  const std::uint64_t useful = std::max<std::uint64_t>(1, (work + spread.threads - 1) / spread.threads);
-  const std::uint64_t most = tuning.blocks != 0 ? tuning.blocks : static_cast<std::uint64_t>(multiprocessors_);
+  spread.threads = tuning.threads != 0 ? tuning.threads : work < 8192 ? 128 : work < 65536 ? 256 : 512;
+  const std::uint64_t useful =
+      std::max<std::uint64_t>(1, (work + spread.threads - 1) / spread.threads);
+  const std::uint64_t most =
+      tuning.blocks != 0 ? tuning.blocks : static_cast<std::uint64_t>(multiprocessors_);
   spread.blocks = static_cast<unsigned>(std::min(useful, most));
   spread.programmatic = tuning.programmatic;
-  args.ahead = tuning.ahead >= 0 ? tuning.ahead : 1;
+  args.ahead = tuning.ahead >= 0 ? tuning.ahead : units > (2u << 20) && kernel == "two_shot" ? 2 : 1;
   kernels_->launch(kernels_->find(fused_name(kernel, request, bare)), spread, stream, {&args});
 }
 
@@ -309,13 +338,15 @@ void CudaRank::run_tiled(const Request& request, const void* input, void* output
   Spread spread;
   spread.threads = tuning.threads != 0 ? tuning.threads : 512;
   const std::uint64_t most = std::min<std::uint64_t>(
-      tuning.blocks != 0 ? tuning.blocks : static_cast<std::uint64_t>(multiprocessors_), kTileBlocks);
+      tuning.blocks != 0 ? tuning.blocks : static_cast<std::uint64_t>(multiprocessors_),
+      kTileBlocks);
   spread.blocks = static_cast<unsigned>(std::min(most, (shard + 255) / 256));
   spread.programmatic = tuning.programmatic;
   // A slot's place must not depend on the call, or a late reader could be overwritten.
-  const std::uint64_t slot = options_.sizes.tile_bytes / (kTileBlocks * 2 * ranks * kTileSlots) / 128 * 128;
+  const std::uint64_t slot =
+      options_.sizes.tile_bytes / (kTileBlocks * 2 * ranks * kTileSlots) / 128 * 128;
   args.slot_bytes = static_cast<std::uint32_t>(slot);
-  const std::uint64_t wanted = tuning.tile_units != 0 ? tuning.tile_units : 2048;
+  const std::uint64_t wanted = tuning.tile_units != 0 ? tuning.tile_units : 4096;
   const std::uint64_t share = (shard + spread.blocks - 1) / spread.blocks;
   args.tile_units = static_cast<std::uint32_t>(std::min({wanted, slot / 16, share}));
   const std::string sum = text("plait_tiled_", name_of(request.type), "_sum");
@@ -325,16 +356,18 @@ void CudaRank::run_tiled(const Request& request, const void* input, void* output
 }
 
 void CudaRank::check() const {
-  const auto code = std::atomic_ref<std::uint32_t>(lifeline_->fault.code).load(std::memory_order_acquire);
+  const auto code =
+      std::atomic_ref<std::uint32_t>(lifeline_->fault.code).load(std::memory_order_acquire);
   if (code == kNoFault) return;
   const Fault& fault = lifeline_->fault;
   const std::string place =
-      fault.lane == ~0u ? text("a fused kernel")
-                        : text("lane ", fault.lane, " op ", fault.where);
+      fault.lane == ~0u ? text("a fused kernel") : text("lane ", fault.lane, " op ", fault.where);
   if (code == kFaultAborted)
-    throw Error(ErrorCode::aborted, text("rank ", options_.rank, " stopped waiting for rank ", fault.peer, " in ", place));
-  throw Error(ErrorCode::timeout, text("rank ", options_.rank, " waited ", options_.wait_s, " s for rank ",
-                                       fault.peer, " in ", place, "; see whether that rank still runs"));
+    throw Error(ErrorCode::aborted, text("rank ", options_.rank, " stopped waiting for rank ",
+                                         fault.peer, " in ", place));
+  throw Error(ErrorCode::timeout,
+              text("rank ", options_.rank, " waited ", options_.wait_s, " s for rank ", fault.peer,
+                   " in ", place, "; see whether that rank still runs"));
 }
 
 void CudaRank::abort() noexcept {

@@ -1,5 +1,5 @@
-// One rank on one GPU: plans and fused kernels on device buffers, in stream order. Never waits on the
-// host; may be captured into CUDA graphs and replayed any number of times.
+// One rank on one GPU: plans and fused kernels on device buffers, in stream order. Never waits on
+// the host; may be captured into CUDA graphs and replayed any number of times.
 #pragma once
 #include <memory>
 #include <string>
@@ -27,10 +27,10 @@ struct CudaRankOptions {
 struct FusedTuning {
   unsigned blocks = 0;
   unsigned threads = 0;
-  int ahead = -1;          ///< steps that pushing runs ahead; -1 = chosen
+  int ahead = -1;  ///< steps that pushing runs ahead; -1 = chosen
   bool programmatic = true;
   std::uint32_t tile_units = 0;  ///< tiled: 16-byte units of a tile; must agree, as must its blocks
-  int bare = -1;           ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
+  int bare = -1;                 ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
 };
 
 /// What copies: the copy engines, one stream a lane (large messages, no SMs while copying), or one
@@ -62,6 +62,9 @@ class CudaRank {
   /// message fits (tiled: always).
   bool has_fused(const std::string& kernel, const Request& request,
                  const FusedTuning& tuning = {}) const;
+  /// The fused kernel that is fastest for the request, as measured on HGX H200 (bench/results); empty
+  /// where none fits. The same on all ranks.
+  std::string fused_choice(const Request& request) const;
   /// Same order of effects as run(). Error(unsupported) where has_fused is false.
   void run_fused(const std::string& kernel, const Request& request, const void* input, void* output,
                  Stream stream, const std::vector<double>& scalars = {},
@@ -91,10 +94,10 @@ class CudaRank {
   Function lane_kernel(const Request& request);
   std::vector<Stream> streams_;
   Event fork_ = nullptr;
-  std::vector<Event> marks_;             // one a stream
-  Lifeline* lifeline_ = nullptr;         // host address
+  std::vector<Event> marks_;      // one a stream
+  Lifeline* lifeline_ = nullptr;  // host address
   DevicePointer device_lifeline_ = 0;
-  std::vector<DevicePointer> rings_;     // device address by rank
+  std::vector<DevicePointer> rings_;  // device address by rank
   int multiprocessors_ = 0;
 };
 

@@ -20,12 +20,12 @@ enum FaultCode : std::uint32_t { kNoFault = 0, kFaultDeadline = 1, kFaultAborted
 
 /// A rank's counters, in its own device memory: captured graphs advance them at every replay.
 struct DeviceState {
-  std::uint32_t fused_calls;   ///< finished calls of fused kernels: parity picks the inbox half
-  std::uint32_t fused_done;    ///< blocks of the running fused kernel that are through
-  std::uint32_t plan_epoch;    ///< sum of epochs_per_call of finished plans
-  std::uint32_t inbox_calls;   ///< finished plans that used an inbox
-  std::uint32_t failed;        ///< not 0: a deadline passed here; later kernels return at once
-  std::uint32_t plan_done;     ///< blocks of the running one-launch plan that are through
+  std::uint32_t fused_calls;  ///< finished calls of fused kernels: parity picks the inbox half
+  std::uint32_t fused_done;   ///< blocks of the running fused kernel that are through
+  std::uint32_t plan_epoch;   ///< sum of epochs_per_call of finished plans
+  std::uint32_t inbox_calls;  ///< finished plans that used an inbox
+  std::uint32_t failed;       ///< not 0: a deadline passed here; later kernels return at once
+  std::uint32_t plan_done;    ///< blocks of the running one-launch plan that are through
   std::uint32_t unused[10];
 };
 
@@ -42,15 +42,15 @@ struct FusedArgs {
   void* output;
   char* inbox[kMaxCudaRanks];  ///< every rank's, first half, as mapped here
   std::uint64_t half_bytes;
-  std::uint64_t count;         ///< elements
+  std::uint64_t count;  ///< elements
   DeviceState* state;
   Lifeline* lifeline;
   std::uint64_t wait_ns;
   double scalars[kMaxCudaRanks];  ///< premul_sum
   std::int32_t rank;
   std::int32_t ranks;
-  std::int32_t op;             ///< ReduceOp
-  std::int32_t ahead;          ///< steps that pushing runs ahead of reducing
+  std::int32_t op;     ///< ReduceOp
+  std::int32_t ahead;  ///< steps that pushing runs ahead of reducing
 };
 
 inline constexpr int kTileBlocks = 264;  ///< most blocks of a tiled call: two an SM of an H200
@@ -59,11 +59,12 @@ inline constexpr int kTileSlots = 4;     ///< tiles of a block under way to each
 /// Words of a rank's memory that peers raise, one writer each; they count a block's tiles of all
 /// calls, so nothing is reset.
 struct TileFlags {
-  std::uint32_t parts[kTileBlocks][kMaxCudaRanks];          ///< by sender: parts of my shard are here
-  std::uint32_t parts_taken[kTileBlocks][kMaxCudaRanks];    ///< by owner: my parts have been reduced
-  std::uint32_t results[kTileBlocks][kMaxCudaRanks];        ///< by owner: results are here
-  std::uint32_t results_taken[kTileBlocks][kMaxCudaRanks];  ///< by reader: my results were copied out
-  std::uint32_t tiles[kTileBlocks];                         ///< my own: tiles of finished calls
+  std::uint32_t parts[kTileBlocks][kMaxCudaRanks];        ///< by sender: parts of my shard are here
+  std::uint32_t parts_taken[kTileBlocks][kMaxCudaRanks];  ///< by owner: my parts have been reduced
+  std::uint32_t results[kTileBlocks][kMaxCudaRanks];      ///< by owner: results are here
+  std::uint32_t results_taken[kTileBlocks]
+                             [kMaxCudaRanks];  ///< by reader: my results were copied out
+  std::uint32_t tiles[kTileBlocks];            ///< my own: tiles of finished calls
 };
 
 /// One tiled all_reduce.
@@ -72,7 +73,7 @@ struct TiledArgs {
   void* output;
   TileFlags* flags[kMaxCudaRanks];  ///< every rank's, as mapped here
   char* slots[kMaxCudaRanks];
-  std::uint64_t count;              ///< elements
+  std::uint64_t count;  ///< elements
   DeviceState* state;
   Lifeline* lifeline;
   std::uint64_t wait_ns;
@@ -80,8 +81,8 @@ struct TiledArgs {
   std::int32_t rank;
   std::int32_t ranks;
   std::int32_t op;
-  std::uint32_t tile_units;         ///< 16-byte units of a tile
-  std::uint32_t slot_bytes;         ///< room for a tile
+  std::uint32_t tile_units;  ///< 16-byte units of a tile
+  std::uint32_t slot_bytes;  ///< room for a tile
 };
 
 /// A region as kernels see it: bases[base] + offset (+ the inbox half, if `half` is set).
@@ -94,18 +95,18 @@ struct DeviceRegion {
 
 /// One op of a lane.
 struct DeviceOp {
-  std::uint32_t kind;         ///< OpKind
+  std::uint32_t kind;  ///< OpKind
   std::uint32_t source_count;
   std::uint64_t bytes;
   DeviceRegion dst;
-  std::uint32_t first_source; ///< index into LaneArgs::sources
+  std::uint32_t first_source;  ///< index into LaneArgs::sources
   std::uint32_t finish;
-  std::uint32_t* flag;        ///< signal, wait: as mapped here
+  std::uint32_t* flag;  ///< signal, wait: as mapped here
   std::uint32_t value;
-  std::uint32_t peer;         ///< who raises or awaits the flag, for messages
-  std::uint32_t barrier;      ///< 1 = all blocks must have ended the ops before
-  std::uint32_t arrivals;     ///< signal: index of its arrival counter
-  std::uint32_t index;        ///< in the plan's lane, for messages
+  std::uint32_t peer;      ///< who raises or awaits the flag, for messages
+  std::uint32_t barrier;   ///< 1 = all blocks must have ended the ops before
+  std::uint32_t arrivals;  ///< signal: index of its arrival counter
+  std::uint32_t index;     ///< in the plan's lane, for messages
   std::uint32_t unused;
 };
 
@@ -118,7 +119,7 @@ struct DeviceLane {
   std::uint32_t first_counter;  ///< [0] = meeting of its blocks, then one a signal
   std::uint32_t first_block;    ///< within the launch
   std::uint32_t blocks;
-  std::uint32_t index;          ///< of the lane in the plan, for messages
+  std::uint32_t index;  ///< of the lane in the plan, for messages
 };
 
 /// One launch of the lane kernel: `lane_count` stretches side by side.
@@ -135,8 +136,8 @@ struct LaneArgs {
   double scalars[kMaxCudaRanks];
   std::uint32_t lane_count;
   std::int32_t ranks;
-  std::int32_t op;            ///< ReduceOp
-  std::uint32_t ends_call;    ///< 1 = this launch is the whole call: the last block counts it
+  std::int32_t op;          ///< ReduceOp
+  std::uint32_t ends_call;  ///< 1 = this launch is the whole call: the last block counts it
   std::uint32_t epochs;
   std::uint32_t inbox_calls;
 };

@@ -52,7 +52,15 @@ void Kernels::launch(Function function, const Spread& spread, Stream stream,
   LaunchAttribute attribute{};
   attribute.id = kProgrammaticSerialization;
   attribute.value.programmatic_serialization = 1;
-  const LaunchConfig config{spread.blocks, 1, 1, spread.threads, 1, 1, 0, stream, &attribute,
+  const LaunchConfig config{spread.blocks,
+                            1,
+                            1,
+                            spread.threads,
+                            1,
+                            1,
+                            0,
+                            stream,
+                            &attribute,
                             spread.programmatic ? 1u : 0u};
   PLAIT_CUDA_CALL(launch, &config, function, arguments.data(), nullptr);
 }

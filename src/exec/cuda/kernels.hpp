@@ -31,7 +31,8 @@ class Kernels {
   /// Error(internal) where there is no such kernel.
   Function find(const std::string& name);
   /// `arguments`: addresses of the kernel's parameters.
-  void launch(Function function, const Spread& spread, Stream stream, std::vector<void*> arguments) const;
+  void launch(Function function, const Spread& spread, Stream stream,
+              std::vector<void*> arguments) const;
 
  private:
   Function look_up(const std::string& name);

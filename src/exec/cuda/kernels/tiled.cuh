@@ -76,25 +76,28 @@ struct TiledCall {
   __device__ const char* input() const { return static_cast<const char*>(args.input); }
   __device__ char* output() const { return static_cast<char*>(args.output); }
 
+  /// `limit` units of a buffer, from unit `from` on, into a peer's slot.
+  __device__ void send(char* to, const char* buffer, unsigned long long from, unsigned limit) const {
+    auto* dst = reinterpret_cast<ulonglong2*>(to);
+    for (unsigned i = threadIdx.x; i < limit; i += kTogether * blockDim.x) {
+      Unit held[kTogether];
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u)
+        if (i + u * blockDim.x < limit)
+          held[u] = load_unit<Stored>(buffer, from + i + u * blockDim.x, bytes, aligned);
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u)
+        if (i + u * blockDim.x < limit)
+          dst[i + u * blockDim.x] = make_ulonglong2(held[u].lo, held[u].hi);
+    }
+  }
+
   __device__ void push(unsigned tile) {
     await(mine().parts_taken, base + tile + 1 - kTileSlots);
     if (broken) return;
     for (int k = 1; k < args.ranks; ++k) {
       const int to = peer(k);
-      const unsigned limit = length(to, tile);
-      const unsigned long long from = shard * to + first(tile);
-      auto* dst = reinterpret_cast<ulonglong2*>(slot(to, 0, args.rank, tile));
-      for (unsigned i = threadIdx.x; i < limit; i += kTogether * blockDim.x) {
-        Unit held[kTogether];
-#pragma unroll
-        for (int u = 0; u < kTogether; ++u)
-          if (i + u * blockDim.x < limit)
-            held[u] = load_unit<Stored>(input(), from + i + u * blockDim.x, bytes, aligned);
-#pragma unroll
-        for (int u = 0; u < kTogether; ++u)
-          if (i + u * blockDim.x < limit)
-            dst[i + u * blockDim.x] = make_ulonglong2(held[u].lo, held[u].hi);
-      }
+      send(slot(to, 0, args.rank, tile), input(), shard * to + first(tile), length(to, tile));
     }
   }
 
@@ -119,21 +122,18 @@ struct TiledCall {
           if (rank == 0) sum[u].first(unit[u], args.op, args.scalars[rank]);
           else sum[u].add(unit[u], args.op, args.scalars[rank]);
       }
-      Unit total[kTogether];
-#pragma unroll
-      for (int u = 0; u < kTogether; ++u) total[u] = sum[u].result(args.op, true, args.ranks);
-      for (int k = 1; k < args.ranks; ++k) {
-        auto* dst = reinterpret_cast<ulonglong2*>(slot(peer(k), 1, args.rank, tile));
-#pragma unroll
-        for (int u = 0; u < kTogether; ++u)
-          if (i + u * blockDim.x < limit)
-            dst[i + u * blockDim.x] = make_ulonglong2(total[u].lo, total[u].hi);
-      }
+      auto* first_peer = reinterpret_cast<ulonglong2*>(slot(peer(1), 1, args.rank, tile));
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
-        if (i + u * blockDim.x < limit)
-          store_unit<Stored>(output(), from + i + u * blockDim.x, total[u], bytes, aligned);
+        if (i + u * blockDim.x < limit) {
+          const Unit total = sum[u].result(args.op, true, args.ranks);
+          if (args.ranks > 1) first_peer[i + u * blockDim.x] = make_ulonglong2(total.lo, total.hi);
+          store_unit<Stored>(output(), from + i + u * blockDim.x, total, bytes, aligned);
+        }
     }
+    // One peer after the other, not unit by unit: links are fastest with one destination at a time.
+    for (int k = 2; k < args.ranks; ++k)
+      send(slot(peer(k), 1, args.rank, tile), static_cast<const char*>(args.output), from, limit);
   }
 
   __device__ void gather(unsigned tile) {
