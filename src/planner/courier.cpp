@@ -44,7 +44,7 @@ Courier::Courier(Builder& builder, std::string name, int slots, int sharers)
     : builder_(builder), name_(std::move(name)), slots_(slots), sharers_(sharers) {}
 
 int Courier::lane(int rank, const std::string& stage) {
-  return builder_.lane(rank, LaneKind::kernel, stage.empty() ? name_ : text(name_, ".", stage));
+  return builder_.lane(rank, LaneKind::kernel, stage.empty() ? name_ : name_ + "." + stage);
 }
 
 std::uint64_t& Courier::knowledge(int rank, const std::string& stage) {
@@ -222,10 +222,11 @@ void Courier::push(Channel& channel, const Step& step) {
 int Courier::hop_lane(const Channel& channel, int hop) {
   if (hop == 0 && channel.route == Route::best) return lane(channel.from, channel.stage);
   if (hop == 0)
-    return builder_.lane(channel.from, LaneKind::kernel, text(name_, ".to", channel.to));
+    return builder_.lane(channel.from, LaneKind::kernel, name_ + ".to" + std::to_string(channel.to));
   return builder_.lane(
       channel.to, LaneKind::kernel,
-      text(name_, channel.route == Route::best ? ".from" : ".aside", channel.from, ".hop", hop));
+      name_ + (channel.route == Route::best ? ".from" : ".aside") + std::to_string(channel.from) +
+          ".hop" + std::to_string(hop));
 }
 
 // The receiver empties the ring on lanes of their own, so that a sender whose message is larger

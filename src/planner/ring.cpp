@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kMostSegments = 4096;
 constexpr int kMostLanes = 8;
+constexpr int kMostOps = 6000;  // of a proposed plan: building and proving it takes a few ms
 
 // What a hop costs in a ring, whose slowest link sets the pace: slow links count out of proportion.
 double hop_cost(const Topology& topology, int src_device, int dst_device) {
@@ -227,7 +228,9 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
   const int segments = default_segments(request);
   std::vector<Params> out{{{"segments", segments}}};
   if (segments > 1) out.push_back({{"segments", 2 * segments}});
-  if (segments > 2) out.push_back({{"segments", 16 * segments}});
+  // A segment takes about 10 ops a pair of ranks; plans stay near kMostOps.
+  const int most = std::min(16 * segments, kMostOps / 10 / (request.ranks * request.ranks));
+  if (segments > 2 && most > 2 * segments) out.push_back({{"segments", most}});
   if (segments > 1) out.push_back({{"segments", 1}});
   return out;
 }

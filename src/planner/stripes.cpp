@@ -22,6 +22,14 @@ constexpr int kMostPieces = 2048;
 
 using PathOf = std::function<Path(int, int)>;
 
+// A share beside the direct links is carried in few pieces: its hops overlap by the ring's slots
+// anyway, and each piece of each pair costs a dozen ops.
+int host_pieces(std::uint64_t bytes, int ranks) {
+  constexpr std::uint64_t kPieceBytes = 2 << 20;
+  const std::uint64_t pieces = bytes / (kPieceBytes * static_cast<std::uint64_t>(ranks));
+  return static_cast<int>(std::clamp<std::uint64_t>(pieces, 1, kMostPieces));
+}
+
 // Finding a path takes far longer than copying it; the movers of a stripe ask for the same ones.
 PathOf remembered(PathOf find) {
   auto known = std::make_shared<std::map<std::pair<int, int>, Path>>();
@@ -132,6 +140,8 @@ void write_stripes(Builder& builder, Exchange direct, const Shares& shares) {
                                 scratch / 64);
     exchange.ring_bytes = stripes > 0 ? ring / static_cast<std::uint64_t>(stripes) : ring;
     if (path) exchange.path = path;
+    if (route == "host" && permille < 1000)
+      exchange.pieces = std::min(exchange.pieces, host_pieces(bytes, builder.ranks()));
     builder.stripe(route, exchange.range);
     if (!is_last || route != "nvlink") exchange.name = prefix + route + ".";
     if (on_cpu) write_host_reduction(builder, exchange);

@@ -76,8 +76,9 @@ int Mover::filler(int from, int to) {
 
 int Mover::lane(int rank, const char* part, int step) {
   const int index = options_.lanes > 1 ? step % options_.lanes : 0;
-  return builder_.lane(rank, LaneKind::copy_engine,
-                       index == 0 ? text(options_.name, part) : text(options_.name, part, index));
+  std::string name = options_.name + part;  // asked for at every op: no stream
+  if (index != 0) name += std::to_string(index);
+  return builder_.lane(rank, LaneKind::copy_engine, name);
 }
 
 int Mover::source_lane(int from, int to, int step) {

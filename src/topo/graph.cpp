@@ -71,8 +71,8 @@ int find_link(const Topology& topology, int src_device, int dst_device) {
 std::string device_label(const Topology& topology, int device) {
   const Device& found = topology.devices.at(static_cast<std::size_t>(device));
   switch (found.kind) {
-    case DeviceKind::gpu: return text(found.index);
-    case DeviceKind::cpu: return text("cpu", found.index);
+    case DeviceKind::gpu: return std::to_string(found.index);
+    case DeviceKind::cpu: return "cpu" + std::to_string(found.index);
     case DeviceKind::host: return text("numa", found.index);
     case DeviceKind::nic: return text("nic", found.index);
   }

@@ -85,7 +85,7 @@ class Neighbourhood {
   }
 
   bool barred(int device) const {
-    return topology_.parameters.count(text("no_relay.", device_label(topology_, device))) > 0;
+    return topology_.parameters.count("no_relay." + device_label(topology_, device)) > 0;
   }
 
   int out(int device) const { return out_[static_cast<std::size_t>(device)]; }
@@ -125,10 +125,10 @@ class Neighbourhood {
     made.kind = kind;
     made.links = links;
     made.devices = {src_};
-    made.name = text(name_of(kind), ":", device_label(topology_, src_));
+    made.name = std::string(name_of(kind)) + ":" + device_label(topology_, src_);
     for (const int link : links) {
       made.devices.push_back(link_at(topology_, link).dst);
-      made.name += text(">", device_label(topology_, made.devices.back()));
+      made.name += ">" + device_label(topology_, made.devices.back());
     }
     return made;
   }
