@@ -14,8 +14,8 @@
 
 namespace plait::reduce_loops {
 
-// Elements a block. Each source is read some pages at a time: with shorter runs the hardware's
-// prefetchers never start (8 sources of fp16 in runs of 1 KiB were ten times slower).
+// Elements a block. Shorter runs of 8 fp16 sources were ten times slower (1 KiB each); the cause is
+// not known, and later measurements speak against the prefetchers.
 template <class Stored>
 inline constexpr std::uint64_t kBlock = sizeof(Stored) >= 4 ? 4096 : 8192;
 
