@@ -62,8 +62,12 @@ void measure(const Plan& plan) {
         const double used_before = thread_seconds();
         const std::int64_t deadline_ns = static_cast<std::int64_t>((begin + 60) * 1e9);
         run_cpu(plan, rank, arenas,
-                {in.data(), out.data(), {},
-                 epochs_per_call(plan) * static_cast<std::uint32_t>(run), run % 2, deadline_ns},
+                {in.data(),
+                 out.data(),
+                 {},
+                 epochs_per_call(plan) * static_cast<std::uint32_t>(run),
+                 run % 2,
+                 deadline_ns},
                 calm);
         used[static_cast<std::size_t>(run * ranks + rank)] = thread_seconds() - used_before;
         line.arrive_and_wait();
@@ -79,9 +83,8 @@ void measure(const Plan& plan) {
     busiest.push_back(*std::max_element(at, at + ranks));
   std::sort(busiest.begin(), busiest.end());
   const double size = static_cast<double>(bytes);
-  std::printf("%-56s best %6.2f  median %6.2f GB/s  processor %8.3f ms\n",
-              label(plan).c_str(), size / times[0] / 1e9, size / times[kRuns / 2] / 1e9,
-              busiest[kRuns / 2] * 1e3);
+  std::printf("%-56s best %6.2f  median %6.2f GB/s  processor %8.3f ms\n", label(plan).c_str(),
+              size / times[0] / 1e9, size / times[kRuns / 2] / 1e9, busiest[kRuns / 2] * 1e3);
 }
 
 }  // namespace

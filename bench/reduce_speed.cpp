@@ -10,7 +10,8 @@
 
 namespace {
 
-constexpr std::uint64_t kBytes = 16ull << 20;  // of one source: with all of them far more than a core's caches
+constexpr std::uint64_t kBytes =
+    16ull << 20;  // of one source: with all of them far more than a core's caches
 constexpr int kRuns = 3;
 
 // This thread's time on its core: other load on the machine counts as little as can be.
@@ -33,8 +34,7 @@ double best_seconds(const Body& body) {
 
 // STREAM's add, with ordinary stores.
 [[gnu::target_clones("default", "avx2", "avx512f")]] void add(float* dst, const float* a,
-                                                              const float* b,
-                                                              std::uint64_t count) {
+                                                              const float* b, std::uint64_t count) {
 #pragma GCC ivdep
   for (std::uint64_t i = 0; i < count; ++i) dst[i] = a[i] + b[i];
 }

@@ -1,5 +1,6 @@
-// Plan -> nanoseconds (see cost.hpp). Ops run at their own speed as soon as their lane and their waits
-// allow, sharing nothing; beside it, every link, resource and processor gets the bytes it must carry.
+// Plan -> nanoseconds (see cost.hpp). Ops run at their own speed as soon as their lane and their
+// waits allow, sharing nothing; beside it, every link, resource and processor gets the bytes it
+// must carry.
 #include "planner/cost.hpp"
 
 #include <algorithm>
@@ -17,8 +18,7 @@ class Estimate {
     on_cpu_ = !plan.request.devices.empty() &&
               topology.devices[index(plan.request.devices[0])].kind == DeviceKind::cpu;
     const double memory = parameter(topology, "gpu_memory_gb_per_s", on_cpu_ ? 20.0 : 2000.0);
-    local_gb_per_s_ =
-        on_cpu_ ? parameter(topology, "cpu_copy_gb_per_s", memory / 2) : memory / 2;
+    local_gb_per_s_ = on_cpu_ ? parameter(topology, "cpu_copy_gb_per_s", memory / 2) : memory / 2;
     reduce_gb_per_s_ = parameter(topology, "gpu_reduce_gb_per_s", memory);
     cpu_reduce_gb_per_s_ = parameter(topology, "cpu_reduce_gb_per_s", 20.0);
     signal_ns_ = parameter(topology, "signal_ns", on_cpu_ ? 100.0 : 900.0);

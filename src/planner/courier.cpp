@@ -222,11 +222,11 @@ void Courier::push(Channel& channel, const Step& step) {
 int Courier::hop_lane(const Channel& channel, int hop) {
   if (hop == 0 && channel.route == Route::best) return lane(channel.from, channel.stage);
   if (hop == 0)
-    return builder_.lane(channel.from, LaneKind::kernel, name_ + ".to" + std::to_string(channel.to));
-  return builder_.lane(
-      channel.to, LaneKind::kernel,
-      name_ + (channel.route == Route::best ? ".from" : ".aside") + std::to_string(channel.from) +
-          ".hop" + std::to_string(hop));
+    return builder_.lane(channel.from, LaneKind::kernel,
+                         name_ + ".to" + std::to_string(channel.to));
+  return builder_.lane(channel.to, LaneKind::kernel,
+                       name_ + (channel.route == Route::best ? ".from" : ".aside") +
+                           std::to_string(channel.from) + ".hop" + std::to_string(hop));
 }
 
 // The receiver empties the ring on lanes of their own, so that a sender whose message is larger

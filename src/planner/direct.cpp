@@ -1,7 +1,8 @@
-// direct: every pair exchanges over its own link. All-reduce is reduce-scatter then all-gather, both by
-// direct send and receive, peers visited in rotation and at most `throttle` at a time; the reduction
-// is one n-way op in rank order that overlaps the transfer of the next piece. Every collective.
-// Source: the direct send/recv talk (rotation, throttle, fused reduction); shares as in Micro 2021.
+// direct: every pair exchanges over its own link. All-reduce is reduce-scatter then all-gather,
+// both by direct send and receive, peers visited in rotation and at most `throttle` at a time; the
+// reduction is one n-way op in rank order that overlaps the transfer of the next piece. Every
+// collective. Source: the direct send/recv talk (rotation, throttle, fused reduction); shares as in
+// Micro 2021.
 #include <algorithm>
 
 #include "plait/error.hpp"
@@ -34,10 +35,10 @@ std::vector<Params> candidates(const Topology& topology, const Request& request)
     return sets;
   }
   // Fewer pieces than scratch asks for would only be the same plan again.
-  const std::uint64_t blocks =
-      request.collective == Collective::reduce_scatter || request.collective == Collective::all_to_all
-          ? static_cast<std::uint64_t>(request.ranks)
-          : 1;
+  const std::uint64_t blocks = request.collective == Collective::reduce_scatter ||
+                                       request.collective == Collective::all_to_all
+                                   ? static_cast<std::uint64_t>(request.ranks)
+                                   : 1;
   const std::uint64_t least = bytes * blocks * 2 / scratch_limit(topology);
   for (const std::uint64_t pieces : {2, 4})
     if (pieces > least)
@@ -80,7 +81,8 @@ Plan build(const Topology& topology, const Request& request, const Params& param
 
 const Strategy& direct_strategy() {
   static const Strategy strategy{
-      {"direct", "direct send and receive, peers in rotation, fused n-way reduction overlapped",
+      {"direct",
+       "direct send and receive, peers in rotation, fused n-way reduction overlapped",
        "direct send/recv talk; Micro 2021 for the shares",
        {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
         Collective::broadcast, Collective::reduce, Collective::all_to_all, Collective::gather,

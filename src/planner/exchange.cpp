@@ -1,6 +1,6 @@
-// Exchanges -> lanes (see exchange.hpp): reductions (contributions are pushed to the owner of a shard,
-// who reduces; results are pulled) and broadcasts (shards are pushed to owners, then pulled from
-// them). Nobody touches a peer's buffers.
+// Exchanges -> lanes (see exchange.hpp): reductions (contributions are pushed to the owner of a
+// shard, who reduces; results are pulled) and broadcasts (shards are pushed to owners, then pulled
+// from them). Nobody touches a peer's buffers.
 #include "planner/exchange.hpp"
 
 #include <algorithm>
@@ -15,19 +15,23 @@ namespace {
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-// What one rank owns of the message: its shard in pieces, the slots they pass through, who wants it.
+// What one rank owns of the message: its shard in pieces, the slots they pass through, who wants
+// it.
 struct Shard {
   std::vector<Range> pieces;
-  std::vector<std::vector<Region>> inbound;      // [sender][slot]
-  std::vector<Region> result;                    // [slot]; empty where nobody else wants the shard
-  std::vector<std::vector<Event>> result_read;   // [slot]: events after which the slot may be filled
-  std::vector<int> readers;                      // ranks that want the shard, in rotation
+  std::vector<std::vector<Region>> inbound;     // [sender][slot]
+  std::vector<Region> result;                   // [slot]; empty where nobody else wants the shard
+  std::vector<std::vector<Event>> result_read;  // [slot]: events after which the slot may be filled
+  std::vector<int> readers;                     // ranks that want the shard, in rotation
 };
 
 class Writer {
  public:
   Writer(Builder& builder, const Exchange& exchange)
-      : b_(builder), x_(exchange), n_(builder.ranks()), c_(builder.request().collective),
+      : b_(builder),
+        x_(exchange),
+        n_(builder.ranks()),
+        c_(builder.request().collective),
         block_bytes_(builder.request().count * bytes_of(builder.request().type)) {}
   void write() {
     if (x_.range.bytes == 0) return;
@@ -44,8 +48,13 @@ class Writer {
     return {static_cast<std::uint64_t>(block) * block_bytes_ + range.offset, range.bytes};
   }
   MoverOptions options(const char* part, bool pull, std::uint64_t most_bytes) {
-    return {x_.name + part, pull, x_.throttle, most_bytes, x_.ring_bytes / 2,
-            x_.scratch_bytes / 16 / static_cast<std::uint64_t>(n_), x_.path};
+    return {x_.name + part,
+            pull,
+            x_.throttle,
+            most_bytes,
+            x_.ring_bytes / 2,
+            x_.scratch_bytes / 16 / static_cast<std::uint64_t>(n_),
+            x_.path};
   }
   std::function<int(int)> home_of() {
     return [this](int rank) { return home(rank); };
@@ -68,9 +77,8 @@ class Writer {
                                        : partition(x_.range, n_, b_.granule());
     const int contributors = c_ == Collective::broadcast ? 1 : n_ - 1;
     const std::uint64_t slots = static_cast<std::uint64_t>(x_.slots) * (index(contributors) + 1);
-    const int pieces =
-        pieces_fitting(largest(cut) * slots, x_.pieces, x_.scratch_bytes / 8 * 7,
-                       slots * 2 * b_.granule());
+    const int pieces = pieces_fitting(largest(cut) * slots, x_.pieces, x_.scratch_bytes / 8 * 7,
+                                      slots * 2 * b_.granule());
     for (int owner = 0; owner < n_; ++owner) {
       Shard& shard = shards_.emplace_back();
       shard.pieces = pieces_of(cut, owner, pieces);
@@ -190,7 +198,8 @@ void Writer::reduce_piece(int owner, int piece, const std::vector<Event>& arrive
   } else {
     for (int step = 1; step < n_; ++step) {  // as they arrive: rank owner - 1 first
       b_.wait(lane, arrived[index(step - 1)]);
-      b_.reduce(lane, dst, {step == 1 ? own : dst, inbound((owner - step + n_) % n_)}, step == n_ - 1);
+      b_.reduce(lane, dst, {step == 1 ? own : dst, inbound((owner - step + n_) % n_)},
+                step == n_ - 1);
     }
   }
 }
@@ -223,13 +232,14 @@ void Writer::pull_results(Mover& mover, int piece) {
       Shard& shard = shards_[index(owner)];
       const Range range = shard.pieces[index(piece)];
       if (range.bytes == 0 || !wants(rank, owner)) continue;
-      const Region& held = shard.result.empty() ? shard.inbound[index(b_.request().root)][slot]
-                                                : shard.result[slot];
+      const Region& held =
+          shard.result.empty() ? shard.inbound[index(b_.request().root)][slot] : shard.result[slot];
       const Event ready = ready_[index(owner)].at(mover.reader(owner, rank));
-      shard.result_read[slot].push_back(
-          mover.carry(owner, rank, b_.output(rank, range), slice(held, {0, range.bytes}), {ready},
-                      step, false)
-              .emptied);
+      shard.result_read[slot].push_back(mover
+                                            .carry(owner, rank, b_.output(rank, range),
+                                                   slice(held, {0, range.bytes}), {ready}, step,
+                                                   false)
+                                            .emptied);
     }
 }
 
@@ -262,14 +272,16 @@ void Writer::write_reduction() {
   results.close(home_of());
 }
 
-// The owner's side of a broadcast piece: it has come (or, at the root, is staged); tell the readers.
+// The owner's side of a broadcast piece: it has come (or, at the root, is staged); tell the
+// readers.
 void Writer::own_piece(Mover& results, int owner, int piece, const Event& arrived) {
   Shard& shard = shards_[index(owner)];
   const Range range = shard.pieces[index(piece)];
   const std::size_t slot = index(piece % x_.slots);
   const int root = b_.request().root, lane = home(owner);
   const bool is_root = owner == root;
-  const Region held = is_root ? Region{} : slice(shard.inbound[index(root)][slot], {0, range.bytes});
+  const Region held =
+      is_root ? Region{} : slice(shard.inbound[index(root)][slot], {0, range.bytes});
   if (is_root) {
     for (const Event& event : shard.result_read[slot]) b_.wait(lane, event);
     shard.result_read[slot].clear();

@@ -1,7 +1,8 @@
-// flat: the two-stage all-reduce of fully connected nodes, pipelined: the message goes chunk by chunk,
-// each chunk's shards are reduced at their owners and then sent to all, and the next chunk is on its
-// way before the last one is reduced (two slots or more a pair). All peers are served at once.
-// Source: the intra-node all-reduce of Micro 2021 (chunks, both stages in flight, multi-path).
+// flat: the two-stage all-reduce of fully connected nodes, pipelined: the message goes chunk by
+// chunk, each chunk's shards are reduced at their owners and then sent to all, and the next chunk
+// is on its way before the last one is reduced (two slots or more a pair). All peers are served at
+// once. Source: the intra-node all-reduce of Micro 2021 (chunks, both stages in flight,
+// multi-path).
 #include <algorithm>
 
 #include "planner/courier.hpp"
@@ -10,7 +11,8 @@
 namespace plait {
 namespace {
 
-constexpr std::uint64_t kChunkBytes = 4 << 20;  // Micro 2021: the pipeline is full from a few MiB on
+constexpr std::uint64_t kChunkBytes = 4
+                                      << 20;  // Micro 2021: the pipeline is full from a few MiB on
 
 int default_chunks(const Request& request) {
   const std::uint64_t bytes = whole_range(request).bytes;
@@ -51,7 +53,9 @@ Plan build(const Topology& topology, const Request& request, const Params& param
 
 const Strategy& flat_strategy() {
   static const Strategy strategy{
-      {"flat", "chunks in two stages, reduce then broadcast, the next chunk sent before the last is reduced",
+      {"flat",
+       "chunks in two stages, reduce then broadcast, the next chunk sent before the last is "
+       "reduced",
        "Micro 2021",
        {Collective::all_reduce}},
       candidates,

@@ -1,7 +1,7 @@
-// A reduction done by CPU cores -> lanes: every rank copies its part to its host ring, a CPU lane of
-// the shard's owner reduces the rings in rank order into its own, and all who want the result fetch
-// it. Chunks go through a few ring slots, so the rings stay in the last-level cache.
-// Source: collaborative all-reduce on GPUs and CPUs (two GPUs, pipelined chunks).
+// A reduction done by CPU cores -> lanes: every rank copies its part to its host ring, a CPU lane
+// of the shard's owner reduces the rings in rank order into its own, and all who want the result
+// fetch it. Chunks go through a few ring slots, so the rings stay in the last-level cache. Source:
+// collaborative all-reduce on GPUs and CPUs (two GPUs, pipelined chunks).
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -31,8 +31,7 @@ class HostReduction {
     if (x_.range.bytes == 0) return;
     const bool is_block = c_ == Collective::reduce_scatter;
     const std::vector<Range> shards =
-        is_block ? std::vector<Range>(index(n_), x_.range)
-                 : partition(x_.range, n_, b_.granule());
+        is_block ? std::vector<Range>(index(n_), x_.range) : partition(x_.range, n_, b_.granule());
     make_slots(largest(shards));
     const std::uint64_t chunks = (largest(shards) + chunk_bytes_ - 1) / chunk_bytes_;
     std::vector<std::vector<Range>> cut;
@@ -61,7 +60,8 @@ class HostReduction {
     for (const Event& event : slot.emptied) b_.wait(lane, event);
   }
 
-  // Two thirds of a ring for what comes in (all ranks' chunks are awaited together), one for results.
+  // Two thirds of a ring for what comes in (all ranks' chunks are awaited together), one for
+  // results.
   void make_slots(std::uint64_t shard_bytes) {
     const std::uint64_t granule = b_.granule();
     const std::uint64_t most = std::max(shard_bytes / kMostChunks * index(n_), kMostChunkBytes);
@@ -114,8 +114,8 @@ class HostReduction {
       const int in = lane_in(rank);
       b_.wait(in, reduced);
       const int from = rank == owner ? (rank + 1) % n_ : owner;
-      b_.copy(in, b_.output(rank, piece), slice(result.region, {0, piece.bytes}),
-              path(from, rank), 1);
+      b_.copy(in, b_.output(rank, piece), slice(result.region, {0, piece.bytes}), path(from, rank),
+              1);
       result.emptied.push_back(b_.signal(in, owner));
     }
   }

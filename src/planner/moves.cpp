@@ -1,5 +1,5 @@
-// Collectives that only move blocks -> lanes: every block is staged in its sender's scratch piece by
-// piece and pulled from there straight into the receivers' outputs, peers in rotation. One local
+// Collectives that only move blocks -> lanes: every block is staged in its sender's scratch piece
+// by piece and pulled from there straight into the receivers' outputs, peers in rotation. One local
 // copy a block, and a receiver that is late holds nobody's output. In place too: a piece is pulled
 // only after the puller has staged what it overwrites.
 #include <algorithm>
@@ -29,7 +29,10 @@ struct Move {
 class MoveWriter {
  public:
   MoveWriter(Builder& builder, const Exchange& exchange)
-      : b_(builder), x_(exchange), n_(builder.ranks()), c_(builder.request().collective),
+      : b_(builder),
+        x_(exchange),
+        n_(builder.ranks()),
+        c_(builder.request().collective),
         block_bytes_(builder.request().count * bytes_of(builder.request().type)) {}
   void write();
 
@@ -63,7 +66,8 @@ void MoveWriter::list_to_all() {
     for (int from = 0; from < n_; ++from) {
       const int to = (from + step) % n_;
       if (c_ == Collective::all_to_all)
-        moves_.push_back({from, in_block(to, x_.range), {{to, in_block(from, x_.range)}}, {}, {}, {}});
+        moves_.push_back(
+            {from, in_block(to, x_.range), {{to, in_block(from, x_.range)}}, {}, {}, {}});
       if (c_ == Collective::send_recv && step == 1)
         moves_.push_back({from, x_.range, {{to, x_.range}}, {}, {}, {}});
       if (c_ != Collective::all_gather) continue;

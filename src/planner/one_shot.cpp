@@ -1,7 +1,8 @@
-// one_shot: everyone pushes its whole message (or the block meant for each) into everyone's inbox, and
-// each takes what it needs from its own: one step, no entry barrier, lowest latency, n - 1 times the
-// bytes. Inboxes are kept twice, and every rank hears from every rank, so calls may follow at once.
-// Source: low-latency practice (data and flag lines); the fused kernel of the same name does just this.
+// one_shot: everyone pushes its whole message (or the block meant for each) into everyone's inbox,
+// and each takes what it needs from its own: one step, no entry barrier, lowest latency, n - 1
+// times the bytes. Inboxes are kept twice, and every rank hears from every rank, so calls may
+// follow at once. Source: low-latency practice (data and flag lines); the fused kernel of the same
+// name does just this.
 #include <vector>
 
 #include "base/text.hpp"
@@ -18,7 +19,9 @@ std::size_t index(int i) { return static_cast<std::size_t>(i); }
 class OneShot {
  public:
   explicit OneShot(Builder& builder)
-      : b_(builder), n_(builder.ranks()), c_(builder.request().collective),
+      : b_(builder),
+        n_(builder.ranks()),
+        c_(builder.request().collective),
         bytes_(whole_range(builder.request()).bytes) {}
 
   void write() {
@@ -89,7 +92,8 @@ Plan build(const Topology& topology, const Request& request, const Params&) {
 
 const Strategy& one_shot_strategy() {
   static const Strategy strategy{
-      {"one_shot", "everyone pushes all to everyone's inbox, each reduces in rank order",
+      {"one_shot",
+       "everyone pushes all to everyone's inbox, each reduces in rank order",
        "low-latency practice",
        {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
         Collective::all_to_all}},

@@ -1,7 +1,7 @@
-// pairwise: two ranks exchange the message chunk by chunk, over several paths at once, and both reduce
-// every chunk in rank order: as many bytes as halves there and back, in one step instead of two. A
-// share can be reduced on the host's cores meanwhile (host_cpu_permille).
-// Source: collaborative all-reduce of two GPUs and the CPU (chunk-pipelined, multi-path).
+// pairwise: two ranks exchange the message chunk by chunk, over several paths at once, and both
+// reduce every chunk in rank order: as many bytes as halves there and back, in one step instead of
+// two. A share can be reduced on the host's cores meanwhile (host_cpu_permille). Source:
+// collaborative all-reduce of two GPUs and the CPU (chunk-pipelined, multi-path).
 #include <algorithm>
 #include <array>
 
@@ -56,9 +56,9 @@ Plan build(const Topology& topology, const Request& request, const Params& param
 void write_pairwise(Builder& builder, const Exchange& exchange) {
   if (exchange.range.bytes == 0) return;
   const std::uint64_t granule = builder.granule();
-  const int asked = pieces_fitting(exchange.range.bytes * static_cast<std::uint64_t>(exchange.slots),
-                                   exchange.pieces, exchange.scratch_bytes / 8 * 7,
-                                   static_cast<std::uint64_t>(exchange.slots) * 2 * granule);
+  const int asked = pieces_fitting(
+      exchange.range.bytes * static_cast<std::uint64_t>(exchange.slots), exchange.pieces,
+      exchange.scratch_bytes / 8 * 7, static_cast<std::uint64_t>(exchange.slots) * 2 * granule);
   const std::vector<Range> pieces = partition(exchange.range, asked, granule);
   const auto home = [&](int rank) {
     return builder.lane(rank, LaneKind::kernel, exchange.name + "reduce");
@@ -82,8 +82,9 @@ void write_pairwise(Builder& builder, const Exchange& exchange) {
       std::vector<Event> after;
       if (piece >= static_cast<std::size_t>(exchange.slots))
         after.push_back(consumed[owner][piece - static_cast<std::size_t>(exchange.slots)]);
-      const Carried carried = mover.carry(rank, 1 - rank, slice(inbound[owner][slot], {0, range.bytes}),
-                                          builder.input(rank, range), after, 1);
+      const Carried carried =
+          mover.carry(rank, 1 - rank, slice(inbound[owner][slot], {0, range.bytes}),
+                      builder.input(rank, range), after, 1);
       arrived[owner] = carried.arrived;
       // In place the reduction overwrites what is being sent, so it waits for that too.
       sent[static_cast<std::size_t>(rank)] =
@@ -94,7 +95,8 @@ void write_pairwise(Builder& builder, const Exchange& exchange) {
       const auto me = static_cast<std::size_t>(rank);
       builder.wait(home(rank), arrived[me]);
       builder.wait(home(rank), sent[me]);
-      const Region own = builder.input(rank, range), other = slice(inbound[me][slot], {0, range.bytes});
+      const Region own = builder.input(rank, range),
+                   other = slice(inbound[me][slot], {0, range.bytes});
       builder.reduce(home(rank), builder.output(rank, range),
                      rank == 0 ? std::vector<Region>{own, other} : std::vector<Region>{other, own});
       consumed[me].push_back(builder.signal(home(rank), mover.filler(1 - rank, rank)));
@@ -105,12 +107,14 @@ void write_pairwise(Builder& builder, const Exchange& exchange) {
 
 const Strategy& pairwise_strategy() {
   static const Strategy strategy{
-      {"pairwise", "two ranks exchange chunks over all paths, both reduce; a share on the host",
+      {"pairwise",
+       "two ranks exchange chunks over all paths, both reduce; a share on the host",
        "collaborative all-reduce",
        {Collective::all_reduce}},
       candidates,
       build,
-      {"pieces", "piece_kib", "slots", "host_permille", "host_cpu_permille", "relay_permille", "relay"}};
+      {"pieces", "piece_kib", "slots", "host_permille", "host_cpu_permille", "relay_permille",
+       "relay"}};
   return strategy;
 }
 

@@ -31,8 +31,7 @@ std::string not_done(const Strategy& strategy, Collective collective) {
 
 std::set<std::string> known_parameters(const Strategy& strategy, const Topology& topology,
                                        const Request& request) {
-  if (!strategy.parameters.empty())
-    return {strategy.parameters.begin(), strategy.parameters.end()};
+  if (!strategy.parameters.empty()) return {strategy.parameters.begin(), strategy.parameters.end()};
   std::set<std::string> known;
   for (const Params& params : strategy.candidates(topology, request))
     for (const auto& [name, value] : params) known.insert(name);
@@ -48,9 +47,8 @@ void check_names(const Strategy& strategy, const Topology& topology, const Reque
     if (known.contains(name)) continue;
     std::string list;
     for (const std::string& one : known) list += text(list.empty() ? "" : ", ", one);
-    throw Error(ErrorCode::invalid_argument,
-                text("wanted a parameter of ", strategy.info.name, " (one of ", list, "), found \"",
-                     name, "\""));
+    throw Error(ErrorCode::invalid_argument, text("wanted a parameter of ", strategy.info.name,
+                                                  " (one of ", list, "), found \"", name, "\""));
   }
 }
 
@@ -99,9 +97,8 @@ std::vector<Plan> propose(const Topology& topology, const Request& request,
       }
     }
   }
-  std::stable_sort(proposals.begin(), proposals.end(), [](const Proposal& a, const Proposal& b) {
-    return a.cost_ns < b.cost_ns;
-  });
+  std::stable_sort(proposals.begin(), proposals.end(),
+                   [](const Proposal& a, const Proposal& b) { return a.cost_ns < b.cost_ns; });
   std::vector<Plan> plans;
   for (Proposal& proposal : proposals) plans.push_back(std::move(proposal.plan));
   return plans;

@@ -10,18 +10,12 @@ std::int64_t param_or(const Params& params, const std::string& name, std::int64_
 
 const std::vector<const Strategy*>& all_strategies() {
   static const std::vector<const Strategy*> all{
-      &one_shot_strategy(),
-      &two_shot_strategy(),
-      &direct_strategy(),
-      &flat_strategy(),
-      &hierarchical_strategy(),
-      &pairwise_strategy(),
-      &ring_strategy(),
-      &recursive_doubling_strategy(),
-      &rabenseifner_strategy(),
-      &tree_strategy(),
-      &bruck_strategy(),
-      &staged_strategy(),
+      &one_shot_strategy(),     &two_shot_strategy(),
+      &direct_strategy(),       &flat_strategy(),
+      &hierarchical_strategy(), &pairwise_strategy(),
+      &ring_strategy(),         &recursive_doubling_strategy(),
+      &rabenseifner_strategy(), &tree_strategy(),
+      &bruck_strategy(),        &staged_strategy(),
       &rerouted_strategy(),
   };
   return all;

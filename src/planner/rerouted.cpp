@@ -1,6 +1,6 @@
-// rerouted: the direct schedule where some pairs have no link of their own: their messages go through a
-// route GPU inside or outside the job, chosen pair by pair so that no link is loaded twice while
-// another idles; messages too small to gain keep the short path through the host.
+// rerouted: the direct schedule where some pairs have no link of their own: their messages go
+// through a route GPU inside or outside the job, chosen pair by pair so that no link is loaded
+// twice while another idles; messages too small to gain keep the short path through the host.
 // Source: WOTIR (route GPUs, adaptive by message size).
 #include <algorithm>
 #include <limits>
@@ -36,8 +36,8 @@ const Path* quickest(const Topology& topology, const std::vector<Path>& paths,
     for (const int link : path.links) {
       const auto found = load.find(link);
       const double sharers = 1.0 + (found == load.end() ? 0 : found->second);
-      slowest = std::max(
-          slowest, sharers * bytes / topology.links[static_cast<std::size_t>(link)].gb_per_s);
+      slowest = std::max(slowest,
+                         sharers * bytes / topology.links[static_cast<std::size_t>(link)].gb_per_s);
     }
     ns += std::max(slowest, bytes / path_gb_per_s(topology, path));
     if (ns >= best_ns) continue;
@@ -57,9 +57,8 @@ PathOfPair route(const Builder& builder, double bytes) {
       if (from == to) continue;
       const std::vector<Path> paths =
           paths_between(topology, builder.device(from), builder.device(to));
-      const auto direct = std::find_if(paths.begin(), paths.end(), [](const Path& path) {
-        return path.links.size() == 1;
-      });
+      const auto direct = std::find_if(paths.begin(), paths.end(),
+                                       [](const Path& path) { return path.links.size() == 1; });
       if (direct == paths.end()) {
         apart.emplace_back(from, to);
         continue;
@@ -76,8 +75,8 @@ PathOfPair route(const Builder& builder, double bytes) {
         paths_between(topology, builder.device(from), builder.device(to));
     const Path* best = quickest(topology, paths, load, bytes);
     if (best == nullptr)
-      throw Error(ErrorCode::unsupported, text("no path of two hops joins ranks ", from, " and ", to,
-                                               " in topology ", topology.name));
+      throw Error(ErrorCode::unsupported, text("no path of two hops joins ranks ", from, " and ",
+                                               to, " in topology ", topology.name));
     for (const int link : best->links) ++load[link];
     chosen[{from, to}] = *best;
   }
@@ -101,8 +100,8 @@ Plan build(const Topology& topology, const Request& request, const Params& param
   exchange.throttle = param_in(params, "throttle", 1, 1, kMaxRanks);
   builder.param("pieces", exchange.pieces);
   builder.param("throttle", exchange.throttle);
-  const PathOfPair chosen = route(
-      builder, static_cast<double>(exchange.range.bytes) / request.ranks / exchange.pieces);
+  const PathOfPair chosen =
+      route(builder, static_cast<double>(exchange.range.bytes) / request.ranks / exchange.pieces);
   if (exchange.range.bytes == 0) return builder.build();
   exchange.scratch_bytes = scratch_limit(topology);
   exchange.ring_bytes = ring_limit(topology);

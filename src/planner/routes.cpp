@@ -150,7 +150,8 @@ std::vector<double> largest_sum(const std::vector<std::vector<double>>& matrix,
     basis.push_back(variables + row);
   }
   std::fill_n(rows.back().begin(), variables, -1.0);
-  for (Pivot pivot = next_pivot(rows, width - 1); pivot.found; pivot = next_pivot(rows, width - 1)) {
+  for (Pivot pivot = next_pivot(rows, width - 1); pivot.found;
+       pivot = next_pivot(rows, width - 1)) {
     const double by = rows[pivot.row][pivot.column];
     for (double& value : rows[pivot.row]) value /= by;
     for (std::size_t row = 0; row < rows.size(); ++row) {
@@ -220,10 +221,10 @@ double common_gb_per_s(const Topology& topology, const Pairs& active,
 
 Path relay_path(const Topology& topology, int src_device, int dst_device, int relay_device) {
   if (const auto path = path_of(topology, src_device, dst_device, "", relay_device)) return *path;
-  throw Error(ErrorCode::unsupported,
-              text("wanted links from ", device_label(topology, src_device), " over device ",
-                   relay_device, " to ", device_label(topology, dst_device), ", topology ",
-                   topology.name, " lacks one"));
+  throw Error(
+      ErrorCode::unsupported,
+      text("wanted links from ", device_label(topology, src_device), " over device ", relay_device,
+           " to ", device_label(topology, dst_device), ", topology ", topology.name, " lacks one"));
 }
 
 }  // namespace plait

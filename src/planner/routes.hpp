@@ -1,7 +1,7 @@
 // Topology and the pairs that send at once -> the paths of a pair and the share of bytes for each.
-// Shares come from concurrent bandwidths: the rate common to all pairs is made as large as the links
-// and the resources they share allow (a linear program, solved by the simplex method), and a path
-// that would not raise the total by 1 % gets none: the floor is direct-only.
+// Shares come from concurrent bandwidths: the rate common to all pairs is made as large as the
+// links and the resources they share allow (a linear program, solved by the simplex method), and a
+// path that would not raise the total by 1 % gets none: the floor is direct-only.
 #pragma once
 #include <string>
 #include <utility>

@@ -1,6 +1,6 @@
-// staged: the whole message goes through host memory, and CPU cores reduce it there in rank order: two
-// hops and no kernel launch, for small messages and for GPUs that no link joins.
-// Source: CPU staging in the direct send/recv talk.
+// staged: the whole message goes through host memory, and CPU cores reduce it there in rank order:
+// two hops and no kernel launch, for small messages and for GPUs that no link joins. Source: CPU
+// staging in the direct send/recv talk.
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "planner/courier.hpp"
@@ -26,8 +26,8 @@ Plan build(const Topology& topology, const Request& request, const Params&) {
     return builder.build();
   }
   if (exchange.range.bytes > kMostBytes)
-    throw Error(ErrorCode::unsupported, text("stages at most ", kMostBytes, " bytes, found ",
-                                             exchange.range.bytes));
+    throw Error(ErrorCode::unsupported,
+                text("stages at most ", kMostBytes, " bytes, found ", exchange.range.bytes));
   exchange.ring_bytes = ring_limit(topology);
   exchange.path = [&builder](int from, int to) {
     return host_path(builder.topology(), builder.device(from), builder.device(to));
@@ -41,7 +41,9 @@ Plan build(const Topology& topology, const Request& request, const Params&) {
 
 const Strategy& staged_strategy() {
   static const Strategy strategy{
-      {"staged", "through host memory, reduced by CPU cores", "direct send/recv talk (CPU staging)",
+      {"staged",
+       "through host memory, reduced by CPU cores",
+       "direct send/recv talk (CPU staging)",
        {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}},
       candidates,
       build};

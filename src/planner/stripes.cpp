@@ -69,8 +69,8 @@ Range whole_range(const Request& request) { return {0, request.count * bytes_of(
 
 int pieces_from(const Params& params, const Request& request, int otherwise) {
   const Collective c = request.collective;
-  const bool is_cut_in_shards = c == Collective::all_reduce || c == Collective::reduce ||
-                                c == Collective::broadcast;
+  const bool is_cut_in_shards =
+      c == Collective::all_reduce || c == Collective::reduce || c == Collective::broadcast;
   const std::uint64_t shards = is_cut_in_shards ? static_cast<std::uint64_t>(request.ranks) : 1;
   return pieces_of(whole_range(request).bytes / shards, params, otherwise);
 }
@@ -92,8 +92,9 @@ Shares shares_from(const Params& params, const Topology& topology, const Request
     throw Error(ErrorCode::invalid_argument,
                 "wanted relay=DEVICE beside relay_permille, found none");
   if (shares.host_cpu_permille > 0 && !reduces(request.collective))
-    throw Error(ErrorCode::unsupported, text("host_cpu_permille needs a collective that reduces, found ",
-                                             name_of(request.collective)));
+    throw Error(ErrorCode::unsupported,
+                text("host_cpu_permille needs a collective that reduces, found ",
+                     name_of(request.collective)));
   if (is_given(params) || message_bytes(request) < kLeastStripedBytes || request.ranks < 2)
     return shares;
   const std::vector<RouteShare> found = shares_of_collective(topology, request);
@@ -135,35 +136,34 @@ void write_stripes(Builder& builder, Exchange direct, const Shares& shares) {
     exchange.range = {at, bytes};
     at += bytes;
     if (bytes == 0) return;
-    exchange.scratch_bytes =
-        std::max<std::uint64_t>(static_cast<std::uint64_t>(static_cast<double>(scratch) * fraction * 0.9),
-                                scratch / 64);
+    exchange.scratch_bytes = std::max<std::uint64_t>(
+        static_cast<std::uint64_t>(static_cast<double>(scratch) * fraction * 0.9), scratch / 64);
     exchange.ring_bytes = stripes > 0 ? ring / static_cast<std::uint64_t>(stripes) : ring;
     if (path) exchange.path = path;
     if (route == "host" && permille < 1000)
       exchange.pieces = std::min(exchange.pieces, host_pieces(bytes, builder.ranks()));
     builder.stripe(route, exchange.range);
     if (!is_last || route != "nvlink") exchange.name = prefix + route + ".";
-    if (on_cpu) write_host_reduction(builder, exchange);
-    else write_exchange(builder, exchange);
+    if (on_cpu)
+      write_host_reduction(builder, exchange);
+    else
+      write_exchange(builder, exchange);
   };
-  const PathOf by_host = remembered([&](int from, int to) {
-    return host_path(topology, device(from), device(to));
-  });
+  const PathOf by_host =
+      remembered([&](int from, int to) { return host_path(topology, device(from), device(to)); });
   const PathOf by_relay = remembered([&](int from, int to) {
     return relay_path(topology, device(from), device(to), shares.relay_device);
   });
-  const PathOf by_link = remembered([&](int from, int to) {
-    return direct_path(topology, device(from), device(to));
-  });
+  const PathOf by_link =
+      remembered([&](int from, int to) { return direct_path(topology, device(from), device(to)); });
   const int direct_permille = 1000 - shares.other_permille();
   const bool is_direct_last = direct_permille > 0;
   stripe("host+cpu", shares.host_cpu_permille, !is_direct_last && shares.host_cpu_permille == 1000,
          by_host, true);
   stripe("host", shares.host_permille,
          !is_direct_last && shares.relay_permille == 0 && shares.host_permille > 0, by_host, false);
-  stripe(text("relay:", shares.relay_device < 0 ? text("none")
-                                                : device_label(topology, shares.relay_device)),
+  stripe(text("relay:",
+              shares.relay_device < 0 ? text("none") : device_label(topology, shares.relay_device)),
          shares.relay_permille, !is_direct_last && shares.relay_permille > 0, by_relay, false);
   stripe("nvlink", direct_permille, true, direct.path ? PathOf() : by_link, false);
 }

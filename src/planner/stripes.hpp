@@ -1,5 +1,5 @@
-// The message cut over paths: each stripe is exchanged by itself, side by side with the others, over
-// the direct links, through a route GPU, through host memory, or through host memory with the
+// The message cut over paths: each stripe is exchanged by itself, side by side with the others,
+// over the direct links, through a route GPU, through host memory, or through host memory with the
 // reduction on CPU cores. Sources: Micro 2021 (direct + host), the collaborative all-reduce.
 #pragma once
 #include <string>
@@ -19,7 +19,8 @@ struct Shares {
   int other_permille() const { return host_permille + host_cpu_permille + relay_permille; }
 };
 
-/// Shares as parameters say; those not given as routes.cpp finds them, none where a message is small.
+/// Shares as parameters say; those not given as routes.cpp finds them, none where a message is
+/// small.
 Shares shares_from(const Params& params, const Topology& topology, const Request& request);
 /// Writes the shares that are not zero among the plan's parameters.
 void note_shares(Builder& builder, const Shares& shares);
@@ -32,7 +33,8 @@ int whole_pieces_from(const Params& params, const Request& request, int otherwis
 /// Parameter within limits; Error(invalid_argument) outside.
 int param_in(const Params& params, const std::string& name, int otherwise, int least, int most);
 
-/// Writes all stripes; `direct` says how those over one hop are exchanged, and its path may be unset.
+/// Writes all stripes; `direct` says how those over one hop are exchanged, and its path may be
+/// unset.
 void write_stripes(Builder& builder, Exchange direct, const Shares& shares);
 
 }  // namespace plait

@@ -12,7 +12,8 @@ namespace {
 constexpr double kArenaBytes = 256.0 * 1048576;  // where the topology states none
 constexpr double kRingBytes = 8.0 * 1048576;     // design section 6: stays in the last-level cache
 constexpr double kInboxBytes = 4.0 * 1048576;    // one half
-// One slot being filled, one being emptied, two on their way between: a hop never waits for the other.
+// One slot being filled, one being emptied, two on their way between: a hop never waits for the
+// other.
 constexpr std::uint64_t kSlots = 4;
 // Below this a chunk costs more in signals (6.6 us across processes, H200) than in bytes.
 constexpr std::uint64_t kLeastChunkBytes = 512 << 10;
@@ -34,10 +35,10 @@ Path direct_path(const Topology& topology, int src_device, int dst_device) {
 Path host_path(const Topology& topology, int src_device, int dst_device) {
   for (const Path& path : paths_between(topology, src_device, dst_device))
     if (path.kind == PathKind::host && path.links.size() == 2) return path;
-  throw Error(ErrorCode::unsupported,
-              text("wanted a path through host memory from ", device_label(topology, src_device),
-                   " to ", device_label(topology, dst_device), ", topology ", topology.name,
-                   " has none"));
+  throw Error(
+      ErrorCode::unsupported,
+      text("wanted a path through host memory from ", device_label(topology, src_device), " to ",
+           device_label(topology, dst_device), ", topology ", topology.name, " has none"));
 }
 
 std::uint64_t scratch_limit(const Topology& topology) {
@@ -60,9 +61,8 @@ const Path& Mover::path(int from, int to) {
   if (found != path_of_.end()) return found->second;
   Path path = options_.path(from, to);
   if (path.links.empty() || path.links.size() > 2)
-    throw Error(ErrorCode::unsupported,
-                text("wanted a path of one or two hops from rank ", from, " to rank ", to,
-                     ", found ", path.name));
+    throw Error(ErrorCode::unsupported, text("wanted a path of one or two hops from rank ", from,
+                                             " to rank ", to, ", found ", path.name));
   return path_of_[{from, to}] = std::move(path);
 }
 
@@ -99,8 +99,10 @@ int Mover::owner_of(int place) const { return place < builder_.ranks() ? place :
 void Mover::open(int from, int to, const std::function<int(int)>& home) {
   const Path& route = path(from, to);
   int target = to;  // whose memory `from` writes to
-  if (route.links.size() == 2) target = place_between(route, from);
-  else if (options_.pull) return;
+  if (route.links.size() == 2)
+    target = place_between(route, from);
+  else if (options_.pull)
+    return;
   const int owner = target < 0 ? from : owner_of(target);
   if (owner == from) return;
   Event& opened = opened_[{from, target}];

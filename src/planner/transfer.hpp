@@ -1,7 +1,7 @@
 // A message from one rank's memory to another's over a named path -> copies, hop by hop, with the
-// signals that order them. One hop is pushed by the sender or pulled by the receiver; two hops (host
-// ring, relay GPU) are cut into chunks that go through a few slots, each reused once it is empty.
-// Source of chunked two-hop transfers: the host and relay paths of Micro 2021 and WOTIR.
+// signals that order them. One hop is pushed by the sender or pulled by the receiver; two hops
+// (host ring, relay GPU) are cut into chunks that go through a few slots, each reused once it is
+// empty. Source of chunked two-hop transfers: the host and relay paths of Micro 2021 and WOTIR.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,9 +24,9 @@ struct Carried {
 
 /// How a Mover sends.
 struct MoverOptions {
-  std::string name;        ///< prefix of its lanes, unique in the plan
-  bool pull = false;       ///< one-hop paths: the receiver copies; else the sender does
-  int lanes = 1;           ///< one-hop lanes of a rank that peers go round (the throttle)
+  std::string name;               ///< prefix of its lanes, unique in the plan
+  bool pull = false;              ///< one-hop paths: the receiver copies; else the sender does
+  int lanes = 1;                  ///< one-hop lanes of a rank that peers go round (the throttle)
   std::uint64_t most_bytes = 0;   ///< the largest message
   std::uint64_t ring_bytes = 0;   ///< of a rank's host ring, for all messages under way
   std::uint64_t relay_bytes = 0;  ///< of a relay's scratch, for the messages of one sender
@@ -75,8 +75,10 @@ class Mover {
   std::map<std::pair<int, int>, Path> path_of_;
   std::map<std::pair<int, int>, Event> opened_;
   std::set<std::pair<int, int>> awaited_;  // (lane, target) whose opening that lane has awaited
-  std::map<std::pair<int, int>, Slots> slots_of_;  // (sender, place of the slots or -1 for its ring)
-  std::map<int, std::map<int, int>> last_reader_lanes_;  // relay rank -> (reader's lane -> its rank)
+  std::map<std::pair<int, int>, Slots>
+      slots_of_;  // (sender, place of the slots or -1 for its ring)
+  std::map<int, std::map<int, int>>
+      last_reader_lanes_;  // relay rank -> (reader's lane -> its rank)
 };
 
 /// The path of one hop; Error(unsupported) naming the pair where there is none.

@@ -1,7 +1,8 @@
-// two_shot: every rank pushes each shard to its owner's inbox, the owner reduces it in rank order, and
-// the result goes to all in the same pass: pushed into their inboxes (push=1: no rank ever waits for
-// another to enter) or pulled out of the owner's scratch (push=0: one copy less, for larger messages).
-// Source: practice (two-shot all-reduce kernels); the fused kernel of the same name does just this.
+// two_shot: every rank pushes each shard to its owner's inbox, the owner reduces it in rank order,
+// and the result goes to all in the same pass: pushed into their inboxes (push=1: no rank ever
+// waits for another to enter) or pulled out of the owner's scratch (push=0: one copy less, for
+// larger messages). Source: practice (two-shot all-reduce kernels); the fused kernel of the same
+// name does just this.
 #include <algorithm>
 #include <vector>
 
@@ -19,7 +20,9 @@ std::size_t index(int i) { return static_cast<std::size_t>(i); }
 class TwoShot {
  public:
   TwoShot(Builder& builder, bool push)
-      : b_(builder), n_(builder.ranks()), push_(push),
+      : b_(builder),
+        n_(builder.ranks()),
+        push_(push),
         shards_(partition(whole_range(builder.request()), n_, builder.granule())) {}
 
   void write() {
@@ -37,8 +40,10 @@ class TwoShot {
       for (const Event& event : arrived[index(owner)]) b_.wait(lane(owner), event);
       reduce(owner);
     }
-    if (push_) push_results();
-    else pull_results();
+    if (push_)
+      push_results();
+    else
+      pull_results();
   }
 
  private:
@@ -61,17 +66,19 @@ class TwoShot {
   }
 
   void push(int rank, const Region& dst, const Region& src) {
-    b_.copy(lane(rank), dst, src,
-            direct_path(b_.topology(), b_.device(rank), b_.device(dst.rank)), 0);
+    b_.copy(lane(rank), dst, src, direct_path(b_.topology(), b_.device(rank), b_.device(dst.rank)),
+            0);
   }
 
   void reduce(int owner) {
     std::vector<Region> srcs;
     for (int rank = 0; rank < n_; ++rank)
-      srcs.push_back(rank == owner ? b_.input(owner, shard(owner))
-                                   : slice(inbox_[index(owner)][index(rank)], {0, shard(owner).bytes}));
+      srcs.push_back(rank == owner
+                         ? b_.input(owner, shard(owner))
+                         : slice(inbox_[index(owner)][index(rank)], {0, shard(owner).bytes}));
     const Region out = b_.output(owner, shard(owner));
-    b_.reduce(lane(owner), push_ ? out : slice(results_[index(owner)][0], {0, out.bytes}), srcs, true);
+    b_.reduce(lane(owner), push_ ? out : slice(results_[index(owner)][0], {0, out.bytes}), srcs,
+              true);
   }
 
   void push_results() {
@@ -159,12 +166,12 @@ Plan build(const Topology& topology, const Request& request, const Params& param
 }  // namespace
 
 const Strategy& two_shot_strategy() {
-  static const Strategy strategy{
-      {"two_shot", "shards to their owners, reduced, results to all, in one pass",
-       "practice (two-shot all-reduce kernels)",
-       {Collective::all_reduce}},
-      candidates,
-      build};
+  static const Strategy strategy{{"two_shot",
+                                  "shards to their owners, reduced, results to all, in one pass",
+                                  "practice (two-shot all-reduce kernels)",
+                                  {Collective::all_reduce}},
+                                 candidates,
+                                 build};
   return strategy;
 }
 

@@ -1,9 +1,10 @@
 // The simulator on random machines and plans: it ends exactly where the verifier finds no deadlock,
 // never beats a resource or the lower bound, gets no faster when a link slows down, and moves every
 // byte once. Seeds are printed; TEST_SEED=n reruns one.
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <cstdlib>
-#include <doctest/doctest.h>
 #include <map>
 #include <random>
 
@@ -46,10 +47,9 @@ Topology random_topology(Random& random) {
   for (int i = 0; i < gpus; ++i)
     for (int j = 0; j < gpus; ++j)
       if (i != j)
-        topology.links.push_back({LinkKind::nvlink, i, j, 1, speed(random),
-                                  static_cast<double>(pick(random, 0, 2000)),
-                                  has_ports ? std::vector<int>{2 * i, 2 * j + 1}
-                                            : std::vector<int>{}});
+        topology.links.push_back(
+            {LinkKind::nvlink, i, j, 1, speed(random), static_cast<double>(pick(random, 0, 2000)),
+             has_ports ? std::vector<int>{2 * i, 2 * j + 1} : std::vector<int>{}});
   topology.parameters["copy_engines"] = {static_cast<double>(pick(random, 1, 4)), "test"};
   return topology;
 }
@@ -77,8 +77,10 @@ Plan random_plan(Random& random, const Topology& topology, bool ordered, bool is
   plan.ring_bytes.assign(static_cast<std::size_t>(ranks), 0);
   for (int rank = 0; rank < ranks; ++rank)
     for (int lane = 0; lane < 2; ++lane)
-      plan.lanes.push_back({rank, is_engine ? LaneKind::copy_engine : LaneKind::kernel,
-                            "lane" + std::to_string(lane), {}});
+      plan.lanes.push_back({rank,
+                            is_engine ? LaneKind::copy_engine : LaneKind::kernel,
+                            "lane" + std::to_string(lane),
+                            {}});
   struct Raised {
     Flag flag;
     std::uint32_t value;
@@ -114,8 +116,8 @@ Plan random_plan(Random& random, const Topology& topology, bool ordered, bool is
         for (const Raised& one : raised)
           if (one.flag.owner == lane.rank) mine.push_back(one);
         if (mine.empty()) continue;
-        const Raised one = mine[static_cast<std::size_t>(
-            pick(random, 0, static_cast<int>(mine.size()) - 1))];
+        const Raised one =
+            mine[static_cast<std::size_t>(pick(random, 0, static_cast<int>(mine.size()) - 1))];
         op.kind = OpKind::wait;
         op.flag = one.flag;
         op.value = one.value;
@@ -153,9 +155,9 @@ TEST_CASE("a plan ends exactly where the verifier finds no deadlock") {
     const Topology topology = random_topology(random);
     const Plan plan = random_plan(random, topology, false, true);
     const Report report = verify(plan);
-    const bool deadlocks = std::any_of(
-        report.findings.begin(), report.findings.end(),
-        [](const Finding& finding) { return finding.rule == "deadlock"; });
+    const bool deadlocks =
+        std::any_of(report.findings.begin(), report.findings.end(),
+                    [](const Finding& finding) { return finding.rule == "deadlock"; });
     const bool did_end = ends(plan, topology);
     INFO(print(report));
     CHECK(did_end == !deadlocks);
@@ -182,8 +184,8 @@ TEST_CASE("no resource carries more than it can, and every byte moves once") {
     // Each copy crosses one link: its own capacity, or one port out and one in.
     CHECK(carried == doctest::Approx(moved * (topology.resources.empty() ? 1.0 : 2.0)));
     for (const Span& span : timeline.spans) {
-      const Op& op = plan.lanes[static_cast<std::size_t>(span.lane)]
-                         .ops[static_cast<std::size_t>(span.op)];
+      const Op& op =
+          plan.lanes[static_cast<std::size_t>(span.lane)].ops[static_cast<std::size_t>(span.op)];
       CHECK(span.end_ns >= span.start_ns);
       if (op.kind != OpKind::copy) continue;
       const Link& link = topology.links[static_cast<std::size_t>(

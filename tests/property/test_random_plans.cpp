@@ -24,8 +24,8 @@ Request random_request(std::mt19937_64& random) {
   request.ranks = static_cast<int>(random() % 6) + 1;
   request.collective = static_cast<Collective>(random() % 10);
   request.type = static_cast<DataType>(random() % 14);
-  request.op = pick<ReduceOp>(random, {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max,
-                                       ReduceOp::avg});
+  request.op = pick<ReduceOp>(
+      random, {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max, ReduceOp::avg});
   if (is_float(request.type) && random() % 4 == 0) request.op = ReduceOp::premul_sum;
   if (!is_float(request.type) && random() % 4 == 0) request.op = ReduceOp::bit_xor;
   const std::uint64_t scale = pick<std::uint64_t>(random, {4, 64, 3000, 50000});
@@ -38,8 +38,8 @@ Request random_request(std::mt19937_64& random) {
 }  // namespace
 
 TEST_CASE("property: cpu equals reference on random requests and plans") {
-  const auto seed = static_cast<std::uint64_t>(
-      std::chrono::system_clock::now().time_since_epoch().count());
+  const auto seed =
+      static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   MESSAGE("seed ", seed);
   std::mt19937_64 random(seed);
   int ran = 0;

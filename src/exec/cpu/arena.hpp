@@ -20,9 +20,7 @@ class ArenaView {
  public:
   explicit ArenaView(const Arenas& arenas);
 
-  Doorbell& doorbell(int rank) const {
-    return *reinterpret_cast<Doorbell*>(base(rank));
-  }
+  Doorbell& doorbell(int rank) const { return *reinterpret_cast<Doorbell*>(base(rank)); }
   std::atomic_ref<std::uint32_t> word(const Flag& flag) const;
   /// scratch, inbox and ring regions; Error(invalid_argument) where they leave the arena.
   std::byte* at(const Region& region, const Plan& plan, int parity) const;

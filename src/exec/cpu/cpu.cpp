@@ -1,5 +1,5 @@
-// run_cpu: one rank's lanes, interleaved in the caller's thread. A lane runs until a wait stops it or
-// it has raised a flag; then the last lane that can go on is run, so that a piece is reduced or
+// run_cpu: one rank's lanes, interleaved in the caller's thread. A lane runs until a wait stops it
+// or it has raised a flag; then the last lane that can go on is run, so that a piece is reduced or
 // passed on while it is still in the cache. When no lane can go on, wait.hpp waits for any of them.
 #include "exec/cpu/cpu.hpp"
 
@@ -102,8 +102,8 @@ class RankRun {
       throw Error(ErrorCode::unsupported,
                   text("rank ", rank_, " cannot reach ", print(region),
                        ": on CPU ranks another rank's buffers are not mapped"));
-    const std::uint64_t size = is_input ? input_bytes(plan_.request, rank_)
-                                        : output_bytes(plan_.request, rank_);
+    const std::uint64_t size =
+        is_input ? input_bytes(plan_.request, rank_) : output_bytes(plan_.request, rank_);
     if (region.offset > size || region.bytes > size - region.offset)
       throw Error(ErrorCode::invalid_argument,
                   text("region ", print(region), " leaves its buffer of ", size, " bytes"));

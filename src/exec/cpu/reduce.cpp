@@ -43,8 +43,9 @@ Isa isa_of_machine() {
 template <DataType kType>
 Loops loops_of_machine() {
   const Isa isa = isa_of_machine();
-  return isa == Isa::avx512 ? run_avx512<kType> : isa == Isa::avx2 ? run_avx2<kType>
-                                                                   : run_base<kType>;
+  return isa == Isa::avx512 ? run_avx512<kType>
+         : isa == Isa::avx2 ? run_avx2<kType>
+                            : run_base<kType>;
 }
 #else
 template <DataType kType>
@@ -57,16 +58,11 @@ Loops loops_of_machine() {
 DataType loops_type(DataType type, ReduceOp op) {
   if (op == ReduceOp::min || op == ReduceOp::max || op == ReduceOp::avg) return type;
   switch (type) {
-    case DataType::int8:
-      return DataType::uint8;
-    case DataType::int16:
-      return DataType::uint16;
-    case DataType::int32:
-      return DataType::uint32;
-    case DataType::int64:
-      return DataType::uint64;
-    default:
-      return type;
+    case DataType::int8: return DataType::uint8;
+    case DataType::int16: return DataType::uint16;
+    case DataType::int32: return DataType::uint32;
+    case DataType::int64: return DataType::uint64;
+    default: return type;
   }
 }
 

@@ -179,10 +179,8 @@ PLAIT_INLINE void run_type(const Job& job) {
     case ReduceOp::prod:
       if constexpr (!kSigned) return run<N, ReduceOp::prod>(job);
       return;
-    case ReduceOp::min:
-      return run<N, ReduceOp::min>(job);
-    case ReduceOp::max:
-      return run<N, ReduceOp::max>(job);
+    case ReduceOp::min: return run<N, ReduceOp::min>(job);
+    case ReduceOp::max: return run<N, ReduceOp::max>(job);
     case ReduceOp::bit_and:
       if constexpr (kBits) return run<N, ReduceOp::bit_and>(job);
       return;
@@ -194,8 +192,7 @@ PLAIT_INLINE void run_type(const Job& job) {
       return;
     case ReduceOp::sum:
     case ReduceOp::avg:
-    case ReduceOp::premul_sum:
-      return run<N, ReduceOp::sum>(job);
+    case ReduceOp::premul_sum: return run<N, ReduceOp::sum>(job);
   }
 }
 

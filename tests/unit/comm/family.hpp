@@ -1,5 +1,6 @@
-// Ranks as processes: they meet over socket pairs, run a body, and report to their parent, which may
-// kill them. Where a rank's fault is given, the rank does it to itself at that step (exec/fault.hpp).
+// Ranks as processes: they meet over socket pairs, run a body, and report to their parent, which
+// may kill them. Where a rank's fault is given, the rank does it to itself at that step
+// (exec/fault.hpp).
 #pragma once
 #include <doctest/doctest.h>
 #include <poll.h>

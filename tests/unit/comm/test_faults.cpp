@@ -43,7 +43,8 @@ Family::Body until_fault(const Point& point) {
 }
 
 /// Runs the ranks and holds what each survivor says against what is wanted.
-void check_point(const Point& point, double deadline_s, ErrorCode wanted, const std::string& words) {
+void check_point(const Point& point, double deadline_s, ErrorCode wanted,
+                 const std::string& words) {
   Family family(point.ranks, deadline_s, until_fault(point));
   for (int survivor = 1; survivor < point.ranks; ++survivor) {
     Verdict verdict{};
@@ -88,7 +89,8 @@ TEST_CASE("a rank that stops itself at any step costs every survivor the deadlin
 }
 
 TEST_CASE("a fault that cannot be read is an error") {
-  for (const char* wrong : {"1:2", "0:1:kill", "1:-1:kill", "x:1:kill", "1:1:faint", "1:1:kill:2"}) {
+  for (const char* wrong :
+       {"1:2", "0:1:kill", "1:-1:kill", "x:1:kill", "1:1:faint", "1:1:kill:2"}) {
     setenv("PLAIT_FAULT", wrong, 1);
     CAPTURE(wrong);
     CHECK_THROWS_AS(fault_from_environment(), Error);

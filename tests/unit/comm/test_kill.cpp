@@ -81,7 +81,8 @@ TEST_CASE("200 random kills: every survivor names the dead rank within a second"
     }
   }
   MESSAGE("slowest survivor: ", slowest_ms, " ms; verdicts from inside the loop: ", in_calls);
-  CHECK(late <= rounds / 10);  // a second is long, but not on a machine that is full of others' work
+  CHECK(late <=
+        rounds / 10);  // a second is long, but not on a machine that is full of others' work
   CHECK(in_calls >
         static_cast<std::uint64_t>(rounds) / 2);  // else the kills came too early to test much
   CHECK(entries_of("/dev/shm") == shm_before);

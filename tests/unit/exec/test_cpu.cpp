@@ -134,9 +134,10 @@ void check_calls(const Plan& plan, int calls, std::uint32_t first_epoch) {
     for (int call = 0; call < calls; ++call) {
       const auto at = static_cast<std::size_t>(rank);
       Job& job = jobs[static_cast<std::size_t>(call)];
-      CpuCall now{job.in[at], job.out[at], scalars,
-                  first_epoch + epochs_per_call(plan) * static_cast<std::uint32_t>(call), call % 2,
-                  in_ms(60000)};
+      CpuCall now{
+          job.in[at], job.out[at],
+          scalars,    first_epoch + epochs_per_call(plan) * static_cast<std::uint32_t>(call),
+          call % 2,   in_ms(60000)};
       run_cpu(plan, rank, heap.arenas, now, calm);
     }
   });
@@ -161,8 +162,10 @@ std::string error_of(const std::function<void()>& body, ErrorCode code) {
 TEST_CASE("run_cpu: many calls in a row equal the reference, 1 to 8 ranks") {
   for (const int ranks : {1, 2, 3, 5, 8}) {
     const Topology topology = machine(ranks);
-    check_calls(by_inbox(topology, all_reduce(ranks, 1001, DataType::bf16, ReduceOp::sum)), rounds(200), 0);
-    check_calls(by_root(topology, all_reduce(ranks, 5003, DataType::fp32, ReduceOp::avg), 5), rounds(60), 0);
+    check_calls(by_inbox(topology, all_reduce(ranks, 1001, DataType::bf16, ReduceOp::sum)),
+                rounds(200), 0);
+    check_calls(by_root(topology, all_reduce(ranks, 5003, DataType::fp32, ReduceOp::avg), 5),
+                rounds(60), 0);
   }
 }
 

@@ -15,9 +15,9 @@ double rounded(double value, int exponent_bits, int mantissa_bits, bool has_infi
   if (std::isnan(value)) return value;
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const int top_exponent = (1 << exponent_bits) - 1 - bias - (has_infinity ? 1 : 0);
-  const double largest =
-      has_infinity ? std::ldexp(2.0 - std::ldexp(1.0, -mantissa_bits), top_exponent)
-                   : std::ldexp(2.0 - std::ldexp(2.0, -mantissa_bits), top_exponent);
+  const double largest = has_infinity
+                             ? std::ldexp(2.0 - std::ldexp(1.0, -mantissa_bits), top_exponent)
+                             : std::ldexp(2.0 - std::ldexp(2.0, -mantissa_bits), top_exponent);
   if (std::isinf(value)) return has_infinity ? value : std::nan("");
   int exponent = value == 0 ? 1 - bias : std::ilogb(value);
   if (exponent < 1 - bias) exponent = 1 - bias;
@@ -48,12 +48,13 @@ void check_rounding(int exponent_bits, int mantissa_bits, bool has_infinity) {
   const auto check = [&](float value) {
     const double wanted = rounded(value, exponent_bits, mantissa_bits, has_infinity);
     const double found = N::up(N::down(value));
-    const bool same = std::isnan(wanted) ? std::isnan(found)
-                                         : wanted == found && std::signbit(wanted) ==
-                                                                  std::signbit(found);
+    const bool same = std::isnan(wanted)
+                          ? std::isnan(found)
+                          : wanted == found && std::signbit(wanted) == std::signbit(found);
     if (!same) ++differing;
   };
-  for (int i = 0; i < 300000; ++i) check(std::bit_cast<float>(static_cast<std::uint32_t>(random())));
+  for (int i = 0; i < 300000; ++i)
+    check(std::bit_cast<float>(static_cast<std::uint32_t>(random())));
   for (int i = 0; i < 300000; ++i)  // around the type's own range
     check(static_cast<float>(std::ldexp(static_cast<double>(random() % 4096) - 2048.0,
                                         static_cast<int>(random() % 48) - 36)));

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "unit/exec/helpers.hpp"
 #include "exec/reference/reduce.hpp"
+#include "unit/exec/helpers.hpp"
 #include "unit/scale.hpp"
 
 using namespace plait;

@@ -81,14 +81,13 @@ TEST_CASE("ops print on one line each") {
   CHECK(label(plan) == "example(pieces=2)");
   const std::string printed = print(plan);
   INFO(printed);
-  for (const char* line : {
-           "plan example(pieces=2): all_reduce of 64 fp32 (sum) on 2 ranks, devices 0 1",
-           "  sum order rank_order",
-           "  over nvlink:0>1: 256 bytes",
-           "r0.main#0 signal flag 0 of rank 1 by rank 0 := 1",
-           "r0.main#1 wait flag 0 of rank 0 by rank 1 >= 1",
-           "r0.main#2 copy scratch[1]+0x0:256 <- input[0]+0x0:256 via nvlink:0>1 hop 0",
-           "r1.main#5 reduce output[1]+0x0:256 <- scratch[1]+0x0:256 + input[1]+0x0:256 finish"})
+  for (const char* line :
+       {"plan example(pieces=2): all_reduce of 64 fp32 (sum) on 2 ranks, devices 0 1",
+        "  sum order rank_order", "  over nvlink:0>1: 256 bytes",
+        "r0.main#0 signal flag 0 of rank 1 by rank 0 := 1",
+        "r0.main#1 wait flag 0 of rank 0 by rank 1 >= 1",
+        "r0.main#2 copy scratch[1]+0x0:256 <- input[0]+0x0:256 via nvlink:0>1 hop 0",
+        "r1.main#5 reduce output[1]+0x0:256 <- scratch[1]+0x0:256 + input[1]+0x0:256 finish"})
     CHECK(printed.find(line) != std::string::npos);
 }
 

@@ -1,5 +1,6 @@
 // Every collective by direct send and receive, over all kinds of counts, shares and rank numbers.
 #include <doctest/doctest.h>
+
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
 #include "unit/planner/plan_runner.hpp"

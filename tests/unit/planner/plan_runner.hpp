@@ -1,6 +1,6 @@
-// Plan + seed -> the integers it computes, with lanes taking turns at random: an oracle of its own for
-// tests that may not link the executors. Also counts on the rules a plan must keep: no peer's buffers,
-// no access to scratch or ring before its owner began.
+// Plan + seed -> the integers it computes, with lanes taking turns at random: an oracle of its own
+// for tests that may not link the executors. Also counts on the rules a plan must keep: no peer's
+// buffers, no access to scratch or ring before its owner began.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -74,10 +74,13 @@ class PlanRunner {
                : 0;
   }
   void load(int rank) {
-    const std::uint64_t in = input_bytes(plan_.request, rank), out = output_bytes(plan_.request, rank);
+    const std::uint64_t in = input_bytes(plan_.request, rank),
+                        out = output_bytes(plan_.request, rank);
     bytes(Space::input, rank).resize(in_place_ ? std::max(in, out) + 0 : in, 0xDD);
     bytes(Space::output, rank).resize(out, 0xEE);
-    if (in_place_) bytes(Space::input, rank).resize(std::max(in + input_offset(rank), out + output_offset(rank)), 0xDD);
+    if (in_place_)
+      bytes(Space::input, rank)
+          .resize(std::max(in + input_offset(rank), out + output_offset(rank)), 0xDD);
     for (std::uint64_t i = 0; i < in; ++i)
       bytes(Space::input, rank)[(in_place_ ? input_offset(rank) : 0) + i] = value(rank, i);
   }
@@ -86,7 +89,8 @@ class PlanRunner {
     std::uint64_t offset = region.offset;
     if (in_place_ && region.space == Space::input && input_bytes(plan_.request, region.rank) > 0)
       offset += output_bytes(plan_.request, region.rank) > 0 ? input_offset(region.rank) : 0;
-    if (in_place_ && region.space == Space::output && output_bytes(plan_.request, region.rank) > 0) {
+    if (in_place_ && region.space == Space::output &&
+        output_bytes(plan_.request, region.rank) > 0) {
       held = &bytes(Space::input, region.rank);
       offset += output_offset(region.rank);
     }
@@ -152,7 +156,8 @@ class PlanRunner {
         return sum;
       case Collective::reduce_scatter:
         for (int from = 0; from < n; ++from)
-          sum = static_cast<std::uint8_t>(sum + value(from, static_cast<std::uint64_t>(rank) * count + i));
+          sum = static_cast<std::uint8_t>(
+              sum + value(from, static_cast<std::uint64_t>(rank) * count + i));
         return sum;
       case Collective::all_gather:
       case Collective::gather: return value(block, i % count);

@@ -1,10 +1,10 @@
 // Every proposal of every strategy, on machines of all kinds: run by an oracle with lanes in random
 // order, out of place and in place; and what propose() says of itself.
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <chrono>
 #include <set>
-
-#include <doctest/doctest.h>
 
 #include "plait/error.hpp"
 #include "plait/plan.hpp"

@@ -1,9 +1,11 @@
-// Shares against brute force: no cut of the message in thousandths may beat them by more than a grain.
-#include <algorithm>
+// Shares against brute force: no cut of the message in thousandths may beat them by more than a
+// grain.
+#include "planner/routes.hpp"
 
 #include <doctest/doctest.h>
 
-#include "planner/routes.hpp"
+#include <algorithm>
+
 #include "unit/scale.hpp"
 
 namespace plait {
@@ -30,7 +32,8 @@ TEST_CASE("shares of nvlink and host are those that a scan finds") {
       CAPTURE(name);
       CAPTURE(ranks);
       const Pairs active = active_pairs(all_reduce(topology, ranks));
-      const std::vector<RouteShare> shares = shares_of_collective(topology, all_reduce(topology, ranks));
+      const std::vector<RouteShare> shares =
+          shares_of_collective(topology, all_reduce(topology, ranks));
       double total = 0.0;
       for (const RouteShare& share : shares) total += share.fraction;
       if (shares.empty()) continue;

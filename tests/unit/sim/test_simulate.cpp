@@ -1,6 +1,7 @@
 // The event clock: times that can be worked out on paper.
-#include <chrono>
 #include <doctest/doctest.h>
+
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "machines.hpp"
@@ -97,9 +98,9 @@ TEST_CASE("waits end when their signal does; its cost depends on who raises it")
   topology.parameters["stream_signal_ns"].value = 6000;
   topology.parameters["signal_ns"].value = 1000;
   Plan plan = empty_plan(all_reduce(2, kMega));
-  plan.lanes.push_back(lane_of(0, LaneKind::copy_engine, "push",
-                               {push(plan, topology, 0, 1, kMega),
-                                flag_op(OpKind::signal, 1, 0, 0, 1)}));
+  plan.lanes.push_back(
+      lane_of(0, LaneKind::copy_engine, "push",
+              {push(plan, topology, 0, 1, kMega), flag_op(OpKind::signal, 1, 0, 0, 1)}));
   plan.lanes.push_back(lane_of(1, LaneKind::kernel, "reduce",
                                {flag_op(OpKind::wait, 1, 0, 0, 1), reduce_local(1, 2, kMega)}));
   CHECK(total_ns(plan, topology) == doctest::Approx(10000 + 6000 + 3e6 / 600));

@@ -42,8 +42,8 @@ class FakeSys {
     put("devices/system/node/node1/cpulist", "32-63");
     fs::create_directories(root_ / "bus/pci/devices");
     for (int i = 0; i < count; ++i) {
-      const std::string place = "devices/pci0000:0" + std::to_string(i * 2 / count) +
-                                "/0000:a" + std::to_string(i / 2) + ":00.0/" + address(i);
+      const std::string place = "devices/pci0000:0" + std::to_string(i * 2 / count) + "/0000:a" +
+                                std::to_string(i / 2) + ":00.0/" + address(i);
       put(place + "/numa_node", std::to_string(i * 2 / count));
       put(place + "/max_link_speed", "16.0 GT/s PCIe");
       put(place + "/max_link_width", "16");
@@ -80,8 +80,7 @@ TEST_CASE("no driver: the machine is its cores") {
 
 TEST_CASE("eight GPUs on an NVSwitch: all pairs, with ports") {
   FakeNvml nvml = gpus(8, "NVIDIA H200");
-  for (GpuFacts& gpu : nvml.facts)
-    gpu.nvlinks.assign(18, {NvlinkEnd::nvswitch, "", 6});
+  for (GpuFacts& gpu : nvml.facts) gpu.nvlinks.assign(18, {NvlinkEnd::nvswitch, "", 6});
   const FakeSys sys(8);
   const Topology t = discover_from(&nvml, sys.sysfs());
   CHECK(problems(t).empty());

@@ -158,7 +158,10 @@ TEST_CASE("each broken rule of the value is named with its place") {
   says("devices[0].node", [](Topology& t) { t.devices[0].node = -1; });
   says("devices[0].numa", [](Topology& t) { t.devices[0].numa = -2; });
   says("uuid", [](Topology& t) { t.devices[0].uuid = t.devices[1].uuid = "GPU-1"; });
-  says("at least one gpu", [](Topology& t) { t.devices.clear(); t.links.clear(); });
+  says("at least one gpu", [](Topology& t) {
+    t.devices.clear();
+    t.links.clear();
+  });
   says("resources[0].name", [](Topology& t) { t.resources[0].name = ""; });
   says("a second resource", [](Topology& t) { t.resources[1].name = "numa0.dram"; });
   says("resources[0].gb_per_s", [](Topology& t) { t.resources[0].gb_per_s = 0; });
@@ -166,9 +169,8 @@ TEST_CASE("each broken rule of the value is named with its place") {
   says("begins and ends", [](Topology& t) { t.links[0].dst = t.links[0].src; });
   says("links[0].width", [](Topology& t) { t.links[0].width = 0; });
   says("links[0].gb_per_s", [](Topology& t) { t.links[0].gb_per_s = -5; });
-  says("links[0].gb_per_s", [](Topology& t) {
-    t.links[0].gb_per_s = std::numeric_limits<double>::quiet_NaN();
-  });
+  says("links[0].gb_per_s",
+       [](Topology& t) { t.links[0].gb_per_s = std::numeric_limits<double>::quiet_NaN(); });
   says("links[0].latency_ns", [](Topology& t) { t.links[0].latency_ns = -1; });
   says("resource 9", [](Topology& t) { t.links[0].resources = {9}; });
   says("twice", [](Topology& t) { t.links[0].resources = {1, 1}; });

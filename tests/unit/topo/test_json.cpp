@@ -103,11 +103,9 @@ TEST_CASE("depth and size are limited") {
 }
 
 TEST_CASE("a switch section stands for all pairs, each with a port out and a port in") {
-  const std::string ports =
-      R"("gb_per_s":10,"port_out_gb_per_s":12,"port_in_gb_per_s":11)";
-  const Topology t = topology_from_json(
-      machine(R"(,"switches":[{"kind":"nvlink","members":["gpu0","gpu1"],"width":3,)" + ports +
-              "}]"));
+  const std::string ports = R"("gb_per_s":10,"port_out_gb_per_s":12,"port_in_gb_per_s":11)";
+  const Topology t = topology_from_json(machine(
+      R"(,"switches":[{"kind":"nvlink","members":["gpu0","gpu1"],"width":3,)" + ports + "}]"));
   REQUIRE(t.links.size() == 2);
   CHECK(t.links[0].width == 3);
   CHECK(t.resources[static_cast<std::size_t>(t.links[0].resources[0])].name == "gpu0.nvlink.out");

@@ -73,8 +73,7 @@ inline Plan direct(Collective collective, int ranks, std::uint64_t count,
       continue;
     }
     for (int from = 0; from < ranks; ++from)
-      builder.copy(lanes[std::size_t(r)],
-                   builder.output(r, {std::uint64_t(from) * bytes, bytes}),
+      builder.copy(lanes[std::size_t(r)], builder.output(r, {std::uint64_t(from) * bytes, bytes}),
                    slots[std::size_t(r)][std::size_t(from)]);
   }
   return builder.build();

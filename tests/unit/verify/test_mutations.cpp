@@ -5,8 +5,8 @@
 #include <limits>
 #include <random>
 
-#include "unit/verify/example.hpp"
 #include "unit/scale.hpp"
+#include "unit/verify/example.hpp"
 
 namespace plait {
 namespace {
@@ -19,7 +19,13 @@ auto& any(Items& items, Random& random) {
 }
 
 std::uint64_t wild(Random& random) {
-  constexpr std::uint64_t kWild[] = {0, 1, 3, 128, 1ULL << 31, 1ULL << 32, 1ULL << 62,
+  constexpr std::uint64_t kWild[] = {0,
+                                     1,
+                                     3,
+                                     128,
+                                     1ULL << 31,
+                                     1ULL << 32,
+                                     1ULL << 62,
                                      std::numeric_limits<std::uint64_t>::max() - 7,
                                      std::numeric_limits<std::uint64_t>::max()};
   return kWild[random() % std::size(kWild)];
@@ -41,7 +47,9 @@ void damage(Plan& plan, Random& random) {
   switch (random() % 12) {
     case 0: op.kind = static_cast<OpKind>(random() % 6); break;
     case 1: damage(op.dst, random); break;
-    case 2: if (!op.srcs.empty()) damage(any(op.srcs, random), random); break;
+    case 2:
+      if (!op.srcs.empty()) damage(any(op.srcs, random), random);
+      break;
     case 3: op.srcs.clear(); break;
     case 4: op.path = static_cast<int>(wild(random)); break;
     case 5: op.flag.index = static_cast<int>(wild(random)); break;
@@ -63,8 +71,8 @@ TEST_CASE("whatever is damaged, verify returns") {
   int found = 0;
   const int trials = plait_test::rounds(3000);
   for (int trial = 0; trial < trials; ++trial) {
-    Plan plan = example::direct(trial % 2 == 0 ? Collective::all_reduce : Collective::all_gather,
-                                3, 64, trial % 3 == 0 ? Space::inbox : Space::scratch);
+    Plan plan = example::direct(trial % 2 == 0 ? Collective::all_reduce : Collective::all_gather, 3,
+                                64, trial % 3 == 0 ? Space::inbox : Space::scratch);
     for (std::uint64_t n = 1 + random() % 3; n > 0; --n) damage(plan, random);
     const Report report = verify(plan);
     found += report.proved() ? 0 : 1;
