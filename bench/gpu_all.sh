@@ -25,8 +25,8 @@ for step in "$@"; do
       limit=40 bench --eager --collective copy --what nccl --min 1073741824 --max 1073741824 --csv "$OUT/copy_$gpus.csv" ;;
     push) limit=40 bench --what push --max 268435456 --min 2000000000 ;;
     sweep) limit=150 bench --sweep --what fused,nccl --min 1024 --max 67108864 --factor 4 --csv "$OUT/sweep_$gpus.csv" ;;
-    large) limit=150 bench --sweep --what fused,nccl --min ${LEAST:-4194304} --max 1073741824 --factor 4 --csv "$OUT/sweep_$gpus.csv" ;;
-    fused) limit=100 bench --eager --what fused,nccl --min 1024 --max ${MOST:-4294967296} --factor 2 --types fp32,bf16 --csv "$OUT/fused_$gpus.csv" ;;
+    large) limit=150 bench --sweep --what fused,nccl --min ${LEAST:-4194304} --max 1073741824 --factor 4 ${MORE:-} --csv "$OUT/sweep_$gpus.csv" ;;
+    fused) limit=100 bench --eager --what fused,nccl --min 1024 --max ${MOST:-4294967296} --factor 2 --types fp32,bf16 ${MORE:-} --csv "$OUT/fused_$gpus.csv" ;;
     kernels)
       for blocks in 16,64 32,32 32,64 56,48; do set -- ${blocks/,/ }
         limit=60 bench --eager --engine one_kernel --copy-blocks $1 --reduce-blocks $2 --what plan --min 67108864 --max 1073741824 --factor 4 ${PLANS:-} --csv "$OUT/plan_$gpus.csv"

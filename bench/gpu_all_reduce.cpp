@@ -24,6 +24,7 @@ struct Options {
   bool sweep = false;
   bool eager = false;
   std::string engine = "automatic";
+  std::uint64_t tile_mib = 280;
   LaneSpread spread;
   std::set<std::string> what{"fused", "nccl"};
   std::vector<std::string> types{"fp32"};
@@ -75,7 +76,7 @@ class Bench {
       given.rings.push_back(rings + static_cast<std::uint64_t>(r) * ring_bytes);
     given.sizes.bare_bytes = 130ull << 20;
     given.sizes.flagged_bytes = 16ull << 20;
-    given.sizes.tile_bytes = 280ull << 20;
+    given.sizes.tile_bytes = o_.tile_mib << 20;
     given.sizes.scratch_bytes = 2400ull << 20;
     given.sizes.inbox_bytes = 16ull << 20;
     cuda_ = std::make_unique<CudaRank>(given, [&](const std::string& mine) { return board_->exchange(rank_, mine); });
@@ -226,7 +227,7 @@ class Bench {
     all.clear();
     for (const unsigned blocks : {132u, 264u})
       for (const unsigned threads : {128u, 256u, 512u})
-        for (const std::uint32_t tile : {512u, 1024u, 2048u, 4096u}) {
+        for (const std::uint32_t tile : {1024u, 2048u, 4096u, 8192u}) {
           FusedTuning tuning;
           tuning.blocks = blocks;
           tuning.threads = threads;
@@ -400,6 +401,7 @@ Options parse(int count, char** arguments) {
     else if (name == "--reduce-blocks") options.spread.reduce_blocks = static_cast<unsigned>(std::stoul(value()));
     else if (name == "--copy-blocks") options.spread.copy_blocks = static_cast<unsigned>(std::stoul(value()));
     else if (name == "--ring-blocks") options.spread.ring_blocks = static_cast<unsigned>(std::stoul(value()));
+    else if (name == "--tile-mib") options.tile_mib = std::stoull(value());
     else if (name == "--engine") options.engine = value();
     else if (name == "--min") options.least = std::stoull(value());
     else if (name == "--max") options.most = std::stoull(value());

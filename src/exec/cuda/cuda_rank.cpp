@@ -262,7 +262,7 @@ std::string CudaRank::fused_choice(const Request& request) const {
   const std::uint64_t bytes = request.count * bytes_of(request.type);
   const std::uint64_t one_shot_bytes = request.ranks == 2 ? 1536ull << 10 : request.ranks <= 4 ? 320ull << 10 : 128ull << 10;
   if (bytes <= one_shot_bytes && has_fused("one_shot", request)) return "one_shot";
-  const std::uint64_t two_shot_bytes = request.ranks == 2 ? 96ull << 20 : 48ull << 20;
+  const std::uint64_t two_shot_bytes = 96ull << 20;
   if (bytes <= two_shot_bytes && has_fused("two_shot", request)) return "two_shot";
   return has_fused("tiled", request) ? "tiled" : "";
 }
@@ -303,14 +303,18 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
                                  : (units + static_cast<std::uint64_t>(options_.ranks) - 1) /
                                        static_cast<std::uint64_t>(options_.ranks);
   Spread spread;
-  spread.threads = tuning.threads != 0 ? tuning.threads : work < 8192 ? 128 : work < 65536 ? 256 : 512;
+  const bool long_run = kernel == "two_shot" && units > (2u << 20);  // more than 32 MiB
+  spread.threads = tuning.threads != 0 ? tuning.threads
+                   : work < 8192       ? 128
+                   : work < 65536 || (long_run && options_.ranks > 2) ? 256
+                                                                      : 512;
   const std::uint64_t useful =
       std::max<std::uint64_t>(1, (work + spread.threads - 1) / spread.threads);
   const std::uint64_t most =
       tuning.blocks != 0 ? tuning.blocks : static_cast<std::uint64_t>(multiprocessors_);
   spread.blocks = static_cast<unsigned>(std::min(useful, most));
   spread.programmatic = tuning.programmatic;
-  args.ahead = tuning.ahead >= 0 ? tuning.ahead : units > (2u << 20) && kernel == "two_shot" ? 2 : 1;
+  args.ahead = tuning.ahead >= 0 ? tuning.ahead : !long_run ? 1 : options_.ranks > 2 ? 4 : 2;
   kernels_->launch(kernels_->find(fused_name(kernel, request, bare)), spread, stream, {&args});
 }
 
