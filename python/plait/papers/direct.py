@@ -1,0 +1,104 @@
+"""The direct send/recv all-reduce against what MPI libraries run, 16 to 64 nodes (rows D)."""
+
+from __future__ import annotations
+
+import plait
+from plait.papers.rounds import staged_us, time_us
+from plait.papers.rows import MB, Row, machine, missing
+
+
+def direct_sendrecv() -> list[Row]:
+    vista, size = machine("vista"), 64 * MB
+    direct = time_us(vista, 64, size, "direct")
+    rows = []
+    for other, name, latency in (
+        ("reduce_scatter_all_gather", "reduce-scatter-all-gather", 9),
+        ("ring", "ring", 38),
+        ("recursive_doubling", "recursive doubling", 64),
+    ):
+        ratio = time_us(vista, 64, size, other) / direct
+        rows.append(
+            Row(
+                "D1",
+                "must",
+                f"64 GPUs, vista, 64 MB: direct over {name}",
+                f"{latency} % lower latency",
+                1 / (1 - latency / 100),
+                ratio,
+                reason=""
+                if ratio > 1
+                else "both move the same bytes, and the model gives neither "
+                "an advantage: within 10 % of the claim, but not ahead",
+            )
+        )
+    rows += _direct_clusters()
+    for algorithm, name, claimed in (
+        ("direct", "direct", 34.0),
+        ("reduce_scatter_all_gather", "reduce-scatter-all-gather", 46.0),
+        ("ring", "ring", 98.0),
+    ):
+        rows.append(
+            Row(
+                "D4",
+                "must",
+                f"CPU staging, 16 GPUs, vista, 8 KB: {name}",
+                f"{claimed:.0f} us",
+                claimed,
+                staged_us(vista, 16, 8192, algorithm),
+                "us",
+            )
+        )
+    ratio = staged_us(vista, 32, 16384, "reduce_scatter_all_gather") / staged_us(
+        vista, 32, 16384, "direct"
+    )
+    rows.append(
+        Row(
+            "D4",
+            "must",
+            "CPU staging, 32 GPUs, vista, 16 KB: direct over reduce-scatter-all-gather",
+            "57 against 67 us",
+            67 / 57,
+            ratio,
+        )
+    )
+    naive, overlapped = (time_us(vista, 64, size, f"direct_{way}") for way in ("naive", "overlap"))
+    rows.append(
+        Row(
+            "D5",
+            "must",
+            f"naive {naive:.0f} > overlapped {overlapped:.0f} > fused {direct:.0f} us",
+            "order",
+            None,
+            None,
+            holds=naive > overlapped > direct,
+        )
+    )
+    return rows
+
+
+def _direct_clusters() -> list[Row]:
+    rows = []
+    for number, name, size, latency in (
+        ("D2", "cardinal", 32 * MB, 18),
+        ("D3", "delta-ai", 2 * MB, 35),
+    ):
+        topology = machine(name)
+        try:
+            ratio = time_us(topology, 32, size, "reduce_scatter_all_gather") / time_us(
+                topology, 32, size, "direct"
+            )
+        except plait.Error as error:
+            rows.append(missing(number, f"32 GPUs, {name}", f"{latency} %", str(error)))
+            continue
+        rows.append(
+            Row(
+                number,
+                "show",
+                f"32 GPUs, {name}, {size // MB} MB: direct over the MPI algorithm",
+                f"{latency} % lower latency",
+                1 / (1 - latency / 100),
+                ratio,
+                reason="what the libraries do inside a node is not told",
+            )
+        )
+    return rows
