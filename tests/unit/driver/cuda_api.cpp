@@ -1,0 +1,67 @@
+// The driver table: what is looked up, what a missing symbol gives, and that no driver is a value.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <set>
+#include <string>
+
+#include "driver/cuda/api.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+namespace {
+
+std::set<std::string> asked;
+
+int answer() { return 7; }
+
+void* find_all(const char* symbol) {
+  asked.insert(symbol);
+  return reinterpret_cast<void*>(&answer);
+}
+
+void* find_all_but_launch(const char* symbol) {
+  return std::strcmp(symbol, "cuLaunchKernelEx") == 0 ? nullptr : find_all(symbol);
+}
+
+TEST_CASE("the table is filled with every symbol once") {
+  asked.clear();
+  Api table;
+  CHECK(fill_table(table, find_all) == nullptr);
+  CHECK(table.context_synchronize() == 7);
+  CHECK(asked.contains("cuGraphInstantiateWithFlags"));  // cuGraphInstantiate has another signature
+  CHECK(asked.size() > 40);
+  for (const std::string& symbol : asked) CHECK(symbol.find("Multicast") == std::string::npos);
+}
+
+TEST_CASE("a missing symbol is named") {
+  Api table;
+  const char* missing = fill_table(table, find_all_but_launch);
+  REQUIRE(missing != nullptr);
+  CHECK(std::string(missing) == "cuLaunchKernelEx");
+}
+
+TEST_CASE("no driver is an error that says so, and counts no devices") {
+  if (why_no_cuda().empty()) {
+    CHECK(device_count() > 0);
+    return;
+  }
+  CHECK(device_count() == 0);
+  try {
+    api();
+    FAIL("api() should have thrown");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::no_device);
+  }
+}
+
+TEST_CASE("the launch structures have the driver's layout") {
+  CHECK(sizeof(LaunchAttribute) == 72);
+  CHECK(offsetof(LaunchAttribute, value) == 8);
+  CHECK(sizeof(LaunchConfig) == 56);
+  CHECK(offsetof(LaunchConfig, stream) == 32);
+  CHECK(offsetof(LaunchConfig, attributes) == 40);
+}
+
+}  // namespace
+}  // namespace plait::cuda
