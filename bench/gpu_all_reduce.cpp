@@ -1,6 +1,7 @@
-// all_reduce on GPUs, plait beside NCCL in the same processes: every size with the fused kernels, the
-// planner's plans and NCCL, by CUDA graphs and eagerly, checked on fresh data. Prints a table and
-// appends CSV. Usage: bench_gpu --gpus 2 [--processes] [--what fused,plan,nccl,push] [--sweep] ...
+// all_reduce on GPUs, plait beside NCCL in the same processes: every size with the fused kernels,
+// the planner's plans and NCCL, by CUDA graphs and eagerly, checked on fresh data. Prints a table
+// and appends CSV. Usage: bench_gpu --gpus 2 [--processes] [--what fused,plan,nccl,push] [--sweep]
+// ...
 #include <cmath>
 #include <map>
 #include <set>
@@ -79,7 +80,8 @@ class Bench {
     given.sizes.tile_bytes = o_.tile_mib << 20;
     given.sizes.scratch_bytes = 2400ull << 20;
     given.sizes.inbox_bytes = 16ull << 20;
-    cuda_ = std::make_unique<CudaRank>(given, [&](const std::string& mine) { return board_->exchange(rank_, mine); });
+    cuda_ = std::make_unique<CudaRank>(
+        given, [&](const std::string& mine) { return board_->exchange(rank_, mine); });
     PLAIT_CUDA_CALL(context_push, cuda_->context());
     PLAIT_CUDA_CALL(stream_create, &stream_, kStreamNonBlocking, 0);
     PLAIT_CUDA_CALL(event_create, &begin_, 0);
@@ -101,8 +103,11 @@ class Bench {
   void run() {
     if (o_.what.contains("push")) push();
     for (const std::string& type : o_.types) {
-      if (rank_ == 0) std::printf("\n%s %s, %d GPUs, %s\n", name_of(o_.collective), type.c_str(), o_.gpus, o_.processes ? "processes" : "threads");
-      for (std::uint64_t bytes = o_.least; bytes <= o_.most; bytes *= static_cast<std::uint64_t>(o_.factor))
+      if (rank_ == 0)
+        std::printf("\n%s %s, %d GPUs, %s\n", name_of(o_.collective), type.c_str(), o_.gpus,
+                    o_.processes ? "processes" : "threads");
+      for (std::uint64_t bytes = o_.least; bytes <= o_.most;
+           bytes *= static_cast<std::uint64_t>(o_.factor))
         one_size(parse_type(type), bytes);
     }
   }
@@ -110,8 +115,8 @@ class Bench {
  private:
   void fill(DataType type, std::uint64_t count, unsigned seed) {
     int rank = rank_;
-    cuda_->kernels().launch(cuda_->kernels().find(text("plait_fill_", name_of(type))), {264, 512, false}, stream_,
-                            {&input_, &count, &seed, &rank});
+    cuda_->kernels().launch(cuda_->kernels().find(text("plait_fill_", name_of(type))),
+                            {264, 512, false}, stream_, {&input_, &count, &seed, &rank});
     PLAIT_CUDA_CALL(memory_set_async, output_, 0xa5, count * bytes_of(type), stream_);
     PLAIT_CUDA_CALL(stream_synchronize, stream_);
   }
@@ -122,7 +127,8 @@ class Bench {
     if (o_.collective == Collective::copy && rank_ != 1) count = 0;
     unsigned long long bad = 0;
     PLAIT_CUDA_CALL(memory_set_async, wrong_, 0, 8, stream_);
-    cuda_->kernels().launch(cuda_->kernels().find(text("plait_check_", name_of(type))), {264, 512, false}, stream_,
+    cuda_->kernels().launch(cuda_->kernels().find(text("plait_check_", name_of(type))),
+                            {264, 512, false}, stream_,
                             {&output_, &count, &seed, &first, &ranks, &wrong_});
     PLAIT_CUDA_CALL(stream_synchronize, stream_);
     PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<DevicePointer>(&bad), wrong_, 8);
@@ -177,7 +183,11 @@ class Bench {
 
   Figure measure(const Way& way, DataType type, std::uint64_t count, bool check) {
     const std::uint64_t bytes = count * bytes_of(type);
-    const int calls = bytes <= (256 << 10) ? 100 : bytes <= (4 << 20) ? 40 : bytes <= (64 << 20) ? 10 : bytes <= (1 << 30) ? 3 : 2;
+    const int calls = bytes <= (256 << 10)  ? 100
+                      : bytes <= (4 << 20)  ? 40
+                      : bytes <= (64 << 20) ? 10
+                      : bytes <= (1 << 30)  ? 3
+                                            : 2;
     Figure figure;
     if (check) {
       fill(type, count, ++seed_);
@@ -212,8 +222,10 @@ class Bench {
       if (kernel == "two_shot" && bytes < (64 << 10)) continue;
       for (const FusedTuning& tuning : kernel == "tiled" ? tiled_tunings() : tunings(bytes)) {
         if (!cuda_->has_fused(kernel, request, tuning)) continue;
-        ways.push_back({kernel, text("bare=", tuning.bare, " blocks=", tuning.blocks, " threads=", tuning.threads,
-                                     " ahead=", tuning.ahead, " tile=", tuning.tile_units, " pdl=", tuning.programmatic),
+        ways.push_back({kernel,
+                        text("bare=", tuning.bare, " blocks=", tuning.blocks,
+                             " threads=", tuning.threads, " ahead=", tuning.ahead,
+                             " tile=", tuning.tile_units, " pdl=", tuning.programmatic),
                         [this, kernel, request, tuning](cuda::Stream stream) {
                           cuda_->run_fused(kernel, request, reinterpret_cast<const void*>(input_),
                                            reinterpret_cast<void*>(output_), stream, {}, tuning);
@@ -241,10 +253,14 @@ class Bench {
     std::vector<FusedTuning> all;
     const bool small = bytes <= (256 << 10), large = bytes >= (8 << 20);
     for (const int bare : bytes <= (64 << 10) ? std::vector<int>{1, 0} : std::vector<int>{1})
-      for (const unsigned blocks : small ? std::vector<unsigned>{8, 16, 32, 64} : std::vector<unsigned>{16, 32, 64, 132})
+      for (const unsigned blocks :
+           small ? std::vector<unsigned>{8, 16, 32, 64} : std::vector<unsigned>{16, 32, 64, 132})
         for (const unsigned threads : {128u, 256u, 512u})
-          for (const int ahead : large ? std::vector<int>{1, 2, 4} : bytes >= (1 << 20) ? std::vector<int>{0, 1, 2} : std::vector<int>{0})
-            for (const bool programmatic : small ? std::vector<bool>{true, false} : std::vector<bool>{true}) {
+          for (const int ahead : large                ? std::vector<int>{1, 2, 4}
+                                 : bytes >= (1 << 20) ? std::vector<int>{0, 1, 2}
+                                                      : std::vector<int>{0})
+            for (const bool programmatic :
+                 small ? std::vector<bool>{true, false} : std::vector<bool>{true}) {
               if (!small && threads == 128) continue;
               FusedTuning tuning;
               tuning.blocks = blocks;
@@ -275,13 +291,16 @@ class Bench {
                         const auto* in = reinterpret_cast<const void*>(input_);
                         auto* out = reinterpret_cast<void*>(output_);
                         const std::uint64_t whole = request.count * bytes_of(request.type);
-                        const int last = o_.gpus - 1, next = (rank_ + 1) % o_.gpus, before = (rank_ + last) % o_.gpus;
+                        const int last = o_.gpus - 1, next = (rank_ + 1) % o_.gpus,
+                                  before = (rank_ + last) % o_.gpus;
                         if (o_.collective == Collective::all_reduce)
-                          nccl_->all_reduce(in, out, request.count, request.type == DataType::fp32 ? 7 : 9, stream);
+                          nccl_->all_reduce(in, out, request.count,
+                                            request.type == DataType::fp32 ? 7 : 9, stream);
                         else if (o_.collective == Collective::send_recv)
                           nccl_->exchange(in, out, whole, next, before, stream);
                         else if (rank_ <= 1)
-                          nccl_->exchange(in, out, whole, rank_ == 0 ? 1 : -1, rank_ == 0 ? -1 : 0, stream);
+                          nccl_->exchange(in, out, whole, rank_ == 0 ? 1 : -1, rank_ == 0 ? -1 : 0,
+                                          stream);
                       }});
     board_->meet();  // all have bound their plans
     std::map<std::string, std::vector<std::pair<Figure, std::string>>> by_name;
@@ -301,9 +320,11 @@ class Bench {
         Request shape;
         shape.collective = o_.collective;
         shape.ranks = o_.gpus;
-        const double busbw = busbw_factor(shape) * static_cast<double>(bytes) / (figure.graph_us > 0 ? figure.graph_us : figure.eager_us) / 1e3;
-        std::printf("%6s %-22s %9.2f us %7.1f GB/s  eager %9.2f us  wrong %.0f  %s\n", size_name(bytes).c_str(),
-                    name.c_str(), figure.graph_us, busbw, figure.eager_us, bad, figures[i].second.c_str());
+        const double busbw = busbw_factor(shape) * static_cast<double>(bytes) /
+                             (figure.graph_us > 0 ? figure.graph_us : figure.eager_us) / 1e3;
+        std::printf("%6s %-22s %9.2f us %7.1f GB/s  eager %9.2f us  wrong %.0f  %s\n",
+                    size_name(bytes).c_str(), name.c_str(), figure.graph_us, busbw, figure.eager_us,
+                    bad, figures[i].second.c_str());
         std::fflush(stdout);
       }
     }
@@ -314,8 +335,9 @@ class Bench {
     if (rank_ != 0 || o_.csv.empty()) return;
     std::FILE* file = std::fopen(o_.csv.c_str(), "a");
     if (file == nullptr) return;
-    std::fprintf(file, "%s,%d,%s,%s,%llu,%s,%s,%.3f,%.3f,%.0f,%s\n", name_of(o_.collective), o_.gpus, o_.processes ? "processes" : "threads",
-                 name_of(type), static_cast<unsigned long long>(bytes), way.name.c_str(), way.params.c_str(),
+    std::fprintf(file, "%s,%d,%s,%s,%llu,%s,%s,%.3f,%.3f,%.0f,%s\n", name_of(o_.collective),
+                 o_.gpus, o_.processes ? "processes" : "threads", name_of(type),
+                 static_cast<unsigned long long>(bytes), way.name.c_str(), way.params.c_str(),
                  figure.graph_us, figure.eager_us, figure.wrong, o_.commit.c_str());
     std::fclose(file);
   }
@@ -323,7 +345,8 @@ class Bench {
   /// What the ways of storing into a peer reach, one way and both ways.
   void push() {
     const std::uint64_t bytes = std::min<std::uint64_t>(o_.most, 256ull << 20);
-    std::vector<std::string> all = board_->exchange(rank_, std::string(reinterpret_cast<const char*>(&output_), 8));
+    std::vector<std::string> all =
+        board_->exchange(rank_, std::string(reinterpret_cast<const char*>(&output_), 8));
     if (o_.processes) return;
     DevicePointer peer = 0;
     std::memcpy(&peer, all[static_cast<std::size_t>(rank_ ^ 1)].data(), 8);
@@ -335,13 +358,15 @@ class Bench {
             unsigned long long units = bytes / 16;
             const Way way{"", "", [&](cuda::Stream stream) {
                             if (!both && rank_ != 0) return;
-                            cuda_->kernels().launch(cuda_->kernels().find("plait_push_" + kernel), {blocks, threads, false},
-                                                    stream, {&peer, &input_, &units});
+                            cuda_->kernels().launch(cuda_->kernels().find("plait_push_" + kernel),
+                                                    {blocks, threads, false}, stream,
+                                                    {&peer, &input_, &units});
                           }};
             const double us = time_eager(way, 4, 3);
             if (rank_ == 0 && (kernel == "bulk" || threads != 256))
-              std::printf("push %s blocks %u threads %u %s: %.1f GB/s\n", kernel.c_str(), blocks, threads,
-                          both ? "both ways" : "one way", static_cast<double>(bytes) / us / 1e3);
+              std::printf("push %s blocks %u threads %u %s: %.1f GB/s\n", kernel.c_str(), blocks,
+                          threads, both ? "both ways" : "one way",
+                          static_cast<double>(bytes) / us / 1e3);
           }
   }
 
@@ -367,20 +392,25 @@ void Bench::add_plans(std::vector<Way>& ways, const Request& request) {
       for (const std::string& pair : words(wanted.substr(colon + 1)))
         params[pair.substr(0, pair.find('='))] = std::stoll(pair.substr(pair.find('=') + 1));
     try {
-      const Plan plan = propose_one(topology, checked(request, topology), wanted.substr(0, colon), params);
+      const Plan plan =
+          propose_one(topology, checked(request, topology), wanted.substr(0, colon), params);
       bound_.push_back(cuda_->bind(plan));
     } catch (const Error& error) {
       if (rank_ == 0) std::printf("%s: %s\n", wanted.c_str(), error.what());
       continue;
     }
     BoundPlan* bound = bound_.back().get();
-    ways.push_back({wanted, text("engine=", o_.engine, " reduce_blocks=", o_.spread.reduce_blocks, " copy_blocks=",
-                                 o_.spread.copy_blocks, " ring_blocks=", o_.spread.ring_blocks),
-                    [this, bound](cuda::Stream stream) {
-                      cuda_->run(*bound, reinterpret_cast<const void*>(input_), reinterpret_cast<void*>(output_), stream,
-                                 {}, o_.engine == "copy_engines" ? Engine::copy_engines
-                                     : o_.engine == "one_kernel" ? Engine::one_kernel : Engine::automatic);
-                    }});
+    ways.push_back(
+        {wanted,
+         text("engine=", o_.engine, " reduce_blocks=", o_.spread.reduce_blocks,
+              " copy_blocks=", o_.spread.copy_blocks, " ring_blocks=", o_.spread.ring_blocks),
+         [this, bound](cuda::Stream stream) {
+           cuda_->run(*bound, reinterpret_cast<const void*>(input_),
+                      reinterpret_cast<void*>(output_), stream, {},
+                      o_.engine == "copy_engines" ? Engine::copy_engines
+                      : o_.engine == "one_kernel" ? Engine::one_kernel
+                                                  : Engine::automatic);
+         }});
   }
 }
 
@@ -389,26 +419,47 @@ Options parse(int count, char** arguments) {
   for (int i = 1; i < count; ++i) {
     const std::string name = arguments[i];
     const auto value = [&] { return std::string(i + 1 < count ? arguments[++i] : ""); };
-    if (name == "--gpus") options.gpus = std::stoi(value());
-    else if (name == "--processes") options.processes = true;
-    else if (name == "--sweep") options.sweep = true;
-    else if (name == "--eager") options.eager = true;
-    else if (name == "--what") options.what = words(value());
-    else if (name == "--types") { const auto set = words(value()); options.types.assign(set.begin(), set.end()); }
-    else if (name == "--plan") options.plans.push_back(value());
-    else if (name == "--collective") options.collective = parse_collective(value());
-    else if (name == "--without") options.masks.push_back(value());
-    else if (name == "--reduce-blocks") options.spread.reduce_blocks = static_cast<unsigned>(std::stoul(value()));
-    else if (name == "--copy-blocks") options.spread.copy_blocks = static_cast<unsigned>(std::stoul(value()));
-    else if (name == "--ring-blocks") options.spread.ring_blocks = static_cast<unsigned>(std::stoul(value()));
-    else if (name == "--tile-mib") options.tile_mib = std::stoull(value());
-    else if (name == "--engine") options.engine = value();
-    else if (name == "--min") options.least = std::stoull(value());
-    else if (name == "--max") options.most = std::stoull(value());
-    else if (name == "--factor") options.factor = std::stoi(value());
-    else if (name == "--csv") options.csv = value();
-    else if (name == "--commit") options.commit = value();
-    else throw std::runtime_error("unknown option " + name);
+    if (name == "--gpus")
+      options.gpus = std::stoi(value());
+    else if (name == "--processes")
+      options.processes = true;
+    else if (name == "--sweep")
+      options.sweep = true;
+    else if (name == "--eager")
+      options.eager = true;
+    else if (name == "--what")
+      options.what = words(value());
+    else if (name == "--types") {
+      const auto set = words(value());
+      options.types.assign(set.begin(), set.end());
+    } else if (name == "--plan")
+      options.plans.push_back(value());
+    else if (name == "--collective")
+      options.collective = parse_collective(value());
+    else if (name == "--without")
+      options.masks.push_back(value());
+    else if (name == "--reduce-blocks")
+      options.spread.reduce_blocks = static_cast<unsigned>(std::stoul(value()));
+    else if (name == "--copy-blocks")
+      options.spread.copy_blocks = static_cast<unsigned>(std::stoul(value()));
+    else if (name == "--ring-blocks")
+      options.spread.ring_blocks = static_cast<unsigned>(std::stoul(value()));
+    else if (name == "--tile-mib")
+      options.tile_mib = std::stoull(value());
+    else if (name == "--engine")
+      options.engine = value();
+    else if (name == "--min")
+      options.least = std::stoull(value());
+    else if (name == "--max")
+      options.most = std::stoull(value());
+    else if (name == "--factor")
+      options.factor = std::stoi(value());
+    else if (name == "--csv")
+      options.csv = value();
+    else if (name == "--commit")
+      options.commit = value();
+    else
+      throw std::runtime_error("unknown option " + name);
   }
   return options;
 }
@@ -425,9 +476,8 @@ int main(int count, char** arguments) {
     const std::uint64_t ring_bytes = 32ull << 20;
     std::byte* rings = shared_memory(ring_bytes * static_cast<std::uint64_t>(options.gpus));
     Board* board = make_board(options.gpus);
-    return run_ranks(board, options.processes, [&](int rank) {
-      Bench(options, board, rank, rings, ring_bytes).run();
-    });
+    return run_ranks(board, options.processes,
+                     [&](int rank) { Bench(options, board, rank, rings, ring_bytes).run(); });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -43,10 +43,12 @@ class Nccl {
     id.copy(given.bytes, sizeof given.bytes);
     require(init_rank(&comm_, ranks, given, rank));
   }
-  void all_reduce(const void* input, void* output, std::size_t count, int type, cuda::Stream stream) {
+  void all_reduce(const void* input, void* output, std::size_t count, int type,
+                  cuda::Stream stream) {
     require(all_reduce_(input, output, count, type, 0, comm_, stream));
   }
-  void exchange(const void* input, void* output, std::size_t bytes, int to, int from, cuda::Stream stream) {
+  void exchange(const void* input, void* output, std::size_t bytes, int to, int from,
+                cuda::Stream stream) {
     require(group_start());
     if (to >= 0) require(send_(input, bytes, 0, to, comm_, stream));
     if (from >= 0) require(receive_(output, bytes, 0, from, comm_, stream));

@@ -58,7 +58,8 @@ struct Board {
     card_bytes[r] = mine.size();
     meet();
     std::vector<std::string> all;
-    for (std::size_t p = 0; p < static_cast<std::size_t>(ranks); ++p) all.emplace_back(cards[p], card_bytes[p]);
+    for (std::size_t p = 0; p < static_cast<std::size_t>(ranks); ++p)
+      all.emplace_back(cards[p], card_bytes[p]);
     meet();
     return all;
   }
@@ -103,7 +104,8 @@ inline Board* make_board(int ranks) {
   return board;
 }
 
-/// Runs body(rank) for every rank; returns 0 if none threw. Processes are forked before any CUDA call.
+/// Runs body(rank) for every rank; returns 0 if none threw. Processes are forked before any CUDA
+/// call.
 inline int run_ranks(Board* board, bool processes, const std::function<void(int)>& body) {
   const auto guarded = [&](int rank) {
     try {

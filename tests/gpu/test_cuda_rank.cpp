@@ -1,6 +1,6 @@
-// Real GPUs against the reference: fused kernels over every type, op, odd size, offset and in place;
-// every plan that the planner proposes for every collective; graphs replayed. Skipped, with the
-// reason, where there are fewer than two GPUs.
+// Real GPUs against the reference: fused kernels over every type, op, odd size, offset and in
+// place; every plan that the planner proposes for every collective; graphs replayed. Skipped, with
+// the reason, where there are fewer than two GPUs.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -40,12 +40,13 @@ Bytes random_bytes(std::uint64_t bytes, unsigned seed) {
 /// A rank with buffers of its own.
 class Bay {
  public:
-  Bay(bench::Board* shared, int my_rank, std::byte* rings) : board(shared), rank(my_rank) {
+  Bay(bench::Board* shared, int my_rank, std::byte* rings, double wait_s = 20)
+      : board(shared), rank(my_rank) {
     CudaRankOptions options;
     options.device = rank;
     options.rank = rank;
     options.ranks = board->ranks;
-    options.wait_s = 20;
+    options.wait_s = wait_s;
     options.sizes.bare_bytes = 32ull << 20;
     options.sizes.flagged_bytes = 64ull << 20;
     options.sizes.inbox_bytes = 64ull << 20;
@@ -73,7 +74,8 @@ class Bay {
   }
   static Bytes from_gpu(DevicePointer src, std::uint64_t bytes) {
     Bytes dst(bytes);
-    if (bytes != 0) PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<DevicePointer>(dst.data()), src, bytes);
+    if (bytes != 0)
+      PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<DevicePointer>(dst.data()), src, bytes);
     return dst;
   }
   void finish() {
@@ -97,8 +99,9 @@ struct FusedCase {
 };
 
 std::string describe(const FusedCase& c) {
-  return text(c.kernel, " ", name_of(c.request.type), " ", name_of(c.request.op), " x", c.request.count,
-              " offset ", c.offset, c.in_place ? " in place" : "", " bare ", c.tuning.bare, " ahead ", c.tuning.ahead);
+  return text(c.kernel, " ", name_of(c.request.type), " ", name_of(c.request.op), " x",
+              c.request.count, " offset ", c.offset, c.in_place ? " in place" : "", " bare ",
+              c.tuning.bare, " ahead ", c.tuning.ahead);
 }
 
 /// Bytes that differ from the reference on this rank.
@@ -106,19 +109,21 @@ std::size_t wrong_bytes(Bay& bay, const FusedCase& c, unsigned seed) {
   const std::uint64_t element = bytes_of(c.request.type), bytes = c.request.count * element;
   std::vector<Bytes> inputs;
   std::vector<const void*> sources;
-  for (int r = 0; r < bay.board->ranks; ++r) inputs.push_back(random_bytes(bytes, seed * 64 + static_cast<unsigned>(r)));
+  for (int r = 0; r < bay.board->ranks; ++r)
+    inputs.push_back(random_bytes(bytes, seed * 64 + static_cast<unsigned>(r)));
   for (const Bytes& one : inputs) sources.push_back(one.data());
   const std::vector<double> scalars{0.5, -3.0, 1.25, 7.0};
   Bytes expected(bytes);
-  reduce_reference(c.request.type, c.request.op, expected.data(), sources, c.request.count, bay.board->ranks, true,
+  reduce_reference(c.request.type, c.request.op, expected.data(), sources, c.request.count,
+                   bay.board->ranks, true,
                    c.request.op == ReduceOp::premul_sum ? scalars : std::vector<double>{});
   const DevicePointer in = bay.input + c.offset * element;
   const DevicePointer out = c.in_place ? in : bay.output + c.offset * element;
   PLAIT_CUDA_CALL(memory_set_async, bay.output, 0xa5, bytes + 256, bay.stream);
   bay.finish();
   Bay::to_gpu(in, inputs[static_cast<std::size_t>(bay.rank)]);
-  bay.cuda->run_fused(c.kernel, c.request, reinterpret_cast<const void*>(in), reinterpret_cast<void*>(out), bay.stream,
-                      scalars, c.tuning);
+  bay.cuda->run_fused(c.kernel, c.request, reinterpret_cast<const void*>(in),
+                      reinterpret_cast<void*>(out), bay.stream, scalars, c.tuning);
   bay.finish();
   const Bytes got = Bay::from_gpu(out, bytes);
   std::size_t wrong = 0;
@@ -141,7 +146,8 @@ std::vector<FusedCase> fused_cases(int ranks) {
           c.request.op = static_cast<ReduceOp>(op);
           c.request.ranks = ranks;
           const bool bits = c.request.op >= ReduceOp::bit_and;
-          if ((is_float(c.request.type) && bits) || (!is_float(c.request.type) && (c.request.op == ReduceOp::premul_sum || bare == 1)))
+          if ((is_float(c.request.type) && bits) ||
+              (!is_float(c.request.type) && (c.request.op == ReduceOp::premul_sum || bare == 1)))
             continue;
           c.tuning.bare = bare;
           for (const std::uint64_t count : {1ull, 7ull, 1003ull, 70001ull}) {
@@ -189,7 +195,8 @@ TEST_CASE("fused kernels give the reference's bits for every type, op and size")
       const std::size_t wrong = wrong_bytes(bay, c, seed);
       ++checked;
       if (wrong != 0 && failures[static_cast<std::size_t>(rank)].size() < 2000)
-        failures[static_cast<std::size_t>(rank)] += text(describe(c), ": ", wrong, " bytes wrong\n");
+        failures[static_cast<std::size_t>(rank)] +=
+            text(describe(c), ": ", wrong, " bytes wrong\n");
     }
     board->meet();
   });
@@ -221,8 +228,8 @@ std::size_t wrong_after(Bay& bay, const Plan& plan, unsigned seed) {
   const Bytes& expected = outputs[static_cast<std::size_t>(bay.rank)];
   Bay::to_gpu(bay.input, inputs[static_cast<std::size_t>(bay.rank)]);
   const auto enqueue = [&](Engine engine) {
-    bay.cuda->run(*bound, reinterpret_cast<const void*>(bay.input), reinterpret_cast<void*>(bay.output), bay.stream, {},
-                  engine);
+    bay.cuda->run(*bound, reinterpret_cast<const void*>(bay.input),
+                  reinterpret_cast<void*>(bay.output), bay.stream, {}, engine);
   };
   const auto compare = [&] {
     bay.finish();
@@ -271,7 +278,8 @@ std::vector<Plan> all_plans(int ranks) {
         request.type = type;
         request.ranks = ranks;
         request.peer = ranks - 1;
-        for (Plan& plan : propose(topology, checked(request, topology))) plans.push_back(std::move(plan));
+        for (Plan& plan : propose(topology, checked(request, topology)))
+          plans.push_back(std::move(plan));
       }
   return plans;
 }
@@ -294,13 +302,14 @@ TEST_CASE("every plan proposed runs on GPUs as on the reference, eagerly and rep
     unsigned seed = 1000;
     for (const Plan& plan : plans) {
       ++seed;
-      const std::string name = text(name_of(plan.request.collective), " ", label(plan), " x", plan.request.count, " ",
-                                    name_of(plan.request.type));
+      const std::string name = text(name_of(plan.request.collective), " ", label(plan), " x",
+                                    plan.request.count, " ", name_of(plan.request.type));
       std::size_t wrong = 0;
       try {
         wrong = wrong_after(bay, plan, seed);
       } catch (const Error& error) {
-        if (error.code() != ErrorCode::unsupported) throw Error(error.code(), text(name, ": ", error.what()));
+        if (error.code() != ErrorCode::unsupported)
+          throw Error(error.code(), text(name, ": ", error.what()));
         std::string& list = refused[static_cast<std::size_t>(rank)];
         if (list.size() < 1500) list += text(name, ": ", error.what(), "\n");
         continue;
@@ -315,6 +324,52 @@ TEST_CASE("every plan proposed runs on GPUs as on the reference, eagerly and rep
   for (const std::string& list : failures) CHECK(list == "");
   MESSAGE(checked.load() << " plan runs checked on " << ranks << " GPUs; refused:\n" << refused[0]);
   CHECK(checked.load() > 20);
+}
+
+/// What rank 0 throws when it calls alone: `wait_s` as given, abort() after `abort_after_s`.
+std::string lonely_error(const char* kernel, double wait_s, double abort_after_s) {
+  bench::Board* board = bench::make_board(2);
+  std::byte* rings = bench::shared_memory(kRingBytes * 2);
+  std::string thrown = "nothing";
+  const int failed = bench::run_ranks(board, false, [&](int rank) {
+    Bay bay(board, rank, rings, wait_s);
+    if (rank == 0) {
+      Request request;
+      request.count = 5000;
+      request.ranks = 2;
+      bay.cuda->run_fused(kernel, request, reinterpret_cast<const void*>(bay.input),
+                          reinterpret_cast<void*>(bay.output), bay.stream);
+      if (abort_after_s > 0) {
+        std::this_thread::sleep_for(std::chrono::duration<double>(abort_after_s));
+        bay.cuda->abort();
+      }
+      try {
+        bay.finish();
+      } catch (const Error& error) {
+        thrown = text(error_name(error.code()), " ", error.what());
+      }
+    }
+    board->meet();
+  });
+  return failed == 0 ? thrown : "a rank failed";
+}
+
+TEST_CASE("a kernel that waits in vain gives up at its deadline or on abort, and names the peer") {
+  if (gpus_to_use() == 0) {
+    MESSAGE("skipped: needs two GPUs. " << why_no_cuda());
+    return;
+  }
+  for (const char* kernel : {"one_shot", "two_shot", "tiled"}) {
+    CAPTURE(kernel);
+    const auto began = std::chrono::steady_clock::now();
+    const std::string late = lonely_error(kernel, 0.3, 0);
+    CHECK(late.find("timeout") == 0);
+    CHECK(late.find("for rank 1") != std::string::npos);
+    const std::string aborted = lonely_error(kernel, 60, 0.2);
+    CHECK(aborted.find("aborted") == 0);
+    CHECK(aborted.find("for rank 1") != std::string::npos);
+    CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(20));
+  }
 }
 
 }  // namespace

@@ -67,8 +67,8 @@ const Opened& opened() {
 }  // namespace
 
 const char* fill_table(Api& table, FindSymbol find) {
-#define PLAIT_CUDA_FUNCTION(field, symbol, arguments)                     \
-  table.field = reinterpret_cast<Result(*) arguments>(find(#symbol));     \
+#define PLAIT_CUDA_FUNCTION(field, symbol, arguments)                 \
+  table.field = reinterpret_cast<Result(*) arguments>(find(#symbol)); \
   if (table.field == nullptr) return #symbol;
 #include "driver/cuda/functions.def"
 #undef PLAIT_CUDA_FUNCTION

@@ -13,8 +13,8 @@ struct Api {
 #undef PLAIT_CUDA_FUNCTION
 };
 
-/// The driver's functions; opened and initialised at the first call. Error(no_device) where there is
-/// no driver or it has no GPU.
+/// The driver's functions; opened and initialised at the first call. Error(no_device) where there
+/// is no driver or it has no GPU.
 const Api& api();
 /// Why api() would throw; empty where it would not.
 std::string why_no_cuda();

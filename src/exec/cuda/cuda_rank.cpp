@@ -260,7 +260,9 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
 
 std::string CudaRank::fused_choice(const Request& request) const {
   const std::uint64_t bytes = request.count * bytes_of(request.type);
-  const std::uint64_t one_shot_bytes = request.ranks == 2 ? 1536ull << 10 : request.ranks <= 4 ? 320ull << 10 : 128ull << 10;
+  const std::uint64_t one_shot_bytes = request.ranks == 2   ? 1536ull << 10
+                                       : request.ranks <= 4 ? 320ull << 10
+                                                            : 128ull << 10;
   if (bytes <= one_shot_bytes && has_fused("one_shot", request)) return "one_shot";
   const std::uint64_t two_shot_bytes = 96ull << 20;
   if (bytes <= two_shot_bytes && has_fused("two_shot", request)) return "two_shot";
@@ -304,8 +306,8 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
                                        static_cast<std::uint64_t>(options_.ranks);
   Spread spread;
   const bool long_run = kernel == "two_shot" && units > (2u << 20);  // more than 32 MiB
-  spread.threads = tuning.threads != 0 ? tuning.threads
-                   : work < 8192       ? 128
+  spread.threads = tuning.threads != 0                                ? tuning.threads
+                   : work < 8192                                      ? 128
                    : work < 65536 || (long_run && options_.ranks > 2) ? 256
                                                                       : 512;
   const std::uint64_t useful =

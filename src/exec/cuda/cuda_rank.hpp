@@ -62,8 +62,8 @@ class CudaRank {
   /// message fits (tiled: always).
   bool has_fused(const std::string& kernel, const Request& request,
                  const FusedTuning& tuning = {}) const;
-  /// The fused kernel that is fastest for the request, as measured on HGX H200 (bench/results); empty
-  /// where none fits. The same on all ranks.
+  /// The fused kernel that is fastest for the request, as measured on HGX H200 (bench/results);
+  /// empty where none fits. The same on all ranks.
   std::string fused_choice(const Request& request) const;
   /// Same order of effects as run(). Error(unsupported) where has_fused is false.
   void run_fused(const std::string& kernel, const Request& request, const void* input, void* output,

@@ -7,8 +7,8 @@
 
 namespace plait::cuda {
 
-/// Flagged lines: 16 bytes travel as 32, each 64-bit word 32 bits of data and the call's number. Any
-/// type; nothing to clear, since the number of a later call differs.
+/// Flagged lines: 16 bytes travel as 32, each 64-bit word 32 bits of data and the call's number.
+/// Any type; nothing to clear, since the number of a later call differs.
 struct FlaggedLine {
   static constexpr int kBytes = 32;
   template <DataType kType>
@@ -28,8 +28,9 @@ struct FlaggedLine {
 };
 
 /// Bare lines: 16 bytes travel as 16. "Not here" is a word of ones, a NaN in every float type; a
-/// sender turns such a word into another NaN, which the canonical NaN of the result makes invisible.
-/// Words are 32 bits (64 for fp64), each looked at alone, so no wider store need be whole.
+/// sender turns such a word into another NaN, which the canonical NaN of the result makes
+/// invisible. Words are 32 bits (64 for fp64), each looked at alone, so no wider store need be
+/// whole.
 struct BareLine {
   static constexpr int kBytes = 16;
   template <DataType kType>
@@ -67,7 +68,7 @@ struct FusedCall {
 
   const FusedArgs& args;
   unsigned call;
-  unsigned long long half;     // offset of this call's inbox half
+  unsigned long long half;  // offset of this call's inbox half
   unsigned long long bytes, units;
   bool aligned;
   bool broken = false;
@@ -79,7 +80,8 @@ struct FusedCall {
     bytes = args.count * sizeof(Stored);
     units = (bytes + 15) / 16;
     aligned = ((reinterpret_cast<unsigned long long>(args.input) |
-                reinterpret_cast<unsigned long long>(args.output)) & 15) == 0;
+                reinterpret_cast<unsigned long long>(args.output)) &
+               15) == 0;
     broken = args.state->failed != 0;
   }
   __device__ int ranks() const { return kRanks == 0 ? args.ranks : kRanks; }
@@ -120,26 +122,29 @@ struct FusedCall {
         for (int rank = 0; rank < kHeld; ++rank)
           if (rank == args.rank) got[u][rank] = mine(u);
       }
-    bool all_here;
+    int missing;  // a rank waited for, to be named where it never comes
     do {
-      all_here = true;
+      missing = -1;
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
         if (u < valid) {
 #pragma unroll
           for (int rank = 0; rank < kHeld; ++rank)
-            if (rank != args.rank)
-              all_here &= Line::template receive<kType>(at(u, rank), got[u][rank], call);
+            if (rank != args.rank &&
+                !Line::template receive<kType>(at(u, rank), got[u][rank], call))
+              missing = rank;
         }
-    } while (!all_here && !give_up(args.rank, 0));
+    } while (missing >= 0 && !give_up(missing, 0));
 #pragma unroll
     for (int u = 0; u < kTogether; ++u)
       if (u < valid) {
         Sum sum;
 #pragma unroll
         for (int rank = 0; rank < kHeld; ++rank) {
-          if (rank == 0) sum.first(got[u][rank], args.op, args.scalars[0]);
-          else sum.add(got[u][rank], args.op, args.scalars[rank]);
+          if (rank == 0)
+            sum.first(got[u][rank], args.op, args.scalars[0]);
+          else
+            sum.add(got[u][rank], args.op, args.scalars[rank]);
           if (rank != args.rank) Line::clear(at(u, rank));
         }
         sink(u, sum.result(args.op, true, kRanks));
@@ -151,15 +156,19 @@ struct FusedCall {
     Sum sum;
     for (int rank = 0; rank < args.ranks; ++rank) {
       const Unit unit = rank == args.rank ? mine(0) : take(at(0, rank), rank, 0);
-      if (rank == 0) sum.first(unit, args.op, args.scalars[0]);
-      else sum.add(unit, args.op, args.scalars[rank]);
+      if (rank == 0)
+        sum.first(unit, args.op, args.scalars[0]);
+      else
+        sum.add(unit, args.op, args.scalars[rank]);
     }
     sink(0, sum.result(args.op, true, args.ranks));
   }
   template <class At, class Mine, class Sink>
   __device__ void reduce(int valid, At at, Mine mine, Sink sink) {
-    if constexpr (kRanks == 0) reduce_in_turn(at, mine, sink);
-    else reduce_together(valid, at, mine, sink);
+    if constexpr (kRanks == 0)
+      reduce_in_turn(at, mine, sink);
+    else
+      reduce_together(valid, at, mine, sink);
   }
 
   /// The last block to come through here ends the call: the next kernel reads the next number.
@@ -176,7 +185,8 @@ struct FusedCall {
 __device__ inline int valid_units(unsigned long long first, unsigned long long stride,
                                   unsigned long long limit, int together) {
   int valid = 0;
-  while (valid < together && first + static_cast<unsigned long long>(valid) * stride < limit) ++valid;
+  while (valid < together && first + static_cast<unsigned long long>(valid) * stride < limit)
+    ++valid;
   return valid;
 }
 
@@ -187,7 +197,8 @@ __device__ void one_shot(const FusedArgs& args) {
   using Call = FusedCall<kType, kOp, kRanks, Line>;
   Call call(args);
   const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
-  const unsigned long long first = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const unsigned long long first =
+      static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
   const unsigned long long step = stride * Call::kTogether;
   const long long steps = static_cast<long long>((call.units + step - 1) / step);
   const int ranks = call.ranks();
@@ -273,8 +284,8 @@ struct TwoShot {
         [&](int u) { return call.own(shard * rank + at + u * stride); },
         [&](int u, const Unit& sum) {
           for (int k = 1; k < ranks; ++k)
-            Line::template send<kType>(call.line(peer(k), ranks + rank, shard, at + u * stride), sum,
-                                       call.call);
+            Line::template send<kType>(call.line(peer(k), ranks + rank, shard, at + u * stride),
+                                       sum, call.call);
           call.put(shard * rank + at + u * stride, sum);
         });
   }

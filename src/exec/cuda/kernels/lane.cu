@@ -2,13 +2,12 @@
 // that ends a call.
 #include "exec/cuda/kernels/lane.cuh"
 
-#define PLAIT_LANE(type, opname, op)                                                           \
-  extern "C" __global__ void __launch_bounds__(512)                                            \
-      plait_lane_##type##_##opname(const __grid_constant__ plait::cuda::LaneArgs args) {       \
-    plait::cuda::run_lanes<plait::DataType::type, op>(args);                                    \
+#define PLAIT_LANE(type, opname, op)                                                     \
+  extern "C" __global__ void __launch_bounds__(512)                                      \
+      plait_lane_##type##_##opname(const __grid_constant__ plait::cuda::LaneArgs args) { \
+    plait::cuda::run_lanes<plait::DataType::type, op>(args);                             \
   }
-#define PLAIT_TYPE(name, bytes, is_float, nccl_value) \
-  PLAIT_LANE(name, any, plait::cuda::kAnyOp)
+#define PLAIT_TYPE(name, bytes, is_float, nccl_value) PLAIT_LANE(name, any, plait::cuda::kAnyOp)
 #include "plait/types.def"
 #undef PLAIT_TYPE
 PLAIT_LANE(fp32, sum, static_cast<int>(plait::ReduceOp::sum))

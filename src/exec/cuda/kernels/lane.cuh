@@ -1,6 +1,7 @@
 // Lanes -> one kernel: each lane has blocks of its own, which walk its ops together, each doing its
-// share of every copy and reduction; waits and signals are flags in memory. So a lane of any length,
-// or all lanes of a rank, cost one launch, and run side by side whatever the scheduler does.
+// share of every copy and reduction; waits and signals are flags in memory. So a lane of any
+// length, or all lanes of a rank, cost one launch, and run side by side whatever the scheduler
+// does.
 #pragma once
 #include "exec/cuda/kernels/memory.cuh"
 
@@ -29,8 +30,9 @@ struct Place {
 __device__ inline void copy_share(const Place& place, char* dst, const char* src,
                                   unsigned long long bytes) {
   const unsigned long long stride = place.stride(), first = place.first();
-  const bool aligned = ((reinterpret_cast<unsigned long long>(dst) |
-                         reinterpret_cast<unsigned long long>(src)) & 15) == 0;
+  const bool aligned =
+      ((reinterpret_cast<unsigned long long>(dst) | reinterpret_cast<unsigned long long>(src)) &
+       15) == 0;
   unsigned long long done = 0;
   if (aligned) {
     const unsigned long long units = bytes / 16;
@@ -51,8 +53,8 @@ __device__ inline void copy_share(const Place& place, char* dst, const char* src
 }
 
 template <DataType kType, int kOp, int kSources>
-__device__ void reduce_share(const LaneArgs& args, const Place& place, const DeviceOp& op, char* dst,
-                             const char* const* sources) {
+__device__ void reduce_share(const LaneArgs& args, const Place& place, const DeviceOp& op,
+                             char* dst, const char* const* sources) {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
   constexpr int kTogether = kSources == 2 ? 4 : 2;
@@ -75,8 +77,10 @@ __device__ void reduce_share(const LaneArgs& args, const Place& place, const Dev
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
         if (i + u * stride < units) {
-          if (s == 0) sum[u].first(unit[u], args.op, scale);
-          else sum[u].add(unit[u], args.op, scale);
+          if (s == 0)
+            sum[u].first(unit[u], args.op, scale);
+          else
+            sum[u].add(unit[u], args.op, scale);
         }
     }
 #pragma unroll
@@ -98,7 +102,8 @@ __device__ inline bool meet_blocks(const LaneArgs& args, const Place& place, con
     const unsigned ticket = atomicAdd(&place.counters[0], 1u);
     const unsigned target = (ticket / place.blocks + 1) * place.blocks;
     while (!reached(load_flag(&place.counters[0]), target))
-      if (patience.gone(args.state, args.lifeline, args.wait_ns, op.peer, op.index, place.lane->index)) {
+      if (patience.gone(args.state, args.lifeline, args.wait_ns, op.peer, op.index,
+                        place.lane->index)) {
         broken = 1;
         break;
       }
@@ -113,7 +118,8 @@ __device__ inline bool wait_for(const LaneArgs& args, const Place& place, const 
   if (threadIdx.x == 0) {
     broken = 0;
     while (!reached(load_flag(op.flag), epoch + op.value))
-      if (patience.gone(args.state, args.lifeline, args.wait_ns, op.peer, op.index, place.lane->index)) {
+      if (patience.gone(args.state, args.lifeline, args.wait_ns, op.peer, op.index,
+                        place.lane->index)) {
         broken = 1;
         break;
       }
@@ -162,15 +168,9 @@ __device__ void run_lane(const LaneArgs& args, const Place& place) {
         copy_share(place, resolve(args, op.dst, half),
                    resolve(args, args.sources[op.first_source], half), op.bytes);
         break;
-      case OpKind::reduce:
-        do_reduce<kType, kOp>(args, place, op, half);
-        break;
-      case OpKind::signal:
-        raise(place, op, epoch);
-        break;
-      case OpKind::wait:
-        going = wait_for(args, place, op, epoch, patience);
-        break;
+      case OpKind::reduce: do_reduce<kType, kOp>(args, place, op, half); break;
+      case OpKind::signal: raise(place, op, epoch); break;
+      case OpKind::wait: going = wait_for(args, place, op, epoch, patience); break;
     }
   }
 }

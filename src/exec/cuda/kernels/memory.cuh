@@ -15,12 +15,15 @@ __device__ inline void let_next_grid_start() {
 }
 
 __device__ inline void store_pair(void* at, unsigned long long lo, unsigned long long hi) {
-  asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(at), "l"(lo), "l"(hi) : "memory");
+  asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(at), "l"(lo), "l"(hi)
+               : "memory");
 }
 __device__ inline Unit load_pair(const void* at) {
   Unit unit;
   asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
-               : "=l"(unit.lo), "=l"(unit.hi) : "l"(at) : "memory");
+               : "=l"(unit.lo), "=l"(unit.hi)
+               : "l"(at)
+               : "memory");
   return unit;
 }
 __device__ inline unsigned load_flag(const unsigned* at) {

@@ -13,8 +13,8 @@ struct Unit {  // 16 bytes as two 64-bit words: the widest thing that one store 
 
 __device__ inline float bits_to_float(unsigned bits) { return __uint_as_float(bits); }
 
-/// fp32 -> a float of 1 + kExponent + kMantissa <= 16 bits, to nearest even. kInf: it has infinities
-/// (else the largest code is the one NaN and overflow gives it).
+/// fp32 -> a float of 1 + kExponent + kMantissa <= 16 bits, to nearest even. kInf: it has
+/// infinities (else the largest code is the one NaN and overflow gives it).
 template <int kExponent, int kMantissa, bool kInf>
 __device__ inline unsigned narrow(float value) {
   constexpr int kBias = (1 << (kExponent - 1)) - 1;
@@ -62,14 +62,14 @@ __device__ inline float widen(unsigned code) {
 template <DataType kType>
 struct Number;
 
-#define PLAIT_INTEGER(name, stored)                                  \
-  template <>                                                        \
-  struct Number<DataType::name> {                                    \
-    using Stored = stored;                                           \
-    using Wide = stored;                                             \
-    static constexpr bool kFloat = false;                            \
-    static __device__ Wide up(Stored x) { return x; }                \
-    static __device__ Stored down(Wide x) { return x; }              \
+#define PLAIT_INTEGER(name, stored)                     \
+  template <>                                           \
+  struct Number<DataType::name> {                       \
+    using Stored = stored;                              \
+    using Wide = stored;                                \
+    static constexpr bool kFloat = false;               \
+    static __device__ Wide up(Stored x) { return x; }   \
+    static __device__ Stored down(Wide x) { return x; } \
   };
 PLAIT_INTEGER(int8, std::int8_t)
 PLAIT_INTEGER(uint8, std::uint8_t)
@@ -114,16 +114,16 @@ struct Number<DataType::bf16> {
   }
 };
 
-#define PLAIT_SMALL_FLOAT(name, stored, exponent, mantissa, inf)                           \
-  template <>                                                                              \
-  struct Number<DataType::name> {                                                          \
-    using Stored = stored;                                                                 \
-    using Wide = float;                                                                    \
-    static constexpr bool kFloat = true;                                                   \
-    static __device__ Wide up(Stored x) { return widen<exponent, mantissa, inf>(x); }      \
-    static __device__ Stored down(Wide x) {                                                \
-      return static_cast<Stored>(narrow<exponent, mantissa, inf>(x));                      \
-    }                                                                                      \
+#define PLAIT_SMALL_FLOAT(name, stored, exponent, mantissa, inf)                      \
+  template <>                                                                         \
+  struct Number<DataType::name> {                                                     \
+    using Stored = stored;                                                            \
+    using Wide = float;                                                               \
+    static constexpr bool kFloat = true;                                              \
+    static __device__ Wide up(Stored x) { return widen<exponent, mantissa, inf>(x); } \
+    static __device__ Stored down(Wide x) {                                           \
+      return static_cast<Stored>(narrow<exponent, mantissa, inf>(x));                 \
+    }                                                                                 \
   };
 PLAIT_SMALL_FLOAT(fp16, std::uint16_t, 5, 10, true)
 PLAIT_SMALL_FLOAT(fp8e4m3, std::uint8_t, 4, 3, false)
@@ -144,10 +144,9 @@ inline constexpr int kAnyOp = -1;  ///< as template argument: the op is known at
 template <class Wide>
 __device__ inline Wide combine_floats(ReduceOp op, Wide a, Wide b) {
   switch (op) {
-    case ReduceOp::prod:
-      return a * b;
+    case ReduceOp::prod: return a * b;
     case ReduceOp::min:
-      if (a != a || b != b) return a + b;  // a NaN; down() makes it the canonical one
+      if (a != a || b != b) return a + b;     // a NaN; down() makes it the canonical one
       if (a == b) return signbit(a) ? a : b;  // -0 is below +0
       return a < b ? a : b;
     case ReduceOp::max:
@@ -177,8 +176,10 @@ __device__ inline T combine_integers(ReduceOp op, T a, T b) {
 
 template <class N>
 __device__ inline typename N::Wide combine(int op, typename N::Wide a, typename N::Wide b) {
-  if constexpr (N::kFloat) return combine_floats(static_cast<ReduceOp>(op), a, b);
-  else return combine_integers(static_cast<ReduceOp>(op), a, b);
+  if constexpr (N::kFloat)
+    return combine_floats(static_cast<ReduceOp>(op), a, b);
+  else
+    return combine_integers(static_cast<ReduceOp>(op), a, b);
 }
 
 /// Accumulates units of one type, source by source.
@@ -194,9 +195,12 @@ struct Accumulator {
     constexpr int kPerWord = 8 / sizeof(Stored);
     const unsigned long long word = index < kPerWord ? unit.lo : unit.hi;
     const unsigned long long part = word >> (index % kPerWord * 8 * sizeof(Stored));
-    if constexpr (sizeof(Stored) == 8) return __builtin_bit_cast(Stored, part);
-    else if constexpr (sizeof(Stored) == 4) return __builtin_bit_cast(Stored, static_cast<unsigned>(part));
-    else return static_cast<Stored>(part);
+    if constexpr (sizeof(Stored) == 8)
+      return __builtin_bit_cast(Stored, part);
+    else if constexpr (sizeof(Stored) == 4)
+      return __builtin_bit_cast(Stored, static_cast<unsigned>(part));
+    else
+      return static_cast<Stored>(part);
   }
 
   __device__ static Wide read(const Unit& unit, int index, int op, double scale) {
@@ -228,10 +232,14 @@ struct Accumulator {
       if (divide) value = static_cast<Wide>(value / static_cast<Wide>(ranks));
       const Stored stored = N::down(value);
       unsigned long long part;
-      if constexpr (sizeof(Stored) == 8) part = __builtin_bit_cast(unsigned long long, stored);
-      else if constexpr (sizeof(Stored) == 4) part = __builtin_bit_cast(unsigned, stored);
-      else if constexpr (sizeof(Stored) == 2) part = static_cast<std::uint16_t>(stored);
-      else part = static_cast<std::uint8_t>(stored);
+      if constexpr (sizeof(Stored) == 8)
+        part = __builtin_bit_cast(unsigned long long, stored);
+      else if constexpr (sizeof(Stored) == 4)
+        part = __builtin_bit_cast(unsigned, stored);
+      else if constexpr (sizeof(Stored) == 2)
+        part = static_cast<std::uint16_t>(stored);
+      else
+        part = static_cast<std::uint8_t>(stored);
       words[i / kPerWord] |= part << (i % kPerWord * 8 * sizeof(Stored));
     }
     return {words[0], words[1]};

@@ -1,7 +1,7 @@
 // all_reduce of any size in one kernel: block b of every rank works with block b of the others on
-// tiles of the shards. Parts are pushed to the owner's slots, reduced there in rank order, results are
-// pushed to everyone's slots and copied out. Four slots a pair, small enough for L2, make a pipeline:
-// while a tile travels, the one before is reduced and the one before that copied out.
+// tiles of the shards. Parts are pushed to the owner's slots, reduced there in rank order, results
+// are pushed to everyone's slots and copied out. Four slots a pair, small enough for L2, make a
+// pipeline: while a tile travels, the one before is reduced and the one before that copied out.
 // Idea: the pipelined two-stage all-reduce of Micro 2021, at the grain of a thread block.
 #pragma once
 #include "exec/cuda/kernels/memory.cuh"
@@ -27,17 +27,20 @@ struct TiledCall {
     units = (bytes + 15) / 16;
     shard = (units + args.ranks - 1) / args.ranks;
     const unsigned long long tiles = (shard + args.tile_units - 1) / args.tile_units;
-    count = tiles > blockIdx.x ? static_cast<unsigned>((tiles - blockIdx.x - 1) / gridDim.x + 1) : 0;
+    count =
+        tiles > blockIdx.x ? static_cast<unsigned>((tiles - blockIdx.x - 1) / gridDim.x + 1) : 0;
     base = mine().tiles[blockIdx.x];
     aligned = ((reinterpret_cast<unsigned long long>(args.input) |
-                reinterpret_cast<unsigned long long>(args.output)) & 15) == 0;
+                reinterpret_cast<unsigned long long>(args.output)) &
+               15) == 0;
     broken = args.state->failed != 0;
   }
   __device__ TileFlags& mine() const { return *args.flags[args.rank]; }
   /// `stage` 0: parts, by sender; 1: results, by owner.
   __device__ char* slot(int owner, int stage, int from, unsigned tile) const {
     const unsigned long long index =
-        ((static_cast<unsigned long long>(blockIdx.x) * 2 + stage) * args.ranks + from) * kTileSlots +
+        ((static_cast<unsigned long long>(blockIdx.x) * 2 + stage) * args.ranks + from) *
+            kTileSlots +
         (base + tile) % kTileSlots;
     return args.slots[owner] + index * args.slot_bytes;
   }
@@ -49,7 +52,9 @@ struct TiledCall {
   __device__ unsigned length(int owner, unsigned tile) const {
     const unsigned long long begin = shard * owner + first(tile);
     const unsigned long long end = min(shard * (owner + 1), units);
-    return begin >= end ? 0 : static_cast<unsigned>(min(end - begin, static_cast<unsigned long long>(args.tile_units)));
+    return begin >= end ? 0
+                        : static_cast<unsigned>(
+                              min(end - begin, static_cast<unsigned long long>(args.tile_units)));
   }
   __device__ int peer(int k) const {
     const int at = args.rank + k;
@@ -66,7 +71,8 @@ struct TiledCall {
       broken = patience.gone(args.state, args.lifeline, args.wait_ns, threadIdx.x, value, ~0u);
   }
   /// One thread a peer waits until its words have reached these values; then the block goes on.
-  __device__ void await(Words words, unsigned value, Words more = nullptr, unsigned more_value = 0) {
+  __device__ void await(Words words, unsigned value, Words more = nullptr,
+                        unsigned more_value = 0) {
     if (is_peer_thread()) {
       await_word(words, value);
       if (more != nullptr) await_word(more, more_value);
@@ -77,7 +83,8 @@ struct TiledCall {
   __device__ char* output() const { return static_cast<char*>(args.output); }
 
   /// `limit` units of a buffer, from unit `from` on, into a peer's slot.
-  __device__ void send(char* to, const char* buffer, unsigned long long from, unsigned limit) const {
+  __device__ void send(char* to, const char* buffer, unsigned long long from,
+                       unsigned limit) const {
     auto* dst = reinterpret_cast<ulonglong2*>(to);
     for (unsigned i = threadIdx.x; i < limit; i += kTogether * blockDim.x) {
       Unit held[kTogether];
@@ -119,8 +126,10 @@ struct TiledCall {
                           : load_pair(part + (i + u * blockDim.x) * 16ull);
 #pragma unroll
         for (int u = 0; u < kTogether; ++u)
-          if (rank == 0) sum[u].first(unit[u], args.op, args.scalars[rank]);
-          else sum[u].add(unit[u], args.op, args.scalars[rank]);
+          if (rank == 0)
+            sum[u].first(unit[u], args.op, args.scalars[rank]);
+          else
+            sum[u].add(unit[u], args.op, args.scalars[rank]);
       }
       auto* first_peer = reinterpret_cast<ulonglong2*>(slot(peer(1), 1, args.rank, tile));
 #pragma unroll

@@ -26,9 +26,11 @@ template <DataType kType>
 __device__ void fill(typename Number<kType>::Stored* data, unsigned long long count, unsigned seed,
                      int rank) {
   const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
-  for (unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (unsigned long long i =
+           static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
        i < count; i += stride)
-    data[i] = Number<kType>::down(static_cast<typename Number<kType>::Wide>(value_of(seed, rank, i)));
+    data[i] =
+        Number<kType>::down(static_cast<typename Number<kType>::Wide>(value_of(seed, rank, i)));
 }
 
 template <DataType kType>
@@ -36,7 +38,8 @@ __device__ void check(const typename Number<kType>::Stored* data, unsigned long 
                       unsigned seed, int first_rank, int ranks, unsigned long long* wrong) {
   using N = Number<kType>;
   const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
-  for (unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (unsigned long long i =
+           static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
        i < count; i += stride) {
     auto sum = N::up(N::down(static_cast<typename N::Wide>(value_of(seed, first_rank, i))));
     for (int rank = first_rank + 1; rank < first_rank + ranks; ++rank)
@@ -68,7 +71,8 @@ extern "C" __global__ void plait_stream_triad(float4* a, const float4* b, const 
                                               unsigned long long count, int rounds) {
   const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
   for (int round = 0; round < rounds; ++round)
-    for (unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+    for (unsigned long long i =
+             static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
          i < count; i += stride) {
       const float4 x = b[i], y = c[i];
       a[i] = make_float4(x.x + 3 * y.x, x.y + 3 * y.y, x.z + 3 * y.z, x.w + 3 * y.w);
@@ -117,8 +121,10 @@ extern "C" __global__ void plait_push_bulk(ulonglong2* dst, const ulonglong2* sr
     __syncthreads();
     if (threadIdx.x == 0) {
       const unsigned from = static_cast<unsigned>(__cvta_generic_to_shared(&tile[turn][0]));
-      asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst + t * kTileUnits),
-                   "r"(from), "r"(kTileUnits * 16) : "memory");
+      asm volatile(
+          "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst + t * kTileUnits),
+          "r"(from), "r"(kTileUnits * 16)
+          : "memory");
       asm volatile("cp.async.bulk.commit_group;" ::: "memory");
     }
   }
