@@ -4,6 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 what=$1
 build=build/sanitize-${what//,/-}
+mkdir -p build
 export PATH="$PWD/.venv/bin:$PATH"
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=None \
   -DCMAKE_CXX_FLAGS="-O1" -DCMAKE_C_FLAGS="-O1" -DPLAIT_TESTS=ON -DPLAIT_FAULTS=ON \

@@ -389,7 +389,14 @@ def bench(
         "in_place": True,
         "strategies": [name for name in strategies.split(",") if name],
     }
+    known = {info.name for info in plait.strategies()} | {"all"}
+    if unknown := [name for name in task["strategies"] if name not in known]:
+        raise plait.InvalidArgumentError(
+            f"wanted strategies out of {', '.join(sorted(known))}, found {', '.join(unknown)}"
+        )
     rows = _run_bench(task, ranks, as_json)
+    if not rows:
+        raise plait.UnsupportedError(f"no strategy of {strategies!r} takes this request")
     if as_json:
         out.print(json.dumps(bench_json(task, rows), indent=1), markup=False)
     if plot:

@@ -123,8 +123,14 @@ class Communicator:
 
     def run(self, plan: Plan, array: Any, out: Any, scalar: float = 1.0) -> Any:
         """Runs a plan as it is, after proving it. All ranks must pass equal plans."""
-        source = buffer_of(array, "input")
-        result = buffer_of(out, "output", writable=True)
+        try:
+            source = buffer_of(array, "input")
+            result = buffer_of(out, "output", writable=True)
+            _check_size(plan, "input", self.rank, source)
+            _check_size(plan, "output", self.rank, result)
+        except Exception as error:
+            self._tell(error)
+            raise
         self._core.run_plan(plan, source.address, result.address, scalar)
         return out
 
@@ -173,14 +179,19 @@ class Communicator:
             source = buffer_of(array, "input")
             request = self._request(collective, source, op, root, peer)
             out, result = self._output(request, source, out)
-        except Error as error:
-            self._core.refuse(error.code, str(error))
+        except Exception as error:
+            self._tell(error)
             raise
         address = result.address if result else 0
         self._core.run_request(
             request, source.address, address, strategy, dict(params or {}), scalar
         )
         return out
+
+    def _tell(self, error: Exception) -> None:
+        """Tells all ranks why this one cannot take part in the call, so that none waits for it."""
+        code = error.code if isinstance(error, Error) else InvalidArgumentError.code
+        self._core.refuse(code, str(error) or type(error).__name__)
 
     def _request(self, collective: str, source: Buffer, op: str, root: int, peer: int) -> Request:
         divides = collective in ("reduce_scatter", "all_to_all", "scatter")
@@ -252,15 +263,18 @@ def _check_sizes(plan: Plan, inputs: Sequence[Any], outputs: Sequence[Any]) -> N
         raise InvalidArgumentError(
             f"wanted {ranks} inputs and outputs, found {len(inputs)} and {len(outputs)}"
         )
-    size = DTYPE_OF_TYPE[plan.request.type].itemsize
     for rank in range(ranks):
-        for role, array, wanted in (
-            ("input", inputs[rank], plan.request.input_bytes(rank)),
-            ("output", outputs[rank], plan.request.output_bytes(rank)),
-        ):
-            found = buffer_of(array, role)
-            if found.type != plan.request.type or found.count * size < wanted:
-                raise InvalidArgumentError(
-                    f"wanted {wanted} bytes of {plan.request.type} as {role} of rank {rank}, "
-                    f"found {found.count} elements of {found.type}"
-                )
+        _check_size(plan, "input", rank, buffer_of(inputs[rank], "input"))
+        _check_size(plan, "output", rank, buffer_of(outputs[rank], "output"))
+
+
+def _check_size(plan: Plan, role: str, rank: int, found: Buffer) -> None:
+    """The core takes addresses: how much lies behind them is checked here."""
+    request = plan.request
+    wanted = request.input_bytes(rank) if role == "input" else request.output_bytes(rank)
+    size = DTYPE_OF_TYPE[request.type].itemsize
+    if wanted > 0 and (found.type != request.type or found.count * size < wanted):
+        raise InvalidArgumentError(
+            f"wanted {wanted} bytes of {request.type} as {role} of rank {rank}, "
+            f"found {found.count} elements of {found.type}"
+        )

@@ -101,6 +101,7 @@ def test_bench_plot(tmp_path):
         (["verify"], "--all"),
         (["bench", "all_reduce", "-b", "4K", "-e", "1K"], "first <= last"),
         (["bench", "all_reduce", "-o", "median"], "median"),
+        (["bench", "all_reduce", "--strategies", "direct,guess"], "guess"),
     ],
 )
 def test_errors_are_one_line_and_a_status(words, said):

@@ -124,6 +124,16 @@ def test_bad_input_is_an_error_on_every_rank(run_ranks, kind):
         assert "rank 1" in rows[0]["error"], rows[0]
 
 
+def test_arrays_that_do_not_fit_a_plan():
+    comm = plait.Communicator(0, 1)
+    plan = comm.plan_for(plait.Request("all_reduce", 1024, "fp32", "sum", 1))
+    good = np.ones(1024, np.float32)
+    for array, out in ((good[:10], good), (good, good[:10]), (good, good.astype(np.int32))):
+        with pytest.raises(plait.InvalidArgumentError, match="4096 bytes of fp32"):
+            comm.run(plan, array, out)
+    assert (comm.run(plan, good, np.zeros_like(good)) == good).all()
+
+
 def test_negative_and_overflowing_counts():
     with pytest.raises(plait.InvalidArgumentError, match="count >= 0"):
         plait.Request("all_reduce", -1)
