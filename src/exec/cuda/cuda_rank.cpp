@@ -164,6 +164,10 @@ Function CudaRank::lane_kernel(const Request& request) {
 }
 
 bool CudaRank::uses_one_kernel(const BoundPlan& bound, Engine engine, Stream stream) const {
+  if (engine == Engine::copy_engines && options_.ranks > 2)
+    throw Error(ErrorCode::unsupported,
+                text("copy engines for ", options_.ranks,
+                     " ranks: more than two have been seen to stand still; use one kernel"));
   if (engine != Engine::automatic) return engine == Engine::one_kernel;
   int capturing = kCaptureNone;
   PLAIT_CUDA_CALL(stream_is_capturing, stream, &capturing);
