@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUILD := build/dev
 SOURCES := $(shell find src include bindings python cmake tests/unit tests/plans tests/conformance \
-	tests/property topologies -type f -not -name '*.pyc' 2>/dev/null) CMakeLists.txt pyproject.toml
+	tests/property tests/gpu topologies -type f -not -name '*.pyc' 2>/dev/null) CMakeLists.txt pyproject.toml
 
 .PHONY: bench test lint deps install cpp-test py-test sanitize clean
 

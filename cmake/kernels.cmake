@@ -4,7 +4,7 @@
 set(PLAIT_CUDA_ARCHS 90 CACHE STRING "compute capabilities to compile for, as 80;90;100; the last also as PTX")
 
 function(plait_find_nvcc result)
-  set(hints $ENV{CUDACXX} $ENV{CUDA_HOME}/bin/nvcc /usr/local/cuda/bin/nvcc)
+  set(hints $ENV{CUDACXX} $ENV{CUDA_HOME}/bin/nvcc $ENV{CUDA_PATH}/bin/nvcc /usr/local/cuda/bin/nvcc)
   if(Python_Interpreter_FOUND)  # the PyPI wheels put it in site-packages/nvidia/cu13/bin
     execute_process(COMMAND ${Python_EXECUTABLE} -c
       "import sys;print(';'.join(p+'/nvidia/cu13/bin/nvcc' for p in sys.path if p))"
@@ -27,7 +27,7 @@ set(PLAIT_NVCC "")
 if(NOT PLAIT_CUDA STREQUAL "0")
   plait_find_nvcc(PLAIT_NVCC)
   if(PLAIT_CUDA STREQUAL "1" AND NOT PLAIT_NVCC)
-    message(FATAL_ERROR "PLAIT_CUDA=1 wants nvcc, found none: set CUDACXX, or install cuda-toolkit[nvcc,nvvm,crt,cudart]==13.0.2")
+    message(FATAL_ERROR "PLAIT_CUDA=1 wants nvcc, found none: set CUDACXX, or install cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]==13.0.2")
   endif()
 endif()
 get_target_property(PLAIT_EXEC_TYPE plait_exec TYPE)
