@@ -390,7 +390,7 @@ def bench(
         "strategies": [name for name in strategies.split(",") if name],
     }
     known = {info.name for info in plait.strategies()} | {"all"}
-    if unknown := [name for name in task["strategies"] if name not in known]:
+    if unknown := [name for name in strategies.split(",") if name and name not in known]:
         raise plait.InvalidArgumentError(
             f"wanted strategies out of {', '.join(sorted(known))}, found {', '.join(unknown)}"
         )
