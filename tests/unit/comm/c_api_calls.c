@@ -12,17 +12,17 @@ static int failed(const char* what, plaitResult_t result, char* sentence, size_t
   return 1;
 }
 
-#define DO(call)                                                                     \
-  do {                                                                               \
-    const plaitResult_t result = (call);                                             \
-    if (result != plait_ok) return failed(#call, result, sentence, sentence_bytes);  \
+#define DO(call)                                                                    \
+  do {                                                                              \
+    const plaitResult_t result = (call);                                            \
+    if (result != plait_ok) return failed(#call, result, sentence, sentence_bytes); \
   } while (0)
-#define WANT(condition)                                        \
-  do {                                                         \
-    if (!(condition)) {                                        \
+#define WANT(condition)                                          \
+  do {                                                           \
+    if (!(condition)) {                                          \
       snprintf(sentence, sentence_bytes, "not so: " #condition); \
-      return 1;                                                \
-    }                                                          \
+      return 1;                                                  \
+    }                                                            \
   } while (0)
 
 static int collectives(plaitComm_t comm, int rank, char* sentence, size_t sentence_bytes) {
