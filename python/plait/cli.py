@@ -474,6 +474,7 @@ def _print_bench_end(rows: list[dict[str, Any]]) -> None:
     groups = bench_module.bitwise_groups(rows)
     compared = sum(len(group) for group in groups.values())
     equal = "bitwise equal" if bench_module.bitwise_equal(rows) else "NOT BITWISE EQUAL"
+    equal = equal if compared else "not compared"
     out.print(
         f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}\n"
         f"# Rank-order strategies: {equal} ({compared} results of {len(groups)} requests)\n"

@@ -28,6 +28,7 @@ struct Communicator::State {
   std::uint32_t call = 0;   ///< number of the current or last call
   std::uint32_t epoch = 0;  ///< what flags have been raised to in these arenas
   int parity = 0;
+  const pid_t owner = getpid();  ///< a forked child must not speak for its parent
   std::mutex calling;
   std::mutex guard;  ///< of the two below
   std::optional<Error> failure;
@@ -95,7 +96,9 @@ Communicator::State::State(const CommunicatorOptions& given)
       text("plait ", PLAIT_VERSION, ": ", ranks(), " ranks on ", joined.topology.name));
 }
 
-Communicator::State::~State() { joined.controls.leave(); }
+Communicator::State::~State() {
+  if (getpid() == owner) joined.controls.leave();
+}
 
 std::shared_ptr<const ProvedPlan> Communicator::State::plan_for(const Request& request,
                                                                 const CallOptions& how) {
@@ -131,6 +134,9 @@ std::vector<CallDescriptor> Communicator::State::agree(const CallDescriptor& min
 }
 
 void Communicator::State::in_call(const CallDescriptor& mine, const Body& body) {
+  if (getpid() != owner)
+    throw Error(ErrorCode::invalid_argument,
+                "this communicator belongs to the process that forked; make one in the child");
   const std::unique_lock lock(calling, std::try_to_lock);
   if (!lock.owns_lock())
     throw Error(ErrorCode::invalid_argument,
@@ -167,7 +173,10 @@ void Communicator::State::ensure_arenas(const ArenaSizes& wanted) {
   sizes.ring_bytes = rounded(wanted.ring_bytes, sizes.ring_bytes);
   sizes.guest_bytes = rounded(wanted.guest_bytes, sizes.guest_bytes);
   if (!arena_memory.empty() && sizes == arenas.sizes) return;
-  const Patience patience{deadline_in(options.deadline_s), [this] {
+  // Memory is committed here, at 100 MB/s or faster however busy the machine.
+  const double allowed_s =
+      options.deadline_s + static_cast<double>(arena_bytes(sizes)) * ranks() / 1e8;
+  const Patience patience{deadline_in(allowed_s), [this] {
                             peers.check(text("rank ", rank(), " waits for the others' arenas"));
                           }};
   std::vector<Mapping> fresh =
@@ -305,6 +314,7 @@ Counters Communicator::counters() const {
 }
 
 void Communicator::abort() noexcept {
+  if (getpid() != state_->owner) return;
   state_->peers.abort();
   state_->joined.controls.raise_failure(ErrorCode::aborted, "abort() was called");
 }

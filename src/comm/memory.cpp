@@ -40,11 +40,24 @@ std::uint64_t memory_available() {
   return kNoLimit;
 }
 
+/// What the container's figure counts as used though it is given back on demand.
+std::uint64_t file_cache() {
+  std::ifstream file("/sys/fs/cgroup/memory.stat");
+  std::string key;
+  std::uint64_t bytes = 0;
+  std::uint64_t sum = 0;
+  while (file >> key >> bytes)
+    if (key == "inactive_file" || key == "active_file") sum += bytes;
+  return sum;
+}
+
 std::uint64_t container_available() {
   const std::uint64_t most = number_in("/sys/fs/cgroup/memory.max");
   const std::uint64_t used = number_in("/sys/fs/cgroup/memory.current");
   if (most == kNoLimit || used == kNoLimit) return kNoLimit;
-  return most > used ? most - used : 0;
+  const std::uint64_t cache = file_cache();
+  const std::uint64_t held = used > cache ? used - cache : 0;
+  return most > held ? most - held : 0;
 }
 
 }  // namespace

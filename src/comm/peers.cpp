@@ -82,8 +82,8 @@ void Peers::check_words(const std::string& waiting_for) const {
 Error Peers::cause_of(const Error& error) const {
   if (error.code() != ErrorCode::peer_lost) return error;
   try {
-    check_processes(reason_of(error));
-    check_words(reason_of(error));
+    check_processes("this call ran");
+    check_words("this call ran");
   } catch (const Error& cause) {
     return cause;
   }

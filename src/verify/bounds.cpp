@@ -45,6 +45,17 @@ void check_sizes(const Plan& plan, Findings& findings) {
   check("scratch sizes (one a place)", ranks + plan.guests.size(), plan.scratch_bytes.size());
   check("inbox sizes (one a rank)", ranks, plan.inbox_bytes.size());
   check("ring sizes (one a rank)", ranks, plan.ring_bytes.size());
+  // Sums over spaces and places must stay far from 2^64, or an arena's layout would wrap around.
+  constexpr std::uint64_t kMostBytes = 1ULL << 46;
+  constexpr std::size_t kMostGuests = 1024;
+  if (plan.guests.size() > kMostGuests)
+    findings.of_plan(Rule::plan,
+                     text("wanted at most ", kMostGuests, " guests, found ", plan.guests.size()));
+  for (const auto* sizes : {&plan.scratch_bytes, &plan.inbox_bytes, &plan.ring_bytes})
+    for (const std::uint64_t bytes : *sizes)
+      if (bytes > kMostBytes)
+        findings.of_plan(Rule::plan,
+                         text("wanted spaces of at most ", kMostBytes, " bytes, found ", bytes));
   std::set<int> devices;
   for (const std::vector<int>* places : {&plan.request.devices, &plan.guests})
     for (const int device : *places)

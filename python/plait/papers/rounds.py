@@ -6,6 +6,8 @@ The algorithms that the direct-sendrecv talk compares: direct, reduce-scatter-al
 
 from __future__ import annotations
 
+from typing import Any
+
 import plait
 from plait.sketch import KERNEL, Event, Sketch
 
@@ -140,7 +142,7 @@ def staged_us(topology: plait.Topology, ranks: int, size: int, algorithm: str) -
     """
     json_topology = topology.to_json()
     on_cpu = plait.Topology.from_json(json_topology)
-    parameters = dict(on_cpu.parameters)
+    parameters: dict[str, Any] = dict(on_cpu.parameters)
     for key in ("kernel_launch_ns", "host_call_ns"):
         parameters[key] = _parameter(0.0, "the CPU reduces by itself")
     on_cpu.parameters = parameters

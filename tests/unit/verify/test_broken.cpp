@@ -35,6 +35,9 @@ TEST_CASE("plan: requests that cannot be meant") {
   plan.inbox_bytes.pop_back();
   expect(plan, "plan", 1, "wanted 3 inbox sizes (one a rank), found 2");
   plan = three();
+  plan.inbox_bytes[1] = 1ULL << 62;  // sums of such sizes would wrap around
+  expect(plan, "plan", 1, "wanted spaces of at most");
+  plan = three();
   plan.request.devices[2] = 0;
   expect(plan, "plan", 1, "device 0 twice");
   plan = three();
