@@ -1,4 +1,5 @@
 // errors.def -> Python classes: plait.Error and one subclass a code, with .code and .exit_code.
+#include <cstring>
 #include <map>
 
 #include "bind.hpp"
@@ -39,7 +40,11 @@ void bind_error(nb::module_& module) {
     try {
       std::rethrow_exception(pointer);
     } catch (const plait::Error& error) {
-      PyErr_SetString(classes().at(static_cast<int>(error.code())), error.what());
+      // A message may quote bytes of a file name that are no UTF-8: shown as replacement
+      // characters.
+      const auto length = static_cast<Py_ssize_t>(std::strlen(error.what()));
+      const nb::object message = nb::steal(PyUnicode_DecodeUTF8(error.what(), length, "replace"));
+      PyErr_SetObject(classes().at(static_cast<int>(error.code())), message.ptr());
     }
   });
 }

@@ -2,6 +2,7 @@
 #include "bind.hpp"
 
 NB_MODULE(_core, module) {
+  nb::set_leak_warnings(false);  // values in caches live until the interpreter ends
   module.attr("__version__") = PLAIT_VERSION;
   bind_error(module);
   bind_topology(module);

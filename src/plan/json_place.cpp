@@ -14,7 +14,8 @@ namespace {
 std::string shown(const Json& value) {
   if (value.is_structured() && value.size() > 8)
     return text(value.type_name(), " of ", value.size(), " entries");
-  std::string dumped = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string dumped = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  // All ASCII, so that the cut splits no character.
   if (dumped.size() > 60) dumped = dumped.substr(0, 57) + "...";
   return dumped;
 }

@@ -30,7 +30,8 @@ constexpr std::size_t kMaxLinks = 1U << 20;  // a switch section can ask for its
 }
 
 std::string shown(const Json& value) {
-  std::string dumped = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string dumped = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  // All ASCII, so that the cut splits no character.
   if (dumped.size() > 60) dumped = dumped.substr(0, 57) + "...";
   return dumped;
 }

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 import plait
@@ -157,6 +157,7 @@ def test_values_survive_json(data: st.DataObject) -> None:
         max_leaves=12,
     )
 )
+@example([{"schema": "00\x1f\x07\x80"}, {"schema": "00\x1f\x07\x80"}])  # cut inside a character
 def test_parsers_refuse_what_is_no_value(value: Any) -> None:
     for parse in (plait.Topology.from_json, plait.Plan.from_json, plait.Report.from_json):
         with pytest.raises(plait.ParseError):
