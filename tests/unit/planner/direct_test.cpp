@@ -9,6 +9,7 @@
 namespace plait {
 namespace {
 
+using test::request_of;
 using test::run_plan;
 
 constexpr Collective kAll[] = {Collective::all_reduce, Collective::reduce_scatter,
@@ -16,17 +17,6 @@ constexpr Collective kAll[] = {Collective::all_reduce, Collective::reduce_scatte
                                Collective::reduce,     Collective::all_to_all,
                                Collective::gather,     Collective::scatter,
                                Collective::send_recv,  Collective::copy};
-
-Request request_of(Collective collective, int ranks, std::uint64_t count) {
-  Request request;
-  request.collective = collective;
-  request.ranks = ranks;
-  request.count = count;
-  request.type = DataType::uint8;
-  request.root = ranks / 2;
-  request.peer = ranks - 1;
-  return request;
-}
 
 void check(const Topology& topology, const Request& request, const std::string& strategy,
            const std::map<std::string, std::int64_t>& params) {

@@ -14,6 +14,18 @@
 
 namespace plait::test {
 
+/// Any collective on bytes, with a root and a peer in the middle and at the end.
+inline Request request_of(Collective collective, int ranks, std::uint64_t count) {
+  Request request;
+  request.collective = collective;
+  request.ranks = ranks;
+  request.count = count;
+  request.type = DataType::uint8;
+  request.root = ranks / 2;
+  request.peer = ranks - 1;
+  return request;
+}
+
 /// Runs plans on uint8 elements with op sum (modulo 256).
 class PlanRunner {
  public:

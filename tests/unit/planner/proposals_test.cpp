@@ -14,16 +14,7 @@
 namespace plait {
 namespace {
 
-Request request_of(Collective collective, int ranks, std::uint64_t count) {
-  Request request;
-  request.collective = collective;
-  request.ranks = ranks;
-  request.count = count;
-  request.type = DataType::uint8;
-  request.root = ranks / 2;
-  request.peer = ranks - 1;
-  return request;
-}
+using test::request_of;
 
 void run_all(const Topology& topology, int ranks, std::uint64_t count) {
   static plait_test::Sample is_next_taken;
