@@ -58,6 +58,15 @@ class CudaRank {
   void run(const BoundPlan& bound, const void* input, void* output, Stream stream,
            const std::vector<double>& scalars = {}, Engine engine = Engine::automatic);
 
+  /// True where enqueue() serves the request; the same on all ranks.
+  bool takes(const Request& request) const { return !fused_choice(request).empty(); }
+  /// The collective by the kernel that is fastest for it. Enqueues one kernel, allocates nothing
+  /// and never waits on the host, so it may be captured; same order of effects as run().
+  void enqueue(const Request& request, const void* input, void* output, Stream stream,
+               const std::vector<double>& scalars = {}) {
+    run_fused(fused_choice(request), request, input, output, stream, scalars);
+  }
+
   /// True where run_fused can do it: kernel "one_shot", "two_shot" or "tiled", all_reduce, and the
   /// message fits (tiled: always).
   bool has_fused(const std::string& kernel, const Request& request,
