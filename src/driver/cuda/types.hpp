@@ -30,6 +30,7 @@ inline constexpr unsigned kHostRegisterMapped = 2;
 inline constexpr unsigned kIpcLazyPeerAccess = 1;
 inline constexpr int kCaptureNone = 0;
 inline constexpr int kCaptureThreadLocal = 1;
+inline constexpr int kCaptureRelaxed = 2;
 inline constexpr int kAttributeMultiprocessors = 16;
 inline constexpr int kAttributeComputeMajor = 75;
 inline constexpr int kAttributeComputeMinor = 76;
