@@ -1,6 +1,6 @@
 #!/bin/bash
 # Checks, then times, everything that needs GPUs; tables on stdout, CSV in $OUT.
-# Usage: bench/gpu_all.sh BUILD GPUS STEP...   (steps: test push sweep fused plan process soak)
+# Usage: bench/gpu_all.sh BUILD GPUS STEP...   (steps: the cases below)
 set -u
 build=$1; gpus=$2; shift 2
 OUT=${OUT:-bench/results}
@@ -13,7 +13,7 @@ for step in "$@"; do
   echo "# $step $(date +%T)"
   case $step in
     test)
-      for case in 'fused*' 'every*'; do limit=${TEST_LIMIT:-100} run "$build/test_gpu" -tc="$case"; done ;;
+      for case in 'fused*' 'every collective*' 'a kernel*'; do limit=${TEST_LIMIT:-100} run "$build/test_gpu" -tc="$case"; done ;;
     split)
       for engine in kernel copy; do ONLY_ENGINE=$engine limit=${TEST_LIMIT:-60} run "$build/test_gpu" -tc='every*'; done ;;
     trace) limit=60 run cuda-gdb -batch -ex 'handle SIGALRM nostop' -ex run -ex bt --args "$build/test_gpu" -tc='every*' ;;
@@ -23,6 +23,12 @@ for step in "$@"; do
         limit=40 bench --eager --engine copy_engines --collective send_recv --what plan --min 1073741824 --max 1073741824 --plan direct:host_permille=$share,pieces=1 --csv "$OUT/copy_$gpus.csv"
       done
       limit=40 bench --eager --collective copy --what nccl --min 1073741824 --max 1073741824 --csv "$OUT/copy_$gpus.csv" ;;
+    plans) limit=${TEST_LIMIT:-100} run "$build/test_gpu" -tc='every plan*' ;;
+    tiles) limit=150 bench --sweep --kernel tiled --what fused,nccl --min ${LEAST:-16777216} --max 1073741824 --factor 8 --csv "$OUT/tiles_$gpus.csv" ;;
+    collectives)
+      for what in reduce_scatter all_gather broadcast reduce all_to_all send_recv; do
+        limit=60 bench --eager --collective $what --what fused,nccl --min 4096 --max ${MOST:-1073741824} --factor 16 --csv "$OUT/collectives_$gpus.csv"
+      done ;;
     push) limit=40 bench --what push --max 268435456 --min 2000000000 ;;
     sweep) limit=150 bench --sweep --what fused,nccl --min 1024 --max 67108864 --factor 4 --csv "$OUT/sweep_$gpus.csv" ;;
     large) limit=150 bench --sweep --what fused,nccl --min ${LEAST:-4194304} --max 1073741824 --factor 4 ${MORE:-} --csv "$OUT/sweep_$gpus.csv" ;;

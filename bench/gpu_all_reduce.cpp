@@ -25,6 +25,7 @@ struct Options {
   bool sweep = false;
   bool eager = false;
   std::string engine = "automatic";
+  std::string kernel;  // only this one in a sweep
   std::uint64_t tile_mib = 280;
   LaneSpread spread;
   std::set<std::string> what{"fused", "nccl"};
@@ -120,16 +121,39 @@ class Bench {
     PLAIT_CUDA_CALL(memory_set_async, output_, 0xa5, count * bytes_of(type), stream_);
     PLAIT_CUDA_CALL(stream_synchronize, stream_);
   }
-  double wrong(DataType type, std::uint64_t count, unsigned seed) {
-    int first = 0, ranks = o_.gpus;
-    if (o_.collective != Collective::all_reduce) ranks = 1;  // somebody's data, as it was
-    if (o_.collective == Collective::send_recv) first = (rank_ + o_.gpus - 1) % o_.gpus;
-    if (o_.collective == Collective::copy && rank_ != 1) count = 0;
-    unsigned long long bad = 0;
+  /// `count` output elements from `at` on hold the sum over `ranks` ranks from `first` on of their
+  /// inputs' elements from `from` on.
+  void expect(DataType type, unsigned seed, std::uint64_t at, std::uint64_t count, int first,
+              int ranks, std::uint64_t from) {
+    const DevicePointer data = output_ + at * bytes_of(type);
+    cuda_->kernels().launch(
+        cuda_->kernels().find(text("plait_check_", name_of(type))), {264, 512, false}, stream_,
+        {const_cast<DevicePointer*>(&data), &count, &seed, &first, &ranks, &from, &wrong_});
+  }
+  double wrong(const Request& request, unsigned seed) {
+    const std::uint64_t n = request.count;
+    const int all = request.ranks;
+    const auto me = static_cast<std::uint64_t>(rank_);
     PLAIT_CUDA_CALL(memory_set_async, wrong_, 0, 8, stream_);
-    cuda_->kernels().launch(cuda_->kernels().find(text("plait_check_", name_of(type))),
-                            {264, 512, false}, stream_,
-                            {&output_, &count, &seed, &first, &ranks, &wrong_});
+    switch (request.collective) {
+      case Collective::all_reduce: expect(request.type, seed, 0, n, 0, all, 0); break;
+      case Collective::reduce:
+        if (rank_ == 0) expect(request.type, seed, 0, n, 0, all, 0);
+        break;
+      case Collective::reduce_scatter: expect(request.type, seed, 0, n, 0, all, me * n); break;
+      case Collective::broadcast: expect(request.type, seed, 0, n, 0, 1, 0); break;
+      case Collective::send_recv:
+        expect(request.type, seed, 0, n, (rank_ + all - 1) % all, 1, 0);
+        break;
+      case Collective::copy:
+        if (rank_ == 1) expect(request.type, seed, 0, n, 0, 1, 0);
+        break;
+      default:  // all_gather, all_to_all
+        for (int from = 0; from < all; ++from)
+          expect(request.type, seed, static_cast<std::uint64_t>(from) * n, n, from, 1,
+                 request.collective == Collective::all_to_all ? me * n : 0);
+    }
+    unsigned long long bad = 0;
     PLAIT_CUDA_CALL(stream_synchronize, stream_);
     PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<DevicePointer>(&bad), wrong_, 8);
     cuda_->check();
@@ -181,8 +205,9 @@ class Bench {
     return board_->largest(rank_, static_cast<double>(ms) * 1e3);
   }
 
-  Figure measure(const Way& way, DataType type, std::uint64_t count, bool check) {
-    const std::uint64_t bytes = count * bytes_of(type);
+  Figure measure(const Way& way, const Request& request, bool check) {
+    const DataType type = request.type;
+    const std::uint64_t bytes = message_bytes(request), count = bytes / bytes_of(type);
     const int calls = bytes <= (256 << 10)  ? 100
                       : bytes <= (4 << 20)  ? 40
                       : bytes <= (64 << 20) ? 10
@@ -193,14 +218,14 @@ class Bench {
       fill(type, count, ++seed_);
       board_->meet();
       way.enqueue(stream_);
-      figure.wrong += wrong(type, count, seed_);
+      figure.wrong += wrong(request, seed_);
       fill(type, count, ++seed_);
     }
     for (int k = 0; k < 3; ++k) way.enqueue(stream_);  // NCCL connects at its first call
     PLAIT_CUDA_CALL(stream_synchronize, stream_);
     cuda_->check();
     if (o_.engine != "copy_engines") figure.graph_us = time_graph(way, calls, o_.sweep ? 3 : 5);
-    if (check) figure.wrong += wrong(type, count, seed_);
+    if (check) figure.wrong += wrong(request, seed_);
     if (o_.eager) figure.eager_us = time_eager(way, calls, 3);
     return figure;
   }
@@ -217,6 +242,7 @@ class Bench {
     }
     const std::uint64_t bytes = request.count * bytes_of(request.type);
     for (const std::string kernel : {"one_shot", "two_shot", "tiled"}) {
+      if (!o_.kernel.empty() && kernel != o_.kernel) continue;
       if (kernel == "tiled" && bytes < (1 << 20)) continue;
       if (kernel == "one_shot" && bytes > (o_.gpus == 2 ? 64ull << 20 : 1ull << 20)) continue;
       if (kernel == "two_shot" && bytes < (64 << 10)) continue;
@@ -237,11 +263,11 @@ class Bench {
     std::vector<FusedTuning> all(1);
     if (!o_.sweep) return all;
     all.clear();
-    for (const unsigned blocks : {132u, 264u})
-      for (const unsigned threads : {128u, 256u, 512u})
-        for (const std::uint32_t tile : {1024u, 2048u, 4096u, 8192u}) {
+    for (const unsigned lanes : {22u, 32u, 44u, 66u, 88u})
+      for (const unsigned threads : {128u, 256u})
+        for (const std::uint32_t tile : {0u, 512u, 1024u, 2048u, 4096u}) {
           FusedTuning tuning;
-          tuning.blocks = blocks;
+          tuning.blocks = lanes;
           tuning.threads = threads;
           tuning.tile_units = tile;
           all.push_back(tuning);
@@ -280,32 +306,22 @@ class Bench {
     request.collective = o_.collective;
     request.peer = o_.collective == Collective::copy ? 1 : 0;
     request.type = type;
-    request.count = bytes / bytes_of(type);
     request.ranks = o_.gpus;
+    request.count = bytes_of(type);  // then message_bytes is a factor of it
+    request.count = bytes / (message_bytes(request) / request.count);
     std::vector<Way> ways;
     bound_.clear();
     if (o_.what.contains("fused")) add_fused(ways, request);
     if (o_.what.contains("plan")) add_plans(ways, request);
     if (nccl_)
       ways.push_back({"nccl", "", [this, request](cuda::Stream stream) {
-                        const auto* in = reinterpret_cast<const void*>(input_);
-                        auto* out = reinterpret_cast<void*>(output_);
-                        const std::uint64_t whole = request.count * bytes_of(request.type);
-                        const int last = o_.gpus - 1, next = (rank_ + 1) % o_.gpus,
-                                  before = (rank_ + last) % o_.gpus;
-                        if (o_.collective == Collective::all_reduce)
-                          nccl_->all_reduce(in, out, request.count,
-                                            request.type == DataType::fp32 ? 7 : 9, stream);
-                        else if (o_.collective == Collective::send_recv)
-                          nccl_->exchange(in, out, whole, next, before, stream);
-                        else if (rank_ <= 1)
-                          nccl_->exchange(in, out, whole, rank_ == 0 ? 1 : -1, rank_ == 0 ? -1 : 0,
-                                          stream);
+                        nccl_->run(request, rank_, reinterpret_cast<const void*>(input_),
+                                   reinterpret_cast<void*>(output_), stream);
                       }});
     board_->meet();  // all have bound their plans
     std::map<std::string, std::vector<std::pair<Figure, std::string>>> by_name;
     for (const Way& way : ways) {
-      const Figure figure = measure(way, type, request.count, way.name != "nccl");
+      const Figure figure = measure(way, request, way.name != "nccl");
       by_name[way.name].push_back({figure, way.params});
       write_csv(way, type, bytes, figure);
     }
@@ -342,30 +358,40 @@ class Bench {
     std::fclose(file);
   }
 
-  /// What the ways of storing into a peer reach, one way and both ways.
+  /// What links give to kernels: all ranks push to (pull from) one peer, or all peers at once.
   void push() {
-    const std::uint64_t bytes = std::min<std::uint64_t>(o_.most, 256ull << 20);
-    std::vector<std::string> all =
-        board_->exchange(rank_, std::string(reinterpret_cast<const char*>(&output_), 8));
     if (o_.processes) return;
-    DevicePointer peer = 0;
-    std::memcpy(&peer, all[static_cast<std::size_t>(rank_ ^ 1)].data(), 8);
+    struct LinkArgs {
+      DevicePointer remote[kMaxCudaRanks];
+      DevicePointer local;
+      unsigned long long units;
+      int peers;
+    } args{};
+    const std::uint64_t bytes = std::min<std::uint64_t>(o_.most, 256ull << 20);
+    const std::vector<std::string> all =
+        board_->exchange(rank_, std::string(reinterpret_cast<const char*>(&output_), 8));
     fill(DataType::fp32, bytes / 4, 1);
-    for (const std::string kernel : {"weak", "relaxed", "bulk"})
-      for (const unsigned blocks : {32u, 64u, 132u, 264u})
-        for (const unsigned threads : {256u, 512u, 1024u})
-          for (const bool both : {false, true}) {
-            unsigned long long units = bytes / 16;
+    for (const std::string kernel : {"push", "pull"})
+      for (const int peers : {1, o_.gpus - 1})
+        for (const unsigned blocks : {33u, 66u, 132u, 264u})
+          for (const unsigned threads : {256u, 512u}) {
+            args.peers = peers;
+            args.local = input_;
+            args.units = bytes / 16 / static_cast<unsigned>(peers);
+            for (int k = 1; k <= peers; ++k)
+              std::memcpy(&args.remote[k - 1],
+                          all[static_cast<std::size_t>((rank_ + k) % o_.gpus)].data(), 8);
+            // Peers write to parts of their own, or links would carry what caches merge.
+            for (int k = 1; k <= peers; ++k)
+              args.remote[k - 1] += static_cast<unsigned>(k - 1) * args.units * 16;
             const Way way{"", "", [&](cuda::Stream stream) {
-                            if (!both && rank_ != 0) return;
-                            cuda_->kernels().launch(cuda_->kernels().find("plait_push_" + kernel),
-                                                    {blocks, threads, false}, stream,
-                                                    {&peer, &input_, &units});
+                            cuda_->kernels().launch(cuda_->kernels().find("plait_link_" + kernel),
+                                                    {blocks, threads, false}, stream, {&args});
                           }};
             const double us = time_eager(way, 4, 3);
-            if (rank_ == 0 && (kernel == "bulk" || threads != 256))
-              std::printf("push %s blocks %u threads %u %s: %.1f GB/s\n", kernel.c_str(), blocks,
-                          threads, both ? "both ways" : "one way",
+            if (rank_ == 0)
+              std::printf("%s, %d peers, blocks %u, threads %u: %.1f GB/s out of each GPU\n",
+                          kernel.c_str(), peers, blocks, threads,
                           static_cast<double>(bytes) / us / 1e3);
           }
   }
@@ -448,6 +474,8 @@ Options parse(int count, char** arguments) {
       options.tile_mib = std::stoull(value());
     else if (name == "--engine")
       options.engine = value();
+    else if (name == "--kernel")
+      options.kernel = value();
     else if (name == "--min")
       options.least = std::stoull(value());
     else if (name == "--max")

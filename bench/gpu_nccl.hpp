@@ -8,6 +8,7 @@
 #include <string>
 
 #include "driver/cuda/types.hpp"
+#include "plait/plan.hpp"
 
 namespace plait::bench {
 
@@ -26,6 +27,11 @@ class Nccl {
     find(library, "ncclGetUniqueId", get_id);
     find(library, "ncclCommInitRank", init_rank);
     find(library, "ncclAllReduce", all_reduce_);
+    find(library, "ncclReduceScatter", reduce_scatter_);
+    find(library, "ncclAllGather", all_gather_);
+    find(library, "ncclBroadcast", broadcast_);
+    find(library, "ncclReduce", reduce_);
+    find(library, "ncclAlltoAll", all_to_all_);
     find(library, "ncclSend", send_);
     find(library, "ncclRecv", receive_);
     find(library, "ncclGroupStart", group_start);
@@ -43,9 +49,37 @@ class Nccl {
     id.copy(given.bytes, sizeof given.bytes);
     require(init_rank(&comm_, ranks, given, rank));
   }
-  void all_reduce(const void* input, void* output, std::size_t count, int type,
-                  cuda::Stream stream) {
-    require(all_reduce_(input, output, count, type, 0, comm_, stream));
+  /// Sums, root 0; gather and scatter are not NCCL 2.28's.
+  void run(const Request& request, int rank, const void* input, void* output, cuda::Stream stream) {
+    static constexpr int kTypes[] = {
+#define PLAIT_TYPE(name, bytes, is_float, nccl_value) nccl_value,
+#include "plait/types.def"
+#undef PLAIT_TYPE
+    };
+    const int type = kTypes[static_cast<int>(request.type)], last = request.ranks - 1;
+    const std::size_t count = request.count, bytes = count * bytes_of(request.type);
+    switch (request.collective) {
+      case Collective::all_reduce:
+        return require(all_reduce_(input, output, count, type, 0, comm_, stream));
+      case Collective::reduce_scatter:
+        return require(reduce_scatter_(input, output, count, type, 0, comm_, stream));
+      case Collective::all_gather:
+        return require(all_gather_(input, output, count, type, comm_, stream));
+      case Collective::broadcast:
+        return require(broadcast_(input, output, count, type, 0, comm_, stream));
+      case Collective::reduce:
+        return require(reduce_(input, output, count, type, 0, 0, comm_, stream));
+      case Collective::all_to_all:
+        return require(all_to_all_(input, output, count, type, comm_, stream));
+      case Collective::send_recv:
+        return exchange(input, output, bytes, (rank + 1) % request.ranks,
+                        (rank + last) % request.ranks, stream);
+      case Collective::copy:
+        if (rank <= 1)
+          exchange(input, output, bytes, rank == 0 ? 1 : -1, rank == 0 ? -1 : 0, stream);
+        return;
+      default: throw std::runtime_error("NCCL has no such call");
+    }
   }
   void exchange(const void* input, void* output, std::size_t bytes, int to, int from,
                 cuda::Stream stream) {
@@ -77,6 +111,11 @@ class Nccl {
   int (*get_id)(NcclId*) = nullptr;
   int (*init_rank)(Comm*, int, NcclId, int) = nullptr;
   int (*all_reduce_)(const void*, void*, std::size_t, int, int, Comm, cuda::Stream) = nullptr;
+  int (*reduce_scatter_)(const void*, void*, std::size_t, int, int, Comm, cuda::Stream) = nullptr;
+  int (*all_gather_)(const void*, void*, std::size_t, int, Comm, cuda::Stream) = nullptr;
+  int (*broadcast_)(const void*, void*, std::size_t, int, int, Comm, cuda::Stream) = nullptr;
+  int (*reduce_)(const void*, void*, std::size_t, int, int, int, Comm, cuda::Stream) = nullptr;
+  int (*all_to_all_)(const void*, void*, std::size_t, int, Comm, cuda::Stream) = nullptr;
   int (*send_)(const void*, std::size_t, int, int, Comm, cuda::Stream) = nullptr;
   int (*receive_)(void*, std::size_t, int, int, Comm, cuda::Stream) = nullptr;
   int (*group_start)() = nullptr;

@@ -326,6 +326,112 @@ TEST_CASE("every plan proposed runs on GPUs as on the reference, eagerly and rep
   CHECK(checked.load() > 20);
 }
 
+/// A collective by the kernel that plait chooses, against the first plan proposed for it, run by
+/// the reference: bytes that differ on this rank, eagerly and replayed from a graph.
+std::size_t wrong_enqueued(Bay& bay, const Plan& plan, bool in_place, unsigned seed) {
+  const Request& request = plan.request;
+  std::vector<Bytes> inputs, outputs;
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  for (int r = 0; r < request.ranks; ++r) {
+    inputs.push_back(random_bytes(input_bytes(request, r), seed * 64 + static_cast<unsigned>(r)));
+    outputs.emplace_back(output_bytes(request, r), std::uint8_t{0xa5});
+  }
+  for (int r = 0; r < request.ranks; ++r) {
+    in.push_back(inputs[static_cast<std::size_t>(r)].data());
+    out.push_back(outputs[static_cast<std::size_t>(r)].data());
+  }
+  run_reference(plan, in, out);
+  const Bytes& expected = outputs[static_cast<std::size_t>(bay.rank)];
+  const Bytes& mine = inputs[static_cast<std::size_t>(bay.rank)];
+  // In place, the smaller buffer lies inside the larger one, as NCCL wants it.
+  const auto rank = static_cast<std::uint64_t>(bay.rank);
+  const bool inside_output = expected.size() > mine.size();
+  DevicePointer input = bay.input, output = bay.output;
+  if (in_place && inside_output) input = output + rank * mine.size();
+  if (in_place && !inside_output)
+    output = expected.size() < mine.size() ? input + rank * expected.size() : input;
+  std::size_t wrong = 0;
+  for (int round = 0; round < 2; ++round) {
+    PLAIT_CUDA_CALL(memory_set_async, bay.output, 0xa5, kMostBytes, bay.stream);
+    bay.finish();
+    Bay::to_gpu(input, mine);
+    Graph graph = nullptr;
+    GraphExec exec = nullptr;
+    if (round == 1) PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
+    bay.cuda->enqueue(request, reinterpret_cast<const void*>(input),
+                      reinterpret_cast<void*>(output), bay.stream);
+    if (round == 1) {
+      PLAIT_CUDA_CALL(stream_end_capture, bay.stream, &graph);
+      PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
+      bay.board->meet();
+      PLAIT_CUDA_CALL(graph_launch, exec, bay.stream);
+    }
+    bay.finish();
+    const Bytes got = Bay::from_gpu(output, expected.size());
+    for (std::size_t i = 0; i < got.size(); ++i) wrong += got[i] != expected[i] ? 1 : 0;
+    bay.board->meet();
+    if (exec != nullptr) api().graph_exec_destroy(exec);
+    if (graph != nullptr) api().graph_destroy(graph);
+  }
+  return wrong;
+}
+
+TEST_CASE("every collective that is enqueued gives the reference's bytes") {
+  const int ranks = gpus_to_use();
+  if (ranks == 0) {
+    MESSAGE("skipped: needs two GPUs. " << why_no_cuda());
+    return;
+  }
+  const Topology topology = load_topology("hgx-h200");
+  std::vector<Plan> plans;
+  for (int collective = 0; collective <= static_cast<int>(Collective::copy); ++collective)
+    for (const std::uint64_t count : {1ull, 33ull, 1021ull, 65536ull, 100003ull})
+      for (const DataType type : {DataType::fp32, DataType::bf16, DataType::int8, DataType::fp64})
+        for (const int root : {0, ranks - 1}) {
+          Request request;
+          request.collective = static_cast<Collective>(collective);
+          request.count = count;
+          request.type = type;
+          request.ranks = ranks;
+          request.root = root;
+          request.peer = (root + 1) % ranks;
+          std::vector<Plan> proposed = propose(topology, checked(request, topology));
+          const auto exact = std::find_if(proposed.begin(), proposed.end(), [](const Plan& plan) {
+            return !reduces(plan.request.collective) || plan.sum_order == SumOrder::rank_order;
+          });
+          if (exact != proposed.end()) plans.push_back(*exact);
+        }
+  bench::Board* board = bench::make_board(ranks);
+  std::byte* rings = bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks));
+  std::vector<std::string> failures(static_cast<std::size_t>(ranks));
+  std::atomic<int> checked{0};
+  const int failed = bench::run_ranks(board, false, [&](int rank) {
+    Bay bay(board, rank, rings);
+    unsigned seed = 5000;
+    for (const Plan& plan : plans)
+      for (const bool in_place : {false, true}) {
+        const Collective what = plan.request.collective;
+        if (in_place &&
+            (what == Collective::all_to_all || what == Collective::send_recv ||
+             what == Collective::copy || what == Collective::gather || what == Collective::scatter))
+          continue;
+        const std::size_t wrong = wrong_enqueued(bay, plan, in_place, ++seed);
+        ++checked;
+        std::string& list = failures[static_cast<std::size_t>(rank)];
+        if (wrong != 0 && list.size() < 2000)
+          list += text(name_of(what), " x", plan.request.count, " ", name_of(plan.request.type),
+                       " root ", plan.request.root, in_place ? " in place: " : ": ", wrong,
+                       " bytes wrong\n");
+      }
+    board->meet();
+  });
+  CHECK(failed == 0);
+  for (const std::string& list : failures) CHECK(list == "");
+  MESSAGE(checked.load() << " calls checked on " << ranks << " GPUs");
+  CHECK(checked.load() > 500);
+}
+
 /// What rank 0 throws when it calls alone: `wait_s` as given, abort() after `abort_after_s`.
 std::string lonely_error(const char* kernel, double wait_s, double abort_after_s) {
   bench::Board* board = bench::make_board(2);

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "base/text.hpp"
+#include "exec/cuda/tiled_shape.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {
@@ -17,13 +18,24 @@ namespace {
 constexpr std::size_t kLifelineBytes = 4096;
 constexpr std::size_t kStreams = 30;  // at most: streams must not share a hardware queue (32)
 
+/// Kernels of their own: sums of the common floats over the usual numbers of ranks.
+bool is_common_sum(const Request& request) {
+  return request.op == ReduceOp::sum &&
+         (request.type == DataType::fp32 || request.type == DataType::bf16 ||
+          request.type == DataType::fp16) &&
+         (request.ranks == 2 || request.ranks == 4 || request.ranks == 8);
+}
+
 std::string fused_name(const std::string& kernel, const Request& request, bool bare) {
-  const bool common = request.op == ReduceOp::sum &&
-                      (request.type == DataType::fp32 || request.type == DataType::bf16 ||
-                       request.type == DataType::fp16) &&
-                      (request.ranks == 2 || request.ranks == 4 || request.ranks == 8);
+  const bool common = is_common_sum(request);
   return text("plait_", kernel, "_", name_of(request.type), common ? "_sum_" : "_any_",
               common ? request.ranks : 0, bare ? "_bare" : "_flagged");
+}
+
+std::string tiled_name(const Request& request) {
+  const bool common = reduces(request.collective) && is_common_sum(request);
+  return text("plait_tiled_", name_of(tiled_type(request)), common ? "_sum_" : "_any_",
+              common ? request.ranks : 0);
 }
 
 /// Inbox bytes of one half that the kernel needs.
@@ -254,15 +266,18 @@ bool CudaRank::chooses_bare(const Request& request, const FusedTuning& tuning) c
 
 bool CudaRank::has_fused(const std::string& kernel, const Request& request,
                          const FusedTuning& tuning) const {
-  if (kernel != "one_shot" && kernel != "two_shot" && kernel != "tiled") return false;
-  if (request.collective != Collective::all_reduce || request.ranks != options_.ranks) return false;
+  if (request.ranks != options_.ranks) return false;
   if (kernel == "tiled") return options_.sizes.tile_bytes != 0;
+  if (kernel != "one_shot" && kernel != "two_shot") return false;
+  if (request.collective != Collective::all_reduce) return false;
   const bool bare = chooses_bare(request, tuning);
   return inbox_need(kernel, request, bare) <=
          (bare ? options_.sizes.bare_bytes : options_.sizes.flagged_bytes);
 }
 
 std::string CudaRank::fused_choice(const Request& request) const {
+  if (request.collective != Collective::all_reduce)
+    return has_fused("tiled", request) ? "tiled" : "";
   const std::uint64_t bytes = request.count * bytes_of(request.type);
   const std::uint64_t one_shot_bytes = request.ranks == 2   ? 1536ull << 10
                                        : request.ranks <= 4 ? 320ull << 10
@@ -286,6 +301,7 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
       0)
     throw Error(ErrorCode::invalid_argument,
                 text("buffers must be aligned to their elements of ", element, " bytes"));
+  if (request.count == 0) return;  // on all ranks alike
   const Current current(context_);
   if (kernel == "tiled") return run_tiled(request, input, output, stream, scalars, tuning);
   const bool bare = chooses_bare(request, tuning);
@@ -324,45 +340,30 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
   kernels_->launch(kernels_->find(fused_name(kernel, request, bare)), spread, stream, {&args});
 }
 
-/// Blocks and tile must be the same on all ranks, so they follow from size and options alone.
+/// Lanes and tiles must be the same on all ranks, so they follow from size and options alone.
 void CudaRank::run_tiled(const Request& request, const void* input, void* output, Stream stream,
                          const std::vector<double>& scalars, const FusedTuning& tuning) {
-  TiledArgs args{};
+  TiledArgs args = tiled_shape(request, options_.rank);
   args.input = input;
   args.output = output;
   for (int rank = 0; rank < options_.ranks; ++rank) {
     args.flags[rank] = arena_->tile_flags(rank);
     args.slots[rank] = arena_->tiles(rank);
   }
-  args.count = request.count;
   args.state = arena_->state();
   args.lifeline = reinterpret_cast<Lifeline*>(device_lifeline_);
   args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
   fill_scalars(args.scalars, scalars);
-  args.rank = options_.rank;
-  args.ranks = options_.ranks;
-  args.op = static_cast<std::int32_t>(request.op);
-  const auto ranks = static_cast<std::uint64_t>(options_.ranks);
-  const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
-  const std::uint64_t shard = std::max<std::uint64_t>(1, (units + ranks - 1) / ranks);
+  const unsigned most = tuning.blocks != 0 ? std::min<unsigned>(tuning.blocks, kTileLanes)
+                                           : static_cast<unsigned>(kTileLanes);
+  const TileCut cut = cut_tiles(args, options_.sizes.tile_bytes, most, tuning.tile_units);
+  args.tile_units = cut.tile_units;
+  args.slot_bytes = cut.slot_bytes;
   Spread spread;
-  spread.threads = tuning.threads != 0 ? tuning.threads : 512;
-  const std::uint64_t most = std::min<std::uint64_t>(
-      tuning.blocks != 0 ? tuning.blocks : static_cast<std::uint64_t>(multiprocessors_),
-      kTileBlocks);
-  spread.blocks = static_cast<unsigned>(std::min(most, (shard + 255) / 256));
+  spread.threads = tuning.threads != 0 ? tuning.threads : kTileThreads;
+  spread.blocks = kTileRoles * cut.lanes;
   spread.programmatic = tuning.programmatic;
-  // A slot's place must not depend on the call, or a late reader could be overwritten.
-  const std::uint64_t slot =
-      options_.sizes.tile_bytes / (kTileBlocks * 2 * ranks * kTileSlots) / 128 * 128;
-  args.slot_bytes = static_cast<std::uint32_t>(slot);
-  const std::uint64_t wanted = tuning.tile_units != 0 ? tuning.tile_units : 4096;
-  const std::uint64_t share = (shard + spread.blocks - 1) / spread.blocks;
-  args.tile_units = static_cast<std::uint32_t>(std::min({wanted, slot / 16, share}));
-  const std::string sum = text("plait_tiled_", name_of(request.type), "_sum");
-  const bool common = request.op == ReduceOp::sum && kernels_->has(sum);
-  const std::string name = common ? sum : text("plait_tiled_", name_of(request.type), "_any");
-  kernels_->launch(kernels_->find(name), spread, stream, {&args});
+  kernels_->launch(kernels_->find(tiled_name(request)), spread, stream, {&args});
 }
 
 void CudaRank::check() const {

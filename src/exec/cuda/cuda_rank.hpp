@@ -23,13 +23,14 @@ struct CudaRankOptions {
   LaneSpread spread;
 };
 
-/// How a fused kernel is launched; zeros = chosen by size. Only `bare` must agree between ranks.
+/// How a fused kernel is launched; zeros = chosen by size. `bare` must agree between ranks.
 struct FusedTuning {
   unsigned blocks = 0;
   unsigned threads = 0;
   int ahead = -1;  ///< steps that pushing runs ahead; -1 = chosen
   bool programmatic = true;
-  std::uint32_t tile_units = 0;  ///< tiled: 16-byte units of a tile; must agree, as must its blocks
+  std::uint32_t tile_units = 0;  ///< tiled: 16-byte units of a tile; must agree, as must `blocks`,
+                                 ///< which is its lanes
   int bare = -1;                 ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
 };
 
@@ -67,8 +68,8 @@ class CudaRank {
     run_fused(fused_choice(request), request, input, output, stream, scalars);
   }
 
-  /// True where run_fused can do it: kernel "one_shot", "two_shot" or "tiled", all_reduce, and the
-  /// message fits (tiled: always).
+  /// True where run_fused can do it: "one_shot" and "two_shot" all_reduces that fit the inbox,
+  /// "tiled" every collective of any size.
   bool has_fused(const std::string& kernel, const Request& request,
                  const FusedTuning& tuning = {}) const;
   /// The fused kernel that is fastest for the request, as measured on HGX H200 (bench/results);

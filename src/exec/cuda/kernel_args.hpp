@@ -53,27 +53,35 @@ struct FusedArgs {
   std::int32_t ahead;  ///< steps that pushing runs ahead of reducing
 };
 
-inline constexpr int kTileBlocks = 264;  ///< most blocks of a tiled call: two an SM of an H200
-inline constexpr int kTileSlots = 4;     ///< tiles of a block under way to each peer
+inline constexpr int kTileLanes = 132;    ///< most lanes of a tiled call
+inline constexpr int kTileRoles = 3;      ///< blocks of a lane: pushes, handles, collects
+inline constexpr int kTileThreads = 256;  ///< of a block
+inline constexpr int kTileSlots = 4;      ///< tiles of a lane under way to each peer
 
-/// Words of a rank's memory that peers raise, one writer each; they count a block's tiles of all
+/// Words of a rank's memory that peers raise, one writer each; they count a lane's tiles of all
 /// calls, so nothing is reset.
 struct TileFlags {
-  std::uint32_t parts[kTileBlocks][kMaxCudaRanks];        ///< by sender: parts of my shard are here
-  std::uint32_t parts_taken[kTileBlocks][kMaxCudaRanks];  ///< by owner: my parts have been reduced
-  std::uint32_t results[kTileBlocks][kMaxCudaRanks];      ///< by owner: results are here
-  std::uint32_t results_taken[kTileBlocks]
-                             [kMaxCudaRanks];  ///< by reader: my results were copied out
-  std::uint32_t tiles[kTileBlocks];            ///< my own: tiles of finished calls
+  std::uint32_t parts[kTileLanes][kMaxCudaRanks];          ///< by sender: parts are here
+  std::uint32_t parts_taken[kTileLanes][kMaxCudaRanks];    ///< by owner: parts have been handled
+  std::uint32_t results[kTileLanes][kMaxCudaRanks];        ///< by owner: results are here
+  std::uint32_t results_taken[kTileLanes][kMaxCudaRanks];  ///< by reader: they were copied out
+  std::uint32_t tiles[kTileRoles][kTileLanes];             ///< my own: tiles of finished calls
 };
 
-/// One tiled all_reduce.
+/// What an owner of a tiled call does with the parts that came.
+enum TileHandling : std::int32_t {
+  kReduceParts,  ///< all ranks' parts in rank order; the result to all readers
+  kPassPart,     ///< the one part (or, without senders, the own input) to all readers
+  kPlaceParts,   ///< each to its place in the own output
+};
+
+/// One tiled call. Owners handle parts of part_bytes each (the last may be short); sets of ranks
+/// are masks.
 struct TiledArgs {
   const void* input;
   void* output;
   TileFlags* flags[kMaxCudaRanks];  ///< every rank's, as mapped here
   char* slots[kMaxCudaRanks];
-  std::uint64_t count;  ///< elements
   DeviceState* state;
   Lifeline* lifeline;
   std::uint64_t wait_ns;
@@ -81,8 +89,22 @@ struct TiledArgs {
   std::int32_t rank;
   std::int32_t ranks;
   std::int32_t op;
-  std::uint32_t tile_units;  ///< 16-byte units of a tile
-  std::uint32_t slot_bytes;  ///< room for a tile
+  std::int32_t handling;        ///< TileHandling
+  std::uint32_t senders;        ///< who sends parts
+  std::uint32_t owners;         ///< to whom
+  std::uint32_t readers;        ///< who gets the results of the other owners
+  std::uint32_t keepers;        ///< owners that put their own result into their output
+  std::int32_t shift;           ///< not 0: a rank's parts go to rank + shift only
+  std::uint32_t tile_units;     ///< 16-byte units of a tile
+  std::uint32_t slot_bytes;     ///< room for a tile
+  std::uint64_t part_bytes;     ///< of an owner's part
+  std::uint64_t total_bytes;    ///< of all owners' parts
+  std::uint64_t part_stride;    ///< in the input, from one owner's part to the next
+  std::uint64_t result_stride;  ///< in the output, from one owner's result to the next
+  std::uint64_t place_stride;   ///< in the output, from one rank's part to the next
+  std::uint64_t own_from;       ///< what stays on this rank: in the input,
+  std::uint64_t own_to;         ///< in the output,
+  std::uint64_t own_bytes;
 };
 
 /// A region as kernels see it: bases[base] + offset (+ the inbox half, if `half` is set).

@@ -1,129 +1,207 @@
-// all_reduce of any size in one kernel: block b of every rank works with block b of the others on
-// tiles of the shards. Parts are pushed to the owner's slots, reduced there in rank order, results
-// are pushed to everyone's slots and copied out. Four slots a pair, small enough for L2, make a
-// pipeline: while a tile travels, the one before is reduced and the one before that copied out.
-// Idea: the pipelined two-stage all-reduce of Micro 2021, at the grain of a thread block.
+// Any collective of any size in one kernel. The message is cut into tiles; on every rank, lane b
+// works with lane b of the others. A lane is three blocks with a role each: one pushes this rank's
+// parts into their owners' slots, one reduces (or passes on, or places) what came and pushes
+// results into the readers' slots, one copies results out. So links never wait for local work.
+// Ideas: the pipelined two-stage all-reduce of Micro 2021, at the grain of a thread block, and
+// warp specialisation.
 #pragma once
 #include "exec/cuda/kernels/memory.cuh"
 
 namespace plait::cuda {
 
-template <DataType kType, int kOp>
-struct TiledCall {
+template <DataType kType, int kOp, int kRanks>
+struct TiledLane {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
-  static constexpr int kTogether = sizeof(Stored) == 1 ? 2 : 4;
+  static constexpr int kHeld = kRanks == 0 ? 1 : kRanks;
+  // Units that a thread reduces at once: as many as its registers hold.
+  static constexpr int kFew = sizeof(Stored) < 4 ? 2 : 1;
+  static constexpr int kTogether = kRanks == 8 ? 1 : kRanks == 2 ? 4 / kFew : 2 / kFew;
+  using Words = unsigned (*)[kMaxCudaRanks];
 
   const TiledArgs& args;
-  unsigned long long bytes, units, shard;
-  unsigned base;   // tiles of this block in all earlier calls
+  unsigned lane, lanes, role;
+  unsigned base;   // tiles of this lane in all earlier calls
   unsigned count;  // in this call
-  bool aligned;
   bool broken;
   Patience patience;
 
-  __device__ explicit TiledCall(const TiledArgs& given) : args(given) {
-    bytes = args.count * sizeof(Stored);
-    units = (bytes + 15) / 16;
-    shard = (units + args.ranks - 1) / args.ranks;
-    const unsigned long long tiles = (shard + args.tile_units - 1) / args.tile_units;
-    count =
-        tiles > blockIdx.x ? static_cast<unsigned>((tiles - blockIdx.x - 1) / gridDim.x + 1) : 0;
-    base = mine().tiles[blockIdx.x];
-    aligned = ((reinterpret_cast<unsigned long long>(args.input) |
-                reinterpret_cast<unsigned long long>(args.output)) &
-               15) == 0;
+  __device__ explicit TiledLane(const TiledArgs& given) : args(given) {
+    lane = blockIdx.x / kTileRoles;
+    role = blockIdx.x % kTileRoles;
+    lanes = gridDim.x / kTileRoles;
+    const unsigned long long units = (args.part_bytes + 15) / 16;
+    const unsigned long long tiles = (units + args.tile_units - 1) / args.tile_units;
+    count = tiles > lane ? static_cast<unsigned>((tiles - lane - 1) / lanes + 1) : 0;
+    base = mine().tiles[role][lane];
     broken = args.state->failed != 0;
   }
   __device__ TileFlags& mine() const { return *args.flags[args.rank]; }
-  /// `stage` 0: parts, by sender; 1: results, by owner.
-  __device__ char* slot(int owner, int stage, int from, unsigned tile) const {
-    const unsigned long long index =
-        ((static_cast<unsigned long long>(blockIdx.x) * 2 + stage) * args.ranks + from) *
-            kTileSlots +
-        (base + tile) % kTileSlots;
-    return args.slots[owner] + index * args.slot_bytes;
-  }
-  /// First unit of the tile within a shard.
-  __device__ unsigned long long first(unsigned tile) const {
-    return (blockIdx.x + static_cast<unsigned long long>(tile) * gridDim.x) * args.tile_units;
-  }
-  /// Units of the tile in the shard of `owner`; the last shards may be short or empty.
-  __device__ unsigned length(int owner, unsigned tile) const {
-    const unsigned long long begin = shard * owner + first(tile);
-    const unsigned long long end = min(shard * (owner + 1), units);
-    return begin >= end ? 0
-                        : static_cast<unsigned>(
-                              min(end - begin, static_cast<unsigned long long>(args.tile_units)));
-  }
+  __device__ bool in(unsigned mask, int rank) const { return (mask >> rank & 1) != 0; }
   __device__ int peer(int k) const {
     const int at = args.rank + k;
     return at < args.ranks ? at : at - args.ranks;
   }
-  __device__ bool is_peer_thread() const {
-    return threadIdx.x < static_cast<unsigned>(args.ranks) &&
-           threadIdx.x != static_cast<unsigned>(args.rank);
+  /// Ranks whose parts come to `owner`, but its own.
+  __device__ unsigned senders_to(int owner) const {
+    if (!in(args.owners, owner)) return 0;
+    const unsigned others = args.senders & ~(1u << owner);
+    if (args.shift == 0) return others;
+    return others & 1u << (owner - args.shift + args.ranks) % args.ranks;
   }
-  using Words = unsigned (*)[kMaxCudaRanks];
-  __device__ void await_word(Words words, unsigned value) {
-    const unsigned* word = &words[blockIdx.x][threadIdx.x];
-    while (!broken && !reached(load_flag(word), value))
-      broken = patience.gone(args.state, args.lifeline, args.wait_ns, threadIdx.x, value, ~0u);
+  __device__ int index_of(int owner) const { return __popc(args.owners & ((1u << owner) - 1)); }
+  /// Bytes of an owner's part; the last may be short or empty.
+  __device__ unsigned long long part_bytes(int owner) const {
+    const unsigned long long begin = index_of(owner) * args.part_bytes;
+    if (begin >= args.total_bytes) return 0;
+    return args.part_bytes < args.total_bytes - begin ? args.part_bytes : args.total_bytes - begin;
   }
-  /// One thread a peer waits until its words have reached these values; then the block goes on.
-  __device__ void await(Words words, unsigned value, Words more = nullptr,
-                        unsigned more_value = 0) {
-    if (is_peer_thread()) {
-      await_word(words, value);
-      if (more != nullptr) await_word(more, more_value);
+  /// First unit of the tile within a part.
+  __device__ unsigned long long first(unsigned tile) const {
+    return (lane + static_cast<unsigned long long>(tile) * lanes) * args.tile_units;
+  }
+  /// Units of the tile in the part of `owner`.
+  __device__ unsigned length(int owner, unsigned tile) const {
+    const unsigned long long units = (part_bytes(owner) + 15) / 16, from = first(tile);
+    return from >= units ? 0
+                         : static_cast<unsigned>(
+                               min(units - from, static_cast<unsigned long long>(args.tile_units)));
+  }
+  /// `stage` 0: parts, by sender; 1: results, by owner.
+  __device__ char* slot(int at, int stage, int from, unsigned tile) const {
+    const unsigned long long index =
+        ((static_cast<unsigned long long>(lane) * 2 + stage) * args.ranks + from) * kTileSlots +
+        (base + tile) % kTileSlots;
+    return args.slots[at] + index * args.slot_bytes;
+  }
+  __device__ const char* input(int owner) const {
+    return static_cast<const char*>(args.input) + index_of(owner) * args.part_stride;
+  }
+  __device__ char* output(int owner) const {
+    return static_cast<char*>(args.output) + index_of(owner) * args.result_stride;
+  }
+  static __device__ bool aligned(const void* at) {
+    return (reinterpret_cast<unsigned long long>(at) & 15) == 0;
+  }
+
+  /// One thread a rank of `ranks` waits until its word has reached `value`; then the block goes on.
+  __device__ void await(Words words, unsigned ranks, unsigned value) {
+    if (threadIdx.x < kMaxCudaRanks && threadIdx.x != static_cast<unsigned>(args.rank) &&
+        in(ranks, static_cast<int>(threadIdx.x))) {
+      const unsigned* word = &words[lane][threadIdx.x];
+      while (!broken && !reached(load_flag(word), value))
+        broken = patience.gone(args.state, args.lifeline, args.wait_ns, threadIdx.x, value, ~0u);
     }
     broken = __syncthreads_or(broken ? 1 : 0) != 0;
   }
-  __device__ const char* input() const { return static_cast<const char*>(args.input); }
-  __device__ char* output() const { return static_cast<char*>(args.output); }
+  /// Threads that tell a peer. Every peer is told, whether or not it waits in this call: so words
+  /// count tiles of all calls.
+  __device__ bool tells() const {
+    return threadIdx.x < static_cast<unsigned>(args.ranks) &&
+           threadIdx.x != static_cast<unsigned>(args.rank);
+  }
 
-  /// `limit` units of a buffer, from unit `from` on, into a peer's slot.
-  __device__ void send(char* to, const char* buffer, unsigned long long from,
+  /// `limit` units from unit `from` of `src` on, into a slot.
+  __device__ void send(char* to, const char* src, unsigned long long bytes, unsigned long long from,
                        unsigned limit) const {
     auto* dst = reinterpret_cast<ulonglong2*>(to);
-    for (unsigned i = threadIdx.x; i < limit; i += kTogether * blockDim.x) {
-      Unit held[kTogether];
+    const bool whole = aligned(src);
+    for (unsigned i = threadIdx.x; i < limit; i += 4 * blockDim.x) {
+      Unit held[4];
 #pragma unroll
-      for (int u = 0; u < kTogether; ++u)
+      for (int u = 0; u < 4; ++u)
         if (i + u * blockDim.x < limit)
-          held[u] = load_unit<Stored>(buffer, from + i + u * blockDim.x, bytes, aligned);
+          held[u] = load_unit<Stored>(src, from + i + u * blockDim.x, bytes, whole);
 #pragma unroll
-      for (int u = 0; u < kTogether; ++u)
+      for (int u = 0; u < 4; ++u)
         if (i + u * blockDim.x < limit)
           dst[i + u * blockDim.x] = make_ulonglong2(held[u].lo, held[u].hi);
     }
   }
-
-  __device__ void push(unsigned tile) {
-    await(mine().parts_taken, base + tile + 1 - kTileSlots);
-    if (broken) return;
-    for (int k = 1; k < args.ranks; ++k) {
-      const int to = peer(k);
-      send(slot(to, 0, args.rank, tile), input(), shard * to + first(tile), length(to, tile));
+  /// `limit` units of a slot, to unit `from` of `to` on.
+  __device__ void put(char* to, unsigned long long bytes, unsigned long long from, const char* slot,
+                      unsigned limit) const {
+    const bool whole = aligned(to);
+    for (unsigned i = threadIdx.x; i < limit; i += 4 * blockDim.x) {
+      Unit held[4];
+#pragma unroll
+      for (int u = 0; u < 4; ++u)
+        if (i + u * blockDim.x < limit) held[u] = load_pair(slot + (i + u * blockDim.x) * 16ull);
+#pragma unroll
+      for (int u = 0; u < 4; ++u)
+        if (i + u * blockDim.x < limit)
+          store_unit<Stored>(to, from + i + u * blockDim.x, held[u], bytes, whole);
     }
   }
 
-  __device__ void reduce(unsigned tile) {
-    await(mine().parts, base + tile + 1, mine().results_taken, base + tile + 1 - kTileSlots);
+  __device__ void push(unsigned tile) {
+    unsigned to = 0;
+    for (int k = 1; k < args.ranks; ++k)
+      if (in(senders_to(peer(k)), args.rank)) to |= 1u << peer(k);
+    await(mine().parts_taken, to, base + tile + 1 - kTileSlots);
     if (broken) return;
-    const unsigned limit = length(args.rank, tile);
-    const unsigned long long from = shard * args.rank + first(tile);
-    for (unsigned i = threadIdx.x; i < limit; i += kTogether * blockDim.x) {
-      Sum sum[kTogether];
+    for (int k = 1; k < args.ranks; ++k)
+      if (in(to, peer(k)))
+        send(slot(peer(k), 0, args.rank, tile), input(peer(k)), part_bytes(peer(k)), first(tile),
+             length(peer(k), tile));
+    __syncthreads();
+    if (!tells()) return;
+    __threadfence_system();
+    store_flag(&args.flags[threadIdx.x]->parts[lane][args.rank], base + tile + 1);
+  }
+
+  /// What an owner does with what came: then its slots are free, and readers have the results.
+  __device__ void handle(unsigned tile) {
+    const unsigned from = senders_to(args.rank);
+    const bool shows = in(args.owners, args.rank) && (args.readers & ~(1u << args.rank)) != 0;
+    await(mine().parts, from, base + tile + 1);
+    if (shows) await(mine().results_taken, args.readers, base + tile + 1 - kTileSlots);
+    if (broken) return;
+    if (in(args.owners, args.rank)) {
+      if (args.handling == kReduceParts)
+        reduce(tile);
+      else if (args.handling == kPassPart)
+        pass(tile, from);
+      else
+        place(tile, from);
+    }
+    __syncthreads();
+    if (!tells()) return;
+    __threadfence_system();
+    store_flag(&args.flags[threadIdx.x]->results[lane][args.rank], base + tile + 1);
+    store_flag(&args.flags[threadIdx.x]->parts_taken[lane][args.rank], base + tile + 1);
+  }
+
+  __device__ Unit part(int rank, unsigned tile, unsigned i, const char* own,
+                       unsigned long long bytes, bool whole) const {
+    if (rank == args.rank) return load_unit<Stored>(own, first(tile) + i, bytes, whole);
+    return load_pair(slot(args.rank, 0, rank, tile) + i * 16ull);
+  }
+  /// kTogether units in rank order: where the number of ranks is known, all are loaded at once.
+  __device__ void sum_units(Sum (&sum)[kTogether], unsigned tile, unsigned i, unsigned limit,
+                            const char* own, unsigned long long bytes, bool whole) const {
+    if constexpr (kRanks != 0) {
+      Unit got[kTogether][kHeld];
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u)
+#pragma unroll
+        for (int rank = 0; rank < kHeld; ++rank)
+          if (i + u * blockDim.x < limit)
+            got[u][rank] = part(rank, tile, i + u * blockDim.x, own, bytes, whole);
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u) {
+        sum[u].first(got[u][0], args.op, args.scalars[0]);
+#pragma unroll
+        for (int rank = 1; rank < kHeld; ++rank)
+          sum[u].add(got[u][rank], args.op, args.scalars[rank]);
+      }
+    } else {
       for (int rank = 0; rank < args.ranks; ++rank) {
-        const char* part = slot(args.rank, 0, rank, tile);
         Unit unit[kTogether];
 #pragma unroll
         for (int u = 0; u < kTogether; ++u)
           if (i + u * blockDim.x < limit)
-            unit[u] = rank == args.rank
-                          ? load_unit<Stored>(input(), from + i + u * blockDim.x, bytes, aligned)
-                          : load_pair(part + (i + u * blockDim.x) * 16ull);
+            unit[u] = part(rank, tile, i + u * blockDim.x, own, bytes, whole);
 #pragma unroll
         for (int u = 0; u < kTogether; ++u)
           if (rank == 0)
@@ -131,70 +209,121 @@ struct TiledCall {
           else
             sum[u].add(unit[u], args.op, args.scalars[rank]);
       }
-      auto* first_peer = reinterpret_cast<ulonglong2*>(slot(peer(1), 1, args.rank, tile));
+    }
+  }
+
+  __device__ void reduce(unsigned tile) {
+    const char* own = input(args.rank);
+    char* out = output(args.rank);
+    const unsigned long long bytes = part_bytes(args.rank), from = first(tile);
+    const unsigned limit = length(args.rank, tile);
+    const bool keeps = in(args.keepers, args.rank), whole = aligned(own), whole_out = aligned(out);
+    for (unsigned i = threadIdx.x; i < limit; i += kTogether * blockDim.x) {
+      Sum sum[kTogether];
+      sum_units(sum, tile, i, limit, own, bytes, whole);
+      Unit total[kTogether];
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u) total[u] = sum[u].result(args.op, true, args.ranks);
+      for (int k = 1; k < args.ranks; ++k)
+        if (in(args.readers, peer(k))) {
+          auto* to = reinterpret_cast<ulonglong2*>(slot(peer(k), 1, args.rank, tile));
+#pragma unroll
+          for (int u = 0; u < kTogether; ++u)
+            if (i + u * blockDim.x < limit)
+              to[i + u * blockDim.x] = make_ulonglong2(total[u].lo, total[u].hi);
+        }
+      if (!keeps) continue;
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
-        if (i + u * blockDim.x < limit) {
-          const Unit total = sum[u].result(args.op, true, args.ranks);
-          if (args.ranks > 1) first_peer[i + u * blockDim.x] = make_ulonglong2(total.lo, total.hi);
-          store_unit<Stored>(output(), from + i + u * blockDim.x, total, bytes, aligned);
+        if (i + u * blockDim.x < limit)
+          store_unit<Stored>(out, from + i + u * blockDim.x, total[u], bytes, whole_out);
+    }
+  }
+
+  /// The root's part (broadcast), or this rank's own input (all_gather), to all readers.
+  __device__ void pass(unsigned tile, unsigned from) {
+    const int source = from == 0 ? args.rank : __ffs(static_cast<int>(from)) - 1;
+    const char* src =
+        from == 0 ? static_cast<const char*>(args.input) : slot(args.rank, 0, source, tile);
+    const unsigned long long bytes = part_bytes(args.rank), start = first(tile);
+    const unsigned limit = length(args.rank, tile);
+    const bool whole = aligned(src);
+    char* out = output(args.rank);
+    const bool keeps = in(args.keepers, args.rank) && out != src, whole_out = aligned(out);
+    for (unsigned i = threadIdx.x; i < limit; i += 4 * blockDim.x) {
+      Unit held[4];
+#pragma unroll
+      for (int u = 0; u < 4; ++u)
+        if (i + u * blockDim.x < limit)
+          held[u] = from != 0 ? load_pair(src + (i + u * blockDim.x) * 16ull)
+                              : load_unit<Stored>(src, start + i + u * blockDim.x, bytes, whole);
+      for (int k = 1; k < args.ranks; ++k)
+        if (in(args.readers, peer(k)) && peer(k) != source) {
+          auto* to = reinterpret_cast<ulonglong2*>(slot(peer(k), 1, args.rank, tile));
+#pragma unroll
+          for (int u = 0; u < 4; ++u)
+            if (i + u * blockDim.x < limit)
+              to[i + u * blockDim.x] = make_ulonglong2(held[u].lo, held[u].hi);
         }
+      if (!keeps) continue;
+#pragma unroll
+      for (int u = 0; u < 4; ++u)
+        if (i + u * blockDim.x < limit)
+          store_unit<Stored>(out, start + i + u * blockDim.x, held[u], bytes, whole_out);
     }
-    // One peer after the other, not unit by unit: links are fastest with one destination at a time.
-    for (int k = 2; k < args.ranks; ++k)
-      send(slot(peer(k), 1, args.rank, tile), static_cast<const char*>(args.output), from, limit);
   }
 
-  __device__ void gather(unsigned tile) {
-    await(mine().results, base + tile + 1);
+  __device__ void place(unsigned tile, unsigned from) {
+    for (int k = 1; k < args.ranks; ++k)
+      if (in(from, peer(k)))
+        put(static_cast<char*>(args.output) + peer(k) * args.place_stride, part_bytes(args.rank),
+            first(tile), slot(args.rank, 0, peer(k), tile), length(args.rank, tile));
+  }
+
+  __device__ void collect(unsigned tile) {
+    const bool reads = in(args.readers, args.rank);
+    unsigned owners = reads ? args.owners & ~(1u << args.rank) : 0;
+    await(mine().results, owners, base + tile + 1);
     if (broken) return;
-    for (int k = 1; k < args.ranks; ++k) {
-      const int owner = peer(k);
-      const unsigned limit = length(owner, tile);
-      const unsigned long long to = shard * owner + first(tile);
-      const char* src = slot(args.rank, 1, owner, tile);
-      for (unsigned i = threadIdx.x; i < limit; i += kTogether * blockDim.x) {
-        Unit held[kTogether];
-#pragma unroll
-        for (int u = 0; u < kTogether; ++u)
-          if (i + u * blockDim.x < limit) held[u] = load_pair(src + (i + u * blockDim.x) * 16ull);
-#pragma unroll
-        for (int u = 0; u < kTogether; ++u)
-          if (i + u * blockDim.x < limit)
-            store_unit<Stored>(output(), to + i + u * blockDim.x, held[u], bytes, aligned);
-      }
-    }
+    for (int k = 1; k < args.ranks; ++k)
+      if (in(owners, peer(k)))
+        put(output(peer(k)), part_bytes(peer(k)), first(tile), slot(args.rank, 1, peer(k), tile),
+            length(peer(k), tile));
+    __syncthreads();
+    if (!tells()) return;
+    __threadfence_system();
+    store_flag(&args.flags[threadIdx.x]->results_taken[lane][args.rank], base + tile + 1);
   }
 
-  /// After step t, tell every peer at once what was pushed, reduced and copied out in it: one fence
-  /// a step, and stores travel while the block goes on with other work.
-  __device__ void tell(unsigned t) {
-    __syncthreads();
-    if (!is_peer_thread()) return;
-    TileFlags& theirs = *args.flags[threadIdx.x];
-    __threadfence_system();
-    if (t < count) store_flag(&theirs.parts[blockIdx.x][args.rank], base + t + 1);
-    if (t >= 1 && t - 1 < count) {
-      store_flag(&theirs.results[blockIdx.x][args.rank], base + t);
-      store_flag(&theirs.parts_taken[blockIdx.x][args.rank], base + t);
-    }
-    if (t >= 2) store_flag(&theirs.results_taken[blockIdx.x][args.rank], base + t - 1);
+  /// What of this rank's input belongs in its own output as it is.
+  __device__ void copy_own() const {
+    const char* src = static_cast<const char*>(args.input) + args.own_from;
+    char* dst = static_cast<char*>(args.output) + args.own_to;
+    if (src == dst) return;
+    const bool whole = aligned(src) && aligned(dst);
+    const unsigned long long units = (args.own_bytes + 15) / 16;
+    for (unsigned long long i = lane * blockDim.x + threadIdx.x; i < units;
+         i += static_cast<unsigned long long>(lanes) * blockDim.x)
+      store_unit<Stored>(dst, i, load_unit<Stored>(src, i, args.own_bytes, whole), args.own_bytes,
+                         whole);
   }
 };
 
-template <DataType kType, int kOp>
+template <DataType kType, int kOp, int kRanks>
 __device__ void tiled(const TiledArgs& args) {
   wait_for_grid_before();
   let_next_grid_start();
-  TiledCall<kType, kOp> call(args);
-  __syncthreads();  // all have read the tile count before it is advanced
-  for (unsigned t = 0; t < call.count + 2 && !call.broken; ++t) {
-    if (t < call.count) call.push(t);
-    if (t >= 1 && t - 1 < call.count) call.reduce(t - 1);
-    if (t >= 2) call.gather(t - 2);
-    if (!call.broken) call.tell(t);
+  TiledLane<kType, kOp, kRanks> lane(args);
+  if (lane.role == 0) {
+    for (unsigned t = 0; t < lane.count && !lane.broken; ++t) lane.push(t);
+  } else if (lane.role == 1) {
+    for (unsigned t = 0; t < lane.count && !lane.broken; ++t) lane.handle(t);
+  } else {
+    if (args.own_bytes != 0) lane.copy_own();
+    for (unsigned t = 0; t < lane.count && !lane.broken; ++t) lane.collect(t);
   }
-  if (threadIdx.x == 0) call.mine().tiles[blockIdx.x] = call.base + call.count;
+  __syncthreads();
+  if (threadIdx.x == 0) lane.mine().tiles[lane.role][lane.lane] = lane.base + lane.count;
 }
 
 }  // namespace plait::cuda

@@ -35,15 +35,16 @@ __device__ void fill(typename Number<kType>::Stored* data, unsigned long long co
 
 template <DataType kType>
 __device__ void check(const typename Number<kType>::Stored* data, unsigned long long count,
-                      unsigned seed, int first_rank, int ranks, unsigned long long* wrong) {
+                      unsigned seed, int first_rank, int ranks, unsigned long long from,
+                      unsigned long long* wrong) {
   using N = Number<kType>;
   const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
   for (unsigned long long i =
            static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
        i < count; i += stride) {
-    auto sum = N::up(N::down(static_cast<typename N::Wide>(value_of(seed, first_rank, i))));
+    auto sum = N::up(N::down(static_cast<typename N::Wide>(value_of(seed, first_rank, from + i))));
     for (int rank = first_rank + 1; rank < first_rank + ranks; ++rank)
-      sum = sum + N::up(N::down(static_cast<typename N::Wide>(value_of(seed, rank, i))));
+      sum = sum + N::up(N::down(static_cast<typename N::Wide>(value_of(seed, rank, from + i))));
     const auto expected = N::down(sum);
     if (bits_of(expected) != bits_of(data[i])) atomicAdd(wrong, 1ull);
   }
@@ -52,16 +53,17 @@ __device__ void check(const typename Number<kType>::Stored* data, unsigned long 
 }  // namespace
 }  // namespace plait::cuda
 
-#define PLAIT_TRIAL(type)                                                                       \
-  extern "C" __global__ void plait_fill_##type(                                                 \
-      plait::cuda::Number<plait::DataType::type>::Stored* data, unsigned long long count,       \
-      unsigned seed, int rank) {                                                                \
-    plait::cuda::fill<plait::DataType::type>(data, count, seed, rank);                          \
-  }                                                                                             \
-  extern "C" __global__ void plait_check_##type(                                                \
-      const plait::cuda::Number<plait::DataType::type>::Stored* data, unsigned long long count, \
-      unsigned seed, int first_rank, int ranks, unsigned long long* wrong) {                    \
-    plait::cuda::check<plait::DataType::type>(data, count, seed, first_rank, ranks, wrong);     \
+#define PLAIT_TRIAL(type)                                                                         \
+  extern "C" __global__ void plait_fill_##type(                                                   \
+      plait::cuda::Number<plait::DataType::type>::Stored* data, unsigned long long count,         \
+      unsigned seed, int rank) {                                                                  \
+    plait::cuda::fill<plait::DataType::type>(data, count, seed, rank);                            \
+  }                                                                                               \
+  extern "C" __global__ void plait_check_##type(                                                  \
+      const plait::cuda::Number<plait::DataType::type>::Stored* data, unsigned long long count,   \
+      unsigned seed, int first_rank, int ranks, unsigned long long from,                          \
+      unsigned long long* wrong) {                                                                \
+    plait::cuda::check<plait::DataType::type>(data, count, seed, first_rank, ranks, from, wrong); \
   }
 PLAIT_TRIAL(fp32)
 PLAIT_TRIAL(bf16)
@@ -79,12 +81,24 @@ extern "C" __global__ void plait_stream_triad(float4* a, const float4* b, const 
     }
 }
 
-// Three ways to push to a peer: what each reaches decides how fused kernels store.
-extern "C" __global__ void plait_push_weak(ulonglong2* dst, const ulonglong2* src,
-                                           unsigned long long units) {
-  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
-  unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i + 3 * stride < units; i += 4 * stride) {
+// What links give to kernels: block b moves chunks to (or from) peer b mod `peers`.
+struct LinkArgs {
+  ulonglong2* remote[plait::cuda::kMaxCudaRanks];
+  ulonglong2* local;
+  unsigned long long units;  // with each peer
+  int peers;
+};
+template <bool kPush>
+__device__ void move_units(const LinkArgs& args) {
+  const unsigned blocks = gridDim.x / args.peers;
+  const unsigned long long stride = static_cast<unsigned long long>(blocks) * blockDim.x;
+  ulonglong2* remote = args.remote[blockIdx.x % args.peers];
+  ulonglong2* local = args.local + blockIdx.x % args.peers * args.units;
+  ulonglong2* dst = kPush ? remote : local;
+  const ulonglong2* src = kPush ? local : remote;
+  unsigned long long i =
+      static_cast<unsigned long long>(blockIdx.x / args.peers) * blockDim.x + threadIdx.x;
+  for (; i + 3 * stride < args.units; i += 4 * stride) {
     ulonglong2 held[4];
 #pragma unroll
     for (int u = 0; u < 4; ++u) held[u] = src[i + u * stride];
@@ -92,41 +106,9 @@ extern "C" __global__ void plait_push_weak(ulonglong2* dst, const ulonglong2* sr
     for (int u = 0; u < 4; ++u) dst[i + u * stride] = held[u];
   }
 }
-
-extern "C" __global__ void plait_push_relaxed(ulonglong2* dst, const ulonglong2* src,
-                                              unsigned long long units) {
-  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
-  unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i + 3 * stride < units; i += 4 * stride) {
-    ulonglong2 held[4];
-#pragma unroll
-    for (int u = 0; u < 4; ++u) held[u] = src[i + u * stride];
-#pragma unroll
-    for (int u = 0; u < 4; ++u) plait::cuda::store_pair(&dst[i + u * stride], held[u].x, held[u].y);
-  }
+extern "C" __global__ void plait_link_push(const __grid_constant__ LinkArgs args) {
+  move_units<true>(args);
 }
-
-/// Bulk asynchronous copies out of shared memory, two tiles in turn.
-extern "C" __global__ void plait_push_bulk(ulonglong2* dst, const ulonglong2* src,
-                                           unsigned long long units) {
-  constexpr unsigned kTileUnits = 1024;
-  __shared__ alignas(128) ulonglong2 tile[2][kTileUnits];
-  unsigned turn = 0;
-  for (unsigned long long t = blockIdx.x; t * kTileUnits < units; t += gridDim.x, turn ^= 1) {
-    if (threadIdx.x == 0) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
-    __syncthreads();
-    for (unsigned i = threadIdx.x; i < kTileUnits; i += blockDim.x)
-      tile[turn][i] = src[t * kTileUnits + i];
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      const unsigned from = static_cast<unsigned>(__cvta_generic_to_shared(&tile[turn][0]));
-      asm volatile(
-          "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst + t * kTileUnits),
-          "r"(from), "r"(kTileUnits * 16)
-          : "memory");
-      asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-    }
-  }
-  if (threadIdx.x == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+extern "C" __global__ void plait_link_pull(const __grid_constant__ LinkArgs args) {
+  move_units<false>(args);
 }

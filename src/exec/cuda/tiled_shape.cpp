@@ -1,0 +1,151 @@
+// One function a family of collectives, and the cut into tiles.
+#include "exec/cuda/tiled_shape.hpp"
+
+#include <algorithm>
+
+namespace plait::cuda {
+namespace {
+
+constexpr std::uint64_t kUnit = 16;
+
+std::uint32_t only(int rank) { return 1u << rank; }
+
+/// The message in equal parts, one an owner, cut between units.
+void share_out(TiledArgs& shape, std::uint64_t bytes, int owners) {
+  const std::uint64_t units = (bytes + kUnit - 1) / kUnit;
+  const auto n = static_cast<std::uint64_t>(owners);
+  shape.part_bytes = std::max<std::uint64_t>(1, (units + n - 1) / n) * kUnit;
+  shape.total_bytes = bytes;
+}
+
+/// Parts as the request counts them.
+void keep_parts(TiledArgs& shape, std::uint64_t bytes, int owners) {
+  shape.part_bytes = bytes;
+  shape.total_bytes = bytes * static_cast<std::uint64_t>(owners);
+}
+
+void stay(TiledArgs& shape, std::uint64_t from, std::uint64_t to, std::uint64_t bytes) {
+  shape.own_from = from;
+  shape.own_to = to;
+  shape.own_bytes = bytes;
+}
+
+void shape_reduction(TiledArgs& shape, const Request& request, std::uint32_t all,
+                     std::uint64_t bytes) {
+  shape.handling = kReduceParts;
+  shape.senders = shape.owners = shape.keepers = all;
+  if (request.collective == Collective::reduce_scatter) {
+    keep_parts(shape, bytes, request.ranks);
+    shape.part_stride = bytes;
+    return;
+  }
+  share_out(shape, bytes, request.ranks);
+  shape.part_stride = shape.result_stride = shape.part_bytes;
+  shape.readers = all;
+  if (request.collective == Collective::reduce) shape.readers = shape.keepers = only(request.root);
+}
+
+void shape_broadcast(TiledArgs& shape, const Request& request, std::uint32_t all,
+                     std::uint64_t bytes) {
+  shape.handling = kPassPart;
+  shape.senders = only(request.root);
+  shape.owners = shape.readers = shape.keepers = all & ~only(request.root);
+  share_out(shape, bytes, std::max(1, request.ranks - 1));
+  shape.part_stride = shape.result_stride = shape.part_bytes;
+  if (shape.rank == request.root) stay(shape, 0, 0, bytes);
+}
+
+void shape_all_gather(TiledArgs& shape, const Request& request, std::uint32_t all,
+                      std::uint64_t bytes) {
+  shape.handling = kPassPart;
+  shape.owners = shape.readers = shape.keepers = all;
+  keep_parts(shape, bytes, request.ranks);
+  shape.result_stride = bytes;
+}
+
+/// What every owner only places: all_to_all, gather, scatter, send_recv, copy.
+void shape_placement(TiledArgs& shape, const Request& request, std::uint32_t all,
+                     std::uint64_t bytes) {
+  const bool is_root = shape.rank == request.root;
+  const std::uint64_t mine = bytes * static_cast<std::uint64_t>(shape.rank);
+  shape.handling = kPlaceParts;
+  shape.senders = shape.owners = all;
+  switch (request.collective) {
+    case Collective::all_to_all:
+      shape.part_stride = shape.place_stride = bytes;
+      stay(shape, mine, mine, bytes);
+      break;
+    case Collective::gather:
+      shape.owners = only(request.root);
+      shape.place_stride = bytes;
+      if (is_root) stay(shape, 0, mine, bytes);
+      break;
+    case Collective::scatter:
+      shape.senders = only(request.root);
+      shape.part_stride = bytes;
+      if (is_root) stay(shape, mine, 0, bytes);
+      break;
+    case Collective::send_recv:
+      shape.shift = 1;
+      if (request.ranks == 1) stay(shape, 0, 0, bytes);
+      break;
+    default:  // copy
+      shape.senders = only(request.root);
+      shape.owners = only(request.peer);
+      if (request.root == request.peer && is_root) stay(shape, 0, 0, bytes);
+  }
+  keep_parts(shape, bytes, __builtin_popcount(shape.owners));
+}
+
+}  // namespace
+
+TiledArgs tiled_shape(const Request& request, int rank) {
+  TiledArgs shape{};
+  shape.rank = rank;
+  shape.ranks = request.ranks;
+  shape.op = static_cast<std::int32_t>(request.op);
+  const auto all = static_cast<std::uint32_t>((1ull << request.ranks) - 1);
+  const std::uint64_t bytes = request.count * bytes_of(request.type);
+  if (reduces(request.collective))
+    shape_reduction(shape, request, all, bytes);
+  else if (request.collective == Collective::broadcast)
+    shape_broadcast(shape, request, all, bytes);
+  else if (request.collective == Collective::all_gather)
+    shape_all_gather(shape, request, all, bytes);
+  else
+    shape_placement(shape, request, all, bytes);
+  return shape;
+}
+
+DataType tiled_type(const Request& request) {
+  if (reduces(request.collective)) return request.type;
+  switch (bytes_of(request.type)) {
+    case 1: return DataType::uint8;
+    case 2: return DataType::uint16;
+    case 4: return DataType::uint32;
+    default: return DataType::uint64;
+  }
+}
+
+TileCut cut_tiles(const TiledArgs& shape, std::uint64_t slot_memory_bytes, unsigned most_lanes,
+                  std::uint32_t tile_units) {
+  constexpr std::uint64_t kLeastUnits = 256;  // a tile that a block sends in one go
+  constexpr std::uint64_t kSteps = 6;         // tiles a lane should have, so that roles overlap
+  const std::uint64_t units = std::max<std::uint64_t>(1, (shape.part_bytes + kUnit - 1) / kUnit);
+  const std::uint64_t slots =
+      std::uint64_t{kTileLanes} * 2 * static_cast<std::uint64_t>(shape.ranks) * kTileSlots;
+  TileCut cut;
+  // A slot's place must not depend on the call, or a late reader could be overwritten.
+  cut.slot_bytes = static_cast<std::uint32_t>(slot_memory_bytes / slots / 128 * 128);
+  cut.lanes = static_cast<unsigned>(
+      std::min<std::uint64_t>(most_lanes, (units + kLeastUnits - 1) / kLeastUnits));
+  const std::uint64_t share = (units + cut.lanes - 1) / cut.lanes;
+  const std::uint64_t most = std::max<std::uint64_t>(1, cut.slot_bytes / kUnit);
+  std::uint64_t tile = tile_units != 0 ? tile_units : std::max(kLeastUnits, share / kSteps);
+  tile = std::min({tile, most, share});
+  const std::uint64_t steps = (share + tile - 1) / tile;
+  cut.tile_units = static_cast<std::uint32_t>((share + steps - 1) / steps);
+  return cut;
+}
+
+}  // namespace plait::cuda

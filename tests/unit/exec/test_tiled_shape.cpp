@@ -1,0 +1,189 @@
+// The shape of tiled calls, run by plain loops: parts to owners, handled, results to readers. Every
+// collective must come out as its definition says, tile by tile, in place where NCCL allows it.
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+#include "base/text.hpp"
+#include "exec/cuda/tiled_shape.hpp"
+
+namespace plait::cuda {
+namespace {
+
+using Words = std::vector<std::int32_t>;
+
+Words input_of(const Request& request, int rank) {
+  Words words(input_bytes(request, rank) / 4);
+  for (std::size_t i = 0; i < words.size(); ++i)
+    words[i] = static_cast<std::int32_t>(1000003 * (rank + 1) + 7 * static_cast<int>(i));
+  return words;
+}
+
+/// What the collective means, straight from its definition; only words it defines are given.
+Words expected_of(const Request& request, int rank, const std::vector<Words>& inputs) {
+  Words out(output_bytes(request, rank) / 4);
+  const std::size_t n = request.count, me = static_cast<std::size_t>(rank);
+  const auto root = static_cast<std::size_t>(request.root);
+  const std::size_t all = inputs.size();
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::size_t from = n == 0 ? 0 : i / n, at = n == 0 ? 0 : i % n;
+    switch (request.collective) {
+      case Collective::all_reduce:
+      case Collective::reduce:
+        for (const Words& in : inputs) out[i] += in[i];
+        break;
+      case Collective::reduce_scatter:
+        for (const Words& in : inputs) out[i] += in[me * n + i];
+        break;
+      case Collective::all_gather:
+      case Collective::gather: out[i] = inputs[from][at]; break;
+      case Collective::broadcast:
+      case Collective::copy: out[i] = inputs[root][i]; break;
+      case Collective::all_to_all: out[i] = inputs[from][me * n + at]; break;
+      case Collective::scatter: out[i] = inputs[root][me * n + i]; break;
+      case Collective::send_recv: out[i] = inputs[(me + all - 1) % all][i]; break;
+    }
+  }
+  return out;
+}
+
+struct Emulated {
+  const Request& request;
+  std::vector<TiledArgs> shapes;
+  std::vector<Words> inputs, outputs;
+
+  int index_of(const TiledArgs& shape, int owner) const {
+    return __builtin_popcount(shape.owners & ((1u << owner) - 1));
+  }
+  std::uint64_t part_bytes(const TiledArgs& shape, int owner) const {
+    const std::uint64_t begin =
+        static_cast<std::uint64_t>(index_of(shape, owner)) * shape.part_bytes;
+    return begin >= shape.total_bytes ? 0 : std::min(shape.part_bytes, shape.total_bytes - begin);
+  }
+  bool sends(int from, int owner) const {
+    const TiledArgs& shape = shapes[static_cast<std::size_t>(from)];
+    return from != owner && (shape.senders >> from & 1) != 0 && (shape.owners >> owner & 1) != 0 &&
+           (shape.shift == 0 || (from + shape.shift) % shape.ranks == owner);
+  }
+  std::int32_t* out_at(int rank, std::uint64_t offset) {
+    return outputs[static_cast<std::size_t>(rank)].data() + offset / 4;
+  }
+  const std::int32_t* part_of(int rank, int owner) const {
+    const TiledArgs& shape = shapes[static_cast<std::size_t>(rank)];
+    return inputs[static_cast<std::size_t>(rank)].data() +
+           static_cast<std::uint64_t>(index_of(shape, owner)) * shape.part_stride / 4;
+  }
+
+  Words handled(int owner) const {
+    const TiledArgs& shape = shapes[static_cast<std::size_t>(owner)];
+    const std::uint64_t words = part_bytes(shape, owner) / 4;
+    Words result(words);
+    if (shape.handling == kReduceParts)
+      for (int rank = 0; rank < shape.ranks; ++rank)
+        for (std::size_t i = 0; i < words; ++i) result[i] += part_of(rank, owner)[i];
+    if (shape.handling == kPassPart) {
+      const std::int32_t* source = inputs[static_cast<std::size_t>(owner)].data();
+      for (int rank = 0; rank < shape.ranks; ++rank)
+        if (sends(rank, owner)) source = part_of(rank, owner);
+      if (words != 0) result.assign(source, source + words);
+    }
+    return result;
+  }
+
+  void show(int owner) {
+    const TiledArgs& shape = shapes[static_cast<std::size_t>(owner)];
+    const Words result = handled(owner);
+    for (int reader = 0; reader < shape.ranks; ++reader) {
+      const bool takes =
+          reader == owner ? (shape.keepers >> owner & 1) != 0 : (shape.readers >> reader & 1) != 0;
+      if (takes && !result.empty())
+        std::memcpy(out_at(reader, static_cast<std::uint64_t>(index_of(shape, owner)) *
+                                       shape.result_stride),
+                    result.data(), result.size() * 4);
+    }
+  }
+
+  void run() {
+    for (const TiledArgs& shape : shapes) {
+      const std::byte* in =
+          reinterpret_cast<const std::byte*>(inputs[static_cast<std::size_t>(shape.rank)].data());
+      if (shape.own_bytes != 0)
+        std::memcpy(out_at(shape.rank, shape.own_to), in + shape.own_from, shape.own_bytes);
+      if ((shape.owners >> shape.rank & 1) == 0) continue;
+      if (shape.handling != kPlaceParts) {
+        show(shape.rank);
+        continue;
+      }
+      for (int from = 0; from < shape.ranks; ++from)
+        if (sends(from, shape.rank) && part_bytes(shape, shape.rank) != 0)
+          std::memcpy(out_at(shape.rank, static_cast<std::uint64_t>(from) * shape.place_stride),
+                      part_of(from, shape.rank), part_bytes(shape, shape.rank));
+    }
+  }
+};
+
+void check_collective(Collective collective, int ranks, std::uint64_t count, int root) {
+  Request request;
+  request.collective = collective;
+  request.ranks = ranks;
+  request.count = count;
+  request.type = DataType::int32;
+  request.root = root;
+  request.peer = (root + 1) % ranks;
+  CAPTURE(text(name_of(collective), " ", ranks, " ranks, count ", count, ", root ", root));
+  Emulated all{request, {}, {}, {}};
+  for (int rank = 0; rank < ranks; ++rank) {
+    all.shapes.push_back(tiled_shape(request, rank));
+    all.inputs.push_back(input_of(request, rank));
+    all.outputs.emplace_back(output_bytes(request, rank) / 4, -1);
+  }
+  all.run();
+  for (int rank = 0; rank < ranks; ++rank)
+    CHECK(all.outputs[static_cast<std::size_t>(rank)] == expected_of(request, rank, all.inputs));
+}
+
+TEST_CASE("tiled shapes move what every collective says") {
+  for (int collective = 0; collective <= static_cast<int>(Collective::copy); ++collective)
+    for (const int ranks : {1, 2, 3, 4, 5, 8, 16})
+      for (const std::uint64_t count : {0ull, 1ull, 5ull, 64ull, 1003ull})
+        for (const int root : {0, ranks - 1})
+          check_collective(static_cast<Collective>(collective), ranks, count, root);
+}
+
+TEST_CASE("tiles cover the parts and fit their slots, whatever the size") {
+  for (const int ranks : {2, 3, 8, 16})
+    for (const std::uint64_t count : {1ull, 999ull, 1ull << 20, (1ull << 32) + 3})
+      for (const unsigned lanes : {1u, 32u, 132u}) {
+        Request request;
+        request.ranks = ranks;
+        request.count = count;
+        const TiledArgs shape = tiled_shape(request, 0);
+        const TileCut cut = cut_tiles(shape, 72ull << 20, lanes);
+        CAPTURE(text(ranks, " ranks, count ", count, ", lanes ", lanes));
+        CHECK(cut.lanes >= 1);
+        CHECK(cut.lanes <= lanes);
+        CHECK(cut.tile_units >= 1);
+        CHECK(std::uint64_t{cut.tile_units} * 16 <= cut.slot_bytes);
+        CHECK(std::uint64_t{cut.slot_bytes} * kTileLanes * 2 * kTileSlots *
+                  static_cast<std::uint64_t>(ranks) <=
+              72ull << 20);
+        // Slots lie where they lie, whatever the call.
+        Request other = request;
+        other.count = 12345;
+        CHECK(cut_tiles(tiled_shape(other, 0), 72ull << 20, lanes).slot_bytes == cut.slot_bytes);
+      }
+}
+
+TEST_CASE("what is only moved goes as integers of its width") {
+  Request request;
+  request.collective = Collective::all_gather;
+  request.type = DataType::bf16;
+  CHECK(tiled_type(request) == DataType::uint16);
+  request.type = DataType::fp64;
+  CHECK(tiled_type(request) == DataType::uint64);
+  request.collective = Collective::reduce;
+  CHECK(tiled_type(request) == DataType::fp64);
+}
+
+}  // namespace
+}  // namespace plait::cuda
