@@ -261,6 +261,23 @@ TEST_CASE("inbox: no full exchange, and a foreign reader") {
   expect(broadcast, "inbox", 1, "found nothing heard from 1");
 }
 
+TEST_CASE("inbox: reserved, never touched, and no full exchange") {
+  // Nobody waits for anybody; yet executors would turn to the other inbox half after this call.
+  Plan plan = direct(Collective::all_gather, 2, 64);
+  plan.request.collective = Collective::all_to_all;
+  plan.request.count = 0;
+  for (Lane& lane : plan.lanes) lane.ops.clear();
+  CHECK(verify(plan).proved());
+  for (const std::size_t rank : {0, 1}) {
+    Plan reserved = plan;
+    reserved.inbox_bytes[rank] = 256;
+    expect(reserved, "inbox", 2, "since the plan has inboxes, found nothing heard from");
+  }
+  Plan heard = direct(Collective::all_reduce, 3, 64);
+  heard.inbox_bytes[2] = 64;
+  CHECK(verify(heard).proved());
+}
+
 TEST_CASE("contract: wrong, missing, doubled and misplaced contributions") {
   Plan plan = three();
   drop(plan, 0, OpKind::reduce);
