@@ -2,17 +2,17 @@
 // [space, place, offset, bytes] and flags [owner, writer, index], since a plan holds thousands.
 // Reading keeps indices as written: whether they make sense is what verify() says.
 #include <limits>
-#include <nlohmann/json.hpp>
 
+#include "base/json_place.hpp"
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
-#include "plan/json_place.hpp"
 
 namespace plait {
 namespace {
 
 constexpr const char* kSchema = "plait.plan/1";
+constexpr const char* kDocument = "plan JSON";
 constexpr int kSpaces = 5, kLaneKinds = 3, kSumOrders = 2, kPathKinds = 6;
 #define PLAIT_TYPE(name, bytes, is_float, nccl_value) +1
 constexpr int kDataTypes = 0
@@ -34,10 +34,6 @@ constexpr int kOpKinds = 0
 #include "plait/ops.def"
     ;
 #undef PLAIT_OP
-
-std::string dumped(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 Json request_json(const Request& request) {
   return {{"collective", name_of(request.collective)},
@@ -185,12 +181,10 @@ Stripe read_stripe(const JsonPlace& place) {
 }
 
 std::map<std::string, std::int64_t> read_params(const JsonPlace& place) {
-  if (!place.value().is_object()) place.refuse("an object");
   std::map<std::string, std::int64_t> params;
-  for (const auto& entry : place.value().items())
-    params[entry.key()] = JsonPlace(entry.value(), place.name() + "." + entry.key())
-                              .integer(std::numeric_limits<std::int64_t>::min(),
-                                       std::numeric_limits<std::int64_t>::max());
+  for (const auto& [name, value] : place.members())
+    params[name] = value.integer(std::numeric_limits<std::int64_t>::min(),
+                                 std::numeric_limits<std::int64_t>::max());
   return params;
 }
 
@@ -218,8 +212,8 @@ std::string to_json(const Plan& plan) {
 }
 
 Plan plan_from_json(std::string_view json) {
-  const Json document = parse_json(json);
-  const JsonPlace root(document, "");
+  const Json document = parse_json(json, kDocument);
+  const JsonPlace root(document, "", kDocument);
   root.object({"schema", "request", "strategy", "params", "topology", "sum_order", "kernel",
                "symmetric", "guests", "scratch_bytes", "inbox_bytes", "ring_bytes", "stripes",
                "paths", "lanes"});

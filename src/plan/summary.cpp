@@ -1,5 +1,6 @@
 // A plan -> the small facts about it: names, label, epochs, flags, ops, bytes per path.
 #include <algorithm>
+#include <limits>
 
 #include "base/text.hpp"
 #include "plait/plan.hpp"
@@ -51,7 +52,7 @@ int flags_per_pair(const Plan& plan) {
     for (const Op& op : lane.ops)
       if (op.kind == OpKind::signal || op.kind == OpKind::wait)
         highest = std::max(highest, op.flag.index);
-  return highest + 1;
+  return highest == std::numeric_limits<int>::max() ? highest : highest + 1;  // any index is read
 }
 
 std::uint64_t op_count(const Plan& plan) {

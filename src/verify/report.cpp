@@ -1,15 +1,14 @@
 // A report -> text for people and JSON "plait.report/1", both ways.
 #include "plait/report.hpp"
 
-#include <nlohmann/json.hpp>
-
+#include "base/json_place.hpp"
 #include "base/text.hpp"
-#include "plan/json_place.hpp"
 
 namespace plait {
 namespace {
 
 constexpr const char* kSchema = "plait.report/1";
+constexpr const char* kDocument = "report JSON";
 
 std::string place_of(const Finding& finding) {
   std::string place;
@@ -46,12 +45,12 @@ std::string to_json(const Report& report) {
                                 {"op", finding.op},
                                 {"path", finding.path},
                                 {"sentence", finding.sentence}});
-  return made.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return dumped(made);
 }
 
 Report report_from_json(std::string_view json) {
-  const Json document = parse_json(json);
-  const JsonPlace root(document, "");
+  const Json document = parse_json(json, kDocument);
+  const JsonPlace root(document, "", kDocument);
   root.object({"schema", "plan", "proved", "ops", "orders", "findings"});
   if (root.at("schema").string() != kSchema) root.at("schema").refuse(text("\"", kSchema, "\""));
   Report report;

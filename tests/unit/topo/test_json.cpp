@@ -1,6 +1,7 @@
 // JSON both ways, its strictness, and where topologies are loaded from.
 #include <doctest/doctest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -99,7 +100,7 @@ TEST_CASE("whatever the schema does not name is refused with its place") {
 
 TEST_CASE("depth and size are limited") {
   refused(std::string(1000, '[') + std::string(1000, ']'), "nesting");
-  refused(std::string((16U << 20) + 1, ' '), "at most");
+  refused(std::string((64U << 20) + 1, ' '), "at most");
 }
 
 TEST_CASE("a switch section stands for all pairs, each with a port out and a port in") {
@@ -136,6 +137,11 @@ TEST_CASE("loading says what it wanted") {
   CHECK(load_code("") == ErrorCode::invalid_argument);
   CHECK(load_code("/nowhere/at-all.json") == ErrorCode::io_error);
   CHECK(load_code("/tmp/") == ErrorCode::io_error);
+  CHECK(load_code("/dev/zero") == ErrorCode::io_error);
+  const std::string pipe = "/tmp/plait-pipe-" + std::to_string(getpid());
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);  // nobody writes to it: no reason to wait
+  CHECK(load_code(pipe) == ErrorCode::io_error);
+  unlink(pipe.c_str());
   char file[] = "/tmp/plait-topology-XXXXXX.json";
   const int handle = mkstemps(file, 5);
   REQUIRE(handle >= 0);
@@ -143,7 +149,7 @@ TEST_CASE("loading says what it wanted") {
   CHECK(load_code(file) == ErrorCode::parse_error);
   std::ofstream(file) << to_json(test::two_sockets());
   CHECK(load_topology(file) == test::two_sockets());
-  REQUIRE(truncate(file, (16 << 20) + 1) == 0);
+  REQUIRE(truncate(file, (64 << 20) + 1) == 0);
   CHECK(load_code(file) == ErrorCode::io_error);
   unlink(file);
 }
@@ -157,6 +163,20 @@ TEST_CASE("PLAIT_DATA_DIR stands in for the shipped files") {
   setenv("PLAIT_DATA_DIR", folder.c_str(), 1);
   CHECK(load_topology("mist") == t);
   CHECK(load_code("cedar") == ErrorCode::io_error);
+  const std::string file = folder + "/mist.json";
+  REQUIRE(chmod(file.c_str(), 0666) == 0);
+  CHECK(load_code("mist") == ErrorCode::permission);
+  CHECK(load_topology(file) == t);  // by its name: whoever says it has looked
+  REQUIRE(chmod(file.c_str(), 0644) == 0);
+  REQUIRE(chmod(folder.c_str(), 0777) == 0);
+  CHECK(load_code("mist") == ErrorCode::permission);
+  REQUIRE(chmod(folder.c_str(), 0755) == 0);
+  if (geteuid() == 0) {
+    REQUIRE(chown(file.c_str(), 12345, static_cast<gid_t>(-1)) == 0);
+    CHECK(load_code("mist") == ErrorCode::permission);
+    REQUIRE(chown(file.c_str(), 0, static_cast<gid_t>(-1)) == 0);
+  }
+  CHECK(load_topology("mist") == t);
   setenv("PLAIT_DATA_DIR", "relative", 1);
   CHECK(load_code("mist") == ErrorCode::invalid_argument);
   unsetenv("PLAIT_DATA_DIR");

@@ -1,11 +1,13 @@
 // JSON text -> typed values, strictly: whatever is not wanted is Error(parse_error) with its place
-// in the document. Size and depth are capped, so that a hostile file stays cheap.
+// in the document. Size and depth are capped, so that a hostile file stays cheap. Plans, reports
+// and topologies are read with it.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace plait {
@@ -15,32 +17,42 @@ using Json = nlohmann::ordered_json;
 inline constexpr std::size_t kMaxJsonBytes = 64U << 20;
 inline constexpr int kMaxJsonDepth = 64;
 
-/// "JSON: lanes[3].rank: wanted ..., found ...".
-[[noreturn]] void refuse_json(const std::string& place, const std::string& wanted,
-                              const std::string& found);
-/// Refuses what is too long, too deep, malformed, or names a key twice in one object.
-Json parse_json(std::string_view json);
+/// Refuses what is too long, too deep, malformed, or names a key twice in one object. `document`
+/// ("plan JSON") opens the messages.
+Json parse_json(std::string_view json, const char* document);
+/// JSON as one line of text; what is no UTF-8 is replaced.
+std::string dumped(const Json& value);
 
-/// A JSON value and its place in the document.
+/// A JSON value and its place in the document: "" = the whole, "links[3].gb_per_s".
 class JsonPlace {
  public:
-  JsonPlace(const Json& value, std::string name) : value_(value), name_(std::move(name)) {}
+  JsonPlace(const Json& value, std::string name, const char* document)
+      : value_(value), name_(std::move(name)), document_(document) {}
 
   const std::string& name() const { return name_; }
   const Json& value() const { return value_; }
-  std::size_t size() const { return value_.size(); }
+  bool has(const char* key) const { return value_.contains(key); }
 
   /// Refuses anything but an object with just these keys, all of which must be there.
   void object(std::initializer_list<const char*> keys) const;
-  JsonPlace at(const char* key) const;
+  /// The same where keys may be left out.
+  void object_of_some(std::initializer_list<const char*> keys) const;
+  JsonPlace at(const std::string& key) const;
   /// The items of an array.
   std::vector<JsonPlace> items() const;
+  /// The keys and values of an object.
+  std::vector<std::pair<std::string, JsonPlace>> members() const;
   std::string string() const;
+  std::string string_or_empty(const char* key) const;
   bool boolean() const;
   std::int64_t integer(std::int64_t low, std::int64_t high) const;
   int index(int low = 0) const;
   std::uint64_t bytes() const;
-  [[noreturn]] void refuse(const std::string& wanted) const;
+  /// A finite number, above 0 or at least 0.
+  double number(bool zero_allowed) const;
+  /// Error(parse_error): "plan JSON: lanes[3].rank: wanted ..., found ..."; found = the value where
+  /// nothing is given.
+  [[noreturn]] void refuse(const std::string& wanted, const std::string& found = "") const;
 
   /// One of `count` names that name_of() gives to the enum's values.
   template <class Enum>
@@ -58,6 +70,7 @@ class JsonPlace {
  private:
   const Json& value_;
   std::string name_;
+  const char* document_;
 };
 
 }  // namespace plait

@@ -1,7 +1,8 @@
 // The strict reader of JSON (see json_place.hpp).
-#include "plan/json_place.hpp"
+#include "base/json_place.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -20,24 +21,27 @@ std::string shown(const Json& value) {
   return dumped;
 }
 
-}  // namespace
-
-void refuse_json(const std::string& place, const std::string& wanted, const std::string& found) {
-  throw Error(ErrorCode::parse_error, text("JSON: ", place.empty() ? "the document" : place,
+[[noreturn]] void refuse_json(const char* document, const std::string& place,
+                              const std::string& wanted, const std::string& found) {
+  throw Error(ErrorCode::parse_error, text(document, ": ", place.empty() ? "the document" : place,
                                            ": wanted ", wanted, ", found ", found));
 }
 
-Json parse_json(std::string_view json) {
+}  // namespace
+
+Json parse_json(std::string_view json, const char* document) {
+  const auto refuse = [&](const std::string& wanted, const std::string& found) {
+    refuse_json(document, "", wanted, found);
+  };
   if (json.size() > kMaxJsonBytes)
-    refuse_json("", text("at most ", kMaxJsonBytes, " bytes"), text(json.size()));
+    refuse(text("at most ", kMaxJsonBytes, " bytes"), text(json.size()));
   std::vector<std::set<std::string>> keys;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth >= kMaxJsonDepth)
-      refuse_json("", text("nesting of at most ", kMaxJsonDepth), "a deeper one");
+    if (depth >= kMaxJsonDepth) refuse(text("nesting of at most ", kMaxJsonDepth), "a deeper one");
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
-      refuse_json("", "each key once", "\"" + value.get<std::string>() + "\" twice in one object");
+      refuse("each key once", shown(value) + " twice in one object");
     return true;
   };
   try {
@@ -46,17 +50,26 @@ Json parse_json(std::string_view json) {
     const std::size_t at = std::min(json.size(), static_cast<std::size_t>(error.byte));
     const auto line =
         1 + std::count(json.begin(), json.begin() + static_cast<std::ptrdiff_t>(at), '\n');
-    refuse_json(text("line ", line), "well-formed JSON", error.what());
+    refuse_json(document, text("line ", line), "well-formed JSON", error.what());
   } catch (const nlohmann::json::exception& error) {
-    refuse_json("", "well-formed JSON", error.what());
+    refuse_json(document, "", "well-formed JSON", error.what());
   }
 }
 
-void JsonPlace::refuse(const std::string& wanted) const {
-  refuse_json(name_, wanted, shown(value_));
+std::string dumped(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void JsonPlace::refuse(const std::string& wanted, const std::string& found) const {
+  refuse_json(document_, name_, wanted, found.empty() ? shown(value_) : found);
 }
 
 void JsonPlace::object(std::initializer_list<const char*> keys) const {
+  object_of_some(keys);
+  for (const char* key : keys) at(key);
+}
+
+void JsonPlace::object_of_some(std::initializer_list<const char*> keys) const {
   if (!value_.is_object()) refuse("an object");
   for (const auto& entry : value_.items()) {
     const bool is_known = std::any_of(keys.begin(), keys.end(),
@@ -64,16 +77,15 @@ void JsonPlace::object(std::initializer_list<const char*> keys) const {
     if (is_known) continue;
     std::string known;
     for (const char* one : keys) known += (known.empty() ? "" : ", ") + std::string(one);
-    refuse_json(name_, "only the keys " + known, "the key \"" + entry.key() + "\"");
+    refuse("only the keys " + known, "the key " + shown(Json(entry.key())));
   }
-  for (const char* key : keys) at(key);
 }
 
-JsonPlace JsonPlace::at(const char* key) const {
+JsonPlace JsonPlace::at(const std::string& key) const {
   const auto found = value_.find(key);
   const std::string place = name_.empty() ? key : name_ + "." + key;
-  if (found == value_.end()) refuse_json(place, "a value", "none");
-  return {*found, place};
+  if (found == value_.end()) refuse_json(document_, place, "a value", "none");
+  return {*found, place, document_};
 }
 
 std::vector<JsonPlace> JsonPlace::items() const {
@@ -81,13 +93,25 @@ std::vector<JsonPlace> JsonPlace::items() const {
   std::vector<JsonPlace> found;
   found.reserve(value_.size());
   for (std::size_t i = 0; i < value_.size(); ++i)
-    found.emplace_back(value_[i], text(name_, "[", i, "]"));
+    found.emplace_back(value_[i], text(name_, "[", i, "]"), document_);
+  return found;
+}
+
+std::vector<std::pair<std::string, JsonPlace>> JsonPlace::members() const {
+  if (!value_.is_object()) refuse("an object");
+  std::vector<std::pair<std::string, JsonPlace>> found;
+  for (const auto& entry : value_.items())
+    found.emplace_back(entry.key(), JsonPlace(entry.value(), name_ + "." + entry.key(), document_));
   return found;
 }
 
 std::string JsonPlace::string() const {
   if (!value_.is_string()) refuse("a string");
   return value_.get<std::string>();
+}
+
+std::string JsonPlace::string_or_empty(const char* key) const {
+  return has(key) ? at(key).string() : std::string();
 }
 
 bool JsonPlace::boolean() const {
@@ -114,6 +138,14 @@ int JsonPlace::index(int low) const {
 std::uint64_t JsonPlace::bytes() const {
   if (!value_.is_number_unsigned()) refuse("a whole number >= 0 that fits 64 bits");
   return value_.get<std::uint64_t>();
+}
+
+double JsonPlace::number(bool zero_allowed) const {
+  const char* wanted = zero_allowed ? "a number >= 0" : "a number > 0";
+  if (!value_.is_number()) refuse(wanted);
+  const auto read = value_.get<double>();
+  if (!std::isfinite(read) || read < 0 || (read == 0 && !zero_allowed)) refuse(wanted);
+  return read;
 }
 
 }  // namespace plait
