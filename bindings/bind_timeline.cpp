@@ -1,4 +1,5 @@
 // simulate(plan, topology) -> Timeline, as numbers, text and a Perfetto trace.
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -17,7 +18,15 @@ void bind_timeline(nb::module_& module) {
                            "Bytes over one resource and the least time they take.")
       .def_ro("name", &ResourceLoad::name)
       .def_ro("bytes", &ResourceLoad::bytes)
-      .def_ro("busy_ns", &ResourceLoad::busy_ns);
+      .def_ro("busy_ns", &ResourceLoad::busy_ns)
+      .def_prop_ro(
+          "rates",
+          [](const ResourceLoad& load) {
+            std::vector<std::pair<double, double>> rates;
+            for (const Rate& rate : load.rates) rates.emplace_back(rate.at_ns, rate.gb_per_s);
+            return rates;
+          },
+          "(at_ns, GB/s): what the resource carries from then on.");
   nb::class_<Timeline>(module, "Timeline", "What a simulated plan does when.")
       .def_ro("plan", &Timeline::plan)
       .def_ro("topology", &Timeline::topology)

@@ -17,10 +17,19 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
+/// What a resource carries from `at_ns` until the next one.
+struct Rate {
+  double at_ns = 0.0;
+  double gb_per_s = 0.0;
+  bool operator==(const Rate&) const = default;
+};
+
 struct ResourceLoad {
   std::string name;
   double bytes = 0.0;
-  double busy_ns = 0.0;  ///< bytes over capacity: the least time it must take
+  double busy_ns = 0.0;     ///< bytes over capacity: the least time it must take
+  std::vector<Rate> rates;  ///< of all jobs together, on the common clock; over time they add to
+                            ///< the bytes; not in the JSON
   bool operator==(const ResourceLoad&) const = default;
 };
 
@@ -58,7 +67,7 @@ std::vector<Timeline> simulate(const std::vector<Job>& jobs, const Topology& top
 double lower_bound_ns(const Request& request, const Topology& topology);
 std::string print(const Timeline& timeline);
 std::string to_json(const Timeline& timeline);
-/// Chrome/Perfetto trace: pid = rank, tid = lane; one counter track a resource.
+/// Chrome/Perfetto trace: pid = rank, tid = lane; one counter a resource.
 std::string to_trace_json(const Timeline& timeline, const Plan& plan);
 
 }  // namespace plait

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 import plait
+from plait._core import simulate_together
 from plait.sketch import COPY_ENGINE, KERNEL, Sketch, cuts, put, ring_kernel
 
 MIB = 1 << 20
@@ -50,13 +51,16 @@ def with_parameters(topology: plait.Topology, **values: float) -> plait.Topology
 def in_one_process() -> plait.Topology:
     """The node as one process drives it: CUDA events for signals, host time for every call."""
     event_ns = machine().parameter("event_signal_ns", 1500.0)
-    return with_parameters(machine(), stream_signal_ns=event_ns)
+    issue_ns = machine().parameter("host_issue_ns", 0.0)
+    return with_parameters(machine(), stream_signal_ns=event_ns, issue_ns=issue_ns)
 
 
-def timed_us(plan: plait.Plan, topology: plait.Topology | None = None) -> float:
+def timed_us(plan: plait.Plan, one_process: bool = False) -> float:
     """As the host sees it: the simulated time and the launch and sync around it."""
     sync_ns = machine().parameter("host_sync_ns", 0.0)
-    return (plait.simulate(plan, topology or machine()).total_ns + sync_ns) / 1e3
+    topology = in_one_process() if one_process else machine()
+    (timeline,) = simulate_together([plan], topology, one_thread=one_process)
+    return (timeline.total_ns + sync_ns) / 1e3
 
 
 def copies() -> list[CalibrationRow]:
@@ -84,7 +88,7 @@ def striped() -> list[CalibrationRow]:
         chunks = max(1, round(size * share / (4 * MIB)))
         for both, measured in ((False, one_way), (True, both_ways)):
             plan = put(machine(), 0, 1, size, share, chunks, both=both)
-            speed = size / timed_us(plan, in_one_process()) / 1e3
+            speed = size / timed_us(plan, True) / 1e3
             way = "both ways" if both else "one way"
             rows.append(
                 CalibrationRow(
@@ -158,22 +162,52 @@ def _skeleton(size: int, pieces: int, ranks: int = 4) -> plait.Plan:
     return sketch.plan()
 
 
+HOST_IS_LATE = (
+    "pieces so small that the host's calls are what is timed; that program also creates and frees "
+    "an event for each, at a cost that was not measured"
+)
+# GB/s busbw by MiB and pieces.
+SKELETONS = {
+    16: {1: 212.1, 2: 137.0, 4: 70.7},
+    64: {1: 281.3, 2: 303.0, 4: 237.0, 8: 151.5, 16: 56.9},
+    256: {1: 323.8, 2: 355.7, 4: 336.2, 8: 246.8, 16: 209.2},
+    1024: {1: 337.2, 2: 385.4, 4: 366.8, 8: 282.3, 16: 233.2},
+}
+EXCHANGES = {
+    16: {2: 197.8, 4: 169.3, 8: 105.9, 16: 60.4},
+    64: {2: 264.1, 4: 280.3, 8: 286.4, 16: 218.1, 32: 115.5},
+    256: {2: 295.7, 4: 324.4, 8: 337.0, 16: 334.2, 32: 323.9},
+    1024: {2: 306.8, 4: 343.3, 8: 361.0, 16: 367.7, 32: 366.0},
+}
+EXCHANGES_OF_PROCESSES_US = {
+    4: {2: 39.4, 4: 53.3},
+    16: {2: 84.2, 4: 94.7, 8: 123.0, 16: 178.2},
+    64: {2: 256.7, 4: 245.4, 8: 263.0, 16: 322.7},
+    256: {2: 932.3, 4: 839.7, 8: 818.8, 16: 867.7},
+    1024: {2: 3600.5, 4: 3213.4, 8: 3034.3, 16: 2998.6},
+}
+
+
 def skeletons() -> list[CalibrationRow]:
-    measured = {1: 337.2, 2: 385.4, 4: 366.8, 8: 282.3, 16: 233.2}
-    rows = []
-    for pieces, busbw in measured.items():
-        time_us = timed_us(_skeleton(1024 * MIB, pieces), in_one_process())
-        predicted = 1.5 * 1024 * MIB / time_us / 1e3
-        rows.append(
-            CalibrationRow(
-                f"copy-engine all-reduce, 4 GPUs, 1 GiB, {pieces} pieces",
-                "GB/s busbw",
-                busbw,
-                predicted,
-                "the GPUs drift out of step and their copies meet at a port; the model keeps step",
-            )
+    return [
+        CalibrationRow(
+            f"copy-engine all-reduce, 4 GPUs, {_size(mib)}, {_pieces(pieces)}",
+            "GB/s busbw",
+            busbw,
+            1.5 * mib * MIB / timed_us(_skeleton(mib * MIB, pieces), True) / 1e3,
+            HOST_IS_LATE,
         )
-    return rows
+        for mib, by_pieces in SKELETONS.items()
+        for pieces, busbw in by_pieces.items()
+    ]
+
+
+def _size(mib: int) -> str:
+    return f"{mib} MiB" if mib < 1024 else f"{mib // 1024} GiB"
+
+
+def _pieces(count: int) -> str:
+    return f"{count} piece{'s' if count > 1 else ''}"
 
 
 def _exchange(size: int, pieces: int) -> plait.Plan:
@@ -194,17 +228,27 @@ def _exchange(size: int, pieces: int) -> plait.Plan:
 
 
 def exchanges() -> list[CalibrationRow]:
-    rows = []
-    for pieces, busbw in ((2, 306.8), (4, 343.3), (8, 361.0), (16, 367.7), (32, 366.0)):
-        time_us = timed_us(_exchange(1024 * MIB, pieces), in_one_process())
-        predicted = 1024 * MIB / time_us / 1e3
-        what = f"pairwise exchange, 2 GPUs, 1 GiB, {pieces} pieces, one process"
-        rows.append(CalibrationRow(what, "GB/s busbw", busbw, predicted))
-    for pieces, time_us in ((2, 3600.5), (4, 3213.4), (8, 3034.3), (16, 2998.6)):
-        predicted = timed_us(_exchange(1024 * MIB, pieces))
-        what = f"pairwise exchange, 2 processes, 1 GiB, {pieces} pieces"
-        rows.append(CalibrationRow(what, "us", time_us, predicted))
-    return rows
+    rows = [
+        CalibrationRow(
+            f"pairwise exchange, 2 GPUs, {_size(mib)}, {_pieces(pieces)}, one process",
+            "GB/s busbw",
+            busbw,
+            mib * MIB / timed_us(_exchange(mib * MIB, pieces), True) / 1e3,
+            HOST_IS_LATE,
+        )
+        for mib, by_pieces in EXCHANGES.items()
+        for pieces, busbw in by_pieces.items()
+    ]
+    return rows + [
+        CalibrationRow(
+            f"pairwise exchange, 2 processes, {_size(mib)}, {_pieces(pieces)}",
+            "us",
+            time_us,
+            timed_us(_exchange(mib * MIB, pieces)),
+        )
+        for mib, by_pieces in EXCHANGES_OF_PROCESSES_US.items()
+        for pieces, time_us in by_pieces.items()
+    ]
 
 
 def _two_shot(size: int, ranks: int) -> plait.Plan:
@@ -244,38 +288,35 @@ def in_graph() -> plait.Topology:
     )
 
 
+# us by KiB, of the block counts tried the fastest.
+TWO_SHOT_US = {
+    2: {64: 7.1, 256: 7.2, 1024: 9.4, 4096: 19.2, 16384: 56.7, 65536: 208.0, 262144: 801.4}
+    | {1048576: 3174.1},
+    4: {64: 7.7, 256: 8.1, 1024: 11.1, 4096: 25.6, 16384: 83.7, 65536: 318.7, 262144: 1237.1}
+    | {1048576: 4893.7},
+}
+ONE_SHOT_US = {2: 0.94, 4: 2.56}
+
+
 def kernels() -> list[CalibrationRow]:
-    rows = []
-    figures = {2: {64: 7.1, 1024: 9.4, 4096: 19.2, 65536: 208.0, 1048576: 3174.1}}
-    figures[4] = {64: 7.7, 1024: 11.1, 4096: 25.6, 65536: 318.7, 1048576: 4893.7}
-    for ranks, by_size in figures.items():
-        for kib, time_us in by_size.items():
-            plan = _two_shot(kib << 10, ranks)
-            predicted = plait.simulate(plan, in_graph()).total_ns / 1e3
-            what = f"two-shot in one pass, {ranks} GPUs, {kib} KiB"
-            rows.append(
-                CalibrationRow(
-                    what,
-                    "us",
-                    time_us,
-                    predicted,
-                    "blocks fill and drain one after another; the model moves a shard as one flow",
-                )
-            )
+    rows = [
+        CalibrationRow(
+            f"two-shot in one pass, {ranks} GPUs, {kib} KiB",
+            "us",
+            time_us,
+            plait.simulate(_two_shot(kib << 10, ranks), in_graph()).total_ns / 1e3,
+            "blocks fill and drain one after another; the model moves a shard as one flow",
+        )
+        for ranks, by_size in TWO_SHOT_US.items()
+        for kib, time_us in by_size.items()
+    ]
     launched = with_parameters(machine(), kernel_launch_ns=0.0)
-    for ranks, time_us in ((2, 0.94), (4, 2.56)):
+    for ranks, time_us in ONE_SHOT_US.items():
         request = plait.Request("all_reduce", 256, "fp32", "sum", ranks)
         plan = plait.propose_one(machine(), request, "one_shot")
         predicted = plait.simulate(plan, launched).total_ns / 1e3
-        rows.append(
-            CalibrationRow(
-                f"one-shot inside a kernel, {ranks} GPUs, 1 KiB",
-                "us",
-                time_us,
-                predicted,
-                "ranks that wait for each other in turn lose time that no op of the plan has",
-            )
-        )
+        what = f"one-shot inside a kernel, {ranks} GPUs, 1 KiB"
+        rows.append(CalibrationRow(what, "us", time_us, predicted))
     return rows
 
 
@@ -305,14 +346,42 @@ def nccl_reached(ranks: int, mib: float) -> float:
     return reached[-1]
 
 
+@cache
+def _with_channels() -> plait.Topology:
+    """The node as NCCL's channels see it: what they copy inside a GPU."""
+    return with_parameters(
+        machine(), kernel_copy_gb_per_s=machine().parameter("nccl_copy_gb_per_s", 0.0)
+    )
+
+
+def _last_chunk_bytes(ranks: int, size: int) -> int:
+    """Of all channels together: what NCCL copies out when nothing is left to send.
+
+    A channel works in loops of a chunk a rank; the last loop shares out what is left.
+    """
+    channels = int(machine().parameter("nccl_channels", 1.0))
+    loop = ranks * int(machine().parameter("nccl_chunk_bytes", 1.0))
+    last = size // channels % loop or loop
+    return channels * (last // ranks)
+
+
+def nccl_us(ranks: int, mib: int) -> float:
+    """NCCL's ring with its last chunk, which is copied from its buffer while no link is used."""
+    size = mib * MIB
+    last = _last_chunk_bytes(ranks, size)
+    plan = ring_kernel(
+        machine(), [list(range(ranks))], size, slice_bytes=MIB // 2, last_copy_bytes=last
+    )
+    return plait.simulate(plan, _with_channels()).total_ns / 1e3
+
+
 def nccl() -> list[CalibrationRow]:
     return [
         CalibrationRow(
             f"NCCL 2.28.9 all-reduce (ring), {ranks} GPUs, {mib} MiB",
             "us",
             time_us,
-            nccl_model_us(ranks, mib),
-            "with 2 ranks NCCL's protocol fills the link less well than with 4 or 8",
+            nccl_us(ranks, mib),
         )
         for ranks, by_size in NCCL_US.items()
         for mib, time_us in by_size.items()

@@ -6,7 +6,6 @@ is fetched from anywhere.
 
 from __future__ import annotations
 
-import csv
 import html
 import math
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import plait
+from plait.results import Curves, measurements
 from plait.timeline_plot import COLOURS, spans_by_lane
 
 SIZES = tuple(1 << power for power in range(12, 31, 2))
@@ -85,15 +85,29 @@ def draw_topology(topology: plait.Topology) -> str:
             f'data-tip="{_text(name)} {_text(topology.devices[device].model)}"/>'
             f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle">{_text(name)}</text>'
         )
-    return "".join(parts) + "</svg>"
+    return "".join(parts) + _legend(topology, colours) + "</svg>"
+
+
+def _legend(topology: plait.Topology, colours: dict[str, str]) -> str:
+    """Each kind of link with its speeds."""
+    parts = []
+    for row, kind in enumerate(sorted({link.kind for link in topology.links})):
+        speeds = [link.gb_per_s for link in topology.links if link.kind == kind]
+        low, high = min(speeds), max(speeds)
+        told = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        y = 20 + 18 * row
+        parts.append(
+            f'<rect x="8" y="{y - 6}" width="14" height="4" fill="{colours.get(kind, "#888")}"/>'
+            f'<text x="28" y="{y}">{_text(kind)}: {told} GB/s</text>'
+        )
+    return "".join(parts)
 
 
 def predictions(
-    topology: plait.Topology, collective: str, sizes: Iterable[int] = SIZES
-) -> dict[str, list[tuple[int, float]]]:
+    topology: plait.Topology, collective: str, ranks: int, sizes: Iterable[int] = SIZES
+) -> Curves:
     """strategy -> [(message bytes, busbw GB/s)], each the best of its parameters, simulated."""
-    ranks = min(len(topology.rank_devices()), 16)
-    curves: dict[str, list[tuple[int, float]]] = {}
+    curves: Curves = {}
     for size in sizes:
         request = plait.Request(collective, max(1, size // 4), "fp32", "sum", ranks, 0, ranks > 1)
         best: dict[str, float] = {}
@@ -105,29 +119,7 @@ def predictions(
     return curves
 
 
-def measurements(folder: Path, machine: str, collective: str) -> dict[str, list[tuple[int, float]]]:
-    """Rows of bench/results/*.csv for the machine and collective; other files are passed over."""
-    curves: dict[str, list[tuple[int, float]]] = {}
-    for file in sorted(folder.glob("*.csv")):
-        with file.open(newline="") as lines:
-            for row in csv.DictReader(line for line in lines if not line.startswith("#")):
-                name = row.get("strategy") or row.get("name") or row.get("library") or file.stem
-                size = row.get("bytes") or row.get("size")
-                speed = row.get("busbw_gb_per_s") or row.get("busbw")
-                if row.get("machine", machine) != machine or not size or not speed:
-                    continue
-                if row.get("collective", collective) != collective:
-                    continue
-                try:
-                    curves.setdefault(f"{name} (measured)", []).append((int(size), float(speed)))
-                except ValueError:
-                    continue
-    return curves
-
-
-def draw_curves(
-    predicted: dict[str, list[tuple[int, float]]], measured: dict[str, list[tuple[int, float]]]
-) -> str:
+def draw_curves(predicted: Curves, measured: Curves) -> str:
     """SVG: busbw over message size, both on logarithmic scales; measured curves are dashed."""
     top = sorted(predicted.items(), key=lambda item: -max(speed for _, speed in item[1]))
     curves = [(name, points, "") for name, points in top[:MOST_CURVES]]
@@ -209,14 +201,39 @@ def evidence_table(rows: list[Any]) -> str:
     return "".join(parts) + "</table>"
 
 
+def figures_table(rows: list[Any]) -> str:
+    head = ("figure", "unit", "measured", "predicted", "deviation", "reason")
+    parts = ["<table><tr>" + "".join(f"<th>{name}</th>" for name in head) + "</tr>"]
+    for row in rows:
+        deviates = abs(row.deviation) > 0.10
+        cells = (row.what, row.unit, f"{row.measured:.5g}", f"{row.predicted:.5g}")
+        cells += (f"{100 * row.deviation:+.1f} %", row.reason if deviates else "")
+        parts.append(
+            f'<tr class="{"no" if deviates else "yes"}">'
+            + "".join(f"<td>{_text(cell)}</td>" for cell in cells)
+            + "</tr>"
+        )
+    return "".join(parts) + "</table>"
+
+
+def _bandwidth(topology: plait.Topology, collective: str, ranks: int, measured: Curves) -> str:
+    what = "Lines: simulated, the best of each strategy's parameters."
+    return (
+        f"<h2>{_text(collective)}, {ranks} ranks: bandwidth by size</h2><p>{what}"
+        + (" Dashed: measured.</p>" if measured else " Nothing was measured.</p>")
+        + draw_curves(predictions(topology, collective, ranks), measured)
+    )
+
+
 def page(
     topology: plait.Topology,
     collective: str = "all_reduce",
     size: int = 64 << 20,
     results: Path | None = None,
     evidence: list[Any] | None = None,
+    figures: list[Any] | None = None,
 ) -> str:
-    """The whole page. `evidence`: rows of plait.papers, left out where None."""
+    """The whole page. `evidence`: rows of plait.papers; `figures`: of plait.calibrate."""
     ranks = min(len(topology.rank_devices()), 16)
     request = plait.Request(collective, size // 4, "fp32", "sum", ranks, 0, int(ranks > 1))
     plans, _ = plait.propose(topology, request)
@@ -225,12 +242,11 @@ def page(
     timed = [(plait.simulate(plan, topology), plan) for plan in plans]
     timeline, plan = min(timed, key=lambda pair: pair[0].total_ns)
     measured = measurements(results, topology.name, collective) if results else {}
+    measured.setdefault(ranks, {}).update(measured.pop(0, {}))  # files that name no ranks
     sections = [
         f"<h1>plait: {_text(topology.name)}</h1><p>{_text(topology.source)}</p>",
         "<h2>Links (GB/s a direction)</h2>" + draw_topology(topology),
-        f"<h2>{_text(collective)}, {ranks} ranks: bandwidth by size</h2>"
-        "<p>Lines: simulated, the best of each strategy's parameters. Dashed: measured.</p>"
-        + draw_curves(predictions(topology, collective), measured),
+        *(_bandwidth(topology, collective, count, measured[count]) for count in sorted(measured)),
         f"<h2>{_text(plan.label)} at {_bytes(size)}</h2><p>{timeline.total_ns / 1e3:.1f} us, "
         f"{timeline.busbw_gb_per_s:.1f} GB/s busbw, bound by {_text(timeline.bound_by)}, "
         f"{100 * timeline.lower_bound_ns / max(timeline.total_ns, 1e-9):.0f} % of what this "
@@ -238,6 +254,8 @@ def page(
     ]
     if evidence is not None:
         sections.append("<h2>Evidence</h2>" + evidence_table(evidence))
+    if figures:
+        sections.append("<h2>Measured figures, predicted</h2>" + figures_table(figures))
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         f"<title>plait: {_text(topology.name)}</title><style>{STYLE}</style></head><body>"
@@ -248,9 +266,12 @@ def page(
 
 def write_report(topology: plait.Topology, file: str, with_evidence: bool = True) -> None:
     """Writes the page for a machine; measured rows come from bench/results where that is."""
+    from plait.calibrate import calibration_rows, machine
     from plait.papers import paper_rows
 
     results = Path("bench/results")
     evidence = paper_rows() if with_evidence else None
-    text = page(topology, results=results if results.is_dir() else None, evidence=evidence)
+    figures = calibration_rows() if with_evidence and topology.name == machine().name else None
+    found = results if results.is_dir() else None
+    text = page(topology, results=found, evidence=evidence, figures=figures)
     Path(file).write_text(text)

@@ -200,17 +200,24 @@ def ring_kernel(
     size: int,
     devices: list[int] | None = None,
     slice_bytes: int = 1 << 20,
+    last_copy_bytes: int = 0,
 ) -> plait.Plan:
     """NCCL's all-reduce as it is known: rings inside one kernel, each slice passed on as it comes.
 
     `orders`: the ranks of each ring; the message is cut evenly over the rings. A hop without a link
-    goes through pinned host memory. Source: NCCL's documentation of its ring algorithm.
+    goes through pinned host memory. `last_copy_bytes`: copied at each rank from its buffer into its
+    output when all has come. Source: NCCL's documentation of its ring algorithm.
     """
     ranks = len(orders[0])
     request = plait.Request("all_reduce", size // 4, "fp32", "sum", ranks, 0, 0, devices or [])
     sketch = Sketch(topology, request, "nccl_ring", kernel="ring")
     for number, (base, part) in enumerate(cuts(size // 4, len(orders))):
         _one_ring(sketch, orders[number], f"ring{number}", base * 4, part * 4, slice_bytes)
+    if last_copy_bytes:
+        for lane in list(sketch.lanes.values())[-ranks:]:  # every rank's last slice
+            rank = lane["rank"]
+            came, goes = ((space, rank, 0, last_copy_bytes) for space in ("scratch", "output"))
+            sketch.copy(lane["ops"], goes, came)
     return sketch.plan()
 
 

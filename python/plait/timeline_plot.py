@@ -1,4 +1,4 @@
-"""A picture of a timeline: a row a lane with its ops, a row a path with what crosses it.
+"""A picture of a timeline: a row a lane with its ops, a row a resource with what it carries.
 
 matplotlib is imported only here, when a picture is asked for.
 """
@@ -23,6 +23,13 @@ def spans_by_lane(timeline: plait.Timeline, plan: plait.Plan) -> list[tuple[str,
         kind = text.split(" ", 1)[0]
         lanes[span.lane][1].append((span.start_ns / 1e3, span.end_ns / 1e3, kind, text))
     return [lane for lane in lanes if lane[1]]
+
+
+def use_over_time(load: Any, total_ns: float) -> tuple[list[float], list[float]]:
+    """When a resource's use changes (us) and to which part of its capacity, over the whole time."""
+    capacity = load.bytes / load.busy_ns if load.busy_ns else 1.0
+    steps = [(0.0, 0.0), *load.rates, (total_ns, 0.0)]
+    return [at_ns / 1e3 for at_ns, _ in steps], [rate / capacity for _, rate in steps]
 
 
 def plot(timeline: plait.Timeline, plan: plait.Plan, file: str) -> None:
@@ -53,10 +60,17 @@ def plot(timeline: plait.Timeline, plan: plait.Plan, file: str) -> None:
     top.invert_yaxis()
     top.set_xlabel("microseconds")
     top.set_title(f"{timeline.plan} on {timeline.topology}: {timeline.total_ns / 1e3:.1f} us")
+    for row, load in enumerate(loads):
+        times_us, heights = use_over_time(load, timeline.total_ns)
+        bottom.fill_between(
+            times_us, row + 0.4, [row + 0.4 - 0.8 * part for part in heights], step="post"
+        )
     total = max(timeline.total_ns, 1e-9)
-    bottom.barh([load.name for load in loads], [100 * load.busy_ns / total for load in loads])
-    bottom.invert_yaxis()
-    bottom.tick_params(axis="y", labelsize=6)
-    bottom.set_xlabel("% of the time that the resource is busy")
+    labels = [f"{load.name} ({100 * load.busy_ns / total:.0f} %)" for load in loads]
+    bottom.set_yticks(range(len(loads)), labels, fontsize=6)
+    bottom.set_ylim(len(loads) - 0.5, -0.5)
+    top.set_xlim(0, total / 1e3)
+    bottom.set_xlim(0, total / 1e3)
+    bottom.set_xlabel("microseconds; height: what the resource carries of what it can")
     figure.savefig(file, dpi=130)
     pyplot.close(figure)

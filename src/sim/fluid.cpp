@@ -16,6 +16,7 @@ Fluid::Fluid(const Machine& machine, std::size_t links)
       members_(machine.capacities().size()),
       link_flows_(links, 0),
       busy_links_(machine.capacities().size(), 0),
+      rates_(machine.capacities().size()),
       resource_mark_(machine.capacities().size(), 0),
       left_(machine.capacities().size(), 0.0),
       weight_(machine.capacities().size(), 0.0) {}
@@ -153,6 +154,15 @@ void Fluid::fill() {
   }
 }
 
+void Fluid::record(double now_ns) {
+  for (const int resource : resources_) {
+    const bool is_idle = members_[at(resource)].empty();
+    const double rate = is_idle ? 0.0 : capacity(resource) - std::max(0.0, left_[at(resource)]);
+    std::vector<Rate>& rates = rates_[at(resource)];
+    if (rate != (rates.empty() ? 0.0 : rates.back().gb_per_s)) rates.push_back({now_ns, rate});
+  }
+}
+
 void Fluid::settle(double now_ns, std::vector<Finish>& changed) {
   if (dirty_.empty()) return;
   ++mark_;
@@ -161,6 +171,7 @@ void Fluid::settle(double now_ns, std::vector<Finish>& changed) {
   for (const int resource : dirty_) reach(resource);
   dirty_.clear();
   fill();
+  record(now_ns);
   for (const int index : touched_) {
     Flow& flow = flows_[at(index)];
     const double rate = level_[at(index)];

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "plait/timeline.hpp"
 #include "sim/machine.hpp"
 
 namespace plait::sim {
@@ -42,6 +43,10 @@ class Fluid {
   const Flow& flow(int index) const { return flows_[static_cast<std::size_t>(index)]; }
   /// Redoes what the starts and stops since the last call reach; appends the changed finishes.
   void settle(double now_ns, std::vector<Finish>& changed);
+  /// What a resource carried, from each change to the next.
+  const std::vector<Rate>& rates(int resource) const {
+    return rates_[static_cast<std::size_t>(resource)];
+  }
 
  private:
   struct Member {
@@ -50,6 +55,7 @@ class Fluid {
   };
   void reach(int resource);
   void fill();
+  void record(double now_ns);
   void count_link(int link, int by);
   double capacity(int resource) const;
 
@@ -60,6 +66,7 @@ class Fluid {
   std::vector<int> link_flows_;               // by link
   std::vector<int> busy_links_;               // by resource: how many of its links carry a flow
   std::vector<int> dirty_;                    // resources
+  std::vector<std::vector<Rate>> rates_;      // by resource
   // Scratch of settle(), kept to save allocations.
   std::vector<std::uint32_t> resource_mark_, flow_mark_;
   std::uint32_t mark_ = 0;

@@ -30,6 +30,7 @@ Costs costs_of(const Topology& topology) {
   };
   Costs costs;
   costs.copy_launch_ns = get("copy_launch_ns", kCopyLaunchNs);
+  costs.copy_launch_spread_ns = get("copy_launch_spread_ns", 0.0);
   costs.kernel_launch_ns = get("kernel_launch_ns", kKernelLaunchNs);
   costs.kernel_op_ns = get("kernel_op_ns", 0.0);
   costs.host_call_ns = get("host_call_ns", kHostCallNs);
@@ -39,6 +40,7 @@ Costs costs_of(const Topology& topology) {
   costs.cpu_signal_ns = get("cpu_signal_ns", kCpuSignalNs);
   costs.network_signal_ns = get("net_latency_ns", kNetworkSignalNs);
   costs.gpu_reduce_gb_per_s = get("gpu_reduce_gb_per_s", kGpuReduceGbPerS);
+  costs.kernel_copy_gb_per_s = get("kernel_copy_gb_per_s", 0.0);
   costs.cpu_reduce_gb_per_s = get("cpu_reduce_gb_per_s", kCpuReduceGbPerS);
   costs.cpu_copy_gb_per_s = get("cpu_copy_gb_per_s", costs.cpu_reduce_gb_per_s / 2.0);
   // In a collective every GPU sends and receives at once: the figures for both ways hold.

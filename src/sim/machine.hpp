@@ -17,22 +17,24 @@ struct Use {
 
 /// Fixed costs and speeds of ops (docs/topology.md lists the keys), defaults where not stated.
 struct Costs {
-  double copy_launch_ns = 0.0;       ///< of each copy on a copy engine
-  double kernel_launch_ns = 0.0;     ///< of each kernel lane, once
-  double kernel_op_ns = 0.0;         ///< of each op inside a kernel
-  double host_call_ns = 0.0;         ///< of each op of a CPU worker
-  double issue_ns = 0.0;             ///< host time to enqueue one op of a stream; 0 = a graph
-  double signal_ns = 0.0;            ///< kernel to kernel
-  double stream_signal_ns = 0.0;     ///< by a stream memory operation
-  double cpu_signal_ns = 0.0;        ///< by a CPU worker
-  double network_signal_ns = 0.0;    ///< added where the flag's owner is in another node
-  double gpu_reduce_gb_per_s = 0.0;  ///< bytes read and written by one reduction kernel
-  double cpu_reduce_gb_per_s = 0.0;  ///< bytes read and written by one CPU worker
-  double cpu_copy_gb_per_s = 0.0;    ///< of one CPU worker
-  double sm_push_gb_per_s = 0.0;     ///< of a kernel's stores to another device; 0 = the link's
-  double sm_pull_gb_per_s = 0.0;     ///< of a kernel's loads from another device
-  double port_flow_loss = 0.0;       ///< of a port's speed, for each further peer at once
-  int copy_engines = 0;              ///< copies at once per GPU
+  double copy_launch_ns = 0.0;        ///< of each copy on a copy engine
+  double copy_launch_spread_ns = 0;   ///< by how much more on the slowest GPU of a group
+  double kernel_launch_ns = 0.0;      ///< of each kernel lane, once
+  double kernel_op_ns = 0.0;          ///< of each op inside a kernel
+  double host_call_ns = 0.0;          ///< of each op of a CPU worker
+  double issue_ns = 0.0;              ///< host time to enqueue one op of a stream; 0 = a graph
+  double signal_ns = 0.0;             ///< kernel to kernel
+  double stream_signal_ns = 0.0;      ///< by a stream memory operation
+  double cpu_signal_ns = 0.0;         ///< by a CPU worker
+  double network_signal_ns = 0.0;     ///< added where the flag's owner is in another node
+  double gpu_reduce_gb_per_s = 0.0;   ///< bytes read and written by one reduction kernel
+  double kernel_copy_gb_per_s = 0.0;  ///< of a kernel inside its GPU; 0 = as fast as the memory
+  double cpu_reduce_gb_per_s = 0.0;   ///< bytes read and written by one CPU worker
+  double cpu_copy_gb_per_s = 0.0;     ///< of one CPU worker
+  double sm_push_gb_per_s = 0.0;      ///< of a kernel's stores to another device; 0 = the link's
+  double sm_pull_gb_per_s = 0.0;      ///< of a kernel's loads from another device
+  double port_flow_loss = 0.0;        ///< of a port's speed, for each further peer at once
+  int copy_engines = 0;               ///< copies at once per GPU
 };
 
 class Machine {

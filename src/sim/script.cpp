@@ -94,8 +94,10 @@ class Compiler {
     script_.steps.push_back(step);
   }
 
-  // A stream goes on after half of its way, a kernel's run of signals takes the way together, and
-  // in the one-shot kernel every line carries its own flag.
+  // A stream goes on after half of its way. A kernel's threads raise the flags of all peers at
+  // once, after what they stored in a peer's memory was acknowledged (a release waits for that);
+  // messages to other nodes are posted one by one. In the one-shot kernel every line carries its
+  // own flag.
   void signal(Step& step, const Op& op, const Op* before) const {
     const Costs& costs = machine_.costs();
     const Flag& raised = op.flag;
@@ -103,8 +105,7 @@ class Compiler {
       refuse(text("a signal goes to rank ", raised.owner));
     const int here = devices_[at(lane_->rank)], there = devices_[at(raised.owner)];
     const bool follows_data = before != nullptr && before->kind == OpKind::copy;
-    if (topology().devices[at(here)].node != topology().devices[at(there)].node && !follows_data)
-      step.lag_ns = costs.network_signal_ns;
+    if (node_of(here) != node_of(there) && !follows_data) step.lag_ns = costs.network_signal_ns;
     if (lane_->kind == LaneKind::copy_engine) {
       step.fixed_ns = costs.stream_signal_ns / 2.0;
       step.lag_ns += costs.stream_signal_ns / 2.0;
@@ -112,8 +113,23 @@ class Compiler {
       step.fixed_ns = costs.cpu_signal_ns;
     } else if (!has_line_flags()) {
       const bool goes_on = before != nullptr && before->kind == OpKind::signal;
-      step.fixed_ns = goes_on ? costs.kernel_op_ns : costs.signal_ns;
+      if (goes_on)
+        step.fixed_ns = node_of(here) == node_of(there) ? 0.0 : costs.kernel_op_ns;
+      else
+        step.fixed_ns = costs.signal_ns + way_back_ns(before);
     }
+  }
+
+  int node_of(int device) const { return topology().devices[at(device)].node; }
+
+  // From a peer's memory in the same node back to the kernel that stored there; 0 for other ops.
+  double way_back_ns(const Op* stored) const {
+    if (stored == nullptr || (stored->kind != OpKind::copy && stored->kind != OpKind::reduce))
+      return 0.0;
+    const int here = devices_[at(lane_->rank)], there = place(stored->dst);
+    if (here == there || node_of(here) != node_of(there)) return 0.0;
+    const int link = machine_.link_between(there, here);
+    return link < 0 ? 0.0 : topology().links[at(link)].latency_ns;
   }
 
   // Messages that carry their own arrival: lines of data and flag, and those of an MPI library.
@@ -123,9 +139,17 @@ class Compiler {
 
   double op_ns() const {
     const Costs& costs = machine_.costs();
-    return lane_->kind == LaneKind::copy_engine ? costs.copy_launch_ns
+    return lane_->kind == LaneKind::copy_engine ? copy_launch_ns()
            : lane_->kind == LaneKind::kernel    ? costs.kernel_op_ns
                                                 : costs.host_call_ns;
+  }
+
+  // No two GPUs start copies equally fast, so GPUs that should copy in step drift apart until their
+  // copies meet at a port. Which one is the slowest is not known; it is taken to be the last.
+  double copy_launch_ns() const {
+    const Costs& costs = machine_.costs();
+    const bool is_slowest = plan_.request.ranks > 1 && lane_->rank == plan_.request.ranks - 1;
+    return costs.copy_launch_ns + (is_slowest ? costs.copy_launch_spread_ns : 0.0);
   }
 
   void copy(Step& step, const Op& op, const Op* before) {
@@ -141,9 +165,7 @@ class Compiler {
     if (op.path == kLocalPath) {
       script_.uses.push_back({machine_.memory(device), 2.0});
       step.use_count = 1;
-      step.limit = lane_->kind == LaneKind::cpu
-                       ? machine_.costs().cpu_copy_gb_per_s
-                       : machine_.capacities()[at(machine_.memory(device))] / 2.0;
+      step.limit = local_gb_per_s(device);
       return;
     }
     const int link = hop_link(op);
@@ -157,7 +179,22 @@ class Compiler {
     // A kernel's loads and stores overlap: a run of its copies pays the way once.
     const bool goes_on = !is_engine && before != nullptr && before->kind == OpKind::copy &&
                          before->path != kLocalPath;
-    if (!goes_on) step.fixed_ns += hop.latency_ns;
+    if (!goes_on) step.fixed_ns += hop.latency_ns * (is_pull(hop) ? 2.0 : 1.0);
+  }
+
+  // Of a copy inside a memory.
+  double local_gb_per_s(int device) const {
+    const Costs& costs = machine_.costs();
+    if (lane_->kind == LaneKind::cpu) return costs.cpu_copy_gb_per_s;
+    const double memory = machine_.capacities()[at(machine_.memory(device))] / 2.0;
+    const bool is_slower = lane_->kind == LaneKind::kernel && costs.kernel_copy_gb_per_s > 0.0;
+    return is_slower ? std::min(memory, costs.kernel_copy_gb_per_s) : memory;
+  }
+
+  // A kernel's loads from a peer: the request goes one way, the data come the other.
+  bool is_pull(const Link& hop) const {
+    return lane_->kind == LaneKind::kernel && !is_host_loop() &&
+           hop.dst == devices_[at(lane_->rank)];
   }
 
   // Loads and stores of a kernel fill a GPU's links less well than copy engines do: as if each byte
@@ -167,9 +204,9 @@ class Compiler {
     if (lane_->kind != LaneKind::kernel || kind(hop.src) != DeviceKind::gpu ||
         kind(hop.dst) != DeviceKind::gpu)
       return 1.0;
-    const bool is_pull = hop.dst == devices_[at(lane_->rank)];
+    const bool is_load = hop.dst == devices_[at(lane_->rank)];
     const double reached =
-        is_pull ? machine_.costs().sm_pull_gb_per_s : machine_.costs().sm_push_gb_per_s;
+        is_load ? machine_.costs().sm_pull_gb_per_s : machine_.costs().sm_push_gb_per_s;
     return std::max(1.0, hop.gb_per_s / reached);
   }
 
@@ -230,7 +267,7 @@ class Compiler {
     for (const int resource : machine_.link_resources(link))
       if (resource != machine_.memory(device)) draw(step, resource, weight);
     step.limit = std::min(step.limit, hop.gb_per_s / weight);
-    latency_ns = std::max(latency_ns, hop.latency_ns);
+    latency_ns = std::max(latency_ns, hop.latency_ns * (is_pull(hop) ? 2.0 : 1.0));
   }
 
   Script& script_;

@@ -86,6 +86,7 @@ class Clock {
   }
   int next_step(int lane) const { return lanes_[at(lane)].next; }
   const std::vector<Span>& spans() const { return spans_; }
+  const std::vector<Rate>& rates(int resource) const { return fluid_.rates(resource); }
 
  private:
   const Step& step(int lane) const {
@@ -241,7 +242,8 @@ class Clock {
                    ") never ends; see verify()"));
 }
 
-void add_loads(Timeline& timeline, const Script& script, int job, const Machine& machine) {
+void add_loads(Timeline& timeline, const Clock& clock, const Script& script, int job,
+               const Machine& machine) {
   std::vector<double> bytes(machine.capacities().size(), 0.0);
   for (const LaneScript& lane : script.lanes) {
     if (lane.job != job) continue;
@@ -258,7 +260,8 @@ void add_loads(Timeline& timeline, const Script& script, int job, const Machine&
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     if (bytes[i] <= 0.0) continue;
     const double busy_ns = bytes[i] / machine.capacities()[i];
-    timeline.resources.push_back({machine.names()[i], bytes[i], busy_ns});
+    timeline.resources.push_back(
+        {machine.names()[i], bytes[i], busy_ns, clock.rates(static_cast<int>(i))});
     if (busy_ns > busiest_ns) {
       busiest_ns = busy_ns;
       timeline.bound_by = machine.names()[i];
@@ -281,7 +284,7 @@ Timeline timeline_of(const Clock& clock, const Script& script, const Job& job, i
     if (lane.step_count > 0) end_ns = std::max(end_ns, (first + lane.step_count - 1)->end_ns);
   }
   timeline.total_ns = end_ns - job.start_ns;
-  add_loads(timeline, script, index, machine);
+  add_loads(timeline, clock, script, index, machine);
   const Request& request = job.plan.request;
   timeline.lower_bound_ns = lower_bound_ns(request, machine);
   if (timeline.total_ns > 0.0) {

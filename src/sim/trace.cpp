@@ -1,6 +1,6 @@
 // Timeline + plan -> the Chrome trace event format that Perfetto and chrome://tracing read: a
 // process a rank, a thread a lane, a slice an op, an arrow from each signal to the waits it ends,
-// and a counter a path with the speed of what crosses it.
+// and a counter a resource (port, lane group, memory) with what it carries.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -96,31 +96,23 @@ void add_arrows(Json& events, const Timeline& timeline, const Plan& plan) {
   }
 }
 
-void add_counters(Json& events, const Timeline& timeline, const Plan& plan) {
-  std::map<std::string, std::map<double, double>> changes;  // hop -> time -> change of GB/s
-  for (const Span& span : timeline.spans) {
-    const Op& op = op_of(span, plan);
-    if (op.kind != OpKind::copy || op.path < 0 || span.end_ns <= span.start_ns) continue;
-    const double speed = static_cast<double>(op.dst.bytes) / (span.end_ns - span.start_ns);
-    std::map<double, double>& of_hop = changes[hop_name(op, plan)];
-    of_hop[span.start_ns] += speed;
-    of_hop[span.end_ns] -= speed;
-  }
-  for (const auto& [hop, of_hop] : changes) {
-    double speed = 0.0;
-    for (const auto& [at_ns, change] : of_hop) {
-      speed += change;
-      events.push_back({{"ph", "C"},
-                        {"name", text("GB/s ", hop)},
-                        {"pid", plan.request.ranks},
-                        {"ts", at_ns / 1e3},
-                        {"args", {{"gb_per_s", std::max(0.0, speed)}}}});
-    }
+void add_counters(Json& events, const Timeline& timeline, int pid) {
+  const auto counter = [&](const ResourceLoad& load, const Rate& rate) {
+    events.push_back({{"ph", "C"},
+                      {"name", text("GB/s ", load.name)},
+                      {"pid", pid},
+                      {"ts", rate.at_ns / 1e3},
+                      {"args", {{"gb_per_s", rate.gb_per_s}}}});
+  };
+  for (const ResourceLoad& load : timeline.resources) {
+    if (load.rates.empty()) continue;
+    if (load.rates.front().at_ns > 0.0) counter(load, Rate{});
+    for (const Rate& rate : load.rates) counter(load, rate);
   }
   events.push_back({{"ph", "M"},
                     {"name", "process_name"},
-                    {"pid", plan.request.ranks},
-                    {"args", {{"name", "paths"}}}});
+                    {"pid", pid},
+                    {"args", {{"name", "links and memories"}}}});
 }
 
 }  // namespace
@@ -129,7 +121,7 @@ std::string to_trace_json(const Timeline& timeline, const Plan& plan) {
   Json events = Json::array();
   add_slices(events, timeline, plan);
   add_arrows(events, timeline, plan);
-  add_counters(events, timeline, plan);
+  add_counters(events, timeline, plan.request.ranks);
   Json trace;
   trace["displayTimeUnit"] = "ns";
   trace["traceEvents"] = std::move(events);

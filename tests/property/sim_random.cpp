@@ -135,6 +135,15 @@ Plan random_plan(Random& random, const Topology& topology, bool ordered, bool is
   return plan;
 }
 
+// What a resource carried, by its rates.
+double over_time(const ResourceLoad& load) {
+  double bytes = 0.0;
+  for (std::size_t i = 0; i + 1 < load.rates.size(); ++i)
+    bytes += load.rates[i].gb_per_s * (load.rates[i + 1].at_ns - load.rates[i].at_ns);
+  CHECK(load.rates.back().gb_per_s == 0.0);
+  return bytes;
+}
+
 bool ends(const Plan& plan, const Topology& topology) {
   try {
     simulate(plan, topology);
@@ -180,6 +189,7 @@ TEST_CASE("no resource carries more than it can, and every byte moves once") {
     for (const ResourceLoad& load : timeline.resources) {
       CHECK(load.busy_ns <= timeline.total_ns * (1 + 1e-9));
       carried += load.bytes;
+      CHECK(over_time(load) == doctest::Approx(load.bytes).epsilon(1e-6));
     }
     // Each copy crosses one link: its own capacity, or one port out and one in.
     CHECK(carried == doctest::Approx(moved * (topology.resources.empty() ? 1.0 : 2.0)));

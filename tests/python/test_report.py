@@ -1,5 +1,6 @@
-"""The HTML page: well-formed, self-contained, with every section; and the picture of a timeline."""
+"""The HTML page: well-formed, self-contained, with every section; and what a timeline becomes."""
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import plait
-from plait import papers, report, timeline_plot
+from plait import papers, report, results, timeline_plot
 
 VOID = {"meta", "line", "circle", "rect", "polyline"}
 
@@ -57,8 +58,39 @@ def test_page_is_well_formed_and_self_contained(tmp_path: Path) -> None:
 def test_bad_results_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     (tmp_path / "text.csv").write_text("bytes,busbw\nmany,fast\n")
-    measured = report.measurements(tmp_path, "mist", "all_reduce")
-    assert all(points == [] for points in measured.values())
+    assert results.measurements(tmp_path, "mist", "all_reduce") == {}
+
+
+def test_results_of_the_gpu_programs(tmp_path: Path) -> None:
+    (tmp_path / "gpu.csv").write_text(
+        "# machine: HGX H200 x4 (virtual machine), driver 580; date: 2026-11-21\n"
+        f"{results.GPU_COLUMNS}\n"
+        "all_reduce,4,threads,bf16,1000000,plait,one_shot,10.0,12.0,0\n"
+        "all_reduce,4,threads,fp32,1000000,plait,one_shot,20.0,0.000,0\n"
+        "all_reduce,4,threads,fp32,1000000,nccl,,0.000,30.0,0\n"
+        "all_reduce,4,threads,fp32,1000000,direct:pieces=2,host_permille=0,engine=x,0.0,15.0,0\n"
+        "all_reduce,4,threads,fp32,2000000,plait,one_shot,10.0,12.0,7\n"
+        "broadcast,4,threads,fp32,1000000,plait,one_shot,10.0,12.0,0\n"
+        "all_reduce,four\n"
+    )
+    found = results.measurements(tmp_path, "hgx-h200", "all_reduce")
+    assert found == {
+        4: {
+            "one_shot (measured)": [(1000000, pytest.approx(150.0))],
+            "NCCL (measured)": [(1000000, pytest.approx(50.0))],
+            "direct (measured)": [(1000000, pytest.approx(100.0))],
+        }
+    }
+    assert results.measurements(tmp_path, "mist", "all_reduce") == {}
+
+
+def test_the_measured_node_is_found_in_the_results() -> None:
+    folder = Path(__file__).resolve().parents[2] / "bench" / "results"
+    found = results.measurements(folder, "hgx-h200", "all_reduce")
+    assert {2, 4} <= set(found)
+    for curves in found.values():
+        assert {"NCCL (measured)", "one_shot (measured)"} <= set(curves)
+        assert all(0 < speed < 800 for points in curves.values() for _, speed in points)
 
 
 def test_timeline_picture(tmp_path: Path) -> None:
@@ -66,5 +98,24 @@ def test_timeline_picture(tmp_path: Path) -> None:
     topology = plait.load_topology("mist")
     plan = plait.propose(topology, plait.Request("all_reduce", 1 << 20, "fp32", "sum", 4))[0][0]
     file = tmp_path / "t.png"
-    timeline_plot.plot(plait.simulate(plan, topology), plan, str(file))
+    timeline = plait.simulate(plan, topology)
+    timeline_plot.plot(timeline, plan, str(file))
     assert file.read_bytes().startswith(b"\x89PNG")
+    for load in timeline.resources:
+        times_us, parts = timeline_plot.use_over_time(load, timeline.total_ns)
+        assert times_us == sorted(times_us)
+        assert max(parts) <= 1 + 1e-9
+        carried = sum(
+            part * (after - at)
+            for at, after, part in zip(times_us, times_us[1:], parts, strict=False)
+        )
+        assert carried == pytest.approx(load.busy_ns / 1e3, rel=1e-6)
+
+
+def test_trace_has_a_counter_a_resource() -> None:
+    topology = plait.load_topology("mist")
+    plan = plait.propose(topology, plait.Request("all_reduce", 1 << 20, "fp32", "sum", 4))[0][0]
+    timeline = plait.simulate(plan, topology)
+    events = json.loads(timeline.to_trace_json(plan))["traceEvents"]
+    counters = {event["name"] for event in events if event["ph"] == "C"}
+    assert counters == {f"GB/s {load.name}" for load in timeline.resources}

@@ -108,6 +108,65 @@ TEST_CASE("waits end when their signal does; its cost depends on who raises it")
   CHECK(total_ns(plan, topology) == doctest::Approx(10000 + 1000 + 3e6 / 600));
 }
 
+TEST_CASE("a kernel's flag waits for what it stored, and goes to all peers at once") {
+  Topology topology = switched(4, 100, 100);
+  for (Link& link : topology.links) link.latency_ns = 700;
+  topology.parameters["signal_ns"].value = 1000;
+  Plan plan = empty_plan(all_reduce(4, kMega));
+  plan.lanes.push_back(
+      lane_of(0, LaneKind::kernel, "push",
+              {push(plan, topology, 0, 1, kMega), flag_op(OpKind::signal, 1, 0, 0, 1)}));
+  // There, the bytes, back with the acknowledgement, and the flag itself.
+  CHECK(total_ns(plan, topology) == doctest::Approx(700 + 10000 + 700 + 1000));
+  plan.lanes[0].ops.push_back(flag_op(OpKind::signal, 2, 0, 0, 1));
+  plan.lanes[0].ops.push_back(flag_op(OpKind::signal, 3, 0, 0, 1));
+  CHECK(total_ns(plan, topology) == doctest::Approx(700 + 10000 + 700 + 1000));
+}
+
+TEST_CASE("a kernel's loads from a peer take the way twice, its stores once") {
+  Topology topology = switched(2, 100, 100);
+  for (Link& link : topology.links) link.latency_ns = 700;
+  Plan plan = empty_plan(all_reduce(2, kMega));
+  plan.lanes.push_back(lane_of(0, LaneKind::kernel, "pull", {push(plan, topology, 1, 0, kMega)}));
+  CHECK(total_ns(plan, topology) == doctest::Approx(1400 + 10000));
+  plan.lanes[0].rank = 1;
+  CHECK(total_ns(plan, topology) == doctest::Approx(700 + 10000));
+}
+
+TEST_CASE("a kernel copies inside its GPU no faster than the machine says") {
+  Topology topology = switched(2, 100, 100);
+  Plan plan = empty_plan(all_reduce(2, kMega));
+  Op op = push(plan, topology, 0, 1, kMega);
+  op.path = kLocalPath;
+  op.dst.rank = 0;
+  plan.lanes.push_back(lane_of(0, LaneKind::kernel, "copy", {op}));
+  CHECK(total_ns(plan, topology) == doctest::Approx(1e6 / 500));
+  topology.parameters["kernel_copy_gb_per_s"] = {250, "test"};
+  CHECK(total_ns(plan, topology) == doctest::Approx(1e6 / 250));
+  plan.lanes[0].kind = LaneKind::copy_engine;
+  CHECK(total_ns(plan, topology) == doctest::Approx(1e6 / 500));
+}
+
+TEST_CASE("GPUs that start copies a little apart lose step, and their copies meet at ports") {
+  Topology topology = switched(4, 100, 100);
+  topology.parameters["copy_launch_ns"].value = 1000;
+  const auto speed = [&](double spread_ns) {
+    topology.parameters["copy_launch_spread_ns"] = {spread_ns, "test"};
+    topology.parameters["port_flow_loss"] = {0.1, "test"};
+    Plan plan = empty_plan(all_reduce(4, kMega));
+    for (int rank = 0; rank < 4; ++rank) {
+      std::vector<Op> ops;
+      for (int step = 0; step < 120; ++step)
+        ops.push_back(push(plan, topology, rank, (rank + 1 + step % 3) % 4, kMega));
+      plan.lanes.push_back(lane_of(rank, LaneKind::copy_engine, "rotation", ops));
+    }
+    return 120e6 / total_ns(plan, topology);
+  };
+  CHECK(speed(0.0) == doctest::Approx(1e6 / 11000));
+  CHECK(speed(200.0) < 0.9 * speed(0.0));
+  CHECK(speed(200.0) > 0.4 * speed(0.0));  // at worst two copies a port
+}
+
 TEST_CASE("a plan that cannot end is refused with the lane that is stuck") {
   const Topology topology = switched(2, 100, 100);
   Plan plan = empty_plan(all_reduce(2, kMega));
@@ -180,15 +239,19 @@ TEST_CASE("text, JSON and trace carry the timeline") {
   CHECK(json["total_ns"] == timeline.total_ns);
   CHECK(json["spans"].size() == 4);
   const auto trace = nlohmann::json::parse(to_trace_json(timeline, plan));
-  int slices = 0, arrows = 0, counters = 0;
+  int slices = 0, arrows = 0;
+  std::vector<double> port;  // what goes into GPU 2, change by change
   for (const auto& event : trace["traceEvents"]) {
     slices += event["ph"] == "X";
     arrows += event["ph"] == "s" || event["ph"] == "f";
-    counters += event["ph"] == "C";
+    if (event["ph"] == "C" && event["name"] == "GB/s gpu2.nvlink.in")
+      port.push_back(event["args"]["gb_per_s"]);
   }
   CHECK(slices == 4);
   CHECK(arrows == 2);
-  CHECK(counters == 4);
+  REQUIRE(port.size() == 2);
+  CHECK(port[0] == doctest::Approx(100));
+  CHECK(port[1] == 0.0);
   CHECK_THROWS_AS(to_trace_json(timeline, empty_plan(plan.request)), Error);
 }
 

@@ -1,0 +1,101 @@
+// How fast the simulator is, on the plans that propose makes: a plan of 8 ranks and 1 GiB under 10
+// ms, 10,000 plans under a minute, time linear in ops. Held loosely, since a CI machine may be
+// busy; the figures of an idle one are in docs/simulator.md. PLAIT_TEST_SCALE scales the sweep.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "plait/timeline.hpp"
+#include "unit/scale.hpp"
+
+using namespace plait;
+
+namespace {
+
+constexpr double kSlack = 20.0;  // a busy machine, a sanitizer
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The least of three: what the machine's other work does not disturb.
+double simulate_s(const Plan& plan, const Topology& topology) {
+  double least = 1e9;
+  for (int i = 0; i < 3; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    simulate(plan, topology);
+    least = std::min(least, seconds_since(start));
+  }
+  return least;
+}
+
+std::size_t ops_of(const Plan& plan) {
+  std::size_t ops = 0;
+  for (const Lane& lane : plan.lanes) ops += lane.ops.size();
+  return ops;
+}
+
+Request all_reduce(int ranks, std::uint64_t bytes) {
+  Request request;
+  request.ranks = ranks;
+  request.count = bytes / 4;
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("plans of 8 ranks and 1 GiB are simulated in 10 ms, whatever the strategy") {
+  const Topology topology = load_topology("hgx-h200");
+  double longest_s = 0.0;
+  std::string longest;
+  int plans = 0;
+  for (const Plan& plan : propose(topology, all_reduce(8, 1ULL << 30))) {
+    const double taken_s = simulate_s(plan, topology);
+    ++plans;
+    if (taken_s < longest_s) continue;
+    longest_s = taken_s;
+    longest = label(plan) + ", " + std::to_string(ops_of(plan)) + " ops";
+  }
+  MESSAGE(plans << " plans; the longest " << longest_s * 1e3 << " ms (" << longest << ")");
+  CHECK(plans > 5);
+  CHECK(longest_s < 10e-3 * kSlack);
+}
+
+TEST_CASE("10,000 plans are swept in a minute") {
+  const int wanted = plait_test::rounds(1000);
+  int plans = 0;
+  std::size_t ops = 0;
+  const auto start = std::chrono::steady_clock::now();
+  while (plans < wanted)
+    for (const char* name : {"hgx-h200", "mist", "cedar", "dgx1v"}) {
+      const Topology topology = load_topology(name);
+      const int gpus = static_cast<int>(rank_devices(topology).size());
+      for (const int ranks : {4, gpus})
+        for (const int power : {16, 20, 24, 28, 30})
+          for (const Plan& plan : propose(topology, all_reduce(ranks, 1ULL << power))) {
+            if (plans >= wanted) break;
+            simulate(plan, topology);
+            ops += ops_of(plan);
+            ++plans;
+          }
+    }
+  const double taken_s = seconds_since(start);
+  MESSAGE(plans << " plans of " << ops / static_cast<std::size_t>(plans)
+                << " ops on average proposed and simulated in " << taken_s << " s");
+  CHECK(taken_s < 60.0 * plans / 10000.0 * kSlack);
+}
+
+TEST_CASE("the time to simulate a proposed plan grows with its ops, no faster") {
+  const Topology topology = load_topology("hgx-h200");
+  const auto ring = [&](int segments) {
+    return propose_one(topology, all_reduce(8, 1ULL << 30), "ring", {{"segments", segments}});
+  };
+  const Plan few = ring(1), many = ring(16);
+  const double ratio = static_cast<double>(ops_of(many)) / static_cast<double>(ops_of(few));
+  const double slower = simulate_s(many, topology) / simulate_s(few, topology);
+  MESSAGE(ratio << " times the ops take " << slower << " times as long");
+  CHECK(ratio > 8.0);
+  CHECK(slower < 4.0 * ratio);
+}
