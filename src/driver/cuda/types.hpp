@@ -34,6 +34,9 @@ inline constexpr int kCaptureRelaxed = 2;
 inline constexpr int kAttributeMultiprocessors = 16;
 inline constexpr int kAttributeComputeMajor = 75;
 inline constexpr int kAttributeComputeMinor = 76;
+inline constexpr int kPointerMemoryType = 2;
+inline constexpr int kPointerDeviceOrdinal = 9;
+inline constexpr unsigned kMemoryOnDevice = 2;  ///< what kPointerMemoryType says
 
 struct IpcHandle {
   char bytes[64];
