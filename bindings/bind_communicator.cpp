@@ -14,8 +14,9 @@ using namespace plait;
 namespace {
 
 CallOptions call_options(const std::string& strategy,
-                         const std::map<std::string, std::int64_t>& params, double scalar) {
-  return {strategy, params, scalar};
+                         const std::map<std::string, std::int64_t>& params, double scalar,
+                         const std::vector<double>& scalars = {}) {
+  return {strategy, params, scalar, scalars};
 }
 
 void bind_ranked(nb::module_& module) {
@@ -53,7 +54,9 @@ void bind_options(nb::module_& module) {
       .def_rw("topology", &CommunicatorOptions::topology)
       .def_rw("masks", &CommunicatorOptions::masks)
       .def_rw("arrive_s", &CommunicatorOptions::arrive_s)
-      .def_rw("deadline_s", &CommunicatorOptions::deadline_s);
+      .def_rw("deadline_s", &CommunicatorOptions::deadline_s)
+      .def_rw("device", &CommunicatorOptions::device)
+      .def_rw("sm_budget", &CommunicatorOptions::sm_budget);
   module.def("options_from_environment", &options_from_environment);
   nb::class_<Counters>(module, "Counters", "Calls so far and the bytes they sent by path.")
       .def_ro("calls", &Counters::calls)
@@ -83,6 +86,22 @@ void bind_communicator(nb::module_& module) {
           },
           nb::arg("request"), nb::arg("input"), nb::arg("output"), nb::arg("strategy") = "",
           nb::arg("params") = std::map<std::string, std::int64_t>{}, nb::arg("scalar") = 1.0)
+      .def(
+          "enqueue",
+          [](Communicator& comm, const Request& request, std::uintptr_t input,
+             std::uintptr_t output, std::uintptr_t stream, const std::string& strategy,
+             const std::map<std::string, std::int64_t>& params,
+             const std::vector<double>& scalars) {
+            nb::gil_scoped_release unlocked;
+            comm.enqueue(request, reinterpret_cast<const void*>(input),
+                         reinterpret_cast<void*>(output), reinterpret_cast<void*>(stream),
+                         call_options(strategy, params, 1.0, scalars));
+          },
+          nb::arg("request"), nb::arg("input"), nb::arg("output"), nb::arg("stream") = 0,
+          nb::arg("strategy") = "", nb::arg("params") = std::map<std::string, std::int64_t>{},
+          nb::arg("scalars") = std::vector<double>{})
+      .def("check", &Communicator::check, release())
+      .def_prop_ro("device", &Communicator::device)
       .def(
           "run_plan",
           [](Communicator& comm, const Plan& plan, std::uintptr_t input, std::uintptr_t output,

@@ -10,4 +10,5 @@ NB_MODULE(_core, module) {
   bind_report(module);
   bind_timeline(module);
   bind_communicator(module);
+  bind_gpu(module);
 }

@@ -25,7 +25,12 @@ std::vector<RankedPlan> ranked(const Topology& topology, const Request& request,
                                std::uint64_t budget_ops = 200'000,
                                std::vector<Refusal>* refusals = nullptr);
 
-/// How a communicator is made. Every field but `rank` must agree on all ranks.
+inline constexpr int kNoDevice = -1;
+/// The GPU of the launcher's local rank, if every rank gets one of its own; else none for any rank.
+inline constexpr int kDeviceByLauncher = -2;
+
+/// How a communicator is made. Every field but `rank` and `device` must agree on all ranks, and
+/// either all ranks have a device or none.
 struct CommunicatorOptions {
   int rank = 0;
   int ranks = 1;
@@ -37,9 +42,12 @@ struct CommunicatorOptions {
   std::vector<std::string> masks;  ///< links left out, as without() takes them
   double arrive_s = 600.0;  ///< how long a rank waits for others to enter a call (or to join)
   double deadline_s = 5.0;  ///< how long it waits inside a call, once all have entered it
+  int device = kNoDevice;   ///< CUDA ordinal of this rank's GPU, for enqueue()
+  int sm_budget = 0;  ///< most blocks of a call on a GPU, to leave SMs to others; 0 = the whole GPU
 };
 
 /// Options from RANK/WORLD_SIZE, OMPI_COMM_WORLD_*, PMI_*, SLURM_*, in this order; PLAIT_* on top.
+/// The device is PLAIT_DEVICE, else kDeviceByLauncher.
 CommunicatorOptions options_from_environment();
 
 /// How one call is to be done. Must agree on all ranks.
@@ -47,6 +55,7 @@ struct CallOptions {
   std::string strategy;                        ///< "" = plait chooses
   std::map<std::string, std::int64_t> params;  ///< for `strategy`
   double scalar = 1.0;                         ///< premul_sum: this rank's factor
+  std::vector<double> scalars;  ///< premul_sum in enqueue(): one a rank; empty = `scalar` for all
 };
 
 /// Calls so far, by collective and strategy, and the bytes they sent by path.
@@ -73,6 +82,26 @@ class Communicator {
   /// aborted.
   void run(const Request& request, const void* input, void* output,
            const CallOptions& options = {});
+  /// Puts the collective on a CUDA stream (CUstream or cudaStream_t; null = the legacy default one)
+  /// and returns: `input` and `output` lie on this rank's GPU, what the stream held before is seen,
+  /// what it gets later sees the output. Ranks do not meet on the host, so what one rank finds
+  /// wrong with its arguments is thrown on that rank alone, and peers that made the call wait for
+  /// it (arrive_s) or for its abort(). May be captured into a graph; where it runs a plan (see
+  /// CallOptions::strategy), the first call of a request must not be captured.
+  /// strategy: "" = plait chooses; "one_shot", "two_shot", "tiled" = that fused kernel, params
+  /// blocks, threads, ahead, tile_units, bare; another name = that strategy's plan.
+  /// Error(no_device) where the communicator has none; unsupported; invalid_argument; later errors
+  /// as check() does.
+  void enqueue(const Request& request, const void* input, void* output, void* stream,
+               const CallOptions& options = {});
+  /// What enqueued calls met on the GPU so far: timeout (naming the rank waited for), peer_lost,
+  /// aborted. Waits for nothing; synchronise the stream first to hear of all calls on it.
+  void check();
+  /// CUDA ordinal of this rank's GPU, or kNoDevice.
+  int device() const;
+  /// True where the pointer is device memory that CUDA knows and this communicator has a device.
+  bool on_device(const void* pointer) const;
+
   /// Runs a plan as it is (verified first). All ranks must pass equal plans.
   void run(const Plan& plan, const void* input, void* output, double scalar = 1.0);
   /// Joins the call that the other ranks make with an error instead of a request: every rank gets

@@ -1,7 +1,7 @@
-/* The C API: NCCL-shaped calls on host memory, for the drop-ins and for other languages. C99.
- * Every rank makes the same calls in the same order; a call returns when this rank's result is
- * complete. No exception crosses; what went wrong is the result, and its sentence
- * plaitGetLastError(). */
+/* The C API: NCCL-shaped calls, for the drop-ins and for other languages. C99. Every rank makes the
+ * same calls in the same order. On host memory a call returns when this rank's result is complete;
+ * on device memory it is put on a stream and returns at once. No exception crosses; what went wrong
+ * is the result, and its sentence plaitGetLastError(). */
 #ifndef PLAIT_PLAIT_H
 #define PLAIT_PLAIT_H
 
@@ -39,8 +39,9 @@ typedef enum {
   plaitRedOp_count
 } plaitRedOp_t;
 
-/* How a communicator is made. Fill with plaitOptionsDefault or plaitOptionsFromEnvironment first;
- * `size` lets the struct grow. Strings are read during the call only; NULL is as good as "". */
+/* How a communicator is made. Fill with plaitOptionsDefault first; `size` lets the struct grow: a
+ * program built before a field was there is served with that field's default. Strings are read
+ * during the call only; NULL is as good as "". */
 typedef struct {
   size_t size;
   int rank;
@@ -50,6 +51,8 @@ typedef struct {
   const char* masks;      /* links left out, by commas */
   double arrive_s;        /* how long to wait for a rank that has not yet entered a call */
   double deadline_s;      /* how long to wait inside a call */
+  int device;             /* CUDA ordinal of this rank's GPU; -1 = none, -2 = by the launcher */
+  int sm_budget;          /* most blocks of a call on the GPU; 0 = the whole GPU */
 } plaitOptions_t;
 
 /* 10000 * major + 100 * minor + patch. */
@@ -74,34 +77,48 @@ plaitResult_t plaitCommDestroy(plaitComm_t comm);
 /* The strategy of this rank's later calls, "ring" or "ring:chunks=4"; NULL or "" = plait chooses.
  * Must be set alike on all ranks. */
 plaitResult_t plaitCommSetStrategy(plaitComm_t comm, const char* strategy);
-/* This rank's factor for plait_premul_sum; 1 at first. */
+/* This rank's factor for plait_premul_sum; 1 at first. On device memory it must be the same on all
+ * ranks, unless plaitCommSetScalars says otherwise. */
 plaitResult_t plaitCommSetScalar(plaitComm_t comm, double scalar);
+/* Every rank's factor, in rank order: `count` = ranks of them, or 0 = plaitCommSetScalar's again.
+ */
+plaitResult_t plaitCommSetScalars(plaitComm_t comm, const double* scalars, int count);
+/* The CUDA ordinal of this rank's GPU, or -1. */
+plaitResult_t plaitCommDevice(plaitComm_t comm, int* device);
+/* What calls on the GPU have met so far, in *async: a rank that did not come (plait_timeout) or
+ * died (plait_peer_lost). Waits for nothing. */
+plaitResult_t plaitCommGetAsyncError(plaitComm_t comm, plaitResult_t* async);
 
 /* Counts are elements, as in NCCL. A rank whose output or input a collective does not use may pass
- * NULL for it. In place: as in NCCL. */
+ * NULL for it. In place: as in NCCL.
+ * stream: a cudaStream_t or CUstream. Where a buffer is device memory (and the communicator has a
+ * device), the call is put on it, NULL being the legacy default stream, and may be captured into a
+ * graph; wrong arguments are then told to this rank alone. On host memory it must be NULL. Where
+ * both buffers are NULL a stream other than NULL says that this is a call on device memory. */
 plaitResult_t plaitAllReduce(const void* sendbuff, void* recvbuff, size_t count,
-                             plaitDataType_t type, plaitRedOp_t op, plaitComm_t comm);
+                             plaitDataType_t type, plaitRedOp_t op, plaitComm_t comm, void* stream);
 plaitResult_t plaitReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
-                                 plaitDataType_t type, plaitRedOp_t op, plaitComm_t comm);
+                                 plaitDataType_t type, plaitRedOp_t op, plaitComm_t comm,
+                                 void* stream);
 plaitResult_t plaitAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
-                             plaitDataType_t type, plaitComm_t comm);
+                             plaitDataType_t type, plaitComm_t comm, void* stream);
 plaitResult_t plaitBroadcast(const void* sendbuff, void* recvbuff, size_t count,
-                             plaitDataType_t type, int root, plaitComm_t comm);
+                             plaitDataType_t type, int root, plaitComm_t comm, void* stream);
 plaitResult_t plaitReduce(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type,
-                          plaitRedOp_t op, int root, plaitComm_t comm);
+                          plaitRedOp_t op, int root, plaitComm_t comm, void* stream);
 /* count elements to and from each rank. */
 plaitResult_t plaitAllToAll(const void* sendbuff, void* recvbuff, size_t count,
-                            plaitDataType_t type, plaitComm_t comm);
+                            plaitDataType_t type, plaitComm_t comm, void* stream);
 plaitResult_t plaitGather(const void* sendbuff, void* recvbuff, size_t sendcount,
-                          plaitDataType_t type, int root, plaitComm_t comm);
+                          plaitDataType_t type, int root, plaitComm_t comm, void* stream);
 plaitResult_t plaitScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
-                           plaitDataType_t type, int root, plaitComm_t comm);
+                           plaitDataType_t type, int root, plaitComm_t comm, void* stream);
 /* To rank + 1, from rank - 1 (mod ranks). */
 plaitResult_t plaitSendRecv(const void* sendbuff, void* recvbuff, size_t count,
-                            plaitDataType_t type, plaitComm_t comm);
+                            plaitDataType_t type, plaitComm_t comm, void* stream);
 /* Rank src's sendbuff becomes rank dst's recvbuff. All ranks call it. */
 plaitResult_t plaitCopy(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type,
-                        int src, int dst, plaitComm_t comm);
+                        int src, int dst, plaitComm_t comm, void* stream);
 plaitResult_t plaitBarrier(plaitComm_t comm);
 
 #ifdef __cplusplus

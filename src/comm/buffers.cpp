@@ -60,14 +60,19 @@ void check_buffers(const Request& request, int rank, const void* input, const vo
                      " writable bytes, found memory that is read-only or unmapped"));
 }
 
-const void* usable_input(const Request& request, int rank, const void* input, const void* output,
-                         std::vector<std::byte>& stage) {
+bool usable_as_is(const Request& request, int rank, const void* input, const void* output) {
   const std::uint64_t in_bytes = input_bytes(request, rank);
   const std::uint64_t out_bytes = output_bytes(request, rank);
   const std::uintptr_t in = address(input);
   const std::uintptr_t out = address(output);
   const bool overlap = in_bytes > 0 && out_bytes > 0 && in < out + out_bytes && out < in + in_bytes;
-  if (!overlap || in_place_layout(request, rank, in, out)) return input;
+  return !overlap || in_place_layout(request, rank, in, out);
+}
+
+const void* usable_input(const Request& request, int rank, const void* input, const void* output,
+                         std::vector<std::byte>& stage) {
+  if (usable_as_is(request, rank, input, output)) return input;
+  const std::uint64_t in_bytes = input_bytes(request, rank);
   stage.resize(in_bytes);
   std::memcpy(stage.data(), input, in_bytes);
   return stage.data();

@@ -9,6 +9,8 @@ namespace plait {
 
 /// Throws Error(invalid_argument) where a needed buffer is null, wraps around or cannot be written.
 void check_buffers(const Request& request, int rank, const void* input, const void* output);
+/// False where input and output overlap other than in NCCL's in-place layouts.
+bool usable_as_is(const Request& request, int rank, const void* input, const void* output);
 /// The input to run with: the caller's, or (where it overlaps the output other than in NCCL's
 /// in-place layouts, which plans are proved for) a copy of it in `stage`.
 const void* usable_input(const Request& request, int rank, const void* input, const void* output,

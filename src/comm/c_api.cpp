@@ -1,5 +1,6 @@
 // plait.h over Communicator: enum values checked, exceptions turned into results, sentences kept a
 // thread. A rank whose arguments make no request tells the others so, as every other door does.
+#include <cstddef>
 #include <cstdio>
 #include <new>
 #include <optional>
@@ -69,9 +70,10 @@ std::string words(const char* given) {
   return given == nullptr ? std::string() : std::string(given);
 }
 
-/// A request out of C values. Bad values are told to the other ranks, and then thrown here.
-Request request_of(Communicator& communicator, Collective collective, std::size_t count, int type,
-                   int op, int root, int peer) {
+/// A request out of C values. Bad values are told to the other ranks, where these meet on the host,
+/// and then thrown here.
+Request request_of(Communicator& communicator, bool device, Collective collective,
+                   std::size_t count, int type, int op, int root, int peer) {
   std::optional<Error> bad;
   if (type < 0 || type >= plaitDataType_count)
     bad = Error(ErrorCode::invalid_argument,
@@ -85,7 +87,7 @@ Request request_of(Communicator& communicator, Collective collective, std::size_
                 text("count: wanted at most 2^62, found ", static_cast<std::int64_t>(count),
                      " (overflowing or negative)"));
   if (bad) {
-    communicator.refuse(bad->code(), bad->what());
+    if (!device) communicator.refuse(bad->code(), bad->what());
     throw Error(*bad);
   }
   Request request;
@@ -99,19 +101,42 @@ Request request_of(Communicator& communicator, Collective collective, std::size_
   return request;
 }
 
-plaitResult_t call(plaitComm_t comm, Collective collective, const void* input, void* output,
-                   std::size_t count, int type, int op = plait_sum, int root = 0,
+/// True for a call on device memory. A mixture is told to the other ranks as a host call's mistake,
+/// for that is what they may wait in.
+bool on_device(Communicator& communicator, const void* input, const void* output,
+               const void* stream) {
+  const bool in = communicator.on_device(input), out = communicator.on_device(output);
+  const bool host = (input != nullptr && !in) || (output != nullptr && !out);
+  std::string found;
+  if ((in || out) && host) found = "one buffer on the GPU and one in host memory";
+  if (!in && !out && host && stream != nullptr) found = "a stream with host memory";
+  if (!found.empty()) {
+    const Error bad(ErrorCode::invalid_argument,
+                    text("buffers: wanted both on the GPU, or both in host memory and no stream; "
+                         "found ",
+                         found));
+    if (!in && !out) communicator.refuse(bad.code(), bad.what());
+    throw bad;
+  }
+  return in || out || (!host && stream != nullptr);
+}
+
+plaitResult_t call(plaitComm_t comm, void* stream, Collective collective, const void* input,
+                   void* output, std::size_t count, int type, int op = plait_sum, int root = 0,
                    int peer = 0) noexcept {
   return guarded(comm, [&] {
-    wanted(comm, "comm");
+    Communicator& communicator = *wanted(comm, "comm")->communicator;
+    const bool device = on_device(communicator, input, output, stream);
     const Request request =
-        request_of(*comm->communicator, collective, count, type, op, root, peer);
-    comm->communicator->run(request, input, output, comm->options);
+        request_of(communicator, device, collective, count, type, op, root, peer);
+    if (device) return communicator.enqueue(request, input, output, stream, comm->options);
+    communicator.run(request, input, output, comm->options);
   });
 }
 
 CommunicatorOptions options_of(const plaitOptions_t& given) {
-  if (given.size != sizeof(plaitOptions_t))
+  constexpr std::size_t kFirstSize = offsetof(plaitOptions_t, device);  // before GPUs were served
+  if (given.size != sizeof(plaitOptions_t) && given.size != kFirstSize)
     throw Error(ErrorCode::invalid_argument,
                 text("options: wanted size ", sizeof(plaitOptions_t), ", found ", given.size,
                      "; call plaitOptionsDefault first"));
@@ -123,6 +148,10 @@ CommunicatorOptions options_of(const plaitOptions_t& given) {
   options.masks = split(words(given.masks), ',');
   options.arrive_s = given.arrive_s;
   options.deadline_s = given.deadline_s;
+  if (given.size > kFirstSize) {
+    options.device = given.device;
+    options.sm_budget = given.sm_budget;
+  }
   return options;
 }
 
@@ -159,8 +188,9 @@ const char* plaitGetLastError(plaitComm_t comm) {
 plaitResult_t plaitOptionsDefault(plaitOptions_t* options) {
   return guarded(nullptr, [&] {
     const CommunicatorOptions usual;
-    *wanted(options, "options") = {sizeof(plaitOptions_t), usual.rank,      usual.ranks, "", "", "",
-                                   usual.arrive_s,         usual.deadline_s};
+    *wanted(options, "options") = {
+        sizeof(plaitOptions_t), usual.rank,   usual.ranks,    "", "", "", usual.arrive_s,
+        usual.deadline_s,       usual.device, usual.sm_budget};
   });
 }
 
@@ -207,54 +237,84 @@ plaitResult_t plaitCommSetScalar(plaitComm_t comm, double scalar) {
   return guarded(comm, [&] { wanted(comm, "comm")->options.scalar = scalar; });
 }
 
+plaitResult_t plaitCommSetScalars(plaitComm_t comm, const double* scalars, int count) {
+  return guarded(comm, [&] {
+    const int ranks = wanted(comm, "comm")->communicator->ranks();
+    if (count != 0 && count != ranks)
+      throw Error(ErrorCode::invalid_argument,
+                  text("scalars: wanted ", ranks, " of them, or 0, found ", count));
+    if (count != 0) wanted(scalars, "scalars");
+    comm->options.scalars.assign(scalars, scalars + count);
+  });
+}
+
+plaitResult_t plaitCommDevice(plaitComm_t comm, int* device) {
+  return guarded(comm,
+                 [&] { *wanted(device, "device") = wanted(comm, "comm")->communicator->device(); });
+}
+
+plaitResult_t plaitCommGetAsyncError(plaitComm_t comm, plaitResult_t* async) {
+  return guarded(comm, [&] {
+    *wanted(async, "async") = plait_ok;
+    Communicator& communicator = *wanted(comm, "comm")->communicator;
+    if (communicator.device() == kNoDevice) return;
+    *async = guarded(comm, [&] { communicator.check(); });
+  });
+}
+
 plaitResult_t plaitAllReduce(const void* sendbuff, void* recvbuff, size_t count,
-                             plaitDataType_t type, plaitRedOp_t op, plaitComm_t comm) {
-  return call(comm, Collective::all_reduce, sendbuff, recvbuff, count, type, op);
+                             plaitDataType_t type, plaitRedOp_t op, plaitComm_t comm,
+                             void* stream) {
+  return call(comm, stream, Collective::all_reduce, sendbuff, recvbuff, count, type, op);
 }
 
 plaitResult_t plaitReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
-                                 plaitDataType_t type, plaitRedOp_t op, plaitComm_t comm) {
-  return call(comm, Collective::reduce_scatter, sendbuff, recvbuff, recvcount, type, op);
+                                 plaitDataType_t type, plaitRedOp_t op, plaitComm_t comm,
+                                 void* stream) {
+  return call(comm, stream, Collective::reduce_scatter, sendbuff, recvbuff, recvcount, type, op);
 }
 
 plaitResult_t plaitAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
-                             plaitDataType_t type, plaitComm_t comm) {
-  return call(comm, Collective::all_gather, sendbuff, recvbuff, sendcount, type);
+                             plaitDataType_t type, plaitComm_t comm, void* stream) {
+  return call(comm, stream, Collective::all_gather, sendbuff, recvbuff, sendcount, type);
 }
 
 plaitResult_t plaitBroadcast(const void* sendbuff, void* recvbuff, size_t count,
-                             plaitDataType_t type, int root, plaitComm_t comm) {
-  return call(comm, Collective::broadcast, sendbuff, recvbuff, count, type, plait_sum, root);
+                             plaitDataType_t type, int root, plaitComm_t comm, void* stream) {
+  return call(comm, stream, Collective::broadcast, sendbuff, recvbuff, count, type, plait_sum,
+              root);
 }
 
 plaitResult_t plaitReduce(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type,
-                          plaitRedOp_t op, int root, plaitComm_t comm) {
-  return call(comm, Collective::reduce, sendbuff, recvbuff, count, type, op, root);
+                          plaitRedOp_t op, int root, plaitComm_t comm, void* stream) {
+  return call(comm, stream, Collective::reduce, sendbuff, recvbuff, count, type, op, root);
 }
 
 plaitResult_t plaitAllToAll(const void* sendbuff, void* recvbuff, size_t count,
-                            plaitDataType_t type, plaitComm_t comm) {
-  return call(comm, Collective::all_to_all, sendbuff, recvbuff, count, type);
+                            plaitDataType_t type, plaitComm_t comm, void* stream) {
+  return call(comm, stream, Collective::all_to_all, sendbuff, recvbuff, count, type);
 }
 
 plaitResult_t plaitGather(const void* sendbuff, void* recvbuff, size_t sendcount,
-                          plaitDataType_t type, int root, plaitComm_t comm) {
-  return call(comm, Collective::gather, sendbuff, recvbuff, sendcount, type, plait_sum, root);
+                          plaitDataType_t type, int root, plaitComm_t comm, void* stream) {
+  return call(comm, stream, Collective::gather, sendbuff, recvbuff, sendcount, type, plait_sum,
+              root);
 }
 
 plaitResult_t plaitScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
-                           plaitDataType_t type, int root, plaitComm_t comm) {
-  return call(comm, Collective::scatter, sendbuff, recvbuff, recvcount, type, plait_sum, root);
+                           plaitDataType_t type, int root, plaitComm_t comm, void* stream) {
+  return call(comm, stream, Collective::scatter, sendbuff, recvbuff, recvcount, type, plait_sum,
+              root);
 }
 
 plaitResult_t plaitSendRecv(const void* sendbuff, void* recvbuff, size_t count,
-                            plaitDataType_t type, plaitComm_t comm) {
-  return call(comm, Collective::send_recv, sendbuff, recvbuff, count, type);
+                            plaitDataType_t type, plaitComm_t comm, void* stream) {
+  return call(comm, stream, Collective::send_recv, sendbuff, recvbuff, count, type);
 }
 
 plaitResult_t plaitCopy(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type,
-                        int src, int dst, plaitComm_t comm) {
-  return call(comm, Collective::copy, sendbuff, recvbuff, count, type, plait_sum, src, dst);
+                        int src, int dst, plaitComm_t comm, void* stream) {
+  return call(comm, stream, Collective::copy, sendbuff, recvbuff, count, type, plait_sum, src, dst);
 }
 
 plaitResult_t plaitBarrier(plaitComm_t comm) {

@@ -38,9 +38,6 @@ std::shared_ptr<const ProvedPlan> prove(Plan plan) {
   return proved;
 }
 
-/// Peers cannot see the caller's buffers, which are ordinary memory of their own process.
-bool runnable(const Plan& plan) { return !plan.symmetric; }
-
 /// Best first: on GPUs by simulation, on CPU ranks (whose cores the simulator would compete for) by
 /// the planner's own estimate.
 std::vector<Plan> candidates(const Topology& topology, const Request& request,
@@ -79,20 +76,24 @@ CallOptions parse_algo(const std::string& what, const std::string& algo) {
   return options;
 }
 
-bool Chooser::allowed(const Plan& plan) const {
-  return runnable(plan) &&
-         (!bitwise_ || !reduces(plan.request.collective) || plan.sum_order == SumOrder::rank_order);
+/// Why a plan may not be run; empty where it may.
+std::string Chooser::refusal(const Plan& plan) const {
+  // Peers cannot see the caller's buffers, which are ordinary memory of their own process.
+  if (plan.symmetric) return "wants buffers that all ranks see";
+  if (bitwise_ && reduces(plan.request.collective) && plan.sum_order != SumOrder::rank_order)
+    return "PLAIT_BITWISE=1 forbids its sum order";
+  return why_not_ ? why_not_(plan) : "";
 }
+
+bool Chooser::allowed(const Plan& plan) const { return refusal(plan).empty(); }
 
 Plan Chooser::pick(const Request& request, const CallOptions& options) const {
   const CallOptions& wanted =
       options.strategy.empty() && !forced_.strategy.empty() ? forced_ : options;
   if (!wanted.strategy.empty()) {
     Plan plan = propose_one(*topology_, request, wanted.strategy, wanted.params);
-    if (!allowed(plan))
-      throw Error(ErrorCode::unsupported,
-                  text(label(plan), runnable(plan) ? ": PLAIT_BITWISE=1 forbids its sum order"
-                                                   : ": wants buffers that all ranks see"));
+    if (const std::string why = refusal(plan); !why.empty())
+      throw Error(ErrorCode::unsupported, text(label(plan), ": ", why));
     return plan;
   }
   std::vector<Plan> plans = candidates(*topology_, request);
@@ -136,7 +137,7 @@ std::shared_ptr<const ProvedPlan> Chooser::proved(const Plan& plan) {
   const std::lock_guard lock(mutex_);
   for (const auto& known : own_plans_)
     if (known->plan == plan) return known;
-  if (!runnable(plan))
+  if (plan.symmetric)
     throw Error(ErrorCode::unsupported, text(label(plan), ": wants buffers that all ranks see"));
   constexpr std::size_t kMostOwnPlans = 8;
   if (own_plans_.size() >= kMostOwnPlans) own_plans_.erase(own_plans_.begin());
@@ -154,11 +155,12 @@ std::string Chooser::explain(const Request& request) {
   if (!forced_.strategy.empty()) lines += "  because PLAIT_ALGO asks for it\n";
   lines += "considered, cheapest first:\n";
   for (const Plan& plan : plans) {
-    const char* why = label(plan) == chosen->label ? "  <- chosen"
-                      : !runnable(plan)            ? "  (wants buffers that all ranks see)"
-                      : plan.sum_order == SumOrder::rank_order ? ""
-                      : bitwise_ ? "  (PLAIT_BITWISE=1 forbids its sum order)"
-                                 : "  (does not sum in rank order)";
+    const std::string refused = refusal(plan);
+    const std::string why = label(plan) == chosen->label ? "  <- chosen"
+                            : !refused.empty()           ? text("  (", refused, ")")
+                            : plan.sum_order == SumOrder::rank_order
+                                ? ""
+                                : "  (does not sum in rank order)";
     lines += text("  ", label(plan), why, "\n");
   }
   if (!refusals.empty()) lines += "refused:\n";

@@ -1,6 +1,7 @@
 // Request -> the proved plan that all ranks run. Depends on nothing local (not the pointers, not
 // alignment, not in place): topology, request, options and the agreed settings alone.
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,8 +32,13 @@ CallOptions parse_algo(const std::string& what, const std::string& algo);
 class Chooser {
  public:
   Chooser() = default;
-  Chooser(const Topology& topology, CallOptions forced, bool bitwise)
-      : topology_(&topology), forced_(std::move(forced)), bitwise_(bitwise) {}
+  /// Why a plan cannot run where these run; empty where it can. The same on all ranks.
+  using WhyNot = std::function<std::string(const Plan&)>;
+  Chooser(const Topology& topology, CallOptions forced, bool bitwise, WhyNot why_not = {})
+      : topology_(&topology),
+        forced_(std::move(forced)),
+        bitwise_(bitwise),
+        why_not_(std::move(why_not)) {}
 
   /// The plan of a request as a caller wrote it. Error(unsupported, invalid_argument) where there
   /// is none.
@@ -46,10 +52,12 @@ class Chooser {
                          std::map<std::string, std::int64_t>>;
   Plan pick(const Request& request, const CallOptions& options) const;
   bool allowed(const Plan& plan) const;
+  std::string refusal(const Plan& plan) const;
 
   const Topology* topology_ = nullptr;
   CallOptions forced_;
   bool bitwise_ = false;
+  WhyNot why_not_;
   std::mutex mutex_;
   std::map<Key, std::shared_ptr<const ProvedPlan>> plan_of_;
   std::vector<std::shared_ptr<const ProvedPlan>> own_plans_;

@@ -14,6 +14,7 @@
 #include "base/text.hpp"
 #include "comm/buffers.hpp"
 #include "comm/choose.hpp"
+#include "comm/device.hpp"
 #include "comm/setup.hpp"
 
 namespace plait {
@@ -21,6 +22,7 @@ namespace plait {
 struct Communicator::State {
   CommunicatorOptions options;
   Joined joined;
+  std::unique_ptr<DeviceSide> device;  ///< null = host memory alone
   Peers peers;
   Chooser chooser;
   std::vector<Mapping> arena_memory;
@@ -40,6 +42,8 @@ struct Communicator::State {
   int ranks() const { return options.ranks; }
   using Body = std::function<void(const std::vector<CallDescriptor>&)>;
   void in_call(const CallDescriptor& mine, const Body& body);
+  std::unique_lock<std::mutex> begin();
+  DeviceSide& gpu() const;
   void run(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked, const void* input,
            void* output);
   std::shared_ptr<const ProvedPlan> plan_for(const Request& request, const CallOptions& how);
@@ -89,6 +93,7 @@ std::string wanted_label(const CallOptions& options) {
 Communicator::State::State(const CommunicatorOptions& given)
     : options(given),
       joined(join(given)),
+      device(DeviceSide::create(given, joined)),
       peers(std::move(joined.peers)),
       chooser(joined.topology, joined.forced, joined.bitwise) {
   peers.use(&joined.controls);
@@ -97,6 +102,7 @@ Communicator::State::State(const CommunicatorOptions& given)
 }
 
 Communicator::State::~State() {
+  device.reset();  // while the others can still see this rank
   if (getpid() == owner) joined.controls.leave();
 }
 
@@ -133,15 +139,27 @@ std::vector<CallDescriptor> Communicator::State::agree(const CallDescriptor& min
   return all;
 }
 
-void Communicator::State::in_call(const CallDescriptor& mine, const Body& body) {
+/// What every call asks first: this process, one thread, no failure before.
+std::unique_lock<std::mutex> Communicator::State::begin() {
   if (getpid() != owner)
     throw Error(ErrorCode::invalid_argument,
                 "this communicator belongs to the process that forked; make one in the child");
-  const std::unique_lock lock(calling, std::try_to_lock);
+  std::unique_lock lock(calling, std::try_to_lock);
   if (!lock.owns_lock())
     throw Error(ErrorCode::invalid_argument,
                 "two threads call one communicator at once; use one for each");
   if (const auto earlier = failed()) throw Error(*earlier);
+  return lock;
+}
+
+DeviceSide& Communicator::State::gpu() const {
+  if (device != nullptr) return *device;
+  throw Error(ErrorCode::no_device,
+              "this communicator has no GPU: make it with a device (PLAIT_DEVICE)");
+}
+
+void Communicator::State::in_call(const CallDescriptor& mine, const Body& body) {
+  const std::unique_lock<std::mutex> lock = begin();
   std::optional<Error> refused;
   const std::optional<Error> broken = attempt([&] {
     const std::vector<CallDescriptor> asked = agree(mine);
@@ -235,6 +253,12 @@ void Communicator::run(const Request& request, const void* input, void* output,
   CallDescriptor mine = describe(CallKind::collective, request, wanted_label(options));
   mine.scalar = options.scalar;
   const std::optional<Error> failure = attempt([&] {
+    if (!options.scalars.empty()) {
+      if (options.scalars.size() != static_cast<std::size_t>(ranks()))
+        throw Error(ErrorCode::invalid_argument, text("scalars: wanted one for each of ", ranks(),
+                                                      " ranks, found ", options.scalars.size()));
+      mine.scalar = options.scalars[static_cast<std::size_t>(rank())];
+    }
     if (request.ranks != ranks())
       throw Error(ErrorCode::invalid_argument,
                   text("request for ", request.ranks, " ranks, communicator of ", ranks()));
@@ -246,6 +270,22 @@ void Communicator::run(const Request& request, const void* input, void* output,
   state.in_call(mine, [&](const std::vector<CallDescriptor>& asked) {
     state.run(*plan, asked, input, output);
   });
+}
+
+void Communicator::enqueue(const Request& request, const void* input, void* output, void* stream,
+                           const CallOptions& options) {
+  const std::unique_lock<std::mutex> lock = state_->begin();
+  state_->gpu().enqueue(request, input, output, stream, options);
+}
+
+void Communicator::check() { state_->gpu().check(); }
+
+int Communicator::device() const {
+  return state_->device == nullptr ? kNoDevice : state_->device->ordinal();
+}
+
+bool Communicator::on_device(const void* pointer) const {
+  return state_->device != nullptr && state_->device->on_device(pointer);
 }
 
 void Communicator::run(const Plan& given, const void* input, void* output, double scalar) {
@@ -305,17 +345,25 @@ Plan Communicator::plan_for(const Request& request, const CallOptions& options) 
 }
 
 std::string Communicator::explain(const Request& request) const {
-  return state_->chooser.explain(request);
+  std::string lines = state_->chooser.explain(request);
+  if (state_->device != nullptr) lines += state_->device->explain(request);
+  return lines;
 }
 
 Counters Communicator::counters() const {
-  const std::lock_guard lock(state_->guard);
-  return state_->counters;
+  Counters counters;
+  {
+    const std::lock_guard lock(state_->guard);
+    counters = state_->counters;
+  }
+  if (state_->device != nullptr) state_->device->add_to(counters);
+  return counters;
 }
 
 void Communicator::abort() noexcept {
   if (getpid() != state_->owner) return;
   state_->peers.abort();
+  if (state_->device != nullptr) state_->device->abort();
   state_->joined.controls.raise_failure(ErrorCode::aborted, "abort() was called");
 }
 

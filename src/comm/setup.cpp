@@ -34,15 +34,32 @@ std::string joined_words(const std::vector<std::string>& words) {
 
 /// What must agree on all ranks: name, value, name, value, ... Pid is last and may differ.
 std::vector<std::string> settings(const CommunicatorOptions& options, const Env& env) {
-  return {"arrive_s",      text(options.arrive_s),
-          "deadline_s",    text(options.deadline_s),
-          "topology",      options.topology.empty() ? env.topology : options.topology,
-          "masks",         options.masks.empty() ? env.without : joined_words(options.masks),
-          "PLAIT_ALGO",    env.algo,
-          "PLAIT_BITWISE", text(env.bitwise),
-          "user",          text(geteuid()),
-          "boot",          boot_id(),
-          "pid",           text(getpid())};
+  return {"arrive_s",
+          text(options.arrive_s),
+          "deadline_s",
+          text(options.deadline_s),
+          "topology",
+          options.topology.empty() ? env.topology : options.topology,
+          "masks",
+          options.masks.empty() ? env.without : joined_words(options.masks),
+          "PLAIT_ALGO",
+          env.algo,
+          "PLAIT_BITWISE",
+          text(env.bitwise),
+          "device",
+          options.device == kNoDevice           ? "none"
+          : options.device == kDeviceByLauncher ? "by the launcher"
+                                                : "given",
+          "sm_budget",
+          text(options.sm_budget),
+          "PLAIT_DEVICE_SCRATCH",
+          text(env.device_scratch),
+          "user",
+          text(geteuid()),
+          "boot",
+          boot_id(),
+          "pid",
+          text(getpid())};
 }
 
 /// Throws AgreedError(mismatch) where a setting differs; returns the pids.
@@ -71,6 +88,12 @@ void check_options(const CommunicatorOptions& options) {
   if (options.rank < 0 || options.rank >= options.ranks)
     throw Error(ErrorCode::invalid_argument,
                 text("rank: wanted 0..", options.ranks - 1, ", found ", options.rank));
+  if (options.device < kDeviceByLauncher)
+    throw Error(ErrorCode::invalid_argument,
+                text("device: wanted a CUDA ordinal or -1, found ", options.device));
+  if (options.sm_budget < 0)
+    throw Error(ErrorCode::invalid_argument,
+                text("sm_budget: wanted 0 or more blocks, found ", options.sm_budget));
   for (const double seconds : {options.arrive_s, options.deadline_s})
     if (!(seconds > 0.0) || seconds > 1e9)
       throw Error(ErrorCode::invalid_argument,

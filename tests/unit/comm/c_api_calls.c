@@ -31,29 +31,31 @@ static int collectives(plaitComm_t comm, int rank, char* sentence, size_t senten
   float out[kCount * kRanks];
   for (int i = 0; i < kCount * kRanks; ++i) in[i] = (float)(i + 1000 * rank);
 
-  DO(plaitAllReduce(in, out, kCount, plait_fp32, plait_sum, comm));
+  DO(plaitAllReduce(in, out, kCount, plait_fp32, plait_sum, comm, NULL));
   for (int i = 0; i < kCount; ++i) WANT(out[i] == (float)(2 * i + 1000));
-  DO(plaitReduceScatter(in, out, kCount, plait_fp32, plait_max, comm));
+  DO(plaitReduceScatter(in, out, kCount, plait_fp32, plait_max, comm, NULL));
   for (int i = 0; i < kCount; ++i) WANT(out[i] == (float)(i + kCount * rank + 1000));
-  DO(plaitAllGather(in, out, kCount, plait_fp32, comm));
+  DO(plaitAllGather(in, out, kCount, plait_fp32, comm, NULL));
   for (int i = 0; i < kCount; ++i) WANT(out[i] == (float)i && out[kCount + i] == (float)(i + 1000));
-  DO(plaitBroadcast(rank == 1 ? in : NULL, out, kCount, plait_fp32, 1, comm));
+  DO(plaitBroadcast(rank == 1 ? in : NULL, out, kCount, plait_fp32, 1, comm, NULL));
   for (int i = 0; i < kCount; ++i) WANT(out[i] == (float)(i + 1000));
-  DO(plaitReduce(in, rank == 0 ? out : NULL, kCount, plait_fp32, plait_min, 0, comm));
+  DO(plaitReduce(in, rank == 0 ? out : NULL, kCount, plait_fp32, plait_min, 0, comm, NULL));
   for (int i = 0; i < kCount && rank == 0; ++i) WANT(out[i] == (float)i);
-  DO(plaitAllToAll(in, out, kCount, plait_fp32, comm));
+  DO(plaitAllToAll(in, out, kCount, plait_fp32, comm, NULL));
   for (int i = 0; i < kCount; ++i) WANT(out[i] == (float)(i + kCount * rank));
   for (int i = 0; i < kCount; ++i) WANT(out[kCount + i] == (float)(i + kCount * rank + 1000));
-  DO(plaitGather(in, rank == 1 ? out : NULL, kCount, plait_fp32, 1, comm));
+  DO(plaitGather(in, rank == 1 ? out : NULL, kCount, plait_fp32, 1, comm, NULL));
   for (int i = 0; i < kCount && rank == 1; ++i) WANT(out[kCount + i] == (float)(i + 1000));
-  DO(plaitScatter(rank == 0 ? in : NULL, out, kCount, plait_fp32, 0, comm));
+  DO(plaitScatter(rank == 0 ? in : NULL, out, kCount, plait_fp32, 0, comm, NULL));
   for (int i = 0; i < kCount; ++i) WANT(out[i] == (float)(i + kCount * rank));
-  DO(plaitSendRecv(in, out, kCount, plait_fp32, comm));
+  DO(plaitSendRecv(in, out, kCount, plait_fp32, comm, NULL));
   for (int i = 0; i < kCount; ++i) WANT(out[i] == (float)(i + 1000 * (1 - rank)));
-  DO(plaitCopy(rank == 0 ? in : NULL, rank == 1 ? out : NULL, kCount, plait_fp32, 0, 1, comm));
+  DO(plaitCopy(rank == 0 ? in : NULL, rank == 1 ? out : NULL, kCount, plait_fp32, 0, 1, comm,
+               NULL));
   for (int i = 0; i < kCount && rank == 1; ++i) WANT(out[i] == (float)i);
-  DO(plaitCommSetScalar(comm, 0.5));
-  DO(plaitAllReduce(in, out, kCount, plait_fp32, plait_premul_sum, comm));
+  const double halves[kRanks] = {0.5, 0.5};
+  DO(plaitCommSetScalars(comm, halves, kRanks));
+  DO(plaitAllReduce(in, out, kCount, plait_fp32, plait_premul_sum, comm, NULL));
   for (int i = 0; i < kCount; ++i) WANT(out[i] == (float)i + 500.0f);
   DO(plaitBarrier(comm));
   return 0;
@@ -62,13 +64,20 @@ static int collectives(plaitComm_t comm, int rank, char* sentence, size_t senten
 static int refusals(plaitComm_t comm, int rank, char* sentence, size_t sentence_bytes) {
   float data[8] = {0};
   const size_t odd_count = rank == 1 ? (size_t)-1 : 8;
-  WANT(plaitAllReduce(data, data, odd_count, plait_fp32, plait_sum, comm) ==
+  WANT(plaitAllReduce(data, data, odd_count, plait_fp32, plait_sum, comm, NULL) ==
        plait_invalid_argument);
   const plaitDataType_t odd_type = rank == 1 ? (plaitDataType_t)77 : plait_fp32;
-  WANT(plaitAllReduce(data, data, 8, odd_type, plait_sum, comm) == plait_invalid_argument);
+  WANT(plaitAllReduce(data, data, 8, odd_type, plait_sum, comm, NULL) == plait_invalid_argument);
   WANT(strstr(plaitGetLastError(comm), "77") != NULL);
-  WANT(plaitAllReduce(data, data, rank == 1 ? 8 : 7, plait_fp32, plait_sum, comm) ==
+  WANT(plaitAllReduce(data, data, rank == 1 ? 8 : 7, plait_fp32, plait_sum, comm, NULL) ==
        plait_mismatch);
+  WANT(plaitAllReduce(data, data, 8, plait_fp32, plait_sum, comm, rank == 1 ? data : NULL) ==
+       plait_invalid_argument);
+  WANT(plaitAllReduce(NULL, NULL, 0, plait_fp32, plait_sum, comm, data) == plait_no_device);
+  WANT(plaitCommSetScalars(comm, NULL, 3) == plait_invalid_argument);
+  plaitResult_t async = plait_internal;
+  DO(plaitCommGetAsyncError(comm, &async));
+  WANT(async == plait_ok);
   WANT(plaitCommSetStrategy(comm, "ring:chunks") == plait_invalid_argument);
   WANT(plaitCommSetStrategy(NULL, "ring") == plait_invalid_argument);
   WANT(plaitBarrier(NULL) == plait_invalid_argument);
@@ -97,6 +106,8 @@ int c_api_calls(const char* rendezvous, int rank, char* sentence, unsigned long 
   WANT(number == rank);
   DO(plaitCommCount(comm, &number));
   WANT(number == 2);
+  DO(plaitCommDevice(comm, &number));
+  WANT(number == -1);
   if (collectives(comm, rank, sentence, sentence_bytes) != 0) return 1;
   if (refusals(comm, rank, sentence, sentence_bytes) != 0) return 1;
   DO(plaitCommDestroy(comm));

@@ -43,3 +43,31 @@ TEST_CASE("options of another size are refused") {
   options.ranks = 0;
   CHECK(plaitCommInitRank(&comm, &options) == plait_invalid_argument);
 }
+
+TEST_CASE("options of a program built before GPUs were served are taken") {
+  plaitOptions_t options;
+  REQUIRE(plaitOptionsDefault(&options) == plait_ok);
+  CHECK(options.device == -1);
+  options.size = offsetof(plaitOptions_t, device);
+  options.device = 77;  // not there, as far as such a program knows
+  plaitComm_t comm = nullptr;
+  REQUIRE(plaitCommInitRank(&comm, &options) == plait_ok);
+  CHECK(plaitCommDestroy(comm) == plait_ok);
+}
+
+TEST_CASE("a GPU that is not there is refused, and said to be") {
+  plaitOptions_t options;
+  REQUIRE(plaitOptionsDefault(&options) == plait_ok);
+  options.device = 63;
+  plaitComm_t comm = nullptr;
+  CHECK(plaitCommInitRank(&comm, &options) == plait_no_device);
+  CHECK(std::string(plaitGetLastError(nullptr)).find("wanted") != std::string::npos);
+  options.device = -3;
+  CHECK(plaitCommInitRank(&comm, &options) == plait_invalid_argument);
+  options.device = -2;  // no launcher, so no GPU: not an error
+  REQUIRE(plaitCommInitRank(&comm, &options) == plait_ok);
+  int device = 0;
+  CHECK(plaitCommDevice(comm, &device) == plait_ok);
+  CHECK(device == -1);
+  CHECK(plaitCommDestroy(comm) == plait_ok);
+}

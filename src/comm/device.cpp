@@ -1,0 +1,263 @@
+// A call on the GPU: its request is made ready once (a fused kernel, or a plan proved and bound),
+// then only launched. The decision follows from the request and agreed settings alone.
+#include "comm/device.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.hpp"
+#include "comm/buffers.hpp"
+#include "comm/descriptor.hpp"
+#include "driver/cuda/api.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+constexpr std::size_t kMostCalls = 4096;  // of one communicator; graphs keep pointing at bound ones
+
+bool is_fused(const std::string& strategy) {
+  return strategy == "one_shot" || strategy == "two_shot" || strategy == "tiled";
+}
+
+unsigned parameter(const std::string& name, std::int64_t value, std::int64_t high) {
+  if (value < 0 || value > high)
+    throw Error(ErrorCode::invalid_argument,
+                text(name, ": wanted a whole number from 0 to ", high, ", found ", value));
+  return static_cast<unsigned>(value);
+}
+
+cuda::FusedTuning tuning_of(const std::map<std::string, std::int64_t>& params) {
+  cuda::FusedTuning tuning;
+  for (const auto& [name, value] : params) {
+    if (name == "blocks") {
+      tuning.blocks = parameter(name, value, 4096);
+    } else if (name == "threads") {
+      tuning.threads = parameter(name, value, 512);
+      if (value % 32 != 0)
+        throw Error(ErrorCode::invalid_argument,
+                    text("threads: wanted a multiple of 32, found ", value));
+    } else if (name == "ahead") {
+      tuning.ahead = static_cast<int>(parameter(name, value, 64));
+    } else if (name == "tile_units") {
+      tuning.tile_units = parameter(name, value, 1 << 20);
+    } else if (name == "bare") {
+      tuning.bare = static_cast<int>(parameter(name, value, 1));
+    } else {
+      throw Error(ErrorCode::invalid_argument,
+                  text("parameter of a fused kernel: wanted blocks, threads, ahead, tile_units or "
+                       "bare, found ",
+                       name));
+    }
+  }
+  return tuning;
+}
+
+/// One rank's share of nothing, or of itself: there is nobody to wait for.
+bool is_local_copy(const Request& request) {
+  return request.ranks == 1 && request.op != ReduceOp::premul_sum;
+}
+
+std::vector<double> scalars_of(const Request& request, const CallOptions& options) {
+  if (request.op != ReduceOp::premul_sum) return {};
+  if (options.scalars.empty())
+    return std::vector<double>(static_cast<std::size_t>(request.ranks), options.scalar);
+  if (options.scalars.size() != static_cast<std::size_t>(request.ranks))
+    throw Error(ErrorCode::invalid_argument, text("scalars: wanted one for each of ", request.ranks,
+                                                  " ranks, found ", options.scalars.size()));
+  return options.scalars;
+}
+
+struct Place {
+  unsigned memory = 0;  ///< cuda::kMemoryOnDevice, or else
+  int ordinal = -1;
+};
+
+/// Asks the driver, which knows every piece of memory that a GPU can reach.
+Place place_of(const void* pointer) {
+  Place place;
+  int attributes[] = {cuda::kPointerMemoryType, cuda::kPointerDeviceOrdinal};
+  void* values[] = {&place.memory, &place.ordinal};
+  PLAIT_CUDA_CALL(pointer_attributes, 2, attributes, values,
+                  reinterpret_cast<cuda::DevicePointer>(pointer));
+  return place;
+}
+
+}  // namespace
+
+void DeviceSide::check_memory(const Request& request, const void* input, const void* output) const {
+  const cuda::Current current(cuda_->context());
+  const auto check_one = [&](const char* name, const void* pointer, std::uint64_t bytes) {
+    if (bytes == 0) return;
+    if (pointer == nullptr)
+      throw Error(ErrorCode::invalid_argument,
+                  text(name, ": wanted ", bytes, " bytes on GPU ", ordinal_, ", found null"));
+    const Place place = place_of(pointer);
+    if (place.memory != cuda::kMemoryOnDevice)
+      throw Error(ErrorCode::invalid_argument,
+                  text(name, ": wanted memory of GPU ", ordinal_,
+                       ", found host memory; copy it there, or call without a stream"));
+    if (place.ordinal != ordinal_)
+      throw Error(ErrorCode::invalid_argument,
+                  text(name, ": wanted memory of GPU ", ordinal_, ", found memory of GPU ",
+                       place.ordinal, "; make the communicator with that device"));
+  };
+  check_one("input", input, input_bytes(request, options_.rank));
+  check_one("output", output, output_bytes(request, options_.rank));
+  if (!usable_as_is(request, options_.rank, input, output))
+    throw Error(ErrorCode::invalid_argument,
+                text("input and output overlap other than in place (", name_of(request.collective),
+                     "): use buffers apart, or NCCL's in-place layout"));
+}
+
+bool DeviceSide::on_device(const void* pointer) const {
+  if (pointer == nullptr) return false;
+  const cuda::Current current(cuda_->context());
+  return place_of(pointer).memory == cuda::kMemoryOnDevice;
+}
+
+/// Why a plan cannot run in the arenas that all ranks have; empty where it can.
+std::string DeviceSide::why_not(const Plan& plan) const {
+  const ArenaSizes wanted = sizes_for(plan);
+  if (plan.symmetric) return "wants buffers that all ranks see";
+  if (!plan.guests.empty()) return "wants a GPU outside the job";
+  if (wanted.scratch_bytes > sizes_.scratch_bytes)
+    return text("wants ", wanted.scratch_bytes, " bytes of scratch, there are ",
+                sizes_.scratch_bytes, " (PLAIT_DEVICE_SCRATCH)");
+  if (wanted.inbox_bytes > sizes_.inbox_bytes)
+    return text("wants ", wanted.inbox_bytes, " bytes of inbox, there are ", sizes_.inbox_bytes);
+  if (wanted.ring_bytes > (rings_.empty() ? 0 : rings_[0].bytes()))
+    return text("wants ", wanted.ring_bytes, " bytes of host ring");
+  if (wanted.flags_per_pair > cuda::kFlagsPerPair)
+    return text("wants ", wanted.flags_per_pair, " flags a pair, there are ", cuda::kFlagsPerPair);
+  return "";
+}
+
+void DeviceSide::bind_plan(Call& call, const CallOptions& options, cuda::Stream stream) {
+  int capturing = cuda::kCaptureNone;
+  PLAIT_CUDA_CALL(stream_is_capturing, stream, &capturing);
+  if (capturing != cuda::kCaptureNone)
+    throw Error(ErrorCode::invalid_argument,
+                text("the first ", name_of(call.request.collective), " of ", call.request.count,
+                     " elements by a plan cannot be captured: call it once before the capture"));
+  if (!why_no_topology_.empty())
+    throw Error(ErrorCode::unsupported,
+                text(name_of(call.request.collective), " of ", call.request.count,
+                     " elements on GPUs wants a plan, and ", why_no_topology_));
+  call.request.devices = devices_;
+  call.plan = chooser_->plan_for(call.request, options);
+  call.counted_as = call.plan->counted_as;
+  call.bound = cuda_->bind(call.plan->plan);
+}
+
+DeviceSide::Call DeviceSide::prepare(const Request& request, const CallOptions& options,
+                                     cuda::Stream stream) {
+  if (request.ranks != options_.ranks)
+    throw Error(ErrorCode::invalid_argument,
+                text("request for ", request.ranks, " ranks, communicator of ", options_.ranks));
+  checked(request, joined_.topology);  // type, op, root, size
+  Call call;
+  call.request = request;
+  call.counted_as = text(name_of(request.collective), "/local");
+  if (request.count == 0 || is_local_copy(request)) return call;
+  const CallOptions& wanted =
+      options.strategy.empty() && !joined_.forced.strategy.empty() ? joined_.forced : options;
+  if (is_fused(wanted.strategy)) {
+    call.kernel = wanted.strategy;
+    call.tuning = tuning_of(wanted.params);
+  } else if (wanted.strategy.empty() && cuda_->takes(request)) {
+    call.counted_as = text(name_of(request.collective), "/", cuda_->fused_choice(request));
+    if (options_.sm_budget == 0) return call;
+    call.kernel = cuda_->fused_choice(request);
+  } else {
+    bind_plan(call, wanted, stream);
+    return call;
+  }
+  if (call.tuning.blocks == 0 && options_.sm_budget > 0)
+    call.tuning.blocks = static_cast<unsigned>(options_.sm_budget);
+  if (!cuda_->has_fused(call.kernel, request, call.tuning))
+    throw Error(ErrorCode::unsupported,
+                text("kernel ", call.kernel, " does not take ", name_of(request.collective), " of ",
+                     request.count, " ", name_of(request.type), " over ", request.ranks,
+                     " ranks; leave strategy empty"));
+  call.counted_as = text(name_of(request.collective), "/", call.kernel);
+  return call;
+}
+
+DeviceSide::Call& DeviceSide::prepared(const Request& request, const CallOptions& options,
+                                       cuda::Stream stream) {
+  Key key{static_cast<int>(request.collective),
+          request.count,
+          static_cast<int>(request.type),
+          static_cast<int>(request.op),
+          request.root,
+          request.peer,
+          options.strategy,
+          options.params};
+  const auto known = calls_.find(key);
+  if (known != calls_.end()) return known->second;
+  Call made = prepare(request, options, stream);
+  if (calls_.size() >= kMostCalls) {
+    // Fused calls cost nothing to make again; bound plans stay, since graphs may replay them.
+    const std::lock_guard lock(guard_);
+    std::erase_if(calls_, [](const auto& one) { return one.second.bound == nullptr; });
+  }
+  const std::lock_guard lock(guard_);
+  return calls_.emplace(std::move(key), std::move(made)).first->second;
+}
+
+void DeviceSide::enqueue(const Request& request, const void* input, void* output,
+                         void* stream_given, const CallOptions& options) {
+  auto* const stream = static_cast<cuda::Stream>(stream_given);
+  if (failed_.load(std::memory_order_relaxed))
+    throw Error(ErrorCode::aborted,
+                text("this communicator's GPU side ended earlier: ", cause()->what()));
+  cuda_->check();
+  const cuda::Current current(cuda_->context());
+  Call& call = prepared(request, options, stream);
+  const std::vector<double> scalars = scalars_of(request, options);
+  check_memory(request, input, output);
+  if (call.bound != nullptr) {
+    cuda_->run(*call.bound, input, output, stream, scalars);
+  } else if (request.count == 0) {
+    // Nothing to move, on any rank.
+  } else if (is_local_copy(request)) {
+    if (input != output)
+      PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<cuda::DevicePointer>(output),
+                      reinterpret_cast<cuda::DevicePointer>(input), input_bytes(request, 0),
+                      stream);
+  } else if (!call.kernel.empty()) {
+    cuda_->run_fused(call.kernel, request, input, output, stream, scalars, call.tuning);
+  } else {
+    cuda_->enqueue(request, input, output, stream, scalars);
+  }
+  const std::lock_guard lock(guard_);
+  ++call.count;
+}
+
+void DeviceSide::add_to(Counters& counters) const {
+  const std::lock_guard lock(guard_);
+  for (const auto& [key, call] : calls_) {
+    if (call.count == 0) continue;
+    counters.calls += call.count;
+    counters.calls_of[call.counted_as] += call.count;
+    if (call.plan == nullptr) continue;
+    for (const auto& [path, bytes] : call.plan->bytes_of_path)
+      counters.bytes_of_path[path] += bytes * call.count;
+  }
+}
+
+std::string DeviceSide::explain(const Request& request) {
+  std::string lines = text("on GPU ", ordinal_, ":\n");
+  if (joined_.forced.strategy.empty() && cuda_->takes(request))
+    return lines + text("chosen: kernel ", cuda_->fused_choice(request), "\n");
+  if (!why_no_topology_.empty()) return lines + text("no plan: ", why_no_topology_, "\n");
+  Request placed = request;
+  placed.devices = devices_;
+  return lines + chooser_->explain(placed);
+}
+
+}  // namespace plait

@@ -1,0 +1,98 @@
+// The GPU side of a communicator: ranks that have met -> device arenas and host rings that all of
+// them map, and calls put on streams with no word between hosts. A thread of its own watches the
+// other ranks meanwhile, since no call of ours waits for them.
+#pragma once
+#include <sys/types.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "comm/choose.hpp"
+#include "comm/setup.hpp"
+#include "exec/cuda/cuda_rank.hpp"
+
+namespace plait {
+
+class DeviceSide {
+ public:
+  /// All ranks together; null on all where the options ask for no device, or leave it to the
+  /// launcher and some rank has none. Throws AgreedError on all ranks alike.
+  static std::unique_ptr<DeviceSide> create(const CommunicatorOptions& options, Joined& joined);
+  /// Waits a moment for the others to be through, so that nobody writes into freed memory.
+  ~DeviceSide();
+  DeviceSide(const DeviceSide&) = delete;
+  DeviceSide& operator=(const DeviceSide&) = delete;
+
+  int ordinal() const { return ordinal_; }
+  /// As Communicator::enqueue.
+  void enqueue(const Request& request, const void* input, void* output, void* stream,
+               const CallOptions& options);
+  /// As Communicator::check.
+  void check();
+  /// Kernels that wait give up. Any thread.
+  void abort() noexcept;
+  bool on_device(const void* pointer) const;
+  void add_to(Counters& counters) const;
+  std::string explain(const Request& request);
+
+ private:
+  /// A request with its options, made ready.
+  struct Call {
+    std::string counted_as;
+    Request request;
+    std::string kernel;  ///< fused kernel to run as `tuning` says; empty = see plan
+    cuda::FusedTuning tuning;
+    std::shared_ptr<const ProvedPlan> plan;  ///< null = what CudaRank::enqueue chooses
+    std::unique_ptr<cuda::BoundPlan> bound;
+    std::uint64_t count = 0;
+  };
+  using Key = std::tuple<int, std::uint64_t, int, int, int, int, std::string,
+                         std::map<std::string, std::int64_t>>;
+
+  DeviceSide(const CommunicatorOptions& options, Joined& joined, const Patience& patience);
+  void pick_gpu(const Patience& patience);
+  void learn_topology(const Env& env, const Patience& patience);
+  void set_up_rank(const Env& env, const Patience& patience);
+  Call& prepared(const Request& request, const CallOptions& options, cuda::Stream stream);
+  Call prepare(const Request& request, const CallOptions& options, cuda::Stream stream);
+  void bind_plan(Call& call, const CallOptions& options, cuda::Stream stream);
+  void check_memory(const Request& request, const void* input, const void* output) const;
+  std::string why_not(const Plan& plan) const;
+  std::optional<Error> cause() const;
+  void watch();
+  void fail(const Error& error);
+  bool look_at_peers(const std::vector<short>& events);
+  bool all_idle() const;
+  bool finish_work();
+
+  CommunicatorOptions options_;
+  Joined& joined_;
+  const pid_t owner_;
+  int ordinal_ = kNoDevice;
+  std::vector<int> ordinals_;  ///< by rank
+  Topology topology_;          ///< of the GPUs; no devices where nothing is known of them
+  std::string why_no_topology_;
+  std::vector<int> devices_;  ///< by rank, in topology_; empty = the first ones
+  cuda::DeviceArenaSizes sizes_;
+  std::unique_ptr<Chooser> chooser_;
+  std::vector<Mapping> rings_;
+  std::unique_ptr<cuda::CudaRank> cuda_;
+  std::map<Key, Call> calls_;
+  mutable std::mutex guard_;  ///< of calls_' counts and cause_
+  std::optional<Error> cause_;
+  std::atomic<bool> failed_{false};
+  std::atomic<bool> stopping_{false};
+  std::atomic<std::int64_t> give_up_ns_{0};  ///< when closing: by then kernels are told to stop
+  std::vector<Peer> peers_;
+  Fd wake_;
+  std::unique_ptr<std::thread> watcher_;
+};
+
+}  // namespace plait

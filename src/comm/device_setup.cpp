@@ -1,0 +1,322 @@
+// Making and ending the GPU side. Each step is a vote, so that all ranks have a device or none; and
+// at the end ranks wait a moment for each other, since late stores still come into an arena.
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "comm/descriptor.hpp"
+#include "comm/device.hpp"
+#include "driver/cuda/api.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+constexpr std::uint64_t kRingBytes = 8ull << 20;    // stays in the last-level cache
+constexpr std::uint64_t kInboxBytes = 16ull << 20;  // small plans push here
+constexpr double kGoodbyeS = 2.0;                   // a rank that leaves waits for others so long
+constexpr int kWatchMs = 50;
+
+/// This process's number among the ranks of its machine; -1 where no launcher says.
+int local_rank() {
+  for (const char* name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                           "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"}) {
+    const std::string value = foreign_env(name);
+    if (!value.empty()) return static_cast<int>(parse_integer(name, value, 0, 1 << 20));
+  }
+  return -1;
+}
+
+/// The GPU that the options mean. A launcher that shows each rank one GPU alone has chosen it.
+int wanted_ordinal(int device) {
+  const int count = cuda::device_count();
+  if (device == kDeviceByLauncher) {
+    const int local = local_rank();
+    if (local < 0)
+      throw Error(ErrorCode::no_device, "no launcher says which GPU is this rank's (LOCAL_RANK)");
+    device = count == 1 ? 0 : local;
+  }
+  if (device >= count)
+    throw Error(ErrorCode::no_device,
+                text("wanted GPU ", device, ", found ", count, " (numbered from 0)"));
+  return device;
+}
+
+std::string uuid_of(int ordinal) {
+  cuda::Device device = 0;
+  std::string uuid(16, '\0');
+  PLAIT_CUDA_CALL(device_get, &device, ordinal);
+  PLAIT_CUDA_CALL(device_uuid, uuid.data(), device);
+  return uuid;
+}
+
+Peer watched(const Peer& peer) {
+  const int fd = fcntl(peer.process.get(), F_DUPFD_CLOEXEC, 0);
+  if (fd < 0) throw Error(ErrorCode::io_error, "no file descriptor left to watch other ranks with");
+  return {peer.rank, peer.pid, Fd(fd)};
+}
+
+}  // namespace
+
+std::unique_ptr<DeviceSide> DeviceSide::create(const CommunicatorOptions& options, Joined& joined) {
+  if (options.device == kNoDevice) return nullptr;
+  const Patience patience{deadline_in(options.arrive_s), {}};
+  try {
+    return std::unique_ptr<DeviceSide>(new DeviceSide(options, joined, patience));
+  } catch (const AgreedError& error) {
+    if (options.device != kDeviceByLauncher) throw;
+    log(LogLevel::info, options.rank, text("no GPUs: ", reason_of(error)));
+    return nullptr;
+  }
+}
+
+DeviceSide::DeviceSide(const CommunicatorOptions& options, Joined& joined, const Patience& patience)
+    : options_(options), joined_(joined), owner_(getpid()) {
+  const Env env = read_env();
+  pick_gpu(patience);
+  learn_topology(env, patience);
+  rings_ = share_memory(*joined.rendezvous, options.rank, options.ranks, kRingBytes, patience);
+  set_up_rank(env, patience);
+  chooser_ = std::make_unique<Chooser>(topology_, joined.forced, joined.bitwise,
+                                       [this](const Plan& plan) { return why_not(plan); });
+  log(LogLevel::info, options.rank, text("GPU ", ordinal_, " of ", topology_.name));
+}
+
+void DeviceSide::pick_gpu(const Patience& patience) {
+  std::string uuid;
+  const std::optional<Error> failure = attempt([&] {
+    if (const std::string why = cuda::why_no_cuda(); !why.empty())
+      throw Error(ErrorCode::no_device, text("wanted a GPU; ", why));
+    if (!cuda::has_device_code())
+      throw Error(ErrorCode::unsupported,
+                  "wanted kernels, found a build without device code: build with nvcc on PATH");
+    ordinal_ = wanted_ordinal(options_.device);
+    uuid = uuid_of(ordinal_);
+  });
+  const std::vector<Contribution> all =
+      vote(*joined_.rendezvous, failure, pack({text(ordinal_), uuid}), {}, patience);
+  std::vector<std::string> uuids;
+  for (const Contribution& one : all) {
+    const std::vector<std::string> parts = unpack(one.bytes);
+    if (parts.size() != 2) throw AgreedError(ErrorCode::parse_error, "a malformed GPU card");
+    ordinals_.push_back(static_cast<int>(parse_integer("ordinal", parts[0], 0, 1 << 20)));
+    const auto same = std::find(uuids.begin(), uuids.end(), parts[1]);
+    // Kernels of ranks that share a GPU would wait for each other's turn.
+    if (same != uuids.end())
+      throw AgreedError(ErrorCode::invalid_argument,
+                        text("ranks ", same - uuids.begin(), " and ", uuids.size(),
+                             " have the same GPU: give each rank one of its own"));
+    uuids.push_back(parts[1]);
+  }
+}
+
+/// What joins the GPUs: the topology that was asked for, else rank 0's discovery. Kernels need
+/// none, so its lack is no failure.
+void DeviceSide::learn_topology(const Env& env, const Patience& patience) {
+  const std::string name = options_.topology.empty() ? env.topology : options_.topology;
+  topology_ = joined_.topology;
+  if (name.empty()) {
+    std::string json, reason;
+    if (options_.rank == 0) {
+      const std::optional<Error> failure = attempt([&] {
+        const std::vector<std::string> masks =
+            options_.masks.empty() ? split(env.without, ',') : options_.masks;
+        Topology found = discover();
+        json = to_json(masks.empty() ? found : without(found, masks));
+      });
+      if (failure) reason = reason_of(*failure);
+    }
+    const std::vector<Contribution> all =
+        vote(*joined_.rendezvous, std::nullopt, pack({json, reason}), {}, patience);
+    const std::vector<std::string> parts = unpack(all[0].bytes);
+    if (!parts[0].empty()) topology_ = topology_from_json(parts[0]);
+    if (parts[0].empty()) why_no_topology_ = text("the machine's links are unknown: ", parts[1]);
+  }
+  std::vector<int> devices;
+  for (const int ordinal : ordinals_) {
+    const int device = find_device(topology_, DeviceKind::gpu, ordinal);
+    if (device >= 0 && std::find(devices.begin(), devices.end(), device) == devices.end())
+      devices.push_back(device);
+  }
+  // Ordinals count what each process is shown; where they are no places in the topology, ranks
+  // take its GPUs in order.
+  if (devices.size() == ordinals_.size()) devices_ = devices;
+  if (why_no_topology_.empty() && rank_devices(topology_).size() < ordinals_.size())
+    why_no_topology_ = text("topology ", topology_.name, " has ", rank_devices(topology_).size(),
+                            " devices for ", ordinals_.size(), " ranks");
+}
+
+void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
+  cuda::CudaRankOptions options;
+  options.device = ordinal_;
+  options.rank = options_.rank;
+  options.ranks = options_.ranks;
+  options.sizes.scratch_bytes = env.device_scratch;
+  options.sizes.inbox_bytes = kInboxBytes;
+  for (const Mapping& ring : rings_) options.rings.push_back(ring.base());
+  options.ring_bytes = kRingBytes;
+  options.wait_s = options_.arrive_s;
+  if (options_.sm_budget > 0)
+    options.spread.most_blocks =
+        std::min(options.spread.most_blocks, static_cast<unsigned>(options_.sm_budget));
+  sizes_ = options.sizes;
+  std::optional<AgreedError> agreed;
+  const std::optional<Error> failure = attempt([&] {
+    try {
+      cuda_ = std::make_unique<cuda::CudaRank>(options, [&](const std::string& mine) {
+        std::vector<std::string> cards;
+        for (Contribution& one : vote(*joined_.rendezvous, std::nullopt, mine, {}, patience))
+          cards.push_back(std::move(one.bytes));
+        return cards;
+      });
+      for (const Peer& peer : joined_.peers) peers_.push_back(watched(peer));
+      wake_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    } catch (const AgreedError& error) {
+      agreed = error;
+    }
+  });
+  if (agreed) throw AgreedError(*agreed);
+  vote(*joined_.rendezvous, failure, "", {}, patience);
+  if (options_.ranks == 1) return;
+  // Signals are the program's own threads' business.
+  sigset_t all_signals, before;
+  sigfillset(&all_signals);
+  pthread_sigmask(SIG_SETMASK, &all_signals, &before);
+  watcher_ = std::make_unique<std::thread>([this] { watch(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+/// First reason stands; kernels that wait for the lost rank give up, and the others are told.
+void DeviceSide::fail(const Error& error) {
+  {
+    const std::lock_guard lock(guard_);
+    if (cause_) return;
+    cause_ = error;
+  }
+  failed_.store(true);
+  cuda_->abort();
+  joined_.controls.raise_failure(error.code(), reason_of(error));
+  log(LogLevel::warn, options_.rank, text("GPU side failed: ", error.what()));
+}
+
+std::optional<Error> DeviceSide::cause() const {
+  const std::lock_guard lock(guard_);
+  return cause_;
+}
+
+/// False once some rank has failed or ended. One that closed its communicator may end.
+bool DeviceSide::look_at_peers(const std::vector<short>& events) {
+  for (const bool words : {false, true})  // who died is named before who says so
+    for (std::size_t i = 0; i < peers_.size(); ++i) {
+      const Peer& peer = peers_[i];
+      const auto said = joined_.controls.failure_of(peer.rank);
+      const bool closed = load(joined_.controls.of(peer.rank).device_idle) != 0;
+      if (!words && events[i] != 0 && !closed && !said) {
+        fail(Error(ErrorCode::peer_lost, text("rank ", peer.rank, " (pid ", peer.pid,
+                                              ") ended; see its output for why")));
+        return false;
+      }
+      if (words && said) {
+        const bool told = said->second.find(" reports: ") != std::string::npos;
+        fail(Error(said->first,
+                   told ? said->second : text("rank ", peer.rank, " reports: ", said->second)));
+        return false;
+      }
+    }
+  return true;
+}
+
+void DeviceSide::watch() {
+  bool watching = true;
+  while (!stopping_.load()) {
+    std::vector<pollfd> entries{{wake_.get(), POLLIN, 0}};
+    for (const Peer& peer : peers_) {
+      // A rank that has closed and ended would be readable for ever.
+      const bool closed = load(joined_.controls.of(peer.rank).device_idle) != 0;
+      entries.push_back({watching && !closed ? peer.process.get() : -1, POLLIN, 0});
+    }
+    poll(entries.data(), entries.size(), kWatchMs);
+    std::vector<short> events;
+    for (std::size_t i = 1; i < entries.size(); ++i) events.push_back(entries[i].revents);
+    if (watching) watching = look_at_peers(events);
+    if (watching) {
+      const std::optional<Error> met = attempt([&] { cuda_->check(); });
+      if (met) fail(*met), watching = false;
+    }
+    const std::int64_t give_up_ns = give_up_ns_.load();
+    if (give_up_ns != 0 && now_ns() > give_up_ns) cuda_->abort();
+  }
+}
+
+void DeviceSide::check() {
+  // A lost rank is an error of the calls that waited for it, and of those to come.
+  const std::optional<Error> met = attempt([&] { cuda_->check(); });
+  if (!met) return;
+  const std::optional<Error> known = cause();
+  if (!known) fail(*met);
+  throw Error(known ? *known : *met);
+}
+
+void DeviceSide::abort() noexcept { cuda_->abort(); }
+
+bool DeviceSide::all_idle() const {
+  return std::all_of(peers_.begin(), peers_.end(), [&](const Peer& peer) {
+    pollfd ended{peer.process.get(), POLLIN, 0};
+    return load(joined_.controls.of(peer.rank).device_idle) != 0 || poll(&ended, 1, 0) > 0;
+  });
+}
+
+/// What is on the streams ends, or is told to; then the other ranks' does. False where some rank
+/// was not heard of.
+bool DeviceSide::finish_work() {
+  give_up_ns_.store(deadline_in(options_.deadline_s));
+  if (cuda::api().context_push(cuda_->context()) == cuda::kSuccess) {
+    cuda::api().context_synchronize();
+    cuda::Context popped = nullptr;
+    cuda::api().context_pop(&popped);
+  }
+  std::atomic_ref<std::uint32_t>(joined_.controls.mine().device_idle).store(1);
+  const std::int64_t end_ns = deadline_in(kGoodbyeS);
+  bool idle = all_idle();
+  while (!idle && now_ns() < end_ns) {
+    usleep(200);
+    idle = all_idle();
+  }
+  return idle;
+}
+
+DeviceSide::~DeviceSide() {
+  if (getpid() != owner_) {  // a forked child has neither the thread nor the GPU
+    static_cast<void>(watcher_.release());
+    static_cast<void>(cuda_.release());
+    for (auto& [key, call] : calls_) static_cast<void>(call.bound.release());
+    return;
+  }
+  const bool idle = cuda_ == nullptr || finish_work();
+  stopping_.store(true);
+  const std::uint64_t one = 1;
+  if (watcher_ != nullptr) {
+    if (write(wake_.get(), &one, sizeof one) < 0) log(LogLevel::warn, options_.rank, "no wake-up");
+    watcher_->join();
+  }
+  if (idle) {
+    calls_.clear();
+    cuda_.reset();
+    return;
+  }
+  // A rank that has not come to its end may still write here: the memory goes with the process.
+  log(LogLevel::warn, options_.rank,
+      "device arena kept: some rank has not closed its communicator");
+  for (auto& [key, call] : calls_) static_cast<void>(call.bound.release());
+  static_cast<void>(cuda_.release());
+  static_cast<void>(new std::vector<Mapping>(std::move(rings_)));
+}
+
+}  // namespace plait
