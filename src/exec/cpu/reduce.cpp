@@ -1,10 +1,16 @@
-// reduce_cpu: one version of the loops for each instruction set, picked at the first call.
-// Versions differ in vector width alone: no fused multiply-add (-ffp-contract=off), no reordering.
+// reduce_cpu: one version for each instruction set, picked at the first call. Versions differ in
+// speed alone: no fused multiply-add (-ffp-contract=off), no reordering of an element's sources.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // falsely raised by GCC 12 in intrinsics
 #include <cstddef>
 
 #include "base/text.hpp"
 #include "exec/cpu/cpu.hpp"
+#include "exec/cpu/reduce_level.hpp"
 #include "exec/cpu/reduce_loops.hpp"
+#if defined(__x86_64__)
+#include "exec/cpu/reduce_avx2.hpp"
+#include "exec/cpu/reduce_avx512.hpp"
+#endif
 #include "plait/error.hpp"
 
 namespace plait {
@@ -18,41 +24,34 @@ void run_base(const Job& job) {
   reduce_loops::run_type<kType>(job);
 }
 
-#if defined(__x86_64__) && !defined(PLAIT_SANITIZED)  // one version suffices there: same source
-template <DataType kType>
-[[gnu::target("avx2")]] void run_avx2(const Job& job) {
-  reduce_loops::run_type<kType>(job);
-}
-
-template <DataType kType>
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]] void run_avx512(
-    const Job& job) {
-  reduce_loops::run_type<kType>(job);
-}
-
-enum class Isa { base, avx2, avx512 };
-
-Isa isa_of_machine() {
+#if defined(__x86_64__)
+ReduceLevel level_of_machine() {
   __builtin_cpu_init();
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("f16c")) return ReduceLevel::base;
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-    return Isa::avx512;
-  return __builtin_cpu_supports("avx2") ? Isa::avx2 : Isa::base;
+    return ReduceLevel::avx512;
+  return ReduceLevel::avx2;
 }
 
 template <DataType kType>
-Loops loops_of_machine() {
-  const Isa isa = isa_of_machine();
-  return isa == Isa::avx512 ? run_avx512<kType>
-         : isa == Isa::avx2 ? run_avx2<kType>
-                            : run_base<kType>;
+Loops loops_of(ReduceLevel level) {
+  if (level == ReduceLevel::avx512) return reduce_avx512::run<kType>;
+  return level == ReduceLevel::avx2 ? reduce_avx2::run<kType> : run_base<kType>;
 }
 #else
+ReduceLevel level_of_machine() { return ReduceLevel::base; }
+
 template <DataType kType>
-Loops loops_of_machine() {
+Loops loops_of(ReduceLevel) {
   return run_base<kType>;
 }
 #endif
+
+ReduceLevel best_level() {
+  static const ReduceLevel level = level_of_machine();
+  return level;
+}
 
 // Signed integers wrap as unsigned ones do: all but min, max and avg share their loops.
 DataType loops_type(DataType type, ReduceOp op) {
@@ -68,10 +67,31 @@ DataType loops_type(DataType type, ReduceOp op) {
 
 }  // namespace
 
-void reduce_cpu(DataType type, ReduceOp op, void* dst, const void* const* srcs, int src_count,
-                std::uint64_t count, int ranks, bool finish, const double* scales) {
+const char* name_of(ReduceLevel level) {
+  switch (level) {
+    case ReduceLevel::base: return "base";
+    case ReduceLevel::avx2: return "avx2";
+    case ReduceLevel::avx512: return "avx512";
+  }
+  return "?";
+}
+
+std::vector<ReduceLevel> reduce_levels() {
+  std::vector<ReduceLevel> levels;
+  for (const ReduceLevel level : {ReduceLevel::base, ReduceLevel::avx2, ReduceLevel::avx512})
+    if (level <= best_level()) levels.push_back(level);
+  return levels;
+}
+
+void reduce_cpu_at(ReduceLevel level, DataType type, ReduceOp op, void* dst,
+                   const void* const* srcs, int src_count, std::uint64_t count, int ranks,
+                   bool finish, const double* scales) {
   if (src_count < 1)
     throw Error(ErrorCode::internal, text("wanted 1 or more sources, found ", src_count));
+  if (level > best_level())
+    throw Error(ErrorCode::unsupported,
+                text("wanted the ", name_of(level), " reduction, found a processor with ",
+                     name_of(best_level()), " at best; ask for one of reduce_levels()"));
   Job job;
   job.op = op;
   job.dst = static_cast<std::byte*>(dst);
@@ -80,10 +100,12 @@ void reduce_cpu(DataType type, ReduceOp op, void* dst, const void* const* srcs, 
   job.count = count;
   job.divisor = op == ReduceOp::avg && finish ? ranks : 1;
   job.scales = op == ReduceOp::premul_sum ? scales : nullptr;
-  with_type(loops_type(type, op), [&]<DataType kType>() {
-    static const Loops loops = loops_of_machine<kType>();
-    loops(job);
-  });
+  with_type(loops_type(type, op), [&]<DataType kType>() { loops_of<kType>(level)(job); });
+}
+
+void reduce_cpu(DataType type, ReduceOp op, void* dst, const void* const* srcs, int src_count,
+                std::uint64_t count, int ranks, bool finish, const double* scales) {
+  reduce_cpu_at(best_level(), type, op, dst, srcs, src_count, count, ranks, finish, scales);
 }
 
 }  // namespace plait

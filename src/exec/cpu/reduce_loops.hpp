@@ -1,7 +1,7 @@
 // n sources of one type -> their reduction, as loops that compilers turn into vector code: over
 // elements only, so that each element's order of additions is the written one. Sums of few sources
 // stay in registers; others go through a block of accumulators that stays in the nearest caches.
-// Everything is always_inline, so that one source makes a version for each instruction set.
+// The version for any processor; those for AVX2 and AVX-512 are made of reduce_groups.hpp.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -162,10 +162,8 @@ PLAIT_INLINE void run(const Job& job) {
     if (job.src_count == 2 && job.divisor == 1) return whole<N, kOp, 2>(job);
     if (job.src_count == 3 && job.divisor == 1) return whole<N, kOp, 3>(job);
     if (job.src_count == 4 && job.divisor == 1) return whole<N, kOp, 4>(job);
-    if constexpr (N::kFloat) {
-      if (job.src_count == 6 && job.divisor == 1) return whole<N, kOp, 6>(job);
-      if (job.src_count == 8 && job.divisor == 1) return whole<N, kOp, 8>(job);
-    }
+    if (job.src_count == 6 && job.divisor == 1) return whole<N, kOp, 6>(job);
+    if (job.src_count == 8 && job.divisor == 1) return whole<N, kOp, 8>(job);
   }
   blocks<N, kOp, false>(job);
 }

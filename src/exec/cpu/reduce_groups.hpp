@@ -1,0 +1,198 @@
+// n sources -> their reduction, four vectors of totals at a time: all sources are read side by side
+// (each is one forward stream, which the processor fetches ahead) and totals stay in registers.
+// Included once for each instruction set, inside that set's namespace, which gives beforehand:
+// PLAIT_VECTOR (attributes of every function here: its target, always_inline), kVectorBytes, and
+// Codec<kType> for the floats of 16 and 8 bits. Deliberately without an include guard.
+
+template <class T>
+struct LanesOf {
+  typedef T Type __attribute__((vector_size(kVectorBytes)));
+  typedef T Anywhere __attribute__((vector_size(kVectorBytes), aligned(1), may_alias));
+};
+template <class T>
+using Lanes = typename LanesOf<T>::Type;
+
+/// Totals of one group.
+template <class T>
+struct Parts {
+  Lanes<T> part[4];
+};
+
+/// Types that are stored as they are accumulated: integers, fp32, fp64.
+template <class N>
+struct PlainCodec {
+  using Wide = typename N::Wide;
+  using Total = Parts<Wide>;
+  using Anywhere = typename LanesOf<Wide>::Anywhere;
+  static constexpr std::uint64_t kBytes = 4 * kVectorBytes;
+  static constexpr std::uint64_t kElements = kBytes / sizeof(Wide);
+  static constexpr bool kMarks = false;
+
+  template <bool kExact>
+  PLAIT_VECTOR static void up(Total& total, const std::byte* src) {
+#pragma GCC unroll 4
+    for (std::size_t j = 0; j < 4; ++j)
+      total.part[j] = *reinterpret_cast<const Anywhere*>(src + kVectorBytes * j);
+  }
+
+  template <bool kExact>
+  PLAIT_VECTOR static void down(std::byte* dst, Total& total) {
+    if constexpr (N::kFloat) {
+      const Lanes<Wide> nan = Lanes<Wide>{} + N::down(std::numeric_limits<Wide>::quiet_NaN());
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j)
+        total.part[j] = total.part[j] == total.part[j] ? total.part[j] : nan;
+    }
+#pragma GCC unroll 4
+    for (std::size_t j = 0; j < 4; ++j)
+      *reinterpret_cast<Anywhere*>(dst + kVectorBytes * j) = total.part[j];
+  }
+};
+
+template <DataType kType>
+struct CodecOf {
+  using Type = PlainCodec<Number<kType>>;
+};
+template <>
+struct CodecOf<DataType::bf16> {
+  using Type = Codec<DataType::bf16>;
+};
+template <>
+struct CodecOf<DataType::fp16> {
+  using Type = Codec<DataType::fp16>;
+};
+template <>
+struct CodecOf<DataType::fp8e4m3> {
+  using Type = Codec<DataType::fp8e4m3>;
+};
+template <>
+struct CodecOf<DataType::fp8e5m2> {
+  using Type = Codec<DataType::fp8e5m2>;
+};
+
+// -0 lies below +0; any NaN gives NaN.
+template <ReduceOp kOp, class T>
+PLAIT_VECTOR Lanes<T> pick_float(Lanes<T> a, Lanes<T> b) {
+  using Bits = Lanes<std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>>;
+  const Bits negative = __builtin_bit_cast(Bits, b) < 0;
+  const Bits zero = (a == b) & (kOp == ReduceOp::min ? negative : ~negative);
+  const Lanes<T> picked = ((kOp == ReduceOp::min ? b < a : b > a) | zero) ? b : a;
+  return ((a != a) | (b != b)) ? a + b : picked;
+}
+
+// Integers wrap: added and multiplied without sign.
+template <ReduceOp kOp, class T>
+PLAIT_VECTOR Lanes<T> combine(Lanes<T> a, Lanes<T> b) {
+  if constexpr (kOp == ReduceOp::min || kOp == ReduceOp::max) {
+    if constexpr (std::is_floating_point_v<T>)
+      return pick_float<kOp, T>(a, b);
+    else if constexpr (kOp == ReduceOp::min)
+      return b < a ? b : a;
+    else
+      return b > a ? b : a;
+  } else if constexpr (std::is_floating_point_v<T>) {
+    if constexpr (kOp == ReduceOp::prod) return a * b;
+    return a + b;
+  } else {
+    using Unsigned = Lanes<std::make_unsigned_t<T>>;
+    const Unsigned x = __builtin_bit_cast(Unsigned, a), y = __builtin_bit_cast(Unsigned, b);
+    if constexpr (kOp == ReduceOp::prod) return __builtin_bit_cast(Lanes<T>, x * y);
+    if constexpr (kOp == ReduceOp::bit_and) return __builtin_bit_cast(Lanes<T>, x & y);
+    if constexpr (kOp == ReduceOp::bit_or) return __builtin_bit_cast(Lanes<T>, x | y);
+    if constexpr (kOp == ReduceOp::bit_xor) return __builtin_bit_cast(Lanes<T>, x ^ y);
+    return __builtin_bit_cast(Lanes<T>, x + y);
+  }
+}
+
+template <class T>
+PLAIT_VECTOR void divide(Parts<T>& total, int divisor) {
+  const T by = static_cast<T>(divisor);
+  if constexpr (std::is_floating_point_v<T>) {
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) total.part[j] /= by;
+  } else {  // processors have no division of integer vectors
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      T each[kVectorBytes / sizeof(T)];
+      const Lanes<T> sum = total.part[j];
+      std::memcpy(each, &sum, kVectorBytes);
+      for (T& one : each) one = static_cast<T>(one / by);
+      std::memcpy(&total.part[j], each, kVectorBytes);
+    }
+  }
+}
+
+// Source s of the group that lies at `skip`. kCut: the group has fewer bytes than others; it goes
+// through a copy, so that nothing beside the regions is touched.
+template <class C, bool kExact, bool kScaled, bool kCut>
+PLAIT_VECTOR void take(typename C::Total& values, std::byte* copy, const Job& job, int s,
+                       std::uint64_t skip, std::uint64_t bytes) {
+  const std::byte* src = job.srcs[s] + skip;
+  if constexpr (kCut) src = static_cast<const std::byte*>(std::memcpy(copy, src, bytes));
+  C::template up<kExact>(values, src);
+  if constexpr (kScaled) {
+    const auto scale = static_cast<typename C::Wide>(job.scales[s]);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) values.part[j] *= scale;
+  }
+}
+
+template <class C, ReduceOp kOp, bool kScaled, bool kCut>
+PLAIT_VECTOR void group(const Job& job, std::uint64_t skip, std::uint64_t bytes) {
+  using Wide = typename C::Wide;
+  constexpr bool kExact = kScaled || kOp == ReduceOp::prod;
+  alignas(64) std::byte copy[kCut ? C::kBytes : 1] = {};
+  typename C::Total total;
+  take<C, kExact, kScaled, kCut>(total, copy, job, 0, skip, bytes);
+  for (int s = 1; s < job.src_count; ++s) {
+    typename C::Total next;
+    take<C, kExact, kScaled, kCut>(next, copy, job, s, skip, bytes);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) total.part[j] = combine<kOp, Wide>(total.part[j], next.part[j]);
+    if constexpr (C::kMarks) C::mark(total, next);
+  }
+  if (kOp == ReduceOp::sum && job.divisor != 1) divide<Wide>(total, job.divisor);
+  C::template down<kExact>(kCut ? copy : job.dst + skip, total);
+  if constexpr (kCut) std::memcpy(job.dst + skip, copy, bytes);
+}
+
+// dst may be a source: a group is read before it is written.
+template <class N, class C, ReduceOp kOp, bool kScaled>
+PLAIT_VECTOR void groups(const Job& job) {
+  const Job own = job;  // a local that no store into dst can change
+  const std::uint64_t bytes = own.count * sizeof(typename N::Stored);
+  std::uint64_t at = 0;
+  for (; at + C::kBytes <= bytes; at += C::kBytes)
+    group<C, kOp, kScaled, false>(own, at, C::kBytes);
+  if (at < bytes) group<C, kOp, kScaled, true>(own, at, bytes - at);
+}
+
+template <DataType kType>
+PLAIT_VECTOR void run_groups(const Job& job) {
+  using N = Number<kType>;
+  using C = typename CodecOf<kType>::Type;
+  constexpr bool kSigned = std::is_signed_v<typename N::Wide> && !N::kFloat;  // see loops_type()
+  constexpr bool kBits = !N::kFloat && !kSigned;
+  switch (job.op) {
+    case ReduceOp::prod:
+      if constexpr (!kSigned) groups<N, C, ReduceOp::prod, false>(job);
+      return;
+    case ReduceOp::min: return groups<N, C, ReduceOp::min, false>(job);
+    case ReduceOp::max: return groups<N, C, ReduceOp::max, false>(job);
+    case ReduceOp::bit_and:
+      if constexpr (kBits) groups<N, C, ReduceOp::bit_and, false>(job);
+      return;
+    case ReduceOp::bit_or:
+      if constexpr (kBits) groups<N, C, ReduceOp::bit_or, false>(job);
+      return;
+    case ReduceOp::bit_xor:
+      if constexpr (kBits) groups<N, C, ReduceOp::bit_xor, false>(job);
+      return;
+    case ReduceOp::premul_sum:
+      if constexpr (N::kFloat)
+        if (job.scales != nullptr) return groups<N, C, ReduceOp::sum, true>(job);
+      return groups<N, C, ReduceOp::sum, false>(job);
+    case ReduceOp::sum:
+    case ReduceOp::avg: return groups<N, C, ReduceOp::sum, false>(job);
+  }
+}
