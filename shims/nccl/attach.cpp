@@ -1,0 +1,153 @@
+// The first card says who I am and whether I can; the same cards give the same verdict everywhere.
+// Then the engine makes its own exchanges, and a last round confirms that all of them are ready.
+#include "shims/nccl/attach.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <set>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "plait/error.hpp"
+#include "shims/nccl/real.hpp"
+#include "shims/nccl/settings.hpp"
+#include "shims/nccl/vote.hpp"
+
+namespace plait::nccl {
+namespace {
+
+/// A first card, as four lines: refusal, host, device, settings.
+std::string introduction(const State& state) {
+  Place place;
+  std::string refusal = settings().refusal;
+  try {
+    place = platform().place(state.device);
+  } catch (const Error& error) {
+    if (refusal.empty()) refusal = error.what();
+  }
+  const int major = major_of(real().version);
+  if (major != 2 && refusal.empty())
+    refusal = text("NCCL ", real().version, " is unknown to this plait: it knows version 2");
+  for (char& letter : refusal)
+    if (letter == '\n') letter = ' ';
+  return text(refusal.substr(0, 1000), '\n', place.host, '\n', place.device, '\n',
+              settings().shared);
+}
+
+std::vector<std::string> lines_of(const std::string& card) {
+  std::vector<std::string> lines(1);
+  for (const char letter : card) {
+    if (letter == '\n')
+      lines.emplace_back();
+    else
+      lines.back() += letter;
+  }
+  lines.resize(4);
+  return lines;
+}
+
+/// Why these ranks stay on NCCL; empty where they can go together. Depends on the cards alone.
+std::string verdict(const std::vector<std::string>& cards) {
+  const std::vector<std::string> first = lines_of(cards[0]);
+  std::set<std::string> devices;
+  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+    const std::vector<std::string> lines = lines_of(cards[rank]);
+    if (!lines[0].empty()) return text("rank ", rank, ": ", lines[0]);
+    if (lines[3] != first[3])
+      return text("rank ", rank, " has other settings (", lines[3], ") than rank 0 (", first[3],
+                  ")");
+    if (lines[1] != first[1]) return text("rank ", rank, " is on another node than rank 0");
+    if (!devices.insert(lines[2]).second)
+      return text("rank ", rank, " shares its GPU with another rank");
+  }
+  return {};
+}
+
+/// Fills state.engine on all ranks or on none; returns why on none.
+std::string agree(State& state) {
+  Vote vote(state);
+  const std::string refusal = verdict(vote.exchange(introduction(state)));
+  if (!refusal.empty()) return refusal;
+  std::string failure;
+  try {
+    state.engine =
+        platform().engine({state.device, state.rank, state.ranks},
+                          [&vote](const std::string& mine) { return vote.exchange(mine); });
+  } catch (const std::exception& error) {
+    if (vote.stopped()) return error.what();  // all ranks have seen it
+    failure = error.what();
+  }
+  failure = vote.finish(failure);
+  if (!failure.empty()) state.engine.reset();
+  return failure;
+}
+
+/// Asks NCCL who this rank is; false where there is nothing to attach to.
+bool identify(State& state) {
+  if (real().count(state.comm, &state.ranks) != ncclSuccess || state.ranks < 2) return false;
+  return real().user_rank(state.comm, &state.rank) == ncclSuccess &&
+         real().device(state.comm, &state.device) == ncclSuccess;
+}
+
+void attach(State* state, bool ready) noexcept {
+  try {
+    if (!ready) {
+      wait_ready(*state);
+      if (!identify(*state)) return state->phase.store(Phase::on_nccl);
+    }
+    platform().enter_thread(state->device);
+    state->reason = agree(*state);
+    state->served = settings().served;
+    state->min_bytes = settings().env.min_bytes;
+    const bool attached = state->reason.empty();
+    if (attached)
+      log(LogLevel::info, state->rank,
+          text("attached to communicator ", state->comm, " of ", state->ranks, " ranks; pid ",
+               ::getpid(), ", NCCL ", real().version, " from ", real().path));
+    else if (state->rank == 0)
+      log(LogLevel::warn, 0,
+          text("communicator ", state->comm, " of ", state->ranks,
+               " ranks stays on NCCL: ", state->reason));
+    state->phase.store(attached ? Phase::attached : Phase::on_nccl);
+  } catch (const std::exception& error) {
+    state->reason = error.what();
+    state->error = ncclRemoteError;
+    log(LogLevel::warn, state->rank, text("attaching broke off: ", state->reason));
+    state->phase.store(Phase::failed);
+  }
+}
+
+}  // namespace
+
+State* enter(Comm comm, bool ready) {
+  if (comm == nullptr) return nullptr;
+  auto state = std::make_unique<State>();
+  state->comm = comm;
+  if (ready && !identify(*state)) return nullptr;
+  comms().remove(comm, 0);  // left over where it was destroyed by a call plait does not see
+  State* entered = state.get();
+  return comms().insert(std::move(state)) ? entered : nullptr;
+}
+
+Result attach_now(const std::vector<State*>& states) {
+  std::vector<std::thread> threads;
+  for (State* state : states) threads.emplace_back(attach, state, true);
+  for (std::thread& thread : threads) thread.join();
+  for (const State* state : states)
+    if (state->phase.load() == Phase::failed) return state->error;
+  return ncclSuccess;
+}
+
+void attach_later(State* state) { state->helper = std::thread(attach, state, false); }
+
+bool await_attached(State& state, double wait_s) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_s);
+  while (state.phase.load() == Phase::attaching) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return true;
+}
+
+}  // namespace plait::nccl

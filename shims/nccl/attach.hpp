@@ -1,0 +1,22 @@
+// A communicator that NCCL has just made -> plait attached to it on all ranks, or on none. What is
+// exchanged goes over the communicator itself: it reaches exactly the ranks that matter.
+#pragma once
+#include <vector>
+
+#include "shims/nccl/comm_table.hpp"
+
+namespace plait::nccl {
+
+/// Enters `comm` in the table and returns its state, not attached yet; null where plait keeps out
+/// of it: one rank, table full, no handle. ready = false: NCCL is still making it in the
+/// background.
+State* enter(Comm comm, bool ready);
+/// Attaches all of them, each in a helper thread of its own (one thread may drive several GPUs),
+/// and returns when they have. ncclSuccess unless the exchange itself broke.
+Result attach_now(const std::vector<State*>& states);
+/// Starts attaching and returns; ncclCommGetAsyncError says ncclInProgress until it has ended.
+void attach_later(State* state);
+/// Waits until attach_later's thread has ended, at most `wait_s`.
+bool await_attached(State& state, double wait_s);
+
+}  // namespace plait::nccl

@@ -1,0 +1,213 @@
+// The collectives and groups as the program calls them: each becomes a Request, and is served or
+// passed on untouched. No exception leaves these functions.
+#include <utility>
+
+#include "base/log.hpp"
+#include "shims/nccl/attach.hpp"
+#include "shims/nccl/counters.hpp"
+#include "shims/nccl/exports.hpp"
+#include "shims/nccl/real.hpp"
+#include "shims/nccl/serve.hpp"
+
+namespace plait::nccl {
+
+Group& group() {
+  thread_local Group mine;
+  return mine;
+}
+
+int& InReal::depth() {
+  thread_local int deep = 0;
+  return deep;
+}
+
+namespace {
+
+/// What the program handed in, before anything is known about it.
+struct Asked {
+  Collective collective;
+  std::size_t count;
+  int type;
+  int op;
+  int root;
+  const void* input;
+  void* output;
+  Comm comm;
+  Stream stream;
+};
+
+bool translated(const Asked& asked, const State& state, Call& call) {
+  Request& request = call.request;
+  request.collective = asked.collective;
+  request.count = asked.count;
+  request.ranks = state.ranks;
+  request.root = asked.root;
+  call.input = asked.input;
+  call.output = asked.output;
+  call.stream = asked.stream;
+  if (asked.root < 0 || asked.root >= state.ranks) return false;  // NCCL says what is wrong
+  return translate_type(asked.type, request.type) && translate_op(asked.op, request.op);
+}
+
+/// Passes on what nothing but NCCL can answer: a library without the function.
+template <class Function, class... Arguments>
+Result pass_on(Function function, Arguments... arguments) {
+  const InReal inside;
+  return function == nullptr ? ncclInvalidUsage : function(arguments...);
+}
+
+template <class Pass>
+Result serve(const Asked& asked, Pass pass) noexcept {
+  try {
+    if (InReal::depth() != 0) return pass();
+    CommTable::Pin pin = comms().pin(asked.comm);
+    if (!pin) return pass();
+    if (const Result result = blocked(*pin); result != ncclSuccess) return result;
+    Call call;
+    if (!translated(asked, *pin, call)) return pass();
+    if (!takes(*pin, call.request)) {
+      const CountedCall counted(call.request, false, call.stream);
+      return pass();
+    }
+    if (group().depth == 0) return enqueue(*pin, call);
+    group().calls.push_back({std::move(pin), call});
+    return ncclSuccess;
+  } catch (const std::exception& error) {
+    log(LogLevel::warn, -1, error.what());
+    return result_of(error);
+  }
+}
+
+/// Attaches to the communicators that were made in the group just ended.
+Result attach_made(const std::vector<Comm*>& made, Result ended) {
+  std::vector<State*> now;
+  for (Comm* place : made) {
+    State* state = *place == nullptr ? nullptr : enter(*place, ended == ncclSuccess);
+    if (state == nullptr) continue;
+    if (ended == ncclInProgress)
+      attach_later(state);
+    else
+      now.push_back(state);
+  }
+  return attach_now(now);
+}
+
+/// The outermost end: what plait took goes first, in call order, then NCCL's own. All ranks alike.
+Result end_group() {
+  Group ended = std::exchange(group(), Group{});
+  Result result = ncclSuccess;
+  for (Noted& noted : ended.calls) {
+    const Result one = enqueue(*noted.pin, noted.call);
+    if (result == ncclSuccess) result = one;
+  }
+  const Result real_end = pass_on(real().group_end);
+  if (real_end != ncclSuccess && real_end != ncclInProgress) return real_end;
+  const Result attached = attach_made(ended.made, real_end);
+  if (attached != ncclSuccess) return attached;
+  return result != ncclSuccess ? result : real_end;
+}
+
+}  // namespace
+}  // namespace plait::nccl
+
+using namespace plait::nccl;
+using plait::Collective;
+
+Result ncclAllReduce(const void* input, void* output, std::size_t count, int type, int op,
+                     Comm comm, Stream stream) {
+  return serve({Collective::all_reduce, count, type, op, 0, input, output, comm, stream}, [&] {
+    return pass_on(real().all_reduce, input, output, count, type, op, comm, stream);
+  });
+}
+
+Result ncclReduceScatter(const void* input, void* output, std::size_t count, int type, int op,
+                         Comm comm, Stream stream) {
+  return serve({Collective::reduce_scatter, count, type, op, 0, input, output, comm, stream}, [&] {
+    return pass_on(real().reduce_scatter, input, output, count, type, op, comm, stream);
+  });
+}
+
+Result ncclAllGather(const void* input, void* output, std::size_t count, int type, Comm comm,
+                     Stream stream) {
+  return serve({Collective::all_gather, count, type, kSum, 0, input, output, comm, stream}, [&] {
+    return pass_on(real().all_gather, input, output, count, type, comm, stream);
+  });
+}
+
+Result ncclBroadcast(const void* input, void* output, std::size_t count, int type, int root,
+                     Comm comm, Stream stream) {
+  return serve({Collective::broadcast, count, type, kSum, root, input, output, comm, stream}, [&] {
+    return pass_on(real().broadcast, input, output, count, type, root, comm, stream);
+  });
+}
+
+Result ncclBcast(void* buffer, std::size_t count, int type, int root, Comm comm, Stream stream) {
+  return serve({Collective::broadcast, count, type, kSum, root, buffer, buffer, comm, stream},
+               [&] { return pass_on(real().bcast, buffer, count, type, root, comm, stream); });
+}
+
+Result ncclReduce(const void* input, void* output, std::size_t count, int type, int op, int root,
+                  Comm comm, Stream stream) {
+  return serve({Collective::reduce, count, type, op, root, input, output, comm, stream}, [&] {
+    return pass_on(real().reduce, input, output, count, type, op, root, comm, stream);
+  });
+}
+
+Result ncclAlltoAll(const void* input, void* output, std::size_t count, int type, Comm comm,
+                    Stream stream) {
+  return serve({Collective::all_to_all, count, type, kSum, 0, input, output, comm, stream}, [&] {
+    return pass_on(real().all_to_all, input, output, count, type, comm, stream);
+  });
+}
+
+Result ncclGather(const void* input, void* output, std::size_t count, int type, int root, Comm comm,
+                  Stream stream) {
+  return serve({Collective::gather, count, type, kSum, root, input, output, comm, stream}, [&] {
+    return pass_on(real().gather, input, output, count, type, root, comm, stream);
+  });
+}
+
+Result ncclScatter(const void* input, void* output, std::size_t count, int type, int root,
+                   Comm comm, Stream stream) {
+  return serve({Collective::scatter, count, type, kSum, root, input, output, comm, stream}, [&] {
+    return pass_on(real().scatter, input, output, count, type, root, comm, stream);
+  });
+}
+
+Result ncclSend(const void* input, std::size_t count, int type, int peer, Comm comm,
+                Stream stream) {
+  plait::DataType known{};
+  if (InReal::depth() == 0 && translate_type(type, known))
+    count_message(true, count * plait::bytes_of(known));
+  return pass_on(real().send, input, count, type, peer, comm, stream);
+}
+
+Result ncclRecv(void* output, std::size_t count, int type, int peer, Comm comm, Stream stream) {
+  plait::DataType known{};
+  if (InReal::depth() == 0 && translate_type(type, known))
+    count_message(false, count * plait::bytes_of(known));
+  return pass_on(real().receive, output, count, type, peer, comm, stream);
+}
+
+Result ncclGroupStart() {
+  if (InReal::depth() != 0) return real().group_start();
+  const Result result = pass_on(real().group_start);
+  if (result == ncclSuccess) ++group().depth;
+  return result;
+}
+
+Result ncclGroupEnd() {
+  if (InReal::depth() != 0) return real().group_end();
+  if (group().depth == 1) return end_group();
+  if (group().depth > 1) --group().depth;
+  return pass_on(real().group_end);
+}
+
+Result ncclGroupSimulateEnd(void* info) {
+  // Nothing is launched: what was noted is dropped with the group.
+  if (group().depth > 1)
+    --group().depth;
+  else
+    group() = Group{};
+  return pass_on(real().group_simulate_end, info);
+}

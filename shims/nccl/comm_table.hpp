@@ -1,0 +1,106 @@
+// ncclComm_t -> plait's state beside it. Looked up at every call, so reading takes no lock: a slot
+// is pinned by a counter, and whoever removes a communicator waits until its pins are gone. Slots
+// are never freed, which makes pinning safe against reuse of an address.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "shims/nccl/engine.hpp"
+
+namespace plait::nccl {
+
+enum class Phase : int {
+  attaching,  ///< a helper thread is at it (communicators that do not block)
+  attached,
+  on_nccl,  ///< agreed: all calls pass on
+  failed,   ///< attaching broke on the way; calls return `error`
+  aborted,
+};
+
+/// One rank of one communicator, from creation to destruction.
+struct State {
+  Comm comm = nullptr;
+  int rank = 0;
+  int ranks = 1;
+  int device = 0;
+  std::uint64_t min_bytes = 0;
+  std::uint32_t served = 0;  ///< bit by Collective
+  std::unique_ptr<Engine> engine;
+  std::string reason;  ///< why on_nccl or failed
+  Result error = ncclSuccess;
+  std::atomic<Phase> phase{Phase::attaching};
+  std::atomic<bool> cancelled{false};  ///< attaching must give up
+  std::thread helper;
+};
+
+class CommTable {
+ public:
+  static constexpr std::size_t kSlots = 4096;
+
+  /// False where the table is full: such a communicator passes everything on.
+  bool insert(std::unique_ptr<State> state);
+  /// Removes and returns the state once no call uses it; null where there is none, or where a call
+  /// still held it after `wait_s` (it is then left alone for good).
+  std::unique_ptr<State> remove(Comm comm, double wait_s);
+
+ private:
+  struct Slot {
+    std::atomic<Comm> comm{nullptr};
+    std::atomic<int> users{0};
+    State* state = nullptr;
+  };
+
+ public:
+  /// Keeps the state alive while it lives.
+  class Pin {
+   public:
+    Pin() = default;
+    explicit Pin(Slot* slot) : slot_(slot) {}
+    Pin(Pin&& other) noexcept : slot_(other.slot_) { other.slot_ = nullptr; }
+    Pin& operator=(Pin&& other) noexcept {
+      std::swap(slot_, other.slot_);
+      return *this;
+    }
+    ~Pin() {
+      if (slot_ != nullptr) slot_->users.fetch_sub(1, std::memory_order_release);
+    }
+    explicit operator bool() const { return slot_ != nullptr; }
+    State* operator->() const { return slot_->state; }
+    State& operator*() const { return *slot_->state; }
+
+   private:
+    Slot* slot_ = nullptr;
+  };
+
+  Pin pin(Comm comm) {
+    for (std::size_t i = 0, at = home(comm); i < kSlots; ++i, at = (at + 1) % kSlots) {
+      Slot& slot = slots_[at];
+      const Comm there = slot.comm.load(std::memory_order_acquire);
+      if (there == nullptr) return {};
+      if (there != comm) continue;
+      slot.users.fetch_add(1);
+      if (slot.comm.load() == comm) return Pin(&slot);
+      slot.users.fetch_sub(1);
+      return {};
+    }
+    return {};
+  }
+
+ private:
+  static std::size_t home(Comm comm) {
+    return (reinterpret_cast<std::uintptr_t>(comm) >> 6) * 0x9e3779b97f4a7c15ull >> 52;
+  }
+  std::array<Slot, kSlots> slots_;
+  std::mutex writing_;
+};
+
+/// The process's one table; never destroyed.
+CommTable& comms();
+
+}  // namespace plait::nccl

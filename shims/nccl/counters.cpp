@@ -1,0 +1,221 @@
+// Atomic counters by (name, path, size); under PLAIT_PROFILE also each call's times, written to
+// that folder as one JSON file a process when it ends. No CUDA call is made while the process ends.
+#include "shims/nccl/counters.hpp"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "shims/nccl/group.hpp"
+#include "shims/nccl/settings.hpp"
+
+namespace plait::nccl {
+namespace {
+
+constexpr const char* kNames[] = {
+#define PLAIT_COLLECTIVE(name, input, output, busbw) #name,
+#include "plait/collectives.def"
+#undef PLAIT_COLLECTIVE
+    "send",
+    "receive",
+};
+constexpr int kRows = static_cast<int>(std::size(kNames));
+constexpr std::size_t kEvents = 1u << 18;  // kept for the trace: 10 MB
+
+struct Cell {
+  std::atomic<std::uint64_t> calls{0}, bytes{0}, host_ns{0}, gpu_calls{0}, gpu_ns{0};
+};
+
+struct Event {
+  std::int64_t start_ns = 0;
+  std::int64_t host_ns = 0;
+  std::uint64_t bytes = 0;
+  float gpu_ms = -1;
+  std::int32_t thread = 0;
+  std::int16_t row = 0;
+  bool served = false;
+};
+
+struct Pending {
+  std::unique_ptr<Timer> timer;
+  std::size_t event;
+  int row, bucket;
+  bool served;
+};
+
+struct Book {
+  std::array<std::array<std::array<Cell, kBuckets>, kRows>, 2> cells;
+  std::mutex guard;
+  std::vector<Event> events;
+  std::deque<Pending> pending;
+  std::uint64_t events_left_out = 0;
+  pid_t owner = ::getpid();
+};
+
+Book& book() {
+  static auto* const only = new Book;
+  return *only;
+}
+
+Cell& cell(bool served, int row, int bucket) {
+  return book()
+      .cells[served ? 1 : 0][static_cast<std::size_t>(row)][static_cast<std::size_t>(bucket)];
+}
+
+int bucket_of(std::uint64_t bytes) {
+  return std::min(static_cast<int>(std::bit_width(bytes)), kBuckets - 1);
+}
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+bool profiling() {
+  static const bool on = !settings().env.profile.empty();
+  return on;
+}
+
+void add(Cell& counted, std::uint64_t bytes) {
+  counted.calls.fetch_add(1, std::memory_order_relaxed);
+  counted.bytes.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+/// Reads the timers that have been reached, oldest first. The caller holds the guard.
+void harvest(Book& all) {
+  while (!all.pending.empty()) {
+    Pending& oldest = all.pending.front();
+    const float ms = oldest.timer->elapsed_ms();
+    if (ms < 0) return;
+    Cell& counted = cell(oldest.served, oldest.row, oldest.bucket);
+    counted.gpu_calls.fetch_add(1, std::memory_order_relaxed);
+    counted.gpu_ns.fetch_add(static_cast<std::uint64_t>(ms * 1e6f), std::memory_order_relaxed);
+    if (oldest.event < all.events.size()) all.events[oldest.event].gpu_ms = ms;
+    all.pending.pop_front();
+  }
+}
+
+std::vector<CounterRow> rows_now() {
+  std::vector<CounterRow> rows;
+  for (int served = 0; served < 2; ++served)
+    for (int row = 0; row < kRows; ++row)
+      for (int bucket = 0; bucket < kBuckets; ++bucket) {
+        const Cell& from = cell(served != 0, row, bucket);
+        if (from.calls.load() == 0) continue;
+        CounterRow to{};
+        std::strncpy(to.name, kNames[row], sizeof to.name - 1);
+        to.served = served;
+        to.bucket = bucket;
+        to.calls = from.calls.load();
+        to.bytes = from.bytes.load();
+        to.host_ns = from.host_ns.load();
+        to.gpu_calls = from.gpu_calls.load();
+        to.gpu_ns = from.gpu_ns.load();
+        rows.push_back(to);
+      }
+  return rows;
+}
+
+std::string row_json(const CounterRow& row) {
+  return text("{\"name\":\"", row.name, "\",\"served\":", row.served, ",\"bucket\":", row.bucket,
+              ",\"calls\":", row.calls, ",\"bytes\":", row.bytes, ",\"host_ns\":", row.host_ns,
+              ",\"gpu_calls\":", row.gpu_calls, ",\"gpu_ns\":", row.gpu_ns, "}");
+}
+
+std::string event_json(const Event& event) {
+  return text("[", event.start_ns, ",", event.host_ns, ",", event.bytes, ",", event.gpu_ms, ",",
+              event.thread, ",\"", kNames[event.row], "\",", event.served ? 1 : 0, "]");
+}
+
+std::string page(Book& all) {
+  const char* rank = ::secure_getenv("RANK");
+  std::string body =
+      text("{\"schema\":\"plait.profile/1\",\"pid\":", all.owner,
+           ",\"rank\":", rank == nullptr ? -1 : std::atoi(rank), ",\"end_ns\":", now_ns(),
+           ",\"left_out\":", all.events_left_out, ",\n\"rows\":[");
+  const char* comma = "\n";
+  for (const CounterRow& row : rows_now()) body += text(std::exchange(comma, ",\n"), row_json(row));
+  body += "],\n\"events\":[";
+  comma = "\n";
+  for (const Event& event : all.events)
+    body += text(std::exchange(comma, ",\n"), event_json(event));
+  return body + "]}\n";
+}
+
+/// Runs when the process ends or the library is unloaded.
+[[gnu::destructor]] void write_profile() {
+  try {
+    if (!profiling() || book().owner != ::getpid()) return;  // a fork's child has counted nothing
+    Book& all = book();
+    const std::lock_guard<std::mutex> hold(all.guard);
+    if (rows_now().empty()) return;
+    const std::string path = text(settings().env.profile, "/plait-", ::getpid(), ".json");
+    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    const std::string body = page(all);
+    if (file < 0 || ::write(file, body.data(), body.size()) < 0)
+      log(LogLevel::warn, -1, text("cannot write the profile ", path, ": ", std::strerror(errno)));
+    if (file >= 0) ::close(file);
+  } catch (const std::exception& error) {
+    log(LogLevel::warn, -1, text("cannot write the profile: ", error.what()));
+  }
+}
+
+}  // namespace
+
+CountedCall::CountedCall(const Request& request, bool served, Stream stream)
+    : row_(static_cast<int>(request.collective)),
+      bytes_(message_bytes(request)),
+      served_(served),
+      stream_(stream) {
+  bucket_ = bucket_of(bytes_);
+  add(cell(served_, row_, bucket_), bytes_);
+  if (!profiling()) return;
+  start_ns_ = now_ns();
+  // What NCCL is handed in a group is launched later: nothing to time here.
+  if (served || group().depth == 0) timer_ = platform().timer(stream);
+}
+
+CountedCall::~CountedCall() {
+  if (start_ns_ == 0) return;
+  if (timer_ != nullptr) timer_->stop(stream_);
+  const std::int64_t took_ns = now_ns() - start_ns_;
+  cell(served_, row_, bucket_)
+      .host_ns.fetch_add(static_cast<std::uint64_t>(took_ns), std::memory_order_relaxed);
+  Book& all = book();
+  const std::lock_guard<std::mutex> hold(all.guard);
+  harvest(all);
+  const std::size_t index = all.events.size();
+  if (index < kEvents)
+    all.events.push_back({start_ns_, took_ns, bytes_, -1,
+                          static_cast<std::int32_t>(::syscall(SYS_gettid)),
+                          static_cast<std::int16_t>(row_), served_});
+  else
+    ++all.events_left_out;
+  if (timer_ != nullptr) all.pending.push_back({std::move(timer_), index, row_, bucket_, served_});
+}
+
+void count_message(bool sends, std::uint64_t bytes) {
+  add(cell(false, sends ? kRows - 2 : kRows - 1, bucket_of(bytes)), bytes);
+}
+
+}  // namespace plait::nccl
+
+int plait_nccl_counters(plait::nccl::CounterRow* rows, int capacity) {
+  const std::vector<plait::nccl::CounterRow> all = plait::nccl::rows_now();
+  for (int i = 0; i < capacity && i < static_cast<int>(all.size()); ++i)
+    rows[i] = all[static_cast<std::size_t>(i)];
+  return static_cast<int>(all.size());
+}

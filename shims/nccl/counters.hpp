@@ -1,0 +1,47 @@
+// How often each collective was called, at which size, over which path, and how long the host and
+// the GPU took: always counted, timed only under PLAIT_PROFILE, readable at any moment.
+#pragma once
+#include <cstdint>
+
+#include "shims/nccl/engine.hpp"
+
+namespace plait::nccl {
+
+/// Sizes by their power of two: bucket b holds [2^(b-1), 2^b) bytes; 0 holds empty calls.
+inline constexpr int kBuckets = 48;
+
+/// Counts a call, and times it from construction to destruction where profiling is on.
+class CountedCall {
+ public:
+  CountedCall(const Request& request, bool served, Stream stream);
+  ~CountedCall();
+  CountedCall(const CountedCall&) = delete;
+  CountedCall& operator=(const CountedCall&) = delete;
+
+ private:
+  int row_ = 0;
+  int bucket_ = 0;
+  std::int64_t start_ns_ = 0;
+  std::uint64_t bytes_ = 0;
+  bool served_ = false;
+  Stream stream_ = nullptr;
+  std::unique_ptr<Timer> timer_;
+};
+
+/// Send and receive, which have no Request and always pass on.
+void count_message(bool sends, std::uint64_t bytes);
+
+/// One line of the table, as other languages read it.
+struct CounterRow {
+  char name[32];        ///< "all_reduce", "send"
+  std::int32_t served;  ///< 1 = by plait, 0 = by NCCL
+  std::int32_t bucket;  ///< message sizes [2^(bucket-1), 2^bucket)
+  std::uint64_t calls, bytes, host_ns;
+  std::uint64_t gpu_calls, gpu_ns;  ///< of the calls whose GPU time was taken
+};
+
+}  // namespace plait::nccl
+
+/// Copies the rows that count something, at most `capacity`; returns how many there are.
+extern "C" [[gnu::visibility("default")]] int plait_nccl_counters(plait::nccl::CounterRow* rows,
+                                                                  int capacity);

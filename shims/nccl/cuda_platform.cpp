@@ -1,0 +1,212 @@
+// The platform of production: CudaRank as the engine, device buffers for the exchange, the driver's
+// GPU numbers as places. Everything goes through the driver that the program itself uses.
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+#include "base/text.hpp"
+#include "exec/cuda/cuda_rank.hpp"
+#include "plait/error.hpp"
+#include "shims/nccl/engine.hpp"
+
+namespace plait::nccl {
+namespace {
+
+cuda::Stream driver_stream(Stream stream) { return static_cast<cuda::Stream>(stream); }
+
+/// The primary context of a device, held while this lives.
+class Primary {
+ public:
+  explicit Primary(int ordinal) {
+    PLAIT_CUDA_CALL(device_get, &device_, ordinal);
+    PLAIT_CUDA_CALL(primary_retain, &context_, device_);
+  }
+  ~Primary() { cuda::api().primary_release(device_); }
+  Primary(const Primary&) = delete;
+  Primary& operator=(const Primary&) = delete;
+  cuda::Context context() const { return context_; }
+
+ private:
+  cuda::Device device_ = 0;
+  cuda::Context context_ = nullptr;
+};
+
+bool capturing(Stream stream) {
+  int status = cuda::kCaptureNone;
+  return cuda::api().stream_is_capturing(driver_stream(stream), &status) != cuda::kSuccess ||
+         status != cuda::kCaptureNone;
+}
+
+class CudaEngine : public Engine {
+ public:
+  CudaEngine(const EngineOptions& options, const Exchange& exchange) : primary_(options.device) {
+    cuda::CudaRankOptions wanted;
+    wanted.device = options.device;
+    wanted.rank = options.rank;
+    wanted.ranks = options.ranks;
+    rank_ = std::make_unique<cuda::CudaRank>(wanted, exchange);
+    const cuda::Current current(primary_.context());
+    PLAIT_CUDA_CALL(event_create, &switched_, cuda::kEventDisableTiming);
+  }
+  ~CudaEngine() override {
+    rank_.reset();
+    cuda::api().event_destroy(switched_);
+  }
+  bool takes(const Request& request) const override { return rank_->takes(request); }
+  void enqueue(const Request& request, const void* input, void* output, Stream stream) override {
+    const std::lock_guard<std::mutex> hold(guard_);
+    if (stream != last_) keep_order(stream);
+    rank_->enqueue(request, input, output, driver_stream(stream));
+  }
+  void check() const override { rank_->check(); }
+  void abort() noexcept override { rank_->abort(); }
+
+ private:
+  /// NCCL runs the calls of one communicator one after the other, whatever streams they are on.
+  /// Across a capture's edge there is no such order to express; a graph brings its own.
+  void keep_order(Stream stream) {
+    if (used_ && !capturing(last_) && !capturing(stream)) {
+      const cuda::Current current(primary_.context());
+      PLAIT_CUDA_CALL(event_record, switched_, driver_stream(last_));
+      PLAIT_CUDA_CALL(stream_wait_event, driver_stream(stream), switched_, 0);
+    }
+    last_ = stream;
+    used_ = true;
+  }
+
+  Primary primary_;
+  std::unique_ptr<cuda::CudaRank> rank_;
+  std::mutex guard_;
+  cuda::Event switched_ = nullptr;
+  Stream last_ = nullptr;
+  bool used_ = false;
+};
+
+class CudaStaging : public Staging {
+ public:
+  CudaStaging(int device, int ranks, std::uint64_t card_bytes)
+      : primary_(device), card_bytes_(card_bytes) {
+    const cuda::Current current(primary_.context());
+    PLAIT_CUDA_CALL(memory_alloc, &input_, card_bytes * (static_cast<std::uint64_t>(ranks) + 1));
+    output_ = input_ + card_bytes;
+    PLAIT_CUDA_CALL(stream_create, &stream_, cuda::kStreamNonBlocking, 0);
+  }
+  ~CudaStaging() override {
+    if (cuda::api().context_push(primary_.context()) != cuda::kSuccess) return;
+    cuda::api().stream_destroy(stream_);
+    cuda::api().memory_free(input_);
+    cuda::Context popped = nullptr;
+    cuda::api().context_pop(&popped);
+  }
+  std::string swap(const std::string& mine, int ranks, const Gather& gather,
+                   const GiveUp& give_up) override {
+    const cuda::Current current(primary_.context());
+    // On the private stream: the legacy one may be forbidden while somebody captures.
+    PLAIT_CUDA_CALL(memory_copy_async, input_, reinterpret_cast<cuda::DevicePointer>(mine.data()),
+                    mine.size(), stream_);
+    gather(reinterpret_cast<const void*>(input_), reinterpret_cast<void*>(output_), stream_);
+    cuda::Result result = cuda::kNotReady;
+    while ((result = cuda::api().stream_query(stream_)) == cuda::kNotReady) {
+      give_up();
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    cuda::require(result, "cuStreamQuery");
+    std::string all(card_bytes_ * static_cast<std::uint64_t>(ranks), '\0');
+    PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<cuda::DevicePointer>(all.data()), output_,
+                    all.size(), stream_);
+    PLAIT_CUDA_CALL(stream_synchronize, stream_);
+    return all;
+  }
+
+ private:
+  Primary primary_;
+  std::uint64_t card_bytes_;
+  cuda::DevicePointer input_ = 0;
+  cuda::DevicePointer output_ = 0;
+  cuda::Stream stream_ = nullptr;
+};
+
+class CudaTimer : public Timer {
+ public:
+  explicit CudaTimer(Stream stream) {
+    PLAIT_CUDA_CALL(event_create, &begin_, 0);
+    PLAIT_CUDA_CALL(event_create, &end_, 0);
+    PLAIT_CUDA_CALL(event_record, begin_, driver_stream(stream));
+  }
+  ~CudaTimer() override {
+    cuda::api().event_destroy(begin_);
+    cuda::api().event_destroy(end_);
+  }
+  void stop(Stream stream) override { cuda::api().event_record(end_, driver_stream(stream)); }
+  float elapsed_ms() override {
+    float ms = -1;
+    return cuda::api().event_elapsed(&ms, begin_, end_) == cuda::kSuccess ? ms : -1;
+  }
+
+ private:
+  cuda::Event begin_ = nullptr;
+  cuda::Event end_ = nullptr;
+};
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+/// The same for all processes that can hand device memory to each other: one boot of one machine,
+/// one PID namespace.
+std::string host_name() {
+  char link[128] = {};
+  if (::readlink("/proc/self/ns/pid", link, sizeof link - 1) < 0) link[0] = '?';
+  return text(first_line("/proc/sys/kernel/random/boot_id"), ' ', link);
+}
+
+class CudaPlatform : public Platform {
+ public:
+  void enter_thread(int device) override {
+    // In this thread, what a capture forbids is allowed and breaks no capture of another thread.
+    int mode = cuda::kCaptureRelaxed;
+    PLAIT_CUDA_CALL(exchange_capture_mode, &mode);
+    cuda::Device found = 0;
+    cuda::Context context = nullptr;
+    PLAIT_CUDA_CALL(device_get, &found, device);
+    PLAIT_CUDA_CALL(primary_retain, &context, found);  // the program holds it anyway
+    PLAIT_CUDA_CALL(context_push, context);
+    cuda::api().primary_release(found);
+  }
+  Place place(int device) override {
+    cuda::Device found = 0;
+    PLAIT_CUDA_CALL(device_get, &found, device);
+    char id[16] = {};
+    PLAIT_CUDA_CALL(device_uuid, id, found);
+    static constexpr char kDigits[] = "0123456789abcdef";
+    std::string uuid;
+    for (const char byte : id) uuid += {kDigits[byte >> 4 & 15], kDigits[byte & 15]};
+    return {host_name(), uuid};
+  }
+  std::unique_ptr<Staging> staging(int device, int ranks, std::uint64_t card_bytes) override {
+    return std::make_unique<CudaStaging>(device, ranks, card_bytes);
+  }
+  std::unique_ptr<Engine> engine(const EngineOptions& options, const Exchange& exchange) override {
+    return std::make_unique<CudaEngine>(options, exchange);
+  }
+  std::unique_ptr<Timer> timer(Stream stream) override {
+    if (capturing(stream)) return nullptr;
+    return std::make_unique<CudaTimer>(stream);
+  }
+};
+
+}  // namespace
+
+Platform& platform() {
+  static auto* const only = new CudaPlatform;
+  return *only;
+}
+
+}  // namespace plait::nccl

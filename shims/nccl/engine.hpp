@@ -1,0 +1,81 @@
+// What stands below the drop-in: one engine a communicator, made by a platform. Production links
+// the CUDA one; tests without a GPU link one over host memory.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plait/plan.hpp"
+#include "shims/nccl/abi.hpp"
+
+namespace plait::nccl {
+
+/// Every rank's bytes in rank order; called alike by all ranks of the communicator.
+using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
+
+/// One rank of one communicator.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  /// The same answer on all ranks, from the request alone.
+  virtual bool takes(const Request& request) const = 0;
+  /// In stream order; never waits for peers or the stream on the host. Throws Error.
+  virtual void enqueue(const Request& request, const void* input, void* output, Stream stream) = 0;
+  /// Throws Error where an earlier call failed on the device.
+  virtual void check() const = 0;
+  /// Releases whatever waits, at once and for good. Any thread.
+  virtual void abort() noexcept = 0;
+};
+
+/// Memory and a private stream on a communicator's device, for the exchange over NCCL itself.
+class Staging {
+ public:
+  virtual ~Staging() = default;
+  using Gather = std::function<void(const void* input, void* output, Stream stream)>;
+  using GiveUp = std::function<void()>;  ///< throws when waiting is pointless
+  /// Copies `mine` to the device, lets `gather` enqueue, waits, returns all ranks' bytes.
+  virtual std::string swap(const std::string& mine, int ranks, const Gather& gather,
+                           const GiveUp& give_up) = 0;
+};
+
+/// Where a rank runs: ranks can share memory if `host` is equal and no `device` occurs twice.
+struct Place {
+  std::string host;
+  std::string device;
+};
+
+/// GPU time of one call; none while a stream is being captured.
+class Timer {
+ public:
+  virtual ~Timer() = default;
+  virtual void stop(Stream stream) = 0;
+  /// Milliseconds, or a negative number while it has not been reached.
+  virtual float elapsed_ms() = 0;
+};
+
+struct EngineOptions {
+  int device = 0;  ///< CUDA ordinal
+  int rank = 0;
+  int ranks = 1;
+};
+
+class Platform {
+ public:
+  virtual ~Platform() = default;
+  /// Helper threads call this first, so that what they do never breaks a capture elsewhere.
+  virtual void enter_thread(int device) = 0;
+  virtual Place place(int device) = 0;
+  virtual std::unique_ptr<Staging> staging(int device, int ranks, std::uint64_t card_bytes) = 0;
+  /// All ranks together.
+  virtual std::unique_ptr<Engine> engine(const EngineOptions& options,
+                                         const Exchange& exchange) = 0;
+  /// A started timer on the stream, or null where there is none (capture, no such hardware).
+  virtual std::unique_ptr<Timer> timer(Stream stream) = 0;
+};
+
+/// The one that was linked in.
+Platform& platform();
+
+}  // namespace plait::nccl

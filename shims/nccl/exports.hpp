@@ -1,0 +1,48 @@
+// The functions of NCCL that the drop-in has of its own, under NCCL's names.
+#pragma once
+#include "shims/nccl/abi.hpp"
+
+#define PLAIT_EXPORT extern "C" [[gnu::visibility("default")]] plait::nccl::Result
+
+PLAIT_EXPORT ncclCommInitRank(plait::nccl::Comm* comm, int ranks, plait::nccl::UniqueId id,
+                              int rank);
+PLAIT_EXPORT ncclCommInitRankConfig(plait::nccl::Comm* comm, int ranks, plait::nccl::UniqueId id,
+                                    int rank, void* config);
+PLAIT_EXPORT ncclCommInitRankScalable(plait::nccl::Comm* comm, int ranks, int rank, int id_count,
+                                      plait::nccl::UniqueId* ids, void* config);
+PLAIT_EXPORT ncclCommInitAll(plait::nccl::Comm* comms, int count, const int* devices);
+PLAIT_EXPORT ncclCommSplit(plait::nccl::Comm comm, int color, int key, plait::nccl::Comm* child,
+                           void* config);
+PLAIT_EXPORT ncclCommShrink(plait::nccl::Comm comm, int* excluded, int count,
+                            plait::nccl::Comm* child, void* config, int flags);
+PLAIT_EXPORT ncclCommGrow(plait::nccl::Comm comm, int ranks, const plait::nccl::UniqueId* id,
+                          int rank, plait::nccl::Comm* child, void* config);
+PLAIT_EXPORT ncclCommDestroy(plait::nccl::Comm comm);
+PLAIT_EXPORT ncclCommAbort(plait::nccl::Comm comm);
+PLAIT_EXPORT ncclCommRevoke(plait::nccl::Comm comm, int flags);
+PLAIT_EXPORT ncclCommGetAsyncError(plait::nccl::Comm comm, plait::nccl::Result* error);
+PLAIT_EXPORT ncclGroupStart();
+PLAIT_EXPORT ncclGroupEnd();
+PLAIT_EXPORT ncclGroupSimulateEnd(void* info);
+PLAIT_EXPORT ncclAllReduce(const void* input, void* output, std::size_t count, int type, int op,
+                           plait::nccl::Comm comm, plait::nccl::Stream stream);
+PLAIT_EXPORT ncclReduceScatter(const void* input, void* output, std::size_t count, int type, int op,
+                               plait::nccl::Comm comm, plait::nccl::Stream stream);
+PLAIT_EXPORT ncclAllGather(const void* input, void* output, std::size_t count, int type,
+                           plait::nccl::Comm comm, plait::nccl::Stream stream);
+PLAIT_EXPORT ncclBroadcast(const void* input, void* output, std::size_t count, int type, int root,
+                           plait::nccl::Comm comm, plait::nccl::Stream stream);
+PLAIT_EXPORT ncclBcast(void* buffer, std::size_t count, int type, int root, plait::nccl::Comm comm,
+                       plait::nccl::Stream stream);
+PLAIT_EXPORT ncclReduce(const void* input, void* output, std::size_t count, int type, int op,
+                        int root, plait::nccl::Comm comm, plait::nccl::Stream stream);
+PLAIT_EXPORT ncclAlltoAll(const void* input, void* output, std::size_t count, int type,
+                          plait::nccl::Comm comm, plait::nccl::Stream stream);
+PLAIT_EXPORT ncclGather(const void* input, void* output, std::size_t count, int type, int root,
+                        plait::nccl::Comm comm, plait::nccl::Stream stream);
+PLAIT_EXPORT ncclScatter(const void* input, void* output, std::size_t count, int type, int root,
+                         plait::nccl::Comm comm, plait::nccl::Stream stream);
+PLAIT_EXPORT ncclSend(const void* input, std::size_t count, int type, int peer,
+                      plait::nccl::Comm comm, plait::nccl::Stream stream);
+PLAIT_EXPORT ncclRecv(void* output, std::size_t count, int type, int peer, plait::nccl::Comm comm,
+                      plait::nccl::Stream stream);

@@ -1,0 +1,166 @@
+// Communicators as they are made, watched and ended. The real call always comes first when making,
+// and plait lets go first when ending.
+#include <vector>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "shims/nccl/attach.hpp"
+#include "shims/nccl/exports.hpp"
+#include "shims/nccl/real.hpp"
+#include "shims/nccl/serve.hpp"
+
+namespace plait::nccl {
+namespace {
+
+constexpr double kPinSeconds = 2;  // enqueuing never waits: a call holds its pin for microseconds
+constexpr double kAttachSeconds = 130;  // attaching has a deadline of its own, below this
+
+/// After the real call has made, or begun to make, *made.
+Result made_one(Comm* made, Result result) noexcept {
+  try {
+    if (result != ncclSuccess && result != ncclInProgress) return result;
+    if (group().depth > 0) {
+      group().made.push_back(made);
+      return result;
+    }
+    State* state = enter(*made, result == ncclSuccess);
+    if (state == nullptr) return result;
+    if (result == ncclSuccess) return attach_now({state});
+    attach_later(state);
+    return result;
+  } catch (const std::exception& error) {
+    return result_of(error);
+  }
+}
+
+template <class Function, class... Arguments>
+Result make(Comm* made, Function function, Arguments... arguments) {
+  if (function == nullptr || made == nullptr)
+    return made == nullptr ? ncclInvalidArgument : ncclInvalidUsage;
+  if (InReal::depth() != 0) return function(arguments...);
+  Result result = ncclSuccess;
+  {
+    const InReal inside;
+    result = function(arguments...);
+  }
+  return made_one(made, result);
+}
+
+/// Stops what plait has in flight, so that NCCL's abort finds nothing of plait's waiting.
+void stop(Comm comm) {
+  CommTable::Pin pin = comms().pin(comm);
+  if (!pin) return;
+  pin->cancelled.store(true);
+  if (pin->phase.load() == Phase::attached) {
+    pin->phase.store(Phase::aborted);
+    pin->engine->abort();
+  }
+}
+
+/// The helper thread ends by itself; a state it still works on must not go away under it.
+bool join_helper(Comm comm) {
+  CommTable::Pin pin = comms().pin(comm);
+  if (!pin || !pin->helper.joinable()) return true;
+  if (!await_attached(*pin, kAttachSeconds)) return false;
+  pin->helper.join();
+  return true;
+}
+
+/// keep: leaves device memory alone that a lost peer may still write to, or a kernel read.
+void leave(Comm comm, bool keep) noexcept {
+  try {
+    if (!join_helper(comm)) return;
+    std::unique_ptr<State> state = comms().remove(comm, kPinSeconds);
+    if (state != nullptr && keep && state->engine != nullptr) [[maybe_unused]]
+      Engine* const kept = state->engine.release();
+  } catch (const std::exception& error) {
+    log(LogLevel::warn, -1, text("letting go of communicator ", comm, ": ", error.what()));
+  }
+}
+
+}  // namespace
+}  // namespace plait::nccl
+
+using namespace plait::nccl;
+
+Result ncclCommInitRank(Comm* comm, int ranks, UniqueId id, int rank) {
+  return make(comm, real().init_rank, comm, ranks, id, rank);
+}
+
+Result ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, void* config) {
+  return make(comm, real().init_rank_config, comm, ranks, id, rank, config);
+}
+
+Result ncclCommInitRankScalable(Comm* comm, int ranks, int rank, int id_count, UniqueId* ids,
+                                void* config) {
+  return make(comm, real().init_rank_scalable, comm, ranks, rank, id_count, ids, config);
+}
+
+Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
+  if (real().init_all == nullptr) return ncclInvalidUsage;
+  Result result = ncclSuccess;
+  {
+    const InReal inside;
+    result = real().init_all(comms, count, devices);
+  }
+  if (result != ncclSuccess) return result;
+  try {
+    std::vector<State*> states;
+    for (int i = 0; i < count; ++i)
+      if (State* state = enter(comms[i], true); state != nullptr) states.push_back(state);
+    return attach_now(states);
+  } catch (const std::exception& error) {
+    return result_of(error);
+  }
+}
+
+Result ncclCommSplit(Comm comm, int color, int key, Comm* child, void* config) {
+  return make(child, real().split, comm, color, key, child, config);
+}
+
+Result ncclCommShrink(Comm comm, int* excluded, int count, Comm* child, void* config, int flags) {
+  if ((flags & kShrinkAbort) != 0) stop(comm);
+  return make(child, real().shrink, comm, excluded, count, child, config, flags);
+}
+
+Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* child, void* config) {
+  return make(child, real().grow, comm, ranks, id, rank, child, config);
+}
+
+Result ncclCommDestroy(Comm comm) {
+  if (real().destroy == nullptr) return ncclInvalidUsage;
+  leave(comm, false);
+  return real().destroy(comm);
+}
+
+Result ncclCommAbort(Comm comm) {
+  if (real().abort == nullptr) return ncclInvalidUsage;
+  stop(comm);
+  leave(comm, true);
+  return real().abort(comm);
+}
+
+Result ncclCommRevoke(Comm comm, int flags) {
+  if (real().revoke == nullptr) return ncclInvalidUsage;
+  stop(comm);
+  return real().revoke(comm, flags);
+}
+
+Result ncclCommGetAsyncError(Comm comm, Result* error) {
+  if (real().async_error == nullptr) return ncclInvalidUsage;
+  const Result result = real().async_error(comm, error);
+  if (result != ncclSuccess || error == nullptr || *error != ncclSuccess) return result;
+  const CommTable::Pin pin = comms().pin(comm);
+  if (!pin) return result;
+  const Phase phase = pin->phase.load();
+  if (phase == Phase::attaching) *error = ncclInProgress;
+  if (phase == Phase::failed) *error = pin->error;
+  if (phase == Phase::attached) {
+    try {
+      pin->engine->check();
+    } catch (const std::exception& fault) {
+      *error = result_of(fault);
+    }
+  }
+  return result;
+}

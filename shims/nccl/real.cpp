@@ -1,0 +1,117 @@
+// Order: a libnccl already in the process (also one loaded privately, as PyTorch and ctypes do);
+// the next definition in the program's scope; PLAIT_NCCL_LIB; libnccl.so.2 by name. plait's own
+// forwarding libnccl.so.2 has a mark and is passed over.
+#include "shims/nccl/real.hpp"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <cstring>
+
+#include "base/env.hpp"
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait::nccl {
+namespace {
+
+constexpr const char* kForwarderMark = "plait_nccl_forwarder";
+
+struct Search {
+  void* handle = nullptr;
+  std::string path;
+};
+
+/// dl_iterate_phdr calls this for each object; non-zero stops.
+int look_at(dl_phdr_info* info, std::size_t, void* context) {
+  const char* slash = std::strrchr(info->dlpi_name, '/');
+  const char* base = slash == nullptr ? info->dlpi_name : slash + 1;
+  if (std::strncmp(base, "libnccl.so", 10) != 0) return 0;
+  static_cast<Search*>(context)->path += info->dlpi_name;
+  static_cast<Search*>(context)->path += '\n';
+  return 0;
+}
+
+bool forwards(void* handle) { return ::dlsym(handle, kForwarderMark) != nullptr; }
+
+/// Opening is done after the walk: dl_iterate_phdr holds the loader's lock.
+Search already_loaded() {
+  Search names;
+  ::dl_iterate_phdr(look_at, &names);
+  for (const std::string& path : split(names.path, '\n')) {
+    void* handle = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+    if (handle != nullptr && !forwards(handle)) return {handle, path};
+    if (handle != nullptr) ::dlclose(handle);
+  }
+  return {};
+}
+
+Search next_in_scope() {
+  void* symbol = ::dlsym(RTLD_NEXT, "ncclAllReduce");
+  Dl_info where{};
+  if (symbol == nullptr || ::dladdr(symbol, &where) == 0) return {};
+  void* handle = ::dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  if (handle == nullptr || forwards(handle)) return {};
+  return {handle, where.dli_fname};
+}
+
+Search opened(const char* name) {
+  void* handle = ::dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+  if (handle == nullptr || forwards(handle)) return {};
+  void* symbol = ::dlsym(handle, "ncclAllReduce");
+  Dl_info where{};
+  if (symbol == nullptr || ::dladdr(symbol, &where) == 0) return {};
+  return {handle, where.dli_fname};
+}
+
+std::string asked_for() {
+  std::string path;
+  try {
+    path = read_env().nccl_lib;
+  } catch (const Error&) {  // said when the settings are read
+    path = foreign_env("PLAIT_NCCL_LIB");
+  }
+  return path.empty() || path[0] != '/' ? std::string() : path;
+}
+
+Search find() {
+  Search found = already_loaded();
+  if (found.handle == nullptr) found = next_in_scope();
+  const std::string asked = found.handle == nullptr ? asked_for() : std::string();
+  if (!asked.empty()) found = opened(asked.c_str());
+  if (found.handle == nullptr) found = opened("libnccl.so.2");
+  return found;
+}
+
+Real* load() {
+  auto* table = new Real;  // kept for the life of the process: calls may come while it ends
+  const Search found = find();
+  if (found.handle == nullptr) {
+    table->why_absent = "no libnccl found in the process, in PLAIT_NCCL_LIB or by name";
+    return table;
+  }
+  table->handle = found.handle;
+  table->path = found.path;
+  std::string missing;
+#define PLAIT_NCCL_REAL(field, symbol, needed, arguments)                               \
+  table->field = reinterpret_cast<Result(*) arguments>(::dlsym(found.handle, #symbol)); \
+  if (table->field == nullptr && needed != 0) missing += " " #symbol;
+#include "shims/nccl/functions.def"
+#undef PLAIT_NCCL_REAL
+  if (!missing.empty()) {
+    table->why_absent = text(found.path, " lacks", missing);
+    return table;
+  }
+  table->get_version(&table->version);
+  return table;
+}
+
+}  // namespace
+
+const Real& real() {
+  static const Real* const table = load();
+  return *table;
+}
+
+}  // namespace plait::nccl

@@ -1,0 +1,24 @@
+// The NCCL that the program uses -> a table of its functions, all from one object. Finding it wraps
+// no dlopen: the program's own copy, wherever it was loaded from, is taken first.
+#pragma once
+#include <string>
+
+#include "shims/nccl/abi.hpp"
+
+namespace plait::nccl {
+
+struct Real {
+#define PLAIT_NCCL_REAL(field, symbol, needed, arguments) Result(*field) arguments = nullptr;
+#include "shims/nccl/functions.def"
+#undef PLAIT_NCCL_REAL
+  int version = 0;
+  std::string path;        ///< the file it came from
+  std::string why_absent;  ///< empty where it is there
+  void* handle = nullptr;  ///< for further look-ups
+};
+
+/// Found at the first call, any thread. Where there is none, `why_absent` says so and every needed
+/// field is null.
+const Real& real();
+
+}  // namespace plait::nccl

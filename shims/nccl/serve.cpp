@@ -1,0 +1,109 @@
+// The decision and the hand-over, with what is logged about them.
+#include "shims/nccl/serve.hpp"
+
+#include <mutex>
+#include <set>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "plait/error.hpp"
+#include "shims/nccl/attach.hpp"
+#include "shims/nccl/counters.hpp"
+#include "shims/nccl/settings.hpp"
+
+namespace plait::nccl {
+namespace {
+
+constexpr Result kResults[] = {
+#define PLAIT_ERROR(name, number, kind, exit_code, python_class, nccl_result, mpi_class, text) \
+  nccl_result,
+#include "plait/errors.def"
+#undef PLAIT_ERROR
+};
+
+constexpr int kTypes[] = {
+#define PLAIT_TYPE(name, bytes, is_float, nccl_value) nccl_value,
+#include "plait/types.def"
+#undef PLAIT_TYPE
+};
+
+std::string why_not(const State& state, const Request& request) {
+  if (state.phase.load() != Phase::attached) return state.reason;
+  if ((state.served >> static_cast<unsigned>(request.collective) & 1u) == 0)
+    return "not in PLAIT_OPS";
+  if (message_bytes(request) < state.min_bytes) return "smaller than PLAIT_MIN_BYTES";
+  return "the engine has no kernel for it";
+}
+
+/// One line for each distinct call of a communicator.
+void explain(const State& state, const Request& request, bool taken) {
+  static std::mutex guard;
+  static auto* const said = new std::set<std::string>;
+  const std::string what =
+      text(name_of(request.collective), ' ', request.count, ' ', name_of(request.type), ' ',
+           reduces(request.collective) ? name_of(request.op) : "-", " over ", request.ranks,
+           " ranks: ", taken ? text("plait") : text("NCCL (", why_not(state, request), ")"));
+  const std::lock_guard<std::mutex> hold(guard);
+  if (said->size() < 10000 && said->insert(text(state.comm, what)).second)
+    log(LogLevel::explain, state.rank, text("communicator ", state.comm, ": ", what));
+}
+
+}  // namespace
+
+bool translate_type(int type, DataType& translated) {
+  for (std::size_t i = 0; i < std::size(kTypes); ++i) {
+    if (kTypes[i] != type || type < 0) continue;
+    translated = static_cast<DataType>(i);
+    return true;
+  }
+  return false;
+}
+
+bool translate_op(int op, ReduceOp& translated) {
+  switch (op) {
+    case kSum: translated = ReduceOp::sum; return true;
+    case kProd: translated = ReduceOp::prod; return true;
+    case kMax: translated = ReduceOp::max; return true;
+    case kMin: translated = ReduceOp::min; return true;
+    case kAvg: translated = ReduceOp::avg; return true;
+    default: return false;
+  }
+}
+
+Result result_of(const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  return known == nullptr ? ncclInternalError : kResults[static_cast<int>(known->code())];
+}
+
+bool takes(const State& state, const Request& request) {
+  const bool taken = state.phase.load(std::memory_order_acquire) == Phase::attached &&
+                     (state.served >> static_cast<unsigned>(request.collective) & 1u) != 0 &&
+                     message_bytes(request) >= state.min_bytes && state.engine->takes(request);
+  if (log_enabled(LogLevel::explain)) explain(state, request, taken);
+  return taken;
+}
+
+Result enqueue(State& state, const Call& call) {
+  try {
+    if (state.phase.load() == Phase::aborted)
+      throw Error(ErrorCode::aborted, "the communicator was aborted");
+    state.engine->check();
+    const CountedCall counted(call.request, true, call.stream);
+    state.engine->enqueue(call.request, call.input, call.output, call.stream);
+    return ncclSuccess;
+  } catch (const std::exception& error) {
+    log(LogLevel::warn, state.rank,
+        text(name_of(call.request.collective), " on communicator ", state.comm,
+             " failed: ", error.what()));
+    return result_of(error);
+  }
+}
+
+Result blocked(State& state) {
+  const Phase phase = state.phase.load(std::memory_order_acquire);
+  if (phase == Phase::attaching && !await_attached(state, settings().env.arrive_s))
+    return ncclInProgress;
+  return state.phase.load() == Phase::failed ? state.error : ncclSuccess;
+}
+
+}  // namespace plait::nccl

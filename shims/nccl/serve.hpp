@@ -1,0 +1,22 @@
+// One call of the program -> plait's engine or NCCL. The choice is a function of the request and of
+// what all ranks agreed on when they attached: never of pointers, capture, or this rank's luck.
+#pragma once
+#include "shims/nccl/group.hpp"
+
+namespace plait::nccl {
+
+/// NCCL's numbers -> plait's; false where plait has no counterpart (user-defined reductions,
+/// unknown types).
+bool translate_type(int type, DataType& translated);
+bool translate_op(int op, ReduceOp& translated);
+/// A code of plait as NCCL's, by errors.def.
+Result result_of(const std::exception& error);
+
+/// True where this call goes to the engine.
+bool takes(const State& state, const Request& request);
+/// Hands a taken call to the engine; its errors become results.
+Result enqueue(State& state, const Call& call);
+/// `state` cannot serve or pass on any more: what calls return then; ncclSuccess = it can.
+Result blocked(State& state);
+
+}  // namespace plait::nccl

@@ -1,0 +1,20 @@
+// PLAIT_* variables -> what the drop-in goes by, read once a process. A bad value is no reason to
+// end somebody's program: it is this rank's reason to stay on NCCL, and so everybody's.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "base/env.hpp"
+
+namespace plait::nccl {
+
+struct Settings {
+  Env env;
+  std::uint32_t served = 0;  ///< bit by Collective: PLAIT_OPS
+  std::string refusal;       ///< why this process cannot or must not take part; empty = it can
+  std::string shared;        ///< all that peers must have alike, as text
+};
+
+const Settings& settings();
+
+}  // namespace plait::nccl

@@ -1,0 +1,72 @@
+"""Where the drop-in's test programs were built, and how one of them is run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def _built() -> Path | None:
+    """The newest build folder that holds the test programs (SHIM_TESTS names another)."""
+    if named := os.environ.get("SHIM_TESTS"):
+        return Path(named)
+    found = [path.parent for path in ROOT.glob("build/*/tests_shims/nccl_linked")]
+    return max(found, key=lambda path: (path / "nccl_linked").stat().st_mtime, default=None)
+
+
+@pytest.fixture(scope="session")
+def built() -> Path:
+    """Folder of the test programs and the drop-in over the host engine."""
+    folder = _built()
+    if folder is None:
+        pytest.skip("the drop-in's test programs are not built: make test builds them")
+    return folder
+
+
+Rows = list[dict[str, Any]]
+Run = Callable[..., Rows]
+
+
+def plain_env(extra: dict[str, str]) -> dict[str, str]:
+    """This process's environment without anything that steers plait, and with `extra`."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PLAIT_")}
+    return {**kept, **extra}
+
+
+@pytest.fixture
+def run_case(built: Path) -> Run:
+    """run_case("split", ranks=3, env={...}) -> each rank's line; every rank must exit 0."""
+
+    def run(
+        case: str,
+        ranks: int = 2,
+        mode: str = "processes",
+        env: dict[str, str] | None = None,
+        shim: bool = True,
+    ) -> Rows:
+        extra = {"LD_PRELOAD": str(built / "libplait_nccl.so")} if shim else {}
+        done = subprocess.run(
+            [str(built / "nccl_linked"), case, str(ranks), mode],
+            env=plain_env({**extra, "STANDIN_PATIENCE_S": "20", **(env or {})}),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, (case, done.returncode, done.stdout, done.stderr)
+        rows = sorted((json.loads(line) for line in done.stdout.splitlines()), key=_rank)
+        run.stderr = done.stderr  # type: ignore[attr-defined]
+        return rows
+
+    return run
+
+
+def _rank(row: dict[str, Any]) -> int:
+    return int(row["rank"])

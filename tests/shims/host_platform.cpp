@@ -1,0 +1,186 @@
+// The drop-in's platform for tests without a GPU: an engine whose "kernels" are tasks on the
+// stand-in's streams, over a segment of its own, reduced in rank order by the reference executor.
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/text.hpp"
+#include "exec/reference/reduce.hpp"
+#include "plait/error.hpp"
+#include "shims/nccl/engine.hpp"
+#include "tests/shims/standin/segment.hpp"
+#include "tests/shims/standin/standin.hpp"
+
+namespace plait::nccl {
+namespace {
+
+/// The test's wish for this device: STANDIN_REFUSE=1 makes device 1 refuse, and so on.
+bool wished(const char* name, int device) {
+  const char* given = std::getenv(name);
+  return given != nullptr && std::atoi(given) == device;
+}
+
+void push(Stream stream, std::function<void()> task) {
+  standin_stream_push(
+      stream,
+      [](void* argument) {
+        auto* run = static_cast<std::function<void()>*>(argument);
+        (*run)();
+        delete run;
+      },
+      new std::function<void()>(std::move(task)));
+}
+
+/// What tasks share; outlives the engine while tasks are still queued.
+struct Shared {
+  EngineOptions options;
+  standin::Segment* segment = nullptr;
+  std::atomic<bool> aborted{false};
+  std::atomic<bool> lost{false};
+  ~Shared() { ::munmap(segment, sizeof(standin::Segment)); }
+};
+
+/// Everybody's input, all as long as the longest.
+std::vector<char> inputs_of(Shared& shared, const Request& request, const void* input) {
+  std::uint64_t longest = 0;
+  for (int rank = 0; rank < request.ranks; ++rank)
+    longest = std::max(longest, input_bytes(request, rank));
+  const bool gives = input_bytes(request, shared.options.rank) != 0;
+  return standin::gather(shared.segment->streams, shared.options.rank, request.ranks,
+                         gives ? input : nullptr, longest, [&] { return shared.aborted.load(); });
+}
+
+void reduce_slice(const Request& request, const std::vector<char>& all, std::uint64_t first,
+                  void* output) {
+  const std::uint64_t stride = all.size() / static_cast<std::uint64_t>(request.ranks);
+  std::vector<const void*> sources;
+  for (std::uint64_t rank = 0; rank < static_cast<std::uint64_t>(request.ranks); ++rank)
+    sources.push_back(all.data() + rank * stride + first);
+  reduce_reference(request.type, request.op, output, sources, request.count, request.ranks, true,
+                   {});
+}
+
+/// This rank's output, from everybody's input.
+void compute(const Request& request, int rank, const std::vector<char>& all, void* output) {
+  const std::uint64_t piece = request.count * bytes_of(request.type);
+  const auto me = static_cast<std::uint64_t>(rank), root = static_cast<std::uint64_t>(request.root),
+             ranks = static_cast<std::uint64_t>(request.ranks);
+  const std::uint64_t stride = all.size() / ranks;
+  char* to = static_cast<char*>(output);
+  switch (request.collective) {
+    case Collective::all_reduce: return reduce_slice(request, all, 0, output);
+    case Collective::reduce_scatter: return reduce_slice(request, all, me * piece, output);
+    case Collective::reduce:
+      if (rank == request.root) reduce_slice(request, all, 0, output);
+      return;
+    case Collective::all_gather: std::memcpy(to, all.data(), all.size()); return;
+    case Collective::gather:
+      if (rank == request.root) std::memcpy(to, all.data(), all.size());
+      return;
+    case Collective::broadcast: std::memcpy(to, all.data() + root * stride, piece); return;
+    case Collective::scatter:
+      std::memcpy(to, all.data() + root * stride + me * piece, piece);
+      return;
+    case Collective::all_to_all:
+      for (std::uint64_t from = 0; from < ranks; ++from)
+        std::memcpy(to + from * piece, all.data() + from * stride + me * piece, piece);
+      return;
+    default: return;
+  }
+}
+
+class HostEngine : public Engine {
+ public:
+  HostEngine(const EngineOptions& options, const Exchange& exchange)
+      : shared_(std::make_shared<Shared>()) {
+    if (wished("STANDIN_FAIL_EARLY", options.device))
+      throw Error(ErrorCode::out_of_memory, "the test wants no memory here");
+    standin::Where mine;
+    if (options.rank == 0) mine = standin::make_segment();
+    std::string bytes(reinterpret_cast<const char*>(&mine), sizeof mine);
+    const std::vector<std::string> shown = exchange(bytes);
+    std::memcpy(&mine, shown[0].data(), sizeof mine);
+    shared_->options = options;
+    shared_->segment = standin::map_segment(mine);
+    exchange("mapped");
+    if (options.rank == 0) ::close(mine.file);
+    if (wished("STANDIN_FAIL_LATE", options.device))
+      throw Error(ErrorCode::no_device, "the test wants no peer access here");
+  }
+  bool takes(const Request& request) const override {
+    return request.collective != Collective::send_recv && request.collective != Collective::copy;
+  }
+  void enqueue(const Request& request, const void* input, void* output, Stream stream) override {
+    push(stream, [shared = shared_, request, input, output] {
+      try {
+        const std::vector<char> all = inputs_of(*shared, request, input);
+        compute(request, shared->options.rank, all, output);
+      } catch (const std::exception&) {
+        shared->lost.store(true);
+      }
+    });
+  }
+  void check() const override {
+    if (shared_->aborted.load()) throw Error(ErrorCode::aborted, "aborted");
+    if (shared_->lost.load()) throw Error(ErrorCode::peer_lost, "a rank did not come");
+  }
+  void abort() noexcept override { shared_->aborted.store(true); }
+
+ private:
+  std::shared_ptr<Shared> shared_;
+};
+
+class HostStaging : public Staging {
+ public:
+  HostStaging() : stream_(standin_stream_create()) {}
+  ~HostStaging() override { standin_stream_destroy(stream_); }
+  std::string swap(const std::string& mine, int ranks, const Gather& gather,
+                   const GiveUp& give_up) override {
+    std::string all(mine.size() * static_cast<std::size_t>(ranks), '\0');
+    gather(mine.data(), all.data(), stream_);
+    while (standin_stream_idle(stream_) == 0) {
+      give_up();
+      ::usleep(50);
+    }
+    return all;
+  }
+
+ private:
+  Stream stream_;
+};
+
+class HostTimer : public Timer {
+ public:
+  void stop(Stream) override {}
+  float elapsed_ms() override { return 0.001f; }
+};
+
+class HostPlatform : public Platform {
+ public:
+  void enter_thread(int) override {}
+  Place place(int device) override {
+    if (wished("STANDIN_REFUSE", device))
+      throw Error(ErrorCode::no_device, "the test wants no GPU here");
+    const char* host = std::getenv("STANDIN_HOST");
+    if (wished("STANDIN_ELSEWHERE", device)) host = "another machine";
+    return {host == nullptr ? "here" : host, text("device ", device)};
+  }
+  std::unique_ptr<Staging> staging(int, int, std::uint64_t) override {
+    return std::make_unique<HostStaging>();
+  }
+  std::unique_ptr<Engine> engine(const EngineOptions& options, const Exchange& exchange) override {
+    return std::make_unique<HostEngine>(options, exchange);
+  }
+  std::unique_ptr<Timer> timer(Stream) override { return std::make_unique<HostTimer>(); }
+};
+
+}  // namespace
+
+Platform& platform() {
+  static auto* const only = new HostPlatform;
+  return *only;
+}
+
+}  // namespace plait::nccl

@@ -1,0 +1,486 @@
+// The cases: what programs do with NCCL, each checked against values worked out here. Every rank
+// says how many elements were wrong and who did the work.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "shims/nccl/counters.hpp"
+#include "tests/shims/programs/nccl.hpp"
+
+namespace program {
+namespace {
+
+constexpr int kInt32 = 2, kFloat = 7, kDouble = 8, kBf16 = 9;
+
+void require(int result, const char* what) {
+  if (result != ncclSuccess)
+    throw std::runtime_error(std::string(what) + " returned " + std::to_string(result));
+}
+#define MUST(call) require(call, #call)
+
+/// What the drop-in says that it served and passed on; -1 where it is not there.
+std::string counted(const char* name) {
+  using Read = int (*)(CounterRow*, int);
+  const auto read = reinterpret_cast<Read>(::dlsym(RTLD_DEFAULT, "plait_nccl_counters"));
+  if (read == nullptr) return "\"served\": -1, \"passed\": -1";
+  std::vector<CounterRow> rows(4096);
+  rows.resize(static_cast<std::size_t>(read(rows.data(), 4096)));
+  std::uint64_t served = 0, passed = 0;
+  for (const CounterRow& row : rows)
+    if (name == nullptr || std::strcmp(row.name, name) == 0)
+      (row.served != 0 ? served : passed) += row.calls;
+  return "\"served\": " + std::to_string(served) + ", \"passed\": " + std::to_string(passed);
+}
+
+std::string number(const char* name, std::uint64_t value) {
+  return std::string("\"") + name + "\": " + std::to_string(value);
+}
+
+/// A rank's communicator and stream.
+struct Rank {
+  explicit Rank(const Job& job, int rank_) : rank(rank_), ranks(job.ranks) {
+    MUST(nccl().ncclCommInitRank(&comm, ranks, job.id, rank));
+    stream = standin_stream_create();
+  }
+  ~Rank() {
+    standin_stream_destroy(stream);
+    if (comm != nullptr) nccl().ncclCommDestroy(comm);
+  }
+  void wait() const { standin_stream_synchronize(stream); }
+  Comm comm = nullptr;
+  Stream stream = nullptr;
+  int rank, ranks;
+};
+
+/// Small whole numbers, different for each rank and place, so that sums are exact in every type.
+template <class T>
+std::vector<T> filled(int rank, std::size_t count) {
+  std::vector<T> values(count);
+  for (std::size_t i = 0; i < count; ++i)
+    values[i] = static_cast<T>((i * 7 + static_cast<std::size_t>(rank) * 3 + 1) % 13);
+  return values;
+}
+
+template <class T>
+T expected(int op, int ranks, std::size_t i) {
+  double total = op == kProd ? 1 : op == kMin ? 1e9 : 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const double value = static_cast<double>((i * 7 + static_cast<std::size_t>(rank) * 3 + 1) % 13);
+    if (op == kSum || op == kAvg) total += value;
+    if (op == kProd) total *= value;
+    if (op == kMax) total = std::max(total, value);
+    if (op == kMin) total = std::min(total, value);
+  }
+  return static_cast<T>(op == kAvg ? total / ranks : total);
+}
+
+template <class T>
+std::uint64_t all_reduce_once(const Rank& r, std::size_t count, int type, int op, bool in_place) {
+  std::vector<T> input = filled<T>(r.rank, count), output(count, T(77));
+  T* to = in_place ? input.data() : output.data();
+  MUST(nccl().ncclAllReduce(input.data(), to, count, type, op, r.comm, r.stream));
+  r.wait();
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    wrong += std::fabs(static_cast<double>(to[i]) -
+                       static_cast<double>(expected<T>(op, r.ranks, i))) > 1e-5;
+  return wrong;
+}
+
+std::string all_reduce(const Job& job, int rank) {
+  const Rank r(job, rank);
+  std::uint64_t wrong = 0;
+  for (const std::size_t count : {0, 1, 7, 1000, 40000})
+    for (const bool in_place : {false, true}) {
+      for (const int op : {kSum, kMax, kMin, kProd})
+        wrong += all_reduce_once<std::int32_t>(r, count, kInt32, op, in_place);
+      for (const int op : {kSum, kAvg}) {
+        wrong += all_reduce_once<float>(r, count, kFloat, op, in_place);
+        wrong += all_reduce_once<double>(r, count, kDouble, op, in_place);
+      }
+    }
+  return number("wrong", wrong) + ", " + counted("all_reduce") + ", " +
+         number("nccl", standin_calls("ncclAllReduce"));
+}
+
+/// The stand-in reduces no bf16: only the drop-in can have done it. 1.0 = 0x3f80.
+std::string bf16(const Job& job, int rank) {
+  const Rank r(job, rank);
+  std::vector<std::uint16_t> values(100, 0x3f80);
+  MUST(nccl().ncclAllReduce(values.data(), values.data(), 100, kBf16, kSum, r.comm, r.stream));
+  r.wait();
+  std::uint64_t wrong = 0;
+  for (const std::uint16_t value : values) wrong += value != 0x4000;  // 2.0, over two ranks
+  Result error = ncclSuccess;
+  nccl().ncclCommGetAsyncError(r.comm, &error);
+  return number("wrong", wrong) + ", " + number("async", error);
+}
+
+std::uint64_t differing(const std::vector<float>& found, const std::vector<float>& wanted) {
+  std::uint64_t wrong = found.size() != wanted.size();
+  for (std::size_t i = 0; i < found.size() && i < wanted.size(); ++i)
+    wrong += found[i] != wanted[i];
+  return wrong;
+}
+
+std::vector<float> slice(const std::vector<float>& from, std::size_t first, std::size_t count) {
+  return {from.begin() + static_cast<std::ptrdiff_t>(first),
+          from.begin() + static_cast<std::ptrdiff_t>(first + count)};
+}
+
+std::string others(const Job& job, int rank) {
+  const Rank r(job, rank);
+  const auto n = static_cast<std::size_t>(r.ranks), me = static_cast<std::size_t>(rank);
+  const std::size_t count = 1000;
+  const std::vector<float> mine = filled<float>(rank, count), wide = filled<float>(rank, count * n);
+  std::vector<float> sums(count * n), gathered, exchanged;
+  for (std::size_t i = 0; i < count * n; ++i) sums[i] = expected<float>(kSum, r.ranks, i);
+  for (std::size_t from = 0; from < n; ++from) {
+    const auto one = filled<float>(static_cast<int>(from), count);
+    gathered.insert(gathered.end(), one.begin(), one.end());
+    const auto part = slice(filled<float>(static_cast<int>(from), count * n), me * count, count);
+    exchanged.insert(exchanged.end(), part.begin(), part.end());
+  }
+  std::uint64_t wrong = 0;
+  std::vector<float> one(count), all(count * n);
+  const auto run = [&](Result result, std::vector<float>& found, const std::vector<float>& wanted) {
+    MUST(result);
+    r.wait();
+    wrong += differing(found, wanted);
+    std::fill(found.begin(), found.end(), -1.f);
+  };
+  const int root = r.ranks - 1;
+  const bool rooted = rank == root;
+  const auto& api = nccl();
+  run(api.ncclReduceScatter(wide.data(), one.data(), count, kFloat, kSum, r.comm, r.stream), one,
+      slice(sums, me * count, count));
+  run(api.ncclAllGather(mine.data(), all.data(), count, kFloat, r.comm, r.stream), all, gathered);
+  run(api.ncclBroadcast(mine.data(), one.data(), count, kFloat, root, r.comm, r.stream), one,
+      filled<float>(root, count));
+  run(api.ncclAlltoAll(wide.data(), all.data(), count, kFloat, r.comm, r.stream), all, exchanged);
+  run(api.ncclScatter(wide.data(), one.data(), count, kFloat, root, r.comm, r.stream), one,
+      slice(filled<float>(root, count * n), me * count, count));
+  one = mine;
+  run(api.ncclBcast(one.data(), count, kFloat, root, r.comm, r.stream), one,
+      filled<float>(root, count));
+  run(api.ncclReduce(mine.data(), one.data(), count, kFloat, kSum, root, r.comm, r.stream), one,
+      rooted ? slice(sums, 0, count) : one);
+  run(api.ncclGather(mine.data(), all.data(), count, kFloat, root, r.comm, r.stream), all,
+      rooted ? gathered : all);
+  return number("wrong", wrong) + ", " + counted(nullptr);
+}
+
+/// A group of calls that plait takes and calls that it passes on; nested; and one only simulated.
+std::string groups(const Job& job, int rank) {
+  const Rank r(job, rank);
+  const auto& api = nccl();
+  const std::size_t count = 20000;
+  const int next = (rank + 1) % r.ranks, last = (rank + r.ranks - 1) % r.ranks;
+  const std::vector<float> mine = filled<float>(rank, count);
+  std::vector<float> sum(count), received(count), largest(count), untouched(count, 5.f);
+  MUST(api.ncclGroupStart());
+  MUST(api.ncclAllReduce(mine.data(), sum.data(), count, kFloat, kSum, r.comm, r.stream));
+  MUST(api.ncclGroupStart());
+  MUST(api.ncclSend(mine.data(), count, kFloat, next, r.comm, r.stream));
+  MUST(api.ncclRecv(received.data(), count, kFloat, last, r.comm, r.stream));
+  MUST(api.ncclGroupEnd());
+  MUST(api.ncclAllReduce(mine.data(), largest.data(), count, kFloat, kMax, r.comm, r.stream));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const std::uint64_t early = sum[0] != 0.f || standin_stream_idle(r.stream) == 0;
+  MUST(api.ncclGroupEnd());
+  r.wait();
+  MUST(api.ncclGroupStart());
+  MUST(api.ncclAllReduce(mine.data(), untouched.data(), count, kFloat, kMax, r.comm, r.stream));
+  MUST(api.ncclGroupSimulateEnd(nullptr));
+  r.wait();
+  std::uint64_t wrong = differing(received, filled<float>(last, count)) +
+                        differing(untouched, std::vector<float>(count, 5.f));
+  for (std::size_t i = 0; i < count; ++i)
+    wrong += (sum[i] != expected<float>(kSum, r.ranks, i)) +
+             (largest[i] != expected<float>(kMax, r.ranks, i));
+  return number("wrong", wrong) + ", " + number("early", early) + ", " + counted("all_reduce") +
+         ", " + number("nccl", standin_calls("ncclAllReduce"));
+}
+
+std::string split(const Job& job, int rank) {
+  const Rank r(job, rank);
+  const bool left_out = rank == r.ranks - 1;
+  Comm child = nullptr;
+  MUST(nccl().ncclCommSplit(r.comm, left_out ? kSplitNoColor : 0, -rank, &child, nullptr));
+  std::uint64_t wrong = left_out != (child == nullptr);
+  if (!left_out) {
+    std::vector<std::int32_t> value{rank};
+    MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, child, r.stream));
+    r.wait();
+    wrong += value[0] != (r.ranks - 1) * (r.ranks - 2) / 2;
+    MUST(nccl().ncclCommDestroy(child));
+  }
+  wrong += all_reduce_once<float>(r, 100, kFloat, kSum, false);
+  return number("wrong", wrong) + ", " + counted("all_reduce");
+}
+
+std::string shrink(const Job& job, int rank) {
+  const Rank r(job, rank);
+  int out = 0;
+  std::uint64_t wrong = 0;
+  if (rank != out) {
+    Comm child = nullptr;
+    MUST(nccl().ncclCommShrink(r.comm, &out, 1, &child, nullptr, 0));
+    std::vector<std::int32_t> value{rank};
+    MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, child, r.stream));
+    r.wait();
+    wrong += value[0] != r.ranks * (r.ranks - 1) / 2;
+    MUST(nccl().ncclCommDestroy(child));
+  }
+  return number("wrong", wrong) + ", " + counted("all_reduce");
+}
+
+/// Each rank its own factor, once in host memory and once where it is read late.
+std::string premul(const Job& job, int rank) {
+  const Rank r(job, rank);
+  std::uint64_t wrong = 0;
+  for (const int residence : {kScalarHost, kScalarDevice}) {
+    float factor = static_cast<float>(rank + 1);
+    int op = 0;
+    MUST(nccl().ncclRedOpCreatePreMulSum(&op, &factor, kFloat, residence, r.comm));
+    if (residence == kScalarDevice) factor = static_cast<float>(rank + 10);
+    std::vector<float> value(10, 2.f);
+    MUST(nccl().ncclAllReduce(value.data(), value.data(), 10, kFloat, op, r.comm, r.stream));
+    r.wait();
+    float wanted = 0;
+    for (int peer = 0; peer < r.ranks; ++peer)
+      wanted += 2.f * static_cast<float>(peer + (residence == kScalarHost ? 1 : 10));
+    for (const float found : value) wrong += found != wanted;
+    MUST(nccl().ncclRedOpDestroy(op, r.comm));
+  }
+  return number("wrong", wrong) + ", " + number("nccl", standin_calls("ncclAllReduce"));
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Rank 0 never calls; the others wait until another thread of theirs aborts.
+std::string abort_waiting(const Job& job, int rank) {
+  Rank r(job, rank);
+  std::vector<float> value(100, 1.f);
+  const auto start = std::chrono::steady_clock::now();
+  if (rank != 0) {
+    MUST(nccl().ncclAllReduce(value.data(), value.data(), 100, kFloat, kSum, r.comm, r.stream));
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      nccl().ncclCommAbort(r.comm);
+    });
+    r.wait();
+    other.join();
+    r.comm = nullptr;
+  }
+  const double took = seconds_since(start);
+  return number("late", took > 5) + ", " + counted("all_reduce");
+}
+
+/// The last rank ends without a word; the others must hear of it, in ncclCommGetAsyncError.
+std::string dies(const Job& job, int rank) {
+  Rank r(job, rank);
+  if (rank == r.ranks - 1) ::_exit(0);
+  std::vector<float> value(100, 1.f);
+  MUST(nccl().ncclAllReduce(value.data(), value.data(), 100, kFloat, kSum, r.comm, r.stream));
+  r.wait();
+  Result error = ncclSuccess;
+  MUST(nccl().ncclCommGetAsyncError(r.comm, &error));
+  const Result next =
+      nccl().ncclAllReduce(value.data(), value.data(), 100, kFloat, kSum, r.comm, r.stream);
+  nccl().ncclCommAbort(r.comm);
+  r.comm = nullptr;
+  return number("async", error) + ", " + number("next", next);
+}
+
+/// Four communicators at once, a thread each, in every rank.
+std::string many_threads(const Job& job, int rank) {
+  const Rank r(job, rank);
+  constexpr int kComms = 4;
+  Comm children[kComms] = {};
+  for (Comm& child : children) MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr));
+  std::vector<std::thread> threads;
+  std::atomic<std::uint64_t> wrong{0};
+  for (Comm child : children)
+    threads.emplace_back([&, child] {
+      Stream stream = standin_stream_create();
+      for (int round = 0; round < 50; ++round) {
+        std::vector<std::int32_t> value(64, rank + round);
+        if (nccl().ncclAllReduce(value.data(), value.data(), 64, kInt32, kSum, child, stream) != 0)
+          wrong += 1000;
+        standin_stream_synchronize(stream);
+        const int wanted = r.ranks * round + r.ranks * (r.ranks - 1) / 2;
+        for (const std::int32_t found : value) wrong += found != wanted;
+      }
+      standin_stream_destroy(stream);
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (Comm child : children) MUST(nccl().ncclCommDestroy(child));
+  return number("wrong", wrong.load()) + ", " + counted("all_reduce");
+}
+
+/// One thread drives all ranks; only the first "rank" of the job does it.
+std::string init_all(const Job& job, int rank) {
+  if (rank != 0) return "\"wrong\": 0";
+  const auto n = static_cast<std::size_t>(job.ranks);
+  std::vector<Comm> comms(n);
+  MUST(nccl().ncclCommInitAll(comms.data(), job.ranks, nullptr));
+  std::vector<Stream> streams(n);
+  std::vector<std::vector<float>> values;
+  MUST(nccl().ncclGroupStart());
+  for (std::size_t i = 0; i < n; ++i) {
+    streams[i] = standin_stream_create();
+    values.push_back(filled<float>(static_cast<int>(i), 5000));
+    MUST(nccl().ncclAllReduce(values[i].data(), values[i].data(), 5000, kFloat, kSum, comms[i],
+                              streams[i]));
+  }
+  MUST(nccl().ncclGroupEnd());
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    standin_stream_destroy(streams[i]);
+    for (std::size_t at = 0; at < 5000; ++at)
+      wrong += values[i][at] != expected<float>(kSum, job.ranks, at);
+  }
+  for (Comm comm : comms) MUST(nccl().ncclCommDestroy(comm));
+  return number("wrong", wrong) + ", " + counted("all_reduce");
+}
+
+/// Communicators of all ranks made by one thread in a group.
+std::string init_in_group(const Job& job, int rank) {
+  if (rank != 0) return "\"wrong\": 0";
+  const auto n = static_cast<std::size_t>(job.ranks);
+  std::vector<Comm> comms(n);
+  MUST(nccl().ncclGroupStart());
+  for (std::size_t i = 0; i < n; ++i)
+    MUST(nccl().ncclCommInitRank(&comms[i], job.ranks, job.id, static_cast<int>(i)));
+  MUST(nccl().ncclGroupEnd());
+  std::vector<Stream> streams(n);
+  std::vector<std::vector<std::int32_t>> values(n, {1});
+  for (std::size_t i = 0; i < n; ++i) {
+    streams[i] = standin_stream_create();
+    MUST(nccl().ncclAllReduce(values[i].data(), values[i].data(), 1, kInt32, kSum, comms[i],
+                              streams[i]));
+  }
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    standin_stream_destroy(streams[i]);
+    wrong += values[i][0] != job.ranks;
+    MUST(nccl().ncclCommDestroy(comms[i]));
+  }
+  return number("wrong", wrong) + ", " + counted("all_reduce");
+}
+
+std::string nonblocking(const Job& job, int rank) {
+  ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, 0};
+  Comm comm = nullptr;
+  const Result made = nccl().ncclCommInitRankConfig(&comm, job.ranks, job.id, rank, &config);
+  Result state = ncclInProgress;
+  int polls = 0;
+  while (state == ncclInProgress) {
+    MUST(nccl().ncclCommGetAsyncError(comm, &state));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (++polls > 20000) throw std::runtime_error("never ready");
+  }
+  Stream stream = standin_stream_create();
+  std::vector<std::int32_t> value{1};
+  MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, comm, stream));
+  standin_stream_destroy(stream);
+  MUST(nccl().ncclCommDestroy(comm));
+  return number("wrong", value[0] != job.ranks) + ", " +
+         number("progress", made == ncclInProgress) + ", " + number("state", state) + ", " +
+         counted("all_reduce");
+}
+
+/// Arguments that NCCL refuses come back as NCCL refuses them.
+std::string errors(const Job& job, int rank) {
+  const Rank r(job, rank);
+  float value[8] = {};
+  const auto& api = nccl();
+  const int bad_type = api.ncclAllReduce(value, value, 1, 99, kSum, r.comm, r.stream);
+  const int bad_op = api.ncclAllReduce(value, value, 1, kFloat, 77, r.comm, r.stream);
+  const int bad_root = api.ncclBroadcast(value, value, 1, kFloat, 9, r.comm, r.stream);
+  const int no_comm = api.ncclAllReduce(value, value, 1, kFloat, kSum, nullptr, r.stream);
+  const int end = api.ncclGroupEnd();
+  return number("bad_type", bad_type) + ", " + number("bad_op", bad_op) + ", " +
+         number("bad_root", bad_root) + ", " + number("no_comm", no_comm) + ", " +
+         number("end", end);
+}
+
+std::size_t open_files() {
+  std::size_t files = 0;
+  for (int file = 0; file < 1024; ++file) files += ::fcntl(file, F_GETFD) >= 0;
+  return files;
+}
+
+/// Makes and ends communicators again and again: nothing may be left.
+std::string churn(const Job& job, int rank) {
+  const Rank r(job, rank);
+  std::size_t before = 0;
+  for (int round = 0; round < 60; ++round) {
+    if (round == 10) before = open_files();
+    Comm child = nullptr;
+    MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr));
+    std::vector<std::int32_t> value{1};
+    MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, child, r.stream));
+    r.wait();
+    if (value[0] != r.ranks) throw std::runtime_error("wrong sum");
+    MUST(nccl().ncclCommDestroy(child));
+  }
+  return number("files", open_files() - before) + ", " + counted("all_reduce");
+}
+
+/// Nanoseconds that a call takes which NCCL answers at once: a group pair, and a refused call.
+std::string overhead(const Job& job, int rank) {
+  const Rank r(job, rank);
+  constexpr int kRounds = 200000;
+  const auto& api = nccl();
+  float value = 0;
+  auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < kRounds; ++i) {
+    api.ncclGroupStart();
+    api.ncclGroupEnd();
+  }
+  const double pair = seconds_since(start) / kRounds * 1e9;
+  start = std::chrono::steady_clock::now();
+  for (int i = 0; i < kRounds; ++i)
+    api.ncclAllReduce(&value, &value, 1, kFloat, 77, r.comm, r.stream);
+  const double call = seconds_since(start) / kRounds * 1e9;
+  return "\"pair_ns\": " + std::to_string(pair) + ", \"call_ns\": " + std::to_string(call);
+}
+
+const std::map<std::string, std::function<std::string(const Job&, int)>> kCases = {
+    {"all_reduce", all_reduce},
+    {"bf16", bf16},
+    {"others", others},
+    {"groups", groups},
+    {"split", split},
+    {"shrink", shrink},
+    {"premul", premul},
+    {"abort", abort_waiting},
+    {"dies", dies},
+    {"many_threads", many_threads},
+    {"init_all", init_all},
+    {"init_in_group", init_in_group},
+    {"nonblocking", nonblocking},
+    {"errors", errors},
+    {"churn", churn},
+    {"overhead", overhead},
+};
+
+}  // namespace
+
+std::string run_case(const Job& job, int rank) { return kCases.at(job.name)(job, rank); }
+
+}  // namespace program

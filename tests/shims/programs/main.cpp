@@ -1,0 +1,104 @@
+// CASE RANKS processes|threads [name or path of libnccl]: runs a case on all ranks and prints one
+// JSON line a rank. Exits 1 where a rank fails.
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <thread>
+#include <vector>
+
+#include "tests/shims/programs/nccl.hpp"
+
+#ifdef PROGRAM_NCCL_LINKED
+#define PROGRAM_DECLARE(name, arguments, names) extern "C" plait::nccl::Result name arguments;
+namespace program {
+PROGRAM_FUNCTIONS(PROGRAM_DECLARE)
+}
+#endif
+
+namespace program {
+namespace {
+
+std::string library = "libnccl.so.2";
+
+Nccl load() {
+  Nccl table;
+#ifdef PROGRAM_NCCL_LINKED
+  // A call each, not an address: calls are bound the way programs' calls are.
+#define PROGRAM_CALL(name, arguments, names) \
+  table.name = [] arguments -> Result { return ::program::name names; };
+  PROGRAM_FUNCTIONS(PROGRAM_CALL)
+#undef PROGRAM_CALL
+#else
+  void* handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    std::fprintf(stderr, "no library: %s\n", ::dlerror());
+    std::exit(2);
+  }
+#define PROGRAM_FIND(name, arguments, names) \
+  table.name = reinterpret_cast<Result(*) arguments>(::dlsym(handle, #name));
+  PROGRAM_FUNCTIONS(PROGRAM_FIND)
+#undef PROGRAM_FIND
+#endif
+  return table;
+}
+
+int guarded(const Job& job, int rank) {
+  try {
+    const std::string said = run_case(job, rank);
+    const std::string line =
+        "{\"rank\": " + std::to_string(rank) + (said.empty() ? "" : ", ") + said + "}\n";
+    return ::write(1, line.data(), line.size()) > 0 ? 0 : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+    return 1;
+  }
+}
+
+int run_threads(const Job& job) {
+  std::vector<std::thread> threads;
+  std::vector<int> status(static_cast<std::size_t>(job.ranks));
+  for (int rank = 0; rank < job.ranks; ++rank)
+    threads.emplace_back(
+        [&, rank] { status[static_cast<std::size_t>(rank)] = guarded(job, rank); });
+  for (std::thread& thread : threads) thread.join();
+  for (const int one : status)
+    if (one != 0) return 1;
+  return 0;
+}
+
+int run_processes(const Job& job) {
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < job.ranks; ++rank) {
+    const pid_t child = ::fork();
+    if (child == 0) std::exit(guarded(job, rank));
+    children.push_back(child);
+  }
+  int failed = 0;
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    failed |= status != 0 ? 1 : 0;
+  }
+  return failed;
+}
+
+}  // namespace
+
+const Nccl& nccl() {
+  static const Nccl table = load();
+  return table;
+}
+
+}  // namespace program
+
+int main(int argc, char** argv) {
+  if (argc < 4) return 2;
+  program::Job job{argv[1], std::atoi(argv[2]), std::string(argv[3]) == "threads", {}};
+  if (argc > 4) program::library = argv[4];
+  if (program::nccl().ncclGetUniqueId(&job.id) != 0) return 1;
+  return job.threads ? program::run_threads(job) : program::run_processes(job);
+}

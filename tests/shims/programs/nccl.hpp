@@ -1,0 +1,80 @@
+// NCCL as a test program sees it: one table, filled by linking, by dlopen of a name or of a path.
+// PROGRAM_NCCL_LINKED decides at build time which of them main.cpp does.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "tests/shims/standin/standin.hpp"
+
+namespace program {
+
+using namespace plait::nccl;
+
+#define PROGRAM_FUNCTIONS(X)                                                                       \
+  X(ncclGetUniqueId, (UniqueId * id), (id))                                                        \
+  X(ncclGetVersion, (int* version), (version))                                                     \
+  X(ncclCommInitRank, (Comm * comm, int n, UniqueId id, int rank), (comm, n, id, rank))            \
+  X(ncclCommInitRankConfig, (Comm * comm, int n, UniqueId id, int rank, void* config),             \
+    (comm, n, id, rank, config))                                                                   \
+  X(ncclCommInitAll, (Comm * comms, int n, const int* devices), (comms, n, devices))               \
+  X(ncclCommSplit, (Comm comm, int color, int key, Comm* child, void* config),                     \
+    (comm, color, key, child, config))                                                             \
+  X(ncclCommShrink, (Comm comm, int* out, int n, Comm* child, void* config, int flags),            \
+    (comm, out, n, child, config, flags))                                                          \
+  X(ncclCommFinalize, (Comm comm), (comm))                                                         \
+  X(ncclCommDestroy, (Comm comm), (comm))                                                          \
+  X(ncclCommAbort, (Comm comm), (comm))                                                            \
+  X(ncclCommGetAsyncError, (Comm comm, Result * error), (comm, error))                             \
+  X(ncclGroupStart, (), ())                                                                        \
+  X(ncclGroupEnd, (), ())                                                                          \
+  X(ncclGroupSimulateEnd, (void* info), (info))                                                    \
+  X(ncclAllReduce, (const void* in, void* out, std::size_t n, int type, int op, Comm c, Stream s), \
+    (in, out, n, type, op, c, s))                                                                  \
+  X(ncclReduceScatter,                                                                             \
+    (const void* in, void* out, std::size_t n, int type, int op, Comm c, Stream s),                \
+    (in, out, n, type, op, c, s))                                                                  \
+  X(ncclAllGather, (const void* in, void* out, std::size_t n, int type, Comm c, Stream s),         \
+    (in, out, n, type, c, s))                                                                      \
+  X(ncclBroadcast,                                                                                 \
+    (const void* in, void* out, std::size_t n, int type, int root, Comm c, Stream s),              \
+    (in, out, n, type, root, c, s))                                                                \
+  X(ncclBcast, (void* out, std::size_t n, int type, int root, Comm c, Stream s),                   \
+    (out, n, type, root, c, s))                                                                    \
+  X(ncclReduce,                                                                                    \
+    (const void* in, void* out, std::size_t n, int type, int op, int root, Comm c, Stream s),      \
+    (in, out, n, type, op, root, c, s))                                                            \
+  X(ncclAlltoAll, (const void* in, void* out, std::size_t n, int type, Comm c, Stream s),          \
+    (in, out, n, type, c, s))                                                                      \
+  X(ncclGather, (const void* in, void* out, std::size_t n, int type, int root, Comm c, Stream s),  \
+    (in, out, n, type, root, c, s))                                                                \
+  X(ncclScatter, (const void* in, void* out, std::size_t n, int type, int root, Comm c, Stream s), \
+    (in, out, n, type, root, c, s))                                                                \
+  X(ncclSend, (const void* in, std::size_t n, int type, int peer, Comm c, Stream s),               \
+    (in, n, type, peer, c, s))                                                                     \
+  X(ncclRecv, (void* out, std::size_t n, int type, int peer, Comm c, Stream s),                    \
+    (out, n, type, peer, c, s))                                                                    \
+  X(ncclRedOpCreatePreMulSum, (int* op, void* scalar, int type, int where, Comm comm),             \
+    (op, scalar, type, where, comm))                                                               \
+  X(ncclRedOpDestroy, (int op, Comm comm), (op, comm))
+
+struct Nccl {
+#define PROGRAM_FIELD(name, arguments, names) Result(*name) arguments = nullptr;
+  PROGRAM_FUNCTIONS(PROGRAM_FIELD)
+#undef PROGRAM_FIELD
+};
+
+/// The library that main.cpp opened.
+const Nccl& nccl();
+
+struct Job {
+  std::string name;
+  int ranks = 2;
+  bool threads = false;
+  UniqueId id{};
+};
+
+/// Runs one rank of a case; returns what to print, as the inside of a JSON object. Throws where a
+/// call fails that must not.
+std::string run_case(const Job& job, int rank);
+
+}  // namespace program

@@ -1,0 +1,183 @@
+// NCCL's names over segments and stream threads: collectives, groups, split, abort, pre-multiplied
+// sums. Slow and plain; what it computes is checked by the tests that compare it with the drop-in.
+#include "tests/shims/standin/nccl.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace standin {
+namespace {
+
+struct Job {                     // something a group does at its end
+  std::function<Result()> make;  // set for communicators being made
+  CommTag* comm = nullptr;
+  Stream stream = nullptr;
+  bool point_to_point = false;
+  std::function<void()> collective;
+  Message message;
+};
+
+struct Group {
+  int depth = 0;
+  std::vector<Job> jobs;
+};
+
+Group& group() {
+  thread_local Group mine;
+  return mine;
+}
+
+void push(Stream stream, std::function<void()> task) {
+  auto* kept = new std::function<void()>(std::move(task));
+  standin_stream_push(
+      stream,
+      [](void* argument) {
+        auto* run = static_cast<std::function<void()>*>(argument);
+        (*run)();
+        delete run;
+      },
+      kept);
+}
+
+void run_guarded(CommTag* comm, const std::function<void()>& task) {
+  try {
+    task();
+  } catch (const std::exception&) {
+    comm->error.store(comm->aborted.load() ? ncclInternalError : ncclRemoteError);
+  }
+}
+
+/// All messages of one stream's group at once, a piece each in turn, so that none blocks another.
+void run_messages(std::vector<Job>& jobs) {
+  const auto step = [](Job& job) { return job.message.step(*job.comm); };
+  wait_for(
+      [&] {
+        bool all = true;
+        for (Job& job : jobs) all = step(job) && all;
+        return all;
+      },
+      [&] { return jobs[0].comm->aborted.load(); });
+}
+
+void launch(std::vector<Job> jobs) {
+  std::map<Stream, std::vector<Job>> messages;
+  for (Job& job : jobs) {
+    if (job.point_to_point)
+      messages[job.stream].push_back(job);
+    else
+      push(job.stream, [job] { run_guarded(job.comm, job.collective); });
+  }
+  for (auto& [stream, list] : messages)
+    push(stream,
+         [list = list]() mutable { run_guarded(list[0].comm, [&] { run_messages(list); }); });
+}
+
+Result end_group() {
+  Group ended = std::exchange(group(), Group{});
+  std::vector<std::thread> threads;
+  std::vector<Result> results(ended.jobs.size(), ncclSuccess);
+  std::vector<Job> calls;
+  for (std::size_t i = 0; i < ended.jobs.size(); ++i) {
+    if (ended.jobs[i].make)
+      threads.emplace_back([&, i] { results[i] = ended.jobs[i].make(); });
+    else
+      calls.push_back(ended.jobs[i]);
+  }
+  for (std::thread& thread : threads) thread.join();
+  launch(std::move(calls));
+  for (const Result result : results)
+    if (result != ncclSuccess) return result;
+  return ncclSuccess;
+}
+
+}  // namespace
+
+Result submit(CommTag* comm, Stream stream, std::function<void()> collective) {
+  if (comm == nullptr) return ncclInvalidArgument;
+  Job job;
+  job.comm = comm;
+  job.stream = stream;
+  job.collective = std::move(collective);
+  if (group().depth > 0)
+    group().jobs.push_back(std::move(job));
+  else
+    launch({job});
+  return ncclSuccess;
+}
+
+Result submit(CommTag* comm, Stream stream, const Message& message) {
+  if (comm == nullptr) return ncclInvalidArgument;
+  Job job;
+  job.comm = comm;
+  job.stream = stream;
+  job.point_to_point = true;
+  job.message = message;
+  if (group().depth > 0)
+    group().jobs.push_back(std::move(job));
+  else
+    launch({job});
+  return ncclSuccess;
+}
+
+Result make_now_or_later(CommTag* comm, bool blocking, std::function<Result()> make) {
+  if (group().depth > 0) {
+    Job job;
+    job.make = std::move(make);
+    group().jobs.push_back(std::move(job));
+    return ncclSuccess;
+  }
+  if (blocking) return make();
+  comm->error.store(ncclInProgress);
+  std::thread([comm, make = std::move(make)] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    comm->error.store(make());
+  }).detach();
+  return ncclInProgress;
+}
+
+bool Message::step(CommTag& comm) {
+  if (at == bytes && started) return true;
+  Mail& mail = sends ? comm.segment->mail[comm.rank][peer] : comm.segment->mail[peer][comm.rank];
+  const std::size_t piece = std::min(kMailBytes, bytes - at);
+  if (sends) {
+    if (mail.written.load() != mail.read.load()) return false;
+    mail.bytes = piece;
+    if (piece != 0) std::memcpy(mail.body, static_cast<const char*>(input) + at, piece);
+    mail.written.fetch_add(1);
+  } else {
+    if (mail.written.load() == mail.read.load()) return false;
+    if (mail.bytes != piece) throw std::runtime_error("send and receive differ in length");
+    if (piece != 0) std::memcpy(static_cast<char*>(output) + at, mail.body, piece);
+    mail.read.fetch_add(1);
+  }
+  at += piece;
+  started = true;
+  return at == bytes;
+}
+
+}  // namespace standin
+
+using namespace standin;
+
+STANDIN_API Result ncclGroupStart() {
+  ++group().depth;
+  return ncclSuccess;
+}
+
+STANDIN_API Result ncclGroupEnd() {
+  if (group().depth == 0) return ncclInvalidUsage;
+  if (--group().depth > 0) return ncclSuccess;
+  return end_group();
+}
+
+STANDIN_API Result ncclGroupSimulateEnd(void*) {
+  if (group().depth == 0) return ncclInvalidUsage;
+  if (--group().depth == 0) group() = Group{};
+  return ncclSuccess;
+}

@@ -1,0 +1,112 @@
+// Memory that all ranks of a stand-in communicator map: a memfd that others open by its process and
+// number, so nothing has a name. Two sets of slots: one for making communicators, one for streams.
+#pragma once
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace standin {
+
+inline constexpr int kMaxRanks = 8;
+inline constexpr std::size_t kSlotBytes = 64 << 10;
+inline constexpr std::size_t kMailBytes = 16 << 10;
+
+/// How long a rank waits for another before it calls it lost.
+inline double patience_s() {
+  const char* given = std::getenv("STANDIN_PATIENCE_S");
+  return given == nullptr ? 30 : std::atof(given);
+}
+
+struct Board {
+  std::atomic<std::uint64_t> arrived[kMaxRanks];  // one writer a word, only ever counted up
+  char slots[kMaxRanks][kSlotBytes];
+};
+
+/// From one rank to another: written and read counts, one message piece at a time.
+struct Mail {
+  std::atomic<std::uint64_t> written, read;
+  std::size_t bytes;
+  char body[kMailBytes];
+};
+
+struct Segment {
+  Board making;
+  Board streams;
+  Mail mail[kMaxRanks][kMaxRanks];
+};
+
+/// Waits until `done`; throws where `stopped` says so or patience ends.
+inline void wait_for(const std::function<bool()>& done, const std::function<bool()>& stopped) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience_s());
+  for (int spins = 0; !done(); ++spins) {
+    if (stopped()) throw std::runtime_error("aborted");
+    if (std::chrono::steady_clock::now() > end) throw std::runtime_error("a rank did not come");
+    if (spins < 50)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+struct Where {
+  int process = 0;
+  int file = -1;
+};
+
+inline Where make_segment() {
+  const int file = ::memfd_create("standin-nccl", 0);
+  if (file < 0 || ::ftruncate(file, sizeof(Segment)) != 0) throw std::runtime_error("no memfd");
+  return {::getpid(), file};
+}
+
+inline Segment* map_segment(const Where& where) {
+  const std::string path =
+      "/proc/" + std::to_string(where.process) + "/fd/" + std::to_string(where.file);
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) throw std::runtime_error("cannot open " + path);
+  void* base = ::mmap(nullptr, sizeof(Segment), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  ::close(file);
+  if (base == MAP_FAILED) throw std::runtime_error("cannot map");
+  return static_cast<Segment*>(base);
+}
+
+inline void meet(Board& board, int rank, int ranks, const std::function<bool()>& stopped) {
+  const std::uint64_t mine = board.arrived[rank].load() + 1;
+  board.arrived[rank].store(mine);
+  wait_for(
+      [&] {
+        for (int peer = 0; peer < ranks; ++peer)
+          if (board.arrived[peer].load() < mine) return false;
+        return true;
+      },
+      stopped);
+}
+
+/// Every rank's `bytes`, one after the other; mine may be null for ranks that give nothing.
+inline std::vector<char> gather(Board& board, int rank, int ranks, const void* mine,
+                                std::size_t bytes, const std::function<bool()>& stopped) {
+  std::vector<char> all(bytes * static_cast<std::size_t>(ranks));
+  for (std::size_t at = 0; at < bytes || at == 0; at += kSlotBytes) {
+    const std::size_t piece = std::min(kSlotBytes, bytes - at);
+    if (mine != nullptr) std::memcpy(board.slots[rank], static_cast<const char*>(mine) + at, piece);
+    meet(board, rank, ranks, stopped);
+    for (int peer = 0; peer < ranks; ++peer)
+      if (piece != 0)
+        std::memcpy(all.data() + static_cast<std::size_t>(peer) * bytes + at, board.slots[peer],
+                    piece);
+    meet(board, rank, ranks, stopped);
+  }
+  return all;
+}
+
+}  // namespace standin

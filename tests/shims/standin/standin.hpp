@@ -1,0 +1,21 @@
+// What stands in for a GPU runtime beside the stand-in libnccl.so.2: streams are threads that run
+// tasks in order, so calls are as asynchronous as on a GPU; ranks are processes or threads.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "shims/nccl/abi.hpp"
+
+#define STANDIN_API extern "C" [[gnu::visibility("default")]]
+
+// What a test program uses beside NCCL's own names, in place of a GPU runtime.
+STANDIN_API void* standin_stream_create();
+STANDIN_API void standin_stream_destroy(void* stream);
+STANDIN_API void standin_stream_synchronize(void* stream);
+/// 1 where all tasks have ended.
+STANDIN_API int standin_stream_idle(void* stream);
+/// Runs task(argument) in stream order; null = the process's default stream.
+STANDIN_API void standin_stream_push(void* stream, void (*task)(void*), void* argument);
+/// How often the stand-in libnccl saw a call of that name.
+STANDIN_API void standin_count(const char* name);
+STANDIN_API std::uint64_t standin_calls(const char* name);

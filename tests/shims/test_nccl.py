@@ -1,0 +1,137 @@
+"""The drop-in over the stand-in libnccl: who serves a call, and that results are right."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+MODES = ["processes", "threads"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_all_reduce_is_served(run_case, ranks, mode):
+    rows = run_case("all_reduce", ranks, mode)
+    assert len(rows) == ranks
+    for row in rows:
+        assert row["wrong"] == 0
+        assert row["served"] > 0 and row["passed"] == 0
+        assert row["nccl"] == 0  # the library below never saw one
+
+
+def test_without_the_drop_in_nothing_changes(run_case):
+    rows = run_case("all_reduce", 2, shim=False)
+    assert all(row["wrong"] == 0 and row["served"] == -1 and row["nccl"] > 0 for row in rows)
+
+
+def test_only_plait_reduces_bf16(run_case):
+    assert all(row["wrong"] == 0 and row["async"] == 0 for row in run_case("bf16"))
+    # Without plait the stand-in refuses the type: so the case above was plait's work.
+    assert all(row["wrong"] > 0 for row in run_case("bf16", shim=False))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_other_collectives(run_case, mode):
+    for row in run_case("others", 3, mode):
+        assert row["wrong"] == 0
+        assert row["passed"] == 0
+        assert row["served"] == 8 if mode == "processes" else 8 <= row["served"] <= 24
+
+
+def test_groups_start_at_their_outermost_end(run_case):
+    for row in run_case("groups", 3):
+        assert row["wrong"] == 0
+        assert row["early"] == 0
+        assert row["served"] == 2 and row["nccl"] == 0
+
+
+@pytest.mark.parametrize("case", ["split", "shrink"])
+@pytest.mark.parametrize("mode", MODES)
+def test_children_attach_too(run_case, case, mode):
+    rows = run_case(case, 4, mode)
+    assert all(row["wrong"] == 0 for row in rows)
+    assert rows[1]["served"] > 0 and rows[1]["passed"] == 0
+
+
+def test_premultiplied_sums_go_to_nccl(run_case):
+    for row in run_case("premul", 3):
+        assert row["wrong"] == 0 and row["nccl"] == 2
+
+
+def test_abort_releases_who_waits(run_case):
+    assert all(row["late"] == 0 for row in run_case("abort", 3))
+
+
+def test_a_lost_rank_is_an_async_error(run_case):
+    rows = run_case("dies", 3, env={"STANDIN_PATIENCE_S": "2"})
+    assert len(rows) == 2
+    assert all(row["async"] == 6 and row["next"] == 6 for row in rows)  # ncclRemoteError
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_communicators_side_by_side(run_case, mode):
+    for row in run_case("many_threads", 3, mode):
+        assert row["wrong"] == 0 and row["passed"] == 0
+
+
+@pytest.mark.parametrize("case", ["init_all", "init_in_group"])
+def test_one_thread_for_all_ranks(run_case, case):
+    rows = run_case(case, 4, "processes")
+    assert rows[0]["wrong"] == 0 and rows[0]["served"] == 4 and rows[0]["passed"] == 0
+
+
+def test_communicators_that_do_not_block(run_case):
+    for row in run_case("nonblocking", 3):
+        assert row["wrong"] == 0 and row["progress"] == 1 and row["state"] == 0
+        assert row["served"] == 1 and row["passed"] == 0
+
+
+def test_bad_arguments_get_ncclS_own_answers(run_case):
+    bare = run_case("errors", shim=False)
+    assert run_case("errors") == bare
+    assert bare[0]["bad_type"] == 4 and bare[0]["end"] == 5
+
+
+def test_nothing_is_left_by_many_communicators(run_case):
+    for row in run_case("churn"):
+        assert row["served"] == 60
+        assert row["files"] == 0
+
+
+@pytest.mark.parametrize(
+    ("env", "reason"),
+    [
+        ({"STANDIN_REFUSE": "1"}, "the test wants no GPU here"),
+        ({"STANDIN_ELSEWHERE": "1"}, "rank 1 is on another node"),
+        ({"STANDIN_FAIL_EARLY": "1"}, "the test wants no memory here"),
+        ({"STANDIN_FAIL_LATE": "0"}, "the test wants no peer access here"),
+        ({"PLAIT_DISABLE": "1"}, "PLAIT_DISABLE"),
+        ({"PLAIT_NO_SUCH_NAME": "1"}, "PLAIT_NO_SUCH_NAME"),
+        ({"PLAIT_OPS": "no_such_collective"}, "no_such_collective"),
+        ({"STANDIN_VERSION": "31000"}, "31000 is unknown"),
+    ],
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_one_refusal_keeps_all_on_nccl(run_case, env, reason, mode):
+    rows = run_case("all_reduce", 3, mode, env={"PLAIT_DEBUG": "WARN", **env})
+    for row in rows:
+        assert row["wrong"] == 0 and row["served"] == 0 and row["nccl"] > 0
+    if "PLAIT_NO_SUCH_NAME" not in env:  # the log's own settings are not read then
+        said = [line for line in run_case.stderr.splitlines() if "stays on NCCL" in line]
+        assert len(said) == 1 and reason in said[0]
+
+
+def test_small_messages_and_other_collectives_can_be_left_to_nccl(run_case):
+    rows = run_case("all_reduce", 2, env={"PLAIT_MIN_BYTES": "4K"})
+    assert all(row["wrong"] == 0 and row["served"] > 0 and row["passed"] > 0 for row in rows)
+    rows = run_case("others", 2, env={"PLAIT_OPS": "all_gather,broadcast"})
+    assert all(row["wrong"] == 0 and row["served"] == 3 and row["passed"] == 5 for row in rows)
+
+
+def test_explain_says_who_serves_each_call(run_case):
+    run_case("others", 2, env={"PLAIT_DEBUG": "EXPLAIN", "PLAIT_OPS": "all_gather"})
+    said = run_case.stderr
+    assert re.search(r"PLAIT INFO attached to communicator", said)
+    assert re.search(r"PLAIT EXPLAIN .*all_gather 1000 fp32 - over 2 ranks: plait", said)
+    assert re.search(r"PLAIT EXPLAIN .*reduce 1000 fp32 sum .*NCCL \(not in PLAIT_OPS\)", said)
