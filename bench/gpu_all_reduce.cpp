@@ -232,12 +232,14 @@ class Bench {
 
   void add_fused(std::vector<Way>& ways, const Request& request) {
     if (!o_.sweep) {
-      const std::string kernel = cuda_->fused_choice(request);
-      if (!kernel.empty())
-        ways.push_back({"plait", kernel, [this, kernel, request](cuda::Stream stream) {
-                          cuda_->run_fused(kernel, request, reinterpret_cast<const void*>(input_),
-                                           reinterpret_cast<void*>(output_), stream);
-                        }});
+      std::vector<std::string> kernels{cuda_->fused_choice(request)};
+      if (request.collective != Collective::all_reduce) kernels = {"hop", "tiled"};
+      for (const std::string& kernel : kernels)
+        if (cuda_->has_fused(kernel, request))
+          ways.push_back({"plait " + kernel, kernel, [this, kernel, request](cuda::Stream stream) {
+                            cuda_->run_fused(kernel, request, reinterpret_cast<const void*>(input_),
+                                             reinterpret_cast<void*>(output_), stream);
+                          }});
       return;
     }
     const std::uint64_t bytes = request.count * bytes_of(request.type);
@@ -263,11 +265,11 @@ class Bench {
     std::vector<FusedTuning> all(1);
     if (!o_.sweep) return all;
     all.clear();
-    for (const unsigned lanes : {22u, 32u, 44u, 66u, 88u})
+    for (const unsigned blocks : {66u, 132u, 264u})
       for (const unsigned threads : {128u, 256u})
-        for (const std::uint32_t tile : {0u, 512u, 1024u, 2048u, 4096u}) {
+        for (const std::uint32_t tile : {0u, 2048u, 4096u}) {
           FusedTuning tuning;
-          tuning.blocks = lanes;
+          tuning.blocks = blocks;
           tuning.threads = threads;
           tuning.tile_units = tile;
           all.push_back(tuning);

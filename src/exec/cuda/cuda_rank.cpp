@@ -34,7 +34,7 @@ std::string fused_name(const std::string& kernel, const Request& request, bool b
 
 std::string tiled_name(const Request& request) {
   const bool common = reduces(request.collective) && is_common_sum(request);
-  return text("plait_tiled_", name_of(tiled_type(request)), common ? "_sum_" : "_any_",
+  return text("plait_tiled_", name_of(moved_type(request)), common ? "_sum_" : "_any_",
               common ? request.ranks : 0);
 }
 
@@ -268,6 +268,11 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
                          const FusedTuning& tuning) const {
   if (request.ranks != options_.ranks) return false;
   if (kernel == "tiled") return options_.sizes.tile_bytes != 0;
+  if (kernel == "hop") {
+    const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
+    return (units + 1) * static_cast<std::uint64_t>(request.ranks) * 32 <=
+           options_.sizes.flagged_bytes;
+  }
   if (kernel != "one_shot" && kernel != "two_shot") return false;
   if (request.collective != Collective::all_reduce) return false;
   const bool bare = chooses_bare(request, tuning);
@@ -276,8 +281,11 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
 }
 
 std::string CudaRank::fused_choice(const Request& request) const {
-  if (request.collective != Collective::all_reduce)
+  if (request.collective != Collective::all_reduce) {
+    constexpr std::uint64_t kHopBytes = 2ull << 20;
+    if (message_bytes(request) <= kHopBytes && has_fused("hop", request)) return "hop";
     return has_fused("tiled", request) ? "tiled" : "";
+  }
   const std::uint64_t bytes = request.count * bytes_of(request.type);
   const std::uint64_t one_shot_bytes = request.ranks == 2   ? 1536ull << 10
                                        : request.ranks <= 4 ? 320ull << 10
@@ -303,6 +311,7 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
                 text("buffers must be aligned to their elements of ", element, " bytes"));
   if (request.count == 0) return;  // on all ranks alike
   const Current current(context_);
+  if (kernel == "hop") return run_hop(request, input, output, stream, scalars, tuning);
   if (kernel == "tiled") return run_tiled(request, input, output, stream, scalars, tuning);
   const bool bare = chooses_bare(request, tuning);
   FusedArgs args{};
@@ -340,7 +349,34 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
   kernels_->launch(kernels_->find(fused_name(kernel, request, bare)), spread, stream, {&args});
 }
 
-/// Lanes and tiles must be the same on all ranks, so they follow from size and options alone.
+void CudaRank::run_hop(const Request& request, const void* input, void* output, Stream stream,
+                       const std::vector<double>& scalars, const FusedTuning& tuning) {
+  HopArgs args{};
+  args.input = input;
+  args.output = output;
+  for (int rank = 0; rank < options_.ranks; ++rank) args.inbox[rank] = arena_->flagged(rank);
+  args.half_bytes = options_.sizes.flagged_bytes;
+  args.state = arena_->state();
+  args.lifeline = reinterpret_cast<Lifeline*>(device_lifeline_);
+  args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
+  fill_scalars(args.scalars, scalars);
+  args.rank = options_.rank;
+  args.ranks = options_.ranks;
+  args.op = static_cast<std::int32_t>(request.op);
+  args.shape = hop_shape(request, options_.rank);
+  const std::uint64_t units = std::max<std::uint64_t>(1, (args.shape.part_bytes + 15) / 16);
+  Spread spread;
+  spread.threads = tuning.threads != 0 ? tuning.threads : units < 8192 ? 128 : 512;
+  const std::uint64_t most =
+      tuning.blocks != 0 ? tuning.blocks : static_cast<std::uint64_t>(multiprocessors_);
+  spread.blocks =
+      static_cast<unsigned>(std::min((units + spread.threads - 1) / spread.threads, most));
+  spread.programmatic = tuning.programmatic;
+  kernels_->launch(kernels_->find(text("plait_hop_", name_of(moved_type(request)))), spread, stream,
+                   {&args});
+}
+
+/// Blocks and tiles must be the same on all ranks, so they follow from size and options alone.
 void CudaRank::run_tiled(const Request& request, const void* input, void* output, Stream stream,
                          const std::vector<double>& scalars, const FusedTuning& tuning) {
   TiledArgs args = tiled_shape(request, options_.rank);
@@ -354,14 +390,14 @@ void CudaRank::run_tiled(const Request& request, const void* input, void* output
   args.lifeline = reinterpret_cast<Lifeline*>(device_lifeline_);
   args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
   fill_scalars(args.scalars, scalars);
-  const unsigned most = tuning.blocks != 0 ? std::min<unsigned>(tuning.blocks, kTileLanes)
-                                           : static_cast<unsigned>(kTileLanes);
+  const unsigned most = tuning.blocks != 0 ? std::min<unsigned>(tuning.blocks, kTileBlocks)
+                                           : static_cast<unsigned>(kTileBlocks);
   const TileCut cut = cut_tiles(args, options_.sizes.tile_bytes, most, tuning.tile_units);
   args.tile_units = cut.tile_units;
   args.slot_bytes = cut.slot_bytes;
   Spread spread;
   spread.threads = tuning.threads != 0 ? tuning.threads : kTileThreads;
-  spread.blocks = kTileRoles * cut.lanes;
+  spread.blocks = cut.blocks;
   spread.programmatic = tuning.programmatic;
   kernels_->launch(kernels_->find(tiled_name(request)), spread, stream, {&args});
 }

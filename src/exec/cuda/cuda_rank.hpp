@@ -29,8 +29,7 @@ struct FusedTuning {
   unsigned threads = 0;
   int ahead = -1;  ///< steps that pushing runs ahead; -1 = chosen
   bool programmatic = true;
-  std::uint32_t tile_units = 0;  ///< tiled: 16-byte units of a tile; must agree, as must `blocks`,
-                                 ///< which is its lanes
+  std::uint32_t tile_units = 0;  ///< tiled: 16-byte units of a tile; must agree, as must `blocks`
   int bare = -1;                 ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
 };
 
@@ -69,7 +68,7 @@ class CudaRank {
   }
 
   /// True where run_fused can do it: "one_shot" and "two_shot" all_reduces that fit the inbox,
-  /// "tiled" every collective of any size.
+  /// "hop" any collective that does, "tiled" any of any size.
   bool has_fused(const std::string& kernel, const Request& request,
                  const FusedTuning& tuning = {}) const;
   /// The fused kernel that is fastest for the request, as measured on HGX H200 (bench/results);
@@ -92,6 +91,8 @@ class CudaRank {
   bool uses_one_kernel(const BoundPlan& bound, Engine engine, Stream stream) const;
   void run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream);
   void run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs& args, std::size_t first);
+  void run_hop(const Request& request, const void* input, void* output, Stream stream,
+               const std::vector<double>& scalars, const FusedTuning& tuning);
   void run_tiled(const Request& request, const void* input, void* output, Stream stream,
                  const std::vector<double>& scalars, const FusedTuning& tuning);
   bool chooses_bare(const Request& request, const FusedTuning& tuning) const;

@@ -53,26 +53,54 @@ struct FusedArgs {
   std::int32_t ahead;  ///< steps that pushing runs ahead of reducing
 };
 
-inline constexpr int kTileLanes = 132;    ///< most lanes of a tiled call
-inline constexpr int kTileRoles = 3;      ///< blocks of a lane: pushes, handles, collects
-inline constexpr int kTileThreads = 256;  ///< of a block
-inline constexpr int kTileSlots = 4;      ///< tiles of a lane under way to each peer
-
-/// Words of a rank's memory that peers raise, one writer each; they count a lane's tiles of all
-/// calls, so nothing is reset.
-struct TileFlags {
-  std::uint32_t parts[kTileLanes][kMaxCudaRanks];          ///< by sender: parts are here
-  std::uint32_t parts_taken[kTileLanes][kMaxCudaRanks];    ///< by owner: parts have been handled
-  std::uint32_t results[kTileLanes][kMaxCudaRanks];        ///< by owner: results are here
-  std::uint32_t results_taken[kTileLanes][kMaxCudaRanks];  ///< by reader: they were copied out
-  std::uint32_t tiles[kTileRoles][kTileLanes];             ///< my own: tiles of finished calls
-};
-
-/// What an owner of a tiled call does with the parts that came.
+/// What an owner does with the parts that came.
 enum TileHandling : std::int32_t {
   kReduceParts,  ///< all ranks' parts in rank order; the result to all readers
   kPassPart,     ///< the one part (or, without senders, the own input) to all readers
   kPlaceParts,   ///< each to its place in the own output
+};
+
+/// A collective in one hop: each sender's part goes straight to its owner. Sets of ranks are masks.
+struct HopShape {
+  std::uint32_t senders;
+  std::uint32_t owners;
+  std::int32_t shift;     ///< not 0: a rank's parts go to rank + shift only
+  std::int32_t handling;  ///< kReduceParts or kPlaceParts
+  std::uint64_t part_bytes;
+  std::uint64_t part_stride;   ///< in the input, from one owner's part to the next
+  std::uint64_t place_stride;  ///< in the output, from one sender's part to the next
+  std::uint64_t own_from;      ///< what stays on this rank: in the input,
+  std::uint64_t own_to;        ///< in the output,
+  std::uint64_t own_bytes;
+};
+
+struct HopArgs {
+  const void* input;
+  void* output;
+  char* inbox[kMaxCudaRanks];  ///< of flagged lines: every rank's, first half, as mapped here
+  std::uint64_t half_bytes;
+  DeviceState* state;
+  Lifeline* lifeline;
+  std::uint64_t wait_ns;
+  double scalars[kMaxCudaRanks];
+  std::int32_t rank;
+  std::int32_t ranks;
+  std::int32_t op;
+  HopShape shape;
+};
+
+inline constexpr int kTileBlocks = 264;   ///< most blocks of a tiled call: two an SM of an H200
+inline constexpr int kTileThreads = 256;  ///< of a block
+inline constexpr int kTileSlots = 4;      ///< tiles of a block under way to each peer
+
+/// Words of a rank's memory that peers raise, one writer each; they count a block's tiles of all
+/// calls, so nothing is reset.
+struct TileFlags {
+  std::uint32_t parts[kTileBlocks][kMaxCudaRanks];          ///< by sender: parts are here
+  std::uint32_t parts_taken[kTileBlocks][kMaxCudaRanks];    ///< by owner: parts have been handled
+  std::uint32_t results[kTileBlocks][kMaxCudaRanks];        ///< by owner: results are here
+  std::uint32_t results_taken[kTileBlocks][kMaxCudaRanks];  ///< by reader: they were copied out
+  std::uint32_t tiles[kTileBlocks];                         ///< my own: tiles of finished calls
 };
 
 /// One tiled call. Owners handle parts of part_bytes each (the last may be short); sets of ranks

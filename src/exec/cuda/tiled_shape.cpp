@@ -117,7 +117,41 @@ TiledArgs tiled_shape(const Request& request, int rank) {
   return shape;
 }
 
-DataType tiled_type(const Request& request) {
+/// Placements are one hop already; the others become one by every owner getting all it needs.
+HopShape hop_shape(const Request& request, int rank) {
+  const TiledArgs tiled = tiled_shape(request, rank);
+  const auto all = static_cast<std::uint32_t>((1ull << request.ranks) - 1);
+  const std::uint64_t bytes = request.count * bytes_of(request.type);
+  HopShape shape{};
+  shape.senders = tiled.senders;
+  shape.owners = tiled.owners;
+  shape.shift = tiled.shift;
+  shape.handling = tiled.handling == kReduceParts ? kReduceParts : kPlaceParts;
+  shape.part_bytes = bytes;
+  shape.part_stride = tiled.part_stride;
+  shape.place_stride = tiled.place_stride;
+  shape.own_from = tiled.own_from;
+  shape.own_to = tiled.own_to;
+  shape.own_bytes = tiled.own_bytes;
+  switch (request.collective) {
+    case Collective::all_reduce:
+    case Collective::reduce:
+      shape.owners = tiled.keepers;
+      shape.part_stride = 0;
+      break;
+    case Collective::broadcast: shape.part_stride = 0; break;
+    case Collective::all_gather:
+      shape.senders = all;
+      shape.place_stride = bytes;
+      shape.own_to = bytes * static_cast<std::uint64_t>(rank);
+      shape.own_bytes = bytes;
+      break;
+    default: break;
+  }
+  return shape;
+}
+
+DataType moved_type(const Request& request) {
   if (reduces(request.collective)) return request.type;
   switch (bytes_of(request.type)) {
     case 1: return DataType::uint8;
@@ -127,19 +161,19 @@ DataType tiled_type(const Request& request) {
   }
 }
 
-TileCut cut_tiles(const TiledArgs& shape, std::uint64_t slot_memory_bytes, unsigned most_lanes,
+TileCut cut_tiles(const TiledArgs& shape, std::uint64_t slot_memory_bytes, unsigned most_blocks,
                   std::uint32_t tile_units) {
   constexpr std::uint64_t kLeastUnits = 256;  // a tile that a block sends in one go
-  constexpr std::uint64_t kSteps = 6;         // tiles a lane should have, so that roles overlap
+  constexpr std::uint64_t kSteps = 6;  // tiles a block should have, so that its steps overlap
   const std::uint64_t units = std::max<std::uint64_t>(1, (shape.part_bytes + kUnit - 1) / kUnit);
   const std::uint64_t slots =
-      std::uint64_t{kTileLanes} * 2 * static_cast<std::uint64_t>(shape.ranks) * kTileSlots;
+      std::uint64_t{kTileBlocks} * 2 * static_cast<std::uint64_t>(shape.ranks) * kTileSlots;
   TileCut cut;
   // A slot's place must not depend on the call, or a late reader could be overwritten.
   cut.slot_bytes = static_cast<std::uint32_t>(slot_memory_bytes / slots / 128 * 128);
-  cut.lanes = static_cast<unsigned>(
-      std::min<std::uint64_t>(most_lanes, (units + kLeastUnits - 1) / kLeastUnits));
-  const std::uint64_t share = (units + cut.lanes - 1) / cut.lanes;
+  cut.blocks = static_cast<unsigned>(
+      std::min<std::uint64_t>(most_blocks, (units + kLeastUnits - 1) / kLeastUnits));
+  const std::uint64_t share = (units + cut.blocks - 1) / cut.blocks;
   const std::uint64_t most = std::max<std::uint64_t>(1, cut.slot_bytes / kUnit);
   std::uint64_t tile = tile_units != 0 ? tile_units : std::max(kLeastUnits, share / kSteps);
   tile = std::min({tile, most, share});

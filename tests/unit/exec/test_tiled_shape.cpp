@@ -90,6 +90,7 @@ struct Emulated {
     return result;
   }
 
+  void run_hop();
   void show(int owner) {
     const TiledArgs& shape = shapes[static_cast<std::size_t>(owner)];
     const Words result = handled(owner);
@@ -122,6 +123,37 @@ struct Emulated {
   }
 };
 
+bool hop_sends(const HopShape& shape, int ranks, int from, int owner) {
+  return (shape.senders >> from & 1) != 0 && (shape.owners >> owner & 1) != 0 &&
+         (shape.shift == 0 || (from + shape.shift) % ranks == owner);
+}
+
+/// The same in one hop.
+void Emulated::run_hop() {
+  for (int rank = 0; rank < request.ranks; ++rank) {
+    const HopShape shape = hop_shape(request, rank);
+    const auto part = [&](int from) {
+      return inputs[static_cast<std::size_t>(from)].data() +
+             static_cast<std::uint64_t>(rank) * hop_shape(request, from).part_stride / 4;
+    };
+    if (shape.own_bytes != 0)
+      std::memcpy(out_at(rank, shape.own_to),
+                  part(rank) - shape.part_stride / 4 * static_cast<std::uint64_t>(rank) +
+                      shape.own_from / 4,
+                  shape.own_bytes);
+    if ((shape.owners >> rank & 1) == 0 || shape.part_bytes == 0) continue;
+    if (shape.handling == kReduceParts) std::memset(out_at(rank, 0), 0, shape.part_bytes);
+    for (int from = 0; from < request.ranks; ++from) {
+      if (shape.handling == kReduceParts)
+        for (std::uint64_t i = 0; i < shape.part_bytes / 4; ++i)
+          out_at(rank, 0)[i] += part(from)[i];
+      else if (from != rank && hop_sends(shape, request.ranks, from, rank))
+        std::memcpy(out_at(rank, static_cast<std::uint64_t>(from) * shape.place_stride), part(from),
+                    shape.part_bytes);
+    }
+  }
+}
+
 void check_collective(Collective collective, int ranks, std::uint64_t count, int root) {
   Request request;
   request.collective = collective;
@@ -140,6 +172,10 @@ void check_collective(Collective collective, int ranks, std::uint64_t count, int
   all.run();
   for (int rank = 0; rank < ranks; ++rank)
     CHECK(all.outputs[static_cast<std::size_t>(rank)] == expected_of(request, rank, all.inputs));
+  for (Words& output : all.outputs) std::fill(output.begin(), output.end(), -1);
+  all.run_hop();
+  for (int rank = 0; rank < ranks; ++rank)
+    CHECK(all.outputs[static_cast<std::size_t>(rank)] == expected_of(request, rank, all.inputs));
 }
 
 TEST_CASE("tiled shapes move what every collective says") {
@@ -153,24 +189,24 @@ TEST_CASE("tiled shapes move what every collective says") {
 TEST_CASE("tiles cover the parts and fit their slots, whatever the size") {
   for (const int ranks : {2, 3, 8, 16})
     for (const std::uint64_t count : {1ull, 999ull, 1ull << 20, (1ull << 32) + 3})
-      for (const unsigned lanes : {1u, 32u, 132u}) {
+      for (const unsigned blocks : {1u, 32u, 264u}) {
         Request request;
         request.ranks = ranks;
         request.count = count;
         const TiledArgs shape = tiled_shape(request, 0);
-        const TileCut cut = cut_tiles(shape, 72ull << 20, lanes);
-        CAPTURE(text(ranks, " ranks, count ", count, ", lanes ", lanes));
-        CHECK(cut.lanes >= 1);
-        CHECK(cut.lanes <= lanes);
+        const TileCut cut = cut_tiles(shape, 72ull << 20, blocks);
+        CAPTURE(text(ranks, " ranks, count ", count, ", blocks ", blocks));
+        CHECK(cut.blocks >= 1);
+        CHECK(cut.blocks <= blocks);
         CHECK(cut.tile_units >= 1);
         CHECK(std::uint64_t{cut.tile_units} * 16 <= cut.slot_bytes);
-        CHECK(std::uint64_t{cut.slot_bytes} * kTileLanes * 2 * kTileSlots *
+        CHECK(std::uint64_t{cut.slot_bytes} * kTileBlocks * 2 * kTileSlots *
                   static_cast<std::uint64_t>(ranks) <=
               72ull << 20);
         // Slots lie where they lie, whatever the call.
         Request other = request;
         other.count = 12345;
-        CHECK(cut_tiles(tiled_shape(other, 0), 72ull << 20, lanes).slot_bytes == cut.slot_bytes);
+        CHECK(cut_tiles(tiled_shape(other, 0), 72ull << 20, blocks).slot_bytes == cut.slot_bytes);
       }
 }
 
@@ -178,11 +214,11 @@ TEST_CASE("what is only moved goes as integers of its width") {
   Request request;
   request.collective = Collective::all_gather;
   request.type = DataType::bf16;
-  CHECK(tiled_type(request) == DataType::uint16);
+  CHECK(moved_type(request) == DataType::uint16);
   request.type = DataType::fp64;
-  CHECK(tiled_type(request) == DataType::uint64);
+  CHECK(moved_type(request) == DataType::uint64);
   request.collective = Collective::reduce;
-  CHECK(tiled_type(request) == DataType::fp64);
+  CHECK(moved_type(request) == DataType::fp64);
 }
 
 }  // namespace

@@ -58,6 +58,15 @@ struct BareLine {
   static __device__ void clear(char* at) { store_pair(at, ~0ull, ~0ull); }
 };
 
+/// The last block to come through here ends the call: the next kernel reads the next number.
+__device__ inline void end_fused_call(DeviceState* state, unsigned call) {
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  if (atomicAdd(&state->fused_done, 1u) != gridDim.x - 1) return;
+  state->fused_done = 0;
+  state->fused_calls = call;
+}
+
 /// What the phases of both kernels share. kRanks = 0: known at run time only.
 template <DataType kType, int kOp, int kRanks, class Line>
 struct FusedCall {
@@ -170,15 +179,6 @@ struct FusedCall {
     else
       reduce_together(valid, at, mine, sink);
   }
-
-  /// The last block to come through here ends the call: the next kernel reads the next number.
-  __device__ void end() const {
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    if (atomicAdd(&args.state->fused_done, 1u) != gridDim.x - 1) return;
-    args.state->fused_done = 0;
-    args.state->fused_calls = call;
-  }
 };
 
 /// Units first + u * stride below `limit`, for u < kTogether.
@@ -229,7 +229,7 @@ __device__ void one_shot(const FusedArgs& args) {
         [&](int u) { return call.own(at + u * stride); },
         [&](int u, const Unit& sum) { call.put(at + u * stride, sum); });
   }
-  call.end();
+  end_fused_call(args.state, call.call);
 }
 
 /// Inbox of two_shot: slots 0..n-1 take peers' parts of this rank's shard, n..2n-1 their results.
@@ -326,7 +326,7 @@ __device__ void two_shot(const FusedArgs& args) {
     if (s + ahead >= 0 && s + ahead < shot.steps) shot.reduce(s + ahead);
     if (s >= 0) shot.gather(s);
   }
-  shot.call.end();
+  end_fused_call(args.state, shot.call.call);
 }
 
 }  // namespace plait::cuda

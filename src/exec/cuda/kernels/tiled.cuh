@@ -1,16 +1,17 @@
-// Any collective of any size in one kernel. The message is cut into tiles; on every rank, lane b
-// works with lane b of the others. A lane is three blocks with a role each: one pushes this rank's
-// parts into their owners' slots, one reduces (or passes on, or places) what came and pushes
-// results into the readers' slots, one copies results out. So links never wait for local work.
-// Ideas: the pipelined two-stage all-reduce of Micro 2021, at the grain of a thread block, and
-// warp specialisation.
+// Any collective of any size in one kernel. The message is cut into tiles; on every rank, block b
+// works with block b of the others. It pushes this rank's parts into their owners' slots, reduces
+// (or passes on, or places) what came and pushes results into the readers' slots, and copies
+// results out. Four slots a pair make a pipeline: while a tile travels, the one before is reduced
+// and the one before that copied out. One fence a tile: a fence waits for all stores of its SM, so
+// that blocks with one of these roles each, and a fence each, were slower (bench/NOTES.md).
+// Idea: the pipelined two-stage all-reduce of Micro 2021, at the grain of a thread block.
 #pragma once
 #include "exec/cuda/kernels/memory.cuh"
 
 namespace plait::cuda {
 
 template <DataType kType, int kOp, int kRanks>
-struct TiledLane {
+struct TiledBlock {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
   static constexpr int kHeld = kRanks == 0 ? 1 : kRanks;
@@ -20,20 +21,17 @@ struct TiledLane {
   using Words = unsigned (*)[kMaxCudaRanks];
 
   const TiledArgs& args;
-  unsigned lane, lanes, role;
-  unsigned base;   // tiles of this lane in all earlier calls
+  unsigned base;   // tiles of this block in all earlier calls
   unsigned count;  // in this call
   bool broken;
   Patience patience;
 
-  __device__ explicit TiledLane(const TiledArgs& given) : args(given) {
-    lane = blockIdx.x / kTileRoles;
-    role = blockIdx.x % kTileRoles;
-    lanes = gridDim.x / kTileRoles;
+  __device__ explicit TiledBlock(const TiledArgs& given) : args(given) {
     const unsigned long long units = (args.part_bytes + 15) / 16;
     const unsigned long long tiles = (units + args.tile_units - 1) / args.tile_units;
-    count = tiles > lane ? static_cast<unsigned>((tiles - lane - 1) / lanes + 1) : 0;
-    base = mine().tiles[role][lane];
+    count =
+        tiles > blockIdx.x ? static_cast<unsigned>((tiles - blockIdx.x - 1) / gridDim.x + 1) : 0;
+    base = mine().tiles[blockIdx.x];
     broken = args.state->failed != 0;
   }
   __device__ TileFlags& mine() const { return *args.flags[args.rank]; }
@@ -58,7 +56,7 @@ struct TiledLane {
   }
   /// First unit of the tile within a part.
   __device__ unsigned long long first(unsigned tile) const {
-    return (lane + static_cast<unsigned long long>(tile) * lanes) * args.tile_units;
+    return (blockIdx.x + static_cast<unsigned long long>(tile) * gridDim.x) * args.tile_units;
   }
   /// Units of the tile in the part of `owner`.
   __device__ unsigned length(int owner, unsigned tile) const {
@@ -70,7 +68,8 @@ struct TiledLane {
   /// `stage` 0: parts, by sender; 1: results, by owner.
   __device__ char* slot(int at, int stage, int from, unsigned tile) const {
     const unsigned long long index =
-        ((static_cast<unsigned long long>(lane) * 2 + stage) * args.ranks + from) * kTileSlots +
+        ((static_cast<unsigned long long>(blockIdx.x) * 2 + stage) * args.ranks + from) *
+            kTileSlots +
         (base + tile) % kTileSlots;
     return args.slots[at] + index * args.slot_bytes;
   }
@@ -84,21 +83,20 @@ struct TiledLane {
     return (reinterpret_cast<unsigned long long>(at) & 15) == 0;
   }
 
-  /// One thread a rank of `ranks` waits until its word has reached `value`; then the block goes on.
-  __device__ void await(Words words, unsigned ranks, unsigned value) {
-    if (threadIdx.x < kMaxCudaRanks && threadIdx.x != static_cast<unsigned>(args.rank) &&
-        in(ranks, static_cast<int>(threadIdx.x))) {
-      const unsigned* word = &words[lane][threadIdx.x];
-      while (!broken && !reached(load_flag(word), value))
-        broken = patience.gone(args.state, args.lifeline, args.wait_ns, threadIdx.x, value, ~0u);
+  /// One thread a rank waits: until the words of `ranks` have reached `value`, and those of
+  /// `more_ranks` `more_value`; then the block goes on.
+  __device__ void await(Words words, unsigned ranks, unsigned value, Words more = nullptr,
+                        unsigned more_ranks = 0, unsigned more_value = 0) {
+    if (threadIdx.x < kMaxCudaRanks && threadIdx.x != static_cast<unsigned>(args.rank)) {
+      if (in(ranks, static_cast<int>(threadIdx.x))) await_word(words, value);
+      if (in(more_ranks, static_cast<int>(threadIdx.x))) await_word(more, more_value);
     }
     broken = __syncthreads_or(broken ? 1 : 0) != 0;
   }
-  /// Threads that tell a peer. Every peer is told, whether or not it waits in this call: so words
-  /// count tiles of all calls.
-  __device__ bool tells() const {
-    return threadIdx.x < static_cast<unsigned>(args.ranks) &&
-           threadIdx.x != static_cast<unsigned>(args.rank);
+  __device__ void await_word(Words words, unsigned value) {
+    const unsigned* word = &words[blockIdx.x][threadIdx.x];
+    while (!broken && !reached(load_flag(word), value))
+      broken = patience.gone(args.state, args.lifeline, args.wait_ns, threadIdx.x, value, ~0u);
   }
 
   /// `limit` units from unit `from` of `src` on, into a slot.
@@ -144,32 +142,21 @@ struct TiledLane {
       if (in(to, peer(k)))
         send(slot(peer(k), 0, args.rank, tile), input(peer(k)), part_bytes(peer(k)), first(tile),
              length(peer(k), tile));
-    __syncthreads();
-    if (!tells()) return;
-    __threadfence_system();
-    store_flag(&args.flags[threadIdx.x]->parts[lane][args.rank], base + tile + 1);
   }
 
   /// What an owner does with what came: then its slots are free, and readers have the results.
   __device__ void handle(unsigned tile) {
     const unsigned from = senders_to(args.rank);
     const bool shows = in(args.owners, args.rank) && (args.readers & ~(1u << args.rank)) != 0;
-    await(mine().parts, from, base + tile + 1);
-    if (shows) await(mine().results_taken, args.readers, base + tile + 1 - kTileSlots);
-    if (broken) return;
-    if (in(args.owners, args.rank)) {
-      if (args.handling == kReduceParts)
-        reduce(tile);
-      else if (args.handling == kPassPart)
-        pass(tile, from);
-      else
-        place(tile, from);
-    }
-    __syncthreads();
-    if (!tells()) return;
-    __threadfence_system();
-    store_flag(&args.flags[threadIdx.x]->results[lane][args.rank], base + tile + 1);
-    store_flag(&args.flags[threadIdx.x]->parts_taken[lane][args.rank], base + tile + 1);
+    await(mine().parts, from, base + tile + 1, mine().results_taken, shows ? args.readers : 0,
+          base + tile + 1 - kTileSlots);
+    if (broken || !in(args.owners, args.rank)) return;
+    if (args.handling == kReduceParts)
+      reduce(tile);
+    else if (args.handling == kPassPart)
+      pass(tile, from);
+    else
+      place(tile, from);
   }
 
   __device__ Unit part(int rank, unsigned tile, unsigned i, const char* own,
@@ -289,10 +276,24 @@ struct TiledLane {
       if (in(owners, peer(k)))
         put(output(peer(k)), part_bytes(peer(k)), first(tile), slot(args.rank, 1, peer(k), tile),
             length(peer(k), tile));
+  }
+
+  /// After step t, tell every peer at once what was pushed, handled and copied out in it: one fence
+  /// a step, and stores travel while the block goes on with other work. Every peer is told, whether
+  /// or not it waits in this call: so words count tiles of all calls.
+  __device__ void tell(unsigned t) {
     __syncthreads();
-    if (!tells()) return;
+    if (threadIdx.x >= static_cast<unsigned>(args.ranks) ||
+        threadIdx.x == static_cast<unsigned>(args.rank))
+      return;
+    TileFlags& theirs = *args.flags[threadIdx.x];
     __threadfence_system();
-    store_flag(&args.flags[threadIdx.x]->results_taken[lane][args.rank], base + tile + 1);
+    if (t < count) store_flag(&theirs.parts[blockIdx.x][args.rank], base + t + 1);
+    if (t >= 1 && t - 1 < count) {
+      store_flag(&theirs.results[blockIdx.x][args.rank], base + t);
+      store_flag(&theirs.parts_taken[blockIdx.x][args.rank], base + t);
+    }
+    if (t >= 2) store_flag(&theirs.results_taken[blockIdx.x][args.rank], base + t - 1);
   }
 
   /// What of this rank's input belongs in its own output as it is.
@@ -302,8 +303,8 @@ struct TiledLane {
     if (src == dst) return;
     const bool whole = aligned(src) && aligned(dst);
     const unsigned long long units = (args.own_bytes + 15) / 16;
-    for (unsigned long long i = lane * blockDim.x + threadIdx.x; i < units;
-         i += static_cast<unsigned long long>(lanes) * blockDim.x)
+    for (unsigned long long i = blockIdx.x * blockDim.x + threadIdx.x; i < units;
+         i += static_cast<unsigned long long>(gridDim.x) * blockDim.x)
       store_unit<Stored>(dst, i, load_unit<Stored>(src, i, args.own_bytes, whole), args.own_bytes,
                          whole);
   }
@@ -313,17 +314,16 @@ template <DataType kType, int kOp, int kRanks>
 __device__ void tiled(const TiledArgs& args) {
   wait_for_grid_before();
   let_next_grid_start();
-  TiledLane<kType, kOp, kRanks> lane(args);
-  if (lane.role == 0) {
-    for (unsigned t = 0; t < lane.count && !lane.broken; ++t) lane.push(t);
-  } else if (lane.role == 1) {
-    for (unsigned t = 0; t < lane.count && !lane.broken; ++t) lane.handle(t);
-  } else {
-    if (args.own_bytes != 0) lane.copy_own();
-    for (unsigned t = 0; t < lane.count && !lane.broken; ++t) lane.collect(t);
+  TiledBlock<kType, kOp, kRanks> block(args);
+  __syncthreads();  // all have read the tile count before it is advanced
+  if (args.own_bytes != 0) block.copy_own();
+  for (unsigned t = 0; t < block.count + 2 && !block.broken; ++t) {
+    if (t < block.count) block.push(t);
+    if (t >= 1 && t - 1 < block.count) block.handle(t - 1);
+    if (t >= 2) block.collect(t - 2);
+    if (!block.broken) block.tell(t);
   }
-  __syncthreads();
-  if (threadIdx.x == 0) lane.mine().tiles[lane.role][lane.lane] = lane.base + lane.count;
+  if (threadIdx.x == 0) block.mine().tiles[blockIdx.x] = block.base + block.count;
 }
 
 }  // namespace plait::cuda
