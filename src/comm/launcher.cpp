@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/env.hpp"
@@ -18,17 +19,27 @@ struct Launcher {
   const char* name;
   const char* rank;
   const char* ranks;
+  /// Words of which each alone tells the launcher's jobs apart; "A+B" = only both together do.
+  std::array<const char*, 3> identities;
 };
 
 constexpr std::array<Launcher, 4> kLaunchers = {{
-    {"torchrun", "RANK", "WORLD_SIZE"},
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-    {"PMI", "PMI_RANK", "PMI_SIZE"},
-    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS"},
+    {"torchrun", "RANK", "WORLD_SIZE", {"MASTER_PORT", nullptr, nullptr}},
+    {"Open MPI",
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_SIZE",
+     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"}},
+    {"PMI", "PMI_RANK", "PMI_SIZE", {"PMI_JOBID", "PMI_PORT", "PMIX_NAMESPACE"}},
+    {"Slurm",
+     "SLURM_PROCID",
+     "SLURM_NTASKS",
+     {"SLURM_JOB_ID+SLURM_STEP_ID", "SLURM_JOB_ID+SLURM_STEPID", nullptr}},
 }};
 
-/// What tells one job of a user from another, whoever launched it.
-constexpr std::array<const char*, 11> kJobNames = {"TORCHELASTIC_RUN_ID",
+/// What tells one job of a user from another, whoever launched it. All that is set is used; none
+/// differs between ranks of one job on one node.
+constexpr std::array<const char*, 12> kJobNames = {"TORCHELASTIC_RUN_ID",
+                                                   "TORCHELASTIC_RESTART_COUNT",
                                                    "MASTER_ADDR",
                                                    "MASTER_PORT",
                                                    "PMIX_NAMESPACE",
@@ -39,6 +50,27 @@ constexpr std::array<const char*, 11> kJobNames = {"TORCHELASTIC_RUN_ID",
                                                    "SLURM_JOB_ID",
                                                    "SLURM_STEP_ID",
                                                    "SLURM_STEPID"};
+
+bool is_started_by(const Launcher& launcher) {
+  return !foreign_env(launcher.rank).empty() && !foreign_env(launcher.ranks).empty();
+}
+
+/// True where the launcher that started this rank names its job. Others' names do not do: an
+/// mpirun inside a Slurm job is one of several there.
+bool launcher_names_job() {
+  for (const Launcher& launcher : kLaunchers) {
+    if (!is_started_by(launcher)) continue;
+    for (const char* identity : launcher.identities) {
+      if (identity == nullptr) continue;
+      const std::vector<std::string> words = split(identity, '+');
+      if (std::all_of(words.begin(), words.end(),
+                      [](const std::string& word) { return !foreign_env(word.c_str()).empty(); }))
+        return true;
+    }
+    return false;
+  }
+  return false;
+}
 
 /// FNV-1a, 64 bits: a name for files, not a secret; the folder's mode keeps others out.
 std::uint64_t hash_of(const std::string& bytes) {
@@ -66,9 +98,9 @@ std::string rendezvous_folder() {
 std::string derived_rendezvous(const Env& env, int communicator) {
   std::string job = env.rendezvous;
   for (const char* name : kJobNames) job += text('\n', name, '=', foreign_env(name));
-  // Ranks of one launcher on one node have one parent (mpirun, torchrun's agent, slurmstepd), which
-  // tells apart jobs whose launchers name nothing.
-  if (env.rendezvous.empty()) job += text("\nparent=", getppid());
+  // The last resort, where nothing names the job: ranks that one process started on this node.
+  // Not otherwise, since a script around each rank would be a parent of that rank alone.
+  if (env.rendezvous.empty() && !launcher_names_job()) job += text("\nparent=", getppid());
   return text("unix:", rendezvous_folder(), "/job-", hex(hash_of(job)), "-", communicator);
 }
 
@@ -76,11 +108,11 @@ CommunicatorOptions options_from_environment() {
   const Env env = read_env();
   CommunicatorOptions options;
   for (const Launcher& launcher : kLaunchers) {
-    const std::string rank = foreign_env(launcher.rank);
-    const std::string ranks = foreign_env(launcher.ranks);
-    if (rank.empty() || ranks.empty()) continue;
-    options.rank = static_cast<int>(parse_integer(launcher.rank, rank, 0, kMaxRanks - 1));
-    options.ranks = static_cast<int>(parse_integer(launcher.ranks, ranks, 1, kMaxRanks));
+    if (!is_started_by(launcher)) continue;
+    options.rank = static_cast<int>(
+        parse_integer(launcher.rank, foreign_env(launcher.rank), 0, kMaxRanks - 1));
+    options.ranks =
+        static_cast<int>(parse_integer(launcher.ranks, foreign_env(launcher.ranks), 1, kMaxRanks));
     break;
   }
   if (env.rank >= 0) options.rank = env.rank;
@@ -95,6 +127,8 @@ CommunicatorOptions options_from_environment() {
   options.masks = split(env.without, ',');
   options.arrive_s = env.arrive_s;
   options.deadline_s = env.deadline_s;
+  options.device = env.device;
+  options.sm_budget = env.sm_budget;
   return options;
 }
 

@@ -1,7 +1,10 @@
 // Paths -> listening and connected sockets. Paths lie in folders of this user alone, so that no
 // other user can put a socket there first; no abstract names, which have no permissions at all.
+// A socket that is bound does not answer until it listens; so that nobody takes it for a leftover
+// in between, binding and removing leftovers happen under a lock of the folder.
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -46,6 +49,35 @@ bool somebody_listens(const sockaddr_un& address) {
          errno == EAGAIN || errno == EINPROGRESS;
 }
 
+/// flock() of the folder itself: no file that could be left over, and freed if its holder is
+/// killed.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder)
+      : fd_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) {
+    if (!fd_.valid())
+      throw Error(ErrorCode::io_error, text("open '", folder, "': ", std::strerror(errno)));
+    const std::int64_t deadline_ns = now_ns() + kLongestNs;
+    while (flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK && errno != EINTR)
+        throw Error(ErrorCode::io_error, text("flock '", folder, "': ", std::strerror(errno)));
+      if (now_ns() >= deadline_ns)
+        throw Error(ErrorCode::timeout,
+                    text("rendezvous folder '", folder,
+                         "': another process has held its lock for 10 s; is it stopped?"));
+      poll(nullptr, 0, 1);
+    }
+  }
+  /// Not left to close(): a child forked meanwhile holds the same lock.
+  ~FolderLock() { flock(fd_.get(), LOCK_UN); }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  static constexpr std::int64_t kLongestNs = 10'000'000'000;  // it is held for microseconds
+  Fd fd_;
+};
+
 bool is_socket_of_ours(const std::string& path) {
   struct stat status{};
   return lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode) &&
@@ -78,6 +110,7 @@ Fd listen_at(const std::string& path, int backlog) {
     throw Error(ErrorCode::permission,
                 text("rendezvous '", path, "': wanted a folder of user ", geteuid(),
                      " with mode 0700, found '", folder, "' open to others or missing"));
+  const FolderLock lock(folder);
   Fd listener = new_socket();
   const auto* name = reinterpret_cast<const sockaddr*>(&address);
   for (int attempt = 0; attempt < 3; ++attempt) {

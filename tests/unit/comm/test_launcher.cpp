@@ -1,6 +1,7 @@
 // Launchers' environments -> rank, ranks and a meeting place that is one job's own.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -29,6 +30,24 @@ class Setting {
  private:
   Values values_;
 };
+
+/// What derived_rendezvous says in a child process, whose parent is this one.
+std::string derived_in_child() {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const std::string name = derived_rendezvous(Env(), 0);
+    _exit(write(ends[1], name.data(), name.size()) == static_cast<ssize_t>(name.size()) ? 0 : 1);
+  }
+  close(ends[1]);
+  char name[256];
+  const ssize_t bytes = read(ends[0], name, sizeof(name));
+  close(ends[0]);
+  waitpid(child, nullptr, 0);
+  return std::string(name, bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
+}
 
 }  // namespace
 
@@ -80,6 +99,39 @@ TEST_CASE("the meeting place is this job's, this communicator's, and in a privat
   struct stat status{};
   REQUIRE(stat((runtime.path() + "/plait").c_str(), &status) == 0);
   CHECK((status.st_mode & 0777) == 0700);
+  rmdir((runtime.path() + "/plait").c_str());
+}
+
+TEST_CASE("ranks with different parents meet where the launcher names the job, else not") {
+  TestFolder runtime;
+  const Setting place(Values{{"XDG_RUNTIME_DIR", runtime.path().c_str()}});
+  const auto meets = [](const Values& values) {
+    const Setting job(values);
+    const std::string here = derived_rendezvous(Env(), 0);
+    CHECK(here.find("/job-") != std::string::npos);
+    CHECK(derived_rendezvous(Env(), 0) == here);
+    return here == derived_in_child();
+  };
+  const Values torchrun = {{"RANK", "0"}, {"WORLD_SIZE", "2"}};
+  const Values mpirun = {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}};
+  const Values hydra = {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}};
+  const Values slurm = {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}};
+  const auto with = [](Values values, const Values& more) {
+    values.insert(values.end(), more.begin(), more.end());
+    return values;
+  };
+  CHECK(meets(with(torchrun, {{"TORCHELASTIC_RUN_ID", "none"}, {"MASTER_PORT", "29500"}})));
+  CHECK(meets(with(mpirun, {{"PMIX_NAMESPACE", "prterun-host-7@1"}})));
+  CHECK(meets(with(mpirun, {{"OMPI_MCA_ess_base_jobid", "7"}})));
+  CHECK(meets(with(hydra, {{"PMI_PORT", "host:7"}})));
+  CHECK(meets(with(slurm, {{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"}})));
+  // Nothing, or too little, tells the job from others: then only one parent does.
+  CHECK_FALSE(meets({}));
+  CHECK_FALSE(meets(torchrun));
+  CHECK_FALSE(meets(with(torchrun, {{"TORCHELASTIC_RUN_ID", "none"}})));
+  CHECK_FALSE(meets(hydra));
+  CHECK_FALSE(meets(with(slurm, {{"SLURM_JOB_ID", "7"}})));
+  CHECK_FALSE(meets(with(mpirun, {{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"}})));
   rmdir((runtime.path() + "/plait").c_str());
 }
 

@@ -3,16 +3,21 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
+#include <thread>
 
 #include "base/text.hpp"
 #include "comm/rendezvous.hpp"
 #include "folder.hpp"
 #include "plait/error.hpp"
+#include "unit/scale.hpp"
 
 using namespace plait;
 
@@ -161,6 +166,50 @@ TEST_CASE("a stale socket file is replaced; a file that is no socket is not") {
   close(open(folder.socket().c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
   CHECK_THROWS_AS(listen_at(folder.socket(), 1), Error);
   unlink(folder.socket().c_str());
+}
+
+TEST_CASE("a socket that is bound and about to listen is nobody's leftover") {
+  TestFolder folder;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, folder.socket().c_str());
+  const Fd slow(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Fd lock(open(folder.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  REQUIRE(flock(lock.get(), LOCK_EX) == 0);  // as listen_at does in the other process
+  REQUIRE(bind(slow.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
+  std::atomic<bool> done{false};
+  Fd second;
+  std::thread other([&] {
+    second = listen_at(folder.socket(), 16);
+    done = true;
+  });
+  poll(nullptr, 0, 100);
+  CHECK_FALSE(done);
+  REQUIRE(listen(slow.get(), 16) == 0);
+  flock(lock.get(), LOCK_UN);
+  other.join();
+  CHECK_FALSE(second.valid());
+  CHECK(connect_to(folder.socket(), seconds(1)).valid());  // the first one's, still there
+  unlink(folder.socket().c_str());
+}
+
+TEST_CASE("of many that come to listen at one path at once, one does") {
+  TestFolder folder;
+  for (int round = 0; round < plait_test::rounds(300); ++round) {
+    if (round % 2 == 0) listen_at(folder.socket(), 1);  // a leftover: closed, not removed
+    std::atomic<int> ready{0};
+    std::vector<Fd> listeners(4);
+    const auto thrown = as_threads(4, [&](int i) {
+      for (++ready; ready < 4;) std::this_thread::yield();
+      listeners[i] = listen_at(folder.socket(), 16);  // the others' questions take places too
+    });
+    for (const std::string& one : thrown) CHECK(one == "");
+    int listening = 0;
+    for (const Fd& fd : listeners) listening += fd.valid() ? 1 : 0;
+    REQUIRE(listening == 1);
+    CHECK(connect_to(folder.socket(), seconds(1)).valid());
+    unlink(folder.socket().c_str());
+  }
 }
 
 TEST_CASE("folders that others can enter are refused") {
