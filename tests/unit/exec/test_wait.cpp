@@ -1,0 +1,64 @@
+// Waiting: who waits looks at its peers and at the clock by time, however it spends that time.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <string>
+
+#include "exec/cpu/wait.hpp"
+#include "plait/error.hpp"
+
+using namespace plait;
+
+namespace {
+
+std::int64_t in_ms(std::int64_t ms) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() + ms * 1'000'000;
+}
+
+/// Throws when it is asked for the `after`-th time.
+class Alarm : public Watch {
+ public:
+  explicit Alarm(int after) : after_(after) {}
+  void check(const std::string& waiting_for) override {
+    if (++asked_ == after_) throw Error(ErrorCode::peer_lost, waiting_for);
+  }
+  int asked() const { return asked_; }
+
+ private:
+  int after_;
+  int asked_ = 0;
+};
+
+ErrorCode code_of(const WaitPolicy& policy, std::int64_t deadline_ms, Watch& watch) {
+  Doorbell bell{};
+  try {
+    wait_until(policy, {&bell, in_ms(deadline_ms), &watch, [] { return "a test waits"; }},
+               [] { return false; });
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()).find("a test waits") != std::string::npos);
+    return error.code();
+  }
+  return ErrorCode::ok;
+}
+
+}  // namespace
+
+TEST_CASE("a lost peer and the deadline are noticed while yielding as while sleeping") {
+  constexpr int kForEver = 2'000'000'000;  // hours of yields
+  for (const WaitPolicy policy : {WaitPolicy{0, kForEver}, WaitPolicy{0, 0}}) {
+    CAPTURE(policy.yields);
+    Alarm third(3);
+    CHECK(code_of(policy, 20'000, third) == ErrorCode::peer_lost);
+    Alarm never(0);
+    CHECK(code_of(policy, 50, never) == ErrorCode::timeout);
+    CHECK(never.asked() >= 1);
+  }
+}
+
+TEST_CASE("what is ready is not waited for, and nobody is asked") {
+  Doorbell bell{};
+  Alarm alarm(1);
+  wait_until({4, 4}, {&bell, in_ms(-1), &alarm, [] { return ""; }}, [] { return true; });
+  CHECK(alarm.asked() == 0);
+}
