@@ -16,6 +16,8 @@ Fluid::Fluid(const Machine& machine, std::size_t links)
       members_(machine.capacities().size()),
       link_flows_(links, 0),
       busy_links_(machine.capacities().size(), 0),
+      used_(machine.capacities().size(), 0.0),
+      full_(machine.capacities().size(), 0),
       rates_(machine.capacities().size()),
       resource_mark_(machine.capacities().size(), 0),
       left_(machine.capacities().size(), 0.0),
@@ -27,7 +29,13 @@ void Fluid::count_link(int link, int by) {
   const bool was_busy = flows > 0;
   flows += by;
   if (was_busy == (flows > 0)) return;
-  for (const int resource : machine_.link_resources(link)) busy_links_[at(resource)] += by;
+  for (const int resource : machine_.link_resources(link)) {
+    int& busy = busy_links_[at(resource)];
+    busy += by;
+    // With more than one peer before or after, the capacity is not what it was.
+    if (std::max(busy, busy - by) > 1 && machine_.ports()[at(resource)] != 0)
+      dirty_.push_back(resource);
+  }
 }
 
 // Copies to several peers through one port disturb each other: each further peer costs a share.
@@ -52,6 +60,7 @@ int Fluid::start(double now_ns, double bytes, double limit, const Use* uses, int
   Flow& flow = flows_[at(index)];
   flow.remaining_bytes = bytes;
   flow.rate = 0.0;
+  flow.queued_ns = std::numeric_limits<double>::infinity();
   flow.limit = limit;
   flow.since_ns = now_ns;
   flow.uses = uses;
@@ -64,8 +73,8 @@ int Fluid::start(double now_ns, double bytes, double limit, const Use* uses, int
     std::vector<Member>& members = members_[at(uses[i].resource)];
     flow.places.push_back(static_cast<int>(members.size()));
     members.push_back({index, i});
-    dirty_.push_back(uses[i].resource);
   }
+  fresh_.push_back(index);
   count_link(link, 1);
   return index;
 }
@@ -79,7 +88,10 @@ void Fluid::stop(int index) {
     members[at(flow.places[at(i)])] = last;
     flows_[at(last.flow)].places[at(last.use)] = flow.places[at(i)];
     members.pop_back();
-    dirty_.push_back(resource);
+    if (full_[at(resource)] != 0) dirty_.push_back(resource);
+    double& used = used_[at(resource)];  // none left over from rounding where nothing flows
+    used = members.empty() ? 0.0 : used - flow.uses[i].weight * flow.rate;
+    moved_.push_back(resource);
   }
   count_link(flow.link, -1);
   flow.active = false;
@@ -108,9 +120,41 @@ void Fluid::reach(int resource) {
     }
 }
 
+void Fluid::settle_flow(int index, double rate) {
+  level_[at(index)] = rate;
+  const Flow& flow = flows_[at(index)];
+  for (int i = 0; i < flow.use_count; ++i) {
+    const Use& use = flow.uses[i];
+    left_[at(use.resource)] -= use.weight * rate;
+    weight_[at(use.resource)] -= use.weight;
+  }
+}
+
+// The resource that is full first as all rates rise, and the rate of its flows then; -1 = none.
+int Fluid::tightest(double& share) {
+  int found = -1;
+  share = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < rising_.size();) {
+    const int resource = rising_[i];
+    if (weight_[at(resource)] <= 1e-9) {
+      rising_[i] = rising_.back();
+      rising_.pop_back();
+      continue;
+    }
+    const double mine = std::max(0.0, left_[at(resource)]) / weight_[at(resource)];
+    if (mine < share || (mine == share && resource < found)) {
+      share = mine;
+      found = resource;
+    }
+    ++i;
+  }
+  return found;
+}
+
 void Fluid::fill() {
   for (const int resource : resources_) {
     left_[at(resource)] = capacity(resource);
+    full_[at(resource)] = 0;
     weight_[at(resource)] = 0.0;
     for (const Member& member : members_[at(resource)])
       weight_[at(resource)] += flows_[at(member.flow)].uses[member.use].weight;
@@ -120,69 +164,95 @@ void Fluid::fill() {
     return x != y ? x < y : a < b;
   });
   for (const int index : touched_) level_[at(index)] = -1.0;
-  const auto settle_at = [&](int index, double rate) {
-    level_[at(index)] = rate;
-    const Flow& flow = flows_[at(index)];
-    for (int i = 0; i < flow.use_count; ++i) {
-      const Use& use = flow.uses[i];
-      left_[at(use.resource)] -= use.weight * rate;
-      weight_[at(use.resource)] -= use.weight;
-    }
-  };
+  rising_ = resources_;
   std::size_t next = 0;  // flows before it have their rate
-  while (true) {
-    while (next < touched_.size() && level_[at(touched_[next])] >= 0.0) ++next;
-    if (next == touched_.size()) break;
-    int tightest = -1;
-    double share = std::numeric_limits<double>::infinity();
-    for (const int resource : resources_) {
-      if (weight_[at(resource)] <= 1e-9) continue;
-      const double mine = std::max(0.0, left_[at(resource)]) / weight_[at(resource)];
-      if (mine < share) {
-        share = mine;
-        tightest = resource;
-      }
+  while (next < touched_.size()) {
+    double share = 0.0;
+    const int resource = tightest(share);
+    // Flows that stop at their own limit leave the others no less, so one share does for all.
+    bool is_limited = false;
+    for (; next < touched_.size(); ++next) {
+      const int index = touched_[next];
+      if (level_[at(index)] >= 0.0) continue;
+      if (resource >= 0 && flows_[at(index)].limit > share) break;
+      settle_flow(index, flows_[at(index)].limit);
+      is_limited = true;
     }
-    const double limit = flows_[at(touched_[next])].limit;
-    if (limit <= share || tightest < 0) {
-      settle_at(touched_[next], limit);
-      continue;
-    }
-    for (const Member& member : members_[at(tightest)])
-      if (level_[at(member.flow)] < 0.0) settle_at(member.flow, share);
-    weight_[at(tightest)] = 0.0;
+    if (is_limited || next == touched_.size()) continue;
+    for (const Member& member : members_[at(resource)])
+      if (level_[at(member.flow)] < 0.0) settle_flow(member.flow, share);
+    full_[at(resource)] = 1;
+    weight_[at(resource)] = 0.0;
   }
+  for (const int resource : resources_) {
+    const bool is_idle = members_[at(resource)].empty();
+    used_[at(resource)] = is_idle ? 0.0 : capacity(resource) - std::max(0.0, left_[at(resource)]);
+    moved_.push_back(resource);
+  }
+}
+
+bool Fluid::finds_room(int index) {
+  const Flow& flow = flows_[at(index)];
+  for (int i = 0; i < flow.use_count; ++i) {
+    const Use& use = flow.uses[i];
+    const double whole = capacity(use.resource);
+    if (used_[at(use.resource)] + use.weight * flow.limit > whole * (1.0 + 1e-12)) return false;
+  }
+  for (int i = 0; i < flow.use_count; ++i) {
+    used_[at(flow.uses[i].resource)] += flow.uses[i].weight * flow.limit;
+    moved_.push_back(flow.uses[i].resource);
+  }
+  return true;
 }
 
 void Fluid::record(double now_ns) {
-  for (const int resource : resources_) {
-    const bool is_idle = members_[at(resource)].empty();
-    const double rate = is_idle ? 0.0 : capacity(resource) - std::max(0.0, left_[at(resource)]);
+  for (const int resource : moved_) {
+    const double rate = used_[at(resource)];
     std::vector<Rate>& rates = rates_[at(resource)];
-    if (rate != (rates.empty() ? 0.0 : rates.back().gb_per_s)) rates.push_back({now_ns, rate});
+    if (rate == (rates.empty() ? 0.0 : rates.back().gb_per_s)) continue;
+    rates.push_back({now_ns, rate});
   }
+  moved_.clear();
+}
+
+void Fluid::set_rate(int index, double rate, double now_ns, std::vector<Finish>& changed) {
+  Flow& flow = flows_[at(index)];
+  if (rate == flow.rate) return;
+  flow.remaining_bytes = std::max(0.0, flow.remaining_bytes - flow.rate * (now_ns - flow.since_ns));
+  flow.since_ns = now_ns;
+  flow.rate = rate;
+  flow.finish_ns = now_ns + flow.remaining_bytes / rate;
+  if (flow.finish_ns >= flow.queued_ns) return;  // looked at again when that one comes
+  flow.queued_ns = flow.finish_ns;
+  changed.push_back({flow.finish_ns, index, flow.version});
+}
+
+Finish Fluid::later(int index) {
+  Flow& flow = flows_[at(index)];
+  flow.queued_ns = flow.finish_ns;
+  return {flow.finish_ns, index, flow.version};
 }
 
 void Fluid::settle(double now_ns, std::vector<Finish>& changed) {
-  if (dirty_.empty()) return;
-  ++mark_;
-  resources_.clear();
-  touched_.clear();
-  for (const int resource : dirty_) reach(resource);
-  dirty_.clear();
-  fill();
-  record(now_ns);
-  for (const int index : touched_) {
-    Flow& flow = flows_[at(index)];
-    const double rate = level_[at(index)];
-    if (rate == flow.rate) continue;
-    flow.remaining_bytes =
-        std::max(0.0, flow.remaining_bytes - flow.rate * (now_ns - flow.since_ns));
-    flow.since_ns = now_ns;
-    flow.rate = rate;
-    ++flow.version;
-    changed.push_back({now_ns + flow.remaining_bytes / rate, index, flow.version});
+  for (const int index : fresh_) {
+    if (finds_room(index)) {
+      set_rate(index, flows_[at(index)].limit, now_ns, changed);
+      continue;
+    }
+    const Flow& flow = flows_[at(index)];
+    for (int i = 0; i < flow.use_count; ++i) dirty_.push_back(flow.uses[i].resource);
   }
+  fresh_.clear();
+  if (!dirty_.empty()) {
+    ++mark_;
+    resources_.clear();
+    touched_.clear();
+    for (const int resource : dirty_) reach(resource);
+    dirty_.clear();
+    fill();
+    for (const int index : touched_) set_rate(index, level_[at(index)], now_ns, changed);
+  }
+  record(now_ns);
 }
 
 }  // namespace plait::sim

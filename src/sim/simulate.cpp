@@ -3,6 +3,7 @@
 // rates are found once after them; so the result is the same in every run.
 #include <algorithm>
 #include <queue>
+#include <utility>
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
@@ -26,7 +27,7 @@ struct Event {
   int lane = -1;              // a lane's timer, or
   int raised = -1;            // a signal's step whose flag rises, or
   int flow = -1;              // the end of a flow, if
-  std::uint32_t version = 0;  // its rate is still the one this was predicted with
+  std::uint32_t version = 0;  // it is still the flow this was predicted for
   bool operator>(const Event& other) const {
     return at_ns != other.at_ns ? at_ns > other.at_ns : number > other.number;
   }
@@ -151,10 +152,18 @@ class Clock {
 
   void finish(const Event& event) {
     const Flow& flow = fluid_.flow(event.flow);
-    if (!flow.active || flow.version != event.version) return;
+    if (!flow.active || flow.version != event.version || flow.queued_ns != event.at_ns) return;
+    if (flow.finish_ns > now_ns_ + kInstantNs) {  // it was slowed since
+      push(fluid_.later(event.flow));
+      return;
+    }
     const int lane = flow.owner;
     fluid_.stop(event.flow);
     end_step(lane);
+  }
+
+  void push(const Finish& finish) {
+    events_.push({finish.at_ns, number_++, -1, -1, finish.flow, finish.version});
   }
 
   void end_step(int index) {
@@ -210,8 +219,7 @@ class Clock {
   void settle() {
     finishes_.clear();
     fluid_.settle(now_ns_, finishes_);
-    for (const Finish& finish : finishes_)
-      events_.push({finish.at_ns, number_++, -1, -1, finish.flow, finish.version});
+    for (const Finish& finish : finishes_) push(finish);
   }
 
   const Machine& machine_;
@@ -229,11 +237,9 @@ class Clock {
   double now_ns_ = 0.0;
 };
 
-[[noreturn]] void refuse_deadlock(const Clock& clock, const Script& script,
-                                  const std::vector<Job>& jobs) {
-  const int index = clock.stuck();
+[[noreturn]] void refuse_deadlock(const Clock& clock, const Script& script, int index,
+                                  const Plan& plan) {
   const LaneScript& lane = script.lanes[at(index)];
-  const Plan& plan = jobs[at(lane.job)].plan;
   const Lane& of_plan = plan.lanes[at(lane.lane)];
   const int op = clock.next_step(index);
   throw Error(ErrorCode::invalid_argument,
@@ -271,21 +277,21 @@ void add_loads(Timeline& timeline, const Clock& clock, const Script& script, int
   if (busiest_ns < 0.5 * timeline.total_ns) timeline.bound_by = "latency";
 }
 
-Timeline timeline_of(const Clock& clock, const Script& script, const Job& job, int index,
-                     const Machine& machine) {
+Timeline timeline_of(const Clock& clock, const Script& script, const Plan& plan, double start_ns,
+                     int index, const Machine& machine) {
   Timeline timeline;
-  timeline.plan = label(job.plan);
+  timeline.plan = label(plan);
   timeline.topology = machine.topology().name;
-  double end_ns = job.start_ns;
+  double end_ns = start_ns;
   for (const LaneScript& lane : script.lanes) {
     if (lane.job != index) continue;
     const auto first = clock.spans().begin() + lane.first_step;
     timeline.spans.insert(timeline.spans.end(), first, first + lane.step_count);
     if (lane.step_count > 0) end_ns = std::max(end_ns, (first + lane.step_count - 1)->end_ns);
   }
-  timeline.total_ns = end_ns - job.start_ns;
+  timeline.total_ns = end_ns - start_ns;
   add_loads(timeline, clock, script, index, machine);
-  const Request& request = job.plan.request;
+  const Request& request = plan.request;
   timeline.lower_bound_ns = lower_bound_ns(request, machine);
   if (timeline.total_ns > 0.0) {
     timeline.algbw_gb_per_s = static_cast<double>(message_bytes(request)) / timeline.total_ns;
@@ -297,24 +303,44 @@ Timeline timeline_of(const Clock& clock, const Script& script, const Job& job, i
 }  // namespace
 }  // namespace sim
 
-std::vector<Timeline> simulate(const std::vector<Job>& jobs, const Topology& topology,
-                               const SimulateOptions& options) {
+namespace {
+
+struct JobView {
+  const Plan* plan = nullptr;
+  double start_ns = 0.0;
+};
+
+std::vector<Timeline> simulate_views(const std::vector<JobView>& jobs, const Topology& topology,
+                                     const SimulateOptions& options) {
   const sim::Machine machine(topology);
   sim::Script script;
   for (std::size_t i = 0; i < jobs.size(); ++i)
-    sim::append(script, jobs[i].plan, static_cast<int>(i), jobs[i].start_ns, options.one_thread,
+    sim::append(script, *jobs[i].plan, static_cast<int>(i), jobs[i].start_ns, options.one_thread,
                 machine);
   sim::Clock clock(machine, script);
   clock.run();
-  if (clock.stuck() >= 0) sim::refuse_deadlock(clock, script, jobs);
+  if (const int lane = clock.stuck(); lane >= 0)
+    sim::refuse_deadlock(
+        clock, script, lane,
+        *jobs[static_cast<std::size_t>(script.lanes[static_cast<std::size_t>(lane)].job)].plan);
   std::vector<Timeline> timelines;
   for (std::size_t i = 0; i < jobs.size(); ++i)
-    timelines.push_back(sim::timeline_of(clock, script, jobs[i], static_cast<int>(i), machine));
+    timelines.push_back(sim::timeline_of(clock, script, *jobs[i].plan, jobs[i].start_ns,
+                                         static_cast<int>(i), machine));
   return timelines;
 }
 
+}  // namespace
+
+std::vector<Timeline> simulate(const std::vector<Job>& jobs, const Topology& topology,
+                               const SimulateOptions& options) {
+  std::vector<JobView> views;
+  for (const Job& job : jobs) views.push_back({&job.plan, job.start_ns});
+  return simulate_views(views, topology, options);
+}
+
 Timeline simulate(const Plan& plan, const Topology& topology) {
-  return simulate({Job{plan, 0.0}}, topology, SimulateOptions{}).front();
+  return std::move(simulate_views({{&plan, 0.0}}, topology, SimulateOptions{}).front());
 }
 
 double lower_bound_ns(const Request& request, const Topology& topology) {

@@ -31,7 +31,8 @@ const box=e=>{const r=e.getBoundingClientRect();return [r.left,r.top,r.width,r.h
 const cut=[];
 document.querySelectorAll('svg').forEach(svg=>{const s=svg.getBoundingClientRect();
 svg.querySelectorAll('text').forEach(t=>{const r=t.getBoundingClientRect();
-if(r.left<s.left-1||r.right>s.right+1||r.top<s.top-1||r.bottom>s.bottom+1)cut.push(t.textContent)})});
+if(r.left<s.left-1||r.right>s.right+1||r.top<s.top-1||r.bottom>s.bottom+1)
+cut.push(t.textContent)})});
 const hover=document.querySelector('[data-tip]');
 hover.dispatchEvent(new MouseEvent('mousemove',{clientX:50,clientY:50}));
 const shown=[tip.style.display,tip.textContent,hover.dataset.tip];
@@ -42,8 +43,8 @@ headings:[...document.querySelectorAll('h1,h2')].map(e=>[e.textContent,...box(e)
 page:[document.documentElement.scrollWidth,innerWidth,document.documentElement.scrollHeight],
 smallest:Math.min(...[...document.querySelectorAll('svg text,td,p')].map(
 e=>parseFloat(getComputedStyle(e).fontSize))),cut,shown,hidden:tip.style.display};
-document.body.insertAdjacentHTML('beforeend','<pre id="said"></pre>');
-document.getElementById('said').textContent=JSON.stringify(said);
+const pre=document.body.appendChild(document.createElement('pre'));
+pre.id='said';pre.textContent=JSON.stringify(said);
 </script>
 """
 
