@@ -205,11 +205,10 @@ nb::tuple dlpack_view(const nb::ndarray<nb::ro>& array) {
 
 }  // namespace
 
-void bind_gpu(nb::module_& parent) {
-  nb::module_ module = parent.def_submodule("gpu", "The CUDA driver, as benchmarks need it.");
-  module.def("count", &cuda::device_count, "How many GPUs there are; 0 without a driver.");
-  module.def("why_none", &cuda::why_no_cuda, "Why there are none; empty where there are some.");
-  module.def("driver_version", &driver_version, "Such as 13000 for CUDA 13.0.");
+void bind_gpu(nb::module_& module) {
+  module.def("gpu_count", &cuda::device_count, "How many GPUs there are; 0 without a driver.");
+  module.def("why_no_gpu", &cuda::why_no_cuda, "Why there are none; empty where there are some.");
+  module.def("cuda_driver_version", &driver_version, "Such as 13000 for CUDA 13.0.");
   module.def("dlpack_view", &dlpack_view, nb::arg("array"),
              "(device type, ordinal, address, shape, strides, type code, bits, lanes).");
   using release = nb::call_guard<nb::gil_scoped_release>;

@@ -1,18 +1,30 @@
 """Any array -> address, length and plait type, without a copy.
 
-Takes numpy arrays (ml_dtypes included), torch CPU tensors, anything with DLPack or the buffer
-protocol. What cannot be used as it is (not contiguous, read-only output, unknown type) is an error.
+Takes numpy arrays (ml_dtypes included), torch tensors, cupy arrays, anything with DLPack,
+__cuda_array_interface__ or the buffer protocol, in host memory or on a GPU. What cannot be used as
+it is (not contiguous, read-only output, unknown type) is an error.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from plait._core import InvalidArgumentError, UnsupportedError
+from plait._core import InvalidArgumentError, UnsupportedError, dlpack_view
+
+HOST = -1
+ON_SOME_GPU = 1 << 16  # an array that does not say which
+_DLPACK_CPU, _DLPACK_GPUS = (1, 3), (2, 13)  # host and pinned; CUDA and CUDA-managed
+# (type code, bits) of DLPack -> plait's name.
+_TYPE_OF_DLPACK = {(0, bits): f"int{bits}" for bits in (8, 16, 32, 64)}
+_TYPE_OF_DLPACK |= {(1, bits): f"uint{bits}" for bits in (8, 16, 32, 64)}
+_TYPE_OF_DLPACK |= {(2, 16): "fp16", (2, 32): "fp32", (2, 64): "fp64", (4, 16): "bf16"}
+_TYPE_OF_DLPACK |= {(10, 8): "fp8e4m3", (12, 8): "fp8e5m2"}
 
 # plait's name of each numpy dtype name (torch's names are the same, "torch." apart).
 TYPE_OF_DTYPE = {
@@ -39,13 +51,17 @@ DTYPE_OF_TYPE: dict[str, np.dtype[Any]] = {
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory of one array: where, how many elements, which plait type; `owner` keeps it alive."""
+    """Memory of one array: where, how many elements, which plait type; `owner` keeps it alive.
+
+    device: the CUDA ordinal, or HOST.
+    """
 
     address: int
     count: int
     type: str
     shape: tuple[int, ...]
     owner: Any
+    device: int = HOST
 
 
 def _type_name(dtype: Any) -> str:
@@ -57,12 +73,139 @@ def _type_name(dtype: Any) -> str:
 
 
 def _torch_buffer(tensor: Any, role: str) -> Buffer:
-    if tensor.device.type != "cpu":
-        raise UnsupportedError(f"wanted {role} in host memory, found a tensor on {tensor.device}")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise UnsupportedError(
+            f"wanted {role} in host memory or on a CUDA GPU, found a tensor on {tensor.device}"
+        )
     if not tensor.is_contiguous():
         raise InvalidArgumentError(f"wanted a contiguous {role}; call .contiguous() on it first")
     shape = tuple(tensor.shape)
-    return Buffer(tensor.data_ptr(), tensor.numel(), _type_name(tensor.dtype), shape, tensor)
+    device = HOST if tensor.device.type == "cpu" else tensor.device.index
+    type_name = _type_name(tensor.dtype)
+    return Buffer(tensor.data_ptr(), tensor.numel(), type_name, shape, tensor, device)
+
+
+def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...] | None, unit: int) -> bool:
+    """strides: in units of `unit` a step of one element; None = contiguous by definition."""
+    if strides is None or prod(shape) == 0:
+        return True
+    step = unit
+    for length, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if length > 1 and stride != step:
+            return False
+        step *= length
+    return True
+
+
+def _interface_buffer(array: Any, role: str, writable: bool) -> Buffer:
+    """cupy, numba and others that describe device memory by __cuda_array_interface__."""
+    facts = array.__cuda_array_interface__
+    shape, (address, read_only) = tuple(facts["shape"]), facts["data"]
+    dtype = np.dtype(getattr(array, "dtype", None) or facts["typestr"])
+    if not _is_contiguous(shape, facts.get("strides"), dtype.itemsize):
+        raise InvalidArgumentError(f"wanted a contiguous {role}, found strides {facts['strides']}")
+    if writable and read_only:
+        raise InvalidArgumentError(f"wanted a writable {role}, found a read-only array; copy it")
+    # The device is not told; the driver knows, and the call checks.
+    ordinal = getattr(getattr(array, "device", None), "id", None)
+    device = ordinal if isinstance(ordinal, int) else ON_SOME_GPU
+    return Buffer(address or 0, prod(shape), _type_name(dtype), shape, array, device)
+
+
+def _dlpack_buffer(array: Any, role: str) -> Buffer:
+    """Device memory behind DLPack."""
+    _, ordinal, address, shape, strides, code, bits, lanes = dlpack_view(array)
+    if (code, bits) not in _TYPE_OF_DLPACK or lanes != 1:
+        known = ", ".join(TYPE_OF_DTYPE)
+        raise UnsupportedError(
+            f"wanted an element type of {known}; found DLPack's code {code} of {bits} bits"
+        )
+    if not _is_contiguous(shape, strides, 1):
+        raise InvalidArgumentError(f"wanted a contiguous {role}, found strides {strides}")
+    return Buffer(address, prod(shape), _TYPE_OF_DLPACK[code, bits], shape, array, ordinal)
+
+
+def _on_gpu(array: Any) -> bool:
+    """Whether DLPack says so; what it cannot say is no GPU's."""
+    if not hasattr(array, "__dlpack_device__"):
+        return False
+    kind = int(array.__dlpack_device__()[0])
+    if kind not in _DLPACK_CPU + _DLPACK_GPUS:
+        raise UnsupportedError(
+            f"wanted an array in host memory or on a CUDA GPU, found DLPack device type {kind}"
+        )
+    return kind in _DLPACK_GPUS
+
+
+def is_on_gpu(array: Any) -> bool:
+    """Whether the array lies in a GPU's memory, as far as it says; never raises."""
+    try:
+        if hasattr(array, "data_ptr"):
+            return bool(array.device.type == "cuda")
+        return hasattr(array, "__cuda_array_interface__") or _on_gpu(array)
+    except Exception:
+        return False
+
+
+def empty_like(source: Buffer, shape: tuple[int, ...]) -> Any:
+    """A new array of `shape` where `source` lies, of its type: numpy, torch or cupy.
+
+    Raises InvalidArgumentError for other GPU arrays, which only their own library can make.
+    """
+    if source.device == HOST:
+        return np.empty(shape, DTYPE_OF_TYPE[source.type])
+    owner, library = source.owner, type(source.owner).__module__.split(".")[0]
+    if hasattr(owner, "data_ptr"):
+        return owner.new_empty(shape)
+    if library == "cupy":
+        cupy = sys.modules["cupy"]
+        with owner.device:
+            return cupy.empty(shape, owner.dtype)
+    raise InvalidArgumentError(
+        f"wanted an output to write into: pass out=, since plait makes no arrays of {library}"
+    )
+
+
+def stream_handle(stream: Any, buffers: list[Buffer]) -> int:
+    """A CUstream as a number, from an int, torch.cuda.Stream, cupy.cuda.Stream or __cuda_stream__.
+
+    None = the current stream of the library that the arrays are of, else torch's where it is
+    loaded, else the legacy default stream, 0.
+    """
+    if stream is None:
+        return _current_stream(buffers)
+    if isinstance(stream, int):
+        return stream
+    for name in ("cuda_stream", "ptr"):
+        if isinstance(getattr(stream, name, None), int):
+            _keep_for(stream, buffers)
+            return int(getattr(stream, name))
+    if callable(getattr(stream, "__cuda_stream__", None)):
+        return int(stream.__cuda_stream__()[1])
+    raise InvalidArgumentError(
+        "wanted a stream as a number, torch.cuda.Stream or cupy.cuda.Stream, found "
+        f"{type(stream).__name__}"
+    )
+
+
+def _current_stream(buffers: list[Buffer]) -> int:
+    libraries = {type(buffer.owner).__module__.split(".")[0] for buffer in buffers}
+    if "cupy" in libraries:
+        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    device = max((buffer.device for buffer in buffers), default=HOST)
+    return int(torch.cuda.current_stream(device if device >= 0 else None).cuda_stream)
+
+
+def _keep_for(stream: Any, buffers: list[Buffer]) -> None:
+    """torch's allocator must not give memory to others that a stream it knows not of still uses."""
+    if not hasattr(stream, "cuda_stream"):
+        return
+    for buffer in buffers:
+        if hasattr(buffer.owner, "record_stream"):
+            buffer.owner.record_stream(stream)
 
 
 def _as_numpy(array: Any, role: str) -> np.ndarray[Any, Any]:
@@ -86,6 +229,10 @@ def buffer_of(array: Any, role: str, *, writable: bool = False) -> Buffer:
     """
     if hasattr(array, "data_ptr") and hasattr(array, "is_contiguous"):
         return _torch_buffer(array, role)
+    if hasattr(array, "__cuda_array_interface__"):
+        return _interface_buffer(array, role, writable)
+    if _on_gpu(array):
+        return _dlpack_buffer(array, role)
     view = _as_numpy(array, role)
     if not view.flags.c_contiguous:
         raise InvalidArgumentError(

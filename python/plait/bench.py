@@ -216,13 +216,13 @@ def _row(
         "time_us": worst * 1e6,
         "wrong": wrong,
         "digest": digest,
-        **_bandwidth(request, worst),
+        **bandwidth(request, worst),
         "in_place_us": None if in_place_seconds is None else in_place_seconds * 1e6,
         "in_place_wrong": in_place_wrong,
     }
 
 
-def _bandwidth(request: plait.Request, seconds: float) -> dict[str, float]:
+def bandwidth(request: plait.Request, seconds: float) -> dict[str, float]:
     algbw = request.message_bytes() / max(seconds, 1e-12) / 1e9
     return {"algbw": algbw, "busbw": algbw * request.busbw_factor()}
 

@@ -6,19 +6,32 @@ Exit statuses are those of errors.def: 0 ok, 1 failure, 2 usage, 3 no such devic
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import plait
 from plait import bench as bench_module
 from plait import doctor as doctor_module
-from plait import launch, prove
+from plait import prove
+from plait.bench_command import bench
+from plait.console import (
+    BytesOption,
+    JsonOption,
+    OpOption,
+    RanksOption,
+    TopologyOption,
+    TypeOption,
+    WithoutOption,
+    err,
+    out,
+    progress_bar,
+)
 
 app = typer.Typer(
     help="Moves and reduces data between the GPUs of a machine over every path at once.",
@@ -26,27 +39,6 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-# Into a pipe or file, tables are as wide as they need to be.
-PIPE_COLUMNS = 220
-out = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
-err = Console(stderr=True, soft_wrap=True, highlight=False)
-
-TopologyOption = Annotated[
-    str, typer.Option("--topology", "-T", help="Shipped name or JSON file; default: this machine.")
-]
-WithoutOption = Annotated[
-    list[str] | None,
-    typer.Option("--without", help="Leave links out: nvlink:0-1, host:0, relay:2."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")]
-RanksOption = Annotated[int | None, typer.Option("--ranks", "-g", help="How many ranks.")]
-TypeOption = Annotated[
-    str, typer.Option("--type", "-d", help="Element type: fp32, bf16, int8, ...")
-]
-OpOption = Annotated[
-    str, typer.Option("--op", "-o", help="Reduction: sum, prod, min, max, avg, ...")
-]
-BytesOption = Annotated[str, typer.Option("--bytes", "-b", help="Message size: 8, 64K, 1G.")]
 
 
 def _machine(name: str, masks: list[str] | None) -> plait.Topology:
@@ -97,6 +89,10 @@ def topo(
     without: WithoutOption = None,
     as_json: JsonOption = False,
     listed: Annotated[bool, typer.Option("--list", help="Name the shipped topologies.")] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Time the links of this machine's GPUs.")
+    ] = False,
+    write: Annotated[str, typer.Option(help="Write the topology here, for -T.")] = "",
 ) -> None:
     """Show the machine: the matrix, every named path and its speed."""
     if listed:
@@ -104,7 +100,36 @@ def topo(
         out.print(json.dumps(names) if as_json else "\n".join(names))
         return
     machine = _machine(topology, without)
-    out.print(machine.to_json() if as_json else str(machine), markup=False)
+    if measure:
+        machine = _measured(machine, as_json)
+    else:
+        out.print(machine.to_json() if as_json else str(machine), markup=False)
+    if write:
+        try:
+            Path(write).write_text(machine.to_json() + "\n")
+        except OSError as error:
+            raise plait.FileError(f"wanted to write {write}: {error}") from None
+
+
+def _measured(machine: plait.Topology, as_json: bool) -> plait.Topology:
+    """Times every link, prints the figures, and returns the topology made of them."""
+    from plait import measure
+
+    with progress_bar(1, "measuring") as progress:
+        bar = progress.task_ids[0]
+        rows = measure.measure(
+            lambda done, of: progress.update(bar, completed=done, total=of),
+        )
+    if as_json:
+        out.print(measure.as_json(machine, rows), markup=False)
+    else:
+        table = Table(title="measured, copy engines, in total")
+        for column in ("path", "how", "GB/s"):
+            table.add_column(column, justify="right" if column == "GB/s" else "left")
+        for row in rows:
+            table.add_row(row.path, row.how, f"{row.gb_per_s:.1f}")
+        out.print(table)
+    return measure.measured_topology(machine, rows)
 
 
 @app.command()
@@ -189,19 +214,6 @@ def _print_plan(machine: plait.Topology, shown: plait.Plan, ops: bool) -> None:
         raise typer.Exit(1)
 
 
-def _progress(total: int, what: str) -> Progress:
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=err,
-        disable=not sys.stderr.isatty(),
-    )
-    progress.add_task(what, total=total)
-    return progress
-
-
 @app.command()
 def verify(
     plan_file: Annotated[str, typer.Argument(help="A plan as JSON; '-' = standard input.")] = "",
@@ -223,19 +235,32 @@ def verify(
         raise typer.Exit(1)
 
 
+MAX_FILE_BYTES = 64 << 20
+
+
 def _read(name: str) -> str:
-    if name == "-":
-        return sys.stdin.read()
+    """A plan's text. Refuses what is no regular file (a pipe could wait for ever) or too long."""
+    wanted = f"wanted a regular file of at most {MAX_FILE_BYTES >> 20} MiB"
     try:
-        return Path(name).read_text()
+        if name == "-":
+            data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+        else:
+            # Opened once and then looked at; without waiting for the writer of a pipe.
+            with os.fdopen(os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise plait.FileError(f"{wanted}, found {name}, which is none")
+                data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise plait.FileError(f"{wanted}, found more in {name}")
+        return data.decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise plait.FileError(f"wanted a readable file, found {name}: {error}") from None
+        raise plait.FileError(f"{wanted}, found {name}: {error}") from None
 
 
 def _verify_all(topologies: list[str] | None, as_json: bool) -> None:
     cases = list(prove.all_cases(topologies))
     outcomes = []
-    with _progress(len(cases), "proving") as progress:
+    with progress_bar(len(cases), "proving") as progress:
         for outcome in prove.prove_all(cases):
             outcomes.append(outcome)
             progress.advance(progress.task_ids[0])
@@ -340,147 +365,7 @@ def report(
     out.print(f"wrote {file}", markup=False)
 
 
-@app.command()
-def bench(
-    collective: str,
-    ranks: Annotated[int, typer.Option("--ranks", "-g", help="How many ranks.")] = 2,
-    first: Annotated[str, typer.Option("--min-bytes", "-b")] = "1K",
-    last: Annotated[str, typer.Option("--max-bytes", "-e")] = "64M",
-    step: Annotated[str, typer.Option("--step-bytes", "-i", help="Add this instead of -f.")] = "0",
-    factor: Annotated[int, typer.Option("--factor", "-f")] = 2,
-    iters: Annotated[int, typer.Option("--iters", "-n")] = 20,
-    warmup: Annotated[int, typer.Option("--warmup", "-w")] = 1,
-    op: OpOption = "sum",
-    types: Annotated[str, typer.Option("--type", "-d", help="One or several: fp32,bf16")] = "fp32",
-    root: Annotated[int, typer.Option("--root", "-r")] = 0,
-    check: Annotated[int, typer.Option("--check", "-c", help="0: don't check results.")] = 1,
-    strategies: Annotated[str, typer.Option(help="all, or names; default: plait's choice")] = "",
-    seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 1,
-    topology: TopologyOption = "",
-    without: WithoutOption = None,
-    plot: Annotated[str, typer.Option(help="Write a picture of busbw over size here.")] = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Time and check a collective over sizes and strategies; nccl-tests' letters and columns."""
-    wanted = list(
-        bench_module.sizes(
-            bench_module.parse_bytes(first),
-            bench_module.parse_bytes(last),
-            factor,
-            bench_module.parse_bytes(step),
-        )
-    )
-    type_list = types.split(",")
-    for name in type_list:  # bad names are refused here, before any rank starts
-        named = plait.Request(collective, 0, name, op, ranks, root, min(1, ranks - 1))
-    task = {
-        "topology": topology,
-        "masks": without or [],
-        "collective": named.collective,
-        "types": [plait.Request(collective, 0, name).type for name in type_list],
-        "sizes": wanted,
-        "op": named.op,
-        "root": root,
-        "peer": (root + 1) % ranks,
-        "iters": iters,
-        "warmup": warmup,
-        "check": bool(check),
-        "seed": seed,
-        "in_place": True,
-        "strategies": [name for name in strategies.split(",") if name],
-    }
-    known = {info.name for info in plait.strategies()} | {"all"}
-    if unknown := [name for name in strategies.split(",") if name and name not in known]:
-        raise plait.InvalidArgumentError(
-            f"wanted strategies out of {', '.join(sorted(known))}, found {', '.join(unknown)}"
-        )
-    rows = _run_bench(task, ranks, as_json)
-    if not rows:
-        raise plait.UnsupportedError(f"no strategy of {strategies!r} takes this request")
-    if as_json:
-        out.print(json.dumps(bench_json(task, rows), indent=1), markup=False)
-    if plot:
-        from plait.plots import plot_bench
-
-        plot_bench(rows, plot)
-    wrong = sum(row["wrong"] + (row["in_place_wrong"] or 0) for row in rows)
-    if wrong or not bench_module.bitwise_equal(rows):
-        raise typer.Exit(1)
-
-
-def bench_json(task: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The rows in nccl-tests' JSON shape (config, results, out_of_bounds, ...), and more."""
-    return {
-        "version": plait.__version__,
-        "config": task,
-        "results": rows,
-        "out_of_bounds": sum(row["wrong"] for row in rows),
-        "average_bus_bandwidth": sum(row["busbw"] for row in rows) / max(len(rows), 1),
-        "bitwise_equal": bench_module.bitwise_equal(rows),
-    }
-
-
-HEADER = (
-    f"#{'size':>11} {'count':>12} {'type':>6} {'redop':>6} {'root':>4} {'time':>10} {'algbw':>8} "
-    f"{'busbw':>8} {'#wrong':>6} {'in place':>10} {'#wrong':>6}  strategy\n"
-    f"#{'(B)':>11} {'(elements)':>12} {'':>6} {'':>6} {'':>4} {'(us)':>10} {'(GB/s)':>8} "
-    f"{'(GB/s)':>8} {'':>6} {'(us)':>10}"
-)
-
-
-def _run_bench(task: dict[str, Any], ranks: int, as_json: bool) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    if not as_json:
-        out.print(
-            f"# plait {plait.__version__}, {task['collective']}, {ranks} ranks, times are the "
-            f"slowest rank's mean\n{HEADER}",
-            markup=False,
-        )
-    job = launch.start("plait.bench:rank_main", ranks, task)
-    failure: dict[str, Any] | None = None
-    for row in job.lines():
-        if "error" in row:
-            failure = failure or row
-            continue
-        rows.append(row)
-        if not as_json:
-            out.print(_bench_line(row), markup=False)
-    statuses = job.wait()
-    if failure is not None:
-        err.print(f"rank {failure['rank']}: {failure['error']}", markup=False)
-        raise typer.Exit(failure["exit_code"])
-    if any(statuses):
-        err.print(f"ranks ended with {statuses}")
-        raise typer.Exit(1)
-    if not as_json:
-        _print_bench_end(rows)
-    return rows
-
-
-def _bench_line(row: dict[str, Any]) -> str:
-    in_place = "-" if row["in_place_us"] is None else f"{row['in_place_us']:.1f}"
-    wrong_in_place = "-" if row["in_place_wrong"] is None else row["in_place_wrong"]
-    root = row["root"] if row["op"] == "none" else -1
-    return (
-        f"{row['size']:>12} {row['count']:>12} {row['type']:>6} {row['op']:>6} {root:>4} "
-        f"{row['time_us']:>10.1f} {row['algbw']:>8.2f} {row['busbw']:>8.2f} {row['wrong']:>6} "
-        f"{in_place:>10} {wrong_in_place:>6}  {row['strategy']}"
-    )
-
-
-def _print_bench_end(rows: list[dict[str, Any]]) -> None:
-    wrong = sum(row["wrong"] + (row["in_place_wrong"] or 0) for row in rows)
-    average = sum(row["busbw"] for row in rows) / max(len(rows), 1)
-    groups = bench_module.bitwise_groups(rows)
-    compared = sum(len(group) for group in groups.values())
-    equal = "bitwise equal" if bench_module.bitwise_equal(rows) else "NOT BITWISE EQUAL"
-    equal = equal if compared else "not compared"
-    out.print(
-        f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}\n"
-        f"# Rank-order strategies: {equal} ({compared} results of {len(groups)} requests)\n"
-        f"# Avg bus bandwidth    : {average:.3f}",
-        markup=False,
-    )
+app.command()(bench)
 
 
 @app.command()

@@ -1,22 +1,53 @@
 """Communicator: collectives on arrays, one object a rank.
 
-Every rank makes the same calls in the same order; a call returns when this rank's result is
-complete. Ranks that disagree (count, type, op, ...) all get MismatchError; a rank that dies makes
-all others raise PeerLostError naming it; nothing waits for ever.
+Every rank makes the same calls in the same order. On host memory a call returns when this rank's
+result is complete; ranks that disagree (count, type, op, ...) all get MismatchError. On a GPU's
+memory it is put on a stream and returns at once; check() says what it met there. A rank that dies
+makes all others raise PeerLostError naming it; nothing waits for ever.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from plait import _core
-from plait._core import Error, InvalidArgumentError, Plan, Request, Topology
-from plait.arrays import DTYPE_OF_TYPE, Buffer, buffer_of
+from plait._core import (
+    Error,
+    InvalidArgumentError,
+    Plan,
+    Request,
+    Topology,
+    UnsupportedError,
+)
+from plait.arrays import (
+    DTYPE_OF_TYPE,
+    HOST,
+    ON_SOME_GPU,
+    Buffer,
+    buffer_of,
+    empty_like,
+    is_on_gpu,
+    stream_handle,
+)
 
 Params = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a call may be given beside its arrays; an unknown word is a TypeError."""
+
+    op: str = "sum"
+    root: int = 0
+    peer: int = 0
+    strategy: str = ""
+    params: Params | None = None
+    scalar: float = 1.0
+    scalars: Sequence[float] | None = None
+    stream: Any = None
 
 
 class Communicator:
@@ -25,7 +56,9 @@ class Communicator:
     rank, ranks: who this is among how many. rendezvous: where they meet ("fd:N", "unix:PATH", ""
     = from the launcher's environment). topology: name or file ("" = the machine as found). masks:
     links left out ("nvlink:0-1"). arrive_s: how long to wait for a rank that has not yet entered a
-    call; deadline_s: how long inside a call. Raises on every rank alike.
+    call; deadline_s: how long inside a call. device: CUDA ordinal of this rank's GPU, -1 = none;
+    with neither rank nor ranks given, the launcher's local rank where every rank has a GPU.
+    sm_budget: most blocks of a call there, 0 = the whole GPU. Raises on every rank alike.
     """
 
     def __init__(
@@ -38,6 +71,8 @@ class Communicator:
         masks: Sequence[str] | None = None,
         arrive_s: float | None = None,
         deadline_s: float | None = None,
+        device: int | None = None,
+        sm_budget: int | None = None,
     ) -> None:
         if rank is None and ranks is None:
             options = _core.options_from_environment()
@@ -51,6 +86,8 @@ class Communicator:
             "masks": None if masks is None else list(masks),
             "arrive_s": arrive_s,
             "deadline_s": deadline_s,
+            "device": device,
+            "sm_budget": sm_budget,
         }
         for name, value in given.items():
             if value is not None:
@@ -68,6 +105,11 @@ class Communicator:
         return self._core.ranks
 
     @property
+    def device(self) -> int:
+        """CUDA ordinal of this rank's GPU; -1 = none."""
+        return self._core.device
+
+    @property
     def topology(self) -> Topology:
         """The topology that plans are made for; the same on all ranks."""
         return self._core.topology
@@ -76,7 +118,9 @@ class Communicator:
         """out[i] = op over all ranks of array[i]. Any shape; `out` as large as `array` (may be it).
 
         op: sum, prod, min, max, avg, premul_sum (with scalar=), bit_and, bit_or, bit_xor.
-        how: strategy=, params=, scalar=. Returns `out`, a new numpy array where none is given.
+        how: strategy=, params=, scalar= (this rank's factor; scalars= = every rank's); for arrays
+        on a GPU stream= too (a number, torch.cuda.Stream, cupy.cuda.Stream; None = the library's
+        current one). Returns `out`, a new array of the same kind where none is given.
         """
         return self._call("all_reduce", array, out, op=op, **how)
 
@@ -128,18 +172,30 @@ class Communicator:
             result = buffer_of(out, "output", writable=True)
             _check_size(plan, "input", self.rank, source)
             _check_size(plan, "output", self.rank, result)
+            factor = _scalar(scalar)
         except Exception as error:
             self._tell(error)
             raise
-        self._core.run_plan(plan, source.address, result.address, scalar)
+        self._core.run_plan(plan, source.address, result.address, factor)
         return out
 
     def barrier(self) -> None:
         """Returns once every rank has called it."""
         self._core.barrier()
 
+    def check(self) -> None:
+        """Raises what calls on this rank's GPU met: DeadlineError, PeerLostError, AbortedError.
+
+        Waits for nothing; synchronize the stream first to hear of all calls on it.
+        """
+        self._core.check()
+
     def exchange(self, mine: bytes) -> list[bytes]:
         """Every rank's bytes, in rank order; for small things (at most 1 MiB)."""
+        if not isinstance(mine, bytes):
+            error = InvalidArgumentError(f"wanted bytes to exchange, found {type(mine).__name__}")
+            self._tell(error)
+            raise error
         return self._core.exchange(mine)
 
     def plan_for(self, request: Request, strategy: str = "", params: Params | None = None) -> Plan:
@@ -158,33 +214,55 @@ class Communicator:
         """Ends every pending and later call of this rank; from any thread, contacting nobody."""
         self._core.abort()
 
-    def _call(
-        self,
-        collective: str,
-        array: Any,
-        out: Any,
-        *,
-        op: str = "sum",
-        root: int = 0,
-        peer: int = 0,
-        strategy: str = "",
-        params: Params | None = None,
-        scalar: float = 1.0,
-    ) -> Any:
-        """One collective: input and output buffers checked, then the core's call.
+    def _call(self, collective: str, array: Any, out: Any, **how: Any) -> Any:
+        """One collective: arguments and buffers checked, then the core's call.
 
-        What is wrong with this rank's arguments is told to all ranks, so that none waits.
+        What is wrong with this rank's arguments is told to all ranks, so that none waits; but not
+        for arrays on a GPU, where ranks do not meet on the host.
         """
+        if is_on_gpu(array) or is_on_gpu(out):
+            return self._enqueue(collective, array, out, _Asked(**how))
         try:
+            asked = _Asked(**how)
             source = buffer_of(array, "input")
-            request = self._request(collective, source, op, root, peer)
+            request = self._request(collective, source, asked)
             out, result = self._output(request, source, out)
+            if asked.stream is not None:
+                raise InvalidArgumentError("wanted arrays on a GPU with stream=, found host memory")
+            params, factor = _params(asked.params), _scalars(asked, self.ranks)[self.rank]
+            strategy = _word(asked.strategy, "strategy")
         except Exception as error:
             self._tell(error)
             raise
         address = result.address if result else 0
-        self._core.run_request(
-            request, source.address, address, strategy, dict(params or {}), scalar
+        self._core.run_request(request, source.address, address, strategy, params, factor)
+        return out
+
+    def _enqueue(self, collective: str, array: Any, out: Any, asked: _Asked) -> Any:
+        """The same on this rank's GPU, in stream order; errors are this rank's own."""
+        if self.device == HOST:
+            raise UnsupportedError(
+                "wanted arrays in host memory, found one on a GPU, and this communicator has none: "
+                "make it with device= (PLAIT_DEVICE)"
+            )
+        source = buffer_of(array, "input")
+        request = self._request(collective, source, asked)
+        out, result = self._output(request, source, out)
+        buffers = [source] if result is None else [source, result]
+        for role, buffer in zip(("input", "output"), buffers, strict=False):
+            if buffer.device not in (self.device, ON_SOME_GPU):
+                where = "host memory" if buffer.device == HOST else f"memory of GPU {buffer.device}"
+                raise InvalidArgumentError(
+                    f"wanted {role} on GPU {self.device}, this communicator's, found {where}"
+                )
+        self._core.enqueue(
+            request,
+            source.address,
+            result.address if result else 0,
+            stream_handle(asked.stream, buffers),
+            _word(asked.strategy, "strategy"),
+            _params(asked.params),
+            _scalars(asked, self.ranks),
         )
         return out
 
@@ -193,7 +271,7 @@ class Communicator:
         code = error.code if isinstance(error, Error) else InvalidArgumentError.code
         self._core.refuse(code, str(error) or type(error).__name__)
 
-    def _request(self, collective: str, source: Buffer, op: str, root: int, peer: int) -> Request:
+    def _request(self, collective: str, source: Buffer, asked: _Asked) -> Request:
         divides = collective in ("reduce_scatter", "all_to_all", "scatter")
         if divides and source.count % self.ranks != 0:
             raise InvalidArgumentError(
@@ -201,7 +279,7 @@ class Communicator:
                 f"found {source.count} elements"
             )
         count = source.count // self.ranks if divides else source.count
-        return Request(collective, count, source.type, op, self.ranks, root, peer)
+        return Request(collective, count, source.type, asked.op, self.ranks, asked.root, asked.peer)
 
     def _output(self, request: Request, source: Buffer, out: Any) -> tuple[Any, Buffer | None]:
         """(what to return, its memory); made here where the caller gave none."""
@@ -215,7 +293,7 @@ class Communicator:
         if not has_output:
             return None, None
         if out is None:
-            out = np.empty(_result_shape(request, source), dtype)
+            out = empty_like(source, _result_shape(request, source))
         result = buffer_of(out, "output", writable=True)
         if (result.type, result.count) != (source.type, count):
             raise InvalidArgumentError(
@@ -223,6 +301,47 @@ class Communicator:
                 f"found {result.count} {result.type}"
             )
         return out, result
+
+
+def _scalar(scalar: Any) -> float:
+    try:
+        return float(scalar)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidArgumentError(f"wanted a number as scalar, found {scalar!r:.60}") from None
+
+
+def _scalars(asked: _Asked, ranks: int) -> list[float]:
+    """Every rank's factor; those of others are used on GPUs only."""
+    if asked.scalars is None:
+        return [_scalar(asked.scalar)] * ranks
+    found = [_scalar(scalar) for scalar in asked.scalars]
+    if len(found) != ranks:
+        raise InvalidArgumentError(f"wanted {ranks} scalars, one a rank, found {len(found)}")
+    return found
+
+
+def _params(params: Any) -> dict[str, int]:
+    """As the core takes them: names and whole numbers of 64 bits."""
+    try:
+        given = {
+            _word(name, "params"): operator.index(value) for name, value in (params or {}).items()
+        }
+    except (TypeError, AttributeError):
+        raise InvalidArgumentError(
+            f"wanted params such as {{'pieces': 2}}, found {params!r:.60}"
+        ) from None
+    for name, value in given.items():
+        if not -(1 << 63) <= value < 1 << 63:
+            raise InvalidArgumentError(
+                f"wanted 64 bits for params {name!r:.60}, found {value.bit_length()}"
+            )
+    return given
+
+
+def _word(word: Any, what: str) -> str:
+    if not isinstance(word, str):
+        raise InvalidArgumentError(f"wanted text as {what}, found {word!r:.60}")
+    return word
 
 
 def _result_shape(request: Request, source: Buffer) -> tuple[int, ...]:
@@ -273,6 +392,11 @@ def _check_size(plan: Plan, role: str, rank: int, found: Buffer) -> None:
     request = plan.request
     wanted = request.input_bytes(rank) if role == "input" else request.output_bytes(rank)
     size = DTYPE_OF_TYPE[request.type].itemsize
+    if found.device != HOST:
+        raise UnsupportedError(
+            f"wanted {role} of rank {rank} in host memory, where plans are run as they are; found "
+            "it on a GPU: use strategy= of the collective's own method there"
+        )
     if wanted > 0 and (found.type != request.type or found.count * size < wanted):
         raise InvalidArgumentError(
             f"wanted {wanted} bytes of {request.type} as {role} of rank {rank}, "

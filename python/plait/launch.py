@@ -32,6 +32,7 @@ class Job:
             meeting = f"fd:{hub}" if rank == 0 else f"fd:{fds[0]}"
             rank_env = {
                 **os.environ,
+                "PLAIT_DEVICE": "-1",  # a rank of a benchmark has a GPU where it asks for one
                 **env,
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),

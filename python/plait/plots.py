@@ -35,3 +35,28 @@ def plot_bench(rows: list[dict[str, Any]], file: str) -> None:
     axes.legend(fontsize="small", ncols=2)
     figure.savefig(file, dpi=150)
     pyplot.close(figure)
+
+
+def plot_gpu_bench(rows: list[dict[str, Any]], file: str) -> None:
+    """busbw over message size of plait and of NCCL, one colour a (collective, type)."""
+    pyplot = _pyplot()
+    figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
+    kinds = sorted({(row["collective"], row["type"]) for row in rows})
+    for number, (collective, plait_type) in enumerate(kinds):
+        for library, style in (("plait", "-o"), ("nccl", "--s")):
+            points = sorted(
+                (row["size"], row[f"{library}_busbw"])
+                for row in rows
+                if (row["collective"], row["type"]) == (collective, plait_type)
+                and f"{library}_busbw" in row
+            )
+            if points:
+                label = f"{library} {collective} {plait_type}"
+                axes.plot(*zip(*points, strict=True), style, markersize=3, label=label)
+                axes.lines[-1].set_color(f"C{number}")
+    axes.set(yscale="log", xlabel="message size (bytes)", ylabel="busbw (GB/s)")
+    axes.set_xscale("log", base=2)
+    axes.grid(True, which="major", alpha=0.3)
+    axes.legend(fontsize="small", ncols=2)
+    figure.savefig(file, dpi=150)
+    pyplot.close(figure)

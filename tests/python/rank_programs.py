@@ -97,6 +97,7 @@ def bad_call(task: dict[str, Any], emit: Emit) -> None:
     comm = plait.init(arrive_s=20.0)
     me, kind = comm.rank, task["kind"]
     array = np.ones(64, np.float32)
+    whole = plait.Request("all_reduce", 64, "fp32", "sum", comm.ranks)
     calls = {
         "type": lambda: comm.all_reduce(array if me else array.astype(np.float64)),
         "count": lambda: comm.all_reduce(array[: 64 - me]),
@@ -115,15 +116,36 @@ def bad_call(task: dict[str, Any], emit: Emit) -> None:
             0 if me else array.ctypes.data,
             array.ctypes.data,
         ),
+        "scalar": lambda: comm.all_reduce(array, "premul_sum", scalar="two" if me else 2.0),
+        "params": lambda: comm.all_reduce(
+            array, strategy="ring", params={"chunks": "two"} if me else {"chunks": 2}
+        ),
+        "params_kind": lambda: comm.all_reduce(array, strategy="ring", params=7 if me else None),
+        "params_size": lambda: comm.all_reduce(
+            array, strategy="ring", params={"chunks": 1 << 70} if me else None
+        ),
+        "strategy_kind": lambda: comm.all_reduce(array, strategy=7 if me else "ring"),
+        "unknown_word": lambda: comm.all_reduce(array, **({"stratagem": "ring"} if me else {})),
+        "root_kind": lambda: comm.broadcast(array, root="zero" if me else 0),
+        "plan_scalar": lambda: comm.run(
+            comm.plan_for(plait.Request("all_reduce", 64, "fp32", "premul_sum", comm.ranks)),
+            array,
+            array.copy(),
+            scalar="two" if me else 2.0,
+        ),
+        "no_plan": lambda: comm.run("a plan" if me else comm.plan_for(whole), array, array.copy()),
+        "exchange_kind": lambda: comm.exchange("text" if me else b"text"),
         "bits_on_floats": lambda: comm.all_reduce(array, "bit_and" if me else "sum"),
     }
     start = time.monotonic()
     try:
         calls[kind]()
         outcome = {"error": "", "class": ""}
-    except plait.Error as error:
+    except (plait.Error, TypeError, AttributeError) as error:
         outcome = {"error": str(error), "class": type(error).__name__}
-    emit({"rank": me, "seconds": time.monotonic() - start, **outcome})
+    # Whatever it was, all ranks are in step: the next call works.
+    seconds, after = time.monotonic() - start, comm.all_reduce(array)
+    emit({"rank": me, "seconds": seconds, "after": float(after[0]), **outcome})
 
 
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -160,6 +182,19 @@ def wrong_topology(task: dict[str, Any], emit: Emit) -> None:
     start = time.monotonic()
     try:
         plait.init(topology=task["topology"] if rank else "")
+        outcome = {"error": "", "class": ""}
+    except plait.Error as error:
+        outcome = {"error": str(error), "class": type(error).__name__}
+    emit({"rank": rank, "seconds": time.monotonic() - start, **outcome})
+
+
+def gpu_on_one_rank(task: dict[str, Any], emit: Emit) -> None:
+    """Joins with a device on rank 1 alone; emits the error."""
+    del task
+    rank = int(os.environ["RANK"])
+    start = time.monotonic()
+    try:
+        plait.init(device=0 if rank else -1)
         outcome = {"error": "", "class": ""}
     except plait.Error as error:
         outcome = {"error": str(error), "class": type(error).__name__}

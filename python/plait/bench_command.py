@@ -1,0 +1,287 @@
+"""`plait bench`: time and check a collective over sizes and strategies, on CPU ranks or on GPUs.
+
+nccl-tests' letters and columns. With --against nccl (or --gpus) the ranks have a GPU each, and both
+libraries run in the same processes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from math import prod
+from typing import Annotated, Any
+
+import typer
+
+import plait
+from plait import bench as bench_module
+from plait import gpu, launch
+from plait.console import JsonOption, OpOption, TopologyOption, WithoutOption, err, out
+
+
+def bench(
+    collective: str,
+    ranks: Annotated[
+        int | None, typer.Option("--ranks", "-g", help="How many; default: 2, or every GPU.")
+    ] = None,
+    first: Annotated[str, typer.Option("--min-bytes", "-b")] = "1K",
+    last: Annotated[str, typer.Option("--max-bytes", "-e")] = "64M",
+    step: Annotated[str, typer.Option("--step-bytes", "-i", help="Add this instead of -f.")] = "0",
+    factor: Annotated[int, typer.Option("--factor", "-f")] = 2,
+    iters: Annotated[int, typer.Option("--iters", "-n")] = 20,
+    warmup: Annotated[int, typer.Option("--warmup", "-w")] = 1,
+    op: OpOption = "sum",
+    types: Annotated[str, typer.Option("--type", "-d", help="One or several: fp32,bf16")] = "fp32",
+    root: Annotated[int, typer.Option("--root", "-r")] = 0,
+    check: Annotated[int, typer.Option("--check", "-c", help="0: don't check results.")] = 1,
+    strategies: Annotated[str, typer.Option(help="all, or names; default: plait's choice")] = "",
+    seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 1,
+    topology: TopologyOption = "",
+    without: WithoutOption = None,
+    gpus: Annotated[bool, typer.Option("--gpus", help="Device buffers, a GPU a rank.")] = False,
+    against: Annotated[str, typer.Option(help="nccl: time it too, beside plait on GPUs.")] = "",
+    sm_budget: Annotated[int, typer.Option(help="Most blocks of a call on a GPU; 0 = all.")] = 0,
+    csv: Annotated[str, typer.Option(help="On GPUs: write the rows here.")] = "",
+    plot: Annotated[str, typer.Option(help="Write a picture of busbw over size here.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Time and check a collective over sizes and strategies; nccl-tests' letters and columns."""
+    if against not in ("", "nccl"):
+        raise plait.InvalidArgumentError(f"--against: wanted nccl, found {against!r}")
+    on_gpus = gpus or bool(against)
+    if csv and not on_gpus:
+        raise plait.InvalidArgumentError("--csv goes with --gpus or --against nccl; see --json")
+    ranks = _gpu_ranks(ranks, collective) if on_gpus else ranks or 2
+    wanted = list(
+        bench_module.sizes(
+            bench_module.parse_bytes(first),
+            bench_module.parse_bytes(last),
+            factor,
+            bench_module.parse_bytes(step),
+        )
+    )
+    type_list = types.split(",")
+    for name in type_list:  # bad names are refused here, before any rank starts
+        named = plait.Request(collective, 0, name, op, ranks, root, min(1, ranks - 1))
+    task = {
+        "topology": topology,
+        "masks": without or [],
+        "collective": named.collective,
+        "types": [plait.Request(collective, 0, name).type for name in type_list],
+        "sizes": wanted,
+        "op": named.op,
+        "root": root,
+        "peer": (root + 1) % ranks,
+        "iters": iters,
+        "warmup": warmup,
+        "check": bool(check),
+        "seed": seed,
+        "in_place": True,
+        "strategies": [name for name in strategies.split(",") if name],
+    }
+    if on_gpus:
+        task |= {"ranks": ranks, "against": against, "sm_budget": sm_budget}
+        _bench_gpus(task, strategies, csv, plot, as_json)
+        return
+    known = {info.name for info in plait.strategies()} | {"all"}
+    if unknown := [name for name in strategies.split(",") if name and name not in known]:
+        raise plait.InvalidArgumentError(
+            f"wanted strategies out of {', '.join(sorted(known))}, found {', '.join(unknown)}"
+        )
+    rows = _run_bench(task, ranks, as_json)
+    if not rows:
+        raise plait.UnsupportedError(f"no strategy of {strategies!r} takes this request")
+    if as_json:
+        out.print(json.dumps(bench_json(task, rows), indent=1), markup=False)
+    if plot:
+        from plait.plots import plot_bench
+
+        plot_bench(rows, plot)
+    wrong = sum(row["wrong"] + (row["in_place_wrong"] or 0) for row in rows)
+    if wrong or not bench_module.bitwise_equal(rows):
+        raise typer.Exit(1)
+
+
+def _gpu_ranks(ranks: int | None, collective: str) -> int:
+    """How many ranks with a GPU each; NoDeviceError where there are not as many."""
+    found = gpu.count()
+    wanted = ranks or (2 if collective == "copy" else max(found, 2))
+    if found < wanted:
+        why = gpu.why_none() or "each rank needs one of its own; see --ranks"
+        raise plait.NoDeviceError(f"wanted {wanted} GPUs, found {found}: {why}")
+    return wanted
+
+
+def _strategy(text: str) -> tuple[str, dict[str, int]]:
+    """'tiled:blocks=64' -> ('tiled', {'blocks': 64}); one name only."""
+    name, _, rest = text.partition(":")
+    try:
+        pairs = [part.split("=") for part in rest.split(",") if part]
+        return name, {key: int(value) for key, value in pairs}
+    except ValueError:
+        raise plait.InvalidArgumentError(
+            f"wanted one strategy such as tiled:blocks=64 on GPUs, found {text!r}"
+        ) from None
+
+
+def _bench_gpus(task: dict[str, Any], strategies: str, csv: str, plot: str, as_json: bool) -> None:
+    from plait import bench_gpu
+    from plait.nccl import Nccl
+
+    facts: dict[str, Any] = {"plait": plait.__version__}
+    if task["against"]:
+        facts["library"] = Nccl().path  # found before any rank starts
+    task["strategy"], task["params"] = _strategy(strategies)
+    # A copy is one way; send_recv of two ranks is both ways at once.
+    both = ["copy", "send_recv"] if task["collective"] == "copy" else [task["collective"]]
+    task["collectives"] = both
+    rows: list[dict[str, Any]] = []
+    for row in _rows_of("plait.bench_gpu:rank_main", task["ranks"], task):
+        if "gpu" in row:
+            facts |= row
+            if not as_json:
+                out.print(gpu_header(facts, task), markup=False)
+            continue
+        rows.append(row)
+        if not as_json:
+            out.print(gpu_line(row), markup=False)
+    if as_json:
+        said = {"config": task, "facts": facts, "results": rows}
+        out.print(json.dumps(said, indent=1), markup=False)
+    else:
+        out.print(gpu_end(rows), markup=False)
+    if csv:
+        bench_gpu.write_csv(csv, facts, rows)
+    if plot:
+        from plait.plots import plot_gpu_bench
+
+        plot_gpu_bench(rows, plot)
+    if any(row["plait_wrong"] or row.get("nccl_wrong", 0) for row in rows):
+        raise typer.Exit(1)
+
+
+def gpu_header(facts: dict[str, Any], task: dict[str, Any]) -> str:
+    """What was run on what, and the columns."""
+    beside = f", NCCL {facts['nccl']} ({facts['library']})" if facts.get("nccl") else ""
+    return (
+        f"# plait {facts['plait']}{beside}, {task['ranks']} x {facts['gpu']}, CUDA driver "
+        f"{facts['driver']}; us a call: medians of the slowest rank; busbw of the faster way\n"
+        f"#{'size':>11} {'type':>6} {'op':>5} | {'plait us':>10} {'in graph':>10} {'busbw':>7} "
+        f"{'#wrong':>6} | {'NCCL us':>10} {'in graph':>10} {'busbw':>7} {'#wrong':>6} | "
+        f"{'eager x':>7} {'graph x':>7}  done by"
+    )
+
+
+def gpu_line(row: dict[str, Any]) -> str:
+    """One row as text; '-' where NCCL has no such call or was not asked for."""
+
+    def figure(name: str, form: str) -> str:
+        return format(row[name], form) if name in row else "-"
+
+    def library(name: str) -> str:
+        return (
+            f"{figure(f'{name}_eager_us', '.1f'):>10} {figure(f'{name}_graph_us', '.2f'):>10} "
+            f"{figure(f'{name}_busbw', '.1f'):>7} {figure(f'{name}_wrong', 'd'):>6}"
+        )
+
+    return (
+        f"{row['size']:>12} {row['type']:>6} {row['op']:>5} | {library('plait')} | "
+        f"{library('nccl')} | {figure('eager_ratio', '.2f'):>7} {figure('graph_ratio', '.2f'):>7}  "
+        f"{row['kernel']}"
+    )
+
+
+def gpu_end(rows: list[dict[str, Any]]) -> str:
+    """Wrong elements, and the geometric mean of NCCL's time over plait's."""
+    wrong = sum(row["plait_wrong"] for row in rows)
+    lines = [f"# plait: wrong values {wrong} {'OK' if wrong == 0 else 'FAILED'}"]
+    for way in ("eager", "graph"):
+        ratios = [row[f"{way}_ratio"] for row in rows if f"{way}_ratio" in row]
+        if ratios:
+            mean = prod(ratios) ** (1 / len(ratios))
+            lines.append(
+                f"# NCCL's time over plait's, {way}: geometric mean {mean:.2f}, least "
+                f"{min(ratios):.2f} of {len(ratios)}"
+            )
+    return "\n".join(lines)
+
+
+def bench_json(task: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The rows in nccl-tests' JSON shape (config, results, out_of_bounds, ...), and more."""
+    return {
+        "version": plait.__version__,
+        "config": task,
+        "results": rows,
+        "out_of_bounds": sum(row["wrong"] for row in rows),
+        "average_bus_bandwidth": sum(row["busbw"] for row in rows) / max(len(rows), 1),
+        "bitwise_equal": bench_module.bitwise_equal(rows),
+    }
+
+
+HEADER = (
+    f"#{'size':>11} {'count':>12} {'type':>6} {'redop':>6} {'root':>4} {'time':>10} {'algbw':>8} "
+    f"{'busbw':>8} {'#wrong':>6} {'in place':>10} {'#wrong':>6}  strategy\n"
+    f"#{'(B)':>11} {'(elements)':>12} {'':>6} {'':>6} {'':>4} {'(us)':>10} {'(GB/s)':>8} "
+    f"{'(GB/s)':>8} {'':>6} {'(us)':>10}"
+)
+
+
+def _run_bench(task: dict[str, Any], ranks: int, as_json: bool) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    if not as_json:
+        out.print(
+            f"# plait {plait.__version__}, {task['collective']}, {ranks} ranks, times are the "
+            f"slowest rank's mean\n{HEADER}",
+            markup=False,
+        )
+    for row in _rows_of("plait.bench:rank_main", ranks, task):
+        rows.append(row)
+        if not as_json:
+            out.print(_bench_line(row), markup=False)
+    if not as_json:
+        _print_bench_end(rows)
+    return rows
+
+
+def _bench_line(row: dict[str, Any]) -> str:
+    in_place = "-" if row["in_place_us"] is None else f"{row['in_place_us']:.1f}"
+    wrong_in_place = "-" if row["in_place_wrong"] is None else row["in_place_wrong"]
+    root = row["root"] if row["op"] == "none" else -1
+    return (
+        f"{row['size']:>12} {row['count']:>12} {row['type']:>6} {row['op']:>6} {root:>4} "
+        f"{row['time_us']:>10.1f} {row['algbw']:>8.2f} {row['busbw']:>8.2f} {row['wrong']:>6} "
+        f"{in_place:>10} {wrong_in_place:>6}  {row['strategy']}"
+    )
+
+
+def _print_bench_end(rows: list[dict[str, Any]]) -> None:
+    wrong = sum(row["wrong"] + (row["in_place_wrong"] or 0) for row in rows)
+    average = sum(row["busbw"] for row in rows) / max(len(rows), 1)
+    groups = bench_module.bitwise_groups(rows)
+    compared = sum(len(group) for group in groups.values())
+    equal = "bitwise equal" if bench_module.bitwise_equal(rows) else "NOT BITWISE EQUAL"
+    equal = equal if compared else "not compared"
+    out.print(
+        f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}\n"
+        f"# Rank-order strategies: {equal} ({compared} results of {len(groups)} requests)\n"
+        f"# Avg bus bandwidth    : {average:.3f}",
+        markup=False,
+    )
+
+
+def _rows_of(entry: str, ranks: int, task: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What the ranks emit, as it comes; then ends the command where one of them failed."""
+    job = launch.start(entry, ranks, task)
+    failure: dict[str, Any] | None = None
+    for row in job.lines():
+        if "error" in row:
+            failure = failure or row
+        else:
+            yield row
+    statuses = job.wait()
+    if failure is not None:
+        err.print(f"rank {failure['rank']}: {failure['error']}", markup=False)
+        raise typer.Exit(failure["exit_code"])
+    if any(statuses):
+        err.print(f"ranks ended with {statuses}")
+        raise typer.Exit(1)

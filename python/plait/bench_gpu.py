@@ -1,0 +1,341 @@
+"""`plait bench` on GPUs: plait and NCCL in the same processes, on the same device buffers.
+
+Each row is one (type, size): both are checked on fresh random data with poisoned outputs and timed
+eagerly and from a CUDA graph. Inputs repeat after a prime number of elements, so that any piece
+that lands in a wrong place shows, and any size is checked in full.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import statistics
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import plait
+from plait import gpu
+from plait.arrays import DTYPE_OF_TYPE
+from plait.bench import EPSILON, bandwidth, count_for
+from plait.launch import Emit
+from plait.nccl import Nccl
+
+PERIOD = 1_048_573  # prime: no shard, tile or chunk is a multiple of it
+CHECK_ELEMENTS = 16 << 20  # compared at a time
+ROUNDS = 5  # of timing; the median of them counts
+ROW_BUDGET_S = 0.35  # of timed calls, each of eager and graph
+GRAPH_CALLS = 20  # of a small message in one graph
+
+Call = Callable[[], None]
+
+
+class Pattern:
+    """Every rank's random input, and what each output element must be."""
+
+    def __init__(self, request: plait.Request, seed: int) -> None:
+        self.request = request
+        dtype = DTYPE_OF_TYPE[request.type]
+        self.bases = []
+        for rank in range(request.ranks):
+            generator = np.random.Generator(np.random.SFC64(seed * 1000 + rank))
+            if request.type.startswith(("int", "uint")):
+                low = 0 if request.type.startswith("uint") else -2
+                self.bases.append(generator.integers(low, 3, PERIOD).astype(dtype))
+            else:
+                self.bases.append(generator.random(PERIOD, dtype=np.float32).astype(dtype))
+        self._sum: np.ndarray[Any, Any] | None = None
+
+    def repeated(self, base: np.ndarray[Any, Any], lo: int, hi: int) -> np.ndarray[Any, Any]:
+        """Elements lo..hi of `base` repeated for ever."""
+        start = lo % PERIOD
+        rounds = (start + hi - lo + PERIOD - 1) // PERIOD
+        return np.tile(base, rounds)[start : start + hi - lo]
+
+    def _reduced(self) -> np.ndarray[Any, Any]:
+        if self._sum is None:
+            exact = np.int64 if self.request.type.startswith(("int", "uint")) else np.float64
+            parts = [base.astype(exact) for base in self.bases]
+            combine = {"min": np.minimum, "max": np.maximum, "prod": np.multiply}
+            op = self.request.op
+            total = combine[op].reduce(parts) if op in combine else np.sum(parts, axis=0)
+            if op == "avg":
+                total = total // len(parts) if exact is np.int64 else total / len(parts)
+            self._sum = total
+        return self._sum
+
+    def expected(self, rank: int, lo: int, hi: int) -> np.ndarray[Any, Any]:
+        """Elements lo..hi of this rank's output, exactly."""
+        request, count, ranks = self.request, self.request.count, self.request.ranks
+        name = request.collective
+        if name in ("all_reduce", "reduce"):
+            return self.repeated(self._reduced(), lo, hi)
+        if name == "reduce_scatter":
+            return self.repeated(self._reduced(), rank * count + lo, rank * count + hi)
+        if name in ("broadcast", "copy"):
+            return self.repeated(self.bases[request.root], lo, hi)
+        if name == "scatter":
+            return self.repeated(self.bases[request.root], rank * count + lo, rank * count + hi)
+        if name == "send_recv":
+            return self.repeated(self.bases[(rank - 1) % ranks], lo, hi)
+        parts = []  # all_gather, gather: whole inputs; all_to_all: everybody's part for this rank
+        start = rank * count if name == "all_to_all" else 0
+        for peer in range(lo // max(count, 1), -(-hi // max(count, 1))):
+            first, last = max(lo, peer * count) - peer * count, min(hi, (peer + 1) * count)
+            parts.append(
+                self.repeated(self.bases[peer], start + first, start + last - peer * count)
+            )
+        return np.concatenate(parts)
+
+    def wrong(self, rank: int, found: np.ndarray[Any, Any], lo: int) -> int:
+        """How many elements of found, which is output[lo:...], are not what they must be."""
+        request, expected = self.request, self.expected(rank, lo, lo + len(found))
+        if request.type in EPSILON and request.collective in (
+            "all_reduce",
+            "reduce",
+            "reduce_scatter",
+        ):
+            bound = EPSILON[request.type] * request.ranks
+            difference = np.abs(found.astype(np.float64) - expected)
+            return int(np.sum(~(difference <= bound * np.maximum(np.abs(expected), 1.0))))
+        return int(np.sum(found.astype(expected.dtype) != expected))
+
+
+class Bay:
+    """This rank's GPU, its buffers, and both libraries on one stream."""
+
+    def __init__(self, task: dict[str, Any], most_bytes: int) -> None:
+        self.device = int(os.environ["LOCAL_RANK"])
+        self.gpu = gpu.Gpu(self.device)
+        self.gpu.make_current()  # NCCL asks for it
+        self.comm = plait.init(
+            device=self.device,
+            topology=task["topology"],
+            masks=task["masks"],
+            sm_budget=task["sm_budget"],
+        )
+        self.rank, self.ranks = self.comm.rank, self.comm.ranks
+        self.nccl: Nccl | None = None
+        if task["against"] == "nccl":
+            self.nccl = Nccl()
+            unique = self.comm.exchange(self.nccl.new_id() if self.rank == 0 else b"")[0]
+            self.nccl.join(unique, self.rank, self.ranks)
+        self.stream = self.gpu.make_stream()
+        self.input = self.gpu.allocate(most_bytes + 256)
+        self.output = self.gpu.allocate(most_bytes + 256)
+        self.events = [self.gpu.make_event() for _ in range(2)]
+
+    def close(self) -> None:
+        """All ranks together."""
+        self.gpu.synchronize(self.stream)
+        self.comm.barrier()
+        if self.nccl is not None:
+            self.nccl.leave()
+
+    def load(self, pattern: Pattern) -> None:
+        """This rank's input onto the GPU."""
+        request = pattern.request
+        size = DTYPE_OF_TYPE[request.type].itemsize
+        count, at = request.input_bytes(self.rank) // size, 0
+        while at < count:
+            part = pattern.repeated(
+                pattern.bases[self.rank], at, min(count, at + CHECK_ELEMENTS)
+            ).copy()
+            self.gpu.copy(self.input + at * size, part.ctypes.data, part.nbytes)
+            at += len(part)
+
+    def wrong_after(self, call: Call, pattern: Pattern) -> int:
+        """Poisons the output, calls, and counts wrong elements over all ranks."""
+        request = pattern.request
+        size = DTYPE_OF_TYPE[request.type].itemsize
+        count = request.output_bytes(self.rank) // size
+        self.gpu.fill(self.output, 0xAB, count * size + 64, self.stream)
+        self.gpu.synchronize(self.stream)
+        self.comm.barrier()
+        call()
+        self.gpu.synchronize(self.stream)
+        self.comm.check()
+        wrong, at = 0, 0
+        while at < count:
+            part = np.empty(min(CHECK_ELEMENTS, count - at), DTYPE_OF_TYPE[request.type])
+            self.gpu.copy(part.ctypes.data, self.output + at * size, part.nbytes)
+            wrong += pattern.wrong(self.rank, part, at)
+            at += len(part)
+        tail = np.empty(64, np.uint8)
+        self.gpu.copy(tail.ctypes.data, self.output + count * size, tail.nbytes)
+        wrong += int(np.sum(tail != 0xAB))  # nothing behind the end was touched
+        return int(sum(float(one) for one in self.comm.exchange(repr(wrong).encode())))
+
+    def largest(self, value: float) -> float:
+        """The largest of all ranks' values."""
+        return max(float(one) for one in self.comm.exchange(repr(value).encode()))
+
+    def seconds(self, enqueue: Callable[[int], None], per_enqueue: int) -> float:
+        """Median over rounds of the slowest rank's time a call; enqueue(n) puts n on the stream."""
+        enqueue(1)
+        one = self.largest(self._timed(enqueue, 2) / (2 * per_enqueue))
+        times = max(1, min(200, int(ROW_BUDGET_S / ROUNDS / max(one * per_enqueue, 1e-9))))
+        rounds = [
+            self.largest(self._timed(enqueue, times) / (times * per_enqueue)) for _ in range(ROUNDS)
+        ]
+        return statistics.median(rounds)
+
+    def _timed(self, enqueue: Callable[[int], None], times: int) -> float:
+        self.gpu.synchronize(self.stream)
+        self.comm.barrier()
+        self.gpu.record(self.events[0], self.stream)
+        enqueue(times)
+        self.gpu.record(self.events[1], self.stream)
+        elapsed_s = self.gpu.elapsed_s(*self.events)
+        self.comm.check()
+        return elapsed_s
+
+    def eager_s(self, call: Call) -> float:
+        """Seconds a call, enqueued one by one."""
+
+        def enqueue(times: int) -> None:
+            for _ in range(times):
+                call()
+
+        return self.seconds(enqueue, 1)
+
+    def graph_s(self, call: Call, size_bytes: int) -> float:
+        """Seconds a call inside a replayed graph of several."""
+        calls = GRAPH_CALLS if size_bytes <= 16 << 20 else 2
+        self.gpu.begin_capture(self.stream)
+        for _ in range(calls):
+            call()
+        graph = self.gpu.end_capture(self.stream)
+
+        def enqueue(times: int) -> None:
+            for _ in range(times):
+                self.gpu.launch(graph, self.stream)
+
+        try:
+            return self.seconds(enqueue, calls)
+        finally:
+            self.gpu.synchronize(self.stream)
+            self.comm.barrier()
+            self.gpu.end_graph(graph)
+
+
+def rank_main(task: dict[str, Any], emit: Emit) -> None:
+    """One rank: every (type, size) of the task; rank 0 emits the rows."""
+    requests = list(_requests(task))
+    most = max(
+        max(request.input_bytes(rank), request.output_bytes(rank))
+        for request in requests
+        for rank in range(request.ranks)
+    )
+    bay = Bay(task, most)
+    if bay.rank == 0:
+        emit(
+            {
+                "gpu": bay.gpu.name,
+                "driver": gpu.driver_version(),
+                "nccl": bay.nccl.version if bay.nccl else "",
+            }
+        )
+    for request in requests:
+        row = _row(bay, task, request)
+        if bay.rank == 0:
+            emit(row)
+    bay.close()
+
+
+def _requests(task: dict[str, Any]) -> Iterator[plait.Request]:
+    for plait_type in task["types"]:
+        for size_bytes in task["sizes"]:
+            for name in task["collectives"]:
+                count = count_for(name, size_bytes, plait_type, task["ranks"])
+                if count > 0:
+                    yield plait.Request(
+                        name,
+                        count,
+                        plait_type,
+                        task["op"],
+                        task["ranks"],
+                        task["root"],
+                        task["peer"],
+                    )
+
+
+def _row(bay: Bay, task: dict[str, Any], request: plait.Request) -> dict[str, Any]:
+    size_bytes = request.message_bytes()
+    pattern = Pattern(request, task["seed"] + size_bytes % 977)
+    bay.load(pattern)
+    strategy, params = task["strategy"], task["params"]
+    before = bay.comm.counters().calls_of
+
+    def by_plait() -> None:
+        bay.comm._core.enqueue(request, bay.input, bay.output, bay.stream, strategy, params)
+
+    def by_nccl() -> None:
+        assert bay.nccl is not None
+        bay.nccl.call(request, bay.input, bay.output, bay.stream)
+
+    row: dict[str, Any] = {
+        "collective": request.collective,
+        "size": size_bytes,
+        "count": request.count,
+        "type": request.type,
+        "op": request.op,
+        "ranks": request.ranks,
+    }
+    calls = {"plait": by_plait}
+    if bay.nccl is not None and Nccl.takes(request):
+        calls["nccl"] = by_nccl
+    for name, call in calls.items():
+        row[f"{name}_wrong"] = bay.wrong_after(call, pattern) if task["check"] else 0
+        row[f"{name}_eager_us"] = bay.eager_s(call) * 1e6
+        row[f"{name}_graph_us"] = bay.graph_s(call, size_bytes) * 1e6
+        if task["check"]:  # what the last replay left, and one more call after all of them
+            row[f"{name}_wrong"] += bay.wrong_after(call, pattern)
+    for name in calls:
+        best = min(row[f"{name}_eager_us"], row[f"{name}_graph_us"])
+        row[f"{name}_busbw"] = bandwidth(request, best / 1e6)["busbw"]
+    after = bay.comm.counters().calls_of
+    row["kernel"] = next((name for name in after if after[name] != before.get(name, 0)), "")
+    if "nccl" in calls:
+        for way in ("eager", "graph"):
+            row[f"{way}_ratio"] = row[f"nccl_{way}_us"] / row[f"plait_{way}_us"]
+    return row
+
+
+FIELDS = (
+    "collective",
+    "size",
+    "count",
+    "type",
+    "op",
+    "ranks",
+    "kernel",
+    "plait_eager_us",
+    "plait_graph_us",
+    "plait_busbw",
+    "plait_wrong",
+    "nccl_eager_us",
+    "nccl_graph_us",
+    "nccl_busbw",
+    "nccl_wrong",
+    "eager_ratio",
+    "graph_ratio",
+)
+
+
+def write_csv(file: str, facts: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """The rows, with what they were measured on in comment lines."""
+    try:
+        with open(file, "w", newline="") as stream:
+            for name, value in facts.items():
+                stream.write(f"# {name}: {value}\n")
+            writer = csv.DictWriter(stream, FIELDS, restval="")
+            writer.writeheader()
+            for row in rows:
+                said = {name: row.get(name, "") for name in FIELDS}
+                writer.writerow(
+                    {k: f"{v:.3f}" if isinstance(v, float) else v for k, v in said.items()}
+                )
+    except OSError as error:
+        raise plait.FileError(f"wanted to write {file}: {error}") from None

@@ -1,0 +1,49 @@
+"""What all commands share: consoles, options of one meaning, progress bars.
+
+Data goes to standard output, progress to standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+# Into a pipe or file, tables are as wide as they need to be.
+PIPE_COLUMNS = 220
+out = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
+err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+TopologyOption = Annotated[
+    str, typer.Option("--topology", "-T", help="Shipped name or JSON file; default: this machine.")
+]
+WithoutOption = Annotated[
+    list[str] | None,
+    typer.Option("--without", help="Leave links out: nvlink:0-1, host:0, relay:2."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")]
+RanksOption = Annotated[int | None, typer.Option("--ranks", "-g", help="How many ranks.")]
+TypeOption = Annotated[
+    str, typer.Option("--type", "-d", help="Element type: fp32, bf16, int8, ...")
+]
+OpOption = Annotated[
+    str, typer.Option("--op", "-o", help="Reduction: sum, prod, min, max, avg, ...")
+]
+BytesOption = Annotated[str, typer.Option("--bytes", "-b", help="Message size: 8, 64K, 1G.")]
+
+
+def progress_bar(total: int, what: str) -> Progress:
+    """One bar, on standard error, where that is a terminal."""
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=err,
+        disable=not sys.stderr.isatty(),
+    )
+    progress.add_task(what, total=total)
+    return progress

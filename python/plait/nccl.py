@@ -1,0 +1,200 @@
+"""NCCL beside plait in one process: the few calls that comparisons need, by ctypes.
+
+The library is PLAIT_NCCL_LIB, else the one of the nvidia.nccl wheel, else the system's. Multicast
+(NVLS) is left as NCCL_NVLS_ENABLE says.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+import plait
+
+# plait's type and op -> ncclDataType_t and ncclRedOp_t.
+TYPES = {
+    "int8": 0,
+    "uint8": 1,
+    "int32": 2,
+    "uint32": 3,
+    "int64": 4,
+    "uint64": 5,
+    "fp16": 6,
+    "fp32": 7,
+    "fp64": 8,
+    "bf16": 9,
+    "fp8e4m3": 10,
+    "fp8e5m2": 11,
+}
+OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
+COLLECTIVES = (
+    "all_reduce",
+    "reduce_scatter",
+    "all_gather",
+    "broadcast",
+    "reduce",
+    "all_to_all",
+    "gather",
+    "scatter",
+    "send_recv",
+    "copy",
+)
+_ID_BYTES = 128
+
+
+def library_path() -> str:
+    """Where NCCL is; raises FileError where it is not."""
+    named = os.environ.get("PLAIT_NCCL_LIB", "")
+    if named:
+        if not Path(named).is_file():
+            raise plait.FileError(f"PLAIT_NCCL_LIB: wanted NCCL's library, found no file {named}")
+        return named
+    try:
+        spec = importlib.util.find_spec("nvidia.nccl")
+    except ModuleNotFoundError:
+        spec = None
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        candidate = Path(folder) / "lib" / "libnccl.so.2"
+        if candidate.is_file():
+            return str(candidate)
+    return "libnccl.so.2"
+
+
+class _UniqueId(ctypes.Structure):
+    _fields_ = (("bytes", ctypes.c_char * _ID_BYTES),)
+
+
+class Nccl:
+    """One rank's NCCL communicator. Calls go to a stream and return at once."""
+
+    def __init__(self) -> None:
+        path = library_path()
+        try:
+            self._library: Any = ctypes.CDLL(path)
+        except OSError as error:
+            raise plait.FileError(
+                f"wanted NCCL to compare with, found none ({error}); set PLAIT_NCCL_LIB"
+            ) from None
+        self.path = path
+        self._library.ncclGetErrorString.restype = ctypes.c_char_p
+        self._comm = ctypes.c_void_p()
+        self.rank = self.ranks = 0
+
+    @property
+    def version(self) -> str:
+        """Such as 2.28.9."""
+        number = ctypes.c_int()
+        self._do("ncclGetVersion", ctypes.byref(number))
+        major, rest = divmod(number.value, 10000)
+        return f"{major}.{rest // 100}.{rest % 100}"
+
+    def new_id(self) -> bytes:
+        """What rank 0 makes and all ranks join with."""
+        unique = _UniqueId()
+        self._do("ncclGetUniqueId", ctypes.byref(unique))
+        return ctypes.string_at(ctypes.byref(unique), _ID_BYTES)
+
+    def join(self, unique: bytes, rank: int, ranks: int) -> None:
+        """All ranks together, the GPU's context current on this thread."""
+        given = _UniqueId()
+        ctypes.memmove(ctypes.byref(given), unique, _ID_BYTES)
+        self._do(
+            "ncclCommInitRank",
+            ctypes.byref(self._comm),
+            ctypes.c_int(ranks),
+            given,
+            ctypes.c_int(rank),
+        )
+        self.rank, self.ranks = rank, ranks
+
+    def leave(self) -> None:
+        """All ranks together, nothing pending."""
+        if self._comm:
+            self._do("ncclCommDestroy", self._comm)
+            self._comm = ctypes.c_void_p()
+
+    @staticmethod
+    def takes(request: plait.Request) -> bool:
+        """Whether NCCL has this type, op and collective."""
+        reduces = request.collective in ("all_reduce", "reduce_scatter", "reduce")
+        return request.type in TYPES and (not reduces or request.op in OPS)
+
+    def call(self, request: plait.Request, source: int, output: int, stream: int) -> None:
+        """The collective that `request` means, by NCCL's own call or by sends and receives."""
+        src, dst, count = ctypes.c_void_p(source), ctypes.c_void_p(output), request.count
+        size, kind = ctypes.c_size_t(count), ctypes.c_int(TYPES[request.type])
+        op, root = ctypes.c_int(OPS.get(request.op, 0)), ctypes.c_int(request.root)
+        comm, on = self._comm, ctypes.c_void_p(stream)
+        name = request.collective
+        if name == "all_reduce":
+            self._do("ncclAllReduce", src, dst, size, kind, op, comm, on)
+        elif name == "reduce_scatter":
+            self._do("ncclReduceScatter", src, dst, size, kind, op, comm, on)
+        elif name == "all_gather":
+            self._do("ncclAllGather", src, dst, size, kind, comm, on)
+        elif name == "broadcast":
+            self._do("ncclBroadcast", src, dst, size, kind, root, comm, on)
+        elif name == "reduce":
+            self._do("ncclReduce", src, dst, size, kind, op, root, comm, on)
+        else:
+            self._do("ncclGroupStart")
+            self._send_and_receive(request, source, output, on)
+            self._do("ncclGroupEnd")
+
+    def _send_and_receive(self, request: plait.Request, source: int, output: int, on: Any) -> None:
+        """Collectives that NCCL has no call for in all its versions, as its manual writes them."""
+        name, me, others = request.collective, self.rank, range(self.ranks)
+        count, kind = ctypes.c_size_t(request.count), ctypes.c_int(TYPES[request.type])
+        part = request.message_bytes() // self.ranks  # of the collectives that have parts
+
+        def send(address: int, peer: int) -> None:
+            self._do(
+                "ncclSend",
+                ctypes.c_void_p(address),
+                count,
+                kind,
+                ctypes.c_int(peer),
+                self._comm,
+                on,
+            )
+
+        def receive(address: int, peer: int) -> None:
+            self._do(
+                "ncclRecv",
+                ctypes.c_void_p(address),
+                count,
+                kind,
+                ctypes.c_int(peer),
+                self._comm,
+                on,
+            )
+
+        if name == "send_recv":
+            send(source, (me + 1) % self.ranks)
+            receive(output, (me - 1) % self.ranks)
+        elif name == "copy":
+            if me == request.root:
+                send(source, request.peer)
+            if me == request.peer:
+                receive(output, request.root)
+        elif name == "all_to_all":
+            for peer in others:
+                send(source + peer * part, peer)
+                receive(output + peer * part, peer)
+        elif name == "gather":
+            send(source, request.root)
+            for peer in others if me == request.root else ():
+                receive(output + peer * part, peer)
+        else:
+            for peer in others if me == request.root else ():
+                send(source + peer * part, peer)
+            receive(output, request.root)
+
+    def _do(self, name: str, *arguments: Any) -> None:
+        result = getattr(self._library, name)(*arguments)
+        if result != 0:
+            said = self._library.ncclGetErrorString(result).decode()
+            raise plait.DriverError(f"{name} of {self.path} returned {result}: {said}")

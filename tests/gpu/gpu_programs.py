@@ -1,0 +1,282 @@
+"""Programs that the GPU tests run on several ranks, a GPU each: called with (task, emit)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import plait
+from plait import gpu
+from plait.arrays import DTYPE_OF_TYPE
+from plait.bench import Oracle
+from plait.launch import Emit
+
+POISON = 0xAB
+
+
+class Bench:
+    """A rank's GPU with an input and an output buffer."""
+
+    def __init__(self, most_bytes: int, **options: Any) -> None:
+        self.gpu = gpu.Gpu(int(os.environ["RANK"]))
+        self.comm = plait.init(device=int(os.environ["RANK"]), **options)
+        self.rank = self.comm.rank
+        self.stream = self.gpu.make_stream()
+        self.input, self.output = (self.gpu.allocate(most_bytes + 512) for _ in range(2))
+
+    def put(self, address: int, array: np.ndarray[Any, Any]) -> None:
+        self.gpu.copy(address, array.ctypes.data, array.nbytes)
+
+    def get(self, address: int, count: int, plait_type: str) -> np.ndarray[Any, Any]:
+        array = np.empty(count, DTYPE_OF_TYPE[plait_type])
+        self.gpu.copy(array.ctypes.data, address, array.nbytes)
+        return array
+
+    def finish(self) -> None:
+        self.gpu.synchronize(self.stream)
+        self.comm.check()
+
+    def after(self, call: Callable[[], None], output: int, count: int, kind: str) -> Any:
+        """The output that the call leaves, poisoned before, all ranks together."""
+        size = DTYPE_OF_TYPE[kind].itemsize
+        if output == self.output:
+            self.gpu.fill(output, POISON, count * size + 64, self.stream)
+        self.finish()
+        call()
+        self.finish()
+        return self.get(output, count, kind)
+
+    def replayed(self, call: Callable[[], None], replays: int) -> Callable[[], None]:
+        """A call that launches a graph of `call` so many times."""
+        self.gpu.begin_capture(self.stream)
+        call()
+        graph = self.gpu.end_capture(self.stream)
+
+        def launch() -> None:
+            for _ in range(replays):
+                self.gpu.launch(graph, self.stream)
+
+        return launch
+
+
+def in_place_offsets(request: plait.Request, rank: int) -> tuple[int, int] | None:
+    """Byte offsets of input and output in one buffer, as NCCL lays them out; None = none."""
+    part = request.count * DTYPE_OF_TYPE[request.type].itemsize * rank
+    return {
+        "all_reduce": (0, 0),
+        "reduce": (0, 0),
+        "broadcast": (0, 0),
+        "all_gather": (part, 0),
+        "gather": (part, 0),
+        "reduce_scatter": (0, part),
+        "scatter": (0, part),
+    }.get(request.collective)
+
+
+def collectives(task: dict[str, Any], emit: Emit) -> None:
+    """Every request on device memory: against float64, and bit by bit against host memory.
+
+    Each out of place, in place, and replayed three times from a graph. Emits what was wrong.
+    """
+    bench = Bench(task["most_bytes"])
+    comm, wrong, refused, checked = bench.comm, [], [], 0
+    for seed, (name, count, kind, op, root, strategy) in enumerate(task["requests"]):
+        peer = (root + 1) % comm.ranks
+        request = plait.Request(name, count, kind, op, comm.ranks, root, peer)
+        oracle = Oracle(request, seed=seed + 11)
+        size = DTYPE_OF_TYPE[kind].itemsize
+        out_count = request.output_bytes(bench.rank) // size
+        source = oracle.inputs[bench.rank]
+        on_host = np.zeros(out_count, DTYPE_OF_TYPE[kind])
+        comm._core.run_request(request, source.ctypes.data, on_host.ctypes.data)
+        bench.put(bench.input, source)
+
+        def call(
+            request: plait.Request = request,
+            strategy: str = strategy,
+            at: tuple[int, int] = (bench.input, bench.output),
+        ) -> None:
+            comm._core.enqueue(request, *at, bench.stream, strategy)
+
+        try:
+            found = {"eager": bench.after(call, bench.output, out_count, kind)}
+        except plait.UnsupportedError as error:
+            refused.append(f"{name} {count} {kind} {op} {strategy}: {error}")
+            continue
+        found["graph"] = bench.after(bench.replayed(call, 3), bench.output, out_count, kind)
+        if (offsets := in_place_offsets(request, bench.rank)) is not None:
+            at = (bench.output + offsets[0], bench.output + offsets[1])
+            bench.put(at[0], source)
+
+            def in_place(call: Any = call, at: tuple[int, int] = at) -> None:
+                call(at=at)
+
+            bench.finish()
+            in_place()
+            bench.finish()
+            found["in place"] = bench.get(at[1], out_count, kind)
+        for way, output in found.items():
+            checked += 1
+            off = oracle.wrong(bench.rank, output, 0, out_count) if out_count else 0
+            same = output.tobytes() == on_host.tobytes()
+            if off or not (same or strategy):
+                wrong.append(f"{way} {name} {count} {kind} {op} {strategy}: {off}, bits {same}")
+    counted = sum(comm.counters().calls_of.values())
+    emit(
+        {
+            "rank": bench.rank,
+            "wrong": wrong[:20],
+            "refused": refused,
+            "checked": checked,
+            "counted": counted,
+        }
+    )
+    comm.barrier()
+
+
+def many_communicators(task: dict[str, Any], emit: Emit) -> None:
+    """Three communicators of the same ranks, their calls interleaved on streams of their own."""
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    device = gpu.Gpu(rank)
+    comms = [
+        plait.Communicator(
+            rank, ranks, rendezvous=f"unix:{task['folder']}/meet{i}", device=rank, sm_budget=32
+        )
+        for i in range(3)
+    ]
+    streams = [device.make_stream() for _ in comms]
+    count = task["count"]
+    source = np.arange(count, dtype=np.float32) % 1000 + rank
+    buffers = [device.allocate(count * 4) for _ in range(1 + len(comms))]
+    device.copy(buffers[0], source.ctypes.data, source.nbytes)
+    request = plait.Request("all_reduce", count, "fp32", "sum", ranks)
+    for _ in range(task["rounds"]):
+        for comm, stream, output in zip(comms, streams, buffers[1:], strict=True):
+            comm._core.enqueue(request, buffers[0], output, stream)
+    wanted = np.arange(count, dtype=np.float32) % 1000 * ranks + ranks * (ranks - 1) / 2
+    wrong = 0
+    for comm, stream, output in zip(comms, streams, buffers[1:], strict=True):
+        device.synchronize(stream)
+        comm.check()
+        found = np.empty_like(source)
+        device.copy(found.ctypes.data, output, found.nbytes)
+        wrong += int(np.sum(found != wanted))
+    emit({"rank": rank, "wrong": wrong, "calls": [comm.counters().calls for comm in comms]})
+
+
+def until_a_rank_dies(task: dict[str, Any], emit: Emit) -> None:
+    """all_reduces for ever; the victim kills itself between or inside calls."""
+    bench = Bench(task["count"] * 4)
+    request = plait.Request("all_reduce", task["count"], "fp32", "sum", bench.comm.ranks)
+    bench.put(bench.input, np.ones(task["count"], np.float32))
+    for call in range(1_000_000):
+        if bench.rank == task["victim"] and call == task["calls"]:
+            emit({"rank": bench.rank, "died_at": time.monotonic()})
+            if task["inside"]:
+                bench.comm._core.enqueue(request, bench.input, bench.output, bench.stream)
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            bench.comm._core.enqueue(
+                request, bench.input, bench.output, bench.stream, task["strategy"]
+            )
+            bench.finish()
+        except plait.Error as error:
+            noticed_at = time.monotonic()
+            emit(
+                {
+                    "rank": bench.rank,
+                    "class": type(error).__name__,
+                    "error": str(error),
+                    "noticed_at": noticed_at,
+                }
+            )
+            return
+
+
+def a_rank_that_does_not_come(task: dict[str, Any], emit: Emit) -> None:
+    """Rank 0 calls alone; it gives up at its deadline, or when it is told to."""
+    bench = Bench(4096, arrive_s=task["arrive_s"])
+    request = plait.Request("all_reduce", 1000, "fp32", "sum", bench.comm.ranks)
+    start, outcome = time.monotonic(), {"class": "", "error": ""}
+    if bench.rank == 0:
+        bench.comm._core.enqueue(request, bench.input, bench.output, bench.stream)
+        try:
+            if task["abort"]:
+                time.sleep(0.3)
+                bench.comm.abort()
+            bench.finish()
+        except plait.Error as error:
+            outcome = {"class": type(error).__name__, "error": str(error)}
+        emit({"rank": 0, "seconds": time.monotonic() - start, **outcome})
+    else:
+        time.sleep(task["arrive_s"] + 1.0 if not task["abort"] else 2.0)
+        emit({"rank": bench.rank})
+
+
+def torch_arrays(task: dict[str, Any], emit: Emit) -> None:
+    """torch tensors: shapes, types, streams, in place, and every mistake there is."""
+    import torch
+
+    del task
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.cuda.set_device(rank)
+    comm = plait.init(device=rank)
+    said: dict[str, Any] = {"rank": rank}
+    mine = torch.arange(6, device="cuda", dtype=torch.bfloat16).reshape(2, 3) + rank
+    total = sum((torch.arange(6).reshape(2, 3) + r for r in range(ranks)), torch.zeros(2, 3))
+    reduced = comm.all_reduce(mine)
+    said["all_reduce"] = (
+        bool((reduced.cpu().float() == total).all()) and reduced.dtype == mine.dtype
+    )
+    gathered = comm.all_gather(mine)
+    said["all_gather"] = list(gathered.shape) == [ranks, 2, 3] and bool(
+        (gathered[rank] == mine).all()
+    )
+    side = torch.cuda.Stream()
+    big = torch.full((1 << 20,), 1.0 + rank, device="cuda")
+    side.wait_stream(torch.cuda.current_stream())
+    comm.all_reduce(big, out=big, stream=side)
+    side.synchronize()
+    said["in_place"] = bool((big == sum(range(1, ranks + 1))).all())
+    out = torch.empty_like(mine)
+    comm.all_reduce(mine, out=out, stream=torch.cuda.current_stream().cuda_stream)
+    torch.cuda.synchronize()
+    said["by_number"] = bool((out == reduced).all())
+    graph = torch.cuda.CUDAGraph()
+    captured = torch.ones(1000, device="cuda")
+    with torch.cuda.graph(graph):
+        comm.all_reduce(captured, out=captured)
+    for _ in range(3):
+        graph.replay()
+    torch.cuda.synchronize()
+    said["graph"] = bool((captured == float(ranks**3)).all())
+    comm.check()
+    said["errors"] = [_mistake(comm, mine, kind, torch, rank) for kind in MISTAKES]
+    emit(said)
+    comm.barrier()
+
+
+MISTAKES = ("host output", "other GPU", "strided", "type", "small output", "host stream")
+
+
+def _mistake(comm: plait.Communicator, mine: Any, kind: str, torch: Any, rank: int) -> str:
+    calls = {
+        "host output": lambda: comm.all_reduce(mine, out=torch.empty(2, 3, dtype=mine.dtype)),
+        "other GPU": lambda: comm.all_reduce(
+            torch.ones(3, device=f"cuda:{(rank + 1) % torch.cuda.device_count()}")
+        ),
+        "strided": lambda: comm.all_reduce(mine.t()),
+        "type": lambda: comm.all_reduce(torch.ones(3, dtype=torch.complex64, device="cuda")),
+        "small output": lambda: comm.all_reduce(mine, out=mine[:1].clone()),
+        "host stream": lambda: comm.all_reduce(np.ones(3, np.float32), stream=1),
+    }
+    try:
+        calls[kind]()
+    except plait.Error as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"

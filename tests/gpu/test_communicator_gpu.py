@@ -1,0 +1,130 @@
+"""Communicator on device memory, a process a GPU; skipped with the reason without two of them."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plait import gpu, launch
+
+GPUS = gpu.count()
+FOLDER = str(Path(__file__).parent)
+pytestmark = pytest.mark.skipif(
+    GPUS < 2, reason=f"needs two GPUs, found {GPUS}: {gpu.why_none() or 'one'}"
+)
+RANKS = 4 if GPUS >= 4 else 2
+COLLECTIVES = (
+    "all_reduce",
+    "reduce_scatter",
+    "all_gather",
+    "broadcast",
+    "reduce",
+    "all_to_all",
+    "gather",
+    "scatter",
+    "send_recv",
+    "copy",
+)
+
+
+def run(entry: str, task: dict[str, Any], ranks: int = RANKS) -> list[dict[str, Any]]:
+    """Rows by rank; every rank must exit 0."""
+    job = launch.start(f"gpu_programs:{entry}", ranks, task, folder=FOLDER)
+    rows = list(job.lines())
+    statuses = job.wait()
+    assert statuses == [0] * ranks, (statuses, rows)
+    return sorted(rows, key=lambda row: row["rank"])
+
+
+def check(requests: list[list[Any]], least: int) -> None:
+    for row in run("collectives", {"requests": requests, "most_bytes": 96 << 20}):
+        assert row["wrong"] == [], row
+        assert row["refused"] == [], row
+        assert row["checked"] >= least, row
+        assert row["counted"] >= row["checked"], row
+
+
+def test_every_collective_at_odd_sizes():
+    counts = (0, 1, 7, 1003, 65537, (1 << 20) + 3)
+    check(
+        [[name, count, "fp32", "sum", count % 2, ""] for name in COLLECTIVES for count in counts],
+        len(COLLECTIVES) * len(counts) * 2,
+    )
+
+
+def test_all_reduce_of_every_type_and_op():
+    floats = ("fp16", "fp32", "fp64", "bf16", "fp8e4m3", "fp8e5m2")
+    whole = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+    requests = [
+        ["all_reduce", 4099, name, op, 0, ""]
+        for name in floats
+        for op in ("sum", "prod", "min", "max", "avg")
+    ]
+    requests += [
+        ["all_reduce", 4099, name, op, 0, ""]
+        for name in whole
+        for op in ("sum", "prod", "min", "max", "bit_and", "bit_or", "bit_xor")
+    ]
+    check(requests, len(requests) * 3)
+
+
+def test_large_messages():
+    check(
+        [["all_reduce", (8 << 20) + 5, kind, "sum", 0, ""] for kind in ("fp32", "bf16")],
+        6,
+    )
+
+
+def test_kernels_by_name_and_plans():
+    names = ("one_shot", "two_shot", "tiled", "direct", "ring")
+    check([["all_reduce", 10007, "bf16", "sum", 0, name] for name in names], len(names) * 3)
+
+
+def test_communicators_side_by_side(tmp_path):
+    task = {"folder": str(tmp_path), "count": 100_003, "rounds": 50}
+    tmp_path.chmod(0o700)
+    for row in run("many_communicators", task):
+        assert row["wrong"] == 0 and row["calls"] == [50, 50, 50], row
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(("count", "strategy"), [(1000, ""), (4 << 20, ""), (1 << 20, "direct")])
+def test_survivors_of_a_killed_rank_are_told(inside, count, strategy):
+    task = {"victim": 1, "calls": 20, "count": count, "inside": inside, "strategy": strategy}
+    job = launch.start("gpu_programs:until_a_rank_dies", RANKS, task, folder=FOLDER)
+    rows = list(job.lines())
+    statuses = job.wait(60)
+    died_at = next(row["died_at"] for row in rows if "died_at" in row)
+    survivors = [row for row in rows if "class" in row]
+    assert len(survivors) == RANKS - 1, (statuses, rows)
+    for row in survivors:
+        assert row["class"] in ("PeerLostError", "AbortedError"), row
+        assert "rank 1" in row["error"], row
+        assert row["noticed_at"] - died_at < 3.0, row
+    assert [status for rank, status in enumerate(statuses) if rank != 1] == [0] * (RANKS - 1)
+
+
+def test_a_rank_that_does_not_come_is_named():
+    row = run("a_rank_that_does_not_come", {"arrive_s": 2.0, "abort": False}, 2)[0]
+    assert row["class"] == "DeadlineError" and "rank 1" in row["error"], row
+    assert row["seconds"] < 5.0, row
+
+
+def test_abort_ends_a_waiting_kernel():
+    row = run("a_rank_that_does_not_come", {"arrive_s": 60.0, "abort": True}, 2)[0]
+    assert row["class"] == "AbortedError" and row["seconds"] < 2.0, row
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+def test_torch_tensors_streams_and_mistakes():
+    for row in run("torch_arrays", {}):
+        for name in ("all_reduce", "all_gather", "in_place", "by_number", "graph"):
+            assert row[name] is True, row
+        host_output, other_gpu, strided, kind, small, host_stream = row["errors"]
+        assert host_output.startswith("InvalidArgumentError") and "host memory" in host_output
+        assert other_gpu.startswith("InvalidArgumentError") and "GPU" in other_gpu
+        assert "contiguous" in strided and "complex64" in kind and "6 bf16" in small
+        assert "stream" in host_stream, row

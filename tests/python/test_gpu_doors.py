@@ -1,0 +1,258 @@
+"""What of the GPU doors shows on a machine without one: refusals, arrays, streams, expectations."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import plait
+from plait import bench_command, bench_gpu, gpu, measure, nccl
+from plait.arrays import HOST, ON_SOME_GPU, Buffer, buffer_of, empty_like, is_on_gpu, stream_handle
+
+without_gpu = pytest.mark.skipif(gpu.count() > 0, reason="this machine has a GPU")
+
+
+class OnGpu:
+    """Says that it lies on a GPU, as cupy arrays do."""
+
+    def __init__(self, shape: tuple[int, ...] = (2, 3), **changes: Any) -> None:
+        facts = {"shape": shape, "typestr": "<f4", "data": (1 << 40, False), "version": 3}
+        self.__cuda_array_interface__ = facts | changes
+
+
+def plait_command(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "plait.cli", *words], capture_output=True, text=True, timeout=120
+    )
+
+
+@without_gpu
+@pytest.mark.parametrize("words", [("--against", "nccl"), ("--gpus",), ("--gpus", "--ranks", "4")])
+def test_bench_on_gpus_says_that_there_are_none(words):
+    done = plait_command("bench", "all_reduce", *words)
+    assert done.returncode == 3, done
+    wanted = "4" if "4" in words else "2"
+    assert f"wanted {wanted} GPUs, found 0: " in done.stderr
+    assert "Traceback" not in done.stderr and done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--against", "gloo"), "--against: wanted nccl, found 'gloo'"),
+        (("--csv", "x.csv"), "--csv goes with --gpus"),
+    ],
+)
+def test_bench_refuses_what_it_has_not(words, said):
+    done = plait_command("bench", "all_reduce", *words)
+    assert done.returncode == 2 and said in done.stderr, done
+
+
+@without_gpu
+def test_a_device_that_is_not_there():
+    with pytest.raises(plait.NoDeviceError, match="wanted a GPU"):
+        plait.Communicator(0, 1, device=0)
+    with pytest.raises(plait.NoDeviceError, match="wanted a GPU"):
+        gpu.Gpu(0)
+    assert gpu.why_none() != ""
+
+
+def test_a_communicator_without_a_gpu():
+    comm = plait.Communicator(0, 1)
+    assert comm.device == -1
+    with pytest.raises(plait.NoDeviceError, match="has no GPU"):
+        comm.check()
+    with pytest.raises(plait.NoDeviceError, match="has no GPU"):
+        comm._core.enqueue(plait.Request("all_reduce", 4), 0, 0)
+    with pytest.raises(plait.UnsupportedError, match="one on a GPU"):
+        comm.all_reduce(OnGpu())
+    with pytest.raises(plait.UnsupportedError, match="one on a GPU"):
+        comm.all_reduce(np.ones(6, np.float32), out=OnGpu())
+    with pytest.raises(plait.InvalidArgumentError, match="stream="):
+        comm.all_reduce(np.ones(6, np.float32), stream=0)
+    for bad in (-3, -100):
+        with pytest.raises(plait.InvalidArgumentError, match="device: wanted"):
+            plait.Communicator(0, 1, device=bad)
+    with pytest.raises(plait.InvalidArgumentError, match="sm_budget: wanted"):
+        plait.Communicator(0, 1, sm_budget=-1)
+
+
+def test_scalars_of_all_ranks():
+    comm = plait.Communicator(0, 1)
+    ones = np.ones(3, np.float32)
+    assert (comm.all_reduce(ones, "premul_sum", scalars=[2.5]) == 2.5).all()
+    assert (comm.all_reduce(ones, "premul_sum", scalar=0.5) == 0.5).all()
+    with pytest.raises(plait.InvalidArgumentError, match="wanted 1 scalars"):
+        comm.all_reduce(ones, "premul_sum", scalars=[1.0, 2.0])
+
+
+def test_ranks_must_agree_on_having_gpus(run_ranks):
+    for row in run_ranks("rank_programs:gpu_on_one_rank", 2):
+        assert row["class"] in ("MismatchError", "NoDeviceError"), row
+        assert row["seconds"] < 10.0
+
+
+def test_arrays_on_gpus():
+    buffer = buffer_of(OnGpu(), "input")
+    assert (buffer.address, buffer.count, buffer.type) == (1 << 40, 6, "fp32")
+    assert buffer.device == ON_SOME_GPU and is_on_gpu(OnGpu())
+    assert not is_on_gpu(np.ones(3)) and not is_on_gpu("text") and not is_on_gpu(None)
+    assert buffer_of(np.ones(3), "input").device == HOST
+    assert buffer_of(OnGpu(strides=(12, 4)), "input").count == 6
+    with pytest.raises(plait.InvalidArgumentError, match="contiguous"):
+        buffer_of(OnGpu(strides=(24, 4)), "input")
+    with pytest.raises(plait.InvalidArgumentError, match="read-only"):
+        buffer_of(OnGpu(data=(1 << 40, True)), "output", writable=True)
+    with pytest.raises(plait.UnsupportedError, match="complex64"):
+        buffer_of(OnGpu(typestr="<c8"), "input")
+    with pytest.raises(plait.InvalidArgumentError, match="pass out="):
+        empty_like(buffer, (2, 3))
+    view = gpu.dlpack_view(np.ones((2, 3), np.float32))
+    assert (view[0], view[3], view[4], view[5:]) == (1, (2, 3), (3, 1), (2, 32, 1))
+
+
+def test_streams_of_many_kinds():
+    host = [Buffer(0, 0, "fp32", (0,), np.ones(1))]
+    kept = []
+    tensor = SimpleNamespace(record_stream=kept.append)
+    torch_like = SimpleNamespace(cuda_stream=77)
+    assert stream_handle(5, host) == 5
+    assert stream_handle(torch_like, [Buffer(0, 0, "fp32", (0,), tensor, 0)]) == 77
+    assert kept == [torch_like]
+    assert stream_handle(SimpleNamespace(ptr=78), host) == 78
+
+    class ByProtocol:
+        def __cuda_stream__(self) -> tuple[int, int]:
+            return (0, 79)
+
+    assert stream_handle(ByProtocol(), host) == 79
+    for wrong in ("7", 1.5, object()):
+        with pytest.raises(plait.InvalidArgumentError, match="wanted a stream"):
+            stream_handle(wrong, host)
+
+
+def test_nccl_that_is_not_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("PLAIT_NCCL_LIB", str(tmp_path / "libnccl.so.2"))
+    with pytest.raises(plait.FileError, match="found no file"):
+        nccl.Nccl()
+    (tmp_path / "libnccl.so.2").write_text("not a library")
+    with pytest.raises(plait.FileError, match="set PLAIT_NCCL_LIB"):
+        nccl.Nccl()
+    assert not nccl.Nccl.takes(plait.Request("all_reduce", 4, "int16"))
+    assert not nccl.Nccl.takes(plait.Request("all_reduce", 4, "int32", "bit_or"))
+    assert nccl.Nccl.takes(plait.Request("all_gather", 4, "bf16"))
+
+
+@pytest.mark.parametrize("count", [1, 5, 7, 16, 30])
+@pytest.mark.parametrize("name", nccl.COLLECTIVES)
+def test_expected_outputs_of_repeated_inputs(monkeypatch, name, count):
+    """Against the plain definition of each collective; the period is shorter than the message."""
+    monkeypatch.setattr(bench_gpu, "PERIOD", 7)
+    request = plait.Request(name, count, "int32", "sum", 3, 1, 2)
+    pattern = bench_gpu.Pattern(request, seed=3)
+    inputs = [
+        np.resize(base, request.input_bytes(rank) // 4) for rank, base in enumerate(pattern.bases)
+    ]
+    total = np.sum([np.resize(base, count * 3) for base in pattern.bases], axis=0)
+    for rank in range(3):
+        mine = slice(rank * count, (rank + 1) * count)
+        wanted = {
+            "all_reduce": total[:count],
+            "reduce": total[:count],
+            "reduce_scatter": total[mine],
+            "all_gather": np.concatenate(inputs),
+            "gather": np.concatenate(inputs),
+            "broadcast": inputs[1],
+            "copy": inputs[1],
+            "scatter": np.resize(pattern.bases[1], count * 3)[mine],
+            "send_recv": inputs[(rank - 1) % 3],
+            "all_to_all": np.concatenate(
+                [np.resize(base, count * 3)[mine] for base in pattern.bases]
+            ),
+        }[name]
+        elements = request.output_bytes(rank) // 4
+        if elements == 0:
+            continue
+        assert (pattern.expected(rank, 0, elements) == wanted[:elements]).all()
+        for lo in range(0, elements, 3):  # any part of it
+            hi = min(elements, lo + 4)
+            assert (pattern.expected(rank, lo, hi) == wanted[lo:hi]).all()
+        output = wanted[:elements].astype(np.int32)
+        assert pattern.wrong(rank, output, 0) == 0
+        output[-1] += 1
+        assert pattern.wrong(rank, output, 0) == 1
+
+
+ROW = {
+    "collective": "all_reduce",
+    "size": 1024,
+    "count": 256,
+    "type": "fp32",
+    "op": "sum",
+    "ranks": 2,
+    "kernel": "all_reduce/one_shot",
+    "plait_eager_us": 10.0,
+    "plait_graph_us": 2.5,
+    "plait_busbw": 0.4,
+    "plait_wrong": 0,
+}
+WITH_NCCL = ROW | {
+    "nccl_eager_us": 20.0,
+    "nccl_graph_us": 10.0,
+    "nccl_busbw": 0.1,
+    "nccl_wrong": 0,
+    "eager_ratio": 2.0,
+    "graph_ratio": 4.0,
+}
+
+
+def test_rows_as_text_csv_and_picture(tmp_path):
+    assert bench_command.gpu_line(WITH_NCCL).split()[-3:] == ["2.00", "4.00", "all_reduce/one_shot"]
+    assert bench_command.gpu_line(ROW).split()[-2] == "-"
+    end = bench_command.gpu_end([WITH_NCCL, WITH_NCCL | {"graph_ratio": 1.0}])
+    assert "graph: geometric mean 2.00, least 1.00 of 2" in end and "0 OK" in end
+    assert "FAILED" in bench_command.gpu_end([ROW | {"plait_wrong": 3}])
+    file = tmp_path / "rows.csv"
+    bench_gpu.write_csv(str(file), {"gpu": "H200"}, [WITH_NCCL, ROW])
+    lines = file.read_text().splitlines()
+    assert lines[0] == "# gpu: H200" and lines[1].startswith("collective,size")
+    assert lines[2].endswith("20.000,10.000,0.100,0,2.000,4.000") and lines[3].endswith(",,,,,")
+    with pytest.raises(plait.FileError, match="wanted to write"):
+        bench_gpu.write_csv(str(tmp_path / "no" / "folder.csv"), {}, [ROW])
+    plots = pytest.importorskip("plait.plots")
+    plots.plot_gpu_bench([WITH_NCCL, WITH_NCCL | {"size": 2048}], str(tmp_path / "rows.png"))
+    assert Path(tmp_path / "rows.png").stat().st_size > 1000
+
+
+@without_gpu
+def test_links_of_gpus_that_are_not_there():
+    done = plait_command("topo", "--measure")
+    assert done.returncode == 3 and "wanted GPUs to measure" in done.stderr, done
+
+
+def test_measured_figures_become_a_topology():
+    machine = plait.load_topology("hgx-h200")
+    rows = [
+        measure.Measured("nvlink:0>1", "alone", 301.0),
+        measure.Measured("nvlink:1>0", "alone", 300.04),
+        measure.Measured("nvlink:0-1", "both ways", 590.0),
+        measure.Measured("host:0>numa", "alone", 51.5),
+        measure.Measured("host:0-numa", "both ways", 90.5),
+        measure.Measured("host up", "all together", 190.0),
+    ]
+    found = json.loads(measure.measured_topology(machine, rows).to_json())
+    assert next(link for link in found["links"] if link["dst"] == "gpu1")["gb_per_s"] == 301.0
+    speeds = {resource["name"]: resource["gb_per_s"] for resource in found["resources"]}
+    assert (speeds["gpu0.nvlink.out"], speeds["gpu0.nvlink.in"]) == (301.0, 300.0)
+    assert speeds["gpu2.nvlink.out"] == 395.0
+    assert (speeds["gpu0.host.up"], speeds["gpu0.host.both"]) == (51.5, 90.5)
+    assert (speeds["gpu0.host.down"], speeds["numa0.dram.write"]) == (55.3, 190.0)
+    up = next(link for link in found["links"] if link["src"] == "gpu0" and link["dst"] == "numa0")
+    assert up["gb_per_s"] == 51.5 and found["source"].startswith("measured by plait")
