@@ -26,8 +26,39 @@ endfunction()
 
 plait_nccl_library(plait_nccl ${PLAIT_NCCL_PLATFORM})
 set_target_properties(plait_nccl PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/shims)
+
+# libplait_audit.so, for LD_AUDIT: binds look-ups in libnccl to the drop-in. It lives beside the
+# program in a name space of its own, so it depends on the C library alone.
+add_library(plait_audit SHARED ${PROJECT_SOURCE_DIR}/shims/nccl/audit.cpp)
+target_link_libraries(plait_audit PRIVATE plait_flags)
+target_compile_options(plait_audit PRIVATE -fno-exceptions -fno-rtti)
+set_target_properties(plait_audit PROPERTIES CXX_VISIBILITY_PRESET hidden LINKER_LANGUAGE C
+  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/shims)
+set(PLAIT_DOORS plait_nccl plait_audit)
+
+# plait_forwarder(TARGET drop-in): a libnccl.so.2 in a folder nccl/ beside the drop-in.
+function(plait_forwarder name drop_in folder)
+  add_library(${name} SHARED ${PROJECT_SOURCE_DIR}/shims/nccl/forward.cpp
+    ${PROJECT_SOURCE_DIR}/shims/nccl/forward.S)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE plait_flags ${drop_in})
+  target_link_options(${name} PRIVATE -Wl,-Bsymbolic -Wl,-z,nodelete -static-libstdc++ -static-libgcc)
+  set_target_properties(${name} PROPERTIES CXX_VISIBILITY_PRESET hidden OUTPUT_NAME nccl SUFFIX .so.2
+    NO_SONAME ON LIBRARY_OUTPUT_DIRECTORY ${folder}/nccl BUILD_RPATH "$ORIGIN/.."
+    INSTALL_RPATH "$ORIGIN/..")
+  target_link_options(${name} PRIVATE -Wl,-soname,libnccl.so.2)
+endfunction()
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT PLAIT_SANITIZE)
+  plait_forwarder(plait_forward plait_nccl ${PROJECT_BINARY_DIR}/shims)
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/shims/nccl/forward.S APPEND PROPERTY OBJECT_DEPENDS
+    ${PROJECT_SOURCE_DIR}/shims/nccl/names.def)
+endif()
 if(PLAIT_PYTHON)
-  install(TARGETS plait_nccl LIBRARY DESTINATION plait)
+  install(TARGETS ${PLAIT_DOORS} LIBRARY DESTINATION plait)
+  if(TARGET plait_forward)
+    install(TARGETS plait_forward LIBRARY DESTINATION plait/nccl)
+  endif()
 endif()
 
 if(PLAIT_TESTS)

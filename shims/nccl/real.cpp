@@ -115,3 +115,8 @@ const Real& real() {
 }
 
 }  // namespace plait::nccl
+
+void* plait_nccl_real_symbol(const char* name) {
+  void* handle = plait::nccl::real().handle;
+  return handle == nullptr ? nullptr : ::dlsym(handle, name);
+}

@@ -22,3 +22,6 @@ struct Real {
 const Real& real();
 
 }  // namespace plait::nccl
+
+/// For plait's forwarding libnccl.so.2: the real library's own definition, or null.
+extern "C" [[gnu::visibility("default")]] void* plait_nccl_real_symbol(const char* name);

@@ -31,7 +31,10 @@ void require(int result, const char* what) {
 /// What the drop-in says that it served and passed on; -1 where it is not there.
 std::string counted(const char* name) {
   using Read = int (*)(CounterRow*, int);
-  const auto read = reinterpret_cast<Read>(::dlsym(RTLD_DEFAULT, "plait_nccl_counters"));
+  void* drop_in = ::dlopen("libplait_nccl.so", RTLD_LAZY | RTLD_NOLOAD);
+  const auto read = drop_in == nullptr
+                        ? nullptr
+                        : reinterpret_cast<Read>(::dlsym(drop_in, "plait_nccl_counters"));
   if (read == nullptr) return "\"served\": -1, \"passed\": -1";
   std::vector<CounterRow> rows(4096);
   rows.resize(static_cast<std::size_t>(read(rows.data(), 4096)));
