@@ -48,6 +48,14 @@ def direct_sendrecv() -> list[Row]:
                 "us",
             )
         )
+    rows.append(
+        missing(
+            "D4",
+            "CPU staging, 16 GPUs, vista, 8 KB: reduce-scatter",
+            "49 us",
+            'the talk calls it "RS" and says no more of it',
+        )
+    )
     ratio = staged_us(vista, 32, 16384, "reduce_scatter_all_gather") / staged_us(
         vista, 32, 16384, "direct"
     )
