@@ -18,7 +18,8 @@ from plait.timeline_plot import COLOURS, spans_by_lane
 
 SIZES = tuple(1 << power for power in range(12, 31, 2))
 MOST_CURVES = 6
-PALETTE = ("#1b6ca8", "#d1495b", "#2e8b57", "#8e5ea2", "#c78100", "#556270", "#00838f", "#ad1457")
+PALETTE = ("#1b6ca8", "#d1495b", "#2e8b57", "#8e5ea2", "#c78100", "#556270")
+PALETTE += ("#00a0b0", "#ad1457", "#8bc34a", "#5d4037", "#ff7043", "#9e9e9e")
 
 STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#222}
@@ -120,10 +121,19 @@ def predictions(
 
 
 def draw_curves(predicted: Curves, measured: Curves) -> str:
-    """SVG: busbw over message size, both on logarithmic scales; measured curves are dashed."""
-    top = sorted(predicted.items(), key=lambda item: -max(speed for _, speed in item[1]))
+    """SVG: busbw over message size, both on logarithmic scales; measured curves are dashed.
+
+    Drawn are the strategies that were measured and the best of the others; each has one colour.
+    """
+    was_measured = {name.removesuffix(" (measured)") for name in measured}
+    top = sorted(
+        predicted.items(),
+        key=lambda item: (item[0] not in was_measured, -max(speed for _, speed in item[1])),
+    )
     curves = [(name, points, "") for name, points in top[:MOST_CURVES]]
-    curves += [(name, sorted(points), "5 4") for name, points in measured.items()]
+    curves += [(name, sorted(points), "5 4") for name, points in sorted(measured.items())]
+    names = dict.fromkeys(name.removesuffix(" (measured)") for name, _, _ in curves)
+    colours = dict(zip(names, PALETTE * len(names), strict=False))
     points = [point for _, line, _ in curves for point in line if point[1] > 0]
     if not points:
         return "<p>Nothing to draw: no strategy takes this request.</p>"
@@ -146,7 +156,7 @@ def draw_curves(predicted: Curves, measured: Curves) -> str:
         parts.append(f'<text x="{x:.0f}" y="400" text-anchor="middle">{_bytes(size)}</text>')
     parts.append('<text x="60" y="18">busbw GB/s</text>')
     for number, (name, line, dash) in enumerate(curves):
-        colour = PALETTE[number % len(PALETTE)]
+        colour = colours[name.removesuffix(" (measured)")]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*point) for point in line))
         parts.append(
             f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" '
@@ -160,7 +170,10 @@ def draw_curves(predicted: Curves, measured: Curves) -> str:
                 f'data-tip="{_text(tip)}"/>'
             )
         y = 30 + 18 * number
-        parts.append(f'<rect x="700" y="{y}" width="12" height="4" fill="{colour}"/>')
+        parts.append(
+            f'<line x1="694" x2="713" y1="{y + 2}" y2="{y + 2}" stroke="{colour}" '
+            f'stroke-width="3" stroke-dasharray="{dash}"/>'
+        )
         parts.append(f'<text x="718" y="{y + 6}">{_text(name)}</text>')
     return "".join(parts) + "</svg>"
 
@@ -220,7 +233,11 @@ def _bandwidth(topology: plait.Topology, collective: str, ranks: int, measured: 
     what = "Lines: simulated, the best of each strategy's parameters."
     return (
         f"<h2>{_text(collective)}, {ranks} ranks: bandwidth by size</h2><p>{what}"
-        + (" Dashed: measured.</p>" if measured else " Nothing was measured.</p>")
+        + (
+            " Dashed: measured, in a graph where that was faster.</p>"
+            if measured
+            else " Nothing was measured.</p>"
+        )
         + draw_curves(predictions(topology, collective, ranks), measured)
     )
 
