@@ -27,7 +27,7 @@ for step in "$@"; do
     tiles) limit=150 bench --sweep --kernel tiled --what fused,nccl --min ${LEAST:-16777216} --max 1073741824 --factor 8 --csv "$OUT/tiles_$gpus.csv" ;;
     collectives)
       for what in reduce_scatter all_gather broadcast reduce all_to_all send_recv; do
-        limit=60 bench --eager --collective $what --what fused,nccl --min 4096 --max ${MOST:-1073741824} --factor ${FACTOR:-16} --csv "$OUT/collectives_$gpus.csv"
+        limit=60 bench --eager --collective $what --what fused,nccl --min ${LEAST:-4096} --max ${MOST:-1073741824} --factor ${FACTOR:-16} --csv "$OUT/collectives_$gpus.csv"
       done ;;
     push) limit=40 bench --what push --max 268435456 --min 2000000000 ;;
     sweep) limit=150 bench --sweep --what fused,nccl --min 1024 --max 67108864 --factor 4 --csv "$OUT/sweep_$gpus.csv" ;;

@@ -265,9 +265,9 @@ class Bench {
     std::vector<FusedTuning> all(1);
     if (!o_.sweep) return all;
     all.clear();
-    for (const unsigned blocks : {66u, 132u, 264u})
+    for (const unsigned blocks : {32u, 66u, 132u})
       for (const unsigned threads : {128u, 256u})
-        for (const std::uint32_t tile : {0u, 2048u, 4096u}) {
+        for (const std::uint32_t tile : {1024u, 2048u, 4096u, 8192u}) {
           FusedTuning tuning;
           tuning.blocks = blocks;
           tuning.threads = threads;

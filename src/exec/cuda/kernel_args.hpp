@@ -89,7 +89,7 @@ struct HopArgs {
   HopShape shape;
 };
 
-inline constexpr int kTileBlocks = 264;   ///< most blocks of a tiled call: two an SM of an H200
+inline constexpr int kTileBlocks = 132;   ///< most blocks of a tiled call: one an SM of an H200
 inline constexpr int kTileThreads = 256;  ///< of a block
 inline constexpr int kTileSlots = 4;      ///< tiles of a block under way to each peer
 

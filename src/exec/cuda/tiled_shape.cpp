@@ -164,7 +164,7 @@ DataType moved_type(const Request& request) {
 TileCut cut_tiles(const TiledArgs& shape, std::uint64_t slot_memory_bytes, unsigned most_blocks,
                   std::uint32_t tile_units) {
   constexpr std::uint64_t kLeastUnits = 256;  // a tile that a block sends in one go
-  constexpr std::uint64_t kSteps = 6;  // tiles a block should have, so that its steps overlap
+  constexpr std::uint64_t kMostUnits = 4096;  // a fence costs as much as 30 KiB, so few large tiles
   const std::uint64_t units = std::max<std::uint64_t>(1, (shape.part_bytes + kUnit - 1) / kUnit);
   const std::uint64_t slots =
       std::uint64_t{kTileBlocks} * 2 * static_cast<std::uint64_t>(shape.ranks) * kTileSlots;
@@ -175,7 +175,7 @@ TileCut cut_tiles(const TiledArgs& shape, std::uint64_t slot_memory_bytes, unsig
       std::min<std::uint64_t>(most_blocks, (units + kLeastUnits - 1) / kLeastUnits));
   const std::uint64_t share = (units + cut.blocks - 1) / cut.blocks;
   const std::uint64_t most = std::max<std::uint64_t>(1, cut.slot_bytes / kUnit);
-  std::uint64_t tile = tile_units != 0 ? tile_units : std::max(kLeastUnits, share / kSteps);
+  std::uint64_t tile = tile_units != 0 ? tile_units : kMostUnits;
   tile = std::min({tile, most, share});
   const std::uint64_t steps = (share + tile - 1) / tile;
   cut.tile_units = static_cast<std::uint32_t>((share + steps - 1) / steps);
