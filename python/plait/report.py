@@ -18,8 +18,10 @@ from plait.timeline_plot import COLOURS, spans_by_lane
 
 SIZES = tuple(1 << power for power in range(12, 31, 2))
 MOST_CURVES = 6
-PALETTE = ("#1b6ca8", "#d1495b", "#2e8b57", "#8e5ea2", "#c78100", "#556270")
-PALETTE += ("#00a0b0", "#ad1457", "#8bc34a", "#5d4037", "#ff7043", "#9e9e9e")
+PALETTE = (
+    *("#1b6ca8", "#d1495b", "#2e8b57", "#8e5ea2", "#c78100", "#556270"),
+    *("#00a0b0", "#ad1457", "#8bc34a", "#5d4037", "#ff7043", "#9e9e9e"),
+)
 
 STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#222}
@@ -219,8 +221,8 @@ def figures_table(rows: list[Any]) -> str:
     parts = ["<table><tr>" + "".join(f"<th>{name}</th>" for name in head) + "</tr>"]
     for row in rows:
         deviates = abs(row.deviation) > 0.10
-        cells = (row.what, row.unit, f"{row.measured:.5g}", f"{row.predicted:.5g}")
-        cells += (f"{100 * row.deviation:+.1f} %", row.reason if deviates else "")
+        figures = (f"{row.measured:.5g}", f"{row.predicted:.5g}", f"{100 * row.deviation:+.1f} %")
+        cells = (row.what, row.unit, *figures, row.reason if deviates else "")
         parts.append(
             f'<tr class="{"no" if deviates else "yes"}">'
             + "".join(f"<td>{_text(cell)}</td>" for cell in cells)
