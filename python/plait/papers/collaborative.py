@@ -13,30 +13,38 @@ from plait.calibrate import machine as measured_node
 from plait.calibrate import with_parameters
 from plait.papers.rows import EQUAL, MB, Row, grid, machine, nccl_us, us
 
+Tuning = tuple[tuple[tuple[str, int], ...], ...]
+
 # The threshold is "statically tuned for various message sizes and different systems": a fine grid.
 PAIRWISE = grid(host_permille=(0,), host_cpu_permille=range(0, 310, 10), pieces=(4, 8, 16))
 PIPELINED = grid(host_cpu_permille=(0,), host_permille=(0,), pieces=(4, 8, 16))
 
 
 @cache
-def _one_process(name: str) -> plait.Topology:
+def one_process(name: str) -> plait.Topology:
     """The machine as one process drives it: events for signals, as fast as measured on the H200."""
     event_ns = measured_node().parameter("event_signal_ns", 1500.0)
     return with_parameters(machine(name), stream_signal_ns=event_ns)
 
 
-@cache
-def _pairwise_us(name: str, size: int, tuning: tuple[tuple[tuple[str, int], ...], ...]) -> float:
-    topology = _one_process(name)
-    request = plait.Request("all_reduce", size // 4, "fp32", "sum", 2)
-    times = []
+def tuned(
+    topology: plait.Topology, request: plait.Request, tuning: Tuning
+) -> list[tuple[float, plait.Plan]]:
+    """(us, plan) of the pairwise exchange with each row of a tuning table that it takes."""
+    found = []
     for params in tuning:
         try:
             plan = plait.propose_one(topology, request, "pairwise", dict(params))
         except (plait.UnsupportedError, plait.InvalidArgumentError):
             continue
-        times.append(us(plan, topology))
-    return min(times)
+        found.append((us(plan, topology), plan))
+    return found
+
+
+@cache
+def _pairwise_us(name: str, size: int, tuning: Tuning) -> float:
+    request = plait.Request("all_reduce", size // 4, "fp32", "sum", 2)
+    return min(time_us for time_us, _ in tuned(one_process(name), request, tuning))
 
 
 def collaborative() -> list[Row]:
@@ -146,7 +154,7 @@ def _host_part(name: str) -> float:
 @cache
 def _ring_us(name: str, size: int) -> float:
     """The segmented ring, in its best segments."""
-    topology = _one_process(name)
+    topology = one_process(name)
     request = plait.Request("all_reduce", size // 4, "fp32", "sum", 2)
     plans = [
         plait.propose_one(topology, request, "ring", {"segments": segments, "lanes": 1})
