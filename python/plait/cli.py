@@ -18,7 +18,7 @@ from rich.table import Table
 import plait
 from plait import bench as bench_module
 from plait import doctor as doctor_module
-from plait import prove
+from plait import prove, run_command
 from plait.bench_command import bench
 from plait.console import (
     BytesOption,
@@ -366,11 +366,21 @@ def report(
 
 
 app.command()(bench)
+app.command(context_settings=run_command.SETTINGS)(run_command.run)
+app.command(context_settings=run_command.SETTINGS)(run_command.profile)
 
 
-@app.command()
-def doctor(as_json: JsonOption = False) -> None:
+@app.command(context_settings=run_command.SETTINGS)
+def doctor(
+    command: Annotated[
+        list[str] | None, typer.Argument(help="A program: say how `plait run` would run it.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
     """Say what is there, what is missing, and what to do."""
+    if command:
+        run_command.examine(command, as_json)
+        return
     checks = doctor_module.examine()
     if as_json:
         out.print(json.dumps([vars(check) for check in checks], indent=1), markup=False)

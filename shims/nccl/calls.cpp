@@ -11,14 +11,11 @@
 
 namespace plait::nccl {
 
-Group& group() {
-  thread_local Group mine;
-  return mine;
-}
+constinit thread_local CallPlace here [[gnu::tls_model("initial-exec")]];
 
-int& InReal::depth() {
-  thread_local int deep = 0;
-  return deep;
+Group& noted_group() {
+  if (here.open == nullptr) here.open = new Group;
+  return *here.open;
 }
 
 namespace {
@@ -59,7 +56,7 @@ Result pass_on(Function function, Arguments... arguments) {
 template <class Pass>
 Result serve(const Asked& asked, Pass pass) noexcept {
   try {
-    if (InReal::depth() != 0) return pass();
+    if (here.in_real != 0) return pass();
     CommTable::Pin pin = comms().pin(asked.comm);
     if (!pin) return pass();
     if (const Result result = blocked(*pin); result != ncclSuccess) return result;
@@ -69,8 +66,8 @@ Result serve(const Asked& asked, Pass pass) noexcept {
       const CountedCall counted(call.request, false, call.stream);
       return pass();
     }
-    if (group().depth == 0) return enqueue(*pin, call);
-    group().calls.push_back({std::move(pin), call});
+    if (here.depth == 0) return enqueue(*pin, call);
+    noted_group().calls.push_back({std::move(pin), call});
     return ncclSuccess;
   } catch (const std::exception& error) {
     log(LogLevel::warn, -1, error.what());
@@ -93,18 +90,24 @@ Result attach_made(const std::vector<Comm*>& made, Result ended) {
 }
 
 /// The outermost end: what plait took goes first, in call order, then NCCL's own. All ranks alike.
-Result end_group() {
-  Group ended = std::exchange(group(), Group{});
-  Result result = ncclSuccess;
-  for (Noted& noted : ended.calls) {
-    const Result one = enqueue(*noted.pin, noted.call);
-    if (result == ncclSuccess) result = one;
+Result end_group() noexcept {
+  here.depth = 0;
+  const std::unique_ptr<Group> ended(std::exchange(here.open, nullptr));
+  if (ended == nullptr) return pass_on(real().group_end);
+  try {
+    Result result = ncclSuccess;
+    for (Noted& noted : ended->calls) {
+      const Result one = enqueue(*noted.pin, noted.call);
+      if (result == ncclSuccess) result = one;
+    }
+    const Result real_end = pass_on(real().group_end);
+    if (real_end != ncclSuccess && real_end != ncclInProgress) return real_end;
+    const Result attached = attach_made(ended->made, real_end);
+    if (attached != ncclSuccess) return attached;
+    return result != ncclSuccess ? result : real_end;
+  } catch (const std::exception& error) {
+    return result_of(error);
   }
-  const Result real_end = pass_on(real().group_end);
-  if (real_end != ncclSuccess && real_end != ncclInProgress) return real_end;
-  const Result attached = attach_made(ended.made, real_end);
-  if (attached != ncclSuccess) return attached;
-  return result != ncclSuccess ? result : real_end;
 }
 
 }  // namespace
@@ -177,37 +180,34 @@ Result ncclScatter(const void* input, void* output, std::size_t count, int type,
 Result ncclSend(const void* input, std::size_t count, int type, int peer, Comm comm,
                 Stream stream) {
   plait::DataType known{};
-  if (InReal::depth() == 0 && translate_type(type, known))
+  if (here.in_real == 0 && translate_type(type, known))
     count_message(true, count * plait::bytes_of(known));
   return pass_on(real().send, input, count, type, peer, comm, stream);
 }
 
 Result ncclRecv(void* output, std::size_t count, int type, int peer, Comm comm, Stream stream) {
   plait::DataType known{};
-  if (InReal::depth() == 0 && translate_type(type, known))
+  if (here.in_real == 0 && translate_type(type, known))
     count_message(false, count * plait::bytes_of(known));
   return pass_on(real().receive, output, count, type, peer, comm, stream);
 }
 
 Result ncclGroupStart() {
-  if (InReal::depth() != 0) return real().group_start();
+  if (here.in_real != 0) return real().group_start();
   const Result result = pass_on(real().group_start);
-  if (result == ncclSuccess) ++group().depth;
+  if (result == ncclSuccess) ++here.depth;
   return result;
 }
 
 Result ncclGroupEnd() {
-  if (InReal::depth() != 0) return real().group_end();
-  if (group().depth == 1) return end_group();
-  if (group().depth > 1) --group().depth;
+  if (here.in_real != 0) return real().group_end();
+  if (here.depth == 1) return end_group();
+  if (here.depth > 1) --here.depth;
   return pass_on(real().group_end);
 }
 
 Result ncclGroupSimulateEnd(void* info) {
   // Nothing is launched: what was noted is dropped with the group.
-  if (group().depth > 1)
-    --group().depth;
-  else
-    group() = Group{};
+  if (here.depth > 0 && --here.depth == 0) delete std::exchange(here.open, nullptr);
   return pass_on(real().group_simulate_end, info);
 }

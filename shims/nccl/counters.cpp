@@ -185,7 +185,7 @@ CountedCall::CountedCall(const Request& request, bool served, Stream stream)
   if (!profiling()) return;
   start_ns_ = now_ns();
   // What NCCL is handed in a group is launched later: nothing to time here.
-  if (served || group().depth == 0) timer_ = platform().timer(stream);
+  if (served || here.depth == 0) timer_ = platform().timer(stream);
 }
 
 CountedCall::~CountedCall() {

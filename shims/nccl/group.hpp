@@ -20,24 +20,31 @@ struct Noted {
   Call call;
 };
 
+/// What waits for the end of the outermost group.
 struct Group {
-  int depth = 0;
   std::vector<Noted> calls;
   std::vector<Comm*> made;  ///< where handles are, or will be, written
 };
 
-/// This thread's.
-Group& group();
+/// This thread's place among groups and libraries. Plain data, found without a call: it is looked
+/// at in every call of the program.
+struct CallPlace {
+  int depth = 0;          ///< of groups
+  int in_real = 0;        ///< > 0: inside the real library, whose own calls of public names
+                          ///< (ncclBcast calls ncclBroadcast, ...) go straight on
+  Group* open = nullptr;  ///< made when something is first noted
+};
+extern constinit thread_local CallPlace here [[gnu::tls_model("initial-exec")]];
 
-/// While one lives, this thread is inside the real library: what that calls of its own public names
-/// (ncclBcast calls ncclBroadcast, ...) goes straight on.
+/// This thread's open group.
+Group& noted_group();
+
 class InReal {
  public:
-  InReal() { ++depth(); }
-  ~InReal() { --depth(); }
+  InReal() { ++here.in_real; }
+  ~InReal() { --here.in_real; }
   InReal(const InReal&) = delete;
   InReal& operator=(const InReal&) = delete;
-  static int& depth();
 };
 
 }  // namespace plait::nccl

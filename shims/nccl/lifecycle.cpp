@@ -19,8 +19,8 @@ constexpr double kAttachSeconds = 130;  // attaching has a deadline of its own, 
 Result made_one(Comm* made, Result result) noexcept {
   try {
     if (result != ncclSuccess && result != ncclInProgress) return result;
-    if (group().depth > 0) {
-      group().made.push_back(made);
+    if (here.depth > 0) {
+      noted_group().made.push_back(made);
       return result;
     }
     State* state = enter(*made, result == ncclSuccess);
@@ -37,7 +37,7 @@ template <class Function, class... Arguments>
 Result make(Comm* made, Function function, Arguments... arguments) {
   if (function == nullptr || made == nullptr)
     return made == nullptr ? ncclInvalidArgument : ncclInvalidUsage;
-  if (InReal::depth() != 0) return function(arguments...);
+  if (here.in_real != 0) return function(arguments...);
   Result result = ncclSuccess;
   {
     const InReal inside;

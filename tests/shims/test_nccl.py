@@ -135,3 +135,10 @@ def test_explain_says_who_serves_each_call(run_case):
     assert re.search(r"PLAIT INFO attached to communicator", said)
     assert re.search(r"PLAIT EXPLAIN .*all_gather 1000 fp32 - over 2 ranks: plait", said)
     assert re.search(r"PLAIT EXPLAIN .*reduce 1000 fp32 sum .*NCCL \(not in PLAIT_OPS\)", said)
+
+
+def test_a_call_that_passes_through_costs_under_200_ns(run_case):
+    bare = run_case("overhead", shim=False)[0]
+    ours = run_case("overhead")[0]
+    assert ours["pair_ns"] - bare["pair_ns"] < 200
+    assert ours["call_ns"] - bare["call_ns"] < 200

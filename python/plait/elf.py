@@ -1,0 +1,95 @@
+"""Shared objects -> what they need and what they define: the little of ELF that `plait run` reads.
+
+64-bit little-endian files only, which is all that plait runs on; others count as not ELF.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+PT_LOAD, PT_DYNAMIC = 1, 2
+DT_NEEDED, DT_STRTAB, DT_SYMTAB, DT_RPATH, DT_RUNPATH = 1, 5, 6, 15, 29
+SHT_DYNSYM = 11
+
+
+def is_elf(path: str | Path) -> bool:
+    """True for a 64-bit little-endian ELF file."""
+    with open(path, "rb") as file:
+        return file.read(6) == b"\x7fELF\x02\x01"
+
+
+def _segments(data: bytes) -> list[tuple[int, int, int, int]]:
+    """(type, offset, address, bytes) of each program header."""
+    at, size, count = struct.unpack_from("<Q", data, 32)[0], *struct.unpack_from("<HH", data, 54)
+    found = []
+    for number in range(count):
+        kind, _, offset, address, _, in_file = struct.unpack_from(
+            "<IIQQQQ", data, at + number * size
+        )
+        found.append((kind, offset, address, in_file))
+    return found
+
+
+def _text(data: bytes, at: int) -> str:
+    return data[at : data.index(b"\0", at)].decode(errors="replace")
+
+
+def _dynamic(data: bytes) -> tuple[list[tuple[int, int]], int]:
+    """The dynamic entries and where their strings begin in the file."""
+    segments = _segments(data)
+    entries: list[tuple[int, int]] = []
+    for kind, offset, _, size in segments:
+        if kind == PT_DYNAMIC:
+            entries = [
+                struct.unpack_from("<QQ", data, at) for at in range(offset, offset + size, 16)
+            ]
+    strings = next((value for tag, value in entries if tag == DT_STRTAB), 0)
+    for kind, offset, address, size in segments:
+        if kind == PT_LOAD and address <= strings < address + size:
+            return entries, strings - address + offset
+    return entries, 0
+
+
+def needed(path: str | Path) -> tuple[list[str], list[str]]:
+    """(names of the objects that a file needs, folders it names for finding them)."""
+    data = Path(path).read_bytes()
+    entries, strings = _dynamic(data)
+    names = [_text(data, strings + value) for tag, value in entries if tag == DT_NEEDED]
+    paths = [
+        _text(data, strings + value) for tag, value in entries if tag in (DT_RPATH, DT_RUNPATH)
+    ]
+    origin = str(Path(path).resolve().parent)
+    folders = [one.replace("$ORIGIN", origin) for whole in paths for one in whole.split(":")]
+    return names, folders
+
+
+def all_needed(path: str | Path, depth: int = 4) -> Iterator[str]:
+    """What a file needs, and what that needs as far as its own folders lead."""
+    names, folders = needed(path)
+    for name in names:
+        yield name
+        for folder in folders:
+            library = Path(folder) / name
+            if depth > 0 and library.exists() and is_elf(library):
+                yield from all_needed(library, depth - 1)
+                break
+
+
+def exported(path: str | Path) -> set[str]:
+    """Names that a shared object defines for others."""
+    data = Path(path).read_bytes()
+    table = struct.unpack_from("<Q", data, 40)[0]
+    size, count = struct.unpack_from("<HH", data, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, table + n * size) for n in range(count)]
+    found = set()
+    for section in sections:
+        if section[1] != SHT_DYNSYM:
+            continue
+        strings = sections[section[6]][4]
+        for at in range(section[4], section[4] + section[5], 24):
+            name, _, _, index, _, _ = struct.unpack_from("<IBBHQQ", data, at)
+            if index != 0:
+                found.add(_text(data, strings + name))
+    return found

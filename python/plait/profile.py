@@ -1,0 +1,189 @@
+"""`plait profile -- cmd`: what a program's collectives cost, from the drop-in's counters.
+
+Each process writes its counters to a folder when it ends; here they become a table, a CSV file, a
+histogram of message sizes and a trace for Perfetto. `counters()` reads them while a program runs.
+"""
+
+from __future__ import annotations
+
+import csv
+import ctypes
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from plait import run
+
+
+@dataclass
+class Row:
+    """One collective at one size over one path, summed over processes. Sizes are in bytes."""
+
+    collective: str
+    path: str  # plait or nccl
+    size_below: int
+    calls: int = 0
+    bytes: int = 0
+    host_us: float = 0.0  # mean a call
+    gpu_us: float = 0.0  # mean of the calls that were timed
+    share: float = 0.0  # GPU time of the slowest process over the run's time
+
+
+class CounterRow(ctypes.Structure):
+    """The drop-in's own layout of a row (shims/nccl/counters.hpp)."""
+
+    _fields_ = (
+        ("name", ctypes.c_char * 32),
+        ("served", ctypes.c_int32),
+        ("bucket", ctypes.c_int32),
+        ("calls", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("host_ns", ctypes.c_uint64),
+        ("gpu_calls", ctypes.c_uint64),
+        ("gpu_ns", ctypes.c_uint64),
+    )
+
+
+def counters() -> list[dict[str, Any]]:
+    """This process's counters now; empty where the drop-in is not loaded."""
+    try:
+        library = ctypes.CDLL("libplait_nccl.so", mode=4)  # RTLD_NOLOAD
+    except OSError:
+        return []
+    rows = (CounterRow * 4096)()
+    count = library.plait_nccl_counters(rows, len(rows))
+    found = []
+    for row in rows[:count]:
+        values = {name: getattr(row, name) for name, *_ in CounterRow._fields_}
+        found.append({**values, "name": row.name.decode()})
+    return found
+
+
+def load(folder: str | Path) -> list[dict[str, Any]]:
+    """The processes' files, by rank."""
+    pages = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("plait-*.json"))]
+    return sorted(pages, key=lambda page: (page["rank"], page["pid"]))
+
+
+def table(pages: Sequence[dict[str, Any]], run_s: float) -> list[Row]:
+    """Rows, those that took the most GPU (else host) time first."""
+    sums: dict[tuple[str, str, int], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    slowest: dict[tuple[str, str, int], float] = defaultdict(float)
+    for page in pages:
+        for row in page["rows"]:
+            path = "plait" if row["served"] else "nccl"
+            key = (row["name"], path, 1 << row["bucket"])
+            for name in ("calls", "bytes", "host_ns", "gpu_calls", "gpu_ns"):
+                sums[key][name] += row[name]
+            whole = row["gpu_ns"] * row["calls"] / row["gpu_calls"] if row["gpu_calls"] else 0.0
+            slowest[key] = max(slowest[key], whole)
+    rows = [
+        Row(
+            *key,
+            calls=int(found["calls"]),
+            bytes=int(found["bytes"]),
+            host_us=found["host_ns"] / found["calls"] / 1e3,
+            gpu_us=found["gpu_ns"] / found["gpu_calls"] / 1e3 if found["gpu_calls"] else 0.0,
+            share=slowest[key] / 1e9 / run_s if run_s > 0 else 0.0,
+        )
+        for key, found in sums.items()
+    ]
+    return sorted(rows, key=lambda row: (row.share, row.host_us * row.calls), reverse=True)
+
+
+def write_csv(rows: Sequence[Row], path: str | Path) -> None:
+    """All rows, a column a field."""
+    names = [field.name for field in fields(Row)]
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(names)
+        writer.writerows([getattr(row, name) for name in names] for row in rows)
+
+
+def trace(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Chrome trace: a process a rank, a track a thread, GPU time as an argument."""
+    events: list[dict[str, Any]] = []
+    for number, page in enumerate(pages):
+        rank = page["rank"] if page["rank"] >= 0 else number
+        name = {"name": f"rank {rank} (pid {page['pid']})"}
+        events.append({"ph": "M", "name": "process_name", "pid": rank, "args": name})
+        for start_ns, host_ns, size, gpu_ms, thread, collective, served in page["events"]:
+            args = {"bytes": size, "path": "plait" if served else "nccl"}
+            if gpu_ms >= 0:
+                args["gpu_us"] = gpu_ms * 1e3
+            events.append(
+                {
+                    "ph": "X",
+                    "name": f"{collective} {size}",
+                    "cat": args["path"],
+                    "ts": start_ns / 1e3,
+                    "dur": max(host_ns / 1e3, 0.001),
+                    "pid": rank,
+                    "tid": thread,
+                    "args": args,
+                }
+            )
+    return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+def plot(rows: Sequence[Row], path: str | Path) -> None:
+    """Calls by message size, stacked by collective, and each size's share of the run's time."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (top, bottom) = pyplot.subplots(2, 1, sharex=True, figsize=(8, 6))
+    sizes = sorted({row.size_below for row in rows})
+    for axis, field in ((top, "calls"), (bottom, "share")):
+        base = [0.0] * len(sizes)
+        for name in sorted({(row.collective, row.path) for row in rows}):
+            heights = [
+                sum(
+                    getattr(row, field)
+                    for row in rows
+                    if (row.collective, row.path) == name and row.size_below == size
+                )
+                for size in sizes
+            ]
+            axis.bar([str(size) for size in sizes], heights, bottom=base, label=" ".join(name))
+            base = [low + high for low, high in zip(base, heights, strict=True)]
+        axis.set_ylabel("calls" if field == "calls" else "share of the run (GPU time)")
+    top.legend(fontsize="small")
+    bottom.set_xlabel("message below (bytes)")
+    bottom.tick_params(axis="x", rotation=90)
+    figure.tight_layout()
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+def profile(
+    command: Sequence[str], out: str = "", door: str = "", drop_in: str = ""
+) -> tuple[int, Path, list[Row]]:
+    """Runs the command with counting on; returns its exit status, the folder and the table."""
+    folder = Path(out) if out else Path(tempfile.mkdtemp(prefix="plait-profile-"))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for old in folder.glob("plait-*.json"):
+        old.unlink()
+    chosen = run.plan(command, door, drop_in)
+    print(f"plait: {chosen.said}", file=sys.stderr, flush=True)
+    begin = time.monotonic()
+    env = {**chosen.env, "PLAIT_PROFILE": str(folder.resolve())}
+    status = subprocess.run(list(command), env=env).returncode
+    pages = load(folder)
+    rows = table(pages, time.monotonic() - begin)
+    write_csv(rows, folder / "profile.csv")
+    (folder / "trace.json").write_text(json.dumps(trace(pages)))
+    if rows:
+        try:
+            plot(rows, folder / "sizes.png")
+        except ImportError:
+            print("plait: no matplotlib, so no plot: pip install matplotlib", file=sys.stderr)
+    return status, folder, rows

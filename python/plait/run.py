@@ -1,0 +1,224 @@
+"""`plait run -- cmd`: the environment in which a program's NCCL calls reach plait.
+
+Three doors: `preload` for programs that link libnccl (PyTorch, CuPy, nccl-tests), `audit` for those
+that open it and look functions up by handle (JAX, vLLM, ctypes), `library` for those that are told
+a path. The drop-in itself decides, on all ranks alike, whether it serves a communicator.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from plait import doctor, elf
+
+DOORS = ("preload", "audit", "library")
+# What opens libnccl by name or path instead of linking it.
+OPENS_BY_HANDLE = {
+    "jax": "JAX looks NCCL up by handle",
+    "jaxlib": "JAX looks NCCL up by handle",
+    "flax": "JAX looks NCCL up by handle",
+    "vllm": "vLLM opens NCCL with ctypes",
+    "sglang": "SGLang opens NCCL with ctypes",
+    "xgboost": "XGBoost opens NCCL by name",
+    "tensorflow": "TensorFlow looks NCCL up by handle",
+}
+LINKS = {"torch": "PyTorch links NCCL", "cupy": "CuPy links NCCL"}
+NAME = "libnccl.so.2"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run a command with. door is empty where it is run as it is; `said` tells why."""
+
+    door: str
+    env: dict[str, str]
+    said: str
+
+
+def drop_in_folder() -> Path:
+    """Where plait's own libraries lie: beside this module."""
+    return Path(__file__).absolute().parent
+
+
+def find_nccl(command: Sequence[str] = ()) -> Path | None:
+    """The libnccl that the command would most likely use; None where none is found."""
+    if named := os.environ.get("PLAIT_NCCL_LIB"):
+        return Path(named)
+    for packages in _package_folders(command):
+        found = packages / "nvidia" / "nccl" / "lib" / NAME
+        if found.exists():
+            return found
+    for folder in [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), *_system_folders()]:
+        if folder and (Path(folder) / NAME).exists():
+            return Path(folder) / NAME
+    return None
+
+
+def _system_folders() -> list[str]:
+    return [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib64",
+        "/usr/local/lib",
+        "/usr/local/cuda/lib64",
+    ]
+
+
+def _package_folders(command: Sequence[str]) -> list[Path]:
+    """site-packages of the interpreter that the command runs in, else of this one."""
+    interpreter = _interpreter(command)
+    prefixes = [interpreter.parent.parent] if interpreter else []
+    found = [path for prefix in prefixes for path in prefix.glob("lib/python3*/site-packages")]
+    return found or [Path(entry) for entry in sys.path if entry.endswith("-packages")]
+
+
+def _interpreter(command: Sequence[str]) -> Path | None:
+    """The Python that a command ends up in: itself, or what its first line names."""
+    program = shutil.which(command[0]) if command else None
+    if program is None:
+        return None
+    if re.match(r"python3?(\.\d+)?$", Path(program).name):
+        return Path(program)
+    with open(program, "rb") as file:
+        first = file.readline(512)
+    match = re.match(rb"#!\s*(\S*python[\d.]*)", first)
+    return Path(match.group(1).decode()) if match else None
+
+
+def imported(command: Sequence[str]) -> set[str]:
+    """Top-level modules that a Python command names: its script's imports, and `-m` modules."""
+    names = set()
+    for number, word in enumerate(command):
+        if word == "-m" and number + 1 < len(command):
+            names.add(command[number + 1].split(".")[0])
+        if word.endswith(".py") and Path(word).is_file():
+            source = Path(word).read_text(errors="replace")
+            names |= set(re.findall(r"^\s*(?:import|from)\s+(\w+)", source, re.M))
+    if command:
+        names.add(Path(command[0]).name)
+    return names
+
+
+def door_for(command: Sequence[str]) -> tuple[str, str]:
+    """(door, why) of a command: the lightest door that the program's look-ups pass through."""
+    for name in sorted(imported(command)):
+        if name in OPENS_BY_HANDLE:
+            return "audit", OPENS_BY_HANDLE[name]
+    for name in sorted(imported(command)):
+        if name in LINKS:
+            return "preload", LINKS[name]
+    program = shutil.which(command[0]) if command else None
+    if program is not None and elf.is_elf(program) and _interpreter(command) is None:
+        if any(needed.startswith("libnccl.so") for needed in elf.all_needed(program)):
+            return "preload", f"{Path(program).name} links NCCL"
+        if b"libnccl.so" in Path(program).read_bytes():
+            return "audit", f"{Path(program).name} opens NCCL by name"
+    return "preload", "the usual door; --door audit serves programs that open NCCL by handle"
+
+
+def plan(
+    command: Sequence[str],
+    door: str = "",
+    drop_in: str = "",
+    environ: Mapping[str, str] = os.environ,
+) -> Plan:
+    """What `plait run` does with a command. drop_in: another libplait_nccl.so than plait's own."""
+    env = dict(environ)
+    why = "as asked"
+    if not door:
+        door, why = door_for(command)
+    library = Path(drop_in) if drop_in else drop_in_folder() / "libplait_nccl.so"
+    if not library.exists():
+        return Plan("", env, f"no drop-in at {library}: running without it")
+    if not drop_in and (reason := doctor.why_no_gpu()):
+        return Plan("", env, f"{reason}: running without the drop-in")
+    nccl = find_nccl(command)
+    if door == "library" and nccl is None:
+        return Plan("", env, f"no {NAME} found (name it in PLAIT_NCCL_LIB): running without it")
+    env.setdefault("PLAIT_DEBUG", "WARN")
+    first = library
+    if door == "audit":
+        env["LD_AUDIT"] = _before(library.parent / "libplait_audit.so", env.get("LD_AUDIT"))
+    if door == "library":
+        first = library.parent / "nccl" / NAME
+        env["LD_LIBRARY_PATH"] = _before(first.parent, env.get("LD_LIBRARY_PATH"))
+        env["PLAIT_NCCL_LIB"] = str(nccl)
+        env["VLLM_NCCL_SO_PATH"] = str(first)
+    missing = [path for path in (first, _audit_of(env, door)) if path and not path.exists()]
+    if missing:
+        return Plan("", dict(environ), f"no {missing[0]} in this build: running without it")
+    env["LD_PRELOAD"] = _before(first, env.get("LD_PRELOAD"))
+    below = f"NCCL at {nccl}" if nccl else "the program's own NCCL"
+    return Plan(door, env, f"door {door} ({why}), before {below}")
+
+
+def _audit_of(env: Mapping[str, str], door: str) -> Path | None:
+    return Path(env["LD_AUDIT"].split(":")[0]) if door == "audit" else None
+
+
+def _before(path: Path, rest: str | None) -> str:
+    return f"{path}:{rest}" if rest else str(path)
+
+
+def run(command: Sequence[str], door: str = "", drop_in: str = "") -> None:
+    """Says in one line what it does, then becomes the command; returns only where that fails."""
+    chosen = plan(command, door, drop_in)
+    print(f"plait: {chosen.said}", file=sys.stderr, flush=True)
+    os.execvpe(command[0], list(command), chosen.env)
+
+
+def nccl_version(library: Path) -> int:
+    """ncclGetVersion of a file; 0 where it cannot be asked."""
+    try:
+        number = ctypes.c_int()
+        if ctypes.CDLL(str(library)).ncclGetVersion(ctypes.byref(number)) == 0:
+            return number.value
+    except (OSError, AttributeError):
+        pass
+    return 0
+
+
+def examine(command: Sequence[str]) -> list[doctor.Check]:
+    """`plait doctor -- cmd`: what stands between this command's NCCL calls and plait."""
+    program = shutil.which(command[0]) if command else None
+    if program is None:
+        return [doctor.Check("program", "broken", f"no {command[0]} on PATH", "check the spelling")]
+    door, why = door_for(command)
+    checks = [
+        doctor.Check("program", "ok", program),
+        doctor.Check("door", "ok", f"{door}: {why}", f"plait run --door {door} -- ..."),
+    ]
+    library = drop_in_folder() / "libplait_nccl.so"
+    state = "ok" if library.exists() else "missing"
+    checks.append(doctor.Check("drop-in", state, str(library), "" if state == "ok" else "install"))
+    if reason := doctor.why_no_gpu():
+        advice = "the program would run without plait"
+        checks.append(doctor.Check("GPUs", "missing", reason, advice))
+    nccl = find_nccl(command)
+    if nccl is None:
+        advice = "programs that bring their own are served all the same"
+        return [*checks, doctor.Check("NCCL", "missing", f"no {NAME} found", advice)]
+    version = nccl_version(nccl)
+    major = version // 10000 if version >= 10000 else version // 1000
+    advice = "" if major == 2 else "plait knows NCCL 2: all calls would stay on NCCL"
+    checks.append(
+        doctor.Check("NCCL", "ok" if major == 2 else "missing", f"{version} at {nccl}", advice)
+    )
+    forwarded = drop_in_folder() / "nccl" / NAME
+    if forwarded.exists():
+        absent = sorted(_public(nccl) - _public(forwarded))
+        said = f"all {len(_public(nccl))} functions" if not absent else f"lacks {', '.join(absent)}"
+        state = "ok" if not absent else "missing"
+        checks.append(doctor.Check("door library", state, said, "" if not absent else "use audit"))
+    return checks
+
+
+def _public(library: Path) -> set[str]:
+    return {name for name in elf.exported(library) if re.match(r"p?nccl[A-Z]", name)}

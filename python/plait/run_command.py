@@ -1,0 +1,87 @@
+"""`plait run`, `plait profile` and `plait doctor -- cmd` as commands: options in, lines out."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+import plait
+from plait import run as run_module
+from plait.console import JsonOption, out
+
+# A program's own options come after its name and are left to it.
+SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+CommandArgument = Annotated[list[str], typer.Argument(help="The program and its arguments.")]
+DoorOption = Annotated[
+    str, typer.Option(help="preload, audit or library; default: what the program needs.")
+]
+DropInOption = Annotated[str, typer.Option(help="Another libplait_nccl.so than plait's own.")]
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def _door(name: str) -> str:
+    if name and name not in run_module.DOORS:
+        raise plait.InvalidArgumentError(
+            f"wanted a door out of {', '.join(run_module.DOORS)}, found {name!r}"
+        )
+    return name
+
+
+def _size(count: float) -> str:
+    unit = 0
+    while count >= 1024 and unit + 1 < len(UNITS):
+        count, unit = count / 1024, unit + 1
+    return f"{count:.4g} {UNITS[unit]}"
+
+
+def run(command: CommandArgument, door: DoorOption = "", drop_in: DropInOption = "") -> None:
+    """Run a program with its NCCL calls served by plait: plait run -- torchrun train.py"""
+    try:
+        run_module.run(command, _door(door), drop_in)
+    except OSError as error:
+        raise plait.FileError(f"cannot run {command[0]}: {error.strerror}") from None
+
+
+def profile(
+    command: CommandArgument,
+    door: DoorOption = "",
+    drop_in: DropInOption = "",
+    folder: Annotated[str, typer.Option(help="For table, plot and trace.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Run a program and say what its collectives cost: by size and path, calls, time, share."""
+    from plait import profile as profile_module
+
+    status, where, rows = profile_module.profile(command, folder, _door(door), drop_in)
+    if as_json:
+        out.print(json.dumps([vars(row) for row in rows], indent=1), markup=False)
+        raise typer.Exit(status)
+    table = Table(title="collectives, most costly first")
+    for name in ("collective", "path", "below", "calls", "bytes", "host us", "GPU us", "share"):
+        table.add_column(name, justify="left" if name in ("collective", "path") else "right")
+    for row in rows:
+        sizes = (_size(row.size_below), str(row.calls), _size(row.bytes))
+        times = (f"{row.host_us:.1f}", f"{row.gpu_us:.1f}", f"{100 * row.share:.1f} %")
+        table.add_row(row.collective, row.path, *sizes, *times)
+    out.print(table)
+    out.print(f"profile.csv, sizes.png and trace.json are in {where}", markup=False)
+    raise typer.Exit(status)
+
+
+def examine(command: list[str], as_json: bool) -> None:
+    """What `plait run` can do for a program."""
+    checks = run_module.examine(command)
+    if as_json:
+        out.print(json.dumps([vars(check) for check in checks], indent=1), markup=False)
+    else:
+        table = Table()
+        for column in ("what", "state", "found", "what to do"):
+            table.add_column(column)
+        for check in checks:
+            table.add_row(check.what, check.state, check.found, check.advice)
+        out.print(table)
+    if any(check.state == "broken" for check in checks):
+        raise typer.Exit(1)

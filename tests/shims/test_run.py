@@ -1,0 +1,145 @@
+"""`plait run`, `plait profile` and `plait doctor -- cmd`, over the stand-in libnccl."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import plain_env
+
+plait_run = pytest.importorskip("plait.run")
+from plait import elf, profile  # noqa: E402
+
+
+def _plait(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "plait.cli", *words],
+        env=plain_env(env or {}),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def _rows(done: subprocess.CompletedProcess[str]) -> list[dict]:
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+@pytest.mark.parametrize("door", ["", "preload", "audit", "library"])
+@pytest.mark.parametrize("program", ["nccl_linked", "nccl_opened"])
+def test_run(built, door, program):
+    if door == "library" and not (built / "nccl").exists():
+        pytest.skip("no forwarding library on this processor")
+    options = ["--door", door] if door else []
+    drop_in = str(built / "libplait_nccl.so")
+    command = [str(built / program), "all_reduce", "2", "processes"]
+    real = {"LD_LIBRARY_PATH": str(built / "standin")}
+    done = _plait("run", *options, "--drop-in", drop_in, "--", *command, env=real)
+    seen = not (program == "nccl_opened" and door == "preload")  # looked up by handle
+    for row in _rows(done):
+        assert row["wrong"] == 0
+        assert (row["served"] > 0) == seen and (row["nccl"] == 0) == seen
+    said = [line for line in done.stderr.splitlines() if line.startswith("plait:")]
+    assert len(said) == 1 and f"door {door or _needed(program)}" in said[0]
+
+
+def _needed(program: str) -> str:
+    return "preload" if program == "nccl_linked" else "audit"
+
+
+def test_without_a_drop_in_the_program_runs_as_it_would(built):
+    command = [str(built / "nccl_linked"), "all_reduce", "2", "processes"]
+    done = _plait("run", "--drop-in", "/no/such/libplait_nccl.so", "--", *command)
+    assert all(row["wrong"] == 0 and row["served"] == -1 for row in _rows(done))
+    assert done.stderr.count("running without it") == 1
+
+
+def test_without_a_gpu_the_program_runs_as_it_would(built):
+    if not plait_run.doctor.why_no_gpu():
+        pytest.skip("this machine has a GPU")
+    done = _plait("run", "--", str(built / "nccl_linked"), "all_reduce", "2", "processes")
+    assert all(row["wrong"] == 0 and row["served"] == -1 for row in _rows(done))
+    assert done.stderr.count("plait:") == 1 and "running without" in done.stderr
+
+
+def test_an_unknown_nccl_is_left_alone(built):
+    command = [str(built / "nccl_linked"), "all_reduce", "2", "processes"]
+    drop_in = str(built / "libplait_nccl.so")
+    done = _plait("run", "--drop-in", drop_in, *command, env={"STANDIN_VERSION": "30100"})
+    assert all(row["wrong"] == 0 and row["served"] == 0 for row in _rows(done))
+    assert done.stderr.count("stays on NCCL") == 1 and "30100 is unknown" in done.stderr
+
+
+def test_bad_words_are_refused(built):
+    done = _plait("run", "--door", "window", "--", "true")
+    assert done.returncode == 2 and "preload, audit, library" in done.stderr
+    done = _plait("run", "--", "/no/such/program")
+    assert done.returncode == 1 and "/no/such/program" in done.stderr
+
+
+def test_the_programs_status_is_passed_on(built):
+    drop_in = str(built / "libplait_nccl.so")
+    assert _plait("run", "--drop-in", drop_in, "--", "sh", "-c", "exit 7").returncode == 7
+    assert _plait("profile", "--drop-in", drop_in, "--", "sh", "-c", "exit 7").returncode == 7
+
+
+def test_profile(built, tmp_path):
+    command = [str(built / "nccl_linked"), "groups", "3", "processes"]
+    options = ["--folder", str(tmp_path), "--drop-in", str(built / "libplait_nccl.so")]
+    done = _plait("profile", *options, "--", *command)
+    assert done.returncode == 0 and "all_reduce" in done.stdout, done
+    rows = list(csv.DictReader((tmp_path / "profile.csv").open()))
+    found = {(row["collective"], row["path"]): int(row["calls"]) for row in rows}
+    assert found[("all_reduce", "plait")] == 6 and found[("send", "nccl")] == 3
+    sums = next(row for row in rows if row["collective"] == "all_reduce")
+    assert int(sums["bytes"]) == 6 * 20000 * 4 and int(sums["size_below"]) == 131072
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert sum(event["ph"] == "X" for event in events) == 6
+    assert {event["pid"] for event in events} == {0, 1, 2}
+
+
+def test_counters_of_a_running_program():
+    assert profile.counters() == []  # the drop-in is not loaded here
+
+
+def test_table_adds_processes_up_and_takes_the_slowest():
+    row = {"name": "all_reduce", "served": 1, "bucket": 11, "calls": 2, "bytes": 2048}
+    pages = [
+        {"rank": 0, "rows": [{**row, "host_ns": 4000, "gpu_calls": 1, "gpu_ns": 5_000_000}]},
+        {"rank": 1, "rows": [{**row, "host_ns": 8000, "gpu_calls": 2, "gpu_ns": 30_000_000}]},
+    ]
+    (found,) = profile.table(pages, run_s=0.1)
+    assert (found.calls, found.bytes, found.size_below, found.path) == (4, 4096, 2048, "plait")
+    assert found.host_us == pytest.approx(3) and found.share == pytest.approx(0.3)
+    assert found.gpu_us == pytest.approx(35e3 / 3)
+
+
+@pytest.mark.parametrize(
+    ("source", "door"),
+    [("import torch\n", "preload"), ("import jax\n", "audit"), ("from vllm import LLM\n", "audit")],
+)
+def test_door_of_python_programs(tmp_path, source, door):
+    script = tmp_path / "train.py"
+    script.write_text(source)
+    assert plait_run.door_for(["python3", str(script)])[0] == door
+    assert plait_run.door_for(["torchrun", "--nproc-per-node", "2", str(script)])[0] == door
+
+
+def test_doctor_of_a_program(built):
+    done = _plait("doctor", "--json", "--", str(built / "nccl_opened"))
+    checks = {check["what"]: check for check in json.loads(done.stdout)}
+    assert checks["door"]["found"].startswith("audit")
+    assert _plait("doctor", "--", "no-such-program").returncode == 1
+
+
+def test_elf_readers_agree_with_the_linker(built):
+    library = built / "libplait_nccl.so"
+    names, _ = elf.needed(built / "nccl_linked")
+    assert "libnccl.so.2" in names and "libstandin_runtime.so" in elf.all_needed(library)
+    assert {"ncclAllReduce", "plait_nccl_counters"} <= elf.exported(library)
+    assert elf.is_elf(library) and not elf.is_elf(Path(__file__))
