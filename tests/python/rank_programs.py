@@ -118,11 +118,11 @@ def bad_call(task: dict[str, Any], emit: Emit) -> None:
         ),
         "scalar": lambda: comm.all_reduce(array, "premul_sum", scalar="two" if me else 2.0),
         "params": lambda: comm.all_reduce(
-            array, strategy="ring", params={"chunks": "two"} if me else {"chunks": 2}
+            array, strategy="ring", params={"segments": "two"} if me else {"segments": 2}
         ),
         "params_kind": lambda: comm.all_reduce(array, strategy="ring", params=7 if me else None),
         "params_size": lambda: comm.all_reduce(
-            array, strategy="ring", params={"chunks": 1 << 70} if me else None
+            array, strategy="ring", params={"segments": 1 << 70} if me else None
         ),
         "strategy_kind": lambda: comm.all_reduce(array, strategy=7 if me else "ring"),
         "unknown_word": lambda: comm.all_reduce(array, **({"stratagem": "ring"} if me else {})),

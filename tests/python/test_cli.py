@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -108,6 +109,17 @@ def test_errors_are_one_line_and_a_status(words, said):
     done = plait_command(*words)
     assert done.returncode in (1, 2) and said in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_is_no_regular_file_or_too_long_is_no_plan(tmp_path):
+    pipe, long = tmp_path / "pipe", tmp_path / "long"
+    os.mkfifo(pipe)
+    with long.open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    for name in (str(pipe), str(tmp_path), "/dev/zero", str(long)):
+        done = plait_command("verify", name)
+        assert done.returncode == 1 and "64 MiB" in done.stderr, done
+        assert "Traceback" not in done.stderr
 
 
 def test_doctor_finds_no_fault_here():
