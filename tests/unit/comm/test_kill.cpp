@@ -1,5 +1,5 @@
 // Ranks as processes, killed at random moments from before the meeting to deep inside a call: every
-// survivor names the dead rank, nearly all within a second; none hangs, nothing is left behind.
+// survivor names the dead rank within a second; none hangs, nothing is left behind.
 #include <doctest/doctest.h>
 #include <signal.h>
 
@@ -11,6 +11,17 @@
 #include "unit/scale.hpp"
 
 using namespace plait;
+
+namespace {
+
+/// The promise is a second, however busy the machine; instrumented code is several times slower.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr double kNoticedMs = 10'000;
+#else
+constexpr double kNoticedMs = 1000;
+#endif
+
+}  // namespace
 
 TEST_CASE("two processes add up") {
   if (!kCanFork) {
@@ -39,7 +50,7 @@ TEST_CASE("two processes add up") {
   }
 }
 
-TEST_CASE("200 random kills: every survivor names the dead rank, nearly all within a second") {
+TEST_CASE("200 random kills: every survivor names the dead rank within a second") {
   if (!kCanFork) {
     MESSAGE(kNoFork);
     return;
@@ -49,7 +60,6 @@ TEST_CASE("200 random kills: every survivor names the dead rank, nearly all with
   const int rounds = plait_test::rounds(200);
   std::mt19937 random(20261121);
   std::uint64_t in_calls = 0;
-  int late = 0;
   double slowest_ms = 0;
   for (int round = 0; round < rounds; ++round) {
     const int ranks = 2 + static_cast<int>(random() % 3);
@@ -66,23 +76,22 @@ TEST_CASE("200 random kills: every survivor names the dead rank, nearly all with
     const auto killed = std::chrono::steady_clock::now();
     for (int survivor = 1; survivor < ranks; ++survivor) {
       Verdict verdict{};
-      REQUIRE_MESSAGE(family.next(verdict, 5000), "a survivor hangs: round ", round, ", victim ",
+      REQUIRE_MESSAGE(family.next(verdict, 20000), "a survivor hangs: round ", round, ", victim ",
                       victim);
       const auto after = std::chrono::steady_clock::now() - killed;
-      slowest_ms = std::max(slowest_ms, std::chrono::duration<double, std::milli>(after).count());
+      const double after_ms = std::chrono::duration<double, std::milli>(after).count();
+      slowest_ms = std::max(slowest_ms, after_ms);
       CAPTURE(round);
       CAPTURE(victim);
       CAPTURE(verdict.rank);
       CAPTURE(verdict.sentence);
       CHECK(verdict.code == static_cast<int>(ErrorCode::peer_lost));
       CHECK(std::string(verdict.sentence).find(text("rank ", victim)) != std::string::npos);
-      late += after < std::chrono::seconds(1) ? 0 : 1;
+      CHECK(after_ms < kNoticedMs);
       in_calls += verdict.calls > 0 ? 1 : 0;
     }
   }
   MESSAGE("slowest survivor: ", slowest_ms, " ms; verdicts from inside the loop: ", in_calls);
-  CHECK(late <=
-        rounds / 10);  // a second is long, but not on a machine that is full of others' work
   CHECK(in_calls >
         static_cast<std::uint64_t>(rounds) / 2);  // else the kills came too early to test much
   CHECK(entries_of("/dev/shm") == shm_before);
