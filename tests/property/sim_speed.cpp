@@ -1,6 +1,6 @@
 // How fast the simulator is, on the plans that propose makes: a plan of 8 ranks and 1 GiB under 10
-// ms, 10,000 plans under a minute, time linear in ops. Held loosely, since a CI machine may be
-// busy; the figures of an idle one are in docs/simulator.md. PLAIT_TEST_SCALE scales the sweep.
+// ms, 10,000 plans under a minute, time linear in ops. In CPU time and held loosely, since a CI
+// machine may be busy; docs/simulator.md has the figures. PLAIT_TEST_SCALE scales the sweep.
 #include <doctest/doctest.h>
 
 #include <algorithm>
