@@ -280,20 +280,30 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
          (bare ? options_.sizes.bare_bytes : options_.sizes.flagged_bytes);
 }
 
+const FusedChoice* CudaRank::choice_for(const Request& request) const {
+  constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
+  static constexpr FusedChoice kChoices[] = {
+#define PLAIT_CHOICE(collective, ranks, upto_bytes, kernel, ahead) \
+  {Collective::collective, ranks, upto_bytes, #kernel, ahead == 1},
+#include "exec/cuda/choices.def"
+#undef PLAIT_CHOICE
+  };
+  const std::uint64_t bytes = message_bytes(request);
+  for (const FusedChoice& choice : kChoices)
+    if (choice.collective == request.collective && request.ranks <= choice.ranks &&
+        bytes <= choice.upto_bytes && has_fused(choice.kernel, request))
+      return &choice;
+  return nullptr;
+}
+
 std::string CudaRank::fused_choice(const Request& request) const {
-  if (request.collective != Collective::all_reduce) {
-    constexpr std::uint64_t kHopBytes = 2ull << 20;
-    if (message_bytes(request) <= kHopBytes && has_fused("hop", request)) return "hop";
-    return has_fused("tiled", request) ? "tiled" : "";
-  }
-  const std::uint64_t bytes = request.count * bytes_of(request.type);
-  const std::uint64_t one_shot_bytes = request.ranks == 2   ? 1536ull << 10
-                                       : request.ranks <= 4 ? 320ull << 10
-                                                            : 128ull << 10;
-  if (bytes <= one_shot_bytes && has_fused("one_shot", request)) return "one_shot";
-  const std::uint64_t two_shot_bytes = 96ull << 20;
-  if (bytes <= two_shot_bytes && has_fused("two_shot", request)) return "two_shot";
-  return has_fused("tiled", request) ? "tiled" : "";
+  const FusedChoice* choice = choice_for(request);
+  return choice == nullptr ? "" : choice->kernel;
+}
+
+bool CudaRank::ahead(const Request& request) const {
+  const FusedChoice* choice = choice_for(request);
+  return choice != nullptr && choice->ahead;
 }
 
 void CudaRank::run_fused(const std::string& kernel, const Request& request, const void* input,

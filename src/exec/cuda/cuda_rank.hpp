@@ -33,6 +33,15 @@ struct FusedTuning {
   int bare = -1;                 ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
 };
 
+/// A row of choices.def.
+struct FusedChoice {
+  Collective collective;
+  int ranks;
+  std::uint64_t upto_bytes;
+  const char* kernel;
+  bool ahead;
+};
+
 /// What copies: the copy engines, one stream a lane (large messages, no SMs while copying), or one
 /// kernel for all lanes. `automatic`: kernels for what is small, and inside graphs, whose branches
 /// may not run side by side.
@@ -60,6 +69,8 @@ class CudaRank {
 
   /// True where enqueue() serves the request; the same on all ranks.
   bool takes(const Request& request) const { return !fused_choice(request).empty(); }
+  /// True where its kernel was measured to be no slower than NCCL; the same on all ranks.
+  bool ahead(const Request& request) const;
   /// The collective by the kernel that is fastest for it. Enqueues one kernel, allocates nothing
   /// and never waits on the host, so it may be captured; same order of effects as run().
   void enqueue(const Request& request, const void* input, void* output, Stream stream,
@@ -71,8 +82,8 @@ class CudaRank {
   /// "hop" any collective that does, "tiled" any of any size.
   bool has_fused(const std::string& kernel, const Request& request,
                  const FusedTuning& tuning = {}) const;
-  /// The fused kernel that is fastest for the request, as measured on HGX H200 (bench/results);
-  /// empty where none fits. The same on all ranks.
+  /// The fused kernel that is fastest for the request, as choices.def says; empty where none fits.
+  /// The same on all ranks.
   std::string fused_choice(const Request& request) const;
   /// Same order of effects as run(). Error(unsupported) where has_fused is false.
   void run_fused(const std::string& kernel, const Request& request, const void* input, void* output,
@@ -85,6 +96,7 @@ class CudaRank {
   void abort() noexcept;
 
  private:
+  const FusedChoice* choice_for(const Request& request) const;
   void map_host_memory();
   LaneArgs lane_args(const BoundPlan& bound, const void* input, void* output,
                      const std::vector<double>& scalars) const;
