@@ -1,7 +1,7 @@
 // reduce_cpu's speed on one core beside plain fp32 additions with the same traffic: as many arrays
 // read and written, of the same bytes. Both are timed in turn, and the median of the turns' ratios
 // is what counts: so other work on the machine, which slows both, matters little.
-//   bench_reduce_speed [--rounds N] [--level base|avx2|avx512] [--csv FILE]
+//   bench_reduce_speed [--rounds N] [--level base|avx2|avx512] [--type NAME] [--csv FILE]
 #include <time.h>
 
 #include <algorithm>
@@ -89,7 +89,7 @@ void fill(DataType type, std::vector<std::byte>& memory, std::uint64_t seed) {
 struct Options {
   int rounds = 9;
   ReduceLevel level = reduce_levels().back();
-  std::string csv;
+  std::string csv, type;
 };
 
 Options parsed(int argc, char** argv) {
@@ -98,15 +98,17 @@ Options parsed(int argc, char** argv) {
     const std::string name = argv[i], value = i + 1 < argc ? argv[i + 1] : "";
     bool known = false;
     if (name == "--rounds") known = (options.rounds = std::atoi(value.c_str())) > 0;
+    if (name == "--type") known = !(options.type = value).empty();
     if (name == "--csv") known = !(options.csv = value).empty();
     if (name == "--level")
       for (const ReduceLevel level : reduce_levels())
         if (value == name_of(level)) options.level = level, known = true;
     if (known) continue;
-    std::fprintf(stderr,
-                 "wanted --rounds N, --csv FILE or --level LEVEL (one of this machine's), "
-                 "found %s %s\n",
-                 name.c_str(), value.c_str());
+    std::fprintf(
+        stderr,
+        "wanted --rounds N, --type NAME, --csv FILE or --level LEVEL (one of this machine's), "
+        "found %s %s\n",
+        name.c_str(), value.c_str());
     std::exit(2);
   }
   return options;
@@ -158,6 +160,7 @@ int main(int argc, char** argv) {
 #undef PLAIT_TYPE
   };
   for (const DataType type : types) {
+    if (!options.type.empty() && options.type != name_of(type)) continue;
     for (std::size_t s = 0; s < memory.size(); ++s) fill(type, memory[s], s + 1);
     for (const int sources : {2, 4, 8}) {
       const Row row = measured(type, sources, options, memory, plain, sum);
