@@ -63,7 +63,11 @@ def plot(timeline: plait.Timeline, plan: plait.Plan, file: str) -> None:
     for row, load in enumerate(loads):
         times_us, heights = use_over_time(load, timeline.total_ns)
         bottom.fill_between(
-            times_us, row + 0.4, [row + 0.4 - 0.8 * part for part in heights], step="post"
+            times_us,
+            row + 0.4,
+            [row + 0.4 - 0.8 * part for part in heights],
+            step="post",
+            color=COLOURS["copy"],
         )
     total = max(timeline.total_ns, 1e-9)
     labels = [f"{load.name} ({100 * load.busy_ns / total:.0f} %)" for load in loads]
