@@ -10,6 +10,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "plait/error.hpp"
+#include "shims/nccl/meeting.hpp"
 #include "shims/nccl/real.hpp"
 #include "shims/nccl/settings.hpp"
 #include "shims/nccl/vote.hpp"
@@ -17,7 +18,7 @@
 namespace plait::nccl {
 namespace {
 
-/// A first card, as four lines: refusal, host, device, settings.
+/// A first card, as lines: refusal, host, device, settings, process, a word of its own.
 std::string introduction(const State& state) {
   Place place;
   std::string refusal = settings().refusal;
@@ -32,7 +33,7 @@ std::string introduction(const State& state) {
   for (char& letter : refusal)
     if (letter == '\n') letter = ' ';
   return text(refusal.substr(0, 1000), '\n', place.host, '\n', place.device, '\n',
-              settings().shared);
+              settings().shared, '\n', process_word(), '\n', random_word());
 }
 
 std::vector<std::string> lines_of(const std::string& card) {
@@ -43,7 +44,7 @@ std::vector<std::string> lines_of(const std::string& card) {
     else
       lines.back() += letter;
   }
-  lines.resize(4);
+  lines.resize(6);
   return lines;
 }
 
@@ -67,7 +68,11 @@ std::string verdict(const std::vector<std::string>& cards) {
 /// Fills state.engine on all ranks or on none; returns why on none.
 std::string agree(State& state) {
   Vote vote(state);
-  const std::string refusal = verdict(vote.exchange(introduction(state)));
+  const std::vector<std::string> cards = vote.exchange(introduction(state));
+  int in_process = 0;
+  for (const std::string& card : cards) in_process += lines_of(card)[4] == process_word();
+  vote.meet_first(lines_of(cards[0])[5], in_process);
+  const std::string refusal = verdict(cards);
   if (!refusal.empty()) return refusal;
   std::string failure;
   try {
@@ -109,8 +114,11 @@ void attach(State* state, bool ready) noexcept {
       log(LogLevel::warn, 0,
           text("communicator ", state->comm, " of ", state->ranks,
                " ranks stays on NCCL: ", state->reason));
+    state->staging.reset();
     state->phase.store(attached ? Phase::attached : Phase::on_nccl);
   } catch (const std::exception& error) {
+    // A kernel may wait on it for ever, and freeing it would wait for that kernel.
+    [[maybe_unused]] const Staging* const left_alone = state->staging.release();
     state->reason = error.what();
     state->error = ncclRemoteError;
     log(LogLevel::warn, state->rank, text("attaching broke off: ", state->reason));
@@ -120,10 +128,21 @@ void attach(State* state, bool ready) noexcept {
 
 }  // namespace
 
-State* enter(Comm comm, bool ready) {
+std::unique_ptr<Staging> prepare(int ranks, int device) noexcept {
+  try {
+    if (ranks < 2 || real().handle == nullptr) return nullptr;
+    if (device < 0) device = platform().current_device();
+    return device < 0 ? nullptr : platform().staging(device, ranks, kCardBytes);
+  } catch (const std::exception&) {  // attaching will meet it again, and say so
+    return nullptr;
+  }
+}
+
+State* enter(Comm comm, bool ready, std::unique_ptr<Staging> staging) {
   if (comm == nullptr) return nullptr;
   auto state = std::make_unique<State>();
   state->comm = comm;
+  state->staging = std::move(staging);
   if (ready && !identify(*state)) return nullptr;
   comms().remove(comm, 0);  // left over where it was destroyed by a call plait does not see
   State* entered = state.get();

@@ -76,10 +76,10 @@ Result serve(const Asked& asked, Pass pass) noexcept {
 }
 
 /// Attaches to the communicators that were made in the group just ended.
-Result attach_made(const std::vector<Comm*>& made, Result ended) {
+Result attach_made(std::vector<Made>& made, Result ended) {
   std::vector<State*> now;
-  for (Comm* place : made) {
-    State* state = *place == nullptr ? nullptr : enter(*place, ended == ncclSuccess);
+  for (Made& one : made) {
+    State* state = enter(*one.place, ended == ncclSuccess, std::move(one.staging));
     if (state == nullptr) continue;
     if (ended == ncclInProgress)
       attach_later(state);

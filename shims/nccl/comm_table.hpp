@@ -30,7 +30,8 @@ struct State {
   int ranks = 1;
   int device = 0;
   std::uint64_t min_bytes = 0;
-  std::uint32_t served = 0;  ///< bit by Collective
+  std::uint32_t served = 0;          ///< bit by Collective
+  std::unique_ptr<Staging> staging;  ///< while attaching
   std::unique_ptr<Engine> engine;
   std::string reason;  ///< why on_nccl or failed
   Result error = ncclSuccess;

@@ -169,6 +169,10 @@ std::string host_name() {
 
 class CudaPlatform : public Platform {
  public:
+  int current_device() override {
+    cuda::Device device = -1;
+    return cuda::api().context_device(&device) == cuda::kSuccess ? device : -1;
+  }
   void enter_thread(int device) override {
     // In this thread, what a capture forbids is allowed and breaks no capture of another thread.
     int mode = cuda::kCaptureRelaxed;

@@ -64,6 +64,8 @@ struct EngineOptions {
 class Platform {
  public:
   virtual ~Platform() = default;
+  /// CUDA ordinal of the thread's current device; -1 where it has none yet.
+  virtual int current_device() = 0;
   /// Helper threads call this first, so that what they do never breaks a capture elsewhere.
   virtual void enter_thread(int device) = 0;
   virtual Place place(int device) = 0;

@@ -20,10 +20,16 @@ struct Noted {
   Call call;
 };
 
+/// A communicator being made: where its handle is, or will be, written.
+struct Made {
+  Comm* place = nullptr;
+  std::unique_ptr<Staging> staging;
+};
+
 /// What waits for the end of the outermost group.
 struct Group {
   std::vector<Noted> calls;
-  std::vector<Comm*> made;  ///< where handles are, or will be, written
+  std::vector<Made> made;
 };
 
 /// This thread's place among groups and libraries. Plain data, found without a call: it is looked

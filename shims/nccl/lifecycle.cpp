@@ -16,14 +16,14 @@ constexpr double kPinSeconds = 2;  // enqueuing never waits: a call holds its pi
 constexpr double kAttachSeconds = 130;  // attaching has a deadline of its own, below this
 
 /// After the real call has made, or begun to make, *made.
-Result made_one(Comm* made, Result result) noexcept {
+Result made_one(Comm* made, Result result, std::unique_ptr<Staging> staging) noexcept {
   try {
     if (result != ncclSuccess && result != ncclInProgress) return result;
     if (here.depth > 0) {
-      noted_group().made.push_back(made);
+      noted_group().made.push_back({made, std::move(staging)});
       return result;
     }
-    State* state = enter(*made, result == ncclSuccess);
+    State* state = enter(*made, result == ncclSuccess, std::move(staging));
     if (state == nullptr) return result;
     if (result == ncclSuccess) return attach_now({state});
     attach_later(state);
@@ -33,17 +33,30 @@ Result made_one(Comm* made, Result result) noexcept {
   }
 }
 
+/// ranks: of the new communicator, at most; device: -1 = the current one.
 template <class Function, class... Arguments>
-Result make(Comm* made, Function function, Arguments... arguments) {
+Result make(int ranks, int device, Comm* made, Function function, Arguments... arguments) {
   if (function == nullptr || made == nullptr)
     return made == nullptr ? ncclInvalidArgument : ncclInvalidUsage;
   if (here.in_real != 0) return function(arguments...);
+  std::unique_ptr<Staging> staging = prepare(ranks, device);
   Result result = ncclSuccess;
   {
     const InReal inside;
     result = function(arguments...);
   }
-  return made_one(made, result);
+  return made_one(made, result, std::move(staging));
+}
+
+struct Family {
+  int ranks = 0;
+  int device = -1;
+};
+
+/// Of a parent whose children are made; no ranks where plait does not know it.
+Family family(Comm comm) {
+  const CommTable::Pin pin = comms().pin(comm);
+  return pin ? Family{pin->ranks, pin->device} : Family{};
 }
 
 /// Stops what plait has in flight, so that NCCL's abort finds nothing of plait's waiting.
@@ -84,20 +97,23 @@ void leave(Comm comm, bool keep) noexcept {
 using namespace plait::nccl;
 
 Result ncclCommInitRank(Comm* comm, int ranks, UniqueId id, int rank) {
-  return make(comm, real().init_rank, comm, ranks, id, rank);
+  return make(ranks, -1, comm, real().init_rank, comm, ranks, id, rank);
 }
 
 Result ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, void* config) {
-  return make(comm, real().init_rank_config, comm, ranks, id, rank, config);
+  return make(ranks, -1, comm, real().init_rank_config, comm, ranks, id, rank, config);
 }
 
 Result ncclCommInitRankScalable(Comm* comm, int ranks, int rank, int id_count, UniqueId* ids,
                                 void* config) {
-  return make(comm, real().init_rank_scalable, comm, ranks, rank, id_count, ids, config);
+  return make(ranks, -1, comm, real().init_rank_scalable, comm, ranks, rank, id_count, ids, config);
 }
 
 Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
   if (real().init_all == nullptr) return ncclInvalidUsage;
+  std::vector<std::unique_ptr<Staging>> staging;
+  for (int i = 0; i < count; ++i)
+    staging.push_back(prepare(count, devices == nullptr ? i : devices[i]));
   Result result = ncclSuccess;
   {
     const InReal inside;
@@ -106,8 +122,10 @@ Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
   if (result != ncclSuccess) return result;
   try {
     std::vector<State*> states;
-    for (int i = 0; i < count; ++i)
-      if (State* state = enter(comms[i], true); state != nullptr) states.push_back(state);
+    for (int i = 0; i < count; ++i) {
+      State* state = enter(comms[i], true, std::move(staging[static_cast<std::size_t>(i)]));
+      if (state != nullptr) states.push_back(state);
+    }
     return attach_now(states);
   } catch (const std::exception& error) {
     return result_of(error);
@@ -115,16 +133,19 @@ Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
 }
 
 Result ncclCommSplit(Comm comm, int color, int key, Comm* child, void* config) {
-  return make(child, real().split, comm, color, key, child, config);
+  const Family parent = family(comm);
+  return make(parent.ranks, parent.device, child, real().split, comm, color, key, child, config);
 }
 
 Result ncclCommShrink(Comm comm, int* excluded, int count, Comm* child, void* config, int flags) {
   if ((flags & kShrinkAbort) != 0) stop(comm);
-  return make(child, real().shrink, comm, excluded, count, child, config, flags);
+  const Family parent = family(comm);
+  return make(parent.ranks, parent.device, child, real().shrink, comm, excluded, count, child,
+              config, flags);
 }
 
 Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* child, void* config) {
-  return make(child, real().grow, comm, ranks, id, rank, child, config);
+  return make(ranks, -1, child, real().grow, comm, ranks, id, rank, child, config);
 }
 
 Result ncclCommDestroy(Comm comm) {

@@ -7,6 +7,7 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
+#include "shims/nccl/meeting.hpp"
 #include "shims/nccl/real.hpp"
 
 namespace plait::nccl {
@@ -52,7 +53,8 @@ void wait_ready(State& state) {
 }
 
 Vote::Vote(State& state) : state_(state) {
-  staging_ = platform().staging(state.device, state.ranks, kCardBytes);
+  if (state.staging == nullptr)
+    state.staging = platform().staging(state.device, state.ranks, kCardBytes);
 }
 
 std::vector<Vote::Card> Vote::round(Kind kind, const std::string& body) {
@@ -69,9 +71,10 @@ std::vector<Vote::Card> Vote::round(Kind kind, const std::string& body) {
     wait_ready(state_);
   };
   const double since_s = now_s();
+  meet(text(meeting_, ' ', ++round_), in_process_, [&] { give_up_if_pointless(state_, since_s); });
   const std::string all =
-      staging_->swap(std::string(reinterpret_cast<const char*>(&card), sizeof card), state_.ranks,
-                     gather, [&] { give_up_if_pointless(state_, since_s); });
+      state_.staging->swap(std::string(reinterpret_cast<const char*>(&card), sizeof card),
+                           state_.ranks, gather, [&] { give_up_if_pointless(state_, since_s); });
   std::vector<Card> cards(static_cast<std::size_t>(state_.ranks));
   std::memcpy(cards.data(), all.data(), std::min(all.size(), cards.size() * sizeof(Card)));
   return cards;

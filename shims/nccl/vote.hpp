@@ -17,6 +17,8 @@ void wait_ready(State& state);
 class Vote {
  public:
   explicit Vote(State& state);
+  /// From here on, the `count` ranks of this process meet before each round.
+  void meet_first(const std::string& name, int count) { meeting_ = name, in_process_ = count; }
   /// All ranks' bytes. Throws Error(mismatch), on all ranks, where one of them failed or is done.
   std::vector<std::string> exchange(const std::string& mine);
   /// The last round: "" where all ranks are done, else the first one's reason.
@@ -37,8 +39,10 @@ class Vote {
   std::string first_failure(const std::vector<Card>& cards) const;
 
   State& state_;
-  std::unique_ptr<Staging> staging_;
   bool stopped_ = false;
+  std::string meeting_;
+  int in_process_ = 1;
+  int round_ = 0;
 };
 
 }  // namespace plait::nccl

@@ -159,6 +159,7 @@ class HostTimer : public Timer {
 
 class HostPlatform : public Platform {
  public:
+  int current_device() override { return 0; }
   void enter_thread(int) override {}
   Place place(int device) override {
     if (wished("STANDIN_REFUSE", device))
