@@ -72,6 +72,10 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
   if (options.ranks > kMaxCudaRanks)
     throw Error(ErrorCode::unsupported,
                 text("wanted ", options.ranks, " ranks on GPUs, at most ", kMaxCudaRanks));
+  if (options_.sizes.tile_bytes ==
+      0)  // half as large tiles beyond 4 ranks: memory grows with ranks
+    options_.sizes.tile_bytes = tile_slots(options.ranks) * (options.ranks <= 4 ? 64ull : 32ull)
+                                << 10;
   PLAIT_CUDA_CALL(device_get, &device_, options.device);
   PLAIT_CUDA_CALL(device_attribute, &multiprocessors_, kAttributeMultiprocessors, device_);
   PLAIT_CUDA_CALL(primary_retain, &context_, device_);
@@ -86,7 +90,7 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
   for (Event& mark : marks_) PLAIT_CUDA_CALL(event_create, &mark, kEventDisableTiming);
   PLAIT_CUDA_CALL(event_create, &fork_, kEventDisableTiming);
   map_host_memory();
-  arena_ = std::make_unique<DeviceArena>(context_, options.device, options.rank, options.sizes,
+  arena_ = std::make_unique<DeviceArena>(context_, options.device, options.rank, options_.sizes,
                                          exchange, streams_[0]);
 }
 

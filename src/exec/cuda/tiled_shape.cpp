@@ -161,16 +161,19 @@ DataType moved_type(const Request& request) {
   }
 }
 
+std::uint64_t tile_slots(int ranks) {
+  return std::uint64_t{kTileBlocks} * 2 * static_cast<std::uint64_t>(ranks) * kTileSlots;
+}
+
 TileCut cut_tiles(const TiledArgs& shape, std::uint64_t slot_memory_bytes, unsigned most_blocks,
                   std::uint32_t tile_units) {
   constexpr std::uint64_t kLeastUnits = 256;  // a tile that a block sends in one go
   constexpr std::uint64_t kMostUnits = 4096;  // a fence costs as much as 30 KiB, so few large tiles
   const std::uint64_t units = std::max<std::uint64_t>(1, (shape.part_bytes + kUnit - 1) / kUnit);
-  const std::uint64_t slots =
-      std::uint64_t{kTileBlocks} * 2 * static_cast<std::uint64_t>(shape.ranks) * kTileSlots;
   TileCut cut;
   // A slot's place must not depend on the call, or a late reader could be overwritten.
-  cut.slot_bytes = static_cast<std::uint32_t>(slot_memory_bytes / slots / 128 * 128);
+  cut.slot_bytes =
+      static_cast<std::uint32_t>(slot_memory_bytes / tile_slots(shape.ranks) / 128 * 128);
   cut.blocks = static_cast<unsigned>(
       std::min<std::uint64_t>(most_blocks, (units + kLeastUnits - 1) / kLeastUnits));
   const std::uint64_t share = (units + cut.blocks - 1) / cut.blocks;

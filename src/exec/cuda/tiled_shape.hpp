@@ -16,6 +16,9 @@ HopShape hop_shape(const Request& request, int rank);
 /// The type whose kernel serves it: data that is only moved goes as integers of the same width.
 DataType moved_type(const Request& request);
 
+/// Slots of one rank.
+std::uint64_t tile_slots(int ranks);
+
 /// How a call is cut. The same on all ranks: it follows from the shape and what all agreed on.
 struct TileCut {
   unsigned blocks = 1;
