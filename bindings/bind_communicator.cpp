@@ -6,7 +6,9 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include "base/env.hpp"
 #include "bind.hpp"
+#include "comm/tuning.hpp"
 #include "plait/communicator.hpp"
 
 using namespace plait;
@@ -58,35 +60,26 @@ void bind_options(nb::module_& module) {
       .def_rw("device", &CommunicatorOptions::device)
       .def_rw("sm_budget", &CommunicatorOptions::sm_budget);
   module.def("options_from_environment", &options_from_environment);
+  module.def(
+      "tuning_file",
+      [](const std::string& fingerprint, int ranks) {
+        return tuning_file(read_env(), fingerprint, ranks);
+      },
+      nb::arg("fingerprint"), nb::arg("ranks"),
+      "Where communicators look for a tuning table; empty where they do not.");
+  module.def(
+      "check_tuning", [](const std::string& json) { static_cast<void>(TuningTable(json)); },
+      nb::arg("json"), "Raises ParseError where this is no tuning table.");
   nb::class_<Counters>(module, "Counters", "Calls so far and the bytes they sent by path.")
       .def_ro("calls", &Counters::calls)
       .def_ro("calls_of", &Counters::calls_of)
       .def_ro("bytes_of_path", &Counters::bytes_of_path);
 }
 
-}  // namespace
+using release = nb::call_guard<nb::gil_scoped_release>;
 
-void bind_communicator(nb::module_& module) {
-  bind_options(module);
-  bind_ranked(module);
-  using release = nb::call_guard<nb::gil_scoped_release>;
-  nb::class_<Communicator>(module, "Communicator", "Ranks that run collectives together.")
-      .def_static("create", &Communicator::create, nb::arg("options"), release())
-      .def_prop_ro("rank", &Communicator::rank)
-      .def_prop_ro("ranks", &Communicator::ranks)
-      .def_prop_ro("topology", [](const Communicator& comm) { return comm.topology(); })
-      .def(
-          "run_request",
-          [](Communicator& comm, const Request& request, std::uintptr_t input,
-             std::uintptr_t output, const std::string& strategy,
-             const std::map<std::string, std::int64_t>& params, double scalar) {
-            nb::gil_scoped_release unlocked;
-            comm.run(request, reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output),
-                     call_options(strategy, params, scalar));
-          },
-          nb::arg("request"), nb::arg("input"), nb::arg("output"), nb::arg("strategy") = "",
-          nb::arg("params") = std::map<std::string, std::int64_t>{}, nb::arg("scalar") = 1.0)
-      .def(
+void bind_device(nb::class_<Communicator>& type) {
+  type.def(
           "enqueue",
           [](Communicator& comm, const Request& request, std::uintptr_t input,
              std::uintptr_t output, std::uintptr_t stream, const std::string& strategy,
@@ -102,6 +95,32 @@ void bind_communicator(nb::module_& module) {
           nb::arg("scalars") = std::vector<double>{})
       .def("check", &Communicator::check, release())
       .def_prop_ro("device", &Communicator::device)
+      .def_prop_ro("device_topology",
+                   [](const Communicator& comm) { return comm.device_topology(); });
+}
+
+}  // namespace
+
+void bind_communicator(nb::module_& module) {
+  bind_options(module);
+  bind_ranked(module);
+  nb::class_<Communicator> type(module, "Communicator", "Ranks that run collectives together.");
+  bind_device(type);
+  type.def_static("create", &Communicator::create, nb::arg("options"), release())
+      .def_prop_ro("rank", &Communicator::rank)
+      .def_prop_ro("ranks", &Communicator::ranks)
+      .def_prop_ro("topology", [](const Communicator& comm) { return comm.topology(); })
+      .def(
+          "run_request",
+          [](Communicator& comm, const Request& request, std::uintptr_t input,
+             std::uintptr_t output, const std::string& strategy,
+             const std::map<std::string, std::int64_t>& params, double scalar) {
+            nb::gil_scoped_release unlocked;
+            comm.run(request, reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output),
+                     call_options(strategy, params, scalar));
+          },
+          nb::arg("request"), nb::arg("input"), nb::arg("output"), nb::arg("strategy") = "",
+          nb::arg("params") = std::map<std::string, std::int64_t>{}, nb::arg("scalar") = 1.0)
       .def(
           "run_plan",
           [](Communicator& comm, const Plan& plan, std::uintptr_t input, std::uintptr_t output,

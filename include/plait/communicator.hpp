@@ -88,7 +88,7 @@ class Communicator {
   /// wrong with its arguments is thrown on that rank alone, and peers that made the call wait for
   /// it (arrive_s) or for its abort(). May be captured into a graph; where it runs a plan (see
   /// CallOptions::strategy), the first call of a request must not be captured.
-  /// strategy: "" = plait chooses; "one_shot", "two_shot", "tiled" = that fused kernel, params
+  /// strategy: "" = plait chooses; "one_shot", "two_shot", "hop", "tiled" = that kernel, params
   /// blocks, threads, ahead, tile_units, bare; another name = that strategy's plan.
   /// Error(no_device) where the communicator has none; unsupported; invalid_argument; later errors
   /// as check() does.
@@ -99,6 +99,8 @@ class Communicator {
   void check();
   /// CUDA ordinal of this rank's GPU, or kNoDevice.
   int device() const;
+  /// What joins the GPUs, which enqueue() makes plans for; topology() where there is no device.
+  const Topology& device_topology() const;
   /// True where the pointer is device memory that CUDA knows and this communicator has a device.
   bool on_device(const void* pointer) const;
 

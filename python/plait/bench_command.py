@@ -51,24 +51,17 @@ def bench(
     on_gpus = gpus or bool(against)
     if csv and not on_gpus:
         raise plait.InvalidArgumentError("--csv goes with --gpus or --against nccl; see --json")
-    ranks = _gpu_ranks(ranks, collective) if on_gpus else ranks or 2
-    wanted = list(
-        bench_module.sizes(
-            bench_module.parse_bytes(first),
-            bench_module.parse_bytes(last),
-            factor,
-            bench_module.parse_bytes(step),
-        )
-    )
+    ranks = gpu_ranks(ranks, collective) if on_gpus else ranks or 2
     type_list = types.split(",")
     for name in type_list:  # bad names are refused here, before any rank starts
         named = plait.Request(collective, 0, name, op, ranks, root, min(1, ranks - 1))
     task = {
+        "ranks": ranks,
         "topology": topology,
         "masks": without or [],
         "collective": named.collective,
         "types": [plait.Request(collective, 0, name).type for name in type_list],
-        "sizes": wanted,
+        "sizes": _sizes(first, last, factor, step),
         "op": named.op,
         "root": root,
         "peer": (root + 1) % ranks,
@@ -80,15 +73,24 @@ def bench(
         "strategies": [name for name in strategies.split(",") if name],
     }
     if on_gpus:
-        task |= {"ranks": ranks, "against": against, "sm_budget": sm_budget}
+        task |= {"against": against, "sm_budget": sm_budget}
         _bench_gpus(task, strategies, csv, plot, as_json)
         return
+    _bench_cpus(task, strategies, plot, as_json)
+
+
+def _sizes(first: str, last: str, factor: int, step: str) -> list[int]:
+    limits = (bench_module.parse_bytes(first), bench_module.parse_bytes(last))
+    return list(bench_module.sizes(*limits, factor, bench_module.parse_bytes(step)))
+
+
+def _bench_cpus(task: dict[str, Any], strategies: str, plot: str, as_json: bool) -> None:
     known = {info.name for info in plait.strategies()} | {"all"}
     if unknown := [name for name in strategies.split(",") if name and name not in known]:
         raise plait.InvalidArgumentError(
             f"wanted strategies out of {', '.join(sorted(known))}, found {', '.join(unknown)}"
         )
-    rows = _run_bench(task, ranks, as_json)
+    rows = _run_bench(task, task["ranks"], as_json)
     if not rows:
         raise plait.UnsupportedError(f"no strategy of {strategies!r} takes this request")
     if as_json:
@@ -102,7 +104,7 @@ def bench(
         raise typer.Exit(1)
 
 
-def _gpu_ranks(ranks: int | None, collective: str) -> int:
+def gpu_ranks(ranks: int | None, collective: str) -> int:
     """How many ranks with a GPU each; NoDeviceError where there are not as many."""
     found = gpu.count()
     wanted = ranks or (2 if collective == "copy" else max(found, 2))
@@ -136,7 +138,7 @@ def _bench_gpus(task: dict[str, Any], strategies: str, csv: str, plot: str, as_j
     both = ["copy", "send_recv"] if task["collective"] == "copy" else [task["collective"]]
     task["collectives"] = both
     rows: list[dict[str, Any]] = []
-    for row in _rows_of("plait.bench_gpu:rank_main", task["ranks"], task):
+    for row in rows_of("plait.bench_gpu:rank_main", task["ranks"], task):
         if "gpu" in row:
             facts |= row
             if not as_json:
@@ -234,7 +236,7 @@ def _run_bench(task: dict[str, Any], ranks: int, as_json: bool) -> list[dict[str
             f"slowest rank's mean\n{HEADER}",
             markup=False,
         )
-    for row in _rows_of("plait.bench:rank_main", ranks, task):
+    for row in rows_of("plait.bench:rank_main", ranks, task):
         rows.append(row)
         if not as_json:
             out.print(_bench_line(row), markup=False)
@@ -269,7 +271,7 @@ def _print_bench_end(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def _rows_of(entry: str, ranks: int, task: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def rows_of(entry: str, ranks: int, task: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """What the ranks emit, as it comes; then ends the command where one of them failed."""
     job = launch.start(entry, ranks, task)
     failure: dict[str, Any] | None = None

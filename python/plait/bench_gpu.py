@@ -105,7 +105,10 @@ class Pattern:
 class Bay:
     """This rank's GPU, its buffers, and both libraries on one stream."""
 
-    def __init__(self, task: dict[str, Any], most_bytes: int) -> None:
+    def __init__(
+        self, task: dict[str, Any], most_bytes: int, row_budget_s: float = ROW_BUDGET_S
+    ) -> None:
+        self.row_budget_s = row_budget_s
         self.device = int(os.environ["LOCAL_RANK"])
         self.gpu = gpu.Gpu(self.device)
         self.gpu.make_current()  # NCCL asks for it
@@ -175,7 +178,7 @@ class Bay:
         """Median over rounds of the slowest rank's time a call; enqueue(n) puts n on the stream."""
         enqueue(1)
         one = self.largest(self._timed(enqueue, 2) / (2 * per_enqueue))
-        times = max(1, min(200, int(ROW_BUDGET_S / ROUNDS / max(one * per_enqueue, 1e-9))))
+        times = max(1, min(200, int(self.row_budget_s / ROUNDS / max(one * per_enqueue, 1e-9))))
         rounds = [
             self.largest(self._timed(enqueue, times) / (times * per_enqueue)) for _ in range(ROUNDS)
         ]

@@ -32,6 +32,7 @@ from plait.console import (
     out,
     progress_bar,
 )
+from plait.tune_command import tune
 
 app = typer.Typer(
     help="Moves and reduces data between the GPUs of a machine over every path at once.",
@@ -366,6 +367,7 @@ def report(
 
 
 app.command()(bench)
+app.command()(tune)
 app.command(context_settings=run_command.SETTINGS)(run_command.run)
 app.command(context_settings=run_command.SETTINGS)(run_command.profile)
 

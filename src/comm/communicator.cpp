@@ -284,6 +284,10 @@ int Communicator::device() const {
   return state_->device == nullptr ? kNoDevice : state_->device->ordinal();
 }
 
+const Topology& Communicator::device_topology() const {
+  return state_->device == nullptr ? topology() : state_->device->topology();
+}
+
 bool Communicator::on_device(const void* pointer) const {
   return state_->device != nullptr && state_->device->on_device(pointer);
 }

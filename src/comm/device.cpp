@@ -20,7 +20,8 @@ namespace {
 constexpr std::size_t kMostCalls = 4096;  // of one communicator; graphs keep pointing at bound ones
 
 bool is_fused(const std::string& strategy) {
-  return strategy == "one_shot" || strategy == "two_shot" || strategy == "tiled";
+  return strategy == "one_shot" || strategy == "two_shot" || strategy == "hop" ||
+         strategy == "tiled";
 }
 
 unsigned parameter(const std::string& name, std::int64_t value, std::int64_t high) {
@@ -153,6 +154,34 @@ void DeviceSide::bind_plan(Call& call, const CallOptions& options, cuda::Stream 
   call.bound = cuda_->bind(call.plan->plan);
 }
 
+/// By name, else as measured here, else as measured elsewhere. False where it takes a plan.
+bool DeviceSide::choose_kernel(Call& call, const CallOptions& wanted) const {
+  const Request& request = call.request;
+  const TunedRow* row = wanted.strategy.empty() ? tuning_.find(request) : nullptr;
+  if (is_fused(wanted.strategy)) {
+    call.kernel = wanted.strategy;
+    call.tuning = tuning_of(wanted.params);
+  } else if (row != nullptr && cuda_->has_fused(row->kernel, request, row->tuning)) {
+    call.kernel = row->kernel;
+    call.tuning = row->tuning;
+  } else if (wanted.strategy.empty() && cuda_->takes(request)) {
+    call.kernel = cuda_->fused_choice(request);
+  } else {
+    return false;
+  }
+  if (options_.sm_budget > 0) {
+    const auto budget = static_cast<unsigned>(options_.sm_budget);
+    call.tuning.blocks = call.tuning.blocks == 0 ? budget : std::min(call.tuning.blocks, budget);
+  }
+  if (!cuda_->has_fused(call.kernel, request, call.tuning))
+    throw Error(ErrorCode::unsupported,
+                text("kernel ", call.kernel, " does not take ", name_of(request.collective), " of ",
+                     request.count, " ", name_of(request.type), " over ", request.ranks,
+                     " ranks; leave strategy empty"));
+  call.counted_as = text(name_of(request.collective), "/", call.kernel);
+  return true;
+}
+
 DeviceSide::Call DeviceSide::prepare(const Request& request, const CallOptions& options,
                                      cuda::Stream stream) {
   if (request.ranks != options_.ranks)
@@ -165,25 +194,7 @@ DeviceSide::Call DeviceSide::prepare(const Request& request, const CallOptions& 
   if (request.count == 0 || is_local_copy(request)) return call;
   const CallOptions& wanted =
       options.strategy.empty() && !joined_.forced.strategy.empty() ? joined_.forced : options;
-  if (is_fused(wanted.strategy)) {
-    call.kernel = wanted.strategy;
-    call.tuning = tuning_of(wanted.params);
-  } else if (wanted.strategy.empty() && cuda_->takes(request)) {
-    call.counted_as = text(name_of(request.collective), "/", cuda_->fused_choice(request));
-    if (options_.sm_budget == 0) return call;
-    call.kernel = cuda_->fused_choice(request);
-  } else {
-    bind_plan(call, wanted, stream);
-    return call;
-  }
-  if (call.tuning.blocks == 0 && options_.sm_budget > 0)
-    call.tuning.blocks = static_cast<unsigned>(options_.sm_budget);
-  if (!cuda_->has_fused(call.kernel, request, call.tuning))
-    throw Error(ErrorCode::unsupported,
-                text("kernel ", call.kernel, " does not take ", name_of(request.collective), " of ",
-                     request.count, " ", name_of(request.type), " over ", request.ranks,
-                     " ranks; leave strategy empty"));
-  call.counted_as = text(name_of(request.collective), "/", call.kernel);
+  if (!choose_kernel(call, wanted)) bind_plan(call, wanted, stream);
   return call;
 }
 
@@ -229,10 +240,8 @@ void DeviceSide::enqueue(const Request& request, const void* input, void* output
       PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<cuda::DevicePointer>(output),
                       reinterpret_cast<cuda::DevicePointer>(input), input_bytes(request, 0),
                       stream);
-  } else if (!call.kernel.empty()) {
-    cuda_->run_fused(call.kernel, request, input, output, stream, scalars, call.tuning);
   } else {
-    cuda_->enqueue(request, input, output, stream, scalars);
+    cuda_->run_fused(call.kernel, request, input, output, stream, scalars, call.tuning);
   }
   const std::lock_guard lock(guard_);
   ++call.count;
@@ -252,8 +261,12 @@ void DeviceSide::add_to(Counters& counters) const {
 
 std::string DeviceSide::explain(const Request& request) {
   std::string lines = text("on GPU ", ordinal_, ":\n");
-  if (joined_.forced.strategy.empty() && cuda_->takes(request))
-    return lines + text("chosen: kernel ", cuda_->fused_choice(request), "\n");
+  Call call;
+  call.request = request;
+  if (choose_kernel(call, joined_.forced)) {
+    const bool tuned = joined_.forced.strategy.empty() && tuning_.find(request) != nullptr;
+    return lines + text("chosen: kernel ", call.kernel, tuned ? ", as tuned here" : "", "\n");
+  }
   if (!why_no_topology_.empty()) return lines + text("no plan: ", why_no_topology_, "\n");
   Request placed = request;
   placed.devices = devices_;

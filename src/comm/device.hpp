@@ -16,6 +16,7 @@
 
 #include "comm/choose.hpp"
 #include "comm/setup.hpp"
+#include "comm/tuning.hpp"
 #include "exec/cuda/cuda_rank.hpp"
 
 namespace plait {
@@ -31,6 +32,7 @@ class DeviceSide {
   DeviceSide& operator=(const DeviceSide&) = delete;
 
   int ordinal() const { return ordinal_; }
+  const Topology& topology() const { return topology_; }
   /// As Communicator::enqueue.
   void enqueue(const Request& request, const void* input, void* output, void* stream,
                const CallOptions& options);
@@ -47,9 +49,9 @@ class DeviceSide {
   struct Call {
     std::string counted_as;
     Request request;
-    std::string kernel;  ///< fused kernel to run as `tuning` says; empty = see plan
+    std::string kernel;  ///< fused kernel to run as `tuning` says; empty = plan, or nothing to do
     cuda::FusedTuning tuning;
-    std::shared_ptr<const ProvedPlan> plan;  ///< null = what CudaRank::enqueue chooses
+    std::shared_ptr<const ProvedPlan> plan;
     std::unique_ptr<cuda::BoundPlan> bound;
     std::uint64_t count = 0;
   };
@@ -59,9 +61,11 @@ class DeviceSide {
   DeviceSide(const CommunicatorOptions& options, Joined& joined, const Patience& patience);
   void pick_gpu(const Patience& patience);
   void learn_topology(const Env& env, const Patience& patience);
+  void load_tuning(const Env& env, const Patience& patience);
   void set_up_rank(const Env& env, const Patience& patience);
   Call& prepared(const Request& request, const CallOptions& options, cuda::Stream stream);
   Call prepare(const Request& request, const CallOptions& options, cuda::Stream stream);
+  bool choose_kernel(Call& call, const CallOptions& wanted) const;
   void bind_plan(Call& call, const CallOptions& options, cuda::Stream stream);
   void check_memory(const Request& request, const void* input, const void* output) const;
   std::string why_not(const Plan& plan) const;
@@ -80,6 +84,7 @@ class DeviceSide {
   Topology topology_;          ///< of the GPUs; no devices where nothing is known of them
   std::string why_no_topology_;
   std::vector<int> devices_;  ///< by rank, in topology_; empty = the first ones
+  TuningTable tuning_;
   cuda::DeviceArenaSizes sizes_;
   std::unique_ptr<Chooser> chooser_;
   std::vector<Mapping> rings_;

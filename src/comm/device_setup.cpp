@@ -82,6 +82,7 @@ DeviceSide::DeviceSide(const CommunicatorOptions& options, Joined& joined, const
   const Env env = read_env();
   pick_gpu(patience);
   learn_topology(env, patience);
+  load_tuning(env, patience);
   rings_ = share_memory(*joined.rendezvous, options.rank, options.ranks, kRingBytes, patience);
   set_up_rank(env, patience);
   chooser_ = std::make_unique<Chooser>(topology_, joined.forced, joined.bitwise,
@@ -151,6 +152,23 @@ void DeviceSide::learn_topology(const Env& env, const Patience& patience) {
   if (why_no_topology_.empty() && rank_devices(topology_).size() < ordinals_.size())
     why_no_topology_ = text("topology ", topology_.name, " has ", rank_devices(topology_).size(),
                             " devices for ", ordinals_.size(), " ranks");
+}
+
+/// Rank 0's table for everybody. One that nobody named and that is no good is done without.
+void DeviceSide::load_tuning(const Env& env, const Patience& patience) {
+  std::string table;
+  std::optional<Error> failure;
+  if (options_.rank == 0)
+    failure = attempt([&] {
+      table = read_tuning(env, tuning_file(env, fingerprint(topology_), options_.ranks));
+      static_cast<void>(TuningTable(table));
+    });
+  if (failure && env.tuning.empty()) {
+    log(LogLevel::warn, options_.rank, failure->what());
+    failure.reset();
+    table.clear();
+  }
+  tuning_ = TuningTable(vote(*joined_.rendezvous, failure, table, {}, patience)[0].bytes);
 }
 
 void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {

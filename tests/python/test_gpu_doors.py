@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import plait
-from plait import bench_command, bench_gpu, gpu, measure, nccl
+from plait import _core, bench_command, bench_gpu, gpu, measure, nccl, tune
 from plait.arrays import HOST, ON_SOME_GPU, Buffer, buffer_of, empty_like, is_on_gpu, stream_handle
 
 without_gpu = pytest.mark.skipif(gpu.count() > 0, reason="this machine has a GPU")
@@ -256,3 +256,73 @@ def test_measured_figures_become_a_topology():
     assert (speeds["gpu0.host.down"], speeds["numa0.dram.write"]) == (55.3, 190.0)
     up = next(link for link in found["links"] if link["src"] == "gpu0" and link["dst"] == "numa0")
     assert up["gb_per_s"] == 51.5 and found["source"].startswith("measured by plait")
+
+
+FACTS = {
+    "machine": "hgx",
+    "fingerprint": "00",
+    "gpu": "H200",
+    "cuda_driver": 13000,
+    "plait": "0",
+    "date": "2026-11-21",
+}
+
+
+def tuned(size: int, kernel: str, us: float = 3.0, blocks: int = 0) -> dict[str, Any]:
+    row = {"collective": "all_reduce", "type": "bf16", "ranks": 2, "size": size}
+    return row | {"kernel": kernel, "blocks": blocks, "us": us}
+
+
+def test_tuned_neighbours_become_one_row():
+    rows = [tuned(1024, "one_shot"), tuned(4096, "one_shot", 4.0), tuned(16384, "tiled", 5.0, 16)]
+    content = tune.table(FACTS, [*rows, tuned(65536, "")])
+    assert [(row["max_bytes"], row["kernel"], row["blocks"]) for row in content["rows"]] == [
+        (8192, "one_shot", 0),
+        (32768, "tiled", 16),
+    ]
+    assert tune.table(FACTS, rows)["rows"][-1]["max_bytes"] == tune.WITHOUT_END
+    _core.check_tuning(json.dumps(content))
+    assert tune.best({("a", 0): 10.0, ("b", 0): 9.8, ("c", 0): 9.9}) == ("a", 0)
+    assert tune.best({("a", 0): 10.0, ("b", 0): 9.0}) == ("b", 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schema": "plait.tuning/9"}, "schema"),
+        ({"surprise": 1}, "surprise"),
+        ({"rows": [{"collective": "all_reduce"}]}, "rows"),
+        ({"rows": [tuned(1024, "tiled") | {"size": 1}]}, "rows"),
+    ],
+)
+def test_tables_that_are_none(change, said):
+    content = {"schema": "plait.tuning/1", **FACTS, "rows": []}
+    _core.check_tuning(json.dumps(content))
+    with pytest.raises(plait.ParseError, match=said):
+        _core.check_tuning(json.dumps(content | change))
+    with pytest.raises(plait.ParseError):
+        _core.check_tuning("{")
+
+
+def test_where_the_table_lies(monkeypatch, tmp_path):
+    monkeypatch.delenv("PLAIT_TUNING", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    file = _core.tuning_file("abc", 4)
+    assert file == str(tmp_path / "plait" / "tuning-abc-4.json")
+    tune.write(file, {"schema": 1})
+    facts = Path(file).stat()
+    assert facts.st_mode & 0o777 == 0o600 and list(Path(file).parent.iterdir()) == [Path(file)]
+    monkeypatch.setenv("PLAIT_TUNING", "none")
+    assert _core.tuning_file("abc", 4) == ""
+    monkeypatch.setenv("PLAIT_TUNING", "/x/y.json")
+    assert _core.tuning_file("abc", 4) == "/x/y.json"
+    with pytest.raises(plait.FileError, match="tuning table"):
+        tune.write("/proc/no/such.json", {})
+
+
+@without_gpu
+def test_tuning_without_gpus():
+    done = plait_command("tune")
+    assert done.returncode == 3 and "wanted 2 GPUs, found 0" in done.stderr, done
+    assert plait_command("tune", "--collectives", "all_rdeuce").returncode == 2
+    assert plait_command("tune", "--seconds", "0").returncode == 2

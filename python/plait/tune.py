@@ -1,0 +1,189 @@
+"""`plait tune`: times every kernel that can do a collective here, keeps the fastest of each size.
+
+The table goes to the user's cache folder (PLAIT_TUNING), with the machine, driver and date it was
+measured on and each figure; communicators with GPUs read it when they are made.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import time
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import plait
+from plait import gpu
+from plait.bench import count_for
+from plait.bench_gpu import Bay, Pattern
+from plait.launch import Emit
+
+COLLECTIVES = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "all_to_all",
+    "send_recv",
+)
+TYPES = ("bf16", "fp32", "int32")
+SIZES = tuple(1 << shift for shift in range(10, 29, 2))  # 1 KiB to 256 MiB
+STEP = 4  # between sizes
+KERNELS = ("one_shot", "two_shot", "hop", "tiled")
+BLOCKS = (0, 16, 48)  # 0 = the kernel's own choice
+BUDGET_S = 100.0
+MARGIN = 0.97  # another than the first must be this much faster, so that noise decides nothing
+WITHOUT_END = 1 << 60
+
+Candidate = tuple[str, int]
+
+
+def requests(ranks: int, collectives: list[str]) -> list[plait.Request]:
+    """What is measured, the most used first."""
+    found = []
+    for name in collectives:
+        reduces = name in ("all_reduce", "reduce_scatter", "reduce")
+        for plait_type in TYPES if reduces else TYPES[:1]:
+            for size in SIZES:
+                count = count_for(name, size, plait_type, ranks)
+                if count > 0:
+                    found.append(plait.Request(name, count, plait_type, "sum", ranks, 0, 1))
+    return found
+
+
+def candidates(request: plait.Request) -> list[Candidate]:
+    """(kernel, blocks) worth trying; those that do not take the request say so themselves."""
+    large = request.message_bytes() >= 1 << 20
+    return [(kernel, blocks) for kernel in KERNELS for blocks in (BLOCKS if large else BLOCKS[:1])]
+
+
+def best(times_us: dict[Candidate, float]) -> Candidate:
+    """The fastest; of those within the margin the first."""
+    fastest = min(times_us.values())
+    return next(one for one, time_us in times_us.items() if time_us * MARGIN <= fastest)
+
+
+def _time_us(bay: Bay, request: plait.Request, candidate: Candidate) -> float | None:
+    """us a call in a graph, of the slowest rank; None where the kernel does not take it."""
+    kernel, blocks = candidate
+    params = {"blocks": blocks} if blocks else {}
+
+    def call() -> None:
+        bay.comm._core.enqueue(request, bay.input, bay.output, bay.stream, kernel, params)
+
+    try:
+        call()
+    except plait.UnsupportedError:
+        return None
+    return bay.graph_s(call, request.message_bytes()) * 1e6
+
+
+def rank_main(task: dict[str, Any], emit: Emit) -> None:
+    """One rank: times candidates until all requests, or the time, are spent; rank 0 emits rows."""
+    wanted = requests(task["ranks"], task["collectives"])
+    most = max(
+        max(request.input_bytes(rank), request.output_bytes(rank))
+        for request in wanted
+        for rank in range(request.ranks)
+    )
+    bay = Bay(task | {"against": "", "sm_budget": 0}, most, row_budget_s=task["row_s"])
+    topology = bay.comm._core.device_topology
+    file = plait._core.tuning_file(topology.fingerprint(), bay.ranks)
+    if bay.rank == 0:
+        emit({"total": len(wanted), "file": file, **provenance(topology, bay.gpu.name)})
+    start = time.monotonic()
+    for request in wanted:
+        if bay.largest(time.monotonic() - start) > task["budget_s"]:
+            break
+        row = _tuned(bay, request)
+        if bay.rank == 0:
+            emit(row)
+    bay.close()
+
+
+def _tuned(bay: Bay, request: plait.Request) -> dict[str, Any]:
+    times: dict[Candidate, float] = {}
+    for candidate in candidates(request):
+        time_us = _time_us(bay, request, candidate)
+        if time_us is not None:
+            times[candidate] = time_us
+    pattern = Pattern(request, seed=request.count % 97)
+    bay.load(pattern)
+    while times:
+        kernel, blocks = chosen = best(times)
+        params = {"blocks": blocks} if blocks else {}
+
+        def call(kernel: str = kernel, params: dict[str, int] = params) -> None:
+            bay.comm._core.enqueue(request, bay.input, bay.output, bay.stream, kernel, params)
+
+        if bay.wrong_after(call, pattern) == 0:
+            break
+        del times[chosen]  # a wrong result is never the fastest
+    facts = {
+        "collective": request.collective,
+        "type": request.type,
+        "ranks": request.ranks,
+        "size": request.message_bytes(),
+        "tried": {f"{name}:{count}": round(us, 2) for (name, count), us in times.items()},
+    }
+    if not times:
+        return facts | {"kernel": ""}
+    return facts | {"kernel": kernel, "blocks": blocks, "us": round(times[chosen], 3)}
+
+
+def provenance(topology: plait.Topology, gpu_name: str) -> dict[str, Any]:
+    """Where and when a table was measured."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return {
+        "machine": topology.name,
+        "fingerprint": topology.fingerprint(),
+        "gpu": gpu_name,
+        "cuda_driver": gpu.driver_version(),
+        "plait": plait.__version__,
+        "date": now.isoformat(timespec="seconds"),
+    }
+
+
+def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The table as communicators read it: neighbours of one kernel become one row.
+
+    A row holds to the middle (by ratio) between its size and the next; the last one without end.
+    """
+    kept = []
+    for _, group in groupby(rows, key=lambda row: (row["collective"], row["type"])):
+        measured = list(group)
+        for number, row in enumerate(measured):
+            if not row["kernel"]:
+                continue
+            last = number + 1 == len(measured)
+            entry = {name: row[name] for name in ("collective", "type", "ranks")}
+            entry["max_bytes"] = WITHOUT_END if last else row["size"] * int(STEP**0.5)
+            entry |= {name: row[name] for name in ("kernel", "blocks", "us")}
+            same = ("collective", "type", "kernel", "blocks")
+            if kept and all(kept[-1][name] == entry[name] for name in same):
+                kept.pop()
+            kept.append(entry)
+    names = ("machine", "fingerprint", "gpu", "cuda_driver", "plait", "date")
+    return {"schema": "plait.tuning/1", **{name: facts[name] for name in names}, "rows": kept}
+
+
+def write(file: str, content: dict[str, Any]) -> None:
+    """In one step, readable and writable by this user alone."""
+    target = Path(file)
+    text = json.dumps(content, indent=1) + "\n"
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial = target.with_name(f"{target.name}.{os.getpid()}")
+        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            with os.fdopen(fd, "w") as stream:
+                stream.write(text)
+            partial.replace(target)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise plait.FileError(f"wanted to write the tuning table {file}: {error}") from None

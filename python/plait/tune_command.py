@@ -1,0 +1,80 @@
+"""`plait tune`: measures on this machine's GPUs and writes the table that communicators read."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+import plait
+from plait import tune as tuner
+from plait.bench_command import gpu_ranks, rows_of
+from plait.console import JsonOption, RanksOption, err, out, progress_bar
+
+
+def tune(
+    ranks: RanksOption = None,
+    collectives: Annotated[
+        str, typer.Option(help="Some only, by commas; default: all that kernels do.")
+    ] = "",
+    seconds: Annotated[float, typer.Option(help="Stop measuring after so long.")] = tuner.BUDGET_S,
+    write: Annotated[
+        str, typer.Option(help="Write the table here; default: the cache folder; none: nowhere.")
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Time every kernel at every size on this machine's GPUs; later calls use the fastest."""
+    names = [name for name in collectives.split(",") if name] or list(tuner.COLLECTIVES)
+    names = [plait.Request(name, 0).collective for name in names]
+    if not 1 <= seconds <= 3600:
+        raise plait.InvalidArgumentError(f"--seconds: wanted 1 to 3600, found {seconds:g}")
+    count = gpu_ranks(ranks, "")
+    task = {
+        "ranks": count,
+        "collectives": names,
+        "budget_s": seconds,
+        "row_s": 0.03,
+        "topology": "",
+        "masks": [],
+    }
+    facts, rows = _measured(task)
+    content = tuner.table(facts, rows)
+    plait._core.check_tuning(json.dumps(content))
+    file = write or facts["file"]
+    if file and file != "none":
+        tuner.write(file, content)
+        err.print(f"wrote {file}", markup=False)
+    if as_json:
+        out.print(json.dumps(content | {"measured": rows}, indent=1), markup=False)
+    else:
+        _print(facts, content["rows"])
+    if len(rows) < facts["total"]:
+        err.print(f"time was up after {len(rows)} of {facts['total']} sizes; see --seconds")
+
+
+def _measured(task: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    facts: dict[str, Any] = {}
+    rows: list[dict[str, Any]] = []
+    with progress_bar(1, "tuning") as progress:
+        for row in rows_of("plait.tune:rank_main", task["ranks"], task):
+            if "total" in row:
+                facts = row
+            else:
+                rows.append(row)
+            progress.update(progress.task_ids[0], completed=len(rows), total=facts["total"])
+    return facts, rows
+
+
+def _print(facts: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    table = Table(title=f"{facts['gpu']}, CUDA driver {facts['cuda_driver']}, {facts['date']}")
+    for column in ("collective", "type", "up to bytes", "kernel", "blocks", "us there"):
+        table.add_column(column, justify="left" if column in ("collective", "type") else "right")
+    for row in rows:
+        size = "any" if row["max_bytes"] == tuner.WITHOUT_END else str(row["max_bytes"])
+        blocks = str(row["blocks"] or "its own")
+        table.add_row(
+            row["collective"], row["type"], size, row["kernel"], blocks, f"{row['us']:.2f}"
+        )
+    out.print(table)
