@@ -1,0 +1,115 @@
+"""plait's own declarations of NCCL's interface against an installed nccl.h, where there is one."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+ABI = (ROOT / "shims" / "nccl" / "abi.hpp").read_text()
+NAMES = (ROOT / "shims" / "nccl" / "names.def").read_text()
+EXPORTS = (ROOT / "shims" / "nccl" / "exports.hpp").read_text()
+TYPES = (ROOT / "include" / "plait" / "types.def").read_text()
+
+
+@pytest.fixture(scope="module")
+def header() -> str:
+    """The text of nccl.h: NCCL_HEADER names it, or it lies where wheels and systems put it."""
+    packages = [Path(entry) / "nvidia" / "nccl" / "include" for entry in sys.path]
+    folders = [*packages, Path("/usr/include"), Path("/usr/local/cuda/include")]
+    found = [folder / "nccl.h" for folder in folders if (folder / "nccl.h").exists()]
+    if named := os.environ.get("NCCL_HEADER"):
+        found.insert(0, Path(named))
+    if not found:
+        pytest.skip("no nccl.h installed (pip install nvidia-nccl-cu13 brings one)")
+    return re.sub(r"/\*.*?\*/", "", found[0].read_text(), flags=re.S)
+
+
+def _value(header: str, name: str) -> int:
+    match = re.search(rf"\b{name}\s*(?:=\s*|\s)(-?(?:0x)?[0-9a-fA-F]+)", header)
+    assert match, name
+    return int(match.group(1), 0)
+
+
+def test_results(header):
+    ours = dict(re.findall(r"\b(nccl\w+) = (\d+),", ABI))
+    assert len(ours) == 8
+    for name, value in ours.items():
+        assert _value(header, name) == int(value), name
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("kSum", "ncclSum"),
+        ("kProd", "ncclProd"),
+        ("kMax", "ncclMax"),
+        ("kMin", "ncclMin"),
+        ("kAvg", "ncclAvg"),
+        ("kBuiltInOps", "ncclNumOps"),
+        ("kUint8", "ncclUint8"),
+        ("kScalarDevice", "ncclScalarDevice"),
+        ("kScalarHost", "ncclScalarHostImmediate"),
+        ("kSplitNoColor", "NCCL_SPLIT_NOCOLOR"),
+        ("kShrinkAbort", "NCCL_SHRINK_ABORT"),
+    ],
+)
+def test_constants(header, ours, theirs):
+    match = re.search(rf"\b{ours} = (-?(?:0x)?[0-9a-f]+)", ABI)
+    assert match and int(match.group(1), 0) == _value(header, theirs)
+
+
+def test_types(header):
+    theirs = {
+        **{name: f"nccl{name.capitalize()}" for name in ("int8", "uint8", "int32", "uint32")},
+        **{name: f"nccl{name.capitalize()}" for name in ("int64", "uint64")},
+        **{"fp16": "ncclFloat16", "fp32": "ncclFloat32", "fp64": "ncclFloat64"},
+        **{"bf16": "ncclBfloat16", "fp8e4m3": "ncclFloat8e4m3", "fp8e5m2": "ncclFloat8e5m2"},
+    }
+    rows = re.findall(r"PLAIT_TYPE\((\w+),[^)]*?(-?\d+)\)", TYPES)
+    assert len(rows) == 14
+    for name, value in rows:
+        if int(value) >= 0:
+            assert _value(header, theirs[name]) == int(value), name
+        else:
+            assert name in ("int16", "uint16")
+
+
+def test_every_public_function_is_in_the_table(header):
+    public = set(re.findall(r"\b(nccl[A-Z]\w+)\s*\(", header)) - {"ncclResetDebugInit"}
+    table = set(re.findall(r"^PLAIT_NCCL_(?:SERVED|FORWARDED)\((\w+)\)", NAMES, re.M))
+    assert public - table == set()
+
+
+def test_the_magic_of_configurations(header):
+    match = re.search(r"sizeof\(ncclConfig_t\),\s*(0x\w+|NCCL_API_MAGIC)", header)
+    assert match
+    magic = match.group(1)
+    if magic == "NCCL_API_MAGIC":
+        magic = re.search(r"define NCCL_API_MAGIC (0x\w+)", header).group(1)
+    assert f"kConfigMagic = {magic};" in ABI
+
+
+def _parameters(text: str, name: str) -> int:
+    match = re.search(rf"\b{name}\s*\(([^)]*)\)", text)
+    assert match, name
+    inside = match.group(1).strip()
+    return 0 if inside in ("", "void") else inside.count(",") + 1
+
+
+def test_served_functions_take_as_many_arguments(header):
+    served = re.findall(r"^PLAIT_NCCL_SERVED\((\w+)\)", NAMES, re.M)
+    for name in served:
+        if re.search(rf"\b{name}\s*\(", header):  # older headers lack the newest
+            assert _parameters(EXPORTS, name) == _parameters(header, name), name
+
+
+def test_config_begins_as_ours_does(header):
+    match = re.search(r"typedef struct ncclConfig_v\w+ \{(.*?)\} ncclConfig_t;", header, re.S)
+    assert match
+    fields = re.findall(r"(\w+)\s+\*?(\w+);", match.group(1))[:4]
+    assert [name for _, name in fields] == ["size", "magic", "version", "blocking"]
