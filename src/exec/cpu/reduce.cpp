@@ -7,7 +7,7 @@
 #include "exec/cpu/cpu.hpp"
 #include "exec/cpu/reduce_level.hpp"
 #include "exec/cpu/reduce_loops.hpp"
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(PLAIT_SANITIZED)  // which would take minutes to compile
 #include "exec/cpu/reduce_avx2.hpp"
 #include "exec/cpu/reduce_avx512.hpp"
 #endif
@@ -24,7 +24,7 @@ void run_base(const Job& job) {
   reduce_loops::run_type<kType>(job);
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(PLAIT_SANITIZED)  // which would take minutes to compile
 ReduceLevel level_of_machine() {
   __builtin_cpu_init();
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("f16c")) return ReduceLevel::base;
