@@ -59,6 +59,7 @@ class FolderLock {
       throw Error(ErrorCode::io_error, text("open '", folder, "': ", std::strerror(errno)));
     const std::int64_t deadline_ns = now_ns() + kLongestNs;
     while (flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EBADF || errno == ENOLCK || errno == EOPNOTSUPP) return;  // some network folders
       if (errno != EWOULDBLOCK && errno != EINTR)
         throw Error(ErrorCode::io_error, text("flock '", folder, "': ", std::strerror(errno)));
       if (now_ns() >= deadline_ns)
@@ -67,7 +68,9 @@ class FolderLock {
                          "': another process has held its lock for 10 s; is it stopped?"));
       poll(nullptr, 0, 1);
     }
+    is_held_ = true;
   }
+  bool is_held() const { return is_held_; }
   /// Not left to close(): a child forked meanwhile holds the same lock.
   ~FolderLock() { flock(fd_.get(), LOCK_UN); }
   FolderLock(const FolderLock&) = delete;
@@ -76,6 +79,7 @@ class FolderLock {
  private:
   static constexpr std::int64_t kLongestNs = 10'000'000'000;  // it is held for microseconds
   Fd fd_;
+  bool is_held_ = false;
 };
 
 bool is_socket_of_ours(const std::string& path) {
@@ -122,6 +126,10 @@ Fd listen_at(const std::string& path, int backlog) {
     if (errno != EADDRINUSE)
       throw Error(ErrorCode::io_error, text("bind '", path, "': ", std::strerror(errno)));
     if (somebody_listens(address)) return Fd();
+    if (!lock.is_held()) {  // whoever has just bound gets the time to listen
+      poll(nullptr, 0, 20);
+      if (somebody_listens(address)) return Fd();
+    }
     if (is_socket_of_ours(path)) unlink(path.c_str());  // left over by a process that was killed
   }
   throw Error(ErrorCode::io_error,
