@@ -280,3 +280,42 @@ def _mistake(comm: plait.Communicator, mine: Any, kind: str, torch: Any, rank: i
     except plait.Error as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"
+
+
+def random_calls(task: dict[str, Any], emit: Emit) -> None:
+    """Batches of random calls, enqueued one behind the other with nothing between, then checked."""
+    each = 4 << 20  # bytes of a call's input and output
+    bench = Bench(task["batch"] * (each + 512))
+    comm, ranks = bench.comm, bench.comm.ranks
+    random = np.random.default_rng(task["seed"])  # the same on every rank
+    wrong, done, start = [], 0, time.monotonic()
+    while (
+        comm.exchange(b"on" if time.monotonic() - start < task["seconds"] else b"off")[0] == b"on"
+    ):
+        calls = []
+        for slot in range(task["batch"]):
+            name = str(random.choice(task["collectives"]))
+            kind = str(random.choice(("fp32", "bf16", "int32", "fp16", "int8")))
+            size = DTYPE_OF_TYPE[kind].itemsize
+            count = int(2 ** random.uniform(0, np.log2(each // size // ranks)))
+            root = int(random.integers(ranks))
+            request = plait.Request(name, count, kind, "sum", ranks, root, (root + 1) % ranks)
+            at = slot * (each + 512) + int(random.integers(0, 4)) * size
+            oracle = Oracle(request, seed=done + slot)
+            bench.put(bench.input + at, oracle.inputs[bench.rank])
+            calls.append((request, oracle, at))
+        bench.gpu.fill(bench.output, POISON, task["batch"] * (each + 512), bench.stream)
+        bench.finish()
+        for request, _, at in calls:
+            comm._core.enqueue(request, bench.input + at, bench.output + at, bench.stream)
+        bench.finish()
+        for request, oracle, at in calls:
+            size = DTYPE_OF_TYPE[request.type].itemsize
+            count = request.output_bytes(bench.rank) // size
+            output = bench.get(bench.output + at, count, request.type)
+            if count and oracle.wrong(bench.rank, output, 0, count):
+                wrong.append(f"{request.collective} {request.count} {request.type} at {at}")
+        done += len(calls)
+    free_bytes = bench.gpu.memory()[0]
+    emit({"rank": bench.rank, "wrong": wrong[:20], "done": done, "free_bytes": free_bytes})
+    comm.barrier()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.skipif(
     GPUS < 2, reason=f"needs two GPUs, found {GPUS}: {gpu.why_none() or 'one'}"
 )
 RANKS = 4 if GPUS >= 4 else 2
+SOAK_S = 5.0 * float(os.environ.get("PLAIT_TEST_SCALE", "1"))
 COLLECTIVES = (
     "all_reduce",
     "reduce_scatter",
@@ -81,6 +83,13 @@ def test_large_messages():
 def test_kernels_by_name_and_plans():
     names = ("one_shot", "two_shot", "tiled", "direct", "ring")
     check([["all_reduce", 10007, "bf16", "sum", 0, name] for name in names], len(names) * 3)
+
+
+def test_random_calls_back_to_back():
+    task = {"seed": 5, "seconds": SOAK_S, "batch": 8, "collectives": COLLECTIVES}
+    for row in run("random_calls", task):
+        assert row["wrong"] == [], row
+        assert row["done"] >= 40, row
 
 
 def test_communicators_side_by_side(tmp_path):
