@@ -77,7 +77,7 @@ std::string agree(State& state) {
   std::string failure;
   try {
     state.engine =
-        platform().engine({state.device, state.rank, state.ranks},
+        platform().engine({state.device, state.rank, state.ranks, settings().env.bitwise},
                           [&vote](const std::string& mine) { return vote.exchange(mine); });
   } catch (const std::exception& error) {
     if (vote.stopped()) return error.what();  // all ranks have seen it

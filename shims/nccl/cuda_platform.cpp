@@ -43,7 +43,8 @@ bool capturing(Stream stream) {
 
 class CudaEngine : public Engine {
  public:
-  CudaEngine(const EngineOptions& options, const Exchange& exchange) : primary_(options.device) {
+  CudaEngine(const EngineOptions& options, const Exchange& exchange)
+      : primary_(options.device), bitwise_(options.bitwise) {
     cuda::CudaRankOptions wanted;
     wanted.device = options.device;
     wanted.rank = options.rank;
@@ -56,7 +57,9 @@ class CudaEngine : public Engine {
     rank_.reset();
     cuda::api().event_destroy(switched_);
   }
-  bool takes(const Request& request) const override { return rank_->takes(request); }
+  bool takes(const Request& request) const override {
+    return bitwise_ ? rank_->takes(request) : rank_->ahead(request);
+  }
   void enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     const std::lock_guard<std::mutex> hold(guard_);
     if (stream != last_) keep_order(stream);
@@ -79,6 +82,7 @@ class CudaEngine : public Engine {
   }
 
   Primary primary_;
+  bool bitwise_;
   std::unique_ptr<cuda::CudaRank> rank_;
   std::mutex guard_;
   cuda::Event switched_ = nullptr;

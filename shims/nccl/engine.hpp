@@ -59,6 +59,8 @@ struct EngineOptions {
   int device = 0;  ///< CUDA ordinal
   int rank = 0;
   int ranks = 1;
+  /// PLAIT_BITWISE: takes all that can be served, for the same bits; else what is faster than NCCL.
+  bool bitwise = false;
 };
 
 class Platform {
