@@ -1,8 +1,8 @@
 """PyTorch over the drop-in, each use checked: run under torchrun with the drop-in preloaded.
 
 Async, coalesced, graph-captured calls, several process groups, reduce-scatter and all-gather as
-FSDP makes them, pre-multiplied sums, two streams. Rank 0 prints a JSON line a check; the status is 1
-where one failed.
+FSDP makes them, pre-multiplied sums, two streams. Rank 0 prints a JSON line a check; the status
+is 1 where one failed.
 """
 
 from __future__ import annotations

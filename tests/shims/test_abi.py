@@ -86,7 +86,7 @@ def test_every_public_function_is_in_the_table(header):
 
 
 def test_the_magic_of_configurations(header):
-    match = re.search(r"sizeof\(ncclConfig_t\),\s*(0x\w+|NCCL_API_MAGIC)", header)
+    match = re.search(r"sizeof\(ncclConfig_t\),[\s\\]*(0x\w+|NCCL_API_MAGIC)", header)
     assert match
     magic = match.group(1)
     if magic == "NCCL_API_MAGIC":
@@ -113,3 +113,17 @@ def test_config_begins_as_ours_does(header):
     assert match
     fields = re.findall(r"(\w+)\s+\*?(\w+);", match.group(1))[:4]
     assert [name for _, name in fields] == ["size", "magic", "version", "blocking"]
+
+
+def test_every_exported_function_is_in_the_table(header):
+    """What the forwarding library would hide: names that only the binary shows."""
+    elf = pytest.importorskip("plait.elf")
+    found = [Path(entry) / "nvidia" / "nccl" / "lib" / "libnccl.so.2" for entry in sys.path]
+    if named := os.environ.get("NCCL_HEADER"):
+        found.insert(0, Path(named).parent.parent / "lib" / "libnccl.so.2")
+    library = next((path for path in found if path.exists()), None)
+    if library is None:
+        pytest.skip("no libnccl.so.2 beside the header")
+    table = set(re.findall(r"^PLAIT_NCCL_(?:SERVED|FORWARDED)\((\w+)\)", NAMES, re.M))
+    exported = {name for name in elf.exported(library) if re.match("p?nccl[A-Z]", name)}
+    assert {name.removeprefix("p") for name in exported} - table == set()
