@@ -10,7 +10,9 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "plait/error.hpp"
+#include "shims/nccl/group.hpp"
 #include "shims/nccl/meeting.hpp"
+#include "shims/nccl/nodes.hpp"
 #include "shims/nccl/real.hpp"
 #include "shims/nccl/settings.hpp"
 #include "shims/nccl/vote.hpp"
@@ -58,11 +60,65 @@ std::string verdict(const std::vector<std::string>& cards) {
     if (lines[3] != first[3])
       return text("rank ", rank, " has other settings (", lines[3], ") than rank 0 (", first[3],
                   ")");
-    if (lines[1] != first[1]) return text("rank ", rank, " is on another node than rank 0");
     if (!devices.insert(lines[2]).second)
       return text("rank ", rank, " shares its GPU with another rank");
   }
   return {};
+}
+
+std::vector<std::string> hosts_of(const std::vector<std::string>& cards) {
+  std::vector<std::string> hosts;
+  for (const std::string& card : cards) hosts.push_back(lines_of(card)[1]);
+  return hosts;
+}
+
+/// Why nodes of these ranks stay on NCCL. A thread that drives several of them could not call NCCL
+/// between nodes for each in turn.
+std::string verdict_on_nodes(const Nodes& nodes, const std::vector<std::string>& cards) {
+  if (nodes.count == 1 || !nodes.refusal.empty()) return nodes.refusal;
+  std::set<std::string> processes;
+  for (const std::string& card : cards) processes.insert(lines_of(card)[4]);
+  if (processes.size() != cards.size())
+    return text(nodes.count, " nodes, and several ranks in one process");
+  return real().split == nullptr ? "several nodes, and no ncclCommSplit" : std::string();
+}
+
+/// NCCL's communicator of the ranks with my place in their nodes; null where there is one node.
+/// Made before the engine: a rank whose engine fails could not come to it any more.
+Comm across_nodes(const State& state, const Nodes& nodes) {
+  if (nodes.count == 1) return nullptr;
+  const InReal in_real;
+  Comm across = nullptr;
+  const Result result = real().split(state.comm, nodes.place, nodes.mine, &across, nullptr);
+  if (result != ncclSuccess)
+    throw Error(ErrorCode::peer_lost, text("ncclCommSplit returned ", static_cast<int>(result)));
+  return across;
+}
+
+std::unique_ptr<Engine> make_engine(const State& state, const Nodes& nodes, Comm across,
+                                    Vote& vote) {
+  const auto in_node = [&](const std::string& mine) {
+    const std::vector<std::string> all = vote.exchange(mine);
+    std::vector<std::string> found;
+    for (const int peer : nodes.peers) found.push_back(all[static_cast<std::size_t>(peer)]);
+    return found;
+  };
+  std::unique_ptr<Engine> inside =
+      platform().engine({state.device, nodes.place, nodes.size, settings().env.bitwise}, in_node);
+  if (across == nullptr) return inside;
+  return node_engine(nodes, state.device, std::move(inside), state.comm, across);
+}
+
+/// Makes state.engine and hears whether all ranks have theirs; returns why not.
+std::string build(State& state, const Nodes& nodes, Comm across, Vote& vote) {
+  std::string failure;
+  try {
+    state.engine = make_engine(state, nodes, across, vote);
+  } catch (const std::exception& error) {
+    if (vote.stopped()) return error.what();  // all ranks have seen it
+    failure = error.what();
+  }
+  return vote.finish(failure);
 }
 
 /// Fills state.engine on all ranks or on none; returns why on none.
@@ -72,19 +128,18 @@ std::string agree(State& state) {
   int in_process = 0;
   for (const std::string& card : cards) in_process += lines_of(card)[4] == process_word();
   vote.meet_first(lines_of(cards[0])[5], in_process);
-  const std::string refusal = verdict(cards);
+  const Nodes nodes = nodes_of(hosts_of(cards), settings().env.node_size, state.rank);
+  std::string refusal = verdict(cards);
+  if (refusal.empty()) refusal = verdict_on_nodes(nodes, cards);
   if (!refusal.empty()) return refusal;
-  std::string failure;
-  try {
-    state.engine =
-        platform().engine({state.device, state.rank, state.ranks, settings().env.bitwise},
-                          [&vote](const std::string& mine) { return vote.exchange(mine); });
-  } catch (const std::exception& error) {
-    if (vote.stopped()) return error.what();  // all ranks have seen it
-    failure = error.what();
+  const Comm across = across_nodes(state, nodes);
+  const std::string failure = build(state, nodes, across, vote);
+  if (failure.empty()) return failure;
+  if (state.engine == nullptr && across != nullptr) {
+    const InReal in_real;
+    real().destroy(across);
   }
-  failure = vote.finish(failure);
-  if (!failure.empty()) state.engine.reset();
+  state.engine.reset();
   return failure;
 }
 

@@ -96,12 +96,17 @@ Result end_group() noexcept {
   if (ended == nullptr) return pass_on(real().group_end);
   try {
     Result result = ncclSuccess;
-    for (Noted& noted : ended->calls) {
-      const Result one = enqueue(*noted.pin, noted.call);
-      if (result == ncclSuccess) result = one;
-    }
+    const auto enqueue_noted = [&](bool using_nccl) {
+      for (Noted& noted : ended->calls) {
+        if (noted.pin->engine->uses_nccl() != using_nccl) continue;
+        const Result one = enqueue(*noted.pin, noted.call);
+        if (result == ncclSuccess) result = one;
+      }
+    };
+    enqueue_noted(false);
     const Result real_end = pass_on(real().group_end);
     if (real_end != ncclSuccess && real_end != ncclInProgress) return real_end;
+    enqueue_noted(true);  // NCCL's group is closed: what these ask of NCCL is launched at once
     const Result attached = attach_made(ended->made, real_end);
     if (attached != ncclSuccess) return attached;
     return result != ncclSuccess ? result : real_end;

@@ -134,6 +134,32 @@ class CudaStaging : public Staging {
   cuda::Stream stream_ = nullptr;
 };
 
+class CudaSideStream : public SideStream {
+ public:
+  explicit CudaSideStream(int device) : primary_(device) {
+    const cuda::Current current(primary_.context());
+    PLAIT_CUDA_CALL(stream_create, &side_, cuda::kStreamNonBlocking, 0);
+    PLAIT_CUDA_CALL(event_create, &mark_, cuda::kEventDisableTiming);
+  }
+  ~CudaSideStream() override {
+    cuda::api().stream_destroy(side_);
+    cuda::api().event_destroy(mark_);
+  }
+  Stream stream() override { return side_; }
+  void fork(Stream main) override { order(driver_stream(main), side_); }
+  void join(Stream main) override { order(side_, driver_stream(main)); }
+
+ private:
+  void order(cuda::Stream first, cuda::Stream then) {
+    const cuda::Current current(primary_.context());
+    PLAIT_CUDA_CALL(event_record, mark_, first);
+    PLAIT_CUDA_CALL(stream_wait_event, then, mark_, 0);
+  }
+  Primary primary_;
+  cuda::Stream side_ = nullptr;
+  cuda::Event mark_ = nullptr;
+};
+
 class CudaTimer : public Timer {
  public:
   explicit CudaTimer(Stream stream) {
@@ -203,6 +229,9 @@ class CudaPlatform : public Platform {
   }
   std::unique_ptr<Engine> engine(const EngineOptions& options, const Exchange& exchange) override {
     return std::make_unique<CudaEngine>(options, exchange);
+  }
+  std::unique_ptr<SideStream> side_stream(int device) override {
+    return std::make_unique<CudaSideStream>(device);
   }
   std::unique_ptr<Timer> timer(Stream stream) override {
     if (capturing(stream)) return nullptr;

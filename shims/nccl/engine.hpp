@@ -25,6 +25,8 @@ class Engine {
   virtual void enqueue(const Request& request, const void* input, void* output, Stream stream) = 0;
   /// Throws Error where an earlier call failed on the device.
   virtual void check() const = 0;
+  /// True where enqueue() itself calls NCCL, so must not happen inside one of its groups.
+  virtual bool uses_nccl() const { return false; }
   /// Releases whatever waits, at once and for good. Any thread.
   virtual void abort() noexcept = 0;
 };
@@ -38,6 +40,15 @@ class Staging {
   /// Copies `mine` to the device, lets `gather` enqueue, waits, returns all ranks' bytes.
   virtual std::string swap(const std::string& mine, int ranks, const Gather& gather,
                            const GiveUp& give_up) = 0;
+};
+
+/// A stream beside the caller's.
+class SideStream {
+ public:
+  virtual ~SideStream() = default;
+  virtual Stream stream() = 0;
+  virtual void fork(Stream main) = 0;  ///< the side stream goes on behind what main holds now
+  virtual void join(Stream main) = 0;  ///< main goes on behind what the side stream holds now
 };
 
 /// Where a rank runs: ranks can share memory if `host` is equal and no `device` occurs twice.
@@ -75,6 +86,7 @@ class Platform {
   /// All ranks together.
   virtual std::unique_ptr<Engine> engine(const EngineOptions& options,
                                          const Exchange& exchange) = 0;
+  virtual std::unique_ptr<SideStream> side_stream(int device) = 0;
   /// A started timer on the stream, or null where there is none (capture, no such hardware).
   virtual std::unique_ptr<Timer> timer(Stream stream) = 0;
 };

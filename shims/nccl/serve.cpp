@@ -70,6 +70,16 @@ bool translate_op(int op, ReduceOp& translated) {
   }
 }
 
+int nccl_type(DataType type) { return kTypes[static_cast<std::size_t>(type)]; }
+
+int nccl_op(ReduceOp op) {
+  for (int number = 0; number < kBuiltInOps; ++number) {
+    ReduceOp translated{};
+    if (translate_op(number, translated) && translated == op) return number;
+  }
+  return -1;
+}
+
 Result result_of(const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
   return known == nullptr ? ncclInternalError : kResults[static_cast<int>(known->code())];

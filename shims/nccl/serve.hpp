@@ -9,6 +9,9 @@ namespace plait::nccl {
 /// unknown types).
 bool translate_type(int type, DataType& translated);
 bool translate_op(int op, ReduceOp& translated);
+/// And back; -1 where NCCL has none.
+int nccl_type(DataType type);
+int nccl_op(ReduceOp op);
 /// A code of plait as NCCL's, by errors.def.
 Result result_of(const std::exception& error);
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 
 #include "base/text.hpp"
 #include "exec/reference/reduce.hpp"
@@ -151,6 +152,22 @@ class HostStaging : public Staging {
   Stream stream_;
 };
 
+class HostSideStream : public SideStream {
+ public:
+  ~HostSideStream() override { standin_stream_destroy(side_); }
+  Stream stream() override { return side_; }
+  void fork(Stream main) override { order(main, side_); }
+  void join(Stream main) override { order(side_, main); }
+
+ private:
+  static void order(Stream first, Stream then) {
+    const auto reached = std::make_shared<std::promise<void>>();
+    push(first, [reached] { reached->set_value(); });
+    push(then, [reached] { reached->get_future().wait(); });
+  }
+  Stream side_ = standin_stream_create();
+};
+
 class HostTimer : public Timer {
  public:
   void stop(Stream) override {}
@@ -173,6 +190,9 @@ class HostPlatform : public Platform {
   }
   std::unique_ptr<Engine> engine(const EngineOptions& options, const Exchange& exchange) override {
     return std::make_unique<HostEngine>(options, exchange);
+  }
+  std::unique_ptr<SideStream> side_stream(int) override {
+    return std::make_unique<HostSideStream>();
   }
   std::unique_ptr<Timer> timer(Stream) override { return std::make_unique<HostTimer>(); }
 };

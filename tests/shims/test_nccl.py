@@ -103,7 +103,9 @@ def test_nothing_is_left_by_many_communicators(run_case):
     ("env", "reason"),
     [
         ({"STANDIN_REFUSE": "1"}, "the test wants no GPU here"),
-        ({"STANDIN_ELSEWHERE": "1"}, "rank 1 is on another node"),
+        ({"STANDIN_ELSEWHERE": "1"}, "node 1 has 1 ranks, node 0 has 2"),
+        ({"PLAIT_NODE_SIZE": "2"}, "node 1 has 1 ranks, node 0 has 2"),
+        ({"PLAIT_NODE_SIZE": "1"}, "each of the 3 nodes has one rank only"),
         ({"STANDIN_FAIL_EARLY": "1"}, "the test wants no memory here"),
         ({"STANDIN_FAIL_LATE": "0"}, "the test wants no peer access here"),
         ({"PLAIT_DISABLE": "1"}, "PLAIT_DISABLE"),
@@ -142,3 +144,23 @@ def test_a_call_that_passes_through_costs_under_200_ns(run_case):
     ours = run_case("overhead")[0]
     assert ours["pair_ns"] - bare["pair_ns"] < 200
     assert ours["call_ns"] - bare["call_ns"] < 200
+
+
+@pytest.mark.parametrize(("ranks", "size"), [(4, 2), (6, 3), (6, 2)])
+def test_pretend_nodes(run_case, ranks, size):
+    """Sums in the node by plait, between nodes by NCCL; averages and odd rests by NCCL alone."""
+    for row in run_case("all_reduce", ranks, env={"PLAIT_NODE_SIZE": str(size)}):
+        assert row["wrong"] == 0
+        assert row["served"] > 0 and row["passed"] > 0 and row["nccl"] > 0
+    for row in run_case("big", ranks, env={"PLAIT_NODE_SIZE": str(size)}):
+        assert row["wrong"] == 0 and row["served"] == 2 and row["passed"] == 0
+        assert row["nccl"] >= 4  # a call a piece
+    for row in run_case("groups", ranks, env={"PLAIT_NODE_SIZE": str(size)}):
+        assert row["wrong"] == 0 and row["early"] == 0 and row["served"] == 2
+
+
+def test_threads_are_not_taken_as_nodes(run_case):
+    env = {"PLAIT_NODE_SIZE": "2", "PLAIT_DEBUG": "WARN"}
+    rows = run_case("all_reduce", 4, "threads", env=env)
+    assert all(row["wrong"] == 0 and row["served"] == 0 for row in rows)
+    assert "several ranks in one process" in run_case.stderr

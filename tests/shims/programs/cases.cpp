@@ -116,6 +116,15 @@ std::string all_reduce(const Job& job, int rank) {
          number("nccl", standin_calls("ncclAllReduce"));
 }
 
+/// Messages of several pieces, and of a rest that no rank's share holds.
+std::string big(const Job& job, int rank) {
+  const Rank r(job, rank);
+  std::uint64_t wrong = all_reduce_once<float>(r, (5u << 20) + 1, kFloat, kSum, false);
+  wrong += all_reduce_once<float>(r, (5u << 20) + 5, kFloat, kSum, true);
+  return number("wrong", wrong) + ", " + counted("all_reduce") + ", " +
+         number("nccl", standin_calls("ncclAllReduce"));
+}
+
 /// The stand-in reduces no bf16: only the drop-in can have done it. 1.0 = 0x3f80.
 std::string bf16(const Job& job, int rank) {
   const Rank r(job, rank);
@@ -474,6 +483,7 @@ std::string overhead(const Job& job, int rank) {
 const std::map<std::string, std::function<std::string(const Job&, int)>> kCases = {
     {"all_reduce", all_reduce},
     {"bf16", bf16},
+    {"big", big},
     {"others", others},
     {"groups", groups},
     {"split", split},

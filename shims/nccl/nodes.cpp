@@ -1,0 +1,150 @@
+// The pieces of a call and the two streams they move on: the caller's for what happens in the node,
+// one of our own between nodes. RS0 | RS1, X0 | AG0, RS2, X1 | AG1, ... and the caller's stream
+// ends up behind all of it.
+#include "shims/nccl/nodes.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+#include "shims/nccl/group.hpp"
+#include "shims/nccl/real.hpp"
+#include "shims/nccl/serve.hpp"
+
+namespace plait::nccl {
+namespace {
+
+constexpr std::uint64_t kPieceBytes = 8ull << 20;  // a piece's latency is small beside its transfer
+constexpr std::uint64_t kMostPieces = 16;
+
+class NodeEngine : public Engine {
+ public:
+  NodeEngine(const Nodes& nodes, int device, std::unique_ptr<Engine> inside, Comm whole,
+             Comm across)
+      : nodes_(nodes),
+        inside_(std::move(inside)),
+        side_(platform().side_stream(device)),
+        whole_(whole),
+        across_(across) {}
+  ~NodeEngine() override {
+    const InReal in_real;
+    if (!aborted_) real().destroy(across_);
+  }
+  bool uses_nccl() const override { return true; }
+  bool takes(const Request& request) const override {
+    // An average of averages would be rounded twice.
+    if (request.collective != Collective::all_reduce || request.op == ReduceOp::avg) return false;
+    const std::uint64_t shard = shard_count(request);
+    return shard > 0 && inside_->takes(part(request, Collective::reduce_scatter, shard)) &&
+           inside_->takes(part(request, Collective::all_gather, shard));
+  }
+  void enqueue(const Request& request, const void* input, void* output, Stream stream) override;
+  void check() const override { inside_->check(); }
+  void abort() noexcept override {
+    inside_->abort();
+    const InReal in_real;
+    aborted_ = true;
+    real().abort(across_);
+  }
+
+ private:
+  /// Elements of one rank's share of a whole piece.
+  std::uint64_t shard_count(const Request& request) const {
+    const auto size = static_cast<std::uint64_t>(nodes_.size);
+    const std::uint64_t bytes = request.count * bytes_of(request.type);
+    const std::uint64_t pieces = std::clamp<std::uint64_t>(bytes / kPieceBytes, 1, kMostPieces);
+    return request.count / size / pieces;
+  }
+  Request part(const Request& request, Collective collective, std::uint64_t shard) const {
+    Request made = request;
+    made.collective = collective;
+    made.count = shard;
+    made.ranks = nodes_.size;
+    made.root = 0;
+    return made;
+  }
+  void all_reduce(Comm comm, const void* input, void* output, std::uint64_t count,
+                  const Request& request, Stream stream) const {
+    const InReal in_real;
+    const Result result = real().all_reduce(input, output, count, nccl_type(request.type),
+                                            nccl_op(request.op), comm, stream);
+    if (result != ncclSuccess && result != ncclInProgress)
+      throw Error(ErrorCode::peer_lost,
+                  text("ncclAllReduce between nodes returned ", static_cast<int>(result)));
+  }
+
+  Nodes nodes_;
+  std::unique_ptr<Engine> inside_;
+  std::unique_ptr<SideStream> side_;
+  Comm whole_, across_;
+  bool aborted_ = false;
+};
+
+void NodeEngine::enqueue(const Request& request, const void* input, void* output, Stream stream) {
+  const std::uint64_t element = bytes_of(request.type), shard = shard_count(request);
+  const std::uint64_t piece = shard * static_cast<std::uint64_t>(nodes_.size);
+  const std::uint64_t pieces = request.count / piece;
+  const auto* from = static_cast<const char*>(input);
+  auto* to = static_cast<char*>(output);
+  const auto mine = [&](std::uint64_t index) {  // where my share of a piece lies in the output
+    return to + (index * piece + static_cast<std::uint64_t>(nodes_.place) * shard) * element;
+  };
+  const auto gather = [&](std::uint64_t index) {
+    inside_->enqueue(part(request, Collective::all_gather, shard), mine(index),
+                     to + index * piece * element, stream);
+  };
+  for (std::uint64_t index = 0; index < pieces; ++index) {
+    inside_->enqueue(part(request, Collective::reduce_scatter, shard),
+                     from + index * piece * element, mine(index), stream);
+    // What went between nodes while this piece was reduced is gathered now, and the next may go.
+    if (index > 0) side_->join(stream);
+    side_->fork(stream);
+    all_reduce(across_, mine(index), mine(index), shard, request, side_->stream());
+    if (index > 0) gather(index - 1);
+  }
+  side_->join(stream);
+  gather(pieces - 1);
+  const std::uint64_t rest = request.count - pieces * piece;  // fewer elements than ranks, or so
+  if (rest != 0)
+    all_reduce(whole_, from + pieces * piece * element, to + pieces * piece * element, rest,
+               request, stream);
+}
+
+}  // namespace
+
+Nodes nodes_of(const std::vector<std::string>& hosts, int node_size, int rank) {
+  Nodes found;
+  const int ranks = static_cast<int>(hosts.size());
+  std::map<std::string, std::vector<int>> by_host;
+  std::vector<std::string> order;
+  for (int peer = 0; peer < ranks; ++peer) {
+    const std::string name =
+        node_size > 0 ? text(peer / node_size) : hosts[static_cast<std::size_t>(peer)];
+    if (by_host[name].empty()) order.push_back(name);
+    by_host[name].push_back(peer);
+  }
+  found.count = static_cast<int>(order.size());
+  found.size = static_cast<int>(by_host[order[0]].size());
+  for (int node = 0; node < found.count; ++node) {
+    const std::vector<int>& members = by_host[order[static_cast<std::size_t>(node)]];
+    if (static_cast<int>(members.size()) != found.size && found.refusal.empty())
+      found.refusal =
+          text("node ", node, " has ", members.size(), " ranks, node 0 has ", found.size);
+    const auto place = std::find(members.begin(), members.end(), rank);
+    if (place == members.end()) continue;
+    found.mine = node;
+    found.place = static_cast<int>(place - members.begin());
+    found.peers = members;
+  }
+  if (found.count > 1 && found.size == 1)
+    found.refusal = text("each of the ", found.count, " nodes has one rank only");
+  return found;
+}
+
+std::unique_ptr<Engine> node_engine(const Nodes& nodes, int device, std::unique_ptr<Engine> inside,
+                                    Comm whole, Comm across) {
+  return std::make_unique<NodeEngine>(nodes, device, std::move(inside), whole, across);
+}
+
+}  // namespace plait::nccl
