@@ -152,7 +152,7 @@ def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
 
     A row holds to the middle (by ratio) between its size and the next; the last one without end.
     """
-    kept = []
+    kept: list[dict[str, Any]] = []
     for _, group in groupby(rows, key=lambda row: (row["collective"], row["type"])):
         measured = list(group)
         for number, row in enumerate(measured):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -319,3 +321,76 @@ def random_calls(task: dict[str, Any], emit: Emit) -> None:
     free_bytes = bench.gpu.memory()[0]
     emit({"rank": bench.rank, "wrong": wrong[:20], "done": done, "free_bytes": free_bytes})
     comm.barrier()
+
+
+class COptions(ctypes.Structure):
+    """plaitOptions_t."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("rank", ctypes.c_int),
+        ("ranks", ctypes.c_int),
+        ("rendezvous", ctypes.c_char_p),
+        ("topology", ctypes.c_char_p),
+        ("masks", ctypes.c_char_p),
+        ("arrive_s", ctypes.c_double),
+        ("deadline_s", ctypes.c_double),
+        ("device", ctypes.c_int),
+        ("sm_budget", ctypes.c_int),
+    )
+
+
+def c_api(task: dict[str, Any], emit: Emit) -> None:
+    """plait.h by ctypes: an all_reduce on host memory, and where there is a GPU on its memory."""
+    rank, ranks, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), task["count"]
+    library = ctypes.CDLL(str(Path(plait.__file__).parent / "libplait.so.0"))
+    library.plaitGetLastError.restype = ctypes.c_char_p
+    options, comm, number = COptions(), ctypes.c_void_p(), ctypes.c_int(-7)
+    said: dict[str, Any] = {"rank": rank, "results": []}
+
+    def do(name: str, *arguments: Any) -> int:
+        result = int(getattr(library, name)(*arguments))
+        said["results"].append(f"{name}: {result} {(library.plaitGetLastError(None) or b'')[:200]}")
+        return result
+
+    def all_reduce(source: int, output: int, stream: int) -> int:
+        pointers = (ctypes.c_void_p(source), ctypes.c_void_p(output))
+        fp32, total = ctypes.c_int(9), ctypes.c_int(0)
+        return do(
+            "plaitAllReduce",
+            *pointers,
+            ctypes.c_size_t(count),
+            fp32,
+            total,
+            comm,
+            ctypes.c_void_p(stream),
+        )
+
+    do("plaitOptionsDefault", ctypes.byref(options))
+    options.rank, options.ranks = rank, ranks
+    options.rendezvous = f"unix:{task['folder']}/meet".encode()
+    options.device, options.arrive_s = (rank if task["gpu"] else -1), 20.0
+    do("plaitCommInitRank", ctypes.byref(comm), ctypes.byref(options))
+    do("plaitCommDevice", comm, ctypes.byref(number))
+    said["device"] = number.value
+    source = np.arange(count, dtype=np.float32) + rank
+    output = np.zeros_like(source)
+    wanted = np.arange(count, dtype=np.float32) * ranks + ranks * (ranks - 1) / 2
+    said["host"] = all_reduce(source.ctypes.data, output.ctypes.data, 0)
+    said["host_wrong"] = int(np.sum(output != wanted))
+    said["host_with_stream"] = all_reduce(source.ctypes.data, output.ctypes.data, 5)
+    if task["gpu"]:
+        device = gpu.Gpu(rank)
+        there = [device.allocate(source.nbytes) for _ in range(2)]
+        device.copy(there[0], source.ctypes.data, source.nbytes)
+        for name, stream in (("gpu", device.make_stream()), ("default", 0)):
+            device.fill(there[1], POISON, source.nbytes, stream)
+            said[name] = all_reduce(there[0], there[1], stream)
+            device.synchronize(stream)
+            device.copy(output.ctypes.data, there[1], output.nbytes)
+            said[f"{name}_wrong"] = int(np.sum(output != wanted))
+        said["mixed"] = all_reduce(there[0], output.ctypes.data, 0)
+        do("plaitCommGetAsyncError", comm, ctypes.byref(number))
+        said["async"] = number.value
+    do("plaitCommDestroy", comm)
+    emit(said)

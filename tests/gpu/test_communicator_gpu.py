@@ -137,3 +137,12 @@ def test_torch_tensors_streams_and_mistakes():
         assert other_gpu.startswith("InvalidArgumentError") and "GPU" in other_gpu
         assert "contiguous" in strided and "complex64" in kind and "6 bf16" in small
         assert "stream" in host_stream, row
+
+
+def test_the_c_api_on_device_memory(tmp_path):
+    tmp_path.chmod(0o700)
+    for row in run("c_api", {"count": 5003, "gpu": True, "folder": str(tmp_path)}):
+        for name in ("host", "gpu", "default", "async", *(f"{at}_wrong" for at in ("host", "gpu"))):
+            assert row[name] == 0, row
+        assert row["default_wrong"] == 0 and row["device"] == row["rank"], row
+        assert row["host_with_stream"] == 1 and row["mixed"] == 1, row

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import plait
-from plait import _core, bench_command, bench_gpu, gpu, measure, nccl, tune
+from plait import _core, bench_command, bench_gpu, gpu, launch, measure, nccl, tune
 from plait.arrays import HOST, ON_SOME_GPU, Buffer, buffer_of, empty_like, is_on_gpu, stream_handle
 
 without_gpu = pytest.mark.skipif(gpu.count() > 0, reason="this machine has a GPU")
@@ -326,3 +326,15 @@ def test_tuning_without_gpus():
     assert done.returncode == 3 and "wanted 2 GPUs, found 0" in done.stderr, done
     assert plait_command("tune", "--collectives", "all_rdeuce").returncode == 2
     assert plait_command("tune", "--seconds", "0").returncode == 2
+
+
+def test_the_c_api_without_gpus(tmp_path):
+    tmp_path.chmod(0o700)
+    folder = str(Path(__file__).parent.parent / "gpu")
+    task = {"count": 5003, "gpu": False, "folder": str(tmp_path)}
+    job = launch.start("gpu_programs:c_api", 2, task, folder=folder)
+    rows = list(job.lines())
+    assert job.wait() == [0, 0] and len(rows) == 2, rows
+    for row in rows:
+        assert (row["host"], row["host_wrong"], row["device"]) == (0, 0, -1), row
+        assert row["host_with_stream"] == 1, row  # plait_invalid_argument
