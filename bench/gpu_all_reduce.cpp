@@ -373,7 +373,7 @@ class Bench {
     const std::vector<std::string> all =
         board_->exchange(rank_, std::string(reinterpret_cast<const char*>(&output_), 8));
     fill(DataType::fp32, bytes / 4, 1);
-    for (const std::string kernel : {"push", "pull"})
+    for (const std::string kernel : {"push", "push_in_turn", "pull", "pull_in_turn"})
       for (const int peers : {1, o_.gpus - 1})
         for (const unsigned blocks : {33u, 66u, 132u, 264u})
           for (const unsigned threads : {256u, 512u}) {

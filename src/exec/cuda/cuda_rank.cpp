@@ -310,6 +310,13 @@ bool CudaRank::ahead(const Request& request) const {
   return choice != nullptr && choice->ahead;
 }
 
+/// One block an SM is as fast as two, and leaves room for a second communicator's.
+unsigned CudaRank::blocks_for(const FusedTuning& tuning) const {
+  if (tuning.blocks != 0) return tuning.blocks;
+  const auto all = static_cast<unsigned>(multiprocessors_);
+  return options_.most_blocks != 0 ? std::min(options_.most_blocks, all) : all;
+}
+
 void CudaRank::run_fused(const std::string& kernel, const Request& request, const void* input,
                          void* output, Stream stream, const std::vector<double>& scalars,
                          const FusedTuning& tuning) {
@@ -355,9 +362,7 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
                                                                       : 512;
   const std::uint64_t useful =
       std::max<std::uint64_t>(1, (work + spread.threads - 1) / spread.threads);
-  const std::uint64_t most =
-      tuning.blocks != 0 ? tuning.blocks : static_cast<std::uint64_t>(multiprocessors_);
-  spread.blocks = static_cast<unsigned>(std::min(useful, most));
+  spread.blocks = static_cast<unsigned>(std::min<std::uint64_t>(useful, blocks_for(tuning)));
   spread.programmatic = tuning.programmatic;
   args.ahead = tuning.ahead >= 0 ? tuning.ahead : !long_run ? 1 : options_.ranks > 2 ? 4 : 2;
   kernels_->launch(kernels_->find(fused_name(kernel, request, bare)), spread, stream, {&args});
@@ -381,10 +386,8 @@ void CudaRank::run_hop(const Request& request, const void* input, void* output, 
   const std::uint64_t units = std::max<std::uint64_t>(1, (args.shape.part_bytes + 15) / 16);
   Spread spread;
   spread.threads = tuning.threads != 0 ? tuning.threads : units < 8192 ? 128 : 512;
-  const std::uint64_t most =
-      tuning.blocks != 0 ? tuning.blocks : static_cast<std::uint64_t>(multiprocessors_);
-  spread.blocks =
-      static_cast<unsigned>(std::min((units + spread.threads - 1) / spread.threads, most));
+  spread.blocks = static_cast<unsigned>(
+      std::min<std::uint64_t>((units + spread.threads - 1) / spread.threads, blocks_for(tuning)));
   spread.programmatic = tuning.programmatic;
   kernels_->launch(kernels_->find(text("plait_hop_", name_of(moved_type(request)))), spread, stream,
                    {&args});
@@ -404,9 +407,7 @@ void CudaRank::run_tiled(const Request& request, const void* input, void* output
   args.lifeline = reinterpret_cast<Lifeline*>(device_lifeline_);
   args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
   fill_scalars(args.scalars, scalars);
-  // One block of 256 threads an SM is as fast as two, and leaves room for a second communicator.
-  const unsigned most = std::min<unsigned>(
-      tuning.blocks != 0 ? tuning.blocks : static_cast<unsigned>(multiprocessors_), kTileBlocks);
+  const unsigned most = std::min<unsigned>(blocks_for(tuning), kTileBlocks);
   const TileCut cut = cut_tiles(args, options_.sizes.tile_bytes, most, tuning.tile_units);
   args.tile_units = cut.tile_units;
   args.slot_bytes = cut.slot_bytes;

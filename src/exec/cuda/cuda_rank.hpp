@@ -19,7 +19,8 @@ struct CudaRankOptions {
   DeviceArenaSizes sizes;
   std::vector<std::byte*> rings;  ///< by rank: host memory that all ranks map; empty = no host path
   std::uint64_t ring_bytes = 0;
-  double wait_s = 600.0;  ///< how long a kernel waits for a peer before it gives up
+  double wait_s = 600.0;     ///< how long a kernel waits for a peer before it gives up
+  unsigned most_blocks = 0;  ///< of a fused kernel, to leave SMs to others; 0 = one an SM
   LaneSpread spread;
 };
 
@@ -97,6 +98,7 @@ class CudaRank {
 
  private:
   const FusedChoice* choice_for(const Request& request) const;
+  unsigned blocks_for(const FusedTuning& tuning) const;
   void map_host_memory();
   LaneArgs lane_args(const BoundPlan& bound, const void* input, void* output,
                      const std::vector<double>& scalars) const;

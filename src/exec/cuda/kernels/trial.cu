@@ -106,6 +106,30 @@ __device__ void move_units(const LinkArgs& args) {
     for (int u = 0; u < 4; ++u) dst[i + u * stride] = held[u];
   }
 }
+/// The same peers one after the other, all blocks together.
+template <bool kPush>
+__device__ void move_in_turn(const LinkArgs& args) {
+  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
+  for (int peer = 0; peer < args.peers; ++peer) {
+    ulonglong2* local = args.local + peer * args.units;
+    ulonglong2* dst = kPush ? args.remote[peer] : local;
+    const ulonglong2* src = kPush ? local : args.remote[peer];
+    unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+    for (; i + 3 * stride < args.units; i += 4 * stride) {
+      ulonglong2 held[4];
+#pragma unroll
+      for (int u = 0; u < 4; ++u) held[u] = src[i + u * stride];
+#pragma unroll
+      for (int u = 0; u < 4; ++u) dst[i + u * stride] = held[u];
+    }
+  }
+}
+extern "C" __global__ void plait_link_push_in_turn(const __grid_constant__ LinkArgs args) {
+  move_in_turn<true>(args);
+}
+extern "C" __global__ void plait_link_pull_in_turn(const __grid_constant__ LinkArgs args) {
+  move_in_turn<false>(args);
+}
 extern "C" __global__ void plait_link_push(const __grid_constant__ LinkArgs args) {
   move_units<true>(args);
 }
