@@ -1,0 +1,104 @@
+"""How much an all-reduce slows a loop of matrix products beside it.
+
+    torchrun --nproc-per-node 2 bench/overlap.py                 # NCCL
+    plait run -- torchrun --nproc-per-node 2 bench/overlap.py    # plait; PLAIT_SM_BUDGET=N
+
+Products of size x size in bf16 run on one stream, all-reduces of `mib` MiB (fp32) on another, over
+and over until the products are through. Rank 0 prints a JSON line: the products' time alone and
+beside the all-reduces, the slow-down, and an all-reduce's time alone and beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+
+def elapsed_ms(stream: torch.cuda.Stream, work: Callable[[], None]) -> float:
+    """Milliseconds that `work`, enqueued on `stream`, takes there."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    with torch.cuda.stream(stream):
+        begin.record()
+        work()
+        end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end))
+
+
+def median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+def main() -> None:
+    """Measures in turn: products alone, all-reduces alone, both; medians of the rounds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", type=int, default=8192)
+    parser.add_argument("--mib", type=int, default=256)
+    parser.add_argument("--products", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    local = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local)
+    dist.init_process_group("nccl", device_id=torch.device("cuda", local))
+    a, b = (
+        torch.randn(given.size, given.size, device="cuda", dtype=torch.bfloat16) for _ in range(2)
+    )
+    c = torch.empty_like(a)
+    data = torch.randn(given.mib << 18, device="cuda")
+    computing, talking = torch.cuda.Stream(), torch.cuda.Stream()
+
+    def multiply() -> None:
+        for _ in range(given.products):
+            torch.mm(a, b, out=c)
+
+    def talk(times: int) -> None:
+        for _ in range(times):
+            dist.all_reduce(data)
+
+    elapsed_ms(computing, multiply)
+    elapsed_ms(talking, lambda: talk(3))
+    alone, talk_alone, beside, talk_beside = [], [], [], []
+    for _ in range(given.rounds):
+        dist.barrier(device_ids=[local])
+        alone.append(elapsed_ms(computing, multiply))
+        dist.barrier(device_ids=[local])
+        talk_alone.append(elapsed_ms(talking, lambda: talk(10)) / 10)
+        # As many all-reduces as surely outlast the products, but the same on all ranks.
+        longest = torch.tensor([alone[-1] * 1.6 / talk_alone[-1] + 4], device="cuda")
+        dist.all_reduce(longest, op=dist.ReduceOp.MAX)
+        times = int(longest.item())
+        data.normal_()
+        torch.cuda.synchronize()
+        dist.barrier(device_ids=[local])
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with torch.cuda.stream(talking):
+            begin.record()
+            talk(times)
+            end.record()
+        beside.append(elapsed_ms(computing, multiply))
+        end.synchronize()
+        talk_beside.append(begin.elapsed_time(end) / times)
+    slow_down = median(beside) / median(alone) - 1
+    if dist.get_rank() == 0:
+        row = {
+            "drop_in": "plait" in os.environ.get("LD_PRELOAD", ""),
+            "sm_budget": os.environ.get("PLAIT_SM_BUDGET", ""),
+            "ranks": dist.get_world_size(),
+            "mib": given.mib,
+            "products_alone_ms": round(median(alone), 3),
+            "products_beside_ms": round(median(beside), 3),
+            "slow_down_percent": round(slow_down * 100, 2),
+            "all_reduce_alone_ms": round(median(talk_alone), 3),
+            "all_reduce_beside_ms": round(median(talk_beside), 3),
+        }
+        print(json.dumps(row), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
