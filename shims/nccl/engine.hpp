@@ -72,6 +72,7 @@ struct EngineOptions {
   int ranks = 1;
   /// PLAIT_BITWISE: takes all that can be served, for the same bits; else what is faster than NCCL.
   bool bitwise = false;
+  unsigned most_blocks = 0;  ///< PLAIT_SM_BUDGET: of a call's kernel; 0 = one an SM
 };
 
 class Platform {

@@ -33,9 +33,9 @@ Settings read() {
   } catch (const Error& error) {
     found.refusal = error.what();
   }
-  found.shared =
-      text("plait ", PLAIT_VERSION, " min_bytes=", found.env.min_bytes, " ops=", found.served,
-           " node_size=", found.env.node_size, " bitwise=", found.env.bitwise);
+  found.shared = text("plait ", PLAIT_VERSION, " min_bytes=", found.env.min_bytes,
+                      " ops=", found.served, " node_size=", found.env.node_size,
+                      " bitwise=", found.env.bitwise, " sm_budget=", found.env.sm_budget);
   return found;
 }
 
