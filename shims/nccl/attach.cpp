@@ -104,7 +104,9 @@ std::unique_ptr<Engine> make_engine(const State& state, const Nodes& nodes, Comm
     return found;
   };
   std::unique_ptr<Engine> inside =
-      platform().engine({state.device, nodes.place, nodes.size, settings().env.bitwise}, in_node);
+      platform().engine({state.device, nodes.place, nodes.size, settings().env.bitwise,
+                         static_cast<unsigned>(settings().env.sm_budget)},
+                        in_node);
   if (across == nullptr) return inside;
   return node_engine(nodes, state.device, std::move(inside), state.comm, across);
 }
