@@ -199,3 +199,11 @@ def gpu_on_one_rank(task: dict[str, Any], emit: Emit) -> None:
     except plait.Error as error:
         outcome = {"error": str(error), "class": type(error).__name__}
     emit({"rank": rank, "seconds": time.monotonic() - start, **outcome})
+
+
+def device_by_launcher(task: dict[str, Any], emit: Emit) -> None:
+    """Leaves the GPU to the launcher; emits which it is, and a sum over host memory."""
+    del task
+    comm = plait.init()
+    total = comm.all_reduce(np.ones(8, np.float32))
+    emit({"rank": comm.rank, "device": comm.device, "total": total.tolist()})

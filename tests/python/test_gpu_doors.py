@@ -99,6 +99,14 @@ def test_ranks_must_agree_on_having_gpus(run_ranks):
         assert row["seconds"] < 10.0
 
 
+def test_a_device_by_the_launcher_is_all_ranks_or_none(run_ranks):
+    rows = run_ranks("rank_programs:device_by_launcher", 3, env={"PLAIT_DEVICE": ""})
+    has_each_one = gpu.count() >= 3
+    for row in rows:
+        assert row["device"] == (row["rank"] if has_each_one else -1), rows
+        assert row["total"] == [3.0] * 8
+
+
 def test_arrays_on_gpus():
     buffer = buffer_of(OnGpu(), "input")
     assert (buffer.address, buffer.count, buffer.type) == (1 << 40, 6, "fp32")
