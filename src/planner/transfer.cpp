@@ -140,7 +140,9 @@ Mover::Slots& Mover::slots_of(const Path& path, int from) {
   if (!slots.regions.empty()) return slots;
   const std::uint64_t granule = builder_.granule();
   const std::uint64_t limit = (place < 0 ? options_.ring_bytes : options_.relay_bytes) / kSlots;
-  const std::uint64_t half = std::max(options_.most_bytes / 2, kLeastChunkBytes);
+  // Two chunks a message, so that its hops overlap; one where two would be too small.
+  const bool is_cut = options_.most_bytes >= 2 * kLeastChunkBytes;
+  const std::uint64_t half = is_cut ? options_.most_bytes / 2 : options_.most_bytes;
   std::uint64_t chunk = std::min({half, std::max(options_.most_bytes, granule), limit});
   chunk = std::max((chunk + granule - 1) / granule * granule, granule);
   for (std::uint64_t slot = 0; slot < kSlots; ++slot)
