@@ -179,7 +179,8 @@ CountedCall::CountedCall(const Request& request, bool served, Stream stream)
     : row_(static_cast<int>(request.collective)),
       bytes_(message_bytes(request)),
       served_(served),
-      stream_(stream) {
+      stream_(stream),
+      range_(kNames[row_], bytes_) {
   bucket_ = bucket_of(bytes_);
   add(cell(served_, row_, bucket_), bytes_);
   if (!profiling()) return;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "shims/nccl/engine.hpp"
+#include "shims/nccl/nvtx.hpp"
 
 namespace plait::nccl {
 
@@ -26,6 +27,7 @@ class CountedCall {
   bool served_ = false;
   Stream stream_ = nullptr;
   std::unique_ptr<Timer> timer_;
+  NvtxRange range_;
 };
 
 /// Send and receive, which have no Request and always pass on.

@@ -164,3 +164,20 @@ def test_threads_are_not_taken_as_nodes(run_case):
     rows = run_case("all_reduce", 4, "threads", env=env)
     assert all(row["wrong"] == 0 and row["served"] == 0 for row in rows)
     assert "several ranks in one process" in run_case.stderr
+
+
+def test_nvtx_ranges_where_a_tool_listens(run_case, built, tmp_path):
+    record = tmp_path / "ranges"
+    env = {
+        "LD_LIBRARY_PATH": str(built / "standin"),
+        "NVTX_RECORD": str(record),
+        "NVTX_INJECTION64_PATH": "a tool",
+    }
+    run_case("others", 2, env=env)
+    lines = record.read_text().splitlines()
+    assert lines.count("domain plait 0") == 2
+    assert lines.count("push all_gather 8000") == 2
+    assert sum(line.startswith("push") for line in lines) == 16 == lines.count("pop - 0")
+    record.unlink()
+    run_case("others", 2, env={**env, "NVTX_INJECTION64_PATH": ""})
+    assert not record.exists()
