@@ -169,10 +169,8 @@ bool DeviceSide::choose_kernel(Call& call, const CallOptions& wanted) const {
   } else {
     return false;
   }
-  if (options_.sm_budget > 0) {
-    const auto budget = static_cast<unsigned>(options_.sm_budget);
-    call.tuning.blocks = call.tuning.blocks == 0 ? budget : std::min(call.tuning.blocks, budget);
-  }
+  if (options_.sm_budget > 0)  // the budget stands above tables and callers; 0 = CudaRank's choice
+    call.tuning.blocks = std::min(call.tuning.blocks, static_cast<unsigned>(options_.sm_budget));
   if (!cuda_->has_fused(call.kernel, request, call.tuning))
     throw Error(ErrorCode::unsupported,
                 text("kernel ", call.kernel, " does not take ", name_of(request.collective), " of ",

@@ -181,6 +181,7 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
   for (const Mapping& ring : rings_) options.rings.push_back(ring.base());
   options.ring_bytes = kRingBytes;
   options.wait_s = options_.arrive_s;
+  options.most_blocks = static_cast<unsigned>(options_.sm_budget);
   if (options_.sm_budget > 0)
     options.spread.most_blocks =
         std::min(options.spread.most_blocks, static_cast<unsigned>(options_.sm_budget));
