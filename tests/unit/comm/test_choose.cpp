@@ -1,0 +1,48 @@
+// Choosing among plans where some cannot run (a GPU's arenas are of a fixed size): the next best
+// that can is taken, a strategy asked for by name is refused with the reason, and explain says so.
+#include <doctest/doctest.h>
+
+#include "comm/choose.hpp"
+#include "plait/error.hpp"
+
+using namespace plait;
+
+namespace {
+
+Request all_reduce_of(std::uint64_t count) {
+  Request request;
+  request.count = count;
+  request.ranks = 4;
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("plans that cannot run are passed over, and refused by name with the reason") {
+  const Topology topology = load_topology("hgx-h200");
+  Chooser free_to_choose(topology, {}, false);
+  const std::string usual = free_to_choose.plan_for(all_reduce_of(1 << 20), {})->plan.strategy;
+  const auto why_not = [&](const Plan& plan) {
+    return plan.strategy == usual ? std::string("wants more scratch than there is") : std::string();
+  };
+  Chooser bound(topology, {}, false, why_not);
+  const auto chosen = bound.plan_for(all_reduce_of(1 << 20), {});
+  CHECK(chosen->plan.strategy != usual);
+  CHECK(chosen->plan.sum_order == SumOrder::rank_order);
+  CallOptions by_name;
+  by_name.strategy = usual;
+  try {
+    static_cast<void>(bound.plan_for(all_reduce_of(1 << 20), by_name));
+    FAIL("a plan that cannot run was given out");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::unsupported);
+    CHECK(std::string(error.what()).find("more scratch than there is") != std::string::npos);
+  }
+  CHECK(bound.explain(all_reduce_of(1 << 20)).find("(wants more scratch") != std::string::npos);
+}
+
+TEST_CASE("where no plan can run there is an error, not a plan") {
+  const Topology topology = load_topology("hgx-h200");
+  Chooser none(topology, {}, false, [](const Plan&) { return std::string("no"); });
+  CHECK_THROWS_AS(static_cast<void>(none.plan_for(all_reduce_of(64), {})), Error);
+}
