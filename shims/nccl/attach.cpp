@@ -105,7 +105,7 @@ std::unique_ptr<Engine> make_engine(const State& state, const Nodes& nodes, Comm
   };
   std::unique_ptr<Engine> inside =
       platform().engine({state.device, nodes.place, nodes.size, settings().env.bitwise,
-                         static_cast<unsigned>(settings().env.sm_budget)},
+                         static_cast<unsigned>(settings().env.sm_budget), settings().env.arrive_s},
                         in_node);
   if (across == nullptr) return inside;
   return node_engine(nodes, state.device, std::move(inside), state.comm, across);

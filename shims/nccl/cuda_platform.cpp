@@ -49,6 +49,7 @@ class CudaEngine : public Engine {
     wanted.device = options.device;
     wanted.rank = options.rank;
     wanted.ranks = options.ranks;
+    wanted.wait_s = options.wait_s;
     wanted.most_blocks = options.most_blocks;
     rank_ = std::make_unique<cuda::CudaRank>(wanted, exchange);
     const cuda::Current current(primary_.context());

@@ -73,6 +73,7 @@ struct EngineOptions {
   /// PLAIT_BITWISE: takes all that can be served, for the same bits; else what is faster than NCCL.
   bool bitwise = false;
   unsigned most_blocks = 0;  ///< PLAIT_SM_BUDGET: of a call's kernel; 0 = one an SM
+  double wait_s = 600;       ///< how long a kernel waits for a peer before it gives up
 };
 
 class Platform {
