@@ -71,7 +71,7 @@ TEST_CASE("proposals are many, quick, in order, and none twice") {
   std::set<std::string> labels;
   for (const Plan& plan : plans) {
     CHECK(labels.insert(label(plan)).second);
-    CHECK(op_count(plan) < 50000);
+    CHECK(op_count(plan) < 25000);  // flat with a host share is the longest
     for (const std::uint64_t bytes : plan.scratch_bytes) CHECK(bytes <= 256U << 20);
     for (const std::uint64_t bytes : plan.ring_bytes) CHECK(bytes <= 8U << 20);
   }
