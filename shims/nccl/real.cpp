@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/env.hpp"
@@ -84,6 +85,33 @@ Search find() {
   return found;
 }
 
+/// The executable segments of the library that holds `symbol`, from the first to the last.
+void find_code(Real& table, const void* symbol) {
+  Dl_info where{};
+  if (symbol == nullptr || ::dladdr(symbol, &where) == 0) return;
+  struct Wanted {
+    Real& table;
+    std::uintptr_t symbol;
+  } wanted{table, reinterpret_cast<std::uintptr_t>(symbol)};
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* object, std::size_t, void* data) {
+        auto& asked = *static_cast<Wanted*>(data);
+        std::uintptr_t first = ~std::uintptr_t{0}, last = 0;
+        for (int i = 0; i < object->dlpi_phnum; ++i) {
+          const ElfW(Phdr)& segment = object->dlpi_phdr[i];
+          if (segment.p_type != PT_LOAD || (segment.p_flags & PF_X) == 0) continue;
+          const std::uintptr_t begin = object->dlpi_addr + segment.p_vaddr;
+          first = std::min(first, begin);
+          last = std::max(last, begin + segment.p_memsz);
+        }
+        if (asked.symbol < first || asked.symbol >= last) return 0;
+        asked.table.first_code = first;
+        asked.table.last_code = last;
+        return 1;
+      },
+      &wanted);
+}
+
 Real* load() {
   auto* table = new Real;  // kept for the life of the process: calls may come while it ends
   const Search found = find();
@@ -103,6 +131,7 @@ Real* load() {
     table->why_absent = text(found.path, " lacks", missing);
     return table;
   }
+  find_code(*table, reinterpret_cast<const void*>(table->async_error));
   table->get_version(&table->version);
   return table;
 }
