@@ -87,7 +87,6 @@ std::string verdict_on_nodes(const Nodes& nodes, const std::vector<std::string>&
 /// Made before the engine: a rank whose engine fails could not come to it any more.
 Comm across_nodes(const State& state, const Nodes& nodes) {
   if (nodes.count == 1) return nullptr;
-  const InReal in_real;
   Comm across = nullptr;
   const Result result = real().split(state.comm, nodes.place, nodes.mine, &across, nullptr);
   if (result != ncclSuccess)
@@ -138,7 +137,6 @@ std::string agree(State& state) {
   const std::string failure = build(state, nodes, across, vote);
   if (failure.empty()) return failure;
   if (state.engine == nullptr && across != nullptr) {
-    const InReal in_real;
     real().destroy(across);
   }
   state.engine.reset();
@@ -153,6 +151,7 @@ bool identify(State& state) {
 }
 
 void attach(State* state, bool ready) noexcept {
+  const InReal inside;  // all that this thread asks of NCCL is NCCL's to answer
   try {
     if (!ready) {
       wait_ready(*state);
@@ -215,7 +214,10 @@ Result attach_now(const std::vector<State*>& states) {
   return ncclSuccess;
 }
 
-void attach_later(State* state) { state->helper = std::thread(attach, state, false); }
+void attach_later(State* state) {
+  state->background.store(true);
+  state->helper = std::thread(attach, state, false);
+}
 
 bool await_attached(State& state, double wait_s) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_s);

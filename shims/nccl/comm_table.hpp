@@ -36,7 +36,8 @@ struct State {
   std::string reason;  ///< why on_nccl or failed
   Result error = ncclSuccess;
   std::atomic<Phase> phase{Phase::attaching};
-  std::atomic<bool> cancelled{false};  ///< attaching must give up
+  std::atomic<bool> background{false};  ///< attaching while the program polls
+  std::atomic<bool> cancelled{false};   ///< attaching must give up
   std::thread helper;
 };
 

@@ -91,6 +91,12 @@ void leave(Comm comm, bool keep) noexcept {
   }
 }
 
+template <class Function, class... Arguments>
+Result pass_inside(Function function, Arguments... arguments) {
+  const InReal inside;
+  return function(arguments...);
+}
+
 }  // namespace
 }  // namespace plait::nccl
 
@@ -150,31 +156,39 @@ Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* ch
 
 Result ncclCommDestroy(Comm comm) {
   if (real().destroy == nullptr) return ncclInvalidUsage;
+  if (here.in_real != 0) return real().destroy(comm);
   leave(comm, false);
+  const InReal inside;
   return real().destroy(comm);
 }
 
 Result ncclCommAbort(Comm comm) {
   if (real().abort == nullptr) return ncclInvalidUsage;
+  if (here.in_real != 0) return real().abort(comm);
   stop(comm);
   leave(comm, true);
+  const InReal inside;
   return real().abort(comm);
 }
 
 Result ncclCommRevoke(Comm comm, int flags) {
   if (real().revoke == nullptr) return ncclInvalidUsage;
   stop(comm);
+  const InReal inside;
   return real().revoke(comm, flags);
 }
 
 Result ncclCommGetAsyncError(Comm comm, Result* error) {
   if (real().async_error == nullptr) return ncclInvalidUsage;
-  const Result result = real().async_error(comm, error);
+  // NCCL asks itself by this name, before each call: it must hear its own answer.
+  if (here.in_real != 0 || real().is_caller(__builtin_return_address(0)))
+    return real().async_error(comm, error);
+  const Result result = pass_inside(real().async_error, comm, error);
   if (result != ncclSuccess || error == nullptr || *error != ncclSuccess) return result;
   const CommTable::Pin pin = comms().pin(comm);
   if (!pin) return result;
   const Phase phase = pin->phase.load();
-  if (phase == Phase::attaching) *error = ncclInProgress;
+  if (phase == Phase::attaching && pin->background.load()) *error = ncclInProgress;
   if (phase == Phase::failed) *error = pin->error;
   if (phase == Phase::attached) {
     try {

@@ -11,6 +11,9 @@
 #include <mutex>
 #include <utility>
 
+STANDIN_API plait::nccl::Result ncclCommGetAsyncError(plait::nccl::Comm comm,
+                                                      plait::nccl::Result* error);
+
 namespace standin {
 namespace {
 
@@ -98,8 +101,15 @@ Result end_group() {
 
 }  // namespace
 
+/// As NCCL does, by its own public function: a drop-in must not answer in its place.
+bool ready(CommTag* comm) {
+  Result error = ncclSuccess;
+  return comm != nullptr && ncclCommGetAsyncError(comm, &error) == ncclSuccess &&
+         error != ncclInProgress;
+}
+
 Result submit(CommTag* comm, Stream stream, std::function<void()> collective) {
-  if (comm == nullptr) return ncclInvalidArgument;
+  if (!ready(comm)) return ncclInvalidArgument;
   Job job;
   job.comm = comm;
   job.stream = stream;
@@ -112,7 +122,7 @@ Result submit(CommTag* comm, Stream stream, std::function<void()> collective) {
 }
 
 Result submit(CommTag* comm, Stream stream, const Message& message) {
-  if (comm == nullptr) return ncclInvalidArgument;
+  if (!ready(comm)) return ncclInvalidArgument;
   Job job;
   job.comm = comm;
   job.stream = stream;
