@@ -279,9 +279,9 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
   }
   if (kernel != "one_shot" && kernel != "two_shot") return false;
   if (request.collective != Collective::all_reduce) return false;
-  const bool bare = chooses_bare(request, tuning);
-  return inbox_need(kernel, request, bare) <=
-         (bare ? options_.sizes.bare_bytes : options_.sizes.flagged_bytes);
+  constexpr std::uint64_t kMostPieces = 3;  // as fast as whole, and saves memory for an inbox
+  return pieces_of(kernel, request, chooses_bare(request, tuning)) <=
+         (kernel == "two_shot" ? kMostPieces : 1);
 }
 
 const FusedChoice* CudaRank::choice_for(const Request& request) const {
@@ -334,14 +334,23 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
   const Current current(context_);
   if (kernel == "hop") return run_hop(request, input, output, stream, scalars, tuning);
   if (kernel == "tiled") return run_tiled(request, input, output, stream, scalars, tuning);
+  // Beyond its inbox a message goes in pieces, equal but for the last, cut between lines.
   const bool bare = chooses_bare(request, tuning);
-  FusedArgs args{};
+  const std::uint64_t pieces = pieces_of(kernel, request, bare);
+  const std::uint64_t grain = 16 / element * static_cast<std::uint64_t>(options_.ranks);
+  const std::uint64_t step = ((request.count + pieces - 1) / pieces + grain - 1) / grain * grain;
+  Request piece = request;
+  for (std::uint64_t at = 0; at < request.count; at += step) {
+    piece.count = std::min(step, request.count - at);
+    run_lines(kernel, piece, static_cast<const char*>(input) + at * element,
+              static_cast<char*>(output) + at * element, stream, scalars, tuning);
+  }
+}
+
+void CudaRank::fill_call(CallArgs& args, const Request& request, const void* input, void* output,
+                         const std::vector<double>& scalars) const {
   args.input = input;
   args.output = output;
-  for (int rank = 0; rank < options_.ranks; ++rank)
-    args.inbox[rank] = bare ? arena_->bare(rank) : arena_->flagged(rank);
-  args.half_bytes = bare ? options_.sizes.bare_bytes : options_.sizes.flagged_bytes;
-  args.count = request.count;
   args.state = arena_->state();
   args.lifeline = reinterpret_cast<Lifeline*>(device_lifeline_);
   args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
@@ -349,13 +358,33 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
   args.rank = options_.rank;
   args.ranks = options_.ranks;
   args.op = static_cast<std::int32_t>(request.op);
-  const std::uint64_t units = (request.count * element + 15) / 16;
+}
+
+std::uint64_t CudaRank::pieces_of(const std::string& kernel, const Request& request,
+                                  bool bare) const {
+  const std::uint64_t room = bare ? options_.sizes.bare_bytes : options_.sizes.flagged_bytes;
+  if (room == 0) return ~std::uint64_t{0};
+  return std::max<std::uint64_t>(1, (inbox_need(kernel, request, bare) + room - 1) / room);
+}
+
+void CudaRank::run_lines(const std::string& kernel, const Request& request, const void* input,
+                         void* output, Stream stream, const std::vector<double>& scalars,
+                         const FusedTuning& tuning) {
+  const bool bare = chooses_bare(request, tuning);
+  FusedArgs args{};
+  fill_call(args, request, input, output, scalars);
+  for (int rank = 0; rank < options_.ranks; ++rank)
+    args.inbox[rank] = bare ? arena_->bare(rank) : arena_->flagged(rank);
+  args.half_bytes = bare ? options_.sizes.bare_bytes : options_.sizes.flagged_bytes;
+  args.count = request.count;
+  const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
   const std::uint64_t work = kernel == "one_shot"
                                  ? units
                                  : (units + static_cast<std::uint64_t>(options_.ranks) - 1) /
                                        static_cast<std::uint64_t>(options_.ranks);
   Spread spread;
-  const bool long_run = kernel == "two_shot" && units > (2u << 20);  // more than 32 MiB
+  const bool long_run =  // more than 32 MiB, 16 beyond two ranks
+      kernel == "two_shot" && units > (options_.ranks > 2 ? 1u << 20 : 2u << 20);
   spread.threads = tuning.threads != 0                                ? tuning.threads
                    : work < 8192                                      ? 128
                    : work < 65536 || (long_run && options_.ranks > 2) ? 256
@@ -371,17 +400,9 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
 void CudaRank::run_hop(const Request& request, const void* input, void* output, Stream stream,
                        const std::vector<double>& scalars, const FusedTuning& tuning) {
   HopArgs args{};
-  args.input = input;
-  args.output = output;
+  fill_call(args, request, input, output, scalars);
   for (int rank = 0; rank < options_.ranks; ++rank) args.inbox[rank] = arena_->flagged(rank);
   args.half_bytes = options_.sizes.flagged_bytes;
-  args.state = arena_->state();
-  args.lifeline = reinterpret_cast<Lifeline*>(device_lifeline_);
-  args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
-  fill_scalars(args.scalars, scalars);
-  args.rank = options_.rank;
-  args.ranks = options_.ranks;
-  args.op = static_cast<std::int32_t>(request.op);
   args.shape = hop_shape(request, options_.rank);
   const std::uint64_t units = std::max<std::uint64_t>(1, (args.shape.part_bytes + 15) / 16);
   Spread spread;
@@ -397,16 +418,11 @@ void CudaRank::run_hop(const Request& request, const void* input, void* output, 
 void CudaRank::run_tiled(const Request& request, const void* input, void* output, Stream stream,
                          const std::vector<double>& scalars, const FusedTuning& tuning) {
   TiledArgs args = tiled_shape(request, options_.rank);
-  args.input = input;
-  args.output = output;
+  fill_call(args, request, input, output, scalars);
   for (int rank = 0; rank < options_.ranks; ++rank) {
     args.flags[rank] = arena_->tile_flags(rank);
     args.slots[rank] = arena_->tiles(rank);
   }
-  args.state = arena_->state();
-  args.lifeline = reinterpret_cast<Lifeline*>(device_lifeline_);
-  args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
-  fill_scalars(args.scalars, scalars);
   const unsigned most = std::min<unsigned>(blocks_for(tuning), kTileBlocks);
   const TileCut cut = cut_tiles(args, options_.sizes.tile_bytes, most, tuning.tile_units);
   args.tile_units = cut.tile_units;

@@ -79,8 +79,8 @@ class CudaRank {
     run_fused(fused_choice(request), request, input, output, stream, scalars);
   }
 
-  /// True where run_fused can do it: "one_shot" and "two_shot" all_reduces that fit the inbox,
-  /// "hop" any collective that does, "tiled" any of any size.
+  /// True where run_fused can do it: "one_shot" and "two_shot" all_reduces that fit the inbox
+  /// (two_shot: in up to three pieces), "hop" any collective that does, "tiled" any of any size.
   bool has_fused(const std::string& kernel, const Request& request,
                  const FusedTuning& tuning = {}) const;
   /// The fused kernel that is fastest for the request, as choices.def says; empty where none fits.
@@ -105,6 +105,11 @@ class CudaRank {
   bool uses_one_kernel(const BoundPlan& bound, Engine engine, Stream stream) const;
   void run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream);
   void run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs& args, std::size_t first);
+  void fill_call(CallArgs& args, const Request& request, const void* input, void* output,
+                 const std::vector<double>& scalars) const;
+  std::uint64_t pieces_of(const std::string& kernel, const Request& request, bool bare) const;
+  void run_lines(const std::string& kernel, const Request& request, const void* input, void* output,
+                 Stream stream, const std::vector<double>& scalars, const FusedTuning& tuning);
   void run_hop(const Request& request, const void* input, void* output, Stream stream,
                const std::vector<double>& scalars, const FusedTuning& tuning);
   void run_tiled(const Request& request, const void* input, void* output, Stream stream,

@@ -36,21 +36,25 @@ struct Lifeline {
   Fault fault;
 };
 
-/// One fused all_reduce.
-struct FusedArgs {
+/// What every fused kernel is told of its call.
+struct CallArgs {
   const void* input;
   void* output;
-  char* inbox[kMaxCudaRanks];  ///< every rank's, first half, as mapped here
-  std::uint64_t half_bytes;
-  std::uint64_t count;  ///< elements
   DeviceState* state;
   Lifeline* lifeline;
   std::uint64_t wait_ns;
   double scalars[kMaxCudaRanks];  ///< premul_sum
   std::int32_t rank;
   std::int32_t ranks;
-  std::int32_t op;     ///< ReduceOp
-  std::int32_t ahead;  ///< steps that pushing runs ahead of reducing
+  std::int32_t op;  ///< ReduceOp
+};
+
+/// One all_reduce by one_shot or two_shot.
+struct FusedArgs : CallArgs {
+  std::int32_t ahead;          ///< steps that pushing runs ahead of reducing
+  char* inbox[kMaxCudaRanks];  ///< every rank's, first half, as mapped here
+  std::uint64_t half_bytes;
+  std::uint64_t count;  ///< elements
 };
 
 /// What an owner does with the parts that came.
@@ -74,18 +78,9 @@ struct HopShape {
   std::uint64_t own_bytes;
 };
 
-struct HopArgs {
-  const void* input;
-  void* output;
+struct HopArgs : CallArgs {
   char* inbox[kMaxCudaRanks];  ///< of flagged lines: every rank's, first half, as mapped here
   std::uint64_t half_bytes;
-  DeviceState* state;
-  Lifeline* lifeline;
-  std::uint64_t wait_ns;
-  double scalars[kMaxCudaRanks];
-  std::int32_t rank;
-  std::int32_t ranks;
-  std::int32_t op;
   HopShape shape;
 };
 
@@ -105,18 +100,9 @@ struct TileFlags {
 
 /// One tiled call. Owners handle parts of part_bytes each (the last may be short); sets of ranks
 /// are masks.
-struct TiledArgs {
-  const void* input;
-  void* output;
+struct TiledArgs : CallArgs {
   TileFlags* flags[kMaxCudaRanks];  ///< every rank's, as mapped here
   char* slots[kMaxCudaRanks];
-  DeviceState* state;
-  Lifeline* lifeline;
-  std::uint64_t wait_ns;
-  double scalars[kMaxCudaRanks];
-  std::int32_t rank;
-  std::int32_t ranks;
-  std::int32_t op;
   std::int32_t handling;        ///< TileHandling
   std::uint32_t senders;        ///< who sends parts
   std::uint32_t owners;         ///< to whom
