@@ -2,6 +2,8 @@
 
     torchrun --nproc-per-node 2 bench/overlap.py                 # NCCL
     plait run -- torchrun --nproc-per-node 2 bench/overlap.py    # plait; PLAIT_SM_BUDGET=N
+    torchrun --nproc-per-node 2 bench/overlap.py --library libplait.so --strategy direct:pieces=2
+                                                # a plan's copies by copy engines (two ranks)
 
 Products of size x size in bf16 run on one stream, all-reduces of `mib` MiB (fp32) on another, over
 and over until the products are through. Rank 0 prints a JSON line: the products' time alone and
@@ -11,6 +13,7 @@ beside the all-reduces, the slow-down, and an all-reduce's time alone and beside
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 from collections.abc import Callable
@@ -30,6 +33,32 @@ def elapsed_ms(stream: torch.cuda.Stream, work: Callable[[], None]) -> float:
     return float(begin.elapsed_time(end))
 
 
+class Library:
+    """plait's C API: an all_reduce of fp32 sums in place, by a strategy."""
+
+    FP32, SUM = 9, 0  # plait_fp32 and plait_sum: places in types.def and reduce_ops.def
+
+    def __init__(self, path: str, strategy: str) -> None:
+        self.library = ctypes.CDLL(path)
+        self.library.plaitGetLastError.restype = ctypes.c_char_p
+        self.comm = ctypes.c_void_p()
+        self.require(self.library.plaitCommInitFromEnvironment(ctypes.byref(self.comm)))
+        self.require(self.library.plaitCommSetStrategy(self.comm, strategy.encode()))
+
+    def require(self, result: int) -> None:
+        """Raises what the library says."""
+        if result != 0:
+            raise RuntimeError(self.library.plaitGetLastError(None).decode())
+
+    def all_reduce(self, data: torch.Tensor) -> None:
+        """In place, on the current stream."""
+        at = ctypes.c_void_p(data.data_ptr())
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        count = ctypes.c_size_t(data.numel())
+        call = self.library.plaitAllReduce
+        self.require(call(at, at, count, self.FP32, self.SUM, self.comm, stream))
+
+
 def median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
 
@@ -41,6 +70,8 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--products", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--library", default="")
+    parser.add_argument("--strategy", default="")
     given = parser.parse_args()
     local = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(local)
@@ -56,9 +87,20 @@ def main() -> None:
         for _ in range(given.products):
             torch.mm(a, b, out=c)
 
+    library = Library(given.library, given.strategy) if given.library else None
+
     def talk(times: int) -> None:
         for _ in range(times):
-            dist.all_reduce(data)
+            if library:
+                library.all_reduce(data)
+            else:
+                dist.all_reduce(data)
+
+    data.fill_(dist.get_rank() + 1)
+    elapsed_ms(talking, lambda: talk(1))
+    world = dist.get_world_size()
+    if not bool((data == world * (world + 1) // 2).all()):
+        raise RuntimeError("a wrong sum")
 
     elapsed_ms(computing, multiply)
     elapsed_ms(talking, lambda: talk(3))
@@ -86,7 +128,9 @@ def main() -> None:
     slow_down = median(beside) / median(alone) - 1
     if dist.get_rank() == 0:
         row = {
-            "drop_in": "plait" in os.environ.get("LD_PRELOAD", ""),
+            "by": given.strategy or "plait"
+            if given.library or "plait" in os.environ.get("LD_PRELOAD", "")
+            else "nccl",
             "sm_budget": os.environ.get("PLAIT_SM_BUDGET", ""),
             "ranks": dist.get_world_size(),
             "mib": given.mib,
