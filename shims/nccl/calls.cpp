@@ -53,6 +53,39 @@ Result pass_on(Function function, Arguments... arguments) {
   return function == nullptr ? ncclInvalidUsage : function(arguments...);
 }
 
+/// Passes a call of a known communicator on, in order with those that plait served.
+template <class Pass>
+Result pass_in_order(CommTable::Pin pin, Stream stream, Pass pass) {
+  if (pin->phase.load(std::memory_order_acquire) != Phase::attached) return pass();
+  pin->order.before(*pin->marker, stream);
+  const Result result = pass();
+  if (here.depth == 0) {
+    pin->order.after(*pin->marker, stream);
+  } else {  // NCCL launches it when the group ends
+    std::vector<Passed>& passed = noted_group().passed;
+    if (passed.empty() || passed.back().stream != stream || &*passed.back().pin != &*pin)
+      passed.push_back({std::move(pin), stream});
+  }
+  return result;
+}
+
+/// Send and receive: never served, but in order with what is.
+template <class Pass>
+Result pass_message(bool sends, std::size_t count, int type, Comm comm, Stream stream,
+                    Pass pass) noexcept {
+  try {
+    if (here.in_real != 0) return pass();
+    DataType known{};
+    if (translate_type(type, known)) count_message(sends, count * bytes_of(known));
+    CommTable::Pin pin = comms().pin(comm);
+    if (!pin) return pass();
+    if (const Result result = blocked(*pin); result != ncclSuccess) return result;
+    return pass_in_order(std::move(pin), stream, pass);
+  } catch (const std::exception& error) {
+    return result_of(error);
+  }
+}
+
 template <class Pass>
 Result serve(const Asked& asked, Pass pass) noexcept {
   try {
@@ -61,10 +94,10 @@ Result serve(const Asked& asked, Pass pass) noexcept {
     if (!pin) return pass();
     if (const Result result = blocked(*pin); result != ncclSuccess) return result;
     Call call;
-    if (!translated(asked, *pin, call)) return pass();
+    if (!translated(asked, *pin, call)) return pass_in_order(std::move(pin), asked.stream, pass);
     if (!takes(*pin, call.request)) {
       const CountedCall counted(call.request, false, call.stream);
-      return pass();
+      return pass_in_order(std::move(pin), call.stream, pass);
     }
     if (here.depth == 0) return enqueue(*pin, call);
     noted_group().calls.push_back({std::move(pin), call});
@@ -104,8 +137,10 @@ Result end_group() noexcept {
       }
     };
     enqueue_noted(false);
+    for (Passed& one : ended->passed) one.pin->order.before(*one.pin->marker, one.stream);
     const Result real_end = pass_on(real().group_end);
     if (real_end != ncclSuccess && real_end != ncclInProgress) return real_end;
+    for (Passed& one : ended->passed) one.pin->order.after(*one.pin->marker, one.stream);
     enqueue_noted(true);  // NCCL's group is closed: what these ask of NCCL is launched at once
     const Result attached = attach_made(ended->made, real_end);
     if (attached != ncclSuccess) return attached;
@@ -184,17 +219,14 @@ Result ncclScatter(const void* input, void* output, std::size_t count, int type,
 
 Result ncclSend(const void* input, std::size_t count, int type, int peer, Comm comm,
                 Stream stream) {
-  plait::DataType known{};
-  if (here.in_real == 0 && translate_type(type, known))
-    count_message(true, count * plait::bytes_of(known));
-  return pass_on(real().send, input, count, type, peer, comm, stream);
+  return pass_message(true, count, type, comm, stream,
+                      [&] { return pass_on(real().send, input, count, type, peer, comm, stream); });
 }
 
 Result ncclRecv(void* output, std::size_t count, int type, int peer, Comm comm, Stream stream) {
-  plait::DataType known{};
-  if (here.in_real == 0 && translate_type(type, known))
-    count_message(false, count * plait::bytes_of(known));
-  return pass_on(real().receive, output, count, type, peer, comm, stream);
+  return pass_message(false, count, type, comm, stream, [&] {
+    return pass_on(real().receive, output, count, type, peer, comm, stream);
+  });
 }
 
 Result ncclGroupStart() {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "shims/nccl/engine.hpp"
+#include "shims/nccl/stream_order.hpp"
 
 namespace plait::nccl {
 
@@ -33,6 +34,8 @@ struct State {
   std::uint32_t served = 0;          ///< bit by Collective
   std::unique_ptr<Staging> staging;  ///< while attaching
   std::unique_ptr<Engine> engine;
+  std::unique_ptr<Marker> marker;  ///< where attached
+  StreamOrder order;
   std::string reason;  ///< why on_nccl or failed
   Result error = ncclSuccess;
   std::atomic<Phase> phase{Phase::attaching};

@@ -52,44 +52,22 @@ class CudaEngine : public Engine {
     wanted.wait_s = options.wait_s;
     wanted.most_blocks = options.most_blocks;
     rank_ = std::make_unique<cuda::CudaRank>(wanted, exchange);
-    const cuda::Current current(primary_.context());
-    PLAIT_CUDA_CALL(event_create, &switched_, cuda::kEventDisableTiming);
-  }
-  ~CudaEngine() override {
-    rank_.reset();
-    cuda::api().event_destroy(switched_);
   }
   bool takes(const Request& request) const override {
     return bitwise_ ? rank_->takes(request) : rank_->ahead(request);
   }
   void enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     const std::lock_guard<std::mutex> hold(guard_);
-    if (stream != last_) keep_order(stream);
     rank_->enqueue(request, input, output, driver_stream(stream));
   }
   void check() const override { rank_->check(); }
   void abort() noexcept override { rank_->abort(); }
 
  private:
-  /// NCCL runs the calls of one communicator one after the other, whatever streams they are on.
-  /// Across a capture's edge there is no such order to express; a graph brings its own.
-  void keep_order(Stream stream) {
-    if (used_ && !capturing(last_) && !capturing(stream)) {
-      const cuda::Current current(primary_.context());
-      PLAIT_CUDA_CALL(event_record, switched_, driver_stream(last_));
-      PLAIT_CUDA_CALL(stream_wait_event, driver_stream(stream), switched_, 0);
-    }
-    last_ = stream;
-    used_ = true;
-  }
-
   Primary primary_;
   bool bitwise_;
   std::unique_ptr<cuda::CudaRank> rank_;
   std::mutex guard_;
-  cuda::Event switched_ = nullptr;
-  Stream last_ = nullptr;
-  bool used_ = false;
 };
 
 class CudaStaging : public Staging {
@@ -134,6 +112,36 @@ class CudaStaging : public Staging {
   cuda::DevicePointer input_ = 0;
   cuda::DevicePointer output_ = 0;
   cuda::Stream stream_ = nullptr;
+};
+
+class CudaMarker : public Marker {
+ public:
+  explicit CudaMarker(int device) : primary_(device) {
+    const cuda::Current current(primary_.context());
+    PLAIT_CUDA_CALL(event_create, &mark_, cuda::kEventDisableTiming);
+  }
+  ~CudaMarker() override { cuda::api().event_destroy(mark_); }
+  void record(Stream stream) noexcept override {
+    if (cuda::api().context_push(primary_.context()) != cuda::kSuccess) return;
+    recorded_ =
+        cuda::api().event_record(mark_, driver_stream(stream)) == cuda::kSuccess || recorded_;
+    pop();
+  }
+  void wait(Stream stream) noexcept override {
+    if (!recorded_ || cuda::api().context_push(primary_.context()) != cuda::kSuccess) return;
+    cuda::api().stream_wait_event(driver_stream(stream), mark_, 0);
+    pop();
+  }
+  bool capturing(Stream stream) const noexcept override { return nccl::capturing(stream); }
+
+ private:
+  static void pop() noexcept {
+    cuda::Context popped = nullptr;
+    cuda::api().context_pop(&popped);
+  }
+  Primary primary_;
+  cuda::Event mark_ = nullptr;
+  bool recorded_ = false;
 };
 
 class CudaSideStream : public SideStream {
@@ -231,6 +239,9 @@ class CudaPlatform : public Platform {
   }
   std::unique_ptr<Engine> engine(const EngineOptions& options, const Exchange& exchange) override {
     return std::make_unique<CudaEngine>(options, exchange);
+  }
+  std::unique_ptr<Marker> marker(int device) override {
+    return std::make_unique<CudaMarker>(device);
   }
   std::unique_ptr<SideStream> side_stream(int device) override {
     return std::make_unique<CudaSideStream>(device);

@@ -42,6 +42,16 @@ class Staging {
                            const GiveUp& give_up) = 0;
 };
 
+/// An event: the point that a stream had reached when it was last recorded. Never throws; what
+/// fails is as if it had not been asked for.
+class Marker {
+ public:
+  virtual ~Marker() = default;
+  virtual void record(Stream stream) noexcept = 0;
+  virtual void wait(Stream stream) noexcept = 0;  ///< nothing where nothing was recorded
+  virtual bool capturing(Stream stream) const noexcept = 0;
+};
+
 /// A stream beside the caller's.
 class SideStream {
  public:
@@ -88,6 +98,7 @@ class Platform {
   /// All ranks together.
   virtual std::unique_ptr<Engine> engine(const EngineOptions& options,
                                          const Exchange& exchange) = 0;
+  virtual std::unique_ptr<Marker> marker(int device) = 0;
   virtual std::unique_ptr<SideStream> side_stream(int device) = 0;
   /// A started timer on the stream, or null where there is none (capture, no such hardware).
   virtual std::unique_ptr<Timer> timer(Stream stream) = 0;

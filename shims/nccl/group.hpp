@@ -27,8 +27,15 @@ struct Made {
 };
 
 /// What waits for the end of the outermost group.
+/// A stream on which NCCL will run calls of an attached communicator.
+struct Passed {
+  CommTable::Pin pin;
+  Stream stream;
+};
+
 struct Group {
   std::vector<Noted> calls;
+  std::vector<Passed> passed;
   std::vector<Made> made;
 };
 

@@ -32,7 +32,8 @@ std::string why_not(const State& state, const Request& request) {
   if ((state.served >> static_cast<unsigned>(request.collective) & 1u) == 0)
     return "not in PLAIT_OPS";
   if (message_bytes(request) < state.min_bytes) return "smaller than PLAIT_MIN_BYTES";
-  return "the engine has no kernel for it";
+  if (request.count == 0) return "nothing to do";
+  return "the engine has no kernel for it, or NCCL is faster";
 }
 
 /// One line for each distinct call of a communicator.
@@ -87,6 +88,7 @@ Result result_of(const std::exception& error) {
 
 bool takes(const State& state, const Request& request) {
   const bool taken = state.phase.load(std::memory_order_acquire) == Phase::attached &&
+                     request.count != 0 &&
                      (state.served >> static_cast<unsigned>(request.collective) & 1u) != 0 &&
                      message_bytes(request) >= state.min_bytes && state.engine->takes(request);
   if (log_enabled(LogLevel::explain)) explain(state, request, taken);
@@ -98,8 +100,12 @@ Result enqueue(State& state, const Call& call) {
     if (state.phase.load() == Phase::aborted)
       throw Error(ErrorCode::aborted, "the communicator was aborted");
     state.engine->check();
-    const CountedCall counted(call.request, true, call.stream);
-    state.engine->enqueue(call.request, call.input, call.output, call.stream);
+    state.order.before(*state.marker, call.stream);
+    {
+      const CountedCall counted(call.request, true, call.stream);
+      state.engine->enqueue(call.request, call.input, call.output, call.stream);
+    }
+    state.order.after(*state.marker, call.stream);
     return ncclSuccess;
   } catch (const std::exception& error) {
     log(LogLevel::warn, state.rank,

@@ -152,6 +152,24 @@ class HostStaging : public Staging {
   Stream stream_;
 };
 
+class HostMarker : public Marker {
+ public:
+  void record(Stream stream) noexcept override {
+    reached_ = std::make_shared<std::promise<void>>();
+    push(stream, [reached = reached_] { reached->set_value(); });
+  }
+  void wait(Stream stream) noexcept override {
+    if (reached_ == nullptr) return;
+    push(stream, [future = reached_->get_future().share()] { future.wait(); });
+    // One future a promise: the next waiter gets a mark behind this one.
+    record(stream);
+  }
+  bool capturing(Stream) const noexcept override { return false; }
+
+ private:
+  std::shared_ptr<std::promise<void>> reached_;
+};
+
 class HostSideStream : public SideStream {
  public:
   ~HostSideStream() override { standin_stream_destroy(side_); }
@@ -191,6 +209,7 @@ class HostPlatform : public Platform {
   std::unique_ptr<Engine> engine(const EngineOptions& options, const Exchange& exchange) override {
     return std::make_unique<HostEngine>(options, exchange);
   }
+  std::unique_ptr<Marker> marker(int) override { return std::make_unique<HostMarker>(); }
   std::unique_ptr<SideStream> side_stream(int) override {
     return std::make_unique<HostSideStream>();
   }

@@ -25,6 +25,16 @@ def test_without_the_drop_in_nothing_changes(run_case):
     assert all(row["wrong"] == 0 and row["served"] == -1 and row["nccl"] > 0 for row in rows)
 
 
+def test_calls_with_nothing_to_do_are_nccls(run_case):
+    assert all(row["wrong"] == 0 and row["passed"] == 1 for row in run_case("empty"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_one_communicator_on_several_streams(run_case, mode):
+    for row in run_case("streams", 3, mode):
+        assert row["wrong"] == 0 and row["served"] >= 60 and row["passed"] == 0
+
+
 def test_only_plait_reduces_bf16(run_case):
     assert all(row["wrong"] == 0 and row["async"] == 0 for row in run_case("bf16"))
     # Without plait the stand-in refuses the type: so the case above was plait's work.

@@ -103,7 +103,7 @@ std::uint64_t all_reduce_once(const Rank& r, std::size_t count, int type, int op
 std::string all_reduce(const Job& job, int rank) {
   const Rank r(job, rank);
   std::uint64_t wrong = 0;
-  for (const std::size_t count : {0, 1, 7, 1000, 40000})
+  for (const std::size_t count : {1, 7, 1000, 40000})
     for (const bool in_place : {false, true}) {
       for (const int op : {kSum, kMax, kMin, kProd})
         wrong += all_reduce_once<std::int32_t>(r, count, kInt32, op, in_place);
@@ -114,6 +114,43 @@ std::string all_reduce(const Job& job, int rank) {
     }
   return number("wrong", wrong) + ", " + counted("all_reduce") + ", " +
          number("nccl", standin_calls("ncclAllReduce"));
+}
+
+/// Calls with nothing to do are NCCL's.
+std::string empty(const Job& job, int rank) {
+  const Rank r(job, rank);
+  const std::uint64_t wrong = all_reduce_once<float>(r, 0, kFloat, kSum, false);
+  return number("wrong", wrong) + ", " + counted("all_reduce");
+}
+
+/// One communicator on three streams in turn, nothing awaited: NCCL's calls and plait's.
+std::string streams(const Job& job, int rank) {
+  const Rank r(job, rank);
+  constexpr std::size_t kCalls = 60, kCount = 3000;
+  Stream turns[3] = {standin_stream_create(), standin_stream_create(), standin_stream_create()};
+  std::vector<std::vector<std::int32_t>> sums(kCalls), received(kCalls);
+  const int next = (rank + 1) % r.ranks, last = (rank + r.ranks - 1) % r.ranks;
+  const std::vector<std::int32_t> mine = filled<std::int32_t>(rank, kCount);
+  for (std::size_t i = 0; i < kCalls; ++i) {
+    Stream stream = turns[(i * 7) % 3];
+    sums[i] = mine;
+    received[i].resize(kCount);
+    MUST(
+        nccl().ncclAllReduce(sums[i].data(), sums[i].data(), kCount, kInt32, kSum, r.comm, stream));
+    if (i % 4 != 0) continue;
+    MUST(nccl().ncclGroupStart());
+    MUST(nccl().ncclSend(mine.data(), kCount, kInt32, next, r.comm, turns[i % 3]));
+    MUST(nccl().ncclRecv(received[i].data(), kCount, kInt32, last, r.comm, turns[i % 3]));
+    MUST(nccl().ncclGroupEnd());
+  }
+  for (Stream stream : turns) standin_stream_destroy(stream);  // waits for what is on it
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; i < kCalls; ++i) {
+    for (std::size_t at = 0; at < kCount; ++at)
+      wrong += sums[i][at] != expected<std::int32_t>(kSum, r.ranks, at);
+    if (i % 4 == 0) wrong += received[i] != filled<std::int32_t>(last, kCount);
+  }
+  return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
 /// Messages of several pieces, and of a rest that no rank's share holds.
@@ -484,6 +521,8 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"all_reduce", all_reduce},
     {"bf16", bf16},
     {"big", big},
+    {"empty", empty},
+    {"streams", streams},
     {"others", others},
     {"groups", groups},
     {"split", split},
