@@ -41,19 +41,27 @@ struct Card {
 DeviceArena::DeviceArena(Context context, int device, int rank, const DeviceArenaSizes& sizes,
                          const Exchange& exchange, Stream stream)
     : rank_(rank), sizes_(sizes) {
-  DevicePointer mine = 0;
-  PLAIT_CUDA_CALL(memory_alloc, &mine, total_bytes(sizes));
-  base_.assign(static_cast<std::size_t>(rank) + 1, mine);
-  PLAIT_CUDA_CALL(memory_set_async, mine, 0, total_bytes(sizes), stream);
-  const auto bare_at = reinterpret_cast<DevicePointer>(bare(rank));
-  PLAIT_CUDA_CALL(memory_set_async, bare_at, 0xff, 2 * rounded(sizes.bare_bytes), stream);
+  PLAIT_CUDA_CALL(memory_alloc, &mine_, total_bytes(sizes));
+  base_.assign(static_cast<std::size_t>(rank) + 1, mine_);
+  try {
+    fill(stream);
+    map_peers(context, device, exchange);
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+void DeviceArena::fill(Stream stream) {
+  PLAIT_CUDA_CALL(memory_set_async, mine_, 0, total_bytes(sizes_), stream);
+  const auto bare_at = reinterpret_cast<DevicePointer>(bare(rank_));
+  PLAIT_CUDA_CALL(memory_set_async, bare_at, 0xff, 2 * rounded(sizes_.bare_bytes), stream);
   PLAIT_CUDA_CALL(stream_synchronize, stream);
-  map_peers(context, device, exchange);
 }
 
 void DeviceArena::map_peers(Context context, int device, const Exchange& exchange) {
   static const char instance_mark = 0;  // its address differs between processes that share a pid
-  const DevicePointer mine = base_[static_cast<std::size_t>(rank_)];
+  const DevicePointer mine = mine_;
   Card card{};
   card.process = ::getpid();
   card.instance = reinterpret_cast<std::uintptr_t>(&instance_mark);
@@ -89,9 +97,11 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
   exchange("mapped");  // nobody writes into a peer before that peer has mapped everybody
 }
 
-DeviceArena::~DeviceArena() {
+DeviceArena::~DeviceArena() { release(); }
+
+void DeviceArena::release() noexcept {
   for (const DevicePointer opened : opened_) api().ipc_close(opened);
-  api().memory_free(base_[static_cast<std::size_t>(rank_)]);
+  api().memory_free(mine_);
 }
 
 DeviceState* DeviceArena::state() const {

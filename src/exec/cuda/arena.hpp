@@ -46,8 +46,11 @@ class DeviceArena {
   char* scratch(int owner) const;
 
  private:
+  void fill(Stream stream);
   void map_peers(Context context, int device, const Exchange& exchange);
+  void release() noexcept;
   int rank_;
+  DevicePointer mine_ = 0;
   DeviceArenaSizes sizes_;
   std::vector<DevicePointer> base_;  // by rank, as mapped here
   std::vector<DevicePointer> opened_;

@@ -1,4 +1,4 @@
-// Set-up and tear-down of a rank, and how lanes and fused kernels are enqueued.
+// Set-up and tear-down of a rank, and how the lanes of a plan are enqueued.
 #include "exec/cuda/cuda_rank.hpp"
 
 #include <sys/mman.h>
@@ -17,39 +17,6 @@ namespace {
 
 constexpr std::size_t kLifelineBytes = 4096;
 constexpr std::size_t kStreams = 30;  // at most: streams must not share a hardware queue (32)
-
-/// Kernels of their own: sums of the common floats over the usual numbers of ranks.
-bool is_common_sum(const Request& request) {
-  return request.op == ReduceOp::sum &&
-         (request.type == DataType::fp32 || request.type == DataType::bf16 ||
-          request.type == DataType::fp16) &&
-         (request.ranks == 2 || request.ranks == 4 || request.ranks == 8);
-}
-
-std::string fused_name(const std::string& kernel, const Request& request, bool bare) {
-  const bool common = is_common_sum(request);
-  return text("plait_", kernel, "_", name_of(request.type), common ? "_sum_" : "_any_",
-              common ? request.ranks : 0, bare ? "_bare" : "_flagged");
-}
-
-std::string tiled_name(const Request& request) {
-  const bool common = reduces(request.collective) && is_common_sum(request);
-  return text("plait_tiled_", name_of(moved_type(request)), common ? "_sum_" : "_any_",
-              common ? request.ranks : 0);
-}
-
-/// Inbox bytes of one half that the kernel needs.
-std::uint64_t inbox_need(const std::string& kernel, const Request& request, bool bare) {
-  const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
-  const auto ranks = static_cast<std::uint64_t>(request.ranks);
-  const std::uint64_t line = bare ? 16 : 32;
-  return kernel == "one_shot" ? units * ranks * line
-                              : (units + ranks - 1) / ranks * ranks * 2 * line;
-}
-
-void fill_scalars(double* slots, const std::vector<double>& scalars) {
-  for (std::size_t i = 0; i < kMaxCudaRanks; ++i) slots[i] = i < scalars.size() ? scalars[i] : 1.0;
-}
 
 /// Host memory is registered once a process, however many ranks (threads) of it ask.
 std::mutex registered_lock;
@@ -72,13 +39,24 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
   if (options.ranks > kMaxCudaRanks)
     throw Error(ErrorCode::unsupported,
                 text("wanted ", options.ranks, " ranks on GPUs, at most ", kMaxCudaRanks));
-  if (options_.sizes.tile_bytes ==
-      0)  // half as large tiles beyond 4 ranks: memory grows with ranks
-    options_.sizes.tile_bytes = tile_slots(options.ranks) * (options.ranks <= 4 ? 64ull : 32ull)
-                                << 10;
+  // Half as large tiles beyond 4 ranks: memory grows with ranks.
+  const std::uint64_t tile_kib = options.ranks <= 4 ? 64 : 32;
+  if (options_.sizes.tile_bytes == 0)
+    options_.sizes.tile_bytes = tile_slots(options.ranks) * tile_kib << 10;
   PLAIT_CUDA_CALL(device_get, &device_, options.device);
   PLAIT_CUDA_CALL(device_attribute, &multiprocessors_, kAttributeMultiprocessors, device_);
   PLAIT_CUDA_CALL(primary_retain, &context_, device_);
+  try {
+    open(exchange);
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+CudaRank::~CudaRank() { close(); }
+
+void CudaRank::open(const Exchange& exchange) {
   const Current current(context_);
   kernels_ = std::make_unique<Kernels>();
   int least = 0, greatest = 0;
@@ -90,7 +68,7 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
   for (Event& mark : marks_) PLAIT_CUDA_CALL(event_create, &mark, kEventDisableTiming);
   PLAIT_CUDA_CALL(event_create, &fork_, kEventDisableTiming);
   map_host_memory();
-  arena_ = std::make_unique<DeviceArena>(context_, options.device, options.rank, options_.sizes,
+  arena_ = std::make_unique<DeviceArena>(context_, options_.device, options_.rank, options_.sizes,
                                          exchange, streams_[0]);
 }
 
@@ -103,22 +81,25 @@ void CudaRank::map_host_memory() {
   PLAIT_CUDA_CALL(host_device_pointer, &device_lifeline_, page, 0);
   for (std::byte* ring : options_.rings) {
     register_host(ring, options_.ring_bytes);
+    ++registered_;
     DevicePointer mapped = 0;
     PLAIT_CUDA_CALL(host_device_pointer, &mapped, ring, 0);
     rings_.push_back(mapped);
   }
 }
 
-CudaRank::~CudaRank() {
-  if (context_ == nullptr) return;
+/// Gives back what open() has got so far.
+void CudaRank::close() noexcept {
   if (api().context_push(context_) == kSuccess) {
     api().context_synchronize();
-    for (Stream stream : streams_) api().stream_destroy(stream);
-    for (Event mark : marks_) api().event_destroy(mark);
+    for (Stream stream : streams_)
+      if (stream != nullptr) api().stream_destroy(stream);
+    for (Event mark : marks_)
+      if (mark != nullptr) api().event_destroy(mark);
     if (fork_ != nullptr) api().event_destroy(fork_);
     arena_.reset();
     kernels_.reset();
-    for (std::byte* ring : options_.rings) unregister_host(ring);
+    for (std::size_t i = 0; i < registered_; ++i) unregister_host(options_.rings[i]);
     if (lifeline_ != nullptr) {
       api().host_unregister(lifeline_);
       ::munmap(lifeline_, kLifelineBytes);
@@ -160,7 +141,8 @@ LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* ou
   args.op = static_cast<std::int32_t>(plan.request.op);
   args.epochs = epochs_per_call(plan);
   args.inbox_calls = bound.uses_inbox() ? 1 : 0;
-  fill_scalars(args.scalars, scalars);
+  for (std::size_t i = 0; i < kMaxCudaRanks; ++i)
+    args.scalars[i] = i < scalars.size() ? scalars[i] : 1.0;
   args.bases[0] = static_cast<char*>(const_cast<void*>(input));
   args.bases[1] = static_cast<char*>(output);
   for (int rank = 0; rank < options_.ranks; ++rank) {
@@ -262,176 +244,6 @@ void CudaRank::run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream
   }
   kernels_->launch(kernels_->find("plait_end_call"), {1, 1, false}, stream,
                    {&args.state, &args.epochs, &args.inbox_calls});
-}
-
-bool CudaRank::chooses_bare(const Request& request, const FusedTuning& tuning) const {
-  return is_float(request.type) && tuning.bare != 0;
-}
-
-bool CudaRank::has_fused(const std::string& kernel, const Request& request,
-                         const FusedTuning& tuning) const {
-  if (request.ranks != options_.ranks) return false;
-  if (kernel == "tiled") return options_.sizes.tile_bytes != 0;
-  if (kernel == "hop") {
-    const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
-    return (units + 1) * static_cast<std::uint64_t>(request.ranks) * 32 <=
-           options_.sizes.flagged_bytes;
-  }
-  if (kernel != "one_shot" && kernel != "two_shot") return false;
-  if (request.collective != Collective::all_reduce) return false;
-  constexpr std::uint64_t kMostPieces = 3;  // as fast as whole, and saves memory for an inbox
-  return pieces_of(kernel, request, chooses_bare(request, tuning)) <=
-         (kernel == "two_shot" ? kMostPieces : 1);
-}
-
-const FusedChoice* CudaRank::choice_for(const Request& request) const {
-  constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
-  static constexpr FusedChoice kChoices[] = {
-#define PLAIT_CHOICE(collective, ranks, upto_bytes, kernel, ahead) \
-  {Collective::collective, ranks, upto_bytes, #kernel, ahead == 1},
-#include "exec/cuda/choices.def"
-#undef PLAIT_CHOICE
-  };
-  const std::uint64_t bytes = message_bytes(request);
-  for (const FusedChoice& choice : kChoices)
-    if (choice.collective == request.collective && request.ranks <= choice.ranks &&
-        bytes <= choice.upto_bytes && has_fused(choice.kernel, request))
-      return &choice;
-  return nullptr;
-}
-
-std::string CudaRank::fused_choice(const Request& request) const {
-  const FusedChoice* choice = choice_for(request);
-  return choice == nullptr ? "" : choice->kernel;
-}
-
-bool CudaRank::ahead(const Request& request) const {
-  const FusedChoice* choice = choice_for(request);
-  return choice != nullptr && choice->ahead;
-}
-
-/// One block an SM is as fast as two, and leaves room for a second communicator's.
-unsigned CudaRank::blocks_for(const FusedTuning& tuning) const {
-  if (tuning.blocks != 0) return tuning.blocks;
-  const auto all = static_cast<unsigned>(multiprocessors_);
-  return options_.most_blocks != 0 ? std::min(options_.most_blocks, all) : all;
-}
-
-void CudaRank::run_fused(const std::string& kernel, const Request& request, const void* input,
-                         void* output, Stream stream, const std::vector<double>& scalars,
-                         const FusedTuning& tuning) {
-  if (!has_fused(kernel, request, tuning))
-    throw Error(ErrorCode::unsupported,
-                text("no fused kernel ", kernel, " for ", request.count, " ", name_of(request.type),
-                     " over ", request.ranks, " ranks"));
-  const std::uint64_t element = bytes_of(request.type);
-  if ((reinterpret_cast<std::uintptr_t>(input) | reinterpret_cast<std::uintptr_t>(output)) %
-          element !=
-      0)
-    throw Error(ErrorCode::invalid_argument,
-                text("buffers must be aligned to their elements of ", element, " bytes"));
-  if (request.count == 0) return;  // on all ranks alike
-  const Current current(context_);
-  if (kernel == "hop") return run_hop(request, input, output, stream, scalars, tuning);
-  if (kernel == "tiled") return run_tiled(request, input, output, stream, scalars, tuning);
-  // Beyond its inbox a message goes in pieces, equal but for the last, cut between lines.
-  const bool bare = chooses_bare(request, tuning);
-  const std::uint64_t pieces = pieces_of(kernel, request, bare);
-  const std::uint64_t grain = 16 / element * static_cast<std::uint64_t>(options_.ranks);
-  const std::uint64_t step = ((request.count + pieces - 1) / pieces + grain - 1) / grain * grain;
-  Request piece = request;
-  for (std::uint64_t at = 0; at < request.count; at += step) {
-    piece.count = std::min(step, request.count - at);
-    run_lines(kernel, piece, static_cast<const char*>(input) + at * element,
-              static_cast<char*>(output) + at * element, stream, scalars, tuning);
-  }
-}
-
-void CudaRank::fill_call(CallArgs& args, const Request& request, const void* input, void* output,
-                         const std::vector<double>& scalars) const {
-  args.input = input;
-  args.output = output;
-  args.state = arena_->state();
-  args.lifeline = reinterpret_cast<Lifeline*>(device_lifeline_);
-  args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
-  fill_scalars(args.scalars, scalars);
-  args.rank = options_.rank;
-  args.ranks = options_.ranks;
-  args.op = static_cast<std::int32_t>(request.op);
-}
-
-std::uint64_t CudaRank::pieces_of(const std::string& kernel, const Request& request,
-                                  bool bare) const {
-  const std::uint64_t room = bare ? options_.sizes.bare_bytes : options_.sizes.flagged_bytes;
-  if (room == 0) return ~std::uint64_t{0};
-  return std::max<std::uint64_t>(1, (inbox_need(kernel, request, bare) + room - 1) / room);
-}
-
-void CudaRank::run_lines(const std::string& kernel, const Request& request, const void* input,
-                         void* output, Stream stream, const std::vector<double>& scalars,
-                         const FusedTuning& tuning) {
-  const bool bare = chooses_bare(request, tuning);
-  FusedArgs args{};
-  fill_call(args, request, input, output, scalars);
-  for (int rank = 0; rank < options_.ranks; ++rank)
-    args.inbox[rank] = bare ? arena_->bare(rank) : arena_->flagged(rank);
-  args.half_bytes = bare ? options_.sizes.bare_bytes : options_.sizes.flagged_bytes;
-  args.count = request.count;
-  const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
-  const std::uint64_t work = kernel == "one_shot"
-                                 ? units
-                                 : (units + static_cast<std::uint64_t>(options_.ranks) - 1) /
-                                       static_cast<std::uint64_t>(options_.ranks);
-  Spread spread;
-  const bool long_run =  // more than 32 MiB, 16 beyond two ranks
-      kernel == "two_shot" && units > (options_.ranks > 2 ? 1u << 20 : 2u << 20);
-  spread.threads = tuning.threads != 0                                ? tuning.threads
-                   : work < 8192                                      ? 128
-                   : work < 65536 || (long_run && options_.ranks > 2) ? 256
-                                                                      : 512;
-  const std::uint64_t useful =
-      std::max<std::uint64_t>(1, (work + spread.threads - 1) / spread.threads);
-  spread.blocks = static_cast<unsigned>(std::min<std::uint64_t>(useful, blocks_for(tuning)));
-  spread.programmatic = tuning.programmatic;
-  args.ahead = tuning.ahead >= 0 ? tuning.ahead : !long_run ? 1 : options_.ranks > 2 ? 4 : 2;
-  kernels_->launch(kernels_->find(fused_name(kernel, request, bare)), spread, stream, {&args});
-}
-
-void CudaRank::run_hop(const Request& request, const void* input, void* output, Stream stream,
-                       const std::vector<double>& scalars, const FusedTuning& tuning) {
-  HopArgs args{};
-  fill_call(args, request, input, output, scalars);
-  for (int rank = 0; rank < options_.ranks; ++rank) args.inbox[rank] = arena_->flagged(rank);
-  args.half_bytes = options_.sizes.flagged_bytes;
-  args.shape = hop_shape(request, options_.rank);
-  const std::uint64_t units = std::max<std::uint64_t>(1, (args.shape.part_bytes + 15) / 16);
-  Spread spread;
-  spread.threads = tuning.threads != 0 ? tuning.threads : units < 8192 ? 128 : 512;
-  spread.blocks = static_cast<unsigned>(
-      std::min<std::uint64_t>((units + spread.threads - 1) / spread.threads, blocks_for(tuning)));
-  spread.programmatic = tuning.programmatic;
-  kernels_->launch(kernels_->find(text("plait_hop_", name_of(moved_type(request)))), spread, stream,
-                   {&args});
-}
-
-/// Blocks and tiles must be the same on all ranks, so they follow from size and options alone.
-void CudaRank::run_tiled(const Request& request, const void* input, void* output, Stream stream,
-                         const std::vector<double>& scalars, const FusedTuning& tuning) {
-  TiledArgs args = tiled_shape(request, options_.rank);
-  fill_call(args, request, input, output, scalars);
-  for (int rank = 0; rank < options_.ranks; ++rank) {
-    args.flags[rank] = arena_->tile_flags(rank);
-    args.slots[rank] = arena_->tiles(rank);
-  }
-  const unsigned most = std::min<unsigned>(blocks_for(tuning), kTileBlocks);
-  const TileCut cut = cut_tiles(args, options_.sizes.tile_bytes, most, tuning.tile_units);
-  args.tile_units = cut.tile_units;
-  args.slot_bytes = cut.slot_bytes;
-  Spread spread;
-  spread.threads = tuning.threads != 0 ? tuning.threads : kTileThreads;
-  spread.blocks = cut.blocks;
-  spread.programmatic = tuning.programmatic;
-  kernels_->launch(kernels_->find(tiled_name(request)), spread, stream, {&args});
 }
 
 void CudaRank::check() const {

@@ -97,6 +97,8 @@ class CudaRank {
   void abort() noexcept;
 
  private:
+  void open(const Exchange& exchange);
+  void close() noexcept;
   const FusedChoice* choice_for(const Request& request) const;
   unsigned blocks_for(const FusedTuning& tuning) const;
   void map_host_memory();
@@ -128,6 +130,7 @@ class CudaRank {
   Lifeline* lifeline_ = nullptr;  // host address
   DevicePointer device_lifeline_ = 0;
   std::vector<DevicePointer> rings_;  // device address by rank
+  std::size_t registered_ = 0;        // of options_.rings
   int multiprocessors_ = 0;
 };
 
