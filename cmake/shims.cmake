@@ -15,10 +15,10 @@ function(plait_nccl_library name platform)
   add_library(${name} SHARED $<TARGET_OBJECTS:plait_nccl_core> ${platform})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE plait_exec)
-  target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,nodelete -Wl,--no-undefined
+  target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,nodelete
     -Wl,--version-script=${PROJECT_SOURCE_DIR}/shims/nccl/exports.map)
   if(NOT PLAIT_SANITIZE)
-    target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
+    target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc -Wl,--no-undefined)
   endif()
   set_target_properties(${name} PROPERTIES CXX_VISIBILITY_PRESET hidden OUTPUT_NAME plait_nccl
     LINK_DEPENDS ${PROJECT_SOURCE_DIR}/shims/nccl/exports.map)
