@@ -41,6 +41,22 @@ bool capturing(Stream stream) {
          status != cuda::kCaptureNone;
 }
 
+/// While one lives, what this thread does is allowed beside captures in any other thread, and
+/// breaks none of them.
+class BesideCaptures {
+ public:
+  BesideCaptures() { exchanged_ = cuda::api().exchange_capture_mode(&mode_) == cuda::kSuccess; }
+  ~BesideCaptures() {
+    if (exchanged_) cuda::api().exchange_capture_mode(&mode_);
+  }
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+ private:
+  int mode_ = cuda::kCaptureRelaxed;
+  bool exchanged_ = false;
+};
+
 class CudaEngine : public Engine {
  public:
   CudaEngine(const EngineOptions& options, const Exchange& exchange)
@@ -52,6 +68,10 @@ class CudaEngine : public Engine {
     wanted.wait_s = options.wait_s;
     wanted.most_blocks = options.most_blocks;
     rank_ = std::make_unique<cuda::CudaRank>(wanted, exchange);
+  }
+  ~CudaEngine() override {
+    const BesideCaptures beside;
+    rank_.reset();
   }
   bool takes(const Request& request) const override {
     return bitwise_ ? rank_->takes(request) : rank_->ahead(request);
@@ -74,12 +94,14 @@ class CudaStaging : public Staging {
  public:
   CudaStaging(int device, int ranks, std::uint64_t card_bytes)
       : primary_(device), card_bytes_(card_bytes) {
+    const BesideCaptures beside;
     const cuda::Current current(primary_.context());
     PLAIT_CUDA_CALL(memory_alloc, &input_, card_bytes * (static_cast<std::uint64_t>(ranks) + 1));
     output_ = input_ + card_bytes;
     PLAIT_CUDA_CALL(stream_create, &stream_, cuda::kStreamNonBlocking, 0);
   }
   ~CudaStaging() override {
+    const BesideCaptures beside;
     if (cuda::api().context_push(primary_.context()) != cuda::kSuccess) return;
     cuda::api().stream_destroy(stream_);
     cuda::api().memory_free(input_);

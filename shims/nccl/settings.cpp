@@ -30,6 +30,8 @@ Settings read() {
     set_log(found.env.debug, found.env.debug_file);
     found.served = served_by(found.env.ops);
     if (found.env.disable) found.refusal = "PLAIT_DISABLE is 1";
+    if (!found.env.without.empty())
+      found.refusal = "PLAIT_WITHOUT masks links, and the drop-in's kernels need all of NVLink";
   } catch (const Error& error) {
     found.refusal = error.what();
   }
