@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/group.hpp"
+#include "shims/nccl/lifeline.hpp"
 #include "shims/nccl/meeting.hpp"
 #include "shims/nccl/nodes.hpp"
 #include "shims/nccl/real.hpp"
@@ -20,8 +21,9 @@
 namespace plait::nccl {
 namespace {
 
-/// A first card, as lines: refusal, host, device, settings, process, a word of its own.
-std::string introduction(const State& state) {
+/// A first card, as lines: refusal, host, device, settings, process, a word of its own,
+/// what shows that it lives.
+std::string introduction(State& state) {
   Place place;
   std::string refusal = settings().refusal;
   try {
@@ -35,7 +37,8 @@ std::string introduction(const State& state) {
   for (char& letter : refusal)
     if (letter == '\n') letter = ' ';
   return text(refusal.substr(0, 1000), '\n', place.host, '\n', place.device, '\n',
-              settings().shared, '\n', process_word(), '\n', random_word());
+              settings().shared, '\n', process_word(), '\n', random_word(), '\n',
+              show_life(state.place));
 }
 
 std::vector<std::string> lines_of(const std::string& card) {
@@ -46,7 +49,7 @@ std::vector<std::string> lines_of(const std::string& card) {
     else
       lines.back() += letter;
   }
-  lines.resize(6);
+  lines.resize(7);
   return lines;
 }
 
@@ -123,6 +126,11 @@ std::string build(State& state, const Nodes& nodes, Comm across, Vote& vote) {
   return vote.finish(failure);
 }
 
+/// The host that this rank named on its card.
+std::string place_of(const State& state, const std::vector<std::string>& cards) {
+  return lines_of(cards[static_cast<std::size_t>(state.rank)])[1];
+}
+
 /// Fills state.engine on all ranks or on none; returns why on none.
 std::string agree(State& state) {
   Vote vote(state);
@@ -136,7 +144,13 @@ std::string agree(State& state) {
   if (!refusal.empty()) return refusal;
   const Comm across = across_nodes(state, nodes);
   const std::string failure = build(state, nodes, across, vote);
-  if (failure.empty()) return failure;
+  if (failure.empty()) {
+    std::vector<std::string> lives;
+    for (const std::string& card : cards)
+      lives.push_back(lines_of(card)[1] == place_of(state, cards) ? lines_of(card)[6] : "");
+    watch(state, lives);
+    return failure;
+  }
   if (state.engine == nullptr && across != nullptr) {
     real().destroy(across);
   }

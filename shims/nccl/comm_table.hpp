@@ -36,7 +36,10 @@ struct State {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Marker> marker;  ///< where attached
   StreamOrder order;
-  std::string reason;  ///< why on_nccl or failed
+  std::atomic<bool> lost{false};          ///< a peer has died
+  std::atomic<std::uint64_t> watched{0};  ///< its peers' processes, in the lifeline
+  int place = 0;                          ///< this rank's on its process's page
+  std::string reason;                     ///< why on_nccl or failed
   Result error = ncclSuccess;
   std::atomic<Phase> phase{Phase::attaching};
   std::atomic<bool> background{false};  ///< attaching while the program polls

@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 #include "shims/nccl/attach.hpp"
 #include "shims/nccl/exports.hpp"
+#include "shims/nccl/lifeline.hpp"
 #include "shims/nccl/real.hpp"
 #include "shims/nccl/serve.hpp"
 
@@ -84,6 +85,7 @@ void leave(Comm comm, bool keep) noexcept {
   try {
     if (!join_helper(comm)) return;
     std::unique_ptr<State> state = comms().remove(comm, kPinSeconds);
+    if (state != nullptr) unwatch(*state);
     if (state != nullptr && keep && state->engine != nullptr) [[maybe_unused]]
       Engine* const kept = state->engine.release();
   } catch (const std::exception& error) {
@@ -194,7 +196,7 @@ Result ncclCommGetAsyncError(Comm comm, Result* error) {
     try {
       pin->engine->check();
     } catch (const std::exception& fault) {
-      *error = result_of(fault);
+      *error = pin->lost.load() ? ncclRemoteError : result_of(fault);
     }
   }
   return result;

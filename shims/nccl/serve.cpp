@@ -111,7 +111,7 @@ Result enqueue(State& state, const Call& call) {
     log(LogLevel::warn, state.rank,
         text(name_of(call.request.collective), " on communicator ", state.comm,
              " failed: ", error.what()));
-    return result_of(error);
+    return state.lost.load() ? ncclRemoteError : result_of(error);
   }
 }
 

@@ -74,9 +74,15 @@ def test_abort_releases_who_waits(run_case):
 
 
 def test_a_lost_rank_is_an_async_error(run_case):
-    rows = run_case("dies", 3, env={"STANDIN_PATIENCE_S": "2"})
+    rows = run_case("dies", 3, env={"STANDIN_PATIENCE_S": "30", "PLAIT_DEBUG": "WARN"})
     assert len(rows) == 2
     assert all(row["async"] == 6 and row["next"] == 6 for row in rows)  # ncclRemoteError
+    assert all(row["noticed_ms"] < 1000 for row in rows)  # not by the engine's own patience
+    assert re.search(r"rank 2 \(process \d+\) has died", run_case.stderr)
+
+
+def test_a_rank_that_has_left_is_not_lost(run_case):
+    assert all(row["async"] == 0 for row in run_case("leaves", 3))
 
 
 @pytest.mark.parametrize("mode", MODES)

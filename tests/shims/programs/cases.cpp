@@ -7,9 +7,11 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -341,17 +343,34 @@ std::string abort_waiting(const Job& job, int rank) {
 /// The last rank ends without a word; the others must hear of it, in ncclCommGetAsyncError.
 std::string dies(const Job& job, int rank) {
   Rank r(job, rank);
-  if (rank == r.ranks - 1) ::_exit(0);
+  if (rank == r.ranks - 1) ::kill(::getpid(), SIGKILL);
+  const auto start = std::chrono::steady_clock::now();
   std::vector<float> value(100, 1.f);
   MUST(nccl().ncclAllReduce(value.data(), value.data(), 100, kFloat, kSum, r.comm, r.stream));
   r.wait();
+  const double noticed_s = seconds_since(start);
   Result error = ncclSuccess;
   MUST(nccl().ncclCommGetAsyncError(r.comm, &error));
   const Result next =
       nccl().ncclAllReduce(value.data(), value.data(), 100, kFloat, kSum, r.comm, r.stream);
   nccl().ncclCommAbort(r.comm);
   r.comm = nullptr;
-  return number("async", error) + ", " + number("next", next);
+  return number("async", error) + ", " + number("next", next) + ", " +
+         number("noticed_ms", static_cast<std::uint64_t>(noticed_s * 1e3));
+}
+
+/// The last rank destroys its communicator and ends; the others have not, and nothing is wrong.
+std::string leaves(const Job& job, int rank) {
+  auto r = std::make_unique<Rank>(job, rank);
+  const std::uint64_t wrong = all_reduce_once<float>(*r, 100, kFloat, kSum, false);
+  if (rank == r->ranks - 1) {
+    r.reset();
+    return number("async", 0) + ", " + number("wrong", wrong);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  Result error = ncclSuccess;
+  MUST(nccl().ncclCommGetAsyncError(r->comm, &error));
+  return number("async", error) + ", " + number("wrong", wrong);
 }
 
 /// Four communicators at once, a thread each, in every rank.
@@ -530,6 +549,7 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"premul", premul},
     {"abort", abort_waiting},
     {"dies", dies},
+    {"leaves", leaves},
     {"many_threads", many_threads},
     {"init_all", init_all},
     {"init_in_group", init_in_group},
