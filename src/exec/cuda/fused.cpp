@@ -81,9 +81,11 @@ std::string CudaRank::fused_choice(const Request& request) const {
   return choice == nullptr ? "" : choice->kernel;
 }
 
+/// Reductions were measured as sums of the common floats; their other kernels are slower.
 bool CudaRank::ahead(const Request& request) const {
   const FusedChoice* choice = choice_for(request);
-  return choice != nullptr && choice->ahead;
+  return choice != nullptr && choice->ahead &&
+         (!reduces(request.collective) || is_common_sum(request));
 }
 
 /// One block an SM is as fast as two, and leaves room for a second communicator's.

@@ -20,13 +20,14 @@ enum FaultCode : std::uint32_t { kNoFault = 0, kFaultDeadline = 1, kFaultAborted
 
 /// A rank's counters, in its own device memory: captured graphs advance them at every replay.
 struct DeviceState {
-  std::uint32_t fused_calls;  ///< finished calls of fused kernels: parity picks the inbox half
-  std::uint32_t fused_done;   ///< blocks of the running fused kernel that are through
-  std::uint32_t plan_epoch;   ///< sum of epochs_per_call of finished plans
-  std::uint32_t inbox_calls;  ///< finished plans that used an inbox
-  std::uint32_t failed;       ///< not 0: a deadline passed here; later kernels return at once
-  std::uint32_t plan_done;    ///< blocks of the running one-launch plan that are through
-  std::uint32_t unused[10];
+  std::uint32_t fused_calls;     ///< finished calls of fused kernels: parity picks the inbox half
+  std::uint32_t fused_done;      ///< blocks of the running fused kernel that are through
+  std::uint32_t plan_epoch;      ///< sum of epochs_per_call of finished plans
+  std::uint32_t inbox_calls;     ///< finished plans that used an inbox
+  std::uint32_t failed;          ///< not 0: a deadline passed here; later kernels return at once
+  std::uint32_t plan_done;       ///< blocks of the running one-launch plan that are through
+  unsigned long long looked_ns;  ///< when a waiting thread last looked at the Lifeline
+  std::uint32_t unused[8];
 };
 
 /// Pinned host memory that kernels look at while they wait.

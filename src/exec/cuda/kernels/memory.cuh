@@ -41,17 +41,28 @@ __device__ inline unsigned long long now_ns() {
 }
 __device__ inline bool reached(unsigned a, unsigned b) { return static_cast<int>(a - b) >= 0; }
 
-/// Counts failed polls of one thread; gives up at the deadline or when the host says so.
+/// Counts failed polls of one thread; gives up at the deadline or when the host says so. Host
+/// memory is far, and tens of thousands of threads may wait at once: one of them looks there, at
+/// most once a millisecond, and the others see in device memory what came of it.
 struct Patience {
+  static constexpr long long kLookNs = 1'000'000;
   unsigned polls = 0;
   unsigned long long began_ns = 0;
+
+  __device__ static bool host_says_stop(DeviceState* state, Lifeline* lifeline,
+                                        unsigned long long now) {
+    const unsigned long long looked = *const_cast<volatile unsigned long long*>(&state->looked_ns);
+    if (static_cast<long long>(now - looked) < kLookNs) return false;
+    if (atomicCAS(&state->looked_ns, looked, now) != looked) return false;
+    return *const_cast<volatile unsigned*>(&lifeline->abort) != 0;
+  }
 
   __device__ bool gone(DeviceState* state, Lifeline* lifeline, unsigned long long wait_ns,
                        unsigned peer, unsigned where, unsigned lane) {
     if ((++polls & 255u) != 0) return false;
     const unsigned long long now = now_ns();
     if (began_ns == 0) began_ns = now;
-    const bool aborted = *const_cast<volatile unsigned*>(&lifeline->abort) != 0;
+    const bool aborted = host_says_stop(state, lifeline, now);
     const bool failed = *const_cast<volatile unsigned*>(&state->failed) != 0;
     if (!aborted && !failed && now - began_ns < wait_ns) return false;
     if (atomicExch(&state->failed, 1u) == 0) {  // the first one tells
