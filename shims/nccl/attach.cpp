@@ -142,13 +142,14 @@ std::string agree(State& state) {
   std::string refusal = verdict(cards);
   if (refusal.empty()) refusal = verdict_on_nodes(nodes, cards);
   if (!refusal.empty()) return refusal;
+  std::vector<std::string> lives;
+  for (const std::string& card : cards)
+    lives.push_back(lines_of(card)[1] == place_of(state, cards) ? lines_of(card)[6] : "");
+  std::unique_ptr<Peers> peers = open_peers(lives);
   const Comm across = across_nodes(state, nodes);
   const std::string failure = build(state, nodes, across, vote);
   if (failure.empty()) {
-    std::vector<std::string> lives;
-    for (const std::string& card : cards)
-      lives.push_back(lines_of(card)[1] == place_of(state, cards) ? lines_of(card)[6] : "");
-    watch(state, lives);
+    watch(state, std::move(peers));
     return failure;
   }
   if (state.engine == nullptr && across != nullptr) {

@@ -82,6 +82,14 @@ void close_peer(Peer& peer) {
   ::munmap(peer.words, kPageBytes);
 }
 
+class OpenPeers : public Peers {
+ public:
+  ~OpenPeers() override {
+    for (Peer& peer : list) close_peer(peer);
+  }
+  std::vector<Peer> list;
+};
+
 class Watcher {
  public:
   void add(std::vector<Peer> peers) {
@@ -198,19 +206,26 @@ std::string show_life(int& place) {
   return place < kPlaces ? text(::getpid(), ' ', mine.file, ' ', place) : std::string();
 }
 
-void watch(State& state, const std::vector<std::string>& lives) {
+std::unique_ptr<Peers> open_peers(const std::vector<std::string>& lives) {
+  auto opened = std::make_unique<OpenPeers>();
+  for (std::size_t rank = 0; rank < lives.size(); ++rank) {
+    Peer peer;
+    peer.rank = static_cast<int>(rank);
+    if (open_peer(lives[rank], peer)) opened->list.push_back(peer);
+  }
+  return opened;
+}
+
+void watch(State& state, std::unique_ptr<Peers> peers) {
   static std::atomic<std::uint64_t> numbers{0};
   const std::uint64_t number = ++numbers;
   state.watched.store(number);  // before anybody can be found dead
-  std::vector<Peer> peers;
-  for (std::size_t rank = 0; rank < lives.size(); ++rank) {
-    Peer peer;
+  std::vector<Peer> list = std::exchange(static_cast<OpenPeers&>(*peers).list, {});
+  for (Peer& peer : list) {
     peer.number = number;
     peer.comm = state.comm;
-    peer.rank = static_cast<int>(rank);
-    if (open_peer(lives[rank], peer)) peers.push_back(peer);
   }
-  if (!peers.empty()) watcher().add(std::move(peers));
+  if (!list.empty()) watcher().add(std::move(list));
 }
 
 void unwatch(const State& state) {

@@ -15,10 +15,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def _built() -> Path | None:
-    """The newest build folder that holds the test programs (SHIM_TESTS names another)."""
+    """The newest build that holds the test programs, but for sanitized ones, whose runtime would
+    have to be preloaded too (SHIM_TESTS names another)."""
     if named := os.environ.get("SHIM_TESTS"):
         return Path(named)
-    found = [path.parent for path in ROOT.glob("build/*/tests_shims/nccl_linked")]
+    programs = ROOT.glob("build/*/tests_shims/nccl_linked")
+    found = [path.parent for path in programs if "san" not in path.parent.parent.name]
     return max(found, key=lambda path: (path / "nccl_linked").stat().st_mtime, default=None)
 
 

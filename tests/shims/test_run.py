@@ -143,3 +143,45 @@ def test_elf_readers_agree_with_the_linker(built):
     assert "libnccl.so.2" in names and "libstandin_runtime.so" in elf.all_needed(library)
     assert {"ncclAllReduce", "plait_nccl_counters"} <= elf.exported(library)
     assert elf.is_elf(library) and not elf.is_elf(Path(__file__))
+
+
+TWO_RANKS = """
+import ctypes, json
+from plait import profile
+nccl = ctypes.CDLL(None)  # the drop-in's names, as any program in this process sees them
+runtime = ctypes.CDLL("libstandin_runtime.so")
+runtime.standin_stream_create.restype = ctypes.c_void_p
+comms = (ctypes.c_void_p * 2)()
+assert nccl.ncclCommInitAll(comms, 2, None) == 0
+streams = [ctypes.c_void_p(runtime.standin_stream_create()) for _ in comms]
+values = [(ctypes.c_float * 256)(*[rank + 1.0] * 256) for rank in range(2)]
+for _ in range(3):
+    assert nccl.ncclGroupStart() == 0
+    for comm, stream, value in zip(comms, streams, values):
+        comm, size = ctypes.c_void_p(comm), ctypes.c_size_t(256)
+        assert nccl.ncclAllReduce(value, value, size, 7, 0, comm, stream) == 0
+    assert nccl.ncclGroupEnd() == 0
+for stream in streams:
+    runtime.standin_stream_synchronize(stream)
+print(json.dumps([values[0][0], values[1][255], profile.counters()]))
+"""
+
+
+def test_counters_while_a_program_runs(built):
+    env = {
+        "LD_PRELOAD": str(built / "libplait_nccl.so"),
+        "LD_LIBRARY_PATH": f"{built}:{built / 'standin'}",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_RANKS],
+        env=plain_env(env),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    first, last, rows = json.loads(done.stdout)
+    assert first == last == 12.0  # 1 + 2 = 3, doubled twice
+    (row,) = rows
+    assert (row["name"], row["served"], row["calls"]) == ("all_reduce", 1, 6)
+    assert row["bytes"] == 6 * 1024 and row["bucket"] == 11

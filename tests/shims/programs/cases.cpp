@@ -346,7 +346,10 @@ std::string dies(const Job& job, int rank) {
   if (rank == r.ranks - 1) ::kill(::getpid(), SIGKILL);
   const auto start = std::chrono::steady_clock::now();
   std::vector<float> value(100, 1.f);
-  MUST(nccl().ncclAllReduce(value.data(), value.data(), 100, kFloat, kSum, r.comm, r.stream));
+  // It may be known before the call, or only after it.
+  const Result first =
+      nccl().ncclAllReduce(value.data(), value.data(), 100, kFloat, kSum, r.comm, r.stream);
+  if (first != ncclRemoteError) MUST(first);
   r.wait();
   const double noticed_s = seconds_since(start);
   Result error = ncclSuccess;
