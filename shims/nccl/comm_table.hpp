@@ -36,6 +36,7 @@ struct State {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Marker> marker;  ///< where attached
   StreamOrder order;
+  std::atomic<bool> killed{false};        ///< a peer was: all calls fail
   std::atomic<bool> lost{false};          ///< a peer has died
   std::atomic<std::uint64_t> watched{0};  ///< its peers' processes, in the lifeline
   int place = 0;                          ///< this rank's on its process's page

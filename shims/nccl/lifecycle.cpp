@@ -192,7 +192,8 @@ Result ncclCommGetAsyncError(Comm comm, Result* error) {
   const Phase phase = pin->phase.load();
   if (phase == Phase::attaching && pin->background.load()) *error = ncclInProgress;
   if (phase == Phase::failed) *error = pin->error;
-  if (phase == Phase::attached) {
+  if (phase == Phase::attached && pin->killed.load()) *error = ncclRemoteError;
+  if (phase == Phase::attached && !pin->killed.load()) {
     try {
       pin->engine->check();
     } catch (const std::exception& fault) {

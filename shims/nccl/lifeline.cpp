@@ -70,6 +70,7 @@ struct Peer {
   int pidfd = -1;
   std::uint32_t* words = nullptr;
   int place = 0;
+  bool by_itself = false;
   double ended_s = 0;  ///< when it was first seen to have ended
 };
 
@@ -150,8 +151,8 @@ class Watcher {
         if (::poll(&file, 1, 0) <= 0) return false;
         if (peer.ended_s == 0) peer.ended_s = now_s();
         const bool left = Word(peer.words[peer.place]).load() != 0;
-        const bool by_itself = Word(peer.words[0]).load() != 0;
-        if (!left && by_itself && now_s() - peer.ended_s < kGraceSeconds) return false;
+        peer.by_itself = Word(peer.words[0]).load() != 0;
+        if (!left && peer.by_itself && now_s() - peer.ended_s < kGraceSeconds) return false;
         if (!left) lost.push_back(peer);
         close_peer(peer);
         return true;
@@ -162,10 +163,15 @@ class Watcher {
   static void tell(const Peer& peer) {
     const CommTable::Pin pin = comms().pin(peer.comm);
     if (!pin || pin->watched.load() != peer.number || pin->engine == nullptr) return;
-    log(LogLevel::warn, pin->rank,
-        text("rank ", peer.rank, " (process ", peer.process, ") has died: calls on communicator ",
-             peer.comm, " fail from here on"));
+    const std::string who = text("rank ", peer.rank, " (process ", peer.process, ")");
+    if (peer.by_itself)  // as programs end that never destroy what they made: no fault of theirs
+      log(LogLevel::info, pin->rank,
+          text(who, " has ended, and communicator ", peer.comm, " with it"));
+    else
+      log(LogLevel::warn, pin->rank,
+          text(who, " has died: calls on communicator ", peer.comm, " fail from here on"));
     pin->lost.store(true);
+    pin->killed.store(!peer.by_itself);
     pin->engine->abort();
   }
   std::mutex guard_;

@@ -99,6 +99,7 @@ Result enqueue(State& state, const Call& call) {
   try {
     if (state.phase.load() == Phase::aborted)
       throw Error(ErrorCode::aborted, "the communicator was aborted");
+    if (state.killed.load()) throw Error(ErrorCode::peer_lost, "a rank of it has died");
     state.engine->check();
     state.order.before(*state.marker, call.stream);
     {
