@@ -63,8 +63,8 @@ def median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def main() -> None:
-    """Measures in turn: products alone, all-reduces alone, both; medians of the rounds."""
+def arguments() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=8192)
     parser.add_argument("--mib", type=int, default=256)
@@ -72,7 +72,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--library", default="")
     parser.add_argument("--strategy", default="")
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def check(data: torch.Tensor, reduce: Callable[[], object]) -> None:
+    """Raises where `reduce` leaves a wrong sum in `data`."""
+    world = dist.get_world_size()
+    data.fill_(dist.get_rank() + 1)
+    reduce()
+    if not bool((data == world * (world + 1) // 2).all()):
+        raise RuntimeError("a wrong sum")
+
+
+def main() -> None:
+    """Measures in turn: products alone, all-reduces alone, both; medians of the rounds."""
+    given = arguments()
     local = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(local)
     dist.init_process_group("nccl", device_id=torch.device("cuda", local))
@@ -96,11 +110,7 @@ def main() -> None:
             else:
                 dist.all_reduce(data)
 
-    data.fill_(dist.get_rank() + 1)
-    elapsed_ms(talking, lambda: talk(1))
-    world = dist.get_world_size()
-    if not bool((data == world * (world + 1) // 2).all()):
-        raise RuntimeError("a wrong sum")
+    check(data, lambda: elapsed_ms(talking, lambda: talk(1)))
 
     elapsed_ms(computing, multiply)
     elapsed_ms(talking, lambda: talk(3))
