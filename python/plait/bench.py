@@ -34,6 +34,16 @@ def parse_bytes(text: str) -> int:
         ) from None
 
 
+def parse_strategy(text: str, wanted: str) -> tuple[str, dict[str, int]]:
+    """'direct:pieces=2,throttle=1' -> ('direct', {...}); `wanted` is what the error asks for."""
+    name, _, rest = text.partition(":")
+    try:
+        pairs = [part.split("=") for part in rest.split(",") if part]
+        return name, {key: int(value) for key, value in pairs}
+    except ValueError:
+        raise plait.InvalidArgumentError(f"wanted {wanted}, found {text!r}") from None
+
+
 def sizes(first: int, last: int, factor: int, step: int) -> Iterator[int]:
     """The message sizes from first to last, times factor (or plus step where step > 0)."""
     if first < 0 or last < first or (step <= 0 and factor < 2):

@@ -114,18 +114,6 @@ def gpu_ranks(ranks: int | None, collective: str) -> int:
     return wanted
 
 
-def _strategy(text: str) -> tuple[str, dict[str, int]]:
-    """'tiled:blocks=64' -> ('tiled', {'blocks': 64}); one name only."""
-    name, _, rest = text.partition(":")
-    try:
-        pairs = [part.split("=") for part in rest.split(",") if part]
-        return name, {key: int(value) for key, value in pairs}
-    except ValueError:
-        raise plait.InvalidArgumentError(
-            f"wanted one strategy such as tiled:blocks=64 on GPUs, found {text!r}"
-        ) from None
-
-
 def _bench_gpus(task: dict[str, Any], strategies: str, csv: str, plot: str, as_json: bool) -> None:
     from plait import bench_gpu
     from plait.nccl import Nccl
@@ -133,7 +121,9 @@ def _bench_gpus(task: dict[str, Any], strategies: str, csv: str, plot: str, as_j
     facts: dict[str, Any] = {"plait": plait.__version__}
     if task["against"]:
         facts["library"] = Nccl().path  # found before any rank starts
-    task["strategy"], task["params"] = _strategy(strategies)
+    task["strategy"], task["params"] = bench_module.parse_strategy(
+        strategies, "one strategy such as tiled:blocks=64 on GPUs"
+    )
     # A copy is one way; send_recv of two ranks is both ways at once.
     both = ["copy", "send_recv"] if task["collective"] == "copy" else [task["collective"]]
     task["collectives"] = both

@@ -19,6 +19,7 @@ import plait
 from plait import bench as bench_module
 from plait import doctor as doctor_module
 from plait import prove, run_command
+from plait import run as run_module
 from plait.bench_command import bench
 from plait.console import (
     BytesOption,
@@ -61,18 +62,6 @@ def _request(
     bytes_wanted = bench_module.parse_bytes(size)
     count = bench_module.count_for(named.collective, bytes_wanted, named.type, ranks)
     return plait.Request(collective, count, plait_type, op, ranks, 0, min(1, ranks - 1))
-
-
-def _params(text: str) -> tuple[str, dict[str, int]]:
-    """'direct:pieces=2,throttle=1' -> ('direct', {...})."""
-    name, _, rest = text.partition(":")
-    try:
-        pairs = [part.split("=") for part in rest.split(",") if part]
-        return name, {key: int(value) for key, value in pairs}
-    except ValueError:
-        raise plait.InvalidArgumentError(
-            f"wanted a strategy such as direct:pieces=2,throttle=1, found {text!r}"
-        ) from None
 
 
 def human_bytes(size: float) -> str:
@@ -169,7 +158,9 @@ def _chosen(
 ) -> plait.Plan:
     """The strategy asked for, else the plan that ranks first."""
     if strategy:
-        name, params = _params(strategy)
+        name, params = bench_module.parse_strategy(
+            strategy, "a strategy such as direct:pieces=2,throttle=1"
+        )
         return plait.propose_one(machine, request, name, params)
     if plans:
         return plans[0].plan
@@ -380,10 +371,7 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Say what is there, what is missing, and what to do."""
-    if command:
-        run_command.examine(command, as_json)
-        return
-    checks = doctor_module.examine()
+    checks = run_module.examine(command) if command else doctor_module.examine()
     if as_json:
         out.print(json.dumps([vars(check) for check in checks], indent=1), markup=False)
     else:

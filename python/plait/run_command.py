@@ -1,4 +1,4 @@
-"""`plait run`, `plait profile` and `plait doctor -- cmd` as commands: options in, lines out."""
+"""`plait run` and `plait profile` as commands: options in, lines out."""
 
 from __future__ import annotations
 
@@ -69,19 +69,3 @@ def profile(
     out.print(table)
     out.print(f"profile.csv, sizes.png and trace.json are in {where}", markup=False)
     raise typer.Exit(status)
-
-
-def examine(command: list[str], as_json: bool) -> None:
-    """What `plait run` can do for a program."""
-    checks = run_module.examine(command)
-    if as_json:
-        out.print(json.dumps([vars(check) for check in checks], indent=1), markup=False)
-    else:
-        table = Table()
-        for column in ("what", "state", "found", "what to do"):
-            table.add_column(column)
-        for check in checks:
-            table.add_row(check.what, check.state, check.found, check.advice)
-        out.print(table)
-    if any(check.state == "broken" for check in checks):
-        raise typer.Exit(1)

@@ -207,8 +207,12 @@ TEST_CASE("fused kernels give the reference's bits for every type, op and size")
   CHECK(checked.load() > 400);
 }
 
-/// Runs a plan eagerly and three times from a graph; bytes that differ from the reference.
-std::size_t wrong_after(Bay& bay, const Plan& plan, unsigned seed) {
+/// What a rank passes in, and what the reference gives it.
+struct Example {
+  Bytes input, expected;
+};
+
+Example example_of(const Plan& plan, int rank, unsigned seed) {
   const Request& request = plan.request;
   std::vector<Bytes> inputs, outputs;
   std::vector<const void*> in;
@@ -222,11 +226,17 @@ std::size_t wrong_after(Bay& bay, const Plan& plan, unsigned seed) {
     out.push_back(outputs[static_cast<std::size_t>(r)].data());
   }
   run_reference(plan, in, out);
+  return {inputs[static_cast<std::size_t>(rank)], outputs[static_cast<std::size_t>(rank)]};
+}
+
+/// Runs a plan eagerly and three times from a graph; bytes that differ from the reference.
+std::size_t wrong_after(Bay& bay, const Plan& plan, unsigned seed) {
+  const Example example = example_of(plan, bay.rank, seed);
   // Allocating may wait for all GPUs of the process: nobody starts before everybody is ready.
   const auto bound = bay.cuda->bind(plan);
   bay.board->meet();
-  const Bytes& expected = outputs[static_cast<std::size_t>(bay.rank)];
-  Bay::to_gpu(bay.input, inputs[static_cast<std::size_t>(bay.rank)]);
+  const Bytes& expected = example.expected;
+  Bay::to_gpu(bay.input, example.input);
   const auto enqueue = [&](Engine engine) {
     bay.cuda->run(*bound, reinterpret_cast<const void*>(bay.input),
                   reinterpret_cast<void*>(bay.output), bay.stream, {}, engine);
@@ -330,20 +340,9 @@ TEST_CASE("every plan proposed runs on GPUs as on the reference, eagerly and rep
 /// the reference: bytes that differ on this rank, eagerly and replayed from a graph.
 std::size_t wrong_enqueued(Bay& bay, const Plan& plan, bool in_place, unsigned seed) {
   const Request& request = plan.request;
-  std::vector<Bytes> inputs, outputs;
-  std::vector<const void*> in;
-  std::vector<void*> out;
-  for (int r = 0; r < request.ranks; ++r) {
-    inputs.push_back(random_bytes(input_bytes(request, r), seed * 64 + static_cast<unsigned>(r)));
-    outputs.emplace_back(output_bytes(request, r), std::uint8_t{0xa5});
-  }
-  for (int r = 0; r < request.ranks; ++r) {
-    in.push_back(inputs[static_cast<std::size_t>(r)].data());
-    out.push_back(outputs[static_cast<std::size_t>(r)].data());
-  }
-  run_reference(plan, in, out);
-  const Bytes& expected = outputs[static_cast<std::size_t>(bay.rank)];
-  const Bytes& mine = inputs[static_cast<std::size_t>(bay.rank)];
+  const Example example = example_of(plan, bay.rank, seed);
+  const Bytes& expected = example.expected;
+  const Bytes& mine = example.input;
   // In place, the smaller buffer lies inside the larger one, as NCCL wants it.
   const auto rank = static_cast<std::uint64_t>(bay.rank);
   const bool inside_output = expected.size() > mine.size();
