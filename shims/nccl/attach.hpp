@@ -24,3 +24,7 @@ void attach_later(State* state);
 bool await_attached(State& state, double wait_s);
 
 }  // namespace plait::nccl
+
+/// 1: communicators made from now on stay on NCCL; 0: they attach again. For a program that
+/// compares the two in one run; one rank that says so is enough, as with any refusal.
+extern "C" [[gnu::visibility("default")]] void plait_nccl_leave_new(int leave);

@@ -86,8 +86,8 @@ void leave(Comm comm, bool keep) noexcept {
     if (!join_helper(comm)) return;
     std::unique_ptr<State> state = comms().remove(comm, kPinSeconds);
     if (state != nullptr) unwatch(*state);
-    if (state != nullptr && keep && state->engine != nullptr) [[maybe_unused]]
-      Engine* const kept = state->engine.release();
+    if (state != nullptr && (keep || state->killed.load()))
+      static_cast<void>(state->engine.release());
   } catch (const std::exception& error) {
     log(LogLevel::warn, -1, text("letting go of communicator ", comm, ": ", error.what()));
   }

@@ -1,6 +1,6 @@
-// One thread a process polls the pidfds of all peers. Killed: abort at once. Ended by itself
-// without leaving: after five seconds, since what it sent last may still be on its way through
-// queues here.
+// One thread a process holds a word of its page as long as the process lives, and looks at the
+// words and pidfds of all peers. Killed: abort at once. Ended by itself without leaving: after five
+// seconds, since what it sent last may still be on its way through queues here.
 #include "shims/nccl/lifeline.hpp"
 
 #include <fcntl.h>
@@ -15,7 +15,9 @@
 #include <chrono>
 #include <cstdio>
 #include <list>
+#include <optional>
 
+#include "base/life_word.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 
@@ -23,12 +25,15 @@ namespace plait::nccl {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
-constexpr int kPlaces = kPageBytes / sizeof(std::uint32_t);
+constexpr int kLife = kPageBytes / sizeof(std::uint32_t) - 1;  // the LifeWord's place
+constexpr int kPlaces = kLife;
+constexpr int kLookMs = 20;
 constexpr double kGraceSeconds = 5;
 
 using Word = std::atomic_ref<std::uint32_t>;
 
-/// This process's page: word 0 = it ended by itself, the others = communicators left.
+/// This process's page: word 0 = it ended by itself, the last = its watching thread's life, the
+/// others = communicators left.
 struct Page {
   int file = -1;
   std::uint32_t* words = nullptr;
@@ -125,6 +130,8 @@ class Watcher {
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   void run() {
+    std::optional<LifeWord> life;
+    if (page().words != nullptr) life.emplace(page().words[kLife]);
     for (;;) {
       std::vector<pollfd> files{{wake_, POLLIN, 0}};
       int timeout_ms = -1;
@@ -132,7 +139,7 @@ class Watcher {
         const std::lock_guard<std::mutex> hold(guard_);
         for (const Peer& peer : peers_) {
           if (peer.ended_s == 0) files.push_back({peer.pidfd, POLLIN, 0});
-          if (peer.ended_s != 0) timeout_ms = 100;
+          timeout_ms = kLookMs;
         }
       }
       ::poll(files.data(), files.size(), timeout_ms);
@@ -148,7 +155,7 @@ class Watcher {
       const std::lock_guard<std::mutex> hold(guard_);
       peers_.remove_if([&](Peer& peer) {
         pollfd file{peer.pidfd, POLLIN, 0};
-        if (::poll(&file, 1, 0) <= 0) return false;
+        if (!holder_died(peer.words[kLife]) && ::poll(&file, 1, 0) <= 0) return false;
         if (peer.ended_s == 0) peer.ended_s = now_s();
         const bool left = Word(peer.words[peer.place]).load() != 0;
         peer.by_itself = Word(peer.words[0]).load() != 0;

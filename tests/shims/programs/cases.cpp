@@ -67,6 +67,29 @@ struct Rank {
   int rank, ranks;
 };
 
+/// A communicator of the same ranks that was left to NCCL, between two that were not.
+std::string leave_new(const Job& job, int rank) {
+  void* drop_in = ::dlopen("libplait_nccl.so", RTLD_LAZY | RTLD_NOLOAD);
+  const auto leave =
+      drop_in == nullptr
+          ? nullptr
+          : reinterpret_cast<void (*)(int)>(::dlsym(drop_in, "plait_nccl_leave_new"));
+  if (leave == nullptr) throw std::runtime_error("no plait_nccl_leave_new");
+  const Rank r(job, rank);
+  std::uint64_t wrong = 0;
+  for (const int left : {1, 0}) {
+    Comm child = nullptr;
+    leave(left);
+    MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr));
+    std::vector<std::int32_t> value{rank};
+    MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, child, r.stream));
+    r.wait();
+    wrong += value[0] != r.ranks * (r.ranks - 1) / 2;
+    MUST(nccl().ncclCommDestroy(child));
+  }
+  return number("wrong", wrong) + ", " + counted("all_reduce");
+}
+
 /// Small whole numbers, different for each rank and place, so that sums are exact in every type.
 template <class T>
 std::vector<T> filled(int rank, std::size_t count) {
@@ -525,7 +548,8 @@ double least_ns(const std::function<void()>& call) {
   return least;
 }
 
-/// Nanoseconds of calls that NCCL answers at once: a group pair, and a call that it refuses.
+/// Nanoseconds of calls that NCCL answers at once: a group pair, a call that it refuses, and a send
+/// that it refuses in a group of one and of eight.
 std::string overhead(const Job& job, int rank) {
   const Rank r(job, rank);
   if (rank != 0) return "";
@@ -537,7 +561,18 @@ std::string overhead(const Job& job, int rank) {
   });
   const double call =
       least_ns([&] { api.ncclAllReduce(&value, &value, 1, kFloat, 77, r.comm, r.stream); });
-  return "\"pair_ns\": " + std::to_string(pair) + ", \"call_ns\": " + std::to_string(call);
+  const auto sends = [&](int count) {
+    return least_ns([&] {
+             api.ncclGroupStart();
+             for (int i = 0; i < count; ++i)
+               api.ncclSend(&value, 1, kFloat, r.ranks, r.comm, r.stream);  // no such rank
+             api.ncclGroupEnd();
+           }) /
+           (count + 2);
+  };
+  return "\"pair_ns\": " + std::to_string(pair) + ", \"call_ns\": " + std::to_string(call) +
+         ", \"one_send_ns\": " + std::to_string(sends(1)) +
+         ", \"eight_sends_ns\": " + std::to_string(sends(8));
 }
 
 const std::map<std::string, std::function<std::string(const Job&, int)>> kCases = {
@@ -554,6 +589,7 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"abort", abort_waiting},
     {"dies", dies},
     {"leaves", leaves},
+    {"leave_new", leave_new},
     {"many_threads", many_threads},
     {"init_all", init_all},
     {"init_in_group", init_in_group},
