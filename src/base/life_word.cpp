@@ -1,0 +1,36 @@
+// The robust list of one thread, with one entry. As the thread exits, however that comes, the
+// kernel walks the list and puts FUTEX_OWNER_DIED into words that hold this thread's number.
+#include "base/life_word.hpp"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace plait {
+
+LifeWord::LifeWord(std::uint32_t& word) noexcept : word_(word) {
+  entry_.next = reinterpret_cast<Entry*>(&head_);
+  head_.first = &entry_;
+  head_.offset = reinterpret_cast<const char*>(&word) - reinterpret_cast<const char*>(&entry_);
+  head_.pending = nullptr;
+  if (syscall(SYS_get_robust_list, 0, &before_, &before_bytes_) != 0) return;
+  const auto self = static_cast<std::uint32_t>(syscall(SYS_gettid));
+  std::atomic_ref<std::uint32_t>(word_).store(self);
+  held_ = syscall(SYS_set_robust_list, &head_, sizeof head_) == 0;
+  if (!held_) std::atomic_ref<std::uint32_t>(word_).store(0);
+}
+
+LifeWord::~LifeWord() {
+  if (!held_) return;
+  syscall(SYS_set_robust_list, before_, before_bytes_);
+  std::atomic_ref<std::uint32_t>(word_).store(0);
+}
+
+bool holder_died(const std::uint32_t& word) noexcept {
+  auto& shared = const_cast<std::uint32_t&>(word);
+  return (std::atomic_ref<std::uint32_t>(shared).load() & FUTEX_OWNER_DIED) != 0;
+}
+
+}  // namespace plait
