@@ -1,24 +1,16 @@
-// Reading a tuning table: a file of this user alone, opened once and then looked at, and strict.
+// Reading a tuning table: a file that this user alone may write, and strict JSON.
+// Rows are looked up by what they hold.
 #include "comm/tuning.hpp"
-
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 
 #include "base/json_place.hpp"
 #include "base/text.hpp"
-#include "comm/socket.hpp"
-#include "plait/error.hpp"
+#include "base/whole_file.hpp"
 
 namespace plait {
 namespace {
 
 constexpr const char* kDocument = "tuning table";
 constexpr const char* kSchema = "plait.tuning/1";
-constexpr std::int64_t kMostBytes = 1 << 20;
 constexpr int kTypes = static_cast<int>(DataType::fp8e5m2) + 1;
 constexpr int kCollectives = static_cast<int>(Collective::copy) + 1;
 
@@ -33,12 +25,6 @@ TunedRow row_at(const JsonPlace& place) {
   row.tuning.blocks = static_cast<unsigned>(place.at("blocks").integer(0, 4096));
   place.at("us").number(true);
   return row;
-}
-
-[[noreturn]] void refuse(const std::string& file, ErrorCode code, const std::string& found) {
-  throw Error(code, text("tuning table ", file, ": wanted a file of at most 1 MiB that user ",
-                         geteuid(), " alone may write, found ", found,
-                         "; correct that, or remove it and run `plait tune`"));
 }
 
 }  // namespace
@@ -84,26 +70,12 @@ std::string tuning_file(const Env& env, const std::string& fingerprint, int rank
 
 std::string read_tuning(const Env& env, const std::string& file) {
   if (file.empty()) return "";
-  const Fd opened(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  struct stat facts{};
-  if (!opened.valid() && errno == ENOENT && env.tuning.empty()) return "";
-  if (!opened.valid() || fstat(opened.get(), &facts) != 0)
-    refuse(file, ErrorCode::io_error, std::strerror(errno));
-  if (!S_ISREG(facts.st_mode)) refuse(file, ErrorCode::io_error, "something else");
-  if (facts.st_size > kMostBytes) refuse(file, ErrorCode::io_error, text(facts.st_size, " bytes"));
-  if (facts.st_uid != geteuid())
-    refuse(file, ErrorCode::permission, text("user ", facts.st_uid, "'s"));
-  if ((facts.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    refuse(file, ErrorCode::permission, "one that others may write");
-  std::string read_so_far(static_cast<std::size_t>(facts.st_size), '\0');
-  std::size_t at = 0;
-  while (at < read_so_far.size()) {
-    const ssize_t got = read(opened.get(), read_so_far.data() + at, read_so_far.size() - at);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) refuse(file, ErrorCode::io_error, got == 0 ? "its end" : std::strerror(errno));
-    at += static_cast<std::size_t>(got);
-  }
-  return read_so_far;
+  const FileTerms terms{.what = kDocument,
+                        .most_bytes = 1 << 20,
+                        .writers = Writers::this_user_alone,
+                        .advice = "correct that, or remove it and run `plait tune`",
+                        .may_be_missing = env.tuning.empty()};
+  return read_whole_file(file, terms).value_or("");
 }
 
 }  // namespace plait
