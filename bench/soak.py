@@ -1,0 +1,546 @@
+"""Random collectives for minutes, every result checked bit for bit, nothing left behind.
+
+    python bench/soak.py --ranks 4 --seconds 600          # a process a GPU
+    python bench/soak.py --ranks 3 --seconds 20 --host    # the same on host memory
+    python bench/soak.py --ranks 2 --seconds 20 --break   # spoils results: each must be reported
+
+Epochs of some seconds: one to three communicators with random SM budgets are made, batches of
+random calls (collective, type, op, size, offset, in place or not) run on them side by side, eagerly
+and from CUDA graphs that are replayed with fresh data, and the communicators are closed; then
+memory and descriptors are counted. Prints a JSON line. Exit 1: wrong results; 2: leaks; 3: a rank
+stood still or ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import queue
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from expected import (
+    FLOATS,
+    INTEGERS,
+    ON_FLOATS,
+    ON_INTEGERS,
+    POISON,
+    SCALARS,
+    Case,
+    GpuArrays,
+    HostArrays,
+    Reduction,
+    size_of,
+)
+
+import plait
+from plait import launch
+from plait.launch import Emit
+
+COLLECTIVES = (
+    *("all_reduce", "all_reduce", "all_reduce", "reduce_scatter", "all_gather", "broadcast"),
+    *("reduce", "all_to_all", "gather", "scatter", "send_recv", "copy"),
+)
+IN_PLACE = (
+    "all_reduce",
+    "reduce",
+    "broadcast",
+    "all_gather",
+    "gather",
+    "reduce_scatter",
+    "scatter",
+)
+KERNELS = ("one_shot", "two_shot", "hop", "tiled", "direct")  # all of them sum in rank order
+MOST_BLOCKS = 120  # of all communicators at once: kernels that wait for each other must all fit
+GAP_BYTES = 256
+
+# What may grow from the first minute's end on. Device memory: frameworks load a kernel when it is
+# first used (some 100 KiB each), while one arena of a communicator that is not given back is over
+# 100 MiB. RSS: the interpreter's pools; a leak of 1 KiB a call would be 100 MiB in ten minutes.
+MOST_GROWTH = {
+    "device_bytes": 32 << 20,
+    "rss_bytes": 64 << 20,
+    "descriptors": 0,
+    "shm_entries": 0,
+    "shm_bytes": 0,
+}
+
+
+@dataclass
+class Call:
+    """A collective with its place in the slabs and on a communicator."""
+
+    case: Case
+    comm: int
+    strategy: str
+    input_at: int
+    output_at: int
+    in_place: bool
+
+    def __str__(self) -> str:
+        request = self.case.request
+        place = "in place" if self.in_place else "out of place"
+        return (
+            f"{request.collective} of {request.count} {request.type} {request.op} "
+            f"root {request.root} peer {request.peer} {place} {self.strategy} on {self.comm}"
+        )
+
+
+class Deck:
+    """Draws what all ranks do alike, from one seed."""
+
+    def __init__(self, task: dict[str, Any], ranks: int, on: HostArrays) -> None:
+        self.task, self.ranks, self.on = task, ranks, on
+        self.random = random.Random(task["seed"])
+        self.numbers = itertools.count(1)
+
+    def budgets(self) -> list[int]:
+        """SM budgets of the next communicators; 0 = all, for one alone."""
+        count = self.random.choice((1, 2, 3))
+        if count == 1:
+            return [self.random.choice((0, 0, self.random.randint(1, 132)))]
+        cuts = sorted(self.random.sample(range(1, MOST_BLOCKS), count - 1))
+        return [b - a for a, b in zip((0, *cuts), (*cuts, MOST_BLOCKS), strict=True)]
+
+    def request(self) -> plait.Request:
+        name = self.random.choice(COLLECTIVES)
+        kind = self.random.choice((*FLOATS, *INTEGERS, "fp32", "bf16"))
+        reduces = name in ("all_reduce", "reduce", "reduce_scatter")
+        ops = ON_FLOATS if kind in FLOATS else ON_INTEGERS
+        op = self.random.choice((*ops, "sum", "sum")) if reduces else "sum"
+        whole = ("all_reduce", "reduce", "broadcast", "send_recv", "copy")
+        most = self.task["most_bytes"] // size_of(kind) // (1 if name in whole else self.ranks)
+        count = max(1, round(2 ** self.random.uniform(0, (most).bit_length() - 1)))
+        if self.random.random() < 0.5:
+            count |= 1  # odd
+        root = self.random.randrange(self.ranks)
+        peer = (root + self.random.randrange(1, self.ranks)) % self.ranks
+        return plait.Request(name, min(count, most), kind, op, self.ranks, root, peer)
+
+    def batch(self, comms: int) -> list[Call]:
+        """Calls whose buffers lie apart in the slabs, at offsets of any alignment."""
+        calls: list[Call] = []
+        at, longest = GAP_BYTES, self.random.choice((1, 4, 8, 16, 32))
+        while len(calls) < longest:
+            case = Case(self.on, self.request(), next(self.numbers))
+            size = size_of(case.request.type)
+            span = max(case.input_count(), case.gathered_count()) * size
+            start = at + self.random.choice((0, size * self.random.randrange(16)))
+            at = (start + span + 2 * GAP_BYTES - 1) // GAP_BYTES * GAP_BYTES
+            if at > self.task["slab_bytes"]:
+                break
+            name = case.request.collective
+            in_place = name in IN_PLACE and self.random.random() < 0.3
+            named = name == "all_reduce" and self.random.random() < 0.2
+            strategy = self.random.choice(KERNELS) if named and self.task["kernels"] else ""
+            calls.append(Call(case, self.random.randrange(comms), strategy, start, start, in_place))
+        return calls
+
+
+class Rank:
+    """One rank's memory, communicators and counts."""
+
+    def __init__(self, task: dict[str, Any], emit: Emit) -> None:
+        self.task, self.emit = task, emit
+        self.rank, self.ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        self.on_gpu = not task["host"]
+        self.on: HostArrays = GpuArrays(self.rank) if self.on_gpu else HostArrays()
+        self.base = plait.init(device=-1, arrive_s=task["stuck_s"])
+        self.deck = Deck(task, self.ranks, self.on)
+        self.spoiling = random.Random(self.rank)
+        self.slabs = [self.on.slab(task["slab_bytes"] + 4096) for _ in range(2)]
+        self.comms: list[plait.Communicator] = []
+        self.streams: list[Any] = [None] * 3
+        if self.on_gpu:
+            self.streams = [self.on.xp.cuda.Stream() for _ in range(3)]
+        self.made = 0
+        self.counts = {"calls": 0, "bytes": 0, "wrong": 0, "broken": 0, "refused": 0, "graphs": 0}
+        self.doing, self.batches = "starting", 0
+
+    def open(self) -> None:
+        """The communicators of an epoch."""
+        for budget in self.deck.budgets():
+            self.made += 1
+            self.doing = f"making communicator {self.made}, SM budget {budget}"
+            self.comms.append(
+                plait.Communicator(
+                    self.rank,
+                    self.ranks,
+                    rendezvous=f"unix:{self.task['folder']}/meet{self.made}",
+                    device=self.rank if self.on_gpu else -1,
+                    sm_budget=budget,
+                    arrive_s=self.task["stuck_s"],
+                )
+            )
+
+    def close(self) -> None:
+        """Ends them, each rank the same one first."""
+        for comm in self.comms:
+            comm.check() if self.on_gpu else None
+        self.doing = "closing communicators"
+        while self.comms:
+            self.comms.pop(0)
+
+    def buffers(self, call: Call) -> tuple[Any, Any]:
+        """Input and output arrays of this rank; the latter is None where it has none."""
+        case, kind = call.case, call.case.request.type
+        count, size = case.request.count, size_of(kind)
+        inputs, outputs = case.input_count(), case.output_count(self.rank)
+        if not call.in_place:
+            source = self.on.view(self.slabs[0], call.input_at, inputs, kind)
+            output = self.on.view(self.slabs[1], call.output_at, outputs, kind)
+            return source, output if outputs else None
+        mine = call.output_at + self.rank * count * size
+        gathers = case.request.collective in ("all_gather", "gather")
+        parts = case.request.collective in ("reduce_scatter", "scatter")
+        source = self.on.view(self.slabs[1], mine if gathers else call.output_at, inputs, kind)
+        output = self.on.view(self.slabs[1], mine if parts else call.output_at, outputs, kind)
+        return source, output if outputs else None
+
+    def prepare(self, calls: list[Call]) -> None:
+        """Fresh inputs; outputs hold poison."""
+        for call in calls:
+            source, output = self.buffers(call)
+            if output is not None:
+                self.on.fill(output, POISON)
+            self.on.signed(source)[:] = self.on.signed(call.case.drawn(self.rank))
+        self.on.finish()
+
+    def run(self, call: Call) -> None:
+        """Enqueues the call; a kernel that does not take the request is left to plait's choice."""
+        source, output = self.buffers(call)
+        request = call.case.request
+        how: dict[str, Any] = {"out": output, "strategy": call.strategy}
+        if request.collective in ("all_reduce", "reduce", "reduce_scatter"):
+            how["op"] = request.op
+        if request.collective in ("broadcast", "reduce", "gather", "scatter"):
+            how["root"] = request.root
+        if request.collective == "copy":
+            how["src"], how["dst"] = request.root, request.peer
+        if request.op == "premul_sum":
+            how["scalars"] = [SCALARS[rank % len(SCALARS)] for rank in range(self.ranks)]
+        if self.on_gpu:
+            how["stream"] = self.streams[call.comm].cuda_stream
+        try:
+            getattr(self.comms[call.comm], request.collective)(source, **how)
+        except plait.UnsupportedError:
+            if not call.strategy:
+                raise
+            self.counts["refused"] += 1
+            call.strategy = ""
+            self.run(call)
+
+    def finish(self) -> None:
+        """All streams, and what the GPU has to say."""
+        self.on.finish()
+        for comm in self.comms:
+            if self.on_gpu:
+                comm.check()
+
+    def check(self, calls: list[Call], how: str) -> None:
+        """Compares every output with what it must be."""
+        spoiled = self.spoiling.randrange(len(calls)) if self.task["break"] else -1
+        for number, call in enumerate(calls):
+            self.doing = f"checking {call}, {how}"
+            output = self.buffers(call)[1]
+            if output is None:
+                continue
+            if number == spoiled:
+                self.spoil(output)
+            wrong = call.case.wrong(self.rank, output)
+            self.counts["calls"] += 1
+            self.counts["bytes"] += len(output) * size_of(call.case.request.type)
+            self.counts["wrong"] += wrong
+            if wrong:
+                row = {"rank": self.rank, "kind": "wrong", "elements": wrong}
+                self.emit({**row, "what": f"{call}, {how}"[:400]})
+
+    def spoil(self, output: Any) -> None:
+        """One bit of one element."""
+        words = self.on.signed(output)
+        at = self.spoiling.randrange(len(output))
+        words[at : at + 1] ^= 1
+        self.counts["broken"] += 1
+
+    def batch(self) -> None:
+        """Calls back to back, eagerly; half of the batches again, as graphs with fresh data."""
+        calls = self.deck.batch(len(self.comms))
+        as_graphs = self.on_gpu and self.deck.random.random() < 0.5
+        self.doing = "drawing inputs"
+        self.prepare(calls)
+        for call in calls:
+            self.doing = f"enqueuing {call}"
+            self.run(call)
+        self.doing = f"waiting for {len(calls)} calls, the last of them {calls[-1]}"
+        self.finish()
+        self.check(calls, "eager")
+        if as_graphs:
+            self.replay(calls)
+        self.batches += 1
+
+    def replay(self, calls: list[Call]) -> None:
+        """Each communicator's calls as one graph, replayed some times."""
+        torch, graphs = self.on.xp, []
+        for number in range(len(self.comms)):
+            mine = [call for call in calls if call.comm == number]
+            if not mine:
+                continue
+            self.doing = f"capturing {len(mine)} calls"
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=self.streams[number]):
+                for call in mine:
+                    self.run(call)
+            graphs.append((graph, self.streams[number]))
+        for again in range(self.deck.random.choice((1, 2, 4))):
+            for call in calls:
+                call.case.seed = next(self.deck.numbers)
+            self.doing = "drawing inputs"
+            self.prepare(calls)
+            for graph, stream in graphs:
+                with torch.cuda.stream(stream):
+                    graph.replay()
+            self.doing = f"waiting for {len(graphs)} graphs, the first call {calls[0]}"
+            self.finish()
+            self.check(calls, f"replay {again}")
+            self.counts["graphs"] += len(graphs)
+
+    def in_use(self) -> dict[str, int]:
+        """What this rank holds, with no communicator open but the one on host memory."""
+        found = {
+            "rss_bytes": int(Path("/proc/self/statm").read_text().split()[1]) * 4096,
+            "descriptors": len(os.listdir("/proc/self/fd")),
+            "shm_entries": len(os.listdir("/dev/shm")),
+            "device_bytes": 0,
+        }
+        shm = os.statvfs("/dev/shm")
+        found["shm_bytes"] = (shm.f_blocks - shm.f_bfree) * shm.f_frsize
+        if self.on_gpu:
+            self.on.xp.cuda.empty_cache()
+            free, total = self.on.xp.cuda.mem_get_info()
+            found["device_bytes"] = total - free
+        return found
+
+    def warm_up(self) -> None:
+        """Every kernel that checks results is loaded once, so that loading is no growth."""
+        self.doing = "loading what checks results"
+        for kind in (*FLOATS, *INTEGERS):
+            for op in ON_FLOATS if kind in FLOATS else ON_INTEGERS:
+                request = plait.Request("all_reduce", 3, kind, op, self.ranks)
+                case = Case(self.on, request, 0)
+                drawn = [case.drawn(rank) for rank in range(self.ranks)]
+                case.wrong(self.rank, Reduction(self.on, kind, op, self.ranks).of(drawn))
+        self.on.finish()
+
+    def agreed(self, start: float) -> bool:
+        """Whether rank 0 still has time."""
+        word = b"on" if time.monotonic() - start < self.task["seconds"] else b"off"
+        return self.base.exchange(word)[0] == b"on"
+
+    def soak(self) -> None:
+        """Epochs until the time is up."""
+        self.warm_up()
+        start = time.monotonic()
+        while self.agreed(start):
+            self.open()
+            epoch = time.monotonic()
+            word = b"on"
+            while word == b"on":
+                self.batch()
+                self.doing = "agreeing to go on"
+                mine = b"on" if time.monotonic() - epoch < self.task["epoch_s"] else b"off"
+                word = self.base.exchange(mine)[0]
+            self.close()
+            self.doing = "counting what is in use"
+            self.base.barrier()
+            at = round(time.monotonic() - start, 2)
+            row = {"rank": self.rank, "kind": "use", "at": at, "made": self.made}
+            self.emit({**row, **self.in_use()})
+            self.base.barrier()
+        self.doing = "done"
+        self.emit({"rank": self.rank, "kind": "done", "made": self.made, **self.counts})
+
+
+def rank_main(task: dict[str, Any], emit: Emit) -> None:
+    """A rank, and a thread that says once a second what it does."""
+    os.environ["PLAIT_DEVICE"] = "-1"
+    guard = threading.Lock()
+
+    def say(row: dict[str, Any]) -> None:
+        with guard:
+            emit(row)
+
+    rank = Rank(task, say)
+
+    def pulse() -> None:
+        while rank.doing != "done":
+            now = {"kind": "doing", "batch": rank.batches, "what": rank.doing[:400]}
+            say({"rank": rank.rank, **now})
+            time.sleep(1)
+
+    threading.Thread(target=pulse, daemon=True).start()
+    rank.soak()
+
+
+class Overseer:
+    """The parent: collects what ranks say, and ends the job where one stands still."""
+
+    def __init__(self, given: argparse.Namespace, task: dict[str, Any]) -> None:
+        self.given, self.task = given, task
+        self.said: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self.doing = {rank: (-2, "starting", time.monotonic()) for rank in range(given.ranks)}
+        self.uses: dict[int, list[dict[str, Any]]] = {rank: [] for rank in range(given.ranks)}
+        self.done: dict[int, dict[str, Any]] = {}
+        self.wrong_lines = 0
+        self.errors: list[str] = []
+
+    def run(self) -> list[int]:
+        """The ranks' exit statuses; empty where the job stood still."""
+        here = str(Path(__file__).parent)
+        job = launch.start("soak:rank_main", self.given.ranks, self.task, folder=here)
+
+        def read() -> None:
+            for row in job.lines():
+                self.said.put(row)
+            self.said.put(None)
+
+        threading.Thread(target=read, daemon=True).start()
+        while True:
+            try:
+                row = self.said.get(timeout=1.0)
+            except queue.Empty:
+                row = {"kind": "nothing"}
+            if row is None:
+                return job.wait(30.0)
+            self.take(row)
+            if self.stuck():
+                job.kill()
+                return []
+
+    def take(self, row: dict[str, Any]) -> None:
+        """One line of a rank."""
+        kind = row.get("kind")
+        if kind == "doing":
+            batch, what, since = self.doing[row["rank"]]
+            moved = row["batch"] != batch or row["what"] != what
+            at = time.monotonic() if moved else since
+            self.doing[row["rank"]] = (row["batch"], row["what"], at)
+        elif kind == "use":
+            self.uses[row["rank"]].append(row)
+            if self.given.verbose and row["rank"] == 0:
+                print(json.dumps(row), file=sys.stderr, flush=True)
+        elif kind == "done":
+            self.done[row["rank"]] = row
+        elif kind == "wrong":
+            self.wrong_lines += 1
+            if self.wrong_lines <= 20:
+                print(
+                    f"rank {row['rank']}: {row['elements']} wrong: {row['what']}", file=sys.stderr
+                )
+        elif "error" in row:
+            self.errors.append(f"rank {row['rank']}: {row['error']}")
+
+    def stuck(self) -> bool:
+        """True, with who and what, where a rank has done the same thing for too long."""
+        now = time.monotonic()
+        late = [r for r, (_, _, at) in self.doing.items() if r not in self.done]
+        late = [r for r in late if now - self.doing[r][2] > self.task["stuck_s"]]
+        for rank in late:
+            batch, what, at = self.doing[rank]
+            line = f"rank {rank} has not moved for {now - at:.0f} s in batch {batch}: {what}"
+            self.errors.append(line)
+        return bool(late)
+
+    def growth(self) -> dict[str, int]:
+        """The most that any rank holds more at the end than at the first minute's end."""
+        most = dict.fromkeys(MOST_GROWTH, 0)
+        warm_s = min(60.0, self.given.seconds / 3)
+        for uses in self.uses.values():
+            later = [use for use in uses if use["at"] >= warm_s]
+            for name in most:
+                if later:
+                    most[name] = max(most[name], later[-1][name] - later[0][name])
+        return most
+
+    def verdict(self, statuses: list[int], seconds: float) -> int:
+        """Prints the JSON line; the exit status."""
+        sums = {
+            name: sum(row[name] for row in self.done.values())
+            for name in ("calls", "bytes", "wrong", "broken", "refused", "graphs")
+        }
+        growth = self.growth()
+        leaks = [name for name, most in MOST_GROWTH.items() if growth[name] > most]
+        whole = statuses == [0] * self.given.ranks and len(self.done) == self.given.ranks
+        if self.given.break_results:
+            right = sums["wrong"] == sums["broken"] > 0
+        else:
+            right = sums["wrong"] == 0 and sums["calls"] > 0
+        row = {
+            "ranks": self.given.ranks,
+            "on": "host" if self.given.host else "gpus",
+            "seed": self.given.seed,
+            "seconds": round(seconds, 1),
+            **sums,
+            "communicators": max((row["made"] for row in self.done.values()), default=0),
+            "counts_of_use": min((len(uses) for uses in self.uses.values()), default=0),
+            "growth": growth,
+            "leaks": leaks,
+            "errors": self.errors[:8],
+            "statuses": statuses,
+        }
+        print(json.dumps(row), flush=True)
+        return 3 if not whole else 1 if not right else 2 if leaks else 0
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--epoch", type=float, default=5.0, help="seconds a communicator lives")
+    parser.add_argument("--most-mib", type=float, default=256.0, help="of a message")
+    parser.add_argument("--slab-mib", type=float, default=2048.0, help="of all inputs at once")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--stuck", type=float, default=60.0, help="seconds that a rank may stand")
+    parser.add_argument("--host", action="store_true", help="host memory, no GPU")
+    parser.add_argument("--break", dest="break_results", action="store_true")
+    parser.add_argument("--no-kernels", action="store_true", help="plait chooses every kernel")
+    parser.add_argument("--verbose", action="store_true", help="rank 0's counts as they come")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Runs the ranks; see the top."""
+    given = arguments()
+    folder = tempfile.mkdtemp(prefix="plait-soak-")
+    task = {
+        "seed": given.seed,
+        "seconds": given.seconds,
+        "epoch_s": given.epoch,
+        "most_bytes": int(given.most_mib * (1 << 20)),
+        "slab_bytes": int(max(given.slab_mib, 2.1 * given.most_mib + 1) * (1 << 20)),
+        "stuck_s": given.stuck,
+        "host": given.host,
+        "break": given.break_results,
+        "kernels": not given.no_kernels and not given.host,
+        "folder": folder,
+    }
+    start = time.monotonic()
+    overseer = Overseer(given, task)
+    try:
+        statuses = overseer.run()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return overseer.verdict(statuses, time.monotonic() - start)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
