@@ -24,6 +24,7 @@ struct Control {
   std::uint32_t finished;             ///< number of the last call it has come out of
   std::uint32_t left;                 ///< 1 = it has closed its communicator
   std::uint32_t device_idle;          ///< 1 = nothing of it runs on GPUs any more
+  std::uint32_t life;                 ///< LifeWord of its watching thread; 0 where it has none
   std::uint32_t failed;               ///< 0, 1 = reason being written, 2 = reason stands
   std::int32_t failure_code;
   char failure_text[1024];
@@ -36,7 +37,7 @@ inline std::uint32_t load(const std::uint32_t& word) {
 }
 
 inline constexpr std::uint64_t kControlMagic = 0x74696c616c703031;
-inline constexpr std::uint32_t kControlVersion = 2;
+inline constexpr std::uint32_t kControlVersion = 3;
 inline constexpr std::uint64_t kControlBytes = (sizeof(Control) + 4095) / 4096 * 4096;
 
 /// All ranks' control pages as this rank maps them.

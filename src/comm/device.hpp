@@ -74,6 +74,7 @@ class DeviceSide {
   void fail(const Error& error);
   bool look_at_peers(const std::vector<short>& events);
   bool all_idle() const;
+  bool some_is_dying() const;
   bool finish_work();
 
   CommunicatorOptions options_;

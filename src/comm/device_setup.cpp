@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "base/life_word.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/descriptor.hpp"
@@ -22,7 +23,8 @@ namespace {
 constexpr std::uint64_t kRingBytes = 8ull << 20;    // stays in the last-level cache
 constexpr std::uint64_t kInboxBytes = 16ull << 20;  // small plans push here
 constexpr double kGoodbyeS = 2.0;                   // a rank that leaves waits for others so long
-constexpr int kWatchMs = 50;
+constexpr double kTeardownS = 15.0;                 // the driver's, of a process that was killed
+constexpr int kWatchMs = 20;
 
 /// This process's number among the ranks of its machine; -1 where no launcher says.
 int local_rank() {
@@ -237,7 +239,8 @@ bool DeviceSide::look_at_peers(const std::vector<short>& events) {
       const Peer& peer = peers_[i];
       const auto said = joined_.controls.failure_of(peer.rank);
       const bool closed = load(joined_.controls.of(peer.rank).device_idle) != 0;
-      if (!words && events[i] != 0 && !closed && !said) {
+      const bool ended = events[i] != 0 || holder_died(joined_.controls.of(peer.rank).life);
+      if (!words && ended && !closed && !said) {
         fail(Error(ErrorCode::peer_lost, text("rank ", peer.rank, " (pid ", peer.pid,
                                               ") ended; see its output for why")));
         return false;
@@ -253,6 +256,7 @@ bool DeviceSide::look_at_peers(const std::vector<short>& events) {
 }
 
 void DeviceSide::watch() {
+  const LifeWord life(joined_.controls.mine().life);
   bool watching = true;
   while (!stopping_.load()) {
     std::vector<pollfd> entries{{wake_.get(), POLLIN, 0}};
@@ -292,6 +296,14 @@ bool DeviceSide::all_idle() const {
   });
 }
 
+/// A killed rank whose process is not gone yet: its GPU may still store here.
+bool DeviceSide::some_is_dying() const {
+  return std::any_of(peers_.begin(), peers_.end(), [&](const Peer& peer) {
+    pollfd ended{peer.process.get(), POLLIN, 0};
+    return holder_died(joined_.controls.of(peer.rank).life) && poll(&ended, 1, 0) == 0;
+  });
+}
+
 /// What is on the streams ends, or is told to; then the other ranks' does. False where some rank
 /// was not heard of.
 bool DeviceSide::finish_work() {
@@ -303,8 +315,9 @@ bool DeviceSide::finish_work() {
   }
   std::atomic_ref<std::uint32_t>(joined_.controls.mine().device_idle).store(1);
   const std::int64_t end_ns = deadline_in(kGoodbyeS);
+  const std::int64_t gone_ns = deadline_in(kTeardownS);
   bool idle = all_idle();
-  while (!idle && now_ns() < end_ns) {
+  while (!idle && (now_ns() < end_ns || (some_is_dying() && now_ns() < gone_ns))) {
     usleep(200);
     idle = all_idle();
   }

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/life_word.hpp"
 #include "base/text.hpp"
 #include "plait/error.hpp"
 
@@ -48,12 +49,13 @@ bool Peers::wanted(int rank) const {
 void Peers::check_processes(const std::string& waiting_for) const {
   std::vector<pollfd> entries;
   for (const Peer& peer : peers_) entries.push_back({peer.process.get(), POLLIN, 0});
-  if (poll(entries.data(), entries.size(), 0) <= 0) return;
+  poll(entries.data(), entries.size(), 0);
   // A rank that failed because of another and then ended is not the cause: name that one first.
   const Peer* follower = nullptr;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const Peer& peer = peers_[i];
-    if (entries[i].revents == 0 || !wanted(peer.rank)) continue;
+    const bool died = controls_ != nullptr && holder_died(controls_->of(peer.rank).life);
+    if ((entries[i].revents == 0 && !died) || !wanted(peer.rank)) continue;
     if (controls_ != nullptr && controls_->failure_of(peer.rank)) {
       follower = &peer;
       continue;
