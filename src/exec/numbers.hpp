@@ -7,6 +7,7 @@
 #pragma once
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "plait/plan.hpp"
 
@@ -142,6 +143,11 @@ template <>
 struct Number<DataType::fp8e4m3> : SmallNumber<std::uint8_t, 4, 3, false> {};
 template <>
 struct Number<DataType::fp8e5m2> : SmallNumber<std::uint8_t, 5, 2, true> {};
+
+/// What avg divides a total by: integers below 32 bits as int, since int8 holds no 128 ranks and
+/// makes 256 of them 0.
+template <class Wide>
+using Divisor = std::conditional_t<(sizeof(Wide) < 4), int, Wide>;
 
 /// Calls visit.template operator()<kType>() for the type that is known at run time only.
 template <class Visit>

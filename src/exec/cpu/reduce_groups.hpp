@@ -108,7 +108,7 @@ PLAIT_VECTOR Lanes<T> combine(Lanes<T> a, Lanes<T> b) {
 
 template <class T>
 PLAIT_VECTOR void divide(Parts<T>& total, int divisor) {
-  const T by = static_cast<T>(divisor);
+  const auto by = static_cast<Divisor<T>>(divisor);
   if constexpr (std::is_floating_point_v<T>) {
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) total.part[j] /= by;

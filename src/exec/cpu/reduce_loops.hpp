@@ -133,7 +133,7 @@ PLAIT_INLINE void finish(std::byte* dst, const typename N::Wide* total, std::uin
     for (std::uint64_t i = 0; i < count; ++i) store(dst, i, N::down(total[i]));
     return;
   }
-  const Wide by = static_cast<Wide>(divisor);
+  const auto by = static_cast<Divisor<Wide>>(divisor);
   for (std::uint64_t i = 0; i < count; ++i)
     store(dst, i, N::down(static_cast<Wide>(total[i] / by)));
 }

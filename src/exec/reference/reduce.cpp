@@ -75,7 +75,8 @@ void reduce_reference(DataType type, ReduceOp op, void* dst, const std::vector<c
           total = add_integers(op, total, next);
       }
       if (op == ReduceOp::avg && finish)
-        total = static_cast<typename N::Wide>(total / static_cast<typename N::Wide>(ranks));
+        total =
+            static_cast<typename N::Wide>(total / static_cast<Divisor<typename N::Wide>>(ranks));
       const typename N::Stored stored = N::down(total);
       std::memcpy(static_cast<char*>(dst) + i * sizeof stored, &stored, sizeof stored);
     }

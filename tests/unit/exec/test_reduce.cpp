@@ -243,6 +243,47 @@ TEST_CASE("reduce_cpu: sixteen-bit floats are rounded once") {
   CHECK(out == 0x4381);
 }
 
+// The types' own numbers do not reach every count of ranks: int8 takes 256 for 0, 200 for -56.
+TEST_CASE("integer avg divides by counts of ranks that the type does not hold") {
+  const auto average = [](auto total, int ranks) {
+    using T = decltype(total);
+    constexpr bool kSigned = std::is_signed_v<T>;
+    const DataType type = sizeof(T) == 1 ? (kSigned ? DataType::int8 : DataType::uint8)
+                                         : (kSigned ? DataType::int16 : DataType::uint16);
+    const Bytes elements = [&] {
+      Bytes all(300 * sizeof(T));
+      for (std::size_t i = 0; i < 300; ++i) std::memcpy(&all[i * sizeof(T)], &total, sizeof(T));
+      return all;
+    }();
+    check_sources(type, ReduceOp::avg, {elements}, ranks, {});
+    T found = 0;
+    reduce_reference(type, ReduceOp::avg, &found, {elements.data()}, 1, ranks, true, {});
+    return static_cast<int>(found);
+  };
+  for (const int ranks : {1, 2, 127, 128, 129, 200, 255, 256, 257, 32767, 32768, 65536, 70000})
+    for (const int total : {-32768, -129, -128, -127, -1, 0, 1, 100, 127, 200, 255, 32767, 65535}) {
+      CAPTURE(ranks);
+      CAPTURE(total);
+      CHECK(average(static_cast<std::int8_t>(total), ranks) ==
+            static_cast<std::int8_t>(total) / ranks);
+      CHECK(average(static_cast<std::uint8_t>(total), ranks) ==
+            static_cast<std::uint8_t>(total) / ranks);
+      CHECK(average(static_cast<std::int16_t>(total), ranks) ==
+            static_cast<std::int16_t>(total) / ranks);
+      CHECK(average(static_cast<std::uint16_t>(total), ranks) ==
+            static_cast<std::uint16_t>(total) / ranks);
+    }
+  // As 256 ranks would do it: totals wrap, and then are divided.
+  const std::int8_t one = 1, two = 2;
+  std::vector<const void*> srcs(256, &one);
+  std::int8_t found = 7;
+  reduce_cpu(DataType::int8, ReduceOp::avg, &found, srcs.data(), 256, 1, 256, true, nullptr);
+  CHECK(found == 0);
+  srcs.assign(200, &two);  // 400, which int8 holds as -112
+  reduce_cpu(DataType::int8, ReduceOp::avg, &found, srcs.data(), 200, 1, 112, true, nullptr);
+  CHECK(found == -1);
+}
+
 TEST_CASE("reduce_cpu: integer avg truncates, and only where it finishes") {
   const std::int32_t a = -7, b = 0;
   const void* srcs[] = {&a, &b};
