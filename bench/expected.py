@@ -63,8 +63,12 @@ class HostArrays:
         """64-bit integers, cut to the width of a type."""
         return array.astype(f"int{8 * size_of(kind)}").view(DTYPE_OF_TYPE[kind])
 
-    def number(self, value: Any) -> int:
-        return int(value)
+    def number(self, value: Any) -> float:
+        return float(value)
+
+    def on_host(self, array: Any, kind: str) -> np.ndarray[Any, Any]:
+        """A copy as numpy has it."""
+        return np.array(array)
 
     def finish(self) -> None:
         """Waits for all work; none is ever left here."""
@@ -119,8 +123,11 @@ class GpuArrays(HostArrays):
     def from_signed(self, array: Any, kind: str) -> Any:
         return array.to(self.signed_types[size_of(kind)]).view(self.types[kind])
 
-    def number(self, value: Any) -> int:
-        return int(value.item())
+    def number(self, value: Any) -> float:
+        return float(value.item())
+
+    def on_host(self, array: Any, kind: str) -> np.ndarray[Any, Any]:
+        return self.signed(array).cpu().numpy().view(DTYPE_OF_TYPE[kind])
 
     def finish(self) -> None:
         self.xp.cuda.synchronize()
@@ -255,4 +262,4 @@ class Case:
         expected = self.expected(rank)
         if expected is None:
             return 0
-        return self.on.number((self.on.signed(expected) != self.on.signed(output)).sum())
+        return int(self.on.number((self.on.signed(expected) != self.on.signed(output)).sum()))

@@ -1,0 +1,227 @@
+"""How far sums of 16-bit floats are from float64, NCCL's and plait's; and that plait's bits stay.
+
+    python bench/accuracy.py --ranks 4 --csv accuracy.csv      # a process a GPU
+    python bench/accuracy.py --ranks 3 --most-mib 1 --host     # plait alone, on host memory
+
+Normal data, the same for both libraries in the same processes. plait's results must be equal bit by
+bit between kernels, in and out of place, eager and replayed from a graph, to those of host memory,
+and to the first part of the largest message's. Exit 1 where bits differ, or where plait's largest
+error is above NCCL's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import functools
+import json
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from expected import POISON, Case, GpuArrays, HostArrays, size_of
+
+import plait
+from plait import launch
+from plait.launch import Emit
+
+KERNELS = ("one_shot", "two_shot", "hop", "tiled", "direct", "rotation")  # in rank order, all
+STRATEGIES = ("one_shot", "two_shot", "direct")  # on host memory
+COLUMNS = (
+    "ranks",
+    "type",
+    "bytes",
+    "nccl_max_error",
+    "nccl_rms_error",
+    "plait_max_error",
+    "plait_rms_error",
+    "max_ratio",
+    "ways",
+    "differing",
+)
+
+
+class Nccl:
+    """all_reduce by torch.distributed in these same processes."""
+
+    def __init__(self, task: dict[str, Any], rank: int, ranks: int, on: GpuArrays) -> None:
+        import torch.distributed as dist
+
+        self.dist = dist
+        dist.init_process_group(
+            "nccl",
+            init_method=f"file://{task['folder']}/store",
+            rank=rank,
+            world_size=ranks,
+            device_id=on.device,
+        )
+
+    def all_reduce(self, source: Any) -> Any:
+        """The sum in a new tensor."""
+        output = source.clone()
+        self.dist.all_reduce(output)
+        return output
+
+    def close(self) -> None:
+        self.dist.destroy_process_group()
+
+
+class Rank:
+    """One rank's data and communicators."""
+
+    def __init__(self, task: dict[str, Any]) -> None:
+        self.task = task
+        self.rank, self.ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        self.on_gpu = not task["host"]
+        self.on: HostArrays = HostArrays()
+        self.nccl: Nccl | None = None
+        if self.on_gpu:
+            self.on = gpu = GpuArrays(self.rank)
+            self.nccl = Nccl(task, self.rank, self.ranks, gpu)
+        self.comm = plait.init(device=self.rank if self.on_gpu else -1)
+
+    def replayed(self, source: Any, output: Any) -> None:
+        """From a graph, twice."""
+        torch = self.on.xp
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.comm.all_reduce(source, out=output)
+        for _ in range(2):
+            graph.replay()
+        torch.cuda.synchronize()
+
+    def eager(self, source: Any, output: Any, strategy: str = "") -> None:
+        self.comm.all_reduce(source, out=output, strategy=strategy)
+
+    def in_place(self, source: Any, output: Any) -> None:
+        self.on.signed(output)[:] = self.on.signed(source)
+        self.comm.all_reduce(output, out=output)
+
+    def ways(self) -> Iterator[tuple[str, Callable[[Any, Any], Any]]]:
+        """Names and calls that must all leave the same bits."""
+        yield "eager", self.eager
+        yield "in place", self.in_place
+        if self.on_gpu:
+            yield "graph", self.replayed
+        for name in KERNELS if self.on_gpu else STRATEGIES:
+            yield name, functools.partial(self.eager, strategy=name)
+
+    def errors(self, output: Any, exact: Any) -> tuple[float, float]:
+        """(largest, root of the mean square) distance from the exact sum."""
+        off = self.on.cast(output, "fp64") - exact
+        number = self.on.number
+        return number(abs(off).max()), number((off * off).mean()) ** 0.5
+
+    def bits(self, source: Any, kind: str) -> tuple[dict[str, bytes], Any]:
+        """What each way leaves, and the first way's output."""
+        found: dict[str, bytes] = {}
+        first = None
+        for name, call in self.ways():
+            output = self.on.view(self.on.slab(len(source) * size_of(kind)), 0, len(source), kind)
+            self.on.fill(output, POISON)
+            try:
+                call(source, output)
+            except plait.UnsupportedError:
+                continue  # of this size; the same on all ranks
+            self.on.finish()
+            self.comm.check() if self.on_gpu else None
+            found[name] = self.on.on_host(output, kind).tobytes()
+            first = output if first is None else first
+        host = self.on.on_host(source, kind)
+        found["host memory"] = self.comm.all_reduce(host, out=np.empty_like(host)).tobytes()
+        return found, first
+
+    def rows(self, kind: str) -> Iterator[dict[str, Any]]:
+        """From the largest size down, so that the others can be compared with its first part."""
+        size = self.task["most_bytes"]
+        request = plait.Request("all_reduce", size // size_of(kind), kind, "sum", self.ranks)
+        case = Case(self.on, request, self.task["seed"])
+        inputs = [case.drawn(rank) for rank in range(self.ranks)]
+        largest = b""
+        while size >= self.task["least_bytes"]:
+            count = size // size_of(kind)
+            source = inputs[self.rank][:count]
+            exact = sum(self.on.cast(one[:count], "fp64") for one in inputs)
+            found, output = self.bits(source, kind)
+            largest = largest or found["eager"]
+            differing = [name for name, bits in found.items() if bits != largest[:size]]
+            ours = self.errors(output, exact)
+            theirs = self.errors(self.nccl.all_reduce(source), exact) if self.nccl else (0.0, 0.0)
+            ratio = ours[0] / theirs[0] if theirs[0] else 0.0
+            ways, wrong = " ".join(found), " ".join(differing)
+            values = (self.ranks, kind, size, *theirs, *ours, round(ratio, 4), ways, wrong)
+            yield dict(zip(COLUMNS, values, strict=True))
+            size //= 4
+
+
+def rank_main(task: dict[str, Any], emit: Emit) -> None:
+    """All types and sizes; rank 0 tells the rows, every rank what differs."""
+    rank = Rank(task)
+    for kind in ("bf16", "fp16"):
+        for row in rank.rows(kind):
+            if rank.rank == 0 or row["differing"]:
+                emit({"rank": rank.rank, **row})
+    rank.comm.barrier()
+    if rank.nccl:
+        rank.nccl.close()
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--most-mib", type=float, default=64.0)
+    parser.add_argument("--least-kib", type=float, default=64.0)
+    parser.add_argument("--deadline", type=float, default=300.0, help="seconds of all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--host", action="store_true")
+    parser.add_argument("--csv", type=Path)
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Runs the ranks and writes the table."""
+    given = arguments()
+    rows, faults = [], []
+    with tempfile.TemporaryDirectory(prefix="plait-accuracy-") as folder:
+        task = {
+            "most_bytes": int(given.most_mib * (1 << 20)),
+            "least_bytes": int(given.least_kib * (1 << 10)),
+            "seed": given.seed,
+            "host": given.host,
+            "folder": folder,
+        }
+        here = str(Path(__file__).parent)
+        job = launch.start("accuracy:rank_main", given.ranks, task, folder=here)
+        last = threading.Timer(given.deadline, job.kill)
+        last.start()
+        for row in job.lines():
+            if "bytes" not in row:
+                faults.append(f"rank {row['rank']}: {row.get('error')}")
+                continue
+            what = f"rank {row['rank']} {row['type']} of {row['bytes']} bytes"
+            if row["differing"]:
+                faults.append(f"{what}: other bits by {row['differing']}")
+            if row["max_ratio"] > 1:
+                faults.append(f"{what}: error {row['max_ratio']} times NCCL's")
+            if row["rank"] == 0:
+                rows.append({name: row[name] for name in COLUMNS})
+                print(",".join(str(value) for value in rows[-1].values()), flush=True)
+        statuses = job.wait()
+        last.cancel()
+    if given.csv:
+        with given.csv.open("w", newline="") as file:
+            table = csv.DictWriter(file, COLUMNS)
+            table.writeheader()
+            table.writerows(rows)
+    print(json.dumps({"rows": len(rows), "faults": faults, "statuses": statuses}), flush=True)
+    return 0 if rows and not faults and statuses == [0] * given.ranks else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,266 @@
+"""Ranks killed in the middle of collectives: how long until the survivors know who, and can go.
+
+    python bench/kills.py --ranks 4 --rounds 20 --csv kills.csv     # a process a GPU
+    python bench/kills.py --ranks 3 --rounds 5 --host               # on host memory
+
+Each round starts a job, lets it run, and sends SIGKILL to a random rank at a random moment. Every
+survivor must raise an error that names the rank within the limit, give all its GPU memory back, and
+exit 0. Also shown: when the killed process was gone, which is what a pidfd tells. Prints a JSON
+line; exit 1 where a survivor was not told, told late or wrongly, kept memory or did not exit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import plait
+from plait import gpu, launch
+from plait.launch import Emit
+
+KINDS = (  # fp32 elements, strategy, calls in a graph (0 = eager), calls between waits
+    (250, "", 0, 1),
+    (250, "", 20, 3),
+    (1 << 18, "", 0, 8),
+    (1 << 22, "", 0, 1),
+    (1 << 24, "", 20, 1),
+    (1 << 26, "", 0, 4),
+    (1 << 20, "direct", 0, 2),
+)
+MOST_KEPT_BYTES = 4 << 20  # a driver keeps small things of a context
+COLUMNS = (
+    "round",
+    "ranks",
+    "victim",
+    "elements",
+    "strategy",
+    "graph",
+    "told_ms",
+    "gone_ms",
+    "freed_ms",
+    "kept_bytes",
+    "fault",
+)
+
+
+class OnGpu:
+    """A rank's buffers and stream on its GPU."""
+
+    def __init__(self, task: dict[str, Any], rank: int) -> None:
+        self.gpu, self.task = gpu.Gpu(rank), task
+        self.stream = self.gpu.make_stream()
+        self.free_bytes = self.gpu.memory()[0]
+        self.buffers = [self.gpu.allocate(task["count"] * 4) for _ in range(2)]
+        self.comm = plait.init(device=rank)
+        self.request = plait.Request("all_reduce", task["count"], "fp32", "sum", self.comm.ranks)
+        self.graph: int | None = None
+
+    def call(self) -> None:
+        self.comm._core.enqueue(self.request, *self.buffers, self.stream, self.task["strategy"])
+
+    def capture(self, calls: int) -> None:
+        """From here on run() launches a graph of so many calls."""
+        self.gpu.begin_capture(self.stream)
+        for _ in range(calls):
+            self.call()
+        self.graph = self.gpu.end_capture(self.stream)
+
+    def run(self) -> None:
+        if self.graph is None:
+            self.call()
+        else:
+            self.gpu.launch(self.graph, self.stream)
+
+    def wait(self) -> None:
+        self.gpu.synchronize(self.stream)
+        self.comm.check()
+
+    def give_back(self) -> int:
+        """Ends everything; returns the bytes of GPU memory that are still held."""
+        self.gpu.synchronize(self.stream)
+        if self.graph is not None:
+            self.gpu.end_graph(self.graph)
+        del self.comm
+        for buffer in self.buffers:
+            self.gpu.release(buffer)
+        return max(0, int(self.free_bytes - self.gpu.memory()[0]))
+
+
+class OnHost:
+    """The same on host memory."""
+
+    def __init__(self, task: dict[str, Any], rank: int) -> None:
+        del rank
+        self.comm = plait.init(device=-1)
+        self.arrays = [np.ones(task["count"], np.float32) for _ in range(2)]
+
+    def call(self) -> None:
+        self.comm.all_reduce(self.arrays[0], out=self.arrays[1])
+
+    run = call
+
+    def capture(self, calls: int) -> None:
+        """No graphs on hosts."""
+
+    def wait(self) -> None:
+        """Calls on host memory return when they are done."""
+
+    def give_back(self) -> int:
+        del self.comm
+        return 0
+
+
+def rank_main(task: dict[str, Any], emit: Emit) -> None:
+    """Collectives until an error comes; then everything is given back."""
+    rank = int(os.environ["RANK"])
+    mine: Any = OnHost(task, rank) if task["host"] else OnGpu(task, rank)
+    try:
+        for _ in range(3):
+            mine.call()
+        mine.wait()
+        if task["graph"]:
+            mine.capture(task["graph"])
+        emit({"rank": rank, "kind": "running"})
+        while True:
+            for _ in range(task["between"]):
+                mine.run()
+            mine.wait()
+    except plait.Error as error:
+        told = time.monotonic()
+        said = {"class": type(error).__name__, "error": str(error)}
+    kept = mine.give_back()
+    freed = time.monotonic()
+    emit({"rank": rank, "kind": "told", "told": told, "freed": freed, "kept": kept, **said})
+
+
+class Round:
+    """One job and its killed rank."""
+
+    def __init__(self, given: argparse.Namespace, number: int, chance: random.Random) -> None:
+        self.given, self.number = given, number
+        self.count, self.strategy, self.graph, self.between = KINDS[number % len(KINDS)]
+        if given.host:
+            self.count, self.strategy, self.graph = min(self.count, 1 << 18), "", 0
+        self.victim = chance.randrange(given.ranks)
+        self.delay_s = chance.uniform(0.0, 0.25)
+        self.killed = self.gone = 0.0
+        self.told: dict[int, dict[str, Any]] = {}
+        self.statuses: list[int] = []
+
+    def run(self) -> None:
+        """Starts the job, kills the victim, hears the survivors."""
+        task = {
+            "count": self.count,
+            "strategy": self.strategy,
+            "graph": self.graph,
+            "between": self.between,
+            "host": self.given.host,
+        }
+        here = str(Path(__file__).parent)
+        job = launch.start("kills:rank_main", self.given.ranks, task, folder=here)
+        self.waiting = threading.Thread(target=self.await_gone, args=(job,), daemon=True)
+        last = threading.Timer(self.given.deadline, job.kill)
+        last.start()
+        running = 0
+        for row in job.lines():
+            running += row.get("kind") == "running"
+            if row.get("kind") == "running" and running == self.given.ranks:
+                time.sleep(self.delay_s)
+                self.killed = time.monotonic()
+                os.kill(job.processes[self.victim].pid, signal.SIGKILL)
+                self.waiting.start()
+            if row.get("kind") != "running":
+                self.told[row["rank"]] = row
+        self.statuses = job.wait(10.0)
+        last.cancel()
+        if self.killed:
+            self.waiting.join()
+
+    def await_gone(self, job: launch.Job) -> None:
+        """Notes when the victim's process has been torn down."""
+        job.processes[self.victim].wait()
+        self.gone = time.monotonic()
+
+    def fault(self) -> str:
+        """What is not as promised; empty where all is."""
+        for rank in range(self.given.ranks):
+            if rank == self.victim:
+                continue
+            row = self.told.get(rank)
+            if row is None or "told" not in row:
+                return f"rank {rank} was not told: {row}"
+            if f"rank {self.victim}" not in row["error"]:
+                return f"rank {rank} was told: {row['error']}"
+            if row["told"] - self.killed > self.given.limit:
+                return f"rank {rank} was told after {row['told'] - self.killed:.2f} s"
+            if row["kept"] > MOST_KEPT_BYTES:
+                return f"rank {rank} kept {row['kept']} bytes of its GPU"
+            if self.statuses[rank] != 0:
+                return f"rank {rank} ended with status {self.statuses[rank]}"
+        return ""
+
+    def worst_ms(self, name: str) -> float:
+        """The last survivor's time from the kill on."""
+        times = [row[name] - self.killed for row in self.told.values() if name in row]
+        return round(max(times, default=0.0) * 1e3, 2)
+
+    def row(self) -> dict[str, Any]:
+        """A line of the table."""
+        kept = max((row.get("kept", 0) for row in self.told.values()), default=0)
+        gone_ms = round((self.gone - self.killed) * 1e3, 2)
+        values = (
+            *(self.number, self.given.ranks, self.victim, self.count, self.strategy, self.graph),
+            *(self.worst_ms("told"), gone_ms, self.worst_ms("freed"), kept, self.fault()),
+        )
+        return dict(zip(COLUMNS, values, strict=True))
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--limit", type=float, default=2.0, help="seconds until all must know")
+    parser.add_argument("--deadline", type=float, default=60.0, help="seconds of a round")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--host", action="store_true")
+    parser.add_argument("--csv", type=Path)
+    return parser.parse_args()
+
+
+def main() -> int:
+    """All rounds; see the top."""
+    given = arguments()
+    chance, rows = random.Random(given.seed), []
+    for number in range(given.rounds):
+        one = Round(given, number, chance)
+        one.run()
+        rows.append(one.row())
+        print(",".join(str(value) for value in rows[-1].values()), file=sys.stderr, flush=True)
+    if given.csv:
+        with given.csv.open("w", newline="") as file:
+            table = csv.DictWriter(file, COLUMNS)
+            table.writeheader()
+            table.writerows(rows)
+    faults = [f"round {row['round']}: {row['fault']}" for row in rows if row["fault"]]
+    summary: dict[str, Any] = {"rounds": len(rows), "ranks": given.ranks}
+    for name in ("told_ms", "gone_ms", "freed_ms"):
+        times = sorted(row[name] for row in rows)
+        summary[name] = {"median": times[len(times) // 2], "most": times[-1]}
+    print(json.dumps({**summary, "faults": faults}), flush=True)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
