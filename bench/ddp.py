@@ -1,25 +1,26 @@
-"""Images or tokens a second of data-parallel training, on synthetic data: the papers' models.
+"""Images or sequences a second of data-parallel training, on synthetic data: the papers' models.
 
     plait run -- torchrun --nproc-per-node 2 bench/ddp.py --models resnet50,vgg16 --batches 8,32
 
-Rank 0 prints a JSON line a model and batch size: speed, the losses' bits (to compare runs), and who
-served how many collectives. Run it with and without `plait run` to compare.
+Over the drop-in each model is trained twice side by side, over NCCL and over plait, in turn; then
+once more over plait, to compare the losses' bits. Without it, over NCCL alone. `--wrap fsdp` shards
+the weights instead. Rank 0 prints a JSON line a model and batch size.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
+import copy
 import json
 import os
-import statistics
 import struct
-import time
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # the same bits from every product
 
 import torch
 import torch.distributed as dist
+from arms import start, timed
+from drop_in import served
 from torch import nn
 
 
@@ -80,61 +81,80 @@ def data_of(name: str, batch: int, device: torch.device) -> tuple[torch.Tensor, 
     return images, torch.randint(1000, (batch,), device=device, generator=source)
 
 
-def train(name: str, batch: int, steps: int, warmup: int) -> dict[str, object]:
-    """Median time of a step, and the losses."""
-    device = torch.device("cuda", torch.cuda.current_device())
-    torch.manual_seed(7)
-    model = nn.parallel.DistributedDataParallel(model_of(name).to(device))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    inputs, wanted = data_of(name, batch, device)
-    times, losses = [], []
-    for step in range(warmup + steps):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = nn.functional.cross_entropy(model(inputs).float(), wanted)
-        loss.backward()
-        optimizer.step()
-        torch.cuda.synchronize()
-        losses.append(loss.item())
-        if step >= warmup:
-            times.append(time.perf_counter() - begin)
-    slowest = torch.tensor([statistics.median(times)], device=device)
-    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    samples = batch * dist.get_world_size()
-    return {
-        "model": name,
-        "batch": batch,
-        "gpus": dist.get_world_size(),
-        "step_ms": slowest.item() * 1e3,
-        "per_s": samples / slowest.item(),
-        "losses": [struct.pack("<f", loss).hex() for loss in losses],
-        "last_loss": losses[-1],
-    }
+def replica(initial: nn.Module, group: dist.ProcessGroup, wrap: str) -> nn.Module:
+    """A copy of the model whose gradients are summed over `group`."""
+    model = copy.deepcopy(initial)
+    if wrap == "ddp":
+        return nn.parallel.DistributedDataParallel(model, process_group=group)
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    mesh = DeviceMesh.from_group(group, "cuda", mesh_dim_names=("ranks",))
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for layer in model.blocks if isinstance(model, Transformer) else model.children():
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    return fully_shard(model, mesh=mesh, mp_policy=policy)
 
 
-def served() -> list[int]:
-    """Collectives that plait served and passed on so far; empty where it is not there."""
+class Training:
+    """One model being trained over one group."""
 
-    class Row(ctypes.Structure):
-        _fields_ = (
-            ("name", ctypes.c_char * 32),
-            ("served", ctypes.c_int32),
-            ("bucket", ctypes.c_int32),
-            ("counts", ctypes.c_uint64 * 5),
-        )
+    def __init__(self, initial: nn.Module, group: dist.ProcessGroup, wrap: str) -> None:
+        self.model, self.mixed = replica(initial, group, wrap), wrap == "ddp"
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
+        self.losses: list[torch.Tensor] = []
 
-    try:
-        library = ctypes.CDLL("libplait_nccl.so", mode=os.RTLD_NOLOAD)
-    except OSError:
-        return []
-    rows = (Row * 4096)()
-    count = library.plait_nccl_counters(rows, len(rows))
-    totals = [0, 0]
-    for row in rows[:count]:
-        totals[0 if row.served else 1] += row.counts[0]
-    return totals
+    def steps(self, data: tuple[torch.Tensor, torch.Tensor], count: int) -> None:
+        """Enqueues some steps; waits for nothing."""
+        inputs, wanted = data
+        for _ in range(count):
+            torch.cuda.manual_seed(len(self.losses))  # dropout, whoever else draws meanwhile
+            self.optimizer.zero_grad(set_to_none=True)
+            with torch.autocast("cuda", dtype=torch.bfloat16, enabled=self.mixed):
+                loss = nn.functional.cross_entropy(self.model(inputs).float(), wanted)
+            loss.backward()
+            self.optimizer.step()
+            self.losses.append(loss.detach())
+
+    def bits(self, count: int) -> list[str]:
+        """The first losses, exactly."""
+        return [struct.pack("<f", loss.item()).hex() for loss in self.losses[:count]]
+
+
+def compare(
+    name: str,
+    initial: nn.Module,
+    batch: int,
+    args: argparse.Namespace,
+    groups: dict[str, dist.ProcessGroup],
+) -> dict[str, object]:
+    """Speed of each arm, and what can be said of their losses."""
+    data = data_of(name, batch, torch.device("cuda", torch.cuda.current_device()))
+    runs = {arm: Training(initial, group, args.wrap) for arm, group in groups.items()}
+    for run in runs.values():
+        run.steps(data, args.warmup)
+    arms = {arm: lambda run=run: run.steps(data, args.steps) for arm, run in runs.items()}
+    took = timed(arms, args.rounds)
+    samples = batch * dist.get_world_size() * args.steps
+    row: dict[str, object] = {"program": args.wrap, "model": name, "batch": batch}
+    row["gpus"] = dist.get_world_size()
+    for arm, seconds in took.items():
+        row[f"{arm}_ms"] = seconds * 1e3 / args.steps
+        row[f"{arm}_per_s"] = samples / seconds
+    compared = args.warmup + args.steps
+    row["losses"] = runs["nccl"].bits(compared)
+    if "plait" in groups:
+        again = Training(initial, groups["plait"], args.wrap)
+        again.steps(data, compared)
+        mine = runs["plait"].bits(compared)
+        row["ratio"] = took["nccl"] / took["plait"]
+        row["same_bits_again"] = mine == again.bits(compared)
+        row["same_bits_as_nccl"] = mine == row["losses"]
+        other = torch.stack([*runs["nccl"].losses, *runs["plait"].losses]).view(2, -1)
+        apart = (other[0] - other[1]).abs() / other[0].abs()
+        row["losses_apart"] = apart[:compared].max().item()
+        row["plait_losses"] = mine
+    return row
 
 
 def main() -> None:
@@ -142,15 +162,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", default="resnet50,resnet152,densenet201,vgg16,transformer")
     parser.add_argument("--batches", default="8,32,64")
-    parser.add_argument("--steps", type=int, default=15)
-    parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=10, help="a round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warmup", type=int, default=4)
+    parser.add_argument("--wrap", choices=("ddp", "fsdp"), default="ddp")
     args = parser.parse_args()
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    groups = start()
     torch.use_deterministic_algorithms(True, warn_only=True)
-    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
     for name in args.models.split(","):
+        torch.manual_seed(7)
+        with torch.device("cuda"):
+            initial = model_of(name)
         for batch in map(int, args.batches.split(",")):
-            row = train(name, batch, args.steps, args.warmup)
+            row = compare(name, initial, batch, args, groups)
             if dist.get_rank() == 0:
                 print(json.dumps({**row, "served": served()}), flush=True)
             torch.cuda.empty_cache()

@@ -2,8 +2,9 @@
 
     plait run -- torchrun --nproc-per-node 2 bench/decode.py --hidden 8192 --batches 1,8,64
 
-One step of all layers is captured into a CUDA graph and replayed. Rank 0 prints a JSON line a batch
-size: tokens a second, microseconds a step, and a hash of the outputs.
+One step of all layers is captured into a CUDA graph and replayed; over the drop-in one graph over
+NCCL and one over plait, in turn. Rank 0 prints a JSON line a batch size: tokens a second,
+microseconds a step, and a hash of the outputs.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 
 import torch
 import torch.distributed as dist
-from ddp import served
+from arms import start, timed
+from drop_in import served
 
 
 class Layers:
     """Column-parallel, then row-parallel weights; the all-reduce follows each row-parallel one."""
 
-    def __init__(self, hidden: int, count: int, batch: int) -> None:
+    def __init__(self, hidden: int, count: int) -> None:
         world = dist.get_world_size()
         source = torch.Generator("cuda").manual_seed(3 + dist.get_rank())
 
@@ -33,57 +34,63 @@ class Layers:
         self.attention = (weight(hidden, hidden // world), weight(hidden // world, hidden))
         self.mlp = (weight(hidden, 4 * hidden // world), weight(4 * hidden // world, hidden))
         self.count = count
-        self.x = torch.ones(batch, hidden, device="cuda", dtype=torch.bfloat16)
-        self.out = torch.empty_like(self.x)
 
-    def step(self) -> None:
+    def step(self, x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
         """One token for each of the batch."""
-        x = self.x
         for _ in range(self.count):
             for into, out_of in (self.attention, self.mlp):
                 part = torch.nn.functional.gelu(x @ into) @ out_of
-                dist.all_reduce(part)
+                dist.all_reduce(part, group=group)
                 x = torch.nn.functional.layer_norm(x + part, x.shape[-1:])
-        self.out.copy_(x)
+        return x
 
 
-def measure(hidden: int, count: int, batch: int, replays: int) -> dict[str, object]:
-    """Replays of the captured step, timed by events."""
-    layers = Layers(hidden, count, batch)
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            layers.step()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    dist.barrier()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        layers.step()
-    for _ in range(5):
-        graph.replay()
-    torch.cuda.synchronize()
-    dist.barrier()
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(replays):
-        graph.replay()
-    end.record()
-    torch.cuda.synchronize()
-    step_us = torch.tensor([begin.elapsed_time(end) * 1e3 / replays], device="cuda")
-    dist.all_reduce(step_us, op=dist.ReduceOp.MAX)
-    bits = layers.out.view(torch.int16).cpu().numpy().tobytes()
-    del graph
-    return {
-        "hidden": hidden,
-        "layers": count,
-        "batch": batch,
-        "gpus": dist.get_world_size(),
-        "step_us": step_us.item(),
-        "tokens_per_s": batch * 1e6 / step_us.item(),
-        "output": hashlib.sha256(bits).hexdigest()[:16],
-    }
+class Step:
+    """A captured step over one group."""
+
+    def __init__(self, layers: Layers, x: torch.Tensor, group: dist.ProcessGroup) -> None:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                layers.step(x, group)
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        dist.barrier()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.out = layers.step(x, group)
+        self.replay(5)
+        torch.cuda.synchronize()
+
+    def replay(self, times: int) -> None:
+        """Enqueues some steps."""
+        for _ in range(times):
+            self.graph.replay()
+
+    def output(self) -> str:
+        """A hash of the last output's bits."""
+        bits = self.out.view(torch.int16).cpu().numpy().tobytes()
+        return hashlib.sha256(bits).hexdigest()[:16]
+
+
+def compare(
+    layers: Layers, x: torch.Tensor, args: argparse.Namespace, groups: dict[str, dist.ProcessGroup]
+) -> dict[str, object]:
+    """Tokens a second of each arm."""
+    steps = {arm: Step(layers, x, group) for arm, group in groups.items()}
+    arms = {arm: lambda step=step: step.replay(args.replays) for arm, step in steps.items()}
+    took = timed(arms, args.rounds)
+    batch, hidden = x.shape
+    row: dict[str, object] = {"program": "decode", "hidden": hidden, "layers": layers.count}
+    row |= {"batch": batch, "gpus": dist.get_world_size()}
+    for arm, seconds in took.items():
+        row[f"{arm}_step_us"] = seconds * 1e6 / args.replays
+        row[f"{arm}_tokens_per_s"] = batch * args.replays / seconds
+        row[f"{arm}_output"] = steps[arm].output()
+    if "plait" in took:
+        row["ratio"] = took["nccl"] / took["plait"]
+    return row
 
 
 def main() -> None:
@@ -91,14 +98,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hidden", default="4096,8192")
     parser.add_argument("--layers", type=int, default=32)
-    parser.add_argument("--batches", default="1,4,16,64")
-    parser.add_argument("--replays", type=int, default=50)
+    parser.add_argument("--batches", default="1,8,64")
+    parser.add_argument("--replays", type=int, default=20, help="a round")
+    parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    groups = start()
     for hidden in map(int, args.hidden.split(",")):
+        layers = Layers(hidden, args.layers)
         for batch in map(int, args.batches.split(",")):
-            row = measure(hidden, args.layers, batch, args.replays)
+            x = torch.ones(batch, hidden, device="cuda", dtype=torch.bfloat16)
+            row = compare(layers, x, args, groups)
             if dist.get_rank() == 0:
                 print(json.dumps({**row, "served": served()}), flush=True)
     dist.destroy_process_group()

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "bench"))
-from ddp import served
+from drop_in import served
 
 Check = Callable[[], bool]
 

@@ -1,0 +1,53 @@
+"""With plait and without, in one PyTorch job: a process group for each, timed in turn.
+
+Where the drop-in is loaded, the group `nccl` is made while it leaves new communicators alone, the
+group `plait` after that; where it is not, there is `nccl` only.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.distributed as dist
+from drop_in import drop_in, leave_new
+
+
+def start() -> dict[str, dist.ProcessGroup]:
+    """Joins the job under torchrun; the groups by arm, their communicators made."""
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    leave_new(True)
+    dist.init_process_group("nccl", device_id=device)
+    groups = {"nccl": _group()}
+    leave_new(False)
+    if drop_in() is not None:
+        groups["plait"] = _group()
+    return groups
+
+
+def _group() -> dist.ProcessGroup:
+    group = dist.new_group()
+    dist.all_reduce(torch.ones(1, device="cuda"), group=group)
+    torch.cuda.synchronize()
+    return group
+
+
+def timed(arms: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, float]:
+    """Seconds of each arm: the median of rounds taken in turn, of the slowest rank."""
+    found: dict[str, list[float]] = {arm: [] for arm in arms}
+    for number in range(rounds):
+        for arm in sorted(arms, reverse=number % 2 == 1):
+            torch.cuda.synchronize()
+            dist.barrier()
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            arms[arm]()
+            torch.cuda.synchronize()
+            found[arm].append(time.perf_counter() - begin)
+    slowest = torch.tensor([statistics.median(found[arm]) for arm in sorted(arms)], device="cuda")
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    return dict(zip(sorted(arms), slowest.tolist(), strict=True))
