@@ -14,14 +14,18 @@ static void* driver(void) {
 }
 
 /* ISO C has no cast from an object's address to a function's. */
-#define CALL(symbol, types, ...)                                           \
+#define FIND(function, symbol)                                             \
   do {                                                                     \
-    int(*function) types = NULL;                                           \
     void* const found = driver() == NULL ? NULL : dlsym(driver(), symbol); \
     if (found == NULL) return kNoDriver;                                   \
     memcpy(&function, &found, sizeof function);                            \
-    const int result = function(__VA_ARGS__);                              \
-    if (result != 0) return result;                                        \
+  } while (0)
+#define CALL(symbol, types, ...)              \
+  do {                                        \
+    int(*function) types = NULL;              \
+    FIND(function, symbol);                   \
+    const int result = function(__VA_ARGS__); \
+    if (result != 0) return result;           \
   } while (0)
 
 static int count_into(int* count) {
@@ -79,8 +83,9 @@ int gpu_wait(void* stream) {
 }
 
 int gpu_wait_all(void) {
-  CALL("cuCtxSynchronize", (void));
-  return 0;
+  int (*function)(void) = NULL;
+  FIND(function, "cuCtxSynchronize");
+  return function();
 }
 
 int gpu_free_bytes(size_t* bytes) {
