@@ -26,9 +26,6 @@ struct HopCall {
     units = (shape.part_bytes + 15) / 16;
     broken = args.state->failed != 0;
   }
-  static __device__ bool aligned(const void* at) {
-    return (reinterpret_cast<unsigned long long>(at) & 15) == 0;
-  }
   __device__ bool sends(int from, int owner) const {
     return from != owner && (shape.senders >> from & 1) != 0 && (shape.owners >> owner & 1) != 0 &&
            (shape.shift == 0 || (from + shape.shift) % args.ranks == owner);
@@ -59,17 +56,14 @@ struct HopCall {
   }
   __device__ Unit own(int owner, unsigned long long unit) const {
     const char* src = static_cast<const char*>(args.input) + owner * shape.part_stride;
-    return load_unit<Stored>(src, unit, shape.part_bytes, aligned(src));
+    return load_unit<Stored>(src, unit, shape.part_bytes, is_aligned(src));
   }
   __device__ void put(unsigned long long offset, unsigned long long unit, const Unit& value) const {
     char* dst = static_cast<char*>(args.output) + offset;
-    store_unit<Stored>(dst, unit, value, shape.part_bytes, aligned(dst));
+    store_unit<Stored>(dst, unit, value, shape.part_bytes, is_aligned(dst));
   }
 
-  __device__ int peer(int k) const {
-    const int at = args.rank + k;
-    return at < args.ranks ? at : at - args.ranks;
-  }
+  __device__ int peer(int k) const { return rank_after(args.rank, k, args.ranks); }
   __device__ void push(unsigned long long first, unsigned long long stride) const {
     const int valid = valid_units(first, stride, units, kTogether);
     for (int k = 1; k < args.ranks; ++k) {
@@ -131,7 +125,7 @@ struct HopCall {
     const char* src = static_cast<const char*>(args.input) + shape.own_from;
     char* dst = static_cast<char*>(args.output) + shape.own_to;
     if (src == dst) return;
-    const bool whole = aligned(src) && aligned(dst);
+    const bool whole = is_aligned(src) && is_aligned(dst);
     for (unsigned long long i = first; i * 16 < shape.own_bytes; i += stride)
       store_unit<Stored>(dst, i, load_unit<Stored>(src, i, shape.own_bytes, whole), shape.own_bytes,
                          whole);

@@ -41,6 +41,17 @@ __device__ inline unsigned long long now_ns() {
 }
 __device__ inline bool reached(unsigned a, unsigned b) { return static_cast<int>(a - b) >= 0; }
 
+/// The rank `k` after `rank` in the rotation, for 0 <= k < ranks: peers are visited in this order,
+/// so that no rank is everybody's first.
+__device__ inline int rank_after(int rank, int k, int ranks) {
+  const int at = rank + k;
+  return at < ranks ? at : at - ranks;
+}
+/// Whether units of 16 bytes from here on can be loaded and stored whole.
+__device__ inline bool is_aligned(const void* at) {
+  return (reinterpret_cast<unsigned long long>(at) & 15) == 0;
+}
+
 /// Counts failed polls of one thread; gives up at the deadline or when the host says so. Host
 /// memory is far, and tens of thousands of threads may wait at once: one of them looks there, at
 /// most once a millisecond, and the others see in device memory what came of it.

@@ -36,10 +36,7 @@ struct TiledBlock {
   }
   __device__ TileFlags& mine() const { return *args.flags[args.rank]; }
   __device__ bool in(unsigned mask, int rank) const { return (mask >> rank & 1) != 0; }
-  __device__ int peer(int k) const {
-    const int at = args.rank + k;
-    return at < args.ranks ? at : at - args.ranks;
-  }
+  __device__ int peer(int k) const { return rank_after(args.rank, k, args.ranks); }
   /// Ranks whose parts come to `owner`, but its own.
   __device__ unsigned senders_to(int owner) const {
     if (!in(args.owners, owner)) return 0;
@@ -79,9 +76,6 @@ struct TiledBlock {
   __device__ char* output(int owner) const {
     return static_cast<char*>(args.output) + index_of(owner) * args.result_stride;
   }
-  static __device__ bool aligned(const void* at) {
-    return (reinterpret_cast<unsigned long long>(at) & 15) == 0;
-  }
 
   /// One thread a rank waits: until the words of `ranks` have reached `value`, and those of
   /// `more_ranks` `more_value`; then the block goes on.
@@ -103,7 +97,7 @@ struct TiledBlock {
   __device__ void send(char* to, const char* src, unsigned long long bytes, unsigned long long from,
                        unsigned limit) const {
     auto* dst = reinterpret_cast<ulonglong2*>(to);
-    const bool whole = aligned(src);
+    const bool whole = is_aligned(src);
     for (unsigned i = threadIdx.x; i < limit; i += 4 * blockDim.x) {
       Unit held[4];
 #pragma unroll
@@ -119,7 +113,7 @@ struct TiledBlock {
   /// `limit` units of a slot, to unit `from` of `to` on.
   __device__ void put(char* to, unsigned long long bytes, unsigned long long from, const char* slot,
                       unsigned limit) const {
-    const bool whole = aligned(to);
+    const bool whole = is_aligned(to);
     for (unsigned i = threadIdx.x; i < limit; i += 4 * blockDim.x) {
       Unit held[4];
 #pragma unroll
@@ -204,7 +198,8 @@ struct TiledBlock {
     char* out = output(args.rank);
     const unsigned long long bytes = part_bytes(args.rank), from = first(tile);
     const unsigned limit = length(args.rank, tile);
-    const bool keeps = in(args.keepers, args.rank), whole = aligned(own), whole_out = aligned(out);
+    const bool keeps = in(args.keepers, args.rank), whole = is_aligned(own),
+               whole_out = is_aligned(out);
     for (unsigned i = threadIdx.x; i < limit; i += kTogether * blockDim.x) {
       Sum sum[kTogether];
       sum_units(sum, tile, i, limit, own, bytes, whole);
@@ -234,9 +229,9 @@ struct TiledBlock {
         from == 0 ? static_cast<const char*>(args.input) : slot(args.rank, 0, source, tile);
     const unsigned long long bytes = part_bytes(args.rank), start = first(tile);
     const unsigned limit = length(args.rank, tile);
-    const bool whole = aligned(src);
+    const bool whole = is_aligned(src);
     char* out = output(args.rank);
-    const bool keeps = in(args.keepers, args.rank) && out != src, whole_out = aligned(out);
+    const bool keeps = in(args.keepers, args.rank) && out != src, whole_out = is_aligned(out);
     for (unsigned i = threadIdx.x; i < limit; i += 4 * blockDim.x) {
       Unit held[4];
 #pragma unroll
@@ -301,7 +296,7 @@ struct TiledBlock {
     const char* src = static_cast<const char*>(args.input) + args.own_from;
     char* dst = static_cast<char*>(args.output) + args.own_to;
     if (src == dst) return;
-    const bool whole = aligned(src) && aligned(dst);
+    const bool whole = is_aligned(src) && is_aligned(dst);
     const unsigned long long units = (args.own_bytes + 15) / 16;
     for (unsigned long long i = blockIdx.x * blockDim.x + threadIdx.x; i < units;
          i += static_cast<unsigned long long>(gridDim.x) * blockDim.x)
