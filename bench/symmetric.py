@@ -1,25 +1,33 @@
 """all_reduce beside PyTorch's symmetric memory: one_shot and two_shot, in the same processes.
 
-    torchrun --nproc-per-node 2 bench/symmetric.py --csv out.csv                # NCCL
-    plait run -- torchrun --nproc-per-node 2 bench/symmetric.py --csv out.csv   # plait
+    torchrun --nproc-per-node 4 bench/symmetric.py --csv out.csv                # NCCL and plait
+    plait run -- torchrun --nproc-per-node 4 bench/symmetric.py --csv out.csv   # the drop-in
 
-Each way is captured 20 times into a CUDA graph, replayed, checked against float64 on whole numbers.
-Multicast stays off (TORCH_SYMM_MEM_DISABLE_MULTICAST=1). Rank 0 prints a CSV line a size and type.
+Every power of two from 64 KiB to 64 MiB, fp32 and bf16. Each way is captured 20 times into a CUDA
+graph, replayed, and checked on whole numbers. `ratio`: the better of one_shot and two_shot over
+plait's Communicator, or over torch.distributed's where plait is not installed or under `plait run`;
+above 1 = plait is faster. Multicast stays off (TORCH_SYMM_MEM_DISABLE_MULTICAST=1). Rank 0 prints a
+CSV line a size and type; exit 1 where a sum was wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
 CALLS = 20
-COLUMNS = "ranks,type,bytes,all_reduce_by,all_reduce_us,one_shot_us,two_shot_us,ratio,wrong"
+COLUMNS = (
+    "ranks,type,bytes,all_reduce_by,all_reduce_us,plait_us,one_shot_us,two_shot_us,ratio,wrong"
+)
 
 
 def graph_us(call: Callable[[], object]) -> float:
@@ -57,36 +65,77 @@ def fresh(out: torch.Tensor, seed: int) -> torch.Tensor:
     return torch.stack(parts).sum(0).to(out.dtype)
 
 
-def measure(dtype: torch.dtype, size: int, name: str, group: str) -> str:
-    """The CSV line of one size."""
-    shared = symm_mem.empty(size // dtype.itemsize, dtype=dtype, device="cuda")
-    symm_mem.rendezvous(shared, group)
-    usual = torch.empty_like(shared)
-    ops = torch.ops.symm_mem
-    wrong = 0
-    for seed in (1, 2):
-        wrong += int((fresh(shared, seed) != ops.one_shot_all_reduce(shared, "sum", group)).sum())
-        expected = fresh(shared, seed + 2)
-        ops.two_shot_all_reduce_(shared, "sum", group)
-        wrong += int((expected != shared).sum())
-        expected = fresh(usual, seed + 4)
-        dist.all_reduce(usual)
-        wrong += int((expected != usual).sum())
-        dist.barrier(device_ids=[torch.cuda.current_device()])
-    shared.normal_()
-    usual.normal_()
-    one = graph_us(lambda: ops.one_shot_all_reduce(shared, "sum", group))
-    two = graph_us(lambda: ops.two_shot_all_reduce_(shared, "sum", group))
-    ours = graph_us(lambda: dist.all_reduce(usual))
-    kind = str(dtype).removeprefix("torch.")
-    return (
-        f"{dist.get_world_size()},{kind},{size},{name},{ours:.2f},{one:.2f},{two:.2f},"
-        f"{min(one, two) / ours:.3f},{wrong}"
-    )
+def communicator(local: int) -> Any:
+    """plait's, on this rank's GPU; None where plait is not installed, or serves NCCL's calls."""
+    if "plait" in os.environ.get("LD_PRELOAD", "") or importlib.util.find_spec("plait") is None:
+        return None
+    return importlib.import_module("plait").init(device=local)
 
 
-def main() -> None:
-    """Every size by four, both types."""
+class Contest:
+    """One size and type: buffers, checks and times of every way."""
+
+    def __init__(self, dtype: torch.dtype, size: int, group: str, comm: Any) -> None:
+        self.size, self.group, self.comm = size, group, comm
+        self.shared = symm_mem.empty(size // dtype.itemsize, dtype=dtype, device="cuda")
+        symm_mem.rendezvous(self.shared, group)
+        self.usual = torch.empty_like(self.shared)
+        self.output = torch.empty_like(self.shared)
+        self.kind = str(dtype).removeprefix("torch.")
+
+    def one_shot(self) -> torch.Tensor:
+        return torch.ops.symm_mem.one_shot_all_reduce(self.shared, "sum", self.group)
+
+    def two_shot(self) -> torch.Tensor:
+        return torch.ops.symm_mem.two_shot_all_reduce_(self.shared, "sum", self.group)
+
+    def usually(self) -> torch.Tensor:
+        dist.all_reduce(self.usual)
+        return self.usual
+
+    def by_plait(self) -> torch.Tensor:
+        self.comm.all_reduce(self.usual, out=self.output)
+        return self.output
+
+    def wrong(self) -> int:
+        """Elements that any way got wrong, twice, with fresh data each."""
+        found = 0
+        ways = [(self.shared, self.one_shot), (self.shared, self.two_shot)]
+        ways += [(self.usual, self.usually)]
+        if self.comm:
+            ways += [(self.usual, self.by_plait)]
+        for seed in (1, 2):
+            for number, (source, call) in enumerate(ways):
+                expected = fresh(source, seed + 2 * number)
+                dist.barrier(device_ids=[torch.cuda.current_device()])
+                found += int((call() != expected).sum())
+                dist.barrier(device_ids=[torch.cuda.current_device()])
+        total = torch.tensor(found, device="cuda")
+        dist.all_reduce(total)
+        return int(total)
+
+    def timed(self, call: Callable[[], torch.Tensor]) -> float:
+        """Microseconds on normal data (sums in place outgrow any type in the end)."""
+        self.shared.normal_()
+        self.usual.normal_()
+        torch.cuda.synchronize()
+        return graph_us(call)
+
+    def line(self, name: str) -> tuple[str, int]:
+        """The CSV line, and how many elements were wrong."""
+        wrong = self.wrong()
+        one, two, usual = (
+            self.timed(call) for call in (self.one_shot, self.two_shot, self.usually)
+        )
+        plait = self.timed(self.by_plait) if self.comm else 0.0
+        ratio = min(one, two) / (plait or usual)
+        times = ",".join(f"{us:.2f}" for us in (usual, plait, one, two))
+        ranks = dist.get_world_size()
+        return f"{ranks},{self.kind},{self.size},{name},{times},{ratio:.3f},{wrong}", wrong
+
+
+def main() -> int:
+    """Every size, both types."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--most-mib", type=int, default=64)
@@ -94,19 +143,27 @@ def main() -> None:
     local = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(local)
     dist.init_process_group("nccl", device_id=torch.device("cuda", local))
+    comm = communicator(local)
     name = "plait" if "plait" in os.environ.get("LD_PRELOAD", "") else "nccl"
-    lines = [COLUMNS]
+    lines, wrong = [COLUMNS], 0
     for dtype in (torch.float32, torch.bfloat16):
         size = 64 << 10
         while size <= given.most_mib << 20:
-            lines.append(measure(dtype, size, name, dist.group.WORLD.group_name))
+            contest = Contest(dtype, size, dist.group.WORLD.group_name, comm)
+            line, off = contest.line(name)
+            lines.append(line)
+            wrong += off
             if dist.get_rank() == 0:
-                print(lines[-1], flush=True)
-            size *= 4
+                print(line, flush=True)
+            size *= 2
     if dist.get_rank() == 0 and given.csv:
         given.csv.write_text("\n".join(lines) + "\n")
+    if comm:
+        comm.check()
+        comm.barrier()
     dist.destroy_process_group()
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,39 @@
+#!/bin/bash
+# What GPUs must show beside speed: accuracy, soak, killed ranks, the C API, symmetric memory.
+# Usage: bench/gpu_evidence.sh BUILD GPUS STEP...   (steps: the cases below; all = each of them)
+# BUILD holds test_gpu_c_api; plait must be importable by python3. Tables and logs go to $OUT, a
+# verdict a step to stdout; exits 1 where a step failed. SOAK_S, KILL_ROUNDS: how long.
+set -u
+build=$1; gpus=$2; shift 2
+OUT=${OUT:-bench/results}
+here=$(dirname "$0")
+mkdir -p "$OUT"
+export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
+export PYTHONUNBUFFERED=1
+failed=0
+step() {  # NAME LIMIT_S COMMAND...: runs it, keeps its output, says how it ended
+  local name=$1 limit=$2 began=$SECONDS; shift 2
+  timeout -k 10 "$limit" "$@" > "$OUT/$name.log" 2>&1
+  local status=$?
+  tail -n "${LINES_SHOWN:-4}" "$OUT/$name.log" | cut -c1-1500
+  echo "## $name: status $status, $((SECONDS - began)) s"
+  [ $status -eq 0 ] || failed=1
+}
+one() {
+  case $1 in
+    c_api) step c_api 90 "$build/test_gpu_c_api" ;;
+    kills) step "kills_${gpus}gpus" $((${KILL_ROUNDS:-20} * 20 + 30)) python3 "$here/kills.py" --ranks "$gpus" \
+      --rounds "${KILL_ROUNDS:-20}" --csv "$OUT/gpu_kills_${gpus}gpus.csv" ;;
+    broken) step "soak_broken_${gpus}gpus" 120 python3 "$here/soak.py" --ranks "$gpus" --seconds 4 --break ;;
+    soak) step "soak_${gpus}gpus" $((${SOAK_S:-600} + 120)) python3 "$here/soak.py" --ranks "$gpus" \
+      --seconds "${SOAK_S:-600}" --seed "${SEED:-1}" --verbose ;;
+    accuracy) LINES_SHOWN=14 step "accuracy_${gpus}gpus" 150 python3 "$here/accuracy.py" --ranks "$gpus" \
+      --csv "$OUT/gpu_accuracy_${gpus}gpus.csv" ;;
+    symmetric) LINES_SHOWN=24 step "symmetric_${gpus}gpus" 150 python3 -m torch.distributed.run --standalone \
+      --nproc-per-node "$gpus" "$here/symmetric.py" --csv "$OUT/gpu_symmetric_${gpus}gpus.csv" ;;
+    all) for each in c_api kills broken accuracy symmetric soak; do one $each; done ;;
+    *) echo "no step $1" >&2; failed=1 ;;
+  esac
+}
+for name in "$@"; do one "$name"; done
+exit $failed
