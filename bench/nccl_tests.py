@@ -1,9 +1,10 @@
 """nccl-tests' programs with and without the drop-in, in turn: a CSV line a size, with the ratio.
 
-    python bench/nccl_tests.py --programs FOLDER --drop-in libplait_nccl.so --gpus 2 --csv out.csv
+    python bench/nccl_tests.py --programs FOLDER --drop-in libplait_nccl.so --csv out.csv
 
-The programs are built elsewhere; each run checks its results (-c 1). `ratio` is the time without
-over the time with plait: above 1 is faster.
+The programs are built elsewhere; each run checks its results (-c 1). `ratio` is the median time
+without over the median time with plait: above 1 is faster. Lanes (0,1/2,3) are GPUs that run side
+by side, each program once on every lane, with and without in the other order each time.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import queue
+import statistics
 import subprocess
 import sys
+import threading
 import time
+from collections import defaultdict
 from pathlib import Path
 
 PROGRAMS = (
@@ -26,18 +31,21 @@ PROGRAMS = (
     "gather",
     "scatter",
     "sendrecv",
+    "hypercube",
 )
 COLUMNS = (
-    *("program", "mode", "place", "bytes", "count", "type", "op", "root"),
-    *("nccl_us", "plait_us", "nccl_busbw", "plait_busbw", "ratio", "nccl_wrong", "plait_wrong"),
+    *("program", "gpus", "mode", "place", "bytes", "count", "type", "op", "root"),
+    *("nccl_us", "plait_us", "nccl_busbw", "plait_busbw", "ratio", "samples"),
+    *("nccl_wrong", "plait_wrong"),
 )
 Key = tuple[str, ...]
 Timing = tuple[float, float, str]  # us, busbw, wrong
+Found = dict[Key, list[Timing]]
 
 
-def parse(text: str) -> dict[Key, Timing]:
-    """nccl-tests' table: (place, bytes, count, type, op, root) -> timing."""
-    found: dict[Key, Timing] = {}
+def parse(text: str) -> Found:
+    """nccl-tests' tables: (place, bytes, count, type, op, root) -> a timing a cycle."""
+    found: Found = defaultdict(list)
     for line in text.splitlines():
         words = line.split()
         if len(words) < 13 or not words[0].isdigit():
@@ -45,13 +53,27 @@ def parse(text: str) -> dict[Key, Timing]:
         for place, at in (("out", 5), ("in", 9)):
             time_us, _, busbw, wrong = words[at : at + 4]
             if time_us != "N/A":
-                found[(place, *words[:5])] = (float(time_us), float(busbw), wrong)
+                found[(place, *words[:5])].append((float(time_us), float(busbw), wrong))
     return found
 
 
-def run(command: list[str], drop_in: str, limit_s: float) -> tuple[dict[Key, Timing], str]:
-    """One run's table, and why it is not whole (empty where it is)."""
-    env = dict(os.environ)
+def worst(timings: list[Timing]) -> str:
+    """The count of wrong elements that is not 0, where there is one."""
+    return next((t[2] for t in timings if t[2] not in ("0", "N/A")), timings[0][2])
+
+
+def command_of(args: argparse.Namespace, program: str, mode: str, gpus: int) -> list[str]:
+    """processes: one a GPU; threads: one a GPU; one_thread: for all."""
+    test = str(Path(args.programs) / f"{program}_perf")
+    if mode == "processes":
+        return [args.mpiexec, "-n", str(gpus), test, "-t", "1", "-g", "1", *args.options.split()]
+    threads, each = (gpus, 1) if mode == "threads" else (1, gpus)
+    return [test, "-t", str(threads), "-g", str(each), *args.options.split()]
+
+
+def run(command: list[str], lane: str, drop_in: str, limit_s: float) -> tuple[Found, str]:
+    """One run's tables, and why they are not whole (empty where they are)."""
+    env = dict(os.environ, CUDA_VISIBLE_DEVICES=lane)
     if drop_in:
         env["LD_PRELOAD"] = drop_in
         env.setdefault("PLAIT_DEBUG", "WARN")
@@ -69,16 +91,55 @@ def run(command: list[str], drop_in: str, limit_s: float) -> tuple[dict[Key, Tim
     return parse(done.stdout), why
 
 
-def rows(program: str, mode: str, plain: dict[Key, Timing], ours: dict[Key, Timing]) -> list[dict]:
-    """A row a size that both runs have."""
-    made = []
-    for key in plain:
-        if key not in ours:
-            continue
-        (nccl_us, nccl_busbw, nccl_wrong), (us, busbw, wrong) = plain[key], ours[key]
-        values = (nccl_us, us, nccl_busbw, busbw, nccl_us / us if us else 0.0, nccl_wrong, wrong)
-        made.append(dict(zip(COLUMNS, (program, mode, *key, *values), strict=True)))
-    return made
+class Table:
+    """Timings of all runs, by program, mode and arm."""
+
+    def __init__(self) -> None:
+        self.guard = threading.Lock()
+        self.found: dict[tuple[str, str, str], Found] = {}
+        self.failures = 0
+
+    def add(self, program: str, mode: str, arm: str, found: Found, why: str, took_s: float) -> None:
+        """One run."""
+        with self.guard:
+            kept = self.found.setdefault((program, mode, arm), defaultdict(list))
+            for key, timings in found.items():
+                kept[key] += timings
+            self.failures += bool(why) and arm == "plait"
+            print(f"# {program} {mode} {arm}: {took_s:.1f} s {why}", flush=True)
+
+    def rows(self, program: str, mode: str, gpus: int) -> list[dict[str, object]]:
+        """A row a size that both arms have."""
+        plain = self.found.get((program, mode, "nccl"), {})
+        ours = self.found.get((program, mode, "plait"), {})
+        made = []
+        for key in plain:
+            if key not in ours:
+                continue
+            nccl_us, nccl_busbw = (statistics.median(t[i] for t in plain[key]) for i in (0, 1))
+            us, busbw = (statistics.median(t[i] for t in ours[key]) for i in (0, 1))
+            wrong = (worst(plain[key]), worst(ours[key]))
+            values = (nccl_us, us, nccl_busbw, busbw, round(nccl_us / us if us else 0.0, 3))
+            words = (program, gpus, mode, *key, *values, len(ours[key]), *wrong)
+            made.append(dict(zip(COLUMNS, words, strict=True)))
+        return made
+
+
+def work(
+    args: argparse.Namespace, lane: str, tasks: queue.Queue[tuple[str, str, int]], table: Table
+) -> None:
+    """Takes runs until none is left or time is up."""
+    while time.monotonic() < args.ends:
+        try:
+            program, mode, number = tasks.get_nowait()
+        except queue.Empty:
+            return
+        command = command_of(args, program, mode, len(lane.split(",")))
+        arms = {"nccl": "", "plait": args.drop_in}
+        for arm in sorted(arms, reverse=number % 2 == 1):
+            begin = time.monotonic()
+            found, why = run(command, lane, arms[arm], args.limit)
+            table.add(program, mode, arm, found, why, time.monotonic() - begin)
 
 
 def arguments() -> argparse.Namespace:
@@ -86,47 +147,50 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", required=True, help="folder with all_reduce_perf, ...")
     parser.add_argument("--drop-in", required=True)
-    parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--lanes", default="0,1", help="GPUs of each lane, such as 0,1/2,3")
     parser.add_argument("--only", default=",".join(PROGRAMS))
-    parser.add_argument("--modes", default="threads", help="threads, one_thread")
-    parser.add_argument("--options", default="-b 8 -e 256M -f 4 -c 1 -n 20 -w 5")
-    parser.add_argument("--limit", type=float, default=120, help="seconds a run")
+    parser.add_argument("--modes", default="threads", help="processes, threads, one_thread")
+    parser.add_argument("--mpiexec", default="mpiexec")
+    parser.add_argument("--repeat", type=int, default=2, help="runs of each program")
+    parser.add_argument("--options", default="-b 1K -e 256M -f 4 -c 1 -n 20 -w 5 -N 3")
+    parser.add_argument("--limit", type=float, default=60, help="seconds a run")
+    parser.add_argument("--seconds", type=float, default=1e9, help="no run starts after these")
     parser.add_argument("--csv", default="")
-    return parser.parse_args()
+    args = parser.parse_args()
+    args.ends = time.monotonic() + args.seconds
+    return args
 
 
 def main() -> int:
     """Runs all; 1 where plait gave a wrong element or a run did not end well."""
     args = arguments()
-    all_rows, bad = [], 0
-    for program in args.only.split(","):
-        for mode in args.modes.split(","):
-            ranks = ("-t", "-g") if mode == "threads" else ("-g", "-t")
-            command = [str(Path(args.programs) / f"{program}_perf"), ranks[0], str(args.gpus)]
-            command += [ranks[1], "1", *args.options.split()]
-            begin = time.monotonic()
-            plain, why_plain = run(command, "", args.limit)
-            middle = time.monotonic()
-            ours, why = run(command, args.drop_in, args.limit)
-            made = rows(program, mode, plain, ours)
-            all_rows += made
-            bad += bool(why) + sum(row["plait_wrong"] not in ("0", "N/A") for row in made)
-            took = f"{middle - begin:.1f} s, {time.monotonic() - middle:.1f} s with plait"
-            print(f"# {program} {mode}: {took} {why_plain and 'NCCL: ' + why_plain} {why}")
-            for row in made:
-                print(
-                    f"{program:>15} {mode:>10} {row['place']:>3} {row['bytes']:>11} "
-                    f"{row['type']:>9} {row['op']:>5} {row['nccl_us']:>9.2f} "
-                    f"{row['plait_us']:>9.2f} us "
-                    f"{row['nccl_busbw']:>7.2f} {row['plait_busbw']:>7.2f} GB/s "
-                    f"{row['ratio']:>6.3f} wrong {row['plait_wrong']}",
-                    flush=True,
-                )
+    names, modes = args.only.split(","), args.modes.split(",")
+    tasks: queue.Queue[tuple[str, str, int]] = queue.Queue()
+    for number in range(args.repeat):
+        for mode in modes:
+            for program in names:
+                tasks.put((program, mode, number))
+    table, lanes = Table(), args.lanes.split("/")
+    workers = [threading.Thread(target=work, args=(args, lane, tasks, table)) for lane in lanes]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    gpus = len(lanes[0].split(","))
+    rows = [row for name in names for mode in modes for row in table.rows(name, mode, gpus)]
+    bad = table.failures + sum(row["plait_wrong"] not in ("0", "N/A") for row in rows)
+    for row in rows:
+        print(
+            f"{row['program']:>15} {row['mode']:>10} {row['place']:>3} {row['bytes']:>11} "
+            f"{row['nccl_us']:>9.2f} {row['plait_us']:>9.2f} us {row['nccl_busbw']:>7.2f} "
+            f"{row['plait_busbw']:>7.2f} GB/s {row['ratio']:>6.3f} of {row['samples']} "
+            f"wrong {row['plait_wrong']}"
+        )
     if args.csv:
         with open(args.csv, "w", newline="") as file:
             writer = csv.DictWriter(file, COLUMNS)
             writer.writeheader()
-            writer.writerows(all_rows)
+            writer.writerows(rows)
     return 1 if bad else 0
 
 
