@@ -2,6 +2,7 @@
 // one rounding at the end, the bits that exec/numbers.hpp states for the CPU.
 #pragma once
 #include <cstdint>
+#include <type_traits>
 
 #include "plait/plan.hpp"
 
@@ -221,6 +222,8 @@ struct Accumulator {
       wide[i] = combine<N>(kOp == kAnyOp ? op : kOp, wide[i], read(unit, i, op, scale));
   }
 
+  /// What avg divides by: integers below 32 bits as int, as exec/numbers.hpp has it.
+  using Divisor = std::conditional_t<(sizeof(Wide) < 4), int, Wide>;
   /// divide: avg's last step, by the number of ranks.
   __device__ Unit result(int op, bool finish, int ranks) {
     unsigned long long words[2] = {0, 0};
@@ -229,7 +232,7 @@ struct Accumulator {
 #pragma unroll
     for (int i = 0; i < kPerUnit; ++i) {
       Wide value = wide[i];
-      if (divide) value = static_cast<Wide>(value / static_cast<Wide>(ranks));
+      if (divide) value = static_cast<Wide>(value / static_cast<Divisor>(ranks));
       const Stored stored = N::down(value);
       unsigned long long part;
       if constexpr (sizeof(Stored) == 8)
