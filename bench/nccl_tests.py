@@ -14,12 +14,13 @@ import csv
 import os
 import queue
 import statistics
-import subprocess
 import sys
 import threading
 import time
 from collections import defaultdict
 from pathlib import Path
+
+from jobs import run_job
 
 PROGRAMS = (
     "all_reduce",
@@ -77,18 +78,11 @@ def run(command: list[str], lane: str, drop_in: str, limit_s: float) -> tuple[Fo
     if drop_in:
         env["LD_PRELOAD"] = drop_in
         env.setdefault("PLAIT_DEBUG", "WARN")
-    try:
-        done = subprocess.run(
-            command, env=env, capture_output=True, text=True, timeout=limit_s, check=False
-        )
-    except subprocess.TimeoutExpired as late:
-        output = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
-        return parse(output), f"still running after {limit_s} s"
-    said = "\n".join(line for line in done.stderr.splitlines() if "PLAIT" in line)
+    output, errors, why = run_job(command, env, limit_s)
+    said = "\n".join(line for line in errors.splitlines() if "PLAIT" in line)
     if said:
         print(said, file=sys.stderr)
-    why = "" if done.returncode == 0 else f"status {done.returncode}: {done.stderr[-400:]}"
-    return parse(done.stdout), why
+    return parse(output), f"{why}: {errors[-400:]}" if why else ""
 
 
 class Table:

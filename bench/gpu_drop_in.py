@@ -1,0 +1,314 @@
+"""All that shows the drop-in under NCCL, in one call on a machine with GPUs: tables, CSV, a plot.
+
+    python3 bench/gpu_drop_in.py --drop-in libplait_nccl.so --gpus 4 --out results STEP...
+
+Steps: checks, training, pairs (training by two GPUs), decode, shard, killed, cupy, alone (truly
+without the drop-in), nccl_tests (wants --programs). Jobs of two GPUs run side by side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import glob
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jobs import run_job
+
+ROOT = Path(__file__).resolve().parent.parent
+COLUMNS = (
+    *("program", "model", "batch", "gpus", "nccl_ms", "plait_ms", "nccl_per_s", "plait_per_s"),
+    *("ratio", "same_bits_again", "same_bits_as_nccl", "losses_apart", "served", "passed"),
+    *("drop_in", "commit", "date"),
+)
+
+
+@dataclass
+class Job:
+    """One command on some GPUs; lines of JSON that it prints become rows."""
+
+    name: str
+    command: list[str]
+    lane: str
+    limit_s: float = 100
+    drop_in: bool = True
+    env: dict[str, str] = field(default_factory=dict)
+
+
+class Runner:
+    """Runs jobs and keeps their rows."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args, self.rows, self.failures = args, [], []
+        self.guard = threading.Lock()
+        self.out = Path(args.out)
+        self.out.mkdir(parents=True, exist_ok=True)
+
+    def run(self, job: Job) -> None:
+        """One job to its end."""
+        env = {**os.environ, **job.env, "CUDA_VISIBLE_DEVICES": job.lane}
+        if job.drop_in:
+            env["LD_PRELOAD"] = self.args.drop_in
+            env.setdefault("PLAIT_DEBUG", "WARN")
+        begin = time.monotonic()
+        output, errors, why = run_job(job.command, env, job.limit_s, str(ROOT))
+        took_s = time.monotonic() - begin
+        with self.guard:
+            self.keep(job, output, errors, why, took_s)
+
+    def keep(self, job: Job, output: str, errors: str, why: str, took_s: float) -> None:
+        """A job's rows, its log, and the end of what it said where it failed."""
+        found = []
+        for line in output.splitlines():
+            if line.startswith("{"):
+                try:
+                    found.append({**json.loads(line), "job": job.name, "drop_in": job.drop_in})
+                except ValueError:
+                    errors += f"\nnot JSON: {line[:100]}"
+        self.rows += found
+        with open(self.out / "drop_in.log", "a") as log:
+            log.write(f"## {job.name} {' '.join(job.command)}\n{output}\n{errors}\n## {why}\n")
+        print(f"## {job.name}: {why or 'well'}, {took_s:.1f} s, {len(found)} rows", flush=True)
+        for row in found:
+            short = {k: v for k, v in row.items() if k not in ("losses", "plait_losses", "job")}
+            print("  " + json.dumps({k: brief(v) for k, v in short.items()}), flush=True)
+        if why:
+            self.failures.append(f"{job.name}: {why}")
+            print(f"{output[-self.args.tail :]}\n{errors[-self.args.tail :]}", flush=True)
+
+    def lanes(self, *lanes: Sequence[Job]) -> None:
+        """Lanes side by side, each one's jobs in turn."""
+        threads = [
+            threading.Thread(target=lambda jobs=jobs: [self.run(job) for job in jobs])
+            for jobs in lanes
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def brief(value: object) -> object:
+    """Four digits are enough on a terminal."""
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def torchrun(program: str, gpus: int, *words: str) -> list[str]:
+    """A PyTorch job on one machine."""
+    head = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    return [*head, "--nproc-per-node", str(gpus), str(ROOT / program), *words]
+
+
+def library_path() -> str:
+    """Where NCCL and the CUDA runtime of this Python's wheels lie."""
+    folders = []
+    for entry in sys.path:
+        folders += glob.glob(f"{entry}/nvidia/nccl/lib") + glob.glob(f"{entry}/nvidia/cu13/lib")
+    return ":".join([*folders, os.environ.get("LD_LIBRARY_PATH", "")])
+
+
+class Steps:
+    """Each step's jobs."""
+
+    def __init__(self, runner: Runner, args: argparse.Namespace) -> None:
+        self.runner, self.args = runner, args
+        self.all = ",".join(str(gpu) for gpu in range(args.gpus))
+        self.pairs = [f"{gpu},{gpu + 1}" for gpu in range(0, args.gpus, 2)]
+
+    def checks(self) -> None:
+        """Every use of PyTorch; then on pretend nodes."""
+        program = "tests/gpu/torch_drop_in.py"
+        self.runner.run(Job("checks", torchrun(program, self.args.gpus), self.all))
+        if self.args.gpus >= 4:
+            env = {"PLAIT_NODE_SIZE": "2"}
+            self.runner.run(Job("nodes", torchrun(program, self.args.gpus), self.all, env=env))
+
+    def training(self) -> None:
+        """The papers' models and the transformer, on all GPUs."""
+        words = ["--batches", self.args.batches, *self.args.training.split()]
+        command = torchrun("bench/ddp.py", self.args.gpus, *words)
+        self.runner.run(Job("training", command, self.all, 150))
+
+    def training_pairs(self) -> None:
+        """The same by two GPUs, the models shared out over the pairs."""
+        words = ["--batches", self.args.batches, *self.args.training.split(), "--models"]
+        shares = ["resnet50,vgg16,transformer", "resnet152,densenet201"]
+        self.runner.lanes(
+            *(
+                [Job("training by 2", torchrun("bench/ddp.py", 2, *words, share), pair, 150)]
+                for pair, share in zip(self.pairs, shares, strict=False)
+            )
+        )
+
+    def decode(self) -> None:
+        """Tensor-parallel decoding; two GPUs a hidden size."""
+        if self.args.gpus > 2:
+            command = torchrun("bench/decode.py", self.args.gpus)
+            self.runner.run(Job("decode", command, self.all))
+        self.runner.lanes(
+            *(
+                [Job("decode by 2", torchrun("bench/decode.py", 2, "--hidden", size), pair)]
+                for pair, size in zip(self.pairs, ("8192", "4096"), strict=False)
+            )
+        )
+
+    def shard(self) -> None:
+        """FSDP of the transformer."""
+        words = ["--wrap", "fsdp", "--models", "transformer", "--batches", "8,32"]
+        command = torchrun("bench/ddp.py", self.args.gpus, *words, *self.args.training.split())
+        self.runner.run(Job("fsdp", command, self.all))
+
+    def killed(self) -> None:
+        """A rank dies: with the drop-in on all GPUs, without it on two."""
+        program = [sys.executable, str(ROOT / "tests/gpu/killed_rank.py")]
+        words = ["--gpus", str(self.args.gpus), "--drop-in", self.args.drop_in]
+        self.runner.run(Job("killed", [*program, *words], self.all, drop_in=False))
+        alone = [*program, "--gpus", "2", "--limit", "8"]
+        self.runner.run(Job("killed, NCCL alone", alone, self.pairs[0], drop_in=False))
+
+    def cupy(self) -> None:
+        """CuPy's NCCL."""
+        command = [sys.executable, str(ROOT / "tests/gpu/cupy_drop_in.py")]
+        self.runner.run(Job("cupy", command, self.pairs[-1], 60))
+
+    def alone(self) -> None:
+        """Truly without the drop-in: what `nccl` means in the other steps."""
+        words = ["--batches", "32", "--models", "resnet50,transformer"]
+        train = torchrun("bench/ddp.py", 2, *words, *self.args.training.split())
+        decode = torchrun("bench/decode.py", 2, "--hidden", "8192")
+        jobs = [Job("alone", train, self.pairs[0], drop_in=False)]
+        more = [Job("alone", decode, self.pairs[-1], drop_in=False)]
+        self.runner.lanes(jobs, more) if len(self.pairs) > 1 else self.runner.lanes([*jobs, *more])
+
+    def nccl_tests(self) -> None:
+        """nccl-tests by two GPUs, lanes side by side, in three ways; then by all of them."""
+        base = [sys.executable, str(ROOT / "bench/nccl_tests.py"), "--drop-in", self.args.drop_in]
+        base += ["--programs", self.args.programs, "--mpiexec", self.args.mpiexec]
+        runs = [("/".join(self.pairs), 2, "processes,threads,one_thread", len(self.pairs))]
+        if self.args.gpus > 2:
+            runs.append((self.all, self.args.gpus, "processes", 1))
+        left_s = self.args.seconds
+        for lanes, gpus, modes, repeat in runs:
+            begin = time.monotonic()
+            words = ["--lanes", lanes, "--modes", modes, "--repeat", str(repeat), "--csv"]
+            words += [str(self.runner.out / f"nccl_tests_{gpus}.csv"), "--seconds", f"{left_s}"]
+            command = [*base, *words, "--options=" + self.args.options]
+            job = Job(f"nccl-tests by {gpus}", command, self.all, left_s + 30, drop_in=False)
+            self.runner.run(job)
+            left_s -= time.monotonic() - begin
+
+
+def rows_of(found: list[dict], commit: str) -> list[dict[str, object]]:
+    """The rows of training and decoding, in common columns."""
+    made = []
+    for row in found:
+        if "batch" not in row:
+            continue
+        decodes = row["program"] == "decode"
+        one: dict[str, object] = {key: row.get(key, "") for key in COLUMNS}
+        if decodes:
+            one["model"] = f"hidden {row['hidden']}, {row['layers']} layers"
+        for arm in ("nccl", "plait"):
+            if f"{arm}_ms" not in row and f"{arm}_step_us" not in row:
+                continue
+            one[f"{arm}_ms"] = row[f"{arm}_step_us"] / 1e3 if decodes else row[f"{arm}_ms"]
+            one[f"{arm}_per_s"] = row[f"{arm}_tokens_per_s" if decodes else f"{arm}_per_s"]
+        if decodes and "plait_output" in row:
+            one["same_bits_as_nccl"] = row["plait_output"] == row["nccl_output"]
+        counts = row.get("served") or ["", ""]
+        one |= {"served": counts[0], "passed": counts[1], "drop_in": row["drop_in"]}
+        one |= {"commit": commit, "date": time.strftime("%Y-%m-%d")}
+        made.append({key: brief6(value) for key, value in one.items()})
+    return made
+
+
+def brief6(value: object) -> object:
+    """Six digits are enough in a file."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def plot(rows: list[dict[str, object]], path: Path) -> None:
+    """Speed with plait over speed without, a panel a program, a bar a batch size."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    both = [row for row in rows if row["ratio"] != ""]
+    panels = sorted({(str(row["program"]), int(str(row["gpus"]))) for row in both})
+    if not panels:
+        return
+    figure, axes = pyplot.subplots(len(panels), 1, figsize=(8, 2.6 * len(panels)), squeeze=False)
+    for axis, (program, gpus) in zip(axes[:, 0], panels, strict=True):
+        mine = [row for row in both if (row["program"], row["gpus"]) == (program, gpus)]
+        models = list(dict.fromkeys(str(row["model"]) for row in mine))
+        batches = sorted({int(str(row["batch"])) for row in mine})
+        for number, batch in enumerate(batches):
+            at = [m + 0.25 * (number - (len(batches) - 1) / 2) for m in range(len(models))]
+            by_model = {row["model"]: row["ratio"] for row in mine if row["batch"] == batch}
+            heights = [float(str(by_model.get(model, 0))) for model in models]
+            bars = axis.bar(at, heights, 0.22, label=f"batch {batch}")
+            axis.bar_label(bars, fmt="%.2f", fontsize=7)
+        axis.axhline(1, color="black", linewidth=0.8)
+        axis.set_xticks(range(len(models)), models, fontsize=8)
+        axis.set_ylim(0.8, None)
+        axis.set_title(f"{program}, {gpus} GPUs: speed with plait / with NCCL alone", fontsize=9)
+        axis.legend(fontsize=7, ncols=3)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("steps", nargs="+")
+    parser.add_argument("--drop-in", required=True)
+    parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--out", default="results")
+    parser.add_argument("--commit", default="")
+    parser.add_argument("--batches", default="8,32,64")
+    parser.add_argument("--training", default="--steps 6 --rounds 3 --warmup 3")
+    parser.add_argument("--programs", default="", help="folder of nccl-tests")
+    parser.add_argument("--mpiexec", default="mpiexec")
+    parser.add_argument("--options", default="-b 1K -e 256M -f 4 -c 1 -n 20 -w 5 -N 3")
+    parser.add_argument("--seconds", type=float, default=200, help="for nccl-tests")
+    parser.add_argument("--tail", type=int, default=1500, help="of a failed job's output")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """All steps; 1 where one failed."""
+    args = arguments()
+    args.drop_in = str(Path(args.drop_in).resolve())
+    os.environ["LD_LIBRARY_PATH"] = library_path()
+    runner = Runner(args)
+    steps = Steps(runner, args)
+    for name in args.steps:
+        begin = time.monotonic()
+        getattr(steps, "training_pairs" if name == "pairs" else name)()
+        print(f"# {name}: {time.monotonic() - begin:.1f} s", flush=True)
+    rows = rows_of(runner.rows, args.commit)
+    with open(runner.out / "drop_in.csv", "a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        if file.tell() == 0:
+            writer.writeheader()
+        writer.writerows(rows)
+    with open(runner.out / "drop_in.jsonl", "a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in runner.rows)
+    try:
+        plot(rows, runner.out / "drop_in.png")
+    except ImportError:
+        print("no matplotlib, so no plot")
+    print("failed: " + "; ".join(runner.failures) if runner.failures else "all well")
+    return 1 if runner.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

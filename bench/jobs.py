@@ -1,0 +1,35 @@
+"""A command with a deadline, at which all of its processes end, those of its own launchers too."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+
+
+def run_job(
+    command: Sequence[str], env: Mapping[str, str], limit_s: float, cwd: str | None = None
+) -> tuple[str, str, str]:
+    """(standard output, standard error, why it did not end well: empty where it did)."""
+    try:
+        job = subprocess.Popen(
+            command,
+            env=dict(env),
+            cwd=cwd,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return "", "", f"cannot start {command[0]}: {error.strerror}"
+    try:
+        output, said = job.communicate(timeout=limit_s)
+        return output, said, f"status {job.returncode}" if job.returncode else ""
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+        output, said = job.communicate()
+        return output, said, f"still running after {limit_s:.0f} s"
