@@ -30,6 +30,7 @@ TYPES = {
     "fp8e5m2": 11,
 }
 OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
+# What call() knows; any other is refused by takes().
 COLLECTIVES = (
     "all_reduce",
     "reduce_scatter",
@@ -120,7 +121,8 @@ class Nccl:
     def takes(request: plait.Request) -> bool:
         """Whether NCCL has this type, op and collective."""
         reduces = request.collective in ("all_reduce", "reduce_scatter", "reduce")
-        return request.type in TYPES and (not reduces or request.op in OPS)
+        known = request.collective in COLLECTIVES and request.type in TYPES
+        return known and (not reduces or request.op in OPS)
 
     def call(self, request: plait.Request, source: int, output: int, stream: int) -> None:
         """The collective that `request` means, by NCCL's own call or by sends and receives."""
