@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from expected import POISON, Case, GpuArrays, HostArrays, size_of
+from expected import POISON, Case, HostArrays, TorchArrays, size_of
 
 import plait
 from plait import launch
@@ -49,7 +49,7 @@ COLUMNS = (
 class Nccl:
     """all_reduce by torch.distributed in these same processes."""
 
-    def __init__(self, task: dict[str, Any], rank: int, ranks: int, on: GpuArrays) -> None:
+    def __init__(self, task: dict[str, Any], rank: int, ranks: int, on: TorchArrays) -> None:
         import torch.distributed as dist
 
         self.dist = dist
@@ -81,7 +81,7 @@ class Rank:
         self.on: HostArrays = HostArrays()
         self.nccl: Nccl | None = None
         if self.on_gpu:
-            self.on = gpu = GpuArrays(self.rank)
+            self.on = gpu = TorchArrays(f"cuda:{self.rank}")
             self.nccl = Nccl(task, self.rank, self.ranks, gpu)
         self.comm = plait.init(device=self.rank if self.on_gpu else -1)
 

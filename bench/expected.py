@@ -74,15 +74,16 @@ class HostArrays:
         """Waits for all work; none is ever left here."""
 
 
-class GpuArrays(HostArrays):
-    """Arrays on one GPU, by torch."""
+class TorchArrays(HostArrays):
+    """Arrays by torch, on one GPU ("cuda:1"), or on the host to test just this."""
 
-    def __init__(self, ordinal: int) -> None:
+    def __init__(self, device: str) -> None:
         import torch
 
         self.xp = torch
-        self.device = torch.device("cuda", ordinal)
-        torch.cuda.set_device(ordinal)
+        self.device = torch.device(device)
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
         self.random = torch.Generator(self.device)
         names = {kind: str(dtype) for kind, dtype in DTYPE_OF_TYPE.items()}
         self.types = {kind: getattr(torch, name) for kind, name in names.items()}
@@ -130,7 +131,8 @@ class GpuArrays(HostArrays):
         return self.signed(array).cpu().numpy().view(DTYPE_OF_TYPE[kind])
 
     def finish(self) -> None:
-        self.xp.cuda.synchronize()
+        if self.device.type == "cuda":
+            self.xp.cuda.synchronize()
 
 
 class Reduction:

@@ -36,9 +36,9 @@ from expected import (
     POISON,
     SCALARS,
     Case,
-    GpuArrays,
     HostArrays,
     Reduction,
+    TorchArrays,
     size_of,
 )
 
@@ -153,7 +153,7 @@ class Rank:
         self.task, self.emit = task, emit
         self.rank, self.ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self.on_gpu = not task["host"]
-        self.on: HostArrays = GpuArrays(self.rank) if self.on_gpu else HostArrays()
+        self.on: HostArrays = TorchArrays(f"cuda:{self.rank}") if self.on_gpu else HostArrays()
         self.base = plait.init(device=-1, arrive_s=task["stuck_s"])
         self.deck = Deck(task, self.ranks, self.on)
         self.spoiling = random.Random(self.rank)

@@ -11,7 +11,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-SOAK = Path(__file__).parents[2] / "bench" / "soak.py"
+import numpy as np
+import pytest
+
+import plait
+
+BENCH = Path(__file__).parents[2] / "bench"
+SOAK = BENCH / "soak.py"
 SMALL = ("--host", "--epoch", "1", "--most-mib", "0.25", "--slab-mib", "4")
 
 
@@ -33,6 +39,48 @@ def test_every_spoilt_result_is_seen():
     status, row, said = soak("--ranks", "2", "--seconds", "2", "--break")
     assert status == 0 and row["wrong"] == row["broken"] > 0, row
     assert "1 wrong:" in said, said
+
+
+def test_torch_computes_what_numpy_does(monkeypatch):
+    """What checks results on GPUs against what checks them on hosts, on the same data."""
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(BENCH))
+    import expected
+
+    on_host, by_torch = expected.HostArrays(), expected.TorchArrays("cpu")
+    for kind in (*expected.FLOATS, *expected.INTEGERS):
+        for op in expected.ON_FLOATS if kind in expected.FLOATS else expected.ON_INTEGERS:
+            request = plait.Request("all_reduce", 3001, kind, op, 3)
+            case = expected.Case(on_host, request, 5)
+            drawn = [case.drawn(rank) for rank in range(3)]
+            same = []
+            for array in drawn:
+                there = by_torch.slab(array.nbytes)
+                there[:] = by_torch.xp.from_numpy(array.view(np.uint8))
+                same.append(by_torch.view(there, 0, len(array), kind))
+            wanted = expected.Reduction(on_host, kind, op, 3).of(drawn)
+            found = expected.Reduction(by_torch, kind, op, 3).of(same)
+            assert by_torch.on_host(found, kind).tobytes() == wanted.tobytes(), (kind, op)
+
+
+def test_torch_draws_and_compares(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(BENCH))
+    import expected
+
+    on = expected.TorchArrays("cpu")
+    for kind in (*expected.FLOATS, *expected.INTEGERS):
+        for name in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "scatter"):
+            case = expected.Case(on, plait.Request(name, 1001, kind, "sum", 3, 1, 2), 9)
+            wanted = case.expected(2)
+            assert case.wrong(2, wanted) == 0
+            size = expected.size_of(kind)
+            output = on.view(on.slab(len(wanted) * size + 64), 3 * size, len(wanted), kind)
+            on.fill(output, expected.POISON)
+            assert case.wrong(2, output) > 900, (name, kind)
+            on.signed(output)[:] = on.signed(wanted)
+            on.signed(output)[7:8] ^= 1
+            assert case.wrong(2, output) == 1, (name, kind)
 
 
 def test_a_rank_that_stops_ends_the_job_with_its_name():
