@@ -47,6 +47,14 @@ def drop_in_folder() -> Path:
     return Path(__file__).absolute().parent
 
 
+def has_kernels(library: Path) -> bool:
+    """Whether a drop-in was built with device code; without, it could serve nothing."""
+    try:
+        return bool(ctypes.CDLL(str(library)).plait_nccl_has_kernels())
+    except (OSError, AttributeError):
+        return False
+
+
 def find_nccl(command: Sequence[str] = ()) -> Path | None:
     """The libnccl that the command would most likely use; None where none is found."""
     if named := os.environ.get("PLAIT_NCCL_LIB"):
@@ -137,6 +145,8 @@ def plan(
     library = Path(drop_in) if drop_in else drop_in_folder() / "libplait_nccl.so"
     if not library.exists():
         return Plan("", env, f"no drop-in at {library}: running without it")
+    if not has_kernels(library):
+        return Plan("", env, f"{library} was built without nvcc: running without it")
     if not drop_in and (reason := doctor.why_no_gpu()):
         return Plan("", env, f"{reason}: running without the drop-in")
     nccl = find_nccl(command)
@@ -196,8 +206,12 @@ def examine(command: Sequence[str]) -> list[doctor.Check]:
         doctor.Check("door", "ok", f"{door}: {why}", f"plait run --door {door} -- ..."),
     ]
     library = drop_in_folder() / "libplait_nccl.so"
-    state = "ok" if library.exists() else "missing"
-    checks.append(doctor.Check("drop-in", state, str(library), "" if state == "ok" else "install"))
+    state, advice = "ok", ""
+    if not library.exists():
+        state, advice = "missing", "install plait with its drop-ins: pip install ."
+    elif not has_kernels(library):
+        state, advice = "missing", "built without device code: install again with nvcc on PATH"
+    checks.append(doctor.Check("drop-in", state, str(library), advice))
     if reason := doctor.why_no_gpu():
         advice = "the program would run without plait"
         checks.append(doctor.Check("GPUs", "missing", reason, advice))

@@ -252,3 +252,5 @@ bool await_attached(State& state, double wait_s) {
 }  // namespace plait::nccl
 
 void plait_nccl_leave_new(int leave) { plait::nccl::leaves_new.store(leave != 0); }
+
+int plait_nccl_has_kernels() { return plait::nccl::platform().has_kernels() ? 1 : 0; }

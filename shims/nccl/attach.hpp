@@ -28,3 +28,5 @@ bool await_attached(State& state, double wait_s);
 /// 1: communicators made from now on stay on NCCL; 0: they attach again. For a program that
 /// compares the two in one run; one rank that says so is enough, as with any refusal.
 extern "C" [[gnu::visibility("default")]] void plait_nccl_leave_new(int leave);
+/// 1 where this build has kernels at all; 0: it was made without nvcc, and serves nothing.
+extern "C" [[gnu::visibility("default")]] int plait_nccl_has_kernels();

@@ -231,6 +231,7 @@ std::string host_name() {
 
 class CudaPlatform : public Platform {
  public:
+  bool has_kernels() const override { return cuda::has_device_code(); }
   int current_device() override {
     cuda::Device device = -1;
     return cuda::api().context_device(&device) == cuda::kSuccess ? device : -1;

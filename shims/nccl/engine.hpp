@@ -89,6 +89,8 @@ struct EngineOptions {
 class Platform {
  public:
   virtual ~Platform() = default;
+  /// False where this build can serve nothing anywhere: it was made without device code.
+  virtual bool has_kernels() const = 0;
   /// CUDA ordinal of the thread's current device; -1 where it has none yet.
   virtual int current_device() = 0;
   /// Helper threads call this first, so that what they do never breaks a capture elsewhere.

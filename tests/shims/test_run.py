@@ -67,6 +67,16 @@ def test_without_a_gpu_the_program_runs_as_it_would(built):
     assert done.stderr.count("plait:") == 1 and "running without" in done.stderr
 
 
+def test_a_drop_in_without_device_code_says_so(built):
+    library = built.parent / "shims" / "libplait_nccl.so"
+    if not library.exists() or plait_run.has_kernels(library):
+        pytest.skip("this build has device code")
+    done = _plait("run", "--drop-in", str(library), "--", "true")
+    assert done.returncode == 0 and "built without nvcc: running without it" in done.stderr
+    assert plait_run.has_kernels(built / "libplait_nccl.so")
+    assert not plait_run.has_kernels(library.parent / "no_such.so")
+
+
 def test_an_unknown_nccl_is_left_alone(built):
     command = [str(built / "nccl_linked"), "all_reduce", "2", "processes"]
     drop_in = str(built / "libplait_nccl.so")
