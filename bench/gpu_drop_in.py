@@ -2,8 +2,8 @@
 
     python3 bench/gpu_drop_in.py --drop-in libplait_nccl.so --gpus 4 --out results STEP...
 
-Steps: checks, training, pairs (training by two GPUs), decode, shard, killed, cupy, alone (truly
-without the drop-in), nccl_tests (wants --programs). Jobs of two GPUs run side by side.
+Steps: checks, training, pairs (training by two GPUs), budgets, decode, shard, killed, cupy, alone
+(truly without the drop-in), nccl_tests (wants --programs). Jobs of two GPUs run side by side.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 COLUMNS = (
     *("program", "model", "batch", "gpus", "nccl_ms", "plait_ms", "nccl_per_s", "plait_per_s"),
     *("ratio", "same_bits_again", "same_bits_as_nccl", "losses_apart", "served", "passed"),
-    *("drop_in", "commit", "date"),
+    *("drop_in", "sm_budget", "commit", "date"),
 )
 
 
@@ -69,7 +69,9 @@ class Runner:
         for line in output.splitlines():
             if line.startswith("{"):
                 try:
-                    found.append({**json.loads(line), "job": job.name, "drop_in": job.drop_in})
+                    more = {"job": job.name, "drop_in": job.drop_in}
+                    more["sm_budget"] = job.env.get("PLAIT_SM_BUDGET", "0")
+                    found.append({**json.loads(line), **more})
                 except ValueError:
                     errors += f"\nnot JSON: {line[:100]}"
         self.rows += found
@@ -187,6 +189,17 @@ class Steps:
         more = [Job("alone", decode, self.pairs[-1], drop_in=False)]
         self.runner.lanes(jobs, more) if len(self.pairs) > 1 else self.runner.lanes([*jobs, *more])
 
+    def budgets(self) -> None:
+        """Training where plait's kernels leave multiprocessors to the backward pass."""
+        words = ["--batches", "32", "--models", "transformer,vgg16", *self.args.training.split()]
+        command = torchrun("bench/ddp.py", 2, *words)
+        self.runner.lanes(
+            *(
+                [Job(f"budget {budget}", command, pair, env={"PLAIT_SM_BUDGET": budget})]
+                for pair, budget in zip(self.pairs, ("24", "48"), strict=False)
+            )
+        )
+
     def nccl_tests(self) -> None:
         """nccl-tests by two GPUs, lanes side by side, in three ways; then by all of them."""
         base = [sys.executable, str(ROOT / "bench/nccl_tests.py"), "--drop-in", self.args.drop_in]
@@ -241,7 +254,7 @@ def plot(rows: list[dict[str, object]], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    both = [row for row in rows if row["ratio"] != ""]
+    both = [row for row in rows if row["ratio"] != "" and row["sm_budget"] == "0"]
     panels = sorted({(str(row["program"]), int(str(row["gpus"]))) for row in both})
     if not panels:
         return
