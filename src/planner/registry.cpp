@@ -16,7 +16,7 @@ const std::vector<const Strategy*>& all_strategies() {
       &ring_strategy(),         &recursive_doubling_strategy(),
       &rabenseifner_strategy(), &tree_strategy(),
       &bruck_strategy(),        &staged_strategy(),
-      &rerouted_strategy(),
+      &rerouted_strategy(),     &striped_strategy(),
   };
   return all;
 }

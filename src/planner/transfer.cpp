@@ -60,7 +60,9 @@ const Path& Mover::path(int from, int to) {
   const auto found = path_of_.find({from, to});
   if (found != path_of_.end()) return found->second;
   Path path = options_.path(from, to);
-  if (path.links.empty() || path.links.size() > 2)
+  // Past a bus between sockets the receiver reads the ring itself.
+  const std::size_t most = path.kind == PathKind::host ? 3 : 2;
+  if (path.links.empty() || path.links.size() > most)
     throw Error(ErrorCode::unsupported, text("wanted a path of one or two hops from rank ", from,
                                              " to rank ", to, ", found ", path.name));
   return path_of_[{from, to}] = std::move(path);
@@ -99,7 +101,7 @@ int Mover::owner_of(int place) const { return place < builder_.ranks() ? place :
 void Mover::open(int from, int to, const std::function<int(int)>& home) {
   const Path& route = path(from, to);
   int target = to;  // whose memory `from` writes to
-  if (route.links.size() == 2)
+  if (route.links.size() > 1)
     target = place_between(route, from);
   else if (options_.pull)
     return;
@@ -158,6 +160,7 @@ Carried Mover::carry_hops(int from, int to, const Region& dst, const Region& src
   Slots& slots = slots_of(route, from);
   const int place = place_between(route, from);
   const int out = lane(from, "out", 0), in = lane(to, "in", 0);
+  const int last = static_cast<int>(route.links.size()) - 1;
   await_open(out, from, place);
   for (const Event& event : after) builder_.wait(event.flag.owner == from ? out : in, event);
   Carried carried;
@@ -168,7 +171,7 @@ Carried Mover::carry_hops(int from, int to, const Region& dst, const Region& src
     if (slots.emptied[slot].value != 0) builder_.wait(out, slots.emptied[slot]);
     builder_.copy(out, between, slice(src, {done, bytes}), route, 0);
     builder_.wait(in, builder_.signal(out, to));
-    builder_.copy(in, slice(dst, {done, bytes}), between, route, 1);
+    builder_.copy(in, slice(dst, {done, bytes}), between, route, last);
     carried.emptied = slots.emptied[slot] = builder_.signal(in, from);
     done += bytes;
   }

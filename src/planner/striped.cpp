@@ -1,0 +1,310 @@
+// striped: one message over every path at once, straight from input to output: the direct link,
+// slots in host memory and slots on a route GPU side by side. For buffers that all ranks can
+// reach (one process with all GPUs). Shares are cut so that all paths end together, filling of
+// two-hop pipelines and the cost of each chunk counted; a cut that gains nothing is not made.
+// Source: Micro 2021 (direct + host), WOTIR (route GPUs).
+#include <algorithm>
+#include <limits>
+#include <memory>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+#include "planner/courier.hpp"
+#include "planner/routes.hpp"
+#include "planner/stripes.hpp"
+#include "planner/transfer.hpp"
+
+namespace plait {
+namespace {
+
+constexpr double kLeastGain = 0.02;  // of the time: below it, direct only
+constexpr std::uint64_t kMiB = 1 << 20;
+constexpr std::uint64_t kMostHostChunk = 4 * kMiB;  // four slots: a ring of 16 MiB stays in cache
+constexpr std::uint64_t kMostRelayChunk = 16 * kMiB;
+constexpr std::uint64_t kSlots = 4;  // of a Mover
+constexpr int kRelayLanes = 2;       // one starts a chunk while the other's is still on its way
+
+/// One way that every pair of the pattern has, and what it carries.
+struct Way {
+  RouteShare route;
+  double gb_per_s = 0.0;  ///< of each pair while all ways and all pairs send at once
+  int hops = 1;
+  std::uint64_t chunk_bytes = 0;  ///< of two hops
+  std::uint64_t bytes = 0;
+};
+
+class Cutter {
+ public:
+  explicit Cutter(const Topology& topology)
+      : launch_ns_(parameter(topology, "copy_launch_ns", 4600.0)),
+        event_ns_(parameter(topology, "event_signal_ns", 1500.0)) {}
+
+  /// When `way` has delivered its bytes.
+  double end_ns(const Way& way) const {
+    if (way.bytes == 0) return 0.0;
+    return start_ns(way) + static_cast<double>(way.bytes) / rate(way);
+  }
+  double end_ns(const std::vector<Way>& ways) const {
+    double end = 0.0;
+    for (const Way& way : ways) end = std::max(end, end_ns(way));
+    return end;
+  }
+
+  /// Bytes so that all ways end together; those of two hops in whole chunks, `rest` gets the rest.
+  void share_out(std::vector<Way>& ways, std::uint64_t bytes, std::size_t rest) const {
+    std::vector<bool> used(ways.size(), true);
+    for (bool changed = true; changed;) {  // a way that starts after all the others end is none
+      changed = false;
+      double weight = static_cast<double>(bytes), sum = 0.0;
+      for (std::size_t i = 0; i < ways.size(); ++i)
+        if (used[i]) weight += rate(ways[i]) * start_ns(ways[i]), sum += rate(ways[i]);
+      for (std::size_t i = 0; i < ways.size(); ++i) {
+        const double wanted = used[i] ? rate(ways[i]) * (weight / sum - start_ns(ways[i])) : 0.0;
+        if (i != rest && used[i] && wanted < static_cast<double>(ways[i].chunk_bytes)) {
+          used[i] = false;
+          changed = true;
+        }
+        ways[i].bytes = wanted <= 0.0 ? 0 : static_cast<std::uint64_t>(wanted);
+      }
+    }
+    std::uint64_t left = bytes;
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+      if (i == rest) continue;
+      if (ways[i].chunk_bytes != 0) ways[i].bytes -= ways[i].bytes % ways[i].chunk_bytes;
+      ways[i].bytes = std::min(ways[i].bytes, left);
+      left -= ways[i].bytes;
+    }
+    ways[rest].bytes = left;
+  }
+
+ private:
+  double start_ns(const Way& way) const {
+    const double copy_ns = launch_ns_ + event_ns_;
+    if (way.hops == 1) return copy_ns;
+    return 2 * copy_ns + static_cast<double>(way.chunk_bytes) / way.gb_per_s;
+  }
+  // Chunks of one lane stand apart by a launch; those of two lanes overlap.
+  double rate(const Way& way) const {
+    if (way.hops == 1) return way.gb_per_s;
+    const auto chunk = static_cast<double>(way.chunk_bytes);
+    const double gap_ns = way.route.relay_device >= 0 ? launch_ns_ / kRelayLanes : launch_ns_;
+    return chunk / (chunk / way.gb_per_s + gap_ns);
+  }
+  double launch_ns_, event_ns_;
+};
+
+bool is_host(const RouteShare& route) { return route.route == "host"; }
+bool is_relay(const RouteShare& route) { return route.relay_device >= 0; }
+
+/// Through host memory; where GPUs hang off two sockets, with the ring in the sender's.
+Path any_host_path(const Topology& topology, int src, int dst) {
+  for (const Path& path : paths_between(topology, src, dst))
+    if (path.kind == PathKind::host) return path;
+  return host_path(topology, src, dst);  // says what is missing
+}
+
+Path path_of(const Topology& topology, const RouteShare& route, int src, int dst) {
+  if (is_relay(route)) return relay_path(topology, src, dst, route.relay_device);
+  return is_host(route) ? any_host_path(topology, src, dst) : direct_path(topology, src, dst);
+}
+
+double alone_gb_per_s(const Topology& topology, const Pairs& pairs, const RouteShare& route) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [src, dst] : pairs)
+    least = std::min(least, path_gb_per_s(topology, path_of(topology, route, src, dst)));
+  return least;
+}
+
+/// The routes that routes.cpp finds, with rates; what has no route in common has the host's.
+std::vector<Way> ways_of(const Topology& topology, const Request& request) {
+  const Pairs pairs = active_pairs(request);
+  std::vector<RouteShare> shares = shares_of_collective(topology, request);
+  if (shares.empty()) shares = {{"host", 1.0, -1}};
+  double rate = common_gb_per_s(topology, pairs, shares);
+  if (rate <= 0.0) rate = alone_gb_per_s(topology, pairs, shares.front());
+  std::vector<Way> ways;
+  for (const RouteShare& share : shares)
+    ways.push_back({share, rate * share.fraction, is_host(share) || is_relay(share) ? 2 : 1, 0, 0});
+  return ways;
+}
+
+std::vector<std::uint64_t> chunks_of(const Way& way, std::uint64_t bytes) {
+  if (way.hops == 1) return {0};
+  const std::uint64_t most = is_relay(way.route) ? kMostRelayChunk : kMostHostChunk;
+  std::vector<std::uint64_t> sizes;
+  for (std::uint64_t chunk = kMiB; chunk <= most && chunk <= bytes; chunk *= 2)
+    sizes.push_back(chunk);
+  if (sizes.empty()) sizes.push_back(std::max<std::uint64_t>((bytes + 1023) / 1024 * 1024, 1024));
+  return sizes;
+}
+
+/// Tries every size of chunk; more ways only where that gains.
+std::vector<Way> quickest(const Cutter& cutter, std::vector<Way> ways, std::uint64_t bytes,
+                          std::uint64_t chunk) {
+  std::size_t rest = 0;  // the fastest, which takes what fills no chunk
+  for (std::size_t i = 0; i < ways.size(); ++i)
+    if (ways[i].gb_per_s > ways[rest].gb_per_s) rest = i;
+  std::vector<Way> best;
+  double best_ns = std::numeric_limits<double>::infinity();
+  const auto consider = [&](std::vector<Way> tried, std::size_t remainder) {
+    cutter.share_out(tried, bytes, remainder);
+    const double ns = cutter.end_ns(tried);
+    if (ns >= best_ns * (tried.size() > best.size() ? 1.0 - kLeastGain : 1.0)) return;
+    best_ns = ns;
+    std::erase_if(tried, [](const Way& way) { return way.bytes == 0; });
+    best = std::move(tried);
+  };
+  const auto sizes_of = [&](const Way& way) {
+    return way.hops > 1 && chunk != 0 ? std::vector<std::uint64_t>{chunk} : chunks_of(way, bytes);
+  };
+  for (Way& way : ways)
+    for (const std::uint64_t size : sizes_of(way)) {
+      way.chunk_bytes = size;
+      consider({way}, 0);
+    }
+  if (ways.size() < 2) return best;
+  // All relays alike: there may be many.
+  const Way host{{"host", 0.0, -1}, 0.0, 2, 0, 0}, relay{{"relay", 0.0, 0}, 0.0, 2, 0, 0};
+  for (const std::uint64_t of_host : sizes_of(host))
+    for (const std::uint64_t of_relay : sizes_of(relay)) {
+      for (Way& way : ways)
+        way.chunk_bytes = way.hops == 1 ? 0 : is_host(way.route) ? of_host : of_relay;
+      consider(ways, rest);
+    }
+  return best;
+}
+
+/// Thousandths as the caller says; the rest goes over the direct links.
+std::vector<Way> as_asked(Params params, const std::vector<Way>& found, const Topology& topology,
+                          const Request& request, std::uint64_t chunk) {
+  for (const Way& way : found)
+    if (is_relay(way.route)) params.try_emplace("relay", way.route.relay_device);
+  const Shares shares = shares_from(params, topology, request);
+  const std::uint64_t bytes = whole_range(request).bytes;
+  std::vector<Way> ways;
+  const auto add = [&](const RouteShare& route, int permille) {
+    if (permille <= 0) return;
+    Way way{route, 0.0, is_host(route) || is_relay(route) ? 2 : 1, 0, 0};
+    way.chunk_bytes = way.hops == 1 ? 0 : chunk != 0 ? chunk : chunks_of(way, bytes).back();
+    way.bytes = bytes / 1000 * static_cast<std::uint64_t>(permille);
+    if (way.hops > 1) way.bytes -= way.bytes % way.chunk_bytes;
+    ways.push_back(way);
+  };
+  add({"nvlink", 0.0, -1}, 1000 - shares.other_permille());
+  add({"host", 0.0, -1}, shares.host_permille);
+  if (shares.relay_permille > 0)
+    add({text("relay:", device_label(topology, shares.relay_device)), 0.0, shares.relay_device},
+        shares.relay_permille);
+  std::uint64_t given = 0;
+  for (const Way& way : ways) given += way.bytes;
+  ways.front().bytes += bytes - given;
+  std::erase_if(ways, [](const Way& way) { return way.bytes == 0; });
+  return ways;
+}
+
+/// One way's part of every pair's message, in as many lanes as the way takes.
+class StripeWriter {
+ public:
+  StripeWriter(Builder& builder, const std::vector<std::pair<int, int>>& pairs)
+      : builder_(builder), pairs_(pairs) {}
+
+  void write(const Way& way, Range range) {
+    const int lanes = is_relay(way.route) && range.bytes >= 2 * way.chunk_bytes ? kRelayLanes : 1;
+    int number = 0;
+    for (const Range& part : partition(range, lanes, std::max<std::uint64_t>(way.chunk_bytes, 128)))
+      if (part.bytes != 0) write_lane(way, part, text(way.route.route, ".", number++, "."));
+    builder_.stripe(way.route.route, range);
+  }
+  /// Nobody ends before what it lends is no longer used and what it gets is there.
+  void finish() {
+    for (const auto& [to, arrived] : arrived_) builder_.wait(home(to), arrived);
+    for (const auto& mover : movers_) mover->close([this](int rank) { return home(rank); });
+  }
+
+ private:
+  int home(int rank) { return builder_.lane(rank, LaneKind::copy_engine, "home"); }
+
+  void write_lane(const Way& way, Range part, const std::string& name) {
+    MoverOptions options;
+    options.name = name;
+    // A Mover cuts a message in two where it is large, else not at all.
+    options.most_bytes = std::min(2 * way.chunk_bytes, part.bytes);
+    options.ring_bytes = options.relay_bytes = kSlots * std::max<std::uint64_t>(way.chunk_bytes, 1);
+    const Topology& topology = builder_.topology();
+    options.path = [this, &topology, route = way.route](int from, int to) {
+      Path path = path_of(topology, route, builder_.device(from), builder_.device(to));
+      return path;
+    };
+    Mover& mover = *movers_.emplace_back(std::make_unique<Mover>(builder_, options));
+    for (const auto& [from, to] : pairs_) mover.open(from, to, [this](int r) { return home(r); });
+    for (const auto& [from, to] : pairs_) {
+      const Carried carried =
+          mover.carry(from, to, builder_.output(to, part), builder_.input(from, part), {}, 0, true);
+      arrived_.emplace_back(to, carried.arrived);
+    }
+  }
+
+  Builder& builder_;
+  const std::vector<std::pair<int, int>>& pairs_;
+  std::vector<std::unique_ptr<Mover>> movers_;
+  std::vector<std::pair<int, Event>> arrived_;
+};
+
+std::vector<std::pair<int, int>> rank_pairs(const Request& request) {
+  if (request.collective == Collective::copy) return {{request.root, request.peer}};
+  std::vector<std::pair<int, int>> pairs;
+  for (int rank = 0; rank < request.ranks; ++rank)
+    pairs.emplace_back(rank, (rank + 1) % request.ranks);
+  return pairs;
+}
+
+std::vector<Params> candidates(const Topology&, const Request&) { return {{}}; }
+
+Plan build(const Topology& topology, const Request& request, const Params& params) {
+  Builder builder(topology, request, "striped");
+  builder.symmetric(true);
+  const Range whole = whole_range(request);
+  const std::vector<std::pair<int, int>> pairs = rank_pairs(request);
+  if (whole.bytes == 0) return builder.build();
+  if (pairs[0].first == pairs[0].second) {
+    const int rank = pairs[0].first;
+    builder.copy(builder.lane(rank, LaneKind::copy_engine, "home"), builder.output(rank, whole),
+                 builder.input(rank, whole));
+    return builder.build();
+  }
+  const std::uint64_t chunk =
+      static_cast<std::uint64_t>(param_in(params, "chunk_kib", 0, 0, 64 << 10)) << 10;
+  std::vector<Way> ways = ways_of(topology, request);
+  const bool is_asked = params.contains("host_permille") || params.contains("relay_permille");
+  ways = is_asked ? as_asked(params, ways, topology, request, chunk)
+                  : quickest(Cutter(topology), ways, whole.bytes, chunk);
+  StripeWriter writer(builder, pairs);
+  std::uint64_t at = whole.offset;
+  for (const Way& way : ways) {
+    writer.write(way, {at, way.bytes});
+    at += way.bytes;
+    const auto permille = static_cast<std::int64_t>(way.bytes * 1000 / whole.bytes);
+    if (is_host(way.route)) builder.param("host_permille", permille);
+    if (!is_relay(way.route)) continue;
+    builder.param("relay_permille", permille);
+    builder.param("relay", way.route.relay_device);
+  }
+  writer.finish();
+  return builder.build();
+}
+
+}  // namespace
+
+const Strategy& striped_strategy() {
+  static const Strategy strategy{
+      {"striped",
+       "one message over direct link, host memory and route GPU at once, input to output",
+       "Micro 2021 (direct + host), WOTIR (route GPUs)",
+       {Collective::copy, Collective::send_recv}},
+      candidates,
+      build,
+      {"host_permille", "relay_permille", "relay", "chunk_kib"}};
+  return strategy;
+}
+
+}  // namespace plait

@@ -1,0 +1,202 @@
+// A CUDA driver played in host memory: streams are queues of copies, event records and event
+// waits, which a test lets run in any order that a GPU could take. What a real driver would not
+// forgive (a wait for an event never recorded, a stream of another context) is noted as a fault.
+#pragma once
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/text.hpp"
+#include "driver/cuda/api.hpp"
+
+namespace plait_test {
+
+namespace cuda = plait::cuda;
+
+struct FakeWork {
+  enum class Kind { copy, fill, record, wait } kind;
+  char* dst = nullptr;
+  const char* src = nullptr;
+  std::size_t bytes = 0;
+  unsigned char value = 0;
+  cuda::Event event = nullptr;
+  int generation = 0;
+  std::size_t number = 0;  // in order of the calls
+};
+
+class FakeMachine {
+ public:
+  /// The one that the driver's functions mean.
+  static FakeMachine& now() {
+    static FakeMachine machine;
+    return machine;
+  }
+  void reset() { *this = FakeMachine(); }
+
+  std::map<cuda::Stream, std::deque<FakeWork>> queues;
+  std::map<cuda::Stream, cuda::Context> stream_owner;
+  std::map<cuda::Event, cuda::Context> event_owner;
+  std::map<cuda::Event, int> recorded;         // the latest generation
+  std::set<std::pair<cuda::Event, int>> done;  // a wait means the generation it came after
+  std::vector<cuda::Context> contexts;         // the stack of current ones
+  std::set<void*> allocated;
+  std::set<void*> pinned;
+  std::vector<std::string> faults;
+  std::vector<std::string> calls;
+  std::size_t numbers = 0;
+  std::uintptr_t handles = 0;
+  std::uint64_t copied_bytes = 0;
+  bool capturing = false;
+  int retained = 0;
+
+  template <class Handle>
+  Handle make() {
+    return reinterpret_cast<Handle>(0x1000 + 16 * ++handles);
+  }
+  cuda::Context current() {
+    if (contexts.empty()) faults.emplace_back("no context is current");
+    return contexts.empty() ? nullptr : contexts.back();
+  }
+  void check_stream(cuda::Stream stream, const char* call) {
+    if (stream_owner.count(stream) == 0 || stream_owner[stream] != current())
+      faults.push_back(plait::text(call, " on a stream of another context"));
+  }
+  void put(cuda::Stream stream, FakeWork work) {
+    work.number = numbers++;
+    queues[stream].push_back(work);
+  }
+  cuda::Stream stream_of(cuda::Context context) {
+    const auto stream = make<cuda::Stream>();
+    stream_owner[stream] = context;
+    queues[stream];
+    return stream;
+  }
+
+  bool ready(const FakeWork& work) {
+    return work.kind != FakeWork::Kind::wait || done.contains({work.event, work.generation});
+  }
+  void perform(const FakeWork& work) {
+    if (work.kind == FakeWork::Kind::copy) std::memcpy(work.dst, work.src, work.bytes);
+    if (work.kind == FakeWork::Kind::copy) copied_bytes += work.bytes;
+    if (work.kind == FakeWork::Kind::fill) std::memset(work.dst, work.value, work.bytes);
+    if (work.kind == FakeWork::Kind::record) done.insert({work.event, work.generation});
+  }
+  /// Runs all queues, the next one to go on chosen by chance.
+  void run_by_chance(unsigned seed) {
+    std::mt19937 random(seed);
+    for (;;) {
+      std::vector<cuda::Stream> open;
+      bool is_empty = true;
+      for (auto& [stream, queue] : queues) {
+        is_empty &= queue.empty();
+        if (!queue.empty() && ready(queue.front())) open.push_back(stream);
+      }
+      if (open.empty()) {
+        if (!is_empty) faults.emplace_back("the streams stand still");
+        return;
+      }
+      auto& queue = queues[open[random() % open.size()]];
+      perform(queue.front());
+      queue.pop_front();
+    }
+  }
+  /// Runs all queues as one: the order of the calls.
+  void run_in_order() {
+    std::map<std::size_t, FakeWork> all;
+    for (auto& [stream, queue] : queues) {
+      for (const FakeWork& work : queue) all[work.number] = work;
+      queue.clear();
+    }
+    for (const auto& [number, work] : all) {
+      if (!ready(work)) faults.emplace_back("one hardware queue would stand still");
+      perform(work);
+    }
+  }
+};
+
+/// The table of functions that act on FakeMachine::now().
+inline cuda::Api fake_api() {
+  using namespace plait::cuda;
+  cuda::Api api;
+  static const auto machine = []() -> FakeMachine& { return FakeMachine::now(); };
+  api.device_get = [](Device* device, int ordinal) { return *device = ordinal, kSuccess; };
+  api.primary_retain = [](Context* context, Device device) {
+    ++machine().retained;
+    *context = reinterpret_cast<Context>(static_cast<std::uintptr_t>(0x100 + device));
+    return kSuccess;
+  };
+  api.primary_release = [](Device) { return --machine().retained, kSuccess; };
+  api.context_push = [](Context context) {
+    machine().contexts.push_back(context);
+    return kSuccess;
+  };
+  api.context_pop = [](Context*) { return machine().contexts.pop_back(), kSuccess; };
+  api.device_can_access_peer = [](int* can, Device, Device) { return *can = 1, kSuccess; };
+  api.context_enable_peer = [](Context, unsigned) { return kSuccess; };
+  api.stream_create = [](Stream* stream, unsigned, int) {
+    *stream = machine().stream_of(machine().current());
+    return kSuccess;
+  };
+  api.stream_destroy = [](Stream stream) { return machine().queues.erase(stream), kSuccess; };
+  api.stream_synchronize = [](Stream) { return kSuccess; };
+  api.stream_is_capturing = [](Stream, int* status) {
+    *status = machine().capturing ? kCaptureRelaxed : kCaptureNone;
+    return kSuccess;
+  };
+  api.event_create = [](Event* event, unsigned) {
+    *event = machine().make<Event>();
+    machine().event_owner[*event] = machine().current();
+    return kSuccess;
+  };
+  api.event_destroy = [](Event event) { return machine().event_owner.erase(event), kSuccess; };
+  api.event_synchronize = [](Event) { return machine().run_by_chance(1), kSuccess; };
+  api.event_record = [](Event event, Stream stream) {
+    machine().check_stream(stream, "event_record");
+    if (machine().event_owner[event] != machine().stream_owner[stream])
+      machine().faults.emplace_back("an event of another context is recorded");
+    machine().calls.push_back("record");
+    machine().put(stream, {FakeWork::Kind::record, nullptr, nullptr, 0, 0, event,
+                           ++machine().recorded[event], 0});
+    return kSuccess;
+  };
+  api.stream_wait_event = [](Stream stream, Event event, unsigned) {
+    machine().check_stream(stream, "stream_wait_event");
+    if (machine().recorded[event] == 0)
+      machine().faults.emplace_back("an event is awaited before it is recorded");
+    machine().calls.push_back("wait");
+    machine().put(stream, {FakeWork::Kind::wait, nullptr, nullptr, 0, 0, event,
+                           machine().recorded[event], 0});
+    return kSuccess;
+  };
+  api.memory_copy_async = [](DevicePointer dst, DevicePointer src, std::size_t bytes,
+                             Stream stream) {
+    machine().check_stream(stream, "memory_copy_async");
+    machine().calls.push_back("copy");
+    machine().put(stream, {FakeWork::Kind::copy, reinterpret_cast<char*>(dst),
+                           reinterpret_cast<const char*>(src), bytes, 0, nullptr, 0, 0});
+    return kSuccess;
+  };
+  api.memory_alloc = [](DevicePointer* pointer, std::size_t bytes) {
+    void* memory = std::malloc(bytes);
+    machine().allocated.insert(memory);
+    *pointer = reinterpret_cast<DevicePointer>(memory);
+    return kSuccess;
+  };
+  api.memory_free = [](DevicePointer pointer) {
+    machine().allocated.erase(reinterpret_cast<void*>(pointer));
+    std::free(reinterpret_cast<void*>(pointer));
+    return kSuccess;
+  };
+  api.host_register = [](void* base, std::size_t, unsigned) {
+    return machine().pinned.insert(base), kSuccess;
+  };
+  api.host_unregister = [](void* base) { return machine().pinned.erase(base), kSuccess; };
+  return api;
+}
+
+}  // namespace plait_test
