@@ -1,0 +1,64 @@
+// Who is gone: by the life word of a process that is not torn down yet, ahead of its descriptor.
+#include <doctest/doctest.h>
+#include <linux/futex.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "comm/peers.hpp"
+#include "plait/error.hpp"
+
+using namespace plait;
+
+namespace {
+
+/// Control pages of two ranks in this process, rank 0's view.
+Controls two_pages() {
+  std::vector<Mapping> pages;
+  for (int rank = 0; rank < 2; ++rank) {
+    const Fd memory = make_shared_memory(kControlBytes, 1);
+    pages.push_back(map_shared_memory(memory, kControlBytes));
+    Controls::prepare(pages.back(), rank);
+  }
+  return Controls(0, std::move(pages));
+}
+
+/// Rank 1 is this very process, so its descriptor never tells of an end.
+std::vector<Peer> rank_one() {
+  std::vector<Peer> list;
+  list.push_back({1, getpid(), own_pid_descriptor()});
+  return list;
+}
+
+std::string said_by(Peers& peers) {
+  try {
+    peers.check("a test ran");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a rank whose life word died is lost, though its process is still there") {
+  const Controls controls = two_pages();
+  Peers peers(rank_one());
+  peers.use(&controls);
+  peers.begin_call(1);
+  controls.of(1).life = 4242u;
+  CHECK(said_by(peers) == "");
+  usleep(10'000);  // processes are looked at every few milliseconds
+  controls.of(1).life = 4242 | FUTEX_OWNER_DIED;
+  CHECK(said_by(peers).find("rank 1 (pid") != std::string::npos);
+}
+
+TEST_CASE("a rank that has come out of the call may die") {
+  const Controls controls = two_pages();
+  Peers peers(rank_one());
+  peers.use(&controls);
+  peers.begin_call(1);
+  controls.of(1).life = FUTEX_OWNER_DIED;
+  controls.of(1).finished = 1;
+  CHECK(said_by(peers) == "");
+}
