@@ -160,10 +160,10 @@ class Discovery {
     return nominal > 0 ? nominal * kReached : kPlainPcieGbPerS;
   }
 
-  double dram_gb_per_s() const {
+  double figure(const char* name, double otherwise) const {
     for (const Resource& one : like_.resources)
-      if (one.name == "numa0.dram") return one.gb_per_s;
-    return kPlainDramGbPerS;
+      if (one.name == name) return one.gb_per_s;
+    return otherwise;
   }
 
   /// The bridge under the root port, where at least two GPUs hang from it; empty where none does.
@@ -185,12 +185,14 @@ class Discovery {
       const int host = found == hosts_.end() ? hosts_.begin()->second : found->second;
       const std::string node = device_name(made_.devices[static_cast<std::size_t>(host)]);
       const double speed = host_gb_per_s(i);
-      const int dram = resource(text(node, ".dram"), dram_gb_per_s());
+      const int dram = resource(text(node, ".dram"), figure("numa0.dram", kPlainDramGbPerS));
+      const double both = figure("gpu0.host.both", 0);  // less than twice one direction, if known
       const std::string bridge = shared_switch(i);
       for (const bool up : {true, false}) {
         const char* way = up ? "up" : "down";
         Link link{LinkKind::pcie, up ? i : host, up ? host : i, 16, speed, 1500, {}};
         link.resources = {resource(text("gpu", i, ".host.", way), speed), dram};
+        if (both > 0) link.resources.push_back(resource(text("gpu", i, ".host.both"), both));
         if (!bridge.empty())
           link.resources.push_back(resource(text("switch.", bridge, ".", way), speed));
         made_.links.push_back(link);

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -93,6 +94,12 @@ TEST_CASE("eight GPUs on an NVSwitch: all pairs, with ports") {
   CHECK(t.devices[7].uuid == "GPU-7");
   CHECK(find_path(t, "host:0>numa0>numa1>7").links.size() == 3);
   CHECK(parameter(t, "stream_signal_ns", 0) == 6600);
+  const Link& up = t.links[static_cast<std::size_t>(find_path(t, "host:0>numa0>1").links[0])];
+  const auto both = std::find_if(up.resources.begin(), up.resources.end(), [&](int resource) {
+    return t.resources[static_cast<std::size_t>(resource)].name == "gpu0.host.both";
+  });
+  CHECK(both !=
+        up.resources.end());  // one GPU's two directions together, as on the shipped machine
 }
 
 TEST_CASE("a guest that hides NVLinks: peers of a switched model are joined") {
