@@ -11,3 +11,4 @@ void bind_report(nb::module_& module);
 void bind_timeline(nb::module_& module);
 void bind_communicator(nb::module_& module);
 void bind_gpu(nb::module_& module);
+void bind_copies(nb::module_& module);

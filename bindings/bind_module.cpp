@@ -11,4 +11,5 @@ NB_MODULE(_core, module) {
   bind_timeline(module);
   bind_communicator(module);
   bind_gpu(module);
+  bind_copies(module);
 }

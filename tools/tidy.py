@@ -35,6 +35,7 @@ HEADER_FOLDER = {
     "report": "verify",
     "timeline": "sim",
     "communicator": "comm",
+    "copies": "comm",
 }
 BANNED_NAME = re.compile(r"\b\w*(Utils?|Impl|Ext|V2|Manager|Helper)\b")
 BANNED_TEXT = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")

@@ -38,6 +38,7 @@ from plait._core import (
     verify,
 )
 from plait.communicator import Communicator, init, run_reference
+from plait.copies import copy
 
 __all__ = [
     "AbortedError",
@@ -62,6 +63,7 @@ __all__ = [
     "Topology",
     "UnsupportedError",
     "__version__",
+    "copy",
     "discover",
     "init",
     "load_topology",

@@ -43,9 +43,19 @@ def bench(
     sm_budget: Annotated[int, typer.Option(help="Most blocks of a call on a GPU; 0 = all.")] = 0,
     csv: Annotated[str, typer.Option(help="On GPUs: write the rows here.")] = "",
     plot: Annotated[str, typer.Option(help="Write a picture of busbw over size here.")] = "",
+    pair: Annotated[str, typer.Option(help="copy: between these GPUs of one process: 0:1")] = "",
+    shares: Annotated[str, typer.Option(help="With --pair: host=110,relay=0 (thousandths)")] = "",
+    interference: Annotated[
+        bool, typer.Option("--interference", help="With --pair: what relaying costs a route GPU.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Time and check a collective over sizes and strategies; nccl-tests' letters and columns."""
+    if pair or shares or interference:
+        sizes = _sizes(first, last, factor, step)
+        asked = (pair, shares, interference, iters, bool(check), seed)
+        _bench_pair(collective, sizes, asked, (topology, without or []), csv, as_json)
+        return
     if against not in ("", "nccl"):
         raise plait.InvalidArgumentError(f"--against: wanted nccl, found {against!r}")
     on_gpus = gpus or bool(against)
@@ -77,6 +87,52 @@ def bench(
         _bench_gpus(task, strategies, csv, plot, as_json)
         return
     _bench_cpus(task, strategies, plot, as_json)
+
+
+def _bench_pair(
+    collective: str,
+    sizes: list[int],
+    asked: tuple[str, str, bool, int, bool, int],
+    machine: tuple[str, list[str]],
+    csv: str,
+    as_json: bool,
+) -> None:
+    """Copies between two GPUs of this process, over every path at once."""
+    from plait import bench_copy
+
+    pair, shares, interference, iters, check, seed = asked
+    if plait.Request(collective, 0).collective != "copy" or not pair:
+        raise plait.InvalidArgumentError(
+            "--pair, --shares and --interference go together with copy: bench copy --pair 0:1"
+        )
+    task = {
+        "pair": bench_copy.parse_pair(pair),
+        "params": bench_copy.parse_shares(shares),
+        "interference": interference,
+        "sizes": [size for size in sizes if size > 0],
+        "topology": machine[0],
+        "masks": machine[1],
+        "iters": max(1, iters),
+        "check": check,
+        "seed": seed,
+    }
+    facts: dict[str, Any] = {"plait": plait.__version__}
+    rows: list[dict[str, Any]] = []
+    for row in bench_copy.bench(task):
+        if "gpus" in row:
+            facts |= row
+        else:
+            rows.append(row)
+        if not as_json:
+            said = bench_copy.header(facts, task) if "gpus" in row else bench_copy.line(row)
+            out.print(said, markup=False)
+    if as_json:
+        print_json = {"config": task, "facts": facts, "results": rows}
+        out.print(json.dumps(print_json, indent=1), markup=False)
+    if csv:
+        bench_copy.write_csv(csv, facts, task, rows)
+    if any(row.get("wrong", 0) for row in rows):
+        raise typer.Exit(1)
 
 
 def _sizes(first: str, last: str, factor: int, step: str) -> list[int]:

@@ -83,11 +83,12 @@ class Cutter {
     if (way.hops == 1) return copy_ns;
     return 2 * copy_ns + static_cast<double>(way.chunk_bytes) / way.gb_per_s;
   }
-  // Chunks of one lane stand apart by a launch; those of two lanes overlap.
+  // Chunks of one lane stand apart by a launch and an event; those of two lanes overlap.
   double rate(const Way& way) const {
     if (way.hops == 1) return way.gb_per_s;
     const auto chunk = static_cast<double>(way.chunk_bytes);
-    const double gap_ns = way.route.relay_device >= 0 ? launch_ns_ / kRelayLanes : launch_ns_;
+    const double apart_ns = launch_ns_ + event_ns_;
+    const double gap_ns = way.route.relay_device >= 0 ? apart_ns / kRelayLanes : apart_ns;
     return chunk / (chunk / way.gb_per_s + gap_ns);
   }
   double launch_ns_, event_ns_;

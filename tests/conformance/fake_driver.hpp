@@ -119,11 +119,10 @@ class FakeMachine {
   }
 };
 
-/// The table of functions that act on FakeMachine::now().
-inline cuda::Api fake_api() {
+inline FakeMachine& machine() { return FakeMachine::now(); }
+
+inline void fake_contexts(cuda::Api& api) {
   using namespace plait::cuda;
-  cuda::Api api;
-  static const auto machine = []() -> FakeMachine& { return FakeMachine::now(); };
   api.device_get = [](Device* device, int ordinal) { return *device = ordinal, kSuccess; };
   api.primary_retain = [](Context* context, Device device) {
     ++machine().retained;
@@ -138,6 +137,10 @@ inline cuda::Api fake_api() {
   api.context_pop = [](Context*) { return machine().contexts.pop_back(), kSuccess; };
   api.device_can_access_peer = [](int* can, Device, Device) { return *can = 1, kSuccess; };
   api.context_enable_peer = [](Context, unsigned) { return kSuccess; };
+}
+
+inline void fake_streams(cuda::Api& api) {
+  using namespace plait::cuda;
   api.stream_create = [](Stream* stream, unsigned, int) {
     *stream = machine().stream_of(machine().current());
     return kSuccess;
@@ -155,6 +158,10 @@ inline cuda::Api fake_api() {
   };
   api.event_destroy = [](Event event) { return machine().event_owner.erase(event), kSuccess; };
   api.event_synchronize = [](Event) { return machine().run_by_chance(1), kSuccess; };
+}
+
+inline void fake_work(cuda::Api& api) {
+  using namespace plait::cuda;
   api.event_record = [](Event event, Stream stream) {
     machine().check_stream(stream, "event_record");
     if (machine().event_owner[event] != machine().stream_owner[stream])
@@ -196,6 +203,14 @@ inline cuda::Api fake_api() {
     return machine().pinned.insert(base), kSuccess;
   };
   api.host_unregister = [](void* base) { return machine().pinned.erase(base), kSuccess; };
+}
+
+/// The table of functions that act on FakeMachine::now().
+inline cuda::Api fake_api() {
+  cuda::Api api;
+  fake_contexts(api);
+  fake_streams(api);
+  fake_work(api);
   return api;
 }
 

@@ -1,0 +1,357 @@
+"""`plait bench copy --pair 0:1`: one message over every path at once, in one process.
+
+One way and both ways at once, each checked on random data with poisoned outputs and timed on
+memory that no cache holds, beside the pair's one short path (the link, or the host where it has
+none). --interference: what relaying costs a GPU that works on its own memory meanwhile.
+"""
+
+from __future__ import annotations
+
+import csv
+import mmap
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import plait
+from plait import gpu
+from plait.copies import copies
+from plait.measure import _address
+
+BUFFER_BYTES = 1 << 30  # offsets go round in it, so that nothing is found in a cache
+PERIOD = 16_777_259  # prime: the random bytes repeat after so many
+GUARD = 256  # bytes behind each output that nobody may touch
+TIMED_S = 0.15  # of each figure, at most (one copy at least)
+WAYS = ("one way", "both ways")
+SHARE_NAMES = {
+    "host": "host_permille",
+    "relay": "relay_permille",
+    "gpu": "relay",
+    "chunk_kib": "chunk_kib",
+}
+FIELDS = ("bytes", "way", "paths", "alone_us", "in_row_us", "gb_per_s", "short_gb_per_s", "wrong")
+
+
+def parse_pair(text: str) -> tuple[int, int]:
+    """'0:1' -> (0, 1): from GPU 0 to GPU 1."""
+    try:
+        src, dst = (int(word) for word in text.split(":"))
+    except ValueError:
+        src = dst = -1
+    if src < 0 or dst < 0 or src == dst:
+        raise plait.InvalidArgumentError(
+            f"--pair: wanted two GPUs such as 0:1 (from 0 to 1), found {text!r}"
+        )
+    return src, dst
+
+
+def parse_shares(text: str) -> dict[str, int]:
+    """'host=110,relay=200,gpu=2' (thousandths) -> parameters of the strategy striped."""
+    params = {}
+    for word in filter(None, text.split(",")):
+        name, _, value = word.partition("=")
+        if name not in SHARE_NAMES or not value.lstrip("-").isdigit():
+            raise plait.InvalidArgumentError(
+                f"--shares: wanted {', '.join(f'{one}=N' for one in SHARE_NAMES)} by commas "
+                f"(thousandths of the message), found {word!r}"
+            )
+        params[SHARE_NAMES[name]] = int(value)
+    return params
+
+
+def paths_text(plan: plait.Plan) -> str:
+    """'nvlink 89.1 % + host 10.9 %'."""
+    total = plan.request.message_bytes() or 1
+    parts: dict[str, int] = {}
+    for route, _, size in plan.stripes:
+        parts[route] = parts.get(route, 0) + size
+    return " + ".join(f"{route} {100 * size / total:.1f} %" for route, size in parts.items())
+
+
+class Side:
+    """One GPU of the pair: its buffers, its stream, and what they must hold."""
+
+    def __init__(self, ordinal: int, size: int, seed: int) -> None:
+        self.gpu = gpu.Gpu(ordinal)
+        self.size = size
+        self.input = self.gpu.allocate(size + GUARD)
+        self.output = self.gpu.allocate(size + GUARD)
+        self.stream = self.gpu.make_stream()
+        generator = np.random.Generator(np.random.SFC64(seed))
+        self.base = generator.integers(0, 256, PERIOD, dtype=np.uint8)
+        for at in range(0, size, PERIOD):
+            part = self.base[: min(PERIOD, size - at)]
+            self.gpu.copy(self.input + at, part.ctypes.data, part.nbytes)
+
+    def close(self) -> None:
+        self.gpu.synchronize(self.stream)
+        self.gpu.end_stream(self.stream)
+        self.gpu.release(self.input)
+        self.gpu.release(self.output)
+
+    def input_bytes(self, lo: int, hi: int) -> np.ndarray[Any, Any]:
+        """Bytes lo..hi of the input, as they were loaded."""
+        start = lo % PERIOD
+        rounds = (start + hi - lo + PERIOD - 1) // PERIOD
+        return np.tile(self.base, rounds)[start : start + hi - lo]
+
+    def poison(self, offset: int, size: int) -> None:
+        self.gpu.fill(self.output + offset, 0xAB, size + GUARD, self.stream)
+
+
+class Pair:
+    """Two GPUs of this process and the copies between them."""
+
+    def __init__(self, task: dict[str, Any]) -> None:
+        src, dst = task["pair"]
+        found = gpu.count()
+        if max(src, dst) >= found:
+            why = gpu.why_none() or f"they are numbered 0 to {found - 1}"
+            raise plait.NoDeviceError(f"wanted GPUs {src} and {dst}, found {found}: {why}")
+        self.task = task
+        self.door = copies(task["topology"], task["masks"])
+        size = max(BUFFER_BYTES, max(task["sizes"]))
+        self.src, self.dst = Side(src, size, task["seed"]), Side(dst, size, task["seed"] + 1)
+        self.area = mmap.mmap(-1, 64 << 20)
+        self.dst.gpu.pin(_address(self.area), 64 << 20)
+
+    def close(self) -> None:
+        self.wait()
+        self.dst.gpu.unpin(_address(self.area))
+        self.src.close()
+        self.dst.close()
+
+    def wait(self) -> None:
+        for side in (self.src, self.dst):
+            side.gpu.synchronize(side.stream)
+
+    def enqueue(self, size: int, way: str, params: dict[str, int], offset: int) -> None:
+        """One copy src -> dst, or one each way."""
+        src, dst = self.src, self.dst
+        if way == "one way":
+            self.door.copy(
+                dst.output + offset, src.input + offset, size, dst.stream, src.stream, params
+            )
+            return
+        here, there = (
+            [side.output + offset, side.input + offset, side.stream] for side in (src, dst)
+        )
+        self.door.exchange(here, there, size, params)
+
+    def offsets(self, size: int) -> Iterator[int]:
+        """Places in the buffers, round and round, none where the last one was."""
+        step = (size + 4095) // 4096 * 4096
+        while True:
+            yield from range(0, max(self.src.size - size, 0) + 1, max(step, 4096))
+
+    def wrong(self, size: int, way: str, params: dict[str, int]) -> int:
+        """Bytes that are not what they must be, after a call with poisoned outputs."""
+        pairs = [(self.src, self.dst)] + ([(self.dst, self.src)] if way != "one way" else [])
+        offset = min(self.src.size - size, 4099)  # an odd alignment where there is room
+        for _, target in pairs:
+            target.poison(offset, size)
+        self.enqueue(size, way, params, offset)
+        self.wait()
+        return sum(self._compare(source, target, offset, size) for source, target in pairs)
+
+    def _compare(self, source: Side, target: Side, offset: int, size: int) -> int:
+        wrong, step = 0, 64 << 20
+        area = np.frombuffer(self.area, np.uint8)
+        for at in range(0, size + GUARD, step):
+            count = min(step, size + GUARD - at)
+            target.gpu.copy(area.ctypes.data, target.output + offset + at, count)
+            inside = max(0, min(count, size - at))
+            expected = source.input_bytes(offset + at, offset + at + inside)
+            if not np.array_equal(area[:inside], expected):
+                wrong += int(np.sum(area[:inside] != expected))
+            wrong += int(np.sum(area[inside:count] != 0xAB))
+        return wrong
+
+    def seconds(self, size: int, way: str, params: dict[str, int], iters: int) -> list[float]:
+        """(one copy with the host waiting, one of several in a row); medians of wall clock."""
+        offset = self.offsets(size)
+
+        def timed(times: int) -> float:
+            self.wait()
+            start = time.perf_counter()
+            for _ in range(times):
+                self.enqueue(size, way, params, next(offset))
+            self.wait()
+            return (time.perf_counter() - start) / times
+
+        timed(2)
+        one = timed(1)
+        times = max(3, min(iters, int(TIMED_S / max(one, 1e-9))))
+        alone = statistics.median(timed(1) for _ in range(times))
+        in_row = max(2, min(10 * iters, int(TIMED_S / 3 / max(alone, 1e-9))))
+        return [alone, statistics.median(timed(in_row) for _ in range(3))]
+
+
+def bench(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """First what it runs on, then a row for each size and way."""
+    pair = Pair(task)
+    try:
+        yield {"gpu": pair.src.gpu.name, "driver": gpu.driver_version(), "gpus": gpu.count()}
+        if task["interference"]:
+            yield from interference(pair)
+            return
+        for size in task["sizes"]:
+            for way in WAYS:
+                yield _row(pair, size, way)
+    finally:
+        pair.close()
+
+
+def _row(pair: Pair, size: int, way: str) -> dict[str, Any]:
+    task = pair.task
+    src, dst = task["pair"]
+    both = way != "one way"
+    plan = pair.door.plan_for(dst, src, size, both, task["params"])
+    wrong = pair.wrong(size, way, task["params"]) if task["check"] else 0
+    alone, in_row = pair.seconds(size, way, task["params"], task["iters"])
+    if task["check"]:
+        wrong += pair.wrong(size, way, task["params"])
+    row = {
+        "bytes": size,
+        "way": way,
+        "paths": paths_text(plan),
+        "alone_us": alone * 1e6,
+        "in_row_us": in_row * 1e6,
+        "gb_per_s": size / min(alone, in_row) / 1e9,  # of each direction
+        "wrong": wrong,
+    }
+    short = min(pair.seconds(size, way, short_path(pair, size), task["iters"]))
+    return row | {"short_gb_per_s": size / short / 1e9}
+
+
+def short_path(pair: Pair, size: int) -> dict[str, int]:
+    """The pair's link alone, or the host alone where it has none."""
+    src, dst = pair.task["pair"]
+    try:
+        pair.door.plan_for(dst, src, size, False, {"host_permille": 0})
+    except plait.UnsupportedError:
+        return {"host_permille": 1000}
+    return {"host_permille": 0}
+
+
+def interference(pair: Pair) -> Iterator[dict[str, Any]]:
+    """How a route GPU's own triad slows down while it relays, and the copies beside it."""
+    src, dst = pair.task["pair"]
+    route = next((one for one in range(gpu.count()) if one not in (src, dst)), None)
+    if route is None:
+        raise plait.NoDeviceError(
+            f"wanted a third GPU to relay from {src} to {dst}, found {gpu.count()} GPUs"
+        )
+    from plait._core import Triad
+
+    size = max(pair.task["sizes"])
+    params = {"relay_permille": 1000, "relay": route, **pair.task["params"]}
+    device, triad = gpu.Gpu(route), Triad(route, 1 << 29)
+    stream = device.make_stream()
+    begin, end = device.make_event(), device.make_event()
+
+    def triad_s(rounds: int, beside: Callable[[], None] | None) -> float:
+        device.synchronize(stream)
+        pair.wait()
+        if beside is not None:
+            beside()
+        device.record(begin, stream)
+        triad.enqueue(rounds, stream)
+        device.record(end, stream)
+        return device.elapsed_s(begin, end) / rounds
+
+    for way in WAYS:
+        alone_copy = pair.seconds(size, way, params, pair.task["iters"])[1]
+        triad_s(4, None)
+        rounds = max(8, int(0.03 / triad_s(8, None)))
+        alone = statistics.median(triad_s(rounds, None) for _ in range(5))
+        slow, copy_s = [], []
+        count = int(0.03 * 3 / alone_copy) + 2  # longer than the triad takes, also when it is slow
+
+        def copy_beside(way: str = way, count: int = count) -> None:
+            for _ in range(count):
+                pair.enqueue(size, way, params, 0)
+
+        for _ in range(5):
+            slow.append(triad_s(rounds, copy_beside))
+            if not _is_busy(pair):
+                raise plait.InternalError("the copies ended before the triad did")
+        for _ in range(3):
+            device.synchronize(stream)
+            pair.wait()
+            triad.enqueue(int(rounds * 0.2 / 0.03), stream)  # longer than the copies take
+            start = time.perf_counter()
+            copy_beside()
+            pair.wait()
+            copy_s.append((time.perf_counter() - start) / count)
+        beside = statistics.median(slow)
+        yield {
+            "bytes": size,
+            "way": way,
+            "paths": f"relay:{route} 100.0 %",
+            "gb_per_s": size / alone_copy / 1e9,
+            "gb_per_s_beside": size / statistics.median(copy_s) / 1e9,
+            "triad_gb_per_s": triad.bytes_per_round / alone / 1e9,
+            "triad_gb_per_s_beside": triad.bytes_per_round / beside / 1e9,
+            "triad_slower_percent": 100 * (beside / alone - 1),
+        }
+    device.synchronize(stream)
+
+
+def _is_busy(pair: Pair) -> bool:
+    return not all(side.gpu.is_done(side.stream) for side in (pair.src, pair.dst))
+
+
+def header(facts: dict[str, Any], task: dict[str, Any]) -> str:
+    """What was run on what, and the columns."""
+    src, dst = task["pair"]
+    first = (
+        f"# plait {plait.__version__}, copies {src}>{dst} of one process, {facts['gpus']} x "
+        f"{facts['gpu']}, CUDA driver {facts['driver']}; GB/s of each direction; cold buffers"
+    )
+    if task["masks"]:
+        first += f"; without {', '.join(task['masks'])}"
+    if task["interference"]:
+        return first
+    return (
+        f"{first}\n#{'bytes':>11} {'way':>10} {'alone us':>10} {'in a row':>10} {'GB/s':>7} "
+        f"{'short':>7} {'x':>6} {'#wrong':>6}  paths"
+    )
+
+
+def line(row: dict[str, Any]) -> str:
+    """One row as text."""
+    if "triad_gb_per_s" in row:
+        return (
+            f"{row['bytes']:>12} {row['way']:>10}: {row['paths']}, copies {row['gb_per_s']:.1f} "
+            f"GB/s alone, {row['gb_per_s_beside']:.1f} beside; triad on the route GPU "
+            f"{row['triad_gb_per_s']:.0f} GB/s alone, {row['triad_gb_per_s_beside']:.0f} beside: "
+            f"{row['triad_slower_percent']:.1f} % slower"
+        )
+    times = row["gb_per_s"] / row["short_gb_per_s"]
+    return (
+        f"{row['bytes']:>12} {row['way']:>10} {row['alone_us']:>10.1f} {row['in_row_us']:>10.1f} "
+        f"{row['gb_per_s']:>7.1f} {row['short_gb_per_s']:>7.1f} {times:>6.3f} {row['wrong']:>6}  "
+        f"{row['paths']}"
+    )
+
+
+def write_csv(file: str, facts: dict[str, Any], task: dict[str, Any], rows: list[Any]) -> None:
+    """The rows, with what they were measured on in comment lines."""
+    said = facts | {"pair": "{}:{}".format(*task["pair"]), "without": " ".join(task["masks"])}
+    try:
+        with open(file, "w", newline="") as stream:
+            for name, value in said.items():
+                stream.write(f"# {name}: {value}\n")
+            fields = FIELDS if not rows or "wrong" in rows[0] else tuple(rows[0])
+            writer = csv.DictWriter(stream, fields)
+            writer.writeheader()
+            for row in rows:
+                writer.writerow(
+                    {k: f"{v:.3f}" if isinstance(v, float) else v for k, v in row.items()}
+                )
+    except OSError as error:
+        raise plait.FileError(f"wanted to write {file}: {error}") from None

@@ -1,0 +1,123 @@
+"""plait.copy and `bench copy --pair` as far as they show without a GPU: refusals, shares, rows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import plait
+from plait import bench_copy, copies, gpu
+
+without_gpu = pytest.mark.skipif(gpu.count() > 0, reason="this machine has a GPU")
+
+
+class OnGpu:
+    """Says that it lies on a GPU, as cupy arrays do."""
+
+    def __init__(self, shape: tuple[int, ...] = (2, 3), **changes: Any) -> None:
+        facts = {"shape": shape, "typestr": "<f4", "data": (1 << 40, False), "version": 3}
+        self.__cuda_array_interface__ = facts | changes
+
+
+def plait_command(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "plait.cli", *words], capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize(
+    ("dst", "src", "said"),
+    [
+        (np.ones(6, np.float32), OnGpu(), "wanted dst in memory of a GPU, found host memory"),
+        (OnGpu(), np.ones(6, np.float32), "wanted src in memory of a GPU, found host memory"),
+        (OnGpu((7,)), OnGpu(), "wanted dst of 6 fp32 elements as in src, found 7 fp32"),
+        (OnGpu(typestr="<i4"), OnGpu(), "wanted dst of 6 fp32 elements as in src, found 6 int32"),
+        (OnGpu(strides=(24, 4)), OnGpu(), "wanted a contiguous dst"),
+        (OnGpu(), OnGpu(strides=(24, 4)), "wanted a contiguous src"),
+        (OnGpu(data=(1 << 40, True)), OnGpu(), "wanted a writable dst"),
+        ("text", OnGpu(), "dst"),
+    ],
+)
+def test_what_copy_refuses(dst, src, said):
+    with pytest.raises(plait.InvalidArgumentError, match=said):
+        plait.copy(dst, src)
+
+
+@without_gpu
+def test_copy_says_that_there_is_no_gpu():
+    with pytest.raises(plait.NoDeviceError, match="wanted GPUs to copy between; "):
+        plait.copy(OnGpu(), OnGpu())
+    nothing = OnGpu((0, 3))
+    assert plait.copy(nothing, OnGpu((0,))) is nothing  # no bytes: nothing to ask a GPU for
+
+
+def test_streams_are_each_arrays_own():
+    buffer = copies.buffer_of(OnGpu(), "src")
+    assert copies._stream(77, buffer) == 77
+    with pytest.raises(plait.InvalidArgumentError, match="wanted a stream"):
+        copies._stream("text", buffer)
+
+
+def test_pairs_and_shares_are_read():
+    assert bench_copy.parse_pair("3:1") == (3, 1)
+    for bad in ("", "1", "1:1", "-1:0", "a:b", "0:1:2"):
+        with pytest.raises(plait.InvalidArgumentError, match="--pair"):
+            bench_copy.parse_pair(bad)
+    assert bench_copy.parse_shares("") == {}
+    assert bench_copy.parse_shares("host=110,relay=20,gpu=3,chunk_kib=512") == {
+        "host_permille": 110,
+        "relay_permille": 20,
+        "relay": 3,
+        "chunk_kib": 512,
+    }
+    for bad in ("host", "host=x", "nvlink=3", "host=1.5"):
+        with pytest.raises(plait.InvalidArgumentError, match="--shares"):
+            bench_copy.parse_shares(bad)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("all_reduce", "--pair", "0:1"), "go together with copy"),
+        (("copy", "--shares", "host=1"), "go together with copy"),
+        (("copy", "--interference"), "go together with copy"),
+        (("copy", "--pair", "0:x"), "--pair: wanted two GPUs"),
+    ],
+)
+def test_bench_refuses(words, said):
+    done = plait_command("bench", *words)
+    assert done.returncode == 2 and said in done.stderr, done
+
+
+@without_gpu
+def test_bench_of_a_pair_says_that_there_are_no_gpus():
+    done = plait_command("bench", "copy", "--pair", "0:1")
+    assert done.returncode == 3, done
+    assert "wanted GPUs 0 and 1, found 0: " in done.stderr and "Traceback" not in done.stderr
+
+
+def test_paths_are_named_with_their_parts():
+    machine = plait.load_topology("hgx-h200")
+    request = plait.Request("copy", 1 << 30, "uint8", "sum", 2, 0, 1)
+    plan = plait.propose_one(machine, request, "striped", {"host_permille": 250})
+    assert bench_copy.paths_text(plan) == "nvlink 75.0 % + host 25.0 %"
+    small = plait.propose_one(machine, plait.Request("copy", 9, "uint8", "sum", 2, 0, 1), "striped")
+    assert bench_copy.paths_text(small) == "nvlink 100.0 %"
+
+
+def test_a_table_of_rows(tmp_path):
+    task = {"pair": (0, 1), "masks": ["nvlink:0-1"], "interference": False}
+    facts = {"gpu": "Some GPU", "gpus": 2, "driver": 13000}
+    row = dict.fromkeys(bench_copy.FIELDS, 1.0) | {"bytes": 8, "way": "one way", "wrong": 0}
+    row["paths"] = "host 100.0 %"
+    assert "without nvlink:0-1" in bench_copy.header(facts, task)
+    assert bench_copy.line(row).split()[-3:] == ["host", "100.0", "%"]
+    bench_copy.write_csv(str(tmp_path / "rows.csv"), facts, task, [row])
+    lines = (tmp_path / "rows.csv").read_text().splitlines()
+    assert "# pair: 0:1" in lines and lines[-1].startswith("8,one way,host 100.0 %,1.000")
+    with pytest.raises(plait.FileError):
+        bench_copy.write_csv(str(tmp_path / "no" / "rows.csv"), facts, task, [row])
