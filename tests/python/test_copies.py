@@ -102,9 +102,9 @@ def test_bench_of_a_pair_says_that_there_are_no_gpus():
 
 def test_paths_are_named_with_their_parts():
     machine = plait.load_topology("hgx-h200")
-    request = plait.Request("copy", 1 << 30, "uint8", "sum", 2, 0, 1)
-    plan = plait.propose_one(machine, request, "striped", {"host_permille": 250})
-    assert bench_copy.paths_text(plan) == "nvlink 75.0 % + host 25.0 %"
+    request = plait.Request("copy", 1000 << 20, "uint8", "sum", 2, 0, 1)
+    plan = plait.propose_one(machine, request, "striped", {"host_permille": 500})
+    assert bench_copy.paths_text(plan) == "nvlink 50.0 % + host 50.0 %"
     small = plait.propose_one(machine, plait.Request("copy", 9, "uint8", "sum", 2, 0, 1), "striped")
     assert bench_copy.paths_text(small) == "nvlink 100.0 %"
 
