@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import typer
 
 import plait
-from plait import bench_copy, copies, gpu
+from plait import _core, bench_command, bench_copy, copies, gpu
 
 without_gpu = pytest.mark.skipif(gpu.count() > 0, reason="this machine has a GPU")
 
@@ -121,3 +123,128 @@ def test_a_table_of_rows(tmp_path):
     assert "# pair: 0:1" in lines and lines[-1].startswith("8,one way,host 100.0 %,1.000")
     with pytest.raises(plait.FileError):
         bench_copy.write_csv(str(tmp_path / "no" / "rows.csv"), facts, task, [row])
+
+
+class HostGpu:
+    """A GPU played in host memory: what it is told to do is done at once."""
+
+    name = "host memory"
+    areas: ClassVar[dict[int, Any]] = {}
+
+    def __init__(self, ordinal: int) -> None:
+        self.ordinal = ordinal
+
+    def allocate(self, size: int) -> int:
+        area = np.empty(size, np.uint8)
+        HostGpu.areas[area.ctypes.data] = area
+        return int(area.ctypes.data)
+
+    def release(self, pointer: int) -> None:
+        del HostGpu.areas[pointer]
+
+    def copy(self, dst: int, src: int, size: int) -> None:
+        ctypes.memmove(dst, src, size)
+
+    def fill(self, dst: int, value: int, size: int, stream: int) -> None:
+        ctypes.memset(dst, value, size)
+
+    def is_done(self, stream: int) -> bool:
+        return False
+
+    def elapsed_s(self, begin: int, end: int) -> float:
+        return 0.01
+
+    def __getattr__(self, name: str) -> Any:  # streams, events, pins: nothing to do
+        return lambda *_: 1
+
+
+class HostDoor:
+    """Copies of the shipped machine's plans, made at once; `spoils` puts one byte wrong."""
+
+    def __init__(self, spoils: bool = False) -> None:
+        self.machine = plait.load_topology("hgx-h200")
+        self.spoils = spoils
+
+    def plan_for(self, dst: int, src: int, size: int, both: bool, params: Any) -> plait.Plan:
+        name = "send_recv" if both else "copy"
+        request = plait.Request(name, size, "uint8", "sum", 2, 0, 1)
+        return plait.propose_one(self.machine, request, "striped", params)
+
+    def copy(self, dst: int, src: int, size: int, *_: Any) -> None:
+        ctypes.memmove(dst, src, size)
+        if self.spoils:
+            ctypes.memset(dst + size - 1, 0xAB, 1)
+
+    def exchange(self, here: list[int], there: list[int], size: int, *_: Any) -> None:
+        ctypes.memmove(here[0], there[1], size)
+        ctypes.memmove(there[0], here[1], size)
+
+
+class HostTriad:
+    bytes_per_round = 300
+
+    def __init__(self, ordinal: int, size: int) -> None:
+        assert ordinal == 2
+
+    def enqueue(self, rounds: int, stream: int) -> None:
+        assert rounds > 0
+
+
+@pytest.fixture
+def on_host(monkeypatch):
+    door = HostDoor()
+    monkeypatch.setattr(gpu, "Gpu", HostGpu)
+    monkeypatch.setattr(gpu, "count", lambda: 4)
+    monkeypatch.setattr(gpu, "driver_version", lambda: 13000)
+    monkeypatch.setattr(_core, "Triad", HostTriad)
+    monkeypatch.setattr(bench_copy, "BUFFER_BYTES", 1 << 20)
+    monkeypatch.setattr(bench_copy, "TIMED_S", 0.001)
+    monkeypatch.setattr(bench_copy, "PERIOD", 40_009)
+    monkeypatch.setattr(bench_copy, "copies", lambda topology, masks: door)
+    yield door
+    assert HostGpu.areas == {}
+
+
+def bench_task(**changes: Any) -> dict[str, Any]:
+    return {
+        "pair": (0, 1),
+        "params": {},
+        "interference": False,
+        "sizes": [1, 4097, 300_000],
+        "topology": "",
+        "masks": [],
+        "iters": 2,
+        "check": True,
+        "seed": 1,
+    } | changes
+
+
+def test_the_bench_counts_what_is_wrong(on_host):
+    facts, *rows = bench_copy.bench(bench_task())
+    assert facts["gpus"] == 4
+    assert [(row["bytes"], row["way"], row["wrong"]) for row in rows] == [
+        (size, way, 0) for size in (1, 4097, 300_000) for way in bench_copy.WAYS
+    ]
+    assert all(row["paths"] == "nvlink 100.0 %" for row in rows)
+    on_host.spoils = True
+    rows = list(bench_copy.bench(bench_task()))[1:]
+    assert [row["wrong"] > 0 for row in rows] == [True, False] * 3
+
+
+def test_the_interference_table(on_host):
+    rows = list(bench_copy.bench(bench_task(interference=True, sizes=[5000])))[1:]
+    assert [row["way"] for row in rows] == list(bench_copy.WAYS)
+    assert all(row["triad_slower_percent"] == 0.0 for row in rows)
+    assert "% slower" in bench_copy.line(rows[0])
+
+
+def test_the_bench_command_prints_rows_and_writes_them(on_host, tmp_path, capsys):
+    file = str(tmp_path / "copies.csv")
+    bench_command.bench("copy", pair="0:1", first="1K", last="4K", factor=4, csv=file, iters=1)
+    printed = capsys.readouterr().out
+    assert "copies 0>1 of one process, 4 x host memory" in printed
+    assert printed.count("nvlink 100.0 %") == 4
+    assert (tmp_path / "copies.csv").read_text().count("\n1024,") == 2
+    on_host.spoils = True
+    with pytest.raises(typer.Exit):
+        bench_command.bench("copy", pair="0:1", first="1K", last="1K", iters=1)
