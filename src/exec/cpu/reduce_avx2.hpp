@@ -20,6 +20,7 @@ namespace plait::reduce_avx2 {
 
 using reduce_loops::Job;
 inline constexpr std::uint64_t kVectorBytes = 32;
+inline constexpr bool kRegistersForTwo = false;  // groups
 
 template <DataType kType>
 struct Codec;

@@ -23,6 +23,7 @@ namespace plait::reduce_avx512 {
 
 using reduce_loops::Job;
 inline constexpr std::uint64_t kVectorBytes = 64;
+inline constexpr bool kRegistersForTwo = true;  // groups
 
 template <DataType kType>
 struct Codec;

@@ -1,8 +1,9 @@
 // n sources -> their reduction, four vectors of totals at a time: all sources are read side by side
 // (each is one forward stream, which the processor fetches ahead) and totals stay in registers.
 // Included once for each instruction set, inside that set's namespace, which gives beforehand:
-// PLAIT_VECTOR (attributes of every function here: its target, always_inline), kVectorBytes, and
-// Codec<kType> for the floats of 16 and 8 bits. Deliberately without an include guard.
+// PLAIT_VECTOR (attributes of every function here: its target, always_inline), kVectorBytes,
+// kRegistersForTwo, and Codec<kType> for the floats of 16 and 8 bits. Deliberately without an
+// include guard.
 
 inline constexpr std::uint64_t kAheadBytes = 2048;
 
@@ -148,8 +149,9 @@ PLAIT_VECTOR void take(typename C::Total& values, std::byte* copy, const Job& jo
   }
 }
 
+// The totals of the group at `skip`.
 template <class C, ReduceOp kOp, bool kScaled, bool kCut>
-PLAIT_VECTOR void group(const Job& job, std::uint64_t skip, std::uint64_t bytes) {
+PLAIT_VECTOR typename C::Total totals(const Job& job, std::uint64_t skip, std::uint64_t bytes) {
   using Wide = typename C::Wide;
   constexpr bool kExact = kScaled || kOp == ReduceOp::prod;
   alignas(64) std::byte copy[kCut ? C::kBytes : 1] = {};
@@ -163,20 +165,62 @@ PLAIT_VECTOR void group(const Job& job, std::uint64_t skip, std::uint64_t bytes)
     if constexpr (C::kMarks) C::mark(total, next);
   }
   if (kOp == ReduceOp::sum && job.divisor != 1) divide<Wide>(total, job.divisor);
-  if constexpr (!kCut) prefetch(job.dst + skip, C::kBytes);
-  C::template down<kExact>(kCut ? copy : job.dst + skip, total);
-  if constexpr (kCut) std::memcpy(job.dst + skip, copy, bytes);
+  return total;
 }
 
-// dst may be a source: a group is read before it is written.
+// Lines that are written are fetched ahead too, unless that would drive out lines just fetched:
+// arrays often begin at the same offset of a page, and then lie in the same sets of the nearest
+// cache, which has 8 ways.
+template <class C, bool kExact>
+PLAIT_VECTOR void put(const Job& job, std::uint64_t skip, typename C::Total& total) {
+  if (job.src_count < 8) prefetch(job.dst + skip, C::kBytes);
+  C::template down<kExact>(job.dst + skip, total);
+}
+
+// Vector by vector: whole structs that are copied stay in memory.
+template <class C>
+PLAIT_VECTOR void replace(typename C::Total& held, const typename C::Total& next) {
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) held.part[j] = next.part[j];
+  if constexpr (C::kMarks) held.sizes = next.sizes;
+}
+
+// The whole groups; returns where they end. Where there are registers for two, a group is written
+// after the next one is read, so that the processor, which sees a hundred or two instructions
+// ahead, goes up with the one while it goes down with the other. dst may be a source even so: what
+// is written has been read.
+template <class C, ReduceOp kOp, bool kScaled>
+PLAIT_VECTOR std::uint64_t whole_groups(const Job& job, std::uint64_t bytes) {
+  constexpr bool kExact = kScaled || kOp == ReduceOp::prod;
+  std::uint64_t at = 0;
+  if constexpr (kRegistersForTwo) {
+    if (bytes < C::kBytes) return at;
+    typename C::Total held = totals<C, kOp, kScaled, false>(job, at, C::kBytes);
+    for (at = C::kBytes; at + C::kBytes <= bytes; at += C::kBytes) {
+      typename C::Total next = totals<C, kOp, kScaled, false>(job, at, C::kBytes);
+      put<C, kExact>(job, at - C::kBytes, held);
+      replace<C>(held, next);
+    }
+    put<C, kExact>(job, at - C::kBytes, held);
+  } else {
+    for (; at + C::kBytes <= bytes; at += C::kBytes) {
+      typename C::Total total = totals<C, kOp, kScaled, false>(job, at, C::kBytes);
+      put<C, kExact>(job, at, total);
+    }
+  }
+  return at;
+}
+
 template <class N, class C, ReduceOp kOp, bool kScaled>
 PLAIT_VECTOR void groups(const Job& job) {
   const Job own = job;  // a local that no store into dst can change
   const std::uint64_t bytes = own.count * sizeof(typename N::Stored);
-  std::uint64_t at = 0;
-  for (; at + C::kBytes <= bytes; at += C::kBytes)
-    group<C, kOp, kScaled, false>(own, at, C::kBytes);
-  if (at < bytes) group<C, kOp, kScaled, true>(own, at, bytes - at);
+  const std::uint64_t at = whole_groups<C, kOp, kScaled>(own, bytes);
+  if (at == bytes) return;
+  typename C::Total last = totals<C, kOp, kScaled, true>(own, at, bytes - at);
+  alignas(64) std::byte copy[C::kBytes];
+  C::template down<kScaled || kOp == ReduceOp::prod>(copy, last);
+  std::memcpy(own.dst + at, copy, bytes - at);
 }
 
 template <DataType kType>
