@@ -1,5 +1,7 @@
 // Communicators as they are made, watched and ended. The real call always comes first when making,
 // and plait lets go first when ending.
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/log.hpp"
@@ -80,14 +82,21 @@ bool join_helper(Comm comm) {
   return true;
 }
 
+/// For good, and where tools that look for leaks see it.
+void keep_engine(std::unique_ptr<Engine> engine) {
+  static std::mutex guard;
+  static auto* const kept = new std::vector<std::unique_ptr<Engine>>;
+  const std::lock_guard<std::mutex> hold(guard);
+  kept->push_back(std::move(engine));
+}
+
 /// keep: leaves device memory alone that a lost peer may still write to, or a kernel read.
 void leave(Comm comm, bool keep) noexcept {
   try {
     if (!join_helper(comm)) return;
     std::unique_ptr<State> state = comms().remove(comm, kPinSeconds);
     if (state != nullptr) unwatch(*state);
-    if (state != nullptr && (keep || state->killed.load()))
-      static_cast<void>(state->engine.release());
+    if (state != nullptr && (keep || state->killed.load())) keep_engine(std::move(state->engine));
   } catch (const std::exception& error) {
     log(LogLevel::warn, -1, text("letting go of communicator ", comm, ": ", error.what()));
   }

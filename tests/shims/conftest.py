@@ -54,7 +54,9 @@ def run_case(built: Path) -> Run:
         env: dict[str, str] | None = None,
         shim: bool = True,
     ) -> Rows:
-        extra = {"LD_PRELOAD": str(built / "libplait_nccl.so")} if shim else {}
+        # A sanitizer's runtime comes before all else: SHIM_RUNTIME names it.
+        first = [os.environ["SHIM_RUNTIME"]] if "SHIM_RUNTIME" in os.environ else []
+        extra = {"LD_PRELOAD": ":".join([*first, str(built / "libplait_nccl.so")])} if shim else {}
         done = subprocess.run(
             [str(built / "nccl_linked"), case, str(ranks), mode],
             env=plain_env({**extra, "STANDIN_PATIENCE_S": "20", **(env or {})}),

@@ -170,7 +170,11 @@ STANDIN_API Result ncclCommDestroy(Comm comm) {
 
 STANDIN_API Result ncclCommAbort(Comm comm) {
   count("ncclCommAbort");
-  comm->aborted.store(true);  // tasks may still look at it: it stays
+  comm->aborted.store(true);
+  static std::mutex guard;
+  static auto* const kept = new std::vector<Comm>;  // tasks may still look at it
+  const std::lock_guard<std::mutex> hold(guard);
+  kept->push_back(comm);
   return ncclSuccess;
 }
 
