@@ -186,7 +186,8 @@ def chosen(
     plans, _ = plait.propose(comm.topology, request)
     best: dict[str, dict[str, int]] = {}
     for plan in plans:
-        best.setdefault(plan.strategy, plan.params)
+        if not plan.symmetric:  # ranks do not see each other's arrays
+            best.setdefault(plan.strategy, plan.params)
     names = sorted(best) if wanted == ["all"] else [name for name in wanted if name in best]
     return [(name, best[name]) for name in names]
 

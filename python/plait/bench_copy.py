@@ -31,6 +31,7 @@ SHARE_NAMES = {
     "relay": "relay_permille",
     "gpu": "relay",
     "chunk_kib": "chunk_kib",
+    "lanes": "lanes",
 }
 FIELDS = ("bytes", "way", "paths", "alone_us", "in_row_us", "gb_per_s", "short_gb_per_s", "wrong")
 

@@ -18,17 +18,19 @@ namespace plait {
 namespace {
 
 constexpr double kLeastGain = 0.02;  // of the time: below it, direct only
+constexpr double kForkNs = 8000.0;   // streams forked and joined (H200: 10 us on 32 MiB, 8 on 64)
 constexpr std::uint64_t kMiB = 1 << 20;
-constexpr std::uint64_t kMostHostChunk = 4 * kMiB;  // four slots: a ring of 16 MiB stays in cache
+constexpr std::uint64_t kMostHostChunk = 2 * kMiB;  // a ring of 16 MiB stays in the host's cache
 constexpr std::uint64_t kMostRelayChunk = 16 * kMiB;
 constexpr std::uint64_t kSlots = 4;  // of a Mover
-constexpr int kRelayLanes = 2;       // one starts a chunk while the other's is still on its way
+constexpr int kLanes = 2;  // of two hops: one starts a chunk while the other's is on its way
 
 /// One way that every pair of the pattern has, and what it carries.
 struct Way {
   RouteShare route;
   double gb_per_s = 0.0;  ///< of each pair while all ways and all pairs send at once
   int hops = 1;
+  int lanes = 1;
   std::uint64_t chunk_bytes = 0;  ///< of two hops
   std::uint64_t bytes = 0;
 };
@@ -37,7 +39,8 @@ class Cutter {
  public:
   explicit Cutter(const Topology& topology)
       : launch_ns_(parameter(topology, "copy_launch_ns", 4600.0)),
-        event_ns_(parameter(topology, "event_signal_ns", 1500.0)) {}
+        event_ns_(parameter(topology, "event_signal_ns", 1500.0)),
+        chunk_ns_(parameter(topology, "ring_chunk_ns", launch_ns_ + event_ns_)) {}
 
   /// When `way` has delivered its bytes.
   double end_ns(const Way& way) const {
@@ -47,7 +50,7 @@ class Cutter {
   double end_ns(const std::vector<Way>& ways) const {
     double end = 0.0;
     for (const Way& way : ways) end = std::max(end, end_ns(way));
-    return end;
+    return end + (ways.size() > 1 ? kForkNs : 0.0);
   }
 
   /// Bytes so that all ways end together; those of two hops in whole chunks, `rest` gets the rest.
@@ -83,19 +86,22 @@ class Cutter {
     if (way.hops == 1) return copy_ns;
     return 2 * copy_ns + static_cast<double>(way.chunk_bytes) / way.gb_per_s;
   }
-  // Chunks of one lane stand apart by a launch and an event; those of two lanes overlap.
+  // Chunks of one lane stand apart; those of several lanes fill most of each other's gaps.
   double rate(const Way& way) const {
     if (way.hops == 1) return way.gb_per_s;
     const auto chunk = static_cast<double>(way.chunk_bytes);
-    const double apart_ns = launch_ns_ + event_ns_;
-    const double gap_ns = way.route.relay_device >= 0 ? apart_ns / kRelayLanes : apart_ns;
-    return chunk / (chunk / way.gb_per_s + gap_ns);
+    return chunk / (chunk / way.gb_per_s + chunk_ns_ / (way.lanes * way.lanes));
   }
-  double launch_ns_, event_ns_;
+  double launch_ns_, event_ns_, chunk_ns_;
 };
 
 bool is_host(const RouteShare& route) { return route.route == "host"; }
 bool is_relay(const RouteShare& route) { return route.relay_device >= 0; }
+
+Way way_by(const RouteShare& route, double gb_per_s, int lanes) {
+  const bool is_direct = !is_host(route) && !is_relay(route);
+  return {route, gb_per_s, is_direct ? 1 : 2, is_direct ? 1 : lanes, 0, 0};
+}
 
 /// Through host memory; where GPUs hang off two sockets, with the ring in the sender's.
 Path any_host_path(const Topology& topology, int src, int dst) {
@@ -117,7 +123,7 @@ double alone_gb_per_s(const Topology& topology, const Pairs& pairs, const RouteS
 }
 
 /// The routes that routes.cpp finds, with rates; what has no route in common has the host's.
-std::vector<Way> ways_of(const Topology& topology, const Request& request) {
+std::vector<Way> ways_of(const Topology& topology, const Request& request, int lanes) {
   const Pairs pairs = active_pairs(request);
   std::vector<RouteShare> shares = shares_of_collective(topology, request);
   if (shares.empty()) shares = {{"host", 1.0, -1}};
@@ -125,7 +131,7 @@ std::vector<Way> ways_of(const Topology& topology, const Request& request) {
   if (rate <= 0.0) rate = alone_gb_per_s(topology, pairs, shares.front());
   std::vector<Way> ways;
   for (const RouteShare& share : shares)
-    ways.push_back({share, rate * share.fraction, is_host(share) || is_relay(share) ? 2 : 1, 0, 0});
+    ways.push_back(way_by(share, rate * share.fraction, lanes));
   return ways;
 }
 
@@ -165,7 +171,7 @@ std::vector<Way> quickest(const Cutter& cutter, std::vector<Way> ways, std::uint
     }
   if (ways.size() < 2) return best;
   // All relays alike: there may be many.
-  const Way host{{"host", 0.0, -1}, 0.0, 2, 0, 0}, relay{{"relay", 0.0, 0}, 0.0, 2, 0, 0};
+  const Way host = way_by({"host", 0.0, -1}, 0.0, 1), relay = way_by({"relay", 0.0, 0}, 0.0, 1);
   for (const std::uint64_t of_host : sizes_of(host))
     for (const std::uint64_t of_relay : sizes_of(relay)) {
       for (Way& way : ways)
@@ -177,7 +183,7 @@ std::vector<Way> quickest(const Cutter& cutter, std::vector<Way> ways, std::uint
 
 /// Thousandths as the caller says; the rest goes over the direct links.
 std::vector<Way> as_asked(Params params, const std::vector<Way>& found, const Topology& topology,
-                          const Request& request, std::uint64_t chunk) {
+                          const Request& request, std::uint64_t chunk, int lanes) {
   for (const Way& way : found)
     if (is_relay(way.route)) params.try_emplace("relay", way.route.relay_device);
   const Shares shares = shares_from(params, topology, request);
@@ -185,7 +191,7 @@ std::vector<Way> as_asked(Params params, const std::vector<Way>& found, const To
   std::vector<Way> ways;
   const auto add = [&](const RouteShare& route, int permille) {
     if (permille <= 0) return;
-    Way way{route, 0.0, is_host(route) || is_relay(route) ? 2 : 1, 0, 0};
+    Way way = way_by(route, 0.0, lanes);
     way.chunk_bytes = way.hops == 1 ? 0 : chunk != 0 ? chunk : chunks_of(way, bytes).back();
     way.bytes = bytes / 1000 * static_cast<std::uint64_t>(permille);
     if (way.hops > 1) way.bytes -= way.bytes % way.chunk_bytes;
@@ -210,9 +216,9 @@ class StripeWriter {
       : builder_(builder), pairs_(pairs) {}
 
   void write(const Way& way, Range range) {
-    const int lanes = is_relay(way.route) && range.bytes >= 2 * way.chunk_bytes ? kRelayLanes : 1;
     int number = 0;
-    for (const Range& part : partition(range, lanes, std::max<std::uint64_t>(way.chunk_bytes, 128)))
+    for (const Range& part :
+         partition(range, way.lanes, std::max<std::uint64_t>(way.chunk_bytes, 128)))
       if (part.bytes != 0) write_lane(way, part, text(way.route.route, ".", number++, "."));
     builder_.stripe(way.route.route, range);
   }
@@ -262,6 +268,9 @@ std::vector<std::pair<int, int>> rank_pairs(const Request& request) {
 std::vector<Params> candidates(const Topology&, const Request&) { return {{}}; }
 
 Plan build(const Topology& topology, const Request& request, const Params& params) {
+  for (const int device : request.devices)
+    if (topology.devices[static_cast<std::size_t>(device)].kind != DeviceKind::gpu)
+      throw Error(ErrorCode::unsupported, "needs GPUs, whose memory one process reaches");
   Builder builder(topology, request, "striped");
   builder.symmetric(true);
   const Range whole = whole_range(request);
@@ -275,9 +284,10 @@ Plan build(const Topology& topology, const Request& request, const Params& param
   }
   const std::uint64_t chunk =
       static_cast<std::uint64_t>(param_in(params, "chunk_kib", 0, 0, 64 << 10)) << 10;
-  std::vector<Way> ways = ways_of(topology, request);
+  const int lanes = param_in(params, "lanes", kLanes, 1, 8);
+  std::vector<Way> ways = ways_of(topology, request, lanes);
   const bool is_asked = params.contains("host_permille") || params.contains("relay_permille");
-  ways = is_asked ? as_asked(params, ways, topology, request, chunk)
+  ways = is_asked ? as_asked(params, ways, topology, request, chunk, lanes)
                   : quickest(Cutter(topology), ways, whole.bytes, chunk);
   StripeWriter writer(builder, pairs);
   std::uint64_t at = whole.offset;
@@ -304,7 +314,7 @@ const Strategy& striped_strategy() {
        {Collective::copy, Collective::send_recv}},
       candidates,
       build,
-      {"host_permille", "relay_permille", "relay", "chunk_kib"}};
+      {"host_permille", "relay_permille", "relay", "chunk_kib", "lanes"}};
   return strategy;
 }
 

@@ -48,12 +48,12 @@ std::map<std::string, double> shares(const Plan& plan) {
 
 }  // namespace
 
-TEST_CASE("striped: 1 GiB between two H200 goes 10 to 12 % by the host, in chunks of 4 MiB") {
+TEST_CASE("striped: 1 GiB between two H200 goes 9 to 12 % by the host, through a ring of 16 MiB") {
   const Topology topology = load_topology("hgx-h200");
   const Plan one_way = proved(topology, copy_of(topology, kGiB));
   CHECK(shares(one_way).size() == 2);
-  CHECK(shares(one_way)["host"] >= 0.10);
-  CHECK(shares(one_way)["host"] <= 0.115);
+  CHECK(shares(one_way)["host"] >= 0.09);
+  CHECK(shares(one_way)["host"] <= 0.12);
   CHECK(one_way.ring_bytes[0] == 16ULL << 20);
   CHECK(one_way.ring_bytes[1] == 0);
   CHECK(one_way.scratch_bytes == std::vector<std::uint64_t>{0, 0});

@@ -116,7 +116,7 @@ class PlanRunner {
   }
   bool is_private(const Lane& lane, const Region& region) {
     const bool is_users = region.space == Space::input || region.space == Space::output;
-    if (is_users && region.rank != lane.rank)
+    if (is_users && region.rank != lane.rank && !plan_.symmetric)
       wrong_ = text("rank ", lane.rank, " touches ", name_of(region.space), " of ", region.rank);
     return wrong_.empty();
   }
