@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
+#include "topo/direct.hpp"
 
 namespace plait {
 
@@ -114,14 +115,11 @@ void Builder::copy(int lane, const Region& dst, const Region& src) {
   }
   Path& direct = direct_[{from, to}];
   if (direct.devices.empty()) {
-    for (const Path& path : paths_between(topology_, from, to))
-      if (path.links.size() == 1) {
-        direct = path;
-        break;
-      }
-    if (direct.devices.empty())
+    const std::vector<Path> paths = direct_paths(topology_, from, to);
+    if (paths.empty())
       throw Error(ErrorCode::unsupported, text("no direct link from device ", from, " to ", to,
                                                " in topology ", topology_.name));
+    direct = paths.front();
   }
   copy(lane, dst, src, direct, 0);
 }

@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "planner/transfer.hpp"
+#include "topo/direct.hpp"
 
 namespace plait {
 namespace {
@@ -29,10 +30,9 @@ Item& at(std::vector<Item>& items, int index) {
 }  // namespace
 
 Path courier_path(const Topology& topology, int src_device, int dst_device, Route route) {
-  const std::vector<Path> paths = paths_between(topology, src_device, dst_device);
-  for (const Path& path : paths)
-    if (path.links.size() == 1 && route == Route::best) return path;
-  for (const Path& path : paths)
+  const std::vector<Path> direct = direct_paths(topology, src_device, dst_device);
+  if (!direct.empty() && route == Route::best) return direct.front();
+  for (const Path& path : paths_between(topology, src_device, dst_device))
     if (path.kind == PathKind::host) return path;
   throw Error(ErrorCode::unsupported,
               text("wanted a direct link or a path through host memory from ",

@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
+#include "topo/direct.hpp"
 
 namespace plait {
 namespace {
@@ -25,8 +26,8 @@ std::uint64_t bytes_parameter(const Topology& topology, const char* key, double 
 }  // namespace
 
 Path direct_path(const Topology& topology, int src_device, int dst_device) {
-  for (const Path& path : paths_between(topology, src_device, dst_device))
-    if (path.links.size() == 1) return path;
+  const std::vector<Path> paths = direct_paths(topology, src_device, dst_device);
+  if (!paths.empty()) return paths.front();
   throw Error(ErrorCode::unsupported,
               text("wanted a direct link from ", device_label(topology, src_device), " to ",
                    device_label(topology, dst_device), ", topology ", topology.name, " has none"));

@@ -7,10 +7,13 @@
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "plait/topology.hpp"
+#include "topo/direct.hpp"
 #include "topo/names.hpp"
 
 namespace plait {
 namespace {
+
+const std::string kNoRelay = "no_relay.";
 
 const Link& link_at(const Topology& topology, int link) {
   return topology.links[static_cast<std::size_t>(link)];
@@ -29,7 +32,20 @@ PathKind direct_kind(LinkKind kind) {
   return kind == LinkKind::shm ? PathKind::shm : PathKind::net;
 }
 
-/// The links that touch one pair: everything its paths can be made of, found in one pass.
+Path path_over(const Topology& topology, PathKind kind, int src, const std::vector<int>& links) {
+  Path made;
+  made.kind = kind;
+  made.links = links;
+  made.devices = {src};
+  made.name = std::string(name_of(kind)) + ":" + device_label(topology, src);
+  for (const int link : links) {
+    made.devices.push_back(link_at(topology, link).dst);
+    made.name += ">" + device_label(topology, made.devices.back());
+  }
+  return made;
+}
+
+/// The links that touch one pair: everything its detours can be made of, found in one pass.
 class Neighbourhood {
  public:
   Neighbourhood(const Topology& topology, int src, int dst)
@@ -41,19 +57,10 @@ class Neighbourhood {
     for (std::size_t i = 0; i < topology.links.size(); ++i) {
       const Link& link = topology.links[i];
       const int index = static_cast<int>(i);
-      if (link.src == src && link.dst == dst) {
-        if (is_direct(link.kind)) keep_direct(index);
-        continue;
-      }
+      if (link.src == src && link.dst == dst) continue;
       if (link.src == src && usable(link, link.dst)) keep_faster(out_, link.dst, index);
       if (link.dst == dst && usable(link, link.src)) keep_faster(in_, link.src, index);
     }
-  }
-
-  std::vector<Path> direct() const {
-    std::vector<Path> paths;
-    for (const auto& [kind, link] : direct_) paths.push_back(path(direct_kind(kind), {link}));
-    return paths;
   }
 
   std::vector<Path> host() const {
@@ -85,7 +92,9 @@ class Neighbourhood {
   }
 
   bool barred(int device) const {
-    return topology_.parameters.count("no_relay." + device_label(topology_, device)) > 0;
+    const auto any = topology_.parameters.lower_bound(kNoRelay);  // most topologies bar nothing
+    if (any == topology_.parameters.end() || !any->first.starts_with(kNoRelay)) return false;
+    return topology_.parameters.count(kNoRelay + device_label(topology_, device)) > 0;
   }
 
   int out(int device) const { return out_[static_cast<std::size_t>(device)]; }
@@ -95,12 +104,6 @@ class Neighbourhood {
     int& kept = best[static_cast<std::size_t>(device)];
     if (kept < 0 || link_at(topology_, link).gb_per_s > link_at(topology_, kept).gb_per_s)
       kept = link;
-  }
-
-  void keep_direct(int link) {
-    const auto [kept, is_new] = direct_.try_emplace(link_at(topology_, link).kind, link);
-    if (!is_new && link_at(topology_, link).gb_per_s > link_at(topology_, kept->second).gb_per_s)
-      kept->second = link;
   }
 
   /// GPUs of two sockets: down into the one's memory, over the bus, up from the other's.
@@ -121,25 +124,16 @@ class Neighbourhood {
   }
 
   Path path(PathKind kind, const std::vector<int>& links) const {
-    Path made;
-    made.kind = kind;
-    made.links = links;
-    made.devices = {src_};
-    made.name = std::string(name_of(kind)) + ":" + device_label(topology_, src_);
-    for (const int link : links) {
-      made.devices.push_back(link_at(topology_, link).dst);
-      made.name += ">" + device_label(topology_, made.devices.back());
-    }
-    return made;
+    return path_over(topology_, kind, src_, links);
   }
 
   const Topology& topology_;
-  std::map<LinkKind, int> direct_;
   std::vector<int> out_, in_;  // by device: the fastest link src -> it, it -> dst; -1 = none
   int src_, dst_;
 };
 
 void sort_by_speed(const Topology& topology, std::vector<Path>& paths) {
+  if (paths.size() < 2) return;
   std::vector<std::pair<double, std::size_t>> order;
   for (std::size_t i = 0; i < paths.size(); ++i)
     order.push_back({-path_gb_per_s(topology, paths[i]), i});
@@ -158,16 +152,32 @@ void sort_by_speed(const Topology& topology, std::vector<Path>& paths) {
 
 }  // namespace
 
+std::vector<Path> direct_paths(const Topology& topology, int src_device, int dst_device) {
+  if (src_device == dst_device) return {};
+  device_at(topology, src_device);  // throws on an index that is none
+  device_at(topology, dst_device);
+  std::map<LinkKind, int> fastest;
+  for (std::size_t i = 0; i < topology.links.size(); ++i) {
+    const Link& link = topology.links[i];
+    if (link.src != src_device || link.dst != dst_device || !is_direct(link.kind)) continue;
+    const auto [kept, is_new] = fastest.try_emplace(link.kind, static_cast<int>(i));
+    if (!is_new && link.gb_per_s > link_at(topology, kept->second).gb_per_s)
+      kept->second = static_cast<int>(i);
+  }
+  std::vector<Path> paths;
+  for (const auto& [kind, link] : fastest)
+    paths.push_back(path_over(topology, direct_kind(kind), src_device, {link}));
+  sort_by_speed(topology, paths);
+  return paths;
+}
+
 std::vector<Path> paths_between(const Topology& topology, int src_device, int dst_device) {
   if (src_device == dst_device) {
     const std::string label = device_label(topology, src_device);
     return {Path{PathKind::local, {src_device}, {}, text("local:", label)}};
   }
-  device_at(topology, src_device);  // throws on an index that is none
-  device_at(topology, dst_device);
+  std::vector<Path> paths = direct_paths(topology, src_device, dst_device);
   const Neighbourhood near(topology, src_device, dst_device);
-  std::vector<Path> paths = near.direct();
-  sort_by_speed(topology, paths);
   std::vector<Path> others = near.host();
   for (Path& path : near.relay()) others.push_back(std::move(path));
   sort_by_speed(topology, others);

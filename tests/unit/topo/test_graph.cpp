@@ -6,6 +6,7 @@
 
 #include "plait/error.hpp"
 #include "plait/topology.hpp"
+#include "topo/direct.hpp"
 #include "unit/topo/machines.hpp"
 
 using namespace plait;
@@ -89,6 +90,35 @@ TEST_CASE("every path of every shipped machine is found by its name, and no name
         }
     CHECK_MESSAGE(seen.size() == count, name);
   }
+}
+
+TEST_CASE("direct paths are those of one link, found alone") {
+  const auto direct_of_all = [](const Topology& t, int src, int dst) {
+    std::vector<Path> direct;
+    for (const Path& path : paths_between(t, src, dst))
+      if (path.links.size() == 1) direct.push_back(path);
+    return direct;
+  };
+  std::size_t found = 0;
+  for (const std::string& name : shipped_topologies()) {
+    const Topology t = load_topology(name);
+    const int devices = static_cast<int>(t.devices.size());
+    for (int src = 0; src < devices; ++src)
+      for (int dst = 0; dst < devices; ++dst) {
+        const std::vector<Path> direct = direct_paths(t, src, dst);
+        found += direct.size();
+        CHECK(direct == direct_of_all(t, src, dst));
+      }
+  }
+  CHECK(found > 100);
+  Topology t = two_sockets();
+  const Link first = t.links.front();
+  t.links.push_back(first);  // a second one of the same kind, and faster: only that counts
+  t.links.back().gb_per_s *= 2;
+  CHECK(direct_paths(t, first.src, first.dst).size() == 1);
+  CHECK(direct_paths(t, first.src, first.dst) == direct_of_all(t, first.src, first.dst));
+  CHECK(direct_paths(t, first.src, first.dst)[0].links[0] == static_cast<int>(t.links.size()) - 1);
+  CHECK_THROWS_AS(direct_paths(t, 0, 99), std::exception);
 }
 
 TEST_CASE("no pair of a shipped machine is cut off") {
