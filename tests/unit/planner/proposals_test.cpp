@@ -30,6 +30,7 @@ void run_all(const Topology& topology, int ranks, std::uint64_t count) {
     for (const Plan& plan : plans) {
       CAPTURE(label(plan));
       for (const bool in_place : {false, true}) {
+        if (in_place && plan.symmetric) continue;  // those are for buffers apart
         CAPTURE(in_place);
         const std::string wrong = test::run_plan(plan, in_place, static_cast<unsigned>(count) + 1);
         REQUIRE(wrong == "");
