@@ -152,27 +152,15 @@ class Nccl:
         count, kind = ctypes.c_size_t(request.count), ctypes.c_int(TYPES[request.type])
         part = request.message_bytes() // self.ranks  # of the collectives that have parts
 
+        def move(call: str, address: int, peer: int) -> None:
+            at, end = ctypes.c_void_p(address), ctypes.c_int(peer)
+            self._do(call, at, count, kind, end, self._comm, on)
+
         def send(address: int, peer: int) -> None:
-            self._do(
-                "ncclSend",
-                ctypes.c_void_p(address),
-                count,
-                kind,
-                ctypes.c_int(peer),
-                self._comm,
-                on,
-            )
+            move("ncclSend", address, peer)
 
         def receive(address: int, peer: int) -> None:
-            self._do(
-                "ncclRecv",
-                ctypes.c_void_p(address),
-                count,
-                kind,
-                ctypes.c_int(peer),
-                self._comm,
-                on,
-            )
+            move("ncclRecv", address, peer)
 
         if name == "send_recv":
             send(source, (me + 1) % self.ranks)

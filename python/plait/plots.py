@@ -7,7 +7,8 @@ from typing import Any
 import plait
 
 
-def _pyplot() -> Any:
+def load_pyplot() -> Any:
+    """matplotlib.pyplot that needs no screen; raises UnsupportedError where it is not installed."""
     try:
         import matplotlib
     except ImportError:
@@ -22,7 +23,7 @@ def _pyplot() -> Any:
 
 def plot_bench(rows: list[dict[str, Any]], file: str) -> None:
     """busbw over message size, one line a (strategy, type); PNG or SVG by the file's ending."""
-    pyplot = _pyplot()
+    pyplot = load_pyplot()
     lines: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         lines.setdefault(f"{row['name']} {row['type']}", []).append((row["size"], row["busbw"]))
@@ -39,7 +40,7 @@ def plot_bench(rows: list[dict[str, Any]], file: str) -> None:
 
 def plot_gpu_bench(rows: list[dict[str, Any]], file: str) -> None:
     """busbw over message size of plait and of NCCL, one colour a (collective, type)."""
-    pyplot = _pyplot()
+    pyplot = load_pyplot()
     figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
     kinds = sorted({(row["collective"], row["type"]) for row in rows})
     for number, (collective, plait_type) in enumerate(kinds):

@@ -1,6 +1,6 @@
 """A picture of a timeline: a row a lane with its ops, a row a resource with what it carries.
 
-matplotlib is imported only here, when a picture is asked for.
+matplotlib is imported only when a picture is asked for.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import plait
+from plait.plots import load_pyplot
 
 COLOURS = {"copy": "#4878a8", "reduce": "#d08030", "signal": "#444444", "wait": "#dddddd"}
 MOST_LANES = 48  # more would not be readable
@@ -34,15 +35,7 @@ def use_over_time(load: Any, total_ns: float) -> tuple[list[float], list[float]]
 
 def plot(timeline: plait.Timeline, plan: plait.Plan, file: str) -> None:
     """Writes a PNG or SVG (by the file's ending) of lanes over time and resources' use."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise plait.UnsupportedError(
-            "wanted matplotlib for a plot, found none; pip install 'plait[plot]'"
-        ) from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = load_pyplot()
     lanes = spans_by_lane(timeline, plan)[:MOST_LANES]
     loads = sorted(timeline.resources, key=lambda load: -load.busy_ns)[:12]
     figure, (top, bottom) = pyplot.subplots(

@@ -1,6 +1,8 @@
 // JSON text -> the same text with a few things wrong: bits flipped, cut short, words swapped, left
 // out, repeated or nested, numbers made wild. What a torn disk, a bad merge or an enemy makes.
 #pragma once
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -9,7 +11,23 @@
 #include <string>
 #include <vector>
 
+#include "plait/error.hpp"
+
 namespace plait_test {
+
+/// Runs `read`: true where it ends, false where it refuses with Error(parse_error) that says what
+/// was wanted; anything else fails the test.
+template <class Read>
+bool is_read(const Read& read) {
+  try {
+    read();
+    return true;
+  } catch (const plait::Error& error) {
+    CHECK(error.code() == plait::ErrorCode::parse_error);
+    CHECK(std::string(error.what()).find("wanted") != std::string::npos);
+    return false;
+  }
+}
 
 /// Strings, numbers and names as one word each, every other sign by itself.
 inline std::vector<std::string> json_words(const std::string& json) {
