@@ -1,5 +1,7 @@
 // The collectives and groups as the program calls them: each becomes a Request, and is served or
 // passed on untouched. No exception leaves these functions.
+#include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/log.hpp"
@@ -122,17 +124,33 @@ Result attach_made(std::vector<Made>& made, Result ended) {
   return attach_now(now);
 }
 
-/// The outermost end: what plait took goes first, in call order, then NCCL's own. All ranks alike.
+/// Noted calls in the order in which they are enqueued: every communicator's first, then every
+/// one's second. So a thread that drives several GPUs leaves none with kernels that wait for a peer
+/// whose own it has yet to launch, while launching here may have to load code first, which waits
+/// for all that runs on the GPU.
+std::vector<Noted*> in_turns(std::vector<Noted>& calls) {
+  std::map<const State*, std::size_t> made;
+  std::vector<std::pair<std::size_t, Noted*>> turns;
+  for (Noted& call : calls) turns.emplace_back(made[&*call.pin]++, &call);
+  std::stable_sort(turns.begin(), turns.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Noted*> ordered;
+  for (const auto& turn : turns) ordered.push_back(turn.second);
+  return ordered;
+}
+
+/// The outermost end: what plait took goes first, in turns, then NCCL's own. All ranks alike.
 Result end_group() noexcept {
   here.depth = 0;
   const std::unique_ptr<Group> ended(std::exchange(here.open, nullptr));
   if (ended == nullptr) return pass_on(real().group_end);
   try {
     Result result = ncclSuccess;
+    const std::vector<Noted*> calls = in_turns(ended->calls);
     const auto enqueue_noted = [&](bool using_nccl) {
-      for (Noted& noted : ended->calls) {
-        if (noted.pin->engine->uses_nccl() != using_nccl) continue;
-        const Result one = enqueue(*noted.pin, noted.call);
+      for (Noted* noted : calls) {
+        if (noted->pin->engine->uses_nccl() != using_nccl) continue;
+        const Result one = enqueue(*noted->pin, noted->call);
         if (result == ncclSuccess) result = one;
       }
     };

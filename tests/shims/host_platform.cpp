@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <future>
+#include <set>
 
 #include "base/text.hpp"
 #include "exec/reference/reduce.hpp"
@@ -114,6 +115,9 @@ class HostEngine : public Engine {
     return request.collective != Collective::send_recv && request.collective != Collective::copy;
   }
   void enqueue(const Request& request, const void* input, void* output, Stream stream) override {
+    // STANDIN_LAZY: code is loaded when first used, and that waits for what runs, as CUDA does.
+    if (std::getenv("STANDIN_LAZY") != nullptr && loaded_.insert(request.collective).second)
+      standin_stream_synchronize(stream);
     push(stream, [shared = shared_, request, input, output] {
       try {
         const std::vector<char> all = inputs_of(*shared, request, input);
@@ -131,6 +135,7 @@ class HostEngine : public Engine {
 
  private:
   std::shared_ptr<Shared> shared_;
+  std::set<Collective> loaded_;
 };
 
 class HostStaging : public Staging {

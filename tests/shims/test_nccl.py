@@ -103,6 +103,13 @@ def test_one_thread_for_all_ranks(run_case, case):
     assert rows[0]["wrong"] == 0 and rows[0]["served"] == 4 and rows[0]["passed"] == 0
 
 
+def test_one_thread_with_several_calls_a_rank(run_case):
+    """Loading code on one GPU must not wait for a call whose peers are not launched yet."""
+    env = {"STANDIN_LAZY": "1", "STANDIN_PATIENCE_S": "3"}
+    rows = run_case("several_each", 3, "processes", env=env)
+    assert rows[0]["wrong"] == 0 and rows[0]["served"] == 9 and rows[0]["passed"] == 0
+
+
 def test_communicators_that_do_not_block(run_case):
     for row in run_case("nonblocking", 3):
         assert row["wrong"] == 0 and row["progress"] == 1 and row["state"] == 0

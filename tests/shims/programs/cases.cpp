@@ -451,6 +451,43 @@ std::string init_all(const Job& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
+/// One thread, one group: three different calls of the first rank, then those of the next.
+std::string several_each(const Job& job, int rank) {
+  if (rank != 0) return "\"wrong\": 0";
+  const auto n = static_cast<std::size_t>(job.ranks);
+  constexpr std::size_t kCount = 500;
+  std::vector<Comm> comms(n);
+  MUST(nccl().ncclCommInitAll(comms.data(), job.ranks, nullptr));
+  std::vector<Stream> streams(n);
+  std::vector<std::vector<float>> mine(n), sums(n), roots(n), all(n);
+  MUST(nccl().ncclGroupStart());
+  for (std::size_t i = 0; i < n; ++i) {
+    streams[i] = standin_stream_create();
+    mine[i] = filled<float>(static_cast<int>(i), kCount);
+    sums[i].resize(kCount);
+    roots[i].resize(kCount);
+    all[i].resize(kCount * n);
+    const float* from = mine[i].data();
+    Comm comm = comms[i];
+    Stream on = streams[i];
+    MUST(nccl().ncclAllReduce(from, sums[i].data(), kCount, kFloat, kSum, comm, on));
+    MUST(nccl().ncclAllGather(from, all[i].data(), kCount, kFloat, comm, on));
+    MUST(nccl().ncclBroadcast(from, roots[i].data(), kCount, kFloat, 0, comm, on));
+  }
+  MUST(nccl().ncclGroupEnd());
+  std::vector<float> everyone;
+  for (const auto& one : mine) everyone.insert(everyone.end(), one.begin(), one.end());
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    standin_stream_destroy(streams[i]);
+    wrong += differing(all[i], everyone) + differing(roots[i], mine[0]);
+    for (std::size_t at = 0; at < kCount; ++at)
+      wrong += sums[i][at] != expected<float>(kSum, job.ranks, at);
+    MUST(nccl().ncclCommDestroy(comms[i]));
+  }
+  return number("wrong", wrong) + ", " + counted(nullptr);
+}
+
 /// Communicators of all ranks made by one thread in a group.
 std::string init_in_group(const Job& job, int rank) {
   if (rank != 0) return "\"wrong\": 0";
@@ -593,6 +630,7 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"many_threads", many_threads},
     {"init_all", init_all},
     {"init_in_group", init_in_group},
+    {"several_each", several_each},
     {"nonblocking", nonblocking},
     {"errors", errors},
     {"churn", churn},
