@@ -37,7 +37,7 @@ class Job:
     name: str
     command: list[str]
     lane: str
-    limit_s: float = 100
+    limit_s: float = 50
     drop_in: bool = True
     env: dict[str, str] = field(default_factory=dict)
 
@@ -136,7 +136,7 @@ class Steps:
         """The papers' models and the transformer, on all GPUs."""
         words = ["--batches", self.args.batches, *self.args.training.split()]
         command = torchrun("bench/ddp.py", self.args.gpus, *words)
-        self.runner.run(Job("training", command, self.all, 150))
+        self.runner.run(Job("training", command, self.all, 110))
 
     def training_pairs(self) -> None:
         """The same by two GPUs, the models shared out over the pairs."""
@@ -144,7 +144,7 @@ class Steps:
         shares = ["resnet50,vgg16,transformer", "resnet152,densenet201"]
         self.runner.lanes(
             *(
-                [Job("training by 2", torchrun("bench/ddp.py", 2, *words, share), pair, 150)]
+                [Job("training by 2", torchrun("bench/ddp.py", 2, *words, share), pair, 110)]
                 for pair, share in zip(self.pairs, shares, strict=False)
             )
         )
@@ -287,7 +287,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", default="results")
     parser.add_argument("--commit", default="")
     parser.add_argument("--batches", default="8,32,64")
-    parser.add_argument("--training", default="--steps 6 --rounds 3 --warmup 3")
+    parser.add_argument("--training", default="--steps 3 --rounds 9 --warmup 3")
     parser.add_argument("--programs", default="", help="folder of nccl-tests")
     parser.add_argument("--mpiexec", default="mpiexec")
     parser.add_argument("--options", default="-b 1K -e 256M -f 4 -c 1 -n 20 -w 5 -N 3")
