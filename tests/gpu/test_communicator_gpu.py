@@ -112,7 +112,7 @@ def test_survivors_of_a_killed_rank_are_told(inside, count, strategy):
     for row in survivors:
         assert row["class"] in ("PeerLostError", "AbortedError"), row
         assert "rank 1" in row["error"], row
-        assert row["noticed_at"] - died_at < 3.0, row
+        assert row["noticed_at"] - died_at < 2.0, row
     assert [status for rank, status in enumerate(statuses) if rank != 1] == [0] * (RANKS - 1)
 
 
