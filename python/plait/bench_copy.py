@@ -11,7 +11,7 @@ import csv
 import mmap
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -254,56 +254,46 @@ def interference(pair: Pair) -> Iterator[dict[str, Any]]:
     stream = device.make_stream()
     begin, end = device.make_event(), device.make_event()
 
-    def triad_s(rounds: int, beside: Callable[[], None] | None) -> float:
-        device.synchronize(stream)
-        pair.wait()
-        if beside is not None:
-            beside()
+    def triad_s(rounds: int) -> float:
         device.record(begin, stream)
         triad.enqueue(rounds, stream)
         device.record(end, stream)
         return device.elapsed_s(begin, end) / rounds
 
+    triad_s(4)
+    rounds = max(8, int(0.1 / triad_s(20)))
+    marks = [pair.src.gpu.make_event() for _ in range(2)]
     for way in WAYS:
-        alone_copy = pair.seconds(size, way, params, pair.task["iters"])[1]
-        triad_s(4, None)
-        rounds = max(8, int(0.03 / triad_s(8, None)))
-        alone = statistics.median(triad_s(rounds, None) for _ in range(5))
-        slow, copy_s = [], []
-        count = int(0.03 * 3 / alone_copy) + 2  # longer than the triad takes, also when it is slow
-
-        def copy_beside(way: str = way, count: int = count) -> None:
-            for _ in range(count):
-                pair.enqueue(size, way, params, 0)
-
-        for _ in range(5):
-            slow.append(triad_s(rounds, copy_beside))
-            if not _is_busy(pair):
-                raise plait.InternalError("the copies ended before the triad did")
+        copy_s = pair.seconds(size, way, params, pair.task["iters"])[1]
+        alone = statistics.median(triad_s(rounds) for _ in range(3))
+        beside, copy_beside_s = [], []
         for _ in range(3):
-            device.synchronize(stream)
             pair.wait()
-            triad.enqueue(int(rounds * 0.2 / 0.03), stream)  # longer than the copies take
-            start = time.perf_counter()
-            copy_beside()
+            device.record(begin, stream)
+            triad.enqueue(rounds, stream)
+            device.record(end, stream)
+            start, count = time.perf_counter(), 0
+            while not device.is_done(stream):  # copies until the triad ends, two under way
+                if count >= 2:
+                    pair.src.gpu.elapsed_s(marks[count % 2], marks[count % 2])
+                pair.enqueue(size, way, params, 0)
+                pair.src.gpu.record(marks[count % 2], pair.src.stream)
+                count += 1
             pair.wait()
-            copy_s.append((time.perf_counter() - start) / count)
-        beside = statistics.median(slow)
+            copy_beside_s.append((time.perf_counter() - start) / max(count, 1))
+            beside.append(device.elapsed_s(begin, end) / rounds)
+        slow = statistics.median(beside)
         yield {
             "bytes": size,
             "way": way,
             "paths": f"relay:{route} 100.0 %",
-            "gb_per_s": size / alone_copy / 1e9,
-            "gb_per_s_beside": size / statistics.median(copy_s) / 1e9,
+            "gb_per_s": size / copy_s / 1e9,
+            "gb_per_s_beside": size / statistics.median(copy_beside_s) / 1e9,
             "triad_gb_per_s": triad.bytes_per_round / alone / 1e9,
-            "triad_gb_per_s_beside": triad.bytes_per_round / beside / 1e9,
-            "triad_slower_percent": 100 * (beside / alone - 1),
+            "triad_gb_per_s_beside": triad.bytes_per_round / slow / 1e9,
+            "triad_slower_percent": 100 * (slow / alone - 1),
         }
     device.synchronize(stream)
-
-
-def _is_busy(pair: Pair) -> bool:
-    return not all(side.gpu.is_done(side.stream) for side in (pair.src, pair.dst))
 
 
 def header(facts: dict[str, Any], task: dict[str, Any]) -> str:

@@ -19,11 +19,16 @@ namespace {
 
 constexpr double kLeastGain = 0.02;  // of the time: below it, direct only
 constexpr double kForkNs = 8000.0;   // streams forked and joined (H200: 10 us on 32 MiB, 8 on 64)
+// A chunk stands apart so much longer where the GPUs also receive (H200: 11.6 us instead of 9.5),
+// and a margin: a share too large costs eight times what one too small does.
+constexpr double kBothWays = 1.35;
 constexpr std::uint64_t kMiB = 1 << 20;
-constexpr std::uint64_t kMostHostChunk = 2 * kMiB;  // a ring of 16 MiB stays in the host's cache
-constexpr std::uint64_t kMostRelayChunk = 16 * kMiB;
+// Rings of all pairs together: 32 MiB stay in the host's cache (H200 node: 441 GB/s one way with
+// chunks of 8 MiB; both ways 429 with chunks of 4, 415 with 8).
+constexpr std::uint64_t kMostRings = 32 * kMiB;
+constexpr std::uint64_t kMostRelayChunk = 32 * kMiB;
 constexpr std::uint64_t kSlots = 4;  // of a Mover
-constexpr int kLanes = 2;  // of two hops: one starts a chunk while the other's is on its way
+constexpr int kLanes = 1;  // more did not help: what a chunk costs, it costs the copy engine
 
 /// One way that every pair of the pattern has, and what it carries.
 struct Way {
@@ -35,12 +40,20 @@ struct Way {
   std::uint64_t bytes = 0;
 };
 
+/// Its bytes in whole quarters of a chunk.
+std::uint64_t in_units(const Way& way) {
+  const std::uint64_t unit = std::max<std::uint64_t>(way.chunk_bytes / 4 / 128 * 128, 128);
+  return way.bytes - way.bytes % unit;
+}
+
 class Cutter {
  public:
-  explicit Cutter(const Topology& topology)
+  Cutter(const Topology& topology, std::size_t pairs)
       : launch_ns_(parameter(topology, "copy_launch_ns", 4600.0)),
         event_ns_(parameter(topology, "event_signal_ns", 1500.0)),
-        chunk_ns_(parameter(topology, "ring_chunk_ns", launch_ns_ + event_ns_)) {}
+        ring_chunk_ns_(parameter(topology, "ring_chunk_ns", launch_ns_ + event_ns_) *
+                       (pairs > 1 ? kBothWays : 1.0)),
+        relay_chunk_ns_(parameter(topology, "relay_chunk_ns", ring_chunk_ns_)) {}
 
   /// When `way` has delivered its bytes.
   double end_ns(const Way& way) const {
@@ -53,7 +66,7 @@ class Cutter {
     return end + (ways.size() > 1 ? kForkNs : 0.0);
   }
 
-  /// Bytes so that all ways end together; those of two hops in whole chunks, `rest` gets the rest.
+  /// Bytes so that all ways end together, in quarters of chunks; `rest` gets what is left.
   void share_out(std::vector<Way>& ways, std::uint64_t bytes, std::size_t rest) const {
     std::vector<bool> used(ways.size(), true);
     for (bool changed = true; changed;) {  // a way that starts after all the others end is none
@@ -73,8 +86,7 @@ class Cutter {
     std::uint64_t left = bytes;
     for (std::size_t i = 0; i < ways.size(); ++i) {
       if (i == rest) continue;
-      if (ways[i].chunk_bytes != 0) ways[i].bytes -= ways[i].bytes % ways[i].chunk_bytes;
-      ways[i].bytes = std::min(ways[i].bytes, left);
+      ways[i].bytes = std::min(in_units(ways[i]), left);
       left -= ways[i].bytes;
     }
     ways[rest].bytes = left;
@@ -86,13 +98,14 @@ class Cutter {
     if (way.hops == 1) return copy_ns;
     return 2 * copy_ns + static_cast<double>(way.chunk_bytes) / way.gb_per_s;
   }
-  // Chunks of one lane stand apart; those of several lanes fill most of each other's gaps.
+  // Chunks stand apart, whatever lanes they are on.
   double rate(const Way& way) const {
     if (way.hops == 1) return way.gb_per_s;
     const auto chunk = static_cast<double>(way.chunk_bytes);
-    return chunk / (chunk / way.gb_per_s + chunk_ns_ / (way.lanes * way.lanes));
+    const double apart_ns = way.route.relay_device >= 0 ? relay_chunk_ns_ : ring_chunk_ns_;
+    return chunk / (chunk / way.gb_per_s + apart_ns);
   }
-  double launch_ns_, event_ns_, chunk_ns_;
+  double launch_ns_, event_ns_, ring_chunk_ns_, relay_chunk_ns_;
 };
 
 bool is_host(const RouteShare& route) { return route.route == "host"; }
@@ -135,9 +148,10 @@ std::vector<Way> ways_of(const Topology& topology, const Request& request, int l
   return ways;
 }
 
-std::vector<std::uint64_t> chunks_of(const Way& way, std::uint64_t bytes) {
+std::vector<std::uint64_t> chunks_of(const Way& way, std::uint64_t bytes, std::size_t pairs) {
   if (way.hops == 1) return {0};
-  const std::uint64_t most = is_relay(way.route) ? kMostRelayChunk : kMostHostChunk;
+  const std::uint64_t ring = kMostRings / std::max<std::size_t>(pairs, 1);
+  const std::uint64_t most = is_relay(way.route) ? kMostRelayChunk : std::max(ring / kSlots, kMiB);
   std::vector<std::uint64_t> sizes;
   for (std::uint64_t chunk = kMiB; chunk <= most && chunk <= bytes; chunk *= 2)
     sizes.push_back(chunk);
@@ -147,7 +161,7 @@ std::vector<std::uint64_t> chunks_of(const Way& way, std::uint64_t bytes) {
 
 /// Tries every size of chunk; more ways only where that gains.
 std::vector<Way> quickest(const Cutter& cutter, std::vector<Way> ways, std::uint64_t bytes,
-                          std::uint64_t chunk) {
+                          std::uint64_t chunk, std::size_t pairs) {
   std::size_t rest = 0;  // the fastest, which takes what fills no chunk
   for (std::size_t i = 0; i < ways.size(); ++i)
     if (ways[i].gb_per_s > ways[rest].gb_per_s) rest = i;
@@ -162,7 +176,8 @@ std::vector<Way> quickest(const Cutter& cutter, std::vector<Way> ways, std::uint
     best = std::move(tried);
   };
   const auto sizes_of = [&](const Way& way) {
-    return way.hops > 1 && chunk != 0 ? std::vector<std::uint64_t>{chunk} : chunks_of(way, bytes);
+    return way.hops > 1 && chunk != 0 ? std::vector<std::uint64_t>{chunk}
+                                      : chunks_of(way, bytes, pairs);
   };
   for (Way& way : ways)
     for (const std::uint64_t size : sizes_of(way)) {
@@ -192,9 +207,11 @@ std::vector<Way> as_asked(Params params, const std::vector<Way>& found, const To
   const auto add = [&](const RouteShare& route, int permille) {
     if (permille <= 0) return;
     Way way = way_by(route, 0.0, lanes);
-    way.chunk_bytes = way.hops == 1 ? 0 : chunk != 0 ? chunk : chunks_of(way, bytes).back();
+    way.chunk_bytes = way.hops == 1 ? 0
+                      : chunk != 0  ? chunk
+                                    : chunks_of(way, bytes, active_pairs(request).size()).back();
     way.bytes = bytes / 1000 * static_cast<std::uint64_t>(permille);
-    if (way.hops > 1) way.bytes -= way.bytes % way.chunk_bytes;
+    way.bytes = in_units(way);
     ways.push_back(way);
   };
   add({"nvlink", 0.0, -1}, 1000 - shares.other_permille());
@@ -287,8 +304,9 @@ Plan build(const Topology& topology, const Request& request, const Params& param
   const int lanes = param_in(params, "lanes", kLanes, 1, 8);
   std::vector<Way> ways = ways_of(topology, request, lanes);
   const bool is_asked = params.contains("host_permille") || params.contains("relay_permille");
-  ways = is_asked ? as_asked(params, ways, topology, request, chunk, lanes)
-                  : quickest(Cutter(topology), ways, whole.bytes, chunk);
+  ways = is_asked
+             ? as_asked(params, ways, topology, request, chunk, lanes)
+             : quickest(Cutter(topology, pairs.size()), ways, whole.bytes, chunk, pairs.size());
   StripeWriter writer(builder, pairs);
   std::uint64_t at = whole.offset;
   for (const Way& way : ways) {

@@ -48,18 +48,20 @@ std::map<std::string, double> shares(const Plan& plan) {
 
 }  // namespace
 
-TEST_CASE("striped: 1 GiB between two H200 goes 9 to 12 % by the host, through a ring of 16 MiB") {
+TEST_CASE(
+    "striped: 1 GiB between two H200 goes 9 to 12 % by the host, through a ring in the cache") {
   const Topology topology = load_topology("hgx-h200");
   const Plan one_way = proved(topology, copy_of(topology, kGiB));
   CHECK(shares(one_way).size() == 2);
   CHECK(shares(one_way)["host"] >= 0.09);
   CHECK(shares(one_way)["host"] <= 0.12);
-  CHECK(one_way.ring_bytes[0] == 16ULL << 20);
+  CHECK(one_way.ring_bytes[0] <= 32ULL << 20);
   CHECK(one_way.ring_bytes[1] == 0);
   CHECK(one_way.scratch_bytes == std::vector<std::uint64_t>{0, 0});
   const Plan both = proved(topology, copy_of(topology, kGiB, {0, 1}, Collective::send_recv));
   CHECK(shares(both)["host"] >= 0.08);
   CHECK(shares(both)["host"] < shares(one_way)["host"]);
+  CHECK(both.ring_bytes[0] + both.ring_bytes[1] <= 32ULL << 20);
 }
 
 TEST_CASE("striped: small messages go over the direct link alone, in one copy") {
@@ -101,7 +103,7 @@ TEST_CASE("striped: with two GPUs and no link, everything goes through host memo
   for (const std::uint64_t bytes : {1ULL, 1000ULL, 1ULL << 20, 3ULL << 20, kGiB + 7}) {
     const Plan plan = proved(topology, copy_of(topology, bytes));
     CHECK(shares(plan)["host"] == 1.0);
-    CHECK(plan.ring_bytes[0] <= 16ULL << 20);
+    CHECK(plan.ring_bytes[0] <= 32ULL << 20);
   }
   CHECK_THROWS_AS(propose_one(without(topology, {"host:0"}), copy_of(topology, 8), "striped"),
                   Error);
