@@ -25,7 +25,8 @@ struct Options {
   bool sweep = false;
   bool eager = false;
   std::string engine = "automatic";
-  std::string kernel;  // only this one in a sweep
+  std::string kernel;  // only this one, in a sweep and else
+  bool graphs = true;
   std::uint64_t tile_mib = 280;
   LaneSpread spread;
   std::set<std::string> what{"fused", "nccl"};
@@ -103,6 +104,7 @@ class Bench {
 
   void run() {
     if (o_.what.contains("push")) push();
+    if (o_.what.contains("engines")) engines();
     for (const std::string& type : o_.types) {
       if (rank_ == 0)
         std::printf("\n%s %s, %d GPUs, %s\n", name_of(o_.collective), type.c_str(), o_.gpus,
@@ -224,7 +226,8 @@ class Bench {
     for (int k = 0; k < 3; ++k) way.enqueue(stream_);  // NCCL connects at its first call
     PLAIT_CUDA_CALL(stream_synchronize, stream_);
     cuda_->check();
-    if (o_.engine != "copy_engines") figure.graph_us = time_graph(way, calls, o_.sweep ? 3 : 5);
+    if (o_.graphs && o_.engine != "copy_engines")
+      figure.graph_us = time_graph(way, calls, o_.sweep ? 3 : 5);
     if (check) figure.wrong += wrong(request, seed_);
     if (o_.eager) figure.eager_us = time_eager(way, calls, 3);
     return figure;
@@ -233,7 +236,8 @@ class Bench {
   void add_fused(std::vector<Way>& ways, const Request& request) {
     if (!o_.sweep) {
       std::vector<std::string> kernels{cuda_->fused_choice(request)};
-      if (request.collective != Collective::all_reduce) kernels = {"hop", "tiled"};
+      if (request.collective != Collective::all_reduce) kernels = {"hop", "tiled", "rotation"};
+      if (!o_.kernel.empty()) kernels = {o_.kernel};
       for (const std::string& kernel : kernels)
         if (cuda_->has_fused(kernel, request))
           ways.push_back({"plait " + kernel, kernel, [this, kernel, request](cuda::Stream stream) {
@@ -243,17 +247,20 @@ class Bench {
       return;
     }
     const std::uint64_t bytes = request.count * bytes_of(request.type);
-    for (const std::string kernel : {"one_shot", "two_shot", "tiled"}) {
+    for (const std::string kernel : {"one_shot", "two_shot", "tiled", "rotation"}) {
       if (!o_.kernel.empty() && kernel != o_.kernel) continue;
       if (kernel == "tiled" && bytes < (1 << 20)) continue;
       if (kernel == "one_shot" && bytes > (o_.gpus == 2 ? 64ull << 20 : 1ull << 20)) continue;
       if (kernel == "two_shot" && bytes < (64 << 10)) continue;
-      for (const FusedTuning& tuning : kernel == "tiled" ? tiled_tunings() : tunings(bytes)) {
+      if (kernel == "rotation" && bytes < (8 << 20)) continue;
+      for (const FusedTuning& tuning : kernel == "tiled"      ? tiled_tunings()
+                                       : kernel == "rotation" ? rotation_tunings()
+                                                              : tunings(bytes)) {
         if (!cuda_->has_fused(kernel, request, tuning)) continue;
         ways.push_back({kernel,
-                        text("bare=", tuning.bare, " blocks=", tuning.blocks,
-                             " threads=", tuning.threads, " ahead=", tuning.ahead,
-                             " tile=", tuning.tile_units, " pdl=", tuning.programmatic),
+                        text("bare=", tuning.bare, " blocks=", tuning.blocks, " threads=",
+                             tuning.threads, " ahead=", tuning.ahead, " tile=", tuning.tile_units,
+                             " pdl=", tuning.programmatic, " host=", tuning.host_permille),
                         [this, kernel, request, tuning](cuda::Stream stream) {
                           cuda_->run_fused(kernel, request, reinterpret_cast<const void*>(input_),
                                            reinterpret_cast<void*>(output_), stream, {}, tuning);
@@ -265,15 +272,24 @@ class Bench {
     std::vector<FusedTuning> all(1);
     if (!o_.sweep) return all;
     all.clear();
-    for (const unsigned blocks : {32u, 66u, 132u})
-      for (const unsigned threads : {128u, 256u})
-        for (const std::uint32_t tile : {1024u, 2048u, 4096u, 8192u}) {
-          FusedTuning tuning;
-          tuning.blocks = blocks;
-          tuning.threads = threads;
-          tuning.tile_units = tile;
-          all.push_back(tuning);
-        }
+    for (const unsigned blocks : {66u, 132u})
+      for (const std::uint32_t host : {0u, 20u, 30u, 45u, 60u}) {
+        FusedTuning tuning;
+        tuning.blocks = blocks;
+        tuning.host_permille = host;
+        all.push_back(tuning);
+      }
+    return all;
+  }
+  std::vector<FusedTuning> rotation_tunings() const {
+    std::vector<FusedTuning> all;
+    for (const unsigned blocks : {0u, 32u})
+      for (const std::uint32_t piece_mib : {4u, 8u, 16u, 32u}) {
+        FusedTuning tuning;
+        tuning.blocks = blocks;
+        tuning.tile_units = piece_mib << 16;
+        all.push_back(tuning);
+      }
     return all;
   }
   std::vector<FusedTuning> tunings(std::uint64_t bytes) const {
@@ -328,8 +344,10 @@ class Bench {
       write_csv(way, type, bytes, figure);
     }
     for (auto& [name, figures] : by_name) {
-      std::sort(figures.begin(), figures.end(),
-                [](const auto& a, const auto& b) { return a.first.graph_us < b.first.graph_us; });
+      std::sort(figures.begin(), figures.end(), [](const auto& a, const auto& b) {
+        return std::pair(a.first.graph_us, a.first.eager_us) <
+               std::pair(b.first.graph_us, b.first.eager_us);
+      });
       double bad = 0;
       for (const auto& [figure, params] : figures) bad += figure.wrong;
       for (std::size_t i = 0; i < std::min<std::size_t>(figures.size(), o_.sweep ? 3 : 1); ++i) {
@@ -398,6 +416,58 @@ class Bench {
           }
   }
 
+  /// What copy engines give when all ranks copy at once: into peers, out of peers, both by halves.
+  void engines() {
+    if (!o_.processes) return;
+    IpcHandle mine{};
+    PLAIT_CUDA_CALL(ipc_get, &mine, output_);
+    const std::vector<std::string> all =
+        board_->exchange(rank_, std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
+    std::vector<DevicePointer> remote(static_cast<std::size_t>(o_.gpus), output_);
+    for (int rank = 0; rank < o_.gpus; ++rank) {
+      if (rank == rank_) continue;
+      IpcHandle theirs{};
+      std::memcpy(&theirs, all[static_cast<std::size_t>(rank)].data(), sizeof theirs);
+      PLAIT_CUDA_CALL(ipc_open, &remote[static_cast<std::size_t>(rank)], theirs,
+                      kIpcLazyPeerAccess);
+    }
+    cuda::Stream second = nullptr;
+    cuda::Event fork = nullptr;
+    PLAIT_CUDA_CALL(stream_create, &second, kStreamNonBlocking, 0);
+    PLAIT_CUDA_CALL(event_create, &fork, kEventDisableTiming);
+    for (const std::uint64_t piece : {8ull << 20, 16ull << 20, 32ull << 20, 64ull << 20})
+      for (const int kind : {0, 1, 2, 3}) {  // push, pull, half each, push on two streams
+        const std::uint64_t rounds = (256ull << 20) / piece;
+        const Way way{
+            "", "", [&](cuda::Stream stream) {
+              PLAIT_CUDA_CALL(event_record, fork, stream);
+              PLAIT_CUDA_CALL(stream_wait_event, second, fork, 0);
+              for (std::uint64_t i = 0; i < rounds; ++i)
+                for (int k = 1; k < o_.gpus; ++k) {
+                  const bool odd =
+                      (i * static_cast<unsigned>(o_.gpus - 1) + static_cast<unsigned>(k)) % 2 == 1;
+                  const bool pulls = kind == 1 || (kind == 2 && odd);
+                  const int to = pulls ? (rank_ + o_.gpus - k) % o_.gpus : (rank_ + k) % o_.gpus;
+                  const DevicePointer theirs = remote[static_cast<std::size_t>(to)] + i * piece;
+                  PLAIT_CUDA_CALL(memory_copy_async, pulls ? input_ + i * piece : theirs,
+                                  pulls ? theirs : input_ + i * piece, piece,
+                                  kind >= 2 && odd ? second : stream);
+                }
+              PLAIT_CUDA_CALL(event_record, fork, second);
+              PLAIT_CUDA_CALL(stream_wait_event, stream, fork, 0);
+            }};
+        const double us = time_eager(way, 3, 3);
+        const char* names[] = {"push", "pull", "half push, half pull", "push on two streams"};
+        if (rank_ == 0)
+          std::printf("copy engines, %s, pieces of %s: %.1f GB/s out of each GPU\n", names[kind],
+                      size_name(piece).c_str(),
+                      static_cast<double>(rounds * piece) * (o_.gpus - 1) / us / 1e3);
+      }
+    board_->meet();
+    for (int rank = 0; rank < o_.gpus; ++rank)
+      if (rank != rank_) api().ipc_close(remote[static_cast<std::size_t>(rank)]);
+  }
+
   const Options& o_;
   Board* board_;
   int rank_;
@@ -455,6 +525,8 @@ Options parse(int count, char** arguments) {
       options.sweep = true;
     else if (name == "--eager")
       options.eager = true;
+    else if (name == "--no-graphs")
+      options.graphs = false;
     else if (name == "--what")
       options.what = words(value());
     else if (name == "--types") {

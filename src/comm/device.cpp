@@ -21,7 +21,7 @@ constexpr std::size_t kMostCalls = 4096;  // of one communicator; graphs keep po
 
 bool is_fused(const std::string& strategy) {
   return strategy == "one_shot" || strategy == "two_shot" || strategy == "hop" ||
-         strategy == "tiled";
+         strategy == "tiled" || strategy == "rotation";
 }
 
 unsigned parameter(const std::string& name, std::int64_t value, std::int64_t high) {
@@ -45,12 +45,14 @@ cuda::FusedTuning tuning_of(const std::map<std::string, std::int64_t>& params) {
       tuning.ahead = static_cast<int>(parameter(name, value, 64));
     } else if (name == "tile_units") {
       tuning.tile_units = parameter(name, value, 1 << 20);
+    } else if (name == "host_permille") {
+      tuning.host_permille = parameter(name, value, 1000);
     } else if (name == "bare") {
       tuning.bare = static_cast<int>(parameter(name, value, 1));
     } else {
       throw Error(ErrorCode::invalid_argument,
-                  text("parameter of a fused kernel: wanted blocks, threads, ahead, tile_units or "
-                       "bare, found ",
+                  text("parameter of a fused kernel: wanted blocks, threads, ahead, tile_units, "
+                       "host_permille or bare, found ",
                        name));
     }
   }

@@ -25,6 +25,64 @@ int gpus_to_use() {
   return found >= 4 ? 4 : found >= 2 ? 2 : 0;
 }
 
+/// The same, asked of a child: a process that has used CUDA cannot fork ranks that do.
+int gpus_for_processes() {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(gpus_to_use());
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+}
+
+void check_fused(int ranks, bool processes, const std::vector<std::string>& kernels);
+void check_collectives(int ranks, bool processes);
+void check_lonely(const std::string& kernel);
+
+// Those that fork come first, before this process uses CUDA.
+
+TEST_CASE("processes: copy engines give the reference's bits for every type, op and size") {
+  const int ranks = gpus_for_processes();
+  if (ranks == 0) {
+    MESSAGE("skipped: needs two GPUs");
+    return;
+  }
+  check_fused(ranks, true, {"rotation"});
+}
+
+TEST_CASE("processes: every collective by copy engines gives the reference's bytes") {
+  const int ranks = gpus_for_processes();
+  if (ranks == 0) {
+    MESSAGE("skipped: needs two GPUs");
+    return;
+  }
+  check_collectives(ranks, true);
+}
+
+TEST_CASE("processes: copy engines that wait in vain give up likewise") {
+  if (gpus_for_processes() == 0) {
+    MESSAGE("skipped: needs two GPUs");
+    return;
+  }
+  check_lonely("rotation");
+}
+
+/// What ranks found, be they threads or processes.
+struct Findings {
+  std::atomic<int> checked{0};
+  char lists[bench::kBoardRanks][4096] = {};
+
+  static Findings* shared() { return new (bench::shared_memory(sizeof(Findings))) Findings; }
+  void add(int rank, const std::string& line) {
+    char* list = lists[rank];
+    const std::size_t used = std::strlen(list);
+    if (used + line.size() + 1 < sizeof lists[rank])
+      std::memcpy(list + used, line.c_str(), line.size() + 1);
+  }
+  void check_none() const {
+    for (const auto& list : lists) CHECK(std::string(list) == "");
+  }
+};
+
 /// Any bits at all: NaNs, infinities and subnormals included.
 Bytes random_bytes(std::uint64_t bytes, unsigned seed) {
   std::mt19937_64 source(seed);
@@ -135,11 +193,11 @@ std::size_t wrong_bytes(Bay& bay, const FusedCase& c, unsigned seed) {
   return wrong;
 }
 
-std::vector<FusedCase> fused_cases(int ranks) {
+std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& kernels) {
   std::vector<FusedCase> cases;
   for (int type = 0; type <= static_cast<int>(DataType::fp8e5m2); ++type)
     for (int op = 0; op <= static_cast<int>(ReduceOp::bit_xor); ++op)
-      for (const char* kernel : {"one_shot", "two_shot", "tiled", "hop"})
+      for (const std::string& kernel : kernels)
         for (const int bare : {1, 0}) {
           FusedCase c{kernel, {}, 0, false, {}};
           c.request.type = static_cast<DataType>(type);
@@ -154,19 +212,22 @@ std::vector<FusedCase> fused_cases(int ranks) {
             c.request.count = count;
             c.offset = count == 1003 ? 1 : 0;
             c.in_place = count == 70001;
+            c.tuning.host_permille = count == 1003 ? 0 : 300;
+            c.tuning.tile_units = c.kernel == "rotation" ? 1024 : 0;
             cases.push_back(c);
           }
         }
   for (const DataType type : {DataType::fp32, DataType::bf16})
-    for (const char* kernel : {"one_shot", "two_shot", "tiled"})
+    for (const std::string& kernel : kernels)
       for (const int ahead : {0, 1, 3})
         for (const bool in_place : {false, true}) {
           FusedTuning tuning;
-          tuning.blocks = 8;
+          tuning.blocks = ahead == 3 ? 40 : 8;
           tuning.threads = 128;
           tuning.ahead = ahead;
           tuning.bare = 1;
-          tuning.tile_units = 300;
+          tuning.tile_units = kernel == "rotation" ? 1 << 16 : 300;
+          tuning.host_permille = static_cast<unsigned>(ahead) * 100;
           FusedCase c{kernel, {}, 0, in_place, tuning};
           c.request.type = type;
           c.request.ranks = ranks;
@@ -176,35 +237,36 @@ std::vector<FusedCase> fused_cases(int ranks) {
   return cases;
 }
 
+/// Every case of the kernels, by ranks that are threads or processes.
+void check_fused(int ranks, bool processes, const std::vector<std::string>& kernels) {
+  bench::Board* board = bench::make_board(ranks);
+  std::byte* rings = bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks));
+  Findings* findings = Findings::shared();
+  const int failed = bench::run_ranks(board, processes, [&](int rank) {
+    Bay bay(board, rank, rings);
+    unsigned seed = 0;
+    for (const FusedCase& c : fused_cases(ranks, kernels)) {
+      ++seed;
+      if (!bay.cuda->has_fused(c.kernel, c.request, c.tuning)) continue;
+      const std::size_t wrong = wrong_bytes(bay, c, seed);
+      ++findings->checked;
+      if (wrong != 0) findings->add(rank, text(describe(c), ": ", wrong, " bytes wrong\n"));
+    }
+    board->meet();
+  });
+  CHECK(failed == 0);
+  findings->check_none();
+  MESSAGE(findings->checked.load() << " fused calls checked on " << ranks << " GPUs");
+  CHECK(findings->checked.load() > 400);
+}
+
 TEST_CASE("fused kernels give the reference's bits for every type, op and size") {
   const int ranks = gpus_to_use();
   if (ranks == 0) {
     MESSAGE("skipped: needs two GPUs. " << why_no_cuda());
     return;
   }
-  bench::Board* board = bench::make_board(ranks);
-  std::byte* rings = bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks));
-  std::atomic<int> checked{0};
-  std::vector<std::string> failures(static_cast<std::size_t>(ranks));
-  const int failed = bench::run_ranks(board, false, [&](int rank) {
-    Bay bay(board, rank, rings);
-    unsigned seed = 0;
-    for (const FusedCase& c : fused_cases(ranks)) {
-      ++seed;
-      if (!bay.cuda->has_fused(c.kernel, c.request, c.tuning)) continue;
-      const std::size_t wrong = wrong_bytes(bay, c, seed);
-      ++checked;
-      if (wrong != 0 && failures[static_cast<std::size_t>(rank)].size() < 2000)
-        failures[static_cast<std::size_t>(rank)] +=
-            text(describe(c), ": ", wrong, " bytes wrong\n");
-    }
-    board->meet();
-  });
-  CHECK(failed == 0);
-  CHECK(failures[0] == "");
-  CHECK(failures[1] == "");
-  MESSAGE(checked.load() << " fused calls checked on " << ranks << " GPUs");
-  CHECK(checked.load() > 400);
+  check_fused(ranks, false, {"one_shot", "two_shot", "tiled", "hop"});
 }
 
 /// What a rank passes in, and what the reference gives it.
@@ -338,7 +400,7 @@ TEST_CASE("every plan proposed runs on GPUs as on the reference, eagerly and rep
 
 /// A collective by the kernel that plait chooses, against the first plan proposed for it, run by
 /// the reference: bytes that differ on this rank, eagerly and replayed from a graph.
-std::size_t wrong_enqueued(Bay& bay, const Plan& plan, bool in_place, unsigned seed) {
+std::size_t wrong_enqueued(Bay& bay, const Plan& plan, bool in_place, bool engines, unsigned seed) {
   const Request& request = plan.request;
   const Example example = example_of(plan, bay.rank, seed);
   const Bytes& expected = example.expected;
@@ -351,20 +413,24 @@ std::size_t wrong_enqueued(Bay& bay, const Plan& plan, bool in_place, unsigned s
   if (in_place && !inside_output)
     output = expected.size() < mine.size() ? input + rank * expected.size() : input;
   std::size_t wrong = 0;
-  for (int round = 0; round < 2; ++round) {
+  for (const bool captured : {false, true}) {
     PLAIT_CUDA_CALL(memory_set_async, bay.output, 0xa5, kMostBytes, bay.stream);
     bay.finish();
     Bay::to_gpu(input, mine);
     Graph graph = nullptr;
     GraphExec exec = nullptr;
-    if (round == 1) PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
-    // Both kernels by turns: whatever the size.
-    const std::string kernel = round == 1                            ? "tiled"
-                               : bay.cuda->has_fused("hop", request) ? "hop"
-                                                                     : "tiled";
+    if (captured) PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
+    // Both kernels by turns, whatever the size, a share of tiles through the host; engines in small
+    // pieces.
+    const std::string kernel = engines                                            ? "rotation"
+                               : !captured && bay.cuda->has_fused("hop", request) ? "hop"
+                                                                                  : "tiled";
+    FusedTuning tuning;
+    if (engines) tuning.tile_units = 4096;
+    tuning.host_permille = captured ? 400 : 0;
     bay.cuda->run_fused(kernel, request, reinterpret_cast<const void*>(input),
-                        reinterpret_cast<void*>(output), bay.stream);
-    if (round == 1) {
+                        reinterpret_cast<void*>(output), bay.stream, {}, tuning);
+    if (captured) {
       PLAIT_CUDA_CALL(stream_end_capture, bay.stream, &graph);
       PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
       bay.board->meet();
@@ -380,12 +446,8 @@ std::size_t wrong_enqueued(Bay& bay, const Plan& plan, bool in_place, unsigned s
   return wrong;
 }
 
-TEST_CASE("every collective that is enqueued gives the reference's bytes") {
-  const int ranks = gpus_to_use();
-  if (ranks == 0) {
-    MESSAGE("skipped: needs two GPUs. " << why_no_cuda());
-    return;
-  }
+/// Exact plans of every collective, to compare with.
+std::vector<Plan> exact_plans(int ranks) {
   const Topology topology = load_topology("hgx-h200");
   std::vector<Plan> plans;
   for (int collective = 0; collective <= static_cast<int>(Collective::copy); ++collective)
@@ -405,11 +467,15 @@ TEST_CASE("every collective that is enqueued gives the reference's bytes") {
           });
           if (exact != proposed.end()) plans.push_back(*exact);
         }
+  return plans;
+}
+
+void check_collectives(int ranks, bool processes) {
+  const std::vector<Plan> plans = exact_plans(ranks);
   bench::Board* board = bench::make_board(ranks);
   std::byte* rings = bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks));
-  std::vector<std::string> failures(static_cast<std::size_t>(ranks));
-  std::atomic<int> checked{0};
-  const int failed = bench::run_ranks(board, false, [&](int rank) {
+  Findings* findings = Findings::shared();
+  const int failed = bench::run_ranks(board, processes, [&](int rank) {
     Bay bay(board, rank, rings);
     unsigned seed = 5000;
     for (const Plan& plan : plans)
@@ -419,28 +485,36 @@ TEST_CASE("every collective that is enqueued gives the reference's bytes") {
             (what == Collective::all_to_all || what == Collective::send_recv ||
              what == Collective::copy || what == Collective::gather || what == Collective::scatter))
           continue;
-        const std::size_t wrong = wrong_enqueued(bay, plan, in_place, ++seed);
-        ++checked;
-        std::string& list = failures[static_cast<std::size_t>(rank)];
-        if (wrong != 0 && list.size() < 2000)
-          list += text(name_of(what), " x", plan.request.count, " ", name_of(plan.request.type),
-                       " root ", plan.request.root, in_place ? " in place: " : ": ", wrong,
-                       " bytes wrong\n");
+        const std::size_t wrong = wrong_enqueued(bay, plan, in_place, processes, ++seed);
+        ++findings->checked;
+        if (wrong != 0)
+          findings->add(rank, text(name_of(what), " x", plan.request.count, " ",
+                                   name_of(plan.request.type), " root ", plan.request.root,
+                                   in_place ? " in place: " : ": ", wrong, " bytes wrong\n"));
       }
     board->meet();
   });
   CHECK(failed == 0);
-  for (const std::string& list : failures) CHECK(list == "");
-  MESSAGE(checked.load() << " calls checked on " << ranks << " GPUs");
-  CHECK(checked.load() > 500);
+  findings->check_none();
+  MESSAGE(findings->checked.load() << " calls checked on " << ranks << " GPUs");
+  CHECK(findings->checked.load() > 500);
+}
+
+TEST_CASE("every collective that is enqueued gives the reference's bytes") {
+  const int ranks = gpus_to_use();
+  if (ranks == 0) {
+    MESSAGE("skipped: needs two GPUs. " << why_no_cuda());
+    return;
+  }
+  check_collectives(ranks, false);
 }
 
 /// What rank 0 throws when it calls alone: `wait_s` as given, abort() after `abort_after_s`.
-std::string lonely_error(const char* kernel, double wait_s, double abort_after_s) {
+std::string lonely_error(const std::string& kernel, double wait_s, double abort_after_s) {
   bench::Board* board = bench::make_board(2);
   std::byte* rings = bench::shared_memory(kRingBytes * 2);
-  std::string thrown = "nothing";
-  const int failed = bench::run_ranks(board, false, [&](int rank) {
+  Findings* findings = Findings::shared();
+  const int failed = bench::run_ranks(board, kernel == "rotation", [&](int rank) {
     Bay bay(board, rank, rings, wait_s);
     if (rank == 0) {
       Request request;
@@ -455,12 +529,24 @@ std::string lonely_error(const char* kernel, double wait_s, double abort_after_s
       try {
         bay.finish();
       } catch (const Error& error) {
-        thrown = text(error_name(error.code()), " ", error.what());
+        findings->add(0, text(error_name(error.code()), " ", error.what()));
       }
     }
     board->meet();
   });
-  return failed == 0 ? thrown : "a rank failed";
+  return failed == 0 ? findings->lists[0] : "a rank failed";
+}
+
+void check_lonely(const std::string& kernel) {
+  CAPTURE(kernel);
+  const auto began = std::chrono::steady_clock::now();
+  const std::string late = lonely_error(kernel, 0.3, 0);
+  CHECK(late.find("timeout") == 0);
+  CHECK(late.find("for rank 1") != std::string::npos);
+  const std::string aborted = lonely_error(kernel, 60, 0.2);
+  CHECK(aborted.find("aborted") == 0);
+  CHECK(aborted.find("for rank 1") != std::string::npos);
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(20));
 }
 
 TEST_CASE("a kernel that waits in vain gives up at its deadline or on abort, and names the peer") {
@@ -468,17 +554,7 @@ TEST_CASE("a kernel that waits in vain gives up at its deadline or on abort, and
     MESSAGE("skipped: needs two GPUs. " << why_no_cuda());
     return;
   }
-  for (const char* kernel : {"one_shot", "two_shot", "tiled", "hop"}) {
-    CAPTURE(kernel);
-    const auto began = std::chrono::steady_clock::now();
-    const std::string late = lonely_error(kernel, 0.3, 0);
-    CHECK(late.find("timeout") == 0);
-    CHECK(late.find("for rank 1") != std::string::npos);
-    const std::string aborted = lonely_error(kernel, 60, 0.2);
-    CHECK(aborted.find("aborted") == 0);
-    CHECK(aborted.find("for rank 1") != std::string::npos);
-    CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(20));
-  }
+  for (const char* kernel : {"one_shot", "two_shot", "tiled", "hop"}) check_lonely(kernel);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <set>
+#include <utility>
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
@@ -13,7 +15,8 @@ namespace {
 
 constexpr std::uint64_t kStateBytes = 4096;
 constexpr std::uint64_t kFlagBytes = kMaxCudaRanks * kFlagsPerPair * 4;
-constexpr std::uint64_t kControlBytes = kStateBytes + kFlagBytes + sizeof(TileFlags);
+constexpr std::uint64_t kControlBytes =
+    kStateBytes + kFlagBytes + 2 * sizeof(TileFlags) + sizeof(RotationFlags);
 constexpr std::uint64_t kGrainBytes = 2ull << 20;
 
 std::uint64_t rounded(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
@@ -21,7 +24,8 @@ std::uint64_t rounded(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096
 std::uint64_t total_bytes(const DeviceArenaSizes& sizes) {
   const std::uint64_t bytes = rounded(kControlBytes) + 2 * rounded(sizes.flagged_bytes) +
                               2 * rounded(sizes.bare_bytes) + rounded(sizes.tile_bytes) +
-                              2 * rounded(sizes.inbox_bytes) + rounded(sizes.scratch_bytes);
+                              rounded(sizes.rotation_bytes) + 2 * rounded(sizes.inbox_bytes) +
+                              rounded(sizes.scratch_bytes);
   return (bytes + kGrainBytes - 1) / kGrainBytes * kGrainBytes;
 }
 
@@ -73,12 +77,14 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
   const std::vector<std::string> shown =
       exchange(std::string(reinterpret_cast<const char*>(&card), sizeof card));
   base_.assign(shown.size(), 0);
+  std::set<std::pair<std::int64_t, std::uint64_t>> processes;
   for (std::size_t peer = 0; peer < shown.size(); ++peer) {
     Card other{};
     if (shown[peer].size() != sizeof other)
       throw Error(ErrorCode::mismatch, text("rank ", peer, " shows ", shown[peer].size(),
                                             " bytes for its arena, wanted ", sizeof other));
     std::memcpy(&other, shown[peer].data(), sizeof other);
+    processes.insert({other.process, other.instance});
     if (!(other.sizes == sizes_))
       throw Error(ErrorCode::mismatch, text("rank ", peer, "'s device arena differs from rank ",
                                             rank_, "'s in size: use the same options"));
@@ -94,6 +100,7 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
       opened_.push_back(base_[peer]);
     }
   }
+  in_processes_ = processes.size() == shown.size();
   exchange("mapped");  // nobody writes into a peer before that peer has mapped everybody
 }
 
@@ -121,12 +128,21 @@ char* DeviceArena::flagged(int owner) const {
 char* DeviceArena::bare(int owner) const {
   return flagged(owner) + 2 * rounded(sizes_.flagged_bytes);
 }
-TileFlags* DeviceArena::tile_flags(int owner) const {
+TileFlags* DeviceArena::tile_flags(int owner, int path) const {
   return reinterpret_cast<TileFlags*>(base_[static_cast<std::size_t>(owner)] + kStateBytes +
-                                      kFlagBytes);
+                                      kFlagBytes) +
+         path;
 }
 char* DeviceArena::tiles(int owner) const { return bare(owner) + 2 * rounded(sizes_.bare_bytes); }
-char* DeviceArena::inbox(int owner) const { return tiles(owner) + rounded(sizes_.tile_bytes); }
+RotationFlags* DeviceArena::rotation_flags(int owner) const {
+  return reinterpret_cast<RotationFlags*>(tile_flags(owner, 2));
+}
+char* DeviceArena::rotation_slots(int owner) const {
+  return tiles(owner) + rounded(sizes_.tile_bytes);
+}
+char* DeviceArena::inbox(int owner) const {
+  return rotation_slots(owner) + rounded(sizes_.rotation_bytes);
+}
 char* DeviceArena::scratch(int owner) const {
   return inbox(owner) + 2 * rounded(sizes_.inbox_bytes);
 }

@@ -19,6 +19,7 @@ struct DeviceArenaSizes {
   std::uint64_t flagged_bytes = 4ull << 20;  ///< inbox half of flagged lines
   std::uint64_t bare_bytes = 64ull << 20;    ///< inbox half of bare lines
   std::uint64_t tile_bytes = 0;              ///< slots of tiled kernels; 0 = room for 64 KiB tiles
+  std::uint64_t rotation_bytes = 0;          ///< slots of copy engines; 0 = room for large pieces
   std::uint64_t inbox_bytes = 0;             ///< inbox half of plans
   std::uint64_t scratch_bytes = 0;
   bool operator==(const DeviceArenaSizes&) const = default;
@@ -35,13 +36,19 @@ class DeviceArena {
   DeviceArena& operator=(const DeviceArena&) = delete;
 
   const DeviceArenaSizes& sizes() const { return sizes_; }
+  /// True where every rank is a process of its own: said alike by all ranks. Within a process the
+  /// driver puts copies that pull on the other GPU's queues, behind what that rank waits with.
+  bool in_processes() const { return in_processes_; }
   DeviceState* state() const;  ///< this rank's own counters, as a device address
   /// The word that `writer` raises in `owner`'s memory.
   std::uint32_t* flag(int owner, int writer, int index) const;
   char* flagged(int owner) const;  ///< first half; the second follows
   char* bare(int owner) const;
-  TileFlags* tile_flags(int owner) const;
+  /// path: 0 = over NVLink, 1 = through host memory.
+  TileFlags* tile_flags(int owner, int path) const;
   char* tiles(int owner) const;
+  RotationFlags* rotation_flags(int owner) const;
+  char* rotation_slots(int owner) const;
   char* inbox(int owner) const;
   char* scratch(int owner) const;
 
@@ -50,6 +57,7 @@ class DeviceArena {
   void map_peers(Context context, int device, const Exchange& exchange);
   void release() noexcept;
   int rank_;
+  bool in_processes_ = true;
   DevicePointer mine_ = 0;
   DeviceArenaSizes sizes_;
   std::vector<DevicePointer> base_;  // by rank, as mapped here

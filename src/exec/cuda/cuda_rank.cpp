@@ -43,6 +43,9 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
   const std::uint64_t tile_kib = options.ranks <= 4 ? 64 : 32;
   if (options_.sizes.tile_bytes == 0)
     options_.sizes.tile_bytes = tile_slots(options.ranks) * tile_kib << 10;
+  const std::uint64_t piece_mib = options.ranks <= 4 ? 32 : options.ranks <= 8 ? 16 : 8;
+  if (options_.sizes.rotation_bytes == 0)
+    options_.sizes.rotation_bytes = rotation_slots(options.ranks) * piece_mib << 20;
   PLAIT_CUDA_CALL(device_get, &device_, options.device);
   PLAIT_CUDA_CALL(device_attribute, &multiprocessors_, kAttributeMultiprocessors, device_);
   PLAIT_CUDA_CALL(primary_retain, &context_, device_);
@@ -70,6 +73,14 @@ void CudaRank::open(const Exchange& exchange) {
   map_host_memory();
   arena_ = std::make_unique<DeviceArena>(context_, options_.device, options_.rank, options_.sizes,
                                          exchange, streams_[0]);
+  RotationPath& path = rotation_path_;
+  path.slot_bytes = options_.sizes.rotation_bytes / rotation_slots(options_.ranks) / 4096 * 4096;
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    path.slots.push_back(arena_->rotation_slots(rank));
+    path.flags.push_back(arena_->rotation_flags(rank));
+  }
+  path.streams.assign(streams_.begin(), streams_.begin() + kRotationStreams);
+  path.events.assign(marks_.begin(), marks_.begin() + kRotationEvents);
 }
 
 void CudaRank::map_host_memory() {

@@ -8,6 +8,7 @@
 #include "exec/cuda/arena.hpp"
 #include "exec/cuda/bound_plan.hpp"
 #include "exec/cuda/kernels.hpp"
+#include "exec/cuda/rotation.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {
@@ -30,17 +31,21 @@ struct FusedTuning {
   unsigned threads = 0;
   int ahead = -1;  ///< steps that pushing runs ahead; -1 = chosen
   bool programmatic = true;
-  std::uint32_t tile_units = 0;  ///< tiled: 16-byte units of a tile; must agree, as must `blocks`
-  int bare = -1;                 ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
+  std::uint32_t tile_units = 0;  ///< 16-byte units of a tile (tiled; must agree, as must `blocks`)
+                                 ///< or of a piece (rotation; must agree)
+  std::uint32_t host_permille = 0;  ///< tiled: share through host memory; must agree
+  int bare = -1;  ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
 };
 
 /// A row of choices.def.
 struct FusedChoice {
   Collective collective;
   int ranks;
+  std::uint64_t from_bytes;
   std::uint64_t upto_bytes;
   const char* kernel;
   bool ahead;
+  bool under_budget;  ///< only where most_blocks is set
 };
 
 /// What copies: the copy engines, one stream a lane (large messages, no SMs while copying), or one
@@ -80,7 +85,8 @@ class CudaRank {
   }
 
   /// True where run_fused can do it: "one_shot" and "two_shot" all_reduces that fit the inbox
-  /// (two_shot: in up to three pieces), "hop" any collective that does, "tiled" any of any size.
+  /// (two_shot: in up to three pieces), "hop" any collective that does, "tiled" any of any size,
+  /// and so "rotation", by copy engines.
   bool has_fused(const std::string& kernel, const Request& request,
                  const FusedTuning& tuning = {}) const;
   /// The fused kernel that is fastest for the request, as choices.def says; empty where none fits.
@@ -114,6 +120,8 @@ class CudaRank {
                  Stream stream, const std::vector<double>& scalars, const FusedTuning& tuning);
   void run_hop(const Request& request, const void* input, void* output, Stream stream,
                const std::vector<double>& scalars, const FusedTuning& tuning);
+  void run_rotation(const Request& request, const void* input, void* output, Stream stream,
+                    const std::vector<double>& scalars, const FusedTuning& tuning);
   void run_tiled(const Request& request, const void* input, void* output, Stream stream,
                  const std::vector<double>& scalars, const FusedTuning& tuning);
   bool chooses_bare(const Request& request, const FusedTuning& tuning) const;
@@ -130,7 +138,8 @@ class CudaRank {
   Lifeline* lifeline_ = nullptr;  // host address
   DevicePointer device_lifeline_ = 0;
   std::vector<DevicePointer> rings_;  // device address by rank
-  std::size_t registered_ = 0;        // of options_.rings
+  RotationPath rotation_path_;
+  std::size_t registered_ = 0;  // of options_.rings
   int multiprocessors_ = 0;
 };
 

@@ -48,6 +48,7 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
                          const FusedTuning& tuning) const {
   if (request.ranks != options_.ranks) return false;
   if (kernel == "tiled") return options_.sizes.tile_bytes != 0;
+  if (kernel == "rotation") return options_.ranks > 1 && arena_->in_processes();
   if (kernel == "hop") {
     const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
     return (units + 1) * static_cast<std::uint64_t>(request.ranks) * 32 <=
@@ -64,14 +65,18 @@ const FusedChoice* CudaRank::choice_for(const Request& request) const {
   constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
   static constexpr FusedChoice kChoices[] = {
 #define PLAIT_CHOICE(collective, ranks, upto_bytes, kernel, ahead) \
-  {Collective::collective, ranks, upto_bytes, #kernel, ahead == 1},
+  {Collective::collective, ranks, 0, upto_bytes, #kernel, ahead == 1, false},
+#define PLAIT_BUDGET_CHOICE(collective, ranks, from_bytes, kernel, ahead) \
+  {Collective::collective, ranks, from_bytes, kAnySize, #kernel, ahead == 1, true},
 #include "exec/cuda/choices.def"
+#undef PLAIT_BUDGET_CHOICE
 #undef PLAIT_CHOICE
   };
   const std::uint64_t bytes = message_bytes(request);
   for (const FusedChoice& choice : kChoices)
     if (choice.collective == request.collective && request.ranks <= choice.ranks &&
-        bytes <= choice.upto_bytes && has_fused(choice.kernel, request))
+        bytes >= choice.from_bytes && bytes <= choice.upto_bytes &&
+        (!choice.under_budget || options_.most_blocks != 0) && has_fused(choice.kernel, request))
       return &choice;
   return nullptr;
 }
@@ -111,6 +116,7 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
   if (request.count == 0) return;  // on all ranks alike
   const Current current(context_);
   if (kernel == "hop") return run_hop(request, input, output, stream, scalars, tuning);
+  if (kernel == "rotation") return run_rotation(request, input, output, stream, scalars, tuning);
   if (kernel == "tiled") return run_tiled(request, input, output, stream, scalars, tuning);
   // Beyond its inbox a message goes in pieces, equal but for the last, cut between lines.
   const bool bare = chooses_bare(request, tuning);
@@ -198,19 +204,38 @@ void CudaRank::run_tiled(const Request& request, const void* input, void* output
                          const std::vector<double>& scalars, const FusedTuning& tuning) {
   TiledArgs args = tiled_shape(request, options_.rank);
   fill_call(args, request, input, output, scalars);
-  for (int rank = 0; rank < options_.ranks; ++rank) {
-    args.flags[rank] = arena_->tile_flags(rank);
-    args.slots[rank] = arena_->tiles(rank);
-  }
-  const unsigned most = std::min<unsigned>(blocks_for(tuning), kTileBlocks);
-  const TileCut cut = cut_tiles(args, options_.sizes.tile_bytes, most, tuning.tile_units);
-  args.tile_units = cut.tile_units;
-  args.slot_bytes = cut.slot_bytes;
+  for (int rank = 0; rank < options_.ranks; ++rank)
+    for (const int path : {0, 1}) {
+      args.paths[path].flags[rank] = arena_->tile_flags(rank, path);
+      args.paths[path].slots[rank] =
+          path == 0        ? arena_->tiles(rank)
+          : rings_.empty() ? nullptr
+                           : reinterpret_cast<char*>(rings_[static_cast<std::size_t>(rank)]);
+    }
+  TileWish wish;
+  wish.most_blocks = std::min<unsigned>(blocks_for(tuning), kTileBlocks);
+  wish.tile_units = tuning.tile_units;
+  wish.slot_memory_bytes = options_.sizes.tile_bytes;
+  wish.host_memory_bytes = rings_.empty() ? 0 : options_.ring_bytes;
+  wish.host_permille = tuning.host_permille;
   Spread spread;
   spread.threads = tuning.threads != 0 ? tuning.threads : kTileThreads;
-  spread.blocks = cut.blocks;
+  spread.blocks = spread_tiles(args, wish);
   spread.programmatic = tuning.programmatic;
   kernels_->launch(kernels_->find(tiled_name(request)), spread, stream, {&args});
+}
+
+/// Pieces must be the same on all ranks, so they follow from size and options alone.
+void CudaRank::run_rotation(const Request& request, const void* input, void* output, Stream stream,
+                            const std::vector<double>& scalars, const FusedTuning& tuning) {
+  TiledArgs shape = rotation_shape(request, options_.rank);
+  fill_call(shape, request, input, output, scalars);
+  std::uint64_t most = rotation_path_.slot_bytes;
+  if (tuning.tile_units != 0) most = std::min(most, std::uint64_t{tuning.tile_units} * 16);
+  rotation_path_.blocks = blocks_for(tuning);
+  Rotation rotation(*kernels_, rotation_path_, cut_rotation(shape.part_bytes, most), shape,
+                    moved_type(request));
+  rotation.enqueue(fork_, stream);
 }
 
 }  // namespace plait::cuda

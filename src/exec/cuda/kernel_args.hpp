@@ -85,9 +85,10 @@ struct HopArgs : CallArgs {
   HopShape shape;
 };
 
-inline constexpr int kTileBlocks = 132;   ///< most blocks of a tiled call: one an SM of an H200
-inline constexpr int kTileThreads = 256;  ///< of a block
-inline constexpr int kTileSlots = 4;      ///< tiles of a block under way to each peer
+inline constexpr int kTileBlocks = 132;    ///< most blocks of a tiled call: one an SM of an H200
+inline constexpr int kHostTileBlocks = 8;  ///< of them, for a share that goes through the host
+inline constexpr int kTileThreads = 256;   ///< of a block
+inline constexpr int kTileSlots = 4;       ///< tiles of a block under way to each peer
 
 /// Words of a rank's memory that peers raise, one writer each; they count a block's tiles of all
 /// calls, so nothing is reset.
@@ -99,19 +100,28 @@ struct TileFlags {
   std::uint32_t tiles[kTileBlocks];                         ///< my own: tiles of finished calls
 };
 
+/// What of a tiled call goes one way, by blocks of its own: through peers' memory over NVLink, or
+/// through host memory over PCIe.
+struct TilePath {
+  TileFlags* flags[kMaxCudaRanks];  ///< every rank's, as mapped here
+  char* slots[kMaxCudaRanks];
+  std::uint32_t first_block;  ///< of the launch
+  std::uint32_t blocks;
+  std::uint32_t most_units;  ///< 16-byte units of a tile, at most
+  std::uint32_t slot_bytes;  ///< room for a tile
+};
+
 /// One tiled call. Owners handle parts of part_bytes each (the last may be short); sets of ranks
 /// are masks.
 struct TiledArgs : CallArgs {
-  TileFlags* flags[kMaxCudaRanks];  ///< every rank's, as mapped here
-  char* slots[kMaxCudaRanks];
+  TilePath paths[2];            ///< by NVLink, by the host
+  std::uint32_t host_permille;  ///< of every part, through the host
   std::int32_t handling;        ///< TileHandling
   std::uint32_t senders;        ///< who sends parts
   std::uint32_t owners;         ///< to whom
   std::uint32_t readers;        ///< who gets the results of the other owners
   std::uint32_t keepers;        ///< owners that put their own result into their output
   std::int32_t shift;           ///< not 0: a rank's parts go to rank + shift only
-  std::uint32_t tile_units;     ///< 16-byte units of a tile
-  std::uint32_t slot_bytes;     ///< room for a tile
   std::uint64_t part_bytes;     ///< of an owner's part
   std::uint64_t total_bytes;    ///< of all owners' parts
   std::uint64_t part_stride;    ///< in the input, from one owner's part to the next
@@ -120,6 +130,47 @@ struct TiledArgs : CallArgs {
   std::uint64_t own_from;       ///< what stays on this rank: in the input,
   std::uint64_t own_to;         ///< in the output,
   std::uint64_t own_bytes;
+};
+
+inline constexpr int kRotationSlots = 2;  ///< pieces under way between two ranks
+
+/// Words of a rank's memory that peers raise, one writer each; they count the pieces of all calls
+/// by copy engines, so nothing is reset. Even and odd pieces travel on streams of their own, so
+/// they are told in words of their own.
+struct RotationFlags {
+  std::uint32_t arrived[kRotationSlots][kMaxCudaRanks];  ///< by sender: its part is in my inbox
+  std::uint32_t handled[kRotationSlots][kMaxCudaRanks];  ///< by owner: my part was taken out
+  std::uint32_t pulled[kRotationSlots][kMaxCudaRanks];   ///< by reader: my result was copied out
+  std::uint32_t pieces;                                  ///< my own: of finished calls
+};
+
+/// Until words[r] has reached the pieces of earlier calls + value, for each r in `ranks`.
+struct RotationWait {
+  const std::uint32_t* words;
+  std::uint32_t ranks;
+  std::uint32_t value;
+};
+
+/// First wait, then tell: tell[r] := pieces of earlier calls + told.
+struct RotationStep {
+  DeviceState* state;
+  Lifeline* lifeline;
+  std::uint64_t wait_ns;
+  const std::uint32_t* pieces;
+  RotationWait waits[2];
+  std::uint32_t* tell[kMaxCudaRanks];
+  std::uint32_t told;
+};
+
+/// A reduction of whole buffers, or with one source a copy; buffers of any alignment.
+struct PieceArgs {
+  DeviceState* state;
+  const char* source[kMaxCudaRanks];  ///< in rank order
+  char* dst[2];                       ///< null = none
+  std::uint64_t bytes;
+  double scalars[kMaxCudaRanks];  ///< premul_sum
+  std::int32_t sources;
+  std::int32_t op;  ///< ReduceOp
 };
 
 /// A region as kernels see it: bases[base] + offset (+ the inbox half, if `half` is set).

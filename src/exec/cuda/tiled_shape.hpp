@@ -16,17 +16,19 @@ HopShape hop_shape(const Request& request, int rank);
 /// The type whose kernel serves it: data that is only moved goes as integers of the same width.
 DataType moved_type(const Request& request);
 
-/// Slots of one rank.
-std::uint64_t tile_slots(int ranks);
+/// Slots of one rank, for so many blocks.
+std::uint64_t tile_slots(int ranks, int blocks = kTileBlocks);
 
-/// How a call is cut. The same on all ranks: it follows from the shape and what all agreed on.
-struct TileCut {
-  unsigned blocks = 1;
-  std::uint32_t tile_units = 1;
-  std::uint32_t slot_bytes = 0;
+/// How a call is spread; zeros = chosen. The same on all ranks.
+struct TileWish {
+  unsigned most_blocks = kTileBlocks;
+  std::uint32_t tile_units = 0;
+  std::uint64_t slot_memory_bytes = 0;  ///< for kTileBlocks blocks
+  std::uint64_t host_memory_bytes = 0;  ///< slots of one rank in host memory, for kHostTileBlocks
+  std::uint32_t host_permille = 0;      ///< of every part, through host memory
 };
-/// `slot_memory_bytes` hold the slots of kTileBlocks blocks; tile_units 0 = chosen.
-TileCut cut_tiles(const TiledArgs& shape, std::uint64_t slot_memory_bytes, unsigned most_blocks,
-                  std::uint32_t tile_units = 0);
+/// Fills in the paths of `shape` but for their addresses, and the host's share. Returns the blocks
+/// of the launch.
+unsigned spread_tiles(TiledArgs& shape, const TileWish& wish);
 
 }  // namespace plait::cuda

@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "base/text.hpp"
+#include "exec/cuda/rotation.hpp"
+#include "exec/cuda/tile_cut.hpp"
 #include "exec/cuda/tiled_shape.hpp"
 
 namespace plait::cuda {
@@ -172,6 +174,12 @@ void check_collective(Collective collective, int ranks, std::uint64_t count, int
   all.run();
   for (int rank = 0; rank < ranks; ++rank)
     CHECK(all.outputs[static_cast<std::size_t>(rank)] == expected_of(request, rank, all.inputs));
+  for (int rank = 0; rank < ranks; ++rank)
+    all.shapes[static_cast<std::size_t>(rank)] = rotation_shape(request, rank);
+  for (Words& output : all.outputs) std::fill(output.begin(), output.end(), -1);
+  all.run();
+  for (int rank = 0; rank < ranks; ++rank)
+    CHECK(all.outputs[static_cast<std::size_t>(rank)] == expected_of(request, rank, all.inputs));
   for (Words& output : all.outputs) std::fill(output.begin(), output.end(), -1);
   all.run_hop();
   for (int rank = 0; rank < ranks; ++rank)
@@ -186,28 +194,58 @@ TEST_CASE("tiled shapes move what every collective says") {
           check_collective(static_cast<Collective>(collective), ranks, count, root);
 }
 
-TEST_CASE("tiles cover the parts and fit their slots, whatever the size") {
+TEST_CASE("tiles cover the parts and fit their slots, whatever the size and the host's share") {
   for (const int ranks : {2, 3, 8, 16})
-    for (const std::uint64_t count : {1ull, 999ull, 1ull << 20, (1ull << 32) + 3})
-      for (const unsigned blocks : {1u, 32u, 132u}) {
-        Request request;
-        request.ranks = ranks;
-        request.count = count;
-        const TiledArgs shape = tiled_shape(request, 0);
-        const TileCut cut = cut_tiles(shape, 72ull << 20, blocks);
-        CAPTURE(text(ranks, " ranks, count ", count, ", blocks ", blocks));
-        CHECK(cut.blocks >= 1);
-        CHECK(cut.blocks <= blocks);
-        CHECK(cut.tile_units >= 1);
-        CHECK(std::uint64_t{cut.tile_units} * 16 <= cut.slot_bytes);
-        CHECK(std::uint64_t{cut.slot_bytes} * kTileBlocks * 2 * kTileSlots *
-                  static_cast<std::uint64_t>(ranks) <=
-              72ull << 20);
-        // Slots lie where they lie, whatever the call.
-        Request other = request;
-        other.count = 12345;
-        CHECK(cut_tiles(tiled_shape(other, 0), 72ull << 20, blocks).slot_bytes == cut.slot_bytes);
-      }
+    for (const std::uint64_t count : {1ull, 999ull, 1ull << 20, 1ull << 25, (1ull << 32) + 3})
+      for (const unsigned blocks : {1u, 32u, 132u})
+        for (const std::uint32_t permille : {0u, 1u, 80u, 1000u}) {
+          Request request;
+          request.ranks = ranks;
+          request.count = count;
+          TiledArgs shape = tiled_shape(request, 0);
+          const TileWish wish{blocks, 0, 72ull << 20, 8ull << 20, permille};
+          const unsigned launched = spread_tiles(shape, wish);
+          CAPTURE(text(ranks, " ranks, count ", count, ", blocks ", blocks, ", host ", permille));
+          const auto& [direct, host] = shape.paths;
+          CHECK(direct.blocks >= 1);
+          CHECK(launched == direct.blocks + host.blocks);
+          CHECK(launched <= blocks);
+          CHECK(host.first_block == direct.blocks);
+          CHECK((host.blocks == 0) == (shape.host_permille == 0));
+          if (permille == 0) CHECK(host.blocks == 0);
+          const std::uint64_t room[] = {72ull << 20, 8ull << 20};
+          const int of_blocks[] = {kTileBlocks, kHostTileBlocks};
+          std::uint64_t covered = 0;
+          for (const int i : {0, 1}) {
+            const TilePath& path = shape.paths[i];
+            CHECK(path.slot_bytes * tile_slots(ranks, of_blocks[i]) <= room[i]);
+            if (path.blocks == 0) continue;
+            const TileCut cut = cut_tiles(path, i, shape.part_bytes, shape.host_permille);
+            CHECK(cut.from == covered);
+            covered = cut.to;
+            CHECK(cut.tile_units >= 1);
+            CHECK(std::uint64_t{cut.tile_units} * 16 <= path.slot_bytes);
+          }
+          CHECK(covered == (shape.part_bytes + 15) / 16);
+          // Slots lie where they lie, whatever the call.
+          Request other = request;
+          other.count = 12345;
+          TiledArgs other_shape = tiled_shape(other, 0);
+          spread_tiles(other_shape, wish);
+          CHECK(other_shape.paths[0].slot_bytes == direct.slot_bytes);
+          CHECK(other_shape.paths[1].slot_bytes == host.slot_bytes);
+        }
+}
+
+TEST_CASE("a rotation's pieces cover every part, as many even as odd ones") {
+  for (const std::uint64_t bytes : {16ull, 4096ull, 100000ull, 1ull << 30, (1ull << 33) + 48})
+    for (const std::uint64_t most : {4096ull, 1ull << 20, 32ull << 20}) {
+      const RotationCut cut = cut_rotation(bytes, most);
+      CHECK(cut.pieces % kRotationSlots == 0);
+      CHECK(cut.piece_bytes <= most);
+      CHECK(cut.piece_bytes * cut.pieces >= bytes);
+      CHECK(cut.piece_bytes * (cut.pieces - 2) < std::max<std::uint64_t>(bytes, 8192));
+    }
 }
 
 TEST_CASE("what is only moved goes as integers of its width") {

@@ -4,9 +4,12 @@
 // results out. Four slots a pair make a pipeline: while a tile travels, the one before is reduced
 // and the one before that copied out. One fence a tile: a fence waits for all stores of its SM, so
 // that blocks with one of these roles each, and a fence each, were slower (bench/NOTES.md).
+// A share of every part may go through host memory instead, by a few blocks of its own, so that
+// NVLink and PCIe carry one message together.
 // Idea: the pipelined two-stage all-reduce of Micro 2021, at the grain of a thread block.
 #pragma once
 #include "exec/cuda/kernels/memory.cuh"
+#include "exec/cuda/tile_cut.hpp"
 
 namespace plait::cuda {
 
@@ -21,20 +24,25 @@ struct TiledBlock {
   using Words = unsigned (*)[kMaxCudaRanks];
 
   const TiledArgs& args;
-  unsigned base;   // tiles of this block in all earlier calls
-  unsigned count;  // in this call
+  const TilePath& path;
+  const TileCut cut;
+  unsigned number;  // of this block among those of its path
+  unsigned base;    // tiles of this block in all earlier calls
+  unsigned count;   // in this call
   bool broken;
   Patience patience;
 
-  __device__ explicit TiledBlock(const TiledArgs& given) : args(given) {
-    const unsigned long long units = (args.part_bytes + 15) / 16;
-    const unsigned long long tiles = (units + args.tile_units - 1) / args.tile_units;
-    count =
-        tiles > blockIdx.x ? static_cast<unsigned>((tiles - blockIdx.x - 1) / gridDim.x + 1) : 0;
-    base = mine().tiles[blockIdx.x];
+  __device__ TiledBlock(const TiledArgs& given, int index)
+      : args(given),
+        path(given.paths[index]),
+        cut(cut_tiles(path, index, given.part_bytes, given.host_permille)),
+        number(blockIdx.x - path.first_block) {
+    const unsigned long long tiles = (cut.to - cut.from + cut.tile_units - 1) / cut.tile_units;
+    count = tiles > number ? static_cast<unsigned>((tiles - number - 1) / path.blocks + 1) : 0;
+    base = mine().tiles[number];
     broken = args.state->failed != 0;
   }
-  __device__ TileFlags& mine() const { return *args.flags[args.rank]; }
+  __device__ TileFlags& mine() const { return *path.flags[args.rank]; }
   __device__ bool in(unsigned mask, int rank) const { return (mask >> rank & 1) != 0; }
   __device__ int peer(int k) const { return rank_after(args.rank, k, args.ranks); }
   /// Ranks whose parts come to `owner`, but its own.
@@ -53,22 +61,24 @@ struct TiledBlock {
   }
   /// First unit of the tile within a part.
   __device__ unsigned long long first(unsigned tile) const {
-    return (blockIdx.x + static_cast<unsigned long long>(tile) * gridDim.x) * args.tile_units;
+    return cut.from +
+           (number + static_cast<unsigned long long>(tile) * path.blocks) * cut.tile_units;
   }
   /// Units of the tile in the part of `owner`.
   __device__ unsigned length(int owner, unsigned tile) const {
-    const unsigned long long units = (part_bytes(owner) + 15) / 16, from = first(tile);
+    const unsigned long long units = min((part_bytes(owner) + 15) / 16,
+                                         static_cast<unsigned long long>(cut.to)),
+                             from = first(tile);
     return from >= units ? 0
                          : static_cast<unsigned>(
-                               min(units - from, static_cast<unsigned long long>(args.tile_units)));
+                               min(units - from, static_cast<unsigned long long>(cut.tile_units)));
   }
   /// `stage` 0: parts, by sender; 1: results, by owner.
   __device__ char* slot(int at, int stage, int from, unsigned tile) const {
     const unsigned long long index =
-        ((static_cast<unsigned long long>(blockIdx.x) * 2 + stage) * args.ranks + from) *
-            kTileSlots +
+        ((static_cast<unsigned long long>(number) * 2 + stage) * args.ranks + from) * kTileSlots +
         (base + tile) % kTileSlots;
-    return args.slots[at] + index * args.slot_bytes;
+    return path.slots[at] + index * path.slot_bytes;
   }
   __device__ const char* input(int owner) const {
     return static_cast<const char*>(args.input) + index_of(owner) * args.part_stride;
@@ -88,7 +98,7 @@ struct TiledBlock {
     broken = __syncthreads_or(broken ? 1 : 0) != 0;
   }
   __device__ void await_word(Words words, unsigned value) {
-    const unsigned* word = &words[blockIdx.x][threadIdx.x];
+    const unsigned* word = &words[number][threadIdx.x];
     while (!broken && !reached(load_flag(word), value))
       broken = patience.gone(args.state, args.lifeline, args.wait_ns, threadIdx.x, value, ~0u);
   }
@@ -281,14 +291,14 @@ struct TiledBlock {
     if (threadIdx.x >= static_cast<unsigned>(args.ranks) ||
         threadIdx.x == static_cast<unsigned>(args.rank))
       return;
-    TileFlags& theirs = *args.flags[threadIdx.x];
+    TileFlags& theirs = *path.flags[threadIdx.x];
     __threadfence_system();
-    if (t < count) store_flag(&theirs.parts[blockIdx.x][args.rank], base + t + 1);
+    if (t < count) store_flag(&theirs.parts[number][args.rank], base + t + 1);
     if (t >= 1 && t - 1 < count) {
-      store_flag(&theirs.results[blockIdx.x][args.rank], base + t);
-      store_flag(&theirs.parts_taken[blockIdx.x][args.rank], base + t);
+      store_flag(&theirs.results[number][args.rank], base + t);
+      store_flag(&theirs.parts_taken[number][args.rank], base + t);
     }
-    if (t >= 2) store_flag(&theirs.results_taken[blockIdx.x][args.rank], base + t - 1);
+    if (t >= 2) store_flag(&theirs.results_taken[number][args.rank], base + t - 1);
   }
 
   /// What of this rank's input belongs in its own output as it is.
@@ -309,7 +319,7 @@ template <DataType kType, int kOp, int kRanks>
 __device__ void tiled(const TiledArgs& args) {
   wait_for_grid_before();
   let_next_grid_start();
-  TiledBlock<kType, kOp, kRanks> block(args);
+  TiledBlock<kType, kOp, kRanks> block(args, blockIdx.x >= args.paths[1].first_block ? 1 : 0);
   __syncthreads();  // all have read the tile count before it is advanced
   if (args.own_bytes != 0) block.copy_own();
   for (unsigned t = 0; t < block.count + 2 && !block.broken; ++t) {
@@ -318,7 +328,7 @@ __device__ void tiled(const TiledArgs& args) {
     if (t >= 2) block.collect(t - 2);
     if (!block.broken) block.tell(t);
   }
-  if (threadIdx.x == 0) block.mine().tiles[blockIdx.x] = block.base + block.count;
+  if (threadIdx.x == 0) block.mine().tiles[block.number] = block.base + block.count;
 }
 
 }  // namespace plait::cuda

@@ -1,0 +1,29 @@
+// The kernels of large collectives by copy engines: a step of waiting and telling, the end of a
+// call, and reductions of pieces, one a type for any op and more for sums of the common floats.
+#include "exec/cuda/kernels/rotation.cuh"
+
+extern "C" __global__ void __launch_bounds__(32, 1)
+    plait_rotation_step(const __grid_constant__ plait::cuda::RotationStep step) {
+  plait::cuda::rotation_step(step);
+}
+
+/// After all pieces of a call: the next call counts on from here, in eager calls and replays alike.
+extern "C" __global__ void plait_rotation_end(std::uint32_t* pieces, std::uint32_t more) {
+  *pieces += more;
+}
+
+#define PLAIT_PIECE(type, opname, op, sources)                                                 \
+  extern "C" __global__ void __launch_bounds__(512) plait_piece_##type##_##opname##_##sources( \
+      const __grid_constant__ plait::cuda::PieceArgs args) {                                   \
+    plait::cuda::reduce_piece<plait::DataType::type, op, sources>(args);                       \
+  }
+#define PLAIT_PIECE_SUMS(type)                                      \
+  PLAIT_PIECE(type, sum, static_cast<int>(plait::ReduceOp::sum), 2) \
+  PLAIT_PIECE(type, sum, static_cast<int>(plait::ReduceOp::sum), 4) \
+  PLAIT_PIECE(type, sum, static_cast<int>(plait::ReduceOp::sum), 8)
+#define PLAIT_TYPE(name, bytes, is_float, nccl_value) PLAIT_PIECE(name, any, plait::cuda::kAnyOp, 0)
+#include "plait/types.def"
+#undef PLAIT_TYPE
+PLAIT_PIECE_SUMS(fp32)
+PLAIT_PIECE_SUMS(bf16)
+PLAIT_PIECE_SUMS(fp16)

@@ -1,0 +1,226 @@
+// Pushes, handles and pulls of one call: which bytes, after which words, on which stream.
+#include "exec/cuda/rotation.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "exec/cuda/tiled_shape.hpp"
+
+namespace plait::cuda {
+
+RotationCut cut_rotation(std::uint64_t part_bytes, std::uint64_t most_bytes) {
+  constexpr std::uint64_t kGrain = 4096, kSlots = kRotationSlots;
+  const std::uint64_t rounds = (part_bytes + kSlots * most_bytes - 1) / (kSlots * most_bytes);
+  const std::uint64_t pieces = std::max<std::uint64_t>(1, rounds) * kSlots;
+  const std::uint64_t piece = ((part_bytes + pieces - 1) / pieces + kGrain - 1) / kGrain * kGrain;
+  return {std::min(most_bytes, std::max(kGrain, piece)), static_cast<std::uint32_t>(pieces)};
+}
+
+TiledArgs rotation_shape(const Request& request, int rank) {
+  TiledArgs shape = tiled_shape(request, rank);
+  if (request.collective != Collective::all_reduce || request.ranks != 2) return shape;
+  shape.part_bytes = shape.total_bytes;
+  shape.total_bytes *= 2;
+  shape.part_stride = shape.result_stride = 0;
+  shape.readers = 0;
+  return shape;
+}
+
+std::uint32_t Rotation::senders_to(int owner) const {
+  if (!in(shape_.owners, owner)) return 0;
+  const std::uint32_t others = shape_.senders & ~(1u << owner);
+  return shape_.shift == 0 ? others
+                           : others & 1u << (owner - shape_.shift + shape_.ranks) % shape_.ranks;
+}
+
+std::uint32_t Rotation::owners_of_mine() const {
+  std::uint32_t owners = 0;
+  for (int owner = 0; owner < shape_.ranks; ++owner)
+    if (in(senders_to(owner), shape_.rank)) owners |= 1u << owner;
+  return owners;
+}
+
+std::uint32_t Rotation::owners_i_read() const {
+  return in(shape_.readers, shape_.rank) ? others(shape_.owners) : 0;
+}
+
+std::uint32_t Rotation::readers_of_mine() const {
+  return in(shape_.owners, shape_.rank) ? others(shape_.readers) : 0;
+}
+
+int Rotation::index_of(int owner) const {
+  return __builtin_popcount(shape_.owners & ((1u << owner) - 1));
+}
+
+Rotation::Range Rotation::range(int owner, std::uint32_t piece) const {
+  const std::uint64_t begin = static_cast<std::uint64_t>(index_of(owner)) * shape_.part_bytes;
+  const std::uint64_t whole =
+      begin >= shape_.total_bytes ? 0 : std::min(shape_.part_bytes, shape_.total_bytes - begin);
+  const std::uint64_t from = std::min(whole, piece * cut_.piece_bytes);
+  return {from, std::min(whole, (piece + 1) * cut_.piece_bytes) - from};
+}
+
+char* Rotation::inbox(int owner, int sender, std::uint32_t piece) const {
+  const int place = (sender - owner + shape_.ranks) % shape_.ranks - 1;
+  return path_.slots[static_cast<std::size_t>(owner)] +
+         (static_cast<std::uint64_t>(place) * kRotationSlots + piece % kRotationSlots) *
+             path_.slot_bytes;
+}
+
+char* Rotation::outbox(int owner, std::uint32_t piece) const {
+  const auto before = static_cast<std::uint64_t>(shape_.ranks - 1);
+  return path_.slots[static_cast<std::size_t>(owner)] +
+         (before * kRotationSlots + piece % kRotationSlots) * path_.slot_bytes;
+}
+
+RotationStep Rotation::blank_step() const {
+  RotationStep step{};
+  step.state = shape_.state;
+  step.lifeline = shape_.lifeline;
+  step.wait_ns = shape_.wait_ns;
+  step.pieces = &path_.flags[static_cast<std::size_t>(shape_.rank)]->pieces;
+  return step;
+}
+
+/// Until `ranks` have told of the piece that is `before` pieces earlier, and so uses the same slot.
+RotationWait Rotation::words(Words words, std::uint32_t ranks, std::uint32_t piece,
+                             std::uint32_t before) const {
+  const RotationFlags& mine = *path_.flags[static_cast<std::size_t>(shape_.rank)];
+  return {(mine.*words)[piece % kRotationSlots], ranks, piece + 1 - before};
+}
+
+/// What follows on the stream comes after the events and words.
+void Rotation::begin(Stream stream, const std::vector<RotationWait>& waits,
+                     const std::vector<Event>& after) {
+  for (const Event event : after) PLAIT_CUDA_CALL(stream_wait_event, stream, event, 0);
+  RotationStep step = blank_step();
+  std::copy(waits.begin(), waits.end(), step.waits);
+  if (step.waits[0].ranks == 0 && step.waits[1].ranks == 0) return;
+  kernels_.launch(kernels_.find("plait_rotation_step"), {1, 32, false}, stream, {&step});
+}
+
+/// Tells all peers, whether or not they wait in this call: so words count the pieces of all calls.
+void Rotation::finish(Role role, std::uint32_t piece, Words words) {
+  RotationStep step = blank_step();
+  for (int k = 1; k < shape_.ranks; ++k)
+    step.tell[peer(k)] = &(path_.flags[static_cast<std::size_t>(peer(k))]
+                               ->*words)[piece % kRotationSlots][shape_.rank];
+  step.told = piece + 1;
+  kernels_.launch(kernels_.find("plait_rotation_step"), {1, 32, false}, stream(role, piece),
+                  {&step});
+  PLAIT_CUDA_CALL(event_record, event(role, piece), stream(role, piece));
+}
+
+void Rotation::copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) {
+  if (bytes == 0 || dst == src) return;
+  PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<DevicePointer>(dst),
+                  reinterpret_cast<DevicePointer>(src), bytes, stream);
+}
+
+void Rotation::push(std::uint32_t piece) {
+  std::vector<Event> after;
+  if (piece >= kRotationSlots) after.push_back(event(kHandle, piece));
+  begin(stream(kPush, piece),
+        {words(&RotationFlags::handled, owners_of_mine(), piece, kRotationSlots)}, after);
+  const char* input = static_cast<const char*>(shape_.input);
+  for (int k = 1; k < shape_.ranks; ++k) {
+    const int owner = peer(k);
+    if (!in(senders_to(owner), shape_.rank)) continue;
+    const Range part = range(owner, piece);
+    const std::uint64_t at = static_cast<std::uint64_t>(index_of(owner)) * shape_.part_stride;
+    copy(stream(kPush, piece), inbox(owner, shape_.rank, piece), input + at + part.from,
+         part.bytes);
+  }
+  finish(kPush, piece, &RotationFlags::arrived);
+}
+
+void Rotation::reduce(std::uint32_t piece, std::uint32_t senders) {
+  PieceArgs args{};
+  const Range part = range(shape_.rank, piece);
+  if (part.bytes == 0) return;
+  const auto index = static_cast<std::uint64_t>(index_of(shape_.rank));
+  // The own input takes part in reductions, and is all there is where nobody sends (all_gather).
+  const bool with_own = shape_.handling == kReduceParts || senders == 0;
+  for (int rank = 0; rank < shape_.ranks; ++rank) {
+    if (rank == shape_.rank && with_own)
+      args.source[args.sources++] =
+          static_cast<const char*>(shape_.input) + index * shape_.part_stride + part.from;
+    else if (in(senders, rank))
+      args.source[args.sources++] = inbox(shape_.rank, rank, piece);
+  }
+  std::copy(std::begin(shape_.scalars), std::end(shape_.scalars), args.scalars);
+  char* out = static_cast<char*>(shape_.output) + index * shape_.result_stride + part.from;
+  int outs = 0;
+  if (in(shape_.keepers, shape_.rank) && !(args.sources == 1 && args.source[0] == out))
+    args.dst[outs++] = out;
+  if (readers_of_mine() != 0) args.dst[outs++] = outbox(shape_.rank, piece);
+  args.state = shape_.state;
+  args.bytes = part.bytes;
+  args.op = args.sources == 1 ? static_cast<std::int32_t>(ReduceOp::sum) : shape_.op;
+  const std::string sum = text("plait_piece_", name_of(type_), "_sum_", args.sources);
+  const bool common = args.op == static_cast<std::int32_t>(ReduceOp::sum) && kernels_.has(sum);
+  const Function kernel =
+      kernels_.find(common ? sum : text("plait_piece_", name_of(type_), "_any_0"));
+  kernels_.launch(kernel, {path_.blocks, 512, false}, stream(kHandle, piece), {&args});
+}
+
+void Rotation::handle(std::uint32_t piece) {
+  const std::uint32_t senders = senders_to(shape_.rank);
+  std::vector<Event> after{event(kPush, piece)};
+  if (piece >= kRotationSlots) after.push_back(event(kPull, piece));
+  begin(stream(kHandle, piece),
+        {words(&RotationFlags::arrived, senders, piece, 0),
+         words(&RotationFlags::pulled, readers_of_mine(), piece, kRotationSlots)},
+        after);
+  if (in(shape_.owners, shape_.rank)) {
+    if (shape_.handling != kPlaceParts) reduce(piece, senders);
+    const Range part = range(shape_.rank, piece);
+    for (int k = 1; k < shape_.ranks && shape_.handling == kPlaceParts; ++k)
+      if (in(senders, peer(k)))
+        copy(stream(kHandle, piece),
+             static_cast<char*>(shape_.output) +
+                 static_cast<std::uint64_t>(peer(k)) * shape_.place_stride + part.from,
+             inbox(shape_.rank, peer(k), piece), part.bytes);
+  }
+  finish(kHandle, piece, &RotationFlags::handled);
+}
+
+void Rotation::pull(std::uint32_t piece) {
+  const std::uint32_t owners = owners_i_read();
+  begin(stream(kPull, piece), {words(&RotationFlags::handled, owners, piece, 0)},
+        {event(kHandle, piece)});
+  for (int k = shape_.ranks - 1; k >= 1; --k) {
+    const int owner = peer(k);
+    if (!in(owners, owner)) continue;
+    const Range part = range(owner, piece);
+    const std::uint64_t at = static_cast<std::uint64_t>(index_of(owner)) * shape_.result_stride;
+    copy(stream(kPull, piece), static_cast<char*>(shape_.output) + at + part.from,
+         outbox(owner, piece), part.bytes);
+  }
+  finish(kPull, piece, &RotationFlags::pulled);
+}
+
+void Rotation::join(Stream stream) {
+  for (std::size_t i = 0; i < kRotationStreams; ++i) {
+    PLAIT_CUDA_CALL(event_record, path_.events[i], path_.streams[i]);
+    PLAIT_CUDA_CALL(stream_wait_event, stream, path_.events[i], 0);
+  }
+  std::uint32_t* counted = &path_.flags[static_cast<std::size_t>(shape_.rank)]->pieces;
+  std::uint32_t more = cut_.pieces;
+  kernels_.launch(kernels_.find("plait_rotation_end"), {1, 1, false}, stream, {&counted, &more});
+}
+
+void Rotation::enqueue(Event fork, Stream stream) {
+  PLAIT_CUDA_CALL(event_record, fork, stream);
+  for (const Stream one : path_.streams) PLAIT_CUDA_CALL(stream_wait_event, one, fork, 0);
+  copy(path_.streams[kRotationSlots], static_cast<char*>(shape_.output) + shape_.own_to,
+       static_cast<const char*>(shape_.input) + shape_.own_from, shape_.own_bytes);
+  for (std::uint32_t step = 0; step < cut_.pieces + 2; ++step) {
+    if (step < cut_.pieces) push(step);
+    if (step >= 1 && step - 1 < cut_.pieces) handle(step - 1);
+    if (step >= 2) pull(step - 2);
+  }
+  join(stream);
+}
+
+}  // namespace plait::cuda

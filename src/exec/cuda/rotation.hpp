@@ -1,0 +1,110 @@
+// A large collective by copy engines: parts are pushed into their owners' inboxes, a kernel handles
+// each piece that has come, and results are pulled out of their owners' outboxes. Peers are visited
+// in rotation, one at a time, so that no two copies meet at a port; while a piece is pushed, the
+// one before is handled and the one before that pulled. No SM works while engines copy, and no
+// buffer of the user is touched by another rank. A share may go through host memory in just the
+// same way. Source: direct collectives with a throttle of one (direct-sendrecv talk),
+// bench/NOTES.md.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "exec/cuda/arena.hpp"
+#include "exec/cuda/kernels.hpp"
+#include "plait/plan.hpp"
+
+namespace plait::cuda {
+
+/// Even and odd pushes, even and odd pulls, handles: while one of a pair tells or waits, the other
+/// keeps the links busy.
+inline constexpr std::size_t kRotationStreams = 2 * kRotationSlots + 1;
+inline constexpr std::size_t kRotationEvents = 3 * kRotationSlots;
+
+/// Slots of one rank: its inbox, by sender, then its outbox.
+inline std::uint64_t rotation_slots(int ranks) {
+  return static_cast<std::uint64_t>(ranks) * kRotationSlots;
+}
+
+/// As tiled_shape(), but what two ranks reduce they exchange whole: as many bytes, one hop less.
+TiledArgs rotation_shape(const Request& request, int rank);
+
+/// What pieces go through; made once a communicator.
+struct RotationPath {
+  std::vector<char*> slots;           ///< by rank, as mapped here
+  std::vector<RotationFlags*> flags;  ///< by rank
+  std::uint64_t slot_bytes = 0;
+  std::vector<Stream> streams;  ///< kRotationStreams
+  std::vector<Event> events;    ///< kRotationEvents
+  unsigned blocks = 0;          ///< of the kernel that handles a piece
+};
+
+/// How parts are cut; the same on all ranks. pieces: a multiple of kRotationSlots, the last may be
+/// empty.
+struct RotationCut {
+  std::uint64_t piece_bytes = 0;
+  std::uint32_t pieces = 0;
+};
+/// most_bytes: of a piece.
+RotationCut cut_rotation(std::uint64_t part_bytes, std::uint64_t most_bytes);
+
+/// One call. Ranks enqueue alike, and in an order in which a wait comes after
+/// all that it waits for: so no rank waits for ever, were there only one hardware queue for all
+/// streams; edges between the streams see to the same where a graph orders its branches anyhow.
+class Rotation {
+ public:
+  /// `shape` as tiled_shape() makes it, its call filled in. `type`: of the kernel that handles.
+  Rotation(Kernels& kernels, const RotationPath& path, const RotationCut& cut,
+           const TiledArgs& shape, DataType type)
+      : kernels_(kernels), path_(path), cut_(cut), shape_(shape), type_(type) {}
+
+  /// After what `stream` holds; what comes later on it comes after all of the call.
+  void enqueue(Event fork, Stream stream);
+
+ private:
+  enum Role : std::size_t { kPush, kHandle, kPull };
+  /// Where a piece lies in its owner's part.
+  struct Range {
+    std::uint64_t from, bytes;
+  };
+
+  bool in(std::uint32_t mask, int rank) const { return (mask >> rank & 1) != 0; }
+  int peer(int k) const { return (shape_.rank + k) % shape_.ranks; }
+  std::uint32_t others(std::uint32_t mask) const { return mask & ~(1u << shape_.rank); }
+  std::uint32_t senders_to(int owner) const;
+  std::uint32_t owners_of_mine() const;
+  std::uint32_t owners_i_read() const;
+  std::uint32_t readers_of_mine() const;
+  int index_of(int owner) const;
+  Range range(int owner, std::uint32_t piece) const;
+  char* inbox(int owner, int sender, std::uint32_t piece) const;
+  char* outbox(int owner, std::uint32_t piece) const;
+  Stream stream(Role role, std::uint32_t piece) const {
+    return path_
+        .streams[role == kHandle ? 2 * kRotationSlots
+                                 : (role == kPull ? kRotationSlots : 0) + piece % kRotationSlots];
+  }
+  Event event(Role role, std::uint32_t piece) const {
+    return path_.events[role * kRotationSlots + piece % kRotationSlots];
+  }
+  RotationStep blank_step() const;
+  using Words = std::uint32_t (RotationFlags::*)[kRotationSlots][kMaxCudaRanks];
+  RotationWait words(Words words, std::uint32_t ranks, std::uint32_t piece,
+                     std::uint32_t before) const;
+  void begin(Stream stream, const std::vector<RotationWait>& waits,
+             const std::vector<Event>& after);
+  void finish(Role role, std::uint32_t piece, Words words);
+  void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes);
+  void push(std::uint32_t piece);
+  void handle(std::uint32_t piece);
+  void reduce(std::uint32_t piece, std::uint32_t senders);
+  void pull(std::uint32_t piece);
+  void join(Stream stream);
+
+  Kernels& kernels_;
+  const RotationPath& path_;
+  RotationCut cut_;
+  const TiledArgs& shape_;
+  DataType type_;
+};
+
+}  // namespace plait::cuda
