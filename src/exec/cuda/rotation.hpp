@@ -2,9 +2,8 @@
 // each piece that has come, and results are pulled out of their owners' outboxes. Peers are visited
 // in rotation, one at a time, so that no two copies meet at a port; while a piece is pushed, the
 // one before is handled and the one before that pulled. No SM works while engines copy, and no
-// buffer of the user is touched by another rank. A share may go through host memory in just the
-// same way. Source: direct collectives with a throttle of one (direct-sendrecv talk),
-// bench/NOTES.md.
+// buffer of the user is touched by another rank.
+// Source: direct collectives with a throttle of one (direct-sendrecv talk), bench/NOTES.md.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -47,9 +46,9 @@ struct RotationCut {
 /// most_bytes: of a piece.
 RotationCut cut_rotation(std::uint64_t part_bytes, std::uint64_t most_bytes);
 
-/// One call. Ranks enqueue alike, and in an order in which a wait comes after
-/// all that it waits for: so no rank waits for ever, were there only one hardware queue for all
-/// streams; edges between the streams see to the same where a graph orders its branches anyhow.
+/// One call. Ranks enqueue alike, and in an order in which a wait comes after all that it waits for:
+/// so no rank waits for ever, were there only one hardware queue for all streams; edges between the
+/// streams see to the same where a graph orders its branches anyhow.
 class Rotation {
  public:
   /// `shape` as tiled_shape() makes it, its call filled in. `type`: of the kernel that handles.
