@@ -74,7 +74,8 @@ class Bench {
     given.ranks = options.gpus;
     given.wait_s = 10;
     given.spread = options.spread;
-    given.ring_bytes = ring_bytes;
+    given.ring_bytes = given.host_tile_bytes = ring_bytes / 2;
+    given.sizes.rotation_bytes = rotation_slots(options.gpus) * 32 << 20;
     for (int r = 0; r < options.gpus; ++r)
       given.rings.push_back(rings + static_cast<std::uint64_t>(r) * ring_bytes);
     given.sizes.bare_bytes = 130ull << 20;

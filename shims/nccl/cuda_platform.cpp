@@ -67,6 +67,7 @@ class CudaEngine : public Engine {
     wanted.ranks = options.ranks;
     wanted.wait_s = options.wait_s;
     wanted.most_blocks = options.most_blocks;
+    wanted.orders_calls = false;  // StreamOrder does, NCCL's calls among them
     rank_ = std::make_unique<cuda::CudaRank>(wanted, exchange);
   }
   ~CudaEngine() override {

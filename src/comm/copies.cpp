@@ -152,8 +152,11 @@ struct Copies::State {
     std::shared_ptr<const Ready> call;
     {
       const std::lock_guard hold(guard);
-      call = ready(pair, bytes, params);
       node = &node_of(pair);
+      // Before anything is made for a new size, which no capture would outlive.
+      node->refuse_capture(std::get<1>(pair), ranks[0].stream);
+      node->refuse_capture(std::get<0>(pair), ranks[1].stream);
+      call = ready(pair, bytes, params);
     }
     node->run(call->bound, ranks);
   }

@@ -132,7 +132,7 @@ std::string DeviceSide::why_not(const Plan& plan) const {
                 sizes_.scratch_bytes, " (PLAIT_DEVICE_SCRATCH)");
   if (wanted.inbox_bytes > sizes_.inbox_bytes)
     return text("wants ", wanted.inbox_bytes, " bytes of inbox, there are ", sizes_.inbox_bytes);
-  if (wanted.ring_bytes > (rings_.empty() ? 0 : rings_[0].bytes()))
+  if (wanted.ring_bytes > (rings_.empty() ? 0 : kRingBytes))
     return text("wants ", wanted.ring_bytes, " bytes of host ring");
   if (wanted.flags_per_pair > cuda::kFlagsPerPair)
     return text("wants ", wanted.flags_per_pair, " flags a pair, there are ", cuda::kFlagsPerPair);
@@ -163,7 +163,8 @@ bool DeviceSide::choose_kernel(Call& call, const CallOptions& wanted) const {
   if (is_fused(wanted.strategy)) {
     call.kernel = wanted.strategy;
     call.tuning = tuning_of(wanted.params);
-  } else if (row != nullptr && cuda_->has_fused(row->kernel, request, row->tuning)) {
+  } else if (row != nullptr && cuda_->fused_choice(request) != "rotation" &&
+             cuda_->has_fused(row->kernel, request, row->tuning)) {  // tables know kernels alone
     call.kernel = row->kernel;
     call.tuning = row->tuning;
   } else if (wanted.strategy.empty() && cuda_->takes(request)) {

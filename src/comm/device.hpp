@@ -21,6 +21,8 @@
 
 namespace plait {
 
+inline constexpr std::uint64_t kRingBytes = 8ull << 20;  ///< for plans: stays in the cache
+
 class DeviceSide {
  public:
   /// All ranks together; null on all where the options ask for no device, or leave it to the

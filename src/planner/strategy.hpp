@@ -39,8 +39,8 @@ const Strategy& rabenseifner_strategy();
 const Strategy& staged_strategy();
 const Strategy& rerouted_strategy();
 const Strategy& striped_strategy();  ///< copies for buffers that all ranks can reach
-const Strategy& tree_strategy();   ///< broadcast, reduce, gather, scatter by binomial trees
-const Strategy& bruck_strategy();  ///< all_gather and all_to_all in log2(n) rounds
+const Strategy& tree_strategy();     ///< broadcast, reduce, gather, scatter by binomial trees
+const Strategy& bruck_strategy();    ///< all_gather and all_to_all in log2(n) rounds
 
 const std::vector<const Strategy*>& all_strategies();
 

@@ -109,7 +109,8 @@ class Bay {
     options.sizes.flagged_bytes = 64ull << 20;
     options.sizes.inbox_bytes = 64ull << 20;
     options.sizes.scratch_bytes = 256ull << 20;
-    options.ring_bytes = kRingBytes;
+    options.ring_bytes = options.host_tile_bytes = kRingBytes / 2;
+    options.sizes.rotation_bytes = rotation_slots(board->ranks) << 20;
     for (int r = 0; r < board->ranks; ++r)
       options.rings.push_back(rings + static_cast<std::uint64_t>(r) * kRingBytes);
     cuda = std::make_unique<CudaRank>(options, [this](const std::string& mine) {

@@ -43,8 +43,9 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
   const std::uint64_t tile_kib = options.ranks <= 4 ? 64 : 32;
   if (options_.sizes.tile_bytes == 0)
     options_.sizes.tile_bytes = tile_slots(options.ranks) * tile_kib << 10;
+  // Only where choices.def would use it.
   const std::uint64_t piece_mib = options.ranks <= 4 ? 32 : options.ranks <= 8 ? 16 : 8;
-  if (options_.sizes.rotation_bytes == 0)
+  if (options_.sizes.rotation_bytes == 0 && (options.ranks == 2 || options.most_blocks != 0))
     options_.sizes.rotation_bytes = rotation_slots(options.ranks) * piece_mib << 20;
   PLAIT_CUDA_CALL(device_get, &device_, options.device);
   PLAIT_CUDA_CALL(device_attribute, &multiprocessors_, kAttributeMultiprocessors, device_);
@@ -70,6 +71,7 @@ void CudaRank::open(const Exchange& exchange) {
     PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, greatest);
   for (Event& mark : marks_) PLAIT_CUDA_CALL(event_create, &mark, kEventDisableTiming);
   PLAIT_CUDA_CALL(event_create, &fork_, kEventDisableTiming);
+  order_.open();
   map_host_memory();
   arena_ = std::make_unique<DeviceArena>(context_, options_.device, options_.rank, options_.sizes,
                                          exchange, streams_[0]);
@@ -91,7 +93,7 @@ void CudaRank::map_host_memory() {
   PLAIT_CUDA_CALL(host_register, page, kLifelineBytes, kHostRegisterPortable | kHostRegisterMapped);
   PLAIT_CUDA_CALL(host_device_pointer, &device_lifeline_, page, 0);
   for (std::byte* ring : options_.rings) {
-    register_host(ring, options_.ring_bytes);
+    register_host(ring, options_.ring_bytes + options_.host_tile_bytes);
     ++registered_;
     DevicePointer mapped = 0;
     PLAIT_CUDA_CALL(host_device_pointer, &mapped, ring, 0);
@@ -108,6 +110,7 @@ void CudaRank::close() noexcept {
     for (Event mark : marks_)
       if (mark != nullptr) api().event_destroy(mark);
     if (fork_ != nullptr) api().event_destroy(fork_);
+    order_.close();
     arena_.reset();
     kernels_.reset();
     for (std::size_t i = 0; i < registered_; ++i) unregister_host(options_.rings[i]);
@@ -189,8 +192,16 @@ bool CudaRank::uses_one_kernel(const BoundPlan& bound, Engine engine, Stream str
 void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stream stream,
                    const std::vector<double>& scalars, Engine engine) {
   const Current current(context_);
+  if (options_.orders_calls) order_.before(stream);
   LaneArgs args = lane_args(bound, input, output, scalars);
-  if (!uses_one_kernel(bound, engine, stream)) return run_streams(bound, args, stream);
+  if (uses_one_kernel(bound, engine, stream))
+    run_whole(bound, args, stream);
+  else
+    run_streams(bound, args, stream);
+  if (options_.orders_calls) order_.after(stream);
+}
+
+void CudaRank::run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream) {
   if (bound.whole_count() == 0) {  // nothing to do on this rank, but the call counts
     kernels_->launch(kernels_->find("plait_end_call"), {1, 1, false}, stream,
                      {&args.state, &args.epochs, &args.inbox_calls});

@@ -7,6 +7,7 @@
 
 #include "exec/cuda/arena.hpp"
 #include "exec/cuda/bound_plan.hpp"
+#include "exec/cuda/call_order.hpp"
 #include "exec/cuda/kernels.hpp"
 #include "exec/cuda/rotation.hpp"
 #include "plait/plan.hpp"
@@ -19,9 +20,11 @@ struct CudaRankOptions {
   int ranks = 1;
   DeviceArenaSizes sizes;
   std::vector<std::byte*> rings;  ///< by rank: host memory that all ranks map; empty = no host path
-  std::uint64_t ring_bytes = 0;
-  double wait_s = 600.0;     ///< how long a kernel waits for a peer before it gives up
-  unsigned most_blocks = 0;  ///< of a fused kernel, to leave SMs to others; 0 = one an SM
+  std::uint64_t ring_bytes = 0;   ///< of a ring, for plans
+  std::uint64_t host_tile_bytes = 0;  ///< behind them, for the host's share of tiled calls
+  bool orders_calls = true;           ///< false = who calls sees to the order between streams
+  double wait_s = 600.0;              ///< how long a kernel waits for a peer before it gives up
+  unsigned most_blocks = 0;           ///< of a fused kernel, to leave SMs to others; 0 = one an SM
   LaneSpread spread;
 };
 
@@ -33,7 +36,8 @@ struct FusedTuning {
   bool programmatic = true;
   std::uint32_t tile_units = 0;  ///< 16-byte units of a tile (tiled; must agree, as must `blocks`)
                                  ///< or of a piece (rotation; must agree)
-  std::uint32_t host_permille = 0;  ///< tiled: share through host memory; must agree
+  std::uint32_t host_permille = 0;  ///< tiled: share through host memory; must agree; none where
+                                    ///< the call has 16 blocks or fewer
   int bare = -1;  ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
 };
 
@@ -68,8 +72,9 @@ class CudaRank {
 
   /// Prepares a plan; not while its stream is being captured. Keep it as long as graphs replay it.
   std::unique_ptr<BoundPlan> bind(const Plan& plan);
-  /// Enqueues this rank's part after what `stream` holds; what comes after it on `stream` sees the
-  /// output. scalars: premul_sum, one a rank, or empty.
+  /// Enqueues this rank's part after what `stream` holds and after this rank's earlier calls on any
+  /// stream; what comes after it on `stream` sees the output. scalars: premul_sum, one a rank, or
+  /// empty.
   void run(const BoundPlan& bound, const void* input, void* output, Stream stream,
            const std::vector<double>& scalars = {}, Engine engine = Engine::automatic);
 
@@ -77,8 +82,8 @@ class CudaRank {
   bool takes(const Request& request) const { return !fused_choice(request).empty(); }
   /// True where its kernel was measured to be no slower than NCCL; the same on all ranks.
   bool ahead(const Request& request) const;
-  /// The collective by the kernel that is fastest for it. Enqueues one kernel, allocates nothing
-  /// and never waits on the host, so it may be captured; same order of effects as run().
+  /// The collective by the kernel or engine that is fastest for it. Allocates nothing and never
+  /// waits on the host, so it may be captured; same order of effects as run().
   void enqueue(const Request& request, const void* input, void* output, Stream stream,
                const std::vector<double>& scalars = {}) {
     run_fused(fused_choice(request), request, input, output, stream, scalars);
@@ -111,11 +116,15 @@ class CudaRank {
   LaneArgs lane_args(const BoundPlan& bound, const void* input, void* output,
                      const std::vector<double>& scalars) const;
   bool uses_one_kernel(const BoundPlan& bound, Engine engine, Stream stream) const;
+  void run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream);
   void run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream);
   void run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs& args, std::size_t first);
   void fill_call(CallArgs& args, const Request& request, const void* input, void* output,
                  const std::vector<double>& scalars) const;
   std::uint64_t pieces_of(const std::string& kernel, const Request& request, bool bare) const;
+  void run_kernel(const std::string& kernel, const Request& request, const void* input,
+                  void* output, Stream stream, const std::vector<double>& scalars,
+                  const FusedTuning& tuning);
   void run_lines(const std::string& kernel, const Request& request, const void* input, void* output,
                  Stream stream, const std::vector<double>& scalars, const FusedTuning& tuning);
   void run_hop(const Request& request, const void* input, void* output, Stream stream,
@@ -133,6 +142,7 @@ class CudaRank {
   std::unique_ptr<DeviceArena> arena_;
   Function lane_kernel(const Request& request);
   std::vector<Stream> streams_;
+  CallOrder order_;
   Event fork_ = nullptr;
   std::vector<Event> marks_;      // one a stream
   Lifeline* lifeline_ = nullptr;  // host address

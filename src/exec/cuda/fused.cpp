@@ -48,7 +48,7 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
                          const FusedTuning& tuning) const {
   if (request.ranks != options_.ranks) return false;
   if (kernel == "tiled") return options_.sizes.tile_bytes != 0;
-  if (kernel == "rotation") return options_.ranks > 1 && arena_->in_processes();
+  if (kernel == "rotation") return rotation_path_.slot_bytes != 0 && arena_->in_processes();
   if (kernel == "hop") {
     const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
     return (units + 1) * static_cast<std::uint64_t>(request.ranks) * 32 <=
@@ -86,8 +86,14 @@ std::string CudaRank::fused_choice(const Request& request) const {
   return choice == nullptr ? "" : choice->kernel;
 }
 
-/// Reductions were measured as sums of the common floats; their other kernels are slower.
+/// Reductions were measured as sums of the common floats; their other kernels are slower. So are
+/// large messages with fewer blocks than NCCL's bandwidth takes.
 bool CudaRank::ahead(const Request& request) const {
+  constexpr std::uint64_t kSmallBytes = 4ull << 20;
+  constexpr unsigned kEnoughBlocks = 64;
+  if (options_.most_blocks != 0 && options_.most_blocks < kEnoughBlocks &&
+      message_bytes(request) > kSmallBytes)
+    return false;
   const FusedChoice* choice = choice_for(request);
   return choice != nullptr && choice->ahead &&
          (!reduces(request.collective) || is_common_sum(request));
@@ -115,10 +121,19 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
                 text("buffers must be aligned to their elements of ", element, " bytes"));
   if (request.count == 0) return;  // on all ranks alike
   const Current current(context_);
+  if (options_.orders_calls) order_.before(stream);
+  run_kernel(kernel, request, input, output, stream, scalars, tuning);
+  if (options_.orders_calls) order_.after(stream);
+}
+
+void CudaRank::run_kernel(const std::string& kernel, const Request& request, const void* input,
+                          void* output, Stream stream, const std::vector<double>& scalars,
+                          const FusedTuning& tuning) {
   if (kernel == "hop") return run_hop(request, input, output, stream, scalars, tuning);
   if (kernel == "rotation") return run_rotation(request, input, output, stream, scalars, tuning);
   if (kernel == "tiled") return run_tiled(request, input, output, stream, scalars, tuning);
   // Beyond its inbox a message goes in pieces, equal but for the last, cut between lines.
+  const std::uint64_t element = bytes_of(request.type);
   const bool bare = chooses_bare(request, tuning);
   const std::uint64_t pieces = pieces_of(kernel, request, bare);
   const std::uint64_t grain = 16 / element * static_cast<std::uint64_t>(options_.ranks);
@@ -210,13 +225,14 @@ void CudaRank::run_tiled(const Request& request, const void* input, void* output
       args.paths[path].slots[rank] =
           path == 0        ? arena_->tiles(rank)
           : rings_.empty() ? nullptr
-                           : reinterpret_cast<char*>(rings_[static_cast<std::size_t>(rank)]);
+                           : reinterpret_cast<char*>(rings_[static_cast<std::size_t>(rank)]) +
+                                 options_.ring_bytes;
     }
   TileWish wish;
   wish.most_blocks = std::min<unsigned>(blocks_for(tuning), kTileBlocks);
   wish.tile_units = tuning.tile_units;
   wish.slot_memory_bytes = options_.sizes.tile_bytes;
-  wish.host_memory_bytes = rings_.empty() ? 0 : options_.ring_bytes;
+  wish.host_memory_bytes = rings_.empty() ? 0 : options_.host_tile_bytes;
   wish.host_permille = tuning.host_permille;
   Spread spread;
   spread.threads = tuning.threads != 0 ? tuning.threads : kTileThreads;
@@ -230,8 +246,10 @@ void CudaRank::run_rotation(const Request& request, const void* input, void* out
                             const std::vector<double>& scalars, const FusedTuning& tuning) {
   TiledArgs shape = rotation_shape(request, options_.rank);
   fill_call(shape, request, input, output, scalars);
+  constexpr std::uint64_t kLeastPiece = 64 << 10;  // every piece costs a dozen calls of the driver
   std::uint64_t most = rotation_path_.slot_bytes;
-  if (tuning.tile_units != 0) most = std::min(most, std::uint64_t{tuning.tile_units} * 16);
+  if (tuning.tile_units != 0)
+    most = std::min(most, std::max(kLeastPiece, std::uint64_t{tuning.tile_units} * 16));
   rotation_path_.blocks = blocks_for(tuning);
   Rotation rotation(*kernels_, rotation_path_, cut_rotation(shape.part_bytes, most), shape,
                     moved_type(request));

@@ -142,6 +142,7 @@ struct RotationFlags {
   std::uint32_t handled[kRotationSlots][kMaxCudaRanks];  ///< by owner: my part was taken out
   std::uint32_t pulled[kRotationSlots][kMaxCudaRanks];   ///< by reader: my result was copied out
   std::uint32_t pieces;                                  ///< my own: of finished calls
+  std::uint32_t poisoned;  ///< 1 + a peer that has given up: what it copies since is not to be used
 };
 
 /// Until words[r] has reached the pieces of earlier calls + value, for each r in `ranks`.
@@ -156,10 +157,12 @@ struct RotationStep {
   DeviceState* state;
   Lifeline* lifeline;
   std::uint64_t wait_ns;
-  const std::uint32_t* pieces;
   RotationWait waits[2];
   std::uint32_t* tell[kMaxCudaRanks];
   std::uint32_t told;
+  RotationFlags* flags[kMaxCudaRanks];  ///< every rank's
+  std::int32_t rank;
+  std::int32_t ranks;
 };
 
 /// A reduction of whole buffers, or with one source a copy; buffers of any alignment.

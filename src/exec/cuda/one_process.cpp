@@ -263,6 +263,12 @@ void OneProcess::refuse_capture(Stream stream) const {
                 "route GPU) is shared with later calls; call it outside the capture");
 }
 
+void OneProcess::refuse_capture(int ordinal, Stream stream) {
+  const std::lock_guard hold(guard_);
+  const Current current(*this, gpu(ordinal).context);
+  refuse_capture(stream);
+}
+
 void OneProcess::run(const BoundCopies& bound, const std::vector<CopyBuffers>& ranks) {
   if (ranks.size() != bound.ranks)
     throw Error(ErrorCode::internal,
@@ -273,9 +279,24 @@ void OneProcess::run(const BoundCopies& bound, const std::vector<CopyBuffers>& r
     refuse_capture(ranks[rank].stream);
   }
   Call call(*this, bound, ranks);
-  call.begin();
-  for (const CopyStep& step : bound.steps.steps) call.take(step);
-  call.end();
+  try {
+    call.begin();
+    for (const CopyStep& step : bound.steps.steps) call.take(step);
+    call.end();
+  } catch (...) {
+    abandon();
+    throw;
+  }
+}
+
+/// A call that broke off: what it has queued must not meet what later calls borrow.
+void OneProcess::abandon() noexcept {
+  for (auto& [ordinal, gpu] : gpus_) {
+    if (driver_.context_push(gpu.context) != kSuccess) continue;
+    for (const Stream stream : gpu.streams) driver_.stream_synchronize(stream);
+    Context popped = nullptr;
+    driver_.context_pop(&popped);
+  }
 }
 
 void OneProcess::copy_within(int ordinal, void* dst, const void* src, std::uint64_t bytes,

@@ -43,6 +43,8 @@ class OneProcess {
   /// later comes after it. Calls of one OneProcess follow each other. Error(unsupported) where a
   /// stream is being captured.
   void run(const BoundCopies& bound, const std::vector<CopyBuffers>& ranks);
+  /// Error(unsupported) where the GPU's stream is being captured; bind() would break the capture.
+  void refuse_capture(int ordinal, Stream stream);
   /// A copy inside one GPU, in the same order of effects.
   void copy_within(int ordinal, void* dst, const void* src, std::uint64_t bytes, Stream dst_stream,
                    Stream src_stream);
@@ -68,6 +70,7 @@ class OneProcess {
   void lend_ring(Gpu& gpu, std::uint64_t bytes);
   void finish_last();
   void refuse_capture(Stream stream) const;
+  void abandon() noexcept;
   void close() noexcept;
 
   const Api& driver_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "exec/cuda/tile_cut.hpp"
 #include "exec/cuda/tiled_shape.hpp"
 
 namespace plait::cuda {
@@ -26,17 +27,10 @@ TiledArgs rotation_shape(const Request& request, int rank) {
   return shape;
 }
 
-std::uint32_t Rotation::senders_to(int owner) const {
-  if (!in(shape_.owners, owner)) return 0;
-  const std::uint32_t others = shape_.senders & ~(1u << owner);
-  return shape_.shift == 0 ? others
-                           : others & 1u << (owner - shape_.shift + shape_.ranks) % shape_.ranks;
-}
-
 std::uint32_t Rotation::owners_of_mine() const {
   std::uint32_t owners = 0;
   for (int owner = 0; owner < shape_.ranks; ++owner)
-    if (in(senders_to(owner), shape_.rank)) owners |= 1u << owner;
+    if (in(senders_to(shape_, owner), shape_.rank)) owners |= 1u << owner;
   return owners;
 }
 
@@ -48,14 +42,8 @@ std::uint32_t Rotation::readers_of_mine() const {
   return in(shape_.owners, shape_.rank) ? others(shape_.readers) : 0;
 }
 
-int Rotation::index_of(int owner) const {
-  return __builtin_popcount(shape_.owners & ((1u << owner) - 1));
-}
-
 Rotation::Range Rotation::range(int owner, std::uint32_t piece) const {
-  const std::uint64_t begin = static_cast<std::uint64_t>(index_of(owner)) * shape_.part_bytes;
-  const std::uint64_t whole =
-      begin >= shape_.total_bytes ? 0 : std::min(shape_.part_bytes, shape_.total_bytes - begin);
+  const std::uint64_t whole = part_bytes(shape_, owner);
   const std::uint64_t from = std::min(whole, piece * cut_.piece_bytes);
   return {from, std::min(whole, (piece + 1) * cut_.piece_bytes) - from};
 }
@@ -78,7 +66,9 @@ RotationStep Rotation::blank_step() const {
   step.state = shape_.state;
   step.lifeline = shape_.lifeline;
   step.wait_ns = shape_.wait_ns;
-  step.pieces = &path_.flags[static_cast<std::size_t>(shape_.rank)]->pieces;
+  std::copy(path_.flags.begin(), path_.flags.end(), step.flags);
+  step.rank = shape_.rank;
+  step.ranks = shape_.ranks;
   return step;
 }
 
@@ -125,9 +115,10 @@ void Rotation::push(std::uint32_t piece) {
   const char* input = static_cast<const char*>(shape_.input);
   for (int k = 1; k < shape_.ranks; ++k) {
     const int owner = peer(k);
-    if (!in(senders_to(owner), shape_.rank)) continue;
+    if (!in(senders_to(shape_, owner), shape_.rank)) continue;
     const Range part = range(owner, piece);
-    const std::uint64_t at = static_cast<std::uint64_t>(index_of(owner)) * shape_.part_stride;
+    const std::uint64_t at =
+        static_cast<std::uint64_t>(index_of(shape_, owner)) * shape_.part_stride;
     copy(stream(kPush, piece), inbox(owner, shape_.rank, piece), input + at + part.from,
          part.bytes);
   }
@@ -138,7 +129,7 @@ void Rotation::reduce(std::uint32_t piece, std::uint32_t senders) {
   PieceArgs args{};
   const Range part = range(shape_.rank, piece);
   if (part.bytes == 0) return;
-  const auto index = static_cast<std::uint64_t>(index_of(shape_.rank));
+  const auto index = static_cast<std::uint64_t>(index_of(shape_, shape_.rank));
   // The own input takes part in reductions, and is all there is where nobody sends (all_gather).
   const bool with_own = shape_.handling == kReduceParts || senders == 0;
   for (int rank = 0; rank < shape_.ranks; ++rank) {
@@ -165,12 +156,13 @@ void Rotation::reduce(std::uint32_t piece, std::uint32_t senders) {
 }
 
 void Rotation::handle(std::uint32_t piece) {
-  const std::uint32_t senders = senders_to(shape_.rank);
+  const std::uint32_t senders = senders_to(shape_, shape_.rank);
   std::vector<Event> after{event(kPush, piece)};
   if (piece >= kRotationSlots) after.push_back(event(kPull, piece));
   begin(stream(kHandle, piece),
         {words(&RotationFlags::arrived, senders, piece, 0),
-         words(&RotationFlags::pulled, readers_of_mine(), piece, kRotationSlots)},
+         words(&RotationFlags::pulled, readers_of_mine() != 0 ? others(all_ranks()) : 0, piece,
+               kRotationSlots)},  // of all: other ranks may have read in the call before
         after);
   if (in(shape_.owners, shape_.rank)) {
     if (shape_.handling != kPlaceParts) reduce(piece, senders);
@@ -193,7 +185,8 @@ void Rotation::pull(std::uint32_t piece) {
     const int owner = peer(k);
     if (!in(owners, owner)) continue;
     const Range part = range(owner, piece);
-    const std::uint64_t at = static_cast<std::uint64_t>(index_of(owner)) * shape_.result_stride;
+    const std::uint64_t at =
+        static_cast<std::uint64_t>(index_of(shape_, owner)) * shape_.result_stride;
     copy(stream(kPull, piece), static_cast<char*>(shape_.output) + at + part.from,
          outbox(owner, piece), part.bytes);
   }

@@ -46,9 +46,9 @@ struct RotationCut {
 /// most_bytes: of a piece.
 RotationCut cut_rotation(std::uint64_t part_bytes, std::uint64_t most_bytes);
 
-/// One call. Ranks enqueue alike, and in an order in which a wait comes after all that it waits for:
-/// so no rank waits for ever, were there only one hardware queue for all streams; edges between the
-/// streams see to the same where a graph orders its branches anyhow.
+/// One call. Ranks enqueue alike, and in an order in which a wait comes after all that it waits
+/// for: so no rank waits for ever, were there only one hardware queue for all streams; edges
+/// between the streams see to the same where a graph orders its branches anyhow.
 class Rotation {
  public:
   /// `shape` as tiled_shape() makes it, its call filled in. `type`: of the kernel that handles.
@@ -69,11 +69,10 @@ class Rotation {
   bool in(std::uint32_t mask, int rank) const { return (mask >> rank & 1) != 0; }
   int peer(int k) const { return (shape_.rank + k) % shape_.ranks; }
   std::uint32_t others(std::uint32_t mask) const { return mask & ~(1u << shape_.rank); }
-  std::uint32_t senders_to(int owner) const;
+  std::uint32_t all_ranks() const { return (1u << shape_.ranks) - 1; }
   std::uint32_t owners_of_mine() const;
   std::uint32_t owners_i_read() const;
   std::uint32_t readers_of_mine() const;
-  int index_of(int owner) const;
   Range range(int owner, std::uint32_t piece) const;
   char* inbox(int owner, int sender, std::uint32_t piece) const;
   char* outbox(int owner, std::uint32_t piece) const;

@@ -1,5 +1,5 @@
-// Which units of every part go which way, and in how large tiles: the same on all ranks. The kernel
-// computes it for itself, and tests on the host do.
+// Who sends what to whom in a tiled call, which units of every part go which way, and in how large
+// tiles: the same on all ranks, computed alike in kernels, for copy engines and in tests.
 #pragma once
 #include "exec/cuda/kernel_args.hpp"
 
@@ -10,6 +10,31 @@
 #endif
 
 namespace plait::cuda {
+
+/// Ranks whose parts come to `owner`, but its own.
+PLAIT_ON_BOTH inline std::uint32_t senders_to(const TiledArgs& args, int owner) {
+  if ((args.owners >> owner & 1) == 0) return 0;
+  const std::uint32_t others = args.senders & ~(1u << owner);
+  if (args.shift == 0) return others;
+  return others & 1u << (owner - args.shift + args.ranks) % args.ranks;
+}
+
+/// Of an owner among the owners.
+PLAIT_ON_BOTH inline int index_of(const TiledArgs& args, int owner) {
+  const std::uint32_t before = args.owners & ((1u << owner) - 1);
+#ifdef __CUDA_ARCH__
+  return __popc(before);
+#else
+  return __builtin_popcount(before);
+#endif
+}
+
+/// Bytes of an owner's part; the last may be short or empty.
+PLAIT_ON_BOTH inline std::uint64_t part_bytes(const TiledArgs& args, int owner) {
+  const std::uint64_t begin = static_cast<std::uint64_t>(index_of(args, owner)) * args.part_bytes;
+  if (begin >= args.total_bytes) return 0;
+  return args.part_bytes < args.total_bytes - begin ? args.part_bytes : args.total_bytes - begin;
+}
 
 struct TileCut {
   std::uint64_t from, to;  ///< units of each part

@@ -87,6 +87,7 @@ TEST_CASE("a thread that ends without letting go is dead to the others") {
 #if !defined(__SANITIZE_THREAD__)  // it loses its threads in a child made by fork
 TEST_CASE("a killed process is known at once, before its memory is torn down") {
   double worst_ms = 0;
+  int not_yet_ended = 0;
   for (int round = 0; round < 20; ++round) {
     std::uint32_t* word = shared_word();
     const pid_t child = child_that_holds(word, std::size_t{64} << 20);
@@ -98,10 +99,13 @@ TEST_CASE("a killed process is known at once, before its memory is torn down") {
     CHECK(await(word, is_dead));
     worst_ms = std::max(worst_ms, ms_since(killed));
     int status = 0;
-    CHECK(waitpid(child, &status, 0) == child);
+    const bool ended = waitpid(child, &status, WNOHANG) == child;
+    not_yet_ended += ended ? 0 : 1;
+    if (!ended) CHECK(waitpid(child, &status, 0) == child);
     munmap(word - 7, 4096);
   }
   MESSAGE("worst notice: ", worst_ms, " ms");
   CHECK(worst_ms < 1000);
+  CHECK(not_yet_ended > 0);  // a busy machine may look too late in some rounds, not in all
 }
 #endif

@@ -52,6 +52,19 @@ __device__ inline bool is_aligned(const void* at) {
   return (reinterpret_cast<unsigned long long>(at) & 15) == 0;
 }
 
+/// Nothing goes on here any more. The first one who says so tells the host why.
+__device__ inline void give_up(DeviceState* state, Lifeline* lifeline, unsigned code, unsigned peer,
+                               unsigned where, unsigned lane) {
+  if (atomicExch(&state->failed, 1u) != 0) return;
+  volatile Fault* fault = &lifeline->fault;
+  fault->peer = peer;
+  fault->where = where;
+  fault->lane = lane;
+  __threadfence_system();
+  fault->code = code;
+  __threadfence_system();
+}
+
 /// Counts failed polls of one thread; gives up at the deadline or when the host says so. Host
 /// memory is far, and tens of thousands of threads may wait at once: one of them looks there, at
 /// most once a millisecond, and the others see in device memory what came of it.
@@ -76,15 +89,7 @@ struct Patience {
     const bool aborted = host_says_stop(state, lifeline, now);
     const bool failed = *const_cast<volatile unsigned*>(&state->failed) != 0;
     if (!aborted && !failed && now - began_ns < wait_ns) return false;
-    if (atomicExch(&state->failed, 1u) == 0) {  // the first one tells
-      volatile Fault* fault = &lifeline->fault;
-      fault->peer = peer;
-      fault->where = where;
-      fault->lane = lane;
-      __threadfence_system();
-      fault->code = aborted ? kFaultAborted : kFaultDeadline;
-      __threadfence_system();
-    }
+    give_up(state, lifeline, aborted ? kFaultAborted : kFaultDeadline, peer, where, lane);
     return true;
   }
 };

@@ -6,21 +6,31 @@
 
 namespace plait::cuda {
 
-/// Waits until all words have reached their values, then tells the peers.
+/// Waits until all words have reached their values, then tells the peers. Copies cannot be called
+/// back: where a wait is given up, those that follow may overwrite what a peer still needs, so it
+/// is told first that nothing holds any more, and gives up too before it ends its call.
 __device__ inline void rotation_step(const RotationStep& step) {
   const unsigned rank = threadIdx.x;
-  if (rank >= kMaxCudaRanks) return;
-  const unsigned base = *step.pieces;
+  const RotationFlags& mine = *step.flags[step.rank];
+  const unsigned base = mine.pieces;
   bool broken = step.state->failed != 0;
   Patience patience;
   for (const RotationWait& wait : step.waits) {
-    if ((wait.ranks >> rank & 1) == 0) continue;
+    if (rank >= kMaxCudaRanks || (wait.ranks >> rank & 1) == 0) continue;
     while (!broken && !reached(load_flag(&wait.words[rank]), base + wait.value))
-      broken = patience.gone(step.state, step.lifeline, step.wait_ns, rank, wait.value, ~0u);
+      broken = load_flag(&mine.poisoned) != 0 ||
+               patience.gone(step.state, step.lifeline, step.wait_ns, rank, wait.value, ~0u);
   }
-  if (broken || step.tell[rank] == nullptr) return;
+  const unsigned poisoned = load_flag(&mine.poisoned);
+  if (poisoned != 0) give_up(step.state, step.lifeline, kFaultAborted, poisoned - 1, 0, ~0u);
+  broken = broken || poisoned != 0;
+  broken = __any_sync(~0u, broken ? 1 : 0) != 0;
   __threadfence_system();
-  store_flag(step.tell[rank], base + step.told);
+  if (rank >= static_cast<unsigned>(step.ranks) || rank == static_cast<unsigned>(step.rank)) return;
+  if (broken)
+    store_flag(&step.flags[rank]->poisoned, step.rank + 1);
+  else if (step.tell[rank] != nullptr)
+    store_flag(step.tell[rank], base + step.told);
 }
 
 /// dst := source 0 (+) source 1 ..., unit by unit; where there is a second dst, that too.

@@ -45,19 +45,10 @@ struct TiledBlock {
   __device__ TileFlags& mine() const { return *path.flags[args.rank]; }
   __device__ bool in(unsigned mask, int rank) const { return (mask >> rank & 1) != 0; }
   __device__ int peer(int k) const { return rank_after(args.rank, k, args.ranks); }
-  /// Ranks whose parts come to `owner`, but its own.
-  __device__ unsigned senders_to(int owner) const {
-    if (!in(args.owners, owner)) return 0;
-    const unsigned others = args.senders & ~(1u << owner);
-    if (args.shift == 0) return others;
-    return others & 1u << (owner - args.shift + args.ranks) % args.ranks;
-  }
-  __device__ int index_of(int owner) const { return __popc(args.owners & ((1u << owner) - 1)); }
-  /// Bytes of an owner's part; the last may be short or empty.
+  __device__ unsigned senders_to(int owner) const { return cuda::senders_to(args, owner); }
+  __device__ int index_of(int owner) const { return cuda::index_of(args, owner); }
   __device__ unsigned long long part_bytes(int owner) const {
-    const unsigned long long begin = index_of(owner) * args.part_bytes;
-    if (begin >= args.total_bytes) return 0;
-    return args.part_bytes < args.total_bytes - begin ? args.part_bytes : args.total_bytes - begin;
+    return cuda::part_bytes(args, owner);
   }
   /// First unit of the tile within a part.
   __device__ unsigned long long first(unsigned tile) const {
