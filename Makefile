@@ -8,7 +8,7 @@ BUILD := build/dev
 SOURCES := $(shell find src include bindings python cmake tests/unit tests/plans tests/conformance \
 	tests/property tests/gpu topologies -type f -not -name '*.pyc' 2>/dev/null) CMakeLists.txt pyproject.toml
 
-.PHONY: bench test lint deps install cpp-test py-test sanitize clean
+.PHONY: bench test lint deps install cpp-test py-test sanitize sanitize-drop-in clean
 
 # Every strategy: those that need two sockets or a missing link run on mist's shape, pairwise on two.
 bench: install
@@ -52,6 +52,10 @@ lint: install
 sanitize: deps
 	tools/sanitize.sh address,undefined
 	tools/sanitize.sh thread
+
+# The drop-in under NCCL likewise, with the tests' tools from the installed venv.
+sanitize-drop-in: install
+	tools/sanitize.sh address,undefined drop-in
 
 clean:
 	rm -rf build $(VENV) .deps

@@ -37,6 +37,7 @@ int gpus_for_processes() {
 void check_fused(int ranks, bool processes, const std::vector<std::string>& kernels);
 void check_collectives(int ranks, bool processes);
 void check_lonely(const std::string& kernel);
+void check_overlapping(int ranks);
 
 // Those that fork come first, before this process uses CUDA.
 
@@ -56,6 +57,15 @@ TEST_CASE("processes: every collective by copy engines gives the reference's byt
     return;
   }
   check_collectives(ranks, true);
+}
+
+TEST_CASE("processes: calls of copy engines that overlap keep out of each other's way") {
+  const int ranks = gpus_for_processes();
+  if (ranks == 0) {
+    MESSAGE("skipped: needs two GPUs");
+    return;
+  }
+  check_overlapping(ranks);
 }
 
 TEST_CASE("processes: copy engines that wait in vain give up likewise") {
@@ -508,6 +518,74 @@ TEST_CASE("every collective that is enqueued gives the reference's bytes") {
     return;
   }
   check_collectives(ranks, false);
+}
+
+/// A call with buffers of its own.
+struct Queued {
+  const Plan* plan;
+  Example example;
+  DevicePointer input = 0, output = 0;
+};
+
+std::vector<Queued> queued_calls(const std::vector<Plan>& plans, int rank) {
+  std::vector<Queued> calls;
+  unsigned seed = 9000;
+  for (const Plan& plan : plans) {
+    if (plan.request.count != 100003 || plan.request.type != DataType::fp64) continue;
+    Queued call{&plan, example_of(plan, rank, ++seed)};
+    PLAIT_CUDA_CALL(memory_alloc, &call.input, call.example.input.size() + 256);
+    PLAIT_CUDA_CALL(memory_alloc, &call.output, call.example.expected.size() + 256);
+    Bay::to_gpu(call.input, call.example.input);
+    calls.push_back(std::move(call));
+  }
+  return calls;
+}
+
+/// Poisons the output and calls, in stream order: in pieces of 64 KiB, so that slots are reused.
+void enqueue_poisoned(Bay& bay, const Queued& call) {
+  PLAIT_CUDA_CALL(memory_set_async, call.output, 0xa5, call.example.expected.size() + 1,
+                  bay.stream);
+  FusedTuning tuning;
+  tuning.tile_units = 4096;
+  bay.cuda->run_fused("rotation", call.plan->request, reinterpret_cast<const void*>(call.input),
+                      reinterpret_cast<void*>(call.output), bay.stream, {}, tuning);
+}
+
+/// Every collective, again and again with no wait between, one rank late by turns, and a graph of
+/// some of them replayed in between: ranks are at different calls, and slots and words are reused.
+void check_overlapping(int ranks) {
+  const std::vector<Plan> plans = exact_plans(ranks);
+  bench::Board* board = bench::make_board(ranks);
+  std::byte* rings = bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks));
+  Findings* findings = Findings::shared();
+  const int failed = bench::run_ranks(board, true, [&](int rank) {
+    Bay bay(board, rank, rings);
+    const std::vector<Queued> calls = queued_calls(plans, rank);
+    Graph graph = nullptr;
+    GraphExec exec = nullptr;
+    PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
+    for (std::size_t i = 0; i < 5; ++i) enqueue_poisoned(bay, calls[i]);
+    PLAIT_CUDA_CALL(stream_end_capture, bay.stream, &graph);
+    PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
+    board->meet();
+    for (int round = 0; round < 8; ++round) {
+      for (int i = 0; rank == round % ranks && i < 200; ++i)
+        PLAIT_CUDA_CALL(memory_set_async, bay.output, 0, kMostBytes, bay.stream);
+      for (const Queued& call : calls) enqueue_poisoned(bay, call);
+      for (int i = 0; i < 3; ++i) PLAIT_CUDA_CALL(graph_launch, exec, bay.stream);
+    }
+    bay.finish();
+    for (const Queued& call : calls) {
+      ++findings->checked;
+      if (Bay::from_gpu(call.output, call.example.expected.size()) != call.example.expected)
+        findings->add(rank, text(name_of(call.plan->request.collective), " root ",
+                                 call.plan->request.root, ": wrong bytes\n"));
+    }
+    board->meet();
+  });
+  CHECK(failed == 0);
+  findings->check_none();
+  CHECK(findings->checked.load() >= 10 * ranks);
 }
 
 /// What rank 0 throws when it calls alone: `wait_s` as given, abort() after `abort_after_s`.
