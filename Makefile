@@ -12,7 +12,7 @@ SOURCES := $(shell find src include bindings python cmake tests/unit tests/plans
 
 # Every strategy: those that need two sockets or a missing link run on mist's shape, pairwise on two.
 bench: install
-	$(BIN)/plait bench all_reduce --ranks 4 -b 1K -e 64M -f 4 -d fp32,bf16 --strategies all
+	$(BIN)/plait bench all_reduce --ranks 4 -b 1K -e 64M -f 16 -d fp32,bf16 --strategies all
 	$(BIN)/plait bench all_reduce --ranks 4 -b 1K -e 64M -f 16 -d fp32,bf16 -T mist \
 		--strategies hierarchical,rerouted,staged
 	$(BIN)/plait bench all_reduce --ranks 2 -b 1K -e 64M -f 16 -d fp32,bf16 --strategies pairwise,direct

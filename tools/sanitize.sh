@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Builds C++ tests with -fsanitize=$1 and runs them; any report fails the run. Left out: test_plans and
-# test_planner (minutes of proofs, no memory of their own) and what ThreadSanitizer has no threads in.
+# test_planner (minutes of proofs, no memory of their own) and, under ThreadSanitizer, what has no threads or whose
+# threads test_conformance runs too.
 # With a second argument, drop-in, instead the drop-in under NCCL, over the stand-in libnccl: its tests, with the
 # runtime preloaded (address,undefined only; not part of CI, which must end within half an hour).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=$1
-programs=(test_base test_exec test_comm test_conformance test_property)
-[ "$what" = thread ] || programs+=(test_driver test_topo test_plan test_verify test_sim)
+programs=(test_base test_comm test_conformance)
+[ "$what" = thread ] || programs+=(test_exec test_property test_driver test_topo test_plan test_verify test_sim)
 [ "${2:-}" != drop-in ] || programs=(plait_nccl_host nccl_linked standin_nvtx)
 build=build/sanitize-${what//,/-}
 mkdir -p build
