@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from gpu_stand_ins import OnGpu, plait_command, without_gpu
 
 import plait
 from plait import _core, bench_command, bench_gpu, gpu, launch, measure, nccl, tune
 from plait.arrays import HOST, ON_SOME_GPU, Buffer, buffer_of, empty_like, is_on_gpu, stream_handle
-
-without_gpu = pytest.mark.skipif(gpu.count() > 0, reason="this machine has a GPU")
-
-
-class OnGpu:
-    """Says that it lies on a GPU, as cupy arrays do."""
-
-    def __init__(self, shape: tuple[int, ...] = (2, 3), **changes: Any) -> None:
-        facts = {"shape": shape, "typestr": "<f4", "data": (1 << 40, False), "version": 3}
-        self.__cuda_array_interface__ = facts | changes
-
-
-def plait_command(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "plait.cli", *words], capture_output=True, text=True, timeout=120
-    )
 
 
 @without_gpu
