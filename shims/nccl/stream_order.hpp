@@ -5,6 +5,7 @@
 #pragma once
 #include <mutex>
 
+#include "exec/cuda/call_order.hpp"
 #include "shims/nccl/engine.hpp"
 
 namespace plait::nccl {
@@ -18,9 +19,7 @@ class StreamOrder {
 
  private:
   std::mutex guard_;
-  Stream last_ = nullptr;
-  bool used_ = false;
-  bool several_ = false;  ///< more than one stream has been seen
+  cuda::CallOrder<Marker, Stream> order_;
 };
 
 }  // namespace plait::nccl

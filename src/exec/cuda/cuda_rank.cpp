@@ -71,7 +71,7 @@ void CudaRank::open(const Exchange& exchange) {
     PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, greatest);
   for (Event& mark : marks_) PLAIT_CUDA_CALL(event_create, &mark, kEventDisableTiming);
   PLAIT_CUDA_CALL(event_create, &fork_, kEventDisableTiming);
-  order_.open();
+  marker_.open();
   map_host_memory();
   arena_ = std::make_unique<DeviceArena>(context_, options_.device, options_.rank, options_.sizes,
                                          exchange, streams_[0]);
@@ -110,7 +110,7 @@ void CudaRank::close() noexcept {
     for (Event mark : marks_)
       if (mark != nullptr) api().event_destroy(mark);
     if (fork_ != nullptr) api().event_destroy(fork_);
-    order_.close();
+    marker_.close();
     arena_.reset();
     kernels_.reset();
     for (std::size_t i = 0; i < registered_; ++i) unregister_host(options_.rings[i]);
@@ -192,13 +192,13 @@ bool CudaRank::uses_one_kernel(const BoundPlan& bound, Engine engine, Stream str
 void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stream stream,
                    const std::vector<double>& scalars, Engine engine) {
   const Current current(context_);
-  if (options_.orders_calls) order_.before(stream);
+  if (options_.orders_calls) order_.before(marker_, stream);
   LaneArgs args = lane_args(bound, input, output, scalars);
   if (uses_one_kernel(bound, engine, stream))
     run_whole(bound, args, stream);
   else
     run_streams(bound, args, stream);
-  if (options_.orders_calls) order_.after(stream);
+  if (options_.orders_calls) order_.after(marker_, stream);
 }
 
 void CudaRank::run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream) {

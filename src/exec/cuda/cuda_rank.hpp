@@ -8,6 +8,7 @@
 #include "exec/cuda/arena.hpp"
 #include "exec/cuda/bound_plan.hpp"
 #include "exec/cuda/call_order.hpp"
+#include "exec/cuda/event_marker.hpp"
 #include "exec/cuda/kernels.hpp"
 #include "exec/cuda/rotation.hpp"
 #include "plait/plan.hpp"
@@ -142,7 +143,8 @@ class CudaRank {
   std::unique_ptr<DeviceArena> arena_;
   Function lane_kernel(const Request& request);
   std::vector<Stream> streams_;
-  CallOrder order_;
+  EventMarker marker_;
+  CallOrder<EventMarker, Stream> order_;
   Event fork_ = nullptr;
   std::vector<Event> marks_;      // one a stream
   Lifeline* lifeline_ = nullptr;  // host address

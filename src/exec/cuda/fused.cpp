@@ -121,9 +121,9 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
                 text("buffers must be aligned to their elements of ", element, " bytes"));
   if (request.count == 0) return;  // on all ranks alike
   const Current current(context_);
-  if (options_.orders_calls) order_.before(stream);
+  if (options_.orders_calls) order_.before(marker_, stream);
   run_kernel(kernel, request, input, output, stream, scalars, tuning);
-  if (options_.orders_calls) order_.after(stream);
+  if (options_.orders_calls) order_.after(marker_, stream);
 }
 
 void CudaRank::run_kernel(const std::string& kernel, const Request& request, const void* input,

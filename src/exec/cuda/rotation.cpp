@@ -86,7 +86,7 @@ void Rotation::begin(Stream stream, const std::vector<RotationWait>& waits,
   RotationStep step = blank_step();
   std::copy(waits.begin(), waits.end(), step.waits);
   if (step.waits[0].ranks == 0 && step.waits[1].ranks == 0) return;
-  kernels_.launch(kernels_.find("plait_rotation_step"), {1, 32, false}, stream, {&step});
+  kernels_.launch(step_, {1, 32, false}, stream, {&step});
 }
 
 /// Tells all peers, whether or not they wait in this call: so words count the pieces of all calls.
@@ -96,8 +96,7 @@ void Rotation::finish(Role role, std::uint32_t piece, Words words) {
     step.tell[peer(k)] = &(path_.flags[static_cast<std::size_t>(peer(k))]
                                ->*words)[piece % kRotationSlots][shape_.rank];
   step.told = piece + 1;
-  kernels_.launch(kernels_.find("plait_rotation_step"), {1, 32, false}, stream(role, piece),
-                  {&step});
+  kernels_.launch(step_, {1, 32, false}, stream(role, piece), {&step});
   PLAIT_CUDA_CALL(event_record, event(role, piece), stream(role, piece));
 }
 

@@ -54,7 +54,12 @@ class Rotation {
   /// `shape` as tiled_shape() makes it, its call filled in. `type`: of the kernel that handles.
   Rotation(Kernels& kernels, const RotationPath& path, const RotationCut& cut,
            const TiledArgs& shape, DataType type)
-      : kernels_(kernels), path_(path), cut_(cut), shape_(shape), type_(type) {}
+      : kernels_(kernels),
+        step_(kernels.find("plait_rotation_step")),
+        path_(path),
+        cut_(cut),
+        shape_(shape),
+        type_(type) {}
 
   /// After what `stream` holds; what comes later on it comes after all of the call.
   void enqueue(Event fork, Stream stream);
@@ -99,6 +104,7 @@ class Rotation {
   void join(Stream stream);
 
   Kernels& kernels_;
+  const Function step_;  // looked up once: a call launches it dozens of times
   const RotationPath& path_;
   RotationCut cut_;
   const TiledArgs& shape_;
