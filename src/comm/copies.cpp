@@ -46,33 +46,19 @@ std::vector<int> devices_of_ordinals(const Topology& topology) {
   return devices;
 }
 
-struct Place {
-  unsigned memory = 0;
-  int ordinal = -1;
-};
-
-/// Asks the driver; it wants some context to be current.
-Place place_of(const void* pointer) {
-  Place place;
-  int attributes[] = {cuda::kPointerMemoryType, cuda::kPointerDeviceOrdinal};
-  void* values[] = {&place.memory, &place.ordinal};
+/// Where memory lies, asked in the current context, or in GPU 0's where this thread has none.
+cuda::Place place_of(const void* pointer) {
   cuda::Device device = 0;
   cuda::Context context = nullptr;
-  const bool is_bare = cuda::api().context_device(&device) != cuda::kSuccess;
-  if (is_bare) {
-    PLAIT_CUDA_CALL(device_get, &device, 0);
-    PLAIT_CUDA_CALL(primary_retain, &context, device);  // kept: copies will want it again
-    PLAIT_CUDA_CALL(context_push, context);
-  }
-  const cuda::Result result = cuda::api().pointer_attributes(
-      2, attributes, values, reinterpret_cast<std::uintptr_t>(pointer));
-  if (is_bare) cuda::api().context_pop(&context);
-  cuda::require(result, "pointer_attributes");
-  return place;
+  if (cuda::api().context_device(&device) == cuda::kSuccess) return cuda::place_of(pointer);
+  PLAIT_CUDA_CALL(device_get, &device, 0);
+  PLAIT_CUDA_CALL(primary_retain, &context, device);  // kept: copies will want it again
+  const cuda::Current current(context);
+  return cuda::place_of(pointer);
 }
 
 int gpu_of(const char* name, const void* pointer) {
-  const Place place = pointer == nullptr ? Place{} : place_of(pointer);
+  const cuda::Place place = pointer == nullptr ? cuda::Place{} : place_of(pointer);
   if (place.memory != cuda::kMemoryOnDevice || place.ordinal < 0)
     throw Error(ErrorCode::invalid_argument,
                 text(name, ": wanted memory of a GPU, found ",

@@ -74,21 +74,6 @@ std::vector<double> scalars_of(const Request& request, const CallOptions& option
   return options.scalars;
 }
 
-struct Place {
-  unsigned memory = 0;  ///< cuda::kMemoryOnDevice, or else
-  int ordinal = -1;
-};
-
-/// Asks the driver, which knows every piece of memory that a GPU can reach.
-Place place_of(const void* pointer) {
-  Place place;
-  int attributes[] = {cuda::kPointerMemoryType, cuda::kPointerDeviceOrdinal};
-  void* values[] = {&place.memory, &place.ordinal};
-  PLAIT_CUDA_CALL(pointer_attributes, 2, attributes, values,
-                  reinterpret_cast<cuda::DevicePointer>(pointer));
-  return place;
-}
-
 }  // namespace
 
 void DeviceSide::check_memory(const Request& request, const void* input, const void* output) const {
@@ -98,7 +83,7 @@ void DeviceSide::check_memory(const Request& request, const void* input, const v
     if (pointer == nullptr)
       throw Error(ErrorCode::invalid_argument,
                   text(name, ": wanted ", bytes, " bytes on GPU ", ordinal_, ", found null"));
-    const Place place = place_of(pointer);
+    const cuda::Place place = cuda::place_of(pointer);
     if (place.memory != cuda::kMemoryOnDevice)
       throw Error(ErrorCode::invalid_argument,
                   text(name, ": wanted memory of GPU ", ordinal_,
@@ -119,7 +104,7 @@ void DeviceSide::check_memory(const Request& request, const void* input, const v
 bool DeviceSide::on_device(const void* pointer) const {
   if (pointer == nullptr) return false;
   const cuda::Current current(cuda_->context());
-  return place_of(pointer).memory == cuda::kMemoryOnDevice;
+  return cuda::place_of(pointer).memory == cuda::kMemoryOnDevice;
 }
 
 /// Why a plan cannot run in the arenas that all ranks have; empty where it can.

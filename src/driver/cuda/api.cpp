@@ -98,6 +98,15 @@ void require(Result result, const char* call) {
                    "): ", meaning ? meaning : "no text"));
 }
 
+Place place_of(const void* pointer) {
+  Place place;
+  int attributes[] = {kPointerMemoryType, kPointerDeviceOrdinal};
+  void* values[] = {&place.memory, &place.ordinal};
+  PLAIT_CUDA_CALL(pointer_attributes, 2, attributes, values,
+                  reinterpret_cast<DevicePointer>(pointer));
+  return place;
+}
+
 Current::Current(Context context) { require(api().context_push(context), "context_push"); }
 
 Current::~Current() {

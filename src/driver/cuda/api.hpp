@@ -28,6 +28,14 @@ void require(Result result, const char* call);
 using FindSymbol = void* (*)(const char* symbol);
 const char* fill_table(Api& table, FindSymbol find);
 
+/// Where memory lies; zeros and -1 where the driver does not know it.
+struct Place {
+  unsigned memory = 0;  ///< kMemoryOnDevice, or else
+  int ordinal = -1;
+};
+/// Asks the driver, which knows every piece of memory that a GPU can reach. In a current context.
+Place place_of(const void* pointer);
+
 /// The device's primary context, current on this thread while this lives.
 class Current {
  public:
