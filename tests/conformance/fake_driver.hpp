@@ -43,6 +43,8 @@ class FakeMachine {
   std::map<cuda::Event, cuda::Context> event_owner;
   std::map<cuda::Event, int> recorded;         // the latest generation
   std::set<std::pair<cuda::Event, int>> done;  // a wait means the generation it came after
+  std::set<cuda::Event> timing;                // made to tell times
+  std::map<cuda::Event, double> done_ms;       // when, the last time; a byte copied takes 1 us
   std::vector<cuda::Context> contexts;         // the stack of current ones
   std::set<void*> allocated;
   std::set<void*> pinned;
@@ -84,7 +86,9 @@ class FakeMachine {
     if (work.kind == FakeWork::Kind::copy) std::memcpy(work.dst, work.src, work.bytes);
     if (work.kind == FakeWork::Kind::copy) copied_bytes += work.bytes;
     if (work.kind == FakeWork::Kind::fill) std::memset(work.dst, work.value, work.bytes);
-    if (work.kind == FakeWork::Kind::record) done.insert({work.event, work.generation});
+    if (work.kind != FakeWork::Kind::record) return;
+    done.insert({work.event, work.generation});
+    done_ms[work.event] = static_cast<double>(copied_bytes) * 1e-3;
   }
   /// Runs all queues, the next one to go on chosen by chance.
   void run_by_chance(unsigned seed) {
@@ -151,12 +155,24 @@ inline void fake_streams(cuda::Api& api) {
     *status = machine().capturing ? kCaptureRelaxed : kCaptureNone;
     return kSuccess;
   };
-  api.event_create = [](Event* event, unsigned) {
+  api.event_create = [](Event* event, unsigned flags) {
     *event = machine().make<Event>();
+    if ((flags & kEventDisableTiming) == 0) machine().timing.insert(*event);
     machine().event_owner[*event] = machine().current();
     return kSuccess;
   };
   api.event_destroy = [](Event event) { return machine().event_owner.erase(event), kSuccess; };
+  api.event_elapsed = [](float* ms, Event begin, Event end) {
+    FakeMachine& all = machine();
+    for (const Event event : {begin, end}) {
+      if (!all.timing.contains(event) || all.event_owner[event] != all.current())
+        all.faults.emplace_back("times of an event that has none, or of another context");
+      if (all.recorded[event] == 0) all.faults.emplace_back("times of an event never recorded");
+      if (!all.done.contains({event, all.recorded[event]})) return kNotReady;
+    }
+    *ms = static_cast<float>(all.done_ms[end] - all.done_ms[begin]);
+    return kSuccess;
+  };
   api.event_synchronize = [](Event) { return machine().run_by_chance(1), kSuccess; };
 }
 

@@ -232,3 +232,43 @@ TEST_CASE("one process: inside one GPU, and what is refused") {
   CHECK_THROWS_WITH_AS(cuda::order_copies(propose_one(topology, reduction, "two_shot")),
                        doctest::Contains("cannot run as copies"), Error);
 }
+
+TEST_CASE(
+    "one process: one call at a time tells how long its paths took, and nobody waits for it") {
+  for (const Collective collective : {Collective::copy, Collective::send_recv}) {
+    const Plan plan = plans_of(kCases[1], collective).back();
+    Bench bench;
+    bench.add_streams({0, 1});
+    Buffers buffers(plan, 1);
+    const auto bound = bench.node->bind(plan, {0, 1});
+    CHECK(bound.senders.size() == (collective == Collective::copy ? 1 : 2));
+    CHECK_FALSE(bench.node->times().has_value());
+    const auto records = [&](bool is_timed) {
+      FakeMachine::now().calls.clear();
+      bench.node->run(bound, buffers.ranks(bench.streams), is_timed);
+      const auto& calls = FakeMachine::now().calls;
+      return std::count(calls.begin(), calls.end(), "record");
+    };
+    const auto plain = records(false);
+    CHECK_FALSE(bench.node->times().has_value());
+    CHECK(records(true) == plain + 3 * static_cast<int>(bound.senders.size()));
+    CHECK(records(true) == plain);  // the times of the call before are not known yet
+    CHECK_FALSE(bench.node->times().has_value());
+    FakeMachine::now().run_in_order();
+    const auto times = bench.node->times();
+    REQUIRE(times.has_value());
+    // In the order of the calls the link's part comes first, then the host's, over two hops.
+    const double link = 0.7 * 400'000 * 1e3, host = 0.3 * 400'000 * 1e3;
+    CHECK(times->direct_ns >= 0.98 * link);
+    CHECK(times->host_ns >= 0.98 * (link + 2 * host));
+    CHECK_FALSE(bench.node->times().has_value());
+    CHECK(records(true) > plain);
+    FakeMachine::now().run_by_chance(1);
+    CHECK(bench.node->times().has_value());
+    CHECK(FakeMachine::now().faults == std::vector<std::string>{});
+    CHECK(buffers.outputs == buffers.expected);
+  }
+  const Plan direct = plans_of({{}, {{"host_permille", 0}}}, Collective::copy).back();
+  Bench bench;
+  CHECK(bench.node->bind(direct, {0, 1}).senders.empty());
+}

@@ -12,9 +12,29 @@ namespace plait::cuda {
 namespace {
 
 constexpr std::size_t kBegin = 0, kEnd = 1, kFirstEvent = 2;
+constexpr std::size_t kReady = 0, kDirectEnd = 1, kHostEnd = 2, kTimes = 3;  // Gpu::times
 constexpr Result kPeerAccessUnsupported = 217;  // then the driver stages copies itself
 
 DevicePointer address(const void* pointer) { return reinterpret_cast<DevicePointer>(pointer); }
+
+/// The lanes that read a rank's input, by whether they begin a path through host memory.
+std::vector<BoundCopies::Sender> senders_of(const Plan& plan) {
+  constexpr std::size_t kNone = ~std::size_t{0};
+  std::map<int, BoundCopies::Sender> senders;
+  for (std::size_t lane = 0; lane < plan.lanes.size(); ++lane)
+    for (const Op& op : plan.lanes[lane].ops) {
+      if (op.kind != OpKind::copy || op.srcs.front().space != Space::input || op.path < 0) continue;
+      const bool is_host = plan.paths[static_cast<std::size_t>(op.path)].kind == PathKind::host;
+      auto& sender = senders.try_emplace(plan.lanes[lane].rank, kNone, kNone).first->second;
+      (is_host ? sender.host_lane : sender.direct_lane) = lane;
+    }
+  std::vector<BoundCopies::Sender> both;
+  for (const auto& [rank, sender] : senders) {
+    if (sender.direct_lane == kNone || sender.host_lane == kNone) return {};
+    both.push_back(sender);
+  }
+  return both;
+}
 
 }  // namespace
 
@@ -38,8 +58,14 @@ class OneProcess::Current {
 /// One call under way: where lanes, regions and events are.
 class OneProcess::Call {
  public:
-  Call(OneProcess& owner, const BoundCopies& bound, const std::vector<CopyBuffers>& ranks)
-      : owner_(owner), driver_(owner.driver_), bound_(bound), ranks_(ranks) {}
+  Call(OneProcess& owner, const BoundCopies& bound, const std::vector<CopyBuffers>& ranks,
+       bool is_timed)
+      : owner_(owner),
+        driver_(owner.driver_),
+        bound_(bound),
+        ranks_(ranks),
+        is_timed_(is_timed),
+        has_begun_(bound.steps.lanes.size(), false) {}
 
   void begin() {
     for (std::size_t rank = 0; rank < bound_.ranks; ++rank) {
@@ -64,6 +90,7 @@ class OneProcess::Call {
     const Current current(owner_, gpu_of(rank_of(lane)).context);
     switch (step.kind) {
       case CopyStep::Kind::copy:
+        if (is_timed_ && !has_begun_[lane]) note_begin(lane);
         owner_.check(driver_.memory_copy_async(address_of(step.dst), address_of(step.src),
                                                step.dst.bytes, stream_of(lane)),
                      "memory_copy_async");
@@ -74,6 +101,7 @@ class OneProcess::Call {
   }
 
   void end() {
+    if (is_timed_) note_ends();
     const std::size_t first = bound_.steps.event_lanes.size();
     for (std::size_t lane = 0; lane < lanes().size(); ++lane) {
       if (lanes()[lane].is_callers) continue;
@@ -95,6 +123,21 @@ class OneProcess::Call {
   }
 
  private:
+  /// Before a direct lane's first copy, behind what that had to wait for.
+  void note_begin(std::size_t lane) {
+    has_begun_[lane] = true;
+    for (const BoundCopies::Sender& sender : bound_.senders)
+      if (sender.direct_lane == lane) record(gpu_of(rank_of(lane)).times[kReady], stream_of(lane));
+  }
+  /// The host path's first lane ends when the receiver has emptied the last of its slots.
+  void note_ends() {
+    for (const auto& [direct, host] : bound_.senders) {
+      Gpu& gpu = gpu_of(rank_of(direct));
+      const Current current(owner_, gpu.context);
+      record(gpu.times[kDirectEnd], stream_of(direct));
+      record(gpu.times[kHostEnd], stream_of(host));
+    }
+  }
   const std::vector<CopyLane>& lanes() const { return bound_.steps.lanes; }
   std::size_t rank_of(std::size_t lane) const {
     return static_cast<std::size_t>(lanes()[lane].rank);
@@ -136,6 +179,8 @@ class OneProcess::Call {
   const Api& driver_;
   const BoundCopies& bound_;
   const std::vector<CopyBuffers>& ranks_;
+  const bool is_timed_;
+  std::vector<bool> has_begun_;  // by lane
 };
 
 OneProcess::OneProcess(const Api& driver) : driver_(driver) {}
@@ -171,7 +216,7 @@ void OneProcess::meet(const std::vector<int>& ordinals) {
     }
 }
 
-void OneProcess::provide(Gpu& gpu, std::size_t streams, std::size_t events) {
+void OneProcess::provide(Gpu& gpu, std::size_t streams, std::size_t events, bool times) {
   const Current current(*this, gpu.context);
   while (gpu.streams.size() < streams) {
     Stream stream = nullptr;
@@ -182,6 +227,11 @@ void OneProcess::provide(Gpu& gpu, std::size_t streams, std::size_t events) {
     Event event = nullptr;
     check(driver_.event_create(&event, kEventDisableTiming), "event_create");
     gpu.events.push_back(event);
+  }
+  while (times && gpu.times.size() < kTimes) {
+    Event event = nullptr;
+    check(driver_.event_create(&event, 0), "event_create");
+    gpu.times.push_back(event);
   }
 }
 
@@ -228,7 +278,7 @@ BoundCopies OneProcess::bind(const Plan& plan, const std::vector<int>& ordinals)
   if (ordinals.size() != ranks + plan.guests.size())
     throw Error(ErrorCode::internal, text("wanted a GPU for each of ", ranks + plan.guests.size(),
                                           " places, found ", ordinals.size()));
-  BoundCopies bound{order_copies(plan), ordinals, ranks, {}, {}};
+  BoundCopies bound{order_copies(plan), ordinals, ranks, {}, {}, senders_of(plan)};
   std::map<int, std::size_t> streams, events;
   for (const CopyLane& lane : bound.steps.lanes) {
     const int ordinal = ordinals[static_cast<std::size_t>(lane.rank)];
@@ -246,7 +296,7 @@ BoundCopies OneProcess::bind(const Plan& plan, const std::vector<int>& ordinals)
   for (std::size_t place = 0; place < ordinals.size(); ++place) {
     const int ordinal = ordinals[place];
     Gpu& one = gpu(ordinal);
-    provide(one, streams[ordinal], kFirstEvent + events[ordinal]);
+    provide(one, streams[ordinal], kFirstEvent + events[ordinal], !bound.senders.empty());
     lend_scratch(one, plan.scratch_bytes[place]);
     if (place < ranks) lend_ring(one, plan.ring_bytes[place]);
   }
@@ -269,7 +319,8 @@ void OneProcess::refuse_capture(int ordinal, Stream stream) {
   refuse_capture(stream);
 }
 
-void OneProcess::run(const BoundCopies& bound, const std::vector<CopyBuffers>& ranks) {
+void OneProcess::run(const BoundCopies& bound, const std::vector<CopyBuffers>& ranks,
+                     bool is_timed) {
   if (ranks.size() != bound.ranks)
     throw Error(ErrorCode::internal,
                 text("wanted buffers of ", bound.ranks, " ranks, found ", ranks.size()));
@@ -278,7 +329,8 @@ void OneProcess::run(const BoundCopies& bound, const std::vector<CopyBuffers>& r
     const Current current(*this, gpus_.at(bound.ordinals[rank]).context);
     refuse_capture(ranks[rank].stream);
   }
-  Call call(*this, bound, ranks);
+  is_timed = is_timed && timed_.empty() && !bound.senders.empty();
+  Call call(*this, bound, ranks, is_timed);
   try {
     call.begin();
     for (const CopyStep& step : bound.steps.steps) call.take(step);
@@ -287,6 +339,31 @@ void OneProcess::run(const BoundCopies& bound, const std::vector<CopyBuffers>& r
     abandon();
     throw;
   }
+  if (!is_timed) return;
+  for (const BoundCopies::Sender& sender : bound.senders)
+    timed_.push_back(
+        bound.ordinals[static_cast<std::size_t>(bound.steps.lanes[sender.direct_lane].rank)]);
+}
+
+std::optional<PathTimes> OneProcess::times() {
+  const std::lock_guard hold(guard_);
+  if (timed_.empty()) return std::nullopt;
+  PathTimes times;
+  for (const int ordinal : timed_) {
+    const Gpu& one = gpus_.at(ordinal);
+    const Current current(*this, one.context);
+    for (const std::size_t end : {kHostEnd, kDirectEnd}) {
+      float ms = 0.0F;
+      const Result result = driver_.event_elapsed(&ms, one.times[kReady], one.times[end]);
+      if (result == kNotReady) return std::nullopt;
+      if (result != kSuccess) timed_.clear();
+      check(result, "event_elapsed");
+      double& longest = end == kHostEnd ? times.host_ns : times.direct_ns;
+      longest = std::max(longest, 1e6 * static_cast<double>(ms));
+    }
+  }
+  timed_.clear();
+  return times;
 }
 
 /// A call that broke off: what it has queued must not meet what later calls borrow.
@@ -303,7 +380,7 @@ void OneProcess::copy_within(int ordinal, void* dst, const void* src, std::uint6
                              Stream dst_stream, Stream src_stream) {
   const std::lock_guard hold(guard_);
   Gpu& one = gpu(ordinal);
-  provide(one, 0, kFirstEvent);
+  provide(one, 0, kFirstEvent, false);
   const Current current(*this, one.context);
   for (Stream stream : {dst_stream, src_stream}) refuse_capture(stream);
   const bool are_two = dst_stream != src_stream;
@@ -329,6 +406,7 @@ void OneProcess::close() noexcept {
     if (driver_.context_push(one.context) != kSuccess) continue;
     for (Stream stream : one.streams) driver_.stream_destroy(stream);
     for (Event event : one.events) driver_.event_destroy(event);
+    for (Event event : one.times) driver_.event_destroy(event);
     if (one.scratch != 0) driver_.memory_free(one.scratch);
     if (one.ring != nullptr) {
       driver_.host_unregister(one.ring);

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -20,13 +21,25 @@ struct CopyBuffers {
   Stream stream = nullptr;
 };
 
+/// How long a call's paths took, from where both could begin; the longest of its senders.
+struct PathTimes {
+  double direct_ns = 0.0;
+  double host_ns = 0.0;
+};
+
 /// A plan ready to run; good for the OneProcess that made it.
 struct BoundCopies {
+  /// A rank that sends by host memory and another way at once: the lanes that read its input.
+  struct Sender {
+    std::size_t direct_lane = 0;
+    std::size_t host_lane = 0;
+  };
   CopySteps steps;
   std::vector<int> ordinals;  ///< CUDA ordinal of each place: the ranks, then the guests
   std::size_t ranks = 0;
   std::vector<std::size_t> streams;  ///< by lane: which of its GPU's; none for the caller's
   std::vector<std::size_t> events;   ///< by event, then by lane (its end): which of its GPU's
+  std::vector<Sender> senders;       ///< empty where not every sender has both ways
 };
 
 class OneProcess {
@@ -41,8 +54,11 @@ class OneProcess {
   BoundCopies bind(const Plan& plan, const std::vector<int>& ordinals);
   /// Puts the call on streams: it begins after what all ranks' streams hold, and what they get
   /// later comes after it. Calls of one OneProcess follow each other. Error(unsupported) where a
-  /// stream is being captured.
-  void run(const BoundCopies& bound, const std::vector<CopyBuffers>& ranks);
+  /// stream is being captured. is_timed: its paths' ends are recorded for times(); one call at a
+  /// time, so that a call asked for while another's times are not known goes without.
+  void run(const BoundCopies& bound, const std::vector<CopyBuffers>& ranks, bool is_timed = false);
+  /// Of the last call that was timed, once it has ended; then no more. Asks, and never waits.
+  std::optional<PathTimes> times();
   /// Error(unsupported) where the GPU's stream is being captured; bind() would break the capture.
   void refuse_capture(int ordinal, Stream stream);
   /// A copy inside one GPU, in the same order of effects.
@@ -55,6 +71,7 @@ class OneProcess {
     Context context = nullptr;
     std::vector<Stream> streams;
     std::vector<Event> events;  // the first two: a call's begin and its end
+    std::vector<Event> times;   // both ways may begin, the direct one has ended, the host's has
     DevicePointer scratch = 0;
     std::uint64_t scratch_bytes = 0;
     void* ring = nullptr;
@@ -65,7 +82,7 @@ class OneProcess {
   void check(Result result, const char* call) const;
   Gpu& gpu(int ordinal);
   void meet(const std::vector<int>& ordinals);
-  void provide(Gpu& gpu, std::size_t streams, std::size_t events);
+  void provide(Gpu& gpu, std::size_t streams, std::size_t events, bool times);
   void lend_scratch(Gpu& gpu, std::uint64_t bytes);
   void lend_ring(Gpu& gpu, std::uint64_t bytes);
   void finish_last();
@@ -78,6 +95,7 @@ class OneProcess {
   std::map<int, Gpu> gpus_;            // by ordinal
   std::set<std::pair<int, int>> met_;  // pairs whose peer access was asked for
   std::vector<int> last_;              // whose end the last call that borrowed has recorded
+  std::vector<int> timed_;             // whose times a call has recorded that nobody has read
 };
 
 }  // namespace plait::cuda
