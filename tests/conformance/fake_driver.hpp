@@ -2,6 +2,7 @@
 // waits, which a test lets run in any order that a GPU could take. What a real driver would not
 // forgive (a wait for an event never recorded, a stream of another context) is noted as a fault.
 #pragma once
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -27,6 +28,7 @@ struct FakeWork {
   cuda::Event event = nullptr;
   int generation = 0;
   std::size_t number = 0;  // in order of the calls
+  cuda::Stream stream = nullptr;
 };
 
 class FakeMachine {
@@ -44,10 +46,13 @@ class FakeMachine {
   std::map<cuda::Event, int> recorded;         // the latest generation
   std::set<std::pair<cuda::Event, int>> done;  // a wait means the generation it came after
   std::set<cuda::Event> timing;                // made to tell times
-  std::map<cuda::Event, double> done_ms;       // when, the last time; a byte copied takes 1 us
-  std::vector<cuda::Context> contexts;         // the stack of current ones
+  std::map<cuda::Event, double> done_ns;       // when, the last time
+  std::map<cuda::Stream, double> clock_ns;     // each stream's, as if all ran at once
+  double link_gb_per_s = 395.0, host_gb_per_s = 55.0, copy_ns = 4600.0;
+  bool moves_bytes = true;              // else copies take their time and no more
+  std::vector<cuda::Context> contexts;  // the stack of current ones
   std::set<void*> allocated;
-  std::set<void*> pinned;
+  std::map<void*, std::size_t> pinned;
   std::vector<std::string> faults;
   std::vector<std::string> calls;
   std::size_t numbers = 0;
@@ -70,6 +75,7 @@ class FakeMachine {
   }
   void put(cuda::Stream stream, FakeWork work) {
     work.number = numbers++;
+    work.stream = stream;
     queues[stream].push_back(work);
   }
   cuda::Stream stream_of(cuda::Context context) {
@@ -83,12 +89,31 @@ class FakeMachine {
     return work.kind != FakeWork::Kind::wait || done.contains({work.event, work.generation});
   }
   void perform(const FakeWork& work) {
-    if (work.kind == FakeWork::Kind::copy) std::memcpy(work.dst, work.src, work.bytes);
-    if (work.kind == FakeWork::Kind::copy) copied_bytes += work.bytes;
+    double& now_ns = clock_ns[work.stream];
+    if (work.kind == FakeWork::Kind::copy) {
+      if (moves_bytes) std::memcpy(work.dst, work.src, work.bytes);
+      copied_bytes += work.bytes;
+      const bool by_host = is_pinned(work.dst) || is_pinned(work.src);
+      now_ns +=
+          copy_ns + static_cast<double>(work.bytes) / (by_host ? host_gb_per_s : link_gb_per_s);
+    }
     if (work.kind == FakeWork::Kind::fill) std::memset(work.dst, work.value, work.bytes);
+    if (work.kind == FakeWork::Kind::wait) now_ns = std::max(now_ns, done_ns[work.event]);
     if (work.kind != FakeWork::Kind::record) return;
     done.insert({work.event, work.generation});
-    done_ms[work.event] = static_cast<double>(copied_bytes) * 1e-3;
+    done_ns[work.event] = now_ns;
+  }
+  bool is_pinned(const void* pointer) const {
+    const auto* at = static_cast<const char*>(pointer);
+    return std::any_of(pinned.begin(), pinned.end(), [at](const auto& one) {
+      const auto* base = static_cast<const char*>(one.first);
+      return at >= base && at < base + one.second;
+    });
+  }
+  double latest_ns() const {
+    double latest = 0.0;
+    for (const auto& [stream, ns] : clock_ns) latest = std::max(latest, ns);
+    return latest;
   }
   /// Runs all queues, the next one to go on chosen by chance.
   void run_by_chance(unsigned seed) {
@@ -170,7 +195,7 @@ inline void fake_streams(cuda::Api& api) {
       if (all.recorded[event] == 0) all.faults.emplace_back("times of an event never recorded");
       if (!all.done.contains({event, all.recorded[event]})) return kNotReady;
     }
-    *ms = static_cast<float>(all.done_ms[end] - all.done_ms[begin]);
+    *ms = static_cast<float>((all.done_ns[end] - all.done_ns[begin]) * 1e-6);
     return kSuccess;
   };
   api.event_synchronize = [](Event) { return machine().run_by_chance(1), kSuccess; };
@@ -215,8 +240,8 @@ inline void fake_work(cuda::Api& api) {
     std::free(reinterpret_cast<void*>(pointer));
     return kSuccess;
   };
-  api.host_register = [](void* base, std::size_t, unsigned) {
-    return machine().pinned.insert(base), kSuccess;
+  api.host_register = [](void* base, std::size_t bytes, unsigned) {
+    return machine().pinned[base] = bytes, kSuccess;
   };
   api.host_unregister = [](void* base) { return machine().pinned.erase(base), kSuccess; };
 }

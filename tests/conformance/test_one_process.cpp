@@ -257,10 +257,10 @@ TEST_CASE(
     FakeMachine::now().run_in_order();
     const auto times = bench.node->times();
     REQUIRE(times.has_value());
-    // In the order of the calls the link's part comes first, then the host's, over two hops.
-    const double link = 0.7 * 400'000 * 1e3, host = 0.3 * 400'000 * 1e3;
-    CHECK(times->direct_ns >= 0.98 * link);
-    CHECK(times->host_ns >= 0.98 * (link + 2 * host));
+    const double link_ns = 4600.0 + 0.7 * 400'000 / 395.0;
+    CHECK(times->direct_ns == doctest::Approx(link_ns).epsilon(0.02));
+    CHECK(times->host_ns > 0.3 * 400'000 / 55.0 + 30 * 4600.0);  // in 4 KiB
+    CHECK(times->host_ns < 0.3 * 400'000 / 55.0 + 2 * 32 * 4600.0);
     CHECK_FALSE(bench.node->times().has_value());
     CHECK(records(true) > plain);
     FakeMachine::now().run_by_chance(1);

@@ -1,0 +1,83 @@
+// Copies between pairs of GPUs, put on streams: a plan a size, made and proved once, and for large
+// ones several, of which the host share that earlier calls ask for takes one (host_share.hpp).
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "comm/host_share.hpp"
+#include "exec/cuda/one_process.hpp"
+#include "plait/plan.hpp"
+
+namespace plait {
+
+class PairCopies {
+ public:
+  using Params = std::map<std::string, std::int64_t>;
+  /// CUDA ordinals; each pair and way has streams and lent memory of its own, so that opposite
+  /// copies share nothing but links.
+  struct Pair {
+    int dst = 0;
+    int src = 0;
+    bool both_ways = false;
+    auto operator<=>(const Pair&) const = default;
+  };
+
+  /// devices: the topology's for each ordinal; -1 = not in it. driver: outlives this.
+  PairCopies(Topology topology, std::vector<int> devices, const cuda::Api& driver = cuda::api());
+
+  const Topology& topology() const { return topology_; }
+  /// The plan that the next such call runs.
+  Plan plan_for(const Pair& pair, std::uint64_t bytes, const Params& params);
+  /// Rank 0 is src, rank 1 dst. Params given by hand are taken as they are.
+  void run(const Pair& pair, std::uint64_t bytes, const Params& params,
+           const std::vector<cuda::CopyBuffers>& ranks);
+  cuda::OneProcess& node_of(const Pair& pair);
+
+ private:
+  /// How a plan divides the message, where that is between a direct link and host memory.
+  struct Cut {
+    CopySize size;  // host_share 0: not so divided
+    std::uint64_t bytes = 0;
+    std::uint64_t chunk_bytes = 0;
+  };
+  struct Ready;
+  using Call = std::shared_ptr<Ready>;
+  struct Ready {
+    cuda::BoundCopies bound;
+    Cut cut;
+    std::array<Call, HostShare::kLevels> lower;  // with less of its host share, as far as made
+  };
+  struct Corrected {
+    HostShare share;
+    std::optional<PathSample> sample;  // on its way
+  };
+
+  int device_of(int ordinal) const;
+  Plan make_plan(const Pair& pair, std::uint64_t bytes, Params params) const;
+  Cut cut_of(const Plan& plan) const;
+  static Params params_at(int level, const Cut& cut);
+  cuda::OneProcess& node(const Pair& pair);
+  Call make(const Pair& pair, std::uint64_t bytes, const Params& params);
+  Call ready(const Pair& pair, std::uint64_t bytes, const Params& params);
+  void run_corrected(const Pair& pair, const Call& whole,
+                     const std::vector<cuda::CopyBuffers>& ranks);
+  void learn(Corrected& pair, cuda::OneProcess& node);
+  void prepare(const Pair& pair, Ready& whole, int level);
+
+  const cuda::Api& driver_;
+  const Topology topology_;
+  const std::vector<int> devices_;
+  std::mutex guard_;
+  std::map<Pair, std::unique_ptr<cuda::OneProcess>> nodes_;
+  std::map<Pair, Corrected> corrected_;
+  std::map<std::tuple<Pair, std::uint64_t, Params>, Call> plans_;
+};
+
+}  // namespace plait
