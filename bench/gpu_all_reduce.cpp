@@ -273,11 +273,11 @@ class Bench {
     std::vector<FusedTuning> all(1);
     if (!o_.sweep) return all;
     all.clear();
-    for (const unsigned blocks : {66u, 132u})
-      for (const std::uint32_t host : {0u, 20u, 30u, 45u, 60u}) {
+    for (const unsigned blocks : {16u, 24u, 32u, 48u, 66u, 132u})
+      for (const std::uint32_t tile_kib : {8u, 16u, 32u, 64u}) {
         FusedTuning tuning;
         tuning.blocks = blocks;
-        tuning.host_permille = host;
+        tuning.tile_units = tile_kib << 6;
         all.push_back(tuning);
       }
     return all;

@@ -51,6 +51,7 @@ struct LaunchAttribute {
     char bytes[64];
   } value;
 };
+inline constexpr int kMostDynamicSharedBytes = 8;
 inline constexpr int kProgrammaticSerialization = 6;
 
 /// CUlaunchConfig.

@@ -217,25 +217,19 @@ void CudaRank::run_hop(const Request& request, const void* input, void* output, 
 /// Blocks and tiles must be the same on all ranks, so they follow from size and options alone.
 void CudaRank::run_tiled(const Request& request, const void* input, void* output, Stream stream,
                          const std::vector<double>& scalars, const FusedTuning& tuning) {
-  TiledArgs args = tiled_shape(request, options_.rank);
+  TiledArgs args = rotation_shape(request, options_.rank);
   fill_call(args, request, input, output, scalars);
-  for (int rank = 0; rank < options_.ranks; ++rank)
-    for (const int path : {0, 1}) {
-      args.paths[path].flags[rank] = arena_->tile_flags(rank, path);
-      args.paths[path].slots[rank] =
-          path == 0        ? arena_->tiles(rank)
-          : rings_.empty() ? nullptr
-                           : reinterpret_cast<char*>(rings_[static_cast<std::size_t>(rank)]) +
-                                 options_.ring_bytes;
-    }
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    args.flags[rank] = arena_->tile_flags(rank, 0);
+    args.slots[rank] = arena_->tiles(rank);
+  }
   TileWish wish;
   wish.most_blocks = std::min<unsigned>(blocks_for(tuning), kTileBlocks);
   wish.tile_units = tuning.tile_units;
   wish.slot_memory_bytes = options_.sizes.tile_bytes;
-  wish.host_memory_bytes = rings_.empty() ? 0 : options_.host_tile_bytes;
-  wish.host_permille = tuning.host_permille;
   Spread spread;
-  spread.threads = tuning.threads != 0 ? tuning.threads : kTileThreads;
+  spread.threads = kTileThreads;
+  spread.shared_bytes = kTileSharedBytes;
   spread.blocks = spread_tiles(args, wish);
   spread.programmatic = tuning.programmatic;
   kernels_->launch(kernels_->find(tiled_name(request)), spread, stream, {&args});

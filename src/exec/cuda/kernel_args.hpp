@@ -85,10 +85,21 @@ struct HopArgs : CallArgs {
   HopShape shape;
 };
 
-inline constexpr int kTileBlocks = 132;    ///< most blocks of a tiled call: one an SM of an H200
-inline constexpr int kHostTileBlocks = 8;  ///< of them, for a share that goes through the host
-inline constexpr int kTileThreads = 256;   ///< of a block
-inline constexpr int kTileSlots = 4;       ///< tiles of a block under way to each peer
+inline constexpr int kTileBlocks = 132;  ///< most blocks of a tiled call: one an SM of an H200
+inline constexpr int kTileSlots = 4;     ///< tiles of a block under way to each peer
+
+// Threads of a tiled block by what they do. Tiles are handled by two groups in turn, so that one
+// loads while the other waits.
+inline constexpr int kPushThreads = 64;
+inline constexpr int kCollectThreads = 64;
+inline constexpr int kHandleThreads = 256;
+inline constexpr int kHandleGroups = 2;
+inline constexpr int kTileThreads = kPushThreads + kCollectThreads + kHandleGroups * kHandleThreads;
+inline constexpr unsigned kBulkBytes = 16 << 10;  ///< of one bulk copy, at most
+// Bulk copies under way through a block's shared memory.
+inline constexpr int kPushStages = 7;
+inline constexpr int kCollectStages = 5;
+inline constexpr unsigned kTileSharedBytes = (kPushStages + kCollectStages) * kBulkBytes;
 
 /// Words of a rank's memory that peers raise, one writer each; they count a block's tiles of all
 /// calls, so nothing is reset.
@@ -100,22 +111,14 @@ struct TileFlags {
   std::uint32_t tiles[kTileBlocks];                         ///< my own: tiles of finished calls
 };
 
-/// What of a tiled call goes one way, by blocks of its own: through peers' memory over NVLink, or
-/// through host memory over PCIe.
-struct TilePath {
-  TileFlags* flags[kMaxCudaRanks];  ///< every rank's, as mapped here
-  char* slots[kMaxCudaRanks];
-  std::uint32_t first_block;  ///< of the launch
-  std::uint32_t blocks;
-  std::uint32_t most_units;  ///< 16-byte units of a tile, at most
-  std::uint32_t slot_bytes;  ///< room for a tile
-};
-
 /// One tiled call. Owners handle parts of part_bytes each (the last may be short); sets of ranks
 /// are masks.
 struct TiledArgs : CallArgs {
-  TilePath paths[2];            ///< by NVLink, by the host
-  std::uint32_t host_permille;  ///< of every part, through the host
+  TileFlags* flags[kMaxCudaRanks];  ///< every rank's, as mapped here
+  char* slots[kMaxCudaRanks];
+  std::uint32_t blocks;         ///< of the launch
+  std::uint32_t most_units;     ///< 16-byte units of a tile, at most
+  std::uint32_t slot_bytes;     ///< room for a tile
   std::int32_t handling;        ///< TileHandling
   std::uint32_t senders;        ///< who sends parts
   std::uint32_t owners;         ///< to whom

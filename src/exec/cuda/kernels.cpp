@@ -1,6 +1,8 @@
 // Loads the blobs that cmake/kernels.cmake embeds (plait_fatbins, null-terminated).
 #include "exec/cuda/kernels.hpp"
 
+#include <algorithm>
+
 #include "base/text.hpp"
 #include "plait/error.hpp"
 
@@ -48,7 +50,15 @@ Function Kernels::find(const std::string& name) {
 }
 
 void Kernels::launch(Function function, const Spread& spread, Stream stream,
-                     std::vector<void*> arguments) const {
+                     std::vector<void*> arguments) {
+  constexpr unsigned kWithoutAsking = 48 << 10;
+  if (spread.shared_bytes > kWithoutAsking) {
+    unsigned& allowed = shared_bytes_[function];
+    if (allowed < spread.shared_bytes)
+      PLAIT_CUDA_CALL(function_set_attribute, function, kMostDynamicSharedBytes,
+                      static_cast<int>(spread.shared_bytes));
+    allowed = std::max(allowed, spread.shared_bytes);
+  }
   LaunchAttribute attribute{};
   attribute.id = kProgrammaticSerialization;
   attribute.value.programmatic_serialization = 1;
@@ -58,7 +68,7 @@ void Kernels::launch(Function function, const Spread& spread, Stream stream,
                             spread.threads,
                             1,
                             1,
-                            0,
+                            spread.shared_bytes,
                             stream,
                             &attribute,
                             spread.programmatic ? 1u : 0u};

@@ -16,6 +16,7 @@ struct Spread {
   unsigned blocks = 1;
   unsigned threads = 32;
   bool programmatic = false;
+  unsigned shared_bytes = 0;  ///< beside what the kernel declares
 };
 
 class Kernels {
@@ -32,12 +33,13 @@ class Kernels {
   Function find(const std::string& name);
   /// `arguments`: addresses of the kernel's parameters.
   void launch(Function function, const Spread& spread, Stream stream,
-              std::vector<void*> arguments) const;
+              std::vector<void*> arguments);
 
  private:
   Function look_up(const std::string& name);
   std::vector<Library> libraries_;
   std::map<std::string, Function> functions_;
+  std::map<Function, unsigned> shared_bytes_;  ///< most that a function has been allowed so far
 };
 
 }  // namespace plait::cuda

@@ -1,5 +1,5 @@
-// Who sends what to whom in a tiled call, which units of every part go which way, and in how large
-// tiles: the same on all ranks, computed alike in kernels, for copy engines and in tests.
+// Who sends what to whom in a tiled call, and in how large tiles: the same on all ranks, computed
+// alike in kernels, for copy engines and in tests.
 #pragma once
 #include "exec/cuda/kernel_args.hpp"
 
@@ -36,22 +36,12 @@ PLAIT_ON_BOTH inline std::uint64_t part_bytes(const TiledArgs& args, int owner) 
   return args.part_bytes < args.total_bytes - begin ? args.part_bytes : args.total_bytes - begin;
 }
 
-struct TileCut {
-  std::uint64_t from, to;  ///< units of each part
-  std::uint32_t tile_units;
-};
-
-/// index: 0 = what goes by NVLink, 1 = through the host. Few tiles, as a fence costs as much as 30
-/// KiB, and all blocks alike.
-PLAIT_ON_BOTH inline TileCut cut_tiles(const TilePath& path, int index, std::uint64_t part_bytes,
-                                       std::uint32_t host_permille) {
-  const std::uint64_t units = (part_bytes + 15) / 16;
-  const std::uint64_t split = units - units * host_permille / 1000;
-  TileCut cut{index == 0 ? 0 : split, index == 0 ? split : units, 1};
-  const std::uint64_t share = (cut.to - cut.from + path.blocks - 1) / path.blocks;
-  const std::uint64_t steps = (share + path.most_units - 1) / path.most_units;
-  if (steps > 0) cut.tile_units = static_cast<std::uint32_t>((share + steps - 1) / steps);
-  return cut;
+/// Units of a tile: as few tiles as `most_units` allows, and all blocks alike.
+PLAIT_ON_BOTH inline std::uint32_t tile_units(const TiledArgs& args) {
+  const std::uint64_t units = (args.part_bytes + 15) / 16;
+  const std::uint64_t share = (units + args.blocks - 1) / args.blocks;
+  const std::uint64_t steps = (share + args.most_units - 1) / args.most_units;
+  return steps == 0 ? 1 : static_cast<std::uint32_t>((share + steps - 1) / steps);
 }
 
 }  // namespace plait::cuda

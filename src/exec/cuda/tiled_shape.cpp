@@ -166,29 +166,18 @@ std::uint64_t tile_slots(int ranks, int blocks) {
 }
 
 unsigned spread_tiles(TiledArgs& shape, const TileWish& wish) {
-  constexpr std::uint64_t kLeastUnits = 256;  // a tile that a block sends in one go
-  constexpr std::uint32_t kMostUnits = 4096, kMostHostUnits = 2048;  // these stay in the cache
+  constexpr std::uint64_t kLeastUnits = 256;  // a tile that is worth a block
+  constexpr std::uint32_t kMostUnits = 4096;  // these stay in the cache
   const std::uint64_t units = std::max<std::uint64_t>(1, (shape.part_bytes + kUnit - 1) / kUnit);
-  TilePath& direct = shape.paths[0];
-  TilePath& host = shape.paths[1];
   // Slots' places must not depend on the call, or a late reader could be overwritten.
-  const auto set_slots = [&](TilePath& path, std::uint64_t bytes, int blocks, std::uint32_t most) {
-    path.slot_bytes =
-        static_cast<std::uint32_t>(bytes / tile_slots(shape.ranks, blocks) / 128 * 128);
-    path.most_units = std::max<std::uint32_t>(
-        1, std::min(most, path.slot_bytes / static_cast<std::uint32_t>(kUnit)));
-  };
-  set_slots(direct, wish.slot_memory_bytes, kTileBlocks,
-            wish.tile_units != 0 ? wish.tile_units : kMostUnits);
-  set_slots(host, wish.host_memory_bytes, kHostTileBlocks, kMostHostUnits);
-  direct.blocks = static_cast<unsigned>(
+  shape.slot_bytes =
+      static_cast<std::uint32_t>(wish.slot_memory_bytes / tile_slots(shape.ranks) / 128 * 128);
+  const std::uint32_t room = shape.slot_bytes / static_cast<std::uint32_t>(kUnit);
+  shape.most_units = std::max<std::uint32_t>(
+      1, std::min(wish.tile_units != 0 ? wish.tile_units : kMostUnits, room));
+  shape.blocks = static_cast<unsigned>(
       std::min<std::uint64_t>(wish.most_blocks, (units + kLeastUnits - 1) / kLeastUnits));
-  if (host.slot_bytes != 0 && direct.blocks > 2 * kHostTileBlocks)
-    shape.host_permille = wish.host_permille;
-  if (shape.host_permille != 0) host.blocks = kHostTileBlocks;
-  direct.blocks -= host.blocks;  // one block an SM: a fence waits for all stores of its SM
-  host.first_block = direct.blocks;
-  return direct.blocks + host.blocks;
+  return shape.blocks;
 }
 
 }  // namespace plait::cuda

@@ -24,11 +24,8 @@ struct TileWish {
   unsigned most_blocks = kTileBlocks;
   std::uint32_t tile_units = 0;
   std::uint64_t slot_memory_bytes = 0;  ///< for kTileBlocks blocks
-  std::uint64_t host_memory_bytes = 0;  ///< slots of one rank in host memory, for kHostTileBlocks
-  std::uint32_t host_permille = 0;      ///< of every part, through host memory
 };
-/// Fills in the paths of `shape` but for their addresses, and the host's share. Returns the blocks
-/// of the launch.
+/// Fills in blocks and tiles of `shape`; returns the blocks of the launch.
 unsigned spread_tiles(TiledArgs& shape, const TileWish& wish);
 
 }  // namespace plait::cuda

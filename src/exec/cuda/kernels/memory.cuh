@@ -34,6 +34,11 @@ __device__ inline unsigned load_flag(const unsigned* at) {
 __device__ inline void store_flag(unsigned* at, unsigned value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
+/// For several flags after one fence_before_flags().
+__device__ inline void store_flag_relaxed(unsigned* at, unsigned value) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+__device__ inline void fence_before_flags() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 __device__ inline unsigned long long now_ns() {
   unsigned long long ns;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));

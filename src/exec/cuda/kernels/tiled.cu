@@ -3,7 +3,7 @@
 #include "exec/cuda/kernels/tiled.cuh"
 
 #define PLAIT_TILED(type, opname, op, ranks)                                 \
-  extern "C" __global__ void __launch_bounds__(plait::cuda::kTileThreads, 3) \
+  extern "C" __global__ void __launch_bounds__(plait::cuda::kTileThreads, 1) \
       plait_tiled_##type##_##opname##_##ranks(                               \
           const __grid_constant__ plait::cuda::TiledArgs args) {             \
     plait::cuda::tiled<plait::DataType::type, op, ranks>(args);              \
