@@ -210,15 +210,17 @@ def _row(pair: Pair, size: int, way: str) -> dict[str, Any]:
     task = pair.task
     src, dst = task["pair"]
     both = way != "one way"
-    plan = pair.door.plan_for(dst, src, size, both, task["params"])
+    planned = paths_text(pair.door.plan_for(dst, src, size, both, task["params"]))
     wrong = pair.wrong(size, way, task["params"]) if task["check"] else 0
     alone, in_row = pair.seconds(size, way, task["params"], task["iters"])
     if task["check"]:
         wrong += pair.wrong(size, way, task["params"])
+    # The host share follows what copies take: what is in use by now.
+    paths = paths_text(pair.door.plan_for(dst, src, size, both, task["params"]))
     row = {
         "bytes": size,
         "way": way,
-        "paths": paths_text(plan),
+        "paths": paths if paths == planned else f"{paths} (began as {planned})",
         "alone_us": alone * 1e6,
         "in_row_us": in_row * 1e6,
         "gb_per_s": size / min(alone, in_row) / 1e9,  # of each direction

@@ -216,6 +216,21 @@ def test_the_bench_counts_what_is_wrong(on_host):
     assert [row["wrong"] > 0 for row in rows] == [True, False] * 3
 
 
+def test_the_bench_says_which_share_is_in_use(on_host, monkeypatch):
+    asked = []
+
+    def plan_for(dst: int, src: int, size: int, both: bool, params: Any) -> plait.Plan:
+        asked.append(size)
+        less = {"host_permille": 250 if len(asked) % 2 else 125, "chunk_kib": 1}
+        request = plait.Request("copy", size, "uint8", "sum", 2, 0, 1)
+        return plait.propose_one(on_host.machine, request, "striped", params or less)
+
+    monkeypatch.setattr(on_host, "plan_for", plan_for)
+    monkeypatch.setattr(bench_copy, "short_path", lambda *_: {"host_permille": 0})
+    row = list(bench_copy.bench(bench_task(sizes=[1 << 20])))[1]
+    assert row["paths"] == "nvlink 87.5 % + host 12.5 % (began as nvlink 75.0 % + host 25.0 %)"
+
+
 def test_the_interference_table(on_host):
     rows = list(bench_copy.bench(bench_task(interference=True, sizes=[5000])))[1:]
     assert [row["way"] for row in rows] == list(bench_copy.WAYS)
