@@ -1,4 +1,4 @@
-"""plait.copy between two GPUs while another process loads PCIe, beside direct-only and fixed shares.
+"""plait.copy between two GPUs while another process loads PCIe, beside direct-only and fixed.
 
     python bench/copy_under_load.py --pair 0:1 --sizes 256M,1G
     python bench/copy_under_load.py --seconds 2,6,4 --csv rows.csv   # before, during, after
@@ -94,7 +94,7 @@ def host_permille(plan: plait.Plan) -> float:
 def kinds_of(pair: bench_copy.Pair, size: int, way: str) -> dict[str, dict[str, int]]:
     """The parameters of each kind. `fixed` is what the planner gives before anything is learnt."""
     src, dst = pair.task["pair"]
-    plan = pair.door.plan_for(dst, src, size, way != "one way")
+    plan = pair.door.plan_for(dst, src, size, way != "one way", {})
     fixed = {"host_permille": round(host_permille(plan))}
     if sum(plan.ring_bytes) > 0:
         fixed["chunk_kib"] = plan.ring_bytes[0] // 4 >> 10
@@ -124,7 +124,7 @@ def phase_rows(
     rows = []
     for size in sizes:
         speeds = {kind: tallies[size, kind].gb_per_s() for kind in sizes[size]}
-        plan = pair.door.plan_for(dst, src, size, way != "one way")
+        plan = pair.door.plan_for(dst, src, size, way != "one way", {})
         rows.append(
             {"phase": name, "way": way, "bytes": size}
             | {f"{kind}_gb_per_s": round(speed, 1) for kind, speed in speeds.items()}

@@ -89,6 +89,43 @@ def test_stream_order_and_copies_in_a_row(without):
     assert bool((back == 10).all())
 
 
+def host_share(size):
+    plan = copies().plan_for(1, 0, size)
+    return sum(part for route, _, part in plan.stripes if route == "host") / size
+
+
+def test_the_host_share_follows_a_load_and_results_stay_right():
+    """Copies to and from pinned memory on both GPUs, in this process, are the load."""
+    size, load = 256 << 20, 64 << 20
+    source = fresh(size, 0)
+    target = torch().zeros(size, dtype=torch().uint8, device="cuda:1")
+    plait.copy(target, source)
+    torch().cuda.synchronize(1)
+    work = []
+    for device in (0, 1):
+        for _ in range(2):
+            near = torch().zeros(load, dtype=torch().uint8, device=f"cuda:{device}")
+            far = torch().zeros(load, dtype=torch().uint8, pin_memory=True)
+            work.append((near, far, torch().cuda.Stream(device)))
+    before, least = host_share(size), 1.0
+    for number in range(40):
+        for index, (near, far, stream) in enumerate(work):
+            with torch().cuda.stream(stream):
+                (near if index % 2 else far).copy_(far if index % 2 else near, non_blocking=True)
+        target.fill_(0)
+        source[number] ^= 255
+        plait.copy(target, source)
+        assert torch().equal(
+            target.cpu() if number % 20 == 0 else target[:4096].cpu(),
+            source.cpu() if number % 20 == 0 else source[:4096].cpu(),
+        )
+        least = min(least, host_share(size))
+    assert least < before
+    for _ in range(20):
+        plait.copy(target, source)
+    assert torch().equal(target.cpu(), source.cpu())
+
+
 def test_what_is_refused():
     one = torch().ones(1000, device="cuda:0")
     with pytest.raises(plait.InvalidArgumentError, match="overlap"):
