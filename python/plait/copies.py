@@ -44,7 +44,8 @@ def copy(
     src_stream: a number, torch.cuda.Stream or cupy.cuda.Stream on the GPU of each; None = the
     library's current stream there. The copy begins after what both streams hold, and what either
     gets later comes after it. params: host_permille, relay_permille, relay, chunk_kib (`plait bench
-    copy --shares`); None = as the links ask for. without: links left out ("nvlink:0-1").
+    copy --shares`); None = as the links ask for, with less through host memory where earlier copies
+    waited for it (another job on PCIe). without: links left out ("nvlink:0-1").
     """
     source, target = buffer_of(src, "src"), buffer_of(dst, "dst", writable=True)
     for role, buffer in (("dst", target), ("src", source)):
