@@ -3,7 +3,6 @@
 #include "plait/copies.hpp"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "base/env.hpp"
 #include "base/text.hpp"
@@ -13,27 +12,12 @@
 namespace plait {
 namespace {
 
-/// "GPU-00112233-4455-...", as NVML writes it.
-std::string uuid_of(int ordinal) {
-  cuda::Device device = 0;
-  unsigned char bytes[16] = {};
-  PLAIT_CUDA_CALL(device_get, &device, ordinal);
-  PLAIT_CUDA_CALL(device_uuid, reinterpret_cast<char*>(bytes), device);
-  std::string uuid = "GPU-";
-  for (int i = 0; i < 16; ++i) {
-    char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", bytes[i]);
-    uuid += (i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "") + std::string(digits);
-  }
-  return uuid;
-}
-
 /// The topology's device for each CUDA ordinal: by uuid where it states them, else in order.
 std::vector<int> devices_of_ordinals(const Topology& topology) {
   std::vector<int> devices;
   for (int ordinal = 0; ordinal < cuda::device_count(); ++ordinal) {
     int found = -1;
-    const std::string uuid = uuid_of(ordinal);
+    const std::string uuid = cuda::uuid_of(ordinal);
     for (std::size_t i = 0; i < topology.devices.size(); ++i)
       if (topology.devices[i].uuid == uuid) found = static_cast<int>(i);
     devices.push_back(found >= 0 ? found : find_device(topology, DeviceKind::gpu, ordinal));

@@ -51,14 +51,6 @@ int wanted_ordinal(int device) {
   return device;
 }
 
-std::string uuid_of(int ordinal) {
-  cuda::Device device = 0;
-  std::string uuid(16, '\0');
-  PLAIT_CUDA_CALL(device_get, &device, ordinal);
-  PLAIT_CUDA_CALL(device_uuid, uuid.data(), device);
-  return uuid;
-}
-
 Peer watched(const Peer& peer) {
   const int fd = fcntl(peer.process.get(), F_DUPFD_CLOEXEC, 0);
   if (fd < 0) throw Error(ErrorCode::io_error, "no file descriptor left to watch other ranks with");
@@ -102,7 +94,7 @@ void DeviceSide::pick_gpu(const Patience& patience) {
       throw Error(ErrorCode::unsupported,
                   "wanted kernels, found a build without device code: build with nvcc on PATH");
     ordinal_ = wanted_ordinal(options_.device);
-    uuid = uuid_of(ordinal_);
+    uuid = cuda::uuid_of(ordinal_);
   });
   const std::vector<Contribution> all =
       vote(*joined_.rendezvous, failure, pack({text(ordinal_), uuid}), {}, patience);

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <cstdio>
 #include <cstdlib>
 
 #include "base/text.hpp"
@@ -105,6 +106,20 @@ Place place_of(const void* pointer) {
   PLAIT_CUDA_CALL(pointer_attributes, 2, attributes, values,
                   reinterpret_cast<DevicePointer>(pointer));
   return place;
+}
+
+std::string uuid_of(int ordinal) {
+  Device device = 0;
+  unsigned char bytes[16] = {};
+  PLAIT_CUDA_CALL(device_get, &device, ordinal);
+  PLAIT_CUDA_CALL(device_uuid, reinterpret_cast<char*>(bytes), device);
+  std::string uuid = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", bytes[i]);
+    uuid += (i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "") + std::string(digits);
+  }
+  return uuid;
 }
 
 Current::Current(Context context) { require(api().context_push(context), "context_push"); }

@@ -36,6 +36,9 @@ struct Place {
 /// Asks the driver, which knows every piece of memory that a GPU can reach. In a current context.
 Place place_of(const void* pointer);
 
+/// "GPU-00112233-4455-...", as NVML writes it.
+std::string uuid_of(int ordinal);
+
 /// The device's primary context, current on this thread while this lives.
 class Current {
  public:
