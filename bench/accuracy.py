@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import options
 from expected import POISON, Case, HostArrays, TorchArrays, size_of
 
 import plait
@@ -173,13 +174,10 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ranks", type=int, default=2)
+    parser = options.parser(__doc__)
     parser.add_argument("--most-mib", type=float, default=64.0)
     parser.add_argument("--least-kib", type=float, default=64.0)
     parser.add_argument("--deadline", type=float, default=300.0, help="seconds of all")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--host", action="store_true")
     parser.add_argument("--csv", type=Path)
     return parser.parse_args()
 

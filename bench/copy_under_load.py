@@ -59,9 +59,9 @@ class Load:
 
     def __init__(self, ordinals: list[int]) -> None:
         words = [sys.executable, __file__, "--load", ",".join(map(str, ordinals))]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.child = subprocess.Popen(words, **pipes)
-        if self.child.stdout.readline().strip() != "loading":
+        pipe = subprocess.PIPE
+        self.child = subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True)
+        if self.child.stdout is None or self.child.stdout.readline().strip() != "loading":
             raise RuntimeError("the process that loads PCIe did not start")
 
     def end(self) -> str:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import options
 
 import plait
 from plait import gpu, launch
@@ -231,13 +232,10 @@ class Round:
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ranks", type=int, default=2)
+    parser = options.parser(__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--limit", type=float, default=2.0, help="seconds until all must know")
     parser.add_argument("--deadline", type=float, default=60.0, help="seconds of a round")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--host", action="store_true")
     parser.add_argument("--csv", type=Path)
     return parser.parse_args()
 

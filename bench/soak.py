@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import options
 from expected import (
     FLOATS,
     INTEGERS,
@@ -502,15 +503,12 @@ class Overseer:
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ranks", type=int, default=2)
+    parser = options.parser(__doc__)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--epoch", type=float, default=5.0, help="seconds a communicator lives")
     parser.add_argument("--most-mib", type=float, default=256.0, help="of a message")
     parser.add_argument("--slab-mib", type=float, default=2048.0, help="of all inputs at once")
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--stuck", type=float, default=60.0, help="seconds that a rank may stand")
-    parser.add_argument("--host", action="store_true", help="host memory, no GPU")
     parser.add_argument("--break", dest="break_results", action="store_true")
     parser.add_argument("--no-kernels", action="store_true", help="plait chooses every kernel")
     parser.add_argument("--verbose", action="store_true", help="rank 0's counts as they come")
