@@ -27,7 +27,10 @@ struct Options {
   std::string engine = "automatic";
   std::string kernel;  // only this one, in a sweep and else
   bool graphs = true;
-  std::uint64_t tile_mib = 280;
+  std::uint64_t tile_mib = 280, rotation_mib = 0, ring_mib = 16;
+  // What a sweep of `rotation` goes through.
+  std::vector<unsigned> blocks{0, 48}, piece_mib{0, 32}, permille{0, 60, 80, 90, 100, 110},
+      halvings{0, 3};
   LaneSpread spread;
   std::set<std::string> what{"fused", "nccl"};
   std::vector<std::string> types{"fp32"};
@@ -58,6 +61,14 @@ std::set<std::string> words(const std::string& list) {
   return all;
 }
 
+std::vector<unsigned> numbers(const std::string& list) {
+  std::vector<unsigned> all;
+  std::stringstream stream(list);
+  for (std::string word; std::getline(stream, word, ',');)
+    all.push_back(static_cast<unsigned>(std::stoul(word)));
+  return all;
+}
+
 std::string size_name(std::uint64_t bytes) {
   if (bytes >= (1ull << 30)) return text(bytes >> 30, "G");
   if (bytes >= (1ull << 20)) return text(bytes >> 20, "M");
@@ -75,7 +86,9 @@ class Bench {
     given.wait_s = 10;
     given.spread = options.spread;
     given.ring_bytes = given.host_tile_bytes = ring_bytes / 2;
-    given.sizes.rotation_bytes = rotation_slots(options.gpus) * 32 << 20;
+    given.sizes.rotation_bytes = options.rotation_mib != 0
+                                     ? options.rotation_mib << 20
+                                     : rotation_slots(options.gpus) * 32 << 20;
     for (int r = 0; r < options.gpus; ++r)
       given.rings.push_back(rings + static_cast<std::uint64_t>(r) * ring_bytes);
     given.sizes.bare_bytes = 130ull << 20;
@@ -284,13 +297,17 @@ class Bench {
   }
   std::vector<FusedTuning> rotation_tunings() const {
     std::vector<FusedTuning> all;
-    for (const unsigned blocks : {0u, 32u})
-      for (const std::uint32_t piece_mib : {4u, 8u, 16u, 32u}) {
-        FusedTuning tuning;
-        tuning.blocks = blocks;
-        tuning.tile_units = piece_mib << 16;
-        all.push_back(tuning);
-      }
+    for (const unsigned blocks : o_.blocks)
+      for (const unsigned piece_mib : o_.piece_mib)
+        for (const unsigned permille : o_.permille)
+          for (const unsigned halvings : o_.halvings) {
+            FusedTuning tuning;
+            tuning.blocks = blocks;
+            tuning.tile_units = piece_mib << 16;
+            tuning.host_permille = permille;
+            tuning.ahead = static_cast<int>(halvings);
+            all.push_back(tuning);
+          }
     return all;
   }
   std::vector<FusedTuning> tunings(std::uint64_t bytes) const {
@@ -351,7 +368,7 @@ class Bench {
       });
       double bad = 0;
       for (const auto& [figure, params] : figures) bad += figure.wrong;
-      for (std::size_t i = 0; i < std::min<std::size_t>(figures.size(), o_.sweep ? 3 : 1); ++i) {
+      for (std::size_t i = 0; i < std::min<std::size_t>(figures.size(), o_.sweep ? 4 : 1); ++i) {
         const Figure& figure = figures[i].first;
         if (rank_ != 0) continue;
         Request shape;
@@ -545,6 +562,18 @@ Options parse(int count, char** arguments) {
       options.spread.copy_blocks = static_cast<unsigned>(std::stoul(value()));
     else if (name == "--ring-blocks")
       options.spread.ring_blocks = static_cast<unsigned>(std::stoul(value()));
+    else if (name == "--rotation-mib")
+      options.rotation_mib = std::stoull(value());
+    else if (name == "--ring-mib")
+      options.ring_mib = std::stoull(value());
+    else if (name == "--blocks")
+      options.blocks = numbers(value());
+    else if (name == "--piece-mib")
+      options.piece_mib = numbers(value());
+    else if (name == "--host")
+      options.permille = numbers(value());
+    else if (name == "--halvings")
+      options.halvings = numbers(value());
     else if (name == "--tile-mib")
       options.tile_mib = std::stoull(value());
     else if (name == "--engine")
@@ -576,7 +605,7 @@ int main(int count, char** arguments) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   try {
     const Options options = parse(count, arguments);
-    const std::uint64_t ring_bytes = 32ull << 20;
+    const std::uint64_t ring_bytes = options.ring_mib << 20;
     std::byte* rings = shared_memory(ring_bytes * static_cast<std::uint64_t>(options.gpus));
     Board* board = make_board(options.gpus);
     return run_ranks(board, options.processes,

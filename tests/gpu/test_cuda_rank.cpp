@@ -36,7 +36,7 @@ int gpus_for_processes() {
 
 void check_fused(int ranks, bool processes, const std::vector<std::string>& kernels);
 void check_collectives(int ranks, bool processes);
-void check_lonely(const std::string& kernel);
+void check_lonely(const std::string& kernel, std::uint32_t host_permille = 0);
 void check_overlapping(int ranks);
 
 // Those that fork come first, before this process uses CUDA.
@@ -73,7 +73,7 @@ TEST_CASE("processes: copy engines that wait in vain give up likewise") {
     MESSAGE("skipped: needs two GPUs");
     return;
   }
-  check_lonely("rotation");
+  for (const std::uint32_t host_permille : {0u, 900u}) check_lonely("rotation", host_permille);
 }
 
 /// What ranks found, be they threads or processes.
@@ -542,11 +542,12 @@ std::vector<Queued> queued_calls(const std::vector<Plan>& plans, int rank) {
 }
 
 /// Poisons the output and calls, in stream order: in pieces of 64 KiB, so that slots are reused.
-void enqueue_poisoned(Bay& bay, const Queued& call) {
+void enqueue_poisoned(Bay& bay, const Queued& call, std::uint32_t host_permille = 0) {
   PLAIT_CUDA_CALL(memory_set_async, call.output, 0xa5, call.example.expected.size() + 1,
                   bay.stream);
   FusedTuning tuning;
   tuning.tile_units = 4096;
+  tuning.host_permille = host_permille;
   bay.cuda->run_fused("rotation", call.plan->request, reinterpret_cast<const void*>(call.input),
                       reinterpret_cast<void*>(call.output), bay.stream, {}, tuning);
 }
@@ -564,14 +565,15 @@ void check_overlapping(int ranks) {
     Graph graph = nullptr;
     GraphExec exec = nullptr;
     PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
-    for (std::size_t i = 0; i < 5; ++i) enqueue_poisoned(bay, calls[i]);
+    for (std::size_t i = 0; i < 5; ++i) enqueue_poisoned(bay, calls[i], i % 2 == 0 ? 500 : 0);
     PLAIT_CUDA_CALL(stream_end_capture, bay.stream, &graph);
     PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
     board->meet();
     for (int round = 0; round < 8; ++round) {
       for (int i = 0; rank == round % ranks && i < 200; ++i)
         PLAIT_CUDA_CALL(memory_set_async, bay.output, 0, kMostBytes, bay.stream);
-      for (const Queued& call : calls) enqueue_poisoned(bay, call);
+      for (const Queued& call : calls)
+        enqueue_poisoned(bay, call, static_cast<std::uint32_t>(round % 3) * 300);
       for (int i = 0; i < 3; ++i) PLAIT_CUDA_CALL(graph_launch, exec, bay.stream);
     }
     bay.finish();
@@ -589,7 +591,8 @@ void check_overlapping(int ranks) {
 }
 
 /// What rank 0 throws when it calls alone: `wait_s` as given, abort() after `abort_after_s`.
-std::string lonely_error(const std::string& kernel, double wait_s, double abort_after_s) {
+std::string lonely_error(const std::string& kernel, std::uint32_t host_permille, double wait_s,
+                         double abort_after_s) {
   bench::Board* board = bench::make_board(2);
   std::byte* rings = bench::shared_memory(kRingBytes * 2);
   Findings* findings = Findings::shared();
@@ -597,10 +600,13 @@ std::string lonely_error(const std::string& kernel, double wait_s, double abort_
     Bay bay(board, rank, rings, wait_s);
     if (rank == 0) {
       Request request;
-      request.count = 5000;
+      request.count = 50000;
       request.ranks = 2;
+      FusedTuning tuning;
+      tuning.host_permille = host_permille;
+      tuning.tile_units = host_permille != 0 ? 4096 : 0;  // of small pieces a share is some chunks
       bay.cuda->run_fused(kernel, request, reinterpret_cast<const void*>(bay.input),
-                          reinterpret_cast<void*>(bay.output), bay.stream);
+                          reinterpret_cast<void*>(bay.output), bay.stream, {}, tuning);
       if (abort_after_s > 0) {
         std::this_thread::sleep_for(std::chrono::duration<double>(abort_after_s));
         bay.cuda->abort();
@@ -616,13 +622,14 @@ std::string lonely_error(const std::string& kernel, double wait_s, double abort_
   return failed == 0 ? findings->lists[0] : "a rank failed";
 }
 
-void check_lonely(const std::string& kernel) {
+void check_lonely(const std::string& kernel, std::uint32_t host_permille) {
   CAPTURE(kernel);
+  CAPTURE(host_permille);
   const auto began = std::chrono::steady_clock::now();
-  const std::string late = lonely_error(kernel, 0.3, 0);
+  const std::string late = lonely_error(kernel, host_permille, 0.3, 0);
   CHECK(late.find("timeout") == 0);
   CHECK(late.find("for rank 1") != std::string::npos);
-  const std::string aborted = lonely_error(kernel, 60, 0.2);
+  const std::string aborted = lonely_error(kernel, host_permille, 60, 0.2);
   CHECK(aborted.find("aborted") == 0);
   CHECK(aborted.find("for rank 1") != std::string::npos);
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(20));

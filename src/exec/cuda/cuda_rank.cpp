@@ -81,8 +81,10 @@ void CudaRank::open(const Exchange& exchange) {
     path.slots.push_back(arena_->rotation_slots(rank));
     path.flags.push_back(arena_->rotation_flags(rank));
   }
-  path.streams.assign(streams_.begin(), streams_.begin() + kRotationStreams);
-  path.events.assign(marks_.begin(), marks_.begin() + kRotationEvents);
+  for (const DevicePointer ring : rings_) path.rings.push_back(reinterpret_cast<char*>(ring));
+  path.ring_bytes = rings_.empty() ? 0 : options_.ring_bytes + options_.host_tile_bytes;
+  path.streams.assign(streams_.begin(), streams_.begin() + kEngineStreams);
+  path.events.assign(marks_.begin(), marks_.begin() + kEngineEvents);
 }
 
 void CudaRank::map_host_memory() {

@@ -33,12 +33,14 @@ struct CudaRankOptions {
 struct FusedTuning {
   unsigned blocks = 0;
   unsigned threads = 0;
-  int ahead = -1;  ///< steps that pushing runs ahead; -1 = chosen
+  int ahead = -1;  ///< steps that pushing runs ahead; -1 = chosen. rotation of two ranks: how often
+                   ///< the last piece is halved; must agree
   bool programmatic = true;
   std::uint32_t tile_units = 0;  ///< 16-byte units of a tile (tiled; must agree, as must `blocks`)
                                  ///< or of a piece (rotation; must agree)
-  std::uint32_t host_permille = 0;  ///< tiled: share through host memory; must agree; none where
-                                    ///< the call has 16 blocks or fewer
+  std::uint32_t host_permille = 0;  ///< share through host memory; must agree. tiled: none where
+                                    ///< the call has 16 blocks or fewer; rotation: all_reduce of
+                                    ///< two ranks only, in whole chunks of 4 MiB
   int bare = -1;  ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
 };
 
@@ -132,6 +134,9 @@ class CudaRank {
                const std::vector<double>& scalars, const FusedTuning& tuning);
   void run_rotation(const Request& request, const void* input, void* output, Stream stream,
                     const std::vector<double>& scalars, const FusedTuning& tuning);
+  void run_exchange(const Request& request, const void* input, void* output, Stream stream,
+                    const std::vector<double>& scalars, const FusedTuning& tuning,
+                    std::uint64_t piece_bytes);
   void run_tiled(const Request& request, const void* input, void* output, Stream stream,
                  const std::vector<double>& scalars, const FusedTuning& tuning);
   bool chooses_bare(const Request& request, const FusedTuning& tuning) const;

@@ -3,6 +3,7 @@
 
 #include "base/text.hpp"
 #include "exec/cuda/cuda_rank.hpp"
+#include "exec/cuda/pair_exchange.hpp"
 #include "exec/cuda/tiled_shape.hpp"
 #include "plait/error.hpp"
 
@@ -28,6 +29,10 @@ std::string tiled_name(const Request& request) {
   return text("plait_tiled_", name_of(moved_type(request)), common ? "_sum_" : "_any_",
               common ? request.ranks : 0);
 }
+
+/// Few enough to leave memory's bandwidth to engines, enough to reduce a piece while the next
+/// comes.
+constexpr unsigned kBlocksBesideCopies = 48;
 
 /// Inbox bytes of one half that the kernel needs.
 std::uint64_t inbox_need(const std::string& kernel, const Request& request, bool bare) {
@@ -238,16 +243,38 @@ void CudaRank::run_tiled(const Request& request, const void* input, void* output
 /// Pieces must be the same on all ranks, so they follow from size and options alone.
 void CudaRank::run_rotation(const Request& request, const void* input, void* output, Stream stream,
                             const std::vector<double>& scalars, const FusedTuning& tuning) {
-  TiledArgs shape = rotation_shape(request, options_.rank);
-  fill_call(shape, request, input, output, scalars);
   constexpr std::uint64_t kLeastPiece = 64 << 10;  // every piece costs a dozen calls of the driver
-  std::uint64_t most = rotation_path_.slot_bytes;
-  if (tuning.tile_units != 0)
-    most = std::min(most, std::max(kLeastPiece, std::uint64_t{tuning.tile_units} * 16));
+  const std::uint64_t wish =
+      tuning.tile_units == 0 ? 0 : std::max(kLeastPiece, std::uint64_t{tuning.tile_units} * 16);
   rotation_path_.blocks = blocks_for(tuning);
+  if (request.collective == Collective::all_reduce && request.ranks == 2)
+    return run_exchange(request, input, output, stream, scalars, tuning, wish);
+  TiledArgs shape = tiled_shape(request, options_.rank);
+  fill_call(shape, request, input, output, scalars);
+  const std::uint64_t most =
+      wish == 0 ? rotation_path_.slot_bytes : std::min(rotation_path_.slot_bytes, wish);
   Rotation rotation(*kernels_, rotation_path_, cut_rotation(shape.part_bytes, most), shape,
                     moved_type(request));
   rotation.enqueue(fork_, stream);
+}
+
+/// Two ranks use all slots as one inbox each.
+void CudaRank::run_exchange(const Request& request, const void* input, void* output, Stream stream,
+                            const std::vector<double>& scalars, const FusedTuning& tuning,
+                            std::uint64_t piece_bytes) {
+  CallArgs call{};
+  fill_call(call, request, input, output, scalars);
+  rotation_path_.blocks = blocks_for({});
+  const unsigned blocks =
+      std::min(rotation_path_.blocks, tuning.blocks != 0 ? tuning.blocks : kBlocksBesideCopies);
+  ExchangeRoom room;
+  room.inbox_bytes = rotation_slots(2) * rotation_path_.slot_bytes;
+  room.ring_bytes = rotation_path_.ring_bytes;
+  room.piece_bytes = piece_bytes;
+  room.host_permille = tuning.host_permille;
+  room.halvings = tuning.ahead;
+  const ExchangeCut cut = cut_exchange(request.count * bytes_of(request.type), room);
+  PairExchange(*kernels_, rotation_path_, cut, call, request.type, blocks).enqueue(fork_, stream);
 }
 
 }  // namespace plait::cuda

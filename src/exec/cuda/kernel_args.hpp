@@ -146,26 +146,43 @@ struct RotationFlags {
   std::uint32_t pulled[kRotationSlots][kMaxCudaRanks];   ///< by reader: my result was copied out
   std::uint32_t pieces;                                  ///< my own: of finished calls
   std::uint32_t poisoned;  ///< 1 + a peer that has given up: what it copies since is not to be used
+  // What two ranks exchange whole: one word a kind, as pieces and chunks keep their order.
+  std::uint32_t link_arrived[kMaxCudaRanks];  ///< by sender: pieces in my inbox
+  std::uint32_t link_handled[kMaxCudaRanks];  ///< by owner: pieces taken out of its inbox
+  std::uint32_t host_arrived[kMaxCudaRanks];  ///< by sender: chunks in its host memory
+  std::uint32_t host_taken[kMaxCudaRanks];    ///< by owner: chunks copied out of my host memory
+  std::uint32_t exchanged;                    ///< my own: pieces of finished calls
+  std::uint32_t chunks;                       ///< my own: chunks of finished calls
 };
 
-/// Until words[r] has reached the pieces of earlier calls + value, for each r in `ranks`.
+/// Until words[r] has reached what was counted in earlier calls + value, for each r in `ranks`.
 struct RotationWait {
   const std::uint32_t* words;
   std::uint32_t ranks;
   std::uint32_t value;
 };
 
-/// First wait, then tell: tell[r] := pieces of earlier calls + told.
+/// First wait, then tell, or the other way round: tell[r] := what was counted in earlier calls +
+/// told.
 struct RotationStep {
   DeviceState* state;
   Lifeline* lifeline;
   std::uint64_t wait_ns;
+  const std::uint32_t* counted;  ///< which of my own counts
   RotationWait waits[2];
   std::uint32_t* tell[kMaxCudaRanks];
   std::uint32_t told;
+  std::uint32_t tells_first;
   RotationFlags* flags[kMaxCudaRanks];  ///< every rank's
   std::int32_t rank;
   std::int32_t ranks;
+};
+
+/// The end of a call: a step, then the next call counts on from here.
+struct RotationEnd {
+  RotationStep step;
+  std::uint32_t* counts[2];  ///< null = none
+  std::uint32_t more[2];
 };
 
 /// A reduction of whole buffers, or with one source a copy; buffers of any alignment.

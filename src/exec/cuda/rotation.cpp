@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/text.hpp"
 #include "exec/cuda/tile_cut.hpp"
 #include "exec/cuda/tiled_shape.hpp"
 
@@ -61,49 +60,30 @@ char* Rotation::outbox(int owner, std::uint32_t piece) const {
          (before * kRotationSlots + piece % kRotationSlots) * path_.slot_bytes;
 }
 
-RotationStep Rotation::blank_step() const {
-  RotationStep step{};
-  step.state = shape_.state;
-  step.lifeline = shape_.lifeline;
-  step.wait_ns = shape_.wait_ns;
-  std::copy(path_.flags.begin(), path_.flags.end(), step.flags);
-  step.rank = shape_.rank;
-  step.ranks = shape_.ranks;
-  return step;
-}
-
 /// Until `ranks` have told of the piece that is `before` pieces earlier, and so uses the same slot.
 RotationWait Rotation::words(Words words, std::uint32_t ranks, std::uint32_t piece,
                              std::uint32_t before) const {
-  const RotationFlags& mine = *path_.flags[static_cast<std::size_t>(shape_.rank)];
-  return {(mine.*words)[piece % kRotationSlots], ranks, piece + 1 - before};
+  return {(flags_of(shape_.rank).*words)[piece % kRotationSlots], ranks, piece + 1 - before};
 }
 
 /// What follows on the stream comes after the events and words.
 void Rotation::begin(Stream stream, const std::vector<RotationWait>& waits,
                      const std::vector<Event>& after) {
-  for (const Event event : after) PLAIT_CUDA_CALL(stream_wait_event, stream, event, 0);
-  RotationStep step = blank_step();
+  for (const Event event : after) follow(stream, event);
+  RotationStep step = blank_step(&RotationFlags::pieces);
   std::copy(waits.begin(), waits.end(), step.waits);
   if (step.waits[0].ranks == 0 && step.waits[1].ranks == 0) return;
-  kernels_.launch(step_, {1, 32, false}, stream, {&step});
+  launch(stream, step);
 }
 
 /// Tells all peers, whether or not they wait in this call: so words count the pieces of all calls.
 void Rotation::finish(Role role, std::uint32_t piece, Words words) {
-  RotationStep step = blank_step();
+  RotationStep step = blank_step(&RotationFlags::pieces);
   for (int k = 1; k < shape_.ranks; ++k)
-    step.tell[peer(k)] = &(path_.flags[static_cast<std::size_t>(peer(k))]
-                               ->*words)[piece % kRotationSlots][shape_.rank];
+    step.tell[peer(k)] = &(flags_of(peer(k)).*words)[piece % kRotationSlots][shape_.rank];
   step.told = piece + 1;
-  kernels_.launch(step_, {1, 32, false}, stream(role, piece), {&step});
-  PLAIT_CUDA_CALL(event_record, event(role, piece), stream(role, piece));
-}
-
-void Rotation::copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) {
-  if (bytes == 0 || dst == src) return;
-  PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<DevicePointer>(dst),
-                  reinterpret_cast<DevicePointer>(src), bytes, stream);
+  launch(stream(role, piece), step);
+  record(event(role, piece), stream(role, piece));
 }
 
 void Rotation::push(std::uint32_t piece) {
@@ -124,7 +104,7 @@ void Rotation::push(std::uint32_t piece) {
   finish(kPush, piece, &RotationFlags::arrived);
 }
 
-void Rotation::reduce(std::uint32_t piece, std::uint32_t senders) {
+void Rotation::reduce_piece(std::uint32_t piece, std::uint32_t senders) {
   PieceArgs args{};
   const Range part = range(shape_.rank, piece);
   if (part.bytes == 0) return;
@@ -138,20 +118,13 @@ void Rotation::reduce(std::uint32_t piece, std::uint32_t senders) {
     else if (in(senders, rank))
       args.source[args.sources++] = inbox(shape_.rank, rank, piece);
   }
-  std::copy(std::begin(shape_.scalars), std::end(shape_.scalars), args.scalars);
   char* out = static_cast<char*>(shape_.output) + index * shape_.result_stride + part.from;
   int outs = 0;
   if (in(shape_.keepers, shape_.rank) && !(args.sources == 1 && args.source[0] == out))
     args.dst[outs++] = out;
   if (readers_of_mine() != 0) args.dst[outs++] = outbox(shape_.rank, piece);
-  args.state = shape_.state;
   args.bytes = part.bytes;
-  args.op = args.sources == 1 ? static_cast<std::int32_t>(ReduceOp::sum) : shape_.op;
-  const std::string sum = text("plait_piece_", name_of(type_), "_sum_", args.sources);
-  const bool common = args.op == static_cast<std::int32_t>(ReduceOp::sum) && kernels_.has(sum);
-  const Function kernel =
-      kernels_.find(common ? sum : text("plait_piece_", name_of(type_), "_any_0"));
-  kernels_.launch(kernel, {path_.blocks, 512, false}, stream(kHandle, piece), {&args});
+  reduce(stream(kHandle, piece), args, path_.blocks);
 }
 
 void Rotation::handle(std::uint32_t piece) {
@@ -164,7 +137,7 @@ void Rotation::handle(std::uint32_t piece) {
                kRotationSlots)},  // of all: other ranks may have read in the call before
         after);
   if (in(shape_.owners, shape_.rank)) {
-    if (shape_.handling != kPlaceParts) reduce(piece, senders);
+    if (shape_.handling != kPlaceParts) reduce_piece(piece, senders);
     const Range part = range(shape_.rank, piece);
     for (int k = 1; k < shape_.ranks && shape_.handling == kPlaceParts; ++k)
       if (in(senders, peer(k)))
@@ -194,17 +167,20 @@ void Rotation::pull(std::uint32_t piece) {
 
 void Rotation::join(Stream stream) {
   for (std::size_t i = 0; i < kRotationStreams; ++i) {
-    PLAIT_CUDA_CALL(event_record, path_.events[i], path_.streams[i]);
-    PLAIT_CUDA_CALL(stream_wait_event, stream, path_.events[i], 0);
+    record(path_.events[i], path_.streams[i]);
+    follow(stream, path_.events[i]);
   }
-  std::uint32_t* counted = &path_.flags[static_cast<std::size_t>(shape_.rank)]->pieces;
-  std::uint32_t more = cut_.pieces;
-  kernels_.launch(kernels_.find("plait_rotation_end"), {1, 1, false}, stream, {&counted, &more});
+  RotationStep step = blank_step(&RotationFlags::pieces);
+  if (shape_.ranks == 2)  // an exchange, which counts by other words, may use the slots next
+    for (const std::uint32_t before : {1u, 2u})
+      step.waits[before - 1] =
+          words(&RotationFlags::handled, others(all_ranks()), cut_.pieces - before, 0);
+  launch_end(stream, step, {{&RotationFlags::pieces, cut_.pieces}});
 }
 
 void Rotation::enqueue(Event fork, Stream stream) {
-  PLAIT_CUDA_CALL(event_record, fork, stream);
-  for (const Stream one : path_.streams) PLAIT_CUDA_CALL(stream_wait_event, one, fork, 0);
+  record(fork, stream);
+  for (std::size_t i = 0; i < kRotationStreams; ++i) follow(path_.streams[i], fork);
   copy(path_.streams[kRotationSlots], static_cast<char*>(shape_.output) + shape_.own_to,
        static_cast<const char*>(shape_.input) + shape_.own_from, shape_.own_bytes);
   for (std::uint32_t step = 0; step < cut_.pieces + 2; ++step) {

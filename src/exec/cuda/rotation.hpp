@@ -8,16 +8,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "exec/cuda/arena.hpp"
-#include "exec/cuda/kernels.hpp"
-#include "plait/plan.hpp"
+#include "exec/cuda/engine_call.hpp"
 
 namespace plait::cuda {
 
 /// Even and odd pushes, even and odd pulls, handles: while one of a pair tells or waits, the other
 /// keeps the links busy.
 inline constexpr std::size_t kRotationStreams = 2 * kRotationSlots + 1;
-inline constexpr std::size_t kRotationEvents = 3 * kRotationSlots;
+static_assert(kRotationStreams <= kEngineStreams && 3 * kRotationSlots <= kEngineEvents);
 
 /// Slots of one rank: its inbox, by sender, then its outbox.
 inline std::uint64_t rotation_slots(int ranks) {
@@ -26,16 +24,6 @@ inline std::uint64_t rotation_slots(int ranks) {
 
 /// As tiled_shape(), but what two ranks reduce they exchange whole: as many bytes, one hop less.
 TiledArgs rotation_shape(const Request& request, int rank);
-
-/// What pieces go through; made once a communicator.
-struct RotationPath {
-  std::vector<char*> slots;           ///< by rank, as mapped here
-  std::vector<RotationFlags*> flags;  ///< by rank
-  std::uint64_t slot_bytes = 0;
-  std::vector<Stream> streams;  ///< kRotationStreams
-  std::vector<Event> events;    ///< kRotationEvents
-  unsigned blocks = 0;          ///< of the kernel that handles a piece
-};
 
 /// How parts are cut; the same on all ranks. pieces: a multiple of kRotationSlots, the last may be
 /// empty.
@@ -49,17 +37,12 @@ RotationCut cut_rotation(std::uint64_t part_bytes, std::uint64_t most_bytes);
 /// One call. Ranks enqueue alike, and in an order in which a wait comes after all that it waits
 /// for: so no rank waits for ever, were there only one hardware queue for all streams; edges
 /// between the streams see to the same where a graph orders its branches anyhow.
-class Rotation {
+class Rotation : private EngineCall {
  public:
   /// `shape` as tiled_shape() makes it, its call filled in. `type`: of the kernel that handles.
   Rotation(Kernels& kernels, const RotationPath& path, const RotationCut& cut,
            const TiledArgs& shape, DataType type)
-      : kernels_(kernels),
-        step_(kernels.find("plait_rotation_step")),
-        path_(path),
-        cut_(cut),
-        shape_(shape),
-        type_(type) {}
+      : EngineCall(kernels, path, shape, type), cut_(cut), shape_(shape) {}
 
   /// After what `stream` holds; what comes later on it comes after all of the call.
   void enqueue(Event fork, Stream stream);
@@ -89,26 +72,20 @@ class Rotation {
   Event event(Role role, std::uint32_t piece) const {
     return path_.events[role * kRotationSlots + piece % kRotationSlots];
   }
-  RotationStep blank_step() const;
   using Words = std::uint32_t (RotationFlags::*)[kRotationSlots][kMaxCudaRanks];
   RotationWait words(Words words, std::uint32_t ranks, std::uint32_t piece,
                      std::uint32_t before) const;
   void begin(Stream stream, const std::vector<RotationWait>& waits,
              const std::vector<Event>& after);
   void finish(Role role, std::uint32_t piece, Words words);
-  void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes);
   void push(std::uint32_t piece);
   void handle(std::uint32_t piece);
-  void reduce(std::uint32_t piece, std::uint32_t senders);
+  void reduce_piece(std::uint32_t piece, std::uint32_t senders);
   void pull(std::uint32_t piece);
   void join(Stream stream);
 
-  Kernels& kernels_;
-  const Function step_;  // looked up once: a call launches it dozens of times
-  const RotationPath& path_;
   RotationCut cut_;
   const TiledArgs& shape_;
-  DataType type_;
 };
 
 }  // namespace plait::cuda

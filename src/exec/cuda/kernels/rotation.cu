@@ -8,8 +8,12 @@ extern "C" __global__ void __launch_bounds__(32, 1)
 }
 
 /// After all pieces of a call: the next call counts on from here, in eager calls and replays alike.
-extern "C" __global__ void plait_rotation_end(std::uint32_t* pieces, std::uint32_t more) {
-  *pieces += more;
+extern "C" __global__ void __launch_bounds__(32, 1)
+    plait_rotation_end(const __grid_constant__ plait::cuda::RotationEnd end) {
+  plait::cuda::rotation_step(end.step);
+  __syncwarp();
+  if (threadIdx.x < 2 && end.counts[threadIdx.x] != nullptr)
+    *end.counts[threadIdx.x] += end.more[threadIdx.x];
 }
 
 #define PLAIT_PIECE(type, opname, op, sources)                                                 \

@@ -6,14 +6,20 @@
 
 namespace plait::cuda {
 
-/// Waits until all words have reached their values, then tells the peers. Copies cannot be called
-/// back: where a wait is given up, those that follow may overwrite what a peer still needs, so it
-/// is told first that nothing holds any more, and gives up too before it ends its call.
-__device__ inline void rotation_step(const RotationStep& step) {
+/// True where nothing holds any more: this rank has given up, or a peer has.
+__device__ inline bool rotation_is_broken(const RotationStep& step) {
+  const unsigned poisoned = load_flag(&step.flags[step.rank]->poisoned);
+  if (poisoned != 0) give_up(step.state, step.lifeline, kFaultAborted, poisoned - 1, 0, ~0u);
+  const bool failed = *const_cast<volatile unsigned*>(&step.state->failed) != 0;
+  return __any_sync(~0u, failed || poisoned != 0 ? 1 : 0) != 0;
+}
+
+/// False where it gave up. Lane r waits for rank r.
+__device__ inline bool rotation_wait(const RotationStep& step) {
   const unsigned rank = threadIdx.x;
   const RotationFlags& mine = *step.flags[step.rank];
-  const unsigned base = mine.pieces;
-  bool broken = step.state->failed != 0;
+  const unsigned base = *step.counted;
+  bool broken = false;
   Patience patience;
   for (const RotationWait& wait : step.waits) {
     if (rank >= kMaxCudaRanks || (wait.ranks >> rank & 1) == 0) continue;
@@ -21,16 +27,30 @@ __device__ inline void rotation_step(const RotationStep& step) {
       broken = load_flag(&mine.poisoned) != 0 ||
                patience.gone(step.state, step.lifeline, step.wait_ns, rank, wait.value, ~0u);
   }
-  const unsigned poisoned = load_flag(&mine.poisoned);
-  if (poisoned != 0) give_up(step.state, step.lifeline, kFaultAborted, poisoned - 1, 0, ~0u);
-  broken = broken || poisoned != 0;
-  broken = __any_sync(~0u, broken ? 1 : 0) != 0;
+  return __any_sync(~0u, broken ? 1 : 0) == 0;
+}
+
+/// What this stream has copied and written is seen by a peer that sees the word.
+__device__ inline void rotation_tell(const RotationStep& step) {
   __threadfence_system();
-  if (rank >= static_cast<unsigned>(step.ranks) || rank == static_cast<unsigned>(step.rank)) return;
-  if (broken)
+  if (threadIdx.x < kMaxCudaRanks && step.tell[threadIdx.x] != nullptr)
+    store_flag(step.tell[threadIdx.x], *step.counted + step.told);
+}
+
+/// Waits and tells. Copies cannot be called back: where a wait is given up, those that follow may
+/// overwrite what a peer still needs, so it is told first that nothing holds any more, and gives up
+/// too before it ends its call.
+__device__ inline void rotation_step(const RotationStep& step) {
+  bool broken = rotation_is_broken(step);
+  if (!broken && step.tells_first != 0) rotation_tell(step);
+  if (!broken) broken = !rotation_wait(step);
+  broken = rotation_is_broken(step) || broken;
+  if (!broken && step.tells_first == 0) rotation_tell(step);
+  if (!broken) return;
+  __threadfence_system();
+  const unsigned rank = threadIdx.x;
+  if (rank < static_cast<unsigned>(step.ranks) && rank != static_cast<unsigned>(step.rank))
     store_flag(&step.flags[rank]->poisoned, step.rank + 1);
-  else if (step.tell[rank] != nullptr)
-    store_flag(step.tell[rank], base + step.told);
 }
 
 /// dst := source 0 (+) source 1 ..., unit by unit; where there is a second dst, that too.

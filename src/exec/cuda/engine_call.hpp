@@ -1,0 +1,66 @@
+// What calls by copy engines are made of, in stream order: copies, small kernels that wait for
+// words of peers and raise theirs, and kernels that reduce a piece.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "exec/cuda/kernel_args.hpp"
+#include "exec/cuda/kernels.hpp"
+#include "plait/plan.hpp"
+
+namespace plait::cuda {
+
+/// Streams that calls by copy engines use, and events a kind of step.
+inline constexpr std::size_t kEngineStreams = 6;
+inline constexpr std::size_t kEngineEvents = 20;
+
+/// What pieces go through; made once a communicator.
+struct RotationPath {
+  std::vector<char*> slots;           ///< by rank, as mapped here
+  std::vector<RotationFlags*> flags;  ///< by rank
+  std::uint64_t slot_bytes = 0;
+  std::vector<char*> rings;  ///< host memory by rank; empty = none
+  std::uint64_t ring_bytes = 0;
+  std::vector<Stream> streams;  ///< kEngineStreams
+  std::vector<Event> events;    ///< kEngineEvents
+  unsigned blocks = 0;          ///< of the kernel that handles a piece, at most
+};
+
+class EngineCall {
+ public:
+  EngineCall(Kernels& kernels, const RotationPath& path, const CallArgs& call, DataType type)
+      : kernels_(kernels),
+        path_(path),
+        step_(kernels.find("plait_rotation_step")),
+        call_(call),
+        type_(type) {}
+
+ protected:
+  using Word = std::uint32_t (RotationFlags::*)[kMaxCudaRanks];
+  RotationFlags& flags_of(int rank) const { return *path_.flags[static_cast<std::size_t>(rank)]; }
+  /// Waits for nobody, tells nobody; counts by `counted` of this rank.
+  RotationStep blank_step(std::uint32_t RotationFlags::* counted) const;
+  void launch(Stream stream, RotationStep step);
+  /// The last of a call; each count of this rank grows by so many.
+  struct Count {
+    std::uint32_t RotationFlags::* which;
+    std::uint32_t more;
+  };
+  void launch_end(Stream stream, const RotationStep& step, const std::vector<Count>& counts);
+  static void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes);
+  /// `args`: sources, dst and bytes filled in.
+  void reduce(Stream stream, PieceArgs args, unsigned blocks);
+  static void record(Event event, Stream stream);
+  static void follow(Stream stream, Event event);
+
+  Kernels& kernels_;
+  const RotationPath& path_;
+
+ private:
+  const Function step_;  // looked up once: a call launches it dozens of times
+  const CallArgs& call_;
+  const DataType type_;
+};
+
+}  // namespace plait::cuda

@@ -1,0 +1,42 @@
+// How two ranks cut a message that they exchange whole by copy engines: pieces that are pushed over
+// the link into the peer's inbox, and behind them chunks that go through host memory. Which bytes,
+// into which slot, and what must have been handled before a slot is used again. Pure arithmetic.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace plait::cuda {
+
+/// Chunks of the host's share under way in each direction, in host memory and beside the inbox.
+inline constexpr std::uint32_t kChunkSlots = 4;
+
+/// What there is and what is wished for; the same on both ranks.
+struct ExchangeRoom {
+  std::uint64_t inbox_bytes = 0;
+  std::uint64_t ring_bytes = 0;     ///< host memory of one rank; 0 = no share through the host
+  std::uint64_t piece_bytes = 0;    ///< most of a piece; 0 = what the inbox takes
+  std::uint32_t host_permille = 0;  ///< of the message
+  int halvings = -1;                ///< of the last piece; -1 = chosen
+};
+
+struct ExchangePiece {
+  std::uint64_t from, bytes;  ///< of the message
+  std::uint64_t at;           ///< in the inbox
+  std::uint32_t after;        ///< pieces from the first on that must have been handled before
+  bool awaited;               ///< a later piece comes where this one was
+  bool last;                  ///< one of those into which the last piece was halved
+};
+
+struct ExchangeCut {
+  std::uint64_t bytes = 0;
+  std::vector<ExchangePiece> pieces;
+  std::uint64_t host_from = 0;  ///< from here on to the end of the message, in chunks
+  std::uint64_t chunk_bytes = 0;
+  std::uint32_t chunks = 0;
+  std::uint64_t staging_at = 0;  ///< in the inbox, behind the pieces: room for kChunkSlots chunks
+};
+
+/// bytes: of the message, not 0.
+ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeRoom& room);
+
+}  // namespace plait::cuda

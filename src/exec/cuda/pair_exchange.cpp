@@ -1,0 +1,139 @@
+// The steps of one exchange: which bytes, on which stream, after what.
+#include "exec/cuda/pair_exchange.hpp"
+
+namespace plait::cuda {
+
+static_assert(kEngineEvents >= 5 * kChunkSlots);
+
+/// kUp and kCross follow what was just recorded; the others are looked back at over kChunkSlots.
+Event PairExchange::event(Role role, std::uint32_t index) const {
+  const std::size_t row = role > kCross ? role - 1 : role;
+  return path_.events[row * kChunkSlots + index % kChunkSlots];
+}
+
+/// Tells the peer that this rank is there, and waits until it says the same.
+RotationStep PairExchange::meeting(std::uint32_t RotationFlags::* counted, Word word,
+                                   std::uint32_t value) const {
+  RotationStep step = blank_step(counted);
+  step.tells_first = 1;
+  step.tell[peer()] = &(flags_of(peer()).*word)[call_.rank];
+  step.told = value;
+  step.waits[0] = {flags_of(call_.rank).*word, 1u << peer(), value};
+  return step;
+}
+
+std::uint64_t PairExchange::chunk_from(std::uint32_t chunk) const {
+  return cut_.host_from + chunk * cut_.chunk_bytes;
+}
+
+std::uint64_t PairExchange::chunk_bytes(std::uint32_t chunk) const {
+  return chunk + 1 < cut_.chunks ? cut_.chunk_bytes : cut_.bytes - chunk_from(chunk);
+}
+
+char* PairExchange::staged(std::uint32_t chunk) const {
+  return path_.slots[static_cast<std::size_t>(call_.rank)] + cut_.staging_at +
+         chunk % kChunkSlots * cut_.chunk_bytes;
+}
+
+char* PairExchange::ring(int rank, std::uint32_t chunk) const {
+  return path_.rings[static_cast<std::size_t>(rank)] + chunk % kChunkSlots * cut_.chunk_bytes;
+}
+
+/// Input and what came from the peer, in rank order.
+void PairExchange::reduce_range(Role role, const char* came, std::uint64_t from,
+                                std::uint64_t bytes, unsigned blocks) {
+  PieceArgs args{};
+  args.source[call_.rank] = static_cast<const char*>(call_.input) + from;
+  args.source[peer()] = came;
+  args.sources = 2;
+  args.dst[0] = static_cast<char*>(call_.output) + from;
+  args.bytes = bytes;
+  reduce(stream(role), args, blocks);
+}
+
+void PairExchange::push(std::uint32_t piece) {
+  const ExchangePiece& what = cut_.pieces[piece];
+  if (what.after != 0 && what.after != cut_.pieces[piece - 1].after)
+    follow(stream(kPush), event(kHandle, what.after - 1));
+  copy(stream(kPush), path_.slots[static_cast<std::size_t>(peer())] + what.at,
+       static_cast<const char*>(call_.input) + what.from, what.bytes);
+  record(event(kPush, piece), stream(kPush));
+}
+
+void PairExchange::handle(std::uint32_t piece) {
+  const ExchangePiece& what = cut_.pieces[piece];
+  follow(stream(kHandle), event(kPush, piece));
+  launch(stream(kHandle),
+         meeting(&RotationFlags::exchanged, &RotationFlags::link_arrived, piece + 1));
+  reduce_range(kHandle, path_.slots[static_cast<std::size_t>(call_.rank)] + what.at, what.from,
+               what.bytes, what.last ? path_.blocks : blocks_);
+  if (!what.awaited) return;
+  launch(stream(kHandle),
+         meeting(&RotationFlags::exchanged, &RotationFlags::link_handled, piece + 1));
+  record(event(kHandle, piece), stream(kHandle));
+}
+
+void PairExchange::bring_down(std::uint32_t chunk) {
+  if (chunk >= kChunkSlots) follow(stream(kDown), event(kTake, chunk));
+  copy(stream(kDown), ring(call_.rank, chunk),
+       static_cast<const char*>(call_.input) + chunk_from(chunk), chunk_bytes(chunk));
+  record(event(kDown, chunk), stream(kDown));
+}
+
+/// Room beside the inbox was freed before this chunk came down.
+void PairExchange::bring_up(std::uint32_t chunk) {
+  follow(stream(kCross), event(kDown, chunk));
+  launch(stream(kCross), meeting(&RotationFlags::chunks, &RotationFlags::host_arrived, chunk + 1));
+  record(event(kCross, chunk), stream(kCross));
+  follow(stream(kUp), event(kCross, chunk));
+  copy(stream(kUp), staged(chunk), ring(peer(), chunk), chunk_bytes(chunk));
+  record(event(kUp, chunk), stream(kUp));
+}
+
+void PairExchange::take(std::uint32_t chunk) {
+  follow(stream(kTake), event(kUp, chunk));
+  if (chunk + kChunkSlots < cut_.chunks)  // else the end of the call says so
+    launch(stream(kTake), meeting(&RotationFlags::chunks, &RotationFlags::host_taken, chunk + 1));
+  reduce_range(kTake, staged(chunk), chunk_from(chunk), chunk_bytes(chunk), blocks_);
+  record(event(kTake, chunk), stream(kTake));
+}
+
+/// A chunk is brought down while the one before comes up and the one before that is reduced.
+void PairExchange::enqueue_chunks(std::uint32_t upto) {
+  for (; chunk_steps_ < upto; ++chunk_steps_) {
+    const std::uint32_t chunk = chunk_steps_;
+    if (chunk < cut_.chunks) bring_down(chunk);
+    if (chunk >= 1 && chunk - 1 < cut_.chunks) bring_up(chunk - 1);
+    if (chunk >= 2) take(chunk - 2);
+  }
+}
+
+/// Both ranks have handled all: what they sent is not needed any more.
+void PairExchange::join(Stream stream_of_call) {
+  record(event(kHandle, 0), stream(kHandle));
+  follow(stream_of_call, event(kHandle, 0));
+  if (cut_.chunks != 0) follow(stream_of_call, event(kTake, cut_.chunks - 1));
+  const auto pieces = static_cast<std::uint32_t>(cut_.pieces.size());
+  launch_end(stream_of_call,
+             meeting(&RotationFlags::exchanged, &RotationFlags::link_handled, pieces),
+             {{&RotationFlags::exchanged, pieces}, {&RotationFlags::chunks, cut_.chunks}});
+}
+
+void PairExchange::enqueue(Event fork, Stream stream_of_call) {
+  record(fork, stream_of_call);
+  follow(stream(kPush), fork);
+  if (cut_.chunks != 0) follow(stream(kDown), fork);
+  const auto pieces = static_cast<std::uint32_t>(cut_.pieces.size());
+  const std::uint32_t chunk_steps = cut_.chunks == 0 ? 0 : cut_.chunks + 2;
+  for (std::uint32_t step = 0; step <= pieces; ++step) {
+    if (step < pieces) push(step);
+    if (step >= 1) handle(step - 1);
+    // As far into the share as into what goes by the link.
+    const std::uint64_t upto =
+        step < pieces ? cut_.pieces[step].from + cut_.pieces[step].bytes : cut_.host_from;
+    enqueue_chunks(static_cast<std::uint32_t>(chunk_steps * upto / cut_.host_from));
+  }
+  join(stream_of_call);
+}
+
+}  // namespace plait::cuda

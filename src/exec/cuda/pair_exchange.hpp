@@ -1,0 +1,57 @@
+// A large all_reduce of two ranks by copy engines: each pushes its whole message into the other's
+// inbox, piece by piece, and both reduce what has come; a share may go through host memory, by one
+// copy engine down into the sender's ring and by the peer's up again. As many bytes over the link
+// as reduce-scatter and all-gather, one hop less, and pushes only.
+// Source: bench/NOTES.md (pulls are slower, a copy costs 4 us, paths side by side).
+#pragma once
+#include "exec/cuda/engine_call.hpp"
+#include "exec/cuda/exchange_cut.hpp"
+
+namespace plait::cuda {
+
+/// One call. Both ranks enqueue the same steps in the same order, and a step that waits tells first
+/// what the peer's same step waits for: so the first step that has not ended anywhere never waits
+/// for ever, whatever streams share a hardware queue. Copies of a kind stand back to back on one
+/// stream, so that no engine waits while words are told. When a call has ended, the peer has
+/// handled all that this rank sent: the next one may use the slots as it likes.
+class PairExchange : private EngineCall {
+ public:
+  /// blocks: of reductions beside copies, which want memory's bandwidth too; the last pieces are
+  /// reduced by all there are.
+  PairExchange(Kernels& kernels, const RotationPath& path, const ExchangeCut& cut,
+               const CallArgs& call, DataType type, unsigned blocks)
+      : EngineCall(kernels, path, call, type), cut_(cut), call_(call), blocks_(blocks) {}
+
+  /// After what `stream` holds; what comes later on it comes after all of the call.
+  void enqueue(Event fork, Stream stream);
+
+ private:
+  /// A stream each; also what an event says has been done.
+  enum Role : std::size_t { kPush, kHandle, kDown, kCross, kUp, kTake };
+
+  Stream stream(Role role) const { return path_.streams[role]; }
+  Event event(Role role, std::uint32_t index) const;
+  int peer() const { return 1 - call_.rank; }
+  RotationStep meeting(std::uint32_t RotationFlags::* counted, Word word,
+                       std::uint32_t value) const;
+  std::uint64_t chunk_bytes(std::uint32_t chunk) const;
+  std::uint64_t chunk_from(std::uint32_t chunk) const;
+  char* staged(std::uint32_t chunk) const;
+  char* ring(int rank, std::uint32_t chunk) const;
+  void reduce_range(Role role, const char* came, std::uint64_t from, std::uint64_t bytes,
+                    unsigned blocks);
+  void push(std::uint32_t piece);
+  void handle(std::uint32_t piece);
+  void bring_down(std::uint32_t chunk);
+  void bring_up(std::uint32_t chunk);
+  void take(std::uint32_t chunk);
+  void enqueue_chunks(std::uint32_t upto);
+  void join(Stream stream);
+
+  const ExchangeCut& cut_;
+  const CallArgs& call_;
+  const unsigned blocks_;
+  std::uint32_t chunk_steps_ = 0;  // enqueued so far
+};
+
+}  // namespace plait::cuda
