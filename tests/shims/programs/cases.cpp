@@ -286,19 +286,23 @@ std::string groups(const Job& job, int rank) {
          ", " + number("nccl", standin_calls("ncclAllReduce"));
 }
 
+/// A child sums its members' ranks of before and is destroyed; null where this rank is in none.
+std::uint64_t wrong_in_child(const Rank& r, Comm child, int rank, int sum) {
+  if (child == nullptr) return 0;
+  std::vector<std::int32_t> value{rank};
+  MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, child, r.stream));
+  r.wait();
+  MUST(nccl().ncclCommDestroy(child));
+  return value[0] != sum;
+}
+
 std::string split(const Job& job, int rank) {
   const Rank r(job, rank);
   const bool left_out = rank == r.ranks - 1;
   Comm child = nullptr;
   MUST(nccl().ncclCommSplit(r.comm, left_out ? kSplitNoColor : 0, -rank, &child, nullptr));
   std::uint64_t wrong = left_out != (child == nullptr);
-  if (!left_out) {
-    std::vector<std::int32_t> value{rank};
-    MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, child, r.stream));
-    r.wait();
-    wrong += value[0] != (r.ranks - 1) * (r.ranks - 2) / 2;
-    MUST(nccl().ncclCommDestroy(child));
-  }
+  wrong += wrong_in_child(r, child, rank, (r.ranks - 1) * (r.ranks - 2) / 2);
   wrong += all_reduce_once<float>(r, 100, kFloat, kSum, false);
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
@@ -306,16 +310,11 @@ std::string split(const Job& job, int rank) {
 std::string shrink(const Job& job, int rank) {
   const Rank r(job, rank);
   int out = 0;
-  std::uint64_t wrong = 0;
-  if (rank != out) {
-    Comm child = nullptr;
-    MUST(nccl().ncclCommShrink(r.comm, &out, 1, &child, nullptr, 0));
-    std::vector<std::int32_t> value{rank};
-    MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, child, r.stream));
-    r.wait();
-    wrong += value[0] != r.ranks * (r.ranks - 1) / 2;
-    MUST(nccl().ncclCommDestroy(child));
-  }
+  Comm child = nullptr;
+  if (rank != out) MUST(nccl().ncclCommShrink(r.comm, &out, 1, &child, nullptr, 0));
+  const std::uint64_t wrong = (child == nullptr) != (rank == out)
+                                  ? 1
+                                  : wrong_in_child(r, child, rank, r.ranks * (r.ranks - 1) / 2);
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
