@@ -1,6 +1,6 @@
 // Down as soon as the host path is what a call waits for, up by as much as its times promise. What
-// calls lost against the direct path is paid out of an income of 1.5 % of a call each before the
-// share may rise again, so that no pattern of load makes rises cost more than that.
+// calls lose against the direct path is paid out of what others gained and an income of 1.5 % of a
+// call each before the share may rise again, so that no pattern of load costs more than that.
 #include "comm/host_share.hpp"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace plait {
 namespace {
 
 constexpr double kIncome = 0.015;       // of a direct-only call, earned with every call
-constexpr double kMostCredit = 1.0;     // calls: what a first loss may cost at once
+constexpr double kMostCredit = 20.0;    // calls: what gains are kept of
 constexpr double kLeastCredit = -60.0;  // four thousand calls later the worst is paid for
 constexpr double kForkNs = 8000.0;      // a second path's streams forked and joined (striped.cpp)
 constexpr double kLeastGain = 0.005;    // of the time: below it, direct only
@@ -34,7 +34,7 @@ double balanced_level(const PathSample& sample) {
   return host / (host + direct) / sample.size.host_share * HostShare::kLevels;
 }
 
-/// What the call took longer than the direct path alone would have.
+/// What the call took longer than the direct path alone would have; less than 0: a gain.
 double loss_of(const PathSample& sample) {
   const double alone_ns = sample.direct_ns / (1.0 - sample.host_share);
   return (std::max(sample.direct_ns, sample.host_ns) + kForkNs) / alone_ns - 1.0;
@@ -54,8 +54,9 @@ void HostShare::ran(int level) {
 }
 
 void HostShare::learn(const PathSample& sample) {
-  const double lost = std::max(loss_of(sample), 0.0) * sample.calls;
-  credit_ = std::max(credit_ - lost, kLeastCredit);
+  // Calls whose times nobody took may have lost as much, but count for no gain.
+  const double lost = loss_of(sample);
+  credit_ = std::clamp(credit_ - lost * (lost > 0.0 ? sample.calls : 1), kLeastCredit, kMostCredit);
   const double balanced = balanced_level(sample);
   const int before = level_;
   if (sample.host_ns > kLate * sample.direct_ns + kSlackNs) {

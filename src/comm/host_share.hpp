@@ -41,7 +41,7 @@ class HostShare {
   int late_ = 0;         // samples in a row whose host path was late
   int idle_ = 0;         // calls since the host path last carried anything
   int pause_ = 0;        // such calls before the next try
-  double credit_ = 1.0;  // what tries may still cost, in calls that go over the link alone
+  double credit_ = 1.0;  // what rises may still cost, in calls that go over the link alone
 };
 
 }  // namespace plait

@@ -177,7 +177,9 @@ void PairCopies::run_corrected(const Pair& pair, const Call& whole,
     is_complete = level == wanted && whole->lower[0] != nullptr;
     state->share.ran(level);
     if (level > 0 && state->sample.has_value()) ++state->sample->calls;
-    is_timed = level > 0 && !state->sample.has_value() && !call->bound.senders.empty();
+    // A size's first copy is no measure: it touches what has just been made.
+    const bool is_first = whole->lower[0] == nullptr;
+    is_timed = level > 0 && !is_first && !state->sample.has_value() && !call->bound.senders.empty();
     if (is_timed)
       state->sample = PathSample{whole->cut.size, level, call->cut.size.host_share, 0.0, 0.0, 1};
   }

@@ -170,3 +170,32 @@ TEST_CASE("host share: down within 20 copies, up again when what the load cost i
             1.02 * caller.paths.best_ns(size, 1.0) / size.alone_ns());
     });
 }
+
+TEST_CASE("host share: what copies gained before pays for a load, so that it is forgotten soon") {
+  for_each_machine([](const Size& size, Caller& caller) {
+    caller.mean(size, 1.0, 2500);
+    if (size.bytes < 256 * kMiB) return;  // gain little
+    caller.mean(size, 4.0, 100);
+    CHECK(caller.share.level() <= 4);
+    caller.mean(size, 1.0, 150);
+    CHECK(caller.mean(size, 1.0, 100) <= 1.02 * caller.paths.best_ns(size, 1.0) / size.alone_ns());
+  });
+}
+
+TEST_CASE("host share: two sizes in turn, six copies on streams before times are known") {
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    Caller caller(seed, 5);
+    const auto mean = [&](double slower, int calls) {
+      double sum = 0.0;
+      for (int call = 0; call < calls; ++call)
+        sum += caller.call(kSizes[call / 6 % 2 == 0 ? 1 : 2], slower);
+      return sum / calls;
+    };
+    CAPTURE(seed);
+    CHECK(mean(1.0, 324) < 0.95);
+    CHECK(mean(4.4, 708) <= 1.04);  // 18 copies' time for the first six of them
+    CHECK(mean(4.4, 600) <= 1.03);
+    mean(1.0, 400);
+    CHECK(mean(1.0, 400) < 0.95);
+  }
+}
