@@ -87,7 +87,7 @@ class OneProcess::Call {
 
   void take(const CopyStep& step) {
     const auto lane = static_cast<std::size_t>(step.lane);
-    const Current current(owner_, gpu_of(rank_of(lane)).context);
+    enter(gpu_of(rank_of(lane)).context);
     switch (step.kind) {
       case CopyStep::Kind::copy:
         if (is_timed_ && !has_begun_[lane]) note_begin(lane);
@@ -101,22 +101,27 @@ class OneProcess::Call {
   }
 
   void end() {
-    if (is_timed_) note_ends();
     const std::size_t first = bound_.steps.event_lanes.size();
+    std::vector<Event> ended;  // by lane; all before the callers' streams wait for any
+    for (std::size_t lane = 0; lane < lanes().size(); ++lane) {
+      Gpu& gpu = gpu_of(rank_of(lane));
+      const Event timed = is_timed_ ? timed_end(lane) : nullptr;
+      ended.push_back(timed != nullptr ? timed : gpu.events[bound_.events[first + lane]]);
+      if (lanes()[lane].is_callers && timed == nullptr) continue;
+      enter(gpu.context);
+      record(ended.back(), stream_of(lane));
+    }
     for (std::size_t lane = 0; lane < lanes().size(); ++lane) {
       if (lanes()[lane].is_callers) continue;
-      Gpu& gpu = gpu_of(rank_of(lane));
-      const Current current(owner_, gpu.context);
-      Event ended = gpu.events[bound_.events[first + lane]];
-      record(ended, stream_of(lane));
-      wait(ranks_[rank_of(lane)].stream, ended);
+      enter(gpu_of(rank_of(lane)).context);
+      wait(ranks_[rank_of(lane)].stream, ended[lane]);
     }
     if (!bound_.steps.borrows) return;
     owner_.last_.clear();
     for (std::size_t rank = 0; rank < bound_.ranks; ++rank) {
       if (!takes_part(rank)) continue;
       Gpu& gpu = gpu_of(rank);
-      const Current current(owner_, gpu.context);
+      enter(gpu.context);
       record(gpu.events[kEnd], ranks_[rank].stream);
       owner_.last_.push_back(bound_.ordinals[rank]);
     }
@@ -129,14 +134,21 @@ class OneProcess::Call {
     for (const BoundCopies::Sender& sender : bound_.senders)
       if (sender.direct_lane == lane) record(gpu_of(rank_of(lane)).times[kReady], stream_of(lane));
   }
-  /// The host path's first lane ends when the receiver has emptied the last of its slots.
-  void note_ends() {
+  /// The event that tells when the lane ended; null for those that nobody asks about. The host
+  /// path's first lane ends when the receiver has emptied the last of its slots.
+  Event timed_end(std::size_t lane) {
     for (const auto& [direct, host] : bound_.senders) {
-      Gpu& gpu = gpu_of(rank_of(direct));
-      const Current current(owner_, gpu.context);
-      record(gpu.times[kDirectEnd], stream_of(direct));
-      record(gpu.times[kHostEnd], stream_of(host));
+      if (lane == direct) return gpu_of(rank_of(lane)).times[kDirectEnd];
+      if (lane == host) return gpu_of(rank_of(lane)).times[kHostEnd];
     }
+    return nullptr;
+  }
+  /// Steps come several of a GPU in a row: its context stays current between them.
+  void enter(Context context) {
+    if (current_.has_value() && entered_ == context) return;
+    current_.reset();
+    current_.emplace(owner_, context);
+    entered_ = context;
   }
   const std::vector<CopyLane>& lanes() const { return bound_.steps.lanes; }
   std::size_t rank_of(std::size_t lane) const {
@@ -181,6 +193,8 @@ class OneProcess::Call {
   const std::vector<CopyBuffers>& ranks_;
   const bool is_timed_;
   std::vector<bool> has_begun_;  // by lane
+  Context entered_ = nullptr;
+  std::optional<Current> current_;
 };
 
 OneProcess::OneProcess(const Api& driver) : driver_(driver) {}
