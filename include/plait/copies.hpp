@@ -15,7 +15,7 @@ class Copies {
  public:
   /// "striped" parameters: host_permille, relay_permille, relay (a GPU's CUDA ordinal), chunk_kib;
   /// none = as the machine's speeds ask for, with less through host memory where earlier copies of
-  /// the pair waited for that: on average no more than 3 % behind the direct link alone.
+  /// the pair waited for that: over all no more than 3 % behind the direct link alone.
   using Params = std::map<std::string, std::int64_t>;
 
   /// topology: as load_topology takes it; "" = PLAIT_TOPOLOGY, else discover(). masks: links left
