@@ -11,6 +11,7 @@
 #include "bench/gpu_nccl.hpp"
 #include "bench/gpu_ranks.hpp"
 #include "exec/cuda/cuda_rank.hpp"
+#include "exec/cuda/exchange_cut.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
 
@@ -29,8 +30,8 @@ struct Options {
   bool graphs = true;
   std::uint64_t tile_mib = 280, rotation_mib = 0, ring_mib = 16;
   // What a sweep of `rotation` goes through.
-  std::vector<unsigned> blocks{0, 48}, piece_mib{0, 32}, permille{0, 60, 80, 90, 100, 110},
-      halvings{0, 3};
+  std::vector<unsigned> blocks{0, 48}, piece_mib{0, 32}, permille{0, 80, kBestHostPermille, 100},
+      cuts{0, 1};
   LaneSpread spread;
   std::set<std::string> what{"fused", "nccl"};
   std::vector<std::string> types{"fp32"};
@@ -300,12 +301,12 @@ class Bench {
     for (const unsigned blocks : o_.blocks)
       for (const unsigned piece_mib : o_.piece_mib)
         for (const unsigned permille : o_.permille)
-          for (const unsigned halvings : o_.halvings) {
+          for (const unsigned cuts : o_.cuts) {
             FusedTuning tuning;
             tuning.blocks = blocks;
             tuning.tile_units = piece_mib << 16;
             tuning.host_permille = permille;
-            tuning.ahead = static_cast<int>(halvings);
+            tuning.ahead = static_cast<int>(cuts);
             all.push_back(tuning);
           }
     return all;
@@ -572,8 +573,8 @@ Options parse(int count, char** arguments) {
       options.piece_mib = numbers(value());
     else if (name == "--host")
       options.permille = numbers(value());
-    else if (name == "--halvings")
-      options.halvings = numbers(value());
+    else if (name == "--cuts")
+      options.cuts = numbers(value());
     else if (name == "--tile-mib")
       options.tile_mib = std::stoull(value());
     else if (name == "--engine")

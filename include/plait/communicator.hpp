@@ -90,9 +90,9 @@ class Communicator {
   /// CallOptions::strategy), the first call of a request must not be captured.
   /// strategy: "" = plait chooses; "one_shot", "two_shot", "hop", "tiled" = that kernel, params
   /// blocks, threads, ahead, tile_units, bare, host_permille; "rotation" = copy engines, params
-  /// blocks, tile_units; another name = that strategy's plan.
-  /// Error(no_device) where the communicator has none; unsupported; invalid_argument; later errors
-  /// as check() does.
+  /// blocks, tile_units, and for two ranks' all_reduce ahead, host_permille; another name = that
+  /// strategy's plan. Error(no_device) where the communicator has none; unsupported;
+  /// invalid_argument; later errors as check() does.
   void enqueue(const Request& request, const void* input, void* output, void* stream,
                const CallOptions& options = {});
   /// What enqueued calls met on the GPU so far: timeout (naming the rank waited for), peer_lost,

@@ -34,13 +34,12 @@ struct FusedTuning {
   unsigned blocks = 0;
   unsigned threads = 0;
   int ahead = -1;  ///< steps that pushing runs ahead; -1 = chosen. rotation of two ranks: how often
-                   ///< the last piece is halved; must agree
+                   ///< the last piece is cut; must agree
   bool programmatic = true;
   std::uint32_t tile_units = 0;  ///< 16-byte units of a tile (tiled; must agree, as must `blocks`)
                                  ///< or of a piece (rotation; must agree)
-  std::uint32_t host_permille = 0;  ///< share through host memory; must agree. tiled: none where
-                                    ///< the call has 16 blocks or fewer; rotation: all_reduce of
-                                    ///< two ranks only, in whole chunks of 4 MiB
+  std::uint32_t host_permille = 0;  ///< share of two ranks' all_reduce by rotation that goes
+                                    ///< through host memory, in whole chunks; must agree
   int bare = -1;  ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
 };
 

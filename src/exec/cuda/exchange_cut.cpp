@@ -1,6 +1,6 @@
 // Pieces fill two halves of the inbox in turn, since every copy costs some microseconds whatever
-// its size; the last one is halved again and again, as nothing is copied while the last is reduced.
-// Source: bench/NOTES.md.
+// its size; from the last one its last quarter is cut off, as nothing is copied while that is
+// reduced. Source: bench/NOTES.md.
 #include "exec/cuda/exchange_cut.hpp"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t kGrain = 4096;
 constexpr std::uint64_t kMostChunk = 4ull << 20;  // gaps between copies over PCIe are 10 us
-constexpr int kHalvings = 3;                      // 64 MiB end in 32, 16, 8 and 8
+constexpr std::uint64_t kLeastTail = 8ull << 20;  // is reduced as fast as it is announced
 
 std::uint64_t down(std::uint64_t bytes) { return bytes / kGrain * kGrain; }
 std::uint64_t up(std::uint64_t bytes) { return (bytes + kGrain - 1) / kGrain * kGrain; }
@@ -49,10 +49,11 @@ ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeRoom& room) {
     const std::uint32_t after = ends[i % 2];
     if (after != 0) cut.pieces[after - 1].awaited = true;
     std::uint64_t at = i % 2 * most;
-    int halvings = end < link ? 0 : room.halvings < 0 ? kHalvings : room.halvings;
+    int cuts = end < link ? 0 : room.cuts;
     while (from < end) {
-      const std::uint64_t half = up((end - from + 1) / 2);
-      const std::uint64_t take = halvings-- > 0 ? std::min(half, end - from) : end - from;
+      const std::uint64_t rest = end - from, quarter = rest / 4;
+      const bool is_cut = cuts < 0 ? quarter >= kLeastTail : cuts-- > 0;
+      const std::uint64_t take = is_cut ? std::min(rest, up(rest - quarter)) : rest;
       cut.pieces.push_back({from, take, at, after, false, end == link});
       from += take;
       at += take;

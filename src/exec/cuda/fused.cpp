@@ -272,7 +272,7 @@ void CudaRank::run_exchange(const Request& request, const void* input, void* out
   room.ring_bytes = rotation_path_.ring_bytes;
   room.piece_bytes = piece_bytes;
   room.host_permille = tuning.host_permille;
-  room.halvings = tuning.ahead;
+  room.cuts = tuning.ahead;
   const ExchangeCut cut = cut_exchange(request.count * bytes_of(request.type), room);
   PairExchange(*kernels_, rotation_path_, cut, call, request.type, blocks).enqueue(fork_, stream);
 }
