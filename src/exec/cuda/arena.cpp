@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint64_t kStateBytes = 4096;
 constexpr std::uint64_t kFlagBytes = kMaxCudaRanks * kFlagsPerPair * 4;
 constexpr std::uint64_t kControlBytes =
-    kStateBytes + kFlagBytes + 2 * sizeof(TileFlags) + sizeof(RotationFlags);
+    kStateBytes + kFlagBytes + sizeof(TileFlags) + sizeof(RotationFlags);
 constexpr std::uint64_t kGrainBytes = 2ull << 20;
 
 std::uint64_t rounded(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
@@ -128,14 +128,13 @@ char* DeviceArena::flagged(int owner) const {
 char* DeviceArena::bare(int owner) const {
   return flagged(owner) + 2 * rounded(sizes_.flagged_bytes);
 }
-TileFlags* DeviceArena::tile_flags(int owner, int path) const {
+TileFlags* DeviceArena::tile_flags(int owner) const {
   return reinterpret_cast<TileFlags*>(base_[static_cast<std::size_t>(owner)] + kStateBytes +
-                                      kFlagBytes) +
-         path;
+                                      kFlagBytes);
 }
 char* DeviceArena::tiles(int owner) const { return bare(owner) + 2 * rounded(sizes_.bare_bytes); }
 RotationFlags* DeviceArena::rotation_flags(int owner) const {
-  return reinterpret_cast<RotationFlags*>(tile_flags(owner, 2));
+  return reinterpret_cast<RotationFlags*>(tile_flags(owner) + 1);
 }
 char* DeviceArena::rotation_slots(int owner) const {
   return tiles(owner) + rounded(sizes_.tile_bytes);

@@ -44,8 +44,7 @@ class DeviceArena {
   std::uint32_t* flag(int owner, int writer, int index) const;
   char* flagged(int owner) const;  ///< first half; the second follows
   char* bare(int owner) const;
-  /// path: 0 = over NVLink, 1 = through host memory.
-  TileFlags* tile_flags(int owner, int path) const;
+  TileFlags* tile_flags(int owner) const;
   char* tiles(int owner) const;
   RotationFlags* rotation_flags(int owner) const;
   char* rotation_slots(int owner) const;

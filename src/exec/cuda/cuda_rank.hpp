@@ -15,6 +15,9 @@
 
 namespace plait::cuda {
 
+/// Messages beyond it take time enough for other kernels to want SMs meanwhile.
+inline constexpr std::uint64_t kLargeBytes = 3ull << 20;
+
 struct CudaRankOptions {
   int device = 0;  ///< CUDA ordinal
   int rank = 0;
@@ -22,10 +25,11 @@ struct CudaRankOptions {
   DeviceArenaSizes sizes;
   std::vector<std::byte*> rings;  ///< by rank: host memory that all ranks map; empty = no host path
   std::uint64_t ring_bytes = 0;   ///< of a ring, for plans
-  std::uint64_t host_tile_bytes = 0;  ///< behind them, for the host's share of tiled calls
+  std::uint64_t host_tile_bytes = 0;  ///< behind them, for a share of rotations
   bool orders_calls = true;           ///< false = who calls sees to the order between streams
   double wait_s = 600.0;              ///< how long a kernel waits for a peer before it gives up
   unsigned most_blocks = 0;           ///< of a fused kernel, to leave SMs to others; 0 = one an SM
+  unsigned most_large_blocks = 0;     ///< the same beyond kLargeBytes; 0 = as most_blocks
   LaneSpread spread;
 };
 
@@ -51,7 +55,7 @@ struct FusedChoice {
   std::uint64_t upto_bytes;
   const char* kernel;
   bool ahead;
-  bool under_budget;  ///< only where most_blocks is set
+  bool under_budget;  ///< only where calls leave SMs to others
 };
 
 /// What copies: the copy engines, one stream a lane (large messages, no SMs while copying), or one
@@ -113,7 +117,7 @@ class CudaRank {
   void open(const Exchange& exchange);
   void close() noexcept;
   const FusedChoice* choice_for(const Request& request) const;
-  unsigned blocks_for(const FusedTuning& tuning) const;
+  unsigned blocks_for(const FusedTuning& tuning, std::uint64_t bytes) const;
   void map_host_memory();
   LaneArgs lane_args(const BoundPlan& bound, const void* input, void* output,
                      const std::vector<double>& scalars) const;

@@ -81,7 +81,8 @@ const FusedChoice* CudaRank::choice_for(const Request& request) const {
   for (const FusedChoice& choice : kChoices)
     if (choice.collective == request.collective && request.ranks <= choice.ranks &&
         bytes >= choice.from_bytes && bytes <= choice.upto_bytes &&
-        (!choice.under_budget || options_.most_blocks != 0) && has_fused(choice.kernel, request))
+        (!choice.under_budget || options_.most_blocks + options_.most_large_blocks != 0) &&
+        has_fused(choice.kernel, request))
       return &choice;
   return nullptr;
 }
@@ -95,8 +96,8 @@ std::string CudaRank::fused_choice(const Request& request) const {
 /// large messages with fewer blocks than NCCL's bandwidth takes.
 bool CudaRank::ahead(const Request& request) const {
   constexpr std::uint64_t kSmallBytes = 4ull << 20;
-  constexpr unsigned kEnoughBlocks = 64;
-  if (options_.most_blocks != 0 && options_.most_blocks < kEnoughBlocks &&
+  const unsigned enough_blocks = request.ranks == 2 ? 32 : 64;
+  if (options_.most_blocks != 0 && options_.most_blocks < enough_blocks &&
       message_bytes(request) > kSmallBytes)
     return false;
   const FusedChoice* choice = choice_for(request);
@@ -105,10 +106,13 @@ bool CudaRank::ahead(const Request& request) const {
 }
 
 /// One block an SM is as fast as two, and leaves room for a second communicator's.
-unsigned CudaRank::blocks_for(const FusedTuning& tuning) const {
+unsigned CudaRank::blocks_for(const FusedTuning& tuning, std::uint64_t bytes) const {
   if (tuning.blocks != 0) return tuning.blocks;
-  const auto all = static_cast<unsigned>(multiprocessors_);
-  return options_.most_blocks != 0 ? std::min(options_.most_blocks, all) : all;
+  auto blocks = static_cast<unsigned>(multiprocessors_);
+  if (options_.most_blocks != 0) blocks = std::min(blocks, options_.most_blocks);
+  if (options_.most_large_blocks != 0 && bytes > kLargeBytes)
+    blocks = std::min(blocks, options_.most_large_blocks);
+  return blocks;
 }
 
 void CudaRank::run_fused(const std::string& kernel, const Request& request, const void* input,
@@ -196,7 +200,8 @@ void CudaRank::run_lines(const std::string& kernel, const Request& request, cons
                                                                       : 512;
   const std::uint64_t useful =
       std::max<std::uint64_t>(1, (work + spread.threads - 1) / spread.threads);
-  spread.blocks = static_cast<unsigned>(std::min<std::uint64_t>(useful, blocks_for(tuning)));
+  spread.blocks = static_cast<unsigned>(
+      std::min<std::uint64_t>(useful, blocks_for(tuning, message_bytes(request))));
   spread.programmatic = tuning.programmatic;
   args.ahead = tuning.ahead >= 0 ? tuning.ahead : !long_run ? 1 : options_.ranks > 2 ? 4 : 2;
   kernels_->launch(kernels_->find(fused_name(kernel, request, bare)), spread, stream, {&args});
@@ -212,8 +217,8 @@ void CudaRank::run_hop(const Request& request, const void* input, void* output, 
   const std::uint64_t units = std::max<std::uint64_t>(1, (args.shape.part_bytes + 15) / 16);
   Spread spread;
   spread.threads = tuning.threads != 0 ? tuning.threads : units < 8192 ? 128 : 512;
-  spread.blocks = static_cast<unsigned>(
-      std::min<std::uint64_t>((units + spread.threads - 1) / spread.threads, blocks_for(tuning)));
+  spread.blocks = static_cast<unsigned>(std::min<std::uint64_t>(
+      (units + spread.threads - 1) / spread.threads, blocks_for(tuning, message_bytes(request))));
   spread.programmatic = tuning.programmatic;
   kernels_->launch(kernels_->find(text("plait_hop_", name_of(moved_type(request)))), spread, stream,
                    {&args});
@@ -225,11 +230,11 @@ void CudaRank::run_tiled(const Request& request, const void* input, void* output
   TiledArgs args = rotation_shape(request, options_.rank);
   fill_call(args, request, input, output, scalars);
   for (int rank = 0; rank < options_.ranks; ++rank) {
-    args.flags[rank] = arena_->tile_flags(rank, 0);
+    args.flags[rank] = arena_->tile_flags(rank);
     args.slots[rank] = arena_->tiles(rank);
   }
   TileWish wish;
-  wish.most_blocks = std::min<unsigned>(blocks_for(tuning), kTileBlocks);
+  wish.most_blocks = std::min<unsigned>(blocks_for(tuning, message_bytes(request)), kTileBlocks);
   wish.tile_units = tuning.tile_units;
   wish.slot_memory_bytes = options_.sizes.tile_bytes;
   Spread spread;
@@ -246,7 +251,7 @@ void CudaRank::run_rotation(const Request& request, const void* input, void* out
   constexpr std::uint64_t kLeastPiece = 64 << 10;  // every piece costs a dozen calls of the driver
   const std::uint64_t wish =
       tuning.tile_units == 0 ? 0 : std::max(kLeastPiece, std::uint64_t{tuning.tile_units} * 16);
-  rotation_path_.blocks = blocks_for(tuning);
+  rotation_path_.blocks = blocks_for(tuning, message_bytes(request));
   if (request.collective == Collective::all_reduce && request.ranks == 2)
     return run_exchange(request, input, output, stream, scalars, tuning, wish);
   TiledArgs shape = tiled_shape(request, options_.rank);
@@ -264,7 +269,7 @@ void CudaRank::run_exchange(const Request& request, const void* input, void* out
                             std::uint64_t piece_bytes) {
   CallArgs call{};
   fill_call(call, request, input, output, scalars);
-  rotation_path_.blocks = blocks_for({});
+  rotation_path_.blocks = blocks_for({}, message_bytes(request));
   const unsigned blocks =
       std::min(rotation_path_.blocks, tuning.blocks != 0 ? tuning.blocks : kBlocksBesideCopies);
   ExchangeRoom room;

@@ -88,13 +88,15 @@ struct HopArgs : CallArgs {
 inline constexpr int kTileBlocks = 132;  ///< most blocks of a tiled call: one an SM of an H200
 inline constexpr int kTileSlots = 4;     ///< tiles of a block under way to each peer
 
-// Threads of a tiled block by what they do. Tiles are handled by two groups in turn, so that one
-// loads while the other waits.
-inline constexpr int kPushThreads = 64;
-inline constexpr int kCollectThreads = 64;
-inline constexpr int kHandleThreads = 256;
-inline constexpr int kHandleGroups = 2;
-inline constexpr int kTileThreads = kPushThreads + kCollectThreads + kHandleGroups * kHandleThreads;
+// Threads of a tiled block by what they do. Tiles are handled by groups in turn, so that one loads
+// while another waits; 512 threads, so that each has 128 registers and keeps nothing in memory.
+inline constexpr int kPushThreads = 32;
+inline constexpr int kCollectThreads = 32;
+inline constexpr int kClerkThreads = 2 * 32;
+inline constexpr int kHandleThreads = 128;
+inline constexpr int kHandleGroups = 3;
+inline constexpr int kTileThreads =
+    kHandleGroups * kHandleThreads + kPushThreads + kCollectThreads + kClerkThreads;
 inline constexpr unsigned kBulkBytes = 16 << 10;  ///< of one bulk copy, at most
 // Bulk copies under way through a block's shared memory.
 inline constexpr int kPushStages = 7;

@@ -32,8 +32,7 @@ class Kernels {
   /// Error(internal) where there is no such kernel.
   Function find(const std::string& name);
   /// `arguments`: addresses of the kernel's parameters.
-  void launch(Function function, const Spread& spread, Stream stream,
-              std::vector<void*> arguments);
+  void launch(Function function, const Spread& spread, Stream stream, std::vector<void*> arguments);
 
  private:
   Function look_up(const std::string& name);

@@ -55,15 +55,7 @@ void shape_broadcast(TiledArgs& shape, const Request& request, std::uint32_t all
   if (shape.rank == request.root) stay(shape, 0, 0, bytes);
 }
 
-void shape_all_gather(TiledArgs& shape, const Request& request, std::uint32_t all,
-                      std::uint64_t bytes) {
-  shape.handling = kPassPart;
-  shape.owners = shape.readers = shape.keepers = all;
-  keep_parts(shape, bytes, request.ranks);
-  shape.result_stride = bytes;
-}
-
-/// What every owner only places: all_to_all, gather, scatter, send_recv, copy.
+/// What every owner only places: all_gather, all_to_all, gather, scatter, send_recv, copy.
 void shape_placement(TiledArgs& shape, const Request& request, std::uint32_t all,
                      std::uint64_t bytes) {
   const bool is_root = shape.rank == request.root;
@@ -71,6 +63,10 @@ void shape_placement(TiledArgs& shape, const Request& request, std::uint32_t all
   shape.handling = kPlaceParts;
   shape.senders = shape.owners = all;
   switch (request.collective) {
+    case Collective::all_gather:
+      shape.place_stride = bytes;
+      stay(shape, 0, mine, bytes);
+      break;
     case Collective::all_to_all:
       shape.part_stride = shape.place_stride = bytes;
       stay(shape, mine, mine, bytes);
@@ -110,8 +106,6 @@ TiledArgs tiled_shape(const Request& request, int rank) {
     shape_reduction(shape, request, all, bytes);
   else if (request.collective == Collective::broadcast)
     shape_broadcast(shape, request, all, bytes);
-  else if (request.collective == Collective::all_gather)
-    shape_all_gather(shape, request, all, bytes);
   else
     shape_placement(shape, request, all, bytes);
   return shape;
@@ -120,7 +114,6 @@ TiledArgs tiled_shape(const Request& request, int rank) {
 /// Placements are one hop already; the others become one by every owner getting all it needs.
 HopShape hop_shape(const Request& request, int rank) {
   const TiledArgs tiled = tiled_shape(request, rank);
-  const auto all = static_cast<std::uint32_t>((1ull << request.ranks) - 1);
   const std::uint64_t bytes = request.count * bytes_of(request.type);
   HopShape shape{};
   shape.senders = tiled.senders;
@@ -140,12 +133,6 @@ HopShape hop_shape(const Request& request, int rank) {
       shape.part_stride = 0;
       break;
     case Collective::broadcast: shape.part_stride = 0; break;
-    case Collective::all_gather:
-      shape.senders = all;
-      shape.place_stride = bytes;
-      shape.own_to = bytes * static_cast<std::uint64_t>(rank);
-      shape.own_bytes = bytes;
-      break;
     default: break;
   }
   return shape;
@@ -167,14 +154,17 @@ std::uint64_t tile_slots(int ranks, int blocks) {
 
 unsigned spread_tiles(TiledArgs& shape, const TileWish& wish) {
   constexpr std::uint64_t kLeastUnits = 256;  // a tile that is worth a block
-  constexpr std::uint32_t kMostUnits = 4096;  // these stay in the cache
   const std::uint64_t units = std::max<std::uint64_t>(1, (shape.part_bytes + kUnit - 1) / kUnit);
   // Slots' places must not depend on the call, or a late reader could be overwritten.
   shape.slot_bytes =
       static_cast<std::uint32_t>(wish.slot_memory_bytes / tile_slots(shape.ranks) / 128 * 128);
+  // Reductions read what they sent once more: with many blocks, only small tiles are still cached.
+  constexpr std::uint64_t kManyBlocks = 100;
+  const bool small = shape.handling == kReduceParts && wish.most_blocks > kManyBlocks;
+  const std::uint32_t most_units = small ? 2048 : 4096;
   const std::uint32_t room = shape.slot_bytes / static_cast<std::uint32_t>(kUnit);
   shape.most_units = std::max<std::uint32_t>(
-      1, std::min(wish.tile_units != 0 ? wish.tile_units : kMostUnits, room));
+      1, std::min(wish.tile_units != 0 ? wish.tile_units : most_units, room));
   shape.blocks = static_cast<unsigned>(
       std::min<std::uint64_t>(wish.most_blocks, (units + kLeastUnits - 1) / kLeastUnits));
   return shape.blocks;

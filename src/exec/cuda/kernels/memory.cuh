@@ -31,6 +31,12 @@ __device__ inline unsigned load_flag(const unsigned* at) {
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
   return value;
 }
+/// For polling: an acquire empties the cache of its whole SM each time. One load_flag() follows.
+__device__ inline unsigned peek_flag(const unsigned* at) {
+  unsigned value;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+  return value;
+}
 __device__ inline void store_flag(unsigned* at, unsigned value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
@@ -86,6 +92,10 @@ struct Patience {
     return *const_cast<volatile unsigned*>(&lifeline->abort) != 0;
   }
 
+  /// For waits on threads of the same block, who see to peers and deadlines themselves.
+  __device__ bool given_up(const DeviceState* state) {
+    return (++polls & 255u) == 0 && *const_cast<const volatile unsigned*>(&state->failed) != 0;
+  }
   __device__ bool gone(DeviceState* state, Lifeline* lifeline, unsigned long long wait_ns,
                        unsigned peer, unsigned where, unsigned lane) {
     if ((++polls & 255u) != 0) return false;
