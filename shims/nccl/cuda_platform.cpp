@@ -67,9 +67,11 @@ class CudaEngine : public Engine {
     wanted.ranks = options.ranks;
     wanted.wait_s = options.wait_s;
     wanted.most_blocks = options.most_blocks;
-    // Applications compute beside large calls: half the SMs carry nearly as much, and take less
-    // from them than NCCL does. Measured for two ranks (bench/NOTES.md).
-    if (options.most_blocks == 0 && options.ranks == 2) wanted.most_large_blocks = 64;
+    // Applications compute beside large calls, and have several communicators: half the SMs carry
+    // nearly as much, take no more from products than NCCL does, and let two calls run side by
+    // side.
+    wanted.beside_computing = true;
+    wanted.most_tiled_blocks = 64;
     wanted.orders_calls = false;  // StreamOrder does, NCCL's calls among them
     rank_ = std::make_unique<cuda::CudaRank>(wanted, exchange);
   }

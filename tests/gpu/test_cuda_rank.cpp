@@ -37,7 +37,7 @@ int gpus_for_processes() {
 void check_fused(int ranks, bool processes, const std::vector<std::string>& kernels);
 void check_collectives(int ranks, bool processes);
 void check_lonely(const std::string& kernel, std::uint32_t host_permille = 0);
-void check_overlapping(int ranks);
+void check_overlapping(int ranks, const std::string& kernel);
 
 // Those that fork come first, before this process uses CUDA.
 
@@ -65,7 +65,7 @@ TEST_CASE("processes: calls of copy engines that overlap keep out of each other'
     MESSAGE("skipped: needs two GPUs");
     return;
   }
-  check_overlapping(ranks);
+  check_overlapping(ranks, "rotation");
 }
 
 TEST_CASE("processes: copy engines that wait in vain give up likewise") {
@@ -291,6 +291,7 @@ TEST_CASE("kernels of more ranks than GPUs give the reference's bits") {
   }
   check_fused(ranks, false, {"tiled", "hop"});
   check_collectives(ranks, false);
+  check_overlapping(ranks, "tiled");
 }
 
 /// What a rank passes in, and what the reference gives it.
@@ -556,30 +557,32 @@ std::vector<Queued> queued_calls(const std::vector<Plan>& plans, int rank) {
 }
 
 /// Poisons the output and calls, in stream order: in pieces of 64 KiB, so that slots are reused.
-void enqueue_poisoned(Bay& bay, const Queued& call, std::uint32_t host_permille = 0) {
+void enqueue_poisoned(Bay& bay, const std::string& kernel, const Queued& call,
+                      std::uint32_t host_permille) {
   PLAIT_CUDA_CALL(memory_set_async, call.output, 0xa5, call.example.expected.size() + 1,
                   bay.stream);
   FusedTuning tuning;
-  tuning.tile_units = 4096;
+  tuning.tile_units = kernel == "rotation" ? 4096 : 64;
   tuning.host_permille = host_permille;
-  bay.cuda->run_fused("rotation", call.plan->request, reinterpret_cast<const void*>(call.input),
+  bay.cuda->run_fused(kernel, call.plan->request, reinterpret_cast<const void*>(call.input),
                       reinterpret_cast<void*>(call.output), bay.stream, {}, tuning);
 }
 
 /// Every collective, again and again with no wait between, one rank late by turns, and a graph of
 /// some of them replayed in between: ranks are at different calls, and slots and words are reused.
-void check_overlapping(int ranks) {
+void check_overlapping(int ranks, const std::string& kernel) {
   const std::vector<Plan> plans = exact_plans(ranks);
   bench::Board* board = bench::make_board(ranks);
   std::byte* rings = bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks));
   Findings* findings = Findings::shared();
-  const int failed = bench::run_ranks(board, true, [&](int rank) {
+  const int failed = bench::run_ranks(board, kernel == "rotation", [&](int rank) {
     Bay bay(board, rank, rings);
     const std::vector<Queued> calls = queued_calls(plans, rank);
     Graph graph = nullptr;
     GraphExec exec = nullptr;
     PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
-    for (std::size_t i = 0; i < 5; ++i) enqueue_poisoned(bay, calls[i], i % 2 == 0 ? 500 : 0);
+    for (std::size_t i = 0; i < 5; ++i)
+      enqueue_poisoned(bay, kernel, calls[i], i % 2 == 0 ? 500 : 0);
     PLAIT_CUDA_CALL(stream_end_capture, bay.stream, &graph);
     PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
     board->meet();
@@ -587,7 +590,7 @@ void check_overlapping(int ranks) {
       for (int i = 0; rank == round % ranks && i < 200; ++i)
         PLAIT_CUDA_CALL(memory_set_async, bay.output, 0, kMostBytes, bay.stream);
       for (const Queued& call : calls)
-        enqueue_poisoned(bay, call, static_cast<std::uint32_t>(round % 3) * 300);
+        enqueue_poisoned(bay, kernel, call, static_cast<std::uint32_t>(round % 3) * 300);
       for (int i = 0; i < 3; ++i) PLAIT_CUDA_CALL(graph_launch, exec, bay.stream);
     }
     bay.finish();

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 #include <utility>
@@ -34,11 +35,20 @@ struct Card {
   std::int64_t process;
   std::uint64_t instance;
   std::int64_t device;
+  std::int64_t multiprocessors;
   DevicePointer base;
   Context context;
   IpcHandle handle;
   DeviceArenaSizes sizes;
 };
+
+int multiprocessors_of(int ordinal) {
+  Device device = 0;
+  int count = 0;
+  PLAIT_CUDA_CALL(device_get, &device, ordinal);
+  PLAIT_CUDA_CALL(device_attribute, &count, kAttributeMultiprocessors, device);
+  return count;
+}
 
 }  // namespace
 
@@ -70,6 +80,7 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
   card.process = ::getpid();
   card.instance = reinterpret_cast<std::uintptr_t>(&instance_mark);
   card.device = device;
+  card.multiprocessors = multiprocessors_of(device);
   card.base = mine;
   card.context = context;
   card.sizes = sizes_;
@@ -85,6 +96,7 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
                                             " bytes for its arena, wanted ", sizeof other));
     std::memcpy(&other, shown[peer].data(), sizeof other);
     processes.insert({other.process, other.instance});
+    multiprocessors_ = std::min(multiprocessors_, static_cast<unsigned>(other.multiprocessors));
     if (!(other.sizes == sizes_))
       throw Error(ErrorCode::mismatch, text("rank ", peer, "'s device arena differs from rank ",
                                             rank_, "'s in size: use the same options"));

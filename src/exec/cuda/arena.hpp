@@ -39,6 +39,8 @@ class DeviceArena {
   /// True where every rank is a process of its own: said alike by all ranks. Within a process the
   /// driver puts copies that pull on the other GPU's queues, behind what that rank waits with.
   bool in_processes() const { return in_processes_; }
+  /// Of the rank's GPU that has the fewest.
+  unsigned least_multiprocessors() const { return multiprocessors_; }
   DeviceState* state() const;  ///< this rank's own counters, as a device address
   /// The word that `writer` raises in `owner`'s memory.
   std::uint32_t* flag(int owner, int writer, int index) const;
@@ -57,6 +59,7 @@ class DeviceArena {
   void release() noexcept;
   int rank_;
   bool in_processes_ = true;
+  unsigned multiprocessors_ = ~0u;
   DevicePointer mine_ = 0;
   DeviceArenaSizes sizes_;
   std::vector<DevicePointer> base_;  // by rank, as mapped here

@@ -48,7 +48,6 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
   if (options_.sizes.rotation_bytes == 0 && (options.ranks == 2 || options.most_blocks != 0))
     options_.sizes.rotation_bytes = rotation_slots(options.ranks) * piece_mib << 20;
   PLAIT_CUDA_CALL(device_get, &device_, options.device);
-  PLAIT_CUDA_CALL(device_attribute, &multiprocessors_, kAttributeMultiprocessors, device_);
   PLAIT_CUDA_CALL(primary_retain, &context_, device_);
   try {
     open(exchange);

@@ -15,9 +15,6 @@
 
 namespace plait::cuda {
 
-/// Messages beyond it take time enough for other kernels to want SMs meanwhile.
-inline constexpr std::uint64_t kLargeBytes = 3ull << 20;
-
 struct CudaRankOptions {
   int device = 0;  ///< CUDA ordinal
   int rank = 0;
@@ -29,7 +26,8 @@ struct CudaRankOptions {
   bool orders_calls = true;           ///< false = who calls sees to the order between streams
   double wait_s = 600.0;              ///< how long a kernel waits for a peer before it gives up
   unsigned most_blocks = 0;           ///< of a fused kernel, to leave SMs to others; 0 = one an SM
-  unsigned most_large_blocks = 0;     ///< the same beyond kLargeBytes; 0 = as most_blocks
+  unsigned most_tiled_blocks = 100;   ///< of tiled kernels, one an SM, so that others' fit beside
+  bool beside_computing = false;      ///< large calls take few SMs, as where most_blocks is set
   LaneSpread spread;
 };
 
@@ -117,7 +115,7 @@ class CudaRank {
   void open(const Exchange& exchange);
   void close() noexcept;
   const FusedChoice* choice_for(const Request& request) const;
-  unsigned blocks_for(const FusedTuning& tuning, std::uint64_t bytes) const;
+  unsigned blocks_for(const FusedTuning& tuning) const;
   void map_host_memory();
   LaneArgs lane_args(const BoundPlan& bound, const void* input, void* output,
                      const std::vector<double>& scalars) const;
@@ -160,7 +158,6 @@ class CudaRank {
   std::vector<DevicePointer> rings_;  // device address by rank
   RotationPath rotation_path_;
   std::size_t registered_ = 0;  // of options_.rings
-  int multiprocessors_ = 0;
 };
 
 }  // namespace plait::cuda

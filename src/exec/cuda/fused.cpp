@@ -52,7 +52,7 @@ bool CudaRank::chooses_bare(const Request& request, const FusedTuning& tuning) c
 bool CudaRank::has_fused(const std::string& kernel, const Request& request,
                          const FusedTuning& tuning) const {
   if (request.ranks != options_.ranks) return false;
-  if (kernel == "tiled") return options_.sizes.tile_bytes != 0;
+  if (kernel == "tiled") return options_.sizes.tile_bytes >= tile_slots(options_.ranks) * 128;
   if (kernel == "rotation") return rotation_path_.slot_bytes != 0 && arena_->in_processes();
   if (kernel == "hop") {
     const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
@@ -81,7 +81,7 @@ const FusedChoice* CudaRank::choice_for(const Request& request) const {
   for (const FusedChoice& choice : kChoices)
     if (choice.collective == request.collective && request.ranks <= choice.ranks &&
         bytes >= choice.from_bytes && bytes <= choice.upto_bytes &&
-        (!choice.under_budget || options_.most_blocks + options_.most_large_blocks != 0) &&
+        (!choice.under_budget || options_.most_blocks != 0 || options_.beside_computing) &&
         has_fused(choice.kernel, request))
       return &choice;
   return nullptr;
@@ -105,14 +105,12 @@ bool CudaRank::ahead(const Request& request) const {
          (!reduces(request.collective) || is_common_sum(request));
 }
 
-/// One block an SM is as fast as two, and leaves room for a second communicator's.
-unsigned CudaRank::blocks_for(const FusedTuning& tuning, std::uint64_t bytes) const {
-  if (tuning.blocks != 0) return tuning.blocks;
-  auto blocks = static_cast<unsigned>(multiprocessors_);
-  if (options_.most_blocks != 0) blocks = std::min(blocks, options_.most_blocks);
-  if (options_.most_large_blocks != 0 && bytes > kLargeBytes)
-    blocks = std::min(blocks, options_.most_large_blocks);
-  return blocks;
+/// The same on all ranks, whatever their GPUs. Blocks wait for each other across ranks, so all must
+/// run at once; one an SM is as fast as two.
+unsigned CudaRank::blocks_for(const FusedTuning& tuning) const {
+  const unsigned all = arena_->least_multiprocessors();
+  if (tuning.blocks != 0) return std::min(tuning.blocks, all);
+  return options_.most_blocks != 0 ? std::min(options_.most_blocks, all) : all;
 }
 
 void CudaRank::run_fused(const std::string& kernel, const Request& request, const void* input,
@@ -200,8 +198,7 @@ void CudaRank::run_lines(const std::string& kernel, const Request& request, cons
                                                                       : 512;
   const std::uint64_t useful =
       std::max<std::uint64_t>(1, (work + spread.threads - 1) / spread.threads);
-  spread.blocks = static_cast<unsigned>(
-      std::min<std::uint64_t>(useful, blocks_for(tuning, message_bytes(request))));
+  spread.blocks = static_cast<unsigned>(std::min<std::uint64_t>(useful, blocks_for(tuning)));
   spread.programmatic = tuning.programmatic;
   args.ahead = tuning.ahead >= 0 ? tuning.ahead : !long_run ? 1 : options_.ranks > 2 ? 4 : 2;
   kernels_->launch(kernels_->find(fused_name(kernel, request, bare)), spread, stream, {&args});
@@ -217,8 +214,8 @@ void CudaRank::run_hop(const Request& request, const void* input, void* output, 
   const std::uint64_t units = std::max<std::uint64_t>(1, (args.shape.part_bytes + 15) / 16);
   Spread spread;
   spread.threads = tuning.threads != 0 ? tuning.threads : units < 8192 ? 128 : 512;
-  spread.blocks = static_cast<unsigned>(std::min<std::uint64_t>(
-      (units + spread.threads - 1) / spread.threads, blocks_for(tuning, message_bytes(request))));
+  spread.blocks = static_cast<unsigned>(
+      std::min<std::uint64_t>((units + spread.threads - 1) / spread.threads, blocks_for(tuning)));
   spread.programmatic = tuning.programmatic;
   kernels_->launch(kernels_->find(text("plait_hop_", name_of(moved_type(request)))), spread, stream,
                    {&args});
@@ -234,7 +231,8 @@ void CudaRank::run_tiled(const Request& request, const void* input, void* output
     args.slots[rank] = arena_->tiles(rank);
   }
   TileWish wish;
-  wish.most_blocks = std::min<unsigned>(blocks_for(tuning, message_bytes(request)), kTileBlocks);
+  wish.most_blocks = std::min<unsigned>(blocks_for(tuning), kTileBlocks);
+  if (tuning.blocks == 0) wish.most_blocks = std::min(wish.most_blocks, options_.most_tiled_blocks);
   wish.tile_units = tuning.tile_units;
   wish.slot_memory_bytes = options_.sizes.tile_bytes;
   Spread spread;
@@ -251,7 +249,7 @@ void CudaRank::run_rotation(const Request& request, const void* input, void* out
   constexpr std::uint64_t kLeastPiece = 64 << 10;  // every piece costs a dozen calls of the driver
   const std::uint64_t wish =
       tuning.tile_units == 0 ? 0 : std::max(kLeastPiece, std::uint64_t{tuning.tile_units} * 16);
-  rotation_path_.blocks = blocks_for(tuning, message_bytes(request));
+  rotation_path_.blocks = blocks_for(tuning);
   if (request.collective == Collective::all_reduce && request.ranks == 2)
     return run_exchange(request, input, output, stream, scalars, tuning, wish);
   TiledArgs shape = tiled_shape(request, options_.rank);
@@ -269,7 +267,7 @@ void CudaRank::run_exchange(const Request& request, const void* input, void* out
                             std::uint64_t piece_bytes) {
   CallArgs call{};
   fill_call(call, request, input, output, scalars);
-  rotation_path_.blocks = blocks_for({}, message_bytes(request));
+  rotation_path_.blocks = blocks_for({});
   const unsigned blocks =
       std::min(rotation_path_.blocks, tuning.blocks != 0 ? tuning.blocks : kBlocksBesideCopies);
   ExchangeRoom room;

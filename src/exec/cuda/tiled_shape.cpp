@@ -159,7 +159,7 @@ unsigned spread_tiles(TiledArgs& shape, const TileWish& wish) {
   shape.slot_bytes =
       static_cast<std::uint32_t>(wish.slot_memory_bytes / tile_slots(shape.ranks) / 128 * 128);
   // Reductions read what they sent once more: with many blocks, only small tiles are still cached.
-  constexpr std::uint64_t kManyBlocks = 100;
+  constexpr std::uint64_t kManyBlocks = 80;
   const bool small = shape.handling == kReduceParts && wish.most_blocks > kManyBlocks;
   const std::uint32_t most_units = small ? 2048 : 4096;
   const std::uint32_t room = shape.slot_bytes / static_cast<std::uint32_t>(kUnit);

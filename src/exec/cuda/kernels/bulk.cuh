@@ -32,7 +32,8 @@ __device__ inline void wait_bulk_stores(unsigned pending) {
     PLAIT_WAIT(4);
     PLAIT_WAIT(5);
     PLAIT_WAIT(6);
-    default: break;  // a ring has no more
+    default:  // a ring has no more
+      asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
 #undef PLAIT_WAIT
 }
@@ -89,6 +90,9 @@ class BulkRing {
   __device__ void end() {
     for (; held() != 0; ++stored_) await_load();
     wait_bulk_stores<false>(0);
+    for (unsigned i = 0; i < kStages; ++i)  // so that another ring may lie there
+      asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(shared_address(barriers_ + i))
+                   : "memory");
   }
 
  private:

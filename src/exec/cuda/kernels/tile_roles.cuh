@@ -158,6 +158,7 @@ struct TileRoles {
     while (!broken && !reached(peek_flag(word), value))
       broken = patience.gone(args.state, args.lifeline, args.wait_ns, rank, value, ~0u);
     load_flag(word);
+    patience.began_ns = 0;  // the next wait has its own deadline
   }
   __device__ void await_words(Words words, unsigned ranks, unsigned value) {
     for (int k = 1; k < args.ranks; ++k)
@@ -222,6 +223,7 @@ struct TileRoles {
     const auto take = [&] {
       const TileShared::Move move = shared.push_queue[taken++ % kQueue];
       if (move.dst == nullptr) {
+        __threadfence_block();
         shared.sent = move.tile + 1;
         shared.ends[ended++ % kQueue] = ring.stored();
         return see_arrived(kLag);
@@ -352,6 +354,7 @@ struct TileRoles {
         continue;
       }
       free = least - base;
+      patience.began_ns = 0;
       for (int k = 1; k < args.ranks; ++k)
         if (in(to, peer(k))) load_flag(&mine().parts_taken[blockIdx.x][peer(k)]);
       bulk_follows();
@@ -487,6 +490,7 @@ struct TileRoles {
     unsigned put = 0, taken = 0;
     const auto take = [&] {
       const TileShared::Move move = shared.collect_queue[taken++ % kQueue];
+      // No fence: only loads come before, and these have ended when their bytes are on the way out.
       if (move.dst == nullptr) return tell(&TileFlags::results_taken, owners, base + move.tile + 1);
       ring.await_load();
       ring.store(move.dst, move.bytes);

@@ -155,7 +155,6 @@ __device__ void tiled(const TiledArgs& args) {
   extern __shared__ __align__(128) char room[];
   __shared__ TileShared shared;
   wait_for_grid_before();
-  let_next_grid_start();
   const auto* from = reinterpret_cast<const unsigned*>(&args);
   for (unsigned i = threadIdx.x; i < sizeof(TiledArgs) / 4; i += blockDim.x)
     reinterpret_cast<unsigned*>(&shared.args)[i] = from[i];
@@ -168,8 +167,9 @@ __device__ void tiled(const TiledArgs& args) {
   __syncthreads();
   TiledBlock<kType, kOp, kRanks> block(shared);
   __syncthreads();  // all have read the tile count before it is advanced
-  if (args.own_bytes != 0) tile_copy_own(block);
+  if (args.own_bytes != 0 && !block.broken) tile_copy_own(block);
   block.run(room);
+  let_next_grid_start();  // not before: a block takes an SM, and two calls would take twice as many
   __syncthreads();
   if (threadIdx.x == 0) block.mine().tiles[blockIdx.x] = block.base + block.count;
 }
