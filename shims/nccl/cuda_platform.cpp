@@ -70,8 +70,10 @@ class CudaEngine : public Engine {
     // Applications compute beside large calls, and have several communicators: half the SMs carry
     // nearly as much, take no more from products than NCCL does, and let two calls run side by
     // side.
-    wanted.beside_computing = true;
-    wanted.most_tiled_blocks = 64;
+    if (options.most_blocks == 0) {
+      wanted.beside_computing = true;
+      wanted.most_tiled_blocks = 64;
+    }
     wanted.orders_calls = false;  // StreamOrder does, NCCL's calls among them
     rank_ = std::make_unique<cuda::CudaRank>(wanted, exchange);
   }

@@ -116,6 +116,7 @@ class CudaRank {
   void close() noexcept;
   const FusedChoice* choice_for(const Request& request) const;
   unsigned blocks_for(const FusedTuning& tuning) const;
+  bool leaves_sms() const;
   void map_host_memory();
   LaneArgs lane_args(const BoundPlan& bound, const void* input, void* output,
                      const std::vector<double>& scalars) const;

@@ -81,10 +81,14 @@ const FusedChoice* CudaRank::choice_for(const Request& request) const {
   for (const FusedChoice& choice : kChoices)
     if (choice.collective == request.collective && request.ranks <= choice.ranks &&
         bytes >= choice.from_bytes && bytes <= choice.upto_bytes &&
-        (!choice.under_budget || options_.most_blocks != 0 || options_.beside_computing) &&
-        has_fused(choice.kernel, request))
+        (!choice.under_budget || leaves_sms()) && has_fused(choice.kernel, request))
       return &choice;
   return nullptr;
+}
+
+bool CudaRank::leaves_sms() const {
+  return options_.beside_computing ||
+         (options_.most_blocks != 0 && options_.most_blocks < arena_->least_multiprocessors());
 }
 
 std::string CudaRank::fused_choice(const Request& request) const {
