@@ -390,7 +390,7 @@ struct TileRoles {
 
   // --- pass on, place, stay ---------------------------------------------------------------------
 
-  /// The root's part (broadcast), or this rank's own input (all_gather), to all readers.
+  /// The root's part of a broadcast, out of a slot or, at the root, of the input, to all readers.
   __device__ void pass(const Team& team, unsigned tile, unsigned from) {
     const int source = from == 0 ? args.rank : __ffs(static_cast<int>(from)) - 1;
     const char* src =
