@@ -52,7 +52,8 @@ bool CudaRank::chooses_bare(const Request& request, const FusedTuning& tuning) c
 bool CudaRank::has_fused(const std::string& kernel, const Request& request,
                          const FusedTuning& tuning) const {
   if (request.ranks != options_.ranks) return false;
-  if (kernel == "tiled") return options_.sizes.tile_bytes >= tile_slots(options_.ranks) * 128;
+  if (kernel == "tiled")
+    return options_.sizes.tile_bytes >= tile_slots(options_.ranks) * kSlotGrainBytes;
   if (kernel == "rotation") return rotation_path_.slot_bytes != 0 && arena_->in_processes();
   if (kernel == "hop") {
     const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
@@ -228,7 +229,7 @@ void CudaRank::run_hop(const Request& request, const void* input, void* output, 
 /// Blocks and tiles must be the same on all ranks, so they follow from size and options alone.
 void CudaRank::run_tiled(const Request& request, const void* input, void* output, Stream stream,
                          const std::vector<double>& scalars, const FusedTuning& tuning) {
-  TiledArgs args = rotation_shape(request, options_.rank);
+  TiledArgs args = tiled_shape(request, options_.rank);
   fill_call(args, request, input, output, scalars);
   for (int rank = 0; rank < options_.ranks; ++rank) {
     args.flags[rank] = arena_->tile_flags(rank);
@@ -253,9 +254,9 @@ void CudaRank::run_rotation(const Request& request, const void* input, void* out
   constexpr std::uint64_t kLeastPiece = 64 << 10;  // every piece costs a dozen calls of the driver
   const std::uint64_t wish =
       tuning.tile_units == 0 ? 0 : std::max(kLeastPiece, std::uint64_t{tuning.tile_units} * 16);
-  rotation_path_.blocks = blocks_for(tuning);
   if (request.collective == Collective::all_reduce && request.ranks == 2)
     return run_exchange(request, input, output, stream, scalars, tuning, wish);
+  rotation_path_.blocks = blocks_for(tuning);
   TiledArgs shape = tiled_shape(request, options_.rank);
   fill_call(shape, request, input, output, scalars);
   const std::uint64_t most =

@@ -1,8 +1,6 @@
 // Loads the blobs that cmake/kernels.cmake embeds (plait_fatbins, null-terminated).
 #include "exec/cuda/kernels.hpp"
 
-#include <algorithm>
-
 #include "base/text.hpp"
 #include "plait/error.hpp"
 
@@ -54,10 +52,11 @@ void Kernels::launch(Function function, const Spread& spread, Stream stream,
   constexpr unsigned kWithoutAsking = 48 << 10;
   if (spread.shared_bytes > kWithoutAsking) {
     unsigned& allowed = shared_bytes_[function];
-    if (allowed < spread.shared_bytes)
+    if (allowed < spread.shared_bytes) {
       PLAIT_CUDA_CALL(function_set_attribute, function, kMostDynamicSharedBytes,
                       static_cast<int>(spread.shared_bytes));
-    allowed = std::max(allowed, spread.shared_bytes);
+      allowed = spread.shared_bytes;
+    }
   }
   LaunchAttribute attribute{};
   attribute.id = kProgrammaticSerialization;

@@ -16,16 +16,6 @@ RotationCut cut_rotation(std::uint64_t part_bytes, std::uint64_t most_bytes) {
   return {std::min(most_bytes, std::max(kGrain, piece)), static_cast<std::uint32_t>(pieces)};
 }
 
-TiledArgs rotation_shape(const Request& request, int rank) {
-  TiledArgs shape = tiled_shape(request, rank);
-  if (request.collective != Collective::all_reduce || request.ranks != 2) return shape;
-  shape.part_bytes = shape.total_bytes;
-  shape.total_bytes *= 2;
-  shape.part_stride = shape.result_stride = 0;
-  shape.readers = 0;
-  return shape;
-}
-
 std::uint32_t Rotation::owners_of_mine() const {
   std::uint32_t owners = 0;
   for (int owner = 0; owner < shape_.ranks; ++owner)

@@ -22,9 +22,6 @@ inline std::uint64_t rotation_slots(int ranks) {
   return static_cast<std::uint64_t>(ranks) * kRotationSlots;
 }
 
-/// As tiled_shape(), but what two ranks reduce they exchange whole: as many bytes, one hop less.
-TiledArgs rotation_shape(const Request& request, int rank);
-
 /// How parts are cut; the same on all ranks. pieces: a multiple of kRotationSlots, the last may be
 /// empty.
 struct RotationCut {

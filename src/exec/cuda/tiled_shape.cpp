@@ -34,9 +34,11 @@ void shape_reduction(TiledArgs& shape, const Request& request, std::uint32_t all
                      std::uint64_t bytes) {
   shape.handling = kReduceParts;
   shape.senders = shape.owners = shape.keepers = all;
-  if (request.collective == Collective::reduce_scatter) {
+  const bool scatters = request.collective == Collective::reduce_scatter;
+  if (scatters || (request.collective == Collective::all_reduce && request.ranks == 2)) {
+    // What two ranks all-reduce they exchange whole: as many bytes, one hop less.
     keep_parts(shape, bytes, request.ranks);
-    shape.part_stride = bytes;
+    shape.part_stride = scatters ? bytes : 0;
     return;
   }
   share_out(shape, bytes, request.ranks);
@@ -148,16 +150,16 @@ DataType moved_type(const Request& request) {
   }
 }
 
-std::uint64_t tile_slots(int ranks, int blocks) {
-  return static_cast<std::uint64_t>(blocks) * 2 * static_cast<std::uint64_t>(ranks) * kTileSlots;
+std::uint64_t tile_slots(int ranks) {
+  return std::uint64_t{kTileBlocks} * 2 * static_cast<std::uint64_t>(ranks) * kTileSlots;
 }
 
 unsigned spread_tiles(TiledArgs& shape, const TileWish& wish) {
   constexpr std::uint64_t kLeastUnits = 256;  // a tile that is worth a block
   const std::uint64_t units = std::max<std::uint64_t>(1, (shape.part_bytes + kUnit - 1) / kUnit);
   // Slots' places must not depend on the call, or a late reader could be overwritten.
-  shape.slot_bytes =
-      static_cast<std::uint32_t>(wish.slot_memory_bytes / tile_slots(shape.ranks) / 128 * 128);
+  shape.slot_bytes = static_cast<std::uint32_t>(wish.slot_memory_bytes / tile_slots(shape.ranks) /
+                                                kSlotGrainBytes * kSlotGrainBytes);
   // Reductions read what they sent once more: with many blocks, only small tiles are still cached.
   constexpr std::uint64_t kManyBlocks = 80;
   const bool small = shape.handling == kReduceParts && wish.most_blocks > kManyBlocks;

@@ -16,8 +16,9 @@ HopShape hop_shape(const Request& request, int rank);
 /// The type whose kernel serves it: data that is only moved goes as integers of the same width.
 DataType moved_type(const Request& request);
 
-/// Slots of one rank, for so many blocks.
-std::uint64_t tile_slots(int ranks, int blocks = kTileBlocks);
+/// Slots of one rank; of kSlotGrainBytes each at least, and multiples of it.
+std::uint64_t tile_slots(int ranks);
+inline constexpr std::uint64_t kSlotGrainBytes = 128;
 
 /// How a call is spread; zeros = chosen. The same on all ranks.
 struct TileWish {
