@@ -88,8 +88,7 @@ class Tally:
 
 def host_permille(plan: plait.Plan) -> float:
     """What of the plan's message goes through host memory."""
-    by_host = sum(size for route, _, size in plan.stripes if route == "host")
-    return 1000 * by_host / plan.request.message_bytes()
+    return 1000 * bench_copy.route_shares(plan).get("host", 0.0)
 
 
 def kinds_of(pair: bench_copy.Pair, size: int, way: str) -> dict[str, dict[str, int]]:

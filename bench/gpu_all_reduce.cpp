@@ -5,8 +5,8 @@
 #include <cmath>
 #include <map>
 #include <set>
-#include <sstream>
 
+#include "base/env.hpp"
 #include "base/text.hpp"
 #include "bench/gpu_nccl.hpp"
 #include "bench/gpu_ranks.hpp"
@@ -56,16 +56,13 @@ struct Figure {
 };
 
 std::set<std::string> words(const std::string& list) {
-  std::set<std::string> all;
-  std::stringstream stream(list);
-  for (std::string word; std::getline(stream, word, ',');) all.insert(word);
-  return all;
+  const std::vector<std::string> all = split(list, ',');
+  return {all.begin(), all.end()};
 }
 
 std::vector<unsigned> numbers(const std::string& list) {
   std::vector<unsigned> all;
-  std::stringstream stream(list);
-  for (std::string word; std::getline(stream, word, ',');)
+  for (const std::string& word : split(list, ','))
     all.push_back(static_cast<unsigned>(std::stoul(word)));
   return all;
 }
@@ -86,7 +83,7 @@ class Bench {
     given.ranks = options.gpus;
     given.wait_s = 10;
     given.spread = options.spread;
-    given.ring_bytes = given.host_tile_bytes = ring_bytes / 2;
+    given.ring_bytes = given.exchange_ring_bytes = ring_bytes / 2;
     given.sizes.rotation_bytes = options.rotation_mib != 0
                                      ? options.rotation_mib << 20
                                      : rotation_slots(options.gpus) * 32 << 20;

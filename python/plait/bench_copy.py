@@ -63,13 +63,18 @@ def parse_shares(text: str) -> dict[str, int]:
     return params
 
 
-def paths_text(plan: plait.Plan) -> str:
-    """'nvlink 89.1 % + host 10.9 %'."""
+def route_shares(plan: plait.Plan) -> dict[str, float]:
+    """What of the plan's message each route carries, in the order of its stripes."""
     total = plan.request.message_bytes() or 1
     parts: dict[str, int] = {}
     for route, _, size in plan.stripes:
         parts[route] = parts.get(route, 0) + size
-    return " + ".join(f"{route} {100 * size / total:.1f} %" for route, size in parts.items())
+    return {route: size / total for route, size in parts.items()}
+
+
+def paths_text(plan: plait.Plan) -> str:
+    """'nvlink 89.1 % + host 10.9 %'."""
+    return " + ".join(f"{route} {100 * part:.1f} %" for route, part in route_shares(plan).items())
 
 
 class Side:

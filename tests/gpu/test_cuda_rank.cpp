@@ -121,7 +121,7 @@ class Bay {
     options.sizes.flagged_bytes = 64ull << 20;
     options.sizes.inbox_bytes = 64ull << 20;
     options.sizes.scratch_bytes = 256ull << 20;
-    options.ring_bytes = options.host_tile_bytes = kRingBytes / 2;
+    options.ring_bytes = options.exchange_ring_bytes = kRingBytes / 2;
     options.sizes.rotation_bytes = rotation_slots(board->ranks) << 20;
     for (int r = 0; r < board->ranks; ++r)
       options.rings.push_back(rings + static_cast<std::uint64_t>(r) * kRingBytes);
@@ -446,8 +446,8 @@ std::size_t wrong_enqueued(Bay& bay, const Plan& plan, bool in_place, bool engin
     Graph graph = nullptr;
     GraphExec exec = nullptr;
     if (captured) PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
-    // Both kernels by turns, whatever the size, a share of tiles through the host; engines in small
-    // pieces.
+    // Both kernels by turns, whatever the size; engines in small pieces, by turns with a share
+    // through the host.
     const std::string kernel = engines                                            ? "rotation"
                                : !captured && bay.cuda->has_fused("hop", request) ? "hop"
                                                                                   : "tiled";

@@ -81,7 +81,7 @@ void CudaRank::open(const Exchange& exchange) {
     path.flags.push_back(arena_->rotation_flags(rank));
   }
   for (const DevicePointer ring : rings_) path.rings.push_back(reinterpret_cast<char*>(ring));
-  path.ring_bytes = rings_.empty() ? 0 : options_.ring_bytes + options_.host_tile_bytes;
+  path.ring_bytes = rings_.empty() ? 0 : options_.ring_bytes + options_.exchange_ring_bytes;
   path.streams.assign(streams_.begin(), streams_.begin() + kEngineStreams);
   path.events.assign(marks_.begin(), marks_.begin() + kEngineEvents);
 }
@@ -94,7 +94,7 @@ void CudaRank::map_host_memory() {
   PLAIT_CUDA_CALL(host_register, page, kLifelineBytes, kHostRegisterPortable | kHostRegisterMapped);
   PLAIT_CUDA_CALL(host_device_pointer, &device_lifeline_, page, 0);
   for (std::byte* ring : options_.rings) {
-    register_host(ring, options_.ring_bytes + options_.host_tile_bytes);
+    register_host(ring, options_.ring_bytes + options_.exchange_ring_bytes);
     ++registered_;
     DevicePointer mapped = 0;
     PLAIT_CUDA_CALL(host_device_pointer, &mapped, ring, 0);

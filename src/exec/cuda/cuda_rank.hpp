@@ -22,12 +22,12 @@ struct CudaRankOptions {
   DeviceArenaSizes sizes;
   std::vector<std::byte*> rings;  ///< by rank: host memory that all ranks map; empty = no host path
   std::uint64_t ring_bytes = 0;   ///< of a ring, for plans
-  std::uint64_t host_tile_bytes = 0;  ///< behind them, for a share of rotations
-  bool orders_calls = true;           ///< false = who calls sees to the order between streams
-  double wait_s = 600.0;              ///< how long a kernel waits for a peer before it gives up
-  unsigned most_blocks = 0;           ///< of a fused kernel, to leave SMs to others; 0 = one an SM
-  unsigned most_tiled_blocks = 100;   ///< of tiled kernels, one an SM, so that others' fit beside
-  bool beside_computing = false;      ///< large calls take few SMs, as where most_blocks is set
+  std::uint64_t exchange_ring_bytes = 0;  ///< behind them: exchanges take both
+  bool orders_calls = true;               ///< false = who calls sees to the order between streams
+  double wait_s = 600.0;                  ///< how long a kernel waits for a peer before it gives up
+  unsigned most_blocks = 0;          ///< of a fused kernel, to leave SMs to others; 0 = one an SM
+  unsigned most_tiled_blocks = 100;  ///< of tiled kernels, one an SM, so that others' fit beside
+  bool beside_computing = false;     ///< large calls take few SMs, as where most_blocks is set
   LaneSpread spread;
 };
 
