@@ -20,11 +20,10 @@
 namespace plait {
 namespace {
 
-constexpr std::uint64_t kExchangeRingBytes = 8ull
-                                             << 20;  // behind what plans use; exchanges take both
-constexpr std::uint64_t kInboxBytes = 16ull << 20;   // small plans push here
-constexpr double kGoodbyeS = 2.0;                    // a rank that leaves waits for others so long
-constexpr double kTeardownS = 15.0;                  // the driver's, of a process that was killed
+constexpr std::uint64_t kExchangeRingBytes = 8ull << 20;  // behind what plans use
+constexpr std::uint64_t kInboxBytes = 16ull << 20;        // small plans push here
+constexpr double kGoodbyeS = 2.0;    // a rank that leaves waits for others so long
+constexpr double kTeardownS = 15.0;  // the driver's, of a process that was killed
 constexpr int kWatchMs = 20;
 
 /// This process's number among the ranks of its machine; -1 where no launcher says.

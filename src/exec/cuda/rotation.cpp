@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "exec/cuda/tile_cut.hpp"
-#include "exec/cuda/tiled_shape.hpp"
 
 namespace plait::cuda {
 
