@@ -89,6 +89,8 @@ class Bench {
                                      : rotation_slots(options.gpus) * 32 << 20;
     for (int r = 0; r < options.gpus; ++r)
       given.rings.push_back(rings + static_cast<std::uint64_t>(r) * ring_bytes);
+    given.exchange_words = reinterpret_cast<Settled::Words*>(
+        rings + static_cast<std::uint64_t>(options.gpus) * ring_bytes);
     given.sizes.bare_bytes = 130ull << 20;
     given.sizes.flagged_bytes = 16ull << 20;
     given.sizes.tile_bytes = o_.tile_mib << 20;
@@ -302,7 +304,7 @@ class Bench {
             FusedTuning tuning;
             tuning.blocks = blocks;
             tuning.tile_units = piece_mib << 16;
-            tuning.host_permille = permille;
+            tuning.host_permille = static_cast<int>(permille);
             tuning.ahead = static_cast<int>(cuts);
             all.push_back(tuning);
           }
@@ -604,7 +606,8 @@ int main(int count, char** arguments) {
   try {
     const Options options = parse(count, arguments);
     const std::uint64_t ring_bytes = options.ring_mib << 20;
-    std::byte* rings = shared_memory(ring_bytes * static_cast<std::uint64_t>(options.gpus));
+    std::byte* rings = shared_memory(ring_bytes * static_cast<std::uint64_t>(options.gpus) +
+                                     sizeof(plait::cuda::Settled::Words));
     Board* board = make_board(options.gpus);
     return run_ranks(board, options.processes,
                      [&](int rank) { Bench(options, board, rank, rings, ring_bytes).run(); });

@@ -46,7 +46,7 @@ cuda::FusedTuning tuning_of(const std::map<std::string, std::int64_t>& params) {
     } else if (name == "tile_units") {
       tuning.tile_units = parameter(name, value, 1 << 20);
     } else if (name == "host_permille") {
-      tuning.host_permille = parameter(name, value, 1000);
+      tuning.host_permille = static_cast<int>(parameter(name, value, 1000));
     } else if (name == "bare") {
       tuning.bare = static_cast<int>(parameter(name, value, 1));
     } else {

@@ -20,8 +20,9 @@
 namespace plait {
 namespace {
 
-constexpr std::uint64_t kExchangeRingBytes = 8ull << 20;  // behind what plans use
-constexpr std::uint64_t kInboxBytes = 16ull << 20;        // small plans push here
+constexpr std::uint64_t kExchangeRingBytes = 8ull << 20;             // behind what plans use
+constexpr std::uint64_t kWordsBytes = sizeof(cuda::Settled::Words);  // of rank 0: behind the ring
+constexpr std::uint64_t kInboxBytes = 16ull << 20;                   // small plans push here
 constexpr double kGoodbyeS = 2.0;    // a rank that leaves waits for others so long
 constexpr double kTeardownS = 15.0;  // the driver's, of a process that was killed
 constexpr int kWatchMs = 20;
@@ -78,7 +79,7 @@ DeviceSide::DeviceSide(const CommunicatorOptions& options, Joined& joined, const
   learn_topology(env, patience);
   load_tuning(env, patience);
   rings_ = share_memory(*joined.rendezvous, options.rank, options.ranks,
-                        kRingBytes + kExchangeRingBytes, patience);
+                        kRingBytes + kExchangeRingBytes + kWordsBytes, patience);
   chooser_ = std::make_unique<Chooser>(topology_, joined.forced, joined.bitwise,
                                        [this](const Plan& plan) { return why_not(plan); });
   set_up_rank(env, patience);  // last: from here on a thread watches
@@ -176,6 +177,9 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
   for (const Mapping& ring : rings_) options.rings.push_back(ring.base());
   options.ring_bytes = kRingBytes;
   options.exchange_ring_bytes = kExchangeRingBytes;
+  if (!rings_.empty())
+    options.exchange_words =
+        reinterpret_cast<cuda::Settled::Words*>(rings_[0].base() + kRingBytes + kExchangeRingBytes);
   options.wait_s = options_.arrive_s;
   options.most_blocks = static_cast<unsigned>(options_.sm_budget);
   if (options_.sm_budget > 0)

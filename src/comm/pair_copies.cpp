@@ -74,10 +74,10 @@ PairCopies::Cut PairCopies::cut_of(const Plan& plan) const {
 }
 
 PairCopies::Params PairCopies::params_at(int level, const Cut& cut) {
-  if (level >= HostShare::kLevels) return {};
+  if (level >= cuda::HostShare::kLevels) return {};
   if (level <= 0) return {{"host_permille", 0}};
   // At least a quarter of a chunk, which is what shares are cut to.
-  const double wanted = cut.size.host_share * level / HostShare::kLevels,
+  const double wanted = cut.size.host_share * level / cuda::HostShare::kLevels,
                least = static_cast<double>(cut.chunk_bytes) / 4.0 / static_cast<double>(cut.bytes);
   return {{"host_permille", std::max(std::llround(1000 * wanted),
                                      static_cast<long long>(std::ceil(1000 * least)) + 1)},
@@ -121,7 +121,7 @@ Plan PairCopies::plan_for(const Pair& pair, std::uint64_t bytes, const Params& p
   if (cut.size.host_share <= 0.0) return plan;
   const std::lock_guard hold(guard_);
   const int level = corrected_[pair].share.choose(cut.size, false);
-  return level >= HostShare::kLevels ? plan : make_plan(pair, bytes, params_at(level, cut));
+  return level >= cuda::HostShare::kLevels ? plan : make_plan(pair, bytes, params_at(level, cut));
 }
 
 void PairCopies::run(const Pair& pair, std::uint64_t bytes, const Params& params,
@@ -161,7 +161,7 @@ void PairCopies::run_corrected(const Pair& pair, const Call& whole,
   cuda::OneProcess* on = nullptr;
   Corrected* state = nullptr;
   Call call = whole;
-  int wanted = 0, level = HostShare::kLevels;
+  int wanted = 0, level = cuda::HostShare::kLevels;
   bool is_timed = false, is_complete = false;
   {
     const std::lock_guard hold(guard_);
@@ -169,7 +169,7 @@ void PairCopies::run_corrected(const Pair& pair, const Call& whole,
     state = &corrected_[pair];
     learn(*state, *on);
     wanted = level = state->share.choose(whole->cut.size, !state->sample.has_value());
-    if (level < HostShare::kLevels) {
+    if (level < cuda::HostShare::kLevels) {
       while (level > 0 && whole->lower[level] == nullptr) --level;
       if (whole->lower[level] == nullptr) prepare(pair, *whole, level);
       call = whole->lower[level];
@@ -181,7 +181,8 @@ void PairCopies::run_corrected(const Pair& pair, const Call& whole,
     const bool is_first = whole->lower[0] == nullptr;
     is_timed = level > 0 && !is_first && !state->sample.has_value() && !call->bound.senders.empty();
     if (is_timed)
-      state->sample = PathSample{whole->cut.size, level, call->cut.size.host_share, 0.0, 0.0, 1};
+      state->sample =
+          cuda::PathSample{whole->cut.size, level, call->cut.size.host_share, 0.0, 0.0, 1};
   }
   try {
     on->run(call->bound, ranks, is_timed);
@@ -199,7 +200,7 @@ void PairCopies::run_corrected(const Pair& pair, const Call& whole,
 }
 
 void PairCopies::prepare(const Pair& pair, Ready& whole, int level) {
-  if (level >= HostShare::kLevels || whole.lower[level] != nullptr) return;
+  if (level >= cuda::HostShare::kLevels || whole.lower[level] != nullptr) return;
   whole.lower[level] = make(pair, whole.cut.bytes, params_at(level, whole.cut));
 }
 

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "comm/host_share.hpp"
+#include "exec/cuda/host_share.hpp"
 #include "exec/cuda/one_process.hpp"
 #include "plait/plan.hpp"
 
@@ -43,7 +43,7 @@ class PairCopies {
  private:
   /// How a plan divides the message, where that is between a direct link and host memory.
   struct Cut {
-    CopySize size;  // host_share 0: not so divided
+    cuda::SharedSize size;  // host_share 0: not so divided
     std::uint64_t bytes = 0;
     std::uint64_t chunk_bytes = 0;
   };
@@ -52,11 +52,12 @@ class PairCopies {
   struct Ready {
     cuda::BoundCopies bound;
     Cut cut;
-    std::array<Call, HostShare::kLevels> lower;  // with less of its host share, as far as made
+    std::array<Call, cuda::HostShare::kLevels>
+        lower;  // with less of its host share, as far as made
   };
   struct Corrected {
-    HostShare share;
-    std::optional<PathSample> sample;  // on its way
+    cuda::HostShare share;
+    std::optional<cuda::PathSample> sample;  // on its way
   };
 
   int device_of(int ordinal) const;

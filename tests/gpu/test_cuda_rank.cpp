@@ -3,40 +3,18 @@
 // the reason, where there are fewer than two GPUs.
 #include <doctest/doctest.h>
 
-#include <cstring>
-#include <random>
-
 #include "base/text.hpp"
-#include "bench/gpu_ranks.hpp"
-#include "exec/cuda/cuda_rank.hpp"
 #include "exec/reference/reduce.hpp"
 #include "exec/reference/reference.hpp"
 #include "plait/error.hpp"
+#include "tests/gpu/bay.hpp"
 
 namespace plait::cuda {
 namespace {
 
-using Bytes = std::vector<std::uint8_t>;
-constexpr std::uint64_t kMostBytes = 4ull << 20;
-constexpr std::uint64_t kRingBytes = 8ull << 20;
-
-int gpus_to_use() {
-  const int found = device_count();
-  return found >= 4 ? 4 : found >= 2 ? 2 : 0;
-}
-
-/// The same, asked of a child: a process that has used CUDA cannot fork ranks that do.
-int gpus_for_processes() {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(gpus_to_use());
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-}
-
 void check_fused(int ranks, bool processes, const std::vector<std::string>& kernels);
 void check_collectives(int ranks, bool processes);
-void check_lonely(const std::string& kernel, std::uint32_t host_permille = 0);
+void check_lonely(const std::string& kernel, int host_permille = 0);
 void check_overlapping(int ranks, const std::string& kernel);
 
 // Those that fork come first, before this process uses CUDA.
@@ -73,93 +51,8 @@ TEST_CASE("processes: copy engines that wait in vain give up likewise") {
     MESSAGE("skipped: needs two GPUs");
     return;
   }
-  for (const std::uint32_t host_permille : {0u, 900u}) check_lonely("rotation", host_permille);
+  for (const int host_permille : {0, 900}) check_lonely("rotation", host_permille);
 }
-
-/// What ranks found, be they threads or processes.
-struct Findings {
-  std::atomic<int> checked{0};
-  char lists[bench::kBoardRanks][4096] = {};
-
-  static Findings* shared() { return new (bench::shared_memory(sizeof(Findings))) Findings; }
-  void add(int rank, const std::string& line) {
-    char* list = lists[rank];
-    const std::size_t used = std::strlen(list);
-    if (used + line.size() + 1 < sizeof lists[rank])
-      std::memcpy(list + used, line.c_str(), line.size() + 1);
-  }
-  void check_none() const {
-    for (const auto& list : lists) CHECK(std::string(list) == "");
-  }
-};
-
-/// Any bits at all: NaNs, infinities and subnormals included.
-Bytes random_bytes(std::uint64_t bytes, unsigned seed) {
-  std::mt19937_64 source(seed);
-  Bytes data((bytes + 7) / 8 * 8);
-  for (std::size_t i = 0; i < data.size(); i += 8) {
-    const std::uint64_t word = source();
-    std::memcpy(&data[i], &word, 8);
-  }
-  data.resize(bytes);
-  return data;
-}
-
-/// A rank with buffers of its own.
-class Bay {
- public:
-  Bay(bench::Board* shared, int my_rank, std::byte* rings, double wait_s = 20)
-      : board(shared), rank(my_rank) {
-    CudaRankOptions options;
-    const int gpus = device_count();
-    options.device = rank % gpus;
-    if (board->ranks > gpus) options.most_blocks = 50;  // kernels of two ranks run side by side
-    options.rank = rank;
-    options.ranks = board->ranks;
-    options.wait_s = wait_s;
-    options.sizes.bare_bytes = 32ull << 20;
-    options.sizes.flagged_bytes = 64ull << 20;
-    options.sizes.inbox_bytes = 64ull << 20;
-    options.sizes.scratch_bytes = 256ull << 20;
-    options.ring_bytes = options.exchange_ring_bytes = kRingBytes / 2;
-    options.sizes.rotation_bytes = rotation_slots(board->ranks) << 20;
-    for (int r = 0; r < board->ranks; ++r)
-      options.rings.push_back(rings + static_cast<std::uint64_t>(r) * kRingBytes);
-    cuda = std::make_unique<CudaRank>(options, [this](const std::string& mine) {
-      return this->board->exchange(this->rank, mine);
-    });
-    PLAIT_CUDA_CALL(context_push, cuda->context());
-    PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
-    PLAIT_CUDA_CALL(memory_alloc, &input, kMostBytes + 256);
-    PLAIT_CUDA_CALL(memory_alloc, &output, kMostBytes + 256);
-  }
-  ~Bay() {
-    api().memory_free(input);
-    api().memory_free(output);
-    api().stream_destroy(stream);
-  }
-  static void to_gpu(DevicePointer dst, const Bytes& src) {
-    if (src.empty()) return;
-    PLAIT_CUDA_CALL(memory_copy, dst, reinterpret_cast<DevicePointer>(src.data()), src.size());
-    PLAIT_CUDA_CALL(context_synchronize);  // from pageable memory: the copy may return early
-  }
-  static Bytes from_gpu(DevicePointer src, std::uint64_t bytes) {
-    Bytes dst(bytes);
-    if (bytes != 0)
-      PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<DevicePointer>(dst.data()), src, bytes);
-    return dst;
-  }
-  void finish() {
-    PLAIT_CUDA_CALL(stream_synchronize, stream);
-    cuda->check();
-  }
-
-  bench::Board* board;
-  int rank;
-  std::unique_ptr<CudaRank> cuda;
-  Stream stream = nullptr;
-  DevicePointer input = 0, output = 0;
-};
 
 struct FusedCase {
   std::string kernel;
@@ -241,7 +134,7 @@ std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& ke
           tuning.ahead = ahead;
           tuning.bare = 1;
           tuning.tile_units = kernel == "rotation" ? 1 << 16 : 300;
-          tuning.host_permille = static_cast<unsigned>(ahead) * 100;
+          tuning.host_permille = ahead * 100;
           FusedCase c{kernel, {}, 0, in_place, tuning};
           c.request.type = type;
           c.request.ranks = ranks;
@@ -557,8 +450,7 @@ std::vector<Queued> queued_calls(const std::vector<Plan>& plans, int rank) {
 }
 
 /// Poisons the output and calls, in stream order: in pieces of 64 KiB, so that slots are reused.
-void enqueue_poisoned(Bay& bay, const std::string& kernel, const Queued& call,
-                      std::uint32_t host_permille) {
+void enqueue_poisoned(Bay& bay, const std::string& kernel, const Queued& call, int host_permille) {
   PLAIT_CUDA_CALL(memory_set_async, call.output, 0xa5, call.example.expected.size() + 1,
                   bay.stream);
   FusedTuning tuning;
@@ -608,7 +500,7 @@ void check_overlapping(int ranks, const std::string& kernel) {
 }
 
 /// What rank 0 throws when it calls alone: `wait_s` as given, abort() after `abort_after_s`.
-std::string lonely_error(const std::string& kernel, std::uint32_t host_permille, double wait_s,
+std::string lonely_error(const std::string& kernel, int host_permille, double wait_s,
                          double abort_after_s) {
   bench::Board* board = bench::make_board(2);
   std::byte* rings = bench::shared_memory(kRingBytes * 2);
@@ -639,7 +531,7 @@ std::string lonely_error(const std::string& kernel, std::uint32_t host_permille,
   return failed == 0 ? findings->lists[0] : "a rank failed";
 }
 
-void check_lonely(const std::string& kernel, std::uint32_t host_permille) {
+void check_lonely(const std::string& kernel, int host_permille) {
   CAPTURE(kernel);
   CAPTURE(host_permille);
   const auto began = std::chrono::steady_clock::now();

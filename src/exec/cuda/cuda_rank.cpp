@@ -84,6 +84,8 @@ void CudaRank::open(const Exchange& exchange) {
   path.ring_bytes = rings_.empty() ? 0 : options_.ring_bytes + options_.exchange_ring_bytes;
   path.streams.assign(streams_.begin(), streams_.begin() + kEngineStreams);
   path.events.assign(marks_.begin(), marks_.begin() + kEngineEvents);
+  if (!rings_.empty())
+    exchange_share_.open(options_.exchange_words, options_.rank, options_.wait_s);
 }
 
 void CudaRank::map_host_memory() {
@@ -112,6 +114,7 @@ void CudaRank::close() noexcept {
       if (mark != nullptr) api().event_destroy(mark);
     if (fork_ != nullptr) api().event_destroy(fork_);
     marker_.close();
+    exchange_share_.close();
     arena_.reset();
     kernels_.reset();
     for (std::size_t i = 0; i < registered_; ++i) unregister_host(options_.rings[i]);

@@ -9,6 +9,7 @@
 #include "exec/cuda/bound_plan.hpp"
 #include "exec/cuda/call_order.hpp"
 #include "exec/cuda/event_marker.hpp"
+#include "exec/cuda/exchange_share.hpp"
 #include "exec/cuda/kernels.hpp"
 #include "exec/cuda/rotation.hpp"
 #include "plait/plan.hpp"
@@ -22,9 +23,11 @@ struct CudaRankOptions {
   DeviceArenaSizes sizes;
   std::vector<std::byte*> rings;  ///< by rank: host memory that all ranks map; empty = no host path
   std::uint64_t ring_bytes = 0;   ///< of a ring, for plans
-  std::uint64_t exchange_ring_bytes = 0;  ///< behind them: exchanges take both
-  bool orders_calls = true;               ///< false = who calls sees to the order between streams
-  double wait_s = 600.0;                  ///< how long a kernel waits for a peer before it gives up
+  std::uint64_t exchange_ring_bytes = 0;     ///< behind them: exchanges take both
+  Settled::Words* exchange_words = nullptr;  ///< zeros that two ranks map, to agree on exchanges'
+                                             ///< share through host memory; null = none
+  bool orders_calls = true;          ///< false = who calls sees to the order between streams
+  double wait_s = 600.0;             ///< how long a kernel waits for a peer before it gives up
   unsigned most_blocks = 0;          ///< of a fused kernel, to leave SMs to others; 0 = one an SM
   unsigned most_tiled_blocks = 100;  ///< of tiled kernels, one an SM, so that others' fit beside
   bool beside_computing = false;     ///< large calls take few SMs, as where most_blocks is set
@@ -40,9 +43,10 @@ struct FusedTuning {
   bool programmatic = true;
   std::uint32_t tile_units = 0;  ///< 16-byte units of a tile (tiled; must agree, as must `blocks`)
                                  ///< or of a piece (rotation; must agree)
-  std::uint32_t host_permille = 0;  ///< share of two ranks' all_reduce by rotation that goes
-                                    ///< through host memory, in whole chunks; must agree
-  int bare = -1;  ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
+  int host_permille = -1;  ///< share of two ranks' all_reduce by rotation that goes through host
+                           ///< memory, in whole chunks; must agree. -1 = the best, corrected by
+                           ///< what earlier calls took; none in graphs
+  int bare = -1;           ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
 };
 
 /// A row of choices.def.
@@ -150,6 +154,7 @@ class CudaRank {
   std::unique_ptr<DeviceArena> arena_;
   Function lane_kernel(const Request& request);
   std::vector<Stream> streams_;
+  ExchangeShare exchange_share_;
   EventMarker marker_;
   CallOrder<EventMarker, Stream> order_;
   Event fork_ = nullptr;

@@ -10,8 +10,7 @@ namespace plait::cuda {
 /// Chunks of the host's share under way in each direction, in host memory and beside the inbox.
 inline constexpr std::uint32_t kChunkSlots = 4;
 
-/// The share that was fastest on HGX H200, 256 MiB to 1 GiB, with PCIe idle. Nobody corrects it
-/// where others load PCIe, so there is none unless it is asked for.
+/// The share that was fastest on HGX H200, 256 MiB to 1 GiB, with PCIe idle.
 inline constexpr std::uint32_t kBestHostPermille = 90;
 
 /// What there is and what is wished for; the same on both ranks.

@@ -197,13 +197,16 @@ void CudaRank::run_lines(const std::string& kernel, const Request& request, cons
   Spread spread;
   const bool long_run =  // more than 32 MiB, 16 beyond two ranks
       kernel == "two_shot" && units > (options_.ranks > 2 ? 1u << 20 : 2u << 20);
-  spread.threads = tuning.threads != 0                                ? tuning.threads
-                   : work < 8192                                      ? 128
-                   : work < 65536 || (long_run && options_.ranks > 2) ? 256
-                                                                      : 512;
+  const bool two_an_sm =  // their registers suffice, and one loads while the other waits
+      options_.ranks == 2 && work >= 65536 && tuning.blocks == 0 && options_.most_blocks == 0;
+  spread.threads = tuning.threads != 0                                             ? tuning.threads
+                   : work < 8192                                                   ? 128
+                   : work < 65536 || two_an_sm || (long_run && options_.ranks > 2) ? 256
+                                                                                   : 512;
   const std::uint64_t useful =
       std::max<std::uint64_t>(1, (work + spread.threads - 1) / spread.threads);
-  spread.blocks = static_cast<unsigned>(std::min<std::uint64_t>(useful, blocks_for(tuning)));
+  spread.blocks = static_cast<unsigned>(
+      std::min<std::uint64_t>(useful, blocks_for(tuning) * (two_an_sm ? 2 : 1)));
   spread.programmatic = tuning.programmatic;
   args.ahead = tuning.ahead >= 0 ? tuning.ahead : !long_run ? 1 : options_.ranks > 2 ? 4 : 2;
   kernels_->launch(kernels_->find(fused_name(kernel, request, bare)), spread, stream, {&args});
@@ -279,10 +282,16 @@ void CudaRank::run_exchange(const Request& request, const void* input, void* out
   room.inbox_bytes = rotation_slots(2) * rotation_path_.slot_bytes;
   room.ring_bytes = rotation_path_.ring_bytes;
   room.piece_bytes = piece_bytes;
-  room.host_permille = tuning.host_permille;
   room.cuts = tuning.ahead;
-  const ExchangeCut cut = cut_exchange(request.count * bytes_of(request.type), room);
-  PairExchange(*kernels_, rotation_path_, cut, call, request.type, blocks).enqueue(fork_, stream);
+  const std::uint64_t bytes = request.count * bytes_of(request.type);
+  const bool corrected = tuning.host_permille < 0 && !marker_.capturing(stream);
+  if (tuning.host_permille >= 0)
+    room.host_permille = static_cast<std::uint32_t>(tuning.host_permille);
+  else if (corrected)
+    room.host_permille = exchange_share_.next(bytes, room.ring_bytes / kChunkSlots);
+  const ExchangeCut cut = cut_exchange(bytes, room);
+  PairExchange(*kernels_, rotation_path_, cut, call, request.type, blocks)
+      .enqueue(fork_, stream, corrected ? exchange_share_.timed(cut) : nullptr);
 }
 
 }  // namespace plait::cuda

@@ -109,7 +109,11 @@ void PairExchange::enqueue_chunks(std::uint32_t upto) {
 }
 
 /// Both ranks have handled all: what they sent is not needed any more.
-void PairExchange::join(Stream stream_of_call) {
+void PairExchange::join(Stream stream_of_call, const ExchangeTimes* times) {
+  if (times != nullptr) {
+    record(times->link, stream(kHandle));
+    record(times->host, stream(kTake));
+  }
   record(event(kHandle, 0), stream(kHandle));
   follow(stream_of_call, event(kHandle, 0));
   if (cut_.chunks != 0) follow(stream_of_call, event(kTake, cut_.chunks - 1));
@@ -119,9 +123,10 @@ void PairExchange::join(Stream stream_of_call) {
              {{&RotationFlags::exchanged, pieces}, {&RotationFlags::chunks, cut_.chunks}});
 }
 
-void PairExchange::enqueue(Event fork, Stream stream_of_call) {
+void PairExchange::enqueue(Event fork, Stream stream_of_call, const ExchangeTimes* times) {
   record(fork, stream_of_call);
   follow(stream(kPush), fork);
+  if (times != nullptr) record(times->begin, stream(kPush));
   if (cut_.chunks != 0) follow(stream(kDown), fork);
   const auto pieces = static_cast<std::uint32_t>(cut_.pieces.size());
   const std::uint32_t chunk_steps = cut_.chunks == 0 ? 0 : cut_.chunks + 2;
@@ -133,7 +138,7 @@ void PairExchange::enqueue(Event fork, Stream stream_of_call) {
         step < pieces ? cut_.pieces[step].from + cut_.pieces[step].bytes : cut_.host_from;
     enqueue_chunks(static_cast<std::uint32_t>(chunk_steps * upto / cut_.host_from));
   }
-  join(stream_of_call);
+  join(stream_of_call, times);
 }
 
 }  // namespace plait::cuda

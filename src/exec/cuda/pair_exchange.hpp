@@ -6,6 +6,7 @@
 #pragma once
 #include "exec/cuda/engine_call.hpp"
 #include "exec/cuda/exchange_cut.hpp"
+#include "exec/cuda/exchange_share.hpp"
 
 namespace plait::cuda {
 
@@ -22,8 +23,9 @@ class PairExchange : private EngineCall {
                const CallArgs& call, DataType type, unsigned blocks)
       : EngineCall(kernels, path, call, type), cut_(cut), call_(call), blocks_(blocks) {}
 
-  /// After what `stream` holds; what comes later on it comes after all of the call.
-  void enqueue(Event fork, Stream stream);
+  /// After what `stream` holds; what comes later on it comes after all of the call. times: recorded
+  /// where each path begins and ends; null = not.
+  void enqueue(Event fork, Stream stream, const ExchangeTimes* times);
 
  private:
   /// A stream each; also what an event says has been done.
@@ -46,7 +48,7 @@ class PairExchange : private EngineCall {
   void bring_up(std::uint32_t chunk);
   void take(std::uint32_t chunk);
   void enqueue_chunks(std::uint32_t upto);
-  void join(Stream stream);
+  void join(Stream stream, const ExchangeTimes* times);
 
   const ExchangeCut& cut_;
   const CallArgs& call_;

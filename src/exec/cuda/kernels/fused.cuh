@@ -72,7 +72,7 @@ template <DataType kType, int kOp, int kRanks, class Line>
 struct FusedCall {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
-  static constexpr int kTogether = kRanks == 0 ? 1 : kRanks == 2 ? 4 : kRanks == 4 ? 2 : 1;
+  static constexpr int kTogether = kRanks == 2 || kRanks == 4 ? 2 : 1;
   static constexpr int kHeld = kRanks == 0 ? 1 : kRanks;
 
   const FusedArgs& args;
@@ -98,7 +98,7 @@ struct FusedCall {
     return load_unit<Stored>(static_cast<const char*>(args.input), unit, bytes, aligned);
   }
   __device__ void put(unsigned long long unit, const Unit& value) const {
-    store_unit<Stored>(static_cast<char*>(args.output), unit, value, bytes, aligned);
+    store_unit<Stored, true>(static_cast<char*>(args.output), unit, value, bytes, aligned);
   }
   /// The line of `unit` in slot `slot` of `owner`'s inbox; a slot holds `slot_units`.
   __device__ char* line(int owner, unsigned long long slot, unsigned long long slot_units,
@@ -123,14 +123,10 @@ struct FusedCall {
   /// then reduces in rank order. at(u, rank) is the line; mine(u) this rank's own unit.
   template <class At, class Mine, class Sink>
   __device__ void reduce_together(int valid, At at, Mine mine, Sink sink) {
-    Unit got[kTogether][kHeld];
+    Unit got[kTogether][kHeld], own[kTogether];  // apart: an index known late wants memory
 #pragma unroll
     for (int u = 0; u < kTogether; ++u)
-      if (u < valid) {
-#pragma unroll
-        for (int rank = 0; rank < kHeld; ++rank)
-          if (rank == args.rank) got[u][rank] = mine(u);
-      }
+      if (u < valid) own[u] = mine(u);
     int missing;  // a rank waited for, to be named where it never comes
     do {
       missing = -1;
@@ -150,10 +146,11 @@ struct FusedCall {
         Sum sum;
 #pragma unroll
         for (int rank = 0; rank < kHeld; ++rank) {
+          const Unit& unit = rank == args.rank ? own[u] : got[u][rank];
           if (rank == 0)
-            sum.first(got[u][rank], args.op, args.scalars[0]);
+            sum.first(unit, args.op, args.scalars[0]);
           else
-            sum.add(got[u][rank], args.op, args.scalars[rank]);
+            sum.add(unit, args.op, args.scalars[rank]);
           if (rank != args.rank) Line::clear(at(u, rank));
         }
         sink(u, sum.result(args.op, true, kRanks));

@@ -3,7 +3,7 @@
 #pragma once
 
 #define PLAIT_FUSED(kernel, type, opname, op, ranks, linename, line)                \
-  extern "C" __global__ void __launch_bounds__(512)                                 \
+  extern "C" __global__ void __launch_bounds__(512, ranks == 2 ? 2 : 1)             \
       plait_##kernel##_##type##_##opname##_##ranks##_##linename(                    \
           const __grid_constant__ plait::cuda::FusedArgs args) {                    \
     plait::cuda::kernel<plait::DataType::type, op, ranks, plait::cuda::line>(args); \

@@ -130,12 +130,17 @@ __device__ inline Unit load_unit(const char* base, unsigned long long unit,
   return {words[0], words[1]};
 }
 
-template <class Stored>
+/// kOnce: not read here again, so the cache may let go of it first.
+template <class Stored, bool kOnce = false>
 __device__ inline void store_unit(char* base, unsigned long long unit, const Unit& value,
                                   unsigned long long bytes, bool aligned) {
   const unsigned long long at = unit * 16;
   if (aligned && at + 16 <= bytes) {
-    *reinterpret_cast<ulonglong2*>(base + at) = make_ulonglong2(value.lo, value.hi);
+    auto* const whole = reinterpret_cast<ulonglong2*>(base + at);
+    if constexpr (kOnce)
+      __stcs(whole, make_ulonglong2(value.lo, value.hi));
+    else
+      *whole = make_ulonglong2(value.lo, value.hi);
     return;
   }
   for (int i = 0; i < static_cast<int>(16 / sizeof(Stored)); ++i) {

@@ -1,12 +1,12 @@
 // Down as soon as the host path is what a call waits for, up by as much as its times promise. What
 // calls lose against the direct path is paid out of what others gained and an income of 1.5 % of a
 // call each before the share may rise again, so that no pattern of load costs more than that.
-#include "comm/host_share.hpp"
+#include "exec/cuda/host_share.hpp"
 
 #include <algorithm>
 #include <cmath>
 
-namespace plait {
+namespace plait::cuda {
 namespace {
 
 constexpr double kIncome = 0.015;       // of a direct-only call, earned with every call
@@ -21,7 +21,7 @@ constexpr double kSure = 0.98;          // of what times promise
 constexpr int kFirstPause = 8, kLongestPause = 64;
 
 /// The least level that pays for its fork.
-int least_level(const CopySize& size) {
+int least_level(const SharedSize& size) {
   const double share = kForkNs / size.alone_ns + kLeastGain;
   const double level = std::ceil(share / size.host_share * HostShare::kLevels);
   return static_cast<int>(std::clamp(level, 1.0, double{HostShare::kLevels}));
@@ -42,7 +42,7 @@ double loss_of(const PathSample& sample) {
 
 }  // namespace
 
-int HostShare::choose(const CopySize& size, bool may_try) const {
+int HostShare::choose(const SharedSize& size, bool may_try) const {
   if (level_ >= least_level(size)) return level_;
   const bool tries = may_try && credit_ >= 0.0 && idle_ >= pause_;
   return tries ? std::max(level_, 1) : 0;
@@ -72,4 +72,4 @@ void HostShare::learn(const PathSample& sample) {
   pause_ = level_ > before ? 0 : std::clamp(2 * pause_, kFirstPause, kLongestPause);
 }
 
-}  // namespace plait
+}  // namespace plait::cuda

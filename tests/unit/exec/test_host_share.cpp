@@ -9,11 +9,11 @@
 #include <random>
 #include <vector>
 
-#include "comm/host_share.hpp"
+#include "exec/cuda/host_share.hpp"
 
-using plait::CopySize;
-using plait::HostShare;
-using plait::PathSample;
+using plait::cuda::HostShare;
+using plait::cuda::PathSample;
+using plait::cuda::SharedSize;
 
 namespace {
 

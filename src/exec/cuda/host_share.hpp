@@ -1,20 +1,20 @@
-// How long the paths of earlier copies took -> how much of the next one goes through host memory
-// beside the direct link: the planner's share where the host path is free, less where another job
+// How long the paths of earlier calls took -> how much of the next one goes through host memory
+// beside the direct link: the best share where the host path is free, less where another job
 // loads PCIe, none where it is worth nothing, and a try now and then to see whether that is over.
 // A value: it asks nobody for the time and draws no lots.
 #pragma once
 
-namespace plait {
+namespace plait::cuda {
 
-/// A size of copy, as the planner cuts it.
-struct CopySize {
+/// A size of call, as it is best cut.
+struct SharedSize {
   double host_share = 0.0;  ///< of the message, where the host path is free: level kLevels
   double alone_ns = 0.0;    ///< what the direct path takes for the whole message
 };
 
-/// What a finished copy took, from where its paths could begin.
+/// What a finished call took, from where its paths could begin.
 struct PathSample {
-  CopySize size;
+  SharedSize size;
   int level = 0;
   double host_share = 0.0;  ///< that it ran with
   double direct_ns = 0.0;   ///< until the direct path's end
@@ -24,12 +24,12 @@ struct PathSample {
 
 class HostShare {
  public:
-  static constexpr int kLevels = 12;  ///< steps of the planner's share: 9 thousandths of 1 GiB
+  static constexpr int kLevels = 12;  ///< steps of the best share
 
-  /// The level of the next copy; 0 = direct only. Where that is the rule, now and then a level to
+  /// The level of the next call; 0 = direct only. Where that is the rule, now and then a level to
   /// be tried once, if `may_try`: no sample is on its way.
-  int choose(const CopySize& size, bool may_try) const;
-  /// A copy was put on streams at this level.
+  int choose(const SharedSize& size, bool may_try) const;
+  /// A call was put on streams at this level.
   void ran(int level);
   void learn(const PathSample& sample);
 
@@ -44,4 +44,4 @@ class HostShare {
   double credit_ = 1.0;  // what rises may still cost, in calls that go over the link alone
 };
 
-}  // namespace plait
+}  // namespace plait::cuda
