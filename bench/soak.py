@@ -60,7 +60,7 @@ IN_PLACE = (
     "reduce_scatter",
     "scatter",
 )
-KERNELS = ("one_shot", "two_shot", "hop", "tiled", "direct")  # all of them sum in rank order
+KERNELS = ("one_shot", "two_shot", "hop", "tiled", "rotation", "direct")
 MOST_BLOCKS = 120  # of all communicators at once: kernels that wait for each other must all fit
 GAP_BYTES = 256
 

@@ -30,11 +30,13 @@ COLLECTIVES = (
     "send_recv",
 )
 TYPES = ("bf16", "fp32", "int32")
-SIZES = tuple(1 << shift for shift in range(10, 29, 2))  # 1 KiB to 256 MiB
+SIZES = tuple(1 << shift for shift in range(10, 31, 2))  # 1 KiB to 1 GiB
 STEP = 4  # between sizes
-KERNELS = ("one_shot", "two_shot", "hop", "tiled")
+# Copy engines before tiles: where neither is faster, the one that takes no multiprocessors.
+KERNELS = ("one_shot", "two_shot", "hop", "rotation", "tiled")
 BLOCKS = (0, 16, 48)  # 0 = the kernel's own choice
 BUDGET_S = 100.0
+ENGINES_FROM = 16 << 20  # a call by copy engines begins and ends with 50 us
 MARGIN = 0.97  # another than the first must be this much faster, so that noise decides nothing
 WITHOUT_END = 1 << 60
 
@@ -56,8 +58,13 @@ def requests(ranks: int, collectives: list[str]) -> list[plait.Request]:
 
 def candidates(request: plait.Request) -> list[Candidate]:
     """(kernel, blocks) worth trying; those that do not take the request say so themselves."""
-    large = request.message_bytes() >= 1 << 20
-    return [(kernel, blocks) for kernel in KERNELS for blocks in (BLOCKS if large else BLOCKS[:1])]
+    size = request.message_bytes()
+    return [
+        (kernel, blocks)
+        for kernel in KERNELS
+        for blocks in (BLOCKS if size >= 1 << 20 and kernel != "rotation" else BLOCKS[:1])
+        if kernel != "rotation" or size >= ENGINES_FROM
+    ]
 
 
 def best(times_us: dict[Candidate, float]) -> Candidate:

@@ -148,8 +148,7 @@ bool DeviceSide::choose_kernel(Call& call, const CallOptions& wanted) const {
   if (is_fused(wanted.strategy)) {
     call.kernel = wanted.strategy;
     call.tuning = tuning_of(wanted.params);
-  } else if (row != nullptr && cuda_->fused_choice(request) != "rotation" &&
-             cuda_->has_fused(row->kernel, request, row->tuning)) {  // tables know kernels alone
+  } else if (row != nullptr && cuda_->has_fused(row->kernel, request, row->tuning)) {
     call.kernel = row->kernel;
     call.tuning = row->tuning;
   } else if (wanted.strategy.empty() && cuda_->takes(request)) {

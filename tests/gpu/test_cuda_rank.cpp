@@ -462,6 +462,7 @@ void enqueue_poisoned(Bay& bay, const std::string& kernel, const Queued& call, i
 
 /// Every collective, again and again with no wait between, one rank late by turns, and a graph of
 /// some of them replayed in between: ranks are at different calls, and slots and words are reused.
+/// Copy engines take turns with tiled kernels, whose slots two ranks' exchanges borrow.
 void check_overlapping(int ranks, const std::string& kernel) {
   const std::vector<Plan> plans = exact_plans(ranks);
   bench::Board* board = bench::make_board(ranks);
@@ -481,8 +482,9 @@ void check_overlapping(int ranks, const std::string& kernel) {
     for (int round = 0; round < 8; ++round) {
       for (int i = 0; rank == round % ranks && i < 200; ++i)
         PLAIT_CUDA_CALL(memory_set_async, bay.output, 0, kMostBytes, bay.stream);
-      for (const Queued& call : calls)
-        enqueue_poisoned(bay, kernel, call, static_cast<std::uint32_t>(round % 3) * 300);
+      for (std::size_t i = 0; i < calls.size(); ++i)
+        enqueue_poisoned(bay, (i + static_cast<std::size_t>(round)) % 3 == 0 ? "tiled" : kernel,
+                         calls[i], round % 3 * 300);
       for (int i = 0; i < 3; ++i) PLAIT_CUDA_CALL(graph_launch, exec, bay.stream);
     }
     bay.finish();

@@ -20,6 +20,8 @@ struct RotationPath {
   std::vector<char*> slots;           ///< by rank, as mapped here
   std::vector<RotationFlags*> flags;  ///< by rank
   std::uint64_t slot_bytes = 0;
+  std::vector<char*> lent;  ///< by rank: slots of tiled kernels, for exchanges of two ranks
+  std::uint64_t lent_bytes = 0;
   std::vector<char*> rings;  ///< host memory by rank; empty = none
   std::uint64_t ring_bytes = 0;
   std::vector<Stream> streams;  ///< kEngineStreams

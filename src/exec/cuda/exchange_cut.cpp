@@ -1,6 +1,6 @@
-// Pieces fill two halves of the inbox in turn, since every copy costs some microseconds whatever
-// its size; from the last one its last quarter is cut off, as nothing is copied while that is
-// reduced. Source: bench/NOTES.md.
+// Pieces are large, since every copy costs some microseconds whatever its size, and one is copied
+// while the one before is handled; what comes last is no larger than half an inbox, and its last
+// quarter is cut off, as nothing is copied while that is reduced. Source: bench/NOTES.md.
 #include "exec/cuda/exchange_cut.hpp"
 
 #include <algorithm>
@@ -29,6 +29,36 @@ void cut_share(ExchangeCut& cut, std::uint64_t bytes, const ExchangeRoom& room,
   cut.host_from = from;
 }
 
+struct Slot {
+  std::uint64_t at, bytes;
+  bool lent;
+};
+
+/// Both halves of the inbox, then what is lent and the whole inbox in turn; where little is lent,
+/// the halves in turn.
+class Slots {
+ public:
+  Slots(std::uint64_t half, std::uint64_t lent) : half_(half), lent_(lent > half ? lent : 0) {}
+  Slot at(std::uint32_t i) const {
+    if (lent_ == 0 || i < 2) return {i % 2 * half_, half_, false};
+    if (i % 2 == 0) return {0, lent_, true};
+    return {0, 2 * half_, false};
+  }
+  /// Slots from the first on whose pieces must have been handled before slot i is filled. What is
+  /// lent is free once the peer has handled anything: then it is in this call.
+  std::uint32_t before(std::uint32_t i) const { return i < 2 ? 0 : i - 1; }
+
+ private:
+  const std::uint64_t half_, lent_;
+};
+
+/// whole * part / all in whole grains, without overflow.
+std::uint64_t share_of(std::uint64_t whole, std::uint64_t part, std::uint64_t all) {
+  return up(static_cast<std::uint64_t>(static_cast<double>(whole) * static_cast<double>(part) /
+                                       static_cast<double>(all)) +
+            1);
+}
+
 }  // namespace
 
 ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeRoom& room) {
@@ -37,28 +67,35 @@ ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeRoom& room) {
   const std::uint64_t wish = room.piece_bytes == 0 ? room.inbox_bytes : room.piece_bytes;
   cut_share(cut, bytes, room, std::min(wish, room.inbox_bytes / 2));
   const std::uint64_t staging = cut.chunks == 0 ? 0 : kChunkSlots * cut.chunk_bytes;
-  const std::uint64_t most =
+  const std::uint64_t half =
       std::max(kGrain, down(std::min(wish, (room.inbox_bytes - staging) / 2)));
-  cut.staging_at = 2 * most;
-  const std::uint64_t link = cut.host_from, count = (link + most - 1) / most;
-  const std::uint64_t whole = up((link + count - 1) / count);
+  cut.staging_at = 2 * half;
+  const Slots slots(half, down(std::min(room.lent_bytes, 2 * half)));
+  const std::uint64_t link = cut.host_from;
+  std::uint64_t room_for = 0;  // in so many slots
+  std::uint32_t count = 0;
+  while (room_for < link) room_for += slots.at(count++).bytes;
+  std::vector<std::uint32_t> ends;  // of each slot's pieces, in the list
   std::uint64_t from = 0;
-  std::uint32_t ends[2] = {0, 0};  // pieces up to the last one of each half of the inbox
-  for (std::uint64_t i = 0; from < link; ++i) {
-    const std::uint64_t end = std::min(link, from + whole);
-    const std::uint32_t after = ends[i % 2];
+  for (std::uint32_t i = 0; from < link; ++i) {
+    const Slot slot = slots.at(i);
+    // All slots filled alike, so that no piece is so small that its step shows.
+    const std::uint64_t whole = std::min(slot.bytes, share_of(slot.bytes, link, room_for));
+    const std::uint64_t end = i + 1 < count ? std::min(link, from + whole) : link;
+    const std::uint32_t before = slots.before(i);
+    const std::uint32_t after = before == 0 ? 0 : ends[before - 1];
     if (after != 0) cut.pieces[after - 1].awaited = true;
-    std::uint64_t at = i % 2 * most;
+    std::uint64_t at = slot.at;
     int cuts = end < link ? 0 : room.cuts;
     while (from < end) {
-      const std::uint64_t rest = end - from, quarter = rest / 4;
-      const bool is_cut = cuts < 0 ? quarter >= kLeastTail : cuts-- > 0;
-      const std::uint64_t take = is_cut ? std::min(rest, up(rest - quarter)) : rest;
-      cut.pieces.push_back({from, take, at, after, false, end == link});
+      const std::uint64_t rest = end - from, cut_off = rest / (cuts < 0 && rest > half ? 2 : 4);
+      const bool is_cut = cuts < 0 ? cut_off >= kLeastTail : cuts-- > 0;
+      const std::uint64_t take = is_cut ? std::min(rest, up(rest - cut_off)) : rest;
+      cut.pieces.push_back({from, take, at, after, false, end == link, slot.lent});
       from += take;
       at += take;
     }
-    ends[i % 2] = static_cast<std::uint32_t>(cut.pieces.size());
+    ends.push_back(static_cast<std::uint32_t>(cut.pieces.size()));
   }
   return cut;
 }

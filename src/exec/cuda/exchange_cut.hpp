@@ -1,5 +1,5 @@
 // How two ranks cut a message that they exchange whole by copy engines: pieces that are pushed over
-// the link into the peer's inbox, and behind them chunks that go through host memory. Which bytes,
+// the link into the peer's memory, and behind them chunks that go through host memory. Which bytes,
 // into which slot, and what must have been handled before a slot is used again. Pure arithmetic.
 #pragma once
 #include <cstdint>
@@ -17,17 +17,19 @@ inline constexpr std::uint32_t kBestHostPermille = 90;
 struct ExchangeRoom {
   std::uint64_t inbox_bytes = 0;
   std::uint64_t ring_bytes = 0;     ///< host memory of one rank; 0 = no share through the host
-  std::uint64_t piece_bytes = 0;    ///< of a piece, at most; 0 = half of the inbox
+  std::uint64_t piece_bytes = 0;    ///< of the first pieces, at most; 0 = half of the inbox
   std::uint32_t host_permille = 0;  ///< of the message
   int cuts = -1;                    ///< of the last piece; -1 = chosen
+  std::uint64_t lent_bytes = 0;     ///< beside the inbox, once the peer is in the call
 };
 
 struct ExchangePiece {
   std::uint64_t from, bytes;  ///< of the message
-  std::uint64_t at;           ///< in the inbox
+  std::uint64_t at;           ///< in the inbox, or where `lent` in what is lent
   std::uint32_t after;        ///< pieces from the first on that must have been handled before
   bool awaited;               ///< a later piece comes where this one was
   bool last;                  ///< one of those into which the last piece was cut
+  bool lent;
 };
 
 struct ExchangeCut {

@@ -257,7 +257,7 @@ void CudaRank::run_rotation(const Request& request, const void* input, void* out
   constexpr std::uint64_t kLeastPiece = 64 << 10;  // every piece costs a dozen calls of the driver
   const std::uint64_t wish =
       tuning.tile_units == 0 ? 0 : std::max(kLeastPiece, std::uint64_t{tuning.tile_units} * 16);
-  if (request.collective == Collective::all_reduce && request.ranks == 2)
+  if (request.ranks == 2)
     return run_exchange(request, input, output, stream, scalars, tuning, wish);
   rotation_path_.blocks = blocks_for(tuning);
   TiledArgs shape = tiled_shape(request, options_.rank);
@@ -273,6 +273,7 @@ void CudaRank::run_rotation(const Request& request, const void* input, void* out
 void CudaRank::run_exchange(const Request& request, const void* input, void* output, Stream stream,
                             const std::vector<double>& scalars, const FusedTuning& tuning,
                             std::uint64_t piece_bytes) {
+  const HopShape shape = hop_shape(request, options_.rank);
   CallArgs call{};
   fill_call(call, request, input, output, scalars);
   rotation_path_.blocks = blocks_for({});
@@ -283,14 +284,16 @@ void CudaRank::run_exchange(const Request& request, const void* input, void* out
   room.ring_bytes = rotation_path_.ring_bytes;
   room.piece_bytes = piece_bytes;
   room.cuts = tuning.ahead;
-  const std::uint64_t bytes = request.count * bytes_of(request.type);
-  const bool corrected = tuning.host_permille < 0 && !marker_.capturing(stream);
+  room.lent_bytes = rotation_path_.lent_bytes;
+  // Where only one rank sends, the other's times say nothing.
+  const bool both_send = sends(shape, 2, 0, 1) && sends(shape, 2, 1, 0);
+  const bool corrected = tuning.host_permille < 0 && both_send && !marker_.capturing(stream);
   if (tuning.host_permille >= 0)
     room.host_permille = static_cast<std::uint32_t>(tuning.host_permille);
   else if (corrected)
-    room.host_permille = exchange_share_.next(bytes, room.ring_bytes / kChunkSlots);
-  const ExchangeCut cut = cut_exchange(bytes, room);
-  PairExchange(*kernels_, rotation_path_, cut, call, request.type, blocks)
+    room.host_permille = exchange_share_.next(shape.part_bytes, room.ring_bytes / kChunkSlots);
+  const ExchangeCut cut = cut_exchange(shape.part_bytes, room);
+  PairExchange(*kernels_, rotation_path_, cut, shape, call, moved_type(request), blocks)
       .enqueue(fork_, stream, corrected ? exchange_share_.timed(cut) : nullptr);
 }
 

@@ -1,6 +1,8 @@
 // The steps of one exchange: which bytes, on which stream, after what.
 #include "exec/cuda/pair_exchange.hpp"
 
+#include <algorithm>
+
 namespace plait::cuda {
 
 static_assert(kEngineEvents >= 5 * kChunkSlots);
@@ -30,6 +32,10 @@ std::uint64_t PairExchange::chunk_bytes(std::uint32_t chunk) const {
   return chunk + 1 < cut_.chunks ? cut_.chunk_bytes : cut_.bytes - chunk_from(chunk);
 }
 
+char* PairExchange::slot(int rank, const ExchangePiece& piece) const {
+  return (piece.lent ? path_.lent : path_.slots)[static_cast<std::size_t>(rank)] + piece.at;
+}
+
 char* PairExchange::staged(std::uint32_t chunk) const {
   return path_.slots[static_cast<std::size_t>(call_.rank)] + cut_.staging_at +
          chunk % kChunkSlots * cut_.chunk_bytes;
@@ -39,14 +45,33 @@ char* PairExchange::ring(int rank, std::uint32_t chunk) const {
   return path_.rings[static_cast<std::size_t>(rank)] + chunk % kChunkSlots * cut_.chunk_bytes;
 }
 
-/// Input and what came from the peer, in rank order.
-void PairExchange::reduce_range(Role role, const char* came, std::uint64_t from,
-                                std::uint64_t bytes, unsigned blocks) {
+/// What the peer gets, from here on.
+const char* PairExchange::sent(std::uint64_t from) const {
+  const std::uint64_t part = static_cast<std::uint64_t>(peer()) * shape_.part_stride;
+  return static_cast<const char*>(call_.input) + part + from;
+}
+
+/// What stays on this rank. Piece by piece: all at once, engines would do it before what is pushed.
+void PairExchange::keep_range(Role role, std::uint64_t from, std::uint64_t bytes) {
+  if (shape_.own_bytes == 0) return;  // else as much as goes to the peer
+  copy(stream(role), static_cast<char*>(call_.output) + shape_.own_to + from,
+       static_cast<const char*>(call_.input) + shape_.own_from + from, bytes);
+}
+
+/// What came from the peer: to its place, or reduced with the own input, in rank order.
+void PairExchange::take_range(Role role, const char* came, std::uint64_t from, std::uint64_t bytes,
+                              unsigned blocks) {
+  if (!takes_) return;
+  char* out = static_cast<char*>(call_.output) + from;
+  if (shape_.handling == kPlaceParts)
+    return copy(stream(role), out + static_cast<std::uint64_t>(peer()) * shape_.place_stride, came,
+                bytes);
   PieceArgs args{};
-  args.source[call_.rank] = static_cast<const char*>(call_.input) + from;
+  const std::uint64_t part = static_cast<std::uint64_t>(call_.rank) * shape_.part_stride;
+  args.source[call_.rank] = static_cast<const char*>(call_.input) + part + from;
   args.source[peer()] = came;
   args.sources = 2;
-  args.dst[0] = static_cast<char*>(call_.output) + from;
+  args.dst[0] = out;
   args.bytes = bytes;
   reduce(stream(role), args, blocks);
 }
@@ -55,8 +80,7 @@ void PairExchange::push(std::uint32_t piece) {
   const ExchangePiece& what = cut_.pieces[piece];
   if (what.after != 0 && what.after != cut_.pieces[piece - 1].after)
     follow(stream(kPush), event(kHandle, what.after - 1));
-  copy(stream(kPush), path_.slots[static_cast<std::size_t>(peer())] + what.at,
-       static_cast<const char*>(call_.input) + what.from, what.bytes);
+  if (sends_) copy(stream(kPush), slot(peer(), what), sent(what.from), what.bytes);
   record(event(kPush, piece), stream(kPush));
 }
 
@@ -65,18 +89,23 @@ void PairExchange::handle(std::uint32_t piece) {
   follow(stream(kHandle), event(kPush, piece));
   launch(stream(kHandle),
          meeting(&RotationFlags::exchanged, &RotationFlags::link_arrived, piece + 1));
-  reduce_range(kHandle, path_.slots[static_cast<std::size_t>(call_.rank)] + what.at, what.from,
-               what.bytes, what.last ? path_.blocks : blocks_);
-  if (!what.awaited) return;
-  launch(stream(kHandle),
-         meeting(&RotationFlags::exchanged, &RotationFlags::link_handled, piece + 1));
-  record(event(kHandle, piece), stream(kHandle));
+  take_range(kHandle, slot(call_.rank, what), what.from, what.bytes,
+             what.last ? path_.blocks : blocks_);
+  if (what.awaited) {
+    launch(stream(kHandle),
+           meeting(&RotationFlags::exchanged, &RotationFlags::link_handled, piece + 1));
+    record(event(kHandle, piece), stream(kHandle));
+  }
+  // A piece ahead, so that the last one's is done while that is pushed.
+  const std::uint64_t kept = piece == 0 ? 0 : what.from + what.bytes;
+  const ExchangePiece& next = cut_.pieces[std::min<std::size_t>(piece + 1, cut_.pieces.size() - 1)];
+  keep_range(kHandle, kept, next.from + next.bytes - kept);
 }
 
 void PairExchange::bring_down(std::uint32_t chunk) {
   if (chunk >= kChunkSlots) follow(stream(kDown), event(kTake, chunk));
-  copy(stream(kDown), ring(call_.rank, chunk),
-       static_cast<const char*>(call_.input) + chunk_from(chunk), chunk_bytes(chunk));
+  if (sends_)
+    copy(stream(kDown), ring(call_.rank, chunk), sent(chunk_from(chunk)), chunk_bytes(chunk));
   record(event(kDown, chunk), stream(kDown));
 }
 
@@ -86,7 +115,7 @@ void PairExchange::bring_up(std::uint32_t chunk) {
   launch(stream(kCross), meeting(&RotationFlags::chunks, &RotationFlags::host_arrived, chunk + 1));
   record(event(kCross, chunk), stream(kCross));
   follow(stream(kUp), event(kCross, chunk));
-  copy(stream(kUp), staged(chunk), ring(peer(), chunk), chunk_bytes(chunk));
+  if (takes_) copy(stream(kUp), staged(chunk), ring(peer(), chunk), chunk_bytes(chunk));
   record(event(kUp, chunk), stream(kUp));
 }
 
@@ -94,7 +123,8 @@ void PairExchange::take(std::uint32_t chunk) {
   follow(stream(kTake), event(kUp, chunk));
   if (chunk + kChunkSlots < cut_.chunks)  // else the end of the call says so
     launch(stream(kTake), meeting(&RotationFlags::chunks, &RotationFlags::host_taken, chunk + 1));
-  reduce_range(kTake, staged(chunk), chunk_from(chunk), chunk_bytes(chunk), blocks_);
+  take_range(kTake, staged(chunk), chunk_from(chunk), chunk_bytes(chunk), blocks_);
+  keep_range(kTake, chunk_from(chunk), chunk_bytes(chunk));
   record(event(kTake, chunk), stream(kTake));
 }
 

@@ -1,12 +1,14 @@
-// A large all_reduce of two ranks by copy engines: each pushes its whole message into the other's
-// inbox, piece by piece, and both reduce what has come; a share may go through host memory, by one
-// copy engine down into the sender's ring and by the peer's up again. As many bytes over the link
-// as reduce-scatter and all-gather, one hop less, and pushes only.
-// Source: bench/NOTES.md (pulls are slower, a copy costs 4 us, paths side by side).
+// A large collective of two ranks by copy engines, in one hop: each pushes what the other needs
+// into its inbox, piece by piece, and both reduce or place what has come; a share may go through
+// host memory, by one copy engine down into the sender's ring and by the peer's up again. An
+// all_reduce so takes as many bytes over the link as reduce-scatter and all-gather, one hop less,
+// and pushes only. Source: bench/NOTES.md (pulls are slower, a copy costs 4 us, paths side by
+// side).
 #pragma once
 #include "exec/cuda/engine_call.hpp"
 #include "exec/cuda/exchange_cut.hpp"
 #include "exec/cuda/exchange_share.hpp"
+#include "exec/cuda/tile_cut.hpp"
 
 namespace plait::cuda {
 
@@ -14,14 +16,21 @@ namespace plait::cuda {
 /// what the peer's same step waits for: so the first step that has not ended anywhere never waits
 /// for ever, whatever streams share a hardware queue. Copies of a kind stand back to back on one
 /// stream, so that no engine waits while words are told. When a call has ended, the peer has
-/// handled all that this rank sent: the next one may use the slots as it likes.
+/// handled all that this rank sent: the next one may use the slots as it likes, tiled kernels too,
+/// whose slots are borrowed from the peer as soon as it is known to be in this call.
 class PairExchange : private EngineCall {
  public:
-  /// blocks: of reductions beside copies, which want memory's bandwidth too; the last pieces are
-  /// reduced by all there are.
+  /// `cut`: of shape.part_bytes. blocks: of reductions beside copies, which want memory's bandwidth
+  /// too; the last pieces are reduced by all there are.
   PairExchange(Kernels& kernels, const RotationPath& path, const ExchangeCut& cut,
-               const CallArgs& call, DataType type, unsigned blocks)
-      : EngineCall(kernels, path, call, type), cut_(cut), call_(call), blocks_(blocks) {}
+               const HopShape& shape, const CallArgs& call, DataType type, unsigned blocks)
+      : EngineCall(kernels, path, call, type),
+        cut_(cut),
+        shape_(shape),
+        call_(call),
+        blocks_(blocks),
+        sends_(sends(shape, 2, call.rank, 1 - call.rank)),
+        takes_(sends(shape, 2, 1 - call.rank, call.rank)) {}
 
   /// After what `stream` holds; what comes later on it comes after all of the call. times: recorded
   /// where each path begins and ends; null = not.
@@ -38,10 +47,13 @@ class PairExchange : private EngineCall {
                        std::uint32_t value) const;
   std::uint64_t chunk_bytes(std::uint32_t chunk) const;
   std::uint64_t chunk_from(std::uint32_t chunk) const;
+  char* slot(int rank, const ExchangePiece& piece) const;
   char* staged(std::uint32_t chunk) const;
   char* ring(int rank, std::uint32_t chunk) const;
-  void reduce_range(Role role, const char* came, std::uint64_t from, std::uint64_t bytes,
-                    unsigned blocks);
+  const char* sent(std::uint64_t from) const;
+  void keep_range(Role role, std::uint64_t from, std::uint64_t bytes);
+  void take_range(Role role, const char* came, std::uint64_t from, std::uint64_t bytes,
+                  unsigned blocks);
   void push(std::uint32_t piece);
   void handle(std::uint32_t piece);
   void bring_down(std::uint32_t chunk);
@@ -51,8 +63,10 @@ class PairExchange : private EngineCall {
   void join(Stream stream, const ExchangeTimes* times);
 
   const ExchangeCut& cut_;
+  const HopShape& shape_;
   const CallArgs& call_;
   const unsigned blocks_;
+  const bool sends_, takes_;       // this rank, over the pair
   std::uint32_t chunk_steps_ = 0;  // enqueued so far
 };
 

@@ -159,12 +159,7 @@ void Rotation::join(Stream stream) {
     record(path_.events[i], path_.streams[i]);
     follow(stream, path_.events[i]);
   }
-  RotationStep step = blank_step(&RotationFlags::pieces);
-  if (shape_.ranks == 2)  // an exchange, which counts by other words, may use the slots next
-    for (const std::uint32_t before : {1u, 2u})
-      step.waits[before - 1] =
-          words(&RotationFlags::handled, others(all_ranks()), cut_.pieces - before, 0);
-  launch_end(stream, step, {{&RotationFlags::pieces, cut_.pieces}});
+  launch_end(stream, blank_step(&RotationFlags::pieces), {{&RotationFlags::pieces, cut_.pieces}});
 }
 
 void Rotation::enqueue(Event fork, Stream stream) {

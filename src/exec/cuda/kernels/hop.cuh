@@ -4,6 +4,7 @@
 // can be two calls ahead of a reader of the inbox.
 #pragma once
 #include "exec/cuda/kernels/fused.cuh"
+#include "exec/cuda/tile_cut.hpp"
 
 namespace plait::cuda {
 
@@ -27,8 +28,7 @@ struct HopCall {
     broken = args.state->failed != 0;
   }
   __device__ bool sends(int from, int owner) const {
-    return from != owner && (shape.senders >> from & 1) != 0 && (shape.owners >> owner & 1) != 0 &&
-           (shape.shift == 0 || (from + shape.shift) % args.ranks == owner);
+    return cuda::sends(shape, args.ranks, from, owner);
   }
   /// Line `units` of a slot is the one that says "I am in this call".
   __device__ char* line(int owner, int from, unsigned long long unit) const {
