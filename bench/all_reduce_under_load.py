@@ -1,12 +1,12 @@
 """Large all_reduces of two ranks while another process loads PCIe: corrected, direct-only, fixed.
 
-    torchrun --nproc-per-node 2 bench/all_reduce_under_load.py --sizes 256M,1G --csv rows.csv
+    torchrun --nproc-per-node 2 bench/all_reduce_under_load.py --sizes 512M,1G --csv rows.csv
     torchrun ... bench/all_reduce_under_load.py --seconds 2,6,4   # before, during, after
 
 In the middle phase a child process copies between pinned host memory and both GPUs, both ways at
-once. Rounds of a few eager calls each take turns: `corrected` (the communicator's own choice),
-`direct` (copy engines over the link alone) and `fixed` (9 % through host memory, held by hand), so
-that all three meet the same load. Every round's result is checked. Prints GB/s (busbw) of each and
+once. Rounds of a few eager calls by copy engines take turns: `corrected` (as plait would), `direct`
+(over the link alone) and `fixed` (9 % through host memory, held by hand), so that all three meet
+the same load. Every round's result is checked. Prints GB/s (busbw) of each and
 what corrected is beside direct.
 """
 
@@ -26,7 +26,7 @@ import plait
 from plait.bench import parse_bytes
 
 KINDS: dict[str, dict[str, Any]] = {
-    "corrected": {},
+    "corrected": {"strategy": "rotation"},
     "direct": {"strategy": "rotation", "params": {"host_permille": 0}},
     "fixed": {"strategy": "rotation", "params": {"host_permille": 90}},
 }
@@ -102,7 +102,7 @@ def phase_rows(
 def main() -> None:
     """Three phases, a table, perhaps a file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", default="256M,1G")
+    parser.add_argument("--sizes", default="512M,1G")
     parser.add_argument("--seconds", default="2,6,4", help="before, during, after")
     parser.add_argument("--csv", default="")
     asked = parser.parse_args()

@@ -50,6 +50,12 @@ class Door:
             function.argtypes = [pointer, size, number, number, pointer, pointer]
         self.all_reduce.argtypes = [pointer, pointer, size, number, number, pointer, pointer]
 
+    @staticmethod
+    def must(result: int) -> None:
+        """Raises where NCCL refused a call."""
+        if result != 0:
+            raise RuntimeError(f"NCCL refused a call: {result}")
+
     def address(self) -> int | None:
         """Of one function: tells libraries apart."""
         return ctypes.cast(self.send, ctypes.c_void_p).value
@@ -85,14 +91,16 @@ class Work:
 
     def exchange(self, door: Door) -> None:
         """A group of one send and one receive."""
-        door.group_start()
-        door.send(self.at, self.size, UINT8, self.to, self.comm, self.on)
-        door.receive(self.into, self.size, UINT8, self.source, self.comm, self.on)
-        door.group_end()
+        door.must(door.group_start())
+        door.must(door.send(self.at, self.size, UINT8, self.to, self.comm, self.on))
+        door.must(door.receive(self.into, self.size, UINT8, self.source, self.comm, self.on))
+        door.must(door.group_end())
 
     def reduce(self, door: Door) -> None:
         """One call."""
-        door.all_reduce(self.at, self.into, self.size // 4, FP32, SUM, self.comm, self.on)
+        door.must(
+            door.all_reduce(self.at, self.into, self.size // 4, FP32, SUM, self.comm, self.on)
+        )
 
 
 def block_us(call: Callable[[], None]) -> tuple[float, float]:
@@ -129,6 +137,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=150)
     parser.add_argument("--csv", default="")
     asked = parser.parse_args()
+    if "all_reduce" in os.environ.get("PLAIT_OPS", "all_reduce"):
+        raise SystemExit("wanted all_reduces passed on: set PLAIT_OPS=broadcast")
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("gloo")

@@ -157,24 +157,25 @@ def provenance(topology: plait.Topology, gpu_name: str) -> dict[str, Any]:
 def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The table as communicators read it: neighbours of one kernel become one row.
 
-    A row holds to the middle (by ratio) between its size and the next; the last one without end.
+    A row holds to the middle (by ratio) between its size and the next; that of the largest size
+    without end.
     """
     kept: list[dict[str, Any]] = []
     for _, group in groupby(rows, key=lambda row: (row["collective"], row["type"])):
         measured = list(group)
-        for number, row in enumerate(measured):
+        for row in measured:
             if not row["kernel"]:
                 continue
-            last = number + 1 == len(measured)
             entry = {name: row[name] for name in ("collective", "type", "ranks")}
-            entry["max_bytes"] = WITHOUT_END if last else row["size"] * int(STEP**0.5)
+            largest = row["size"] * STEP > SIZES[-1]  # else time was up
+            entry["max_bytes"] = WITHOUT_END if largest else row["size"] * int(STEP**0.5)
             entry |= {name: row[name] for name in ("kernel", "blocks", "us")}
             same = ("collective", "type", "kernel", "blocks")
             if kept and all(kept[-1][name] == entry[name] for name in same):
                 kept.pop()
             kept.append(entry)
     names = ("machine", "fingerprint", "gpu", "cuda_driver", "plait", "date")
-    return {"schema": "plait.tuning/1", **{name: facts[name] for name in names}, "rows": kept}
+    return {"schema": "plait.tuning/2", **{name: facts[name] for name in names}, "rows": kept}
 
 
 def write(file: str, content: dict[str, Any]) -> None:

@@ -148,7 +148,8 @@ bool DeviceSide::choose_kernel(Call& call, const CallOptions& wanted) const {
   if (is_fused(wanted.strategy)) {
     call.kernel = wanted.strategy;
     call.tuning = tuning_of(wanted.params);
-  } else if (row != nullptr && cuda_->has_fused(row->kernel, request, row->tuning)) {
+  } else if (row != nullptr && !cuda_->chosen_for_budget(request) &&
+             cuda_->has_fused(row->kernel, request, row->tuning)) {
     call.kernel = row->kernel;
     call.tuning = row->tuning;
   } else if (wanted.strategy.empty() && cuda_->takes(request)) {

@@ -10,7 +10,7 @@ namespace plait {
 namespace {
 
 constexpr const char* kDocument = "tuning table";
-constexpr const char* kSchema = "plait.tuning/1";
+constexpr const char* kSchema = "plait.tuning/2";
 constexpr int kTypes = static_cast<int>(DataType::fp8e5m2) + 1;
 constexpr int kCollectives = static_cast<int>(Collective::copy) + 1;
 

@@ -1,7 +1,10 @@
 // Ranks for tests on GPUs: how many there are, one with buffers of its own, what they found.
 #pragma once
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -106,6 +109,22 @@ class Bay {
     if (bytes != 0)
       PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<DevicePointer>(dst.data()), src, bytes);
     return dst;
+  }
+  /// Enqueues a sum of `request` from data made on the GPU into a poisoned output; what is wrong of
+  /// it is added to the 64-bit count at `wrong`.
+  void sum_large(const std::string& kernel, Request request, DevicePointer from, DevicePointer to,
+                 DevicePointer wrong, unsigned seed) {
+    int me = rank, first = 0, ranks = request.ranks;
+    std::uint64_t start = 0;
+    const std::string type = name_of(request.type);
+    const auto launch = [&](const std::string& name, std::vector<void*> args) {
+      cuda->kernels().launch(cuda->kernels().find(name), {264, 512, false}, stream, args);
+    };
+    launch("plait_fill_" + type, {&from, &request.count, &seed, &me});
+    PLAIT_CUDA_CALL(memory_set_async, to, 0xa5, request.count * bytes_of(request.type), stream);
+    cuda->run_fused(kernel, request, reinterpret_cast<const void*>(from),
+                    reinterpret_cast<void*>(to), stream);
+    launch("plait_check_" + type, {&to, &request.count, &seed, &first, &ranks, &start, &wrong});
   }
   void finish() {
     PLAIT_CUDA_CALL(stream_synchronize, stream);

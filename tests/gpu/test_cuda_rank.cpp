@@ -176,6 +176,52 @@ TEST_CASE("fused kernels give the reference's bits for every type, op and size")
   check_fused(ranks, false, {"one_shot", "two_shot", "tiled", "hop"});
 }
 
+/// As long messages are launched by themselves: as many blocks as fit, several steps a thread.
+std::size_t wrong_of_long(Bay& bay) {
+  constexpr std::uint64_t kMost = 40ull << 20;
+  DevicePointer input = 0, output = 0, wrong = 0;
+  for (const auto& [pointer, bytes] : {std::pair(&input, kMost), {&output, kMost}, {&wrong, 8ull}})
+    PLAIT_CUDA_CALL(memory_alloc, pointer, bytes);
+  PLAIT_CUDA_CALL(memory_set_async, wrong, 0, 8, bay.stream);
+  bay.finish();
+  bay.board->meet();
+  unsigned seed = 0;
+  for (const DataType type : {DataType::fp32, DataType::bf16})
+    for (const std::uint64_t bytes : {kMost / 40, kMost / 13, kMost / 2, kMost - 36})
+      for (const char* kernel : {"one_shot", "two_shot", "tiled"}) {
+        Request request;
+        request.ranks = bay.board->ranks;
+        request.type = type;
+        request.count = bytes / bytes_of(type);
+        if (bay.cuda->has_fused(kernel, request))
+          bay.sum_large(kernel, request, input, output, wrong, ++seed);
+      }
+  bay.finish();
+  unsigned long long found = 0;
+  PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<DevicePointer>(&found), wrong, 8);
+  bay.board->meet();
+  for (const DevicePointer one : {input, output, wrong}) api().memory_free(one);
+  return seed < 16 ? ~0ull : found;  // else hardly any was had
+}
+
+TEST_CASE("long sums are right by every kernel as it is launched by itself") {
+  const int ranks = gpus_to_use();
+  if (ranks == 0) {
+    MESSAGE("skipped: needs two GPUs. " << why_no_cuda());
+    return;
+  }
+  bench::Board* board = bench::make_board(ranks);
+  std::byte* rings = bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks));
+  Findings* findings = Findings::shared();
+  const int failed = bench::run_ranks(board, false, [&](int rank) {
+    Bay bay(board, rank, rings);
+    if (const std::size_t wrong = wrong_of_long(bay); wrong != 0)
+      findings->add(rank, text(wrong, " values wrong\n"));
+  });
+  CHECK(failed == 0);
+  findings->check_none();
+}
+
 TEST_CASE("kernels of more ranks than GPUs give the reference's bits") {
   const int ranks = 2 * gpus_to_use();
   if (ranks == 0) {

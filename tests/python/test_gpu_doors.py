@@ -287,7 +287,7 @@ def test_tuned_neighbours_become_one_row():
     ],
 )
 def test_tables_that_are_none(change, said):
-    content = {"schema": "plait.tuning/1", **FACTS, "rows": []}
+    content = {"schema": "plait.tuning/2", **FACTS, "rows": []}
     _core.check_tuning(json.dumps(content))
     with pytest.raises(plait.ParseError, match=said):
         _core.check_tuning(json.dumps(content | change))

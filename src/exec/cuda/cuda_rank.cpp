@@ -79,14 +79,14 @@ void CudaRank::open(const Exchange& exchange) {
   for (int rank = 0; rank < options_.ranks; ++rank) {
     path.slots.push_back(arena_->rotation_slots(rank));
     path.flags.push_back(arena_->rotation_flags(rank));
-    path.lent.push_back(arena_->tiles(rank));
+    if (options_.ranks == 2) path.lent.push_back(arena_->tiles(rank));
   }
   for (const DevicePointer ring : rings_) path.rings.push_back(reinterpret_cast<char*>(ring));
   path.ring_bytes = rings_.empty() ? 0 : options_.ring_bytes + options_.exchange_ring_bytes;
-  path.lent_bytes = options_.sizes.tile_bytes;
+  if (options_.ranks == 2 && path.slot_bytes != 0) path.lent_bytes = options_.sizes.tile_bytes;
   path.streams.assign(streams_.begin(), streams_.begin() + kEngineStreams);
   path.events.assign(marks_.begin(), marks_.begin() + kEngineEvents);
-  if (!rings_.empty())
+  if (!rings_.empty() && options_.ranks == 2)
     exchange_share_.open(options_.exchange_words, options_.rank, options_.wait_s);
 }
 

@@ -1,5 +1,4 @@
-// Each rank corrects a share of its own by its own times; what a call gets, the rank says that
-// comes to it first.
+// Each rank corrects a share of its own by its own times; a call gets the less of what both wish.
 #include "exec/cuda/exchange_share.hpp"
 
 #include <algorithm>
@@ -34,20 +33,22 @@ void ExchangeShare::close() noexcept {
   settled_.reset();
 }
 
-/// Asks, and never waits.
+/// Asks, and never waits. A capture elsewhere in the process must not mind; times that cannot be
+/// had are done without.
 void ExchangeShare::learn() {
   if (!sample_) return;
+  int mode = kCaptureRelaxed;
+  api().exchange_capture_mode(&mode);
   float link_ms = 0.0F, host_ms = 0.0F;
-  for (const auto& [end, ms] :
-       {std::pair(times_.host, &host_ms), std::pair(times_.link, &link_ms)}) {
-    const Result result = api().event_elapsed(ms, times_.begin, end);
-    if (result == kNotReady) return;
-    if (result != kSuccess) sample_.reset();
-    require(result, "event_elapsed");
+  Result result = api().event_elapsed(&host_ms, times_.begin, times_.host);
+  if (result == kSuccess) result = api().event_elapsed(&link_ms, times_.begin, times_.link);
+  api().exchange_capture_mode(&mode);
+  if (result == kNotReady) return;
+  if (result == kSuccess) {
+    sample_->direct_ns = 1e6 * static_cast<double>(link_ms);
+    sample_->host_ns = 1e6 * static_cast<double>(host_ms);
+    share_.learn(*sample_);
   }
-  sample_->direct_ns = 1e6 * static_cast<double>(link_ms);
-  sample_->host_ns = 1e6 * static_cast<double>(host_ms);
-  share_.learn(*sample_);
   sample_.reset();
 }
 
@@ -56,7 +57,7 @@ std::uint32_t ExchangeShare::next(std::uint64_t bytes, std::uint64_t chunk_bytes
   size_ = size_of(bytes);
   if (!settled_ || size_.host_share <= 0.0) return 0;
   learn();
-  level_ = settled_->next(share_.choose(size_, !sample_));
+  level_ = settled_->next(share_.choose(size_, !sample_), bytes);
   share_.ran(level_);
   if (level_ == 0) return 0;
   if (sample_) ++sample_->calls;

@@ -11,7 +11,7 @@
 
 namespace plait::cuda {
 
-/// Events of one call: where its paths could begin, and where each had ended.
+/// Events of one call: when the peer was there too, and where each path had ended.
 struct ExchangeTimes {
   Event begin = nullptr, link = nullptr, host = nullptr;
 };

@@ -54,7 +54,8 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
   if (request.ranks != options_.ranks) return false;
   if (kernel == "tiled")
     return options_.sizes.tile_bytes >= tile_slots(options_.ranks) * kSlotGrainBytes;
-  if (kernel == "rotation") return rotation_path_.slot_bytes != 0 && arena_->in_processes();
+  if (kernel == "rotation")
+    return request.ranks > 1 && rotation_path_.slot_bytes != 0 && arena_->in_processes();
   if (kernel == "hop") {
     const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
     return (units + 1) * static_cast<std::uint64_t>(request.ranks) * 32 <=
@@ -97,6 +98,11 @@ std::string CudaRank::fused_choice(const Request& request) const {
   return choice == nullptr ? "" : choice->kernel;
 }
 
+bool CudaRank::chosen_for_budget(const Request& request) const {
+  const FusedChoice* choice = choice_for(request);
+  return choice != nullptr && choice->under_budget;
+}
+
 /// Reductions were measured as sums of the common floats; their other kernels are slower. So are
 /// large messages with fewer blocks than NCCL's bandwidth takes.
 bool CudaRank::ahead(const Request& request) const {
@@ -111,7 +117,7 @@ bool CudaRank::ahead(const Request& request) const {
 }
 
 /// The same on all ranks, whatever their GPUs. Blocks wait for each other across ranks, so all must
-/// run at once; one an SM is as fast as two.
+/// run at once: one an SM.
 unsigned CudaRank::blocks_for(const FusedTuning& tuning) const {
   const unsigned all = arena_->least_multiprocessors();
   if (tuning.blocks != 0) return std::min(tuning.blocks, all);
@@ -197,12 +203,12 @@ void CudaRank::run_lines(const std::string& kernel, const Request& request, cons
   Spread spread;
   const bool long_run =  // more than 32 MiB, 16 beyond two ranks
       kernel == "two_shot" && units > (options_.ranks > 2 ? 1u << 20 : 2u << 20);
-  const bool two_an_sm =  // their registers suffice, and one loads while the other waits
-      options_.ranks == 2 && work >= 65536 && tuning.blocks == 0 && options_.most_blocks == 0;
-  spread.threads = tuning.threads != 0                                             ? tuning.threads
-                   : work < 8192                                                   ? 128
-                   : work < 65536 || two_an_sm || (long_run && options_.ranks > 2) ? 256
-                                                                                   : 512;
+  // Kernels that keep within half an SM's registers: one block loads while the other waits.
+  const bool two_an_sm = options_.ranks == 2 && is_common_sum(request) && work >= 65536 &&
+                         tuning.blocks == 0 && tuning.threads == 0 && options_.most_blocks == 0;
+  spread.threads = two_an_sm || (work >= 8192 && work < 65536) ? 256 : work < 8192 ? 128 : 512;
+  if (long_run && options_.ranks > 2) spread.threads = 256;
+  if (tuning.threads != 0) spread.threads = tuning.threads;
   const std::uint64_t useful =
       std::max<std::uint64_t>(1, (work + spread.threads - 1) / spread.threads);
   spread.blocks = static_cast<unsigned>(
@@ -241,6 +247,8 @@ void CudaRank::run_tiled(const Request& request, const void* input, void* output
   TileWish wish;
   wish.most_blocks = std::min<unsigned>(blocks_for(tuning), kTileBlocks);
   if (tuning.blocks == 0) wish.most_blocks = std::min(wish.most_blocks, options_.most_tiled_blocks);
+  if (rotation_path_.lent_bytes != 0)
+    args.poisoned = &arena_->rotation_flags(options_.rank)->poisoned;
   wish.tile_units = tuning.tile_units;
   wish.slot_memory_bytes = options_.sizes.tile_bytes;
   Spread spread;
@@ -293,8 +301,9 @@ void CudaRank::run_exchange(const Request& request, const void* input, void* out
   else if (corrected)
     room.host_permille = exchange_share_.next(shape.part_bytes, room.ring_bytes / kChunkSlots);
   const ExchangeCut cut = cut_exchange(shape.part_bytes, room);
-  PairExchange(*kernels_, rotation_path_, cut, shape, call, moved_type(request), blocks)
-      .enqueue(fork_, stream, corrected ? exchange_share_.timed(cut) : nullptr);
+  PairExchange(*kernels_, rotation_path_, cut, shape, call, moved_type(request), blocks,
+               corrected ? exchange_share_.timed(cut) : nullptr)
+      .enqueue(fork_, stream);
 }
 
 }  // namespace plait::cuda

@@ -118,22 +118,23 @@ struct TileFlags {
 struct TiledArgs : CallArgs {
   TileFlags* flags[kMaxCudaRanks];  ///< every rank's, as mapped here
   char* slots[kMaxCudaRanks];
-  std::uint32_t blocks;         ///< of the launch
-  std::uint32_t most_units;     ///< 16-byte units of a tile, at most
-  std::uint32_t slot_bytes;     ///< room for a tile
-  std::int32_t handling;        ///< TileHandling
-  std::uint32_t senders;        ///< who sends parts
-  std::uint32_t owners;         ///< to whom
-  std::uint32_t readers;        ///< who gets the results of the other owners
-  std::uint32_t keepers;        ///< owners that put their own result into their output
-  std::int32_t shift;           ///< not 0: a rank's parts go to rank + shift only
-  std::uint64_t part_bytes;     ///< of an owner's part
-  std::uint64_t total_bytes;    ///< of all owners' parts
-  std::uint64_t part_stride;    ///< in the input, from one owner's part to the next
-  std::uint64_t result_stride;  ///< in the output, from one owner's result to the next
-  std::uint64_t place_stride;   ///< in the output, from one rank's part to the next
-  std::uint64_t own_from;       ///< what stays on this rank: in the input,
-  std::uint64_t own_to;         ///< in the output,
+  const std::uint32_t* poisoned;  ///< mine, where exchanges borrow my slots; null = they do not
+  std::uint32_t blocks;           ///< of the launch
+  std::uint32_t most_units;       ///< 16-byte units of a tile, at most
+  std::uint32_t slot_bytes;       ///< room for a tile
+  std::int32_t handling;          ///< TileHandling
+  std::uint32_t senders;          ///< who sends parts
+  std::uint32_t owners;           ///< to whom
+  std::uint32_t readers;          ///< who gets the results of the other owners
+  std::uint32_t keepers;          ///< owners that put their own result into their output
+  std::int32_t shift;             ///< not 0: a rank's parts go to rank + shift only
+  std::uint64_t part_bytes;       ///< of an owner's part
+  std::uint64_t total_bytes;      ///< of all owners' parts
+  std::uint64_t part_stride;      ///< in the input, from one owner's part to the next
+  std::uint64_t result_stride;    ///< in the output, from one owner's result to the next
+  std::uint64_t place_stride;     ///< in the output, from one rank's part to the next
+  std::uint64_t own_from;         ///< what stays on this rank: in the input,
+  std::uint64_t own_to;           ///< in the output,
   std::uint64_t own_bytes;
 };
 

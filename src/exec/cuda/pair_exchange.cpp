@@ -1,8 +1,6 @@
 // The steps of one exchange: which bytes, on which stream, after what.
 #include "exec/cuda/pair_exchange.hpp"
 
-#include <algorithm>
-
 namespace plait::cuda {
 
 static_assert(kEngineEvents >= 5 * kChunkSlots);
@@ -89,6 +87,7 @@ void PairExchange::handle(std::uint32_t piece) {
   follow(stream(kHandle), event(kPush, piece));
   launch(stream(kHandle),
          meeting(&RotationFlags::exchanged, &RotationFlags::link_arrived, piece + 1));
+  if (piece == 0 && times_ != nullptr) record(times_->begin, stream(kHandle));
   take_range(kHandle, slot(call_.rank, what), what.from, what.bytes,
              what.last ? path_.blocks : blocks_);
   if (what.awaited) {
@@ -96,10 +95,12 @@ void PairExchange::handle(std::uint32_t piece) {
            meeting(&RotationFlags::exchanged, &RotationFlags::link_handled, piece + 1));
     record(event(kHandle, piece), stream(kHandle));
   }
-  // A piece ahead, so that the last one's is done while that is pushed.
+  // A piece ahead, so that the last one's is done while that is pushed; with it the host's share.
+  const std::size_t count = cut_.pieces.size(), next = piece + 1;
   const std::uint64_t kept = piece == 0 ? 0 : what.from + what.bytes;
-  const ExchangePiece& next = cut_.pieces[std::min<std::size_t>(piece + 1, cut_.pieces.size() - 1)];
-  keep_range(kHandle, kept, next.from + next.bytes - kept);
+  const std::uint64_t upto =
+      next + 1 >= count ? cut_.bytes : cut_.pieces[next].from + cut_.pieces[next].bytes;
+  if (piece == 0 || next < count) keep_range(kHandle, kept, upto - kept);
 }
 
 void PairExchange::bring_down(std::uint32_t chunk) {
@@ -124,7 +125,6 @@ void PairExchange::take(std::uint32_t chunk) {
   if (chunk + kChunkSlots < cut_.chunks)  // else the end of the call says so
     launch(stream(kTake), meeting(&RotationFlags::chunks, &RotationFlags::host_taken, chunk + 1));
   take_range(kTake, staged(chunk), chunk_from(chunk), chunk_bytes(chunk), blocks_);
-  keep_range(kTake, chunk_from(chunk), chunk_bytes(chunk));
   record(event(kTake, chunk), stream(kTake));
 }
 
@@ -139,10 +139,10 @@ void PairExchange::enqueue_chunks(std::uint32_t upto) {
 }
 
 /// Both ranks have handled all: what they sent is not needed any more.
-void PairExchange::join(Stream stream_of_call, const ExchangeTimes* times) {
-  if (times != nullptr) {
-    record(times->link, stream(kHandle));
-    record(times->host, stream(kTake));
+void PairExchange::join(Stream stream_of_call) {
+  if (times_ != nullptr) {
+    record(times_->link, stream(kHandle));
+    record(times_->host, stream(kTake));
   }
   record(event(kHandle, 0), stream(kHandle));
   follow(stream_of_call, event(kHandle, 0));
@@ -153,10 +153,9 @@ void PairExchange::join(Stream stream_of_call, const ExchangeTimes* times) {
              {{&RotationFlags::exchanged, pieces}, {&RotationFlags::chunks, cut_.chunks}});
 }
 
-void PairExchange::enqueue(Event fork, Stream stream_of_call, const ExchangeTimes* times) {
+void PairExchange::enqueue(Event fork, Stream stream_of_call) {
   record(fork, stream_of_call);
   follow(stream(kPush), fork);
-  if (times != nullptr) record(times->begin, stream(kPush));
   if (cut_.chunks != 0) follow(stream(kDown), fork);
   const auto pieces = static_cast<std::uint32_t>(cut_.pieces.size());
   const std::uint32_t chunk_steps = cut_.chunks == 0 ? 0 : cut_.chunks + 2;
@@ -168,7 +167,7 @@ void PairExchange::enqueue(Event fork, Stream stream_of_call, const ExchangeTime
         step < pieces ? cut_.pieces[step].from + cut_.pieces[step].bytes : cut_.host_from;
     enqueue_chunks(static_cast<std::uint32_t>(chunk_steps * upto / cut_.host_from));
   }
-  join(stream_of_call, times);
+  join(stream_of_call);
 }
 
 }  // namespace plait::cuda

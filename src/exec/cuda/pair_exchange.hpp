@@ -21,20 +21,21 @@ namespace plait::cuda {
 class PairExchange : private EngineCall {
  public:
   /// `cut`: of shape.part_bytes. blocks: of reductions beside copies, which want memory's bandwidth
-  /// too; the last pieces are reduced by all there are.
+  /// too; the last pieces are reduced by all there are. times: to be recorded; null = not.
   PairExchange(Kernels& kernels, const RotationPath& path, const ExchangeCut& cut,
-               const HopShape& shape, const CallArgs& call, DataType type, unsigned blocks)
+               const HopShape& shape, const CallArgs& call, DataType type, unsigned blocks,
+               const ExchangeTimes* times)
       : EngineCall(kernels, path, call, type),
         cut_(cut),
         shape_(shape),
         call_(call),
         blocks_(blocks),
+        times_(times),
         sends_(sends(shape, 2, call.rank, 1 - call.rank)),
         takes_(sends(shape, 2, 1 - call.rank, call.rank)) {}
 
-  /// After what `stream` holds; what comes later on it comes after all of the call. times: recorded
-  /// where each path begins and ends; null = not.
-  void enqueue(Event fork, Stream stream, const ExchangeTimes* times);
+  /// After what `stream` holds; what comes later on it comes after all of the call.
+  void enqueue(Event fork, Stream stream);
 
  private:
   /// A stream each; also what an event says has been done.
@@ -60,12 +61,13 @@ class PairExchange : private EngineCall {
   void bring_up(std::uint32_t chunk);
   void take(std::uint32_t chunk);
   void enqueue_chunks(std::uint32_t upto);
-  void join(Stream stream, const ExchangeTimes* times);
+  void join(Stream stream);
 
   const ExchangeCut& cut_;
   const HopShape& shape_;
   const CallArgs& call_;
   const unsigned blocks_;
+  const ExchangeTimes* const times_;
   const bool sends_, takes_;       // this rank, over the pair
   std::uint32_t chunk_steps_ = 0;  // enqueued so far
 };

@@ -1,6 +1,7 @@
 // Two processes that make the same calls in the same order settle a number for each call without
-// meeting: whoever comes to a call first says what it would have, and the other takes that. In
-// memory that both map; nobody waits, unless one is thousands of calls ahead.
+// meeting: whoever comes to a call first says the less of what it wishes and what the other wished
+// last, and the other takes that. In memory that both map; nobody waits, unless one is thousands of
+// calls ahead.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -13,16 +14,18 @@ class Settled {
 
   struct Words {
     alignas(64) std::atomic<std::uint64_t> passed[2];  ///< by rank: calls
-    std::atomic<std::uint64_t> said[kCalls];           ///< call + 1 and the number, in 8 bits
+    std::atomic<std::uint32_t> wished[2];              ///< by rank: 1 + the last wish; 0 = none yet
+    std::atomic<std::uint64_t> said[kCalls];  ///< call + 1 (32 bits), what about (24), the number
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
   /// words: zeros when the first of the two begins; they outlive this.
   Settled(Words& words, int rank, double wait_s) : words_(words), rank_(rank), wait_s_(wait_s) {}
 
-  /// The number of the next call; mine: 0 to 255. Error(timeout) where the other rank did not come
-  /// to within kCalls of it in wait_s.
-  int next(int mine);
+  /// The number of the next call; wish: 0 to 255. about: what the call is, the same on both ranks.
+  /// Error(mismatch) where the other rank's call is another one, timeout where it did not come to
+  /// within kCalls of this one in wait_s.
+  int next(int wish, std::uint64_t about);
 
  private:
   Words& words_;

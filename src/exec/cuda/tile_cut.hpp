@@ -29,13 +29,13 @@ PLAIT_ON_BOTH inline int index_of(const TiledArgs& args, int owner) {
 #endif
 }
 
-/// Bytes of an owner's part; the last may be short or empty.
 /// Whether `from` sends a part to `owner`, in one hop.
 PLAIT_ON_BOTH inline bool sends(const HopShape& shape, int ranks, int from, int owner) {
   return from != owner && (shape.senders >> from & 1) != 0 && (shape.owners >> owner & 1) != 0 &&
          (shape.shift == 0 || (from + shape.shift) % ranks == owner);
 }
 
+/// Bytes of an owner's part; the last may be short or empty.
 PLAIT_ON_BOTH inline std::uint64_t part_bytes(const TiledArgs& args, int owner) {
   const std::uint64_t begin = static_cast<std::uint64_t>(index_of(args, owner)) * args.part_bytes;
   if (begin >= args.total_bytes) return 0;

@@ -22,7 +22,7 @@ std::string row(const std::string& collective, const std::string& type, std::uin
 }
 
 std::string table(const std::string& rows) {
-  return text("{\"schema\":\"plait.tuning/1\",\"machine\":\"m\",\"fingerprint\":\"f\",",
+  return text("{\"schema\":\"plait.tuning/2\",\"machine\":\"m\",\"fingerprint\":\"f\",",
               "\"gpu\":\"g\",\"cuda_driver\":13000,\"plait\":\"0\",\"date\":\"d\",\"rows\":[", rows,
               "]}");
 }

@@ -171,7 +171,11 @@ __device__ void tiled(const TiledArgs& args) {
   block.run(room);
   let_next_grid_start();  // not before: a block takes an SM, and two calls would take twice as many
   __syncthreads();
-  if (threadIdx.x == 0) block.mine().tiles[blockIdx.x] = block.base + block.count;
+  if (threadIdx.x != 0) return;
+  block.mine().tiles[blockIdx.x] = block.base + block.count;
+  // A peer that gave up a later call said so before what it had queued could come into my slots.
+  const unsigned poisoned = args.poisoned == nullptr ? 0 : peek_flag(args.poisoned);
+  if (poisoned != 0) give_up(args.state, args.lifeline, kFaultAborted, poisoned - 1, 0, ~0u);
 }
 
 }  // namespace plait::cuda
