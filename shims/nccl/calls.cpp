@@ -15,9 +15,32 @@ namespace plait::nccl {
 
 constinit thread_local CallPlace here [[gnu::tls_model("initial-exec")]];
 
+namespace {
+
+/// Frees what a thread kept, when it ends.
+struct SpareGroup {
+  ~SpareGroup() { delete std::exchange(here.spare, nullptr); }
+  void is_watched() const {}
+};
+
+}  // namespace
+
 Group& noted_group() {
-  if (here.open == nullptr) here.open = new Group;
+  if (here.open == nullptr) here.open = std::exchange(here.spare, nullptr);
+  if (here.open == nullptr) {
+    static thread_local const SpareGroup at_end;  // only here, since looking at it takes a call
+    at_end.is_watched();
+    here.open = new Group;
+  }
   return *here.open;
+}
+
+void GroupEnd::operator()(Group* ended) const {
+  ended->clear();
+  if (here.spare == nullptr)
+    here.spare = ended;
+  else
+    delete ended;
 }
 
 namespace {
@@ -142,11 +165,12 @@ std::vector<Noted*> in_turns(std::vector<Noted>& calls) {
 /// The outermost end: what plait took goes first, in turns, then NCCL's own. All ranks alike.
 Result end_group() noexcept {
   here.depth = 0;
-  const std::unique_ptr<Group> ended(std::exchange(here.open, nullptr));
+  const EndedGroup ended(std::exchange(here.open, nullptr));
   if (ended == nullptr) return pass_on(real().group_end);
   try {
     Result result = ncclSuccess;
-    const std::vector<Noted*> calls = in_turns(ended->calls);
+    std::vector<Noted*> calls;
+    if (!ended->calls.empty()) calls = in_turns(ended->calls);
     const auto enqueue_noted = [&](bool using_nccl) {
       for (Noted* noted : calls) {
         if (noted->pin->engine->uses_nccl() != using_nccl) continue;
@@ -263,6 +287,7 @@ Result ncclGroupEnd() {
 
 Result ncclGroupSimulateEnd(void* info) {
   // Nothing is launched: what was noted is dropped with the group.
-  if (here.depth > 0 && --here.depth == 0) delete std::exchange(here.open, nullptr);
+  if (here.depth > 0 && --here.depth == 0)
+    const EndedGroup dropped(std::exchange(here.open, nullptr));
   return pass_on(real().group_simulate_end, info);
 }

@@ -27,6 +27,7 @@ enum class Phase : int {
 /// One rank of one communicator, from creation to destruction.
 struct State {
   Comm comm = nullptr;
+  std::atomic<Phase> phase{Phase::attaching};  // here: what every call looks at lies together
   int rank = 0;
   int ranks = 1;
   int device = 0;
@@ -42,7 +43,6 @@ struct State {
   int place = 0;                          ///< this rank's on its process's page
   std::string reason;                     ///< why on_nccl or failed
   Result error = ncclSuccess;
-  std::atomic<Phase> phase{Phase::attaching};
   std::atomic<bool> background{false};  ///< attaching while the program polls
   std::atomic<bool> cancelled{false};   ///< attaching must give up
   std::thread helper;

@@ -89,6 +89,12 @@ bool profiling() {
   return on;
 }
 
+/// Whether a call is more than counted: one look instead of one at each observer.
+bool observed() {
+  static const bool is = profiling() || NvtxRange::is_listened_to();
+  return is;
+}
+
 void add(Cell& counted, std::uint64_t bytes) {
   counted.calls.fetch_add(1, std::memory_order_relaxed);
   counted.bytes.fetch_add(bytes, std::memory_order_relaxed);
@@ -179,10 +185,11 @@ CountedCall::CountedCall(const Request& request, bool served, Stream stream)
     : row_(static_cast<int>(request.collective)),
       bytes_(message_bytes(request)),
       served_(served),
-      stream_(stream),
-      range_(kNames[row_], bytes_) {
+      stream_(stream) {
   bucket_ = bucket_of(bytes_);
   add(cell(served_, row_, bucket_), bytes_);
+  if (!observed()) return;
+  range_.emplace(kNames[row_], bytes_);
   if (!profiling()) return;
   start_ns_ = now_ns();
   // What NCCL is handed in a group is launched later: nothing to time here.

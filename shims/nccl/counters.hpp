@@ -2,6 +2,8 @@
 // the GPU took: always counted, timed only under PLAIT_PROFILE, readable at any moment.
 #pragma once
 #include <cstdint>
+#include <memory>
+#include <optional>
 
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/nvtx.hpp"
@@ -27,7 +29,7 @@ class CountedCall {
   bool served_ = false;
   Stream stream_ = nullptr;
   std::unique_ptr<Timer> timer_;
-  NvtxRange range_;
+  std::optional<NvtxRange> range_;
 };
 
 /// Send and receive, which have no Request and always pass on.

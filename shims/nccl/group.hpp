@@ -37,20 +37,32 @@ struct Group {
   std::vector<Noted> calls;
   std::vector<Passed> passed;
   std::vector<Made> made;
+
+  void clear() {
+    calls.clear();
+    passed.clear();
+    made.clear();
+  }
 };
 
 /// This thread's place among groups and libraries. Plain data, found without a call: it is looked
 /// at in every call of the program.
 struct CallPlace {
-  int depth = 0;          ///< of groups
-  int in_real = 0;        ///< > 0: inside the real library, whose own calls of public names
-                          ///< (ncclBcast calls ncclBroadcast, ...) go straight on
-  Group* open = nullptr;  ///< made when something is first noted
+  int depth = 0;           ///< of groups
+  int in_real = 0;         ///< > 0: inside the real library, whose own calls of public names
+                           ///< (ncclBcast calls ncclBroadcast, ...) go straight on
+  Group* open = nullptr;   ///< made when something is first noted
+  Group* spare = nullptr;  ///< an empty one that was used before, with its room
 };
 extern constinit thread_local CallPlace here [[gnu::tls_model("initial-exec")]];
 
 /// This thread's open group.
 Group& noted_group();
+/// Empties a group that has ended, and keeps it for the next one.
+struct GroupEnd {
+  void operator()(Group* ended) const;
+};
+using EndedGroup = std::unique_ptr<Group, GroupEnd>;
 
 class InReal {
  public:

@@ -10,6 +10,8 @@ class NvtxRange {
   NvtxRange(const char* name, std::uint64_t bytes);
   ~NvtxRange();
   NvtxRange(const NvtxRange&) = delete;
+  /// False where no tool is there.
+  static bool is_listened_to();
   NvtxRange& operator=(const NvtxRange&) = delete;
 
  private:

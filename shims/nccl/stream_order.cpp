@@ -4,12 +4,15 @@
 
 namespace plait::nccl {
 
-void StreamOrder::before(Marker& marker, Stream stream) {
+void StreamOrder::before_locked(Marker& marker, Stream stream) {
   const std::lock_guard<std::mutex> hold(guard_);
   order_.before(marker, stream);
+  const bool is_first = order_.is_only(stream);
+  if (is_first) only_.store(stream, std::memory_order_relaxed);
+  has_only_.store(is_first, std::memory_order_release);
 }
 
-void StreamOrder::after(Marker& marker, Stream stream) {
+void StreamOrder::after_locked(Marker& marker, Stream stream) {
   const std::lock_guard<std::mutex> hold(guard_);
   order_.after(marker, stream);
 }

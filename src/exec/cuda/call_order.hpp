@@ -26,6 +26,8 @@ class CallOrder {
   void after(Marker& marker, Stream stream) {
     if (several_ && !marker.capturing(stream)) marker.record(stream);
   }
+  /// True where all calls so far were on this stream: then neither has anything to do.
+  bool is_only(Stream stream) const { return used_ && !several_ && stream == last_; }
 
  private:
   Stream last_{};
