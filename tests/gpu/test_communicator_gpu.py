@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from plait import gpu, launch
+from plait.nccl import COLLECTIVES
 
 GPUS = gpu.count()
 FOLDER = str(Path(__file__).parent)
@@ -18,18 +19,6 @@ pytestmark = pytest.mark.skipif(
 )
 RANKS = 4 if GPUS >= 4 else 2
 SOAK_S = 5.0 * float(os.environ.get("PLAIT_TEST_SCALE", "1"))
-COLLECTIVES = (
-    "all_reduce",
-    "reduce_scatter",
-    "all_gather",
-    "broadcast",
-    "reduce",
-    "all_to_all",
-    "gather",
-    "scatter",
-    "send_recv",
-    "copy",
-)
 
 
 def run(entry: str, task: dict[str, Any], ranks: int = RANKS) -> list[dict[str, Any]]:

@@ -10,19 +10,8 @@ import pytest
 
 import plait
 from plait import launch
+from plait.nccl import COLLECTIVES
 
-COLLECTIVES = (
-    "all_reduce",
-    "reduce_scatter",
-    "all_gather",
-    "broadcast",
-    "reduce",
-    "all_to_all",
-    "gather",
-    "scatter",
-    "send_recv",
-    "copy",
-)
 TYPES = (
     "int8",
     "uint8",

@@ -43,9 +43,9 @@ struct FusedTuning {
   bool programmatic = true;
   std::uint32_t tile_units = 0;  ///< 16-byte units of a tile (tiled; must agree, as must `blocks`)
                                  ///< or of a piece (rotation; must agree)
-  int host_permille = -1;        ///< share of two ranks' calls by rotation that goes through host
-                           ///< memory, in whole chunks; must agree. -1 = the best, corrected by
-                           ///< what earlier calls took; none in graphs
+  /// Share of two ranks' calls by rotation that goes through host memory, in whole chunks; must
+  /// agree. -1 = the best, corrected by what earlier calls took; none in graphs.
+  int host_permille = -1;
   int bare = -1;  ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
 };
 
