@@ -3,6 +3,7 @@
 // they share, and nothing is left behind.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "conformance/fake_driver.hpp"
@@ -119,10 +120,11 @@ std::vector<Plan> plans_of(const Case& one, Collective collective) {
 }  // namespace
 
 TEST_CASE("one process: right in any order of streams, and through one hardware queue") {
+  const auto seeds = static_cast<unsigned>(std::max(2, plait_test::rounds(6)));
   for (const Case& one : kCases)
     for (const Collective collective : {Collective::copy, Collective::send_recv}) {
       const std::vector<Plan> plans = plans_of(one, collective);
-      for (unsigned seed = 0; seed < 6; ++seed) {
+      for (unsigned seed = 0; seed < seeds; ++seed) {
         Bench bench;
         bench.add_streams(plans[0].request.devices);
         std::vector<std::unique_ptr<Buffers>> all;
