@@ -12,7 +12,6 @@ error is above NCCL's.
 from __future__ import annotations
 
 import argparse
-import csv
 import functools
 import json
 import os
@@ -25,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import options
+import result_rows
 from expected import POISON, Case, HostArrays, TorchArrays, size_of
 
 import plait
@@ -213,10 +213,7 @@ def main() -> int:
         statuses = job.wait()
         last.cancel()
     if given.csv:
-        with given.csv.open("w", newline="") as file:
-            table = csv.DictWriter(file, COLUMNS)
-            table.writeheader()
-            table.writerows(rows)
+        result_rows.keep(given.csv, rows, COLUMNS)
     print(json.dumps({"rows": len(rows), "faults": faults, "statuses": statuses}), flush=True)
     return 0 if rows and not faults and statuses == [0] * given.ranks else 1
 

@@ -13,11 +13,11 @@ what corrected is beside direct.
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import time
 from typing import Any
 
+import result_rows
 import torch
 import torch.distributed as dist
 from copy_under_load import PHASES, ROUND, Load, Tally
@@ -122,13 +122,9 @@ def main() -> None:
     dist.destroy_process_group()
     if rank != 0:
         return
-    for row in rows:
-        print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
+    result_rows.show(rows)
     if asked.csv:
-        with open(asked.csv, "w", newline="") as stream:
-            writer = csv.DictWriter(stream, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+        result_rows.keep(asked.csv, rows)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,14 @@ share it ended with.
 from __future__ import annotations
 
 import argparse
-import csv
 import mmap
 import statistics
 import subprocess
 import sys
 import time
 from typing import Any
+
+import result_rows
 
 import plait
 from plait import bench_copy, gpu
@@ -180,13 +181,9 @@ def main() -> None:
         rows += phase_rows(pair, kinds, way, name, seconds)
         if loader is not None:
             print(f"# the load copied {loader.end()} GB/s, all ways together", flush=True)
-    for row in rows:
-        print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
+    result_rows.show(rows)
     if asked.csv:
-        with open(asked.csv, "w", newline="") as stream:
-            writer = csv.DictWriter(stream, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+        result_rows.keep(asked.csv, rows)
     pair.close()
 
 

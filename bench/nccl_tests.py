@@ -10,7 +10,6 @@ by side, each program once on every lane, with and without in the other order ea
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import queue
 import statistics
@@ -20,6 +19,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+import result_rows
 from jobs import run_job
 
 PROGRAMS = (
@@ -181,10 +181,7 @@ def main() -> int:
             f"wrong {row['plait_wrong']}"
         )
     if args.csv:
-        with open(args.csv, "w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS)
-            writer.writeheader()
-            writer.writerows(rows)
+        result_rows.keep(args.csv, rows, COLUMNS)
     return 1 if bad else 0
 
 

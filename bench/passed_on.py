@@ -13,7 +13,6 @@ block).
 from __future__ import annotations
 
 import argparse
-import csv
 import ctypes
 import os
 import statistics
@@ -21,6 +20,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+import result_rows
 import torch
 import torch.distributed as dist
 
@@ -161,13 +161,9 @@ def main() -> None:
     for one in range(ranks):
         dist.barrier()
         if one == rank:
-            for row in rows:
-                print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
+            result_rows.show(rows)
     if asked.csv and rank == 0:
-        with open(asked.csv, "w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+        result_rows.keep(asked.csv, rows)
     torch.cuda.synchronize()
     shim.ncclCommDestroy.argtypes = [ctypes.c_void_p]
     shim.ncclCommDestroy(comm)

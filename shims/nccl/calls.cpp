@@ -169,8 +169,7 @@ Result end_group() noexcept {
   if (ended == nullptr) return pass_on(real().group_end);
   try {
     Result result = ncclSuccess;
-    std::vector<Noted*> calls;
-    if (!ended->calls.empty()) calls = in_turns(ended->calls);
+    const std::vector<Noted*> calls = in_turns(ended->calls);
     const auto enqueue_noted = [&](bool using_nccl) {
       for (Noted* noted : calls) {
         if (noted->pin->engine->uses_nccl() != using_nccl) continue;

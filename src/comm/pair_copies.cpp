@@ -3,7 +3,6 @@
 #include "comm/pair_copies.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
@@ -76,11 +75,9 @@ PairCopies::Cut PairCopies::cut_of(const Plan& plan) const {
 PairCopies::Params PairCopies::params_at(int level, const Cut& cut) {
   if (level >= cuda::HostShare::kLevels) return {};
   if (level <= 0) return {{"host_permille", 0}};
-  // At least a quarter of a chunk, which is what shares are cut to.
-  const double wanted = cut.size.host_share * level / cuda::HostShare::kLevels,
-               least = static_cast<double>(cut.chunk_bytes) / 4.0 / static_cast<double>(cut.bytes);
-  return {{"host_permille", std::max(std::llround(1000 * wanted),
-                                     static_cast<long long>(std::ceil(1000 * least)) + 1)},
+  // Shares are cut to quarters of a chunk.
+  const double least = static_cast<double>(cut.chunk_bytes) / 4.0 / static_cast<double>(cut.bytes);
+  return {{"host_permille", cuda::permille_at(level, cut.size, least)},
           {"chunk_kib", static_cast<std::int64_t>(cut.chunk_bytes >> 10)}};
 }
 

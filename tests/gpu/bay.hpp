@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -110,22 +111,6 @@ class Bay {
       PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<DevicePointer>(dst.data()), src, bytes);
     return dst;
   }
-  /// Enqueues a sum of `request` from data made on the GPU into a poisoned output; what is wrong of
-  /// it is added to the 64-bit count at `wrong`.
-  void sum_large(const std::string& kernel, Request request, DevicePointer from, DevicePointer to,
-                 DevicePointer wrong, unsigned seed) {
-    int me = rank, first = 0, ranks = request.ranks;
-    std::uint64_t start = 0;
-    const std::string type = name_of(request.type);
-    const auto launch = [&](const std::string& name, std::vector<void*> args) {
-      cuda->kernels().launch(cuda->kernels().find(name), {264, 512, false}, stream, args);
-    };
-    launch("plait_fill_" + type, {&from, &request.count, &seed, &me});
-    PLAIT_CUDA_CALL(memory_set_async, to, 0xa5, request.count * bytes_of(request.type), stream);
-    cuda->run_fused(kernel, request, reinterpret_cast<const void*>(from),
-                    reinterpret_cast<void*>(to), stream);
-    launch("plait_check_" + type, {&to, &request.count, &seed, &first, &ranks, &start, &wrong});
-  }
   void finish() {
     PLAIT_CUDA_CALL(stream_synchronize, stream);
     cuda->check();
@@ -137,5 +122,80 @@ class Bay {
   Stream stream = nullptr;
   DevicePointer input = 0, output = 0;
 };
+
+/// Buffers for long sums, and how much of these was wrong.
+class LongSums {
+ public:
+  LongSums(Bay& bay, std::uint64_t most_bytes) : bay_(bay) {
+    PLAIT_CUDA_CALL(memory_alloc, &input_, most_bytes);
+    PLAIT_CUDA_CALL(memory_alloc, &output_, most_bytes);
+    PLAIT_CUDA_CALL(memory_alloc, &wrong_, 8);
+    PLAIT_CUDA_CALL(memory_set_async, wrong_, 0, 8, bay.stream);
+    bay.finish();
+    bay.board->meet();
+  }
+  /// Once all ranks are through.
+  ~LongSums() {
+    for (const DevicePointer one : {input_, output_, wrong_}) api().memory_free(one);
+  }
+  LongSums(const LongSums&) = delete;
+  LongSums& operator=(const LongSums&) = delete;
+
+  /// Enqueues a sum from data made on the GPU into a poisoned output, and its check.
+  void enqueue(const std::string& kernel, Request request) {
+    int me = bay_.rank, first = 0, ranks = request.ranks;
+    std::uint64_t start = 0;
+    ++seed_;
+    const std::string type = name_of(request.type);
+    launch("plait_fill_" + type, {&input_, &request.count, &seed_, &me});
+    PLAIT_CUDA_CALL(memory_set_async, output_, 0xa5, request.count * bytes_of(request.type),
+                    bay_.stream);
+    bay_.cuda->run_fused(kernel, request, reinterpret_cast<const void*>(input_),
+                         reinterpret_cast<void*>(output_), bay_.stream);
+    launch("plait_check_" + type,
+           {&output_, &request.count, &seed_, &first, &ranks, &start, &wrong_});
+  }
+  unsigned enqueued() const { return seed_; }
+  /// Values, when all have ended on all ranks.
+  unsigned long long wrong() {
+    bay_.finish();
+    unsigned long long found = 0;
+    PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<DevicePointer>(&found), wrong_, 8);
+    bay_.board->meet();
+    return found;
+  }
+
+ private:
+  void launch(const std::string& name, std::vector<void*> args) {
+    Kernels& kernels = bay_.cuda->kernels();
+    kernels.launch(kernels.find(name), {264, 512, false}, bay_.stream, std::move(args));
+  }
+  Bay& bay_;
+  DevicePointer input_ = 0, output_ = 0, wrong_ = 0;
+  unsigned seed_ = 0;
+};
+
+/// True where a test that takes `ranks` ranks has no GPUs for them; says so.
+inline bool skipped(int ranks, const std::string& why = "") {
+  if (ranks == 0) MESSAGE("skipped: needs two GPUs. " << why);
+  return ranks == 0;
+}
+
+/// Runs body(bay, findings) on every rank; fails where a rank does or has found anything.
+inline Findings* on_bays(int ranks, bool processes,
+                         const std::function<void(Bay&, Findings&)>& body,
+                         Settled::Words* words = nullptr) {
+  bench::Board* board = bench::make_board(ranks);
+  std::byte* rings = bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks));
+  Findings* findings = Findings::shared();
+  const int failed = bench::run_ranks(board, processes, [&](int rank) {
+    Bay bay(board, rank, rings, 20, words);
+    body(bay, *findings);
+    board->meet();
+  });
+  CHECK(failed == 0);
+  findings->check_none();
+  return findings;
+}
 
 }  // namespace plait::cuda

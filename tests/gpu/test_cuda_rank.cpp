@@ -21,36 +21,24 @@ void check_overlapping(int ranks, const std::string& kernel);
 
 TEST_CASE("processes: copy engines give the reference's bits for every type, op and size") {
   const int ranks = gpus_for_processes();
-  if (ranks == 0) {
-    MESSAGE("skipped: needs two GPUs");
-    return;
-  }
+  if (skipped(ranks)) return;
   check_fused(ranks, true, {"rotation"});
 }
 
 TEST_CASE("processes: every collective by copy engines gives the reference's bytes") {
   const int ranks = gpus_for_processes();
-  if (ranks == 0) {
-    MESSAGE("skipped: needs two GPUs");
-    return;
-  }
+  if (skipped(ranks)) return;
   check_collectives(ranks, true);
 }
 
 TEST_CASE("processes: calls of copy engines that overlap keep out of each other's way") {
   const int ranks = gpus_for_processes();
-  if (ranks == 0) {
-    MESSAGE("skipped: needs two GPUs");
-    return;
-  }
+  if (skipped(ranks)) return;
   check_overlapping(ranks, "rotation");
 }
 
 TEST_CASE("processes: copy engines that wait in vain give up likewise") {
-  if (gpus_for_processes() == 0) {
-    MESSAGE("skipped: needs two GPUs");
-    return;
-  }
+  if (skipped(gpus_for_processes())) return;
   for (const int host_permille : {0, 900}) check_lonely("rotation", host_permille);
 }
 
@@ -146,46 +134,30 @@ std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& ke
 
 /// Every case of the kernels, by ranks that are threads or processes.
 void check_fused(int ranks, bool processes, const std::vector<std::string>& kernels) {
-  bench::Board* board = bench::make_board(ranks);
-  std::byte* rings = bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks));
-  Findings* findings = Findings::shared();
-  const int failed = bench::run_ranks(board, processes, [&](int rank) {
-    Bay bay(board, rank, rings);
+  const Findings* all = on_bays(ranks, processes, [&](Bay& bay, Findings& findings) {
     unsigned seed = 0;
     for (const FusedCase& c : fused_cases(ranks, kernels)) {
       ++seed;
       if (!bay.cuda->has_fused(c.kernel, c.request, c.tuning)) continue;
       const std::size_t wrong = wrong_bytes(bay, c, seed);
-      ++findings->checked;
-      if (wrong != 0) findings->add(rank, text(describe(c), ": ", wrong, " bytes wrong\n"));
+      ++findings.checked;
+      if (wrong != 0) findings.add(bay.rank, text(describe(c), ": ", wrong, " bytes wrong\n"));
     }
-    board->meet();
   });
-  CHECK(failed == 0);
-  findings->check_none();
-  MESSAGE(findings->checked.load() << " fused calls checked on " << ranks << " GPUs");
-  CHECK(findings->checked.load() > 400);
+  MESSAGE(all->checked.load() << " fused calls checked on " << ranks << " GPUs");
+  CHECK(all->checked.load() > 400);
 }
 
 TEST_CASE("fused kernels give the reference's bits for every type, op and size") {
   const int ranks = gpus_to_use();
-  if (ranks == 0) {
-    MESSAGE("skipped: needs two GPUs. " << why_no_cuda());
-    return;
-  }
+  if (skipped(ranks, why_no_cuda())) return;
   check_fused(ranks, false, {"one_shot", "two_shot", "tiled", "hop"});
 }
 
 /// As long messages are launched by themselves: as many blocks as fit, several steps a thread.
-std::size_t wrong_of_long(Bay& bay) {
+void check_long(Bay& bay, Findings& findings) {
   constexpr std::uint64_t kMost = 40ull << 20;
-  DevicePointer input = 0, output = 0, wrong = 0;
-  for (const auto& [pointer, bytes] : {std::pair(&input, kMost), {&output, kMost}, {&wrong, 8ull}})
-    PLAIT_CUDA_CALL(memory_alloc, pointer, bytes);
-  PLAIT_CUDA_CALL(memory_set_async, wrong, 0, 8, bay.stream);
-  bay.finish();
-  bay.board->meet();
-  unsigned seed = 0;
+  LongSums sums(bay, kMost);
   for (const DataType type : {DataType::fp32, DataType::bf16})
     for (const std::uint64_t bytes : {kMost / 40, kMost / 13, kMost / 2, kMost - 36})
       for (const char* kernel : {"one_shot", "two_shot", "tiled"}) {
@@ -193,41 +165,22 @@ std::size_t wrong_of_long(Bay& bay) {
         request.ranks = bay.board->ranks;
         request.type = type;
         request.count = bytes / bytes_of(type);
-        if (bay.cuda->has_fused(kernel, request))
-          bay.sum_large(kernel, request, input, output, wrong, ++seed);
+        if (bay.cuda->has_fused(kernel, request)) sums.enqueue(kernel, request);
       }
-  bay.finish();
-  unsigned long long found = 0;
-  PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<DevicePointer>(&found), wrong, 8);
-  bay.board->meet();
-  for (const DevicePointer one : {input, output, wrong}) api().memory_free(one);
-  return seed < 16 ? ~0ull : found;  // else hardly any was had
+  const auto wrong = sums.wrong();
+  if (wrong != 0 || sums.enqueued() < 16)  // else hardly any was had
+    findings.add(bay.rank, text(wrong, " values wrong of ", sums.enqueued(), " sums\n"));
 }
 
 TEST_CASE("long sums are right by every kernel as it is launched by itself") {
   const int ranks = gpus_to_use();
-  if (ranks == 0) {
-    MESSAGE("skipped: needs two GPUs. " << why_no_cuda());
-    return;
-  }
-  bench::Board* board = bench::make_board(ranks);
-  std::byte* rings = bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks));
-  Findings* findings = Findings::shared();
-  const int failed = bench::run_ranks(board, false, [&](int rank) {
-    Bay bay(board, rank, rings);
-    if (const std::size_t wrong = wrong_of_long(bay); wrong != 0)
-      findings->add(rank, text(wrong, " values wrong\n"));
-  });
-  CHECK(failed == 0);
-  findings->check_none();
+  if (skipped(ranks, why_no_cuda())) return;
+  on_bays(ranks, false, check_long);
 }
 
 TEST_CASE("kernels of more ranks than GPUs give the reference's bits") {
   const int ranks = 2 * gpus_to_use();
-  if (ranks == 0) {
-    MESSAGE("skipped: needs two GPUs. " << why_no_cuda());
-    return;
-  }
+  if (skipped(ranks, why_no_cuda())) return;
   check_fused(ranks, false, {"tiled", "hop"});
   check_collectives(ranks, false);
   check_overlapping(ranks, "tiled");
@@ -322,10 +275,7 @@ std::vector<Plan> all_plans(int ranks) {
 
 TEST_CASE("every plan proposed runs on GPUs as on the reference, eagerly and replayed") {
   const int ranks = gpus_to_use();
-  if (ranks == 0) {
-    MESSAGE("skipped: needs two GPUs. " << why_no_cuda());
-    return;
-  }
+  if (skipped(ranks, why_no_cuda())) return;
   bench::Board* board = bench::make_board(ranks);
   std::byte* rings = bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks));
   const std::vector<Plan> plans = all_plans(ranks);
@@ -437,11 +387,7 @@ std::vector<Plan> exact_plans(int ranks) {
 
 void check_collectives(int ranks, bool processes) {
   const std::vector<Plan> plans = exact_plans(ranks);
-  bench::Board* board = bench::make_board(ranks);
-  std::byte* rings = bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks));
-  Findings* findings = Findings::shared();
-  const int failed = bench::run_ranks(board, processes, [&](int rank) {
-    Bay bay(board, rank, rings);
+  const Findings* all = on_bays(ranks, processes, [&](Bay& bay, Findings& findings) {
     unsigned seed = 5000;
     for (const Plan& plan : plans)
       for (const bool in_place : {false, true}) {
@@ -451,26 +397,20 @@ void check_collectives(int ranks, bool processes) {
              what == Collective::copy || what == Collective::gather || what == Collective::scatter))
           continue;
         const std::size_t wrong = wrong_enqueued(bay, plan, in_place, processes, ++seed);
-        ++findings->checked;
+        ++findings.checked;
         if (wrong != 0)
-          findings->add(rank, text(name_of(what), " x", plan.request.count, " ",
-                                   name_of(plan.request.type), " root ", plan.request.root,
-                                   in_place ? " in place: " : ": ", wrong, " bytes wrong\n"));
+          findings.add(bay.rank, text(name_of(what), " x", plan.request.count, " ",
+                                      name_of(plan.request.type), " root ", plan.request.root,
+                                      in_place ? " in place: " : ": ", wrong, " bytes wrong\n"));
       }
-    board->meet();
   });
-  CHECK(failed == 0);
-  findings->check_none();
-  MESSAGE(findings->checked.load() << " calls checked on " << ranks << " GPUs");
-  CHECK(findings->checked.load() > 500);
+  MESSAGE(all->checked.load() << " calls checked on " << ranks << " GPUs");
+  CHECK(all->checked.load() > 500);
 }
 
 TEST_CASE("every collective that is enqueued gives the reference's bytes") {
   const int ranks = gpus_to_use();
-  if (ranks == 0) {
-    MESSAGE("skipped: needs two GPUs. " << why_no_cuda());
-    return;
-  }
+  if (skipped(ranks, why_no_cuda())) return;
   check_collectives(ranks, false);
 }
 
@@ -511,12 +451,8 @@ void enqueue_poisoned(Bay& bay, const std::string& kernel, const Queued& call, i
 /// Copy engines take turns with tiled kernels, whose slots two ranks' exchanges borrow.
 void check_overlapping(int ranks, const std::string& kernel) {
   const std::vector<Plan> plans = exact_plans(ranks);
-  bench::Board* board = bench::make_board(ranks);
-  std::byte* rings = bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks));
-  Findings* findings = Findings::shared();
-  const int failed = bench::run_ranks(board, kernel == "rotation", [&](int rank) {
-    Bay bay(board, rank, rings);
-    const std::vector<Queued> calls = queued_calls(plans, rank);
+  const Findings* all = on_bays(ranks, kernel == "rotation", [&](Bay& bay, Findings& findings) {
+    const std::vector<Queued> calls = queued_calls(plans, bay.rank);
     Graph graph = nullptr;
     GraphExec exec = nullptr;
     PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
@@ -524,9 +460,9 @@ void check_overlapping(int ranks, const std::string& kernel) {
       enqueue_poisoned(bay, kernel, calls[i], i % 2 == 0 ? 500 : 0);
     PLAIT_CUDA_CALL(stream_end_capture, bay.stream, &graph);
     PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
-    board->meet();
+    bay.board->meet();
     for (int round = 0; round < 8; ++round) {
-      for (int i = 0; rank == round % ranks && i < 200; ++i)
+      for (int i = 0; bay.rank == round % ranks && i < 200; ++i)
         PLAIT_CUDA_CALL(memory_set_async, bay.output, 0, kMostBytes, bay.stream);
       for (std::size_t i = 0; i < calls.size(); ++i)
         enqueue_poisoned(bay, (i + static_cast<std::size_t>(round)) % 3 == 0 ? "tiled" : kernel,
@@ -535,16 +471,13 @@ void check_overlapping(int ranks, const std::string& kernel) {
     }
     bay.finish();
     for (const Queued& call : calls) {
-      ++findings->checked;
+      ++findings.checked;
       if (Bay::from_gpu(call.output, call.example.expected.size()) != call.example.expected)
-        findings->add(rank, text(name_of(call.plan->request.collective), " root ",
-                                 call.plan->request.root, ": wrong bytes\n"));
+        findings.add(bay.rank, text(name_of(call.plan->request.collective), " root ",
+                                    call.plan->request.root, ": wrong bytes\n"));
     }
-    board->meet();
   });
-  CHECK(failed == 0);
-  findings->check_none();
-  CHECK(findings->checked.load() >= 10 * ranks);
+  CHECK(all->checked.load() >= 10 * ranks);
 }
 
 /// What rank 0 throws when it calls alone: `wait_s` as given, abort() after `abort_after_s`.
@@ -593,10 +526,7 @@ void check_lonely(const std::string& kernel, int host_permille) {
 }
 
 TEST_CASE("a kernel that waits in vain gives up at its deadline or on abort, and names the peer") {
-  if (gpus_to_use() == 0) {
-    MESSAGE("skipped: needs two GPUs. " << why_no_cuda());
-    return;
-  }
+  if (skipped(gpus_to_use(), why_no_cuda())) return;
   for (const char* kernel : {"one_shot", "two_shot", "tiled", "hop"}) check_lonely(kernel);
 }
 

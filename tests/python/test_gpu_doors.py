@@ -264,10 +264,6 @@ def tuned(size: int, kernel: str, us: float = 3.0, blocks: int = 0) -> dict[str,
     return row | {"kernel": kernel, "blocks": blocks, "us": us}
 
 
-def large_request() -> plait.Request:
-    return plait.Request("all_reduce", 256 << 20, "fp32", "sum", 2)
-
-
 def test_tuned_neighbours_become_one_row():
     rows = [tuned(1024, "one_shot"), tuned(4096, "one_shot", 4.0), tuned(16384, "tiled", 5.0, 16)]
     content = tune.table(FACTS, [*rows, tuned(65536, "")])
@@ -279,7 +275,8 @@ def test_tuned_neighbours_become_one_row():
     assert ended[-1]["max_bytes"] == tune.WITHOUT_END
     # Time was up: what was not measured is not the table's.
     assert tune.table(FACTS, rows)["rows"][-1]["max_bytes"] == 32768
-    engines = [one for one in tune.candidates(large_request()) if one[0] == "rotation"]
+    large = plait.Request("all_reduce", 256 << 20, "fp32", "sum", 2)
+    engines = [one for one in tune.candidates(large) if one[0] == "rotation"]
     assert engines == [("rotation", 0)]
     _core.check_tuning(json.dumps(content))
     assert tune.best({("a", 0): 10.0, ("b", 0): 9.8, ("c", 0): 9.9}) == ("a", 0)

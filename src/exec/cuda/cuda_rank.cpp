@@ -79,7 +79,7 @@ void CudaRank::open(const Exchange& exchange) {
   for (int rank = 0; rank < options_.ranks; ++rank) {
     path.slots.push_back(arena_->rotation_slots(rank));
     path.flags.push_back(arena_->rotation_flags(rank));
-    if (options_.ranks == 2) path.lent.push_back(arena_->tiles(rank));
+    path.lent.push_back(arena_->tiles(rank));
   }
   for (const DevicePointer ring : rings_) path.rings.push_back(reinterpret_cast<char*>(ring));
   path.ring_bytes = rings_.empty() ? 0 : options_.ring_bytes + options_.exchange_ring_bytes;

@@ -1,9 +1,6 @@
 // Each rank corrects a share of its own by its own times; a call gets the less of what both wish.
 #include "exec/cuda/exchange_share.hpp"
 
-#include <algorithm>
-#include <cmath>
-
 namespace plait::cuda {
 namespace {
 
@@ -61,11 +58,8 @@ std::uint32_t ExchangeShare::next(std::uint64_t bytes, std::uint64_t chunk_bytes
   share_.ran(level_);
   if (level_ == 0) return 0;
   if (sample_) ++sample_->calls;
-  // Shares are cut to whole chunks: at least one.
-  const double wanted = size_.host_share * level_ / HostShare::kLevels;
-  const double least = static_cast<double>(chunk_bytes) / static_cast<double>(bytes);
-  return static_cast<std::uint32_t>(
-      std::max(std::lround(1000 * wanted), static_cast<long>(std::ceil(1000 * least)) + 1));
+  // Shares are cut to whole chunks.
+  return permille_at(level_, size_, static_cast<double>(chunk_bytes) / static_cast<double>(bytes));
 }
 
 const ExchangeTimes* ExchangeShare::timed(const ExchangeCut& cut) {

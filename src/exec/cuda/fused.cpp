@@ -206,9 +206,11 @@ void CudaRank::run_lines(const std::string& kernel, const Request& request, cons
   // Kernels that keep within half an SM's registers: one block loads while the other waits.
   const bool two_an_sm = options_.ranks == 2 && is_common_sum(request) && work >= 65536 &&
                          tuning.blocks == 0 && tuning.threads == 0 && options_.most_blocks == 0;
-  spread.threads = two_an_sm || (work >= 8192 && work < 65536) ? 256 : work < 8192 ? 128 : 512;
-  if (long_run && options_.ranks > 2) spread.threads = 256;
-  if (tuning.threads != 0) spread.threads = tuning.threads;
+  const bool in_halves = two_an_sm || (long_run && options_.ranks > 2);
+  spread.threads = tuning.threads != 0         ? tuning.threads
+                   : work < 8192               ? 128
+                   : work < 65536 || in_halves ? 256
+                                               : 512;
   const std::uint64_t useful =
       std::max<std::uint64_t>(1, (work + spread.threads - 1) / spread.threads);
   spread.blocks = static_cast<unsigned>(

@@ -42,6 +42,12 @@ double loss_of(const PathSample& sample) {
 
 }  // namespace
 
+unsigned permille_at(int level, const SharedSize& size, double least) {
+  const double wanted = size.host_share * level / HostShare::kLevels;
+  return static_cast<unsigned>(
+      std::max(std::lround(1000 * wanted), static_cast<long>(std::ceil(1000 * least)) + 1));
+}
+
 int HostShare::choose(const SharedSize& size, bool may_try) const {
   if (level_ >= least_level(size)) return level_;
   const bool tries = may_try && credit_ >= 0.0 && idle_ >= pause_;

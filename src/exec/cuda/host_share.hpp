@@ -12,6 +12,10 @@ struct SharedSize {
   double alone_ns = 0.0;    ///< what the direct path takes for the whole message
 };
 
+/// Thousandths of the message that go through host memory at a level above 0. least: of the
+/// message, what shares are cut to.
+unsigned permille_at(int level, const SharedSize& size, double least);
+
 /// What a finished call took, from where its paths could begin.
 struct PathSample {
   SharedSize size;

@@ -50,10 +50,11 @@ const char* PairExchange::sent(std::uint64_t from) const {
 }
 
 /// What stays on this rank. Piece by piece: all at once, engines would do it before what is pushed.
-void PairExchange::keep_range(Role role, std::uint64_t from, std::uint64_t bytes) {
+void PairExchange::keep(std::uint64_t upto) {
   if (shape_.own_bytes == 0) return;  // else as much as goes to the peer
-  copy(stream(role), static_cast<char*>(call_.output) + shape_.own_to + from,
-       static_cast<const char*>(call_.input) + shape_.own_from + from, bytes);
+  copy(stream(kHandle), static_cast<char*>(call_.output) + shape_.own_to + kept_,
+       static_cast<const char*>(call_.input) + shape_.own_from + kept_, upto - kept_);
+  kept_ = upto;
 }
 
 /// What came from the peer: to its place, or reduced with the own input, in rank order.
@@ -96,11 +97,8 @@ void PairExchange::handle(std::uint32_t piece) {
     record(event(kHandle, piece), stream(kHandle));
   }
   // A piece ahead, so that the last one's is done while that is pushed; with it the host's share.
-  const std::size_t count = cut_.pieces.size(), next = piece + 1;
-  const std::uint64_t kept = piece == 0 ? 0 : what.from + what.bytes;
-  const std::uint64_t upto =
-      next + 1 >= count ? cut_.bytes : cut_.pieces[next].from + cut_.pieces[next].bytes;
-  if (piece == 0 || next < count) keep_range(kHandle, kept, upto - kept);
+  const std::size_t after_next = piece + 2;
+  keep(after_next < cut_.pieces.size() ? cut_.pieces[after_next].from : cut_.bytes);
 }
 
 void PairExchange::bring_down(std::uint32_t chunk) {

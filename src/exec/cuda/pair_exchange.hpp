@@ -52,7 +52,7 @@ class PairExchange : private EngineCall {
   char* staged(std::uint32_t chunk) const;
   char* ring(int rank, std::uint32_t chunk) const;
   const char* sent(std::uint64_t from) const;
-  void keep_range(Role role, std::uint64_t from, std::uint64_t bytes);
+  void keep(std::uint64_t upto);
   void take_range(Role role, const char* came, std::uint64_t from, std::uint64_t bytes,
                   unsigned blocks);
   void push(std::uint32_t piece);
@@ -70,6 +70,7 @@ class PairExchange : private EngineCall {
   const ExchangeTimes* const times_;
   const bool sends_, takes_;       // this rank, over the pair
   std::uint32_t chunk_steps_ = 0;  // enqueued so far
+  std::uint64_t kept_ = 0;         // bytes, of what stays on this rank
 };
 
 }  // namespace plait::cuda
