@@ -2,8 +2,8 @@
 
     python3 bench/gpu_drop_in.py --drop-in libplait_nccl.so --gpus 4 --out results STEP...
 
-Steps: checks, training, pairs (training by two GPUs), budgets, decode, shard, killed, cupy, alone
-(truly without the drop-in), nccl_tests (wants --programs). Jobs of two GPUs run side by side.
+Steps: checks, training, pairs (training by two GPUs), budgets, decode, shard, killed, cupy, jax,
+alone (truly without the drop-in), nccl_tests (wants --programs). Jobs of two GPUs run side by side.
 """
 
 from __future__ import annotations
@@ -179,6 +179,14 @@ class Steps:
         """CuPy's NCCL."""
         command = [sys.executable, str(ROOT / "tests/gpu/cupy_drop_in.py")]
         self.runner.run(Job("cupy", command, self.pairs[-1], 60))
+
+    def jax(self) -> None:
+        """JAX's, by the doors that reach it: one process, and a process a GPU."""
+        program = [sys.executable, str(ROOT / "tests/gpu/jax_drop_in.py")]
+        for door, words in (("audit", []), ("library", []), ("audit", ["--processes", "2"])):
+            run = [sys.executable, "-m", "plait.cli", "run", "--door", door, "--"]
+            job = Job(f"jax, {door}", [*run, *program, *words], self.pairs[-1], 60, drop_in=False)
+            self.runner.run(job)
 
     def alone(self) -> None:
         """Truly without the drop-in: what `nccl` means in the other steps."""

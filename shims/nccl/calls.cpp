@@ -82,10 +82,10 @@ Result pass_on(Function function, Arguments... arguments) {
 template <class Pass>
 Result pass_in_order(CommTable::Pin pin, Stream stream, Pass pass) {
   if (pin->phase.load(std::memory_order_acquire) != Phase::attached) return pass();
-  pin->order.before(*pin->marker, stream);
+  pin->order.before_passed(*pin->marker, stream);
   const Result result = pass();
   if (here.depth == 0) {
-    pin->order.after(*pin->marker, stream);
+    pin->order.after_passed(*pin->marker, stream);
   } else {  // NCCL launches it when the group ends
     std::vector<Passed>& passed = noted_group().passed;
     if (passed.empty() || passed.back().stream != stream || &*passed.back().pin != &*pin)
@@ -178,10 +178,10 @@ Result end_group() noexcept {
       }
     };
     enqueue_noted(false);
-    for (Passed& one : ended->passed) one.pin->order.before(*one.pin->marker, one.stream);
+    for (Passed& one : ended->passed) one.pin->order.before_passed(*one.pin->marker, one.stream);
     const Result real_end = pass_on(real().group_end);
     if (real_end != ncclSuccess && real_end != ncclInProgress) return real_end;
-    for (Passed& one : ended->passed) one.pin->order.after(*one.pin->marker, one.stream);
+    for (Passed& one : ended->passed) one.pin->order.after_passed(*one.pin->marker, one.stream);
     enqueue_noted(true);  // NCCL's group is closed: what these ask of NCCL is launched at once
     const Result attached = attach_made(ended->made, real_end);
     if (attached != ncclSuccess) return attached;

@@ -101,12 +101,12 @@ Result enqueue(State& state, const Call& call) {
       throw Error(ErrorCode::aborted, "the communicator was aborted");
     if (state.killed.load()) throw Error(ErrorCode::peer_lost, "a rank of it has died");
     state.engine->check();
-    state.order.before(*state.marker, call.stream);
+    state.order.before_served(*state.marker, call.stream);
     {
       const CountedCall counted(call.request, true, call.stream);
       state.engine->enqueue(call.request, call.input, call.output, call.stream);
     }
-    state.order.after(*state.marker, call.stream);
+    state.order.after_served(*state.marker, call.stream);
     return ncclSuccess;
   } catch (const std::exception& error) {
     log(LogLevel::warn, state.rank,

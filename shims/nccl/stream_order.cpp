@@ -4,6 +4,15 @@
 
 namespace plait::nccl {
 
+/// Behind what NCCL has been handed so far: its last call comes after its others.
+void StreamOrder::serve_first(Marker& marker, Stream stream) {
+  const std::lock_guard<std::mutex> hold(guard_);
+  const bool has_passed = has_passed_.load(std::memory_order_acquire);
+  const Stream passed = passed_.load(std::memory_order_relaxed);
+  if (!has_served_.load() && has_passed && passed != stream) order_.before(marker, passed);
+  has_served_.store(true, std::memory_order_release);
+}
+
 void StreamOrder::before_locked(Marker& marker, Stream stream) {
   const std::lock_guard<std::mutex> hold(guard_);
   order_.before(marker, stream);

@@ -171,6 +171,43 @@ def many_communicators(task: dict[str, Any], emit: Emit) -> None:
     emit({"rank": rank, "wrong": wrong, "calls": [comm.counters().calls for comm in comms]})
 
 
+def crossing_communicators(task: dict[str, Any], emit: Emit) -> None:
+    """Two communicators' calls, one behind the other in a graph each: every other rank launches the
+    second communicator's first. Neither may keep the other's kernels from starting anywhere."""
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    device, count = gpu.Gpu(rank), task["count"]
+    comms = [
+        plait.Communicator(
+            rank, ranks, rendezvous=f"unix:{task['folder']}/meet{i}", device=rank, arrive_s=8.0
+        )
+        for i in range(2)
+    ]
+    request = plait.Request(task["collective"], count, task["type"], "sum", ranks)
+    most = max(request.input_bytes(rank), request.output_bytes(rank))
+    source, *outputs = (device.allocate(most) for _ in range(3))
+    device.fill(source, 0, most, device.make_stream())
+    streams, graphs = [device.make_stream() for _ in comms], []
+    for comm, stream, output in zip(comms, streams, outputs, strict=True):
+        comm._core.enqueue(request, source, output, stream)
+        device.synchronize(stream)
+        device.begin_capture(stream)
+        for _ in range(task["calls"]):
+            comm._core.enqueue(request, source, output, stream)
+        graphs.append(device.end_capture(stream))
+    error = ""
+    try:
+        for number in range(task["rounds"]):
+            comms[0].barrier()
+            for at in (0, 1) if (rank + number) % 2 == 0 else (1, 0):
+                device.launch(graphs[at], streams[at])
+            for comm, stream in zip(comms, streams, strict=True):
+                device.synchronize(stream)
+                comm.check()
+    except plait.Error as caught:
+        error = str(caught)
+    emit({"rank": rank, "error": error})
+
+
 def until_a_rank_dies(task: dict[str, Any], emit: Emit) -> None:
     """all_reduces for ever; the victim kills itself between or inside calls."""
     bench = Bench(task["count"] * 4)

@@ -88,6 +88,24 @@ def test_communicators_side_by_side(tmp_path):
         assert row["wrong"] == 0 and row["calls"] == [50, 50, 50], row
 
 
+@pytest.mark.parametrize(
+    ("collective", "count", "kind"),
+    [
+        ("all_reduce", 1000, "fp32"),
+        ("all_reduce", 1 << 18, "fp32"),  # one_shot on every SM
+        ("all_reduce", 4 << 20, "fp32"),  # two_shot
+        ("all_reduce", 1 << 19, "int32"),
+        ("all_gather", 1 << 17, "fp32"),  # hop on every SM
+    ],
+)
+def test_communicators_that_cross(tmp_path, collective, count, kind):
+    tmp_path.chmod(0o700)
+    asked = {"collective": collective, "count": count, "type": kind}
+    task = {"folder": str(tmp_path), **asked, "calls": 40, "rounds": 20}
+    for row in run("crossing_communicators", task):
+        assert row["error"] == "", row
+
+
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize(("count", "strategy"), [(1000, ""), (4 << 20, ""), (1 << 20, "direct")])
 def test_survivors_of_a_killed_rank_are_told(inside, count, strategy):

@@ -35,6 +35,12 @@ def test_one_communicator_on_several_streams(run_case, mode):
         assert row["wrong"] == 0 and row["served"] >= 60 and row["passed"] == 0
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_served_first_waits_for_what_was_passed_on(run_case, mode):
+    for row in run_case("served_late", 3, mode):
+        assert row["wrong"] == 0 and row["served"] >= 1 and row["passed"] == 0
+
+
 def test_only_plait_reduces_bf16(run_case):
     assert all(row["wrong"] == 0 and row["async"] == 0 for row in run_case("bf16"))
     # Without plait the stand-in refuses the type: so the case above was plait's work.
@@ -113,7 +119,7 @@ def test_one_thread_with_several_calls_a_rank(run_case):
 def test_communicators_that_do_not_block(run_case):
     for row in run_case("nonblocking", 3):
         assert row["wrong"] == 0 and row["progress"] == 1 and row["state"] == 0
-        assert row["served"] == 1 and row["passed"] == 0
+        assert row["served"] >= 1 and row["passed"] == 0
 
 
 def test_bad_arguments_get_ncclS_own_answers(run_case):

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "base/text.hpp"
 #include "exec/cuda/tiled_shape.hpp"
@@ -31,6 +32,37 @@ void register_host(void* base, std::uint64_t bytes) {
 void unregister_host(void* base) {
   const std::lock_guard<std::mutex> hold(registered_lock);
   if (--registered[base] == 0) api().host_unregister(base);
+}
+
+/// This process's communicators by GPU: each is told whether it is the only one, since the kernels
+/// of several must fit side by side.
+class Neighbours {
+ public:
+  void join(Device device, DeviceState* state) {
+    const std::lock_guard<std::mutex> hold(guard_);
+    on_[device].insert(state);
+    tell(on_[device]);
+  }
+  void leave(Device device, DeviceState* state) noexcept {
+    const std::lock_guard<std::mutex> hold(guard_);
+    if (on_[device].erase(state) != 0) tell(on_[device]);
+  }
+
+ private:
+  /// What cannot be told any more does not matter: then nothing runs there.
+  static void tell(const std::set<DeviceState*>& all) noexcept {
+    const std::uint32_t crowded = all.size() > 1 ? 1 : 0;
+    for (DeviceState* state : all)
+      (void)api().memory_copy(reinterpret_cast<DevicePointer>(&state->crowded),
+                              reinterpret_cast<DevicePointer>(&crowded), sizeof crowded);
+  }
+  std::mutex guard_;
+  std::map<Device, std::set<DeviceState*>> on_;
+};
+
+Neighbours& neighbours() {
+  static auto* const only = new Neighbours;
+  return *only;
 }
 
 }  // namespace
@@ -88,6 +120,7 @@ void CudaRank::open(const Exchange& exchange) {
   path.events.assign(marks_.begin(), marks_.begin() + kEngineEvents);
   if (!rings_.empty() && options_.ranks == 2)
     exchange_share_.open(options_.exchange_words, options_.rank, options_.wait_s);
+  neighbours().join(device_, arena_->state());
 }
 
 void CudaRank::map_host_memory() {
@@ -117,6 +150,7 @@ void CudaRank::close() noexcept {
     if (fork_ != nullptr) api().event_destroy(fork_);
     marker_.close();
     exchange_share_.close();
+    if (arena_ != nullptr) neighbours().leave(device_, arena_->state());
     arena_.reset();
     kernels_.reset();
     for (std::size_t i = 0; i < registered_; ++i) unregister_host(options_.rings[i]);

@@ -122,6 +122,7 @@ class CudaRank {
   void close() noexcept;
   const FusedChoice* choice_for(const Request& request) const;
   unsigned blocks_for(const FusedTuning& tuning) const;
+  unsigned most_threads(bool is_lean) const;
   bool leaves_sms() const;
   void map_host_memory();
   LaneArgs lane_args(const BoundPlan& bound, const void* input, void* output,

@@ -124,6 +124,13 @@ unsigned CudaRank::blocks_for(const FusedTuning& tuning) const {
   return options_.most_blocks != 0 ? std::min(options_.most_blocks, all) : all;
 }
 
+/// Of a block of lines. Half an SM, so that another communicator's kernel fits beside it: the two
+/// could meet in different orders on different ranks. Under a budget a block has an SM to itself.
+/// is_lean: the kernel keeps within 64 registers.
+unsigned CudaRank::most_threads(bool is_lean) const {
+  return is_lean || options_.most_blocks != 0 ? 512 : 256;
+}
+
 void CudaRank::run_fused(const std::string& kernel, const Request& request, const void* input,
                          void* output, Stream stream, const std::vector<double>& scalars,
                          const FusedTuning& tuning) {
@@ -203,14 +210,15 @@ void CudaRank::run_lines(const std::string& kernel, const Request& request, cons
   Spread spread;
   const bool long_run =  // more than 32 MiB, 16 beyond two ranks
       kernel == "two_shot" && units > (options_.ranks > 2 ? 1u << 20 : 2u << 20);
-  // Kernels that keep within half an SM's registers: one block loads while the other waits.
-  const bool two_an_sm = options_.ranks == 2 && is_common_sum(request) && work >= 65536 &&
-                         tuning.blocks == 0 && tuning.threads == 0 && options_.most_blocks == 0;
-  const bool in_halves = two_an_sm || (long_run && options_.ranks > 2);
+  // Two ranks' sums keep within 64 registers: a block of 512 threads takes half an SM, and where
+  // there is much to do, of two blocks of 256 one loads while the other waits.
+  const bool is_lean = options_.ranks == 2 && is_common_sum(request);
+  const bool two_an_sm = is_lean && work >= 65536 && tuning.blocks == 0 && tuning.threads == 0 &&
+                         options_.most_blocks == 0;
   spread.threads = tuning.threads != 0         ? tuning.threads
                    : work < 8192               ? 128
-                   : work < 65536 || in_halves ? 256
-                                               : 512;
+                   : work < 65536 || two_an_sm ? 256
+                                               : most_threads(is_lean);
   const std::uint64_t useful =
       std::max<std::uint64_t>(1, (work + spread.threads - 1) / spread.threads);
   spread.blocks = static_cast<unsigned>(
@@ -229,7 +237,7 @@ void CudaRank::run_hop(const Request& request, const void* input, void* output, 
   args.shape = hop_shape(request, options_.rank);
   const std::uint64_t units = std::max<std::uint64_t>(1, (args.shape.part_bytes + 15) / 16);
   Spread spread;
-  spread.threads = tuning.threads != 0 ? tuning.threads : units < 8192 ? 128 : 512;
+  spread.threads = tuning.threads != 0 ? tuning.threads : units < 8192 ? 128 : most_threads(false);
   spread.blocks = static_cast<unsigned>(
       std::min<std::uint64_t>((units + spread.threads - 1) / spread.threads, blocks_for(tuning)));
   spread.programmatic = tuning.programmatic;

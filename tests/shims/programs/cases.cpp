@@ -178,6 +178,29 @@ std::string streams(const Job& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
+/// What plait serves first, on a stream of its own, comes behind what NCCL was handed before.
+std::string served_late(const Job& job, int rank) {
+  const Rank r(job, rank);
+  constexpr std::size_t kCount = 300000;
+  Stream passing = standin_stream_create(), serving = standin_stream_create();
+  const int next = (rank + 1) % r.ranks, last = (rank + r.ranks - 1) % r.ranks;
+  const std::vector<std::int32_t> mine = filled<std::int32_t>(rank, kCount);
+  std::vector<std::int32_t> received(kCount, -1), sum(kCount, -1);
+  for (int i = 0; i < 8; ++i) {
+    MUST(nccl().ncclGroupStart());
+    MUST(nccl().ncclSend(mine.data(), kCount, kInt32, next, r.comm, passing));
+    MUST(nccl().ncclRecv(received.data(), kCount, kInt32, last, r.comm, passing));
+    MUST(nccl().ncclGroupEnd());
+  }
+  MUST(nccl().ncclAllReduce(received.data(), sum.data(), kCount, kInt32, kSum, r.comm, serving));
+  standin_stream_destroy(serving);  // waits for what is on it
+  std::uint64_t wrong = 0;
+  for (std::size_t at = 0; at < kCount; ++at)
+    wrong += sum[at] != expected<std::int32_t>(kSum, r.ranks, at);
+  standin_stream_destroy(passing);
+  return number("wrong", wrong) + ", " + counted("all_reduce");
+}
+
 /// Messages of several pieces, and of a rest that no rank's share holds.
 std::string big(const Job& job, int rank) {
   const Rank r(job, rank);
@@ -644,6 +667,7 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"big", big},
     {"empty", empty},
     {"streams", streams},
+    {"served_late", served_late},
     {"others", others},
     {"groups", groups},
     {"split", split},

@@ -58,9 +58,12 @@ struct BareLine {
   static __device__ void clear(char* at) { store_pair(at, ~0ull, ~0ull); }
 };
 
-/// The last block to come through here ends the call: the next kernel reads the next number.
+/// The last block to come through here ends the call: the next kernel reads the next number. Only
+/// now may that kernel's blocks take their places: those of a call that still waits for peers would
+/// hold twice the SMs, and of two communicators neither might fit beside the other any more.
 __device__ inline void end_fused_call(DeviceState* state, unsigned call) {
   __syncthreads();
+  let_next_grid_start();
   if (threadIdx.x != 0) return;
   if (atomicAdd(&state->fused_done, 1u) != gridDim.x - 1) return;
   state->fused_done = 0;
@@ -190,7 +193,6 @@ __device__ inline int valid_units(unsigned long long first, unsigned long long s
 template <DataType kType, int kOp, int kRanks, class Line>
 __device__ void one_shot(const FusedArgs& args) {
   wait_for_grid_before();
-  let_next_grid_start();
   using Call = FusedCall<kType, kOp, kRanks, Line>;
   Call call(args);
   const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
@@ -315,7 +317,7 @@ struct TwoShot {
 template <DataType kType, int kOp, int kRanks, class Line>
 __device__ void two_shot(const FusedArgs& args) {
   wait_for_grid_before();
-  let_next_grid_start();
+  if (args.state->crowded == 0) let_next_grid_start();  // nobody else needs the places: 1 us less
   TwoShot<kType, kOp, kRanks, Line> shot(args);
   const long long ahead = args.ahead;
   for (long long s = -2 * ahead; s < shot.steps && !shot.call.broken; ++s) {

@@ -135,7 +135,6 @@ struct HopCall {
 template <DataType kType>
 __device__ void hop(const HopArgs& args) {
   wait_for_grid_before();
-  let_next_grid_start();
   HopCall<kType> call(args);
   const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
   const unsigned long long first =

@@ -169,8 +169,8 @@ __device__ void tiled(const TiledArgs& args) {
   __syncthreads();  // all have read the tile count before it is advanced
   if (args.own_bytes != 0 && !block.broken) tile_copy_own(block);
   block.run(room);
-  let_next_grid_start();  // not before: a block takes an SM, and two calls would take twice as many
   __syncthreads();
+  let_next_grid_start();  // as in end_fused_call
   if (threadIdx.x != 0) return;
   block.mine().tiles[blockIdx.x] = block.base + block.count;
   // A peer that gave up a later call said so before what it had queued could come into my slots.
