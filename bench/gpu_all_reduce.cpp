@@ -31,7 +31,7 @@ struct Options {
   std::uint64_t tile_mib = 280, rotation_mib = 0, ring_mib = 16;
   // What a sweep of `rotation` goes through.
   std::vector<unsigned> blocks{0, 48}, piece_mib{0, 32}, permille{0, 80, kBestHostPermille, 100},
-      cuts{0, 1};
+      cpu_permille{0}, cuts{0, 1};
   LaneSpread spread;
   std::set<std::string> what{"fused", "nccl"};
   std::vector<std::string> types{"fp32"};
@@ -267,14 +267,15 @@ class Bench {
       if (kernel == "one_shot" && bytes > (o_.gpus == 2 ? 64ull << 20 : 1ull << 20)) continue;
       if (kernel == "two_shot" && bytes < (64 << 10)) continue;
       if (kernel == "rotation" && bytes < (8 << 20)) continue;
-      for (const FusedTuning& tuning : kernel == "tiled"      ? tiled_tunings()
-                                       : kernel == "rotation" ? rotation_tunings()
-                                                              : tunings(bytes)) {
+      for (const FusedTuning& tuning : beside_cores(kernel == "tiled"      ? tiled_tunings()
+                                                    : kernel == "rotation" ? rotation_tunings()
+                                                                           : tunings(bytes))) {
         if (!cuda_->has_fused(kernel, request, tuning)) continue;
         ways.push_back({kernel,
-                        text("bare=", tuning.bare, " blocks=", tuning.blocks, " threads=",
-                             tuning.threads, " ahead=", tuning.ahead, " tile=", tuning.tile_units,
-                             " pdl=", tuning.programmatic, " host=", tuning.host_permille),
+                        text("bare=", tuning.bare, " blocks=", tuning.blocks,
+                             " threads=", tuning.threads, " ahead=", tuning.ahead,
+                             " tile=", tuning.tile_units, " pdl=", tuning.programmatic,
+                             " host=", tuning.host_permille, " cpu=", tuning.host_cpu_permille),
                         [this, kernel, request, tuning](cuda::Stream stream) {
                           cuda_->run_fused(kernel, request, reinterpret_cast<const void*>(input_),
                                            reinterpret_cast<void*>(output_), stream, {}, tuning);
@@ -282,9 +283,19 @@ class Bench {
       }
     }
   }
+  /// Each with every share that CPU cores reduce.
+  std::vector<FusedTuning> beside_cores(const std::vector<FusedTuning>& tunings) const {
+    std::vector<FusedTuning> all;
+    for (const unsigned permille : o_.cpu_permille)
+      for (FusedTuning tuning : tunings) {
+        tuning.host_cpu_permille = static_cast<int>(permille);
+        all.push_back(tuning);
+      }
+    return all;
+  }
   std::vector<FusedTuning> tiled_tunings() const {
     std::vector<FusedTuning> all(1);
-    if (!o_.sweep) return all;
+    if (!o_.sweep || o_.cpu_permille != std::vector<unsigned>{0}) return all;
     all.clear();
     for (const unsigned blocks : {16u, 24u, 32u, 48u, 66u, 132u})
       for (const std::uint32_t tile_kib : {8u, 16u, 32u, 64u}) {
@@ -572,6 +583,8 @@ Options parse(int count, char** arguments) {
       options.piece_mib = numbers(value());
     else if (name == "--host")
       options.permille = numbers(value());
+    else if (name == "--host-cpu")
+      options.cpu_permille = numbers(value());
     else if (name == "--cuts")
       options.cuts = numbers(value());
     else if (name == "--tile-mib")

@@ -84,6 +84,7 @@ class Call:
     case: Case
     comm: int
     strategy: str
+    params: dict[str, int]
     input_at: int
     output_at: int
     in_place: bool
@@ -93,7 +94,8 @@ class Call:
         place = "in place" if self.in_place else "out of place"
         return (
             f"{request.collective} of {request.count} {request.type} {request.op} "
-            f"root {request.root} peer {request.peer} {place} {self.strategy} on {self.comm}"
+            f"root {request.root} peer {request.peer} {place} {self.strategy} {self.params or ''} "
+            f"on {self.comm}"
         )
 
 
@@ -145,7 +147,11 @@ class Deck:
             named = self.random.random() < 0.2 and self.task["kernels"]
             known = KERNELS if name == "all_reduce" else KERNELS[:3]
             strategy = self.random.choice(known) if named else ""
-            calls.append(Call(case, self.random.randrange(comms), strategy, start, start, in_place))
+            # Now and then CPU cores reduce a part.
+            cores = name == "all_reduce" and strategy in KERNELS[:3] and self.random.random() < 0.4
+            params = {"host_cpu_permille": self.random.choice((50, 200, 1000))} if cores else {}
+            comm = self.random.randrange(comms)
+            calls.append(Call(case, comm, strategy, params, start, start, in_place))
         return calls
 
 
@@ -169,9 +175,9 @@ class Rank:
         self.counts = {"calls": 0, "bytes": 0, "wrong": 0, "broken": 0, "refused": 0, "graphs": 0}
         self.doing, self.batches = "starting", 0
 
-    def open(self) -> None:
+    def open(self, budgets: list[int]) -> None:
         """The communicators of an epoch."""
-        for budget in self.deck.budgets():
+        for budget in budgets:
             self.made += 1
             self.doing = f"making communicator {self.made}, SM budget {budget}"
             self.comms.append(
@@ -222,7 +228,7 @@ class Rank:
         """Enqueues the call; a kernel that does not take the request is left to plait's choice."""
         source, output = self.buffers(call)
         request = call.case.request
-        how: dict[str, Any] = {"out": output, "strategy": call.strategy}
+        how: dict[str, Any] = {"out": output, "strategy": call.strategy, "params": call.params}
         if request.collective in ("all_reduce", "reduce", "reduce_scatter"):
             how["op"] = request.op
         if request.collective in ("broadcast", "reduce", "gather", "scatter"):
@@ -239,7 +245,7 @@ class Rank:
             if not call.strategy:
                 raise
             self.counts["refused"] += 1
-            call.strategy = ""
+            call.strategy, call.params = "", {}
             self.run(call)
 
     def finish(self) -> None:
@@ -333,7 +339,7 @@ class Rank:
         return found
 
     def warm_up(self) -> None:
-        """Every kernel that checks results is loaded once, so that loading is no growth."""
+        """What is loaded or kept once is no growth: kernels that check results, communicators."""
         self.doing = "loading what checks results"
         for kind in (*FLOATS, *INTEGERS):
             for op in ON_FLOATS if kind in FLOATS else ON_INTEGERS:
@@ -342,6 +348,8 @@ class Rank:
                 drawn = [case.drawn(rank) for rank in range(self.ranks)]
                 case.wrong(self.rank, Reduction(self.on, kind, op, self.ranks).of(drawn))
         self.on.finish()
+        self.open([MOST_BLOCKS // 3] * 3)  # some MiB of the first ones stay with the driver
+        self.close()
 
     def agreed(self, start: float) -> bool:
         """Whether rank 0 still has time."""
@@ -353,7 +361,7 @@ class Rank:
         self.warm_up()
         start = time.monotonic()
         while self.agreed(start):
-            self.open()
+            self.open(self.deck.budgets())
             epoch = time.monotonic()
             word = b"on"
             while word == b"on":

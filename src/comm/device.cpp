@@ -47,12 +47,14 @@ cuda::FusedTuning tuning_of(const std::map<std::string, std::int64_t>& params) {
       tuning.tile_units = parameter(name, value, 1 << 20);
     } else if (name == "host_permille") {
       tuning.host_permille = static_cast<int>(parameter(name, value, 1000));
+    } else if (name == "host_cpu_permille") {
+      tuning.host_cpu_permille = static_cast<int>(parameter(name, value, 1000));
     } else if (name == "bare") {
       tuning.bare = static_cast<int>(parameter(name, value, 1));
     } else {
       throw Error(ErrorCode::invalid_argument,
                   text("parameter of a fused kernel: wanted blocks, threads, ahead, tile_units, "
-                       "host_permille or bare, found ",
+                       "host_permille, host_cpu_permille or bare, found ",
                        name));
     }
   }

@@ -12,7 +12,8 @@
 namespace plait::cuda {
 namespace {
 
-void check_fused(int ranks, bool processes, const std::vector<std::string>& kernels);
+void check_fused(int ranks, bool processes, const std::vector<std::string>& kernels,
+                 bool with_cores = true);
 void check_collectives(int ranks, bool processes);
 void check_lonely(const std::string& kernel, int host_permille = 0);
 void check_overlapping(int ranks, const std::string& kernel);
@@ -88,7 +89,9 @@ std::size_t wrong_bytes(Bay& bay, const FusedCase& c, unsigned seed) {
   return wrong;
 }
 
-std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& kernels) {
+/// with_cores: CPU cores reduce a part of some, which wants a GPU a rank.
+std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& kernels,
+                                   bool with_cores) {
   std::vector<FusedCase> cases;
   for (int type = 0; type <= static_cast<int>(DataType::fp8e5m2); ++type)
     for (int op = 0; op <= static_cast<int>(ReduceOp::bit_xor); ++op)
@@ -123,9 +126,11 @@ std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& ke
           tuning.bare = 1;
           tuning.tile_units = kernel == "rotation" ? 1 << 16 : 300;
           tuning.host_permille = ahead * 100;
+          tuning.host_cpu_permille = in_place && with_cores ? ahead * 300 : 0;
           FusedCase c{kernel, {}, 0, in_place, tuning};
           c.request.type = type;
           c.request.ranks = ranks;
+          if (ahead == 3 && in_place) c.request.op = ReduceOp::avg;
           c.request.count = (kMostBytes / 2 - 64) / bytes_of(type) + 3;
           cases.push_back(c);
         }
@@ -133,10 +138,11 @@ std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& ke
 }
 
 /// Every case of the kernels, by ranks that are threads or processes.
-void check_fused(int ranks, bool processes, const std::vector<std::string>& kernels) {
+void check_fused(int ranks, bool processes, const std::vector<std::string>& kernels,
+                 bool with_cores) {
   const Findings* all = on_bays(ranks, processes, [&](Bay& bay, Findings& findings) {
     unsigned seed = 0;
-    for (const FusedCase& c : fused_cases(ranks, kernels)) {
+    for (const FusedCase& c : fused_cases(ranks, kernels, with_cores)) {
       ++seed;
       if (!bay.cuda->has_fused(c.kernel, c.request, c.tuning)) continue;
       const std::size_t wrong = wrong_bytes(bay, c, seed);
@@ -181,7 +187,7 @@ TEST_CASE("long sums are right by every kernel as it is launched by itself") {
 TEST_CASE("kernels of more ranks than GPUs give the reference's bits") {
   const int ranks = 2 * gpus_to_use();
   if (skipped(ranks, why_no_cuda())) return;
-  check_fused(ranks, false, {"tiled", "hop"});
+  check_fused(ranks, false, {"tiled", "hop"}, false);
   check_collectives(ranks, false);
   check_overlapping(ranks, "tiled");
 }

@@ -8,8 +8,10 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "base/text.hpp"
+#include "exec/cuda/host_reduction.hpp"
 #include "exec/cuda/tiled_shape.hpp"
 #include "plait/error.hpp"
 
@@ -18,6 +20,13 @@ namespace {
 
 constexpr std::size_t kLifelineBytes = 4096;
 constexpr std::size_t kStreams = 30;  // at most: streams must not share a hardware queue (32)
+static_assert(kStreams >= kEngineEvents && kStreams >= kEngineStreams + kHostStreams);
+
+/// Half of the cores that are this rank's, less the driver's thread, which takes a slice too.
+int chosen_host_threads(int ranks) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(cores / (2 * ranks), 1, 8);
+}
 
 /// Host memory is registered once a process, however many ranks (threads) of it ask.
 std::mutex registered_lock;
@@ -94,10 +103,12 @@ CudaRank::~CudaRank() { close(); }
 void CudaRank::open(const Exchange& exchange) {
   const Current current(context_);
   kernels_ = std::make_unique<Kernels>();
+  if (options_.host_threads < 0) options_.host_threads = chosen_host_threads(options_.ranks);
+  queue_ = std::make_unique<DriverQueue>(*kernels_, options_.host_threads - 1);
   int least = 0, greatest = 0;
   PLAIT_CUDA_CALL(stream_priority_range, &least, &greatest);
   streams_.resize(kStreams);
-  marks_.resize(kStreams);
+  marks_.resize(kStreams + kHostEvents);
   for (Stream& stream : streams_)
     PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, greatest);
   for (Event& mark : marks_) PLAIT_CUDA_CALL(event_create, &mark, kEventDisableTiming);
@@ -118,6 +129,10 @@ void CudaRank::open(const Exchange& exchange) {
   if (options_.ranks == 2 && path.slot_bytes != 0) path.lent_bytes = options_.sizes.tile_bytes;
   path.streams.assign(streams_.begin(), streams_.begin() + kEngineStreams);
   path.events.assign(marks_.begin(), marks_.begin() + kEngineEvents);
+  for (std::byte* ring : options_.rings) path.host_rings.push_back(reinterpret_cast<char*>(ring));
+  path.host_streams.assign(streams_.begin() + kEngineStreams,
+                           streams_.begin() + kEngineStreams + kHostStreams);
+  path.host_events.assign(marks_.begin() + kStreams, marks_.end());
   if (!rings_.empty() && options_.ranks == 2)
     exchange_share_.open(options_.exchange_words, options_.rank, options_.wait_s);
   neighbours().join(device_, arena_->state());
@@ -152,6 +167,7 @@ void CudaRank::close() noexcept {
     exchange_share_.close();
     if (arena_ != nullptr) neighbours().leave(device_, arena_->state());
     arena_.reset();
+    queue_.reset();
     kernels_.reset();
     for (std::size_t i = 0; i < registered_; ++i) unregister_host(options_.rings[i]);
     if (lifeline_ != nullptr) {

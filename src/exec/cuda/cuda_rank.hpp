@@ -30,7 +30,9 @@ struct CudaRankOptions {
   double wait_s = 600.0;             ///< how long a kernel waits for a peer before it gives up
   unsigned most_blocks = 0;          ///< of a fused kernel, to leave SMs to others; 0 = one an SM
   unsigned most_tiled_blocks = 100;  ///< of tiled kernels, one an SM, so that others' fit beside
-  bool beside_computing = false;     ///< large calls take few SMs, as where most_blocks is set
+  int host_threads =
+      -1;  ///< CPU threads that reduce for this rank; -1 = half of its share of cores
+  bool beside_computing = false;  ///< large calls take few SMs, as where most_blocks is set
   LaneSpread spread;
 };
 
@@ -46,6 +48,9 @@ struct FusedTuning {
   /// Share of two ranks' calls by rotation that goes through host memory, in whole chunks; must
   /// agree. -1 = the best, corrected by what earlier calls took; none in graphs.
   int host_permille = -1;
+  /// Share of an all_reduce that CPU cores reduce in host memory, beside the kernel (or engines),
+  /// which then has no other share there; must agree.
+  int host_cpu_permille = 0;
   int bare = -1;  ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
 };
 
@@ -137,6 +142,9 @@ class CudaRank {
   void run_kernel(const std::string& kernel, const Request& request, const void* input,
                   void* output, Stream stream, const std::vector<double>& scalars,
                   const FusedTuning& tuning);
+  void run_beside_host(const std::string& kernel, const Request& request, const void* input,
+                       void* output, Stream stream, const std::vector<double>& scalars,
+                       const FusedTuning& tuning);
   void run_lines(const std::string& kernel, const Request& request, const void* input, void* output,
                  Stream stream, const std::vector<double>& scalars, const FusedTuning& tuning);
   void run_hop(const Request& request, const void* input, void* output, Stream stream,
@@ -154,6 +162,7 @@ class CudaRank {
   Device device_ = 0;
   Context context_ = nullptr;
   std::unique_ptr<Kernels> kernels_;
+  std::unique_ptr<DriverQueue> queue_;
   std::unique_ptr<DeviceArena> arena_;
   Function lane_kernel(const Request& request);
   std::vector<Stream> streams_;

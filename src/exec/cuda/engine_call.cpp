@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "base/text.hpp"
-
 namespace plait::cuda {
 
 RotationStep EngineCall::blank_step(std::uint32_t RotationFlags::* counted) const {
@@ -19,10 +17,6 @@ RotationStep EngineCall::blank_step(std::uint32_t RotationFlags::* counted) cons
   return step;
 }
 
-void EngineCall::launch(Stream stream, RotationStep step) {
-  kernels_.launch(step_, {1, 32, false}, stream, {&step});
-}
-
 void EngineCall::launch_end(Stream stream, const RotationStep& step,
                             const std::vector<Count>& counts) {
   RotationEnd end{};
@@ -31,32 +25,18 @@ void EngineCall::launch_end(Stream stream, const RotationStep& step,
     end.counts[i] = &(flags_of(call_.rank).*counts[i].which);
     end.more[i] = counts[i].more;
   }
-  kernels_.launch(kernels_.find("plait_rotation_end"), {1, 32, false}, stream, {&end});
+  queue_.end(stream, end);
 }
 
 void EngineCall::copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) {
-  if (bytes == 0 || dst == src) return;
-  PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<DevicePointer>(dst),
-                  reinterpret_cast<DevicePointer>(src), bytes, stream);
+  if (bytes != 0 && dst != src) queue_.copy(stream, dst, src, bytes);
 }
 
 void EngineCall::reduce(Stream stream, PieceArgs args, unsigned blocks) {
   std::copy(std::begin(call_.scalars), std::end(call_.scalars), args.scalars);
   args.state = call_.state;
   args.op = args.sources == 1 ? static_cast<std::int32_t>(ReduceOp::sum) : call_.op;
-  const std::string sum = text("plait_piece_", name_of(type_), "_sum_", args.sources);
-  const bool common = args.op == static_cast<std::int32_t>(ReduceOp::sum) && kernels_.has(sum);
-  const Function kernel =
-      kernels_.find(common ? sum : text("plait_piece_", name_of(type_), "_any_0"));
-  kernels_.launch(kernel, {blocks, 512, false}, stream, {&args});
-}
-
-void EngineCall::record(Event event, Stream stream) {
-  PLAIT_CUDA_CALL(event_record, event, stream);
-}
-
-void EngineCall::follow(Stream stream, Event event) {
-  PLAIT_CUDA_CALL(stream_wait_event, stream, event, 0);
+  queue_.reduce(stream, args, type_, blocks);
 }
 
 }  // namespace plait::cuda

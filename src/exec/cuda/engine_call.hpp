@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "exec/cuda/engine_queue.hpp"
 #include "exec/cuda/kernel_args.hpp"
-#include "exec/cuda/kernels.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {
@@ -22,45 +22,44 @@ struct RotationPath {
   std::uint64_t slot_bytes = 0;
   std::vector<char*> lent;  ///< by rank: slots of tiled kernels, for exchanges of two ranks
   std::uint64_t lent_bytes = 0;
-  std::vector<char*> rings;  ///< host memory by rank; empty = none
+  std::vector<char*> rings;       ///< host memory by rank, as this GPU sees it; empty = none
+  std::vector<char*> host_rings;  ///< the same as this process sees it
   std::uint64_t ring_bytes = 0;
-  std::vector<Stream> streams;  ///< kEngineStreams
-  std::vector<Event> events;    ///< kEngineEvents
-  unsigned blocks = 0;          ///< of the kernel that handles a piece, at most
+  std::vector<Stream> streams;       ///< kEngineStreams
+  std::vector<Event> events;         ///< kEngineEvents
+  std::vector<Stream> host_streams;  ///< of reductions on CPU cores (host_reduction.hpp)
+  std::vector<Event> host_events;
+  unsigned blocks = 0;  ///< of the kernel that handles a piece, at most
 };
 
 class EngineCall {
  public:
-  EngineCall(Kernels& kernels, const RotationPath& path, const CallArgs& call, DataType type)
-      : kernels_(kernels),
-        path_(path),
-        step_(kernels.find("plait_rotation_step")),
-        call_(call),
-        type_(type) {}
+  EngineCall(EngineQueue& queue, const RotationPath& path, const CallArgs& call, DataType type)
+      : path_(path), queue_(queue), call_(call), type_(type) {}
 
  protected:
   using Word = std::uint32_t (RotationFlags::*)[kMaxCudaRanks];
   RotationFlags& flags_of(int rank) const { return *path_.flags[static_cast<std::size_t>(rank)]; }
   /// Waits for nobody, tells nobody; counts by `counted` of this rank.
   RotationStep blank_step(std::uint32_t RotationFlags::* counted) const;
-  void launch(Stream stream, RotationStep step);
+  void launch(Stream stream, const RotationStep& step) { queue_.step(stream, step); }
   /// The last of a call; each count of this rank grows by so many.
   struct Count {
     std::uint32_t RotationFlags::* which;
     std::uint32_t more;
   };
   void launch_end(Stream stream, const RotationStep& step, const std::vector<Count>& counts);
-  static void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes);
+  void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes);
   /// `args`: sources, dst and bytes filled in.
   void reduce(Stream stream, PieceArgs args, unsigned blocks);
-  static void record(Event event, Stream stream);
-  static void follow(Stream stream, Event event);
+  void reduce_on_host(Stream stream, const ReduceJob& job) { queue_.reduce_on_host(stream, job); }
+  void record(Event event, Stream stream) { queue_.record(event, stream); }
+  void follow(Stream stream, Event event) { queue_.follow(stream, event); }
 
-  Kernels& kernels_;
   const RotationPath& path_;
 
  private:
-  const Function step_;  // looked up once: a call launches it dozens of times
+  EngineQueue& queue_;
   const CallArgs& call_;
   const DataType type_;
 };

@@ -15,20 +15,6 @@ constexpr std::uint64_t kLeastTail = 8ull << 20;  // is reduced as fast as it is
 std::uint64_t down(std::uint64_t bytes) { return bytes / kGrain * kGrain; }
 std::uint64_t up(std::uint64_t bytes) { return (bytes + kGrain - 1) / kGrain * kGrain; }
 
-/// The share is cut to whole chunks: too little of it costs less than too much.
-void cut_share(ExchangeCut& cut, std::uint64_t bytes, const ExchangeRoom& room,
-               std::uint64_t most) {
-  cut.host_from = bytes;
-  cut.chunk_bytes = down(std::min({kMostChunk, room.ring_bytes / kChunkSlots, most / kChunkSlots}));
-  if (cut.chunk_bytes == 0) return;
-  const std::uint64_t share = bytes / 1000 * std::min<std::uint32_t>(room.host_permille, 1000);
-  const std::uint64_t chunks = std::min(share, bytes - 1) / cut.chunk_bytes;
-  const std::uint64_t from = up(bytes - chunks * cut.chunk_bytes);
-  if (chunks == 0 || from >= bytes) return;
-  cut.chunks = static_cast<std::uint32_t>((bytes - from + cut.chunk_bytes - 1) / cut.chunk_bytes);
-  cut.host_from = from;
-}
-
 struct Slot {
   std::uint64_t at, bytes;
   bool lent;
@@ -61,11 +47,29 @@ std::uint64_t share_of(std::uint64_t whole, std::uint64_t part, std::uint64_t al
 
 }  // namespace
 
+HostCut cut_host_part(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint32_t permille,
+                      std::uint64_t most_chunk_bytes) {
+  HostCut cut{bytes, bytes, 0, 0};
+  cut.chunk_bytes = down(std::min({kMostChunk, ring_bytes / kChunkSlots, most_chunk_bytes}));
+  if (cut.chunk_bytes == 0) return cut;
+  const std::uint64_t share = bytes / 1000 * std::min<std::uint32_t>(permille, 1000);
+  const std::uint64_t chunks = std::min(share, bytes - 1) / cut.chunk_bytes;  // too little of it
+  const std::uint64_t from = up(bytes - chunks * cut.chunk_bytes);  // costs less than too much
+  if (chunks == 0 || from >= bytes) return cut;
+  cut.chunks = static_cast<std::uint32_t>((bytes - from + cut.chunk_bytes - 1) / cut.chunk_bytes);
+  cut.from = from;
+  return cut;
+}
+
 ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeRoom& room) {
   ExchangeCut cut;
   cut.bytes = bytes;
   const std::uint64_t wish = room.piece_bytes == 0 ? room.inbox_bytes : room.piece_bytes;
-  cut_share(cut, bytes, room, std::min(wish, room.inbox_bytes / 2));
+  const HostCut part = cut_host_part(bytes, room.ring_bytes, room.host_permille,
+                                     std::min(wish, room.inbox_bytes / 2) / kChunkSlots);
+  cut.host_from = part.from;
+  cut.chunk_bytes = part.chunk_bytes;
+  cut.chunks = part.chunks;
   const std::uint64_t staging = cut.chunks == 0 ? 0 : kChunkSlots * cut.chunk_bytes;
   const std::uint64_t half =
       std::max(kGrain, down(std::min(wish, (room.inbox_bytes - staging) / 2)));

@@ -13,6 +13,17 @@ inline constexpr std::uint32_t kChunkSlots = 4;
 /// The share that was fastest on HGX H200, 256 MiB to 1 GiB, with PCIe idle.
 inline constexpr std::uint32_t kBestHostPermille = 90;
 
+/// The part of a message that goes through host memory: its last, in whole chunks but for the end.
+struct HostCut {
+  std::uint64_t bytes = 0;  ///< of the message
+  std::uint64_t from = 0;   ///< of the part
+  std::uint64_t chunk_bytes = 0;
+  std::uint32_t chunks = 0;
+};
+/// permille: of the message, cut down to whole chunks. most_chunk_bytes: beside what a ring holds.
+HostCut cut_host_part(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint32_t permille,
+                      std::uint64_t most_chunk_bytes);
+
 /// What there is and what is wished for; the same on both ranks.
 struct ExchangeRoom {
   std::uint64_t inbox_bytes = 0;

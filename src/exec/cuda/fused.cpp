@@ -3,6 +3,7 @@
 
 #include "base/text.hpp"
 #include "exec/cuda/cuda_rank.hpp"
+#include "exec/cuda/host_reduction.hpp"
 #include "exec/cuda/pair_exchange.hpp"
 #include "exec/cuda/tiled_shape.hpp"
 #include "plait/error.hpp"
@@ -52,6 +53,9 @@ bool CudaRank::chooses_bare(const Request& request, const FusedTuning& tuning) c
 bool CudaRank::has_fused(const std::string& kernel, const Request& request,
                          const FusedTuning& tuning) const {
   if (request.ranks != options_.ranks) return false;
+  if (tuning.host_cpu_permille > 0 &&
+      (request.collective != Collective::all_reduce || rings_.empty() || request.ranks < 2))
+    return false;
   if (kernel == "tiled")
     return options_.sizes.tile_bytes >= tile_slots(options_.ranks) * kSlotGrainBytes;
   if (kernel == "rotation")
@@ -147,8 +151,32 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
   if (request.count == 0) return;  // on all ranks alike
   const Current current(context_);
   if (options_.orders_calls) order_.before(marker_, stream);
-  run_kernel(kernel, request, input, output, stream, scalars, tuning);
+  run_beside_host(kernel, request, input, output, stream, scalars, tuning);
   if (options_.orders_calls) order_.after(marker_, stream);
+}
+
+/// The message's last part by CPU cores, where that is asked for, the rest by the kernel.
+void CudaRank::run_beside_host(const std::string& kernel, const Request& request, const void* input,
+                               void* output, Stream stream, const std::vector<double>& scalars,
+                               const FusedTuning& tuning) {
+  const std::uint64_t element = bytes_of(request.type);
+  const std::uint64_t bytes = request.count * element;
+  const auto permille = static_cast<std::uint32_t>(tuning.host_cpu_permille);
+  constexpr std::uint64_t kLeastChunk = 64 << 10;  // so that few chunks are no reason for one
+  const HostCut cut = cut_host_part(bytes, rotation_path_.ring_bytes, permille,
+                                    std::max(kLeastChunk, bytes / 1000 * permille / 8));
+  if (cut.chunks == 0) return run_kernel(kernel, request, input, output, stream, scalars, tuning);
+  CallArgs call{};
+  fill_call(call, request, input, output, scalars);
+  HostReduction part(*queue_, rotation_path_, cut, call, request.type);
+  part.fork(stream);
+  Request rest = request;
+  rest.count = cut.from / element;
+  FusedTuning alone = tuning;
+  alone.host_permille = 0;
+  if (rest.count != 0) run_kernel(kernel, rest, input, output, stream, scalars, alone);
+  part.enqueue();
+  part.join(stream);
 }
 
 void CudaRank::run_kernel(const std::string& kernel, const Request& request, const void* input,
@@ -282,7 +310,7 @@ void CudaRank::run_rotation(const Request& request, const void* input, void* out
   fill_call(shape, request, input, output, scalars);
   const std::uint64_t most =
       wish == 0 ? rotation_path_.slot_bytes : std::min(rotation_path_.slot_bytes, wish);
-  Rotation rotation(*kernels_, rotation_path_, cut_rotation(shape.part_bytes, most), shape,
+  Rotation rotation(*queue_, rotation_path_, cut_rotation(shape.part_bytes, most), shape,
                     moved_type(request));
   rotation.enqueue(fork_, stream);
 }
@@ -311,7 +339,7 @@ void CudaRank::run_exchange(const Request& request, const void* input, void* out
   else if (corrected)
     room.host_permille = exchange_share_.next(shape.part_bytes, room.ring_bytes / kChunkSlots);
   const ExchangeCut cut = cut_exchange(shape.part_bytes, room);
-  PairExchange(*kernels_, rotation_path_, cut, shape, call, moved_type(request), blocks,
+  PairExchange(*queue_, rotation_path_, cut, shape, call, moved_type(request), blocks,
                corrected ? exchange_share_.timed(cut) : nullptr)
       .enqueue(fork_, stream);
 }

@@ -22,10 +22,10 @@ class PairExchange : private EngineCall {
  public:
   /// `cut`: of shape.part_bytes. blocks: of reductions beside copies, which want memory's bandwidth
   /// too; the last pieces are reduced by all there are. times: to be recorded; null = not.
-  PairExchange(Kernels& kernels, const RotationPath& path, const ExchangeCut& cut,
+  PairExchange(EngineQueue& queue, const RotationPath& path, const ExchangeCut& cut,
                const HopShape& shape, const CallArgs& call, DataType type, unsigned blocks,
                const ExchangeTimes* times)
-      : EngineCall(kernels, path, call, type),
+      : EngineCall(queue, path, call, type),
         cut_(cut),
         shape_(shape),
         call_(call),

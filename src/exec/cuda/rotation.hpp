@@ -37,9 +37,9 @@ RotationCut cut_rotation(std::uint64_t part_bytes, std::uint64_t most_bytes);
 class Rotation : private EngineCall {
  public:
   /// `shape` as tiled_shape() makes it, its call filled in. `type`: of the kernel that handles.
-  Rotation(Kernels& kernels, const RotationPath& path, const RotationCut& cut,
+  Rotation(EngineQueue& queue, const RotationPath& path, const RotationCut& cut,
            const TiledArgs& shape, DataType type)
-      : EngineCall(kernels, path, shape, type), cut_(cut), shape_(shape) {}
+      : EngineCall(queue, path, shape, type), cut_(cut), shape_(shape) {}
 
   /// After what `stream` holds; what comes later on it comes after all of the call.
   void enqueue(Event fork, Stream stream);

@@ -1,0 +1,52 @@
+// One reduction in host memory by several threads, each a slice of it.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "plait/plan.hpp"
+
+namespace plait {
+
+/// What reduce_cpu (exec/cpu/cpu.hpp) is given, with all sources finished.
+struct ReduceJob {
+  static constexpr int kMostSources = 16;
+  DataType type = DataType::fp32;
+  ReduceOp op = ReduceOp::sum;
+  void* dst = nullptr;  ///< may be one of the sources
+  const void* sources[kMostSources] = {};
+  double scales[kMostSources] = {};  ///< premul_sum
+  int source_count = 0;
+  std::uint64_t count = 0;  ///< elements
+};
+
+class ReduceTeam {
+ public:
+  /// helpers: threads beside the one that asks; they start at the first large job and sleep between
+  /// jobs.
+  explicit ReduceTeam(int helpers);
+  ~ReduceTeam();
+  ReduceTeam(const ReduceTeam&) = delete;
+  ReduceTeam& operator=(const ReduceTeam&) = delete;
+
+  /// Returns when all of it is done. One job at a time, whoever asks.
+  void reduce(const ReduceJob& job);
+
+ private:
+  void start();
+  void help(std::size_t slice);
+
+  const std::size_t helpers_;
+  std::mutex asking_;
+  std::mutex guard_;
+  std::condition_variable begin_, end_;
+  ReduceJob job_;
+  std::uint64_t jobs_ = 0;  // begun so far
+  std::size_t busy_ = 0;    // helpers
+  bool is_over_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace plait

@@ -1,0 +1,63 @@
+// Copies, kernels and host functions by the driver.
+#include "exec/cuda/engine_queue.hpp"
+
+#include "base/text.hpp"
+
+namespace plait::cuda {
+
+DriverQueue::DriverQueue(Kernels& kernels, int helpers)
+    : kernels_(kernels),
+      step_(kernels.find("plait_rotation_step")),
+      end_(kernels.find("plait_rotation_end")),
+      team_(helpers) {}
+
+void DriverQueue::copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) {
+  PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<DevicePointer>(dst),
+                  reinterpret_cast<DevicePointer>(src), bytes, stream);
+}
+
+void DriverQueue::step(Stream stream, const RotationStep& step) {
+  RotationStep argument = step;
+  kernels_.launch(step_, {1, 32, false}, stream, {&argument});
+}
+
+void DriverQueue::end(Stream stream, const RotationEnd& end) {
+  RotationEnd argument = end;
+  kernels_.launch(end_, {1, 32, false}, stream, {&argument});
+}
+
+void DriverQueue::reduce(Stream stream, const PieceArgs& args, DataType type, unsigned blocks) {
+  PieceArgs argument = args;
+  const std::string sum = text("plait_piece_", name_of(type), "_sum_", args.sources);
+  const bool common = args.op == static_cast<std::int32_t>(ReduceOp::sum) && kernels_.has(sum);
+  const Function kernel =
+      kernels_.find(common ? sum : text("plait_piece_", name_of(type), "_any_0"));
+  kernels_.launch(kernel, {blocks, 512, false}, stream, {&argument});
+}
+
+void DriverQueue::do_on_host(void* given) {
+  auto* const work = static_cast<HostWork*>(given);
+  work->team->reduce(work->job);
+  if (!work->is_kept) delete work;
+}
+
+void DriverQueue::reduce_on_host(Stream stream, const ReduceJob& job) {
+  int status = kCaptureNone;
+  PLAIT_CUDA_CALL(stream_is_capturing, stream, &status);
+  auto work = std::make_unique<HostWork>(HostWork{&team_, job, status != kCaptureNone});
+  PLAIT_CUDA_CALL(launch_host, stream, &do_on_host, work.get());
+  if (work->is_kept)
+    captured_.push_back(std::move(work));
+  else
+    (void)work.release();  // do_on_host deletes it
+}
+
+void DriverQueue::record(Event event, Stream stream) {
+  PLAIT_CUDA_CALL(event_record, event, stream);
+}
+
+void DriverQueue::follow(Stream stream, Event event) {
+  PLAIT_CUDA_CALL(stream_wait_event, stream, event, 0);
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,60 @@
+// The last part of a large all_reduce by CPU cores, beside whatever kernel or engine does the rest:
+// every rank's copy engine brings its chunk down into its ring in host memory, the owner's cores
+// reduce the rings in rank order into the owner's, and every rank's engine brings the result up,
+// straight into its output. Each byte of the part crosses PCIe once each way, whatever the number
+// of ranks, and no SM works. Source: the collaborative all-reduce (GPUs and CPUs side by side).
+#pragma once
+#include "exec/cuda/engine_call.hpp"
+#include "exec/cuda/exchange_cut.hpp"
+
+namespace plait::cuda {
+
+/// Streams of it, and events.
+inline constexpr std::size_t kHostStreams = 3;
+inline constexpr std::size_t kHostEvents = 1 + 3 * kChunkSlots;
+
+/// One call's part. Chunks are owned in turn. All ranks enqueue the same steps in the same order,
+/// and a step waits for steps before it alone: so it ends, whatever streams share a hardware queue.
+class HostReduction : private EngineCall {
+ public:
+  /// `cut`: of the whole message; `call`: the whole call.
+  HostReduction(EngineQueue& queue, const RotationPath& path, const HostCut& cut,
+                const CallArgs& call, DataType type)
+      : EngineCall(queue, path, call, type), cut_(cut), call_(call), type_(type) {}
+
+  /// The part begins after what `stream` holds now; then the rest of the call goes on it.
+  void fork(Stream stream);
+  void enqueue();
+  /// What comes later on `stream` comes after the part.
+  void join(Stream stream);
+
+ private:
+  /// A stream each; also what an event says has been done.
+  enum Role : std::size_t { kDown, kReduce, kUp };
+
+  Stream stream(Role role) const { return path_.host_streams[role]; }
+  Event event(Role role, std::uint32_t chunk) const {
+    return path_.host_events[1 + role * kChunkSlots + chunk % kChunkSlots];
+  }
+  int owner(std::uint32_t chunk) const {
+    return static_cast<int>(chunk % static_cast<std::uint32_t>(call_.ranks));
+  }
+  bool is_mine(std::uint32_t chunk) const { return owner(chunk) == call_.rank; }
+  std::uint32_t others() const { return ((1u << call_.ranks) - 1) & ~(1u << call_.rank); }
+  std::uint64_t from(std::uint32_t chunk) const { return cut_.from + chunk * cut_.chunk_bytes; }
+  std::uint64_t bytes(std::uint32_t chunk) const;
+  std::uint64_t slot(std::uint32_t chunk) const;
+  char* ring(int rank, std::uint32_t chunk) const;         // as this process
+  char* device_ring(int rank, std::uint32_t chunk) const;  // as its GPU sees it
+  void await(Stream stream, Word word, std::uint32_t ranks, std::uint32_t chunk);
+  void tell(Stream stream, Word word, std::uint32_t ranks, std::uint32_t chunk);
+  void bring_down(std::uint32_t chunk);
+  void reduce_chunk(std::uint32_t chunk);
+  void bring_up(std::uint32_t chunk);
+
+  const HostCut& cut_;
+  const CallArgs& call_;
+  const DataType type_;
+};
+
+}  // namespace plait::cuda

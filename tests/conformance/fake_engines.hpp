@@ -1,0 +1,163 @@
+// Copy engines, small kernels and host functions of several ranks, played in host memory: each
+// stream is a queue, and a test lets queues run in any order that GPUs could take, or all of a
+// rank's as one hardware queue.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "exec/cpu/cpu.hpp"
+#include "exec/cuda/engine_queue.hpp"
+
+namespace plait_test {
+
+namespace cuda = plait::cuda;
+
+class FakeEngines {
+ public:
+  struct Work {
+    std::function<bool()> ready;
+    std::function<void()> run;
+  };
+
+  void put(int rank, cuda::Stream stream, Work work) {
+    streams_[{rank, stream}].push_back(work);
+    hardware_[rank].push_back(std::move(work));
+  }
+  void record(int rank, cuda::Event event, cuda::Stream stream) {
+    const Moment moment{rank, event, ++recorded_[{rank, event}]};
+    put(rank, stream, {[] { return true; }, [this, moment] { done_.insert(moment); }});
+  }
+  void follow(int rank, cuda::Stream stream, cuda::Event event) {
+    const int generation = recorded_[{rank, event}];
+    if (generation == 0) faults.emplace_back("an event is awaited before it is recorded");
+    const Moment moment{rank, event, generation};
+    put(rank, stream, {[this, moment] { return done_.contains(moment); }, [] {}});
+  }
+
+  /// Every stream for itself, the next one to go on by chance.
+  void run_by_chance(unsigned seed) {
+    run(streams_, seed);
+    hardware_.clear();
+  }
+  /// All of a rank's streams share one hardware queue: the order of its calls.
+  void run_as_one_queue(unsigned seed) {
+    run(hardware_, seed);
+    streams_.clear();
+  }
+  std::vector<std::string> faults;
+
+ private:
+  using Moment = std::tuple<int, cuda::Event, int>;
+
+  template <class Queues>
+  void run(Queues& queues, unsigned seed) {
+    std::mt19937 random(seed);
+    std::set<const std::deque<Work>*> slow;  // go on only where no other can, or now and then
+    for (auto& [key, queue] : queues)
+      if (random() % 4 == 0) slow.insert(&queue);
+    for (;;) {
+      std::vector<std::deque<Work>*> open;
+      bool is_empty = true;
+      for (auto& [key, queue] : queues) {
+        is_empty &= queue.empty();
+        if (!queue.empty() && queue.front().ready()) open.push_back(&queue);
+      }
+      const auto quick =
+          std::partition(open.begin(), open.end(), [&](auto* one) { return !slow.contains(one); });
+      if (quick != open.begin() && random() % 64 != 0) open.erase(quick, open.end());
+      if (open.empty()) {
+        if (!is_empty) faults.emplace_back("all queues stand still");
+        queues.clear();
+        return;
+      }
+      std::deque<Work>& queue = *open[random() % open.size()];
+      queue.front().run();
+      queue.pop_front();
+    }
+  }
+
+  std::map<std::pair<int, cuda::Stream>, std::deque<Work>> streams_;
+  std::map<int, std::deque<Work>> hardware_;
+  std::map<std::pair<int, cuda::Event>, int> recorded_;  // the latest generation
+  std::set<Moment> done_;
+};
+
+/// One rank's.
+class FakeQueue : public cuda::EngineQueue {
+ public:
+  FakeQueue(FakeEngines& engines, int rank) : engines_(engines), rank_(rank) {}
+
+  void copy(cuda::Stream stream, char* dst, const char* src, std::uint64_t bytes) override {
+    put(stream, [=] { std::memcpy(dst, src, bytes); });
+  }
+  void step(cuda::Stream stream, const cuda::RotationStep& step) override {
+    if (step.tells_first != 0) put(stream, [step] { tell(step); });
+    engines_.put(rank_, stream,
+                 {[step] { return has_come(step); },
+                  [step] {
+                    if (step.tells_first == 0) tell(step);
+                  }});
+  }
+  void end(cuda::Stream stream, const cuda::RotationEnd& end) override {
+    step(stream, end.step);
+    put(stream, [end] {
+      for (int i = 0; i < 2; ++i)
+        if (end.counts[i] != nullptr) *end.counts[i] += end.more[i];
+    });
+  }
+  void reduce(cuda::Stream stream, const cuda::PieceArgs& args, plait::DataType type,
+              unsigned) override {
+    put(stream, [args, type] {
+      plait::ReduceJob job;
+      job.type = type;
+      job.op = static_cast<plait::ReduceOp>(args.op);
+      job.source_count = args.sources;
+      job.count = args.bytes / plait::bytes_of(type);
+      for (int s = 0; s < args.sources; ++s) job.sources[s] = args.source[s];
+      for (int s = 0; s < args.sources; ++s) job.scales[s] = args.scalars[s];
+      char* const first = args.dst[0] != nullptr ? args.dst[0] : args.dst[1];
+      job.dst = first;
+      plait::ReduceTeam(0).reduce(job);
+      if (args.dst[1] != nullptr && args.dst[1] != first)  // what was there may be a source
+        std::memcpy(args.dst[1], first, args.bytes);
+    });
+  }
+  void reduce_on_host(cuda::Stream stream, const plait::ReduceJob& job) override {
+    put(stream, [job] { plait::ReduceTeam(0).reduce(job); });
+  }
+  void record(cuda::Event event, cuda::Stream stream) override {
+    engines_.record(rank_, event, stream);
+  }
+  void follow(cuda::Stream stream, cuda::Event event) override {
+    engines_.follow(rank_, stream, event);
+  }
+
+ private:
+  void put(cuda::Stream stream, std::function<void()> run) {
+    engines_.put(rank_, stream, {[] { return true; }, std::move(run)});
+  }
+  static bool has_come(const cuda::RotationStep& step) {
+    for (const cuda::RotationWait& wait : step.waits)
+      for (int rank = 0; rank < cuda::kMaxCudaRanks; ++rank)
+        if ((wait.ranks >> rank & 1) != 0 &&
+            !plait::reached(wait.words[rank], *step.counted + wait.value))
+          return false;
+    return true;
+  }
+  static void tell(const cuda::RotationStep& step) {
+    for (std::uint32_t* word : step.tell)
+      if (word != nullptr) *word = *step.counted + step.told;
+  }
+
+  FakeEngines& engines_;
+  const int rank_;
+};
+
+}  // namespace plait_test

@@ -1,0 +1,218 @@
+// Calls by copy engines over engines played in host memory: one call after another, of every kind,
+// whatever order the streams run in, and with one hardware queue a rank. Outputs are the
+// reference's, nobody stands still, and no call's steps meet those of the next.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/text.hpp"
+#include "conformance/executors.hpp"
+#include "conformance/fake_engines.hpp"
+#include "exec/cuda/host_reduction.hpp"
+#include "exec/cuda/pair_exchange.hpp"
+#include "exec/cuda/rotation.hpp"
+#include "exec/cuda/tiled_shape.hpp"
+#include "plait/topology.hpp"
+#include "unit/scale.hpp"
+
+using namespace plait;
+using namespace plait_test;
+using namespace plait::cuda;
+
+namespace {
+
+constexpr std::uint64_t kSlotBytes = 8192, kRingBytes = 4 * 8192;
+
+/// How a call is made; zeros = no share through host memory.
+struct How {
+  bool by_exchange = false;  // two ranks; else by rotation
+  std::uint32_t host_permille = 0, host_cpu_permille = 0;
+};
+
+struct Call {
+  Request request;
+  How how;
+  Inputs inputs;
+  std::vector<Bytes> outputs, expected;
+  std::string label;
+  bool in_place = false;  // all_reduce: outputs hold the inputs
+  std::vector<std::unique_ptr<TiledArgs>> shapes;
+  std::vector<std::unique_ptr<HopShape>> hops;
+  std::vector<std::unique_ptr<ExchangeCut>> cuts;
+  std::vector<std::unique_ptr<HostCut>> parts;
+};
+
+/// The memory of all ranks, and what calls go through.
+class Ranks {
+ public:
+  Ranks(FakeEngines& engines, int ranks) : flags_(static_cast<std::size_t>(ranks)) {
+    const std::uint64_t slots = rotation_slots(ranks) * kSlotBytes;
+    for (int rank = 0; rank < ranks; ++rank) {
+      memory_.emplace_back(2 * slots + kRingBytes, std::byte{0xee});
+      queues_.push_back(std::make_unique<FakeQueue>(engines, rank));
+    }
+    for (Bytes& one : memory_) {
+      char* at = reinterpret_cast<char*>(one.data());
+      path_.slots.push_back(at);
+      path_.lent.push_back(at + slots);
+      path_.rings.push_back(at + 2 * slots);
+    }
+    for (RotationFlags& one : flags_) path_.flags.push_back(&one);
+    path_.host_rings = path_.rings;
+    path_.slot_bytes = kSlotBytes;
+    path_.lent_bytes = slots;
+    path_.ring_bytes = kRingBytes;
+    path_.blocks = 1;
+    auto handles = [next = std::uintptr_t{0}](auto& all, std::size_t count) mutable {
+      all.resize(count);
+      for (auto& one : all) one = reinterpret_cast<std::decay_t<decltype(one)>>(16 * ++next);
+    };
+    handles(path_.streams, kEngineStreams);
+    handles(path_.events, kEngineEvents);
+    handles(path_.host_streams, kHostStreams);
+    handles(path_.host_events, kHostEvents);
+  }
+
+  /// This rank's part of a call; `call` outlives the run.
+  void enqueue(Call& call, int rank) {
+    const Request& request = call.request;
+    const auto at = static_cast<std::size_t>(rank);
+    call_args_.push_back(std::make_unique<CallArgs>());
+    CallArgs& args = *call_args_.back();
+    args.output = call.outputs[at].data();
+    args.input = call.in_place ? args.output : call.inputs.bytes[at].data();
+    std::copy(call.inputs.scalars.begin(), call.inputs.scalars.end(), args.scalars);
+    args.rank = rank;
+    args.ranks = request.ranks;
+    args.op = static_cast<std::int32_t>(request.op);
+    EngineQueue& queue = *queues_[at];
+    const std::uint64_t element = bytes_of(request.type);
+    call.parts.push_back(std::make_unique<HostCut>(
+        cut_host_part(request.count * element, kRingBytes, call.how.host_cpu_permille, ~0ull)));
+    const HostCut& part = *call.parts.back();
+    Request rest = request;
+    if (part.chunks != 0) rest.count = part.from / element;
+    HostReduction host(queue, path_, part, args, request.type);
+    if (part.chunks != 0) host.fork(kCaller);
+    if (rest.count != 0) enqueue_rest(call, rest, args, queue);
+    if (part.chunks == 0) return;
+    host.enqueue();
+    host.join(kCaller);
+  }
+
+ private:
+  static inline const auto kCaller = reinterpret_cast<Stream>(std::uintptr_t{0x9000});
+  static inline const auto kFork = reinterpret_cast<Event>(std::uintptr_t{0x9008});
+  /// What is only moved stays as it is, NaN by NaN.
+  static DataType moved_type(const Request& request) {
+    if (reduces(request.collective)) return request.type;
+    return bytes_of(request.type) == 4 ? DataType::uint32 : DataType::uint16;
+  }
+
+  void enqueue_rest(Call& call, const Request& rest, const CallArgs& args, EngineQueue& queue) {
+    if (!call.how.by_exchange) {
+      call.shapes.push_back(std::make_unique<TiledArgs>(tiled_shape(rest, args.rank)));
+      TiledArgs& shape = *call.shapes.back();
+      static_cast<CallArgs&>(shape) = args;
+      Rotation(queue, path_, cut_rotation(shape.part_bytes, kSlotBytes), shape, moved_type(rest))
+          .enqueue(kFork, kCaller);
+      return;
+    }
+    call.hops.push_back(std::make_unique<HopShape>(hop_shape(rest, args.rank)));
+    ExchangeRoom room;
+    room.inbox_bytes = rotation_slots(2) * kSlotBytes;
+    room.ring_bytes = kRingBytes;
+    room.lent_bytes = path_.lent_bytes;
+    room.host_permille = call.how.host_permille;
+    call.cuts.push_back(
+        std::make_unique<ExchangeCut>(cut_exchange(call.hops.back()->part_bytes, room)));
+    PairExchange(queue, path_, *call.cuts.back(), *call.hops.back(), args, moved_type(rest), 1,
+                 nullptr)
+        .enqueue(kFork, kCaller);
+  }
+
+  std::vector<Bytes> memory_;
+  std::vector<RotationFlags> flags_;
+  RotationPath path_;
+  std::vector<std::unique_ptr<FakeQueue>> queues_;
+  std::vector<std::unique_ptr<CallArgs>> call_args_;
+};
+
+Call call_of(const Topology& topology, const Request& request, const How& how, unsigned seed) {
+  Call call;
+  call.request = request;
+  call.how = how;
+  call.inputs = random_inputs(request, seed);
+  call.in_place = request.collective == Collective::all_reduce && seed % 2 == 1;
+  const Plan plan = propose_one(topology, request, "direct");
+  call.label = text(name_of(request.collective), " x", request.count, " ", name_of(request.type),
+                    " ", name_of(request.op), " root ", request.root,
+                    call.in_place ? " in place" : "", how.by_exchange ? " exchange" : " rotation",
+                    " host ", how.host_permille, " cpu ", how.host_cpu_permille);
+  call.expected = ReferenceExecutor(plan).run(call.inputs);
+  call.outputs = call.in_place ? call.inputs.bytes : ReferenceExecutor::poisoned(plan);
+  return call;
+}
+
+constexpr Collective kCollectives[] = {
+    Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
+    Collective::broadcast,  Collective::all_to_all,     Collective::reduce,
+    Collective::send_recv,  Collective::all_reduce,
+};
+
+/// Some calls in a row, none awaited, drawn by seed.
+std::vector<Call> calls_of(const Topology& topology, int ranks, unsigned seed) {
+  std::mt19937 drawn(seed);
+  const auto random = [&] { return static_cast<unsigned>(drawn()); };
+  std::vector<Call> calls;
+  for (unsigned i = 0; i < 5; ++i) {
+    Request request;
+    request.collective = kCollectives[random() % std::size(kCollectives)];
+    request.type = random() % 2 == 0 ? DataType::fp32 : DataType::int16;
+    request.op = reduces(request.collective) && random() % 3 == 0 ? ReduceOp::max : ReduceOp::sum;
+    request.ranks = ranks;
+    request.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
+    request.peer = (request.root + 1) % ranks;
+    request.count = 1 + random() % (random() % 4 == 0 ? 100 : 120000);
+    How how;
+    how.by_exchange = ranks == 2;  // never both kinds on the same slots
+    if (how.by_exchange && random() % 2 == 0) how.host_permille = random() % 500;
+    if (request.collective == Collective::all_reduce && random() % 2 == 0) {
+      how.host_permille = 0;
+      how.host_cpu_permille = random() % 1001;
+    }
+    calls.push_back(call_of(topology, checked(request, topology), how, seed + i));
+  }
+  return calls;
+}
+
+void check_calls(const Topology& topology, int ranks, unsigned seed, bool one_queue) {
+  FakeEngines engines;
+  Ranks all(engines, ranks);
+  std::vector<Call> calls = calls_of(topology, ranks, seed);
+  for (int rank = 0; rank < ranks; ++rank)
+    for (Call& call : calls) all.enqueue(call, rank);
+  one_queue ? engines.run_as_one_queue(seed) : engines.run_by_chance(seed);
+  CAPTURE(ranks);
+  CAPTURE(seed);
+  CAPTURE(one_queue);
+  CHECK(engines.faults == std::vector<std::string>{});
+  for (const Call& call : calls) {
+    CAPTURE(call.label);
+    for (std::size_t rank = 0; rank < call.outputs.size(); ++rank) {
+      CAPTURE(rank);
+      CHECK(call.outputs[rank] == call.expected[rank]);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("calls by copy engines, one behind the other, in any order of streams") {
+  const Topology topology = load_topology("hgx-h200");
+  for (const int ranks : {2, 3, 4})
+    for (int seed = 1; seed <= rounds(ranks == 2 ? 60 : 25); ++seed)
+      for (const bool one_queue : {false, true})
+        check_calls(topology, ranks, static_cast<unsigned>(seed), one_queue);
+}
