@@ -89,10 +89,11 @@ class Communicator {
   /// it (arrive_s) or for its abort(). May be captured into a graph; where it runs a plan (see
   /// CallOptions::strategy), the first call of a request must not be captured.
   /// strategy: "" = plait chooses; "one_shot", "two_shot", "hop", "tiled" = that kernel, params
-  /// blocks, threads, ahead, tile_units, bare; "rotation" = copy engines, params blocks, tile_units,
-  /// and for two ranks ahead, host_permille; all of them, for an all_reduce, host_cpu_permille (a
-  /// part that CPU cores reduce); another name = that strategy's plan. Error(no_device) where the communicator has none; unsupported;
-  /// invalid_argument; later errors as check() does.
+  /// blocks, threads, ahead, tile_units, bare; "rotation" = copy engines, params blocks,
+  /// tile_units, and for two ranks ahead, host_permille; all of these, for an all_reduce,
+  /// host_cpu_permille (a part that CPU cores reduce); another name = that strategy's plan.
+  /// Error(no_device) where the communicator has none; unsupported; invalid_argument; later errors
+  /// as check() does.
   void enqueue(const Request& request, const void* input, void* output, void* stream,
                const CallOptions& options = {});
   /// What enqueued calls met on the GPU so far: timeout (naming the rank waited for), peer_lost,

@@ -20,6 +20,7 @@
 #include "base/life_word.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "base/threads.hpp"
 
 namespace plait::nccl {
 namespace {
@@ -123,11 +124,7 @@ class Watcher {
     [[maybe_unused]] const auto written = ::write(wake_, &one, sizeof one);
   }
   void start() {
-    sigset_t all, before;  // the program's signals are not for this thread
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread([this] { run(); }).detach();
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    quiet_thread([this] { run(); }).detach();
   }
   void run() {
     std::optional<LifeWord> life;

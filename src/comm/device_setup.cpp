@@ -2,8 +2,6 @@
 // at the end ranks wait a moment for each other, since late stores still come into an arena.
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -12,6 +10,7 @@
 #include "base/life_word.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "base/threads.hpp"
 #include "comm/descriptor.hpp"
 #include "comm/device.hpp"
 #include "driver/cuda/api.hpp"
@@ -204,12 +203,7 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
   if (agreed) throw AgreedError(*agreed);
   vote(*joined_.rendezvous, failure, "", {}, patience);
   if (options_.ranks == 1) return;
-  // Signals are the program's own threads' business.
-  sigset_t all_signals, before;
-  sigfillset(&all_signals);
-  pthread_sigmask(SIG_SETMASK, &all_signals, &before);
-  watcher_ = std::make_unique<std::thread>([this] { watch(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  watcher_ = std::make_unique<std::thread>(quiet_thread([this] { watch(); }));
 }
 
 /// First reason stands; kernels that wait for the lost rank give up, and the others are told.

@@ -30,6 +30,12 @@ class FakeEngines {
     streams_[{rank, stream}].push_back(work);
     hardware_[rank].push_back(std::move(work));
   }
+  /// A rank's cores are a queue of their own, whatever streams share.
+  void put_on_cores(int rank, const Work& work) {
+    constexpr int kCores = 1000;
+    streams_[{kCores + rank, nullptr}].push_back(work);
+    hardware_[kCores + rank].push_back(work);
+  }
   void record(int rank, cuda::Event event, cuda::Stream stream) {
     const Moment moment{rank, event, ++recorded_[{rank, event}]};
     put(rank, stream, {[] { return true; }, [this, moment] { done_.insert(moment); }});
@@ -92,7 +98,8 @@ class FakeEngines {
 /// One rank's.
 class FakeQueue : public cuda::EngineQueue {
  public:
-  FakeQueue(FakeEngines& engines, int rank) : engines_(engines), rank_(rank) {}
+  FakeQueue(FakeEngines& engines, int rank, cuda::HostWords& words)
+      : engines_(engines), rank_(rank), words_(words) {}
 
   void copy(cuda::Stream stream, char* dst, const char* src, std::uint64_t bytes) override {
     put(stream, [=] { std::memcpy(dst, src, bytes); });
@@ -129,8 +136,12 @@ class FakeQueue : public cuda::EngineQueue {
         std::memcpy(args.dst[1], first, args.bytes);
     });
   }
-  void reduce_on_host(cuda::Stream stream, const plait::ReduceJob& job) override {
-    put(stream, [job] { plait::ReduceTeam(0).reduce(job); });
+  void begin_on_host(cuda::Stream stream, const cuda::HostJob& job) override {
+    put(stream, [this, job] {
+      for (std::uint32_t chunk = 0; chunk < job.chunks; ++chunk)
+        if (job.owner(chunk) == rank_) reduce_on_host(job, chunk, counted_ + chunk + 1);
+      counted_ += job.chunks;
+    });
   }
   void record(cuda::Event event, cuda::Stream stream) override {
     engines_.record(rank_, event, stream);
@@ -142,6 +153,16 @@ class FakeQueue : public cuda::EngineQueue {
  private:
   void put(cuda::Stream stream, std::function<void()> run) {
     engines_.put(rank_, stream, {[] { return true; }, std::move(run)});
+  }
+  void reduce_on_host(const cuda::HostJob& job, std::uint32_t chunk, std::uint32_t value) {
+    const auto ready = [this, ranks = job.ranks, value] {
+      return std::all_of(words_.arrived, words_.arrived + ranks,
+                         [&](std::uint32_t word) { return plait::reached(word, value); });
+    };
+    engines_.put_on_cores(rank_, {ready, [this, job, chunk, value] {
+                                    plait::ReduceTeam(0).reduce(job.reduction(chunk));
+                                    words_.reduced[rank_] = value;
+                                  }});
   }
   static bool has_come(const cuda::RotationStep& step) {
     for (const cuda::RotationWait& wait : step.waits)
@@ -158,6 +179,8 @@ class FakeQueue : public cuda::EngineQueue {
 
   FakeEngines& engines_;
   const int rank_;
+  cuda::HostWords& words_;
+  std::uint32_t counted_ = 0;  // chunks that cores have been handed
 };
 
 }  // namespace plait_test

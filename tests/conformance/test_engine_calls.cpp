@@ -50,7 +50,7 @@ class Ranks {
     const std::uint64_t slots = rotation_slots(ranks) * kSlotBytes;
     for (int rank = 0; rank < ranks; ++rank) {
       memory_.emplace_back(2 * slots + kRingBytes, std::byte{0xee});
-      queues_.push_back(std::make_unique<FakeQueue>(engines, rank));
+      queues_.push_back(std::make_unique<FakeQueue>(engines, rank, words_));
     }
     for (Bytes& one : memory_) {
       char* at = reinterpret_cast<char*>(one.data());
@@ -60,6 +60,7 @@ class Ranks {
     }
     for (RotationFlags& one : flags_) path_.flags.push_back(&one);
     path_.host_rings = path_.rings;
+    path_.host_words = &words_;
     path_.slot_bytes = kSlotBytes;
     path_.lent_bytes = slots;
     path_.ring_bytes = kRingBytes;
@@ -134,6 +135,7 @@ class Ranks {
 
   std::vector<Bytes> memory_;
   std::vector<RotationFlags> flags_;
+  HostWords words_{};
   RotationPath path_;
   std::vector<std::unique_ptr<FakeQueue>> queues_;
   std::vector<std::unique_ptr<CallArgs>> call_args_;
@@ -169,6 +171,7 @@ std::vector<Call> calls_of(const Topology& topology, int ranks, unsigned seed) {
   for (unsigned i = 0; i < 5; ++i) {
     Request request;
     request.collective = kCollectives[random() % std::size(kCollectives)];
+    if (seed % 3 == 0) request.collective = Collective::all_reduce;  // shares one behind the other
     request.type = random() % 2 == 0 ? DataType::fp32 : DataType::int16;
     request.op = reduces(request.collective) && random() % 3 == 0 ? ReduceOp::max : ReduceOp::sum;
     request.ranks = ranks;

@@ -1,11 +1,9 @@
 // Slices of equal length, cut between vectors; the one who asks takes the first.
 #include "exec/cpu/reduce_team.hpp"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 
+#include "base/threads.hpp"
 #include "exec/cpu/cpu.hpp"
 
 namespace plait {
@@ -13,6 +11,7 @@ namespace {
 
 constexpr std::uint64_t kGrain = 64;             // elements: whole vectors of every type
 constexpr std::uint64_t kLeastSlice = 16 << 10;  // elements: less is done before a helper wakes
+constexpr std::chrono::microseconds kSpin{500};  // the next job of a call comes sooner than that
 
 void reduce_slice(const ReduceJob& job, std::size_t slice, std::size_t slices) {
   const std::uint64_t each = (job.count + slices - 1) / slices;
@@ -33,35 +32,36 @@ void reduce_slice(const ReduceJob& job, std::size_t slice, std::size_t slices) {
 ReduceTeam::ReduceTeam(int helpers) : helpers_(static_cast<std::size_t>(std::max(0, helpers))) {}
 
 ReduceTeam::~ReduceTeam() {
-  {
-    const std::lock_guard<std::mutex> hold(guard_);
-    is_over_ = true;
-  }
-  begin_.notify_all();
+  is_over_ = true;
+  wake();
   for (std::thread& thread : threads_) thread.join();
 }
 
-/// Signals are the program's: none is taken by a helper.
 void ReduceTeam::start() {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   while (threads_.size() < helpers_)
-    threads_.emplace_back([this, slice = threads_.size() + 1] { help(slice); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    threads_.push_back(quiet_thread([this, slice = threads_.size() + 1] { help(slice); }));
+}
+
+/// Either a helper sees what has changed, or it is seen to sleep.
+void ReduceTeam::wake() {
+  if (sleeping_ == 0) return;
+  const std::lock_guard<std::mutex> hold(guard_);
+  begin_.notify_all();
 }
 
 void ReduceTeam::help(std::size_t slice) {
-  std::unique_lock<std::mutex> hold(guard_);
   for (std::uint64_t done = 0;;) {
-    begin_.wait(hold, [&] { return is_over_ || jobs_ != done; });
+    const auto called = [&] { return is_over_ || jobs_ != done; };
+    if (!spin_until(called, kSpin)) {
+      std::unique_lock<std::mutex> hold(guard_);
+      ++sleeping_;
+      begin_.wait(hold, called);
+      --sleeping_;
+    }
     if (is_over_) return;
     done = jobs_;
-    const ReduceJob job = job_;
-    hold.unlock();
-    reduce_slice(job, slice, helpers_ + 1);
-    hold.lock();
-    if (--busy_ == 0) end_.notify_one();
+    reduce_slice(job_, slice, helpers_ + 1);
+    --busy_;
   }
 }
 
@@ -69,16 +69,12 @@ void ReduceTeam::reduce(const ReduceJob& job) {
   const std::lock_guard<std::mutex> one(asking_);
   if (helpers_ == 0 || job.count < kLeastSlice * (helpers_ + 1)) return reduce_slice(job, 0, 1);
   if (threads_.empty()) start();
-  {
-    const std::lock_guard<std::mutex> hold(guard_);
-    job_ = job;
-    ++jobs_;
-    busy_ = helpers_;
-  }
-  begin_.notify_all();
+  job_ = job;
+  busy_ = helpers_;
+  ++jobs_;
+  wake();
   reduce_slice(job, 0, helpers_ + 1);
-  std::unique_lock<std::mutex> hold(guard_);
-  end_.wait(hold, [this] { return busy_ == 0; });
+  while (!spin_until([this] { return busy_ == 0; }, kSpin)) std::this_thread::yield();
 }
 
 }  // namespace plait

@@ -1,5 +1,6 @@
 // One reduction in host memory by several threads, each a slice of it.
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -24,8 +25,8 @@ struct ReduceJob {
 
 class ReduceTeam {
  public:
-  /// helpers: threads beside the one that asks; they start at the first large job and sleep between
-  /// jobs.
+  /// helpers: threads beside the one that asks. They start at the first large job, spin for a
+  /// moment after each, and sleep.
   explicit ReduceTeam(int helpers);
   ~ReduceTeam();
   ReduceTeam(const ReduceTeam&) = delete;
@@ -36,16 +37,18 @@ class ReduceTeam {
 
  private:
   void start();
+  void wake();
   void help(std::size_t slice);
 
   const std::size_t helpers_;
   std::mutex asking_;
   std::mutex guard_;
-  std::condition_variable begin_, end_;
+  std::condition_variable begin_;
   ReduceJob job_;
-  std::uint64_t jobs_ = 0;  // begun so far
-  std::size_t busy_ = 0;    // helpers
-  bool is_over_ = false;
+  std::atomic<std::uint64_t> jobs_{0};  // begun so far
+  std::atomic<std::size_t> busy_{0};    // helpers
+  std::atomic<std::size_t> sleeping_{0};
+  std::atomic<bool> is_over_{false};
   std::vector<std::thread> threads_;
 };
 

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/text.hpp"
+#include "base/threads.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
@@ -28,14 +29,6 @@ std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
-}
-
-void pause_once() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
 }
 
 void sleep_on(std::uint32_t& rings, std::uint32_t seen, std::int64_t slice_ns) {

@@ -19,10 +19,12 @@ namespace plait::cuda {
 namespace {
 
 constexpr std::size_t kLifelineBytes = 4096;
+constexpr std::uint64_t kWordsBytes = 4096;  // HostWords, behind rings
+static_assert(sizeof(HostWords) <= kWordsBytes);
 constexpr std::size_t kStreams = 30;  // at most: streams must not share a hardware queue (32)
 static_assert(kStreams >= kEngineEvents && kStreams >= kEngineStreams + kHostStreams);
 
-/// Half of the cores that are this rank's, less the driver's thread, which takes a slice too.
+/// Half of the cores that are this rank's.
 int chosen_host_threads(int ranks) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::clamp(cores / (2 * ranks), 1, 8);
@@ -103,8 +105,6 @@ CudaRank::~CudaRank() { close(); }
 void CudaRank::open(const Exchange& exchange) {
   const Current current(context_);
   kernels_ = std::make_unique<Kernels>();
-  if (options_.host_threads < 0) options_.host_threads = chosen_host_threads(options_.ranks);
-  queue_ = std::make_unique<DriverQueue>(*kernels_, options_.host_threads - 1);
   int least = 0, greatest = 0;
   PLAIT_CUDA_CALL(stream_priority_range, &least, &greatest);
   streams_.resize(kStreams);
@@ -124,18 +124,34 @@ void CudaRank::open(const Exchange& exchange) {
     path.flags.push_back(arena_->rotation_flags(rank));
     path.lent.push_back(arena_->tiles(rank));
   }
-  for (const DevicePointer ring : rings_) path.rings.push_back(reinterpret_cast<char*>(ring));
-  path.ring_bytes = rings_.empty() ? 0 : options_.ring_bytes + options_.exchange_ring_bytes;
+  if (!rings_.empty()) open_host_path();
+  queue_ = std::make_unique<DriverQueue>(*kernels_, host_reducer_.get());
   if (options_.ranks == 2 && path.slot_bytes != 0) path.lent_bytes = options_.sizes.tile_bytes;
   path.streams.assign(streams_.begin(), streams_.begin() + kEngineStreams);
   path.events.assign(marks_.begin(), marks_.begin() + kEngineEvents);
-  for (std::byte* ring : options_.rings) path.host_rings.push_back(reinterpret_cast<char*>(ring));
   path.host_streams.assign(streams_.begin() + kEngineStreams,
                            streams_.begin() + kEngineStreams + kHostStreams);
   path.host_events.assign(marks_.begin() + kStreams, marks_.end());
   if (!rings_.empty() && options_.ranks == 2)
     exchange_share_.open(options_.exchange_words, options_.rank, options_.wait_s);
   neighbours().join(device_, arena_->state());
+}
+
+/// Rings, and behind rank 0's the words by which GPUs and cores meet.
+void CudaRank::open_host_path() {
+  RotationPath& path = rotation_path_;
+  const std::uint64_t bytes = options_.ring_bytes + options_.exchange_ring_bytes;
+  for (const DevicePointer ring : rings_) path.rings.push_back(reinterpret_cast<char*>(ring));
+  path.ring_bytes = bytes;
+  if (options_.exchange_ring_bytes < kWordsBytes) return;
+  path.ring_bytes -= kWordsBytes;
+  for (std::byte* ring : options_.rings) path.host_rings.push_back(reinterpret_cast<char*>(ring));
+  path.host_words = reinterpret_cast<HostWords*>(path.rings[0] + path.ring_bytes);
+  const int threads =
+      options_.host_threads > 0 ? options_.host_threads : chosen_host_threads(options_.ranks);
+  host_reducer_ = std::make_unique<HostReducer>(
+      *reinterpret_cast<HostWords*>(path.host_rings[0] + path.ring_bytes), options_.rank, threads,
+      *lifeline_, options_.wait_s);
 }
 
 void CudaRank::map_host_memory() {
@@ -168,6 +184,7 @@ void CudaRank::close() noexcept {
     if (arena_ != nullptr) neighbours().leave(device_, arena_->state());
     arena_.reset();
     queue_.reset();
+    host_reducer_.reset();
     kernels_.reset();
     for (std::size_t i = 0; i < registered_; ++i) unregister_host(options_.rings[i]);
     if (lifeline_ != nullptr) {

@@ -23,7 +23,8 @@ struct CudaRankOptions {
   DeviceArenaSizes sizes;
   std::vector<std::byte*> rings;  ///< by rank: host memory that all ranks map; empty = no host path
   std::uint64_t ring_bytes = 0;   ///< of a ring, for plans
-  std::uint64_t exchange_ring_bytes = 0;     ///< behind them: exchanges take both
+  std::uint64_t exchange_ring_bytes = 0;     ///< behind them: exchanges take both; the last of them
+                                             ///< holds HostWords, so they are zeros at first
   Settled::Words* exchange_words = nullptr;  ///< zeros that two ranks map, to agree on exchanges'
                                              ///< share through host memory; null = none
   bool orders_calls = true;          ///< false = who calls sees to the order between streams
@@ -130,6 +131,7 @@ class CudaRank {
   unsigned most_threads(bool is_lean) const;
   bool leaves_sms() const;
   void map_host_memory();
+  void open_host_path();
   LaneArgs lane_args(const BoundPlan& bound, const void* input, void* output,
                      const std::vector<double>& scalars) const;
   bool uses_one_kernel(const BoundPlan& bound, Engine engine, Stream stream) const;
@@ -162,6 +164,7 @@ class CudaRank {
   Device device_ = 0;
   Context context_ = nullptr;
   std::unique_ptr<Kernels> kernels_;
+  std::unique_ptr<HostReducer> host_reducer_;
   std::unique_ptr<DriverQueue> queue_;
   std::unique_ptr<DeviceArena> arena_;
   Function lane_kernel(const Request& request);

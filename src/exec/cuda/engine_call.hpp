@@ -22,8 +22,9 @@ struct RotationPath {
   std::uint64_t slot_bytes = 0;
   std::vector<char*> lent;  ///< by rank: slots of tiled kernels, for exchanges of two ranks
   std::uint64_t lent_bytes = 0;
-  std::vector<char*> rings;       ///< host memory by rank, as this GPU sees it; empty = none
-  std::vector<char*> host_rings;  ///< the same as this process sees it
+  std::vector<char*> rings;         ///< host memory by rank, as this GPU sees it; empty = none
+  std::vector<char*> host_rings;    ///< the same as this process sees it
+  HostWords* host_words = nullptr;  ///< as this GPU sees them; null = no part by CPU cores
   std::uint64_t ring_bytes = 0;
   std::vector<Stream> streams;       ///< kEngineStreams
   std::vector<Event> events;         ///< kEngineEvents
@@ -52,7 +53,7 @@ class EngineCall {
   void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes);
   /// `args`: sources, dst and bytes filled in.
   void reduce(Stream stream, PieceArgs args, unsigned blocks);
-  void reduce_on_host(Stream stream, const ReduceJob& job) { queue_.reduce_on_host(stream, job); }
+  void begin_on_host(Stream stream, const HostJob& job) { queue_.begin_on_host(stream, job); }
   void record(Event event, Stream stream) { queue_.record(event, stream); }
   void follow(Stream stream, Event event) { queue_.follow(stream, event); }
 

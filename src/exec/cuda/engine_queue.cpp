@@ -5,11 +5,11 @@
 
 namespace plait::cuda {
 
-DriverQueue::DriverQueue(Kernels& kernels, int helpers)
+DriverQueue::DriverQueue(Kernels& kernels, HostReducer* reducer)
     : kernels_(kernels),
+      reducer_(reducer),
       step_(kernels.find("plait_rotation_step")),
-      end_(kernels.find("plait_rotation_end")),
-      team_(helpers) {}
+      end_(kernels.find("plait_rotation_end")) {}
 
 void DriverQueue::copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) {
   PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<DevicePointer>(dst),
@@ -36,20 +36,20 @@ void DriverQueue::reduce(Stream stream, const PieceArgs& args, DataType type, un
 }
 
 void DriverQueue::do_on_host(void* given) {
-  auto* const work = static_cast<HostWork*>(given);
-  work->team->reduce(work->job);
-  if (!work->is_kept) delete work;
+  auto* const beginning = static_cast<Beginning*>(given);
+  beginning->reducer->begin(beginning->job);
+  if (!beginning->is_kept) delete beginning;
 }
 
-void DriverQueue::reduce_on_host(Stream stream, const ReduceJob& job) {
+void DriverQueue::begin_on_host(Stream stream, const HostJob& job) {
   int status = kCaptureNone;
   PLAIT_CUDA_CALL(stream_is_capturing, stream, &status);
-  auto work = std::make_unique<HostWork>(HostWork{&team_, job, status != kCaptureNone});
-  PLAIT_CUDA_CALL(launch_host, stream, &do_on_host, work.get());
-  if (work->is_kept)
-    captured_.push_back(std::move(work));
+  auto made = std::make_unique<Beginning>(Beginning{reducer_, job, status != kCaptureNone});
+  PLAIT_CUDA_CALL(launch_host, stream, &do_on_host, made.get());
+  if (made->is_kept)
+    captured_.push_back(std::move(made));
   else
-    (void)work.release();  // do_on_host deletes it
+    (void)made.release();  // do_on_host deletes it
 }
 
 void DriverQueue::record(Event event, Stream stream) {

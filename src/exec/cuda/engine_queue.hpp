@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "exec/cpu/reduce_team.hpp"
+#include "exec/cuda/host_reducer.hpp"
 #include "exec/cuda/kernel_args.hpp"
 #include "exec/cuda/kernels.hpp"
 #include "plait/plan.hpp"
@@ -25,8 +25,8 @@ class EngineQueue {
   virtual void end(Stream stream, const RotationEnd& end) = 0;
   /// By a kernel of so many blocks.
   virtual void reduce(Stream stream, const PieceArgs& args, DataType type, unsigned blocks) = 0;
-  /// By CPU cores, in host memory.
-  virtual void reduce_on_host(Stream stream, const ReduceJob& job) = 0;
+  /// CPU cores begin with a job, which meets the GPU's steps in words of host memory.
+  virtual void begin_on_host(Stream stream, const HostJob& job) = 0;
   virtual void record(Event event, Stream stream) = 0;
   virtual void follow(Stream stream, Event event) = 0;
 };
@@ -34,29 +34,29 @@ class EngineQueue {
 /// The driver's, in the current context.
 class DriverQueue : public EngineQueue {
  public:
-  /// helpers: CPU threads beside the driver's own that reduce; they start when first needed.
-  DriverQueue(Kernels& kernels, int helpers);
+  /// reducer: null = no jobs for CPU cores.
+  DriverQueue(Kernels& kernels, HostReducer* reducer);
 
   void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) override;
   void step(Stream stream, const RotationStep& step) override;
   void end(Stream stream, const RotationEnd& end) override;
   void reduce(Stream stream, const PieceArgs& args, DataType type, unsigned blocks) override;
-  void reduce_on_host(Stream stream, const ReduceJob& job) override;
+  void begin_on_host(Stream stream, const HostJob& job) override;
   void record(Event event, Stream stream) override;
   void follow(Stream stream, Event event) override;
 
  private:
-  struct HostWork {
-    ReduceTeam* team;
-    ReduceJob job;
+  struct Beginning {
+    HostReducer* reducer;
+    HostJob job;
     bool is_kept;  // by what captured it; else it is done once
   };
-  static void do_on_host(void* work);
+  static void do_on_host(void* beginning);
 
   Kernels& kernels_;
+  HostReducer* const reducer_;
   const Function step_, end_;  // looked up once: a call launches them dozens of times
-  ReduceTeam team_;
-  std::vector<std::unique_ptr<HostWork>> captured_;  // graphs point at them
+  std::vector<std::unique_ptr<Beginning>> captured_;  // graphs point at them
 };
 
 }  // namespace plait::cuda

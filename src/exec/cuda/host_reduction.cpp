@@ -1,5 +1,5 @@
-// Each chunk: down, reduced by its owner, up; while one is reduced the next comes down and the one
-// before goes up.
+// Each chunk goes down, is reduced by its owner's cores, and goes up; while one is reduced the next
+// goes down and the one before up.
 #include "exec/cuda/host_reduction.hpp"
 
 #include <algorithm>
@@ -8,99 +8,78 @@ namespace plait::cuda {
 
 static_assert(ReduceJob::kMostSources >= kMaxCudaRanks);
 
-std::uint64_t HostReduction::bytes(std::uint32_t chunk) const {
-  return chunk + 1 < cut_.chunks ? cut_.chunk_bytes : cut_.bytes - from(chunk);
-}
-
-std::uint64_t HostReduction::slot(std::uint32_t chunk) const {
-  return chunk % kChunkSlots * cut_.chunk_bytes;
+HostReduction::HostReduction(EngineQueue& queue, const RotationPath& path, const HostCut& cut,
+                             const CallArgs& call, DataType type)
+    : EngineCall(queue, path, call, type), cut_(cut), call_(call) {
+  job_.type = type;
+  job_.op = static_cast<ReduceOp>(call.op);
+  job_.ranks = call.ranks;
+  std::copy(path.host_rings.begin(), path.host_rings.end(), job_.rings);
+  std::copy(std::begin(call.scalars), std::end(call.scalars), job_.scales);
+  job_.chunk_bytes = cut.chunk_bytes;
+  job_.chunks = cut.chunks;
+  if (cut.chunks != 0) job_.last_bytes = cut.bytes - from(cut.chunks - 1);
 }
 
 char* HostReduction::ring(int rank, std::uint32_t chunk) const {
-  return path_.host_rings[static_cast<std::size_t>(rank)] + slot(chunk);
+  return path_.rings[static_cast<std::size_t>(rank)] + chunk % kChunkSlots * cut_.chunk_bytes;
 }
 
-char* HostReduction::device_ring(int rank, std::uint32_t chunk) const {
-  return path_.rings[static_cast<std::size_t>(rank)] + slot(chunk);
+void HostReduction::await(Stream stream, const std::uint32_t* words, std::uint32_t ranks,
+                          std::uint32_t chunk) {
+  RotationStep waits = step();
+  waits.waits[0] = {words, ranks, chunk + 1};
+  launch(stream, waits);
 }
 
-void HostReduction::await(Stream stream, Word word, std::uint32_t ranks, std::uint32_t chunk) {
-  RotationStep step = blank_step(&RotationFlags::chunks);
-  step.waits[0] = {flags_of(call_.rank).*word, ranks, chunk + 1};
-  launch(stream, step);
+void HostReduction::tell(Stream stream, std::uint32_t* words, std::uint32_t chunk) {
+  RotationStep tells = step();
+  tells.tell[call_.rank] = &words[call_.rank];
+  tells.told = chunk + 1;
+  launch(stream, tells);
 }
 
-void HostReduction::tell(Stream stream, Word word, std::uint32_t ranks, std::uint32_t chunk) {
-  RotationStep step = blank_step(&RotationFlags::chunks);
-  for (int rank = 0; rank < call_.ranks; ++rank)
-    if ((ranks >> rank & 1) != 0) step.tell[rank] = &(flags_of(rank).*word)[call_.rank];
-  step.told = chunk + 1;
-  launch(stream, step);
-}
-
-/// A slot is free when what it held has come up everywhere, or been reduced into the owner's.
+/// A slot is free when what it held has come up here, so it has been reduced; and where the result
+/// was in it, when that has come up everywhere.
 void HostReduction::bring_down(std::uint32_t chunk) {
   if (chunk >= kChunkSlots) {
-    follow(stream(kDown), event(kUp, chunk));
+    follow(stream(kDown), has_come_up(chunk));
     const std::uint32_t before = chunk - kChunkSlots;
-    if (is_mine(before)) await(stream(kDown), &RotationFlags::host_taken, others(), before);
+    if (is_mine(before)) await(stream(kDown), path_.host_words->taken, others(), before);
   }
-  copy(stream(kDown), device_ring(call_.rank, chunk),
-       static_cast<const char*>(call_.input) + from(chunk), bytes(chunk));
-  record(event(kDown, chunk), stream(kDown));
-}
-
-void HostReduction::reduce_chunk(std::uint32_t chunk) {
-  follow(stream(kReduce), event(kDown, chunk));
-  if (!is_mine(chunk)) {
-    tell(stream(kReduce), &RotationFlags::host_arrived, 1u << owner(chunk), chunk);
-  } else {
-    await(stream(kReduce), &RotationFlags::host_arrived, others(), chunk);
-    ReduceJob job;
-    job.type = type_;
-    job.op = static_cast<ReduceOp>(call_.op);
-    job.dst = ring(call_.rank, chunk);
-    job.source_count = call_.ranks;
-    for (int rank = 0; rank < call_.ranks; ++rank) {
-      job.sources[rank] = ring(rank, chunk);
-      job.scales[rank] = call_.scalars[rank];
-    }
-    job.count = bytes(chunk) / bytes_of(type_);
-    reduce_on_host(stream(kReduce), job);
-    tell(stream(kReduce), &RotationFlags::host_reduced, others(), chunk);
-  }
-  record(event(kReduce, chunk), stream(kReduce));
+  copy(stream(kDown), ring(call_.rank, chunk), static_cast<const char*>(call_.input) + from(chunk),
+       bytes(chunk));
+  tell(stream(kDown), path_.host_words->arrived, chunk);
 }
 
 void HostReduction::bring_up(std::uint32_t chunk) {
-  const std::uint32_t by = 1u << owner(chunk);
-  follow(stream(kUp), event(kReduce, chunk));
-  if (!is_mine(chunk)) await(stream(kUp), &RotationFlags::host_reduced, by, chunk);
-  copy(stream(kUp), static_cast<char*>(call_.output) + from(chunk),
-       device_ring(owner(chunk), chunk), bytes(chunk));
-  if (!is_mine(chunk)) tell(stream(kUp), &RotationFlags::host_taken, by, chunk);
-  record(event(kUp, chunk), stream(kUp));
+  const int owner = job_.owner(chunk);
+  await(stream(kUp), path_.host_words->reduced, 1u << owner, chunk);
+  copy(stream(kUp), static_cast<char*>(call_.output) + from(chunk), ring(owner, chunk),
+       bytes(chunk));
+  tell(stream(kUp), path_.host_words->taken, chunk);
+  record(has_come_up(chunk), stream(kUp));
 }
 
 void HostReduction::fork(Stream stream) { record(path_.host_events[0], stream); }
 
 void HostReduction::enqueue() {
-  follow(stream(kDown), path_.host_events[0]);
-  for (std::uint32_t step = 0; step < cut_.chunks + 2; ++step) {
+  for (const Role role : {kDown, kUp}) follow(stream(role), path_.host_events[0]);
+  begin_on_host(stream(kUp), job_);
+  for (std::uint32_t step = 0; step <= cut_.chunks; ++step) {
     if (step < cut_.chunks) bring_down(step);
-    if (step >= 1 && step - 1 < cut_.chunks) reduce_chunk(step - 1);
-    if (step >= 2) bring_up(step - 2);
+    if (step >= 1) bring_up(step - 1);
   }
 }
 
 /// The next call may use the rings: all have taken the last of my results.
 void HostReduction::join(Stream stream_of_call) {
-  follow(stream_of_call, event(kUp, cut_.chunks - 1));
-  RotationStep step = blank_step(&RotationFlags::chunks);
+  follow(stream_of_call, has_come_up(cut_.chunks - 1));
+  RotationStep waits = step();
   std::uint32_t mine = cut_.chunks;
   while (mine != 0 && !is_mine(mine - 1)) --mine;
-  if (mine != 0) step.waits[0] = {flags_of(call_.rank).host_taken, others(), mine};
-  launch_end(stream_of_call, step, {{&RotationFlags::chunks, cut_.chunks}});
+  if (mine != 0) waits.waits[0] = {path_.host_words->taken, others(), mine};
+  launch_end(stream_of_call, waits, {{&RotationFlags::host_chunks, cut_.chunks}});
 }
 
 }  // namespace plait::cuda

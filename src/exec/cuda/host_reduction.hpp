@@ -6,21 +6,22 @@
 #pragma once
 #include "exec/cuda/engine_call.hpp"
 #include "exec/cuda/exchange_cut.hpp"
+#include "exec/cuda/host_reducer.hpp"
 
 namespace plait::cuda {
 
 /// Streams of it, and events.
-inline constexpr std::size_t kHostStreams = 3;
-inline constexpr std::size_t kHostEvents = 1 + 3 * kChunkSlots;
+inline constexpr std::size_t kHostStreams = 2;
+inline constexpr std::size_t kHostEvents = 1 + kChunkSlots;
 
 /// One call's part. Chunks are owned in turn. All ranks enqueue the same steps in the same order,
-/// and a step waits for steps before it alone: so it ends, whatever streams share a hardware queue.
+/// and a step waits for steps before it and for cores alone: so it ends, whatever streams share a
+/// hardware queue.
 class HostReduction : private EngineCall {
  public:
   /// `cut`: of the whole message; `call`: the whole call.
   HostReduction(EngineQueue& queue, const RotationPath& path, const HostCut& cut,
-                const CallArgs& call, DataType type)
-      : EngineCall(queue, path, call, type), cut_(cut), call_(call), type_(type) {}
+                const CallArgs& call, DataType type);
 
   /// The part begins after what `stream` holds now; then the rest of the call goes on it.
   void fork(Stream stream);
@@ -29,32 +30,28 @@ class HostReduction : private EngineCall {
   void join(Stream stream);
 
  private:
-  /// A stream each; also what an event says has been done.
-  enum Role : std::size_t { kDown, kReduce, kUp };
+  enum Role : std::size_t { kDown, kUp };  // a stream each
 
   Stream stream(Role role) const { return path_.host_streams[role]; }
-  Event event(Role role, std::uint32_t chunk) const {
-    return path_.host_events[1 + role * kChunkSlots + chunk % kChunkSlots];
+  Event has_come_up(std::uint32_t chunk) const {
+    return path_.host_events[1 + chunk % kChunkSlots];
   }
-  int owner(std::uint32_t chunk) const {
-    return static_cast<int>(chunk % static_cast<std::uint32_t>(call_.ranks));
-  }
-  bool is_mine(std::uint32_t chunk) const { return owner(chunk) == call_.rank; }
+  bool is_mine(std::uint32_t chunk) const { return job_.owner(chunk) == call_.rank; }
   std::uint32_t others() const { return ((1u << call_.ranks) - 1) & ~(1u << call_.rank); }
   std::uint64_t from(std::uint32_t chunk) const { return cut_.from + chunk * cut_.chunk_bytes; }
-  std::uint64_t bytes(std::uint32_t chunk) const;
-  std::uint64_t slot(std::uint32_t chunk) const;
-  char* ring(int rank, std::uint32_t chunk) const;         // as this process
-  char* device_ring(int rank, std::uint32_t chunk) const;  // as its GPU sees it
-  void await(Stream stream, Word word, std::uint32_t ranks, std::uint32_t chunk);
-  void tell(Stream stream, Word word, std::uint32_t ranks, std::uint32_t chunk);
+  std::uint64_t bytes(std::uint32_t chunk) const {
+    return chunk + 1 < cut_.chunks ? job_.chunk_bytes : job_.last_bytes;
+  }
+  char* ring(int rank, std::uint32_t chunk) const;  // as the GPU sees it
+  RotationStep step() const { return blank_step(&RotationFlags::host_chunks); }
+  void await(Stream stream, const std::uint32_t* words, std::uint32_t ranks, std::uint32_t chunk);
+  void tell(Stream stream, std::uint32_t* words, std::uint32_t chunk);
   void bring_down(std::uint32_t chunk);
-  void reduce_chunk(std::uint32_t chunk);
   void bring_up(std::uint32_t chunk);
 
   const HostCut& cut_;
   const CallArgs& call_;
-  const DataType type_;
+  HostJob job_;
 };
 
 }  // namespace plait::cuda
