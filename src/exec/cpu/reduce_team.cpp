@@ -5,6 +5,7 @@
 
 #include "base/threads.hpp"
 #include "exec/cpu/cpu.hpp"
+#include "exec/cpu/spin.hpp"
 
 namespace plait {
 namespace {

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/text.hpp"
-#include "base/threads.hpp"
+#include "exec/cpu/spin.hpp"
 #include "plait/error.hpp"
 
 namespace plait {

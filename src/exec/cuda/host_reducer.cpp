@@ -5,6 +5,7 @@
 
 #include "base/threads.hpp"
 #include "exec/cpu/cpu.hpp"
+#include "exec/cpu/spin.hpp"
 #include "exec/cuda/exchange_cut.hpp"
 
 namespace plait::cuda {

@@ -75,6 +75,8 @@ void HostReduction::enqueue() {
 /// The next call may use the rings: all have taken the last of my results.
 void HostReduction::join(Stream stream_of_call) {
   follow(stream_of_call, has_come_up(cut_.chunks - 1));
+  record(path_.host_events[0], stream(kDown));
+  follow(stream_of_call, path_.host_events[0]);  // a graph wants its branches joined
   RotationStep waits = step();
   std::uint32_t mine = cut_.chunks;
   while (mine != 0 && !is_mine(mine - 1)) --mine;
