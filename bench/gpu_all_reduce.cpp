@@ -73,6 +73,8 @@ std::string size_name(std::uint64_t bytes) {
   return text(bytes >> 10, "K");
 }
 
+constexpr std::uint64_t kWordsPage = 4096;  // HostWords
+
 class Bench {
  public:
   Bench(const Options& options, Board* board, int rank, std::byte* rings, std::uint64_t ring_bytes)
@@ -89,8 +91,9 @@ class Bench {
                                      : rotation_slots(options.gpus) * 32 << 20;
     for (int r = 0; r < options.gpus; ++r)
       given.rings.push_back(rings + static_cast<std::uint64_t>(r) * ring_bytes);
-    given.exchange_words = reinterpret_cast<Settled::Words*>(
-        rings + static_cast<std::uint64_t>(options.gpus) * ring_bytes);
+    std::byte* const words = rings + static_cast<std::uint64_t>(options.gpus) * ring_bytes;
+    given.host_words = reinterpret_cast<HostWords*>(words);
+    given.exchange_words = reinterpret_cast<Settled::Words*>(words + kWordsPage);
     given.sizes.bare_bytes = 130ull << 20;
     given.sizes.flagged_bytes = 16ull << 20;
     given.sizes.tile_bytes = o_.tile_mib << 20;
@@ -620,7 +623,7 @@ int main(int count, char** arguments) {
     const Options options = parse(count, arguments);
     const std::uint64_t ring_bytes = options.ring_mib << 20;
     std::byte* rings = shared_memory(ring_bytes * static_cast<std::uint64_t>(options.gpus) +
-                                     sizeof(plait::cuda::Settled::Words));
+                                     kWordsPage + sizeof(plait::cuda::Settled::Words));
     Board* board = make_board(options.gpus);
     return run_ranks(board, options.processes,
                      [&](int rank) { Bench(options, board, rank, rings, ring_bytes).run(); });

@@ -148,7 +148,7 @@ class Deck:
             known = KERNELS if name == "all_reduce" else KERNELS[:3]
             strategy = self.random.choice(known) if named else ""
             # Now and then CPU cores reduce a part.
-            cores = name == "all_reduce" and strategy in KERNELS[:3] and self.random.random() < 0.4
+            cores = name == "all_reduce" and strategy in KERNELS[:5] and self.random.random() < 0.4
             params = {"host_cpu_permille": self.random.choice((50, 200, 1000))} if cores else {}
             comm = self.random.randrange(comms)
             calls.append(Call(case, comm, strategy, params, start, start, in_place))

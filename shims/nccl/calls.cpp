@@ -82,11 +82,12 @@ Result pass_on(Function function, Arguments... arguments) {
 template <class Pass>
 Result pass_in_order(CommTable::Pin pin, Stream stream, Pass pass) {
   if (pin->phase.load(std::memory_order_acquire) != Phase::attached) return pass();
-  pin->order.before_passed(*pin->marker, stream);
+  const bool is_alone = here.depth == 0;  // else NCCL launches it when the group ends
+  if (is_alone) pin->order.before_passed(*pin->marker, stream);
   const Result result = pass();
-  if (here.depth == 0) {
+  if (is_alone) {
     pin->order.after_passed(*pin->marker, stream);
-  } else {  // NCCL launches it when the group ends
+  } else {
     std::vector<Passed>& passed = noted_group().passed;
     if (passed.empty() || passed.back().stream != stream || &*passed.back().pin != &*pin)
       passed.push_back({std::move(pin), stream});

@@ -4,12 +4,19 @@
 
 namespace plait::nccl {
 
-/// Behind what NCCL has been handed so far: its last call comes after its others.
-void StreamOrder::serve_first(Marker& marker, Stream stream) {
+/// On another stream than so far. What a graph captures is ordered by the graph.
+void StreamOrder::pass_first(Marker& marker, Stream stream) {
+  if (marker.capturing(stream)) return;
+  passed_.store(stream, std::memory_order_relaxed);
+  has_passed_.store(true, std::memory_order_release);
+}
+
+/// From here on all calls are ordered, behind what NCCL has been handed: its last call comes after
+/// its others.
+void StreamOrder::serve_first() {
   const std::lock_guard<std::mutex> hold(guard_);
-  const bool has_passed = has_passed_.load(std::memory_order_acquire);
-  const Stream passed = passed_.load(std::memory_order_relaxed);
-  if (!has_served_.load() && has_passed && passed != stream) order_.before(marker, passed);
+  if (!has_served_.load() && has_passed_.load(std::memory_order_acquire))
+    order_.begin_behind(passed_.load(std::memory_order_relaxed));
   has_served_.store(true, std::memory_order_release);
 }
 

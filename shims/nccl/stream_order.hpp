@@ -16,18 +16,16 @@ class StreamOrder {
  public:
   /// What plait puts on `stream` goes on behind the communicator's earlier calls.
   void before_served(Marker& marker, Stream stream) {
-    if (!has_served_.load(std::memory_order_acquire)) serve_first(marker, stream);
+    if (!has_served_.load(std::memory_order_acquire)) serve_first();
     before(marker, stream);
   }
   void after_served(Marker& marker, Stream stream) { after(marker, stream); }
-  /// The same of a call that NCCL runs.
+  /// The same of a call that NCCL runs, now that it is handed over: in a group, at its end.
   void before_passed(Marker& marker, Stream stream) {
     if (has_served_.load(std::memory_order_acquire)) return before(marker, stream);
-    if (has_passed_.load(std::memory_order_relaxed) &&
-        passed_.load(std::memory_order_relaxed) == stream)
-      return;
-    passed_.store(stream, std::memory_order_relaxed);
-    has_passed_.store(true, std::memory_order_release);
+    if (!has_passed_.load(std::memory_order_relaxed) ||
+        passed_.load(std::memory_order_relaxed) != stream)
+      pass_first(marker, stream);
   }
   void after_passed(Marker& marker, Stream stream) {
     if (has_served_.load(std::memory_order_acquire)) after(marker, stream);
@@ -45,7 +43,8 @@ class StreamOrder {
   void after(Marker& marker, Stream stream) {
     if (!is_only(stream)) after_locked(marker, stream);
   }
-  void serve_first(Marker& marker, Stream stream);
+  void pass_first(Marker& marker, Stream stream);
+  void serve_first();
   void before_locked(Marker& marker, Stream stream);
   void after_locked(Marker& marker, Stream stream);
 

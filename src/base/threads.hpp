@@ -11,12 +11,16 @@ namespace plait {
 /// Signals are the program's, for its own threads.
 template <class Function>
 std::thread quiet_thread(Function function) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread made(std::move(function));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return made;
+  struct Masked {
+    Masked() {
+      sigset_t all;
+      sigfillset(&all);
+      pthread_sigmask(SIG_SETMASK, &all, &before);
+    }
+    ~Masked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+    sigset_t before;
+  } const masked;  // also where no thread can be had
+  return std::thread(std::move(function));
 }
 
 }  // namespace plait

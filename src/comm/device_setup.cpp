@@ -19,11 +19,14 @@
 namespace plait {
 namespace {
 
-constexpr std::uint64_t kExchangeRingBytes = 8ull << 20;             // behind what plans use
-constexpr std::uint64_t kWordsBytes = sizeof(cuda::Settled::Words);  // of rank 0: behind the ring
-constexpr std::uint64_t kInboxBytes = 16ull << 20;                   // small plans push here
-constexpr double kGoodbyeS = 2.0;    // a rank that leaves waits for others so long
-constexpr double kTeardownS = 15.0;  // the driver's, of a process that was killed
+constexpr std::uint64_t kExchangeRingBytes = 8ull << 20;  // behind what plans use
+// Of rank 0, behind its ring: where GPUs and cores meet, a page, then what exchanges settle.
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kWordsBytes = kPage + sizeof(cuda::Settled::Words);
+static_assert(sizeof(cuda::HostWords) <= kPage);
+constexpr std::uint64_t kInboxBytes = 16ull << 20;  // small plans push here
+constexpr double kGoodbyeS = 2.0;                   // a rank that leaves waits for others so long
+constexpr double kTeardownS = 15.0;                 // the driver's, of a process that was killed
 constexpr int kWatchMs = 20;
 
 /// This process's number among the ranks of its machine; -1 where no launcher says.
@@ -176,9 +179,11 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
   for (const Mapping& ring : rings_) options.rings.push_back(ring.base());
   options.ring_bytes = kRingBytes;
   options.exchange_ring_bytes = kExchangeRingBytes;
-  if (!rings_.empty())
-    options.exchange_words =
-        reinterpret_cast<cuda::Settled::Words*>(rings_[0].base() + kRingBytes + kExchangeRingBytes);
+  if (!rings_.empty()) {
+    std::byte* const words = rings_[0].base() + kRingBytes + kExchangeRingBytes;
+    options.host_words = reinterpret_cast<cuda::HostWords*>(words);
+    options.exchange_words = reinterpret_cast<cuda::Settled::Words*>(words + kPage);
+  }
   options.wait_s = options_.arrive_s;
   options.most_blocks = static_cast<unsigned>(options_.sm_budget);
   if (options_.sm_budget > 0)

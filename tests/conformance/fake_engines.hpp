@@ -98,8 +98,9 @@ class FakeEngines {
 /// One rank's.
 class FakeQueue : public cuda::EngineQueue {
  public:
-  FakeQueue(FakeEngines& engines, int rank, cuda::HostWords& words)
-      : engines_(engines), rank_(rank), words_(words) {}
+  /// counted: chunks of earlier calls.
+  FakeQueue(FakeEngines& engines, int rank, cuda::HostWords& words, std::uint32_t counted)
+      : engines_(engines), rank_(rank), words_(words), counted_(counted) {}
 
   void copy(cuda::Stream stream, char* dst, const char* src, std::uint64_t bytes) override {
     put(stream, [=] { std::memcpy(dst, src, bytes); });
@@ -141,6 +142,8 @@ class FakeQueue : public cuda::EngineQueue {
       for (std::uint32_t chunk = 0; chunk < job.chunks; ++chunk)
         if (job.owner(chunk) == rank_) reduce_on_host(job, chunk, counted_ + chunk + 1);
       counted_ += job.chunks;
+      engines_.put_on_cores(
+          rank_, {[] { return true; }, [this, all = counted_] { words_.reduced[rank_] = all; }});
     });
   }
   void record(cuda::Event event, cuda::Stream stream) override {
@@ -180,7 +183,7 @@ class FakeQueue : public cuda::EngineQueue {
   FakeEngines& engines_;
   const int rank_;
   cuda::HostWords& words_;
-  std::uint32_t counted_ = 0;  // chunks that cores have been handed
+  std::uint32_t counted_;  // chunks that cores have been handed
 };
 
 }  // namespace plait_test

@@ -22,6 +22,7 @@ using namespace plait::cuda;
 
 namespace {
 
+constexpr std::uint32_t kBefore = 0u - 40;  // counts go past their end
 constexpr std::uint64_t kSlotBytes = 8192, kRingBytes = 4 * 8192;
 
 /// How a call is made; zeros = no share through host memory.
@@ -50,7 +51,7 @@ class Ranks {
     const std::uint64_t slots = rotation_slots(ranks) * kSlotBytes;
     for (int rank = 0; rank < ranks; ++rank) {
       memory_.emplace_back(2 * slots + kRingBytes, std::byte{0xee});
-      queues_.push_back(std::make_unique<FakeQueue>(engines, rank, words_));
+      queues_.push_back(std::make_unique<FakeQueue>(engines, rank, words_, kBefore));
     }
     for (Bytes& one : memory_) {
       char* at = reinterpret_cast<char*>(one.data());
@@ -59,6 +60,7 @@ class Ranks {
       path_.rings.push_back(at + 2 * slots);
     }
     for (RotationFlags& one : flags_) path_.flags.push_back(&one);
+    count_from(kBefore);
     path_.host_rings = path_.rings;
     path_.host_words = &words_;
     path_.slot_bytes = kSlotBytes;
@@ -131,6 +133,17 @@ class Ranks {
     PairExchange(queue, path_, *call.cuts.back(), *call.hops.back(), args, moved_type(rest), 1,
                  nullptr)
         .enqueue(kFork, kCaller);
+  }
+
+  /// All words and counts as they are after so many.
+  void count_from(std::uint32_t before) {
+    for (RotationFlags& one : flags_) {
+      auto* const words = reinterpret_cast<std::uint32_t*>(&one);
+      std::fill(words, words + sizeof one / sizeof *words, before);
+      one.poisoned = 0;
+    }
+    auto* const words = reinterpret_cast<std::uint32_t*>(&words_);
+    std::fill(words, words + sizeof words_ / sizeof *words, before);
   }
 
   std::vector<Bytes> memory_;

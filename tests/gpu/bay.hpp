@@ -64,6 +64,11 @@ inline Bytes random_bytes(std::uint64_t bytes, unsigned seed) {
   return data;
 }
 
+/// Host memory of all ranks, and behind it a page for HostWords.
+inline std::byte* shared_rings(int ranks) {
+  return bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks) + 4096);
+}
+
 /// A rank with buffers of its own.
 class Bay {
  public:
@@ -85,6 +90,8 @@ class Bay {
     options.ring_bytes = options.exchange_ring_bytes = kRingBytes / 2;
     options.sizes.rotation_bytes = rotation_slots(board->ranks) << 20;
     options.exchange_words = words;
+    options.host_words =
+        reinterpret_cast<HostWords*>(rings + static_cast<std::uint64_t>(board->ranks) * kRingBytes);
     for (int r = 0; r < board->ranks; ++r)
       options.rings.push_back(rings + static_cast<std::uint64_t>(r) * kRingBytes);
     cuda = std::make_unique<CudaRank>(options, [this](const std::string& mine) {
@@ -186,7 +193,7 @@ inline Findings* on_bays(int ranks, bool processes,
                          const std::function<void(Bay&, Findings&)>& body,
                          Settled::Words* words = nullptr) {
   bench::Board* board = bench::make_board(ranks);
-  std::byte* rings = bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks));
+  std::byte* rings = shared_rings(ranks);
   Findings* findings = Findings::shared();
   const int failed = bench::run_ranks(board, processes, [&](int rank) {
     Bay bay(board, rank, rings, 20, words);

@@ -178,9 +178,14 @@ def crossing_communicators(task: dict[str, Any], emit: Emit) -> None:
     device, count = gpu.Gpu(rank), task["count"]
     comms = [
         plait.Communicator(
-            rank, ranks, rendezvous=f"unix:{task['folder']}/meet{i}", device=rank, arrive_s=8.0
+            rank,
+            ranks,
+            rendezvous=f"unix:{task['folder']}/meet{i}",
+            device=rank,
+            sm_budget=budget,
+            arrive_s=8.0,
         )
-        for i in range(2)
+        for i, budget in enumerate(task["budgets"])
     ]
     request = plait.Request(task["collective"], count, task["type"], "sum", ranks)
     most = max(request.input_bytes(rank), request.output_bytes(rank))

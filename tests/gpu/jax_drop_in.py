@@ -82,9 +82,11 @@ def check_all(what: str) -> bool:
     mesh = Mesh(np.array(jax.devices()), ("ranks",))
     wrong = [one for count in COUNTS for one in check(mesh, count)]
     jnp.zeros(1).block_until_ready()
-    row = {"check": what, "ok": not wrong, "gpus": mesh.devices.size, "served": served()}
+    calls = served()
+    good = not wrong and (calls == [] or calls[0] > 0)  # no drop-in, or one that is reached
+    row = {"check": what, "ok": good, "gpus": mesh.devices.size, "served": calls}
     print(json.dumps(row | ({"wrong": wrong[:8]} if wrong else {})), flush=True)
-    return not wrong
+    return good
 
 
 def as_process(rank: int, ranks: int, port: int) -> bool:
@@ -111,7 +113,7 @@ def main() -> int:
         subprocess.Popen([sys.executable, __file__, *words, str(rank)])
         for rank in range(asked.processes)
     ]
-    return max(child.wait() for child in children)
+    return int(any([child.wait() for child in children]))
 
 
 if __name__ == "__main__":

@@ -98,9 +98,10 @@ def test_communicators_side_by_side(tmp_path):
         ("all_gather", 1 << 17, "fp32"),  # hop on every SM
     ],
 )
-def test_communicators_that_cross(tmp_path, collective, count, kind):
+@pytest.mark.parametrize("budgets", [(0, 0), (0, 132), (132, 132), (60, 60)])
+def test_communicators_that_cross(tmp_path, collective, count, kind, budgets):
     tmp_path.chmod(0o700)
-    asked = {"collective": collective, "count": count, "type": kind}
+    asked = {"collective": collective, "count": count, "type": kind, "budgets": budgets}
     task = {"folder": str(tmp_path), **asked, "calls": 40, "rounds": 20}
     for row in run("crossing_communicators", task):
         assert row["error"] == "", row

@@ -15,7 +15,7 @@ namespace {
 void check_fused(int ranks, bool processes, const std::vector<std::string>& kernels,
                  bool with_cores = true);
 void check_collectives(int ranks, bool processes);
-void check_lonely(const std::string& kernel, int host_permille = 0);
+void check_lonely(const std::string& kernel, int host_permille = 0, int host_cpu_permille = 0);
 void check_overlapping(int ranks, const std::string& kernel);
 
 // Those that fork come first, before this process uses CUDA.
@@ -41,6 +41,7 @@ TEST_CASE("processes: calls of copy engines that overlap keep out of each other'
 TEST_CASE("processes: copy engines that wait in vain give up likewise") {
   if (skipped(gpus_for_processes())) return;
   for (const int host_permille : {0, 900}) check_lonely("rotation", host_permille);
+  check_lonely("rotation", 0, 900);  // a part by CPU cores
 }
 
 struct FusedCase {
@@ -144,7 +145,13 @@ void check_fused(int ranks, bool processes, const std::vector<std::string>& kern
     unsigned seed = 0;
     for (const FusedCase& c : fused_cases(ranks, kernels, with_cores)) {
       ++seed;
-      if (!bay.cuda->has_fused(c.kernel, c.request, c.tuning)) continue;
+      if (!bay.cuda->has_fused(c.kernel, c.request, c.tuning)) {
+        FusedTuning alone = c.tuning;
+        alone.host_cpu_permille = 0;
+        if (bay.cuda->has_fused(c.kernel, c.request, alone))
+          findings.add(bay.rank, text(describe(c), ": not beside CPU cores\n"));
+        continue;
+      }
       const std::size_t wrong = wrong_bytes(bay, c, seed);
       ++findings.checked;
       if (wrong != 0) findings.add(bay.rank, text(describe(c), ": ", wrong, " bytes wrong\n"));
@@ -283,7 +290,7 @@ TEST_CASE("every plan proposed runs on GPUs as on the reference, eagerly and rep
   const int ranks = gpus_to_use();
   if (skipped(ranks, why_no_cuda())) return;
   bench::Board* board = bench::make_board(ranks);
-  std::byte* rings = bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks));
+  std::byte* rings = shared_rings(ranks);
   const std::vector<Plan> plans = all_plans(ranks);
   bench::trace_crashes();
   std::vector<std::string> failures(static_cast<std::size_t>(ranks));
@@ -487,19 +494,20 @@ void check_overlapping(int ranks, const std::string& kernel) {
 }
 
 /// What rank 0 throws when it calls alone: `wait_s` as given, abort() after `abort_after_s`.
-std::string lonely_error(const std::string& kernel, int host_permille, double wait_s,
-                         double abort_after_s) {
+std::string lonely_error(const std::string& kernel, int host_permille, int host_cpu_permille,
+                         double wait_s, double abort_after_s) {
   bench::Board* board = bench::make_board(2);
-  std::byte* rings = bench::shared_memory(kRingBytes * 2);
+  std::byte* rings = shared_rings(2);
   Findings* findings = Findings::shared();
   const int failed = bench::run_ranks(board, kernel == "rotation", [&](int rank) {
     Bay bay(board, rank, rings, wait_s);
     if (rank == 0) {
       Request request;
-      request.count = 50000;
+      request.count = 150000;
       request.ranks = 2;
       FusedTuning tuning;
       tuning.host_permille = host_permille;
+      tuning.host_cpu_permille = host_cpu_permille;
       tuning.tile_units = host_permille != 0 ? 4096 : 0;  // of small pieces a share is some chunks
       bay.cuda->run_fused(kernel, request, reinterpret_cast<const void*>(bay.input),
                           reinterpret_cast<void*>(bay.output), bay.stream, {}, tuning);
@@ -518,14 +526,15 @@ std::string lonely_error(const std::string& kernel, int host_permille, double wa
   return failed == 0 ? findings->lists[0] : "a rank failed";
 }
 
-void check_lonely(const std::string& kernel, int host_permille) {
+void check_lonely(const std::string& kernel, int host_permille, int host_cpu_permille) {
   CAPTURE(kernel);
   CAPTURE(host_permille);
+  CAPTURE(host_cpu_permille);
   const auto began = std::chrono::steady_clock::now();
-  const std::string late = lonely_error(kernel, host_permille, 0.3, 0);
+  const std::string late = lonely_error(kernel, host_permille, host_cpu_permille, 0.3, 0);
   CHECK(late.find("timeout") == 0);
   CHECK(late.find("for rank 1") != std::string::npos);
-  const std::string aborted = lonely_error(kernel, host_permille, 60, 0.2);
+  const std::string aborted = lonely_error(kernel, host_permille, host_cpu_permille, 60, 0.2);
   CHECK(aborted.find("aborted") == 0);
   CHECK(aborted.find("for rank 1") != std::string::npos);
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(20));
@@ -534,6 +543,7 @@ void check_lonely(const std::string& kernel, int host_permille) {
 TEST_CASE("a kernel that waits in vain gives up at its deadline or on abort, and names the peer") {
   if (skipped(gpus_to_use(), why_no_cuda())) return;
   for (const char* kernel : {"one_shot", "two_shot", "tiled", "hop"}) check_lonely(kernel);
+  check_lonely("tiled", 0, 900);
 }
 
 }  // namespace

@@ -35,9 +35,10 @@ def test_one_communicator_on_several_streams(run_case, mode):
         assert row["wrong"] == 0 and row["served"] >= 60 and row["passed"] == 0
 
 
+@pytest.mark.parametrize("case", ["served_late", "served_late_in_group"])
 @pytest.mark.parametrize("mode", MODES)
-def test_what_is_served_first_waits_for_what_was_passed_on(run_case, mode):
-    for row in run_case("served_late", 3, mode):
+def test_what_is_served_first_waits_for_what_was_passed_on(run_case, mode, case):
+    for row in run_case(case, 3, mode):
         assert row["wrong"] == 0 and row["served"] >= 1 and row["passed"] == 0
 
 

@@ -53,7 +53,9 @@ void ReduceTeam::wake() {
 void ReduceTeam::help(std::size_t slice) {
   for (std::uint64_t done = 0;;) {
     const auto called = [&] { return is_over_ || jobs_ != done; };
-    if (!spin_until(called, kSpin)) {
+    bool is_called = spin_until(called, kSpin);
+    while (!is_called && shifts_ != 0) is_called = spin_until(called, kSpin);
+    if (!is_called) {
       std::unique_lock<std::mutex> hold(guard_);
       ++sleeping_;
       begin_.wait(hold, called);
@@ -69,7 +71,7 @@ void ReduceTeam::help(std::size_t slice) {
 void ReduceTeam::reduce(const ReduceJob& job) {
   const std::lock_guard<std::mutex> one(asking_);
   if (helpers_ == 0 || job.count < kLeastSlice * (helpers_ + 1)) return reduce_slice(job, 0, 1);
-  if (threads_.empty()) start();
+  start();
   job_ = job;
   busy_ = helpers_;
   ++jobs_;

@@ -25,18 +25,30 @@ struct ReduceJob {
 
 class ReduceTeam {
  public:
-  /// helpers: threads beside the one that asks. They start at the first large job, spin for a
-  /// moment after each, and sleep.
+  /// helpers: threads beside the one that asks. They start at the first large job unless start()
+  /// has been called, spin for a moment after each job, and sleep.
   explicit ReduceTeam(int helpers);
   ~ReduceTeam();
   ReduceTeam(const ReduceTeam&) = delete;
   ReduceTeam& operator=(const ReduceTeam&) = delete;
 
+  /// std::system_error where a thread cannot be had.
+  void start();
+  /// While it lives, helpers do not sleep: jobs follow each other closely.
+  class Shift {
+   public:
+    explicit Shift(ReduceTeam& team) : team_(team) { ++team_.shifts_; }
+    ~Shift() { --team_.shifts_; }
+    Shift(const Shift&) = delete;
+    Shift& operator=(const Shift&) = delete;
+
+   private:
+    ReduceTeam& team_;
+  };
   /// Returns when all of it is done. One job at a time, whoever asks.
   void reduce(const ReduceJob& job);
 
  private:
-  void start();
   void wake();
   void help(std::size_t slice);
 
@@ -48,6 +60,7 @@ class ReduceTeam {
   std::atomic<std::uint64_t> jobs_{0};  // begun so far
   std::atomic<std::size_t> busy_{0};    // helpers
   std::atomic<std::size_t> sleeping_{0};
+  std::atomic<std::size_t> shifts_{0};
   std::atomic<bool> is_over_{false};
   std::vector<std::thread> threads_;
 };

@@ -22,6 +22,11 @@ class CallOrder {
     last_ = stream;
     used_ = true;
   }
+  /// Earlier calls, not told of, were on this stream.
+  void begin_behind(Stream stream) {
+    last_ = stream;
+    used_ = true;
+  }
   /// A call has been put on `stream`.
   void after(Marker& marker, Stream stream) {
     if (several_ && !marker.capturing(stream)) marker.record(stream);

@@ -19,13 +19,13 @@ namespace plait::cuda {
 namespace {
 
 constexpr std::size_t kLifelineBytes = 4096;
-constexpr std::uint64_t kWordsBytes = 4096;  // HostWords, behind rings
+constexpr std::uint64_t kWordsBytes = 4096;  // HostWords
 static_assert(sizeof(HostWords) <= kWordsBytes);
 constexpr std::size_t kStreams = 30;  // at most: streams must not share a hardware queue (32)
 static_assert(kStreams >= kEngineEvents && kStreams >= kEngineStreams + kHostStreams);
 
 /// Half of the cores that are this rank's.
-int chosen_host_threads(int ranks) {
+int host_threads(int ranks) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::clamp(cores / (2 * ranks), 1, 8);
 }
@@ -45,27 +45,36 @@ void unregister_host(void* base) {
   if (--registered[base] == 0) api().host_unregister(base);
 }
 
-/// This process's communicators by GPU: each is told whether it is the only one, since the kernels
-/// of several must fit side by side.
+/// The ranks of this process by GPU: each is told whether it is the only one, since the kernels of
+/// several communicators must fit side by side.
 class Neighbours {
  public:
-  void join(Device device, DeviceState* state) {
+  /// In the GPU's context; the stream is the caller's own.
+  void join(Device device, DeviceState* state, Stream stream) {
     const std::lock_guard<std::mutex> hold(guard_);
     on_[device].insert(state);
-    tell(on_[device]);
+    require(tell(on_[device], stream), "memory_set_async");
   }
-  void leave(Device device, DeviceState* state) noexcept {
+  void leave(Device device, DeviceState* state, Stream stream) noexcept {
     const std::lock_guard<std::mutex> hold(guard_);
-    if (on_[device].erase(state) != 0) tell(on_[device]);
+    if (on_[device].erase(state) != 0) (void)tell(on_[device], stream);  // crowded is safe
   }
 
  private:
-  /// What cannot be told any more does not matter: then nothing runs there.
-  static void tell(const std::set<DeviceState*>& all) noexcept {
-    const std::uint32_t crowded = all.size() > 1 ? 1 : 0;
-    for (DeviceState* state : all)
-      (void)api().memory_copy(reinterpret_cast<DevicePointer>(&state->crowded),
-                              reinterpret_cast<DevicePointer>(&crowded), sizeof crowded);
+  /// A capture elsewhere in the process must not mind.
+  static Result tell(const std::set<DeviceState*>& all, Stream stream) noexcept {
+    int mode = kCaptureRelaxed;
+    api().exchange_capture_mode(&mode);
+    Result result = kSuccess;
+    for (DeviceState* state : all) {
+      const auto at = reinterpret_cast<DevicePointer>(&state->crowded);
+      const Result one =
+          api().memory_set_async(at, all.size() > 1 ? 1 : 0, sizeof state->crowded, stream);
+      if (result == kSuccess) result = one;
+    }
+    const Result ended = api().stream_synchronize(stream);
+    api().exchange_capture_mode(&mode);
+    return result == kSuccess ? ended : result;
   }
   std::mutex guard_;
   std::map<Device, std::set<DeviceState*>> on_;
@@ -134,24 +143,24 @@ void CudaRank::open(const Exchange& exchange) {
   path.host_events.assign(marks_.begin() + kStreams, marks_.end());
   if (!rings_.empty() && options_.ranks == 2)
     exchange_share_.open(options_.exchange_words, options_.rank, options_.wait_s);
-  neighbours().join(device_, arena_->state());
+  neighbours().join(device_, arena_->state(), streams_[0]);
 }
 
-/// Rings, and behind rank 0's the words by which GPUs and cores meet.
+/// Rings, and the words by which GPUs and cores meet.
 void CudaRank::open_host_path() {
   RotationPath& path = rotation_path_;
-  const std::uint64_t bytes = options_.ring_bytes + options_.exchange_ring_bytes;
+  path.ring_bytes = options_.ring_bytes + options_.exchange_ring_bytes;
   for (const DevicePointer ring : rings_) path.rings.push_back(reinterpret_cast<char*>(ring));
-  path.ring_bytes = bytes;
-  if (options_.exchange_ring_bytes < kWordsBytes) return;
-  path.ring_bytes -= kWordsBytes;
+  if (options_.host_words == nullptr) return;
   for (std::byte* ring : options_.rings) path.host_rings.push_back(reinterpret_cast<char*>(ring));
-  path.host_words = reinterpret_cast<HostWords*>(path.rings[0] + path.ring_bytes);
-  const int threads =
-      options_.host_threads > 0 ? options_.host_threads : chosen_host_threads(options_.ranks);
-  host_reducer_ = std::make_unique<HostReducer>(
-      *reinterpret_cast<HostWords*>(path.host_rings[0] + path.ring_bytes), options_.rank, threads,
-      *lifeline_, options_.wait_s);
+  register_host(options_.host_words, kWordsBytes);
+  words_registered_ = true;
+  DevicePointer mapped = 0;
+  PLAIT_CUDA_CALL(host_device_pointer, &mapped, options_.host_words, 0);
+  path.host_words = reinterpret_cast<HostWords*>(mapped);
+  host_reducer_ =
+      std::make_unique<HostReducer>(*options_.host_words, options_.rank,
+                                    host_threads(options_.ranks), *lifeline_, options_.wait_s);
 }
 
 void CudaRank::map_host_memory() {
@@ -174,6 +183,7 @@ void CudaRank::map_host_memory() {
 void CudaRank::close() noexcept {
   if (api().context_push(context_) == kSuccess) {
     api().context_synchronize();
+    if (arena_ != nullptr) neighbours().leave(device_, arena_->state(), streams_[0]);
     for (Stream stream : streams_)
       if (stream != nullptr) api().stream_destroy(stream);
     for (Event mark : marks_)
@@ -181,12 +191,12 @@ void CudaRank::close() noexcept {
     if (fork_ != nullptr) api().event_destroy(fork_);
     marker_.close();
     exchange_share_.close();
-    if (arena_ != nullptr) neighbours().leave(device_, arena_->state());
     arena_.reset();
     queue_.reset();
     host_reducer_.reset();
     kernels_.reset();
     for (std::size_t i = 0; i < registered_; ++i) unregister_host(options_.rings[i]);
+    if (words_registered_) unregister_host(options_.host_words);
     if (lifeline_ != nullptr) {
       api().host_unregister(lifeline_);
       ::munmap(lifeline_, kLifelineBytes);

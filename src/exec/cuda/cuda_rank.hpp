@@ -23,17 +23,16 @@ struct CudaRankOptions {
   DeviceArenaSizes sizes;
   std::vector<std::byte*> rings;  ///< by rank: host memory that all ranks map; empty = no host path
   std::uint64_t ring_bytes = 0;   ///< of a ring, for plans
-  std::uint64_t exchange_ring_bytes = 0;     ///< behind them: exchanges take both; the last of them
-                                             ///< holds HostWords, so they are zeros at first
+  std::uint64_t exchange_ring_bytes = 0;     ///< behind them: exchanges take both
+  HostWords* host_words = nullptr;           ///< a page of zeros that all ranks map, for parts that
+                                             ///< CPU cores reduce; null = none
   Settled::Words* exchange_words = nullptr;  ///< zeros that two ranks map, to agree on exchanges'
                                              ///< share through host memory; null = none
   bool orders_calls = true;          ///< false = who calls sees to the order between streams
   double wait_s = 600.0;             ///< how long a kernel waits for a peer before it gives up
   unsigned most_blocks = 0;          ///< of a fused kernel, to leave SMs to others; 0 = one an SM
   unsigned most_tiled_blocks = 100;  ///< of tiled kernels, one an SM, so that others' fit beside
-  int host_threads =
-      -1;  ///< CPU threads that reduce for this rank; -1 = half of its share of cores
-  bool beside_computing = false;  ///< large calls take few SMs, as where most_blocks is set
+  bool beside_computing = false;     ///< large calls take few SMs, as where most_blocks is set
   LaneSpread spread;
 };
 
@@ -179,6 +178,7 @@ class CudaRank {
   std::vector<DevicePointer> rings_;  // device address by rank
   RotationPath rotation_path_;
   std::size_t registered_ = 0;  // of options_.rings
+  bool words_registered_ = false;
 };
 
 }  // namespace plait::cuda

@@ -35,21 +35,22 @@ void DriverQueue::reduce(Stream stream, const PieceArgs& args, DataType type, un
   kernels_.launch(kernel, {blocks, 512, false}, stream, {&argument});
 }
 
-void DriverQueue::do_on_host(void* given) {
+void DriverQueue::begin_job(void* given) {
   auto* const beginning = static_cast<Beginning*>(given);
   beginning->reducer->begin(beginning->job);
   if (!beginning->is_kept) delete beginning;
 }
 
 void DriverQueue::begin_on_host(Stream stream, const HostJob& job) {
+  reducer_->start();
   int status = kCaptureNone;
   PLAIT_CUDA_CALL(stream_is_capturing, stream, &status);
   auto made = std::make_unique<Beginning>(Beginning{reducer_, job, status != kCaptureNone});
-  PLAIT_CUDA_CALL(launch_host, stream, &do_on_host, made.get());
+  PLAIT_CUDA_CALL(launch_host, stream, &begin_job, made.get());
   if (made->is_kept)
     captured_.push_back(std::move(made));
   else
-    (void)made.release();  // do_on_host deletes it
+    (void)made.release();  // begin_job deletes it
 }
 
 void DriverQueue::record(Event event, Stream stream) {

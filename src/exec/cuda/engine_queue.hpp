@@ -51,12 +51,13 @@ class DriverQueue : public EngineQueue {
     HostJob job;
     bool is_kept;  // by what captured it; else it is done once
   };
-  static void do_on_host(void* beginning);
+  static void begin_job(void* beginning);
 
   Kernels& kernels_;
   HostReducer* const reducer_;
   const Function step_, end_;  // looked up once: a call launches them dozens of times
-  std::vector<std::unique_ptr<Beginning>> captured_;  // graphs point at them
+  std::vector<std::unique_ptr<Beginning>>
+      captured_;  // graphs point at them: 400 bytes a captured call
 };
 
 }  // namespace plait::cuda

@@ -129,10 +129,12 @@ unsigned CudaRank::blocks_for(const FusedTuning& tuning) const {
 }
 
 /// Of a block of lines. Half an SM, so that another communicator's kernel fits beside it: the two
-/// could meet in different orders on different ranks. Under a budget a block has an SM to itself.
+/// could meet in different orders on different ranks. Of half the SMs, a block may take whole ones.
 /// is_lean: the kernel keeps within 64 registers.
 unsigned CudaRank::most_threads(bool is_lean) const {
-  return is_lean || options_.most_blocks != 0 ? 512 : 256;
+  const bool half_the_gpu =
+      options_.most_blocks != 0 && 2 * options_.most_blocks <= arena_->least_multiprocessors();
+  return is_lean || half_the_gpu ? 512 : 256;
 }
 
 void CudaRank::run_fused(const std::string& kernel, const Request& request, const void* input,
@@ -169,14 +171,19 @@ void CudaRank::run_beside_host(const std::string& kernel, const Request& request
   CallArgs call{};
   fill_call(call, request, input, output, scalars);
   HostReduction part(*queue_, rotation_path_, cut, call, request.type);
-  part.fork(stream);
   Request rest = request;
-  rest.count = cut.from / element;
+  rest.count = cut.from / element;  // not 0: a part ends short of the first bytes
   FusedTuning alone = tuning;
   alone.host_permille = 0;
-  if (rest.count != 0) run_kernel(kernel, rest, input, output, stream, scalars, alone);
-  part.enqueue();
-  part.join(stream);
+  try {
+    part.fork(stream);
+    run_kernel(kernel, rest, input, output, stream, scalars, alone);
+    part.enqueue();
+    part.join(stream);
+  } catch (...) {  // half of it is on streams: what the GPU and the cores count would differ
+    abort();
+    throw;
+  }
 }
 
 void CudaRank::run_kernel(const std::string& kernel, const Request& request, const void* input,
@@ -243,10 +250,11 @@ void CudaRank::run_lines(const std::string& kernel, const Request& request, cons
   const bool is_lean = options_.ranks == 2 && is_common_sum(request);
   const bool two_an_sm = is_lean && work >= 65536 && tuning.blocks == 0 && tuning.threads == 0 &&
                          options_.most_blocks == 0;
-  spread.threads = tuning.threads != 0         ? tuning.threads
-                   : work < 8192               ? 128
-                   : work < 65536 || two_an_sm ? 256
-                                               : most_threads(is_lean);
+  spread.threads = tuning.threads != 0 ? tuning.threads
+                   : work < 8192       ? 128
+                   : work < 65536 || two_an_sm || (long_run && options_.ranks > 2)
+                       ? 256
+                       : most_threads(is_lean);
   const std::uint64_t useful =
       std::max<std::uint64_t>(1, (work + spread.threads - 1) / spread.threads);
   spread.blocks = static_cast<unsigned>(

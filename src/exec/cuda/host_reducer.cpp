@@ -29,6 +29,12 @@ HostReducer::HostReducer(HostWords& words, int rank, int threads, const Lifeline
                          double wait_s)
     : words_(words), rank_(rank), lifeline_(lifeline), wait_s_(wait_s), team_(threads - 1) {}
 
+void HostReducer::start() {
+  if (thread_.joinable()) return;
+  team_.start();
+  thread_ = quiet_thread([this] { serve(); });
+}
+
 HostReducer::~HostReducer() {
   stops_ = true;
   {
@@ -42,7 +48,6 @@ void HostReducer::begin(const HostJob& job) {
   {
     const std::lock_guard<std::mutex> hold(guard_);
     jobs_.push_back(job);
-    if (!thread_.joinable()) thread_ = quiet_thread([this] { serve(); });
   }
   wake_.notify_one();
 }
@@ -64,11 +69,13 @@ void HostReducer::run(const HostJob& job) {
   for (std::uint32_t chunk = 0; chunk < job.chunks; ++chunk) {
     if (job.owner(chunk) != rank_) continue;
     const std::uint32_t value = counted_ + chunk + 1;
-    if (!await_chunk(value, job.ranks)) break;
+    if (!await_chunk(value, job.ranks)) return;  // the communicator has ended
     team_.reduce(job.reduction(chunk));
     mine.store(value, std::memory_order_release);
   }
   counted_ += job.chunks;
+  mine.store(counted_, std::memory_order_release);  // also where this rank owned none
+  shift_.reset();
 }
 
 /// Nobody waits for a kernel that has given up.
@@ -89,9 +96,14 @@ bool HostReducer::await_chunk(std::uint32_t value, int ranks) {
         return false;
     return true;
   };
-  while (!spin_until(is_here, std::chrono::milliseconds(1)))
-    if (is_over() || std::chrono::steady_clock::now() > end) return false;
-  return true;
+  if (!shift_) shift_.emplace(team_);
+  if (spin_until(is_here, std::chrono::milliseconds(2))) return true;
+  shift_.reset();  // a rank is late
+  while (!is_over() && std::chrono::steady_clock::now() < end) {
+    if (is_here()) return true;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return false;
 }
 
 }  // namespace plait::cuda

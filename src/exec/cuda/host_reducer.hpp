@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "exec/cpu/reduce_team.hpp"
@@ -41,13 +42,14 @@ struct HostJob {
 
 class HostReducer {
  public:
-  /// threads: that reduce; they start at the first job. lifeline: read; where a kernel has given
-  /// up, jobs are dropped.
+  /// threads: that reduce. lifeline: read; where a kernel has given up, jobs are dropped.
   HostReducer(HostWords& words, int rank, int threads, const Lifeline& lifeline, double wait_s);
   ~HostReducer();
   HostReducer(const HostReducer&) = delete;
   HostReducer& operator=(const HostReducer&) = delete;
 
+  /// Before the first job. std::system_error where threads cannot be had.
+  void start();
   /// The GPU has come to this job; jobs in order. Any thread; never waits.
   void begin(const HostJob& job);
 
@@ -62,6 +64,7 @@ class HostReducer {
   const Lifeline& lifeline_;
   const double wait_s_;
   ReduceTeam team_;
+  std::optional<ReduceTeam::Shift> shift_;
   std::uint32_t counted_ = 0;  // chunks of finished jobs
   std::atomic<bool> stops_{false};
   std::mutex guard_;

@@ -54,7 +54,10 @@ void HostReduction::bring_down(std::uint32_t chunk) {
 
 void HostReduction::bring_up(std::uint32_t chunk) {
   const int owner = job_.owner(chunk);
-  await(stream(kUp), path_.host_words->reduced, 1u << owner, chunk);
+  RotationStep waits = step();  // for those who have yet to come too, to name them
+  waits.waits[0] = {path_.host_words->arrived, others(), chunk + 1};
+  waits.waits[1] = {path_.host_words->reduced, 1u << owner, chunk + 1};
+  launch(stream(kUp), waits);
   copy(stream(kUp), static_cast<char*>(call_.output) + from(chunk), ring(owner, chunk),
        bytes(chunk));
   tell(stream(kUp), path_.host_words->taken, chunk);

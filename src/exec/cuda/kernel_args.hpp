@@ -27,7 +27,7 @@ struct DeviceState {
   std::uint32_t failed;          ///< not 0: a deadline passed here; later kernels return at once
   std::uint32_t plan_done;       ///< blocks of the running one-launch plan that are through
   unsigned long long looked_ns;  ///< when a waiting thread last looked at the Lifeline
-  std::uint32_t crowded;         ///< not 0: this process has another communicator on this GPU
+  std::uint32_t crowded;         ///< not 0: this process has another rank on this GPU
   std::uint32_t unused[7];
 };
 

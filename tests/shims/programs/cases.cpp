@@ -148,13 +148,23 @@ std::string empty(const Job& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
+/// To the next rank, from the last, as one group.
+void pass_around(const Rank& r, const std::vector<std::int32_t>& mine,
+                 std::vector<std::int32_t>& got, Stream stream) {
+  MUST(nccl().ncclGroupStart());
+  MUST(nccl().ncclSend(mine.data(), got.size(), kInt32, (r.rank + 1) % r.ranks, r.comm, stream));
+  MUST(nccl().ncclRecv(got.data(), got.size(), kInt32, (r.rank + r.ranks - 1) % r.ranks, r.comm,
+                       stream));
+  MUST(nccl().ncclGroupEnd());
+}
+
 /// One communicator on three streams in turn, nothing awaited: NCCL's calls and plait's.
 std::string streams(const Job& job, int rank) {
   const Rank r(job, rank);
   constexpr std::size_t kCalls = 60, kCount = 3000;
   Stream turns[3] = {standin_stream_create(), standin_stream_create(), standin_stream_create()};
   std::vector<std::vector<std::int32_t>> sums(kCalls), received(kCalls);
-  const int next = (rank + 1) % r.ranks, last = (rank + r.ranks - 1) % r.ranks;
+  const int last = (rank + r.ranks - 1) % r.ranks;
   const std::vector<std::int32_t> mine = filled<std::int32_t>(rank, kCount);
   for (std::size_t i = 0; i < kCalls; ++i) {
     Stream stream = turns[(i * 7) % 3];
@@ -162,11 +172,7 @@ std::string streams(const Job& job, int rank) {
     received[i].resize(kCount);
     MUST(
         nccl().ncclAllReduce(sums[i].data(), sums[i].data(), kCount, kInt32, kSum, r.comm, stream));
-    if (i % 4 != 0) continue;
-    MUST(nccl().ncclGroupStart());
-    MUST(nccl().ncclSend(mine.data(), kCount, kInt32, next, r.comm, turns[i % 3]));
-    MUST(nccl().ncclRecv(received[i].data(), kCount, kInt32, last, r.comm, turns[i % 3]));
-    MUST(nccl().ncclGroupEnd());
+    if (i % 4 == 0) pass_around(r, mine, received[i], turns[i % 3]);
   }
   for (Stream stream : turns) standin_stream_destroy(stream);  // waits for what is on it
   std::uint64_t wrong = 0;
@@ -182,22 +188,22 @@ std::string streams(const Job& job, int rank) {
 std::string served_late(const Job& job, int rank) {
   const Rank r(job, rank);
   constexpr std::size_t kCount = 300000;
-  Stream passing = standin_stream_create(), serving = standin_stream_create();
-  const int next = (rank + 1) % r.ranks, last = (rank + r.ranks - 1) % r.ranks;
+  Stream passing = standin_stream_create(), serving = standin_stream_create(),
+         other = standin_stream_create();
   const std::vector<std::int32_t> mine = filled<std::int32_t>(rank, kCount);
-  std::vector<std::int32_t> received(kCount, -1), sum(kCount, -1);
-  for (int i = 0; i < 8; ++i) {
-    MUST(nccl().ncclGroupStart());
-    MUST(nccl().ncclSend(mine.data(), kCount, kInt32, next, r.comm, passing));
-    MUST(nccl().ncclRecv(received.data(), kCount, kInt32, last, r.comm, passing));
-    MUST(nccl().ncclGroupEnd());
-  }
+  std::vector<std::int32_t> received(kCount, -1), sum(kCount, -1), word(1);
+  for (int i = 0; i < 8; ++i) pass_around(r, mine, received, passing);
+  // Or in a group with a message on another stream, which comes after it.
+  const bool in_group = job.name != "served_late";
+  if (in_group) MUST(nccl().ncclGroupStart());
+  if (in_group) pass_around(r, mine, word, other);
   MUST(nccl().ncclAllReduce(received.data(), sum.data(), kCount, kInt32, kSum, r.comm, serving));
+  if (in_group) MUST(nccl().ncclGroupEnd());
   standin_stream_destroy(serving);  // waits for what is on it
   std::uint64_t wrong = 0;
   for (std::size_t at = 0; at < kCount; ++at)
     wrong += sum[at] != expected<std::int32_t>(kSum, r.ranks, at);
-  standin_stream_destroy(passing);
+  for (Stream stream : {passing, other}) standin_stream_destroy(stream);
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
@@ -668,6 +674,7 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"empty", empty},
     {"streams", streams},
     {"served_late", served_late},
+    {"served_late_in_group", served_late},
     {"others", others},
     {"groups", groups},
     {"split", split},

@@ -1,0 +1,117 @@
+// The CPU's side of a part that cores reduce, with a test as the GPU: jobs behind each other, ranks
+// that come late, kernels that give up, and an end in the middle.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "exec/cpu/spin.hpp"
+#include "exec/cuda/exchange_cut.hpp"
+#include "exec/cuda/host_reducer.hpp"
+
+using namespace plait;
+using namespace plait::cuda;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::uint64_t kFloats = 1000;  // of a chunk
+
+/// Two ranks' rings; rank 0's cores are real.
+struct Bench {
+  explicit Bench(double wait_s = 20) : reducer(words, 0, 2, lifeline, wait_s) {
+    for (auto& ring : rings) ring.resize(kChunkSlots * kFloats);
+    job.ranks = 2;
+    for (std::size_t rank = 0; rank < 2; ++rank)
+      job.rings[rank] = reinterpret_cast<char*>(rings[rank].data());
+    job.chunk_bytes = kFloats * sizeof(float);
+    job.last_bytes = 4;
+    job.chunks = 3;  // rank 0 owns the first and the last
+    reducer.start();
+  }
+  static std::atomic_ref<std::uint32_t> of(std::uint32_t& word) {
+    return std::atomic_ref<std::uint32_t>(word);
+  }
+  void arrive(int rank, std::uint32_t value) { of(words.arrived[rank]).store(value); }
+  std::uint32_t reduced() { return of(words.reduced[0]).load(); }
+  bool reaches(std::uint32_t value) {
+    return spin_until([&] { return reduced() == value; }, 5s);
+  }
+  /// Chunks of a job arrive, each number a value of its own.
+  void fill(float value) {
+    for (std::size_t rank = 0; rank < 2; ++rank)
+      for (float& one : rings[rank]) one = value + static_cast<float>(rank);
+  }
+
+  HostWords words{};
+  Lifeline lifeline{};
+  std::vector<float> rings[2];
+  HostJob job;
+  HostReducer reducer;
+};
+
+}  // namespace
+
+TEST_CASE("cores reduce the chunks that are theirs, job after job, as they arrive") {
+  Bench bench;
+  bench.fill(1);
+  bench.reducer.begin(bench.job);
+  bench.arrive(0, 1);
+  std::this_thread::sleep_for(20ms);  // rank 1 is late
+  CHECK(bench.reduced() == 0);
+  bench.arrive(1, 1);
+  CHECK(bench.reaches(1));
+  CHECK(bench.rings[0][kFloats - 1] == 3);  // 1 + 2, in the owner's ring
+  CHECK(bench.rings[0][kFloats] == 1);      // the other's chunk is the other's
+  CHECK(bench.rings[1][0] == 2);
+  bench.arrive(0, 3);
+  bench.arrive(1, 3);
+  CHECK(bench.reaches(3));
+  CHECK(bench.rings[0][2 * kFloats] == 3);
+  CHECK(bench.rings[0][2 * kFloats + 1] == 1);  // the last is one number long
+  bench.fill(5);
+  bench.job.chunks = 1;
+  bench.job.last_bytes = kFloats * sizeof(float);
+  bench.reducer.begin(bench.job);
+  bench.reducer.begin(bench.job);
+  bench.arrive(0, 5);
+  bench.arrive(1, 5);
+  CHECK(bench.reaches(5));
+  CHECK(bench.rings[0][0] == 17);  // twice, as nothing came down between: 5 + 6 + 6
+}
+
+TEST_CASE("a rank that owns no chunk keeps its word up to date") {
+  Bench bench;
+  bench.job.chunks = 2;
+  bench.reducer.begin(bench.job);
+  bench.arrive(0, 1);
+  bench.arrive(1, 1);
+  CHECK(bench.reaches(2));
+}
+
+TEST_CASE("cores wait no longer than kernels do") {
+  for (const bool is_late : {false, true}) {
+    Bench bench(is_late ? 0.05 : 20);
+    bench.fill(1);
+    bench.reducer.begin(bench.job);
+    if (!is_late) std::atomic_ref<std::uint32_t>(bench.lifeline.abort).store(1);
+    std::this_thread::sleep_for(200ms);
+    bench.arrive(0, 3);
+    bench.arrive(1, 3);
+    std::this_thread::sleep_for(50ms);
+    CHECK(bench.reduced() == 0);
+    CHECK(bench.rings[0][0] == 1);
+  }
+}
+
+TEST_CASE("the end comes at once, while cores wait and when they have nothing to do") {
+  for (const bool is_waiting : {false, true}) {
+    const auto began = std::chrono::steady_clock::now();
+    {
+      Bench bench;
+      if (is_waiting) bench.reducer.begin(bench.job);
+      std::this_thread::sleep_for(10ms);
+    }
+    CHECK(std::chrono::steady_clock::now() - began < 2s);
+  }
+}
