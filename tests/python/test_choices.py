@@ -1,0 +1,61 @@
+"""What runs where there is no tuning table, beside the best of all that was measured.
+
+Rows of bench/results hold every way of an all_reduce (gpu_sweep_*.csv: kernels, blocks, threads)
+and what runs by itself (gpu_fused_*.csv). The kernel that choices.def names must be within 15 % of
+the best way at each size.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "bench" / "results"
+CHOICE = re.compile(r"^PLAIT_CHOICE\((\w+),\s*(\d+),\s*([^,]+),\s*(\w+),", re.M)
+
+
+def upto(words: str) -> float:
+    """Bytes of a row: `96ull << 20`, or kAnySize."""
+    if words == "kAnySize":
+        return float("inf")
+    number, shift = re.fullmatch(r"(\d+)ull << (\d+)", words).groups()
+    return int(number) << int(shift)
+
+
+def chosen(ranks: int, size: int) -> str:
+    """The kernel of an all_reduce by choices.def, in processes."""
+    source = (ROOT / "src" / "exec" / "cuda" / "choices.def").read_text()
+    for collective, most_ranks, words, kernel in CHOICE.findall(source):
+        if collective == "all_reduce" and ranks <= int(most_ranks) and size <= upto(words):
+            return kernel
+    raise AssertionError(f"no kernel for {size} bytes over {ranks} ranks")
+
+
+def times(name: str) -> dict[int, dict[str, float]]:
+    """By size: the least us of each kernel of fp32, in graphs."""
+    found: dict[int, dict[str, float]] = {}
+    lines = [line for line in (RESULTS / name).open() if not line.startswith("#")]
+    for row in csv.DictReader(lines):
+        kernel, us = row["way"].removeprefix("plait "), float(row["graph_us"])
+        if row["type"] == "fp32" and us > 0 and kernel != "nccl" and row["wrong"] == "0":
+            known = found.setdefault(int(row["bytes"]), {})
+            known[kernel] = min(us, known.get(kernel, us))
+    return found
+
+
+@pytest.mark.parametrize("gpus", [2, 4])
+def test_without_a_table_calls_are_near_the_best_that_was_measured(gpus):
+    by_itself = times(f"gpu_fused_h200x{gpus}.csv")
+    compared = 0
+    for sweep in (f"gpu_sweep_h200x{gpus}.csv", f"gpu_sweep_large_h200x{gpus}.csv"):
+        for size, ways in times(sweep).items():
+            kernel = chosen(gpus, size)
+            took = by_itself.get(size, {}).get(kernel, ways.get(kernel))
+            assert took is not None, (gpus, size, kernel)
+            compared += 1
+            assert took <= 1.15 * min(ways.values()), (gpus, size, kernel, took, ways)
+    assert compared >= 10
