@@ -187,8 +187,7 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
   options.wait_s = options_.arrive_s;
   options.most_blocks = static_cast<unsigned>(options_.sm_budget);
   if (options_.sm_budget > 0)
-    options.spread.most_blocks =
-        std::min(options.spread.most_blocks, static_cast<unsigned>(options_.sm_budget));
+    options.spread.most_blocks = std::min(120u, static_cast<unsigned>(options_.sm_budget));
   sizes_ = options.sizes;
   std::optional<AgreedError> agreed;
   const std::optional<Error> failure = attempt([&] {

@@ -105,7 +105,7 @@ class FakeQueue : public cuda::EngineQueue {
   void copy(cuda::Stream stream, char* dst, const char* src, std::uint64_t bytes) override {
     put(stream, [=] { std::memcpy(dst, src, bytes); });
   }
-  void step(cuda::Stream stream, const cuda::RotationStep& step) override {
+  void step(cuda::Stream stream, const cuda::EngineStep& step) override {
     if (step.tells_first != 0) put(stream, [step] { tell(step); });
     engines_.put(rank_, stream,
                  {[step] { return has_come(step); },
@@ -113,7 +113,7 @@ class FakeQueue : public cuda::EngineQueue {
                     if (step.tells_first == 0) tell(step);
                   }});
   }
-  void end(cuda::Stream stream, const cuda::RotationEnd& end) override {
+  void end(cuda::Stream stream, const cuda::EngineEnd& end) override {
     step(stream, end.step);
     put(stream, [end] {
       for (int i = 0; i < 2; ++i)
@@ -167,15 +167,15 @@ class FakeQueue : public cuda::EngineQueue {
                                     words_.reduced[rank_] = value;
                                   }});
   }
-  static bool has_come(const cuda::RotationStep& step) {
-    for (const cuda::RotationWait& wait : step.waits)
+  static bool has_come(const cuda::EngineStep& step) {
+    for (const cuda::EngineWait& wait : step.waits)
       for (int rank = 0; rank < cuda::kMaxCudaRanks; ++rank)
         if ((wait.ranks >> rank & 1) != 0 &&
             !plait::reached(wait.words[rank], *step.counted + wait.value))
           return false;
     return true;
   }
-  static void tell(const cuda::RotationStep& step) {
+  static void tell(const cuda::EngineStep& step) {
     for (std::uint32_t* word : step.tell)
       if (word != nullptr) *word = *step.counted + step.told;
   }

@@ -59,7 +59,7 @@ class Ranks {
       path_.lent.push_back(at + slots);
       path_.rings.push_back(at + 2 * slots);
     }
-    for (RotationFlags& one : flags_) path_.flags.push_back(&one);
+    for (EngineFlags& one : flags_) path_.flags.push_back(&one);
     count_from(kBefore);
     path_.host_rings = path_.rings;
     path_.host_words = &words_;
@@ -137,7 +137,7 @@ class Ranks {
 
   /// All words and counts as they are after so many.
   void count_from(std::uint32_t before) {
-    for (RotationFlags& one : flags_) {
+    for (EngineFlags& one : flags_) {
       auto* const words = reinterpret_cast<std::uint32_t*>(&one);
       std::fill(words, words + sizeof one / sizeof *words, before);
       one.poisoned = 0;
@@ -147,9 +147,9 @@ class Ranks {
   }
 
   std::vector<Bytes> memory_;
-  std::vector<RotationFlags> flags_;
+  std::vector<EngineFlags> flags_;
   HostWords words_{};
-  RotationPath path_;
+  EnginePath path_;
   std::vector<std::unique_ptr<FakeQueue>> queues_;
   std::vector<std::unique_ptr<CallArgs>> call_args_;
 };

@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint64_t kStateBytes = 4096;
 constexpr std::uint64_t kFlagBytes = kMaxCudaRanks * kFlagsPerPair * 4;
 constexpr std::uint64_t kControlBytes =
-    kStateBytes + kFlagBytes + sizeof(TileFlags) + sizeof(RotationFlags);
+    kStateBytes + kFlagBytes + sizeof(TileFlags) + sizeof(EngineFlags);
 constexpr std::uint64_t kGrainBytes = 2ull << 20;
 
 std::uint64_t rounded(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
@@ -145,8 +145,8 @@ TileFlags* DeviceArena::tile_flags(int owner) const {
                                       kFlagBytes);
 }
 char* DeviceArena::tiles(int owner) const { return bare(owner) + 2 * rounded(sizes_.bare_bytes); }
-RotationFlags* DeviceArena::rotation_flags(int owner) const {
-  return reinterpret_cast<RotationFlags*>(tile_flags(owner) + 1);
+EngineFlags* DeviceArena::engine_flags(int owner) const {
+  return reinterpret_cast<EngineFlags*>(tile_flags(owner) + 1);
 }
 char* DeviceArena::rotation_slots(int owner) const {
   return tiles(owner) + rounded(sizes_.tile_bytes);

@@ -48,7 +48,7 @@ class DeviceArena {
   char* bare(int owner) const;
   TileFlags* tile_flags(int owner) const;
   char* tiles(int owner) const;
-  RotationFlags* rotation_flags(int owner) const;
+  EngineFlags* engine_flags(int owner) const;
   char* rotation_slots(int owner) const;
   char* inbox(int owner) const;
   char* scratch(int owner) const;

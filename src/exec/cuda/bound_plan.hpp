@@ -31,8 +31,8 @@ struct BoundLane {
 struct LaneSpread {
   unsigned reduce_blocks = 64;  ///< measured on HGX H200: enough to keep up with NVLink
   unsigned copy_blocks = 16;
-  unsigned ring_blocks = 4;    ///< PCIe is slow: more would only take SMs away
-  unsigned most_blocks = 120;  ///< the SM budget: all must run at once
+  unsigned ring_blocks = 4;   ///< PCIe is slow: more would only take SMs away
+  unsigned most_blocks = 64;  ///< of a call, an SM each: all must run at once, beside another's
 };
 
 class BoundPlan {

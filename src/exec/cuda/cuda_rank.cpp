@@ -126,11 +126,11 @@ void CudaRank::open(const Exchange& exchange) {
   map_host_memory();
   arena_ = std::make_unique<DeviceArena>(context_, options_.device, options_.rank, options_.sizes,
                                          exchange, streams_[0]);
-  RotationPath& path = rotation_path_;
+  EnginePath& path = engine_path_;
   path.slot_bytes = options_.sizes.rotation_bytes / rotation_slots(options_.ranks) / 4096 * 4096;
   for (int rank = 0; rank < options_.ranks; ++rank) {
     path.slots.push_back(arena_->rotation_slots(rank));
-    path.flags.push_back(arena_->rotation_flags(rank));
+    path.flags.push_back(arena_->engine_flags(rank));
     path.lent.push_back(arena_->tiles(rank));
   }
   if (!rings_.empty()) open_host_path();
@@ -148,7 +148,7 @@ void CudaRank::open(const Exchange& exchange) {
 
 /// Rings, and the words by which GPUs and cores meet.
 void CudaRank::open_host_path() {
-  RotationPath& path = rotation_path_;
+  EnginePath& path = engine_path_;
   path.ring_bytes = options_.ring_bytes + options_.exchange_ring_bytes;
   for (const DevicePointer ring : rings_) path.rings.push_back(reinterpret_cast<char*>(ring));
   if (options_.host_words == nullptr) return;

@@ -176,7 +176,7 @@ class CudaRank {
   Lifeline* lifeline_ = nullptr;  // host address
   DevicePointer device_lifeline_ = 0;
   std::vector<DevicePointer> rings_;  // device address by rank
-  RotationPath rotation_path_;
+  EnginePath engine_path_;
   std::size_t registered_ = 0;  // of options_.rings
   bool words_registered_ = false;
 };

@@ -5,8 +5,8 @@
 
 namespace plait::cuda {
 
-RotationStep EngineCall::blank_step(std::uint32_t RotationFlags::* counted) const {
-  RotationStep step{};
+EngineStep EngineCall::blank_step(std::uint32_t EngineFlags::* counted) const {
+  EngineStep step{};
   step.state = call_.state;
   step.lifeline = call_.lifeline;
   step.wait_ns = call_.wait_ns;
@@ -17,9 +17,9 @@ RotationStep EngineCall::blank_step(std::uint32_t RotationFlags::* counted) cons
   return step;
 }
 
-void EngineCall::launch_end(Stream stream, const RotationStep& step,
+void EngineCall::launch_end(Stream stream, const EngineStep& step,
                             const std::vector<Count>& counts) {
-  RotationEnd end{};
+  EngineEnd end{};
   end.step = step;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     end.counts[i] = &(flags_of(call_.rank).*counts[i].which);

@@ -16,9 +16,9 @@ inline constexpr std::size_t kEngineStreams = 6;
 inline constexpr std::size_t kEngineEvents = 20;
 
 /// What pieces go through; made once a communicator.
-struct RotationPath {
-  std::vector<char*> slots;           ///< by rank, as mapped here
-  std::vector<RotationFlags*> flags;  ///< by rank
+struct EnginePath {
+  std::vector<char*> slots;         ///< by rank, as mapped here
+  std::vector<EngineFlags*> flags;  ///< by rank
   std::uint64_t slot_bytes = 0;
   std::vector<char*> lent;  ///< by rank: slots of tiled kernels, for exchanges of two ranks
   std::uint64_t lent_bytes = 0;
@@ -35,21 +35,21 @@ struct RotationPath {
 
 class EngineCall {
  public:
-  EngineCall(EngineQueue& queue, const RotationPath& path, const CallArgs& call, DataType type)
+  EngineCall(EngineQueue& queue, const EnginePath& path, const CallArgs& call, DataType type)
       : path_(path), queue_(queue), call_(call), type_(type) {}
 
  protected:
-  using Word = std::uint32_t (RotationFlags::*)[kMaxCudaRanks];
-  RotationFlags& flags_of(int rank) const { return *path_.flags[static_cast<std::size_t>(rank)]; }
+  using Word = std::uint32_t (EngineFlags::*)[kMaxCudaRanks];
+  EngineFlags& flags_of(int rank) const { return *path_.flags[static_cast<std::size_t>(rank)]; }
   /// Waits for nobody, tells nobody; counts by `counted` of this rank.
-  RotationStep blank_step(std::uint32_t RotationFlags::* counted) const;
-  void launch(Stream stream, const RotationStep& step) { queue_.step(stream, step); }
+  EngineStep blank_step(std::uint32_t EngineFlags::* counted) const;
+  void launch(Stream stream, const EngineStep& step) { queue_.step(stream, step); }
   /// The last of a call; each count of this rank grows by so many.
   struct Count {
-    std::uint32_t RotationFlags::* which;
+    std::uint32_t EngineFlags::* which;
     std::uint32_t more;
   };
-  void launch_end(Stream stream, const RotationStep& step, const std::vector<Count>& counts);
+  void launch_end(Stream stream, const EngineStep& step, const std::vector<Count>& counts);
   void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes);
   /// `args`: sources, dst and bytes filled in.
   void reduce(Stream stream, PieceArgs args, unsigned blocks);
@@ -57,7 +57,7 @@ class EngineCall {
   void record(Event event, Stream stream) { queue_.record(event, stream); }
   void follow(Stream stream, Event event) { queue_.follow(stream, event); }
 
-  const RotationPath& path_;
+  const EnginePath& path_;
 
  private:
   EngineQueue& queue_;

@@ -8,21 +8,21 @@ namespace plait::cuda {
 DriverQueue::DriverQueue(Kernels& kernels, HostReducer* reducer)
     : kernels_(kernels),
       reducer_(reducer),
-      step_(kernels.find("plait_rotation_step")),
-      end_(kernels.find("plait_rotation_end")) {}
+      step_(kernels.find("plait_engine_step")),
+      end_(kernels.find("plait_engine_end")) {}
 
 void DriverQueue::copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) {
   PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<DevicePointer>(dst),
                   reinterpret_cast<DevicePointer>(src), bytes, stream);
 }
 
-void DriverQueue::step(Stream stream, const RotationStep& step) {
-  RotationStep argument = step;
+void DriverQueue::step(Stream stream, const EngineStep& step) {
+  EngineStep argument = step;
   kernels_.launch(step_, {1, 32, false}, stream, {&argument});
 }
 
-void DriverQueue::end(Stream stream, const RotationEnd& end) {
-  RotationEnd argument = end;
+void DriverQueue::end(Stream stream, const EngineEnd& end) {
+  EngineEnd argument = end;
   kernels_.launch(end_, {1, 32, false}, stream, {&argument});
 }
 

@@ -21,8 +21,8 @@ class EngineQueue {
   /// bytes: not 0.
   virtual void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) = 0;
   /// Waits for words of peers, raises theirs.
-  virtual void step(Stream stream, const RotationStep& step) = 0;
-  virtual void end(Stream stream, const RotationEnd& end) = 0;
+  virtual void step(Stream stream, const EngineStep& step) = 0;
+  virtual void end(Stream stream, const EngineEnd& end) = 0;
   /// By a kernel of so many blocks.
   virtual void reduce(Stream stream, const PieceArgs& args, DataType type, unsigned blocks) = 0;
   /// CPU cores begin with a job, which meets the GPU's steps in words of host memory.
@@ -38,8 +38,8 @@ class DriverQueue : public EngineQueue {
   DriverQueue(Kernels& kernels, HostReducer* reducer);
 
   void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) override;
-  void step(Stream stream, const RotationStep& step) override;
-  void end(Stream stream, const RotationEnd& end) override;
+  void step(Stream stream, const EngineStep& step) override;
+  void end(Stream stream, const EngineEnd& end) override;
   void reduce(Stream stream, const PieceArgs& args, DataType type, unsigned blocks) override;
   void begin_on_host(Stream stream, const HostJob& job) override;
   void record(Event event, Stream stream) override;

@@ -59,7 +59,7 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
   if (kernel == "tiled")
     return options_.sizes.tile_bytes >= tile_slots(options_.ranks) * kSlotGrainBytes;
   if (kernel == "rotation")
-    return request.ranks > 1 && rotation_path_.slot_bytes != 0 && arena_->in_processes();
+    return request.ranks > 1 && engine_path_.slot_bytes != 0 && arena_->in_processes();
   if (kernel == "hop") {
     const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
     return (units + 1) * static_cast<std::uint64_t>(request.ranks) * 32 <=
@@ -165,12 +165,12 @@ void CudaRank::run_beside_host(const std::string& kernel, const Request& request
   const std::uint64_t bytes = request.count * element;
   const auto permille = static_cast<std::uint32_t>(tuning.host_cpu_permille);
   constexpr std::uint64_t kLeastChunk = 64 << 10;  // so that few chunks are no reason for one
-  const HostCut cut = cut_host_part(bytes, rotation_path_.ring_bytes, permille,
+  const HostCut cut = cut_host_part(bytes, engine_path_.ring_bytes, permille,
                                     std::max(kLeastChunk, bytes / 1000 * permille / 8));
   if (cut.chunks == 0) return run_kernel(kernel, request, input, output, stream, scalars, tuning);
   CallArgs call{};
   fill_call(call, request, input, output, scalars);
-  HostReduction part(*queue_, rotation_path_, cut, call, request.type);
+  HostReduction part(*queue_, engine_path_, cut, call, request.type);
   Request rest = request;
   rest.count = cut.from / element;  // not 0: a part ends short of the first bytes
   FusedTuning alone = tuning;
@@ -293,8 +293,7 @@ void CudaRank::run_tiled(const Request& request, const void* input, void* output
   TileWish wish;
   wish.most_blocks = std::min<unsigned>(blocks_for(tuning), kTileBlocks);
   if (tuning.blocks == 0) wish.most_blocks = std::min(wish.most_blocks, options_.most_tiled_blocks);
-  if (rotation_path_.lent_bytes != 0)
-    args.poisoned = &arena_->rotation_flags(options_.rank)->poisoned;
+  if (engine_path_.lent_bytes != 0) args.poisoned = &arena_->engine_flags(options_.rank)->poisoned;
   wish.tile_units = tuning.tile_units;
   wish.slot_memory_bytes = options_.sizes.tile_bytes;
   Spread spread;
@@ -313,12 +312,12 @@ void CudaRank::run_rotation(const Request& request, const void* input, void* out
       tuning.tile_units == 0 ? 0 : std::max(kLeastPiece, std::uint64_t{tuning.tile_units} * 16);
   if (request.ranks == 2)
     return run_exchange(request, input, output, stream, scalars, tuning, wish);
-  rotation_path_.blocks = blocks_for(tuning);
+  engine_path_.blocks = blocks_for(tuning);
   TiledArgs shape = tiled_shape(request, options_.rank);
   fill_call(shape, request, input, output, scalars);
   const std::uint64_t most =
-      wish == 0 ? rotation_path_.slot_bytes : std::min(rotation_path_.slot_bytes, wish);
-  Rotation rotation(*queue_, rotation_path_, cut_rotation(shape.part_bytes, most), shape,
+      wish == 0 ? engine_path_.slot_bytes : std::min(engine_path_.slot_bytes, wish);
+  Rotation rotation(*queue_, engine_path_, cut_rotation(shape.part_bytes, most), shape,
                     moved_type(request));
   rotation.enqueue(fork_, stream);
 }
@@ -330,15 +329,15 @@ void CudaRank::run_exchange(const Request& request, const void* input, void* out
   const HopShape shape = hop_shape(request, options_.rank);
   CallArgs call{};
   fill_call(call, request, input, output, scalars);
-  rotation_path_.blocks = blocks_for({});
+  engine_path_.blocks = blocks_for({});
   const unsigned blocks =
-      std::min(rotation_path_.blocks, tuning.blocks != 0 ? tuning.blocks : kBlocksBesideCopies);
+      std::min(engine_path_.blocks, tuning.blocks != 0 ? tuning.blocks : kBlocksBesideCopies);
   ExchangeRoom room;
-  room.inbox_bytes = rotation_slots(2) * rotation_path_.slot_bytes;
-  room.ring_bytes = rotation_path_.ring_bytes;
+  room.inbox_bytes = rotation_slots(2) * engine_path_.slot_bytes;
+  room.ring_bytes = engine_path_.ring_bytes;
   room.piece_bytes = piece_bytes;
   room.cuts = tuning.ahead;
-  room.lent_bytes = rotation_path_.lent_bytes;
+  room.lent_bytes = engine_path_.lent_bytes;
   // Where only one rank sends, the other's times say nothing.
   const bool both_send = sends(shape, 2, 0, 1) && sends(shape, 2, 1, 0);
   const bool corrected = tuning.host_permille < 0 && both_send && !marker_.capturing(stream);
@@ -347,7 +346,7 @@ void CudaRank::run_exchange(const Request& request, const void* input, void* out
   else if (corrected)
     room.host_permille = exchange_share_.next(shape.part_bytes, room.ring_bytes / kChunkSlots);
   const ExchangeCut cut = cut_exchange(shape.part_bytes, room);
-  PairExchange(*queue_, rotation_path_, cut, shape, call, moved_type(request), blocks,
+  PairExchange(*queue_, engine_path_, cut, shape, call, moved_type(request), blocks,
                corrected ? exchange_share_.timed(cut) : nullptr)
       .enqueue(fork_, stream);
 }

@@ -8,7 +8,7 @@ namespace plait::cuda {
 
 static_assert(ReduceJob::kMostSources >= kMaxCudaRanks);
 
-HostReduction::HostReduction(EngineQueue& queue, const RotationPath& path, const HostCut& cut,
+HostReduction::HostReduction(EngineQueue& queue, const EnginePath& path, const HostCut& cut,
                              const CallArgs& call, DataType type)
     : EngineCall(queue, path, call, type), cut_(cut), call_(call) {
   job_.type = type;
@@ -27,13 +27,13 @@ char* HostReduction::ring(int rank, std::uint32_t chunk) const {
 
 void HostReduction::await(Stream stream, const std::uint32_t* words, std::uint32_t ranks,
                           std::uint32_t chunk) {
-  RotationStep waits = step();
+  EngineStep waits = step();
   waits.waits[0] = {words, ranks, chunk + 1};
   launch(stream, waits);
 }
 
 void HostReduction::tell(Stream stream, std::uint32_t* words, std::uint32_t chunk) {
-  RotationStep tells = step();
+  EngineStep tells = step();
   tells.tell[call_.rank] = &words[call_.rank];
   tells.told = chunk + 1;
   launch(stream, tells);
@@ -54,7 +54,7 @@ void HostReduction::bring_down(std::uint32_t chunk) {
 
 void HostReduction::bring_up(std::uint32_t chunk) {
   const int owner = job_.owner(chunk);
-  RotationStep waits = step();  // for those who have yet to come too, to name them
+  EngineStep waits = step();  // for those who have yet to come too, to name them
   waits.waits[0] = {path_.host_words->arrived, others(), chunk + 1};
   waits.waits[1] = {path_.host_words->reduced, 1u << owner, chunk + 1};
   launch(stream(kUp), waits);
@@ -80,11 +80,11 @@ void HostReduction::join(Stream stream_of_call) {
   follow(stream_of_call, has_come_up(cut_.chunks - 1));
   record(path_.host_events[0], stream(kDown));
   follow(stream_of_call, path_.host_events[0]);  // a graph wants its branches joined
-  RotationStep waits = step();
+  EngineStep waits = step();
   std::uint32_t mine = cut_.chunks;
   while (mine != 0 && !is_mine(mine - 1)) --mine;
   if (mine != 0) waits.waits[0] = {path_.host_words->taken, others(), mine};
-  launch_end(stream_of_call, waits, {{&RotationFlags::host_chunks, cut_.chunks}});
+  launch_end(stream_of_call, waits, {{&EngineFlags::host_chunks, cut_.chunks}});
 }
 
 }  // namespace plait::cuda

@@ -20,7 +20,7 @@ inline constexpr std::size_t kHostEvents = 1 + kChunkSlots;
 class HostReduction : private EngineCall {
  public:
   /// `cut`: of the whole message; `call`: the whole call.
-  HostReduction(EngineQueue& queue, const RotationPath& path, const HostCut& cut,
+  HostReduction(EngineQueue& queue, const EnginePath& path, const HostCut& cut,
                 const CallArgs& call, DataType type);
 
   /// The part begins after what `stream` holds now; then the rest of the call goes on it.
@@ -43,7 +43,7 @@ class HostReduction : private EngineCall {
     return chunk + 1 < cut_.chunks ? job_.chunk_bytes : job_.last_bytes;
   }
   char* ring(int rank, std::uint32_t chunk) const;  // as the GPU sees it
-  RotationStep step() const { return blank_step(&RotationFlags::host_chunks); }
+  EngineStep step() const { return blank_step(&EngineFlags::host_chunks); }
   void await(Stream stream, const std::uint32_t* words, std::uint32_t ranks, std::uint32_t chunk);
   void tell(Stream stream, std::uint32_t* words, std::uint32_t chunk);
   void bring_down(std::uint32_t chunk);

@@ -144,7 +144,7 @@ inline constexpr int kRotationSlots = 2;  ///< pieces under way between two rank
 /// Words of a rank's memory that peers raise, one writer each; they count the pieces of all calls
 /// by copy engines, so nothing is reset. Even and odd pieces travel on streams of their own, so
 /// they are told in words of their own.
-struct RotationFlags {
+struct EngineFlags {
   std::uint32_t arrived[kRotationSlots][kMaxCudaRanks];  ///< by sender: its part is in my inbox
   std::uint32_t handled[kRotationSlots][kMaxCudaRanks];  ///< by owner: my part was taken out
   std::uint32_t pulled[kRotationSlots][kMaxCudaRanks];   ///< by reader: my result was copied out
@@ -161,7 +161,7 @@ struct RotationFlags {
 };
 
 /// Until words[r] has reached what was counted in earlier calls + value, for each r in `ranks`.
-struct RotationWait {
+struct EngineWait {
   const std::uint32_t* words;
   std::uint32_t ranks;
   std::uint32_t value;
@@ -169,23 +169,23 @@ struct RotationWait {
 
 /// First wait, then tell, or the other way round: tell[r] := what was counted in earlier calls +
 /// told.
-struct RotationStep {
+struct EngineStep {
   DeviceState* state;
   Lifeline* lifeline;
   std::uint64_t wait_ns;
   const std::uint32_t* counted;  ///< which of my own counts
-  RotationWait waits[2];
+  EngineWait waits[2];
   std::uint32_t* tell[kMaxCudaRanks];
   std::uint32_t told;
   std::uint32_t tells_first;
-  RotationFlags* flags[kMaxCudaRanks];  ///< every rank's
+  EngineFlags* flags[kMaxCudaRanks];  ///< every rank's
   std::int32_t rank;
   std::int32_t ranks;
 };
 
 /// The end of a call: a step, then the next call counts on from here.
-struct RotationEnd {
-  RotationStep step;
+struct EngineEnd {
+  EngineStep step;
   std::uint32_t* counts[2];  ///< null = none
   std::uint32_t more[2];
 };

@@ -12,9 +12,9 @@ Event PairExchange::event(Role role, std::uint32_t index) const {
 }
 
 /// Tells the peer that this rank is there, and waits until it says the same.
-RotationStep PairExchange::meeting(std::uint32_t RotationFlags::* counted, Word word,
-                                   std::uint32_t value) const {
-  RotationStep step = blank_step(counted);
+EngineStep PairExchange::meeting(std::uint32_t EngineFlags::* counted, Word word,
+                                 std::uint32_t value) const {
+  EngineStep step = blank_step(counted);
   step.tells_first = 1;
   step.tell[peer()] = &(flags_of(peer()).*word)[call_.rank];
   step.told = value;
@@ -86,14 +86,13 @@ void PairExchange::push(std::uint32_t piece) {
 void PairExchange::handle(std::uint32_t piece) {
   const ExchangePiece& what = cut_.pieces[piece];
   follow(stream(kHandle), event(kPush, piece));
-  launch(stream(kHandle),
-         meeting(&RotationFlags::exchanged, &RotationFlags::link_arrived, piece + 1));
+  launch(stream(kHandle), meeting(&EngineFlags::exchanged, &EngineFlags::link_arrived, piece + 1));
   if (piece == 0 && times_ != nullptr) record(times_->begin, stream(kHandle));
   take_range(kHandle, slot(call_.rank, what), what.from, what.bytes,
              what.last ? path_.blocks : blocks_);
   if (what.awaited) {
     launch(stream(kHandle),
-           meeting(&RotationFlags::exchanged, &RotationFlags::link_handled, piece + 1));
+           meeting(&EngineFlags::exchanged, &EngineFlags::link_handled, piece + 1));
     record(event(kHandle, piece), stream(kHandle));
   }
   // A piece ahead, so that the last one's is done while that is pushed; with it the host's share.
@@ -111,7 +110,7 @@ void PairExchange::bring_down(std::uint32_t chunk) {
 /// Room beside the inbox was freed before this chunk came down.
 void PairExchange::bring_up(std::uint32_t chunk) {
   follow(stream(kCross), event(kDown, chunk));
-  launch(stream(kCross), meeting(&RotationFlags::chunks, &RotationFlags::host_arrived, chunk + 1));
+  launch(stream(kCross), meeting(&EngineFlags::chunks, &EngineFlags::host_arrived, chunk + 1));
   record(event(kCross, chunk), stream(kCross));
   follow(stream(kUp), event(kCross, chunk));
   if (takes_) copy(stream(kUp), staged(chunk), ring(peer(), chunk), chunk_bytes(chunk));
@@ -121,7 +120,7 @@ void PairExchange::bring_up(std::uint32_t chunk) {
 void PairExchange::take(std::uint32_t chunk) {
   follow(stream(kTake), event(kUp, chunk));
   if (chunk + kChunkSlots < cut_.chunks)  // else the end of the call says so
-    launch(stream(kTake), meeting(&RotationFlags::chunks, &RotationFlags::host_taken, chunk + 1));
+    launch(stream(kTake), meeting(&EngineFlags::chunks, &EngineFlags::host_taken, chunk + 1));
   take_range(kTake, staged(chunk), chunk_from(chunk), chunk_bytes(chunk), blocks_);
   record(event(kTake, chunk), stream(kTake));
 }
@@ -146,9 +145,8 @@ void PairExchange::join(Stream stream_of_call) {
   follow(stream_of_call, event(kHandle, 0));
   if (cut_.chunks != 0) follow(stream_of_call, event(kTake, cut_.chunks - 1));
   const auto pieces = static_cast<std::uint32_t>(cut_.pieces.size());
-  launch_end(stream_of_call,
-             meeting(&RotationFlags::exchanged, &RotationFlags::link_handled, pieces),
-             {{&RotationFlags::exchanged, pieces}, {&RotationFlags::chunks, cut_.chunks}});
+  launch_end(stream_of_call, meeting(&EngineFlags::exchanged, &EngineFlags::link_handled, pieces),
+             {{&EngineFlags::exchanged, pieces}, {&EngineFlags::chunks, cut_.chunks}});
 }
 
 void PairExchange::enqueue(Event fork, Stream stream_of_call) {

@@ -22,7 +22,7 @@ class PairExchange : private EngineCall {
  public:
   /// `cut`: of shape.part_bytes. blocks: of reductions beside copies, which want memory's bandwidth
   /// too; the last pieces are reduced by all there are. times: to be recorded; null = not.
-  PairExchange(EngineQueue& queue, const RotationPath& path, const ExchangeCut& cut,
+  PairExchange(EngineQueue& queue, const EnginePath& path, const ExchangeCut& cut,
                const HopShape& shape, const CallArgs& call, DataType type, unsigned blocks,
                const ExchangeTimes* times)
       : EngineCall(queue, path, call, type),
@@ -44,8 +44,7 @@ class PairExchange : private EngineCall {
   Stream stream(Role role) const { return path_.streams[role]; }
   Event event(Role role, std::uint32_t index) const;
   int peer() const { return 1 - call_.rank; }
-  RotationStep meeting(std::uint32_t RotationFlags::* counted, Word word,
-                       std::uint32_t value) const;
+  EngineStep meeting(std::uint32_t EngineFlags::* counted, Word word, std::uint32_t value) const;
   std::uint64_t chunk_bytes(std::uint32_t chunk) const;
   std::uint64_t chunk_from(std::uint32_t chunk) const;
   char* slot(int rank, const ExchangePiece& piece) const;

@@ -50,16 +50,16 @@ char* Rotation::outbox(int owner, std::uint32_t piece) const {
 }
 
 /// Until `ranks` have told of the piece that is `before` pieces earlier, and so uses the same slot.
-RotationWait Rotation::words(Words words, std::uint32_t ranks, std::uint32_t piece,
-                             std::uint32_t before) const {
+EngineWait Rotation::words(Words words, std::uint32_t ranks, std::uint32_t piece,
+                           std::uint32_t before) const {
   return {(flags_of(shape_.rank).*words)[piece % kRotationSlots], ranks, piece + 1 - before};
 }
 
 /// What follows on the stream comes after the events and words.
-void Rotation::begin(Stream stream, const std::vector<RotationWait>& waits,
+void Rotation::begin(Stream stream, const std::vector<EngineWait>& waits,
                      const std::vector<Event>& after) {
   for (const Event event : after) follow(stream, event);
-  RotationStep step = blank_step(&RotationFlags::pieces);
+  EngineStep step = blank_step(&EngineFlags::pieces);
   std::copy(waits.begin(), waits.end(), step.waits);
   if (step.waits[0].ranks == 0 && step.waits[1].ranks == 0) return;
   launch(stream, step);
@@ -67,7 +67,7 @@ void Rotation::begin(Stream stream, const std::vector<RotationWait>& waits,
 
 /// Tells all peers, whether or not they wait in this call: so words count the pieces of all calls.
 void Rotation::finish(Role role, std::uint32_t piece, Words words) {
-  RotationStep step = blank_step(&RotationFlags::pieces);
+  EngineStep step = blank_step(&EngineFlags::pieces);
   for (int k = 1; k < shape_.ranks; ++k)
     step.tell[peer(k)] = &(flags_of(peer(k)).*words)[piece % kRotationSlots][shape_.rank];
   step.told = piece + 1;
@@ -79,7 +79,7 @@ void Rotation::push(std::uint32_t piece) {
   std::vector<Event> after;
   if (piece >= kRotationSlots) after.push_back(event(kHandle, piece));
   begin(stream(kPush, piece),
-        {words(&RotationFlags::handled, owners_of_mine(), piece, kRotationSlots)}, after);
+        {words(&EngineFlags::handled, owners_of_mine(), piece, kRotationSlots)}, after);
   const char* input = static_cast<const char*>(shape_.input);
   for (int k = 1; k < shape_.ranks; ++k) {
     const int owner = peer(k);
@@ -90,7 +90,7 @@ void Rotation::push(std::uint32_t piece) {
     copy(stream(kPush, piece), inbox(owner, shape_.rank, piece), input + at + part.from,
          part.bytes);
   }
-  finish(kPush, piece, &RotationFlags::arrived);
+  finish(kPush, piece, &EngineFlags::arrived);
 }
 
 void Rotation::reduce_piece(std::uint32_t piece, std::uint32_t senders) {
@@ -121,8 +121,8 @@ void Rotation::handle(std::uint32_t piece) {
   std::vector<Event> after{event(kPush, piece)};
   if (piece >= kRotationSlots) after.push_back(event(kPull, piece));
   begin(stream(kHandle, piece),
-        {words(&RotationFlags::arrived, senders, piece, 0),
-         words(&RotationFlags::pulled, readers_of_mine() != 0 ? others(all_ranks()) : 0, piece,
+        {words(&EngineFlags::arrived, senders, piece, 0),
+         words(&EngineFlags::pulled, readers_of_mine() != 0 ? others(all_ranks()) : 0, piece,
                kRotationSlots)},  // of all: other ranks may have read in the call before
         after);
   if (in(shape_.owners, shape_.rank)) {
@@ -135,12 +135,12 @@ void Rotation::handle(std::uint32_t piece) {
                  static_cast<std::uint64_t>(peer(k)) * shape_.place_stride + part.from,
              inbox(shape_.rank, peer(k), piece), part.bytes);
   }
-  finish(kHandle, piece, &RotationFlags::handled);
+  finish(kHandle, piece, &EngineFlags::handled);
 }
 
 void Rotation::pull(std::uint32_t piece) {
   const std::uint32_t owners = owners_i_read();
-  begin(stream(kPull, piece), {words(&RotationFlags::handled, owners, piece, 0)},
+  begin(stream(kPull, piece), {words(&EngineFlags::handled, owners, piece, 0)},
         {event(kHandle, piece)});
   for (int k = shape_.ranks - 1; k >= 1; --k) {
     const int owner = peer(k);
@@ -151,7 +151,7 @@ void Rotation::pull(std::uint32_t piece) {
     copy(stream(kPull, piece), static_cast<char*>(shape_.output) + at + part.from,
          outbox(owner, piece), part.bytes);
   }
-  finish(kPull, piece, &RotationFlags::pulled);
+  finish(kPull, piece, &EngineFlags::pulled);
 }
 
 void Rotation::join(Stream stream) {
@@ -159,7 +159,7 @@ void Rotation::join(Stream stream) {
     record(path_.events[i], path_.streams[i]);
     follow(stream, path_.events[i]);
   }
-  launch_end(stream, blank_step(&RotationFlags::pieces), {{&RotationFlags::pieces, cut_.pieces}});
+  launch_end(stream, blank_step(&EngineFlags::pieces), {{&EngineFlags::pieces, cut_.pieces}});
 }
 
 void Rotation::enqueue(Event fork, Stream stream) {

@@ -37,7 +37,7 @@ RotationCut cut_rotation(std::uint64_t part_bytes, std::uint64_t most_bytes);
 class Rotation : private EngineCall {
  public:
   /// `shape` as tiled_shape() makes it, its call filled in. `type`: of the kernel that handles.
-  Rotation(EngineQueue& queue, const RotationPath& path, const RotationCut& cut,
+  Rotation(EngineQueue& queue, const EnginePath& path, const RotationCut& cut,
            const TiledArgs& shape, DataType type)
       : EngineCall(queue, path, shape, type), cut_(cut), shape_(shape) {}
 
@@ -69,11 +69,10 @@ class Rotation : private EngineCall {
   Event event(Role role, std::uint32_t piece) const {
     return path_.events[role * kRotationSlots + piece % kRotationSlots];
   }
-  using Words = std::uint32_t (RotationFlags::*)[kRotationSlots][kMaxCudaRanks];
-  RotationWait words(Words words, std::uint32_t ranks, std::uint32_t piece,
-                     std::uint32_t before) const;
-  void begin(Stream stream, const std::vector<RotationWait>& waits,
-             const std::vector<Event>& after);
+  using Words = std::uint32_t (EngineFlags::*)[kRotationSlots][kMaxCudaRanks];
+  EngineWait words(Words words, std::uint32_t ranks, std::uint32_t piece,
+                   std::uint32_t before) const;
+  void begin(Stream stream, const std::vector<EngineWait>& waits, const std::vector<Event>& after);
   void finish(Role role, std::uint32_t piece, Words words);
   void push(std::uint32_t piece);
   void handle(std::uint32_t piece);

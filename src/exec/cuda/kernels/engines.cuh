@@ -7,7 +7,7 @@
 namespace plait::cuda {
 
 /// True where nothing holds any more: this rank has given up, or a peer has.
-__device__ inline bool rotation_is_broken(const RotationStep& step) {
+__device__ inline bool engine_is_broken(const EngineStep& step) {
   const unsigned poisoned = load_flag(&step.flags[step.rank]->poisoned);
   if (poisoned != 0) give_up(step.state, step.lifeline, kFaultAborted, poisoned - 1, 0, ~0u);
   const bool failed = *const_cast<volatile unsigned*>(&step.state->failed) != 0;
@@ -15,13 +15,13 @@ __device__ inline bool rotation_is_broken(const RotationStep& step) {
 }
 
 /// False where it gave up. Lane r waits for rank r.
-__device__ inline bool rotation_wait(const RotationStep& step) {
+__device__ inline bool engine_wait(const EngineStep& step) {
   const unsigned rank = threadIdx.x;
-  const RotationFlags& mine = *step.flags[step.rank];
+  const EngineFlags& mine = *step.flags[step.rank];
   const unsigned base = *step.counted;
   bool broken = false;
   Patience patience;
-  for (const RotationWait& wait : step.waits) {
+  for (const EngineWait& wait : step.waits) {
     if (rank >= kMaxCudaRanks || (wait.ranks >> rank & 1) == 0) continue;
     while (!broken && !reached(load_flag(&wait.words[rank]), base + wait.value))
       broken = load_flag(&mine.poisoned) != 0 ||
@@ -31,7 +31,7 @@ __device__ inline bool rotation_wait(const RotationStep& step) {
 }
 
 /// What this stream has copied and written is seen by a peer that sees the word.
-__device__ inline void rotation_tell(const RotationStep& step) {
+__device__ inline void engine_tell(const EngineStep& step) {
   __threadfence_system();
   if (threadIdx.x < kMaxCudaRanks && step.tell[threadIdx.x] != nullptr)
     store_flag(step.tell[threadIdx.x], *step.counted + step.told);
@@ -40,12 +40,12 @@ __device__ inline void rotation_tell(const RotationStep& step) {
 /// Waits and tells. Copies cannot be called back: where a wait is given up, those that follow may
 /// overwrite what a peer still needs, so it is told first that nothing holds any more, and gives up
 /// too before it ends its call.
-__device__ inline void rotation_step(const RotationStep& step) {
-  bool broken = rotation_is_broken(step);
-  if (!broken && step.tells_first != 0) rotation_tell(step);
-  if (!broken) broken = !rotation_wait(step);
-  broken = rotation_is_broken(step) || broken;
-  if (!broken && step.tells_first == 0) rotation_tell(step);
+__device__ inline void engine_step(const EngineStep& step) {
+  bool broken = engine_is_broken(step);
+  if (!broken && step.tells_first != 0) engine_tell(step);
+  if (!broken) broken = !engine_wait(step);
+  broken = engine_is_broken(step) || broken;
+  if (!broken && step.tells_first == 0) engine_tell(step);
   if (!broken) return;
   __threadfence_system();
   const unsigned rank = threadIdx.x;

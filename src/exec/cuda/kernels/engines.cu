@@ -1,16 +1,16 @@
 // The kernels of large collectives by copy engines: a step of waiting and telling, the end of a
 // call, and reductions of pieces, one a type for any op and more for sums of the common floats.
-#include "exec/cuda/kernels/rotation.cuh"
+#include "exec/cuda/kernels/engines.cuh"
 
 extern "C" __global__ void __launch_bounds__(32, 1)
-    plait_rotation_step(const __grid_constant__ plait::cuda::RotationStep step) {
-  plait::cuda::rotation_step(step);
+    plait_engine_step(const __grid_constant__ plait::cuda::EngineStep step) {
+  plait::cuda::engine_step(step);
 }
 
 /// After all pieces of a call: the next call counts on from here, in eager calls and replays alike.
 extern "C" __global__ void __launch_bounds__(32, 1)
-    plait_rotation_end(const __grid_constant__ plait::cuda::RotationEnd end) {
-  plait::cuda::rotation_step(end.step);
+    plait_engine_end(const __grid_constant__ plait::cuda::EngineEnd end) {
+  plait::cuda::engine_step(end.step);
   __syncwarp();
   if (threadIdx.x < 2 && end.counts[threadIdx.x] != nullptr)
     *end.counts[threadIdx.x] += end.more[threadIdx.x];
