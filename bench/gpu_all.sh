@@ -32,6 +32,10 @@ for step in "$@"; do
     push) limit=40 bench --what push --max 268435456 --min 2000000000 ;;
     sweep) limit=150 bench --sweep --what fused,nccl --min 1024 --max 67108864 --factor 4 --csv "$OUT/sweep_$gpus.csv" ;;
     large) limit=150 bench --sweep --what fused,nccl --min ${LEAST:-4194304} --max 1073741824 --factor 4 ${MORE:-} --csv "$OUT/sweep_$gpus.csv" ;;
+    cores)
+      for kernel in tiled rotation; do
+        limit=60 bench --processes --sweep --eager --what fused --kernel $kernel --blocks 48 --piece-mib 0 --host 0 --cuts 1 --host-cpu 0,50,90,130 --min 268435456 --max 1073741824 --factor 4 --csv "$OUT/host_cpu_$gpus.csv"
+      done ;;
     fused) limit=100 bench --eager --what fused,nccl --min 1024 --max ${MOST:-4294967296} --factor 2 --types fp32,bf16 ${MORE:-} --csv "$OUT/fused_$gpus.csv" ;;
     kernels)
       for blocks in 16,64 32,32 32,64 56,48; do set -- ${blocks/,/ }

@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "comm/buffers.hpp"
 #include "comm/descriptor.hpp"
+#include "comm/fused_params.hpp"
 #include "driver/cuda/api.hpp"
 #include "plait/error.hpp"
 
@@ -18,48 +19,6 @@ namespace plait {
 namespace {
 
 constexpr std::size_t kMostCalls = 4096;  // of one communicator; graphs keep pointing at bound ones
-
-bool is_fused(const std::string& strategy) {
-  return strategy == "one_shot" || strategy == "two_shot" || strategy == "hop" ||
-         strategy == "tiled" || strategy == "rotation";
-}
-
-unsigned parameter(const std::string& name, std::int64_t value, std::int64_t high) {
-  if (value < 0 || value > high)
-    throw Error(ErrorCode::invalid_argument,
-                text(name, ": wanted a whole number from 0 to ", high, ", found ", value));
-  return static_cast<unsigned>(value);
-}
-
-cuda::FusedTuning tuning_of(const std::map<std::string, std::int64_t>& params) {
-  cuda::FusedTuning tuning;
-  for (const auto& [name, value] : params) {
-    if (name == "blocks") {
-      tuning.blocks = parameter(name, value, 4096);
-    } else if (name == "threads") {
-      tuning.threads = parameter(name, value, 512);
-      if (value % 32 != 0)
-        throw Error(ErrorCode::invalid_argument,
-                    text("threads: wanted a multiple of 32, found ", value));
-    } else if (name == "ahead") {
-      tuning.ahead = static_cast<int>(parameter(name, value, 64));
-    } else if (name == "tile_units") {
-      tuning.tile_units = parameter(name, value, 1 << 20);
-    } else if (name == "host_permille") {
-      tuning.host_permille = static_cast<int>(parameter(name, value, 1000));
-    } else if (name == "host_cpu_permille") {
-      tuning.host_cpu_permille = static_cast<int>(parameter(name, value, 1000));
-    } else if (name == "bare") {
-      tuning.bare = static_cast<int>(parameter(name, value, 1));
-    } else {
-      throw Error(ErrorCode::invalid_argument,
-                  text("parameter of a fused kernel: wanted blocks, threads, ahead, tile_units, "
-                       "host_permille, host_cpu_permille or bare, found ",
-                       name));
-    }
-  }
-  return tuning;
-}
 
 /// One rank's share of nothing, or of itself: there is nobody to wait for.
 bool is_local_copy(const Request& request) {
@@ -149,7 +108,7 @@ bool DeviceSide::choose_kernel(Call& call, const CallOptions& wanted) const {
   const TunedRow* row = wanted.strategy.empty() ? tuning_.find(request) : nullptr;
   if (is_fused(wanted.strategy)) {
     call.kernel = wanted.strategy;
-    call.tuning = tuning_of(wanted.params);
+    call.tuning = fused_tuning(wanted.strategy, wanted.params);
   } else if (row != nullptr && !cuda_->chosen_for_budget(request) &&
              cuda_->has_fused(row->kernel, request, row->tuning)) {
     call.kernel = row->kernel;
@@ -164,8 +123,9 @@ bool DeviceSide::choose_kernel(Call& call, const CallOptions& wanted) const {
   if (!cuda_->has_fused(call.kernel, request, call.tuning))
     throw Error(ErrorCode::unsupported,
                 text("kernel ", call.kernel, " does not take ", name_of(request.collective), " of ",
-                     request.count, " ", name_of(request.type), " over ", request.ranks,
-                     " ranks; leave strategy empty"));
+                     request.count, " ", name_of(request.type), " over ", request.ranks, " ranks",
+                     call.tuning.host_cpu_permille > 0 ? " beside CPU cores" : "",
+                     "; leave strategy empty"));
   call.counted_as = text(name_of(request.collective), "/", call.kernel);
   return true;
 }
