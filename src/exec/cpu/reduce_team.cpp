@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kGrain = 64;             // elements: whole vectors of every type
 constexpr std::uint64_t kLeastSlice = 16 << 10;  // elements: less is done before a helper wakes
-constexpr std::chrono::microseconds kSpin{500};  // the next job of a call comes sooner than that
+constexpr std::chrono::microseconds kSpin{500};  // at least, before a helper sleeps
 
 void reduce_slice(const ReduceJob& job, std::size_t slice, std::size_t slices) {
   const std::uint64_t each = (job.count + slices - 1) / slices;
