@@ -73,8 +73,6 @@ std::string size_name(std::uint64_t bytes) {
   return text(bytes >> 10, "K");
 }
 
-constexpr std::uint64_t kWordsPage = 4096;  // HostWords
-
 class Bench {
  public:
   Bench(const Options& options, Board* board, int rank, std::byte* rings, std::uint64_t ring_bytes)
@@ -93,7 +91,7 @@ class Bench {
       given.rings.push_back(rings + static_cast<std::uint64_t>(r) * ring_bytes);
     std::byte* const words = rings + static_cast<std::uint64_t>(options.gpus) * ring_bytes;
     given.host_words = reinterpret_cast<HostWords*>(words);
-    given.exchange_words = reinterpret_cast<Settled::Words*>(words + kWordsPage);
+    given.exchange_words = reinterpret_cast<Settled::Words*>(words + kHostWordsBytes);
     given.sizes.bare_bytes = 130ull << 20;
     given.sizes.flagged_bytes = 16ull << 20;
     given.sizes.tile_bytes = o_.tile_mib << 20;
@@ -622,8 +620,9 @@ int main(int count, char** arguments) {
   try {
     const Options options = parse(count, arguments);
     const std::uint64_t ring_bytes = options.ring_mib << 20;
-    std::byte* rings = shared_memory(ring_bytes * static_cast<std::uint64_t>(options.gpus) +
-                                     kWordsPage + sizeof(plait::cuda::Settled::Words));
+    std::byte* rings =
+        shared_memory(ring_bytes * static_cast<std::uint64_t>(options.gpus) +
+                      plait::cuda::kHostWordsBytes + sizeof(plait::cuda::Settled::Words));
     Board* board = make_board(options.gpus);
     return run_ranks(board, options.processes,
                      [&](int rank) { Bench(options, board, rank, rings, ring_bytes).run(); });

@@ -20,10 +20,8 @@ namespace plait {
 namespace {
 
 constexpr std::uint64_t kExchangeRingBytes = 8ull << 20;  // behind what plans use
-// Of rank 0, behind its ring: where GPUs and cores meet, a page, then what exchanges settle.
-constexpr std::uint64_t kPage = 4096;
-constexpr std::uint64_t kWordsBytes = kPage + sizeof(cuda::Settled::Words);
-static_assert(sizeof(cuda::HostWords) <= kPage);
+// Of rank 0, behind its ring: where GPUs and cores meet, then what exchanges settle.
+constexpr std::uint64_t kWordsBytes = cuda::kHostWordsBytes + sizeof(cuda::Settled::Words);
 constexpr std::uint64_t kInboxBytes = 16ull << 20;  // small plans push here
 constexpr double kGoodbyeS = 2.0;                   // a rank that leaves waits for others so long
 constexpr double kTeardownS = 15.0;                 // the driver's, of a process that was killed
@@ -182,7 +180,7 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
   if (!rings_.empty()) {
     std::byte* const words = rings_[0].base() + kRingBytes + kExchangeRingBytes;
     options.host_words = reinterpret_cast<cuda::HostWords*>(words);
-    options.exchange_words = reinterpret_cast<cuda::Settled::Words*>(words + kPage);
+    options.exchange_words = reinterpret_cast<cuda::Settled::Words*>(words + cuda::kHostWordsBytes);
   }
   options.wait_s = options_.arrive_s;
   options.most_blocks = static_cast<unsigned>(options_.sm_budget);

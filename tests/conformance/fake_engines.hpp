@@ -139,9 +139,9 @@ class FakeQueue : public cuda::EngineQueue {
   }
   void begin_on_host(cuda::Stream stream, const cuda::HostJob& job) override {
     put(stream, [this, job] {
-      for (std::uint32_t chunk = 0; chunk < job.chunks; ++chunk)
+      for (std::uint32_t chunk = 0; chunk < job.cut.chunks; ++chunk)
         if (job.owner(chunk) == rank_) reduce_on_host(job, chunk, counted_ + chunk + 1);
-      counted_ += job.chunks;
+      counted_ += job.cut.chunks;
       engines_.put_on_cores(
           rank_, {[] { return true; }, [this, all = counted_] { words_.reduced[rank_] = all; }});
     });

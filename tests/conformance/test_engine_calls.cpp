@@ -95,7 +95,7 @@ class Ranks {
         cut_host_part(request.count * element, kRingBytes, call.how.host_cpu_permille, ~0ull)));
     const HostCut& part = *call.parts.back();
     Request rest = request;
-    if (part.chunks != 0) rest.count = part.from / element;
+    if (part.chunks != 0) rest.count = part.host_from / element;
     HostReduction host(queue, path_, part, args, request.type);
     if (part.chunks != 0) host.fork(kCaller);
     if (rest.count != 0) enqueue_rest(call, rest, args, queue);
@@ -107,12 +107,6 @@ class Ranks {
  private:
   static inline const auto kCaller = reinterpret_cast<Stream>(std::uintptr_t{0x9000});
   static inline const auto kFork = reinterpret_cast<Event>(std::uintptr_t{0x9008});
-  /// What is only moved stays as it is, NaN by NaN.
-  static DataType moved_type(const Request& request) {
-    if (reduces(request.collective)) return request.type;
-    return bytes_of(request.type) == 4 ? DataType::uint32 : DataType::uint16;
-  }
-
   void enqueue_rest(Call& call, const Request& rest, const CallArgs& args, EngineQueue& queue) {
     if (!call.how.by_exchange) {
       call.shapes.push_back(std::make_unique<TiledArgs>(tiled_shape(rest, args.rank)));

@@ -64,9 +64,9 @@ inline Bytes random_bytes(std::uint64_t bytes, unsigned seed) {
   return data;
 }
 
-/// Host memory of all ranks, and behind it a page for HostWords.
+/// Host memory of all ranks, and HostWords behind it.
 inline std::byte* shared_rings(int ranks) {
-  return bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks) + 4096);
+  return bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks) + kHostWordsBytes);
 }
 
 /// A rank with buffers of its own.

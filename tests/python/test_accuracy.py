@@ -3,17 +3,14 @@ every rank. The ring is NCCL's, as its errors on 4 GPUs are the measured ones.""
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
-
 import numpy as np
 import pytest
+import recorded
 
 import plait
 from plait.arrays import DTYPE_OF_TYPE
 
 COUNT = 1 << 17
-RESULTS = Path(__file__).parents[2] / "bench" / "results"
 
 
 def errors(ranks: int, kind: str) -> dict[str, tuple[float, float]]:
@@ -49,10 +46,8 @@ def test_errors_are_below_a_rings(ranks, kind):
 
 
 def test_the_ring_is_nccls():
-    lines = (RESULTS / "gpu_accuracy_h200x4.csv").read_text().splitlines()
-    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
     found = errors(4, "bf16")
-    for row in rows:
+    for row in recorded.rows("gpu_accuracy_h200x4.csv"):
         if row["type"] == "bf16" and int(row["bytes"]) >= 1 << 20:
             assert float(row["nccl_rms_error"]) == pytest.approx(found["ring"][1], rel=0.03)
             assert float(row["plait_rms_error"]) == pytest.approx(found["direct"][1], rel=0.03)

@@ -7,14 +7,13 @@ the best way at each size.
 
 from __future__ import annotations
 
-import csv
 import re
 from pathlib import Path
 
 import pytest
+import recorded
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "bench" / "results"
 CHOICE = re.compile(r"^PLAIT_CHOICE\((\w+),\s*(\d+),\s*([^,]+),\s*(\w+),", re.M)
 
 
@@ -38,8 +37,7 @@ def chosen(ranks: int, size: int) -> str:
 def times(name: str) -> dict[int, dict[str, float]]:
     """By size: the least us of each kernel of fp32, in graphs."""
     found: dict[int, dict[str, float]] = {}
-    lines = [line for line in (RESULTS / name).open() if not line.startswith("#")]
-    for row in csv.DictReader(lines):
+    for row in recorded.rows(name):
         kernel, us = row["way"].removeprefix("plait "), float(row["graph_us"])
         if row["type"] == "fp32" and us > 0 and kernel != "nccl" and row["wrong"] == "0":
             known = found.setdefault(int(row["bytes"]), {})

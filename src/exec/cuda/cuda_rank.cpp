@@ -19,8 +19,6 @@ namespace plait::cuda {
 namespace {
 
 constexpr std::size_t kLifelineBytes = 4096;
-constexpr std::uint64_t kWordsBytes = 4096;  // HostWords
-static_assert(sizeof(HostWords) <= kWordsBytes);
 constexpr std::size_t kStreams = 30;  // at most: streams must not share a hardware queue (32)
 static_assert(kStreams >= kEngineEvents && kStreams >= kEngineStreams + kHostStreams);
 
@@ -153,7 +151,7 @@ void CudaRank::open_host_path() {
   for (const DevicePointer ring : rings_) path.rings.push_back(reinterpret_cast<char*>(ring));
   if (options_.host_words == nullptr) return;
   for (std::byte* ring : options_.rings) path.host_rings.push_back(reinterpret_cast<char*>(ring));
-  register_host(options_.host_words, kWordsBytes);
+  register_host(options_.host_words, kHostWordsBytes);
   words_registered_ = true;
   DevicePointer mapped = 0;
   PLAIT_CUDA_CALL(host_device_pointer, &mapped, options_.host_words, 0);

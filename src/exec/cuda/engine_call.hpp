@@ -2,7 +2,6 @@
 // words of peers and raise theirs, and kernels that reduce a piece.
 #pragma once
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "exec/cuda/engine_queue.hpp"

@@ -56,8 +56,8 @@ class DriverQueue : public EngineQueue {
   Kernels& kernels_;
   HostReducer* const reducer_;
   const Function step_, end_;  // looked up once: a call launches them dozens of times
-  std::vector<std::unique_ptr<Beginning>>
-      captured_;  // graphs point at them: 400 bytes a captured call
+  // Graphs point at them: 400 bytes a captured call.
+  std::vector<std::unique_ptr<Beginning>> captured_;
 };
 
 }  // namespace plait::cuda

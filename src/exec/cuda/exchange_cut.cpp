@@ -53,23 +53,20 @@ HostCut cut_host_part(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint32
   cut.chunk_bytes = down(std::min({kMostChunk, ring_bytes / kChunkSlots, most_chunk_bytes}));
   if (cut.chunk_bytes == 0) return cut;
   const std::uint64_t share = bytes / 1000 * std::min<std::uint32_t>(permille, 1000);
-  const std::uint64_t chunks = std::min(share, bytes - 1) / cut.chunk_bytes;  // too little of it
-  const std::uint64_t from = up(bytes - chunks * cut.chunk_bytes);  // costs less than too much
+  // Too little of it costs less than too much.
+  const std::uint64_t chunks = std::min(share, bytes - 1) / cut.chunk_bytes;
+  const std::uint64_t from = up(bytes - chunks * cut.chunk_bytes);
   if (chunks == 0 || from >= bytes) return cut;
   cut.chunks = static_cast<std::uint32_t>((bytes - from + cut.chunk_bytes - 1) / cut.chunk_bytes);
-  cut.from = from;
+  cut.host_from = from;
   return cut;
 }
 
 ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeRoom& room) {
   ExchangeCut cut;
-  cut.bytes = bytes;
   const std::uint64_t wish = room.piece_bytes == 0 ? room.inbox_bytes : room.piece_bytes;
-  const HostCut part = cut_host_part(bytes, room.ring_bytes, room.host_permille,
-                                     std::min(wish, room.inbox_bytes / 2) / kChunkSlots);
-  cut.host_from = part.from;
-  cut.chunk_bytes = part.chunk_bytes;
-  cut.chunks = part.chunks;
+  static_cast<HostCut&>(cut) = cut_host_part(bytes, room.ring_bytes, room.host_permille,
+                                             std::min(wish, room.inbox_bytes / 2) / kChunkSlots);
   const std::uint64_t staging = cut.chunks == 0 ? 0 : kChunkSlots * cut.chunk_bytes;
   const std::uint64_t half =
       std::max(kGrain, down(std::min(wish, (room.inbox_bytes - staging) / 2)));

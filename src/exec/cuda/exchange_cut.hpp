@@ -15,10 +15,17 @@ inline constexpr std::uint32_t kBestHostPermille = 90;
 
 /// The part of a message that goes through host memory: its last, in whole chunks but for the end.
 struct HostCut {
-  std::uint64_t bytes = 0;  ///< of the message
-  std::uint64_t from = 0;   ///< of the part
+  std::uint64_t bytes = 0;      ///< of the message
+  std::uint64_t host_from = 0;  ///< from here on to the end of the message, in chunks
   std::uint64_t chunk_bytes = 0;
   std::uint32_t chunks = 0;
+
+  /// Where a chunk lies in the message, how long it is, and where its slot is in a ring.
+  std::uint64_t chunk_from(std::uint32_t chunk) const { return host_from + chunk * chunk_bytes; }
+  std::uint64_t length_of(std::uint32_t chunk) const {
+    return chunk + 1 < chunks ? chunk_bytes : bytes - chunk_from(chunk);
+  }
+  std::uint64_t slot_at(std::uint32_t chunk) const { return chunk % kChunkSlots * chunk_bytes; }
 };
 /// permille: of the message, cut down to whole chunks. most_chunk_bytes: beside what a ring holds.
 HostCut cut_host_part(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint32_t permille,
@@ -43,12 +50,8 @@ struct ExchangePiece {
   bool lent;
 };
 
-struct ExchangeCut {
-  std::uint64_t bytes = 0;
-  std::vector<ExchangePiece> pieces;
-  std::uint64_t host_from = 0;  ///< from here on to the end of the message, in chunks
-  std::uint64_t chunk_bytes = 0;
-  std::uint32_t chunks = 0;
+struct ExchangeCut : HostCut {
+  std::vector<ExchangePiece> pieces;  ///< up to host_from
   std::uint64_t staging_at = 0;  ///< in the inbox, behind the pieces: room for kChunkSlots chunks
 };
 

@@ -172,7 +172,7 @@ void CudaRank::run_beside_host(const std::string& kernel, const Request& request
   fill_call(call, request, input, output, scalars);
   HostReduction part(*queue_, engine_path_, cut, call, request.type);
   Request rest = request;
-  rest.count = cut.from / element;  // not 0: a part ends short of the first bytes
+  rest.count = cut.host_from / element;  // not 0: a part ends short of the first bytes
   FusedTuning alone = tuning;
   alone.host_permille = 0;
   try {

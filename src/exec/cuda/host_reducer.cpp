@@ -6,7 +6,6 @@
 #include "base/threads.hpp"
 #include "exec/cpu/cpu.hpp"
 #include "exec/cpu/spin.hpp"
-#include "exec/cuda/exchange_cut.hpp"
 
 namespace plait::cuda {
 
@@ -15,8 +14,8 @@ ReduceJob HostJob::reduction(std::uint32_t chunk) const {
   job.type = type;
   job.op = op;
   job.source_count = ranks;
-  job.count = (chunk + 1 < chunks ? chunk_bytes : last_bytes) / bytes_of(type);
-  const std::uint64_t at = chunk % kChunkSlots * chunk_bytes;
+  job.count = cut.length_of(chunk) / bytes_of(type);
+  const std::uint64_t at = cut.slot_at(chunk);
   for (int rank = 0; rank < ranks; ++rank) {
     job.sources[rank] = rings[rank] + at;
     job.scales[rank] = scales[rank];
@@ -66,14 +65,14 @@ void HostReducer::serve() {
 
 void HostReducer::run(const HostJob& job) {
   const std::atomic_ref<std::uint32_t> mine(words_.reduced[rank_]);
-  for (std::uint32_t chunk = 0; chunk < job.chunks; ++chunk) {
+  for (std::uint32_t chunk = 0; chunk < job.cut.chunks; ++chunk) {
     if (job.owner(chunk) != rank_) continue;
     const std::uint32_t value = counted_ + chunk + 1;
     if (!await_chunk(value, job.ranks)) return;  // the communicator has ended
     team_.reduce(job.reduction(chunk));
     mine.store(value, std::memory_order_release);
   }
-  counted_ += job.chunks;
+  counted_ += job.cut.chunks;
   mine.store(counted_, std::memory_order_release);  // also where this rank owned none
   shift_.reset();
 }

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "exec/cpu/reduce_team.hpp"
+#include "exec/cuda/exchange_cut.hpp"
 #include "exec/cuda/kernel_args.hpp"
 
 namespace plait::cuda {
@@ -23,6 +24,9 @@ struct HostWords {
   alignas(128) std::uint32_t reduced[kMaxCudaRanks];  ///< by its cores: its latest chunk
   alignas(128) std::uint32_t taken[kMaxCudaRanks];    ///< by its GPU: chunks brought up
 };
+/// What they take, so that they can be registered by themselves.
+inline constexpr std::uint64_t kHostWordsBytes = 4096;
+static_assert(sizeof(HostWords) <= kHostWordsBytes);
 
 /// One call's part: chunk after chunk in slots of the rings, owned by the ranks in turn.
 struct HostJob {
@@ -31,9 +35,7 @@ struct HostJob {
   int ranks = 0;
   char* rings[kMaxCudaRanks] = {};  ///< as this process sees them
   double scales[kMaxCudaRanks] = {};
-  std::uint64_t chunk_bytes = 0;
-  std::uint64_t last_bytes = 0;  ///< of the last chunk
-  std::uint32_t chunks = 0;
+  HostCut cut;
 
   int owner(std::uint32_t chunk) const { return static_cast<int>(chunk) % ranks; }
   /// Of a chunk's rings in rank order, into its owner's.

@@ -16,13 +16,11 @@ HostReduction::HostReduction(EngineQueue& queue, const EnginePath& path, const H
   job_.ranks = call.ranks;
   std::copy(path.host_rings.begin(), path.host_rings.end(), job_.rings);
   std::copy(std::begin(call.scalars), std::end(call.scalars), job_.scales);
-  job_.chunk_bytes = cut.chunk_bytes;
-  job_.chunks = cut.chunks;
-  if (cut.chunks != 0) job_.last_bytes = cut.bytes - from(cut.chunks - 1);
+  job_.cut = cut;
 }
 
 char* HostReduction::ring(int rank, std::uint32_t chunk) const {
-  return path_.rings[static_cast<std::size_t>(rank)] + chunk % kChunkSlots * cut_.chunk_bytes;
+  return path_.rings[static_cast<std::size_t>(rank)] + cut_.slot_at(chunk);
 }
 
 void HostReduction::await(Stream stream, const std::uint32_t* words, std::uint32_t ranks,
@@ -47,8 +45,8 @@ void HostReduction::bring_down(std::uint32_t chunk) {
     const std::uint32_t before = chunk - kChunkSlots;
     if (is_mine(before)) await(stream(kDown), path_.host_words->taken, others(), before);
   }
-  copy(stream(kDown), ring(call_.rank, chunk), static_cast<const char*>(call_.input) + from(chunk),
-       bytes(chunk));
+  copy(stream(kDown), ring(call_.rank, chunk),
+       static_cast<const char*>(call_.input) + cut_.chunk_from(chunk), cut_.length_of(chunk));
   tell(stream(kDown), path_.host_words->arrived, chunk);
 }
 
@@ -58,8 +56,8 @@ void HostReduction::bring_up(std::uint32_t chunk) {
   waits.waits[0] = {path_.host_words->arrived, others(), chunk + 1};
   waits.waits[1] = {path_.host_words->reduced, 1u << owner, chunk + 1};
   launch(stream(kUp), waits);
-  copy(stream(kUp), static_cast<char*>(call_.output) + from(chunk), ring(owner, chunk),
-       bytes(chunk));
+  copy(stream(kUp), static_cast<char*>(call_.output) + cut_.chunk_from(chunk), ring(owner, chunk),
+       cut_.length_of(chunk));
   tell(stream(kUp), path_.host_words->taken, chunk);
   record(has_come_up(chunk), stream(kUp));
 }

@@ -38,10 +38,6 @@ class HostReduction : private EngineCall {
   }
   bool is_mine(std::uint32_t chunk) const { return job_.owner(chunk) == call_.rank; }
   std::uint32_t others() const { return ((1u << call_.ranks) - 1) & ~(1u << call_.rank); }
-  std::uint64_t from(std::uint32_t chunk) const { return cut_.from + chunk * cut_.chunk_bytes; }
-  std::uint64_t bytes(std::uint32_t chunk) const {
-    return chunk + 1 < cut_.chunks ? job_.chunk_bytes : job_.last_bytes;
-  }
   char* ring(int rank, std::uint32_t chunk) const;  // as the GPU sees it
   EngineStep step() const { return blank_step(&EngineFlags::host_chunks); }
   void await(Stream stream, const std::uint32_t* words, std::uint32_t ranks, std::uint32_t chunk);

@@ -22,25 +22,16 @@ EngineStep PairExchange::meeting(std::uint32_t EngineFlags::* counted, Word word
   return step;
 }
 
-std::uint64_t PairExchange::chunk_from(std::uint32_t chunk) const {
-  return cut_.host_from + chunk * cut_.chunk_bytes;
-}
-
-std::uint64_t PairExchange::chunk_bytes(std::uint32_t chunk) const {
-  return chunk + 1 < cut_.chunks ? cut_.chunk_bytes : cut_.bytes - chunk_from(chunk);
-}
-
 char* PairExchange::slot(int rank, const ExchangePiece& piece) const {
   return (piece.lent ? path_.lent : path_.slots)[static_cast<std::size_t>(rank)] + piece.at;
 }
 
 char* PairExchange::staged(std::uint32_t chunk) const {
-  return path_.slots[static_cast<std::size_t>(call_.rank)] + cut_.staging_at +
-         chunk % kChunkSlots * cut_.chunk_bytes;
+  return path_.slots[static_cast<std::size_t>(call_.rank)] + cut_.staging_at + cut_.slot_at(chunk);
 }
 
 char* PairExchange::ring(int rank, std::uint32_t chunk) const {
-  return path_.rings[static_cast<std::size_t>(rank)] + chunk % kChunkSlots * cut_.chunk_bytes;
+  return path_.rings[static_cast<std::size_t>(rank)] + cut_.slot_at(chunk);
 }
 
 /// What the peer gets, from here on.
@@ -103,7 +94,8 @@ void PairExchange::handle(std::uint32_t piece) {
 void PairExchange::bring_down(std::uint32_t chunk) {
   if (chunk >= kChunkSlots) follow(stream(kDown), event(kTake, chunk));
   if (sends_)
-    copy(stream(kDown), ring(call_.rank, chunk), sent(chunk_from(chunk)), chunk_bytes(chunk));
+    copy(stream(kDown), ring(call_.rank, chunk), sent(cut_.chunk_from(chunk)),
+         cut_.length_of(chunk));
   record(event(kDown, chunk), stream(kDown));
 }
 
@@ -113,7 +105,7 @@ void PairExchange::bring_up(std::uint32_t chunk) {
   launch(stream(kCross), meeting(&EngineFlags::chunks, &EngineFlags::host_arrived, chunk + 1));
   record(event(kCross, chunk), stream(kCross));
   follow(stream(kUp), event(kCross, chunk));
-  if (takes_) copy(stream(kUp), staged(chunk), ring(peer(), chunk), chunk_bytes(chunk));
+  if (takes_) copy(stream(kUp), staged(chunk), ring(peer(), chunk), cut_.length_of(chunk));
   record(event(kUp, chunk), stream(kUp));
 }
 
@@ -121,7 +113,7 @@ void PairExchange::take(std::uint32_t chunk) {
   follow(stream(kTake), event(kUp, chunk));
   if (chunk + kChunkSlots < cut_.chunks)  // else the end of the call says so
     launch(stream(kTake), meeting(&EngineFlags::chunks, &EngineFlags::host_taken, chunk + 1));
-  take_range(kTake, staged(chunk), chunk_from(chunk), chunk_bytes(chunk), blocks_);
+  take_range(kTake, staged(chunk), cut_.chunk_from(chunk), cut_.length_of(chunk), blocks_);
   record(event(kTake, chunk), stream(kTake));
 }
 

@@ -45,8 +45,6 @@ class PairExchange : private EngineCall {
   Event event(Role role, std::uint32_t index) const;
   int peer() const { return 1 - call_.rank; }
   EngineStep meeting(std::uint32_t EngineFlags::* counted, Word word, std::uint32_t value) const;
-  std::uint64_t chunk_bytes(std::uint32_t chunk) const;
-  std::uint64_t chunk_from(std::uint32_t chunk) const;
   char* slot(int rank, const ExchangePiece& piece) const;
   char* staged(std::uint32_t chunk) const;
   char* ring(int rank, std::uint32_t chunk) const;

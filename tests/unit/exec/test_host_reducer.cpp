@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "exec/cpu/spin.hpp"
-#include "exec/cuda/exchange_cut.hpp"
 #include "exec/cuda/host_reducer.hpp"
 
 using namespace plait;
@@ -24,10 +23,13 @@ struct Bench {
     job.ranks = 2;
     for (std::size_t rank = 0; rank < 2; ++rank)
       job.rings[rank] = reinterpret_cast<char*>(rings[rank].data());
-    job.chunk_bytes = kFloats * sizeof(float);
-    job.last_bytes = 4;
-    job.chunks = 3;  // rank 0 owns the first and the last
+    cut(3, 1);  // rank 0 owns the first and the last
     reducer.start();
+  }
+  /// So many chunks, the last of so many floats.
+  void cut(std::uint32_t chunks, std::uint64_t last) {
+    constexpr std::uint64_t kBytes = kFloats * sizeof(float);
+    job.cut = {(chunks - 1) * kBytes + last * sizeof(float), 0, kBytes, chunks};
   }
   static std::atomic_ref<std::uint32_t> of(std::uint32_t& word) {
     return std::atomic_ref<std::uint32_t>(word);
@@ -70,8 +72,7 @@ TEST_CASE("cores reduce the chunks that are theirs, job after job, as they arriv
   CHECK(bench.rings[0][2 * kFloats] == 3);
   CHECK(bench.rings[0][2 * kFloats + 1] == 1);  // the last is one number long
   bench.fill(5);
-  bench.job.chunks = 1;
-  bench.job.last_bytes = kFloats * sizeof(float);
+  bench.cut(1, kFloats);
   bench.reducer.begin(bench.job);
   bench.reducer.begin(bench.job);
   bench.arrive(0, 5);
@@ -82,7 +83,7 @@ TEST_CASE("cores reduce the chunks that are theirs, job after job, as they arriv
 
 TEST_CASE("a rank that owns no chunk keeps its word up to date") {
   Bench bench;
-  bench.job.chunks = 2;
+  bench.cut(2, 1);
   bench.reducer.begin(bench.job);
   bench.arrive(0, 1);
   bench.arrive(1, 1);
