@@ -28,6 +28,7 @@ struct Options {
   std::string engine = "automatic";
   std::string kernel;  // only this one, in a sweep and else
   bool graphs = true;
+  unsigned tiled_blocks = 0;  // 0 = as they are launched by themselves; 64 = as under NCCL
   std::uint64_t tile_mib = 280, rotation_mib = 0, ring_mib = 16;
   // What a sweep of `rotation` goes through.
   std::vector<unsigned> blocks{0, 48}, piece_mib{0, 32}, permille{0, 80, kBestHostPermille, 100},
@@ -86,12 +87,14 @@ class Bench {
     given.ring_bytes = given.exchange_ring_bytes = ring_bytes / 2;
     given.sizes.rotation_bytes = options.rotation_mib != 0
                                      ? options.rotation_mib << 20
-                                     : rotation_slots(options.gpus) * 32 << 20;
+                                     : rotation_slots(options.gpus) * (options.gpus == 2 ? 32 : 64)
+                                           << 20;
     for (int r = 0; r < options.gpus; ++r)
       given.rings.push_back(rings + static_cast<std::uint64_t>(r) * ring_bytes);
     std::byte* const words = rings + static_cast<std::uint64_t>(options.gpus) * ring_bytes;
     given.host_words = reinterpret_cast<HostWords*>(words);
     given.exchange_words = reinterpret_cast<Settled::Words*>(words + kHostWordsBytes);
+    if (options.tiled_blocks != 0) given.most_tiled_blocks = options.tiled_blocks;
     given.sizes.bare_bytes = 130ull << 20;
     given.sizes.flagged_bytes = 16ull << 20;
     given.sizes.tile_bytes = o_.tile_mib << 20;
@@ -446,11 +449,12 @@ class Bench {
           }
   }
 
-  /// What copy engines give when all ranks copy at once: into peers, out of peers, both by halves.
-  void engines() {
-    if (!o_.processes) return;
+  /// Every rank's output by rank, for processes; the last page holds words.
+  std::vector<DevicePointer> map_outputs() {
     IpcHandle mine{};
     PLAIT_CUDA_CALL(ipc_get, &mine, output_);
+    PLAIT_CUDA_CALL(memory_set_async, output_ + o_.most - kWordsBytes, 0, kWordsBytes, stream_);
+    PLAIT_CUDA_CALL(stream_synchronize, stream_);
     const std::vector<std::string> all =
         board_->exchange(rank_, std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
     std::vector<DevicePointer> remote(static_cast<std::size_t>(o_.gpus), output_);
@@ -461,12 +465,36 @@ class Bench {
       PLAIT_CUDA_CALL(ipc_open, &remote[static_cast<std::size_t>(rank)], theirs,
                       kIpcLazyPeerAccess);
     }
+    return remote;
+  }
+
+  /// After so many steps of a rotation: the rank that comes next at the port just left may go on,
+  /// with its next step or with its first one.
+  void pass_port(const std::vector<DevicePointer>& remote, int steps, cuda::Stream stream) {
+    const bool is_last = steps == o_.gpus - 1;
+    const int next = (rank_ + o_.gpus - (is_last ? 2 : 1)) % o_.gpus;
+    const std::uint64_t word =
+        o_.most - kWordsBytes + (is_last ? 0u : 4u * static_cast<unsigned>(steps));
+    DevicePointer theirs = remote[static_cast<std::size_t>(next)] + word;
+    DevicePointer mine = output_ + word;
+    unsigned value = sweeps_ + 1;
+    sweeps_ += is_last ? 1 : 0;
+    cuda_->kernels().launch(cuda_->kernels().find("plait_pass_port"), {1, 1, false}, stream,
+                            {&theirs, &mine, &value});
+  }
+
+  /// What copy engines give when all ranks copy at once: into peers, out of peers, both by halves.
+  void engines() {
+    if (!o_.processes) return;
+    const std::vector<DevicePointer> remote = map_outputs();
     cuda::Stream second = nullptr;
     cuda::Event fork = nullptr;
     PLAIT_CUDA_CALL(stream_create, &second, kStreamNonBlocking, 0);
     PLAIT_CUDA_CALL(event_create, &fork, kEventDisableTiming);
-    for (const std::uint64_t piece : {8ull << 20, 16ull << 20, 32ull << 20, 64ull << 20})
-      for (const int kind : {0, 1, 2, 3}) {  // push, pull, half each, push on two streams
+    for (const std::uint64_t piece :
+         {8ull << 20, 16ull << 20, 32ull << 20, 64ull << 20, 128ull << 20})
+      for (const int kind : {0, 1, 2, 3, 4}) {
+        if (kind == 4 && o_.gpus < 3) continue;
         const std::uint64_t rounds = (256ull << 20) / piece;
         const Way way{
             "", "", [&](cuda::Stream stream) {
@@ -481,17 +509,20 @@ class Bench {
                   const DevicePointer theirs = remote[static_cast<std::size_t>(to)] + i * piece;
                   PLAIT_CUDA_CALL(memory_copy_async, pulls ? input_ + i * piece : theirs,
                                   pulls ? theirs : input_ + i * piece, piece,
-                                  kind >= 2 && odd ? second : stream);
+                                  (kind == 2 || kind == 3) && odd ? second : stream);
+                  if (kind == 4) pass_port(remote, k, stream);
                 }
               PLAIT_CUDA_CALL(event_record, fork, second);
               PLAIT_CUDA_CALL(stream_wait_event, stream, fork, 0);
             }};
         const double us = time_eager(way, 3, 3);
-        const char* names[] = {"push", "pull", "half push, half pull", "push on two streams"};
+        const char* names[] = {"push", "pull", "half push, half pull", "push on two streams",
+                               "push, ports passed on"};
         if (rank_ == 0)
           std::printf("copy engines, %s, pieces of %s: %.1f GB/s out of each GPU\n", names[kind],
                       size_name(piece).c_str(),
                       static_cast<double>(rounds * piece) * (o_.gpus - 1) / us / 1e3);
+        board_->meet();
       }
     board_->meet();
     for (int rank = 0; rank < o_.gpus; ++rank)
@@ -507,7 +538,8 @@ class Bench {
   cuda::Stream stream_ = nullptr;
   cuda::Event begin_ = nullptr, end_ = nullptr;
   DevicePointer input_ = 0, output_ = 0, wrong_ = 0;
-  unsigned seed_ = 0;
+  static constexpr std::uint64_t kWordsBytes = 4096;
+  unsigned seed_ = 0, sweeps_ = 0;
 };
 
 /// "direct:pieces=2,throttle=1", cut at the first colon.
@@ -588,6 +620,8 @@ Options parse(int count, char** arguments) {
       options.cpu_permille = numbers(value());
     else if (name == "--cuts")
       options.cuts = numbers(value());
+    else if (name == "--tiled-blocks")
+      options.tiled_blocks = static_cast<unsigned>(std::stoul(value()));
     else if (name == "--tile-mib")
       options.tile_mib = std::stoull(value());
     else if (name == "--engine")

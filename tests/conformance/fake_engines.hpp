@@ -58,6 +58,11 @@ class FakeEngines {
     streams_.clear();
   }
   std::vector<std::string> faults;
+  struct Copy {
+    int rank;  // whose engine
+    const char* dst;
+  };
+  std::vector<Copy> copies;  // in the order in which they were done
 
  private:
   using Moment = std::tuple<int, cuda::Event, int>;
@@ -103,7 +108,10 @@ class FakeQueue : public cuda::EngineQueue {
       : engines_(engines), rank_(rank), words_(words), counted_(counted) {}
 
   void copy(cuda::Stream stream, char* dst, const char* src, std::uint64_t bytes) override {
-    put(stream, [=] { std::memcpy(dst, src, bytes); });
+    put(stream, [=, this] {
+      std::memcpy(dst, src, bytes);
+      engines_.copies.push_back({rank_, dst});
+    });
   }
   void step(cuda::Stream stream, const cuda::EngineStep& step) override {
     if (step.tells_first != 0) put(stream, [step] { tell(step); });
@@ -130,11 +138,8 @@ class FakeQueue : public cuda::EngineQueue {
       job.count = args.bytes / plait::bytes_of(type);
       for (int s = 0; s < args.sources; ++s) job.sources[s] = args.source[s];
       for (int s = 0; s < args.sources; ++s) job.scales[s] = args.scalars[s];
-      char* const first = args.dst[0] != nullptr ? args.dst[0] : args.dst[1];
-      job.dst = first;
+      job.dst = args.dst;
       plait::ReduceTeam(0).reduce(job);
-      if (args.dst[1] != nullptr && args.dst[1] != first)  // what was there may be a source
-        std::memcpy(args.dst[1], first, args.bytes);
     });
   }
   void begin_on_host(cuda::Stream stream, const cuda::HostJob& job) override {

@@ -77,6 +77,15 @@ class Ranks {
     handles(path_.host_events, kHostEvents);
   }
 
+  /// In whose memory; -1 = a caller's.
+  int owner_of(const char* at) const {
+    for (std::size_t rank = 0; rank < memory_.size(); ++rank) {
+      const auto from = reinterpret_cast<std::uintptr_t>(memory_[rank].data());
+      const auto here = reinterpret_cast<std::uintptr_t>(at);
+      if (here >= from && here < from + memory_[rank].size()) return static_cast<int>(rank);
+    }
+    return -1;
+  }
   /// This rank's part of a call; `call` outlives the run.
   void enqueue(Call& call, int rank) {
     const Request& request = call.request;
@@ -112,7 +121,7 @@ class Ranks {
       call.shapes.push_back(std::make_unique<TiledArgs>(tiled_shape(rest, args.rank)));
       TiledArgs& shape = *call.shapes.back();
       static_cast<CallArgs&>(shape) = args;
-      Rotation(queue, path_, cut_rotation(shape.part_bytes, kSlotBytes), shape, moved_type(rest))
+      Rotation(queue, path_, cut_rotation(shape.part_bytes, kSlotBytes), shape, moved_type(rest), 1)
           .enqueue(kFork, kCaller);
       return;
     }
@@ -218,6 +227,42 @@ void check_calls(const Topology& topology, int ranks, unsigned seed, bool one_qu
 }
 
 }  // namespace
+
+/// Who pushes into a rank's memory, in turn: the one before it, the one before that, and so on.
+TEST_CASE("a rank begins to push to another one when the one before has told that it is through") {
+  const Topology topology = load_topology("hgx-h200");
+  for (const int ranks : {3, 4})
+    for (const Collective what :
+         {Collective::all_reduce, Collective::reduce_scatter, Collective::all_to_all})
+      for (int seed = 1; seed <= rounds(20); ++seed) {
+        Request request;
+        request.collective = what;
+        request.ranks = ranks;
+        request.count = 40000;
+        FakeEngines engines;
+        Ranks all(engines, ranks);
+        Call call = call_of(topology, checked(request, topology), {}, 2);
+        for (int rank = 0; rank < ranks; ++rank) all.enqueue(call, rank);
+        engines.run_by_chance(static_cast<unsigned>(seed));
+        std::vector<std::vector<int>> pushed(static_cast<std::size_t>(ranks));
+        for (const FakeEngines::Copy& copy : engines.copies) {
+          const int to = all.owner_of(copy.dst);
+          if (to >= 0 && to != copy.rank) pushed[static_cast<std::size_t>(to)].push_back(copy.rank);
+        }
+        CAPTURE(text(name_of(what), " of ", ranks, " ranks, seed ", seed));
+        CHECK(engines.faults == std::vector<std::string>{});
+        for (int to = 0; to < ranks; ++to) {
+          const std::vector<int>& by = pushed[static_cast<std::size_t>(to)];
+          std::vector<int> in_turn;
+          for (std::size_t i = 0; i < by.size(); ++i) {
+            const int step = 1 + static_cast<int>(i) % (ranks - 1);
+            in_turn.push_back((to - step + ranks) % ranks);
+          }
+          CHECK(by.size() > 20);
+          CHECK(by == in_turn);
+        }
+      }
+}
 
 TEST_CASE("calls by copy engines, one behind the other, in any order of streams") {
   const Topology topology = load_topology("hgx-h200");

@@ -18,7 +18,8 @@
 namespace plait::cuda {
 
 using Bytes = std::vector<std::uint8_t>;
-constexpr std::uint64_t kMostBytes = 4ull << 20;
+constexpr std::uint64_t kMostBytes = 4ull << 20;     // of a sum
+constexpr std::uint64_t kBufferBytes = 16ull << 20;  // holds all ranks' parts of a collective
 constexpr std::uint64_t kRingBytes = 8ull << 20;
 
 inline int gpus_to_use() {
@@ -99,8 +100,8 @@ class Bay {
     });
     PLAIT_CUDA_CALL(context_push, cuda->context());
     PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
-    PLAIT_CUDA_CALL(memory_alloc, &input, kMostBytes + 256);
-    PLAIT_CUDA_CALL(memory_alloc, &output, kMostBytes + 256);
+    PLAIT_CUDA_CALL(memory_alloc, &input, kBufferBytes + 256);
+    PLAIT_CUDA_CALL(memory_alloc, &output, kBufferBytes + 256);
   }
   ~Bay() {
     api().memory_free(input);

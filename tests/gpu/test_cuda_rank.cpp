@@ -66,7 +66,8 @@ std::size_t wrong_bytes(Bay& bay, const FusedCase& c, unsigned seed) {
   for (int r = 0; r < bay.board->ranks; ++r)
     inputs.push_back(random_bytes(bytes, seed * 64 + static_cast<unsigned>(r)));
   for (const Bytes& one : inputs) sources.push_back(one.data());
-  const std::vector<double> scalars{0.5, -3.0, 1.25, 7.0};
+  const std::vector<double> scalars{0.5, -3.0, 1.25, 7.0, -0.5, 2.0, 0.75, -1.5,
+                                    3.0, 0.25, -2.5, 1.5, -4.0, 6.0, -1.25, 5.0};  // a rank each
   Bytes expected(bytes);
   reduce_reference(c.request.type, c.request.op, expected.data(), sources, c.request.count,
                    bay.board->ranks, true,
@@ -341,7 +342,7 @@ std::size_t wrong_enqueued(Bay& bay, const Plan& plan, bool in_place, bool engin
     output = expected.size() < mine.size() ? input + rank * expected.size() : input;
   std::size_t wrong = 0;
   for (const bool captured : {false, true}) {
-    PLAIT_CUDA_CALL(memory_set_async, bay.output, 0xa5, kMostBytes, bay.stream);
+    PLAIT_CUDA_CALL(memory_set_async, bay.output, 0xa5, kBufferBytes, bay.stream);
     bay.finish();
     Bay::to_gpu(input, mine);
     bay.board->meet();

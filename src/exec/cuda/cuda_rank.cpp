@@ -93,8 +93,11 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
   const std::uint64_t tile_kib = options.ranks <= 4 ? 64 : 32;
   if (options_.sizes.tile_bytes == 0)
     options_.sizes.tile_bytes = tile_slots(options.ranks) * tile_kib << 10;
-  // Only where choices.def would use it.
-  const std::uint64_t piece_mib = options.ranks <= 4 ? 32 : options.ranks <= 8 ? 16 : 8;
+  // Only where choices.def would use it. Two ranks use all slots as one inbox, and borrow more.
+  const std::uint64_t piece_mib = options.ranks == 2   ? 32
+                                  : options.ranks <= 4 ? 64
+                                  : options.ranks <= 8 ? 16
+                                                       : 8;
   if (options_.sizes.rotation_bytes == 0 && (options.ranks == 2 || options.most_blocks != 0))
     options_.sizes.rotation_bytes = rotation_slots(options.ranks) * piece_mib << 20;
   PLAIT_CUDA_CALL(device_get, &device_, options.device);

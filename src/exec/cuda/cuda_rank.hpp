@@ -127,6 +127,7 @@ class CudaRank {
   void close() noexcept;
   const FusedChoice* choice_for(const Request& request) const;
   unsigned blocks_for(const FusedTuning& tuning) const;
+  unsigned blocks_beside_copies(const FusedTuning& tuning) const;
   unsigned most_threads(bool is_lean) const;
   bool leaves_sms() const;
   void map_host_memory();

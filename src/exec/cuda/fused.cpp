@@ -128,6 +128,10 @@ unsigned CudaRank::blocks_for(const FusedTuning& tuning) const {
   return options_.most_blocks != 0 ? std::min(options_.most_blocks, all) : all;
 }
 
+unsigned CudaRank::blocks_beside_copies(const FusedTuning& tuning) const {
+  return std::min(blocks_for({}), tuning.blocks != 0 ? tuning.blocks : kBlocksBesideCopies);
+}
+
 /// Of a block of lines. Half an SM, so that another communicator's kernel fits beside it: the two
 /// could meet in different orders on different ranks. Of half the SMs, a block may take whole ones.
 /// is_lean: the kernel keeps within 64 registers.
@@ -245,14 +249,14 @@ void CudaRank::run_lines(const std::string& kernel, const Request& request, cons
   Spread spread;
   const bool long_run =  // more than 32 MiB, 16 beyond two ranks
       kernel == "two_shot" && units > (options_.ranks > 2 ? 1u << 20 : 2u << 20);
-  // Two ranks' sums keep within 64 registers: a block of 512 threads takes half an SM, and where
-  // there is much to do, of two blocks of 256 one loads while the other waits.
-  const bool is_lean = options_.ranks == 2 && is_common_sum(request);
-  const bool two_an_sm = is_lean && work >= 65536 && tuning.blocks == 0 && tuning.threads == 0 &&
-                         options_.most_blocks == 0;
+  // Sums of two and four ranks keep within 64 registers: a block of 512 threads takes half an SM,
+  // and where there is much to do, of two blocks of 256 one loads while the other waits.
+  const bool is_lean = (options_.ranks == 2 || options_.ranks == 4) && is_common_sum(request);
+  const bool two_an_sm = is_lean && work >= 65536 && (options_.ranks == 2 || long_run) &&
+                         tuning.blocks == 0 && tuning.threads == 0 && options_.most_blocks == 0;
   spread.threads = tuning.threads != 0 ? tuning.threads
                    : work < 8192       ? 128
-                   : work < 65536 || two_an_sm || (long_run && options_.ranks > 2)
+                   : work < 65536 || two_an_sm || (long_run && options_.ranks > 2 && !is_lean)
                        ? 256
                        : most_threads(is_lean);
   const std::uint64_t useful =
@@ -260,7 +264,11 @@ void CudaRank::run_lines(const std::string& kernel, const Request& request, cons
   spread.blocks = static_cast<unsigned>(
       std::min<std::uint64_t>(useful, blocks_for(tuning) * (two_an_sm ? 2 : 1)));
   spread.programmatic = tuning.programmatic;
-  args.ahead = tuning.ahead >= 0 ? tuning.ahead : !long_run ? 1 : options_.ranks > 2 ? 4 : 2;
+  const bool middle = is_lean && options_.ranks > 2 && units >= 1u << 19;  // from 8 MiB on
+  args.ahead = tuning.ahead >= 0 ? tuning.ahead
+               : long_run        ? options_.ranks > 2 ? 4 : 2
+               : middle          ? 2
+                                 : 1;
   kernels_->launch(kernels_->find(fused_name(kernel, request, bare)), spread, stream, {&args});
 }
 
@@ -312,13 +320,13 @@ void CudaRank::run_rotation(const Request& request, const void* input, void* out
       tuning.tile_units == 0 ? 0 : std::max(kLeastPiece, std::uint64_t{tuning.tile_units} * 16);
   if (request.ranks == 2)
     return run_exchange(request, input, output, stream, scalars, tuning, wish);
-  engine_path_.blocks = blocks_for(tuning);
+  engine_path_.blocks = blocks_for({});
   TiledArgs shape = tiled_shape(request, options_.rank);
   fill_call(shape, request, input, output, scalars);
   const std::uint64_t most =
       wish == 0 ? engine_path_.slot_bytes : std::min(engine_path_.slot_bytes, wish);
   Rotation rotation(*queue_, engine_path_, cut_rotation(shape.part_bytes, most), shape,
-                    moved_type(request));
+                    moved_type(request), blocks_beside_copies(tuning));
   rotation.enqueue(fork_, stream);
 }
 
@@ -330,8 +338,7 @@ void CudaRank::run_exchange(const Request& request, const void* input, void* out
   CallArgs call{};
   fill_call(call, request, input, output, scalars);
   engine_path_.blocks = blocks_for({});
-  const unsigned blocks =
-      std::min(engine_path_.blocks, tuning.blocks != 0 ? tuning.blocks : kBlocksBesideCopies);
+  const unsigned blocks = blocks_beside_copies(tuning);
   ExchangeRoom room;
   room.inbox_bytes = rotation_slots(2) * engine_path_.slot_bytes;
   room.ring_bytes = engine_path_.ring_bytes;

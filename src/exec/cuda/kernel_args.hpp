@@ -142,13 +142,17 @@ struct TiledArgs : CallArgs {
 inline constexpr int kRotationSlots = 2;  ///< pieces under way between two ranks
 
 /// Words of a rank's memory that peers raise, one writer each; they count the pieces of all calls
-/// by copy engines, so nothing is reset. Even and odd pieces travel on streams of their own, so
-/// they are told in words of their own.
+/// by copy engines, so nothing is reset. Even and odd pieces lie in slots of their own, so they are
+/// told in words of their own.
 struct EngineFlags {
   std::uint32_t arrived[kRotationSlots][kMaxCudaRanks];  ///< by sender: its part is in my inbox
   std::uint32_t handled[kRotationSlots][kMaxCudaRanks];  ///< by owner: my part was taken out
-  std::uint32_t pulled[kRotationSlots][kMaxCudaRanks];   ///< by reader: my result was copied out
-  std::uint32_t pieces;                                  ///< my own: of finished calls
+  std::uint32_t shared[kRotationSlots][kMaxCudaRanks];   ///< by owner: its result is in my inbox
+  std::uint32_t placed[kRotationSlots][kMaxCudaRanks];   ///< by reader: my result was taken out
+  /// By the step it is for, then by the rank that has left the port: it is mine. Counts sweeps.
+  std::uint32_t ports[kMaxCudaRanks][kMaxCudaRanks];
+  std::uint32_t sweeps;    ///< my own: in which ports were passed on, of finished calls
+  std::uint32_t pieces;    ///< my own: of finished calls
   std::uint32_t poisoned;  ///< 1 + a peer that has given up: what it copies since is not to be used
   // What two ranks exchange whole: one word a kind, as pieces and chunks keep their order.
   std::uint32_t link_arrived[kMaxCudaRanks];  ///< by sender: pieces in my inbox
@@ -194,7 +198,7 @@ struct EngineEnd {
 struct PieceArgs {
   DeviceState* state;
   const char* source[kMaxCudaRanks];  ///< in rank order
-  char* dst[2];                       ///< null = none
+  char* dst;
   std::uint64_t bytes;
   double scalars[kMaxCudaRanks];  ///< premul_sum
   std::int32_t sources;

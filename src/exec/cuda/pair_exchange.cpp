@@ -61,7 +61,7 @@ void PairExchange::take_range(Role role, const char* came, std::uint64_t from, s
   args.source[call_.rank] = static_cast<const char*>(call_.input) + part + from;
   args.source[peer()] = came;
   args.sources = 2;
-  args.dst[0] = out;
+  args.dst = out;
   args.bytes = bytes;
   reduce(stream(role), args, blocks);
 }

@@ -1,4 +1,4 @@
-// Pushes, handles and pulls of one call: which bytes, after which words, on which stream.
+// Pushes, handles and places of one call: which bytes, after which words, on which stream.
 #include "exec/cuda/rotation.hpp"
 
 #include <algorithm>
@@ -43,10 +43,18 @@ char* Rotation::inbox(int owner, int sender, std::uint32_t piece) const {
              path_.slot_bytes;
 }
 
-char* Rotation::outbox(int owner, std::uint32_t piece) const {
-  const auto before = static_cast<std::uint64_t>(shape_.ranks - 1);
-  return path_.slots[static_cast<std::size_t>(owner)] +
+/// Where the own result lies, for others to have it from here.
+char* Rotation::own_result(std::uint32_t piece) const {
+  if (in(shape_.keepers, shape_.rank)) return in_output(shape_.rank, piece);
+  const auto before = static_cast<std::uint64_t>(shape_.ranks - 1);  // senders: then the outbox
+  return path_.slots[static_cast<std::size_t>(shape_.rank)] +
          (before * kRotationSlots + piece % kRotationSlots) * path_.slot_bytes;
+}
+
+char* Rotation::in_output(int owner, std::uint32_t piece) const {
+  return static_cast<char*>(shape_.output) +
+         static_cast<std::uint64_t>(index_of(shape_, owner)) * shape_.result_stride +
+         range(owner, piece).from;
 }
 
 /// Until `ranks` have told of the piece that is `before` pieces earlier, and so uses the same slot.
@@ -71,15 +79,50 @@ void Rotation::finish(Role role, std::uint32_t piece, Words words) {
   for (int k = 1; k < shape_.ranks; ++k)
     step.tell[peer(k)] = &(flags_of(peer(k)).*words)[piece % kRotationSlots][shape_.rank];
   step.told = piece + 1;
-  launch(stream(role, piece), step);
-  record(event(role, piece), stream(role, piece));
+  launch(stream(role), step);
+  record(event(role, piece), stream(role));
 }
 
+/// Where every rank copies to every other one, in the same steps.
+bool Rotation::takes_turns(Role role) const {
+  return shape_.ranks > 2 && shape_.shift == 0 && shape_.owners == all_ranks() &&
+         (role == kPush ? shape_.senders : shape_.readers) == all_ranks();
+}
+
+/// Of the first step of a sweep: the rank two further on used it in the last step of the sweep
+/// before, with which that one has told.
+void Rotation::await_port(Role role) {
+  if (!takes_turns(role) || sweeps_ == 0) return;
+  EngineStep step = blank_step(&EngineFlags::sweeps);
+  step.waits[0] = {flags_of(shape_.rank).ports[1], 1u << peer(2), sweeps_};
+  launch(stream(role), step);
+}
+
+/// After so many steps of a sweep: tells who comes next at the port just left, and waits for the
+/// port of the next step; that of the next sweep's first step is waited for there.
+void Rotation::pass_port(Role role, int steps) {
+  if (!takes_turns(role)) return;
+  const bool is_last = steps == shape_.ranks - 1;
+  const int next = is_last ? peer(-2) : peer(-1), next_step = is_last ? 1 : steps + 1;
+  EngineStep step = blank_step(&EngineFlags::sweeps);
+  step.tells_first = 1;
+  step.tell[next] = &flags_of(next).ports[next_step][shape_.rank];
+  step.told = sweeps_ + 1;
+  if (is_last)
+    ++sweeps_;
+  else
+    step.waits[0] = {flags_of(shape_.rank).ports[next_step], 1u << peer(1), sweeps_ + 1};
+  launch(stream(role), step);
+}
+
+/// After what this rank told of the pieces before, also where a graph orders its branches: others
+/// may not go on without it.
 void Rotation::push(std::uint32_t piece) {
   std::vector<Event> after;
-  if (piece >= kRotationSlots) after.push_back(event(kHandle, piece));
-  begin(stream(kPush, piece),
-        {words(&EngineFlags::handled, owners_of_mine(), piece, kRotationSlots)}, after);
+  if (piece >= kRotationSlots) after = {event(kHandle, piece), event(kPlace, piece)};
+  begin(stream(kPush), {words(&EngineFlags::placed, others(all_ranks()), piece, kRotationSlots)},
+        after);
+  await_port(kPush);
   const char* input = static_cast<const char*>(shape_.input);
   for (int k = 1; k < shape_.ranks; ++k) {
     const int owner = peer(k);
@@ -87,8 +130,8 @@ void Rotation::push(std::uint32_t piece) {
     const Range part = range(owner, piece);
     const std::uint64_t at =
         static_cast<std::uint64_t>(index_of(shape_, owner)) * shape_.part_stride;
-    copy(stream(kPush, piece), inbox(owner, shape_.rank, piece), input + at + part.from,
-         part.bytes);
+    copy(stream(kPush), inbox(owner, shape_.rank, piece), input + at + part.from, part.bytes);
+    pass_port(kPush, k);
   }
   finish(kPush, piece, &EngineFlags::arrived);
 }
@@ -98,7 +141,7 @@ void Rotation::reduce_piece(std::uint32_t piece, std::uint32_t senders) {
   const Range part = range(shape_.rank, piece);
   if (part.bytes == 0) return;
   const auto index = static_cast<std::uint64_t>(index_of(shape_, shape_.rank));
-  // The own input takes part in reductions, and is all there is where nobody sends (all_gather).
+  // The own input takes part in reductions, and is all there is where nobody sends.
   const bool with_own = shape_.handling == kReduceParts || senders == 0;
   for (int rank = 0; rank < shape_.ranks; ++rank) {
     if (rank == shape_.rank && with_own)
@@ -107,30 +150,21 @@ void Rotation::reduce_piece(std::uint32_t piece, std::uint32_t senders) {
     else if (in(senders, rank))
       args.source[args.sources++] = inbox(shape_.rank, rank, piece);
   }
-  char* out = static_cast<char*>(shape_.output) + index * shape_.result_stride + part.from;
-  int outs = 0;
-  if (in(shape_.keepers, shape_.rank) && !(args.sources == 1 && args.source[0] == out))
-    args.dst[outs++] = out;
-  if (readers_of_mine() != 0) args.dst[outs++] = outbox(shape_.rank, piece);
+  args.dst = own_result(piece);
   args.bytes = part.bytes;
-  reduce(stream(kHandle, piece), args, path_.blocks);
+  if (args.sources == 1 && args.source[0] == args.dst) return;
+  reduce(stream(kHandle), args, blocks_);
 }
 
 void Rotation::handle(std::uint32_t piece) {
   const std::uint32_t senders = senders_to(shape_, shape_.rank);
-  std::vector<Event> after{event(kPush, piece)};
-  if (piece >= kRotationSlots) after.push_back(event(kPull, piece));
-  begin(stream(kHandle, piece),
-        {words(&EngineFlags::arrived, senders, piece, 0),
-         words(&EngineFlags::pulled, readers_of_mine() != 0 ? others(all_ranks()) : 0, piece,
-               kRotationSlots)},  // of all: other ranks may have read in the call before
-        after);
+  begin(stream(kHandle), {words(&EngineFlags::arrived, senders, piece, 0)}, {event(kPush, piece)});
   if (in(shape_.owners, shape_.rank)) {
     if (shape_.handling != kPlaceParts) reduce_piece(piece, senders);
     const Range part = range(shape_.rank, piece);
     for (int k = 1; k < shape_.ranks && shape_.handling == kPlaceParts; ++k)
       if (in(senders, peer(k)))
-        copy(stream(kHandle, piece),
+        copy(stream(kHandle),
              static_cast<char*>(shape_.output) +
                  static_cast<std::uint64_t>(peer(k)) * shape_.place_stride + part.from,
              inbox(shape_.rank, peer(k), piece), part.bytes);
@@ -138,20 +172,34 @@ void Rotation::handle(std::uint32_t piece) {
   finish(kHandle, piece, &EngineFlags::handled);
 }
 
-void Rotation::pull(std::uint32_t piece) {
-  const std::uint32_t owners = owners_i_read();
-  begin(stream(kPull, piece), {words(&EngineFlags::handled, owners, piece, 0)},
-        {event(kHandle, piece)});
-  for (int k = shape_.ranks - 1; k >= 1; --k) {
-    const int owner = peer(k);
-    if (!in(owners, owner)) continue;
-    const Range part = range(owner, piece);
-    const std::uint64_t at =
-        static_cast<std::uint64_t>(index_of(shape_, owner)) * shape_.result_stride;
-    copy(stream(kPull, piece), static_cast<char*>(shape_.output) + at + part.from,
-         outbox(owner, piece), part.bytes);
+/// Into the places that the readers have taken this rank's parts out of.
+void Rotation::share(std::uint32_t piece) {
+  const std::uint32_t readers = readers_of_mine();
+  begin(stream(kShare), {words(&EngineFlags::handled, readers, piece, 0)}, {event(kHandle, piece)});
+  await_port(kShare);
+  for (int k = 1; k < shape_.ranks; ++k) {
+    if (!in(readers, peer(k))) continue;
+    copy(stream(kShare), inbox(peer(k), shape_.rank, piece), own_result(piece),
+         range(shape_.rank, piece).bytes);
+    pass_port(kShare, k);
   }
-  finish(kPull, piece, &EngineFlags::pulled);
+  finish(kShare, piece, &EngineFlags::shared);
+}
+
+/// In the order in which they come.
+void Rotation::place(std::uint32_t piece) {
+  const std::uint32_t owners = owners_i_read();
+  std::vector<Event> after{event(kShare, piece)};
+  for (int k = 1; k < shape_.ranks; ++k) {
+    const int owner = peer(-k);
+    if (!in(owners, owner)) continue;
+    begin(stream(kPlace), {words(&EngineFlags::shared, 1u << owner, piece, 0)}, after);
+    copy(stream(kPlace), in_output(owner, piece), inbox(shape_.rank, owner, piece),
+         range(owner, piece).bytes);
+    after.clear();
+  }
+  for (const Event event : after) follow(stream(kPlace), event);
+  finish(kPlace, piece, &EngineFlags::placed);
 }
 
 void Rotation::join(Stream stream) {
@@ -159,18 +207,23 @@ void Rotation::join(Stream stream) {
     record(path_.events[i], path_.streams[i]);
     follow(stream, path_.events[i]);
   }
-  launch_end(stream, blank_step(&EngineFlags::pieces), {{&EngineFlags::pieces, cut_.pieces}});
+  launch_end(stream, blank_step(&EngineFlags::pieces),
+             {{&EngineFlags::pieces, cut_.pieces}, {&EngineFlags::sweeps, sweeps_}});
 }
 
 void Rotation::enqueue(Event fork, Stream stream) {
   record(fork, stream);
   for (std::size_t i = 0; i < kRotationStreams; ++i) follow(path_.streams[i], fork);
-  copy(path_.streams[kRotationSlots], static_cast<char*>(shape_.output) + shape_.own_to,
+  copy(path_.streams[kPlace], static_cast<char*>(shape_.output) + shape_.own_to,
        static_cast<const char*>(shape_.input) + shape_.own_from, shape_.own_bytes);
-  for (std::uint32_t step = 0; step < cut_.pieces + 2; ++step) {
-    if (step < cut_.pieces) push(step);
-    if (step >= 1 && step - 1 < cut_.pieces) handle(step - 1);
-    if (step >= 2) pull(step - 2);
+  for (std::uint32_t first = 0; first < cut_.pieces; first += kRotationSlots) {
+    const std::uint32_t end = first + kRotationSlots;
+    for (std::uint32_t piece = first; piece < end; ++piece) push(piece);
+    for (std::uint32_t piece = first; piece < end; ++piece) {
+      handle(piece);
+      share(piece);
+    }
+    for (std::uint32_t piece = first; piece < end; ++piece) place(piece);
   }
   join(stream);
 }

@@ -1,8 +1,10 @@
 // A large collective by copy engines: parts are pushed into their owners' inboxes, a kernel handles
-// each piece that has come, and results are pulled out of their owners' outboxes. Peers are visited
-// in rotation, one at a time, so that no two copies meet at a port; while a piece is pushed, the
-// one before is handled and the one before that pulled. No SM works while engines copy, and no
-// buffer of the user is touched by another rank.
+// each piece that has come, and owners push the results into the same places of their readers'
+// inboxes, from where these take them out. Peers are visited in rotation, one at a time, and a rank
+// whose copy leaves a port tells the next one to use it, so that no two copies meet there; only
+// pushes, or a rank's engine would serve its own copies and others' by turns. While one of two
+// pieces is handled, the other one is pushed. No SM works while engines copy, and no buffer of the
+// user is touched by another rank.
 // Source: direct collectives with a throttle of one (direct-sendrecv talk), bench/NOTES.md.
 #pragma once
 #include <cstdint>
@@ -12,10 +14,9 @@
 
 namespace plait::cuda {
 
-/// Even and odd pushes, even and odd pulls, handles: while one of a pair tells or waits, the other
-/// keeps the links busy.
-inline constexpr std::size_t kRotationStreams = 2 * kRotationSlots + 1;
-static_assert(kRotationStreams <= kEngineStreams && 3 * kRotationSlots <= kEngineEvents);
+/// Pushes, handles, places.
+inline constexpr std::size_t kRotationStreams = 3;
+static_assert(kRotationStreams <= kEngineStreams && 4 * kRotationSlots <= kEngineEvents);
 
 /// Slots of one rank: its inbox, by sender, then its outbox.
 inline std::uint64_t rotation_slots(int ranks) {
@@ -32,27 +33,30 @@ struct RotationCut {
 RotationCut cut_rotation(std::uint64_t part_bytes, std::uint64_t most_bytes);
 
 /// One call. Ranks enqueue alike, and in an order in which a wait comes after all that it waits
-/// for: so no rank waits for ever, were there only one hardware queue for all streams; edges
-/// between the streams see to the same where a graph orders its branches anyhow.
+/// for, or tells first what the others' same step waits for: so no rank waits for ever, were there
+/// only one hardware queue for all streams; edges between the streams see to the same where a graph
+/// orders its branches anyhow.
 class Rotation : private EngineCall {
  public:
-  /// `shape` as tiled_shape() makes it, its call filled in. `type`: of the kernel that handles.
+  /// `shape` as tiled_shape() makes it, its call filled in. `type`: of the kernel that handles;
+  /// `blocks`: how many of it beside copies.
   Rotation(EngineQueue& queue, const EnginePath& path, const RotationCut& cut,
-           const TiledArgs& shape, DataType type)
-      : EngineCall(queue, path, shape, type), cut_(cut), shape_(shape) {}
+           const TiledArgs& shape, DataType type, unsigned blocks)
+      : EngineCall(queue, path, shape, type), cut_(cut), shape_(shape), blocks_(blocks) {}
 
   /// After what `stream` holds; what comes later on it comes after all of the call.
   void enqueue(Event fork, Stream stream);
 
  private:
-  enum Role : std::size_t { kPush, kHandle, kPull };
+  /// A stream each, but kShare: by that of kPush.
+  enum Role : std::size_t { kPush, kHandle, kPlace, kShare };
   /// Where a piece lies in its owner's part.
   struct Range {
     std::uint64_t from, bytes;
   };
 
   bool in(std::uint32_t mask, int rank) const { return (mask >> rank & 1) != 0; }
-  int peer(int k) const { return (shape_.rank + k) % shape_.ranks; }
+  int peer(int k) const { return (shape_.rank + k + shape_.ranks) % shape_.ranks; }
   std::uint32_t others(std::uint32_t mask) const { return mask & ~(1u << shape_.rank); }
   std::uint32_t all_ranks() const { return (1u << shape_.ranks) - 1; }
   std::uint32_t owners_of_mine() const;
@@ -60,12 +64,9 @@ class Rotation : private EngineCall {
   std::uint32_t readers_of_mine() const;
   Range range(int owner, std::uint32_t piece) const;
   char* inbox(int owner, int sender, std::uint32_t piece) const;
-  char* outbox(int owner, std::uint32_t piece) const;
-  Stream stream(Role role, std::uint32_t piece) const {
-    return path_
-        .streams[role == kHandle ? 2 * kRotationSlots
-                                 : (role == kPull ? kRotationSlots : 0) + piece % kRotationSlots];
-  }
+  char* own_result(std::uint32_t piece) const;
+  char* in_output(int owner, std::uint32_t piece) const;
+  Stream stream(Role role) const { return path_.streams[role == kShare ? kPush : role]; }
   Event event(Role role, std::uint32_t piece) const {
     return path_.events[role * kRotationSlots + piece % kRotationSlots];
   }
@@ -74,14 +75,20 @@ class Rotation : private EngineCall {
                    std::uint32_t before) const;
   void begin(Stream stream, const std::vector<EngineWait>& waits, const std::vector<Event>& after);
   void finish(Role role, std::uint32_t piece, Words words);
+  bool takes_turns(Role role) const;
+  void await_port(Role role);
+  void pass_port(Role role, int steps);
   void push(std::uint32_t piece);
   void handle(std::uint32_t piece);
   void reduce_piece(std::uint32_t piece, std::uint32_t senders);
-  void pull(std::uint32_t piece);
+  void share(std::uint32_t piece);
+  void place(std::uint32_t piece);
   void join(Stream stream);
 
   RotationCut cut_;
   const TiledArgs& shape_;
+  const unsigned blocks_;
+  std::uint32_t sweeps_ = 0;  // in which ports are passed on, so far
 };
 
 }  // namespace plait::cuda

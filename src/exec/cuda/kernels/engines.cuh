@@ -53,7 +53,7 @@ __device__ inline void engine_step(const EngineStep& step) {
     store_flag(&step.flags[rank]->poisoned, step.rank + 1);
 }
 
-/// dst := source 0 (+) source 1 ..., unit by unit; where there is a second dst, that too.
+/// dst := source 0 (+) source 1 ..., unit by unit.
 template <DataType kType, int kOp, int kSources>
 __device__ void reduce_piece(const PieceArgs& args) {
   using Sum = Accumulator<kType, kOp>;
@@ -63,7 +63,7 @@ __device__ void reduce_piece(const PieceArgs& args) {
   if (args.state->failed != 0) return;
   unsigned whole = 0;
   for (int s = 0; s < args.sources; ++s) whole |= is_aligned(args.source[s]) ? 1u << s : 0u;
-  const bool whole_dst[2] = {is_aligned(args.dst[0]), is_aligned(args.dst[1])};
+  const bool whole_dst = is_aligned(args.dst);
   const unsigned long long units = (args.bytes + 15) / 16;
   const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
   for (unsigned long long i =
@@ -92,9 +92,7 @@ __device__ void reduce_piece(const PieceArgs& args) {
     for (int u = 0; u < kTogether; ++u) {
       if (i + u * stride >= units) continue;
       const Unit total = sum[u].result(args.op, true, args.sources);
-      for (int d = 0; d < 2; ++d)
-        if (args.dst[d] != nullptr)
-          store_unit<Stored>(args.dst[d], i + u * stride, total, args.bytes, whole_dst[d]);
+      store_unit<Stored>(args.dst, i + u * stride, total, args.bytes, whole_dst);
     }
   }
 }

@@ -75,7 +75,7 @@ template <DataType kType, int kOp, int kRanks, class Line>
 struct FusedCall {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
-  static constexpr int kTogether = kRanks == 2 || kRanks == 4 ? 2 : 1;
+  static constexpr int kTogether = kRanks == 2 ? 2 : 1;
   static constexpr int kHeld = kRanks == 0 ? 1 : kRanks;
 
   const FusedArgs& args;

@@ -81,6 +81,14 @@ extern "C" __global__ void plait_stream_triad(float4* a, const float4* b, const 
     }
 }
 
+/// What a rank does between two copies of a rotation: tells that it has left a port, and waits for
+/// the one that it needs next; for a few milliseconds at most.
+extern "C" __global__ void plait_pass_port(unsigned* theirs, const unsigned* mine, unsigned value) {
+  plait::cuda::store_flag_relaxed(theirs, value);
+  for (unsigned polls = 0; polls < 1u << 22; ++polls)
+    if (plait::cuda::reached(plait::cuda::peek_flag(mine), value)) return;
+}
+
 // What links give to kernels: block b moves chunks to (or from) peer b mod `peers`.
 struct LinkArgs {
   ulonglong2* remote[plait::cuda::kMaxCudaRanks];
