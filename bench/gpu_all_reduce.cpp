@@ -329,6 +329,11 @@ class Bench {
     if (!o_.sweep) return {FusedTuning{}};
     std::vector<FusedTuning> all;
     const bool small = bytes <= (256 << 10), large = bytes >= (8 << 20);
+    for (const int ahead : {1, 2, 3, 4, 6}) {  // else as it is launched by itself
+      FusedTuning tuning;
+      tuning.ahead = ahead;
+      if (large) all.push_back(tuning);
+    }
     for (const int bare : bytes <= (64 << 10) ? std::vector<int>{1, 0} : std::vector<int>{1})
       for (const unsigned blocks :
            small ? std::vector<unsigned>{8, 16, 32, 64} : std::vector<unsigned>{16, 32, 64, 132})

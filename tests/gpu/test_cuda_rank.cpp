@@ -58,6 +58,9 @@ std::string describe(const FusedCase& c) {
               c.tuning.bare, " ahead ", c.tuning.ahead);
 }
 
+/// A rank each.
+const std::vector<double> kScalars{0.5, -3.0, 1.25, 7.0, -0.5, 2.0, 0.75, -1.5};
+
 /// Bytes that differ from the reference on this rank.
 std::size_t wrong_bytes(Bay& bay, const FusedCase& c, unsigned seed) {
   const std::uint64_t element = bytes_of(c.request.type), bytes = c.request.count * element;
@@ -66,12 +69,10 @@ std::size_t wrong_bytes(Bay& bay, const FusedCase& c, unsigned seed) {
   for (int r = 0; r < bay.board->ranks; ++r)
     inputs.push_back(random_bytes(bytes, seed * 64 + static_cast<unsigned>(r)));
   for (const Bytes& one : inputs) sources.push_back(one.data());
-  const std::vector<double> scalars{0.5, -3.0, 1.25, 7.0, -0.5, 2.0, 0.75, -1.5,
-                                    3.0, 0.25, -2.5, 1.5, -4.0, 6.0, -1.25, 5.0};  // a rank each
   Bytes expected(bytes);
   reduce_reference(c.request.type, c.request.op, expected.data(), sources, c.request.count,
                    bay.board->ranks, true,
-                   c.request.op == ReduceOp::premul_sum ? scalars : std::vector<double>{});
+                   c.request.op == ReduceOp::premul_sum ? kScalars : std::vector<double>{});
   const DevicePointer in = bay.input + c.offset * element;
   const DevicePointer out = c.in_place ? in : bay.output + c.offset * element;
   PLAIT_CUDA_CALL(memory_set_async, bay.output, 0xa5, bytes + 256, bay.stream);
@@ -79,7 +80,7 @@ std::size_t wrong_bytes(Bay& bay, const FusedCase& c, unsigned seed) {
   Bay::to_gpu(in, inputs[static_cast<std::size_t>(bay.rank)]);
   bay.board->meet();  // where ranks share a GPU, one's upload would wait for the other's kernel
   bay.cuda->run_fused(c.kernel, c.request, reinterpret_cast<const void*>(in),
-                      reinterpret_cast<void*>(out), bay.stream, scalars, c.tuning);
+                      reinterpret_cast<void*>(out), bay.stream, kScalars, c.tuning);
   bay.finish();
   const Bytes got = Bay::from_gpu(out, bytes);
   std::size_t wrong = 0;
@@ -142,6 +143,7 @@ std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& ke
 /// Every case of the kernels, by ranks that are threads or processes.
 void check_fused(int ranks, bool processes, const std::vector<std::string>& kernels,
                  bool with_cores) {
+  REQUIRE(ranks <= static_cast<int>(kScalars.size()));
   const Findings* all = on_bays(ranks, processes, [&](Bay& bay, Findings& findings) {
     unsigned seed = 0;
     for (const FusedCase& c : fused_cases(ranks, kernels, with_cores)) {
