@@ -95,8 +95,6 @@ class Bench {
     given.host_words = reinterpret_cast<HostWords*>(words);
     given.exchange_words = reinterpret_cast<Settled::Words*>(words + kHostWordsBytes);
     if (options.tiled_blocks != 0) given.most_tiled_blocks = options.tiled_blocks;
-    given.sizes.bare_bytes = 130ull << 20;
-    given.sizes.flagged_bytes = 16ull << 20;
     given.sizes.tile_bytes = o_.tile_mib << 20;
     given.sizes.scratch_bytes = 2400ull << 20;
     given.sizes.inbox_bytes = 16ull << 20;

@@ -17,7 +17,7 @@ using Exchange = std::function<std::vector<std::string>(const std::string& mine)
 /// The parts of an arena; the same on all ranks.
 struct DeviceArenaSizes {
   std::uint64_t flagged_bytes = 4ull << 20;  ///< inbox half of flagged lines
-  std::uint64_t bare_bytes = 64ull << 20;    ///< inbox half of bare lines
+  std::uint64_t bare_bytes = 0;              ///< inbox half of bare lines; 0 = chosen
   std::uint64_t tile_bytes = 0;              ///< slots of tiled kernels; 0 = room for 64 KiB tiles
   std::uint64_t rotation_bytes = 0;          ///< slots of copy engines; 0 = chosen
   std::uint64_t inbox_bytes = 0;             ///< inbox half of plans

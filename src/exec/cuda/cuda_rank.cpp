@@ -89,6 +89,9 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
   if (options.ranks > kMaxCudaRanks)
     throw Error(ErrorCode::unsupported,
                 text("wanted ", options.ranks, " ranks on GPUs, at most ", kMaxCudaRanks));
+  // For 64 MiB by two_shot in one piece.
+  if (options_.sizes.bare_bytes == 0)
+    options_.sizes.bare_bytes = (options.ranks == 3 || options.ranks == 4 ? 96ull : 64ull) << 20;
   // Half as large tiles beyond 4 ranks: memory grows with ranks.
   const std::uint64_t tile_kib = options.ranks <= 4 ? 64 : 32;
   if (options_.sizes.tile_bytes == 0)

@@ -40,8 +40,7 @@ std::uint64_t inbox_need(const std::string& kernel, const Request& request, bool
   const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
   const auto ranks = static_cast<std::uint64_t>(request.ranks);
   const std::uint64_t line = bare ? 16 : 32;
-  return kernel == "one_shot" ? units * ranks * line
-                              : (units + ranks - 1) / ranks * ranks * 2 * line;
+  return (ranks - 1) * line * (kernel == "one_shot" ? units : 2 * ((units + ranks - 1) / ranks));
 }
 
 }  // namespace

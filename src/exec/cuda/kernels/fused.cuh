@@ -103,10 +103,15 @@ struct FusedCall {
   __device__ void put(unsigned long long unit, const Unit& value) const {
     store_unit<Stored, true>(static_cast<char*>(args.output), unit, value, bytes, aligned);
   }
-  /// The line of `unit` in slot `slot` of `owner`'s inbox; a slot holds `slot_units`.
-  __device__ char* line(int owner, unsigned long long slot, unsigned long long slot_units,
+  /// The line of `unit` in `owner`'s inbox, for what `from` sends there: a slot a sender, and as
+  /// many again for results; each holds `slot_units`.
+  enum Kind { kParts, kResults };
+  __device__ char* line(int owner, Kind kind, int from, unsigned long long slot_units,
                         unsigned long long unit) const {
-    return args.inbox[owner] + half + (slot * slot_units + unit) * Line::kBytes;
+    const int place = kRanks == 2 ? 0 : from - (from > owner ? 1 : 0);
+    const int slot = (kind == kResults ? ranks() - 1 : 0) + place;
+    return args.inbox[owner] + half +
+           (static_cast<unsigned long long>(slot) * slot_units + unit) * Line::kBytes;
   }
   __device__ bool give_up(int peer, unsigned long long unit) {
     if (!broken)
@@ -214,8 +219,9 @@ __device__ void one_shot(const FusedArgs& args) {
         if (u < valid)
           for (int k = 1; k < ranks; ++k) {
             const int peer = args.rank + k < ranks ? args.rank + k : args.rank + k - ranks;
-            Line::template send<kType>(call.line(peer, args.rank, call.units, at + u * stride),
-                                       mine[u], call.call);
+            Line::template send<kType>(
+                call.line(peer, Call::kParts, args.rank, call.units, at + u * stride), mine[u],
+                call.call);
           }
     }
     if (s < 0) continue;
@@ -224,14 +230,16 @@ __device__ void one_shot(const FusedArgs& args) {
     if (valid == 0) continue;
     call.reduce(
         valid,
-        [&](int u, int rank) { return call.line(args.rank, rank, call.units, at + u * stride); },
+        [&](int u, int rank) {
+          return call.line(args.rank, Call::kParts, rank, call.units, at + u * stride);
+        },
         [&](int u) { return call.own(at + u * stride); },
         [&](int u, const Unit& sum) { call.put(at + u * stride, sum); });
   }
   end_fused_call(args.state, call.call);
 }
 
-/// Inbox of two_shot: slots 0..n-1 take peers' parts of this rank's shard, n..2n-1 their results.
+/// The inbox takes peers' parts of this rank's shard, and their results.
 template <DataType kType, int kOp, int kRanks, class Line>
 struct TwoShot {
   using Call = FusedCall<kType, kOp, kRanks, Line>;
@@ -269,8 +277,9 @@ struct TwoShot {
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
         if (u < valid)
-          Line::template send<kType>(call.line(to, call.args.rank, shard, at + u * stride), mine[u],
-                                     call.call);
+          Line::template send<kType>(
+              call.line(to, Call::kParts, call.args.rank, shard, at + u * stride), mine[u],
+              call.call);
     }
   }
   __device__ void reduce(long long s) {
@@ -279,12 +288,15 @@ struct TwoShot {
     const int valid = valid_units(at, stride, limit(rank), kTogether);
     if (valid == 0) return;
     call.reduce(
-        valid, [&](int u, int from) { return call.line(rank, from, shard, at + u * stride); },
+        valid,
+        [&](int u, int from) {
+          return call.line(rank, Call::kParts, from, shard, at + u * stride);
+        },
         [&](int u) { return call.own(shard * rank + at + u * stride); },
         [&](int u, const Unit& sum) {
           for (int k = 1; k < ranks; ++k)
-            Line::template send<kType>(call.line(peer(k), ranks + rank, shard, at + u * stride),
-                                       sum, call.call);
+            Line::template send<kType>(
+                call.line(peer(k), Call::kResults, rank, shard, at + u * stride), sum, call.call);
           call.put(shard * rank + at + u * stride, sum);
         });
   }
@@ -302,12 +314,12 @@ struct TwoShot {
         for (int u = 0; u < kTogether; ++u)
           if (u < valid)
             all_here &= Line::template receive<kType>(
-                call.line(rank, ranks + from, shard, at + u * stride), got[u], call.call);
+                call.line(rank, Call::kResults, from, shard, at + u * stride), got[u], call.call);
       } while (!all_here && !call.give_up(from, 0));
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
         if (u < valid) {
-          Line::clear(call.line(rank, ranks + from, shard, at + u * stride));
+          Line::clear(call.line(rank, Call::kResults, from, shard, at + u * stride));
           call.put(shard * from + at + u * stride, got[u]);
         }
     }
