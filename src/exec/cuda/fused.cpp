@@ -35,6 +35,14 @@ std::string tiled_name(const Request& request) {
 /// comes.
 constexpr unsigned kBlocksBesideCopies = 48;
 
+/// How far pushes run ahead of reductions. Source: bench/results/gpu_two_shot_*.csv.
+int steps_ahead(const Request& request, bool is_lean) {
+  const std::uint64_t mib = (request.count * bytes_of(request.type)) >> 20;
+  if (request.ranks == 2) return mib > 16 ? 2 : 1;
+  if (is_lean) return mib >= 48 ? 3 : mib >= 12 ? 2 : 1;
+  return mib > 16 ? 4 : 1;
+}
+
 /// Inbox bytes of one half that the kernel needs.
 std::uint64_t inbox_need(const std::string& kernel, const Request& request, bool bare) {
   const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
@@ -246,8 +254,7 @@ void CudaRank::run_lines(const std::string& kernel, const Request& request, cons
                                  : (units + static_cast<std::uint64_t>(options_.ranks) - 1) /
                                        static_cast<std::uint64_t>(options_.ranks);
   Spread spread;
-  const bool long_run =  // more than 32 MiB, 16 beyond two ranks
-      kernel == "two_shot" && units > (options_.ranks > 2 ? 1u << 20 : 2u << 20);
+  const bool long_run = kernel == "two_shot" && units > 1u << 20;  // more than 16 MiB
   // Sums of two and four ranks keep within 64 registers: a block of 512 threads takes half an SM,
   // and where there is much to do, of two blocks of 256 one loads while the other waits.
   const bool is_lean = (options_.ranks == 2 || options_.ranks == 4) && is_common_sum(request);
@@ -263,11 +270,7 @@ void CudaRank::run_lines(const std::string& kernel, const Request& request, cons
   spread.blocks = static_cast<unsigned>(
       std::min<std::uint64_t>(useful, blocks_for(tuning) * (two_an_sm ? 2 : 1)));
   spread.programmatic = tuning.programmatic;
-  const bool middle = is_lean && options_.ranks > 2 && units >= 1u << 19;  // from 8 MiB on
-  args.ahead = tuning.ahead >= 0 ? tuning.ahead
-               : long_run        ? options_.ranks > 2 ? 4 : 2
-               : middle          ? 2
-                                 : 1;
+  args.ahead = tuning.ahead >= 0 ? tuning.ahead : steps_ahead(request, is_lean);
   kernels_->launch(kernels_->find(fused_name(kernel, request, bare)), spread, stream, {&args});
 }
 
