@@ -486,50 +486,98 @@ class Bench {
                             {&theirs, &mine, &value});
   }
 
-  /// What copy engines give when all ranks copy at once: into peers, out of peers, both by halves.
+  /// What copy engines give when all ranks copy at once, in rotation or to all peers side by side.
+  enum EngineKind : unsigned {
+    kPushes,
+    kPulls,
+    kHalfAndHalf,
+    kTwoStreams,
+    kStreamAPeer,
+    kPorts,
+    kPortsAndHost,
+    kEngineKinds
+  };
+  struct EngineRoom {
+    std::vector<DevicePointer> remote;
+    std::vector<cuda::Stream> streams;
+    cuda::Event event = nullptr;
+    std::vector<char> host = std::vector<char>(kHostChunk);
+  };
+  static constexpr std::uint64_t kEngineBytes = 256ull << 20;  // to each peer
+  static constexpr std::uint64_t kHostChunk = 4ull << 20;
+
+  /// A tenth of what goes over links: down on one stream, up on another.
+  void copy_beside(const EngineRoom& room, std::uint64_t bytes) {
+    const auto host = reinterpret_cast<DevicePointer>(room.host.data());
+    for (std::uint64_t at = 0; at + kHostChunk <= bytes / 10; at += kHostChunk) {
+      PLAIT_CUDA_CALL(memory_copy_async, host, input_ + at, kHostChunk, room.streams[1]);
+      PLAIT_CUDA_CALL(memory_copy_async, output_ + at, host, kHostChunk, room.streams[2]);
+    }
+  }
+
+  void engine_copies(const EngineRoom& room, EngineKind kind, std::uint64_t piece,
+                     cuda::Stream stream) {
+    for (const cuda::Stream other : room.streams) {
+      PLAIT_CUDA_CALL(event_record, room.event, stream);
+      PLAIT_CUDA_CALL(stream_wait_event, other, room.event, 0);
+    }
+    const auto peers = static_cast<unsigned>(o_.gpus - 1);
+    if (kind == kPortsAndHost) copy_beside(room, kEngineBytes * peers);
+    for (std::uint64_t at = 0; at < kEngineBytes; at += piece)
+      for (unsigned k = 1; k <= peers; ++k) {
+        const bool odd = (at / piece * peers + k) % 2 == 1;
+        const bool pulls = kind == kPulls || (kind == kHalfAndHalf && odd);
+        const auto to = (static_cast<unsigned>(rank_) + (pulls ? peers + 1 - k : k)) % (peers + 1);
+        const DevicePointer theirs = room.remote[to] + at;
+        cuda::Stream by = stream;
+        if (kind == kStreamAPeer) by = room.streams[k - 1];
+        if ((kind == kTwoStreams || kind == kHalfAndHalf) && odd) by = room.streams[0];
+        PLAIT_CUDA_CALL(memory_copy_async, pulls ? input_ + at : theirs,
+                        pulls ? theirs : input_ + at, piece, by);
+        if (kind == kPorts || kind == kPortsAndHost)
+          pass_port(room.remote, static_cast<int>(k), stream);
+      }
+    for (const cuda::Stream other : room.streams) {
+      PLAIT_CUDA_CALL(event_record, room.event, other);
+      PLAIT_CUDA_CALL(stream_wait_event, stream, room.event, 0);
+    }
+  }
+
   void engines() {
     if (!o_.processes) return;
-    const std::vector<DevicePointer> remote = map_outputs();
-    cuda::Stream second = nullptr;
-    cuda::Event fork = nullptr;
-    PLAIT_CUDA_CALL(stream_create, &second, kStreamNonBlocking, 0);
-    PLAIT_CUDA_CALL(event_create, &fork, kEventDisableTiming);
-    for (const std::uint64_t piece :
-         {8ull << 20, 16ull << 20, 32ull << 20, 64ull << 20, 128ull << 20})
-      for (const int kind : {0, 1, 2, 3, 4}) {
-        if (kind == 4 && o_.gpus < 3) continue;
-        const std::uint64_t rounds = (256ull << 20) / piece;
-        const Way way{
-            "", "", [&](cuda::Stream stream) {
-              PLAIT_CUDA_CALL(event_record, fork, stream);
-              PLAIT_CUDA_CALL(stream_wait_event, second, fork, 0);
-              for (std::uint64_t i = 0; i < rounds; ++i)
-                for (int k = 1; k < o_.gpus; ++k) {
-                  const bool odd =
-                      (i * static_cast<unsigned>(o_.gpus - 1) + static_cast<unsigned>(k)) % 2 == 1;
-                  const bool pulls = kind == 1 || (kind == 2 && odd);
-                  const int to = pulls ? (rank_ + o_.gpus - k) % o_.gpus : (rank_ + k) % o_.gpus;
-                  const DevicePointer theirs = remote[static_cast<std::size_t>(to)] + i * piece;
-                  PLAIT_CUDA_CALL(memory_copy_async, pulls ? input_ + i * piece : theirs,
-                                  pulls ? theirs : input_ + i * piece, piece,
-                                  (kind == 2 || kind == 3) && odd ? second : stream);
-                  if (kind == 4) pass_port(remote, k, stream);
-                }
-              PLAIT_CUDA_CALL(event_record, fork, second);
-              PLAIT_CUDA_CALL(stream_wait_event, stream, fork, 0);
-            }};
+    EngineRoom room;
+    room.remote = map_outputs();
+    room.streams.resize(static_cast<std::size_t>(std::max(3, o_.gpus - 1)));
+    for (cuda::Stream& stream : room.streams)
+      PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
+    PLAIT_CUDA_CALL(event_create, &room.event, kEventDisableTiming);
+    PLAIT_CUDA_CALL(host_register, room.host.data(), room.host.size(), 0);
+    const char* names[] = {"push",
+                           "pull",
+                           "half push, half pull",
+                           "push on two streams",
+                           "push, a stream a peer",
+                           "push, ports passed on",
+                           "push, ports passed on, a tenth more through host memory both ways"};
+    for (const std::uint64_t mib : {2, 8, 16, 32, 64, 128})
+      for (unsigned kind = 0; kind < kEngineKinds; ++kind) {
+        const std::uint64_t piece = mib << 20;
+        if (kEngineBytes % piece != 0) continue;
+        if (kind >= kStreamAPeer && kind != kPortsAndHost && o_.gpus < 3) continue;
+        const Way way{"", "", [&](cuda::Stream stream) {
+                        engine_copies(room, static_cast<EngineKind>(kind), piece, stream);
+                      }};
         const double us = time_eager(way, 3, 3);
-        const char* names[] = {"push", "pull", "half push, half pull", "push on two streams",
-                               "push, ports passed on"};
         if (rank_ == 0)
           std::printf("copy engines, %s, pieces of %s: %.1f GB/s out of each GPU\n", names[kind],
                       size_name(piece).c_str(),
-                      static_cast<double>(rounds * piece) * (o_.gpus - 1) / us / 1e3);
+                      static_cast<double>(kEngineBytes) * (o_.gpus - 1) / us / 1e3);
         board_->meet();
       }
     board_->meet();
+    api().host_unregister(room.host.data());
     for (int rank = 0; rank < o_.gpus; ++rank)
-      if (rank != rank_) api().ipc_close(remote[static_cast<std::size_t>(rank)]);
+      if (rank != rank_) api().ipc_close(room.remote[static_cast<std::size_t>(rank)]);
   }
 
   const Options& o_;
