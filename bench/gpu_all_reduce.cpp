@@ -32,7 +32,7 @@ struct Options {
   std::uint64_t tile_mib = 280, rotation_mib = 0, ring_mib = 16;
   // What a sweep of `rotation` goes through.
   std::vector<unsigned> blocks{0, 48}, piece_mib{0, 32}, permille{0, 80, kBestHostPermille, 100},
-      cpu_permille{0}, cuts{0, 1};
+      cpu_permille{0}, path_permille, cuts{0, 1};
   LaneSpread spread;
   std::set<std::string> what{"fused", "nccl"};
   std::vector<std::string> types{"fp32"};
@@ -269,9 +269,10 @@ class Bench {
       if (kernel == "one_shot" && bytes > (o_.gpus == 2 ? 64ull << 20 : 1ull << 20)) continue;
       if (kernel == "two_shot" && bytes < (64 << 10)) continue;
       if (kernel == "rotation" && bytes < (8 << 20)) continue;
-      for (const FusedTuning& tuning : beside_cores(kernel == "tiled"      ? tiled_tunings()
-                                                    : kernel == "rotation" ? rotation_tunings()
-                                                                           : tunings(bytes))) {
+      for (const FusedTuning& tuning : beside_cores(!o_.path_permille.empty() ? path_tunings()
+                                                    : kernel == "tiled"       ? tiled_tunings()
+                                                    : kernel == "rotation"    ? rotation_tunings()
+                                                                              : tunings(bytes))) {
         if (!cuda_->has_fused(kernel, request, tuning)) continue;
         ways.push_back({kernel,
                         text("bare=", tuning.bare, " blocks=", tuning.blocks,
@@ -284,6 +285,18 @@ class Bench {
                         }});
       }
     }
+  }
+  /// Each share that goes through host memory beside a kernel, and each number of its blocks.
+  std::vector<FusedTuning> path_tunings() const {
+    std::vector<FusedTuning> all;
+    for (const unsigned blocks : o_.blocks)
+      for (const unsigned permille : o_.path_permille) {
+        FusedTuning tuning;
+        tuning.blocks = blocks;
+        tuning.host_permille = static_cast<int>(permille);
+        all.push_back(tuning);
+      }
+    return all;
   }
   /// Each with every share that CPU cores reduce.
   std::vector<FusedTuning> beside_cores(const std::vector<FusedTuning>& tunings) const {
@@ -669,6 +682,8 @@ Options parse(int count, char** arguments) {
       options.permille = numbers(value());
     else if (name == "--host-cpu")
       options.cpu_permille = numbers(value());
+    else if (name == "--host-path")
+      options.path_permille = numbers(value());
     else if (name == "--cuts")
       options.cuts = numbers(value());
     else if (name == "--tiled-blocks")

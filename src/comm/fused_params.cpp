@@ -36,7 +36,7 @@ const std::vector<Known>& known() {
        1 << 20,
        {"tiled", "rotation"},
        [](FusedTuning& t, int v) { t.tile_units = static_cast<std::uint32_t>(v); }},
-      {"host_permille", 1000, {"rotation"}, [](FusedTuning& t, int v) { t.host_permille = v; }},
+      {"host_permille", 1000, {}, [](FusedTuning& t, int v) { t.host_permille = v; }},
       {"host_cpu_permille", 1000, {}, [](FusedTuning& t, int v) { t.host_cpu_permille = v; }},
   };
   return all;

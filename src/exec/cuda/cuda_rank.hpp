@@ -11,6 +11,7 @@
 #include "exec/cuda/event_marker.hpp"
 #include "exec/cuda/exchange_share.hpp"
 #include "exec/cuda/kernels.hpp"
+#include "exec/cuda/line_cut.hpp"
 #include "exec/cuda/rotation.hpp"
 #include "plait/plan.hpp"
 
@@ -45,8 +46,9 @@ struct FusedTuning {
   bool programmatic = true;
   std::uint32_t tile_units = 0;  ///< 16-byte units of a tile (tiled; must agree, as must `blocks`)
                                  ///< or of a piece (rotation; must agree)
-  /// Share of two ranks' calls by rotation that goes through host memory, in whole chunks; must
-  /// agree. -1 = the best, corrected by what earlier calls took; none in graphs.
+  /// Share that goes through host memory, in whole chunks, of an all_reduce, or of any call of two
+  /// ranks by rotation; must agree. -1 = the best, corrected by what earlier calls took; none in
+  /// graphs.
   int host_permille = -1;
   /// Share of an all_reduce that CPU cores reduce in host memory, beside the kernel (or engines),
   /// which then has no other share there; must agree.
@@ -140,7 +142,7 @@ class CudaRank {
   void run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs& args, std::size_t first);
   void fill_call(CallArgs& args, const Request& request, const void* input, void* output,
                  const std::vector<double>& scalars) const;
-  std::uint64_t pieces_of(const std::string& kernel, const Request& request, bool bare) const;
+  LineCut line_cut(const std::string& kernel, const Request& request, bool bare) const;
   void run_kernel(const std::string& kernel, const Request& request, const void* input,
                   void* output, Stream stream, const std::vector<double>& scalars,
                   const FusedTuning& tuning);
@@ -158,6 +160,9 @@ class CudaRank {
                     std::uint64_t piece_bytes);
   void run_tiled(const Request& request, const void* input, void* output, Stream stream,
                  const std::vector<double>& scalars, const FusedTuning& tuning);
+  bool has_host_path(const std::string& kernel, const Request& request) const;
+  std::uint32_t host_path_permille(const std::string& kernel, const Request& request,
+                                   const FusedTuning& tuning) const;
   bool chooses_bare(const Request& request, const FusedTuning& tuning) const;
 
   CudaRankOptions options_;

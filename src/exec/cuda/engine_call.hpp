@@ -13,6 +13,9 @@ namespace plait::cuda {
 /// Streams that calls by copy engines use, and events a kind of step.
 inline constexpr std::size_t kEngineStreams = 6;
 inline constexpr std::size_t kEngineEvents = 20;
+/// Of what goes beside through host memory (host_path.hpp, host_reduction.hpp).
+inline constexpr std::size_t kHostStreams = 3;
+inline constexpr std::size_t kHostEvents = 6;
 
 /// What pieces go through; made once a communicator.
 struct EnginePath {
@@ -27,9 +30,9 @@ struct EnginePath {
   std::uint64_t ring_bytes = 0;
   std::vector<Stream> streams;       ///< kEngineStreams
   std::vector<Event> events;         ///< kEngineEvents
-  std::vector<Stream> host_streams;  ///< of reductions on CPU cores (host_reduction.hpp)
-  std::vector<Event> host_events;
-  unsigned blocks = 0;  ///< of the kernel that handles a piece, at most
+  std::vector<Stream> host_streams;  ///< kHostStreams
+  std::vector<Event> host_events;    ///< kHostEvents
+  unsigned blocks = 0;               ///< of the kernel that handles a piece, at most
 };
 
 class EngineCall {

@@ -3,6 +3,7 @@
 
 #include "base/text.hpp"
 #include "exec/cuda/cuda_rank.hpp"
+#include "exec/cuda/host_path.hpp"
 #include "exec/cuda/host_reduction.hpp"
 #include "exec/cuda/pair_exchange.hpp"
 #include "exec/cuda/tiled_shape.hpp"
@@ -34,6 +35,8 @@ std::string tiled_name(const Request& request) {
 /// Few enough to leave memory's bandwidth to engines, enough to reduce a piece while the next
 /// comes.
 constexpr unsigned kBlocksBesideCopies = 48;
+/// A chunk's share is reduced while the next one comes up over PCIe.
+constexpr unsigned kBlocksOfHostPath = 16;
 
 /// How far pushes run ahead of reductions. Source: bench/results/gpu_two_shot_*.csv.
 int steps_ahead(const Request& request, bool is_lean) {
@@ -41,14 +44,6 @@ int steps_ahead(const Request& request, bool is_lean) {
   if (request.ranks == 2) return mib > 16 ? 2 : 1;
   if (is_lean) return mib >= 48 ? 3 : mib >= 12 ? 2 : 1;
   return mib > 16 ? 4 : 1;
-}
-
-/// Inbox bytes of one half that the kernel needs.
-std::uint64_t inbox_need(const std::string& kernel, const Request& request, bool bare) {
-  const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
-  const auto ranks = static_cast<std::uint64_t>(request.ranks);
-  const std::uint64_t line = bare ? 16 : 32;
-  return (ranks - 1) * line * (kernel == "one_shot" ? units : 2 * ((units + ranks - 1) / ranks));
 }
 
 }  // namespace
@@ -63,6 +58,9 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
   if (tuning.host_cpu_permille > 0 && (request.collective != Collective::all_reduce ||
                                        host_reducer_ == nullptr || request.ranks < 2))
     return false;
+  if (tuning.host_permille > 0 && !(kernel == "rotation" && request.ranks == 2) &&
+      !has_host_path(kernel, request))
+    return false;
   if (kernel == "tiled")
     return options_.sizes.tile_bytes >= tile_slots(options_.ranks) * kSlotGrainBytes;
   if (kernel == "rotation")
@@ -75,8 +73,8 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
   if (kernel != "one_shot" && kernel != "two_shot") return false;
   if (request.collective != Collective::all_reduce) return false;
   constexpr std::uint64_t kMostPieces = 3;  // as fast as whole, and saves memory for an inbox
-  return pieces_of(kernel, request, chooses_bare(request, tuning)) <=
-         (kernel == "two_shot" ? kMostPieces : 1);
+  const std::uint64_t pieces = line_cut(kernel, request, chooses_bare(request, tuning)).pieces;
+  return pieces != 0 && pieces <= (kernel == "two_shot" ? kMostPieces : 1);
 }
 
 const FusedChoice* CudaRank::choice_for(const Request& request) const {
@@ -168,33 +166,56 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
   if (options_.orders_calls) order_.after(marker_, stream);
 }
 
-/// The message's last part by CPU cores, where that is asked for, the rest by the kernel.
+/// Where a part of the message goes through host memory, beside the kernel.
 void CudaRank::run_beside_host(const std::string& kernel, const Request& request, const void* input,
                                void* output, Stream stream, const std::vector<double>& scalars,
                                const FusedTuning& tuning) {
   const std::uint64_t element = bytes_of(request.type);
   const std::uint64_t bytes = request.count * element;
-  const auto permille = static_cast<std::uint32_t>(tuning.host_cpu_permille);
-  constexpr std::uint64_t kLeastChunk = 64 << 10;  // so that few chunks are no reason for one
-  const HostCut cut = cut_host_part(bytes, engine_path_.ring_bytes, permille,
-                                    std::max(kLeastChunk, bytes / 1000 * permille / 8));
-  if (cut.chunks == 0) return run_kernel(kernel, request, input, output, stream, scalars, tuning);
   CallArgs call{};
   fill_call(call, request, input, output, scalars);
-  HostReduction part(*queue_, engine_path_, cut, call, request.type);
-  Request rest = request;
-  rest.count = cut.host_from / element;  // not 0: a part ends short of the first bytes
-  FusedTuning alone = tuning;
-  alone.host_permille = 0;
-  try {
-    part.fork(stream);
-    run_kernel(kernel, rest, input, output, stream, scalars, alone);
-    part.enqueue();
-    part.join(stream);
-  } catch (...) {  // half of it is on streams: what the GPU and the cores count would differ
-    abort();
-    throw;
+  // The kernel's part is never empty: neither cut takes the whole message.
+  const auto run = [&](auto& part, std::uint64_t from, std::uint64_t part_bytes) {
+    Request rest = request;
+    rest.count = (bytes - part_bytes) / element;
+    FusedTuning alone = tuning;
+    alone.host_permille = 0;
+    try {
+      part.fork(stream);
+      run_kernel(kernel, rest, static_cast<const char*>(input) + from,
+                 static_cast<char*>(output) + from, stream, scalars, alone);
+      part.enqueue();
+      part.join(stream);
+    } catch (...) {  // half of it is on streams: what the GPU and the others count would differ
+      abort();
+      throw;
+    }
+  };
+  const auto by_cores = static_cast<std::uint32_t>(tuning.host_cpu_permille);
+  constexpr std::uint64_t kLeastChunk = 64 << 10;  // so that few chunks are no reason for one
+  const HostCut cores = cut_host_part(bytes, engine_path_.ring_bytes, by_cores,
+                                      std::max(kLeastChunk, bytes / 1000 * by_cores / 8));
+  if (cores.chunks != 0) {
+    HostReduction part(*queue_, engine_path_, cores, call, request.type);
+    return run(part, 0, bytes - cores.host_from);
   }
+  const std::uint32_t by_path = by_cores != 0 ? 0 : host_path_permille(kernel, request, tuning);
+  const HostPathCut cut = cut_host_path(bytes, engine_path_.ring_bytes, by_path, request.ranks);
+  if (cut.chunks == 0) return run_kernel(kernel, request, input, output, stream, scalars, tuning);
+  HostPath part(*queue_, engine_path_, cut, call, request.type, kBlocksOfHostPath, nullptr);
+  run(part, cut.bytes(), cut.bytes());
+}
+
+/// Two ranks' engines exchange what goes through host memory themselves.
+bool CudaRank::has_host_path(const std::string& kernel, const Request& request) const {
+  return request.collective == Collective::all_reduce && request.ranks > 1 &&
+         engine_path_.ring_bytes != 0 && !(kernel == "rotation" && request.ranks == 2);
+}
+
+std::uint32_t CudaRank::host_path_permille(const std::string& kernel, const Request& request,
+                                           const FusedTuning& tuning) const {
+  if (!has_host_path(kernel, request)) return 0;
+  return static_cast<std::uint32_t>(std::max(0, tuning.host_permille));
 }
 
 void CudaRank::run_kernel(const std::string& kernel, const Request& request, const void* input,
@@ -203,12 +224,10 @@ void CudaRank::run_kernel(const std::string& kernel, const Request& request, con
   if (kernel == "hop") return run_hop(request, input, output, stream, scalars, tuning);
   if (kernel == "rotation") return run_rotation(request, input, output, stream, scalars, tuning);
   if (kernel == "tiled") return run_tiled(request, input, output, stream, scalars, tuning);
-  // Beyond its inbox a message goes in pieces, equal but for the last, cut between lines.
+  // Beyond its inbox a message goes in pieces.
   const std::uint64_t element = bytes_of(request.type);
   const bool bare = chooses_bare(request, tuning);
-  const std::uint64_t pieces = pieces_of(kernel, request, bare);
-  const std::uint64_t grain = 16 / element * static_cast<std::uint64_t>(options_.ranks);
-  const std::uint64_t step = ((request.count + pieces - 1) / pieces + grain - 1) / grain * grain;
+  const std::uint64_t step = line_cut(kernel, request, bare).units * 16 / element;
   Request piece = request;
   for (std::uint64_t at = 0; at < request.count; at += step) {
     piece.count = std::min(step, request.count - at);
@@ -231,11 +250,11 @@ void CudaRank::fill_call(CallArgs& args, const Request& request, const void* inp
   args.op = static_cast<std::int32_t>(request.op);
 }
 
-std::uint64_t CudaRank::pieces_of(const std::string& kernel, const Request& request,
-                                  bool bare) const {
-  const std::uint64_t room = bare ? options_.sizes.bare_bytes : options_.sizes.flagged_bytes;
-  if (room == 0) return ~std::uint64_t{0};
-  return std::max<std::uint64_t>(1, (inbox_need(kernel, request, bare) + room - 1) / room);
+LineCut CudaRank::line_cut(const std::string& kernel, const Request& request, bool bare) const {
+  const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
+  const std::uint64_t room = bare ? options_.sizes.bare_bytes / kBareLineBytes
+                                  : options_.sizes.flagged_bytes / kFlaggedLineBytes;
+  return cut_lines(units, request.ranks, kernel == "one_shot", room);
 }
 
 void CudaRank::run_lines(const std::string& kernel, const Request& request, const void* input,

@@ -7,6 +7,7 @@
 namespace plait::cuda {
 
 static_assert(ReduceJob::kMostSources >= kMaxCudaRanks);
+static_assert(kHostEvents >= 1 + kChunkSlots);
 
 HostReduction::HostReduction(EngineQueue& queue, const EnginePath& path, const HostCut& cut,
                              const CallArgs& call, DataType type)

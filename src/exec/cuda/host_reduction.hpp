@@ -10,10 +10,6 @@
 
 namespace plait::cuda {
 
-/// Streams of it, and events.
-inline constexpr std::size_t kHostStreams = 2;
-inline constexpr std::size_t kHostEvents = 1 + kChunkSlots;
-
 /// One call's part. Chunks are owned in turn. All ranks enqueue the same steps in the same order,
 /// and a step waits for steps before it and for cores alone: so it ends, whatever streams share a
 /// hardware queue.

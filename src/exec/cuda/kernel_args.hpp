@@ -154,11 +154,13 @@ struct EngineFlags {
   std::uint32_t sweeps;    ///< my own: in which ports were passed on, of finished calls
   std::uint32_t pieces;    ///< my own: of finished calls
   std::uint32_t poisoned;  ///< 1 + a peer that has given up: what it copies since is not to be used
-  // What two ranks exchange whole: one word a kind, as pieces and chunks keep their order.
+  // What two ranks exchange whole, and what goes through host memory: one word a kind, as pieces
+  // and chunks keep their order.
   std::uint32_t link_arrived[kMaxCudaRanks];  ///< by sender: pieces in my inbox
   std::uint32_t link_handled[kMaxCudaRanks];  ///< by owner: pieces taken out of its inbox
   std::uint32_t host_arrived[kMaxCudaRanks];  ///< by sender: chunks in its host memory
   std::uint32_t host_taken[kMaxCudaRanks];    ///< by owner: chunks copied out of my host memory
+  std::uint32_t host_reduced[kMaxCudaRanks];  ///< by owner: results in its host memory
   std::uint32_t exchanged;                    ///< my own: pieces of finished calls
   std::uint32_t chunks;                       ///< my own: chunks of finished calls
   std::uint32_t host_chunks;                  ///< my own: those that CPU cores reduced

@@ -4,13 +4,14 @@
 // where a value that no sender sends says "not yet here".
 #pragma once
 #include "exec/cuda/kernels/memory.cuh"
+#include "exec/cuda/line_cut.hpp"
 
 namespace plait::cuda {
 
 /// Flagged lines: 16 bytes travel as 32, each 64-bit word 32 bits of data and the call's number.
 /// Any type; nothing to clear, since the number of a later call differs.
 struct FlaggedLine {
-  static constexpr int kBytes = 32;
+  static constexpr int kBytes = kFlaggedLineBytes;
   template <DataType kType>
   static __device__ void send(char* at, const Unit& unit, unsigned call) {
     const unsigned long long flag = static_cast<unsigned long long>(call) << 32;
@@ -32,7 +33,7 @@ struct FlaggedLine {
 /// invisible. Words are 32 bits (64 for fp64), each looked at alone, so no wider store need be
 /// whole.
 struct BareLine {
-  static constexpr int kBytes = 16;
+  static constexpr int kBytes = kBareLineBytes;
   template <DataType kType>
   static __device__ unsigned long long clean(unsigned long long word) {
     if constexpr (kType == DataType::fp64) return word == ~0ull ? 0x7fffffffffffffffull : word;

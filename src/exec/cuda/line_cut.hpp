@@ -1,0 +1,38 @@
+// How an all_reduce by lines (one_shot, two_shot) is cut where its lines do not fit into half an
+// inbox at once. Pure arithmetic.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+namespace plait::cuda {
+
+// A 16-byte unit on its way.
+inline constexpr std::uint64_t kBareLineBytes = 16;     ///< a word of all ones: not there yet
+inline constexpr std::uint64_t kFlaggedLineBytes = 32;  ///< 32 bits of data, 32 of a flag
+
+/// Pieces alike but for the last, cut between the lines of all ranks.
+struct LineCut {
+  std::uint64_t pieces = 0;
+  std::uint64_t units = 0;  ///< 16-byte units of a piece
+};
+
+/// Lines that a rank gets for a message of so many units: from every other one, the whole message,
+/// or its own share and the others' results.
+inline std::uint64_t lines_for(std::uint64_t units, int ranks, bool is_one_shot) {
+  const auto n = static_cast<std::uint64_t>(ranks);
+  return (n - 1) * (is_one_shot ? units : 2 * ((units + n - 1) / n));
+}
+
+/// room: lines that half an inbox holds. Without pieces where it is too small for any.
+inline LineCut cut_lines(std::uint64_t units, int ranks, bool is_one_shot, std::uint64_t room) {
+  const auto n = static_cast<std::uint64_t>(ranks);
+  if (n == 1) return {1, units};
+  const std::uint64_t grain = is_one_shot ? 1 : n;
+  const std::uint64_t grains = (units + grain - 1) / grain;  // whole ones count, also in a piece
+  const std::uint64_t fit = room / lines_for(grain, ranks, is_one_shot);
+  if (fit == 0) return {};
+  const std::uint64_t pieces = std::max<std::uint64_t>(1, (grains + fit - 1) / fit);
+  return {pieces, (grains + pieces - 1) / pieces * grain};
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,57 @@
+#include <doctest/doctest.h>
+
+#include "exec/cuda/line_cut.hpp"
+
+using namespace plait::cuda;
+
+namespace {
+
+void check_cut(std::uint64_t units, int ranks, bool is_one_shot, std::uint64_t room) {
+  CAPTURE(units);
+  CAPTURE(ranks);
+  CAPTURE(is_one_shot);
+  CAPTURE(room);
+  const LineCut cut = cut_lines(units, ranks, is_one_shot, room);
+  REQUIRE(cut.pieces != 0);
+  CHECK(cut.units % (is_one_shot ? 1 : static_cast<std::uint64_t>(ranks)) == 0);
+  CHECK(cut.units * cut.pieces >= units);
+  CHECK(lines_for(std::min(units, cut.units), ranks, is_one_shot) <= room);
+  // No piece too many, and none without a unit.
+  if (cut.pieces == 1) return;
+  CHECK(cut.units * (cut.pieces - 1) < units);
+  CHECK(lines_for(units, ranks, is_one_shot) > room);
+}
+
+}  // namespace
+
+TEST_CASE("every piece's lines fit into half an inbox, at every boundary") {
+  constexpr std::uint64_t kRooms[] = {(4ull << 20) / kFlaggedLineBytes,
+                                      (64ull << 20) / kBareLineBytes,
+                                      (96ull << 20) / kBareLineBytes, 1000, 97};
+  for (int ranks = 2; ranks <= 16; ++ranks)
+    for (const bool is_one_shot : {false, true})
+      for (const std::uint64_t room : kRooms)
+        for (std::uint64_t pieces = 1; pieces <= 4; ++pieces) {
+          // About the most that goes in so many pieces.
+          const auto n = static_cast<std::uint64_t>(ranks);
+          const std::uint64_t most = pieces * room / (n - 1) * (is_one_shot ? 2 : n) / 2;
+          const std::uint64_t around = 3 * n * pieces;
+          for (std::uint64_t units = most > around ? most - around : 1; units <= most + around;
+               ++units)
+            check_cut(units, ranks, is_one_shot, room);
+        }
+}
+
+TEST_CASE("lines of four ranks: 4 MiB of integers take four pieces, 64 MiB of floats one") {
+  const std::uint64_t flagged = (4ull << 20) / kFlaggedLineBytes;
+  const std::uint64_t bare = (96ull << 20) / kBareLineBytes;
+  CHECK(cut_lines((4ull << 20) / 16, 4, false, flagged).pieces == 4);
+  CHECK(cut_lines((64ull << 20) / 16, 4, false, bare).pieces == 1);
+  CHECK(cut_lines((64ull << 20) / 16 + 1, 4, false, bare).pieces == 2);
+}
+
+TEST_CASE("one rank needs no lines; an inbox smaller than a line holds no piece") {
+  CHECK(cut_lines(1 << 30, 1, false, 0).pieces == 1);
+  CHECK(cut_lines(1, 2, false, 1).pieces == 0);
+  CHECK(cut_lines(1, 3, true, 1).pieces == 0);
+}
