@@ -1,6 +1,7 @@
 // all_reduce on GPUs, plait beside NCCL in the same processes: every size with the fused kernels,
 // the planner's plans and NCCL, by CUDA graphs and eagerly, checked on fresh data. Prints a table
-// and appends CSV. Usage: bench_gpu --gpus 2 [--processes] [--what fused,plan,nccl,push] [--sweep]
+// and appends CSV. Usage: bench_gpu --gpus 2 [--processes] [--what
+// fused,plan,nccl,push,engines,host] [--sweep]
 // ...
 #include <cmath>
 #include <map>
@@ -9,6 +10,7 @@
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "bench/gpu_nccl.hpp"
+#include "bench/gpu_paths.hpp"
 #include "bench/gpu_ranks.hpp"
 #include "exec/cuda/cuda_rank.hpp"
 #include "exec/cuda/exchange_cut.hpp"
@@ -90,7 +92,8 @@ class Bench {
                                      : rotation_slots(options.gpus) * (options.gpus == 2 ? 32 : 64)
                                            << 20;
     for (int r = 0; r < options.gpus; ++r)
-      given.rings.push_back(rings + static_cast<std::uint64_t>(r) * ring_bytes);
+      rings_.push_back(rings + static_cast<std::uint64_t>(r) * ring_bytes);
+    given.rings = rings_;
     std::byte* const words = rings + static_cast<std::uint64_t>(options.gpus) * ring_bytes;
     given.host_words = reinterpret_cast<HostWords*>(words);
     given.exchange_words = reinterpret_cast<Settled::Words*>(words + kHostWordsBytes);
@@ -119,8 +122,8 @@ class Bench {
   }
 
   void run() {
-    if (o_.what.contains("push")) push();
-    if (o_.what.contains("engines")) engines();
+    if (o_.what.contains("push") || o_.what.contains("engines") || o_.what.contains("host"))
+      measure_paths();
     for (const std::string& type : o_.types) {
       if (rank_ == 0)
         std::printf("\n%s %s, %d GPUs, %s\n", name_of(o_.collective), type.c_str(), o_.gpus,
@@ -132,6 +135,16 @@ class Bench {
   }
 
  private:
+  void measure_paths() {
+    PathBench paths({o_.gpus, o_.processes, board_, rank_, cuda_.get(), stream_, rings_,
+                     o_.ring_mib << 20, [this](const std::function<void(cuda::Stream)>& enqueue) {
+                       return time_eager({"", "", enqueue}, 3, 3);
+                     }});
+    if (o_.what.contains("push")) paths.push();
+    if (o_.what.contains("engines")) paths.engines();
+    if (o_.what.contains("host")) paths.host_memory();
+  }
+
   void fill(DataType type, std::uint64_t count, unsigned seed) {
     int rank = rank_;
     cuda_->kernels().launch(cuda_->kernels().find(text("plait_fill_", name_of(type))),
@@ -427,172 +440,6 @@ class Bench {
     std::fclose(file);
   }
 
-  /// What links give to kernels: all ranks push to (pull from) one peer, or all peers at once.
-  void push() {
-    if (o_.processes) return;
-    struct LinkArgs {
-      DevicePointer remote[kMaxCudaRanks];
-      DevicePointer local;
-      unsigned long long units;
-      int peers;
-    } args{};
-    const std::uint64_t bytes = std::min<std::uint64_t>(o_.most, 256ull << 20);
-    const std::vector<std::string> all =
-        board_->exchange(rank_, std::string(reinterpret_cast<const char*>(&output_), 8));
-    fill(DataType::fp32, bytes / 4, 1);
-    for (const std::string kernel : {"push", "push_in_turn", "pull", "pull_in_turn"})
-      for (const int peers : {1, o_.gpus - 1})
-        for (const unsigned blocks : {33u, 66u, 132u, 264u})
-          for (const unsigned threads : {256u, 512u}) {
-            args.peers = peers;
-            args.local = input_;
-            args.units = bytes / 16 / static_cast<unsigned>(peers);
-            for (int k = 1; k <= peers; ++k)
-              std::memcpy(&args.remote[k - 1],
-                          all[static_cast<std::size_t>((rank_ + k) % o_.gpus)].data(), 8);
-            // Peers write to parts of their own, or links would carry what caches merge.
-            for (int k = 1; k <= peers; ++k)
-              args.remote[k - 1] += static_cast<unsigned>(k - 1) * args.units * 16;
-            const Way way{"", "", [&](cuda::Stream stream) {
-                            cuda_->kernels().launch(cuda_->kernels().find("plait_link_" + kernel),
-                                                    {blocks, threads, false}, stream, {&args});
-                          }};
-            const double us = time_eager(way, 4, 3);
-            if (rank_ == 0)
-              std::printf("%s, %d peers, blocks %u, threads %u: %.1f GB/s out of each GPU\n",
-                          kernel.c_str(), peers, blocks, threads,
-                          static_cast<double>(bytes) / us / 1e3);
-          }
-  }
-
-  /// Every rank's output by rank, for processes; the last page holds words.
-  std::vector<DevicePointer> map_outputs() {
-    IpcHandle mine{};
-    PLAIT_CUDA_CALL(ipc_get, &mine, output_);
-    PLAIT_CUDA_CALL(memory_set_async, output_ + o_.most - kWordsBytes, 0, kWordsBytes, stream_);
-    PLAIT_CUDA_CALL(stream_synchronize, stream_);
-    const std::vector<std::string> all =
-        board_->exchange(rank_, std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
-    std::vector<DevicePointer> remote(static_cast<std::size_t>(o_.gpus), output_);
-    for (int rank = 0; rank < o_.gpus; ++rank) {
-      if (rank == rank_) continue;
-      IpcHandle theirs{};
-      std::memcpy(&theirs, all[static_cast<std::size_t>(rank)].data(), sizeof theirs);
-      PLAIT_CUDA_CALL(ipc_open, &remote[static_cast<std::size_t>(rank)], theirs,
-                      kIpcLazyPeerAccess);
-    }
-    return remote;
-  }
-
-  /// After so many steps of a rotation: the rank that comes next at the port just left may go on,
-  /// with its next step or with its first one.
-  void pass_port(const std::vector<DevicePointer>& remote, int steps, cuda::Stream stream) {
-    const bool is_last = steps == o_.gpus - 1;
-    const int next = (rank_ + o_.gpus - (is_last ? 2 : 1)) % o_.gpus;
-    const std::uint64_t word =
-        o_.most - kWordsBytes + (is_last ? 0u : 4u * static_cast<unsigned>(steps));
-    DevicePointer theirs = remote[static_cast<std::size_t>(next)] + word;
-    DevicePointer mine = output_ + word;
-    unsigned value = sweeps_ + 1;
-    sweeps_ += is_last ? 1 : 0;
-    cuda_->kernels().launch(cuda_->kernels().find("plait_pass_port"), {1, 1, false}, stream,
-                            {&theirs, &mine, &value});
-  }
-
-  /// What copy engines give when all ranks copy at once, in rotation or to all peers side by side.
-  enum EngineKind : unsigned {
-    kPushes,
-    kPulls,
-    kHalfAndHalf,
-    kTwoStreams,
-    kStreamAPeer,
-    kPorts,
-    kPortsAndHost,
-    kEngineKinds
-  };
-  struct EngineRoom {
-    std::vector<DevicePointer> remote;
-    std::vector<cuda::Stream> streams;
-    cuda::Event event = nullptr;
-    std::vector<char> host = std::vector<char>(kHostChunk);
-  };
-  static constexpr std::uint64_t kEngineBytes = 256ull << 20;  // to each peer
-  static constexpr std::uint64_t kHostChunk = 4ull << 20;
-
-  /// A tenth of what goes over links: down on one stream, up on another.
-  void copy_beside(const EngineRoom& room, std::uint64_t bytes) {
-    const auto host = reinterpret_cast<DevicePointer>(room.host.data());
-    for (std::uint64_t at = 0; at + kHostChunk <= bytes / 10; at += kHostChunk) {
-      PLAIT_CUDA_CALL(memory_copy_async, host, input_ + at, kHostChunk, room.streams[1]);
-      PLAIT_CUDA_CALL(memory_copy_async, output_ + at, host, kHostChunk, room.streams[2]);
-    }
-  }
-
-  void engine_copies(const EngineRoom& room, EngineKind kind, std::uint64_t piece,
-                     cuda::Stream stream) {
-    for (const cuda::Stream other : room.streams) {
-      PLAIT_CUDA_CALL(event_record, room.event, stream);
-      PLAIT_CUDA_CALL(stream_wait_event, other, room.event, 0);
-    }
-    const auto peers = static_cast<unsigned>(o_.gpus - 1);
-    if (kind == kPortsAndHost) copy_beside(room, kEngineBytes * peers);
-    for (std::uint64_t at = 0; at < kEngineBytes; at += piece)
-      for (unsigned k = 1; k <= peers; ++k) {
-        const bool odd = (at / piece * peers + k) % 2 == 1;
-        const bool pulls = kind == kPulls || (kind == kHalfAndHalf && odd);
-        const auto to = (static_cast<unsigned>(rank_) + (pulls ? peers + 1 - k : k)) % (peers + 1);
-        const DevicePointer theirs = room.remote[to] + at;
-        cuda::Stream by = stream;
-        if (kind == kStreamAPeer) by = room.streams[k - 1];
-        if ((kind == kTwoStreams || kind == kHalfAndHalf) && odd) by = room.streams[0];
-        PLAIT_CUDA_CALL(memory_copy_async, pulls ? input_ + at : theirs,
-                        pulls ? theirs : input_ + at, piece, by);
-        if (kind == kPorts || kind == kPortsAndHost)
-          pass_port(room.remote, static_cast<int>(k), stream);
-      }
-    for (const cuda::Stream other : room.streams) {
-      PLAIT_CUDA_CALL(event_record, room.event, other);
-      PLAIT_CUDA_CALL(stream_wait_event, stream, room.event, 0);
-    }
-  }
-
-  void engines() {
-    if (!o_.processes) return;
-    EngineRoom room;
-    room.remote = map_outputs();
-    room.streams.resize(static_cast<std::size_t>(std::max(3, o_.gpus - 1)));
-    for (cuda::Stream& stream : room.streams)
-      PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
-    PLAIT_CUDA_CALL(event_create, &room.event, kEventDisableTiming);
-    PLAIT_CUDA_CALL(host_register, room.host.data(), room.host.size(), 0);
-    const char* names[] = {"push",
-                           "pull",
-                           "half push, half pull",
-                           "push on two streams",
-                           "push, a stream a peer",
-                           "push, ports passed on",
-                           "push, ports passed on, a tenth more through host memory both ways"};
-    for (const std::uint64_t mib : {2, 8, 16, 32, 64, 128})
-      for (unsigned kind = 0; kind < kEngineKinds; ++kind) {
-        const std::uint64_t piece = mib << 20;
-        if (kEngineBytes % piece != 0) continue;
-        if (kind >= kStreamAPeer && kind != kPortsAndHost && o_.gpus < 3) continue;
-        const Way way{"", "", [&](cuda::Stream stream) {
-                        engine_copies(room, static_cast<EngineKind>(kind), piece, stream);
-                      }};
-        const double us = time_eager(way, 3, 3);
-        if (rank_ == 0)
-          std::printf("copy engines, %s, pieces of %s: %.1f GB/s out of each GPU\n", names[kind],
-                      size_name(piece).c_str(),
-                      static_cast<double>(kEngineBytes) * (o_.gpus - 1) / us / 1e3);
-        board_->meet();
-      }
-    board_->meet();
-    api().host_unregister(room.host.data());
-    for (int rank = 0; rank < o_.gpus; ++rank)
-      if (rank != rank_) api().ipc_close(room.remote[static_cast<std::size_t>(rank)]);
-  }
-
   const Options& o_;
   Board* board_;
   int rank_;
@@ -602,8 +449,8 @@ class Bench {
   cuda::Stream stream_ = nullptr;
   cuda::Event begin_ = nullptr, end_ = nullptr;
   DevicePointer input_ = 0, output_ = 0, wrong_ = 0;
-  static constexpr std::uint64_t kWordsBytes = 4096;
-  unsigned seed_ = 0, sweeps_ = 0;
+  std::vector<std::byte*> rings_;
+  unsigned seed_ = 0;
 };
 
 /// "direct:pieces=2,throttle=1", cut at the first colon.
