@@ -96,7 +96,7 @@ class Bench {
     given.rings = rings_;
     std::byte* const words = rings + static_cast<std::uint64_t>(options.gpus) * ring_bytes;
     given.host_words = reinterpret_cast<HostWords*>(words);
-    given.exchange_words = reinterpret_cast<Settled::Words*>(words + kHostWordsBytes);
+    given.share_words = reinterpret_cast<Settled::Words*>(words + kHostWordsBytes);
     if (options.tiled_blocks != 0) given.most_tiled_blocks = options.tiled_blocks;
     given.sizes.tile_bytes = o_.tile_mib << 20;
     given.sizes.scratch_bytes = 2400ull << 20;

@@ -180,7 +180,7 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
   if (!rings_.empty()) {
     std::byte* const words = rings_[0].base() + kRingBytes + kExchangeRingBytes;
     options.host_words = reinterpret_cast<cuda::HostWords*>(words);
-    options.exchange_words = reinterpret_cast<cuda::Settled::Words*>(words + cuda::kHostWordsBytes);
+    options.share_words = reinterpret_cast<cuda::Settled::Words*>(words + cuda::kHostWordsBytes);
   }
   options.wait_s = options_.arrive_s;
   options.most_blocks = static_cast<unsigned>(options_.sm_budget);

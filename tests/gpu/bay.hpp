@@ -85,12 +85,11 @@ class Bay {
     options.ranks = board->ranks;
     options.wait_s = wait_s;
     options.sizes.bare_bytes = 32ull << 20;
-    options.sizes.flagged_bytes = 64ull << 20;
     options.sizes.inbox_bytes = 64ull << 20;
     options.sizes.scratch_bytes = 256ull << 20;
     options.ring_bytes = options.exchange_ring_bytes = kRingBytes / 2;
     options.sizes.rotation_bytes = rotation_slots(board->ranks) << 20;
-    options.exchange_words = words;
+    options.share_words = words;
     options.host_words =
         reinterpret_cast<HostWords*>(rings + static_cast<std::uint64_t>(board->ranks) * kRingBytes);
     for (int r = 0; r < board->ranks; ++r)

@@ -145,8 +145,8 @@ void CudaRank::open(const Exchange& exchange) {
   path.host_streams.assign(streams_.begin() + kEngineStreams,
                            streams_.begin() + kEngineStreams + kHostStreams);
   path.host_events.assign(marks_.begin() + kStreams, marks_.end());
-  if (!rings_.empty() && options_.ranks == 2)
-    exchange_share_.open(options_.exchange_words, options_.rank, options_.wait_s);
+  if (!rings_.empty())
+    agreed_share_.open(options_.share_words, options_.rank, options_.ranks, options_.wait_s);
   neighbours().join(device_, arena_->state(), streams_[0]);
 }
 
@@ -194,7 +194,7 @@ void CudaRank::close() noexcept {
       if (mark != nullptr) api().event_destroy(mark);
     if (fork_ != nullptr) api().event_destroy(fork_);
     marker_.close();
-    exchange_share_.close();
+    agreed_share_.close();
     arena_.reset();
     queue_.reset();
     host_reducer_.reset();

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "exec/cuda/agreed_share.hpp"
 #include "exec/cuda/arena.hpp"
 #include "exec/cuda/bound_plan.hpp"
 #include "exec/cuda/call_order.hpp"
 #include "exec/cuda/event_marker.hpp"
-#include "exec/cuda/exchange_share.hpp"
 #include "exec/cuda/kernels.hpp"
 #include "exec/cuda/line_cut.hpp"
 #include "exec/cuda/rotation.hpp"
@@ -24,13 +24,13 @@ struct CudaRankOptions {
   DeviceArenaSizes sizes;
   std::vector<std::byte*> rings;  ///< by rank: host memory that all ranks map; empty = no host path
   std::uint64_t ring_bytes = 0;   ///< of a ring, for plans
-  std::uint64_t exchange_ring_bytes = 0;     ///< behind them: exchanges take both
-  HostWords* host_words = nullptr;           ///< a page of zeros that all ranks map, for parts that
-                                             ///< CPU cores reduce; null = none
-  Settled::Words* exchange_words = nullptr;  ///< zeros that two ranks map, to agree on exchanges'
-                                             ///< share through host memory; null = none
-  bool orders_calls = true;          ///< false = who calls sees to the order between streams
-  double wait_s = 600.0;             ///< how long a kernel waits for a peer before it gives up
+  std::uint64_t exchange_ring_bytes = 0;  ///< behind them: exchanges take both
+  HostWords* host_words = nullptr;        ///< a page of zeros that all ranks map, for parts that
+                                          ///< CPU cores reduce; null = none
+  Settled::Words* share_words = nullptr;  ///< zeros that all ranks map, to agree on the share of
+                                          ///< large calls through host memory; null = none
+  bool orders_calls = true;               ///< false = who calls sees to the order between streams
+  double wait_s = 600.0;                  ///< how long a kernel waits for a peer before it gives up
   unsigned most_blocks = 0;          ///< of a fused kernel, to leave SMs to others; 0 = one an SM
   unsigned most_tiled_blocks = 100;  ///< of tiled kernels, one an SM, so that others' fit beside
   bool beside_computing = false;     ///< large calls take few SMs, as where most_blocks is set
@@ -161,8 +161,6 @@ class CudaRank {
   void run_tiled(const Request& request, const void* input, void* output, Stream stream,
                  const std::vector<double>& scalars, const FusedTuning& tuning);
   bool has_host_path(const std::string& kernel, const Request& request) const;
-  std::uint32_t host_path_permille(const std::string& kernel, const Request& request,
-                                   const FusedTuning& tuning) const;
   bool chooses_bare(const Request& request, const FusedTuning& tuning) const;
 
   CudaRankOptions options_;
@@ -174,7 +172,7 @@ class CudaRank {
   std::unique_ptr<DeviceArena> arena_;
   Function lane_kernel(const Request& request);
   std::vector<Stream> streams_;
-  ExchangeShare exchange_share_;
+  AgreedShare agreed_share_;
   EventMarker marker_;
   CallOrder<EventMarker, Stream> order_;
   Event fork_ = nullptr;

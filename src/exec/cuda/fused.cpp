@@ -199,10 +199,19 @@ void CudaRank::run_beside_host(const std::string& kernel, const Request& request
     HostReduction part(*queue_, engine_path_, cores, call, request.type);
     return run(part, 0, bytes - cores.host_from);
   }
-  const std::uint32_t by_path = by_cores != 0 ? 0 : host_path_permille(kernel, request, tuning);
-  const HostPathCut cut = cut_host_path(bytes, engine_path_.ring_bytes, by_path, request.ranks);
+  const bool has_path = by_cores == 0 && has_host_path(kernel, request);
+  // Rotation's engines lose more than host memory carries (bench/NOTES.md).
+  const bool corrected = has_path && tuning.host_permille < 0 && kernel == "tiled" &&
+                         request.ranks > 2 && arena_->in_processes() && !marker_.capturing(stream);
+  const std::uint32_t permille = corrected ? agreed_share_.next(bytes, 0)
+                                 : has_path && tuning.host_permille > 0
+                                     ? static_cast<std::uint32_t>(tuning.host_permille)
+                                     : 0;
+  const HostPathCut cut = cut_host_path(bytes, engine_path_.ring_bytes, permille, request.ranks);
   if (cut.chunks == 0) return run_kernel(kernel, request, input, output, stream, scalars, tuning);
-  HostPath part(*queue_, engine_path_, cut, call, request.type, kBlocksOfHostPath, nullptr);
+  HostPath part(*queue_, engine_path_, cut, call, request.type,
+                std::min(kBlocksOfHostPath, blocks_for({})),
+                corrected ? agreed_share_.timed(bytes, cut.bytes()) : nullptr);
   run(part, cut.bytes(), cut.bytes());
 }
 
@@ -210,12 +219,6 @@ void CudaRank::run_beside_host(const std::string& kernel, const Request& request
 bool CudaRank::has_host_path(const std::string& kernel, const Request& request) const {
   return request.collective == Collective::all_reduce && request.ranks > 1 &&
          engine_path_.ring_bytes != 0 && !(kernel == "rotation" && request.ranks == 2);
-}
-
-std::uint32_t CudaRank::host_path_permille(const std::string& kernel, const Request& request,
-                                           const FusedTuning& tuning) const {
-  if (!has_host_path(kernel, request)) return 0;
-  return static_cast<std::uint32_t>(std::max(0, tuning.host_permille));
 }
 
 void CudaRank::run_kernel(const std::string& kernel, const Request& request, const void* input,
@@ -372,10 +375,10 @@ void CudaRank::run_exchange(const Request& request, const void* input, void* out
   if (tuning.host_permille >= 0)
     room.host_permille = static_cast<std::uint32_t>(tuning.host_permille);
   else if (corrected)
-    room.host_permille = exchange_share_.next(shape.part_bytes, room.ring_bytes / kChunkSlots);
+    room.host_permille = agreed_share_.next(shape.part_bytes, room.ring_bytes / kChunkSlots);
   const ExchangeCut cut = cut_exchange(shape.part_bytes, room);
   PairExchange(*queue_, engine_path_, cut, shape, call, moved_type(request), blocks,
-               corrected ? exchange_share_.timed(cut) : nullptr)
+               corrected ? agreed_share_.timed(cut.bytes, cut.bytes - cut.host_from) : nullptr)
       .enqueue(fork_, stream);
 }
 

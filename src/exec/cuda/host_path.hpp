@@ -5,9 +5,9 @@
 // 2 (n - 1) / n times up. Nothing is staged: what comes up lies where results will, in the output.
 // Source: the host's path of multi-path copies (Micro 2021), as a reduce-scatter and an all-gather.
 #pragma once
+#include "exec/cuda/agreed_share.hpp"
 #include "exec/cuda/engine_call.hpp"
 #include "exec/cuda/exchange_cut.hpp"
-#include "exec/cuda/exchange_share.hpp"
 
 namespace plait::cuda {
 
@@ -31,7 +31,7 @@ class HostPath : private EngineCall {
  public:
   /// `call`: the whole call. blocks: of reductions. times: to be recorded; null = not.
   HostPath(EngineQueue& queue, const EnginePath& path, const HostPathCut& cut, const CallArgs& call,
-           DataType type, unsigned blocks, const ExchangeTimes* times)
+           DataType type, unsigned blocks, const PathTimes* times)
       : EngineCall(queue, path, call, type),
         cut_(cut),
         call_(call),
@@ -71,7 +71,7 @@ class HostPath : private EngineCall {
   const HostPathCut& cut_;
   const CallArgs& call_;
   const unsigned blocks_;
-  const ExchangeTimes* const times_;
+  const PathTimes* const times_;
 };
 
 }  // namespace plait::cuda

@@ -5,9 +5,9 @@
 // and pushes only. Source: bench/NOTES.md (pulls are slower, a copy costs 4 us, paths side by
 // side).
 #pragma once
+#include "exec/cuda/agreed_share.hpp"
 #include "exec/cuda/engine_call.hpp"
 #include "exec/cuda/exchange_cut.hpp"
-#include "exec/cuda/exchange_share.hpp"
 #include "exec/cuda/tile_cut.hpp"
 
 namespace plait::cuda {
@@ -24,7 +24,7 @@ class PairExchange : private EngineCall {
   /// too; the last pieces are reduced by all there are. times: to be recorded; null = not.
   PairExchange(EngineQueue& queue, const EnginePath& path, const ExchangeCut& cut,
                const HopShape& shape, const CallArgs& call, DataType type, unsigned blocks,
-               const ExchangeTimes* times)
+               const PathTimes* times)
       : EngineCall(queue, path, call, type),
         cut_(cut),
         shape_(shape),
@@ -64,7 +64,7 @@ class PairExchange : private EngineCall {
   const HopShape& shape_;
   const CallArgs& call_;
   const unsigned blocks_;
-  const ExchangeTimes* const times_;
+  const PathTimes* const times_;
   const bool sends_, takes_;       // this rank, over the pair
   std::uint32_t chunk_steps_ = 0;  // enqueued so far
   std::uint64_t kept_ = 0;         // bytes, of what stays on this rank

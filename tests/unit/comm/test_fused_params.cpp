@@ -31,15 +31,15 @@ TEST_CASE("parameters reach the kernels that they mean something to") {
   CHECK(engines.tile_units == 4096);
   CHECK(engines.host_permille == 90);
   CHECK(fused_tuning("tiled", {{"host_cpu_permille", 50}}).host_cpu_permille == 50);
+  CHECK(fused_tuning("tiled", {{"host_permille", 60}}).host_permille == 60);
   CHECK(fused_tuning("hop", {}).host_permille == -1);
 }
 
 TEST_CASE("what a kernel would not look at is refused, with what it takes") {
   CHECK(refusal("tiled", {{"threads", 64}})
-            .find("blocks, tile_units, host_cpu_permille, found "
-                  "threads") != std::string::npos);
-  for (const char* name : {"ahead", "bare", "host_permille"})
-    CHECK(refusal("tiled", {{name, 1}}) != "taken");
+            .find("blocks, tile_units, host_permille, host_cpu_permille, "
+                  "found threads") != std::string::npos);
+  for (const char* name : {"ahead", "bare"}) CHECK(refusal("tiled", {{name, 1}}) != "taken");
   CHECK(refusal("hop", {{"ahead", 1}}) != "taken");
   CHECK(refusal("one_shot", {{"tile_units", 64}}) != "taken");
   CHECK(refusal("rotation", {{"block", 8}}).find("found block") != std::string::npos);

@@ -1,5 +1,5 @@
-// Two sides that never meet settle one number a call: always the same on both, and no more than
-// either wished when it was said, whoever is ahead and however far.
+// Sides that never meet settle one number a call: always the same on all, and no more than any of
+// them wished when it was said, whoever is ahead and however far.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ constexpr std::uint64_t kAbout = 512ull << 20;
 
 TEST_CASE("who comes first says what both take: the less of both wishes") {
   const auto words = std::make_unique<Settled::Words>();
-  Settled first(*words, 0, 1.0), second(*words, 1, 1.0);
+  Settled first(*words, 0, 2, 1.0), second(*words, 1, 2, 1.0);
   CHECK(first.next(7, kAbout) == 7);  // the other has wished nothing yet
   CHECK(first.next(255, kAbout) == 255);
   CHECK(second.next(3, kAbout) == 7);
@@ -31,32 +31,60 @@ TEST_CASE("who comes first says what both take: the less of both wishes") {
   CHECK(first.next(12, kAbout) == 0);
 }
 
-TEST_CASE("two at once settle the same numbers, over many times around") {
-  constexpr std::size_t kMany = 20 * Settled::kCalls + 17;
+/// What each of them got for each call.
+void check_many(int ranks) {
+  constexpr std::size_t kMany = 8 * Settled::kCalls + 17;
   const auto words = std::make_unique<Settled::Words>();
-  std::vector<int> wanted[2], got[2];
-  for (int rank = 0; rank < 2; ++rank) {
+  const auto n = static_cast<std::size_t>(ranks);
+  std::vector<std::vector<int>> wanted(n), got(n);
+  for (std::size_t rank = 0; rank < n; ++rank) {
     std::minstd_rand random(static_cast<unsigned>(rank) + 5);
     for (std::size_t i = 0; i < kMany; ++i) wanted[rank].push_back(static_cast<int>(random() % 13));
     got[rank].reserve(kMany);
   }
-  const auto side = [&](int rank) {
-    Settled settled(*words, rank, 60.0);
+  const auto side = [&](std::size_t rank) {
+    Settled settled(*words, static_cast<int>(rank), ranks, 60.0);
     for (std::size_t i = 0; i < kMany; ++i) got[rank].push_back(settled.next(wanted[rank][i], i));
   };
-  std::thread other(side, 1);
+  std::vector<std::thread> others;
+  for (std::size_t rank = 1; rank < n; ++rank) others.emplace_back(side, rank);
   side(0);
-  other.join();
-  CHECK(got[0] == got[1]);
-  std::size_t above_both = 0;
-  for (std::size_t i = 0; i < kMany; ++i)
-    above_both += got[0][i] > std::max(wanted[0][i], wanted[1][i]) ? 1 : 0;
-  CHECK(above_both == 0);
+  for (std::thread& one : others) one.join();
+  std::size_t above_all = 0;
+  for (std::size_t i = 0; i < kMany; ++i) {
+    int most = 0;
+    for (std::size_t rank = 0; rank < n; ++rank) most = std::max(most, wanted[rank][i]);
+    above_all += got[0][i] > most ? 1 : 0;
+  }
+  CHECK(above_all == 0);
+  for (std::size_t rank = 1; rank < n; ++rank) CHECK(got[rank] == got[0]);
+}
+
+TEST_CASE("many at once settle the same numbers, over many times around") {
+  for (const int ranks : {2, 3, 4}) {
+    CAPTURE(ranks);
+    check_many(ranks);
+  }
+}
+
+TEST_CASE("of more than two, the least of what all wished last") {
+  const auto words = std::make_unique<Settled::Words>();
+  Settled first(*words, 0, 3, 1.0), second(*words, 1, 3, 1.0), third(*words, 2, 3, 1.0);
+  CHECK(third.next(9, kAbout) == 9);
+  CHECK(first.next(4, kAbout) == 9);
+  CHECK(third.next(9, kAbout) == 4);
+  CHECK(second.next(2, kAbout) == 9);
+  CHECK(first.next(8, kAbout) == 4);
+  CHECK(first.next(8, kAbout) == 2);
+  CHECK(second.next(8, kAbout) == 4);
+  CHECK(second.next(8, kAbout) == 2);
+  CHECK(third.next(7, kAbout) == 2);
+  CHECK(second.next(8, kAbout) == 7);
 }
 
 TEST_CASE("one far ahead waits, and says for whom") {
   const auto words = std::make_unique<Settled::Words>();
-  Settled ahead(*words, 1, 0.01), behind(*words, 0, 0.01);
+  Settled ahead(*words, 1, 2, 0.01), behind(*words, 0, 2, 0.01);
   for (std::uint64_t i = 0; i < Settled::kCalls; ++i) REQUIRE(ahead.next(1, kAbout) == 1);
   try {
     ahead.next(1, kAbout);
@@ -71,14 +99,14 @@ TEST_CASE("one far ahead waits, and says for whom") {
 
 TEST_CASE("two that make different calls are told so") {
   const auto words = std::make_unique<Settled::Words>();
-  Settled first(*words, 0, 1.0), second(*words, 1, 1.0);
+  Settled first(*words, 0, 2, 1.0), second(*words, 1, 2, 1.0);
   CHECK(first.next(5, 1000) == 5);
   try {
     second.next(5, 1001);
     FAIL("went on");
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::mismatch);
-    CHECK(std::string(error.what()).find("rank 0's large call number 0") != std::string::npos);
+    CHECK(std::string(error.what()).find("large call number 0") != std::string::npos);
   }
 }
 

@@ -1,28 +1,45 @@
 // Each rank corrects a share of its own by its own times; a call gets the less of what both wish.
-#include "exec/cuda/exchange_share.hpp"
+#include "exec/cuda/agreed_share.hpp"
+
+#include "exec/cuda/exchange_cut.hpp"
 
 namespace plait::cuda {
 namespace {
 
-constexpr std::uint64_t kLeastBytes = 384ull << 20;  // eager calls of 256 MiB gained nothing
-constexpr double kLinkBytesPerNs = 375.0;            // of engines, HGX H200 (bench/NOTES.md)
-constexpr double kAroundNs = 45000.0;                // before the first copy and after the last
-
-SharedSize size_of(std::uint64_t bytes) {
-  if (bytes < kLeastBytes) return {};
-  return {kBestHostPermille / 1000.0, static_cast<double>(bytes) / kLinkBytesPerNs + kAroundNs};
-}
+/// How a number of ranks shares large calls, HGX H200 (bench/NOTES.md).
+struct Measured {
+  int ranks;
+  std::uint64_t least_bytes;
+  double link_bytes_per_ns;  // of the message
+  double around_ns;          // before the first copy and after the last
+  double best_share;
+};
+constexpr Measured kMeasured[] = {
+    {2, 384ull << 20, 375.0, 45000.0, kBestHostPermille / 1000.0},  // less than that gains nothing
+    {4, 192ull << 20, 223.0, 20000.0, 0.060},
+};
 
 }  // namespace
 
-void ExchangeShare::open(Settled::Words* words, int rank, double wait_s) {
+SharedSize AgreedShare::size_of(std::uint64_t bytes) const {
+  for (const Measured& one : kMeasured)
+    if (ranks_ <= one.ranks)
+      return bytes < one.least_bytes
+                 ? SharedSize{}
+                 : SharedSize{one.best_share,
+                              static_cast<double>(bytes) / one.link_bytes_per_ns + one.around_ns};
+  return {};
+}
+
+void AgreedShare::open(Settled::Words* words, int rank, int ranks, double wait_s) {
   if (words == nullptr) return;
-  settled_.emplace(*words, rank, wait_s);
+  ranks_ = ranks;
+  settled_.emplace(*words, rank, ranks, wait_s);
   for (Event* event : {&times_.begin, &times_.link, &times_.host})
     PLAIT_CUDA_CALL(event_create, event, 0);
 }
 
-void ExchangeShare::close() noexcept {
+void AgreedShare::close() noexcept {
   for (Event* event : {&times_.begin, &times_.link, &times_.host}) {
     if (*event != nullptr) api().event_destroy(*event);
     *event = nullptr;
@@ -32,7 +49,7 @@ void ExchangeShare::close() noexcept {
 
 /// Asks, and never waits. A capture elsewhere in the process must not mind; times that cannot be
 /// had are done without.
-void ExchangeShare::learn() {
+void AgreedShare::learn() {
   if (!sample_) return;
   int mode = kCaptureRelaxed;
   api().exchange_capture_mode(&mode);
@@ -49,7 +66,7 @@ void ExchangeShare::learn() {
   sample_.reset();
 }
 
-std::uint32_t ExchangeShare::next(std::uint64_t bytes, std::uint64_t chunk_bytes) {
+std::uint32_t AgreedShare::next(std::uint64_t bytes, std::uint64_t chunk_bytes) {
   level_ = 0;
   size_ = size_of(bytes);
   if (!settled_ || size_.host_share <= 0.0) return 0;
@@ -62,14 +79,13 @@ std::uint32_t ExchangeShare::next(std::uint64_t bytes, std::uint64_t chunk_bytes
   return permille_at(level_, size_, static_cast<double>(chunk_bytes) / static_cast<double>(bytes));
 }
 
-const ExchangeTimes* ExchangeShare::timed(const ExchangeCut& cut) {
-  if (level_ == 0 || cut.chunks == 0 || sample_) return nullptr;
+const PathTimes* AgreedShare::timed(std::uint64_t bytes, std::uint64_t share_bytes) {
+  if (level_ == 0 || share_bytes == 0 || sample_) return nullptr;
   if (!is_warm_) {
     is_warm_ = true;
     return nullptr;
   }
-  const double share =
-      static_cast<double>(cut.bytes - cut.host_from) / static_cast<double>(cut.bytes);
+  const double share = static_cast<double>(share_bytes) / static_cast<double>(bytes);
   sample_ = PathSample{size_, level_, share, 0.0, 0.0, 1};
   return &times_;
 }

@@ -1,0 +1,46 @@
+// How much of each large call goes through host memory: corrected by what earlier ones took, and
+// the same on all ranks although none waits for another.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+#include "driver/cuda/api.hpp"
+#include "exec/cuda/host_share.hpp"
+#include "exec/cuda/settled.hpp"
+
+namespace plait::cuda {
+
+/// Events of one call: when all ranks were there, and where each path had ended.
+struct PathTimes {
+  Event begin = nullptr, link = nullptr, host = nullptr;
+};
+
+class AgreedShare {
+ public:
+  /// words: null = no share. In the current context.
+  void open(Settled::Words* words, int rank, int ranks, double wait_s);
+  void close() noexcept;
+
+  /// Permille of the next call, of `bytes`, in chunks of so many at least; all calls in order, none
+  /// of them captured: a graph would keep its share whatever others do on PCIe.
+  std::uint32_t next(std::uint64_t bytes, std::uint64_t chunk_bytes);
+  /// What is to be recorded of that call, of which `share_bytes` go through host memory as it was
+  /// cut; null = nothing.
+  const PathTimes* timed(std::uint64_t bytes, std::uint64_t share_bytes);
+
+ private:
+  void learn();
+
+  SharedSize size_of(std::uint64_t bytes) const;
+
+  int ranks_ = 0;
+  std::optional<Settled> settled_;
+  HostShare share_;
+  SharedSize size_;  // of the call asked for last,
+  int level_ = 0;    // and what it got
+  PathTimes times_;
+  std::optional<PathSample> sample_;  // on its way
+  bool is_warm_ = false;              // the first call touches what has just been made
+};
+
+}  // namespace plait::cuda
