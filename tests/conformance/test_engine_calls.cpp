@@ -9,7 +9,7 @@
 #include "base/text.hpp"
 #include "conformance/executors.hpp"
 #include "conformance/fake_engines.hpp"
-#include "exec/cuda/host_path.hpp"
+#include "exec/cuda/host_gather.hpp"
 #include "exec/cuda/host_reduction.hpp"
 #include "exec/cuda/pair_exchange.hpp"
 #include "exec/cuda/rotation.hpp"
@@ -24,13 +24,13 @@ using namespace plait::cuda;
 namespace {
 
 constexpr std::uint32_t kBefore = 0u - 40;  // counts go past their end
-constexpr std::uint64_t kSlotBytes = 8192, kRingBytes = 4 * 8192, kPathRingBytes = 4 << 14;
+constexpr std::uint64_t kSlotBytes = 8192, kRingBytes = 4 * 8192;
 
 /// How a call is made; zeros = no share through host memory.
 struct How {
   bool by_exchange = false;  // two ranks; else by rotation
   std::uint32_t host_permille = 0, host_cpu_permille = 0;
-  std::uint32_t path_permille = 0;  // beside the others
+  std::uint32_t gather_permille = 0;  // of results
 };
 
 struct Call {
@@ -44,7 +44,7 @@ struct Call {
   std::vector<std::unique_ptr<HopShape>> hops;
   std::vector<std::unique_ptr<ExchangeCut>> cuts;
   std::vector<std::unique_ptr<HostCut>> parts;
-  std::vector<std::unique_ptr<HostPathCut>> paths;
+  std::vector<std::unique_ptr<GatherCut>> gathers;
 };
 
 /// The memory of all ranks, and what calls go through.
@@ -53,7 +53,7 @@ class Ranks {
   Ranks(FakeEngines& engines, int ranks) : flags_(static_cast<std::size_t>(ranks)) {
     const std::uint64_t slots = rotation_slots(ranks) * kSlotBytes;
     for (int rank = 0; rank < ranks; ++rank) {
-      memory_.emplace_back(2 * slots + kPathRingBytes, std::byte{0xee});
+      memory_.emplace_back(2 * slots + kRingBytes, std::byte{0xee});
       queues_.push_back(std::make_unique<FakeQueue>(engines, rank, words_, kBefore));
     }
     for (Bytes& one : memory_) {
@@ -111,30 +111,37 @@ class Ranks {
       HostReduction host(queue, path_, part, args, request.type);
       return enqueue_beside(host, call, 0, part.host_from / element, args, queue);
     }
-    call.paths.push_back(std::make_unique<HostPathCut>(
-        cut_host_path(bytes, kPathRingBytes, call.how.path_permille, request.ranks)));
-    const HostPathCut& cut = *call.paths.back();
-    if (cut.chunks == 0) return enqueue_rest(call, request, args, queue);
-    chunks += cut.chunks;
-    HostPath host(queue, path_, cut, args, request.type, 1, nullptr);
+    call.gathers.push_back(std::make_unique<GatherCut>(
+        cut_gather(bytes, kRingBytes, call.how.gather_permille, request.ranks)));
+    const GatherCut& cut = *call.gathers.back();
+    if (cut.part_bytes == 0) return enqueue_rest(call, request, args, queue);
+    Request scatter = request;
+    scatter.collective = Collective::reduce_scatter;
+    scatter.count = cut.part_bytes / element;
+    enqueue_rest(call, scatter, moved(args, 0, static_cast<unsigned>(rank) * cut.part_bytes),
+                 queue);
+    HostGather host(queue, path_, cut, args, nullptr);
     enqueue_beside(host, call, cut.bytes(), (bytes - cut.bytes()) / element, args, queue);
   }
-  std::uint32_t chunks = 0;  // through host memory, of all calls
 
  private:
   static inline const auto kCaller = reinterpret_cast<Stream>(std::uintptr_t{0x9000});
   static inline const auto kFork = reinterpret_cast<Event>(std::uintptr_t{0x9008});
+  /// The same call of other buffers.
+  const CallArgs& moved(const CallArgs& whole, std::uint64_t input, std::uint64_t output) {
+    call_args_.push_back(std::make_unique<CallArgs>(whole));
+    CallArgs& args = *call_args_.back();
+    args.input = static_cast<const char*>(whole.input) + input;
+    args.output = static_cast<char*>(whole.output) + output;
+    return args;
+  }
   template <class Part>
   void enqueue_beside(Part& part, Call& call, std::uint64_t from, std::uint64_t count,
                       const CallArgs& whole, EngineQueue& queue) {
     Request rest = call.request;
     rest.count = count;
-    call_args_.push_back(std::make_unique<CallArgs>(whole));
-    CallArgs& args = *call_args_.back();
-    args.input = static_cast<const char*>(whole.input) + from;
-    args.output = static_cast<char*>(whole.output) + from;
     part.fork(kCaller);
-    if (count != 0) enqueue_rest(call, rest, args, queue);
+    if (count != 0) enqueue_rest(call, rest, moved(whole, from, from), queue);
     part.enqueue();
     part.join(kCaller);
   }
@@ -190,7 +197,7 @@ Call call_of(const Topology& topology, const Request& request, const How& how, u
       text(name_of(request.collective), " x", request.count, " ", name_of(request.type), " ",
            name_of(request.op), " root ", request.root, call.in_place ? " in place" : "",
            how.by_exchange ? " exchange" : " rotation", " host ", how.host_permille, " cpu ",
-           how.host_cpu_permille, " path ", how.path_permille);
+           how.host_cpu_permille, " gather ", how.gather_permille);
   call.expected = ReferenceExecutor(plan).run(call.inputs);
   call.outputs = call.in_place ? call.inputs.bytes : ReferenceExecutor::poisoned(plan);
   return call;
@@ -225,8 +232,7 @@ std::vector<Call> calls_of(const Topology& topology, int ranks, unsigned seed) {
       how.host_cpu_permille = random() % 1001;
     } else if (request.collective == Collective::all_reduce && random() % 2 == 0) {
       how.host_permille = 0;  // in the same rings
-      how.path_permille = 500 + random() % 501;
-      request.count += 1u << 16;
+      how.gather_permille = random() % 1001;
     }
     calls.push_back(call_of(topology, checked(request, topology), how, seed + i));
   }

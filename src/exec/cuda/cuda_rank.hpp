@@ -46,9 +46,9 @@ struct FusedTuning {
   bool programmatic = true;
   std::uint32_t tile_units = 0;  ///< 16-byte units of a tile (tiled; must agree, as must `blocks`)
                                  ///< or of a piece (rotation; must agree)
-  /// Share that goes through host memory, in whole chunks, of an all_reduce, or of any call of two
-  /// ranks by rotation; must agree. -1 = the best, corrected by what earlier calls took; none in
-  /// graphs.
+  /// Share of which all is exchanged through host memory (two ranks' calls by rotation, in whole
+  /// chunks), or of whose all_reduce the results are; must agree. -1 = the best, corrected by what
+  /// earlier calls took; none in graphs.
   int host_permille = -1;
   /// Share of an all_reduce that CPU cores reduce in host memory, beside the kernel (or engines),
   /// which then has no other share there; must agree.
@@ -160,7 +160,12 @@ class CudaRank {
                     std::uint64_t piece_bytes);
   void run_tiled(const Request& request, const void* input, void* output, Stream stream,
                  const std::vector<double>& scalars, const FusedTuning& tuning);
-  bool has_host_path(const std::string& kernel, const Request& request) const;
+  HostCut cut_cores_part(std::uint64_t bytes, const FusedTuning& tuning) const;
+  bool can_gather(const std::string& kernel, const Request& request) const;
+  bool corrects_gather(const std::string& kernel, const Request& request, Stream stream,
+                       const FusedTuning& tuning) const;
+  std::uint32_t gather_permille(const std::string& kernel, const Request& request,
+                                const FusedTuning& tuning) const;
   bool chooses_bare(const Request& request, const FusedTuning& tuning) const;
 
   CudaRankOptions options_;

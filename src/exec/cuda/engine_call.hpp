@@ -13,9 +13,9 @@ namespace plait::cuda {
 /// Streams that calls by copy engines use, and events a kind of step.
 inline constexpr std::size_t kEngineStreams = 6;
 inline constexpr std::size_t kEngineEvents = 20;
-/// Of what goes beside through host memory (host_path.hpp, host_reduction.hpp).
+/// Of what goes beside through host memory (host_gather.hpp, host_reduction.hpp).
 inline constexpr std::size_t kHostStreams = 3;
-inline constexpr std::size_t kHostEvents = 6;
+inline constexpr std::size_t kHostEvents = 7;
 
 /// What pieces go through; made once a communicator.
 struct EnginePath {

@@ -3,7 +3,7 @@
 
 #include "base/text.hpp"
 #include "exec/cuda/cuda_rank.hpp"
-#include "exec/cuda/host_path.hpp"
+#include "exec/cuda/host_gather.hpp"
 #include "exec/cuda/host_reduction.hpp"
 #include "exec/cuda/pair_exchange.hpp"
 #include "exec/cuda/tiled_shape.hpp"
@@ -35,8 +35,6 @@ std::string tiled_name(const Request& request) {
 /// Few enough to leave memory's bandwidth to engines, enough to reduce a piece while the next
 /// comes.
 constexpr unsigned kBlocksBesideCopies = 48;
-/// A chunk's share is reduced while the next one comes up over PCIe.
-constexpr unsigned kBlocksOfHostPath = 16;
 
 /// How far pushes run ahead of reductions. Source: bench/results/gpu_two_shot_*.csv.
 int steps_ahead(const Request& request, bool is_lean) {
@@ -59,7 +57,7 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
                                        host_reducer_ == nullptr || request.ranks < 2))
     return false;
   if (tuning.host_permille > 0 && !(kernel == "rotation" && request.ranks == 2) &&
-      !has_host_path(kernel, request))
+      !can_gather(kernel, request))
     return false;
   if (kernel == "tiled")
     return options_.sizes.tile_bytes >= tile_slots(options_.ranks) * kSlotGrainBytes;
@@ -166,7 +164,8 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
   if (options_.orders_calls) order_.after(marker_, stream);
 }
 
-/// Where a part of the message goes through host memory, beside the kernel.
+/// A part of the message through host memory, where that is asked for or best, the rest by the
+/// kernel.
 void CudaRank::run_beside_host(const std::string& kernel, const Request& request, const void* input,
                                void* output, Stream stream, const std::vector<double>& scalars,
                                const FusedTuning& tuning) {
@@ -174,51 +173,74 @@ void CudaRank::run_beside_host(const std::string& kernel, const Request& request
   const std::uint64_t bytes = request.count * element;
   CallArgs call{};
   fill_call(call, request, input, output, scalars);
-  // The kernel's part is never empty: neither cut takes the whole message.
+  FusedTuning alone = tuning;
+  alone.host_permille = 0;
+  // The kernel's part is never empty: no cut takes the whole message.
   const auto run = [&](auto& part, std::uint64_t from, std::uint64_t part_bytes) {
     Request rest = request;
     rest.count = (bytes - part_bytes) / element;
-    FusedTuning alone = tuning;
-    alone.host_permille = 0;
-    try {
-      part.fork(stream);
-      run_kernel(kernel, rest, static_cast<const char*>(input) + from,
-                 static_cast<char*>(output) + from, stream, scalars, alone);
-      part.enqueue();
-      part.join(stream);
-    } catch (...) {  // half of it is on streams: what the GPU and the others count would differ
-      abort();
-      throw;
-    }
+    part.fork(stream);
+    run_kernel(kernel, rest, static_cast<const char*>(input) + from,
+               static_cast<char*>(output) + from, stream, scalars, alone);
+    part.enqueue();
+    part.join(stream);
   };
-  const auto by_cores = static_cast<std::uint32_t>(tuning.host_cpu_permille);
-  constexpr std::uint64_t kLeastChunk = 64 << 10;  // so that few chunks are no reason for one
-  const HostCut cores = cut_host_part(bytes, engine_path_.ring_bytes, by_cores,
-                                      std::max(kLeastChunk, bytes / 1000 * by_cores / 8));
-  if (cores.chunks != 0) {
-    HostReduction part(*queue_, engine_path_, cores, call, request.type);
-    return run(part, 0, bytes - cores.host_from);
+  const HostCut cores = cut_cores_part(bytes, tuning);
+  const bool corrected = cores.chunks == 0 && corrects_gather(kernel, request, stream, tuning);
+  const GatherCut gather = cut_gather(bytes, engine_path_.ring_bytes,
+                                      cores.chunks != 0 ? 0
+                                      : corrected       ? agreed_share_.next(bytes, 0)
+                                                        : gather_permille(kernel, request, tuning),
+                                      request.ranks);
+  try {  // half of it on streams: what the GPU and the others count would differ
+    if (cores.chunks != 0) {
+      HostReduction part(*queue_, engine_path_, cores, call, request.type);
+      run(part, 0, bytes - cores.host_from);
+    } else if (gather.part_bytes != 0) {
+      Request scatter = request;
+      scatter.collective = Collective::reduce_scatter;
+      scatter.count = gather.part_bytes / element;
+      run_kernel(
+          kernel == "rotation" ? "rotation" : "tiled", scatter, input,
+          static_cast<char*>(output) + static_cast<unsigned>(options_.rank) * gather.part_bytes,
+          stream, scalars, alone);
+      HostGather part(*queue_, engine_path_, gather, call,
+                      corrected ? agreed_share_.timed(bytes, gather.bytes()) : nullptr);
+      run(part, gather.bytes(), gather.bytes());
+    } else {
+      run_kernel(kernel, request, input, output, stream, scalars, tuning);
+    }
+  } catch (...) {
+    if (cores.chunks != 0 || gather.part_bytes != 0) abort();
+    throw;
   }
-  const bool has_path = by_cores == 0 && has_host_path(kernel, request);
-  // Rotation's engines lose more than host memory carries (bench/NOTES.md).
-  const bool corrected = has_path && tuning.host_permille < 0 && kernel == "tiled" &&
-                         request.ranks > 2 && arena_->in_processes() && !marker_.capturing(stream);
-  const std::uint32_t permille = corrected ? agreed_share_.next(bytes, 0)
-                                 : has_path && tuning.host_permille > 0
-                                     ? static_cast<std::uint32_t>(tuning.host_permille)
-                                     : 0;
-  const HostPathCut cut = cut_host_path(bytes, engine_path_.ring_bytes, permille, request.ranks);
-  if (cut.chunks == 0) return run_kernel(kernel, request, input, output, stream, scalars, tuning);
-  HostPath part(*queue_, engine_path_, cut, call, request.type,
-                std::min(kBlocksOfHostPath, blocks_for({})),
-                corrected ? agreed_share_.timed(bytes, cut.bytes()) : nullptr);
-  run(part, cut.bytes(), cut.bytes());
+}
+
+HostCut CudaRank::cut_cores_part(std::uint64_t bytes, const FusedTuning& tuning) const {
+  constexpr std::uint64_t kLeastChunk = 64 << 10;  // so that few chunks are no reason for one
+  const auto permille = static_cast<std::uint32_t>(tuning.host_cpu_permille);
+  return cut_host_part(bytes, engine_path_.ring_bytes, permille,
+                       std::max(kLeastChunk, bytes / 1000 * permille / 8));
 }
 
 /// Two ranks' engines exchange what goes through host memory themselves.
-bool CudaRank::has_host_path(const std::string& kernel, const Request& request) const {
+bool CudaRank::can_gather(const std::string& kernel, const Request& request) const {
   return request.collective == Collective::all_reduce && request.ranks > 1 &&
-         engine_path_.ring_bytes != 0 && !(kernel == "rotation" && request.ranks == 2);
+         engine_path_.ring_bytes != 0 && !(kernel == "rotation" && request.ranks == 2) &&
+         has_fused("tiled", request);
+}
+
+std::uint32_t CudaRank::gather_permille(const std::string& kernel, const Request& request,
+                                        const FusedTuning& tuning) const {
+  return can_gather(kernel, request) ? static_cast<std::uint32_t>(std::max(0, tuning.host_permille))
+                                     : 0;
+}
+
+/// Rotation's engines lose more beside it than host memory carries (bench/NOTES.md).
+bool CudaRank::corrects_gather(const std::string& kernel, const Request& request, Stream stream,
+                               const FusedTuning& tuning) const {
+  return tuning.host_permille < 0 && kernel == "tiled" && request.ranks > 2 &&
+         can_gather(kernel, request) && arena_->in_processes() && !marker_.capturing(stream);
 }
 
 void CudaRank::run_kernel(const std::string& kernel, const Request& request, const void* input,

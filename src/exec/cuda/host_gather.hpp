@@ -1,0 +1,64 @@
+// The results of a large all_reduce's first part through host memory, beside whatever kernel or
+// engines do the rest over the links: each rank's copy engine brings its results down into its
+// ring, and all others' engines bring them up, straight into their outputs. Results and no parts:
+// of what host memory carries for n ranks, a 1/n-th goes down and the rest comes up, so that it
+// saves the links more than a reduce-scatter there would, and no SM works. Source: the host's path
+// of multi-path copies (Micro 2021); bench/NOTES.md.
+#pragma once
+#include "exec/cuda/agreed_share.hpp"
+#include "exec/cuda/engine_call.hpp"
+#include "exec/cuda/exchange_cut.hpp"
+
+namespace plait::cuda {
+
+/// The first bytes of a message: one part a rank, each brought in chunks.
+struct GatherCut {
+  std::uint64_t part_bytes = 0;
+  std::uint64_t chunk_bytes = 0;  ///< of a part, at most
+  int ranks = 0;
+  std::uint64_t bytes() const { return part_bytes * static_cast<unsigned>(ranks); }
+};
+/// permille: of the message, cut down to whole pages a rank; something is always left.
+GatherCut cut_gather(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint32_t permille,
+                     int ranks);
+
+/// One call's. All ranks enqueue the same steps in the same order, and a step that waits tells
+/// first what the others' same step waits for: so the first step that has not ended anywhere never
+/// waits for ever, whatever streams share a hardware queue.
+class HostGather : private EngineCall {
+ public:
+  /// `call`: the whole call. times: to be recorded; null = not.
+  HostGather(EngineQueue& queue, const EnginePath& path, const GatherCut& cut, const CallArgs& call,
+             const PathTimes* times)
+      : EngineCall(queue, path, call, DataType::uint8), cut_(cut), call_(call), times_(times) {}
+
+  /// What `stream` holds now puts this rank's part of the results into its place.
+  void fork(Stream stream);
+  void enqueue();
+  /// What comes later on `stream` comes after all of it.
+  void join(Stream stream);
+
+ private:
+  enum Role : std::size_t { kDown, kMeet, kUp };  // a stream each
+  enum Moment : std::size_t { kBegun, kIsDown, kMet, kIsUp };
+  static_assert(kIsUp + kChunkSlots <= kHostEvents);
+
+  Stream stream(Role role) const { return path_.host_streams[role]; }
+  Event event(Moment moment) const { return path_.host_events[moment]; }
+  Event is_up(std::uint32_t chunk) const { return path_.host_events[kIsUp + chunk % kChunkSlots]; }
+  int peer(int k) const { return (call_.rank + k) % call_.ranks; }
+  std::uint32_t chunks() const;
+  std::uint64_t length_of(std::uint32_t chunk) const;
+  char* result(int rank, std::uint32_t chunk) const;
+  char* ring(int rank, std::uint32_t chunk) const;
+  EngineStep meeting(Word word, std::uint32_t value) const;
+  void bring_down(std::uint32_t chunk);
+  void meet(std::uint32_t chunk);
+  void bring_up(std::uint32_t chunk);
+
+  const GatherCut& cut_;
+  const CallArgs& call_;
+  const PathTimes* const times_;
+};
+
+}  // namespace plait::cuda
