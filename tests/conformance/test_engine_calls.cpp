@@ -109,19 +109,24 @@ class Ranks {
     const HostCut& part = *call.parts.back();
     if (part.chunks != 0) {
       HostReduction host(queue, path_, part, args, request.type);
+      host.fork(kCaller);
       return enqueue_beside(host, call, 0, part.host_from / element, args, queue);
     }
     call.gathers.push_back(std::make_unique<GatherCut>(
         cut_gather(bytes, kRingBytes, call.how.gather_permille, request.ranks)));
     const GatherCut& cut = *call.gathers.back();
-    if (cut.part_bytes == 0) return enqueue_rest(call, request, args, queue);
-    Request scatter = request;
-    scatter.collective = Collective::reduce_scatter;
-    scatter.count = cut.part_bytes / element;
-    enqueue_rest(call, scatter, moved(args, 0, static_cast<unsigned>(rank) * cut.part_bytes),
-                 queue);
+    if (cut.chunks == 0) return enqueue_rest(call, request, args, queue);
     HostGather host(queue, path_, cut, args, nullptr);
-    enqueue_beside(host, call, cut.bytes(), (bytes - cut.bytes()) / element, args, queue);
+    for (std::size_t i = 0; i < cut.stretches.size(); ++i) {
+      const GatherStretch& stretch = cut.stretches[i];
+      Request scatter = request;
+      scatter.collective = Collective::reduce_scatter;
+      scatter.count = stretch.part_bytes / element;
+      const std::uint64_t mine = static_cast<unsigned>(rank) * stretch.part_bytes;
+      enqueue_rest(call, scatter, moved(args, stretch.from, stretch.from + mine), queue);
+      host.fork(kCaller, i);
+    }
+    enqueue_beside(host, call, cut.bytes, (bytes - cut.bytes) / element, args, queue);
   }
 
  private:
@@ -140,7 +145,6 @@ class Ranks {
                       const CallArgs& whole, EngineQueue& queue) {
     Request rest = call.request;
     rest.count = count;
-    part.fork(kCaller);
     if (count != 0) enqueue_rest(call, rest, moved(whole, from, from), queue);
     part.enqueue();
     part.join(kCaller);

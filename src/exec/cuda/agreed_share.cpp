@@ -12,11 +12,13 @@ struct Measured {
   std::uint64_t least_bytes;
   double link_bytes_per_ns;  // of the message
   double around_ns;          // before the first copy and after the last
-  double best_share;
+  double best_share;         // of what links carry without one
+  double fork_ns;
 };
 constexpr Measured kMeasured[] = {
-    {2, 384ull << 20, 375.0, 45000.0, kBestHostPermille / 1000.0},  // less than that gains nothing
-    {4, 192ull << 20, 223.0, 20000.0, 0.060},
+    {2, 384ull << 20, 375.0, 45000.0, kBestHostPermille / 1000.0,
+     8000.0},  // less than that gains nothing
+    {4, 120ull << 20, 223.0, 20000.0, 0.078, 25000.0},
 };
 
 }  // namespace
@@ -27,7 +29,8 @@ SharedSize AgreedShare::size_of(std::uint64_t bytes) const {
       return bytes < one.least_bytes
                  ? SharedSize{}
                  : SharedSize{one.best_share,
-                              static_cast<double>(bytes) / one.link_bytes_per_ns + one.around_ns};
+                              static_cast<double>(bytes) / one.link_bytes_per_ns + one.around_ns,
+                              one.fork_ns};
   return {};
 }
 

@@ -10,6 +10,7 @@
 #include "exec/cuda/bound_plan.hpp"
 #include "exec/cuda/call_order.hpp"
 #include "exec/cuda/event_marker.hpp"
+#include "exec/cuda/host_gather.hpp"
 #include "exec/cuda/kernels.hpp"
 #include "exec/cuda/line_cut.hpp"
 #include "exec/cuda/rotation.hpp"
@@ -160,6 +161,9 @@ class CudaRank {
                     std::uint64_t piece_bytes);
   void run_tiled(const Request& request, const void* input, void* output, Stream stream,
                  const std::vector<double>& scalars, const FusedTuning& tuning);
+  void scatter_stretch(const GatherStretch& stretch, const std::string& kernel,
+                       const Request& request, const void* input, void* output, Stream stream,
+                       const std::vector<double>& scalars, const FusedTuning& tuning);
   HostCut cut_cores_part(std::uint64_t bytes, const FusedTuning& tuning) const;
   bool can_gather(const std::string& kernel, const Request& request) const;
   bool corrects_gather(const std::string& kernel, const Request& request, Stream stream,

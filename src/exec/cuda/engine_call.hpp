@@ -15,7 +15,7 @@ inline constexpr std::size_t kEngineStreams = 6;
 inline constexpr std::size_t kEngineEvents = 20;
 /// Of what goes beside through host memory (host_gather.hpp, host_reduction.hpp).
 inline constexpr std::size_t kHostStreams = 3;
-inline constexpr std::size_t kHostEvents = 7;
+inline constexpr std::size_t kHostEvents = 8;
 
 /// What pieces go through; made once a communicator.
 struct EnginePath {

@@ -3,7 +3,6 @@
 
 #include "base/text.hpp"
 #include "exec/cuda/cuda_rank.hpp"
-#include "exec/cuda/host_gather.hpp"
 #include "exec/cuda/host_reduction.hpp"
 #include "exec/cuda/pair_exchange.hpp"
 #include "exec/cuda/tiled_shape.hpp"
@@ -35,6 +34,9 @@ std::string tiled_name(const Request& request) {
 /// Few enough to leave memory's bandwidth to engines, enough to reduce a piece while the next
 /// comes.
 constexpr unsigned kBlocksBesideCopies = 48;
+
+/// A part whose results alone go through host memory spares the links half of its way.
+constexpr std::uint32_t kOfResults = 2;
 
 /// How far pushes run ahead of reductions. Source: bench/results/gpu_two_shot_*.csv.
 int steps_ahead(const Request& request, bool is_lean) {
@@ -179,7 +181,6 @@ void CudaRank::run_beside_host(const std::string& kernel, const Request& request
   const auto run = [&](auto& part, std::uint64_t from, std::uint64_t part_bytes) {
     Request rest = request;
     rest.count = (bytes - part_bytes) / element;
-    part.fork(stream);
     run_kernel(kernel, rest, static_cast<const char*>(input) + from,
                static_cast<char*>(output) + from, stream, scalars, alone);
     part.enqueue();
@@ -189,31 +190,44 @@ void CudaRank::run_beside_host(const std::string& kernel, const Request& request
   const bool corrected = cores.chunks == 0 && corrects_gather(kernel, request, stream, tuning);
   const GatherCut gather = cut_gather(bytes, engine_path_.ring_bytes,
                                       cores.chunks != 0 ? 0
-                                      : corrected       ? agreed_share_.next(bytes, 0)
+                                      : corrected       ? kOfResults * agreed_share_.next(bytes, 0)
                                                         : gather_permille(kernel, request, tuning),
                                       request.ranks);
   try {  // half of it on streams: what the GPU and the others count would differ
     if (cores.chunks != 0) {
       HostReduction part(*queue_, engine_path_, cores, call, request.type);
+      part.fork(stream);
       run(part, 0, bytes - cores.host_from);
-    } else if (gather.part_bytes != 0) {
-      Request scatter = request;
-      scatter.collective = Collective::reduce_scatter;
-      scatter.count = gather.part_bytes / element;
-      run_kernel(
-          kernel == "rotation" ? "rotation" : "tiled", scatter, input,
-          static_cast<char*>(output) + static_cast<unsigned>(options_.rank) * gather.part_bytes,
-          stream, scalars, alone);
+    } else if (gather.chunks != 0) {
       HostGather part(*queue_, engine_path_, gather, call,
-                      corrected ? agreed_share_.timed(bytes, gather.bytes()) : nullptr);
-      run(part, gather.bytes(), gather.bytes());
+                      corrected ? agreed_share_.timed(kOfResults * bytes, gather.bytes) : nullptr);
+      for (std::size_t i = 0; i < gather.stretches.size(); ++i) {
+        scatter_stretch(gather.stretches[i], kernel, request, input, output, stream, scalars,
+                        alone);
+        part.fork(stream, i);
+      }
+      run(part, gather.bytes, gather.bytes);
     } else {
       run_kernel(kernel, request, input, output, stream, scalars, tuning);
     }
   } catch (...) {
-    if (cores.chunks != 0 || gather.part_bytes != 0) abort();
+    if (cores.chunks != 0 || gather.chunks != 0) abort();
     throw;
   }
+}
+
+/// This rank's part of the results of a stretch into its place.
+void CudaRank::scatter_stretch(const GatherStretch& stretch, const std::string& kernel,
+                               const Request& request, const void* input, void* output,
+                               Stream stream, const std::vector<double>& scalars,
+                               const FusedTuning& tuning) {
+  Request scatter = request;
+  scatter.collective = Collective::reduce_scatter;
+  scatter.count = stretch.part_bytes / bytes_of(request.type);
+  const std::uint64_t mine = static_cast<unsigned>(options_.rank) * stretch.part_bytes;
+  run_kernel(kernel == "rotation" ? "rotation" : "tiled", scatter,
+             static_cast<const char*>(input) + stretch.from,
+             static_cast<char*>(output) + stretch.from + mine, stream, scalars, tuning);
 }
 
 HostCut CudaRank::cut_cores_part(std::uint64_t bytes, const FusedTuning& tuning) const {

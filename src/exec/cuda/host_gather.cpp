@@ -9,6 +9,11 @@ namespace {
 
 constexpr std::uint64_t kGrain = 4096;
 constexpr std::uint64_t kLeastChunks = 4;  // of a part; else its ways are taken one after the other
+constexpr std::uint64_t kManyChunks = 6;   // of a part: cut in two stretches
+
+std::uint32_t chunks_of(std::uint64_t part_bytes, std::uint64_t chunk_bytes) {
+  return static_cast<std::uint32_t>((part_bytes + chunk_bytes - 1) / chunk_bytes);
+}
 
 }  // namespace
 
@@ -18,22 +23,28 @@ GatherCut cut_gather(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint32_
   const std::uint64_t share = bytes / 1000 * std::min<std::uint32_t>(permille, 1000);
   const std::uint64_t part = std::min(share, bytes - 1) / n / kGrain * kGrain;
   const std::uint64_t slot = ring_bytes / kChunkSlots / kGrain * kGrain;
-  if (part == 0 || slot == 0) return {};
+  GatherCut cut;
+  if (part == 0 || slot == 0) return cut;
   const std::uint64_t chunk = (part / kLeastChunks + kGrain - 1) / kGrain * kGrain;
-  return {part, std::clamp(chunk, kGrain, slot), ranks};
+  cut.chunk_bytes = std::clamp(chunk, kGrain, slot);
+  const std::uint64_t first = part >= kManyChunks * cut.chunk_bytes ? cut.chunk_bytes : part;
+  for (const std::uint64_t one : {first, part - first}) {
+    if (one == 0) continue;
+    cut.stretches.push_back({cut.bytes, one, cut.chunks});
+    cut.bytes += n * one;
+    cut.chunks += chunks_of(one, cut.chunk_bytes);
+  }
+  return cut;
 }
 
-std::uint32_t HostGather::chunks() const {
-  return static_cast<std::uint32_t>((cut_.part_bytes + cut_.chunk_bytes - 1) / cut_.chunk_bytes);
+HostGather::Range HostGather::range(const GatherStretch& stretch, std::uint32_t chunk) const {
+  const std::uint64_t from = (chunk - stretch.first_chunk) * cut_.chunk_bytes;
+  return {from, std::min(cut_.chunk_bytes, stretch.part_bytes - from)};
 }
 
-std::uint64_t HostGather::length_of(std::uint32_t chunk) const {
-  return std::min(cut_.chunk_bytes, cut_.part_bytes - chunk * cut_.chunk_bytes);
-}
-
-char* HostGather::result(int rank, std::uint32_t chunk) const {
-  return static_cast<char*>(call_.output) + static_cast<unsigned>(rank) * cut_.part_bytes +
-         chunk * cut_.chunk_bytes;
+char* HostGather::result(const GatherStretch& stretch, int rank, std::uint32_t chunk) const {
+  return static_cast<char*>(call_.output) + stretch.from +
+         static_cast<unsigned>(rank) * stretch.part_bytes + range(stretch, chunk).from;
 }
 
 char* HostGather::ring(int rank, std::uint32_t chunk) const {
@@ -54,9 +65,10 @@ EngineStep HostGather::meeting(Word word, std::uint32_t value) const {
 }
 
 /// Into a slot that all have said, when they met for the chunk before, that they have emptied.
-void HostGather::bring_down(std::uint32_t chunk) {
+void HostGather::bring_down(const GatherStretch& stretch, std::uint32_t chunk) {
   if (chunk >= kChunkSlots) follow(stream(kDown), event(kMet));
-  copy(stream(kDown), ring(call_.rank, chunk), result(call_.rank, chunk), length_of(chunk));
+  copy(stream(kDown), ring(call_.rank, chunk), result(stretch, call_.rank, chunk),
+       range(stretch, chunk).bytes);
   record(event(kIsDown), stream(kDown));
 }
 
@@ -70,21 +82,28 @@ void HostGather::meet(std::uint32_t chunk) {
   record(event(kMet), stream(kMeet));
 }
 
-void HostGather::bring_up(std::uint32_t chunk) {
+void HostGather::bring_up(const GatherStretch& stretch, std::uint32_t chunk) {
   follow(stream(kUp), event(kMet));
   for (int k = 1; k < call_.ranks; ++k)
-    copy(stream(kUp), result(peer(k), chunk), ring(peer(k), chunk), length_of(chunk));
+    copy(stream(kUp), result(stretch, peer(k), chunk), ring(peer(k), chunk),
+         range(stretch, chunk).bytes);
   record(is_up(chunk), stream(kUp));
 }
 
-void HostGather::fork(Stream stream_of_call) { record(event(kBegun), stream_of_call); }
+void HostGather::fork(Stream stream_of_call, std::size_t stretch) {
+  record(begun(stretch), stream_of_call);
+}
 
 void HostGather::enqueue() {
-  follow(stream(kDown), event(kBegun));
-  for (std::uint32_t chunk = 0; chunk < chunks(); ++chunk) {
-    bring_down(chunk);
-    meet(chunk);
-    bring_up(chunk);
+  for (std::size_t i = 0; i < cut_.stretches.size(); ++i) {
+    const GatherStretch& stretch = cut_.stretches[i];
+    follow(stream(kDown), begun(i));
+    const std::uint32_t end = stretch.first_chunk + chunks_of(stretch.part_bytes, cut_.chunk_bytes);
+    for (std::uint32_t chunk = stretch.first_chunk; chunk < end; ++chunk) {
+      bring_down(stretch, chunk);
+      meet(chunk);
+      bring_up(stretch, chunk);
+    }
   }
 }
 
@@ -94,9 +113,9 @@ void HostGather::join(Stream stream_of_call) {
     record(times_->link, stream_of_call);
     record(times_->host, stream(kUp));
   }
-  follow(stream_of_call, is_up(chunks() - 1));
-  launch_end(stream_of_call, meeting(&EngineFlags::host_taken, chunks()),
-             {{&EngineFlags::chunks, chunks()}});
+  follow(stream_of_call, is_up(cut_.chunks - 1));
+  launch_end(stream_of_call, meeting(&EngineFlags::host_taken, cut_.chunks),
+             {{&EngineFlags::chunks, cut_.chunks}});
 }
 
 }  // namespace plait::cuda

@@ -11,12 +11,23 @@
 
 namespace plait::cuda {
 
-/// The first bytes of a message: one part a rank, each brought in chunks.
-struct GatherCut {
+/// Of a message, at most.
+inline constexpr std::size_t kGatherStretches = 2;
+
+/// A stretch of a message, one part a rank, each brought in chunks.
+struct GatherStretch {
+  std::uint64_t from = 0;  ///< in the message
   std::uint64_t part_bytes = 0;
+  std::uint32_t first_chunk = 0;
+};
+
+/// The first bytes of a message. Of many, a few are reduced first, so that host memory is not idle
+/// while the others are.
+struct GatherCut {
+  std::vector<GatherStretch> stretches;  ///< none = nothing goes through host memory
+  std::uint64_t bytes = 0;
   std::uint64_t chunk_bytes = 0;  ///< of a part, at most
-  int ranks = 0;
-  std::uint64_t bytes() const { return part_bytes * static_cast<unsigned>(ranks); }
+  std::uint32_t chunks = 0;
 };
 /// permille: of the message, cut down to whole pages a rank; something is always left.
 GatherCut cut_gather(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint32_t permille,
@@ -32,29 +43,34 @@ class HostGather : private EngineCall {
              const PathTimes* times)
       : EngineCall(queue, path, call, DataType::uint8), cut_(cut), call_(call), times_(times) {}
 
-  /// What `stream` holds now puts this rank's part of the results into its place.
-  void fork(Stream stream);
+  /// What `stream` holds now puts this rank's part of a stretch's results into its place; called
+  /// for each before enqueue().
+  void fork(Stream stream, std::size_t stretch);
   void enqueue();
   /// What comes later on `stream` comes after all of it.
   void join(Stream stream);
 
  private:
   enum Role : std::size_t { kDown, kMeet, kUp };  // a stream each
-  enum Moment : std::size_t { kBegun, kIsDown, kMet, kIsUp };
+  enum Moment : std::size_t { kIsDown, kMet, kBegun, kIsUp = kBegun + kGatherStretches };
   static_assert(kIsUp + kChunkSlots <= kHostEvents);
 
   Stream stream(Role role) const { return path_.host_streams[role]; }
   Event event(Moment moment) const { return path_.host_events[moment]; }
   Event is_up(std::uint32_t chunk) const { return path_.host_events[kIsUp + chunk % kChunkSlots]; }
   int peer(int k) const { return (call_.rank + k) % call_.ranks; }
-  std::uint32_t chunks() const;
-  std::uint64_t length_of(std::uint32_t chunk) const;
-  char* result(int rank, std::uint32_t chunk) const;
+  Event begun(std::size_t stretch) const { return path_.host_events[kBegun + stretch]; }
+  /// Where a chunk lies in its rank's part, and how long it is.
+  struct Range {
+    std::uint64_t from, bytes;
+  };
+  Range range(const GatherStretch& stretch, std::uint32_t chunk) const;
+  char* result(const GatherStretch& stretch, int rank, std::uint32_t chunk) const;
   char* ring(int rank, std::uint32_t chunk) const;
   EngineStep meeting(Word word, std::uint32_t value) const;
-  void bring_down(std::uint32_t chunk);
+  void bring_down(const GatherStretch& stretch, std::uint32_t chunk);
   void meet(std::uint32_t chunk);
-  void bring_up(std::uint32_t chunk);
+  void bring_up(const GatherStretch& stretch, std::uint32_t chunk);
 
   const GatherCut& cut_;
   const CallArgs& call_;

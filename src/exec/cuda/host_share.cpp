@@ -12,7 +12,6 @@ namespace {
 constexpr double kIncome = 0.015;       // of a direct-only call, earned with every call
 constexpr double kMostCredit = 20.0;    // calls: what gains are kept of
 constexpr double kLeastCredit = -60.0;  // four thousand calls later the worst is paid for
-constexpr double kForkNs = 8000.0;      // a second path's streams forked and joined (striped.cpp)
 constexpr double kLeastGain = 0.005;    // of the time: below it, direct only
 constexpr double kSlackNs = 5000.0;     // of the host's end: its last event crosses GPUs
 constexpr double kLate = 1.02;          // later than the direct path by noise alone
@@ -22,7 +21,7 @@ constexpr int kFirstPause = 8, kLongestPause = 64;
 
 /// The least level that pays for its fork.
 int least_level(const SharedSize& size) {
-  const double share = kForkNs / size.alone_ns + kLeastGain;
+  const double share = size.fork_ns / size.alone_ns + kLeastGain;
   const double level = std::ceil(share / size.host_share * HostShare::kLevels);
   return static_cast<int>(std::clamp(level, 1.0, double{HostShare::kLevels}));
 }
@@ -37,7 +36,7 @@ double balanced_level(const PathSample& sample) {
 /// What the call took longer than the direct path alone would have; less than 0: a gain.
 double loss_of(const PathSample& sample) {
   const double alone_ns = sample.direct_ns / (1.0 - sample.host_share);
-  return (std::max(sample.direct_ns, sample.host_ns) + kForkNs) / alone_ns - 1.0;
+  return (std::max(sample.direct_ns, sample.host_ns) + sample.size.fork_ns) / alone_ns - 1.0;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ namespace plait::cuda {
 struct SharedSize {
   double host_share = 0.0;  ///< of the message, where the host path is free: level kLevels
   double alone_ns = 0.0;    ///< what the direct path takes for the whole message
+  double fork_ns = 8000.0;  ///< what a second path adds: streams forked and joined (striped.cpp)
 };
 
 /// Thousandths of the message that go through host memory at a level above 0. least: of the
