@@ -87,10 +87,9 @@ class Bench {
     given.wait_s = 10;
     given.spread = options.spread;
     given.ring_bytes = given.exchange_ring_bytes = ring_bytes / 2;
-    given.sizes.rotation_bytes = options.rotation_mib != 0
-                                     ? options.rotation_mib << 20
-                                     : rotation_slots(options.gpus) * (options.gpus == 2 ? 32 : 64)
-                                           << 20;
+    given.sizes.rotation_bytes = options.rotation_mib << 20;
+    if (options.rotation_mib == 0)
+      given.sizes.rotation_bytes = rotation_slots(options.gpus) * rotation_slot_bytes(options.gpus);
     for (int r = 0; r < options.gpus; ++r)
       rings_.push_back(rings + static_cast<std::uint64_t>(r) * ring_bytes);
     given.rings = rings_;

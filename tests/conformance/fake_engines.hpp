@@ -27,6 +27,12 @@ class FakeEngines {
   };
 
   void put(int rank, cuda::Stream stream, Work work) {
+    std::vector<Node>& nodes = nodes_[rank];
+    Node node{work, {}};
+    const auto last = last_.find({rank, stream});
+    if (last != last_.end()) node.after.push_back(last->second);
+    last_[{rank, stream}] = nodes.size();
+    nodes.push_back(std::move(node));
     streams_[{rank, stream}].push_back(work);
     hardware_[rank].push_back(std::move(work));
   }
@@ -39,12 +45,15 @@ class FakeEngines {
   void record(int rank, cuda::Event event, cuda::Stream stream) {
     const Moment moment{rank, event, ++recorded_[{rank, event}]};
     put(rank, stream, {[] { return true; }, [this, moment] { done_.insert(moment); }});
+    record_at_[moment] = nodes_[rank].size() - 1;
   }
   void follow(int rank, cuda::Stream stream, cuda::Event event) {
     const int generation = recorded_[{rank, event}];
     if (generation == 0) faults.emplace_back("an event is awaited before it is recorded");
     const Moment moment{rank, event, generation};
     put(rank, stream, {[this, moment] { return done_.contains(moment); }, [] {}});
+    const auto recorded = record_at_.find(moment);
+    if (recorded != record_at_.end()) nodes_[rank].back().after.push_back(recorded->second);
   }
 
   /// Every stream for itself, the next one to go on by chance.
@@ -57,6 +66,12 @@ class FakeEngines {
     run(hardware_, seed);
     streams_.clear();
   }
+  /// Likewise, but in any order that streams and events allow, as a graph may put its branches.
+  void run_as_one_branch(unsigned seed) {
+    std::mt19937 random(seed);
+    for (auto& [rank, nodes] : nodes_) hardware_[rank] = any_order(nodes, random);
+    run_as_one_queue(seed);
+  }
   std::vector<std::string> faults;
   struct Copy {
     int rank;  // whose engine
@@ -66,6 +81,30 @@ class FakeEngines {
 
  private:
   using Moment = std::tuple<int, cuda::Event, int>;
+  struct Node {
+    Work work;
+    std::vector<std::size_t> after;  // of the same rank's
+  };
+
+  static std::deque<Work> any_order(const std::vector<Node>& nodes, std::mt19937& random) {
+    std::vector<std::vector<std::size_t>> next(nodes.size());
+    std::vector<std::size_t> awaited(nodes.size()), open;
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      for (const std::size_t before : nodes[i].after) next[before].push_back(i);
+      awaited[i] = nodes[i].after.size();
+      if (awaited[i] == 0) open.push_back(i);
+    }
+    std::deque<Work> order;
+    while (!open.empty()) {
+      std::swap(open[random() % open.size()], open.back());
+      const std::size_t one = open.back();
+      open.pop_back();
+      order.push_back(nodes[one].work);
+      for (const std::size_t later : next[one])
+        if (--awaited[later] == 0) open.push_back(later);
+    }
+    return order;
+  }
 
   template <class Queues>
   void run(Queues& queues, unsigned seed) {
@@ -96,6 +135,9 @@ class FakeEngines {
 
   std::map<std::pair<int, cuda::Stream>, std::deque<Work>> streams_;
   std::map<int, std::deque<Work>> hardware_;
+  std::map<int, std::vector<Node>> nodes_;  // all work of a rank
+  std::map<std::pair<int, cuda::Stream>, std::size_t> last_;
+  std::map<Moment, std::size_t> record_at_;
   std::map<std::pair<int, cuda::Event>, int> recorded_;  // the latest generation
   std::set<Moment> done_;
 };

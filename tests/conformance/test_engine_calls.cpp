@@ -213,8 +213,12 @@ constexpr Collective kCollectives[] = {
     Collective::send_recv,  Collective::all_reduce,
 };
 
-/// Some calls in a row, none awaited, drawn by seed.
-std::vector<Call> calls_of(const Topology& topology, int ranks, unsigned seed) {
+/// Who orders a rank's streams: nobody, one hardware queue, or a graph that has one queue.
+enum class Order { by_chance, one_queue, one_branch };
+
+/// Some calls in a row, none awaited, drawn by seed. with_shares: parts of some go through host
+/// memory, which a graph's branches must run side by side for.
+std::vector<Call> calls_of(const Topology& topology, int ranks, unsigned seed, bool with_shares) {
   std::mt19937 drawn(seed);
   const auto random = [&] { return static_cast<unsigned>(drawn()); };
   std::vector<Call> calls;
@@ -230,6 +234,10 @@ std::vector<Call> calls_of(const Topology& topology, int ranks, unsigned seed) {
     request.count = 1 + random() % (random() % 4 == 0 ? 100 : 120000);
     How how;
     how.by_exchange = ranks == 2;  // never both kinds on the same slots
+    if (!with_shares) {
+      calls.push_back(call_of(topology, checked(request, topology), how, seed + i));
+      continue;
+    }
     if (how.by_exchange && random() % 2 == 0) how.host_permille = random() % 500;
     if (request.collective == Collective::all_reduce && random() % 2 == 0) {
       how.host_permille = 0;
@@ -243,16 +251,18 @@ std::vector<Call> calls_of(const Topology& topology, int ranks, unsigned seed) {
   return calls;
 }
 
-void check_calls(const Topology& topology, int ranks, unsigned seed, bool one_queue) {
+void check_calls(const Topology& topology, int ranks, unsigned seed, Order order) {
   FakeEngines engines;
   Ranks all(engines, ranks);
-  std::vector<Call> calls = calls_of(topology, ranks, seed);
+  std::vector<Call> calls = calls_of(topology, ranks, seed, order != Order::one_branch);
   for (int rank = 0; rank < ranks; ++rank)
     for (Call& call : calls) all.enqueue(call, rank);
-  one_queue ? engines.run_as_one_queue(seed) : engines.run_by_chance(seed);
+  if (order == Order::by_chance) engines.run_by_chance(seed);
+  if (order == Order::one_queue) engines.run_as_one_queue(seed);
+  if (order == Order::one_branch) engines.run_as_one_branch(seed);
   CAPTURE(ranks);
   CAPTURE(seed);
-  CAPTURE(one_queue);
+  CAPTURE(static_cast<int>(order));
   CHECK(engines.faults == std::vector<std::string>{});
   for (const Call& call : calls) {
     CAPTURE(call.label);
@@ -303,8 +313,8 @@ TEST_CASE("a rank begins to push to another one when the one before has told tha
 
 TEST_CASE("calls by copy engines, one behind the other, in any order of streams") {
   const Topology topology = load_topology("hgx-h200");
-  for (const int ranks : {2, 3, 4})
-    for (int seed = 1; seed <= rounds(ranks == 2 ? 60 : 25); ++seed)
-      for (const bool one_queue : {false, true})
-        check_calls(topology, ranks, static_cast<unsigned>(seed), one_queue);
+  for (const int ranks : {2, 3, 4, 5, 8})
+    for (int seed = 1; seed <= rounds(ranks == 2 ? 60 : ranks <= 4 ? 25 : 8); ++seed)
+      for (const Order order : {Order::by_chance, Order::one_queue, Order::one_branch})
+        check_calls(topology, ranks, static_cast<unsigned>(seed), order);
 }

@@ -89,7 +89,7 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
   if (options.ranks > kMaxCudaRanks)
     throw Error(ErrorCode::unsupported,
                 text("wanted ", options.ranks, " ranks on GPUs, at most ", kMaxCudaRanks));
-  // For 64 MiB by two_shot in one piece.
+  // For 64 MiB by two_shot in one piece, up to four ranks.
   if (options_.sizes.bare_bytes == 0)
     options_.sizes.bare_bytes = (options.ranks == 3 || options.ranks == 4 ? 96ull : 64ull) << 20;
   // Half as large tiles beyond 4 ranks: memory grows with ranks.
@@ -97,12 +97,9 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
   if (options_.sizes.tile_bytes == 0)
     options_.sizes.tile_bytes = tile_slots(options.ranks) * tile_kib << 10;
   // Only where choices.def would use it. Two ranks use all slots as one inbox, and borrow more.
-  const std::uint64_t piece_mib = options.ranks == 2   ? 32
-                                  : options.ranks <= 4 ? 64
-                                  : options.ranks <= 8 ? 16
-                                                       : 8;
   if (options_.sizes.rotation_bytes == 0 && (options.ranks == 2 || options.most_blocks != 0))
-    options_.sizes.rotation_bytes = rotation_slots(options.ranks) * piece_mib << 20;
+    options_.sizes.rotation_bytes =
+        rotation_slots(options.ranks) * rotation_slot_bytes(options.ranks);
   PLAIT_CUDA_CALL(device_get, &device_, options.device);
   PLAIT_CUDA_CALL(primary_retain, &context_, device_);
   try {

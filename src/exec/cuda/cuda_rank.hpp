@@ -33,7 +33,7 @@ struct CudaRankOptions {
   bool orders_calls = true;               ///< false = who calls sees to the order between streams
   double wait_s = 600.0;                  ///< how long a kernel waits for a peer before it gives up
   unsigned most_blocks = 0;          ///< of a fused kernel, to leave SMs to others; 0 = one an SM
-  unsigned most_tiled_blocks = 100;  ///< of tiled kernels, one an SM, so that others' fit beside
+  unsigned most_tiled_blocks = 116;  ///< of tiled kernels, one an SM, so that others' fit beside
   bool beside_computing = false;     ///< large calls take few SMs, as where most_blocks is set
   LaneSpread spread;
 };

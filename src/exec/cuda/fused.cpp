@@ -375,12 +375,11 @@ void CudaRank::run_tiled(const Request& request, const void* input, void* output
 /// Pieces must be the same on all ranks, so they follow from size and options alone.
 void CudaRank::run_rotation(const Request& request, const void* input, void* output, Stream stream,
                             const std::vector<double>& scalars, const FusedTuning& tuning) {
-  constexpr std::uint64_t kLeastPiece = 64 << 10;  // every piece costs a dozen calls of the driver
+  constexpr std::uint64_t kLeastPiece = 64 << 10;  // every piece costs dozens of the driver's calls
   const std::uint64_t wish =
       tuning.tile_units == 0 ? 0 : std::max(kLeastPiece, std::uint64_t{tuning.tile_units} * 16);
   if (request.ranks == 2)
     return run_exchange(request, input, output, stream, scalars, tuning, wish);
-  engine_path_.blocks = blocks_for({});
   TiledArgs shape = tiled_shape(request, options_.rank);
   fill_call(shape, request, input, output, scalars);
   const std::uint64_t most =

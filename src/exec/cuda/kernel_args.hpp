@@ -62,7 +62,7 @@ struct FusedArgs : CallArgs {
 /// What an owner does with the parts that came.
 enum TileHandling : std::int32_t {
   kReduceParts,  ///< all ranks' parts in rank order; the result to all readers
-  kPassPart,     ///< the one part (or, without senders, the own input) to all readers
+  kPassPart,     ///< the one part to all readers
   kPlaceParts,   ///< each to its place in the own output
 };
 

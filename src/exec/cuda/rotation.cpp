@@ -1,8 +1,6 @@
 // Pushes, handles and places of one call: which bytes, after which words, on which stream.
 #include "exec/cuda/rotation.hpp"
 
-#include <algorithm>
-
 #include "exec/cuda/tile_cut.hpp"
 
 namespace plait::cuda {
@@ -13,13 +11,6 @@ RotationCut cut_rotation(std::uint64_t part_bytes, std::uint64_t most_bytes) {
   const std::uint64_t pieces = std::max<std::uint64_t>(1, rounds) * kSlots;
   const std::uint64_t piece = ((part_bytes + pieces - 1) / pieces + kGrain - 1) / kGrain * kGrain;
   return {std::min(most_bytes, std::max(kGrain, piece)), static_cast<std::uint32_t>(pieces)};
-}
-
-std::uint32_t Rotation::owners_of_mine() const {
-  std::uint32_t owners = 0;
-  for (int owner = 0; owner < shape_.ranks; ++owner)
-    if (in(senders_to(shape_, owner), shape_.rank)) owners |= 1u << owner;
-  return owners;
 }
 
 std::uint32_t Rotation::owners_i_read() const {
@@ -43,12 +34,11 @@ char* Rotation::inbox(int owner, int sender, std::uint32_t piece) const {
              path_.slot_bytes;
 }
 
-/// Where the own result lies, for others to have it from here.
+/// Where the own result lies, for others to have it from here: where it is not kept, instead of
+/// another rank's part, which has been read by then.
 char* Rotation::own_result(std::uint32_t piece) const {
   if (in(shape_.keepers, shape_.rank)) return in_output(shape_.rank, piece);
-  const auto before = static_cast<std::uint64_t>(shape_.ranks - 1);  // senders: then the outbox
-  return path_.slots[static_cast<std::size_t>(shape_.rank)] +
-         (before * kRotationSlots + piece % kRotationSlots) * path_.slot_bytes;
+  return inbox(shape_.rank, peer(1), piece);
 }
 
 char* Rotation::in_output(int owner, std::uint32_t piece) const {
@@ -63,14 +53,12 @@ EngineWait Rotation::words(Words words, std::uint32_t ranks, std::uint32_t piece
   return {(flags_of(shape_.rank).*words)[piece % kRotationSlots], ranks, piece + 1 - before};
 }
 
-/// What follows on the stream comes after the events and words.
-void Rotation::begin(Stream stream, const std::vector<EngineWait>& waits,
-                     const std::vector<Event>& after) {
-  for (const Event event : after) follow(stream, event);
+/// What follows on the stream comes after the event (null = none) and the words.
+void Rotation::begin(Stream stream, const EngineWait& wait, Event after) {
+  if (after != nullptr) follow(stream, after);
   EngineStep step = blank_step(&EngineFlags::pieces);
-  std::copy(waits.begin(), waits.end(), step.waits);
-  if (step.waits[0].ranks == 0 && step.waits[1].ranks == 0) return;
-  launch(stream, step);
+  step.waits[0] = wait;
+  if (wait.ranks != 0) launch(stream, step);
 }
 
 /// Tells all peers, whether or not they wait in this call: so words count the pieces of all calls.
@@ -118,10 +106,8 @@ void Rotation::pass_port(Role role, int steps) {
 /// After what this rank told of the pieces before, also where a graph orders its branches: others
 /// may not go on without it.
 void Rotation::push(std::uint32_t piece) {
-  std::vector<Event> after;
-  if (piece >= kRotationSlots) after = {event(kHandle, piece), event(kPlace, piece)};
-  begin(stream(kPush), {words(&EngineFlags::placed, others(all_ranks()), piece, kRotationSlots)},
-        after);
+  begin(stream(kPush), words(&EngineFlags::placed, others(all_ranks()), piece, kRotationSlots),
+        piece < kRotationSlots ? nullptr : event(kPlace, piece));
   await_port(kPush);
   const char* input = static_cast<const char*>(shape_.input);
   for (int k = 1; k < shape_.ranks; ++k) {
@@ -141,8 +127,7 @@ void Rotation::reduce_piece(std::uint32_t piece, std::uint32_t senders) {
   const Range part = range(shape_.rank, piece);
   if (part.bytes == 0) return;
   const auto index = static_cast<std::uint64_t>(index_of(shape_, shape_.rank));
-  // The own input takes part in reductions, and is all there is where nobody sends.
-  const bool with_own = shape_.handling == kReduceParts || senders == 0;
+  const bool with_own = shape_.handling == kReduceParts;
   for (int rank = 0; rank < shape_.ranks; ++rank) {
     if (rank == shape_.rank && with_own)
       args.source[args.sources++] =
@@ -158,7 +143,7 @@ void Rotation::reduce_piece(std::uint32_t piece, std::uint32_t senders) {
 
 void Rotation::handle(std::uint32_t piece) {
   const std::uint32_t senders = senders_to(shape_, shape_.rank);
-  begin(stream(kHandle), {words(&EngineFlags::arrived, senders, piece, 0)}, {event(kPush, piece)});
+  begin(stream(kHandle), words(&EngineFlags::arrived, senders, piece, 0), event(kPush, piece));
   if (in(shape_.owners, shape_.rank)) {
     if (shape_.handling != kPlaceParts) reduce_piece(piece, senders);
     const Range part = range(shape_.rank, piece);
@@ -175,7 +160,7 @@ void Rotation::handle(std::uint32_t piece) {
 /// Into the places that the readers have taken this rank's parts out of.
 void Rotation::share(std::uint32_t piece) {
   const std::uint32_t readers = readers_of_mine();
-  begin(stream(kShare), {words(&EngineFlags::handled, readers, piece, 0)}, {event(kHandle, piece)});
+  begin(stream(kShare), words(&EngineFlags::handled, readers, piece, 0), event(kHandle, piece));
   await_port(kShare);
   for (int k = 1; k < shape_.ranks; ++k) {
     if (!in(readers, peer(k))) continue;
@@ -189,16 +174,16 @@ void Rotation::share(std::uint32_t piece) {
 /// In the order in which they come.
 void Rotation::place(std::uint32_t piece) {
   const std::uint32_t owners = owners_i_read();
-  std::vector<Event> after{event(kShare, piece)};
+  Event after = event(kShare, piece);
   for (int k = 1; k < shape_.ranks; ++k) {
     const int owner = peer(-k);
     if (!in(owners, owner)) continue;
-    begin(stream(kPlace), {words(&EngineFlags::shared, 1u << owner, piece, 0)}, after);
+    begin(stream(kPlace), words(&EngineFlags::shared, 1u << owner, piece, 0), after);
     copy(stream(kPlace), in_output(owner, piece), inbox(shape_.rank, owner, piece),
          range(owner, piece).bytes);
-    after.clear();
+    after = nullptr;
   }
-  for (const Event event : after) follow(stream(kPlace), event);
+  if (after != nullptr) follow(stream(kPlace), after);
   finish(kPlace, piece, &EngineFlags::placed);
 }
 

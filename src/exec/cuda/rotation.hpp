@@ -7,6 +7,7 @@
 // user is touched by another rank.
 // Source: direct collectives with a throttle of one (direct-sendrecv talk), bench/NOTES.md.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -18,9 +19,14 @@ namespace plait::cuda {
 inline constexpr std::size_t kRotationStreams = 3;
 static_assert(kRotationStreams <= kEngineStreams && 4 * kRotationSlots <= kEngineEvents);
 
-/// Slots of one rank: its inbox, by sender, then its outbox.
+/// Slots of one rank's inbox, by sender; of two ranks' exchanges as many for the one sender.
 inline std::uint64_t rotation_slots(int ranks) {
-  return static_cast<std::uint64_t>(ranks) * kRotationSlots;
+  return static_cast<std::uint64_t>(std::max(2, ranks - 1)) * kRotationSlots;
+}
+/// A slot, where nobody asks for another size: few large pieces, as far as memory allows.
+inline std::uint64_t rotation_slot_bytes(int ranks) {
+  const std::uint64_t mib = ranks == 2 ? 32 : ranks <= 4 ? 64 : ranks <= 8 ? 16 : 8;
+  return mib << 20;
 }
 
 /// How parts are cut; the same on all ranks. pieces: a multiple of kRotationSlots, the last may be
@@ -59,7 +65,6 @@ class Rotation : private EngineCall {
   int peer(int k) const { return (shape_.rank + k + shape_.ranks) % shape_.ranks; }
   std::uint32_t others(std::uint32_t mask) const { return mask & ~(1u << shape_.rank); }
   std::uint32_t all_ranks() const { return (1u << shape_.ranks) - 1; }
-  std::uint32_t owners_of_mine() const;
   std::uint32_t owners_i_read() const;
   std::uint32_t readers_of_mine() const;
   Range range(int owner, std::uint32_t piece) const;
@@ -73,7 +78,7 @@ class Rotation : private EngineCall {
   using Words = std::uint32_t (EngineFlags::*)[kRotationSlots][kMaxCudaRanks];
   EngineWait words(Words words, std::uint32_t ranks, std::uint32_t piece,
                    std::uint32_t before) const;
-  void begin(Stream stream, const std::vector<EngineWait>& waits, const std::vector<Event>& after);
+  void begin(Stream stream, const EngineWait& wait, Event after);
   void finish(Role role, std::uint32_t piece, Words words);
   bool takes_turns(Role role) const;
   void await_port(Role role);
