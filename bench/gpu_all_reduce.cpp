@@ -1,8 +1,7 @@
 // all_reduce on GPUs, plait beside NCCL in the same processes: every size with the fused kernels,
 // the planner's plans and NCCL, by CUDA graphs and eagerly, checked on fresh data. Prints a table
-// and appends CSV. Usage: bench_gpu --gpus 2 [--processes] [--what
-// fused,plan,nccl,push,engines,host] [--sweep]
-// ...
+// and appends CSV. Usage: bench_gpu --gpus 2 [--processes] [--what fused,plan,nccl] [--sweep] ...
+// or --what push,engines,host: what paths give by themselves. All options: kOptions.
 #include <cmath>
 #include <map>
 #include <set>
@@ -484,74 +483,70 @@ void Bench::add_plans(std::vector<Way>& ways, const Request& request) {
   }
 }
 
+struct Option {
+  const char* name;
+  bool has_value;
+  void (*set)(Options&, const std::string&);
+};
+const Option kOptions[] = {
+    {"--gpus", true, [](Options& o, const std::string& v) { o.gpus = std::stoi(v); }},
+    {"--processes", false, [](Options& o, const std::string&) { o.processes = true; }},
+    {"--sweep", false, [](Options& o, const std::string&) { o.sweep = true; }},
+    {"--eager", false, [](Options& o, const std::string&) { o.eager = true; }},
+    {"--no-graphs", false, [](Options& o, const std::string&) { o.graphs = false; }},
+    {"--what", true, [](Options& o, const std::string& v) { o.what = words(v); }},
+    {"--types", true,
+     [](Options& o, const std::string& v) {
+       const auto set = words(v);
+       o.types.assign(set.begin(), set.end());
+     }},
+    {"--plan", true, [](Options& o, const std::string& v) { o.plans.push_back(v); }},
+    {"--collective", true,
+     [](Options& o, const std::string& v) { o.collective = parse_collective(v); }},
+    {"--without", true, [](Options& o, const std::string& v) { o.masks.push_back(v); }},
+    {"--reduce-blocks", true,
+     [](Options& o, const std::string& v) {
+       o.spread.reduce_blocks = static_cast<unsigned>(std::stoul(v));
+     }},
+    {"--copy-blocks", true,
+     [](Options& o, const std::string& v) {
+       o.spread.copy_blocks = static_cast<unsigned>(std::stoul(v));
+     }},
+    {"--ring-blocks", true,
+     [](Options& o, const std::string& v) {
+       o.spread.ring_blocks = static_cast<unsigned>(std::stoul(v));
+     }},
+    {"--rotation-mib", true,
+     [](Options& o, const std::string& v) { o.rotation_mib = std::stoull(v); }},
+    {"--ring-mib", true, [](Options& o, const std::string& v) { o.ring_mib = std::stoull(v); }},
+    {"--blocks", true, [](Options& o, const std::string& v) { o.blocks = numbers(v); }},
+    {"--piece-mib", true, [](Options& o, const std::string& v) { o.piece_mib = numbers(v); }},
+    {"--host", true, [](Options& o, const std::string& v) { o.permille = numbers(v); }},
+    {"--host-cpu", true, [](Options& o, const std::string& v) { o.cpu_permille = numbers(v); }},
+    {"--host-path", true, [](Options& o, const std::string& v) { o.path_permille = numbers(v); }},
+    {"--cuts", true, [](Options& o, const std::string& v) { o.cuts = numbers(v); }},
+    {"--tiled-blocks", true,
+     [](Options& o, const std::string& v) {
+       o.tiled_blocks = static_cast<unsigned>(std::stoul(v));
+     }},
+    {"--tile-mib", true, [](Options& o, const std::string& v) { o.tile_mib = std::stoull(v); }},
+    {"--engine", true, [](Options& o, const std::string& v) { o.engine = v; }},
+    {"--kernel", true, [](Options& o, const std::string& v) { o.kernel = v; }},
+    {"--min", true, [](Options& o, const std::string& v) { o.least = std::stoull(v); }},
+    {"--max", true, [](Options& o, const std::string& v) { o.most = std::stoull(v); }},
+    {"--factor", true, [](Options& o, const std::string& v) { o.factor = std::stoi(v); }},
+    {"--csv", true, [](Options& o, const std::string& v) { o.csv = v; }},
+    {"--commit", true, [](Options& o, const std::string& v) { o.commit = v; }},
+};
+
 Options parse(int count, char** arguments) {
   Options options;
   for (int i = 1; i < count; ++i) {
     const std::string name = arguments[i];
-    const auto value = [&] { return std::string(i + 1 < count ? arguments[++i] : ""); };
-    if (name == "--gpus")
-      options.gpus = std::stoi(value());
-    else if (name == "--processes")
-      options.processes = true;
-    else if (name == "--sweep")
-      options.sweep = true;
-    else if (name == "--eager")
-      options.eager = true;
-    else if (name == "--no-graphs")
-      options.graphs = false;
-    else if (name == "--what")
-      options.what = words(value());
-    else if (name == "--types") {
-      const auto set = words(value());
-      options.types.assign(set.begin(), set.end());
-    } else if (name == "--plan")
-      options.plans.push_back(value());
-    else if (name == "--collective")
-      options.collective = parse_collective(value());
-    else if (name == "--without")
-      options.masks.push_back(value());
-    else if (name == "--reduce-blocks")
-      options.spread.reduce_blocks = static_cast<unsigned>(std::stoul(value()));
-    else if (name == "--copy-blocks")
-      options.spread.copy_blocks = static_cast<unsigned>(std::stoul(value()));
-    else if (name == "--ring-blocks")
-      options.spread.ring_blocks = static_cast<unsigned>(std::stoul(value()));
-    else if (name == "--rotation-mib")
-      options.rotation_mib = std::stoull(value());
-    else if (name == "--ring-mib")
-      options.ring_mib = std::stoull(value());
-    else if (name == "--blocks")
-      options.blocks = numbers(value());
-    else if (name == "--piece-mib")
-      options.piece_mib = numbers(value());
-    else if (name == "--host")
-      options.permille = numbers(value());
-    else if (name == "--host-cpu")
-      options.cpu_permille = numbers(value());
-    else if (name == "--host-path")
-      options.path_permille = numbers(value());
-    else if (name == "--cuts")
-      options.cuts = numbers(value());
-    else if (name == "--tiled-blocks")
-      options.tiled_blocks = static_cast<unsigned>(std::stoul(value()));
-    else if (name == "--tile-mib")
-      options.tile_mib = std::stoull(value());
-    else if (name == "--engine")
-      options.engine = value();
-    else if (name == "--kernel")
-      options.kernel = value();
-    else if (name == "--min")
-      options.least = std::stoull(value());
-    else if (name == "--max")
-      options.most = std::stoull(value());
-    else if (name == "--factor")
-      options.factor = std::stoi(value());
-    else if (name == "--csv")
-      options.csv = value();
-    else if (name == "--commit")
-      options.commit = value();
-    else
-      throw std::runtime_error("unknown option " + name);
+    const auto* const found = std::find_if(std::begin(kOptions), std::end(kOptions),
+                                           [&](const Option& one) { return one.name == name; });
+    if (found == std::end(kOptions)) throw std::runtime_error("unknown option " + name);
+    found->set(options, found->has_value && i + 1 < count ? arguments[++i] : "");
   }
   return options;
 }

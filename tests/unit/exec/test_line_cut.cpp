@@ -1,3 +1,4 @@
+// Units, ranks and room -> pieces of an all_reduce by lines: what each piece needs is there.
 #include <doctest/doctest.h>
 
 #include "exec/cuda/line_cut.hpp"
