@@ -6,7 +6,7 @@
 namespace plait::cuda {
 namespace {
 
-/// How a number of ranks shares large calls, HGX H200 (bench/NOTES.md).
+/// How so many ranks share calls from a size on, HGX H200 (bench/NOTES.md); sizes in rising order.
 struct Measured {
   int ranks;
   std::uint64_t least_bytes;
@@ -16,22 +16,22 @@ struct Measured {
   double fork_ns;
 };
 constexpr Measured kMeasured[] = {
-    {2, 384ull << 20, 375.0, 45000.0, kBestHostPermille / 1000.0,
-     8000.0},  // less than that gains nothing
-    {4, 120ull << 20, 223.0, 20000.0, 0.078, 25000.0},
+    {2, 384ull << 20, 375.0, 45000.0, kBestHostPermille / 1000.0, 8000.0},  // less gains nothing
+    {4, 120ull << 20, 223.0, 20000.0, 0.0775, 25000.0},
+    {4, 192ull << 20, 223.0, 20000.0, 0.0900, 25000.0},
+    {4, 1536ull << 20, 223.0, 20000.0, 0.1025, 25000.0},
 };
 
 }  // namespace
 
 SharedSize AgreedShare::size_of(std::uint64_t bytes) const {
+  const int row_ranks = ranks_ == 3 ? 4 : ranks_;
+  SharedSize size;
   for (const Measured& one : kMeasured)
-    if (ranks_ <= one.ranks)
-      return bytes < one.least_bytes
-                 ? SharedSize{}
-                 : SharedSize{one.best_share,
-                              static_cast<double>(bytes) / one.link_bytes_per_ns + one.around_ns,
-                              one.fork_ns};
-  return {};
+    if (one.ranks == row_ranks && bytes >= one.least_bytes)
+      size = {one.best_share, static_cast<double>(bytes) / one.link_bytes_per_ns + one.around_ns,
+              one.fork_ns};
+  return size;
 }
 
 void AgreedShare::open(Settled::Words* words, int rank, int ranks, double wait_s) {

@@ -9,7 +9,8 @@ namespace {
 
 constexpr std::uint64_t kGrain = 4096;
 constexpr std::uint64_t kLeastChunks = 4;  // of a part; else its ways are taken one after the other
-constexpr std::uint64_t kManyChunks = 6;   // of a part: cut in two stretches
+constexpr std::uint64_t kMostChunk = 2ull << 20;  // all rings then stay in the host's cache
+constexpr std::uint64_t kFirstOf = 8;             // the first stretch of a long part
 
 std::uint32_t chunks_of(std::uint64_t part_bytes, std::uint64_t chunk_bytes) {
   return static_cast<std::uint32_t>((part_bytes + chunk_bytes - 1) / chunk_bytes);
@@ -22,12 +23,13 @@ GatherCut cut_gather(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint32_
   const auto n = static_cast<std::uint64_t>(ranks);
   const std::uint64_t share = bytes / 1000 * std::min<std::uint32_t>(permille, 1000);
   const std::uint64_t part = std::min(share, bytes - 1) / n / kGrain * kGrain;
-  const std::uint64_t slot = ring_bytes / kChunkSlots / kGrain * kGrain;
+  const std::uint64_t slot = std::min(kMostChunk, ring_bytes / kChunkSlots / kGrain * kGrain);
   GatherCut cut;
   if (part == 0 || slot == 0) return cut;
   const std::uint64_t chunk = (part / kLeastChunks + kGrain - 1) / kGrain * kGrain;
   cut.chunk_bytes = std::clamp(chunk, kGrain, slot);
-  const std::uint64_t first = part >= kManyChunks * cut.chunk_bytes ? cut.chunk_bytes : part;
+  const std::uint64_t few = part / kFirstOf / cut.chunk_bytes * cut.chunk_bytes;
+  const std::uint64_t first = few == 0 ? part : few;
   for (const std::uint64_t one : {first, part - first}) {
     if (one == 0) continue;
     cut.stretches.push_back({cut.bytes, one, cut.chunks});
