@@ -17,6 +17,20 @@ EngineStep EngineCall::blank_step(std::uint32_t EngineFlags::* counted) const {
   return step;
 }
 
+EngineStep EngineCall::meeting(std::uint32_t EngineFlags::* counted, Word word,
+                               std::uint32_t value) const {
+  EngineStep step = blank_step(counted);
+  step.tells_first = 1;
+  step.told = value;
+  step.waits[0] = {flags_of(call_.rank).*word, 0, value};
+  for (int rank = 0; rank < call_.ranks; ++rank) {
+    if (rank == call_.rank) continue;
+    step.tell[rank] = &(flags_of(rank).*word)[call_.rank];
+    step.waits[0].ranks |= 1u << rank;
+  }
+  return step;
+}
+
 void EngineCall::launch_end(Stream stream, const EngineStep& step,
                             const std::vector<Count>& counts) {
   EngineEnd end{};

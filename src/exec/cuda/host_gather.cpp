@@ -53,19 +53,6 @@ char* HostGather::ring(int rank, std::uint32_t chunk) const {
   return path_.rings[static_cast<std::size_t>(rank)] + chunk % kChunkSlots * cut_.chunk_bytes;
 }
 
-/// Tells all others that this rank is there, and waits until they say the same.
-EngineStep HostGather::meeting(Word word, std::uint32_t value) const {
-  EngineStep step = blank_step(&EngineFlags::chunks);
-  step.tells_first = 1;
-  step.told = value;
-  step.waits[0] = {flags_of(call_.rank).*word, 0, value};
-  for (int k = 1; k < call_.ranks; ++k) {
-    step.tell[peer(k)] = &(flags_of(peer(k)).*word)[call_.rank];
-    step.waits[0].ranks |= 1u << peer(k);
-  }
-  return step;
-}
-
 /// Into a slot that all have said, when they met for the chunk before, that they have emptied.
 void HostGather::bring_down(const GatherStretch& stretch, std::uint32_t chunk) {
   if (chunk >= kChunkSlots) follow(stream(kDown), event(kMet));
@@ -79,7 +66,7 @@ void HostGather::meet(std::uint32_t chunk) {
   constexpr std::uint32_t kBehind = kChunkSlots - 1;
   follow(stream(kMeet), event(kIsDown));
   if (chunk >= kBehind) follow(stream(kMeet), is_up(chunk - kBehind));
-  launch(stream(kMeet), meeting(&EngineFlags::host_arrived, chunk + 1));
+  launch(stream(kMeet), meeting(&EngineFlags::chunks, &EngineFlags::host_arrived, chunk + 1));
   if (chunk == 0 && times_ != nullptr) record(times_->begin, stream(kMeet));
   record(event(kMet), stream(kMeet));
 }
@@ -116,7 +103,7 @@ void HostGather::join(Stream stream_of_call) {
     record(times_->host, stream(kUp));
   }
   follow(stream_of_call, is_up(cut_.chunks - 1));
-  launch_end(stream_of_call, meeting(&EngineFlags::host_taken, cut_.chunks),
+  launch_end(stream_of_call, meeting(&EngineFlags::chunks, &EngineFlags::host_taken, cut_.chunks),
              {{&EngineFlags::chunks, cut_.chunks}});
 }
 

@@ -67,7 +67,6 @@ class HostGather : private EngineCall {
   Range range(const GatherStretch& stretch, std::uint32_t chunk) const;
   char* result(const GatherStretch& stretch, int rank, std::uint32_t chunk) const;
   char* ring(int rank, std::uint32_t chunk) const;
-  EngineStep meeting(Word word, std::uint32_t value) const;
   void bring_down(const GatherStretch& stretch, std::uint32_t chunk);
   void meet(std::uint32_t chunk);
   void bring_up(const GatherStretch& stretch, std::uint32_t chunk);

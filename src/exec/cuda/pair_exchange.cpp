@@ -11,17 +11,6 @@ Event PairExchange::event(Role role, std::uint32_t index) const {
   return path_.events[row * kChunkSlots + index % kChunkSlots];
 }
 
-/// Tells the peer that this rank is there, and waits until it says the same.
-EngineStep PairExchange::meeting(std::uint32_t EngineFlags::* counted, Word word,
-                                 std::uint32_t value) const {
-  EngineStep step = blank_step(counted);
-  step.tells_first = 1;
-  step.tell[peer()] = &(flags_of(peer()).*word)[call_.rank];
-  step.told = value;
-  step.waits[0] = {flags_of(call_.rank).*word, 1u << peer(), value};
-  return step;
-}
-
 char* PairExchange::slot(int rank, const ExchangePiece& piece) const {
   return (piece.lent ? path_.lent : path_.slots)[static_cast<std::size_t>(rank)] + piece.at;
 }

@@ -44,7 +44,6 @@ class PairExchange : private EngineCall {
   Stream stream(Role role) const { return path_.streams[role]; }
   Event event(Role role, std::uint32_t index) const;
   int peer() const { return 1 - call_.rank; }
-  EngineStep meeting(std::uint32_t EngineFlags::* counted, Word word, std::uint32_t value) const;
   char* slot(int rank, const ExchangePiece& piece) const;
   char* staged(std::uint32_t chunk) const;
   char* ring(int rank, std::uint32_t chunk) const;
