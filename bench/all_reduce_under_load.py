@@ -28,7 +28,7 @@ from plait.bench import parse_bytes
 
 def kinds(ranks: int) -> dict[str, dict[str, Any]]:
     """How each kind is asked for."""
-    strategy, best = ("rotation", 90) if ranks == 2 else ("tiled", 155)
+    strategy, best = ("rotation", 90) if ranks == 2 else ("tiled", 180)
     return {
         "corrected": {"strategy": strategy},
         "direct": {"strategy": strategy, "params": {"host_permille": 0}},

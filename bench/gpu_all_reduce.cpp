@@ -328,6 +328,7 @@ class Bench {
         FusedTuning tuning;
         tuning.blocks = blocks;
         tuning.tile_units = tile_kib << 6;
+        tuning.host_permille = 0;
         all.push_back(tuning);
       }
     return all;

@@ -90,9 +90,9 @@ class Communicator {
   /// CallOptions::strategy), the first call of a request must not be captured.
   /// strategy: "" = plait chooses; "one_shot", "two_shot", "hop", "tiled" = that kernel, params
   /// blocks, threads, ahead, tile_units, bare; "rotation" = copy engines, params blocks,
-  /// tile_units, and for two ranks ahead; all of these, for an all_reduce (rotation of two ranks:
-  /// for all), host_permille (a part through host memory) or host_cpu_permille (one that CPU cores
-  /// reduce there); another name = that strategy's plan.
+  /// tile_units, and for two ranks ahead. host_permille: a share through host memory, of an
+  /// all_reduce by any of these, of two ranks' rotation for any collective; host_cpu_permille: one
+  /// of an all_reduce that CPU cores reduce there. Another name = that strategy's plan.
   /// Error(no_device) where the communicator has none; unsupported; invalid_argument; later errors
   /// as check() does.
   void enqueue(const Request& request, const void* input, void* output, void* stream,

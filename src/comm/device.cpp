@@ -124,7 +124,9 @@ bool DeviceSide::choose_kernel(Call& call, const CallOptions& wanted) const {
     throw Error(ErrorCode::unsupported,
                 text("kernel ", call.kernel, " does not take ", name_of(request.collective), " of ",
                      request.count, " ", name_of(request.type), " over ", request.ranks, " ranks",
-                     call.tuning.host_cpu_permille > 0 ? " beside CPU cores" : "",
+                     call.tuning.host_cpu_permille > 0 ? " beside CPU cores"
+                     : call.tuning.host_permille > 0   ? " with a part through host memory"
+                                                       : "",
                      "; leave strategy empty"));
   call.counted_as = text(name_of(request.collective), "/", call.kernel);
   return true;

@@ -20,7 +20,7 @@ namespace plait {
 namespace {
 
 constexpr std::uint64_t kExchangeRingBytes = 8ull << 20;  // behind what plans use
-// Of rank 0, behind its ring: where GPUs and cores meet, then what exchanges settle.
+// Of rank 0, behind its ring: where GPUs and cores meet, then what large calls settle.
 constexpr std::uint64_t kWordsBytes = cuda::kHostWordsBytes + sizeof(cuda::Settled::Words);
 constexpr std::uint64_t kInboxBytes = 16ull << 20;  // small plans push here
 constexpr double kGoodbyeS = 2.0;                   // a rank that leaves waits for others so long

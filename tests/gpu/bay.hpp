@@ -20,6 +20,7 @@ namespace plait::cuda {
 using Bytes = std::vector<std::uint8_t>;
 constexpr std::uint64_t kMostBytes = 4ull << 20;     // of a sum
 constexpr std::uint64_t kBufferBytes = 16ull << 20;  // holds all ranks' parts of a collective
+constexpr std::uint64_t kFlaggedBytes = (32ull << 20) - 512;  // 16 MiB by two_shot go in two pieces
 constexpr std::uint64_t kRingBytes = 8ull << 20;
 
 inline int gpus_to_use() {
@@ -73,18 +74,20 @@ inline std::byte* shared_rings(int ranks) {
 /// A rank with buffers of its own.
 class Bay {
  public:
-  /// words: for two ranks whose exchanges have a share through host memory.
+  /// words: for ranks that agree on a share of large calls through host memory.
   Bay(bench::Board* shared, int my_rank, std::byte* rings, double wait_s = 20,
       Settled::Words* words = nullptr)
       : board(shared), rank(my_rank) {
     CudaRankOptions options;
     const int gpus = device_count();
     options.device = rank % gpus;
-    if (board->ranks > gpus) options.most_blocks = 50;  // kernels of two ranks run side by side
+    shares_gpu = board->ranks > gpus;
+    if (shares_gpu) options.most_blocks = 50;  // kernels of two ranks run side by side
     options.rank = rank;
     options.ranks = board->ranks;
     options.wait_s = wait_s;
     options.sizes.bare_bytes = 32ull << 20;
+    options.sizes.flagged_bytes = kFlaggedBytes;
     options.sizes.inbox_bytes = 64ull << 20;
     options.sizes.scratch_bytes = 256ull << 20;
     options.ring_bytes = options.exchange_ring_bytes = kRingBytes / 2;
@@ -125,6 +128,7 @@ class Bay {
 
   bench::Board* board;
   int rank;
+  bool shares_gpu = false;  // with another rank
   std::unique_ptr<CudaRank> cuda;
   Stream stream = nullptr;
   DevicePointer input = 0, output = 0;

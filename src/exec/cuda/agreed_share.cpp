@@ -1,10 +1,13 @@
-// Each rank corrects a share of its own by its own times; a call gets the less of what both wish.
+// Each rank corrects a share of its own by its own times; a call gets the least of what all wish.
 #include "exec/cuda/agreed_share.hpp"
 
 #include "exec/cuda/exchange_cut.hpp"
+#include "exec/cuda/kernel_args.hpp"
 
 namespace plait::cuda {
 namespace {
+
+static_assert(Settled::kRanks >= kMaxCudaRanks);
 
 /// How so many ranks share calls from a size on, HGX H200 (bench/NOTES.md); sizes in rising order.
 struct Measured {
@@ -61,7 +64,7 @@ void AgreedShare::learn() {
   if (result == kSuccess) result = api().event_elapsed(&link_ms, times_.begin, times_.link);
   api().exchange_capture_mode(&mode);
   if (result == kNotReady) return;
-  if (result == kSuccess) {
+  if (result == kSuccess && link_ms > 0.0F && host_ms > 0.0F) {
     sample_->direct_ns = 1e6 * static_cast<double>(link_ms);
     sample_->host_ns = 1e6 * static_cast<double>(host_ms);
     share_.learn(*sample_);

@@ -16,11 +16,12 @@ using Exchange = std::function<std::vector<std::string>(const std::string& mine)
 
 /// The parts of an arena; the same on all ranks.
 struct DeviceArenaSizes {
-  std::uint64_t flagged_bytes = 4ull << 20;  ///< inbox half of flagged lines
-  std::uint64_t bare_bytes = 0;              ///< inbox half of bare lines; 0 = chosen
-  std::uint64_t tile_bytes = 0;              ///< slots of tiled kernels; 0 = room for 64 KiB tiles
-  std::uint64_t rotation_bytes = 0;          ///< slots of copy engines; 0 = chosen
-  std::uint64_t inbox_bytes = 0;             ///< inbox half of plans
+  /// Inbox half of flagged lines: 4 MiB, and some, so that pieces of whole lines fit.
+  std::uint64_t flagged_bytes = (4ull << 20) + 4096;
+  std::uint64_t bare_bytes = 0;      ///< inbox half of bare lines; 0 = chosen
+  std::uint64_t tile_bytes = 0;      ///< slots of tiled kernels; 0 = room for 64 KiB tiles
+  std::uint64_t rotation_bytes = 0;  ///< slots of copy engines; 0 = chosen
+  std::uint64_t inbox_bytes = 0;     ///< inbox half of plans
   std::uint64_t scratch_bytes = 0;
   bool operator==(const DeviceArenaSizes&) const = default;
 };
@@ -37,7 +38,8 @@ class DeviceArena {
 
   const DeviceArenaSizes& sizes() const { return sizes_; }
   /// True where every rank is a process of its own: said alike by all ranks. Within a process the
-  /// driver puts copies that pull on the other GPU's queues, behind what that rank waits with.
+  /// driver was seen to put copies that pull on the other GPU's queues, behind what that rank waits
+  /// with; calls by copy engines have not been tried there since.
   bool in_processes() const { return in_processes_; }
   /// Of the rank's GPU that has the fewest.
   unsigned least_multiprocessors() const { return multiprocessors_; }

@@ -97,7 +97,8 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
   if (options_.sizes.tile_bytes == 0)
     options_.sizes.tile_bytes = tile_slots(options.ranks) * tile_kib << 10;
   // Only where choices.def would use it. Two ranks use all slots as one inbox, and borrow more.
-  if (options_.sizes.rotation_bytes == 0 && (options.ranks == 2 || options.most_blocks != 0))
+  if (options_.sizes.rotation_bytes == 0 && options.ranks > 1 &&
+      (options.ranks == 2 || options.most_blocks != 0))
     options_.sizes.rotation_bytes =
         rotation_slots(options.ranks) * rotation_slot_bytes(options.ranks);
   PLAIT_CUDA_CALL(device_get, &device_, options.device);

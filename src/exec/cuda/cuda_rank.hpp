@@ -25,7 +25,7 @@ struct CudaRankOptions {
   DeviceArenaSizes sizes;
   std::vector<std::byte*> rings;  ///< by rank: host memory that all ranks map; empty = no host path
   std::uint64_t ring_bytes = 0;   ///< of a ring, for plans
-  std::uint64_t exchange_ring_bytes = 0;  ///< behind them: exchanges take both
+  std::uint64_t exchange_ring_bytes = 0;  ///< behind them: large calls take both
   HostWords* host_words = nullptr;        ///< a page of zeros that all ranks map, for parts that
                                           ///< CPU cores reduce; null = none
   Settled::Words* share_words = nullptr;  ///< zeros that all ranks map, to agree on the share of
@@ -33,7 +33,7 @@ struct CudaRankOptions {
   bool orders_calls = true;               ///< false = who calls sees to the order between streams
   double wait_s = 600.0;                  ///< how long a kernel waits for a peer before it gives up
   unsigned most_blocks = 0;          ///< of a fused kernel, to leave SMs to others; 0 = one an SM
-  unsigned most_tiled_blocks = 116;  ///< of tiled kernels, one an SM, so that others' fit beside
+  unsigned most_tiled_blocks = 100;  ///< of tiled kernels, one an SM, so that others' fit beside
   bool beside_computing = false;     ///< large calls take few SMs, as where most_blocks is set
   LaneSpread spread;
 };
@@ -47,9 +47,10 @@ struct FusedTuning {
   bool programmatic = true;
   std::uint32_t tile_units = 0;  ///< 16-byte units of a tile (tiled; must agree, as must `blocks`)
                                  ///< or of a piece (rotation; must agree)
-  /// Share of which all is exchanged through host memory (two ranks' calls by rotation, in whole
-  /// chunks), or of whose all_reduce the results are; must agree. -1 = the best, corrected by what
-  /// earlier calls took; none in graphs.
+  /// Share that goes through host memory; must agree. Two ranks' rotation: all that is exchanged
+  /// of it, in whole chunks, of any collective. Else of an all_reduce, its results. -1 = the best,
+  /// corrected by what earlier calls took (rotation of two ranks, tiled of three and four; none in
+  /// graphs, nor where ranks are threads).
   int host_permille = -1;
   /// Share of an all_reduce that CPU cores reduce in host memory, beside the kernel (or engines),
   /// which then has no other share there; must agree.
@@ -130,6 +131,7 @@ class CudaRank {
   void close() noexcept;
   const FusedChoice* choice_for(const Request& request) const;
   unsigned blocks_for(const FusedTuning& tuning) const;
+  unsigned blocks_with_room() const;
   unsigned blocks_beside_copies(const FusedTuning& tuning) const;
   unsigned most_threads(bool is_lean) const;
   bool leaves_sms() const;

@@ -133,6 +133,13 @@ unsigned CudaRank::blocks_for(const FusedTuning& tuning) const {
   return options_.most_blocks != 0 ? std::min(options_.most_blocks, all) : all;
 }
 
+/// Whole SMs, so that small kernels find some.
+unsigned CudaRank::blocks_with_room() const {
+  constexpr unsigned kRoom = 16;
+  const unsigned all = arena_->least_multiprocessors();
+  return all > kRoom ? all - kRoom : 1;
+}
+
 unsigned CudaRank::blocks_beside_copies(const FusedTuning& tuning) const {
   return std::min(blocks_for({}), tuning.blocks != 0 ? tuning.blocks : kBlocksBesideCopies);
 }
@@ -177,6 +184,8 @@ void CudaRank::run_beside_host(const std::string& kernel, const Request& request
   fill_call(call, request, input, output, scalars);
   FusedTuning alone = tuning;
   alone.host_permille = 0;
+  // What goes beside it waits for other ranks too, in small kernels that must find an SM.
+  if (alone.blocks != 0) alone.blocks = std::min(alone.blocks, blocks_with_room());
   // The kernel's part is never empty: no cut takes the whole message.
   const auto run = [&](auto& part, std::uint64_t from, std::uint64_t part_bytes) {
     Request rest = request;
@@ -225,6 +234,7 @@ void CudaRank::scatter_stretch(const GatherStretch& stretch, const std::string& 
   scatter.collective = Collective::reduce_scatter;
   scatter.count = stretch.part_bytes / bytes_of(request.type);
   const std::uint64_t mine = static_cast<unsigned>(options_.rank) * stretch.part_bytes;
+  // The small kernels have no reduce-scatter of any size.
   run_kernel(kernel == "rotation" ? "rotation" : "tiled", scatter,
              static_cast<const char*>(input) + stretch.from,
              static_cast<char*>(output) + stretch.from + mine, stream, scalars, tuning);
@@ -360,7 +370,8 @@ void CudaRank::run_tiled(const Request& request, const void* input, void* output
   }
   TileWish wish;
   wish.most_blocks = std::min<unsigned>(blocks_for(tuning), kTileBlocks);
-  if (tuning.blocks == 0) wish.most_blocks = std::min(wish.most_blocks, options_.most_tiled_blocks);
+  if (tuning.blocks == 0)
+    wish.most_blocks = std::min({wish.most_blocks, options_.most_tiled_blocks, blocks_with_room()});
   if (engine_path_.lent_bytes != 0) args.poisoned = &arena_->engine_flags(options_.rank)->poisoned;
   wish.tile_units = tuning.tile_units;
   wish.slot_memory_bytes = options_.sizes.tile_bytes;

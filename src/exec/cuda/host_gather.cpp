@@ -1,5 +1,5 @@
-// A chunk goes down while those before come up: the longer way, whose engine waits at the ends
-// only.
+// Coming up takes longest: its engine waits for the first chunk only, since others go down
+// meanwhile.
 #include "exec/cuda/host_gather.hpp"
 
 #include <algorithm>
@@ -67,7 +67,6 @@ void HostGather::meet(std::uint32_t chunk) {
   follow(stream(kMeet), event(kIsDown));
   if (chunk >= kBehind) follow(stream(kMeet), is_up(chunk - kBehind));
   launch(stream(kMeet), meeting(&EngineFlags::chunks, &EngineFlags::host_arrived, chunk + 1));
-  if (chunk == 0 && times_ != nullptr) record(times_->begin, stream(kMeet));
   record(event(kMet), stream(kMeet));
 }
 
@@ -81,6 +80,7 @@ void HostGather::bring_up(const GatherStretch& stretch, std::uint32_t chunk) {
 
 void HostGather::fork(Stream stream_of_call, std::size_t stretch) {
   record(begun(stretch), stream_of_call);
+  if (stretch == 0 && times_ != nullptr) record(times_->begin, stream_of_call);
 }
 
 void HostGather::enqueue() {

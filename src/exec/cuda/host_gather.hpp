@@ -43,8 +43,8 @@ class HostGather : private EngineCall {
              const PathTimes* times)
       : EngineCall(queue, path, call, DataType::uint8), cut_(cut), call_(call), times_(times) {}
 
-  /// What `stream` holds now puts this rank's part of a stretch's results into its place; called
-  /// for each before enqueue().
+  /// What `stream` holds now puts this rank's part of a stretch's results into its place, once all
+  /// ranks are in the call; called for each stretch before enqueue().
   void fork(Stream stream, std::size_t stretch);
   void enqueue();
   /// What comes later on `stream` comes after all of it.
@@ -53,7 +53,7 @@ class HostGather : private EngineCall {
  private:
   enum Role : std::size_t { kDown, kMeet, kUp };  // a stream each
   enum Moment : std::size_t { kIsDown, kMet, kBegun, kIsUp = kBegun + kGatherStretches };
-  static_assert(kIsUp + kChunkSlots <= kHostEvents);
+  static_assert(kUp < kHostStreams && kIsUp + kChunkSlots <= kHostEvents);
 
   Stream stream(Role role) const { return path_.host_streams[role]; }
   Event event(Moment moment) const { return path_.host_events[moment]; }

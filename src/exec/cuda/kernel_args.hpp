@@ -159,7 +159,7 @@ struct EngineFlags {
   std::uint32_t link_arrived[kMaxCudaRanks];  ///< by sender: pieces in my inbox
   std::uint32_t link_handled[kMaxCudaRanks];  ///< by owner: pieces taken out of its inbox
   std::uint32_t host_arrived[kMaxCudaRanks];  ///< by sender: chunks in its host memory
-  std::uint32_t host_taken[kMaxCudaRanks];    ///< by owner: chunks copied out of my host memory
+  std::uint32_t host_taken[kMaxCudaRanks];    ///< by reader: chunks copied out of my host memory
   std::uint32_t exchanged;                    ///< my own: pieces of finished calls
   std::uint32_t chunks;                       ///< my own: chunks of finished calls
   std::uint32_t host_chunks;                  ///< my own: those that CPU cores reduced
