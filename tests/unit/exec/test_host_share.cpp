@@ -17,16 +17,20 @@ using plait::cuda::SharedSize;
 
 namespace {
 
-constexpr double kForkNs = 8000.0, kDirectGbPerS = 395.0, kNoise = 0.02;
+constexpr double kNoise = 0.02;
 
-/// A size as an H200 pair has it: the planner's host share, and the chunks it goes in.
+/// A size as H200s have it: the best host share, the chunks it goes in, and how fast paths are.
 struct Size {
   double bytes, host_share, chunk_bytes;
-  double alone_ns() const { return bytes / kDirectGbPerS; }
+  double direct_gb_per_s = 395.0, host_gb_per_s = 55.0, fork_ns = 8000.0;
+  double alone_ns() const { return bytes / direct_gb_per_s; }
 };
 constexpr double kMiB = 1 << 20;
 const std::vector<Size> kSizes{
-    {64 * kMiB, 0.070, 1 * kMiB}, {256 * kMiB, 0.094, 2 * kMiB}, {1024 * kMiB, 0.109, 8 * kMiB}};
+    {64 * kMiB, 0.070, 1 * kMiB},
+    {256 * kMiB, 0.094, 2 * kMiB},
+    {1024 * kMiB, 0.109, 8 * kMiB},
+    {1024 * kMiB, 0.090, 2 * kMiB, 223.0, 26.0, 25000.0}};  // results of four ranks
 
 /// Two paths; `slower` is how much longer the host's takes for all that it does.
 class Paths {
@@ -34,19 +38,20 @@ class Paths {
   explicit Paths(unsigned seed) : random_(seed) {}
   PathSample run(const Size& size, int level, double slower, double noise = kNoise) {
     PathSample sample;
-    sample.size = {size.host_share, size.alone_ns()};
+    sample.size = {size.host_share, size.alone_ns(), size.fork_ns};
     sample.level = level;
     sample.host_share = size.host_share * level / HostShare::kLevels;
     sample.direct_ns = (1.0 - sample.host_share) * size.alone_ns() * about_one(noise);
     const double bytes = sample.host_share * size.bytes, chunk = std::min(size.chunk_bytes, bytes);
-    const double chunk_ns = chunk / 55.0 + 9500.0;
+    const double chunk_ns = chunk / size.host_gb_per_s + 9500.0;
     if (level > 0)
-      sample.host_ns =
-          slower * about_one(noise) * (chunk / 55.0 + bytes / std::max(chunk, 1.0) * chunk_ns);
+      sample.host_ns = slower * about_one(noise) *
+                       (chunk / size.host_gb_per_s + bytes / std::max(chunk, 1.0) * chunk_ns);
     return sample;
   }
   static double took_ns(const PathSample& sample) {
-    return std::max(sample.direct_ns, sample.host_ns) + (sample.level > 0 ? kForkNs : 0.0);
+    return std::max(sample.direct_ns, sample.host_ns) +
+           (sample.level > 0 ? sample.size.fork_ns : 0.0);
   }
   /// At the level that is best while the host path is so slow.
   double best_ns(const Size& size, double slower) {
@@ -75,7 +80,8 @@ class Caller {
       share.learn(known_.front().first);
       known_.clear();
     }
-    const int level = share.choose({size.host_share, size.alone_ns()}, known_.empty());
+    const int level =
+        share.choose({size.host_share, size.alone_ns(), size.fork_ns}, known_.empty());
     const PathSample sample = paths.run(size, level, slower);
     share.ran(level);
     for (auto& [pending, left] : known_) --left;
