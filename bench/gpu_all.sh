@@ -13,7 +13,7 @@ for step in "$@"; do
   echo "# $step $(date +%T)"
   case $step in
     test)
-      for case in 'fused*' 'every collective*' 'a kernel*' 'kernels of more*' 'processes: copy engines give*' 'processes: every*' 'processes: calls*' 'processes: copy engines that*' 'processes: two*'; do limit=${TEST_LIMIT:-100} run "$build/test_gpu" -tc="$case"; done ;;
+      for case in 'fused*' 'every collective*' 'a kernel*' 'kernels of more*' 'processes: copy engines give*' 'processes: every*' 'processes: calls*' 'processes: copy engines that*' 'processes: ranks*'; do limit=${TEST_LIMIT:-100} run "$build/test_gpu" -tc="$case"; done ;;
     split)
       for engine in kernel copy; do ONLY_ENGINE=$engine limit=${TEST_LIMIT:-60} run "$build/test_gpu" -tc='every*'; done ;;
     trace) limit=60 run cuda-gdb -batch -ex 'handle SIGALRM nostop' -ex run -ex bt --args "$build/test_gpu" -tc='every*' ;;
@@ -29,6 +29,9 @@ for step in "$@"; do
       for what in reduce_scatter all_gather broadcast reduce all_to_all send_recv; do
         limit=60 bench --eager --collective $what --what fused,nccl --min ${LEAST:-4096} --max ${MOST:-1073741824} --factor ${FACTOR:-16} --csv "$OUT/collectives_$gpus.csv"
       done ;;
+    paths) limit=100 bench --processes --what engines,host --ring-mib ${RING:-8} ;;
+    gather)
+      limit=100 bench --processes --sweep --eager --no-graphs --what fused --kernel tiled --blocks ${BLOCKS:-64,100} --host-path 0,155,180,200 --ring-mib ${RING:-16} --min 134217728 --max 4294967296 --factor 2 --csv "$OUT/gather_$gpus.csv" ;;
     push) limit=40 bench --what push --max 268435456 --min 2000000000 ;;
     sweep) limit=150 bench --sweep --what fused,nccl --min 1024 --max 67108864 --factor 4 --csv "$OUT/sweep_$gpus.csv" ;;
     large) limit=150 bench --sweep --what fused,nccl --min ${LEAST:-4194304} --max 1073741824 --factor 4 ${MORE:-} --csv "$OUT/sweep_$gpus.csv" ;;
