@@ -69,6 +69,9 @@ struct FusedChoice {
   bool under_budget;  ///< only where calls leave SMs to others
 };
 
+/// Kernels of their own: sums of the common floats over the usual numbers of ranks.
+bool is_common_sum(const Request& request);
+
 /// What copies: the copy engines, one stream a lane (large messages, no SMs while copying), or one
 /// kernel for all lanes. `automatic`: kernels for what is small, and inside graphs, whose branches
 /// may not run side by side.

@@ -1,23 +1,14 @@
-// Fused kernels: which one serves a request, and how each is enqueued.
+// How each fused kernel is enqueued.
 #include <algorithm>
 
 #include "base/text.hpp"
 #include "exec/cuda/cuda_rank.hpp"
-#include "exec/cuda/host_reduction.hpp"
 #include "exec/cuda/pair_exchange.hpp"
 #include "exec/cuda/tiled_shape.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {
 namespace {
-
-/// Kernels of their own: sums of the common floats over the usual numbers of ranks.
-bool is_common_sum(const Request& request) {
-  return request.op == ReduceOp::sum &&
-         (request.type == DataType::fp32 || request.type == DataType::bf16 ||
-          request.type == DataType::fp16) &&
-         (request.ranks == 2 || request.ranks == 4 || request.ranks == 8);
-}
 
 std::string fused_name(const std::string& kernel, const Request& request, bool bare) {
   const bool common = is_common_sum(request);
@@ -31,13 +22,6 @@ std::string tiled_name(const Request& request) {
               common ? request.ranks : 0);
 }
 
-/// Few enough to leave memory's bandwidth to engines, enough to reduce a piece while the next
-/// comes.
-constexpr unsigned kBlocksBesideCopies = 48;
-
-/// A part whose results alone go through host memory spares the links half of its way.
-constexpr std::uint32_t kOfResults = 2;
-
 /// How far pushes run ahead of reductions. Source: bench/results/gpu_two_shot_*.csv.
 int steps_ahead(const Request& request, bool is_lean) {
   const std::uint64_t mib = (request.count * bytes_of(request.type)) >> 20;
@@ -47,111 +31,6 @@ int steps_ahead(const Request& request, bool is_lean) {
 }
 
 }  // namespace
-
-bool CudaRank::chooses_bare(const Request& request, const FusedTuning& tuning) const {
-  return is_float(request.type) && tuning.bare != 0;
-}
-
-bool CudaRank::has_fused(const std::string& kernel, const Request& request,
-                         const FusedTuning& tuning) const {
-  if (request.ranks != options_.ranks) return false;
-  if (tuning.host_cpu_permille > 0 && (request.collective != Collective::all_reduce ||
-                                       host_reducer_ == nullptr || request.ranks < 2))
-    return false;
-  if (tuning.host_permille > 0 && !(kernel == "rotation" && request.ranks == 2) &&
-      !can_gather(kernel, request))
-    return false;
-  if (kernel == "tiled")
-    return options_.sizes.tile_bytes >= tile_slots(options_.ranks) * kSlotGrainBytes;
-  if (kernel == "rotation")
-    return request.ranks > 1 && engine_path_.slot_bytes != 0 && arena_->in_processes();
-  if (kernel == "hop") {
-    const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
-    return (units + 1) * static_cast<std::uint64_t>(request.ranks) * 32 <=
-           options_.sizes.flagged_bytes;
-  }
-  if (kernel != "one_shot" && kernel != "two_shot") return false;
-  if (request.collective != Collective::all_reduce) return false;
-  constexpr std::uint64_t kMostPieces = 3;  // as fast as whole, and saves memory for an inbox
-  const std::uint64_t pieces = line_cut(kernel, request, chooses_bare(request, tuning)).pieces;
-  return pieces != 0 && pieces <= (kernel == "two_shot" ? kMostPieces : 1);
-}
-
-const FusedChoice* CudaRank::choice_for(const Request& request) const {
-  constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
-  static constexpr FusedChoice kChoices[] = {
-#define PLAIT_CHOICE(collective, ranks, upto_bytes, kernel, ahead) \
-  {Collective::collective, ranks, 0, upto_bytes, #kernel, ahead == 1, false},
-#define PLAIT_BUDGET_CHOICE(collective, ranks, from_bytes, kernel, ahead) \
-  {Collective::collective, ranks, from_bytes, kAnySize, #kernel, ahead == 1, true},
-#include "exec/cuda/choices.def"
-#undef PLAIT_BUDGET_CHOICE
-#undef PLAIT_CHOICE
-  };
-  const std::uint64_t bytes = message_bytes(request);
-  for (const FusedChoice& choice : kChoices)
-    if (choice.collective == request.collective && request.ranks <= choice.ranks &&
-        bytes >= choice.from_bytes && bytes <= choice.upto_bytes &&
-        (!choice.under_budget || leaves_sms()) && has_fused(choice.kernel, request))
-      return &choice;
-  return nullptr;
-}
-
-bool CudaRank::leaves_sms() const {
-  return options_.beside_computing ||
-         (options_.most_blocks != 0 && options_.most_blocks < arena_->least_multiprocessors());
-}
-
-std::string CudaRank::fused_choice(const Request& request) const {
-  const FusedChoice* choice = choice_for(request);
-  return choice == nullptr ? "" : choice->kernel;
-}
-
-bool CudaRank::chosen_for_budget(const Request& request) const {
-  const FusedChoice* choice = choice_for(request);
-  return choice != nullptr && choice->under_budget;
-}
-
-/// Reductions were measured as sums of the common floats; their other kernels are slower. So are
-/// large messages with fewer blocks than NCCL's bandwidth takes.
-bool CudaRank::ahead(const Request& request) const {
-  constexpr std::uint64_t kSmallBytes = 4ull << 20;
-  const unsigned enough_blocks = request.ranks == 2 ? 32 : 64;
-  if (options_.most_blocks != 0 && options_.most_blocks < enough_blocks &&
-      message_bytes(request) > kSmallBytes)
-    return false;
-  const FusedChoice* choice = choice_for(request);
-  return choice != nullptr && choice->ahead &&
-         (!reduces(request.collective) || is_common_sum(request));
-}
-
-/// The same on all ranks, whatever their GPUs. Blocks wait for each other across ranks, so all must
-/// run at once: one an SM.
-unsigned CudaRank::blocks_for(const FusedTuning& tuning) const {
-  const unsigned all = arena_->least_multiprocessors();
-  if (tuning.blocks != 0) return std::min(tuning.blocks, all);
-  return options_.most_blocks != 0 ? std::min(options_.most_blocks, all) : all;
-}
-
-/// Whole SMs, so that small kernels find some.
-unsigned CudaRank::blocks_with_room() const {
-  constexpr unsigned kRoom = 16;
-  const unsigned all = arena_->least_multiprocessors();
-  return all > kRoom ? all - kRoom : 1;
-}
-
-unsigned CudaRank::blocks_beside_copies(const FusedTuning& tuning) const {
-  return std::min(blocks_for({}), tuning.blocks != 0 ? tuning.blocks : kBlocksBesideCopies);
-}
-
-/// Of a block of lines. Half an SM, so that another communicator's kernel fits beside it: the two
-/// could meet in different orders on different ranks. Of half the SMs, a block may take whole ones.
-/// is_lean: the kernel keeps within 64 registers.
-unsigned CudaRank::most_threads(bool is_lean) const {
-  const bool half_the_gpu =
-      options_.most_blocks != 0 && 2 * options_.most_blocks <= arena_->least_multiprocessors();
-  return is_lean || half_the_gpu ? 512 : 256;
-}
 
 void CudaRank::run_fused(const std::string& kernel, const Request& request, const void* input,
                          void* output, Stream stream, const std::vector<double>& scalars,
@@ -171,100 +50,6 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
   if (options_.orders_calls) order_.before(marker_, stream);
   run_beside_host(kernel, request, input, output, stream, scalars, tuning);
   if (options_.orders_calls) order_.after(marker_, stream);
-}
-
-/// A part of the message through host memory, where that is asked for or best, the rest by the
-/// kernel.
-void CudaRank::run_beside_host(const std::string& kernel, const Request& request, const void* input,
-                               void* output, Stream stream, const std::vector<double>& scalars,
-                               const FusedTuning& tuning) {
-  const std::uint64_t element = bytes_of(request.type);
-  const std::uint64_t bytes = request.count * element;
-  CallArgs call{};
-  fill_call(call, request, input, output, scalars);
-  FusedTuning alone = tuning;
-  alone.host_permille = 0;
-  // What goes beside it waits for other ranks too, in small kernels that must find an SM.
-  if (alone.blocks != 0) alone.blocks = std::min(alone.blocks, blocks_with_room());
-  // The kernel's part is never empty: no cut takes the whole message.
-  const auto run = [&](auto& part, std::uint64_t from, std::uint64_t part_bytes) {
-    Request rest = request;
-    rest.count = (bytes - part_bytes) / element;
-    run_kernel(kernel, rest, static_cast<const char*>(input) + from,
-               static_cast<char*>(output) + from, stream, scalars, alone);
-    part.enqueue();
-    part.join(stream);
-  };
-  const HostCut cores = cut_cores_part(bytes, tuning);
-  const bool corrected = cores.chunks == 0 && corrects_gather(kernel, request, stream, tuning);
-  const GatherCut gather = cut_gather(bytes, engine_path_.ring_bytes,
-                                      cores.chunks != 0 ? 0
-                                      : corrected       ? kOfResults * agreed_share_.next(bytes, 0)
-                                                        : gather_permille(kernel, request, tuning),
-                                      request.ranks);
-  try {  // half of it on streams: what the GPU and the others count would differ
-    if (cores.chunks != 0) {
-      HostReduction part(*queue_, engine_path_, cores, call, request.type);
-      part.fork(stream);
-      run(part, 0, bytes - cores.host_from);
-    } else if (gather.chunks != 0) {
-      HostGather part(*queue_, engine_path_, gather, call,
-                      corrected ? agreed_share_.timed(kOfResults * bytes, gather.bytes) : nullptr);
-      for (std::size_t i = 0; i < gather.stretches.size(); ++i) {
-        scatter_stretch(gather.stretches[i], kernel, request, input, output, stream, scalars,
-                        alone);
-        part.fork(stream, i);
-      }
-      run(part, gather.bytes, gather.bytes);
-    } else {
-      run_kernel(kernel, request, input, output, stream, scalars, tuning);
-    }
-  } catch (...) {
-    if (cores.chunks != 0 || gather.chunks != 0) abort();
-    throw;
-  }
-}
-
-/// This rank's part of the results of a stretch into its place.
-void CudaRank::scatter_stretch(const GatherStretch& stretch, const std::string& kernel,
-                               const Request& request, const void* input, void* output,
-                               Stream stream, const std::vector<double>& scalars,
-                               const FusedTuning& tuning) {
-  Request scatter = request;
-  scatter.collective = Collective::reduce_scatter;
-  scatter.count = stretch.part_bytes / bytes_of(request.type);
-  const std::uint64_t mine = static_cast<unsigned>(options_.rank) * stretch.part_bytes;
-  // The small kernels have no reduce-scatter of any size.
-  run_kernel(kernel == "rotation" ? "rotation" : "tiled", scatter,
-             static_cast<const char*>(input) + stretch.from,
-             static_cast<char*>(output) + stretch.from + mine, stream, scalars, tuning);
-}
-
-HostCut CudaRank::cut_cores_part(std::uint64_t bytes, const FusedTuning& tuning) const {
-  constexpr std::uint64_t kLeastChunk = 64 << 10;  // so that few chunks are no reason for one
-  const auto permille = static_cast<std::uint32_t>(tuning.host_cpu_permille);
-  return cut_host_part(bytes, engine_path_.ring_bytes, permille,
-                       std::max(kLeastChunk, bytes / 1000 * permille / 8));
-}
-
-/// Two ranks' engines exchange what goes through host memory themselves.
-bool CudaRank::can_gather(const std::string& kernel, const Request& request) const {
-  return request.collective == Collective::all_reduce && request.ranks > 1 &&
-         engine_path_.ring_bytes != 0 && !(kernel == "rotation" && request.ranks == 2) &&
-         has_fused("tiled", request);
-}
-
-std::uint32_t CudaRank::gather_permille(const std::string& kernel, const Request& request,
-                                        const FusedTuning& tuning) const {
-  return can_gather(kernel, request) ? static_cast<std::uint32_t>(std::max(0, tuning.host_permille))
-                                     : 0;
-}
-
-/// Rotation's engines lose more beside it than host memory carries (bench/NOTES.md).
-bool CudaRank::corrects_gather(const std::string& kernel, const Request& request, Stream stream,
-                               const FusedTuning& tuning) const {
-  return tuning.host_permille < 0 && kernel == "tiled" && request.ranks > 2 &&
-         can_gather(kernel, request) && arena_->in_processes() && !marker_.capturing(stream);
 }
 
 void CudaRank::run_kernel(const std::string& kernel, const Request& request, const void* input,

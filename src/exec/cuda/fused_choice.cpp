@@ -1,0 +1,128 @@
+// Which fused kernel serves a request, and how much of the GPU it takes.
+#include <algorithm>
+
+#include "exec/cuda/cuda_rank.hpp"
+#include "exec/cuda/tiled_shape.hpp"
+
+namespace plait::cuda {
+namespace {
+
+/// Few enough to leave memory's bandwidth to engines, enough to reduce a piece while the next
+/// comes.
+constexpr unsigned kBlocksBesideCopies = 48;
+
+}  // namespace
+
+bool is_common_sum(const Request& request) {
+  return request.op == ReduceOp::sum &&
+         (request.type == DataType::fp32 || request.type == DataType::bf16 ||
+          request.type == DataType::fp16) &&
+         (request.ranks == 2 || request.ranks == 4 || request.ranks == 8);
+}
+
+bool CudaRank::chooses_bare(const Request& request, const FusedTuning& tuning) const {
+  return is_float(request.type) && tuning.bare != 0;
+}
+
+bool CudaRank::has_fused(const std::string& kernel, const Request& request,
+                         const FusedTuning& tuning) const {
+  if (request.ranks != options_.ranks) return false;
+  if (tuning.host_cpu_permille > 0 && (request.collective != Collective::all_reduce ||
+                                       host_reducer_ == nullptr || request.ranks < 2))
+    return false;
+  if (tuning.host_permille > 0 && !(kernel == "rotation" && request.ranks == 2) &&
+      !can_gather(kernel, request))
+    return false;
+  if (kernel == "tiled")
+    return options_.sizes.tile_bytes >= tile_slots(options_.ranks) * kSlotGrainBytes;
+  if (kernel == "rotation")
+    return request.ranks > 1 && engine_path_.slot_bytes != 0 && arena_->in_processes();
+  if (kernel == "hop") {
+    const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
+    return (units + 1) * static_cast<std::uint64_t>(request.ranks) * 32 <=
+           options_.sizes.flagged_bytes;
+  }
+  if (kernel != "one_shot" && kernel != "two_shot") return false;
+  if (request.collective != Collective::all_reduce) return false;
+  constexpr std::uint64_t kMostPieces = 3;  // as fast as whole, and saves memory for an inbox
+  const std::uint64_t pieces = line_cut(kernel, request, chooses_bare(request, tuning)).pieces;
+  return pieces != 0 && pieces <= (kernel == "two_shot" ? kMostPieces : 1);
+}
+
+const FusedChoice* CudaRank::choice_for(const Request& request) const {
+  constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
+  static constexpr FusedChoice kChoices[] = {
+#define PLAIT_CHOICE(collective, ranks, upto_bytes, kernel, ahead) \
+  {Collective::collective, ranks, 0, upto_bytes, #kernel, ahead == 1, false},
+#define PLAIT_BUDGET_CHOICE(collective, ranks, from_bytes, kernel, ahead) \
+  {Collective::collective, ranks, from_bytes, kAnySize, #kernel, ahead == 1, true},
+#include "exec/cuda/choices.def"
+#undef PLAIT_BUDGET_CHOICE
+#undef PLAIT_CHOICE
+  };
+  const std::uint64_t bytes = message_bytes(request);
+  for (const FusedChoice& choice : kChoices)
+    if (choice.collective == request.collective && request.ranks <= choice.ranks &&
+        bytes >= choice.from_bytes && bytes <= choice.upto_bytes &&
+        (!choice.under_budget || leaves_sms()) && has_fused(choice.kernel, request))
+      return &choice;
+  return nullptr;
+}
+
+bool CudaRank::leaves_sms() const {
+  return options_.beside_computing ||
+         (options_.most_blocks != 0 && options_.most_blocks < arena_->least_multiprocessors());
+}
+
+std::string CudaRank::fused_choice(const Request& request) const {
+  const FusedChoice* choice = choice_for(request);
+  return choice == nullptr ? "" : choice->kernel;
+}
+
+bool CudaRank::chosen_for_budget(const Request& request) const {
+  const FusedChoice* choice = choice_for(request);
+  return choice != nullptr && choice->under_budget;
+}
+
+/// Reductions were measured as sums of the common floats; their other kernels are slower. So are
+/// large messages with fewer blocks than NCCL's bandwidth takes.
+bool CudaRank::ahead(const Request& request) const {
+  constexpr std::uint64_t kSmallBytes = 4ull << 20;
+  const unsigned enough_blocks = request.ranks == 2 ? 32 : 64;
+  if (options_.most_blocks != 0 && options_.most_blocks < enough_blocks &&
+      message_bytes(request) > kSmallBytes)
+    return false;
+  const FusedChoice* choice = choice_for(request);
+  return choice != nullptr && choice->ahead &&
+         (!reduces(request.collective) || is_common_sum(request));
+}
+
+/// The same on all ranks, whatever their GPUs. Blocks wait for each other across ranks, so all must
+/// run at once: one an SM.
+unsigned CudaRank::blocks_for(const FusedTuning& tuning) const {
+  const unsigned all = arena_->least_multiprocessors();
+  if (tuning.blocks != 0) return std::min(tuning.blocks, all);
+  return options_.most_blocks != 0 ? std::min(options_.most_blocks, all) : all;
+}
+
+/// Whole SMs, so that small kernels find some.
+unsigned CudaRank::blocks_with_room() const {
+  constexpr unsigned kRoom = 16;
+  const unsigned all = arena_->least_multiprocessors();
+  return all > kRoom ? all - kRoom : 1;
+}
+
+unsigned CudaRank::blocks_beside_copies(const FusedTuning& tuning) const {
+  return std::min(blocks_for({}), tuning.blocks != 0 ? tuning.blocks : kBlocksBesideCopies);
+}
+
+/// Of a block of lines. Half an SM, so that another communicator's kernel fits beside it: the two
+/// could meet in different orders on different ranks. Of half the SMs, a block may take whole ones.
+/// is_lean: the kernel keeps within 64 registers.
+unsigned CudaRank::most_threads(bool is_lean) const {
+  const bool half_the_gpu =
+      options_.most_blocks != 0 && 2 * options_.most_blocks <= arena_->least_multiprocessors();
+  return is_lean || half_the_gpu ? 512 : 256;
+}
+
+}  // namespace plait::cuda
