@@ -110,6 +110,8 @@ class PathBench {
       }
     in_.board->meet();
     api().host_unregister(room.host.data());
+    for (cuda::Stream stream : room.streams) api().stream_destroy(stream);
+    api().event_destroy(room.event);
     for (int rank = 0; rank < in_.gpus; ++rank)
       if (rank != in_.rank) api().ipc_close(room.remote[static_cast<std::size_t>(rank)]);
   }
