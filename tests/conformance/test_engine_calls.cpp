@@ -23,6 +23,11 @@ using namespace plait::cuda;
 
 namespace {
 
+#ifdef __SANITIZE_THREAD__
+constexpr bool kLooksForRaces = true;  // here is one thread
+#else
+constexpr bool kLooksForRaces = false;
+#endif
 constexpr std::uint32_t kBefore = 0u - 40;  // counts go past their end
 constexpr std::uint64_t kSlotBytes = 8192, kRingBytes = 4 * 8192;
 
@@ -279,7 +284,8 @@ void check_calls(const Topology& topology, int ranks, unsigned seed, Order order
 }  // namespace
 
 /// Who pushes into a rank's memory, in turn: the one before it, the one before that, and so on.
-TEST_CASE("a rank begins to push to another one when the one before has told that it is through") {
+TEST_CASE("a rank begins to push to another one when the one before has told that it is through" *
+          doctest::skip(kLooksForRaces)) {
   const Topology topology = load_topology("hgx-h200");
   for (const int ranks : {3, 4})
     for (const Collective what :
@@ -314,10 +320,11 @@ TEST_CASE("a rank begins to push to another one when the one before has told tha
       }
 }
 
-TEST_CASE("calls by copy engines, one behind the other, in any order of streams") {
+TEST_CASE("calls by copy engines, one behind the other, in any order of streams" *
+          doctest::skip(kLooksForRaces)) {
   const Topology topology = load_topology("hgx-h200");
   for (const int ranks : {2, 3, 4, 5, 8})
-    for (int seed = 1; seed <= rounds(ranks == 2 ? 60 : ranks <= 4 ? 25 : 8); ++seed)
+    for (int seed = 1; seed <= rounds(ranks == 2 ? 50 : ranks <= 4 ? 20 : 5); ++seed)
       for (const Order order : {Order::by_chance, Order::one_queue, Order::one_branch})
         check_calls(topology, ranks, static_cast<unsigned>(seed), order);
 }
