@@ -25,7 +25,7 @@ constexpr std::uint64_t kRingBytes = 8ull << 20;
 
 inline int gpus_to_use() {
   const int found = device_count();
-  return found >= 4 ? 4 : found >= 2 ? 2 : 0;
+  return found >= 8 ? 8 : found >= 4 ? 4 : found >= 2 ? 2 : 0;
 }
 
 /// The same, asked of a child: a process that has used CUDA cannot fork ranks that do.

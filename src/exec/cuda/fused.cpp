@@ -22,6 +22,11 @@ std::string tiled_name(const Request& request) {
               common ? request.ranks : 0);
 }
 
+/// Sums of such ranks keep within 64 registers: a block of 512 threads takes half an SM.
+bool is_lean_sum(const std::string& kernel, const Request& request) {
+  return is_common_sum(request) && (kernel == "two_shot" || request.ranks != 8);
+}
+
 /// How far pushes run ahead of reductions. Source: bench/results/gpu_two_shot_*.csv.
 int steps_ahead(const Request& request, bool is_lean) {
   const std::uint64_t mib = (request.count * bytes_of(request.type)) >> 20;
@@ -108,9 +113,8 @@ void CudaRank::run_lines(const std::string& kernel, const Request& request, cons
                                        static_cast<std::uint64_t>(options_.ranks);
   Spread spread;
   const bool long_run = kernel == "two_shot" && units > 1u << 20;  // more than 16 MiB
-  // Sums of two and four ranks keep within 64 registers: a block of 512 threads takes half an SM,
-  // and where there is much to do, of two blocks of 256 one loads while the other waits.
-  const bool is_lean = (options_.ranks == 2 || options_.ranks == 4) && is_common_sum(request);
+  // Where there is much to do, of two blocks of 256 one loads while the other waits.
+  const bool is_lean = is_lean_sum(kernel, request);
   const bool two_an_sm = is_lean && work >= 65536 && (options_.ranks == 2 || long_run) &&
                          tuning.blocks == 0 && tuning.threads == 0 && options_.most_blocks == 0;
   spread.threads = tuning.threads != 0 ? tuning.threads

@@ -87,17 +87,16 @@ struct HopArgs : CallArgs {
 };
 
 inline constexpr int kTileBlocks = 132;  ///< most blocks of a tiled call: one an SM of an H200
-inline constexpr int kTileSlots = 4;     ///< tiles of a block under way to each peer
+inline constexpr int kTileSlots = 4;     ///< tiles of a block under way to each peer, at most
 
-// Threads of a tiled block by what they do. Tiles are handled by groups in turn, so that one loads
-// while another waits; 512 threads, so that each has 128 registers and keeps nothing in memory.
+// Threads of a tiled block by what they do: 512, so that each has 128 registers and keeps nothing
+// in memory. All who handle tiles do so together: the sooner one is done, the fewer need be under
+// way.
 inline constexpr int kPushThreads = 32;
 inline constexpr int kCollectThreads = 32;
 inline constexpr int kClerkThreads = 2 * 32;
-inline constexpr int kHandleThreads = 128;
-inline constexpr int kHandleGroups = 3;
-inline constexpr int kTileThreads =
-    kHandleGroups * kHandleThreads + kPushThreads + kCollectThreads + kClerkThreads;
+inline constexpr int kHandleThreads = 3 * 128;
+inline constexpr int kTileThreads = kHandleThreads + kPushThreads + kCollectThreads + kClerkThreads;
 inline constexpr unsigned kBulkBytes = 16 << 10;  ///< of one bulk copy, at most
 // Bulk copies under way through a block's shared memory.
 inline constexpr int kPushStages = 7;
@@ -123,6 +122,7 @@ struct TiledArgs : CallArgs {
   std::uint32_t blocks;           ///< of the launch
   std::uint32_t most_units;       ///< 16-byte units of a tile, at most
   std::uint32_t slot_bytes;       ///< room for a tile
+  std::uint32_t window;           ///< tiles of a block under way to each peer
   std::int32_t handling;          ///< TileHandling
   std::uint32_t senders;          ///< who sends parts
   std::uint32_t owners;           ///< to whom

@@ -160,9 +160,15 @@ unsigned spread_tiles(TiledArgs& shape, const TileWish& wish) {
   // Slots' places must not depend on the call, or a late reader could be overwritten.
   shape.slot_bytes = static_cast<std::uint32_t>(wish.slot_memory_bytes / tile_slots(shape.ranks) /
                                                 kSlotGrainBytes * kSlotGrainBytes);
+  const bool sums = shape.handling == kReduceParts;
+  // Where results travel too, ranks that keep in step load all links alike: 2 % of an all_reduce
+  // of four. Slots are taken in turn all the same. With fewer blocks latencies count more.
+  constexpr std::uint64_t kBlocksInStep = 60;
+  const bool in_step = sums && shape.ranks > 2 && shape.readers != 0;
+  shape.window = in_step && wish.most_blocks >= kBlocksInStep ? 2 : kTileSlots;
   // Reductions read what they sent once more: with many blocks, only small tiles are still cached.
   constexpr std::uint64_t kManyBlocks = 80;
-  const bool small = shape.handling == kReduceParts && wish.most_blocks > kManyBlocks;
+  const bool small = sums && shape.window == kTileSlots && wish.most_blocks > kManyBlocks;
   const std::uint32_t most_units = small ? 2048 : 4096;
   const std::uint32_t room = shape.slot_bytes / static_cast<std::uint32_t>(kUnit);
   shape.most_units = std::max<std::uint32_t>(

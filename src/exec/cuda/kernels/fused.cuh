@@ -128,42 +128,48 @@ struct FusedCall {
     return got;
   }
 
-  /// Polls kTogether x (ranks - 1) lines at once, so that one round trip to L2 may serve them all,
-  /// then reduces in rank order. at(u, rank) is the line; mine(u) this rank's own unit.
-  template <class At, class Mine, class Sink>
+  /// Polls kTogether lines of each of kPolled ranks at once, so that one round trip to L2 may serve
+  /// them all, then reduces in rank order. at(u, rank) is the line; mine(u) this rank's own unit.
+  template <int kPolled, class At, class Mine, class Sink>
   __device__ void reduce_together(int valid, At at, Mine mine, Sink sink) {
-    Unit got[kTogether][kHeld], own[kTogether];  // apart: an index known late wants memory
+    static_assert(kHeld % kPolled == 0);
+    Unit own[kTogether];  // apart: an index known late wants memory
+    Sum sum[kTogether];
 #pragma unroll
     for (int u = 0; u < kTogether; ++u)
       if (u < valid) own[u] = mine(u);
-    int missing;  // a rank waited for, to be named where it never comes
-    do {
-      missing = -1;
+#pragma unroll
+    for (int first = 0; first < kHeld; first += kPolled) {
+      Unit got[kTogether][kPolled];
+      int missing;  // a rank waited for, to be named where it never comes
+      do {
+        missing = -1;
+#pragma unroll
+        for (int u = 0; u < kTogether; ++u)
+          if (u < valid) {
+#pragma unroll
+            for (int k = 0; k < kPolled; ++k)
+              if (first + k != args.rank &&
+                  !Line::template receive<kType>(at(u, first + k), got[u][k], call))
+                missing = first + k;
+          }
+      } while (missing >= 0 && !give_up(missing, 0));
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
         if (u < valid) {
 #pragma unroll
-          for (int rank = 0; rank < kHeld; ++rank)
-            if (rank != args.rank &&
-                !Line::template receive<kType>(at(u, rank), got[u][rank], call))
-              missing = rank;
+          for (int k = 0; k < kPolled; ++k) {
+            const int rank = first + k;
+            const Unit& unit = rank == args.rank ? own[u] : got[u][k];
+            if (rank == 0)
+              sum[u].first(unit, args.op, args.scalars[0]);
+            else
+              sum[u].add(unit, args.op, args.scalars[rank]);
+            if (rank != args.rank) Line::clear(at(u, rank));
+          }
+          if (first + kPolled == kHeld) sink(u, sum[u].result(args.op, true, kRanks));
         }
-    } while (missing >= 0 && !give_up(missing, 0));
-#pragma unroll
-    for (int u = 0; u < kTogether; ++u)
-      if (u < valid) {
-        Sum sum;
-#pragma unroll
-        for (int rank = 0; rank < kHeld; ++rank) {
-          const Unit& unit = rank == args.rank ? own[u] : got[u][rank];
-          if (rank == 0)
-            sum.first(unit, args.op, args.scalars[0]);
-          else
-            sum.add(unit, args.op, args.scalars[rank]);
-          if (rank != args.rank) Line::clear(at(u, rank));
-        }
-        sink(u, sum.result(args.op, true, kRanks));
-      }
+    }
   }
   /// The same for a number of ranks known at run time only.
   template <class At, class Mine, class Sink>
@@ -178,12 +184,13 @@ struct FusedCall {
     }
     sink(0, sum.result(args.op, true, args.ranks));
   }
-  template <class At, class Mine, class Sink>
+  /// kMostPolled: lines that a thread holds at once, at most.
+  template <int kMostPolled, class At, class Mine, class Sink>
   __device__ void reduce(int valid, At at, Mine mine, Sink sink) {
     if constexpr (kRanks == 0)
       reduce_in_turn(at, mine, sink);
     else
-      reduce_together(valid, at, mine, sink);
+      reduce_together < kRanks<kMostPolled ? kRanks : kMostPolled>(valid, at, mine, sink);
   }
 };
 
@@ -229,7 +236,7 @@ __device__ void one_shot(const FusedArgs& args) {
     const unsigned long long at = first + static_cast<unsigned long long>(s) * step;
     const int valid = valid_units(at, stride, call.units, Call::kTogether);
     if (valid == 0) continue;
-    call.reduce(
+    call.template reduce<8>(
         valid,
         [&](int u, int rank) {
           return call.line(args.rank, Call::kParts, rank, call.units, at + u * stride);
@@ -288,7 +295,7 @@ struct TwoShot {
     const unsigned long long at = first + static_cast<unsigned long long>(s) * step;
     const int valid = valid_units(at, stride, limit(rank), kTogether);
     if (valid == 0) return;
-    call.reduce(
+    call.template reduce<4>(  // eight would not keep within 64 registers
         valid,
         [&](int u, int from) {
           return call.line(rank, Call::kParts, from, shard, at + u * stride);

@@ -17,11 +17,11 @@ struct TileShared {
   Move push_queue[kQueue], collect_queue[kQueue];
   unsigned ends[kQueue];  ///< bulk stores of the push role when a tile's last had been issued
   // Tiles so far; one writer each.
-  volatile unsigned free;                    ///< owners have room for
-  volatile unsigned sent;                    ///< of which this rank's input has been read
-  volatile unsigned arrived;                 ///< of which all parts are with their owners
-  volatile unsigned handled[kHandleGroups];  ///< by group: the last one, plus 1
-  TiledArgs args;  ///< parameters of a kernel are slow to read for functions it calls
+  volatile unsigned free;     ///< owners have room for
+  volatile unsigned sent;     ///< of which this rank's input has been read
+  volatile unsigned arrived;  ///< of which all parts are with their owners
+  volatile unsigned handled;  ///< of which results are on their way
+  TiledArgs args;             ///< parameters of a kernel are slow to read for functions it calls
 };
 
 /// Threads that do one thing together; a named barrier keeps them in step.
@@ -344,7 +344,7 @@ struct TileRoles {
       unsigned least = base + count, last = args.rank;
       for (int k = 1; k < args.ranks; ++k) {
         if (!in(to, peer(k))) continue;
-        const unsigned room = peek_flag(&mine().parts_taken[blockIdx.x][peer(k)]) + kTileSlots;
+        const unsigned room = peek_flag(&mine().parts_taken[blockIdx.x][peer(k)]) + args.window;
         if (reached(room, least)) continue;
         least = room;
         last = peer(k);
@@ -362,16 +362,12 @@ struct TileRoles {
       shared.free = free;
     }
   }
-  __device__ unsigned handled_so_far(unsigned known) const {
-    while (known < count && shared.handled[known % kHandleGroups] > known) ++known;
-    return known;
-  }
   /// What has arrived, been handled and so become a result: one fence for all that is new.
   __device__ void tell_all() {
     const unsigned to = owners_of_mine(), from = senders_to(args.rank), readers = readers_of_mine();
     unsigned arrived = 0, handled = 0;
     while (arrived < count || handled < count) {
-      const unsigned sent = shared.arrived, taken = handled_so_far(handled);
+      const unsigned sent = shared.arrived, taken = shared.handled;
       if (sent == arrived && taken == handled) {
         broken = broken || patience.given_up(args.state);
         if (broken) return;

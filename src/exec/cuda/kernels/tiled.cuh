@@ -2,8 +2,8 @@
 // works with block b of the others. Threads have roles. *Push* sends this rank's parts into their
 // owners' slots, *handle* reduces (or passes on, or places) what came and sends results into the
 // readers' slots, *collect* copies results out, and clerks read and write the words between ranks,
-// whose loads and fences take microseconds that nobody else should wait for. Four slots a pair make
-// a pipeline: while a tile travels, the one before is reduced and the one before that copied out.
+// whose loads and fences take microseconds that nobody else should wait for. Slots make a pipeline:
+// while a tile travels, the one before is reduced and the one before that copied out.
 // Push and collect are bulk copies of one thread where addresses allow, else loads and stores of
 // their role's threads: ranks need not agree, as slots and words are the same.
 // Idea: the pipelined two-stage all-reduce of Micro 2021, at the grain of a thread block.
@@ -25,19 +25,19 @@ struct TiledBlock : TileRoles {
 
   /// What an owner does with what came: then its slots are free, and readers have the results. Not
   /// before the own tile has been read, which the result may replace.
-  __device__ void handle_all(const Team& team, unsigned group) {
+  __device__ void handle_all(const Team& team) {
     const unsigned from = senders_to(args.rank), readers = readers_of_mine();
-    for (unsigned tile = group; tile < count; tile += kHandleGroups) {
+    for (unsigned tile = 0; tile < count; ++tile) {
       if (team.lane == 32) await_shared(shared.sent, tile + 1);
       if (team.lane < kMaxCudaRanks && in(readers, static_cast<int>(team.lane)))
-        await_word(&TileFlags::results_taken, team.lane, base + tile + 1 - kTileSlots);
+        await_word(&TileFlags::results_taken, team.lane, base + tile + 1 - args.window);
       await_together(team, &TileFlags::parts, from, base + tile + 1);
       if (broken) return;
       if (owns()) handle(team, tile, from);
       team.meet();
       if (team.lane != 0) continue;
       __threadfence_block();
-      shared.handled[group] = tile + 1;
+      shared.handled = tile + 1;
     }
   }
   __device__ void handle(const Team& team, unsigned tile, unsigned from) {
@@ -133,16 +133,14 @@ struct TiledBlock : TileRoles {
 
   /// Each thread in its role.
   __device__ void run(char* room) {
-    constexpr unsigned kHandlers = kHandleGroups * kHandleThreads;
-    constexpr unsigned kPushers = kHandlers + kPushThreads;
+    constexpr unsigned kPushers = kHandleThreads + kPushThreads;
     constexpr unsigned kCollectors = kPushers + kCollectThreads;
-    if (threadIdx.x < kHandlers) {
-      const unsigned group = threadIdx.x / kHandleThreads;
-      handle_all({1 + group, kHandleThreads, threadIdx.x % kHandleThreads}, group);
+    if (threadIdx.x < kHandleThreads) {
+      handle_all({1, kHandleThreads, threadIdx.x});
     } else if (threadIdx.x < kPushers) {
-      tile_push(*this, {1 + kHandleGroups, kPushThreads, threadIdx.x - kHandlers}, room);
+      tile_push(*this, {2, kPushThreads, threadIdx.x - kHandleThreads}, room);
     } else if (threadIdx.x < kCollectors) {
-      tile_collect(*this, {2 + kHandleGroups, kCollectThreads, threadIdx.x - kPushers},
+      tile_collect(*this, {3, kCollectThreads, threadIdx.x - kPushers},
                    room + kPushStages * kBulkBytes);
     } else {
       tile_clerk(*this, (threadIdx.x - kCollectors) / 32, threadIdx.x % 32);
@@ -162,7 +160,7 @@ __device__ void tiled(const TiledArgs& args) {
     shared.free = 0;
     shared.sent = 0;
     shared.arrived = 0;
-    for (auto& handled : shared.handled) handled = 0;
+    shared.handled = 0;
   }
   __syncthreads();
   TiledBlock<kType, kOp, kRanks> block(shared);
