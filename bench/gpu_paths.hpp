@@ -51,10 +51,12 @@ class PathBench {
     const std::uint64_t bytes = 256ull << 20;
     const std::vector<std::string> all =
         in_.board->exchange(in_.rank, std::string(reinterpret_cast<const char*>(&output_), 8));
-    for (const std::string kernel : {"push", "push_in_turn", "pull", "pull_in_turn"})
+    for (const std::string kernel : {"push_bulk", "push", "push_in_turn", "pull", "pull_in_turn"})
       for (const int peers : {1, in_.gpus - 1})
-        for (const unsigned blocks : {33u, 66u, 132u, 264u})
-          for (const unsigned threads : {256u, 512u}) {
+        for (const unsigned blocks : {33u, 66u, 100u, 132u, 264u})
+          for (const unsigned threads : {32u, 256u, 512u}) {
+            const bool bulk = kernel == "push_bulk";  // of one thread, a block an SM
+            if (bulk != (threads == 32) || (bulk && blocks > 132)) continue;
             args.peers = peers;
             args.local = input_;
             args.units = bytes / 16 / static_cast<unsigned>(peers);
@@ -66,7 +68,8 @@ class PathBench {
               args.remote[k - 1] += static_cast<unsigned>(k - 1) * args.units * 16;
             const Enqueue enqueue = [&](cuda::Stream stream) {
               in_.cuda->kernels().launch(in_.cuda->kernels().find("plait_link_" + kernel),
-                                         {blocks, threads, false}, stream, {&args});
+                                         {blocks, threads, false, bulk ? kTileSharedBytes : 0},
+                                         stream, {&args});
             };
             const double us = in_.eager_us(enqueue);
             if (in_.rank == 0)

