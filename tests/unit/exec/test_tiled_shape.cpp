@@ -206,6 +206,8 @@ TEST_CASE("tiles cover the parts and fit their slots, whatever the size") {
           const std::uint64_t units = (shape.part_bytes + 15) / 16, tile = tile_units(shape);
           CHECK(tile >= 1);
           CHECK(tile * 16 <= shape.slot_bytes);
+          CHECK(shape.window >= 1);
+          CHECK(shape.window <= kTileSlots);  // or a slot is written again before it has been read
           if (wished != 0) CHECK(tile <= wished);
           const std::uint64_t tiles = (units + tile - 1) / tile;  // all blocks alike, but for one
           CHECK((tiles + shape.blocks - 1) / shape.blocks * tile * shape.blocks <
@@ -217,6 +219,26 @@ TEST_CASE("tiles cover the parts and fit their slots, whatever the size") {
           spread_tiles(other_shape, wish);
           CHECK(other_shape.slot_bytes == shape.slot_bytes);
         }
+}
+
+TEST_CASE("ranks keep in step where results travel between more than two, with blocks enough") {
+  const auto window = [](Collective collective, int ranks, unsigned blocks) {
+    Request request;
+    request.collective = collective;
+    request.ranks = ranks;
+    request.count = 1 << 25;
+    TiledArgs shape = tiled_shape(request, 1);
+    spread_tiles(shape, {blocks, 0, 300ull << 20});
+    return shape.window;
+  };
+  for (const int ranks : {3, 4, 8}) {
+    CHECK(window(Collective::all_reduce, ranks, 100) == 2);
+    CHECK(window(Collective::reduce, ranks, 64) == 2);
+    CHECK(window(Collective::all_reduce, ranks, 32) == kTileSlots);
+    for (const Collective one : {Collective::reduce_scatter, Collective::all_gather})
+      CHECK(window(one, ranks, 100) == kTileSlots);
+  }
+  CHECK(window(Collective::all_reduce, 2, 100) == kTileSlots);  // no results
 }
 
 TEST_CASE("a rotation's pieces cover every part, as many even as odd ones") {
