@@ -131,7 +131,7 @@ class Deck:
         return plait.Request(name, min(count, most), kind, op, self.ranks, root, peer)
 
     def beside(self, collective: str, kernel: str) -> dict[str, int]:
-        """Now and then CPU cores reduce a part, or its results go through host memory."""
+        """Often CPU cores reduce a part, or its results go through host memory."""
         if collective != "all_reduce" or kernel not in KERNELS[:5]:
             return {}
         parts = {"host_cpu_permille": (50, 200, 1000), "host_permille": (20, 90, 200)}

@@ -59,6 +59,13 @@ struct BareLine {
   static __device__ void clear(char* at) { store_pair(at, ~0ull, ~0ull); }
 };
 
+/// Flags of lines that nobody has written yet say 0, so no call has that number: after 2^32 - 1
+/// comes 2, as halves of the inbox take turns.
+__device__ inline unsigned number_of_call(const DeviceState* state) {
+  const unsigned next = state->fused_calls + 1;
+  return next != 0 ? next : 2;
+}
+
 /// The last block to come through here ends the call: the next kernel reads the next number. Only
 /// now may that kernel's blocks take their places: those of a call that still waits for peers would
 /// hold twice the SMs, and of two communicators neither might fit beside the other any more.
@@ -88,7 +95,7 @@ struct FusedCall {
   Patience patience;
 
   __device__ explicit FusedCall(const FusedArgs& given) : args(given) {
-    call = args.state->fused_calls + 1;
+    call = number_of_call(args.state);
     half = (call & 1) * args.half_bytes;
     bytes = args.count * sizeof(Stored);
     units = (bytes + 15) / 16;
@@ -190,7 +197,7 @@ struct FusedCall {
     if constexpr (kRanks == 0)
       reduce_in_turn(at, mine, sink);
     else
-      reduce_together < kRanks<kMostPolled ? kRanks : kMostPolled>(valid, at, mine, sink);
+      reduce_together<(kRanks < kMostPolled ? kRanks : kMostPolled)>(valid, at, mine, sink);
   }
 };
 

@@ -22,7 +22,7 @@ struct HopCall {
   Patience patience;
 
   __device__ explicit HopCall(const HopArgs& given) : args(given), shape(given.shape) {
-    call = args.state->fused_calls + 1;
+    call = number_of_call(args.state);
     half = (call & 1) * args.half_bytes;
     units = (shape.part_bytes + 15) / 16;
     broken = args.state->failed != 0;

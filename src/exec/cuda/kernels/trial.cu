@@ -99,6 +99,7 @@ struct LinkArgs {
 template <bool kPush>
 __device__ void move_units(const LinkArgs& args) {
   const unsigned blocks = gridDim.x / args.peers;
+  if (blockIdx.x / args.peers >= blocks) return;  // no block for each peer any more
   const unsigned long long stride = static_cast<unsigned long long>(blocks) * blockDim.x;
   ulonglong2* remote = args.remote[blockIdx.x % args.peers];
   ulonglong2* local = args.local + blockIdx.x % args.peers * args.units;
@@ -144,8 +145,8 @@ extern "C" __global__ void plait_link_push(const __grid_constant__ LinkArgs args
 extern "C" __global__ void plait_link_pull(const __grid_constant__ LinkArgs args) {
   move_units<false>(args);
 }
-/// One thread a block by bulk copies, a piece to each peer in turn: what a tiled kernel's pushes
-/// may reach at best.
+/// One thread a block by bulk copies, a piece to each peer in turn, as a tiled kernel pushes. GPUs
+/// that nothing keeps in step.
 extern "C" __global__ void plait_link_push_bulk(const __grid_constant__ LinkArgs args) {
   using namespace plait::cuda;
   extern __shared__ __align__(128) char room[];

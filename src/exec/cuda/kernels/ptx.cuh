@@ -1,0 +1,53 @@
+// Instructions that loads, stores, flags and launches are made of, as functions. All that fused
+// kernels need beyond C++ and CUDA's own functions.
+// Source: PTX ISA, memory consistency model and griddepcontrol.
+#pragma once
+#include "exec/cuda/kernels/numbers.cuh"
+
+namespace plait::cuda {
+
+/// Programmatic dependent launch: wait for the kernel before (no effect on ordinary launches), and
+/// let the kernel after be put in place meanwhile.
+__device__ inline void wait_for_grid_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void let_next_grid_start() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+__device__ inline void store_pair(void* at, unsigned long long lo, unsigned long long hi) {
+  asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(at), "l"(lo), "l"(hi)
+               : "memory");
+}
+__device__ inline Unit load_pair(const void* at) {
+  Unit unit;
+  asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
+               : "=l"(unit.lo), "=l"(unit.hi)
+               : "l"(at)
+               : "memory");
+  return unit;
+}
+__device__ inline unsigned load_flag(const unsigned* at) {
+  unsigned value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+  return value;
+}
+/// For polling: an acquire empties the cache of its whole SM each time. One load_flag() follows.
+__device__ inline unsigned peek_flag(const unsigned* at) {
+  unsigned value;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+  return value;
+}
+__device__ inline void store_flag(unsigned* at, unsigned value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+/// For several flags after one fence_before_flags().
+__device__ inline void store_flag_relaxed(unsigned* at, unsigned value) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+__device__ inline void fence_before_flags() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+__device__ inline unsigned long long now_ns() {
+  unsigned long long ns;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+  return ns;
+}
+
+}  // namespace plait::cuda

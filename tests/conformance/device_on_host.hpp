@@ -1,0 +1,68 @@
+// What kernels need of CUDA, on a host's threads: a thread for each of a kernel's, a barrier a
+// block, memory's orders by std::atomic's. Comes before any .cuh.
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "plait/plan.hpp"
+
+#define PLAIT_PTX "conformance/ptx_on_host.hpp"
+#define __device__
+// Code that nvcc has looked at; gcc sees less in it.
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wdangling-else"
+
+namespace plait_test {
+
+/// Where a thread is in its kernel.
+struct Place {
+  unsigned thread = 0, threads = 1, block = 0, blocks = 1;
+  std::barrier<>* meets = nullptr;  ///< of its block
+};
+inline thread_local Place here;
+
+}  // namespace plait_test
+
+struct PlaitIndex {
+  unsigned plait_test::Place::* what;
+  struct Value {
+    unsigned plait_test::Place::* what;
+    operator unsigned() const { return plait_test::here.*what; }
+  } x{what};
+};
+inline constexpr PlaitIndex threadIdx{&plait_test::Place::thread};
+inline constexpr PlaitIndex blockDim{&plait_test::Place::threads};
+inline constexpr PlaitIndex blockIdx{&plait_test::Place::block};
+inline constexpr PlaitIndex gridDim{&plait_test::Place::blocks};
+
+struct alignas(16) ulonglong2 {
+  unsigned long long x, y;
+};
+inline ulonglong2 make_ulonglong2(unsigned long long x, unsigned long long y) { return {x, y}; }
+template <class T>
+void __stcs(T* at, T value) {
+  *at = value;
+}
+inline void __syncthreads() { plait_test::here.meets->arrive_and_wait(); }
+inline void __threadfence_system() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+inline unsigned atomicAdd(unsigned* at, unsigned value) {
+  return std::atomic_ref(*at).fetch_add(value);
+}
+inline unsigned atomicExch(unsigned* at, unsigned value) {
+  return std::atomic_ref(*at).exchange(value);
+}
+inline unsigned long long atomicCAS(unsigned long long* at, unsigned long long expected,
+                                    unsigned long long value) {
+  std::atomic_ref(*at).compare_exchange_strong(expected, value);
+  return expected;
+}
+inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
+inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
+inline double __longlong_as_double(long long bits) { return std::bit_cast<double>(bits); }
+using std::min;
+using std::signbit;

@@ -1,0 +1,28 @@
+// The functions of exec/cuda/kernels/ptx.cuh, for kernels on a host's threads. Pairs of words are
+// two words here: no kernel may count on a pair coming whole.
+#pragma once
+#include "exec/cuda/kernels/numbers.cuh"
+
+namespace plait::cuda {
+
+inline void wait_for_grid_before() {}
+inline void let_next_grid_start() {}
+inline void store_pair(void* at, unsigned long long lo, unsigned long long hi) {
+  auto* const words = static_cast<unsigned long long*>(at);
+  std::atomic_ref(words[1]).store(hi, std::memory_order_relaxed);
+  std::atomic_ref(words[0]).store(lo, std::memory_order_relaxed);
+}
+/// Whoever polls lets others run: there are more threads than cores.
+inline Unit load_pair(const void* at) {
+  thread_local unsigned loads = 0;
+  if (++loads % 16 == 0) std::this_thread::yield();
+  auto* const words = static_cast<unsigned long long*>(const_cast<void*>(at));
+  const auto lo = std::atomic_ref(words[0]).load(std::memory_order_relaxed);
+  return {lo, std::atomic_ref(words[1]).load(std::memory_order_relaxed)};
+}
+inline unsigned long long now_ns() {
+  return static_cast<unsigned long long>(
+      std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+}  // namespace plait::cuda
