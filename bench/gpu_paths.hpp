@@ -67,9 +67,9 @@ class PathBench {
             for (int k = 1; k <= peers; ++k)
               args.remote[k - 1] += static_cast<unsigned>(k - 1) * args.units * 16;
             const Enqueue enqueue = [&](cuda::Stream stream) {
-              in_.cuda->kernels().launch(in_.cuda->kernels().find("plait_link_" + kernel),
-                                         {blocks, threads, false, bulk ? kTileSharedBytes : 0},
-                                         stream, {&args});
+              in_.cuda->kernels().launch(
+                  in_.cuda->kernels().find("plait_link_" + kernel),
+                  {blocks, threads, false, bulk ? kPushStages * kBulkBytes : 0}, stream, {&args});
             };
             const double us = in_.eager_us(enqueue);
             if (in_.rank == 0)

@@ -1,5 +1,5 @@
-# Under sanitizers: fewer checks of these sources (a null pointer is a fault without), less time to compile. Their own options come after the
-# target's and what it is linked to; -fno-sanitize before -fsanitize would be lost.
+# Under sanitizers: fewer checks of these sources (a null pointer is a fault without), less time to compile. Options of
+# sources come after those of targets and what these link to: -fno-sanitize before -fsanitize would be lost.
 function(plait_check_less sources)
   if(PLAIT_SANITIZE)
     set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${ARGN}")

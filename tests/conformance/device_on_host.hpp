@@ -17,28 +17,14 @@
 #pragma GCC diagnostic ignored "-Wconversion"
 #pragma GCC diagnostic ignored "-Wdangling-else"
 
-namespace plait_test {
-
-/// Where a thread is in its kernel.
-struct Place {
-  unsigned thread = 0, threads = 1, block = 0, blocks = 1;
-  std::barrier<>* meets = nullptr;  ///< of its block
-};
-inline thread_local Place here;
-
-}  // namespace plait_test
-
+// Where a thread is in its kernel, and where it meets its block's.
 struct PlaitIndex {
-  unsigned plait_test::Place::* what;
-  struct Value {
-    unsigned plait_test::Place::* what;
-    operator unsigned() const { return plait_test::here.*what; }
-  } x{what};
+  unsigned x = 0;
 };
-inline constexpr PlaitIndex threadIdx{&plait_test::Place::thread};
-inline constexpr PlaitIndex blockDim{&plait_test::Place::threads};
-inline constexpr PlaitIndex blockIdx{&plait_test::Place::block};
-inline constexpr PlaitIndex gridDim{&plait_test::Place::blocks};
+inline thread_local PlaitIndex threadIdx, blockIdx, blockDim, gridDim;
+namespace plait_test {
+inline thread_local std::barrier<>* block_meets = nullptr;
+}
 
 struct alignas(16) ulonglong2 {
   unsigned long long x, y;
@@ -48,7 +34,7 @@ template <class T>
 void __stcs(T* at, T value) {
   *at = value;
 }
-inline void __syncthreads() { plait_test::here.meets->arrive_and_wait(); }
+inline void __syncthreads() { plait_test::block_meets->arrive_and_wait(); }
 inline void __threadfence_system() {  // one that ThreadSanitizer knows
   static std::atomic<unsigned> order{0};
   order.fetch_add(1);

@@ -23,11 +23,6 @@ using namespace plait::cuda;
 
 namespace {
 
-#ifdef __SANITIZE_THREAD__
-constexpr bool kLooksForRaces = true;  // here is one thread
-#else
-constexpr bool kLooksForRaces = false;
-#endif
 constexpr std::uint32_t kBefore = 0u - 40;  // counts go past their end
 constexpr std::uint64_t kSlotBytes = 8192, kRingBytes = 4 * 8192;
 

@@ -46,8 +46,8 @@ def times(name: str) -> dict[int, dict[str, float]]:
     return found
 
 
-@pytest.mark.parametrize("gpus", [2, 4, 8])
-def test_without_a_table_calls_are_near_the_best_that_was_measured(gpus):
+@pytest.mark.parametrize(("gpus", "least_sizes"), [(2, 10), (4, 10), (8, 9)])
+def test_without_a_table_calls_are_near_the_best_that_was_measured(gpus, least_sizes):
     by_itself = times(f"gpu_fused_h200x{gpus}.csv")
     compared = 0
     for sweep in sorted(RESULTS.glob(f"gpu_sweep*_h200x{gpus}.csv")):
@@ -57,4 +57,4 @@ def test_without_a_table_calls_are_near_the_best_that_was_measured(gpus):
             assert took is not None, (gpus, size, kernel)
             compared += 1
             assert took <= 1.15 * min(ways.values()), (gpus, size, kernel, took, ways)
-    assert compared >= 9
+    assert compared >= least_sizes

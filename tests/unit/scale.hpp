@@ -9,6 +9,13 @@
 
 namespace plait_test {
 
+/// Under ThreadSanitizer, whose time is not for tests of one thread.
+#ifdef __SANITIZE_THREAD__
+inline constexpr bool kLooksForRaces = true;
+#else
+inline constexpr bool kLooksForRaces = false;
+#endif
+
 inline double scale() {
   static const double value = plait::read_env().test_scale;
   return value;

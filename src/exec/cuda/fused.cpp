@@ -22,11 +22,6 @@ std::string tiled_name(const Request& request) {
               common ? request.ranks : 0);
 }
 
-/// Sums of such ranks keep within 64 registers: a block of 512 threads takes half an SM.
-bool is_lean_sum(const std::string& kernel, const Request& request) {
-  return is_common_sum(request) && (kernel == "two_shot" || request.ranks != 8);
-}
-
 /// How far pushes run ahead of reductions. Source: bench/results/gpu_two_shot_*.csv.
 int steps_ahead(const Request& request, bool is_lean) {
   const std::uint64_t mib = (request.count * bytes_of(request.type)) >> 20;
@@ -114,7 +109,9 @@ void CudaRank::run_lines(const std::string& kernel, const Request& request, cons
   Spread spread;
   const bool long_run = kernel == "two_shot" && units > 1u << 20;  // more than 16 MiB
   // Where there is much to do, of two blocks of 256 one loads while the other waits.
-  const bool is_lean = is_lean_sum(kernel, request);
+  const bool is_lean =
+      is_common_sum(request) &&
+      (kernel == "two_shot" ? is_lean_two_shot(request.ranks) : is_lean_one_shot(request.ranks));
   const bool two_an_sm = is_lean && work >= 65536 && (options_.ranks == 2 || long_run) &&
                          tuning.blocks == 0 && tuning.threads == 0 && options_.most_blocks == 0;
   spread.threads = tuning.threads != 0 ? tuning.threads

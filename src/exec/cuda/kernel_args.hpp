@@ -59,6 +59,10 @@ struct FusedArgs : CallArgs {
   std::uint64_t count;  ///< elements
 };
 
+/// Whether sums of so many ranks keep within 64 registers: a block of 512 threads takes half an SM.
+constexpr bool is_lean_one_shot(int ranks) { return ranks == 2 || ranks == 4; }
+constexpr bool is_lean_two_shot(int ranks) { return is_lean_one_shot(ranks) || ranks == 8; }
+
 /// What an owner does with the parts that came.
 enum TileHandling : std::int32_t {
   kReduceParts,  ///< all ranks' parts in rank order; the result to all readers

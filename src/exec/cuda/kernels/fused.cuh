@@ -233,7 +233,7 @@ __device__ void one_shot(const FusedArgs& args) {
       for (int u = 0; u < Call::kTogether; ++u)
         if (u < valid)
           for (int k = 1; k < ranks; ++k) {
-            const int peer = args.rank + k < ranks ? args.rank + k : args.rank + k - ranks;
+            const int peer = rank_after(args.rank, k, ranks);
             Line::template send<kType>(
                 call.line(peer, Call::kParts, args.rank, call.units, at + u * stride), mine[u],
                 call.call);

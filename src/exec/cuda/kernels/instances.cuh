@@ -1,13 +1,12 @@
 // Which fused kernels exist, and their names: plait_KERNEL_TYPE_{sum|any}_RANKS_{flagged|bare}.
-// RANKS 0 = known at run time only. exec/cuda/kernels.cpp builds the same names. Before it comes
-// PLAIT_LEAN(ranks): whether sums of so many keep within 64 registers, as fused.cpp launches them.
+// RANKS 0 = known at run time only. exec/cuda/kernels.cpp builds the same names.
 #pragma once
 
-#define PLAIT_FUSED(kernel, type, opname, op, ranks, linename, line)                \
-  extern "C" __global__ void __launch_bounds__(512, PLAIT_LEAN(ranks) ? 2 : 1)      \
-      plait_##kernel##_##type##_##opname##_##ranks##_##linename(                    \
-          const __grid_constant__ plait::cuda::FusedArgs args) {                    \
-    plait::cuda::kernel<plait::DataType::type, op, ranks, plait::cuda::line>(args); \
+#define PLAIT_FUSED(kernel, type, opname, op, ranks, linename, line)                              \
+  extern "C" __global__ void __launch_bounds__(512, plait::cuda::is_lean_##kernel(ranks) ? 2 : 1) \
+      plait_##kernel##_##type##_##opname##_##ranks##_##linename(                                  \
+          const __grid_constant__ plait::cuda::FusedArgs args) {                                  \
+    plait::cuda::kernel<plait::DataType::type, op, ranks, plait::cuda::line>(args);               \
   }
 #define PLAIT_FUSED_SUMS(kernel, type, linename, line)                                      \
   PLAIT_FUSED(kernel, type, sum, static_cast<int>(plait::ReduceOp::sum), 2, linename, line) \
