@@ -79,10 +79,11 @@ class Bay {
       Settled::Words* words = nullptr)
       : board(shared), rank(my_rank) {
     CudaRankOptions options;
-    const int gpus = device_count();
+    const int gpus = device_count(), ranks_a_gpu = (board->ranks + gpus - 1) / gpus;
     options.device = rank % gpus;
-    shares_gpu = board->ranks > gpus;
-    if (shares_gpu) options.most_blocks = 50;  // kernels of two ranks run side by side
+    shares_gpu = ranks_a_gpu > 1;
+    // Kernels of all its ranks run side by side on a GPU.
+    if (shares_gpu) options.most_blocks = most_blocks = 100u / static_cast<unsigned>(ranks_a_gpu);
     options.rank = rank;
     options.ranks = board->ranks;
     options.wait_s = wait_s;
@@ -128,7 +129,8 @@ class Bay {
 
   bench::Board* board;
   int rank;
-  bool shares_gpu = false;  // with another rank
+  bool shares_gpu = false;     // with another rank
+  unsigned most_blocks = ~0u;  // of a call
   std::unique_ptr<CudaRank> cuda;
   Stream stream = nullptr;
   DevicePointer input = 0, output = 0;

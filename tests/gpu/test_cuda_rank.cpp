@@ -79,8 +79,10 @@ std::size_t wrong_bytes(Bay& bay, const FusedCase& c, unsigned seed) {
   bay.finish();
   Bay::to_gpu(in, inputs[static_cast<std::size_t>(bay.rank)]);
   bay.board->meet();  // where ranks share a GPU, one's upload would wait for the other's kernel
+  FusedTuning tuning = c.tuning;
+  tuning.blocks = std::min(tuning.blocks, bay.most_blocks);
   bay.cuda->run_fused(c.kernel, c.request, reinterpret_cast<const void*>(in),
-                      reinterpret_cast<void*>(out), bay.stream, kScalars, c.tuning);
+                      reinterpret_cast<void*>(out), bay.stream, kScalars, tuning);
   bay.finish();
   const Bytes got = Bay::from_gpu(out, bytes);
   std::size_t wrong = 0;
@@ -203,15 +205,18 @@ TEST_CASE("long sums are right by every kernel as it is launched by itself") {
 }
 
 TEST_CASE("kernels of more ranks than GPUs give the reference's bits") {
-  const int ranks = 2 * gpus_to_use();
+  const int ranks = 2 * gpus_to_use(), most = static_cast<int>(kScalars.size());
   if (skipped(ranks, why_no_cuda())) return;
-  if (ranks > static_cast<int>(kScalars.size())) {
+  if (ranks > most) {
     MESSAGE("skipped: as many GPUs as ranks can be; CUDA_VISIBLE_DEVICES=0,1,2,3 runs it");
     return;
   }
-  check_fused(ranks, false, {"tiled", "hop"}, false);
+  check_fused(ranks, false, {"one_shot", "two_shot", "tiled", "hop"}, false);
   check_collectives(ranks, false);
   check_overlapping(ranks, "tiled");
+  if (ranks == most) return;
+  check_fused(most, false, {"one_shot", "two_shot", "tiled", "hop"}, false);
+  on_bays(most, false, check_long);
 }
 
 /// Of which a part may go through host memory: where ranks share a GPU, one's waits could stand
