@@ -1,6 +1,7 @@
 // Pieces are large, since every copy costs some microseconds whatever its size, and one is copied
 // while the one before is handled; what comes last is no larger than half an inbox, and its last
-// quarter is cut off, as nothing is copied while that is reduced. Source: bench/NOTES.md.
+// quarter is cut off, as nothing is copied while that is reduced. A message that fits there as a
+// whole goes in even pieces. Source: bench/NOTES.md.
 #include "exec/cuda/exchange_cut.hpp"
 
 #include <algorithm>
@@ -11,6 +12,7 @@ namespace {
 constexpr std::uint64_t kGrain = 4096;
 constexpr std::uint64_t kMostChunk = 4ull << 20;  // gaps between copies over PCIe are 10 us
 constexpr std::uint64_t kLeastTail = 8ull << 20;  // is reduced as fast as it is announced
+constexpr std::uint64_t kEvenPiece = 16ull << 20;
 
 std::uint64_t down(std::uint64_t bytes) { return bytes / kGrain * kGrain; }
 std::uint64_t up(std::uint64_t bytes) { return (bytes + kGrain - 1) / kGrain * kGrain; }
@@ -43,6 +45,12 @@ std::uint64_t share_of(std::uint64_t whole, std::uint64_t part, std::uint64_t al
   return up(static_cast<std::uint64_t>(static_cast<double>(whole) * static_cast<double>(part) /
                                        static_cast<double>(all)) +
             1);
+}
+
+/// The next of even pieces.
+std::uint64_t even_piece(std::uint64_t rest) {
+  const std::uint64_t pieces = std::max<std::uint64_t>(1, (rest + kEvenPiece / 2) / kEvenPiece);
+  return std::min(rest, up(rest / pieces));
 }
 
 }  // namespace
@@ -91,7 +99,8 @@ ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeRoom& room) {
     while (from < end) {
       const std::uint64_t rest = end - from, cut_off = rest / (cuts < 0 && rest > half ? 2 : 4);
       const bool is_cut = cuts < 0 ? cut_off >= kLeastTail : cuts-- > 0;
-      const std::uint64_t take = is_cut ? std::min(rest, up(rest - cut_off)) : rest;
+      std::uint64_t take = is_cut ? std::min(rest, up(rest - cut_off)) : rest;
+      if (room.cuts < 0 && count == 1) take = even_piece(rest);
       cut.pieces.push_back({from, take, at, after, false, end == link, slot.lent});
       from += take;
       at += take;

@@ -89,5 +89,20 @@ TEST_CASE("a gigabyte goes in few large pieces, and ends in small ones") {
   CHECK(lent.pieces.back().bytes == 16 * kMiB);
 }
 
+TEST_CASE("what fits half an inbox goes in even pieces") {
+  const std::vector<std::pair<std::uint64_t, std::size_t>> cases{{1, 1},  {16, 1}, {23, 1},
+                                                                 {25, 2}, {32, 2}, {64, 4}};
+  for (const auto& [mib, pieces] : cases) {
+    CAPTURE(mib);
+    const ExchangeCut cut = cut_exchange(mib * kMiB, {128 * kMiB, 16 * kMiB, 0, 0, -1, 132 * kMiB});
+    REQUIRE(cut.pieces.size() == pieces);
+    for (const ExchangePiece& piece : cut.pieces) {
+      CHECK(piece.bytes >= mib * kMiB / pieces - 8192);
+      CHECK(piece.bytes <= mib * kMiB / pieces + 8192);
+      CHECK(piece.after == 0);  // none waits for room
+    }
+  }
+}
+
 }  // namespace
 }  // namespace plait::cuda
