@@ -34,10 +34,11 @@ def _rows(file: Path, machine: str, collective: str) -> list[tuple[int, str, int
     lines = file.read_text().splitlines()
     comments = [line for line in lines if line.startswith("#")]
     table = [line for line in lines if line and not line.startswith("#")]
-    if table and table[0] == GPU_COLUMNS:
+    if table and table[0] in (GPU_COLUMNS, f"{GPU_COLUMNS},commit"):
         if machine_of(comments) != machine:
             return []
-        found = [_gpu_row(row, collective) for row in csv.reader(table[1:])]
+        columns = slice(None, -1 if table[0].endswith(",commit") else None)
+        found = [_gpu_row(row[columns], collective) for row in csv.reader(table[1:])]
     else:
         named = csv.DictReader(table)
         found = [_table_row(row, machine, collective, file.stem) for row in named]
@@ -64,7 +65,7 @@ def _gpu_row(row: list[str], collective: str) -> tuple[int, str, int, float] | N
     time_us = min((time for time in times if time > 0.0), default=0.0)
     if row[0] != collective or wrong or not time_us:
         return None
-    way = row[5].split(":")[0]
+    way = row[5].split(":")[0].removeprefix("plait ")
     name = {"nccl": "NCCL", "plait": row[6].split(" ")[0]}.get(way, way)
     request = plait.Request(collective, size, "uint8", "sum", ranks, 0, int(ranks > 1))
     return ranks, name, size, request.busbw_factor() * size / time_us / 1e3

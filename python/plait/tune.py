@@ -178,6 +178,24 @@ def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"schema": "plait.tuning/2", **{name: facts[name] for name in names}, "rows": kept}
 
 
+def merged(file: str, content: dict[str, Any]) -> dict[str, Any]:
+    """With what an earlier run on this machine measured of other collectives and types."""
+    try:
+        older = json.loads(Path(file).read_text())
+        plait._core.check_tuning(json.dumps(older))
+    except (OSError, ValueError, plait.Error):
+        return content  # none, or none that communicators could read
+    if any(older[name] != content[name] for name in ("fingerprint", "gpu", "cuda_driver", "plait")):
+        return content
+    measured = {(row["collective"], row["type"], row["ranks"]) for row in content["rows"]}
+    kept = [
+        row
+        for row in older["rows"]
+        if (row["collective"], row["type"], row["ranks"]) not in measured
+    ]
+    return content | {"rows": content["rows"] + kept}
+
+
 def write(file: str, content: dict[str, Any]) -> None:
     """In one step, readable and writable by this user alone."""
     target = Path(file)

@@ -25,7 +25,10 @@ def tune(
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Time every kernel at every size on this machine's GPUs; later calls use the fastest."""
+    """Time every kernel at every size on this machine's GPUs; later calls use the fastest.
+
+    What the table there has of other collectives and types stays.
+    """
     names = [name for name in collectives.split(",") if name] or list(tuner.COLLECTIVES)
     names = [plait.Request(name, 0).collective for name in names]
     if not 1 <= seconds <= 3600:
@@ -41,8 +44,10 @@ def tune(
     }
     facts, rows = _measured(task)
     content = tuner.table(facts, rows)
-    plait._core.check_tuning(json.dumps(content))
     file = write or facts["file"]
+    if file and file != "none":
+        content = tuner.merged(file, content)
+    plait._core.check_tuning(json.dumps(content))
     if file and file != "none":
         tuner.write(file, content)
         err.print(f"wrote {file}", markup=False)

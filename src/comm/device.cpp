@@ -106,18 +106,23 @@ void DeviceSide::bind_plan(Call& call, const CallOptions& options, cuda::Stream 
 bool DeviceSide::choose_kernel(Call& call, const CallOptions& wanted) const {
   const Request& request = call.request;
   const TunedRow* row = wanted.strategy.empty() ? tuning_.find(request) : nullptr;
+  if (!reach_.why_no_kernels.empty()) {
+    if (!is_fused(wanted.strategy)) return false;
+    throw Error(ErrorCode::unsupported, text(wanted.strategy, ": ", reach_.why_no_kernels));
+  }
   if (is_fused(wanted.strategy)) {
     call.kernel = wanted.strategy;
-    call.tuning = fused_tuning(wanted.strategy, wanted.params);
   } else if (row != nullptr && !cuda_->chosen_for_budget(request) &&
              cuda_->has_fused(row->kernel, request, row->tuning)) {
     call.kernel = row->kernel;
     call.tuning = row->tuning;
+    call.tuned = true;
   } else if (wanted.strategy.empty() && cuda_->takes(request)) {
     call.kernel = cuda_->fused_choice(request);
   } else {
     return false;
   }
+  if (!wanted.params.empty()) call.tuning = fused_tuning(call.kernel, wanted.params);
   if (options_.sm_budget > 0)  // the budget stands above tables and callers; 0 = CudaRank's choice
     call.tuning.blocks = std::min(call.tuning.blocks, static_cast<unsigned>(options_.sm_budget));
   if (!cuda_->has_fused(call.kernel, request, call.tuning))
@@ -127,6 +132,9 @@ bool DeviceSide::choose_kernel(Call& call, const CallOptions& wanted) const {
                      call.tuning.host_cpu_permille > 0 ? " beside CPU cores"
                      : call.tuning.host_permille > 0   ? " with a part through host memory"
                                                        : "",
+                     call.kernel == "rotation" && request.ranks > 2 && options_.sm_budget == 0
+                         ? ": copy engines of more than two ranks want an sm_budget"
+                         : "",
                      "; leave strategy empty"));
   call.counted_as = text(name_of(request.collective), "/", call.kernel);
   return true;
@@ -213,10 +221,9 @@ std::string DeviceSide::explain(const Request& request) {
   std::string lines = text("on GPU ", ordinal_, ":\n");
   Call call;
   call.request = request;
-  if (choose_kernel(call, joined_.forced)) {
-    const bool tuned = joined_.forced.strategy.empty() && tuning_.find(request) != nullptr;
-    return lines + text("chosen: kernel ", call.kernel, tuned ? ", as tuned here" : "", "\n");
-  }
+  if (choose_kernel(call, joined_.forced))
+    return lines + text("chosen: kernel ", call.kernel, call.tuned ? ", as tuned here" : "", "\n");
+  if (!reach_.why_no_kernels.empty()) lines += text("no kernel: ", reach_.why_no_kernels, "\n");
   if (!why_no_topology_.empty()) return lines + text("no plan: ", why_no_topology_, "\n");
   Request placed = request;
   placed.devices = devices_;

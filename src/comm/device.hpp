@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "comm/choose.hpp"
+#include "comm/reach.hpp"
 #include "comm/setup.hpp"
 #include "comm/tuning.hpp"
 #include "exec/cuda/cuda_rank.hpp"
@@ -53,6 +54,7 @@ class DeviceSide {
     Request request;
     std::string kernel;  ///< fused kernel to run as `tuning` says; empty = plan, or nothing to do
     cuda::FusedTuning tuning;
+    bool tuned = false;  ///< kernel and tuning as measured here
     std::shared_ptr<const ProvedPlan> plan;
     std::unique_ptr<cuda::BoundPlan> bound;
     std::uint64_t count = 0;
@@ -87,6 +89,7 @@ class DeviceSide {
   Topology topology_;          ///< of the GPUs; no devices where nothing is known of them
   std::string why_no_topology_;
   std::vector<int> devices_;  ///< by rank, in topology_; empty = the first ones
+  Reach reach_;               ///< what masks leave to kernels
   TuningTable tuning_;
   cuda::DeviceArenaSizes sizes_;
   std::unique_ptr<Chooser> chooser_;

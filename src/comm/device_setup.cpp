@@ -119,13 +119,13 @@ void DeviceSide::pick_gpu(const Patience& patience) {
 void DeviceSide::learn_topology(const Env& env, const Patience& patience) {
   const std::string name = options_.topology.empty() ? env.topology : options_.topology;
   topology_ = joined_.topology;
+  const std::vector<std::string> masks =
+      masks_of(options_.masks.empty() ? split(env.without, ',') : options_.masks, false);
   if (name.empty()) {
     std::string json, reason;
     if (options_.rank == 0) {
       const std::optional<Error> failure = attempt([&] {
-        const std::vector<std::string> masks =
-            options_.masks.empty() ? split(env.without, ',') : options_.masks;
-        Topology found = discover();
+        const Topology found = discover();
         json = to_json(masks.empty() ? found : without(found, masks));
       });
       if (failure) reason = reason_of(*failure);
@@ -135,6 +135,10 @@ void DeviceSide::learn_topology(const Env& env, const Patience& patience) {
     const std::vector<std::string> parts = unpack(all[0].bytes);
     if (!parts[0].empty()) topology_ = topology_from_json(parts[0]);
     if (parts[0].empty()) why_no_topology_ = text("the machine's links are unknown: ", parts[1]);
+    if (parts[0].empty() && !masks.empty())
+      throw AgreedError(
+          ErrorCode::unsupported,
+          text("masks want a topology, and ", why_no_topology_, "; name one (PLAIT_TOPOLOGY)"));
   }
   std::vector<int> devices;
   for (const int ordinal : ordinals_) {
@@ -148,6 +152,10 @@ void DeviceSide::learn_topology(const Env& env, const Patience& patience) {
   if (why_no_topology_.empty() && rank_devices(topology_).size() < ordinals_.size())
     why_no_topology_ = text("topology ", topology_.name, " has ", rank_devices(topology_).size(),
                             " devices for ", ordinals_.size(), " ranks");
+  if (masks.empty() || !why_no_topology_.empty()) return;
+  std::vector<int> mine = devices_.empty() ? rank_devices(topology_) : devices_;
+  mine.resize(ordinals_.size());
+  reach_ = reach_of(topology_, mine);
 }
 
 /// Rank 0's table for everybody. One that nobody named and that is no good is done without.
@@ -177,7 +185,7 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
   for (const Mapping& ring : rings_) options.rings.push_back(ring.base());
   options.ring_bytes = kRingBytes;
   options.exchange_ring_bytes = kExchangeRingBytes;
-  if (!rings_.empty()) {
+  if (!rings_.empty() && reach_.host) {  // else no share of large calls goes there
     std::byte* const words = rings_[0].base() + kRingBytes + kExchangeRingBytes;
     options.host_words = reinterpret_cast<cuda::HostWords*>(words);
     options.share_words = reinterpret_cast<cuda::Settled::Words*>(words + cuda::kHostWordsBytes);

@@ -12,6 +12,8 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/choose.hpp"
+#include "comm/reach.hpp"
+#include "driver/cuda/api.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
@@ -115,8 +117,10 @@ std::string meeting_place(const CommunicatorOptions& options, const Env& env) {
 /// The topology as JSON: rank 0's alone, since measured speeds differ from rank to rank.
 std::string topology_json(const CommunicatorOptions& options, const Env& env) {
   const std::string name = options.topology.empty() ? env.topology : options.topology;
-  const std::vector<std::string> masks =
-      options.masks.empty() ? split(env.without, ',') : options.masks;
+  std::vector<std::string> masks = options.masks.empty() ? split(env.without, ',') : options.masks;
+  const bool has_gpu =
+      options.device >= 0 || (options.device == kDeviceByLauncher && cuda::device_count() > 0);
+  if (name.empty() && has_gpu) masks = masks_of(masks, true);  // the others: DeviceSide
   // Ranks' buffers are host memory, so what lies between them is this machine's shared memory.
   Topology topology =
       name.empty() || name == "local-cpu" ? local_cpu(options.ranks) : load_topology(name);

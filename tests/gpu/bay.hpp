@@ -74,9 +74,10 @@ inline std::byte* shared_rings(int ranks) {
 /// A rank with buffers of its own.
 class Bay {
  public:
-  /// words: for ranks that agree on a share of large calls through host memory.
+  /// words: for ranks that agree on a share of large calls through host memory. beside_computing:
+  /// as under NCCL.
   Bay(bench::Board* shared, int my_rank, std::byte* rings, double wait_s = 20,
-      Settled::Words* words = nullptr)
+      Settled::Words* words = nullptr, bool beside_computing = false)
       : board(shared), rank(my_rank) {
     CudaRankOptions options;
     const int gpus = device_count(), ranks_a_gpu = (board->ranks + gpus - 1) / gpus;
@@ -94,6 +95,7 @@ class Bay {
     options.ring_bytes = options.exchange_ring_bytes = kRingBytes / 2;
     options.sizes.rotation_bytes = rotation_slots(board->ranks) << 20;
     options.share_words = words;
+    options.beside_computing = beside_computing;
     options.host_words =
         reinterpret_cast<HostWords*>(rings + static_cast<std::uint64_t>(board->ranks) * kRingBytes);
     for (int r = 0; r < board->ranks; ++r)

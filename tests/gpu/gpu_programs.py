@@ -83,9 +83,10 @@ def in_place_offsets(request: plait.Request, rank: int) -> tuple[int, int] | Non
 def collectives(task: dict[str, Any], emit: Emit) -> None:
     """Every request on device memory: against float64, and bit by bit against host memory.
 
-    Each out of place, in place, and replayed three times from a graph. Emits what was wrong.
+    Each out of place, in place, and replayed three times from a graph. Emits what was wrong, and
+    the paths that plans took.
     """
-    bench = Bench(task["most_bytes"])
+    bench = Bench(task["most_bytes"], **task.get("options", {}))
     comm, wrong, refused, checked = bench.comm, [], [], 0
     for seed, (name, count, kind, op, root, strategy) in enumerate(task["requests"]):
         peer = (root + 1) % comm.ranks
@@ -103,11 +104,11 @@ def collectives(task: dict[str, Any], emit: Emit) -> None:
             strategy: str = strategy,
             at: tuple[int, int] = (bench.input, bench.output),
         ) -> None:
-            comm._core.enqueue(request, *at, bench.stream, strategy)
+            comm._core.enqueue(request, *at, bench.stream, strategy, task.get("params", {}))
 
         try:
             found = {"eager": bench.after(call, bench.output, out_count, kind)}
-        except plait.UnsupportedError as error:
+        except (plait.UnsupportedError, plait.InvalidArgumentError) as error:
             refused.append(f"{name} {count} {kind} {op} {strategy}: {error}")
             continue
         found["graph"] = bench.after(bench.replayed(call, 3), bench.output, out_count, kind)
@@ -128,14 +129,16 @@ def collectives(task: dict[str, Any], emit: Emit) -> None:
             same = output.tobytes() == on_host.tobytes()
             if off or not (same or strategy):
                 wrong.append(f"{way} {name} {count} {kind} {op} {strategy}: {off}, bits {same}")
-    counted = sum(comm.counters().calls_of.values())
+    counters = comm.counters()
     emit(
         {
             "rank": bench.rank,
             "wrong": wrong[:20],
             "refused": refused,
             "checked": checked,
-            "counted": counted,
+            "counted": sum(counters.calls_of.values()),
+            "ways": sorted(counters.calls_of),
+            "paths": sorted(counters.bytes_of_path),
         }
     )
     comm.barrier()
@@ -172,10 +175,10 @@ def many_communicators(task: dict[str, Any], emit: Emit) -> None:
 
 
 def crossing_communicators(task: dict[str, Any], emit: Emit) -> None:
-    """Two communicators' calls, one behind the other in a graph each: every other rank launches the
-    second communicator's first. Neither may keep the other's kernels from starting anywhere."""
+    """Two communicators' calls, one behind the other, eagerly or in a graph each: every other rank
+    comes to the second communicator's first. Neither may keep the other's from starting anywhere."""
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    device, count = gpu.Gpu(rank), task["count"]
+    device, count, captured = gpu.Gpu(rank), task["count"], task["captured"]
     comms = [
         plait.Communicator(
             rank,
@@ -191,26 +194,36 @@ def crossing_communicators(task: dict[str, Any], emit: Emit) -> None:
     most = max(request.input_bytes(rank), request.output_bytes(rank))
     source, *outputs = (device.allocate(most) for _ in range(3))
     device.fill(source, 0, most, device.make_stream())
-    streams, graphs = [device.make_stream() for _ in comms], []
-    for comm, stream, output in zip(comms, streams, outputs, strict=True):
-        comm._core.enqueue(request, source, output, stream)
+    streams = [device.make_stream() for _ in comms]
+
+    def calls(at: int, number: int) -> None:
+        for _ in range(number):
+            comms[at]._core.enqueue(request, source, outputs[at], streams[at])
+
+    graphs = []
+    for at, stream in enumerate(streams):
+        calls(at, 1)
         device.synchronize(stream)
-        device.begin_capture(stream)
-        for _ in range(task["calls"]):
-            comm._core.enqueue(request, source, output, stream)
-        graphs.append(device.end_capture(stream))
+        if captured:
+            device.begin_capture(stream)
+            calls(at, task["calls"])
+            graphs.append(device.end_capture(stream))
     error = ""
     try:
         for number in range(task["rounds"]):
             comms[0].barrier()
-            for at in (0, 1) if (rank + number) % 2 == 0 else (1, 0):
-                device.launch(graphs[at], streams[at])
+            crosses = task.get("crosses", True) and (rank + number) % 2 == 1
+            for at in (1, 0) if crosses else (0, 1):
+                if captured:
+                    device.launch(graphs[at], streams[at])
+                else:
+                    calls(at, task["calls"])
             for comm, stream in zip(comms, streams, strict=True):
                 device.synchronize(stream)
                 comm.check()
     except plait.Error as caught:
         error = str(caught)
-    emit({"rank": rank, "error": error})
+    emit({"rank": rank, "error": error, "ways": sorted(comms[0].counters().calls_of)})
 
 
 def until_a_rank_dies(task: dict[str, Any], emit: Emit) -> None:

@@ -74,6 +74,30 @@ def test_kernels_by_name_and_plans():
     check([["all_reduce", 10007, "bf16", "sum", 0, name] for name in names], len(names) * 3)
 
 
+def test_a_masked_link_carries_nothing():
+    requests = [
+        [name, count, "fp32", "sum", 0, ""]
+        for name in ("all_reduce", "all_gather", "copy")
+        for count in (7, 65537, (1 << 20) + 3)
+    ]
+    options = {"masks": ["nvlink:0-1"]}
+    task = {"requests": requests, "most_bytes": 96 << 20, "options": options}
+    for row in run("collectives", task):
+        assert row["wrong"] == [] and row["refused"] == [], row
+        assert row["paths"] != [], row
+        assert not any(path in ("nvlink:0>1", "nvlink:1>0") for path in row["paths"]), row
+    for kernel in ("one_shot", "rotation"):
+        named = {**task, "requests": [["all_reduce", 1003, "fp32", "sum", 0, kernel]]}
+        for row in run("collectives", named):
+            assert "masks" in row["refused"][0], row
+
+
+def test_parameters_without_a_strategy_reach_the_chosen_kernel():
+    given = {"options": {}, "most_bytes": 1 << 20, "params": {"threads": 100}}
+    for row in run("collectives", {**given, "requests": [["all_reduce", 7, "fp32", "sum", 0, ""]]}):
+        assert "multiple of 32" in row["refused"][0], row
+
+
 def test_random_calls_back_to_back():
     task = {"seed": 5, "seconds": SOAK_S, "batch": 8, "collectives": COLLECTIVES}
     for row in run("random_calls", task):
@@ -102,9 +126,24 @@ def test_communicators_side_by_side(tmp_path):
 def test_communicators_that_cross(tmp_path, collective, count, kind, budgets):
     tmp_path.chmod(0o700)
     asked = {"collective": collective, "count": count, "type": kind, "budgets": budgets}
-    task = {"folder": str(tmp_path), **asked, "calls": 40, "rounds": 20}
+    task = {"folder": str(tmp_path), **asked, "calls": 40, "rounds": 20, "captured": True}
     for row in run("crossing_communicators", task):
         assert row["error"] == "", row
+
+
+@pytest.mark.skipif(GPUS >= 4, reason="two ranks' engines; CUDA_VISIBLE_DEVICES=0,1 runs it")
+@pytest.mark.parametrize(
+    # Two graphs of 40 such calls each stood still where ranks launched them in other orders.
+    ("captured", "crosses", "calls"),
+    [(False, True, 40), (True, True, 4), (True, False, 40)],
+)
+@pytest.mark.parametrize(("mib", "budgets"), [(104, (0, 0)), (28, (60, 60))])
+def test_communicators_whose_copy_engines_cross(tmp_path, captured, crosses, calls, mib, budgets):
+    tmp_path.chmod(0o700)
+    asked = {"collective": "all_reduce", "count": mib << 18, "type": "fp32", "budgets": budgets}
+    how = {"captured": captured, "crosses": crosses, "calls": calls, "rounds": 10}
+    for row in run("crossing_communicators", {"folder": str(tmp_path), **asked, **how}):
+        assert row["error"] == "" and row["ways"] == ["all_reduce/rotation"], row
 
 
 @pytest.mark.parametrize("inside", [False, True])

@@ -44,6 +44,38 @@ TEST_CASE("processes: copy engines that wait in vain give up likewise") {
   check_lonely("rotation", 0, 900);  // a part by CPU cores
 }
 
+/// What two ranks' all_reduces go by, of so many MiB.
+std::string choices(const CudaRank& rank, const std::vector<std::uint64_t>& mib) {
+  std::string said;
+  for (const std::uint64_t one : mib) {
+    Request request;
+    request.ranks = 2;
+    request.count = (one << 20) / 4;
+    said += rank.fused_choice(request) + (rank.ahead(request) ? " " : "(behind) ");
+  }
+  return said;
+}
+
+TEST_CASE("processes: large sums of two ranks leave SMs to others, sooner where these compute") {
+  if (skipped(gpus_for_processes())) return;
+  bench::Board* board = bench::make_board(2);
+  std::byte* rings = shared_rings(2);
+  Findings* findings = Findings::shared();
+  const int failed = bench::run_ranks(board, true, [&](int rank) {
+    for (const bool beside : {false, true}) {
+      const Bay bay(board, rank, rings, 20, nullptr, beside);
+      const std::string said = choices(*bay.cuda, {1, 16, 25, 26, 95, 97, 4096});
+      const char* wanted = beside
+                               ? "one_shot tiled tiled rotation rotation rotation rotation "
+                               : "one_shot two_shot two_shot two_shot two_shot rotation rotation ";
+      if (said != wanted) findings->add(rank, text(beside ? "beside: " : "alone: ", said));
+      board->meet();
+    }
+  });
+  CHECK(failed == 0);
+  findings->check_none();
+}
+
 struct FusedCase {
   std::string kernel;
   Request request;

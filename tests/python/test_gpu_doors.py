@@ -317,6 +317,21 @@ def test_where_the_table_lies(monkeypatch, tmp_path):
         tune.write("/proc/no/such.json", {})
 
 
+def test_a_run_for_some_collectives_keeps_the_others_rows(tmp_path):
+    file = tmp_path / "table.json"
+    older = tune.table(FACTS, [tuned(1024, "tiled"), tuned(1024, "hop") | {"type": "fp32"}])
+    newer = tune.table(FACTS, [tuned(4096, "one_shot")])
+    assert tune.merged(str(file), newer) == newer  # no table yet
+    tune.write(str(file), older)
+    both = tune.merged(str(file), newer)["rows"]
+    assert [(row["type"], row["kernel"]) for row in both] == [("bf16", "one_shot"), ("fp32", "hop")]
+    _core.check_tuning(json.dumps(newer | {"rows": both}))
+    for change in ({"fingerprint": "other"}, {"cuda_driver": 14000}, {"plait": "9"}):
+        assert tune.merged(str(file), newer | change)["rows"] == newer["rows"]
+    file.write_text("{")
+    assert tune.merged(str(file), newer) == newer
+
+
 @without_gpu
 def test_tuning_without_gpus():
     done = plait_command("tune")

@@ -81,13 +81,21 @@ def test_results_of_the_gpu_programs(tmp_path: Path) -> None:
             "direct (measured)": [(1000000, pytest.approx(100.0))],
         }
     }
+    (tmp_path / "newer.csv").write_text(
+        "# machine: HGX H200 x4 (virtual machine); date: 2026-11-22\n"
+        f"{results.GPU_COLUMNS},commit\n"
+        "all_reduce,4,processes,bf16,1000000,plait one_shot,one_shot,5.0,12.0,0,0a1b2c3\n"
+        "all_reduce,4,processes,bf16,2000000,plait one_shot,one_shot,5.0,12.0,3,0a1b2c3\n"
+    )
+    found = results.measurements(tmp_path, "hgx-h200", "all_reduce")
+    assert found[4]["one_shot (measured)"] == [(1000000, pytest.approx(300.0))]
     assert results.measurements(tmp_path, "mist", "all_reduce") == {}
 
 
 def test_the_measured_node_is_found_in_the_results() -> None:
     folder = Path(__file__).resolve().parents[2] / "bench" / "results"
     found = results.measurements(folder, "hgx-h200", "all_reduce")
-    assert {2, 4} <= set(found)
+    assert {2, 4, 8} <= set(found)
     for curves in found.values():
         assert {"NCCL (measured)", "one_shot (measured)"} <= set(curves)
         assert all(0 < speed < 800 for points in curves.values() for _, speed in points)

@@ -1,0 +1,22 @@
+// What masks leave of a machine to kernels and copy engines. These store straight into every
+// peer's memory, and take host memory beside it, whatever a topology says; plans go by it.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "plait/topology.hpp"
+
+namespace plait {
+
+struct Reach {
+  std::string why_no_kernels;  ///< empty = every pair of GPUs has a link of its own
+  bool host = true;            ///< every GPU reaches host memory
+};
+
+/// devices: of the ranks, in the topology, which has been masked.
+Reach reach_of(const Topology& topology, const std::vector<int>& devices);
+
+/// The masks that are about links between GPUs, or (shm:) about those between processes.
+std::vector<std::string> masks_of(const std::vector<std::string>& masks, bool between_processes);
+
+}  // namespace plait
