@@ -13,7 +13,7 @@ for step in "$@"; do
   echo "# $step $(date +%T)"
   case $step in
     test)
-      for case in 'fused*' 'every collective*' 'a kernel*' 'kernels of more*' 'processes: copy engines give*' 'processes: every*' 'processes: calls*' 'processes: copy engines that*' 'processes: ranks*'; do limit=${TEST_LIMIT:-100} run "$build/test_gpu" -tc="$case"; done ;;
+      limit=${TEST_LIMIT:-400} run "$build/test_gpu" ;;
     split)
       for engine in kernel copy; do ONLY_ENGINE=$engine limit=${TEST_LIMIT:-60} run "$build/test_gpu" -tc='every*'; done ;;
     trace) limit=60 run cuda-gdb -batch -ex 'handle SIGALRM nostop' -ex run -ex bt --args "$build/test_gpu" -tc='every*' ;;

@@ -52,6 +52,7 @@ def bench(
 ) -> None:
     """Time and check a collective over sizes and strategies; nccl-tests' letters and columns."""
     if pair or shares or interference:
+        _refuse_beside_pair(plot=plot, against=against, strategies=strategies, gpus=gpus)
         sizes = _sizes(first, last, factor, step)
         asked = (pair, shares, interference, iters, bool(check), seed)
         _bench_pair(collective, sizes, asked, (topology, without or []), csv, as_json)
@@ -87,6 +88,12 @@ def bench(
         _bench_gpus(task, strategies, csv, plot, as_json)
         return
     _bench_cpus(task, strategies, plot, as_json)
+
+
+def _refuse_beside_pair(**given: object) -> None:
+    """What means nothing to copies between two GPUs is refused."""
+    if idle := [f"--{name}" for name, value in given.items() if value]:
+        raise plait.InvalidArgumentError(f"--pair goes without {', '.join(idle)}")
 
 
 def _bench_pair(

@@ -58,7 +58,7 @@ class Communicator:
     links left out ("nvlink:0-1"). arrive_s: how long to wait for a rank that has not yet entered a
     call; deadline_s: how long inside a call. device: CUDA ordinal of this rank's GPU, -1 = none;
     with neither rank nor ranks given, the launcher's local rank where every rank has a GPU.
-    sm_budget: most blocks of a call there, 0 = the whole GPU. Raises on every rank alike.
+    sm_budget: most blocks of a call there, 0 = as many as are fastest. Raises on every rank alike.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Communicator:
 
     @property
     def topology(self) -> Topology:
-        """The topology that plans are made for; the same on all ranks."""
+        """The topology that plans for host memory are made for; the same on all ranks."""
         return self._core.topology
 
     def all_reduce(self, array: Any, op: str = "sum", out: Any = None, **how: Any) -> Any:
@@ -162,7 +162,11 @@ class Communicator:
         return self._call("send_recv", array, out, **how)
 
     def copy(self, array: Any, src: int, dst: int, out: Any = None, **how: Any) -> Any:
-        """Rank dst gets rank src's array, over every path of the pair; the others None."""
+        """Rank dst gets rank src's array; the others None. All ranks call it.
+
+        On host memory over every path of the pair, on GPUs by the link (`plait.copy` takes every
+        path between two GPUs of one process).
+        """
         return self._call("copy", array, out, root=src, peer=dst, **how)
 
     def run(self, plan: Plan, array: Any, out: Any, scalar: float = 1.0) -> Any:
@@ -199,7 +203,7 @@ class Communicator:
         return self._core.exchange(mine)
 
     def plan_for(self, request: Request, strategy: str = "", params: Params | None = None) -> Plan:
-        """The plan that a call of this request would run."""
+        """The plan that a call of this request on host memory runs; explain() tells of GPUs."""
         return self._core.plan_for(request, strategy, dict(params or {}))
 
     def explain(self, request: Request) -> str:

@@ -175,8 +175,11 @@ def many_communicators(task: dict[str, Any], emit: Emit) -> None:
 
 
 def crossing_communicators(task: dict[str, Any], emit: Emit) -> None:
-    """Two communicators' calls, one behind the other, eagerly or in a graph each: every other rank
-    comes to the second communicator's first. Neither may keep the other's from starting anywhere."""
+    """Two communicators' calls, one behind the other, eagerly or in a graph each.
+
+    Every other rank comes to the second communicator's first, where task["crosses"]. Neither may
+    keep the other's from starting anywhere.
+    """
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     device, count, captured = gpu.Gpu(rank), task["count"], task["captured"]
     comms = [

@@ -70,6 +70,7 @@ def test_pairs_and_shares_are_read():
         (("all_reduce", "--pair", "0:1"), "go together with copy"),
         (("copy", "--shares", "host=1"), "go together with copy"),
         (("copy", "--interference"), "go together with copy"),
+        (("copy", "--pair", "0:1", "--plot", "x.png", "--gpus"), "goes without --plot, --gpus"),
         (("copy", "--pair", "0:x"), "--pair: wanted two GPUs"),
     ],
 )
