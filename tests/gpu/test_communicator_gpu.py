@@ -146,6 +146,15 @@ def test_communicators_whose_copy_engines_cross(tmp_path, captured, crosses, cal
         assert row["error"] == "" and row["ways"] == ["all_reduce/rotation"], row
 
 
+def test_one_hardware_queue_has_no_copy_engines(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    tmp_path.chmod(0o700)
+    asked = {"collective": "all_reduce", "count": 28 << 18, "type": "fp32", "budgets": (60, 60)}
+    how = {"captured": False, "crosses": False, "calls": 20, "rounds": 6}
+    for row in run("crossing_communicators", {"folder": str(tmp_path), **asked, **how}):
+        assert row["error"] == "" and row["ways"] == ["all_reduce/tiled"], row
+
+
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize(("count", "strategy"), [(1000, ""), (4 << 20, ""), (1 << 20, "direct")])
 def test_survivors_of_a_killed_rank_are_told(inside, count, strategy):

@@ -18,6 +18,12 @@ RESULTS = ROOT / "bench" / "results"
 CHOICE = re.compile(r"^PLAIT_CHOICE\((\w+),\s*(\d+),\s*([^,]+),\s*(\w+),", re.M)
 
 
+AHEAD = re.compile(r"^PLAIT_CHOICE\(all_reduce,\s*(\d+),\s*([^,]+),\s*(\w+),\s*1\)", re.M)
+AHEAD_BESIDE = re.compile(
+    r"^PLAIT_BUDGET_CHOICE\(all_reduce,\s*2,\s*([^,]+), rotation,\s*1\)", re.M
+)
+
+
 def upto(words: str) -> float:
     """Bytes of a row: `96ull << 20`, or kAnySize."""
     if words == "kAnySize":
@@ -44,6 +50,40 @@ def times(name: str) -> dict[int, dict[str, float]]:
             known = found.setdefault(int(row["bytes"]), {})
             known[kernel] = min(us, known.get(kernel, us))
     return found
+
+
+def against_nccl(name: str) -> dict[int, dict[str, float]]:
+    """By size: the least us of each kernel of fp32, in graphs or eagerly, and of NCCL."""
+    found: dict[int, dict[str, float]] = {}
+    for row in recorded.rows(name):
+        took = [float(row[column]) for column in ("graph_us", "eager_us") if float(row[column]) > 0]
+        if row["type"] == "fp32" and row["collective"] == "all_reduce":
+            known = found.setdefault(int(row["bytes"]), {})
+            kernel = row["way"].removeprefix("plait ")
+            known[kernel] = min([*took, known.get(kernel, took[0])])
+    return found
+
+
+@pytest.mark.parametrize("gpus", [2, 4, 8])
+def test_where_rows_say_so_nccl_was_slower(gpus):
+    source = (ROOT / "src" / "exec" / "cuda" / "choices.def").read_text()
+    rows, compared = AHEAD.findall(source), 0
+    for size, ways in against_nccl(f"gpu_fused_h200x{gpus}.csv").items():
+        row = next((row for row in rows if gpus <= int(row[0]) and size <= upto(row[1])), None)
+        if row is not None and row[2] == chosen(gpus, size) and row[2] in ways:
+            assert ways[row[2]] <= ways["nccl"], (size, ways)
+            compared += 1
+    assert compared >= {2: 22, 4: 16, 8: 13}[gpus]
+
+
+def test_where_calls_leave_sms_engines_are_no_slower_than_nccl():
+    source = (ROOT / "src" / "exec" / "cuda" / "choices.def").read_text()
+    least, compared = upto(AHEAD_BESIDE.search(source)[1]), 0
+    for size, ways in against_nccl("gpu_engines_small_h200x2.csv").items():
+        if size >= least:
+            assert ways["rotation"] <= ways["nccl"], (size, ways)
+            compared += 1
+    assert compared >= 6
 
 
 @pytest.mark.parametrize(("gpus", "least_sizes"), [(2, 10), (4, 10), (8, 9)])

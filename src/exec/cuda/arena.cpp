@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <utility>
 
+#include "base/env.hpp"
 #include "base/text.hpp"
 #include "plait/error.hpp"
 
@@ -36,6 +38,7 @@ struct Card {
   std::uint64_t instance;
   std::int64_t device;
   std::int64_t multiprocessors;
+  std::int64_t connections;
   DevicePointer base;
   Context context;
   IpcHandle handle;
@@ -48,6 +51,13 @@ int multiprocessors_of(int ordinal) {
   PLAIT_CUDA_CALL(device_get, &device, ordinal);
   PLAIT_CUDA_CALL(device_attribute, &count, kAttributeMultiprocessors, device);
   return count;
+}
+
+/// The driver's default where nothing that it understands is said.
+int connections_of_process() {
+  constexpr int kDefault = 8, kMost = 32;
+  const int said = std::atoi(foreign_env("CUDA_DEVICE_MAX_CONNECTIONS").c_str());
+  return said < 1 || said > kMost ? kDefault : said;
 }
 
 }  // namespace
@@ -81,6 +91,7 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
   card.instance = reinterpret_cast<std::uintptr_t>(&instance_mark);
   card.device = device;
   card.multiprocessors = multiprocessors_of(device);
+  card.connections = connections_of_process();
   card.base = mine;
   card.context = context;
   card.sizes = sizes_;
@@ -97,6 +108,7 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
     std::memcpy(&other, shown[peer].data(), sizeof other);
     processes.insert({other.process, other.instance});
     multiprocessors_ = std::min(multiprocessors_, static_cast<unsigned>(other.multiprocessors));
+    connections_ = std::min(connections_, static_cast<unsigned>(other.connections));
     if (!(other.sizes == sizes_))
       throw Error(ErrorCode::mismatch, text("rank ", peer, "'s device arena differs from rank ",
                                             rank_, "'s in size: use the same options"));

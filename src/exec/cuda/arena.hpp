@@ -43,6 +43,10 @@ class DeviceArena {
   bool in_processes() const { return in_processes_; }
   /// Of the rank's GPU that has the fewest.
   unsigned least_multiprocessors() const { return multiprocessors_; }
+  /// Hardware queues that streams share, of the rank that has the fewest. Where a program has asked
+  /// for one (CUDA_DEVICE_MAX_CONNECTIONS=1), what follows an event keeps all other streams
+  /// waiting.
+  unsigned least_connections() const { return connections_; }
   DeviceState* state() const;  ///< this rank's own counters, as a device address
   /// The word that `writer` raises in `owner`'s memory.
   std::uint32_t* flag(int owner, int writer, int index) const;
@@ -62,6 +66,7 @@ class DeviceArena {
   int rank_;
   bool in_processes_ = true;
   unsigned multiprocessors_ = ~0u;
+  unsigned connections_ = ~0u;
   DevicePointer mine_ = 0;
   DeviceArenaSizes sizes_;
   std::vector<DevicePointer> base_;  // by rank, as mapped here

@@ -138,6 +138,7 @@ class CudaRank {
   unsigned blocks_beside_copies(const FusedTuning& tuning) const;
   unsigned most_threads(bool is_lean) const;
   bool leaves_sms() const;
+  bool streams_run_apart() const;
   void map_host_memory();
   void open_host_path();
   LaneArgs lane_args(const BoundPlan& bound, const void* input, void* output,

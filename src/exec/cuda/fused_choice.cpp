@@ -36,7 +36,8 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
   if (kernel == "tiled")
     return options_.sizes.tile_bytes >= tile_slots(options_.ranks) * kSlotGrainBytes;
   if (kernel == "rotation")
-    return request.ranks > 1 && engine_path_.slot_bytes != 0 && arena_->in_processes();
+    return request.ranks > 1 && engine_path_.slot_bytes != 0 && arena_->in_processes() &&
+           streams_run_apart();
   if (kernel == "hop") {
     const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
     return (units + 1) * static_cast<std::uint64_t>(request.ranks) * 32 <=
@@ -72,6 +73,13 @@ const FusedChoice* CudaRank::choice_for(const Request& request) const {
 bool CudaRank::leaves_sms() const {
   return options_.beside_computing ||
          (options_.most_blocks != 0 && options_.most_blocks < arena_->least_multiprocessors());
+}
+
+/// With one hardware queue, products that are enqueued behind an engine's wait would wait too.
+/// The same on all ranks.
+bool CudaRank::streams_run_apart() const {
+  constexpr unsigned kEnough = 8;
+  return arena_->least_connections() >= kEnough;
 }
 
 std::string CudaRank::fused_choice(const Request& request) const {
