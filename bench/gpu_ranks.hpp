@@ -119,6 +119,7 @@ inline int run_ranks(Board* board, bool processes, const std::function<void(int)
   };
   if (processes) {
     std::vector<pid_t> children;
+    std::fflush(nullptr);  // what was said before is not said once more by each of them
     for (int rank = 0; rank < board->ranks; ++rank) {
       const pid_t child = ::fork();
       if (child == 0) {

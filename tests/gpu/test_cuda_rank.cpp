@@ -553,6 +553,7 @@ void check_overlapping(int ranks, const std::string& kernel) {
   const std::vector<Plan> plans = exact_plans(ranks);
   const Findings* all = on_bays(ranks, kernel == "rotation", [&](Bay& bay, Findings& findings) {
     const std::vector<Queued> calls = queued_calls(plans, bay.rank);
+    bay.board->meet();  // where ranks share a GPU, uploads are refused while one captures
     Graph graph = nullptr;
     GraphExec exec = nullptr;
     PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
