@@ -43,7 +43,7 @@ struct CommunicatorOptions {
   double arrive_s = 600.0;  ///< how long a rank waits for others to enter a call (or to join)
   double deadline_s = 5.0;  ///< how long it waits inside a call, once all have entered it
   int device = kNoDevice;   ///< CUDA ordinal of this rank's GPU, for enqueue()
-  int sm_budget = 0;  ///< most blocks of a call on a GPU, to leave SMs to others; 0 = the whole GPU
+  int sm_budget = 0;  ///< most blocks of a call on a GPU, to leave SMs to others; 0 = the fastest
 };
 
 /// Options from RANK/WORLD_SIZE, OMPI_COMM_WORLD_*, PMI_*, SLURM_*, in this order; PLAIT_* on top.
@@ -53,7 +53,7 @@ CommunicatorOptions options_from_environment();
 /// How one call is to be done. Must agree on all ranks.
 struct CallOptions {
   std::string strategy;                        ///< "" = plait chooses
-  std::map<std::string, std::int64_t> params;  ///< for `strategy`
+  std::map<std::string, std::int64_t> params;  ///< for `strategy`; else what is chosen on GPUs
   double scalar = 1.0;                         ///< premul_sum: this rank's factor
   std::vector<double> scalars;  ///< premul_sum in enqueue(): one a rank; empty = `scalar` for all
 };

@@ -52,7 +52,7 @@ typedef struct {
   double arrive_s;        /* how long to wait for a rank that has not yet entered a call */
   double deadline_s;      /* how long to wait inside a call */
   int device;             /* CUDA ordinal of this rank's GPU; -1 = none, -2 = by the launcher */
-  int sm_budget;          /* most blocks of a call on the GPU; 0 = the whole GPU */
+  int sm_budget;          /* most blocks of a call on the GPU; 0 = the fastest */
 } plaitOptions_t;
 
 /* 10000 * major + 100 * minor + patch. */

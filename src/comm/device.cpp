@@ -122,7 +122,12 @@ bool DeviceSide::choose_kernel(Call& call, const CallOptions& wanted) const {
   } else {
     return false;
   }
-  if (!wanted.params.empty()) call.tuning = fused_tuning(call.kernel, wanted.params);
+  if (!wanted.params.empty()) {  // instead of what was measured
+    call.tuning = fused_tuning(call.kernel, wanted.params);
+    call.tuned = false;
+  }
+  if (!reach_.host && (call.tuning.host_permille > 0 || call.tuning.host_cpu_permille > 0))
+    throw Error(ErrorCode::unsupported, "a part through host memory: masks leave no way there");
   if (options_.sm_budget > 0)  // the budget stands above tables and callers; 0 = CudaRank's choice
     call.tuning.blocks = std::min(call.tuning.blocks, static_cast<unsigned>(options_.sm_budget));
   if (!cuda_->has_fused(call.kernel, request, call.tuning))
@@ -132,10 +137,12 @@ bool DeviceSide::choose_kernel(Call& call, const CallOptions& wanted) const {
                      call.tuning.host_cpu_permille > 0 ? " beside CPU cores"
                      : call.tuning.host_permille > 0   ? " with a part through host memory"
                                                        : "",
-                     call.kernel == "rotation" && request.ranks > 2 && options_.sm_budget == 0
-                         ? ": copy engines of more than two ranks want an sm_budget"
+                     call.kernel == "rotation"
+                         ? " (copy engines want a process for each rank, 8 hardware queues, and of "
+                           "more than two ranks an sm_budget)"
                          : "",
-                     "; leave strategy empty"));
+                     wanted.strategy.empty() ? "; leave params empty, or name a strategy"
+                                             : "; leave strategy empty"));
   call.counted_as = text(name_of(request.collective), "/", call.kernel);
   return true;
 }
@@ -152,7 +159,12 @@ DeviceSide::Call DeviceSide::prepare(const Request& request, const CallOptions& 
   if (request.count == 0 || is_local_copy(request)) return call;
   const CallOptions& wanted =
       options.strategy.empty() && !joined_.forced.strategy.empty() ? joined_.forced : options;
-  if (!choose_kernel(call, wanted)) bind_plan(call, wanted, stream);
+  if (choose_kernel(call, wanted)) return call;
+  if (wanted.strategy.empty() && !wanted.params.empty())
+    throw Error(ErrorCode::invalid_argument,
+                text("params: a plan serves this ", name_of(request.collective),
+                     "; name the strategy that they are for"));
+  bind_plan(call, wanted, stream);
   return call;
 }
 

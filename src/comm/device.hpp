@@ -86,7 +86,8 @@ class DeviceSide {
   const pid_t owner_;
   int ordinal_ = kNoDevice;
   std::vector<int> ordinals_;  ///< by rank
-  Topology topology_;          ///< of the GPUs; no devices where nothing is known of them
+  std::vector<std::string> uuids_;
+  Topology topology_;  ///< of the GPUs; no devices where nothing is known of them
   std::string why_no_topology_;
   std::vector<int> devices_;  ///< by rank, in topology_; empty = the first ones
   Reach reach_;               ///< what masks leave to kernels

@@ -66,7 +66,11 @@ std::unique_ptr<DeviceSide> DeviceSide::create(const CommunicatorOptions& option
   try {
     return std::unique_ptr<DeviceSide>(new DeviceSide(options, joined, patience));
   } catch (const AgreedError& error) {
-    if (options.device != kDeviceByLauncher) throw;
+    const std::vector<std::string> masks =
+        options.masks.empty() ? split(read_env().without, ',') : options.masks;
+    // Masks of GPUs that could not be heeded are no reason to do without these.
+    const bool masks_gpus = cuda::device_count() > 0 && !masks_of(masks, false).empty();
+    if (options.device != kDeviceByLauncher || masks_gpus) throw;
     log(LogLevel::info, options.rank, text("no GPUs: ", reason_of(error)));
     return nullptr;
   }
@@ -99,18 +103,17 @@ void DeviceSide::pick_gpu(const Patience& patience) {
   });
   const std::vector<Contribution> all =
       vote(*joined_.rendezvous, failure, pack({text(ordinal_), uuid}), {}, patience);
-  std::vector<std::string> uuids;
   for (const Contribution& one : all) {
     const std::vector<std::string> parts = unpack(one.bytes);
     if (parts.size() != 2) throw AgreedError(ErrorCode::parse_error, "a malformed GPU card");
     ordinals_.push_back(static_cast<int>(parse_integer("ordinal", parts[0], 0, 1 << 20)));
-    const auto same = std::find(uuids.begin(), uuids.end(), parts[1]);
+    const auto same = std::find(uuids_.begin(), uuids_.end(), parts[1]);
     // Kernels of ranks that share a GPU would wait for each other's turn.
-    if (same != uuids.end())
+    if (same != uuids_.end())
       throw AgreedError(ErrorCode::invalid_argument,
-                        text("ranks ", same - uuids.begin(), " and ", uuids.size(),
+                        text("ranks ", same - uuids_.begin(), " and ", uuids_.size(),
                              " have the same GPU: give each rank one of its own"));
-    uuids.push_back(parts[1]);
+    uuids_.push_back(parts[1]);
   }
 }
 
@@ -134,28 +137,31 @@ void DeviceSide::learn_topology(const Env& env, const Patience& patience) {
         vote(*joined_.rendezvous, std::nullopt, pack({json, reason}), {}, patience);
     const std::vector<std::string> parts = unpack(all[0].bytes);
     if (!parts[0].empty()) topology_ = topology_from_json(parts[0]);
-    if (parts[0].empty()) why_no_topology_ = text("the machine's links are unknown: ", parts[1]);
-    if (parts[0].empty() && !masks.empty())
-      throw AgreedError(
-          ErrorCode::unsupported,
-          text("masks want a topology, and ", why_no_topology_, "; name one (PLAIT_TOPOLOGY)"));
+    if (parts[0].empty()) why_no_topology_ = text("the machine's links are not known: ", parts[1]);
   }
   std::vector<int> devices;
-  for (const int ordinal : ordinals_) {
-    const int device = find_device(topology_, DeviceKind::gpu, ordinal);
+  for (std::size_t rank = 0; rank < ordinals_.size(); ++rank) {
+    const auto named =
+        std::find_if(topology_.devices.begin(), topology_.devices.end(),
+                     [&](const Device& device) { return device.uuid == uuids_[rank]; });
+    const int device = named != topology_.devices.end()
+                           ? static_cast<int>(named - topology_.devices.begin())
+                           : find_device(topology_, DeviceKind::gpu, ordinals_[rank]);
     if (device >= 0 && std::find(devices.begin(), devices.end(), device) == devices.end())
       devices.push_back(device);
   }
-  // Ordinals count what each process is shown; where they are no places in the topology, ranks
-  // take its GPUs in order.
+  // Ordinals count what each process is shown; where the topology has no uuids and they are no
+  // places in it, ranks take its GPUs in order.
   if (devices.size() == ordinals_.size()) devices_ = devices;
   if (why_no_topology_.empty() && rank_devices(topology_).size() < ordinals_.size())
     why_no_topology_ = text("topology ", topology_.name, " has ", rank_devices(topology_).size(),
                             " devices for ", ordinals_.size(), " ranks");
-  if (masks.empty() || !why_no_topology_.empty()) return;
+  if (masks.empty()) return;
+  if (!why_no_topology_.empty())
+    throw AgreedError(ErrorCode::invalid_argument, text("masks of GPUs: ", why_no_topology_));
   std::vector<int> mine = devices_.empty() ? rank_devices(topology_) : devices_;
   mine.resize(ordinals_.size());
-  reach_ = reach_of(topology_, mine);
+  reach_ = reach_of(topology_, mine, masks);
 }
 
 /// Rank 0's table for everybody. One that nobody named and that is no good is done without.

@@ -8,8 +8,12 @@
 
 namespace plait {
 
-Reach reach_of(const Topology& topology, const std::vector<int>& devices) {
+Reach reach_of(const Topology& topology, const std::vector<int>& devices,
+               const std::vector<std::string>& masks) {
   Reach reach;
+  const bool about_links = std::any_of(masks.begin(), masks.end(), [](const std::string& mask) {
+    return !mask.starts_with("host:") && !mask.starts_with("relay:");
+  });
   for (std::size_t a = 0; a < devices.size(); ++a) {
     const auto has_host = [&](bool down) {
       return std::any_of(topology.links.begin(), topology.links.end(), [&](const Link& link) {
@@ -20,7 +24,7 @@ Reach reach_of(const Topology& topology, const std::vector<int>& devices) {
     };
     reach.host = reach.host && has_host(true) && has_host(false);
     for (std::size_t b = 0; b < devices.size(); ++b)
-      if (a != b && reach.why_no_kernels.empty() &&
+      if (about_links && a != b && reach.why_no_kernels.empty() &&
           direct_paths(topology, devices[a], devices[b]).empty())
         reach.why_no_kernels =
             text("kernels go by links that masks have left out: rank ", a, " has none to rank ", b);

@@ -13,8 +13,10 @@ struct Reach {
   bool host = true;            ///< every GPU reaches host memory
 };
 
-/// devices: of the ranks, in the topology, which has been masked.
-Reach reach_of(const Topology& topology, const std::vector<int>& devices);
+/// devices: of the ranks, in the topology, which has been masked. Where no mask is about a link
+/// between two GPUs, a pair without one never had it.
+Reach reach_of(const Topology& topology, const std::vector<int>& devices,
+               const std::vector<std::string>& masks);
 
 /// The masks that are about links between GPUs, or (shm:) about those between processes.
 std::vector<std::string> masks_of(const std::vector<std::string>& masks, bool between_processes);

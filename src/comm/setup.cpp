@@ -114,13 +114,16 @@ std::string meeting_place(const CommunicatorOptions& options, const Env& env) {
   return derived_rendezvous(env, made_as_rank[options.rank]++);
 }
 
+/// Its links are masked in what DeviceSide learns; here there are those between processes.
+bool has_gpu(const CommunicatorOptions& options) {
+  return options.device >= 0 || (options.device == kDeviceByLauncher && cuda::device_count() > 0);
+}
+
 /// The topology as JSON: rank 0's alone, since measured speeds differ from rank to rank.
 std::string topology_json(const CommunicatorOptions& options, const Env& env) {
   const std::string name = options.topology.empty() ? env.topology : options.topology;
   std::vector<std::string> masks = options.masks.empty() ? split(env.without, ',') : options.masks;
-  const bool has_gpu =
-      options.device >= 0 || (options.device == kDeviceByLauncher && cuda::device_count() > 0);
-  if (name.empty() && has_gpu) masks = masks_of(masks, true);  // the others: DeviceSide
+  if (name.empty() && !masks.empty() && has_gpu(options)) masks = masks_of(masks, true);
   // Ranks' buffers are host memory, so what lies between them is this machine's shared memory.
   Topology topology =
       name.empty() || name == "local-cpu" ? local_cpu(options.ranks) : load_topology(name);

@@ -139,6 +139,7 @@ def collectives(task: dict[str, Any], emit: Emit) -> None:
             "counted": sum(counters.calls_of.values()),
             "ways": sorted(counters.calls_of),
             "paths": sorted(counters.bytes_of_path),
+            "explained": comm.explain(request),
         }
     )
     comm.barrier()

@@ -21,6 +21,11 @@ RANKS = 4 if GPUS >= 4 else 2
 SOAK_S = 5.0 * float(os.environ.get("PLAIT_TEST_SCALE", "1"))
 
 
+@pytest.fixture(autouse=True)
+def _without_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLAIT_TUNING", "none")
+
+
 def run(entry: str, task: dict[str, Any], ranks: int = RANKS) -> list[dict[str, Any]]:
     """Rows by rank; every rank must exit 0."""
     job = launch.start(f"gpu_programs:{entry}", ranks, task, folder=FOLDER)
@@ -77,14 +82,14 @@ def test_kernels_by_name_and_plans():
 def test_a_masked_link_carries_nothing():
     requests = [
         [name, count, "fp32", "sum", 0, ""]
-        for name in ("all_reduce", "all_gather", "copy")
+        for name in ("all_reduce", "all_gather")
         for count in (7, 65537, (1 << 20) + 3)
     ]
     options = {"masks": ["nvlink:0-1"]}
     task = {"requests": requests, "most_bytes": 96 << 20, "options": options}
     for row in run("collectives", task):
         assert row["wrong"] == [] and row["refused"] == [], row
-        assert row["paths"] != [], row
+        assert "no kernel: " in row["explained"] and "masks" in row["explained"], row
         assert not any(path in ("nvlink:0>1", "nvlink:1>0") for path in row["paths"]), row
     for kernel in ("one_shot", "rotation"):
         named = {**task, "requests": [["all_reduce", 1003, "fp32", "sum", 0, kernel]]}
@@ -146,6 +151,7 @@ def test_communicators_whose_copy_engines_cross(tmp_path, captured, crosses, cal
         assert row["error"] == "" and row["ways"] == ["all_reduce/rotation"], row
 
 
+@pytest.mark.skipif(GPUS >= 4, reason="two ranks' engines; CUDA_VISIBLE_DEVICES=0,1 runs it")
 def test_one_hardware_queue_has_no_copy_engines(monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     tmp_path.chmod(0o700)

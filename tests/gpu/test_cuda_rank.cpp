@@ -505,7 +505,7 @@ void check_collectives(int ranks, bool processes) {
       }
   });
   MESSAGE(all->checked.load() << " calls checked on " << ranks << " GPUs");
-  CHECK(all->checked.load() > 800);
+  CHECK(all->checked.load() > 700 * ranks);  // every op among them
 }
 
 TEST_CASE("every collective that is enqueued gives the reference's bytes") {

@@ -53,14 +53,14 @@ def times(name: str) -> dict[int, dict[str, float]]:
 
 
 def against_nccl(name: str) -> dict[int, dict[str, float]]:
-    """By size: the least us of each kernel of fp32, in graphs or eagerly, and of NCCL."""
+    """By size: the least us of each kernel of fp32, in graphs, and of NCCL."""
     found: dict[int, dict[str, float]] = {}
     for row in recorded.rows(name):
-        took = [float(row[column]) for column in ("graph_us", "eager_us") if float(row[column]) > 0]
-        if row["type"] == "fp32" and row["collective"] == "all_reduce":
+        us = float(row["graph_us"])
+        if row["type"] == "fp32" and row["collective"] == "all_reduce" and us > 0:
             known = found.setdefault(int(row["bytes"]), {})
             kernel = row["way"].removeprefix("plait ")
-            known[kernel] = min([*took, known.get(kernel, took[0])])
+            known[kernel] = min(us, known.get(kernel, us))
     return found
 
 

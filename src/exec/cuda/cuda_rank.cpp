@@ -270,7 +270,7 @@ bool CudaRank::uses_one_kernel(const BoundPlan& bound, Engine engine, Stream str
   PLAIT_CUDA_CALL(stream_is_capturing, stream, &capturing);
   constexpr std::uint64_t kCopyEngineBytes = 256ull << 20;
   // Four GPUs and more have been seen to stand still with copy engines (bench/NOTES.md).
-  return capturing != kCaptureNone || options_.ranks > 2 ||
+  return capturing != kCaptureNone || options_.ranks > 2 || !streams_run_apart() ||
          message_bytes(bound.plan().request) < kCopyEngineBytes;
 }
 

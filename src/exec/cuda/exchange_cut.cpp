@@ -100,8 +100,10 @@ ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeRoom& room) {
       const std::uint64_t rest = end - from, cut_off = rest / (cuts < 0 && rest > half ? 2 : 4);
       const bool is_cut = cuts < 0 ? cut_off >= kLeastTail : cuts-- > 0;
       std::uint64_t take = is_cut ? std::min(rest, up(rest - cut_off)) : rest;
-      if (room.cuts < 0 && count == 1) take = even_piece(rest);
-      cut.pieces.push_back({from, take, at, after, false, end == link, slot.lent});
+      const bool is_even = room.cuts < 0 && count == 1;
+      if (is_even) take = even_piece(rest);
+      const bool is_last = end == link && (!is_even || from + take == link);
+      cut.pieces.push_back({from, take, at, after, false, is_last, slot.lent});
       from += take;
       at += take;
     }

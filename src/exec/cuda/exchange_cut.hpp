@@ -46,7 +46,7 @@ struct ExchangePiece {
   std::uint64_t at;           ///< in the inbox, or where `lent` in what is lent
   std::uint32_t after;        ///< pieces from the first on that must have been handled before
   bool awaited;               ///< a later piece comes where this one was
-  bool last;                  ///< one of those into which the last piece was cut
+  bool last;  ///< one of those into which the last piece was cut, or the last even one
   bool lent;
 };
 

@@ -27,6 +27,8 @@ bool CudaRank::chooses_bare(const Request& request, const FusedTuning& tuning) c
 bool CudaRank::has_fused(const std::string& kernel, const Request& request,
                          const FusedTuning& tuning) const {
   if (request.ranks != options_.ranks) return false;
+  if ((tuning.host_permille > 0 || tuning.host_cpu_permille > 0) && !streams_run_apart())
+    return false;
   if (tuning.host_cpu_permille > 0 && (request.collective != Collective::all_reduce ||
                                        host_reducer_ == nullptr || request.ranks < 2))
     return false;

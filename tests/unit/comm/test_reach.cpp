@@ -11,7 +11,7 @@ Reach reach_without(const std::vector<std::string>& masks, const std::vector<int
   const Topology topology = without(load_topology("hgx-h200"), masks);
   std::vector<int> devices;
   for (const int rank : ranks) devices.push_back(find_device(topology, DeviceKind::gpu, rank));
-  return reach_of(topology, devices);
+  return reach_of(topology, devices, masks);
 }
 
 }  // namespace
@@ -24,6 +24,8 @@ TEST_CASE("kernels want a link between every two ranks, in both directions") {
     CHECK(reach_without({mask}, {2, 1, 0}).why_no_kernels.find("rank 1") != std::string::npos);
     CHECK(reach_without({mask}, {0, 2, 3}).why_no_kernels == "");  // nobody's in this job
   }
+  const Topology cube = load_topology("dgx1v");  // 0 and 7 have no link of their own
+  CHECK(reach_of(without(cube, {"relay:3"}), {0, 7}, {"relay:3"}).why_no_kernels == "");
 }
 
 TEST_CASE("shares of large calls want every rank's way to host memory") {

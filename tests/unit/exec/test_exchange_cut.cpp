@@ -100,6 +100,7 @@ TEST_CASE("what fits half an inbox goes in even pieces") {
       CHECK(piece.bytes >= mib * kMiB / pieces - 8192);
       CHECK(piece.bytes <= mib * kMiB / pieces + 8192);
       CHECK(piece.after == 0);  // none waits for room
+      CHECK(piece.last == (&piece == &cut.pieces.back()));
     }
   }
 }
