@@ -40,9 +40,7 @@ def bench(
     without: WithoutOption = None,
     gpus: Annotated[bool, typer.Option("--gpus", help="Device buffers, a GPU a rank.")] = False,
     against: Annotated[str, typer.Option(help="nccl: time it too, beside plait on GPUs.")] = "",
-    sm_budget: Annotated[
-        int, typer.Option(help="Most blocks of a call on a GPU; 0 = its own.")
-    ] = 0,
+    sm_budget: Annotated[int, typer.Option(help="Most blocks of a call; 0 = its own.")] = 0,
     csv: Annotated[str, typer.Option(help="On GPUs: write the rows here.")] = "",
     plot: Annotated[str, typer.Option(help="Write a picture of busbw over size here.")] = "",
     pair: Annotated[str, typer.Option(help="copy: between these GPUs of one process: 0:1")] = "",
