@@ -38,7 +38,7 @@ $(VENV)/installed: $(VENV)/tools $(SOURCES)
 	@touch $@
 
 cpp-test: install
-	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure
+	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure -j2
 
 py-test: install
 	$(BIN)/python -m pytest

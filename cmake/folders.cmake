@@ -75,4 +75,7 @@ function(plait_test_program program folder library)
   target_compile_definitions(${program} PRIVATE PLAIT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   add_test(NAME ${program} COMMAND ${program})
   set_tests_properties(${program} PROPERTIES TIMEOUT 600)
+  if(program MATCHES "comm|conformance|gpu")  # threads and processes with deadlines: alone
+    set_tests_properties(${program} PROPERTIES RUN_SERIAL ON)
+  endif()
 endfunction()

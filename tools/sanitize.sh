@@ -20,7 +20,7 @@ cmake --build "$build" --target "${programs[@]}"
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1
 export PLAIT_TEST_SCALE=${PLAIT_TEST_SCALE:-0.05}  # sanitized code is about ten times slower
 if [ "${2:-}" != drop-in ]; then
-  ctest --test-dir "$build" --output-on-failure -R "^($(IFS='|'; echo "${programs[*]}"))\$"
+  ctest --test-dir "$build" --output-on-failure -j2 -R "^($(IFS='|'; echo "${programs[*]}"))\$"
   exit 0
 fi
 # Not the test of a call's nanoseconds: those are the sanitizer's.
