@@ -7,21 +7,17 @@
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "comm/pair_copies.hpp"
+#include "comm/reach.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
 namespace {
 
-/// The topology's device for each CUDA ordinal: by uuid where it states them, else in order.
+/// The topology's device for each CUDA ordinal.
 std::vector<int> devices_of_ordinals(const Topology& topology) {
   std::vector<int> devices;
-  for (int ordinal = 0; ordinal < cuda::device_count(); ++ordinal) {
-    int found = -1;
-    const std::string uuid = cuda::uuid_of(ordinal);
-    for (std::size_t i = 0; i < topology.devices.size(); ++i)
-      if (topology.devices[i].uuid == uuid) found = static_cast<int>(i);
-    devices.push_back(found >= 0 ? found : find_device(topology, DeviceKind::gpu, ordinal));
-  }
+  for (int ordinal = 0; ordinal < cuda::device_count(); ++ordinal)
+    devices.push_back(device_of_gpu(topology, cuda::uuid_of(ordinal), ordinal));
   return devices;
 }
 
@@ -66,7 +62,7 @@ Copies::Copies(const std::string& topology, const std::vector<std::string>& mask
   const Env env = read_env();
   const std::string& name = topology.empty() ? env.topology : topology;
   Topology found = name.empty() ? discover() : load_topology(name);
-  const std::vector<std::string> left_out = masks.empty() ? split(env.without, ',') : masks;
+  const std::vector<std::string> left_out = masks_asked(masks, env);
   if (!left_out.empty()) found = without(found, left_out);
   std::vector<int> devices = devices_of_ordinals(found);
   std::vector<std::string> hidden;

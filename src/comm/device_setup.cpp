@@ -66,10 +66,9 @@ std::unique_ptr<DeviceSide> DeviceSide::create(const CommunicatorOptions& option
   try {
     return std::unique_ptr<DeviceSide>(new DeviceSide(options, joined, patience));
   } catch (const AgreedError& error) {
-    const std::vector<std::string> masks =
-        options.masks.empty() ? split(read_env().without, ',') : options.masks;
     // Masks of GPUs that could not be heeded are no reason to do without these.
-    const bool masks_gpus = cuda::device_count() > 0 && !masks_of(masks, false).empty();
+    const bool masks_gpus = cuda::device_count() > 0 &&
+                            !masks_of(masks_asked(options.masks, read_env()), false).empty();
     if (options.device != kDeviceByLauncher || masks_gpus) throw;
     log(LogLevel::info, options.rank, text("no GPUs: ", reason_of(error)));
     return nullptr;
@@ -122,8 +121,7 @@ void DeviceSide::pick_gpu(const Patience& patience) {
 void DeviceSide::learn_topology(const Env& env, const Patience& patience) {
   const std::string name = options_.topology.empty() ? env.topology : options_.topology;
   topology_ = joined_.topology;
-  const std::vector<std::string> masks =
-      masks_of(options_.masks.empty() ? split(env.without, ',') : options_.masks, false);
+  const std::vector<std::string> masks = masks_of(masks_asked(options_.masks, env), false);
   if (name.empty()) {
     std::string json, reason;
     if (options_.rank == 0) {
@@ -141,12 +139,7 @@ void DeviceSide::learn_topology(const Env& env, const Patience& patience) {
   }
   std::vector<int> devices;
   for (std::size_t rank = 0; rank < ordinals_.size(); ++rank) {
-    const auto named =
-        std::find_if(topology_.devices.begin(), topology_.devices.end(),
-                     [&](const Device& device) { return device.uuid == uuids_[rank]; });
-    const int device = named != topology_.devices.end()
-                           ? static_cast<int>(named - topology_.devices.begin())
-                           : find_device(topology_, DeviceKind::gpu, ordinals_[rank]);
+    const int device = device_of_gpu(topology_, uuids_[rank], ordinals_[rank]);
     if (device >= 0 && std::find(devices.begin(), devices.end(), device) == devices.end())
       devices.push_back(device);
   }

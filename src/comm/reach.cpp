@@ -32,6 +32,17 @@ Reach reach_of(const Topology& topology, const std::vector<int>& devices,
   return reach;
 }
 
+int device_of_gpu(const Topology& topology, const std::string& uuid, int ordinal) {
+  const auto found = std::find_if(topology.devices.begin(), topology.devices.end(),
+                                  [&](const Device& device) { return device.uuid == uuid; });
+  return found != topology.devices.end() ? static_cast<int>(found - topology.devices.begin())
+                                         : find_device(topology, DeviceKind::gpu, ordinal);
+}
+
+std::vector<std::string> masks_asked(const std::vector<std::string>& given, const Env& env) {
+  return given.empty() ? split(env.without, ',') : given;
+}
+
 std::vector<std::string> masks_of(const std::vector<std::string>& masks, bool between_processes) {
   std::vector<std::string> found;
   for (const std::string& mask : masks)

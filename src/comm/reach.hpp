@@ -1,9 +1,11 @@
-// What masks leave of a machine to kernels and copy engines. These store straight into every
-// peer's memory, and take host memory beside it, whatever a topology says; plans go by it.
+// Where ranks' GPUs are in a topology, and what masks leave of it to kernels and copy engines.
+// These store straight into every peer's memory, and take host memory beside it, whatever a
+// topology says; plans go by it.
 #pragma once
 #include <string>
 #include <vector>
 
+#include "base/env.hpp"
 #include "plait/topology.hpp"
 
 namespace plait {
@@ -18,6 +20,12 @@ struct Reach {
 Reach reach_of(const Topology& topology, const std::vector<int>& devices,
                const std::vector<std::string>& masks);
 
+/// The topology's device that is this GPU: by uuid where it states them, else by CUDA ordinal; -1 =
+/// none.
+int device_of_gpu(const Topology& topology, const std::string& uuid, int ordinal);
+
+/// `given`, or where that is empty PLAIT_WITHOUT.
+std::vector<std::string> masks_asked(const std::vector<std::string>& given, const Env& env);
 /// The masks that are about links between GPUs, or (shm:) about those between processes.
 std::vector<std::string> masks_of(const std::vector<std::string>& masks, bool between_processes);
 

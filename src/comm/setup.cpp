@@ -114,7 +114,7 @@ std::string meeting_place(const CommunicatorOptions& options, const Env& env) {
   return derived_rendezvous(env, made_as_rank[options.rank]++);
 }
 
-/// Its links are masked in what DeviceSide learns; here there are those between processes.
+/// Then masks are for what DeviceSide learns of links between GPUs.
 bool has_gpu(const CommunicatorOptions& options) {
   return options.device >= 0 || (options.device == kDeviceByLauncher && cuda::device_count() > 0);
 }
@@ -122,7 +122,7 @@ bool has_gpu(const CommunicatorOptions& options) {
 /// The topology as JSON: rank 0's alone, since measured speeds differ from rank to rank.
 std::string topology_json(const CommunicatorOptions& options, const Env& env) {
   const std::string name = options.topology.empty() ? env.topology : options.topology;
-  std::vector<std::string> masks = options.masks.empty() ? split(env.without, ',') : options.masks;
+  std::vector<std::string> masks = masks_asked(options.masks, env);
   if (name.empty() && !masks.empty() && has_gpu(options)) masks = masks_of(masks, true);
   // Ranks' buffers are host memory, so what lies between them is this machine's shared memory.
   Topology topology =

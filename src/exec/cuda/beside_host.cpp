@@ -103,8 +103,7 @@ std::uint32_t CudaRank::gather_permille(const std::string& kernel, const Request
 bool CudaRank::corrects_gather(const std::string& kernel, const Request& request, Stream stream,
                                const FusedTuning& tuning) const {
   return tuning.host_permille < 0 && kernel == "tiled" && request.ranks > 2 &&
-         can_gather(kernel, request) && arena_->in_processes() && streams_run_apart() &&
-         !marker_.capturing(stream);
+         can_gather(kernel, request) && arena_->in_processes() && !marker_.capturing(stream);
 }
 
 }  // namespace plait::cuda

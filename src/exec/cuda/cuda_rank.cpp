@@ -129,13 +129,15 @@ void CudaRank::open(const Exchange& exchange) {
   arena_ = std::make_unique<DeviceArena>(context_, options_.device, options_.rank, options_.sizes,
                                          exchange, streams_[0]);
   EnginePath& path = engine_path_;
-  path.slot_bytes = options_.sizes.rotation_bytes / rotation_slots(options_.ranks) / 4096 * 4096;
+  // Without slots and a host path nothing goes by copy engines.
+  if (streams_run_apart())
+    path.slot_bytes = options_.sizes.rotation_bytes / rotation_slots(options_.ranks) / 4096 * 4096;
   for (int rank = 0; rank < options_.ranks; ++rank) {
     path.slots.push_back(arena_->rotation_slots(rank));
     path.flags.push_back(arena_->engine_flags(rank));
     path.lent.push_back(arena_->tiles(rank));
   }
-  if (!rings_.empty()) open_host_path();
+  if (!rings_.empty() && streams_run_apart()) open_host_path();
   queue_ = std::make_unique<DriverQueue>(*kernels_, host_reducer_.get());
   if (options_.ranks == 2 && path.slot_bytes != 0) path.lent_bytes = options_.sizes.tile_bytes;
   path.streams.assign(streams_.begin(), streams_.begin() + kEngineStreams);

@@ -84,6 +84,7 @@ ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeRoom& room) {
   std::uint64_t room_for = 0;  // in so many slots
   std::uint32_t count = 0;
   while (room_for < link) room_for += slots.at(count++).bytes;
+  const bool in_even_pieces = room.cuts < 0 && count == 1;
   std::vector<std::uint32_t> ends;  // of each slot's pieces, in the list
   std::uint64_t from = 0;
   for (std::uint32_t i = 0; from < link; ++i) {
@@ -99,10 +100,10 @@ ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeRoom& room) {
     while (from < end) {
       const std::uint64_t rest = end - from, cut_off = rest / (cuts < 0 && rest > half ? 2 : 4);
       const bool is_cut = cuts < 0 ? cut_off >= kLeastTail : cuts-- > 0;
-      std::uint64_t take = is_cut ? std::min(rest, up(rest - cut_off)) : rest;
-      const bool is_even = room.cuts < 0 && count == 1;
-      if (is_even) take = even_piece(rest);
-      const bool is_last = end == link && (!is_even || from + take == link);
+      const std::uint64_t take = in_even_pieces ? even_piece(rest)
+                                 : is_cut       ? std::min(rest, up(rest - cut_off))
+                                                : rest;
+      const bool is_last = end == link && (!in_even_pieces || take == rest);
       cut.pieces.push_back({from, take, at, after, false, is_last, slot.lent});
       from += take;
       at += take;

@@ -27,8 +27,6 @@ bool CudaRank::chooses_bare(const Request& request, const FusedTuning& tuning) c
 bool CudaRank::has_fused(const std::string& kernel, const Request& request,
                          const FusedTuning& tuning) const {
   if (request.ranks != options_.ranks) return false;
-  if ((tuning.host_permille > 0 || tuning.host_cpu_permille > 0) && !streams_run_apart())
-    return false;
   if (tuning.host_cpu_permille > 0 && (request.collective != Collective::all_reduce ||
                                        host_reducer_ == nullptr || request.ranks < 2))
     return false;
@@ -38,8 +36,7 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
   if (kernel == "tiled")
     return options_.sizes.tile_bytes >= tile_slots(options_.ranks) * kSlotGrainBytes;
   if (kernel == "rotation")
-    return request.ranks > 1 && engine_path_.slot_bytes != 0 && arena_->in_processes() &&
-           streams_run_apart();
+    return request.ranks > 1 && engine_path_.slot_bytes != 0 && arena_->in_processes();
   if (kernel == "hop") {
     const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
     return (units + 1) * static_cast<std::uint64_t>(request.ranks) * 32 <=
