@@ -45,10 +45,11 @@ def tune(
     facts, rows = _measured(task)
     content = tuner.table(facts, rows)
     file = write or facts["file"]
-    if file and file != "none":
+    keeps = file not in ("", "none")
+    if keeps:
         content = tuner.merged(file, content)
     plait._core.check_tuning(json.dumps(content))
-    if file and file != "none":
+    if keeps:
         tuner.write(file, content)
         err.print(f"wrote {file}", markup=False)
     if as_json:

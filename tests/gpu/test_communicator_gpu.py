@@ -98,7 +98,7 @@ def test_a_masked_link_carries_nothing():
 
 
 def test_parameters_without_a_strategy_reach_the_chosen_kernel():
-    given = {"options": {}, "most_bytes": 1 << 20, "params": {"threads": 100}}
+    given = {"most_bytes": 1 << 20, "params": {"threads": 100}}
     for row in run("collectives", {**given, "requests": [["all_reduce", 7, "fp32", "sum", 0, ""]]}):
         assert "multiple of 32" in row["refused"][0], row
 
