@@ -10,7 +10,8 @@
 namespace plait {
 namespace {
 
-const std::vector<std::string> kKernels{"one_shot", "two_shot", "hop", "tiled", "rotation"};
+const std::vector<std::string> kKernels{"one_shot", "two_shot", "hop",
+                                        "tiled",    "rotation", "engine_ring"};
 
 struct Known {
   const char* name;
@@ -34,7 +35,7 @@ const std::vector<Known>& known() {
       {"bare", 1, {"one_shot", "two_shot"}, [](FusedTuning& t, int v) { t.bare = v; }},
       {"tile_units",
        1 << 20,
-       {"tiled", "rotation"},
+       {"tiled", "rotation", "engine_ring"},
        [](FusedTuning& t, int v) { t.tile_units = static_cast<std::uint32_t>(v); }},
       {"host_permille", 1000, {}, [](FusedTuning& t, int v) { t.host_permille = v; }},
       {"host_cpu_permille", 1000, {}, [](FusedTuning& t, int v) { t.host_cpu_permille = v; }},

@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "conformance/executors.hpp"
 #include "conformance/fake_engines.hpp"
+#include "exec/cuda/engine_ring.hpp"
 #include "exec/cuda/host_gather.hpp"
 #include "exec/cuda/host_reduction.hpp"
 #include "exec/cuda/pair_exchange.hpp"
@@ -28,7 +29,8 @@ constexpr std::uint64_t kSlotBytes = 8192, kRingBytes = 4 * 8192;
 
 /// How a call is made; zeros = no share through host memory.
 struct How {
-  bool by_exchange = false;  // two ranks; else by rotation
+  bool by_exchange = false;  // two ranks; else by rotation, results round a ring
+  bool by_ring = false;      // all_gather of more
   std::uint32_t host_permille = 0, host_cpu_permille = 0;
   std::uint32_t gather_permille = 0;  // of results
 };
@@ -41,6 +43,7 @@ struct Call {
   std::string label;
   bool in_place = false;  // all_reduce: outputs hold the inputs
   std::vector<std::unique_ptr<TiledArgs>> shapes;
+  std::vector<std::unique_ptr<RingCut>> rings;
   std::vector<std::unique_ptr<HopShape>> hops;
   std::vector<std::unique_ptr<ExchangeCut>> cuts;
   std::vector<std::unique_ptr<HostCut>> parts;
@@ -157,8 +160,21 @@ class Ranks {
       call.shapes.push_back(std::make_unique<TiledArgs>(tiled_shape(rest, args.rank)));
       TiledArgs& shape = *call.shapes.back();
       static_cast<CallArgs&>(shape) = args;
-      Rotation(queue, path_, cut_rotation(shape.part_bytes, kSlotBytes), shape, moved_type(rest), 1)
-          .enqueue(kFork, kCaller);
+      const bool results = rest.collective == Collective::all_reduce;
+      const std::uint64_t part = results ? shape.part_bytes : rest.count * bytes_of(rest.type);
+      const auto at = static_cast<unsigned>(args.rank) * part;
+      if (results) shape.readers = 0;
+      if (!call.how.by_ring)
+        Rotation(queue, path_, cut_rotation(shape.part_bytes, kSlotBytes), shape, moved_type(rest),
+                 1)
+            .enqueue(kFork, kCaller);
+      if (!call.how.by_ring && !results) return;
+      call_args_.push_back(std::make_unique<CallArgs>(args));
+      if (results) call_args_.back()->input = static_cast<const char*>(args.output) + at;
+      const std::uint64_t all = static_cast<unsigned>(args.ranks) * part;
+      call.rings.push_back(std::make_unique<RingCut>(
+          cut_ring(args.ranks, part, results ? shape.total_bytes : all, 4096 * (1 + part % 2))));
+      EngineRing(queue, path_, *call.rings.back(), *call_args_.back()).enqueue(kFork, kCaller);
       return;
     }
     call.hops.push_back(std::make_unique<HopShape>(hop_shape(rest, args.rank)));
@@ -200,11 +216,13 @@ Call call_of(const Topology& topology, const Request& request, const How& how, u
   call.inputs = random_inputs(request, seed);
   call.in_place = request.collective == Collective::all_reduce && seed % 2 == 1;
   const Plan plan = propose_one(topology, request, "direct");
-  call.label =
-      text(name_of(request.collective), " x", request.count, " ", name_of(request.type), " ",
-           name_of(request.op), " root ", request.root, call.in_place ? " in place" : "",
-           how.by_exchange ? " exchange" : " rotation", " host ", how.host_permille, " cpu ",
-           how.host_cpu_permille, " gather ", how.gather_permille);
+  call.label = text(
+      name_of(request.collective), " x", request.count, " ", name_of(request.type), " ",
+      name_of(request.op), " root ", request.root, call.in_place ? " in place" : "",
+      how.by_exchange ? " exchange"
+      : how.by_ring   ? " ring"
+                      : " rotation",
+      " host ", how.host_permille, " cpu ", how.host_cpu_permille, " gather ", how.gather_permille);
   call.expected = ReferenceExecutor(plan).run(call.inputs);
   call.outputs = call.in_place ? call.inputs.bytes : ReferenceExecutor::poisoned(plan);
   return call;
@@ -237,6 +255,7 @@ std::vector<Call> calls_of(const Topology& topology, int ranks, unsigned seed, b
     request.count = 1 + random() % (random() % 4 == 0 ? 100 : 120000);
     How how;
     how.by_exchange = ranks == 2;  // never both kinds on the same slots
+    how.by_ring = ranks > 2 && request.collective == Collective::all_gather && random() % 2 == 0;
     if (!with_shares) {
       calls.push_back(call_of(topology, checked(request, topology), how, seed + i));
       continue;
@@ -278,30 +297,36 @@ void check_calls(const Topology& topology, int ranks, unsigned seed, Order order
 
 }  // namespace
 
-/// Who pushes into a rank's memory, in turn: the one before it, the one before that, and so on.
+/// Who pushes into each rank's memory, in order, in one call.
+std::vector<std::vector<int>> pushers(const Topology& topology, Collective what, int ranks,
+                                      const How& how, unsigned seed) {
+  Request request;
+  request.collective = what;
+  request.ranks = ranks;
+  request.count = 40000;
+  FakeEngines engines;
+  Ranks all(engines, ranks);
+  Call call = call_of(topology, checked(request, topology), how, 2);
+  for (int rank = 0; rank < ranks; ++rank) all.enqueue(call, rank);
+  engines.run_by_chance(seed);
+  CHECK(engines.faults == std::vector<std::string>{});
+  std::vector<std::vector<int>> pushed(static_cast<std::size_t>(ranks));
+  for (const FakeEngines::Copy& copy : engines.copies) {
+    const int to = all.owner_of(copy.dst);
+    if (to >= 0 && to != copy.rank) pushed[static_cast<std::size_t>(to)].push_back(copy.rank);
+  }
+  return pushed;
+}
+
+/// The one before it, the one before that, and so on.
 TEST_CASE("a rank begins to push to another one when the one before has told that it is through" *
           doctest::skip(kLooksForRaces)) {
   const Topology topology = load_topology("hgx-h200");
   for (const int ranks : {3, 4})
-    for (const Collective what :
-         {Collective::all_reduce, Collective::reduce_scatter, Collective::all_to_all})
+    for (const Collective what : {Collective::reduce_scatter, Collective::all_to_all})
       for (int seed = 1; seed <= rounds(20); ++seed) {
-        Request request;
-        request.collective = what;
-        request.ranks = ranks;
-        request.count = 40000;
-        FakeEngines engines;
-        Ranks all(engines, ranks);
-        Call call = call_of(topology, checked(request, topology), {}, 2);
-        for (int rank = 0; rank < ranks; ++rank) all.enqueue(call, rank);
-        engines.run_by_chance(static_cast<unsigned>(seed));
-        std::vector<std::vector<int>> pushed(static_cast<std::size_t>(ranks));
-        for (const FakeEngines::Copy& copy : engines.copies) {
-          const int to = all.owner_of(copy.dst);
-          if (to >= 0 && to != copy.rank) pushed[static_cast<std::size_t>(to)].push_back(copy.rank);
-        }
         CAPTURE(text(name_of(what), " of ", ranks, " ranks, seed ", seed));
-        CHECK(engines.faults == std::vector<std::string>{});
+        const auto pushed = pushers(topology, what, ranks, {}, static_cast<unsigned>(seed));
         for (int to = 0; to < ranks; ++to) {
           const std::vector<int>& by = pushed[static_cast<std::size_t>(to)];
           std::vector<int> in_turn;
@@ -313,6 +338,20 @@ TEST_CASE("a rank begins to push to another one when the one before has told tha
           CHECK(by == in_turn);
         }
       }
+}
+
+TEST_CASE("round a ring a rank pushes to the next one only" * doctest::skip(kLooksForRaces)) {
+  const Topology topology = load_topology("hgx-h200");
+  How how;
+  how.by_ring = true;
+  for (const int ranks : {3, 4, 8}) {
+    const auto pushed = pushers(topology, Collective::all_gather, ranks, how, 1);
+    for (int to = 0; to < ranks; ++to) {
+      const std::vector<int>& by = pushed[static_cast<std::size_t>(to)];
+      CHECK(by.size() > 20);
+      CHECK(by == std::vector<int>(by.size(), (to - 1 + ranks) % ranks));
+    }
+  }
 }
 
 TEST_CASE("calls by copy engines, one behind the other, in any order of streams" *

@@ -96,11 +96,13 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
   const std::uint64_t tile_kib = options.ranks <= 4 ? 64 : 32;
   if (options_.sizes.tile_bytes == 0)
     options_.sizes.tile_bytes = tile_slots(options.ranks) * tile_kib << 10;
-  // Only where choices.def would use it. Two ranks use all slots as one inbox, and borrow more.
-  if (options_.sizes.rotation_bytes == 0 && options.ranks > 1 &&
-      (options.ranks == 2 || options.most_blocks != 0))
+  // Two ranks use all slots as one inbox, and borrow more; so do rings. Where choices.def does not
+  // have more ranks rotate, they need no more than a ring does.
+  if (options_.sizes.rotation_bytes == 0 && options.ranks > 1)
     options_.sizes.rotation_bytes =
-        rotation_slots(options.ranks) * rotation_slot_bytes(options.ranks);
+        options.ranks == 2 || options.most_blocks != 0
+            ? rotation_slots(options.ranks) * rotation_slot_bytes(options.ranks)
+            : kRingSlots * kRingPieceBytes;
   PLAIT_CUDA_CALL(device_get, &device_, options.device);
   PLAIT_CUDA_CALL(primary_retain, &context_, device_);
   try {

@@ -37,6 +37,10 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
     return options_.sizes.tile_bytes >= tile_slots(options_.ranks) * kSlotGrainBytes;
   if (kernel == "rotation")
     return request.ranks > 1 && engine_path_.slot_bytes != 0 && arena_->in_processes();
+  if (kernel == "engine_ring")
+    return request.ranks > 2 && engine_path_.slot_bytes != 0 && arena_->in_processes() &&
+           (request.collective == Collective::all_gather ||
+            (request.collective == Collective::all_reduce && has_fused("tiled", request)));
   if (kernel == "hop") {
     const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
     return (units + 1) * static_cast<std::uint64_t>(request.ranks) * 32 <=
