@@ -263,8 +263,7 @@ class Bench {
   void add_fused(std::vector<Way>& ways, const Request& request) {
     if (!o_.sweep) {
       std::vector<std::string> kernels{cuda_->fused_choice(request)};
-      if (request.collective != Collective::all_reduce)
-        kernels = {"hop", "tiled", "rotation", "engine_ring"};
+      if (request.collective != Collective::all_reduce) kernels = {"hop", "tiled", "rotation"};
       if (!o_.kernel.empty()) kernels = {o_.kernel};
       for (const std::string& kernel : kernels)
         if (cuda_->has_fused(kernel, request))
@@ -275,16 +274,15 @@ class Bench {
       return;
     }
     const std::uint64_t bytes = request.count * bytes_of(request.type);
-    for (const std::string kernel : {"one_shot", "two_shot", "tiled", "rotation", "engine_ring"}) {
+    for (const std::string kernel : {"one_shot", "two_shot", "tiled", "rotation"}) {
       if (!o_.kernel.empty() && kernel != o_.kernel) continue;
       if (kernel == "tiled" && bytes < (1 << 20)) continue;
       if (kernel == "one_shot" && bytes > (o_.gpus == 2 ? 64ull << 20 : 1ull << 20)) continue;
       if (kernel == "two_shot" && bytes < (64 << 10)) continue;
-      const bool engines = kernel == "rotation" || kernel == "engine_ring";
-      if (engines && bytes < (8 << 20)) continue;
+      if (kernel == "rotation" && bytes < (8 << 20)) continue;
       for (const FusedTuning& tuning : beside_cores(!o_.path_permille.empty() ? path_tunings()
                                                     : kernel == "tiled"       ? tiled_tunings()
-                                                    : engines                 ? rotation_tunings()
+                                                    : kernel == "rotation"    ? rotation_tunings()
                                                                               : tunings(bytes))) {
         if (!cuda_->has_fused(kernel, request, tuning)) continue;
         ways.push_back({kernel,

@@ -137,9 +137,9 @@ bool DeviceSide::choose_kernel(Call& call, const CallOptions& wanted) const {
                      call.tuning.host_cpu_permille > 0 ? " beside CPU cores"
                      : call.tuning.host_permille > 0   ? " with a part through host memory"
                                                        : "",
-                     call.kernel == "rotation" || call.kernel == "engine_ring"
-                         ? " (copy engines want a process for each rank and 8 hardware queues, a "
-                           "ring more than two ranks)"
+                     call.kernel == "rotation"
+                         ? " (copy engines want a process for each rank, 8 hardware queues, and of "
+                           "more than two ranks an sm_budget)"
                          : "",
                      wanted.strategy.empty() ? "; leave params empty, or name a strategy"
                                              : "; leave strategy empty"));

@@ -10,8 +10,7 @@
 namespace plait {
 namespace {
 
-const std::vector<std::string> kKernels{"one_shot", "two_shot", "hop",
-                                        "tiled",    "rotation", "engine_ring"};
+const std::vector<std::string> kKernels{"one_shot", "two_shot", "hop", "tiled", "rotation"};
 
 struct Known {
   const char* name;
@@ -35,7 +34,7 @@ const std::vector<Known>& known() {
       {"bare", 1, {"one_shot", "two_shot"}, [](FusedTuning& t, int v) { t.bare = v; }},
       {"tile_units",
        1 << 20,
-       {"tiled", "rotation", "engine_ring"},
+       {"tiled", "rotation"},
        [](FusedTuning& t, int v) { t.tile_units = static_cast<std::uint32_t>(v); }},
       {"host_permille", 1000, {}, [](FusedTuning& t, int v) { t.host_permille = v; }},
       {"host_cpu_permille", 1000, {}, [](FusedTuning& t, int v) { t.host_cpu_permille = v; }},

@@ -29,8 +29,7 @@ constexpr std::uint64_t kSlotBytes = 8192, kRingBytes = 4 * 8192;
 
 /// How a call is made; zeros = no share through host memory.
 struct How {
-  bool by_exchange = false;  // two ranks; else by rotation, results round a ring
-  bool by_ring = false;      // all_gather of more
+  bool by_exchange = false;  // two ranks; else by rotation, or round a ring
   std::uint32_t host_permille = 0, host_cpu_permille = 0;
   std::uint32_t gather_permille = 0;  // of results
 };
@@ -160,21 +159,15 @@ class Ranks {
       call.shapes.push_back(std::make_unique<TiledArgs>(tiled_shape(rest, args.rank)));
       TiledArgs& shape = *call.shapes.back();
       static_cast<CallArgs&>(shape) = args;
-      const bool results = rest.collective == Collective::all_reduce;
-      const std::uint64_t part = results ? shape.part_bytes : rest.count * bytes_of(rest.type);
-      const auto at = static_cast<unsigned>(args.rank) * part;
-      if (results) shape.readers = 0;
-      if (!call.how.by_ring)
-        Rotation(queue, path_, cut_rotation(shape.part_bytes, kSlotBytes), shape, moved_type(rest),
-                 1)
-            .enqueue(kFork, kCaller);
-      if (!call.how.by_ring && !results) return;
-      call_args_.push_back(std::make_unique<CallArgs>(args));
-      if (results) call_args_.back()->input = static_cast<const char*>(args.output) + at;
-      const std::uint64_t all = static_cast<unsigned>(args.ranks) * part;
-      call.rings.push_back(std::make_unique<RingCut>(
-          cut_ring(args.ranks, part, results ? shape.total_bytes : all, 4096 * (1 + part % 2))));
-      EngineRing(queue, path_, *call.rings.back(), *call_args_.back()).enqueue(kFork, kCaller);
+      if (is_engine_ring(rest)) {
+        const std::uint64_t part = rest.count * bytes_of(rest.type);
+        call.rings.push_back(
+            std::make_unique<RingCut>(cut_ring(args.ranks, part, 4096 * (1 + part % 2))));
+        EngineRing(queue, path_, *call.rings.back(), args).enqueue(kFork, kCaller);
+        return;
+      }
+      Rotation(queue, path_, cut_rotation(shape.part_bytes, kSlotBytes), shape, moved_type(rest), 1)
+          .enqueue(kFork, kCaller);
       return;
     }
     call.hops.push_back(std::make_unique<HopShape>(hop_shape(rest, args.rank)));
@@ -216,13 +209,11 @@ Call call_of(const Topology& topology, const Request& request, const How& how, u
   call.inputs = random_inputs(request, seed);
   call.in_place = request.collective == Collective::all_reduce && seed % 2 == 1;
   const Plan plan = propose_one(topology, request, "direct");
-  call.label = text(
-      name_of(request.collective), " x", request.count, " ", name_of(request.type), " ",
-      name_of(request.op), " root ", request.root, call.in_place ? " in place" : "",
-      how.by_exchange ? " exchange"
-      : how.by_ring   ? " ring"
-                      : " rotation",
-      " host ", how.host_permille, " cpu ", how.host_cpu_permille, " gather ", how.gather_permille);
+  call.label =
+      text(name_of(request.collective), " x", request.count, " ", name_of(request.type), " ",
+           name_of(request.op), " root ", request.root, call.in_place ? " in place" : "",
+           how.by_exchange ? " exchange" : " rotation", " host ", how.host_permille, " cpu ",
+           how.host_cpu_permille, " gather ", how.gather_permille);
   call.expected = ReferenceExecutor(plan).run(call.inputs);
   call.outputs = call.in_place ? call.inputs.bytes : ReferenceExecutor::poisoned(plan);
   return call;
@@ -255,7 +246,6 @@ std::vector<Call> calls_of(const Topology& topology, int ranks, unsigned seed, b
     request.count = 1 + random() % (random() % 4 == 0 ? 100 : 120000);
     How how;
     how.by_exchange = ranks == 2;  // never both kinds on the same slots
-    how.by_ring = ranks > 2 && request.collective == Collective::all_gather && random() % 2 == 0;
     if (!with_shares) {
       calls.push_back(call_of(topology, checked(request, topology), how, seed + i));
       continue;
@@ -342,10 +332,8 @@ TEST_CASE("a rank begins to push to another one when the one before has told tha
 
 TEST_CASE("round a ring a rank pushes to the next one only" * doctest::skip(kLooksForRaces)) {
   const Topology topology = load_topology("hgx-h200");
-  How how;
-  how.by_ring = true;
   for (const int ranks : {3, 4, 8}) {
-    const auto pushed = pushers(topology, Collective::all_gather, ranks, how, 1);
+    const auto pushed = pushers(topology, Collective::all_gather, ranks, {}, 1);
     for (int to = 0; to < ranks; ++to) {
       const std::vector<int>& by = pushed[static_cast<std::size_t>(to)];
       CHECK(by.size() > 20);

@@ -23,7 +23,7 @@ void check_overlapping(int ranks, const std::string& kernel);
 TEST_CASE("processes: copy engines give the reference's bits for every type, op and size") {
   const int ranks = gpus_for_processes();
   if (skipped(ranks)) return;
-  check_fused(ranks, true, {"rotation", "engine_ring"});
+  check_fused(ranks, true, {"rotation"});
 }
 
 TEST_CASE("processes: every collective by copy engines gives the reference's bytes") {
@@ -93,10 +93,6 @@ std::string describe(const FusedCase& c) {
 /// A rank each.
 const std::vector<double> kScalars{0.5, -3.0, 1.25, 7.0, -0.5, 2.0, 0.75, -1.5};
 
-bool by_engines(const std::string& kernel) {
-  return kernel == "rotation" || kernel == "engine_ring";
-}
-
 /// Bytes that differ from the reference on this rank.
 std::size_t wrong_bytes(Bay& bay, const FusedCase& c, unsigned seed) {
   const std::uint64_t element = bytes_of(c.request.type), bytes = c.request.count * element;
@@ -152,7 +148,7 @@ std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& ke
             c.offset = count == 1003 ? 1 : 0;
             c.in_place = count == 70001;
             c.tuning.host_permille = count == 1003 || !with_host ? 0 : 300;
-            c.tuning.tile_units = by_engines(c.kernel) ? 1024 : 0;
+            c.tuning.tile_units = c.kernel == "rotation" ? 1024 : 0;
             cases.push_back(c);
           }
         }
@@ -173,7 +169,7 @@ std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& ke
           tuning.threads = 128;
           tuning.ahead = ahead;
           tuning.bare = 1;
-          tuning.tile_units = by_engines(kernel) ? 1 << 16 : 300;
+          tuning.tile_units = kernel == "rotation" ? 1 << 16 : 300;
           tuning.host_permille = with_host ? ahead * 100 : 0;
           tuning.host_cpu_permille = in_place && with_host ? ahead * 300 : 0;
           FusedCase c{kernel, {}, 0, in_place, tuning};
@@ -389,11 +385,6 @@ TEST_CASE("every plan proposed runs on GPUs as on the reference, eagerly and rep
   CHECK(checked.load() > 20);
 }
 
-/// Where a ring serves it too, by turns.
-std::string engine_kernel(const Bay& bay, const Request& request, std::size_t turn) {
-  return turn % 2 == 0 && bay.cuda->has_fused("engine_ring", request) ? "engine_ring" : "rotation";
-}
-
 /// A collective by the kernel that plait chooses, against the first plan proposed for it, run by
 /// the reference: bytes that differ on this rank, eagerly and replayed from a graph.
 std::size_t wrong_enqueued(Bay& bay, const Plan& plan, bool in_place, bool engines, unsigned seed) {
@@ -419,7 +410,7 @@ std::size_t wrong_enqueued(Bay& bay, const Plan& plan, bool in_place, bool engin
     if (captured) PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
     // Both kernels by turns, whatever the size; engines in small pieces, by turns with a share
     // through the host.
-    const std::string kernel = engines ? engine_kernel(bay, request, seed)
+    const std::string kernel = engines                                            ? "rotation"
                                : !captured && bay.cuda->has_fused("hop", request) ? "hop"
                                                                                   : "tiled";
     FusedTuning tuning;
@@ -549,7 +540,7 @@ void enqueue_poisoned(Bay& bay, const std::string& kernel, const Queued& call, i
   PLAIT_CUDA_CALL(memory_set_async, call.output, 0xa5, call.example.expected.size() + 1,
                   bay.stream);
   FusedTuning tuning;
-  tuning.tile_units = by_engines(kernel) ? 4096 : 64;
+  tuning.tile_units = kernel == "rotation" ? 4096 : 64;
   if (takes_share(bay, kernel, call.plan->request)) tuning.host_permille = host_permille;
   bay.cuda->run_fused(kernel, call.plan->request, reinterpret_cast<const void*>(call.input),
                       reinterpret_cast<void*>(call.output), bay.stream, {}, tuning);
@@ -560,18 +551,14 @@ void enqueue_poisoned(Bay& bay, const std::string& kernel, const Queued& call, i
 /// Copy engines take turns with tiled kernels, whose slots two ranks' exchanges borrow.
 void check_overlapping(int ranks, const std::string& kernel) {
   const std::vector<Plan> plans = exact_plans(ranks);
-  const bool engines = by_engines(kernel);
-  const Findings* all = on_bays(ranks, engines, [&](Bay& bay, Findings& findings) {
+  const Findings* all = on_bays(ranks, kernel == "rotation", [&](Bay& bay, Findings& findings) {
     const std::vector<Queued> calls = queued_calls(plans, bay.rank);
-    const auto kernel_of = [&](std::size_t i) {
-      return engines ? engine_kernel(bay, calls[i].plan->request, i) : kernel;
-    };
     bay.board->meet();  // where ranks share a GPU, uploads are refused while one captures
     Graph graph = nullptr;
     GraphExec exec = nullptr;
     PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
     for (std::size_t i = 0; i < 5; ++i)
-      enqueue_poisoned(bay, kernel_of(i), calls[i], i % 2 == 0 ? 500 : 0);
+      enqueue_poisoned(bay, kernel, calls[i], i % 2 == 0 ? 500 : 0);
     PLAIT_CUDA_CALL(stream_end_capture, bay.stream, &graph);
     PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
     bay.board->meet();
@@ -579,8 +566,7 @@ void check_overlapping(int ranks, const std::string& kernel) {
       for (int i = 0; bay.rank == round % ranks && i < 200; ++i)
         PLAIT_CUDA_CALL(memory_set_async, bay.output, 0, kMostBytes, bay.stream);
       for (std::size_t i = 0; i < calls.size(); ++i)
-        enqueue_poisoned(bay,
-                         (i + static_cast<std::size_t>(round)) % 3 == 0 ? "tiled" : kernel_of(i),
+        enqueue_poisoned(bay, (i + static_cast<std::size_t>(round)) % 3 == 0 ? "tiled" : kernel,
                          calls[i], round % 3 * 300);
       for (int i = 0; i < 3; ++i) PLAIT_CUDA_CALL(graph_launch, exec, bay.stream);
     }

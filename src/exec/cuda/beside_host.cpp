@@ -102,9 +102,8 @@ std::uint32_t CudaRank::gather_permille(const std::string& kernel, const Request
 /// Rotation's engines lose more beside it than host memory carries (bench/NOTES.md).
 bool CudaRank::corrects_gather(const std::string& kernel, const Request& request, Stream stream,
                                const FusedTuning& tuning) const {
-  return tuning.host_permille < 0 && (kernel == "tiled" || kernel == "engine_ring") &&
-         request.ranks > 2 && can_gather(kernel, request) && arena_->in_processes() &&
-         !marker_.capturing(stream);
+  return tuning.host_permille < 0 && kernel == "tiled" && request.ranks > 2 &&
+         can_gather(kernel, request) && arena_->in_processes() && !marker_.capturing(stream);
 }
 
 }  // namespace plait::cuda

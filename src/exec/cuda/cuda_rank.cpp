@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/text.hpp"
+#include "exec/cuda/engine_ring.hpp"
 #include "exec/cuda/host_reduction.hpp"
 #include "exec/cuda/tiled_shape.hpp"
 #include "plait/error.hpp"
@@ -96,13 +97,14 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
   const std::uint64_t tile_kib = options.ranks <= 4 ? 64 : 32;
   if (options_.sizes.tile_bytes == 0)
     options_.sizes.tile_bytes = tile_slots(options.ranks) * tile_kib << 10;
-  // Two ranks use all slots as one inbox, and borrow more; so do rings. Where choices.def does not
-  // have more ranks rotate, they need no more than a ring does.
-  if (options_.sizes.rotation_bytes == 0 && options.ranks > 1)
+  // Two ranks use all slots as one inbox, and borrow more. More ranks rotate only where choices.def
+  // would have them do so.
+  if (options_.sizes.rotation_bytes == 0 && options.ranks > 1) {
+    only_rings_ = options.ranks > 2 && options.most_blocks == 0;
     options_.sizes.rotation_bytes =
-        options.ranks == 2 || options.most_blocks != 0
-            ? rotation_slots(options.ranks) * rotation_slot_bytes(options.ranks)
-            : kRingSlots * kRingPieceBytes;
+        only_rings_ ? kRingSlots * kRingPieceBytes
+                    : rotation_slots(options.ranks) * rotation_slot_bytes(options.ranks);
+  }
   PLAIT_CUDA_CALL(device_get, &device_, options.device);
   PLAIT_CUDA_CALL(primary_retain, &context_, device_);
   try {
@@ -132,8 +134,11 @@ void CudaRank::open(const Exchange& exchange) {
                                          exchange, streams_[0]);
   EnginePath& path = engine_path_;
   // Without slots and a host path nothing goes by copy engines.
-  if (streams_run_apart())
-    path.slot_bytes = options_.sizes.rotation_bytes / rotation_slots(options_.ranks) / 4096 * 4096;
+  if (streams_run_apart()) {
+    path.inbox_bytes = options_.sizes.rotation_bytes;
+    path.slot_bytes =
+        only_rings_ ? 0 : path.inbox_bytes / rotation_slots(options_.ranks) / 4096 * 4096;
+  }
   for (int rank = 0; rank < options_.ranks; ++rank) {
     path.slots.push_back(arena_->rotation_slots(rank));
     path.flags.push_back(arena_->engine_flags(rank));

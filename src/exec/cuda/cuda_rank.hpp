@@ -9,7 +9,6 @@
 #include "exec/cuda/arena.hpp"
 #include "exec/cuda/bound_plan.hpp"
 #include "exec/cuda/call_order.hpp"
-#include "exec/cuda/engine_ring.hpp"
 #include "exec/cuda/event_marker.hpp"
 #include "exec/cuda/host_gather.hpp"
 #include "exec/cuda/kernels.hpp"
@@ -47,7 +46,7 @@ struct FusedTuning {
                    ///< the last piece is cut; must agree
   bool programmatic = true;
   std::uint32_t tile_units = 0;  ///< 16-byte units of a tile (tiled; must agree, as must `blocks`)
-                                 ///< or of a piece (rotation, engine_ring; must agree)
+                                 ///< or of a piece (rotation; must agree)
   /// Share that goes through host memory; must agree. Two ranks' rotation: all that is exchanged
   /// of it, in whole chunks, of any collective. Else of an all_reduce, its results. -1 = the best,
   /// corrected by what earlier calls took (rotation of two ranks, tiled of three and four; none in
@@ -112,8 +111,8 @@ class CudaRank {
 
   /// True where run_fused can do it: "one_shot" and "two_shot" all_reduces that fit the inbox
   /// (two_shot: in up to three pieces), "hop" any collective that does, "tiled" any of any size,
-  /// and so "rotation", by copy engines; "engine_ring" an all_gather of more than two ranks, and an
-  /// all_reduce whose parts are reduced by tiles and gathered so.
+  /// and so "rotation", by copy engines: of more than two ranks an all_gather, and where slots were
+  /// asked for (sizes, or most_blocks) any.
   bool has_fused(const std::string& kernel, const Request& request,
                  const FusedTuning& tuning = {}) const;
   /// The fused kernel that is fastest for the request, as choices.def says; empty where none fits.
@@ -164,18 +163,13 @@ class CudaRank {
                const std::vector<double>& scalars, const FusedTuning& tuning);
   void run_rotation(const Request& request, const void* input, void* output, Stream stream,
                     const std::vector<double>& scalars, const FusedTuning& tuning);
+  void run_engine_ring(const Request& request, const void* input, void* output, Stream stream,
+                       std::uint64_t piece_bytes);
   void run_exchange(const Request& request, const void* input, void* output, Stream stream,
                     const std::vector<double>& scalars, const FusedTuning& tuning,
                     std::uint64_t piece_bytes);
   void run_tiled(const Request& request, const void* input, void* output, Stream stream,
                  const std::vector<double>& scalars, const FusedTuning& tuning);
-  void launch_tiled(TiledArgs& shape, const Request& request, Stream stream,
-                    const FusedTuning& tuning);
-  void run_engine_ring(const Request& request, const void* input, void* output, Stream stream,
-                       const std::vector<double>& scalars, const FusedTuning& tuning);
-  void gather_results(const TiledArgs& shape, Stream stream, const FusedTuning& tuning);
-  void pass_round(const CallArgs& call, std::uint64_t part_bytes, std::uint64_t total_bytes,
-                  Stream stream, const FusedTuning& tuning);
   void scatter_stretch(const GatherStretch& stretch, const std::string& kernel,
                        const Request& request, const void* input, void* output, Stream stream,
                        const std::vector<double>& scalars, const FusedTuning& tuning);
@@ -188,6 +182,7 @@ class CudaRank {
   bool chooses_bare(const Request& request, const FusedTuning& tuning) const;
 
   CudaRankOptions options_;
+  bool only_rings_ = false;  // all that copy engines' slots have room for
   Device device_ = 0;
   Context context_ = nullptr;
   std::unique_ptr<Kernels> kernels_;

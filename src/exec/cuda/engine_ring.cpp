@@ -6,16 +6,14 @@
 
 namespace plait::cuda {
 
-RingCut cut_ring(int ranks, std::uint64_t part_bytes, std::uint64_t total_bytes,
-                 std::uint64_t most_bytes) {
+RingCut cut_ring(int ranks, std::uint64_t part_bytes, std::uint64_t most_bytes) {
   constexpr std::uint64_t kGrain = 4096;
   const std::uint64_t most = std::max(kGrain, most_bytes / kGrain * kGrain);
   const auto hops = static_cast<std::uint64_t>(ranks - 1);
   const std::uint64_t pairs = std::max<std::uint64_t>(1, (part_bytes + 2 * most - 1) / (2 * most));
   const std::uint64_t even = (part_bytes + 2 * pairs - 1) / (2 * pairs);
   const std::uint64_t piece = std::max<std::uint64_t>(1, (even + kGrain - 1) / kGrain) * kGrain;
-  return {ranks, part_bytes, total_bytes, std::min(most, piece),
-          static_cast<std::uint32_t>(2 * pairs * hops)};
+  return {ranks, part_bytes, std::min(most, piece), static_cast<std::uint32_t>(2 * pairs * hops)};
 }
 
 /// Two pieces of each part take all hops, then the next two.
@@ -24,10 +22,9 @@ RingPiece pushed_by(const RingCut& cut, int rank, std::uint32_t step) {
   const std::uint32_t hop = step / 2 % hops;
   const std::uint32_t owner = (static_cast<std::uint32_t>(rank) + ranks - hop) % ranks;
   const std::uint64_t piece = step / (2 * hops) * 2 + step % 2;
-  const std::uint64_t begin = owner * cut.part_bytes;
-  const std::uint64_t end = std::min(cut.total_bytes, begin + cut.part_bytes);
-  const std::uint64_t from = begin + piece * cut.piece_bytes;
-  return {static_cast<int>(owner), from, from < end ? std::min(cut.piece_bytes, end - from) : 0};
+  const std::uint64_t from = std::min(cut.part_bytes, piece * cut.piece_bytes);
+  return {static_cast<int>(owner), owner * cut.part_bytes + from,
+          std::min(cut.piece_bytes, cut.part_bytes - from)};
 }
 
 char* EngineRing::slot(int rank, std::uint32_t step) const {
@@ -56,12 +53,12 @@ void EngineRing::push(std::uint32_t step) {
   const bool is_own = piece.owner == call_.rank;
   copy(stream(kPush), slot(after(), step), is_own ? own(piece) : slot(call_.rank, step - 2),
        piece.bytes);
-  record(path_.events[kPushed], stream(kPush));
+  record(pushed(step), stream(kPush));
 }
 
 /// What this rank pushed in this step has come, and it is through with what came two steps before.
 void EngineRing::meet(std::uint32_t step) {
-  follow(stream(kMeet), path_.events[kPushed]);
+  follow(stream(kMeet), pushed(step));
   if (step >= 2) follow(stream(kMeet), taken(step - 2));
   meet_neighbours(kBegun + step + 1);
 }
@@ -80,10 +77,11 @@ void EngineRing::enqueue(Event fork, Stream stream_of_call) {
   record(fork, stream_of_call);
   for (const Role role : {kPush, kMeet, kTake}) follow(stream(role), fork);
   meet_neighbours(kBegun);  // the next one's inbox is nobody else's any more
-  for (std::uint32_t step = 0; step < cut_.steps; ++step) {
-    push(step);
-    meet(step);
-    take(step);
+  // Pushes first, meetings next: a graph then lays each kind in one branch.
+  for (std::uint32_t i = 0; i < cut_.steps + 2; ++i) {
+    if (i < cut_.steps) push(i);
+    if (i >= 1 && i - 1 < cut_.steps) meet(i - 1);
+    if (i >= 2) take(i - 2);
   }
   // All are through: other calls push into the inboxes of more ranks.
   follow(stream_of_call, taken(cut_.steps - 1));

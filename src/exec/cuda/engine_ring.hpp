@@ -1,9 +1,8 @@
-// Parts passed round a ring of ranks by copy engines: each rank pushes to the next one only, so no
+// An all_gather round a ring of ranks by copy engines: each rank pushes to the next one only, so no
 // two senders ever meet at a port and nobody has to tell whose turn it is, and every rank takes out
-// of its inbox what the one before has pushed there and passes it on from where it lies: an
-// all_gather, or the results of an all_reduce. No SM works but for small kernels that meet the
-// neighbours.
-// Source: the ring all-gather; bench/NOTES.md has why engines, and why a ring.
+// of its inbox what the one before has pushed there and passes it on from where it lies. No SM
+// works but for small kernels that meet the neighbours. Source: the ring all-gather; bench/NOTES.md
+// has why engines, and why a ring.
 #pragma once
 #include <cstdint>
 
@@ -19,14 +18,17 @@ inline constexpr std::uint64_t kRingPieceBytes = 32ull << 20;
 /// How parts are cut, one of each rank; the same on all ranks. In a step each rank pushes a piece.
 struct RingCut {
   int ranks = 1;
-  std::uint64_t part_bytes = 0;   ///< of a part
-  std::uint64_t total_bytes = 0;  ///< of all parts: the last ones may be short or empty
+  std::uint64_t part_bytes = 0;
   std::uint64_t piece_bytes = 0;
   std::uint32_t steps = 0;
 };
 /// most_bytes: of a piece, not 0.
-RingCut cut_ring(int ranks, std::uint64_t part_bytes, std::uint64_t total_bytes,
-                 std::uint64_t most_bytes);
+RingCut cut_ring(int ranks, std::uint64_t part_bytes, std::uint64_t most_bytes);
+
+/// Whether copy engines gather it so: two ranks exchange (exchange_cut.hpp).
+inline bool is_engine_ring(const Request& request) {
+  return request.collective == Collective::all_gather && request.ranks > 2;
+}
 
 struct RingPiece {
   int owner = 0;            ///< who began with it
@@ -49,7 +51,12 @@ class EngineRing : private EngineCall {
 
  private:
   enum Role : std::size_t { kPush, kMeet, kTake, kRoles };  // a stream each
-  enum Moment : std::size_t { kPushed, kMet, kTaken = kMet + 2, kMoments = kTaken + 2 };
+  enum Moment : std::size_t {
+    kPushed,
+    kMet = kPushed + 2,
+    kTaken = kMet + 2,
+    kMoments = kTaken + 2
+  };
   static_assert(kRoles <= kEngineStreams && kMoments <= kEngineEvents);
 
   int before() const { return (call_.rank + call_.ranks - 1) % call_.ranks; }
@@ -58,6 +65,7 @@ class EngineRing : private EngineCall {
   /// The first meeting, before step 0; each step ends with one, and so does the call.
   static constexpr std::uint32_t kBegun = 1;
   Event met(std::uint32_t meeting) const { return path_.events[kMet + meeting % 2]; }
+  Event pushed(std::uint32_t step) const { return path_.events[kPushed + step % 2]; }
   Event taken(std::uint32_t step) const { return path_.events[kTaken + step % 2]; }
   char* slot(int rank, std::uint32_t step) const;
   const char* own(const RingPiece& piece) const;

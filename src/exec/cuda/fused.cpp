@@ -3,6 +3,7 @@
 
 #include "base/text.hpp"
 #include "exec/cuda/cuda_rank.hpp"
+#include "exec/cuda/engine_ring.hpp"
 #include "exec/cuda/pair_exchange.hpp"
 #include "exec/cuda/tiled_shape.hpp"
 #include "plait/error.hpp"
@@ -20,13 +21,6 @@ std::string tiled_name(const Request& request) {
   const bool common = reduces(request.collective) && is_common_sum(request);
   return text("plait_tiled_", name_of(moved_type(request)), common ? "_sum_" : "_any_",
               common ? request.ranks : 0);
-}
-
-/// Of copy engines' pieces, in bytes; 0 = none said. Every piece costs dozens of the driver's
-/// calls.
-std::uint64_t piece_wish(const FusedTuning& tuning) {
-  constexpr std::uint64_t kLeastPiece = 64 << 10;
-  return tuning.tile_units == 0 ? 0 : std::max(kLeastPiece, std::uint64_t{tuning.tile_units} * 16);
 }
 
 /// How far pushes run ahead of reductions. Source: bench/results/gpu_two_shot_*.csv.
@@ -65,8 +59,6 @@ void CudaRank::run_kernel(const std::string& kernel, const Request& request, con
   if (kernel == "hop") return run_hop(request, input, output, stream, scalars, tuning);
   if (kernel == "rotation") return run_rotation(request, input, output, stream, scalars, tuning);
   if (kernel == "tiled") return run_tiled(request, input, output, stream, scalars, tuning);
-  if (kernel == "engine_ring")
-    return run_engine_ring(request, input, output, stream, scalars, tuning);
   // Beyond its inbox a message goes in pieces.
   const std::uint64_t element = bytes_of(request.type);
   const bool bare = chooses_bare(request, tuning);
@@ -154,16 +146,11 @@ void CudaRank::run_hop(const Request& request, const void* input, void* output, 
                    {&args});
 }
 
+/// Blocks and tiles must be the same on all ranks, so they follow from size and options alone.
 void CudaRank::run_tiled(const Request& request, const void* input, void* output, Stream stream,
                          const std::vector<double>& scalars, const FusedTuning& tuning) {
-  TiledArgs shape = tiled_shape(request, options_.rank);
-  fill_call(shape, request, input, output, scalars);
-  launch_tiled(shape, request, stream, tuning);
-}
-
-/// Blocks and tiles must be the same on all ranks, so they follow from size and options alone.
-void CudaRank::launch_tiled(TiledArgs& args, const Request& request, Stream stream,
-                            const FusedTuning& tuning) {
+  TiledArgs args = tiled_shape(request, options_.rank);
+  fill_call(args, request, input, output, scalars);
   for (int rank = 0; rank < options_.ranks; ++rank) {
     args.flags[rank] = arena_->tile_flags(rank);
     args.slots[rank] = arena_->tiles(rank);
@@ -183,59 +170,33 @@ void CudaRank::launch_tiled(TiledArgs& args, const Request& request, Stream stre
   kernels_->launch(kernels_->find(tiled_name(request)), spread, stream, {&args});
 }
 
-/// Each rank's part of the sum by tiles, then all parts by engines.
-void CudaRank::run_engine_ring(const Request& request, const void* input, void* output,
-                               Stream stream, const std::vector<double>& scalars,
-                               const FusedTuning& tuning) {
-  if (request.collective == Collective::all_gather) {
-    CallArgs call{};
-    fill_call(call, request, input, output, scalars);
-    const std::uint64_t part = request.count * bytes_of(request.type);
-    return pass_round(call, part, part * static_cast<std::uint64_t>(request.ranks), stream, tuning);
-  }
-  TiledArgs shape = tiled_shape(request, options_.rank);
-  fill_call(shape, request, input, output, scalars);
-  shape.readers = 0;
-  FusedTuning tiles = tuning;
-  tiles.tile_units = 0;  // says how large a ring's pieces are
-  launch_tiled(shape, request, stream, tiles);
-  gather_results(shape, stream, tuning);
-}
-
-/// Every rank's part of the output is in its place.
-void CudaRank::gather_results(const TiledArgs& shape, Stream stream, const FusedTuning& tuning) {
-  CallArgs call = shape;
-  call.input = static_cast<const char*>(call.output) +
-               static_cast<unsigned>(options_.rank) * shape.part_bytes;
-  pass_round(call, shape.part_bytes, shape.total_bytes, stream, tuning);
-}
-
-/// All of a rotation's slots are one inbox.
-void CudaRank::pass_round(const CallArgs& call, std::uint64_t part_bytes, std::uint64_t total_bytes,
-                          Stream stream, const FusedTuning& tuning) {
-  const std::uint64_t inbox = rotation_slots(options_.ranks) * engine_path_.slot_bytes;
-  const std::uint64_t wish = piece_wish(tuning);
-  const std::uint64_t most = std::min(wish == 0 ? kRingPieceBytes : wish, inbox / kRingSlots);
-  const RingCut cut = cut_ring(options_.ranks, part_bytes, total_bytes, most);
-  EngineRing(*queue_, engine_path_, cut, call).enqueue(fork_, stream);
-}
-
 /// Pieces must be the same on all ranks, so they follow from size and options alone.
 void CudaRank::run_rotation(const Request& request, const void* input, void* output, Stream stream,
                             const std::vector<double>& scalars, const FusedTuning& tuning) {
-  const std::uint64_t wish = piece_wish(tuning);
+  constexpr std::uint64_t kLeastPiece = 64 << 10;  // every piece costs dozens of the driver's calls
+  const std::uint64_t wish =
+      tuning.tile_units == 0 ? 0 : std::max(kLeastPiece, std::uint64_t{tuning.tile_units} * 16);
   if (request.ranks == 2)
     return run_exchange(request, input, output, stream, scalars, tuning, wish);
+  if (request.collective == Collective::all_gather)
+    return run_engine_ring(request, input, output, stream, wish);
   TiledArgs shape = tiled_shape(request, options_.rank);
   fill_call(shape, request, input, output, scalars);
-  const bool is_all_reduce = request.collective == Collective::all_reduce;
-  if (is_all_reduce) shape.readers = 0;  // its results go round a ring
   const std::uint64_t most =
       wish == 0 ? engine_path_.slot_bytes : std::min(engine_path_.slot_bytes, wish);
   Rotation rotation(*queue_, engine_path_, cut_rotation(shape.part_bytes, most), shape,
                     moved_type(request), blocks_beside_copies(tuning));
   rotation.enqueue(fork_, stream);
-  if (is_all_reduce) gather_results(shape, stream, tuning);
+}
+
+void CudaRank::run_engine_ring(const Request& request, const void* input, void* output,
+                               Stream stream, std::uint64_t piece_bytes) {
+  CallArgs call{};
+  fill_call(call, request, input, output, {});
+  const std::uint64_t wish = piece_bytes == 0 ? kRingPieceBytes : piece_bytes;
+  const RingCut cut = cut_ring(request.ranks, request.count * bytes_of(request.type),
+                               std::min(wish, engine_path_.inbox_bytes / kRingSlots));
+  EngineRing(*queue_, engine_path_, cut, call).enqueue(fork_, stream);
 }
 
 /// Two ranks use all slots as one inbox each.
@@ -248,7 +209,7 @@ void CudaRank::run_exchange(const Request& request, const void* input, void* out
   engine_path_.blocks = blocks_for({});
   const unsigned blocks = blocks_beside_copies(tuning);
   ExchangeRoom room;
-  room.inbox_bytes = rotation_slots(2) * engine_path_.slot_bytes;
+  room.inbox_bytes = engine_path_.inbox_bytes;
   room.ring_bytes = engine_path_.ring_bytes;
   room.piece_bytes = piece_bytes;
   room.cuts = tuning.ahead;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "exec/cuda/cuda_rank.hpp"
+#include "exec/cuda/engine_ring.hpp"
 #include "exec/cuda/tiled_shape.hpp"
 
 namespace plait::cuda {
@@ -36,11 +37,8 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
   if (kernel == "tiled")
     return options_.sizes.tile_bytes >= tile_slots(options_.ranks) * kSlotGrainBytes;
   if (kernel == "rotation")
-    return request.ranks > 1 && engine_path_.slot_bytes != 0 && arena_->in_processes();
-  if (kernel == "engine_ring")
-    return request.ranks > 2 && engine_path_.slot_bytes != 0 && arena_->in_processes() &&
-           (request.collective == Collective::all_gather ||
-            (request.collective == Collective::all_reduce && has_fused("tiled", request)));
+    return request.ranks > 1 && arena_->in_processes() &&
+           (is_engine_ring(request) ? engine_path_.inbox_bytes : engine_path_.slot_bytes) != 0;
   if (kernel == "hop") {
     const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
     return (units + 1) * static_cast<std::uint64_t>(request.ranks) * 32 <=
