@@ -136,6 +136,8 @@ void bind_communicator(nb::module_& module) {
             comm.refuse(static_cast<ErrorCode>(code), reason);
           },
           nb::arg("code"), nb::arg("reason"), release())
+      .def("pair", &Communicator::pair, nb::arg("peer"), nb::rv_policy::reference_internal,
+           release())
       .def("barrier", &Communicator::barrier, release())
       .def(
           "exchange",

@@ -2,6 +2,7 @@
 // and executors meet. One Communicator a rank; every rank makes the same calls in the same order.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -44,6 +45,7 @@ struct CommunicatorOptions {
   double deadline_s = 5.0;  ///< how long it waits inside a call, once all have entered it
   int device = kNoDevice;   ///< CUDA ordinal of this rank's GPU, for enqueue()
   int sm_budget = 0;  ///< most blocks of a call on a GPU, to leave SMs to others; 0 = the fastest
+  bool moves_only = false;  ///< calls that reduce nothing: less memory on GPUs
 };
 
 /// Options from RANK/WORLD_SIZE, OMPI_COMM_WORLD_*, PMI_*, SLURM_*, in this order; PLAIT_* on top.
@@ -107,6 +109,13 @@ class Communicator {
   /// True where the pointer is device memory that CUDA knows and this communicator has a device.
   bool on_device(const void* pointer) const;
 
+  /// The communicator of this rank and `peer` alone, whose copies and send_recvs are sends between
+  /// the two: there the lower of them is rank 0, and calls come in one order on both, whatever else
+  /// the ranks do. Both must ask for it: the first time it waits for the other (arrive_s), and
+  /// throws peer_lost where that one ends; then it is kept as long as this communicator, which it
+  /// ends with. On GPUs its kernels take few SMs, so that several pairs' run side by side.
+  Communicator& pair(int peer);
+
   /// Runs a plan as it is (verified first). All ranks must pass equal plans.
   void run(const Plan& plan, const void* input, void* output, double scalar = 1.0);
   /// Joins the call that the other ranks make with an error instead of a request: every rank gets
@@ -132,6 +141,8 @@ class Communicator {
  private:
   struct State;
   explicit Communicator(std::unique_ptr<State> state);
+  static std::unique_ptr<Communicator> make(const CommunicatorOptions& options,
+                                            const std::function<void()>& check);
   std::unique_ptr<State> state_;
 };
 

@@ -94,6 +94,12 @@ class Communicator:
                 setattr(options, name, value)
         self._core = _core.Communicator.create(options)
 
+    @classmethod
+    def _of(cls, core: Any) -> Communicator:
+        made = cls.__new__(cls)
+        made._core = core
+        return made
+
     @property
     def rank(self) -> int:
         """This process's rank, 0..ranks-1."""
@@ -169,6 +175,27 @@ class Communicator:
         """
         return self._call("copy", array, out, root=src, peer=dst, **how)
 
+    def send(self, array: Any, dst: int, **how: Any) -> None:
+        """Sends `array` to rank `dst`, whose recv() takes it; other ranks have no part in it.
+
+        Two ranks' sends, receives and exchanges with each other come in the same order on both;
+        the first waits on the host until the other rank comes to its first (arrive_s). On host
+        memory it returns, and on a GPU the stream goes on, once the peer has come to its recv(): so
+        two ranks that each send first wait for each other, which exchange_with() does not.
+        how: strategy=, params=, stream= as for collectives.
+        """
+        pair = self._pair(dst)
+        pair._call("copy", array, None, root=pair.rank, peer=1 - pair.rank, **how)
+
+    def recv(self, out: Any, src: int, **how: Any) -> Any:
+        """Fills `out` with what rank `src` sends by send(): as many elements of the same type."""
+        pair = self._pair(src)
+        return pair._call("copy", out, out, root=1 - pair.rank, peer=pair.rank, **how)
+
+    def exchange_with(self, array: Any, peer: int, out: Any = None, **how: Any) -> Any:
+        """Sends `array` to rank `peer` and receives as much from it, both at once."""
+        return self._pair(peer)._call("send_recv", array, out, **how)
+
     def run(self, plan: Plan, array: Any, out: Any, scalar: float = 1.0) -> Any:
         """Runs a plan as it is, after proving it. All ranks must pass equal plans."""
         try:
@@ -217,6 +244,14 @@ class Communicator:
     def abort(self) -> None:
         """Ends every pending and later call of this rank; from any thread, contacting nobody."""
         self._core.abort()
+
+    def _pair(self, peer: int) -> Communicator:
+        """This rank and `peer` alone: there the lower of them is rank 0."""
+        try:
+            index = operator.index(peer)
+        except TypeError:
+            raise InvalidArgumentError(f"wanted a rank, found {peer!r:.60}") from None
+        return Communicator._of(self._core.pair(index))
 
     def _call(self, collective: str, array: Any, out: Any, **how: Any) -> Any:
         """One collective: arguments and buffers checked, then the core's call.

@@ -121,16 +121,35 @@ bool on_device(Communicator& communicator, const void* input, const void* output
   return in || out || (!host && stream != nullptr);
 }
 
+void call_on(Communicator& communicator, const CallOptions& options, void* stream,
+             Collective collective, const void* input, void* output, std::size_t count, int type,
+             int op, int root, int peer) {
+  const bool device = on_device(communicator, input, output, stream);
+  const Request request = request_of(communicator, device, collective, count, type, op, root, peer);
+  if (device) return communicator.enqueue(request, input, output, stream, options);
+  communicator.run(request, input, output, options);
+}
+
 plaitResult_t call(plaitComm_t comm, void* stream, Collective collective, const void* input,
                    void* output, std::size_t count, int type, int op = plait_sum, int root = 0,
                    int peer = 0) noexcept {
   return guarded(comm, [&] {
-    Communicator& communicator = *wanted(comm, "comm")->communicator;
-    const bool device = on_device(communicator, input, output, stream);
-    const Request request =
-        request_of(communicator, device, collective, count, type, op, root, peer);
-    if (device) return communicator.enqueue(request, input, output, stream, comm->options);
-    communicator.run(request, input, output, comm->options);
+    call_on(*wanted(comm, "comm")->communicator, comm->options, stream, collective, input, output,
+            count, type, op, root, peer);
+  });
+}
+
+enum class Way { send, receive, both };
+
+/// Between this rank and `peer` alone.
+plaitResult_t call_pair(plaitComm_t comm, void* stream, Way way, const void* input, void* output,
+                        std::size_t count, int type, int peer) noexcept {
+  return guarded(comm, [&] {
+    Communicator& pair = wanted(comm, "comm")->communicator->pair(peer);
+    const int sender = way == Way::send ? pair.rank() : 1 - pair.rank();
+    const Collective what = way == Way::both ? Collective::send_recv : Collective::copy;
+    call_on(pair, comm->options, stream, what, input, output, count, type, plait_sum,
+            way == Way::both ? 0 : sender, way == Way::both ? 0 : 1 - sender);
   });
 }
 
@@ -315,6 +334,21 @@ plaitResult_t plaitSendRecv(const void* sendbuff, void* recvbuff, size_t count,
 plaitResult_t plaitCopy(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type,
                         int src, int dst, plaitComm_t comm, void* stream) {
   return call(comm, stream, Collective::copy, sendbuff, recvbuff, count, type, plait_sum, src, dst);
+}
+
+plaitResult_t plaitSend(const void* sendbuff, size_t count, plaitDataType_t type, int peer,
+                        plaitComm_t comm, void* stream) {
+  return call_pair(comm, stream, Way::send, sendbuff, nullptr, count, type, peer);
+}
+
+plaitResult_t plaitRecv(void* recvbuff, size_t count, plaitDataType_t type, int peer,
+                        plaitComm_t comm, void* stream) {
+  return call_pair(comm, stream, Way::receive, nullptr, recvbuff, count, type, peer);
+}
+
+plaitResult_t plaitExchange(const void* sendbuff, void* recvbuff, size_t count,
+                            plaitDataType_t type, int peer, plaitComm_t comm, void* stream) {
+  return call_pair(comm, stream, Way::both, sendbuff, recvbuff, count, type, peer);
 }
 
 plaitResult_t plaitBarrier(plaitComm_t comm) {

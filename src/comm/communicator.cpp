@@ -15,6 +15,7 @@
 #include "comm/buffers.hpp"
 #include "comm/choose.hpp"
 #include "comm/device.hpp"
+#include "comm/pairs.hpp"
 #include "comm/setup.hpp"
 
 namespace plait {
@@ -35,8 +36,9 @@ struct Communicator::State {
   std::mutex guard;  ///< of the two below
   std::optional<Error> failure;
   Counters counters;
+  std::unique_ptr<Pairs> pairs;
 
-  explicit State(const CommunicatorOptions& given);
+  State(const CommunicatorOptions& given, const std::function<void()>& check);
   ~State();
   int rank() const { return options.rank; }
   int ranks() const { return options.ranks; }
@@ -52,6 +54,8 @@ struct Communicator::State {
   void count(const ProvedPlan& plan);
   void fail(const Error& error);
   std::optional<Error> failed();
+  CommunicatorOptions pair_options(int peer) const;
+  std::unique_ptr<Communicator> make_pair(int peer);
 };
 
 namespace {
@@ -79,6 +83,15 @@ void check_size(const Request& request) {
                      " bytes, the machine's memory, found ", message_bytes(request)));
 }
 
+/// Of kernels that send between two ranks: a GPU's with all other ranks must fit side by side.
+constexpr int kPairBlocks = 16;
+
+void add(Counters& counters, const Counters& more) {
+  counters.calls += more.calls;
+  for (const auto& [name, calls] : more.calls_of) counters.calls_of[name] += calls;
+  for (const auto& [path, bytes] : more.bytes_of_path) counters.bytes_of_path[path] += bytes;
+}
+
 /// The strategy as the caller wrote it: "ring(chunks=4)"; "" = plait chooses.
 std::string wanted_label(const CallOptions& options) {
   if (options.strategy.empty()) return "";
@@ -90,18 +103,22 @@ std::string wanted_label(const CallOptions& options) {
 
 }  // namespace
 
-Communicator::State::State(const CommunicatorOptions& given)
+Communicator::State::State(const CommunicatorOptions& given, const std::function<void()>& check)
     : options(given),
-      joined(join(given)),
+      joined(join(given, check)),
       device(DeviceSide::create(given, joined)),
       peers(std::move(joined.peers)),
       chooser(joined.topology, joined.forced, joined.bitwise) {
   peers.use(&joined.controls);
+  pairs = std::make_unique<Pairs>(joined.controls, [this](int peer) { return make_pair(peer); });
   log(LogLevel::info, rank(),
       text("plait ", PLAIT_VERSION, ": ", ranks(), " ranks on ", joined.topology.name));
 }
 
 Communicator::State::~State() {
+  peers.abort();  // ends the making of pairs
+  if (getpid() != owner) (void)pairs.release();  // a forked child has not their threads
+  pairs.reset();
   device.reset();  // while the others can still see this rank
   if (getpid() == owner) joined.controls.leave();
 }
@@ -231,15 +248,36 @@ void Communicator::State::count(const ProvedPlan& plan) {
   for (const auto& [path, bytes] : plan.bytes_of_path) counters.bytes_of_path[path] += bytes;
 }
 
+CommunicatorOptions Communicator::State::pair_options(int peer) const {
+  CommunicatorOptions pair = options;
+  pair.rank = rank() < peer ? 0 : 1;
+  pair.ranks = 2;
+  pair.rendezvous = pair_rendezvous(joined, rank(), peer);
+  pair.device = device == nullptr ? kNoDevice : device->ordinal();
+  pair.sm_budget = options.sm_budget == 0 ? kPairBlocks : std::min(options.sm_budget, kPairBlocks);
+  pair.moves_only = true;
+  return pair;
+}
+
+std::unique_ptr<Communicator> Communicator::State::make_pair(int peer) {
+  const std::string waiting = text("rank ", rank(), " waits for it to send or receive");
+  return make(pair_options(peer), [&] { peers.check_one(peer, waiting); });
+}
+
 Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Communicator::~Communicator() = default;
 
-std::unique_ptr<Communicator> Communicator::create(const CommunicatorOptions& options) {
+std::unique_ptr<Communicator> Communicator::make(const CommunicatorOptions& options,
+                                                 const std::function<void()>& check) {
   try {
-    return std::unique_ptr<Communicator>(new Communicator(std::make_unique<State>(options)));
+    return std::unique_ptr<Communicator>(new Communicator(std::make_unique<State>(options, check)));
   } catch (const AgreedError& error) {
     throw Error(error);
   }
+}
+
+std::unique_ptr<Communicator> Communicator::create(const CommunicatorOptions& options) {
+  return make(options, nullptr);
 }
 
 int Communicator::rank() const { return state_->rank(); }
@@ -278,7 +316,10 @@ void Communicator::enqueue(const Request& request, const void* input, void* outp
   state_->gpu().enqueue(request, input, output, stream, options);
 }
 
-void Communicator::check() { state_->gpu().check(); }
+void Communicator::check() {
+  state_->gpu().check();
+  for (Communicator* pair : state_->pairs->made()) pair->check();
+}
 
 int Communicator::device() const {
   return state_->device == nullptr ? kNoDevice : state_->device->ordinal();
@@ -344,6 +385,19 @@ void Communicator::refuse(ErrorCode code, const std::string& reason) {
   }
 }
 
+Communicator& Communicator::pair(int peer) {
+  State& state = *state_;
+  if (peer < 0 || peer >= ranks() || peer == rank())
+    throw Error(ErrorCode::invalid_argument,
+                text("wanted another rank of ", ranks(), " to send to or receive from, found ",
+                     peer, " at rank ", rank()));
+  if (getpid() != state.owner)
+    throw Error(ErrorCode::invalid_argument,
+                "this communicator belongs to the process that forked; make one in the child");
+  if (const auto earlier = state.failed()) throw Error(*earlier);
+  return state.pairs->get(peer);
+}
+
 Plan Communicator::plan_for(const Request& request, const CallOptions& options) const {
   return state_->plan_for(request, options)->plan;
 }
@@ -361,12 +415,14 @@ Counters Communicator::counters() const {
     counters = state_->counters;
   }
   if (state_->device != nullptr) state_->device->add_to(counters);
+  for (const Communicator* pair : state_->pairs->made()) add(counters, pair->counters());
   return counters;
 }
 
 void Communicator::abort() noexcept {
   if (getpid() != state_->owner) return;
   state_->peers.abort();
+  for (Communicator* pair : state_->pairs->made()) pair->abort();
   if (state_->device != nullptr) state_->device->abort();
   state_->joined.controls.raise_failure(ErrorCode::aborted, "abort() was called");
 }

@@ -28,6 +28,7 @@ struct Control {
   std::uint32_t failed;               ///< 0, 1 = reason being written, 2 = reason stands
   std::int32_t failure_code;
   char failure_text[1024];
+  std::array<std::uint32_t, kMaxRanks> wants;       ///< by rank: 1 = asks for a pair with it
   Doorbell bell;                                    ///< its owner sleeps on it between calls
   alignas(64) std::array<CallDescriptor, 2> calls;  ///< by call number mod 2
 };
@@ -37,7 +38,7 @@ inline std::uint32_t load(const std::uint32_t& word) {
 }
 
 inline constexpr std::uint64_t kControlMagic = 0x74696c616c703031;
-inline constexpr std::uint32_t kControlVersion = 3;
+inline constexpr std::uint32_t kControlVersion = 4;
 inline constexpr std::uint64_t kControlBytes = (sizeof(Control) + 4095) / 4096 * 4096;
 
 /// All ranks' control pages as this rank maps them.

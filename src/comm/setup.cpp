@@ -4,6 +4,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <fstream>
 #include <map>
 #include <mutex>
@@ -54,6 +57,8 @@ std::vector<std::string> settings(const CommunicatorOptions& options, const Env&
                                                 : "given",
           "sm_budget",
           text(options.sm_budget),
+          "moves_only",
+          text(options.moves_only),
           "PLAIT_DEVICE_SCRATCH",
           text(env.device_scratch),
           "user",
@@ -136,6 +141,13 @@ std::string topology_json(const CommunicatorOptions& options, const Env& env) {
   return to_json(topology);
 }
 
+/// That no other communicator of this machine has.
+std::string new_name() {
+  static std::atomic<unsigned> made{0};
+  return text(getpid(), '-', std::chrono::steady_clock::now().time_since_epoch().count(), '-',
+              made++);
+}
+
 void set_log_once(const Env& env) {
   static std::mutex mutex;
   static std::string current;
@@ -200,8 +212,13 @@ std::vector<Mapping> share_memory(Rendezvous& rendezvous, int rank, int ranks, s
   return mappings;
 }
 
-Joined join(const CommunicatorOptions& options) {
-  const Patience patience{deadline_in(options.arrive_s > 0 ? options.arrive_s : 1.0), {}};
+std::string pair_rendezvous(const Joined& joined, int rank, int peer) {
+  return text("unix:", rendezvous_folder(), '/', joined.name, '-', std::min(rank, peer), '-',
+              std::max(rank, peer));
+}
+
+Joined join(const CommunicatorOptions& options, const std::function<void()>& check) {
+  const Patience patience{deadline_in(options.arrive_s > 0 ? options.arrive_s : 1.0), check};
   Env env;
   std::optional<Error> failure = attempt([&] {
     env = read_env();
@@ -235,8 +252,13 @@ Joined join(const CommunicatorOptions& options) {
   failure = attempt([&] {
     if (options.rank == 0) topology = topology_json(options, env);
   });
-  joined.topology =
-      topology_from_json(vote(*joined.rendezvous, failure, topology, {}, patience)[0].bytes);
+  const std::string shown =
+      vote(*joined.rendezvous, failure, pack({topology, new_name()}), {}, patience)[0].bytes;
+  const std::vector<std::string> of_rank_0 = unpack(shown);
+  if (of_rank_0.size() != 2)
+    throw Error(ErrorCode::parse_error, "rank 0 sent no topology and name");
+  joined.topology = topology_from_json(of_rank_0[0]);
+  joined.name = of_rank_0[1];
   joined.bitwise = env.bitwise;
   std::vector<Mapping> pages =
       share_memory(*joined.rendezvous, options.rank, options.ranks, kControlBytes, patience);

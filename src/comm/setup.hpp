@@ -36,10 +36,14 @@ struct Joined {
   Topology topology;
   CallOptions forced;    ///< PLAIT_ALGO
   bool bitwise = false;  ///< PLAIT_BITWISE
+  std::string name;      ///< of these ranks alone; the same on all of them
 };
 
-/// Throws on every rank alike, as Communicator::create says.
-Joined join(const CommunicatorOptions& options);
+/// Throws on every rank alike, as Communicator::create says. check: throws where waiting for the
+/// others is in vain.
+Joined join(const CommunicatorOptions& options, const std::function<void()>& check = {});
+/// Where two ranks of a communicator meet.
+std::string pair_rendezvous(const Joined& joined, int rank, int peer);
 
 /// Makes, exchanges and maps one piece of shared memory a rank. AgreedError(out_of_memory) on all
 /// ranks where one cannot.

@@ -145,6 +145,88 @@ def collectives(task: dict[str, Any], emit: Emit) -> None:
     comm.barrier()
 
 
+class Floats:
+    """fp32 numbers on this rank's GPU, as other libraries describe theirs."""
+
+    def __init__(self, device: gpu.Gpu, count: int) -> None:
+        self.device, self.count, self.address = device, count, device.allocate(max(count, 1) * 4)
+        self.__cuda_array_interface__ = {
+            "shape": (count,),
+            "typestr": "<f4",
+            "data": (self.address, False),
+            "version": 3,
+        }
+
+    def put(self, array: np.ndarray[Any, Any]) -> None:
+        self.device.copy(self.address, array.ctypes.data, array.nbytes)
+
+    def differ(self, array: np.ndarray[Any, Any]) -> int:
+        found = np.empty_like(array)
+        self.device.copy(found.ctypes.data, self.address, found.nbytes)
+        return int(np.sum(found != array))
+
+
+class Sends:
+    """What this rank sends to others, one at a time, and what it found wrong with what came."""
+
+    def __init__(self, bench: Bench, count: int) -> None:
+        self.bench, self.comm, self.me = bench, bench.comm, bench.rank
+        self.mine, self.got = (Floats(bench.gpu, count) for _ in range(2))
+        self.numbers = np.arange(count, dtype=np.float32) % 4096
+        self.mine.put(self.numbers + 10000 * self.me)
+        self.wrong: list[Any] = []
+
+    def poison(self) -> None:
+        self.got.put(np.full(self.got.count, -1, np.float32))
+
+    def check(self, way: str, peer: int) -> None:
+        self.bench.finish()
+        if off := self.got.differ(self.numbers + 10000 * peer):
+            self.wrong.append([way, self.got.count, peer, off])
+        self.poison()
+
+    def there_and_back(self, peer: int) -> None:
+        if self.me < peer:
+            self.comm.send(self.mine, peer, stream=self.bench.stream)
+        self.comm.recv(self.got, peer, stream=self.bench.stream)
+        if self.me > peer:
+            self.comm.send(self.mine, peer, stream=self.bench.stream)
+
+    def with_one(self, peer: int) -> None:
+        self.poison()
+        self.there_and_back(peer)
+        self.check("eager", peer)
+        self.comm.exchange_with(self.mine, peer, self.got, stream=self.bench.stream)
+        self.check("exchange", peer)
+        self.bench.replayed(lambda: self.there_and_back(peer), 3)()
+        self.check("graph", peer)
+
+    def round_a_ring(self, aside: int) -> None:
+        ranks = self.comm.ranks
+        self.comm.send(self.mine, (self.me + 1) % ranks, stream=aside)
+        self.comm.recv(self.got, (self.me - 1) % ranks, stream=self.bench.stream)
+        self.bench.gpu.synchronize(aside)
+        self.check("ring", (self.me - 1) % ranks)
+
+
+def pairs(task: dict[str, Any], emit: Emit) -> None:
+    """Every two ranks send to each other, eagerly and from a graph, and exchange; then a ring."""
+    bench = Bench(1 << 20)
+    comm, aside = bench.comm, bench.gpu.make_stream()
+    wrong = []
+    for count in task["counts"]:
+        sends = Sends(bench, count)
+        for one in range(comm.ranks):
+            for other in range(one + 1, comm.ranks):
+                if bench.rank in (one, other):
+                    sends.with_one(one + other - bench.rank)
+        if comm.ranks > 2:
+            sends.round_a_ring(aside)
+        wrong += sends.wrong
+    comm.barrier()
+    emit({"rank": bench.rank, "wrong": wrong, "ways": sorted(comm.counters().calls_of)})
+
+
 def many_communicators(task: dict[str, Any], emit: Emit) -> None:
     """Three communicators of the same ranks, their calls interleaved on streams of their own."""
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

@@ -161,6 +161,12 @@ def test_one_hardware_queue_has_no_copy_engines(monkeypatch, tmp_path):
         assert row["error"] == "" and row["ways"] == ["all_reduce/tiled"], row
 
 
+def test_two_ranks_send_to_each_other():
+    for row in run("pairs", {"counts": [1, 1003, 1 << 18, (3 << 20) + 5, 24 << 20]}):
+        assert row["wrong"] == [], row
+        assert {"copy/hop", "copy/rotation", "send_recv/hop"} <= set(row["ways"]), row
+
+
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize(("count", "strategy"), [(1000, ""), (4 << 20, ""), (1 << 20, "direct")])
 def test_survivors_of_a_killed_rank_are_told(inside, count, strategy):

@@ -61,6 +61,37 @@ def methods(task: dict[str, Any], emit: Emit) -> None:
     emit({"rank": me, "calls": calls, **lists})
 
 
+def pairs(task: dict[str, Any], emit: Emit) -> None:
+    """Every rank sends to every other one, receives from it and exchanges with it."""
+    comm = plait.init()
+    me, wrong = comm.rank, []
+    for one in range(comm.ranks):
+        for other in range(one + 1, comm.ranks):
+            if me not in (one, other):
+                continue
+            peer = one + other - me
+            for count in task["counts"]:
+                mine = np.arange(count, dtype=np.float32) + 1000 * me
+                theirs = mine + 1000 * (peer - me)
+                got = np.full(count, -1, np.float32)
+                if me == one:
+                    comm.send(mine, peer)
+                    comm.recv(got, peer)
+                else:
+                    comm.recv(got, peer)
+                    comm.send(mine, peer)
+                both = comm.exchange_with(mine, peer)
+                if not (np.array_equal(got, theirs) and np.array_equal(both, theirs)):
+                    wrong.append([peer, count])
+    said = {}
+    for name, peer in {"self": me, "none": comm.ranks, "kind": "1"}.items():
+        try:
+            comm.send(np.zeros(1), peer)
+        except plait.Error as error:
+            said[name] = type(error).__name__
+    emit({"rank": me, "wrong": wrong, "said": said, "calls": comm.counters().calls})
+
+
 def arrays_of_many_kinds(task: dict[str, Any], emit: Emit) -> None:
     """all_reduce of a bytearray (buffer protocol), a DLPack object and a bf16 array."""
     del task

@@ -73,6 +73,14 @@ def test_methods_say_what_their_docstrings_say(run_ranks):
         assert row["calls"] >= 12
 
 
+def test_two_ranks_send_to_each_other(run_ranks):
+    counts = [0, 1, 7, 65537]
+    for row in run_ranks("rank_programs:pairs", 3, {"counts": counts}):
+        assert row["wrong"] == []
+        assert set(row["said"].values()) == {"InvalidArgumentError"} and len(row["said"]) == 3
+        assert row["calls"] == 2 * 3 * len(counts)
+
+
 def test_arrays_of_many_kinds(run_ranks):
     for row in run_ranks("rank_programs:arrays_of_many_kinds", 2):
         assert row["buffer"] == [2, 4, 6]

@@ -4,10 +4,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <numeric>
+#include <thread>
 
 #include "base/env.hpp"
 #include "base/text.hpp"
@@ -146,6 +148,84 @@ TEST_CASE("pre-multiplied sums take every rank's own factor") {
     comm.run(request, input.data(), output.data(), options);
     for (float value : output)
       if (value != 12.0f) throw std::runtime_error(text("wanted 12, found ", value));
+  }));
+}
+
+/// Sends from the one rank to the other, as both make the call.
+void send(Communicator& comm, int from, int to, std::uint64_t count) {
+  if (comm.rank() != from && comm.rank() != to) return;
+  const bool sends = comm.rank() == from;
+  Communicator& pair = comm.pair(sends ? to : from);
+  Request request = request_for(Collective::copy, count, 2);
+  request.type = DataType::int32;
+  request.root = from < to ? 0 : 1;
+  request.peer = 1 - request.root;
+  std::vector<int> sent(count), got(count, -1);
+  std::iota(sent.begin(), sent.end(), 1000 * from + to);
+  pair.run(request, sends ? sent.data() : nullptr, sends ? nullptr : got.data());
+  if (!sends && got != sent) throw std::runtime_error(text("wrong from ", from, " to ", to));
+}
+
+TEST_CASE("two ranks send to each other while others do something else") {
+  for (const int ranks : {2, 4})
+    check_no_errors(with_communicators(ranks, [ranks](Communicator& comm) {
+      for (const std::uint64_t count : {1, 7, 100003})
+        for (int from = 0; from < ranks; ++from)
+          for (int to = 0; to < ranks; ++to)
+            if (from != to) send(comm, from, to, count);
+      checked_sum(comm, 100);
+      // Every rank meets the others in an order of its own.
+      send(comm, 0, 1, 10);
+      if (ranks == 4) send(comm, 3, 2, 10);
+      send(comm, 1, 0, 10);
+      const auto sends = static_cast<std::uint64_t>(6 * (ranks - 1) + 2 - (comm.rank() > 1));
+      CHECK(comm.counters().calls == sends + 1);
+      CHECK(&comm.pair((comm.rank() + 1) % ranks) == &comm.pair((comm.rank() + 1) % ranks));
+    }));
+}
+
+TEST_CASE("pairs are made in whatever order ranks ask, round a ring too") {
+  for (const int ranks : {3, 5})
+    check_no_errors(with_communicators(ranks, [ranks](Communicator& comm) {
+      const int next = (comm.rank() + 1) % ranks, before = (comm.rank() + ranks - 1) % ranks;
+      CHECK(comm.pair(next).rank() == (comm.rank() < next ? 0 : 1));
+      CHECK(&comm.pair(before) != &comm.pair(next));
+      if (comm.rank() % 2 == 1) send(comm, before, comm.rank(), 100);
+      send(comm, comm.rank(), next, 100);
+      if (comm.rank() % 2 == 0) send(comm, before, comm.rank(), 100);
+    }));
+}
+
+TEST_CASE("a pair wants another rank, and calls that fit") {
+  check_no_errors(with_communicators(3, [](Communicator& comm) {
+    for (const int peer : {-1, 3, comm.rank()})
+      CHECK(code_of([&] { comm.pair(peer); }) == ErrorCode::invalid_argument);
+    if (comm.rank() != 2) {  // both send
+      Communicator& pair = comm.pair(1 - comm.rank());
+      Request request = request_for(Collective::copy, 5, 2);
+      request.root = pair.rank();
+      request.peer = 1 - pair.rank();
+      std::vector<float> data(5);
+      CHECK(code_of([&] { pair.run(request, data.data(), data.data()); }) == ErrorCode::mismatch);
+      send(comm, 1, 0, 9);
+    }
+    checked_sum(comm, 10);
+  }));
+}
+
+TEST_CASE("abort() ends the wait for the other rank of a pair") {
+  std::atomic<bool> ended{false};
+  check_no_errors(with_communicators(3, [&](Communicator& comm) {
+    if (comm.rank() == 1) {
+      std::thread later([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        comm.abort();
+      });
+      CHECK(code_of([&] { comm.pair(2); }) == ErrorCode::aborted);
+      later.join();
+      ended = true;
+    }
+    while (!ended) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }));
 }
 

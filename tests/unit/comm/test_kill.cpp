@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
+#include <thread>
 
 #include "unit/comm/family.hpp"
 #include "unit/scale.hpp"
@@ -96,6 +97,42 @@ TEST_CASE("200 random kills: every survivor names the dead rank within a second"
         static_cast<std::uint64_t>(rounds) / 2);  // else the kills came too early to test much
   CHECK(entries_of("/dev/shm") == shm_before);
   CHECK(open_descriptors() == descriptors_before);
+}
+
+TEST_CASE("who waits for a rank as a pair, or sends to it, learns of its end within a second") {
+  if (!kCanFork) {
+    MESSAGE(kNoFork);
+    return;
+  }
+  for (const bool sends : {false, true}) {
+    Family family(3, 5, [sends](Communicator& comm, Family::Calls& calls) {
+      if (comm.rank() == 2) comm.barrier();  // has no part in it
+      Request request;
+      request.collective = Collective::copy;
+      request.count = 100;
+      request.ranks = 2;
+      request.peer = 1;
+      std::vector<float> data(request.count);
+      if (comm.rank() == 1 && !sends) ++calls;
+      if (comm.rank() == 1 && !sends) std::this_thread::sleep_for(std::chrono::seconds(60));
+      Communicator& pair = comm.pair(1 - comm.rank());
+      for (;; ++calls) pair.run(request, data.data(), data.data());
+    });
+    while (family.calls_of(1) < 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    family.signal_rank(1, SIGKILL);
+    const auto killed = std::chrono::steady_clock::now();
+    for (int survivor = 0; survivor < 2; ++survivor) {
+      Verdict verdict{};
+      REQUIRE(family.next(verdict, 20000));
+      const auto after = std::chrono::steady_clock::now() - killed;
+      CAPTURE(sends);
+      CAPTURE(verdict.sentence);
+      CHECK(verdict.code == static_cast<int>(ErrorCode::peer_lost));
+      CHECK(std::string(verdict.sentence).find("rank 1") != std::string::npos);
+      CHECK(std::chrono::duration<double, std::milli>(after).count() < kNoticedMs);
+    }
+  }
 }
 
 TEST_CASE("a stopped rank is named once the deadline has passed") {

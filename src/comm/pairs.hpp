@@ -1,0 +1,50 @@
+// The communicators of this rank and one other each, made when both ask for one. Each is made in a
+// thread of its own, so that a rank that waits for one peer meets all those meanwhile that want to
+// meet it: ranks may ask in any order, round a ring too.
+#pragma once
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "comm/control.hpp"
+#include "plait/communicator.hpp"
+
+namespace plait {
+
+class Pairs {
+ public:
+  /// Meets the peer and returns, or throws, soon where it ends or this communicator does.
+  using Make = std::function<std::unique_ptr<Communicator>(int peer)>;
+  Pairs(const Controls& controls, Make make) : controls_(controls), make_(std::move(make)) {}
+  /// What is still being made must give up by itself.
+  ~Pairs();
+  Pairs(const Pairs&) = delete;
+  Pairs& operator=(const Pairs&) = delete;
+
+  /// Of this rank and `peer`, another one. What make throws; then the next call tries again. Any
+  /// thread.
+  Communicator& get(int peer);
+  /// Those that there are.
+  std::vector<Communicator*> made();
+
+ private:
+  using Result = std::shared_future<std::shared_ptr<Communicator>>;
+  struct Making {
+    Result result;
+    std::thread thread;
+  };
+  Result start(int peer);
+  void meet_who_asks();
+  void forget(int peer);
+
+  const Controls& controls_;
+  const Make make_;
+  std::mutex guard_;
+  std::map<int, Making> by_peer_;
+};
+
+}  // namespace plait
