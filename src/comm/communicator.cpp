@@ -83,8 +83,12 @@ void check_size(const Request& request) {
                      " bytes, the machine's memory, found ", message_bytes(request)));
 }
 
-/// Of kernels that send between two ranks: a GPU's with all other ranks must fit side by side.
-constexpr int kPairBlocks = 16;
+/// Of a kernel that sends between two ranks: a GPU's with all other ranks fit side by side, and
+/// leave some SMs to others.
+int pair_blocks(int ranks, int sm_budget) {
+  const int most = std::max(1, 96 / (ranks - 1));
+  return sm_budget == 0 ? most : std::min(sm_budget, most);
+}
 
 void add(Counters& counters, const Counters& more) {
   counters.calls += more.calls;
@@ -254,7 +258,7 @@ CommunicatorOptions Communicator::State::pair_options(int peer) const {
   pair.ranks = 2;
   pair.rendezvous = pair_rendezvous(joined, rank(), peer);
   pair.device = device == nullptr ? kNoDevice : device->ordinal();
-  pair.sm_budget = options.sm_budget == 0 ? kPairBlocks : std::min(options.sm_budget, kPairBlocks);
+  pair.sm_budget = pair_blocks(ranks(), options.sm_budget);
   pair.moves_only = true;
   return pair;
 }

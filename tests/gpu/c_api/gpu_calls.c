@@ -103,6 +103,23 @@ static int reductions(Rank* r) {
   return 0;
 }
 
+/* Two ranks alone: there and back, then both at once. */
+static int sends(Rank* r) {
+  const int peer = r->rank ^ 1;
+  if (peer >= r->ranks) return 0;
+  TRY(prepare(r));
+  if (r->rank < peer) DO(plaitSend(r->in, kCount, plait_fp32, peer, r->comm, r->stream));
+  DO(plaitRecv(r->out, kCount, plait_fp32, peer, r->comm, r->stream));
+  if (r->rank > peer) DO(plaitSend(r->in, kCount, plait_fp32, peer, r->comm, r->stream));
+  TRY(read_back(r, r->out, kCount));
+  for (int i = 0; i < kCount; ++i) WANT(r->host[i] == value(peer, i));
+  TRY(prepare(r));
+  DO(plaitExchange(r->in, r->out, kCount, plait_fp32, peer, r->comm, r->stream));
+  TRY(read_back(r, r->out, kCount));
+  for (int i = 0; i < kCount; ++i) WANT(r->host[i] == value(peer, i));
+  return 0;
+}
+
 static int moves(Rank* r) {
   const int before = (r->rank + r->ranks - 1) % r->ranks;
   TRY(prepare(r));
@@ -137,7 +154,7 @@ static int moves(Rank* r) {
                r->comm, r->stream));
   TRY(read_back(r, r->out, kCount));
   for (int i = 0; i < kCount && r->rank == 1; ++i) WANT(r->host[i] == value(0, i));
-  return 0;
+  return sends(r);
 }
 
 /* One capture of two all_reduces, replayed with fresh data; then kernels by name. */
