@@ -1,8 +1,9 @@
 """`plait topo --measure`: what the links of this machine's GPUs do, alone and together.
 
 Copies by the copy engines between every pair of GPUs, over pinned host memory, and along relayed
-and host paths through a small ring; each alone, both ways, and all GPUs at once. Figures go to a
-table and into a topology that any command takes (-T FILE, PLAIT_TOPOLOGY).
+and host paths through a small ring; each alone, both ways, all GPUs at once, and all paths of a
+pair at once, as plait.copy cuts a message. Figures go to a table and into a topology that any
+command takes (-T FILE, PLAIT_TOPOLOGY).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import plait
 from plait import gpu
+from plait.copies import copies
 
 COPY_BYTES = 256 << 20  # of one copy; long enough that its start does not count
 TIMED_S = 0.06  # of each figure, at least
@@ -147,6 +149,33 @@ class Node:
 
         return enqueue
 
+    def every_path(self, src: int, dst: int, without: tuple[str, ...] = ()) -> Enqueue:
+        """By all paths of the pair at once, each with the share that plait.copy gives it."""
+        by_paths = copies("", without)
+
+        def enqueue(times: int) -> None:
+            for _ in range(times):
+                by_paths.copy(
+                    self.targets[dst],
+                    self.sources[src],
+                    COPY_BYTES,
+                    self.streams[dst][3],
+                    self.streams[src][3],
+                )
+
+        return enqueue
+
+    def every_path_both_ways(self, one: int, other: int) -> Enqueue:
+        """Half of the bytes each way."""
+        by_paths = copies()
+        sides = [[self.targets[n], self.sources[n], self.streams[n][3]] for n in (one, other)]
+
+        def enqueue(times: int) -> None:
+            for _ in range(times):
+                by_paths.exchange(sides[0], sides[1], COPY_BYTES // 2)
+
+        return enqueue
+
 
 def _address(area: mmap.mmap) -> int:
     import ctypes
@@ -189,6 +218,13 @@ def _cases(node: Node) -> Iterator[tuple[str, str, list[Enqueue]]]:
         )
     if count > 2 and node.reach[0, 2] and node.reach[2, 1]:
         yield "relay:0>2>1", "alone", [node.through(0, 1, 2)]
+    for a, b in pairs:
+        if a < b:
+            yield f"{a}>{b}", "every path", [node.every_path(a, b)]
+            yield f"{a}-{b}", "every path, both ways", [node.every_path_both_ways(a, b)]
+    if node.reach[0, 1]:
+        masked = node.every_path(0, 1, ("nvlink:0-1",))
+        yield "0>1 without nvlink:0-1", "every path", [masked]
 
 
 def measure(progress: Callable[[int, int], None] | None = None) -> list[Measured]:

@@ -37,6 +37,8 @@ KERNELS = ("one_shot", "two_shot", "hop", "rotation", "tiled")
 BLOCKS = (0, 16, 48)  # 0 = the kernel's own choice
 BUDGET_S = 100.0
 ENGINES_FROM = 16 << 20  # a call by copy engines begins and ends with 50 us
+FALLING = ("one_shot", "hop")  # behind others more and more as messages grow, as few blocks are
+RULED_OUT = 2.0  # times the fastest's time at the size before
 MARGIN = 0.97  # another than the first must be this much faster, so that noise decides nothing
 WITHOUT_END = 1 << 60
 
@@ -64,6 +66,16 @@ def candidates(request: plait.Request) -> list[Candidate]:
         for kernel in KERNELS
         for blocks in (BLOCKS if size >= 1 << 20 and kernel != "rotation" else BLOCKS[:1])
         if kernel != "rotation" or size >= ENGINES_FROM
+    ]
+
+
+def worth_it(found: list[Candidate], before_us: dict[Candidate, float]) -> list[Candidate]:
+    """Those that the size before has not ruled out: there, they were far behind and fall back."""
+    most_us = RULED_OUT * min(before_us.values(), default=0.0)
+    return [
+        one
+        for one in found
+        if before_us.get(one, 0.0) <= most_us or not (one[1] or one[0] in FALLING)
     ]
 
 
@@ -102,21 +114,29 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
     if bay.rank == 0:
         emit({"total": len(wanted), "file": file, **provenance(topology, bay.gpu.name)})
     start = time.monotonic()
-    for request in wanted:
-        if bay.largest(time.monotonic() - start) > task["budget_s"]:
-            break
-        row = _tuned(bay, request)
-        if bay.rank == 0:
-            emit(row)
+    for _, group in groupby(wanted, key=lambda request: (request.collective, request.type)):
+        before_us: dict[Candidate, float] = {}
+        for request in group:
+            if bay.largest(time.monotonic() - start) > task["budget_s"]:
+                break
+            row = _tuned(bay, request, before_us)
+            if bay.rank == 0:
+                emit(row)
     bay.close()
 
 
-def _tuned(bay: Bay, request: plait.Request) -> dict[str, Any]:
+def _tuned(bay: Bay, request: plait.Request, before_us: dict[Candidate, float]) -> dict[str, Any]:
+    """The row of a request; before_us: of the size before, then of this one."""
     times: dict[Candidate, float] = {}
-    for candidate in candidates(request):
+    found = candidates(request)
+    tried = worth_it(found, before_us)
+    for candidate in tried:
         time_us = _time_us(bay, request, candidate)
         if time_us is not None:
             times[candidate] = time_us
+    ruled_out = {one: float("inf") for one in found if one not in tried}
+    before_us.clear()
+    before_us.update(ruled_out | times)
     pattern = Pattern(request, seed=request.count % 97)
     bay.load(pattern)
     while times:

@@ -278,6 +278,12 @@ def test_tuned_neighbours_become_one_row():
     large = plait.Request("all_reduce", 256 << 20, "fp32", "sum", 2)
     engines = [one for one in tune.candidates(large) if one[0] == "rotation"]
     assert engines == [("rotation", 0)]
+    before = {("one_shot", 0): 21.0, ("tiled", 0): 30.0, ("tiled", 16): 19.0, ("tiled", 48): 10.0}
+    found = [*before, ("two_shot", 0)]
+    assert tune.worth_it(found, {}) == found
+    assert tune.worth_it(found, before) == found[1:]
+    before["tiled", 16] = float("inf")
+    assert tune.worth_it(found, before) == [found[1], found[3], found[4]]
     _core.check_tuning(json.dumps(content))
     assert tune.best({("a", 0): 10.0, ("b", 0): 9.8, ("c", 0): 9.9}) == ("a", 0)
     assert tune.best({("a", 0): 10.0, ("b", 0): 9.0}) == ("b", 0)
