@@ -1,13 +1,14 @@
-"""How much an all-reduce slows a loop of matrix products beside it.
+"""How much an all-reduce (or an all-gather) slows a loop of matrix products beside it.
 
     torchrun --nproc-per-node 2 bench/overlap.py                 # NCCL
     plait run -- torchrun --nproc-per-node 2 bench/overlap.py    # plait; PLAIT_SM_BUDGET=N
     torchrun --nproc-per-node 2 bench/overlap.py --library libplait.so --strategy direct:pieces=2
                                                 # a plan's copies by copy engines (two ranks)
 
-Products of size x size in bf16 run on one stream, all-reduces of `mib` MiB (fp32) on another, over
-and over until the products are through. Rank 0 prints a JSON line: the products' time alone and
-beside the all-reduces, the slow-down, and an all-reduce's time alone and beside them.
+Products of size x size in bf16 run on one stream, all-reduces of `mib` MiB (fp32), or with
+`--collective all_gather` all-gathers of as much in all, on another, over and over until the
+products are through. Rank 0 prints a JSON line: the products' time alone and beside these, the
+slow-down, and the time of one of these alone and beside them.
 """
 
 from __future__ import annotations
@@ -72,16 +73,42 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--library", default="")
     parser.add_argument("--strategy", default="")
-    return parser.parse_args()
+    parser.add_argument("--collective", choices=("all_reduce", "all_gather"), default="all_reduce")
+    given = parser.parse_args()
+    if given.library and given.collective != "all_reduce":
+        parser.error("wanted all_reduce with --library, found all_gather")
+    return given
 
 
-def check(data: torch.Tensor, reduce: Callable[[], object]) -> None:
-    """Raises where `reduce` leaves a wrong sum in `data`."""
+def check(data: torch.Tensor, collective: str, call: Callable[[], object]) -> None:
+    """Raises where `call` leaves a wrong result in `data`."""
     world = dist.get_world_size()
     data.fill_(dist.get_rank() + 1)
-    reduce()
-    if not bool((data == world * (world + 1) // 2).all()):
-        raise RuntimeError("a wrong sum")
+    call()
+    wanted: torch.Tensor | int = world * (world + 1) // 2
+    if collective == "all_gather":
+        wanted = torch.arange(1, world + 1, device="cuda").repeat_interleave(len(data) // world)
+    if not bool((data == wanted).all()):
+        raise RuntimeError("a wrong result")
+
+
+def report(given: argparse.Namespace, *times_ms: list[float]) -> None:
+    """Prints the medians: products alone and beside calls, calls alone and beside products."""
+    alone, beside, call_alone, call_beside = (median(one) for one in times_ms)
+    by_plait = given.library or "plait" in os.environ.get("LD_PRELOAD", "")
+    row = {
+        "by": (given.strategy or "plait") if by_plait else "nccl",
+        "sm_budget": os.environ.get("PLAIT_SM_BUDGET", ""),
+        "ranks": dist.get_world_size(),
+        "collective": given.collective,
+        "mib": given.mib,
+        "products_alone_ms": round(alone, 3),
+        "products_beside_ms": round(beside, 3),
+        "slow_down_percent": round((beside / alone - 1) * 100, 2),
+        "call_alone_ms": round(call_alone, 3),
+        "call_beside_ms": round(call_beside, 3),
+    }
+    print(json.dumps(row), flush=True)
 
 
 def main() -> None:
@@ -94,7 +121,9 @@ def main() -> None:
         torch.randn(given.size, given.size, device="cuda", dtype=torch.bfloat16) for _ in range(2)
     )
     c = torch.empty_like(a)
-    data = torch.randn(given.mib << 18, device="cuda")
+    world = dist.get_world_size()
+    data = torch.randn((given.mib << 18) // world * world, device="cuda")
+    part = data.view(world, -1)[dist.get_rank()]
     computing, talking = torch.cuda.Stream(), torch.cuda.Stream()
 
     def multiply() -> None:
@@ -107,10 +136,12 @@ def main() -> None:
         for _ in range(times):
             if library:
                 library.all_reduce(data)
+            elif given.collective == "all_gather":
+                dist.all_gather_into_tensor(data, part)
             else:
                 dist.all_reduce(data)
 
-    check(data, lambda: elapsed_ms(talking, lambda: talk(1)))
+    check(data, given.collective, lambda: elapsed_ms(talking, lambda: talk(1)))
 
     elapsed_ms(computing, multiply)
     elapsed_ms(talking, lambda: talk(3))
@@ -135,22 +166,8 @@ def main() -> None:
         beside.append(elapsed_ms(computing, multiply))
         end.synchronize()
         talk_beside.append(begin.elapsed_time(end) / times)
-    slow_down = median(beside) / median(alone) - 1
     if dist.get_rank() == 0:
-        row = {
-            "by": given.strategy or "plait"
-            if given.library or "plait" in os.environ.get("LD_PRELOAD", "")
-            else "nccl",
-            "sm_budget": os.environ.get("PLAIT_SM_BUDGET", ""),
-            "ranks": dist.get_world_size(),
-            "mib": given.mib,
-            "products_alone_ms": round(median(alone), 3),
-            "products_beside_ms": round(median(beside), 3),
-            "slow_down_percent": round(slow_down * 100, 2),
-            "all_reduce_alone_ms": round(median(talk_alone), 3),
-            "all_reduce_beside_ms": round(median(talk_beside), 3),
-        }
-        print(json.dumps(row), flush=True)
+        report(given, alone, beside, talk_alone, talk_beside)
     dist.destroy_process_group()
 
 
