@@ -1,8 +1,8 @@
 // Ranks that run collectives together: the one place where topology, planner, verifier, simulator
-// and executors meet. One Communicator a rank; every rank makes the same calls in the same order.
+// and executors meet. One Communicator a rank; every rank makes the same calls in the same order,
+// but for those of pair().
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -66,6 +66,8 @@ struct Counters {
   std::map<std::string, std::uint64_t> calls_of;  ///< "all_reduce/direct(pieces=2,throttle=1)"
   std::map<std::string, std::uint64_t> bytes_of_path;
 };
+
+struct PairOf;
 
 class Communicator {
  public:
@@ -141,8 +143,7 @@ class Communicator {
  private:
   struct State;
   explicit Communicator(std::unique_ptr<State> state);
-  static std::unique_ptr<Communicator> make(const CommunicatorOptions& options,
-                                            const std::function<void()>& check);
+  static std::unique_ptr<Communicator> make(const CommunicatorOptions& options, const PairOf* pair);
   std::unique_ptr<State> state_;
 };
 

@@ -122,13 +122,14 @@ plaitResult_t plaitCopy(const void* sendbuff, void* recvbuff, size_t count, plai
 /* Between this rank and rank `peer` alone: what the one sends the other receives. Two ranks' sends,
  * receives and exchanges with each other come in the same order on both; the first waits on the
  * host until the other rank has come to its first too. A send is complete when the peer has it in
- * hand, so two ranks that each send first wait for each other: plaitExchange does both at once. */
+ * hand, so two ranks that each send first wait for each other: plaitExchangeWith does both at once.
+ */
 plaitResult_t plaitSend(const void* sendbuff, size_t count, plaitDataType_t type, int peer,
                         plaitComm_t comm, void* stream);
 plaitResult_t plaitRecv(void* recvbuff, size_t count, plaitDataType_t type, int peer,
                         plaitComm_t comm, void* stream);
-plaitResult_t plaitExchange(const void* sendbuff, void* recvbuff, size_t count,
-                            plaitDataType_t type, int peer, plaitComm_t comm, void* stream);
+plaitResult_t plaitExchangeWith(const void* sendbuff, void* recvbuff, size_t count,
+                                plaitDataType_t type, int peer, plaitComm_t comm, void* stream);
 plaitResult_t plaitBarrier(plaitComm_t comm);
 
 #ifdef __cplusplus

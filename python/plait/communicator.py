@@ -1,9 +1,10 @@
 """Communicator: collectives on arrays, one object a rank.
 
-Every rank makes the same calls in the same order. On host memory a call returns when this rank's
-result is complete; ranks that disagree (count, type, op, ...) all get MismatchError. On a GPU's
-memory it is put on a stream and returns at once; check() says what it met there. A rank that dies
-makes all others raise PeerLostError naming it; nothing waits for ever.
+Every rank makes the same calls in the same order, but for send, recv and exchange_with, which are
+between two ranks. On host memory a call returns when this rank's result is complete; ranks that
+disagree (count, type, op, ...) all get MismatchError. On a GPU's memory it is put on a stream and
+returns at once; check() says what it met there. A rank that dies makes all others raise
+PeerLostError naming it; nothing waits for ever.
 """
 
 from __future__ import annotations

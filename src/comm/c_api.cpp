@@ -146,9 +146,11 @@ plaitResult_t call_pair(plaitComm_t comm, void* stream, Way way, const void* inp
                         std::size_t count, int type, int peer) noexcept {
   return guarded(comm, [&] {
     Communicator& pair = wanted(comm, "comm")->communicator->pair(peer);
+    CallOptions options = comm->options;
+    options.scalars.clear();  // one for each of more ranks
     const int sender = way == Way::send ? pair.rank() : 1 - pair.rank();
     const Collective what = way == Way::both ? Collective::send_recv : Collective::copy;
-    call_on(pair, comm->options, stream, what, input, output, count, type, plait_sum,
+    call_on(pair, options, stream, what, input, output, count, type, plait_sum,
             way == Way::both ? 0 : sender, way == Way::both ? 0 : 1 - sender);
   });
 }
@@ -346,8 +348,8 @@ plaitResult_t plaitRecv(void* recvbuff, size_t count, plaitDataType_t type, int 
   return call_pair(comm, stream, Way::receive, nullptr, recvbuff, count, type, peer);
 }
 
-plaitResult_t plaitExchange(const void* sendbuff, void* recvbuff, size_t count,
-                            plaitDataType_t type, int peer, plaitComm_t comm, void* stream) {
+plaitResult_t plaitExchangeWith(const void* sendbuff, void* recvbuff, size_t count,
+                                plaitDataType_t type, int peer, plaitComm_t comm, void* stream) {
   return call_pair(comm, stream, Way::both, sendbuff, recvbuff, count, type, peer);
 }
 

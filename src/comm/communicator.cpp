@@ -38,7 +38,10 @@ struct Communicator::State {
   Counters counters;
   std::unique_ptr<Pairs> pairs;
 
-  State(const CommunicatorOptions& given, const std::function<void()>& check);
+  std::string about;         ///< of a pair: how its errors begin
+  std::vector<int> devices;  ///< of a pair, in the topology
+
+  State(const CommunicatorOptions& given, const PairOf* pair);
   ~State();
   int rank() const { return options.rank; }
   int ranks() const { return options.ranks; }
@@ -54,7 +57,10 @@ struct Communicator::State {
   void count(const ProvedPlan& plan);
   void fail(const Error& error);
   std::optional<Error> failed();
-  CommunicatorOptions pair_options(int peer) const;
+  void end_device_work();
+  template <class Work>
+  void told(const Work& work) const;
+  CommunicatorOptions pair_options(const PairOf& pair) const;
   std::unique_ptr<Communicator> make_pair(int peer);
 };
 
@@ -107,21 +113,25 @@ std::string wanted_label(const CallOptions& options) {
 
 }  // namespace
 
-Communicator::State::State(const CommunicatorOptions& given, const std::function<void()>& check)
+Communicator::State::State(const CommunicatorOptions& given, const PairOf* pair)
     : options(given),
-      joined(join(given, check)),
-      device(DeviceSide::create(given, joined)),
+      joined(join(given, pair)),
+      device(DeviceSide::create(given, joined, pair == nullptr ? nullptr : pair->check)),
       peers(std::move(joined.peers)),
       chooser(joined.topology, joined.forced, joined.bitwise) {
   peers.use(&joined.controls);
   pairs = std::make_unique<Pairs>(joined.controls, [this](int peer) { return make_pair(peer); });
+  if (pair == nullptr) return;
+  about = text("ranks ", pair->ranks[0], " and ", pair->ranks[1], ", here 0 and 1: ");
+  devices = pair->devices;
   log(LogLevel::info, rank(),
       text("plait ", PLAIT_VERSION, ": ", ranks(), " ranks on ", joined.topology.name));
 }
 
 Communicator::State::~State() {
-  peers.abort();  // ends the making of pairs
+  peers.abort();                                 // ends the making of pairs
   if (getpid() != owner) (void)pairs.release();  // a forked child has not their threads
+  if (pairs != nullptr) end_device_work();
   pairs.reset();
   device.reset();  // while the others can still see this rank
   if (getpid() == owner) joined.controls.leave();
@@ -252,29 +262,55 @@ void Communicator::State::count(const ProvedPlan& plan) {
   for (const auto& [path, bytes] : plan.bytes_of_path) counters.bytes_of_path[path] += bytes;
 }
 
-CommunicatorOptions Communicator::State::pair_options(int peer) const {
-  CommunicatorOptions pair = options;
-  pair.rank = rank() < peer ? 0 : 1;
-  pair.ranks = 2;
-  pair.rendezvous = pair_rendezvous(joined, rank(), peer);
-  pair.device = device == nullptr ? kNoDevice : device->ordinal();
-  pair.sm_budget = pair_blocks(ranks(), options.sm_budget);
-  pair.moves_only = true;
-  return pair;
+/// Of this one and its pairs together, so that their waits do not add up.
+void Communicator::State::end_device_work() {
+  std::vector<DeviceSide*> all;
+  for (const Communicator* pair : pairs->made()) all.push_back(pair->state_->device.get());
+  all.push_back(device.get());
+  std::erase(all, nullptr);
+  for (DeviceSide* one : all) one->begin_closing();
+  for (DeviceSide* one : all) one->end_work();
 }
 
+/// What a pair throws says whose it is.
+template <class Work>
+void Communicator::State::told(const Work& work) const {
+  try {
+    work();
+  } catch (const Error& error) {
+    if (about.empty()) throw;
+    throw Error(error.code(), about + reason_of(error));
+  }
+}
+
+CommunicatorOptions Communicator::State::pair_options(const PairOf& pair) const {
+  CommunicatorOptions made = options;
+  made.rank = rank() == pair.ranks[0] ? 0 : 1;
+  made.ranks = 2;
+  made.rendezvous = pair.rendezvous;
+  made.device = device == nullptr ? kNoDevice : device->ordinal();
+  made.sm_budget = pair_blocks(ranks(), options.sm_budget);
+  made.moves_only = true;
+  return made;
+}
+
+/// In a thread of its own, which a capture elsewhere in the process must not mind.
 std::unique_ptr<Communicator> Communicator::State::make_pair(int peer) {
+  int mode = cuda::kCaptureRelaxed;
+  if (device != nullptr) cuda::api().exchange_capture_mode(&mode);
+  PairOf pair = pair_of(joined, rank(), peer);
   const std::string waiting = text("rank ", rank(), " waits for it to send or receive");
-  return make(pair_options(peer), [&] { peers.check_one(peer, waiting); });
+  pair.check = [this, peer, waiting] { peers.check_one(peer, waiting); };
+  return make(pair_options(pair), &pair);
 }
 
 Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Communicator::~Communicator() = default;
 
 std::unique_ptr<Communicator> Communicator::make(const CommunicatorOptions& options,
-                                                 const std::function<void()>& check) {
+                                                 const PairOf* pair) {
   try {
-    return std::unique_ptr<Communicator>(new Communicator(std::make_unique<State>(options, check)));
+    return std::unique_ptr<Communicator>(new Communicator(std::make_unique<State>(options, pair)));
   } catch (const AgreedError& error) {
     throw Error(error);
   }
@@ -288,10 +324,12 @@ int Communicator::rank() const { return state_->rank(); }
 int Communicator::ranks() const { return state_->ranks(); }
 const Topology& Communicator::topology() const { return state_->joined.topology; }
 
-void Communicator::run(const Request& request, const void* input, void* output,
+void Communicator::run(const Request& given, const void* input, void* output,
                        const CallOptions& options) {
   State& state = *state_;
   std::shared_ptr<const ProvedPlan> plan;
+  Request request = given;
+  if (request.devices.empty()) request.devices = state.devices;
   CallDescriptor mine = describe(CallKind::collective, request, wanted_label(options));
   mine.scalar = options.scalar;
   const std::optional<Error> failure = attempt([&] {
@@ -309,19 +347,23 @@ void Communicator::run(const Request& request, const void* input, void* output,
     mine.plan_hash = plan->hash;
   });
   if (failure) set_error(mine, *failure);
-  state.in_call(mine, [&](const std::vector<CallDescriptor>& asked) {
-    state.run(*plan, asked, input, output);
+  state.told([&] {
+    state.in_call(mine, [&](const std::vector<CallDescriptor>& asked) {
+      state.run(*plan, asked, input, output);
+    });
   });
 }
 
 void Communicator::enqueue(const Request& request, const void* input, void* output, void* stream,
                            const CallOptions& options) {
-  const std::unique_lock<std::mutex> lock = state_->begin();
-  state_->gpu().enqueue(request, input, output, stream, options);
+  state_->told([&] {
+    const std::unique_lock<std::mutex> lock = state_->begin();
+    state_->gpu().enqueue(request, input, output, stream, options);
+  });
 }
 
 void Communicator::check() {
-  state_->gpu().check();
+  state_->told([&] { state_->gpu().check(); });
   for (Communicator* pair : state_->pairs->made()) pair->check();
 }
 
@@ -399,7 +441,9 @@ Communicator& Communicator::pair(int peer) {
     throw Error(ErrorCode::invalid_argument,
                 "this communicator belongs to the process that forked; make one in the child");
   if (const auto earlier = state.failed()) throw Error(*earlier);
-  return state.pairs->get(peer);
+  Communicator& made = state.pairs->get(peer);
+  if (state.peers.aborted()) made.abort();  // it was not there yet when the others were told
+  return made;
 }
 
 Plan Communicator::plan_for(const Request& request, const CallOptions& options) const {
@@ -426,7 +470,7 @@ Counters Communicator::counters() const {
 void Communicator::abort() noexcept {
   if (getpid() != state_->owner) return;
   state_->peers.abort();
-  for (Communicator* pair : state_->pairs->made()) pair->abort();
+  state_->pairs->abort();
   if (state_->device != nullptr) state_->device->abort();
   state_->joined.controls.raise_failure(ErrorCode::aborted, "abort() was called");
 }

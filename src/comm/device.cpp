@@ -139,7 +139,7 @@ bool DeviceSide::choose_kernel(Call& call, const CallOptions& wanted) const {
                                                        : "",
                      call.kernel == "rotation"
                          ? " (copy engines want a process for each rank, 8 hardware queues, and of "
-                           "more than two ranks an sm_budget)"
+                           "more than two ranks, but for all_gathers, an sm_budget)"
                          : "",
                      wanted.strategy.empty() ? "; leave params empty, or name a strategy"
                                              : "; leave strategy empty"));

@@ -28,9 +28,14 @@ class DeviceSide {
  public:
   /// All ranks together; null on all where the options ask for no device, or leave it to the
   /// launcher and some rank has none. Throws AgreedError on all ranks alike.
-  static std::unique_ptr<DeviceSide> create(const CommunicatorOptions& options, Joined& joined);
+  static std::unique_ptr<DeviceSide> create(const CommunicatorOptions& options, Joined& joined,
+                                            const std::function<void()>& check);
   /// Waits a moment for the others to be through, so that nobody writes into freed memory.
   ~DeviceSide();
+  /// Before several are destroyed: kernels that wait give up deadline_s from now on, then all ranks
+  /// are told that this one is through; so their waits do not add up.
+  void begin_closing();
+  void end_work();
   DeviceSide(const DeviceSide&) = delete;
   DeviceSide& operator=(const DeviceSide&) = delete;
 
@@ -79,7 +84,7 @@ class DeviceSide {
   bool look_at_peers(const std::vector<short>& events);
   bool all_idle() const;
   bool some_is_dying() const;
-  bool finish_work();
+  bool await_others();
 
   CommunicatorOptions options_;
   Joined& joined_;
@@ -102,6 +107,7 @@ class DeviceSide {
   std::atomic<bool> failed_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<std::int64_t> give_up_ns_{0};  ///< when closing: by then kernels are told to stop
+  std::int64_t ended_ns_ = 0;                ///< when this rank's work had ended
   std::vector<Peer> peers_;
   Fd wake_;
   std::unique_ptr<std::thread> watcher_;

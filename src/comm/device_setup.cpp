@@ -60,9 +60,10 @@ Peer watched(const Peer& peer) {
 
 }  // namespace
 
-std::unique_ptr<DeviceSide> DeviceSide::create(const CommunicatorOptions& options, Joined& joined) {
+std::unique_ptr<DeviceSide> DeviceSide::create(const CommunicatorOptions& options, Joined& joined,
+                                               const std::function<void()>& check) {
   if (options.device == kNoDevice) return nullptr;
-  const Patience patience{deadline_in(options.arrive_s), {}};
+  const Patience patience{deadline_in(options.arrive_s), check};
   try {
     return std::unique_ptr<DeviceSide>(new DeviceSide(options, joined, patience));
   } catch (const AgreedError& error) {
@@ -306,18 +307,27 @@ bool DeviceSide::some_is_dying() const {
   });
 }
 
-/// What is on the streams ends, or is told to; then the other ranks' does. False where some rank
-/// was not heard of.
-bool DeviceSide::finish_work() {
-  give_up_ns_.store(deadline_in(options_.deadline_s));
+void DeviceSide::begin_closing() {
+  if (give_up_ns_.load() == 0) give_up_ns_.store(deadline_in(options_.deadline_s));
+}
+
+/// What is on the streams ends, or is told to.
+void DeviceSide::end_work() {
+  begin_closing();
+  if (ended_ns_ != 0 || cuda_ == nullptr) return;
   if (cuda::api().context_push(cuda_->context()) == cuda::kSuccess) {
     cuda::api().context_synchronize();
     cuda::Context popped = nullptr;
     cuda::api().context_pop(&popped);
   }
   std::atomic_ref<std::uint32_t>(joined_.controls.mine().device_idle).store(1);
-  const std::int64_t end_ns = deadline_in(kGoodbyeS);
-  const std::int64_t gone_ns = deadline_in(kTeardownS);
+  ended_ns_ = now_ns();
+}
+
+/// Until the other ranks' work has ended too. False where some rank was not heard of.
+bool DeviceSide::await_others() {
+  const std::int64_t end_ns = ended_ns_ + static_cast<std::int64_t>(kGoodbyeS * 1e9);
+  const std::int64_t gone_ns = ended_ns_ + static_cast<std::int64_t>(kTeardownS * 1e9);
   bool idle = all_idle();
   while (!idle && (now_ns() < end_ns || (some_is_dying() && now_ns() < gone_ns))) {
     usleep(200);
@@ -333,7 +343,8 @@ DeviceSide::~DeviceSide() {
     for (auto& [key, call] : calls_) static_cast<void>(call.bound.release());
     return;
   }
-  const bool idle = cuda_ == nullptr || finish_work();
+  end_work();
+  const bool idle = cuda_ == nullptr || await_others();
   stopping_.store(true);
   const std::uint64_t one = 1;
   if (watcher_ != nullptr) {

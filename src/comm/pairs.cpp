@@ -1,4 +1,5 @@
-// A rank shows in its control page whom it asks for; who waits looks at all others' pages.
+// A rank shows in its control page whom it asks for; who waits looks at all others' pages. What
+// failed is forgotten, by who asked or when it is asked for again.
 #include "comm/pairs.hpp"
 
 #include <chrono>
@@ -6,45 +7,74 @@
 #include "base/threads.hpp"
 
 namespace plait {
+namespace {
+
+template <class Result>
+bool is_ready(const Result& result) {
+  return result.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+/// What a ready one holds; null where it failed.
+template <class Result>
+Communicator* made_by(const Result& result) noexcept {
+  try {
+    return result.get().get();
+  } catch (...) {
+    return nullptr;  // who asks for it hears of it
+  }
+}
+
+}  // namespace
 
 Pairs::~Pairs() {
   for (auto& [peer, making] : by_peer_)
     if (making.thread.joinable()) making.thread.join();
 }
 
-Pairs::Result Pairs::start(int peer) {
-  const std::lock_guard lock(guard_);
-  const auto known = by_peer_.find(peer);
-  if (known != by_peer_.end()) return known->second.result;
-  std::packaged_task<std::shared_ptr<Communicator>()> task([this, peer] { return make_(peer); });
-  Result result = task.get_future().share();
-  by_peer_[peer] = {result, quiet_thread(std::move(task))};
-  return result;
+void Pairs::want(int peer, bool wanted) const {
+  std::uint32_t& word = controls_.mine().wants[static_cast<std::size_t>(peer)];
+  std::atomic_ref<std::uint32_t>(word).store(wanted ? 1 : 0);
 }
 
+Pairs::Started Pairs::start(int peer) {
+  const std::lock_guard lock(guard_);
+  const auto known = by_peer_.find(peer);
+  if (known != by_peer_.end()) return {known->second.result, known->second.number};
+  std::packaged_task<std::shared_ptr<Communicator>()> task([this, peer] { return make_(peer); });
+  const Started started{task.get_future().share(), ++made_so_far_};
+  by_peer_[peer] = {started.result, quiet_thread(std::move(task)), started.number};
+  return started;
+}
+
+/// One that failed while nobody here asked for it is tried again only when somebody does.
 void Pairs::meet_who_asks() {
   for (int peer = 0; peer < controls_.ranks(); ++peer)
     if (peer != controls_.rank() && load(controls_.of(peer).wants[controls_.rank()]) != 0)
       start(peer);
 }
 
-void Pairs::forget(int peer) {
+void Pairs::forget(int peer, int number) {
   const std::lock_guard lock(guard_);
   const auto known = by_peer_.find(peer);
-  if (known == by_peer_.end()) return;
-  if (known->second.thread.joinable()) known->second.thread.join();  // it has ended
+  if (known == by_peer_.end() || known->second.number != number) return;
+  known->second.thread.join();  // it has ended
   by_peer_.erase(known);
 }
 
 Communicator& Pairs::get(int peer) {
-  std::atomic_ref<std::uint32_t>(controls_.mine().wants[static_cast<std::size_t>(peer)]).store(1);
-  const Result result = start(peer);
-  while (result.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready)
+  want(peer, true);
+  Started started = start(peer);
+  if (is_ready(started.result) && made_by(started.result) == nullptr) {
+    forget(peer, started.number);  // of an earlier meeting, in which only the peer asked
+    started = start(peer);
+  }
+  while (started.result.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready)
     meet_who_asks();
   try {
-    return *result.get();
+    return *started.result.get();
   } catch (...) {
-    forget(peer);
+    want(peer, false);
+    forget(peer, started.number);
     throw;
   }
 }
@@ -52,15 +82,17 @@ Communicator& Pairs::get(int peer) {
 std::vector<Communicator*> Pairs::made() {
   const std::lock_guard lock(guard_);
   std::vector<Communicator*> all;
-  for (const auto& [peer, making] : by_peer_) {
-    if (making.result.wait_for(std::chrono::seconds(0)) != std::future_status::ready) continue;
-    try {
-      all.push_back(making.result.get().get());
-    } catch (...) {
-      // Who asks for it will hear of it.
-    }
-  }
+  for (const auto& [peer, making] : by_peer_)
+    if (Communicator* one = is_ready(making.result) ? made_by(making.result) : nullptr)
+      all.push_back(one);
   return all;
+}
+
+void Pairs::abort() noexcept {
+  const std::lock_guard lock(guard_);
+  for (const auto& [peer, making] : by_peer_)
+    if (Communicator* one = is_ready(making.result) ? made_by(making.result) : nullptr)
+      one->abort();
 }
 
 }  // namespace plait

@@ -28,23 +28,32 @@ class Pairs {
   /// Of this rank and `peer`, another one. What make throws; then the next call tries again. Any
   /// thread.
   Communicator& get(int peer);
-  /// Those that there are.
+  /// Those that there are; they stay as long as this object.
   std::vector<Communicator*> made();
+  /// Of each of those.
+  void abort() noexcept;
 
  private:
   using Result = std::shared_future<std::shared_ptr<Communicator>>;
   struct Making {
     Result result;
     std::thread thread;
+    int number;  // of those made so far: who heard of a failure forgets that one only
   };
-  Result start(int peer);
+  struct Started {
+    Result result;
+    int number;
+  };
+  Started start(int peer);
   void meet_who_asks();
-  void forget(int peer);
+  void forget(int peer, int number);
+  void want(int peer, bool wanted) const;
 
   const Controls& controls_;
   const Make make_;
   std::mutex guard_;
   std::map<int, Making> by_peer_;
+  int made_so_far_ = 0;
 };
 
 }  // namespace plait

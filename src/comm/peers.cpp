@@ -96,14 +96,12 @@ void Peers::check_one(int rank, const std::string& waiting_for) const {
   if (aborted()) throw Error(ErrorCode::aborted, text("abort() was called while ", waiting_for));
   for (const Peer& peer : peers_) {
     if (peer.rank != rank) continue;
+    if (const auto failure = controls_->failure_of(rank)) throw relayed(rank, *failure);
     pollfd entry{peer.process.get(), POLLIN, 0};
-    const bool ended = poll(&entry, 1, 0) > 0;
-    const bool known = controls_ != nullptr;
-    if (!ended && !(known && load(controls_->of(rank).left) != 0)) continue;
-    if (const auto failure = known ? controls_->failure_of(rank) : std::nullopt)
-      throw relayed(rank, *failure);
+    const bool ended = poll(&entry, 1, 0) > 0 || holder_died(controls_->of(rank).life);
+    if (!ended && load(controls_->of(rank).left) == 0) continue;
     throw Error(ErrorCode::peer_lost,
-                text("rank ", rank, " (pid ", peer.pid, ") ",
+                text("rank ", peer.rank, " (pid ", peer.pid, ") ",
                      ended ? "ended" : "closed its communicator", " while ", waiting_for));
   }
 }

@@ -30,7 +30,7 @@ class Peers : public Watch {
   /// A peer that has come out of this call may end: nothing more is wanted of it.
   void begin_call(std::uint32_t call) { call_ = call; }
   void check(const std::string& waiting_for) override;
-  /// Of one rank, which something is wanted of whatever calls it has come out of.
+  /// Of one rank, which something is wanted of whatever calls it has come out of. After use().
   void check_one(int rank, const std::string& waiting_for) const;
   /// The cause of an error that a socket's end showed: a rank that ended, or that reports a
   /// failure.

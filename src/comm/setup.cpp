@@ -212,13 +212,21 @@ std::vector<Mapping> share_memory(Rendezvous& rendezvous, int rank, int ranks, s
   return mappings;
 }
 
-std::string pair_rendezvous(const Joined& joined, int rank, int peer) {
-  return text("unix:", rendezvous_folder(), '/', joined.name, '-', std::min(rank, peer), '-',
-              std::max(rank, peer));
+PairOf pair_of(const Joined& joined, int rank, int peer) {
+  const int lower = std::min(rank, peer), upper = std::max(rank, peer);
+  const std::vector<int> devices = rank_devices(joined.topology);
+  PairOf pair;
+  pair.ranks = {lower, upper};
+  pair.topology = joined.topology;
+  for (const int one : pair.ranks)
+    pair.devices.push_back(devices.at(static_cast<std::size_t>(one)));
+  pair.rendezvous = text("unix:", rendezvous_folder(), '/', joined.name, '-', lower, '-', upper);
+  return pair;
 }
 
-Joined join(const CommunicatorOptions& options, const std::function<void()>& check) {
-  const Patience patience{deadline_in(options.arrive_s > 0 ? options.arrive_s : 1.0), check};
+Joined join(const CommunicatorOptions& options, const PairOf* pair) {
+  const Patience patience{deadline_in(options.arrive_s > 0 ? options.arrive_s : 1.0),
+                          pair == nullptr ? nullptr : pair->check};
   Env env;
   std::optional<Error> failure = attempt([&] {
     env = read_env();
@@ -250,7 +258,8 @@ Joined join(const CommunicatorOptions& options, const std::function<void()>& che
       joined.peers.push_back({rank, pids[rank], std::move(hello[rank].fds[0])});
   }
   failure = attempt([&] {
-    if (options.rank == 0) topology = topology_json(options, env);
+    if (options.rank != 0) return;
+    topology = pair == nullptr ? topology_json(options, env) : to_json(pair->topology);
   });
   const std::string shown =
       vote(*joined.rendezvous, failure, pack({topology, new_name()}), {}, patience)[0].bytes;

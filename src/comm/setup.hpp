@@ -1,6 +1,7 @@
 // Options -> ranks that have met, agree on every setting, and see each other's control pages.
 // Every step is a vote: what fails on one rank fails on all, with that rank's reason.
 #pragma once
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -39,11 +40,18 @@ struct Joined {
   std::string name;      ///< of these ranks alone; the same on all of them
 };
 
-/// Throws on every rank alike, as Communicator::create says. check: throws where waiting for the
-/// others is in vain.
-Joined join(const CommunicatorOptions& options, const std::function<void()>& check = {});
-/// Where two ranks of a communicator meet.
-std::string pair_rendezvous(const Joined& joined, int rank, int peer);
+/// Two ranks of a larger communicator that make one of their own.
+struct PairOf {
+  std::array<int, 2> ranks;     ///< there, the lower one first
+  Topology topology;            ///< of that one
+  std::vector<int> devices;     ///< of these two in it
+  std::string rendezvous;       ///< where only they meet
+  std::function<void()> check;  ///< throws where waiting for the other is in vain
+};
+PairOf pair_of(const Joined& joined, int rank, int peer);
+
+/// Throws on every rank alike, as Communicator::create says. pair: null = by the options alone.
+Joined join(const CommunicatorOptions& options, const PairOf* pair);
 
 /// Makes, exchanges and maps one piece of shared memory a rank. AgreedError(out_of_memory) on all
 /// ranks where one cannot.

@@ -162,7 +162,7 @@ class Ranks {
       if (is_engine_ring(rest)) {
         const std::uint64_t part = rest.count * bytes_of(rest.type);
         call.rings.push_back(
-            std::make_unique<RingCut>(cut_ring(args.ranks, part, 4096 * (1 + part % 2))));
+            std::make_unique<RingCut>(cut_ring(args.ranks, part, 4096 * (1 + rest.count % 2))));
         EngineRing(queue, path_, *call.rings.back(), args).enqueue(kFork, kCaller);
         return;
       }
@@ -285,18 +285,16 @@ void check_calls(const Topology& topology, int ranks, unsigned seed, Order order
   }
 }
 
-}  // namespace
-
 /// Who pushes into each rank's memory, in order, in one call.
 std::vector<std::vector<int>> pushers(const Topology& topology, Collective what, int ranks,
-                                      const How& how, unsigned seed) {
+                                      unsigned seed) {
   Request request;
   request.collective = what;
   request.ranks = ranks;
   request.count = 40000;
   FakeEngines engines;
   Ranks all(engines, ranks);
-  Call call = call_of(topology, checked(request, topology), how, 2);
+  Call call = call_of(topology, checked(request, topology), {}, 2);
   for (int rank = 0; rank < ranks; ++rank) all.enqueue(call, rank);
   engines.run_by_chance(seed);
   CHECK(engines.faults == std::vector<std::string>{});
@@ -308,15 +306,18 @@ std::vector<std::vector<int>> pushers(const Topology& topology, Collective what,
   return pushed;
 }
 
+}  // namespace
+
 /// The one before it, the one before that, and so on.
 TEST_CASE("a rank begins to push to another one when the one before has told that it is through" *
           doctest::skip(kLooksForRaces)) {
   const Topology topology = load_topology("hgx-h200");
   for (const int ranks : {3, 4})
-    for (const Collective what : {Collective::reduce_scatter, Collective::all_to_all})
+    for (const Collective what :
+         {Collective::all_reduce, Collective::reduce_scatter, Collective::all_to_all})
       for (int seed = 1; seed <= rounds(20); ++seed) {
         CAPTURE(text(name_of(what), " of ", ranks, " ranks, seed ", seed));
-        const auto pushed = pushers(topology, what, ranks, {}, static_cast<unsigned>(seed));
+        const auto pushed = pushers(topology, what, ranks, static_cast<unsigned>(seed));
         for (int to = 0; to < ranks; ++to) {
           const std::vector<int>& by = pushed[static_cast<std::size_t>(to)];
           std::vector<int> in_turn;
@@ -333,7 +334,7 @@ TEST_CASE("a rank begins to push to another one when the one before has told tha
 TEST_CASE("round a ring a rank pushes to the next one only" * doctest::skip(kLooksForRaces)) {
   const Topology topology = load_topology("hgx-h200");
   for (const int ranks : {3, 4, 8}) {
-    const auto pushed = pushers(topology, Collective::all_gather, ranks, {}, 1);
+    const auto pushed = pushers(topology, Collective::all_gather, ranks, 1);
     for (int to = 0; to < ranks; ++to) {
       const std::vector<int>& by = pushed[static_cast<std::size_t>(to)];
       CHECK(by.size() > 20);

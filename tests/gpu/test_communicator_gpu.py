@@ -162,9 +162,27 @@ def test_one_hardware_queue_has_no_copy_engines(monkeypatch, tmp_path):
 
 
 def test_two_ranks_send_to_each_other():
-    for row in run("pairs", {"counts": [1, 1003, 1 << 18, (3 << 20) + 5, 24 << 20]}):
+    for row in run("pairs", {"counts": [1, 1003, 1 << 18, (3 << 20) + 5, 27 << 20]}):
         assert row["wrong"] == [], row
-        assert {"copy/hop", "copy/rotation", "send_recv/hop"} <= set(row["ways"]), row
+        ways = {f"{name}/{by}" for name in ("copy", "send_recv") for by in ("hop", "tiled")}
+        assert ways | {"copy/rotation", "send_recv/rotation"} <= set(row["ways"]), row
+
+
+@pytest.mark.skipif(GPUS < 4, reason="two ranks exchange instead")
+def test_large_all_gathers_go_round_a_ring():
+    requests = [
+        ["all_gather", count, kind, "sum", 0, strategy]
+        for count, kind, strategy in (
+            (8 << 20, "fp32", ""),
+            ((9 << 20) + 3, "fp32", ""),
+            (100_003, "bf16", "rotation"),
+        )
+    ]
+    task = {"requests": requests, "most_bytes": 160 << 20}
+    for row in run("collectives", task):
+        assert row["wrong"] == [] and row["refused"] == [], row
+        assert row["checked"] == 3 * len(requests), row
+        assert "all_gather/rotation" in row["ways"] and "all_gather/tiled" not in row["ways"], row
 
 
 @pytest.mark.parametrize("inside", [False, True])

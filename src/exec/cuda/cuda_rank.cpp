@@ -97,9 +97,9 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
   const std::uint64_t tile_kib = options.ranks <= 4 ? 64 : 32;
   if (options_.sizes.tile_bytes == 0)
     options_.sizes.tile_bytes = tile_slots(options.ranks) * tile_kib << 10;
-  // Two ranks use all slots as one inbox, and borrow more. More ranks rotate only where choices.def
-  // would have them do so.
-  if (options_.sizes.rotation_bytes == 0 && options.ranks > 1) {
+  // Only where choices.def would use it. Two ranks use all slots as one inbox, and borrow more.
+  if (options_.sizes.rotation_bytes == 0 && options.ranks > 1 &&
+      (options.ranks <= 4 || options.most_blocks != 0)) {
     only_rings_ = options.ranks > 2 && options.most_blocks == 0;
     options_.sizes.rotation_bytes =
         only_rings_ ? kRingSlots * kRingPieceBytes

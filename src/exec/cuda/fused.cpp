@@ -178,8 +178,7 @@ void CudaRank::run_rotation(const Request& request, const void* input, void* out
       tuning.tile_units == 0 ? 0 : std::max(kLeastPiece, std::uint64_t{tuning.tile_units} * 16);
   if (request.ranks == 2)
     return run_exchange(request, input, output, stream, scalars, tuning, wish);
-  if (request.collective == Collective::all_gather)
-    return run_engine_ring(request, input, output, stream, wish);
+  if (is_engine_ring(request)) return run_engine_ring(request, input, output, stream, wish);
   TiledArgs shape = tiled_shape(request, options_.rank);
   fill_call(shape, request, input, output, scalars);
   const std::uint64_t most =

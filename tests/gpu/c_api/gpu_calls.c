@@ -114,7 +114,7 @@ static int sends(Rank* r) {
   TRY(read_back(r, r->out, kCount));
   for (int i = 0; i < kCount; ++i) WANT(r->host[i] == value(peer, i));
   TRY(prepare(r));
-  DO(plaitExchange(r->in, r->out, kCount, plait_fp32, peer, r->comm, r->stream));
+  DO(plaitExchangeWith(r->in, r->out, kCount, plait_fp32, peer, r->comm, r->stream));
   TRY(read_back(r, r->out, kCount));
   for (int i = 0; i < kCount; ++i) WANT(r->host[i] == value(peer, i));
   return 0;

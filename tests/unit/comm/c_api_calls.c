@@ -53,13 +53,15 @@ static int collectives(plaitComm_t comm, int rank, char* sentence, size_t senten
   DO(plaitCopy(rank == 0 ? in : NULL, rank == 1 ? out : NULL, kCount, plait_fp32, 0, 1, comm,
                NULL));
   for (int i = 0; i < kCount && rank == 1; ++i) WANT(out[i] == (float)i);
+  const double thirds[kRanks] = {3.0, 3.0};
+  DO(plaitCommSetScalars(comm, thirds, kRanks)); /* means nothing to sends */
   DO(rank == 0 ? plaitSend(in, kCount, plait_fp32, 1, comm, NULL)
                : plaitRecv(out, kCount, plait_fp32, 0, comm, NULL));
   for (int i = 0; i < kCount && rank == 1; ++i) WANT(out[i] == (float)i);
   DO(rank == 0 ? plaitRecv(out, kCount, plait_fp32, 1, comm, NULL)
                : plaitSend(in, kCount, plait_fp32, 0, comm, NULL));
   for (int i = 0; i < kCount && rank == 0; ++i) WANT(out[i] == (float)(i + 1000));
-  DO(plaitExchange(in + kCount, out, kCount, plait_fp32, 1 - rank, comm, NULL));
+  DO(plaitExchangeWith(in + kCount, out, kCount, plait_fp32, 1 - rank, comm, NULL));
   for (int i = 0; i < kCount; ++i) WANT(out[i] == (float)(i + kCount + 1000 * (1 - rank)));
   WANT(plaitSend(in, kCount, plait_fp32, rank, comm, NULL) == plait_invalid_argument);
   const double halves[kRanks] = {0.5, 0.5};

@@ -213,6 +213,51 @@ TEST_CASE("a pair wants another rank, and calls that fit") {
   }));
 }
 
+TEST_CASE("a rank that has given up its communicator is no longer waited for as a pair") {
+  check_no_errors(with_communicators(3, [](Communicator& comm) {
+    if (comm.rank() == 1) comm.abort();
+    if (comm.rank() != 0) return;
+    const auto before = std::chrono::steady_clock::now();
+    for (const int peer : {1, 2}) {
+      const ErrorCode code = code_of([&] { comm.pair(peer); });
+      CHECK(code == (peer == 1 ? ErrorCode::aborted : ErrorCode::peer_lost));
+    }
+    CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(5));
+  }));
+}
+
+TEST_CASE("a pair that could not be made is made once both ask again") {
+  TestFolder folder;
+  std::atomic<int> told{0};
+  check_no_errors(as_threads(3, [&](int rank) {
+    CommunicatorOptions options = options_for(folder, rank, 3);
+    options.arrive_s = 0.5;
+    const auto comm = Communicator::create(options);
+    // Rank 1 asks in vain while rank 0 is away; rank 0 meets it in vain while it waits for rank 2.
+    if (rank == 1) CHECK(code_of([&] { comm->pair(0); }) == ErrorCode::timeout);
+    if (rank == 1) ++told;
+    while (told < 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (rank == 0) CHECK(code_of([&] { comm->pair(2); }) == ErrorCode::timeout);
+    if (rank == 0) ++told;
+    while (told < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    send(*comm, 0, 1, 100);
+    comm->barrier();
+  }));
+}
+
+TEST_CASE("pairs plan over the devices of their two ranks") {
+  TestFolder folder;
+  check_no_errors(as_threads(4, [&](int rank) {
+    CommunicatorOptions options = options_for(folder, rank, 4);
+    options.masks = {"shm:0-1"};
+    const auto comm = Communicator::create(options);
+    send(*comm, 2, 3, 1000);
+    if (rank == 2) CHECK(comm->counters().bytes_of_path.contains("shm:cpu2>cpu3"));
+    CHECK_FALSE(comm->counters().bytes_of_path.contains("shm:cpu0>cpu1"));
+    comm->barrier();
+  }));
+}
+
 TEST_CASE("abort() ends the wait for the other rank of a pair") {
   std::atomic<bool> ended{false};
   check_no_errors(with_communicators(3, [&](Communicator& comm) {
