@@ -211,7 +211,7 @@ class Sends:
 
 def pairs(task: dict[str, Any], emit: Emit) -> None:
     """Every two ranks send to each other, eagerly and from a graph, and exchange; then a ring."""
-    bench = Bench(1 << 20)
+    bench = Bench(1 << 20, **task.get("options", {}))
     comm, aside = bench.comm, bench.gpu.make_stream()
     wrong = []
     for count in task["counts"]:

@@ -168,6 +168,13 @@ def test_two_ranks_send_to_each_other():
         assert ways | {"copy/rotation", "send_recv/rotation"} <= set(row["ways"]), row
 
 
+def test_few_blocks_send_by_copy_engines_sooner():
+    for row in run("pairs", {"counts": [2 << 20, 4 << 20], "options": {"sm_budget": 14}}):
+        assert row["wrong"] == [], row
+        assert {"copy/tiled", "copy/rotation", "send_recv/rotation"} <= set(row["ways"]), row
+        assert "send_recv/tiled" not in row["ways"], row
+
+
 @pytest.mark.skipif(GPUS < 4, reason="two ranks exchange instead")
 def test_large_all_gathers_go_round_a_ring():
     requests = [

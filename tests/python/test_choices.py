@@ -18,7 +18,7 @@ RESULTS = ROOT / "bench" / "results"
 CHOICES = (ROOT / "src" / "exec" / "cuda" / "choices.def").read_text()
 CHOICE = re.compile(r"^PLAIT_CHOICE\((\w+),\s*(\d+),\s*([^,]+),\s*(\w+),\s*([01])\)", re.M)
 AHEAD_BESIDE = re.compile(
-    r"^PLAIT_BUDGET_CHOICE\(all_reduce,\s*2,\s*([^,]+), rotation,\s*1\)", re.M
+    r"^PLAIT_BUDGET_CHOICE\(all_reduce,\s*2, kAnyBudget,\s*([^,]+), rotation,\s*1\)", re.M
 )
 
 

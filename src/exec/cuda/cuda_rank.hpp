@@ -66,7 +66,7 @@ struct FusedChoice {
   std::uint64_t upto_bytes;
   const char* kernel;
   bool ahead;
-  bool under_budget;  ///< only where calls leave SMs to others
+  unsigned most_blocks;  ///< not 0: only where calls leave SMs to others and take no more than that
 };
 
 /// Kernels of their own: sums of the common floats over the usual numbers of ranks.

@@ -53,11 +53,12 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
 
 const FusedChoice* CudaRank::choice_for(const Request& request) const {
   constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
+  constexpr unsigned kAnyBudget = ~0u;
   static constexpr FusedChoice kChoices[] = {
 #define PLAIT_CHOICE(collective, ranks, upto_bytes, kernel, ahead) \
-  {Collective::collective, ranks, 0, upto_bytes, #kernel, ahead == 1, false},
-#define PLAIT_BUDGET_CHOICE(collective, ranks, from_bytes, kernel, ahead) \
-  {Collective::collective, ranks, from_bytes, kAnySize, #kernel, ahead == 1, true},
+  {Collective::collective, ranks, 0, upto_bytes, #kernel, ahead == 1, 0},
+#define PLAIT_BUDGET_CHOICE(collective, ranks, most_blocks, from_bytes, kernel, ahead) \
+  {Collective::collective, ranks, from_bytes, kAnySize, #kernel, ahead == 1, most_blocks},
 #include "exec/cuda/choices.def"
 #undef PLAIT_BUDGET_CHOICE
 #undef PLAIT_CHOICE
@@ -66,7 +67,8 @@ const FusedChoice* CudaRank::choice_for(const Request& request) const {
   for (const FusedChoice& choice : kChoices)
     if (choice.collective == request.collective && request.ranks <= choice.ranks &&
         bytes >= choice.from_bytes && bytes <= choice.upto_bytes &&
-        (!choice.under_budget || leaves_sms()) && has_fused(choice.kernel, request))
+        (choice.most_blocks == 0 || (leaves_sms() && blocks_for({}) <= choice.most_blocks)) &&
+        has_fused(choice.kernel, request))
       return &choice;
   return nullptr;
 }
@@ -90,7 +92,7 @@ std::string CudaRank::fused_choice(const Request& request) const {
 
 bool CudaRank::chosen_for_budget(const Request& request) const {
   const FusedChoice* choice = choice_for(request);
-  return choice != nullptr && choice->under_budget;
+  return choice != nullptr && choice->most_blocks != 0;
 }
 
 /// Reductions were measured as sums of the common floats; their other kernels are slower. So are
