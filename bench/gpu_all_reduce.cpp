@@ -97,6 +97,7 @@ class Bench {
     given.share_words = reinterpret_cast<Settled::Words*>(words + kHostWordsBytes);
     if (options.tiled_blocks != 0) given.most_tiled_blocks = options.tiled_blocks;
     given.sizes.tile_bytes = o_.tile_mib << 20;
+    given.messages = o_.kernel == "messages";
     given.sizes.scratch_bytes = 2400ull << 20;
     given.sizes.inbox_bytes = 16ull << 20;
     cuda_ = std::make_unique<CudaRank>(
@@ -260,7 +261,42 @@ class Bench {
     return figure;
   }
 
+  /// This rank's ends of the messages that a collective is made of.
+  std::vector<Message> messages_of(const Request& request) const {
+    const std::uint64_t bytes = request.count * bytes_of(request.type);
+    const int all = request.ranks, next = (rank_ + 1) % all, last = (rank_ + all - 1) % all;
+    void* const in = reinterpret_cast<void*>(input_);
+    void* const out = reinterpret_cast<void*>(output_);
+    if (request.collective == Collective::send_recv)
+      return {{true, next, in, bytes}, {false, last, out, bytes}};
+    if (request.collective == Collective::copy) {
+      if (rank_ > 1) return {};
+      return {rank_ == 0 ? Message{true, 1, in, bytes} : Message{false, 0, out, bytes}};
+    }
+    std::vector<Message> ends;
+    if (request.collective != Collective::all_to_all) return ends;
+    for (int peer = 0; peer < all; ++peer) {
+      const std::uint64_t at = static_cast<std::uint64_t>(peer) * bytes;
+      ends.push_back({true, peer, reinterpret_cast<void*>(input_ + at), bytes});
+      ends.push_back({false, peer, reinterpret_cast<void*>(output_ + at), bytes});
+    }
+    return ends;
+  }
+  /// By lines, and by tiles of several sizes; without a sweep as it is shipped.
+  void add_messages(std::vector<Way>& ways, const Request& request) {
+    const std::vector<Message> ends = messages_of(request);
+    const auto add = [&](const std::string& name, const MessageTuning& tuning) {
+      ways.push_back({"plait messages", name, [this, ends, tuning](cuda::Stream stream) {
+                        cuda_->messages(ends, stream, tuning);
+                      }});
+    };
+    if (!o_.sweep) return add("messages", {});
+    if (request.count * bytes_of(request.type) <= (256 << 10)) add("lines", {1 << 20, 4096});
+    for (const std::uint32_t kib : {32u, 64u}) add(text("tiles of ", kib, " KiB"), {0, kib << 6});
+  }
+
   void add_fused(std::vector<Way>& ways, const Request& request) {
+    if (o_.kernel == "messages") return add_messages(ways, request);
     if (!o_.sweep) {
       std::vector<std::string> kernels{cuda_->fused_choice(request)};
       if (request.collective != Collective::all_reduce) kernels = {"hop", "tiled", "rotation"};

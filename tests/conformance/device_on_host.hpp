@@ -24,7 +24,28 @@ struct PlaitIndex {
 inline thread_local PlaitIndex threadIdx, blockIdx, blockDim, gridDim;
 namespace plait_test {
 inline thread_local std::barrier<>* block_meets = nullptr;
-}
+
+/// A named barrier of some of a block's threads.
+class TeamMeet {
+ public:
+  explicit TeamMeet(unsigned threads) : all_(threads) {}
+  void meet() { all_.arrive_and_wait(); }
+  bool any(bool mine) {
+    if (mine) found_.store(true);
+    meet();
+    const bool found = found_.load();
+    meet();
+    found_.store(false);
+    meet();
+    return found;
+  }
+
+ private:
+  std::barrier<> all_;
+  std::atomic<bool> found_{false};
+};
+inline thread_local TeamMeet* team_meets = nullptr;
+}  // namespace plait_test
 
 struct alignas(16) ulonglong2 {
   unsigned long long x, y;

@@ -5,12 +5,29 @@
 
 namespace plait::cuda {
 
+#define PLAIT_APART inline
+
+inline void meet_threads(unsigned id, unsigned) { plait_test::team_meets[id].meet(); }
+inline bool any_of_threads(unsigned id, unsigned, bool mine) {
+  return plait_test::team_meets[id].any(mine);
+}
 inline void wait_for_grid_before() {}
 inline void let_next_grid_start() {}
 inline void store_pair(void* at, unsigned long long lo, unsigned long long hi) {
   auto* const words = static_cast<unsigned long long*>(at);
   std::atomic_ref(words[1]).store(hi, std::memory_order_relaxed);
   std::atomic_ref(words[0]).store(lo, std::memory_order_relaxed);
+}
+inline unsigned peek_flag(const unsigned* at) {
+  thread_local unsigned loads = 0;
+  if (++loads % 16 == 0) std::this_thread::yield();
+  return std::atomic_ref(*const_cast<unsigned*>(at)).load(std::memory_order_relaxed);
+}
+inline unsigned load_flag(const unsigned* at) {
+  return std::atomic_ref(*const_cast<unsigned*>(at)).load(std::memory_order_acquire);
+}
+inline void store_flag(unsigned* at, unsigned value) {
+  std::atomic_ref(*at).store(value, std::memory_order_release);
 }
 /// Whoever polls lets others run: there are more threads than cores.
 inline Unit load_pair(const void* at) {

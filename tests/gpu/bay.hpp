@@ -96,6 +96,7 @@ class Bay {
     options.sizes.rotation_bytes = rotation_slots(board->ranks) << 20;
     options.share_words = words;
     options.beside_computing = beside_computing;
+    options.messages = true;
     options.host_words =
         reinterpret_cast<HostWords*>(rings + static_cast<std::uint64_t>(board->ranks) * kRingBytes);
     for (int r = 0; r < board->ranks; ++r)

@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kStateBytes = 4096;
 constexpr std::uint64_t kFlagBytes = kMaxCudaRanks * kFlagsPerPair * 4;
 constexpr std::uint64_t kControlBytes =
-    kStateBytes + kFlagBytes + sizeof(TileFlags) + sizeof(EngineFlags);
+    kStateBytes + kFlagBytes + sizeof(TileFlags) + sizeof(EngineFlags) + sizeof(MessageFlags);
 constexpr std::uint64_t kGrainBytes = 2ull << 20;
 
 std::uint64_t rounded(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
@@ -27,7 +27,8 @@ std::uint64_t rounded(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096
 std::uint64_t total_bytes(const DeviceArenaSizes& sizes) {
   const std::uint64_t bytes = rounded(kControlBytes) + 2 * rounded(sizes.flagged_bytes) +
                               2 * rounded(sizes.bare_bytes) + rounded(sizes.tile_bytes) +
-                              rounded(sizes.rotation_bytes) + 2 * rounded(sizes.inbox_bytes) +
+                              rounded(sizes.rotation_bytes) + rounded(sizes.message_slot_bytes) +
+                              rounded(sizes.message_line_bytes) + 2 * rounded(sizes.inbox_bytes) +
                               rounded(sizes.scratch_bytes);
   return (bytes + kGrainBytes - 1) / kGrainBytes * kGrainBytes;
 }
@@ -163,8 +164,17 @@ EngineFlags* DeviceArena::engine_flags(int owner) const {
 char* DeviceArena::rotation_slots(int owner) const {
   return tiles(owner) + rounded(sizes_.tile_bytes);
 }
-char* DeviceArena::inbox(int owner) const {
+MessageFlags* DeviceArena::message_flags(int owner) const {
+  return reinterpret_cast<MessageFlags*>(engine_flags(owner) + 1);
+}
+char* DeviceArena::message_slots(int owner) const {
   return rotation_slots(owner) + rounded(sizes_.rotation_bytes);
+}
+char* DeviceArena::message_lines(int owner) const {
+  return message_slots(owner) + rounded(sizes_.message_slot_bytes);
+}
+char* DeviceArena::inbox(int owner) const {
+  return message_lines(owner) + rounded(sizes_.message_line_bytes);
 }
 char* DeviceArena::scratch(int owner) const {
   return inbox(owner) + 2 * rounded(sizes_.inbox_bytes);

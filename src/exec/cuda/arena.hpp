@@ -18,10 +18,12 @@ using Exchange = std::function<std::vector<std::string>(const std::string& mine)
 struct DeviceArenaSizes {
   /// Inbox half of flagged lines: 4 MiB, and some, so that pieces of whole lines fit.
   std::uint64_t flagged_bytes = (4ull << 20) + 4096;
-  std::uint64_t bare_bytes = 0;      ///< inbox half of bare lines; 0 = chosen
-  std::uint64_t tile_bytes = 0;      ///< slots of tiled kernels; 0 = room for 64 KiB tiles
-  std::uint64_t rotation_bytes = 0;  ///< slots of copy engines; 0 = chosen
-  std::uint64_t inbox_bytes = 0;     ///< inbox half of plans
+  std::uint64_t bare_bytes = 0;          ///< inbox half of bare lines; 0 = chosen
+  std::uint64_t tile_bytes = 0;          ///< slots of tiled kernels; 0 = room for 64 KiB tiles
+  std::uint64_t rotation_bytes = 0;      ///< slots of copy engines; 0 = chosen
+  std::uint64_t message_slot_bytes = 0;  ///< what single peers send
+  std::uint64_t message_line_bytes = 0;
+  std::uint64_t inbox_bytes = 0;  ///< inbox half of plans
   std::uint64_t scratch_bytes = 0;
   bool operator==(const DeviceArenaSizes&) const = default;
 };
@@ -56,6 +58,9 @@ class DeviceArena {
   char* tiles(int owner) const;
   EngineFlags* engine_flags(int owner) const;
   char* rotation_slots(int owner) const;
+  MessageFlags* message_flags(int owner) const;
+  char* message_slots(int owner) const;
+  char* message_lines(int owner) const;
   char* inbox(int owner) const;
   char* scratch(int owner) const;
 

@@ -105,6 +105,11 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
         only_rings_ ? kRingSlots * kRingPieceBytes
                     : rotation_slots(options.ranks) * rotation_slot_bytes(options.ranks);
   }
+  if (options.messages && options.ranks > 1) {
+    const std::uint32_t channels = message_channels(options.ranks, options.most_blocks);
+    options_.sizes.message_slot_bytes = message_slot_bytes(options.ranks, channels);
+    options_.sizes.message_line_bytes = message_line_bytes(options.ranks, channels);
+  }
   PLAIT_CUDA_CALL(device_get, &device_, options.device);
   PLAIT_CUDA_CALL(primary_retain, &context_, device_);
   try {

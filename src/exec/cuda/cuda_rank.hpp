@@ -13,6 +13,7 @@
 #include "exec/cuda/host_gather.hpp"
 #include "exec/cuda/kernels.hpp"
 #include "exec/cuda/line_cut.hpp"
+#include "exec/cuda/messages.hpp"
 #include "exec/cuda/rotation.hpp"
 #include "plait/plan.hpp"
 
@@ -35,6 +36,7 @@ struct CudaRankOptions {
   unsigned most_blocks = 0;          ///< of a fused kernel, to leave SMs to others; 0 = one an SM
   unsigned most_tiled_blocks = 100;  ///< of tiled kernels, one an SM, so that others' fit beside
   bool beside_computing = false;     ///< large calls take few SMs, as where most_blocks is set
+  bool messages = false;             ///< room for messages between single ranks
   LaneSpread spread;
 };
 
@@ -124,6 +126,14 @@ class CudaRank {
   void run_fused(const std::string& kernel, const Request& request, const void* input, void* output,
                  Stream stream, const std::vector<double>& scalars = {},
                  const FusedTuning& tuning = {});
+
+  /// True where messages() serves any message between two ranks; the same on all ranks.
+  bool takes_messages() const { return options_.sizes.message_slot_bytes != 0; }
+  /// This rank's ends of messages that all move side by side, whatever calls their other ends are
+  /// in; those between the same two ranks in order. Same order of effects as run(). A sender may
+  /// end before its peer has come; a peer that asks for another size is not noticed.
+  void messages(const std::vector<Message>& messages, Stream stream,
+                const MessageTuning& tuning = {});
 
   /// Error(timeout) or aborted where a kernel gave up; costs one load from host memory.
   void check() const;

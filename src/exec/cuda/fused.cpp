@@ -23,6 +23,13 @@ std::string tiled_name(const Request& request) {
               common ? request.ranks : 0);
 }
 
+/// Whether any goes by bulk copies, which want shared memory.
+bool moves_tiles(const MessageArgs& args) {
+  return std::any_of(args.works, args.works + args.work_count, [](const MessageWork& work) {
+    return work.side != kKeep && work.by_lines == 0;
+  });
+}
+
 /// How far pushes run ahead of reductions. Source: bench/results/gpu_two_shot_*.csv.
 int steps_ahead(const Request& request, bool is_lean) {
   const std::uint64_t mib = (request.count * bytes_of(request.type)) >> 20;
@@ -168,6 +175,36 @@ void CudaRank::run_tiled(const Request& request, const void* input, void* output
   spread.blocks = spread_tiles(args, wish);
   spread.programmatic = tuning.programmatic;
   kernels_->launch(kernels_->find(tiled_name(request)), spread, stream, {&args});
+}
+
+void CudaRank::messages(const std::vector<Message>& messages, Stream stream,
+                        const MessageTuning& tuning) {
+  if (!takes_messages())
+    throw Error(ErrorCode::unsupported, "wanted messages, but no room was made for them");
+  const MessageSpread spread{message_channels(options_.ranks, options_.most_blocks), tuning};
+  const std::vector<MessageArgs> launches =
+      plan_messages(messages, options_.rank, options_.ranks, spread);
+  const Current current(context_);
+  if (options_.orders_calls) order_.before(marker_, stream);
+  for (MessageArgs args : launches) {
+    args.state = arena_->state();
+    args.lifeline = reinterpret_cast<Lifeline*>(device_lifeline_);
+    args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
+    args.rank = options_.rank;
+    args.ranks = options_.ranks;
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+      args.flags[rank] = arena_->message_flags(rank);
+      args.slots[rank] = arena_->message_slots(rank);
+      args.lines[rank] = arena_->message_lines(rank);
+    }
+    Spread wide;
+    wide.threads = 2 * kMessageLanes * kMessageTeamThreads;
+    wide.blocks = (args.channels * args.peers + kMessageLanes - 1) / kMessageLanes;
+    wide.shared_bytes = moves_tiles(args) ? 2 * kMessageLanes * kMessageTeamBytes : 0;
+    wide.programmatic = true;
+    kernels_->launch(kernels_->find("plait_messages"), wide, stream, {&args});
+  }
+  if (options_.orders_calls) order_.after(marker_, stream);
 }
 
 /// Pieces must be the same on all ranks, so they follow from size and options alone.

@@ -4,7 +4,28 @@
 #pragma once
 #include "exec/cuda/kernels/numbers.cuh"
 
+/// A function of its own in device code, so that loops that call it stay small.
+#define PLAIT_APART __noinline__
+
 namespace plait::cuda {
+
+/// Threads of a block that come to barrier `id` wait until `threads` of them are there.
+__device__ inline void meet_threads(unsigned id, unsigned threads) {
+  asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+/// The same, and whether any of them said so.
+__device__ inline bool any_of_threads(unsigned id, unsigned threads, bool mine) {
+  unsigned found;
+  asm volatile(
+      "{ .reg .pred p, q;\n"
+      "setp.ne.u32 p, %3, 0;\n"
+      "barrier.cta.red.or.pred q, %1, %2, p;\n"
+      "selp.u32 %0, 1, 0, q; }"
+      : "=r"(found)
+      : "r"(id), "r"(threads), "r"(mine ? 1u : 0u)
+      : "memory");
+  return found != 0;
+}
 
 /// Programmatic dependent launch: wait for the kernel before (no effect on ordinary launches), and
 /// let the kernel after be put in place meanwhile.

@@ -2,6 +2,7 @@
 // place, pass on, and the clerks who read and write the words between ranks. See tiled.cuh.
 #pragma once
 #include "exec/cuda/kernels/bulk.cuh"
+#include "exec/cuda/kernels/units.cuh"
 #include "exec/cuda/tile_cut.hpp"
 
 namespace plait::cuda {
@@ -23,57 +24,6 @@ struct TileShared {
   volatile unsigned handled;  ///< of which results are on their way
   TiledArgs args;             ///< parameters of a kernel are slow to read for functions it calls
 };
-
-/// Threads that do one thing together; a named barrier keeps them in step.
-struct Team {
-  unsigned id, threads, lane;
-  __device__ void meet() const {
-    asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-  }
-  __device__ bool any(bool mine) const {
-    unsigned found;
-    asm volatile(
-        "{ .reg .pred p, q;\n"
-        "setp.ne.u32 p, %3, 0;\n"
-        "barrier.cta.red.or.pred q, %1, %2, p;\n"
-        "selp.u32 %0, 1, 0, q; }"
-        : "=r"(found)
-        : "r"(id), "r"(threads), "r"(mine ? 1u : 0u)
-        : "memory");
-    return found != 0;
-  }
-};
-
-/// Up to 16 bytes, an element at a time; functions of their own, so that loops stay small.
-__device__ __noinline__ Unit load_elements(const char* at, unsigned long long bytes,
-                                           unsigned element) {
-  unsigned long long words[2] = {0, 0};
-#pragma unroll 1
-  for (unsigned offset = 0; offset < bytes; offset += element) {
-    unsigned long long part = 0;
-    switch (element) {
-      case 1: part = *reinterpret_cast<const std::uint8_t*>(at + offset); break;
-      case 2: part = *reinterpret_cast<const std::uint16_t*>(at + offset); break;
-      case 4: part = *reinterpret_cast<const std::uint32_t*>(at + offset); break;
-      default: part = *reinterpret_cast<const std::uint64_t*>(at + offset);
-    }
-    (offset < 8 ? words[0] : words[1]) |= part << offset % 8 * 8;
-  }
-  return {words[0], words[1]};
-}
-__device__ __noinline__ void store_elements(char* at, unsigned long long bytes, unsigned element,
-                                            unsigned long long lo, unsigned long long hi) {
-#pragma unroll 1
-  for (unsigned offset = 0; offset < bytes; offset += element) {
-    const unsigned long long part = (offset < 8 ? lo : hi) >> offset % 8 * 8;
-    switch (element) {
-      case 1: *reinterpret_cast<std::uint8_t*>(at + offset) = part; break;
-      case 2: *reinterpret_cast<std::uint16_t*>(at + offset) = part; break;
-      case 4: *reinterpret_cast<std::uint32_t*>(at + offset) = part; break;
-      default: *reinterpret_cast<std::uint64_t*>(at + offset) = part;
-    }
-  }
-}
 
 /// What roles need that does not depend on types; calls of it stand in functions of their own, so
 /// that they are compiled once and not for every kernel.
@@ -197,8 +147,8 @@ struct TileRoles {
       if (broken) return;
       for (int k = 1; k < args.ranks; ++k)
         if (in(to, peer(k)))
-          send(team, slot(peer(k), 0, args.rank, tile), input(peer(k)), part_bytes(peer(k)),
-               first(tile), length(peer(k), tile));
+          put_units(team, slot(peer(k), 0, args.rank, tile), input(peer(k)), part_bytes(peer(k)),
+                    first(tile), length(peer(k), tile), element);
       team.meet();
       if (team.lane != 0) continue;
       __threadfence_block();
@@ -280,55 +230,13 @@ struct TileRoles {
     }
   }
 
-  /// Units of a buffer of any alignment, by the width of its elements.
   __device__ Unit load_any(const char* src, unsigned long long unit, unsigned long long bytes,
                            bool whole) const {
-    const unsigned long long at = unit * 16;
-    if (!whole || at + 16 > bytes)
-      return load_elements(src + at, bytes > at ? min(bytes - at, 16ull) : 0, element);
-    const ulonglong2 pair = *reinterpret_cast<const ulonglong2*>(src + at);
-    return {pair.x, pair.y};
+    return cuda::load_any(src, unit, bytes, whole, element);
   }
   __device__ void store_any(char* dst, unsigned long long unit, const Unit& value,
                             unsigned long long bytes, bool whole) const {
-    const unsigned long long at = unit * 16;
-    if (!whole || at + 16 > bytes)
-      return store_elements(dst + at, bytes > at ? min(bytes - at, 16ull) : 0, element, value.lo,
-                            value.hi);
-    *reinterpret_cast<ulonglong2*>(dst + at) = make_ulonglong2(value.lo, value.hi);
-  }
-  /// `limit` units from unit `from` of `src` on, into a slot.
-  __device__ void send(const Team& team, char* to, const char* src, unsigned long long bytes,
-                       unsigned long long from, unsigned limit) const {
-    auto* dst = reinterpret_cast<ulonglong2*>(to);
-    const bool whole = is_aligned(src);
-    for (unsigned i = team.lane; i < limit; i += 4 * team.threads) {
-      Unit held[4];
-#pragma unroll
-      for (int u = 0; u < 4; ++u)
-        if (i + u * team.threads < limit)
-          held[u] = load_any(src, from + i + u * team.threads, bytes, whole);
-#pragma unroll
-      for (int u = 0; u < 4; ++u)
-        if (i + u * team.threads < limit)
-          dst[i + u * team.threads] = make_ulonglong2(held[u].lo, held[u].hi);
-    }
-  }
-  /// `limit` units of a slot, to unit `from` of `to` on.
-  __device__ void put(const Team& team, char* to, unsigned long long bytes, unsigned long long from,
-                      const char* slot, unsigned limit) const {
-    const bool whole = is_aligned(to);
-    for (unsigned i = team.lane; i < limit; i += 4 * team.threads) {
-      Unit held[4];
-#pragma unroll
-      for (int u = 0; u < 4; ++u)
-        if (i + u * team.threads < limit)
-          held[u] = load_pair(slot + (i + u * team.threads) * 16ull);
-#pragma unroll
-      for (int u = 0; u < 4; ++u)
-        if (i + u * team.threads < limit)
-          store_any(to, from + i + u * team.threads, held[u], bytes, whole);
-    }
+    cuda::store_any(dst, unit, value, bytes, whole, element);
   }
   __device__ void await_shared(const volatile unsigned& word, unsigned value) {
     while (!broken && word < value) broken = patience.given_up(args.state);
@@ -422,9 +330,9 @@ struct TileRoles {
   __device__ void place(const Team& team, unsigned tile, unsigned from) {
     for (int k = 1; k < args.ranks; ++k)
       if (in(from, peer(k)))
-        put(team, static_cast<char*>(args.output) + peer(k) * args.place_stride,
-            part_bytes(args.rank), first(tile), slot(args.rank, 0, peer(k), tile),
-            length(args.rank, tile));
+        take_units(team, static_cast<char*>(args.output) + peer(k) * args.place_stride,
+                   part_bytes(args.rank), first(tile), slot(args.rank, 0, peer(k), tile),
+                   length(args.rank, tile), element);
   }
 
   /// What of this rank's input belongs in its own output as it is.
@@ -470,8 +378,8 @@ struct TileRoles {
       if (broken) return;
       for (int k = 1; k < args.ranks; ++k)
         if (in(owners, peer(k)))
-          put(team, output(peer(k)), part_bytes(peer(k)), first(tile),
-              slot(args.rank, 1, peer(k), tile), length(peer(k), tile));
+          take_units(team, output(peer(k)), part_bytes(peer(k)), first(tile),
+                     slot(args.rank, 1, peer(k), tile), length(peer(k), tile), element);
       team.meet();
       if (team.lane != 0) continue;
       fence_before_flags();

@@ -1,0 +1,37 @@
+// The kernel of messages: two lanes a block, each a team that sends and one that receives.
+#include "exec/cuda/kernels/message_bulk.cuh"
+
+namespace plait::cuda {
+namespace {
+
+/// Whether all of a message moves in bulk, or but for its last unit.
+__device__ bool in_bulk(MessageTeam& end, const MessageWork& work, unsigned count, char* room) {
+  if (!is_aligned(work.memory)) return false;
+  MessageBulk{end, work, count, room}.run();
+  return true;
+}
+
+}  // namespace
+}  // namespace plait::cuda
+
+extern "C" __global__ void __launch_bounds__(2 * plait::cuda::kMessageLanes *
+                                                 plait::cuda::kMessageTeamThreads,
+                                             1)
+    plait_messages(const __grid_constant__ plait::cuda::MessageArgs args) {
+  using namespace plait::cuda;
+  extern __shared__ __align__(128) char room[];
+  __shared__ MessageTeamShared shared[2 * kMessageLanes];
+  wait_for_grid_before();
+  const unsigned team = threadIdx.x / kMessageTeamThreads;
+  const unsigned lane = blockIdx.x * kMessageLanes + team / 2;
+  if (lane < args.channels * args.peers) {
+    MessageTeam end(args, shared[team],
+                    {team + 1, kMessageTeamThreads, threadIdx.x % kMessageTeamThreads}, lane,
+                    team % 2);
+    end.run([&](MessageTeam& self, const MessageWork& work, unsigned count) {
+      return in_bulk(self, work, count, room + team * kMessageTeamBytes);
+    });
+  }
+  __syncthreads();
+  let_next_grid_start();
+}

@@ -1,0 +1,206 @@
+// Messages between single ranks on real GPUs: random groups of any size and alignment, to and from
+// any peers, the rank itself among them, eager and replayed; calls whose other ends lie in other
+// groups; a peer that never comes. Skipped where there are fewer than two GPUs.
+#include <doctest/doctest.h>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+#include "tests/gpu/bay.hpp"
+
+namespace plait::cuda {
+namespace {
+
+constexpr std::uint64_t kMostMessage = 3ull << 20;
+
+/// One message of a group, as all ranks know it.
+struct Planned {
+  int from, to;
+  std::uint64_t bytes;
+  std::uint64_t from_at, to_at;  // in the sender's input, in the receiver's output
+  unsigned seed;
+};
+
+std::uint64_t random_size(std::mt19937& random) {
+  switch (random() % 5) {
+    case 0: return random() % 40;
+    case 1: return random() % 5000;
+    case 2: return (1 + random() % 64) << 10;
+    case 3: return (random() % (1 << 18)) * 4;
+    default: return random() % kMostMessage;
+  }
+}
+
+/// The same on all ranks: up to two messages from each to each, itself included.
+std::vector<Planned> random_group(int ranks, std::mt19937& random) {
+  std::vector<Planned> group;
+  std::vector<std::uint64_t> read(static_cast<std::size_t>(ranks)), written = read;
+  for (int from = 0; from < ranks; ++from)
+    for (int to = 0; to < ranks; ++to)
+      for (auto n = random() % 3; n > 0; --n) {
+        std::uint64_t& at = read[static_cast<std::size_t>(from)];
+        std::uint64_t& into = written[static_cast<std::size_t>(to)];
+        const std::uint64_t bytes = random_size(random);
+        for (std::uint64_t* place : {&at, &into}) {
+          *place = (*place + 31) / 32 * 32;
+          if (random() % 3 == 0) *place += random() % 16;  // of any alignment
+        }
+        if (at + bytes > kBufferBytes || into + bytes > kBufferBytes) continue;
+        group.push_back({from, to, bytes, at, into, static_cast<unsigned>(random())});
+        at += bytes;
+        into += bytes;
+      }
+  return group;
+}
+
+/// This rank's ends; the order among those that do not match is the rank's own.
+std::vector<Message> ends_of(const Bay& bay, const std::vector<Planned>& group) {
+  std::vector<Message> ends;
+  for (const Planned& one : group) {
+    if (one.from == bay.rank)
+      ends.push_back({true, one.to, reinterpret_cast<void*>(bay.input + one.from_at), one.bytes});
+    if (one.to == bay.rank)
+      ends.push_back({false, one.from, reinterpret_cast<void*>(bay.output + one.to_at), one.bytes});
+  }
+  return ends;
+}
+
+void upload(const Bay& bay, const std::vector<Planned>& group) {
+  for (const Planned& one : group)
+    if (one.from == bay.rank)
+      Bay::to_gpu(bay.input + one.from_at, random_bytes(one.bytes, one.seed));
+}
+
+/// What came is right, and nothing else of the output was touched.
+std::size_t wrong_bytes(const Bay& bay, const std::vector<Planned>& group) {
+  Bytes expected(kBufferBytes, 0xa5);
+  for (const Planned& one : group) {
+    const Bytes sent = random_bytes(one.bytes, one.seed);
+    if (one.to == bay.rank)
+      std::copy(sent.begin(), sent.end(),
+                expected.begin() + static_cast<std::ptrdiff_t>(one.to_at));
+  }
+  const Bytes got = Bay::from_gpu(bay.output, kBufferBytes);
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) wrong += got[i] != expected[i] ? 1 : 0;
+  return wrong;
+}
+
+void poison(Bay& bay) {
+  PLAIT_CUDA_CALL(memory_set_async, bay.output, 0xa5, kBufferBytes, bay.stream);
+  bay.finish();
+  bay.board->meet();  // where ranks share a GPU, one's upload would wait for the other's kernel
+}
+
+void replay(Bay& bay, const std::vector<Message>& ends) {
+  Graph graph = nullptr;
+  GraphExec exec = nullptr;
+  PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
+  for (int k = 0; k < 3; ++k) bay.cuda->messages(ends, bay.stream);
+  PLAIT_CUDA_CALL(stream_end_capture, bay.stream, &graph);
+  PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
+  bay.board->meet();
+  for (int k = 0; k < 3; ++k) PLAIT_CUDA_CALL(graph_launch, exec, bay.stream);
+  bay.finish();
+  bay.board->meet();
+  api().graph_exec_destroy(exec);
+  api().graph_destroy(graph);
+}
+
+void check_groups(int ranks, bool processes, int rounds) {
+  Findings* findings = on_bays(ranks, processes, [&](Bay& bay, Findings& found) {
+    for (int round = 0; round < rounds; ++round) {
+      std::mt19937 random(static_cast<unsigned>(round * 64 + ranks));
+      const std::vector<Planned> group = random_group(ranks, random);
+      MessageTuning tuning;
+      if (round % 4 == 3) tuning = {0, kBulkBytes / 16};  // all by small tiles
+      upload(bay, group);
+      poison(bay);
+      const std::vector<Message> ends = ends_of(bay, group);
+      bay.cuda->messages(ends, bay.stream, tuning);
+      bay.finish();
+      std::size_t wrong = wrong_bytes(bay, group);
+      bay.board->meet();
+      if (round % 3 == 0) {
+        poison(bay);
+        replay(bay, ends);
+        wrong += wrong_bytes(bay, group);
+      }
+      if (wrong != 0)
+        found.add(bay.rank, text("round ", round, ": ", wrong, " wrong bytes of ", group.size(),
+                                 " messages; "));
+      found.checked += static_cast<int>(group.size());
+      bay.board->meet();
+    }
+  });
+  const int checked = findings->checked.load() / ranks;
+  MESSAGE(checked, " messages between ", ranks, " ranks");
+}
+
+}  // namespace
+
+TEST_CASE("processes: groups of messages arrive whole, eager and replayed") {
+  const int ranks = gpus_for_processes();
+  if (skipped(ranks)) return;
+  check_groups(ranks, true, 40);
+  check_groups(8, true, 12);  // on however many GPUs there are
+}
+
+TEST_CASE("processes: a sender runs ahead of a receiver that comes with other groups") {
+  const int ranks = gpus_for_processes();
+  if (skipped(ranks)) return;
+  on_bays(2, true, [](Bay& bay, Findings& found) {
+    // Eight that fit the slots: one rank sends them at once and then receives as many, the other
+    // receives by threes, and sends in between.
+    constexpr std::uint64_t kEach = 300000;
+    std::vector<Planned> group;
+    for (unsigned i = 0; i < 8; ++i)
+      for (const int from : {0, 1})
+        group.push_back({from, 1 - from, kEach, i * kEach, i * kEach, 2 * i + (from != 0 ? 1 : 0)});
+    upload(bay, group);
+    poison(bay);
+    std::vector<Message> out, in;
+    for (const Message& end : ends_of(bay, group)) (end.sends ? out : in).push_back(end);
+    if (bay.rank == 0) {
+      bay.cuda->messages(out, bay.stream);
+      bay.cuda->messages(in, bay.stream);
+    } else {
+      for (std::size_t at = 0; at < in.size(); at += 3) {
+        const auto first = static_cast<std::ptrdiff_t>(at);
+        const auto last = static_cast<std::ptrdiff_t>(std::min(at + 3, in.size()));
+        bay.cuda->messages({in.begin() + first, in.begin() + last}, bay.stream);
+        bay.cuda->messages({out.begin() + first, out.begin() + last}, bay.stream);
+      }
+    }
+    bay.finish();
+    if (const std::size_t wrong = wrong_bytes(bay, group); wrong != 0)
+      found.add(bay.rank, text(wrong, " wrong bytes"));
+    bay.board->meet();
+  });
+}
+
+TEST_CASE("processes: a message that nobody sends ends in a deadline that names the peer") {
+  if (skipped(gpus_for_processes())) return;
+  bench::Board* board = bench::make_board(2);
+  std::byte* rings = shared_rings(2);
+  Findings* findings = Findings::shared();
+  const int failed = bench::run_ranks(board, true, [&](int rank) {
+    for (const std::uint64_t bytes : {1000u, 4u << 20}) {
+      Bay bay(board, rank, rings, 0.3);
+      if (rank == 0) {
+        bay.cuda->messages({{false, 1, reinterpret_cast<void*>(bay.output), bytes}}, bay.stream);
+        std::string said = "nothing";
+        try {
+          bay.finish();
+        } catch (const Error& error) {
+          said = error.code() == ErrorCode::timeout ? error.what() : "another error";
+        }
+        if (said.find("for rank 1") == std::string::npos) findings->add(0, said);
+      }
+      board->meet();
+    }
+  });
+  CHECK(failed == 0);
+  findings->check_none();
+}
+
+}  // namespace plait::cuda
