@@ -123,6 +123,7 @@ std::string build(State& state, const Nodes& nodes, Comm across, Vote& vote) {
   std::string failure;
   try {
     state.marker = platform().marker(state.device);
+    state.joint = platform().marker(state.device);
     state.engine = make_engine(state, nodes, across, vote);
   } catch (const std::exception& error) {
     if (vote.stopped()) return error.what();  // all ranks have seen it

@@ -95,18 +95,26 @@ Result pass_in_order(CommTable::Pin pin, Stream stream, Pass pass) {
   return result;
 }
 
-/// Send and receive: never served, but in order with what is.
+/// A send or a receive, of `count` elements. What is wrong with it NCCL says.
 template <class Pass>
-Result pass_message(bool sends, std::size_t count, int type, Comm comm, Stream stream,
-                    Pass pass) noexcept {
+Result serve_message(Message message, std::size_t count, int type, Comm comm, Stream stream,
+                     Pass pass) noexcept {
   try {
     if (here.in_real != 0) return pass();
     DataType known{};
-    if (translate_type(type, known)) count_message(sends, count * bytes_of(known));
+    const bool is_known = translate_type(type, known);
+    if (is_known) message.bytes = count * bytes_of(known);
     CommTable::Pin pin = comms().pin(comm);
+    if (pin)
+      if (const Result result = blocked(*pin); result != ncclSuccess) return result;
+    const bool served =
+        pin && is_known && message.peer >= 0 && message.peer < pin->ranks && takes_messages(*pin);
+    if (is_known) count_message(message.sends, message.bytes, served);
     if (!pin) return pass();
-    if (const Result result = blocked(*pin); result != ncclSuccess) return result;
-    return pass_in_order(std::move(pin), stream, pass);
+    if (!served) return pass_in_order(std::move(pin), stream, pass);
+    if (here.depth == 0) return enqueue(*pin, {{message, stream}});
+    noted_group().messages.push_back({std::move(pin), {message, stream}});
+    return ncclSuccess;
   } catch (const std::exception& error) {
     return result_of(error);
   }
@@ -163,6 +171,21 @@ std::vector<Noted*> in_turns(std::vector<Noted>& calls) {
   return ordered;
 }
 
+/// Each communicator's sends and receives, which move together.
+Result enqueue_messages(const std::vector<NotedMessage>& noted) {
+  std::vector<std::pair<State*, std::vector<StreamMessage>>> groups;
+  for (const NotedMessage& one : noted) {
+    const auto found = std::find_if(groups.begin(), groups.end(),
+                                    [&](const auto& group) { return group.first == &*one.pin; });
+    auto& group = found != groups.end() ? *found : groups.emplace_back(&*one.pin, 0);
+    group.second.push_back(one.sent);
+  }
+  Result result = ncclSuccess;
+  for (const auto& [state, group] : groups)
+    if (const Result one = enqueue(*state, group); result == ncclSuccess) result = one;
+  return result;
+}
+
 /// The outermost end: what plait took goes first, in turns, then NCCL's own. All ranks alike.
 Result end_group() noexcept {
   here.depth = 0;
@@ -179,6 +202,8 @@ Result end_group() noexcept {
       }
     };
     enqueue_noted(false);
+    const Result moved = enqueue_messages(ended->messages);
+    if (result == ncclSuccess) result = moved;
     for (Passed& one : ended->passed) one.pin->order.before_passed(*one.pin->marker, one.stream);
     const Result real_end = pass_on(real().group_end);
     if (real_end != ncclSuccess && real_end != ncclInProgress) return real_end;
@@ -261,12 +286,13 @@ Result ncclScatter(const void* input, void* output, std::size_t count, int type,
 
 Result ncclSend(const void* input, std::size_t count, int type, int peer, Comm comm,
                 Stream stream) {
-  return pass_message(true, count, type, comm, stream,
-                      [&] { return pass_on(real().send, input, count, type, peer, comm, stream); });
+  return serve_message({true, peer, const_cast<void*>(input), 0}, count, type, comm, stream, [&] {
+    return pass_on(real().send, input, count, type, peer, comm, stream);
+  });
 }
 
 Result ncclRecv(void* output, std::size_t count, int type, int peer, Comm comm, Stream stream) {
-  return pass_message(false, count, type, comm, stream, [&] {
+  return serve_message({false, peer, output, 0}, count, type, comm, stream, [&] {
     return pass_on(real().receive, output, count, type, peer, comm, stream);
   });
 }

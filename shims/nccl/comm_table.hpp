@@ -36,6 +36,7 @@ struct State {
   std::unique_ptr<Staging> staging;  ///< while attaching
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Marker> marker;  ///< where attached
+  std::unique_ptr<Marker> joint;   ///< likewise: of a group's streams
   StreamOrder order;
   std::atomic<bool> killed{false};        ///< a peer was: all calls fail
   std::atomic<bool> lost{false};          ///< a peer has died

@@ -215,8 +215,8 @@ CountedCall::~CountedCall() {
   if (timer_ != nullptr) all.pending.push_back({std::move(timer_), index, row_, bucket_, served_});
 }
 
-void count_message(bool sends, std::uint64_t bytes) {
-  add(cell(false, sends ? kRows - 2 : kRows - 1, bucket_of(bytes)), bytes);
+void count_message(bool sends, std::uint64_t bytes, bool served) {
+  add(cell(served, sends ? kRows - 2 : kRows - 1, bucket_of(bytes)), bytes);
 }
 
 }  // namespace plait::nccl

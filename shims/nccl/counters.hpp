@@ -32,8 +32,8 @@ class CountedCall {
   std::optional<NvtxRange> range_;
 };
 
-/// Send and receive, which have no Request and always pass on.
-void count_message(bool sends, std::uint64_t bytes);
+/// Send and receive, which have no Request.
+void count_message(bool sends, std::uint64_t bytes, bool served);
 
 /// One line of the table, as other languages read it.
 struct CounterRow {

@@ -74,6 +74,7 @@ class CudaEngine : public Engine {
       wanted.beside_computing = true;
       wanted.most_tiled_blocks = 64;
     }
+    wanted.messages = options.bitwise || cuda::messages_ahead(options.ranks, options.most_blocks);
     wanted.orders_calls = false;  // StreamOrder does, NCCL's calls among them
     rank_ = std::make_unique<cuda::CudaRank>(wanted, exchange);
   }
@@ -87,6 +88,11 @@ class CudaEngine : public Engine {
   void enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     const std::lock_guard<std::mutex> hold(guard_);
     rank_->enqueue(request, input, output, driver_stream(stream));
+  }
+  bool takes_messages() const override { return rank_->takes_messages(); }
+  void messages(const std::vector<Message>& messages, Stream stream) override {
+    const std::lock_guard<std::mutex> hold(guard_);
+    rank_->messages(messages, driver_stream(stream));
   }
   void check() const override { rank_->check(); }
   void abort() noexcept override { rank_->abort(); }

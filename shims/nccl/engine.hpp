@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "exec/cuda/messages.hpp"
+#include "plait/error.hpp"
 #include "plait/plan.hpp"
 #include "shims/nccl/abi.hpp"
 
@@ -14,6 +16,8 @@ namespace plait::nccl {
 
 /// Every rank's bytes in rank order; called alike by all ranks of the communicator.
 using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
+
+using Message = cuda::Message;  ///< a send or a receive
 
 /// One rank of one communicator.
 class Engine {
@@ -23,6 +27,13 @@ class Engine {
   virtual bool takes(const Request& request) const = 0;
   /// In stream order; never waits for peers or the stream on the host. Throws Error.
   virtual void enqueue(const Request& request, const void* input, void* output, Stream stream) = 0;
+  /// True where messages() serves every message: the same answer on all ranks. All or none, since
+  /// those of one group must move side by side whatever groups their other ends are in.
+  virtual bool takes_messages() const { return false; }
+  /// What one group sends and receives, in stream order; as enqueue().
+  virtual void messages(const std::vector<Message>&, Stream) {
+    throw Error(ErrorCode::unsupported, "this engine takes no messages");
+  }
   /// Throws Error where an earlier call failed on the device.
   virtual void check() const = 0;
   /// True where enqueue() itself calls NCCL, so must not happen inside one of its groups.

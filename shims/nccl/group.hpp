@@ -20,6 +20,17 @@ struct Noted {
   Call call;
 };
 
+/// A send or a receive that plait takes, and the stream that it is on.
+struct StreamMessage {
+  Message message;
+  Stream stream = nullptr;
+};
+
+struct NotedMessage {
+  CommTable::Pin pin;
+  StreamMessage sent;
+};
+
 /// A communicator being made: where its handle is, or will be, written.
 struct Made {
   Comm* place = nullptr;
@@ -35,11 +46,13 @@ struct Passed {
 
 struct Group {
   std::vector<Noted> calls;
+  std::vector<NotedMessage> messages;
   std::vector<Passed> passed;
   std::vector<Made> made;
 
   void clear() {
     calls.clear();
+    messages.clear();
     passed.clear();
     made.clear();
   }

@@ -37,17 +37,61 @@ std::string why_not(const State& state, const Request& request) {
 }
 
 /// One line for each distinct call of a communicator.
-void explain(const State& state, const Request& request, bool taken) {
+void explain(const State& state, const std::string& what) {
   static std::mutex guard;
   static auto* const said = new std::set<std::string>;
-  const std::string what =
-      text(name_of(request.collective), ' ', request.count, ' ', name_of(request.type), ' ',
-           reduces(request.collective) ? name_of(request.op) : "-", " over ", request.ranks,
-           " ranks: ", taken ? text("plait") : text("NCCL (", why_not(state, request), ")"));
   const std::lock_guard<std::mutex> hold(guard);
   if (said->size() < 10000 && said->insert(text(state.comm, what)).second)
     log(LogLevel::explain, state.rank, text("communicator ", state.comm, ": ", what));
 }
+
+void explain(const State& state, const Request& request, bool taken) {
+  explain(state,
+          text(name_of(request.collective), ' ', request.count, ' ', name_of(request.type), ' ',
+               reduces(request.collective) ? name_of(request.op) : "-", " over ", request.ranks,
+               " ranks: ", taken ? text("plait") : text("NCCL (", why_not(state, request), ")")));
+}
+
+/// Throws what calls of a communicator that has ended return.
+void require_alive(const State& state) {
+  if (state.phase.load() == Phase::aborted)
+    throw Error(ErrorCode::aborted, "the communicator was aborted");
+  if (state.killed.load()) throw Error(ErrorCode::peer_lost, "a rank of it has died");
+  state.engine->check();
+}
+
+/// What a call that was not enqueued returns.
+Result failed(const State& state, const std::string& what, const std::exception& error) {
+  log(LogLevel::warn, state.rank,
+      text(what, " on communicator ", state.comm, " failed: ", error.what()));
+  return state.lost.load() ? ncclRemoteError : result_of(error);
+}
+
+/// While one lives, what is put on `main` comes after all that the other streams of a group hold,
+/// and before all that they will.
+class JoinedStreams {
+ public:
+  JoinedStreams(Marker& marker, Stream main, const std::vector<StreamMessage>& group)
+      : marker_(marker), main_(main) {
+    for (const StreamMessage& one : group)
+      if (one.stream != main) others_.insert(one.stream);
+    for (Stream other : others_) {
+      marker_.record(other);
+      marker_.wait(main_);
+    }
+  }
+  ~JoinedStreams() {
+    if (!others_.empty()) marker_.record(main_);
+    for (Stream other : others_) marker_.wait(other);
+  }
+  JoinedStreams(const JoinedStreams&) = delete;
+  JoinedStreams& operator=(const JoinedStreams&) = delete;
+
+ private:
+  Marker& marker_;
+  Stream main_;
+  std::set<Stream> others_;
+};
 
 }  // namespace
 
@@ -95,12 +139,21 @@ bool takes(const State& state, const Request& request) {
   return taken;
 }
 
+bool takes_messages(const State& state) {
+  const bool attached = state.phase.load(std::memory_order_acquire) == Phase::attached;
+  const bool wanted = (state.served >> static_cast<unsigned>(Collective::send_recv) & 1u) != 0;
+  const bool taken = attached && wanted && state.engine->takes_messages();
+  if (log_enabled(LogLevel::explain))
+    explain(state, text("send and receive: ", taken       ? "plait"
+                                              : !attached ? text("NCCL (", state.reason, ")")
+                                              : !wanted   ? "NCCL (send_recv is not in PLAIT_OPS)"
+                                                          : "NCCL (not measured to be faster)"));
+  return taken;
+}
+
 Result enqueue(State& state, const Call& call) {
   try {
-    if (state.phase.load() == Phase::aborted)
-      throw Error(ErrorCode::aborted, "the communicator was aborted");
-    if (state.killed.load()) throw Error(ErrorCode::peer_lost, "a rank of it has died");
-    state.engine->check();
+    require_alive(state);
     state.order.before_served(*state.marker, call.stream);
     {
       const CountedCall counted(call.request, true, call.stream);
@@ -109,10 +162,25 @@ Result enqueue(State& state, const Call& call) {
     state.order.after_served(*state.marker, call.stream);
     return ncclSuccess;
   } catch (const std::exception& error) {
-    log(LogLevel::warn, state.rank,
-        text(name_of(call.request.collective), " on communicator ", state.comm,
-             " failed: ", error.what()));
-    return state.lost.load() ? ncclRemoteError : result_of(error);
+    return failed(state, name_of(call.request.collective), error);
+  }
+}
+
+Result enqueue(State& state, const std::vector<StreamMessage>& group) {
+  try {
+    require_alive(state);
+    Stream main = group.front().stream;
+    state.order.before_served(*state.marker, main);
+    {
+      const JoinedStreams joined(*state.joint, main, group);
+      std::vector<Message> messages;
+      for (const StreamMessage& one : group) messages.push_back(one.message);
+      state.engine->messages(messages, main);
+    }
+    state.order.after_served(*state.marker, main);
+    return ncclSuccess;
+  } catch (const std::exception& error) {
+    return failed(state, "a group of sends and receives", error);
   }
 }
 

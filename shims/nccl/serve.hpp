@@ -17,8 +17,12 @@ Result result_of(const std::exception& error);
 
 /// True where this call goes to the engine.
 bool takes(const State& state, const Request& request);
+/// True where sends and receives go to the engine: all of a communicator's, or none.
+bool takes_messages(const State& state);
 /// Hands a taken call to the engine; its errors become results.
 Result enqueue(State& state, const Call& call);
+/// The same of what one group sends and receives.
+Result enqueue(State& state, const std::vector<StreamMessage>& group);
 /// `state` cannot serve or pass on any more: what calls return then; ncclSuccess = it can.
 Result blocked(State& state);
 

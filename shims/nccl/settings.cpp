@@ -9,7 +9,7 @@
 namespace plait::nccl {
 namespace {
 
-// Send and receive have no counterpart among plait's collectives and always pass on.
+/// Bit by collective; send and receive go by that of send_recv.
 std::uint32_t served_by(const std::string& names) {
   std::uint32_t all = 0;
 #define PLAIT_COLLECTIVE(name, input, output, busbw) \

@@ -29,6 +29,7 @@ inline unsigned load_flag(const unsigned* at) {
 inline void store_flag(unsigned* at, unsigned value) {
   std::atomic_ref(*at).store(value, std::memory_order_release);
 }
+inline void store_flag_relaxed(unsigned* at, unsigned value) { store_flag(at, value); }
 /// Whoever polls lets others run: there are more threads than cores.
 inline Unit load_pair(const void* at) {
   thread_local unsigned loads = 0;

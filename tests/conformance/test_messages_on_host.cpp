@@ -54,19 +54,18 @@ MessageArgs told(MessageArgs args, PlayedRanks& all, std::size_t rank, double wa
   return args;
 }
 
-/// One launch: as many threads as it has lanes, directions and threads of a team.
+/// One launch: as many threads as it has blocks, directions and threads of a team.
 void launch(const MessageArgs& args) {
-  const unsigned lanes = args.channels * args.peers;
   std::vector<std::unique_ptr<plait_test::TeamMeet>> meets;
   std::vector<std::thread> threads;
-  for (unsigned lane = 0; lane < lanes; ++lane)
+  for (unsigned block = 0; block < args.channels * args.peers; ++block)
     for (unsigned side : {0u, 1u}) {
       meets.push_back(std::make_unique<plait_test::TeamMeet>(kTeamThreads));
       for (unsigned thread = 0; thread < kTeamThreads; ++thread)
-        threads.emplace_back([&args, lane, side, thread, meet = meets.back().get()] {
+        threads.emplace_back([&args, block, side, thread, meet = meets.back().get()] {
           plait_test::team_meets = meet;
           MessageTeamShared shared;
-          MessageTeam end(args, shared, {0, kTeamThreads, thread}, lane, side);
+          MessageTeam end(args, shared, {0, kTeamThreads, thread}, block, side);
           end.run([](MessageTeam&, const MessageWork&, unsigned) { return false; });
         });
     }
@@ -172,9 +171,9 @@ TEST_CASE("both ends cut a message alike, and every unit goes through one channe
       }
     }
   CHECK(message_channels(2, 0) == 32);
-  CHECK(message_channels(4, 0) == 32);
-  CHECK(message_channels(8, 0) == 16);
-  CHECK(message_channels(16, 0) == 8);
+  CHECK(message_channels(4, 0) == 16);
+  CHECK(message_channels(8, 0) == 8);
+  CHECK(message_channels(16, 0) == 4);
   CHECK(message_channels(8, 4) == 1);
 }
 

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <future>
+#include <map>
 #include <set>
 
 #include "base/text.hpp"
@@ -93,6 +95,51 @@ void compute(const Request& request, int rank, const std::vector<char>& all, voi
   }
 }
 
+/// A message on its way through the segment's mail, a piece at a time.
+struct Moving {
+  Message message;
+  std::uint64_t at = 0;
+  /// Moves a piece if it can; true if it did.
+  bool step(Shared& shared) {
+    const int me = shared.options.rank, from = message.sends ? me : message.peer,
+              to = message.sends ? message.peer : me;
+    standin::Mail& mail = shared.segment->mail[from][to];
+    const bool is_full = mail.written.load() != mail.read.load();
+    if (is_full == message.sends) return false;
+    const std::size_t piece = std::min<std::size_t>(standin::kMailBytes, message.bytes - at);
+    char* const data = static_cast<char*>(message.memory) + at;
+    if (message.sends) {
+      std::memcpy(mail.body, data, piece);
+      mail.written.fetch_add(1);
+    } else {
+      std::memcpy(data, mail.body, piece);
+      mail.read.fetch_add(1);
+    }
+    at += piece;
+    return true;
+  }
+};
+
+/// All of a group's messages side by side; those between the same two ranks in order.
+void move_all(Shared& shared, const std::vector<Message>& messages) {
+  std::map<std::pair<int, bool>, std::deque<Moving>> queues;
+  for (const Message& one : messages)
+    if (one.bytes != 0) queues[{one.peer, one.sends}].push_back({one, 0});
+  while (!queues.empty())
+    standin::wait_for(
+        [&] {
+          bool moved = false;
+          for (auto queue = queues.begin(); queue != queues.end();) {
+            moved = queue->second.front().step(shared) || moved;
+            if (queue->second.front().at == queue->second.front().message.bytes)
+              queue->second.pop_front();
+            queue = queue->second.empty() ? queues.erase(queue) : std::next(queue);
+          }
+          return moved;
+        },
+        [&] { return shared.aborted.load(); });
+}
+
 class HostEngine : public Engine {
  public:
   HostEngine(const EngineOptions& options, const Exchange& exchange)
@@ -122,6 +169,17 @@ class HostEngine : public Engine {
       try {
         const std::vector<char> all = inputs_of(*shared, request, input);
         compute(request, shared->options.rank, all, output);
+      } catch (const std::exception&) {
+        shared->lost.store(true);
+      }
+    });
+  }
+  /// STANDIN_MESSAGES=1: sends and receives too.
+  bool takes_messages() const override { return std::getenv("STANDIN_MESSAGES") != nullptr; }
+  void messages(const std::vector<Message>& messages, Stream stream) override {
+    push(stream, [shared = shared_, messages] {
+      try {
+        move_all(*shared, messages);
       } catch (const std::exception&) {
         shared->lost.store(true);
       }

@@ -56,6 +56,40 @@ def test_other_collectives(run_case, mode):
         assert row["served"] == 8 if mode == "processes" else 8 <= row["served"] <= 24
 
 
+SERVES_MESSAGES = {"STANDIN_MESSAGES": "1"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_sends_and_receives(run_case, ranks, mode):
+    for row in run_case("messages", ranks, mode, env=SERVES_MESSAGES):
+        assert row["wrong"] == 0
+        assert row["served"] > 0 and row["passed"] == 0
+        assert row["nccl"] == 0
+    for row in run_case("messages", ranks, mode):
+        assert row["wrong"] == 0 and row["served"] == 0 and row["passed"] > 0
+
+
+def test_sends_and_receives_are_served_all_or_none(run_case):
+    for env, why in [
+        ({"PLAIT_OPS": "all_reduce"}, "send_recv is not in PLAIT_OPS"),
+        ({"PLAIT_DISABLE": "1"}, "PLAIT_DISABLE is 1"),
+    ]:
+        rows = run_case("messages", 2, env={**SERVES_MESSAGES, "PLAIT_DEBUG": "EXPLAIN", **env})
+        assert all(row["wrong"] == 0 and row["served"] == 0 for row in rows)
+        assert re.search(rf"send and receive: NCCL \(.*{why}", run_case.stderr)
+    env = {**SERVES_MESSAGES, "PLAIT_DEBUG": "EXPLAIN", "PLAIT_MIN_BYTES": "1G"}
+    rows = run_case("messages", 2, env=env)
+    assert all(row["wrong"] == 0 and row["passed"] == 0 for row in rows)
+    assert "send and receive: plait" in run_case.stderr
+
+
+@pytest.mark.parametrize("case", ["streams", "served_late", "served_late_in_group", "groups"])
+def test_cases_whose_messages_are_served_too(run_case, case):
+    for row in run_case(case, 3, env=SERVES_MESSAGES):
+        assert row["wrong"] == 0 and row["passed"] == 0
+
+
 def test_groups_start_at_their_outermost_end(run_case):
     for row in run_case("groups", 3):
         assert row["wrong"] == 0

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "driver/cuda/api.hpp"
-#include "exec/cuda/kernel_args.hpp"
+#include "exec/cuda/message_args.hpp"
 
 namespace plait::cuda {
 

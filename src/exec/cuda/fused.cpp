@@ -198,9 +198,9 @@ void CudaRank::messages(const std::vector<Message>& messages, Stream stream,
       args.lines[rank] = arena_->message_lines(rank);
     }
     Spread wide;
-    wide.threads = 2 * kMessageLanes * kMessageTeamThreads;
-    wide.blocks = (args.channels * args.peers + kMessageLanes - 1) / kMessageLanes;
-    wide.shared_bytes = moves_tiles(args) ? 2 * kMessageLanes * kMessageTeamBytes : 0;
+    wide.threads = 2 * kMessageTeamThreads;
+    wide.blocks = args.channels * args.peers;
+    wide.shared_bytes = moves_tiles(args) ? 2 * kMessageTeamBytes : 0;
     wide.programmatic = true;
     kernels_->launch(kernels_->find("plait_messages"), wide, stream, {&args});
   }

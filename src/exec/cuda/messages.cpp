@@ -108,13 +108,15 @@ void add(MessageArgs& args, const MessageWork& work) {
 
 std::uint32_t message_channels(int ranks, unsigned most_blocks) {
   constexpr unsigned kMostBlocks = 60;  // so that another communicator's calls fit beside
-  const unsigned lanes = std::min(most_blocks == 0 ? kMostBlocks : most_blocks, kMostBlocks) *
-                         static_cast<unsigned>(kMessageLanes);
-  const auto peers = static_cast<unsigned>(std::max(ranks - 1, 1));
-  const unsigned fit = std::min<unsigned>(lanes / peers, kMessageChannels);
+  const unsigned blocks = std::min(most_blocks == 0 ? kMostBlocks : most_blocks, kMostBlocks);
+  const unsigned fit = blocks / static_cast<unsigned>(std::max(ranks - 1, 1));
   unsigned channels = 1;
-  while (channels * 2 <= fit) channels *= 2;
+  while (channels * 2 <= std::min<unsigned>(fit, kMessageChannels)) channels *= 2;
   return channels;
+}
+
+bool messages_ahead(int ranks, unsigned most_blocks) {
+  return ranks == 2 && message_channels(ranks, most_blocks) == kMessageChannels;
 }
 
 MessageCut cut_message(std::uint64_t bytes, const MessageSpread& spread) {
@@ -136,7 +138,7 @@ std::uint64_t message_slot_bytes(int ranks, std::uint32_t channels) {
 }
 
 std::uint64_t message_line_bytes(int ranks, std::uint32_t channels) {
-  return static_cast<std::uint64_t>(ranks - 1) * channels * 2 * kMessageLineUnits *
+  return static_cast<std::uint64_t>(ranks - 1) * channels * kMessageLineDepth * kMessageLineUnits *
          kFlaggedLineBytes;
 }
 

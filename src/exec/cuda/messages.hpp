@@ -4,7 +4,7 @@
 #pragma once
 #include <vector>
 
-#include "exec/cuda/kernel_args.hpp"
+#include "exec/cuda/message_args.hpp"
 
 namespace plait::cuda {
 
@@ -19,7 +19,7 @@ struct Message {
 
 /// How messages are cut; must agree between ranks.
 struct MessageTuning {
-  std::uint64_t lines_upto = 128 << 10;               ///< bytes; larger ones go by tiles
+  std::uint64_t lines_upto = 256 << 10;               ///< bytes; larger ones go by tiles
   std::uint32_t tile_units = kMessageSlotBytes / 16;  ///< 16-byte units of a tile, at most
 };
 struct MessageSpread {
@@ -27,8 +27,11 @@ struct MessageSpread {
   MessageTuning tuning;
 };
 
-/// Channels for so many ranks: no more than lanes of `most_blocks` blocks can serve at once.
+/// Channels for so many ranks: no more than `most_blocks` blocks can serve at once.
 std::uint32_t message_channels(int ranks, unsigned most_blocks);
+
+/// Whether messages between so many ranks were measured to be no slower than NCCL's.
+bool messages_ahead(int ranks, unsigned most_blocks);
 
 /// How a message of so many bytes goes.
 struct MessageCut {

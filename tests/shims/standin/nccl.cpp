@@ -6,9 +6,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <utility>
 
 STANDIN_API plait::nccl::Result ncclCommGetAsyncError(plait::nccl::Comm comm,
@@ -56,29 +58,47 @@ void run_guarded(CommTag* comm, const std::function<void()>& task) {
   }
 }
 
-/// All messages of one stream's group at once, a piece each in turn, so that none blocks another.
+/// All messages of a communicator's group at once, a piece each in turn, so that none blocks
+/// another; those between the same two ranks in order.
 void run_messages(std::vector<Job>& jobs) {
   const auto step = [](Job& job) { return job.message.step(*job.comm); };
   wait_for(
       [&] {
-        bool all = true;
-        for (Job& job : jobs) all = step(job) && all;
-        return all;
+        std::set<std::pair<int, bool>> under_way;
+        for (Job& job : jobs) {
+          const std::pair<int, bool> end{job.message.peer, job.message.sends};
+          if (!under_way.contains(end) && !step(job)) under_way.insert(end);
+        }
+        return under_way.empty();
       },
       [&] { return jobs[0].comm->aborted.load(); });
 }
 
+/// What `then` gets from now on comes after all that `first` holds.
+void order(Stream first, Stream then) {
+  if (first == then) return;
+  const auto reached = std::make_shared<std::promise<void>>();
+  push(first, [reached] { reached->set_value(); });
+  push(then, [reached] { reached->get_future().wait(); });
+}
+
+/// On the first one's stream, joined with the others'.
+void launch_messages(const std::vector<Job>& jobs) {
+  const Stream main = jobs[0].stream;
+  for (const Job& job : jobs) order(job.stream, main);
+  push(main, [list = jobs]() mutable { run_guarded(list[0].comm, [&] { run_messages(list); }); });
+  for (const Job& job : jobs) order(main, job.stream);
+}
+
 void launch(std::vector<Job> jobs) {
-  std::map<Stream, std::vector<Job>> messages;
+  std::map<CommTag*, std::vector<Job>> messages;
   for (Job& job : jobs) {
     if (job.point_to_point)
-      messages[job.stream].push_back(job);
+      messages[job.comm].push_back(job);
     else
       push(job.stream, [job] { run_guarded(job.comm, job.collective); });
   }
-  for (auto& [stream, list] : messages)
-    push(stream,
-         [list = list]() mutable { run_guarded(list[0].comm, [&] { run_messages(list); }); });
+  for (const auto& [comm, list] : messages) launch_messages(list);
 }
 
 Result end_group() {

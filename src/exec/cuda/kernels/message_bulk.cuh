@@ -51,121 +51,95 @@ struct MessageBulk {
       end.patience.began_ns = 0;
     }
   }
-  /// One thread: what has left has arrived.
+  /// One thread: what has been moved, in order. Slots that were read are free without a fence, as
+  /// only loads come before.
   __device__ void tell() {
+    const bool sends = end.side == kSend;
+    MessageFlags& theirs = end.theirs();
+    unsigned* const word = sends ? &theirs.arrived[end.channel][end.args.rank]
+                                 : &theirs.taken[end.channel][end.args.rank];
     for (unsigned told = 0; told < count;) {
-      const unsigned done = end.shared.done;
-      if (done == told) {
+      unsigned next = told;
+      while (next < count && end.shared.done[next % kMessageMovers] > next) ++next;
+      if (next == told) {
         if (end.patience.given_up(end.args.state)) return;
         continue;
       }
-      fence_before_flags();
-      told = done;
-      store_flag_relaxed(&end.theirs().arrived[end.channel][end.args.rank], end.tiles + told);
+      if (sends) fence_before_flags();
+      told = next;
+      store_flag_relaxed(word, end.tiles + told);
     }
   }
 
-  /// One thread.
-  __device__ void push() {
-    Ring ring(room, end.shared.barriers);
-    constexpr unsigned kLag = 1, kQueue = MessageTeamShared::kQueue;
-    unsigned next = 0, next_at = 0, ended = 0, done = 0;
-    const auto see_done = [&](unsigned lag) {
-      const unsigned before = done;
-      while (done < ended && ring.stored() - end.shared.ends[done % kQueue] >= lag) ++done;
-      if (done == before) return;
-      wait_bulk_stores<false>(ring.stored() - end.shared.ends[(done - 1) % kQueue]);
-      __threadfence_block();
-      end.shared.done = done;
-    };
+  /// One thread: each kMessageMovers-th tile. While it waits for its bytes to arrive, another's go.
+  template <bool kSends>
+  __device__ void move(unsigned mover) {
+    Ring ring(room + mover * kMessageStages * kBulkBytes, end.shared.barriers[mover]);
+    unsigned next = mover, next_at = 0;
     const auto load_ahead = [&] {
-      while (next < count && ring.held() < kAhead) {
+      while (next < count && ring.held() < kAhead && (kSends || next < end.shared.open)) {
+        if (!kSends) __threadfence_block();
         const unsigned bytes = whole_bytes(next);
-        if (next_at < bytes) {
-          ring.load(memory(next) + next_at, min(kBulkBytes, bytes - next_at));
-          next_at += kBulkBytes;
-        }
-        if (next_at >= bytes) {
-          ++next;
-          next_at = 0;
-        }
+        if (next_at < bytes)
+          ring.load((kSends ? memory(next) : slot(next)) + next_at,
+                    min(kBulkBytes, bytes - next_at));
+        next_at += kBulkBytes;
+        if (next_at < bytes) continue;
+        next += kMessageMovers;
+        next_at = 0;
       }
     };
-    for (unsigned tile = 0; tile < count && !end.broken; ++tile) {
+    for (unsigned tile = mover; tile < count; tile += kMessageMovers) {
       load_ahead();
-      if (end.shared.open <= tile) see_done(0);
       await_open(tile);
+      if (end.broken) break;
       const unsigned bytes = whole_bytes(tile);
-      for (unsigned at = 0; at < bytes && !end.broken; at += kBulkBytes) {
+      char* const to = kSends ? slot(tile) : memory(tile);
+      for (unsigned at = 0; at < bytes; at += kBulkBytes) {
         load_ahead();
         ring.await_load();
-        ring.store(slot(tile) + at, min(kBulkBytes, bytes - at));
-        see_done(kLag);
+        ring.store(to + at, min(kBulkBytes, bytes - at));
       }
-      if (end.broken) break;
-      if (is_cut_short(tile)) {
-        const Unit unit =
-            load_any(memory(tile), bytes / 16, bytes + work.bytes % 16, false, work.element);
-        store_pair(slot(tile) + bytes, unit.lo, unit.hi);
+      if (is_cut_short(tile)) move_tail<kSends>(tile, bytes);
+      if (kSends) {
+        load_ahead();
+        wait_bulk_stores<false>(0);
       }
-      end.shared.ends[ended++ % kQueue] = ring.stored();
-      see_done(kLag);
+      __threadfence_block();
+      end.shared.done[mover] = tile + 1;
     }
-    if (!end.broken) see_done(0);
     ring.end();
   }
-
-  /// One thread. A slot is free when its bytes have been read; no fence, as only loads come before.
-  __device__ void collect() {
-    Ring ring(room, end.shared.barriers);
-    unsigned next = 0, next_at = 0;
-    const auto load_ahead = [&] {
-      while (next < count && ring.held() < kAhead && next < end.shared.open) {
-        __threadfence_block();
-        const unsigned bytes = whole_bytes(next);
-        if (next_at < bytes) {
-          ring.load(slot(next) + next_at, min(kBulkBytes, bytes - next_at));
-          next_at += kBulkBytes;
-        }
-        if (next_at >= bytes) {
-          ++next;
-          next_at = 0;
-        }
-      }
-    };
-    for (unsigned tile = 0; tile < count && !end.broken; ++tile) {
-      await_open(tile);
-      const unsigned bytes = whole_bytes(tile);
-      if (!end.broken && is_cut_short(tile))
-        store_any(memory(tile), bytes / 16, load_pair(slot(tile) + bytes), bytes + work.bytes % 16,
-                  false, work.element);
-      for (unsigned at = 0; at < bytes && !end.broken; at += kBulkBytes) {
-        load_ahead();
-        ring.await_load();
-        ring.store(memory(tile) + at, min(kBulkBytes, bytes - at));
-      }
-      if (!end.broken)
-        store_flag_relaxed(&end.theirs().taken[end.channel][end.args.rank], end.tiles + tile + 1);
+  /// The unit that the end of the message cuts short.
+  template <bool kSends>
+  __device__ void move_tail(unsigned tile, unsigned whole) const {
+    char* const at = memory(tile);
+    const unsigned long long bytes = whole + work.bytes % 16;
+    if (kSends) {
+      const Unit unit = load_any(at, whole / 16, bytes, false, work.element);
+      store_pair(slot(tile) + whole, unit.lo, unit.hi);
+    } else {
+      store_any(at, whole / 16, load_pair(slot(tile) + whole), bytes, false, work.element);
     }
-    ring.end();
   }
 
   /// All threads of the team.
   __device__ void run() {
     if (end.team.lane == 0) {
       end.shared.open = 0;
-      end.shared.done = 0;
+      for (int mover = 0; mover < kMessageMovers; ++mover) end.shared.done[mover] = 0;
     }
     end.team.meet();
-    if (end.team.lane == 0) {
-      if (end.side == kSend)
-        push();
-      else
-        collect();
-    } else if (end.team.lane == 32) {
-      watch();
-    } else if (end.team.lane == 64 && end.side == kSend) {
-      tell();
+    const unsigned warp = end.team.lane / 32;
+    if (end.team.lane % 32 == 0) {
+      if (warp < kMessageMovers && end.side == kSend)
+        move<true>(warp);
+      else if (warp < kMessageMovers)
+        move<false>(warp);
+      else if (warp == kMessageMovers)
+        watch();
+      else if (warp == kMessageMovers + 1)
+        tell();
     }
     end.broken = end.team.any(end.broken);
   }

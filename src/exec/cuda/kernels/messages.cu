@@ -1,4 +1,4 @@
-// The kernel of messages: two lanes a block, each a team that sends and one that receives.
+// The kernel of messages: in each block a team that sends and one that receives.
 #include "exec/cuda/kernels/message_bulk.cuh"
 
 namespace plait::cuda {
@@ -14,24 +14,19 @@ __device__ bool in_bulk(MessageTeam& end, const MessageWork& work, unsigned coun
 }  // namespace
 }  // namespace plait::cuda
 
-extern "C" __global__ void __launch_bounds__(2 * plait::cuda::kMessageLanes *
-                                                 plait::cuda::kMessageTeamThreads,
-                                             1)
+extern "C" __global__ void __launch_bounds__(2 * plait::cuda::kMessageTeamThreads, 1)
     plait_messages(const __grid_constant__ plait::cuda::MessageArgs args) {
   using namespace plait::cuda;
   extern __shared__ __align__(128) char room[];
-  __shared__ MessageTeamShared shared[2 * kMessageLanes];
+  __shared__ MessageTeamShared shared[2];
   wait_for_grid_before();
-  const unsigned team = threadIdx.x / kMessageTeamThreads;
-  const unsigned lane = blockIdx.x * kMessageLanes + team / 2;
-  if (lane < args.channels * args.peers) {
-    MessageTeam end(args, shared[team],
-                    {team + 1, kMessageTeamThreads, threadIdx.x % kMessageTeamThreads}, lane,
-                    team % 2);
-    end.run([&](MessageTeam& self, const MessageWork& work, unsigned count) {
-      return in_bulk(self, work, count, room + team * kMessageTeamBytes);
-    });
-  }
+  const unsigned side = threadIdx.x / kMessageTeamThreads;
+  MessageTeam end(args, shared[side],
+                  {side + 1, kMessageTeamThreads, threadIdx.x % kMessageTeamThreads}, blockIdx.x,
+                  side);
+  end.run([&](MessageTeam& self, const MessageWork& work, unsigned count) {
+    return in_bulk(self, work, count, room + side * kMessageTeamBytes);
+  });
   __syncthreads();
   let_next_grid_start();
 }

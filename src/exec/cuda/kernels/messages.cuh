@@ -7,16 +7,15 @@
 #pragma once
 #include "exec/cuda/kernels/fused.cuh"
 #include "exec/cuda/kernels/units.cuh"
+#include "exec/cuda/message_args.hpp"
 
 namespace plait::cuda {
 
 /// What the threads of a team share.
 struct MessageTeamShared {
-  unsigned long long barriers[kMessageStages];
-  static constexpr unsigned kQueue = 8;
-  unsigned ends[kQueue];   ///< bulk stores when a tile's last had been issued
+  unsigned long long barriers[kMessageMovers][kMessageStages];
   volatile unsigned open;  ///< tiles of this message that may be moved: there is room, or they came
-  volatile unsigned done;  ///< tiles that have left
+  volatile unsigned done[kMessageMovers];  ///< 1 + the last tile that each has moved
 };
 
 /// One end of one channel to or from one rank.
@@ -28,20 +27,24 @@ struct MessageTeam {
   int peer;
   unsigned side;
   unsigned lines, tiles;  // through here so far, in all calls
+  unsigned lines_taken;   // one thread's: as seen at the beginning
   bool broken;
   Patience patience;
 
   __device__ MessageTeam(const MessageArgs& given, MessageTeamShared& between, const Team& threads,
-                         unsigned lane, unsigned direction)
+                         unsigned block, unsigned direction)
       : args(given),
         shared(between),
         team(threads),
-        channel(lane % given.channels),
-        peer(given.peer[lane / given.channels]),
+        channel(block % given.channels),
+        peer(given.peer[block / given.channels]),
         side(direction) {
     lines = mine().lines[side][channel][peer];
     tiles = mine().tiles[side][channel][peer];
     broken = args.state->failed != 0;
+    // Under way together with these counts, not after them.
+    lines_taken =
+        side == kSend && team.lane == 0 ? load_flag(&mine().lines_taken[channel][peer]) : 0;
   }
   __device__ MessageFlags& mine() const { return *args.flags[args.rank]; }
   __device__ MessageFlags& theirs() const { return *args.flags[peer]; }
@@ -59,7 +62,7 @@ struct MessageTeam {
     return args.slots[owner()] + at * kMessageSlotBytes;
   }
   __device__ char* line(unsigned message, unsigned unit) const {
-    const auto at = index(owner(), sender()) * 2 + (message & 1);
+    const auto at = index(owner(), sender()) * kMessageLineDepth + message % kMessageLineDepth;
     return args.lines[owner()] + (at * kMessageLineUnits + unit) * FlaggedLine::kBytes;
   }
   /// Tiles of a message that go through here.
@@ -101,6 +104,11 @@ struct MessageTeam {
   /// Never that of a line which nobody has written, nor of the message before in the same place.
   __device__ static unsigned flag_of(unsigned message) { return message * 2 + 1; }
 
+  __device__ void await_lines_taken(unsigned value) {
+    if (team.lane == 0 && !reached(lines_taken, value))
+      await_word(&mine().lines_taken[channel][peer], value);
+    broken = team.any(broken);
+  }
   __device__ void send_lines(const MessageWork& work) {
     const unsigned message = lines++, limit = length(work, 0), step = kTogether * team.threads;
     const bool whole = is_aligned(work.memory);
@@ -112,8 +120,7 @@ struct MessageTeam {
         if (unit < limit)
           held[u] = load_any(work.memory, first(work, 0) + unit, work.bytes, whole, work.element);
       }
-      // The message but one before lay in the same place.
-      if (at == 0) await_together(&mine().lines_taken[channel][peer], message - 1);
+      if (at == 0) await_lines_taken(message + 1 - kMessageLineDepth);  // it lay in the same place
       if (broken) return;
 #pragma unroll
       for (unsigned u = 0; u < kTogether; ++u) {
@@ -146,8 +153,9 @@ struct MessageTeam {
                     work.element);
     }
     broken = team.any(broken);
+    // No fence: only loads come before, and these have ended when their flags were looked at.
     if (team.lane == 0 && !broken)
-      store_flag(&theirs().lines_taken[channel][args.rank], message + 1);
+      store_flag_relaxed(&theirs().lines_taken[channel][args.rank], message + 1);
   }
 
   // --- tiles, by all threads: buffers that bulk copies cannot move
