@@ -16,56 +16,10 @@
 #include <thread>
 #include <vector>
 
-#include "shims/nccl/counters.hpp"
-#include "tests/shims/programs/nccl.hpp"
+#include "tests/shims/programs/rank.hpp"
 
 namespace program {
 namespace {
-
-constexpr int kInt32 = 2, kFloat = 7, kDouble = 8, kBf16 = 9;
-
-void require(int result, const char* what) {
-  if (result != ncclSuccess)
-    throw std::runtime_error(std::string(what) + " returned " + std::to_string(result));
-}
-#define MUST(call) require(call, #call)
-
-/// What the drop-in says that it served and passed on; -1 where it is not there.
-std::string counted(const char* name) {
-  using Read = int (*)(CounterRow*, int);
-  void* drop_in = ::dlopen("libplait_nccl.so", RTLD_LAZY | RTLD_NOLOAD);
-  const auto read = drop_in == nullptr
-                        ? nullptr
-                        : reinterpret_cast<Read>(::dlsym(drop_in, "plait_nccl_counters"));
-  if (read == nullptr) return "\"served\": -1, \"passed\": -1";
-  std::vector<CounterRow> rows(4096);
-  rows.resize(static_cast<std::size_t>(read(rows.data(), 4096)));
-  std::uint64_t served = 0, passed = 0;
-  for (const CounterRow& row : rows)
-    if (name == nullptr || std::strcmp(row.name, name) == 0)
-      (row.served != 0 ? served : passed) += row.calls;
-  return "\"served\": " + std::to_string(served) + ", \"passed\": " + std::to_string(passed);
-}
-
-std::string number(const char* name, std::uint64_t value) {
-  return std::string("\"") + name + "\": " + std::to_string(value);
-}
-
-/// A rank's communicator and stream.
-struct Rank {
-  explicit Rank(const Job& job, int rank_) : rank(rank_), ranks(job.ranks) {
-    MUST(nccl().ncclCommInitRank(&comm, ranks, job.id, rank));
-    stream = standin_stream_create();
-  }
-  ~Rank() {
-    standin_stream_destroy(stream);
-    if (comm != nullptr) nccl().ncclCommDestroy(comm);
-  }
-  void wait() const { standin_stream_synchronize(stream); }
-  Comm comm = nullptr;
-  Stream stream = nullptr;
-  int rank, ranks;
-};
 
 /// A communicator of the same ranks that was left to NCCL, between two that were not.
 std::string leave_new(const Job& job, int rank) {
@@ -88,28 +42,6 @@ std::string leave_new(const Job& job, int rank) {
     MUST(nccl().ncclCommDestroy(child));
   }
   return number("wrong", wrong) + ", " + counted("all_reduce");
-}
-
-/// Small whole numbers, different for each rank and place, so that sums are exact in every type.
-template <class T>
-std::vector<T> filled(int rank, std::size_t count) {
-  std::vector<T> values(count);
-  for (std::size_t i = 0; i < count; ++i)
-    values[i] = static_cast<T>((i * 7 + static_cast<std::size_t>(rank) * 3 + 1) % 13);
-  return values;
-}
-
-template <class T>
-T expected(int op, int ranks, std::size_t i) {
-  double total = op == kProd ? 1 : op == kMin ? 1e9 : 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const double value = static_cast<double>((i * 7 + static_cast<std::size_t>(rank) * 3 + 1) % 13);
-    if (op == kSum || op == kAvg) total += value;
-    if (op == kProd) total *= value;
-    if (op == kMax) total = std::max(total, value);
-    if (op == kMin) total = std::min(total, value);
-  }
-  return static_cast<T>(op == kAvg ? total / ranks : total);
 }
 
 template <class T>
@@ -146,16 +78,6 @@ std::string empty(const Job& job, int rank) {
   const Rank r(job, rank);
   const std::uint64_t wrong = all_reduce_once<float>(r, 0, kFloat, kSum, false);
   return number("wrong", wrong) + ", " + counted("all_reduce");
-}
-
-/// To the next rank, from the last, as one group.
-void pass_around(const Rank& r, const std::vector<std::int32_t>& mine,
-                 std::vector<std::int32_t>& got, Stream stream) {
-  MUST(nccl().ncclGroupStart());
-  const int next = (r.rank + 1) % r.ranks, last = (r.rank + r.ranks - 1) % r.ranks;
-  MUST(nccl().ncclSend(mine.data(), got.size(), kInt32, next, r.comm, stream));
-  MUST(nccl().ncclRecv(got.data(), got.size(), kInt32, last, r.comm, stream));
-  MUST(nccl().ncclGroupEnd());
 }
 
 /// One communicator on three streams in turn, nothing awaited: NCCL's calls and plait's.
@@ -312,85 +234,6 @@ std::string groups(const Job& job, int rank) {
              (largest[i] != expected<float>(kMax, r.ranks, i));
   return number("wrong", wrong) + ", " + number("early", early) + ", " + counted("all_reduce") +
          ", " + number("nccl", standin_calls("ncclAllReduce"));
-}
-
-/// So many numbers from one rank to another, two messages each but to itself.
-std::size_t sent_count(int from, int to, int which) {
-  return static_cast<std::size_t>((from * 5 + to * 3 + which) % 4) * 3000 + (from == to ? 7u : 0u);
-}
-
-void pause_of(void*) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }
-
-/// All ranks to all, itself too, of sizes that differ; what is sent lies on one stream, what comes
-/// on another, and a third is used before and after.
-std::uint64_t all_to_all_once(const Rank& r, Stream out, Stream in) {
-  struct Part {
-    int peer;
-    std::vector<std::int32_t> mine, got, late;
-  };
-  std::vector<Part> parts;
-  for (int peer = 0; peer < r.ranks; ++peer)
-    for (int which = 0; which < (peer == r.rank ? 1 : 2); ++which) {
-      const std::size_t gets = sent_count(peer, r.rank, which);
-      parts.push_back({peer, filled<std::int32_t>(r.rank + which, sent_count(r.rank, peer, which)),
-                       std::vector<std::int32_t>(gets, -1), std::vector<std::int32_t>(gets)});
-    }
-  const auto wipe = [](void* part) {  // a pause before, so that who does not wait for it is seen
-    pause_of(nullptr);
-    for (std::int32_t& one : static_cast<Part*>(part)->got) one = -2;
-  };
-  const auto read = [](void* part) {
-    static_cast<Part*>(part)->late = static_cast<Part*>(part)->got;
-  };
-  for (Part& part : parts) standin_stream_push(in, wipe, &part);
-  MUST(nccl().ncclGroupStart());
-  for (Part& part : parts)
-    MUST(nccl().ncclSend(part.mine.data(), part.mine.size(), kInt32, part.peer, r.comm, out));
-  for (Part& part : parts)
-    MUST(nccl().ncclRecv(part.got.data(), part.got.size(), kInt32, part.peer, r.comm, in));
-  MUST(nccl().ncclGroupEnd());
-  for (Part& part : parts) standin_stream_push(out, read, &part);
-  standin_stream_synchronize(out);
-  standin_stream_synchronize(in);
-  std::uint64_t wrong = 0;
-  std::map<int, int> which;
-  for (const Part& part : parts)
-    wrong += part.late != filled<std::int32_t>(part.peer + which[part.peer]++, part.got.size());
-  return wrong;
-}
-
-/// Sends and receives: in groups over several streams, in groups whose other ends lie in calls of
-/// their own, and between collectives.
-std::string messages(const Job& job, int rank) {
-  const Rank r(job, rank);
-  const auto& api = nccl();
-  Stream out = standin_stream_create(), in = standin_stream_create();
-  std::uint64_t wrong = all_to_all_once(r, out, in) + all_to_all_once(r, in, out);
-  const std::size_t count = 9000;
-  const std::vector<float> mine = filled<float>(rank, count);
-  std::vector<float> got(count), sum(count);
-  const int peer = rank ^ 1;
-  if (peer < r.ranks) {
-    const bool together = rank % 2 == 0;
-    if (together) MUST(api.ncclGroupStart());
-    if (together) MUST(api.ncclSend(mine.data(), count, kFloat, peer, r.comm, r.stream));
-    MUST(api.ncclRecv(got.data(), count, kFloat, peer, r.comm, r.stream));
-    if (!together) MUST(api.ncclSend(mine.data(), count, kFloat, peer, r.comm, r.stream));
-    if (together) MUST(api.ncclGroupEnd());
-    r.wait();
-    wrong += got != filled<float>(peer, count);
-  }
-  const std::vector<std::int32_t> around = filled<std::int32_t>(rank, 100);
-  std::vector<std::int32_t> came(100);
-  pass_around(r, around, came, r.stream);
-  MUST(api.ncclAllReduce(mine.data(), sum.data(), count, kFloat, kSum, r.comm, in));
-  standin_stream_destroy(out);
-  standin_stream_destroy(in);
-  r.wait();
-  wrong += came != filled<std::int32_t>((rank + r.ranks - 1) % r.ranks, 100);
-  for (std::size_t i = 0; i < count; ++i) wrong += sum[i] != expected<float>(kSum, r.ranks, i);
-  return number("wrong", wrong) + ", " + counted("send") + ", " +
-         number("nccl", standin_calls("ncclSend") + standin_calls("ncclRecv"));
 }
 
 /// A child sums its members' ranks of before and is destroyed; null where this rank is in none.

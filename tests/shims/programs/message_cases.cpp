@@ -1,0 +1,92 @@
+// Cases of sends and receives: groups over several streams, ends that lie in unlike groups.
+#include <chrono>
+#include <map>
+#include <thread>
+
+#include "tests/shims/programs/rank.hpp"
+
+namespace program {
+namespace {
+
+/// So many numbers from one rank to another, two messages each but to itself.
+std::size_t sent_count(int from, int to, int which) {
+  return static_cast<std::size_t>((from * 5 + to * 3 + which) % 4) * 3000 + (from == to ? 7u : 0u);
+}
+
+void pause_of(void*) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }
+
+/// All ranks to all, itself too, of sizes that differ; what is sent lies on one stream, what comes
+/// on another, and a third is used before and after.
+std::uint64_t all_to_all_once(const Rank& r, Stream out, Stream in) {
+  struct Part {
+    int peer;
+    std::vector<std::int32_t> mine, got, late;
+  };
+  std::vector<Part> parts;
+  for (int peer = 0; peer < r.ranks; ++peer)
+    for (int which = 0; which < (peer == r.rank ? 1 : 2); ++which) {
+      const std::size_t gets = sent_count(peer, r.rank, which);
+      parts.push_back({peer, filled<std::int32_t>(r.rank + which, sent_count(r.rank, peer, which)),
+                       std::vector<std::int32_t>(gets, -1), std::vector<std::int32_t>(gets)});
+    }
+  const auto wipe = [](void* part) {  // a pause before, so that who does not wait for it is seen
+    pause_of(nullptr);
+    for (std::int32_t& one : static_cast<Part*>(part)->got) one = -2;
+  };
+  const auto read = [](void* part) {
+    static_cast<Part*>(part)->late = static_cast<Part*>(part)->got;
+  };
+  for (Part& part : parts) standin_stream_push(in, wipe, &part);
+  MUST(nccl().ncclGroupStart());
+  for (Part& part : parts)
+    MUST(nccl().ncclSend(part.mine.data(), part.mine.size(), kInt32, part.peer, r.comm, out));
+  for (Part& part : parts)
+    MUST(nccl().ncclRecv(part.got.data(), part.got.size(), kInt32, part.peer, r.comm, in));
+  MUST(nccl().ncclGroupEnd());
+  for (Part& part : parts) standin_stream_push(out, read, &part);
+  standin_stream_synchronize(out);
+  standin_stream_synchronize(in);
+  std::uint64_t wrong = 0;
+  std::map<int, int> which;
+  for (const Part& part : parts)
+    wrong += part.late != filled<std::int32_t>(part.peer + which[part.peer]++, part.got.size());
+  return wrong;
+}
+
+}  // namespace
+
+/// Sends and receives: in groups over several streams, in groups whose other ends lie in calls of
+/// their own, and between collectives.
+std::string messages(const Job& job, int rank) {
+  const Rank r(job, rank);
+  const auto& api = nccl();
+  Stream out = standin_stream_create(), in = standin_stream_create();
+  std::uint64_t wrong = all_to_all_once(r, out, in) + all_to_all_once(r, in, out);
+  const std::size_t count = 9000;
+  const std::vector<float> mine = filled<float>(rank, count);
+  std::vector<float> got(count), sum(count);
+  const int peer = rank ^ 1;
+  if (peer < r.ranks) {
+    const bool together = rank % 2 == 0;
+    if (together) MUST(api.ncclGroupStart());
+    if (together) MUST(api.ncclSend(mine.data(), count, kFloat, peer, r.comm, r.stream));
+    MUST(api.ncclRecv(got.data(), count, kFloat, peer, r.comm, r.stream));
+    if (!together) MUST(api.ncclSend(mine.data(), count, kFloat, peer, r.comm, r.stream));
+    if (together) MUST(api.ncclGroupEnd());
+    r.wait();
+    wrong += got != filled<float>(peer, count);
+  }
+  const std::vector<std::int32_t> around = filled<std::int32_t>(rank, 100);
+  std::vector<std::int32_t> came(100);
+  pass_around(r, around, came, r.stream);
+  MUST(api.ncclAllReduce(mine.data(), sum.data(), count, kFloat, kSum, r.comm, in));
+  standin_stream_destroy(out);
+  standin_stream_destroy(in);
+  r.wait();
+  wrong += came != filled<std::int32_t>((rank + r.ranks - 1) % r.ranks, 100);
+  for (std::size_t i = 0; i < count; ++i) wrong += sum[i] != expected<float>(kSum, r.ranks, i);
+  return number("wrong", wrong) + ", " + counted("send") + ", " +
+         number("nccl", standin_calls("ncclSend") + standin_calls("ncclRecv"));
+}
+
+}  // namespace program

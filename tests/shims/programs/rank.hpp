@@ -1,0 +1,97 @@
+// What the cases are made of: a rank with a communicator, numbers to send, what the drop-in
+// counted.
+#pragma once
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "shims/nccl/counters.hpp"
+#include "tests/shims/programs/nccl.hpp"
+
+namespace program {
+
+inline constexpr int kInt32 = 2, kFloat = 7, kDouble = 8, kBf16 = 9;
+
+inline void require(int result, const char* what) {
+  if (result != ncclSuccess)
+    throw std::runtime_error(std::string(what) + " returned " + std::to_string(result));
+}
+#define MUST(call) require(call, #call)
+
+/// What the drop-in says that it served and passed on; -1 where it is not there.
+inline std::string counted(const char* name) {
+  using Read = int (*)(CounterRow*, int);
+  void* drop_in = ::dlopen("libplait_nccl.so", RTLD_LAZY | RTLD_NOLOAD);
+  const auto read = drop_in == nullptr
+                        ? nullptr
+                        : reinterpret_cast<Read>(::dlsym(drop_in, "plait_nccl_counters"));
+  if (read == nullptr) return "\"served\": -1, \"passed\": -1";
+  std::vector<CounterRow> rows(4096);
+  rows.resize(static_cast<std::size_t>(read(rows.data(), 4096)));
+  std::uint64_t served = 0, passed = 0;
+  for (const CounterRow& row : rows)
+    if (name == nullptr || std::strcmp(row.name, name) == 0)
+      (row.served != 0 ? served : passed) += row.calls;
+  return "\"served\": " + std::to_string(served) + ", \"passed\": " + std::to_string(passed);
+}
+
+inline std::string number(const char* name, std::uint64_t value) {
+  return std::string("\"") + name + "\": " + std::to_string(value);
+}
+
+/// A rank's communicator and stream.
+struct Rank {
+  explicit Rank(const Job& job, int rank_) : rank(rank_), ranks(job.ranks) {
+    MUST(nccl().ncclCommInitRank(&comm, ranks, job.id, rank));
+    stream = standin_stream_create();
+  }
+  ~Rank() {
+    standin_stream_destroy(stream);
+    if (comm != nullptr) nccl().ncclCommDestroy(comm);
+  }
+  void wait() const { standin_stream_synchronize(stream); }
+  Comm comm = nullptr;
+  Stream stream = nullptr;
+  int rank, ranks;
+};
+
+/// Small whole numbers, different for each rank and place, so that sums are exact in every type.
+template <class T>
+std::vector<T> filled(int rank, std::size_t count) {
+  std::vector<T> values(count);
+  for (std::size_t i = 0; i < count; ++i)
+    values[i] = static_cast<T>((i * 7 + static_cast<std::size_t>(rank) * 3 + 1) % 13);
+  return values;
+}
+
+template <class T>
+T expected(int op, int ranks, std::size_t i) {
+  double total = op == kProd ? 1 : op == kMin ? 1e9 : 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const double value = static_cast<double>((i * 7 + static_cast<std::size_t>(rank) * 3 + 1) % 13);
+    if (op == kSum || op == kAvg) total += value;
+    if (op == kProd) total *= value;
+    if (op == kMax) total = std::max(total, value);
+    if (op == kMin) total = std::min(total, value);
+  }
+  return static_cast<T>(op == kAvg ? total / ranks : total);
+}
+
+/// To the next rank, from the last, as one group.
+inline void pass_around(const Rank& r, const std::vector<std::int32_t>& mine,
+                        std::vector<std::int32_t>& got, Stream stream) {
+  MUST(nccl().ncclGroupStart());
+  const int next = (r.rank + 1) % r.ranks, last = (r.rank + r.ranks - 1) % r.ranks;
+  MUST(nccl().ncclSend(mine.data(), got.size(), kInt32, next, r.comm, stream));
+  MUST(nccl().ncclRecv(got.data(), got.size(), kInt32, last, r.comm, stream));
+  MUST(nccl().ncclGroupEnd());
+}
+
+/// Cases of sends and receives.
+std::string messages(const Job& job, int rank);
+
+}  // namespace program
