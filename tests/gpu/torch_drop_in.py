@@ -134,6 +134,59 @@ def others() -> bool:
     return bool(good and torch.equal(ring, values(1000, (rank - 1) % world)))
 
 
+def uneven() -> bool:
+    """All-to-all of parts that differ, some empty: a group of sends and receives."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    good = True
+    for scale in (1, 37, 5000, 700_000):
+
+        def part(source: int, target: int, scale: int = scale) -> int:
+            return (source * 3 + target * 5 + 1) % 4 * scale
+
+        out = [part(rank, peer) for peer in range(world)]
+        into = [part(peer, rank) for peer in range(world)]
+        received = torch.full((sum(into),), -1.0, device="cuda")
+        dist.all_to_all_single(received, values(sum(out), rank), into, out)
+        wanted = []
+        for peer in range(world):
+            theirs = [part(peer, other) for other in range(world)]
+            begin = sum(theirs[:rank])
+            wanted.append(values(sum(theirs), peer)[begin : begin + theirs[rank]])
+        good &= bool(torch.equal(received, torch.cat(wanted)))
+    return good
+
+
+def pipeline() -> bool:
+    """Single sends and receives around the ranks, eager and in a graph."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+
+    def around(data: torch.Tensor) -> None:
+        if rank > 0:
+            dist.recv(data, rank - 1)
+        data.add_(1)
+        dist.send(data, (rank + 1) % world)
+        if rank == 0:
+            dist.recv(data, world - 1)
+
+    good = True
+    for count in (1, 1000, 100_003, 3_000_000):
+        data = values(count, 0)
+        for _ in range(3):
+            around(data)
+        if rank == 0:
+            good &= bool(torch.equal(data, values(count, 0) + 3 * world))
+    data = values(5000, 0)
+    around(data)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        around(data)
+    for _ in range(50):
+        graph.replay()
+    torch.cuda.synchronize()
+    return good and (rank != 0 or bool(torch.equal(data, values(5000, 0) + 51 * world)))
+
+
 def averages() -> bool:
     """The mean, and a sum pre-multiplied by a factor."""
     mine = values(5000, dist.get_rank())
@@ -158,7 +211,7 @@ def side_streams() -> bool:
 
 CHECKS: list[Check] = [
     *(all_types, asynchronous, coalesced, captured, several_groups),
-    *(sharded, others, averages, side_streams),
+    *(sharded, others, uneven, pipeline, averages, side_streams),
 ]
 
 
