@@ -18,6 +18,11 @@ constexpr std::uint64_t kLeastLines = kMessageTeamThreads;
 /// A tile is some bulk copies long, so that flags are few; small messages rather take all channels.
 constexpr std::uint64_t kLeastTileUnits = kBulkBytes / 16;
 
+/// Long messages want fewer slots: in both directions at once, what lies in all of them no longer
+/// fits the cache beside what is read and written (bench/NOTES.md).
+constexpr std::uint64_t kLongBytes = 512ull << 20;
+constexpr std::uint32_t kLongChannels = 16;
+
 std::uint64_t rounded_up(std::uint64_t value, std::uint64_t grain) {
   return (value + grain - 1) / grain * grain;
 }
@@ -121,7 +126,9 @@ bool messages_ahead(int ranks, unsigned most_blocks) {
 
 MessageCut cut_message(std::uint64_t bytes, const MessageSpread& spread) {
   MessageCut cut;
-  const std::uint64_t units = (bytes + 15) / 16, channels = spread.channels;
+  const std::uint64_t units = (bytes + 15) / 16;
+  const std::uint64_t channels =
+      bytes < kLongBytes ? spread.channels : std::min(spread.channels, kLongChannels);
   const std::uint64_t share = (units + channels - 1) / channels;
   cut.by_lines = bytes <= spread.tuning.lines_upto && share <= kMessageLineUnits;
   cut.tile_units = static_cast<std::uint32_t>(
