@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BUILD := build/dev
+BENCH_MOST ?= 64M
 SOURCES := $(shell find src include bindings python cmake tests/unit tests/plans tests/conformance \
 	tests/property tests/gpu topologies -type f -not -name '*.pyc' 2>/dev/null) CMakeLists.txt pyproject.toml
 
@@ -12,10 +13,10 @@ SOURCES := $(shell find src include bindings python cmake tests/unit tests/plans
 
 # Every strategy: those that need two sockets or a missing link run on mist's shape, pairwise on two.
 bench: install
-	$(BIN)/plait bench all_reduce --ranks 4 -b 1K -e 64M -f 16 -d fp32,bf16 --strategies all
-	$(BIN)/plait bench all_reduce --ranks 4 -b 1K -e 64M -f 16 -d fp32,bf16 -T mist \
+	$(BIN)/plait bench all_reduce --ranks 4 -b 1K -e $(BENCH_MOST) -f 16 -d fp32,bf16 --strategies all
+	$(BIN)/plait bench all_reduce --ranks 4 -b 1K -e $(BENCH_MOST) -f 16 -d fp32,bf16 -T mist \
 		--strategies hierarchical,rerouted,staged
-	$(BIN)/plait bench all_reduce --ranks 2 -b 1K -e 64M -f 16 -d fp32,bf16 --strategies pairwise,direct
+	$(BIN)/plait bench all_reduce --ranks 2 -b 1K -e $(BENCH_MOST) -f 16 -d fp32,bf16 --strategies pairwise,direct
 
 test: install lint cpp-test py-test
 
