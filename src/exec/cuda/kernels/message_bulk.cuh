@@ -1,5 +1,5 @@
-// Tiles of a message by bulk copies: of a team's threads some move, in turns, one watches the peer's
-// word, and one tells the peer what has been moved.
+// Tiles of a message by bulk copies: of a team's threads some move, in turns, one watches the
+// peer's word, and one tells the peer what has been moved.
 #pragma once
 #include "exec/cuda/kernels/bulk.cuh"
 #include "exec/cuda/kernels/messages.cuh"
