@@ -105,7 +105,12 @@ class Bay {
       return this->board->exchange(this->rank, mine);
     });
     PLAIT_CUDA_CALL(context_push, cuda->context());
-    PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
+    // One right after the other: streams of ranks that share a GPU must not share a hardware queue,
+    // or one rank's kernel might stand behind what waits for another's.
+    for (int turn = 0; turn < board->ranks; ++turn) {
+      board->meet();
+      if (turn == rank) PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
+    }
     PLAIT_CUDA_CALL(memory_alloc, &input, kBufferBytes + 256);
     PLAIT_CUDA_CALL(memory_alloc, &output, kBufferBytes + 256);
   }

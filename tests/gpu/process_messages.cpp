@@ -1,6 +1,7 @@
 // Messages between single ranks on real GPUs: random groups of any size and alignment, to and from
 // any peers, the rank itself among them, eager and replayed; calls whose other ends lie in other
-// groups; a peer that never comes. Skipped where there are fewer than two GPUs.
+// groups; a peer that never comes. Skipped where there are fewer than two GPUs. Ranks are forked,
+// so this file's name sorts before those of tests that use CUDA in this very process.
 #include <doctest/doctest.h>
 
 #include "base/text.hpp"
