@@ -41,7 +41,7 @@ struct MessageWork {
   std::uint32_t peer;
   std::uint32_t side : 8;      ///< MessageSide
   std::uint32_t by_lines : 8;  ///< 1 = flagged lines, one tile a channel; 0 = tiles
-  std::uint32_t element : 16;  ///< bytes: what `memory` is aligned to, 16 at most
+  std::uint32_t element : 16;  ///< bytes: what `memory` is aligned to, 8 at most
 };
 
 struct MessageArgs {

@@ -156,9 +156,10 @@ std::vector<MessageArgs> plan_messages(const std::vector<Message>& messages, int
   for (;;) {
     const std::vector<MessageWork> round = next_round(queues, rank, ranks, spread);
     if (round.empty()) return launches;
-    if (launches.empty() || launches.back().work_count + round.size() > kMessageWorks)
+    if (launches.empty() || launches.back().work_count + round.size() > kMessageWorks) {
       launches.push_back(MessageArgs{});
-    launches.back().all_channels = spread.channels;
+      launches.back().all_channels = spread.channels;
+    }
     for (const MessageWork& work : round) add(launches.back(), work);
   }
 }

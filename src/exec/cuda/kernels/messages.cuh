@@ -158,8 +158,7 @@ struct MessageTeam {
       store_flag_relaxed(&theirs().lines_taken[channel][args.rank], message + 1);
   }
 
-  // --- tiles, by all threads: buffers that bulk copies cannot move
-  // --------------------------------
+  // --- tiles that bulk copies cannot move, by all threads ----------------------------------------
 
   __device__ void send_tiles(const MessageWork& work, unsigned count) {
     for (unsigned tile = 0; tile < count; ++tile) {
