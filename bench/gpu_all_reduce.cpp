@@ -29,7 +29,8 @@ struct Options {
   std::string engine = "automatic";
   std::string kernel;  // only this one, in a sweep and else
   bool graphs = true;
-  unsigned tiled_blocks = 0;  // 0 = as they are launched by themselves; 64 = as under NCCL
+  unsigned tiled_blocks = 0;      // 0 = as they are launched by themselves; 64 = as under NCCL
+  bool beside_computing = false;  // choices and blocks as under NCCL
   std::uint64_t tile_mib = 280, rotation_mib = 0, ring_mib = 16;
   // What a sweep of `rotation` goes through.
   std::vector<unsigned> blocks{0, 48}, piece_mib{0, 32}, permille{0, 80, kBestHostPermille, 100},
@@ -96,6 +97,7 @@ class Bench {
     given.host_words = reinterpret_cast<HostWords*>(words);
     given.share_words = reinterpret_cast<Settled::Words*>(words + kHostWordsBytes);
     if (options.tiled_blocks != 0) given.most_tiled_blocks = options.tiled_blocks;
+    given.beside_computing = options.beside_computing;
     given.sizes.tile_bytes = o_.tile_mib << 20;
     given.messages = o_.kernel == "messages";
     given.sizes.scratch_bytes = 2400ull << 20;
@@ -299,7 +301,8 @@ class Bench {
     if (o_.kernel == "messages") return add_messages(ways, request);
     if (!o_.sweep) {
       std::vector<std::string> kernels{cuda_->fused_choice(request)};
-      if (request.collective != Collective::all_reduce) kernels = {"hop", "tiled", "rotation"};
+      if (request.collective != Collective::all_reduce && !o_.beside_computing)
+        kernels = {"hop", "tiled", "rotation"};
       if (!o_.kernel.empty()) kernels = {o_.kernel};
       for (const std::string& kernel : kernels)
         if (cuda_->has_fused(kernel, request))
@@ -310,15 +313,17 @@ class Bench {
       return;
     }
     const std::uint64_t bytes = request.count * bytes_of(request.type);
-    for (const std::string kernel : {"one_shot", "two_shot", "tiled", "rotation"}) {
+    for (const std::string kernel : {"one_shot", "two_shot", "hop", "tiled", "rotation"}) {
       if (!o_.kernel.empty() && kernel != o_.kernel) continue;
       if (kernel == "tiled" && bytes < (1 << 20)) continue;
+      if (kernel == "hop" && request.collective == Collective::all_reduce) continue;
       if (kernel == "one_shot" && bytes > (o_.gpus == 2 ? 64ull << 20 : 1ull << 20)) continue;
       if (kernel == "two_shot" && bytes < (64 << 10)) continue;
       if (kernel == "rotation" && bytes < (8 << 20)) continue;
       for (const FusedTuning& tuning : beside_cores(!o_.path_permille.empty() ? path_tunings()
                                                     : kernel == "tiled"       ? tiled_tunings()
                                                     : kernel == "rotation"    ? rotation_tunings()
+                                                    : kernel == "hop"         ? hop_tunings()
                                                                               : tunings(bytes))) {
         if (!cuda_->has_fused(kernel, request, tuning)) continue;
         ways.push_back({kernel,
@@ -367,6 +372,19 @@ class Bench {
         tuning.host_permille = 0;
         all.push_back(tuning);
       }
+    return all;
+  }
+  std::vector<FusedTuning> hop_tunings() const {
+    std::vector<FusedTuning> all(1);
+    for (const unsigned blocks : {16u, 24u, 32u, 48u, 64u, 132u})
+      for (const unsigned threads : {512u})
+        for (const int ahead : {1, 2}) {
+          FusedTuning tuning;
+          tuning.blocks = blocks;
+          tuning.threads = threads;
+          tuning.ahead = ahead;
+          all.push_back(tuning);
+        }
     return all;
   }
   std::vector<FusedTuning> rotation_tunings() const {
@@ -562,6 +580,8 @@ const Option kOptions[] = {
     {"--host-cpu", true, [](Options& o, const std::string& v) { o.cpu_permille = numbers(v); }},
     {"--host-path", true, [](Options& o, const std::string& v) { o.path_permille = numbers(v); }},
     {"--cuts", true, [](Options& o, const std::string& v) { o.cuts = numbers(v); }},
+    {"--beside-computing", false,
+     [](Options& o, const std::string&) { o.beside_computing = true; }},
     {"--tiled-blocks", true,
      [](Options& o, const std::string& v) {
        o.tiled_blocks = static_cast<unsigned>(std::stoul(v));

@@ -182,7 +182,10 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
   options.ranks = options_.ranks;
   options.sizes.scratch_bytes = env.device_scratch;
   options.sizes.inbox_bytes = kInboxBytes;
-  if (options_.moves_only) options.sizes.bare_bytes = 4096;  // lines of sums
+    if (options_.moves_only) {  // by hop up to 16 MiB in one piece
+    options.sizes.bare_bytes = (24ull << 20) + 4096;
+    options.sizes.flagged_bytes = 4096;
+  }
   for (const Mapping& ring : rings_) options.rings.push_back(ring.base());
   options.ring_bytes = kRingBytes;
   options.exchange_ring_bytes = kExchangeRingBytes;

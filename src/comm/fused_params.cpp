@@ -29,7 +29,7 @@ const std::vector<Known>& known() {
        [](FusedTuning& t, int v) { t.threads = static_cast<unsigned>(v); }},
       {"ahead",
        64,
-       {"one_shot", "two_shot", "rotation"},
+       {"one_shot", "two_shot", "hop", "rotation"},
        [](FusedTuning& t, int v) { t.ahead = v; }},
       {"bare", 1, {"one_shot", "two_shot"}, [](FusedTuning& t, int v) { t.bare = v; }},
       {"tile_units",

@@ -18,6 +18,13 @@ inline void store_pair(void* at, unsigned long long lo, unsigned long long hi) {
   std::atomic_ref(words[1]).store(hi, std::memory_order_relaxed);
   std::atomic_ref(words[0]).store(lo, std::memory_order_relaxed);
 }
+inline void store_word(void* at, unsigned long long word) {
+  std::atomic_ref(*static_cast<unsigned long long*>(at)).store(word, std::memory_order_relaxed);
+}
+inline unsigned long long load_word(const void* at) {
+  auto* const word = static_cast<unsigned long long*>(const_cast<void*>(at));
+  return std::atomic_ref(*word).load(std::memory_order_relaxed);
+}
 inline unsigned peek_flag(const unsigned* at) {
   thread_local unsigned loads = 0;
   if (++loads % 16 == 0) std::this_thread::yield();

@@ -1,7 +1,7 @@
-// The very kernels one_shot, two_shot and hop, on a host's threads: all_reduces one behind the
-// other, of any size and type, with no barrier between ranks but the kernels' own. Results are the
-// reference's bits; a rank that never comes is named. Not where races are looked for: kernels'
-// volatile words are none to CUDA.
+// The very kernels one_shot, two_shot and hop, on a host's threads: calls one behind the other, of
+// any size and type, by hop any collective, with no barrier between ranks but the kernels' own.
+// Results are the reference's bits; a rank that never comes is named. Not where races are looked
+// for: kernels' volatile words are none to CUDA.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -14,7 +14,8 @@
 #include "base/text.hpp"
 #include "exec/cuda/kernels/hop.cuh"
 #include "exec/cuda/tiled_shape.hpp"
-#include "exec/reference/reduce.hpp"
+#include "exec/reference/reference.hpp"
+#include "plait/topology.hpp"
 #include "unit/scale.hpp"
 
 using namespace plait;
@@ -40,16 +41,29 @@ enum class Kernel { one_shot_bare, one_shot_flagged, two_shot_bare, two_shot_fla
 /// One call of all ranks.
 struct Call {
   Kernel kernel;
-  DataType type;
-  std::uint64_t count = 0;
+  Request request;
   int ahead = 0;
   bool in_place = false, aligned = true;
   std::vector<Buffer> inputs, outputs;  // by rank
+  std::vector<std::vector<std::uint8_t>> expected;
 
-  std::uint64_t bytes() const { return count * plait::bytes_of(type); }
-  std::uint64_t offset() const { return aligned ? 0 : plait::bytes_of(type); }
+  std::uint64_t offset() const { return aligned ? 0 : plait::bytes_of(request.type); }
+  /// In place, the smaller buffer lies inside the larger one, as NCCL wants it.
+  char* input(std::size_t rank) {
+    const int me = static_cast<int>(rank);
+    const std::uint64_t in = input_bytes(request, me), out = output_bytes(request, me);
+    char* const own = bytes_of(inputs[rank]) + offset();
+    return in_place && out > in ? bytes_of(outputs[rank]) + offset() + rank * in : own;
+  }
+  char* output(std::size_t rank) {
+    const int me = static_cast<int>(rank);
+    const std::uint64_t in = input_bytes(request, me), out = output_bytes(request, me);
+    char* const own = bytes_of(outputs[rank]) + offset();
+    return in_place && out <= in ? input(rank) + (out < in ? rank * out : 0) : own;
+  }
   std::string print() const {
-    return text("kernel ", static_cast<int>(kernel), ", ", count, " ", name_of(type), ", ahead ",
+    return text("kernel ", static_cast<int>(kernel), ", ", name_of(request.collective), " of ",
+                request.count, " ", name_of(request.type), ", root ", request.root, ", ahead ",
                 ahead, in_place ? ", in place" : "", aligned ? "" : ", not aligned");
   }
 };
@@ -57,9 +71,8 @@ struct Call {
 template <class Kind>
 void tell(Kind& args, Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devices,
           std::size_t rank, double wait_s) {
-  Buffer& to = call.in_place ? call.inputs[rank] : call.outputs[rank];
-  args.input = bytes_of(call.inputs[rank]) + call.offset();
-  args.output = bytes_of(to) + call.offset();
+  args.input = call.input(rank);
+  args.output = call.output(rank);
   args.state = &devices[rank]->state;
   args.lifeline = &devices[rank]->lifeline;
   args.wait_ns = static_cast<std::uint64_t>(wait_s * 1e9);
@@ -68,9 +81,11 @@ void tell(Kind& args, Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devic
   args.ranks = static_cast<int>(devices.size());
   args.op = static_cast<int>(ReduceOp::sum);
   args.half_bytes = kHalfBytes;
-  const bool bare = call.kernel == Kernel::one_shot_bare || call.kernel == Kernel::two_shot_bare;
+  args.ahead = call.ahead;
+  const bool flagged =
+      call.kernel == Kernel::one_shot_flagged || call.kernel == Kernel::two_shot_flagged;
   for (std::size_t r = 0; r < devices.size(); ++r)
-    args.inbox[r] = bytes_of(bare ? devices[r]->bare : devices[r]->flagged);
+    args.inbox[r] = bytes_of(flagged ? devices[r]->flagged : devices[r]->bare);
 }
 
 /// kRanks: 0 = known at run time only, as for any op.
@@ -81,17 +96,13 @@ void run(Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devices, std::size
   if (call.kernel == Kernel::hop) {
     HopArgs args{};
     tell(args, call, devices, rank, wait_s);
-    Request request;
-    request.type = kType;
-    request.count = call.count;
-    request.ranks = static_cast<int>(devices.size());
-    args.shape = hop_shape(request, static_cast<int>(rank));
-    return hop<kType>(args);
+    args.shape = hop_shape(call.request, static_cast<int>(rank));
+    if (reduces(call.request.collective)) return hop<kType, kOp, kReduceParts>(args);
+    return hop<kType, kAnyOp, kPlaceParts>(args);
   }
   FusedArgs args{};
   tell(args, call, devices, rank, wait_s);
-  args.ahead = call.ahead;
-  args.count = call.count;
+  args.count = call.request.count;
   switch (call.kernel) {
     case Kernel::one_shot_flagged: return one_shot<kType, kOp, kRanks, FlaggedLine>(args);
     case Kernel::two_shot_flagged: return two_shot<kType, kOp, kRanks, FlaggedLine>(args);
@@ -106,14 +117,15 @@ void run(Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devices, std::size
 template <int kRanks>
 void run_typed(Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devices, std::size_t rank,
                double wait_s) {
-  if (call.type == DataType::fp32) return run<DataType::fp32, kRanks>(call, devices, rank, wait_s);
-  if (call.type == DataType::bf16) return run<DataType::bf16, kRanks>(call, devices, rank, wait_s);
+  const DataType type = call.request.type;
+  if (type == DataType::fp32) return run<DataType::fp32, kRanks>(call, devices, rank, wait_s);
+  if (type == DataType::bf16) return run<DataType::bf16, kRanks>(call, devices, rank, wait_s);
   if constexpr (kRanks == 0) run<DataType::uint8, 0>(call, devices, rank, wait_s);
 }
 
 void run_any(Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devices, std::size_t rank,
              double wait_s) {
-  switch (call.type == DataType::uint8 ? 0 : devices.size()) {
+  switch (call.request.type == DataType::uint8 ? 0 : devices.size()) {
     case 2: return run_typed<2>(call, devices, rank, wait_s);
     case 4: return run_typed<4>(call, devices, rank, wait_s);
     case 8: return run_typed<8>(call, devices, rank, wait_s);
@@ -148,31 +160,68 @@ void run_calls(std::vector<Call>& calls, std::vector<std::unique_ptr<PlayedGpu>>
   for (std::thread& thread : threads) thread.join();
 }
 
-/// Any bits at all, words of ones among them.
-void fill(Call& call, std::mt19937& random) {
-  for (Buffer& input : call.inputs) {
-    char* const data = bytes_of(input) + call.offset();
-    for (std::uint64_t i = 0; i < call.bytes(); ++i) data[i] = static_cast<char>(random());
-    for (std::uint64_t i = 0; i + 4 <= call.bytes(); i += 4)
-      if (random() % 16 == 0) std::memset(data + i, 0xff, 4);
+/// Any bits at all, words of ones among them, and what stands in for them.
+void fill(char* data, std::uint64_t bytes, std::mt19937& random) {
+  for (std::uint64_t i = 0; i < bytes; ++i) data[i] = static_cast<char>(random());
+  for (std::uint64_t i = 0; i + 8 <= bytes; i += 4)
+    if (random() % 16 == 0) std::memset(data + i, 0xff, random() % 2 == 0 ? 4 : 8);
+  for (std::uint64_t i = 0; i + 8 <= bytes; i += 8)
+    if (random() % 16 == 0) std::memcpy(data + i, &EscapedLine::kStandIn, 8);
+}
+
+/// By a plan that reduces in rank order.
+void expect(Call& call, const Topology& topology) {
+  const std::vector<Plan> plans = propose(topology, checked(call.request, topology));
+  const auto plan = std::find_if(plans.begin(), plans.end(), [](const Plan& one) {
+    return !reduces(one.request.collective) || one.sum_order == SumOrder::rank_order;
+  });
+  REQUIRE(plan != plans.end());
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  for (std::size_t rank = 0; rank < call.inputs.size(); ++rank) {
+    call.expected.emplace_back(output_bytes(call.request, static_cast<int>(rank)));
+    in.push_back(call.input(rank));
   }
+  for (std::vector<std::uint8_t>& one : call.expected) out.push_back(one.data());
+  run_reference(*plan, in, out);
+}
+
+Request random_request(int ranks, bool is_hop, std::mt19937& random) {
+  Request request;
+  request.type = std::vector{DataType::fp32, DataType::bf16, DataType::uint8}[random() % 3];
+  request.count = 1 + random() % (random() % 2 == 0 ? 40 : 3000);
+  request.ranks = ranks;
+  if (is_hop)
+    request.collective =
+        static_cast<Collective>(random() % (static_cast<unsigned>(Collective::copy) + 1));
+  request.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
+  request.peer = (request.root + 1) % ranks;
+  return request;
 }
 
 std::vector<Call> random_calls(int ranks, std::mt19937& random) {
+  const Topology topology = load_topology("hgx-h200");
   std::vector<Call> calls(6);
   for (Call& call : calls) {
-    call.type = std::vector{DataType::fp32, DataType::bf16, DataType::uint8}[random() % 3];
-    const bool bare = is_float(call.type) && random() % 4 != 0;
-    call.kernel = random() % 5 == 0   ? Kernel::hop
+    const bool is_hop = random() % 2 == 0;
+    call.request = random_request(ranks, is_hop, random);
+    const bool bare = is_float(call.request.type) && random() % 4 != 0;
+    call.kernel = is_hop              ? Kernel::hop
                   : random() % 3 == 0 ? (bare ? Kernel::one_shot_bare : Kernel::one_shot_flagged)
                                       : (bare ? Kernel::two_shot_bare : Kernel::two_shot_flagged);
-    call.count = 1 + random() % (random() % 2 == 0 ? 40 : 3000);
     call.ahead = static_cast<int>(random() % 3);
-    call.in_place = random() % 3 == 0;
+    const Collective what = call.request.collective;
+    call.in_place =
+        random() % 3 == 0 && (what == Collective::all_reduce || what == Collective::all_gather ||
+                              what == Collective::reduce_scatter);
     call.aligned = random() % 3 != 0;
-    for (auto* buffers : {&call.inputs, &call.outputs})
-      for (int rank = 0; rank < ranks; ++rank) buffers->push_back(buffer_of(call.bytes() + 16));
-    fill(call, random);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      call.inputs.push_back(buffer_of(input_bytes(call.request, rank) + 16));
+      call.outputs.push_back(buffer_of(output_bytes(call.request, rank) + 16));
+      fill(call.input(at), input_bytes(call.request, rank), random);
+    }
+    expect(call, topology);
   }
   return calls;
 }
@@ -195,24 +244,16 @@ TEST_CASE("one_shot, two_shot and hop give the reference's bits on a host's thre
     for (int seed = 1; seed <= plait_test::rounds(ranks == 8 ? 12 : 20); ++seed) {
       std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
       std::vector<Call> calls = random_calls(ranks, random);
-      std::vector<Buffer> expected;
-      for (Call& call : calls) {
-        std::vector<const void*> sources;
-        for (Buffer& input : call.inputs) sources.push_back(bytes_of(input) + call.offset());
-        expected.push_back(buffer_of(call.bytes()));
-        reduce_reference(call.type, ReduceOp::sum, bytes_of(expected.back()), sources, call.count,
-                         ranks, true, {});
-      }
       std::vector<std::unique_ptr<PlayedGpu>> devices = devices_of(ranks);
-      run_calls(calls, devices, 60);
+      run_calls(calls, devices, 20);
       for (std::size_t at = 0; at < calls.size(); ++at)
         for (int rank = 0; rank < ranks; ++rank) {
           Call& call = calls[at];
           CAPTURE(text(ranks, " ranks, seed ", seed, ", call ", at, ": ", call.print()));
           CAPTURE(rank);
-          auto& buffers = call.in_place ? call.inputs : call.outputs;
-          const char* const got = bytes_of(buffers[static_cast<std::size_t>(rank)]) + call.offset();
-          CHECK(std::memcmp(got, bytes_of(expected[at]), call.bytes()) == 0);
+          const auto& expected = call.expected[static_cast<std::size_t>(rank)];
+          const char* const got = call.output(static_cast<std::size_t>(rank));
+          CHECK(std::memcmp(got, expected.data(), expected.size()) == 0);
           CHECK(devices[static_cast<std::size_t>(rank)]->state.failed == 0);
         }
     }

@@ -247,9 +247,7 @@ LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* ou
   args.sources = bound.sources();
   args.counters = bound.counters();
   args.inbox_half_bytes = arena_->sizes().inbox_bytes;
-  args.state = arena_->state();
-  args.lifeline = reinterpret_cast<Lifeline*>(device_lifeline_);
-  args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
+  tell_of_waits(args);
   args.ranks = options_.ranks;
   args.op = static_cast<std::int32_t>(plan.request.op);
   args.epochs = epochs_per_call(plan);

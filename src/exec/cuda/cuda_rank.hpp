@@ -71,7 +71,9 @@ struct FusedChoice {
   unsigned most_blocks;  ///< not 0: only where calls leave SMs to others and take no more than that
 };
 
-/// Kernels of their own: sums of the common floats over the usual numbers of ranks.
+/// Kernels of their own: sums of the common floats, by hop over any number of ranks, else over the
+/// usual ones.
+bool sums_common_floats(const Request& request);
 bool is_common_sum(const Request& request);
 
 /// What copies: the copy engines, one stream a lane (large messages, no SMs while copying), or one
@@ -112,7 +114,7 @@ class CudaRank {
   }
 
   /// True where run_fused can do it: "one_shot" and "two_shot" all_reduces that fit the inbox
-  /// (two_shot: in up to three pieces), "hop" any collective that does, "tiled" any of any size,
+  /// (two_shot: in up to three pieces), "hop" any collective that does so, "tiled" any of any size,
   /// and so "rotation", by copy engines: of more than two ranks an all_gather, and where slots were
   /// asked for (sizes, or most_blocks) any.
   bool has_fused(const std::string& kernel, const Request& request,
@@ -158,9 +160,17 @@ class CudaRank {
   void run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream);
   void run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream);
   void run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs& args, std::size_t first);
+  /// What every kernel that waits is told.
+  template <class Args>
+  void tell_of_waits(Args& args) const {
+    args.state = arena_->state();
+    args.lifeline = reinterpret_cast<Lifeline*>(device_lifeline_);
+    args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
+  }
   void fill_call(CallArgs& args, const Request& request, const void* input, void* output,
                  const std::vector<double>& scalars) const;
   LineCut line_cut(const std::string& kernel, const Request& request, bool bare) const;
+  LineCut hop_cut(const Request& request) const;
   void run_kernel(const std::string& kernel, const Request& request, const void* input,
                   void* output, Stream stream, const std::vector<double>& scalars,
                   const FusedTuning& tuning);

@@ -11,14 +11,27 @@
 namespace plait::cuda {
 namespace {
 
+/// Blocks of a hop between two ranks that leaves SMs to computing and is still ahead of NCCL, which
+/// takes few as well. Source: bench/NOTES.md.
+constexpr struct {
+  unsigned moves = 32, sums = 48;
+} kHopBlocksBesideComputing;
+
 std::string fused_name(const std::string& kernel, const Request& request, bool bare) {
   const bool common = is_common_sum(request);
   return text("plait_", kernel, "_", name_of(request.type), common ? "_sum_" : "_any_",
               common ? request.ranks : 0, bare ? "_bare" : "_flagged");
 }
 
+std::string hop_name(const Request& request) {
+  const char* const kind = !reduces(request.collective)  ? "_place"
+                           : sums_common_floats(request) ? "_sum"
+                                                         : "_any";
+  return text("plait_hop_", name_of(moved_type(request)), kind);
+}
+
 std::string tiled_name(const Request& request) {
-  const bool common = reduces(request.collective) && is_common_sum(request);
+  const bool common = is_common_sum(request);
   return text("plait_tiled_", name_of(moved_type(request)), common ? "_sum_" : "_any_",
               common ? request.ranks : 0);
 }
@@ -82,9 +95,7 @@ void CudaRank::fill_call(CallArgs& args, const Request& request, const void* inp
                          const std::vector<double>& scalars) const {
   args.input = input;
   args.output = output;
-  args.state = arena_->state();
-  args.lifeline = reinterpret_cast<Lifeline*>(device_lifeline_);
-  args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
+  tell_of_waits(args);
   for (std::size_t i = 0; i < kMaxCudaRanks; ++i)
     args.scalars[i] = i < scalars.size() ? scalars[i] : 1.0;
   args.rank = options_.rank;
@@ -136,21 +147,42 @@ void CudaRank::run_lines(const std::string& kernel, const Request& request, cons
   kernels_->launch(kernels_->find(fused_name(kernel, request, bare)), spread, stream, {&args});
 }
 
+LineCut CudaRank::hop_cut(const Request& request) const {
+  const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
+  return cut_hop(units, request.ranks, options_.sizes.bare_bytes);
+}
+
 void CudaRank::run_hop(const Request& request, const void* input, void* output, Stream stream,
                        const std::vector<double>& scalars, const FusedTuning& tuning) {
   HopArgs args{};
   fill_call(args, request, input, output, scalars);
-  for (int rank = 0; rank < options_.ranks; ++rank) args.inbox[rank] = arena_->flagged(rank);
-  args.half_bytes = options_.sizes.flagged_bytes;
-  args.shape = hop_shape(request, options_.rank);
-  const std::uint64_t units = std::max<std::uint64_t>(1, (args.shape.part_bytes + 15) / 16);
+  for (int rank = 0; rank < options_.ranks; ++rank) args.inbox[rank] = arena_->bare(rank);
+  args.half_bytes = options_.sizes.bare_bytes;
+  const bool sums = reduces(request.collective);
+  args.ahead = tuning.ahead >= 0 ? tuning.ahead : sums ? 2 : 1;
+  const HopShape whole = hop_shape(request, options_.rank);
+  const std::uint64_t units = hop_cut(request).units;
   Spread spread;
-  spread.threads = tuning.threads != 0 ? tuning.threads : units < 8192 ? 128 : most_threads(false);
+  spread.threads = tuning.threads != 0 ? tuning.threads
+                   : units < 8192      ? 128
+                   : units < 65536     ? 256
+                                       : most_threads(!sums || sums_common_floats(request));
+  unsigned most_blocks = blocks_for(tuning);
+  if (options_.beside_computing && request.ranks == 2 && tuning.blocks == 0)
+    most_blocks = std::min(most_blocks,
+                           sums ? kHopBlocksBesideComputing.sums : kHopBlocksBesideComputing.moves);
   spread.blocks = static_cast<unsigned>(
-      std::min<std::uint64_t>((units + spread.threads - 1) / spread.threads, blocks_for(tuning)));
+      std::min<std::uint64_t>((units + spread.threads - 1) / spread.threads, most_blocks));
   spread.programmatic = tuning.programmatic;
-  kernels_->launch(kernels_->find(text("plait_hop_", name_of(moved_type(request)))), spread, stream,
-                   {&args});
+  const Function kernel = kernels_->find(hop_name(request));
+  for (std::uint64_t at = 0; at < whole.part_bytes; at += units * 16) {
+    args.input = static_cast<const char*>(input) + at;
+    args.output = static_cast<char*>(output) + at;
+    args.shape = whole;
+    args.shape.part_bytes = std::min(units * 16, whole.part_bytes - at);
+    if (whole.own_bytes != 0) args.shape.own_bytes = args.shape.part_bytes;
+    kernels_->launch(kernel, spread, stream, {&args});
+  }
 }
 
 /// Blocks and tiles must be the same on all ranks, so they follow from size and options alone.
@@ -187,9 +219,7 @@ void CudaRank::messages(const std::vector<Message>& messages, Stream stream,
   const Current current(context_);
   if (options_.orders_calls) order_.before(marker_, stream);
   for (MessageArgs args : launches) {
-    args.state = arena_->state();
-    args.lifeline = reinterpret_cast<Lifeline*>(device_lifeline_);
-    args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
+    tell_of_waits(args);
     args.rank = options_.rank;
     args.ranks = options_.ranks;
     for (int rank = 0; rank < options_.ranks; ++rank) {

@@ -14,10 +14,14 @@ constexpr unsigned kBlocksBesideCopies = 48;
 
 }  // namespace
 
-bool is_common_sum(const Request& request) {
-  return request.op == ReduceOp::sum &&
+bool sums_common_floats(const Request& request) {
+  return reduces(request.collective) && request.op == ReduceOp::sum &&
          (request.type == DataType::fp32 || request.type == DataType::bf16 ||
-          request.type == DataType::fp16) &&
+          request.type == DataType::fp16);
+}
+
+bool is_common_sum(const Request& request) {
+  return sums_common_floats(request) &&
          (request.ranks == 2 || request.ranks == 4 || request.ranks == 8);
 }
 
@@ -39,14 +43,13 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
   if (kernel == "rotation")
     return request.ranks > 1 && arena_->in_processes() &&
            (is_engine_ring(request) ? engine_path_.inbox_bytes : engine_path_.slot_bytes) != 0;
+  constexpr std::uint64_t kMostPieces = 3;  // as fast as whole, and saves memory for an inbox
   if (kernel == "hop") {
-    const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
-    return (units + 1) * static_cast<std::uint64_t>(request.ranks) * 32 <=
-           options_.sizes.flagged_bytes;
+    const std::uint64_t pieces = hop_cut(request).pieces;
+    return pieces != 0 && pieces <= kMostPieces;
   }
   if (kernel != "one_shot" && kernel != "two_shot") return false;
   if (request.collective != Collective::all_reduce) return false;
-  constexpr std::uint64_t kMostPieces = 3;  // as fast as whole, and saves memory for an inbox
   const std::uint64_t pieces = line_cut(kernel, request, chooses_bare(request, tuning)).pieces;
   return pieces != 0 && pieces <= (kernel == "two_shot" ? kMostPieces : 1);
 }

@@ -85,9 +85,10 @@ struct HopShape {
 };
 
 struct HopArgs : CallArgs {
-  char* inbox[kMaxCudaRanks];  ///< of flagged lines: every rank's, first half, as mapped here
+  char* inbox[kMaxCudaRanks];  ///< of bare lines: every rank's, first half, as mapped here
   std::uint64_t half_bytes;
   HopShape shape;
+  std::int32_t ahead;  ///< steps that pushing runs ahead of taking
 };
 
 inline constexpr int kTileBlocks = 132;  ///< most blocks of a tiled call: one an SM of an H200

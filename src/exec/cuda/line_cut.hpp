@@ -1,4 +1,4 @@
-// How an all_reduce by lines (one_shot, two_shot) is cut where its lines do not fit into half an
+// How a call by lines (one_shot, two_shot, hop) is cut where its lines do not fit into half an
 // inbox at once. Pure arithmetic.
 #pragma once
 #include <algorithm>
@@ -9,6 +9,7 @@ namespace plait::cuda {
 // A 16-byte unit on its way.
 inline constexpr std::uint64_t kBareLineBytes = 16;     ///< a word of all ones: not there yet
 inline constexpr std::uint64_t kFlaggedLineBytes = 32;  ///< 32 bits of data, 32 of a flag
+inline constexpr std::uint64_t kBesideLineBytes = 8;    ///< beside a bare line of any bits
 
 /// Pieces alike but for the last, cut between the lines of all ranks.
 struct LineCut {
@@ -33,6 +34,17 @@ inline LineCut cut_lines(std::uint64_t units, int ranks, bool is_one_shot, std::
   if (fit == 0) return {};
   const std::uint64_t pieces = std::max<std::uint64_t>(1, (grains + fit - 1) / fit);
   return {pieces, (grains + pieces - 1) / pieces * grain};
+}
+
+/// The same of a hop with parts of so many units: an inbox has, for every other rank, a line and a
+/// word beside for each unit of a piece, and one to greet.
+inline LineCut cut_hop(std::uint64_t units, int ranks, std::uint64_t half_bytes) {
+  if (ranks == 1) return {1, units};
+  const std::uint64_t room =
+      half_bytes / (static_cast<std::uint64_t>(ranks - 1) * (kBareLineBytes + kBesideLineBytes));
+  if (room < 2) return {};
+  const std::uint64_t pieces = std::max<std::uint64_t>(1, (units + room - 2) / (room - 1));
+  return {pieces, (units + pieces - 1) / pieces};
 }
 
 }  // namespace plait::cuda

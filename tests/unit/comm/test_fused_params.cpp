@@ -33,6 +33,7 @@ TEST_CASE("parameters reach the kernels that they mean something to") {
   CHECK(fused_tuning("tiled", {{"host_cpu_permille", 50}}).host_cpu_permille == 50);
   CHECK(fused_tuning("tiled", {{"host_permille", 60}}).host_permille == 60);
   CHECK(fused_tuning("hop", {}).host_permille == -1);
+  CHECK(fused_tuning("hop", {{"ahead", 2}}).ahead == 2);
 }
 
 TEST_CASE("what a kernel would not look at is refused, with what it takes") {
@@ -40,7 +41,7 @@ TEST_CASE("what a kernel would not look at is refused, with what it takes") {
             .find("blocks, tile_units, host_permille, host_cpu_permille, "
                   "found threads") != std::string::npos);
   for (const char* name : {"ahead", "bare"}) CHECK(refusal("tiled", {{name, 1}}) != "taken");
-  CHECK(refusal("hop", {{"ahead", 1}}) != "taken");
+  CHECK(refusal("hop", {{"bare", 1}}) != "taken");
   CHECK(refusal("one_shot", {{"tile_units", 64}}) != "taken");
   CHECK(refusal("rotation", {{"block", 8}}).find("found block") != std::string::npos);
 }

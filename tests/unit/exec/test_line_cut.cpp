@@ -1,4 +1,4 @@
-// Units, ranks and room -> pieces of an all_reduce by lines: what each piece needs is there.
+// Units, ranks and room -> pieces of a call by lines: what each piece needs is there.
 #include <doctest/doctest.h>
 
 #include "exec/cuda/line_cut.hpp"
@@ -55,4 +55,22 @@ TEST_CASE("one rank needs no lines; an inbox smaller than a line holds no piece"
   CHECK(cut_lines(1 << 30, 1, false, 0).pieces == 1);
   CHECK(cut_lines(1, 2, false, 1).pieces == 0);
   CHECK(cut_lines(1, 3, true, 1).pieces == 0);
+}
+
+TEST_CASE("a hop's lines, the words beside them and its greetings fit into half an inbox") {
+  for (const int ranks : {2, 3, 8, 16})
+    for (const std::uint64_t half : {4096ull, 100'001ull, 24ull << 20, 64ull << 20})
+      for (std::uint64_t units = 1; units <= 1 << 23; units = units * 3 / 2 + 1) {
+        const LineCut cut = cut_hop(units, ranks, half);
+        CAPTURE(ranks);
+        CAPTURE(half);
+        CAPTURE(units);
+        REQUIRE(cut.pieces != 0);
+        CHECK(cut.units * cut.pieces >= units);
+        CHECK((cut.pieces == 1 || cut.units * (cut.pieces - 1) < units));
+        const std::uint64_t lines = static_cast<std::uint64_t>(ranks - 1) * (cut.units + 1);
+        CHECK(lines * (kBareLineBytes + kBesideLineBytes) <= half);
+      }
+  CHECK(cut_hop(16, 2, 47).pieces == 0);  // a greeting alone
+  CHECK(cut_hop(16, 1, 0).pieces == 1);
 }

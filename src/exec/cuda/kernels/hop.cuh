@@ -1,18 +1,51 @@
-// Any collective in one hop, for small messages: every rank pushes its parts straight to their
-// owners as flagged lines, so that data is its own signal, and each owner reduces or places what
-// comes. One line a pair says "I am in this call", so that every call is a full exchange and nobody
-// can be two calls ahead of a reader of the inbox.
+// Any collective in one hop: every rank pushes its parts straight to their owners, each unit of
+// data its own signal, and each owner reduces or places what comes. One line a pair says "I am in
+// this call", so that every call is a full exchange and nobody can be two calls ahead of a reader
+// of the inbox.
 #pragma once
 #include "exec/cuda/kernels/fused.cuh"
 #include "exec/cuda/tile_cut.hpp"
 
 namespace plait::cuda {
 
-template <DataType kType>
+/// Escaped lines: 16 bytes travel as 16, whatever they hold. "Not here" is a word of ones. A sender
+/// puts a stand-in where such a word is to go, and where the stand-in itself is; which of the two
+/// it was is told in a word beside, which else nobody writes or reads.
+struct EscapedLine {
+  static constexpr unsigned long long kMissing = ~0ull;
+  static constexpr unsigned long long kStandIn = 0x9e3779b97f4a7c15ull;  // as rare as any
+
+  static __device__ bool is_special(unsigned long long word) {
+    return word == kMissing || word == kStandIn;
+  }
+  static __device__ void send(char* at, char* beside, const Unit& unit) {
+    if (is_special(unit.lo) || is_special(unit.hi)) {
+      store_word(beside, (unit.lo == kMissing ? 1 : 0) | (unit.hi == kMissing ? 2 : 0));
+      store_pair(at, is_special(unit.lo) ? kStandIn : unit.lo,
+                 is_special(unit.hi) ? kStandIn : unit.hi);
+    } else {
+      store_pair(at, unit.lo, unit.hi);
+    }
+  }
+  static __device__ bool receive(const char* at, Unit& unit) {
+    unit = load_pair(at);
+    return unit.lo != kMissing && unit.hi != kMissing;
+  }
+  static __device__ bool has_stand_in(const Unit& unit) {
+    return unit.lo == kStandIn || unit.hi == kStandIn;
+  }
+  /// told: the word beside.
+  static __device__ Unit meant(const Unit& unit, unsigned long long told) {
+    return {(told & 1) != 0 ? kMissing : unit.lo, (told & 2) != 0 ? kMissing : unit.hi};
+  }
+};
+
+/// kHandling: kReduceParts or kPlaceParts.
+template <DataType kType, int kOp, int kHandling>
 struct HopCall {
-  using Sum = Accumulator<kType, kAnyOp>;
+  using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
-  static constexpr int kTogether = sizeof(Stored) < 4 ? 2 : 4;
+  static constexpr int kTogether = kHandling == kReduceParts ? 2 : 4;
 
   const HopArgs& args;
   const HopShape& shape;
@@ -30,23 +63,17 @@ struct HopCall {
   __device__ bool sends(int from, int owner) const {
     return cuda::sends(shape, args.ranks, from, owner);
   }
-  /// Line `units` of a slot is the one that says "I am in this call".
-  __device__ char* line(int owner, int from, unsigned long long unit) const {
-    return args.inbox[owner] + half + (from * (units + 1) + unit) * FlaggedLine::kBytes;
+  /// Of the lines in the owner's inbox; `units` is the one that says "I am in this call".
+  __device__ unsigned long long index(int owner, int from, unsigned long long unit) const {
+    const int place = from - (from > owner ? 1 : 0);
+    return static_cast<unsigned long long>(place) * (units + 1) + unit;
   }
-  /// Units first, first + stride, ... (`valid` of them) of what `from` sends: all polled together,
-  /// so that one round trip to L2 may serve them all.
-  __device__ void take(Unit (&got)[kTogether], int from, unsigned long long first,
-                       unsigned long long stride, int valid) {
-    bool all_here;
-    do {
-      all_here = true;
-#pragma unroll
-      for (int u = 0; u < kTogether; ++u)
-        if (u < valid)
-          all_here &=
-              FlaggedLine::receive<kType>(line(args.rank, from, first + u * stride), got[u], call);
-    } while (!all_here && !give_up(from, first));
+  __device__ char* line(int owner, unsigned long long index) const {
+    return args.inbox[owner] + half + index * kBareLineBytes;
+  }
+  __device__ char* beside(int owner, unsigned long long index) const {
+    return line(owner, static_cast<unsigned long long>(args.ranks - 1) * (units + 1)) +
+           index * kBesideLineBytes;
   }
   __device__ bool give_up(int from, unsigned long long unit) {
     if (!broken)
@@ -54,13 +81,44 @@ struct HopCall {
                              static_cast<unsigned>(unit), ~0u);
     return broken;
   }
+  __device__ void send(int owner, unsigned long long unit, const Unit& value) const {
+    const unsigned long long at = index(owner, args.rank, unit);
+    EscapedLine::send(line(owner, at), beside(owner, at), value);
+  }
+  /// Units first, first + stride, ... (`valid` of them) of what `from` sends: all polled together,
+  /// so that one round trip to L2 may serve them all.
+  __device__ void take(Unit (&got)[kTogether], int from, unsigned long long first,
+                       unsigned long long stride, int valid) {
+    const unsigned long long at = index(args.rank, from, first);
+    bool all_here;
+    do {
+      all_here = true;
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u)
+        if (u < valid) all_here &= EscapedLine::receive(line(args.rank, at + u * stride), got[u]);
+    } while (!all_here && !give_up(from, first));
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (u < valid) {
+        if (EscapedLine::has_stand_in(got[u]))
+          got[u] = EscapedLine::meant(got[u], take_word(from, beside(args.rank, at + u * stride)));
+        store_pair(line(args.rank, at + u * stride), EscapedLine::kMissing, EscapedLine::kMissing);
+      }
+  }
+  __device__ unsigned long long take_word(int from, char* at) {
+    unsigned long long told;
+    do told = load_word(at);
+    while (told == EscapedLine::kMissing && !give_up(from, units));
+    store_word(at, EscapedLine::kMissing);
+    return told;
+  }
   __device__ Unit own(int owner, unsigned long long unit) const {
     const char* src = static_cast<const char*>(args.input) + owner * shape.part_stride;
     return load_unit<Stored>(src, unit, shape.part_bytes, is_aligned(src));
   }
   __device__ void put(unsigned long long offset, unsigned long long unit, const Unit& value) const {
     char* dst = static_cast<char*>(args.output) + offset;
-    store_unit<Stored>(dst, unit, value, shape.part_bytes, is_aligned(dst));
+    store_unit<Stored, true>(dst, unit, value, shape.part_bytes, is_aligned(dst));
   }
 
   __device__ int peer(int k) const { return rank_after(args.rank, k, args.ranks); }
@@ -74,8 +132,7 @@ struct HopCall {
         if (u < valid) held[u] = own(peer(k), first + u * stride);
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
-        if (u < valid)
-          FlaggedLine::send<kType>(line(peer(k), args.rank, first + u * stride), held[u], call);
+        if (u < valid) send(peer(k), first + u * stride, held[u]);
     }
   }
   __device__ void reduce(unsigned long long first, unsigned long long stride) {
@@ -111,44 +168,61 @@ struct HopCall {
   }
   /// Between ranks of which one sends the other nothing, a line without data.
   __device__ void greet() const {
-    const int to = static_cast<int>(threadIdx.x);
-    if (blockIdx.x == 0 && to < args.ranks && to != args.rank && !sends(args.rank, to))
-      FlaggedLine::send<kType>(line(to, args.rank, units), Unit{0, 0}, call);
+    if (blockIdx.x != 0) return;
+    for (int to = static_cast<int>(threadIdx.x); to < args.ranks;
+         to += static_cast<int>(blockDim.x))
+      if (to != args.rank && !sends(args.rank, to)) send(to, units, Unit{0, 0});
   }
   __device__ void await_greetings() {
-    const int from = static_cast<int>(threadIdx.x);
+    if (blockIdx.x != 0) return;
     Unit got[kTogether];
-    if (blockIdx.x == 0 && from < args.ranks && from != args.rank && !sends(from, args.rank))
-      take(got, from, units, 1, 1);
+    for (int from = static_cast<int>(threadIdx.x); from < args.ranks;
+         from += static_cast<int>(blockDim.x))
+      if (from != args.rank && !sends(from, args.rank)) take(got, from, units, 1, 1);
   }
-  __device__ void copy_own(unsigned long long first, unsigned long long stride) const {
+  /// What stays on this rank, of as many units as a part.
+  __device__ void keep(unsigned long long first, unsigned long long stride) const {
     const char* src = static_cast<const char*>(args.input) + shape.own_from;
     char* dst = static_cast<char*>(args.output) + shape.own_to;
-    if (src == dst) return;
+    if (src == dst || shape.own_bytes == 0) return;
     const bool whole = is_aligned(src) && is_aligned(dst);
-    for (unsigned long long i = first; i * 16 < shape.own_bytes; i += stride)
-      store_unit<Stored>(dst, i, load_unit<Stored>(src, i, shape.own_bytes, whole), shape.own_bytes,
-                         whole);
+    const int valid = valid_units(first, stride, units, kTogether);
+    Unit held[kTogether];
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (u < valid) held[u] = load_unit<Stored>(src, first + u * stride, shape.own_bytes, whole);
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (u < valid)
+        store_unit<Stored, true>(dst, first + u * stride, held[u], shape.own_bytes, whole);
   }
 };
 
-template <DataType kType>
+template <DataType kType, int kOp, int kHandling>
 __device__ void hop(const HopArgs& args) {
   wait_for_grid_before();
-  HopCall<kType> call(args);
+  using Call = HopCall<kType, kOp, kHandling>;
+  Call call(args);
   const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
   const unsigned long long first =
       static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const unsigned long long step = stride * Call::kTogether;
+  const auto steps = static_cast<long long>((call.units + step - 1) / step);
+  const bool takes = (args.shape.owners >> args.rank & 1) != 0;
+  if (steps > 1 && args.state->crowded == 0) let_next_grid_start();  // as two_shot does
   call.greet();
-  const unsigned long long step = stride * HopCall<kType>::kTogether;
-  for (unsigned long long unit = first; unit < call.units; unit += step) call.push(unit, stride);
-  if (args.shape.own_bytes != 0) call.copy_own(first, stride);
-  if ((args.shape.owners >> args.rank & 1) != 0)
-    for (unsigned long long unit = first; unit < call.units && !call.broken; unit += step)
-      if (args.shape.handling == kReduceParts)
-        call.reduce(unit, stride);
-      else
-        call.place(unit, stride);
+  for (long long s = -args.ahead; s < steps && !call.broken; ++s) {
+    if (s + args.ahead < steps)
+      call.push(first + static_cast<unsigned long long>(s + args.ahead) * step, stride);
+    if (s < 0) continue;
+    const unsigned long long at = first + static_cast<unsigned long long>(s) * step;
+    call.keep(at, stride);
+    if (!takes) continue;
+    if constexpr (kHandling == kReduceParts)
+      call.reduce(at, stride);
+    else
+      call.place(at, stride);
+  }
   call.await_greetings();
   end_fused_call(args.state, call.call);
 }

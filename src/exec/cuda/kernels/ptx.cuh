@@ -46,6 +46,14 @@ __device__ inline Unit load_pair(const void* at) {
                : "memory");
   return unit;
 }
+__device__ inline void store_word(void* at, unsigned long long word) {
+  asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(at), "l"(word) : "memory");
+}
+__device__ inline unsigned long long load_word(const void* at) {
+  unsigned long long word;
+  asm volatile("ld.relaxed.sys.global.b64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
+  return word;
+}
 __device__ inline unsigned load_flag(const unsigned* at) {
   unsigned value;
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
