@@ -104,8 +104,12 @@ Plan Chooser::pick(const Request& request, const CallOptions& options) const {
   const auto any =
       std::find_if(plans.begin(), plans.end(), [&](const Plan& plan) { return allowed(plan); });
   if (any != plans.end()) return std::move(*any);
-  throw Error(ErrorCode::unsupported, text("no strategy for ", name_of(request.collective), " on ",
-                                           request.ranks, " ranks of ", topology_->name));
+  std::string why;
+  for (const Plan& plan : plans) why += text("; ", label(plan), " ", refusal(plan));
+  throw Error(ErrorCode::unsupported,
+              text("no plan for ", name_of(request.collective), " of ", request.count, " ",
+                   name_of(request.type), " on ", request.ranks, " ranks of ", topology_->name,
+                   why.empty() ? ", as no strategy proposes one" : why));
 }
 
 std::shared_ptr<const ProvedPlan> Chooser::plan_for(const Request& request,

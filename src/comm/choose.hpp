@@ -41,7 +41,7 @@ class Chooser {
         why_not_(std::move(why_not)) {}
 
   /// The plan of a request as a caller wrote it. Error(unsupported, invalid_argument) where there
-  /// is none.
+  /// is none, with what each lacks.
   std::shared_ptr<const ProvedPlan> plan_for(const Request& request, const CallOptions& options);
   /// A caller's own plan, proved at first sight; Error(invalid_argument) with the first findings.
   std::shared_ptr<const ProvedPlan> proved(const Plan& plan);

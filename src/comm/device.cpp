@@ -68,23 +68,6 @@ bool DeviceSide::on_device(const void* pointer) const {
   return cuda::place_of(pointer).memory == cuda::kMemoryOnDevice;
 }
 
-/// Why a plan cannot run in the arenas that all ranks have; empty where it can.
-std::string DeviceSide::why_not(const Plan& plan) const {
-  const ArenaSizes wanted = sizes_for(plan);
-  if (plan.symmetric) return "wants buffers that all ranks see";
-  if (!plan.guests.empty()) return "wants a GPU outside the job";
-  if (wanted.scratch_bytes > sizes_.scratch_bytes)
-    return text("wants ", wanted.scratch_bytes, " bytes of scratch, there are ",
-                sizes_.scratch_bytes, " (PLAIT_DEVICE_SCRATCH)");
-  if (wanted.inbox_bytes > sizes_.inbox_bytes)
-    return text("wants ", wanted.inbox_bytes, " bytes of inbox, there are ", sizes_.inbox_bytes);
-  if (wanted.ring_bytes > (rings_.empty() ? 0 : kRingBytes))
-    return text("wants ", wanted.ring_bytes, " bytes of host ring");
-  if (wanted.flags_per_pair > cuda::kFlagsPerPair)
-    return text("wants ", wanted.flags_per_pair, " flags a pair, there are ", cuda::kFlagsPerPair);
-  return "";
-}
-
 void DeviceSide::bind_plan(Call& call, const CallOptions& options, cuda::Stream stream) {
   int capturing = cuda::kCaptureNone;
   PLAIT_CUDA_CALL(stream_is_capturing, stream, &capturing);

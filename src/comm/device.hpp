@@ -71,13 +71,14 @@ class DeviceSide {
   void pick_gpu(const Patience& patience);
   void learn_topology(const Env& env, const Patience& patience);
   void load_tuning(const Env& env, const Patience& patience);
+  void make_chooser(const Env& env);
   void set_up_rank(const Env& env, const Patience& patience);
   Call& prepared(const Request& request, const CallOptions& options, cuda::Stream stream);
   Call prepare(const Request& request, const CallOptions& options, cuda::Stream stream);
   bool choose_kernel(Call& call, const CallOptions& wanted) const;
   void bind_plan(Call& call, const CallOptions& options, cuda::Stream stream);
   void check_memory(const Request& request, const void* input, const void* output) const;
-  std::string why_not(const Plan& plan) const;
+
   std::optional<Error> cause() const;
   void watch();
   void fail(const Error& error);
@@ -97,7 +98,7 @@ class DeviceSide {
   std::vector<int> devices_;  ///< by rank, in topology_; empty = the first ones
   Reach reach_;               ///< what masks leave to kernels
   TuningTable tuning_;
-  cuda::DeviceArenaSizes sizes_;
+  Topology plannable_;  ///< topology_ as plans may use it
   std::unique_ptr<Chooser> chooser_;
   std::vector<Mapping> rings_;
   std::unique_ptr<cuda::CudaRank> cuda_;

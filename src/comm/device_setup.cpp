@@ -84,10 +84,20 @@ DeviceSide::DeviceSide(const CommunicatorOptions& options, Joined& joined, const
   load_tuning(env, patience);
   rings_ = share_memory(*joined.rendezvous, options.rank, options.ranks,
                         kRingBytes + kExchangeRingBytes + kWordsBytes, patience);
-  chooser_ = std::make_unique<Chooser>(topology_, joined.forced, joined.bitwise,
-                                       [this](const Plan& plan) { return why_not(plan); });
+  make_chooser(env);
+
   set_up_rank(env, patience);  // last: from here on a thread watches
   log(LogLevel::info, options.rank, text("GPU ", ordinal_, " of ", topology_.name));
+}
+
+void DeviceSide::make_chooser(const Env& env) {
+  const PlanRoom room{env.device_scratch, kInboxBytes, rings_.empty() ? 0 : kRingBytes};
+  std::vector<int> devices = devices_.empty() ? rank_devices(topology_) : devices_;
+  devices.resize(std::min(devices.size(), ordinals_.size()));
+  plannable_ = for_plans(topology_, devices, room);
+  chooser_ =
+      std::make_unique<Chooser>(plannable_, joined_.forced, joined_.bitwise,
+                                [room](const Plan& plan) { return why_no_room(plan, room); });
 }
 
 void DeviceSide::pick_gpu(const Patience& patience) {
@@ -182,7 +192,7 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
   options.ranks = options_.ranks;
   options.sizes.scratch_bytes = env.device_scratch;
   options.sizes.inbox_bytes = kInboxBytes;
-    if (options_.moves_only) {  // by hop up to 16 MiB in one piece
+  if (options_.moves_only) {  // by hop up to 16 MiB in one piece
     options.sizes.bare_bytes = (24ull << 20) + 4096;
     options.sizes.flagged_bytes = 4096;
   }
@@ -198,7 +208,7 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
   options.most_blocks = static_cast<unsigned>(options_.sm_budget);
   if (options_.sm_budget > 0)
     options.spread.most_blocks = std::min(120u, static_cast<unsigned>(options_.sm_budget));
-  sizes_ = options.sizes;
+
   std::optional<AgreedError> agreed;
   const std::optional<Error> failure = attempt([&] {
     try {

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "exec/cpu/cpu.hpp"
+#include "exec/cuda/kernel_args.hpp"
 #include "topo/direct.hpp"
 
 namespace plait {
@@ -30,6 +32,38 @@ Reach reach_of(const Topology& topology, const std::vector<int>& devices,
             text("kernels go by links that masks have left out: rank ", a, " has none to rank ", b);
   }
   return reach;
+}
+
+Topology for_plans(const Topology& topology, const std::vector<int>& devices,
+                   const PlanRoom& room) {
+  std::vector<std::string> nobodys;
+  for (const int device : rank_devices(topology))
+    if (std::find(devices.begin(), devices.end(), device) == devices.end())
+      nobodys.push_back(text("relay:", device_label(topology, device)));
+  Topology bounded = without(topology, nobodys);
+  const auto bound = [&](const char* name, std::uint64_t bytes) {
+    bounded.parameters[name] = {static_cast<double>(bytes), "this communicator's memory"};
+  };
+  bound("arena_scratch_bytes", room.scratch_bytes);
+  bound("arena_inbox_bytes", room.inbox_bytes);
+  bound("arena_ring_bytes", room.ring_bytes);
+  return bounded;
+}
+
+std::string why_no_room(const Plan& plan, const PlanRoom& room) {
+  const ArenaSizes wanted = sizes_for(plan);
+  if (plan.symmetric) return "wants buffers that all ranks see";
+  if (!plan.guests.empty()) return "wants a GPU outside the job";
+  if (wanted.scratch_bytes > room.scratch_bytes)
+    return text("wants ", wanted.scratch_bytes, " bytes of scratch, there are ", room.scratch_bytes,
+                " (PLAIT_DEVICE_SCRATCH)");
+  if (wanted.inbox_bytes > room.inbox_bytes)
+    return text("wants ", wanted.inbox_bytes, " bytes of inbox, there are ", room.inbox_bytes);
+  if (wanted.ring_bytes > room.ring_bytes)
+    return text("wants ", wanted.ring_bytes, " bytes of host ring, there are ", room.ring_bytes);
+  if (wanted.flags_per_pair > cuda::kFlagsPerPair)
+    return text("wants ", wanted.flags_per_pair, " flags a pair, there are ", cuda::kFlagsPerPair);
+  return "";
 }
 
 int device_of_gpu(const Topology& topology, const std::string& uuid, int ordinal) {

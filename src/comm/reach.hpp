@@ -1,11 +1,12 @@
 // Where ranks' GPUs are in a topology, and what masks leave of it to kernels and copy engines.
 // These store straight into every peer's memory, and take host memory beside it, whatever a
-// topology says; plans go by it.
+// topology says; plans go by it, as far as ranks have memory for them.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "base/env.hpp"
+#include "plait/plan.hpp"
 #include "plait/topology.hpp"
 
 namespace plait {
@@ -19,6 +20,18 @@ struct Reach {
 /// between two GPUs, a pair without one never had it.
 Reach reach_of(const Topology& topology, const std::vector<int>& devices,
                const std::vector<std::string>& masks);
+
+/// What every rank has for plans, in bytes.
+struct PlanRoom {
+  std::uint64_t scratch_bytes = 0;
+  std::uint64_t inbox_bytes = 0;
+  std::uint64_t ring_bytes = 0;  ///< of host memory
+};
+/// The topology as plans of ranks on `devices` may use it: with this room, and with no way over
+/// GPUs outside the job, whose memory nobody lends.
+Topology for_plans(const Topology& topology, const std::vector<int>& devices, const PlanRoom& room);
+/// Why a plan cannot run there; empty where it can.
+std::string why_no_room(const Plan& plan, const PlanRoom& room);
 
 /// The topology's device that is this GPU: by uuid where it states them, else by CUDA ordinal; -1 =
 /// none.

@@ -83,10 +83,10 @@ def test_a_masked_link_carries_nothing():
     requests = [
         [name, count, "fp32", "sum", 0, ""]
         for name in ("all_reduce", "all_gather")
-        for count in (7, 65537, (1 << 20) + 3)
+        for count in (7, 65537, (1 << 20) + 3, 1 << 26)  # the last beyond a rank's scratch
     ]
     options = {"masks": ["nvlink:0-1"]}
-    task = {"requests": requests, "most_bytes": 96 << 20, "options": options}
+    task = {"requests": requests, "most_bytes": 512 << 20, "options": options}
     for row in run("collectives", task):
         assert row["wrong"] == [] and row["refused"] == [], row
         assert "no kernel: " in row["explained"] and "masks" in row["explained"], row

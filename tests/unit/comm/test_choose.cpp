@@ -41,8 +41,16 @@ TEST_CASE("plans that cannot run are passed over, and refused by name with the r
   CHECK(bound.explain(all_reduce_of(1 << 20)).find("(wants more scratch") != std::string::npos);
 }
 
-TEST_CASE("where no plan can run there is an error, not a plan") {
+TEST_CASE("where no plan can run there is an error that says what each lacks") {
   const Topology topology = load_topology("hgx-h200");
-  Chooser none(topology, {}, false, [](const Plan&) { return std::string("no"); });
-  CHECK_THROWS_AS(static_cast<void>(none.plan_for(all_reduce_of(64), {})), Error);
+  Chooser none(topology, {}, false, [](const Plan&) { return std::string("wants a pony"); });
+  std::string said;
+  try {
+    static_cast<void>(none.plan_for(all_reduce_of(64), {}));
+  } catch (const Error& error) {
+    said = error.what();
+  }
+  CHECK(said.find("no plan for all_reduce of 64 fp32") != std::string::npos);
+  CHECK(said.find("; direct") != std::string::npos);
+  CHECK(said.find(" wants a pony") != std::string::npos);
 }

@@ -1,6 +1,8 @@
 // What masks leave to kernels, which go by every pair's own link.
 #include <doctest/doctest.h>
 
+#include "base/text.hpp"
+#include "comm/choose.hpp"
 #include "comm/reach.hpp"
 
 using namespace plait;
@@ -38,4 +40,30 @@ TEST_CASE("masks are about links between processes or between GPUs") {
   const std::vector<std::string> masks{"nvlink:0-1", "shm:0-1", "relay:2"};
   CHECK(masks_of(masks, true) == std::vector<std::string>{"shm:0-1"});
   CHECK(masks_of(masks, false) == std::vector<std::string>{"nvlink:0-1", "relay:2"});
+}
+
+/// Of any size, as two ranks' memory has room for it, whatever else the machine has.
+TEST_CASE("two GPUs without their link have a plan for every size, in rank order") {
+  const PlanRoom room{64ull << 20, 16ull << 20, 8ull << 20};
+  const Topology masked = without(load_topology("hgx-h200"), {"nvlink:0-1"});
+  std::vector<int> devices;
+  for (const int rank : {0, 1}) devices.push_back(find_device(masked, DeviceKind::gpu, rank));
+  const Topology plannable = for_plans(masked, devices, room);
+  CHECK(rank_devices(plannable) == rank_devices(masked));
+  Chooser chooser(plannable, {}, true, [&](const Plan& plan) { return why_no_room(plan, room); });
+  for (const Collective what : {Collective::all_reduce, Collective::all_gather, Collective::copy,
+                                Collective::send_recv, Collective::reduce_scatter})
+    for (const std::uint64_t count :
+         {1ull, 1021ull, 1ull << 18, 1ull << 24, 1ull << 26, 1ull << 28}) {
+      Request request;
+      request.collective = what;
+      request.count = count;
+      request.ranks = 2;
+      request.peer = 1;
+      request.devices = devices;
+      CAPTURE(text(name_of(what), " of ", count));
+      const auto chosen = chooser.plan_for(request, {});
+      CHECK(chosen->plan.guests.empty());
+      CHECK(why_no_room(chosen->plan, room) == "");
+    }
 }
