@@ -1,7 +1,8 @@
 """`plait bench`: time and check every strategy of a collective, as nccl-tests does.
 
-Each row is one (type, size, strategy). Every result is compared with a float64 oracle and, for
-rank-order strategies, bit by bit with every other; outputs are poisoned before each check.
+Each row is one (type, size, strategy). What rank-order strategies give is compared bit by bit with
+what it must be and with every other; other orders' floats with a sum in float64, within their
+roundings. Outputs are poisoned before each check.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import plait
+from plait import reductions
 from plait.arrays import DTYPE_OF_TYPE
 from plait.launch import Emit
 
@@ -74,19 +76,8 @@ def count_for(collective: str, size_bytes: int, plait_type: str, ranks: int) -> 
     return elements // ranks if gathers else elements
 
 
-# The relative error of one rounding (rank order); stated orders may round n times.
-EPSILON = {
-    "fp32": 2**-23,
-    "fp64": 2**-52,
-    "fp16": 2**-10,
-    "bf16": 2**-7,
-    "fp8e4m3": 2**-3,
-    "fp8e5m2": 2**-2,
-}
-
-
 class Oracle:
-    """What a request's outputs must be, in float64 (or exact integers), from the ranks' seeds."""
+    """What a request's outputs must be, from the ranks' seeds."""
 
     def __init__(self, request: plait.Request, seed: int) -> None:
         self.request = request
@@ -97,13 +88,12 @@ class Oracle:
         ]
 
     def expected(self, rank: int, lo: int, hi: int) -> np.ndarray[Any, Any]:
-        """Elements lo..hi of this rank's output."""
+        """Elements lo..hi of this rank's output; sums in rank order."""
         request, count, ranks = self.request, self.request.count, self.request.ranks
         name = request.collective
-        if name in ("all_reduce", "reduce"):
-            return self._reduced(lo, hi)
-        if name == "reduce_scatter":
-            return self._reduced(rank * count + lo, rank * count + hi)
+        if self.reduces():
+            parts = self._parts(rank, lo, hi)
+            return reductions.in_rank_order(request.op, request.type, parts)
         if name in ("all_gather", "gather"):
             return np.concatenate(self.inputs)[lo:hi]
         if name in ("broadcast", "copy"):
@@ -115,37 +105,26 @@ class Oracle:
         parts = [source[rank * count : (rank + 1) * count] for source in self.inputs]
         return np.concatenate(parts)[lo:hi]
 
-    def _reduced(self, lo: int, hi: int) -> np.ndarray[Any, Any]:
-        exact = np.int64 if self.request.type.startswith(("int", "uint")) else np.float64
-        parts = [source[lo:hi].astype(exact) for source in self.inputs]
-        op = self.request.op
-        if op in ("sum", "avg", "premul_sum"):
-            total = np.sum(parts, axis=0)
-            if op == "avg":
-                return total // len(parts) if exact is np.int64 else total / len(parts)
-            return total
-        combine = {
-            "prod": np.multiply,
-            "min": np.minimum,
-            "max": np.maximum,
-            "bit_and": np.bitwise_and,
-            "bit_or": np.bitwise_or,
-            "bit_xor": np.bitwise_xor,
-        }
-        return combine[op].reduce(parts)
+    def reduces(self) -> bool:
+        return self.request.collective in reductions.REDUCING
 
-    def wrong(self, rank: int, output: np.ndarray[Any, Any], lo: int, hi: int) -> int:
-        """How many of output[lo:hi] are not what they must be."""
-        expected, found = self.expected(rank, lo, hi), output[lo:hi]
-        if self.request.type in EPSILON and self.request.collective in (
-            "all_reduce",
-            "reduce",
-            "reduce_scatter",
-        ):
-            bound = EPSILON[self.request.type] * self.request.ranks
-            difference = np.abs(found.astype(np.float64) - expected)
-            return int(np.sum(~(difference <= bound * np.maximum(np.abs(expected), 1.0))))
-        return int(np.sum(found.astype(expected.dtype) != expected))
+    def _parts(self, rank: int, lo: int, hi: int) -> list[np.ndarray[Any, Any]]:
+        """What elements lo..hi of this rank's output are reduced from."""
+        at = rank * self.request.count if self.request.collective == "reduce_scatter" else 0
+        return [source[at + lo : at + hi] for source in self.inputs]
+
+    def wrong(
+        self, rank: int, output: np.ndarray[Any, Any], lo: int, hi: int, bitwise: bool = False
+    ) -> int:
+        """How many of output[lo:hi] are not what they must be.
+
+        bitwise: floats are held to the bits of a sum in rank order, else to its roundings.
+        """
+        request, found = self.request, output[lo:hi]
+        if self.reduces() and reductions.is_float(request.type) and not bitwise:
+            exact = reductions.in_float64(request.op, self._parts(rank, lo, hi))
+            return reductions.beyond_rounding(found, exact, request.type, request.ranks)
+        return reductions.other_bits(found, self.expected(rank, lo, hi))
 
 
 def poison(output: np.ndarray[Any, Any]) -> None:
@@ -211,9 +190,10 @@ def _row(
         core.run_request(request, *addresses, strategy, params, 1.0)
 
     call()
-    wrong, digest = _check(comm, oracle, output) if task["check"] else (0, "")
+    bitwise = plan.sum_order == "rank_order"
+    wrong, digest = _check(comm, oracle, output, bitwise) if task["check"] else (0, "")
     seconds = _time(comm, call, task["warmup"], task["iters"])
-    in_place_wrong, in_place_seconds = _in_place(comm, task, request, oracle, strategy, params)
+    in_place_wrong, in_place_seconds = _in_place(comm, task, oracle, (strategy, params), bitwise)
     worst = _largest(comm, seconds)
     return {
         "size": request.message_bytes(),
@@ -241,28 +221,28 @@ def bandwidth(request: plait.Request, seconds: float) -> dict[str, float]:
 def _in_place(
     comm: plait.Communicator,
     task: dict[str, Any],
-    request: plait.Request,
     oracle: Oracle,
-    strategy: str,
-    params: dict[str, int],
+    chosen: tuple[str, dict[str, int]],
+    bitwise: bool,
 ) -> tuple[int | None, float | None]:
     """(wrong, seconds) of the in-place form; all_reduce only, where it is the same buffer."""
+    request = oracle.request
     if not task["in_place"] or request.collective != "all_reduce":
         return None, None
     buffer = oracle.inputs[comm.rank].copy()
     address = buffer.ctypes.data
 
     def call() -> None:
-        comm._core.run_request(request, address, address, strategy, params, 1.0)
+        comm._core.run_request(request, address, address, *chosen, 1.0)
 
     call()
-    wrong = _check(comm, oracle, buffer)[0] if task["check"] else 0
+    wrong = _check(comm, oracle, buffer, bitwise)[0] if task["check"] else 0
     buffer[:] = oracle.inputs[comm.rank]
     return wrong, _largest(comm, _time(comm, call, task["warmup"], task["iters"]))
 
 
 def _check(
-    comm: plait.Communicator, oracle: Oracle, output: np.ndarray[Any, Any]
+    comm: plait.Communicator, oracle: Oracle, output: np.ndarray[Any, Any], bitwise: bool
 ) -> tuple[int, str]:
     """(wrong elements over all ranks, digest of all ranks' outputs).
 
@@ -274,7 +254,7 @@ def _check(
     lo, hi = 0, len(output)
     if shared:
         lo, hi = (len(output) * part // comm.ranks for part in (comm.rank, comm.rank + 1))
-    wrong = oracle.wrong(comm.rank, output, lo, hi) if len(output) else 0
+    wrong = oracle.wrong(comm.rank, output, lo, hi, bitwise) if len(output) else 0
     said = [part.decode().split() for part in comm.exchange(f"{wrong} {digest}".encode())]
     total = sum(int(one) for one, _ in said)
     digests = [one for _, one in said]

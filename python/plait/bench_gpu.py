@@ -1,8 +1,9 @@
 """`plait bench` on GPUs: plait and NCCL in the same processes, on the same device buffers.
 
 Each row is one (type, size): both are checked on fresh random data with poisoned outputs and timed
-eagerly and from a CUDA graph. Inputs repeat after a prime number of elements, so that any piece
-that lands in a wrong place shows, and any size is checked in full.
+eagerly and from a CUDA graph. plait's results are held to the bits of a sum in rank order, NCCL's
+to its roundings. Inputs repeat after a prime number of elements, so that any piece that lands in a
+wrong place shows, and any size is checked in full.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import Any
 import numpy as np
 
 import plait
-from plait import gpu
+from plait import gpu, reductions
 from plait.arrays import DTYPE_OF_TYPE
-from plait.bench import EPSILON, bandwidth, count_for
+from plait.bench import bandwidth, count_for
+from plait.bench import pattern as input_of
 from plait.launch import Emit
 from plait.nccl import Nccl
 
@@ -27,6 +29,8 @@ CHECK_ELEMENTS = 16 << 20  # compared at a time
 ROUNDS = 5  # of timing; the median of them counts
 ROW_BUDGET_S = 0.35  # of timed calls, each of eager and graph
 GRAPH_CALLS = 20  # of a small message in one graph
+# Each reduces in one go over all ranks; "local": there is nothing to reduce.
+KERNELS = ("one_shot", "two_shot", "hop", "tiled", "rotation", "local")
 
 Call = Callable[[], None]
 
@@ -36,16 +40,10 @@ class Pattern:
 
     def __init__(self, request: plait.Request, seed: int) -> None:
         self.request = request
-        dtype = DTYPE_OF_TYPE[request.type]
-        self.bases = []
-        for rank in range(request.ranks):
-            generator = np.random.Generator(np.random.SFC64(seed * 1000 + rank))
-            if request.type.startswith(("int", "uint")):
-                low = 0 if request.type.startswith("uint") else -2
-                self.bases.append(generator.integers(low, 3, PERIOD).astype(dtype))
-            else:
-                self.bases.append(generator.random(PERIOD, dtype=np.float32).astype(dtype))
-        self._sum: np.ndarray[Any, Any] | None = None
+        self.bases = [
+            input_of(seed * 1000 + rank, PERIOD, request.type) for rank in range(request.ranks)
+        ]
+        self._sums: dict[bool, np.ndarray[Any, Any]] = {}
 
     def repeated(self, base: np.ndarray[Any, Any], lo: int, hi: int) -> np.ndarray[Any, Any]:
         """Elements lo..hi of `base` repeated for ever."""
@@ -53,26 +51,28 @@ class Pattern:
         rounds = (start + hi - lo + PERIOD - 1) // PERIOD
         return np.tile(base, rounds)[start : start + hi - lo]
 
-    def _reduced(self) -> np.ndarray[Any, Any]:
-        if self._sum is None:
-            exact = np.int64 if self.request.type.startswith(("int", "uint")) else np.float64
-            parts = [base.astype(exact) for base in self.bases]
-            combine = {"min": np.minimum, "max": np.maximum, "prod": np.multiply}
-            op = self.request.op
-            total = combine[op].reduce(parts) if op in combine else np.sum(parts, axis=0)
-            if op == "avg":
-                total = total // len(parts) if exact is np.int64 else total / len(parts)
-            self._sum = total
-        return self._sum
+    def _reduced(self, in_rank_order: bool) -> np.ndarray[Any, Any]:
+        """One period of it, made once: in rank order, or of floats in float64."""
+        if in_rank_order not in self._sums:
+            op, plait_type = self.request.op, self.request.type
+            self._sums[in_rank_order] = (
+                reductions.in_rank_order(op, plait_type, self.bases)
+                if in_rank_order
+                else reductions.in_float64(op, self.bases)
+            )
+        return self._sums[in_rank_order]
 
-    def expected(self, rank: int, lo: int, hi: int) -> np.ndarray[Any, Any]:
-        """Elements lo..hi of this rank's output, exactly."""
+    def expected(
+        self, rank: int, lo: int, hi: int, in_rank_order: bool = True
+    ) -> np.ndarray[Any, Any]:
+        """Elements lo..hi of this rank's output; sums in rank order, else in float64."""
         request, count, ranks = self.request, self.request.count, self.request.ranks
         name = request.collective
         if name in ("all_reduce", "reduce"):
-            return self.repeated(self._reduced(), lo, hi)
+            return self.repeated(self._reduced(in_rank_order), lo, hi)
         if name == "reduce_scatter":
-            return self.repeated(self._reduced(), rank * count + lo, rank * count + hi)
+            lo, hi = rank * count + lo, rank * count + hi
+            return self.repeated(self._reduced(in_rank_order), lo, hi)
         if name in ("broadcast", "copy"):
             return self.repeated(self.bases[request.root], lo, hi)
         if name == "scatter":
@@ -88,18 +88,17 @@ class Pattern:
             )
         return np.concatenate(parts)
 
-    def wrong(self, rank: int, found: np.ndarray[Any, Any], lo: int) -> int:
-        """How many elements of found, which is output[lo:...], are not what they must be."""
-        request, expected = self.request, self.expected(rank, lo, lo + len(found))
-        if request.type in EPSILON and request.collective in (
-            "all_reduce",
-            "reduce",
-            "reduce_scatter",
-        ):
-            bound = EPSILON[request.type] * request.ranks
-            difference = np.abs(found.astype(np.float64) - expected)
-            return int(np.sum(~(difference <= bound * np.maximum(np.abs(expected), 1.0))))
-        return int(np.sum(found.astype(expected.dtype) != expected))
+    def wrong(self, rank: int, found: np.ndarray[Any, Any], lo: int, bitwise: bool = True) -> int:
+        """How many elements of found, which is output[lo:...], are not what they must be.
+
+        bitwise: floats are held to the bits of a sum in rank order, else to its roundings.
+        """
+        request, hi = self.request, lo + len(found)
+        reduces = request.collective in reductions.REDUCING
+        if reduces and reductions.is_float(request.type) and not bitwise:
+            exact = self.expected(rank, lo, hi, in_rank_order=False)
+            return reductions.beyond_rounding(found, exact, request.type, request.ranks)
+        return reductions.other_bits(found, self.expected(rank, lo, hi))
 
 
 class Bay:
@@ -136,6 +135,18 @@ class Bay:
         if self.nccl is not None:
             self.nccl.leave()
 
+    @property
+    def topology(self) -> plait.Topology:
+        """What calls on the GPUs are planned for."""
+        return self.comm._core.device_topology
+
+    def counted_as(self, call: Call) -> str:
+        """Calls once; what served it, as in all_reduce/two_shot or all_reduce/ring(lanes=1)."""
+        before = self.comm.counters().calls_of
+        call()
+        after = self.comm.counters().calls_of
+        return next((name for name in after if after[name] != before.get(name, 0)), "")
+
     def load(self, pattern: Pattern) -> None:
         """This rank's input onto the GPU."""
         request = pattern.request
@@ -148,7 +159,7 @@ class Bay:
             self.gpu.copy(self.input + at * size, part.ctypes.data, part.nbytes)
             at += len(part)
 
-    def wrong_after(self, call: Call, pattern: Pattern) -> int:
+    def wrong_after(self, call: Call, pattern: Pattern, bitwise: bool = True) -> int:
         """Poisons the output, calls, and counts wrong elements over all ranks."""
         request = pattern.request
         size = DTYPE_OF_TYPE[request.type].itemsize
@@ -163,7 +174,7 @@ class Bay:
         while at < count:
             part = np.empty(min(CHECK_ELEMENTS, count - at), DTYPE_OF_TYPE[request.type])
             self.gpu.copy(part.ctypes.data, self.output + at * size, part.nbytes)
-            wrong += pattern.wrong(self.rank, part, at)
+            wrong += pattern.wrong(self.rank, part, at, bitwise)
             at += len(part)
         tail = np.empty(64, np.uint8)
         self.gpu.copy(tail.ctypes.data, self.output + count * size, tail.nbytes)
@@ -223,6 +234,16 @@ class Bay:
             self.gpu.end_graph(graph)
 
 
+def sums_in_rank_order(topology: plait.Topology, request: plait.Request, done_by: str) -> bool:
+    """Whether what served a request promises the bits; done_by: all_reduce/ring(lanes=1)."""
+    name, _, said = done_by.partition("/")[2].removesuffix(")").partition("(")
+    if name in KERNELS:
+        return True
+    pairs = (word.split("=") for word in said.split(",") if word)
+    params = {key: int(value) for key, value in pairs}
+    return plait.propose_one(topology, request, name, params).sum_order == "rank_order"
+
+
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
     """One rank: every (type, size) of the task; rank 0 emits the rows."""
     requests = list(_requests(task))
@@ -269,7 +290,6 @@ def _row(bay: Bay, task: dict[str, Any], request: plait.Request) -> dict[str, An
     pattern = Pattern(request, task["seed"] + size_bytes % 977)
     bay.load(pattern)
     strategy, params = task["strategy"], task["params"]
-    before = bay.comm.counters().calls_of
 
     def by_plait() -> None:
         bay.comm._core.enqueue(request, bay.input, bay.output, bay.stream, strategy, params)
@@ -278,6 +298,7 @@ def _row(bay: Bay, task: dict[str, Any], request: plait.Request) -> dict[str, An
         assert bay.nccl is not None
         bay.nccl.call(request, bay.input, bay.output, bay.stream)
 
+    done_by = bay.counted_as(by_plait)
     row: dict[str, Any] = {
         "collective": request.collective,
         "size": size_bytes,
@@ -285,21 +306,21 @@ def _row(bay: Bay, task: dict[str, Any], request: plait.Request) -> dict[str, An
         "type": request.type,
         "op": request.op,
         "ranks": request.ranks,
+        "kernel": done_by,
     }
     calls = {"plait": by_plait}
     if bay.nccl is not None and Nccl.takes(request):
         calls["nccl"] = by_nccl
     for name, call in calls.items():
-        row[f"{name}_wrong"] = bay.wrong_after(call, pattern) if task["check"] else 0
+        bitwise = name == "plait" and sums_in_rank_order(bay.topology, request, done_by)
+        row[f"{name}_wrong"] = bay.wrong_after(call, pattern, bitwise) if task["check"] else 0
         row[f"{name}_eager_us"] = bay.eager_s(call) * 1e6
         row[f"{name}_graph_us"] = bay.graph_s(call, size_bytes) * 1e6
         if task["check"]:  # what the last replay left, and one more call after all of them
-            row[f"{name}_wrong"] += bay.wrong_after(call, pattern)
+            row[f"{name}_wrong"] += bay.wrong_after(call, pattern, bitwise)
     for name in calls:
         best = min(row[f"{name}_eager_us"], row[f"{name}_graph_us"])
         row[f"{name}_busbw"] = bandwidth(request, best / 1e6)["busbw"]
-    after = bay.comm.counters().calls_of
-    row["kernel"] = next((name for name in after if after[name] != before.get(name, 0)), "")
     if "nccl" in calls:
         for way in ("eager", "graph"):
             row[f"{way}_ratio"] = row[f"nccl_{way}_us"] / row[f"plait_{way}_us"]

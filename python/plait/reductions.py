@@ -1,0 +1,102 @@
+"""What a reduction must give: exec/reference/reduce.cpp in numpy, and how to hold results to it.
+
+Results in rank order are compared bit for bit. Others (a stated order, NCCL's) may round at every
+rank, so they are compared with the sum in float64, within as many roundings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from plait.arrays import DTYPE_OF_TYPE
+
+Array = np.ndarray[Any, Any]
+REDUCING = ("all_reduce", "reduce", "reduce_scatter")
+
+# The relative error of one rounding.
+EPSILON = {
+    "fp32": 2**-23,
+    "fp64": 2**-52,
+    "fp16": 2**-10,
+    "bf16": 2**-7,
+    "fp8e4m3": 2**-3,
+    "fp8e5m2": 2**-2,
+}
+
+
+def _least(a: Array, b: Array) -> Array:
+    """The smaller; -0 is below +0, NaN if either is."""
+    return np.where(a == b, np.where(np.signbit(a), a, b), np.minimum(a, b))
+
+
+def _largest(a: Array, b: Array) -> Array:
+    return np.where(a == b, np.where(np.signbit(a), b, a), np.maximum(a, b))
+
+
+# Every op of reduce_ops.def. premul_sum: with factors of 1, as benchmarks call it.
+COMBINE: dict[str, Callable[[Array, Array], Array]] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "min": _least,
+    "max": _largest,
+    "avg": np.add,
+    "premul_sum": np.add,
+    "bit_and": np.bitwise_and,
+    "bit_or": np.bitwise_or,
+    "bit_xor": np.bitwise_xor,
+}
+
+
+def _divided(total: Array, ranks: int) -> Array:
+    """avg's last step: integers towards zero, as C++ has it (numpy's // goes down)."""
+    if total.dtype.kind not in "iu":
+        return total / total.dtype.type(ranks)
+    down = total // ranks
+    return (down + ((total < 0) & (total % ranks != 0))).astype(total.dtype)
+
+
+def _folded(op: str, parts: Sequence[Array]) -> Array:
+    total = parts[0].copy()
+    for part in parts[1:]:
+        total = COMBINE[op](total, part)
+    return _divided(total, len(parts)) if op == "avg" else total
+
+
+def is_float(plait_type: str) -> bool:
+    return plait_type in EPSILON
+
+
+def in_rank_order(op: str, plait_type: str, parts: Sequence[Array]) -> Array:
+    """The ranks' parts reduced in rank order, as plait promises it to the bit.
+
+    Integers wrap; 16-bit and 8-bit floats are accumulated in fp32 and rounded once; a NaN is the
+    type's canonical one.
+    """
+    dtype = DTYPE_OF_TYPE[plait_type]
+    wide = dtype if not is_float(plait_type) or dtype.itemsize > 4 else np.dtype(np.float32)
+    with np.errstate(all="ignore"):
+        total = _folded(op, [part.astype(wide, copy=False) for part in parts]).astype(dtype)
+    if is_float(plait_type):
+        total[np.isnan(total)] = np.nan
+    return total
+
+
+def in_float64(op: str, parts: Sequence[Array]) -> Array:
+    """The same of floats as good as without rounding."""
+    return _folded(op, [part.astype(np.float64) for part in parts])
+
+
+def other_bits(found: Array, expected: Array) -> int:
+    """How many elements of two arrays of one type differ in any bit."""
+    unsigned = np.dtype(f"u{found.dtype.itemsize}")
+    return int(np.count_nonzero(found.view(unsigned) != expected.view(unsigned)))
+
+
+def beyond_rounding(found: Array, exact: Array, plait_type: str, ranks: int) -> int:
+    """How many floats are further from the exact value than `ranks` roundings."""
+    bound = EPSILON[plait_type] * ranks
+    difference = np.abs(found.astype(np.float64) - exact)
+    return int(np.sum(~(difference <= bound * np.maximum(np.abs(exact), 1.0))))

@@ -1,0 +1,96 @@
+"""What benchmarks hold results to: every op and type beside the reference executor, by the bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_stand_ins import plait_command
+
+import plait
+from plait import bench_gpu, reductions
+from plait.arrays import DTYPE_OF_TYPE
+from plait.bench import Oracle
+
+INTEGERS = [name for name in DTYPE_OF_TYPE if not reductions.is_float(name)]
+FLOATS = [name for name in DTYPE_OF_TYPE if reductions.is_float(name)]
+BITWISE_OPS = ("bit_and", "bit_or", "bit_xor")
+CASES = [
+    (op, kind)
+    for op in reductions.COMBINE
+    for kind in DTYPE_OF_TYPE
+    if kind not in (FLOATS if op in BITWISE_OPS else INTEGERS if op == "premul_sum" else ())
+]
+
+
+def by_reference(op: str, kind: str, parts: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """An all_reduce by the reference executor."""
+    request = plait.Request("all_reduce", len(parts[0]), kind, op, len(parts))
+    plan = plait.propose_one(plait.load_topology("hgx-h200"), request, "one_shot")
+    outputs = [np.zeros_like(parts[0]) for _ in parts]
+    plait.run_reference(plan, parts, outputs)
+    return outputs[0]
+
+
+def any_bits(kind: str, ranks: int, count: int) -> list[np.ndarray[Any, Any]]:
+    """Values of all sizes and signs: zeros of both signs, subnormals, infinities and NaNs too."""
+    dtype, random = DTYPE_OF_TYPE[kind], np.random.default_rng(ranks)
+    unsigned = np.dtype(f"u{dtype.itemsize}")
+    few = random.integers(0, 1 << 8 * dtype.itemsize, 8, unsigned)  # so that ranks' values meet
+    few[0], few[1] = 0, 1 << (8 * dtype.itemsize - 1)
+    parts = [random.integers(0, 1 << 8 * dtype.itemsize, count, unsigned) for _ in range(ranks)]
+    for part in parts:
+        part[: count // 2] = random.choice(few, count // 2)
+    return [part.view(dtype) for part in parts]
+
+
+@pytest.mark.parametrize(("op", "kind"), CASES)
+def test_rank_order_is_the_references(op, kind):
+    for ranks in (1, 2, 3, 5):
+        parts = any_bits(kind, ranks, 4001)
+        with np.errstate(all="ignore"):
+            wanted = by_reference(op, kind, parts)
+            assert reductions.other_bits(wanted, reductions.in_rank_order(op, kind, parts)) == 0
+
+
+@pytest.mark.parametrize(("op", "kind"), CASES)
+@pytest.mark.parametrize("ranks", [3, 8])
+def test_the_benches_take_right_results_and_no_others(monkeypatch, op, kind, ranks):
+    monkeypatch.setattr(bench_gpu, "PERIOD", 499)
+    request = plait.Request("all_reduce", 499, kind, op, ranks)
+    pattern, oracle = bench_gpu.Pattern(request, 5), Oracle(request, 5)
+    right = by_reference(op, kind, oracle.inputs)
+    for bitwise in (True, False):
+        assert pattern.wrong(0, right, 0, bitwise) == 0
+        assert oracle.wrong(0, right, 0, len(right), bitwise) == 0
+    off = right.copy()
+    off.view(np.uint8)[7 * off.itemsize] ^= 1  # the last bit of one element
+    tolerated = 0 if reductions.is_float(kind) else 1
+    for bitwise, wrong in ((True, 1), (False, tolerated)):
+        assert pattern.wrong(0, off, 0, bitwise) == wrong
+        assert oracle.wrong(0, off, 0, len(off), bitwise) == wrong
+    off[9] = right[9] + DTYPE_OF_TYPE[kind].type(64)
+    assert pattern.wrong(0, off, 0, False) == 1 + tolerated
+
+
+def test_what_sums_in_rank_order():
+    machine = plait.load_topology("hgx-h200")
+    request = plait.Request("all_reduce", 1 << 20, "fp32", "sum", 4)
+    said = {
+        "all_reduce/two_shot": True,
+        "all_reduce/rotation": True,
+        "all_reduce/direct(pieces=2,throttle=1)": True,
+        "all_reduce/direct(fuse=0,pieces=2,throttle=1)": False,
+        "all_reduce/ring(lanes=1,segments=1)": False,
+    }
+    for done_by, promised in said.items():
+        assert bench_gpu.sums_in_rank_order(machine, request, done_by) == promised, done_by
+
+
+@pytest.mark.parametrize("op", reductions.COMBINE)
+def test_the_host_bench_finds_all_right(op):
+    kinds = ",".join(kind for asked, kind in CASES if asked == op)
+    words = ("all_reduce", "-g", "4", "-b", "64", "-e", "1K", "-f", "16", "-d", kinds, "-o", op)
+    done = plait_command("bench", *words, "--iters", "1")
+    assert done.returncode == 0 and "0 OK" in done.stdout, done
