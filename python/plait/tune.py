@@ -39,7 +39,9 @@ BUDGET_S = 100.0
 ENGINES_FROM = 16 << 20  # a call by copy engines begins and ends with 50 us
 FALLING = ("one_shot", "hop")  # behind others more and more as messages grow, as few blocks are
 RULED_OUT = 2.0  # times the fastest's time at the size before
-MARGIN = 0.97  # another than the first must be this much faster, so that noise decides nothing
+# Another than what runs without a table must be this much faster, so that noise decides nothing.
+MARGIN = 0.97
+NOISE = 0.99  # of others that are as near to the fastest, the first
 WITHOUT_END = 1 << 60
 
 Candidate = tuple[str, int]
@@ -79,10 +81,35 @@ def worth_it(found: list[Candidate], before_us: dict[Candidate, float]) -> list[
     ]
 
 
-def best(times_us: dict[Candidate, float]) -> Candidate:
-    """The fastest; of those within the margin the first."""
-    fastest = min(times_us.values())
-    return next(one for one, time_us in times_us.items() if time_us * MARGIN <= fastest)
+def best(times_us: dict[Candidate, float], untuned: str = "") -> Candidate:
+    """The fastest, but within the margin the kernel that is chosen without a table (untuned)."""
+    fastest, own = min(times_us.values()), (untuned, 0)
+    if times_us.get(own, float("inf")) * MARGIN <= fastest:
+        return own
+    return next(one for one, time_us in times_us.items() if time_us * NOISE <= fastest)
+
+
+def _untuned(bay: Bay, request: plait.Request) -> str:
+    """The kernel that this communicator, which has no table, chooses; empty where it is a plan."""
+
+    def call() -> None:
+        bay.comm._core.enqueue(request, bay.input, bay.output, bay.stream)
+
+    try:
+        name = bay.counted_as(call).partition("/")[2]
+    except plait.UnsupportedError:
+        return ""
+    return name if name in KERNELS else ""
+
+
+def _bay_without_table(task: dict[str, Any], most_bytes: int) -> Bay:
+    """Whatever table there is, what runs without one is to be seen."""
+    named = os.environ.get("PLAIT_TUNING", "")
+    os.environ["PLAIT_TUNING"] = "none"
+    try:
+        return Bay(task | {"against": "", "sm_budget": 0}, most_bytes, row_budget_s=task["row_s"])
+    finally:
+        os.environ["PLAIT_TUNING"] = named  # empty is as good as unset
 
 
 def _time_us(bay: Bay, request: plait.Request, candidate: Candidate) -> float | None:
@@ -108,11 +135,10 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
         for request in wanted
         for rank in range(request.ranks)
     )
-    bay = Bay(task | {"against": "", "sm_budget": 0}, most, row_budget_s=task["row_s"])
-    topology = bay.comm._core.device_topology
-    file = plait._core.tuning_file(topology.fingerprint(), bay.ranks)
+    bay = _bay_without_table(task, most)
+    file = plait._core.tuning_file(bay.topology.fingerprint(), bay.ranks)
     if bay.rank == 0:
-        emit({"total": len(wanted), "file": file, **provenance(topology, bay.gpu.name)})
+        emit({"total": len(wanted), "file": file, **provenance(bay.topology, bay.gpu.name)})
     start = time.monotonic()
     for _, group in groupby(wanted, key=lambda request: (request.collective, request.type)):
         before_us: dict[Candidate, float] = {}
@@ -137,10 +163,10 @@ def _tuned(bay: Bay, request: plait.Request, before_us: dict[Candidate, float]) 
     ruled_out = {one: float("inf") for one in found if one not in tried}
     before_us.clear()
     before_us.update(ruled_out | times)
-    pattern = Pattern(request, seed=request.count % 97)
+    pattern, untuned = Pattern(request, seed=request.count % 97), _untuned(bay, request)
     bay.load(pattern)
     while times:
-        kernel, blocks = chosen = best(times)
+        kernel, blocks = chosen = best(times, untuned)
         params = {"blocks": blocks} if blocks else {}
 
         def call(kernel: str = kernel, params: dict[str, int] = params) -> None:
@@ -154,6 +180,7 @@ def _tuned(bay: Bay, request: plait.Request, before_us: dict[Candidate, float]) 
         "type": request.type,
         "ranks": request.ranks,
         "size": request.message_bytes(),
+        "untuned": untuned,
         "tried": {f"{name}:{count}": round(us, 2) for (name, count), us in times.items()},
     }
     if not times:
