@@ -23,17 +23,23 @@ from plait.launch import Emit
 ROW_BUDGET_S = 1.0
 
 
+# No machine has as much memory; numbers much larger would not even fit the core's integers.
+MOST_BYTES = 1 << 40
+
+
 def parse_bytes(text: str) -> int:
     """'64M' -> 67108864; K, M and G are powers of two, as in nccl-tests."""
+    wanted = "wanted a size such as 8, 1K, 64M or 1G, 1024G at most"
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
     number = text.strip().upper().removesuffix("IB").removesuffix("B")
     try:
         scale = units.get(number[-1:], 1)
-        return int(float(number[:-1] if scale > 1 else number) * scale)
+        size = float(number[:-1] if scale > 1 else number) * scale
     except ValueError:
-        raise plait.InvalidArgumentError(
-            f"wanted a size such as 8, 1K, 64M or 1G, found {text!r}"
-        ) from None
+        raise plait.InvalidArgumentError(f"{wanted}, found {text!r}") from None
+    if not 0 <= size <= MOST_BYTES:  # nor is a NaN
+        raise plait.InvalidArgumentError(f"{wanted}, found {text!r}")
+    return int(size)
 
 
 def parse_strategy(text: str, wanted: str) -> tuple[str, dict[str, int]]:

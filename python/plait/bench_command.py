@@ -9,38 +9,63 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from math import prod
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 import plait
 from plait import bench as bench_module
-from plait import gpu, launch
-from plait.console import JsonOption, OpOption, TopologyOption, WithoutOption, err, out
+from plait import gpu, launch, outputs
+from plait.console import (
+    JsonOption,
+    OpOption,
+    TopologyOption,
+    WithoutOption,
+    at_least,
+    err,
+    out,
+)
+
+HOST_ITERS = 20
+ItersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--iters",
+        "-n",
+        help="Most calls timed at once; default: 20, on GPUs 200, fewer where they take long.",
+        callback=at_least(1),
+    ),
+]
+SmBudgetOption = Annotated[
+    int, typer.Option(help="On GPUs: most blocks of a call; 0 = its own.", callback=at_least(0))
+]
 
 
 def bench(
     collective: str,
     ranks: Annotated[
-        int | None, typer.Option("--ranks", "-g", help="How many; default: 2, or every GPU.")
+        int | None,
+        typer.Option(
+            "--ranks", "-g", help="How many; default: 2, or every GPU.", callback=at_least(1)
+        ),
     ] = None,
     first: Annotated[str, typer.Option("--min-bytes", "-b")] = "1K",
     last: Annotated[str, typer.Option("--max-bytes", "-e")] = "64M",
     step: Annotated[str, typer.Option("--step-bytes", "-i", help="Add this instead of -f.")] = "0",
     factor: Annotated[int, typer.Option("--factor", "-f")] = 2,
-    iters: Annotated[int, typer.Option("--iters", "-n")] = 20,
-    warmup: Annotated[int, typer.Option("--warmup", "-w")] = 1,
+    iters: ItersOption = None,
+    warmup: Annotated[int, typer.Option("--warmup", "-w", callback=at_least(0))] = 1,
     op: OpOption = "sum",
     types: Annotated[str, typer.Option("--type", "-d", help="One or several: fp32,bf16")] = "fp32",
     root: Annotated[int, typer.Option("--root", "-r")] = 0,
     check: Annotated[int, typer.Option("--check", "-c", help="0: don't check results.")] = 1,
     strategies: Annotated[str, typer.Option(help="all, or names; default: plait's choice")] = "",
-    seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of the random inputs.", callback=at_least(0))] = 1,
     topology: TopologyOption = "",
     without: WithoutOption = None,
     gpus: Annotated[bool, typer.Option("--gpus", help="Device buffers, a GPU a rank.")] = False,
     against: Annotated[str, typer.Option(help="nccl: time it too, beside plait on GPUs.")] = "",
-    sm_budget: Annotated[int, typer.Option(help="Most blocks of a call; 0 = its own.")] = 0,
+    sm_budget: SmBudgetOption = 0,
     csv: Annotated[str, typer.Option(help="On GPUs: write the rows here.")] = "",
     plot: Annotated[str, typer.Option(help="Write a picture of busbw over size here.")] = "",
     pair: Annotated[str, typer.Option(help="copy: between these GPUs of one process: 0:1")] = "",
@@ -52,31 +77,26 @@ def bench(
 ) -> None:
     """Time and check a collective over sizes and strategies; nccl-tests' letters and columns."""
     if pair or shares or interference:
-        _refuse_beside_pair(plot=plot, against=against, strategies=strategies, gpus=gpus)
+        idle = {"plot": plot, "against": against, "strategies": strategies, "gpus": gpus}
+        idle |= {"ranks": ranks, "root": root, "sm-budget": sm_budget, "warmup": warmup != 1}
+        _refuse("--pair goes without", idle | {"type": types != "fp32", "op": op != "sum"})
         sizes = _sizes(first, last, factor, step)
-        asked = (pair, shares, interference, iters, bool(check), seed)
+        asked = (pair, shares, interference, iters or HOST_ITERS, bool(check), seed)
         _bench_pair(collective, sizes, asked, (topology, without or []), csv, as_json)
         return
     if against not in ("", "nccl"):
         raise plait.InvalidArgumentError(f"--against: wanted nccl, found {against!r}")
     on_gpus = gpus or bool(against)
-    if csv and not on_gpus:
-        raise plait.InvalidArgumentError("--csv goes with --gpus or --against nccl; see --json")
+    if not on_gpus:
+        _refuse("ranks on CPUs (without --gpus) go without", {"csv": csv, "sm-budget": sm_budget})
+    outputs.check(csv, "--csv")
+    outputs.check_picture(plot, "--plot")
     ranks = gpu_ranks(ranks, collective) if on_gpus else ranks or 2
-    type_list = types.split(",")
-    for name in type_list:  # bad names are refused here, before any rank starts
-        named = plait.Request(collective, 0, name, op, ranks, root, min(1, ranks - 1))
-    task = {
-        "ranks": ranks,
+    task = _requested(collective, types, op, ranks, root) | {
         "topology": topology,
         "masks": without or [],
-        "collective": named.collective,
-        "types": [plait.Request(collective, 0, name).type for name in type_list],
         "sizes": _sizes(first, last, factor, step),
-        "op": named.op,
-        "root": root,
-        "peer": (root + 1) % ranks,
-        "iters": iters,
+        "iters": iters if on_gpus else iters or HOST_ITERS,
         "warmup": warmup,
         "check": bool(check),
         "seed": seed,
@@ -90,10 +110,28 @@ def bench(
     _bench_cpus(task, strategies, plot, as_json)
 
 
-def _refuse_beside_pair(**given: object) -> None:
-    """What means nothing to copies between two GPUs is refused."""
+def _refuse(what: str, given: dict[str, object]) -> None:
+    """Options that would mean nothing, where they were given."""
     if idle := [f"--{name}" for name, value in given.items() if value]:
-        raise plait.InvalidArgumentError(f"--pair goes without {', '.join(idle)}")
+        raise plait.InvalidArgumentError(f"{what} {', '.join(idle)}")
+
+
+def _requested(collective: str, types: str, op: str, ranks: int, root: int) -> dict[str, Any]:
+    """What of a task says which requests; bad names are refused here, before any rank starts."""
+    if not 0 <= root < ranks:
+        raise plait.InvalidArgumentError(f"--root: wanted 0 to {ranks - 1}, found {root}")
+    named = [
+        plait.Request(collective, 0, name, op, ranks, root, min(1, ranks - 1))
+        for name in types.split(",")
+    ]
+    return {
+        "ranks": ranks,
+        "collective": named[0].collective,
+        "types": [request.type for request in named],
+        "op": named[0].op,
+        "root": root,
+        "peer": (root + 1) % ranks,
+    }
 
 
 def _bench_pair(
@@ -112,14 +150,15 @@ def _bench_pair(
         raise plait.InvalidArgumentError(
             "--pair, --shares and --interference go together with copy: bench copy --pair 0:1"
         )
+    outputs.check(csv, "--csv")
     task = {
         "pair": bench_copy.parse_pair(pair),
         "params": bench_copy.parse_shares(shares),
         "interference": interference,
-        "sizes": [size for size in sizes if size > 0],
+        "sizes": [size for size in sizes if size > 0] or _no_sizes(),
         "topology": machine[0],
         "masks": machine[1],
-        "iters": max(1, iters),
+        "iters": iters,
         "check": check,
         "seed": seed,
     }
@@ -140,6 +179,13 @@ def _bench_pair(
         bench_copy.write_csv(csv, facts, task, rows)
     if any(row.get("wrong", 0) for row in rows):
         raise typer.Exit(1)
+
+
+def _no_sizes() -> NoReturn:
+    raise plait.InvalidArgumentError(
+        "wanted sizes of at least an element, and for some collectives of one for each rank, "
+        "found none; see --max-bytes"
+    )
 
 
 def _sizes(first: str, last: str, factor: int, step: str) -> list[int]:
@@ -190,6 +236,8 @@ def _bench_gpus(task: dict[str, Any], strategies: str, csv: str, plot: str, as_j
     # A copy is one way; send_recv of two ranks is both ways at once.
     both = ["copy", "send_recv"] if task["collective"] == "copy" else [task["collective"]]
     task["collectives"] = both
+    if not any(bench_gpu.requests_of(task)):
+        _no_sizes()
     rows: list[dict[str, Any]] = []
     for row in rows_of("plait.bench_gpu:rank_main", task["ranks"], task):
         if "gpu" in row:

@@ -27,6 +27,7 @@ from plait.nccl import Nccl
 PERIOD = 1_048_573  # prime: no shard, tile or chunk is a multiple of it
 CHECK_ELEMENTS = 16 << 20  # compared at a time
 ROUNDS = 5  # of timing; the median of them counts
+MOST_ITERS = 200  # eager calls, or graphs, a round; --iters says otherwise
 ROW_BUDGET_S = 0.35  # of timed calls, each of eager and graph
 GRAPH_CALLS = 20  # of a small message in one graph
 # Each reduces in one go over all ranks; "local": there is nothing to reduce.
@@ -108,6 +109,7 @@ class Bay:
         self, task: dict[str, Any], most_bytes: int, row_budget_s: float = ROW_BUDGET_S
     ) -> None:
         self.row_budget_s = row_budget_s
+        self.take_options(task)
         self.device = int(os.environ["LOCAL_RANK"])
         self.gpu = gpu.Gpu(self.device)
         self.gpu.make_current()  # NCCL asks for it
@@ -127,6 +129,10 @@ class Bay:
         self.input = self.gpu.allocate(most_bytes + 256)
         self.output = self.gpu.allocate(most_bytes + 256)
         self.events = [self.gpu.make_event() for _ in range(2)]
+
+    def take_options(self, task: dict[str, Any]) -> None:
+        """--iters and --warmup, where they were given."""
+        self.iters, self.warmup = task.get("iters") or MOST_ITERS, task.get("warmup", 1)
 
     def close(self) -> None:
         """All ranks together."""
@@ -187,9 +193,10 @@ class Bay:
 
     def seconds(self, enqueue: Callable[[int], None], per_enqueue: int) -> float:
         """Median over rounds of the slowest rank's time a call; enqueue(n) puts n on the stream."""
-        enqueue(1)
+        enqueue(max(self.warmup, 1))
         one = self.largest(self._timed(enqueue, 2) / (2 * per_enqueue))
-        times = max(1, min(200, int(self.row_budget_s / ROUNDS / max(one * per_enqueue, 1e-9))))
+        in_time = int(self.row_budget_s / ROUNDS / max(one * per_enqueue, 1e-9))
+        times = max(1, min(self.iters, in_time))
         rounds = [
             self.largest(self._timed(enqueue, times) / (times * per_enqueue)) for _ in range(ROUNDS)
         ]
@@ -246,7 +253,7 @@ def sums_in_rank_order(topology: plait.Topology, request: plait.Request, done_by
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
     """One rank: every (type, size) of the task; rank 0 emits the rows."""
-    requests = list(_requests(task))
+    requests = list(requests_of(task))
     most = max(
         max(request.input_bytes(rank), request.output_bytes(rank))
         for request in requests
@@ -268,7 +275,8 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
     bay.close()
 
 
-def _requests(task: dict[str, Any]) -> Iterator[plait.Request]:
+def requests_of(task: dict[str, Any]) -> Iterator[plait.Request]:
+    """All that have elements."""
     for plait_type in task["types"]:
         for size_bytes in task["sizes"]:
             for name in task["collectives"]:

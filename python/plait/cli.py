@@ -9,7 +9,6 @@ import json
 import os
 import stat
 import sys
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -18,7 +17,7 @@ from rich.table import Table
 import plait
 from plait import bench as bench_module
 from plait import doctor as doctor_module
-from plait import prove, run_command
+from plait import outputs, prove, run_command
 from plait import run as run_module
 from plait.bench_command import bench
 from plait.console import (
@@ -44,6 +43,9 @@ app = typer.Typer(
 
 
 def _machine(name: str, masks: list[str] | None) -> plait.Topology:
+    """The machine asked for; PLAIT_TOPOLOGY and PLAIT_WITHOUT say the rest, as elsewhere."""
+    name = name or os.environ.get("PLAIT_TOPOLOGY", "")
+    masks = masks or [word for word in os.environ.get("PLAIT_WITHOUT", "").split(",") if word]
     topology = plait.load_topology(name) if name else plait.discover()
     return topology.without(masks) if masks else topology
 
@@ -89,16 +91,18 @@ def topo(
         names = plait.shipped_topologies()
         out.print(json.dumps(names) if as_json else "\n".join(names))
         return
-    machine = _machine(topology, without)
+    outputs.check(write, "--write")
     if measure:
-        machine = _measured(machine, as_json)
+        if topology or without:
+            raise plait.InvalidArgumentError(
+                "--measure goes without --topology and --without: it times this machine as it is"
+            )
+        machine = _measured(plait.discover(), as_json)
     else:
+        machine = _machine(topology, without)
         out.print(machine.to_json() if as_json else str(machine), markup=False)
     if write:
-        try:
-            Path(write).write_text(machine.to_json() + "\n")
-        except OSError as error:
-            raise plait.FileError(f"wanted to write {write}: {error}") from None
+        outputs.write_text(write, machine.to_json() + "\n")
 
 
 def _measured(machine: plait.Topology, as_json: bool) -> plait.Topology:
@@ -307,12 +311,14 @@ def simulate(
         return
     if not collective:
         raise plait.InvalidArgumentError("wanted a collective or --paper, found neither")
+    outputs.check(trace, "--trace")
+    outputs.check_picture(plot, "--plot")
     machine = _machine(topology, without)
     request = _request(machine, collective, size, plait_type, op, ranks)
     shown = _chosen(machine, request, strategy, *plait.ranked(machine, request))
     timeline = plait.simulate(shown, machine)
     if trace:
-        Path(trace).write_text(timeline.to_trace_json(shown))
+        outputs.write_text(trace, timeline.to_trace_json(shown))
     if plot:
         from plait.timeline_plot import plot as plot_timeline
 

@@ -6,16 +6,32 @@ Data goes to standard output, progress to standard error.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+import plait
+
 # Into a pipe or file, tables are as wide as they need to be.
 PIPE_COLUMNS = 220
 out = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def at_least(low: int) -> Callable[[typer.CallbackParam, int | None], int | None]:
+    """A callback that refuses an option's numbers below `low`."""
+
+    def checked(param: typer.CallbackParam, value: int | None) -> int | None:
+        if value is not None and value < low:
+            option = next(name for name in param.opts if name.startswith("--"))
+            raise plait.InvalidArgumentError(f"{option}: wanted {low} or more, found {value}")
+        return value
+
+    return checked
+
 
 TopologyOption = Annotated[
     str, typer.Option("--topology", "-T", help="Shipped name or JSON file; default: this machine.")
@@ -25,7 +41,9 @@ WithoutOption = Annotated[
     typer.Option("--without", help="Leave links out: nvlink:0-1, host:0, relay:2."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")]
-RanksOption = Annotated[int | None, typer.Option("--ranks", "-g", help="How many ranks.")]
+RanksOption = Annotated[
+    int | None, typer.Option("--ranks", "-g", help="How many ranks.", callback=at_least(1))
+]
 TypeOption = Annotated[
     str, typer.Option("--type", "-d", help="Element type: fp32, bf16, int8, ...")
 ]

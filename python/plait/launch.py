@@ -108,7 +108,10 @@ def _rank_main(entry: str, write_fd: int) -> int:
     import plait
 
     try:
-        getattr(importlib.import_module(module), function)(task, emit)
+        try:
+            getattr(importlib.import_module(module), function)(task, emit)
+        except MemoryError as error:  # numpy's
+            raise plait.MemoryExhaustedError(str(error)) from None
     except plait.Error as error:
         emit(
             {

@@ -1,24 +1,10 @@
-"""Pictures of benchmark rows; matplotlib is imported only here, when a picture is asked for."""
+"""Pictures of benchmark rows; matplotlib is imported only when a picture is asked for."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import plait
-
-
-def load_pyplot() -> Any:
-    """matplotlib.pyplot that needs no screen; raises UnsupportedError where it is not installed."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise plait.UnsupportedError(
-            "wanted matplotlib for a plot, found none; pip install 'plait[plot]'"
-        ) from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
+from plait.outputs import load_pyplot, save
 
 
 def plot_bench(rows: list[dict[str, Any]], file: str) -> None:
@@ -34,8 +20,7 @@ def plot_bench(rows: list[dict[str, Any]], file: str) -> None:
     axes.set_xscale("log", base=2)
     axes.grid(True, which="major", alpha=0.3)
     axes.legend(fontsize="small", ncols=2)
-    figure.savefig(file, dpi=150)
-    pyplot.close(figure)
+    save(figure, file, 150)
 
 
 def plot_gpu_bench(rows: list[dict[str, Any]], file: str) -> None:
@@ -59,5 +44,4 @@ def plot_gpu_bench(rows: list[dict[str, Any]], file: str) -> None:
     axes.set_xscale("log", base=2)
     axes.grid(True, which="major", alpha=0.3)
     axes.legend(fontsize="small", ncols=2)
-    figure.savefig(file, dpi=150)
-    pyplot.close(figure)
+    save(figure, file, 150)

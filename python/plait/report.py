@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import plait
+from plait import outputs
 from plait.results import Curves, measurements
 from plait.timeline_plot import COLOURS, spans_by_lane
 
@@ -288,9 +289,10 @@ def write_report(topology: plait.Topology, file: str, with_evidence: bool = True
     from plait.calibrate import calibration_rows, machine
     from plait.papers import paper_rows
 
+    outputs.check(file, "report")
     results = Path("bench/results")
     evidence = paper_rows() if with_evidence else None
     figures = calibration_rows() if with_evidence and topology.name == machine().name else None
     found = results if results.is_dir() else None
     text = page(topology, results=found, evidence=evidence, figures=figures)
-    Path(file).write_text(text)
+    outputs.write_text(file, text)

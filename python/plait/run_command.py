@@ -55,7 +55,10 @@ def profile(
     """Run a program and say what its collectives cost: by size and path, calls, time, share."""
     from plait import profile as profile_module
 
-    status, where, rows = profile_module.profile(command, folder, _door(door), drop_in)
+    try:
+        status, where, rows = profile_module.profile(command, folder, _door(door), drop_in)
+    except OSError as error:
+        raise plait.FileError(f"cannot profile {command[0]}: {error}") from None
     if as_json:
         out.print(json.dumps([vars(row) for row in rows], indent=1), markup=False)
         raise typer.Exit(status)

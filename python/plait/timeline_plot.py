@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import plait
-from plait.plots import load_pyplot
+from plait.outputs import load_pyplot, save
 
 COLOURS = {"copy": "#4878a8", "reduce": "#d08030", "signal": "#444444", "wait": "#dddddd"}
 MOST_LANES = 48  # more would not be readable
@@ -69,5 +69,4 @@ def plot(timeline: plait.Timeline, plan: plait.Plan, file: str) -> None:
     top.set_xlim(0, total / 1e3)
     bottom.set_xlim(0, total / 1e3)
     bottom.set_xlabel("microseconds; height: what the resource carries of what it can")
-    figure.savefig(file, dpi=130)
-    pyplot.close(figure)
+    save(figure, file, 130)

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 import plait
+from plait import outputs
 from plait import tune as tuner
 from plait.bench_command import gpu_ranks, rows_of
 from plait.console import JsonOption, RanksOption, err, out, progress_bar
@@ -33,6 +34,9 @@ def tune(
     names = [plait.Request(name, 0).collective for name in names]
     if not 1 <= seconds <= 3600:
         raise plait.InvalidArgumentError(f"--seconds: wanted 1 to 3600, found {seconds:g}")
+    if ranks == 1:
+        raise plait.InvalidArgumentError("--ranks: wanted 2 or more to tune for, found 1")
+    outputs.check("" if write == "none" else write, "--write", makes_folders=True)
     count = gpu_ranks(ranks, "")
     task = {
         "ranks": count,

@@ -238,3 +238,8 @@ def device_by_launcher(task: dict[str, Any], emit: Emit) -> None:
     comm = plait.init()
     total = comm.all_reduce(np.ones(8, np.float32))
     emit({"rank": comm.rank, "device": comm.device, "total": total.tolist()})
+
+
+def no_memory(task: dict[str, Any], emit: Emit) -> None:
+    """As numpy does where an array is too large."""
+    raise MemoryError("Unable to allocate 931. GiB")

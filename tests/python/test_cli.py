@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import plait
+from plait import outputs
 
 
 def plait_command(*words: str) -> subprocess.CompletedProcess[str]:
@@ -103,12 +104,92 @@ def test_bench_plot(tmp_path):
         (["bench", "all_reduce", "-b", "4K", "-e", "1K"], "first <= last"),
         (["bench", "all_reduce", "-o", "median"], "median"),
         (["bench", "all_reduce", "--strategies", "direct,guess"], "guess"),
+        (["bench", "all_reduce", "-b", "inf"], "wanted a size such as 8"),
+        (["bench", "all_reduce", "-e", "1e30"], "1024G at most, found '1e30'"),
+        (["bench", "all_reduce", "-b", "nan"], "found 'nan'"),
+        (["plan", "all_reduce", "-b", "-5"], "found '-5'"),
+        (["simulate", "all_reduce", "-b", "1025G"], "1024G at most"),
+        (["bench", "all_reduce", "-g", "-3"], "--ranks: wanted 1 or more, found -3"),
+        (["bench", "all_reduce", "-g", "0"], "--ranks: wanted 1 or more, found 0"),
+        (["plan", "all_reduce", "-g", "0"], "--ranks: wanted 1 or more, found 0"),
+        (["simulate", "all_reduce", "-g", "-1"], "--ranks: wanted 1 or more"),
+        (["tune", "-g", "-2"], "--ranks: wanted 1 or more, found -2"),
+        (["tune", "-g", "1"], "--ranks: wanted 2 or more to tune for"),
+        (["bench", "broadcast", "-g", "2", "-r", "7"], "--root: wanted 0 to 1, found 7"),
+        (["bench", "all_reduce", "--seed", "-1"], "--seed: wanted 0 or more"),
+        (["bench", "all_reduce", "-n", "0"], "--iters: wanted 1 or more"),
+        (["bench", "all_reduce", "-w", "-1"], "--warmup: wanted 0 or more"),
+        (["bench", "all_reduce", "--sm-budget", "8"], "(without --gpus) go without --sm-budget"),
+        (["bench", "all_reduce", "--gpus", "--sm-budget", "-8"], "--sm-budget: wanted 0 or more"),
+        (["topo", "--measure", "-T", "mist"], "--measure goes without --topology"),
     ],
 )
 def test_errors_are_one_line_and_a_status(words, said):
     done = plait_command(*words)
     assert done.returncode in (1, 2) and said in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
+
+
+PLACES = {
+    "--plot": ["bench", "all_reduce", "--plot"],
+    "--csv": ["bench", "all_reduce", "--gpus", "--csv"],
+    "--csv of a pair": ["bench", "copy", "--pair", "0:1", "--csv"],
+    "--trace": ["simulate", "all_reduce", "--trace"],
+    "--plot of a timeline": ["simulate", "all_reduce", "--plot"],
+    "--write": ["topo", "--write"],
+    "report": ["report"],
+}
+
+
+@pytest.mark.parametrize("option", PLACES)
+def test_where_nothing_can_be_written_nothing_is_measured(option, tmp_path):
+    for place, said in (
+        (f"{tmp_path}/none/a.png", "found no folder"),
+        (str(tmp_path), "found a folder of that name"),
+    ):
+        done = plait_command(*PLACES[option], place)
+        assert done.returncode == 1 and done.stdout == "", done
+        assert done.stderr.startswith(
+            f"plait: {option.split()[0]}: wanted to write {place}, {said}"
+        )
+
+
+@pytest.mark.parametrize("command", ["bench", "simulate"])
+def test_pictures_of_no_known_format_are_refused_first(command, tmp_path):
+    done = plait_command(command, "all_reduce", "--plot", f"{tmp_path}/a.xyz")
+    assert done.returncode == 2 and done.stdout == "", done
+    assert "--plot: wanted a file that ends in .png, .svg, .pdf, found" in done.stderr
+
+
+def test_what_fails_while_it_is_written_is_one_line(tmp_path):
+    for words in (["simulate", "all_reduce", "-b", "4K", "--trace"], ["topo", "--write"]):
+        done = plait_command(*words, "/dev/full")
+        assert done.returncode == 1 and "wanted to write /dev/full" in done.stderr, done
+        assert "Traceback" not in done.stderr
+    with pytest.raises(plait.FileError, match="none"):
+        outputs.save(outputs.load_pyplot().figure(), f"{tmp_path}/none/a.png", 50)
+    outputs.check(f"{tmp_path}/none/of/these/table.json", "--write", makes_folders=True)
+    (tmp_path / "file").touch()
+    with pytest.raises(plait.FileError, match="found no folder"):
+        outputs.check(f"{tmp_path}/file/table.json", "--write", makes_folders=True)
+    done = plait_command("profile", "--folder", "/proc/none", "--", "true")
+    assert done.returncode == 1 and "plait: cannot profile true: " in done.stderr, done
+
+
+def test_the_environment_names_machine_and_masks(monkeypatch, tmp_path):
+    monkeypatch.setenv("PLAIT_TOPOLOGY", "mist")
+    monkeypatch.setenv("PLAIT_WITHOUT", "nvlink:0-1,relay:2")
+    masked = plait.load_topology("mist").without(["nvlink:0-1", "relay:2"])
+    assert plait.Topology.from_json(plait_command("topo", "--json").stdout) == masked
+    assert "bytes per path" in plait_command("plan", "all_reduce", "-b", "1K").stdout
+    assert "on mist" in plait_command("plan", "all_reduce", "-b", "1K").stdout
+    timeline = json.loads(plait_command("simulate", "all_reduce", "-b", "1K", "--json").stdout)
+    assert timeline["topology"] == "mist", timeline.keys()
+    done = plait_command("report", str(tmp_path / "page.html"), "--no-evidence")
+    assert done.returncode == 0 and "plait: mist" in (tmp_path / "page.html").read_text(), done
+    named = plait_command("topo", "-T", "cedar", "--without", "nvlink:0-1", "--json").stdout
+    wanted = plait.load_topology("cedar").without(["nvlink:0-1"])
+    assert plait.Topology.from_json(named) == wanted
 
 
 def test_what_is_no_regular_file_or_too_long_is_no_plan(tmp_path):

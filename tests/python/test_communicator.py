@@ -175,3 +175,10 @@ def test_survivors_name_the_dead_rank(victim, count):
         assert f"rank {victim}" in row["error"], row
         assert row["noticed_at"] - died_at < 1.0, row
     assert set(os.listdir("/dev/shm")) == before
+
+
+def test_a_rank_out_of_memory_says_so_by_plaits_error():
+    job = launch.start("rank_programs:no_memory", 1, {}, folder=str(Path(__file__).parent))
+    (row,) = job.lines()
+    assert (row["code"], row["exit_code"]) == ("out_of_memory", 1), row
+    assert "Unable to allocate" in row["error"] and job.wait() == [1]

@@ -72,6 +72,15 @@ def test_pairs_and_shares_are_read():
         (("copy", "--interference"), "go together with copy"),
         (("copy", "--pair", "0:1", "--plot", "x.png", "--gpus"), "goes without --plot, --gpus"),
         (("copy", "--pair", "0:x"), "--pair: wanted two GPUs"),
+        (
+            ("copy", "--pair", "0:1", "-g", "2", "-r", "1", "--sm-budget", "9", "-w", "3"),
+            "goes without --ranks, --root, --sm-budget, --warmup",
+        ),
+        (
+            ("copy", "--pair", "0:1", "-d", "bf16", "-o", "max"),
+            "--pair goes without --type, --op",
+        ),
+        (("copy", "--pair", "0:1", "-b", "0", "-e", "0"), "wanted sizes of at least an element"),
     ],
 )
 def test_bench_refuses(words, said):

@@ -32,7 +32,7 @@ def test_bench_on_gpus_says_that_there_are_none(words):
     ("words", "said"),
     [
         (("--against", "gloo"), "--against: wanted nccl, found 'gloo'"),
-        (("--csv", "x.csv"), "--csv goes with --gpus"),
+        (("--csv", "x.csv"), "ranks on CPUs (without --gpus) go without --csv"),
     ],
 )
 def test_bench_refuses_what_it_has_not(words, said):

@@ -94,3 +94,59 @@ def test_the_host_bench_finds_all_right(op):
     words = ("all_reduce", "-g", "4", "-b", "64", "-e", "1K", "-f", "16", "-d", kinds, "-o", op)
     done = plait_command("bench", *words, "--iters", "1")
     assert done.returncode == 0 and "0 OK" in done.stdout, done
+
+
+class TimedBay(bench_gpu.Bay):
+    """A Bay without a GPU: a call takes a millisecond; notes how many were put on the stream."""
+
+    rank, ranks, input, output, stream = 0, 2, 0, 0, 0
+
+    def __init__(self, task: dict[str, Any], done_by: str = "all_reduce/two_shot") -> None:
+        self.take_options(task)
+        self.row_budget_s, self.nccl, self.comm = 0.35, self, self
+        self._core, self.done_by = self, done_by
+        self.enqueued: list[int] = []
+        self.checked: list[bool] = []
+        self.device_topology = plait.load_topology("hgx-h200")
+
+    def largest(self, value: float) -> float:
+        return value
+
+    def _timed(self, enqueue: Any, times: int) -> float:
+        enqueue(times)
+        return times / 1024
+
+    def graph_s(self, call: Any, size_bytes: int) -> float:
+        return 0.001
+
+    def counted_as(self, call: Any) -> str:
+        return self.done_by
+
+    def load(self, pattern: Any) -> None:
+        pass
+
+    def wrong_after(self, call: Any, pattern: Any, bitwise: bool = True) -> int:
+        self.checked.append(bitwise)
+        return 0
+
+
+def test_iterations_and_warm_up_asked_for_are_made_on_gpus():
+    bay = TimedBay({"iters": 7, "warmup": 3})
+    assert bay.seconds(bay.enqueued.append, 1) == pytest.approx(1 / 1024)
+    assert bay.enqueued == [3, 2, 7, 7, 7, 7, 7]
+    bay = TimedBay({"iters": None})
+    bay.seconds(bay.enqueued.append, 1)
+    assert bay.enqueued == [1, 2] + 5 * [71]  # as many as the time allows
+
+
+@pytest.mark.parametrize(
+    ("done_by", "promised"),
+    [("all_reduce/two_shot", True), ("all_reduce/ring(lanes=1,segments=1)", False)],
+)
+def test_plaits_results_are_held_to_the_bits_and_nccls_are_not(done_by, promised):
+    bay = TimedBay({}, done_by)
+    task = {"strategy": "", "params": {}, "seed": 1, "check": True}
+    bay.eager_s = lambda call: 0.002
+    row = bench_gpu._row(bay, task, plait.Request("all_reduce", 4096, "bf16", "sum", 2))
+    assert bay.checked == [promised, promised, False, False]
+    assert row["kernel"] == done_by and (row["plait_wrong"], row["nccl_wrong"]) == (0, 0)

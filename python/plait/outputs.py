@@ -1,0 +1,75 @@
+"""Files that commands write: looked at before anything is measured, and errors of one form."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import plait
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def check(file: str, option: str, makes_folders: bool = False) -> None:
+    """Raises FileError where `file`, given as `option`, could not be written; empty = not asked.
+
+    makes_folders: the folders above it are made where there are none.
+    """
+    if not file:
+        return
+    path = Path(file)
+    folder = path.parent
+    while makes_folders and not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    wanted = f"{option}: wanted to write {file}"
+    if path.is_dir():
+        raise plait.FileError(f"{wanted}, found a folder of that name; name a file in it")
+    if not folder.is_dir():
+        raise plait.FileError(f"{wanted}, found no folder {folder}; make it first")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise plait.FileError(f"{wanted}, found no permission to")
+
+
+def check_picture(file: str, option: str) -> None:
+    """The same of a picture, whose ending names its format; and matplotlib must be there."""
+    check(file, option)
+    if not file:
+        return
+    if Path(file).suffix.lower() not in PICTURES:
+        raise plait.InvalidArgumentError(
+            f"{option}: wanted a file that ends in {', '.join(PICTURES)}, found {file}"
+        )
+    load_pyplot()
+
+
+def write_text(file: str, text: str) -> None:
+    """Raises FileError where it cannot."""
+    try:
+        Path(file).write_text(text)
+    except OSError as error:
+        raise plait.FileError(f"wanted to write {file}: {error}") from None
+
+
+def load_pyplot() -> Any:
+    """matplotlib.pyplot that needs no screen; raises UnsupportedError where it is not installed."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise plait.UnsupportedError(
+            "wanted matplotlib for a plot, found none; pip install 'plait[plot]'"
+        ) from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def save(figure: Any, file: str, dpi: int) -> None:
+    """A figure into its file, and closed; FileError where it cannot be written."""
+    try:
+        figure.savefig(file, dpi=dpi)
+    except OSError as error:
+        raise plait.FileError(f"wanted to write {file}: {error}") from None
+    finally:
+        load_pyplot().close(figure)
