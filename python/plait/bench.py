@@ -25,6 +25,7 @@ ROW_BUDGET_S = 1.0
 
 # No machine has as much memory; numbers much larger would not even fit the core's integers.
 MOST_BYTES = 1 << 40
+MOST_SIZES = 10_000  # rows of a run
 
 
 def parse_bytes(text: str) -> int:
@@ -58,6 +59,11 @@ def sizes(first: int, last: int, factor: int, step: int) -> Iterator[int]:
         raise plait.InvalidArgumentError(
             f"wanted 0 <= first <= last and a factor >= 2 or a step > 0, found {first}, {last}, "
             f"factor {factor}, step {step}"
+        )
+    if step > 0 and (last - first) // step >= MOST_SIZES:
+        raise plait.InvalidArgumentError(
+            f"wanted at most {MOST_SIZES} sizes, found {(last - first) // step + 1}: take a larger "
+            "--step-bytes"
         )
     size = first
     while size <= last:

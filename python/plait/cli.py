@@ -32,6 +32,7 @@ from plait.console import (
     out,
     progress_bar,
 )
+from plait.console import machine as asked_machine
 from plait.tune_command import tune
 
 app = typer.Typer(
@@ -40,14 +41,6 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-
-
-def _machine(name: str, masks: list[str] | None) -> plait.Topology:
-    """The machine asked for; PLAIT_TOPOLOGY and PLAIT_WITHOUT say the rest, as elsewhere."""
-    name = name or os.environ.get("PLAIT_TOPOLOGY", "")
-    masks = masks or [word for word in os.environ.get("PLAIT_WITHOUT", "").split(",") if word]
-    topology = plait.load_topology(name) if name else plait.discover()
-    return topology.without(masks) if masks else topology
 
 
 def _request(
@@ -99,7 +92,7 @@ def topo(
             )
         machine = _measured(plait.discover(), as_json)
     else:
-        machine = _machine(topology, without)
+        machine = asked_machine(topology, without)
         out.print(machine.to_json() if as_json else str(machine), markup=False)
     if write:
         outputs.write_text(write, machine.to_json() + "\n")
@@ -142,7 +135,7 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Print the ranking of plans for a request, and one plan: its proof and its bytes per path."""
-    machine = _machine(topology, without)
+    machine = asked_machine(topology, without)
     request = _request(machine, collective, size, plait_type, op, ranks)
     plans, refusals = plait.ranked(machine, request)
     shown = _chosen(machine, request, strategy, plans, refusals)
@@ -313,7 +306,7 @@ def simulate(
         raise plait.InvalidArgumentError("wanted a collective or --paper, found neither")
     outputs.check(trace, "--trace")
     outputs.check_picture(plot, "--plot")
-    machine = _machine(topology, without)
+    machine = asked_machine(topology, without)
     request = _request(machine, collective, size, plait_type, op, ranks)
     shown = _chosen(machine, request, strategy, *plait.ranked(machine, request))
     timeline = plait.simulate(shown, machine)
@@ -359,7 +352,7 @@ def report(
     """Write one self-contained page: links, predictions beside measurements, evidence."""
     from plait.report import write_report
 
-    write_report(_machine(topology, without), file, evidence)
+    write_report(asked_machine(topology, without), file, evidence)
     out.print(f"wrote {file}", markup=False)
 
 

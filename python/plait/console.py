@@ -1,10 +1,11 @@
-"""What all commands share: consoles, options of one meaning, progress bars.
+"""What all commands share: consoles, options of one meaning, the machine, progress bars.
 
 Data goes to standard output, progress to standard error.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -65,3 +66,11 @@ def progress_bar(total: int, what: str) -> Progress:
     )
     progress.add_task(what, total=total)
     return progress
+
+
+def machine(name: str = "", masks: list[str] | None = None) -> plait.Topology:
+    """The machine asked for; PLAIT_TOPOLOGY and PLAIT_WITHOUT say the rest, as elsewhere."""
+    name = name or os.environ.get("PLAIT_TOPOLOGY", "")
+    masks = masks or [word for word in os.environ.get("PLAIT_WITHOUT", "").split(",") if word]
+    topology = plait.load_topology(name) if name else plait.discover()
+    return topology.without(masks) if masks else topology

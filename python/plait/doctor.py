@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import plait
+from plait import gpu
+from plait.console import machine
+
+SMI_S = 30.0  # a driver that hangs keeps nvidia-smi for ever
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,23 @@ def _processor() -> Check:
 
 def _topology() -> Check:
     try:
-        topology = plait.discover()
+        topology = machine()
     except plait.Error as error:
-        return Check("topology", "broken", str(error), "report this; pass --topology meanwhile")
+        advice = "see PLAIT_TOPOLOGY and PLAIT_WITHOUT; else report this, and pass --topology"
+        return Check("topology", "broken", str(error), advice)
     devices = len(topology.rank_devices())
     return Check("topology", "ok", f"{topology.name}: {devices} rank devices")
+
+
+def _variables() -> Check:
+    """What a communicator of one rank says of them; machine and masks have a check of their own."""
+    what = "PLAIT_* variables"
+    try:
+        plait.Communicator(0, 1, topology="local-cpu", masks=["relay:cpu0"])
+    except plait.Error as error:
+        return Check(what, "broken", str(error), "unset it or correct it, then ask again")
+    given = [f"{name}={value}" for name, value in sorted(os.environ.items()) if value]
+    return Check(what, "ok", ", ".join(one for one in given if one.startswith("PLAIT_")) or "none")
 
 
 def _memory() -> Check:
@@ -87,13 +103,84 @@ def _launcher(name: str) -> Check:
 
 
 def _gpus() -> Check:
+    """Those that calls can use, beside those that are there."""
+    count, (listed, said) = gpu.count(), _listed_by_smi()
+    if count == 0:
+        advice = "CPU ranks work; GPU ranks need a driver and GPUs it may use"
+        return Check("GPUs", "missing", f"{gpu.why_none()}; {said}", advice)
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    advice = f"CUDA_VISIBLE_DEVICES={hidden} hides some" if hidden and listed > count else ""
+    return Check("GPUs", "ok", f"{count} seen by the driver; {said}", advice)
+
+
+def _listed_by_smi() -> tuple[int, str]:
+    """How many nvidia-smi lists, in words too."""
     smi = shutil.which("nvidia-smi")
     if smi is None:
-        return Check("GPUs", "missing", "no nvidia-smi", "CPU ranks work; GPU ranks need a driver")
-    done = subprocess.run([smi, "-L"], capture_output=True, text=True, timeout=30)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("GPU ")]
-    state = "ok" if lines else "missing"
-    return Check("GPUs", state, f"{len(lines)} found" if lines else done.stderr.strip())
+        return 0, "no nvidia-smi"
+    try:
+        done = subprocess.run([smi, "-L"], capture_output=True, text=True, timeout=SMI_S)
+    except subprocess.TimeoutExpired:
+        return 0, f"nvidia-smi did not answer in {SMI_S:g} s: the driver may hang"
+    except OSError as error:
+        return 0, f"nvidia-smi: {error.strerror}"
+    count = sum(line.startswith("GPU ") for line in done.stdout.splitlines())
+    failed = f"nvidia-smi: {(done.stderr or done.stdout).strip()}"
+    return count, f"nvidia-smi lists {count}" if count else failed
+
+
+def _device_code() -> Check:
+    """Of the drop-in, which is made with the library and tells what both have."""
+    from plait import run  # which needs this module
+
+    if run.has_kernels(run.drop_in_folder() / "libplait_nccl.so"):
+        return Check("device code", "ok", "built in")
+    advice = "for GPU ranks install plait again with nvcc on PATH (docs/nccl.md)"
+    return Check("device code", "missing", "built without nvcc: no kernels for GPUs", advice)
+
+
+def _nccl() -> Check:
+    """As --against finds it, and `plait run` where that differs."""
+    from plait import nccl, run
+
+    try:
+        path = nccl.library_path()
+    except plait.FileError as error:
+        return Check("NCCL", "broken", str(error), "correct PLAIT_NCCL_LIB or unset it")
+    version, for_run = run.nccl_version(Path(path)), run.find_nccl()
+    apart = for_run is not None and for_run.name != path and str(for_run) != path
+    other = f"; `plait run` finds {for_run}" if apart else ""
+    if version == 0:
+        advice = "only needed for `plait run` and --against nccl; PLAIT_NCCL_LIB names one"
+        return Check("NCCL", "missing", f"{path} cannot be loaded{other}", advice)
+    return Check("NCCL", "ok", f"{nccl.version_text(version)} at {path}{other}")
+
+
+def _tuning() -> Check:
+    """The tables that communicators made now would read."""
+    what, named = "tuning table", os.environ.get("PLAIT_TUNING", "")
+    if named == "none":
+        return Check(what, "ok", "none, as PLAIT_TUNING says")
+    try:
+        files = [named] if named else _existing(machine().fingerprint(), gpu.count())
+    except plait.Error:
+        return Check(what, "missing", "the machine is not known", "see topology")
+    if not files:
+        wanted = gpu.count() > 1
+        advice = "plait tune measures one" if wanted else ""
+        return Check(what, "missing" if wanted else "ok", "none: built-in choices", advice)
+    try:
+        for file in files:
+            plait._core.check_tuning(Path(file).read_text())
+    except (OSError, ValueError, plait.Error) as error:
+        return Check(what, "broken", f"{file}: {error}", "correct or remove it; plait tune")
+    return Check(what, "ok", ", ".join(files))
+
+
+def _existing(fingerprint: str, most_ranks: int) -> list[str]:
+    """Tables in the cache folder for this machine, one for each number of ranks."""
+    names = [plait._core.tuning_file(fingerprint, ranks) for ranks in range(2, most_ranks + 1)]
+    return [name for name in names if name and Path(name).exists()]
 
 
 def why_no_gpu() -> str:
@@ -114,11 +201,14 @@ def examine() -> list[Check]:
         _processor(),
         _memory(),
         _runtime_folder(),
+        _variables(),
         _topology(),
         _gpus(),
         _library("libcuda.so.1", "CUDA driver", "install the NVIDIA driver for GPU ranks"),
         _library("libnvidia-ml.so.1", "NVML", "comes with the NVIDIA driver"),
-        _library("libnccl.so.2", "NCCL", "only needed for `plait run` and --against nccl"),
+        _device_code(),
+        _tuning(),
+        _nccl(),
         _launcher("torchrun"),
         _launcher("mpirun"),
         _python_package("matplotlib", "for --plot"),

@@ -64,6 +64,12 @@ def library_path() -> str:
     return "libnccl.so.2"
 
 
+def version_text(number: int) -> str:
+    """22809 -> '2.28.9'; before 2.9 the numbers were shorter."""
+    major, rest = divmod(number, 10000 if number >= 10000 else 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"
+
+
 class _UniqueId(ctypes.Structure):
     _fields_ = (("bytes", ctypes.c_char * _ID_BYTES),)
 
@@ -89,8 +95,7 @@ class Nccl:
         """Such as 2.28.9."""
         number = ctypes.c_int()
         self._do("ncclGetVersion", ctypes.byref(number))
-        major, rest = divmod(number.value, 10000)
-        return f"{major}.{rest // 100}.{rest % 100}"
+        return version_text(number.value)
 
     def new_id(self) -> bytes:
         """What rank 0 makes and all ranks join with."""

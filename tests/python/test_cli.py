@@ -108,6 +108,7 @@ def test_bench_plot(tmp_path):
         (["bench", "all_reduce", "-e", "1e30"], "1024G at most, found '1e30'"),
         (["bench", "all_reduce", "-b", "nan"], "found 'nan'"),
         (["plan", "all_reduce", "-b", "-5"], "found '-5'"),
+        (["bench", "all_reduce", "-i", "1", "-e", "1024G"], "wanted at most 10000 sizes"),
         (["simulate", "all_reduce", "-b", "1025G"], "1024G at most"),
         (["bench", "all_reduce", "-g", "-3"], "--ranks: wanted 1 or more, found -3"),
         (["bench", "all_reduce", "-g", "0"], "--ranks: wanted 1 or more, found 0"),

@@ -1,0 +1,115 @@
+"""`plait doctor`: what stops GPUs, variables that are none, the table and the NCCL in use."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from recorded import RESULTS
+
+import plait
+from plait import _core, doctor, gpu, run
+
+
+def smi(folder: Path, script: str) -> None:
+    """An nvidia-smi that does what the script says."""
+    (folder / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "nvidia-smi").chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("PLAIT_FOO", "1", "PLAIT_FOO is no variable of plait"),
+        ("PLAIT_SM_BUDGET", "abc", "PLAIT_SM_BUDGET: wanted a whole number"),
+        ("PLAIT_ALGO", "direct:pieces", "PLAIT_ALGO: wanted name:param=value"),
+    ],
+)
+def test_variables_that_are_none_of_plaits(monkeypatch, variable, value, said):
+    assert doctor._variables().state == "ok"
+    monkeypatch.setenv(variable, value)
+    check = doctor._variables()
+    assert check.state == "broken" and said in check.found, check
+
+
+def test_variables_that_are_set_are_named(monkeypatch):
+    monkeypatch.setenv("PLAIT_TOPOLOGY", "mist")
+    monkeypatch.setenv("PLAIT_WITHOUT", "nvlink:0-1")
+    assert "PLAIT_TOPOLOGY=mist, PLAIT_WITHOUT=nvlink:0-1" in doctor._variables().found
+    assert doctor._topology().found.startswith("mist: ")
+    monkeypatch.setenv("PLAIT_TOPOLOGY", "atlantis")
+    assert doctor._topology().state == "broken"
+
+
+def test_gpus_that_the_driver_sees_and_nvidia_smi_lists(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr(gpu, "count", lambda: 1)
+    smi(tmp_path, "echo 'GPU 0: H200'; echo 'GPU 1: H200'")
+    check = doctor._gpus()
+    assert check.found == "1 seen by the driver; nvidia-smi lists 2"
+    assert check.advice == "CUDA_VISIBLE_DEVICES=0 hides some"
+    monkeypatch.setattr(gpu, "count", lambda: 0)
+    monkeypatch.setattr(gpu, "why_none", lambda: "found no device")
+    smi(tmp_path, "echo 'No devices were found' >&2; exit 6")
+    check = doctor._gpus()
+    assert check.state == "missing"
+    assert check.found == "found no device; nvidia-smi: No devices were found"
+
+
+def test_an_nvidia_smi_that_hangs_or_cannot_run(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(doctor, "SMI_S", 0.2)
+    smi(tmp_path, "exec sleep 20")
+    assert doctor._listed_by_smi() == (
+        0,
+        "nvidia-smi did not answer in 0.2 s: the driver may hang",
+    )
+    (tmp_path / "nvidia-smi").write_text("#!/no/such/shell\n")
+    count, said = doctor._listed_by_smi()
+    assert count == 0 and "No such file" in said
+
+
+def test_a_build_without_device_code(monkeypatch):
+    monkeypatch.setattr(run, "has_kernels", lambda library: False)
+    check = doctor._device_code()
+    assert check.state == "missing" and "nvcc" in check.advice
+    monkeypatch.setattr(run, "has_kernels", lambda library: library.name == "libplait_nccl.so")
+    assert doctor._device_code().state == "ok"
+
+
+def test_the_nccl_that_comparisons_find(monkeypatch, tmp_path):
+    monkeypatch.setenv("PLAIT_NCCL_LIB", str(tmp_path / "libnccl.so.2"))
+    check = doctor._nccl()
+    assert check.state == "broken" and "found no file" in check.found
+    source = "int ncclGetVersion(int* version) { *version = 22809; return 0; }"
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(tmp_path / "libnccl.so.2")],
+        input=source,
+        text=True,
+        check=True,
+    )
+    assert doctor._nccl().found == f"2.28.9 at {tmp_path}/libnccl.so.2"
+    (tmp_path / "text").write_text("no library")
+    monkeypatch.setenv("PLAIT_NCCL_LIB", str(tmp_path / "text"))
+    assert doctor._nccl().state == "missing"
+
+
+def test_the_tuning_table_in_use(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(gpu, "count", lambda: 2)
+    check = doctor._tuning()
+    assert (check.state, check.advice) == ("missing", "plait tune measures one")
+    file = Path(_core.tuning_file(plait.discover().fingerprint(), 2))
+    file.parent.mkdir()
+    file.write_text((RESULTS / "gpu_tuning_h200_2gpus.json").read_text())
+    assert doctor._tuning() == doctor.Check("tuning table", "ok", str(file))
+    file.write_text(json.dumps({"schema": "plait.tuning/9"}))
+    assert doctor._tuning().state == "broken"
+    monkeypatch.setenv("PLAIT_TUNING", "none")
+    assert doctor._tuning().found == "none, as PLAIT_TUNING says"
+    monkeypatch.setenv("PLAIT_TUNING", str(tmp_path / "absent.json"))
+    check = doctor._tuning()
+    assert check.state == "broken" and "absent.json" in check.found
