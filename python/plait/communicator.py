@@ -57,9 +57,10 @@ class Communicator:
     rank, ranks: who this is among how many. rendezvous: where they meet ("fd:N", "unix:PATH", ""
     = from the launcher's environment). topology: name or file ("" = the machine as found). masks:
     links left out ("nvlink:0-1"). arrive_s: how long to wait for a rank that has not yet entered a
-    call; deadline_s: how long inside a call. device: CUDA ordinal of this rank's GPU, -1 = none;
-    with neither rank nor ranks given, the launcher's local rank where every rank has a GPU.
-    sm_budget: most blocks of a call there, 0 = as many as are fastest. Raises on every rank alike.
+    call; deadline_s: how long inside a call on host memory (waits on GPUs have arrive_s). device:
+    CUDA ordinal of this rank's GPU, -1 = none; with neither rank nor ranks given, the launcher's
+    local rank where every rank has a GPU. sm_budget: most blocks of a call there, 0 = as many as
+    are fastest. Raises on every rank alike.
     """
 
     def __init__(
