@@ -76,36 +76,37 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Time and check a collective over sizes and strategies; nccl-tests' letters and columns."""
-    if pair or shares or interference:
-        idle = {"plot": plot, "against": against, "strategies": strategies, "gpus": gpus}
-        idle |= {"ranks": ranks, "root": root, "sm-budget": sm_budget, "warmup": warmup != 1}
-        _refuse("--pair goes without", idle | {"type": types != "fp32", "op": op != "sum"})
-        sizes = _sizes(first, last, factor, step)
-        asked = (pair, shares, interference, iters or HOST_ITERS, bool(check), seed)
-        _bench_pair(collective, sizes, asked, (topology, without or []), csv, as_json)
-        return
     if against not in ("", "nccl"):
         raise plait.InvalidArgumentError(f"--against: wanted nccl, found {against!r}")
+    task = {
+        "against": against,
+        "topology": topology,
+        "masks": without or [],
+        "sizes": _sizes(first, last, factor, step),
+        "check": bool(check),
+        "seed": seed,
+    }
+    if pair or shares or interference:
+        idle = {"plot": plot, "strategies": strategies, "gpus": gpus, "ranks": ranks, "root": root}
+        idle |= {"sm-budget": sm_budget, "warmup": warmup != 1, "type": types != "fp32"}
+        _refuse("--pair goes without", idle | {"op": op != "sum"})
+        task |= {"interference": interference, "iters": iters or HOST_ITERS}
+        _bench_pair(collective, pair, shares, task, csv, as_json)
+        return
     on_gpus = gpus or bool(against)
     if not on_gpus:
         _refuse("ranks on CPUs (without --gpus) go without", {"csv": csv, "sm-budget": sm_budget})
     outputs.check(csv, "--csv")
     outputs.check_picture(plot, "--plot")
     ranks = gpu_ranks(ranks, collective) if on_gpus else ranks or 2
-    task = _requested(collective, types, op, ranks, root) | {
-        "topology": topology,
-        "masks": without or [],
-        "sizes": _sizes(first, last, factor, step),
+    task |= _requested(collective, types, op, ranks, root) | {
         "iters": iters if on_gpus else iters or HOST_ITERS,
         "warmup": warmup,
-        "check": bool(check),
-        "seed": seed,
         "in_place": True,
         "strategies": [name for name in strategies.split(",") if name],
     }
     if on_gpus:
-        task |= {"against": against, "sm_budget": sm_budget}
-        _bench_gpus(task, strategies, csv, plot, as_json)
+        _bench_gpus(task | {"sm_budget": sm_budget}, strategies, csv, plot, as_json)
         return
     _bench_cpus(task, strategies, plot, as_json)
 
@@ -135,33 +136,20 @@ def _requested(collective: str, types: str, op: str, ranks: int, root: int) -> d
 
 
 def _bench_pair(
-    collective: str,
-    sizes: list[int],
-    asked: tuple[str, str, bool, int, bool, int],
-    machine: tuple[str, list[str]],
-    csv: str,
-    as_json: bool,
+    collective: str, pair: str, shares: str, task: dict[str, Any], csv: str, as_json: bool
 ) -> None:
     """Copies between two GPUs of this process, over every path at once."""
     from plait import bench_copy
 
-    pair, shares, interference, iters, check, seed = asked
     if plait.Request(collective, 0).collective != "copy" or not pair:
         raise plait.InvalidArgumentError(
             "--pair, --shares and --interference go together with copy: bench copy --pair 0:1"
         )
+    if task["interference"]:
+        _refuse("--interference goes without", {"against": task["against"]})
     outputs.check(csv, "--csv")
-    task = {
-        "pair": bench_copy.parse_pair(pair),
-        "params": bench_copy.parse_shares(shares),
-        "interference": interference,
-        "sizes": [size for size in sizes if size > 0] or _no_sizes(),
-        "topology": machine[0],
-        "masks": machine[1],
-        "iters": iters,
-        "check": check,
-        "seed": seed,
-    }
+    task |= {"pair": bench_copy.parse_pair(pair), "params": bench_copy.parse_shares(shares)}
+    task["sizes"] = [size for size in task["sizes"] if size > 0] or _no_sizes()
     facts: dict[str, Any] = {"plait": plait.__version__}
     rows: list[dict[str, Any]] = []
     for row in bench_copy.bench(task):
@@ -177,7 +165,7 @@ def _bench_pair(
         out.print(json.dumps(print_json, indent=1), markup=False)
     if csv:
         bench_copy.write_csv(csv, facts, task, rows)
-    if any(row.get("wrong", 0) for row in rows):
+    if any(row.get("wrong", 0) or row.get("nccl_wrong", 0) for row in rows):
         raise typer.Exit(1)
 
 

@@ -2,7 +2,8 @@
 
 One way and both ways at once, each checked on random data with poisoned outputs and timed on
 memory that no cache holds, beside the pair's one short path (the link, or the host where it has
-none). --interference: what relaying costs a GPU that works on its own memory meanwhile.
+none) and, with --against nccl, NCCL's send and receive between the two. --interference: what
+relaying costs a GPU that works on its own memory meanwhile.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import plait
 from plait import gpu
 from plait.copies import copies
 from plait.measure import _address
+from plait.nccl import NcclPair
 
 BUFFER_BYTES = 1 << 30  # offsets go round in it, so that nothing is found in a cache
 PERIOD = 16_777_259  # prime: the random bytes repeat after so many
@@ -34,6 +36,8 @@ SHARE_NAMES = {
     "lanes": "lanes",
 }
 FIELDS = ("bytes", "way", "paths", "alone_us", "in_row_us", "gb_per_s", "short_gb_per_s", "wrong")
+NCCL_FIELDS = ("nccl_alone_us", "nccl_in_row_us", "nccl_gb_per_s", "nccl_wrong", "nccl_ratio")
+Params = dict[str, int] | None  # of plait's copies; None: by NCCL
 
 
 def parse_pair(text: str) -> tuple[int, int]:
@@ -118,6 +122,7 @@ class Pair:
             why = gpu.why_none() or f"they are numbered 0 to {found - 1}"
             raise plait.NoDeviceError(f"wanted GPUs {src} and {dst}, found {found}: {why}")
         self.task = task
+        self.nccl = NcclPair((src, dst)) if task.get("against") else None
         self.door = copies(task["topology"], task["masks"])
         size = max(BUFFER_BYTES, max(task["sizes"]))
         self.src, self.dst = Side(src, size, task["seed"]), Side(dst, size, task["seed"] + 1)
@@ -126,6 +131,8 @@ class Pair:
 
     def close(self) -> None:
         self.wait()
+        if self.nccl is not None:
+            self.nccl.leave()
         self.dst.gpu.unpin(_address(self.area))
         self.src.close()
         self.dst.close()
@@ -134,9 +141,16 @@ class Pair:
         for side in (self.src, self.dst):
             side.gpu.synchronize(side.stream)
 
-    def enqueue(self, size: int, way: str, params: dict[str, int], offset: int) -> None:
+    def enqueue(self, size: int, way: str, params: Params, offset: int) -> None:
         """One copy src -> dst, or one each way."""
         src, dst = self.src, self.dst
+        if params is None:
+            assert self.nccl is not None
+            moves = [(0, src.input + offset, dst.output + offset)]
+            if way != "one way":
+                moves.append((1, dst.input + offset, src.output + offset))
+            self.nccl.copy(moves, size, (src.stream, dst.stream))
+            return
         if way == "one way":
             self.door.copy(
                 dst.output + offset, src.input + offset, size, dst.stream, src.stream, params
@@ -153,7 +167,7 @@ class Pair:
         while True:
             yield from range(0, max(self.src.size - size, 0) + 1, max(step, 4096))
 
-    def wrong(self, size: int, way: str, params: dict[str, int]) -> int:
+    def wrong(self, size: int, way: str, params: Params) -> int:
         """Bytes that are not what they must be, after a call with poisoned outputs."""
         pairs = [(self.src, self.dst)] + ([(self.dst, self.src)] if way != "one way" else [])
         offset = min(self.src.size - size, 4099)  # an odd alignment where there is room
@@ -176,7 +190,7 @@ class Pair:
             wrong += int(np.sum(area[inside:count] != 0xAB))
         return wrong
 
-    def seconds(self, size: int, way: str, params: dict[str, int], iters: int) -> list[float]:
+    def seconds(self, size: int, way: str, params: Params, iters: int) -> list[float]:
         """(one copy with the host waiting, one of several in a row); medians of wall clock."""
         offset = self.offsets(size)
 
@@ -200,7 +214,10 @@ def bench(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """First what it runs on, then a row for each size and way."""
     pair = Pair(task)
     try:
-        yield {"gpu": pair.src.gpu.name, "driver": gpu.driver_version(), "gpus": gpu.count()}
+        facts = {"gpu": pair.src.gpu.name, "driver": gpu.driver_version(), "gpus": gpu.count()}
+        if pair.nccl is not None:
+            facts |= {"nccl": pair.nccl.version, "library": pair.nccl.path}
+        yield facts
         if task["interference"]:
             yield from interference(pair)
             return
@@ -222,7 +239,7 @@ def _row(pair: Pair, size: int, way: str) -> dict[str, Any]:
         wrong += pair.wrong(size, way, task["params"])
     # The host share follows what copies take: what is in use by now.
     paths = paths_text(pair.door.plan_for(dst, src, size, both, task["params"]))
-    row = {
+    row: dict[str, Any] = {
         "bytes": size,
         "way": way,
         "paths": paths if paths == planned else f"{paths} (began as {planned})",
@@ -232,7 +249,19 @@ def _row(pair: Pair, size: int, way: str) -> dict[str, Any]:
         "wrong": wrong,
     }
     short = min(pair.seconds(size, way, short_path(pair, size), task["iters"]))
-    return row | {"short_gb_per_s": size / short / 1e9}
+    row["short_gb_per_s"] = size / short / 1e9
+    return row if pair.nccl is None else row | _by_nccl(pair, size, way, row["gb_per_s"])
+
+
+def _by_nccl(pair: Pair, size: int, way: str, plait_gb_per_s: float) -> dict[str, Any]:
+    """The same by NCCL, and its time over plait's."""
+    wrong = pair.wrong(size, way, None) if pair.task["check"] else 0
+    alone, in_row = pair.seconds(size, way, None, pair.task["iters"])
+    if pair.task["check"]:
+        wrong += pair.wrong(size, way, None)
+    gb_per_s = size / min(alone, in_row) / 1e9
+    figures = (alone * 1e6, in_row * 1e6, gb_per_s, wrong, plait_gb_per_s / gb_per_s)
+    return dict(zip(NCCL_FIELDS, figures, strict=True))
 
 
 def short_path(pair: Pair, size: int) -> dict[str, int]:
@@ -314,9 +343,13 @@ def header(facts: dict[str, Any], task: dict[str, Any]) -> str:
         first += f"; without {', '.join(task['masks'])}"
     if task["interference"]:
         return first
+    beside = ""
+    if facts.get("nccl"):
+        first += f"; NCCL {facts['nccl']} ({facts['library']})"
+        beside = f" | {'NCCL us':>10} {'in a row':>10} {'GB/s':>7} {'#wrong':>6} {'x':>6}"
     return (
         f"{first}\n#{'bytes':>11} {'way':>10} {'alone us':>10} {'in a row':>10} {'GB/s':>7} "
-        f"{'short':>7} {'x':>6} {'#wrong':>6}  paths"
+        f"{'short':>7} {'x':>6} {'#wrong':>6}{beside}  paths"
     )
 
 
@@ -332,8 +365,17 @@ def line(row: dict[str, Any]) -> str:
     times = row["gb_per_s"] / row["short_gb_per_s"]
     return (
         f"{row['bytes']:>12} {row['way']:>10} {row['alone_us']:>10.1f} {row['in_row_us']:>10.1f} "
-        f"{row['gb_per_s']:>7.1f} {row['short_gb_per_s']:>7.1f} {times:>6.3f} {row['wrong']:>6}  "
-        f"{row['paths']}"
+        f"{row['gb_per_s']:>7.1f} {row['short_gb_per_s']:>7.1f} {times:>6.3f} {row['wrong']:>6}"
+        f"{_nccl_part(row)}  {row['paths']}"
+    )
+
+
+def _nccl_part(row: dict[str, Any]) -> str:
+    if "nccl_ratio" not in row:
+        return ""
+    return (
+        f" | {row['nccl_alone_us']:>10.1f} {row['nccl_in_row_us']:>10.1f} "
+        f"{row['nccl_gb_per_s']:>7.1f} {row['nccl_wrong']:>6} {row['nccl_ratio']:>6.3f}"
     )
 
 
@@ -344,7 +386,9 @@ def write_csv(file: str, facts: dict[str, Any], task: dict[str, Any], rows: list
         with open(file, "w", newline="") as stream:
             for name, value in said.items():
                 stream.write(f"# {name}: {value}\n")
-            fields = FIELDS if not rows or "wrong" in rows[0] else tuple(rows[0])
+            fields = FIELDS + (NCCL_FIELDS if task.get("against") else ())
+            if rows and "wrong" not in rows[0]:  # of interference
+                fields = tuple(rows[0])
             writer = csv.DictWriter(stream, fields)
             writer.writeheader()
             for row in rows:

@@ -74,8 +74,8 @@ class _UniqueId(ctypes.Structure):
     _fields_ = (("bytes", ctypes.c_char * _ID_BYTES),)
 
 
-class Nccl:
-    """One rank's NCCL communicator. Calls go to a stream and return at once."""
+class _Library:
+    """NCCL itself, opened; every call's result looked at."""
 
     def __init__(self) -> None:
         path = library_path()
@@ -87,8 +87,6 @@ class Nccl:
             ) from None
         self.path = path
         self._library.ncclGetErrorString.restype = ctypes.c_char_p
-        self._comm = ctypes.c_void_p()
-        self.rank = self.ranks = 0
 
     @property
     def version(self) -> str:
@@ -96,6 +94,50 @@ class Nccl:
         number = ctypes.c_int()
         self._do("ncclGetVersion", ctypes.byref(number))
         return version_text(number.value)
+
+    def _do(self, name: str, *arguments: Any) -> None:
+        result = getattr(self._library, name)(*arguments)
+        if result != 0:
+            said = self._library.ncclGetErrorString(result).decode()
+            raise plait.DriverError(f"{name} of {self.path} returned {result}: {said}")
+
+
+class NcclPair(_Library):
+    """Two GPUs of this process, 0 and 1 here, that send each other bytes."""
+
+    def __init__(self, ordinals: tuple[int, int]) -> None:
+        super().__init__()
+        self._comms = (ctypes.c_void_p * 2)()
+        self._do("ncclCommInitAll", self._comms, ctypes.c_int(2), (ctypes.c_int * 2)(*ordinals))
+
+    def copy(self, moves: list[tuple[int, int, int]], size: int, streams: tuple[int, int]) -> None:
+        """Enqueues moves at once: (the GPU that sends, from where, to where on the other)."""
+        count, kind = ctypes.c_size_t(size), ctypes.c_int(TYPES["uint8"])
+
+        def call(name: str, address: int, here: int) -> None:
+            comm, stream = ctypes.c_void_p(self._comms[here]), ctypes.c_void_p(streams[here])
+            at, peer = ctypes.c_void_p(address), ctypes.c_int(1 - here)
+            self._do(name, at, count, kind, peer, comm, stream)
+
+        self._do("ncclGroupStart")
+        for sender, source, output in moves:
+            call("ncclSend", source, sender)
+            call("ncclRecv", output, 1 - sender)
+        self._do("ncclGroupEnd")
+
+    def leave(self) -> None:
+        """Nothing pending."""
+        for comm in self._comms:
+            self._do("ncclCommDestroy", ctypes.c_void_p(comm))
+
+
+class Nccl(_Library):
+    """One rank's NCCL communicator. Calls go to a stream and return at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._comm = ctypes.c_void_p()
+        self.rank = self.ranks = 0
 
     def new_id(self) -> bytes:
         """What rank 0 makes and all ranks join with."""
@@ -187,9 +229,3 @@ class Nccl:
             for peer in others if me == request.root else ():
                 send(source + peer * part, peer)
             receive(output, request.root)
-
-    def _do(self, name: str, *arguments: Any) -> None:
-        result = getattr(self._library, name)(*arguments)
-        if result != 0:
-            said = self._library.ncclGetErrorString(result).decode()
-            raise plait.DriverError(f"{name} of {self.path} returned {result}: {said}")

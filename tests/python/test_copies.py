@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import ctypes
+import subprocess
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +13,7 @@ import typer
 from gpu_stand_ins import OnGpu, plait_command, without_gpu
 
 import plait
-from plait import _core, bench_command, bench_copy, copies, gpu
+from plait import _core, bench_command, bench_copy, copies, gpu, nccl
 
 
 @pytest.mark.parametrize(
@@ -72,6 +74,11 @@ def test_pairs_and_shares_are_read():
         (("copy", "--interference"), "go together with copy"),
         (("copy", "--pair", "0:1", "--plot", "x.png", "--gpus"), "goes without --plot, --gpus"),
         (("copy", "--pair", "0:x"), "--pair: wanted two GPUs"),
+        (("copy", "--pair", "0:1", "--against", "gloo"), "--against: wanted nccl, found 'gloo'"),
+        (
+            ("copy", "--pair", "0:1", "--against", "nccl", "--interference"),
+            "--interference goes without --against",
+        ),
         (
             ("copy", "--pair", "0:1", "-g", "2", "-r", "1", "--sm-budget", "9", "-w", "3"),
             "goes without --ranks, --root, --sm-budget, --warmup",
@@ -259,3 +266,90 @@ def test_the_bench_command_prints_rows_and_writes_them(on_host, tmp_path, capsys
     on_host.spoils = True
     with pytest.raises(typer.Exit):
         bench_command.bench("copy", pair="0:1", first="1K", last="1K", iters=1)
+
+
+class HostNccl:
+    """An NCCL between two GPUs in host memory; `spoils` leaves the last move of a group out."""
+
+    version, path, spoils = "2.28.9", "/lib/libnccl.so.2", False
+    alive: ClassVar[int] = 0
+
+    def __init__(self, ordinals: tuple[int, int]) -> None:
+        assert ordinals == (0, 1)
+        HostNccl.alive += 1
+
+    def copy(self, moves: list[tuple[int, int, int]], size: int, streams: tuple[int, int]) -> None:
+        assert [sender for sender, _, _ in moves] == list(range(len(moves)))
+        for _, source, output in moves[:-1] if self.spoils else moves:
+            ctypes.memmove(output, source, size)
+
+    def leave(self) -> None:
+        HostNccl.alive -= 1
+
+
+def test_nccl_beside_copies_of_a_pair(on_host, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(bench_copy, "NcclPair", HostNccl)
+    file = tmp_path / "copies.csv"
+    words: dict[str, Any] = {"pair": "0:1", "first": "4K", "last": "4K", "iters": 1}
+    bench_command.bench("copy", against="nccl", csv=str(file), **words)
+    assert HostNccl.alive == 0
+    head, columns, *lines = capsys.readouterr().out.splitlines()
+    assert head.endswith("; NCCL 2.28.9 (/lib/libnccl.so.2)") and "NCCL us" in columns
+    assert len(lines) == 2 and all(line.count(" | ") == 1 for line in lines)
+    said = [line for line in file.read_text().splitlines() if not line.startswith("#")]
+    for row in csv.DictReader(said):
+        assert tuple(row) == bench_copy.FIELDS + bench_copy.NCCL_FIELDS
+        ratio = float(row["gb_per_s"]) / float(row["nccl_gb_per_s"])
+        assert float(row["nccl_ratio"]) == pytest.approx(ratio, rel=0.1), row
+        assert (row["wrong"], row["nccl_wrong"]) == ("0", "0")
+    monkeypatch.setattr(HostNccl, "spoils", True)
+    rows = list(bench_copy.bench(bench_task(against="nccl", sizes=[4096])))[1:]
+    assert [(row["wrong"], row["nccl_wrong"] > 0) for row in rows] == [(0, True)] * 2
+    with pytest.raises(typer.Exit):
+        bench_command.bench("copy", against="nccl", **words)
+
+
+STAND_IN = """
+#include <stddef.h>
+#include <string.h>
+static const char* from[2]; static int comms[2], made;
+int ncclGetVersion(int* version) { *version = 22809; return 0; }
+const char* ncclGetErrorString(int code) { return code == 5 ? "invalid usage" : "other"; }
+int ncclCommInitAll(void** out, int count, const int* devices) {
+  if (devices[0] == devices[1]) return 5;
+  for (int i = 0; i < count; ++i) { comms[i] = i; out[i] = &comms[i]; ++made; }
+  return 0;
+}
+int ncclGroupStart(void) { from[0] = from[1] = 0; return 0; }
+int ncclGroupEnd(void) { return 0; }
+int ncclSend(const void* at, size_t n, int type, int peer, void* comm, void* stream) {
+  from[*(int*)comm] = at;
+  return type == 1 && peer == 1 - *(int*)comm && stream == (void*)(size_t)(70 + 1 - peer) ? 0 : 5;
+}
+int ncclRecv(void* at, size_t n, int type, int peer, void* comm, void* stream) {
+  memcpy(at, from[peer], n);
+  return type == 1 && peer == 1 - *(int*)comm && stream == (void*)(size_t)(70 + 1 - peer) ? 0 : 5;
+}
+int ncclCommDestroy(void* comm) { --made; return 0; }
+int still_made(void) { return made; }
+"""
+
+
+def test_sends_and_receives_of_nccl_between_two_gpus(monkeypatch, tmp_path):
+    library = str(tmp_path / "libnccl.so.2")
+    made = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", library]
+    subprocess.run(made, input=STAND_IN, text=True, check=True)
+    monkeypatch.setenv("PLAIT_NCCL_LIB", library)
+    with pytest.raises(plait.DriverError, match="returned 5: invalid usage"):
+        nccl.NcclPair((1, 1))
+    pair = nccl.NcclPair((1, 3))
+    assert pair.version == "2.28.9"
+    inputs = [np.arange(9, dtype=np.uint8), np.arange(9, 18, dtype=np.uint8)]
+    outputs = [np.zeros(9, np.uint8) for _ in range(2)]
+    one_way = (0, inputs[0].ctypes.data, outputs[1].ctypes.data)
+    pair.copy([one_way], 8, (70, 71))
+    assert outputs[1].tolist() == [*range(8), 0] and not outputs[0].any()
+    pair.copy([one_way, (1, inputs[1].ctypes.data, outputs[0].ctypes.data)], 9, (70, 71))
+    assert (outputs[0] == inputs[1]).all() and (outputs[1] == inputs[0]).all()
+    pair.leave()
+    assert ctypes.CDLL(library).still_made() == 0
