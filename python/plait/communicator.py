@@ -172,8 +172,8 @@ class Communicator:
     def copy(self, array: Any, src: int, dst: int, out: Any = None, **how: Any) -> Any:
         """Rank dst gets rank src's array; the others None. All ranks call it.
 
-        On host memory over every path of the pair, on GPUs by the link (`plait.copy` takes every
-        path between two GPUs of one process).
+        On host memory over every path of the pair; on GPUs by the link, with a share through host
+        memory from 384 MiB on (`plait.copy` takes every path between two GPUs of one process).
         """
         return self._call("copy", array, out, root=src, peer=dst, **how)
 

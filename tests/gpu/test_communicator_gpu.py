@@ -162,17 +162,17 @@ def test_one_hardware_queue_has_no_copy_engines(monkeypatch, tmp_path):
 
 
 def test_two_ranks_send_to_each_other():
-    for row in run("pairs", {"counts": [1, 1003, 1 << 18, (3 << 20) + 5, 27 << 20]}):
+    for row in run("pairs", {"counts": [1, 1003, 1 << 18, (3 << 20) + 5, 6 << 20, 27 << 20]}):
         assert row["wrong"] == [], row
-        ways = {f"{name}/{by}" for name in ("copy", "send_recv") for by in ("hop", "tiled")}
-        assert ways | {"copy/rotation", "send_recv/rotation"} <= set(row["ways"]), row
+        ways = {f"{name}/{by}" for name in ("copy", "send_recv") for by in ("hop", "rotation")}
+        assert ways | {"copy/tiled"} <= set(row["ways"]), row
 
 
 def test_few_blocks_send_by_copy_engines_sooner():
-    for row in run("pairs", {"counts": [2 << 20, 4 << 20], "options": {"sm_budget": 14}}):
+    for row in run("pairs", {"counts": [2 << 20, 7 << 20], "options": {"sm_budget": 14}}):
         assert row["wrong"] == [], row
-        assert {"copy/tiled", "copy/rotation", "send_recv/rotation"} <= set(row["ways"]), row
-        assert "send_recv/tiled" not in row["ways"], row
+        assert {"copy/hop", "copy/rotation", "send_recv/rotation"} <= set(row["ways"]), row
+        assert "copy/tiled" not in row["ways"], row
 
 
 @pytest.mark.skipif(GPUS < 4, reason="two ranks exchange instead")

@@ -187,6 +187,44 @@ def pipeline() -> bool:
     return good and (rank != 0 or bool(torch.equal(data, values(5000, 0) + 51 * world)))
 
 
+def crossing() -> bool:
+    """Messages of two groups and sums of a third, which ranks come to in different orders."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    groups = [dist.new_group() for _ in range(3)]
+    ring = [((rank + 1) % world, (rank - 1) % world), ((rank - 1) % world, (rank + 1) % world)]
+
+    def around(mine: torch.Tensor, into: torch.Tensor, group: int) -> list[dist.Work]:
+        to, source = ring[group]
+        ends = [
+            dist.P2POp(dist.isend, mine, to, groups[group]),
+            dist.P2POp(dist.irecv, into, source, groups[group]),
+        ]
+        return dist.batch_isend_irecv(ends)
+
+    for group in (0, 1):  # NCCL makes communicators at a group's first call
+        for work in around(values(2, rank), values(2, rank), group):
+            work.wait()
+    dist.all_reduce(values(2, rank), group=groups[2])
+    torch.cuda.synchronize()
+    good = True
+    for count in (5_000, 1 << 20, 1 << 22):
+        for turn in range(10):
+            mine, sums = values(count, rank), values(count, rank)
+            into, works = [torch.empty_like(mine) for _ in ring], []
+            for step in range(3):
+                group = (step + rank + turn) % 3
+                if group == 2:
+                    works.append(dist.all_reduce(sums, group=groups[2], async_op=True))
+                else:
+                    works += around(mine, into[group], group)
+            for work in works:
+                work.wait()
+            came = zip(into, ring, strict=True)
+            good &= all(torch.equal(one, values(count, source)) for one, (_, source) in came)
+            good &= bool(torch.equal(sums, total(count)))
+    return good
+
+
 def averages() -> bool:
     """The mean, and a sum pre-multiplied by a factor."""
     mine = values(5000, dist.get_rank())
@@ -211,7 +249,7 @@ def side_streams() -> bool:
 
 CHECKS: list[Check] = [
     *(all_types, asynchronous, coalesced, captured, several_groups),
-    *(sharded, others, uneven, pipeline, averages, side_streams),
+    *(sharded, others, uneven, pipeline, crossing, averages, side_streams),
 ]
 
 

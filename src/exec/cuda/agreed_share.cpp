@@ -39,7 +39,9 @@ SharedSize AgreedShare::size_of(std::uint64_t bytes) const {
 
 void AgreedShare::open(Settled::Words* words, int rank, int ranks, double wait_s) {
   if (words == nullptr) return;
+  rank_ = rank;
   ranks_ = ranks;
+
   settled_.emplace(*words, rank, ranks, wait_s);
   for (Event* event : {&times_.begin, &times_.link, &times_.host})
     PLAIT_CUDA_CALL(event_create, event, 0);
@@ -72,21 +74,24 @@ void AgreedShare::learn() {
   sample_.reset();
 }
 
-std::uint32_t AgreedShare::next(std::uint64_t bytes, std::uint64_t chunk_bytes) {
+std::uint32_t AgreedShare::next(std::uint64_t bytes, std::uint64_t chunk_bytes,
+                                std::uint32_t judges) {
   level_ = 0;
+  judges_ = (judges >> rank_ & 1) != 0;
   size_ = size_of(bytes);
   if (!settled_ || size_.host_share <= 0.0) return 0;
   learn();
-  level_ = settled_->next(share_.choose(size_, !sample_), bytes);
-  share_.ran(level_);
+  const int wish = judges_ ? share_.choose(size_, !sample_) : HostShare::kLevels;
+  level_ = settled_->next(wish, bytes, judges);
+  if (judges_) share_.ran(level_);
   if (level_ == 0) return 0;
-  if (sample_) ++sample_->calls;
+  if (judges_ && sample_) ++sample_->calls;
   // Shares are cut to whole chunks.
   return permille_at(level_, size_, static_cast<double>(chunk_bytes) / static_cast<double>(bytes));
 }
 
 const PathTimes* AgreedShare::timed(std::uint64_t bytes, std::uint64_t share_bytes) {
-  if (level_ == 0 || share_bytes == 0 || sample_) return nullptr;
+  if (level_ == 0 || share_bytes == 0 || !judges_ || sample_) return nullptr;
   if (!is_warm_) {
     is_warm_ = true;
     return nullptr;

@@ -22,8 +22,10 @@ class AgreedShare {
   void close() noexcept;
 
   /// Permille of the next call, of `bytes`, in chunks of so many at least; all calls in order, none
-  /// of them captured: a graph would keep its share whatever others do on PCIe.
-  std::uint32_t next(std::uint64_t bytes, std::uint64_t chunk_bytes);
+  /// of them captured: a graph would keep its share whatever others do on PCIe. judges: the ranks
+  /// (bits) that see both paths end, and so learn and decide.
+  std::uint32_t next(std::uint64_t bytes, std::uint64_t chunk_bytes,
+                     std::uint32_t judges = Settled::kAll);
   /// What is to be recorded of that call, of which `share_bytes` go through host memory as it was
   /// cut; null = nothing.
   const PathTimes* timed(std::uint64_t bytes, std::uint64_t share_bytes);
@@ -33,11 +35,14 @@ class AgreedShare {
 
   SharedSize size_of(std::uint64_t bytes) const;
 
+  int rank_ = 0;
   int ranks_ = 0;
+
   std::optional<Settled> settled_;
   HostShare share_;
-  SharedSize size_;  // of the call asked for last,
-  int level_ = 0;    // and what it got
+  SharedSize size_;      // of the call asked for last,
+  int level_ = 0;        // what it got,
+  bool judges_ = false;  // and whether this rank is to learn from it
   PathTimes times_;
   std::optional<PathSample> sample_;  // on its way
   bool is_warm_ = false;              // the first call touches what has just been made

@@ -280,13 +280,15 @@ void CudaRank::run_exchange(const Request& request, const void* input, void* out
   room.piece_bytes = piece_bytes;
   room.cuts = tuning.ahead;
   room.lent_bytes = engine_path_.lent_bytes;
-  // Where only one rank sends, the other's times say nothing.
-  const bool both_send = sends(shape, 2, 0, 1) && sends(shape, 2, 1, 0);
-  const bool corrected = tuning.host_permille < 0 && both_send && !marker_.capturing(stream);
+  // Who takes sees both paths to their ends.
+  const std::uint32_t takers =
+      (sends(shape, 2, 1, 0) ? 1u : 0u) | (sends(shape, 2, 0, 1) ? 2u : 0u);
+  const bool corrected = tuning.host_permille < 0 && !marker_.capturing(stream);
   if (tuning.host_permille >= 0)
     room.host_permille = static_cast<std::uint32_t>(tuning.host_permille);
   else if (corrected)
-    room.host_permille = agreed_share_.next(shape.part_bytes, room.ring_bytes / kChunkSlots);
+    room.host_permille =
+        agreed_share_.next(shape.part_bytes, room.ring_bytes / kChunkSlots, takers);
   const ExchangeCut cut = cut_exchange(shape.part_bytes, room);
   PairExchange(*queue_, engine_path_, cut, shape, call, moved_type(request), blocks,
                corrected ? agreed_share_.timed(cut.bytes, cut.bytes - cut.host_from) : nullptr)

@@ -33,25 +33,27 @@ void Settled::await_others(std::uint64_t call) const {
     }
 }
 
-/// Of those who have wished something.
-int Settled::least_wish(int mine) const {
+/// Of the judges that have wished something.
+int Settled::least_wish(int mine, std::uint32_t judges) const {
   int least = mine;
   for (int rank = 0; rank < ranks_; ++rank) {
+    if ((judges >> rank & 1) == 0) continue;
     const auto wish = static_cast<int>(words_.wished[rank].load(std::memory_order_acquire));
     if (wish != 0) least = std::min(least, wish - 1);
   }
   return least;
 }
 
-int Settled::next(int wish, std::uint64_t about) {
+int Settled::next(int wish, std::uint64_t about, std::uint32_t judges) {
   const std::uint64_t call = words_.passed[rank_].load(std::memory_order_relaxed);
   std::atomic<std::uint64_t>& word = words_.said[call % kCalls];
   await_others(call);
   const int bounded = std::clamp(wish, 0, 255);
-  words_.wished[rank_].store(static_cast<std::uint32_t>(bounded) + 1, std::memory_order_release);
+  if ((judges >> rank_ & 1) != 0)
+    words_.wished[rank_].store(static_cast<std::uint32_t>(bounded) + 1, std::memory_order_release);
   const std::uint64_t head = head_of(call, about);
   std::uint64_t found = word.load(std::memory_order_acquire);
-  const std::uint64_t wanted = head | static_cast<std::uint64_t>(least_wish(bounded));
+  const std::uint64_t wanted = head | static_cast<std::uint64_t>(least_wish(bounded, judges));
   if (found >> 32 != head >> 32 && word.compare_exchange_strong(found, wanted)) found = wanted;
   words_.passed[rank_].store(call + 1, std::memory_order_release);
   if (found >> 8 != head >> 8)

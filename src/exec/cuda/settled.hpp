@@ -24,14 +24,17 @@ class Settled {
   Settled(Words& words, int rank, int ranks, double wait_s)
       : words_(words), rank_(rank), ranks_(ranks), wait_s_(wait_s) {}
 
-  /// The number of the next call; wish: 0 to 255. about: what the call is, the same on all ranks.
+  static constexpr std::uint32_t kAll = ~0u;
+  /// The number of the next call; wish: 0 to 255. about: what the call is, judges: the ranks (bits)
+  /// whose wishes count and are remembered, both the same on all ranks; where no judge has wished
+  /// anything yet, any rank's counts.
   /// Error(mismatch) where another rank's call is another one, timeout where one did not come to
   /// within kCalls of this one in wait_s.
-  int next(int wish, std::uint64_t about);
+  int next(int wish, std::uint64_t about, std::uint32_t judges = kAll);
 
  private:
   void await_others(std::uint64_t call) const;
-  int least_wish(int mine) const;
+  int least_wish(int mine, std::uint32_t judges) const;
 
   Words& words_;
   const int rank_, ranks_;

@@ -82,6 +82,20 @@ TEST_CASE("of more than two, the least of what all wished last") {
   CHECK(second.next(8, kAbout) == 7);
 }
 
+TEST_CASE("judges alone decide, and what others wish is not remembered") {
+  const auto words = std::make_unique<Settled::Words>();
+  Settled first(*words, 0, 2, 1.0), second(*words, 1, 2, 1.0);
+  constexpr std::uint32_t kSecond = 2;
+  CHECK(first.next(12, kAbout, kSecond) == 12);  // no judge has wished anything yet
+  CHECK(second.next(3, kAbout, kSecond) == 12);
+  CHECK(first.next(12, kAbout, kSecond) == 3);  // as the judge wished last
+  CHECK(second.next(5, kAbout, kSecond) == 3);
+  CHECK(second.next(7, kAbout, kSecond) == 7);
+  CHECK(first.next(0, kAbout, kSecond) == 7);
+  CHECK(second.next(6, kAbout) == 6);  // nobody knows of the 0
+  CHECK(first.next(9, kAbout) == 6);
+}
+
 TEST_CASE("one far ahead waits, and says for whom") {
   const auto words = std::make_unique<Settled::Words>();
   Settled ahead(*words, 1, 2, 0.01), behind(*words, 0, 2, 0.01);
