@@ -5,10 +5,10 @@
     python bench/soak.py --ranks 2 --seconds 20 --break   # spoils results: each must be reported
 
 Epochs of some seconds: one to three communicators with random SM budgets are made, batches of
-random calls (collective, type, op, size, offset, in place or not) run on them side by side, eagerly
-and from CUDA graphs that are replayed with fresh data, and the communicators are closed; then
-memory and descriptors are counted. Prints a JSON line. Exit 1: wrong results; 2: leaks; 3: a rank
-stood still or ended.
+random calls (collective, type, op, size, offset, in place or not; or two ranks' send and recv, or
+exchange) run on them side by side, eagerly and from CUDA graphs that are replayed with fresh data,
+and the communicators are closed; then memory and descriptors are counted. Prints a JSON line.
+Exit 1: wrong results; 2: leaks; 3: a rank stood still or ended.
 """
 
 from __future__ import annotations
@@ -88,10 +88,11 @@ class Call:
     input_at: int
     output_at: int
     in_place: bool
+    by_pair: bool  # two ranks' own call: send and recv, or exchange_with
 
     def __str__(self) -> str:
         request = self.case.request
-        place = "in place" if self.in_place else "out of place"
+        place = "in place" if self.in_place else "by the pair" if self.by_pair else "out of place"
         return (
             f"{request.collective} of {request.count} {request.type} {request.op} "
             f"root {request.root} peer {request.peer} {place} {self.strategy} {self.params or ''} "
@@ -156,7 +157,9 @@ class Deck:
             known = KERNELS if name == "all_reduce" else KERNELS[:3]
             strategy = self.random.choice(known) if named else ""
             comm, params = self.random.randrange(comms), self.beside(name, strategy)
-            calls.append(Call(case, comm, strategy, params, start, start, in_place))
+            pairs = name == "copy" or (name == "send_recv" and self.ranks == 2)
+            by_pair = pairs and self.random.random() < 0.7
+            calls.append(Call(case, comm, strategy, params, start, start, in_place, by_pair))
         return calls
 
 
@@ -195,6 +198,12 @@ class Rank:
                     arrive_s=self.task["stuck_s"],
                 )
             )
+            for peer in range(self.ranks):  # pairs meet while there is no work on the GPU
+                if peer != self.rank:
+                    one = self.on.view(self.slabs[0], 0, 1, "int8")
+                    other = self.on.view(self.slabs[1], 0, 1, "int8")
+                    self.comms[-1].exchange_with(one, peer, other)
+        self.on.finish()
 
     def close(self) -> None:
         """Ends them, each rank the same one first."""
@@ -245,13 +254,28 @@ class Rank:
         if self.on_gpu:
             how["stream"] = self.streams[call.comm].cuda_stream
         try:
-            getattr(self.comms[call.comm], request.collective)(source, **how)
+            if call.by_pair:
+                self.run_pair(call, source, how)
+            else:
+                getattr(self.comms[call.comm], request.collective)(source, **how)
         except plait.UnsupportedError:
             if not call.strategy:
                 raise
             self.counts["refused"] += 1
             call.strategy, call.params = "", {}
             self.run(call)
+
+    def run_pair(self, call: Call, source: Any, how: dict[str, Any]) -> None:
+        """This rank's end, where it has one."""
+        comm, request = self.comms[call.comm], call.case.request
+        how = {name: how[name] for name in how if name in ("strategy", "params", "stream")}
+        output = self.buffers(call)[1]
+        if request.collective == "send_recv":
+            comm.exchange_with(source, 1 - self.rank, output, **how)
+        elif self.rank == request.root:
+            comm.send(source, request.peer, **how)
+        elif self.rank == request.peer:
+            comm.recv(output, request.root, **how)
 
     def finish(self) -> None:
         """All streams, and what the GPU has to say."""

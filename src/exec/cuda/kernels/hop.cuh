@@ -207,21 +207,23 @@ __device__ void hop(const HopArgs& args) {
   const unsigned long long first =
       static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
   const unsigned long long step = stride * Call::kTogether;
-  const auto steps = static_cast<long long>((call.units + step - 1) / step);
   const bool takes = (args.shape.owners >> args.rank & 1) != 0;
-  if (steps > 1 && args.state->crowded == 0) let_next_grid_start();  // as two_shot does
+  if (step < call.units && args.state->crowded == 0) let_next_grid_start();  // as two_shot does
   call.greet();
-  for (long long s = -args.ahead; s < steps && !call.broken; ++s) {
-    if (s + args.ahead < steps)
-      call.push(first + static_cast<unsigned long long>(s + args.ahead) * step, stride);
-    if (s < 0) continue;
-    const unsigned long long at = first + static_cast<unsigned long long>(s) * step;
-    call.keep(at, stride);
+  unsigned long long pushed = 0;
+  const auto push_a_step = [&] {
+    if (pushed < call.units) call.push(first + pushed, stride);
+    pushed += step;
+  };
+  for (int s = 0; s < args.ahead && pushed < call.units; ++s) push_a_step();
+  for (unsigned long long at = 0; at < call.units && !call.broken; at += step) {
+    push_a_step();
+    call.keep(first + at, stride);
     if (!takes) continue;
     if constexpr (kHandling == kReduceParts)
-      call.reduce(at, stride);
+      call.reduce(first + at, stride);
     else
-      call.place(at, stride);
+      call.place(first + at, stride);
   }
   call.await_greetings();
   end_fused_call(args.state, call.call);
