@@ -1,8 +1,9 @@
 """What runs where there is no tuning table, beside the best of all that was measured.
 
 Rows of bench/results hold every way of an all_reduce (gpu_sweep_*.csv: kernels, blocks, threads)
-and what runs by itself (gpu_fused_*.csv). The kernel that choices.def names must be within 15 % of
-the best way at each size.
+and what runs by itself (gpu_fused_*.csv), and every kernel of two ranks' other collectives
+(gpu_hop_h200x2.csv). The kernel that choices.def names must be within 15 % of the best way at each
+size.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ def upto(words: str) -> float:
     return int(number) << int(shift)
 
 
-def chosen(ranks: int, size: int) -> tuple[str, bool]:
-    """The kernel of an all_reduce by choices.def, in processes; whether its row says ahead."""
+def chosen(ranks: int, size: int, asked: str = "all_reduce") -> tuple[str, bool]:
+    """The kernel of a collective by choices.def, in processes; whether its row says ahead."""
     for collective, most_ranks, words, kernel, ahead in CHOICE.findall(CHOICES):
-        if collective == "all_reduce" and ranks <= int(most_ranks) and size <= upto(words):
+        if collective == asked and ranks <= int(most_ranks) and size <= upto(words):
             return kernel, ahead == "1"
     raise AssertionError(f"no kernel for {size} bytes over {ranks} ranks")
 
 
-def times(name: str) -> dict[int, dict[str, float]]:
-    """By size: the least us of each kernel of an all_reduce of fp32, and of NCCL, in graphs."""
+def times(name: str, collective: str = "all_reduce") -> dict[int, dict[str, float]]:
+    """By size: the least us of each kernel of a collective of fp32, and of NCCL, in graphs."""
     found: dict[int, dict[str, float]] = {}
     for row in recorded.rows(name):
         kernel, us = row["way"].removeprefix("plait "), float(row["graph_us"])
-        asked = row["type"] == "fp32" and row["collective"] == "all_reduce"
+        asked = row["type"] == "fp32" and row["collective"] == collective
         if asked and us > 0 and row["wrong"] == "0":
             known = found.setdefault(int(row["bytes"]), {})
             known[kernel] = min(us, known.get(kernel, us))
@@ -83,3 +84,31 @@ def test_without_a_table_calls_are_near_the_best_that_was_measured(gpus, least_s
             least = min(us for way, us in ways.items() if way != "nccl")
             assert took <= 1.15 * least, (gpus, size, kernel, took, ways)
     assert compared >= least_sizes
+
+
+MOVES = ("all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv", "copy")
+
+
+@pytest.mark.parametrize("collective", [*MOVES, "reduce"])
+def test_two_ranks_other_collectives_are_near_the_best_too(collective):
+    compared = 0
+    for size, ways in times("gpu_hop_h200x2.csv", collective).items():
+        by_itself = {way: us for way, us in ways.items() if way in ("hop", "tiled", "rotation")}
+        if len(by_itself) < 2 or "nccl" not in ways:
+            continue  # rows as under NCCL
+        kernel, ahead = chosen(2, size, collective)
+        assert by_itself[kernel] <= 1.15 * min(by_itself.values()), (size, kernel, ways)
+        assert not ahead or by_itself[kernel] <= ways["nccl"], (size, kernel, ways)
+        compared += 1
+    assert compared >= 16
+
+
+@pytest.mark.parametrize("collective", MOVES[:5])
+def test_under_nccl_two_ranks_other_collectives_are_ahead_of_it(collective):
+    compared = 0
+    for size, ways in times("gpu_hop_h200x2.csv", collective).items():
+        ours = [us for way, us in ways.items() if way.startswith("beside ")]
+        if ours and (collective, size) != ("send_recv", 8 << 20):  # measured by engines, hop since
+            assert min(ours) <= ways["nccl beside"], (size, ways)
+            compared += 1
+    assert compared >= 11
