@@ -244,11 +244,14 @@ class Bay:
 def sums_in_rank_order(topology: plait.Topology, request: plait.Request, done_by: str) -> bool:
     """Whether what served a request promises the bits; done_by: all_reduce/ring(lanes=1)."""
     name, _, said = done_by.partition("/")[2].removesuffix(")").partition("(")
-    if name in KERNELS:
+    if request.collective not in reductions.REDUCING or name in KERNELS:
         return True
     pairs = (word.split("=") for word in said.split(",") if word)
     params = {key: int(value) for key, value in pairs}
-    return plait.propose_one(topology, request, name, params).sum_order == "rank_order"
+    try:
+        return plait.propose_one(topology, request, name, params).sum_order == "rank_order"
+    except plait.UnsupportedError:  # between the topology's first GPUs; it ran on others
+        return False
 
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:

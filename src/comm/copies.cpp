@@ -65,11 +65,7 @@ Copies::Copies(const std::string& topology, const std::vector<std::string>& mask
   const std::vector<std::string> left_out = masks_asked(masks, env);
   if (!left_out.empty()) found = without(found, left_out);
   std::vector<int> devices = devices_of_ordinals(found);
-  std::vector<std::string> hidden;
-  for (const int device : rank_devices(found))
-    if (std::find(devices.begin(), devices.end(), device) == devices.end())
-      hidden.push_back(text("relay:", device_label(found, device)));
-  if (!hidden.empty()) found = without(found, hidden);
+  found = without_others(found, devices);
   state_ = std::make_unique<State>(std::move(found), std::move(devices));
 }
 

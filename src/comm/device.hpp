@@ -78,7 +78,6 @@ class DeviceSide {
   bool choose_kernel(Call& call, const CallOptions& wanted) const;
   void bind_plan(Call& call, const CallOptions& options, cuda::Stream stream);
   void check_memory(const Request& request, const void* input, const void* output) const;
-
   std::optional<Error> cause() const;
   void watch();
   void fail(const Error& error);

@@ -85,7 +85,6 @@ DeviceSide::DeviceSide(const CommunicatorOptions& options, Joined& joined, const
   rings_ = share_memory(*joined.rendezvous, options.rank, options.ranks,
                         kRingBytes + kExchangeRingBytes + kWordsBytes, patience);
   make_chooser(env);
-
   set_up_rank(env, patience);  // last: from here on a thread watches
   log(LogLevel::info, options.rank, text("GPU ", ordinal_, " of ", topology_.name));
 }
@@ -208,7 +207,6 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
   options.most_blocks = static_cast<unsigned>(options_.sm_budget);
   if (options_.sm_budget > 0)
     options.spread.most_blocks = std::min(120u, static_cast<unsigned>(options_.sm_budget));
-
   std::optional<AgreedError> agreed;
   const std::optional<Error> failure = attempt([&] {
     try {

@@ -34,13 +34,17 @@ Reach reach_of(const Topology& topology, const std::vector<int>& devices,
   return reach;
 }
 
-Topology for_plans(const Topology& topology, const std::vector<int>& devices,
-                   const PlanRoom& room) {
-  std::vector<std::string> nobodys;
+Topology without_others(const Topology& topology, const std::vector<int>& devices) {
+  std::vector<std::string> others;
   for (const int device : rank_devices(topology))
     if (std::find(devices.begin(), devices.end(), device) == devices.end())
-      nobodys.push_back(text("relay:", device_label(topology, device)));
-  Topology bounded = without(topology, nobodys);
+      others.push_back(text("relay:", device_label(topology, device)));
+  return others.empty() ? topology : without(topology, others);
+}
+
+Topology for_plans(const Topology& topology, const std::vector<int>& devices,
+                   const PlanRoom& room) {
+  Topology bounded = without_others(topology, devices);
   const auto bound = [&](const char* name, std::uint64_t bytes) {
     bounded.parameters[name] = {static_cast<double>(bytes), "this communicator's memory"};
   };

@@ -21,6 +21,9 @@ struct Reach {
 Reach reach_of(const Topology& topology, const std::vector<int>& devices,
                const std::vector<std::string>& masks);
 
+/// Without ways over GPUs that are none of `devices`.
+Topology without_others(const Topology& topology, const std::vector<int>& devices);
+
 /// What every rank has for plans, in bytes.
 struct PlanRoom {
   std::uint64_t scratch_bytes = 0;

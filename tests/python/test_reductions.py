@@ -86,6 +86,10 @@ def test_what_sums_in_rank_order():
     }
     for done_by, promised in said.items():
         assert bench_gpu.sums_in_rank_order(machine, request, done_by) == promised, done_by
+    moved = plait.Request("all_gather", 1 << 20, "fp32", "sum", 4)
+    assert bench_gpu.sums_in_rank_order(machine, moved, "all_gather/rerouted")
+    two = plait.Request("all_reduce", 1 << 20, "fp32", "sum", 2)  # no way of theirs is masked here
+    assert not bench_gpu.sums_in_rank_order(machine, two, "all_reduce/rerouted")
 
 
 @pytest.mark.parametrize("op", reductions.COMBINE)

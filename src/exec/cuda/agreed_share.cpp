@@ -41,7 +41,6 @@ void AgreedShare::open(Settled::Words* words, int rank, int ranks, double wait_s
   if (words == nullptr) return;
   rank_ = rank;
   ranks_ = ranks;
-
   settled_.emplace(*words, rank, ranks, wait_s);
   for (Event* event : {&times_.begin, &times_.link, &times_.host})
     PLAIT_CUDA_CALL(event_create, event, 0);

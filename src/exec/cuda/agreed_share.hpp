@@ -37,7 +37,6 @@ class AgreedShare {
 
   int rank_ = 0;
   int ranks_ = 0;
-
   std::optional<Settled> settled_;
   HostShare share_;
   SharedSize size_;      // of the call asked for last,

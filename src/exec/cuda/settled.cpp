@@ -13,8 +13,8 @@ namespace plait::cuda {
 namespace {
 
 /// All but the number, as a call's word has it.
-std::uint64_t head_of(std::uint64_t call, std::uint64_t about) {
-  const std::uint64_t mixed = about * 0x9e3779b97f4a7c15ull >> 40;
+std::uint64_t head_of(std::uint64_t call, std::uint64_t about, std::uint32_t judges) {
+  const std::uint64_t mixed = (about ^ std::uint64_t{judges} << 40) * 0x9e3779b97f4a7c15ull >> 40;
   return (call + 1) << 32 | mixed << 8;
 }
 
@@ -51,7 +51,7 @@ int Settled::next(int wish, std::uint64_t about, std::uint32_t judges) {
   const int bounded = std::clamp(wish, 0, 255);
   if ((judges >> rank_ & 1) != 0)
     words_.wished[rank_].store(static_cast<std::uint32_t>(bounded) + 1, std::memory_order_release);
-  const std::uint64_t head = head_of(call, about);
+  const std::uint64_t head = head_of(call, about, judges);
   std::uint64_t found = word.load(std::memory_order_acquire);
   const std::uint64_t wanted = head | static_cast<std::uint64_t>(least_wish(bounded, judges));
   if (found >> 32 != head >> 32 && word.compare_exchange_strong(found, wanted)) found = wanted;

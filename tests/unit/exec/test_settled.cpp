@@ -124,5 +124,12 @@ TEST_CASE("two that make different calls are told so") {
   }
 }
 
+TEST_CASE("two that send each other a call each, of one size, are told so too") {
+  const auto words = std::make_unique<Settled::Words>();
+  Settled first(*words, 0, 2, 1.0), second(*words, 1, 2, 1.0);
+  CHECK(first.next(5, kAbout, 2) == 5);
+  CHECK_THROWS_AS(second.next(5, kAbout, 1), Error);
+}
+
 }  // namespace
 }  // namespace plait::cuda

@@ -68,12 +68,12 @@ struct HopCall {
     const int place = from - (from > owner ? 1 : 0);
     return static_cast<unsigned long long>(place) * (units + 1) + unit;
   }
-  __device__ char* line(int owner, unsigned long long index) const {
-    return args.inbox[owner] + half + index * kBareLineBytes;
+  __device__ char* line(int owner, unsigned long long at) const {
+    return args.inbox[owner] + half + at * kBareLineBytes;
   }
-  __device__ char* beside(int owner, unsigned long long index) const {
+  __device__ char* beside(int owner, unsigned long long at) const {
     return line(owner, static_cast<unsigned long long>(args.ranks - 1) * (units + 1)) +
-           index * kBesideLineBytes;
+           at * kBesideLineBytes;
   }
   __device__ bool give_up(int from, unsigned long long unit) {
     if (!broken)
@@ -101,14 +101,15 @@ struct HopCall {
     for (int u = 0; u < kTogether; ++u)
       if (u < valid) {
         if (EscapedLine::has_stand_in(got[u]))
-          got[u] = EscapedLine::meant(got[u], take_word(from, beside(args.rank, at + u * stride)));
+          got[u] = EscapedLine::meant(
+              got[u], take_word(from, beside(args.rank, at + u * stride), first + u * stride));
         store_pair(line(args.rank, at + u * stride), EscapedLine::kMissing, EscapedLine::kMissing);
       }
   }
-  __device__ unsigned long long take_word(int from, char* at) {
+  __device__ unsigned long long take_word(int from, char* at, unsigned long long unit) {
     unsigned long long told;
     do told = load_word(at);
-    while (told == EscapedLine::kMissing && !give_up(from, units));
+    while (told == EscapedLine::kMissing && !give_up(from, unit));
     store_word(at, EscapedLine::kMissing);
     return told;
   }
@@ -209,13 +210,14 @@ __device__ void hop(const HopArgs& args) {
   const unsigned long long step = stride * Call::kTogether;
   const bool takes = (args.shape.owners >> args.rank & 1) != 0;
   if (step < call.units && args.state->crowded == 0) let_next_grid_start();  // as two_shot does
-  call.greet();
+  if (!call.broken) call.greet();
   unsigned long long pushed = 0;
   const auto push_a_step = [&] {
     if (pushed < call.units) call.push(first + pushed, stride);
     pushed += step;
   };
-  for (int s = 0; s < args.ahead && pushed < call.units; ++s) push_a_step();
+  // Of a rank that has given up comes nothing: peers may still read what lies in the same half.
+  for (int s = 0; s < args.ahead && pushed < call.units && !call.broken; ++s) push_a_step();
   for (unsigned long long at = 0; at < call.units && !call.broken; at += step) {
     push_a_step();
     call.keep(first + at, stride);
@@ -225,7 +227,7 @@ __device__ void hop(const HopArgs& args) {
     else
       call.place(first + at, stride);
   }
-  call.await_greetings();
+  if (!call.broken) call.await_greetings();
   end_fused_call(args.state, call.call);
 }
 
