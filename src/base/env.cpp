@@ -42,9 +42,13 @@ void set_real(double& field, const char* name, const std::string& value, double 
   field = parse_real(name, value, low, high);
 }
 
-void set_byte_count(std::uint64_t& field, const char* name, const std::string& value, double,
+void set_byte_count(std::uint64_t& field, const char* name, const std::string& value, double low,
                     double high) {
   field = parse_bytes(name, value, static_cast<std::uint64_t>(high));
+  if (field < static_cast<std::uint64_t>(low))
+    throw Error(ErrorCode::invalid_argument,
+                text(name, ": wanted ", static_cast<std::uint64_t>(low), " bytes or more, found '",
+                     value, "'"));
 }
 
 /// The known name nearest to a wrong one, for the message: same letters at the most places.

@@ -57,7 +57,8 @@ TEST_CASE("malformed and out of range values are refused") {
        {"PLAIT_RANK=two", "PLAIT_RANK=-1", "PLAIT_RANK=64", "PLAIT_RANK=3x", "PLAIT_RANK= 3",
         "PLAIT_BITWISE=yes", "PLAIT_BITWISE=2", "PLAIT_DEADLINE_S=0", "PLAIT_DEADLINE_S=inf",
         "PLAIT_DEADLINE_S=nan", "PLAIT_MIN_BYTES=-1", "PLAIT_MIN_BYTES=99999999999999999999",
-        "PLAIT_MIN_BYTES=18014398509481984K", "PLAIT_MIN_BYTES=K", "PLAIT_ALGO=a\nb"}) {
+        "PLAIT_MIN_BYTES=18014398509481984K", "PLAIT_MIN_BYTES=K", "PLAIT_DEVICE_SCRATCH=0",
+        "PLAIT_DEVICE_SCRATCH=1023K", "PLAIT_ALGO=a\nb"}) {
     CAPTURE(entry);
     const std::string name = std::string(entry).substr(0, std::string(entry).find('='));
     CHECK(refusal({entry}).find(name + ": wanted") != std::string::npos);
