@@ -252,8 +252,9 @@ TEST_CASE("one_shot, two_shot and hop give the reference's bits on a host's thre
           CAPTURE(text(ranks, " ranks, seed ", seed, ", call ", at, ": ", call.print()));
           CAPTURE(rank);
           const auto& expected = call.expected[static_cast<std::size_t>(rank)];
-          const char* const got = call.output(static_cast<std::size_t>(rank));
-          CHECK(std::memcmp(got, expected.data(), expected.size()) == 0);
+          const auto* got =
+              reinterpret_cast<const std::uint8_t*>(call.output(static_cast<std::size_t>(rank)));
+          CHECK(std::equal(expected.begin(), expected.end(), got));  // of some ranks nothing
           CHECK(devices[static_cast<std::size_t>(rank)]->state.failed == 0);
         }
     }
