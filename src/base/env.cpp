@@ -44,11 +44,8 @@ void set_real(double& field, const char* name, const std::string& value, double 
 
 void set_byte_count(std::uint64_t& field, const char* name, const std::string& value, double low,
                     double high) {
-  field = parse_bytes(name, value, static_cast<std::uint64_t>(high));
-  if (field < static_cast<std::uint64_t>(low))
-    throw Error(ErrorCode::invalid_argument,
-                text(name, ": wanted ", static_cast<std::uint64_t>(low), " bytes or more, found '",
-                     value, "'"));
+  field =
+      parse_bytes(name, value, static_cast<std::uint64_t>(low), static_cast<std::uint64_t>(high));
 }
 
 /// The known name nearest to a wrong one, for the message: same letters at the most places.
@@ -140,7 +137,8 @@ double parse_real(const std::string& what, const std::string& value, double low,
   return number;
 }
 
-std::uint64_t parse_bytes(const std::string& what, const std::string& value, std::uint64_t high) {
+std::uint64_t parse_bytes(const std::string& what, const std::string& value, std::uint64_t low,
+                          std::uint64_t high) {
   std::string digits = value;
   int shift = 0;
   const std::string units = "KMGT";
@@ -151,8 +149,8 @@ std::uint64_t parse_bytes(const std::string& what, const std::string& value, std
   std::uint64_t number = 0;
   const char* end = digits.data() + digits.size();
   const auto [stop, error] = std::from_chars(digits.data(), end, number);
-  if (error != std::errc() || stop != end || number > (high >> shift))
-    refuse(what, text("bytes up to ", high, ", such as 4096 or 64M"), value);
+  if (error != std::errc() || stop != end || number > (high >> shift) || number << shift < low)
+    refuse(what, text("bytes from ", low, " to ", high, ", such as 4096 or 64M"), value);
   return number << shift;
 }
 

@@ -43,7 +43,8 @@ std::int64_t parse_integer(const std::string& what, const std::string& value, st
                            std::int64_t high);
 double parse_real(const std::string& what, const std::string& value, double low, double high);
 /// "64M" -> 67108864.
-std::uint64_t parse_bytes(const std::string& what, const std::string& value, std::uint64_t high);
+std::uint64_t parse_bytes(const std::string& what, const std::string& value, std::uint64_t low,
+                          std::uint64_t high);
 std::vector<std::string> split(const std::string& whole, char separator);
 
 }  // namespace plait

@@ -2,8 +2,6 @@
 // plans and the streams are PairCopies'.
 #include "plait/copies.hpp"
 
-#include <algorithm>
-
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "comm/pair_copies.hpp"

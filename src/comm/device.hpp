@@ -71,6 +71,7 @@ class DeviceSide {
   void pick_gpu(const Patience& patience);
   void learn_topology(const Env& env, const Patience& patience);
   void load_tuning(const Env& env, const Patience& patience);
+  std::vector<int> devices_of_ranks() const;
   void make_chooser(const Env& env);
   void set_up_rank(const Env& env, const Patience& patience);
   Call& prepared(const Request& request, const CallOptions& options, cuda::Stream stream);

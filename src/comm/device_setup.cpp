@@ -91,9 +91,7 @@ DeviceSide::DeviceSide(const CommunicatorOptions& options, Joined& joined, const
 
 void DeviceSide::make_chooser(const Env& env) {
   const PlanRoom room{env.device_scratch, kInboxBytes, rings_.empty() ? 0 : kRingBytes};
-  std::vector<int> devices = devices_.empty() ? rank_devices(topology_) : devices_;
-  devices.resize(std::min(devices.size(), ordinals_.size()));
-  plannable_ = for_plans(topology_, devices, room);
+  plannable_ = for_plans(topology_, devices_of_ranks(), room);
   chooser_ =
       std::make_unique<Chooser>(plannable_, joined_.forced, joined_.bitwise,
                                 [room](const Plan& plan) { return why_no_room(plan, room); });
@@ -162,9 +160,14 @@ void DeviceSide::learn_topology(const Env& env, const Patience& patience) {
   if (masks.empty()) return;
   if (!why_no_topology_.empty())
     throw AgreedError(ErrorCode::invalid_argument, text("masks of GPUs: ", why_no_topology_));
-  std::vector<int> mine = devices_.empty() ? rank_devices(topology_) : devices_;
-  mine.resize(ordinals_.size());
-  reach_ = reach_of(topology_, mine, masks);
+  reach_ = reach_of(topology_, devices_of_ranks(), masks);
+}
+
+/// As many as the topology has.
+std::vector<int> DeviceSide::devices_of_ranks() const {
+  std::vector<int> devices = devices_.empty() ? rank_devices(topology_) : devices_;
+  devices.resize(std::min(devices.size(), ordinals_.size()));
+  return devices;
 }
 
 /// Rank 0's table for everybody. One that nobody named and that is no good is done without.

@@ -17,6 +17,11 @@ constexpr struct {
   unsigned moves = 32, sums = 48;
 } kHopBlocksBesideComputing;
 
+/// 16-byte units of what the request counts, the last one begun.
+std::uint64_t units_of(const Request& request) {
+  return (request.count * bytes_of(request.type) + 15) / 16;
+}
+
 std::string fused_name(const std::string& kernel, const Request& request, bool bare) {
   const bool common = is_common_sum(request);
   return text("plait_", kernel, "_", name_of(request.type), common ? "_sum_" : "_any_",
@@ -104,7 +109,7 @@ void CudaRank::fill_call(CallArgs& args, const Request& request, const void* inp
 }
 
 LineCut CudaRank::line_cut(const std::string& kernel, const Request& request, bool bare) const {
-  const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
+  const std::uint64_t units = units_of(request);
   const std::uint64_t room = bare ? options_.sizes.bare_bytes / kBareLineBytes
                                   : options_.sizes.flagged_bytes / kFlaggedLineBytes;
   return cut_lines(units, request.ranks, kernel == "one_shot", room);
@@ -120,7 +125,7 @@ void CudaRank::run_lines(const std::string& kernel, const Request& request, cons
     args.inbox[rank] = bare ? arena_->bare(rank) : arena_->flagged(rank);
   args.half_bytes = bare ? options_.sizes.bare_bytes : options_.sizes.flagged_bytes;
   args.count = request.count;
-  const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
+  const std::uint64_t units = units_of(request);
   const std::uint64_t work = kernel == "one_shot"
                                  ? units
                                  : (units + static_cast<std::uint64_t>(options_.ranks) - 1) /
@@ -148,7 +153,7 @@ void CudaRank::run_lines(const std::string& kernel, const Request& request, cons
 }
 
 LineCut CudaRank::hop_cut(const Request& request) const {
-  const std::uint64_t units = (request.count * bytes_of(request.type) + 15) / 16;
+  const std::uint64_t units = units_of(request);
   return cut_hop(units, request.ranks, options_.sizes.bare_bytes);
 }
 

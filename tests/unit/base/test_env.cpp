@@ -76,8 +76,8 @@ TEST_CASE("the table has no name twice and a meaning for each") {
 }
 
 TEST_CASE("numbers and lists") {
-  CHECK(parse_bytes("x", "3", 10) == 3);
-  CHECK(parse_bytes("x", "1G", 1ull << 40) == 1ull << 30);
+  CHECK(parse_bytes("x", "3", 0, 10) == 3);
+  CHECK(parse_bytes("x", "1G", 0, 1ull << 40) == 1ull << 30);
   CHECK(parse_integer("x", "-5", -9, 9) == -5);
   CHECK_THROWS_AS(parse_integer("x", "", 0, 9), Error);
   CHECK(split("a,b,,c", ',') == std::vector<std::string>{"a", "b", "c"});
