@@ -13,6 +13,7 @@ import numpy as np
 
 import plait
 from plait.arrays import DTYPE_OF_TYPE
+from plait.reductions import REDUCING
 
 POISON = 0xAB
 FLOATS = ("fp16", "fp32", "fp64", "bf16", "fp8e4m3", "fp8e5m2")
@@ -239,7 +240,7 @@ class Case:
         if self.output_count(rank) == 0:
             return None
         mine = slice(rank * count, (rank + 1) * count)
-        if name in ("all_reduce", "reduce", "reduce_scatter"):
+        if name in REDUCING:
             sources = [self.drawn(peer) for peer in range(ranks)]
             if name == "reduce_scatter":
                 sources = [source[mine] for source in sources]

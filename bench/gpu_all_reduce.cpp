@@ -377,14 +377,13 @@ class Bench {
   std::vector<FusedTuning> hop_tunings() const {
     std::vector<FusedTuning> all(1);
     for (const unsigned blocks : {16u, 24u, 32u, 48u, 64u, 132u})
-      for (const unsigned threads : {512u})
-        for (const int ahead : {1, 2}) {
-          FusedTuning tuning;
-          tuning.blocks = blocks;
-          tuning.threads = threads;
-          tuning.ahead = ahead;
-          all.push_back(tuning);
-        }
+      for (const int ahead : {1, 2}) {
+        FusedTuning tuning;
+        tuning.blocks = blocks;
+        tuning.threads = 512;
+        tuning.ahead = ahead;
+        all.push_back(tuning);
+      }
     return all;
   }
   std::vector<FusedTuning> rotation_tunings() const {

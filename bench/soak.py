@@ -46,6 +46,7 @@ from expected import (
 import plait
 from plait import launch
 from plait.launch import Emit
+from plait.reductions import REDUCING
 
 COLLECTIVES = (
     *("all_reduce", "all_reduce", "all_reduce", "reduce_scatter", "all_gather", "broadcast"),
@@ -119,7 +120,7 @@ class Deck:
     def request(self) -> plait.Request:
         name = self.random.choice(COLLECTIVES)
         kind = self.random.choice((*FLOATS, *INTEGERS, "fp32", "bf16"))
-        reduces = name in ("all_reduce", "reduce", "reduce_scatter")
+        reduces = name in REDUCING
         ops = ON_FLOATS if kind in FLOATS else ON_INTEGERS
         op = self.random.choice((*ops, "sum", "sum")) if reduces else "sum"
         whole = ("all_reduce", "reduce", "broadcast", "send_recv", "copy")
@@ -243,7 +244,7 @@ class Rank:
         source, output = self.buffers(call)
         request = call.case.request
         how: dict[str, Any] = {"out": output, "strategy": call.strategy, "params": call.params}
-        if request.collective in ("all_reduce", "reduce", "reduce_scatter"):
+        if request.collective in REDUCING:
             how["op"] = request.op
         if request.collective in ("broadcast", "reduce", "gather", "scatter"):
             how["root"] = request.root

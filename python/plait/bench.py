@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -99,12 +100,17 @@ class Oracle:
             for rank in range(request.ranks)
         ]
 
-    def expected(self, rank: int, lo: int, hi: int) -> np.ndarray[Any, Any]:
-        """Elements lo..hi of this rank's output; sums in rank order."""
+    def expected(
+        self, rank: int, lo: int, hi: int, in_rank_order: bool = True
+    ) -> np.ndarray[Any, Any]:
+        """Elements lo..hi of this rank's output; sums in rank order, else in float64."""
         request, count, ranks = self.request, self.request.count, self.request.ranks
         name = request.collective
-        if self.reduces():
-            parts = self._parts(rank, lo, hi)
+        if name in reductions.REDUCING:
+            at = rank * count if name == "reduce_scatter" else 0
+            parts = [source[at + lo : at + hi] for source in self.inputs]
+            if not in_rank_order:
+                return reductions.in_float64(request.op, parts)
             return reductions.in_rank_order(request.op, request.type, parts)
         if name in ("all_gather", "gather"):
             return np.concatenate(self.inputs)[lo:hi]
@@ -117,26 +123,13 @@ class Oracle:
         parts = [source[rank * count : (rank + 1) * count] for source in self.inputs]
         return np.concatenate(parts)[lo:hi]
 
-    def reduces(self) -> bool:
-        return self.request.collective in reductions.REDUCING
-
-    def _parts(self, rank: int, lo: int, hi: int) -> list[np.ndarray[Any, Any]]:
-        """What elements lo..hi of this rank's output are reduced from."""
-        at = rank * self.request.count if self.request.collective == "reduce_scatter" else 0
-        return [source[at + lo : at + hi] for source in self.inputs]
-
     def wrong(
         self, rank: int, output: np.ndarray[Any, Any], lo: int, hi: int, bitwise: bool = False
     ) -> int:
-        """How many of output[lo:hi] are not what they must be.
-
-        bitwise: floats are held to the bits of a sum in rank order, else to its roundings.
-        """
-        request, found = self.request, output[lo:hi]
-        if self.reduces() and reductions.is_float(request.type) and not bitwise:
-            exact = reductions.in_float64(request.op, self._parts(rank, lo, hi))
-            return reductions.beyond_rounding(found, exact, request.type, request.ranks)
-        return reductions.other_bits(found, self.expected(rank, lo, hi))
+        """How many of output[lo:hi] are not what they must be; see reductions.wrong_elements."""
+        return reductions.wrong_elements(
+            self.request, output[lo:hi], bitwise, partial(self.expected, rank, lo, hi)
+        )
 
 
 def poison(output: np.ndarray[Any, Any]) -> None:

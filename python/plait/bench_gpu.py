@@ -12,6 +12,7 @@ import csv
 import os
 import statistics
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -90,16 +91,9 @@ class Pattern:
         return np.concatenate(parts)
 
     def wrong(self, rank: int, found: np.ndarray[Any, Any], lo: int, bitwise: bool = True) -> int:
-        """How many elements of found, which is output[lo:...], are not what they must be.
-
-        bitwise: floats are held to the bits of a sum in rank order, else to its roundings.
-        """
-        request, hi = self.request, lo + len(found)
-        reduces = request.collective in reductions.REDUCING
-        if reduces and reductions.is_float(request.type) and not bitwise:
-            exact = self.expected(rank, lo, hi, in_rank_order=False)
-            return reductions.beyond_rounding(found, exact, request.type, request.ranks)
-        return reductions.other_bits(found, self.expected(rank, lo, hi))
+        """How many of found, which is output[lo:...], are wrong; see reductions.wrong_elements."""
+        expected = partial(self.expected, rank, lo, lo + len(found))
+        return reductions.wrong_elements(self.request, found, bitwise, expected)
 
 
 class Bay:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import plait
+from plait.reductions import REDUCING
 
 # plait's type and op -> ncclDataType_t and ncclRedOp_t.
 TYPES = {
@@ -167,7 +168,7 @@ class Nccl(_Library):
     @staticmethod
     def takes(request: plait.Request) -> bool:
         """Whether NCCL has this type, op and collective."""
-        reduces = request.collective in ("all_reduce", "reduce_scatter", "reduce")
+        reduces = request.collective in REDUCING
         known = request.collective in COLLECTIVES and request.type in TYPES
         return known and (not reduces or request.op in OPS)
 

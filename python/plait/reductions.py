@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+import plait
 from plait.arrays import DTYPE_OF_TYPE
 
 Array = np.ndarray[Any, Any]
@@ -100,3 +101,16 @@ def beyond_rounding(found: Array, exact: Array, plait_type: str, ranks: int) -> 
     bound = EPSILON[plait_type] * ranks
     difference = np.abs(found.astype(np.float64) - exact)
     return int(np.sum(~(difference <= bound * np.maximum(np.abs(exact), 1.0))))
+
+
+def wrong_elements(
+    request: plait.Request, found: Array, bitwise: bool, expected: Callable[[bool], Array]
+) -> int:
+    """How many elements that a request gave are not what they must be.
+
+    bitwise: floats are held to the bits of a sum in rank order, else to its roundings.
+    expected(in_rank_order): what they must be, sums in rank order, else in float64.
+    """
+    if bitwise or request.collective not in REDUCING or not is_float(request.type):
+        return other_bits(found, expected(True))
+    return beyond_rounding(found, expected(False), request.type, request.ranks)

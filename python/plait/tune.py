@@ -19,6 +19,7 @@ from plait import gpu
 from plait.bench import count_for
 from plait.bench_gpu import Bay, Pattern
 from plait.launch import Emit
+from plait.reductions import REDUCING
 
 COLLECTIVES = (
     "all_reduce",
@@ -51,7 +52,7 @@ def requests(ranks: int, collectives: list[str]) -> list[plait.Request]:
     """What is measured, the most used first."""
     found = []
     for name in collectives:
-        reduces = name in ("all_reduce", "reduce_scatter", "reduce")
+        reduces = name in REDUCING
         for plait_type in TYPES if reduces else TYPES[:1]:
             for size in SIZES:
                 count = count_for(name, size, plait_type, ranks)
