@@ -180,6 +180,10 @@ class Bench {
       case Collective::copy:
         if (rank_ == 1) expect(request.type, seed, 0, n, 0, 1, 0);
         break;
+      case Collective::scatter: expect(request.type, seed, 0, n, 0, 1, me * n); break;
+      case Collective::gather:
+        if (rank_ != 0) break;
+        [[fallthrough]];
       default:  // all_gather, all_to_all
         for (int from = 0; from < all; ++from)
           expect(request.type, seed, static_cast<std::uint64_t>(from) * n, n, from, 1,
@@ -604,6 +608,7 @@ Options parse(int count, char** arguments) {
     if (found == std::end(kOptions)) throw std::runtime_error("unknown option " + name);
     found->set(options, found->has_value && i + 1 < count ? arguments[++i] : "");
   }
+  if (options.factor < 2) throw std::runtime_error("--factor: wanted a whole number from 2 on");
   return options;
 }
 

@@ -2,8 +2,9 @@
 
     python3 bench/gpu_drop_in.py --drop-in libplait_nccl.so --gpus 4 --out results STEP...
 
-Steps: checks, training, pairs (training by two GPUs), budgets, decode, shard, killed, cupy, jax,
-alone (truly without the drop-in), nccl_tests (wants --programs). Jobs of two GPUs run side by side.
+Steps: checks, tuned, training, pairs (training by two GPUs), budgets, decode, shard, killed, cupy,
+jax, alone (truly without the drop-in), nccl_tests (wants --programs). Jobs of two GPUs run side by
+side.
 """
 
 from __future__ import annotations
@@ -131,6 +132,15 @@ class Steps:
         if self.args.gpus >= 4:
             env = {"PLAIT_NODE_SIZE": "2"}
             self.runner.run(Job("nodes", torchrun(program, self.args.gpus), self.all, env=env))
+
+    def tuned(self) -> None:
+        """A tuning table decides."""
+        program, file = "tests/gpu/tuned_drop_in.py", str(self.runner.out / "made_up.json")
+        write = [sys.executable, str(ROOT / program), "--write", file]
+        write += ["--gpus", str(self.args.gpus)]
+        self.runner.run(Job("a table", write, self.all, drop_in=False))
+        env = {"PLAIT_TUNING": str(Path(file).resolve())}
+        self.runner.run(Job("tuned", torchrun(program, self.args.gpus), self.all, env=env))
 
     def training(self) -> None:
         """The papers' models and the transformer, on all GPUs."""

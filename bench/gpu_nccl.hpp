@@ -49,7 +49,7 @@ class Nccl {
     id.copy(given.bytes, sizeof given.bytes);
     require(init_rank(&comm_, ranks, given, rank));
   }
-  /// Sums, root 0; gather and scatter are not NCCL 2.28's.
+  /// Sums, root 0; gather and scatter by sends and receives, as NCCL's manual has them.
   void run(const Request& request, int rank, const void* input, void* output, cuda::Stream stream) {
     static constexpr int kTypes[] = {
 #define PLAIT_TYPE(name, bytes, is_float, nccl_value) nccl_value,
@@ -78,8 +78,27 @@ class Nccl {
         if (rank <= 1)
           exchange(input, output, bytes, rank == 0 ? 1 : -1, rank == 0 ? -1 : 0, stream);
         return;
+      case Collective::gather:
+      case Collective::scatter: return to_or_from_root(request, rank, input, output, stream);
       default: throw std::runtime_error("NCCL has no such call");
     }
+  }
+  void to_or_from_root(const Request& request, int rank, const void* input, void* output,
+                       cuda::Stream stream) {
+    const std::size_t bytes = request.count * bytes_of(request.type);
+    const bool gathers = request.collective == Collective::gather;
+    const auto part = [&](auto* base, int peer) {
+      return base + static_cast<std::size_t>(peer) * bytes;
+    };
+    require(group_start());
+    if (gathers) require(send_(input, bytes, 0, 0, comm_, stream));
+    for (int peer = 0; rank == 0 && peer < request.ranks; ++peer)
+      require(
+          gathers
+              ? receive_(part(static_cast<char*>(output), peer), bytes, 0, peer, comm_, stream)
+              : send_(part(static_cast<const char*>(input), peer), bytes, 0, peer, comm_, stream));
+    if (!gathers) require(receive_(output, bytes, 0, 0, comm_, stream));
+    require(group_end());
   }
   void exchange(const void* input, void* output, std::size_t bytes, int to, int from,
                 cuda::Stream stream) {

@@ -1,5 +1,5 @@
-# The drop-ins. libplait_nccl.so is for LD_PRELOAD: it holds all it needs (the folders up to exec and
-# the C++ library) and shows nothing but NCCL's names, so it can sit in any program.
+# The drop-ins. libplait_nccl.so is for LD_PRELOAD: it holds all it needs (the folders up to exec,
+# tuning tables and the C++ library) and shows nothing but NCCL's names, so it can sit in any program.
 set(PLAIT_NCCL_SOURCES)
 file(GLOB PLAIT_NCCL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/shims/nccl/*.cpp)
 set(PLAIT_NCCL_PLATFORM ${PROJECT_SOURCE_DIR}/shims/nccl/cuda_platform.cpp)
@@ -14,7 +14,7 @@ set_target_properties(plait_nccl_core PROPERTIES CXX_VISIBILITY_PRESET hidden)
 function(plait_nccl_library name platform)
   add_library(${name} SHARED $<TARGET_OBJECTS:plait_nccl_core> ${platform})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE plait_exec)
+  target_link_libraries(${name} PRIVATE plait_comm)
   target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,nodelete
     -Wl,--version-script=${PROJECT_SOURCE_DIR}/shims/nccl/exports.map)
   if(NOT PLAIT_SANITIZE)

@@ -45,7 +45,8 @@ struct CommunicatorOptions {
   double deadline_s = 5.0;  ///< how long it waits inside a call, once all have entered it
   int device = kNoDevice;   ///< CUDA ordinal of this rank's GPU, for enqueue()
   int sm_budget = 0;  ///< most blocks of a call on a GPU, to leave SMs to others; 0 = the fastest
-  bool moves_only = false;  ///< calls that reduce nothing: less memory on GPUs
+  bool beside_computing = false;  ///< large calls leave SMs to others, as under NCCL
+  bool moves_only = false;        ///< calls that reduce nothing: less memory on GPUs
 };
 
 /// Options from RANK/WORLD_SIZE, OMPI_COMM_WORLD_*, PMI_*, SLURM_*, in this order; PLAIT_* on top.

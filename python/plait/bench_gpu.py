@@ -26,7 +26,7 @@ from plait.launch import Emit
 from plait.nccl import Nccl
 
 PERIOD = 1_048_573  # prime: no shard, tile or chunk is a multiple of it
-CHECK_ELEMENTS = 16 << 20  # compared at a time
+CHECK_ELEMENTS = 16 * PERIOD  # compared at a time: so that each begins a period
 ROUNDS = 5  # of timing; the median of them counts
 MOST_ITERS = 200  # eager calls, or graphs, a round; --iters says otherwise
 ROW_BUDGET_S = 0.35  # of timed calls, each of eager and graph
@@ -46,12 +46,16 @@ class Pattern:
             input_of(seed * 1000 + rank, PERIOD, request.type) for rank in range(request.ranks)
         ]
         self._sums: dict[bool, np.ndarray[Any, Any]] = {}
+        self._tiled: dict[int, np.ndarray[Any, Any]] = {}  # by a base's id
 
     def repeated(self, base: np.ndarray[Any, Any], lo: int, hi: int) -> np.ndarray[Any, Any]:
-        """Elements lo..hi of `base` repeated for ever."""
+        """Elements lo..hi of `base` (kept as long as this) repeated for ever; not to be written."""
         start = lo % PERIOD
-        rounds = (start + hi - lo + PERIOD - 1) // PERIOD
-        return np.tile(base, rounds)[start : start + hi - lo]
+        end = start + hi - lo
+        tiled = self._tiled.get(id(base), base)
+        if end > len(tiled):
+            tiled = self._tiled[id(base)] = np.tile(base, -(-end // PERIOD))
+        return tiled[start:end]
 
     def _reduced(self, in_rank_order: bool) -> np.ndarray[Any, Any]:
         """One period of it, made once: in rank order, or of floats in float64."""
@@ -112,6 +116,7 @@ class Bay:
             topology=task["topology"],
             masks=task["masks"],
             sm_budget=task["sm_budget"],
+            beside_computing=task.get("beside_computing", False),
         )
         self.rank, self.ranks = self.comm.rank, self.comm.ranks
         self.nccl: Nccl | None = None
@@ -153,9 +158,8 @@ class Bay:
         size = DTYPE_OF_TYPE[request.type].itemsize
         count, at = request.input_bytes(self.rank) // size, 0
         while at < count:
-            part = pattern.repeated(
-                pattern.bases[self.rank], at, min(count, at + CHECK_ELEMENTS)
-            ).copy()
+            end = min(count, at + CHECK_ELEMENTS)
+            part = pattern.repeated(pattern.bases[self.rank], at, end)
             self.gpu.copy(self.input + at * size, part.ctypes.data, part.nbytes)
             at += len(part)
 

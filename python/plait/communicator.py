@@ -60,7 +60,8 @@ class Communicator:
     call; deadline_s: how long inside a call on host memory (waits on GPUs have arrive_s). device:
     CUDA ordinal of this rank's GPU, -1 = none; with neither rank nor ranks given, the launcher's
     local rank where every rank has a GPU. sm_budget: most blocks of a call there, 0 = as many as
-    are fastest. Raises on every rank alike.
+    are fastest. beside_computing: large calls leave multiprocessors to what computes beside them,
+    as under NCCL. Raises on every rank alike.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Communicator:
         deadline_s: float | None = None,
         device: int | None = None,
         sm_budget: int | None = None,
+        beside_computing: bool | None = None,
     ) -> None:
         if rank is None and ranks is None:
             options = _core.options_from_environment()
@@ -90,6 +92,7 @@ class Communicator:
             "deadline_s": deadline_s,
             "device": device,
             "sm_budget": sm_budget,
+            "beside_computing": beside_computing,
         }
         for name, value in given.items():
             if value is not None:

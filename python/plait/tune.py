@@ -1,7 +1,9 @@
 """`plait tune`: times every kernel that can do a collective here, keeps the fastest of each size.
 
-The table goes to the user's cache folder (PLAIT_TUNING), with the machine, driver and date it was
-measured on and each figure; communicators with GPUs read it when they are made.
+Twice: alone, and as calls run under NCCL, where they leave multiprocessors to what computes beside
+them and NCCL is timed too. The table goes to the user's cache folder (PLAIT_TUNING), with the
+machine, driver and date it was measured on and each figure; communicators with GPUs and the drop-in
+under NCCL read it when they are made.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import datetime
 import json
 import os
 import time
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -36,7 +39,11 @@ STEP = 4  # between sizes
 # Copy engines before tiles: where neither is faster, the one that takes no multiprocessors.
 KERNELS = ("one_shot", "two_shot", "hop", "rotation", "tiled")
 BLOCKS = (0, 16, 48)  # 0 = the kernel's own choice
-BUDGET_S = 100.0
+BLOCKS_MATTER = range(1 << 20, 64 << 20)  # bytes; beyond, a kernel's own choice is never beaten
+# Kernels to choose from where others compute beside, first what takes the fewest multiprocessors.
+LEAVE_SMS = ("rotation", "hop", "tiled")
+SETTINGS = ("beside_computing", "alone")
+BUDGET_S = 110.0
 ENGINES_FROM = 16 << 20  # a call by copy engines begins and ends with 50 us
 FALLING = ("one_shot", "hop")  # behind others more and more as messages grow, as few blocks are
 RULED_OUT = 2.0  # times the fastest's time at the size before
@@ -48,10 +55,12 @@ WITHOUT_END = 1 << 60
 Candidate = tuple[str, int]
 
 
-def requests(ranks: int, collectives: list[str]) -> list[plait.Request]:
-    """What is measured, the most used first."""
+def requests(ranks: int, collectives: list[str], setting: str) -> list[plait.Request]:
+    """What is measured, the most used first. Under NCCL no kernel sends and receives."""
     found = []
     for name in collectives:
+        if name == "send_recv" and setting == "beside_computing":
+            continue
         reduces = name in REDUCING
         for plait_type in TYPES if reduces else TYPES[:1]:
             for size in SIZES:
@@ -61,14 +70,24 @@ def requests(ranks: int, collectives: list[str]) -> list[plait.Request]:
     return found
 
 
-def candidates(request: plait.Request) -> list[Candidate]:
-    """(kernel, blocks) worth trying; those that do not take the request say so themselves."""
+def candidates(request: plait.Request, setting: str, untuned: str, keeps: bool) -> list[Candidate]:
+    """(kernel, blocks) worth trying; those that do not take the request say so themselves.
+
+    keeps: NCCL is no faster than what runs without a table. Beside computing that is then only
+    given up for what takes fewer multiprocessors.
+    """
     size = request.message_bytes()
+    alone = setting == "alone"
+    counts = BLOCKS if alone and size in BLOCKS_MATTER else BLOCKS[:1]
+    kernels: tuple[str, ...] = KERNELS if alone else LEAVE_SMS
+    if not alone and keeps:
+        kernels = LEAVE_SMS[: LEAVE_SMS.index(untuned)] if untuned in LEAVE_SMS else ()
     return [
         (kernel, blocks)
         for kernel in KERNELS
-        for blocks in (BLOCKS if size >= 1 << 20 and kernel != "rotation" else BLOCKS[:1])
-        if kernel != "rotation" or size >= ENGINES_FROM
+        for blocks in (counts if kernel != "rotation" else BLOCKS[:1])
+        if kernel == untuned
+        or (kernel in kernels and (kernel != "rotation" or size >= ENGINES_FROM))
     ]
 
 
@@ -107,8 +126,10 @@ def _bay_without_table(task: dict[str, Any], most_bytes: int) -> Bay:
     """Whatever table there is, what runs without one is to be seen."""
     named = os.environ.get("PLAIT_TUNING", "")
     os.environ["PLAIT_TUNING"] = "none"
+    beside = task["setting"] == "beside_computing"
     try:
-        return Bay(task | {"against": "", "sm_budget": 0}, most_bytes, row_budget_s=task["row_s"])
+        options = {"sm_budget": 0, "beside_computing": beside}
+        return Bay(task | options, most_bytes, row_budget_s=task["row_s"])
     finally:
         os.environ["PLAIT_TUNING"] = named  # empty is as good as unset
 
@@ -128,9 +149,17 @@ def _time_us(bay: Bay, request: plait.Request, candidate: Candidate) -> float | 
     return bay.graph_s(call, request.message_bytes()) * 1e6
 
 
+def _nccl_us(bay: Bay, request: plait.Request) -> float:
+    """us a call in a graph, of the slowest rank; 0 where NCCL does not take it, or is not here."""
+    if bay.nccl is None or not bay.nccl.takes(request):
+        return 0.0
+    by_nccl = partial(bay.nccl.call, request, bay.input, bay.output, bay.stream)
+    return bay.graph_s(by_nccl, request.message_bytes()) * 1e6
+
+
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
     """One rank: times candidates until all requests, or the time, are spent; rank 0 emits rows."""
-    wanted = requests(task["ranks"], task["collectives"])
+    wanted = requests(task["ranks"], task["collectives"], task["setting"])
     most = max(
         max(request.input_bytes(rank), request.output_bytes(rank))
         for request in wanted
@@ -146,26 +175,31 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
         for request in group:
             if bay.largest(time.monotonic() - start) > task["budget_s"]:
                 break
-            row = _tuned(bay, request, before_us)
+            row = _tuned(bay, request, task["setting"], before_us)
             if bay.rank == 0:
                 emit(row)
     bay.close()
 
 
-def _tuned(bay: Bay, request: plait.Request, before_us: dict[Candidate, float]) -> dict[str, Any]:
+def _tuned(
+    bay: Bay, request: plait.Request, setting: str, before_us: dict[Candidate, float]
+) -> dict[str, Any]:
     """The row of a request; before_us: of the size before, then of this one."""
-    times: dict[Candidate, float] = {}
-    found = candidates(request)
+    pattern = Pattern(request, seed=request.count % 97)
+    bay.load(pattern)
+    untuned, nccl_us = _untuned(bay, request), _nccl_us(bay, request)
+    own_us = _time_us(bay, request, (untuned, 0)) if untuned else None
+    times: dict[Candidate, float] = {} if own_us is None else {(untuned, 0): own_us}
+    keeps = own_us is not None and (nccl_us == 0 or own_us <= nccl_us)
+    found = candidates(request, setting, untuned, keeps)
     tried = worth_it(found, before_us)
     for candidate in tried:
-        time_us = _time_us(bay, request, candidate)
+        time_us = None if candidate in times else _time_us(bay, request, candidate)
         if time_us is not None:
             times[candidate] = time_us
     ruled_out = {one: float("inf") for one in found if one not in tried}
     before_us.clear()
     before_us.update(ruled_out | times)
-    pattern, untuned = Pattern(request, seed=request.count % 97), _untuned(bay, request)
-    bay.load(pattern)
     while times:
         kernel, blocks = chosen = best(times, untuned)
         params = {"blocks": blocks} if blocks else {}
@@ -177,6 +211,7 @@ def _tuned(bay: Bay, request: plait.Request, before_us: dict[Candidate, float]) 
             break
         del times[chosen]  # a wrong result is never the fastest
     facts = {
+        "setting": setting,
         "collective": request.collective,
         "type": request.type,
         "ranks": request.ranks,
@@ -186,7 +221,8 @@ def _tuned(bay: Bay, request: plait.Request, before_us: dict[Candidate, float]) 
     }
     if not times:
         return facts | {"kernel": ""}
-    return facts | {"kernel": kernel, "blocks": blocks, "us": round(times[chosen], 3)}
+    timed = {"us": round(times[chosen], 3), "nccl_us": round(nccl_us, 3)}
+    return facts | {"kernel": kernel, "blocks": blocks, **timed}
 
 
 def provenance(topology: plait.Topology, gpu_name: str) -> dict[str, Any]:
@@ -209,21 +245,27 @@ def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
     without end.
     """
     kept: list[dict[str, Any]] = []
-    for _, group in groupby(rows, key=lambda row: (row["collective"], row["type"])):
-        measured = list(group)
-        for row in measured:
+    series = ("setting", "collective", "type")
+    ordered = sorted(rows, key=lambda row: [SETTINGS.index(row["setting"])])
+    for _, group in groupby(ordered, key=lambda row: [row[name] for name in series]):
+        for row in group:
             if not row["kernel"]:
                 continue
-            entry = {name: row[name] for name in ("collective", "type", "ranks")}
+            entry = {name: row[name] for name in (*series, "ranks")}
             largest = row["size"] * STEP > SIZES[-1]  # else time was up
             entry["max_bytes"] = WITHOUT_END if largest else row["size"] * int(STEP**0.5)
-            entry |= {name: row[name] for name in ("kernel", "blocks", "us")}
-            same = ("collective", "type", "kernel", "blocks")
-            if kept and all(kept[-1][name] == entry[name] for name in same):
+            entry |= {name: row[name] for name in ("kernel", "blocks", "us", "nccl_us")}
+            if kept and _alike(kept[-1]) == _alike(entry):
                 kept.pop()
             kept.append(entry)
     names = ("machine", "fingerprint", "gpu", "cuda_driver", "plait", "date")
-    return {"schema": "plait.tuning/2", **{name: facts[name] for name in names}, "rows": kept}
+    return {"schema": "plait.tuning/3", **{name: facts[name] for name in names}, "rows": kept}
+
+
+def _alike(row: dict[str, Any]) -> list[Any]:
+    """What neighbours that become one row have in common."""
+    names = ("setting", "collective", "type", "kernel", "blocks")
+    return [row["us"] <= row["nccl_us"], *(row[name] for name in names)]
 
 
 def merged(file: str, content: dict[str, Any]) -> dict[str, Any]:
@@ -235,12 +277,9 @@ def merged(file: str, content: dict[str, Any]) -> dict[str, Any]:
         return content  # none, or none that communicators could read
     if any(older[name] != content[name] for name in ("fingerprint", "gpu", "cuda_driver", "plait")):
         return content
-    measured = {(row["collective"], row["type"], row["ranks"]) for row in content["rows"]}
-    kept = [
-        row
-        for row in older["rows"]
-        if (row["collective"], row["type"], row["ranks"]) not in measured
-    ]
+    names = ("setting", "collective", "type", "ranks")
+    measured = [[row[name] for name in names] for row in content["rows"]]
+    kept = [row for row in older["rows"] if [row[name] for name in names] not in measured]
     return content | {"rows": content["rows"] + kept}
 
 

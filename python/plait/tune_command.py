@@ -13,6 +13,7 @@ from plait import outputs
 from plait import tune as tuner
 from plait.bench_command import gpu_ranks, rows_of
 from plait.console import JsonOption, RanksOption, err, out, progress_bar
+from plait.nccl import Nccl
 
 
 def tune(
@@ -28,7 +29,8 @@ def tune(
 ) -> None:
     """Time every kernel at every size on this machine's GPUs; later calls use the fastest.
 
-    What the table there has of other collectives and types stays.
+    Alone, and as `plait run` has them, beside NCCL where it is found: what NCCL does faster here is
+    then left to it. What the table there has of other collectives and types stays.
     """
     names = [name for name in collectives.split(",") if name] or list(tuner.COLLECTIVES)
     names = [plait.Request(name, 0).collective for name in names]
@@ -41,12 +43,11 @@ def tune(
     task = {
         "ranks": count,
         "collectives": names,
-        "budget_s": seconds,
         "row_s": 0.03,
         "topology": "",
         "masks": [],
     }
-    facts, rows = _measured(task)
+    facts, rows = _measured(task, seconds)
     content = tuner.table(facts, rows)
     file = write or facts["file"]
     keeps = file not in ("", "none")
@@ -64,27 +65,44 @@ def tune(
         err.print(f"time was up after {len(rows)} of {facts['total']} sizes; see --seconds")
 
 
-def _measured(task: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    facts: dict[str, Any] = {}
+def _finds_nccl() -> bool:
+    try:
+        Nccl()
+    except plait.FileError as error:
+        err.print(f"{error}; what `plait run` leaves to it stays as built in", markup=False)
+        return False
+    return True
+
+
+def _measured(task: dict[str, Any], seconds: float) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """One job a setting: two communicators of a process on one GPU would slow each other."""
+    facts: dict[str, Any] = {"total": 0}
     rows: list[dict[str, Any]] = []
+    against_nccl = {"beside_computing": "nccl" if _finds_nccl() else "", "alone": ""}
     with progress_bar(1, "tuning") as progress:
-        for row in rows_of("plait.tune:rank_main", task["ranks"], task):
-            if "total" in row:
-                facts = row
-            else:
-                rows.append(row)
-            progress.update(progress.task_ids[0], completed=len(rows), total=facts["total"])
+        bar = progress.task_ids[0]
+        for setting, against in against_nccl.items():
+            if not tuner.requests(task["ranks"], task["collectives"], setting):
+                continue
+            part = {"setting": setting, "against": against, "budget_s": seconds / 2}
+            for row in rows_of("plait.tune:rank_main", task["ranks"], task | part):
+                if "total" in row:
+                    facts = row | {"total": facts["total"] + row["total"]}
+                else:
+                    rows.append(row)
+                progress.update(bar, completed=len(rows), total=facts["total"])
     return facts, rows
 
 
 def _print(facts: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     table = Table(title=f"{facts['gpu']}, CUDA driver {facts['cuda_driver']}, {facts['date']}")
-    for column in ("collective", "type", "up to bytes", "kernel", "blocks", "us there"):
-        table.add_column(column, justify="left" if column in ("collective", "type") else "right")
+    words = ("setting", "collective", "type")
+    for column in (*words, "up to bytes", "kernel", "blocks", "us there", "NCCL's"):
+        table.add_column(column, justify="left" if column in words else "right")
     for row in rows:
         size = "any" if row["max_bytes"] == tuner.WITHOUT_END else str(row["max_bytes"])
         blocks = str(row["blocks"] or "its own")
-        table.add_row(
-            row["collective"], row["type"], size, row["kernel"], blocks, f"{row['us']:.2f}"
-        )
+        by_nccl = f"{row['nccl_us']:.2f}" if row["nccl_us"] > 0 else ""
+        figures = (size, row["kernel"], blocks, f"{row['us']:.2f}", by_nccl)
+        table.add_row(*(row[name] for name in words), *figures)
     out.print(table)

@@ -110,9 +110,16 @@ std::unique_ptr<Engine> make_engine(const State& state, const Nodes& nodes, Comm
     for (const int peer : nodes.peers) found.push_back(all[static_cast<std::size_t>(peer)]);
     return found;
   };
+  const Env& env = settings().env;
+  const bool one_node = across == nullptr;  // of several, each might have a table of its own
   std::unique_ptr<Engine> inside =
-      platform().engine({state.device, nodes.place, nodes.size, settings().env.bitwise,
-                         static_cast<unsigned>(settings().env.sm_budget), settings().env.arrive_s},
+      platform().engine({.device = state.device,
+                         .rank = nodes.place,
+                         .ranks = nodes.size,
+                         .bitwise = env.bitwise,
+                         .tuned = one_node,
+                         .most_blocks = static_cast<unsigned>(env.sm_budget),
+                         .wait_s = env.arrive_s},
                         in_node);
   if (across == nullptr) return inside;
   return node_engine(nodes, state.device, std::move(inside), state.comm, across);

@@ -9,9 +9,12 @@
 #include <thread>
 
 #include "base/text.hpp"
+#include "comm/tuning.hpp"
 #include "exec/cuda/cuda_rank.hpp"
 #include "plait/error.hpp"
+#include "plait/topology.hpp"
 #include "shims/nccl/engine.hpp"
+#include "shims/nccl/settings.hpp"
 
 namespace plait::nccl {
 namespace {
@@ -57,6 +60,19 @@ class BesideCaptures {
   bool exchanged_ = false;
 };
 
+/// The name of this machine's tables; not looked for where one is named, or none is wanted.
+std::string machine(const Env& env) {
+  if (!env.tuning.empty()) return "";
+  static const std::string found = [] {
+    try {
+      return fingerprint(discover());
+    } catch (const Error&) {
+      return std::string("unknown");
+    }
+  }();
+  return found;
+}
+
 class CudaEngine : public Engine {
  public:
   CudaEngine(const EngineOptions& options, const Exchange& exchange)
@@ -67,27 +83,27 @@ class CudaEngine : public Engine {
     wanted.ranks = options.ranks;
     wanted.wait_s = options.wait_s;
     wanted.most_blocks = options.most_blocks;
-    // Applications compute beside large calls, and have several communicators: half the SMs carry
-    // nearly as much, take no more from products than NCCL does, and let two calls run side by
-    // side.
-    if (options.most_blocks == 0) {
-      wanted.beside_computing = true;
-      wanted.most_tiled_blocks = 64;
-    }
+    // Applications compute beside large calls, and have several communicators.
+    wanted.beside_computing = options.most_blocks == 0;
     wanted.messages = options.bitwise || cuda::messages_ahead(options.ranks, options.most_blocks);
     wanted.orders_calls = false;  // StreamOrder does, NCCL's calls among them
     rank_ = std::make_unique<cuda::CudaRank>(wanted, exchange);
+    if (options.tuned && wanted.beside_computing) learn_tuning(options, exchange);
   }
   ~CudaEngine() override {
     const BesideCaptures beside;
     rank_.reset();
   }
   bool takes(const Request& request) const override {
-    return bitwise_ ? rank_->takes(request) : rank_->ahead(request);
+    if (bitwise_) return rank_->takes(request);
+    const TunedRow* const row = tuned(request);
+    return row != nullptr && row->nccl_us > 0 ? row->us <= row->nccl_us : rank_->ahead(request);
   }
   void enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     const std::lock_guard<std::mutex> hold(guard_);
-    rank_->enqueue(request, input, output, driver_stream(stream));
+    const TunedRow* const row = tuned(request);
+    if (row == nullptr) return rank_->enqueue(request, input, output, driver_stream(stream));
+    rank_->run_fused(row->kernel, request, input, output, driver_stream(stream), {}, row->tuning);
   }
   bool takes_messages() const override { return rank_->takes_messages(); }
   void messages(const std::vector<Message>& messages, Stream stream) override {
@@ -98,9 +114,25 @@ class CudaEngine : public Engine {
   void abort() noexcept override { rank_->abort(); }
 
  private:
+  /// Rank 0's table for all ranks, so that they decide alike.
+  void learn_tuning(const EngineOptions& options, const Exchange& exchange) {
+    const Env& env = settings().env;
+    std::string table;
+    if (options.rank == 0)
+      table = offered_tuning(env, tuning_file(env, machine(env), options.ranks), options.rank);
+    tuning_ = TuningTable(of_rank_0(exchange, table));
+  }
+  /// What was measured here, if it was; of reductions sums were.
+  const TunedRow* tuned(const Request& request) const {
+    if (reduces(request.collective) && request.op != ReduceOp::sum) return nullptr;
+    const TunedRow* const row = tuning_.find(request, Setting::beside_computing);
+    return row != nullptr && rank_->has_fused(row->kernel, request, row->tuning) ? row : nullptr;
+  }
+
   Primary primary_;
   bool bitwise_;
   std::unique_ptr<cuda::CudaRank> rank_;
+  TuningTable tuning_;
   std::mutex guard_;
 };
 

@@ -93,6 +93,7 @@ struct EngineOptions {
   int ranks = 1;
   /// PLAIT_BITWISE: takes all that can be served, for the same bits; else what is faster than NCCL.
   bool bitwise = false;
+  bool tuned = true;         ///< by the machine's tuning table, where it has one
   unsigned most_blocks = 0;  ///< PLAIT_SM_BUDGET: of a call's kernel; 0 = one an SM
   double wait_s = 600;       ///< how long a kernel waits for a peer before it gives up
 };

@@ -88,14 +88,17 @@ void DeviceSide::bind_plan(Call& call, const CallOptions& options, cuda::Stream 
 /// By name, else as measured here, else as measured elsewhere. False where it takes a plan.
 bool DeviceSide::choose_kernel(Call& call, const CallOptions& wanted) const {
   const Request& request = call.request;
-  const TunedRow* row = wanted.strategy.empty() ? tuning_.find(request) : nullptr;
+  const Setting setting = options_.beside_computing ? Setting::beside_computing : Setting::alone;
+  const TunedRow* row = wanted.strategy.empty() ? tuning_.find(request, setting) : nullptr;
   if (!reach_.why_no_kernels.empty()) {
     if (!is_fused(wanted.strategy)) return false;
     throw Error(ErrorCode::unsupported, text(wanted.strategy, ": ", reach_.why_no_kernels));
   }
   if (is_fused(wanted.strategy)) {
     call.kernel = wanted.strategy;
-  } else if (row != nullptr && !cuda_->chosen_for_budget(request) &&
+  } else if (row != nullptr &&
+             (setting == Setting::alone ? !cuda_->chosen_for_budget(request)
+                                        : options_.sm_budget == 0) &&
              cuda_->has_fused(row->kernel, request, row->tuning)) {
     call.kernel = row->kernel;
     call.tuning = row->tuning;

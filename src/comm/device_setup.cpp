@@ -170,20 +170,15 @@ std::vector<int> DeviceSide::devices_of_ranks() const {
   return devices;
 }
 
-/// Rank 0's table for everybody. One that nobody named and that is no good is done without.
+/// Rank 0's table for everybody.
 void DeviceSide::load_tuning(const Env& env, const Patience& patience) {
   std::string table;
   std::optional<Error> failure;
   if (options_.rank == 0)
     failure = attempt([&] {
-      table = read_tuning(env, tuning_file(env, fingerprint(topology_), options_.ranks));
-      static_cast<void>(TuningTable(table));
+      const std::string file = tuning_file(env, fingerprint(topology_), options_.ranks);
+      table = offered_tuning(env, file, options_.rank);
     });
-  if (failure && env.tuning.empty()) {
-    log(LogLevel::warn, options_.rank, failure->what());
-    failure.reset();
-    table.clear();
-  }
   tuning_ = TuningTable(vote(*joined_.rendezvous, failure, table, {}, patience)[0].bytes);
 }
 
@@ -207,6 +202,7 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
     options.share_words = reinterpret_cast<cuda::Settled::Words*>(words + cuda::kHostWordsBytes);
   }
   options.wait_s = options_.arrive_s;
+  options.beside_computing = options_.beside_computing;
   options.most_blocks = static_cast<unsigned>(options_.sm_budget);
   if (options_.sm_budget > 0)
     options.spread.most_blocks = std::min(120u, static_cast<unsigned>(options_.sm_budget));

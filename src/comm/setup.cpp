@@ -57,6 +57,8 @@ std::vector<std::string> settings(const CommunicatorOptions& options, const Env&
                                                 : "given",
           "sm_budget",
           text(options.sm_budget),
+          "beside_computing",
+          text(options.beside_computing),
           "moves_only",
           text(options.moves_only),
           "PLAIT_DEVICE_SCRATCH",

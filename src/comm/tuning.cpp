@@ -2,32 +2,40 @@
 // Rows are looked up by what they hold.
 #include "comm/tuning.hpp"
 
+#include <algorithm>
+
 #include "base/json_place.hpp"
+#include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/whole_file.hpp"
+#include "plait/error.hpp"
 
 namespace plait {
 namespace {
 
 constexpr const char* kDocument = "tuning table";
-constexpr const char* kSchema = "plait.tuning/2";
+constexpr const char* kSchema = "plait.tuning/3";
 constexpr int kTypes = static_cast<int>(DataType::fp8e5m2) + 1;
-constexpr int kCollectives = static_cast<int>(Collective::copy) + 1;
 
 TunedRow row_at(const JsonPlace& place) {
-  place.object({"collective", "type", "ranks", "max_bytes", "kernel", "blocks", "us"});
+  place.object(
+      {"setting", "collective", "type", "ranks", "max_bytes", "kernel", "blocks", "us", "nccl_us"});
   TunedRow row;
-  row.collective = place.at("collective").name_in<Collective>(kCollectives);
   row.type = place.at("type").name_in<DataType>(kTypes);
   row.ranks = static_cast<int>(place.at("ranks").integer(2, kMaxRanks));
   row.max_bytes = place.at("max_bytes").bytes();
   row.kernel = place.at("kernel").string();
   row.tuning.blocks = static_cast<unsigned>(place.at("blocks").integer(0, 4096));
-  place.at("us").number(true);
+  row.us = place.at("us").number(true);
+  row.nccl_us = place.at("nccl_us").number(true);
   return row;
 }
 
 }  // namespace
+
+std::string name_of(Setting setting) {
+  return setting == Setting::alone ? "alone" : "beside_computing";
+}
 
 TuningTable::TuningTable(std::string_view json) {
   if (json.empty()) return;
@@ -35,14 +43,19 @@ TuningTable::TuningTable(std::string_view json) {
   const JsonPlace whole(document, "", kDocument);
   whole.object({"schema", "machine", "fingerprint", "gpu", "cuda_driver", "plait", "date", "rows"});
   if (whole.at("schema").string() != kSchema) whole.at("schema").refuse(kSchema);
-  for (const JsonPlace& place : whole.at("rows").items()) rows_.push_back(row_at(place));
+  for (const JsonPlace& place : whole.at("rows").items()) {
+    TunedRow row = row_at(place);
+    row.collective = place.at("collective").name_in<Collective>(kCollectives);
+    const Setting setting = place.at("setting").name_in<Setting>(kSettings);
+    rows_[static_cast<std::size_t>(setting)][static_cast<std::size_t>(row.collective)].push_back(
+        std::move(row));
+  }
 }
 
-const TunedRow* TuningTable::smallest(const Request& request, bool same_type) const {
+const TunedRow* TuningTable::smallest(const Rows& rows, const Request& request, bool same_type) {
   const TunedRow* best = nullptr;
-  for (const TunedRow& row : rows_) {
-    const bool fits = row.collective == request.collective && row.ranks == request.ranks &&
-                      row.max_bytes >= message_bytes(request) &&
+  for (const TunedRow& row : rows) {
+    const bool fits = row.ranks == request.ranks && row.max_bytes >= message_bytes(request) &&
                       (same_type ? row.type == request.type
                                  : bytes_of(row.type) == bytes_of(request.type) &&
                                        is_float(row.type) == is_float(request.type));
@@ -51,9 +64,11 @@ const TunedRow* TuningTable::smallest(const Request& request, bool same_type) co
   return best;
 }
 
-const TunedRow* TuningTable::find(const Request& request) const {
-  const TunedRow* row = smallest(request, true);
-  return row != nullptr ? row : smallest(request, false);
+const TunedRow* TuningTable::find(const Request& request, Setting setting) const {
+  const Rows& rows =
+      rows_[static_cast<std::size_t>(setting)][static_cast<std::size_t>(request.collective)];
+  const TunedRow* row = smallest(rows, request, true);
+  return row != nullptr ? row : smallest(rows, request, false);
 }
 
 std::string tuning_file(const Env& env, const std::string& fingerprint, int ranks) {
@@ -76,6 +91,28 @@ std::string read_tuning(const Env& env, const std::string& file) {
                         .advice = "correct that, or remove it and run `plait tune`",
                         .may_be_missing = env.tuning.empty()};
   return read_whole_file(file, terms).value_or("");
+}
+
+std::string offered_tuning(const Env& env, const std::string& file, int rank) {
+  try {
+    std::string table = read_tuning(env, file);
+    static_cast<void>(TuningTable(table));
+    return table;
+  } catch (const Error& error) {
+    if (!env.tuning.empty()) throw;
+    log(LogLevel::warn, rank, error.what());
+    return "";
+  }
+}
+
+std::string of_rank_0(const cuda::Exchange& exchange, const std::string& mine) {
+  constexpr std::uint64_t kPieceBytes = 2048;
+  const std::uint64_t bytes =
+      parse_integer("bytes of rank 0", exchange(text(mine.size()))[0], 0, kMaxJsonBytes);
+  std::string whole;
+  while (whole.size() < bytes)
+    whole += exchange(mine.substr(std::min(whole.size(), mine.size()), kPieceBytes))[0];
+  return whole;
 }
 
 }  // namespace plait

@@ -1,7 +1,8 @@
 // The table that `plait tune` measured -> which kernel, with which parameters, a request on GPUs is
-// done by. Rank 0 reads it and all ranks get its text, so they decide alike.
+// done by, alone or beside computing, and what NCCL takes. Rank 0 reads it and all ranks get its
+// text, so they decide alike.
 #pragma once
-#include <optional>
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,11 @@
 
 namespace plait {
 
+/// What a call may take: all that is fastest, or few SMs, as under NCCL.
+enum class Setting { alone, beside_computing };
+inline constexpr int kSettings = 2;
+std::string name_of(Setting setting);
+
 /// Messages of at most max_bytes (and more than the next smaller row's) are done by `kernel`.
 struct TunedRow {
   Collective collective = Collective::all_reduce;
@@ -20,6 +26,8 @@ struct TunedRow {
   std::uint64_t max_bytes = 0;
   std::string kernel;
   cuda::FusedTuning tuning;
+  double us = 0;       ///< of the largest message of the row that was measured
+  double nccl_us = 0;  ///< NCCL's for it; 0 = not measured
 };
 
 class TuningTable {
@@ -29,12 +37,13 @@ class TuningTable {
   explicit TuningTable(std::string_view json);
   /// The smallest row that holds the request; a type that was not measured takes the rows of the
   /// measured type of its size. Null where nothing was measured.
-  const TunedRow* find(const Request& request) const;
-  bool empty() const { return rows_.empty(); }
+  const TunedRow* find(const Request& request, Setting setting) const;
 
  private:
-  const TunedRow* smallest(const Request& request, bool same_type) const;
-  std::vector<TunedRow> rows_;
+  static constexpr int kCollectives = static_cast<int>(Collective::copy) + 1;
+  using Rows = std::vector<TunedRow>;
+  static const TunedRow* smallest(const Rows& rows, const Request& request, bool same_type);
+  std::array<std::array<Rows, kCollectives>, kSettings> rows_;
 };
 
 /// The user's tuning file: PLAIT_TUNING, else tuning-FINGERPRINT-RANKS.json in XDG_CACHE_HOME/plait
@@ -43,5 +52,10 @@ std::string tuning_file(const Env& env, const std::string& fingerprint, int rank
 /// Its text; empty where the file does not exist and nobody named it. Error(permission) where it is
 /// not this user's alone to write, io_error where it cannot be read.
 std::string read_tuning(const Env& env, const std::string& file);
+/// The text that a rank offers the others: read, and seen to be a table. Throws where it is none,
+/// unless nobody named the file: then there is a warning, and no table.
+std::string offered_tuning(const Env& env, const std::string& file, int rank);
+/// Rank 0's text on every rank, by exchanges of 2 KiB a rank at most.
+std::string of_rank_0(const cuda::Exchange& exchange, const std::string& mine);
 
 }  // namespace plait

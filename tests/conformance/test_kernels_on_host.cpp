@@ -160,13 +160,19 @@ void run_calls(std::vector<Call>& calls, std::vector<std::unique_ptr<PlayedGpu>>
   for (std::thread& thread : threads) thread.join();
 }
 
-/// Any bits at all, words of ones among them, and what stands in for them.
-void fill(char* data, std::uint64_t bytes, std::mt19937& random) {
+/// Any bits at all, words of ones among them, and of parts by hop what travels as such, or as what
+/// stands in for it.
+void fill(char* data, std::uint64_t bytes, std::uint64_t part_bytes, std::mt19937& random) {
   for (std::uint64_t i = 0; i < bytes; ++i) data[i] = static_cast<char>(random());
   for (std::uint64_t i = 0; i + 8 <= bytes; i += 4)
     if (random() % 16 == 0) std::memset(data + i, 0xff, random() % 2 == 0 ? 4 : 8);
-  for (std::uint64_t i = 0; i + 8 <= bytes; i += 8)
-    if (random() % 16 == 0) std::memcpy(data + i, &EscapedLine::kStandIn, 8);
+  for (std::uint64_t part = 0; part < bytes; part += part_bytes)
+    for (std::uint64_t i = 0; i + 8 <= part_bytes && part + i + 8 <= bytes; i += 8) {
+      if (random() % 8 != 0) continue;
+      const Unit travels = {EscapedLine::kMissing, EscapedLine::kStandIn};
+      const Unit word = EscapedLine::mixed(travels, i / 16);
+      std::memcpy(data + part + i, random() % 2 == 0 ? &word.lo : &word.hi, 8);
+    }
 }
 
 /// By a plan that reduces in rank order.
@@ -219,7 +225,8 @@ std::vector<Call> random_calls(int ranks, std::mt19937& random) {
       const auto at = static_cast<std::size_t>(rank);
       call.inputs.push_back(buffer_of(input_bytes(call.request, rank) + 16));
       call.outputs.push_back(buffer_of(output_bytes(call.request, rank) + 16));
-      fill(call.input(at), input_bytes(call.request, rank), random);
+      const std::uint64_t part_bytes = hop_shape(call.request, rank).part_bytes;
+      fill(call.input(at), input_bytes(call.request, rank), part_bytes, random);
     }
     expect(call, topology);
   }

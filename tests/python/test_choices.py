@@ -2,12 +2,13 @@
 
 Rows of bench/results hold every way of an all_reduce (gpu_sweep_*.csv: kernels, blocks, threads)
 and what runs by itself (gpu_fused_*.csv), and every kernel of two ranks' other collectives
-(gpu_hop_h200x2.csv). The kernel that choices.def names must be within 15 % of the best way at each
-size.
+(gpu_hop_h200x2.csv, gpu_gather_h200x2.csv). The kernel that choices.def names must be within 15 %
+of the best way at each size.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -18,8 +19,8 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
 CHOICES = (ROOT / "src" / "exec" / "cuda" / "choices.def").read_text()
 CHOICE = re.compile(r"^PLAIT_CHOICE\((\w+),\s*(\d+),\s*([^,]+),\s*(\w+),\s*([01])\)", re.M)
-AHEAD_BESIDE = re.compile(
-    r"^PLAIT_BUDGET_CHOICE\(all_reduce,\s*2, kAnyBudget,\s*([^,]+), rotation,\s*1\)", re.M
+BESIDE = re.compile(
+    r"^PLAIT_BUDGET_CHOICE\((\w+),\s*2, kAnyBudget,\s*([^,]+), (\w+),\s*([01])\)", re.M
 )
 
 
@@ -37,6 +38,14 @@ def chosen(ranks: int, size: int, asked: str = "all_reduce") -> tuple[str, bool]
         if collective == asked and ranks <= int(most_ranks) and size <= upto(words):
             return kernel, ahead == "1"
     raise AssertionError(f"no kernel for {size} bytes over {ranks} ranks")
+
+
+def chosen_beside(size: int, asked: str) -> tuple[str, bool]:
+    """The same for two ranks beside computing."""
+    for collective, words, kernel, ahead in BESIDE.findall(CHOICES):
+        if collective == asked and size >= upto(words):
+            return kernel, ahead == "1"
+    return chosen(2, size, asked)
 
 
 def times(name: str, collective: str = "all_reduce") -> dict[int, dict[str, float]]:
@@ -63,9 +72,9 @@ def test_where_rows_say_so_nccl_was_slower(gpus):
 
 
 def test_where_calls_leave_sms_engines_are_no_slower_than_nccl():
-    least, compared = upto(AHEAD_BESIDE.search(CHOICES)[1]), 0
+    compared = 0
     for size, ways in times("gpu_engines_small_h200x2.csv").items():
-        if size >= least:
+        if chosen_beside(size, "all_reduce") == ("rotation", True):
             assert ways["rotation"] <= ways["nccl"], (size, ways)
             compared += 1
     assert compared >= 6
@@ -86,6 +95,7 @@ def test_without_a_table_calls_are_near_the_best_that_was_measured(gpus, least_s
     assert compared >= least_sizes
 
 
+KERNELS = ("hop", "tiled", "rotation")
 MOVES = ("all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv", "copy")
 
 
@@ -103,12 +113,43 @@ def test_two_ranks_other_collectives_are_near_the_best_too(collective):
     assert compared >= 16
 
 
+@pytest.mark.parametrize("collective", ["gather", "scatter"])
+def test_two_ranks_gather_and_scatter_by_what_was_measured(collective):
+    compared = 0
+    for size, ways in times("gpu_gather_h200x2.csv", collective).items():
+        for prefix, suffix, (kernel, ahead) in (
+            ("", "", chosen(2, size, collective)),
+            ("beside ", " beside", chosen_beside(size, collective)),
+        ):
+            ours = {way: us for way, us in ways.items() if way in {prefix + k for k in KERNELS}}
+            if prefix + kernel not in ours or "nccl" + suffix not in ways:
+                continue
+            us = ours[prefix + kernel]
+            assert us <= 1.15 * min(ours.values()), (size, kernel, ways)
+            assert not ahead or us <= ways["nccl" + suffix], (size, kernel, ways)
+            compared += 1
+    assert compared >= 30
+
+
+@pytest.mark.parametrize(("collective", "size"), [("reduce_scatter", 16), ("all_to_all", 16)])
+def test_under_nccl_what_hop_does_slower_with_few_blocks_goes_by_tiles(collective, size):
+    table = json.loads((RESULTS / "gpu_tuning_h200_2gpus.json").read_text())
+    rows = [
+        row
+        for row in table["rows"]
+        if (row["setting"], row["collective"]) == ("beside_computing", collective)
+        and row["max_bytes"] == 2 * size << 20
+    ]
+    assert rows and all(row["kernel"] == "tiled" and row["us"] <= row["nccl_us"] for row in rows)
+    assert chosen_beside(size << 20, collective) == ("tiled", True)
+
+
 @pytest.mark.parametrize("collective", MOVES[:5])
 def test_under_nccl_two_ranks_other_collectives_are_ahead_of_it(collective):
     compared = 0
     for size, ways in times("gpu_hop_h200x2.csv", collective).items():
         ours = [us for way, us in ways.items() if way.startswith("beside ")]
-        if ours and (collective, size) != ("send_recv", 8 << 20):  # measured by engines, hop since
+        if ours and (collective, size) != ("send_recv", 8 << 20):  # by engines there, hop since
             assert min(ours) <= ways["nccl beside"], (size, ways)
             compared += 1
     assert compared >= 11

@@ -97,6 +97,8 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : o
   const std::uint64_t tile_kib = options.ranks <= 4 ? 64 : 32;
   if (options_.sizes.tile_bytes == 0)
     options_.sizes.tile_bytes = tile_slots(options.ranks) * tile_kib << 10;
+  if (options_.most_tiled_blocks == 0)
+    options_.most_tiled_blocks = options.beside_computing ? 64 : 100;
   // Only where choices.def would use it. Two ranks use all slots as one inbox, and borrow more.
   if (options_.sizes.rotation_bytes == 0 && options.ranks > 1 &&
       (options.ranks <= 4 || options.most_blocks != 0)) {

@@ -33,10 +33,13 @@ struct CudaRankOptions {
                                           ///< large calls through host memory; null = none
   bool orders_calls = true;               ///< false = who calls sees to the order between streams
   double wait_s = 600.0;                  ///< how long a kernel waits for a peer before it gives up
-  unsigned most_blocks = 0;          ///< of a fused kernel, to leave SMs to others; 0 = one an SM
-  unsigned most_tiled_blocks = 100;  ///< of tiled kernels, one an SM, so that others' fit beside
-  bool beside_computing = false;     ///< large calls take few SMs, as where most_blocks is set
-  bool messages = false;             ///< room for messages between single ranks
+  unsigned most_blocks = 0;  ///< of a fused kernel, to leave SMs to others; 0 = one an SM
+  /// Of tiled kernels, one an SM, so that others' fit beside. 0 = 100; beside computing 64, which
+  /// carry nearly as much, take no more from products than NCCL does, and let two calls run at
+  /// once.
+  unsigned most_tiled_blocks = 0;
+  bool beside_computing = false;  ///< large calls take few SMs, as where most_blocks is set
+  bool messages = false;          ///< room for messages between single ranks
   LaneSpread spread;
 };
 

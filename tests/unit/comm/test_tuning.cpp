@@ -15,14 +15,15 @@ using namespace plait;
 namespace {
 
 std::string row(const std::string& collective, const std::string& type, std::uint64_t max_bytes,
-                const std::string& kernel, int blocks = 0) {
-  return text("{\"collective\":\"", collective, "\",\"type\":\"", type,
-              "\",\"ranks\":2,\"max_bytes\":", max_bytes, ",\"kernel\":\"", kernel,
-              "\",\"blocks\":", blocks, ",\"us\":2.5}");
+                const std::string& kernel, int blocks = 0, const std::string& setting = "alone",
+                double nccl_us = 0) {
+  return text("{\"setting\":\"", setting, "\",\"collective\":\"", collective, "\",\"type\":\"",
+              type, "\",\"ranks\":2,\"max_bytes\":", max_bytes, ",\"kernel\":\"", kernel,
+              "\",\"blocks\":", blocks, ",\"us\":2.5,\"nccl_us\":", nccl_us, "}");
 }
 
 std::string table(const std::string& rows) {
-  return text("{\"schema\":\"plait.tuning/2\",\"machine\":\"m\",\"fingerprint\":\"f\",",
+  return text("{\"schema\":\"plait.tuning/3\",\"machine\":\"m\",\"fingerprint\":\"f\",",
               "\"gpu\":\"g\",\"cuda_driver\":13000,\"plait\":\"0\",\"date\":\"d\",\"rows\":[", rows,
               "]}");
 }
@@ -35,8 +36,9 @@ Request request_of(DataType type, std::uint64_t count, int ranks = 2) {
   return request;
 }
 
-std::string kernel_for(const TuningTable& table, const Request& request) {
-  const TunedRow* row = table.find(request);
+std::string kernel_for(const TuningTable& table, const Request& request,
+                       Setting setting = Setting::alone) {
+  const TunedRow* row = table.find(request, setting);
   return row == nullptr ? "none" : row->kernel;
 }
 
@@ -58,20 +60,73 @@ TEST_CASE("a request takes the smallest row that holds it") {
   CHECK(kernel_for(tuned, request_of(DataType::fp32, 1)) == "one_shot");
   CHECK(kernel_for(tuned, request_of(DataType::fp32, 2048)) == "one_shot");
   CHECK(kernel_for(tuned, request_of(DataType::fp32, 2049)) == "two_shot");
-  CHECK(tuned.find(request_of(DataType::fp32, 2049))->tuning.blocks == 32);
+  CHECK(tuned.find(request_of(DataType::fp32, 2049), Setting::alone)->tuning.blocks == 32);
   CHECK(kernel_for(tuned, request_of(DataType::fp32, 1 << 20)) == "none");
   CHECK(kernel_for(tuned, request_of(DataType::bf16, 5)) == "tiled");
   CHECK(kernel_for(tuned, request_of(DataType::fp16, 5)) == "tiled");  // of bf16's size
   CHECK(kernel_for(tuned, request_of(DataType::int16, 5)) == "none");
   CHECK(kernel_for(tuned, request_of(DataType::int32, 5)) == "none");
   CHECK(kernel_for(tuned, request_of(DataType::fp32, 1, 4)) == "none");
-  CHECK(TuningTable("").empty());
+  CHECK(kernel_for(TuningTable(""), request_of(DataType::fp32, 1)) == "none");
+}
+
+TEST_CASE("what was measured beside computing is no answer for calls alone, and the other way") {
+  const TuningTable tuned(
+      table(row("all_reduce", "fp32", 8192, "one_shot") + "," +
+            row("all_reduce", "fp32", 1 << 20, "tiled", 0, "beside_computing", 2.0)));
+  const Request small = request_of(DataType::fp32, 1), large = request_of(DataType::fp32, 1 << 18);
+  CHECK(kernel_for(tuned, small) == "one_shot");
+  CHECK(kernel_for(tuned, large) == "none");
+  CHECK(kernel_for(tuned, small, Setting::beside_computing) == "tiled");
+  const TunedRow* const found = tuned.find(large, Setting::beside_computing);
+  REQUIRE(found != nullptr);
+  CHECK(found->us == 2.5);
+  CHECK(found->nccl_us == 2.0);  // NCCL is left what it does faster
+}
+
+TEST_CASE("rank 0's table comes to all ranks in pieces") {
+  for (const std::size_t bytes : {0u, 1u, 2047u, 2048u, 2049u, 100000u}) {
+    CAPTURE(bytes);
+    std::string table(bytes, 'x');
+    for (std::size_t i = 0; i < bytes; ++i) table[i] = static_cast<char>('a' + i % 23);
+    std::vector<std::string> said;  // by rank 0, which rank 1 then hears
+    const std::string first = of_rank_0(
+        [&](const std::string& mine) {
+          CHECK(mine.size() <= 2048);
+          said.push_back(mine);
+          return std::vector<std::string>{mine, "another table"};
+        },
+        table);
+    CHECK(first == table);
+    std::size_t round = 0;
+    const std::string second = of_rank_0(
+        [&](const std::string& mine) { return std::vector<std::string>{said.at(round++), mine}; },
+        "");
+    CHECK(second == table);
+    CHECK(round == said.size());
+  }
+}
+
+TEST_CASE("a table that is none counts where somebody named it") {
+  TestFolder folder;
+  const std::string file = folder.socket() + ".json";
+  std::ofstream(file) << "words";
+  REQUIRE(chmod(file.c_str(), 0600) == 0);
+  Env env;
+  CHECK(offered_tuning(env, file, 0).empty());  // and a warning
+  env.tuning = file;
+  CHECK_THROWS_AS(static_cast<void>(offered_tuning(env, file, 0)), Error);
+  std::ofstream(file) << table("");
+  CHECK(offered_tuning(env, file, 0) == table(""));
+  REQUIRE(unlink(file.c_str()) == 0);
 }
 
 TEST_CASE("what is no table is refused") {
   for (const std::string& bad :
        {std::string("{"), std::string("[]"), table("3"), table(row("all_reduce", "fp31", 1, "x")),
-        table(row("all_rdeuce", "fp32", 1, "x")), table(row("all_reduce", "fp32", 1, "x", -1)),
+        table(row("all_rdeuce", "fp32", 1, "x")), table(row("copy", "fp32", 1, "x", 0, "besides")),
+        table(row("copy", "fp32", 1, "x", 0, "alone", -1)),
+        table(row("all_reduce", "fp32", 1, "x", -1)),
         table(row("all_reduce", "fp32", 1, "x", 5000))}) {
     CAPTURE(bad);
     CHECK_THROWS_AS(TuningTable{bad}, Error);

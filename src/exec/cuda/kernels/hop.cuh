@@ -10,10 +10,19 @@ namespace plait::cuda {
 
 /// Escaped lines: 16 bytes travel as 16, whatever they hold. "Not here" is a word of ones. A sender
 /// puts a stand-in where such a word is to go, and where the stand-in itself is; which of the two
-/// it was is told in a word beside, which else nobody writes or reads.
+/// it was is told in a word beside, which else nobody writes or reads. Words travel mixed with
+/// their line's number, so that data which repeats a word (-1 as a mask or padding is a word of
+/// ones) is no slower than other data.
 struct EscapedLine {
   static constexpr unsigned long long kMissing = ~0ull;
-  static constexpr unsigned long long kStandIn = 0x9e3779b97f4a7c15ull;  // as rare as any
+  static constexpr unsigned long long kStandIn = 0xbf58476d1ce4e5b9ull;  // as rare as any
+
+  /// No two of 2^32 lines mix alike, and none leaves a word as it is.
+  static __device__ Unit mixed(const Unit& unit, unsigned long long line) {
+    const unsigned half = (static_cast<unsigned>(line) + 1) * 0x9e3779b9u;
+    const unsigned long long key = static_cast<unsigned long long>(half) << 32 | half;
+    return {unit.lo ^ key, unit.hi ^ key};
+  }
 
   static __device__ bool is_special(unsigned long long word) {
     return word == kMissing || word == kStandIn;
@@ -83,7 +92,7 @@ struct HopCall {
   }
   __device__ void send(int owner, unsigned long long unit, const Unit& value) const {
     const unsigned long long at = index(owner, args.rank, unit);
-    EscapedLine::send(line(owner, at), beside(owner, at), value);
+    EscapedLine::send(line(owner, at), beside(owner, at), EscapedLine::mixed(value, unit));
   }
   /// Units first, first + stride, ... (`valid` of them) of what `from` sends: all polled together,
   /// so that one round trip to L2 may serve them all.
@@ -103,6 +112,7 @@ struct HopCall {
         if (EscapedLine::has_stand_in(got[u]))
           got[u] = EscapedLine::meant(
               got[u], take_word(from, beside(args.rank, at + u * stride), first + u * stride));
+        got[u] = EscapedLine::mixed(got[u], first + u * stride);
         store_pair(line(args.rank, at + u * stride), EscapedLine::kMissing, EscapedLine::kMissing);
       }
   }
@@ -211,15 +221,14 @@ __device__ void hop(const HopArgs& args) {
   const bool takes = (args.shape.owners >> args.rank & 1) != 0;
   if (step < call.units && args.state->crowded == 0) let_next_grid_start();  // as two_shot does
   if (!call.broken) call.greet();
+  // Of a rank that has given up comes nothing: peers may still read what lies in the same half.
   unsigned long long pushed = 0;
-  const auto push_a_step = [&] {
+  for (int s = -args.ahead; !call.broken; ++s) {
     if (pushed < call.units) call.push(first + pushed, stride);
     pushed += step;
-  };
-  // Of a rank that has given up comes nothing: peers may still read what lies in the same half.
-  for (int s = 0; s < args.ahead && pushed < call.units && !call.broken; ++s) push_a_step();
-  for (unsigned long long at = 0; at < call.units && !call.broken; at += step) {
-    push_a_step();
+    if (s < 0) continue;
+    const unsigned long long at = static_cast<unsigned long long>(s) * step;
+    if (at >= call.units) break;
     call.keep(first + at, stride);
     if (!takes) continue;
     if constexpr (kHandling == kReduceParts)
