@@ -14,6 +14,7 @@ Exit 1: wrong results; 2: leaks; 3: a rank stood still or ended.
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import json
 import os
@@ -354,6 +355,7 @@ class Rank:
 
     def in_use(self) -> dict[str, int]:
         """What this rank holds, with no communicator open but the one on host memory."""
+        gc.collect()
         found = {
             "rss_bytes": int(Path("/proc/self/statm").read_text().split()[1]) * 4096,
             "descriptors": len(os.listdir("/proc/self/fd")),
@@ -371,6 +373,8 @@ class Rank:
     def warm_up(self) -> None:
         """What is loaded or kept once is no growth: kernels that check results, communicators."""
         self.doing = "loading what checks results"
+        for slab in self.slabs:
+            slab[:] = 0  # pages that calls touch later on would be growth
         for kind in (*FLOATS, *INTEGERS):
             for op in ON_FLOATS if kind in FLOATS else ON_INTEGERS:
                 request = plait.Request("all_reduce", 3, kind, op, self.ranks)
@@ -511,6 +515,11 @@ class Overseer:
                     most[name] = max(most[name], later[-1][name] - later[0][name])
         return most
 
+    def course(self, name: str, most: int = 12) -> list[int]:
+        """MiB that rank 0 held from first to last, at so many counts."""
+        held = [use[name] >> 20 for use in self.uses[0]]
+        return held[:: max(1, -(-len(held) // most))]
+
     def verdict(self, statuses: list[int], seconds: float) -> int:
         """Prints the JSON line; the exit status."""
         sums = {
@@ -533,6 +542,7 @@ class Overseer:
             "communicators": max((row["made"] for row in self.done.values()), default=0),
             "counts_of_use": min((len(uses) for uses in self.uses.values()), default=0),
             "growth": growth,
+            "rss_mib": self.course("rss_bytes"),
             "leaks": leaks,
             "errors": self.errors[:8],
             "statuses": statuses,
@@ -547,7 +557,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--epoch", type=float, default=5.0, help="seconds a communicator lives")
     parser.add_argument("--most-mib", type=float, default=256.0, help="of a message")
-    parser.add_argument("--slab-mib", type=float, default=2048.0, help="of all inputs at once")
+    parser.add_argument(
+        "--slab-mib",
+        type=float,
+        default=0.0,
+        help="of all inputs at once; at least what two calls take, on GPUs 2048",
+    )
     parser.add_argument("--stuck", type=float, default=60.0, help="seconds that a rank may stand")
     parser.add_argument("--break", dest="break_results", action="store_true")
     parser.add_argument("--no-kernels", action="store_true", help="plait chooses every kernel")
@@ -559,12 +574,13 @@ def main() -> int:
     """Runs the ranks; see the top."""
     given = arguments()
     folder = tempfile.mkdtemp(prefix="plait-soak-")
+    slab_mib = given.slab_mib or (0.0 if given.host else 2048.0)
     task = {
         "seed": given.seed,
         "seconds": given.seconds,
         "epoch_s": given.epoch,
         "most_bytes": int(given.most_mib * (1 << 20)),
-        "slab_bytes": int(max(given.slab_mib, 2.1 * given.most_mib + 1) * (1 << 20)),
+        "slab_bytes": int(max(slab_mib, 2.1 * given.most_mib + 1) * (1 << 20)),
         "stuck_s": given.stuck,
         "host": given.host,
         "break": given.break_results,
