@@ -162,9 +162,11 @@ class LongSums {
   LongSums(const LongSums&) = delete;
   LongSums& operator=(const LongSums&) = delete;
 
-  /// Enqueues a sum from data made on the GPU into a poisoned output, and its check.
+  /// Enqueues a sum, or a broadcast, from data made on the GPU into a poisoned output, and its
+  /// check.
   void enqueue(const std::string& kernel, Request request) {
-    int me = bay_.rank, first = 0, ranks = request.ranks;
+    const bool sums = reduces(request.collective);
+    int me = bay_.rank, first = sums ? 0 : request.root, ranks = sums ? request.ranks : 1;
     std::uint64_t start = 0;
     ++seed_;
     const std::string type = name_of(request.type);

@@ -12,7 +12,8 @@
 namespace plait::cuda {
 namespace {
 
-/// Sums large enough for a share, enqueued by hosts that lag behind each other at random.
+/// Calls large enough for a share, enqueued by hosts that lag behind each other at random. Of two
+/// ranks' broadcasts who takes judges alone.
 void check_shares(Bay& bay, Findings& findings) {
   constexpr std::uint64_t kMost = 416ull << 20;
   LongSums sums(bay, kMost);
@@ -21,6 +22,10 @@ void check_shares(Bay& bay, Findings& findings) {
     Request request;
     request.ranks = bay.board->ranks;
     request.count = (kMost - (call % 4 << 23)) / 4 - call % 3;
+    if (request.ranks == 2 && call % 3 == 0) {
+      request.collective = Collective::broadcast;
+      request.root = static_cast<int>(call / 3 % 2);
+    }
     if (random() % 2 == 0) ::usleep(static_cast<unsigned>(random() % 3000));
     sums.enqueue(request.ranks == 2 ? "rotation" : "tiled", request);
     if (random() % 4 == 0) bay.finish();  // so that times are known to one rank before the other
