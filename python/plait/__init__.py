@@ -35,6 +35,7 @@ from plait._core import (
     shipped_topologies,
     simulate,
     strategies,
+    usual_kernel,
     verify,
 )
 from plait.communicator import Communicator, init, run_reference
@@ -75,5 +76,6 @@ __all__ = [
     "shipped_topologies",
     "simulate",
     "strategies",
+    "usual_kernel",
     "verify",
 ]

@@ -143,7 +143,22 @@ def plan(
         out.print(shown.to_json(), markup=False)
         return
     _print_ranking(plans, refusals)
+    kernel = _kernel_instead(machine, request)
+    if kernel and not strategy:
+        out.print(
+            f"on GPUs that plait has device code for, the kernel {kernel} does it instead, as measured"
+            " on HGX H200, where no `plait tune` table or sm_budget says otherwise",
+            markup=False,
+        )
     _print_plan(machine, shown, ops)
+
+
+def _kernel_instead(machine: plait.Topology, request: plait.Request) -> str:
+    """What GPUs with a link of their own to each other run instead of a plan; empty: nothing."""
+    ends = request.checked(machine).devices
+    linked = {(link.src, link.dst) for link in machine.links if link.kind == "nvlink"}
+    everyone = all(a == b or (a, b) in linked for a in ends for b in ends)
+    return plait.usual_kernel(request) if everyone else ""
 
 
 def _chosen(

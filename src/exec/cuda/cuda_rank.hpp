@@ -9,6 +9,7 @@
 #include "exec/cuda/arena.hpp"
 #include "exec/cuda/bound_plan.hpp"
 #include "exec/cuda/call_order.hpp"
+#include "exec/cuda/choices.hpp"
 #include "exec/cuda/event_marker.hpp"
 #include "exec/cuda/host_gather.hpp"
 #include "exec/cuda/kernels.hpp"
@@ -61,17 +62,6 @@ struct FusedTuning {
   /// which then has no other share there; must agree.
   int host_cpu_permille = 0;
   int bare = -1;  ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
-};
-
-/// A row of choices.def.
-struct FusedChoice {
-  Collective collective;
-  int ranks;
-  std::uint64_t from_bytes;
-  std::uint64_t upto_bytes;
-  const char* kernel;
-  bool ahead;
-  unsigned most_blocks;  ///< not 0: only where calls leave SMs to others and take no more than that
 };
 
 /// Kernels of their own: sums of the common floats, by hop over any number of ranks, else over the

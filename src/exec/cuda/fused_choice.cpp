@@ -55,21 +55,8 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
 }
 
 const FusedChoice* CudaRank::choice_for(const Request& request) const {
-  constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
-  constexpr unsigned kAnyBudget = ~0u;
-  static constexpr FusedChoice kChoices[] = {
-#define PLAIT_CHOICE(collective, ranks, upto_bytes, kernel, ahead) \
-  {Collective::collective, ranks, 0, upto_bytes, #kernel, ahead == 1, 0},
-#define PLAIT_BUDGET_CHOICE(collective, ranks, most_blocks, from_bytes, kernel, ahead) \
-  {Collective::collective, ranks, from_bytes, kAnySize, #kernel, ahead == 1, most_blocks},
-#include "exec/cuda/choices.def"
-#undef PLAIT_BUDGET_CHOICE
-#undef PLAIT_CHOICE
-  };
-  const std::uint64_t bytes = message_bytes(request);
-  for (const FusedChoice& choice : kChoices)
-    if (choice.collective == request.collective && request.ranks <= choice.ranks &&
-        bytes >= choice.from_bytes && bytes <= choice.upto_bytes &&
+  for (const FusedChoice& choice : choices())
+    if (choice.is_about(request) &&
         (choice.most_blocks == 0 || (leaves_sms() && blocks_for({}) <= choice.most_blocks)) &&
         has_fused(choice.kernel, request))
       return &choice;

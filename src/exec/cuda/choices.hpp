@@ -1,0 +1,30 @@
+// The rows of choices.def as values.
+#pragma once
+#include <span>
+#include <string>
+
+#include "plait/plan.hpp"
+
+namespace plait::cuda {
+
+/// A row of choices.def.
+struct FusedChoice {
+  Collective collective;
+  int ranks;
+  std::uint64_t from_bytes;
+  std::uint64_t upto_bytes;
+  const char* kernel;
+  bool ahead;
+  unsigned most_blocks;  ///< not 0: only where calls leave SMs to others and take no more than that
+
+  bool is_about(const Request& request) const;
+};
+
+/// In their order: the first counts that is about a request and whose kernel can do it.
+std::span<const FusedChoice> choices();
+
+/// What ranks that are a process each run where no tuning table, budget or mask says otherwise;
+/// empty: a plan.
+std::string usual_kernel(const Request& request);
+
+}  // namespace plait::cuda
