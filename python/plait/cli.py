@@ -146,8 +146,8 @@ def plan(
     kernel = _kernel_instead(machine, request)
     if kernel and not strategy:
         out.print(
-            f"on GPUs that plait has device code for, the kernel {kernel} does it instead, as measured"
-            " on HGX H200, where no `plait tune` table or sm_budget says otherwise",
+            f"on GPUs that plait has device code for, the kernel {kernel} does it instead, as"
+            " measured on HGX H200, where no `plait tune` table or sm_budget says otherwise",
             markup=False,
         )
     _print_plan(machine, shown, ops)
