@@ -135,11 +135,12 @@ class Steps:
 
     def tuned(self) -> None:
         """A tuning table decides."""
-        program, file = "tests/gpu/tuned_drop_in.py", str(self.runner.out / "made_up.json")
+        program = "tests/gpu/tuned_drop_in.py"
+        file = str((self.runner.out / "made_up.json").resolve())
         write = [sys.executable, str(ROOT / program), "--write", file]
         write += ["--gpus", str(self.args.gpus)]
         self.runner.run(Job("a table", write, self.all, drop_in=False))
-        env = {"PLAIT_TUNING": str(Path(file).resolve())}
+        env = {"PLAIT_TUNING": file}
         self.runner.run(Job("tuned", torchrun(program, self.args.gpus), self.all, env=env))
 
     def training(self) -> None:

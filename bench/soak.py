@@ -518,7 +518,8 @@ class Overseer:
     def course(self, name: str, most: int = 12) -> list[int]:
         """MiB that rank 0 held from first to last, at so many counts."""
         held = [use[name] >> 20 for use in self.uses[0]]
-        return held[:: max(1, -(-len(held) // most))]
+        shown = min(most, len(held))
+        return [held[at * (len(held) - 1) // max(shown - 1, 1)] for at in range(shown)]
 
     def verdict(self, statuses: list[int], seconds: float) -> int:
         """Prints the JSON line; the exit status."""

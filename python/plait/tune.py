@@ -13,7 +13,8 @@ import json
 import os
 import time
 from functools import partial
-from itertools import groupby
+from itertools import groupby, zip_longest
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +32,21 @@ COLLECTIVES = (
     "broadcast",
     "reduce",
     "all_to_all",
+    "gather",
+    "scatter",
     "send_recv",
 )
 TYPES = ("bf16", "fp32", "int32")
-SIZES = tuple(1 << shift for shift in range(10, 31, 2))  # 1 KiB to 1 GiB
-STEP = 4  # between sizes
+# Bytes: from 1 KiB to 1 GiB by fours; beside computing, where kernels and NCCL lie close, by twos
+# from 1 to 128 MiB.
+SIZES = {
+    "beside_computing": tuple(1 << shift for shift in (10, 12, 14, 16, 18, *range(20, 29), 30)),
+    "alone": tuple(1 << shift for shift in range(10, 31, 2)),
+}
 # Copy engines before tiles: where neither is faster, the one that takes no multiprocessors.
 KERNELS = ("one_shot", "two_shot", "hop", "rotation", "tiled")
 BLOCKS = (0, 16, 48)  # 0 = the kernel's own choice
 BLOCKS_MATTER = range(1 << 20, 64 << 20)  # bytes; beyond, a kernel's own choice is never beaten
-# Kernels to choose from where others compute beside, first what takes the fewest multiprocessors.
-LEAVE_SMS = ("rotation", "hop", "tiled")
-SETTINGS = ("beside_computing", "alone")
 BUDGET_S = 110.0
 ENGINES_FROM = 16 << 20  # a call by copy engines begins and ends with 50 us
 FALLING = ("one_shot", "hop")  # behind others more and more as messages grow, as few blocks are
@@ -63,25 +67,35 @@ def requests(ranks: int, collectives: list[str], setting: str) -> list[plait.Req
             continue
         reduces = name in REDUCING
         for plait_type in TYPES if reduces else TYPES[:1]:
-            for size in SIZES:
+            for size in SIZES[setting]:
                 count = count_for(name, size, plait_type, ranks)
                 if count > 0:
                     found.append(plait.Request(name, count, plait_type, "sum", ranks, 0, 1))
     return found
 
 
-def candidates(request: plait.Request, setting: str, untuned: str, keeps: bool) -> list[Candidate]:
+def leaving_sms(ranks: int) -> tuple[str, ...]:
+    """Kernels to choose from beside computing, first what takes the fewest multiprocessors.
+
+    Of two ranks hop takes 32 or 48, tiled 64; of more hop takes all.
+    """
+    return ("rotation", "hop", "tiled") if ranks == 2 else ("rotation", "tiled", "hop")
+
+
+def candidates(
+    request: plait.Request, setting: str, untuned: str, nccl_is_slower: bool
+) -> list[Candidate]:
     """(kernel, blocks) worth trying; those that do not take the request say so themselves.
 
-    keeps: NCCL is no faster than what runs without a table. Beside computing that is then only
-    given up for what takes fewer multiprocessors.
+    nccl_is_slower: than what runs without a table. Beside computing that is then only given up for
+    what takes fewer multiprocessors.
     """
     size = request.message_bytes()
     alone = setting == "alone"
     counts = BLOCKS if alone and size in BLOCKS_MATTER else BLOCKS[:1]
-    kernels: tuple[str, ...] = KERNELS if alone else LEAVE_SMS
-    if not alone and keeps:
-        kernels = LEAVE_SMS[: LEAVE_SMS.index(untuned)] if untuned in LEAVE_SMS else ()
+    kernels = KERNELS if alone else leaving_sms(request.ranks)
+    if not alone and nccl_is_slower:
+        kernels = kernels[: kernels.index(untuned)] if untuned in kernels else ()
     return [
         (kernel, blocks)
         for kernel in KERNELS
@@ -168,7 +182,9 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
     bay = _bay_without_table(task, most)
     file = plait._core.tuning_file(bay.topology.fingerprint(), bay.ranks)
     if bay.rank == 0:
-        emit({"total": len(wanted), "file": file, **provenance(bay.topology, bay.gpu.name)})
+        version = bay.nccl.version if bay.nccl is not None else ""
+        facts = provenance(bay.topology, bay.gpu.name)
+        emit({"total": len(wanted), "file": file, "nccl": version, **facts})
     start = time.monotonic()
     for _, group in groupby(wanted, key=lambda request: (request.collective, request.type)):
         before_us: dict[Candidate, float] = {}
@@ -190,8 +206,8 @@ def _tuned(
     untuned, nccl_us = _untuned(bay, request), _nccl_us(bay, request)
     own_us = _time_us(bay, request, (untuned, 0)) if untuned else None
     times: dict[Candidate, float] = {} if own_us is None else {(untuned, 0): own_us}
-    keeps = own_us is not None and (nccl_us == 0 or own_us <= nccl_us)
-    found = candidates(request, setting, untuned, keeps)
+    nccl_is_slower = own_us is not None and (nccl_us == 0 or own_us <= NOISE * nccl_us)
+    found = candidates(request, setting, untuned, nccl_is_slower)
     tried = worth_it(found, before_us)
     for candidate in tried:
         time_us = None if candidate in times else _time_us(bay, request, candidate)
@@ -239,33 +255,49 @@ def provenance(topology: plait.Topology, gpu_name: str) -> dict[str, Any]:
 
 
 def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The table as communicators read it: neighbours of one kernel become one row.
-
-    A row holds to the middle (by ratio) between its size and the next; that of the largest size
-    without end.
-    """
+    """The table as communicators read it: neighbours of one kernel become one row."""
     kept: list[dict[str, Any]] = []
-    series = ("setting", "collective", "type")
-    ordered = sorted(rows, key=lambda row: [SETTINGS.index(row["setting"])])
-    for _, group in groupby(ordered, key=lambda row: [row[name] for name in series]):
-        for row in group:
-            if not row["kernel"]:
-                continue
-            entry = {name: row[name] for name in (*series, "ranks")}
-            largest = row["size"] * STEP > SIZES[-1]  # else time was up
-            entry["max_bytes"] = WITHOUT_END if largest else row["size"] * int(STEP**0.5)
-            entry |= {name: row[name] for name in ("kernel", "blocks", "us", "nccl_us")}
-            if kept and _alike(kept[-1]) == _alike(entry):
-                kept.pop()
-            kept.append(entry)
-    names = ("machine", "fingerprint", "gpu", "cuda_driver", "plait", "date")
+    for setting in SIZES:
+        measured = [row for row in rows if row["setting"] == setting and row["kernel"]]
+        for _, group in groupby(measured, key=lambda row: (row["collective"], row["type"])):
+            series = list(group)
+            for row, following in zip_longest(series, series[1:]):
+                names = ("setting", "collective", "type", "ranks", "kernel", "blocks", "us")
+                entry = {name: row[name] for name in (*names, "nccl_us")}
+                entry["max_bytes"] = _upto(row, following)
+                if kept and _alike(kept[-1]) == _alike(entry):
+                    kept.pop()
+                kept.append(entry)
+    names = ("machine", "fingerprint", "gpu", "cuda_driver", "nccl", "plait", "date")
     return {"schema": "plait.tuning/3", **{name: facts[name] for name in names}, "rows": kept}
+
+
+def _beats_nccl(row: dict[str, Any]) -> bool:
+    """As the drop-in sees it."""
+    return bool(row["us"] <= NOISE * row["nccl_us"])
+
+
+def _upto(row: dict[str, Any], following: dict[str, Any] | None) -> int:
+    """Bytes to which a row holds: the middle, by ratio, to the next size that was measured.
+
+    Where NCCL is faster at one of the two, it is taken to be so in between. The largest size's row
+    has no end, unless time was up.
+    """
+    size: int = row["size"]
+    if following is None:
+        last = SIZES[row["setting"]][-1]
+        return WITHOUT_END if size * 2 > last else size * 2
+    if _beats_nccl(row) and following["nccl_us"] > 0 and not _beats_nccl(following):
+        return size
+    if row["nccl_us"] > 0 and not _beats_nccl(row) and _beats_nccl(following):
+        return int(following["size"]) - 1
+    return isqrt(size * following["size"])
 
 
 def _alike(row: dict[str, Any]) -> list[Any]:
     """What neighbours that become one row have in common."""
     names = ("setting", "collective", "type", "kernel", "blocks")
-    return [row["us"] <= row["nccl_us"], *(row[name] for name in names)]
+    return [_beats_nccl(row), *(row[name] for name in names)]
 
 
 def merged(file: str, content: dict[str, Any]) -> dict[str, Any]:
@@ -275,7 +307,8 @@ def merged(file: str, content: dict[str, Any]) -> dict[str, Any]:
         plait._core.check_tuning(json.dumps(older))
     except (OSError, ValueError, plait.Error):
         return content  # none, or none that communicators could read
-    if any(older[name] != content[name] for name in ("fingerprint", "gpu", "cuda_driver", "plait")):
+    same = ("fingerprint", "gpu", "cuda_driver", "nccl", "plait")
+    if any(older[name] != content[name] for name in same):
         return content
     names = ("setting", "collective", "type", "ranks")
     measured = [[row[name] for name in names] for row in content["rows"]]

@@ -78,16 +78,18 @@ def _measured(task: dict[str, Any], seconds: float) -> tuple[dict[str, Any], lis
     """One job a setting: two communicators of a process on one GPU would slow each other."""
     facts: dict[str, Any] = {"total": 0}
     rows: list[dict[str, Any]] = []
-    against_nccl = {"beside_computing": "nccl" if _finds_nccl() else "", "alone": ""}
+    nccl = "nccl" if _finds_nccl() else ""
     with progress_bar(1, "tuning") as progress:
         bar = progress.task_ids[0]
-        for setting, against in against_nccl.items():
+        for setting in tuner.SIZES:
             if not tuner.requests(task["ranks"], task["collectives"], setting):
                 continue
+            against = nccl if setting == "beside_computing" else ""
             part = {"setting": setting, "against": against, "budget_s": seconds / 2}
             for row in rows_of("plait.tune:rank_main", task["ranks"], task | part):
                 if "total" in row:
-                    facts = row | {"total": facts["total"] + row["total"]}
+                    version = row["nccl"] or facts.get("nccl", "")
+                    facts = row | {"total": facts["total"] + row["total"], "nccl": version}
                 else:
                     rows.append(row)
                 progress.update(bar, completed=len(rows), total=facts["total"])

@@ -9,12 +9,10 @@
 #include <thread>
 
 #include "base/text.hpp"
-#include "comm/tuning.hpp"
 #include "exec/cuda/cuda_rank.hpp"
 #include "plait/error.hpp"
-#include "plait/topology.hpp"
 #include "shims/nccl/engine.hpp"
-#include "shims/nccl/settings.hpp"
+#include "shims/nccl/machine_table.hpp"
 
 namespace plait::nccl {
 namespace {
@@ -60,23 +58,12 @@ class BesideCaptures {
   bool exchanged_ = false;
 };
 
-/// The name of this machine's tables; not looked for where one is named, or none is wanted.
-std::string machine(const Env& env) {
-  if (!env.tuning.empty()) return "";
-  static const std::string found = [] {
-    try {
-      return fingerprint(discover());
-    } catch (const Error&) {
-      return std::string("unknown");
-    }
-  }();
-  return found;
-}
-
 class CudaEngine : public Engine {
  public:
   CudaEngine(const EngineOptions& options, const Exchange& exchange)
-      : primary_(options.device), bitwise_(options.bitwise) {
+      : primary_(options.device),
+        bitwise_(options.bitwise),
+        table_(machine_table(options, exchange)) {
     cuda::CudaRankOptions wanted;
     wanted.device = options.device;
     wanted.rank = options.rank;
@@ -88,7 +75,6 @@ class CudaEngine : public Engine {
     wanted.messages = options.bitwise || cuda::messages_ahead(options.ranks, options.most_blocks);
     wanted.orders_calls = false;  // StreamOrder does, NCCL's calls among them
     rank_ = std::make_unique<cuda::CudaRank>(wanted, exchange);
-    if (options.tuned && wanted.beside_computing) learn_tuning(options, exchange);
   }
   ~CudaEngine() override {
     const BesideCaptures beside;
@@ -97,7 +83,7 @@ class CudaEngine : public Engine {
   bool takes(const Request& request) const override {
     if (bitwise_) return rank_->takes(request);
     const TunedRow* const row = tuned(request);
-    return row != nullptr && row->nccl_us > 0 ? row->us <= row->nccl_us : rank_->ahead(request);
+    return (row == nullptr ? std::nullopt : row->beats_nccl()).value_or(rank_->ahead(request));
   }
   void enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     const std::lock_guard<std::mutex> hold(guard_);
@@ -114,25 +100,16 @@ class CudaEngine : public Engine {
   void abort() noexcept override { rank_->abort(); }
 
  private:
-  /// Rank 0's table for all ranks, so that they decide alike.
-  void learn_tuning(const EngineOptions& options, const Exchange& exchange) {
-    const Env& env = settings().env;
-    std::string table;
-    if (options.rank == 0)
-      table = offered_tuning(env, tuning_file(env, machine(env), options.ranks), options.rank);
-    tuning_ = TuningTable(of_rank_0(exchange, table));
-  }
-  /// What was measured here, if it was; of reductions sums were.
+  /// What was measured here, if it was and has room.
   const TunedRow* tuned(const Request& request) const {
-    if (reduces(request.collective) && request.op != ReduceOp::sum) return nullptr;
-    const TunedRow* const row = tuning_.find(request, Setting::beside_computing);
+    const TunedRow* const row = measured(table_, request);
     return row != nullptr && rank_->has_fused(row->kernel, request, row->tuning) ? row : nullptr;
   }
 
   Primary primary_;
   bool bitwise_;
+  TuningTable table_;
   std::unique_ptr<cuda::CudaRank> rank_;
-  TuningTable tuning_;
   std::mutex guard_;
 };
 

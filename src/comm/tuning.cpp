@@ -33,6 +33,12 @@ TunedRow row_at(const JsonPlace& place) {
 
 }  // namespace
 
+std::optional<bool> TunedRow::beats_nccl() const {
+  constexpr double kNoise = 0.99;
+  if (nccl_us == 0) return std::nullopt;
+  return us <= kNoise * nccl_us;
+}
+
 std::string name_of(Setting setting) {
   return setting == Setting::alone ? "alone" : "beside_computing";
 }
@@ -41,24 +47,27 @@ TuningTable::TuningTable(std::string_view json) {
   if (json.empty()) return;
   const Json document = parse_json(json, kDocument);
   const JsonPlace whole(document, "", kDocument);
-  whole.object({"schema", "machine", "fingerprint", "gpu", "cuda_driver", "plait", "date", "rows"});
+  whole.object(
+      {"schema", "machine", "fingerprint", "gpu", "cuda_driver", "nccl", "plait", "date", "rows"});
   if (whole.at("schema").string() != kSchema) whole.at("schema").refuse(kSchema);
+  nccl_ = whole.at("nccl").string();
   for (const JsonPlace& place : whole.at("rows").items()) {
-    TunedRow row = row_at(place);
-    row.collective = place.at("collective").name_in<Collective>(kCollectives);
-    const Setting setting = place.at("setting").name_in<Setting>(kSettings);
-    rows_[static_cast<std::size_t>(setting)][static_cast<std::size_t>(row.collective)].push_back(
-        std::move(row));
+    const auto setting = place.at("setting").name_in<Setting>(kSettings);
+    const auto collective = place.at("collective").name_in<Collective>(kCollectives);
+    rows_[static_cast<std::size_t>(setting)][static_cast<std::size_t>(collective)].push_back(
+        row_at(place));
   }
 }
 
 const TunedRow* TuningTable::smallest(const Rows& rows, const Request& request, bool same_type) {
   const TunedRow* best = nullptr;
   for (const TunedRow& row : rows) {
-    const bool fits = row.ranks == request.ranks && row.max_bytes >= message_bytes(request) &&
-                      (same_type ? row.type == request.type
-                                 : bytes_of(row.type) == bytes_of(request.type) &&
-                                       is_float(row.type) == is_float(request.type));
+    const bool is_near =
+        same_type ? row.type == request.type
+                  : !reduces(request.collective) || (bytes_of(row.type) == bytes_of(request.type) &&
+                                                     is_float(row.type) == is_float(request.type));
+    const bool fits =
+        is_near && row.ranks == request.ranks && row.max_bytes >= message_bytes(request);
     if (fits && (best == nullptr || row.max_bytes < best->max_bytes)) best = &row;
   }
   return best;

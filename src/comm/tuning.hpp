@@ -3,6 +3,7 @@
 // text, so they decide alike.
 #pragma once
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,7 +21,6 @@ std::string name_of(Setting setting);
 
 /// Messages of at most max_bytes (and more than the next smaller row's) are done by `kernel`.
 struct TunedRow {
-  Collective collective = Collective::all_reduce;
   DataType type = DataType::fp32;
   int ranks = 2;
   std::uint64_t max_bytes = 0;
@@ -28,6 +28,9 @@ struct TunedRow {
   cuda::FusedTuning tuning;
   double us = 0;       ///< of the largest message of the row that was measured
   double nccl_us = 0;  ///< NCCL's for it; 0 = not measured
+
+  /// By 1 % at least, so that noise decides nothing; none where NCCL was not measured.
+  std::optional<bool> beats_nccl() const;
 };
 
 class TuningTable {
@@ -35,15 +38,18 @@ class TuningTable {
   TuningTable() = default;
   /// Error(parse_error) naming the place; an empty text is an empty table.
   explicit TuningTable(std::string_view json);
-  /// The smallest row that holds the request; a type that was not measured takes the rows of the
-  /// measured type of its size. Null where nothing was measured.
+  /// The smallest row that holds the request. What only moves takes rows of any type; a reduction
+  /// whose type was not measured those of the measured type of its size. Null where there is none.
   const TunedRow* find(const Request& request, Setting setting) const;
+  /// The version of NCCL that it was measured beside; empty = none.
+  const std::string& nccl() const { return nccl_; }
 
  private:
   static constexpr int kCollectives = static_cast<int>(Collective::copy) + 1;
   using Rows = std::vector<TunedRow>;
   static const TunedRow* smallest(const Rows& rows, const Request& request, bool same_type);
   std::array<std::array<Rows, kCollectives>, kSettings> rows_;
+  std::string nccl_;
 };
 
 /// The user's tuning file: PLAIT_TUNING, else tuning-FINGERPRINT-RANKS.json in XDG_CACHE_HOME/plait

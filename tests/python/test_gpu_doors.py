@@ -256,6 +256,7 @@ FACTS = {
     "fingerprint": "00",
     "gpu": "H200",
     "cuda_driver": 13000,
+    "nccl": "2.28.9",
     "plait": "0",
     "date": "2026-11-21",
 }
@@ -275,7 +276,8 @@ def test_tuned_neighbours_become_one_row():
         (8192, "one_shot", 0),
         (32768, "tiled", 16),
     ]
-    ended = tune.table(FACTS, [*rows, tuned(tune.SIZES[-1], "rotation", 9.0)])["rows"]
+    last = tune.SIZES["alone"][-1]
+    ended = tune.table(FACTS, [*rows, tuned(last, "rotation", 9.0)])["rows"]
     assert ended[-1]["max_bytes"] == tune.WITHOUT_END
     # Time was up: what was not measured is not the table's.
     assert tune.table(FACTS, rows)["rows"][-1]["max_bytes"] == 32768
@@ -291,9 +293,13 @@ def test_tuned_neighbours_become_one_row():
         ("one_shot", True): ("one_shot",),
         ("one_shot", False): ("one_shot", "hop", "rotation", "tiled"),
     }
-    for (untuned, keeps), kernels in by_what.items():
-        found = tune.candidates(large, "beside_computing", untuned, keeps)
+    for (untuned, nccl_is_slower), kernels in by_what.items():
+        found = tune.candidates(large, "beside_computing", untuned, nccl_is_slower)
         assert found == [(kernel, 0) for kernel in kernels]
+    # Of more than two ranks hop takes all multiprocessors.
+    of_four = plait.Request("all_gather", 16 << 20, "fp32", "sum", 4)
+    found = tune.candidates(of_four, "beside_computing", "tiled", True)
+    assert found == [("rotation", 0), ("tiled", 0)]
     before = {("one_shot", 0): 21.0, ("tiled", 0): 30.0, ("tiled", 16): 19.0, ("tiled", 48): 10.0}
     found = [*before, ("two_shot", 0)]
     assert tune.worth_it(found, {}) == found
@@ -306,14 +312,21 @@ def test_tuned_neighbours_become_one_row():
 
 
 def test_rows_where_nccl_is_faster_stay_apart():
-    rows = [tuned(1024, "hop", 3.0, 0, 5.0), tuned(4096, "hop", 4.0, 0, 3.9)]
+    rows = [
+        tuned(1024, "hop", 3.0, 0, 5.0),
+        tuned(4096, "hop", 4.0, 0, 4.02),  # less than 1 % ahead is not ahead
+        tuned(16384, "hop", 5.0, 0, 6.0),
+        tuned(65536, "tiled", 7.0, 0, 9.0),
+    ]
     rows = [row | {"setting": "beside_computing"} for row in rows]
     alone = [tuned(1024, "hop"), tuned(4096, "hop", 4.0)]
     kept = tune.table(FACTS, [*alone, *rows])["rows"]
     found = [(row["setting"], row["max_bytes"], row["us"], row["nccl_us"]) for row in kept]
     assert found == [
-        ("beside_computing", 2048, 3.0, 5.0),
-        ("beside_computing", 8192, 4.0, 3.9),
+        ("beside_computing", 1024, 3.0, 5.0),  # between the two NCCL may be ahead
+        ("beside_computing", 16383, 4.0, 4.02),
+        ("beside_computing", 32768, 5.0, 6.0),
+        ("beside_computing", 131072, 7.0, 9.0),
         ("alone", 8192, 4.0, 0.0),
     ]
     _core.check_tuning(json.dumps(tune.table(FACTS, [*alone, *rows])))
@@ -458,7 +471,12 @@ def test_a_run_for_some_collectives_keeps_the_others_rows(tmp_path):
     both = tune.merged(str(file), newer)["rows"]
     assert [(row["type"], row["kernel"]) for row in both] == [("bf16", "one_shot"), ("fp32", "hop")]
     _core.check_tuning(json.dumps(newer | {"rows": both}))
-    for change in ({"fingerprint": "other"}, {"cuda_driver": 14000}, {"plait": "9"}):
+    for change in (
+        {"fingerprint": "other"},
+        {"cuda_driver": 14000},
+        {"plait": "9"},
+        {"nccl": "2.29.1"},
+    ):
         assert tune.merged(str(file), newer | change)["rows"] == newer["rows"]
     file.write_text("{")
     assert tune.merged(str(file), newer) == newer

@@ -14,6 +14,7 @@
 #include "exec/reference/reduce.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/engine.hpp"
+#include "shims/nccl/machine_table.hpp"
 #include "tests/shims/standin/segment.hpp"
 #include "tests/shims/standin/standin.hpp"
 
@@ -143,7 +144,7 @@ void move_all(Shared& shared, const std::vector<Message>& messages) {
 class HostEngine : public Engine {
  public:
   HostEngine(const EngineOptions& options, const Exchange& exchange)
-      : shared_(std::make_shared<Shared>()) {
+      : table_(machine_table(options, exchange)), shared_(std::make_shared<Shared>()) {
     if (wished("STANDIN_FAIL_EARLY", options.device))
       throw Error(ErrorCode::out_of_memory, "the test wants no memory here");
     standin::Where mine;
@@ -159,6 +160,7 @@ class HostEngine : public Engine {
       throw Error(ErrorCode::no_device, "the test wants no peer access here");
   }
   bool takes(const Request& request) const override {
+    if (const TunedRow* const row = measured(table_, request)) return row->beats_nccl() != false;
     return request.collective != Collective::send_recv && request.collective != Collective::copy;
   }
   void enqueue(const Request& request, const void* input, void* output, Stream stream) override {
@@ -192,6 +194,7 @@ class HostEngine : public Engine {
   void abort() noexcept override { shared_->aborted.store(true); }
 
  private:
+  TuningTable table_;
   std::shared_ptr<Shared> shared_;
   std::set<Collective> loaded_;
 };

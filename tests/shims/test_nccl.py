@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -182,6 +183,7 @@ def test_nothing_is_left_by_many_communicators(run_case):
         ({"PLAIT_WITHOUT": "nvlink:0-1"}, "PLAIT_WITHOUT"),
         ({"PLAIT_NO_SUCH_NAME": "1"}, "PLAIT_NO_SUCH_NAME"),
         ({"PLAIT_OPS": "no_such_collective"}, "no_such_collective"),
+        ({"PLAIT_TUNING": "/no/such/table.json"}, "tuning table /no/such/table.json"),
         ({"STANDIN_VERSION": "31000"}, "31000 is unknown"),
     ],
 )
@@ -200,6 +202,27 @@ def test_small_messages_and_other_collectives_can_be_left_to_nccl(run_case):
     assert all(row["wrong"] == 0 and row["served"] > 0 and row["passed"] > 0 for row in rows)
     rows = run_case("others", 2, env={"PLAIT_OPS": "all_gather,broadcast"})
     assert all(row["wrong"] == 0 and row["served"] == 3 and row["passed"] == 5 for row in rows)
+
+
+def test_a_tuning_table_says_what_is_left_to_nccl(run_case, tmp_path):
+    names = ("machine", "fingerprint", "gpu", "plait", "date")
+    row = {"setting": "beside_computing", "collective": "all_gather", "type": "bf16", "ranks": 2}
+    row |= {"max_bytes": 1 << 40, "kernel": "hop", "blocks": 0, "us": 2.0, "nccl_us": 1.0}
+    facts = dict.fromkeys(names, "") | {"cuda_driver": 0, "nccl": "2.1.0"}
+    table = {"schema": "plait.tuning/3", **facts, "rows": [row, row | {"collective": "all_to_all"}]}
+    file = tmp_path / "table.json"
+    file.write_text(json.dumps(table))
+    file.chmod(0o600)
+    rows = run_case("others", 2, env={"PLAIT_DEBUG": "EXPLAIN", "PLAIT_TUNING": str(file)})
+    said = run_case.stderr
+    assert all(row["wrong"] == 0 and row["served"] > 0 and row["passed"] > 0 for row in rows)
+    assert re.search(r"all_gather 1000 fp32 - over 2 ranks: NCCL", said)
+    assert re.search(r"broadcast 1000 fp32 - over 2 ranks: plait", said)
+    assert f"by the tuning table {file}" in said
+    assert "measured beside NCCL 2.1.0" in said
+    file.write_text("{")
+    run_case("others", 2, env={"PLAIT_DEBUG": "WARN", "PLAIT_TUNING": str(file)})
+    assert re.search(r"stays on NCCL: .*rank 0.*tuning table", run_case.stderr)
 
 
 def test_explain_says_who_serves_each_call(run_case):

@@ -115,7 +115,7 @@ class CudaRank {
   /// The fused kernel that is fastest for the request, as choices.def says; empty where none fits.
   /// The same on all ranks.
   std::string fused_choice(const Request& request) const;
-  /// True where that is so because calls leave SMs to others, which is not what tables measure.
+  /// True where that is so because calls leave SMs to others, which tables measure apart.
   bool chosen_for_budget(const Request& request) const;
   /// Same order of effects as run(). Error(unsupported) where has_fused is false.
   void run_fused(const std::string& kernel, const Request& request, const void* input, void* output,

@@ -24,8 +24,9 @@ std::string row(const std::string& collective, const std::string& type, std::uin
 
 std::string table(const std::string& rows) {
   return text("{\"schema\":\"plait.tuning/3\",\"machine\":\"m\",\"fingerprint\":\"f\",",
-              "\"gpu\":\"g\",\"cuda_driver\":13000,\"plait\":\"0\",\"date\":\"d\",\"rows\":[", rows,
-              "]}");
+              "\"gpu\":\"g\",\"cuda_driver\":13000,\"nccl\":\"2.28.9\",\"plait\":\"0\",\"date\":"
+              "\"d\",\"rows\":[",
+              rows, "]}");
 }
 
 Request request_of(DataType type, std::uint64_t count, int ranks = 2) {
@@ -81,7 +82,32 @@ TEST_CASE("what was measured beside computing is no answer for calls alone, and 
   const TunedRow* const found = tuned.find(large, Setting::beside_computing);
   REQUIRE(found != nullptr);
   CHECK(found->us == 2.5);
-  CHECK(found->nccl_us == 2.0);  // NCCL is left what it does faster
+  CHECK(found->nccl_us == 2.0);
+  CHECK(tuned.nccl() == "2.28.9");
+}
+
+TEST_CASE("NCCL is left what it does faster, or nearly as fast") {
+  TunedRow row;
+  row.us = 2.0;
+  CHECK(row.beats_nccl() == std::nullopt);
+  row.nccl_us = 1.9;
+  CHECK(row.beats_nccl() == false);
+  row.nccl_us = 2.01;
+  CHECK(row.beats_nccl() == false);
+  row.nccl_us = 2.03;
+  CHECK(row.beats_nccl() == true);
+}
+
+TEST_CASE("what only moves takes the rows of any type") {
+  const TuningTable tuned(table(row("all_gather", "bf16", 8192, "hop") + "," +
+                                row("all_gather", "fp32", 1 << 20, "tiled")));
+  for (const DataType type : {DataType::int64, DataType::uint8, DataType::fp16}) {
+    Request request = request_of(type, 16);
+    request.collective = Collective::all_gather;
+    CHECK(kernel_for(tuned, request) == "hop");
+    request.count = 4096;
+    CHECK(kernel_for(tuned, request) == (bytes_of(type) == 1 ? "hop" : "tiled"));
+  }
 }
 
 TEST_CASE("rank 0's table comes to all ranks in pieces") {

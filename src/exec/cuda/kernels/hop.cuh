@@ -17,7 +17,7 @@ struct EscapedLine {
   static constexpr unsigned long long kMissing = ~0ull;
   static constexpr unsigned long long kStandIn = 0xbf58476d1ce4e5b9ull;  // as rare as any
 
-  /// No two of 2^32 lines mix alike, and none leaves a word as it is.
+  /// No two lines of 2^32 - 1 mix alike, and none of them leaves a word as it is.
   static __device__ Unit mixed(const Unit& unit, unsigned long long line) {
     const unsigned half = (static_cast<unsigned>(line) + 1) * 0x9e3779b9u;
     const unsigned long long key = static_cast<unsigned long long>(half) << 32 | half;

@@ -1,0 +1,59 @@
+// Rank 0 finds and reads the table; the others hear its text.
+#include "shims/nccl/machine_table.hpp"
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "plait/error.hpp"
+#include "plait/topology.hpp"
+#include "shims/nccl/real.hpp"
+#include "shims/nccl/settings.hpp"
+
+namespace plait::nccl {
+namespace {
+
+/// The name of this machine's tables; not looked for where one is named, or none is wanted.
+std::string machine(const Env& env) {
+  if (!env.tuning.empty()) return "";
+  static const std::string found = [&] {
+    try {
+      return fingerprint(env.topology.empty() ? discover() : load_topology(env.topology));
+    } catch (const Error&) {
+      return std::string("unknown");
+    }
+  }();
+  return found;
+}
+
+std::string version_text(int version) {
+  return text(version / 10000, '.', version / 100 % 100, '.', version % 100);
+}
+
+}  // namespace
+
+TuningTable machine_table(const EngineOptions& options, const Exchange& exchange) {
+  if (!options.tuned || options.most_blocks != 0) return {};
+  std::string mine;
+  if (options.rank == 0) {
+    const Env& env = settings().env;
+    const std::string file = tuning_file(env, machine(env), options.ranks);
+    mine = offered_tuning(env, file, options.rank);
+    if (!file.empty())
+      log(LogLevel::info, options.rank,
+          mine.empty() ? text("no tuning table ", file, ": by what is built in")
+                       : text("by the tuning table ", file));
+  }
+  TuningTable table(of_rank_0(exchange, mine));
+  const std::string now = version_text(real().version);
+  if (options.rank == 0 && !table.nccl().empty() && table.nccl() != now)
+    log(LogLevel::warn, options.rank,
+        text("the tuning table was measured beside NCCL ", table.nccl(), ", this is NCCL ", now,
+             ": run `plait tune` again"));
+  return table;
+}
+
+const TunedRow* measured(const TuningTable& table, const Request& request) {
+  if (reduces(request.collective) && request.op != ReduceOp::sum) return nullptr;
+  return table.find(request, Setting::beside_computing);
+}
+
+}  // namespace plait::nccl

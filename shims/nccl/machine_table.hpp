@@ -1,0 +1,16 @@
+// What `plait tune` measured on this machine, for the engines of one communicator.
+#pragma once
+#include "comm/tuning.hpp"
+#include "shims/nccl/engine.hpp"
+
+namespace plait::nccl {
+
+/// Rank 0's table on all ranks; an empty one where there is none, or `options` want none (of tables
+/// measured without a budget). Throws on rank 0, whose failure all ranks then see, where
+/// PLAIT_TUNING names what is no table.
+TuningTable machine_table(const EngineOptions& options, const Exchange& exchange);
+
+/// The row of a call beside NCCL, null where nothing was measured: of reductions sums were.
+const TunedRow* measured(const TuningTable& table, const Request& request);
+
+}  // namespace plait::nccl
