@@ -183,18 +183,6 @@ def _existing(fingerprint: str, most_ranks: int) -> list[str]:
     return [name for name in names if name and Path(name).exists()]
 
 
-def why_no_gpu() -> str:
-    """Why this machine has no usable GPU; empty where it has one."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return "no CUDA driver here"
-    count = ctypes.c_int()
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return "the CUDA driver finds no GPU"
-    return "" if count.value > 0 else "the CUDA driver finds no GPU"
-
-
 def examine() -> list[Check]:
     """Every check, in the order in which a newcomer should read them."""
     return [

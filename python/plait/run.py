@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plait import doctor, elf
+from plait import doctor, elf, gpu
 
 DOORS = ("preload", "audit", "library")
 # What opens libnccl by name or path instead of linking it.
@@ -147,7 +147,7 @@ def plan(
         return Plan("", env, f"no drop-in at {library}: running without it")
     if not has_kernels(library):
         return Plan("", env, f"{library} was built without nvcc: running without it")
-    if not drop_in and (reason := doctor.why_no_gpu()):
+    if not drop_in and (reason := gpu.why_none()):
         return Plan("", env, f"{reason}: running without the drop-in")
     nccl = find_nccl(command)
     if door == "library" and nccl is None:
@@ -212,7 +212,7 @@ def examine(command: Sequence[str]) -> list[doctor.Check]:
     elif not has_kernels(library):
         state, advice = "missing", "built without device code: install again with nvcc on PATH"
     checks.append(doctor.Check("drop-in", state, str(library), advice))
-    if reason := doctor.why_no_gpu():
+    if reason := gpu.why_none():
         advice = "the program would run without plait"
         checks.append(doctor.Check("GPUs", "missing", reason, advice))
     nccl = find_nccl(command)

@@ -60,7 +60,7 @@ def test_without_a_drop_in_the_program_runs_as_it_would(built):
 
 
 def test_without_a_gpu_the_program_runs_as_it_would(built):
-    if not plait_run.doctor.why_no_gpu():
+    if not plait_run.gpu.why_none():
         pytest.skip("this machine has a GPU")
     done = _plait("run", "--", str(built / "nccl_linked"), "all_reduce", "2", "processes")
     assert all(row["wrong"] == 0 and row["served"] == -1 for row in _rows(done))
