@@ -40,7 +40,8 @@ typedef enum {
 } plaitRedOp_t;
 
 /* How a communicator is made. Fill with plaitOptionsDefault first; `size` lets the struct grow: a
- * program built before a field was there is served with that field's default. Strings are read
+ * program built before a field was there is served with that field's default, and has no more
+ * written than it has room for. Strings are read
  * during the call only; NULL is as good as "". */
 typedef struct {
   size_t size;
@@ -53,6 +54,7 @@ typedef struct {
   double deadline_s;      /* how long to wait inside a call */
   int device;             /* CUDA ordinal of this rank's GPU; -1 = none, -2 = by the launcher */
   int sm_budget;          /* most blocks of a call on the GPU; 0 = the fastest */
+  int beside_computing;   /* not 0: large calls leave SMs to others, as under NCCL */
 } plaitOptions_t;
 
 /* 10000 * major + 100 * minor + patch. */
@@ -63,7 +65,8 @@ const char* plaitGetErrorString(plaitResult_t result);
  * Never NULL; valid until this thread's next call. */
 const char* plaitGetLastError(plaitComm_t comm);
 
-plaitResult_t plaitOptionsDefault(plaitOptions_t* options);
+/* size: sizeof(plaitOptions_t). */
+plaitResult_t plaitOptionsDefault(plaitOptions_t* options, size_t size);
 plaitResult_t plaitCommInitRank(plaitComm_t* comm, const plaitOptions_t* options);
 /* Rank, ranks and meeting place from torchrun, mpirun, Slurm or PLAIT_*. */
 plaitResult_t plaitCommInitFromEnvironment(plaitComm_t* comm);

@@ -2,6 +2,7 @@
 // thread. A rank whose arguments make no request tells the others so, as every other door does.
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <new>
 #include <optional>
 #include <string>
@@ -155,12 +156,19 @@ plaitResult_t call_pair(plaitComm_t comm, void* stream, Way way, const void* inp
   });
 }
 
-CommunicatorOptions options_of(const plaitOptions_t& given) {
-  constexpr std::size_t kFirstSize = offsetof(plaitOptions_t, device);  // before GPUs were served
-  if (given.size != sizeof(plaitOptions_t) && given.size != kFirstSize)
+constexpr std::size_t kSizeBeforeGpus = offsetof(plaitOptions_t, device);
+constexpr std::size_t kSizeBeforeBesideComputing = offsetof(plaitOptions_t, beside_computing);
+
+void check_size(std::size_t size) {
+  if (size != sizeof(plaitOptions_t) && size != kSizeBeforeGpus &&
+      size != kSizeBeforeBesideComputing)
     throw Error(ErrorCode::invalid_argument,
-                text("options: wanted size ", sizeof(plaitOptions_t), ", found ", given.size,
-                     "; call plaitOptionsDefault first"));
+                text("options: wanted size ", sizeof(plaitOptions_t), ", found ", size,
+                     "; call plaitOptionsDefault(options, sizeof *options) first"));
+}
+
+CommunicatorOptions options_of(const plaitOptions_t& given) {
+  check_size(given.size);
   CommunicatorOptions options;
   options.rank = given.rank;
   options.ranks = given.ranks;
@@ -169,10 +177,12 @@ CommunicatorOptions options_of(const plaitOptions_t& given) {
   options.masks = split(words(given.masks), ',');
   options.arrive_s = given.arrive_s;
   options.deadline_s = given.deadline_s;
-  if (given.size > kFirstSize) {
+  if (given.size > kSizeBeforeGpus) {
     options.device = given.device;
     options.sm_budget = given.sm_budget;
   }
+  if (given.size > kSizeBeforeBesideComputing)
+    options.beside_computing = given.beside_computing != 0;
   return options;
 }
 
@@ -206,12 +216,22 @@ const char* plaitGetLastError(plaitComm_t comm) {
   return comm == nullptr || comm == error.comm ? error.sentence.c_str() : "";
 }
 
-plaitResult_t plaitOptionsDefault(plaitOptions_t* options) {
+plaitResult_t plaitOptionsDefault(plaitOptions_t* options, size_t size) {
   return guarded(nullptr, [&] {
+    check_size(size);
     const CommunicatorOptions usual;
-    *wanted(options, "options") = {
-        sizeof(plaitOptions_t), usual.rank,   usual.ranks,    "", "", "", usual.arrive_s,
-        usual.deadline_s,       usual.device, usual.sm_budget};
+    const plaitOptions_t made{.size = size,
+                              .rank = usual.rank,
+                              .ranks = usual.ranks,
+                              .rendezvous = "",
+                              .topology = "",
+                              .masks = "",
+                              .arrive_s = usual.arrive_s,
+                              .deadline_s = usual.deadline_s,
+                              .device = usual.device,
+                              .sm_budget = usual.sm_budget,
+                              .beside_computing = usual.beside_computing ? 1 : 0};
+    std::memcpy(wanted(options, "options"), &made, size);
   });
 }
 

@@ -478,6 +478,7 @@ class COptions(ctypes.Structure):
         ("deadline_s", ctypes.c_double),
         ("device", ctypes.c_int),
         ("sm_budget", ctypes.c_int),
+        ("beside_computing", ctypes.c_int),
     )
 
 
@@ -507,7 +508,7 @@ def c_api(task: dict[str, Any], emit: Emit) -> None:
             ctypes.c_void_p(stream),
         )
 
-    do("plaitOptionsDefault", ctypes.byref(options))
+    do("plaitOptionsDefault", ctypes.byref(options), ctypes.c_size_t(ctypes.sizeof(options)))
     options.rank, options.ranks = rank, ranks
     options.rendezvous = f"unix:{task['folder']}/meet".encode()
     options.device, options.arrive_s = (rank if task["gpu"] else -1), 20.0

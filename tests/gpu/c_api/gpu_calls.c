@@ -209,7 +209,7 @@ static int life(Rank* r, const char* rendezvous, size_t* free_bytes) {
   int number = -1;
   GPU(gpu_allocate((void**)&r->in, bytes));
   GPU(gpu_allocate((void**)&r->out, bytes));
-  DO(plaitOptionsDefault(&options));
+  DO(plaitOptionsDefault(&options, sizeof options));
   options.rank = r->rank;
   options.ranks = r->ranks;
   options.rendezvous = rendezvous;

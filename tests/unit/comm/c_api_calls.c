@@ -107,7 +107,7 @@ int c_api_calls(const char* rendezvous, int rank, char* sentence, unsigned long 
   int number = -1;
   DO(plaitGetVersion(&version));
   WANT(version >= 100);
-  DO(plaitOptionsDefault(&options));
+  DO(plaitOptionsDefault(&options, sizeof options));
   options.rank = rank;
   options.ranks = 2;
   options.rendezvous = rendezvous;

@@ -33,7 +33,7 @@ TEST_CASE("results, types and ops are those of the tables") {
 
 TEST_CASE("options of another size are refused") {
   plaitOptions_t options;
-  REQUIRE(plaitOptionsDefault(&options) == plait_ok);
+  REQUIRE(plaitOptionsDefault(&options, sizeof options) == plait_ok);
   options.size += 8;
   plaitComm_t comm = nullptr;
   CHECK(plaitCommInitRank(&comm, &options) == plait_invalid_argument);
@@ -44,20 +44,26 @@ TEST_CASE("options of another size are refused") {
   CHECK(plaitCommInitRank(&comm, &options) == plait_invalid_argument);
 }
 
-TEST_CASE("options of a program built before GPUs were served are taken") {
-  plaitOptions_t options;
-  REQUIRE(plaitOptionsDefault(&options) == plait_ok);
-  CHECK(options.device == -1);
-  options.size = offsetof(plaitOptions_t, device);
-  options.device = 77;  // not there, as far as such a program knows
-  plaitComm_t comm = nullptr;
-  REQUIRE(plaitCommInitRank(&comm, &options) == plait_ok);
-  CHECK(plaitCommDestroy(comm) == plait_ok);
+TEST_CASE("programs built before some fields were there are served, with no more written") {
+  for (const std::size_t size :
+       {offsetof(plaitOptions_t, device), offsetof(plaitOptions_t, beside_computing)}) {
+    CAPTURE(size);
+    plaitOptions_t options;
+    std::memset(&options, 0x77, sizeof options);
+    REQUIRE(plaitOptionsDefault(&options, size) == plait_ok);
+    CHECK(options.size == size);
+    CHECK((options.device == -1) == (size > offsetof(plaitOptions_t, device)));
+    CHECK(options.beside_computing == 0x77777777);  // what lies behind the program's struct
+    plaitComm_t comm = nullptr;
+    REQUIRE(plaitCommInitRank(&comm, &options) == plait_ok);
+    CHECK(plaitCommDestroy(comm) == plait_ok);
+    CHECK(plaitOptionsDefault(&options, size + 1) == plait_invalid_argument);
+  }
 }
 
 TEST_CASE("a GPU that is not there is refused, and said to be") {
   plaitOptions_t options;
-  REQUIRE(plaitOptionsDefault(&options) == plait_ok);
+  REQUIRE(plaitOptionsDefault(&options, sizeof options) == plait_ok);
   options.device = 63;
   plaitComm_t comm = nullptr;
   CHECK(plaitCommInitRank(&comm, &options) == plait_no_device);
