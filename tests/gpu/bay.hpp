@@ -144,10 +144,10 @@ class Bay {
   DevicePointer input = 0, output = 0;
 };
 
-/// Buffers for long sums, and how much of these was wrong.
-class LongSums {
+/// Buffers for long calls, and how much of their results was wrong.
+class LongCalls {
  public:
-  LongSums(Bay& bay, std::uint64_t most_bytes) : bay_(bay) {
+  LongCalls(Bay& bay, std::uint64_t most_bytes) : bay_(bay) {
     PLAIT_CUDA_CALL(memory_alloc, &input_, most_bytes);
     PLAIT_CUDA_CALL(memory_alloc, &output_, most_bytes);
     PLAIT_CUDA_CALL(memory_alloc, &wrong_, 8);
@@ -156,11 +156,11 @@ class LongSums {
     bay.board->meet();
   }
   /// Once all ranks are through.
-  ~LongSums() {
+  ~LongCalls() {
     for (const DevicePointer one : {input_, output_, wrong_}) api().memory_free(one);
   }
-  LongSums(const LongSums&) = delete;
-  LongSums& operator=(const LongSums&) = delete;
+  LongCalls(const LongCalls&) = delete;
+  LongCalls& operator=(const LongCalls&) = delete;
 
   /// Enqueues a sum, or a broadcast, from data made on the GPU into a poisoned output, and its
   /// check.

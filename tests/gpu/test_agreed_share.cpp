@@ -16,7 +16,7 @@ namespace {
 /// ranks' broadcasts who takes judges alone.
 void check_shares(Bay& bay, Findings& findings) {
   constexpr std::uint64_t kMost = 416ull << 20;
-  LongSums sums(bay, kMost);
+  LongCalls calls(bay, kMost);
   std::minstd_rand random(static_cast<unsigned>(bay.rank) + 1);
   for (unsigned call = 1; call <= 60; ++call) {
     Request request;
@@ -27,10 +27,10 @@ void check_shares(Bay& bay, Findings& findings) {
       request.root = static_cast<int>(call / 3 % 2);
     }
     if (random() % 2 == 0) ::usleep(static_cast<unsigned>(random() % 3000));
-    sums.enqueue(request.ranks == 2 ? "rotation" : "tiled", request);
+    calls.enqueue(request.ranks == 2 ? "rotation" : "tiled", request);
     if (random() % 4 == 0) bay.finish();  // so that times are known to one rank before the other
   }
-  if (const auto wrong = sums.wrong(); wrong != 0)
+  if (const auto wrong = calls.wrong(); wrong != 0)
     findings.add(bay.rank, text(wrong, " values wrong\n"));
 }
 

@@ -215,7 +215,7 @@ TEST_CASE("fused kernels give the reference's bits for every type, op and size")
 /// As long messages are launched by themselves: as many blocks as fit, several steps a thread.
 void check_long(Bay& bay, Findings& findings) {
   constexpr std::uint64_t kMost = 40ull << 20;
-  LongSums sums(bay, kMost);
+  LongCalls calls(bay, kMost);
   for (const DataType type : {DataType::fp32, DataType::bf16})
     for (const std::uint64_t bytes : {kMost / 40, kMost / 13, kMost / 2, kMost - 36})
       for (const char* kernel : {"one_shot", "two_shot", "tiled"}) {
@@ -223,11 +223,11 @@ void check_long(Bay& bay, Findings& findings) {
         request.ranks = bay.board->ranks;
         request.type = type;
         request.count = bytes / bytes_of(type);
-        if (bay.cuda->has_fused(kernel, request)) sums.enqueue(kernel, request);
+        if (bay.cuda->has_fused(kernel, request)) calls.enqueue(kernel, request);
       }
-  const auto wrong = sums.wrong();
-  if (wrong != 0 || sums.enqueued() < 16)  // else hardly any was had
-    findings.add(bay.rank, text(wrong, " values wrong of ", sums.enqueued(), " sums\n"));
+  const auto wrong = calls.wrong();
+  if (wrong != 0 || calls.enqueued() < 16)  // else hardly any was had
+    findings.add(bay.rank, text(wrong, " values wrong of ", calls.enqueued(), " sums\n"));
 }
 
 TEST_CASE("long sums are right by every kernel as it is launched by itself") {
