@@ -71,6 +71,8 @@ void bind_options(nb::module_& module) {
   module.def(
       "check_tuning", [](const std::string& json) { static_cast<void>(TuningTable(json)); },
       nb::arg("json"), "Raises ParseError where this is no tuning table.");
+  module.def("beats_nccl", &beats_nccl, nb::arg("us"), nb::arg("nccl_us"),
+             "Whether a call is plait's by its tuning table; None where NCCL was not measured.");
   nb::class_<Counters>(module, "Counters", "Calls so far and the bytes they sent by path.")
       .def_ro("calls", &Counters::calls)
       .def_ro("calls_of", &Counters::calls_of)

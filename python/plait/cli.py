@@ -143,8 +143,8 @@ def plan(
         out.print(shown.to_json(), markup=False)
         return
     _print_ranking(plans, refusals)
-    kernel = _kernel_instead(machine, request)
-    if kernel and not strategy:
+    kernel = "" if strategy else _kernel_instead(machine, request)
+    if kernel:
         out.print(
             f"on GPUs that plait has device code for, the kernel {kernel} does it instead, as"
             " measured on HGX H200, where no `plait tune` table or sm_budget says otherwise",

@@ -20,8 +20,9 @@ from typing import Any
 
 import plait
 from plait import gpu
+from plait._core import beats_nccl
 from plait.bench import count_for
-from plait.bench_gpu import Bay, Pattern
+from plait.bench_gpu import Bay, Call, Pattern
 from plait.launch import Emit
 from plait.reductions import REDUCING
 
@@ -148,14 +149,17 @@ def _bay_without_table(task: dict[str, Any], most_bytes: int) -> Bay:
         os.environ["PLAIT_TUNING"] = named  # empty is as good as unset
 
 
-def _time_us(bay: Bay, request: plait.Request, candidate: Candidate) -> float | None:
-    """us a call in a graph, of the slowest rank; None where the kernel does not take it."""
+def _call_by(bay: Bay, request: plait.Request, candidate: Candidate) -> Call:
     kernel, blocks = candidate
     params = {"blocks": blocks} if blocks else {}
+    return partial(
+        bay.comm._core.enqueue, request, bay.input, bay.output, bay.stream, kernel, params
+    )
 
-    def call() -> None:
-        bay.comm._core.enqueue(request, bay.input, bay.output, bay.stream, kernel, params)
 
+def _time_us(bay: Bay, request: plait.Request, candidate: Candidate) -> float | None:
+    """us a call in a graph, of the slowest rank; None where the kernel does not take it."""
+    call = _call_by(bay, request, candidate)
     try:
         call()
     except plait.UnsupportedError:
@@ -206,7 +210,7 @@ def _tuned(
     untuned, nccl_us = _untuned(bay, request), _nccl_us(bay, request)
     own_us = _time_us(bay, request, (untuned, 0)) if untuned else None
     times: dict[Candidate, float] = {} if own_us is None else {(untuned, 0): own_us}
-    nccl_is_slower = own_us is not None and (nccl_us == 0 or own_us <= NOISE * nccl_us)
+    nccl_is_slower = own_us is not None and beats_nccl(own_us, nccl_us) is not False
     found = candidates(request, setting, untuned, nccl_is_slower)
     tried = worth_it(found, before_us)
     for candidate in tried:
@@ -218,12 +222,7 @@ def _tuned(
     before_us.update(ruled_out | times)
     while times:
         kernel, blocks = chosen = best(times, untuned)
-        params = {"blocks": blocks} if blocks else {}
-
-        def call(kernel: str = kernel, params: dict[str, int] = params) -> None:
-            bay.comm._core.enqueue(request, bay.input, bay.output, bay.stream, kernel, params)
-
-        if bay.wrong_after(call, pattern) == 0:
+        if bay.wrong_after(_call_by(bay, request, chosen), pattern) == 0:
             break
         del times[chosen]  # a wrong result is never the fastest
     facts = {
@@ -272,11 +271,6 @@ def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"schema": "plait.tuning/3", **{name: facts[name] for name in names}, "rows": kept}
 
 
-def _beats_nccl(row: dict[str, Any]) -> bool:
-    """As the drop-in sees it."""
-    return bool(row["us"] <= NOISE * row["nccl_us"])
-
-
 def _upto(row: dict[str, Any], following: dict[str, Any] | None) -> int:
     """Bytes to which a row holds: the middle, by ratio, to the next size that was measured.
 
@@ -287,9 +281,10 @@ def _upto(row: dict[str, Any], following: dict[str, Any] | None) -> int:
     if following is None:
         last = SIZES[row["setting"]][-1]
         return WITHOUT_END if size * 2 > last else size * 2
-    if _beats_nccl(row) and following["nccl_us"] > 0 and not _beats_nccl(following):
+    here, there = (beats_nccl(one["us"], one["nccl_us"]) for one in (row, following))
+    if (here, there) == (True, False):
         return size
-    if row["nccl_us"] > 0 and not _beats_nccl(row) and _beats_nccl(following):
+    if (here, there) == (False, True):
         return int(following["size"]) - 1
     return isqrt(size * following["size"])
 
@@ -297,7 +292,7 @@ def _upto(row: dict[str, Any], following: dict[str, Any] | None) -> int:
 def _alike(row: dict[str, Any]) -> list[Any]:
     """What neighbours that become one row have in common."""
     names = ("setting", "collective", "type", "kernel", "blocks")
-    return [_beats_nccl(row), *(row[name] for name in names)]
+    return [beats_nccl(row["us"], row["nccl_us"]), *(row[name] for name in names)]
 
 
 def merged(file: str, content: dict[str, Any]) -> dict[str, Any]:

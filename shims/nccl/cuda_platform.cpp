@@ -82,8 +82,9 @@ class CudaEngine : public Engine {
   }
   bool takes(const Request& request) const override {
     if (bitwise_) return rank_->takes(request);
-    const TunedRow* const row = tuned(request);
-    return (row == nullptr ? std::nullopt : row->beats_nccl()).value_or(rank_->ahead(request));
+    if (const TunedRow* const row = tuned(request))
+      if (const std::optional<bool> known = row->beats_nccl()) return *known;
+    return rank_->ahead(request);
   }
   void enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     const std::lock_guard<std::mutex> hold(guard_);

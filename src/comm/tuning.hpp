@@ -19,6 +19,9 @@ enum class Setting { alone, beside_computing };
 inline constexpr int kSettings = 2;
 std::string name_of(Setting setting);
 
+/// By 1 % at least, so that noise decides nothing; none where NCCL was not measured: nccl_us is 0.
+std::optional<bool> beats_nccl(double us, double nccl_us);
+
 /// Messages of at most max_bytes (and more than the next smaller row's) are done by `kernel`.
 struct TunedRow {
   DataType type = DataType::fp32;
@@ -29,8 +32,7 @@ struct TunedRow {
   double us = 0;       ///< of the largest message of the row that was measured
   double nccl_us = 0;  ///< NCCL's for it; 0 = not measured
 
-  /// By 1 % at least, so that noise decides nothing; none where NCCL was not measured.
-  std::optional<bool> beats_nccl() const;
+  std::optional<bool> beats_nccl() const { return plait::beats_nccl(us, nccl_us); }
 };
 
 class TuningTable {

@@ -4,9 +4,9 @@
 namespace plait::cuda {
 
 bool FusedChoice::is_about(const Request& request) const {
+  if (collective != request.collective || request.ranks > ranks) return false;  // of most rows
   const std::uint64_t bytes = message_bytes(request);
-  return collective == request.collective && request.ranks <= ranks && bytes >= from_bytes &&
-         bytes <= upto_bytes;
+  return bytes >= from_bytes && bytes <= upto_bytes;
 }
 
 std::span<const FusedChoice> choices() {
