@@ -7,6 +7,31 @@
 extern "C" const void* const plait_fatbins[];
 
 namespace plait::cuda {
+namespace {
+
+std::vector<Library> load_all() {
+  std::vector<Library> loaded;
+  try {
+    for (const void* const* fatbin = plait_fatbins; *fatbin != nullptr; ++fatbin) {
+      Library library = nullptr;
+      PLAIT_CUDA_CALL(library_load, &library, *fatbin, nullptr, nullptr, 0, nullptr, nullptr, 0);
+      loaded.push_back(library);
+    }
+  } catch (...) {
+    for (Library library : loaded) api().library_unload(library);
+    throw;
+  }
+  return loaded;
+}
+
+/// Of all ranks of this process, in whatever context, until it ends: the driver takes tens of
+/// milliseconds to load them, and does not give back all that it takes for it.
+const std::vector<Library>& libraries() {
+  static const auto* const once = new std::vector<Library>(load_all());
+  return *once;
+}
+
+}  // namespace
 
 bool has_device_code() { return plait_fatbins[0] != nullptr; }
 
@@ -14,22 +39,14 @@ Kernels::Kernels() {
   if (!has_device_code())
     throw Error(ErrorCode::unsupported,
                 "wanted kernels, found a build without device code: build again with nvcc on PATH");
-  for (const void* const* fatbin = plait_fatbins; *fatbin != nullptr; ++fatbin) {
-    Library library = nullptr;
-    PLAIT_CUDA_CALL(library_load, &library, *fatbin, nullptr, nullptr, 0, nullptr, nullptr, 0);
-    libraries_.push_back(library);
-  }
-}
-
-Kernels::~Kernels() {
-  for (Library library : libraries_) api().library_unload(library);
+  (void)libraries();
 }
 
 Function Kernels::look_up(const std::string& name) {
   const auto known = functions_.find(name);
   if (known != functions_.end()) return known->second;
   Function function = nullptr;
-  for (Library library : libraries_) {
+  for (Library library : libraries()) {
     Kernel kernel = nullptr;
     if (api().library_kernel(&kernel, library, name.c_str()) != kSuccess) continue;
     PLAIT_CUDA_CALL(kernel_function, &function, kernel);

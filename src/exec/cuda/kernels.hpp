@@ -21,10 +21,9 @@ struct Spread {
 
 class Kernels {
  public:
-  /// Loads all device code into the current context, all of it now.
+  /// In the current context, with all code in place there (unless the process loads code lazily).
   /// Error(unsupported) where the build has none.
   Kernels();
-  ~Kernels();
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
 
@@ -36,9 +35,9 @@ class Kernels {
 
  private:
   Function look_up(const std::string& name);
-  std::vector<Library> libraries_;
   std::map<std::string, Function> functions_;
-  std::map<Function, unsigned> shared_bytes_;  ///< most that a function has been allowed so far
+  std::map<Function, unsigned>
+      shared_bytes_;  ///< allowed so far; a kernel always asks for the same
 };
 
 }  // namespace plait::cuda

@@ -36,12 +36,14 @@ inline LineCut cut_lines(std::uint64_t units, int ranks, bool is_one_shot, std::
   return {pieces, (grains + pieces - 1) / pieces * grain};
 }
 
+inline constexpr std::uint64_t kMostHopLines = 1ull << 31;  ///< they are counted in 32 bits
+
 /// The same of a hop with parts of so many units: an inbox has, for every other rank, a line and a
 /// word beside for each unit of a piece, and one to greet.
 inline LineCut cut_hop(std::uint64_t units, int ranks, std::uint64_t half_bytes) {
-  if (ranks == 1) return {1, units};
-  const std::uint64_t room =
-      half_bytes / (static_cast<std::uint64_t>(ranks - 1) * (kBareLineBytes + kBesideLineBytes));
+  std::uint64_t lines = kMostHopLines;
+  if (ranks > 1) lines = std::min(lines, half_bytes / (kBareLineBytes + kBesideLineBytes));
+  const std::uint64_t room = lines / static_cast<std::uint64_t>(std::max(1, ranks - 1));
   if (room < 2) return {};
   const std::uint64_t pieces = std::max<std::uint64_t>(1, (units + room - 2) / (room - 1));
   return {pieces, (units + pieces - 1) / pieces};

@@ -73,4 +73,6 @@ TEST_CASE("a hop's lines, the words beside them and its greetings fit into half 
       }
   CHECK(cut_hop(16, 2, 47).pieces == 0);  // a greeting alone
   CHECK(cut_hop(16, 1, 0).pieces == 1);
+  CHECK(cut_hop(1ull << 33, 1, 0).units < kMostHopLines);
+  CHECK(cut_hop(1ull << 33, 5, 1ull << 50).units < kMostHopLines / 4);
 }

@@ -59,46 +59,46 @@ struct HopCall {
   const HopArgs& args;
   const HopShape& shape;
   unsigned call;
-  unsigned long long half, units;
+  unsigned long long half;
+  unsigned units;  // of a part; at most kMostHopLines lines, so that registers suffice
   bool broken;
   Patience patience;
 
   __device__ explicit HopCall(const HopArgs& given) : args(given), shape(given.shape) {
     call = number_of_call(args.state);
     half = (call & 1) * args.half_bytes;
-    units = (shape.part_bytes + 15) / 16;
+    units = static_cast<unsigned>((shape.part_bytes + 15) / 16);
     broken = args.state->failed != 0;
   }
   __device__ bool sends(int from, int owner) const {
     return cuda::sends(shape, args.ranks, from, owner);
   }
   /// Of the lines in the owner's inbox; `units` is the one that says "I am in this call".
-  __device__ unsigned long long index(int owner, int from, unsigned long long unit) const {
+  __device__ unsigned index(int owner, int from, unsigned unit) const {
     const int place = from - (from > owner ? 1 : 0);
-    return static_cast<unsigned long long>(place) * (units + 1) + unit;
+    return static_cast<unsigned>(place) * (units + 1) + unit;
   }
-  __device__ char* line(int owner, unsigned long long at) const {
+  __device__ char* line(int owner, unsigned at) const {
     return args.inbox[owner] + half + at * kBareLineBytes;
   }
-  __device__ char* beside(int owner, unsigned long long at) const {
-    return line(owner, static_cast<unsigned long long>(args.ranks - 1) * (units + 1)) +
-           at * kBesideLineBytes;
+  __device__ char* beside(int owner, unsigned at) const {
+    return line(owner, static_cast<unsigned>(args.ranks - 1) * (units + 1)) + at * kBesideLineBytes;
   }
-  __device__ bool give_up(int from, unsigned long long unit) {
+  __device__ bool give_up(int from, unsigned unit) {
     if (!broken)
       broken = patience.gone(args.state, args.lifeline, args.wait_ns, static_cast<unsigned>(from),
-                             static_cast<unsigned>(unit), ~0u);
+                             unit, ~0u);
     return broken;
   }
-  __device__ void send(int owner, unsigned long long unit, const Unit& value) const {
-    const unsigned long long at = index(owner, args.rank, unit);
+  __device__ void send(int owner, unsigned unit, const Unit& value) const {
+    const unsigned at = index(owner, args.rank, unit);
     EscapedLine::send(line(owner, at), beside(owner, at), EscapedLine::mixed(value, unit));
   }
   /// Units first, first + stride, ... (`valid` of them) of what `from` sends: all polled together,
   /// so that one round trip to L2 may serve them all.
-  __device__ void take(Unit (&got)[kTogether], int from, unsigned long long first,
-                       unsigned long long stride, int valid) {
-    const unsigned long long at = index(args.rank, from, first);
+  __device__ void take(Unit (&got)[kTogether], int from, unsigned first, unsigned stride,
+                       int valid) {
+    const unsigned at = index(args.rank, from, first);
     bool all_here;
     do {
       all_here = true;
@@ -116,38 +116,50 @@ struct HopCall {
         store_pair(line(args.rank, at + u * stride), EscapedLine::kMissing, EscapedLine::kMissing);
       }
   }
-  __device__ unsigned long long take_word(int from, char* at, unsigned long long unit) {
+  __device__ unsigned long long take_word(int from, char* at, unsigned unit) {
     unsigned long long told;
     do told = load_word(at);
     while (told == EscapedLine::kMissing && !give_up(from, unit));
     store_word(at, EscapedLine::kMissing);
     return told;
   }
-  __device__ Unit own(int owner, unsigned long long unit) const {
+  __device__ void fetch_own(int owner, unsigned first, unsigned stride, int valid) const {
     const char* src = static_cast<const char*>(args.input) + owner * shape.part_stride;
-    return load_unit<Stored>(src, unit, shape.part_bytes, is_aligned(src));
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (u < valid) fetch_ahead(src + (first + u * stride) * 16ull);
   }
-  __device__ void put(unsigned long long offset, unsigned long long unit, const Unit& value) const {
+  /// This rank's units for `owner`, all on their way before any is used.
+  __device__ void own(Unit (&held)[kTogether], int owner, unsigned first, unsigned stride,
+                      int valid) const {
+    const char* src = static_cast<const char*>(args.input) + owner * shape.part_stride;
+    const bool whole = is_aligned(src);
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (u < valid) held[u] = load_unit<Stored>(src, first + u * stride, shape.part_bytes, whole);
+  }
+  __device__ void put(unsigned long long offset, unsigned unit, const Unit& value) const {
     char* dst = static_cast<char*>(args.output) + offset;
     store_unit<Stored, true>(dst, unit, value, shape.part_bytes, is_aligned(dst));
   }
 
   __device__ int peer(int k) const { return rank_after(args.rank, k, args.ranks); }
-  __device__ void push(unsigned long long first, unsigned long long stride) const {
+  __device__ void push(unsigned first, unsigned stride) const {
     const int valid = valid_units(first, stride, units, kTogether);
+    if constexpr (kHandling == kReduceParts) fetch_own(args.rank, first, stride, valid);
     for (int k = 1; k < args.ranks; ++k) {
       if (!sends(args.rank, peer(k))) continue;
       Unit held[kTogether];
-#pragma unroll
-      for (int u = 0; u < kTogether; ++u)
-        if (u < valid) held[u] = own(peer(k), first + u * stride);
+      own(held, peer(k), first, stride, valid);
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
         if (u < valid) send(peer(k), first + u * stride, held[u]);
     }
   }
-  __device__ void reduce(unsigned long long first, unsigned long long stride) {
+  __device__ void reduce(unsigned first, unsigned stride) {
     const int valid = valid_units(first, stride, units, kTogether);
+    Unit mine[kTogether];  // on their way while peers' are awaited
+    own(mine, args.rank, first, stride, valid);
     Sum sum[kTogether];
     for (int from = 0; from < args.ranks; ++from) {
       Unit got[kTogether];
@@ -155,7 +167,7 @@ struct HopCall {
 #pragma unroll
       for (int u = 0; u < kTogether; ++u) {
         if (u >= valid) continue;
-        if (from == args.rank) got[u] = own(from, first + u * stride);
+        if (from == args.rank) got[u] = mine[u];
         if (from == 0)
           sum[u].first(got[u], args.op, args.scalars[0]);
         else
@@ -166,7 +178,7 @@ struct HopCall {
     for (int u = 0; u < kTogether; ++u)
       if (u < valid) put(0, first + u * stride, sum[u].result(args.op, true, args.ranks));
   }
-  __device__ void place(unsigned long long first, unsigned long long stride) {
+  __device__ void place(unsigned first, unsigned stride) {
     const int valid = valid_units(first, stride, units, kTogether);
     for (int k = 1; k < args.ranks; ++k) {
       if (!sends(peer(k), args.rank)) continue;
@@ -192,7 +204,7 @@ struct HopCall {
       if (from != args.rank && !sends(from, args.rank)) take(got, from, units, 1, 1);
   }
   /// What stays on this rank, of as many units as a part.
-  __device__ void keep(unsigned long long first, unsigned long long stride) const {
+  __device__ void keep(unsigned first, unsigned stride) const {
     const char* src = static_cast<const char*>(args.input) + shape.own_from;
     char* dst = static_cast<char*>(args.output) + shape.own_to;
     if (src == dst || shape.own_bytes == 0) return;
@@ -214,20 +226,19 @@ __device__ void hop(const HopArgs& args) {
   wait_for_grid_before();
   using Call = HopCall<kType, kOp, kHandling>;
   Call call(args);
-  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
-  const unsigned long long first =
-      static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const unsigned long long step = stride * Call::kTogether;
+  const unsigned stride = gridDim.x * blockDim.x;
+  const unsigned first = blockIdx.x * blockDim.x + threadIdx.x;
+  const unsigned step = stride * Call::kTogether;
   const bool takes = (args.shape.owners >> args.rank & 1) != 0;
   if (step < call.units && args.state->crowded == 0) let_next_grid_start();  // as two_shot does
   if (!call.broken) call.greet();
   // Of a rank that has given up comes nothing: peers may still read what lies in the same half.
-  unsigned long long pushed = 0;
+  unsigned pushed = 0;
   for (int s = -args.ahead; !call.broken; ++s) {
     if (pushed < call.units) call.push(first + pushed, stride);
     pushed += step;
     if (s < 0) continue;
-    const unsigned long long at = static_cast<unsigned long long>(s) * step;
+    const unsigned at = static_cast<unsigned>(s) * step;
     if (at >= call.units) break;
     call.keep(first + at, stride);
     if (!takes) continue;

@@ -34,6 +34,11 @@ __device__ inline void let_next_grid_start() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
+/// Asks for what is there to come into L2, without waiting.
+__device__ inline void fetch_ahead(const void* at) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+
 __device__ inline void store_pair(void* at, unsigned long long lo, unsigned long long hi) {
   asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(at), "l"(lo), "l"(hi)
                : "memory");
