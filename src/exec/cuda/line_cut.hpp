@@ -11,6 +11,8 @@ inline constexpr std::uint64_t kBareLineBytes = 16;     ///< a word of all ones:
 inline constexpr std::uint64_t kFlaggedLineBytes = 32;  ///< 32 bits of data, 32 of a flag
 inline constexpr std::uint64_t kBesideLineBytes = 8;    ///< beside a bare line of any bits
 
+inline constexpr std::uint64_t kMostLines = 1ull << 31;  ///< of a piece: kernels count in 32 bits
+
 /// Pieces alike but for the last, cut between the lines of all ranks.
 struct LineCut {
   std::uint64_t pieces = 0;
@@ -27,21 +29,19 @@ inline std::uint64_t lines_for(std::uint64_t units, int ranks, bool is_one_shot)
 /// room: lines that half an inbox holds. Without pieces where it is too small for any.
 inline LineCut cut_lines(std::uint64_t units, int ranks, bool is_one_shot, std::uint64_t room) {
   const auto n = static_cast<std::uint64_t>(ranks);
-  if (n == 1) return {1, units};
   const std::uint64_t grain = is_one_shot ? 1 : n;
   const std::uint64_t grains = (units + grain - 1) / grain;  // whole ones count, also in a piece
-  const std::uint64_t fit = room / lines_for(grain, ranks, is_one_shot);
+  const std::uint64_t fit =
+      n == 1 ? kMostLines : std::min(room, kMostLines) / lines_for(grain, ranks, is_one_shot);
   if (fit == 0) return {};
   const std::uint64_t pieces = std::max<std::uint64_t>(1, (grains + fit - 1) / fit);
   return {pieces, (grains + pieces - 1) / pieces * grain};
 }
 
-inline constexpr std::uint64_t kMostHopLines = 1ull << 31;  ///< they are counted in 32 bits
-
 /// The same of a hop with parts of so many units: an inbox has, for every other rank, a line and a
 /// word beside for each unit of a piece, and one to greet.
 inline LineCut cut_hop(std::uint64_t units, int ranks, std::uint64_t half_bytes) {
-  std::uint64_t lines = kMostHopLines;
+  std::uint64_t lines = kMostLines;
   if (ranks > 1) lines = std::min(lines, half_bytes / (kBareLineBytes + kBesideLineBytes));
   const std::uint64_t room = lines / static_cast<std::uint64_t>(std::max(1, ranks - 1));
   if (room < 2) return {};

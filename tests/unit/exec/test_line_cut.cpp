@@ -53,6 +53,8 @@ TEST_CASE("lines of four ranks: 4 MiB of integers take four pieces, 64 MiB of fl
 
 TEST_CASE("one rank needs no lines; an inbox smaller than a line holds no piece") {
   CHECK(cut_lines(1 << 30, 1, false, 0).pieces == 1);
+  CHECK(cut_lines(1ull << 33, 1, false, 0).units <= kMostLines);
+  CHECK(cut_lines(1ull << 33, 4, false, 1ull << 50).units < kMostLines);
   CHECK(cut_lines(1, 2, false, 1).pieces == 0);
   CHECK(cut_lines(1, 3, true, 1).pieces == 0);
 }
@@ -73,6 +75,6 @@ TEST_CASE("a hop's lines, the words beside them and its greetings fit into half 
       }
   CHECK(cut_hop(16, 2, 47).pieces == 0);  // a greeting alone
   CHECK(cut_hop(16, 1, 0).pieces == 1);
-  CHECK(cut_hop(1ull << 33, 1, 0).units < kMostHopLines);
-  CHECK(cut_hop(1ull << 33, 5, 1ull << 50).units < kMostHopLines / 4);
+  CHECK(cut_hop(1ull << 33, 1, 0).units < kMostLines);
+  CHECK(cut_hop(1ull << 33, 5, 1ull << 50).units < kMostLines / 4);
 }

@@ -89,7 +89,8 @@ struct FusedCall {
   const FusedArgs& args;
   unsigned call;
   unsigned long long half;  // offset of this call's inbox half
-  unsigned long long bytes, units;
+  unsigned long long bytes;
+  unsigned units;  // counted in 32 bits (kMostLines), so that registers suffice
   bool aligned;
   bool broken = false;
   Patience patience;
@@ -98,36 +99,35 @@ struct FusedCall {
     call = number_of_call(args.state);
     half = (call & 1) * args.half_bytes;
     bytes = args.count * sizeof(Stored);
-    units = (bytes + 15) / 16;
+    units = static_cast<unsigned>((bytes + 15) / 16);
     aligned = ((reinterpret_cast<unsigned long long>(args.input) |
                 reinterpret_cast<unsigned long long>(args.output)) &
                15) == 0;
     broken = args.state->failed != 0;
   }
   __device__ int ranks() const { return kRanks == 0 ? args.ranks : kRanks; }
-  __device__ Unit own(unsigned long long unit) const {
+  __device__ Unit own(unsigned unit) const {
     return load_unit<Stored>(static_cast<const char*>(args.input), unit, bytes, aligned);
   }
-  __device__ void put(unsigned long long unit, const Unit& value) const {
+  __device__ void put(unsigned unit, const Unit& value) const {
     store_unit<Stored, true>(static_cast<char*>(args.output), unit, value, bytes, aligned);
   }
   /// The line of `unit` in `owner`'s inbox, for what `from` sends there: a slot a sender, and as
   /// many again for results; each holds `slot_units`.
   enum Kind { kParts, kResults };
-  __device__ char* line(int owner, Kind kind, int from, unsigned long long slot_units,
-                        unsigned long long unit) const {
+  __device__ char* line(int owner, Kind kind, int from, unsigned slot_units, unsigned unit) const {
     const int place = kRanks == 2 ? 0 : from - (from > owner ? 1 : 0);
-    const int slot = (kind == kResults ? ranks() - 1 : 0) + place;
+    const unsigned slot = static_cast<unsigned>((kind == kResults ? ranks() - 1 : 0) + place);
     return args.inbox[owner] + half +
-           (static_cast<unsigned long long>(slot) * slot_units + unit) * Line::kBytes;
+           static_cast<unsigned long long>(slot * slot_units + unit) * Line::kBytes;
   }
-  __device__ bool give_up(int peer, unsigned long long unit) {
+  __device__ bool give_up(int peer, unsigned unit) {
     if (!broken)
       broken = patience.gone(args.state, args.lifeline, args.wait_ns, static_cast<unsigned>(peer),
-                             static_cast<unsigned>(unit), ~0u);
+                             unit, ~0u);
     return broken;
   }
-  __device__ Unit take(char* at, int peer, unsigned long long unit) {
+  __device__ Unit take(char* at, int peer, unsigned unit) {
     Unit got;
     while (!Line::template receive<kType>(at, got, call))
       if (give_up(peer, unit)) break;
@@ -202,11 +202,9 @@ struct FusedCall {
 };
 
 /// Units first + u * stride below `limit`, for u < kTogether.
-__device__ inline int valid_units(unsigned long long first, unsigned long long stride,
-                                  unsigned long long limit, int together) {
+__device__ inline int valid_units(unsigned first, unsigned stride, unsigned limit, int together) {
   int valid = 0;
-  while (valid < together && first + static_cast<unsigned long long>(valid) * stride < limit)
-    ++valid;
+  while (valid < together && first + static_cast<unsigned>(valid) * stride < limit) ++valid;
   return valid;
 }
 
@@ -215,15 +213,14 @@ __device__ void one_shot(const FusedArgs& args) {
   wait_for_grid_before();
   using Call = FusedCall<kType, kOp, kRanks, Line>;
   Call call(args);
-  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
-  const unsigned long long first =
-      static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const unsigned long long step = stride * Call::kTogether;
-  const long long steps = static_cast<long long>((call.units + step - 1) / step);
+  const unsigned stride = gridDim.x * blockDim.x;
+  const unsigned first = blockIdx.x * blockDim.x + threadIdx.x;
+  const unsigned step = stride * Call::kTogether;
+  const int steps = static_cast<int>((call.units + step - 1) / step);
   const int ranks = call.ranks();
-  for (long long s = -args.ahead; s < steps && !call.broken; ++s) {
+  for (int s = -args.ahead; s < steps && !call.broken; ++s) {
     if (s + args.ahead < steps) {
-      const unsigned long long at = first + static_cast<unsigned long long>(s + args.ahead) * step;
+      const unsigned at = first + static_cast<unsigned>(s + args.ahead) * step;
       const int valid = valid_units(at, stride, call.units, Call::kTogether);
       Unit mine[Call::kTogether];
 #pragma unroll
@@ -240,7 +237,7 @@ __device__ void one_shot(const FusedArgs& args) {
           }
     }
     if (s < 0) continue;
-    const unsigned long long at = first + static_cast<unsigned long long>(s) * step;
+    const unsigned at = first + static_cast<unsigned>(s) * step;
     const int valid = valid_units(at, stride, call.units, Call::kTogether);
     if (valid == 0) continue;
     call.template reduce<8>(
@@ -260,27 +257,27 @@ struct TwoShot {
   using Call = FusedCall<kType, kOp, kRanks, Line>;
   static constexpr int kTogether = Call::kTogether;
   Call call;
-  unsigned long long shard, stride, first, step;
-  long long steps;
+  unsigned shard, stride, first, step;
+  int steps;
 
   __device__ explicit TwoShot(const FusedArgs& args) : call(args) {
-    const auto ranks = static_cast<unsigned long long>(call.ranks());
+    const auto ranks = static_cast<unsigned>(call.ranks());
     shard = (call.units + ranks - 1) / ranks;
-    stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
-    first = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+    stride = gridDim.x * blockDim.x;
+    first = blockIdx.x * blockDim.x + threadIdx.x;
     step = stride * kTogether;
-    steps = static_cast<long long>((shard + step - 1) / step);
+    steps = static_cast<int>((shard + step - 1) / step);
   }
-  __device__ unsigned long long limit(int owner) const {  // units in the owner's shard
-    const unsigned long long begin = shard * static_cast<unsigned long long>(owner);
+  __device__ unsigned limit(int owner) const {  // units in the owner's shard
+    const unsigned begin = shard * static_cast<unsigned>(owner);
     return begin >= call.units ? 0 : min(shard, call.units - begin);
   }
   __device__ int peer(int k) const {
     const int at = call.args.rank + k;
     return at < call.ranks() ? at : at - call.ranks();
   }
-  __device__ void push(long long s) {
-    const unsigned long long at = first + static_cast<unsigned long long>(s) * step;
+  __device__ void push(int s) {
+    const unsigned at = first + static_cast<unsigned>(s) * step;
     const int ranks = call.ranks();
     for (int k = 1; k < ranks; ++k) {
       const int to = peer(k);
@@ -297,9 +294,9 @@ struct TwoShot {
               call.call);
     }
   }
-  __device__ void reduce(long long s) {
+  __device__ void reduce(int s) {
     const int rank = call.args.rank, ranks = call.ranks();
-    const unsigned long long at = first + static_cast<unsigned long long>(s) * step;
+    const unsigned at = first + static_cast<unsigned>(s) * step;
     const int valid = valid_units(at, stride, limit(rank), kTogether);
     if (valid == 0) return;
     call.template reduce<4>(  // eight would not keep within 64 registers
@@ -315,8 +312,8 @@ struct TwoShot {
           call.put(shard * rank + at + u * stride, sum);
         });
   }
-  __device__ void gather(long long s) {
-    const unsigned long long at = first + static_cast<unsigned long long>(s) * step;
+  __device__ void gather(int s) {
+    const unsigned at = first + static_cast<unsigned>(s) * step;
     const int rank = call.args.rank, ranks = call.ranks();
     for (int k = 1; k < ranks; ++k) {
       const int from = peer(k);
@@ -347,8 +344,8 @@ __device__ void two_shot(const FusedArgs& args) {
   // Where nobody else wants the places: so the next call's blocks lie evenly over SMs, 3 % of it.
   if (args.state->crowded == 0) let_next_grid_start();
   TwoShot<kType, kOp, kRanks, Line> shot(args);
-  const long long ahead = args.ahead;
-  for (long long s = -2 * ahead; s < shot.steps && !shot.call.broken; ++s) {
+  const int ahead = args.ahead;
+  for (int s = -2 * ahead; s < shot.steps && !shot.call.broken; ++s) {
     if (s + 2 * ahead < shot.steps) shot.push(s + 2 * ahead);
     if (s + ahead >= 0 && s + ahead < shot.steps) shot.reduce(s + ahead);
     if (s >= 0) shot.gather(s);

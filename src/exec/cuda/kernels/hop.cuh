@@ -60,7 +60,7 @@ struct HopCall {
   const HopShape& shape;
   unsigned call;
   unsigned long long half;
-  unsigned units;  // of a part; at most kMostHopLines lines, so that registers suffice
+  unsigned units;  // of a part; counted in 32 bits (kMostLines), so that registers suffice
   bool broken;
   Patience patience;
 
