@@ -11,7 +11,7 @@ inline void meet_threads(unsigned id, unsigned) { plait_test::team_meets[id].mee
 inline bool any_of_threads(unsigned id, unsigned, bool mine) {
   return plait_test::team_meets[id].any(mine);
 }
-/// Reads a byte, so that a sanitizer sees what must not be asked for.
+/// Reads a byte, so that a sanitizer sees what is asked for outside of a buffer.
 inline void fetch_ahead(const void* at) { (void)*static_cast<const volatile char*>(at); }
 inline void wait_for_grid_before() {}
 inline void let_next_grid_start() {}

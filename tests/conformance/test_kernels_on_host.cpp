@@ -170,7 +170,7 @@ void fill(char* data, std::uint64_t bytes, std::uint64_t part_bytes, std::mt1993
     for (std::uint64_t i = 0; i + 8 <= part_bytes && part + i + 8 <= bytes; i += 8) {
       if (random() % 8 != 0) continue;
       const Unit travels = {EscapedLine::kMissing, EscapedLine::kStandIn};
-      const Unit word = EscapedLine::mixed(travels, i / 16);
+      const Unit word = EscapedLine::mixed(travels, static_cast<unsigned>(i / 16));
       std::memcpy(data + part + i, random() % 2 == 0 ? &word.lo : &word.hi, 8);
     }
 }

@@ -3,7 +3,8 @@
 What the table says NCCL does faster is NCCL's, all else it holds is plait's, whatever is built in,
 and right; by which kernel is not looked at. Rank 0 prints a JSON line a row; the status is 1 where
 one failed.
-    python tests/gpu/tuned_drop_in.py --write FILE --gpus N    writes a table made up for this
+    python tests/gpu/tuned_drop_in.py --write FILE --gpus N    writes a table made up for this, by
+                                                               plait's package
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, default=2)
     args = parser.parse_args()
     if args.write:
-        from plait import tune  # not beside the drop-in
+        from plait import tune  # here alone: ranks under the drop-in do without plait's package
 
         tune.write(args.write, table(args.gpus))
         return 0

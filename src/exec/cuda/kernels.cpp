@@ -24,8 +24,9 @@ std::vector<Library> load_all() {
   return loaded;
 }
 
-/// Of all ranks of this process, in whatever context, until it ends: the driver takes tens of
-/// milliseconds to load them, and does not give back all that it takes for it.
+/// Loaded once a process and never unloaded, for the ranks of all contexts; the driver puts the
+/// code into contexts made later too. Loading takes some 12 ms a rank, and unloading does not give
+/// all the memory back (bench/NOTES.md).
 const std::vector<Library>& libraries() {
   static const auto* const once = new std::vector<Library>(load_all());
   return *once;

@@ -21,8 +21,8 @@ struct Spread {
 
 class Kernels {
  public:
-  /// In the current context, with all code in place there (unless the process loads code lazily).
-  /// Error(unsupported) where the build has none.
+  /// Of the current context. All code is in place there afterwards, unless the process loads it
+  /// lazily. Error(unsupported) where the build has none.
   Kernels();
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
@@ -36,8 +36,8 @@ class Kernels {
  private:
   Function look_up(const std::string& name);
   std::map<std::string, Function> functions_;
-  std::map<Function, unsigned>
-      shared_bytes_;  ///< allowed so far; a kernel always asks for the same
+  /// What functions were allowed. Ranks of a context share them: each must always ask for the same.
+  std::map<Function, unsigned> shared_bytes_;
 };
 
 }  // namespace plait::cuda

@@ -11,7 +11,8 @@ inline constexpr std::uint64_t kBareLineBytes = 16;     ///< a word of all ones:
 inline constexpr std::uint64_t kFlaggedLineBytes = 32;  ///< 32 bits of data, 32 of a flag
 inline constexpr std::uint64_t kBesideLineBytes = 8;    ///< beside a bare line of any bits
 
-inline constexpr std::uint64_t kMostLines = 1ull << 31;  ///< of a piece: kernels count in 32 bits
+/// Of a piece, in the inbox of a rank: kernels count in 32 bits, some steps past the end.
+inline constexpr std::uint64_t kMostLines = 1ull << 31;
 
 /// Pieces alike but for the last, cut between the lines of all ranks.
 struct LineCut {

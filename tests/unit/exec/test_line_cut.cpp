@@ -53,8 +53,6 @@ TEST_CASE("lines of four ranks: 4 MiB of integers take four pieces, 64 MiB of fl
 
 TEST_CASE("one rank needs no lines; an inbox smaller than a line holds no piece") {
   CHECK(cut_lines(1 << 30, 1, false, 0).pieces == 1);
-  CHECK(cut_lines(1ull << 33, 1, false, 0).units <= kMostLines);
-  CHECK(cut_lines(1ull << 33, 4, false, 1ull << 50).units < kMostLines);
   CHECK(cut_lines(1, 2, false, 1).pieces == 0);
   CHECK(cut_lines(1, 3, true, 1).pieces == 0);
 }
@@ -75,6 +73,22 @@ TEST_CASE("a hop's lines, the words beside them and its greetings fit into half 
       }
   CHECK(cut_hop(16, 2, 47).pieces == 0);  // a greeting alone
   CHECK(cut_hop(16, 1, 0).pieces == 1);
-  CHECK(cut_hop(1ull << 33, 1, 0).units < kMostLines);
-  CHECK(cut_hop(1ull << 33, 5, 1ull << 50).units < kMostLines / 4);
+}
+
+TEST_CASE("no piece has more lines than kernels count") {
+  constexpr std::uint64_t kHuge = 1ull << 50;
+  for (int ranks = 1; ranks <= 16; ++ranks)
+    for (const std::uint64_t units : {1ull, (1ull << 31) - 1, 1ull << 31, (1ull << 33) + 5}) {
+      CAPTURE(ranks);
+      CAPTURE(units);
+      for (const bool is_one_shot : {false, true}) {
+        const LineCut cut = cut_lines(units, ranks, is_one_shot, kHuge);
+        CHECK(cut.units * cut.pieces >= units);
+        CHECK(cut.units <= kMostLines);
+        CHECK(lines_for(cut.units, ranks, is_one_shot) <= kMostLines);
+      }
+      const LineCut hop = cut_hop(units, ranks, kHuge);
+      CHECK(hop.units * hop.pieces >= units);
+      CHECK(static_cast<std::uint64_t>(std::max(1, ranks - 1)) * (hop.units + 1) <= kMostLines);
+    }
 }

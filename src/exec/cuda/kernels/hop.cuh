@@ -18,8 +18,8 @@ struct EscapedLine {
   static constexpr unsigned long long kStandIn = 0xbf58476d1ce4e5b9ull;  // as rare as any
 
   /// No two lines of 2^32 - 1 mix alike, and none of them leaves a word as it is.
-  static __device__ Unit mixed(const Unit& unit, unsigned long long line) {
-    const unsigned half = (static_cast<unsigned>(line) + 1) * 0x9e3779b9u;
+  static __device__ Unit mixed(const Unit& unit, unsigned line) {
+    const unsigned half = (line + 1) * 0x9e3779b9u;
     const unsigned long long key = static_cast<unsigned long long>(half) << 32 | half;
     return {unit.lo ^ key, unit.hi ^ key};
   }
@@ -73,6 +73,7 @@ struct HopCall {
   __device__ bool sends(int from, int owner) const {
     return cuda::sends(shape, args.ranks, from, owner);
   }
+  __device__ bool takes() const { return (shape.owners >> args.rank & 1) != 0; }
   /// Of the lines in the owner's inbox; `units` is the one that says "I am in this call".
   __device__ unsigned index(int owner, int from, unsigned unit) const {
     const int place = from - (from > owner ? 1 : 0);
@@ -123,15 +124,16 @@ struct HopCall {
     store_word(at, EscapedLine::kMissing);
     return told;
   }
-  __device__ void fetch_own(int owner, unsigned first, unsigned stride, int valid) const {
-    const char* src = static_cast<const char*>(args.input) + owner * shape.part_stride;
+  /// What reduce() will load, `ahead` steps later.
+  __device__ void fetch_own(unsigned first, unsigned stride, int valid) const {
+    const char* src = static_cast<const char*>(args.input) + args.rank * shape.part_stride;
 #pragma unroll
     for (int u = 0; u < kTogether; ++u)
       if (u < valid) fetch_ahead(src + (first + u * stride) * 16ull);
   }
   /// This rank's units for `owner`, all on their way before any is used.
-  __device__ void own(Unit (&held)[kTogether], int owner, unsigned first, unsigned stride,
-                      int valid) const {
+  __device__ void load_own(Unit (&held)[kTogether], int owner, unsigned first, unsigned stride,
+                           int valid) const {
     const char* src = static_cast<const char*>(args.input) + owner * shape.part_stride;
     const bool whole = is_aligned(src);
 #pragma unroll
@@ -146,11 +148,12 @@ struct HopCall {
   __device__ int peer(int k) const { return rank_after(args.rank, k, args.ranks); }
   __device__ void push(unsigned first, unsigned stride) const {
     const int valid = valid_units(first, stride, units, kTogether);
-    if constexpr (kHandling == kReduceParts) fetch_own(args.rank, first, stride, valid);
+    if constexpr (kHandling == kReduceParts)
+      if (takes()) fetch_own(first, stride, valid);
     for (int k = 1; k < args.ranks; ++k) {
       if (!sends(args.rank, peer(k))) continue;
       Unit held[kTogether];
-      own(held, peer(k), first, stride, valid);
+      load_own(held, peer(k), first, stride, valid);
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
         if (u < valid) send(peer(k), first + u * stride, held[u]);
@@ -159,7 +162,7 @@ struct HopCall {
   __device__ void reduce(unsigned first, unsigned stride) {
     const int valid = valid_units(first, stride, units, kTogether);
     Unit mine[kTogether];  // on their way while peers' are awaited
-    own(mine, args.rank, first, stride, valid);
+    load_own(mine, args.rank, first, stride, valid);
     Sum sum[kTogether];
     for (int from = 0; from < args.ranks; ++from) {
       Unit got[kTogether];
@@ -229,7 +232,6 @@ __device__ void hop(const HopArgs& args) {
   const unsigned stride = gridDim.x * blockDim.x;
   const unsigned first = blockIdx.x * blockDim.x + threadIdx.x;
   const unsigned step = stride * Call::kTogether;
-  const bool takes = (args.shape.owners >> args.rank & 1) != 0;
   if (step < call.units && args.state->crowded == 0) let_next_grid_start();  // as two_shot does
   if (!call.broken) call.greet();
   // Of a rank that has given up comes nothing: peers may still read what lies in the same half.
@@ -241,7 +243,7 @@ __device__ void hop(const HopArgs& args) {
     const unsigned at = static_cast<unsigned>(s) * step;
     if (at >= call.units) break;
     call.keep(first + at, stride);
-    if (!takes) continue;
+    if (!call.takes()) continue;
     if constexpr (kHandling == kReduceParts)
       call.reduce(first + at, stride);
     else
