@@ -41,8 +41,7 @@ typedef enum {
 
 /* How a communicator is made. Fill with plaitOptionsDefault first; `size` lets the struct grow: a
  * program built before a field was there is served with that field's default, and has no more
- * written than it has room for. Strings are read
- * during the call only; NULL is as good as "". */
+ * written than it has room for. Strings are read during the call only; NULL is as good as "". */
 typedef struct {
   size_t size;
   int rank;

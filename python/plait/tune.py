@@ -126,12 +126,8 @@ def best(times_us: dict[Candidate, float], untuned: str = "") -> Candidate:
 
 def _untuned(bay: Bay, request: plait.Request) -> str:
     """The kernel that this communicator, which has no table, chooses; empty where it is a plan."""
-
-    def call() -> None:
-        bay.comm._core.enqueue(request, bay.input, bay.output, bay.stream)
-
     try:
-        name = bay.counted_as(call).partition("/")[2]
+        name = bay.counted_as(_call_by(bay, request, ("", 0))).partition("/")[2]
     except plait.UnsupportedError:
         return ""
     return name if name in KERNELS else ""
@@ -150,6 +146,7 @@ def _bay_without_table(task: dict[str, Any], most_bytes: int) -> Bay:
 
 
 def _call_by(bay: Bay, request: plait.Request, candidate: Candidate) -> Call:
+    """A call by a kernel and so many blocks: "" = by what is chosen, 0 = by the kernel's own."""
     kernel, blocks = candidate
     params = {"blocks": blocks} if blocks else {}
     return partial(

@@ -104,7 +104,7 @@ MOVES = ("all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv",
 def test_two_ranks_other_collectives_are_near_the_best_too(collective):
     compared = 0
     for size, ways in times("gpu_hop_h200x2.csv", collective).items():
-        by_itself = {way: us for way, us in ways.items() if way in ("hop", "tiled", "rotation")}
+        by_itself = {way: us for way, us in ways.items() if way in KERNELS}
         if len(by_itself) < 2 or "nccl" not in ways:
             continue  # rows as under NCCL
         kernel, ahead = chosen(2, size, collective)
@@ -114,7 +114,7 @@ def test_two_ranks_other_collectives_are_near_the_best_too(collective):
     assert compared >= 16
 
 
-def test_two_ranks_reduce_scatters_of_today_are_near_the_best_too():
+def test_two_ranks_reduce_scatters_own_units_first_are_near_the_best_too():
     compared = 0
     for size, ways in times("gpu_hop_own_h200x2.csv", "reduce_scatter").items():
         ours = {way: us for way, us in ways.items() if way in KERNELS}
