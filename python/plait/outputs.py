@@ -57,7 +57,7 @@ def load_pyplot() -> Any:
         import matplotlib
     except ImportError:
         raise plait.UnsupportedError(
-            "wanted matplotlib for a plot, found none; pip install 'plait[plot]'"
+            "wanted matplotlib for a plot, found none; pip install matplotlib"
         ) from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
