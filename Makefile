@@ -5,11 +5,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BUILD := build/dev
+SDIST := build/sdist
 BENCH_MOST ?= 64M
 SOURCES := $(shell find src include bindings python cmake tests/unit tests/plans tests/conformance \
 	tests/property tests/gpu topologies -type f -not -name '*.pyc' 2>/dev/null) CMakeLists.txt pyproject.toml
 
-.PHONY: bench test lint deps install cpp-test py-test sanitize sanitize-drop-in clean
+.PHONY: bench test lint deps sdist install cpp-test py-test sanitize sanitize-drop-in clean
 
 # Every strategy: those that need two sockets or a missing link run on mist's shape, pairwise on two.
 bench: install
@@ -58,5 +59,9 @@ sanitize: deps
 sanitize-drop-in: install
 	tools/sanitize.sh address,undefined drop-in
 
+# What a package index would get, in build/sdist: compared with what git tracks, and unpacked.
+sdist: deps
+	$(BIN)/python tools/sdist.py $(SDIST)
+
 clean:
-	rm -rf build $(VENV) .deps
+	rm -rf build dist $(VENV) .deps
