@@ -57,6 +57,7 @@ function(plait_cpp_tests)
     get_filename_component(stem ${source} NAME_WE)
     add_executable(bench_${stem} EXCLUDE_FROM_ALL ${source})
     target_link_libraries(bench_${stem} PRIVATE plait_exec plait_planner)
+    target_link_options(bench_${stem} PRIVATE -static-libstdc++ -static-libgcc)
   endforeach()
 endfunction()
 

@@ -16,6 +16,7 @@ using Library = struct LibraryTag*;
 using Kernel = struct KernelTag*;
 using Function = struct FunctionTag*;
 using Graph = struct GraphTag*;
+using GraphNode = struct GraphNodeTag*;
 using GraphExec = struct GraphExecTag*;
 
 inline constexpr Result kSuccess = 0;
@@ -31,6 +32,9 @@ inline constexpr unsigned kIpcLazyPeerAccess = 1;
 inline constexpr int kCaptureNone = 0;
 inline constexpr int kCaptureThreadLocal = 1;
 inline constexpr int kCaptureRelaxed = 2;
+inline constexpr unsigned kEventExternal =
+    1;  ///< of a wait or record: a node of the captured graph
+inline constexpr unsigned kAddCaptureDependencies = 0;
 inline constexpr int kAttributeMultiprocessors = 16;
 inline constexpr int kAttributeComputeMajor = 75;
 inline constexpr int kAttributeComputeMinor = 76;
@@ -48,11 +52,17 @@ struct LaunchAttribute {
   int pad;
   union {
     int programmatic_serialization;
+    struct {
+      Event event;
+      int flags;
+      int at_block_start;
+    } programmatic_event;
     char bytes[64];
   } value;
 };
 inline constexpr int kMostDynamicSharedBytes = 8;
 inline constexpr int kProgrammaticSerialization = 6;
+inline constexpr int kProgrammaticEvent = 7;
 
 /// CUlaunchConfig.
 struct LaunchConfig {
