@@ -200,6 +200,7 @@ struct Way {
     recorded_in_chain,
     chained_leaves,
     one_leaf,
+    moved_leaf,
     last_only
   } record = no_record;
   bool two_streams = false;  // the kernels on two streams in turn, ordered by events
@@ -259,13 +260,18 @@ class Captured {
     if (way_.record == Way::no_record || way_.record == Way::recorded_in_chain) return;
     if (way_.record == Way::last_only && !is_last) return;
     look(stream);
-    if (way_.record != Way::one_leaf || leaf_ == nullptr) {
+    if ((way_.record != Way::one_leaf && way_.record != Way::moved_leaf) || leaf_ == nullptr) {
       GraphNode before = leaf_;
       PLAIT_CUDA_CALL(graph_add_record, &leaf_, graph_, tails_.data(), tails_.size(),
                       bench_.events[0]);
       if (before != nullptr) PLAIT_CUDA_CALL(graph_add_edges, graph_, &before, &leaf_, 1);
+      leaf_after_ = tails_;
       return;
     }
+    if (way_.record == Way::moved_leaf)
+      for (const GraphNode& tail : leaf_after_)
+        PLAIT_CUDA_CALL(graph_remove_edges, graph_, &tail, &leaf_, 1);
+    leaf_after_ = tails_;
     for (const GraphNode& tail : tails_) PLAIT_CUDA_CALL(graph_add_edges, graph_, &tail, &leaf_, 1);
   }
 
@@ -273,7 +279,7 @@ class Captured {
   Way way_;
   Graph graph_ = nullptr;
   GraphNode leaf_ = nullptr;
-  std::vector<GraphNode> tails_;
+  std::vector<GraphNode> tails_, leaf_after_;
   GraphExec exec_ = nullptr;
 };
 
@@ -291,10 +297,14 @@ constexpr Way kWays[] = {
     {.name = "wait in chain; one leaf behind the last",
      .wait = Way::in_chain,
      .record = Way::last_only},
-    {.name = "two streams", .two_streams = true},
-    {.name = "two streams; wait in chain; one leaf behind all",
+    {.name = "wait in chain; leaf moved to the last",
      .wait = Way::in_chain,
-     .record = Way::one_leaf,
+     .record = Way::moved_leaf},
+    {.name = "wait beside; leaf moved to the last", .wait = Way::beside, .record = Way::moved_leaf},
+    {.name = "two streams", .two_streams = true},
+    {.name = "two streams; wait in chain; leaf moved to the last",
+     .wait = Way::in_chain,
+     .record = Way::moved_leaf,
      .two_streams = true},
 };
 
