@@ -6,10 +6,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <set>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "exec/cuda/gpu_kind.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/group.hpp"
 #include "shims/nccl/lifeline.hpp"
@@ -25,7 +27,7 @@ namespace {
 std::atomic<bool> leaves_new{false};
 
 /// A first card, as lines: refusal, host, device, settings, process, a word of its own,
-/// what shows that it lives.
+/// what shows that it lives, the kind of GPU.
 std::string introduction(State& state) {
   Place place;
   std::string refusal = settings().refusal;
@@ -43,7 +45,7 @@ std::string introduction(State& state) {
     if (letter == '\n') letter = ' ';
   return text(refusal.substr(0, 1000), '\n', place.host, '\n', place.device, '\n',
               settings().shared, '\n', process_word(), '\n', random_word(), '\n',
-              show_life(state.place));
+              show_life(state.place), '\n', place.gpu);
 }
 
 std::vector<std::string> lines_of(const std::string& card) {
@@ -54,7 +56,7 @@ std::vector<std::string> lines_of(const std::string& card) {
     else
       lines.back() += letter;
   }
-  lines.resize(7);
+  lines.resize(8);
   return lines;
 }
 
@@ -103,7 +105,7 @@ Comm across_nodes(const State& state, const Nodes& nodes) {
 }
 
 std::unique_ptr<Engine> make_engine(const State& state, const Nodes& nodes, Comm across,
-                                    Vote& vote) {
+                                    const std::string& gpus, Vote& vote) {
   const auto in_node = [&](const std::string& mine) {
     const std::vector<std::string> all = vote.exchange(mine);
     std::vector<std::string> found;
@@ -118,6 +120,7 @@ std::unique_ptr<Engine> make_engine(const State& state, const Nodes& nodes, Comm
                          .ranks = nodes.size,
                          .bitwise = env.bitwise,
                          .tuned = one_node,
+                         .gpus = gpus,
                          .most_blocks = static_cast<unsigned>(env.sm_budget),
                          .wait_s = env.arrive_s},
                         in_node);
@@ -126,12 +129,13 @@ std::unique_ptr<Engine> make_engine(const State& state, const Nodes& nodes, Comm
 }
 
 /// Makes state.engine and hears whether all ranks have theirs; returns why not.
-std::string build(State& state, const Nodes& nodes, Comm across, Vote& vote) {
+std::string build(State& state, const Nodes& nodes, Comm across, const std::string& gpus,
+                  Vote& vote) {
   std::string failure;
   try {
     state.marker = platform().marker(state.device);
     state.joint = platform().marker(state.device);
-    state.engine = make_engine(state, nodes, across, vote);
+    state.engine = make_engine(state, nodes, across, gpus, vote);
   } catch (const std::exception& error) {
     if (vote.stopped()) return error.what();  // all ranks have seen it
     failure = error.what();
@@ -155,12 +159,13 @@ std::string agree(State& state) {
   std::string refusal = verdict(cards);
   if (refusal.empty()) refusal = verdict_on_nodes(nodes, cards);
   if (!refusal.empty()) return refusal;
-  std::vector<std::string> lives;
+  std::vector<std::string> lives, gpus;
+  for (const std::string& card : cards) gpus.push_back(lines_of(card)[7]);
   for (const std::string& card : cards)
     lives.push_back(lines_of(card)[1] == place_of(state, cards) ? lines_of(card)[6] : "");
   std::unique_ptr<Peers> peers = open_peers(lives);
   const Comm across = across_nodes(state, nodes);
-  const std::string failure = build(state, nodes, across, vote);
+  const std::string failure = build(state, nodes, across, cuda::common_kind(gpus), vote);
   if (failure.empty()) {
     watch(state, std::move(peers));
     return failure;
@@ -177,6 +182,14 @@ bool identify(State& state) {
   if (real().count(state.comm, &state.ranks) != ncclSuccess || state.ranks < 2) return false;
   return real().user_rank(state.comm, &state.rank) == ncclSuccess &&
          real().device(state.comm, &state.device) == ncclSuccess;
+}
+
+/// True the first time: programs make dozens of communicators, and all may stay for one reason.
+bool is_news(const std::string& reason) {
+  static std::mutex guard;
+  static auto* const said = new std::set<std::string>;
+  const std::lock_guard<std::mutex> hold(guard);
+  return said->size() < 1000 && said->insert(reason).second;
 }
 
 void attach(State* state, bool ready) noexcept {
@@ -196,7 +209,7 @@ void attach(State* state, bool ready) noexcept {
           text("attached to communicator ", state->comm, " of ", state->ranks, " ranks; pid ",
                ::getpid(), ", NCCL ", real().version, " from ", real().path));
     else if (state->rank == 0)
-      log(LogLevel::warn, 0,
+      log(is_news(state->reason) ? LogLevel::warn : LogLevel::info, 0,
           text("communicator ", state->comm, " of ", state->ranks,
                " ranks stays on NCCL: ", state->reason));
     state->staging.reset();

@@ -10,6 +10,7 @@
 
 #include "base/text.hpp"
 #include "exec/cuda/cuda_rank.hpp"
+#include "exec/cuda/gpu_kind.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/machine_table.hpp"
@@ -64,6 +65,7 @@ class CudaEngine : public Engine {
       : primary_(options.device),
         bitwise_(options.bitwise),
         table_(machine_table(options, exchange)) {
+    require_measured(table_, options);
     cuda::CudaRankOptions wanted;
     wanted.device = options.device;
     wanted.rank = options.rank;
@@ -72,7 +74,9 @@ class CudaEngine : public Engine {
     wanted.most_blocks = options.most_blocks;
     // Applications compute beside large calls, and have several communicators.
     wanted.beside_computing = options.most_blocks == 0;
-    wanted.messages = options.bitwise || cuda::messages_ahead(options.ranks, options.most_blocks);
+    wanted.as_measured = cuda::is_measured(options.gpus);
+    wanted.messages = options.bitwise || (wanted.as_measured &&
+                                          cuda::messages_ahead(options.ranks, options.most_blocks));
     wanted.orders_calls = false;  // StreamOrder does, NCCL's calls among them
     rank_ = std::make_unique<cuda::CudaRank>(wanted, exchange);
   }
@@ -279,7 +283,7 @@ class CudaPlatform : public Platform {
     static constexpr char kDigits[] = "0123456789abcdef";
     std::string uuid;
     for (const char byte : id) uuid += {kDigits[byte >> 4 & 15], kDigits[byte & 15]};
-    return {host_name(), uuid};
+    return {host_name(), uuid, cuda::gpu_kind(device)};
   }
   std::unique_ptr<Staging> staging(int device, int ranks, std::uint64_t card_bytes) override {
     return std::make_unique<CudaStaging>(device, ranks, card_bytes);

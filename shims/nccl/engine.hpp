@@ -76,6 +76,7 @@ class SideStream {
 struct Place {
   std::string host;
   std::string device;
+  std::string gpu;  ///< its kind (exec/cuda/gpu_kind.hpp)
 };
 
 /// GPU time of one call; none while a stream is being captured.
@@ -94,6 +95,7 @@ struct EngineOptions {
   /// PLAIT_BITWISE: takes all that can be served, for the same bits; else what is faster than NCCL.
   bool bitwise = false;
   bool tuned = true;         ///< by the machine's tuning table, where it has one
+  std::string gpus;          ///< the kind that all ranks' GPUs are of; empty = of several
   unsigned most_blocks = 0;  ///< PLAIT_SM_BUDGET: of a call's kernel; 0 = one an SM
   double wait_s = 600;       ///< how long a kernel waits for a peer before it gives up
 };

@@ -5,6 +5,8 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "exec/cuda/choices.hpp"
+#include "plait/error.hpp"
 #include "plait/topology.hpp"
 #include "shims/nccl/real.hpp"
 #include "shims/nccl/settings.hpp"
@@ -50,6 +52,16 @@ TuningTable machine_table(const EngineOptions& options, const Exchange& exchange
         text("the tuning table was measured beside NCCL ", table.nccl(), ", this is NCCL ", now,
              ": run `plait tune` again"));
   return table;
+}
+
+void require_measured(const TuningTable& table, const EngineOptions& options) {
+  if (options.bitwise || !table.empty() || cuda::is_measured(options.gpus)) return;
+  throw Error(ErrorCode::unsupported,
+              text("plait was measured beside NCCL on ", cuda::measured_kinds().front(),
+                   ", not on ", options.gpus.empty() ? "unlike GPUs" : options.gpus,
+                   !options.tuned             ? "; tuning tables are for one node"
+                   : options.most_blocks != 0 ? "; tuning tables are for calls without a budget"
+                                              : "; `plait tune` measures this machine"));
 }
 
 const TunedRow* measured(const TuningTable& table, const Request& request) {

@@ -10,6 +10,10 @@ namespace plait::nccl {
 /// PLAIT_TUNING names what is no table.
 TuningTable machine_table(const EngineOptions& options, const Exchange& exchange);
 
+/// Throws where nothing tells which calls are faster than NCCL's: no table, and GPUs of a kind that
+/// plait was not measured on. Alike on all ranks.
+void require_measured(const TuningTable& table, const EngineOptions& options);
+
 /// The row of a call beside NCCL, null where nothing was measured: of reductions sums were.
 const TunedRow* measured(const TuningTable& table, const Request& request);
 

@@ -220,7 +220,12 @@ std::string DeviceSide::explain(const Request& request) {
   Call call;
   call.request = request;
   if (choose_kernel(call, joined_.forced))
-    return lines + text("chosen: kernel ", call.kernel, call.tuned ? ", as tuned here" : "", "\n");
+    return lines + text("chosen: kernel ", call.kernel,
+                        !joined_.forced.strategy.empty() ? ", as asked for"
+                        : call.tuned                     ? ", as tuned here"
+                        : as_measured_                   ? ", as measured on such GPUs"
+                                       : ", as measured on other GPUs: `plait tune` measures these",
+                        "\n");
   if (!reach_.why_no_kernels.empty()) lines += text("no kernel: ", reach_.why_no_kernels, "\n");
   if (!why_no_topology_.empty()) return lines + text("no plan: ", why_no_topology_, "\n");
   Request placed = request;

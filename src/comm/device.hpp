@@ -93,7 +93,8 @@ class DeviceSide {
   int ordinal_ = kNoDevice;
   std::vector<int> ordinals_;  ///< by rank
   std::vector<std::string> uuids_;
-  Topology topology_;  ///< of the GPUs; no devices where nothing is known of them
+  bool as_measured_ = false;  ///< the GPUs are of a kind that choices.def was measured on
+  Topology topology_;         ///< of the GPUs; no devices where nothing is known of them
   std::string why_no_topology_;
   std::vector<int> devices_;  ///< by rank, in topology_; empty = the first ones
   Reach reach_;               ///< what masks leave to kernels

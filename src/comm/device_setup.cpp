@@ -14,6 +14,7 @@
 #include "comm/descriptor.hpp"
 #include "comm/device.hpp"
 #include "driver/cuda/api.hpp"
+#include "exec/cuda/gpu_kind.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
@@ -98,7 +99,7 @@ void DeviceSide::make_chooser(const Env& env) {
 }
 
 void DeviceSide::pick_gpu(const Patience& patience) {
-  std::string uuid;
+  std::string uuid, kind;
   const std::optional<Error> failure = attempt([&] {
     if (const std::string why = cuda::why_no_cuda(); !why.empty())
       throw Error(ErrorCode::no_device, text("wanted a GPU; ", why));
@@ -107,12 +108,14 @@ void DeviceSide::pick_gpu(const Patience& patience) {
                   "wanted kernels, found a build without device code: build with nvcc on PATH");
     ordinal_ = wanted_ordinal(options_.device);
     uuid = cuda::uuid_of(ordinal_);
+    kind = cuda::gpu_kind(ordinal_);
   });
   const std::vector<Contribution> all =
-      vote(*joined_.rendezvous, failure, pack({text(ordinal_), uuid}), {}, patience);
+      vote(*joined_.rendezvous, failure, pack({text(ordinal_), uuid, kind}), {}, patience);
+  std::vector<std::string> kinds;
   for (const Contribution& one : all) {
     const std::vector<std::string> parts = unpack(one.bytes);
-    if (parts.size() != 2) throw AgreedError(ErrorCode::parse_error, "a malformed GPU card");
+    if (parts.size() != 3) throw AgreedError(ErrorCode::parse_error, "a malformed GPU card");
     ordinals_.push_back(static_cast<int>(parse_integer("ordinal", parts[0], 0, 1 << 20)));
     const auto same = std::find(uuids_.begin(), uuids_.end(), parts[1]);
     // Kernels of ranks that share a GPU would wait for each other's turn.
@@ -121,7 +124,9 @@ void DeviceSide::pick_gpu(const Patience& patience) {
                         text("ranks ", same - uuids_.begin(), " and ", uuids_.size(),
                              " have the same GPU: give each rank one of its own"));
     uuids_.push_back(parts[1]);
+    kinds.push_back(parts[2]);
   }
+  as_measured_ = cuda::is_measured(cuda::common_kind(kinds));
 }
 
 /// What joins the GPUs: the topology that was asked for, else rank 0's discovery. Kernels need
@@ -203,6 +208,7 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
   }
   options.wait_s = options_.arrive_s;
   options.beside_computing = options_.beside_computing;
+  options.as_measured = as_measured_;
   options.most_blocks = static_cast<unsigned>(options_.sm_budget);
   if (options_.sm_budget > 0)
     options.spread.most_blocks = std::min(120u, static_cast<unsigned>(options_.sm_budget));

@@ -80,6 +80,13 @@ const TunedRow* TuningTable::find(const Request& request, Setting setting) const
   return row != nullptr ? row : smallest(rows, request, false);
 }
 
+bool TuningTable::empty() const {
+  for (const auto& of_setting : rows_)
+    for (const Rows& rows : of_setting)
+      if (!rows.empty()) return false;
+  return true;
+}
+
 std::string tuning_file(const Env& env, const std::string& fingerprint, int ranks) {
   if (env.tuning == "none") return "";
   if (!env.tuning.empty()) return env.tuning;

@@ -96,6 +96,7 @@ class Bay {
     options.sizes.rotation_bytes = rotation_slots(board->ranks) << 20;
     options.share_words = words;
     options.beside_computing = beside_computing;
+    options.as_measured = true;  // whatever GPUs these are: the rows are looked at
     options.messages = true;
     options.host_words =
         reinterpret_cast<HostWords*>(rings + static_cast<std::uint64_t>(board->ranks) * kRingBytes);

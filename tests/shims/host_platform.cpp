@@ -11,6 +11,7 @@
 #include <set>
 
 #include "base/text.hpp"
+#include "exec/cuda/choices.hpp"
 #include "exec/reference/reduce.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/engine.hpp"
@@ -145,6 +146,7 @@ class HostEngine : public Engine {
  public:
   HostEngine(const EngineOptions& options, const Exchange& exchange)
       : table_(machine_table(options, exchange)), shared_(std::make_shared<Shared>()) {
+    require_measured(table_, options);
     if (wished("STANDIN_FAIL_EARLY", options.device))
       throw Error(ErrorCode::out_of_memory, "the test wants no memory here");
     standin::Where mine;
@@ -161,7 +163,9 @@ class HostEngine : public Engine {
   }
   bool takes(const Request& request) const override {
     if (const TunedRow* const row = measured(table_, request)) return row->beats_nccl() != false;
-    return request.collective != Collective::send_recv && request.collective != Collective::copy;
+    const EngineOptions& options = shared_->options;
+    return (options.bitwise || cuda::is_measured(options.gpus)) &&
+           request.collective != Collective::send_recv && request.collective != Collective::copy;
   }
   void enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     // STANDIN_LAZY: code is loaded when first used, and that waits for what runs, as CUDA does.
@@ -268,7 +272,10 @@ class HostPlatform : public Platform {
       throw Error(ErrorCode::no_device, "the test wants no GPU here");
     const char* host = std::getenv("STANDIN_HOST");
     if (wished("STANDIN_ELSEWHERE", device)) host = "another machine";
-    return {host == nullptr ? "here" : host, text("device ", device)};
+    const char* gpu = std::getenv("STANDIN_GPU");
+    if (gpu == nullptr) gpu = cuda::measured_kinds().front();
+    if (wished("STANDIN_OTHER_GPU", device)) gpu = "NVIDIA H100 PCIe";
+    return {host == nullptr ? "here" : host, text("device ", device), gpu};
   }
   std::unique_ptr<Staging> staging(int, int, std::uint64_t) override {
     return std::make_unique<HostStaging>();

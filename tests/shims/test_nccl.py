@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -197,6 +198,15 @@ def test_one_refusal_keeps_all_on_nccl(run_case, env, reason, mode):
         assert len(said) == 1 and reason in said[0]
 
 
+def _table(tmp_path, *rows):
+    names = ("machine", "fingerprint", "gpu", "plait", "date")
+    facts = dict.fromkeys(names, "") | {"cuda_driver": 0, "nccl": "2.1.0"}
+    file = tmp_path / "table.json"
+    file.write_text(json.dumps({"schema": "plait.tuning/3", **facts, "rows": rows}))
+    file.chmod(0o600)
+    return str(file)
+
+
 def test_small_messages_and_other_collectives_can_be_left_to_nccl(run_case):
     rows = run_case("all_reduce", 2, env={"PLAIT_MIN_BYTES": "4K"})
     assert all(row["wrong"] == 0 and row["served"] > 0 and row["passed"] > 0 for row in rows)
@@ -205,14 +215,9 @@ def test_small_messages_and_other_collectives_can_be_left_to_nccl(run_case):
 
 
 def test_a_tuning_table_says_what_is_left_to_nccl(run_case, tmp_path):
-    names = ("machine", "fingerprint", "gpu", "plait", "date")
     row = {"setting": "beside_computing", "collective": "all_gather", "type": "bf16", "ranks": 2}
     row |= {"max_bytes": 1 << 40, "kernel": "hop", "blocks": 0, "us": 2.0, "nccl_us": 1.0}
-    facts = dict.fromkeys(names, "") | {"cuda_driver": 0, "nccl": "2.1.0"}
-    table = {"schema": "plait.tuning/3", **facts, "rows": [row, row | {"collective": "all_to_all"}]}
-    file = tmp_path / "table.json"
-    file.write_text(json.dumps(table))
-    file.chmod(0o600)
+    file = Path(_table(tmp_path, row, row | {"collective": "all_to_all"}))
     rows = run_case("others", 2, env={"PLAIT_DEBUG": "EXPLAIN", "PLAIT_TUNING": str(file)})
     said = run_case.stderr
     assert all(row["wrong"] == 0 and row["served"] > 0 and row["passed"] > 0 for row in rows)
@@ -223,6 +228,39 @@ def test_a_tuning_table_says_what_is_left_to_nccl(run_case, tmp_path):
     file.write_text("{")
     run_case("others", 2, env={"PLAIT_DEBUG": "WARN", "PLAIT_TUNING": str(file)})
     assert re.search(r"stays on NCCL: .*rank 0.*tuning table", run_case.stderr)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "named"),
+    [
+        ({"STANDIN_GPU": "NVIDIA A100-SXM4-80GB"}, "not on NVIDIA A100-SXM4-80GB"),
+        ({"STANDIN_OTHER_GPU": "1"}, "not on unlike GPUs"),
+    ],
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_what_was_measured_elsewhere_says_nothing_here(run_case, mode, gpu, named):
+    """Ahead of NCCL on the GPUs of choices.def is not ahead on others, nor beside one other."""
+    for row in run_case("all_reduce", 3, mode, env={"PLAIT_DEBUG": "WARN", **gpu}):
+        assert row["wrong"] == 0 and row["served"] == 0 and row["nccl"] > 0
+    assert named in run_case.stderr and "`plait tune`" in run_case.stderr
+    for row in run_case("all_reduce", 3, mode, env={"PLAIT_BITWISE": "1", **gpu}):
+        assert row["wrong"] == 0 and row["served"] > 0 and row["passed"] == 0
+
+
+def test_many_communicators_stay_on_nccl_with_one_warning(run_case):
+    env = {"PLAIT_DEBUG": "WARN", "STANDIN_GPU": "NVIDIA A100-SXM4-80GB"}
+    assert all(row["served"] == 0 for row in run_case("churn", env=env))
+    assert run_case.stderr.count("`plait tune`") == 1
+
+
+def test_on_other_gpus_this_machines_table_lets_calls_in(run_case, tmp_path):
+    row = {"setting": "beside_computing", "type": "bf16", "ranks": 2, "max_bytes": 1 << 40}
+    row |= {"kernel": "hop", "blocks": 0, "collective": "all_gather", "us": 1.0, "nccl_us": 2.0}
+    env = {"STANDIN_GPU": "NVIDIA A100-SXM4-80GB", "PLAIT_TUNING": _table(tmp_path, row)}
+    rows = run_case("others", 2, env={"PLAIT_DEBUG": "EXPLAIN", **env})
+    assert all(row["wrong"] == 0 and row["served"] > 0 and row["passed"] > 0 for row in rows)
+    assert re.search(r"all_gather 1000 fp32 - over 2 ranks: plait", run_case.stderr)
+    assert re.search(r"broadcast 1000 fp32 - over 2 ranks: NCCL", run_case.stderr)
 
 
 def test_explain_says_who_serves_each_call(run_case):

@@ -21,6 +21,7 @@ struct GpuFacts {
   std::string uuid;
   std::string address;               ///< as the kernel writes it: "0000:06:00.0"
   std::vector<NvlinkFacts> nvlinks;  ///< the active ones
+  bool tells_links = false;          ///< false = whether it has any is hidden, as in some guests
 };
 
 class Nvml {

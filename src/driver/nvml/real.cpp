@@ -97,7 +97,7 @@ class RealNvml : public Nvml {
       if (call_.uuid(handle, words.data(), words.size()) == kSuccess)
         gpu.uuid = bounded(words.data(), words.size());
       gpu.address = address([&](PciInfo* info) { return call_.pci(handle, info); });
-      gpu.nvlinks = nvlinks(handle);
+      gpu.nvlinks = nvlinks(handle, gpu.tells_links);
       found.push_back(gpu);
     }
     return found;
@@ -123,11 +123,13 @@ class RealNvml : public Nvml {
     return kernel_pci_address(bounded(info.bus_id, sizeof info.bus_id));
   }
 
-  std::vector<NvlinkFacts> nvlinks(Handle handle) {
+  std::vector<NvlinkFacts> nvlinks(Handle handle, bool& told) {
     std::vector<NvlinkFacts> links;
     for (unsigned i = 0; call_.link_state && i < kMostLinks; ++i) {
       int active = 0;
-      if (call_.link_state(handle, i, &active) != kSuccess || active == 0) continue;
+      if (call_.link_state(handle, i, &active) != kSuccess) continue;
+      told = true;
+      if (active == 0) continue;
       NvlinkFacts link;
       unsigned version = 0;
       if (call_.link_version && call_.link_version(handle, i, &version) == kSuccess)

@@ -1,6 +1,8 @@
 // Reads choices.def.
 #include "exec/cuda/choices.hpp"
 
+#include <algorithm>
+
 namespace plait::cuda {
 
 bool FusedChoice::is_about(const Request& request) const {
@@ -13,6 +15,7 @@ std::span<const FusedChoice> choices() {
   constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
   constexpr unsigned kAnyBudget = ~0u;
   static constexpr FusedChoice kChoices[] = {
+#define PLAIT_MEASURED_ON(kind)
 #define PLAIT_CHOICE(collective, ranks, upto_bytes, kernel, ahead) \
   {Collective::collective, ranks, 0, upto_bytes, #kernel, ahead == 1, 0},
 #define PLAIT_BUDGET_CHOICE(collective, ranks, most_blocks, from_bytes, kernel, ahead) \
@@ -20,8 +23,27 @@ std::span<const FusedChoice> choices() {
 #include "exec/cuda/choices.def"
 #undef PLAIT_BUDGET_CHOICE
 #undef PLAIT_CHOICE
+#undef PLAIT_MEASURED_ON
   };
   return kChoices;
+}
+
+std::span<const char* const> measured_kinds() {
+  static constexpr const char* kKinds[] = {
+#define PLAIT_MEASURED_ON(kind) kind,
+#define PLAIT_CHOICE(collective, ranks, upto_bytes, kernel, ahead)
+#define PLAIT_BUDGET_CHOICE(collective, ranks, most_blocks, from_bytes, kernel, ahead)
+#include "exec/cuda/choices.def"
+#undef PLAIT_BUDGET_CHOICE
+#undef PLAIT_CHOICE
+#undef PLAIT_MEASURED_ON
+  };
+  return kKinds;
+}
+
+bool is_measured(const std::string& kind) {
+  const auto kinds = measured_kinds();
+  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
 }
 
 std::string usual_kernel(const Request& request) {

@@ -23,6 +23,11 @@ struct FusedChoice {
 /// In their order: the first counts that is about a request and whose kernel can do it.
 std::span<const FusedChoice> choices();
 
+/// The kinds of GPU and links (gpu_kind.hpp) that they were measured on.
+std::span<const char* const> measured_kinds();
+/// True where `kind` is one of them: elsewhere nobody knows what is ahead of NCCL.
+bool is_measured(const std::string& kind);
+
 /// What ranks that are a process each run where no tuning table, budget or mask says otherwise;
 /// empty: a plan.
 std::string usual_kernel(const Request& request);

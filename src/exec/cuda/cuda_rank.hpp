@@ -41,6 +41,8 @@ struct CudaRankOptions {
   unsigned most_tiled_blocks = 0;
   bool beside_computing = false;  ///< large calls take few SMs, as where most_blocks is set
   bool messages = false;          ///< room for messages between single ranks
+  /// All ranks' GPUs and links are of a kind that choices.def was measured on: else none is ahead.
+  bool as_measured = false;
   LaneSpread spread;
 };
 
@@ -97,7 +99,8 @@ class CudaRank {
 
   /// True where enqueue() serves the request; the same on all ranks.
   bool takes(const Request& request) const { return !fused_choice(request).empty(); }
-  /// True where its kernel was measured to be no slower than NCCL; the same on all ranks.
+  /// True where its kernel was measured, on such GPUs and links, to be no slower than NCCL; the
+  /// same on all ranks.
   bool ahead(const Request& request) const;
   /// The collective by the kernel or engine that is fastest for it. Allocates nothing and never
   /// waits on the host, so it may be captured; same order of effects as run().

@@ -90,6 +90,7 @@ bool CudaRank::chosen_for_budget(const Request& request) const {
 bool CudaRank::ahead(const Request& request) const {
   constexpr std::uint64_t kSmallBytes = 4ull << 20;
   const unsigned enough_blocks = request.ranks == 2 ? 32 : 64;
+  if (!options_.as_measured) return false;
   if (options_.most_blocks != 0 && options_.most_blocks < enough_blocks &&
       message_bytes(request) > kSmallBytes)
     return false;
