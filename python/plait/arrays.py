@@ -113,8 +113,14 @@ def _interface_buffer(array: Any, role: str, writable: bool) -> Buffer:
 
 
 def _dlpack_buffer(array: Any, role: str) -> Buffer:
-    """Device memory behind DLPack."""
-    _, ordinal, address, shape, strides, code, bits, lanes = dlpack_view(array)
+    """Memory behind DLPack: a GPU's, or the host's of a type that numpy cannot take (bf16, fp8)."""
+    try:
+        kind, ordinal, address, shape, strides, code, bits, lanes = dlpack_view(array)
+    except TypeError:  # the binding's, whatever the array said
+        found = type(array).__name__
+        raise UnsupportedError(
+            f"wanted {role} as DLPack, found a {found} that gives none"
+        ) from None
     if (code, bits) not in _TYPE_OF_DLPACK or lanes != 1:
         known = ", ".join(TYPE_OF_DTYPE)
         raise UnsupportedError(
@@ -122,7 +128,8 @@ def _dlpack_buffer(array: Any, role: str) -> Buffer:
         )
     if not _is_contiguous(shape, strides, 1):
         raise InvalidArgumentError(f"wanted a contiguous {role}, found strides {strides}")
-    return Buffer(address, prod(shape), _TYPE_OF_DLPACK[code, bits], shape, array, ordinal)
+    device = ordinal if kind in _DLPACK_GPUS else HOST
+    return Buffer(address, prod(shape), _TYPE_OF_DLPACK[code, bits], shape, array, device)
 
 
 def _on_gpu(array: Any) -> bool:
@@ -148,15 +155,15 @@ def is_on_gpu(array: Any) -> bool:
 
 
 def empty_like(source: Buffer, shape: tuple[int, ...]) -> Any:
-    """A new array of `shape` where `source` lies, of its type: numpy, torch or cupy.
+    """A new array of `shape` where `source` lies, of its type: torch, cupy, else numpy.
 
     Raises InvalidArgumentError for other GPU arrays, which only their own library can make.
     """
+    owner, library = source.owner, type(source.owner).__module__.split(".")[0]
+    if hasattr(owner, "data_ptr"):  # torch, in host memory and on GPUs alike
+        return owner.new_empty(shape)
     if source.device == HOST:
         return np.empty(shape, DTYPE_OF_TYPE[source.type])
-    owner, library = source.owner, type(source.owner).__module__.split(".")[0]
-    if hasattr(owner, "data_ptr"):
-        return owner.new_empty(shape)
     if library == "cupy":
         cupy = sys.modules["cupy"]
         with owner.device:
@@ -164,6 +171,20 @@ def empty_like(source: Buffer, shape: tuple[int, ...]) -> Any:
     raise InvalidArgumentError(
         f"wanted an output to write into: pass out=, since plait makes no arrays of {library}"
     )
+
+
+def of_kind(array: Any, made: Any) -> Any:
+    """What empty_like made for `array`, now filled, as an array of the library of `array`.
+
+    numpy's become those of libraries that follow the array API standard (jax and others, whose
+    arrays may be constant once they are made). What says no library (a buffer, bare DLPack) gets
+    numpy's.
+    """
+    if not isinstance(made, np.ndarray) or isinstance(array, np.ndarray):
+        return made
+    if not hasattr(array, "__array_namespace__"):
+        return made
+    return array.__array_namespace__().asarray(made, device=array.device)
 
 
 def stream_handle(stream: Any, buffers: list[Buffer]) -> int:
@@ -208,11 +229,15 @@ def _keep_for(stream: Any, buffers: list[Buffer]) -> None:
             buffer.owner.record_stream(stream)
 
 
-def _as_numpy(array: Any, role: str) -> np.ndarray[Any, Any]:
+def _as_numpy(array: Any, role: str) -> np.ndarray[Any, Any] | None:
+    """A view of the same memory; None where DLPack has a type that numpy has no name for."""
     if isinstance(array, np.ndarray):
         return array
     if hasattr(array, "__dlpack__"):
-        return np.from_dlpack(array)
+        try:
+            return np.from_dlpack(array)
+        except (BufferError, RuntimeError):
+            return None
     try:
         return np.asarray(memoryview(array))
     except TypeError:
@@ -234,6 +259,13 @@ def buffer_of(array: Any, role: str, *, writable: bool = False) -> Buffer:
     if _on_gpu(array):
         return _dlpack_buffer(array, role)
     view = _as_numpy(array, role)
+    if view is None and writable:
+        raise InvalidArgumentError(
+            f"wanted {role} that is known to be writable, found DLPack of a type that numpy has no "
+            "name for; pass a numpy or torch array"
+        )
+    if view is None:
+        return _dlpack_buffer(array, role)
     if not view.flags.c_contiguous:
         raise InvalidArgumentError(
             f"wanted a contiguous {role}, found strides {view.strides} for shape {view.shape}; "

@@ -31,6 +31,7 @@ from plait.arrays import (
     buffer_of,
     empty_like,
     is_on_gpu,
+    of_kind,
     stream_handle,
 )
 
@@ -131,7 +132,8 @@ class Communicator:
         op: sum, prod, min, max, avg, premul_sum (with scalar=), bit_and, bit_or, bit_xor.
         how: strategy=, params=, scalar= (this rank's factor; scalars= = every rank's); for arrays
         on a GPU stream= too (a number, torch.cuda.Stream, cupy.cuda.Stream; None = the library's
-        current one). Returns `out`, a new array of the same kind where none is given.
+        current one). Returns `out`; where none is given a new array of the same library and type in
+        the same memory (torch in, torch out), or numpy's for what belongs to no library.
         """
         return self._call("all_reduce", array, out, op=op, **how)
 
@@ -270,7 +272,7 @@ class Communicator:
             asked = _Asked(**how)
             source = buffer_of(array, "input")
             request = self._request(collective, source, asked)
-            out, result = self._output(request, source, out)
+            given, (out, result) = out, self._output(request, source, out)
             if asked.stream is not None:
                 raise InvalidArgumentError("wanted arrays on a GPU with stream=, found host memory")
             params, factor = _params(asked.params), _scalars(asked, self.ranks)[self.rank]
@@ -280,7 +282,7 @@ class Communicator:
             raise
         address = result.address if result else 0
         self._core.run_request(request, source.address, address, strategy, params, factor)
-        return out
+        return out if given is not None else of_kind(array, out)
 
     def _enqueue(self, collective: str, array: Any, out: Any, asked: _Asked) -> Any:
         """The same on this rank's GPU, in stream order; errors are this rank's own."""

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import numpy as np
+from array_libraries import library
 
 import plait
 from plait.arrays import DTYPE_OF_TYPE
@@ -121,6 +122,41 @@ def arrays_of_many_kinds(task: dict[str, Any], emit: Emit) -> None:
             "bf16_type": str(half.dtype),
         }
     )
+
+
+def arrays_of_a_library(task: dict[str, Any], emit: Emit) -> None:
+    """Every method that makes an array, on every type: what differs from the same on numpy's."""
+    comm, one = plait.init(), library(task["library"])
+    wrong, tried = [], 0
+    calls = {
+        "all_reduce": {},
+        "reduce_scatter": {},
+        "all_gather": {},
+        "broadcast": {"root": 1},
+        "reduce": {"root": 1},
+        "all_to_all": {},
+        "gather": {"root": 1},
+        "scatter": {"root": 1},
+        "send_recv": {},
+        "copy": {"src": 0, "dst": 1},
+        "exchange_with": {"peer": 1 - comm.rank},
+    }
+    for plait_type in one.types:
+        mine = (np.arange(8).reshape(4, 2) + comm.rank).astype(DTYPE_OF_TYPE[plait_type])
+        array = one.make(mine)
+        for name, how in calls.items():
+            wanted, found = getattr(comm, name)(mine, **how), getattr(comm, name)(array, **how)
+            tried += 1
+            if wanted is None or found is None:
+                same = wanted is found
+            else:
+                same = type(found) is type(array)
+                read = one.read(found) if same else wanted
+                same = same and (read.dtype, read.shape) == (wanted.dtype, wanted.shape)
+                same = same and read.tobytes() == wanted.tobytes()
+            if not same:
+                wrong.append([plait_type, name, type(found).__name__])
+    emit({"rank": comm.rank, "wrong": wrong, "tried": tried})
 
 
 def bad_call(task: dict[str, Any], emit: Emit) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
+from array_libraries import NAMES, library
 
 import plait
 from plait.arrays import DTYPE_OF_TYPE, buffer_of
@@ -39,3 +42,62 @@ def test_unknown_type(array):
 def test_no_array(thing):
     with pytest.raises(plait.InvalidArgumentError, match="numpy array"):
         buffer_of(thing, "input")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_comes_back_is_of_the_library_that_came_in(run_ranks, name):
+    if name in ("torch", "jax"):
+        pytest.importorskip(name)
+    types = library(name).types
+    for row in run_ranks("rank_programs:arrays_of_a_library", 2, {"library": name}):
+        assert row["wrong"] == [] and row["tried"] == 11 * len(types) >= 11 * 11
+
+
+@pytest.mark.parametrize("kind", ["torch", "jax"])
+@pytest.mark.parametrize("dtype", ["bool", "complex64"])
+def test_types_of_other_libraries_that_plait_has_not(kind, dtype):
+    numbers = pytest.importorskip("jax.numpy" if kind == "jax" else kind)
+    array = numbers.zeros(3, dtype=getattr(numbers, dtype))
+    with pytest.raises(plait.UnsupportedError, match=f"element type.*; found {dtype}"):
+        plait.Communicator(0, 1).all_reduce(array)
+
+
+def test_an_array_that_cannot_be_written_to_is_no_output():
+    comm, ones = plait.Communicator(0, 1), np.ones(3, np.float32)
+    with pytest.raises(plait.InvalidArgumentError, match="writable output"):
+        comm.all_reduce(ones, out=library("array API stand-in").make(ones))
+
+
+class TypeThatNumpyHasNot:
+    """bf16 in host memory behind DLPack, which numpy's reader refuses."""
+
+    def __init__(self, gives: bool = True) -> None:
+        self.words = np.array([0x3F80, 0x4000], np.uint16)  # 1, 2
+        self.gives = gives
+
+    def __dlpack__(self, **how):
+        if not self.gives:
+            raise BufferError("not today")
+        capsule = self.words.__dlpack__()
+        retype(capsule, code=4)
+        return capsule
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+def retype(capsule, code):
+    """Another type code into a DLPack capsule of no version: the struct's byte 20."""
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    ctypes.c_uint8.from_address(pointer(capsule, b"dltensor") + 20).value = code
+
+
+def test_a_type_behind_dlpack_that_numpy_has_not():
+    comm = plait.Communicator(0, 1)
+    found = comm.all_reduce(TypeThatNumpyHasNot())
+    assert found.dtype == DTYPE_OF_TYPE["bf16"] and found.astype(np.float32).tolist() == [1, 2]
+    with pytest.raises(plait.InvalidArgumentError, match="known to be writable"):
+        comm.all_reduce(found, out=TypeThatNumpyHasNot())
+    with pytest.raises(plait.UnsupportedError, match="that gives none"):
+        comm.all_reduce(TypeThatNumpyHasNot(gives=False))
