@@ -24,6 +24,9 @@ struct PlaitIndex {
 inline thread_local PlaitIndex threadIdx, blockIdx, blockDim, gridDim;
 namespace plait_test {
 inline thread_local std::barrier<>* block_meets = nullptr;
+/// Set where the stream of this thread's rank fails. Its kernels go on to their end, as the threads
+/// of a GPU may for a moment: what they send meanwhile must not harm a peer.
+inline thread_local std::atomic<bool>* stream_failed = nullptr;
 
 /// A named barrier of some of a block's threads.
 class TeamMeet {
@@ -63,11 +66,8 @@ inline void __threadfence_system() {  // one that ThreadSanitizer knows
 inline unsigned atomicAdd(unsigned* at, unsigned value) {
   return std::atomic_ref(*at).fetch_add(value);
 }
-inline unsigned atomicExch(unsigned* at, unsigned value) {
-  return std::atomic_ref(*at).exchange(value);
-}
-inline unsigned long long atomicCAS(unsigned long long* at, unsigned long long expected,
-                                    unsigned long long value) {
+template <class Word>
+Word atomicCAS(Word* at, Word expected, Word value) {
   std::atomic_ref(*at).compare_exchange_strong(expected, value);
   return expected;
 }

@@ -47,6 +47,9 @@ inline Unit load_pair(const void* at) {
   const auto lo = std::atomic_ref(words[0]).load(std::memory_order_relaxed);
   return {lo, std::atomic_ref(words[1]).load(std::memory_order_relaxed)};
 }
+inline void fail_stream() {
+  if (plait_test::stream_failed != nullptr) plait_test::stream_failed->store(true);
+}
 inline unsigned long long now_ns() {
   return static_cast<unsigned long long>(
       std::chrono::steady_clock::now().time_since_epoch().count());

@@ -146,7 +146,7 @@ TEST_CASE("messages that nobody sends are given up, and name the peer" *
     PlayedRanks all = ranks_of(2);
     all[0]->calls = {{{false, 1, all[0]->output.data(), bytes}}};
     run_all(all, {0, 1024}, 0.05);
-    CHECK(all[0]->state.failed == 1);
+    CHECK(all[0]->state.failed == kFaultDeadline);
     CHECK(all[0]->lifeline.fault.code == kFaultDeadline);
     CHECK(all[0]->lifeline.fault.peer == 1);
   }

@@ -38,8 +38,12 @@ TEST_CASE("processes: calls of copy engines that overlap keep out of each other'
   check_overlapping(ranks, "rotation");
 }
 
-TEST_CASE("processes: copy engines that wait in vain give up likewise") {
+TEST_CASE(
+    "processes: a wait in vain fails its stream at the deadline, abort() ends it; both name the "
+    "peer") {
   if (skipped(gpus_for_processes())) return;
+  for (const char* kernel : {"one_shot", "two_shot", "tiled", "hop"}) check_lonely(kernel);
+  check_lonely("tiled", 0, 900);
   for (const int host_permille : {0, 900}) check_lonely("rotation", host_permille);
   check_lonely("rotation", 0, 900);  // a part by CPU cores
 }
@@ -586,13 +590,14 @@ TEST_CASE("calls of more ranks than GPUs that overlap keep out of each other's w
   if (ranks <= static_cast<int>(kScalars.size())) check_overlapping(ranks, "tiled");
 }
 
-/// What rank 0 throws when it calls alone: `wait_s` as given, abort() after `abort_after_s`.
+/// How rank 0's stream ends, and what it throws, when it calls alone: `wait_s` as given, abort()
+/// after `abort_after_s`. Processes, since a stream that fails takes all of its process with it.
 std::string lonely_error(const std::string& kernel, int host_permille, int host_cpu_permille,
                          double wait_s, double abort_after_s) {
   bench::Board* board = bench::make_board(2);
   std::byte* rings = shared_rings(2);
   Findings* findings = Findings::shared();
-  const int failed = bench::run_ranks(board, kernel == "rotation", [&](int rank) {
+  const int failed = bench::run_ranks(board, true, [&](int rank) {
     Bay bay(board, rank, rings, wait_s);
     if (rank == 0) {
       Request request;
@@ -608,10 +613,12 @@ std::string lonely_error(const std::string& kernel, int host_permille, int host_
         std::this_thread::sleep_for(std::chrono::duration<double>(abort_after_s));
         bay.cuda->abort();
       }
+      const bool has_ended = api().stream_synchronize(bay.stream) == kSuccess;
       try {
-        bay.finish();
+        bay.cuda->check();
       } catch (const Error& error) {
-        findings->add(0, text(error_name(error.code()), " ", error.what()));
+        findings->add(0, text(has_ended ? "stream ended: " : "stream failed: ",
+                              error_name(error.code()), " ", error.what()));
       }
     }
     board->meet();
@@ -625,18 +632,12 @@ void check_lonely(const std::string& kernel, int host_permille, int host_cpu_per
   CAPTURE(host_cpu_permille);
   const auto began = std::chrono::steady_clock::now();
   const std::string late = lonely_error(kernel, host_permille, host_cpu_permille, 0.3, 0);
-  CHECK(late.find("timeout") == 0);
+  CHECK(late.find("stream failed: timeout") == 0);
   CHECK(late.find("for rank 1") != std::string::npos);
   const std::string aborted = lonely_error(kernel, host_permille, host_cpu_permille, 60, 0.2);
-  CHECK(aborted.find("aborted") == 0);
+  CHECK(aborted.find("stream ended: aborted") == 0);
   CHECK(aborted.find("for rank 1") != std::string::npos);
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(20));
-}
-
-TEST_CASE("a kernel that waits in vain gives up at its deadline or on abort, and names the peer") {
-  if (skipped(gpus_to_use(), why_no_cuda())) return;
-  for (const char* kernel : {"one_shot", "two_shot", "tiled", "hop"}) check_lonely(kernel);
-  check_lonely("tiled", 0, 900);
 }
 
 }  // namespace

@@ -377,13 +377,25 @@ void CudaRank::check() const {
   if (code == kFaultAborted)
     throw Error(ErrorCode::aborted, text("rank ", options_.rank, " stopped waiting for rank ",
                                          fault.peer, " in ", place));
+  constexpr const char* kNext =
+      ". The call has no result, so its stream has failed, and with it this process's work on the "
+      "GPU: start the program again";
+  if (code == kFaultLost)
+    throw Error(ErrorCode::peer_lost, text("rank ", options_.rank, " waited for rank ", fault.peer,
+                                           " in ", place, " when a rank was lost", kNext));
   throw Error(ErrorCode::timeout,
               text("rank ", options_.rank, " waited ", options_.wait_s, " s for rank ", fault.peer,
-                   " in ", place, "; see whether that rank still runs"));
+                   " in ", place, "; see whether that rank still runs", kNext));
 }
 
 void CudaRank::abort() noexcept {
-  std::atomic_ref<std::uint32_t>(lifeline_->abort).store(1, std::memory_order_release);
+  std::atomic_ref<std::uint32_t>(lifeline_->stop).store(kFaultAborted, std::memory_order_release);
+}
+
+void CudaRank::fail() noexcept {
+  std::uint32_t expected = kNoFault;
+  std::atomic_ref<std::uint32_t>(lifeline_->stop)
+      .compare_exchange_strong(expected, kFaultLost, std::memory_order_release);
 }
 
 }  // namespace plait::cuda

@@ -133,10 +133,14 @@ class CudaRank {
   void messages(const std::vector<Message>& messages, Stream stream,
                 const MessageTuning& tuning = {});
 
-  /// Error(timeout) or aborted where a kernel gave up; costs one load from host memory.
+  /// Error(timeout, peer_lost or aborted) where a kernel gave up; costs one load from host memory.
   void check() const;
-  /// Kernels that wait give up within milliseconds. Any thread.
+  /// Kernels that wait end within milliseconds, without a result and without an error of their
+  /// stream: the program does not want them any more. Any thread.
   void abort() noexcept;
+  /// Kernels that wait, now or later, fail their stream within milliseconds: a rank is lost, and no
+  /// call that waits for it may end as if it had a result. Nothing after abort(). Any thread.
+  void fail() noexcept;
 
  private:
   void open(const Exchange& exchange);

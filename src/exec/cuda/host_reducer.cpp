@@ -82,7 +82,7 @@ bool HostReducer::is_over() const {
   const auto read = [](const std::uint32_t& word) {
     return std::atomic_ref<std::uint32_t>(const_cast<std::uint32_t&>(word)).load();
   };
-  return stops_ || read(lifeline_.abort) != 0 || read(lifeline_.fault.code) != kNoFault;
+  return stops_ || read(lifeline_.stop) != kNoFault || read(lifeline_.fault.code) != kNoFault;
 }
 
 bool HostReducer::await_chunk(std::uint32_t value, int ranks) {

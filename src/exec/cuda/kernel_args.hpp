@@ -16,16 +16,24 @@ struct Fault {
   std::uint32_t where;  ///< fused kernels: the 16-byte unit; lanes: the op's index
   std::uint32_t lane;
 };
-enum FaultCode : std::uint32_t { kNoFault = 0, kFaultDeadline = 1, kFaultAborted = 2 };
+/// All but kFaultAborted fail the stream, as what a call should have written is not there. What the
+/// program aborts ends without an error of its stream, as under NCCL.
+enum FaultCode : std::uint32_t {
+  kNoFault = 0,
+  kFaultDeadline = 1,
+  kFaultAborted = 2,   ///< by the program itself
+  kFaultLost = 3,      ///< a rank that is waited for is gone
+  kFaultBeingTold = 4  ///< of DeviceState::failed only: the host cannot read yet why
+};
 
 /// A rank's counters, in its own device memory: captured graphs advance them at every replay.
 struct DeviceState {
-  std::uint32_t fused_calls;     ///< finished calls of fused kernels: parity picks the inbox half
-  std::uint32_t fused_done;      ///< blocks of the running fused kernel that are through
-  std::uint32_t plan_epoch;      ///< sum of epochs_per_call of finished plans
-  std::uint32_t inbox_calls;     ///< finished plans that used an inbox
-  std::uint32_t failed;          ///< not 0: a deadline passed here; later kernels return at once
-  std::uint32_t plan_done;       ///< blocks of the running one-launch plan that are through
+  std::uint32_t fused_calls;  ///< finished calls of fused kernels: parity picks the inbox half
+  std::uint32_t fused_done;   ///< blocks of the running fused kernel that are through
+  std::uint32_t plan_epoch;   ///< sum of epochs_per_call of finished plans
+  std::uint32_t inbox_calls;  ///< finished plans that used an inbox
+  std::uint32_t failed;       ///< FaultCode: not 0 = a wait was given up, and nothing goes on here
+  std::uint32_t plan_done;    ///< blocks of the running one-launch plan that are through
   unsigned long long looked_ns;  ///< when a waiting thread last looked at the Lifeline
   std::uint32_t crowded;         ///< not 0: this process has another rank on this GPU
   std::uint32_t unused[7];
@@ -33,7 +41,7 @@ struct DeviceState {
 
 /// Pinned host memory that kernels look at while they wait.
 struct Lifeline {
-  std::uint32_t abort;  ///< not 0: stop waiting
+  std::uint32_t stop;  ///< kFaultAborted or kFaultLost: kernels wait no longer
   std::uint32_t unused[15];
   Fault fault;
 };

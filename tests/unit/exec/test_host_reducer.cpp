@@ -95,7 +95,7 @@ TEST_CASE("cores wait no longer than kernels do") {
     Bench bench(is_late ? 0.05 : 20);
     bench.fill(1);
     bench.reducer.begin(bench.job);
-    if (!is_late) std::atomic_ref<std::uint32_t>(bench.lifeline.abort).store(1);
+    if (!is_late) std::atomic_ref<std::uint32_t>(bench.lifeline.stop).store(cuda::kFaultAborted);
     std::this_thread::sleep_for(200ms);
     bench.arrive(0, 3);
     bench.arrive(1, 3);

@@ -6,12 +6,16 @@
 
 namespace plait::cuda {
 
-/// True where nothing holds any more: this rank has given up, or a peer has.
+/// True where nothing holds any more here. A peer that has given up has said so: what it copies
+/// since is not to be used, and it will not come any more. So who hears that waits here until its
+/// own program aborts, the host says that a rank is lost, or the deadline passes.
 __device__ inline bool engine_is_broken(const EngineStep& step) {
-  const unsigned poisoned = load_flag(&step.flags[step.rank]->poisoned);
-  if (poisoned != 0) give_up(step.state, step.lifeline, kFaultAborted, poisoned - 1, 0, ~0u);
-  const bool failed = *const_cast<volatile unsigned*>(&step.state->failed) != 0;
-  return __any_sync(~0u, failed || poisoned != 0 ? 1 : 0) != 0;
+  const unsigned* const poisoned = &step.flags[step.rank]->poisoned;
+  unsigned failed = fault_of(step.state);
+  Patience patience;
+  for (unsigned peer = load_flag(poisoned); peer != 0 && failed == kNoFault;)
+    failed = patience.over(step.state, step.lifeline, step.wait_ns, peer - 1, 0, ~0u);
+  return __any_sync(~0u, failed != kNoFault ? 1 : 0) != 0;
 }
 
 /// False where it gave up. Lane r waits for rank r.
@@ -24,8 +28,9 @@ __device__ inline bool engine_wait(const EngineStep& step) {
   for (const EngineWait& wait : step.waits) {
     if (rank >= kMaxCudaRanks || (wait.ranks >> rank & 1) == 0) continue;
     while (!broken && !reached(load_flag(&wait.words[rank]), base + wait.value))
-      broken = load_flag(&mine.poisoned) != 0 ||
-               patience.gone(step.state, step.lifeline, step.wait_ns, rank, wait.value, ~0u);
+      broken =
+          load_flag(&mine.poisoned) != 0 ||
+          patience.over(step.state, step.lifeline, step.wait_ns, rank, wait.value, ~0u) != kNoFault;
   }
   return __any_sync(~0u, broken ? 1 : 0) == 0;
 }
@@ -38,8 +43,8 @@ __device__ inline void engine_tell(const EngineStep& step) {
 }
 
 /// Waits and tells. Copies cannot be called back: where a wait is given up, those that follow may
-/// overwrite what a peer still needs, so it is told first that nothing holds any more, and gives up
-/// too before it ends its call.
+/// overwrite what a peer still needs, so it is told first that nothing holds any more; then the
+/// stream fails here, and the peer ends no call either.
 __device__ inline void engine_step(const EngineStep& step) {
   bool broken = engine_is_broken(step);
   if (!broken && step.tells_first != 0) engine_tell(step);
@@ -51,6 +56,9 @@ __device__ inline void engine_step(const EngineStep& step) {
   const unsigned rank = threadIdx.x;
   if (rank < static_cast<unsigned>(step.ranks) && rank != static_cast<unsigned>(step.rank))
     store_flag(&step.flags[rank]->poisoned, step.rank + 1);
+  __threadfence_system();
+  __syncwarp();
+  (void)has_ended(step.state);
 }
 
 /// dst := source 0 (+) source 1 ..., unit by unit.
@@ -60,7 +68,7 @@ __device__ void reduce_piece(const PieceArgs& args) {
   using Stored = typename Sum::Stored;
   constexpr int kHeld = kSources == 0 ? 1 : kSources;
   constexpr int kTogether = sizeof(Stored) == 1 ? 1 : kSources == 2 || kSources == 0 ? 4 : 2;
-  if (args.state->failed != 0) return;
+  if (has_ended(args.state)) return;
   unsigned whole = 0;
   for (int s = 0; s < args.sources; ++s) whole |= is_aligned(args.source[s]) ? 1u << s : 0u;
   const bool whole_dst = is_aligned(args.dst);

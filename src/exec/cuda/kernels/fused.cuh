@@ -103,7 +103,7 @@ struct FusedCall {
     aligned = ((reinterpret_cast<unsigned long long>(args.input) |
                 reinterpret_cast<unsigned long long>(args.output)) &
                15) == 0;
-    broken = args.state->failed != 0;
+    broken = has_ended(args.state);
   }
   __device__ int ranks() const { return kRanks == 0 ? args.ranks : kRanks; }
   __device__ Unit own(unsigned unit) const {
@@ -161,6 +161,7 @@ struct FusedCall {
                 missing = first + k;
           }
       } while (missing >= 0 && !give_up(missing, 0));
+      if (broken) return;  // with a part missing there is no sum to send
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
         if (u < valid) {
@@ -184,6 +185,7 @@ struct FusedCall {
     Sum sum;
     for (int rank = 0; rank < args.ranks; ++rank) {
       const Unit unit = rank == args.rank ? mine(0) : take(at(0, rank), rank, 0);
+      if (broken) return;
       if (rank == 0)
         sum.first(unit, args.op, args.scalars[0]);
       else

@@ -68,7 +68,7 @@ struct HopCall {
     call = number_of_call(args.state);
     half = (call & 1) * args.half_bytes;
     units = static_cast<unsigned>((shape.part_bytes + 15) / 16);
-    broken = args.state->failed != 0;
+    broken = has_ended(args.state);
   }
   __device__ bool sends(int from, int owner) const {
     return cuda::sends(shape, args.ranks, from, owner);

@@ -157,7 +157,7 @@ template <DataType kType, int kOp>
 __device__ void run_lane(const LaneArgs& args, const Place& place) {
   const unsigned epoch = args.state->plan_epoch;
   const unsigned long long half = (args.state->inbox_calls & 1) * args.inbox_half_bytes;
-  bool going = args.state->failed == 0;
+  bool going = !has_ended(args.state);
   Patience patience;
   const DeviceOp* ops = args.ops + place.lane->first_op;
   for (unsigned index = 0; index < place.lane->op_count && going; ++index) {

@@ -23,10 +23,31 @@ __device__ inline bool is_aligned(const void* at) {
   return (reinterpret_cast<unsigned long long>(at) & 15) == 0;
 }
 
-/// Nothing goes on here any more. The first one who says so tells the host why.
-__device__ inline void give_up(DeviceState* state, Lifeline* lifeline, unsigned code, unsigned peer,
-                               unsigned where, unsigned lane) {
-  if (atomicExch(&state->failed, 1u) != 0) return;
+/// A wait was given up, and the host can read why. No call may leave a wrong result behind a stream
+/// that reports success: unless the program has aborted, the stream fails.
+__device__ inline void fail_unless_aborted(unsigned failed) {
+  if (failed != kFaultAborted) fail_stream();
+}
+
+/// FaultCode: not 0 = nothing goes on here any more, and the host can read why.
+__device__ inline unsigned fault_of(const DeviceState* state) {
+  const unsigned failed = *const_cast<const volatile unsigned*>(&state->failed);
+  return failed == kFaultBeingTold ? unsigned{kNoFault} : failed;
+}
+
+/// At the beginning of a kernel: true where nothing goes on here any more.
+__device__ inline bool has_ended(const DeviceState* state) {
+  const unsigned failed = fault_of(state);
+  if (failed != kNoFault) fail_unless_aborted(failed);
+  return failed != kNoFault;
+}
+
+/// Nothing goes on here any more. The first one who says so tells the host why, and until that is
+/// told the others go on waiting. Returns what is told.
+__device__ inline unsigned note_fault(DeviceState* state, Lifeline* lifeline, unsigned code,
+                                      unsigned peer, unsigned where, unsigned lane) {
+  if (atomicCAS(&state->failed, unsigned{kNoFault}, unsigned{kFaultBeingTold}) != kNoFault)
+    return fault_of(state);
   volatile Fault* fault = &lifeline->fault;
   fault->peer = peer;
   fault->where = where;
@@ -34,6 +55,8 @@ __device__ inline void give_up(DeviceState* state, Lifeline* lifeline, unsigned 
   __threadfence_system();
   fault->code = code;
   __threadfence_system();
+  *const_cast<volatile unsigned*>(&state->failed) = code;
+  return code;
 }
 
 /// Counts failed polls of one thread; gives up at the deadline or when the host says so. Host
@@ -44,28 +67,39 @@ struct Patience {
   unsigned polls = 0;
   unsigned long long began_ns = 0;
 
-  __device__ static bool host_says_stop(DeviceState* state, Lifeline* lifeline,
-                                        unsigned long long now) {
+  /// FaultCode: what the host says, or nothing where somebody else has just looked.
+  __device__ static unsigned host_says(DeviceState* state, Lifeline* lifeline,
+                                       unsigned long long now) {
     const unsigned long long looked = *const_cast<volatile unsigned long long*>(&state->looked_ns);
-    if (static_cast<long long>(now - looked) < kLookNs) return false;
-    if (atomicCAS(&state->looked_ns, looked, now) != looked) return false;
-    return *const_cast<volatile unsigned*>(&lifeline->abort) != 0;
+    if (static_cast<long long>(now - looked) < kLookNs) return kNoFault;
+    if (atomicCAS(&state->looked_ns, looked, now) != looked) return kNoFault;
+    return *const_cast<volatile unsigned*>(&lifeline->stop);
   }
 
   /// For waits on threads of the same block, who see to peers and deadlines themselves.
   __device__ bool given_up(const DeviceState* state) {
-    return (++polls & 255u) == 0 && *const_cast<const volatile unsigned*>(&state->failed) != 0;
+    return (++polls & 255u) == 0 && fault_of(state) != kNoFault;
   }
-  __device__ bool gone(DeviceState* state, Lifeline* lifeline, unsigned long long wait_ns,
-                       unsigned peer, unsigned where, unsigned lane) {
-    if ((++polls & 255u) != 0) return false;
+  /// FaultCode: not 0 = the wait is over, and the host can read why. For who has something left to
+  /// do before the stream fails.
+  __device__ unsigned over(DeviceState* state, Lifeline* lifeline, unsigned long long wait_ns,
+                           unsigned peer, unsigned where, unsigned lane) {
+    if ((++polls & 255u) != 0) return kNoFault;
     const unsigned long long now = now_ns();
     if (began_ns == 0) began_ns = now;
-    const bool aborted = host_says_stop(state, lifeline, now);
-    const bool failed = *const_cast<volatile unsigned*>(&state->failed) != 0;
-    if (!aborted && !failed && now - began_ns < wait_ns) return false;
-    give_up(state, lifeline, aborted ? kFaultAborted : kFaultDeadline, peer, where, lane);
-    return true;
+    const unsigned failed = fault_of(state);
+    if (failed != kNoFault) return failed;
+    const unsigned stop = host_says(state, lifeline, now);
+    if (stop == kNoFault && now - began_ns < wait_ns) return kNoFault;
+    return note_fault(state, lifeline, stop != kNoFault ? stop : unsigned{kFaultDeadline}, peer,
+                      where, lane);
+  }
+  /// True where the program has aborted; where it has not and the wait is over, the stream fails.
+  __device__ bool gone(DeviceState* state, Lifeline* lifeline, unsigned long long wait_ns,
+                       unsigned peer, unsigned where, unsigned lane) {
+    const unsigned code = over(state, lifeline, wait_ns, peer, where, lane);
+    if (code != kNoFault) fail_unless_aborted(code);
+    return code != kNoFault;
   }
 };
 

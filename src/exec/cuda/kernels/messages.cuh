@@ -41,7 +41,7 @@ struct MessageTeam {
         side(direction) {
     lines = mine().lines[side][channel][peer];
     tiles = mine().tiles[side][channel][peer];
-    broken = args.state->failed != 0;
+    broken = has_ended(args.state);
     // Under way together with these counts, not after them.
     lines_taken =
         side == kSend && team.lane == 0 ? load_flag(&mine().lines_taken[channel][peer]) : 0;

@@ -78,6 +78,9 @@ __device__ inline void store_flag_relaxed(unsigned* at, unsigned value) {
   asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
 __device__ inline void fence_before_flags() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+/// The kernel ends with an error, and with it all that its process has on this GPU: no copy or
+/// kernel behind it runs, and every wait for its stream says so.
+__device__ inline void fail_stream() { asm volatile("trap;"); }
 __device__ inline unsigned long long now_ns() {
   unsigned long long ns;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));

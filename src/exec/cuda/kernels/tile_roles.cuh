@@ -49,7 +49,7 @@ struct TileRoles {
     count =
         tiles > blockIdx.x ? static_cast<unsigned>((tiles - blockIdx.x - 1) / args.blocks + 1) : 0;
     base = mine().tiles[blockIdx.x];
-    broken = args.state->failed != 0;
+    broken = has_ended(args.state);
   }
   __device__ TileFlags& mine() const { return *args.flags[args.rank]; }
   __device__ bool in(unsigned mask, int rank) const { return (mask >> rank & 1) != 0; }
