@@ -38,8 +38,10 @@ class Engine {
   virtual void check() const = 0;
   /// True where enqueue() itself calls NCCL, so must not happen inside one of its groups.
   virtual bool uses_nccl() const { return false; }
-  /// Releases whatever waits, at once and for good. Any thread.
+  /// Releases whatever waits, at once and for good. Any thread; returns without waiting for NCCL.
   virtual void abort() noexcept = 0;
+  /// After abort(): waits until NCCL's part of it is over too, at most `wait_s`.
+  virtual void await_abort(double) const noexcept {}
 };
 
 /// Memory and a private stream on a communicator's device, for the exchange over NCCL itself.

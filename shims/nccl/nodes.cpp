@@ -4,9 +4,14 @@
 #include "shims/nccl/nodes.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <map>
+#include <thread>
 
+#include "base/log.hpp"
 #include "base/text.hpp"
+#include "base/threads.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/group.hpp"
 #include "shims/nccl/real.hpp"
@@ -29,7 +34,7 @@ class NodeEngine : public Engine {
         across_(across) {}
   ~NodeEngine() override {
     const InReal in_real;
-    if (!aborted_) real().destroy(across_);
+    if (!aborted_.load()) real().destroy(across_);
   }
   bool uses_nccl() const override { return true; }
   bool takes(const Request& request) const override {
@@ -43,9 +48,12 @@ class NodeEngine : public Engine {
   void check() const override { inside_->check(); }
   void abort() noexcept override {
     inside_->abort();
-    const InReal in_real;
-    aborted_ = true;
-    real().abort(across_);
+    if (!aborted_.exchange(true)) abort_across();
+  }
+  void await_abort(double wait_s) const noexcept override {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_s);
+    while (aborted_.load() && !across_ended_->load() && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
 
  private:
@@ -64,8 +72,24 @@ class NodeEngine : public Engine {
     made.root = 0;
     return made;
   }
+  /// NCCL frees what it aborts, so once; and it may wait there for ranks that do not come, so not
+  /// in the thread that watches for deaths.
+  void abort_across() noexcept {
+    try {
+      quiet_thread([across = across_, ended = across_ended_] {
+        const InReal in_real;
+        real().abort(across);
+        ended->store(true);
+      }).detach();
+    } catch (const std::exception& error) {
+      log(LogLevel::warn, -1, text("NCCL's communicator between nodes stays: ", error.what()));
+      across_ended_->store(true);
+    }
+  }
   void all_reduce(Comm comm, const void* input, void* output, std::uint64_t count,
                   const Request& request, Stream stream) const {
+    if (aborted_.load())
+      throw Error(ErrorCode::aborted, "the communicator between nodes was aborted");
     const InReal in_real;
     const Result result = real().all_reduce(input, output, count, nccl_type(request.type),
                                             nccl_op(request.op), comm, stream);
@@ -78,7 +102,9 @@ class NodeEngine : public Engine {
   std::unique_ptr<Engine> inside_;
   std::unique_ptr<SideStream> side_;
   Comm whole_, across_;
-  bool aborted_ = false;
+  std::atomic<bool> aborted_{false};
+  const std::shared_ptr<std::atomic<bool>> across_ended_ =
+      std::make_shared<std::atomic<bool>>(false);
 };
 
 void NodeEngine::enqueue(const Request& request, const void* input, void* output, Stream stream) {
