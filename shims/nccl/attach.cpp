@@ -7,13 +7,17 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <optional>
 #include <set>
+#include <system_error>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "base/threads.hpp"
 #include "exec/cuda/gpu_kind.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/group.hpp"
+#include "shims/nccl/leave.hpp"
 #include "shims/nccl/lifeline.hpp"
 #include "shims/nccl/meeting.hpp"
 #include "shims/nccl/nodes.hpp"
@@ -23,6 +27,9 @@
 
 namespace plait::nccl {
 namespace {
+
+constexpr double kForEver = 1e9;
+constexpr double kUnseenSeconds = 2;  // attaching that was told to stop does so within milliseconds
 
 std::atomic<bool> leaves_new{false};
 
@@ -159,11 +166,14 @@ std::string agree(State& state) {
   std::string refusal = verdict(cards);
   if (refusal.empty()) refusal = verdict_on_nodes(nodes, cards);
   if (!refusal.empty()) return refusal;
-  std::vector<std::string> lives, gpus;
-  for (const std::string& card : cards) gpus.push_back(lines_of(card)[7]);
-  for (const std::string& card : cards)
-    lives.push_back(lines_of(card)[1] == place_of(state, cards) ? lines_of(card)[6] : "");
-  std::unique_ptr<Peers> peers = open_peers(lives);
+  std::vector<std::optional<std::string>> lives;
+  std::vector<std::string> gpus;
+  for (const std::string& card : cards) {
+    gpus.push_back(lines_of(card)[7]);
+    lives.emplace_back();
+    if (lines_of(card)[1] == place_of(state, cards)) lives.back() = lines_of(card)[6];
+  }
+  std::shared_ptr<Peers> peers = open_peers(lives, state.rank);
   const Comm across = across_nodes(state, nodes);
   const std::string failure = build(state, nodes, across, cuda::common_kind(gpus), vote);
   if (failure.empty()) {
@@ -224,6 +234,19 @@ void attach(State* state, bool ready) noexcept {
   }
 }
 
+/// In a thread that nobody joins: it touches the state until that is no longer `attaching`, and who
+/// removes the state waits for that.
+void start_attaching(State* state, bool ready) {
+  try {
+    quiet_thread([state, ready] { attach(state, ready); }).detach();
+  } catch (const std::system_error& error) {
+    state->reason = text("no thread to attach in: ", error.what());
+    state->error = ncclSystemError;
+    log(LogLevel::warn, state->rank, state->reason);
+    state->phase.store(Phase::failed);
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Staging> prepare(int ranks, int device) noexcept {
@@ -242,15 +265,18 @@ State* enter(Comm comm, bool ready, std::unique_ptr<Staging> staging) {
   state->comm = comm;
   state->staging = std::move(staging);
   if (ready && !identify(*state)) return nullptr;
-  comms().remove(comm, 0);  // left over where it was destroyed by a call plait does not see
+  // Left over where it was destroyed by a call plait does not see.
+  if (std::unique_ptr<State> left_over = comms().remove(comm, 0)) {
+    left_over->cancelled.store(true);
+    let_go(std::move(left_over), kUnseenSeconds);
+  }
   State* entered = state.get();
   return comms().insert(std::move(state)) ? entered : nullptr;
 }
 
 Result attach_now(const std::vector<State*>& states) {
-  std::vector<std::thread> threads;
-  for (State* state : states) threads.emplace_back(attach, state, true);
-  for (std::thread& thread : threads) thread.join();
+  for (State* state : states) start_attaching(state, true);
+  for (const State* state : states) await_attached(*state, kForEver);
   for (const State* state : states)
     if (state->phase.load() == Phase::failed) return state->error;
   return ncclSuccess;
@@ -258,10 +284,10 @@ Result attach_now(const std::vector<State*>& states) {
 
 void attach_later(State* state) {
   state->background.store(true);
-  state->helper = std::thread(attach, state, false);
+  start_attaching(state, false);
 }
 
-bool await_attached(State& state, double wait_s) {
+bool await_attached(const State& state, double wait_s) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_s);
   while (state.phase.load() == Phase::attaching) {
     if (std::chrono::steady_clock::now() > end) return false;

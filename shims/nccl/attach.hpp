@@ -20,8 +20,8 @@ State* enter(Comm comm, bool ready, std::unique_ptr<Staging> staging);
 Result attach_now(const std::vector<State*>& states);
 /// Starts attaching and returns; ncclCommGetAsyncError says ncclInProgress until it has ended.
 void attach_later(State* state);
-/// Waits until attach_later's thread has ended, at most `wait_s`.
-bool await_attached(State& state, double wait_s);
+/// Waits until attaching has ended, at most `wait_s`; from then on only the caller knows the state.
+bool await_attached(const State& state, double wait_s);
 
 }  // namespace plait::nccl
 

@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/life_page.hpp"
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/stream_order.hpp"
 
@@ -22,6 +23,15 @@ enum class Phase : int {
   on_nccl,  ///< agreed: all calls pass on
   failed,   ///< attaching broke on the way; calls return `error`
   aborted,
+};
+
+/// The other ranks of a communicator, as far as their processes can be watched (lifeline.hpp).
+class Peers {
+ public:
+  virtual ~Peers() = default;
+  /// True once each of them has come so far in leaving, or its process is gone with all it had on
+  /// GPUs. elsewhere: of those in other processes alone.
+  virtual bool have_left(Left left, bool elsewhere) const = 0;
 };
 
 /// One rank of one communicator, from creation to destruction.
@@ -41,12 +51,12 @@ struct State {
   std::atomic<bool> killed{false};        ///< a peer was: all calls fail
   std::atomic<bool> lost{false};          ///< a peer has died
   std::atomic<std::uint64_t> watched{0};  ///< its peers' processes, in the lifeline
-  int place = 0;                          ///< this rank's on its process's page
+  std::shared_ptr<Peers> peers;           ///< where attached
+  int place = -1;                         ///< this rank's on its process's page; -1 = none
   std::string reason;                     ///< why on_nccl or failed
   Result error = ncclSuccess;
   std::atomic<bool> background{false};  ///< attaching while the program polls
   std::atomic<bool> cancelled{false};   ///< attaching must give up
-  std::thread helper;
 };
 
 class CommTable {

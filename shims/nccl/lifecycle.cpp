@@ -1,6 +1,5 @@
 // Communicators as they are made, watched and ended. The real call always comes first when making,
 // and plait lets go first when ending.
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -8,7 +7,7 @@
 #include "base/text.hpp"
 #include "shims/nccl/attach.hpp"
 #include "shims/nccl/exports.hpp"
-#include "shims/nccl/lifeline.hpp"
+#include "shims/nccl/leave.hpp"
 #include "shims/nccl/real.hpp"
 #include "shims/nccl/serve.hpp"
 
@@ -17,6 +16,7 @@ namespace {
 
 constexpr double kPinSeconds = 2;  // enqueuing never waits: a call holds its pin for microseconds
 constexpr double kAttachSeconds = 130;  // attaching has a deadline of its own, below this
+constexpr double kAbortSeconds = 10;    // NCCL's abort of what lies between nodes
 
 /// After the real call has made, or begun to make, *made.
 Result made_one(Comm* made, Result result, std::unique_ptr<Staging> staging) noexcept {
@@ -73,33 +73,20 @@ void stop(Comm comm) {
   }
 }
 
-/// The helper thread ends by itself; a state it still works on must not go away under it.
-bool join_helper(Comm comm) {
-  CommTable::Pin pin = comms().pin(comm);
-  if (!pin || !pin->helper.joinable()) return true;
-  if (!await_attached(*pin, kAttachSeconds)) return false;
-  pin->helper.join();
-  return true;
-}
-
-/// For good, and where tools that look for leaks see it.
-void keep_engine(std::unique_ptr<Engine> engine) {
-  static std::mutex guard;
-  static auto* const kept = new std::vector<std::unique_ptr<Engine>>;
-  const std::lock_guard<std::mutex> hold(guard);
-  kept->push_back(std::move(engine));
-}
-
-/// keep: leaves device memory alone that a lost peer may still write to, or a kernel read.
-void leave(Comm comm, bool keep) noexcept {
+/// What plait has beside the communicator goes, before NCCL's own.
+void leave(Comm comm) noexcept {
   try {
-    if (!join_helper(comm)) return;
     std::unique_ptr<State> state = comms().remove(comm, kPinSeconds);
-    if (state != nullptr) unwatch(*state);
-    if (state != nullptr && (keep || state->killed.load())) keep_engine(std::move(state->engine));
+    if (state != nullptr) let_go(std::move(state), kAttachSeconds);
   } catch (const std::exception& error) {
     log(LogLevel::warn, -1, text("letting go of communicator ", comm, ": ", error.what()));
   }
+}
+
+/// Returns when what stop() has begun is over, or too late.
+void await_stopped(Comm comm) {
+  const CommTable::Pin pin = comms().pin(comm);
+  if (pin && pin->phase.load() == Phase::aborted) pin->engine->await_abort(kAbortSeconds);
 }
 
 template <class Function, class... Arguments>
@@ -168,7 +155,7 @@ Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* ch
 Result ncclCommDestroy(Comm comm) {
   if (real().destroy == nullptr) return ncclInvalidUsage;
   if (here.in_real != 0) return real().destroy(comm);
-  leave(comm, false);
+  leave(comm);
   const InReal inside;
   return real().destroy(comm);
 }
@@ -177,7 +164,8 @@ Result ncclCommAbort(Comm comm) {
   if (real().abort == nullptr) return ncclInvalidUsage;
   if (here.in_real != 0) return real().abort(comm);
   stop(comm);
-  leave(comm, true);
+  await_stopped(comm);
+  leave(comm);
   const InReal inside;
   return real().abort(comm);
 }

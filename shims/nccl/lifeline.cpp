@@ -1,18 +1,16 @@
-// One thread a process holds a word of its page as long as the process lives, and looks at the
-// words and pidfds of all peers. Killed: abort at once. Ended by itself without leaving: after five
-// seconds, since what it sent last may still be on its way through queues here.
+// One thread a process holds the LifeWord of its page as long as the process lives, and looks at
+// the pages and pidfds of all peers. Killed: abort at once. Ended by itself without leaving: after
+// five seconds, since what it sent last may still be on its way through queues here.
 #include "shims/nccl/lifeline.hpp"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <list>
 #include <optional>
 
@@ -20,100 +18,89 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
+#include "plait/error.hpp"
 
 namespace plait::nccl {
 namespace {
 
-constexpr std::size_t kPageBytes = 4096;
-constexpr int kLife = kPageBytes / sizeof(std::uint32_t) - 1;  // the LifeWord's place
-constexpr int kPlaces = kLife;
 constexpr int kLookMs = 20;
 constexpr double kGraceSeconds = 5;
+static_assert(LifePage::kPlaces >= CommTable::kSlots, "a place for every communicator");
 
-using Word = std::atomic_ref<std::uint32_t>;
+std::atomic<LifePage*> shown{nullptr};
 
-/// This process's page: word 0 = it ended by itself, the last = its watching thread's life, the
-/// others = communicators left.
-struct Page {
-  int file = -1;
-  std::uint32_t* words = nullptr;
-  std::atomic<int> next{1};
-  pid_t owner = ::getpid();
-};
-
-Page* make_page() {
-  auto* page = new Page;
-  page->file = ::memfd_create("plait-life", MFD_CLOEXEC);
-  if (page->file < 0 || ::ftruncate(page->file, kPageBytes) != 0) return page;
-  void* base = ::mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, page->file, 0);
-  if (base != MAP_FAILED) page->words = static_cast<std::uint32_t*>(base);
-  return page;
-}
-
-std::atomic<Page*> shown{nullptr};
-
-Page& page() {
-  static Page* const mine = [] {
-    Page* made = make_page();
-    shown.store(made);
-    return made;
+/// This process's page, never destroyed; null where the system gives none.
+LifePage* page() {
+  static LifePage* const mine = []() -> LifePage* {
+    try {
+      shown.store(new LifePage);
+    } catch (const Error& error) {
+      log(LogLevel::warn, -1, text("a rank that dies will not be noticed: ", error.what()));
+    }
+    return shown.load();
   }();
-  return *mine;
+  return mine;
 }
 
 [[gnu::destructor]] void end_in_good_order() {
-  Page* mine = shown.load();
-  if (mine != nullptr && mine->words != nullptr && mine->owner == ::getpid())
-    Word(mine->words[0]).store(1);
+  if (LifePage* const mine = shown.load(); mine != nullptr) mine->end();
 }
-
-struct Peer {
-  std::uint64_t number = 0;
-  Comm comm = nullptr;
-  int rank = 0;
-  int process = 0;
-  int pidfd = -1;
-  std::uint32_t* words = nullptr;
-  int place = 0;
-  bool by_itself = false;
-  double ended_s = 0;  ///< when it was first seen to have ended
-};
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-void close_peer(Peer& peer) {
-  ::close(peer.pidfd);
-  ::munmap(peer.words, kPageBytes);
+struct Peer {
+  int rank = 0;
+  ShownLife life;
+  Fd process;            ///< none: it is this one
+  double ended_s = 0;    ///< when it was first seen to have ended
+  bool settled = false;  ///< its end has been dealt with
+};
+
+bool is_gone(const Peer& peer) {
+  pollfd file{peer.process.get(), POLLIN, 0};
+  return peer.process.valid() && ::poll(&file, 1, 0) > 0;
 }
 
 class OpenPeers : public Peers {
  public:
-  ~OpenPeers() override {
-    for (Peer& peer : list) close_peer(peer);
+  bool have_left(Left left, bool elsewhere) const override {
+    if (unknown) return false;
+    return std::all_of(list.begin(), list.end(), [&](const Peer& peer) {
+      if (elsewhere && !peer.process.valid()) return true;
+      return peer.life.has_left(left) || is_gone(peer);
+    });
   }
   std::vector<Peer> list;
+  bool unknown = false;  ///< some rank's page could not be opened
+  Comm comm = nullptr;   ///< whose they are, once watched
+  std::uint64_t number = 0;
+};
+
+/// A peer that has ended without leaving.
+struct Lost {
+  Comm comm;
+  std::uint64_t number;
+  int rank;
+  int process;
+  bool by_itself;
 };
 
 class Watcher {
  public:
-  void add(std::vector<Peer> peers) {
+  void add(std::shared_ptr<OpenPeers> peers) {
     const std::lock_guard<std::mutex> hold(guard_);
-    for (Peer& peer : peers) peers_.push_back(peer);
+    watched_.push_back(std::move(peers));
     if (wake_ < 0) {
       wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-      start();
+      quiet_thread([this] { run(); }).detach();
     }
     wake();
   }
   void remove(std::uint64_t number) {
     const std::lock_guard<std::mutex> hold(guard_);
-    peers_.remove_if([&](Peer& peer) {
-      if (peer.number != number) return false;
-      close_peer(peer);
-      return true;
-    });
+    watched_.remove_if([&](const auto& peers) { return peers->number == number; });
     wake();
   }
 
@@ -122,21 +109,21 @@ class Watcher {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto written = ::write(wake_, &one, sizeof one);
   }
-  void start() {
-    quiet_thread([this] { run(); }).detach();
-  }
+  static bool is_open(const Peer& peer) { return peer.process.valid() && !peer.settled; }
   void run() {
     std::optional<LifeWord> life;
-    if (page().words != nullptr) life.emplace(page().words[kLife]);
+    if (page() != nullptr) life.emplace(page()->life());
     for (;;) {
       std::vector<pollfd> files{{wake_, POLLIN, 0}};
       int timeout_ms = -1;
       {
         const std::lock_guard<std::mutex> hold(guard_);
-        for (const Peer& peer : peers_) {
-          if (peer.ended_s == 0) files.push_back({peer.pidfd, POLLIN, 0});
-          timeout_ms = kLookMs;
-        }
+        for (const auto& peers : watched_)
+          for (const Peer& peer : peers->list) {
+            if (!is_open(peer)) continue;
+            if (peer.ended_s == 0) files.push_back({peer.process.get(), POLLIN, 0});
+            timeout_ms = kLookMs;
+          }
       }
       ::poll(files.data(), files.size(), timeout_ms);
       std::uint64_t count = 0;
@@ -146,24 +133,24 @@ class Watcher {
   }
   /// Deals with peers that have ended.
   void look() {
-    std::vector<Peer> lost;
+    std::vector<Lost> lost;
     {
       const std::lock_guard<std::mutex> hold(guard_);
-      peers_.remove_if([&](Peer& peer) {
-        pollfd file{peer.pidfd, POLLIN, 0};
-        if (!holder_died(peer.words[kLife]) && ::poll(&file, 1, 0) <= 0) return false;
-        if (peer.ended_s == 0) peer.ended_s = now_s();
-        const bool left = Word(peer.words[peer.place]).load() != 0;
-        peer.by_itself = Word(peer.words[0]).load() != 0;
-        if (!left && peer.by_itself && now_s() - peer.ended_s < kGraceSeconds) return false;
-        if (!left) lost.push_back(peer);
-        close_peer(peer);
-        return true;
-      });
+      for (const auto& peers : watched_)
+        for (Peer& peer : peers->list) {
+          if (!is_open(peer) || (!peer.life.has_died() && !is_gone(peer))) continue;
+          if (peer.ended_s == 0) peer.ended_s = now_s();
+          const bool left = peer.life.has_left(Left::work_ended);
+          const bool by_itself = peer.life.ended_by_itself();
+          if (!left && by_itself && now_s() - peer.ended_s < kGraceSeconds) continue;
+          if (!left)
+            lost.push_back({peers->comm, peers->number, peer.rank, peer.life.process(), by_itself});
+          peer.settled = true;
+        }
     }
-    for (const Peer& peer : lost) tell(peer);
+    for (const Lost& peer : lost) tell(peer);
   }
-  static void tell(const Peer& peer) {
+  static void tell(const Lost& peer) {
     const CommTable::Pin pin = comms().pin(peer.comm);
     if (!pin || pin->watched.load() != peer.number || pin->engine == nullptr) return;
     const std::string who = text("rank ", peer.rank, " (process ", peer.process, ")");
@@ -178,7 +165,7 @@ class Watcher {
     pin->engine->abort();
   }
   std::mutex guard_;
-  std::list<Peer> peers_;
+  std::list<std::shared_ptr<OpenPeers>> watched_;
   int wake_ = -1;
 };
 
@@ -187,62 +174,46 @@ Watcher& watcher() {
   return *only;
 }
 
-/// The page and process that another rank showed; false where they cannot be had.
-bool open_peer(const std::string& life, Peer& peer) {
-  int file = -1;
-  if (std::sscanf(life.c_str(), "%d %d %d", &peer.process, &file, &peer.place) != 3) return false;
-  if (peer.process == ::getpid() || peer.place <= 0 || peer.place >= kPlaces) return false;
-  const std::string path = text("/proc/", peer.process, "/fd/", file);
-  const int opened = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY);
-  if (opened < 0) return false;
-  void* base = ::mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, opened, 0);
-  ::close(opened);
-  if (base == MAP_FAILED) return false;
-  peer.words = static_cast<std::uint32_t*>(base);
-  peer.pidfd = static_cast<int>(::syscall(SYS_pidfd_open, peer.process, 0));
-  if (peer.pidfd >= 0) return true;
-  ::munmap(base, kPageBytes);
-  return false;
-}
-
 }  // namespace
 
 std::string show_life(int& place) {
-  Page& mine = page();
-  place = 0;
-  if (mine.words == nullptr || mine.owner != ::getpid()) return {};
-  place = mine.next.fetch_add(1);
-  return place < kPlaces ? text(::getpid(), ' ', mine.file, ' ', place) : std::string();
+  place = -1;
+  return page() == nullptr ? std::string() : page()->show(place);
 }
 
-std::unique_ptr<Peers> open_peers(const std::vector<std::string>& lives) {
-  auto opened = std::make_unique<OpenPeers>();
-  for (std::size_t rank = 0; rank < lives.size(); ++rank) {
-    Peer peer;
-    peer.rank = static_cast<int>(rank);
-    if (open_peer(lives[rank], peer)) opened->list.push_back(peer);
+void show_left(int place, Left left) noexcept {
+  if (LifePage* const mine = shown.load(); mine != nullptr) mine->leave(place, left);
+}
+
+std::shared_ptr<Peers> open_peers(const std::vector<std::optional<std::string>>& lives, int mine) {
+  auto opened = std::make_shared<OpenPeers>();
+  for (int rank = 0; rank < static_cast<int>(lives.size()); ++rank) {
+    const std::optional<std::string>& shown_life = lives[static_cast<std::size_t>(rank)];
+    if (rank == mine || !shown_life) continue;
+    std::optional<ShownLife> life = ShownLife::open(*shown_life);
+    Fd process;
+    if (life && life->process() != ::getpid())
+      process = Fd(static_cast<int>(::syscall(SYS_pidfd_open, life->process(), 0)));
+    if (life && (process.valid() || life->process() == ::getpid()))
+      opened->list.push_back({rank, std::move(*life), std::move(process)});
+    else
+      opened->unknown = true;
   }
   return opened;
 }
 
-void watch(State& state, std::unique_ptr<Peers> peers) {
+void watch(State& state, std::shared_ptr<Peers> peers) {
   static std::atomic<std::uint64_t> numbers{0};
-  const std::uint64_t number = ++numbers;
-  state.watched.store(number);  // before anybody can be found dead
-  std::vector<Peer> list = std::exchange(static_cast<OpenPeers&>(*peers).list, {});
-  for (Peer& peer : list) {
-    peer.number = number;
-    peer.comm = state.comm;
-  }
-  if (!list.empty()) watcher().add(std::move(list));
+  const auto opened = std::static_pointer_cast<OpenPeers>(peers);
+  opened->comm = state.comm;
+  opened->number = ++numbers;
+  state.peers = std::move(peers);
+  state.watched.store(opened->number);  // before anybody can be found dead
+  watcher().add(opened);
 }
 
 void unwatch(const State& state) {
-  if (state.watched.load() == 0) return;
-  Page& mine = page();
-  if (mine.words != nullptr && state.place > 0 && state.place < kPlaces)
-    Word(mine.words[state.place]).store(1);
-  watcher().remove(state.watched.load());
+  if (state.watched.load() != 0) watcher().remove(state.watched.load());
 }
 
 }  // namespace plait::nccl

@@ -58,6 +58,8 @@ Vote::Vote(State& state) : state_(state) {
 }
 
 std::vector<Vote::Card> Vote::round(Kind kind, const std::string& body) {
+  if (state_.cancelled.load())
+    throw Error(ErrorCode::aborted, "the communicator was ended while plait was attaching");
   Card card{};
   if (body.size() > sizeof card.body)
     throw Error(ErrorCode::internal, text("a card of ", body.size(), " bytes"));

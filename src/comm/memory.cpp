@@ -94,7 +94,7 @@ Fd make_shared_memory(std::uint64_t bytes, int others) {
   return fd;
 }
 
-Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes) {
+Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes, Access access) {
   struct stat status{};
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
   const int seals = fcntl(fd.get(), F_GET_SEALS);
@@ -103,7 +103,8 @@ Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes) {
     throw Error(ErrorCode::mismatch,
                 text("shared memory of a peer: wanted ", bytes, " sealed bytes, found ",
                      status.st_size, " with seals ", seals));
-  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  const int allowed = access == Access::read ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* base = mmap(nullptr, bytes, allowed, MAP_SHARED, fd.get(), 0);
   if (base == MAP_FAILED)
     throw Error(ErrorCode::out_of_memory,
                 text("mapping ", bytes, " bytes: ", std::strerror(errno)));

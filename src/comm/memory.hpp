@@ -28,8 +28,10 @@ class Mapping {
 /// sealed against resizing. `others` = how many more of this size the machine is about to need.
 /// Error(out_of_memory) where the machine has not that much left.
 Fd make_shared_memory(std::uint64_t bytes, int others);
-/// Maps what a peer sent. Error(mismatch) unless it is sealed memory of exactly that size.
-Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes);
+/// Maps what a peer sent. Error(mismatch) unless it is sealed memory of exactly that size, so that
+/// no access can meet SIGBUS. A mapping that is only read may be of a descriptor open for reading.
+enum class Access { read, write };
+Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes, Access access = Access::write);
 /// Bytes that can still be committed on this machine or in this container.
 std::uint64_t available_bytes();
 

@@ -320,3 +320,28 @@ def test_nvtx_ranges_where_a_tool_listens(run_case, built, tmp_path):
     record.unlink()
     run_case("others", 2, env={**env, "NVTX_INJECTION64_PATH": ""})
     assert not record.exists()
+
+
+def test_two_deaths_abort_what_lies_between_nodes_once(run_case):
+    """The second is noticed while NCCL's abort after the first still waits."""
+    env = {"PLAIT_NODE_SIZE": "3", "STANDIN_ABORT_S": "3"}
+    row = run_case("node_deaths", 6, env=env)[0]
+    assert row["wrong"] == 0 and row["heard"] == 1
+    assert row["noticed_ms"] < 2000
+    assert row["aborts"] == 1 and row["again"] == 0
+
+
+def test_communicators_that_do_not_block_destroyed_unseen(run_case):
+    for row in run_case("unseen", 2):
+        assert row["wrong"] == 0 and row["reused"] > 0 and row["served"] > 0
+
+
+def test_a_death_is_noticed_after_a_thousand_communicators(run_case):
+    for row in run_case("many_lives", 2):
+        assert row["wrong"] == 0 and row["heard"] == 1 and row["noticed_ms"] < 1000
+
+
+def test_what_a_process_shows_cannot_be_shortened_under_the_others(run_case):
+    rows = run_case("short_page", 2)
+    assert all(row["wrong"] == 0 for row in rows)
+    assert rows[0]["pages"] >= 1

@@ -613,6 +613,10 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"nonblocking", nonblocking},
     {"errors", errors},
     {"churn", churn},
+    {"node_deaths", node_deaths},
+    {"unseen", unseen},
+    {"many_lives", many_lives},
+    {"short_page", short_page},
     {"overhead", overhead},
 };
 

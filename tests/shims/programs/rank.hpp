@@ -91,7 +91,20 @@ inline void pass_around(const Rank& r, const std::vector<std::int32_t>& mine,
   MUST(nccl().ncclGroupEnd());
 }
 
+/// What a call of one number returned on the communicator; 1 where the sum was wrong.
+inline std::uint64_t wrong_sum(const Rank& r, Comm comm, int ranks) {
+  std::vector<std::int32_t> value{1};
+  MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, comm, r.stream));
+  r.wait();
+  return value[0] != ranks;
+}
+
 /// Cases of sends and receives.
 std::string messages(const Job& job, int rank);
+/// Cases of communicators that end, and of ranks that die.
+std::string node_deaths(const Job& job, int rank);
+std::string unseen(const Job& job, int rank);
+std::string many_lives(const Job& job, int rank);
+std::string short_page(const Job& job, int rank);
 
 }  // namespace program

@@ -124,6 +124,7 @@ STANDIN_API Result ncclCommSplit(Comm comm, int color, int key, Comm* child, voi
   count("ncclCommSplit");
   CommTag* made = color == kSplitNoColor ? nullptr : fresh(1, 0, comm->device);
   *child = made;
+  if (made != nullptr) made->is_split = true;
   CommTag* waiting = made == nullptr ? comm : made;
   return make_now_or_later(waiting, blocks(config),
                            [=] { return split_now(comm, made, color, key); });
@@ -170,7 +171,12 @@ STANDIN_API Result ncclCommDestroy(Comm comm) {
 
 STANDIN_API Result ncclCommAbort(Comm comm) {
   count("ncclCommAbort");
-  comm->aborted.store(true);
+  if (comm->aborted.exchange(true)) count("ncclCommAbort again");
+  // STANDIN_ABORT_S: that of a split communicator waits so long, as NCCL may for ranks that are
+  // gone.
+  const char* const waits = std::getenv("STANDIN_ABORT_S");
+  if (waits != nullptr && comm->is_split)
+    std::this_thread::sleep_for(std::chrono::duration<double>(std::atof(waits)));
   static std::mutex guard;
   static auto* const kept = new std::vector<Comm>;  // tasks may still look at it
   const std::lock_guard<std::mutex> hold(guard);

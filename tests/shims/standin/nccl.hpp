@@ -14,6 +14,7 @@ struct CommTag {
   int ranks = 1;
   int device = 0;
   standin::Segment* segment = nullptr;
+  bool is_split = false;
   std::atomic<bool> aborted{false};
   std::atomic<Result> error{ncclSuccess};
   std::vector<double> scalars;  // of pre-multiplied sums; NaN = the scalar lies at `scalar_places`

@@ -1,0 +1,139 @@
+// Communicators that end, seen by plait or not, and ranks that die.
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "tests/shims/programs/rank.hpp"
+
+namespace program {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+std::uint64_t ms_since(Clock::time_point start) {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count());
+}
+
+/// Until the communicator reports an error; false where it never does.
+bool await_error(Comm comm) {
+  const auto start = Clock::now();
+  for (Result error = ncclSuccess; error == ncclSuccess; sleep_ms(1)) {
+    MUST(nccl().ncclCommGetAsyncError(comm, &error));
+    if (ms_since(start) > 10'000) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+/// Rank 1 dies, then rank 2, which shares another communicator with rank 0: what rank 0 hears, and
+/// how often it aborted NCCL's communicator between nodes.
+std::string node_deaths(const Job& job, int rank) {
+  Rank r(job, rank);
+  Comm other = nullptr;
+  MUST(nccl().ncclCommSplit(r.comm, rank == 0 || rank == 2 ? 0 : kSplitNoColor, rank, &other,
+                            nullptr));
+  const std::uint64_t wrong =
+      wrong_sum(r, r.comm, r.ranks) + (other == nullptr ? 0 : wrong_sum(r, other, 2));
+  if (rank == 1) ::kill(::getpid(), SIGKILL);
+  if (rank == 2) {
+    sleep_ms(300);
+    ::kill(::getpid(), SIGKILL);
+  }
+  if (rank != 0) {  // stays until rank 0 has heard of both
+    sleep_ms(2000);
+    return number("wrong", wrong);
+  }
+  const auto start = Clock::now();
+  const bool first = await_error(r.comm), second = await_error(other);
+  const std::uint64_t noticed_ms = ms_since(start);
+  sleep_ms(100);
+  const std::uint64_t aborts = standin_calls("ncclCommAbort");
+  MUST(nccl().ncclCommAbort(r.comm));
+  r.comm = nullptr;
+  return number("wrong", wrong) + ", " + number("heard", first && second) + ", " +
+         number("noticed_ms", noticed_ms) + ", " + number("aborts", aborts) + ", " +
+         number("again", standin_calls("ncclCommAbort again"));
+}
+
+/// Communicators that do not block, each destroyed by a call that plait does not see; NCCL gives
+/// out their handles anew.
+std::string unseen(const Job& job, int rank) {
+  const Rank r(job, rank);
+  void* const library = ::dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
+  const auto destroy = reinterpret_cast<Result (*)(Comm)>(::dlsym(library, "ncclCommDestroy"));
+  if (destroy == nullptr) throw std::runtime_error("no libnccl.so.2 behind the drop-in");
+  std::uint64_t wrong = 0, reused = 0;
+  Comm last = nullptr;
+  for (int round = 0; round < 20; ++round) {
+    ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, 0};
+    Comm child = nullptr;
+    const Result made = nccl().ncclCommSplit(r.comm, 0, rank, &child, &config);
+    if (made != ncclInProgress) MUST(made);
+    reused += child == last;
+    last = child;
+    Result state = ncclInProgress;
+    for (int polls = 0; state == ncclInProgress && polls < 20000; ++polls, sleep_ms(1))
+      MUST(nccl().ncclCommGetAsyncError(child, &state));
+    MUST(state);
+    wrong += wrong_sum(r, child, r.ranks);
+    wrong += wrong_sum(r, r.comm, r.ranks);  // nobody destroys before all have the sum
+    MUST(destroy(child));
+  }
+  return number("wrong", wrong) + ", " + number("reused", reused) + ", " + counted("all_reduce");
+}
+
+/// More communicators, one after the other, than a process's page has places; then the last rank
+/// dies.
+std::string many_lives(const Job& job, int rank) {
+  Rank r(job, rank);
+  std::uint64_t wrong = 0;
+  for (int round = 0; round < 1030; ++round) {
+    Comm child = nullptr;
+    MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr));
+    if (round % 100 == 0) wrong += wrong_sum(r, child, r.ranks);
+    MUST(nccl().ncclCommDestroy(child));
+  }
+  Comm last = nullptr;
+  MUST(nccl().ncclCommSplit(r.comm, 0, rank, &last, nullptr));
+  MUST(nccl().ncclCommDestroy(r.comm));
+  r.comm = last;
+  wrong += wrong_sum(r, last, r.ranks);
+  if (rank == r.ranks - 1) ::kill(::getpid(), SIGKILL);
+  const auto start = Clock::now();
+  const bool heard = await_error(last);
+  const std::uint64_t noticed_ms = ms_since(start);
+  MUST(nccl().ncclCommAbort(last));
+  r.comm = nullptr;
+  return number("wrong", wrong) + ", " + number("heard", heard) + ", " +
+         number("noticed_ms", noticed_ms);
+}
+
+/// Rank 0 shortens what its process shows to the others, where it can: they must not read past it.
+std::string short_page(const Job& job, int rank) {
+  const Rank r(job, rank);
+  std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks), pages = 0;
+  for (int file = 0; rank == 0 && file < 1024; ++file) {
+    char name[64] = {};
+    const std::string link = "/proc/self/fd/" + std::to_string(file);
+    if (::readlink(link.c_str(), name, sizeof name - 1) < 0) continue;
+    if (std::string(name).rfind("/memfd:plait", 0) != 0) continue;
+    ++pages;
+    [[maybe_unused]] const int refused = ::ftruncate(file, 0);
+  }
+  wrong += wrong_sum(r, r.comm, r.ranks);
+  Comm child = nullptr;
+  MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr));
+  sleep_ms(100);
+  wrong += wrong_sum(r, child, r.ranks);
+  MUST(nccl().ncclCommDestroy(child));
+  return number("wrong", wrong) + ", " + number("pages", pages);
+}
+
+}  // namespace program

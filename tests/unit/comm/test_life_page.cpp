@@ -1,0 +1,114 @@
+// Places on a process's page: given back and given out again without anybody mistaking one rank for
+// another; and what is no such page is refused, not touched.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <set>
+
+#include "base/text.hpp"
+#include "comm/life_page.hpp"
+#include "plait/error.hpp"
+
+using namespace plait;
+
+namespace {
+
+/// As show() writes it, of any descriptor of this process.
+std::string shown_as(int file, int place = 0) {
+  return text(getpid(), ' ', file, ' ', place, " 0");
+}
+
+}  // namespace
+
+TEST_CASE("a place is one rank's until it has left, however often it is given out") {
+  LifePage page;
+  int place = -1;
+  std::optional<ShownLife> earlier;
+  for (int round = 0; round < 3 * LifePage::kPlaces; ++round) {
+    const std::string shown = page.show(place);
+    REQUIRE(!shown.empty());
+    CHECK(place == 0);
+    if (round % 1000 != 0) {
+      page.leave(place, Left::unmapped);
+      continue;
+    }
+    const std::optional<ShownLife> life = ShownLife::open(shown);
+    REQUIRE(life);
+    CHECK(life->process() == getpid());
+    CHECK(!life->has_left(Left::work_ended));
+    page.leave(place, Left::work_ended);
+    CHECK(life->has_left(Left::work_ended));
+    CHECK(!life->has_left(Left::unmapped));
+    page.leave(place, Left::unmapped);
+    CHECK(life->has_left(Left::unmapped));
+    if (earlier) CHECK(earlier->has_left(Left::unmapped));
+    earlier = ShownLife::open(shown);
+  }
+}
+
+TEST_CASE("as many ranks as there are places have one each, and no more") {
+  LifePage page;
+  std::set<int> places;
+  int place = -1;
+  for (int i = 0; i < LifePage::kPlaces; ++i) {
+    REQUIRE(!page.show(place).empty());
+    places.insert(place);
+  }
+  CHECK(places.size() == LifePage::kPlaces);
+  CHECK(page.show(place).empty());
+  CHECK(place == -1);
+  page.leave(7, Left::unmapped);
+  CHECK(!page.show(place).empty());
+  CHECK(place == 7);
+}
+
+TEST_CASE("what is no page of full size, sealed, is refused") {
+  const int grows = memfd_create("no seals", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  const int little = memfd_create("little", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  REQUIRE(ftruncate(grows, 1 << 20) == 0);
+  REQUIRE(ftruncate(little, 100) == 0);
+  REQUIRE(fcntl(little, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+  const Fd zeros = make_shared_memory(20480, 0);
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  for (const int file : {grows, little, zeros.get(), ends[0], ends[1], 1 << 20})
+    CHECK(!ShownLife::open(shown_as(file)));
+  for (const char* shown : {"", "1", "1 2 3", "x y z w"}) CHECK(!ShownLife::open(shown));
+  for (const int file : {grows, little, ends[0], ends[1]}) close(file);
+  LifePage page;
+  int place = -1;
+  int process = 0, file = 0;
+  REQUIRE(std::sscanf(page.show(place).c_str(), "%d %d", &process, &file) == 2);
+  CHECK(ShownLife::open(shown_as(file)));
+  CHECK(!ShownLife::open(shown_as(file, -1)));
+  CHECK(!ShownLife::open(shown_as(file, LifePage::kPlaces)));
+  CHECK(ftruncate(file, 0) != 0);  // nobody can take it away from who has it mapped
+}
+
+#if !defined(__SANITIZE_THREAD__)
+TEST_CASE("a child made by fork shows nothing and leaves nothing of its parent's") {
+  LifePage page;
+  int place = -1;
+  const std::optional<ShownLife> life = ShownLife::open(page.show(place));
+  REQUIRE(life);
+  const pid_t child = fork();
+  if (child == 0) {
+    int mine = -1;
+    const bool shows = !page.show(mine).empty();
+    page.leave(place, Left::unmapped);
+    page.end();
+    _exit(shows ? 1 : 0);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(!life->has_left(Left::work_ended));
+  CHECK(!life->ended_by_itself());
+  page.end();
+  CHECK(life->ended_by_itself());
+}
+#endif
