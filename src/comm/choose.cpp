@@ -9,6 +9,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/descriptor.hpp"
+#include "exec/float_mode.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
 #include "plait/report.hpp"
@@ -127,6 +128,7 @@ std::shared_ptr<const ProvedPlan> Chooser::plan_for(const Request& request,
   const std::lock_guard lock(mutex_);
   const auto found = plan_of_.find(key);
   if (found != plan_of_.end()) return found->second;
+  const PlainFloats same_on_every_rank;  // shares and estimates, by which plans are chosen and cut
   auto plan = prove(pick(checked(request, *topology_), options));
   if (plan_of_.size() >= kMostPlans) plan_of_.clear();
   if (log_enabled(LogLevel::explain))
@@ -150,6 +152,7 @@ std::shared_ptr<const ProvedPlan> Chooser::proved(const Plan& plan) {
 }
 
 std::string Chooser::explain(const Request& request) {
+  const PlainFloats same_on_every_rank;
   const auto chosen = plan_for(request, {});
   std::vector<Refusal> refusals;
   const std::vector<Plan> plans = candidates(*topology_, checked(request, *topology_), &refusals);

@@ -58,8 +58,9 @@ class Watch {
 void run_cpu(const Plan& plan, int rank, const Arenas& arenas, const CpuCall& call, Watch& watch);
 
 /// dst := srcs[0] (op) srcs[1] ... in order, `count` elements; 16-bit and 8-bit floats accumulate
-/// in fp32, fp32 in fp32, and are rounded once. finish: avg divides by `ranks`. scales: one factor
-/// a source for premul_sum, else null. dst may be one of the srcs. SIMD; any alignment.
+/// in fp32, fp32 in fp32, and are rounded once, whatever float mode the calling thread has. finish:
+/// avg divides by `ranks`. scales: one factor a source for premul_sum, else null. dst may be one of
+/// the srcs. SIMD; any alignment.
 void reduce_cpu(DataType type, ReduceOp op, void* dst, const void* const* srcs, int src_count,
                 std::uint64_t count, int ranks, bool finish, const double* scales);
 

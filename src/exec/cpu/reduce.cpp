@@ -11,6 +11,7 @@
 #include "exec/cpu/reduce_avx2.hpp"
 #include "exec/cpu/reduce_avx512.hpp"
 #endif
+#include "exec/float_mode.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
@@ -100,6 +101,7 @@ void reduce_cpu_at(ReduceLevel level, DataType type, ReduceOp op, void* dst,
   job.count = count;
   job.divisor = op == ReduceOp::avg && finish ? ranks : 1;
   job.scales = op == ReduceOp::premul_sum ? scales : nullptr;
+  const PlainFloats same_on_every_thread;
   with_type(loops_type(type, op), [&]<DataType kType>() { loops_of<kType>(level)(job); });
 }
 

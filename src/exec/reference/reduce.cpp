@@ -7,6 +7,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "exec/float_mode.hpp"
 #include "exec/numbers.hpp"
 
 namespace plait {
@@ -63,6 +64,7 @@ void reduce_reference(DataType type, ReduceOp op, void* dst, const std::vector<c
                       std::uint64_t count, int ranks, bool finish,
                       const std::vector<double>& scales) {
   const bool scaled = op == ReduceOp::premul_sum && !scales.empty();
+  const PlainFloats same_on_every_thread;
   with_type(type, [&]<DataType kType>() {
     using N = Number<kType>;
     for (std::uint64_t i = 0; i < count; ++i) {

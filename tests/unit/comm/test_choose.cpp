@@ -2,7 +2,10 @@
 // that can is taken, a strategy asked for by name is refused with the reason, and explain says so.
 #include <doctest/doctest.h>
 
+#include <cfenv>
+
 #include "comm/choose.hpp"
+#include "exec/float_mode.hpp"
 #include "plait/error.hpp"
 
 using namespace plait;
@@ -53,4 +56,25 @@ TEST_CASE("where no plan can run there is an error that says what each lacks") {
   CHECK(said.find("no plan for all_reduce of 64 fp32") != std::string::npos);
   CHECK(said.find("; direct") != std::string::npos);
   CHECK(said.find(" wants a pony") != std::string::npos);
+}
+
+// Each rank chooses for itself, and all must choose the same.
+TEST_CASE("a plan does not depend on the float mode of the thread that asks for it") {
+  for (const char* machine : {"hgx-h200", "mist", "dgx1v", "narval", "delta-ai", "local-cpu"}) {
+    const Topology topology = load_topology(machine);
+    for (const std::uint64_t count :
+         {1ull << 10, 1ull << 18, 3ull << 20, 5'000'001ull, 100ull << 20}) {
+      Chooser usual(topology, {}, false);
+      const std::string wanted = usual.explain(all_reduce_of(count));
+      for (const int rounding : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+        Chooser other(topology, {}, false);
+        std::fesetround(rounding);
+        const std::string found = other.explain(all_reduce_of(count));
+        const int kept = std::fegetround();
+        std::fesetround(FE_TONEAREST);
+        CHECK(kept == rounding);
+        CHECK(found == wanted);
+      }
+    }
+  }
 }

@@ -14,6 +14,7 @@
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "comm/socket.hpp"
+#include "exec/float_mode.hpp"
 #include "folder.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
@@ -96,6 +97,25 @@ TEST_CASE("all_reduce of any size, one after the other") {
       CHECK(comm.counters().calls == 7);
       comm.barrier();
     }));
+}
+
+TEST_CASE("all ranks get the same bits, whatever float mode each has set, and keep it") {
+  for (const DataType type : {DataType::fp32, DataType::bf16})
+    for (const std::uint64_t words : {6, 5000}) {
+      check_no_errors(with_communicators(3, [&](Communicator& comm) {
+        const FloatMode usual = float_mode(), set = comm.rank() == 1 ? kFlushToZero : 0;
+        set_float_mode(kPlainFloats | set);
+        std::vector<std::uint32_t> input(words, 0x00010001), output(words);  // subnormal
+        Request request = request_for(Collective::all_reduce, words * 4 / bytes_of(type), 3);
+        request.type = type;
+        comm.run(request, input.data(), output.data());
+        const bool kept = (float_mode() & kFlushToZero) == set;
+        set_float_mode(usual);
+        CHECK(kept);
+        const std::vector<std::uint32_t> wanted(words, 0x00030003);  // three times, in either type
+        CHECK(output == wanted);
+      }));
+    }
 }
 
 TEST_CASE("every strategy that takes the request gives the same result") {
