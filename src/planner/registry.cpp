@@ -1,4 +1,4 @@
-// The list of all strategies, in the order they are shown.
+// The list of all strategies, as strategies.def has it.
 #include "planner/strategy.hpp"
 
 namespace plait {
@@ -10,13 +10,9 @@ std::int64_t param_or(const Params& params, const std::string& name, std::int64_
 
 const std::vector<const Strategy*>& all_strategies() {
   static const std::vector<const Strategy*> all{
-      &one_shot_strategy(),     &two_shot_strategy(),
-      &direct_strategy(),       &flat_strategy(),
-      &hierarchical_strategy(), &pairwise_strategy(),
-      &ring_strategy(),         &recursive_doubling_strategy(),
-      &rabenseifner_strategy(), &tree_strategy(),
-      &bruck_strategy(),        &staged_strategy(),
-      &rerouted_strategy(),     &striped_strategy(),
+#define PLAIT_STRATEGY(name) &name##_strategy(),
+#include "planner/strategies.def"
+#undef PLAIT_STRATEGY
   };
   return all;
 }

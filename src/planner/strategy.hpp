@@ -1,5 +1,5 @@
 // What a strategy is: a name, the parameters worth trying, and a function from request to plan.
-// One file a strategy; registry.cpp lists them, and nothing else knows them by name.
+// One file a strategy; strategies.def lists them, and nothing else knows them by name.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -27,20 +27,9 @@ struct Strategy {
 std::int64_t param_or(const Params& params, const std::string& name, std::int64_t otherwise);
 
 // Every strategy, each defined in the file of its name.
-const Strategy& one_shot_strategy();
-const Strategy& two_shot_strategy();
-const Strategy& direct_strategy();
-const Strategy& flat_strategy();
-const Strategy& hierarchical_strategy();
-const Strategy& pairwise_strategy();
-const Strategy& ring_strategy();
-const Strategy& recursive_doubling_strategy();
-const Strategy& rabenseifner_strategy();
-const Strategy& staged_strategy();
-const Strategy& rerouted_strategy();
-const Strategy& striped_strategy();  ///< copies for buffers that all ranks can reach
-const Strategy& tree_strategy();     ///< broadcast, reduce, gather, scatter by binomial trees
-const Strategy& bruck_strategy();    ///< all_gather and all_to_all in log2(n) rounds
+#define PLAIT_STRATEGY(name) const Strategy& name##_strategy();
+#include "planner/strategies.def"
+#undef PLAIT_STRATEGY
 
 const std::vector<const Strategy*>& all_strategies();
 
