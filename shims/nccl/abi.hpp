@@ -38,15 +38,18 @@ inline constexpr int kScalarHost = 1;
 inline constexpr int kSplitNoColor = -1;
 inline constexpr int kShrinkAbort = 1;
 
-/// How ncclConfig_t begins; `size` says how much of it there is.
+inline constexpr unsigned kConfigMagic = 0xcafebeef;
+inline constexpr int kConfigUndefined = -2147483647 - 1;
+/// How ncclConfig_t begins; `size` says how much of it there is (NCCL before 2.17: up to blocking).
 struct ConfigHead {
   std::size_t size;
   unsigned magic;
   unsigned version;
   int blocking;
+  int cga_cluster_size = kConfigUndefined;
+  int min_ctas = kConfigUndefined;
+  int max_ctas = kConfigUndefined;
 };
-inline constexpr unsigned kConfigMagic = 0xcafebeef;
-inline constexpr int kConfigUndefined = -2147483647 - 1;
 
 /// What ncclGetVersion's number stands for: 22809 = 2.28.9, before 2.9: 2804 = 2.8.4.
 constexpr int major_of(int version) { return version < 10000 ? version / 1000 : version / 10000; }

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "base/log.hpp"
+#include "base/nccl_settings.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
 #include "exec/cuda/gpu_kind.hpp"
@@ -33,8 +34,14 @@ constexpr double kUnseenSeconds = 2;  // attaching that was told to stop does so
 
 std::atomic<bool> leaves_new{false};
 
+/// PLAIT_SM_BUDGET, else what NCCL was told; 0 = nothing was said.
+unsigned most_blocks(unsigned configured) {
+  const int budget = settings().env.sm_budget;
+  return budget > 0 ? static_cast<unsigned>(budget) : most_ctas(configured);
+}
+
 /// A first card, as lines: refusal, host, device, settings, process, a word of its own,
-/// what shows that it lives, the kind of GPU.
+/// what shows that it lives, the kind of GPU, most blocks of a call.
 std::string introduction(State& state) {
   Place place;
   std::string refusal = settings().refusal;
@@ -52,7 +59,7 @@ std::string introduction(State& state) {
     if (letter == '\n') letter = ' ';
   return text(refusal.substr(0, 1000), '\n', place.host, '\n', place.device, '\n',
               settings().shared, '\n', process_word(), '\n', random_word(), '\n',
-              show_life(state.place), '\n', place.gpu);
+              show_life(state.place), '\n', place.gpu, '\n', most_blocks(state.most_ctas));
 }
 
 std::vector<std::string> lines_of(const std::string& card) {
@@ -63,7 +70,7 @@ std::vector<std::string> lines_of(const std::string& card) {
     else
       lines.back() += letter;
   }
-  lines.resize(8);
+  lines.resize(9);
   return lines;
 }
 
@@ -111,8 +118,40 @@ Comm across_nodes(const State& state, const Nodes& nodes) {
   return across;
 }
 
+/// What all ranks' first cards agree on of an engine.
+struct Agreed {
+  std::vector<std::string> devices;  // by rank
+  std::string gpus;                  // their kind; empty = several
+  unsigned most_blocks = 0;          // of a call; 0 = as many as are fastest
+};
+
+Agreed agreed_on(const std::vector<std::string>& cards) {
+  Agreed agreed;
+  std::vector<std::string> gpus;
+  for (const std::string& card : cards) {
+    const std::vector<std::string> lines = lines_of(card);
+    agreed.devices.push_back(lines[2]);
+    gpus.push_back(lines[7]);
+    const auto blocks = static_cast<unsigned>(nccl_number(lines[8]).value_or(0));
+    if (blocks != 0 && (agreed.most_blocks == 0 || blocks < agreed.most_blocks))
+      agreed.most_blocks = blocks;
+  }
+  agreed.gpus = cuda::common_kind(gpus);
+  return agreed;
+}
+
+void require_direct_access(const Nodes& nodes, const Agreed& agreed) {
+  std::vector<std::string> devices;
+  for (const int peer : nodes.peers)
+    devices.push_back(agreed.devices[static_cast<std::size_t>(peer)]);
+  cuda::require_direct_access(cuda::direct_access(), nodes.place, devices,
+                              [](const std::string& device, const std::string& other) {
+                                return platform().distance(device, other);
+                              });
+}
+
 std::unique_ptr<Engine> make_engine(const State& state, const Nodes& nodes, Comm across,
-                                    const std::string& gpus, Vote& vote) {
+                                    const Agreed& agreed, Vote& vote) {
   const auto in_node = [&](const std::string& mine) {
     const std::vector<std::string> all = vote.exchange(mine);
     std::vector<std::string> found;
@@ -121,28 +160,27 @@ std::unique_ptr<Engine> make_engine(const State& state, const Nodes& nodes, Comm
   };
   const Env& env = settings().env;
   const bool one_node = across == nullptr;  // of several, each might have a table of its own
-  std::unique_ptr<Engine> inside =
-      platform().engine({.device = state.device,
-                         .rank = nodes.place,
-                         .ranks = nodes.size,
-                         .bitwise = env.bitwise,
-                         .tuned = one_node,
-                         .gpus = gpus,
-                         .most_blocks = static_cast<unsigned>(env.sm_budget),
-                         .wait_s = env.arrive_s},
-                        in_node);
+  std::unique_ptr<Engine> inside = platform().engine({.device = state.device,
+                                                      .rank = nodes.place,
+                                                      .ranks = nodes.size,
+                                                      .bitwise = env.bitwise,
+                                                      .tuned = one_node,
+                                                      .gpus = agreed.gpus,
+                                                      .most_blocks = agreed.most_blocks,
+                                                      .wait_s = env.arrive_s},
+                                                     in_node);
   if (across == nullptr) return inside;
   return node_engine(nodes, state.device, std::move(inside), state.comm, across);
 }
 
 /// Makes state.engine and hears whether all ranks have theirs; returns why not.
-std::string build(State& state, const Nodes& nodes, Comm across, const std::string& gpus,
-                  Vote& vote) {
+std::string build(State& state, const Nodes& nodes, Comm across, const Agreed& agreed, Vote& vote) {
   std::string failure;
   try {
+    require_direct_access(nodes, agreed);
     state.marker = platform().marker(state.device);
     state.joint = platform().marker(state.device);
-    state.engine = make_engine(state, nodes, across, gpus, vote);
+    state.engine = make_engine(state, nodes, across, agreed, vote);
   } catch (const std::exception& error) {
     if (vote.stopped()) return error.what();  // all ranks have seen it
     failure = error.what();
@@ -167,15 +205,15 @@ std::string agree(State& state) {
   if (refusal.empty()) refusal = verdict_on_nodes(nodes, cards);
   if (!refusal.empty()) return refusal;
   std::vector<std::optional<std::string>> lives;
-  std::vector<std::string> gpus;
   for (const std::string& card : cards) {
-    gpus.push_back(lines_of(card)[7]);
     lives.emplace_back();
     if (lines_of(card)[1] == place_of(state, cards)) lives.back() = lines_of(card)[6];
   }
   std::shared_ptr<Peers> peers = open_peers(lives, state.rank);
   const Comm across = across_nodes(state, nodes);
-  const std::string failure = build(state, nodes, across, cuda::common_kind(gpus), vote);
+  const Agreed agreed = agreed_on(cards);
+  state.most_blocks = agreed.most_blocks;
+  const std::string failure = build(state, nodes, across, agreed, vote);
   if (failure.empty()) {
     watch(state, std::move(peers));
     return failure;
@@ -216,8 +254,9 @@ void attach(State* state, bool ready) noexcept {
     const bool attached = state->reason.empty();
     if (attached)
       log(LogLevel::info, state->rank,
-          text("attached to communicator ", state->comm, " of ", state->ranks, " ranks; pid ",
-               ::getpid(), ", NCCL ", real().version, " from ", real().path));
+          text("attached to communicator ", state->comm, " of ", state->ranks, " ranks; ",
+               state->most_blocks == 0 ? "" : text("at most ", state->most_blocks, " blocks; "),
+               "pid ", ::getpid(), ", NCCL ", real().version, " from ", real().path));
     else if (state->rank == 0)
       log(is_news(state->reason) ? LogLevel::warn : LogLevel::info, 0,
           text("communicator ", state->comm, " of ", state->ranks,
@@ -249,21 +288,23 @@ void start_attaching(State* state, bool ready) {
 
 }  // namespace
 
-std::unique_ptr<Staging> prepare(int ranks, int device) noexcept {
+Prepared prepare(int ranks, int device, unsigned most_ctas) noexcept {
+  Prepared prepared{nullptr, most_ctas};
   try {
-    if (ranks < 2 || real().handle == nullptr) return nullptr;
+    if (ranks < 2 || real().handle == nullptr) return prepared;
     if (device < 0) device = platform().current_device();
-    return device < 0 ? nullptr : platform().staging(device, ranks, kCardBytes);
+    if (device >= 0) prepared.staging = platform().staging(device, ranks, kCardBytes);
   } catch (const std::exception&) {  // attaching will meet it again, and say so
-    return nullptr;
   }
+  return prepared;
 }
 
-State* enter(Comm comm, bool ready, std::unique_ptr<Staging> staging) {
+State* enter(Comm comm, bool ready, Prepared prepared) {
   if (comm == nullptr) return nullptr;
   auto state = std::make_unique<State>();
   state->comm = comm;
-  state->staging = std::move(staging);
+  state->staging = std::move(prepared.staging);
+  state->most_ctas = prepared.most_ctas;
   if (ready && !identify(*state)) return nullptr;
   // Left over where it was destroyed by a call plait does not see.
   if (std::unique_ptr<State> left_over = comms().remove(comm, 0)) {

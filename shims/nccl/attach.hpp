@@ -9,12 +9,13 @@ namespace plait::nccl {
 
 /// What the exchange will need, made before NCCL makes the communicator: allocating may wait for
 /// every kernel of the process, so it must be over on all ranks before the first one exchanges.
-/// Null where it cannot be made yet, or need not be. device: -1 = the thread's current one.
-std::unique_ptr<Staging> prepare(int ranks, int device) noexcept;
+/// No staging where it cannot be made yet, or need not be. device: -1 = the thread's current one;
+/// most_ctas: of the new communicator's configuration, 0 = it says nothing.
+Prepared prepare(int ranks, int device, unsigned most_ctas) noexcept;
 /// Enters `comm` in the table and returns its state, not attached yet; null where plait keeps out
 /// of it: one rank, table full, no handle. ready = false: NCCL is still making it in the
 /// background.
-State* enter(Comm comm, bool ready, std::unique_ptr<Staging> staging);
+State* enter(Comm comm, bool ready, Prepared prepared);
 /// Attaches all of them, each in a helper thread of its own (one thread may drive several GPUs),
 /// and returns when they have. ncclSuccess unless the exchange itself broke.
 Result attach_now(const std::vector<State*>& states);

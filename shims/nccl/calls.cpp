@@ -146,7 +146,7 @@ Result serve(const Asked& asked, Pass pass) noexcept {
 Result attach_made(std::vector<Made>& made, Result ended) {
   std::vector<State*> now;
   for (Made& one : made) {
-    State* state = enter(*one.place, ended == ncclSuccess, std::move(one.staging));
+    State* state = enter(*one.place, ended == ncclSuccess, std::move(one.prepared));
     if (state == nullptr) continue;
     if (ended == ncclInProgress)
       attach_later(state);

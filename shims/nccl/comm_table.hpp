@@ -34,6 +34,12 @@ class Peers {
   virtual bool have_left(Left left, bool elsewhere) const = 0;
 };
 
+/// What is known of a communicator before NCCL makes it.
+struct Prepared {
+  std::unique_ptr<Staging> staging;
+  unsigned most_ctas = 0;  ///< as configured; 0 = not
+};
+
 /// One rank of one communicator, from creation to destruction.
 struct State {
   Comm comm = nullptr;
@@ -44,6 +50,8 @@ struct State {
   std::uint64_t min_bytes = 0;
   std::uint32_t served = 0;          ///< bit by Collective
   std::unique_ptr<Staging> staging;  ///< while attaching
+  unsigned most_ctas = 0;            ///< of its configuration, which children inherit; 0 = not
+  unsigned most_blocks = 0;          ///< of plait's kernels, as all ranks agreed; 0 = not limited
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Marker> marker;  ///< where attached
   std::unique_ptr<Marker> joint;   ///< likewise: of a group's streams

@@ -276,14 +276,10 @@ class CudaPlatform : public Platform {
     cuda::api().primary_release(found);
   }
   Place place(int device) override {
-    cuda::Device found = 0;
-    PLAIT_CUDA_CALL(device_get, &found, device);
-    char id[16] = {};
-    PLAIT_CUDA_CALL(device_uuid, id, found);
-    static constexpr char kDigits[] = "0123456789abcdef";
-    std::string uuid;
-    for (const char byte : id) uuid += {kDigits[byte >> 4 & 15], kDigits[byte & 15]};
-    return {host_name(), uuid, cuda::gpu_kind(device)};
+    return {host_name(), cuda::uuid_of(device), cuda::gpu_kind(device)};
+  }
+  cuda::Distance distance(const std::string& device, const std::string& other) override {
+    return cuda::distance_between(device, other);
   }
   std::unique_ptr<Staging> staging(int device, int ranks, std::uint64_t card_bytes) override {
     return std::make_unique<CudaStaging>(device, ranks, card_bytes);

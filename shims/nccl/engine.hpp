@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/cuda/direct_access.hpp"
 #include "exec/cuda/messages.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
@@ -74,7 +75,8 @@ class SideStream {
   virtual void join(Stream main) = 0;  ///< main goes on behind what the side stream holds now
 };
 
-/// Where a rank runs: ranks can share memory if `host` is equal and no `device` occurs twice.
+/// Where a rank runs: ranks can share memory if `host` is equal and no `device` (NVML's word for
+/// the GPU) occurs twice.
 struct Place {
   std::string host;
   std::string device;
@@ -112,6 +114,8 @@ class Platform {
   /// Helper threads call this first, so that what they do never breaks a capture elsewhere.
   virtual void enter_thread(int device) = 0;
   virtual Place place(int device) = 0;
+  /// Of two GPUs of this machine, by what Place calls them.
+  virtual cuda::Distance distance(const std::string& device, const std::string& other) = 0;
   virtual std::unique_ptr<Staging> staging(int device, int ranks, std::uint64_t card_bytes) = 0;
   /// All ranks together.
   virtual std::unique_ptr<Engine> engine(const EngineOptions& options,

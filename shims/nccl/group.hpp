@@ -34,7 +34,7 @@ struct NotedMessage {
 /// A communicator being made: where its handle is, or will be, written.
 struct Made {
   Comm* place = nullptr;
-  std::unique_ptr<Staging> staging;
+  Prepared prepared;
 };
 
 /// What waits for the end of the outermost group.

@@ -1,5 +1,6 @@
 // Communicators as they are made, watched and ended. The real call always comes first when making,
 // and plait lets go first when ending.
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -19,14 +20,14 @@ constexpr double kAttachSeconds = 130;  // attaching has a deadline of its own, 
 constexpr double kAbortSeconds = 10;    // NCCL's abort of what lies between nodes
 
 /// After the real call has made, or begun to make, *made.
-Result made_one(Comm* made, Result result, std::unique_ptr<Staging> staging) noexcept {
+Result made_one(Comm* made, Result result, Prepared prepared) noexcept {
   try {
     if (result != ncclSuccess && result != ncclInProgress) return result;
     if (here.depth > 0) {
-      noted_group().made.push_back({made, std::move(staging)});
+      noted_group().made.push_back({made, std::move(prepared)});
       return result;
     }
-    State* state = enter(*made, result == ncclSuccess, std::move(staging));
+    State* state = enter(*made, result == ncclSuccess, std::move(prepared));
     if (state == nullptr) return result;
     if (result == ncclSuccess) return attach_now({state});
     attach_later(state);
@@ -36,30 +37,42 @@ Result made_one(Comm* made, Result result, std::unique_ptr<Staging> staging) noe
   }
 }
 
-/// ranks: of the new communicator, at most; device: -1 = the current one.
+/// What is known of a communicator that is to be made.
+struct Family {
+  int ranks = 0;           // at most; none where plait does not know it
+  int device = -1;         // -1 = the current one
+  unsigned most_ctas = 0;  // of its configuration; 0 = not said
+};
+
 template <class Function, class... Arguments>
-Result make(int ranks, int device, Comm* made, Function function, Arguments... arguments) {
+Result make(const Family& family, Comm* made, Function function, Arguments... arguments) {
   if (function == nullptr || made == nullptr)
     return made == nullptr ? ncclInvalidArgument : ncclInvalidUsage;
   if (here.in_real != 0) return function(arguments...);
-  std::unique_ptr<Staging> staging = prepare(ranks, device);
+  Prepared prepared = prepare(family.ranks, family.device, family.most_ctas);
   Result result = ncclSuccess;
   {
     const InReal inside;
     result = function(arguments...);
   }
-  return made_one(made, result, std::move(staging));
+  return made_one(made, result, std::move(prepared));
 }
 
-struct Family {
-  int ranks = 0;
-  int device = -1;
-};
+/// What a configuration limits a communicator to; 0 = nothing.
+unsigned most_ctas_of(const void* config) {
+  ConfigHead head{};
+  if (config == nullptr) return 0;
+  std::memcpy(&head.size, config, sizeof head.size);
+  if (head.size < sizeof head) return 0;
+  std::memcpy(&head, config, sizeof head);
+  return head.magic != kConfigMagic || head.max_ctas < 1 ? 0 : static_cast<unsigned>(head.max_ctas);
+}
 
-/// Of a parent whose children are made; no ranks where plait does not know it.
-Family family(Comm comm) {
+/// Of a child: without a configuration of its own it has its parent's.
+Family child_of(Comm comm, const void* config) {
   const CommTable::Pin pin = comms().pin(comm);
-  return pin ? Family{pin->ranks, pin->device} : Family{};
+  if (!pin) return {};
+  return {pin->ranks, pin->device, config == nullptr ? pin->most_ctas : most_ctas_of(config)};
 }
 
 /// Stops what plait has in flight, so that NCCL's abort finds nothing of plait's waiting.
@@ -101,23 +114,25 @@ Result pass_inside(Function function, Arguments... arguments) {
 using namespace plait::nccl;
 
 Result ncclCommInitRank(Comm* comm, int ranks, UniqueId id, int rank) {
-  return make(ranks, -1, comm, real().init_rank, comm, ranks, id, rank);
+  return make({ranks}, comm, real().init_rank, comm, ranks, id, rank);
 }
 
 Result ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, void* config) {
-  return make(ranks, -1, comm, real().init_rank_config, comm, ranks, id, rank, config);
+  return make({ranks, -1, most_ctas_of(config)}, comm, real().init_rank_config, comm, ranks, id,
+              rank, config);
 }
 
 Result ncclCommInitRankScalable(Comm* comm, int ranks, int rank, int id_count, UniqueId* ids,
                                 void* config) {
-  return make(ranks, -1, comm, real().init_rank_scalable, comm, ranks, rank, id_count, ids, config);
+  return make({ranks, -1, most_ctas_of(config)}, comm, real().init_rank_scalable, comm, ranks, rank,
+              id_count, ids, config);
 }
 
 Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
   if (real().init_all == nullptr) return ncclInvalidUsage;
-  std::vector<std::unique_ptr<Staging>> staging;
+  std::vector<Prepared> prepared;
   for (int i = 0; i < count; ++i)
-    staging.push_back(prepare(count, devices == nullptr ? i : devices[i]));
+    prepared.push_back(prepare(count, devices == nullptr ? i : devices[i], 0));
   Result result = ncclSuccess;
   {
     const InReal inside;
@@ -127,7 +142,7 @@ Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
   try {
     std::vector<State*> states;
     for (int i = 0; i < count; ++i) {
-      State* state = enter(comms[i], true, std::move(staging[static_cast<std::size_t>(i)]));
+      State* state = enter(comms[i], true, std::move(prepared[static_cast<std::size_t>(i)]));
       if (state != nullptr) states.push_back(state);
     }
     return attach_now(states);
@@ -137,19 +152,20 @@ Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
 }
 
 Result ncclCommSplit(Comm comm, int color, int key, Comm* child, void* config) {
-  const Family parent = family(comm);
-  return make(parent.ranks, parent.device, child, real().split, comm, color, key, child, config);
+  return make(child_of(comm, config), child, real().split, comm, color, key, child, config);
 }
 
 Result ncclCommShrink(Comm comm, int* excluded, int count, Comm* child, void* config, int flags) {
   if ((flags & kShrinkAbort) != 0) stop(comm);
-  const Family parent = family(comm);
-  return make(parent.ranks, parent.device, child, real().shrink, comm, excluded, count, child,
-              config, flags);
+  return make(child_of(comm, config), child, real().shrink, comm, excluded, count, child, config,
+              flags);
 }
 
 Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* child, void* config) {
-  return make(ranks, -1, child, real().grow, comm, ranks, id, rank, child, config);
+  Family grown = child_of(comm, config);
+  grown.ranks = ranks, grown.device = -1;
+  if (comm == nullptr) grown.most_ctas = most_ctas_of(config);  // a rank that joins
+  return make(grown, child, real().grow, comm, ranks, id, rank, child, config);
 }
 
 Result ncclCommDestroy(Comm comm) {

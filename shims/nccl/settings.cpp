@@ -1,7 +1,10 @@
 // Reading the settings also turns the log on, so that every later line comes out.
 #include "shims/nccl/settings.hpp"
 
+#include <algorithm>
+
 #include "base/log.hpp"
+#include "base/nccl_settings.hpp"
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
@@ -41,7 +44,22 @@ Settings read() {
   return found;
 }
 
+/// 0 where it is not set, or to what NCCL does not take.
+unsigned limit(const char* name) {
+  const std::optional<std::string> said = nccl_setting(name);
+  const std::int64_t number = said ? nccl_number(*said).value_or(0) : 0;
+  return number < 1 ? 0 : static_cast<unsigned>(std::min<std::int64_t>(number, 4096));
+}
+
 }  // namespace
+
+unsigned most_ctas(unsigned configured) {
+  const unsigned of_environment = limit("NCCL_MAX_CTAS");
+  const unsigned ctas = of_environment != 0 ? of_environment : configured;
+  const unsigned newer = limit("NCCL_MAX_NCHANNELS");
+  const unsigned channels = newer != 0 ? newer : limit("NCCL_MAX_NRINGS");
+  return ctas == 0 || channels == 0 ? std::max(ctas, channels) : std::min(ctas, channels);
+}
 
 const Settings& settings() {
   static const auto* const found = new Settings(read());

@@ -17,4 +17,9 @@ struct Settings {
 
 const Settings& settings();
 
+/// Most blocks (CTAs) of a call, as NCCL was told: NCCL_MAX_CTAS, else `configured`, and no more
+/// than NCCL_MAX_NCHANNELS; 0 = nothing was said. Read when NCCL has made a communicator, which is
+/// when it has put its files' settings into the environment.
+unsigned most_ctas(unsigned configured);
+
 }  // namespace plait::nccl

@@ -14,6 +14,7 @@
 #include "comm/descriptor.hpp"
 #include "comm/device.hpp"
 #include "driver/cuda/api.hpp"
+#include "exec/cuda/direct_access.hpp"
 #include "exec/cuda/gpu_kind.hpp"
 #include "plait/error.hpp"
 
@@ -215,6 +216,8 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
   std::optional<AgreedError> agreed;
   const std::optional<Error> failure = attempt([&] {
     try {
+      cuda::require_direct_access(cuda::direct_access(), options_.rank, uuids_,
+                                  cuda::distance_between);
       cuda_ = std::make_unique<cuda::CudaRank>(options, [&](const std::string& mine) {
         std::vector<std::string> cards;
         for (Contribution& one : vote(*joined_.rendezvous, std::nullopt, mine, {}, patience))

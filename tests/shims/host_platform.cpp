@@ -277,6 +277,11 @@ class HostPlatform : public Platform {
     if (wished("STANDIN_OTHER_GPU", device)) gpu = "NVIDIA H100 PCIe";
     return {host == nullptr ? "here" : host, text("device ", device), gpu};
   }
+  /// Devices 0 and 1 are joined by NVLink, others are as far apart as they can be.
+  cuda::Distance distance(const std::string& device, const std::string& other) override {
+    const bool joined = device != "device 2" && other != "device 2";
+    return joined ? cuda::Distance::nvl : cuda::Distance::sys;
+  }
   std::unique_ptr<Staging> staging(int, int, std::uint64_t) override {
     return std::make_unique<HostStaging>();
   }

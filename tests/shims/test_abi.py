@@ -94,6 +94,19 @@ def test_the_magic_of_configurations(header):
     assert f"kConfigMagic = {magic};" in ABI
 
 
+def test_how_configurations_begin(header):
+    """Fields that the drop-in reads lie where NCCL has them, in headers that have them at all."""
+    names = re.findall(r"\b(\w+)(?: = \w+)?;", ABI.split("struct ConfigHead {")[1].split("}")[0])
+    struct = re.search(r"typedef struct ncclConfig_v\d+ \{(.*?)\} ncclConfig_t;", header, re.S)
+    if not struct:
+        pytest.skip("a header without configurations")
+    body = re.sub(r"/\*.*?\*/", "", struct.group(1), flags=re.S)
+    theirs = re.findall(r"\b(\w+);", body)
+    as_ours = [re.sub(r"(?<=[a-z])([A-Z]+)", lambda m: "_" + m[1].lower(), one) for one in theirs]
+    if len(theirs) > 4:
+        assert as_ours[: len(names)] == names
+
+
 def _parameters(text: str, name: str) -> int:
     match = re.search(rf"\b{name}\s*\(([^)]*)\)", text)
     assert match, name

@@ -207,6 +207,61 @@ def _table(tmp_path, *rows):
     return str(file)
 
 
+@pytest.mark.parametrize(
+    ("said", "ranks", "reason"),
+    [
+        ({"NCCL_P2P_DISABLE": "1"}, 2, "NCCL_P2P_DISABLE=1 forbids"),
+        ({"NCCL_P2P_DISABLE": "1", "NCCL_P2P_LEVEL": "SYS"}, 2, "NCCL_P2P_DISABLE=1 forbids"),
+        ({"NCCL_P2P_LEVEL": "LOC"}, 2, "NCCL_P2P_LEVEL=LOC forbids"),
+        ({"NCCL_P2P_LEVEL": "0"}, 2, "NCCL_P2P_LEVEL=0 forbids"),
+        ({"NCCL_P2P_LEVEL": "NVL"}, 3, "which are SYS apart"),
+        ({"NCCL_P2P_LEVEL": "3"}, 3, "which are SYS apart"),
+        ({"NCCL_P2P_DISABLE": "0", "NCCL_P2P_LEVEL": "NVL"}, 2, ""),
+        ({"NCCL_P2P_LEVEL": "SYS"}, 3, ""),
+        ({"NCCL_P2P_LEVEL": "7"}, 3, ""),
+        ({"NCCL_P2P_LEVEL": "no such level"}, 3, ""),
+    ],
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_what_nccl_was_told_of_direct_access_is_heeded(run_case, mode, said, ranks, reason):
+    for row in run_case("all_reduce", ranks, mode, env={"PLAIT_DEBUG": "WARN", **said}):
+        assert row["wrong"] == 0 and (row["served"] == 0) == (reason != "")
+    assert reason in run_case.stderr
+
+
+def test_one_rank_that_may_not_address_others_keeps_all_on_nccl(run_case):
+    for row in run_case("one_forbids", 3, env={"PLAIT_DEBUG": "WARN"}):
+        assert row["wrong"] == 0 and row["served"] == 0
+    assert "rank 1: unsupported: NCCL_P2P_DISABLE=1 forbids" in run_case.stderr
+
+
+@pytest.mark.parametrize("place", ["named", "home"])
+def test_nccls_files_of_settings_are_read(run_case, tmp_path, place):
+    file = tmp_path / ".nccl.conf"
+    file.write_text("# a machine's\nNCCL_DEBUG=WARN\nNCCL_P2P_DISABLE=1\nNCCL_MAX_CTAS=6\n")
+    env = {"HOME": str(tmp_path)} if place == "home" else {"NCCL_CONF_FILE": str(file)}
+    assert all(row["served"] == 0 for row in run_case("all_reduce", 2, env=env))
+    env |= {"NCCL_P2P_DISABLE": "0", "PLAIT_DEBUG": "INFO"}  # the environment counts more
+    assert all(row["served"] > 0 for row in run_case("all_reduce", 2, env=env))
+    assert "at most 6 blocks" in run_case.stderr
+
+
+def _limits(run_case, **env):
+    """Of the three communicators of the case `limited`, in the order of their making."""
+    rows = run_case("limited", 2, env={"PLAIT_DEBUG": "INFO", **env})
+    assert all(row["wrong"] == 0 for row in rows)
+    lines = [line for line in run_case.stderr.splitlines() if "[0] PLAIT INFO attached" in line]
+    return [int(found[1]) if (found := re.search(r"at most (\d+) ", line)) else 0 for line in lines]
+
+
+def test_nccls_limits_of_blocks_are_plaits(run_case):
+    assert _limits(run_case) == [15, 15, 4]  # the least of all ranks; inherited; a child's own
+    assert _limits(run_case, NCCL_MAX_CTAS="8") == [8, 8, 8]
+    assert _limits(run_case, NCCL_MAX_CTAS="-1") == [15, 15, 4]
+    assert _limits(run_case, NCCL_MAX_NCHANNELS="9") == [9, 9, 4]
+    assert _limits(run_case, PLAIT_SM_BUDGET="32") == [32, 32, 32]
+
+
 def test_small_messages_and_other_collectives_can_be_left_to_nccl(run_case):
     rows = run_case("all_reduce", 2, env={"PLAIT_MIN_BYTES": "4K"})
     assert all(row["wrong"] == 0 and row["served"] > 0 and row["passed"] > 0 for row in rows)

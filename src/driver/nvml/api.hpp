@@ -24,6 +24,9 @@ struct GpuFacts {
   bool tells_links = false;          ///< false = whether it has any is hidden, as in some guests
 };
 
+/// What two GPUs have in common on PCIe, nearest first.
+enum class PciDistance { one_board, one_switch, switches, host_bridge, node, system, unknown };
+
 class Nvml {
  public:
   virtual ~Nvml() = default;
@@ -33,6 +36,7 @@ class Nvml {
   virtual bool peers(int one, int other) = 0;
   /// Whether the driver says that the two are joined by NVLink.
   virtual bool nvlink_peers(int one, int other) = 0;
+  virtual PciDistance pci_distance(int one, int other) = 0;
 };
 
 /// The installed library; null where there is no driver, or no GPU it can see.

@@ -41,6 +41,7 @@ struct Functions {
   int (*link_remote)(Handle, unsigned, PciInfo*) = nullptr;
   int (*link_remote_type)(Handle, unsigned, int*) = nullptr;
   int (*peer_status)(Handle, Handle, int, int*) = nullptr;
+  int (*common_ancestor)(Handle, Handle, int*) = nullptr;
 
   explicit Functions(void* library) {
     find(library, "nvmlInit_v2", init);
@@ -55,6 +56,7 @@ struct Functions {
     find(library, "nvmlDeviceGetNvLinkRemotePciInfo_v2", link_remote);
     find(library, "nvmlDeviceGetNvLinkRemoteDeviceType", link_remote_type);
     find(library, "nvmlDeviceGetP2PStatus", peer_status);
+    find(library, "nvmlDeviceGetTopologyCommonAncestor", common_ancestor);
   }
   bool enough() const { return init && shutdown && count && handle && name && uuid && pci; }
 };
@@ -105,6 +107,15 @@ class RealNvml : public Nvml {
 
   bool peers(int one, int other) override { return peer(one, other, kPeerRead); }
   bool nvlink_peers(int one, int other) override { return peer(one, other, kPeerNvlink); }
+  PciDistance pci_distance(int one, int other) override {
+    int level = -1;
+    if (!call_.common_ancestor ||
+        call_.common_ancestor(handles_.at(static_cast<std::size_t>(one)),
+                              handles_.at(static_cast<std::size_t>(other)), &level) != kSuccess ||
+        level < 0 || level % 10 != 0 || level > 50)
+      return PciDistance::unknown;
+    return static_cast<PciDistance>(level / 10);  // nvmlGpuTopologyLevel_t: 0, 10, ... 50
+  }
 
  private:
   bool peer(int one, int other, int what) {

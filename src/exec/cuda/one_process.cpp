@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "exec/cuda/direct_access.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {
@@ -14,6 +15,14 @@ namespace {
 constexpr std::size_t kBegin = 0, kEnd = 1, kFirstEvent = 2;
 constexpr std::size_t kReady = 0, kDirectEnd = 1, kHostEnd = 2, kTimes = 3;  // Gpu::times
 constexpr Result kPeerAccessUnsupported = 217;  // then the driver stages copies itself
+
+/// Where NCCL was told that GPUs may not address each other, the driver stages their copies too.
+bool may_address(int from, int to) {
+  const DirectAccess allowed = direct_access();
+  return allowed.most >= Distance::sys ||
+         (allowed.most > Distance::loc &&
+          distance_between(uuid_of(from), uuid_of(to)) <= allowed.most);
+}
 
 DevicePointer address(const void* pointer) { return reinterpret_cast<DevicePointer>(pointer); }
 
@@ -222,7 +231,7 @@ void OneProcess::meet(const std::vector<int>& ordinals) {
       int can = 0;
       check(driver_.device_can_access_peer(&can, gpu(from).device, gpu(to).device),
             "device_can_access_peer");
-      if (can == 0) continue;
+      if (can == 0 || !may_address(from, to)) continue;
       const Current current(*this, gpu(from).context);
       const Result result = driver_.context_enable_peer(gpu(to).context, 0);
       if (result != kPeerAccessAlreadyEnabled && result != kPeerAccessUnsupported)

@@ -437,6 +437,28 @@ std::string several_each(const Job& job, int rank) {
   return number("wrong", wrong) + ", " + counted(nullptr);
 }
 
+/// Rank 1 alone was told that GPUs may not address each other.
+std::string one_forbids(const Job& job, int rank) {
+  if (rank == 1) ::setenv("NCCL_P2P_DISABLE", "1", 1);
+  const Rank r(job, rank);
+  return number("wrong", all_reduce_once<float>(r, 100, kFloat, kSum, false)) + ", " +
+         counted("all_reduce");
+}
+
+/// Configurations that limit blocks: of a communicator (each rank another), a child that inherits
+/// it, and one with its own.
+std::string limited(const Job& job, int rank) {
+  ConfigHead config{sizeof(ConfigHead), kConfigMagic,     22809,    1,
+                    kConfigUndefined,   kConfigUndefined, 16 - rank};
+  Comm comm = nullptr, heir = nullptr, other = nullptr;
+  MUST(nccl().ncclCommInitRankConfig(&comm, job.ranks, job.id, rank, &config));
+  MUST(nccl().ncclCommSplit(comm, 0, rank, &heir, nullptr));
+  config.max_ctas = 4;
+  MUST(nccl().ncclCommSplit(comm, 0, rank, &other, &config));
+  for (Comm made : {other, heir, comm}) MUST(nccl().ncclCommDestroy(made));
+  return number("wrong", 0);
+}
+
 /// Communicators of all ranks made by one thread in a group.
 std::string init_in_group(const Job& job, int rank) {
   if (rank != 0) return "\"wrong\": 0";
@@ -611,6 +633,8 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"init_in_group", init_in_group},
     {"several_each", several_each},
     {"nonblocking", nonblocking},
+    {"one_forbids", one_forbids},
+    {"limited", limited},
     {"errors", errors},
     {"churn", churn},
     {"node_deaths", node_deaths},

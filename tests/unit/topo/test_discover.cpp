@@ -21,6 +21,7 @@ class FakeNvml : public Nvml {
   std::vector<GpuFacts> gpus() override { return facts; }
   bool peers(int, int) override { return peers_work; }
   bool nvlink_peers(int, int) override { return joined; }
+  PciDistance pci_distance(int, int) override { return PciDistance::unknown; }
 };
 
 std::string address(int gpu) { return "0000:0" + std::to_string(gpu + 1) + ":00.0"; }
