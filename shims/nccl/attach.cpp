@@ -159,6 +159,7 @@ std::unique_ptr<Engine> make_engine(const State& state, const Nodes& nodes, Comm
     return found;
   };
   const Env& env = settings().env;
+  const double wait_s = env.has("PLAIT_ARRIVE_S") ? env.arrive_s : kForEverS;
   const bool one_node = across == nullptr;  // of several, each might have a table of its own
   std::unique_ptr<Engine> inside = platform().engine({.device = state.device,
                                                       .rank = nodes.place,
@@ -167,7 +168,7 @@ std::unique_ptr<Engine> make_engine(const State& state, const Nodes& nodes, Comm
                                                       .tuned = one_node,
                                                       .gpus = agreed.gpus,
                                                       .most_blocks = agreed.most_blocks,
-                                                      .wait_s = env.arrive_s},
+                                                      .wait_s = wait_s},
                                                      in_node);
   if (across == nullptr) return inside;
   return node_engine(nodes, state.device, std::move(inside), state.comm, across);

@@ -103,6 +103,8 @@ class CudaEngine : public Engine {
   }
   void check() const override { rank_->check(); }
   void abort() noexcept override { rank_->abort(); }
+  void fail() noexcept override { rank_->fail(); }
+  void heed(Stream stream) override { rank_->heed(driver_stream(stream)); }
 
  private:
   /// What was measured here, if it was and has room.

@@ -39,10 +39,17 @@ class Engine {
   virtual void check() const = 0;
   /// True where enqueue() itself calls NCCL, so must not happen inside one of its groups.
   virtual bool uses_nccl() const { return false; }
-  /// Releases whatever waits, at once and for good. Any thread; returns without waiting for NCCL.
+  /// Ends whatever waits, at once and for good, without a result and without an error of its
+  /// stream: the program does not want it any more. Any thread; returns without waiting for NCCL.
   virtual void abort() noexcept = 0;
   /// After abort(): waits until NCCL's part of it is over too, at most `wait_s`.
   virtual void await_abort(double) const noexcept {}
+  /// A rank is lost: whatever waits, now or later, fails its stream at once, since no call may end
+  /// as if it had a result. Any thread; returns without waiting for NCCL.
+  virtual void fail() noexcept = 0;
+  /// In stream order, behind what NCCL did for a call: after fail() it may have ended early, so the
+  /// stream fails here. Throws Error.
+  virtual void heed(Stream stream) = 0;
 };
 
 /// Memory and a private stream on a communicator's device, for the exchange over NCCL itself.
@@ -92,16 +99,19 @@ class Timer {
   virtual float elapsed_ms() = 0;
 };
 
+/// As NCCL waits: a program's own watchdogs, or ncclCommAbort, end what stands still.
+inline constexpr double kForEverS = 1e9;
+
 struct EngineOptions {
   int device = 0;  ///< CUDA ordinal
   int rank = 0;
   int ranks = 1;
   /// PLAIT_BITWISE: takes all that can be served, for the same bits; else what is faster than NCCL.
   bool bitwise = false;
-  bool tuned = true;         ///< by the machine's tuning table, where it has one
-  std::string gpus;          ///< the kind that all ranks' GPUs are of; empty = of several
-  unsigned most_blocks = 0;  ///< PLAIT_SM_BUDGET: of a call's kernel; 0 = one an SM
-  double wait_s = 600;       ///< how long a kernel waits for a peer before it gives up
+  bool tuned = true;          ///< by the machine's tuning table, where it has one
+  std::string gpus;           ///< the kind that all ranks' GPUs are of; empty = of several
+  unsigned most_blocks = 0;   ///< PLAIT_SM_BUDGET: of a call's kernel; 0 = one an SM
+  double wait_s = kForEverS;  ///< how long a kernel waits for a peer before its stream fails
 };
 
 class Platform {

@@ -162,7 +162,7 @@ class Watcher {
           text(who, " has died: calls on communicator ", peer.comm, " fail from here on"));
     pin->lost.store(true);
     pin->killed.store(!peer.by_itself);
-    pin->engine->abort();
+    pin->engine->fail();
   }
   std::mutex guard_;
   std::list<std::shared_ptr<OpenPeers>> watched_;

@@ -46,6 +46,11 @@ class NodeEngine : public Engine {
   }
   void enqueue(const Request& request, const void* input, void* output, Stream stream) override;
   void check() const override { inside_->check(); }
+  void fail() noexcept override {
+    inside_->fail();
+    if (!aborted_.exchange(true)) abort_across();
+  }
+  void heed(Stream stream) override { inside_->heed(stream); }
   void abort() noexcept override {
     inside_->abort();
     if (!aborted_.exchange(true)) abort_across();
@@ -135,6 +140,7 @@ void NodeEngine::enqueue(const Request& request, const void* input, void* output
   if (rest != 0)
     all_reduce(whole_, from + pieces * piece * element, to + pieces * piece * element, rest,
                request, stream);
+  inside_->heed(stream);
 }
 
 }  // namespace

@@ -236,7 +236,9 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
   watcher_ = std::make_unique<std::thread>(quiet_thread([this] { watch(); }));
 }
 
-/// First reason stands; kernels that wait for the lost rank give up, and the others are told.
+/// First reason stands, and the others are told. Kernels that wait for a lost rank fail their
+/// stream. Where a rank's program has aborted, this one has as long to do the same as ranks have to
+/// answer.
 void DeviceSide::fail(const Error& error) {
   {
     const std::lock_guard lock(guard_);
@@ -244,7 +246,10 @@ void DeviceSide::fail(const Error& error) {
     cause_ = error;
   }
   failed_.store(true);
-  cuda_->abort();
+  if (error.code() == ErrorCode::aborted)
+    begin_closing();
+  else
+    cuda_->fail();
   joined_.controls.raise_failure(error.code(), reason_of(error));
   log(LogLevel::warn, options_.rank, text("GPU side failed: ", error.what()));
 }
@@ -296,7 +301,7 @@ void DeviceSide::watch() {
       if (met) fail(*met), watching = false;
     }
     const std::int64_t give_up_ns = give_up_ns_.load();
-    if (give_up_ns != 0 && now_ns() > give_up_ns) cuda_->abort();
+    if (give_up_ns != 0 && now_ns() > give_up_ns) cuda_->fail();
   }
 }
 

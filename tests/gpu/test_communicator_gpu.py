@@ -212,12 +212,13 @@ def test_survivors_of_a_killed_rank_are_told(inside, count, strategy):
 def test_a_rank_that_does_not_come_is_named():
     row = run("a_rank_that_does_not_come", {"arrive_s": 2.0, "abort": False}, 2)[0]
     assert row["class"] == "DeadlineError" and "rank 1" in row["error"], row
-    assert row["seconds"] < 5.0, row
+    assert row["seconds"] < 5.0 and row["failed"], row
 
 
 def test_abort_ends_a_waiting_kernel():
     row = run("a_rank_that_does_not_come", {"arrive_s": 60.0, "abort": True}, 2)[0]
     assert row["class"] == "AbortedError" and row["seconds"] < 2.0, row
+    assert not row["failed"], row
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")

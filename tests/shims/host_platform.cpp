@@ -43,19 +43,48 @@ void push(Stream stream, std::function<void()> task) {
 struct Shared {
   EngineOptions options;
   standin::Segment* segment = nullptr;
-  std::atomic<bool> aborted{false};
-  std::atomic<bool> lost{false};
+  std::atomic<bool> aborted{false};  // by the program
+  std::atomic<bool> failed{false};   // a rank is lost
+  std::atomic<bool> late{false};     // a rank did not come in wait_s
   ~Shared() { ::munmap(segment, sizeof(standin::Segment)); }
 };
 
+/// One of the engine's seconds; STANDIN_SECOND makes deadlines short.
+double second() {
+  const char* given = std::getenv("STANDIN_SECOND");
+  return given == nullptr ? 1 : std::atof(given);
+}
+
+/// Runs a call's part in stream order. `stopped` says when its waits are over; then the stream
+/// fails, unless the program has aborted, as with kernels: what need not wait does not ask.
+void push_call(Stream stream, const std::shared_ptr<Shared>& shared,
+               std::function<void(const std::function<bool()>& stopped)> call) {
+  push(stream, [stream, shared, call = std::move(call)] {
+    using Clock = std::chrono::steady_clock;
+    const auto began = Clock::now();
+    const std::chrono::duration<double> longest(shared->options.wait_s * second());
+    const auto stopped = [&] {
+      if (Clock::now() - began > longest) shared->late.store(true);
+      return shared->aborted.load() || shared->failed.load() || shared->late.load();
+    };
+    try {
+      return call(stopped);
+    } catch (const std::exception&) {
+      shared->late.store(true);
+    }
+    if (!shared->aborted.load()) standin_stream_fail(stream);
+  });
+}
+
 /// Everybody's input, all as long as the longest.
-std::vector<char> inputs_of(Shared& shared, const Request& request, const void* input) {
+std::vector<char> inputs_of(Shared& shared, const Request& request, const void* input,
+                            const std::function<bool()>& stopped) {
   std::uint64_t longest = 0;
   for (int rank = 0; rank < request.ranks; ++rank)
     longest = std::max(longest, input_bytes(request, rank));
   const bool gives = input_bytes(request, shared.options.rank) != 0;
   return standin::gather(shared.segment->streams, shared.options.rank, request.ranks,
-                         gives ? input : nullptr, longest, [&] { return shared.aborted.load(); });
+                         gives ? input : nullptr, longest, stopped);
 }
 
 void reduce_slice(const Request& request, const std::vector<char>& all, std::uint64_t first,
@@ -123,7 +152,8 @@ struct Moving {
 };
 
 /// All of a group's messages side by side; those between the same two ranks in order.
-void move_all(Shared& shared, const std::vector<Message>& messages) {
+void move_all(Shared& shared, const std::vector<Message>& messages,
+              const std::function<bool()>& stopped) {
   std::map<std::pair<int, bool>, std::deque<Moving>> queues;
   for (const Message& one : messages)
     if (one.bytes != 0) queues[{one.peer, one.sends}].push_back({one, 0});
@@ -139,7 +169,7 @@ void move_all(Shared& shared, const std::vector<Message>& messages) {
           }
           return moved;
         },
-        [&] { return shared.aborted.load(); });
+        stopped);
 }
 
 class HostEngine : public Engine {
@@ -171,31 +201,29 @@ class HostEngine : public Engine {
     // STANDIN_LAZY: code is loaded when first used, and that waits for what runs, as CUDA does.
     if (std::getenv("STANDIN_LAZY") != nullptr && loaded_.insert(request.collective).second)
       standin_stream_synchronize(stream);
-    push(stream, [shared = shared_, request, input, output] {
-      try {
-        const std::vector<char> all = inputs_of(*shared, request, input);
-        compute(request, shared->options.rank, all, output);
-      } catch (const std::exception&) {
-        shared->lost.store(true);
-      }
+    push_call(stream, shared_, [shared = shared_, request, input, output](const auto& stopped) {
+      const std::vector<char> all = inputs_of(*shared, request, input, stopped);
+      compute(request, shared->options.rank, all, output);
     });
   }
   /// STANDIN_MESSAGES=1: sends and receives too.
   bool takes_messages() const override { return std::getenv("STANDIN_MESSAGES") != nullptr; }
   void messages(const std::vector<Message>& messages, Stream stream) override {
-    push(stream, [shared = shared_, messages] {
-      try {
-        move_all(*shared, messages);
-      } catch (const std::exception&) {
-        shared->lost.store(true);
-      }
+    push_call(stream, shared_, [shared = shared_, messages](const auto& stopped) {
+      move_all(*shared, messages, stopped);
     });
   }
   void check() const override {
     if (shared_->aborted.load()) throw Error(ErrorCode::aborted, "aborted");
-    if (shared_->lost.load()) throw Error(ErrorCode::peer_lost, "a rank did not come");
+    if (shared_->late.load()) throw Error(ErrorCode::timeout, "a rank did not come");
   }
   void abort() noexcept override { shared_->aborted.store(true); }
+  void fail() noexcept override { shared_->failed.store(true); }
+  void heed(Stream stream) override {
+    push(stream, [stream, shared = shared_] {
+      if (shared->failed.load() && !shared->aborted.load()) standin_stream_fail(stream);
+    });
+  }
 
  private:
   TuningTable table_;

@@ -113,7 +113,19 @@ def test_premultiplied_sums_go_to_nccl(run_case):
 
 
 def test_abort_releases_who_waits(run_case):
-    assert all(row["late"] == 0 for row in run_case("abort", 3))
+    assert all(row["late"] == 0 and row["failed"] == 0 for row in run_case("abort", 3))
+
+
+def test_a_late_rank_is_waited_for_as_nccl_does(run_case):
+    # Of an engine whose seconds are milliseconds: 1.5 s are more than any deadline there was.
+    for row in run_case("comes_late", 3, env={"STANDIN_SECOND": "0.001"}):
+        assert row["wrong"] == 0 and row["failed"] == 0 and row["async"] == 0, row
+
+
+def test_a_deadline_that_was_asked_for_fails_the_stream(run_case):
+    rows = run_case("comes_late", 3, env={"STANDIN_SECOND": "0.001", "PLAIT_ARRIVE_S": "300"})
+    assert all(row["failed"] == 1 for row in rows if row["wrong"] != 0), rows
+    assert any(row["failed"] == 1 and row["async"] != 0 for row in rows), rows
 
 
 def test_a_lost_rank_is_an_async_error(run_case):
@@ -121,6 +133,7 @@ def test_a_lost_rank_is_an_async_error(run_case):
     assert len(rows) == 2
     assert all(row["async"] == 6 and row["next"] == 6 for row in rows)  # ncclRemoteError
     assert all(row["noticed_ms"] < 1000 for row in rows)  # not by the engine's own patience
+    assert all(row["failed"] == row["enqueued"] for row in rows), rows
     assert re.search(r"rank 2 \(process \d+\) has died", run_case.stderr)
 
 
@@ -384,6 +397,13 @@ def test_two_deaths_abort_what_lies_between_nodes_once(run_case):
     assert row["wrong"] == 0 and row["heard"] == 1
     assert row["noticed_ms"] < 2000
     assert row["aborts"] == 1 and row["again"] == 0
+
+
+@pytest.mark.parametrize("turn", range(4))  # who waits for whom is chance
+def test_what_nccl_ended_early_between_nodes_is_no_result(run_case, turn):
+    rows = run_case("dies", 4, env={"PLAIT_NODE_SIZE": "2"})
+    assert len(rows) == 3 and any(row["enqueued"] for row in rows)
+    assert all(row["failed"] == row["enqueued"] for row in rows), rows
 
 
 def test_communicators_that_do_not_block_destroyed_unseen(run_case):

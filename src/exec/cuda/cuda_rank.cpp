@@ -372,20 +372,22 @@ void CudaRank::check() const {
       std::atomic_ref<std::uint32_t>(lifeline_->fault.code).load(std::memory_order_acquire);
   if (code == kNoFault) return;
   const Fault& fault = lifeline_->fault;
+  const std::string peer =
+      fault.peer == kNoPeer ? "a rank of another node" : text("rank ", fault.peer);
   const std::string place =
       fault.lane == ~0u ? text("a fused kernel") : text("lane ", fault.lane, " op ", fault.where);
   if (code == kFaultAborted)
-    throw Error(ErrorCode::aborted, text("rank ", options_.rank, " stopped waiting for rank ",
-                                         fault.peer, " in ", place));
+    throw Error(ErrorCode::aborted,
+                text("rank ", options_.rank, " stopped waiting for ", peer, " in ", place));
   constexpr const char* kNext =
       ". The call has no result, so its stream has failed, and with it this process's work on the "
       "GPU: start the program again";
   if (code == kFaultLost)
-    throw Error(ErrorCode::peer_lost, text("rank ", options_.rank, " waited for rank ", fault.peer,
-                                           " in ", place, " when a rank was lost", kNext));
+    throw Error(ErrorCode::peer_lost, text("rank ", options_.rank, " waited for ", peer, " in ",
+                                           place, " when a rank was lost", kNext));
   throw Error(ErrorCode::timeout,
-              text("rank ", options_.rank, " waited ", options_.wait_s, " s for rank ", fault.peer,
-                   " in ", place, "; see whether that rank still runs", kNext));
+              text("rank ", options_.rank, " waited ", options_.wait_s, " s for ", peer, " in ",
+                   place, "; see whether that rank still runs", kNext));
 }
 
 void CudaRank::abort() noexcept {
@@ -396,6 +398,13 @@ void CudaRank::fail() noexcept {
   std::uint32_t expected = kNoFault;
   std::atomic_ref<std::uint32_t>(lifeline_->stop)
       .compare_exchange_strong(expected, kFaultLost, std::memory_order_release);
+}
+
+void CudaRank::heed(Stream stream) {
+  const Current current(context_);
+  DeviceState* state = arena_->state();
+  kernels_->launch(kernels_->find("plait_heed"), {1, 1, false}, stream,
+                   {&state, &device_lifeline_});
 }
 
 }  // namespace plait::cuda

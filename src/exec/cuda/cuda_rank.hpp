@@ -141,6 +141,9 @@ class CudaRank {
   /// Kernels that wait, now or later, fail their stream within milliseconds: a rank is lost, and no
   /// call that waits for it may end as if it had a result. Nothing after abort(). Any thread.
   void fail() noexcept;
+  /// Fails the stream where fail() was called before it comes here: behind what another library did
+  /// for a call, which may have ended early then.
+  void heed(Stream stream);
 
  private:
   void open(const Exchange& exchange);

@@ -12,10 +12,11 @@ inline constexpr int kFlagsPerPair = 256;
 /// What went wrong in a kernel, in pinned host memory; `code` is written last.
 struct Fault {
   std::uint32_t code;   ///< FaultCode
-  std::uint32_t peer;   ///< the rank waited for
+  std::uint32_t peer;   ///< the rank waited for, or kNoPeer
   std::uint32_t where;  ///< fused kernels: the 16-byte unit; lanes: the op's index
   std::uint32_t lane;
 };
+inline constexpr std::uint32_t kNoPeer = ~0u;  ///< one that this rank does not know
 /// All but kFaultAborted fail the stream, as what a call should have written is not there. What the
 /// program aborts ends without an error of its stream, as under NCCL.
 enum FaultCode : std::uint32_t {

@@ -293,6 +293,11 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// Whether the stream reports an error.
+std::string failed(Stream stream) {
+  return number("failed", static_cast<std::uint64_t>(standin_stream_failed(stream)));
+}
+
 /// Rank 0 never calls; the others wait until another thread of theirs aborts.
 std::string abort_waiting(const Job& job, int rank) {
   Rank r(job, rank);
@@ -309,7 +314,26 @@ std::string abort_waiting(const Job& job, int rank) {
     r.comm = nullptr;
   }
   const double took = seconds_since(start);
-  return number("late", took > 5) + ", " + counted("all_reduce");
+  return number("late", took > 5) + ", " + failed(r.stream) + ", " + counted("all_reduce");
+}
+
+/// Rank 1 comes to three calls 1.5 s after the others.
+std::string comes_late(const Job& job, int rank) {
+  Rank r(job, rank);
+  if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  std::uint64_t wrong = 0;
+  for (int call = 0; call < 3; ++call) {
+    std::vector<float> value(100, static_cast<float>(rank + call)), sum(100, -1.f);
+    const Result given =
+        nccl().ncclAllReduce(value.data(), sum.data(), 100, kFloat, kSum, r.comm, r.stream);
+    if (given != ncclSuccess) break;  // heard of
+    r.wait();
+    const int all = r.ranks * (r.ranks - 1) / 2 + r.ranks * call;
+    for (const float one : sum) wrong += one != static_cast<float>(all);
+  }
+  Result error = ncclSuccess;
+  MUST(nccl().ncclCommGetAsyncError(r.comm, &error));
+  return number("wrong", wrong) + ", " + number("async", error) + ", " + failed(r.stream);
 }
 
 /// The last rank ends without a word; the others must hear of it, in ncclCommGetAsyncError.
@@ -331,6 +355,7 @@ std::string dies(const Job& job, int rank) {
   nccl().ncclCommAbort(r.comm);
   r.comm = nullptr;
   return number("async", error) + ", " + number("next", next) + ", " +
+         number("enqueued", first == ncclSuccess) + ", " + failed(r.stream) + ", " +
          number("noticed_ms", static_cast<std::uint64_t>(noticed_s * 1e3));
 }
 
@@ -626,6 +651,7 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"premul", premul},
     {"abort", abort_waiting},
     {"dies", dies},
+    {"comes_late", comes_late},
     {"leaves", leaves},
     {"leave_new", leave_new},
     {"many_threads", many_threads},

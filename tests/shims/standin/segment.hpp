@@ -45,11 +45,12 @@ struct Segment {
   Mail mail[kMaxRanks][kMaxRanks];
 };
 
-/// Waits until `done`; throws where `stopped` says so or patience ends.
+/// Waits until `done`; throws where `stopped` says so or patience ends. As kernels do, it asks only
+/// when it has looked in vain for a while.
 inline void wait_for(const std::function<bool()>& done, const std::function<bool()>& stopped) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience_s());
   for (int spins = 0; !done(); ++spins) {
-    if (stopped()) throw std::runtime_error("aborted");
+    if (spins >= 50 && stopped()) throw std::runtime_error("aborted");
     if (std::chrono::steady_clock::now() > end) throw std::runtime_error("a rank did not come");
     if (spins < 50)
       std::this_thread::yield();

@@ -12,6 +12,9 @@
 STANDIN_API void* standin_stream_create();
 STANDIN_API void standin_stream_destroy(void* stream);
 STANDIN_API void standin_stream_synchronize(void* stream);
+/// From here on the stream reports an error, as one whose kernel has trapped.
+STANDIN_API void standin_stream_fail(void* stream);
+STANDIN_API int standin_stream_failed(void* stream);
 /// 1 where all tasks have ended.
 STANDIN_API int standin_stream_idle(void* stream);
 /// Runs task(argument) in stream order; null = the process's default stream.

@@ -1,4 +1,5 @@
 // Streams as threads: a queue of tasks each, run one after the other. And who called what.
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -32,6 +33,8 @@ class Stream {
     std::unique_lock<std::mutex> hold(guard_);
     idle_.wait(hold, [this] { return tasks_.empty() && !busy_; });
   }
+  void fail() { failed_.store(true); }
+  bool failed() const { return failed_.load(); }
   bool idle() {
     const std::lock_guard<std::mutex> hold(guard_);
     return tasks_.empty() && !busy_;
@@ -56,6 +59,7 @@ class Stream {
   std::mutex guard_;
   std::condition_variable wake_, idle_;
   std::deque<std::function<void()>> tasks_;
+  std::atomic<bool> failed_{false};
   bool busy_ = false;
   bool ends_ = false;
   std::thread worker_;  // last: it uses all of the above
@@ -87,6 +91,8 @@ std::uint64_t standin_calls(const char* name) {
 void* standin_stream_create() { return new Stream; }
 void standin_stream_destroy(void* stream) { delete static_cast<Stream*>(stream); }
 void standin_stream_synchronize(void* stream) { stream_of(stream).synchronize(); }
+void standin_stream_fail(void* stream) { stream_of(stream).fail(); }
+int standin_stream_failed(void* stream) { return stream_of(stream).failed() ? 1 : 0; }
 int standin_stream_idle(void* stream) { return stream_of(stream).idle() ? 1 : 0; }
 void standin_stream_push(void* stream, void (*task)(void*), void* argument) {
   stream_of(stream).push([task, argument] { task(argument); });

@@ -16,6 +16,15 @@ extern "C" __global__ void __launch_bounds__(32, 1)
     *end.counts[threadIdx.x] += end.more[threadIdx.x];
 }
 
+/// Behind another library's part of a call: where a rank is lost, that may have ended early.
+extern "C" __global__ void __launch_bounds__(1, 1)
+    plait_heed(plait::cuda::DeviceState* state, plait::cuda::Lifeline* lifeline) {
+  using namespace plait::cuda;
+  if (*const_cast<const volatile unsigned*>(&lifeline->stop) != kFaultLost) return;
+  note_fault(state, lifeline, kFaultLost, kNoPeer, 0, ~0u);
+  fail_stream();
+}
+
 #define PLAIT_PIECE(type, opname, op, sources)                                                 \
   extern "C" __global__ void __launch_bounds__(512) plait_piece_##type##_##opname##_##sources( \
       const __grid_constant__ plait::cuda::PieceArgs args) {                                   \
