@@ -25,16 +25,25 @@ constexpr std::uint64_t kRingBytes = 8ull << 20;
 
 inline int gpus_to_use() {
   const int found = device_count();
-  return found >= 8 ? 8 : found >= 4 ? 4 : found >= 2 ? 2 : 0;
+  return found >= 8 ? 8 : found >= 4 ? 4 : found;
 }
 
-/// The same, asked of a child: a process that has used CUDA cannot fork ranks that do.
-inline int gpus_for_processes() {
+/// Ranks as threads: one a GPU, or two that share the only one. 0 = there is none.
+inline int ranks_to_use() {
+  const int gpus = gpus_to_use();
+  return gpus == 1 ? 2 : gpus;
+}
+
+/// Asked of a child, as a process that has used CUDA cannot fork ranks that do. 0 = fewer than
+/// `least`: processes take turns on a GPU that they share, so those that wait for each other want
+/// one each.
+inline int gpus_for_processes(int least = 2) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(gpus_to_use());
   int status = 0;
   ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+  const int found = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+  return found >= least ? found : 0;
 }
 
 /// What ranks found, be they threads or processes.
@@ -201,7 +210,7 @@ class LongCalls {
 
 /// True where a test that takes `ranks` ranks has no GPUs for them; says so.
 inline bool skipped(int ranks, const std::string& why = "") {
-  if (ranks == 0) MESSAGE("skipped: needs two GPUs. " << why);
+  if (ranks == 0) MESSAGE("skipped: needs more GPUs. " << why);
   return ranks == 0;
 }
 
