@@ -105,6 +105,7 @@ void bind_device(nb::class_<Communicator>& type) {
 }  // namespace
 
 void bind_communicator(nb::module_& module) {
+  module.attr("MOST_RANKS") = kMostRanks;
   bind_options(module);
   bind_ranked(module);
   nb::class_<Communicator> type(module, "Communicator", "Ranks that run collectives together.");

@@ -26,6 +26,7 @@ std::vector<RankedPlan> ranked(const Topology& topology, const Request& request,
                                std::uint64_t budget_ops = 200'000,
                                std::vector<Refusal>* refusals = nullptr);
 
+inline constexpr int kMostRanks = 16;  ///< of a communicator, all on one host
 inline constexpr int kNoDevice = -1;
 /// The GPU of the launcher's local rank, if every rank gets one of its own; else none for any rank.
 inline constexpr int kDeviceByLauncher = -2;

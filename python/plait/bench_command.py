@@ -119,6 +119,11 @@ def _refuse(what: str, given: dict[str, object]) -> None:
 
 def _requested(collective: str, types: str, op: str, ranks: int, root: int) -> dict[str, Any]:
     """What of a task says which requests; bad names are refused here, before any rank starts."""
+    if ranks > plait._core.MOST_RANKS:
+        most = plait._core.MOST_RANKS
+        raise plait.UnsupportedError(
+            f"--ranks: wanted 1 to {most}, as many as a communicator has, found {ranks}"
+        )
     if not 0 <= root < ranks:
         raise plait.InvalidArgumentError(f"--root: wanted 0 to {ranks - 1}, found {root}")
     named = [

@@ -20,11 +20,18 @@ constexpr const char* kLevels[] = {"NONE", "VERSION", "WARN", "INFO", "EXPLAIN"}
 
 std::atomic<int> current_level{0};
 std::atomic<int> log_fd{STDERR_FILENO};
+std::atomic<bool> is_silent{false};
 
 std::string host_name() {
   char name[256] = {};
   if (gethostname(name, sizeof(name) - 1) != 0) return "?";
   return name;
+}
+
+void write_line(LogLevel level, int rank, const std::string& message) {
+  const std::string line = log_line(level, rank, message) + "\n";
+  // A full disk or a closed pipe must not end the job: the line is lost, nothing else.
+  [[maybe_unused]] const auto written = write(log_fd.load(), line.data(), line.size());
 }
 
 }  // namespace
@@ -75,6 +82,7 @@ void set_log(const std::string& level, const std::string& file) {
   const int before = log_fd.exchange(fd);
   if (before != STDERR_FILENO) close(before);
   current_level = static_cast<int>(wanted);
+  is_silent = !level.empty() && wanted < LogLevel::warn;
 }
 
 bool log_enabled(LogLevel level) {
@@ -89,10 +97,11 @@ std::string log_line(LogLevel level, int rank, const std::string& message) {
 }
 
 void log(LogLevel level, int rank, const std::string& message) {
-  if (!log_enabled(level)) return;
-  const std::string line = log_line(level, rank, message) + "\n";
-  // A full disk or a closed pipe must not end the job: the line is lost, nothing else.
-  [[maybe_unused]] const auto written = write(log_fd.load(), line.data(), line.size());
+  if (log_enabled(level)) write_line(level, rank, message);
+}
+
+void warn_unasked(int rank, const std::string& message) {
+  if (!is_silent || log_enabled(LogLevel::warn)) write_line(LogLevel::warn, rank, message);
 }
 
 }  // namespace plait

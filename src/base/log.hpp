@@ -17,6 +17,8 @@ void set_log(const std::string& level, const std::string& file);
 bool log_enabled(LogLevel level);
 /// One line, written with one write(). rank < 0 = no rank yet.
 void log(LogLevel level, int rank, const std::string& message);
+/// A warning that comes unasked: on stderr where PLAIT_DEBUG is not set, nowhere with NONE.
+void warn_unasked(int rank, const std::string& message);
 /// The line as it is written, without its newline.
 std::string log_line(LogLevel level, int rank, const std::string& message);
 

@@ -42,17 +42,21 @@ void Controls::finish(std::uint32_t call) const {
 void Controls::leave() const noexcept { raise_for_all(mine().left, 1); }
 
 void Controls::await_entered(std::uint32_t call, std::int64_t deadline_ns, Watch& watch) const {
-  const auto missing = [&] {
-    for (int rank = 0; rank < ranks(); ++rank)
-      if (!reached(load(of(rank).entered), call)) return rank;
-    return -1;
-  };
+  const auto has_come = [&](int rank) { return reached(load(of(rank).entered), call); };
   const auto describe_wait = [&] {
-    return text("rank ", rank_, " waits for rank ", missing(), " to enter call ", call, " (",
+    std::string missing;
+    for (int rank = 0; rank < ranks(); ++rank)
+      if (!has_come(rank)) missing += text(missing.empty() ? "" : ", ", rank);
+    return text("rank ", rank_, " waits for rank ", missing, " to enter call ", call, " (",
                 print(mine().calls[call % 2]), ")");
   };
+  const auto have_all_come = [&] {
+    for (int rank = 0; rank < ranks(); ++rank)
+      if (!has_come(rank)) return false;
+    return true;
+  };
   wait_until(wait_policy(ranks()), {&mine().bell, deadline_ns, &watch, describe_wait},
-             [&] { return missing() < 0; });
+             have_all_come);
 }
 
 void Controls::raise_failure(ErrorCode code, const std::string& reason) const noexcept {

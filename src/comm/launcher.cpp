@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <optional>
 
 #include "base/env.hpp"
 #include "base/text.hpp"
@@ -15,24 +17,29 @@
 namespace plait {
 namespace {
 
+constexpr int kMostLaunched = 1 << 24;  // which of them a communicator takes is its own to say
+
 struct Launcher {
   const char* name;
   const char* rank;
   const char* ranks;
+  const char* local_ranks;  ///< how many of them are on this host; null = it has no such word
   /// Words of which each alone tells the launcher's jobs apart; "A+B" = only both together do.
   std::array<const char*, 3> identities;
 };
 
 constexpr std::array<Launcher, 4> kLaunchers = {{
-    {"torchrun", "RANK", "WORLD_SIZE", {"MASTER_PORT", nullptr, nullptr}},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", {"MASTER_PORT", nullptr, nullptr}},
     {"Open MPI",
      "OMPI_COMM_WORLD_RANK",
      "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_SIZE",
      {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"}},
-    {"PMI", "PMI_RANK", "PMI_SIZE", {"PMI_JOBID", "PMI_PORT", "PMIX_NAMESPACE"}},
+    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", {"PMI_JOBID", "PMI_PORT", "PMIX_NAMESPACE"}},
     {"Slurm",
      "SLURM_PROCID",
      "SLURM_NTASKS",
+     nullptr,
      {"SLURM_JOB_ID+SLURM_STEP_ID", "SLURM_JOB_ID+SLURM_STEPID", nullptr}},
 }};
 
@@ -72,6 +79,55 @@ bool launcher_names_job() {
   return false;
 }
 
+/// A number that a launcher set; none where it set no such word, or something else.
+std::optional<int> number_of(const char* name) {
+  const std::string value = name == nullptr ? "" : foreign_env(name);
+  if (value.empty() || value.size() > 7) return std::nullopt;
+  if (value.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
+  return static_cast<int>(std::stol(value));
+}
+
+/// Entry `index` of Slurm's list of tasks by node, such as "4(x2),3".
+std::optional<int> entry_of(const std::string& list, int index) {
+  for (const std::string& word : split(list, ',')) {
+    int tasks = 0, times = 1;
+    if (std::sscanf(word.c_str(), "%d(x%d)", &tasks, &times) < 1) return std::nullopt;
+    if (index < times) return tasks;
+    index -= times;
+  }
+  return std::nullopt;
+}
+
+struct Here {
+  int ranks = 0;
+  std::string said_by;
+};
+
+/// How many tasks of a Slurm step run on this node; a step's words come before those of its job.
+std::optional<Here> slurm_tasks_here() {
+  const char* const step_nodes = "SLURM_STEP_NUM_NODES";
+  const char* nodes_word = number_of(step_nodes) ? step_nodes : "SLURM_NNODES";
+  const std::optional<int> nodes = number_of(nodes_word), tasks = number_of("SLURM_NTASKS");
+  if (!nodes || !tasks || *nodes < 2) return std::nullopt;
+  for (const char* const word : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"})
+    if (const auto here = entry_of(foreign_env(word), number_of("SLURM_NODEID").value_or(0)))
+      return Here{*here, text(word, '=', foreign_env(word))};
+  return Here{*tasks - (*nodes - 1), text(nodes_word, '=', *nodes)};  // as many as can be
+}
+
+/// How many of a launcher's ranks, `ranks` in all, are on this host, where it says so.
+std::optional<Here> ranks_here(int ranks) {
+  for (const Launcher& launcher : kLaunchers) {
+    if (!is_started_by(launcher)) continue;
+    if (number_of(launcher.ranks) != ranks) return std::nullopt;  // others, that it knows not of
+    if (const auto local = number_of(launcher.local_ranks))
+      return Here{*local, text(launcher.local_ranks, '=', *local)};
+    // Others' words are Slurm's job told again where the numbers of ranks are equal.
+    return number_of("SLURM_NTASKS") == ranks ? slurm_tasks_here() : std::nullopt;
+  }
+  return std::nullopt;
+}
+
 /// FNV-1a, 64 bits: a name for files, not a secret; the folder's mode keeps others out.
 std::uint64_t hash_of(const std::string& bytes) {
   std::uint64_t hash = 14695981039346656037ull;
@@ -104,15 +160,27 @@ std::string derived_rendezvous(const Env& env, int communicator) {
   return text("unix:", rendezvous_folder(), "/job-", hex(hash_of(job)), "-", communicator);
 }
 
+void check_one_host(int ranks) {
+  const std::optional<Here> here = ranks_here(ranks);
+  if (!here || here->ranks >= ranks) return;
+  throw Error(
+      ErrorCode::unsupported,
+      text("wanted all ranks on one host, at most ", kMostRanks, " of them; found ", here->ranks,
+           " of ", ranks, " on this one (", here->said_by,
+           "): give each host a communicator of its own (PLAIT_RANK, PLAIT_RANKS), or run a "
+           "program of NCCL as it is (plait run, docs/nccl.md); if all ranks are on this host "
+           "after all, say where they meet: PLAIT_RENDEZVOUS=unix:PATH"));
+}
+
 CommunicatorOptions options_from_environment() {
   const Env env = read_env();
   CommunicatorOptions options;
   for (const Launcher& launcher : kLaunchers) {
     if (!is_started_by(launcher)) continue;
     options.rank = static_cast<int>(
-        parse_integer(launcher.rank, foreign_env(launcher.rank), 0, kMaxRanks - 1));
-    options.ranks =
-        static_cast<int>(parse_integer(launcher.ranks, foreign_env(launcher.ranks), 1, kMaxRanks));
+        parse_integer(launcher.rank, foreign_env(launcher.rank), 0, kMostLaunched - 1));
+    options.ranks = static_cast<int>(
+        parse_integer(launcher.ranks, foreign_env(launcher.ranks), 1, kMostLaunched));
     break;
   }
   if (env.rank >= 0) options.rank = env.rank;

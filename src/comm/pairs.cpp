@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "base/threads.hpp"
+#include "comm/overdue.hpp"
 
 namespace plait {
 namespace {
@@ -68,8 +69,14 @@ Communicator& Pairs::get(int peer) {
     forget(peer, started.number);  // of an earlier meeting, in which only the peer asked
     started = start(peer);
   }
-  while (started.result.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready)
+  Overdue overdue;
+  while (started.result.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
     meet_who_asks();
+    overdue.look(controls_.rank(), [&] {
+      return text("rank ", controls_.rank(), " waits for rank ", peer,
+                  " to come to its end of a send, receive or exchange");
+    });
+  }
   try {
     return *started.result.get();
   } catch (...) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/control.hpp"
+#include "comm/overdue.hpp"
 #include "comm/socket.hpp"
 #include "plait/error.hpp"
 
@@ -28,7 +29,10 @@ class Peers : public Watch {
 
   void use(const Controls* controls) { controls_ = controls; }
   /// A peer that has come out of this call may end: nothing more is wanted of it.
-  void begin_call(std::uint32_t call) { call_ = call; }
+  void begin_call(std::uint32_t call) {
+    call_ = call;
+    overdue_.begin();
+  }
   void check(const std::string& waiting_for) override;
   /// Of one rank, which something is wanted of whatever calls it has come out of. After use().
   void check_one(int rank, const std::string& waiting_for) const;
@@ -49,6 +53,7 @@ class Peers : public Watch {
   const Controls* controls_ = nullptr;
   std::uint32_t call_ = 0;
   std::int64_t next_poll_ns_ = 0;
+  Overdue overdue_;
   std::atomic<bool> aborted_{false};
 };
 

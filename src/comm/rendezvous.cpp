@@ -29,6 +29,16 @@ Patience within(const Patience& patience, std::int64_t extra_ns) {
   return {patience.deadline_ns + extra_ns, patience.check};
 }
 
+/// The same patience, which says what it waits for when that is overdue.
+Patience saying(const Patience& patience, Overdue& overdue, int rank,
+                std::function<std::string()> sentence) {
+  return {patience.deadline_ns,
+          [check = patience.check, &overdue, rank, sentence = std::move(sentence)] {
+            if (check) check();
+            overdue.look(rank, sentence);
+          }};
+}
+
 void send_failure(int socket, const Error& error, const std::string& peer) {
   const std::string bytes = pack({std::to_string(static_cast<int>(error.code())), error.what()});
   try {
@@ -64,8 +74,8 @@ class Solo : public Rendezvous {
 class Star : public Rendezvous {
  public:
   /// links: rank 0 has one a rank (its own is invalid), others one to rank 0.
-  Star(int rank, int ranks, std::vector<Fd> links)
-      : rank_(rank), ranks_(ranks), links_(std::move(links)) {}
+  Star(int rank, int ranks, std::vector<Fd> links, double overdue_s)
+      : rank_(rank), ranks_(ranks), links_(std::move(links)), overdue_(overdue_s) {}
 
   std::vector<Contribution> allgather(const std::string& bytes, const std::vector<int>& fds,
                                       const Patience& patience) override {
@@ -95,8 +105,12 @@ class Star : public Rendezvous {
     all[0].bytes = bytes;
     for (int fd : fds) all[0].fds.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 3));
     for (int rank = 1; rank < ranks_; ++rank) {
+      overdue_.begin();
+      const Patience aloud = saying(patience, overdue_, 0, [rank] {
+        return text("rank 0 waits for ", rank_name(rank), " to hand in what all ranks exchange");
+      });
       Frame frame = receive_good(links_[rank].get(), kMaxContributionBytes, kMaxContributionFds,
-                                 patience, rank_name(rank));
+                                 aloud, rank_name(rank));
       all[rank] = {std::move(frame.bytes), std::move(frame.fds)};
     }
     return all;
@@ -151,6 +165,7 @@ class Star : public Rendezvous {
   int rank_;
   int ranks_;
   std::vector<Fd> links_;
+  Overdue overdue_;
 };
 
 std::string join_bytes(int rank, int ranks) {
@@ -266,12 +281,20 @@ void pronounce(Joining& joining) {
   throw Error(*joining.failure);
 }
 
+std::string waits_for(const std::string& who, const std::string& whom, int ranks,
+                      const std::string& place) {
+  return text(who, " waits for ", whom, " of ", ranks, " to come to rendezvous '", place, "'");
+}
+
 std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, int ranks,
-                                    const Patience& patience) {
+                                    const Patience& patience, double overdue_s) {
   const Unlink unlink_after{path};
   Joining joining{ranks, std::vector<Fd>(ranks), {}, nullptr};
   std::vector<Fd> silent;
-  Patience until = patience;
+  Overdue overdue(overdue_s);
+  Patience until = saying(patience, overdue, 0, [&] {
+    return waits_for(rank_name(0), text("rank ", joining.missing()), ranks, path);
+  });
   while (joining.came() < ranks - 1) {
     // Once the job cannot be, those who still come are waited for a little, to be told so too.
     if (joining.failure) until.deadline_ns = std::min(until.deadline_ns, now_ns() + 2'000'000'000);
@@ -286,25 +309,30 @@ std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, int ra
     place(joining, std::move(speaker));
   }
   pronounce(joining);
-  return std::make_unique<Star>(0, ranks, std::move(joining.links));
+  return std::make_unique<Star>(0, ranks, std::move(joining.links), overdue_s);
 }
 
-std::unique_ptr<Rendezvous> join_over(Fd link, int rank, int ranks, const Patience& patience) {
+std::unique_ptr<Rendezvous> join_over(Fd link, int rank, int ranks, const Patience& patience,
+                                      double overdue_s) {
   send_frame(link.get(), FrameKind::data, join_bytes(rank, ranks), {}, patience, rank_name(0));
   receive_good(link.get(), 4096, 0, within(patience, kGraceNs), rank_name(0));
   std::vector<Fd> links;
   links.push_back(std::move(link));
-  return std::make_unique<Star>(rank, ranks, std::move(links));
+  return std::make_unique<Star>(rank, ranks, std::move(links), overdue_s);
 }
 
 std::unique_ptr<Rendezvous> meet_at(const std::string& path, int rank, int ranks,
-                                    const Patience& patience) {
+                                    const Patience& patience, double overdue_s) {
   if (rank == 0) {
     Fd listener = listen_at(path, ranks + 16);
-    if (listener.valid()) return host_at(path, std::move(listener), ranks, patience);
+    if (listener.valid()) return host_at(path, std::move(listener), ranks, patience, overdue_s);
     // Somebody is rank 0 there already: come as a member, be refused, and so tell all.
   }
-  return join_over(connect_to(path, patience), rank, ranks, patience);
+  Overdue overdue(overdue_s);
+  const Patience aloud = saying(patience, overdue, rank, [&] {
+    return waits_for(rank_name(rank), rank_name(0), ranks, path);
+  });
+  return join_over(connect_to(path, aloud), rank, ranks, patience, overdue_s);
 }
 
 /// Inherited sockets: copies are used, so that a later communicator can meet over them again.
@@ -321,19 +349,24 @@ std::vector<Fd> inherited(const std::string& list) {
 }
 
 std::unique_ptr<Rendezvous> meet_over(const std::string& list, int rank, int ranks,
-                                      const Patience& patience) {
+                                      const Patience& patience, double overdue_s) {
   std::vector<Fd> sockets = inherited(list);
   const std::size_t wanted = rank == 0 ? static_cast<std::size_t>(ranks) - 1 : 1;
   if (sockets.size() != wanted)
     throw Error(ErrorCode::invalid_argument,
                 text("rendezvous fd:", list, ": wanted ", wanted, " sockets for rank ", rank,
                      " of ", ranks, ", found ", sockets.size()));
-  if (rank != 0) return join_over(std::move(sockets[0]), rank, ranks, patience);
+  if (rank != 0) return join_over(std::move(sockets[0]), rank, ranks, patience, overdue_s);
+  Overdue overdue(overdue_s);
   Joining joining{ranks, std::vector<Fd>(ranks), {}, nullptr};
   for (int peer = 1; peer < ranks; ++peer) {
     Fd& socket = sockets[peer - 1];
+    overdue.begin();
+    const Patience aloud = saying(patience, overdue, 0, [&] {
+      return waits_for(rank_name(0), rank_name(peer), ranks, "fd:" + list);
+    });
     try {
-      const Frame frame = receive_frame(socket.get(), 4096, 0, patience, rank_name(peer));
+      const Frame frame = receive_frame(socket.get(), 4096, 0, aloud, rank_name(peer));
       const int named = check_join(frame.bytes, ranks, joining.links);
       joining.links[named] = std::move(socket);
     } catch (const Error& error) {
@@ -342,16 +375,18 @@ std::unique_ptr<Rendezvous> meet_over(const std::string& list, int rank, int ran
     }
   }
   pronounce(joining);
-  return std::make_unique<Star>(0, ranks, std::move(joining.links));
+  return std::make_unique<Star>(0, ranks, std::move(joining.links), overdue_s);
 }
 
 }  // namespace
 
 std::unique_ptr<Rendezvous> meet(const std::string& where, int rank, int ranks,
-                                 const Patience& patience) {
+                                 const Patience& patience, double overdue_s) {
   if (ranks == 1 && rank == 0) return std::make_unique<Solo>();
-  if (where.rfind("unix:", 0) == 0) return meet_at(where.substr(5), rank, ranks, patience);
-  if (where.rfind("fd:", 0) == 0) return meet_over(where.substr(3), rank, ranks, patience);
+  if (where.rfind("unix:", 0) == 0)
+    return meet_at(where.substr(5), rank, ranks, patience, overdue_s);
+  if (where.rfind("fd:", 0) == 0)
+    return meet_over(where.substr(3), rank, ranks, patience, overdue_s);
   throw Error(ErrorCode::invalid_argument,
               text("rendezvous: wanted unix:PATH or fd:N[,N...], found '", where, "'"));
 }

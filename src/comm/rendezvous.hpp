@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/env.hpp"
+#include "comm/overdue.hpp"
 #include "comm/socket.hpp"
 
 namespace plait {
@@ -32,13 +33,16 @@ inline constexpr std::size_t kMaxContributionFds = 4;
 
 /// Meets the other ranks at `where` ("fd:N[,N...]" or "unix:PATH"; anything where ranks is 1).
 /// Throws on every rank alike: mismatch where ranks do not fit together, timeout where one does not
-/// come.
+/// come. Says after `overdue_s` for whom it waits, if it is still waiting.
 std::unique_ptr<Rendezvous> meet(const std::string& where, int rank, int ranks,
-                                 const Patience& patience);
+                                 const Patience& patience, double overdue_s = kOverdueS);
 
 /// "unix:PATH" from what the launcher set (torchrun, Open MPI, PMI, Slurm) or PLAIT_RENDEZVOUS; the
 /// same on all ranks of one job and no other's. `communicator` tells several of one process apart.
 std::string derived_rendezvous(const Env& env, int communicator);
+/// Error(unsupported) where the launcher says that fewer than `ranks` of its ranks are on this
+/// host: the others could not come to a derived rendezvous.
+void check_one_host(int ranks);
 /// The folder for derived rendezvous: XDG_RUNTIME_DIR/plait if that is private, else
 /// /tmp/plait-UID.
 std::string rendezvous_folder();

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <new>
@@ -21,8 +22,6 @@
 
 namespace plait {
 namespace {
-
-constexpr int kMostRanks = 16;  // what the executors run
 
 std::string boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -91,9 +90,12 @@ std::vector<int> compare_settings(const std::vector<Contribution>& all) {
 }
 
 void check_options(const CommunicatorOptions& options) {
-  if (options.ranks < 1 || options.ranks > kMostRanks)
-    throw Error(options.ranks > kMostRanks ? ErrorCode::unsupported : ErrorCode::invalid_argument,
+  if (options.ranks < 1)
+    throw Error(ErrorCode::invalid_argument,
                 text("ranks: wanted 1..", kMostRanks, ", found ", options.ranks));
+  if (options.ranks > kMostRanks)
+    throw Error(ErrorCode::unsupported,
+                text("ranks: wanted 1..", kMostRanks, ", all on one host, found ", options.ranks));
   if (options.rank < 0 || options.rank >= options.ranks)
     throw Error(ErrorCode::invalid_argument,
                 text("rank: wanted 0..", options.ranks - 1, ", found ", options.rank));
@@ -115,6 +117,7 @@ std::string meeting_place(const CommunicatorOptions& options, const Env& env) {
   if (!options.rendezvous.empty() || options.ranks == 1) return options.rendezvous;
   const bool place = env.rendezvous.rfind("unix:", 0) == 0 || env.rendezvous.rfind("fd:", 0) == 0;
   if (place) return env.rendezvous;
+  check_one_host(options.ranks);
   static std::mutex mutex;
   static std::map<int, int> made_as_rank;
   const std::lock_guard lock(mutex);
@@ -235,12 +238,15 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
     set_log_once(env);
     check_options(options);
   });
-  if (failure && (options.ranks < 2 || options.ranks > kMaxRanks))
-    throw Error(*failure);  // nobody to tell
+  if (failure && (options.ranks < 2 || options.ranks > kMostRanks))
+    throw Error(*failure);  // nobody to tell, or each of the others finds the same
   if (failure)
     env.rendezvous = foreign_env("PLAIT_RENDEZVOUS");  // where the others wait to be told
   Joined joined;
-  joined.rendezvous = meet(meeting_place(options, env), options.rank, options.ranks, patience);
+  // Two ranks of a larger communicator have other numbers there, and say so themselves (pairs.cpp).
+  const double overdue_s = pair == nullptr ? kOverdueS : std::numeric_limits<double>::infinity();
+  joined.rendezvous =
+      meet(meeting_place(options, env), options.rank, options.ranks, patience, overdue_s);
   Fd process;
   std::string topology;
   const std::optional<Error> trouble = attempt([&] {

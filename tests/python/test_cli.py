@@ -221,3 +221,9 @@ def test_doctor_finds_no_fault_here():
     done = plait_command("doctor", "--json")
     assert done.returncode == 0, done.stdout
     assert {check["what"] for check in json.loads(done.stdout)} >= {"processor", "topology", "GPUs"}
+
+
+def test_bench_refuses_more_ranks_than_a_communicator_has():
+    done = plait_command("bench", "all_reduce", "-g", "32")
+    assert (done.returncode, done.stdout) == (2, ""), done  # not even the table's head
+    assert "--ranks: wanted 1 to 16, as many as a communicator has, found 32" in done.stderr

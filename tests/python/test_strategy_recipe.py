@@ -14,7 +14,7 @@ import plait
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANNER = ROOT / "src" / "planner"
-BUILD = Path(os.environ.get("PLAIT_BUILD", ROOT / "build" / "dev"))
+BUILD = Path(os.environ.get("TEST_BUILD", ROOT / "build" / "dev"))
 FOLDERS = ("planner", "verify", "plan", "topo", "driver", "base")  # as they link
 
 PROVES = r"""
@@ -76,7 +76,7 @@ def test_the_files_that_the_recipe_names_are_there():
 def test_a_strategy_by_the_recipe_compiles_and_is_proved(tmp_path):
     archives = [BUILD / f"libplait_{folder}.a" for folder in FOLDERS]
     if not all(archive.exists() for archive in archives):
-        pytest.skip(f"no build in {BUILD}: make install makes one, PLAIT_BUILD names another")
+        pytest.skip(f"no build in {BUILD}: make install makes one, TEST_BUILD names another")
     page = (ROOT / "docs" / "strategies.md").read_text()
     code = re.search(r"```cpp\n(// (\w+): .*?)```", page, re.S)
     name, folder = code[2], tmp_path / "planner"

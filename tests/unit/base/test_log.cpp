@@ -63,3 +63,25 @@ TEST_CASE("lines go to a private file, up to the level asked for") {
   unlink(path.c_str());
   rmdir(folder);
 }
+
+TEST_CASE("warnings that come unasked are on stderr, but for NONE") {
+  char path[] = "/tmp/plait-test-log-XXXXXX";
+  const int file = mkstemp(path), before = dup(STDERR_FILENO);
+  REQUIRE(file >= 0);
+  dup2(file, STDERR_FILENO);
+  for (const char* level : {"", "NONE", "VERSION", "WARN"}) {
+    set_log(level, "");
+    warn_unasked(2, text("with '", level, "'"));
+  }
+  set_log("", "");
+  dup2(before, STDERR_FILENO);
+  close(before), close(file);
+  std::ifstream lines(path);
+  std::stringstream all;
+  all << lines.rdbuf();
+  unlink(path);
+  CHECK(all.str().find("[2] PLAIT WARN with ''\n") != std::string::npos);
+  CHECK(all.str().find("[2] PLAIT WARN with 'WARN'\n") != std::string::npos);
+  CHECK(all.str().find("NONE") == std::string::npos);
+  CHECK(all.str().find("VERSION") == std::string::npos);
+}

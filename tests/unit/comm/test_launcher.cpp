@@ -81,6 +81,58 @@ TEST_CASE("a rank outside its job, and values that are no numbers, are refused")
   CHECK_THROWS_AS(options_from_environment(), Error);
 }
 
+TEST_CASE("ranks that their launcher has put on several hosts are refused, and no others") {
+  const auto refusal = [](const Values& values, int ranks) {
+    const Setting job(values);
+    try {
+      check_one_host(ranks);
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::unsupported);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto with = [](Values values, const Values& more) {
+    values.insert(values.end(), more.begin(), more.end());
+    return values;
+  };
+  const Values torchrun = {{"RANK", "1"}, {"WORLD_SIZE", "4"}};
+  const Values mpirun = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}};
+  const Values hydra = {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}};
+  const Values slurm = {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}};
+  const Values two_here = {{"SLURM_NNODES", "2"}, {"SLURM_TASKS_PER_NODE", "2(x2)"}};
+  const Values uneven = {
+      {"SLURM_NNODES", "2"}, {"SLURM_TASKS_PER_NODE", "3,1"}, {"SLURM_NODEID", "1"}};
+  for (const auto& [values, said] : std::vector<std::pair<Values, std::string>>{
+           {with(torchrun, {{"LOCAL_WORLD_SIZE", "2"}}), "found 2 of 4 on this one (LOCAL_WORLD"},
+           {with(mpirun, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}}), "found 3 of 4"},
+           {with(hydra, {{"MPI_LOCALNRANKS", "1"}}), "found 1 of 4"},
+           {with(slurm, two_here), "found 2 of 4 on this one (SLURM_TASKS_PER_NODE=2(x2))"},
+           {with(slurm, uneven), "found 1 of 4"},
+           {with(slurm, {{"SLURM_NNODES", "3"}}), "found 2 of 4"},  // at most
+           {with(slurm, {{"SLURM_STEP_NUM_NODES", "2"},
+                         {"SLURM_STEP_TASKS_PER_NODE", "1,3"},
+                         {"SLURM_TASKS_PER_NODE", "8(x9)"}}),
+            "found 1 of 4"},
+           {with(with(hydra, slurm), two_here), "found 2 of 4"},
+           {with(with(torchrun, slurm), two_here), "found 2 of 4"}}) {
+    const std::string found = refusal(values, 4);
+    CAPTURE(found);
+    CHECK(found.find(said) != std::string::npos);
+    CHECK(found.find("at most 16") != std::string::npos);
+    CHECK(refusal(values, 3) == "");  // not the launcher's, but who asked knows where they are
+  }
+  for (const Values& one_host :
+       {Values{}, torchrun, with(torchrun, {{"LOCAL_WORLD_SIZE", "4"}}),
+        with(torchrun, {{"LOCAL_WORLD_SIZE", "some"}}),
+        with(mpirun, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}}),
+        with(mpirun, {{"SLURM_NNODES", "2"}, {"SLURM_NTASKS", "2"}}),
+        with(hydra, {{"MPI_LOCALNRANKS", "4"}}), slurm, with(slurm, {{"SLURM_NNODES", "1"}}),
+        with(slurm, {{"SLURM_NNODES", "2"}, {"SLURM_STEP_NUM_NODES", "1"}}),
+        with(with(torchrun, {{"LOCAL_WORLD_SIZE", "4"}}), two_here)})
+    CHECK(refusal(one_host, 4) == "");
+}
+
 TEST_CASE("the meeting place is this job's, this communicator's, and in a private folder") {
   TestFolder runtime;
   const Setting place(Values{{"XDG_RUNTIME_DIR", runtime.path().c_str()}});

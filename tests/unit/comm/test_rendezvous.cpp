@@ -10,9 +10,12 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
+#include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/rendezvous.hpp"
 #include "folder.hpp"
@@ -282,4 +285,70 @@ TEST_CASE("packed strings survive, anything else is refused") {
   CHECK_THROWS_AS(unpack(whole.substr(0, whole.size() - 1)), Error);
   CHECK_THROWS_AS(unpack(std::string(8, '\xff')), Error);
   CHECK_THROWS_AS(unpack("abc"), Error);
+}
+
+namespace {
+
+/// What is logged while ranks meet, each as late as said, and wait `overdue_s` before they say so.
+std::vector<std::string> lines_of_meeting(const std::vector<double>& late_s, double overdue_s) {
+  TestFolder folder;
+  const std::string file = folder.path() + "/lines";
+  set_log("WARN", file);
+  const auto thrown = as_threads(static_cast<int>(late_s.size()), [&](int rank) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(late_s[rank]));
+    meet("unix:" + folder.socket(), rank, static_cast<int>(late_s.size()), seconds(20), overdue_s);
+  });
+  for (const std::string& one : thrown) CHECK(one == "");
+  set_log("", "");
+  std::ifstream lines(file);
+  std::vector<std::string> all;
+  for (std::string line; std::getline(lines, line);) all.push_back(line);
+  unlink(file.c_str());
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a rank that waits for long says for whom, once") {
+  const auto of_root = lines_of_meeting({0, 2.5, 0, 2.5}, 0.8);
+  REQUIRE(of_root.size() == 1);
+  CAPTURE(of_root[0]);
+  CHECK(of_root[0].find("[0] PLAIT WARN rank 0 waits for rank 1, 3 of 4 to come to rendezvous '") !=
+        std::string::npos);
+  CHECK(of_root[0].find("': 0.8 s so far") != std::string::npos);
+  const auto of_member = lines_of_meeting({1.0, 0}, 0.2);
+  REQUIRE(of_member.size() == 1);
+  CAPTURE(of_member[0]);
+  CHECK(of_member[0].find("[1] PLAIT WARN rank 1 waits for rank 0 of 2 to come") !=
+        std::string::npos);
+  CHECK(lines_of_meeting({0, 0.1, 0}, 10).empty());
+}
+
+TEST_CASE("over inherited sockets too, and where a rank that has come is slow") {
+  TestFolder folder;
+  const std::string file = folder.path() + "/lines";
+  int ends[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+  set_log("WARN", file);
+  const auto thrown = as_threads(2, [&](int rank) {
+    const auto late = [&] { std::this_thread::sleep_for(std::chrono::milliseconds(600 * rank)); };
+    late();
+    const auto rendezvous = meet(text("fd:", ends[rank]), rank, 2, seconds(20), 0.2);
+    for (int round = 0; round < 2; ++round) {
+      late();
+      rendezvous->allgather("x", {}, seconds(20));
+    }
+  });
+  for (const std::string& one : thrown) CHECK(one == "");
+  set_log("", "");
+  close(ends[0]), close(ends[1]);
+  std::ifstream lines(file);
+  std::string first, second, third;
+  std::getline(lines, first);
+  std::getline(lines, second);
+  CHECK(first.find("rank 0 waits for rank 1 of 2 to come to rendezvous 'fd:") != std::string::npos);
+  CHECK(second.find("rank 0 waits for rank 1 to hand in what all ranks exchange: 0.2 s") !=
+        std::string::npos);
+  CHECK_FALSE(std::getline(lines, third));
+  unlink(file.c_str());
 }
