@@ -25,6 +25,9 @@ namespace {
 
 constexpr int kLookMs = 20;
 constexpr double kGraceSeconds = 5;
+/// For the program to abort the communicator once ncclCommGetAsyncError says that a rank is lost:
+/// PyTorch's watchdog asks ten times a second.
+constexpr double kAbortSeconds = 0.5;
 static_assert(LifePage::kPlaces >= CommTable::kSlots, "a place for every communicator");
 
 std::atomic<LifePage*> shown{nullptr};
@@ -79,7 +82,7 @@ class OpenPeers : public Peers {
 };
 
 /// A peer that has ended without leaving.
-struct Lost {
+struct LostPeer {
   Comm comm;
   std::uint64_t number;
   int rank;
@@ -115,7 +118,7 @@ class Watcher {
     if (page() != nullptr) life.emplace(page()->life());
     for (;;) {
       std::vector<pollfd> files{{wake_, POLLIN, 0}};
-      int timeout_ms = -1;
+      int timeout_ms = heard_of_.empty() ? -1 : kLookMs;
       {
         const std::lock_guard<std::mutex> hold(guard_);
         for (const auto& peers : watched_)
@@ -133,7 +136,7 @@ class Watcher {
   }
   /// Deals with peers that have ended.
   void look() {
-    std::vector<Lost> lost;
+    std::vector<LostPeer> lost;
     {
       const std::lock_guard<std::mutex> hold(guard_);
       for (const auto& peers : watched_)
@@ -148,9 +151,10 @@ class Watcher {
           peer.settled = true;
         }
     }
-    for (const Lost& peer : lost) tell(peer);
+    for (const LostPeer& peer : lost) tell(peer);
+    fail_streams();
   }
-  static void tell(const Lost& peer) {
+  void tell(const LostPeer& peer) {
     const CommTable::Pin pin = comms().pin(peer.comm);
     if (!pin || pin->watched.load() != peer.number || pin->engine == nullptr) return;
     const std::string who = text("rank ", peer.rank, " (process ", peer.process, ")");
@@ -162,10 +166,26 @@ class Watcher {
           text(who, " has died: calls on communicator ", peer.comm, " fail from here on"));
     pin->lost.store(true);
     pin->killed.store(!peer.by_itself);
-    pin->engine->fail();
+    heard_of_.push_back({peer.comm, peer.number, now_s() + kAbortSeconds});
+  }
+  /// What waits for a lost rank fails its stream, unless the program has aborted by now.
+  void fail_streams() {
+    std::erase_if(heard_of_, [](const Lost& lost) {
+      if (now_s() < lost.fails_s) return false;
+      const CommTable::Pin pin = comms().pin(lost.comm);
+      if (pin && pin->watched.load() == lost.number && pin->engine != nullptr) pin->engine->fail();
+      return true;
+    });
   }
   std::mutex guard_;
   std::list<std::shared_ptr<OpenPeers>> watched_;
+  /// Communicators with a lost peer, until their streams fail. Of the watching thread alone.
+  struct Lost {
+    Comm comm;
+    std::uint64_t number;
+    double fails_s;
+  };
+  std::vector<Lost> heard_of_;
   int wake_ = -1;
 };
 

@@ -137,6 +137,12 @@ def test_a_lost_rank_is_an_async_error(run_case):
     assert re.search(r"rank 2 \(process \d+\) has died", run_case.stderr)
 
 
+def test_who_aborts_when_a_rank_is_lost_keeps_its_stream(run_case):
+    rows = run_case("dies_and_others_abort", 3)
+    assert len(rows) == 2
+    assert all(row["async"] == 6 and row["failed"] == 0 for row in rows), rows
+
+
 def test_a_rank_that_has_left_is_not_lost(run_case):
     assert all(row["async"] == 0 for row in run_case("leaves", 3))
 

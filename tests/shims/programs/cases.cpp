@@ -359,6 +359,26 @@ std::string dies(const Job& job, int rank) {
          number("noticed_ms", static_cast<std::uint64_t>(noticed_s * 1e3));
 }
 
+/// The last rank is killed inside a call; the others ask for errors as watchdogs do, and abort.
+std::string dies_and_others_abort(const Job& job, int rank) {
+  Rank r(job, rank);
+  if (rank == r.ranks - 1) ::kill(::getpid(), SIGKILL);
+  std::vector<float> value(100, 1.f);
+  const Result given =
+      nccl().ncclAllReduce(value.data(), value.data(), 100, kFloat, kSum, r.comm, r.stream);
+  Result error = ncclSuccess;
+  for (int look = 0; look < 100 && error == ncclSuccess; ++look) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    MUST(nccl().ncclCommGetAsyncError(r.comm, &error));
+  }
+  MUST(nccl().ncclCommAbort(r.comm));
+  r.comm = nullptr;
+  r.wait();
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  return number("async", error) + ", " + number("enqueued", given == ncclSuccess) + ", " +
+         failed(r.stream);
+}
+
 /// The last rank destroys its communicator and ends; the others have not, and nothing is wrong.
 std::string leaves(const Job& job, int rank) {
   auto r = std::make_unique<Rank>(job, rank);
@@ -651,6 +671,7 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"premul", premul},
     {"abort", abort_waiting},
     {"dies", dies},
+    {"dies_and_others_abort", dies_and_others_abort},
     {"comes_late", comes_late},
     {"leaves", leaves},
     {"leave_new", leave_new},

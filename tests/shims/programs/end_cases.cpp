@@ -43,11 +43,11 @@ std::string node_deaths(const Job& job, int rank) {
       wrong_sum(r, r.comm, r.ranks) + (other == nullptr ? 0 : wrong_sum(r, other, 2));
   if (rank == 1) ::kill(::getpid(), SIGKILL);
   if (rank == 2) {
-    sleep_ms(300);
+    sleep_ms(900);  // once the first one's abort waits
     ::kill(::getpid(), SIGKILL);
   }
   if (rank != 0) {  // stays until rank 0 has heard of both
-    sleep_ms(2000);
+    sleep_ms(3000);
     return number("wrong", wrong);
   }
   const auto start = Clock::now();
