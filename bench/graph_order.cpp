@@ -14,6 +14,7 @@
 
 #include "base/text.hpp"
 #include "driver/cuda/api.hpp"
+#include "exec/cuda/event_marker.hpp"
 #include "plait/error.hpp"
 
 namespace {
@@ -351,8 +352,73 @@ void check_order(Bench& bench, const Way& way, bool eager_ordered, int kernels) 
             (now_us() - begin) / kRounds, (handed - begin) / kRounds);
 }
 
+/// The rule that calls go by (exec/cuda/call_order.hpp): fork, a call on either stream, join, and a
+/// thousand turns of replays of two such graphs and calls on streams, some of them destroyed at
+/// once.
+class Ruled {
+ public:
+  Ruled(Bench& bench, bool ordered) : bench_(bench), ordered_(ordered) { marker_.open(); }
+  void run() {
+    GraphExec graphs[] = {capture(), capture()};
+    bench_.reset();
+    constexpr int kTurns = 1000;
+    const double begin = now_us();
+    for (int i = 0; i < kTurns; ++i) {
+      if (i % 4 != 3) {
+        PLAIT_CUDA_CALL(graph_launch, graphs[i % 2], bench_.streams[i % 3]);
+      } else if (i % 16 != 15) {
+        call(bench_.streams[i % 3]);
+      } else {
+        Stream brief = nullptr;
+        PLAIT_CUDA_CALL(stream_create, &brief, kStreamNonBlocking, 0);
+        call(brief);
+        PLAIT_CUDA_CALL(stream_destroy, brief);
+      }
+    }
+    const double handed = now_us();
+    bench_.wait_all();
+    bench_.row("rule", ordered_ ? "the order of calls" : "no order", 2, (now_us() - begin) / kTurns,
+               (handed - begin) / kTurns);
+    for (GraphExec graph : graphs) PLAIT_CUDA_CALL(graph_exec_destroy, graph);
+    marker_.close();
+  }
+
+ private:
+  void call(Stream stream) {
+    if (!ordered_) return bench_.launch(stream, true);
+    const StreamPlace place = order_.before(marker_, stream);
+    bench_.launch(stream, true);
+    order_.after(marker_, stream, place);
+  }
+  void follow(Stream stream, Stream before) {
+    PLAIT_CUDA_CALL(event_record, bench_.events[1], before);
+    PLAIT_CUDA_CALL(stream_wait_event, stream, bench_.events[1], 0);
+  }
+  GraphExec capture() {
+    Stream main = bench_.streams[0];
+    PLAIT_CUDA_CALL(stream_begin_capture, main, kCaptureThreadLocal);
+    for (int i : {1, 2}) follow(bench_.streams[i], main);
+    for (int i : {1, 2}) call(bench_.streams[i]);
+    for (int i : {1, 2}) follow(main, bench_.streams[i]);
+    Graph graph = nullptr;
+    GraphExec exec = nullptr;
+    PLAIT_CUDA_CALL(stream_end_capture, main, &graph);
+    PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
+    PLAIT_CUDA_CALL(graph_destroy, graph);
+    return exec;
+  }
+
+  Bench& bench_;
+  bool ordered_;
+  EventMarker marker_{api()};
+  CallOrder<EventMarker, Stream> order_;
+};
+
 void run(int kernels, unsigned cycles, std::FILE* table) {
   Bench bench(cycles, table);
+  for (const bool ordered : {true, false})
+    tried(table, "rule", ordered ? "the order of calls" : "no order",
+          [&] { Ruled(bench, ordered).run(); });
   time_eager(bench);
   time_graphs(bench, {1, 10, kernels}, table);
   for (const int few : {1, 10})

@@ -47,7 +47,11 @@ struct CommunicatorOptions {
   int device = kNoDevice;   ///< CUDA ordinal of this rank's GPU, for enqueue()
   int sm_budget = 0;  ///< most blocks of a call on a GPU, to leave SMs to others; 0 = the fastest
   bool beside_computing = false;  ///< large calls leave SMs to others, as under NCCL
-  bool moves_only = false;        ///< calls that reduce nothing: less memory on GPUs
+  /// Captured calls on GPUs keep their order beside eager ones and other graphs, by the order in
+  /// which the host launches them; false = graphs hold kernels and copies alone (conditional nodes
+  /// want it so), and a graph and other calls must not run at once.
+  bool graph_mixing = true;
+  bool moves_only = false;  ///< calls that reduce nothing: less memory on GPUs
 };
 
 /// Options from RANK/WORLD_SIZE, OMPI_COMM_WORLD_*, PMI_*, SLURM_*, in this order; PLAIT_* on top.

@@ -54,6 +54,7 @@ typedef struct {
   int device;             /* CUDA ordinal of this rank's GPU; -1 = none, -2 = by the launcher */
   int sm_budget;          /* most blocks of a call on the GPU; 0 = the fastest */
   int beside_computing;   /* not 0: large calls leave SMs to others, as under NCCL */
+  int graph_mixing; /* not 0: graphs keep their order beside other calls (docs/devices.md) */
 } plaitOptions_t;
 
 /* 10000 * major + 100 * minor + patch. */

@@ -62,7 +62,8 @@ class Communicator:
     CUDA ordinal of this rank's GPU, -1 = none; with neither rank nor ranks given, the launcher's
     local rank where every rank has a GPU. sm_budget: most blocks of a call there, 0 = as many as
     are fastest. beside_computing: large calls leave multiprocessors to what computes beside them,
-    as under NCCL. Raises on every rank alike.
+    as under NCCL. graph_mixing: captured calls keep their order beside other graphs and eager calls
+    (on unless False). Raises on every rank alike.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Communicator:
         device: int | None = None,
         sm_budget: int | None = None,
         beside_computing: bool | None = None,
+        graph_mixing: bool | None = None,
     ) -> None:
         if rank is None and ranks is None:
             options = _core.options_from_environment()
@@ -94,6 +96,7 @@ class Communicator:
             "device": device,
             "sm_budget": sm_budget,
             "beside_computing": beside_computing,
+            "graph_mixing": graph_mixing,
         }
         for name, value in given.items():
             if value is not None:

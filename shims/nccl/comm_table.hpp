@@ -13,6 +13,7 @@
 
 #include "comm/life_page.hpp"
 #include "shims/nccl/engine.hpp"
+#include "shims/nccl/settings.hpp"
 #include "shims/nccl/stream_order.hpp"
 
 namespace plait::nccl {
@@ -55,7 +56,7 @@ struct State {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Marker> marker;  ///< where attached
   std::unique_ptr<Marker> joint;   ///< likewise: of a group's streams
-  StreamOrder order;
+  StreamOrder order{settings().mixes_graphs};
   std::atomic<bool> killed{false};        ///< a peer was: all calls fail
   std::atomic<bool> lost{false};          ///< a peer has died
   std::atomic<std::uint64_t> watched{0};  ///< its peers' processes, in the lifeline

@@ -10,6 +10,7 @@
 
 #include "base/text.hpp"
 #include "exec/cuda/cuda_rank.hpp"
+#include "exec/cuda/event_marker.hpp"
 #include "exec/cuda/gpu_kind.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/engine.hpp"
@@ -170,30 +171,37 @@ class CudaMarker : public Marker {
  public:
   explicit CudaMarker(int device) : primary_(device) {
     const cuda::Current current(primary_.context());
-    PLAIT_CUDA_CALL(event_create, &mark_, cuda::kEventDisableTiming);
+    marker_.open();
   }
-  ~CudaMarker() override { cuda::api().event_destroy(mark_); }
-  void record(Stream stream) noexcept override {
-    if (cuda::api().context_push(primary_.context()) != cuda::kSuccess) return;
-    recorded_ =
-        cuda::api().event_record(mark_, driver_stream(stream)) == cuda::kSuccess || recorded_;
-    pop();
+  ~CudaMarker() override { marker_.close(); }
+  cuda::StreamPlace place(Stream stream) override {
+    const cuda::Current current(primary_.context());
+    return marker_.place(driver_stream(stream));
   }
-  void wait(Stream stream) noexcept override {
-    if (!recorded_ || cuda::api().context_push(primary_.context()) != cuda::kSuccess) return;
-    cuda::api().stream_wait_event(driver_stream(stream), mark_, 0);
-    pop();
+  void record(Stream stream) override {
+    const cuda::Current current(primary_.context());
+    marker_.record(driver_stream(stream));
   }
-  bool capturing(Stream stream) const noexcept override { return nccl::capturing(stream); }
+  void wait(Stream stream) override {
+    const cuda::Current current(primary_.context());
+    marker_.wait(driver_stream(stream));
+  }
+  void wait_at_replay(Stream stream) override {
+    const cuda::Current current(primary_.context());
+    marker_.wait_at_replay(driver_stream(stream));
+  }
+  void go_behind(Stream stream, const cuda::CapturedCalls& calls) override {
+    const cuda::Current current(primary_.context());
+    marker_.go_behind(driver_stream(stream), calls);
+  }
+  void end(Stream stream, cuda::CapturedCalls& calls, bool records) override {
+    const cuda::Current current(primary_.context());
+    marker_.end(driver_stream(stream), calls, records);
+  }
 
  private:
-  static void pop() noexcept {
-    cuda::Context popped = nullptr;
-    cuda::api().context_pop(&popped);
-  }
   Primary primary_;
-  cuda::Event mark_ = nullptr;
-  bool recorded_ = false;
+  cuda::EventMarker marker_{cuda::api()};
 };
 
 class CudaSideStream : public SideStream {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/cuda/call_order.hpp"
 #include "exec/cuda/direct_access.hpp"
 #include "exec/cuda/messages.hpp"
 #include "plait/error.hpp"
@@ -63,14 +64,17 @@ class Staging {
                            const GiveUp& give_up) = 0;
 };
 
-/// An event: the point that a stream had reached when it was last recorded. Never throws; what
-/// fails is as if it had not been asked for.
+/// An event, and what captures get for it: as a CallOrder uses it (exec/cuda/call_order.hpp).
+/// Throws Error.
 class Marker {
  public:
   virtual ~Marker() = default;
-  virtual void record(Stream stream) noexcept = 0;
-  virtual void wait(Stream stream) noexcept = 0;  ///< nothing where nothing was recorded
-  virtual bool capturing(Stream stream) const noexcept = 0;
+  virtual cuda::StreamPlace place(Stream stream) = 0;
+  virtual void record(Stream stream) = 0;
+  virtual void wait(Stream stream) = 0;  ///< nothing where nothing was recorded
+  virtual void wait_at_replay(Stream stream) = 0;
+  virtual void go_behind(Stream stream, const cuda::CapturedCalls& calls) = 0;
+  virtual void end(Stream stream, cuda::CapturedCalls& calls, bool records) = 0;
 };
 
 /// A stream beside the caller's.

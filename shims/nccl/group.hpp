@@ -37,13 +37,14 @@ struct Made {
   Prepared prepared;
 };
 
-/// What waits for the end of the outermost group.
 /// A stream on which NCCL will run calls of an attached communicator.
 struct Passed {
   CommTable::Pin pin;
   Stream stream;
+  StreamOrder::Place place;  ///< of the stream, when the group ends
 };
 
+/// What waits for the end of the outermost group.
 struct Group {
   std::vector<Noted> calls;
   std::vector<NotedMessage> messages;

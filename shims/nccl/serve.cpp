@@ -67,8 +67,8 @@ Result failed(const State& state, const std::string& what, const std::exception&
   return state.lost.load() ? ncclRemoteError : result_of(error);
 }
 
-/// While one lives, what is put on `main` comes after all that the other streams of a group hold,
-/// and before all that they will.
+/// What is put on `main` from then on comes after all that the other streams of a group hold, and
+/// until they are let go before all that they will.
 class JoinedStreams {
  public:
   JoinedStreams(Marker& marker, Stream main, const std::vector<StreamMessage>& group)
@@ -80,12 +80,11 @@ class JoinedStreams {
       marker_.wait(main_);
     }
   }
-  ~JoinedStreams() {
+  /// All is on `main`.
+  void let_go() {
     if (!others_.empty()) marker_.record(main_);
     for (Stream other : others_) marker_.wait(other);
   }
-  JoinedStreams(const JoinedStreams&) = delete;
-  JoinedStreams& operator=(const JoinedStreams&) = delete;
 
  private:
   Marker& marker_;
@@ -154,12 +153,12 @@ bool takes_messages(const State& state) {
 Result enqueue(State& state, const Call& call) {
   try {
     require_alive(state);
-    state.order.before_served(*state.marker, call.stream);
+    const StreamOrder::Place place = state.order.before_served(*state.marker, call.stream);
     {
       const CountedCall counted(call.request, true, call.stream);
       state.engine->enqueue(call.request, call.input, call.output, call.stream);
     }
-    state.order.after_served(*state.marker, call.stream);
+    state.order.after(*state.marker, call.stream, place);
     return ncclSuccess;
   } catch (const std::exception& error) {
     return failed(state, name_of(call.request.collective), error);
@@ -170,14 +169,13 @@ Result enqueue(State& state, const std::vector<StreamMessage>& group) {
   try {
     require_alive(state);
     Stream main = group.front().stream;
-    state.order.before_served(*state.marker, main);
-    {
-      const JoinedStreams joined(*state.joint, main, group);
-      std::vector<Message> messages;
-      for (const StreamMessage& one : group) messages.push_back(one.message);
-      state.engine->messages(messages, main);
-    }
-    state.order.after_served(*state.marker, main);
+    const StreamOrder::Place place = state.order.before_served(*state.marker, main);
+    JoinedStreams joined(*state.joint, main, group);
+    std::vector<Message> messages;
+    for (const StreamMessage& one : group) messages.push_back(one.message);
+    state.engine->messages(messages, main);
+    joined.let_go();
+    state.order.after(*state.marker, main, place);
     return ncclSuccess;
   } catch (const std::exception& error) {
     return failed(state, "a group of sends and receives", error);

@@ -26,8 +26,14 @@ std::uint32_t served_by(const std::string& names) {
   return served;
 }
 
+bool nccl_mixes_graphs() {
+  const std::optional<std::string> given = nccl_setting("NCCL_GRAPH_MIXING_SUPPORT");
+  return !given || nccl_number(*given) != 0;
+}
+
 Settings read() {
   Settings found;
+  found.mixes_graphs = nccl_mixes_graphs();
   try {
     found.env = read_env();
     set_log(found.env.debug, found.env.debug_file);

@@ -11,6 +11,7 @@ namespace plait::nccl {
 struct Settings {
   Env env;
   std::uint32_t served = 0;  ///< bit by Collective: PLAIT_OPS
+  bool mixes_graphs = true;  ///< graphs are ordered beside eager calls: NCCL_GRAPH_MIXING_SUPPORT
   std::string refusal;       ///< why this process cannot or must not take part; empty = it can
   std::string shared;        ///< all that peers must have alike, as text
 };

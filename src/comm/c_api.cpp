@@ -181,8 +181,10 @@ CommunicatorOptions options_of(const plaitOptions_t& given) {
     options.device = given.device;
     options.sm_budget = given.sm_budget;
   }
-  if (given.size > kSizeBeforeBesideComputing)
+  if (given.size > kSizeBeforeBesideComputing) {
     options.beside_computing = given.beside_computing != 0;
+    options.graph_mixing = given.graph_mixing != 0;
+  }
   return options;
 }
 
@@ -230,7 +232,8 @@ plaitResult_t plaitOptionsDefault(plaitOptions_t* options, size_t size) {
                               .deadline_s = usual.deadline_s,
                               .device = usual.device,
                               .sm_budget = usual.sm_budget,
-                              .beside_computing = usual.beside_computing ? 1 : 0};
+                              .beside_computing = usual.beside_computing ? 1 : 0,
+                              .graph_mixing = usual.graph_mixing ? 1 : 0};
     std::memcpy(wanted(options, "options"), &made, size);
   });
 }

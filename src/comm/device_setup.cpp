@@ -209,6 +209,7 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
   }
   options.wait_s = options_.arrive_s;
   options.beside_computing = options_.beside_computing;
+  options.mixes_graphs = options_.graph_mixing;
   options.as_measured = as_measured_;
   options.most_blocks = static_cast<unsigned>(options_.sm_budget);
   if (options_.sm_budget > 0)

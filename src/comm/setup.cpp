@@ -58,6 +58,8 @@ std::vector<std::string> settings(const CommunicatorOptions& options, const Env&
           text(options.sm_budget),
           "beside_computing",
           text(options.beside_computing),
+          "graph_mixing",
+          text(options.graph_mixing),
           "moves_only",
           text(options.moves_only),
           "PLAIT_DEVICE_SCRATCH",

@@ -489,6 +489,7 @@ class COptions(ctypes.Structure):
         ("device", ctypes.c_int),
         ("sm_budget", ctypes.c_int),
         ("beside_computing", ctypes.c_int),
+        ("graph_mixing", ctypes.c_int),
     )
 
 

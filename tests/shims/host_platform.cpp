@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <future>
 #include <map>
 #include <set>
 
@@ -17,7 +16,7 @@
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/machine_table.hpp"
 #include "tests/shims/standin/segment.hpp"
-#include "tests/shims/standin/standin.hpp"
+#include "tests/shims/standin/streams.hpp"
 
 namespace plait::nccl {
 namespace {
@@ -26,17 +25,6 @@ namespace {
 bool wished(const char* name, int device) {
   const char* given = std::getenv(name);
   return given != nullptr && std::atoi(given) == device;
-}
-
-void push(Stream stream, std::function<void()> task) {
-  standin_stream_push(
-      stream,
-      [](void* argument) {
-        auto* run = static_cast<std::function<void()>*>(argument);
-        (*run)();
-        delete run;
-      },
-      new std::function<void()>(std::move(task)));
 }
 
 /// What tasks share; outlives the engine while tasks are still queued.
@@ -59,7 +47,7 @@ double second() {
 /// fails, unless the program has aborted, as with kernels: what need not wait does not ask.
 void push_call(Stream stream, const std::shared_ptr<Shared>& shared,
                std::function<void(const std::function<bool()>& stopped)> call) {
-  push(stream, [stream, shared, call = std::move(call)] {
+  standin::push(stream, [stream, shared, call = std::move(call)] {
     using Clock = std::chrono::steady_clock;
     const auto began = Clock::now();
     const std::chrono::duration<double> longest(shared->options.wait_s * second());
@@ -220,7 +208,7 @@ class HostEngine : public Engine {
   void abort() noexcept override { shared_->aborted.store(true); }
   void fail() noexcept override { shared_->failed.store(true); }
   void heed(Stream stream) override {
-    push(stream, [stream, shared = shared_] {
+    standin::push(stream, [stream, shared = shared_] {
       if (shared->failed.load() && !shared->aborted.load()) standin_stream_fail(stream);
     });
   }
@@ -252,20 +240,36 @@ class HostStaging : public Staging {
 
 class HostMarker : public Marker {
  public:
-  void record(Stream stream) noexcept override {
-    reached_ = std::make_shared<std::promise<void>>();
-    push(stream, [reached = reached_] { reached->set_value(); });
+  cuda::StreamPlace place(Stream stream) override {
+    const standin::Place found = standin::place(stream);
+    return {found.stream, found.capture};
   }
-  void wait(Stream stream) noexcept override {
-    if (reached_ == nullptr) return;
-    push(stream, [future = reached_->get_future().share()] { future.wait(); });
-    // One future a promise: the next waiter gets a mark behind this one.
-    record(stream);
+  void record(Stream stream) override { standin::record(end_, stream, false); }
+  void wait(Stream stream) override { standin::wait(stream, end_, false); }
+  void wait_at_replay(Stream stream) override { standin::wait(stream, end_, true); }
+  void go_behind(Stream stream, const cuda::CapturedCalls& calls) override {
+    std::vector<std::size_t> ends;
+    for (cuda::GraphNode node : calls.ends) ends.push_back(number_of(node));
+    standin::go_behind(stream, ends);
   }
-  bool capturing(Stream) const noexcept override { return false; }
+  void end(Stream stream, cuda::CapturedCalls& calls, bool records) override {
+    const std::vector<std::size_t> ends = standin::capture_ends(stream);
+    calls.ends.clear();
+    for (const std::size_t end : ends) calls.ends.push_back(node_of(end));
+    if (records && calls.record == nullptr)
+      calls.record = node_of(standin::add_record(stream, end_, ends));
+    else if (records)
+      standin::move_behind(stream, number_of(calls.record), ends);
+  }
 
  private:
-  std::shared_ptr<std::promise<void>> reached_;
+  static cuda::GraphNode node_of(std::size_t number) {
+    return reinterpret_cast<cuda::GraphNode>(number + 1);
+  }
+  static std::size_t number_of(cuda::GraphNode node) {
+    return reinterpret_cast<std::size_t>(node) - 1;
+  }
+  standin::Event end_;
 };
 
 class HostSideStream : public SideStream {
@@ -277,9 +281,9 @@ class HostSideStream : public SideStream {
 
  private:
   static void order(Stream first, Stream then) {
-    const auto reached = std::make_shared<std::promise<void>>();
-    push(first, [reached] { reached->set_value(); });
-    push(then, [reached] { reached->get_future().wait(); });
+    standin::Event reached;
+    standin::record(reached, first, false);
+    standin::wait(then, reached, false);
   }
   Stream side_ = standin_stream_create();
 };

@@ -37,6 +37,35 @@ def test_one_communicator_on_several_streams(run_case, mode):
         assert row["wrong"] == 0 and row["served"] >= 60 and row["passed"] == 0
 
 
+@pytest.mark.parametrize("case", ["lost_streams", "lost_streams_late"])
+@pytest.mark.parametrize("mode", MODES)
+def test_no_stream_is_touched_but_a_calls_own(run_case, mode, case):
+    for row in run_case(case, 3, mode, env={"STANDIN_PATIENCE_S": "3"}):
+        assert row["wrong"] == 0 and row["served"] > 40
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mixes", ["0", "1"])
+def test_calls_on_two_streams_of_one_capture(run_case, mode, mixes):
+    env = {"STANDIN_PATIENCE_S": "3", "NCCL_GRAPH_MIXING_SUPPORT": mixes}
+    for row in run_case("forked_capture", 3, mode, env=env):
+        assert row["wrong"] == 0 and row["served"] >= 2 and row["passed"] == 0
+        dawdling = row["rank"] % 3 == 0 or row["rank"] % 3 == 2
+        assert row["nodes"] == 2 + dawdling + (2 if mixes == "1" else 0)  # a wait and a record
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_eager_call_after_a_capture_has_begun(run_case, mode):
+    for row in run_case("begun_capture", 3, mode, env={"STANDIN_PATIENCE_S": "3"}):
+        assert row["wrong"] == 0 and row["passed"] == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_graphs_beside_eager_calls_and_other_graphs(run_case, mode):
+    for row in run_case("mixed_graphs", 3, mode, env={"STANDIN_PATIENCE_S": "3"}):
+        assert row["wrong"] == 0 and row["passed"] == 0
+
+
 @pytest.mark.parametrize("case", ["served_late", "served_late_in_group"])
 @pytest.mark.parametrize("mode", MODES)
 def test_what_is_served_first_waits_for_what_was_passed_on(run_case, mode, case):

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/text.hpp"
+#include "exec/cuda/call_buffers.hpp"
 #include "exec/cuda/engine_ring.hpp"
 #include "exec/cuda/host_reduction.hpp"
 #include "exec/cuda/tiled_shape.hpp"
@@ -86,7 +87,8 @@ Neighbours& neighbours() {
 
 }  // namespace
 
-CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange) : options_(options) {
+CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange)
+    : options_(options), order_(options.mixes_graphs) {
   if (options.ranks > kMaxCudaRanks)
     throw Error(ErrorCode::unsupported,
                 text("wanted ", options.ranks, " ranks on GPUs, at most ", kMaxCudaRanks));
@@ -269,9 +271,9 @@ LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* ou
 }
 
 Function CudaRank::lane_kernel(const Request& request) {
-  const std::string sum = text("plait_lane_", name_of(request.type), "_sum");
+  const std::string sum = joined("plait_lane_", name_of(request.type), "_sum");
   const bool common = request.op == ReduceOp::sum && kernels_->has(sum);
-  return kernels_->find(common ? sum : text("plait_lane_", name_of(request.type), "_any"));
+  return kernels_->find(common ? sum : joined("plait_lane_", name_of(request.type), "_any"));
 }
 
 bool CudaRank::uses_one_kernel(const BoundPlan& bound, Engine engine, Stream stream) const {
@@ -290,14 +292,16 @@ bool CudaRank::uses_one_kernel(const BoundPlan& bound, Engine engine, Stream str
 
 void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stream stream,
                    const std::vector<double>& scalars, Engine engine) {
+  if (reduces(bound.plan().request.collective))  // what only moves may lie anywhere
+    check_alignment(bound.plan().request, options_.rank, input, output);
   const Current current(context_);
-  if (options_.orders_calls) order_.before(marker_, stream);
-  LaneArgs args = lane_args(bound, input, output, scalars);
-  if (uses_one_kernel(bound, engine, stream))
-    run_whole(bound, args, stream);
-  else
-    run_streams(bound, args, stream);
-  if (options_.orders_calls) order_.after(marker_, stream);
+  in_order(stream, [&] {
+    LaneArgs args = lane_args(bound, input, output, scalars);
+    if (uses_one_kernel(bound, engine, stream))
+      run_whole(bound, args, stream);
+    else
+      run_streams(bound, args, stream);
+  });
 }
 
 void CudaRank::run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream) {

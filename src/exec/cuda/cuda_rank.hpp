@@ -33,6 +33,7 @@ struct CudaRankOptions {
   Settled::Words* share_words = nullptr;  ///< zeros that all ranks map, to agree on the share of
                                           ///< large calls through host memory; null = none
   bool orders_calls = true;               ///< false = who calls sees to the order between streams
+  bool mixes_graphs = true;               ///< graphs are ordered beside eager calls and each other
   double wait_s = 600.0;                  ///< how long a kernel waits for a peer before it gives up
   unsigned most_blocks = 0;  ///< of a fused kernel, to leave SMs to others; 0 = one an SM
   /// Of tiled kernels, one an SM, so that others' fit beside. 0 = 100; beside computing 64, which
@@ -170,10 +171,19 @@ class CudaRank {
     args.lifeline = reinterpret_cast<Lifeline*>(device_lifeline_);
     args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
   }
+  /// Behind earlier calls on any stream, if that is this rank's to see to.
+  template <class Work>
+  void in_order(Stream stream, const Work& work) {
+    if (!options_.orders_calls) return work();
+    const StreamPlace place = order_.before(marker_, stream);
+    work();
+    order_.after(marker_, stream, place);
+  }
   void fill_call(CallArgs& args, const Request& request, const void* input, void* output,
                  const std::vector<double>& scalars) const;
   LineCut line_cut(const std::string& kernel, const Request& request, bool bare) const;
   LineCut hop_cut(const Request& request) const;
+  void launch_messages(MessageArgs args, Stream stream);
   void run_kernel(const std::string& kernel, const Request& request, const void* input,
                   void* output, Stream stream, const std::vector<double>& scalars,
                   const FusedTuning& tuning);
@@ -215,7 +225,7 @@ class CudaRank {
   Function lane_kernel(const Request& request);
   std::vector<Stream> streams_;
   AgreedShare agreed_share_;
-  EventMarker marker_;
+  EventMarker marker_{api()};
   CallOrder<EventMarker, Stream> order_;
   Event fork_ = nullptr;
   std::vector<Event> marks_;      // one a stream

@@ -28,10 +28,11 @@ void DriverQueue::end(Stream stream, const EngineEnd& end) {
 
 void DriverQueue::reduce(Stream stream, const PieceArgs& args, DataType type, unsigned blocks) {
   PieceArgs argument = args;
-  const std::string sum = text("plait_piece_", name_of(type), "_sum_", args.sources);
+  const std::string sum =
+      joined("plait_piece_", name_of(type), "_sum_", std::to_string(args.sources));
   const bool common = args.op == static_cast<std::int32_t>(ReduceOp::sum) && kernels_.has(sum);
   const Function kernel =
-      kernels_.find(common ? sum : text("plait_piece_", name_of(type), "_any_0"));
+      kernels_.find(common ? sum : joined("plait_piece_", name_of(type), "_any_0"));
   kernels_.launch(kernel, {blocks, 512, false}, stream, {&argument});
 }
 

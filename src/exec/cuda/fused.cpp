@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "exec/cuda/call_buffers.hpp"
 #include "exec/cuda/cuda_rank.hpp"
 #include "exec/cuda/engine_ring.hpp"
 #include "exec/cuda/pair_exchange.hpp"
@@ -24,21 +25,21 @@ std::uint64_t units_of(const Request& request) {
 
 std::string fused_name(const std::string& kernel, const Request& request, bool bare) {
   const bool common = is_common_sum(request);
-  return text("plait_", kernel, "_", name_of(request.type), common ? "_sum_" : "_any_",
-              common ? request.ranks : 0, bare ? "_bare" : "_flagged");
+  return joined("plait_", kernel, "_", name_of(request.type), common ? "_sum_" : "_any_",
+                std::to_string(common ? request.ranks : 0), bare ? "_bare" : "_flagged");
 }
 
 std::string hop_name(const Request& request) {
   const char* const kind = !reduces(request.collective)  ? "_place"
                            : sums_common_floats(request) ? "_sum"
                                                          : "_any";
-  return text("plait_hop_", name_of(moved_type(request)), kind);
+  return joined("plait_hop_", name_of(moved_type(request)), kind);
 }
 
 std::string tiled_name(const Request& request) {
   const bool common = is_common_sum(request);
-  return text("plait_tiled_", name_of(moved_type(request)), common ? "_sum_" : "_any_",
-              common ? request.ranks : 0);
+  return joined("plait_tiled_", name_of(moved_type(request)), common ? "_sum_" : "_any_",
+                std::to_string(common ? request.ranks : 0));
 }
 
 /// Whether any goes by bulk copies, which want shared memory.
@@ -65,17 +66,11 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
     throw Error(ErrorCode::unsupported,
                 text("no fused kernel ", kernel, " for ", request.count, " ", name_of(request.type),
                      " over ", request.ranks, " ranks"));
-  const std::uint64_t element = bytes_of(request.type);
-  if ((reinterpret_cast<std::uintptr_t>(input) | reinterpret_cast<std::uintptr_t>(output)) %
-          element !=
-      0)
-    throw Error(ErrorCode::invalid_argument,
-                text("buffers must be aligned to their elements of ", element, " bytes"));
+  check_alignment(request, options_.rank, input, output);
   if (request.count == 0) return;  // on all ranks alike
   const Current current(context_);
-  if (options_.orders_calls) order_.before(marker_, stream);
-  run_beside_host(kernel, request, input, output, stream, scalars, tuning);
-  if (options_.orders_calls) order_.after(marker_, stream);
+  in_order(stream,
+           [&] { run_beside_host(kernel, request, input, output, stream, scalars, tuning); });
 }
 
 void CudaRank::run_kernel(const std::string& kernel, const Request& request, const void* input,
@@ -222,24 +217,26 @@ void CudaRank::messages(const std::vector<Message>& messages, Stream stream,
   const std::vector<MessageArgs> launches =
       plan_messages(messages, options_.rank, options_.ranks, spread);
   const Current current(context_);
-  if (options_.orders_calls) order_.before(marker_, stream);
-  for (MessageArgs args : launches) {
-    tell_of_waits(args);
-    args.rank = options_.rank;
-    args.ranks = options_.ranks;
-    for (int rank = 0; rank < options_.ranks; ++rank) {
-      args.flags[rank] = arena_->message_flags(rank);
-      args.slots[rank] = arena_->message_slots(rank);
-      args.lines[rank] = arena_->message_lines(rank);
-    }
-    Spread wide;
-    wide.threads = 2 * kMessageTeamThreads;
-    wide.blocks = args.channels * args.peers;
-    wide.shared_bytes = moves_tiles(args) ? 2 * kMessageTeamBytes : 0;
-    wide.programmatic = true;
-    kernels_->launch(kernels_->find("plait_messages"), wide, stream, {&args});
+  in_order(stream, [&] {
+    for (const MessageArgs& args : launches) launch_messages(args, stream);
+  });
+}
+
+void CudaRank::launch_messages(MessageArgs args, Stream stream) {
+  tell_of_waits(args);
+  args.rank = options_.rank;
+  args.ranks = options_.ranks;
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    args.flags[rank] = arena_->message_flags(rank);
+    args.slots[rank] = arena_->message_slots(rank);
+    args.lines[rank] = arena_->message_lines(rank);
   }
-  if (options_.orders_calls) order_.after(marker_, stream);
+  Spread wide;
+  wide.threads = 2 * kMessageTeamThreads;
+  wide.blocks = args.channels * args.peers;
+  wide.shared_bytes = moves_tiles(args) ? 2 * kMessageTeamBytes : 0;
+  wide.programmatic = true;
+  kernels_->launch(kernels_->find("plait_messages"), wide, stream, {&args});
 }
 
 /// Pieces must be the same on all ranks, so they follow from size and options alone.

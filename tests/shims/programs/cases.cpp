@@ -80,32 +80,6 @@ std::string empty(const Job& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-/// One communicator on three streams in turn, nothing awaited: NCCL's calls and plait's.
-std::string streams(const Job& job, int rank) {
-  const Rank r(job, rank);
-  constexpr std::size_t kCalls = 60, kCount = 3000;
-  Stream turns[3] = {standin_stream_create(), standin_stream_create(), standin_stream_create()};
-  std::vector<std::vector<std::int32_t>> sums(kCalls), received(kCalls);
-  const int last = (rank + r.ranks - 1) % r.ranks;
-  const std::vector<std::int32_t> mine = filled<std::int32_t>(rank, kCount);
-  for (std::size_t i = 0; i < kCalls; ++i) {
-    Stream stream = turns[(i * 7) % 3];
-    sums[i] = mine;
-    received[i].resize(kCount);
-    MUST(
-        nccl().ncclAllReduce(sums[i].data(), sums[i].data(), kCount, kInt32, kSum, r.comm, stream));
-    if (i % 4 == 0) pass_around(r, mine, received[i], turns[i % 3]);
-  }
-  for (Stream stream : turns) standin_stream_destroy(stream);  // waits for what is on it
-  std::uint64_t wrong = 0;
-  for (std::size_t i = 0; i < kCalls; ++i) {
-    for (std::size_t at = 0; at < kCount; ++at)
-      wrong += sums[i][at] != expected<std::int32_t>(kSum, r.ranks, at);
-    if (i % 4 == 0) wrong += received[i] != filled<std::int32_t>(last, kCount);
-  }
-  return number("wrong", wrong) + ", " + counted("all_reduce");
-}
-
 /// What plait serves first comes behind what NCCL was handed before, elsewhere; in groups too.
 std::string served_late(const Job& job, int rank) {
   const Rank r(job, rank);
@@ -661,6 +635,11 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"big", big},
     {"empty", empty},
     {"streams", streams},
+    {"lost_streams", lost_streams},
+    {"lost_streams_late", lost_streams},
+    {"forked_capture", forked_capture},
+    {"begun_capture", begun_capture},
+    {"mixed_graphs", mixed_graphs},
     {"served_late", served_late},
     {"served_late_in_group", served_late},
     {"others", others},

@@ -99,6 +99,13 @@ inline std::uint64_t wrong_sum(const Rank& r, Comm comm, int ranks) {
   return value[0] != ranks;
 }
 
+/// Cases of calls on several streams, destroyed ones, in graphs.
+std::string streams(const Job& job, int rank);
+std::string lost_streams(const Job& job, int rank);
+std::string forked_capture(const Job& job, int rank);
+std::string begun_capture(const Job& job, int rank);
+std::string mixed_graphs(const Job& job, int rank);
+
 /// Cases of sends and receives.
 std::string messages(const Job& job, int rank);
 /// Cases of communicators that end, and of ranks that die.

@@ -6,12 +6,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <utility>
+
+#include "tests/shims/standin/streams.hpp"
 
 STANDIN_API plait::nccl::Result ncclCommGetAsyncError(plait::nccl::Comm comm,
                                                       plait::nccl::Result* error);
@@ -36,18 +37,6 @@ struct Group {
 Group& group() {
   thread_local Group mine;
   return mine;
-}
-
-void push(Stream stream, std::function<void()> task) {
-  auto* kept = new std::function<void()>(std::move(task));
-  standin_stream_push(
-      stream,
-      [](void* argument) {
-        auto* run = static_cast<std::function<void()>*>(argument);
-        (*run)();
-        delete run;
-      },
-      kept);
 }
 
 void run_guarded(CommTag* comm, const std::function<void()>& task) {
@@ -77,16 +66,19 @@ void run_messages(std::vector<Job>& jobs) {
 /// What `then` gets from now on comes after all that `first` holds.
 void order(Stream first, Stream then) {
   if (first == then) return;
-  const auto reached = std::make_shared<std::promise<void>>();
-  push(first, [reached] { reached->set_value(); });
-  push(then, [reached] { reached->get_future().wait(); });
+  Event reached;
+  record(reached, first, false);
+  wait(then, reached, false);
 }
 
 /// On the first one's stream, joined with the others'.
 void launch_messages(const std::vector<Job>& jobs) {
   const Stream main = jobs[0].stream;
   for (const Job& job : jobs) order(job.stream, main);
-  push(main, [list = jobs]() mutable { run_guarded(list[0].comm, [&] { run_messages(list); }); });
+  push(main, [list = jobs] {
+    std::vector<Job> under_way = list;  // a graph does it again
+    run_guarded(list[0].comm, [&] { run_messages(under_way); });
+  });
   for (const Job& job : jobs) order(main, job.stream);
 }
 

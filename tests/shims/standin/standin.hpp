@@ -19,6 +19,18 @@ STANDIN_API int standin_stream_failed(void* stream);
 STANDIN_API int standin_stream_idle(void* stream);
 /// Runs task(argument) in stream order; null = the process's default stream.
 STANDIN_API void standin_stream_push(void* stream, void (*task)(void*), void* argument);
+/// Destroys it at once, whatever is on it: that goes on.
+STANDIN_API void standin_stream_let_go(void* stream);
+STANDIN_API void* standin_event_create();
+STANDIN_API void standin_event_destroy(void* event);
+STANDIN_API void standin_event_record(void* event, void* stream);
+STANDIN_API void standin_event_wait(void* stream, void* event);
+/// Captures as CUDA's: an event leads other streams in, and back.
+STANDIN_API void standin_capture_begin(void* stream);
+STANDIN_API void* standin_capture_end(void* stream);
+STANDIN_API std::size_t standin_graph_nodes(void* graph);
+STANDIN_API void standin_graph_launch(void* graph, void* stream);
+STANDIN_API void standin_graph_destroy(void* graph);
 /// How often the stand-in libnccl saw a call of that name.
 STANDIN_API void standin_count(const char* name);
 STANDIN_API std::uint64_t standin_calls(const char* name);

@@ -1,73 +1,128 @@
-// Streams as threads: a queue of tasks each, run one after the other. And who called what.
-#include <atomic>
-#include <condition_variable>
-#include <deque>
-#include <functional>
-#include <map>
-#include <mutex>
-#include <string>
-#include <thread>
+// Streams as threads: a queue of tasks each, run one after the other; events between them; captures
+// into graphs, whose nodes run side by side unless an edge orders them. A stream that was destroyed
+// must not be touched: that ends the program. And who called what.
+#include "tests/shims/standin/streams.hpp"
 
-#include "tests/shims/standin/standin.hpp"
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <string>
+
+namespace standin {
+
+[[noreturn]] void refuse(const char* why) {
+  std::fprintf(stderr, "stand-in: %s\n", why);
+  std::abort();
+}
+
+Queue::Queue(std::uint64_t number) : number_(number), worker_([this] { run(); }) {}
+
+Queue::~Queue() {
+  synchronize();
+  {
+    const std::lock_guard<std::mutex> hold(guard_);
+    ends_ = true;
+  }
+  wake_.notify_all();
+  worker_.join();
+}
+
+void Queue::push(Task task) {
+  const std::lock_guard<std::mutex> hold(guard_);
+  tasks_.push_back(std::move(task));
+  wake_.notify_all();
+}
+
+void Queue::synchronize() {
+  std::unique_lock<std::mutex> hold(guard_);
+  idle_.wait(hold, [this] { return tasks_.empty() && !busy_; });
+}
+
+bool Queue::idle() {
+  const std::lock_guard<std::mutex> hold(guard_);
+  return tasks_.empty() && !busy_;
+}
+
+void Queue::run() {
+  std::unique_lock<std::mutex> hold(guard_);
+  for (;;) {
+    wake_.wait(hold, [this] { return ends_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;
+    Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    busy_ = true;
+    hold.unlock();
+    task();
+    task = nullptr;
+    hold.lock();
+    busy_ = false;
+    idle_.notify_all();
+  }
+}
 
 namespace {
 
-class Stream {
- public:
-  Stream() : worker_([this] { run(); }) {}
-  ~Stream() {
-    synchronize();
-    {
-      const std::lock_guard<std::mutex> hold(guard_);
-      ends_ = true;
-    }
-    wake_.notify_all();
-    worker_.join();
-  }
-  void push(std::function<void()> task) {
-    const std::lock_guard<std::mutex> hold(guard_);
-    tasks_.push_back(std::move(task));
-    wake_.notify_all();
-  }
-  void synchronize() {
-    std::unique_lock<std::mutex> hold(guard_);
-    idle_.wait(hold, [this] { return tasks_.empty() && !busy_; });
-  }
-  void fail() { failed_.store(true); }
-  bool failed() const { return failed_.load(); }
-  bool idle() {
-    const std::lock_guard<std::mutex> hold(guard_);
-    return tasks_.empty() && !busy_;
-  }
+std::mutex guard;  // of all below, and of what captures hold
+std::uint64_t numbers = 0;
 
- private:
-  void run() {
-    std::unique_lock<std::mutex> hold(guard_);
-    for (;;) {
-      wake_.wait(hold, [this] { return ends_ || !tasks_.empty(); });
-      if (tasks_.empty()) return;
-      const std::function<void()> task = std::move(tasks_.front());
-      tasks_.pop_front();
-      busy_ = true;
-      hold.unlock();
-      task();
-      hold.lock();
-      busy_ = false;
-      idle_.notify_all();
-    }
-  }
-  std::mutex guard_;
-  std::condition_variable wake_, idle_;
-  std::deque<std::function<void()>> tasks_;
-  std::atomic<bool> failed_{false};
-  bool busy_ = false;
-  bool ends_ = false;
-  std::thread worker_;  // last: it uses all of the above
-};
+std::set<Queue*>& alive() {
+  static auto* const all = new std::set<Queue*>;
+  return *all;
+}
 
-Stream& stream_of(void* stream) {
-  static auto* const standard = new Stream;
-  return stream == nullptr ? *standard : *static_cast<Stream*>(stream);
+Queue* made() {
+  auto* const stream = new Queue(++numbers);
+  alive().insert(stream);
+  return stream;
+}
+
+/// Locked.
+Queue& stream_of(void* stream) {
+  static Queue* const standard = made();
+  auto* const found = stream == nullptr ? standard : static_cast<Queue*>(stream);
+  if (!alive().contains(found)) refuse("a stream is touched that was destroyed");
+  return *found;
+}
+
+Queue& checked_stream(void* stream) {
+  const std::lock_guard<std::mutex> hold(guard);
+  return stream_of(stream);
+}
+
+Queue* removed(void* stream) {
+  const std::lock_guard<std::mutex> hold(guard);
+  Queue& found = stream_of(stream);
+  alive().erase(&found);
+  return &found;
+}
+
+Capture& capture_of(Queue& stream) {
+  if (stream.capture == nullptr) refuse("a stream is not in a capture");
+  return *stream.capture;
+}
+
+/// Behind all that the stream holds, which goes on behind it.
+void chain(Queue& stream, GraphNode node) {
+  Capture& capture = capture_of(stream);
+  node.after = stream.ends;
+  capture.nodes.push_back(std::move(node));
+  stream.ends = {capture.nodes.size() - 1};
+}
+
+/// As a GPU would: each node when what it comes after has ended.
+void run_nodes(const std::vector<GraphNode>& nodes, const std::vector<std::shared_ptr<Point>>& at) {
+  std::vector<Point> ended(nodes.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    threads.emplace_back([&, i] {
+      for (const std::size_t before : nodes[i].after) ended[before].wait();
+      if (nodes[i].task) nodes[i].task();
+      if (nodes[i].records && at[i]) at[i]->reach();
+      if (!nodes[i].records && at[i]) at[i]->wait();
+      ended[i].reach();
+    });
+  for (std::thread& thread : threads) thread.join();
 }
 
 std::mutex counting;
@@ -77,6 +132,89 @@ std::map<std::string, std::uint64_t>& seen() {
 }
 
 }  // namespace
+
+void push(void* stream, Task task) {
+  const std::lock_guard<std::mutex> hold(guard);
+  Queue& found = stream_of(stream);
+  if (found.capture == nullptr) return found.push(std::move(task));
+  GraphNode node;
+  node.task = std::move(task);
+  chain(found, std::move(node));
+}
+
+void record(Event& event, void* stream, bool at_replay) {
+  const std::lock_guard<std::mutex> hold(guard);
+  Queue& found = stream_of(stream);
+  if (at_replay) {
+    GraphNode node;
+    node.event = &event;
+    node.records = true;
+    return chain(found, std::move(node));
+  }
+  event.capture = found.capture;
+  event.ends = found.ends;
+  if (found.capture != nullptr) return;
+  event.last = std::make_shared<Point>();
+  found.push([point = event.last] { point->reach(); });
+}
+
+void wait(void* stream, Event& event, bool at_replay) {
+  const std::lock_guard<std::mutex> hold(guard);
+  Queue& found = stream_of(stream);
+  if (at_replay) {
+    GraphNode node;
+    node.event = &event;
+    return chain(found, std::move(node));
+  }
+  if (event.capture != nullptr) {
+    if (found.capture != nullptr && found.capture != event.capture)
+      refuse("an event of another capture is awaited");
+    found.capture = event.capture;  // the stream is in it from here on
+    found.ends.insert(found.ends.end(), event.ends.begin(), event.ends.end());
+  } else if (found.capture != nullptr) {
+    refuse("a capture waits for an event outside of it");
+  } else if (event.last != nullptr) {
+    found.push([point = event.last] { point->wait(); });
+  }
+}
+
+Place place(void* stream) {
+  const std::lock_guard<std::mutex> hold(guard);
+  const Queue& found = stream_of(stream);
+  return {found.number(), found.capture == nullptr ? 0 : found.capture->number};
+}
+
+std::vector<std::size_t> capture_ends(void* stream) {
+  const std::lock_guard<std::mutex> hold(guard);
+  return stream_of(stream).ends;
+}
+
+void go_behind(void* stream, const std::vector<std::size_t>& nodes) {
+  const std::lock_guard<std::mutex> hold(guard);
+  Queue& found = stream_of(stream);
+  capture_of(found);
+  found.ends.insert(found.ends.end(), nodes.begin(), nodes.end());
+}
+
+std::size_t add_record(void* stream, Event& event, const std::vector<std::size_t>& after) {
+  const std::lock_guard<std::mutex> hold(guard);
+  Capture& capture = capture_of(stream_of(stream));
+  GraphNode node;
+  node.event = &event;
+  node.records = true;
+  node.after = after;
+  capture.nodes.push_back(std::move(node));
+  return capture.nodes.size() - 1;
+}
+
+void move_behind(void* stream, std::size_t node, const std::vector<std::size_t>& after) {
+  const std::lock_guard<std::mutex> hold(guard);
+  capture_of(stream_of(stream)).nodes.at(node).after = after;
+}
+
+}  // namespace standin
+
+using namespace standin;
 
 void standin_count(const char* name) {
   const std::lock_guard<std::mutex> hold(counting);
@@ -88,12 +226,75 @@ std::uint64_t standin_calls(const char* name) {
   return seen()[name];
 }
 
-void* standin_stream_create() { return new Stream; }
-void standin_stream_destroy(void* stream) { delete static_cast<Stream*>(stream); }
-void standin_stream_synchronize(void* stream) { stream_of(stream).synchronize(); }
-void standin_stream_fail(void* stream) { stream_of(stream).fail(); }
-int standin_stream_failed(void* stream) { return stream_of(stream).failed() ? 1 : 0; }
-int standin_stream_idle(void* stream) { return stream_of(stream).idle() ? 1 : 0; }
+void* standin_stream_create() {
+  const std::lock_guard<std::mutex> hold(guard);
+  return made();
+}
 void standin_stream_push(void* stream, void (*task)(void*), void* argument) {
-  stream_of(stream).push([task, argument] { task(argument); });
+  push(stream, [task, argument] { task(argument); });
+}
+void standin_stream_destroy(void* stream) { delete removed(stream); }
+void standin_stream_let_go(void* stream) {
+  std::thread([gone = removed(stream)] { delete gone; }).detach();
+}
+void standin_stream_synchronize(void* stream) { checked_stream(stream).synchronize(); }
+void standin_stream_fail(void* stream) {  // by its own work, which may outlive the handle
+  const std::lock_guard<std::mutex> hold(guard);
+  if (stream == nullptr || alive().contains(static_cast<Queue*>(stream))) stream_of(stream).fail();
+}
+int standin_stream_failed(void* stream) { return checked_stream(stream).failed() ? 1 : 0; }
+int standin_stream_idle(void* stream) { return checked_stream(stream).idle() ? 1 : 0; }
+
+void* standin_event_create() { return new Event; }
+void standin_event_destroy(void* event) { delete static_cast<Event*>(event); }
+void standin_event_record(void* event, void* stream) {
+  record(*static_cast<Event*>(event), stream, false);
+}
+void standin_event_wait(void* stream, void* event) {
+  wait(stream, *static_cast<Event*>(event), false);
+}
+
+void standin_capture_begin(void* stream) {
+  const std::lock_guard<std::mutex> hold(guard);
+  Queue& found = stream_of(stream);
+  found.capture = std::make_shared<Capture>();
+  found.capture->number = ++numbers;
+}
+
+void* standin_capture_end(void* stream) {
+  const std::lock_guard<std::mutex> hold(guard);
+  auto* const graph = new Graph;
+  const std::shared_ptr<Capture> ended = stream_of(stream).capture;
+  graph->nodes = capture_of(stream_of(stream)).nodes;
+  for (Queue* one : alive())
+    if (one->capture == ended) {
+      one->capture = nullptr;
+      one->ends.clear();
+    }
+  return graph;
+}
+
+std::size_t standin_graph_nodes(void* graph) { return static_cast<Graph*>(graph)->nodes.size(); }
+
+void standin_graph_launch(void* given, void* stream) {
+  auto* const graph = static_cast<Graph*>(given);
+  const std::lock_guard<std::mutex> hold(guard);
+  std::vector<std::shared_ptr<Point>> at(graph->nodes.size());
+  for (std::size_t i = 0; i < at.size(); ++i)
+    if (graph->nodes[i].event != nullptr && !graph->nodes[i].records)
+      at[i] = graph->nodes[i].event->last;
+  for (std::size_t i = 0; i < at.size(); ++i)
+    if (graph->nodes[i].records) at[i] = graph->nodes[i].event->last = std::make_shared<Point>();
+  const auto before = std::exchange(graph->last, std::make_shared<Point>());
+  stream_of(stream).push([graph, at, before, ended = graph->last] {
+    if (before != nullptr) before->wait();
+    run_nodes(graph->nodes, at);
+    ended->reach();
+  });
+}
+
+void standin_graph_destroy(void* graph) {
+  const std::shared_ptr<Point> last = static_cast<Graph*>(graph)->last;
+  if (last != nullptr) last->wait();
+  delete static_cast<Graph*>(graph);
 }

@@ -53,6 +53,7 @@ TEST_CASE("programs built before some fields were there are served, with no more
     REQUIRE(plaitOptionsDefault(&options, size) == plait_ok);
     CHECK(options.size == size);
     CHECK((options.device == -1) == (size > offsetof(plaitOptions_t, device)));
+    CHECK(options.graph_mixing == 0x77777777);
     CHECK(options.beside_computing == 0x77777777);  // what lies behind the program's struct
     plaitComm_t comm = nullptr;
     REQUIRE(plaitCommInitRank(&comm, &options) == plait_ok);

@@ -1,0 +1,27 @@
+// What calls ask of the caller's memory on GPUs.
+#pragma once
+#include <cstdint>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+#include "plait/plan.hpp"
+
+namespace plait::cuda {
+
+/// Error(invalid_argument) where memory that this rank reads or writes is not aligned to elements.
+/// What its role has no use for may be anything: a root's peers often hand in null, or a buffer of
+/// other elements.
+inline void check_alignment(const Request& request, int rank, const void* input,
+                            const void* output) {
+  const std::uint64_t element = bytes_of(request.type);
+  const auto check_one = [&](const char* name, const void* pointer, std::uint64_t bytes) {
+    if (bytes != 0 && reinterpret_cast<std::uintptr_t>(pointer) % element != 0)
+      throw Error(ErrorCode::invalid_argument,
+                  text(name, ": wanted memory aligned to its elements of ", element,
+                       " bytes, found address ", pointer, ""));
+  };
+  check_one("input", input, input_bytes(request, rank));
+  check_one("output", output, output_bytes(request, rank));
+}
+
+}  // namespace plait::cuda
