@@ -81,7 +81,7 @@ class Bench {
   Bench(const Options& options, Board* board, int rank, std::byte* rings, std::uint64_t ring_bytes)
       : o_(options), board_(board), rank_(rank) {
     CudaRankOptions given;
-    given.device = rank;
+    given.device = rank % cuda::device_count();
     given.rank = rank;
     given.ranks = options.gpus;
     given.wait_s = 10;

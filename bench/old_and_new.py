@@ -1,0 +1,184 @@
+"""Two builds in turn on one machine: what a change costs calls, native and under NCCL.
+
+    python3 bench/old_and_new.py --builds OLD NEW --gpus 2 [--collectives all_reduce,all_gather]
+        [--min 1K --max 1M] [--rounds 3] [--csv rows.csv]
+
+OLD and NEW are build folders with `bench_gpu` and, for --under-nccl, `shims/libplait_nccl.so`.
+Each round runs both, the order changing from round to round; a row's figure is the median of the
+rounds. Prints a row a size and way: microseconds of both in graphs and eager, and new / old. The
+status is 1 where a row is slower by more than --bar, or a result was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from jobs import run_job
+
+Key = tuple[str, str, int, str]  # collective, type, bytes, way
+LIMIT_S = 120.0
+
+
+def size(given: str) -> int:
+    """1K, 1M, 1G or plain bytes."""
+    factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(given[-1].upper(), 1)
+    return int(given if factor == 1 else given[:-1]) * factor
+
+
+def ended(found: tuple[str, str, str], what: str) -> str:
+    """The output of a job that must have ended well."""
+    output, said, why = found
+    if why:
+        raise SystemExit(f"{what}: {why}\n{said[-2000:]}")
+    return output
+
+
+def native(build: Path, args: argparse.Namespace) -> Iterator[tuple[Key, dict[str, float]]]:
+    """Rows of bench_gpu."""
+    for collective in args.collectives.split(","):
+        with tempfile.NamedTemporaryFile("r", suffix=".csv") as rows:
+            command = [str(build / "bench_gpu"), "--gpus", str(args.gpus), "--eager"]
+            command += ["--what", "fused", "--collective", collective, "--types", "fp32,bf16"]
+            command += ["--min", str(size(args.min)), "--max", str(size(args.max))]
+            command += ["--factor", str(args.factor), "--csv", rows.name]
+            command += [] if args.threads else ["--processes"]
+            ended(run_job(command, os.environ, LIMIT_S), " ".join(command))
+            for row in csv.reader(rows):
+                name, _, _, kind, count, way, _, graph_us, eager_us, wrong, _ = row
+                figures = {"graph_us": float(graph_us), "eager_us": float(eager_us)}
+                yield (name, kind, int(count), way), {**figures, "wrong": float(wrong)}
+
+
+def under_nccl(build: Path, args: argparse.Namespace) -> Iterator[tuple[Key, dict[str, float]]]:
+    """Rows of this file as a program under torchrun, with the build's drop-in preloaded."""
+    env = {**os.environ, "LD_PRELOAD": str(build / "shims" / "libplait_nccl.so")}
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(args.gpus)]
+    command += ["--master-port", "0", __file__, "--min", args.min, "--max", args.max]
+    command += ["--factor", str(args.factor), "--collectives", args.collectives]
+    for line in ended(run_job(command, env, LIMIT_S), " ".join(command)).splitlines():
+        if line.startswith("{"):
+            row = json.loads(line)
+            key = (row["collective"], "bf16", row["bytes"], "under NCCL")
+            yield key, {name: row[name] for name in ("graph_us", "eager_us", "wrong")}
+
+
+def program(args: argparse.Namespace) -> None:
+    """A rank: each collective at each size, eager and 20 in a graph; rank 0 prints JSON lines."""
+    import torch
+    import torch.distributed as dist
+
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    graph_of, repeat = 20, 50
+
+    def us_of(call, calls: int) -> float:
+        found = []
+        for _ in range(9):
+            dist.barrier()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            for _ in range(repeat):
+                call()
+            end.record()
+            torch.cuda.synchronize()
+            found.append(begin.elapsed_time(end) * 1e3 / repeat / calls)
+        return statistics.median(found)
+
+    for collective in args.collectives.split(","):
+        count = size(args.min) // 2
+        while count * 2 <= size(args.max):
+            gathers = collective == "all_gather"
+            mine = torch.full((count,), rank + 1.0, device="cuda", dtype=torch.bfloat16)
+            out = torch.empty(count * ranks if gathers else count, device="cuda", dtype=mine.dtype)
+
+            def call(mine=mine, out=out, gathers=gathers) -> None:
+                if gathers:
+                    dist.all_gather_into_tensor(out, mine)
+                else:
+                    dist.all_reduce(out)
+
+            out.fill_(1)
+            call()
+            wanted = [r + 1.0 for r in range(ranks)] if gathers else [float(ranks)] * ranks
+            parts = out.view(ranks, -1) if gathers else out.repeat(ranks).view(ranks, -1)
+            wrong = sum(
+                int((part != value).sum()) for part, value in zip(parts, wanted, strict=True)
+            )
+            out.zero_()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                for _ in range(graph_of):
+                    call()
+            row = {"collective": collective, "bytes": count * 2, "wrong": wrong}
+            row |= {"graph_us": us_of(graph.replay, graph_of), "eager_us": us_of(call, 1)}
+            if rank == 0:
+                print(json.dumps(row), flush=True)
+            del graph
+            count *= args.factor
+    dist.destroy_process_group()
+
+
+def compare(args: argparse.Namespace) -> int:
+    """Both builds in turn; 1 where the new one is slower than the bar, or wrong."""
+    found: dict[Key, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    builds = {"old": args.builds[0], "new": args.builds[1]}
+    for turn in range(args.rounds):
+        for name in sorted(builds, reverse=turn % 2 == 0):
+            for source in [native] + [under_nccl] * args.under_nccl:
+                for key, figures in source(builds[name], args):
+                    for figure, value in figures.items():
+                        found[key][f"{name}_{figure}"].append(value)
+    columns = [f"{name}_{at}" for at in ("graph_us", "eager_us") for name in ("old", "new")]
+    rows, bad = [], 0
+    print("collective,type,bytes,way," + ",".join(columns) + ",graph_ratio,eager_ratio,wrong")
+    for key, figures in found.items():
+        values = [statistics.median(figures[column]) for column in columns]
+        ratios = [values[1] / values[0] if values[0] > 0 else 1.0, values[3] / values[2]]
+        wrong = sum(figures["new_wrong"])
+        row = [*key, *(f"{one:.3f}" for one in values + ratios), int(wrong)]
+        bad += wrong > 0 or max(ratios) > 1 + args.bar
+        rows.append(row)
+        print(",".join(map(str, row)))
+    if args.csv:
+        with open(args.csv, "w", newline="") as file:
+            file.write("# command: " + " ".join(sys.argv) + "\n")
+            csv.writer(file).writerows(rows)
+    print(f"{len(rows)} rows, {bad} slower by more than {args.bar:.0%} or wrong")
+    return 1 if bad else 0
+
+
+def main() -> int:
+    """As the options say."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--builds", nargs=2, type=Path, metavar=("OLD", "NEW"))
+    parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--threads", action="store_true", help="ranks as threads of a process")
+    parser.add_argument("--under-nccl", action="store_true", help="PyTorch over the drop-in too")
+    parser.add_argument("--collectives", default="all_reduce")
+    parser.add_argument("--min", default="1K")
+    parser.add_argument("--max", default="1M")
+    parser.add_argument("--factor", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--bar", type=float, default=0.02)
+    parser.add_argument("--csv", default="")
+    args = parser.parse_args()
+    if "RANK" in os.environ:
+        program(args)
+        return 0
+    if not args.builds:
+        parser.error("--builds: wanted two build folders, OLD and NEW")
+    return compare(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
