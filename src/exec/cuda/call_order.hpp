@@ -15,7 +15,8 @@ namespace plait::cuda {
 
 /// Where a stream is when a call comes on it.
 struct StreamPlace {
-  std::uint64_t stream = 0;   ///< its number; no two streams of a process ever have the same
+  /// Its number: no two streams of a process ever have the same. In a capture its handle.
+  std::uint64_t stream = 0;
   std::uint64_t capture = 0;  ///< that it is in, likewise; 0 = none
 };
 

@@ -20,7 +20,11 @@ class EventMarker {
     int status = kCaptureNone;
     require(api_->stream_capture_info(stream, &status, &found.capture, nullptr, nullptr, nullptr),
             "stream_capture_info");
-    if (status == kCaptureNone) found.capture = 0;
+    if (status != kCaptureNone) {  // asking for its number would end the capture
+      found.stream = reinterpret_cast<std::uint64_t>(stream);
+      return found;
+    }
+    found.capture = 0;
     require(api_->stream_id(stream, &found.stream), "stream_id");
     return found;
   }

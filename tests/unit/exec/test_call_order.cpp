@@ -119,6 +119,7 @@ Api fake_api() {
   api.event_destroy = [](Event event) { return now->events.erase(event), kSuccess; };
   api.stream_capture_info = capture_info;
   api.stream_id = [](Stream stream, std::uint64_t* id) {
+    if (now->at(stream).capture != 0) now->faults.emplace_back("a capture is ended by a question");
     return *id = now->at(stream).number, kSuccess;
   };
   api.event_record = record;
