@@ -108,7 +108,9 @@ class Communicator {
   void enqueue(const Request& request, const void* input, void* output, void* stream,
                const CallOptions& options = {});
   /// What enqueued calls met on the GPU so far: timeout (naming the rank waited for), peer_lost,
-  /// aborted. Waits for nothing; synchronise the stream first to hear of all calls on it.
+  /// aborted. Waits for nothing; synchronise the stream first to hear of all calls on it. After
+  /// timeout and peer_lost that returns an error itself, since the call has no result: the stream
+  /// has failed, and with it this process's work on the GPU.
   void check();
   /// CUDA ordinal of this rank's GPU, or kNoDevice.
   int device() const;

@@ -252,7 +252,11 @@ class Communicator:
         return self._core.counters()
 
     def abort(self) -> None:
-        """Ends every pending and later call of this rank; from any thread, contacting nobody."""
+        """Ends every pending and later call of this rank; from any thread, contacting nobody.
+
+        On GPUs such calls end without a result and without an error of their stream. Other ranks'
+        calls that wait for them fail `deadline_s` later, unless their programs abort too.
+        """
         self._core.abort()
 
     def _pair(self, peer: int) -> Communicator:
