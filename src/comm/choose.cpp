@@ -18,7 +18,6 @@ namespace plait {
 namespace {
 
 constexpr std::uint64_t kSimulatedOps = 50'000;  // of one choice: tens of milliseconds
-constexpr std::size_t kMostPlans = 512;  // of one communicator; beyond it the cache starts anew
 
 std::shared_ptr<const ProvedPlan> prove(Plan plan) {
   const Report report = verify(plan);
@@ -126,17 +125,14 @@ std::shared_ptr<const ProvedPlan> Chooser::plan_for(const Request& request,
           options.strategy,
           options.params};
   const std::lock_guard lock(mutex_);
-  const auto found = plan_of_.find(key);
-  if (found != plan_of_.end()) return found->second;
+  if (const auto* const found = plan_of_.find(key)) return *found;
   const PlainFloats same_on_every_rank;  // shares and estimates, by which plans are chosen and cut
   auto plan = prove(pick(checked(request, *topology_), options));
-  if (plan_of_.size() >= kMostPlans) plan_of_.clear();
   if (log_enabled(LogLevel::explain))
     log(LogLevel::explain, -1,
         text(name_of(request.collective), " of ", request.count, " ", name_of(request.type), ": ",
              describe_plan(*plan)));
-  plan_of_.emplace(std::move(key), plan);
-  return plan;
+  return plan_of_.add(std::move(key), std::move(plan), [](const auto&) {});
 }
 
 std::shared_ptr<const ProvedPlan> Chooser::proved(const Plan& plan) {

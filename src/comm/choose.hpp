@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/recent.hpp"
 #include "exec/cpu/cpu.hpp"
 #include "plait/communicator.hpp"
 
@@ -59,7 +60,8 @@ class Chooser {
   bool bitwise_ = false;
   WhyNot why_not_;
   std::mutex mutex_;
-  std::map<Key, std::shared_ptr<const ProvedPlan>> plan_of_;
+  static constexpr std::size_t kMostPlans = 512;  // of one communicator
+  Recent<Key, std::shared_ptr<const ProvedPlan>> plan_of_{kMostPlans};
   std::vector<std::shared_ptr<const ProvedPlan>> own_plans_;
 };
 

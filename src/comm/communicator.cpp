@@ -96,12 +96,6 @@ int pair_blocks(int ranks, int sm_budget) {
   return sm_budget == 0 ? most : std::min(sm_budget, most);
 }
 
-void add(Counters& counters, const Counters& more) {
-  counters.calls += more.calls;
-  for (const auto& [name, calls] : more.calls_of) counters.calls_of[name] += calls;
-  for (const auto& [path, bytes] : more.bytes_of_path) counters.bytes_of_path[path] += bytes;
-}
-
 /// The strategy as the caller wrote it: "ring(chunks=4)"; "" = plait chooses.
 std::string wanted_label(const CallOptions& options) {
   if (options.strategy.empty()) return "";

@@ -18,11 +18,15 @@
 namespace plait {
 namespace {
 
-constexpr std::size_t kMostCalls = 4096;  // of one communicator; graphs keep pointing at bound ones
-
 /// One rank's share of nothing, or of itself: there is nobody to wait for.
 bool is_local_copy(const Request& request) {
   return request.ranks == 1 && request.op != ReduceOp::premul_sum;
+}
+
+bool is_capturing(cuda::Stream stream) {
+  int status = cuda::kCaptureNone;
+  PLAIT_CUDA_CALL(stream_is_capturing, stream, &status);
+  return status != cuda::kCaptureNone;
 }
 
 std::vector<double> scalars_of(const Request& request, const CallOptions& options) {
@@ -36,6 +40,12 @@ std::vector<double> scalars_of(const Request& request, const CallOptions& option
 }
 
 }  // namespace
+
+void add(Counters& counters, const Counters& more) {
+  counters.calls += more.calls;
+  for (const auto& [name, calls] : more.calls_of) counters.calls_of[name] += calls;
+  for (const auto& [path, bytes] : more.bytes_of_path) counters.bytes_of_path[path] += bytes;
+}
 
 void DeviceSide::check_memory(const Request& request, const void* input, const void* output) const {
   const cuda::Current current(cuda_->context());
@@ -69,9 +79,7 @@ bool DeviceSide::on_device(const void* pointer) const {
 }
 
 void DeviceSide::bind_plan(Call& call, const CallOptions& options, cuda::Stream stream) {
-  int capturing = cuda::kCaptureNone;
-  PLAIT_CUDA_CALL(stream_is_capturing, stream, &capturing);
-  if (capturing != cuda::kCaptureNone)
+  if (is_capturing(stream))
     throw Error(ErrorCode::invalid_argument,
                 text("the first ", name_of(call.request.collective), " of ", call.request.count,
                      " elements by a plan cannot be captured: call it once before the capture"));
@@ -164,16 +172,23 @@ DeviceSide::Call& DeviceSide::prepared(const Request& request, const CallOptions
           request.peer,
           options.strategy,
           options.params};
-  const auto known = calls_.find(key);
-  if (known != calls_.end()) return known->second;
-  Call made = prepare(request, options, stream);
-  if (calls_.size() >= kMostCalls) {
-    // Fused calls cost nothing to make again; bound plans stay, since graphs may replay them.
-    const std::lock_guard lock(guard_);
-    std::erase_if(calls_, [](const auto& one) { return one.second.bound == nullptr; });
+  std::unique_lock lock(guard_);
+  Call* call = calls_.find(key);
+  if (call == nullptr) call = planned_calls_.find(key);
+  if (call == nullptr) {
+    lock.unlock();
+    Call made = prepare(request, options, stream);
+    lock.lock();
+    // Binding a plan has waited for all that the GPU was doing, so none that goes is in use.
+    Calls& calls = made.bound == nullptr ? calls_ : planned_calls_;
+    call =
+        &calls.add(key, std::move(made), [this](const Call& dropped) { count(dropped, dropped_); });
   }
-  const std::lock_guard lock(guard_);
-  return calls_.emplace(std::move(key), std::move(made)).first->second;
+  if (call->bound != nullptr && !call->captured && is_capturing(stream)) {
+    call->captured = true;
+    planned_calls_.keep(key);
+  }
+  return *call;
 }
 
 void DeviceSide::enqueue(const Request& request, const void* input, void* output,
@@ -205,14 +220,18 @@ void DeviceSide::enqueue(const Request& request, const void* input, void* output
 
 void DeviceSide::add_to(Counters& counters) const {
   const std::lock_guard lock(guard_);
-  for (const auto& [key, call] : calls_) {
-    if (call.count == 0) continue;
-    counters.calls += call.count;
-    counters.calls_of[call.counted_as] += call.count;
-    if (call.plan == nullptr) continue;
-    for (const auto& [path, bytes] : call.plan->bytes_of_path)
-      counters.bytes_of_path[path] += bytes * call.count;
-  }
+  add(counters, dropped_);
+  for (const Calls* calls : {&calls_, &planned_calls_})
+    calls->for_each([&](const Call& call) { count(call, counters); });
+}
+
+void DeviceSide::count(const Call& call, Counters& counters) {
+  if (call.count == 0) return;
+  counters.calls += call.count;
+  counters.calls_of[call.counted_as] += call.count;
+  if (call.plan == nullptr) return;
+  for (const auto& [path, bytes] : call.plan->bytes_of_path)
+    counters.bytes_of_path[path] += bytes * call.count;
 }
 
 std::string DeviceSide::explain(const Request& request) {

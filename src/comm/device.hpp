@@ -14,6 +14,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/recent.hpp"
 #include "comm/choose.hpp"
 #include "comm/reach.hpp"
 #include "comm/setup.hpp"
@@ -23,6 +24,8 @@
 namespace plait {
 
 inline constexpr std::uint64_t kRingBytes = 8ull << 20;  ///< for plans: stays in the cache
+
+void add(Counters& counters, const Counters& more);
 
 class DeviceSide {
  public:
@@ -62,6 +65,7 @@ class DeviceSide {
     bool tuned = false;  ///< kernel and tuning as measured here
     std::shared_ptr<const ProvedPlan> plan;
     std::unique_ptr<cuda::BoundPlan> bound;
+    bool captured = false;
     std::uint64_t count = 0;
   };
   using Key = std::tuple<int, std::uint64_t, int, int, int, int, std::string,
@@ -75,6 +79,7 @@ class DeviceSide {
   void make_chooser(const Env& env);
   void set_up_rank(const Env& env, const Patience& patience);
   Call& prepared(const Request& request, const CallOptions& options, cuda::Stream stream);
+  static void count(const Call& call, Counters& counters);
   Call prepare(const Request& request, const CallOptions& options, cuda::Stream stream);
   bool choose_kernel(Call& call, const CallOptions& wanted) const;
   void bind_plan(Call& call, const CallOptions& options, cuda::Stream stream);
@@ -103,8 +108,14 @@ class DeviceSide {
   std::unique_ptr<Chooser> chooser_;
   std::vector<Mapping> rings_;
   std::unique_ptr<cuda::CudaRank> cuda_;
-  std::map<Key, Call> calls_;
-  mutable std::mutex guard_;  ///< of calls_' counts and cause_
+  /// Of one communicator. Those by plans hold device memory, and are never dropped once captured:
+  /// graphs go on pointing at them.
+  static constexpr std::size_t kMostCalls = 4096, kMostPlans = 1024;
+  using Calls = Recent<Key, Call>;
+  Calls calls_{kMostCalls};  ///< by kernels and engines, and where there is nothing to do
+  Calls planned_calls_{kMostPlans};
+  Counters dropped_;          ///< what calls counted that were dropped since
+  mutable std::mutex guard_;  ///< of the three above and cause_
   std::optional<Error> cause_;
   std::atomic<bool> failed_{false};
   std::atomic<bool> stopping_{false};

@@ -365,7 +365,7 @@ DeviceSide::~DeviceSide() {
   if (getpid() != owner_) {  // a forked child has neither the thread nor the GPU
     static_cast<void>(watcher_.release());
     static_cast<void>(cuda_.release());
-    for (auto& [key, call] : calls_) static_cast<void>(call.bound.release());
+    planned_calls_.for_each([](Call& call) { static_cast<void>(call.bound.release()); });
     return;
   }
   end_work();
@@ -377,14 +377,14 @@ DeviceSide::~DeviceSide() {
     watcher_->join();
   }
   if (idle) {
-    calls_.clear();
+    planned_calls_.clear();
     cuda_.reset();
     return;
   }
   // A rank that has not come to its end may still write here: the memory goes with the process.
   log(LogLevel::warn, options_.rank,
       "device arena kept: some rank has not closed its communicator");
-  for (auto& [key, call] : calls_) static_cast<void>(call.bound.release());
+  planned_calls_.for_each([](Call& call) { static_cast<void>(call.bound.release()); });
   static_cast<void>(cuda_.release());
   static_cast<void>(new std::vector<Mapping>(std::move(rings_)));
 }

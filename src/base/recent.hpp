@@ -1,0 +1,113 @@
+// A table of what was used lately: so many entries, found by their key in one look; when another
+// comes, the one that was not used for the longest time goes. Entries that are kept stay.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace plait {
+
+/// Of tuples of numbers, strings, lists and tables of such.
+struct HashOfParts {
+  template <class... Parts>
+  std::size_t operator()(const std::tuple<Parts...>& parts) const {
+    return std::apply(
+        [](const Parts&... part) {
+          std::size_t all = 0;
+          ((all = mixed(all, of(part))), ...);
+          return all;
+        },
+        parts);
+  }
+
+ private:
+  static std::size_t mixed(std::size_t all, std::size_t part) {
+    return (all ^ part) * 0x9e3779b97f4a7c15ull + (all >> 29);
+  }
+  template <class Part>
+  static std::size_t of(const Part& part) {
+    return std::hash<Part>()(part);
+  }
+  template <class Part>
+  static std::size_t of(const std::vector<Part>& parts) {
+    std::size_t all = parts.size();
+    for (const Part& part : parts) all = mixed(all, of(part));
+    return all;
+  }
+  template <class Name, class Part>
+  static std::size_t of(const std::map<Name, Part>& parts) {
+    std::size_t all = parts.size();
+    for (const auto& [name, part] : parts) all = mixed(mixed(all, of(name)), of(part));
+    return all;
+  }
+};
+
+template <class Key, class Value>
+class Recent {
+ public:
+  explicit Recent(std::size_t most) : most_(most) {}
+  Recent(const Recent&) = delete;
+  Recent& operator=(const Recent&) = delete;
+
+  /// Null where there is none. Valid until another is added.
+  Value* find(const Key& key) {
+    const auto found = places_.find(key);
+    if (found == places_.end()) return nullptr;
+    if (!found->second->is_kept) used_.splice(used_.begin(), used_, found->second);
+    return &found->second->value;
+  }
+  /// dropping(value) is told before the oldest one goes.
+  template <class Dropping>
+  Value& add(Key key, Value value, const Dropping& dropping) {
+    if (used_.size() >= most_) {
+      dropping(used_.back().value);
+      places_.erase(used_.back().key);
+      used_.pop_back();
+    }
+    used_.push_front({key, std::move(value), false});
+    places_[std::move(key)] = used_.begin();
+    return used_.front().value;
+  }
+  /// Never to go, nor to count.
+  void keep(const Key& key) {
+    const auto found = places_.find(key);
+    if (found == places_.end() || found->second->is_kept) return;
+    found->second->is_kept = true;
+    kept_.splice(kept_.begin(), used_, found->second);
+  }
+  std::size_t size() const { return places_.size(); }
+  void clear() {
+    places_.clear();
+    used_.clear();
+    kept_.clear();
+  }
+  template <class Use>
+  void for_each(const Use& use) {
+    for (auto* list : {&used_, &kept_})
+      for (Entry& entry : *list) use(entry.value);
+  }
+  template <class Use>
+  void for_each(const Use& use) const {
+    for (const auto* list : {&used_, &kept_})
+      for (const Entry& entry : *list) use(entry.value);
+  }
+
+ private:
+  struct Entry {
+    Key key;
+    Value value;
+    bool is_kept;
+  };
+  const std::size_t most_;
+  std::list<Entry> used_;  // the latest first
+  std::list<Entry> kept_;
+  std::unordered_map<Key, typename std::list<Entry>::iterator, HashOfParts> places_;
+};
+
+}  // namespace plait
