@@ -129,6 +129,10 @@ class Steps:
         """Every use of PyTorch; then on pretend nodes."""
         program = "tests/gpu/torch_drop_in.py"
         self.runner.run(Job("checks", torchrun(program, self.args.gpus), self.all))
+        order = "tests/gpu/ordered_calls.py"
+        self.runner.run(Job("order", torchrun(order, self.args.gpus), self.all))
+        native = torchrun(order, self.args.gpus, "--native")
+        self.runner.run(Job("order, plait itself", native, self.all, drop_in=False))
         if self.args.gpus >= 4:
             env = {"PLAIT_NODE_SIZE": "2"}
             self.runner.run(Job("nodes", torchrun(program, self.args.gpus), self.all, env=env))

@@ -1,0 +1,214 @@
+"""Calls of one communicator on several streams, in graphs and beside them, each sum checked.
+
+    plait run -- torchrun --nproc-per-node 2 tests/gpu/ordered_calls.py            # torch's group
+    torchrun --nproc-per-node 2 tests/gpu/ordered_calls.py --native                # plait.init()
+
+Nothing is awaited between calls, and ranks dawdle at different places: calls without an order come
+in another one on each rank, and give wrong sums or stand still. Then a deadline ends them
+(PLAIT_ARRIVE_S, 20 s unless set), and after five minutes whatever still waits. Rank 0 prints a JSON
+line a check; the status is 1 where one failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import faulthandler
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("PLAIT_ARRIVE_S", "20")
+
+import torch
+import torch.distributed as dist
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "bench"))
+from drop_in import served
+
+COUNT = 3000
+Reduce = Callable[[torch.Tensor, torch.cuda.Stream], None]
+
+
+def rank_and_ranks() -> tuple[int, int]:
+    """As torchrun says."""
+    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def input_of(number: int) -> torch.Tensor:
+    """What this rank gives to the call of that number."""
+    rank, _ = rank_and_ranks()
+    return torch.arange(COUNT, device="cuda", dtype=torch.float32) % 13 + rank + number
+
+
+def total_of(number: int) -> torch.Tensor:
+    """What all ranks get of it."""
+    _, ranks = rank_and_ranks()
+    places = torch.arange(COUNT, device="cuda", dtype=torch.float32) % 13
+    return (places + number) * ranks + ranks * (ranks - 1) // 2
+
+
+def dawdle(turn: int) -> None:
+    """The current stream of some ranks is late, by turns."""
+    if (turn + rank_and_ranks()[0]) % 3 == 0:
+        torch.cuda._sleep(100_000)
+
+
+class Sum:
+    """A call that takes its input anew each time, so that replays give the same."""
+
+    def __init__(self, number: int) -> None:
+        self.input, self.total = input_of(number), total_of(number)
+        self.data = torch.zeros_like(self.input)
+
+    def enqueue(self, reduce: Reduce, stream: torch.cuda.Stream, turn: int) -> None:
+        """On the stream."""
+        with torch.cuda.stream(stream):
+            dawdle(turn)
+            self.data.copy_(self.input)
+            reduce(self.data, stream)
+
+    def right(self) -> bool:
+        """Once all has ended."""
+        return bool(torch.equal(self.data, self.total))
+
+
+def capture(
+    reduce: Reduce, sums: list[Sum], sides: list[torch.cuda.Stream]
+) -> torch.cuda.CUDAGraph:
+    """Fork, a call on either side, join."""
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        main = torch.cuda.current_stream()
+        for side in sides:
+            side.wait_stream(main)
+        for turn, (one, side) in enumerate(zip(sums, sides, strict=True)):
+            one.enqueue(reduce, side, turn)
+        for side in sides:
+            main.wait_stream(side)
+    return graph
+
+
+def forked_capture(reduce: Reduce) -> bool:
+    """Two streams of one capture, a thousand replays."""
+    sides = [torch.cuda.Stream(), torch.cuda.Stream()]
+    sums = [Sum(1), Sum(2)]
+    graph = capture(reduce, sums, sides)
+    good = True
+    for turn in range(1000):
+        graph.replay()
+        if turn % 100 == 99:
+            torch.cuda.synchronize()
+            good &= all(one.right() for one in sums)
+            for one in sums:
+                one.data.zero_()
+    return good
+
+
+def mixed_graphs(reduce: Reduce) -> bool:
+    """Two graphs and eager calls on three streams by turns."""
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    sums = [Sum(number) for number in (1, 2, 3, 4)]
+    graphs = [capture(reduce, sums[:2], streams[:2]), capture(reduce, sums[2:], streams[1:])]
+    eager = [Sum(10 + turn) for turn in range(200)]
+    torch.cuda.synchronize()
+    for turn in range(800):
+        stream = streams[turn % 3]
+        if turn % 4 == 3:
+            eager[turn // 4].enqueue(reduce, stream, turn)
+            continue
+        with torch.cuda.stream(stream):
+            dawdle(turn)
+            graphs[turn % 2].replay()
+    torch.cuda.synchronize()
+    return all(one.right() for one in [*sums, *eager])
+
+
+def begun_capture(reduce: Reduce) -> bool:
+    """A call on another stream, while a capture is on where the last one was."""
+    first, second = torch.cuda.Stream(), torch.cuda.Stream()
+    good = True
+    for turn in range(20):
+        eager, captured, beside = Sum(1), Sum(2), Sum(3)
+        torch.cuda.synchronize()
+        eager.enqueue(reduce, first, turn)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=first, capture_error_mode="thread_local"):
+            captured.enqueue(reduce, first, 1)
+            beside.enqueue(reduce, second, turn + 1)
+        graph.replay()
+        torch.cuda.synchronize()
+        good &= eager.right() and captured.right() and beside.right()
+    return good
+
+
+def lost_streams(reduce: Reduce) -> bool:
+    """A stream of its own for each call, destroyed at once."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    sums = [Sum(number) for number in range(100)]
+    torch.cuda.synchronize()
+    for turn, one in enumerate(sums):
+        handle = ctypes.c_void_p()
+        if driver.cuStreamCreate(ctypes.byref(handle), 1) != 0:
+            return False
+        one.enqueue(reduce, torch.cuda.ExternalStream(handle.value), turn)
+        if driver.cuStreamDestroy_v2(handle) != 0:
+            return False
+    torch.cuda.synchronize()
+    return all(one.right() for one in sums)
+
+
+def by_group() -> Reduce:
+    """Of torch's group: calls on its own stream and on the current one by turns."""
+    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    calls = [0]
+
+    def reduce(data: torch.Tensor, _stream: torch.cuda.Stream) -> None:
+        calls[0] += 1
+        work = dist.all_reduce(data, async_op=calls[0] % 2 == 0)
+        if work is not None:
+            work.wait()
+
+    return reduce
+
+
+def by_plait() -> Reduce:
+    """Of plait.init(), on the stream as given."""
+    import plait
+
+    comm = plait.init(device=torch.cuda.current_device())
+    return lambda data, stream: comm.all_reduce(data, out=data, stream=stream)
+
+
+def main() -> int:
+    """Every check; 1 where one failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--native", action="store_true", help="plait.init() in place of torch's")
+    args = parser.parse_args()
+    faulthandler.dump_traceback_later(300, exit=True)
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    reduce = by_plait() if args.native else by_group()
+    warm = Sum(0)  # communicators are made at the first call
+    warm.enqueue(reduce, torch.cuda.current_stream(), 1)
+    torch.cuda.synchronize()
+    failed = 0
+    for check in (forked_capture, mixed_graphs, begun_capture, lost_streams):
+        before, start = served(), time.monotonic()
+        good = check(reduce)
+        failed += not good
+        counted = [now - then for now, then in zip(served(), before, strict=False)]
+        row = {"check": check.__name__, "rank": rank_and_ranks()[0], "ok": good}
+        row |= {"native": args.native, "served": counted, "s": round(time.monotonic() - start, 2)}
+        if rank_and_ranks()[0] == 0 or not good:
+            print(json.dumps(row), flush=True)
+    if not args.native:
+        dist.destroy_process_group()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
