@@ -50,6 +50,7 @@ function(plait_cpp_tests)
   foreach(name plans conformance property)
     plait_test_program(test_${name} ${PROJECT_SOURCE_DIR}/tests/${name} plait_comm)
   endforeach()
+  include(${PROJECT_SOURCE_DIR}/tests/fake_gpu/CMakeLists.txt)
   plait_test_program(test_gpu_c_api ${PROJECT_SOURCE_DIR}/tests/gpu/c_api plait_comm)
   target_link_libraries(test_gpu_c_api PRIVATE ${CMAKE_DL_LIBS})
   file(GLOB benches CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/*.cpp)  # built when asked for

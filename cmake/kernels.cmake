@@ -1,7 +1,11 @@
 # src/exec/cuda/kernels/*.cu -> one fatbin a file, embedded in plait_exec as read-only data, and a
 # table of them. No CMake CUDA language and no cudart: host code loads the blobs by the driver API.
 # Without nvcc (or with PLAIT_CUDA=0) the table is empty and everything else still builds.
-set(PLAIT_CUDA_ARCHS 90 CACHE STRING "compute capabilities to compile for, as 80;90;100; the last also as PTX")
+# Code for 8.0 runs on 8.6, 8.7 and 8.9 too, that for 10.0 and 12.0 on what follows in the same generation; PTX is for other
+# generations. Code of one adds 0.5 MB (before 9.0) to 1 MB to either library of a wheel, PTX as much again, and a wheel is to
+# stay under 12 MB. Nothing before 8.0: CUDA 13's compiler has no V100 (7.0) any more.
+set(PLAIT_CUDA_ARCHS "80-real;90;100-real;120-real" CACHE STRING
+  "compute capabilities to compile for, as CMAKE_CUDA_ARCHITECTURES has them: 90 = code and PTX, 90-real = code, 90-virtual = PTX")
 
 function(plait_find_nvcc result)
   set(hints $ENV{CUDACXX} $ENV{CUDA_HOME}/bin/nvcc $ENV{CUDA_PATH}/bin/nvcc /usr/local/cuda/bin/nvcc)
@@ -36,18 +40,32 @@ if(NOT PLAIT_EXEC_TYPE STREQUAL "STATIC_LIBRARY")
 endif()
 
 set(PLAIT_GENCODE "")
+set(PLAIT_BUILT_FOR "")  # for people: "8.0, 9.0, PTX of 9.0"
 foreach(arch ${PLAIT_CUDA_ARCHS})
-  list(APPEND PLAIT_GENCODE -gencode arch=compute_${arch},code=sm_${arch})
-  set(PLAIT_LAST_ARCH ${arch})
+  if(NOT arch MATCHES "^([0-9]+)([0-9])(-real|-virtual)?$" OR CMAKE_MATCH_1 LESS 8)
+    message(FATAL_ERROR "PLAIT_CUDA_ARCHS: wanted compute capabilities from 80 on, as 80;90 or 80-real;90-virtual, found ${arch}")
+  endif()
+  set(number ${CMAKE_MATCH_1}${CMAKE_MATCH_2})
+  set(capability "${CMAKE_MATCH_1}.${CMAKE_MATCH_2}")
+  if(NOT CMAKE_MATCH_3 STREQUAL "-virtual")
+    list(APPEND PLAIT_GENCODE -gencode arch=compute_${number},code=sm_${number})
+    list(APPEND PLAIT_BUILT_FOR ${capability})
+  endif()
+  if(NOT CMAKE_MATCH_3 STREQUAL "-real")
+    list(APPEND PLAIT_GENCODE -gencode arch=compute_${number},code=compute_${number})
+    list(APPEND PLAIT_BUILT_FOR "PTX of ${capability}")
+  endif()
 endforeach()
-list(APPEND PLAIT_GENCODE -gencode arch=compute_${PLAIT_LAST_ARCH},code=compute_${PLAIT_LAST_ARCH})
+list(JOIN PLAIT_BUILT_FOR ", " PLAIT_BUILT_FOR)
 
 # -fmad=false: a multiply and an add round twice, as on the CPU.
 set(PLAIT_NVCC_FLAGS -fatbin -std=c++20 -O3 -fmad=false -Werror all-warnings
-  -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include -compress-mode=size)
+  -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include -compress-mode=size --threads 2)
 set(kernel_folder ${PROJECT_BINARY_DIR}/kernels)
 file(MAKE_DIRECTORY ${kernel_folder})
 set(assembly "# Device code as data.\n.section .note.GNU-stack,\"\",%progbits\n.section .rodata\n")
+string(APPEND assembly ".globl plait_built_for\n.hidden plait_built_for\n"
+  "plait_built_for: .asciz \"${PLAIT_BUILT_FOR}\"\n")
 set(table "")
 set(fatbins "")
 if(PLAIT_NVCC)

@@ -135,6 +135,7 @@ bool DeviceSide::choose_kernel(Call& call, const CallOptions& wanted) const {
                          ? " (copy engines want a process for each rank, 8 hardware queues, and of "
                            "more than two ranks, but for all_gathers, an sm_budget)"
                          : "",
+                     cuda_->because(call.kernel),
                      wanted.strategy.empty() ? "; leave params empty, or name a strategy"
                                              : "; leave strategy empty"));
   call.counted_as = text(name_of(request.collective), "/", call.kernel);

@@ -6,6 +6,7 @@
 namespace plait::cuda {
 
 #define PLAIT_APART inline
+#define PLAIT_SM_90 1
 
 inline void meet_threads(unsigned id, unsigned) { plait_test::team_meets[id].meet(); }
 inline bool any_of_threads(unsigned id, unsigned, bool mine) {

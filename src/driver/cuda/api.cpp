@@ -33,9 +33,7 @@ struct Opened {
 
 Opened open_driver() {
   Opened opened;
-  // Kernels of several ranks spin for one another: code must be in place before any of them starts
-  // (lazy loading synchronises), and their streams must not share a hardware queue.
-  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  // Streams whose kernels wait for other ranks must not share a hardware queue.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {

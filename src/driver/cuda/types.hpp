@@ -20,6 +20,8 @@ using GraphNode = struct GraphNodeTag*;
 using GraphExec = struct GraphExecTag*;
 
 inline constexpr Result kSuccess = 0;
+inline constexpr Result kNoBinaryForGpu = 209;
+inline constexpr Result kUnsupportedPtx = 222;  ///< made by a compiler newer than the driver
 inline constexpr Result kNotReady = 600;
 inline constexpr Result kPeerAccessAlreadyEnabled = 704;
 inline constexpr Result kHostMemoryAlreadyRegistered = 712;
@@ -38,6 +40,7 @@ inline constexpr unsigned kAddCaptureDependencies = 0;
 inline constexpr int kAttributeMultiprocessors = 16;
 inline constexpr int kAttributeComputeMajor = 75;
 inline constexpr int kAttributeComputeMinor = 76;
+inline constexpr int kAttributeMostSharedBytes = 97;  ///< of a block, where it asks for them
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerDeviceOrdinal = 9;
 inline constexpr unsigned kMemoryOnDevice = 2;  ///< what kPointerMemoryType says
@@ -60,6 +63,8 @@ struct LaunchAttribute {
     char bytes[64];
   } value;
 };
+inline constexpr int kFixedSharedBytes = 1;  ///< of a function, as are the next two
+inline constexpr int kMadeForPtx = 5;        ///< the architecture compiled for: 90 = 9.0
 inline constexpr int kMostDynamicSharedBytes = 8;
 inline constexpr int kProgrammaticSerialization = 6;
 inline constexpr int kProgrammaticEvent = 7;

@@ -90,7 +90,7 @@ HostCut CudaRank::cut_cores_part(std::uint64_t bytes, const FusedTuning& tuning)
 bool CudaRank::can_gather(const std::string& kernel, const Request& request) const {
   return request.collective == Collective::all_reduce && request.ranks > 1 &&
          engine_path_.ring_bytes != 0 && !(kernel == "rotation" && request.ranks == 2) &&
-         has_fused("tiled", request);
+         families_->runs(Family::engines) && has_fused("tiled", request);
 }
 
 std::uint32_t CudaRank::gather_permille(const std::string& kernel, const Request& request,

@@ -14,6 +14,7 @@
 #include "exec/cuda/call_buffers.hpp"
 #include "exec/cuda/engine_ring.hpp"
 #include "exec/cuda/host_reduction.hpp"
+#include "exec/cuda/kernel_names.hpp"
 #include "exec/cuda/tiled_shape.hpp"
 #include "plait/error.hpp"
 
@@ -92,28 +93,6 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange)
   if (options.ranks > kMaxCudaRanks)
     throw Error(ErrorCode::unsupported,
                 text("wanted ", options.ranks, " ranks on GPUs, at most ", kMaxCudaRanks));
-  // For 64 MiB by two_shot in one piece, up to four ranks.
-  if (options_.sizes.bare_bytes == 0)
-    options_.sizes.bare_bytes = (options.ranks == 3 || options.ranks == 4 ? 96ull : 64ull) << 20;
-  // Half as large tiles beyond 4 ranks: memory grows with ranks.
-  const std::uint64_t tile_kib = options.ranks <= 4 ? 64 : 32;
-  if (options_.sizes.tile_bytes == 0)
-    options_.sizes.tile_bytes = tile_slots(options.ranks) * tile_kib << 10;
-  if (options_.most_tiled_blocks == 0)
-    options_.most_tiled_blocks = options.beside_computing ? 64 : 100;
-  // Only where choices.def would use it. Two ranks use all slots as one inbox, and borrow more.
-  if (options_.sizes.rotation_bytes == 0 && options.ranks > 1 &&
-      (options.ranks <= 4 || options.most_blocks != 0)) {
-    only_rings_ = options.ranks > 2 && options.most_blocks == 0;
-    options_.sizes.rotation_bytes =
-        only_rings_ ? kRingSlots * kRingPieceBytes
-                    : rotation_slots(options.ranks) * rotation_slot_bytes(options.ranks);
-  }
-  if (options.messages && options.ranks > 1) {
-    const std::uint32_t channels = message_channels(options.ranks, options.most_blocks);
-    options_.sizes.message_slot_bytes = message_slot_bytes(options.ranks, channels);
-    options_.sizes.message_line_bytes = message_line_bytes(options.ranks, channels);
-  }
   PLAIT_CUDA_CALL(device_get, &device_, options.device);
   PLAIT_CUDA_CALL(primary_retain, &context_, device_);
   try {
@@ -126,6 +105,43 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange)
 
 CudaRank::~CudaRank() { close(); }
 
+/// Once it is known what all GPUs can run: memory for what they cannot would lie idle.
+void CudaRank::choose_sizes() {
+  // For 64 MiB by two_shot in one piece, up to four ranks.
+  if (options_.sizes.bare_bytes == 0)
+    options_.sizes.bare_bytes = (options_.ranks == 3 || options_.ranks == 4 ? 96ull : 64ull) << 20;
+  // Half as large tiles beyond 4 ranks: memory grows with ranks.
+  const std::uint64_t tile_kib = options_.ranks <= 4 ? 64 : 32;
+  if (options_.sizes.tile_bytes == 0)
+    options_.sizes.tile_bytes = tile_slots(options_.ranks) * tile_kib << 10;
+  if (options_.most_tiled_blocks == 0)
+    options_.most_tiled_blocks = options_.beside_computing ? 64 : 100;
+  // Two ranks' engines borrow the slots of tiled kernels.
+  if (options_.ranks > 2 && !families_->runs(Family::tiled)) options_.sizes.tile_bytes = 0;
+  // Only where choices.def would use it. Two ranks use all slots as one inbox, and borrow more.
+  if (options_.sizes.rotation_bytes == 0 && options_.ranks > 1 &&
+      (options_.ranks <= 4 || options_.most_blocks != 0)) {
+    only_rings_ = options_.ranks > 2 && options_.most_blocks == 0;
+    options_.sizes.rotation_bytes =
+        only_rings_ ? kRingSlots * kRingPieceBytes
+                    : rotation_slots(options_.ranks) * rotation_slot_bytes(options_.ranks);
+  }
+  if (options_.messages && options_.ranks > 1 && families_->runs(Family::messages)) {
+    const std::uint32_t channels = message_channels(options_.ranks, most_message_blocks());
+    options_.sizes.message_slot_bytes = message_slot_bytes(options_.ranks, channels);
+    options_.sizes.message_line_bytes = message_line_bytes(options_.ranks, channels);
+  }
+  LaneSpread& spread = options_.spread;
+  if (families_->runs(Family::lanes))
+    spread.most_blocks = std::min(spread.most_blocks, families_->blocks_at_once(Family::lanes));
+}
+
+/// Of a launch of messages: all must run at once.
+unsigned CudaRank::most_message_blocks() const {
+  const unsigned room = families_->blocks_at_once(Family::messages);
+  return options_.most_blocks == 0 ? room : std::min(options_.most_blocks, room);
+}
+
 void CudaRank::open(const Exchange& exchange) {
   const Current current(context_);
   kernels_ = std::make_unique<Kernels>();
@@ -135,6 +151,9 @@ void CudaRank::open(const Exchange& exchange) {
   marks_.resize(kStreams + kHostEvents);
   for (Stream& stream : streams_)
     PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, greatest);
+  families_ = std::make_unique<KernelFamilies>(*kernels_, device_, options_.rank, options_.ranks,
+                                               streams_[0], exchange);
+  choose_sizes();
   for (Event& mark : marks_) PLAIT_CUDA_CALL(event_create, &mark, kEventDisableTiming);
   PLAIT_CUDA_CALL(event_create, &fork_, kEventDisableTiming);
   marker_.open();
@@ -143,7 +162,7 @@ void CudaRank::open(const Exchange& exchange) {
                                          exchange, streams_[0]);
   EnginePath& path = engine_path_;
   // Without slots and a host path nothing goes by copy engines.
-  if (streams_run_apart()) {
+  if (streams_run_apart() && families_->runs(Family::engines)) {
     path.inbox_bytes = options_.sizes.rotation_bytes;
     path.slot_bytes =
         only_rings_ ? 0 : path.inbox_bytes / rotation_slots(options_.ranks) / 4096 * 4096;
@@ -153,7 +172,7 @@ void CudaRank::open(const Exchange& exchange) {
     path.flags.push_back(arena_->engine_flags(rank));
     path.lent.push_back(arena_->tiles(rank));
   }
-  if (!rings_.empty() && streams_run_apart()) open_host_path();
+  if (!rings_.empty() && streams_run_apart() && families_->runs(Family::engines)) open_host_path();
   queue_ = std::make_unique<DriverQueue>(*kernels_, host_reducer_.get());
   if (options_.ranks == 2 && path.slot_bytes != 0) path.lent_bytes = options_.sizes.tile_bytes;
   path.streams.assign(streams_.begin(), streams_.begin() + kEngineStreams);
@@ -232,6 +251,9 @@ std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
   if (plan.request.ranks != options_.ranks)
     throw Error(ErrorCode::mismatch,
                 text("a plan for ", plan.request.ranks, " ranks, here are ", options_.ranks));
+  if (!families_->runs(Family::lanes))
+    throw Error(ErrorCode::unsupported,
+                text("wanted a plan, but ", families_->why_not(Family::lanes)));
   auto bound = std::make_unique<BoundPlan>(plan, options_.rank, *arena_, options_.ring_bytes,
                                            options_.spread);
   std::size_t streams = 0;
@@ -268,12 +290,6 @@ LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* ou
           reinterpret_cast<char*>(rings_[static_cast<std::size_t>(rank)]);
   }
   return args;
-}
-
-Function CudaRank::lane_kernel(const Request& request) {
-  const std::string sum = joined("plait_lane_", name_of(request.type), "_sum");
-  const bool common = request.op == ReduceOp::sum && kernels_->has(sum);
-  return kernels_->find(common ? sum : joined("plait_lane_", name_of(request.type), "_any"));
 }
 
 bool CudaRank::uses_one_kernel(const BoundPlan& bound, Engine engine, Stream stream) const {
@@ -313,8 +329,8 @@ void CudaRank::run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream) 
   args.lanes = bound.stretches() + bound.first_whole();
   args.lane_count = bound.whole_count();
   args.ends_call = 1;
-  kernels_->launch(lane_kernel(bound.plan().request), {bound.whole_blocks(), 512, false}, stream,
-                   {&args});
+  kernels_->launch(kernels_->find(lane_kernel(bound.plan().request)),
+                   {bound.whole_blocks(), 512, false}, stream, {&args});
 }
 
 /// A lane with copies takes three streams: waits run ahead and signals follow after, so that copies
@@ -323,7 +339,7 @@ void CudaRank::run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream) 
 /// less.
 void CudaRank::run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs& args,
                         std::size_t first) {
-  Function kernel = lane_kernel(bound.plan().request);
+  Function kernel = kernels_->find(lane_kernel(bound.plan().request));
   const std::size_t main = first, waits = lane.copies ? first + 1 : first,
                     signals = lane.copies ? first + 2 : first;
   bool waited = false;  // something was awaited that the main stream does not know of yet

@@ -12,6 +12,7 @@
 #include "exec/cuda/choices.hpp"
 #include "exec/cuda/event_marker.hpp"
 #include "exec/cuda/host_gather.hpp"
+#include "exec/cuda/kernel_families.hpp"
 #include "exec/cuda/kernels.hpp"
 #include "exec/cuda/line_cut.hpp"
 #include "exec/cuda/messages.hpp"
@@ -67,11 +68,6 @@ struct FusedTuning {
   int bare = -1;  ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
 };
 
-/// Kernels of their own: sums of the common floats, by hop over any number of ranks, else over the
-/// usual ones.
-bool sums_common_floats(const Request& request);
-bool is_common_sum(const Request& request);
-
 /// What copies: the copy engines, one stream a lane (large messages, no SMs while copying), or one
 /// kernel for all lanes. `automatic`: kernels for what is small, and inside graphs, whose branches
 /// may not run side by side.
@@ -116,6 +112,9 @@ class CudaRank {
   /// asked for (sizes, or most_blocks) any.
   bool has_fused(const std::string& kernel, const Request& request,
                  const FusedTuning& tuning = {}) const;
+  /// Why has_fused is false of a kernel for any request: ": rank 1's GPU: ..."; empty where it is
+  /// not.
+  std::string because(const std::string& kernel) const;
   /// The fused kernel that is fastest for the request, as choices.def says; empty where none fits.
   /// The same on all ranks.
   std::string fused_choice(const Request& request) const;
@@ -148,6 +147,8 @@ class CudaRank {
 
  private:
   void open(const Exchange& exchange);
+  void choose_sizes();
+  unsigned most_message_blocks() const;
   void close() noexcept;
   const FusedChoice* choice_for(const Request& request) const;
   unsigned blocks_for(const FusedTuning& tuning) const;
@@ -222,7 +223,7 @@ class CudaRank {
   std::unique_ptr<HostReducer> host_reducer_;
   std::unique_ptr<DriverQueue> queue_;
   std::unique_ptr<DeviceArena> arena_;
-  Function lane_kernel(const Request& request);
+  std::unique_ptr<KernelFamilies> families_;
   std::vector<Stream> streams_;
   AgreedShare agreed_share_;
   EventMarker marker_{api()};

@@ -1,7 +1,7 @@
 // Copies, kernels and host functions by the driver.
 #include "exec/cuda/engine_queue.hpp"
 
-#include "base/text.hpp"
+#include "exec/cuda/kernel_names.hpp"
 
 namespace plait::cuda {
 
@@ -28,11 +28,8 @@ void DriverQueue::end(Stream stream, const EngineEnd& end) {
 
 void DriverQueue::reduce(Stream stream, const PieceArgs& args, DataType type, unsigned blocks) {
   PieceArgs argument = args;
-  const std::string sum =
-      joined("plait_piece_", name_of(type), "_sum_", std::to_string(args.sources));
-  const bool common = args.op == static_cast<std::int32_t>(ReduceOp::sum) && kernels_.has(sum);
   const Function kernel =
-      kernels_.find(common ? sum : joined("plait_piece_", name_of(type), "_any_0"));
+      kernels_.find(piece_kernel(type, static_cast<ReduceOp>(args.op), args.sources));
   kernels_.launch(kernel, {blocks, 512, false}, stream, {&argument});
 }
 

@@ -5,6 +5,7 @@
 #include "exec/cuda/call_buffers.hpp"
 #include "exec/cuda/cuda_rank.hpp"
 #include "exec/cuda/engine_ring.hpp"
+#include "exec/cuda/kernel_names.hpp"
 #include "exec/cuda/pair_exchange.hpp"
 #include "exec/cuda/tiled_shape.hpp"
 #include "plait/error.hpp"
@@ -23,26 +24,7 @@ std::uint64_t units_of(const Request& request) {
   return (request.count * bytes_of(request.type) + 15) / 16;
 }
 
-std::string fused_name(const std::string& kernel, const Request& request, bool bare) {
-  const bool common = is_common_sum(request);
-  return joined("plait_", kernel, "_", name_of(request.type), common ? "_sum_" : "_any_",
-                std::to_string(common ? request.ranks : 0), bare ? "_bare" : "_flagged");
-}
-
-std::string hop_name(const Request& request) {
-  const char* const kind = !reduces(request.collective)  ? "_place"
-                           : sums_common_floats(request) ? "_sum"
-                                                         : "_any";
-  return joined("plait_hop_", name_of(moved_type(request)), kind);
-}
-
-std::string tiled_name(const Request& request) {
-  const bool common = is_common_sum(request);
-  return joined("plait_tiled_", name_of(moved_type(request)), common ? "_sum_" : "_any_",
-                std::to_string(common ? request.ranks : 0));
-}
-
-/// Whether any goes by bulk copies, which want shared memory.
+/// Whether any can go by bulk copies, which want shared memory.
 bool moves_tiles(const MessageArgs& args) {
   return std::any_of(args.works, args.works + args.work_count, [](const MessageWork& work) {
     return work.side != kKeep && work.by_lines == 0;
@@ -65,7 +47,7 @@ void CudaRank::run_fused(const std::string& kernel, const Request& request, cons
   if (!has_fused(kernel, request, tuning))
     throw Error(ErrorCode::unsupported,
                 text("no fused kernel ", kernel, " for ", request.count, " ", name_of(request.type),
-                     " over ", request.ranks, " ranks"));
+                     " over ", request.ranks, " ranks", because(kernel)));
   check_alignment(request, options_.rank, input, output);
   if (request.count == 0) return;  // on all ranks alike
   const Current current(context_);
@@ -144,7 +126,7 @@ void CudaRank::run_lines(const std::string& kernel, const Request& request, cons
       std::min<std::uint64_t>(useful, blocks_for(tuning) * (two_an_sm ? 2 : 1)));
   spread.programmatic = tuning.programmatic;
   args.ahead = tuning.ahead >= 0 ? tuning.ahead : steps_ahead(request, is_lean);
-  kernels_->launch(kernels_->find(fused_name(kernel, request, bare)), spread, stream, {&args});
+  kernels_->launch(kernels_->find(lines_kernel(kernel, request, bare)), spread, stream, {&args});
 }
 
 LineCut CudaRank::hop_cut(const Request& request) const {
@@ -174,7 +156,7 @@ void CudaRank::run_hop(const Request& request, const void* input, void* output, 
   spread.blocks = static_cast<unsigned>(
       std::min<std::uint64_t>((units + spread.threads - 1) / spread.threads, most_blocks));
   spread.programmatic = tuning.programmatic;
-  const Function kernel = kernels_->find(hop_name(request));
+  const Function kernel = kernels_->find(hop_kernel(request));
   for (std::uint64_t at = 0; at < whole.part_bytes; at += units * 16) {
     args.input = static_cast<const char*>(input) + at;
     args.output = static_cast<char*>(output) + at;
@@ -206,14 +188,18 @@ void CudaRank::run_tiled(const Request& request, const void* input, void* output
   spread.shared_bytes = kTileSharedBytes;
   spread.blocks = spread_tiles(args, wish);
   spread.programmatic = tuning.programmatic;
-  kernels_->launch(kernels_->find(tiled_name(request)), spread, stream, {&args});
+  kernels_->launch(kernels_->find(tiled_kernel(request)), spread, stream, {&args});
 }
 
 void CudaRank::messages(const std::vector<Message>& messages, Stream stream,
                         const MessageTuning& tuning) {
   if (!takes_messages())
-    throw Error(ErrorCode::unsupported, "wanted messages, but no room was made for them");
-  const MessageSpread spread{message_channels(options_.ranks, options_.most_blocks), tuning};
+    throw Error(
+        ErrorCode::unsupported,
+        text("wanted messages, but no room was made for them",
+             families_->runs(Family::messages) ? ""
+                                               : text(": ", families_->why_not(Family::messages))));
+  const MessageSpread spread{message_channels(options_.ranks, most_message_blocks()), tuning};
   const std::vector<MessageArgs> launches =
       plan_messages(messages, options_.rank, options_.ranks, spread);
   const Current current(context_);
@@ -234,7 +220,8 @@ void CudaRank::launch_messages(MessageArgs args, Stream stream) {
   Spread wide;
   wide.threads = 2 * kMessageTeamThreads;
   wide.blocks = args.channels * args.peers;
-  wide.shared_bytes = moves_tiles(args) ? 2 * kMessageTeamBytes : 0;
+  args.bulk = families_->runs(Family::bulk_messages) && moves_tiles(args) ? 1 : 0;
+  wide.shared_bytes = args.bulk != 0 ? 2 * kMessageTeamBytes : 0;
   wide.programmatic = true;
   kernels_->launch(kernels_->find("plait_messages"), wide, stream, {&args});
 }

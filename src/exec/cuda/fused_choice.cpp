@@ -1,8 +1,10 @@
 // Which fused kernel serves a request, and how much of the GPU it takes.
 #include <algorithm>
 
+#include "base/text.hpp"
 #include "exec/cuda/cuda_rank.hpp"
 #include "exec/cuda/engine_ring.hpp"
+#include "exec/cuda/kernel_names.hpp"
 #include "exec/cuda/tiled_shape.hpp"
 
 namespace plait::cuda {
@@ -14,26 +16,16 @@ constexpr unsigned kBlocksBesideCopies = 48;
 
 }  // namespace
 
-bool sums_common_floats(const Request& request) {
-  return reduces(request.collective) && request.op == ReduceOp::sum &&
-         (request.type == DataType::fp32 || request.type == DataType::bf16 ||
-          request.type == DataType::fp16);
-}
-
-bool is_common_sum(const Request& request) {
-  return sums_common_floats(request) &&
-         (request.ranks == 2 || request.ranks == 4 || request.ranks == 8);
-}
-
 bool CudaRank::chooses_bare(const Request& request, const FusedTuning& tuning) const {
   return is_float(request.type) && tuning.bare != 0;
 }
 
 bool CudaRank::has_fused(const std::string& kernel, const Request& request,
                          const FusedTuning& tuning) const {
-  if (request.ranks != options_.ranks) return false;
-  if (tuning.host_cpu_permille > 0 && (request.collective != Collective::all_reduce ||
-                                       host_reducer_ == nullptr || request.ranks < 2))
+  if (request.ranks != options_.ranks || !families_->why_not(kernel).empty()) return false;
+  if (tuning.host_cpu_permille > 0 &&
+      (request.collective != Collective::all_reduce || host_reducer_ == nullptr ||
+       request.ranks < 2 || !families_->runs(Family::engines)))
     return false;
   if (tuning.host_permille > 0 && !(kernel == "rotation" && request.ranks == 2) &&
       !can_gather(kernel, request))
@@ -52,6 +44,11 @@ bool CudaRank::has_fused(const std::string& kernel, const Request& request,
   if (request.collective != Collective::all_reduce) return false;
   const std::uint64_t pieces = line_cut(kernel, request, chooses_bare(request, tuning)).pieces;
   return pieces != 0 && pieces <= (kernel == "two_shot" ? kMostPieces : 1);
+}
+
+std::string CudaRank::because(const std::string& kernel) const {
+  const std::string& why_not = families_->why_not(kernel);
+  return why_not.empty() ? "" : text(": ", why_not);
 }
 
 const FusedChoice* CudaRank::choice_for(const Request& request) const {

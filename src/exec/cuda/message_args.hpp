@@ -57,6 +57,7 @@ struct MessageArgs {
   std::uint32_t channels;            ///< of each peer in this launch
   std::uint32_t peers;               ///< how many
   std::uint8_t peer[kMaxCudaRanks];  ///< blocks of the first, of the second, ...
+  std::uint32_t bulk;  ///< not 0: the launch has shared memory for bulk copies
   std::uint32_t work_count;
   MessageWork works[kMessageWorks];
 };

@@ -5,6 +5,7 @@
 #pragma once
 #include "exec/cuda/kernels/memory.cuh"
 
+#if PLAIT_SM_90
 namespace plait::cuda {
 
 __device__ inline unsigned shared_address(const void* at) {
@@ -102,3 +103,4 @@ class BulkRing {
 };
 
 }  // namespace plait::cuda
+#endif  // PLAIT_SM_90

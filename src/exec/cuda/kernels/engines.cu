@@ -4,12 +4,14 @@
 
 extern "C" __global__ void __launch_bounds__(32, 1)
     plait_engine_step(const __grid_constant__ plait::cuda::EngineStep step) {
+  if (step.state == nullptr) return;  // an empty launch
   plait::cuda::engine_step(step);
 }
 
 /// After all pieces of a call: the next call counts on from here, in eager calls and replays alike.
 extern "C" __global__ void __launch_bounds__(32, 1)
     plait_engine_end(const __grid_constant__ plait::cuda::EngineEnd end) {
+  if (end.step.state == nullptr) return;  // an empty launch
   plait::cuda::engine_step(end.step);
   __syncwarp();
   if (threadIdx.x < 2 && end.counts[threadIdx.x] != nullptr)
@@ -28,6 +30,7 @@ extern "C" __global__ void __launch_bounds__(1, 1)
 #define PLAIT_PIECE(type, opname, op, sources)                                                 \
   extern "C" __global__ void __launch_bounds__(512) plait_piece_##type##_##opname##_##sources( \
       const __grid_constant__ plait::cuda::PieceArgs args) {                                   \
+    if (args.state == nullptr) return; /* an empty launch */                                   \
     plait::cuda::reduce_piece<plait::DataType::type, op, sources>(args);                       \
   }
 #define PLAIT_PIECE_SUMS(type)                                      \

@@ -4,6 +4,7 @@
 #include "exec/cuda/kernels/bulk.cuh"
 #include "exec/cuda/kernels/messages.cuh"
 
+#if PLAIT_SM_90
 namespace plait::cuda {
 
 struct MessageBulk {
@@ -146,3 +147,4 @@ struct MessageBulk {
 };
 
 }  // namespace plait::cuda
+#endif  // PLAIT_SM_90

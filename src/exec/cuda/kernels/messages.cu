@@ -4,11 +4,16 @@
 namespace plait::cuda {
 namespace {
 
-/// Whether all of a message moves in bulk, or but for its last unit.
+/// Whether all of a message moves in bulk, or but for its last unit. Each end may choose for
+/// itself.
 __device__ bool in_bulk(MessageTeam& end, const MessageWork& work, unsigned count, char* room) {
-  if (!is_aligned(work.memory)) return false;
+#if PLAIT_SM_90
+  if (end.args.bulk == 0 || !is_aligned(work.memory)) return false;
   MessageBulk{end, work, count, room}.run();
   return true;
+#else
+  return false;
+#endif
 }
 
 }  // namespace
@@ -19,6 +24,7 @@ extern "C" __global__ void __launch_bounds__(2 * plait::cuda::kMessageTeamThread
   using namespace plait::cuda;
   extern __shared__ __align__(128) char room[];
   __shared__ MessageTeamShared shared[2];
+  if (args.state == nullptr) return;  // an empty launch
   wait_for_grid_before();
   const unsigned side = threadIdx.x / kMessageTeamThreads;
   MessageTeam end(args, shared[side],

@@ -7,6 +7,14 @@
 /// A function of its own in device code, so that loops that call it stay small.
 #define PLAIT_APART __noinline__
 
+/// Compute capability 9.0 brought bulk copies and programmatic launches. Code for older GPUs has no
+/// kernels that are made of bulk copies, and host code asks for no programmatic launch there.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define PLAIT_SM_90 1
+#else
+#define PLAIT_SM_90 0
+#endif
+
 namespace plait::cuda {
 
 /// Threads of a block that come to barrier `id` wait until `threads` of them are there.
@@ -29,9 +37,15 @@ __device__ inline bool any_of_threads(unsigned id, unsigned threads, bool mine) 
 
 /// Programmatic dependent launch: wait for the kernel before (no effect on ordinary launches), and
 /// let the kernel after be put in place meanwhile.
-__device__ inline void wait_for_grid_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void wait_for_grid_before() {
+#if PLAIT_SM_90
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 __device__ inline void let_next_grid_start() {
+#if PLAIT_SM_90
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 /// Asks for what is there to come into L2, without waiting.

@@ -1,11 +1,15 @@
 // The tiled kernels: one a type for any op and number of ranks, and more for sums of the common
 // float types over 2, 4 and 8 ranks. What only moves data runs the kernel of its element size.
+#include "exec/cuda/kernels/ptx.cuh"
+
+#if PLAIT_SM_90
 #include "exec/cuda/kernels/tiled.cuh"
 
 #define PLAIT_TILED(type, opname, op, ranks)                                 \
   extern "C" __global__ void __launch_bounds__(plait::cuda::kTileThreads, 1) \
       plait_tiled_##type##_##opname##_##ranks(                               \
           const __grid_constant__ plait::cuda::TiledArgs args) {             \
+    if (args.state == nullptr) return; /* an empty launch */                 \
     plait::cuda::tiled<plait::DataType::type, op, ranks>(args);              \
   }
 #define PLAIT_TILED_SUMS(type)                                      \
@@ -18,3 +22,4 @@
 PLAIT_TILED_SUMS(fp32)
 PLAIT_TILED_SUMS(bf16)
 PLAIT_TILED_SUMS(fp16)
+#endif  // PLAIT_SM_90

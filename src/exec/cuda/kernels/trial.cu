@@ -145,6 +145,7 @@ extern "C" __global__ void plait_link_push(const __grid_constant__ LinkArgs args
 extern "C" __global__ void plait_link_pull(const __grid_constant__ LinkArgs args) {
   move_units<false>(args);
 }
+#if PLAIT_SM_90
 /// One thread a block by bulk copies, a piece to each peer in turn, as a tiled kernel pushes. GPUs
 /// that nothing keeps in step.
 extern "C" __global__ void plait_link_push_bulk(const __grid_constant__ LinkArgs args) {
@@ -174,3 +175,4 @@ extern "C" __global__ void plait_link_push_bulk(const __grid_constant__ LinkArgs
   }
   ring.end();
 }
+#endif  // PLAIT_SM_90

@@ -1,0 +1,37 @@
+// A libcuda.so.1 without a GPU: what it says of its GPU is the test's choice, and launches are
+// noted instead of done. Everything else is the driver played in host memory.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "conformance/fake_driver.hpp"
+
+namespace plait_test {
+
+/// What the driver says of a GPU and of the code that it chose for it.
+struct FakeGpu {
+  const char* name = "NVIDIA H200";
+  int major = 9, minor = 0;
+  int multiprocessors = 132;
+  int shared_bytes = 227 << 10;          ///< of a block, at most
+  int multiprocessor_bytes = 228 << 10;  ///< of shared memory
+  int multiprocessor_threads = 2048;
+  int made_for = 90;  ///< what its code was compiled for; 0 = there is none
+};
+
+struct FakeLaunch {
+  std::string kernel;
+  unsigned blocks, threads, shared_bytes;
+  bool is_programmatic;
+};
+
+struct FakeCuda {
+  FakeGpu gpu;
+  std::vector<FakeLaunch> launches;
+  std::vector<std::string> kernels;  ///< by handle, less one
+};
+
+/// The one in libcuda.so.1.
+extern "C" FakeCuda& fake_cuda();
+
+}  // namespace plait_test

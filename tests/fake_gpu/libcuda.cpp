@@ -1,0 +1,141 @@
+// The entry points of the fake libcuda.so.1.
+#include <cstring>
+
+#include "fake_gpu/fake_gpu.hpp"
+
+namespace plait_test {
+namespace {
+
+using namespace plait::cuda;
+
+constexpr Result kInvalidValue = 1, kNotFound = 500, kOutOfResources = 701;
+constexpr int kFixedBytes = 1024;  // of shared memory, of any kernel
+constexpr int kMostRegisters = 1 << 16, kRegisters = 96;
+
+/// Every function that the others do not play succeeds and does nothing.
+template <class... Arguments>
+void fill(Result (*&field)(Arguments...)) {
+  field = [](Arguments...) { return kSuccess; };
+}
+
+/// Kernels of bulk copies are in code for 9.0 and later only.
+bool exists(const std::string& kernel) {
+  const int made_for = fake_cuda().gpu.made_for;
+  return made_for >= 90 || (made_for > 0 && kernel.rfind("plait_tiled", 0) != 0);
+}
+
+template <class Handle>
+const std::string& kernel_of(Handle handle) {
+  return fake_cuda().kernels[reinterpret_cast<std::uintptr_t>(handle) - 1];
+}
+
+void play_device(Api& api) {
+  api.device_count = [](int* count) { return *count = 1, kSuccess; };
+  api.device_name = [](char* name, int length, Device) {
+    std::strncpy(name, fake_cuda().gpu.name, static_cast<std::size_t>(length));
+    return kSuccess;
+  };
+  api.device_attribute = [](int* value, int attribute, Device) {
+    const FakeGpu& gpu = fake_cuda().gpu;
+    constexpr int kMostSharedBytes = 97;
+    *value = attribute == kAttributeMultiprocessors ? gpu.multiprocessors
+             : attribute == kAttributeComputeMajor  ? gpu.major
+             : attribute == kAttributeComputeMinor  ? gpu.minor
+             : attribute == kMostSharedBytes        ? gpu.shared_bytes
+                                                    : 0;
+    return kSuccess;
+  };
+  api.error_name = [](Result, const char** name) { return *name = "CUDA_ERROR_FAKE", kSuccess; };
+  api.error_string = [](Result, const char** meaning) { return *meaning = "fake", kSuccess; };
+}
+
+int blocks_of(int threads, std::size_t shared_bytes) {
+  const FakeGpu& gpu = fake_cuda().gpu;
+  const int bytes = static_cast<int>(shared_bytes) + kFixedBytes;
+  return std::min({gpu.multiprocessor_threads / threads, kMostRegisters / (threads * kRegisters),
+                   gpu.multiprocessor_bytes / bytes});
+}
+
+void play_kernels(Api& api) {
+  api.library_load = [](Library* library, const void*, int*, void**, unsigned, int*, void**,
+                        unsigned) {
+    *library = machine().make<Library>();
+    return fake_cuda().gpu.made_for == 0 ? 209 : kSuccess;
+  };
+  api.library_kernel = [](Kernel* kernel, Library, const char* name) {
+    if (!exists(name)) return kNotFound;
+    fake_cuda().kernels.emplace_back(name);
+    *kernel = reinterpret_cast<Kernel>(fake_cuda().kernels.size());
+    return kSuccess;
+  };
+  api.kernel_function = [](Function* function, Kernel kernel) {
+    return *function = reinterpret_cast<Function>(kernel), kSuccess;
+  };
+  api.function_set_attribute = [](Function, int, int value) {
+    return value + kFixedBytes > fake_cuda().gpu.shared_bytes ? kInvalidValue : kSuccess;
+  };
+  api.launch = [](const LaunchConfig* config, Function function, void**, void**) {
+    if (blocks_of(static_cast<int>(config->block_x), config->shared_bytes) == 0)
+      return kOutOfResources;
+    fake_cuda().launches.push_back({kernel_of(function), config->grid_x, config->block_x,
+                                    config->shared_bytes, config->attribute_count != 0});
+    return kSuccess;
+  };
+}
+
+/// By symbol, so that tables without them can be filled too.
+void* limits(const std::string& symbol) {
+  using Attribute = Result (*)(int*, int, Function);
+  using Blocks = Result (*)(int*, Function, int, std::size_t);
+  constexpr int kFixedSharedBytes = 1, kMadeForPtx = 5;
+  static constexpr Attribute attribute = [](int* value, int which, Function) {
+    *value = which == kFixedSharedBytes ? kFixedBytes
+             : which == kMadeForPtx     ? fake_cuda().gpu.made_for
+                                        : 0;
+    return kSuccess;
+  };
+  static constexpr Blocks blocks = [](int* count, Function, int threads, std::size_t shared_bytes) {
+    return *count = blocks_of(threads, shared_bytes), kSuccess;
+  };
+  if (symbol == "cuFuncGetAttribute") return reinterpret_cast<void*>(attribute);
+  if (symbol == "cuOccupancyMaxActiveBlocksPerMultiprocessor")
+    return reinterpret_cast<void*>(blocks);
+  return nullptr;
+}
+
+Api played() {
+  Api api;
+#define PLAIT_CUDA_FUNCTION(field, symbol, arguments) fill(api.field);
+#include "driver/cuda/functions.def"
+#undef PLAIT_CUDA_FUNCTION
+  fake_contexts(api);
+  fake_streams(api);
+  fake_work(api);
+  play_device(api);
+  play_kernels(api);
+  return api;
+}
+
+void* find(const std::string& symbol) {
+  static const Api api = played();
+  if (void* const found = limits(symbol)) return found;
+#define PLAIT_CUDA_FUNCTION(field, name, arguments) \
+  if (symbol == #name) return reinterpret_cast<void*>(api.field);
+#include "driver/cuda/functions.def"
+#undef PLAIT_CUDA_FUNCTION
+  return nullptr;
+}
+
+}  // namespace
+
+FakeCuda& fake_cuda() {
+  static FakeCuda fake;
+  return fake;
+}
+
+}  // namespace plait_test
+
+extern "C" int cuGetProcAddress_v2(const char* symbol, void** function, int, std::uint64_t, int*) {
+  *function = plait_test::find(symbol);
+  return *function == nullptr ? 500 : 0;
+}

@@ -1,0 +1,210 @@
+// What a rank makes of GPUs that can run only a part of the kernels, or none: it finds out when it
+// sets up, together with the others, and every call is served by what is left, or refused.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "exec/cuda/cuda_rank.hpp"
+#include "fake_gpu/fake_gpu.hpp"
+#include "plait/error.hpp"
+
+// In place of the build's device code.
+extern "C" const void* const plait_fatbins[] = {"a fatbin", nullptr};
+extern "C" const char plait_built_for[] = "8.0, 9.0, PTX of 9.0";
+
+using namespace plait;
+using plait::cuda::CudaRank;
+using plait::cuda::CudaRankOptions;
+using plait_test::fake_cuda;
+using plait_test::FakeGpu;
+using plait_test::FakeLaunch;
+
+namespace {
+
+const FakeGpu kH200;
+const FakeGpu kA100{"NVIDIA A100", 8, 0, 108, 163 << 10, 164 << 10, 2048, 80};
+const FakeGpu kRtx{"NVIDIA RTX PRO 6000", 12, 0, 188, 99 << 10, 100 << 10, 1536, 120};
+const FakeGpu kSmallRtx{"NVIDIA RTX 2000", 8, 9, 22, 99 << 10, 100 << 10, 1536, 80};
+const FakeGpu kSlice{"NVIDIA H100 MIG 1g", 9, 0, 16, 227 << 10, 228 << 10, 2048, 90};
+const FakeGpu kV100{"Tesla V100", 7, 0, 80, 96 << 10, 96 << 10, 2048, 0};
+constexpr std::uint64_t kMib = 1 << 20;
+
+/// Rank 0 of several whose GPUs are all `gpu`, but for what the last one shows in the first round.
+struct Rank {
+  explicit Rank(const FakeGpu& gpu, int ranks = 2, std::string last_shows = "") {
+    fake_cuda().gpu = gpu;
+    fake_cuda().launches.clear();
+    CudaRankOptions options;
+    options.ranks = ranks;
+    options.messages = true;
+    options.sizes.scratch_bytes = 64 * kMib;
+    cuda = std::make_unique<CudaRank>(options, [&](const std::string& mine) {
+      std::vector<std::string> cards(static_cast<std::size_t>(ranks), mine);
+      if (shown.empty() && !last_shows.empty()) cards.back() = last_shows;
+      shown.push_back(mine);
+      return cards;
+    });
+    tried = fake_cuda().launches;
+    fake_cuda().launches.clear();
+  }
+  static const std::vector<FakeLaunch>& launches() { return fake_cuda().launches; }
+  /// Makes a stream of the GPU's context.
+  static cuda::Stream stream() {
+    return plait_test::machine().stream_of(reinterpret_cast<cuda::Context>(0x100));
+  }
+  std::vector<std::string> shown;
+  std::vector<FakeLaunch> tried;  // when it set up
+  std::unique_ptr<CudaRank> cuda;
+};
+
+Request request_of(Collective collective, std::uint64_t bytes, int ranks = 2,
+                   DataType type = DataType::fp32, ReduceOp op = ReduceOp::sum) {
+  Request request;
+  request.collective = collective;
+  request.type = type;
+  request.op = op;
+  request.count = bytes / bytes_of(type);
+  request.ranks = ranks;
+  return request;
+}
+
+std::set<std::string> names_of(const std::vector<FakeLaunch>& launches) {
+  std::set<std::string> names;
+  for (const FakeLaunch& launch : launches) names.insert(launch.kernel);
+  return names;
+}
+
+bool some_programmatic(const std::vector<FakeLaunch>& launches) {
+  return std::any_of(launches.begin(), launches.end(),
+                     [](const FakeLaunch& launch) { return launch.is_programmatic; });
+}
+
+std::string refusal(const Rank& rank, const std::string& kernel) {
+  try {
+    rank.cuda->run_fused(kernel, request_of(Collective::all_reduce, kMib), nullptr, nullptr,
+                         nullptr);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// Makes one call of every collective, type and op at many sizes, each as the rank chooses.
+void call_all(const Rank& rank, int ranks) {
+  const cuda::Stream stream = Rank::stream();
+  char* const memory = reinterpret_cast<char*>(0x10000);  // nothing reads it
+  for (const Collective collective : {Collective::all_reduce, Collective::all_gather,
+                                      Collective::reduce_scatter, Collective::broadcast})
+    for (const DataType type : {DataType::fp32, DataType::bf16, DataType::int64, DataType::uint8})
+      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max})
+        for (std::uint64_t bytes = 1024; bytes <= 64 * kMib; bytes *= 8) {
+          const Request request = request_of(collective, bytes, ranks, type, op);
+          if (rank.cuda->takes(request)) rank.cuda->enqueue(request, memory, memory, stream);
+        }
+  rank.cuda->messages({{true, 1, memory, 4096}, {false, 1, memory, 4096}}, stream);
+  rank.cuda->messages({{true, 1, memory, 8 * kMib}, {false, 1, memory, 8 * kMib}}, stream);
+}
+
+}  // namespace
+
+// First, since code is loaded once a process.
+TEST_CASE("a GPU that there is no code for is refused by name") {
+  try {
+    const Rank rank(kV100);
+    FAIL("a rank should not have set up");
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    CAPTURE(what);
+    CHECK(error.code() == ErrorCode::unsupported);
+    for (const char* const said : {"Tesla V100", "7.0", "8.0, 9.0, PTX of 9.0"})
+      CHECK(what.find(said) != std::string::npos);
+  }
+}
+
+TEST_CASE("an H200 runs all families, and tries each kernel before the first call") {
+  for (const int ranks : {2, 3, 8}) {
+    const Rank rank(kH200, ranks);
+    for (const char* const kernel : {"one_shot", "two_shot", "hop", "tiled"}) {
+      CAPTURE(kernel);
+      CHECK(rank.cuda->has_fused(kernel, request_of(Collective::all_reduce, kMib, ranks)));
+    }
+    for (const FakeLaunch& launch : rank.tried) CHECK(launch.blocks == 1);
+    call_all(rank, ranks);
+    const std::set<std::string> tried = names_of(rank.tried);
+    CHECK(Rank::launches().size() > 50);
+    for (const std::string& kernel : names_of(Rank::launches())) {
+      CAPTURE(kernel);
+      CHECK(tried.contains(kernel));
+    }
+    CHECK(some_programmatic(Rank::launches()));
+  }
+}
+
+TEST_CASE("setting up leaves the process's environment alone") {
+  const Rank rank(kH200);
+  CHECK(std::getenv("CUDA_MODULE_LOADING") == nullptr);
+}
+
+TEST_CASE("a GPU of 100 KiB of shared memory: no tiled kernels, and calls are served without") {
+  const Rank rank(kRtx);
+  const Request large = request_of(Collective::all_reduce, 40 * kMib);
+  CHECK_FALSE(rank.cuda->has_fused("tiled", large));
+  CHECK(rank.cuda->has_fused("two_shot", large));
+  CHECK(rank.cuda->fused_choice(large) != "tiled");
+  CHECK(rank.cuda->takes(large));
+  const std::string why_not = refusal(rank, "tiled");
+  CAPTURE(why_not);
+  CHECK(why_not.find("rank 0's GPU") != std::string::npos);
+  CHECK(why_not.find("shared memory") != std::string::npos);
+  call_all(rank, 2);
+  for (const FakeLaunch& launch : Rank::launches()) CHECK(launch.shared_bytes <= 99 << 10);
+}
+
+TEST_CASE("what one rank's GPU cannot run no rank does") {
+  const std::string of_rtx = Rank(kRtx).shown.front();
+  const Rank rank(kH200, 2, of_rtx);
+  CHECK_FALSE(rank.cuda->has_fused("tiled", request_of(Collective::all_reduce, kMib)));
+  CHECK(rank.cuda->has_fused("hop", request_of(Collective::all_reduce, kMib)));
+  CHECK(refusal(rank, "tiled").find("rank 1's GPU") != std::string::npos);
+  call_all(rank, 2);
+  for (const FakeLaunch& launch : Rank::launches()) CHECK(launch.shared_bytes == 0);
+}
+
+TEST_CASE("compute capability 8.0: no kernels of bulk copies, no programmatic launches") {
+  for (const int ranks : {2, 4}) {
+    const Rank rank(kA100, ranks);
+    CHECK_FALSE(rank.cuda->has_fused("tiled", request_of(Collective::all_reduce, kMib, ranks)));
+    for (const char* const kernel : {"one_shot", "two_shot", "hop"})
+      CHECK(rank.cuda->has_fused(kernel, request_of(Collective::all_reduce, kMib, ranks)));
+    CHECK(refusal(Rank(kA100), "tiled").find("plait_tiled") != std::string::npos);
+    call_all(rank, ranks);
+    CHECK(Rank::launches().size() > 50);
+    CHECK_FALSE(some_programmatic(Rank::launches()));
+  }
+}
+
+TEST_CASE("code made for 8.0 on a later GPU is not launched as if it waited for the one before") {
+  FakeGpu gpu = kH200;
+  gpu.made_for = 80;
+  const Rank rank(gpu);
+  call_all(rank, 2);
+  CHECK_FALSE(some_programmatic(Rank::launches()));
+}
+
+TEST_CASE("few multiprocessors: no launch has more blocks than run at once") {
+  for (const FakeGpu& gpu : {kSlice, kSmallRtx}) {
+    const Rank rank(gpu, 3);
+    const Topology topology = load_topology("hgx-h200");
+    const Request request = checked(request_of(Collective::all_reduce, 8 * kMib, 3), topology);
+    const auto bound = rank.cuda->bind(propose_one(topology, request, "direct"));
+    rank.cuda->run(*bound, nullptr, nullptr, Rank::stream());
+    call_all(rank, 3);
+    CHECK(Rank::launches().size() > 20);
+    for (const FakeLaunch& launch : Rank::launches()) {
+      CAPTURE(launch.kernel);
+      CHECK(static_cast<int>(launch.blocks) <= gpu.multiprocessors);
+    }
+  }
+}
