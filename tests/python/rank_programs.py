@@ -160,13 +160,13 @@ def arrays_of_a_library(task: dict[str, Any], emit: Emit) -> None:
 
 
 def late(task: dict[str, Any], emit: Emit) -> None:
-    """Rank 1 comes 11 s late to the meeting, to the first call, or to its end of a send."""
+    """Rank 1 comes 14 s late to the meeting, to the first call, or to its end of a send."""
     late_to, is_late = task["late_to"], os.environ["RANK"] == "1"
-    time.sleep(11 if is_late and late_to == "meeting" else 0)
+    time.sleep(14 if is_late and late_to == "meeting" else 0)
     comm = plait.init()
-    time.sleep(11 if is_late and late_to == "call" else 0)
+    time.sleep(14 if is_late and late_to == "call" else 0)
     comm.barrier()
-    time.sleep(11 if is_late and late_to == "send" else 0)
+    time.sleep(14 if is_late and late_to == "send" else 0)
     word = np.ones(1, np.float32)
     if late_to == "send" and comm.rank != 2:
         comm.exchange_with(word, 1 - comm.rank)

@@ -148,7 +148,7 @@ SAID_OF_A_LATE_RANK = {
 
 
 def test_a_rank_that_waits_says_for_whom(capfd):
-    """Three jobs at once, since each takes 11 s."""
+    """Three jobs at once, since each takes 14 s."""
     folder = str(Path(__file__).parent)
     jobs = [
         launch.start("rank_programs:late", 3, {"late_to": late_to}, {"PLAIT_DEBUG": ""}, folder)
