@@ -152,6 +152,33 @@ def check_cpp(path: Path) -> list[str]:
     return found
 
 
+def types_of(lines: list[str]) -> list[tuple[int, str]]:
+    """(line, name with its namespaces) of each type that a namespace with a name defines."""
+    found, spaces = [], []
+    for number, line in enumerate(lines, 1):
+        opened = re.match(r"namespace (?:([\w:]+) )?\{$", line)
+        if opened:
+            spaces.append(opened.group(1) or "")
+        elif spaces and line.startswith("}  // namespace"):
+            spaces.pop()
+        defined = re.match(r"(?:struct|class|enum class|enum|union) ([\w:]+)(?<!:)\b", line)
+        if defined and not line.endswith(";") and spaces and "" not in spaces:
+            found.append((number, "::".join([*spaces, defined.group(1)])))
+    return found
+
+
+def check_one_definition(paths: list[Path]) -> list[str]:
+    """Two types of one name in one program are one to the linker, whatever they hold."""
+    first: dict[str, Path] = {}
+    found = []
+    for path in paths:
+        for number, name in types_of(path.read_text().splitlines()):
+            if first.setdefault(name, path) != path:
+                what = f"{name} is another in {first[name].relative_to(ROOT)}"
+                found.append(breach(path, number, "one definition", what))
+    return found
+
+
 def check_python(path: Path) -> list[str]:
     source = path.read_text()
     lines = source.splitlines()
@@ -181,6 +208,9 @@ def main() -> int:
     found = check_reading_budget()
     for path in tracked("*.cpp", "*.hpp", "*.h", "*.def", "*.cu", "*.cuh"):
         found += check_cpp(path)
+    found += check_one_definition(
+        tracked("src/*.?pp", "include/*.hpp", "shims/*.?pp", "bindings/*.?pp")
+    )
     for path in tracked("*.py"):
         found += check_python(path)
     print("\n".join(found) if found else "tidy: nothing found")

@@ -118,7 +118,7 @@ class Ranks {
         cut_gather(bytes, kRingBytes, call.how.gather_permille, request.ranks)));
     const GatherCut& cut = *call.gathers.back();
     if (cut.chunks == 0) return enqueue_rest(call, request, args, queue);
-    static const PathTimes times{reinterpret_cast<Event>(std::uintptr_t{0x9010}),
+    static const PathMarks times{reinterpret_cast<Event>(std::uintptr_t{0x9010}),
                                  reinterpret_cast<Event>(std::uintptr_t{0x9018}),
                                  reinterpret_cast<Event>(std::uintptr_t{0x9020})};
     HostGather host(queue, path_, cut, args, cut.chunks % 2 == 0 ? &times : nullptr);

@@ -54,3 +54,17 @@ def test_long_functions_are_found(monkeypatch, tmp_path):
         f"// What becomes what.\nnamespace plait {{\nint f(int a) {{\n{body[20:]}}}\n}}\n"
     )
     assert tidy.check_cpp(file) == []
+
+
+def test_types_of_one_name_are_found(monkeypatch, tmp_path):
+    monkeypatch.setattr(tidy, "ROOT", tmp_path)
+    marks, times = tmp_path / "marks.hpp", tmp_path / "times.hpp"
+    marks.write_text("namespace plait::cuda {\nstruct Times {\n};\n}  // namespace plait::cuda\n")
+    times.write_text(
+        "namespace plait {\nclass Times;\nstruct Times::Inner {\n};\n"
+        "namespace {\nstruct Own {\n};\n}  // namespace\n"
+        "namespace cuda {\nstruct Times : Base {\n};\n}  // namespace cuda\n"
+        "struct Own {\n};\n}  // namespace plait\n"
+    )
+    found = tidy.check_one_definition([marks, times])
+    assert found == ["times.hpp:10: one definition: plait::cuda::Times is another in marks.hpp"]

@@ -42,12 +42,12 @@ void AgreedShare::open(Settled::Words* words, int rank, int ranks, double wait_s
   rank_ = rank;
   ranks_ = ranks;
   settled_.emplace(*words, rank, ranks, wait_s);
-  for (Event* event : {&times_.begin, &times_.link, &times_.host})
+  for (Event* event : {&marks_.begin, &marks_.link, &marks_.host})
     PLAIT_CUDA_CALL(event_create, event, 0);
 }
 
 void AgreedShare::close() noexcept {
-  for (Event* event : {&times_.begin, &times_.link, &times_.host}) {
+  for (Event* event : {&marks_.begin, &marks_.link, &marks_.host}) {
     if (*event != nullptr) api().event_destroy(*event);
     *event = nullptr;
   }
@@ -61,8 +61,8 @@ void AgreedShare::learn() {
   int mode = kCaptureRelaxed;
   api().exchange_capture_mode(&mode);
   float link_ms = 0.0F, host_ms = 0.0F;
-  Result result = api().event_elapsed(&host_ms, times_.begin, times_.host);
-  if (result == kSuccess) result = api().event_elapsed(&link_ms, times_.begin, times_.link);
+  Result result = api().event_elapsed(&host_ms, marks_.begin, marks_.host);
+  if (result == kSuccess) result = api().event_elapsed(&link_ms, marks_.begin, marks_.link);
   api().exchange_capture_mode(&mode);
   if (result == kNotReady) return;
   if (result == kSuccess && link_ms > 0.0F && host_ms > 0.0F) {
@@ -89,7 +89,7 @@ std::uint32_t AgreedShare::next(std::uint64_t bytes, std::uint64_t chunk_bytes,
   return permille_at(level_, size_, static_cast<double>(chunk_bytes) / static_cast<double>(bytes));
 }
 
-const PathTimes* AgreedShare::timed(std::uint64_t bytes, std::uint64_t share_bytes) {
+const PathMarks* AgreedShare::timed(std::uint64_t bytes, std::uint64_t share_bytes) {
   if (level_ == 0 || share_bytes == 0 || !judges_ || sample_) return nullptr;
   if (!is_warm_) {
     is_warm_ = true;
@@ -97,7 +97,7 @@ const PathTimes* AgreedShare::timed(std::uint64_t bytes, std::uint64_t share_byt
   }
   const double share = static_cast<double>(share_bytes) / static_cast<double>(bytes);
   sample_ = PathSample{size_, level_, share, 0.0, 0.0, 1};
-  return &times_;
+  return &marks_;
 }
 
 }  // namespace plait::cuda

@@ -11,7 +11,7 @@
 namespace plait::cuda {
 
 /// Events of one call: when all ranks were there, and where each path had ended.
-struct PathTimes {
+struct PathMarks {
   Event begin = nullptr, link = nullptr, host = nullptr;
 };
 
@@ -28,7 +28,7 @@ class AgreedShare {
                      std::uint32_t judges = Settled::kAll);
   /// What is to be recorded of that call, of which `share_bytes` go through host memory as it was
   /// cut; null = nothing.
-  const PathTimes* timed(std::uint64_t bytes, std::uint64_t share_bytes);
+  const PathMarks* timed(std::uint64_t bytes, std::uint64_t share_bytes);
 
  private:
   void learn();
@@ -42,7 +42,7 @@ class AgreedShare {
   SharedSize size_;      // of the call asked for last,
   int level_ = 0;        // what it got,
   bool judges_ = false;  // and whether this rank is to learn from it
-  PathTimes times_;
+  PathMarks marks_;
   std::optional<PathSample> sample_;  // on its way
   bool is_warm_ = false;              // the first call touches what has just been made
 };

@@ -80,7 +80,7 @@ void HostGather::bring_up(const GatherStretch& stretch, std::uint32_t chunk) {
 
 void HostGather::fork(Stream stream_of_call, std::size_t stretch) {
   record(begun(stretch), stream_of_call);
-  if (stretch == 0 && times_ != nullptr) record(times_->begin, stream_of_call);
+  if (stretch == 0 && marks_ != nullptr) record(marks_->begin, stream_of_call);
 }
 
 void HostGather::enqueue() {
@@ -98,9 +98,9 @@ void HostGather::enqueue() {
 
 /// The next call may use the rings: all have emptied them.
 void HostGather::join(Stream stream_of_call) {
-  if (times_ != nullptr) {
-    record(times_->link, stream_of_call);
-    record(times_->host, stream(kUp));
+  if (marks_ != nullptr) {
+    record(marks_->link, stream_of_call);
+    record(marks_->host, stream(kUp));
   }
   follow(stream_of_call, is_up(cut_.chunks - 1));
   launch_end(stream_of_call, meeting(&EngineFlags::chunks, &EngineFlags::host_taken, cut_.chunks),

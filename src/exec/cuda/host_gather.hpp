@@ -40,8 +40,8 @@ class HostGather : private EngineCall {
  public:
   /// `call`: the whole call. times: to be recorded; null = not.
   HostGather(EngineQueue& queue, const EnginePath& path, const GatherCut& cut, const CallArgs& call,
-             const PathTimes* times)
-      : EngineCall(queue, path, call, DataType::uint8), cut_(cut), call_(call), times_(times) {}
+             const PathMarks* marks)
+      : EngineCall(queue, path, call, DataType::uint8), cut_(cut), call_(call), marks_(marks) {}
 
   /// What `stream` holds now puts this rank's part of a stretch's results into its place, once all
   /// ranks are in the call; called for each stretch before enqueue().
@@ -73,7 +73,7 @@ class HostGather : private EngineCall {
 
   const GatherCut& cut_;
   const CallArgs& call_;
-  const PathTimes* const times_;
+  const PathMarks* const marks_;
 };
 
 }  // namespace plait::cuda

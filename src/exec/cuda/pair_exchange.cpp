@@ -67,7 +67,7 @@ void PairExchange::handle(std::uint32_t piece) {
   const ExchangePiece& what = cut_.pieces[piece];
   follow(stream(kHandle), event(kPush, piece));
   launch(stream(kHandle), meeting(&EngineFlags::exchanged, &EngineFlags::link_arrived, piece + 1));
-  if (piece == 0 && times_ != nullptr) record(times_->begin, stream(kHandle));
+  if (piece == 0 && marks_ != nullptr) record(marks_->begin, stream(kHandle));
   take_range(kHandle, slot(call_.rank, what), what.from, what.bytes,
              what.last ? path_.blocks : blocks_);
   if (what.awaited) {
@@ -118,9 +118,9 @@ void PairExchange::enqueue_chunks(std::uint32_t upto) {
 
 /// Both ranks have handled all: what they sent is not needed any more.
 void PairExchange::join(Stream stream_of_call) {
-  if (times_ != nullptr) {
-    record(times_->link, stream(kHandle));
-    record(times_->host, stream(kTake));
+  if (marks_ != nullptr) {
+    record(marks_->link, stream(kHandle));
+    record(marks_->host, stream(kTake));
   }
   record(event(kHandle, 0), stream(kHandle));
   follow(stream_of_call, event(kHandle, 0));

@@ -24,13 +24,13 @@ class PairExchange : private EngineCall {
   /// too; the last pieces are reduced by all there are. times: to be recorded; null = not.
   PairExchange(EngineQueue& queue, const EnginePath& path, const ExchangeCut& cut,
                const HopShape& shape, const CallArgs& call, DataType type, unsigned blocks,
-               const PathTimes* times)
+               const PathMarks* marks)
       : EngineCall(queue, path, call, type),
         cut_(cut),
         shape_(shape),
         call_(call),
         blocks_(blocks),
-        times_(times),
+        marks_(marks),
         sends_(sends(shape, 2, call.rank, 1 - call.rank)),
         takes_(sends(shape, 2, 1 - call.rank, call.rank)) {}
 
@@ -63,7 +63,7 @@ class PairExchange : private EngineCall {
   const HopShape& shape_;
   const CallArgs& call_;
   const unsigned blocks_;
-  const PathTimes* const times_;
+  const PathMarks* const marks_;
   const bool sends_, takes_;       // this rank, over the pair
   std::uint32_t chunk_steps_ = 0;  // enqueued so far
   std::uint64_t kept_ = 0;         // bytes, of what stays on this rank
