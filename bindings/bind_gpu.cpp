@@ -192,6 +192,15 @@ int driver_version() {
 
 /// (device type, ordinal, address, shape, strides in elements, type code, bits, lanes) of anything
 /// with DLPack.
+/// Of a contiguous numpy array, of any element type. Its own ways to say so take microseconds.
+std::uintptr_t numpy_address(nb::handle array) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  const std::uintptr_t address = number(view.buf);
+  PyBuffer_Release(&view);
+  return address;
+}
+
 nb::tuple dlpack_view(const nb::ndarray<nb::ro>& array) {
   nb::list shape, strides;
   for (std::size_t i = 0; i < array.ndim(); ++i) {
@@ -209,6 +218,8 @@ void bind_gpu(nb::module_& module) {
   module.def("gpu_count", &cuda::device_count, "How many GPUs there are; 0 without a driver.");
   module.def("why_no_gpu", &cuda::why_no_cuda, "Why there are none; empty where there are some.");
   module.def("cuda_driver_version", &driver_version, "Such as 13000 for CUDA 13.0.");
+  module.def("numpy_address", &numpy_address, nb::arg("array"),
+             "Address of a contiguous numpy array's memory.");
   module.def("dlpack_view", &dlpack_view, nb::arg("array"),
              "(device type, ordinal, address, shape, strides, type code, bits, lanes).");
   using release = nb::call_guard<nb::gil_scoped_release>;

@@ -8,14 +8,13 @@ it is (not contiguous, read-only output, unknown type) is an error.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
-from plait._core import InvalidArgumentError, UnsupportedError, dlpack_view
+from plait._core import InvalidArgumentError, UnsupportedError, dlpack_view, numpy_address
 
 HOST = -1
 ON_SOME_GPU = 1 << 16  # an array that does not say which
@@ -49,8 +48,7 @@ DTYPE_OF_TYPE: dict[str, np.dtype[Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Buffer:
+class Buffer(NamedTuple):
     """Memory of one array: where, how many elements, which plait type; `owner` keeps it alive.
 
     device: the CUDA ordinal, or HOST.
@@ -64,12 +62,18 @@ class Buffer:
     device: int = HOST
 
 
+_type_of: dict[Any, str] = {}  # by dtype object, since its name takes a microsecond
+
+
 def _type_name(dtype: Any) -> str:
+    known = _type_of.get(dtype)
+    if known is not None:
+        return known
     name = str(dtype).removeprefix("torch.")
     if name not in TYPE_OF_DTYPE:
-        known = ", ".join(TYPE_OF_DTYPE)
-        raise UnsupportedError(f"wanted an element type of {known}; found {name}")
-    return TYPE_OF_DTYPE[name]
+        names = ", ".join(TYPE_OF_DTYPE)
+        raise UnsupportedError(f"wanted an element type of {names}; found {name}")
+    return _type_of.setdefault(dtype, TYPE_OF_DTYPE[name])
 
 
 def _torch_buffer(tensor: Any, role: str) -> Buffer:
@@ -146,6 +150,8 @@ def _on_gpu(array: Any) -> bool:
 
 def is_on_gpu(array: Any) -> bool:
     """Whether the array lies in a GPU's memory, as far as it says; never raises."""
+    if array is None or type(array) is np.ndarray:
+        return False
     try:
         if hasattr(array, "data_ptr"):
             return bool(array.device.type == "cuda")
@@ -246,12 +252,26 @@ def _as_numpy(array: Any, role: str) -> np.ndarray[Any, Any] | None:
         raise InvalidArgumentError(f"wanted {wanted} as {role}, found {found}") from None
 
 
+def _numpy_buffer(view: np.ndarray[Any, Any], role: str, writable: bool) -> Buffer:
+    flags = view.flags
+    if not flags.c_contiguous:
+        raise InvalidArgumentError(
+            f"wanted a contiguous {role}, found strides {view.strides} for shape {view.shape}; "
+            "pass numpy.ascontiguousarray of it"
+        )
+    if writable and not flags.writeable:
+        raise InvalidArgumentError(f"wanted a writable {role}, found a read-only array; copy it")
+    return Buffer(numpy_address(view), view.size, _type_name(view.dtype), view.shape, view)
+
+
 def buffer_of(array: Any, role: str, *, writable: bool = False) -> Buffer:
     """The memory of `array`; `role` ("input", "output") is what errors call it.
 
     Raises InvalidArgumentError where it is not contiguous, not writable though it must be, or no
     array at all; UnsupportedError where the element type or the device is not plait's.
     """
+    if type(array) is np.ndarray:
+        return _numpy_buffer(array, role, writable)
     if hasattr(array, "data_ptr") and hasattr(array, "is_contiguous"):
         return _torch_buffer(array, role)
     if hasattr(array, "__cuda_array_interface__"):
@@ -264,13 +284,4 @@ def buffer_of(array: Any, role: str, *, writable: bool = False) -> Buffer:
             f"wanted {role} that is known to be writable, found DLPack of a type that numpy has no "
             "name for; pass a numpy or torch array"
         )
-    if view is None:
-        return _dlpack_buffer(array, role)
-    if not view.flags.c_contiguous:
-        raise InvalidArgumentError(
-            f"wanted a contiguous {role}, found strides {view.strides} for shape {view.shape}; "
-            "pass numpy.ascontiguousarray of it"
-        )
-    if writable and not view.flags.writeable:
-        raise InvalidArgumentError(f"wanted a writable {role}, found a read-only array; copy it")
-    return Buffer(view.ctypes.data, view.size, _type_name(view.dtype), view.shape, view)
+    return _dlpack_buffer(array, role) if view is None else _numpy_buffer(view, role, writable)

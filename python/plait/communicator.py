@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from plait import _core
 from plait._core import (
@@ -38,18 +37,26 @@ from plait.arrays import (
 Params = Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What a call may be given beside its arrays; an unknown word is a TypeError."""
+class _How(NamedTuple):
+    """What a call may be given beside its arrays and what it is; an unknown word is a TypeError."""
 
-    op: str = "sum"
-    root: int = 0
-    peer: int = 0
     strategy: str = ""
     params: Params | None = None
     scalar: float = 1.0
     scalars: Sequence[float] | None = None
     stream: Any = None
+
+
+class _Kind(NamedTuple):
+    """What calls alike share: the core's request, and the elements of this rank's output."""
+
+    request: Request
+    count: int
+    has_output: bool
+
+
+_MOST_KINDS = 4096
+_USUAL = _How()
 
 
 class Communicator:
@@ -101,23 +108,29 @@ class Communicator:
         for name, value in given.items():
             if value is not None:
                 setattr(options, name, value)
-        self._core = _core.Communicator.create(options)
+        self._take(_core.Communicator.create(options))
 
     @classmethod
     def _of(cls, core: Any) -> Communicator:
         made = cls.__new__(cls)
-        made._core = core
+        made._take(core)
         return made
+
+    def _take(self, core: Any) -> None:
+        self._core = core
+        self._rank, self._ranks = core.rank, core.ranks
+        self._kinds: dict[tuple[Any, ...], _Kind] = {}
+        self._pairs: dict[int, Communicator] = {}
 
     @property
     def rank(self) -> int:
         """This process's rank, 0..ranks-1."""
-        return self._core.rank
+        return self._rank
 
     @property
     def ranks(self) -> int:
         """How many ranks there are."""
-        return self._core.ranks
+        return self._ranks
 
     @property
     def device(self) -> int:
@@ -138,44 +151,44 @@ class Communicator:
         current one). Returns `out`; where none is given a new array of the same library and type in
         the same memory (torch in, torch out), or numpy's for what belongs to no library.
         """
-        return self._call("all_reduce", array, out, op=op, **how)
+        return self._call("all_reduce", array, out, how, op=op)
 
     def reduce_scatter(self, array: Any, op: str = "sum", out: Any = None, **how: Any) -> Any:
         """Rank r gets op over all ranks of the r-th of `ranks` equal parts of `array`."""
-        return self._call("reduce_scatter", array, out, op=op, **how)
+        return self._call("reduce_scatter", array, out, how, op=op)
 
     def all_gather(self, array: Any, out: Any = None, **how: Any) -> Any:
         """Every rank gets all ranks' arrays one after the other; shape (ranks, *array.shape)."""
-        return self._call("all_gather", array, out, **how)
+        return self._call("all_gather", array, out, how)
 
     def broadcast(self, array: Any, root: int = 0, out: Any = None, **how: Any) -> Any:
         """Every rank gets the root's array. Other ranks' `array` gives shape and type only."""
-        return self._call("broadcast", array, out, root=root, **how)
+        return self._call("broadcast", array, out, how, root=root)
 
     def reduce(
         self, array: Any, op: str = "sum", root: int = 0, out: Any = None, **how: Any
     ) -> Any:
         """The root gets op over all ranks of array[i]; the others None."""
-        return self._call("reduce", array, out, op=op, root=root, **how)
+        return self._call("reduce", array, out, how, op=op, root=root)
 
     def all_to_all(self, array: Any, out: Any = None, **how: Any) -> Any:
         """Part p of this rank's array goes to rank p; part q of the result came from rank q."""
-        return self._call("all_to_all", array, out, **how)
+        return self._call("all_to_all", array, out, how)
 
     def gather(self, array: Any, root: int = 0, out: Any = None, **how: Any) -> Any:
         """The root gets all ranks' arrays, shape (ranks, *array.shape); the others None."""
-        return self._call("gather", array, out, root=root, **how)
+        return self._call("gather", array, out, how, root=root)
 
     def scatter(self, array: Any, root: int = 0, out: Any = None, **how: Any) -> Any:
         """Rank r gets the r-th of `ranks` equal parts of the root's array.
 
         Ranks other than the root pass an array of that size too (shape and type are read off it).
         """
-        return self._call("scatter", array, out, root=root, **how)
+        return self._call("scatter", array, out, how, root=root)
 
     def send_recv(self, array: Any, out: Any = None, **how: Any) -> Any:
         """Sends `array` to rank + 1 and receives from rank - 1 (mod ranks)."""
-        return self._call("send_recv", array, out, **how)
+        return self._call("send_recv", array, out, how)
 
     def copy(self, array: Any, src: int, dst: int, out: Any = None, **how: Any) -> Any:
         """Rank dst gets rank src's array; the others None. All ranks call it.
@@ -183,7 +196,7 @@ class Communicator:
         On host memory over every path of the pair; on GPUs by the link, with a share through host
         memory from 384 MiB on (`plait.copy` takes every path between two GPUs of one process).
         """
-        return self._call("copy", array, out, root=src, peer=dst, **how)
+        return self._call("copy", array, out, how, root=src, peer=dst)
 
     def send(self, array: Any, dst: int, **how: Any) -> None:
         """Sends `array` to rank `dst`, whose recv() takes it; other ranks have no part in it.
@@ -195,16 +208,16 @@ class Communicator:
         how: strategy=, params=, stream= as for collectives.
         """
         pair = self._pair(dst)
-        pair._call("copy", array, None, root=pair.rank, peer=1 - pair.rank, **how)
+        pair._call("copy", array, None, how, root=pair.rank, peer=1 - pair.rank)
 
     def recv(self, out: Any, src: int, **how: Any) -> Any:
         """Fills `out` with what rank `src` sends by send(): as many elements of the same type."""
         pair = self._pair(src)
-        return pair._call("copy", out, out, root=1 - pair.rank, peer=pair.rank, **how)
+        return pair._call("copy", out, out, how, root=1 - pair.rank, peer=pair.rank)
 
     def exchange_with(self, array: Any, peer: int, out: Any = None, **how: Any) -> Any:
         """Sends `array` to rank `peer` and receives as much from it, both at once."""
-        return self._pair(peer)._call("send_recv", array, out, **how)
+        return self._pair(peer)._call("send_recv", array, out, how)
 
     def run(self, plan: Plan, array: Any, out: Any, scalar: float = 1.0) -> Any:
         """Runs a plan as it is, after proving it. All ranks must pass equal plans."""
@@ -265,33 +278,46 @@ class Communicator:
             index = operator.index(peer)
         except TypeError:
             raise InvalidArgumentError(f"wanted a rank, found {peer!r:.60}") from None
-        return Communicator._of(self._core.pair(index))
+        if index not in self._pairs:
+            self._pairs[index] = Communicator._of(self._core.pair(index))
+        return self._pairs[index]
 
-    def _call(self, collective: str, array: Any, out: Any, **how: Any) -> Any:
+    def _call(
+        self,
+        collective: str,
+        array: Any,
+        out: Any,
+        given: Mapping[str, Any],
+        op: str = "sum",
+        root: int = 0,
+        peer: int = 0,
+    ) -> Any:
         """One collective: arguments and buffers checked, then the core's call.
 
         What is wrong with this rank's arguments is told to all ranks, so that none waits; but not
         for arrays on a GPU, where ranks do not meet on the host.
         """
         if is_on_gpu(array) or is_on_gpu(out):
-            return self._enqueue(collective, array, out, _Asked(**how))
+            return self._enqueue(collective, array, out, _How(**given), op, root, peer)
         try:
-            asked = _Asked(**how)
+            how = _How(**given) if given else _USUAL
             source = buffer_of(array, "input")
-            request = self._request(collective, source, asked)
-            given, (out, result) = out, self._output(request, source, out)
-            if asked.stream is not None:
+            kind = self._kind(collective, source, op, root, peer)
+            made, result = self._output(kind, source, out)
+            if how.stream is not None:
                 raise InvalidArgumentError("wanted arrays on a GPU with stream=, found host memory")
-            params, factor = _params(asked.params), _scalars(asked, self.ranks)[self.rank]
-            strategy = _word(asked.strategy, "strategy")
+            params, factor = _params(how.params), _scalars(how, self._ranks)[self._rank]
+            strategy = _word(how.strategy, "strategy")
         except Exception as error:
             self._tell(error)
             raise
         address = result.address if result else 0
-        self._core.run_request(request, source.address, address, strategy, params, factor)
-        return out if given is not None else of_kind(array, out)
+        self._core.run_request(kind.request, source.address, address, strategy, params, factor)
+        return made if out is not None else of_kind(array, made)
 
-    def _enqueue(self, collective: str, array: Any, out: Any, asked: _Asked) -> Any:
+    def _enqueue(
+        self, collective: str, array: Any, out: Any, how: _How, op: str, root: int, peer: int
+    ) -> Any:
         """The same on this rank's GPU, in stream order; errors are this rank's own."""
         if self.device == HOST:
             raise UnsupportedError(
@@ -299,8 +325,8 @@ class Communicator:
                 "make it with device= (PLAIT_DEVICE)"
             )
         source = buffer_of(array, "input")
-        request = self._request(collective, source, asked)
-        out, result = self._output(request, source, out)
+        kind = self._kind(collective, source, op, root, peer)
+        out, result = self._output(kind, source, out)
         buffers = [source] if result is None else [source, result]
         for role, buffer in zip(("input", "output"), buffers, strict=False):
             if buffer.device not in (self.device, ON_SOME_GPU):
@@ -309,13 +335,13 @@ class Communicator:
                     f"wanted {role} on GPU {self.device}, this communicator's, found {where}"
                 )
         self._core.enqueue(
-            request,
+            kind.request,
             source.address,
             result.address if result else 0,
-            stream_handle(asked.stream, buffers),
-            _word(asked.strategy, "strategy"),
-            _params(asked.params),
-            _scalars(asked, self.ranks),
+            stream_handle(how.stream, buffers),
+            _word(how.strategy, "strategy"),
+            _params(how.params),
+            _scalars(how, self._ranks),
         )
         return out
 
@@ -324,34 +350,46 @@ class Communicator:
         code = error.code if isinstance(error, Error) else InvalidArgumentError.code
         self._core.refuse(code, str(error) or type(error).__name__)
 
-    def _request(self, collective: str, source: Buffer, asked: _Asked) -> Request:
-        divides = collective in ("reduce_scatter", "all_to_all", "scatter")
-        if divides and source.count % self.ranks != 0:
-            raise InvalidArgumentError(
-                f"wanted an input divisible into {self.ranks} equal parts for {collective}, "
-                f"found {source.count} elements"
-            )
-        count = source.count // self.ranks if divides else source.count
-        return Request(collective, count, source.type, asked.op, self.ranks, asked.root, asked.peer)
+    def _kind(self, collective: str, source: Buffer, op: str, root: int, peer: int) -> _Kind:
+        """Made once for calls alike: a request takes microseconds to make."""
+        key = (collective, source.count, source.type, op, root, peer)
+        try:
+            known = self._kinds.get(key)
+        except TypeError:  # of a word that cannot be one: the request says so
+            known = None
+        return known if known is not None else self._make_kind(key)
 
-    def _output(self, request: Request, source: Buffer, out: Any) -> tuple[Any, Buffer | None]:
-        """(what to return, its memory); made here where the caller gave none."""
-        dtype = DTYPE_OF_TYPE[source.type]
-        count = request.output_bytes(self.rank) // dtype.itemsize
+    def _make_kind(self, key: tuple[Any, ...]) -> _Kind:
+        collective, whole, type_name, op, root, peer = key
+        divides = collective in ("reduce_scatter", "all_to_all", "scatter")
+        if divides and whole % self._ranks != 0:
+            raise InvalidArgumentError(
+                f"wanted an input divisible into {self._ranks} equal parts for {collective}, "
+                f"found {whole} elements"
+            )
+        count = whole // self._ranks if divides else whole
+        request = Request(collective, count, type_name, op, self._ranks, root, peer)
         has_output = (
-            self.rank == request.root
-            if request.collective in ("reduce", "gather")
-            else (self.rank == request.peer if request.collective == "copy" else True)
+            self._rank == root
+            if collective in ("reduce", "gather")
+            else (self._rank == peer if collective == "copy" else True)
         )
-        if not has_output:
+        elements = request.output_bytes(self._rank) // DTYPE_OF_TYPE[type_name].itemsize
+        if len(self._kinds) >= _MOST_KINDS:
+            self._kinds.clear()
+        return self._kinds.setdefault(key, _Kind(request, elements, has_output))
+
+    def _output(self, kind: _Kind, source: Buffer, out: Any) -> tuple[Any, Buffer | None]:
+        """(what to return, its memory); made here where the caller gave none."""
+        if not kind.has_output:
             return None, None
         if out is None:
-            out = empty_like(source, _result_shape(request, source))
+            out = empty_like(source, _result_shape(kind.request, source))
         result = buffer_of(out, "output", writable=True)
-        if (result.type, result.count) != (source.type, count):
+        if result.type != source.type or result.count != kind.count:
             raise InvalidArgumentError(
-                f"wanted an output of {count} {source.type} elements for {request.collective}, "
-                f"found {result.count} {result.type}"
+                f"wanted an output of {kind.count} {source.type} elements for "
+                f"{kind.request.collective}, found {result.count} {result.type}"
             )
         return out, result
 
@@ -363,11 +401,11 @@ def _scalar(scalar: Any) -> float:
         raise InvalidArgumentError(f"wanted a number as scalar, found {scalar!r:.60}") from None
 
 
-def _scalars(asked: _Asked, ranks: int) -> list[float]:
+def _scalars(how: _How, ranks: int) -> list[float]:
     """Every rank's factor; those of others are used on GPUs only."""
-    if asked.scalars is None:
-        return [_scalar(asked.scalar)] * ranks
-    found = [_scalar(scalar) for scalar in asked.scalars]
+    if how.scalars is None:
+        return [_scalar(how.scalar)] * ranks
+    found = [_scalar(scalar) for scalar in how.scalars]
     if len(found) != ranks:
         raise InvalidArgumentError(f"wanted {ranks} scalars, one a rank, found {len(found)}")
     return found
@@ -375,10 +413,10 @@ def _scalars(asked: _Asked, ranks: int) -> list[float]:
 
 def _params(params: Any) -> dict[str, int]:
     """As the core takes them: names and whole numbers of 64 bits."""
+    if params is None:
+        return {}
     try:
-        given = {
-            _word(name, "params"): operator.index(value) for name, value in (params or {}).items()
-        }
+        given = {_word(name, "params"): operator.index(value) for name, value in params.items()}
     except (TypeError, AttributeError):
         raise InvalidArgumentError(
             f"wanted params such as {{'pieces': 2}}, found {params!r:.60}"
