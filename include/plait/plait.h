@@ -73,7 +73,7 @@ plaitResult_t plaitCommInitFromEnvironment(plaitComm_t* comm);
 plaitResult_t plaitCommRank(plaitComm_t comm, int* rank);
 plaitResult_t plaitCommCount(plaitComm_t comm, int* ranks);
 /* Ends every pending and later call of this rank; any thread, contacts nobody. On GPUs such calls
- * end without a result and without an error of their stream. */
+   end without a result and without an error of their stream. */
 plaitResult_t plaitCommAbort(plaitComm_t comm);
 /* Frees it. No call may be pending. NULL is no error. */
 plaitResult_t plaitCommDestroy(plaitComm_t comm);
