@@ -51,6 +51,11 @@ struct ConfigHead {
   int max_ctas = kConfigUndefined;
 };
 
+/// Where ncclConfig_t says how a communicator's graphs are used (graphUsageMode, an int, from NCCL
+/// 2.29 on), and what it says where several may run at once, or eager calls beside them.
+inline constexpr std::size_t kConfigGraphUsage = 80;
+inline constexpr int kGraphsMixed = 2;
+
 /// What ncclGetVersion's number stands for: 22809 = 2.28.9, before 2.9: 2804 = 2.8.4.
 constexpr int major_of(int version) { return version < 10000 ? version / 1000 : version / 10000; }
 constexpr int minor_of(int version) {

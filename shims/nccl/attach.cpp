@@ -59,7 +59,8 @@ std::string introduction(State& state) {
     if (letter == '\n') letter = ' ';
   return text(refusal.substr(0, 1000), '\n', place.host, '\n', place.device, '\n',
               settings().shared, '\n', process_word(), '\n', random_word(), '\n',
-              show_life(state.place), '\n', place.gpu, '\n', most_blocks(state.most_ctas));
+              show_life(state.place), '\n', place.gpu, '\n',
+              most_blocks(state.configured.most_ctas));
 }
 
 std::vector<std::string> lines_of(const std::string& card) {
@@ -289,8 +290,8 @@ void start_attaching(State* state, bool ready) {
 
 }  // namespace
 
-Prepared prepare(int ranks, int device, unsigned most_ctas) noexcept {
-  Prepared prepared{nullptr, most_ctas};
+Prepared prepare(int ranks, int device, const Configured& configured) noexcept {
+  Prepared prepared{nullptr, configured};
   try {
     if (ranks < 2 || real().handle == nullptr) return prepared;
     if (device < 0) device = platform().current_device();
@@ -305,7 +306,8 @@ State* enter(Comm comm, bool ready, Prepared prepared) {
   auto state = std::make_unique<State>();
   state->comm = comm;
   state->staging = std::move(prepared.staging);
-  state->most_ctas = prepared.most_ctas;
+  state->configured = prepared.configured;
+  state->order.mix_graphs(mixes_graphs(prepared.configured.mixes_graphs));
   if (ready && !identify(*state)) return nullptr;
   // Left over where it was destroyed by a call plait does not see.
   if (std::unique_ptr<State> left_over = comms().remove(comm, 0)) {

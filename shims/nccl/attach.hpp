@@ -10,8 +10,8 @@ namespace plait::nccl {
 /// What the exchange will need, made before NCCL makes the communicator: allocating may wait for
 /// every kernel of the process, so it must be over on all ranks before the first one exchanges.
 /// No staging where it cannot be made yet, or need not be. device: -1 = the thread's current one;
-/// most_ctas: of the new communicator's configuration, 0 = it says nothing.
-Prepared prepare(int ranks, int device, unsigned most_ctas) noexcept;
+/// configured: what the new communicator's configuration says.
+Prepared prepare(int ranks, int device, const Configured& configured) noexcept;
 /// Enters `comm` in the table and returns its state, not attached yet; null where plait keeps out
 /// of it: one rank, table full, no handle. ready = false: NCCL is still making it in the
 /// background.

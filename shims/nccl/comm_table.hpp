@@ -13,7 +13,6 @@
 
 #include "comm/life_page.hpp"
 #include "shims/nccl/engine.hpp"
-#include "shims/nccl/settings.hpp"
 #include "shims/nccl/stream_order.hpp"
 
 namespace plait::nccl {
@@ -35,10 +34,16 @@ class Peers {
   virtual bool have_left(Left left, bool elsewhere) const = 0;
 };
 
+/// What a communicator's configuration says; children inherit it.
+struct Configured {
+  unsigned most_ctas = 0;    ///< 0 = not said
+  bool mixes_graphs = true;  ///< graphs are ordered beside eager calls and each other
+};
+
 /// What is known of a communicator before NCCL makes it.
 struct Prepared {
   std::unique_ptr<Staging> staging;
-  unsigned most_ctas = 0;  ///< as configured; 0 = not
+  Configured configured;
 };
 
 /// One rank of one communicator, from creation to destruction.
@@ -51,12 +56,12 @@ struct State {
   std::uint64_t min_bytes = 0;
   std::uint32_t served = 0;          ///< bit by Collective
   std::unique_ptr<Staging> staging;  ///< while attaching
-  unsigned most_ctas = 0;            ///< of its configuration, which children inherit; 0 = not
-  unsigned most_blocks = 0;          ///< of plait's kernels, as all ranks agreed; 0 = not limited
+  Configured configured;
+  unsigned most_blocks = 0;  ///< of plait's kernels, as all ranks agreed; 0 = not limited
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Marker> marker;  ///< where attached
   std::unique_ptr<Marker> joint;   ///< likewise: of a group's streams
-  StreamOrder order{settings().mixes_graphs};
+  StreamOrder order;
   std::atomic<bool> killed{false};        ///< a peer was: all calls fail
   std::atomic<bool> lost{false};          ///< a peer has died
   std::atomic<std::uint64_t> watched{0};  ///< its peers' processes, in the lifeline

@@ -39,9 +39,9 @@ Result made_one(Comm* made, Result result, Prepared prepared) noexcept {
 
 /// What is known of a communicator that is to be made.
 struct Family {
-  int ranks = 0;           // at most; none where plait does not know it
-  int device = -1;         // -1 = the current one
-  unsigned most_ctas = 0;  // of its configuration; 0 = not said
+  int ranks = 0;    // at most; none where plait does not know it
+  int device = -1;  // -1 = the current one
+  Configured configured;
 };
 
 template <class Function, class... Arguments>
@@ -49,7 +49,7 @@ Result make(const Family& family, Comm* made, Function function, Arguments... ar
   if (function == nullptr || made == nullptr)
     return made == nullptr ? ncclInvalidArgument : ncclInvalidUsage;
   if (here.in_real != 0) return function(arguments...);
-  Prepared prepared = prepare(family.ranks, family.device, family.most_ctas);
+  Prepared prepared = prepare(family.ranks, family.device, family.configured);
   Result result = ncclSuccess;
   {
     const InReal inside;
@@ -58,21 +58,27 @@ Result make(const Family& family, Comm* made, Function function, Arguments... ar
   return made_one(made, result, std::move(prepared));
 }
 
-/// What a configuration limits a communicator to; 0 = nothing.
-unsigned most_ctas_of(const void* config) {
+Configured configured_by(const void* config) {
   ConfigHead head{};
-  if (config == nullptr) return 0;
+  Configured found;
+  if (config == nullptr) return found;
   std::memcpy(&head.size, config, sizeof head.size);
-  if (head.size < sizeof head) return 0;
+  if (head.size < sizeof head) return found;
   std::memcpy(&head, config, sizeof head);
-  return head.magic != kConfigMagic || head.max_ctas < 1 ? 0 : static_cast<unsigned>(head.max_ctas);
+  if (head.magic != kConfigMagic) return found;
+  if (head.max_ctas >= 1) found.most_ctas = static_cast<unsigned>(head.max_ctas);
+  int usage = kConfigUndefined;
+  if (head.size >= kConfigGraphUsage + sizeof usage)
+    std::memcpy(&usage, static_cast<const char*>(config) + kConfigGraphUsage, sizeof usage);
+  found.mixes_graphs = usage == kConfigUndefined || usage == kGraphsMixed;
+  return found;
 }
 
 /// Of a child: without a configuration of its own it has its parent's.
 Family child_of(Comm comm, const void* config) {
   const CommTable::Pin pin = comms().pin(comm);
   if (!pin) return {};
-  return {pin->ranks, pin->device, config == nullptr ? pin->most_ctas : most_ctas_of(config)};
+  return {pin->ranks, pin->device, config == nullptr ? pin->configured : configured_by(config)};
 }
 
 /// Stops what plait has in flight, so that NCCL's abort finds nothing of plait's waiting.
@@ -114,25 +120,25 @@ Result pass_inside(Function function, Arguments... arguments) {
 using namespace plait::nccl;
 
 Result ncclCommInitRank(Comm* comm, int ranks, UniqueId id, int rank) {
-  return make({ranks}, comm, real().init_rank, comm, ranks, id, rank);
+  return make({ranks, -1, {}}, comm, real().init_rank, comm, ranks, id, rank);
 }
 
 Result ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, void* config) {
-  return make({ranks, -1, most_ctas_of(config)}, comm, real().init_rank_config, comm, ranks, id,
+  return make({ranks, -1, configured_by(config)}, comm, real().init_rank_config, comm, ranks, id,
               rank, config);
 }
 
 Result ncclCommInitRankScalable(Comm* comm, int ranks, int rank, int id_count, UniqueId* ids,
                                 void* config) {
-  return make({ranks, -1, most_ctas_of(config)}, comm, real().init_rank_scalable, comm, ranks, rank,
-              id_count, ids, config);
+  return make({ranks, -1, configured_by(config)}, comm, real().init_rank_scalable, comm, ranks,
+              rank, id_count, ids, config);
 }
 
 Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
   if (real().init_all == nullptr) return ncclInvalidUsage;
   std::vector<Prepared> prepared;
   for (int i = 0; i < count; ++i)
-    prepared.push_back(prepare(count, devices == nullptr ? i : devices[i], 0));
+    prepared.push_back(prepare(count, devices == nullptr ? i : devices[i], {}));
   Result result = ncclSuccess;
   {
     const InReal inside;
@@ -164,7 +170,7 @@ Result ncclCommShrink(Comm comm, int* excluded, int count, Comm* child, void* co
 Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* child, void* config) {
   Family grown = child_of(comm, config);
   grown.ranks = ranks, grown.device = -1;
-  if (comm == nullptr) grown.most_ctas = most_ctas_of(config);  // a rank that joins
+  if (comm == nullptr) grown.configured = configured_by(config);  // a rank that joins
   return make(grown, child, real().grow, comm, ranks, id, rank, child, config);
 }
 

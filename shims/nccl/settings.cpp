@@ -26,14 +26,8 @@ std::uint32_t served_by(const std::string& names) {
   return served;
 }
 
-bool nccl_mixes_graphs() {
-  const std::optional<std::string> given = nccl_setting("NCCL_GRAPH_MIXING_SUPPORT");
-  return !given || nccl_number(*given) != 0;
-}
-
 Settings read() {
   Settings found;
-  found.mixes_graphs = nccl_mixes_graphs();
   try {
     found.env = read_env();
     set_log(found.env.debug, found.env.debug_file);
@@ -65,6 +59,12 @@ unsigned most_ctas(unsigned configured) {
   const unsigned newer = limit("NCCL_MAX_NCHANNELS");
   const unsigned channels = newer != 0 ? newer : limit("NCCL_MAX_NRINGS");
   return ctas == 0 || channels == 0 ? std::max(ctas, channels) : std::min(ctas, channels);
+}
+
+bool mixes_graphs(bool configured) {
+  const std::optional<std::string> said = nccl_setting("NCCL_GRAPH_MIXING_SUPPORT");
+  const std::optional<std::int64_t> number = said ? nccl_number(*said) : std::nullopt;
+  return number == 0 || number == 1 ? number == 1 : configured;
 }
 
 const Settings& settings() {

@@ -11,7 +11,6 @@ namespace plait::nccl {
 struct Settings {
   Env env;
   std::uint32_t served = 0;  ///< bit by Collective: PLAIT_OPS
-  bool mixes_graphs = true;  ///< graphs are ordered beside eager calls: NCCL_GRAPH_MIXING_SUPPORT
   std::string refusal;       ///< why this process cannot or must not take part; empty = it can
   std::string shared;        ///< all that peers must have alike, as text
 };
@@ -22,5 +21,7 @@ const Settings& settings();
 /// than NCCL_MAX_NCHANNELS; 0 = nothing was said. Read when NCCL has made a communicator, which is
 /// when it has put its files' settings into the environment.
 unsigned most_ctas(unsigned configured);
+/// NCCL_GRAPH_MIXING_SUPPORT where that is 0 or 1, else `configured`.
+bool mixes_graphs(bool configured);
 
 }  // namespace plait::nccl

@@ -13,7 +13,8 @@ namespace plait::nccl {
 class StreamOrder {
  public:
   using Place = cuda::StreamPlace;
-  explicit StreamOrder(bool mixes_graphs) : order_(mixes_graphs) {}
+  /// Before the first call.
+  void mix_graphs(bool mixes) { order_.mix_graphs(mixes); }
 
   /// What plait puts on `stream` goes on behind the communicator's earlier calls.
   Place before_served(Marker& marker, Stream stream) {

@@ -45,13 +45,23 @@ def test_no_stream_is_touched_but_a_calls_own(run_case, mode, case):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("mixes", ["0", "1"])
-def test_calls_on_two_streams_of_one_capture(run_case, mode, mixes):
-    env = {"STANDIN_PATIENCE_S": "3", "NCCL_GRAPH_MIXING_SUPPORT": mixes}
-    for row in run_case("forked_capture", 3, mode, env=env):
+@pytest.mark.parametrize(
+    ("case", "said", "mixes"),
+    [
+        ("forked_capture", {}, True),
+        ("forked_capture", {"NCCL_GRAPH_MIXING_SUPPORT": "0"}, False),
+        ("forked_capture", {"NCCL_GRAPH_MIXING_SUPPORT": "7"}, True),  # NCCL takes 0 and 1
+        ("forked_capture_unmixed", {}, False),
+        ("forked_capture_unmixed", {"NCCL_GRAPH_MIXING_SUPPORT": "1"}, True),
+        ("forked_capture_mixed", {}, True),
+    ],
+)
+def test_calls_on_two_streams_of_one_capture(run_case, mode, case, said, mixes):
+    env = {"STANDIN_PATIENCE_S": "3", **said}
+    for row in run_case(case, 3, mode, env=env):
         assert row["wrong"] == 0 and row["served"] >= 2 and row["passed"] == 0
         dawdling = row["rank"] % 3 == 0 or row["rank"] % 3 == 2
-        assert row["nodes"] == 2 + dawdling + (2 if mixes == "1" else 0)  # a wait and a record
+        assert row["nodes"] == 2 + dawdling + 2 * mixes  # a wait and a record
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -638,6 +638,8 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"lost_streams", lost_streams},
     {"lost_streams_late", lost_streams},
     {"forked_capture", forked_capture},
+    {"forked_capture_mixed", forked_capture},
+    {"forked_capture_unmixed", forked_capture},
     {"begun_capture", begun_capture},
     {"mixed_graphs", mixed_graphs},
     {"served_late", served_late},

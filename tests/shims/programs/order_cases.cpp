@@ -89,6 +89,18 @@ class Fork {
   std::vector<void*> events_;
 };
 
+/// Goes on with a child whose configuration says so (graphUsageMode).
+void use_graphs_as(Rank& r, int usage) {
+  char config[kConfigGraphUsage + sizeof usage + 4] = {};
+  ConfigHead head{sizeof config, kConfigMagic, 22900, 1};
+  std::memcpy(config, &head, sizeof head);
+  std::memcpy(config + kConfigGraphUsage, &usage, sizeof usage);
+  Comm child = nullptr;
+  MUST(nccl().ncclCommSplit(r.comm, 0, r.rank, &child, config));
+  MUST(nccl().ncclCommDestroy(r.comm));
+  r.comm = child;
+}
+
 /// Two calls on two streams of one capture.
 void* capture_two(const Rank& r, Sum& one, Sum& two, Stream s1, Stream s2) {
   Fork fork(r.stream);
@@ -133,7 +145,8 @@ std::string lost_streams(const Job& job, int rank) {
 
 /// Fork, a call on either stream, join; a thousand replays.
 std::string forked_capture(const Job& job, int rank) {
-  const Rank r(job, rank);
+  Rank r(job, rank);
+  if (job.name != "forked_capture") use_graphs_as(r, job.name == "forked_capture_mixed" ? 2 : 1);
   Stream s1 = standin_stream_create(), s2 = standin_stream_create();
   Sum one(rank, 1), two(rank, 2);
   void* graph = capture_two(r, one, two, s1, s2);
