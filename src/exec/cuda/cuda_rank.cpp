@@ -15,6 +15,7 @@
 #include "exec/cuda/engine_ring.hpp"
 #include "exec/cuda/host_reduction.hpp"
 #include "exec/cuda/kernel_names.hpp"
+#include "exec/cuda/neighbours.hpp"
 #include "exec/cuda/tiled_shape.hpp"
 #include "plait/error.hpp"
 
@@ -44,46 +45,6 @@ void register_host(void* base, std::uint64_t bytes) {
 void unregister_host(void* base) {
   const std::lock_guard<std::mutex> hold(registered_lock);
   if (--registered[base] == 0) api().host_unregister(base);
-}
-
-/// The ranks of this process by GPU: each is told whether it is the only one, since the kernels of
-/// several communicators must fit side by side.
-class Neighbours {
- public:
-  /// In the GPU's context; the stream is the caller's own.
-  void join(Device device, DeviceState* state, Stream stream) {
-    const std::lock_guard<std::mutex> hold(guard_);
-    on_[device].insert(state);
-    require(tell(on_[device], stream), "memory_set_async");
-  }
-  void leave(Device device, DeviceState* state, Stream stream) noexcept {
-    const std::lock_guard<std::mutex> hold(guard_);
-    if (on_[device].erase(state) != 0) (void)tell(on_[device], stream);  // crowded is safe
-  }
-
- private:
-  /// A capture elsewhere in the process must not mind.
-  static Result tell(const std::set<DeviceState*>& all, Stream stream) noexcept {
-    int mode = kCaptureRelaxed;
-    api().exchange_capture_mode(&mode);
-    Result result = kSuccess;
-    for (DeviceState* state : all) {
-      const auto at = reinterpret_cast<DevicePointer>(&state->crowded);
-      const Result one =
-          api().memory_set_async(at, all.size() > 1 ? 1 : 0, sizeof state->crowded, stream);
-      if (result == kSuccess) result = one;
-    }
-    const Result ended = api().stream_synchronize(stream);
-    api().exchange_capture_mode(&mode);
-    return result == kSuccess ? ended : result;
-  }
-  std::mutex guard_;
-  std::map<Device, std::set<DeviceState*>> on_;
-};
-
-Neighbours& neighbours() {
-  static auto* const only = new Neighbours;
-  return *only;
 }
 
 }  // namespace

@@ -1,0 +1,86 @@
+// Whether a rank is told that it may be alone on its GPU: by how many ranks this process has there,
+// and by whether other processes' kernels run beside it, which MPS lets them. A driver of a few
+// functions stands in for CUDA's.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "exec/cuda/neighbours.hpp"
+
+using namespace plait::cuda;
+
+namespace {
+
+constexpr Result kInvalidValue = 1;
+
+/// What the stand-in driver says of MPS (by device; -1 = it does not know), and was told.
+std::map<Device, int> mps;
+std::map<DevicePointer, int> set;
+
+Api stand_in() {
+  Api driver;
+  driver.device_attribute = [](int* value, int attribute, Device device) -> Result {
+    if (attribute != 133 || mps[device] < 0) return kInvalidValue;
+    *value = mps[device];
+    return kSuccess;
+  };
+  driver.exchange_capture_mode = [](int*) -> Result { return kSuccess; };
+  driver.memory_set_async = [](DevicePointer at, unsigned char value, std::size_t,
+                               Stream) -> Result {
+    set[at] = value;
+    return kSuccess;
+  };
+  driver.stream_synchronize = [](Stream) -> Result { return kSuccess; };
+  return driver;
+}
+
+bool is_crowded(const DeviceState& state) {
+  const auto at = reinterpret_cast<DevicePointer>(&state.crowded);
+  REQUIRE(set.contains(at));
+  return set[at] != 0;
+}
+
+}  // namespace
+
+TEST_CASE("a rank is alone on its GPU while this process has no other one there") {
+  const Api driver = stand_in();
+  Neighbours neighbours(driver);
+  mps = {{0, 0}, {1, 0}};
+  DeviceState first{}, second{}, elsewhere{};
+  neighbours.join(0, &first, nullptr);
+  neighbours.join(1, &elsewhere, nullptr);
+  CHECK(!is_crowded(first));
+  neighbours.join(0, &second, nullptr);
+  CHECK(is_crowded(first));
+  CHECK(is_crowded(second));
+  CHECK(!is_crowded(elsewhere));
+  neighbours.leave(0, &first, nullptr);
+  CHECK(!is_crowded(second));
+}
+
+TEST_CASE("under MPS no rank is alone: other processes' kernels run beside its own") {
+  const Api driver = stand_in();
+  Neighbours neighbours(driver);
+  mps = {{0, 1}};
+  DeviceState first{}, second{};
+  neighbours.join(0, &first, nullptr);
+  CHECK(is_crowded(first));
+  neighbours.join(0, &second, nullptr);
+  neighbours.leave(0, &first, nullptr);
+  CHECK(is_crowded(second));
+}
+
+TEST_CASE("where the driver does not know MPS, its variable counts") {
+  const Api driver = stand_in();
+  Neighbours neighbours(driver);
+  mps = {{0, -1}};
+  DeviceState state{};
+  unsetenv("CUDA_MPS_PIPE_DIRECTORY");
+  neighbours.join(0, &state, nullptr);
+  CHECK(!is_crowded(state));
+  setenv("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps", 1);
+  neighbours.join(0, &state, nullptr);
+  CHECK(is_crowded(state));
+  unsetenv("CUDA_MPS_PIPE_DIRECTORY");
+}
