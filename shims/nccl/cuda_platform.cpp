@@ -44,22 +44,6 @@ bool capturing(Stream stream) {
          status != cuda::kCaptureNone;
 }
 
-/// While one lives, what this thread does is allowed beside captures in any other thread, and
-/// breaks none of them.
-class BesideCaptures {
- public:
-  BesideCaptures() { exchanged_ = cuda::api().exchange_capture_mode(&mode_) == cuda::kSuccess; }
-  ~BesideCaptures() {
-    if (exchanged_) cuda::api().exchange_capture_mode(&mode_);
-  }
-  BesideCaptures(const BesideCaptures&) = delete;
-  BesideCaptures& operator=(const BesideCaptures&) = delete;
-
- private:
-  int mode_ = cuda::kCaptureRelaxed;
-  bool exchanged_ = false;
-};
-
 class CudaEngine : public Engine {
  public:
   CudaEngine(const EngineOptions& options, const Exchange& exchange)
@@ -80,10 +64,6 @@ class CudaEngine : public Engine {
                                           cuda::messages_ahead(options.ranks, options.most_blocks));
     wanted.orders_calls = false;  // StreamOrder does, NCCL's calls among them
     rank_ = std::make_unique<cuda::CudaRank>(wanted, exchange);
-  }
-  ~CudaEngine() override {
-    const BesideCaptures beside;
-    rank_.reset();
   }
   bool takes(const Request& request) const override {
     if (bitwise_) return rank_->takes(request);
@@ -106,6 +86,8 @@ class CudaEngine : public Engine {
   void abort() noexcept override { rank_->abort(); }
   void fail() noexcept override { rank_->fail(); }
   void heed(Stream stream) override { rank_->heed(driver_stream(stream)); }
+  bool has_ended(bool knows_calls) noexcept override { return rank_->has_ended(knows_calls); }
+  void unmap_peers() noexcept override { rank_->unmap_peers(); }
 
  private:
   /// What was measured here, if it was and has room.
@@ -125,14 +107,14 @@ class CudaStaging : public Staging {
  public:
   CudaStaging(int device, int ranks, std::uint64_t card_bytes)
       : primary_(device), card_bytes_(card_bytes) {
-    const BesideCaptures beside;
+    const cuda::BesideCaptures beside;
     const cuda::Current current(primary_.context());
     PLAIT_CUDA_CALL(memory_alloc, &input_, card_bytes * (static_cast<std::uint64_t>(ranks) + 1));
     output_ = input_ + card_bytes;
     PLAIT_CUDA_CALL(stream_create, &stream_, cuda::kStreamNonBlocking, 0);
   }
   ~CudaStaging() override {
-    const BesideCaptures beside;
+    const cuda::BesideCaptures beside;
     if (cuda::api().context_push(primary_.context()) != cuda::kSuccess) return;
     cuda::api().stream_destroy(stream_);
     cuda::api().memory_free(input_);
@@ -198,6 +180,7 @@ class CudaMarker : public Marker {
     const cuda::Current current(primary_.context());
     marker_.end(driver_stream(stream), calls, records);
   }
+  bool is_ahead() const noexcept override { return marker_.is_ahead(); }
 
  private:
   Primary primary_;

@@ -43,6 +43,15 @@ class Engine {
   /// Ends whatever waits, at once and for good, without a result and without an error of its
   /// stream: the program does not want it any more. Any thread; returns without waiting for NCCL.
   virtual void abort() noexcept = 0;
+  /// True once nothing of this rank is queued or runs any more on streams of the engine's own, and
+  /// where its calls' ends are not known, once the GPU has done all that it had to do.
+  virtual bool has_ended(bool knows_calls) noexcept = 0;
+  /// The program ends the communicator: what the engine has of NCCL goes. Once, and last of all but
+  /// has_ended(), unmap_peers() and the destructor.
+  virtual void end_nccl() noexcept {}
+  /// Lets go of the other ranks' memory; may wait for all that runs on the GPU, as may the
+  /// destructor, which frees this rank's own.
+  virtual void unmap_peers() noexcept = 0;
   /// After abort(): waits until NCCL's part of it is over too, at most `wait_s`.
   virtual void await_abort(double) const noexcept {}
   /// A rank is lost: whatever waits, now or later, fails its stream at once, since no call may end
@@ -75,6 +84,8 @@ class Marker {
   virtual void wait_at_replay(Stream stream) = 0;
   virtual void go_behind(Stream stream, const cuda::CapturedCalls& calls) = 0;
   virtual void end(Stream stream, cuda::CapturedCalls& calls, bool records) = 0;
+  /// True while that point has not been reached; false where nothing was recorded.
+  virtual bool is_ahead() const noexcept = 0;
 };
 
 /// A stream beside the caller's.

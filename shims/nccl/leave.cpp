@@ -1,10 +1,11 @@
-// First nobody watches it any more, then the others hear that this rank has left.
+// First nobody watches it any more; then the others hear how far this rank has come in leaving.
 #include "shims/nccl/leave.hpp"
 
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "base/departures.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "shims/nccl/attach.hpp"
@@ -14,25 +15,47 @@ namespace plait::nccl {
 namespace {
 
 /// For good, and where tools that look for leaks see it.
-template <class Kept>
-void keep(std::unique_ptr<Kept> kept) {
+void keep(std::unique_ptr<State> kept) {
   static std::mutex guard;
-  static auto* const all = new std::vector<std::unique_ptr<Kept>>;
+  static auto* const all = new std::vector<std::unique_ptr<State>>;
   const std::lock_guard<std::mutex> hold(guard);
   all->push_back(std::move(kept));
 }
 
+Departure departure_of(const std::shared_ptr<State>& state) {
+  Departure made;
+  made.has_ended = [state] {
+    return !state->marker->is_ahead() && state->engine->has_ended(state->order.knows_end());
+  };
+  made.show = [state](Left left) { show_left(state->place, left); };
+  made.have_left = [state](Left left, bool elsewhere) {
+    return state->peers->have_left(left, elsewhere);
+  };
+  made.unmap = [state] { state->engine->unmap_peers(); };
+  made.free = [state] { state->engine.reset(); };
+  return made;
+}
+
 }  // namespace
 
-void let_go(std::unique_ptr<State> state, double wait_s) {
-  if (!await_attached(*state, wait_s)) {
-    log(LogLevel::warn, state->rank,
-        text("communicator ", state->comm, " ended while plait was attaching to it"));
-    return keep(std::move(state));
+void let_go(std::unique_ptr<State> given, double attach_s) {
+  if (!await_attached(*given, attach_s)) {
+    log(LogLevel::warn, given->rank,
+        text("communicator ", given->comm, " ended while plait was attaching to it"));
+    return keep(std::move(given));
   }
-  unwatch(*state);
-  show_left(state->place, Left::unmapped);
-  if (state->phase.load() == Phase::aborted || state->killed.load()) keep(std::move(state->engine));
+  unwatch(*given);
+  if (given->peers == nullptr) {  // never attached: no rank has anything of another's
+    show_left(given->place, Left::unmapped);
+    if (given->engine != nullptr) keep(std::move(given));  // but for one that broke off on the way
+    return;
+  }
+  const std::shared_ptr<State> state = std::move(given);
+  state->engine->end_nccl();
+  const bool is_broken = state->phase.load() == Phase::aborted || state->lost.load();
+  DepartureWaits waits;
+  if (is_broken) waits.for_others = 0;  // who aborts, or has lost a rank, waits for no other
+  depart(departure_of(state), waits);
 }
 
 }  // namespace plait::nccl

@@ -1,5 +1,5 @@
 // What plait has beside a communicator, once the program has ended that one: told to the other
-// ranks, and freed when none of them can store into it any more.
+// ranks, and freed when none of them can store into it any more (base/departures.hpp).
 #pragma once
 #include <memory>
 
@@ -7,8 +7,10 @@
 
 namespace plait::nccl {
 
-/// Of a state that is in the table no more. Waits until attaching has ended, at most `wait_s`: a
-/// state that is attached to even then stays for good.
-void let_go(std::unique_ptr<State> state, double wait_s);
+/// Of a state that is in the table no more. Waits until attaching has ended, at most `attach_s`: a
+/// state that is attached to even then stays for good. Then until this rank's work has ended, and
+/// until the others have left, where none of them was lost and the communicator was not aborted;
+/// not long, and what is not freed by then is freed later.
+void let_go(std::unique_ptr<State> state, double attach_s);
 
 }  // namespace plait::nccl

@@ -32,10 +32,6 @@ class NodeEngine : public Engine {
         side_(platform().side_stream(device)),
         whole_(whole),
         across_(across) {}
-  ~NodeEngine() override {
-    const InReal in_real;
-    if (!aborted_.load()) real().destroy(across_);
-  }
   bool uses_nccl() const override { return true; }
   bool takes(const Request& request) const override {
     // An average of averages would be rounded twice.
@@ -55,6 +51,14 @@ class NodeEngine : public Engine {
     inside_->abort();
     if (!aborted_.exchange(true)) abort_across();
   }
+  void end_nccl() noexcept override {
+    const InReal in_real;
+    if (aborted_.exchange(true)) return;
+    real().destroy(across_);
+    across_ended_->store(true);
+  }
+  bool has_ended(bool knows_calls) noexcept override { return inside_->has_ended(knows_calls); }
+  void unmap_peers() noexcept override { inside_->unmap_peers(); }
   void await_abort(double wait_s) const noexcept override {
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_s);
     while (aborted_.load() && !across_ended_->load() && std::chrono::steady_clock::now() < end)

@@ -32,6 +32,11 @@ class StreamOrder {
     const std::lock_guard<std::mutex> hold(guard_);
     order_.after(marker, stream, place);
   }
+  /// False where the marker does not say when all calls have ended.
+  bool knows_end() {
+    const std::lock_guard<std::mutex> hold(guard_);
+    return order_.knows_end();
+  }
 
  private:
   std::mutex guard_;

@@ -4,10 +4,12 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/departures.hpp"
 #include "comm/descriptor.hpp"
 #include "comm/memory.hpp"
 #include "exec/cpu/arena.hpp"
@@ -23,7 +25,7 @@ struct Control {
   alignas(64) std::uint32_t entered;  ///< number of the last call this rank has entered
   std::uint32_t finished;             ///< number of the last call it has come out of
   std::uint32_t left;                 ///< 1 = it has closed its communicator
-  std::uint32_t device_idle;          ///< 1 = nothing of it runs on GPUs any more
+  std::uint32_t device_left;          ///< how far its GPU side has come in leaving: Left
   std::uint32_t life;                 ///< LifeWord of its watching thread; 0 where it has none
   std::uint32_t failed;               ///< 0, 1 = reason being written, 2 = reason stands
   std::int32_t failure_code;
@@ -38,22 +40,23 @@ inline std::uint32_t load(const std::uint32_t& word) {
 }
 
 inline constexpr std::uint64_t kControlMagic = 0x74696c616c703031;
-inline constexpr std::uint32_t kControlVersion = 4;
+inline constexpr std::uint32_t kControlVersion = 5;
 inline constexpr std::uint64_t kControlBytes = (sizeof(Control) + 4095) / 4096 * 4096;
 
-/// All ranks' control pages as this rank maps them.
+/// All ranks' control pages as this rank maps them. Copies are of the same pages.
 class Controls {
  public:
   Controls() = default;
-  Controls(int rank, std::vector<Mapping> pages) : rank_(rank), pages_(std::move(pages)) {}
+  Controls(int rank, std::vector<Mapping> pages)
+      : rank_(rank), pages_(std::make_shared<const std::vector<Mapping>>(std::move(pages))) {}
   /// Writes this rank's header into its fresh page.
   static void prepare(const Mapping& page, int rank);
   /// Error(mismatch) where a page is not what prepare() made for that rank.
   static void check(const Mapping& page, int rank);
 
   int rank() const { return rank_; }
-  int ranks() const { return static_cast<int>(pages_.size()); }
-  Control& of(int rank) const { return *reinterpret_cast<Control*>(pages_[rank].base()); }
+  int ranks() const { return static_cast<int>(pages_->size()); }
+  Control& of(int rank) const { return *reinterpret_cast<Control*>((*pages_)[rank].base()); }
   Control& mine() const { return of(rank_); }
 
   /// Shows the call and wakes whoever waits for it.
@@ -63,6 +66,13 @@ class Controls {
   /// First reason wins; then all are woken. Any thread, takes no lock.
   void raise_failure(ErrorCode code, const std::string& reason) const noexcept;
   std::optional<std::pair<ErrorCode, std::string>> failure_of(int rank) const;
+  /// How far a rank's GPU side has come in leaving.
+  bool has_left_device(int rank, Left left) const {
+    return load(of(rank).device_left) >= static_cast<std::uint32_t>(left);
+  }
+  void leave_device(Left left) const {
+    std::atomic_ref<std::uint32_t>(mine().device_left).store(static_cast<std::uint32_t>(left));
+  }
   /// This rank has come out of the call: nothing more is wanted of it there.
   void finish(std::uint32_t call) const;
   /// This rank closes its communicator; whoever waits for it is woken.
@@ -71,7 +81,8 @@ class Controls {
  private:
   void raise_for_all(std::uint32_t& word, std::uint32_t value) const noexcept;
   int rank_ = 0;
-  std::vector<Mapping> pages_;
+  std::shared_ptr<const std::vector<Mapping>> pages_ =
+      std::make_shared<const std::vector<Mapping>>();
 };
 
 }  // namespace plait

@@ -33,7 +33,8 @@ class DeviceSide {
   /// launcher and some rank has none. Throws AgreedError on all ranks alike.
   static std::unique_ptr<DeviceSide> create(const CommunicatorOptions& options, Joined& joined,
                                             const std::function<void()>& check);
-  /// Waits a moment for the others to be through, so that nobody writes into freed memory.
+  /// What the others may still write into is freed when they are through: now, where that takes no
+  /// longer than a moment, or later by a thread (base/departures.hpp).
   ~DeviceSide();
   /// Before several are destroyed: kernels that wait give up deadline_s from now on, then all ranks
   /// are told that this one is through; so their waits do not add up.
@@ -68,6 +69,7 @@ class DeviceSide {
     bool captured = false;
     std::uint64_t count = 0;
   };
+  struct Remains;
   using Key = std::tuple<int, std::uint64_t, int, int, int, int, std::string,
                          std::map<std::string, std::int64_t>>;
 
@@ -88,9 +90,8 @@ class DeviceSide {
   void watch();
   void fail(const Error& error);
   bool look_at_peers(const std::vector<short>& events);
-  bool all_idle() const;
-  bool some_is_dying() const;
-  bool await_others();
+  void stop_watching();
+  void leave();
 
   CommunicatorOptions options_;
   Joined& joined_;
@@ -120,7 +121,7 @@ class DeviceSide {
   std::atomic<bool> failed_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<std::int64_t> give_up_ns_{0};  ///< when closing: by then kernels are told to stop
-  std::int64_t ended_ns_ = 0;                ///< when this rank's work had ended
+  bool has_ended_ = false;                   ///< this rank's work, or it was waited for in vain
   std::vector<Peer> peers_;
   Fd wake_;
   std::unique_ptr<std::thread> watcher_;

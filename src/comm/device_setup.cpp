@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "base/departures.hpp"
 #include "base/life_word.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
@@ -26,7 +27,6 @@ constexpr std::uint64_t kExchangeRingBytes = 8ull << 20;  // behind what plans u
 constexpr std::uint64_t kWordsBytes = cuda::kHostWordsBytes + sizeof(cuda::Settled::Words);
 constexpr std::uint64_t kInboxBytes = 16ull << 20;  // small plans push here
 constexpr double kGoodbyeS = 2.0;                   // a rank that leaves waits for others so long
-constexpr double kTeardownS = 15.0;                 // the driver's, of a process that was killed
 constexpr int kWatchMs = 20;
 
 /// This process's number among the ranks of its machine; -1 where no launcher says.
@@ -87,8 +87,8 @@ DeviceSide::DeviceSide(const CommunicatorOptions& options, Joined& joined, const
   rings_ = share_memory(*joined.rendezvous, options.rank, options.ranks,
                         kRingBytes + kExchangeRingBytes + kWordsBytes, patience);
   make_chooser(env);
-  set_up_rank(env, patience);  // last: from here on a thread watches
   log(LogLevel::info, options.rank, text("GPU ", ordinal_, " of ", topology_.name));
+  set_up_rank(env, patience);  // last: from here on a thread watches
 }
 
 void DeviceSide::make_chooser(const Env& env) {
@@ -266,7 +266,7 @@ bool DeviceSide::look_at_peers(const std::vector<short>& events) {
     for (std::size_t i = 0; i < peers_.size(); ++i) {
       const Peer& peer = peers_[i];
       const auto said = joined_.controls.failure_of(peer.rank);
-      const bool closed = load(joined_.controls.of(peer.rank).device_idle) != 0;
+      const bool closed = joined_.controls.has_left_device(peer.rank, Left::work_ended);
       const bool ended = events[i] != 0 || holder_died(joined_.controls.of(peer.rank).life);
       if (!words && ended && !closed && !said) {
         fail(Error(ErrorCode::peer_lost, text("rank ", peer.rank, " (pid ", peer.pid,
@@ -290,7 +290,7 @@ void DeviceSide::watch() {
     std::vector<pollfd> entries{{wake_.get(), POLLIN, 0}};
     for (const Peer& peer : peers_) {
       // A rank that has closed and ended would be readable for ever.
-      const bool closed = load(joined_.controls.of(peer.rank).device_idle) != 0;
+      const bool closed = joined_.controls.has_left_device(peer.rank, Left::work_ended);
       entries.push_back({watching && !closed ? peer.process.get() : -1, POLLIN, 0});
     }
     poll(entries.data(), entries.size(), kWatchMs);
@@ -317,48 +317,78 @@ void DeviceSide::check() {
 
 void DeviceSide::abort() noexcept { cuda_->abort(); }
 
-bool DeviceSide::all_idle() const {
-  return std::all_of(peers_.begin(), peers_.end(), [&](const Peer& peer) {
-    pollfd ended{peer.process.get(), POLLIN, 0};
-    return load(joined_.controls.of(peer.rank).device_idle) != 0 || poll(&ended, 1, 0) > 0;
-  });
-}
-
-/// A killed rank whose process is not gone yet: its GPU may still store here.
-bool DeviceSide::some_is_dying() const {
-  return std::any_of(peers_.begin(), peers_.end(), [&](const Peer& peer) {
-    pollfd ended{peer.process.get(), POLLIN, 0};
-    return holder_died(joined_.controls.of(peer.rank).life) && poll(&ended, 1, 0) == 0;
-  });
-}
-
 void DeviceSide::begin_closing() {
   if (give_up_ns_.load() == 0) give_up_ns_.store(deadline_in(options_.deadline_s));
 }
 
-/// What is on the streams ends, or is told to.
+/// What this rank has on streams ends, or is told to; what it waits behind there may never end.
 void DeviceSide::end_work() {
   begin_closing();
-  if (ended_ns_ != 0 || cuda_ == nullptr) return;
-  if (cuda::api().context_push(cuda_->context()) == cuda::kSuccess) {
-    cuda::api().context_synchronize();
-    cuda::Context popped = nullptr;
-    cuda::api().context_pop(&popped);
+  if (has_ended_ || cuda_ == nullptr) return;
+  const std::int64_t end_ns = give_up_ns_.load() + static_cast<std::int64_t>(kGoodbyeS * 1e9);
+  bool ended = cuda_->has_ended();
+  while (!ended && now_ns() < end_ns) {
+    usleep(100);
+    ended = cuda_->has_ended();
   }
-  std::atomic_ref<std::uint32_t>(joined_.controls.mine().device_idle).store(1);
-  ended_ns_ = now_ns();
+  if (ended) joined_.controls.leave_device(Left::work_ended);
+  has_ended_ = true;
 }
 
-/// Until the other ranks' work has ended too. False where some rank was not heard of.
-bool DeviceSide::await_others() {
-  const std::int64_t end_ns = ended_ns_ + static_cast<std::int64_t>(kGoodbyeS * 1e9);
-  const std::int64_t gone_ns = ended_ns_ + static_cast<std::int64_t>(kTeardownS * 1e9);
-  bool idle = all_idle();
-  while (!idle && (now_ns() < end_ns || (some_is_dying() && now_ns() < gone_ns))) {
-    usleep(200);
-    idle = all_idle();
+void DeviceSide::stop_watching() {
+  stopping_.store(true);
+  if (watcher_ == nullptr) return;
+  const std::uint64_t one = 1;
+  if (write(wake_.get(), &one, sizeof one) < 0) log(LogLevel::warn, options_.rank, "no wake-up");
+  watcher_->join();
+}
+
+/// What a rank keeps until no other one can touch it any more, and what it sees of the others.
+struct DeviceSide::Remains {
+  std::unique_ptr<cuda::CudaRank> cuda;
+  std::vector<std::unique_ptr<cuda::BoundPlan>> plans;
+  std::vector<Mapping> rings;
+  std::vector<Peer> peers;
+  Controls controls;
+
+  bool have_left(Left left, bool elsewhere) const {
+    return std::all_of(peers.begin(), peers.end(), [&](const Peer& peer) {
+      if (elsewhere && peer.pid == getpid()) return true;
+      pollfd ended{peer.process.get(), POLLIN, 0};
+      return controls.has_left_device(peer.rank, left) || poll(&ended, 1, 0) > 0;
+    });
   }
-  return idle;
+  void free() noexcept {
+    const cuda::BesideCaptures beside;
+    const bool is_current = cuda::api().context_push(cuda->context()) == cuda::kSuccess;
+    if (is_current) cuda::api().context_synchronize();  // else freeing keeps launches waiting
+    plans.clear();
+    cuda::Context popped = nullptr;
+    if (is_current) cuda::api().context_pop(&popped);
+    cuda.reset();
+    rings.clear();
+  }
+};
+
+void DeviceSide::leave() {
+  const auto left = std::make_shared<Remains>();
+  left->cuda = std::move(cuda_);
+  planned_calls_.for_each([&](Call& call) { left->plans.push_back(std::move(call.bound)); });
+  left->rings = std::move(rings_);
+  left->peers = std::move(peers_);
+  left->controls = joined_.controls;
+  Departure departure;
+  departure.has_ended = [left] { return left->cuda->has_ended(); };
+  departure.show = [left](Left how_far) { left->controls.leave_device(how_far); };
+  departure.have_left = [left](Left how_far, bool elsewhere) {
+    return left->have_left(how_far, elsewhere);
+  };
+  departure.unmap = [left] { left->cuda->unmap_peers(); };
+  departure.free = [left] { left->free(); };
+  depart(std::move(departure), {.for_own = 0.1, .for_others = kGoodbyeS});
+  if (!left->have_left(Left::work_ended, true))
+    log(LogLevel::warn, options_.rank,
+        "device arena kept until all ranks have closed their communicator");
 }
 
 DeviceSide::~DeviceSide() {
@@ -369,24 +399,8 @@ DeviceSide::~DeviceSide() {
     return;
   }
   end_work();
-  const bool idle = cuda_ == nullptr || await_others();
-  stopping_.store(true);
-  const std::uint64_t one = 1;
-  if (watcher_ != nullptr) {
-    if (write(wake_.get(), &one, sizeof one) < 0) log(LogLevel::warn, options_.rank, "no wake-up");
-    watcher_->join();
-  }
-  if (idle) {
-    planned_calls_.clear();
-    cuda_.reset();
-    return;
-  }
-  // A rank that has not come to its end may still write here: the memory goes with the process.
-  log(LogLevel::warn, options_.rank,
-      "device arena kept: some rank has not closed its communicator");
-  planned_calls_.for_each([](Call& call) { static_cast<void>(call.bound.release()); });
-  static_cast<void>(cuda_.release());
-  static_cast<void>(new std::vector<Mapping>(std::move(rings_)));
+  stop_watching();
+  if (cuda_ != nullptr) leave();
 }
 
 }  // namespace plait

@@ -10,16 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "base/departures.hpp"
 #include "comm/memory.hpp"
 
 namespace plait {
-
-/// How far a rank has come in leaving its communicator.
-enum class Left : std::uint32_t {
-  not_yet = 0,
-  work_ended = 1,  ///< nothing of it runs any more: it stores into no peer's memory
-  unmapped = 2,    ///< and it has let go of the peers' memory
-};
 
 /// This process's own page. A child made by fork shows nothing and changes nothing: the page is its
 /// parent's.

@@ -43,7 +43,13 @@ Pairs::Started Pairs::start(int peer) {
   if (known != by_peer_.end()) return {known->second.result, known->second.number};
   std::packaged_task<std::shared_ptr<Communicator>()> task([this, peer] { return make_(peer); });
   const Started started{task.get_future().share(), ++made_so_far_};
-  by_peer_[peer] = {started.result, quiet_thread(std::move(task)), started.number};
+  Making& making = by_peer_[peer];  // before there is a thread, which must be joined
+  try {
+    making = {started.result, quiet_thread(std::move(task)), started.number};
+  } catch (...) {
+    by_peer_.erase(peer);
+    throw;
+  }
   return started;
 }
 

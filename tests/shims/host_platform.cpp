@@ -212,6 +212,11 @@ class HostEngine : public Engine {
       if (shared->failed.load() && !shared->aborted.load()) standin_stream_fail(stream);
     });
   }
+  ~HostEngine() override { standin_count("engine freed"); }
+  bool has_ended(bool) noexcept override {
+    return shared_.use_count() == 1;
+  }  // tasks have one each
+  void unmap_peers() noexcept override { standin_count("engine unmapped"); }
 
  private:
   TuningTable table_;
@@ -261,6 +266,7 @@ class HostMarker : public Marker {
     else if (records)
       standin::move_behind(stream, number_of(calls.record), ends);
   }
+  bool is_ahead() const noexcept override { return false; }  // the engine counts its tasks
 
  private:
   static cuda::GraphNode node_of(std::size_t number) {

@@ -465,3 +465,22 @@ def test_what_a_process_shows_cannot_be_shortened_under_the_others(run_case):
     rows = run_case("short_page", 2)
     assert all(row["wrong"] == 0 for row in rows)
     assert rows[0]["pages"] >= 1
+
+
+def test_memory_is_freed_after_all_ranks_have_left(run_case):
+    *first, last = run_case("leave_soon", 3)
+    assert all(row["wrong"] == 0 and row["freed"] == 1 for row in [*first, last])
+    assert all(600 < row["took_ms"] < 1900 for row in first)
+
+
+def test_who_leaves_first_waits_two_seconds_and_frees_later(run_case):
+    *first, last = run_case("leave_late", 3)
+    assert all(row["wrong"] == 0 and row["later"] == 1 for row in [*first, last])
+    assert all(1900 < row["took_ms"] < 2600 and row["freed"] == 0 for row in first)
+    assert last["took_ms"] < 3500
+
+
+@pytest.mark.parametrize("case", ["abort_frees", "death_frees"])
+def test_what_is_aborted_is_freed_too(run_case, case):
+    for row in run_case(case, 3):
+        assert row["wrong"] == 0 and row["took_ms"] < 1000 and row["later"] == 1

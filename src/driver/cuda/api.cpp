@@ -120,6 +120,14 @@ std::string uuid_of(int ordinal) {
   return uuid;
 }
 
+BesideCaptures::BesideCaptures() noexcept : mode_(kCaptureRelaxed) {
+  exchanged_ = why_no_cuda().empty() && api().exchange_capture_mode(&mode_) == kSuccess;
+}
+
+BesideCaptures::~BesideCaptures() {
+  if (exchanged_) api().exchange_capture_mode(&mode_);
+}
+
 Current::Current(Context context) { require(api().context_push(context), "context_push"); }
 
 Current::~Current() {

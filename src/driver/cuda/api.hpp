@@ -48,6 +48,20 @@ class Current {
   Current& operator=(const Current&) = delete;
 };
 
+/// While one lives, what this thread does is allowed beside captures in any other thread, and
+/// breaks none of them. Nothing where there is no driver.
+class BesideCaptures {
+ public:
+  BesideCaptures() noexcept;
+  ~BesideCaptures();
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+ private:
+  int mode_;
+  bool exchanged_ = false;
+};
+
 }  // namespace plait::cuda
 
 /// PLAIT_CUDA_CALL(memory_free, pointer): calls api().memory_free(pointer), throws where it fails.

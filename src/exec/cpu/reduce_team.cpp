@@ -39,6 +39,7 @@ ReduceTeam::~ReduceTeam() {
 }
 
 void ReduceTeam::start() {
+  threads_.reserve(helpers_);  // a thread that found no room here could not be joined
   while (threads_.size() < helpers_)
     threads_.push_back(quiet_thread([this, slice = threads_.size() + 1] { help(slice); }));
 }

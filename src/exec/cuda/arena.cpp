@@ -131,8 +131,13 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
 
 DeviceArena::~DeviceArena() { release(); }
 
-void DeviceArena::release() noexcept {
+void DeviceArena::unmap_peers() noexcept {
   for (const DevicePointer opened : opened_) api().ipc_close(opened);
+  opened_.clear();
+}
+
+void DeviceArena::release() noexcept {
+  unmap_peers();
   api().memory_free(mine_);
 }
 

@@ -49,6 +49,8 @@ class DeviceArena {
   /// for one (CUDA_DEVICE_MAX_CONNECTIONS=1), what follows an event keeps all other streams
   /// waiting.
   unsigned least_connections() const { return connections_; }
+  /// The peers' memory is theirs alone again; then only this rank's own can be asked for.
+  void unmap_peers() noexcept;
   DeviceState* state() const;  ///< this rank's own counters, as a device address
   /// The word that `writer` raises in `owner`'s memory.
   std::uint32_t* flag(int owner, int writer, int index) const;

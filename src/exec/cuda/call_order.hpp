@@ -43,6 +43,7 @@ class CallOrder {
   /// by itself.
   StreamPlace before(Marker& marker, Stream stream, bool waits = true) {
     const StreamPlace place = marker.place(stream);
+    ++open_;
     if (place.capture != 0)
       begin_captured(marker, stream, place);
     else if (waits && (replays_ || (recorded_ && place.stream != last_)))
@@ -51,6 +52,17 @@ class CallOrder {
   }
   /// A call has been put on `stream`, which was at `place` before.
   void after(Marker& marker, Stream stream, const StreamPlace& place) {
+    put(marker, stream, place);
+    --open_;
+  }
+  /// False where the event does not say when all calls have ended: one broke off on the way, or is
+  /// in a graph that is not ordered.
+  bool knows_end() const { return open_ == 0 && (mixes_graphs_ || captures_.empty()); }
+
+ private:
+  static constexpr std::size_t kMostCaptures = 64;  // at a time: they end without a word
+
+  void put(Marker& marker, Stream stream, const StreamPlace& place) {
     if (place.capture != 0) {
       CapturedCalls& calls = of(place.capture);
       marker.end(stream, calls, mixes_graphs_);
@@ -62,9 +74,6 @@ class CallOrder {
     last_ = place.stream;
     recorded_ = true;
   }
-
- private:
-  static constexpr std::size_t kMostCaptures = 64;  // at a time: they end without a word
 
   void begin_captured(Marker& marker, Stream stream, const StreamPlace& place) {
     const CapturedCalls& calls = of(place.capture);
@@ -86,6 +95,7 @@ class CallOrder {
   }
 
   bool mixes_graphs_;
+  int open_ = 0;            // calls between before() and after()
   std::uint64_t last_ = 0;  // stream of the last eager call
   bool recorded_ = false;   // some eager call has ended
   bool replays_ = false;    // graphs of such calls may be replayed

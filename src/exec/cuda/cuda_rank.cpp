@@ -179,8 +179,9 @@ void CudaRank::map_host_memory() {
   }
 }
 
-/// Gives back what open() has got so far.
+/// Gives back what open() has got so far, at a moment at which the GPU has nothing to do.
 void CudaRank::close() noexcept {
+  const BesideCaptures beside;
   if (api().context_push(context_) == kSuccess) {
     api().context_synchronize();
     if (arena_ != nullptr) neighbours().leave(device_, arena_->state(), streams_[0]);

@@ -1,6 +1,7 @@
 // One rank on one GPU: plans and fused kernels on device buffers, in stream order. Never waits on
 // the host; may be captured into CUDA graphs and replayed any number of times.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -77,6 +78,8 @@ class CudaRank {
  public:
   /// All ranks together. Error(no_device) without GPUs, unsupported without device code.
   CudaRank(const CudaRankOptions& options, const Exchange& exchange);
+  /// Frees at once: no peer may have anything under way to this rank any more, as has_ended() says
+  /// of each of them. Waits for all that runs on the GPU.
   ~CudaRank();
   CudaRank(const CudaRank&) = delete;
   CudaRank& operator=(const CudaRank&) = delete;
@@ -84,6 +87,14 @@ class CudaRank {
   int rank() const { return options_.rank; }
   int ranks() const { return options_.ranks; }
   Context context() const { return context_; }
+
+  /// True once nothing of this rank is queued or runs any more, so that it stores into no peer's
+  /// memory. Asks, and never waits. knows_calls: where this rank does not order calls, whether who
+  /// does knows that they have ended; else all that the GPU has to do must end first.
+  bool has_ended(bool knows_calls = true) noexcept;
+  /// Lets go of the peers' memory; only the destructor may come after. Waits for all that runs on
+  /// the GPU.
+  void unmap_peers() noexcept;
   Kernels& kernels() { return *kernels_; }
 
   /// Prepares a plan; not while its stream is being captured. Keep it as long as graphs replay it.
@@ -146,6 +157,7 @@ class CudaRank {
   void heed(Stream stream);
 
  private:
+  bool is_quiet() noexcept;
   void open(const Exchange& exchange);
   void choose_sizes();
   unsigned most_message_blocks() const;
@@ -236,6 +248,7 @@ class CudaRank {
   EnginePath engine_path_;
   std::size_t registered_ = 0;  // of options_.rings
   bool words_registered_ = false;
+  std::shared_ptr<std::atomic<bool>> quiet_;  // the GPU has done all that it had to do at some time
 };
 
 }  // namespace plait::cuda

@@ -38,6 +38,12 @@ class EventMarker {
     require(api_->stream_wait_event(stream, end_, 0), "stream_wait_event");
   }
 
+  /// True while it has not come to where it was last recorded; false where it never was.
+  bool is_ahead() const noexcept {
+    const BesideCaptures beside;
+    return end_ != nullptr && api_->event_query(end_) == kNotReady;
+  }
+
   void wait_at_replay(Stream stream) {
     require(api_->stream_wait_event(stream, end_, kEventExternal), "stream_wait_event");
   }

@@ -669,6 +669,10 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"unseen", unseen},
     {"many_lives", many_lives},
     {"short_page", short_page},
+    {"leave_soon", leave_late},
+    {"leave_late", leave_late},
+    {"abort_frees", abort_frees},
+    {"death_frees", abort_frees},
     {"overhead", overhead},
 };
 

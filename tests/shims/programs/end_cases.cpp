@@ -30,7 +30,50 @@ bool await_error(Comm comm) {
   return true;
 }
 
+std::uint64_t engines_freed() { return standin_calls("engine freed"); }
+
+/// True once that many have been, in all.
+bool await_freed(std::uint64_t count) {
+  const auto start = Clock::now();
+  while (engines_freed() < count && ms_since(start) < 5000) sleep_ms(1);
+  return engines_freed() == count;
+}
+
 }  // namespace
+
+/// The last rank ends a communicator of all of them soon after the others, or late: what it stores
+/// until then must find their memory.
+std::string leave_late(const Job& job, int rank) {
+  const Rank r(job, rank);
+  Comm child = nullptr;
+  MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr));
+  const std::uint64_t wrong = wrong_sum(r, child, r.ranks);
+  const auto start = Clock::now();
+  if (rank == r.ranks - 1) sleep_ms(job.name == "leave_soon" ? 700 : 2700);
+  MUST(nccl().ncclCommDestroy(child));
+  const std::uint64_t took_ms = ms_since(start), freed = engines_freed();
+  const bool later = await_freed(1);
+  return number("wrong", wrong) + ", " + number("took_ms", took_ms) + ", " +
+         number("freed", freed) + ", " + number("later", later);
+}
+
+/// All ranks abort a communicator, or those that are left when the last one has died: memory of it
+/// comes back.
+std::string abort_frees(const Job& job, int rank) {
+  const Rank r(job, rank);
+  Comm child = nullptr;
+  MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr));
+  const std::uint64_t wrong = wrong_sum(r, child, r.ranks);
+  if (job.name == "death_frees") {
+    if (rank == r.ranks - 1) ::kill(::getpid(), SIGKILL);
+    await_error(child);
+  }
+  const auto start = Clock::now();
+  MUST(nccl().ncclCommAbort(child));
+  const std::uint64_t took_ms = ms_since(start);
+  const bool later = await_freed(1);
+  return number("wrong", wrong) + ", " + number("took_ms", took_ms) + ", " + number("later", later);
+}
 
 /// Rank 1 dies, then rank 2, which shares another communicator with rank 0: what rank 0 hears, and
 /// how often it aborted NCCL's communicator between nodes.

@@ -113,5 +113,7 @@ std::string node_deaths(const Job& job, int rank);
 std::string unseen(const Job& job, int rank);
 std::string many_lives(const Job& job, int rank);
 std::string short_page(const Job& job, int rank);
+std::string leave_late(const Job& job, int rank);
+std::string abort_frees(const Job& job, int rank);
 
 }  // namespace program

@@ -1,0 +1,166 @@
+// One thread looks after all departures of the process and ends with the last one. What may wait
+// for the GPU runs in a thread of its own, so that no departure holds up another.
+#include "base/departures.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "base/threads.hpp"
+
+namespace plait {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kLookOften = std::chrono::microseconds(200);
+constexpr auto kLookSeldom = std::chrono::milliseconds(20);
+constexpr auto kSoon = std::chrono::seconds(3);  // looked after often from the beginning on
+constexpr auto kExitPatience = std::chrono::seconds(1);
+
+enum class Stage { works, awaits_ends, unmaps, awaits_unmapped, frees, done };
+
+struct Leaving {
+  explicit Leaving(Departure given) : departure(std::move(given)) {}
+  Departure departure;
+  const Clock::time_point begun = Clock::now();
+  std::atomic<Stage> stage{Stage::works};
+};
+using Shared = std::shared_ptr<Leaving>;
+
+class Departures {
+ public:
+  bool add(const Shared& mine, const DepartureWaits& waits) {
+    {
+      const std::lock_guard<std::mutex> hold(guard_);
+      if (is_exiting_) return false;
+      all_.push_back(mine);
+      if (!runs_) quiet_thread([this] { run(); }).detach();
+      runs_ = true;
+    }
+    wake_.notify_one();
+    const Departure& departure = mine->departure;
+    const auto is_past = [&](Stage stage) { return mine->stage.load() > stage; };
+    if (!await(waits.for_own, [&] { return is_past(Stage::works); })) return false;
+    await(waits.for_others, [&] { return departure.have_left(Left::work_ended, true); });
+    if (!departure.have_left(Left::work_ended, false)) return false;
+    return await(waits.for_quiet, [&] { return is_past(Stage::frees); });
+  }
+
+  /// The program ends: nothing more is begun, and what was begun may end.
+  void exit() {
+    std::unique_lock<std::mutex> hold(guard_);
+    is_exiting_ = true;
+    moved_.wait_for(hold, kExitPatience, [&] { return busy_ == 0; });
+  }
+
+  bool is_this_process() const { return owner_ == ::getpid(); }
+
+ private:
+  template <class Done>
+  bool await(double wait_s, Done done) {
+    const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                        std::chrono::duration<double>(wait_s));
+    std::unique_lock<std::mutex> hold(guard_);
+    while (!done() && Clock::now() < end) moved_.wait_for(hold, kLookOften);
+    return done();
+  }
+
+  /// Without the lock where a departure is asked: what it asks the driver may have to wait.
+  void run() {
+    std::unique_lock<std::mutex> hold(guard_);
+    while (!all_.empty() && !is_exiting_) {
+      const std::vector<Shared> now(all_.begin(), all_.end());
+      hold.unlock();
+      bool is_soon = false;
+      for (const Shared& one : now) {
+        step(one);
+        is_soon |= Clock::now() - one->begun < kSoon;
+      }
+      hold.lock();
+      std::erase_if(all_, [](const Shared& one) { return one->stage.load() == Stage::done; });
+      moved_.notify_all();
+      if (!all_.empty()) wake_.wait_for(hold, is_soon ? Clock::duration(kLookOften) : kLookSeldom);
+    }
+    runs_ = false;
+  }
+
+  /// As far as it can go now.
+  void step(const Shared& one) {
+    const Departure& departure = one->departure;
+    if (one->stage.load() == Stage::works && departure.has_ended()) {
+      departure.show(Left::work_ended);
+      one->stage.store(Stage::awaits_ends);
+    }
+    if (one->stage.load() == Stage::awaits_ends && departure.have_left(Left::work_ended, false))
+      begin(one, Stage::unmaps, Stage::awaits_unmapped, [one] {
+        one->departure.unmap();
+        one->departure.show(Left::unmapped);
+      });
+    if (one->stage.load() == Stage::awaits_unmapped && departure.have_left(Left::unmapped, false))
+      begin(one, Stage::frees, Stage::done, [one] { one->departure.free(); });
+  }
+
+  /// Where no thread can be had it is tried again at the next look.
+  template <class Work>
+  void begin(const Shared& one, Stage now, Stage then, Work work) {
+    const std::lock_guard<std::mutex> hold(guard_);
+    if (is_exiting_) return;
+    try {
+      quiet_thread([this, one, then, work] {
+        work();
+        const std::lock_guard<std::mutex> again(guard_);
+        one->stage.store(then);
+        --busy_;
+        wake_.notify_one();
+        moved_.notify_all();
+      }).detach();
+      one->stage.store(now);
+      ++busy_;
+    } catch (const std::exception& error) {
+      log(LogLevel::warn, -1, text("device memory stays for now: ", error.what()));
+    }
+  }
+
+  const pid_t owner_ = ::getpid();
+  std::mutex guard_;
+  std::condition_variable wake_;   // of the thread
+  std::condition_variable moved_;  // of who waits for a departure
+  std::vector<Shared> all_;
+  int busy_ = 0;
+  bool runs_ = false;
+  bool is_exiting_ = false;
+};
+
+std::atomic<Departures*> current{nullptr};
+
+/// Never destroyed, since its thread may still run. A child made by fork has none of its parent's.
+Departures& departures() {
+  Departures* known = current.load();
+  if (known != nullptr && known->is_this_process()) return *known;
+  auto* const made = new Departures;
+  if (current.compare_exchange_strong(known, made)) return *made;
+  delete made;
+  return *known;
+}
+
+[[gnu::destructor]] void end_departures() {
+  Departures* const all = current.load();
+  if (all != nullptr && all->is_this_process()) all->exit();
+}
+
+}  // namespace
+
+bool depart(Departure departure, const DepartureWaits& waits) {
+  return departures().add(std::make_shared<Leaving>(std::move(departure)), waits);
+}
+
+}  // namespace plait

@@ -1,0 +1,139 @@
+// Ranks that leave: what one frees only after all others have come so far, and how long who leaves
+// waits for that.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/departures.hpp"
+
+using namespace plait;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double s_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+template <class Done>
+bool await(Done done) {
+  const auto start = Clock::now();
+  while (!done() && s_since(start) < 20) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return done();
+}
+
+/// Ranks that see how far each other has come; outlive the test's departures.
+struct Company {
+  explicit Company(int count) : left(static_cast<std::size_t>(count)) {}
+  struct Rank {
+    std::atomic<Left> left{Left::not_yet};
+    std::atomic<bool> works{false};
+    std::atomic<bool> elsewhere{true};
+    std::atomic<bool> gpu_is_busy{false};
+    std::atomic<bool> unmapped{false};
+    std::atomic<bool> freed{false};
+    std::atomic<bool> early{false};  ///< it let go of something before all others had come so far
+  };
+  std::vector<Rank> left;
+
+  bool others(const Rank& mine, Left wanted, bool elsewhere) {
+    for (const Rank& one : left)
+      if (&one != &mine && (!elsewhere || one.elsewhere) && one.left.load() < wanted) return false;
+    return true;
+  }
+};
+using Shared = std::shared_ptr<Company>;
+
+Departure leaving(const Shared& all, std::size_t rank) {
+  Company::Rank& mine = all->left[rank];
+  Departure made;
+  made.has_ended = [all, &mine] { return !mine.works; };
+  made.show = [all, &mine](Left left) { mine.left.store(left); };
+  made.have_left = [all, &mine](Left left, bool elsewhere) {
+    return all->others(mine, left, elsewhere);
+  };
+  const auto let_go = [all, &mine](Left wanted, std::atomic<bool>& what) {
+    while (mine.gpu_is_busy) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (!all->others(mine, wanted, false)) mine.early = true;
+    what = true;
+  };
+  made.unmap = [&mine, let_go] { let_go(Left::work_ended, mine.unmapped); };
+  made.free = [&mine, let_go] { let_go(Left::unmapped, mine.freed); };
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("ranks that leave at about the same time free all, each after the others' last words") {
+  for (int round = 0; round < 20; ++round) {
+    const auto all = std::make_shared<Company>(3);
+    std::vector<std::thread> threads;
+    std::atomic<int> freed{0};
+    for (std::size_t rank = 0; rank < 3; ++rank)
+      threads.emplace_back([&, rank] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5 * ((rank + round) % 3)));
+        freed += depart(leaving(all, rank), {10, 10, 10}) ? 1 : 0;
+      });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(freed == 3);
+    for (const Company::Rank& rank : all->left) {
+      CHECK(rank.freed);
+      CHECK(!rank.early);
+    }
+  }
+}
+
+TEST_CASE("who leaves first waits no longer than it should, and all is freed later") {
+  const auto all = std::make_shared<Company>(2);
+  const auto start = Clock::now();
+  CHECK(!depart(leaving(all, 0), {1, 0.2, 1}));
+  CHECK(s_since(start) >= 0.2);
+  CHECK(s_since(start) < 5);
+  CHECK(all->left[0].left.load() == Left::work_ended);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CHECK(!all->left[0].unmapped);
+  CHECK(depart(leaving(all, 1), {10, 10, 10}));
+  CHECK(await([&] { return all->left[0].freed.load(); }));
+  CHECK(!all->left[0].early);
+}
+
+TEST_CASE("ranks of the same process are not awaited") {
+  const auto all = std::make_shared<Company>(2);
+  for (Company::Rank& rank : all->left) rank.elsewhere = false;
+  const auto start = Clock::now();
+  CHECK(!depart(leaving(all, 0), {10, 10, 10}));
+  CHECK(s_since(start) < 5);
+  CHECK(!all->left[0].unmapped);
+  CHECK(depart(leaving(all, 1), {10, 10, 10}));
+  CHECK(await([&] { return all->left[0].freed.load(); }));
+}
+
+TEST_CASE("a rank whose work goes on says nothing, and keeps what it has until that ends") {
+  const auto all = std::make_shared<Company>(2);
+  all->left[0].works = true;
+  CHECK(!depart(leaving(all, 0), {0.1, 10, 10}));
+  CHECK(all->left[0].left.load() == Left::not_yet);
+  CHECK(!depart(leaving(all, 1), {1, 0.1, 1}));
+  CHECK(!all->left[1].unmapped);
+  all->left[0].works = false;
+  CHECK(await([&] { return all->left[0].freed && all->left[1].freed; }));
+}
+
+TEST_CASE("a GPU that others keep busy holds up neither who leaves nor other departures") {
+  const auto held = std::make_shared<Company>(1);
+  held->left[0].gpu_is_busy = true;
+  const auto start = Clock::now();
+  CHECK(!depart(leaving(held, 0), {10, 10, 0.1}));
+  const auto other = std::make_shared<Company>(1);
+  CHECK(depart(leaving(other, 0), {10, 10, 10}));
+  CHECK(s_since(start) < 5);
+  CHECK(!held->left[0].freed);
+  held->left[0].gpu_is_busy = false;
+  CHECK(await([&] { return held->left[0].freed.load(); }));
+}
