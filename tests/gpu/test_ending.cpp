@@ -1,0 +1,94 @@
+// How a rank comes to its end: it is known by its own calls, eager and replayed, whatever else is
+// on the GPU; then it lets go of the peers' memory.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "base/text.hpp"
+#include "tests/gpu/bay.hpp"
+
+using namespace plait;
+using namespace plait::cuda;
+
+namespace {
+
+constexpr double kPatienceS = 10;
+
+bool await_end(CudaRank& rank) {
+  const auto start = std::chrono::steady_clock::now();
+  while (!rank.has_ended())
+    if (std::chrono::steady_clock::now() - start > std::chrono::duration<double>(kPatienceS))
+      return false;
+  return true;
+}
+
+/// Keeps a stream busy until it is told to end, or long enough.
+struct Busy {
+  std::atomic<bool> over{false};
+  static void hold(void* self) {
+    const auto start = std::chrono::steady_clock::now();
+    while (!static_cast<Busy*>(self)->over.load() &&
+           std::chrono::steady_clock::now() - start < std::chrono::duration<double>(3 * kPatienceS))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+};
+
+/// Rank 0 calls, rank 1 later: rank 0 has not ended meanwhile, and has soon after.
+void call_apart(Bay& bay, Findings& findings, const char* what, const std::function<void()>& call) {
+  if (bay.rank == 0) {
+    call();
+    for (int look = 0; look < 50; ++look) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (bay.cuda->has_ended())
+        findings.add(0, text(what, ": ended before the other rank called"));
+    }
+  }
+  bay.board->meet();
+  if (bay.rank == 1) call();
+  if (!await_end(*bay.cuda)) findings.add(bay.rank, text(what, ": never ended"));
+  bay.finish();
+  bay.board->meet();
+}
+
+}  // namespace
+
+TEST_CASE("a rank has ended when its own calls have, whatever other streams wait for") {
+  if (device_count() == 0) return;
+  on_bays(2, false, [](Bay& bay, Findings& findings) {
+    Busy busy;
+    Stream other = nullptr;
+    PLAIT_CUDA_CALL(stream_create, &other, kStreamNonBlocking, 0);
+    Request request;
+    request.count = 1000;
+    request.ranks = 2;
+    const auto call = [&] {
+      bay.cuda->enqueue(request, reinterpret_cast<const void*>(bay.input),
+                        reinterpret_cast<void*>(bay.output), bay.stream);
+    };
+    if (!await_end(*bay.cuda)) findings.add(bay.rank, "not ended before the first call");
+    bay.board->meet();
+    if (bay.rank == 0) PLAIT_CUDA_CALL(launch_host, other, Busy::hold, &busy);
+    call_apart(bay, findings, "an eager call", call);
+
+    Graph graph = nullptr;
+    GraphExec exec = nullptr;
+    PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureRelaxed);
+    call();
+    PLAIT_CUDA_CALL(stream_end_capture, bay.stream, &graph);
+    PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
+    PLAIT_CUDA_CALL(graph_upload, exec, bay.stream);
+    PLAIT_CUDA_CALL(stream_synchronize, bay.stream);
+    bay.board->meet();
+    call_apart(bay, findings, "a replay", [&] { PLAIT_CUDA_CALL(graph_launch, exec, bay.stream); });
+
+    busy.over.store(true);
+    PLAIT_CUDA_CALL(stream_synchronize, other);
+    bay.board->meet();
+    api().graph_exec_destroy(exec);
+    api().graph_destroy(graph);
+    api().stream_destroy(other);
+    bay.cuda->unmap_peers();
+  });
+}
