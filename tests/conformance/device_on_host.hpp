@@ -7,11 +7,17 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <thread>
+#include <vector>
 
 #include "plait/plan.hpp"
 
 #define PLAIT_PTX "conformance/ptx_on_host.hpp"
+#define PLAIT_BULK "conformance/bulk_on_host.hpp"
 #define __device__
 // Code that nvcc has looked at; gcc sees less in it.
 #pragma GCC diagnostic ignored "-Wconversion"
@@ -47,7 +53,64 @@ class TeamMeet {
   std::barrier<> all_;
   std::atomic<bool> found_{false};
 };
-inline thread_local TeamMeet* team_meets = nullptr;
+inline thread_local std::vector<std::unique_ptr<TeamMeet>>* team_meets = nullptr;  // by number
+
+/// Shared memory of a block: a place for each of a kernel's variables.
+class BlockShared {
+ public:
+  template <class Type, class Place>
+  Type& at(Place) {
+    static char place;  // each lambda has its own
+    const std::lock_guard<std::mutex> hold(guard_);
+    std::shared_ptr<void>& found = places_[&place];
+    if (found == nullptr) found = std::make_shared<Type>();
+    return *static_cast<Type*>(found.get());
+  }
+
+ private:
+  std::mutex guard_;
+  std::map<const void*, std::shared_ptr<void>> places_;
+};
+inline thread_local BlockShared* block_shared = nullptr;
+
+/// One launch.
+struct Grid {
+  unsigned blocks = 1, threads = 1;
+  std::vector<unsigned> teams;  ///< threads that meet at each named barrier
+  std::atomic<bool>* stream_failed = nullptr;
+  unsigned resident = ~0u;  ///< blocks at a time: the next begin when these have ended
+};
+
+/// body(): of each thread.
+template <class Body>
+void launch(const Grid& grid, const Body& body) {
+  struct Block {
+    explicit Block(const Grid& grid) : meets(grid.threads) {
+      for (const unsigned threads : grid.teams)
+        teams.push_back(std::make_unique<TeamMeet>(threads));
+    }
+    std::barrier<> meets;
+    std::vector<std::unique_ptr<TeamMeet>> teams;
+    BlockShared shared;
+  };
+  for (unsigned first = 0; first < grid.blocks;) {
+    const unsigned end = first + std::min(grid.resident, grid.blocks - first);
+    std::vector<std::unique_ptr<Block>> blocks;
+    std::vector<std::thread> threads;
+    for (; first < end; ++first) {
+      blocks.push_back(std::make_unique<Block>(grid));
+      for (unsigned thread = 0; thread < grid.threads; ++thread)
+        threads.emplace_back([&grid, &body, &one = *blocks.back(), block = first, thread] {
+          threadIdx.x = thread, blockDim.x = grid.threads;
+          blockIdx.x = block, gridDim.x = grid.blocks;
+          block_meets = &one.meets, team_meets = &one.teams, block_shared = &one.shared;
+          stream_failed = grid.stream_failed;
+          body();
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+}
 }  // namespace plait_test
 
 struct alignas(16) ulonglong2 {
@@ -55,14 +118,21 @@ struct alignas(16) ulonglong2 {
 };
 inline ulonglong2 make_ulonglong2(unsigned long long x, unsigned long long y) { return {x, y}; }
 template <class T>
+T __ldcs(const T* at) {
+  return *at;
+}
+template <class T>
 void __stcs(T* at, T value) {
   *at = value;
 }
 inline void __syncthreads() { plait_test::block_meets->arrive_and_wait(); }
+inline int __ffs(int bits) { return std::countr_zero(static_cast<unsigned>(bits)) + 1; }
 inline void __threadfence_system() {  // one that ThreadSanitizer knows
   static std::atomic<unsigned> order{0};
   order.fetch_add(1);
 }
+inline void __threadfence() { __threadfence_system(); }
+inline void __threadfence_block() { __threadfence_system(); }
 inline unsigned atomicAdd(unsigned* at, unsigned value) {
   return std::atomic_ref(*at).fetch_add(value);
 }

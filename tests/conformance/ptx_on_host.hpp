@@ -7,10 +7,18 @@ namespace plait::cuda {
 
 #define PLAIT_APART inline
 #define PLAIT_SM_90 1
+#define PLAIT_ROOM(name) char* const name = nullptr  // none needs it
+#define PLAIT_SHARED(Type, name) Type& name = plait_test::block_shared->at<Type>([] {})
 
-inline void meet_threads(unsigned id, unsigned) { plait_test::team_meets[id].meet(); }
+inline void meet_threads(unsigned id, unsigned) { (*plait_test::team_meets)[id]->meet(); }
 inline bool any_of_threads(unsigned id, unsigned, bool mine) {
-  return plait_test::team_meets[id].any(mine);
+  return (*plait_test::team_meets)[id]->any(mine);
+}
+/// Whoever polls lets others run: there are more threads than cores.
+inline void let_others_run() {
+  thread_local unsigned looks = 0;
+  if (++looks % 16 == 0) std::this_thread::yield();
+  if (looks % 1024 == 0) std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 /// Reads a byte, so that a sanitizer sees what is asked for outside of a buffer.
 inline void fetch_ahead(const void* at) { (void)*static_cast<const volatile char*>(at); }
@@ -29,21 +37,19 @@ inline unsigned long long load_word(const void* at) {
   return std::atomic_ref(*word).load(std::memory_order_relaxed);
 }
 inline unsigned peek_flag(const unsigned* at) {
-  thread_local unsigned loads = 0;
-  if (++loads % 16 == 0) std::this_thread::yield();
+  let_others_run();
   return std::atomic_ref(*const_cast<unsigned*>(at)).load(std::memory_order_relaxed);
 }
 inline unsigned load_flag(const unsigned* at) {
+  let_others_run();
   return std::atomic_ref(*const_cast<unsigned*>(at)).load(std::memory_order_acquire);
 }
 inline void store_flag(unsigned* at, unsigned value) {
   std::atomic_ref(*at).store(value, std::memory_order_release);
 }
 inline void store_flag_relaxed(unsigned* at, unsigned value) { store_flag(at, value); }
-/// Whoever polls lets others run: there are more threads than cores.
 inline Unit load_pair(const void* at) {
-  thread_local unsigned loads = 0;
-  if (++loads % 16 == 0) std::this_thread::yield();
+  let_others_run();
   auto* const words = static_cast<unsigned long long*>(const_cast<void*>(at));
   const auto lo = std::atomic_ref(words[0]).load(std::memory_order_relaxed);
   return {lo, std::atomic_ref(words[1]).load(std::memory_order_relaxed)};
@@ -51,6 +57,7 @@ inline Unit load_pair(const void* at) {
 inline void fail_stream() {
   if (plait_test::stream_failed != nullptr) plait_test::stream_failed->store(true);
 }
+inline void fence_before_flags() { __threadfence_system(); }
 inline unsigned long long now_ns() {
   return static_cast<unsigned long long>(
       std::chrono::steady_clock::now().time_since_epoch().count());

@@ -13,6 +13,8 @@
 namespace plait::cuda {
 namespace {
 
+static_assert(kMessageWorks >= 2 * kMaxCudaRanks - 1);  // a round of all ranks
+
 /// Least lines of a channel: more channels gain nothing.
 constexpr std::uint64_t kLeastLines = kMessageTeamThreads;
 /// A tile is some bulk copies long, so that flags are few; small messages rather take all channels.
@@ -75,13 +77,14 @@ Message take_first(std::deque<Message>& queue) {
   return first;
 }
 
-/// The first of each peer and direction. Peers in turn from this rank on, so that no rank is
-/// everybody's first.
+/// The first of each peer and direction. A GPU gives its SMs to blocks in this order, perhaps to
+/// one at a time: so ranks come in pairs, each in one pair a turn, and all go through the turns
+/// alike. Of all blocks that have not ended, those of the first pair can then go on.
 std::vector<MessageWork> next_round(Queues& queues, int rank, int ranks,
                                     const MessageSpread& spread) {
   std::vector<MessageWork> round;
-  for (int k = 0; k < ranks; ++k) {
-    const int peer = (rank + k) % ranks;
+  for (int turn = 0; turn < ranks; ++turn) {
+    const int peer = (turn - rank + ranks) % ranks;
     std::deque<Message>& out = queues[{peer, true}];
     std::deque<Message>& in = queues[{peer, false}];
     if (peer == rank) {
@@ -153,10 +156,12 @@ std::vector<MessageArgs> plan_messages(const std::vector<Message>& messages, int
                                        const MessageSpread& spread) {
   Queues queues = queues_of(messages, ranks);
   std::vector<MessageArgs> launches;
-  for (;;) {
+  // As many where a rank has few peers to do with: both ends of a message give it the same launch.
+  const int rounds = std::max(1, kMessageWorks / (2 * ranks - 1));
+  for (int begun = 0;; ++begun) {
     const std::vector<MessageWork> round = next_round(queues, rank, ranks, spread);
     if (round.empty()) return launches;
-    if (launches.empty() || launches.back().work_count + round.size() > kMessageWorks) {
+    if (begun % rounds == 0) {
       launches.push_back(MessageArgs{});
       launches.back().all_channels = spread.channels;
     }

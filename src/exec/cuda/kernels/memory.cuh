@@ -78,6 +78,7 @@ struct Patience {
 
   /// For waits on threads of the same block, who see to peers and deadlines themselves.
   __device__ bool given_up(const DeviceState* state) {
+    let_others_run();
     return (++polls & 255u) == 0 && fault_of(state) != kNoFault;
   }
   /// FaultCode: not 0 = the wait is over, and the host can read why. For who has something left to

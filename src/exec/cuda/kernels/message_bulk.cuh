@@ -1,8 +1,11 @@
 // Tiles of a message by bulk copies: of a team's threads some move, in turns, one watches the
 // peer's word, and one tells the peer what has been moved.
 #pragma once
-#include "exec/cuda/kernels/bulk.cuh"
 #include "exec/cuda/kernels/messages.cuh"
+#ifndef PLAIT_BULK  // tests play kernels on a host's threads (tests/conformance/device_on_host.hpp)
+#define PLAIT_BULK "exec/cuda/kernels/bulk.cuh"
+#endif
+#include PLAIT_BULK
 
 #if PLAIT_SM_90
 namespace plait::cuda {

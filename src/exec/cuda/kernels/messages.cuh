@@ -204,6 +204,7 @@ struct MessageTeam {
   /// All of this end's messages, in order. bulk(*this, work, count) moves tiles of aligned buffers.
   template <class Bulk>
   __device__ void run(Bulk bulk) {
+    broken = team.any(broken);  // one may have seen what another has not: they wait for each other
     for (unsigned i = 0; i < args.work_count && !broken; ++i) {
       const MessageWork& work = args.works[i];
       if (static_cast<int>(work.peer) != peer) continue;

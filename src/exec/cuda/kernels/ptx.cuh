@@ -6,6 +6,10 @@
 
 /// A function of its own in device code, so that loops that call it stay small.
 #define PLAIT_APART __noinline__
+/// What the threads of a block share.
+#define PLAIT_SHARED(Type, name) __shared__ Type name
+/// The shared memory that a launch asks for.
+#define PLAIT_ROOM(name) extern __shared__ __align__(128) char name[]
 
 /// Compute capability 9.0 brought bulk copies and programmatic launches. Code for older GPUs has no
 /// kernels that are made of bulk copies, and host code asks for no programmatic launch there.
@@ -95,6 +99,8 @@ __device__ inline void fence_before_flags() { asm volatile("fence.acq_rel.sys;" 
 /// The kernel ends with an error, and with it all that its process has on this GPU: no copy or
 /// kernel behind it runs, and every wait for its stream says so.
 __device__ inline void fail_stream() { asm volatile("trap;"); }
+/// Whoever waits for threads of its block says so: on a host's threads, these may want its core.
+__device__ inline void let_others_run() {}
 __device__ inline unsigned long long now_ns() {
   unsigned long long ns;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));

@@ -1,0 +1,60 @@
+// The functions of exec/cuda/kernels/bulk.cuh, for kernels on a host's threads: a piece is read as
+// late as it may be, and is there no sooner than its thread has waited for it.
+#pragma once
+#include <cstring>
+#include <deque>
+#include <vector>
+
+#include "exec/cuda/kernels/memory.cuh"
+
+namespace plait_test {
+struct BulkPiece {
+  char* dst;
+  std::vector<char> bytes;
+};
+/// Of this thread: bulk stores under way.
+inline thread_local std::deque<BulkPiece> bulk_stores;
+}  // namespace plait_test
+
+namespace plait::cuda {
+
+inline void bulk_follows() {}
+
+template <bool kRead>
+void wait_bulk_stores(unsigned pending) {
+  if (kRead) return;  // each store has a copy of its own
+  for (auto& stores = plait_test::bulk_stores; stores.size() > pending; stores.pop_front())
+    std::memcpy(stores.front().dst, stores.front().bytes.data(), stores.front().bytes.size());
+}
+
+template <unsigned kStages>
+class BulkRing {
+ public:
+  BulkRing(char*, unsigned long long*) {}
+  unsigned held() const { return loaded_ - stored_; }
+  unsigned stored() const { return stored_; }
+  void load(const char* src, unsigned bytes) { loads_[loaded_++ % kStages] = {src, bytes}; }
+  void await_load() {
+    const Load& load = loads_[stored_ % kStages];
+    read_.assign(load.src, load.src + load.bytes);
+  }
+  void store(char* dst, unsigned) {
+    plait_test::bulk_stores.push_back({dst, std::move(read_)});
+    ++stored_;
+  }
+  void end() {
+    stored_ = loaded_;
+    wait_bulk_stores<false>(0);
+  }
+
+ private:
+  struct Load {
+    const char* src;
+    unsigned bytes;
+  };
+  Load loads_[kStages] = {};
+  std::vector<char> read_;
+  unsigned loaded_ = 0, stored_ = 0;
+};
+
+}  // namespace plait::cuda
