@@ -3,6 +3,7 @@
 #include "exec/cuda/bound_plan.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
@@ -58,20 +59,20 @@ std::uint16_t base_index(Space space, int rank) {
   return static_cast<std::uint16_t>(index);
 }
 
-BoundPlan::BoundPlan(const Plan& plan, int rank, const DeviceArena& arena, std::uint64_t ring_bytes,
-                     const LaneSpread& spread)
-    : plan_(plan), rank_(rank) {
+LaneTables::LaneTables(const Plan& plan, int rank, const DeviceArenaSizes& sizes, FlagAt flag_at,
+                       std::uint64_t ring_bytes, const LaneSpread& spread)
+    : plan_(plan), flag_at_(std::move(flag_at)) {
   check(plan.request.ranks <= kMaxCudaRanks, text("it has more than ", kMaxCudaRanks, " ranks"));
   check(plan.guests.empty(), "it borrows memory of GPUs outside the job");
   check(!plan.symmetric, "it needs registered buffers");
   check(flags_per_pair(plan) <= kFlagsPerPair,
         text("it has more than ", kFlagsPerPair, " flags a pair"));
-  check(largest(plan.scratch_bytes) <= arena.sizes().scratch_bytes,
+  check(largest(plan.scratch_bytes) <= sizes.scratch_bytes,
         text("it needs ", largest(plan.scratch_bytes), " bytes of scratch, the arena has ",
-             arena.sizes().scratch_bytes));
-  check(largest(plan.inbox_bytes) <= arena.sizes().inbox_bytes,
+             sizes.scratch_bytes));
+  check(largest(plan.inbox_bytes) <= sizes.inbox_bytes,
         text("it needs ", largest(plan.inbox_bytes), " bytes of inbox, the arena has ",
-             arena.sizes().inbox_bytes));
+             sizes.inbox_bytes));
   check(largest(plan.ring_bytes) <= ring_bytes,
         text("it needs ", largest(plan.ring_bytes), " bytes of host ring, there are ", ring_bytes));
   uses_inbox_ = largest(plan.inbox_bytes) != 0;
@@ -82,21 +83,16 @@ BoundPlan::BoundPlan(const Plan& plan, int rank, const DeviceArena& arena, std::
       if (plan.lanes[i].rank != rank) continue;
       const auto index = static_cast<std::uint32_t>(i);
       if (whole)
-        bind_whole(plan.lanes[i], index, arena, spread);
+        bind_whole(plan.lanes[i], index, spread);
       else
-        bind_stream(plan.lanes[i], index, arena, spread);
+        bind_stream(plan.lanes[i], index, spread);
     }
   }
   share_blocks(spread);
   for (const DeviceLane& stretch : stretches_) place_barriers(stretch);
-  upload();
 }
 
-BoundPlan::~BoundPlan() {
-  if (memory_ != 0) api().memory_free(memory_);
-}
-
-void BoundPlan::begin_stretch(std::uint32_t index) {
+void LaneTables::begin_stretch(std::uint32_t index) {
   DeviceLane stretch{};
   stretch.first_op = static_cast<std::uint32_t>(host_ops_.size());
   stretch.first_counter = counter_count_++;
@@ -105,8 +101,7 @@ void BoundPlan::begin_stretch(std::uint32_t index) {
   stretches_.push_back(stretch);
 }
 
-void BoundPlan::bind_stream(const Lane& lane, std::uint32_t index, const DeviceArena& arena,
-                            const LaneSpread& spread) {
+void LaneTables::bind_stream(const Lane& lane, std::uint32_t index, const LaneSpread& spread) {
   BoundLane bound;
   // Chunks through the host ring are small and many: one launch instead of several calls a chunk.
   const bool engine = lane.kind == LaneKind::copy_engine &&
@@ -137,23 +132,22 @@ void BoundPlan::bind_stream(const Lane& lane, std::uint32_t index, const DeviceA
       step.stretch = static_cast<std::uint32_t>(stretches_.size()) - 1;
       bound.steps.push_back(step);
     }
-    append_op(op, arena, index, static_cast<std::uint32_t>(i), spread);
+    append_op(op, index, static_cast<std::uint32_t>(i), spread);
     bound.steps.back().blocks = stretches_.back().blocks;
     if (op.kind == OpKind::copy || op.kind == OpKind::reduce) bound.steps.back().threads = 512;
   }
   lanes_.push_back(std::move(bound));
 }
 
-void BoundPlan::bind_whole(const Lane& lane, std::uint32_t index, const DeviceArena& arena,
-                           const LaneSpread& spread) {
+void LaneTables::bind_whole(const Lane& lane, std::uint32_t index, const LaneSpread& spread) {
   begin_stretch(index);
   for (std::size_t i = 0; i < lane.ops.size(); ++i)
-    append_op(lane.ops[i], arena, index, static_cast<std::uint32_t>(i), spread);
+    append_op(lane.ops[i], index, static_cast<std::uint32_t>(i), spread);
 }
 
 /// Blocks of the one launch, and of the launches side by side, cut down alike where they would not
 /// all run at once: blocks that wait for blocks that cannot start would wait for ever.
-void BoundPlan::share_blocks(const LaneSpread& spread) {
+void LaneTables::share_blocks(const LaneSpread& spread) {
   unsigned side_by_side = 0;
   for (const BoundLane& lane : lanes_) {
     unsigned most = 0;
@@ -178,14 +172,14 @@ void BoundPlan::share_blocks(const LaneSpread& spread) {
   }
 }
 
-void BoundPlan::append_op(const Op& op, const DeviceArena& arena, std::uint32_t lane,
-                          std::uint32_t index, const LaneSpread& spread) {
+void LaneTables::append_op(const Op& op, std::uint32_t lane, std::uint32_t index,
+                           const LaneSpread& spread) {
   DeviceLane& stretch = stretches_.back();
   DeviceOp device{};
   device.kind = static_cast<std::uint32_t>(op.kind);
   device.index = index;
   if (op.kind == OpKind::signal || op.kind == OpKind::wait) {
-    device.flag = arena.flag(op.flag.owner, op.flag.writer, op.flag.index);
+    device.flag = flag_at_(op.flag.owner, op.flag.writer, op.flag.index);
     device.value = op.value;
     device.peer =
         static_cast<std::uint32_t>(op.kind == OpKind::wait ? op.flag.writer : op.flag.owner);
@@ -214,7 +208,7 @@ void BoundPlan::append_op(const Op& op, const DeviceArena& arena, std::uint32_t 
   ++stretch.op_count;
 }
 
-void BoundPlan::place_barriers(const DeviceLane& step) {
+void LaneTables::place_barriers(const DeviceLane& step) {
   std::vector<Access> open;
   for (std::uint32_t i = step.first_op; i < step.first_op + step.op_count; ++i) {
     DeviceOp& op = host_ops_[i];
@@ -234,20 +228,7 @@ void BoundPlan::place_barriers(const DeviceLane& step) {
   }
 }
 
-const DeviceOp* BoundPlan::ops() const {
-  return reinterpret_cast<const DeviceOp*>(memory_ + stretches_.size() * sizeof(DeviceLane));
-}
-
-const DeviceRegion* BoundPlan::sources() const {
-  return reinterpret_cast<const DeviceRegion*>(ops() + host_ops_.size());
-}
-
-std::uint32_t* BoundPlan::counters() const {
-  return reinterpret_cast<std::uint32_t*>(const_cast<DeviceRegion*>(sources()) +
-                                          host_sources_.size());
-}
-
-void BoundPlan::upload() {
+std::vector<char> LaneTables::image() const {
   std::vector<char> image;
   const auto append = [&](const auto& items) {
     const auto* first = reinterpret_cast<const char*>(items.data());
@@ -257,10 +238,33 @@ void BoundPlan::upload() {
   append(host_ops_);
   append(host_sources_);
   append(std::vector<std::uint32_t>(counter_count_ + 1, 0));
-  PLAIT_CUDA_CALL(memory_alloc, &memory_, image.size());
-  PLAIT_CUDA_CALL(memory_copy, memory_, reinterpret_cast<DevicePointer>(image.data()),
-                  image.size());
+  return image;
+}
+
+LaneImage LaneTables::parts_of(char* image) const {
+  auto* const stretches = reinterpret_cast<DeviceLane*>(image);
+  auto* const ops = reinterpret_cast<DeviceOp*>(stretches + stretches_.size());
+  auto* const sources = reinterpret_cast<DeviceRegion*>(ops + host_ops_.size());
+  return {stretches, ops, sources,
+          reinterpret_cast<std::uint32_t*>(sources + host_sources_.size())};
+}
+
+BoundPlan::BoundPlan(const Plan& plan, int rank, const DeviceArena& arena, std::uint64_t ring_bytes,
+                     const LaneSpread& spread)
+    : LaneTables(
+          plan, rank, arena.sizes(),
+          [&arena](int owner, int writer, int index) { return arena.flag(owner, writer, index); },
+          ring_bytes, spread) {
+  std::vector<char> bytes = image();
+  PLAIT_CUDA_CALL(memory_alloc, &memory_, bytes.size());
+  PLAIT_CUDA_CALL(memory_copy, memory_, reinterpret_cast<DevicePointer>(bytes.data()),
+                  bytes.size());
   PLAIT_CUDA_CALL(context_synchronize);  // from pageable memory: the copy may return early
+  parts_ = parts_of(reinterpret_cast<char*>(memory_));
+}
+
+BoundPlan::~BoundPlan() {
+  if (memory_ != 0) api().memory_free(memory_);
 }
 
 }  // namespace plait::cuda

@@ -1,6 +1,8 @@
 // A plan -> what one GPU has to enqueue for it: for each lane of its rank, copies for the copy
 // engines and stretches of ops for the lane kernel. Made once a plan, run any number of times.
 #pragma once
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,15 +37,24 @@ struct LaneSpread {
   unsigned most_blocks = 64;  ///< of a call, an SM each: all must run at once, beside another's
 };
 
-class BoundPlan {
+/// What the lane kernel reads of a plan, in memory that it reaches.
+struct LaneImage {
+  const DeviceLane* stretches;
+  const DeviceOp* ops;
+  const DeviceRegion* sources;
+  std::uint32_t* counters;
+};
+
+/// The tables, wherever they are going to lie.
+class LaneTables {
  public:
+  /// The word that `writer` raises in `owner`'s memory.
+  using FlagAt = std::function<std::uint32_t*(int owner, int writer, int index)>;
+
   /// Error(unsupported) where the plan needs what this executor has not (guests, symmetric buffers,
   /// more flags, scratch or inbox than the arena holds).
-  BoundPlan(const Plan& plan, int rank, const DeviceArena& arena, std::uint64_t ring_bytes,
-            const LaneSpread& spread);
-  ~BoundPlan();
-  BoundPlan(const BoundPlan&) = delete;
-  BoundPlan& operator=(const BoundPlan&) = delete;
+  LaneTables(const Plan& plan, int rank, const DeviceArenaSizes& sizes, FlagAt flag_at,
+             std::uint64_t ring_bytes, const LaneSpread& spread);
 
   const Plan& plan() const { return plan_; }
   /// Lanes as streams, copies by the copy engines.
@@ -54,26 +65,21 @@ class BoundPlan {
     return static_cast<std::uint32_t>(stretches_.size()) - first_whole_;
   }
   unsigned whole_blocks() const { return whole_blocks_; }
-  const DeviceLane* stretches() const { return reinterpret_cast<const DeviceLane*>(memory_); }
-  const DeviceOp* ops() const;
-  const DeviceRegion* sources() const;
-  std::uint32_t* counters() const;
   bool uses_inbox() const { return uses_inbox_; }
+  /// Bytes to be put where a kernel reads them, and what is where in them. Counters are 0.
+  std::vector<char> image() const;
+  LaneImage parts_of(char* image) const;
 
  private:
-  void bind_stream(const Lane& lane, std::uint32_t index, const DeviceArena& arena,
-                   const LaneSpread& spread);
-  void bind_whole(const Lane& lane, std::uint32_t index, const DeviceArena& arena,
-                  const LaneSpread& spread);
+  void bind_stream(const Lane& lane, std::uint32_t index, const LaneSpread& spread);
+  void bind_whole(const Lane& lane, std::uint32_t index, const LaneSpread& spread);
   void share_blocks(const LaneSpread& spread);
   void begin_stretch(std::uint32_t index);
-  void append_op(const Op& op, const DeviceArena& arena, std::uint32_t lane, std::uint32_t index,
-                 const LaneSpread& spread);
+  void append_op(const Op& op, std::uint32_t lane, std::uint32_t index, const LaneSpread& spread);
   void place_barriers(const DeviceLane& stretch);
-  void upload();
 
   Plan plan_;
-  int rank_;
+  const FlagAt flag_at_;
   Origins origins_;  // premul_sum only
   std::vector<BoundLane> lanes_;
   std::vector<DeviceLane> stretches_;
@@ -83,7 +89,25 @@ class BoundPlan {
   std::vector<DeviceRegion> host_sources_;
   std::uint32_t counter_count_ = 0;
   bool uses_inbox_ = false;
+};
+
+/// Tables in this GPU's memory.
+class BoundPlan : public LaneTables {
+ public:
+  BoundPlan(const Plan& plan, int rank, const DeviceArena& arena, std::uint64_t ring_bytes,
+            const LaneSpread& spread);
+  ~BoundPlan();
+  BoundPlan(const BoundPlan&) = delete;
+  BoundPlan& operator=(const BoundPlan&) = delete;
+
+  const DeviceLane* stretches() const { return parts_.stretches; }
+  const DeviceOp* ops() const { return parts_.ops; }
+  const DeviceRegion* sources() const { return parts_.sources; }
+  std::uint32_t* counters() const { return parts_.counters; }
+
+ private:
   DevicePointer memory_ = 0;
+  LaneImage parts_{};
 };
 
 /// Index into LaneArgs::bases.

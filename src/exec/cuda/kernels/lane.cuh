@@ -13,7 +13,7 @@ __device__ inline char* resolve(const LaneArgs& args, const DeviceRegion& region
 }
 
 /// Which of a lane's blocks this is.
-struct Place {
+struct LanePlace {
   const DeviceLane* lane;
   unsigned block;
   unsigned blocks;
@@ -27,7 +27,7 @@ struct Place {
 };
 
 /// Bytes at 16-byte steps if both ends allow it, else one by one.
-__device__ inline void copy_share(const Place& place, char* dst, const char* src,
+__device__ inline void copy_share(const LanePlace& place, char* dst, const char* src,
                                   unsigned long long bytes) {
   const unsigned long long stride = place.stride(), first = place.first();
   const bool aligned =
@@ -53,7 +53,7 @@ __device__ inline void copy_share(const Place& place, char* dst, const char* src
 }
 
 template <DataType kType, int kOp, int kSources>
-__device__ void reduce_share(const LaneArgs& args, const Place& place, const DeviceOp& op,
+__device__ void reduce_share(const LaneArgs& args, const LanePlace& place, const DeviceOp& op,
                              char* dst, const char* const* sources) {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
@@ -91,17 +91,20 @@ __device__ void reduce_share(const LaneArgs& args, const Place& place, const Dev
   }
 }
 
-/// All blocks meet. counters[0] only grows; a round is full at the next multiple of the grid.
-__device__ inline bool meet_blocks(const LaneArgs& args, const Place& place, const DeviceOp& op,
+/// All blocks meet. What they add to counters[0] is 2^31 a round, however many they are: a round is
+/// full when the top bit changes, and none ends with a rest that would be lost at 2^32.
+/// Source: CUDA's cooperative groups, sync_grids.
+__device__ inline bool meet_blocks(const LaneArgs& args, const LanePlace& place, const DeviceOp& op,
                                    Patience& patience) {
-  __shared__ int broken;
+  PLAIT_SHARED(int, broken);
   __syncthreads();
   if (threadIdx.x == 0) {
     broken = 0;
     __threadfence();
-    const unsigned ticket = atomicAdd(&place.counters[0], 1u);
-    const unsigned target = (ticket / place.blocks + 1) * place.blocks;
-    while (!reached(load_flag(&place.counters[0]), target))
+    constexpr unsigned kRound = 1u << 31;
+    const unsigned mine = place.block == 0 ? kRound - (place.blocks - 1) : 1;
+    const unsigned before = atomicAdd(&place.counters[0], mine);
+    while (((load_flag(&place.counters[0]) ^ before) & kRound) == 0)
       if (patience.gone(args.state, args.lifeline, args.wait_ns, op.peer, op.index,
                         place.lane->index)) {
         broken = 1;
@@ -112,9 +115,10 @@ __device__ inline bool meet_blocks(const LaneArgs& args, const Place& place, con
   return broken == 0;
 }
 
-__device__ inline bool wait_for(const LaneArgs& args, const Place& place, const DeviceOp& op,
+__device__ inline bool wait_for(const LaneArgs& args, const LanePlace& place, const DeviceOp& op,
                                 unsigned epoch, Patience& patience) {
-  __shared__ int broken;
+  PLAIT_SHARED(int, broken);
+  __syncthreads();  // all have read what came of the wait before
   if (threadIdx.x == 0) {
     broken = 0;
     while (!reached(load_flag(op.flag), epoch + op.value))
@@ -129,7 +133,7 @@ __device__ inline bool wait_for(const LaneArgs& args, const Place& place, const 
 }
 
 /// The last block to arrive raises the flag; nobody waits for it.
-__device__ inline void raise(const Place& place, const DeviceOp& op, unsigned epoch) {
+__device__ inline void raise(const LanePlace& place, const DeviceOp& op, unsigned epoch) {
   __syncthreads();
   if (threadIdx.x != 0) return;
   __threadfence_system();
@@ -141,7 +145,7 @@ __device__ inline void raise(const Place& place, const DeviceOp& op, unsigned ep
 }
 
 template <DataType kType, int kOp>
-__device__ void do_reduce(const LaneArgs& args, const Place& place, const DeviceOp& op,
+__device__ void do_reduce(const LaneArgs& args, const LanePlace& place, const DeviceOp& op,
                           unsigned long long half) {
   const char* sources[kMaxSources];
   for (unsigned s = 0; s < op.source_count; ++s)
@@ -153,11 +157,20 @@ __device__ void do_reduce(const LaneArgs& args, const Place& place, const Device
     reduce_share<kType, kOp, 0>(args, place, op, dst, sources);
 }
 
+/// As one thread of the block sees it: were some to go on and others not, a flag could be raised
+/// for what has been done in part.
+__device__ inline bool block_goes_on(const LaneArgs& args) {
+  PLAIT_SHARED(int, ended);
+  if (threadIdx.x == 0) ended = has_ended(args.state) ? 1 : 0;
+  __syncthreads();
+  return ended == 0;
+}
+
 template <DataType kType, int kOp>
-__device__ void run_lane(const LaneArgs& args, const Place& place) {
+__device__ void run_lane(const LaneArgs& args, const LanePlace& place) {
   const unsigned epoch = args.state->plan_epoch;
   const unsigned long long half = (args.state->inbox_calls & 1) * args.inbox_half_bytes;
-  bool going = !has_ended(args.state);
+  bool going = block_goes_on(args);
   Patience patience;
   const DeviceOp* ops = args.ops + place.lane->first_op;
   for (unsigned index = 0; index < place.lane->op_count && going; ++index) {
@@ -180,8 +193,8 @@ __device__ void run_lanes(const LaneArgs& args) {
   unsigned at = 0;
   while (at + 1 < args.lane_count && blockIdx.x >= args.lanes[at + 1].first_block) ++at;
   const DeviceLane* lane = args.lanes + at;
-  const Place place{lane, blockIdx.x - lane->first_block, lane->blocks,
-                    args.counters + lane->first_counter};
+  const LanePlace place{lane, blockIdx.x - lane->first_block, lane->blocks,
+                        args.counters + lane->first_counter};
   run_lane<kType, kOp>(args, place);
   if (args.ends_call == 0) return;
   __syncthreads();

@@ -1,0 +1,248 @@
+// The kernel of lanes, which runs all of a plan's lanes on a rank, on a host's threads: plans of
+// any strategy and collective, one call behind the other, with no barrier between ranks but the
+// plans' own. Outputs are the reference's. Where a rank comes after the deadline or has been
+// aborted, no other ends a call with a wrong result unless its stream has failed. All words begin
+// near their end, and so does what blocks meet by.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "conformance/device_on_host.hpp"
+// After it, as it says what a device has.
+#include "base/text.hpp"
+#include "conformance/executors.hpp"
+#include "exec/cuda/bound_plan.hpp"
+#include "exec/cuda/kernels/lane.cuh"
+#include "plait/error.hpp"
+#include "unit/scale.hpp"
+
+using namespace plait;
+using namespace plait_test;
+using namespace plait::cuda;
+
+namespace {
+
+constexpr std::uint64_t kRingBytes = 256 << 10;
+constexpr unsigned kThreads = 2;
+constexpr std::uint32_t kEpoch = 0u - 9;   // words go past their end
+constexpr LaneSpread kSpread{3, 3, 2, 7};  // blocks: no power of two
+using Buffer = std::vector<ulonglong2>;    // aligned
+
+DeviceArenaSizes arena_sizes() {
+  DeviceArenaSizes sizes;
+  sizes.inbox_bytes = 256 << 10;
+  sizes.scratch_bytes = 1 << 20;
+  return sizes;
+}
+Buffer buffer_of(std::uint64_t bytes) { return Buffer(bytes / 16 + 1); }
+char* bytes_of(Buffer& buffer) { return reinterpret_cast<char*>(buffer.data()); }
+
+struct PlayedGpu {
+  PlayedGpu() { state.plan_epoch = kEpoch, state.inbox_calls = 0u - 2; }
+  DeviceState state{};
+  Lifeline lifeline{};
+  std::atomic<bool> stream_failed{false};
+  std::vector<bool> failed_after;  // by call
+  Buffer scratch = buffer_of(arena_sizes().scratch_bytes);
+  Buffer inbox = buffer_of(2 * arena_sizes().inbox_bytes), ring = buffer_of(kRingBytes);
+  std::vector<std::uint32_t> flags =
+      std::vector<std::uint32_t>(kMaxCudaRanks * kFlagsPerPair, kEpoch);
+};
+
+/// A plan as each rank has it.
+struct Tables {
+  Plan plan;
+  std::vector<std::unique_ptr<LaneTables>> ranks;
+  std::vector<std::vector<char>> images;
+};
+
+struct Call {
+  const Tables* tables;
+  Inputs inputs;
+  std::vector<Bytes> outputs, expected;
+  int late = -1;  // a rank that comes to this call after the deadline
+};
+
+/// All ranks, their plans and their calls.
+class Played {
+ public:
+  Played(int ranks, unsigned seed) : random_(seed) {
+    for (int rank = 0; rank < ranks; ++rank) gpus.push_back(std::make_unique<PlayedGpu>());
+    while (plans_.size() < 3) propose_one();
+    for (std::size_t i = 0; i < 6; ++i) {
+      Call call;
+      call.tables = plans_[random_() % plans_.size()].get();
+      call.inputs = random_inputs(call.tables->plan.request, seed * 8 + i);
+      ReferenceExecutor reference(call.tables->plan);
+      call.expected = reference.run(call.inputs);
+      call.outputs = ReferenceExecutor::poisoned(call.tables->plan);
+      calls.push_back(std::move(call));
+    }
+  }
+
+  /// Every rank takes the calls one after the other.
+  void run(double wait_s) {
+    std::vector<std::thread> ranks;
+    for (std::size_t rank = 0; rank < gpus.size(); ++rank)
+      ranks.emplace_back([this, rank, wait_s] {
+        for (Call& call : calls) {
+          if (call.late == static_cast<int>(rank))
+            std::this_thread::sleep_for(std::chrono::duration<double>(3 * wait_s));
+          run_call(call, rank, wait_s);
+          gpus[rank]->failed_after.push_back(gpus[rank]->stream_failed);
+        }
+      });
+    for (std::thread& rank : ranks) rank.join();
+  }
+  bool is_right(std::size_t call, std::size_t rank) const {
+    return calls[call].outputs[rank] == calls[call].expected[rank];
+  }
+  std::string print(std::size_t call) const {
+    const Request& request = calls[call].tables->plan.request;
+    return text("call ", call, ": ", name_of(request.collective), " of ", request.count, " ",
+                name_of(request.type), " by ", label(calls[call].tables->plan), ", late rank ",
+                calls[call].late);
+  }
+  unsigned random() { return static_cast<unsigned>(random_()); }
+
+  std::vector<std::unique_ptr<PlayedGpu>> gpus;
+  std::vector<Call> calls;
+
+ private:
+  void propose_one() {
+    const auto ranks = static_cast<int>(gpus.size());
+    Request request;
+    request.ranks = ranks;
+    request.collective =
+        static_cast<Collective>(random_() % (static_cast<unsigned>(Collective::copy) + 1));
+    request.type = std::vector{DataType::fp32, DataType::bf16, DataType::uint8}[random_() % 3];
+    request.count = 1 + random_() % (random_() % 2 == 0 ? 100 : 30000);
+    request.root = static_cast<int>(random_() % static_cast<unsigned>(ranks));
+    request.peer = (request.root + 1) % ranks;
+    const Topology topology = machine(ranks);
+    std::vector<Plan> plans = propose(topology, checked(request, topology));
+    auto tables = std::make_unique<Tables>();
+    tables->plan = plans[random_() % plans.size()];
+    for (int rank = 0; rank < ranks; ++rank) {
+      try {
+        tables->ranks.push_back(std::make_unique<LaneTables>(
+            tables->plan, rank, arena_sizes(),
+            [this](int owner, int writer, int index) {
+              return &gpus[static_cast<std::size_t>(owner)]
+                          ->flags[static_cast<std::size_t>(writer * kFlagsPerPair + index)];
+            },
+            kRingBytes, kSpread));
+      } catch (const Error&) {
+        return;  // it wants more memory
+      }
+      tables->images.push_back(tables->ranks.back()->image());
+      const LaneImage image = tables->ranks.back()->parts_of(tables->images.back().data());
+      for (std::uint32_t i = 0; i < tables->ranks.back()->whole_count(); ++i)
+        image.counters[image.stretches[tables->ranks.back()->first_whole() + i].first_counter] =
+            random_() % 2 << 31;  // where blocks have met so far, of two places
+    }
+    plans_.push_back(std::move(tables));
+  }
+
+  LaneArgs args_of(Call& call, std::size_t rank, double wait_s) {
+    const Tables& tables = *call.tables;
+    const LaneTables& mine = *tables.ranks[rank];
+    const LaneImage image = mine.parts_of(const_cast<char*>(tables.images[rank].data()));
+    LaneArgs args{};
+    args.lanes = image.stretches + mine.first_whole();
+    args.ops = image.ops;
+    args.sources = image.sources;
+    args.counters = image.counters;
+    args.inbox_half_bytes = arena_sizes().inbox_bytes;
+    args.state = &gpus[rank]->state;
+    args.lifeline = &gpus[rank]->lifeline;
+    args.wait_ns = static_cast<std::uint64_t>(wait_s * 1e9);
+    args.lane_count = mine.whole_count();
+    args.ranks = static_cast<int>(gpus.size());
+    args.op = static_cast<std::int32_t>(tables.plan.request.op);
+    args.ends_call = 1;
+    args.epochs = epochs_per_call(tables.plan);
+    args.inbox_calls = mine.uses_inbox() ? 1 : 0;
+    for (double& scalar : args.scalars) scalar = 1.0;
+    args.bases[0] = reinterpret_cast<char*>(call.inputs.bytes[rank].data());
+    args.bases[1] = reinterpret_cast<char*>(call.outputs[rank].data());
+    for (int r = 0; r < args.ranks; ++r) {
+      PlayedGpu& gpu = *gpus[static_cast<std::size_t>(r)];
+      args.bases[base_index(Space::scratch, r)] = ::bytes_of(gpu.scratch);
+      args.bases[base_index(Space::inbox, r)] = ::bytes_of(gpu.inbox);
+      args.bases[base_index(Space::ring, r)] = ::bytes_of(gpu.ring);
+    }
+    return args;
+  }
+  void run_call(Call& call, std::size_t rank, double wait_s) {
+    const LaneArgs args = args_of(call, rank, wait_s);
+    if (args.lane_count == 0) {  // as plait_end_call does
+      args.state->plan_epoch += args.epochs;
+      args.state->inbox_calls += args.inbox_calls;
+      return;
+    }
+    const Grid grid{
+        call.tables->ranks[rank]->whole_blocks(), kThreads, {}, &gpus[rank]->stream_failed};
+    constexpr int kSum = static_cast<int>(ReduceOp::sum);
+    switch (call.tables->plan.request.type) {
+      case DataType::fp32: return launch(grid, [&] { run_lanes<DataType::fp32, kSum>(args); });
+      case DataType::bf16: return launch(grid, [&] { run_lanes<DataType::bf16, kAnyOp>(args); });
+      default: return launch(grid, [&] { run_lanes<DataType::uint8, kAnyOp>(args); });
+    }
+  }
+
+  std::mt19937 random_;
+  std::vector<std::unique_ptr<Tables>> plans_;
+};
+
+}  // namespace
+
+TEST_CASE("lanes in one kernel give the reference's bits on a host's threads" *
+          doctest::skip(kLooksForRaces)) {
+  for (const int ranks : {2, 3, 4})
+    for (int seed = 1; seed <= rounds(10); ++seed) {
+      Played played(ranks, static_cast<unsigned>(seed * 16 + ranks));
+      played.run(20);
+      for (std::size_t call = 0; call < played.calls.size(); ++call)
+        for (std::size_t rank = 0; rank < played.gpus.size(); ++rank) {
+          CAPTURE(text(ranks, " ranks, seed ", seed, ", ", played.print(call), ", rank ", rank));
+          CHECK(played.is_right(call, rank));
+          CHECK(played.gpus[rank]->state.failed == kNoFault);
+        }
+    }
+}
+
+TEST_CASE("lanes: a rank that is late or aborted leaves nobody with a wrong result and no error" *
+          doctest::skip(kLooksForRaces)) {
+  int right = 0, failed = 0;
+  for (const bool is_aborted : {false, true})
+    for (const int ranks : {2, 3, 4})
+      for (int seed = 1; seed <= rounds(8); ++seed) {
+        constexpr double kWait = 0.05;
+        Played played(ranks, static_cast<unsigned>(seed * 16 + ranks));
+        const auto one = played.random() % static_cast<unsigned>(ranks);
+        played.calls[1 + played.random() % 3].late = static_cast<int>(one);
+        std::thread program([&, pause = played.random() % 10000] {
+          if (!is_aborted) return;
+          std::this_thread::sleep_for(std::chrono::microseconds(pause));
+          std::atomic_ref(played.gpus[one]->lifeline.stop).store(kFaultAborted);
+        });
+        played.run(kWait);
+        program.join();
+        for (std::size_t call = 0; call < played.calls.size(); ++call)
+          for (std::size_t rank = 0; rank < played.gpus.size(); ++rank) {
+            if (is_aborted && rank == one) continue;
+            CAPTURE(text(ranks, " ranks, seed ", seed, ", ", played.print(call), ", rank ", rank,
+                         is_aborted ? ", aborted rank " : ", late rank ", one));
+            const bool has_failed = played.gpus[rank]->failed_after[call];
+            CHECK((has_failed || played.is_right(call, rank)));
+            ++(has_failed ? failed : right);
+          }
+      }
+  CHECK(right > 0);
+  CHECK(failed > 0);
+}
