@@ -1,9 +1,12 @@
 // The roles of a tiled block's threads, but for reducing, which depends on types: push, collect,
 // place, pass on, and the clerks who read and write the words between ranks. See tiled.cuh.
 #pragma once
-#include "exec/cuda/kernels/bulk.cuh"
 #include "exec/cuda/kernels/units.cuh"
 #include "exec/cuda/tile_cut.hpp"
+#ifndef PLAIT_BULK  // tests play kernels on a host's threads (tests/conformance/device_on_host.hpp)
+#define PLAIT_BULK "exec/cuda/kernels/bulk.cuh"
+#endif
+#include PLAIT_BULK
 
 namespace plait::cuda {
 
@@ -428,7 +431,7 @@ struct TileRoles {
   }
 };
 
-__device__ __noinline__ void tile_push(TileRoles work, const Team team, char* room) {
+__device__ PLAIT_APART void tile_push(TileRoles work, const Team team, char* room) {
   const unsigned to = work.owners_of_mine();
   const bool bulk = is_aligned(work.args.input) && work.args.part_stride % 16 == 0;
   if (!bulk || to == 0)
@@ -436,7 +439,7 @@ __device__ __noinline__ void tile_push(TileRoles work, const Team team, char* ro
   else if (team.lane == 0)
     work.push_in_bulk(room, to);
 }
-__device__ __noinline__ void tile_collect(TileRoles work, const Team team, char* room) {
+__device__ PLAIT_APART void tile_collect(TileRoles work, const Team team, char* room) {
   const unsigned owners = work.owners_i_read();
   const bool stays = work.args.own_bytes != 0 && work.own_src() != work.own_dst();
   if (stays && work.stays_in_bulk() && team.lane == 0) work.copy_own_in_bulk(room);
@@ -447,7 +450,7 @@ __device__ __noinline__ void tile_collect(TileRoles work, const Team team, char*
   else if (team.lane == 0)
     work.collect_in_bulk(room, owners);
 }
-__device__ __noinline__ void tile_clerk(TileRoles work, unsigned warp, unsigned lane) {
+__device__ PLAIT_APART void tile_clerk(TileRoles work, unsigned warp, unsigned lane) {
   if (warp == 0 && !work.broken && lane < static_cast<unsigned>(work.args.ranks) &&
       lane != static_cast<unsigned>(work.args.rank))
     work.tell_who_does_not_wait(static_cast<int>(lane));
@@ -457,16 +460,16 @@ __device__ __noinline__ void tile_clerk(TileRoles work, unsigned warp, unsigned 
   else
     work.watch_room();
 }
-__device__ __noinline__ void tile_pass(TileRoles work, const Team team, unsigned tile,
+__device__ PLAIT_APART void tile_pass(TileRoles work, const Team team, unsigned tile,
                                        unsigned from) {
   work.pass(team, tile, from);
 }
-__device__ __noinline__ void tile_place(TileRoles work, const Team team, unsigned tile,
+__device__ PLAIT_APART void tile_place(TileRoles work, const Team team, unsigned tile,
                                         unsigned from) {
   work.place(team, tile, from);
 }
 /// Before all else, by all threads: what the collector cannot copy in bulk.
-__device__ __noinline__ void tile_copy_own(TileRoles work) {
+__device__ PLAIT_APART void tile_copy_own(TileRoles work) {
   if (work.own_src() != work.own_dst() && !work.stays_in_bulk()) work.copy_own_by_threads();
 }
 

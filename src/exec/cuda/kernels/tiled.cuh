@@ -12,7 +12,14 @@
 
 namespace plait::cuda {
 
-template <DataType kType, int kOp, int kRanks>
+/// Threads of each role, before two warps of clerks; a test has fewer, but one a rank where a role
+/// waits for ranks.
+struct TileThreads {
+  static constexpr unsigned kHandle = kHandleThreads, kPush = kPushThreads,
+                            kCollect = kCollectThreads;
+};
+
+template <DataType kType, int kOp, int kRanks, class Threads>
 struct TiledBlock : TileRoles {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
@@ -28,7 +35,7 @@ struct TiledBlock : TileRoles {
   __device__ void handle_all(const Team& team) {
     const unsigned from = senders_to(args.rank), readers = readers_of_mine();
     for (unsigned tile = 0; tile < count; ++tile) {
-      if (team.lane == 32) await_shared(shared.sent, tile + 1);
+      if (team.lane == Threads::kHandle - 1) await_shared(shared.sent, tile + 1);
       if (team.lane < kMaxCudaRanks && in(readers, static_cast<int>(team.lane)))
         await_word(&TileFlags::results_taken, team.lane, base + tile + 1 - args.window);
       await_together(team, &TileFlags::parts, from, base + tile + 1);
@@ -61,7 +68,7 @@ struct TiledBlock : TileRoles {
     const char* from[kHeld];
     for (int rank = 0; rank < kRanks; ++rank)
       from[rank] = rank == args.rank ? own : slot(args.rank, 0, rank, tile);
-    for (unsigned i = team.lane; i < whole; i += kTogether * kHandleThreads) {
+    for (unsigned i = team.lane; i < whole; i += kTogether * Threads::kHandle) {
       Unit total[kTogether];
       sum_units(total, from, own, tile, i, whole);
       for (int k = 1; k < args.ranks && readers != 0; ++k)
@@ -74,44 +81,44 @@ struct TiledBlock : TileRoles {
                                    unsigned limit) {
 #pragma unroll
     for (int u = 0; u < kTogether; ++u)
-      if (i + u * kHandleThreads < limit)
-        reinterpret_cast<ulonglong2*>(to)[i + u * kHandleThreads] =
+      if (i + u * Threads::kHandle < limit)
+        reinterpret_cast<ulonglong2*>(to)[i + u * Threads::kHandle] =
             make_ulonglong2(units[u].lo, units[u].hi);
   }
   /// kTogether units: where the number of ranks is known, all parts are loaded at once.
   __device__ void sum_units(Unit (&total)[kTogether], const char* const (&from)[kHeld],
                             const char* own, unsigned tile, unsigned i, unsigned limit) const {
     Sum sum[kTogether];
-    for (int base = 0; base < (kRanks != 0 ? 1 : args.ranks); ++base) {
+    for (int group = 0; group < (kRanks != 0 ? 1 : args.ranks); ++group) {
       Unit got[kTogether][kHeld];
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
 #pragma unroll
         for (int held = 0; held < kHeld; ++held) {
-          const char* const src = kRanks != 0         ? from[held]
-                                  : base == args.rank ? own
-                                                      : slot(args.rank, 0, base, tile);
-          if (i + u * kHandleThreads < limit)
-            got[u][held] = load_pair(src + (i + u * kHandleThreads) * 16ull);
+          const char* const src = kRanks != 0          ? from[held]
+                                  : group == args.rank ? own
+                                                       : slot(args.rank, 0, group, tile);
+          if (i + u * Threads::kHandle < limit)
+            got[u][held] = load_pair(src + (i + u * Threads::kHandle) * 16ull);
         }
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
 #pragma unroll
         for (int held = 0; held < kHeld; ++held)
-          if (base + held == 0)
+          if (group + held == 0)
             sum[u].first(got[u][held], args.op, args.scalars[0]);
           else
-            sum[u].add(got[u][held], args.op, args.scalars[base + held]);
+            sum[u].add(got[u][held], args.op, args.scalars[group + held]);
     }
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) total[u] = sum[u].result(args.op, true, args.ranks);
   }
   /// Units that are not aligned, or cut short; apart, so that it takes no registers from the rest.
-  __device__ __noinline__ static void reduce_slowly(TiledBlock work, const Team team, unsigned tile,
-                                                    unsigned begin, unsigned limit) {
+  __device__ PLAIT_APART static void reduce_slowly(TiledBlock work, const Team team, unsigned tile,
+                                                   unsigned begin, unsigned limit) {
     const TiledArgs& args = work.args;
     const unsigned long long bytes = work.part_bytes(args.rank), first = work.first(tile);
-    for (unsigned i = begin + team.lane; i < limit; i += kHandleThreads) {
+    for (unsigned i = begin + team.lane; i < limit; i += Threads::kHandle) {
       Sum sum;
       for (int rank = 0; rank < args.ranks; ++rank) {
         const Unit unit = rank == args.rank
@@ -133,25 +140,26 @@ struct TiledBlock : TileRoles {
 
   /// Each thread in its role.
   __device__ void run(char* room) {
-    constexpr unsigned kPushers = kHandleThreads + kPushThreads;
-    constexpr unsigned kCollectors = kPushers + kCollectThreads;
-    if (threadIdx.x < kHandleThreads) {
-      handle_all({1, kHandleThreads, threadIdx.x});
+    constexpr unsigned kPushers = Threads::kHandle + Threads::kPush;
+    constexpr unsigned kCollectors = kPushers + Threads::kCollect;
+    if (threadIdx.x < Threads::kHandle) {
+      handle_all({1, Threads::kHandle, threadIdx.x});
     } else if (threadIdx.x < kPushers) {
-      tile_push(*this, {2, kPushThreads, threadIdx.x - kHandleThreads}, room);
+      tile_push(*this, {2, Threads::kPush, threadIdx.x - Threads::kHandle}, room);
     } else if (threadIdx.x < kCollectors) {
-      tile_collect(*this, {3, kCollectThreads, threadIdx.x - kPushers},
+      tile_collect(*this, {3, Threads::kCollect, threadIdx.x - kPushers},
                    room + kPushStages * kBulkBytes);
     } else {
-      tile_clerk(*this, (threadIdx.x - kCollectors) / 32, threadIdx.x % 32);
+      const unsigned clerk = threadIdx.x - kCollectors;
+      tile_clerk(*this, clerk / 32, clerk % 32);
     }
   }
 };
 
-template <DataType kType, int kOp, int kRanks>
+template <DataType kType, int kOp, int kRanks, class Threads = TileThreads>
 __device__ void tiled(const TiledArgs& args) {
-  extern __shared__ __align__(128) char room[];
-  __shared__ TileShared shared;
+  PLAIT_ROOM(room);
+  PLAIT_SHARED(TileShared, shared);
   wait_for_grid_before();
   const auto* from = reinterpret_cast<const unsigned*>(&args);
   for (unsigned i = threadIdx.x; i < sizeof(TiledArgs) / 4; i += blockDim.x)
@@ -163,7 +171,7 @@ __device__ void tiled(const TiledArgs& args) {
     shared.handled = 0;
   }
   __syncthreads();
-  TiledBlock<kType, kOp, kRanks> block(shared);
+  TiledBlock<kType, kOp, kRanks, Threads> block(shared);
   __syncthreads();  // all have read the tile count before it is advanced
   if (args.own_bytes != 0 && !block.broken) tile_copy_own(block);
   block.run(room);

@@ -1,0 +1,238 @@
+// The tiled kernel on a host's threads: any collective, size, type and alignment, one call behind
+// the other, with no barrier between ranks but the kernel's own words, which begin near their end.
+// Results are the reference's bits. Where a rank comes after the deadline or has been aborted, no
+// other ends a call with a wrong result unless its stream has failed.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "conformance/device_on_host.hpp"
+// After it, as it says what a device has.
+#include "base/text.hpp"
+#include "conformance/executors.hpp"
+#include "exec/cuda/kernels/tiled.cuh"
+#include "exec/cuda/tiled_shape.hpp"
+#include "plait/topology.hpp"
+#include "unit/scale.hpp"
+
+using namespace plait;
+using namespace plait_test;
+using namespace plait::cuda;
+
+namespace {
+
+constexpr std::uint32_t kTiles = 0u - 5;  // words go past their end
+constexpr std::uint64_t kSlotBytes = 1024;
+constexpr unsigned kMostBlocks = 3;
+using Buffer = std::vector<ulonglong2>;  // aligned
+
+struct FewThreads {
+  static constexpr unsigned kHandle = 9, kPush = 3, kCollect = 8;
+};
+constexpr unsigned kThreads = FewThreads::kHandle + FewThreads::kPush + FewThreads::kCollect + 32 +
+                              1;  // of the last warp one
+
+Buffer buffer_of(std::uint64_t bytes) { return Buffer(bytes / 16 + 2); }
+char* bytes_in(Buffer& buffer) { return reinterpret_cast<char*>(buffer.data()); }
+
+struct PlayedGpu {
+  explicit PlayedGpu(int ranks)
+      : slots(buffer_of(kMostBlocks * 2 * kTileSlots * kSlotBytes * static_cast<unsigned>(ranks))) {
+    auto* const words = reinterpret_cast<std::uint32_t*>(&flags);
+    std::fill(words, words + sizeof flags / sizeof *words, kTiles);
+  }
+  DeviceState state{};
+  Lifeline lifeline{};
+  TileFlags flags{};
+  std::uint32_t poisoned = 0;
+  std::atomic<bool> stream_failed{false};
+  std::vector<bool> failed_after;  // by call
+  Buffer slots;
+};
+using PlayedGpus = std::vector<std::unique_ptr<PlayedGpu>>;
+
+struct Call {
+  Request request;
+  TileWish wish;
+  bool aligned = true, in_place = false;
+  int late = -1;                        // a rank that comes to this call after the deadline
+  std::vector<Buffer> inputs, outputs;  // by rank
+  std::vector<Bytes> expected;
+
+  std::uint64_t offset() const { return aligned ? 0 : bytes_of(request.type); }
+  char* input(std::size_t rank) { return bytes_in(inputs[rank]) + offset(); }
+  /// In place only where nothing but sums goes back to where it came from.
+  char* output(std::size_t rank) {
+    return in_place ? input(rank) : bytes_in(outputs[rank]) + offset();
+  }
+  bool is_right(std::size_t rank) {
+    return std::memcmp(output(rank), expected[rank].data(), expected[rank].size()) == 0;
+  }
+  std::string print() const {
+    return text(name_of(request.collective), " of ", request.count, " ", name_of(request.type),
+                ", root ", request.root, ", tiles of ", wish.tile_units,
+                in_place ? ", in place" : "", aligned ? "" : ", not aligned", ", late rank ", late);
+  }
+};
+
+TiledArgs args_of(Call& call, PlayedGpus& gpus, std::size_t rank, double wait_s) {
+  PlayedGpu& mine = *gpus[rank];
+  TiledArgs args = tiled_shape(call.request, static_cast<int>(rank));
+  args.input = call.input(rank);
+  args.output = call.output(rank);
+  args.state = &mine.state;
+  args.lifeline = &mine.lifeline;
+  args.wait_ns = static_cast<std::uint64_t>(wait_s * 1e9);
+  for (double& scalar : args.scalars) scalar = 1.0;
+  for (std::size_t r = 0; r < gpus.size(); ++r) {
+    args.flags[r] = &gpus[r]->flags;
+    args.slots[r] = bytes_in(gpus[r]->slots);
+  }
+  args.poisoned = &mine.poisoned;
+  spread_tiles(args, call.wish);
+  return args;
+}
+
+template <DataType kType, int kRanks>
+void run_kernel(const TiledArgs& args) {
+  constexpr int kOp = kRanks == 0 ? kAnyOp : static_cast<int>(ReduceOp::sum);
+  tiled<kType, kOp, kRanks, FewThreads>(args);
+}
+
+/// What only moves goes as integers, as the library has it.
+void run_any(const Call& call, const TiledArgs& args) {
+  const DataType type = moved_type(call.request);
+  if (type == DataType::fp32 && args.ranks == 2) return run_kernel<DataType::fp32, 2>(args);
+  if (type == DataType::fp32 && args.ranks == 4) return run_kernel<DataType::fp32, 4>(args);
+  if (type == DataType::fp32) return run_kernel<DataType::fp32, 0>(args);
+  if (type == DataType::bf16 && args.ranks == 8) return run_kernel<DataType::bf16, 8>(args);
+  if (type == DataType::bf16) return run_kernel<DataType::bf16, 0>(args);
+  if (type == DataType::uint32) return run_kernel<DataType::uint32, 0>(args);
+  if (type == DataType::uint16) return run_kernel<DataType::uint16, 0>(args);
+  run_kernel<DataType::uint8, 0>(args);
+}
+
+/// Every rank takes the calls one after the other; ranks meet in kernels alone.
+void run_calls(std::vector<Call>& calls, PlayedGpus& gpus, double wait_s) {
+  std::vector<std::thread> ranks;
+  for (std::size_t rank = 0; rank < gpus.size(); ++rank)
+    ranks.emplace_back([&, rank] {
+      for (Call& call : calls) {
+        if (call.late == static_cast<int>(rank))
+          std::this_thread::sleep_for(std::chrono::duration<double>(3 * wait_s));
+        const TiledArgs args = args_of(call, gpus, rank, wait_s);
+        launch({args.blocks,
+                kThreads,
+                {0, FewThreads::kHandle, FewThreads::kPush, FewThreads::kCollect},
+                &gpus[rank]->stream_failed},
+               [&] { run_any(call, args); });
+        gpus[rank]->failed_after.push_back(gpus[rank]->stream_failed);
+      }
+    });
+  for (std::thread& rank : ranks) rank.join();
+}
+
+std::vector<Call> random_calls(int ranks, std::mt19937& random) {
+  const Topology topology = load_topology("hgx-h200");
+  std::vector<Call> calls(6);
+  for (Call& call : calls) {
+    Request& request = call.request;
+    request.ranks = ranks;
+    request.collective =
+        static_cast<Collective>(random() % (static_cast<unsigned>(Collective::copy) + 1));
+    if (random() % 3 == 0) request.collective = Collective::all_reduce;
+    request.type = std::vector{DataType::fp32, DataType::bf16, DataType::uint8}[random() % 3];
+    request.count = 1 + random() % (random() % 3 == 0 ? 40 : 9000);
+    request.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
+    request.peer = (request.root + 1) % ranks;
+    request = checked(request, topology);
+    call.wish.most_blocks = 1 + static_cast<unsigned>(random() % kMostBlocks);
+    call.wish.tile_units = 16 + static_cast<std::uint32_t>(random() % 49);
+    call.wish.slot_memory_bytes = tile_slots(ranks) * kSlotBytes;
+    call.aligned = random() % 3 != 0;
+    call.in_place = request.collective == Collective::all_reduce && random() % 2 == 0;
+    const Inputs inputs = random_inputs(request, random());
+    const Plan plan = propose_one(topology, request, "direct");
+    call.expected = ReferenceExecutor(plan).run(inputs);
+    for (std::size_t rank = 0; rank < inputs.bytes.size(); ++rank) {
+      call.inputs.push_back(buffer_of(inputs.bytes[rank].size() + 16));
+      call.outputs.push_back(buffer_of(call.expected[rank].size() + 16));
+      std::memcpy(call.input(rank), inputs.bytes[rank].data(), inputs.bytes[rank].size());
+    }
+  }
+  return calls;
+}
+
+PlayedGpus gpus_of(int ranks) {
+  PlayedGpus gpus;
+  for (int rank = 0; rank < ranks; ++rank) gpus.push_back(std::make_unique<PlayedGpu>(ranks));
+  return gpus;
+}
+
+}  // namespace
+
+TEST_CASE("tiled gives the reference's bits on a host's threads" * doctest::skip(kLooksForRaces)) {
+  for (const int ranks : {2, 3, 4, 8})
+    for (int seed = 1; seed <= rounds(ranks == 8 ? 2 : 6); ++seed) {
+      std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
+      std::vector<Call> calls = random_calls(ranks, random);
+      PlayedGpus gpus = gpus_of(ranks);
+      run_calls(calls, gpus, 30);
+      for (std::size_t at = 0; at < calls.size(); ++at)
+        for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
+          CAPTURE(text(ranks, " ranks, seed ", seed, ", call ", at, ": ", calls[at].print(),
+                       ", rank ", rank));
+          CHECK(calls[at].is_right(rank));
+          CHECK(gpus[rank]->state.failed == kNoFault);
+        }
+    }
+}
+
+TEST_CASE("tiled: a rank that is late or aborted leaves nobody with a wrong result and no error" *
+          doctest::skip(kLooksForRaces)) {
+  int right = 0, failed = 0;
+  for (const bool is_aborted : {false, true})
+    for (const int ranks : {2, 3, 4})
+      for (int seed = 1; seed <= rounds(6); ++seed) {
+        constexpr double kWait = 0.1;
+        std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
+        std::vector<Call> calls = random_calls(ranks, random);
+        PlayedGpus gpus = gpus_of(ranks);
+        const auto one = random() % static_cast<unsigned>(ranks);
+        calls[random() % 3].late = static_cast<int>(one);
+        std::thread program([&, pause = random() % 60000] {
+          if (!is_aborted) return;
+          std::this_thread::sleep_for(std::chrono::microseconds(pause));
+          std::atomic_ref(gpus[one]->lifeline.stop).store(kFaultAborted);
+        });
+        run_calls(calls, gpus, kWait);
+        program.join();
+        for (std::size_t at = 0; at < calls.size(); ++at)
+          for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
+            if (is_aborted && rank == one) continue;
+            CAPTURE(text(ranks, " ranks, seed ", seed, ", call ", at, ": ", calls[at].print(),
+                         ", rank ", rank, is_aborted ? ", aborted rank " : ", late rank ", one));
+            const bool has_failed = gpus[rank]->failed_after[at];
+            CHECK((has_failed || calls[at].is_right(rank)));
+            ++(has_failed ? failed : right);
+          }
+      }
+  CHECK(right > 0);
+  CHECK(failed > 0);
+}
+
+/// What a peer had queued by copy engines may lie in the slots that this call has read.
+TEST_CASE("tiled does not end a call as if it held where an exchange's peer has given up" *
+          doctest::skip(kLooksForRaces)) {
+  std::mt19937 random(1);
+  std::vector<Call> calls = random_calls(2, random);
+  PlayedGpus gpus = gpus_of(2);
+  gpus[0]->poisoned = 2;
+  run_calls(calls, gpus, 0.3);
+  CHECK(gpus[0]->failed_after[0]);
+  CHECK(gpus[0]->lifeline.fault.peer == 1);
+}
