@@ -131,6 +131,9 @@ inline void __threadfence_system() {  // one that ThreadSanitizer knows
   static std::atomic<unsigned> order{0};
   order.fetch_add(1);
 }
+/// A warp is the first team of its block.
+inline int __any_sync(unsigned, int mine) { return (*plait_test::team_meets)[0]->any(mine != 0); }
+inline void __syncwarp() { (*plait_test::team_meets)[0]->meet(); }
 inline void __threadfence() { __threadfence_system(); }
 inline void __threadfence_block() { __threadfence_system(); }
 inline unsigned atomicAdd(unsigned* at, unsigned value) {

@@ -1,6 +1,7 @@
 // Copy engines, small kernels and host functions of several ranks, played in host memory: each
 // stream is a queue, and a test lets queues run in any order that GPUs could take, or all of a
-// rank's as one hardware queue.
+// rank's as one hardware queue. Ranks may come late, give up and be aborted, as
+// exec/cuda/kernels/engines.cuh has it.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -24,9 +25,26 @@ class FakeEngines {
   struct Work {
     std::function<bool()> ready;
     std::function<void()> run;
+    std::function<void()> give_up = {};              // waits only: what they do before they fail
+    std::function<void(unsigned random)> tear = {};  // copies only: part of it is done
+    int rank = -1;                                   // whose stream fails with it
+    bool opens_late = false;                         // a rank is late until now
   };
+  /// What goes wrong; nothing where no rank is late.
+  struct Trouble {
+    bool deadlines = false;  // waits are given up where nobody can go on, and now and then
+    int aborted = -1;        // a rank whose program aborts, rather than that its waits are given up
+  };
+  Trouble trouble;
+  bool is_aborted(int rank) const { return aborted_.contains(rank); }
+  bool has_failed(int rank) const { return failed_.contains(rank); }
+  /// A rank comes to what follows on the stream when another one has given up.
+  void come_late(int rank, cuda::Stream stream) {
+    put(rank, stream, {[this] { return is_open_; }, [] {}, {}, {}, rank, true});
+  }
 
   void put(int rank, cuda::Stream stream, Work work) {
+    work.rank = rank;
     std::vector<Node>& nodes = nodes_[rank];
     Node node{work, {}};
     const auto last = last_.find({rank, stream});
@@ -122,6 +140,9 @@ class FakeEngines {
       const auto quick =
           std::partition(open.begin(), open.end(), [&](auto* one) { return !slow.contains(one); });
       if (quick != open.begin() && random() % 64 != 0) open.erase(quick, open.end());
+      if (trouble.deadlines && !is_empty && (open.empty() || random() % 2048 == 0) &&
+          run_into_trouble(queues, random))
+        continue;
       if (open.empty()) {
         if (!is_empty) faults.emplace_back("all queues stand still");
         queues.clear();
@@ -133,7 +154,33 @@ class FakeEngines {
     }
   }
 
+  /// One that waits gives up, or the late one comes. False where neither can be.
+  template <class Queues>
+  bool run_into_trouble(Queues& queues, std::mt19937& random) {
+    std::vector<Work> waiting;
+    for (auto& [key, queue] : queues)
+      if (!queue.empty() && !queue.front().ready() && queue.front().rank >= 0)
+        waiting.push_back(queue.front());
+    if (waiting.empty()) return false;
+    const Work& one = waiting[random() % waiting.size()];
+    const bool has_begun = !failed_.empty() || !aborted_.empty();
+    if (one.opens_late && (has_begun || waiting.size() == 1)) return is_open_ = true;
+    if (!one.give_up) return waiting.size() > 1;
+    if (one.rank == trouble.aborted) return aborted_.insert(one.rank).second;
+    one.give_up();
+    failed_.insert(one.rank);
+    for (auto& [key, queue] : queues) {  // what copies were under way may arrive, or a part of it
+      if (queue.empty() || queue.front().rank != one.rank) continue;
+      const Work& first = queue.front();
+      if (first.tear && first.ready()) first.tear(static_cast<unsigned>(random()));
+      queue.clear();
+    }
+    return true;
+  }
+
   std::map<std::pair<int, cuda::Stream>, std::deque<Work>> streams_;
+  std::set<int> failed_, aborted_;
+  bool is_open_ = false;
   std::map<int, std::deque<Work>> hardware_;
   std::map<int, std::vector<Node>> nodes_;  // all work of a rank
   std::map<std::pair<int, cuda::Stream>, std::size_t> last_;
@@ -150,18 +197,35 @@ class FakeQueue : public cuda::EngineQueue {
       : engines_(engines), rank_(rank), words_(words), counted_(counted) {}
 
   void copy(cuda::Stream stream, char* dst, const char* src, std::uint64_t bytes) override {
-    put(stream, [=, this] {
-      std::memcpy(dst, src, bytes);
-      engines_.copies.push_back({rank_, dst});
-    });
-  }
-  void step(cuda::Stream stream, const cuda::EngineStep& step) override {
-    if (step.tells_first != 0) put(stream, [step] { tell(step); });
     engines_.put(rank_, stream,
-                 {[step] { return has_come(step); },
-                  [step] {
+                 {[] { return true; },
+                  [=, this] {
+                    std::memcpy(dst, src, bytes);
+                    engines_.copies.push_back({rank_, dst});
+                  },
+                  {},
+                  [=](unsigned random) { std::memcpy(dst, src, random % (bytes + 1)); }});
+  }
+  /// As engine_step() does: who is aborted or hears that a peer has given up goes no further, and
+  /// whoever gives up tells all before anything else.
+  void step(cuda::Stream stream, const cuda::EngineStep& step) override {
+    const auto is_over = [this] { return engines_.is_aborted(rank_); };
+    const auto holds = [step] { return step.flags[step.rank]->poisoned == 0; };
+    const auto poison = [step] { poison_peers(step); };
+    engines_.put(rank_, stream,
+                 {[=] { return is_over() || holds(); },
+                  [=] {
+                    if (is_over()) return poison();
+                    if (step.tells_first != 0) tell(step);
+                  },
+                  poison});
+    engines_.put(rank_, stream,
+                 {[=] { return is_over() || (has_come(step) && holds()); },
+                  [=] {
+                    if (is_over()) return poison();
                     if (step.tells_first == 0) tell(step);
-                  }});
+                  },
+                  poison});
   }
   void end(cuda::Stream stream, const cuda::EngineEnd& end) override {
     step(stream, end.step);
@@ -172,7 +236,8 @@ class FakeQueue : public cuda::EngineQueue {
   }
   void reduce(cuda::Stream stream, const cuda::PieceArgs& args, plait::DataType type,
               unsigned) override {
-    put(stream, [args, type] {
+    put(stream, [this, args, type] {
+      if (engines_.is_aborted(rank_)) return;
       plait::ReduceJob job;
       job.type = type;
       job.op = static_cast<plait::ReduceOp>(args.op);
@@ -221,6 +286,10 @@ class FakeQueue : public cuda::EngineQueue {
             !plait::reached(wait.words[rank], *step.counted + wait.value))
           return false;
     return true;
+  }
+  static void poison_peers(const cuda::EngineStep& step) {
+    for (int rank = 0; rank < step.ranks; ++rank)
+      if (rank != step.rank) step.flags[rank]->poisoned = static_cast<std::uint32_t>(step.rank) + 1;
   }
   static void tell(const cuda::EngineStep& step) {
     for (std::uint32_t* word : step.tell)

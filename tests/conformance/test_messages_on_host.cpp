@@ -301,8 +301,11 @@ TEST_CASE("rounds have one message of each direction and peer; what a rank sends
     CHECK(args.work_count % 5 == 0);
   }
   CHECK(works == 100);
-  CHECK(launches[0].works[0].side == kKeep);
-  CHECK(launches[0].works[0].kept == memory);
+  CHECK(launches[0].works[4].side == kKeep);
+  CHECK(launches[0].works[4].kept == memory);
+  // Ranks 1 and 2, then 0 and 1, then 1 by itself; 20 messages to one peer are as many launches.
+  CHECK(std::vector<int>(launches[0].peer, launches[0].peer + 3) == std::vector<int>{2, 0, 1});
+  CHECK(plan_messages(std::vector<Message>(20, {true, 2, memory, 8}), 1, 3, {32, {}}).size() == 4);
   CHECK_THROWS_AS(plan_messages({{true, 3, memory, 8}}, 1, 3, {32, {}}), Error);
   CHECK_THROWS_AS(plan_messages({{true, 1, memory, 8}}, 1, 3, {32, {}}), Error);
   CHECK_THROWS_AS(plan_messages({{true, 1, memory, 8}, {false, 1, memory, 16}}, 1, 3, {32, {}}),

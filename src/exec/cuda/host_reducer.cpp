@@ -26,7 +26,12 @@ ReduceJob HostJob::reduction(std::uint32_t chunk) const {
 
 HostReducer::HostReducer(HostWords& words, int rank, int threads, const Lifeline& lifeline,
                          double wait_s)
-    : words_(words), rank_(rank), lifeline_(lifeline), wait_s_(wait_s), team_(threads - 1) {}
+    : words_(words),
+      rank_(rank),
+      lifeline_(lifeline),
+      wait_s_(wait_s),
+      team_(threads - 1),
+      counted_(words.reduced[rank]) {}
 
 void HostReducer::start() {
   if (thread_.joinable()) return;
@@ -59,22 +64,24 @@ void HostReducer::serve() {
     const HostJob job = jobs_.front();
     jobs_.pop_front();
     hold.unlock();
-    run(job);
+    if (!run(job)) return;
   }
 }
 
-void HostReducer::run(const HostJob& job) {
+/// False where it was given up: what this rank says counts on from there, so it says nothing more.
+bool HostReducer::run(const HostJob& job) {
   const std::atomic_ref<std::uint32_t> mine(words_.reduced[rank_]);
   for (std::uint32_t chunk = 0; chunk < job.cut.chunks; ++chunk) {
     if (job.owner(chunk) != rank_) continue;
     const std::uint32_t value = counted_ + chunk + 1;
-    if (!await_chunk(value, job.ranks)) return;  // the communicator has ended
+    if (!await_chunk(value, job.ranks)) return false;  // the communicator has ended
     team_.reduce(job.reduction(chunk));
     mine.store(value, std::memory_order_release);
   }
   counted_ += job.cut.chunks;
   mine.store(counted_, std::memory_order_release);  // also where this rank owned none
   shift_.reset();
+  return true;
 }
 
 /// Nobody waits for a kernel that has given up.

@@ -57,7 +57,7 @@ class HostReducer {
 
  private:
   void serve();
-  void run(const HostJob& job);
+  bool run(const HostJob& job);
   bool await_chunk(std::uint32_t value, int ranks);
   bool is_over() const;
 
@@ -67,7 +67,7 @@ class HostReducer {
   const double wait_s_;
   ReduceTeam team_;
   std::optional<ReduceTeam::Shift> shift_;
-  std::uint32_t counted_ = 0;  // chunks of finished jobs
+  std::uint32_t counted_;  // chunks of finished jobs
   std::atomic<bool> stops_{false};
   std::mutex guard_;
   std::condition_variable wake_;

@@ -2,6 +2,7 @@
 // that come late, kernels that give up, and an end in the middle.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -14,7 +15,15 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr std::uint64_t kFloats = 1000;  // of a chunk
+constexpr std::uint64_t kFloats = 1000;    // of a chunk
+constexpr std::uint32_t kBefore = 0u - 2;  // words go past their end
+
+HostWords words_before() {
+  HostWords words{};
+  for (auto* by_rank : {words.arrived, words.reduced, words.taken})
+    std::fill(by_rank, by_rank + kMaxCudaRanks, kBefore);
+  return words;
+}
 
 /// Two ranks' rings; rank 0's cores are real.
 struct Bench {
@@ -34,8 +43,8 @@ struct Bench {
   static std::atomic_ref<std::uint32_t> of(std::uint32_t& word) {
     return std::atomic_ref<std::uint32_t>(word);
   }
-  void arrive(int rank, std::uint32_t value) { of(words.arrived[rank]).store(value); }
-  std::uint32_t reduced() { return of(words.reduced[0]).load(); }
+  void arrive(int rank, std::uint32_t value) { of(words.arrived[rank]).store(kBefore + value); }
+  std::uint32_t reduced() { return of(words.reduced[0]).load() - kBefore; }
   bool reaches(std::uint32_t value) {
     return spin_until([&] { return reduced() == value; }, 5s);
   }
@@ -45,7 +54,7 @@ struct Bench {
       for (float& one : rings[rank]) one = value + static_cast<float>(rank);
   }
 
-  HostWords words{};
+  HostWords words = words_before();
   Lifeline lifeline{};
   std::vector<float> rings[2];
   HostJob job;
@@ -99,6 +108,10 @@ TEST_CASE("cores wait no longer than kernels do") {
     std::this_thread::sleep_for(200ms);
     bench.arrive(0, 3);
     bench.arrive(1, 3);
+    std::this_thread::sleep_for(50ms);
+    bench.reducer.begin(bench.job);  // what is said of it would be taken for the first one's
+    bench.arrive(0, 6);
+    bench.arrive(1, 6);
     std::this_thread::sleep_for(50ms);
     CHECK(bench.reduced() == 0);
     CHECK(bench.rings[0][0] == 1);

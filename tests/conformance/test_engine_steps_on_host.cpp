@@ -1,0 +1,128 @@
+// The kernel that waits and tells for copy engines, on a host's threads: rank 0 copies number after
+// number into a slot of rank 1, which reads them. One of them comes after the other's deadline, or
+// its program aborts, after which its copies go on: no number is read as if it were another.
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "conformance/device_on_host.hpp"
+// After it, as it says what a device has.
+#include "base/text.hpp"
+#include "exec/cuda/kernels/engines.cuh"
+#include "unit/scale.hpp"
+
+using namespace plait;
+using namespace plait::cuda;
+
+namespace {
+
+constexpr std::uint32_t kBefore = 0u - 4, kNumbers = 12;  // words go past their end
+
+struct PlayedGpu {
+  PlayedGpu() {
+    auto* const words = reinterpret_cast<std::uint32_t*>(&flags);
+    std::fill(words, words + sizeof flags / sizeof *words, kBefore);
+    flags.poisoned = 0;
+  }
+  DeviceState state{};
+  Lifeline lifeline{};
+  EngineFlags flags{};
+  std::atomic<bool> stream_failed{false};
+};
+
+struct Pair {
+  PlayedGpu gpus[2];
+  std::atomic<std::uint32_t> slot{0};
+  std::vector<std::uint32_t> read;  // by rank 1: a number for each step that it ended
+  int late = -1;
+  std::uint32_t late_at = 0, wrong = 0;
+
+  EngineStep blank(int rank, double wait_s) {
+    EngineStep step{};
+    step.state = &gpus[rank].state;
+    step.lifeline = &gpus[rank].lifeline;
+    step.wait_ns = static_cast<std::uint64_t>(wait_s * 1e9);
+    step.counted = &gpus[rank].flags.exchanged;
+    for (int r = 0; r < 2; ++r) step.flags[r] = &gpus[r].flags;
+    step.rank = rank;
+    step.ranks = 2;
+    return step;
+  }
+  /// False where nothing that comes after it on the stream is done any more.
+  bool launch(int rank, const EngineStep& step) {
+    plait_test::launch({1, kMaxCudaRanks, {kMaxCudaRanks}, &gpus[rank].stream_failed},
+                       [&] { engine_step(step); });
+    return !gpus[rank].stream_failed;
+  }
+  void await_turn(int rank, std::uint32_t number, double wait_s) const {
+    if (rank == late && number == late_at)
+      std::this_thread::sleep_for(std::chrono::duration<double>(3 * wait_s));
+  }
+  void send_all(double wait_s) {
+    for (std::uint32_t number = 1; number <= kNumbers; ++number) {
+      await_turn(0, number, wait_s);
+      EngineStep waits = blank(0, wait_s), tells = waits;
+      waits.waits[0] = {gpus[0].flags.link_handled, 1u << 1, number - 1};
+      tells.tell[1] = &gpus[1].flags.link_arrived[0];
+      tells.told = number;
+      if (!launch(0, waits)) return;
+      slot = number;  // by an engine
+      if (!launch(0, tells)) return;
+    }
+  }
+  void take_all(double wait_s) {
+    for (std::uint32_t number = 1; number <= kNumbers; ++number) {
+      await_turn(1, number, wait_s);
+      EngineStep waits = blank(1, wait_s), tells = waits;
+      waits.waits[0] = {gpus[1].flags.link_arrived, 1u << 0, number};
+      tells.tell[0] = &gpus[0].flags.link_handled[1];
+      tells.told = number;
+      if (!launch(1, waits)) return;
+      std::this_thread::yield();
+      const std::uint32_t got = slot;
+      if (!launch(1, tells)) return;
+      if (gpus[1].state.failed == kNoFault) read.push_back(got);
+    }
+  }
+  void run(double wait_s, int aborted, unsigned pause_us) {
+    std::thread sender([&] { send_all(wait_s); }), taker([&] { take_all(wait_s); });
+    if (aborted >= 0) {
+      std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
+      std::atomic_ref(gpus[aborted].lifeline.stop).store(kFaultAborted);
+    }
+    sender.join();
+    taker.join();
+    for (std::uint32_t i = 0; i < read.size(); ++i) wrong += read[i] == i + 1 ? 0 : 1;
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "steps of copy engines: a rank that is late or aborted leaves nobody with a wrong result" *
+    doctest::skip(plait_test::kLooksForRaces)) {
+  std::size_t right = 0, failed = 0;
+  for (const bool is_aborted : {false, true})
+    for (int seed = 1; seed <= plait_test::rounds(30); ++seed) {
+      std::mt19937 random(static_cast<unsigned>(seed));
+      const auto pair = std::make_unique<Pair>();
+      const int one = static_cast<int>(random() % 2);
+      pair->late = is_aborted ? 1 - one : one;  // the other comes late to what was aborted
+      pair->late_at = 1 + static_cast<std::uint32_t>(random() % kNumbers);
+      pair->run(0.03, is_aborted ? one : -1, static_cast<unsigned>(random() % 20000));
+      CAPTURE(text("seed ", seed, ", late rank ", pair->late, ", aborted rank ",
+                   is_aborted ? one : -1));
+      CHECK(pair->wrong == 0);
+      right += pair->read.size();
+      failed += pair->gpus[0].stream_failed || pair->gpus[1].stream_failed ? 1 : 0;
+      for (int rank = 0; rank < 2; ++rank) {  // who gives up has told the other
+        const DeviceState& state = pair->gpus[rank].state;
+        CHECK((state.failed == kNoFault || pair->gpus[1 - rank].flags.poisoned == rank + 1u));
+        CHECK(pair->gpus[rank].stream_failed == (state.failed == kFaultDeadline));
+      }
+    }
+  CHECK(right > 0);
+  CHECK(failed > 0);
+}
