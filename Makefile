@@ -13,7 +13,7 @@ CUDA_ARCHS ?= 80-real;90
 SOURCES := $(shell find src include bindings python cmake tests/unit tests/plans tests/conformance \
 	tests/property tests/gpu topologies -type f -not -name '*.pyc' 2>/dev/null) CMakeLists.txt pyproject.toml
 
-.PHONY: bench test lint deps sdist install cpp-test py-test sanitize sanitize-drop-in clean
+.PHONY: bench test lint deps sdist wheel install cpp-test py-test sanitize sanitize-drop-in clean
 
 # Every strategy: those that need two sockets or a missing link run on mist's shape, pairwise on two.
 bench: install
@@ -23,6 +23,11 @@ bench: install
 	$(BIN)/plait bench all_reduce --ranks 2 -b 1K -e $(BENCH_MOST) -f 16 -d fp32,bf16 --strategies pairwise,direct
 
 test: install lint cpp-test py-test
+
+# A wheel for a package index, in dist/: with device code for all GPUs, looked through and tagged.
+wheel: deps
+	$(BIN)/python -m pip install -q wheel
+	$(BIN)/python tools/wheel.py dist
 
 install: $(VENV)/installed
 deps: $(VENV)/tools

@@ -11,7 +11,7 @@ if(PLAIT_COMM_TYPE STREQUAL "STATIC_LIBRARY")
     endif()
   endforeach()
   target_include_directories(plait INTERFACE ${PROJECT_SOURCE_DIR}/include)
-  set_target_properties(plait PROPERTIES SOVERSION ${PROJECT_VERSION_MAJOR} VERSION ${PROJECT_VERSION})
+  set_target_properties(plait PROPERTIES SOVERSION ${PROJECT_VERSION_MAJOR})  # no VERSION: a wheel has no links, so it would hold the file twice
   target_link_options(plait PRIVATE -Wl,-z,relro,-z,now -Wl,--no-undefined)
 endif()
 

@@ -1,5 +1,6 @@
 # The drop-ins. libplait_nccl.so is for LD_PRELOAD: it holds all it needs (the folders up to exec,
 # tuning tables and the C++ library) and shows nothing but NCCL's names, so it can sit in any program.
+# Not libgcc: its unwinder asks for what glibc has from 2.35 on, and every system has a libgcc_s.so.1.
 set(PLAIT_NCCL_SOURCES)
 file(GLOB PLAIT_NCCL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/shims/nccl/*.cpp)
 set(PLAIT_NCCL_PLATFORM ${PROJECT_SOURCE_DIR}/shims/nccl/cuda_platform.cpp)
@@ -18,7 +19,7 @@ function(plait_nccl_library name platform)
   target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,nodelete
     -Wl,--version-script=${PROJECT_SOURCE_DIR}/shims/nccl/exports.map)
   if(NOT PLAIT_SANITIZE)
-    target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc -Wl,--no-undefined)
+    target_link_options(${name} PRIVATE -static-libstdc++ -Wl,--no-undefined)
   endif()
   set_target_properties(${name} PROPERTIES CXX_VISIBILITY_PRESET hidden OUTPUT_NAME plait_nccl
     LINK_DEPENDS ${PROJECT_SOURCE_DIR}/shims/nccl/exports.map)

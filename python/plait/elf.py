@@ -11,6 +11,7 @@ from pathlib import Path
 
 PT_LOAD, PT_DYNAMIC = 1, 2
 DT_NEEDED, DT_STRTAB, DT_SYMTAB, DT_RPATH, DT_RUNPATH = 1, 5, 6, 15, 29
+DT_VERNEED, DT_VERNEEDNUM = 0x6FFFFFFE, 0x6FFFFFFF
 SHT_DYNSYM = 11
 
 
@@ -36,20 +37,24 @@ def _text(data: bytes, at: int) -> str:
     return data[at : data.index(b"\0", at)].decode(errors="replace")
 
 
+def _place(data: bytes, wanted: int) -> int:
+    """Where in the file lies what is loaded to an address; 0 where nothing is."""
+    for kind, offset, address, size in _segments(data):
+        if kind == PT_LOAD and address <= wanted < address + size:
+            return wanted - address + offset
+    return 0
+
+
 def _dynamic(data: bytes) -> tuple[list[tuple[int, int]], int]:
     """The dynamic entries and where their strings begin in the file."""
-    segments = _segments(data)
     entries: list[tuple[int, int]] = []
-    for kind, offset, _, size in segments:
+    for kind, offset, _, size in _segments(data):
         if kind == PT_DYNAMIC:
             entries = [
                 struct.unpack_from("<QQ", data, at) for at in range(offset, offset + size, 16)
             ]
     strings = next((value for tag, value in entries if tag == DT_STRTAB), 0)
-    for kind, offset, address, size in segments:
-        if kind == PT_LOAD and address <= strings < address + size:
-            return entries, strings - address + offset
-    return entries, 0
+    return entries, _place(data, strings)
 
 
 def needed(path: str | Path) -> tuple[list[str], list[str]]:
@@ -63,6 +68,24 @@ def needed(path: str | Path) -> tuple[list[str], list[str]]:
     origin = str(Path(path).resolve().parent)
     folders = [one.replace("$ORIGIN", origin) for whole in paths for one in whole.split(":")]
     return names, folders
+
+
+def versions_needed(path: str | Path) -> set[str]:
+    """The symbol versions that a file asks of others: GLIBC_2.34, GLIBCXX_3.4.29, ..."""
+    data = Path(path).read_bytes()
+    entries, strings = _dynamic(data)
+    values = dict(entries)
+    at = _place(data, values.get(DT_VERNEED, 0))
+    found = set()
+    for _ in range(values.get(DT_VERNEEDNUM, 0)):
+        _, count, _, first, after = struct.unpack_from("<HHIII", data, at)
+        one = at + first
+        for _ in range(count):
+            _, _, _, name, step = struct.unpack_from("<IHHII", data, one)
+            found.add(_text(data, strings + name))
+            one += step
+        at += after
+    return found
 
 
 def all_needed(path: str | Path, depth: int = 4) -> Iterator[str]:

@@ -1,8 +1,11 @@
-// Threads of plait's own in somebody's program: they take no signals.
+// Threads of plait's own in somebody's program: they take no signals, and sleep until woken.
 #pragma once
 #include <pthread.h>
 #include <signal.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -21,6 +24,14 @@ std::thread quiet_thread(Function function) {
     sigset_t before;
   } const masked;  // also where no thread can be had
   return std::thread(std::move(function));
+}
+
+/// wake.wait(hold, ready), but for its symbol: GCC 12's is newer than the C++ libraries that a
+/// wheel may count on.
+template <class Ready>
+void await(std::condition_variable& wake, std::unique_lock<std::mutex>& hold, Ready ready) {
+  while (!wake.wait_for(hold, std::chrono::hours(1), ready)) {
+  }
 }
 
 }  // namespace plait

@@ -59,7 +59,7 @@ void ReduceTeam::help(std::size_t slice) {
     if (!is_called) {
       std::unique_lock<std::mutex> hold(guard_);
       ++sleeping_;
-      begin_.wait(hold, called);
+      await(begin_, hold, called);
       --sleeping_;
     }
     if (is_over_) return;

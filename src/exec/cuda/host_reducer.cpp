@@ -59,7 +59,7 @@ void HostReducer::begin(const HostJob& job) {
 void HostReducer::serve() {
   for (;;) {
     std::unique_lock<std::mutex> hold(guard_);
-    wake_.wait(hold, [this] { return stops_ || !jobs_.empty(); });
+    await(wake_, hold, [this] { return stops_ || !jobs_.empty(); });
     if (stops_) return;
     const HostJob job = jobs_.front();
     jobs_.pop_front();

@@ -1,0 +1,101 @@
+"""A wheel of this checkout -> one that a package index takes: built, looked through, tagged.
+
+    python tools/wheel.py FOLDER    # leaves the wheel there
+
+What it holds is named by folder and pattern, nothing twice; its libraries ask the system's C and
+C++ libraries for nothing newer than its tag says; it stays under 12 MB.
+"""
+
+import importlib.util
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from fnmatch import fnmatch
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SPEC = importlib.util.spec_from_file_location("elf", ROOT / "python" / "plait" / "elf.py")
+assert SPEC is not None and SPEC.loader is not None
+elf = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(elf)
+
+TAG = "manylinux_2_34_x86_64"
+MOST_BYTES = 12_000_000
+# PEP 600's tag names the C library; with it come the C++ library of GCC 11 and older.
+MOST = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 29), "CXXABI": (1, 3, 13), "GCC": (7, 0, 0)}
+MAY_NEED = {
+    *("libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "libgcc_s.so.1", "libstdc++.so.6"),
+    *("libplait.so.0", "libplait_nccl.so"),
+}
+HOLDS = (
+    "plait/*.py",
+    "plait/py.typed",
+    "plait/_core.*.so",
+    "plait/_core.pyi",
+    "plait/libplait.so.0",
+    "plait/libplait_nccl.so",
+    "plait/libplait_audit.so",
+    "plait/nccl/libnccl.so.2",
+    "plait/include/plait/*",
+    "plait-*.dist-info/*",
+)
+
+
+def number_of(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def too_new(library: Path) -> list[str]:
+    """What a shared object asks for that systems of the tag may lack."""
+    found = []
+    for name in elf.needed(library)[0]:
+        if name not in MAY_NEED:
+            found.append(f"{library.name} needs {name}")
+    for version in elf.versions_needed(library):
+        match = re.fullmatch(r"([A-Z]+)_([0-9.]+)", version)
+        if match is None or number_of(match.group(2)) > MOST.get(match.group(1), ()):
+            found.append(f"{library.name} asks for {version}")
+    return found
+
+
+def unexpected(names: list[str]) -> list[str]:
+    """Files that no pattern allows, and patterns without a file."""
+    strange = [name for name in names if not any(fnmatch(name, one) for one in HOLDS)]
+    absent = [one for one in HOLDS if not any(fnmatch(name, one) for name in names)]
+    return [f"{name}: not expected" for name in strange] + [f"{one}: none" for one in absent]
+
+
+def wrong_with(folder: Path, names: list[str]) -> list[str]:
+    """Of an unpacked wheel, or of what it installed."""
+    libraries = [folder / name for name in names if ".so" in Path(name).name]
+    return unexpected(names) + [line for one in libraries for line in too_new(one)]
+
+
+def wrong_with_wheel(wheel: Path) -> list[str]:
+    found = []
+    if wheel.stat().st_size > MOST_BYTES:
+        found.append(f"{wheel.stat().st_size} bytes, at most {MOST_BYTES}")
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as packed:
+        packed.extractall(folder)
+        return found + wrong_with(Path(folder), packed.namelist())
+
+
+def main() -> int:
+    folder = Path(sys.argv[1])
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(ROOT)]
+    subprocess.run(pip, check=True)
+    wheel = max(folder.glob("plait-*.whl"), key=lambda one: one.stat().st_mtime)
+    found = wrong_with_wheel(wheel)
+    for line in found:
+        print(f"wheel: {line}", file=sys.stderr)
+    if found:
+        return 1
+    tag = [sys.executable, "-m", "wheel", "tags", "--remove", "--platform-tag", TAG, str(wheel)]
+    subprocess.run(tag, check=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
