@@ -23,6 +23,7 @@ namespace plait {
 struct Communicator::State {
   CommunicatorOptions options;
   Joined joined;
+  std::string why_no_gpu;
   std::unique_ptr<DeviceSide> device;  ///< null = host memory alone
   Peers peers;
   Chooser chooser;
@@ -110,7 +111,8 @@ std::string wanted_label(const CallOptions& options) {
 Communicator::State::State(const CommunicatorOptions& given, const PairOf* pair)
     : options(given),
       joined(join(given, pair)),
-      device(DeviceSide::create(given, joined, pair == nullptr ? nullptr : pair->check)),
+      device(
+          DeviceSide::create(given, joined, pair == nullptr ? nullptr : pair->check, why_no_gpu)),
       peers(std::move(joined.peers)),
       chooser(joined.topology, joined.forced, joined.bitwise) {
   peers.use(&joined.controls);
@@ -180,7 +182,9 @@ std::unique_lock<std::mutex> Communicator::State::begin() {
 DeviceSide& Communicator::State::gpu() const {
   if (device != nullptr) return *device;
   throw Error(ErrorCode::no_device,
-              "this communicator has no GPU: make it with a device (PLAIT_DEVICE)");
+              why_no_gpu.empty()
+                  ? "this communicator has no GPU: make it with a device (PLAIT_DEVICE)"
+                  : text("this communicator has no GPU: ", why_no_gpu));
 }
 
 void Communicator::State::in_call(const CallDescriptor& mine, const Body& body) {

@@ -30,9 +30,11 @@ void add(Counters& counters, const Counters& more);
 class DeviceSide {
  public:
   /// All ranks together; null on all where the options ask for no device, or leave it to the
-  /// launcher and some rank has none. Throws AgreedError on all ranks alike.
+  /// launcher and some rank has none, or none that works: `why_not` says so. Throws AgreedError on
+  /// all ranks alike.
   static std::unique_ptr<DeviceSide> create(const CommunicatorOptions& options, Joined& joined,
-                                            const std::function<void()>& check);
+                                            const std::function<void()>& check,
+                                            std::string& why_not);
   /// What the others may still write into is freed when they are through: now, where that takes no
   /// longer than a moment, or later by a thread (base/departures.hpp).
   ~DeviceSide();

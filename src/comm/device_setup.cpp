@@ -63,7 +63,8 @@ Peer watched(const Peer& peer) {
 }  // namespace
 
 std::unique_ptr<DeviceSide> DeviceSide::create(const CommunicatorOptions& options, Joined& joined,
-                                               const std::function<void()>& check) {
+                                               const std::function<void()>& check,
+                                               std::string& why_not) {
   if (options.device == kNoDevice) return nullptr;
   const Patience patience{deadline_in(options.arrive_s), check};
   try {
@@ -73,7 +74,10 @@ std::unique_ptr<DeviceSide> DeviceSide::create(const CommunicatorOptions& option
     const bool masks_gpus = cuda::device_count() > 0 &&
                             !masks_of(masks_asked(options.masks, read_env()), false).empty();
     if (options.device != kDeviceByLauncher || masks_gpus) throw;
-    log(LogLevel::info, options.rank, text("no GPUs: ", reason_of(error)));
+    why_not = reason_of(error);
+    // A GPU that is there and does not work is news to people, one that is not there is none.
+    const bool is_news = error.code() == ErrorCode::driver_error;
+    log(is_news ? LogLevel::warn : LogLevel::info, options.rank, text("no GPUs: ", why_not));
     return nullptr;
   }
 }

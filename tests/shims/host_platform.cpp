@@ -15,6 +15,7 @@
 #include "plait/error.hpp"
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/machine_table.hpp"
+#include "tests/shims/host_paths.hpp"
 #include "tests/shims/standin/segment.hpp"
 #include "tests/shims/standin/streams.hpp"
 
@@ -176,6 +177,7 @@ class HostEngine : public Engine {
     shared_->segment = standin::map_segment(mine);
     exchange("mapped");
     if (options.rank == 0) ::close(mine.file);
+    prove_host_paths(*shared_->segment, options, exchange);
     if (wished("STANDIN_FAIL_LATE", options.device))
       throw Error(ErrorCode::no_device, "the test wants no peer access here");
   }

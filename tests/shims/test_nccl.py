@@ -293,6 +293,24 @@ def test_one_rank_that_may_not_address_others_keeps_all_on_nccl(run_case):
     assert "rank 1: unsupported: NCCL_P2P_DISABLE=1 forbids" in run_case.stderr
 
 
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        ("whole:0:0", ""),
+        ("mirror:1:0", "what rank 1's GPU stores into rank 0's did not arrive within"),
+        ("stale:2:1", "what rank 2's GPU stores into rank 1's does not arrive as it was stored"),
+        ("flip:0:2", "what rank 0's GPU copies into rank 2's does not arrive as it was"),
+    ],
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_path_that_is_granted_and_broken_keeps_all_on_nccl(run_case, mode, trouble, reason):
+    """The driver says yes and stores are lost: found when the communicator is made, in seconds."""
+    env = {"PLAIT_DEBUG": "WARN", "STANDIN_PATH": trouble}
+    for row in run_case("all_reduce", 3, mode, env=env):
+        assert row["wrong"] == 0 and (row["served"] == 0) == (reason != "")
+    assert reason in run_case.stderr
+
+
 @pytest.mark.parametrize("place", ["named", "home"])
 def test_nccls_files_of_settings_are_read(run_case, tmp_path, place):
     file = tmp_path / ".nccl.conf"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <set>
 #include <utility>
 
@@ -18,8 +19,10 @@ namespace {
 
 constexpr std::uint64_t kStateBytes = 4096;
 constexpr std::uint64_t kFlagBytes = kMaxCudaRanks * kFlagsPerPair * 4;
-constexpr std::uint64_t kControlBytes =
-    kStateBytes + kFlagBytes + sizeof(TileFlags) + sizeof(EngineFlags) + sizeof(MessageFlags);
+constexpr std::uint64_t kPathAlign = alignof(PathWords);
+constexpr std::uint64_t kControlBytes = kStateBytes + kFlagBytes + sizeof(TileFlags) +
+                                        sizeof(EngineFlags) + sizeof(MessageFlags) + kPathAlign +
+                                        sizeof(PathWords);
 constexpr std::uint64_t kGrainBytes = 2ull << 20;
 
 std::uint64_t rounded(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
@@ -40,6 +43,7 @@ struct Card {
   std::int64_t device;
   std::int64_t multiprocessors;
   std::int64_t connections;
+  std::uint64_t random;
   DevicePointer base;
   Context context;
   IpcHandle handle;
@@ -52,6 +56,11 @@ int multiprocessors_of(int ordinal) {
   PLAIT_CUDA_CALL(device_get, &device, ordinal);
   PLAIT_CUDA_CALL(device_attribute, &count, kAttributeMultiprocessors, device);
   return count;
+}
+
+std::uint64_t random_bits() {
+  std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
 }
 
 /// The driver's default where nothing that it understands is said.
@@ -93,6 +102,7 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
   card.device = device;
   card.multiprocessors = multiprocessors_of(device);
   card.connections = connections_of_process();
+  card.random = random_bits();
   card.base = mine;
   card.context = context;
   card.sizes = sizes_;
@@ -110,6 +120,7 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
     processes.insert({other.process, other.instance});
     multiprocessors_ = std::min(multiprocessors_, static_cast<unsigned>(other.multiprocessors));
     connections_ = std::min(connections_, static_cast<unsigned>(other.connections));
+    nonce_ = path_mix(nonce_ ^ other.random);
     if (!(other.sizes == sizes_))
       throw Error(ErrorCode::mismatch, text("rank ", peer, "'s device arena differs from rank ",
                                             rank_, "'s in size: use the same options"));
@@ -171,6 +182,10 @@ char* DeviceArena::rotation_slots(int owner) const {
 }
 MessageFlags* DeviceArena::message_flags(int owner) const {
   return reinterpret_cast<MessageFlags*>(engine_flags(owner) + 1);
+}
+PathWords* DeviceArena::path_words(int owner) const {
+  const auto end = reinterpret_cast<DevicePointer>(message_flags(owner) + 1);
+  return reinterpret_cast<PathWords*>((end + kPathAlign - 1) / kPathAlign * kPathAlign);
 }
 char* DeviceArena::message_slots(int owner) const {
   return rotation_slots(owner) + rounded(sizes_.rotation_bytes);

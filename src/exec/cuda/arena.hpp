@@ -8,6 +8,7 @@
 
 #include "driver/cuda/api.hpp"
 #include "exec/cuda/message_args.hpp"
+#include "exec/cuda/path_args.hpp"
 
 namespace plait::cuda {
 
@@ -51,7 +52,10 @@ class DeviceArena {
   unsigned least_connections() const { return connections_; }
   /// The peers' memory is theirs alone again; then only this rank's own can be asked for.
   void unmap_peers() noexcept;
-  DeviceState* state() const;  ///< this rank's own counters, as a device address
+  /// A random word that all ranks of this communicator know, and no other's.
+  std::uint64_t nonce() const { return nonce_; }
+  PathWords* path_words(int owner) const;  ///< for the proof of paths, and for nothing after it
+  DeviceState* state() const;              ///< this rank's own counters, as a device address
   /// The word that `writer` raises in `owner`'s memory.
   std::uint32_t* flag(int owner, int writer, int index) const;
   char* flagged(int owner) const;  ///< first half; the second follows
@@ -74,6 +78,7 @@ class DeviceArena {
   bool in_processes_ = true;
   unsigned multiprocessors_ = ~0u;
   unsigned connections_ = ~0u;
+  std::uint64_t nonce_ = 0;
   DevicePointer mine_ = 0;
   DeviceArenaSizes sizes_;
   std::vector<DevicePointer> base_;  // by rank, as mapped here

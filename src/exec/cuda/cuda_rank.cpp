@@ -5,17 +5,20 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <set>
 #include <thread>
 
+#include "base/log.hpp"
 #include "base/text.hpp"
 #include "exec/cuda/call_buffers.hpp"
 #include "exec/cuda/engine_ring.hpp"
 #include "exec/cuda/host_reduction.hpp"
 #include "exec/cuda/kernel_names.hpp"
 #include "exec/cuda/neighbours.hpp"
+#include "exec/cuda/path_check.hpp"
 #include "exec/cuda/tiled_shape.hpp"
 #include "plait/error.hpp"
 
@@ -106,6 +109,7 @@ unsigned CudaRank::most_message_blocks() const {
 void CudaRank::open(const Exchange& exchange) {
   const Current current(context_);
   kernels_ = std::make_unique<Kernels>();
+  (void)kernels_->find("plait_path_check");  // loaded before any rank's runs
   int least = 0, greatest = 0;
   PLAIT_CUDA_CALL(stream_priority_range, &least, &greatest);
   streams_.resize(kStreams);
@@ -121,6 +125,7 @@ void CudaRank::open(const Exchange& exchange) {
   map_host_memory();
   arena_ = std::make_unique<DeviceArena>(context_, options_.device, options_.rank, options_.sizes,
                                          exchange, streams_[0]);
+  if (options_.ranks > 1) prove_paths(exchange);
   EnginePath& path = engine_path_;
   // Without slots and a host path nothing goes by copy engines.
   if (streams_run_apart() && families_->runs(Family::engines)) {
@@ -144,6 +149,26 @@ void CudaRank::open(const Exchange& exchange) {
   if (!rings_.empty())
     agreed_share_.open(options_.share_words, options_.rank, options_.ranks, options_.wait_s);
   neighbours().join(device_, arena_->state(), streams_[0]);
+}
+
+/// Before anything counts on them. The signal lies behind the lifeline, in its page.
+void CudaRank::prove_paths(const Exchange& exchange) {
+  constexpr std::uint64_t kSignalAt = 1024;
+  static_assert(sizeof(Lifeline) <= kSignalAt && kSignalAt + sizeof(PathSignal) <= kLifelineBytes);
+  const auto began = std::chrono::steady_clock::now();
+  char* const signal = reinterpret_cast<char*>(lifeline_) + kSignalAt;
+  const std::unique_ptr<PathSide> side = path_side({.arena = arena_.get(),
+                                                    .kernels = kernels_.get(),
+                                                    .stream = streams_[0],
+                                                    .signal = reinterpret_cast<PathSignal*>(signal),
+                                                    .device_signal = device_lifeline_ + kSignalAt,
+                                                    .rank = options_.rank,
+                                                    .ranks = options_.ranks},
+                                                   arena_->nonce());
+  cuda::prove_paths(*side, exchange, options_.rank, options_.ranks, arena_->nonce());
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
+  log(LogLevel::info, options_.rank,
+      text("paths between ", options_.ranks, " GPUs proved in ", took.count(), " ms"));
 }
 
 /// Rings, and the words by which GPUs and cores meet.

@@ -170,6 +170,7 @@ class CudaRank {
   bool leaves_sms() const;
   bool streams_run_apart() const;
   void map_host_memory();
+  void prove_paths(const Exchange& exchange);
   void open_host_path();
   LaneArgs lane_args(const BoundPlan& bound, const void* input, void* output,
                      const std::vector<double>& scalars) const;

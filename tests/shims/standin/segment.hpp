@@ -43,6 +43,7 @@ struct Segment {
   Board making;
   Board streams;
   Mail mail[kMaxRanks][kMaxRanks];
+  alignas(16) char paths[kMaxRanks][128 << 10];  // what ranks prove their paths by, if they do
 };
 
 /// Waits until `done`; throws where `stopped` says so or patience ends. As kernels do, it asks only

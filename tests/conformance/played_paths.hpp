@@ -1,0 +1,156 @@
+// The proof of paths on a host's threads: the kernel itself, copies in host memory, and between a
+// writer and an owner whatever a broken machine does.
+#pragma once
+#include "conformance/device_on_host.hpp"
+// After it, as it says what a device has.
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exec/cuda/kernels/path_check.cuh"
+#include "exec/cuda/path_check.hpp"
+
+namespace plait_test {
+
+namespace cuda = plait::cuda;
+
+/// What happens to what a rank writes for a peer (or, pulling, takes from it).
+enum class Trouble {
+  none,
+  mirror,  ///< it stays where the writer alone sees it
+  stale,   ///< the first round arrives, later ones do not
+  flip,    ///< a bit of it is another
+};
+
+struct PlayedTrouble {
+  int writer = -1;
+  int owner = -1;
+  Trouble stores = Trouble::none, pushes = Trouble::none, pulls = Trouble::none;
+};
+
+/// The memory of `owner` as a rank with trouble addresses it: its own copy, from which a thread
+/// hands on what arrives.
+class TroubledView {
+ public:
+  TroubledView(cuda::PathWords& owner, int writer, Trouble trouble)
+      : owner_(owner.with[writer]), seen_(mine_->with[writer]), trouble_(trouble) {
+    if (trouble_ != Trouble::mirror) hand_ = std::thread([this] { hand_on(); });
+  }
+  ~TroubledView() {
+    ending_.store(true);
+    if (hand_.joinable()) hand_.join();
+  }
+  TroubledView(const TroubledView&) = delete;
+  TroubledView& operator=(const TroubledView&) = delete;
+  cuda::PathWords* words() { return mine_.get(); }
+
+ private:
+  void hand_on() {
+    for (std::uint32_t handed = 0; !ending_.load(); std::this_thread::yield()) {
+      const std::uint32_t round = std::atomic_ref(seen_.round).load(std::memory_order_acquire);
+      if (round == handed) continue;
+      if (round == 1 || trouble_ != Trouble::stale)
+        std::memcpy(owner_.stored, seen_.stored, sizeof owner_.stored);
+      if (trouble_ == Trouble::flip) owner_.stored[round & 1][7].hi ^= 1ull << 40;
+      handed = round;
+      std::atomic_ref(owner_.round).store(round, std::memory_order_release);
+    }
+  }
+  std::unique_ptr<cuda::PathWords> mine_ = std::make_unique<cuda::PathWords>();
+  cuda::PathMail& owner_;
+  cuda::PathMail& seen_;
+  Trouble trouble_;
+  std::atomic<bool> ending_{false};
+  std::thread hand_;
+};
+
+class PlayedPaths : public cuda::PathSide {
+ public:
+  /// words: every rank's. late_s: how long its GPU is busy before the kernel starts.
+  PlayedPaths(const std::vector<cuda::PathWords*>& words, int rank, std::uint64_t nonce,
+              const cuda::PathPatience& patience, const PlayedTrouble& trouble, double late_s = 0)
+      : words_(words), trouble_(trouble), late_s_(late_s) {
+    args_.signal = &signal_;
+    args_.nonce = nonce;
+    args_.start_ns = static_cast<unsigned long long>(patience.start_s * 2e9);
+    args_.wait_ns = static_cast<unsigned long long>(patience.wait_s * 1e9);
+    args_.rank = rank;
+    args_.ranks = static_cast<int>(words.size());
+    for (std::size_t peer = 0; peer < words.size(); ++peer) args_.words[peer] = words[peer];
+    if (rank != trouble.writer) return;
+    const auto owner = static_cast<std::size_t>(trouble.owner);
+    if (trouble.stores != Trouble::none)
+      view_ = std::make_unique<TroubledView>(*words[owner], rank, trouble.stores);
+    if (view_ != nullptr) args_.words[owner] = view_->words();
+  }
+  ~PlayedPaths() override {
+    tell(cuda::kPathStop);
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  void offer(unsigned round) override {
+    for (int peer = 0; peer < args_.ranks; ++peer) {
+      cuda::PathMail& mail = mine().with[peer];
+      fill_path_body(mail.sent, args_.nonce, args_.rank, peer, cuda::PathWay::pushed, round);
+      fill_path_body(mail.offered, args_.nonce, args_.rank, peer, cuda::PathWay::offered, round);
+    }
+  }
+  void start() override {
+    running_.store(args_.ranks * cuda::kPathThreads);
+    for (int block = 0; block < args_.ranks; ++block) {
+      meets_.push_back(std::make_unique<std::barrier<>>(cuda::kPathThreads));
+      shared_.push_back(std::make_unique<cuda::PathShared>());
+    }
+    for (int block = 0; block < args_.ranks; ++block)
+      for (int thread = 0; thread < cuda::kPathThreads; ++thread)
+        threads_.emplace_back([this, block, thread] { run(block, thread); });
+  }
+  bool is_resident() override {
+    for (int block = 0; block < args_.ranks; ++block)
+      if (std::atomic_ref(signal_.resident[block]).load() == 0) return false;
+    return true;
+  }
+  void tell(cuda::PathWord word) noexcept override { std::atomic_ref(signal_.word).store(word); }
+  void copy(unsigned round) override {
+    for (int peer = 0; peer < args_.ranks; ++peer) {
+      if (peer == args_.rank) continue;
+      const bool bad = args_.rank == trouble_.writer && peer == trouble_.owner;
+      cuda::PathMail& theirs = words_[static_cast<std::size_t>(peer)]->with[args_.rank];
+      cuda::PathMail& own = mine().with[peer];
+      move(theirs.pushed, own.sent, bad ? trouble_.pushes : Trouble::none, round);
+      move(own.pulled, theirs.offered, bad ? trouble_.pulls : Trouble::none, round);
+    }
+  }
+  bool is_done() override { return running_.load() == 0; }
+  cuda::PathWords read() override { return mine(); }
+
+ private:
+  cuda::PathWords& mine() { return *words_[static_cast<std::size_t>(args_.rank)]; }
+  void run(int block, int thread) {
+    blockIdx = {static_cast<unsigned>(block)}, threadIdx = {static_cast<unsigned>(thread)};
+    block_meets = meets_[static_cast<std::size_t>(block)].get();
+    std::this_thread::sleep_for(std::chrono::duration<double>(late_s_));
+    cuda::path_check(args_, *shared_[static_cast<std::size_t>(block)]);
+    running_.fetch_sub(1);
+  }
+  static void move(cuda::PathBody& to, const cuda::PathBody& from, Trouble trouble,
+                   unsigned round) {
+    if (trouble == Trouble::mirror || (trouble == Trouble::stale && round > 0)) return;
+    std::memcpy(to, from, sizeof to);
+    if (trouble == Trouble::flip) to[31].lo ^= 1;
+  }
+
+  std::vector<cuda::PathWords*> words_;
+  PlayedTrouble trouble_;
+  double late_s_;
+  cuda::PathArgs args_{};
+  cuda::PathSignal signal_{};
+  std::unique_ptr<TroubledView> view_;
+  std::vector<std::unique_ptr<std::barrier<>>> meets_;
+  std::vector<std::unique_ptr<cuda::PathShared>> shared_;
+  std::vector<std::thread> threads_;
+  std::atomic<int> running_{0};
+};
+
+}  // namespace plait_test

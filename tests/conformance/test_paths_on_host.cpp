@@ -1,0 +1,133 @@
+// The proof of paths on a host's threads: whole machines pass it, also where one rank's GPU is
+// busy; whatever is dropped, kept in a mirror, old or changed between two ranks is found by the
+// rank whose memory it is, by kernels and by copies, in time.
+#include "conformance/played_paths.hpp"
+// After it.
+#include <doctest/doctest.h>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+#include "unit/scale.hpp"
+
+using namespace plait;
+using namespace plait::cuda;
+using plait_test::PlayedPaths;
+using plait_test::PlayedTrouble;
+using plait_test::Trouble;
+
+namespace {
+
+struct Outcome {
+  std::vector<std::string> said;  ///< by rank; empty = nothing wrong
+  std::vector<int> exchanges;     ///< by rank
+};
+struct Stopped {};
+constexpr std::uint64_t kNonce = 0x1234567;
+
+/// Every rank's proof, by exchanges at which all stop where one has found something, as they do
+/// where communicators are made.
+Outcome prove_all(int ranks, const PlayedTrouble& trouble, const PathPatience& patience,
+                  const std::vector<double>& late_s = {}) {
+  const auto count = static_cast<std::size_t>(ranks);
+  std::vector<std::unique_ptr<PathWords>> memory;
+  std::vector<PathWords*> words;
+  for (int rank = 0; rank < ranks; ++rank) {
+    memory.push_back(std::make_unique<PathWords>());
+    words.push_back(memory.back().get());
+  }
+  std::atomic<bool> found{false};
+  bool stopped = false;  // as of the latest exchange, on all ranks alike
+  std::barrier meets(ranks, [&]() noexcept { stopped = found.load(); });
+  Outcome outcome{std::vector<std::string>(count), std::vector<int>(count)};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto me = static_cast<std::size_t>(rank);
+      const Exchange exchange = [&](const std::string&) {
+        meets.arrive_and_wait();
+        if (stopped) throw Stopped();
+        ++outcome.exchanges[me];
+        return std::vector<std::string>(count);
+      };
+      try {
+        PlayedPaths side(words, rank, kNonce, patience, trouble, late_s.empty() ? 0 : late_s[me]);
+        prove_paths(side, exchange, rank, ranks, kNonce, patience);
+        exchange("the last one, in which all say what they found");
+      } catch (const Error& error) {
+        outcome.said[me] = error.what();
+        found.store(true);
+        meets.arrive_and_drop();
+      } catch (const Stopped&) {  // another rank's
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  return outcome;
+}
+
+const PathPatience kShort{.start_s = 20, .wait_s = 1, .copy_s = 20};
+
+bool names(const std::string& said, int rank, int peer) {
+  return said.find(text("rank ", rank, "'s")) != std::string::npos &&
+         said.find(text("rank ", peer, "'s")) != std::string::npos &&
+         said.find("NCCL_P2P_DISABLE=1") != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("paths that work are proved, whichever rank's GPU is busy first" *
+          doctest::skip(plait_test::kLooksForRaces)) {
+  for (const int ranks : {2, 3, 4}) {
+    const Outcome outcome = prove_all(ranks, {}, {.start_s = 20, .wait_s = 5, .copy_s = 20});
+    for (const std::string& said : outcome.said) CHECK(said.empty());
+    CHECK(outcome.exchanges == std::vector<int>(static_cast<std::size_t>(ranks), 5));
+  }
+  // Busy for longer than any rank waits for a peer.
+  const Outcome late = prove_all(2, {}, kShort, {2.5, 0});
+  for (const std::string& said : late.said) CHECK(said.empty());
+}
+
+TEST_CASE("what a kernel stores and its owner does not see is found by the owner" *
+          doctest::skip(plait_test::kLooksForRaces)) {
+  for (const int ranks : {2, 3})
+    for (const Trouble trouble : {Trouble::mirror, Trouble::stale, Trouble::flip}) {
+      const PathPatience patience{
+          .start_s = 20, .wait_s = trouble == Trouble::mirror ? 0.4 : 10, .copy_s = 20};
+      const Outcome outcome =
+          prove_all(ranks, {.writer = 1, .owner = 0, .stores = trouble}, patience);
+      CAPTURE(static_cast<int>(trouble));
+      CAPTURE(outcome.said[0]);
+      CAPTURE(outcome.said[1]);
+      CHECK(names(outcome.said[0], 0, 1));
+      const bool is_silent = outcome.said[0].find("did not arrive within") != std::string::npos;
+      CHECK(is_silent == (trouble == Trouble::mirror));
+      // The writer's own loads go the same way, where it came to them. Others have nothing to say.
+      const bool finds = outcome.said[1].find("loads from rank 0's") != std::string::npos;
+      CHECK((finds || (is_silent && outcome.said[1].empty())));
+      for (std::size_t other = 2; other < outcome.said.size(); ++other)
+        CHECK(outcome.said[other].empty());
+    }
+}
+
+TEST_CASE("copies that do not arrive, arrive once, or arrive changed are found by who has them" *
+          doctest::skip(plait_test::kLooksForRaces)) {
+  for (const Trouble trouble : {Trouble::mirror, Trouble::stale, Trouble::flip}) {
+    const PathPatience patience{.start_s = 20, .wait_s = 5, .copy_s = 20};
+    const Outcome pushed = prove_all(3, {.writer = 2, .owner = 1, .pushes = trouble}, patience);
+    CHECK(names(pushed.said[1], 1, 2));
+    CHECK(pushed.said[1].find("copies into") != std::string::npos);
+    CHECK(pushed.said[0].empty());
+    CHECK(pushed.said[2].empty());
+    const Outcome pulled = prove_all(3, {.writer = 2, .owner = 1, .pulls = trouble}, patience);
+    CHECK(names(pulled.said[2], 2, 1));
+    CHECK(pulled.said[2].find("copies out of") != std::string::npos);
+    CHECK(pulled.said[0].empty());
+    CHECK(pulled.said[1].empty());
+  }
+}
+
+TEST_CASE("a GPU that never gets to the kernel is an error in time" *
+          doctest::skip(plait_test::kLooksForRaces)) {
+  const PathPatience patience{.start_s = 0.3, .wait_s = 0.3, .copy_s = 20};
+  const Outcome outcome = prove_all(2, {}, patience, {0, 2.0});
+  CHECK(outcome.said[1].find("rank 1's GPU was busy for 0.3 s") != std::string::npos);
+}

@@ -1,0 +1,31 @@
+// The kernel on threads, between processes or threads that share the segment.
+#include "conformance/played_paths.hpp"
+// After it.
+#include <cstdlib>
+
+#include "base/env.hpp"
+#include "tests/shims/host_paths.hpp"
+
+namespace plait::nccl {
+
+void prove_host_paths(standin::Segment& segment, const EngineOptions& options,
+                      const Exchange& exchange) {
+  const char* said = std::getenv("STANDIN_PATH");
+  if (said == nullptr) return;
+  static_assert(sizeof segment.paths[0] >= sizeof(cuda::PathWords));
+  const std::vector<std::string> parts = split(said, ':');
+  plait_test::PlayedTrouble trouble{std::stoi(parts.at(1)), std::stoi(parts.at(2))};
+  if (parts[0] == "mirror") trouble.stores = plait_test::Trouble::mirror;
+  if (parts[0] == "stale") trouble.stores = plait_test::Trouble::stale;
+  if (parts[0] == "flip") trouble.pushes = plait_test::Trouble::flip;
+  std::vector<cuda::PathWords*> words;
+  for (int rank = 0; rank < options.ranks; ++rank)
+    words.push_back(reinterpret_cast<cuda::PathWords*>(segment.paths[rank]));
+  constexpr std::uint64_t kNonce = 42;
+  const bool waits = trouble.stores == plait_test::Trouble::mirror;  // in vain
+  const cuda::PathPatience patience{.start_s = 20, .wait_s = waits ? 0.5 : 10, .copy_s = 20};
+  plait_test::PlayedPaths side(words, options.rank, kNonce, patience, trouble);
+  cuda::prove_paths(side, exchange, options.rank, options.ranks, kNonce, patience);
+}
+
+}  // namespace plait::nccl
