@@ -171,7 +171,7 @@ def test_a_lost_rank_is_an_async_error(run_case):
     rows = run_case("dies", 3, env={"STANDIN_PATIENCE_S": "30", "PLAIT_DEBUG": "WARN"})
     assert len(rows) == 2
     assert all(row["async"] == 6 and row["next"] == 6 for row in rows)  # ncclRemoteError
-    assert all(row["noticed_ms"] < 1000 for row in rows)  # not by the engine's own patience
+    assert all(row["noticed_ms"] < 3000 for row in rows)  # not by the engine's own patience
     assert all(row["failed"] == row["enqueued"] for row in rows), rows
     assert re.search(r"rank 2 \(process \d+\) has died", run_case.stderr)
 

@@ -313,7 +313,10 @@ std::string comes_late(const Job& job, int rank) {
 /// The last rank ends without a word; the others must hear of it, in ncclCommGetAsyncError.
 std::string dies(const Job& job, int rank) {
   Rank r(job, rank);
-  if (rank == r.ranks - 1) ::kill(::getpid(), SIGKILL);
+  if (rank == r.ranks - 1) {  // when the others are in their call
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    ::kill(::getpid(), SIGKILL);
+  }
   const auto start = std::chrono::steady_clock::now();
   std::vector<float> value(100, 1.f);
   // It may be known before the call, or only after it.
@@ -336,7 +339,10 @@ std::string dies(const Job& job, int rank) {
 /// The last rank is killed inside a call; the others ask for errors as watchdogs do, and abort.
 std::string dies_and_others_abort(const Job& job, int rank) {
   Rank r(job, rank);
-  if (rank == r.ranks - 1) ::kill(::getpid(), SIGKILL);
+  if (rank == r.ranks - 1) {  // when the others are in their call
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    ::kill(::getpid(), SIGKILL);
+  }
   std::vector<float> value(100, 1.f);
   const Result given =
       nccl().ncclAllReduce(value.data(), value.data(), 100, kFloat, kSum, r.comm, r.stream);

@@ -1,7 +1,6 @@
 // The stand-in's streams, events, captures and graphs, as the drop-in's host platform and the
 // stand-in libnccl use them; programs go by standin.hpp.
 #pragma once
-#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -69,8 +68,6 @@ class Queue {
   void push(Task task);
   void synchronize();
   bool idle();
-  void fail() { failed_.store(true); }
-  bool failed() const { return failed_.load(); }
   std::uint64_t number() const { return number_; }
 
   std::shared_ptr<Capture> capture;
@@ -81,7 +78,6 @@ class Queue {
   std::mutex guard_;
   std::condition_variable wake_, idle_;
   std::deque<Task> tasks_;
-  std::atomic<bool> failed_{false};
   bool busy_ = false;
   bool ends_ = false;
   const std::uint64_t number_;
@@ -90,7 +86,8 @@ class Queue {
 
 #define STANDIN_SHOWN [[gnu::visibility("default")]]
 
-/// In stream order; null = the process's default stream.
+/// In stream order; null = the process's default stream. Not run any more where a stream has
+/// failed: a kernel that traps takes with it all that its process has on the GPU.
 STANDIN_SHOWN void push(void* stream, Task task);
 /// at_replay: a node of the graph, which means the event outside of it.
 STANDIN_SHOWN void record(Event& event, void* stream, bool at_replay);
