@@ -278,8 +278,9 @@ class Communicator:
             index = operator.index(peer)
         except TypeError:
             raise InvalidArgumentError(f"wanted a rank, found {peer!r:.60}") from None
+        core = self._core.pair(index)  # the same one each time, where this communicator stands
         if index not in self._pairs:
-            self._pairs[index] = Communicator._of(self._core.pair(index))
+            self._pairs[index] = Communicator._of(core)
         return self._pairs[index]
 
     def _call(

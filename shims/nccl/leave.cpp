@@ -1,4 +1,5 @@
-// First nobody watches it any more; then the others hear how far this rank has come in leaving.
+// A rank is watched over until its own work has ended; the others hear how far it has come in
+// leaving.
 #include "shims/nccl/leave.hpp"
 
 #include <mutex>
@@ -27,7 +28,10 @@ Departure departure_of(const std::shared_ptr<State>& state) {
   made.has_ended = [state] {
     return !state->marker->is_ahead() && state->engine->has_ended(state->order.knows_end());
   };
-  made.show = [state](Left left) { show_left(state->place, left); };
+  made.show = [state](Left left) {
+    if (left == Left::work_ended) unwatch(*state);
+    show_left(state->place, left);
+  };
   made.have_left = [state](Left left, bool elsewhere) {
     return state->peers->have_left(left, elsewhere);
   };
@@ -44,13 +48,14 @@ void let_go(std::unique_ptr<State> given, double attach_s) {
         text("communicator ", given->comm, " ended while plait was attaching to it"));
     return keep(std::move(given));
   }
-  unwatch(*given);
   if (given->peers == nullptr) {  // never attached: no rank has anything of another's
     show_left(given->place, Left::unmapped);
     if (given->engine != nullptr) keep(std::move(given));  // but for one that broke off on the way
     return;
   }
   const std::shared_ptr<State> state = std::move(given);
+  keep_watching(state);  // what still waits for a rank that dies now fails too
+  if (state->lost.load() && state->phase.load() != Phase::aborted) state->engine->fail();
   state->engine->end_nccl();
   const bool is_broken = state->phase.load() == Phase::aborted || state->lost.load();
   DepartureWaits waits;

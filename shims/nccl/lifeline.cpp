@@ -1,6 +1,7 @@
 // One thread a process holds the LifeWord of its page as long as the process lives, and looks at
-// the pages and pidfds of all peers. Killed: abort at once. Ended by itself without leaving: after
-// five seconds, since what it sent last may still be on its way through queues here.
+// the pages and pidfds of all peers. Killed: what waits for it fails half a second later. Ended by
+// itself without leaving: after five seconds, since what it sent last may still be on its way
+// through queues here.
 #include "shims/nccl/lifeline.hpp"
 
 #include <poll.h>
@@ -12,6 +13,7 @@
 #include <atomic>
 #include <chrono>
 #include <list>
+#include <map>
 #include <optional>
 
 #include "base/life_word.hpp"
@@ -90,6 +92,13 @@ struct LostPeer {
   bool by_itself;
 };
 
+/// A communicator with a lost peer, until its streams fail.
+struct Lost {
+  Comm comm;
+  std::uint64_t number;
+  double fails_s;
+};
+
 class Watcher {
  public:
   void add(std::shared_ptr<OpenPeers> peers) {
@@ -104,7 +113,12 @@ class Watcher {
   void remove(std::uint64_t number) {
     const std::lock_guard<std::mutex> hold(guard_);
     watched_.remove_if([&](const auto& peers) { return peers->number == number; });
+    let_go_.erase(number);
     wake();
+  }
+  void keep(std::shared_ptr<State> state) {
+    const std::lock_guard<std::mutex> hold(guard_);
+    let_go_[state->watched.load()] = std::move(state);
   }
 
  private:
@@ -155,36 +169,42 @@ class Watcher {
     fail_streams();
   }
   void tell(const LostPeer& peer) {
-    const CommTable::Pin pin = comms().pin(peer.comm);
-    if (!pin || pin->watched.load() != peer.number || pin->engine == nullptr) return;
     const std::string who = text("rank ", peer.rank, " (process ", peer.process, ")");
-    if (peer.by_itself)  // as programs end that never destroy what they made: no fault of theirs
-      log(LogLevel::info, pin->rank,
-          text(who, " has ended, and communicator ", peer.comm, " with it"));
-    else
-      log(LogLevel::warn, pin->rank,
-          text(who, " has died: calls on communicator ", peer.comm, " fail from here on"));
-    pin->lost.store(true);
-    pin->killed.store(!peer.by_itself);
-    heard_of_.push_back({peer.comm, peer.number, now_s() + kAbortSeconds});
+    with_state(peer.comm, peer.number, [&](State& state) {
+      if (peer.by_itself)  // as programs end that never destroy what they made: no fault of theirs
+        log(LogLevel::info, state.rank,
+            text(who, " has ended, and communicator ", peer.comm, " with it"));
+      else
+        log(LogLevel::warn, state.rank,
+            text(who, " has died: calls on communicator ", peer.comm, " fail from here on"));
+      state.lost.store(true);
+      if (!peer.by_itself) state.killed.store(true);
+      heard_of_.push_back({peer.comm, peer.number, now_s() + kAbortSeconds});
+    });
+  }
+  /// The communicator's, be it the program's still or let go of; else nothing is done.
+  template <class Act>
+  void with_state(Comm comm, std::uint64_t number, const Act& act) {
+    if (const CommTable::Pin pin = comms().pin(comm); pin && pin->watched.load() == number) {
+      if (pin->engine != nullptr) act(*pin);
+      return;
+    }
+    const std::lock_guard<std::mutex> hold(guard_);  // until then nobody frees it
+    const auto found = let_go_.find(number);
+    if (found != let_go_.end()) act(*found->second);
   }
   /// What waits for a lost rank fails its stream, unless the program has aborted by now.
   void fail_streams() {
-    std::erase_if(heard_of_, [](const Lost& lost) {
+    std::erase_if(heard_of_, [this](const Lost& lost) {
       if (now_s() < lost.fails_s) return false;
-      const CommTable::Pin pin = comms().pin(lost.comm);
-      if (pin && pin->watched.load() == lost.number && pin->engine != nullptr) pin->engine->fail();
+      with_state(lost.comm, lost.number, [](State& state) { state.engine->fail(); });
       return true;
     });
   }
   std::mutex guard_;
   std::list<std::shared_ptr<OpenPeers>> watched_;
-  /// Communicators with a lost peer, until their streams fail. Of the watching thread alone.
-  struct Lost {
-    Comm comm;
-    std::uint64_t number;
-    double fails_s;
-  };
+  std::map<std::uint64_t, std::shared_ptr<State>> let_go_;  ///< by number
+  /// Of the watching thread alone.
   std::vector<Lost> heard_of_;
   int wake_ = -1;
 };
@@ -230,6 +250,10 @@ void watch(State& state, std::shared_ptr<Peers> peers) {
   state.peers = std::move(peers);
   state.watched.store(opened->number);  // before anybody can be found dead
   watcher().add(opened);
+}
+
+void keep_watching(std::shared_ptr<State> state) {
+  if (state->watched.load() != 0) watcher().keep(std::move(state));
 }
 
 void unwatch(const State& state) {

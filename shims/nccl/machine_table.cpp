@@ -55,7 +55,9 @@ TuningTable machine_table(const EngineOptions& options, const Exchange& exchange
 }
 
 void require_measured(const TuningTable& table, const EngineOptions& options) {
-  if (options.bitwise || !table.empty() || cuda::is_measured(options.gpus)) return;
+  if (options.bitwise || table.has(Setting::beside_computing, options.ranks) ||
+      cuda::is_measured(options.gpus))
+    return;
   throw Error(ErrorCode::unsupported,
               text("plait was measured beside NCCL on ", cuda::measured_kinds().front(),
                    ", not on ", options.gpus.empty() ? "unlike GPUs" : options.gpus,

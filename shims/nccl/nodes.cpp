@@ -85,7 +85,10 @@ class NodeEngine : public Engine {
   /// in the thread that watches for deaths.
   void abort_across() noexcept {
     try {
-      quiet_thread([across = across_, ended = across_ended_] {
+      quiet_thread([across = across_, ended = across_ended_, callers = callers_] {
+        // Who has seen that it stands is through in a moment, but for one that waits inside NCCL.
+        for (int looks = 0; callers->load() != 0 && looks < 1000; ++looks)
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
         const InReal in_real;
         real().abort(across);
         ended->store(true);
@@ -97,6 +100,7 @@ class NodeEngine : public Engine {
   }
   void all_reduce(Comm comm, const void* input, void* output, std::uint64_t count,
                   const Request& request, Stream stream) const {
+    const Caller caller(*callers_);  // before it looks: who aborts waits for it
     if (aborted_.load())
       throw Error(ErrorCode::aborted, "the communicator between nodes was aborted");
     const InReal in_real;
@@ -111,6 +115,18 @@ class NodeEngine : public Engine {
   std::unique_ptr<Engine> inside_;
   std::unique_ptr<SideStream> side_;
   Comm whole_, across_;
+  /// One that may be inside a call of NCCL's between nodes.
+  class Caller {
+   public:
+    explicit Caller(std::atomic<int>& all) : all_(all) { all_.fetch_add(1); }
+    ~Caller() { all_.fetch_sub(1); }
+    Caller(const Caller&) = delete;
+    Caller& operator=(const Caller&) = delete;
+
+   private:
+    std::atomic<int>& all_;
+  };
+  const std::shared_ptr<std::atomic<int>> callers_ = std::make_shared<std::atomic<int>>(0);
   std::atomic<bool> aborted_{false};
   const std::shared_ptr<std::atomic<bool>> across_ended_ =
       std::make_shared<std::atomic<bool>>(false);

@@ -43,8 +43,7 @@ class Departures {
       const std::lock_guard<std::mutex> hold(guard_);
       if (is_exiting_) return false;
       all_.push_back(mine);
-      if (!runs_) quiet_thread([this] { run(); }).detach();
-      runs_ = true;
+      if (!runs_ && !start()) return false;  // the next one to leave tries again
     }
     wake_.notify_one();
     const Departure& departure = mine->departure;
@@ -65,6 +64,15 @@ class Departures {
   bool is_this_process() const { return owner_ == ::getpid(); }
 
  private:
+  bool start() {
+    try {
+      quiet_thread([this] { run(); }).detach();
+      runs_ = true;
+    } catch (const std::exception& error) {
+      log(LogLevel::warn, -1, text("device memory stays for now: ", error.what()));
+    }
+    return runs_;
+  }
   template <class Done>
   bool await(double wait_s, Done done) {
     const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(

@@ -38,8 +38,8 @@ class DeviceSide {
   /// What the others may still write into is freed when they are through: now, where that takes no
   /// longer than a moment, or later by a thread (base/departures.hpp).
   ~DeviceSide();
-  /// Before several are destroyed: kernels that wait give up deadline_s from now on, then all ranks
-  /// are told that this one is through; so their waits do not add up.
+  /// Before several are destroyed: own work is awaited for a moment from now on, then all ranks are
+  /// told that this one is through; so their waits do not add up.
   void begin_closing();
   void end_work();
   DeviceSide(const DeviceSide&) = delete;
@@ -122,8 +122,9 @@ class DeviceSide {
   std::optional<Error> cause_;
   std::atomic<bool> failed_{false};
   std::atomic<bool> stopping_{false};
-  std::atomic<std::int64_t> give_up_ns_{0};  ///< when closing: by then kernels are told to stop
-  bool has_ended_ = false;                   ///< this rank's work, or it was waited for in vain
+  std::atomic<std::int64_t> fails_ns_{0};  ///< another rank has aborted: what waits fails then
+  std::int64_t closed_ns_ = 0;             ///< when closing: own work is awaited until then
+  bool has_ended_ = false;                 ///< this rank's work, or it was waited for in vain
   std::vector<Peer> peers_;
   Fd wake_;
   std::unique_ptr<std::thread> watcher_;

@@ -252,7 +252,7 @@ void DeviceSide::fail(const Error& error) {
   }
   failed_.store(true);
   if (error.code() == ErrorCode::aborted)
-    begin_closing();
+    fails_ns_.store(deadline_in(options_.deadline_s));
   else
     cuda_->fail();
   joined_.controls.raise_failure(error.code(), reason_of(error));
@@ -305,8 +305,8 @@ void DeviceSide::watch() {
       const std::optional<Error> met = attempt([&] { cuda_->check(); });
       if (met) fail(*met), watching = false;
     }
-    const std::int64_t give_up_ns = give_up_ns_.load();
-    if (give_up_ns != 0 && now_ns() > give_up_ns) cuda_->fail();
+    const std::int64_t fails_ns = fails_ns_.load();
+    if (fails_ns != 0 && now_ns() > fails_ns) cuda_->fail();
   }
 }
 
@@ -322,16 +322,15 @@ void DeviceSide::check() {
 void DeviceSide::abort() noexcept { cuda_->abort(); }
 
 void DeviceSide::begin_closing() {
-  if (give_up_ns_.load() == 0) give_up_ns_.store(deadline_in(options_.deadline_s));
+  if (closed_ns_ == 0) closed_ns_ = deadline_in(kGoodbyeS);
 }
 
-/// What this rank has on streams ends, or is told to; what it waits behind there may never end.
+/// What this rank has on streams ends; or it goes on without it, by its own deadline.
 void DeviceSide::end_work() {
   begin_closing();
   if (has_ended_ || cuda_ == nullptr) return;
-  const std::int64_t end_ns = give_up_ns_.load() + static_cast<std::int64_t>(kGoodbyeS * 1e9);
   bool ended = cuda_->has_ended();
-  while (!ended && now_ns() < end_ns) {
+  while (!ended && now_ns() < closed_ns_) {
     usleep(100);
     ended = cuda_->has_ended();
   }

@@ -80,11 +80,11 @@ const TunedRow* TuningTable::find(const Request& request, Setting setting) const
   return row != nullptr ? row : smallest(rows, request, false);
 }
 
-bool TuningTable::empty() const {
-  for (const auto& of_setting : rows_)
-    for (const Rows& rows : of_setting)
-      if (!rows.empty()) return false;
-  return true;
+bool TuningTable::has(Setting setting, int ranks) const {
+  for (const Rows& rows : rows_[static_cast<std::size_t>(setting)])
+    for (const TunedRow& row : rows)
+      if (row.ranks == ranks) return true;
+  return false;
 }
 
 std::string tuning_file(const Env& env, const std::string& fingerprint, int ranks) {

@@ -43,7 +43,8 @@ class TuningTable {
   /// The smallest row that holds the request. What only moves takes rows of any type; a reduction
   /// whose type was not measured those of the measured type of its size. Null where there is none.
   const TunedRow* find(const Request& request, Setting setting) const;
-  bool empty() const;
+  /// Whether any row is of this setting and so many ranks.
+  bool has(Setting setting, int ranks) const;
   /// The version of NCCL that it was measured beside; empty = none.
   const std::string& nccl() const { return nccl_; }
 

@@ -462,6 +462,12 @@ def test_two_deaths_abort_what_lies_between_nodes_once(run_case):
     assert row["aborts"] == 1 and row["again"] == 0
 
 
+@pytest.mark.parametrize("case", ["die_and_let_go", "let_go_and_die"])
+def test_what_was_let_go_of_does_not_wait_for_ever(run_case, case):
+    rows = run_case(case, 3, env={"STANDIN_PATIENCE_S": "60"})
+    assert len(rows) == 2 and all(row["failed"] == 1 for row in rows), rows
+
+
 @pytest.mark.parametrize("turn", range(4))  # who waits for whom is chance
 def test_what_nccl_ended_early_between_nodes_is_no_result(run_case, turn):
     rows = run_case("dies", 4, env={"PLAIT_NODE_SIZE": "2"})

@@ -677,6 +677,8 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"short_page", short_page},
     {"leave_soon", leave_late},
     {"leave_late", leave_late},
+    {"die_and_let_go", let_go_and_die},
+    {"let_go_and_die", let_go_and_die},
     {"abort_frees", abort_frees},
     {"death_frees", abort_frees},
     {"overhead", overhead},

@@ -57,6 +57,26 @@ std::string leave_late(const Job& job, int rank) {
          number("freed", freed) + ", " + number("later", later);
 }
 
+/// The others let go of a communicator whose call waits for the last rank, before it dies or after:
+/// the call ends, and its stream has failed.
+std::string let_go_and_die(const Job& job, int rank) {
+  Rank r(job, rank);
+  if (rank == r.ranks - 1) {
+    sleep_ms(job.name == "die_and_let_go" ? 200 : 1200);
+    ::kill(::getpid(), SIGKILL);
+  }
+  std::vector<float> value(100, 1.f);
+  MUST(nccl().ncclAllReduce(value.data(), value.data(), 100, kFloat, kSum, r.comm, r.stream));
+  if (job.name == "die_and_let_go") await_error(r.comm);
+  MUST(nccl().ncclCommDestroy(r.comm));
+  r.comm = nullptr;
+  const auto start = Clock::now();
+  while (standin_stream_idle(r.stream) == 0 && ms_since(start) < 10'000) sleep_ms(1);
+  const bool ended = standin_stream_idle(r.stream) != 0;
+  if (!ended) throw std::runtime_error("the stream still waits");
+  return number("failed", static_cast<std::uint64_t>(standin_stream_failed(r.stream)));
+}
+
 /// All ranks abort a communicator, or those that are left when the last one has died: memory of it
 /// comes back.
 std::string abort_frees(const Job& job, int rank) {

@@ -110,6 +110,7 @@ std::string mixed_graphs(const Job& job, int rank);
 std::string messages(const Job& job, int rank);
 /// Cases of communicators that end, and of ranks that die.
 std::string node_deaths(const Job& job, int rank);
+std::string let_go_and_die(const Job& job, int rank);
 std::string unseen(const Job& job, int rank);
 std::string many_lives(const Job& job, int rank);
 std::string short_page(const Job& job, int rank);

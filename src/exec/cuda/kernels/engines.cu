@@ -22,9 +22,11 @@ extern "C" __global__ void __launch_bounds__(32, 1)
 extern "C" __global__ void __launch_bounds__(1, 1)
     plait_heed(plait::cuda::DeviceState* state, plait::cuda::Lifeline* lifeline) {
   using namespace plait::cuda;
+  if (lifeline == nullptr) return;  // tried, with nothing to do
   if (*const_cast<const volatile unsigned*>(&lifeline->stop) != kFaultLost) return;
-  note_fault(state, lifeline, kFaultLost, kNoPeer, 0, ~0u);
-  fail_stream();
+  Patience patience;  // until the host can read why, whoever tells it
+  while (!patience.gone(state, lifeline, ~0ull, kNoPeer, 0, ~0u)) {
+  }
 }
 
 #define PLAIT_PIECE(type, opname, op, sources)                                                 \
