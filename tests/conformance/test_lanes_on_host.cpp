@@ -225,7 +225,8 @@ TEST_CASE("lanes: a rank that is late or aborted leaves nobody with a wrong resu
         constexpr double kWait = 0.05;
         Played played(ranks, static_cast<unsigned>(seed * 16 + ranks));
         const auto one = played.random() % static_cast<unsigned>(ranks);
-        played.calls[1 + played.random() % 3].late = static_cast<int>(one);
+        const auto late = (one + (is_aborted ? 1 : 0)) % static_cast<unsigned>(ranks);
+        played.calls[1 + played.random() % 3].late = static_cast<int>(late);
         std::thread program([&, pause = played.random() % 10000] {
           if (!is_aborted) return;
           std::this_thread::sleep_for(std::chrono::microseconds(pause));

@@ -170,11 +170,11 @@ PlayedRanks ranks_of(int count) {
   return all;
 }
 
-PlayedRanks groups_of(int ranks, int seed, const How& how) {
+PlayedRanks groups_of(int ranks, int seed, const How& how, int groups = 3) {
   std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
   PlayedRanks all = ranks_of(ranks);
   std::vector<std::uint64_t> read(all.size()), written(all.size());
-  for (int group = 0; group < 3; ++group)
+  for (int group = 0; group < groups; ++group)
     add_group(all, random, read, written, how.in_bulk ? Kind::kForBulk : Kind::kAny);
   return all;
 }
@@ -221,9 +221,9 @@ TEST_CASE("messages: a rank that is late or aborted leaves nobody with what was 
     for (const int ranks : {2, 3, 4})
       for (int seed = 1; seed <= plait_test::rounds(6); ++seed)
         for (const How& how : {How{{}, 0.05}, How{{0, 64}, 0.05}, How{{0, 64}, 0.05, true}}) {
-          PlayedRanks all = groups_of(ranks, seed, how);
+          PlayedRanks all = groups_of(ranks, seed, how, 7);  // more than there are places for
           const auto one = static_cast<std::size_t>(seed % ranks);
-          all[one]->late = seed % 3;
+          all[is_aborted ? (one + 1) % all.size() : one]->late = seed % 3;
           std::thread program([&] {
             if (!is_aborted) return;
             std::this_thread::sleep_for(std::chrono::microseconds(seed * 1700));
