@@ -45,6 +45,7 @@ struct PlayedGpu {
   PlayedGpu() { state.plan_epoch = kEpoch, state.inbox_calls = 0u - 2; }
   DeviceState state{};
   Lifeline lifeline{};
+  std::uint32_t poisoned = 0;
   std::atomic<bool> stream_failed{false};
   std::vector<bool> failed_after;  // by call
   Buffer scratch = buffer_of(arena_sizes().scratch_bytes);
@@ -111,6 +112,7 @@ class Played {
 
   std::vector<std::unique_ptr<PlayedGpu>> gpus;
   std::vector<Call> calls;
+  bool ends_call = true;  // else copies by engines follow each launch
 
  private:
   void propose_one() {
@@ -162,9 +164,11 @@ class Played {
     args.lifeline = &gpus[rank]->lifeline;
     args.wait_ns = static_cast<std::uint64_t>(wait_s * 1e9);
     args.lane_count = mine.whole_count();
+    args.rank = static_cast<int>(rank);
     args.ranks = static_cast<int>(gpus.size());
+    for (std::size_t r = 0; r < gpus.size(); ++r) args.poisoned[r] = &gpus[r]->poisoned;
     args.op = static_cast<std::int32_t>(tables.plan.request.op);
-    args.ends_call = 1;
+    args.ends_call = ends_call ? 1 : 0;
     args.epochs = epochs_per_call(tables.plan);
     args.inbox_calls = mine.uses_inbox() ? 1 : 0;
     for (double& scalar : args.scalars) scalar = 1.0;
@@ -181,9 +185,8 @@ class Played {
   void run_call(Call& call, std::size_t rank, double wait_s) {
     const LaneArgs args = args_of(call, rank, wait_s);
     if (args.lane_count == 0) {  // as plait_end_call does
-      args.state->plan_epoch += args.epochs;
-      args.state->inbox_calls += args.inbox_calls;
-      return;
+      return end_lanes({args.state, args.lifeline, args.wait_ns, args.poisoned[rank], args.epochs,
+                        args.inbox_calls});
     }
     const Grid grid{
         call.tables->ranks[rank]->whole_blocks(), kThreads, {}, &gpus[rank]->stream_failed};
@@ -246,4 +249,23 @@ TEST_CASE("lanes: a rank that is late or aborted leaves nobody with a wrong resu
       }
   CHECK(right > 0);
   CHECK(failed > 0);
+}
+
+/// Copies cannot be called back, and may go where the peer reads.
+TEST_CASE("lanes: an aborted rank whose copies follow tells its peer, which then ends no call" *
+          doctest::skip(kLooksForRaces)) {
+  Played played(2, 3);
+  played.gpus[0]->lifeline.stop = kFaultAborted;
+  for (Call& call : played.calls) call.late = 1;  // by a second
+  played.ends_call = false;
+  played.run(0.3);
+  CHECK(played.gpus[0]->state.failed == kFaultAborted);
+  CHECK_FALSE(played.gpus[0]->stream_failed);
+  CHECK(played.gpus[1]->poisoned == 1);
+
+  Played other(2, 3);
+  other.gpus[1]->poisoned = 1;
+  other.run(0.3);
+  CHECK(other.gpus[1]->failed_after[0]);
+  CHECK(other.gpus[1]->lifeline.fault.peer == 0);
 }

@@ -262,6 +262,10 @@ LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* ou
   args.inbox_half_bytes = arena_->sizes().inbox_bytes;
   tell_of_waits(args);
   args.ranks = options_.ranks;
+  args.rank = options_.rank;
+  if (options_.ranks == 2)  // of more, all copies go by kernels
+    for (int rank = 0; rank < options_.ranks; ++rank)
+      args.poisoned[rank] = &arena_->engine_flags(rank)->poisoned;
   args.op = static_cast<std::int32_t>(plan.request.op);
   args.epochs = epochs_per_call(plan);
   args.inbox_calls = bound.uses_inbox() ? 1 : 0;
@@ -307,10 +311,15 @@ void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stre
   });
 }
 
+void CudaRank::end_lanes(const LaneArgs& args, Stream stream) {
+  LaneEnd end{args.state,  args.lifeline,   args.wait_ns, args.poisoned[args.rank],
+              args.epochs, args.inbox_calls};
+  kernels_->launch(kernels_->find("plait_end_call"), {1, 1, false}, stream, {&end});
+}
+
 void CudaRank::run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream) {
   if (bound.whole_count() == 0) {  // nothing to do on this rank, but the call counts
-    kernels_->launch(kernels_->find("plait_end_call"), {1, 1, false}, stream,
-                     {&args.state, &args.epochs, &args.inbox_calls});
+    end_lanes(args, stream);
     return;
   }
   args.lanes = bound.stretches() + bound.first_whole();
@@ -370,8 +379,7 @@ void CudaRank::run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream
     PLAIT_CUDA_CALL(event_record, marks_[i], streams_[i]);
     PLAIT_CUDA_CALL(stream_wait_event, stream, marks_[i], 0);
   }
-  kernels_->launch(kernels_->find("plait_end_call"), {1, 1, false}, stream,
-                   {&args.state, &args.epochs, &args.inbox_calls});
+  end_lanes(args, stream);
 }
 
 void CudaRank::check() const {

@@ -175,6 +175,7 @@ class CudaRank {
   LaneArgs lane_args(const BoundPlan& bound, const void* input, void* output,
                      const std::vector<double>& scalars) const;
   bool uses_one_kernel(const BoundPlan& bound, Engine engine, Stream stream) const;
+  void end_lanes(const LaneArgs& args, Stream stream);
   void run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream);
   void run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream);
   void run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs& args, std::size_t first);

@@ -273,8 +273,21 @@ struct LaneArgs {
   double scalars[kMaxCudaRanks];
   std::uint32_t lane_count;
   std::int32_t ranks;
+  std::int32_t rank;
+  /// Every rank's word EngineFlags::poisoned, where copies may go by engines; else null.
+  std::uint32_t* poisoned[kMaxCudaRanks];
   std::int32_t op;          ///< ReduceOp
   std::uint32_t ends_call;  ///< 1 = this launch is the whole call: the last block counts it
+  std::uint32_t epochs;
+  std::uint32_t inbox_calls;
+};
+
+/// The end of a call whose lanes were launches of their own.
+struct LaneEnd {
+  DeviceState* state;
+  Lifeline* lifeline;
+  std::uint64_t wait_ns;
+  const std::uint32_t* poisoned;  ///< this rank's; null = none
   std::uint32_t epochs;
   std::uint32_t inbox_calls;
 };

@@ -130,7 +130,7 @@ class Trial {
       if (blocks == 0)
         why_not = text(name, " of ", use.threads, " threads is too large for its multiprocessors");
       else
-        kernels_.launch(kernel, spread, stream_, {zeros_, zeros_, zeros_});
+        kernels_.launch(kernel, spread, stream_, {zeros_});
       return blocks;
     } catch (const Error& error) {
       why_not = text(name, ": ", error.what());

@@ -15,10 +15,8 @@ PLAIT_LANE(fp32, sum, static_cast<int>(plait::ReduceOp::sum))
 PLAIT_LANE(bf16, sum, static_cast<int>(plait::ReduceOp::sum))
 PLAIT_LANE(fp16, sum, static_cast<int>(plait::ReduceOp::sum))
 
-/// After all lanes of a call: the next call counts on from here, in eager calls and replays alike.
-extern "C" __global__ void plait_end_call(plait::cuda::DeviceState* state, unsigned epochs,
-                                          unsigned inbox_calls) {
-  if (state == nullptr) return;  // an empty launch
-  state->plan_epoch += epochs;
-  state->inbox_calls += inbox_calls;
+/// After all lanes of a call.
+extern "C" __global__ void plait_end_call(const __grid_constant__ plait::cuda::LaneEnd end) {
+  if (end.state == nullptr) return;  // an empty launch
+  plait::cuda::end_lanes(end);
 }

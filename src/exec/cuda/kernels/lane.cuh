@@ -166,6 +166,16 @@ __device__ inline bool block_goes_on(const LaneArgs& args) {
   return ended == 0;
 }
 
+/// Engines' copies that follow cannot be called back where the program has aborted, and may go
+/// where a peer still reads: it is told first that nothing holds any more.
+__device__ inline void poison_peers(const LaneArgs& args) {
+  if (threadIdx.x != 0) return;
+  __threadfence_system();
+  for (int rank = 0; rank < args.ranks; ++rank)
+    if (rank != args.rank && args.poisoned[rank] != nullptr)
+      store_flag(args.poisoned[rank], args.rank + 1);
+}
+
 template <DataType kType, int kOp>
 __device__ void run_lane(const LaneArgs& args, const LanePlace& place) {
   const unsigned epoch = args.state->plan_epoch;
@@ -175,7 +185,8 @@ __device__ void run_lane(const LaneArgs& args, const LanePlace& place) {
   const DeviceOp* ops = args.ops + place.lane->first_op;
   for (unsigned index = 0; index < place.lane->op_count && going; ++index) {
     const DeviceOp& op = ops[index];
-    if (op.barrier != 0 && !meet_blocks(args, place, op, patience)) break;
+    if (op.barrier != 0) going = meet_blocks(args, place, op, patience);
+    if (!going) break;
     switch (static_cast<OpKind>(op.kind)) {
       case OpKind::copy:
         copy_share(place, resolve(args, op.dst, half),
@@ -186,6 +197,14 @@ __device__ void run_lane(const LaneArgs& args, const LanePlace& place) {
       case OpKind::wait: going = wait_for(args, place, op, epoch, patience); break;
     }
   }
+  if (!going && args.ends_call == 0) poison_peers(args);
+}
+
+/// The next call counts on from here, in eager calls and replays alike.
+__device__ inline void end_lanes(const LaneEnd& end) {
+  end.state->plan_epoch += end.epochs;
+  end.state->inbox_calls += end.inbox_calls;
+  heed_poison(end.poisoned, end.state, end.lifeline, end.wait_ns);
 }
 
 template <DataType kType, int kOp>
@@ -200,8 +219,8 @@ __device__ void run_lanes(const LaneArgs& args) {
   __syncthreads();
   if (threadIdx.x != 0 || atomicAdd(&args.state->plan_done, 1u) != gridDim.x - 1) return;
   args.state->plan_done = 0;
-  args.state->plan_epoch += args.epochs;
-  args.state->inbox_calls += args.inbox_calls;
+  end_lanes({args.state, args.lifeline, args.wait_ns, args.poisoned[args.rank], args.epochs,
+             args.inbox_calls});
 }
 
 }  // namespace plait::cuda

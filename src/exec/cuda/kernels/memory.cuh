@@ -104,6 +104,18 @@ struct Patience {
   }
 };
 
+/// At the end of a call: a peer that has given up said so before what it had queued by copy engines
+/// could come into this rank's memory, so no call ends with what may lie there. poisoned: this
+/// rank's word; null = no peer's copies come here.
+__device__ inline void heed_poison(const unsigned* poisoned, DeviceState* state, Lifeline* lifeline,
+                                   unsigned long long wait_ns) {
+  const unsigned said = poisoned == nullptr ? 0 : peek_flag(poisoned);
+  if (said == 0) return;
+  Patience patience;
+  while (!patience.gone(state, lifeline, wait_ns, said - 1, 0, ~0u)) {
+  }
+}
+
 /// One unit of a buffer of any alignment; elements past `bytes` read as 0.
 template <class Stored>
 __device__ inline Unit load_unit(const char* base, unsigned long long unit,

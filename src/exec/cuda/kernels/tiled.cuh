@@ -179,13 +179,7 @@ __device__ void tiled(const TiledArgs& args) {
   let_next_grid_start();  // as in end_fused_call
   if (threadIdx.x != 0) return;
   block.mine().tiles[blockIdx.x] = block.base + block.count;
-  // A peer that gave up a later call said so before what it had queued could come into my slots:
-  // this call does not end with what they hold.
-  const unsigned poisoned = args.poisoned == nullptr ? 0 : peek_flag(args.poisoned);
-  if (poisoned == 0) return;
-  Patience patience;
-  while (!patience.gone(args.state, args.lifeline, args.wait_ns, poisoned - 1, 0, ~0u)) {
-  }
+  heed_poison(args.poisoned, args.state, args.lifeline, args.wait_ns);
 }
 
 }  // namespace plait::cuda
