@@ -140,7 +140,8 @@ class FakeEngines {
       const auto quick =
           std::partition(open.begin(), open.end(), [&](auto* one) { return !slow.contains(one); });
       if (quick != open.begin() && random() % 64 != 0) open.erase(quick, open.end());
-      if (trouble.deadlines && !is_empty && (open.empty() || random() % 2048 == 0) &&
+      if (trouble.deadlines && !is_empty &&
+          (open.empty() || random() % (is_to_abort() ? 200 : 2048) == 0) &&
           run_into_trouble(queues, random))
         continue;
       if (open.empty()) {
@@ -154,6 +155,7 @@ class FakeEngines {
     }
   }
 
+  bool is_to_abort() const { return trouble.aborted >= 0 && aborted_.empty(); }
   /// One that waits gives up, or the late one comes. False where neither can be.
   template <class Queues>
   bool run_into_trouble(Queues& queues, std::mt19937& random) {
@@ -161,12 +163,17 @@ class FakeEngines {
     for (auto& [key, queue] : queues)
       if (!queue.empty() && !queue.front().ready() && queue.front().rank >= 0)
         waiting.push_back(queue.front());
+    if (is_to_abort()) {
+      for (const Work& one : waiting)
+        if (one.give_up && one.rank == trouble.aborted) return aborted_.insert(one.rank).second;
+      if (!waiting.empty() && random() % 8 != 0)
+        return true;  // rather than that another gives up before
+    }
     if (waiting.empty()) return false;
     const Work& one = waiting[random() % waiting.size()];
     const bool has_begun = !failed_.empty() || !aborted_.empty();
     if (one.opens_late && (has_begun || waiting.size() == 1)) return is_open_ = true;
     if (!one.give_up) return waiting.size() > 1;
-    if (one.rank == trouble.aborted) return aborted_.insert(one.rank).second;
     one.give_up();
     failed_.insert(one.rank);
     for (auto& [key, queue] : queues) {  // what copies were under way may arrive, or a part of it
