@@ -159,6 +159,5 @@ def test_a_rank_that_waits_says_for_whom(capfd):
         assert job.wait() == [0, 0, 0]
     lines = [line for line in capfd.readouterr().err.splitlines() if " s so far" in line]
     wanted = [said for each in SAID_OF_A_LATE_RANK.values() for said in each]
-    assert len(lines) == len(wanted), lines
     for said in wanted:
         assert sum(f"PLAIT WARN {said}" in line for line in lines) == 1, (said, lines)

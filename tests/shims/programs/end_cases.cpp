@@ -35,7 +35,7 @@ std::uint64_t engines_freed() { return standin_calls("engine freed"); }
 /// True once that many have been, in all.
 bool await_freed(std::uint64_t count) {
   const auto start = Clock::now();
-  while (engines_freed() < count && ms_since(start) < 5000) sleep_ms(1);
+  while (engines_freed() < count && ms_since(start) < 15000) sleep_ms(1);
   return engines_freed() == count;
 }
 
@@ -49,7 +49,7 @@ std::string leave_late(const Job& job, int rank) {
   MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr));
   const std::uint64_t wrong = wrong_sum(r, child, r.ranks);
   const auto start = Clock::now();
-  if (rank == r.ranks - 1) sleep_ms(job.name == "leave_soon" ? 700 : 2700);
+  if (rank == r.ranks - 1) sleep_ms(job.name == "leave_soon" ? 700 : 6000);
   MUST(nccl().ncclCommDestroy(child));
   const std::uint64_t took_ms = ms_since(start), freed = engines_freed();
   const bool later = await_freed(1);
@@ -110,7 +110,7 @@ std::string node_deaths(const Job& job, int rank) {
     ::kill(::getpid(), SIGKILL);
   }
   if (rank != 0) {  // stays until rank 0 has heard of both
-    sleep_ms(3000);
+    sleep_ms(6000);
     return number("wrong", wrong);
   }
   const auto start = Clock::now();
@@ -152,8 +152,7 @@ std::string unseen(const Job& job, int rank) {
   return number("wrong", wrong) + ", " + number("reused", reused) + ", " + counted("all_reduce");
 }
 
-/// More communicators, one after the other, than a process's page has places; then the last rank
-/// dies.
+/// A thousand communicators, one after the other; then the last rank dies.
 std::string many_lives(const Job& job, int rank) {
   Rank r(job, rank);
   std::uint64_t wrong = 0;
