@@ -160,7 +160,11 @@ std::string derived_rendezvous(const Env& env, int communicator) {
   return text("unix:", rendezvous_folder(), "/job-", hex(hash_of(job)), "-", communicator);
 }
 
-void check_one_host(int ranks) {
+void check_one_host(const Env& env, int ranks) {
+  // PLAIT_RANKS is said by whoever starts the ranks. A launcher's words may then be about something
+  // else with as many ranks: the batch step of a Slurm job runs on the first node alone, and has
+  // the whole job's.
+  if (env.ranks >= 0) return;
   const std::optional<Here> here = ranks_here(ranks);
   if (!here || here->ranks >= ranks) return;
   throw Error(

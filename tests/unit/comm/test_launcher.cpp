@@ -85,7 +85,7 @@ TEST_CASE("ranks that their launcher has put on several hosts are refused, and n
   const auto refusal = [](const Values& values, int ranks) {
     const Setting job(values);
     try {
-      check_one_host(ranks);
+      check_one_host(read_env(), ranks);
     } catch (const Error& error) {
       CHECK(error.code() == ErrorCode::unsupported);
       return std::string(error.what());
@@ -121,6 +121,8 @@ TEST_CASE("ranks that their launcher has put on several hosts are refused, and n
     CHECK(found.find(said) != std::string::npos);
     CHECK(found.find("at most 16") != std::string::npos);
     CHECK(refusal(values, 3) == "");  // not the launcher's, but who asked knows where they are
+    const Values own = {{"PLAIT_RANK", "1"}, {"PLAIT_RANKS", "4"}};
+    CHECK(refusal(with(values, own), 4) == "");  // a Slurm batch step that starts ranks, say
   }
   for (const Values& one_host :
        {Values{}, torchrun, with(torchrun, {{"LOCAL_WORLD_SIZE", "4"}}),
