@@ -54,16 +54,13 @@ void AgreedShare::close() noexcept {
   settled_.reset();
 }
 
-/// Asks, and never waits. A capture elsewhere in the process must not mind; times that cannot be
-/// had are done without.
+/// Asks, and never waits; times that cannot be had are done without.
 void AgreedShare::learn() {
   if (!sample_) return;
-  int mode = kCaptureRelaxed;
-  api().exchange_capture_mode(&mode);
+  const BesideCaptures beside;
   float link_ms = 0.0F, host_ms = 0.0F;
   Result result = api().event_elapsed(&host_ms, marks_.begin, marks_.host);
   if (result == kSuccess) result = api().event_elapsed(&link_ms, marks_.begin, marks_.link);
-  api().exchange_capture_mode(&mode);
   if (result == kNotReady) return;
   if (result == kSuccess && link_ms > 0.0F && host_ms > 0.0F) {
     sample_->direct_ns = 1e6 * static_cast<double>(link_ms);

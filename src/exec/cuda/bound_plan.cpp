@@ -59,9 +59,9 @@ std::uint16_t base_index(Space space, int rank) {
   return static_cast<std::uint16_t>(index);
 }
 
-LaneTables::LaneTables(const Plan& plan, int rank, const DeviceArenaSizes& sizes, FlagAt flag_at,
-                       std::uint64_t ring_bytes, const LaneSpread& spread)
-    : plan_(plan), flag_at_(std::move(flag_at)) {
+LaneTables::LaneTables(const Plan& plan, int rank, const DeviceArenaSizes& sizes,
+                       const FlagAt& flag_at, std::uint64_t ring_bytes, const LaneSpread& spread)
+    : plan_(plan) {
   check(plan.request.ranks <= kMaxCudaRanks, text("it has more than ", kMaxCudaRanks, " ranks"));
   check(plan.guests.empty(), "it borrows memory of GPUs outside the job");
   check(!plan.symmetric, "it needs registered buffers");
@@ -83,9 +83,9 @@ LaneTables::LaneTables(const Plan& plan, int rank, const DeviceArenaSizes& sizes
       if (plan.lanes[i].rank != rank) continue;
       const auto index = static_cast<std::uint32_t>(i);
       if (whole)
-        bind_whole(plan.lanes[i], index, spread);
+        bind_whole(plan.lanes[i], index, flag_at, spread);
       else
-        bind_stream(plan.lanes[i], index, spread);
+        bind_stream(plan.lanes[i], index, flag_at, spread);
     }
   }
   share_blocks(spread);
@@ -101,7 +101,8 @@ void LaneTables::begin_stretch(std::uint32_t index) {
   stretches_.push_back(stretch);
 }
 
-void LaneTables::bind_stream(const Lane& lane, std::uint32_t index, const LaneSpread& spread) {
+void LaneTables::bind_stream(const Lane& lane, std::uint32_t index, const FlagAt& flag_at,
+                             const LaneSpread& spread) {
   BoundLane bound;
   // Chunks through the host ring are small and many: one launch instead of several calls a chunk.
   const bool engine = lane.kind == LaneKind::copy_engine &&
@@ -132,17 +133,18 @@ void LaneTables::bind_stream(const Lane& lane, std::uint32_t index, const LaneSp
       step.stretch = static_cast<std::uint32_t>(stretches_.size()) - 1;
       bound.steps.push_back(step);
     }
-    append_op(op, index, static_cast<std::uint32_t>(i), spread);
+    append_op(op, index, static_cast<std::uint32_t>(i), flag_at, spread);
     bound.steps.back().blocks = stretches_.back().blocks;
     if (op.kind == OpKind::copy || op.kind == OpKind::reduce) bound.steps.back().threads = 512;
   }
   lanes_.push_back(std::move(bound));
 }
 
-void LaneTables::bind_whole(const Lane& lane, std::uint32_t index, const LaneSpread& spread) {
+void LaneTables::bind_whole(const Lane& lane, std::uint32_t index, const FlagAt& flag_at,
+                            const LaneSpread& spread) {
   begin_stretch(index);
   for (std::size_t i = 0; i < lane.ops.size(); ++i)
-    append_op(lane.ops[i], index, static_cast<std::uint32_t>(i), spread);
+    append_op(lane.ops[i], index, static_cast<std::uint32_t>(i), flag_at, spread);
 }
 
 /// Blocks of the one launch, and of the launches side by side, cut down alike where they would not
@@ -173,13 +175,13 @@ void LaneTables::share_blocks(const LaneSpread& spread) {
 }
 
 void LaneTables::append_op(const Op& op, std::uint32_t lane, std::uint32_t index,
-                           const LaneSpread& spread) {
+                           const FlagAt& flag_at, const LaneSpread& spread) {
   DeviceLane& stretch = stretches_.back();
   DeviceOp device{};
   device.kind = static_cast<std::uint32_t>(op.kind);
   device.index = index;
   if (op.kind == OpKind::signal || op.kind == OpKind::wait) {
-    device.flag = flag_at_(op.flag.owner, op.flag.writer, op.flag.index);
+    device.flag = flag_at(op.flag.owner, op.flag.writer, op.flag.index);
     device.value = op.value;
     device.peer =
         static_cast<std::uint32_t>(op.kind == OpKind::wait ? op.flag.writer : op.flag.owner);

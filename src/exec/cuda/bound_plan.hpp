@@ -53,7 +53,7 @@ class LaneTables {
 
   /// Error(unsupported) where the plan needs what this executor has not (guests, symmetric buffers,
   /// more flags, scratch or inbox than the arena holds).
-  LaneTables(const Plan& plan, int rank, const DeviceArenaSizes& sizes, FlagAt flag_at,
+  LaneTables(const Plan& plan, int rank, const DeviceArenaSizes& sizes, const FlagAt& flag_at,
              std::uint64_t ring_bytes, const LaneSpread& spread);
 
   const Plan& plan() const { return plan_; }
@@ -71,15 +71,17 @@ class LaneTables {
   LaneImage parts_of(char* image) const;
 
  private:
-  void bind_stream(const Lane& lane, std::uint32_t index, const LaneSpread& spread);
-  void bind_whole(const Lane& lane, std::uint32_t index, const LaneSpread& spread);
+  void bind_stream(const Lane& lane, std::uint32_t index, const FlagAt& flag_at,
+                   const LaneSpread& spread);
+  void bind_whole(const Lane& lane, std::uint32_t index, const FlagAt& flag_at,
+                  const LaneSpread& spread);
   void share_blocks(const LaneSpread& spread);
   void begin_stretch(std::uint32_t index);
-  void append_op(const Op& op, std::uint32_t lane, std::uint32_t index, const LaneSpread& spread);
+  void append_op(const Op& op, std::uint32_t lane, std::uint32_t index, const FlagAt& flag_at,
+                 const LaneSpread& spread);
   void place_barriers(const DeviceLane& stretch);
 
   Plan plan_;
-  const FlagAt flag_at_;
   Origins origins_;  // premul_sum only
   std::vector<BoundLane> lanes_;
   std::vector<DeviceLane> stretches_;

@@ -30,12 +30,10 @@ void Neighbours::leave(Device device, DeviceState* state, Stream stream) noexcep
   if (on_[device].erase(state) != 0) (void)tell(device, stream);  // crowded is safe
 }
 
-/// A capture elsewhere in the process must not mind.
 Result Neighbours::tell(Device device, Stream stream) noexcept {
   const std::set<DeviceState*>& all = on_[device];
   const bool is_crowded = all.size() > 1 || shares_with_processes(device);
-  int mode = kCaptureRelaxed;
-  driver_.exchange_capture_mode(&mode);
+  const BesideCaptures beside;
   Result result = kSuccess;
   for (DeviceState* state : all) {
     const auto at = reinterpret_cast<DevicePointer>(&state->crowded);
@@ -44,7 +42,6 @@ Result Neighbours::tell(Device device, Stream stream) noexcept {
     if (result == kSuccess) result = one;
   }
   const Result ended = driver_.stream_synchronize(stream);
-  driver_.exchange_capture_mode(&mode);
   return result == kSuccess ? ended : result;
 }
 

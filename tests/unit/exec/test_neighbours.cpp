@@ -25,7 +25,6 @@ Api stand_in() {
     *value = mps[device];
     return kSuccess;
   };
-  driver.exchange_capture_mode = [](int*) -> Result { return kSuccess; };
   driver.memory_set_async = [](DevicePointer at, unsigned char value, std::size_t,
                                Stream) -> Result {
     set[at] = value;
