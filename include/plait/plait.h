@@ -73,7 +73,8 @@ plaitResult_t plaitCommInitFromEnvironment(plaitComm_t* comm);
 plaitResult_t plaitCommRank(plaitComm_t comm, int* rank);
 plaitResult_t plaitCommCount(plaitComm_t comm, int* ranks);
 /* Ends every pending and later call of this rank; any thread, contacts nobody. On GPUs such calls
-   end without a result and without an error of their stream. */
+   end without a result and without an error of their stream. Other ranks' calls that wait for them
+   fail deadline_s (5 s, unless set) later, unless their programs abort too. */
 plaitResult_t plaitCommAbort(plaitComm_t comm);
 /* Frees it. No call may be pending. NULL is no error. */
 plaitResult_t plaitCommDestroy(plaitComm_t comm);

@@ -35,7 +35,8 @@ __device__ inline unsigned fault_of(const DeviceState* state) {
   return failed == kFaultBeingTold ? unsigned{kNoFault} : failed;
 }
 
-/// At the beginning of a kernel: true where nothing goes on here any more.
+/// At the beginning of a kernel: true where nothing goes on here any more; false still while a
+/// fault is being told, as the others go on waiting until it is.
 __device__ inline bool has_ended(const DeviceState* state) {
   const unsigned failed = fault_of(state);
   if (failed != kNoFault) fail_unless_aborted(failed);

@@ -97,7 +97,8 @@ __device__ inline void store_flag_relaxed(unsigned* at, unsigned value) {
 }
 __device__ inline void fence_before_flags() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 /// The kernel ends with an error, and with it all that its process has on this GPU: no copy or
-/// kernel behind it runs, and every wait for its stream says so.
+/// kernel behind it runs, and every wait for its stream says so. Under MPS the same befalls every
+/// client that the server has on this GPU.
 __device__ inline void fail_stream() { asm volatile("trap;"); }
 /// Whoever waits for threads of its block says so: on a host's threads, these may want its core.
 __device__ inline void let_others_run() {}
