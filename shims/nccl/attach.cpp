@@ -264,6 +264,7 @@ void attach(State* state, bool ready) noexcept {
           text("communicator ", state->comm, " of ", state->ranks,
                " ranks stays on NCCL: ", state->reason));
     state->staging.reset();
+    state->launches = launch_order(state->device);
     state->phase.store(attached ? Phase::attached : Phase::on_nccl);
   } catch (const std::exception& error) {
     // A kernel may wait on it for ever, and freeing it would wait for that kernel.

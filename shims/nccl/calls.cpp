@@ -81,14 +81,15 @@ Result pass_on(Function function, Arguments... arguments) {
 /// Passes a call of a known communicator on, in order with those that plait served.
 template <class Pass>
 Result pass_in_order(CommTable::Pin pin, Stream stream, Pass pass) {
-  if (pin->phase.load(std::memory_order_acquire) != Phase::attached) return pass();
+  if (pin->phase.load(std::memory_order_acquire) != Phase::attached && pin->launches == nullptr)
+    return pass();
   const bool is_alone = here.depth == 0;  // else NCCL launches it when the group ends
-  StreamOrder::Place place;
-  if (is_alone) place = pin->order.before_passed(*pin->marker, stream);
+  std::optional<StreamOrder::Place> place;
+  if (is_alone) place = begin_passed(*pin, stream);
   const Result result = pass();
   if (result != ncclSuccess && result != ncclInProgress) return result;
   if (is_alone) {
-    pin->order.after(*pin->marker, stream, place);
+    end_call(*pin, stream, place);
   } else {
     std::vector<Passed>& passed = noted_group().passed;
     if (passed.empty() || passed.back().stream != stream || &*passed.back().pin != &*pin)
@@ -206,11 +207,13 @@ Result end_group() noexcept {
     enqueue_noted(false);
     const Result moved = enqueue_messages(ended->messages);
     if (result == ncclSuccess) result = moved;
-    for (Passed& one : ended->passed)
-      one.place = one.pin->order.before_passed(*one.pin->marker, one.stream);
+    for (Passed& one : ended->passed) one.place = begin_passed(*one.pin, one.stream);
     const Result real_end = pass_on(real().group_end);
     if (real_end != ncclSuccess && real_end != ncclInProgress) return real_end;
-    for (Passed& one : ended->passed) one.pin->order.after(*one.pin->marker, one.stream, one.place);
+    for (Passed& one : ended->passed) {
+      if (one.pin->launches != nullptr) one.pin->launches->before(one.stream);  // of this group too
+      end_call(*one.pin, one.stream, one.place);
+    }
     enqueue_noted(true);  // NCCL's group is closed: what these ask of NCCL is launched at once
     const Result attached = attach_made(ended->made, real_end);
     if (attached != ncclSuccess) return attached;

@@ -13,6 +13,7 @@
 
 #include "comm/life_page.hpp"
 #include "shims/nccl/engine.hpp"
+#include "shims/nccl/launch_order.hpp"
 #include "shims/nccl/stream_order.hpp"
 
 namespace plait::nccl {
@@ -62,6 +63,7 @@ struct State {
   std::unique_ptr<Marker> marker;  ///< where attached
   std::unique_ptr<Marker> joint;   ///< likewise: of a group's streams
   StreamOrder order;
+  std::shared_ptr<LaunchOrder> launches;  ///< of its GPU; null = not asked for
   std::atomic<bool> killed{false};        ///< a peer was: all calls fail
   std::atomic<bool> lost{false};          ///< a peer has died
   std::atomic<std::uint64_t> watched{0};  ///< its peers' processes, in the lifeline

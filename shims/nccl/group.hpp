@@ -1,6 +1,7 @@
 // ncclGroupStart .. ncclGroupEnd, as each thread sees it: calls that plait takes and communicators
 // made meanwhile are noted, and dealt with when the outermost group ends.
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "shims/nccl/comm_table.hpp"
@@ -37,11 +38,11 @@ struct Made {
   Prepared prepared;
 };
 
-/// A stream on which NCCL will run calls of an attached communicator.
+/// A stream on which NCCL will run calls of a communicator.
 struct Passed {
   CommTable::Pin pin;
   Stream stream;
-  StreamOrder::Place place;  ///< of the stream, when the group ends
+  std::optional<StreamOrder::Place> place;  ///< of the stream, when the group ends
 };
 
 /// What waits for the end of the outermost group.

@@ -67,6 +67,11 @@ Result failed(const State& state, const std::string& what, const std::exception&
   return state.lost.load() ? ncclRemoteError : result_of(error);
 }
 
+StreamOrder::Place begin_served(State& state, Stream stream) {
+  if (state.launches != nullptr) state.launches->before(stream);
+  return state.order.before_served(*state.marker, stream);
+}
+
 /// What is put on `main` from then on comes after all that the other streams of a group hold, and
 /// until they are let go before all that they will.
 class JoinedStreams {
@@ -150,15 +155,26 @@ bool takes_messages(const State& state) {
   return taken;
 }
 
+std::optional<StreamOrder::Place> begin_passed(State& state, Stream stream) {
+  if (state.launches != nullptr) state.launches->before(stream);
+  if (state.phase.load(std::memory_order_acquire) != Phase::attached) return std::nullopt;
+  return state.order.before_passed(*state.marker, stream);
+}
+
+void end_call(State& state, Stream stream, const std::optional<StreamOrder::Place>& place) {
+  if (place) state.order.after(*state.marker, stream, *place);
+  if (state.launches != nullptr) state.launches->after(stream);
+}
+
 Result enqueue(State& state, const Call& call) {
   try {
     require_alive(state);
-    const StreamOrder::Place place = state.order.before_served(*state.marker, call.stream);
+    const StreamOrder::Place place = begin_served(state, call.stream);
     {
       const CountedCall counted(call.request, true, call.stream);
       state.engine->enqueue(call.request, call.input, call.output, call.stream);
     }
-    state.order.after(*state.marker, call.stream, place);
+    end_call(state, call.stream, place);
     return ncclSuccess;
   } catch (const std::exception& error) {
     return failed(state, name_of(call.request.collective), error);
@@ -169,13 +185,13 @@ Result enqueue(State& state, const std::vector<StreamMessage>& group) {
   try {
     require_alive(state);
     Stream main = group.front().stream;
-    const StreamOrder::Place place = state.order.before_served(*state.marker, main);
+    const StreamOrder::Place place = begin_served(state, main);
     JoinedStreams joined(*state.joint, main, group);
     std::vector<Message> messages;
     for (const StreamMessage& one : group) messages.push_back(one.message);
     state.engine->messages(messages, main);
     joined.let_go();
-    state.order.after(*state.marker, main, place);
+    end_call(state, main, place);
     return ncclSuccess;
   } catch (const std::exception& error) {
     return failed(state, "a group of sends and receives", error);

@@ -23,6 +23,10 @@ bool takes_messages(const State& state);
 Result enqueue(State& state, const Call& call);
 /// The same of what one group sends and receives.
 Result enqueue(State& state, const std::vector<StreamMessage>& group);
+/// Around a call that NCCL runs, which is handed over between the two (in a group, at its end): it
+/// goes on behind the communicator's earlier calls, and others behind it.
+std::optional<StreamOrder::Place> begin_passed(State& state, Stream stream);
+void end_call(State& state, Stream stream, const std::optional<StreamOrder::Place>& place);
 /// `state` cannot serve or pass on any more: what calls return then; ncclSuccess = it can.
 Result blocked(State& state);
 

@@ -322,6 +322,20 @@ def test_nccls_files_of_settings_are_read(run_case, tmp_path, place):
     assert "at most 6 blocks" in run_case.stderr
 
 
+@pytest.mark.parametrize(
+    "who", [{}, {"PLAIT_OPS": "all_reduce"}, {"PLAIT_OPS": "broadcast"}, {"NEW_STAYS": "1"}]
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_communicators_of_a_gpu_follow_each_other_where_nccl_was_told_so(run_case, mode, who):
+    """NCCL_LAUNCH_ORDER_IMPLICIT: whoever serves them, alone or in a group, and only then."""
+    for row in run_case("two_communicators", 2, mode, env=who):
+        assert row["wrong"] == 0 and row["early"] == 2
+    for row in run_case(
+        "two_communicators", 2, mode, env={"NCCL_LAUNCH_ORDER_IMPLICIT": "1", **who}
+    ):
+        assert row["wrong"] == 0 and row["early"] == 0
+
+
 def _limits(run_case, **env):
     """Of the three communicators of the case `limited`, in the order of their making."""
     rows = run_case("limited", 2, env={"PLAIT_DEBUG": "INFO", **env})

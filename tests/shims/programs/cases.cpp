@@ -648,6 +648,7 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"forked_capture_unmixed", forked_capture},
     {"begun_capture", begun_capture},
     {"mixed_graphs", mixed_graphs},
+    {"two_communicators", two_communicators},
     {"served_late", served_late},
     {"served_late_in_group", served_late},
     {"others", others},

@@ -1,7 +1,10 @@
 // Calls of one communicator on several streams, in captures and outside of them, nothing awaited:
 // they run one after the other in the order of the calls. Ranks dawdle at different places, so that
 // calls without an order come in another one on each rank, and give wrong sums or stand still.
+#include <dlfcn.h>
+
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include "tests/shims/programs/rank.hpp"
@@ -99,6 +102,12 @@ void use_graphs_as(Rank& r, int usage) {
   MUST(nccl().ncclCommSplit(r.comm, 0, r.rank, &child, config));
   MUST(nccl().ncclCommDestroy(r.comm));
   r.comm = child;
+}
+
+/// Makes communicators from here on stay on NCCL.
+void leave_new() {
+  void* const found = ::dlsym(RTLD_DEFAULT, "plait_nccl_leave_new");
+  if (found != nullptr) reinterpret_cast<void (*)(int)>(found)(1);
 }
 
 /// Two calls on two streams of one capture.
@@ -222,6 +231,35 @@ std::string mixed_graphs(const Job& job, int rank) {
   for (void* graph : graphs) standin_graph_destroy(graph);
   for (Stream stream : turns) standin_stream_destroy(stream);
   return number("wrong", wrong) + ", " + counted("all_reduce");
+}
+
+/// Two communicators, a call of each on a stream of its own, the first of them late: does the
+/// second end before it? NEW_STAYS: NCCL keeps the second communicator.
+std::string two_communicators(const Job& job, int rank) {
+  const Rank r(job, rank);
+  if (std::getenv("NEW_STAYS") != nullptr) leave_new();
+  Comm other = nullptr;
+  MUST(nccl().ncclCommSplit(r.comm, 0, rank, &other, nullptr));
+  Stream side = standin_stream_create();
+  std::uint64_t wrong = 0, early = 0;
+  for (const bool grouped : {false, true}) {
+    Sum sum(rank, 1);
+    std::vector<std::int32_t> cast(kCount, rank == 0 ? 7 : 0);
+    standin_stream_push(
+        r.stream, [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(150)); },
+        nullptr);
+    sum.enqueue(r, r.stream);
+    if (grouped) MUST(nccl().ncclGroupStart());
+    MUST(nccl().ncclBroadcast(cast.data(), cast.data(), kCount, kInt32, 0, other, side));
+    if (grouped) MUST(nccl().ncclGroupEnd());
+    standin_stream_synchronize(side);
+    early += sum.wrong(r.ranks) != 0;
+    r.wait();
+    wrong += sum.wrong(r.ranks) + (cast != std::vector<std::int32_t>(kCount, 7));
+  }
+  standin_stream_destroy(side);
+  MUST(nccl().ncclCommDestroy(other));
+  return number("wrong", wrong) + ", " + number("early", early);
 }
 
 }  // namespace program

@@ -105,6 +105,7 @@ std::string lost_streams(const Job& job, int rank);
 std::string forked_capture(const Job& job, int rank);
 std::string begun_capture(const Job& job, int rank);
 std::string mixed_graphs(const Job& job, int rank);
+std::string two_communicators(const Job& job, int rank);
 
 /// Cases of sends and receives.
 std::string messages(const Job& job, int rank);
