@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 
 #include "conformance/fake_driver.hpp"
@@ -150,6 +151,27 @@ TEST_CASE("one process: right in any order of streams, and through one hardware 
         CHECK(FakeMachine::now().contexts.empty());
       }
     }
+}
+
+TEST_CASE("one process: GPUs do not address each other where NCCL was told so") {
+  const Plan plan = plans_of(kCases[0], Collective::copy)[1];
+  for (const bool forbidden : {false, true}) {
+    static int enabled;
+    enabled = 0;
+    Bench bench;
+    bench.api.context_enable_peer = [](cuda::Context, unsigned) {
+      return ++enabled, cuda::kSuccess;
+    };
+    bench.add_streams(plan.request.devices);
+    setenv("NCCL_P2P_DISABLE", forbidden ? "1" : "0", 1);
+    const auto bound = bench.node->bind(plan, ordinals_of(plan));
+    unsetenv("NCCL_P2P_DISABLE");
+    Buffers buffers(plan, 1);
+    bench.node->run(bound, buffers.ranks(bench.streams));
+    FakeMachine::now().run_by_chance(3);
+    CHECK(buffers.outputs == buffers.expected);  // the driver stages what may not go directly
+    CHECK((enabled == 0) == forbidden);
+  }
 }
 
 TEST_CASE("one process: nothing is left behind") {
