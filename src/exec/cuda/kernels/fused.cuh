@@ -103,7 +103,7 @@ struct FusedCall {
     aligned = ((reinterpret_cast<unsigned long long>(args.input) |
                 reinterpret_cast<unsigned long long>(args.output)) &
                15) == 0;
-    broken = has_ended(args.state);
+    broken = args.state->failed != kNoFault;
   }
   __device__ int ranks() const { return kRanks == 0 ? args.ranks : kRanks; }
   __device__ Unit own(unsigned unit) const {
@@ -250,6 +250,7 @@ __device__ void one_shot(const FusedArgs& args) {
         [&](int u) { return call.own(at + u * stride); },
         [&](int u, const Unit& sum) { call.put(at + u * stride, sum); });
   }
+  if (call.broken) end_broken(args.state);
   end_fused_call(args.state, call.call);
 }
 
@@ -352,6 +353,7 @@ __device__ void two_shot(const FusedArgs& args) {
     if (s + ahead >= 0 && s + ahead < shot.steps) shot.reduce(s + ahead);
     if (s >= 0) shot.gather(s);
   }
+  if (shot.call.broken) end_broken(args.state);
   end_fused_call(args.state, shot.call.call);
 }
 

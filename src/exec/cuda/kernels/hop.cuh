@@ -68,7 +68,7 @@ struct HopCall {
     call = number_of_call(args.state);
     half = (call & 1) * args.half_bytes;
     units = static_cast<unsigned>((shape.part_bytes + 15) / 16);
-    broken = has_ended(args.state);
+    broken = args.state->failed != kNoFault;
   }
   __device__ bool sends(int from, int owner) const {
     return cuda::sends(shape, args.ranks, from, owner);
@@ -250,6 +250,7 @@ __device__ void hop(const HopArgs& args) {
       call.place(first + at, stride);
   }
   if (!call.broken) call.await_greetings();
+  if (call.broken) end_broken(args.state);
   end_fused_call(args.state, call.call);
 }
 

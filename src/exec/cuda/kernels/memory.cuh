@@ -43,6 +43,15 @@ __device__ inline bool has_ended(const DeviceState* state) {
   return failed != kNoFault;
 }
 
+/// At the end of a kernel that found at its beginning that a wait had been given up: who has to
+/// know at once waits there for a load, 0.1 us of a small call.
+__device__ inline void end_broken(const DeviceState* state) {
+  unsigned failed = fault_of(state);
+  for (unsigned polls = 0; failed == kNoFault && polls < 1u << 20; ++polls)  // it is being told
+    failed = fault_of(state);
+  fail_unless_aborted(failed);
+}
+
 /// Nothing goes on here any more. The first one who says so tells the host why, and until that is
 /// told the others go on waiting. Returns what is told.
 __device__ inline unsigned note_fault(DeviceState* state, Lifeline* lifeline, unsigned code,
