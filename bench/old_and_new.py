@@ -140,7 +140,8 @@ def compare(args: argparse.Namespace) -> int:
                         found[key][f"{name}_{figure}"].append(value)
     columns = [f"{name}_{at}" for at in ("graph_us", "eager_us") for name in ("old", "new")]
     rows, bad = [], 0
-    print("collective,type,bytes,way," + ",".join(columns) + ",graph_ratio,eager_ratio,wrong")
+    head = ["collective", "type", "bytes", "way", *columns, "graph_ratio", "eager_ratio", "wrong"]
+    print(",".join(head))
     for key, figures in found.items():
         values = [statistics.median(figures[column]) for column in columns]
         ratios = [values[1] / values[0] if values[0] > 0 else 1.0, values[3] / values[2]]
@@ -152,7 +153,7 @@ def compare(args: argparse.Namespace) -> int:
     if args.csv:
         with open(args.csv, "w", newline="") as file:
             file.write("# command: " + " ".join(sys.argv) + "\n")
-            csv.writer(file).writerows(rows)
+            csv.writer(file).writerows([head, *rows])
     print(f"{len(rows)} rows, {bad} slower by more than {args.bar:.0%} or wrong")
     return 1 if bad else 0
 
