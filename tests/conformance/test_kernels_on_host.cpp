@@ -316,8 +316,8 @@ TEST_CASE(
           ++(has_failed ? failed : right);
         }
     }
-  CHECK(right > 0);
-  CHECK(failed > 0);
+  CHECK(plait_test::seen(right));
+  CHECK(plait_test::seen(failed));
 }
 
 TEST_CASE("a wait that the program aborts ends without an error of its stream" *

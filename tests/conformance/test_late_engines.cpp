@@ -64,7 +64,7 @@ TEST_CASE("copy engines: a rank that is late or aborted leaves nobody with a wro
         for (const bool as_one_queue : {false, true})
           check_calls(topology, ranks, static_cast<unsigned>(seed), as_one_queue, is_aborted,
                       counts);
-    CHECK(counts.right > 0);
-    CHECK(counts.failed > 0);
+    CHECK(plait_test::seen(counts.right));
+    CHECK(plait_test::seen(counts.failed));
   }
 }

@@ -23,6 +23,9 @@ inline double scale() {
 
 inline int rounds(int usual) { return std::max(1, static_cast<int>(usual * scale())); }
 
+/// Whether a long test saw some of what it is about; a short one need not.
+inline bool seen(std::uint64_t count) { return count > 0 || scale() < 1; }
+
 /// True for a share of `scale()` of all numbers, and for 0.
 inline bool sampled(std::uint64_t number) {
   std::uint64_t mixed = (number + 1) * 0x9e3779b97f4a7c15ULL;
