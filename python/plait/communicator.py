@@ -51,7 +51,7 @@ class _Kind(NamedTuple):
     """What calls alike share: the core's request, and the elements of this rank's output."""
 
     request: Request
-    count: int
+    elements: int
     has_output: bool
 
 
@@ -387,9 +387,9 @@ class Communicator:
         if out is None:
             out = empty_like(source, _result_shape(kind.request, source))
         result = buffer_of(out, "output", writable=True)
-        if result.type != source.type or result.count != kind.count:
+        if result.type != source.type or result.count != kind.elements:
             raise InvalidArgumentError(
-                f"wanted an output of {kind.count} {source.type} elements for "
+                f"wanted an output of {kind.elements} {source.type} elements for "
                 f"{kind.request.collective}, found {result.count} {result.type}"
             )
         return out, result
