@@ -39,6 +39,7 @@ struct Rank {
     CudaRankOptions options;
     options.ranks = ranks;
     options.messages = true;
+    options.proves_paths = false;  // no kernel runs here
     options.sizes.scratch_bytes = 64 * kMib;
     cuda = std::make_unique<CudaRank>(options, [&](const std::string& mine) {
       std::vector<std::string> cards(static_cast<std::size_t>(ranks), mine);

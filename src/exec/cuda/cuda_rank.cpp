@@ -125,7 +125,7 @@ void CudaRank::open(const Exchange& exchange) {
   map_host_memory();
   arena_ = std::make_unique<DeviceArena>(context_, options_.device, options_.rank, options_.sizes,
                                          exchange, streams_[0]);
-  if (options_.ranks > 1) prove_paths(exchange);
+  if (options_.ranks > 1 && options_.proves_paths) prove_paths(exchange);
   EnginePath& path = engine_path_;
   // Without slots and a host path nothing goes by copy engines.
   if (streams_run_apart() && families_->runs(Family::engines)) {

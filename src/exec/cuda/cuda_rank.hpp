@@ -44,6 +44,7 @@ struct CudaRankOptions {
   unsigned most_tiled_blocks = 0;
   bool beside_computing = false;  ///< large calls take few SMs, as where most_blocks is set
   bool messages = false;          ///< room for messages between single ranks
+  bool proves_paths = true;       ///< false = they are known to work, or nothing runs on them
   /// All ranks' GPUs and links are of a kind that choices.def was measured on: else none is ahead.
   bool as_measured = false;
   LaneSpread spread;
