@@ -97,15 +97,20 @@ SEVERAL_HOSTS = {
 }
 
 
-def init_under(variables: dict[str, str]) -> str:
-    """What plait.init() prints of its error; it must not wait for ranks that cannot come."""
-    said = subprocess.run(
-        [sys.executable, "-c", "import plait; plait.init(arrive_s=8)"],
+def run_under(variables: dict[str, str], program: str) -> subprocess.CompletedProcess[str]:
+    """A Python program of one process, with a launcher's variables."""
+    return subprocess.run(
+        [sys.executable, "-c", program],
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
         timeout=60,
     )
+
+
+def init_under(variables: dict[str, str]) -> str:
+    """What plait.init() prints of its error; it must not wait for ranks that cannot come."""
+    said = run_under(variables, "import plait; plait.init(arrive_s=8)")
     assert said.returncode != 0
     return said.stderr
 
@@ -127,13 +132,7 @@ def test_more_ranks_than_a_communicator_takes_are_refused_at_once():
 
 def test_a_host_of_several_may_have_a_communicator_of_its_own():
     variables = SEVERAL_HOSTS["torchrun"] | {"PLAIT_RANKS": "1", "PLAIT_RANK": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", "import plait; print(plait.init().ranks)"],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_under(variables, "import plait; print(plait.init().ranks)")
     assert done.stdout == "1\n", done.stderr
 
 
