@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -15,6 +16,65 @@ from plait.nccl import COLLECTIVES
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {".py", ".cpp", ".hpp", ".h", ".c", ".cu", ".cuh", ".def"}
+SPEC = importlib.util.spec_from_file_location("doc_tables", ROOT / "tools" / "doc_tables.py")
+assert SPEC is not None and SPEC.loader is not None
+doc_tables = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(doc_tables)
+
+
+def test_tables_made_from_def_files_are_up_to_date():
+    pages = {page.name: page.read_text() for page in (ROOT / "docs").glob("*.md")}
+    marked = [name for text in pages.values() for _, name, _ in doc_tables.MARKED.findall(text)]
+    assert sorted(marked) == sorted(doc_tables.TABLES)
+    for name, text in pages.items():
+        assert doc_tables.updated(text) == text, f"{name}: run python tools/doc_tables.py"
+    stale = pages["errors.md"].replace("peer_lost", "peer_found")
+    assert doc_tables.updated(stale) != stale
+
+
+def first_row(collective: str, ranks: int, size: int) -> str:
+    """The engine of choices.def's first row that is about such a call."""
+    for row in doc_tables.rows("choices.def", "PLAIT_CHOICE"):
+        about = row["collective"] == collective and ranks <= int(row["ranks"])
+        if about and size <= doc_tables.size_of(row["upto_bytes"]):
+            return f"`{row['kernel']}`"
+    raise AssertionError((collective, ranks, size))
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8, 16])
+def test_the_page_of_choices_says_what_the_first_row_says(ranks):
+    rows = doc_tables.rows("choices.def", "PLAIT_CHOICE")
+    for collective in {row["collective"] for row in rows}:
+        about = [row for row in rows if row["collective"] == collective]
+        spans = doc_tables.spans_of(about, ranks)
+        sizes = [doc_tables.size_of(row["upto_bytes"]) for row in about]
+        for size in {int(size) for size in sizes if size < 1 << 60} | {1 << 40}:
+            inside = [
+                engines
+                for (low, high), (_, engines, _) in zip(bounds(spans), spans, strict=True)
+                if low < size <= high
+            ]
+            assert [one.split(", else ")[0] for one in inside] == [
+                first_row(collective, ranks, size)
+            ]
+
+
+def bounds(spans: list[list[str]]) -> list[tuple[float, float]]:
+    """The sizes of spans as they are written: `up to 2 MiB`, `2 MiB to 96 MiB`, `beyond 96 MiB`."""
+    units = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
+    found = []
+    for words, _, _ in spans:
+        ends = [int(number) << units[unit] for number, unit in re.findall(r"(\d+) (\w+)", words)]
+        low = 0.0 if words.startswith("up to") else ends[0]
+        found.append((low, float("inf") if words.startswith("beyond") else ends[-1]))
+    return found
+
+
+def test_the_page_of_errors_says_what_to_do_about_each():
+    page = (ROOT / "docs" / "errors.md").read_text()
+    advised = re.findall(r"^\| `(\w+)` \|", page, re.M)
+    named = [row["name"] for row in doc_tables.rows("errors.def", "PLAIT_ERROR")]
+    assert advised == [name for name in named if name != "ok"]
 
 
 def test_the_table_of_strategies_names_what_each_does():

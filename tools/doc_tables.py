@@ -1,0 +1,219 @@
+"""The tables of docs/ that are made from the .def files, each between two marks on its page.
+
+    python tools/doc_tables.py            # writes them anew
+    python tools/doc_tables.py --check    # names the pages that are not up to date
+
+A .def file's own opening comment names the fields of its rows, as in `PLAIT_ENV(NAME, field, ...)`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("include", "src", "shims")
+ARGUMENT = re.compile(r'\s*("(?:\\.|[^"\\])*"|[^,"]*)\s*(?:,|$)')
+Row = dict[str, str]
+
+
+def def_file(name: str) -> Path:
+    """The one file of that name, in whatever folder it lies."""
+    found = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob(name))]
+    if len(found) != 1:
+        raise SystemExit(f"doc_tables: wanted one {name} below {', '.join(FOLDERS)}, found {found}")
+    return found[0]
+
+
+def arguments(text: str) -> list[str]:
+    found, at = [], 0
+    while at < len(text):
+        match = ARGUMENT.match(text, at)
+        if match is None:
+            raise SystemExit(f"doc_tables: wanted words or a string, found {text[at:]!r}")
+        found.append(match[1].strip().strip('"'))
+        at = match.end()
+    return found
+
+
+def rows(name: str, macro: str) -> list[Row]:
+    """The rows of `macro`, by the names that the comment above them gives the fields."""
+    text = def_file(name).read_text()
+    named = re.search(rf"^//.*\b{macro}\(([^)]*)\)", text, re.M)
+    if named is None:
+        raise SystemExit(f"doc_tables: {name} has no comment that names {macro}'s fields")
+    fields = arguments(named[1])
+    lines = re.findall(rf"^{macro}\((.*)\)(?:\s*//.*)?$", text, re.M)
+    return [dict(zip(fields, arguments(line), strict=True)) for line in lines]
+
+
+def table(head: Iterable[str], body: Iterable[Iterable[str]]) -> list[str]:
+    heads = list(head)
+    rule = "|" + "---|" * len(heads)
+    said = [f"| {' | '.join(cells)} |" for cells in (heads, *body)]
+    return [said[0], rule, *said[1:]]
+
+
+# --- choices.def: which engine serves what, with every row resolved that comes before another.
+
+
+def size_of(words: str) -> float:
+    """Bytes: `96ull << 20`, or kAnySize."""
+    if words == "kAnySize":
+        return float("inf")
+    found = re.fullmatch(r"(\d+)ull << (\d+)", words)
+    if found is None:
+        raise SystemExit(f"doc_tables: wanted a size as in 96ull << 20, found {words!r}")
+    return int(found[1]) << int(found[2])
+
+
+def in_words(size: float) -> str:
+    for unit, name in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 1 << unit and int(size) % (1 << unit) == 0:
+            return f"{int(size) >> unit} {name}"
+    return f"{int(size)} B"
+
+
+def span(least: float, most: float) -> str:
+    """Sizes beyond `least` and up to `most`."""
+    if least == 0:
+        return "all" if most == float("inf") else f"up to {in_words(most)}"
+    if most == float("inf"):
+        return f"beyond {in_words(least)}"
+    return f"{in_words(least)} to {in_words(most)}"
+
+
+def spans_of(choices: list[Row], ranks: int) -> list[list[str]]:
+    """[sizes, engines, against NCCL] for one number of ranks, in order of size."""
+    found: list[tuple[float, float, dict[str, str]]] = []
+    least = 0.0
+    for row in choices:
+        most = size_of(row["upto_bytes"])
+        said = {f"`{row['kernel']}`": AGAINST[row["ahead"]]}
+        if ranks > int(row["ranks"]) or most < least:
+            continue
+        if most == least:  # what serves where the row before cannot
+            found[-1][2].update(said | found[-1][2])
+        else:
+            found.append((least, most, said))
+        least = most
+    return [
+        [span(beyond, most), ", else ".join(said), ", else ".join(dict.fromkeys(said.values()))]
+        for beyond, most, said in found
+    ]
+
+
+def alone() -> list[str]:
+    """What runs where a call may take the whole GPU."""
+    body: list[list[str]] = []
+    choices = rows("choices.def", "PLAIT_CHOICE")
+    for collective in dict.fromkeys(row["collective"] for row in choices):
+        about = [row for row in choices if row["collective"] == collective]
+        fewest = 2
+        for most in sorted({int(row["ranks"]) for row in about}):
+            ranks = str(most) if most == fewest else f"{fewest} to {most}"
+            body += [[f"`{collective}`", ranks, *line] for line in spans_of(about, most)]
+            fewest = most + 1
+    return table(("collective", "ranks", "size", "engine", "beside NCCL"), body)
+
+
+def beside() -> list[str]:
+    """What runs first where calls leave multiprocessors to others, the largest sizes first."""
+    body = []
+    for row in rows("choices.def", "PLAIT_BUDGET_CHOICE"):
+        ranks, blocks = row["ranks"], row["most_blocks"]
+        body.append(
+            [
+                f"`{row['collective']}`",
+                ranks if ranks == "2" else f"3 to {ranks}",
+                "any" if blocks == "kAnyBudget" else f"at most {blocks}",
+                f"from {in_words(size_of(row['from_bytes']))}",
+                f"`{row['kernel']}`",
+                AGAINST[row["ahead"]],
+            ]
+        )
+    return table(("collective", "ranks", "blocks", "size", "engine", "beside NCCL"), body)
+
+
+# --- errors.def and env.def.
+
+
+def errors() -> list[str]:
+    head = ("code", "name", "kind", "in Python", "exit code", "under NCCL", "text")
+    return table(
+        head,
+        (
+            [
+                row["number"],
+                f"`{row['name']}`",
+                row["kind"],
+                f"`{row['PythonClass']}`",
+                row["exit_code"],
+                f"`{row['nccl_result']}`",
+                row["text"],
+            ]
+            for row in rows("errors.def", "PLAIT_ERROR")
+            if row["name"] != "ok"
+        ),
+    )
+
+
+def wanted(row: Row) -> str:
+    low, high = (f"{float(row[bound]):g}" for bound in ("low", "high"))
+    return {
+        "text": "text",
+        "flag": "0 or 1",
+        "integer": f"integer, {low} to {high}",
+        "real": f"number, {low} to {high}",
+        "byte_count": "bytes, as in 64K, 64M or 1G",
+    }[row["kind"]]
+
+
+def default(row: Row) -> str:
+    fallback = row["fallback"]
+    if row["kind"] == "byte_count" and fallback != "0":
+        return in_words(int(fallback))
+    unset = fallback == "" or float(fallback) < float(row["low"])
+    return "unset" if unset else fallback
+
+
+def environment() -> list[str]:
+    listed = rows("env.def", "PLAIT_ENV")
+    body = ([f"`{row['NAME']}`", wanted(row), default(row), row["text"]] for row in listed)
+    return table(("variable", "value", "default", "meaning"), body)
+
+
+AGAINST = {"1": "no slower", "0": "slower somewhere"}
+TABLES: dict[str, Callable[[], list[str]]] = {
+    "choices, alone": alone,
+    "choices, beside computing": beside,
+    "errors": errors,
+    "environment": environment,
+}
+MARKED = re.compile(r"(<!-- table: ([^>]+), by tools/doc_tables\.py -->\n).*?(<!-- end -->)", re.S)
+
+
+def updated(text: str) -> str:
+    """The page with each of its marked tables made anew."""
+    return MARKED.sub(lambda m: m[1] + "\n".join(["", *TABLES[m[2]](), "", m[3]]), text)
+
+
+def main() -> int:
+    old = []
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        text = page.read_text()
+        if (new := updated(text)) == text:
+            continue
+        old.append(page)
+        if "--check" not in sys.argv[1:]:
+            page.write_text(new)
+    for page in old:
+        word = "not up to date" if "--check" in sys.argv[1:] else "written"
+        print(f"{page.relative_to(ROOT)}: {word}")
+    return 1 if old and "--check" in sys.argv[1:] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
