@@ -417,9 +417,8 @@ void CudaRank::fail() noexcept {
 
 void CudaRank::heed(Stream stream) {
   const Current current(context_);
-  DeviceState* state = arena_->state();
-  kernels_->launch(kernels_->find("plait_heed"), {1, 1, false}, stream,
-                   {&state, &device_lifeline_});
+  HeedArgs args{arena_->state(), reinterpret_cast<Lifeline*>(device_lifeline_)};
+  kernels_->launch(kernels_->find("plait_heed"), {1, 1, false}, stream, {&args});
 }
 
 }  // namespace plait::cuda

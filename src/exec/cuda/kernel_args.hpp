@@ -47,6 +47,12 @@ struct Lifeline {
   Fault fault;
 };
 
+/// What the kernel is told that looks for a lost rank behind another library's part of a call.
+struct HeedArgs {
+  DeviceState* state;
+  Lifeline* lifeline;
+};
+
 /// What every fused kernel is told of its call.
 struct CallArgs {
   const void* input;

@@ -20,12 +20,12 @@ extern "C" __global__ void __launch_bounds__(32, 1)
 
 /// Behind another library's part of a call: where a rank is lost, that may have ended early.
 extern "C" __global__ void __launch_bounds__(1, 1)
-    plait_heed(plait::cuda::DeviceState* state, plait::cuda::Lifeline* lifeline) {
+    plait_heed(const __grid_constant__ plait::cuda::HeedArgs args) {
   using namespace plait::cuda;
-  if (lifeline == nullptr) return;  // tried, with nothing to do
-  if (*const_cast<const volatile unsigned*>(&lifeline->stop) != kFaultLost) return;
+  if (args.state == nullptr) return;  // an empty launch
+  if (*const_cast<const volatile unsigned*>(&args.lifeline->stop) != kFaultLost) return;
   Patience patience;  // until the host can read why, whoever tells it
-  while (!patience.gone(state, lifeline, ~0ull, kNoPeer, 0, ~0u)) {
+  while (!patience.gone(args.state, args.lifeline, ~0ull, kNoPeer, 0, ~0u)) {
   }
 }
 
