@@ -11,8 +11,8 @@
 #include "bench/gpu_nccl.hpp"
 #include "bench/gpu_paths.hpp"
 #include "bench/gpu_ranks.hpp"
+#include "exec/cuda/copies/exchange_cut.hpp"
 #include "exec/cuda/cuda_rank.hpp"
-#include "exec/cuda/exchange_cut.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
 

@@ -14,7 +14,7 @@
 
 #include "base/text.hpp"
 #include "driver/cuda/api.hpp"
-#include "exec/cuda/event_marker.hpp"
+#include "exec/cuda/device/event_marker.hpp"
 #include "plait/error.hpp"
 
 namespace {
@@ -352,9 +352,9 @@ void check_order(Bench& bench, const Way& way, bool eager_ordered, int kernels) 
             (now_us() - begin) / kRounds, (handed - begin) / kRounds);
 }
 
-/// The rule that calls go by (exec/cuda/call_order.hpp): fork, a call on either stream, join, and a
-/// thousand turns of replays of two such graphs and calls on streams, some of them destroyed at
-/// once.
+/// The rule that calls go by (exec/cuda/device/call_order.hpp): fork, a call on either stream,
+/// join, and a thousand turns of replays of two such graphs and calls on streams, some of them
+/// destroyed at once.
 class Ruled {
  public:
   Ruled(Bench& bench, bool ordered) : bench_(bench), ordered_(ordered) { marker_.open(); }

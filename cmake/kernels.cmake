@@ -1,4 +1,4 @@
-# src/exec/cuda/kernels/*.cu -> one fatbin a file, embedded in plait_exec as read-only data, and a
+# src/exec/cuda/*/*.cu -> one fatbin a file, embedded in plait_exec as read-only data, and a
 # table of them. No CMake CUDA language and no cudart: host code loads the blobs by the driver API.
 # Without nvcc (or with PLAIT_CUDA=0) the table is empty and everything else still builds.
 # Code for 8.0 runs on 8.6, 8.7 and 8.9 too, that for 10.0 and 12.0 on what follows in the same generation; PTX is for other
@@ -69,7 +69,7 @@ string(APPEND assembly ".globl plait_built_for\n.hidden plait_built_for\n"
 set(table "")
 set(fatbins "")
 if(PLAIT_NVCC)
-  file(GLOB kernel_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/exec/cuda/kernels/*.cu)
+  file(GLOB kernel_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/exec/cuda/*/*.cu)
   foreach(source ${kernel_sources})
     get_filename_component(stem ${source} NAME_WE)
     set(fatbin ${kernel_folder}/${stem}.fatbin)

@@ -15,7 +15,7 @@
 #include "base/nccl_settings.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
-#include "exec/cuda/gpu_kind.hpp"
+#include "exec/cuda/device/gpu_kind.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/group.hpp"
 #include "shims/nccl/leave.hpp"

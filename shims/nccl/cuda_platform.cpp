@@ -10,8 +10,8 @@
 
 #include "base/text.hpp"
 #include "exec/cuda/cuda_rank.hpp"
-#include "exec/cuda/event_marker.hpp"
-#include "exec/cuda/gpu_kind.hpp"
+#include "exec/cuda/device/event_marker.hpp"
+#include "exec/cuda/device/gpu_kind.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/machine_table.hpp"

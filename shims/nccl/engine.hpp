@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "exec/cuda/call_order.hpp"
-#include "exec/cuda/direct_access.hpp"
-#include "exec/cuda/messages.hpp"
+#include "exec/cuda/device/call_order.hpp"
+#include "exec/cuda/device/direct_access.hpp"
+#include "exec/cuda/messages/messages.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
 #include "shims/nccl/abi.hpp"
@@ -73,8 +73,8 @@ class Staging {
                            const GiveUp& give_up) = 0;
 };
 
-/// An event, and what captures get for it: as a CallOrder uses it (exec/cuda/call_order.hpp).
-/// Throws Error.
+/// An event, and what captures get for it: as a CallOrder uses it
+/// (exec/cuda/device/call_order.hpp). Throws Error.
 class Marker {
  public:
   virtual ~Marker() = default;
@@ -102,7 +102,7 @@ class SideStream {
 struct Place {
   std::string host;
   std::string device;
-  std::string gpu;  ///< its kind (exec/cuda/gpu_kind.hpp)
+  std::string gpu;  ///< its kind (exec/cuda/device/gpu_kind.hpp)
 };
 
 /// GPU time of one call; none while a stream is being captured.

@@ -15,8 +15,8 @@
 #include "comm/descriptor.hpp"
 #include "comm/device.hpp"
 #include "driver/cuda/api.hpp"
-#include "exec/cuda/direct_access.hpp"
-#include "exec/cuda/gpu_kind.hpp"
+#include "exec/cuda/device/direct_access.hpp"
+#include "exec/cuda/device/gpu_kind.hpp"
 #include "plait/error.hpp"
 
 namespace plait {

@@ -11,8 +11,8 @@
 #include <tuple>
 #include <vector>
 
-#include "exec/cuda/host_share.hpp"
-#include "exec/cuda/one_process.hpp"
+#include "exec/cuda/one_process/one_process.hpp"
+#include "exec/cuda/share/host_share.hpp"
 #include "plait/plan.hpp"
 
 namespace plait {

@@ -5,7 +5,7 @@
 
 #include "base/text.hpp"
 #include "exec/cpu/cpu.hpp"
-#include "exec/cuda/kernel_args.hpp"
+#include "exec/cuda/device/call_args.hpp"
 #include "topo/direct.hpp"
 
 namespace plait {

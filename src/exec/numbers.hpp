@@ -1,5 +1,5 @@
 // Element types -> what they accumulate in, and the conversions, bit for bit the same on every
-// processor (exec/cuda/kernels/numbers.cuh mirrors them). Rounding is to nearest even; a NaN result
+// processor (exec/cuda/device/numbers.cuh mirrors them). Rounding is to nearest even; a NaN result
 // is always the one canonical quiet NaN below; fp8e4m3 is the "fn" kind (no infinity, overflow
 // gives NaN, as ml_dtypes has it), the others overflow to infinity; subnormals are kept. min and
 // max give NaN if any input is NaN, and order -0 below +0 (IEEE 754-2019 minimum, maximum). No

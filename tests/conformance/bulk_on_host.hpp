@@ -1,11 +1,11 @@
-// The functions of exec/cuda/kernels/bulk.cuh, for kernels on a host's threads: a piece is read as
+// The functions of exec/cuda/device/bulk.cuh, for kernels on a host's threads: a piece is read as
 // late as it may be, and is there no sooner than its thread has waited for it.
 #pragma once
 #include <cstring>
 #include <deque>
 #include <vector>
 
-#include "exec/cuda/kernels/memory.cuh"
+#include "exec/cuda/device/memory.cuh"
 
 namespace plait_test {
 struct BulkPiece {

@@ -7,12 +7,12 @@
 #include "base/text.hpp"
 #include "conformance/executors.hpp"
 #include "conformance/fake_engines.hpp"
-#include "exec/cuda/engine_ring.hpp"
-#include "exec/cuda/host_gather.hpp"
-#include "exec/cuda/host_reduction.hpp"
-#include "exec/cuda/pair_exchange.hpp"
-#include "exec/cuda/rotation.hpp"
-#include "exec/cuda/tiled_shape.hpp"
+#include "exec/cuda/copies/engine_ring.hpp"
+#include "exec/cuda/copies/pair_exchange.hpp"
+#include "exec/cuda/copies/rotation.hpp"
+#include "exec/cuda/host/host_gather.hpp"
+#include "exec/cuda/host/host_reduction.hpp"
+#include "exec/cuda/traffic/tiled_shape.hpp"
 #include "plait/topology.hpp"
 
 namespace plait_test::engine_calls {

@@ -1,7 +1,7 @@
 // Copy engines, small kernels and host functions of several ranks, played in host memory: each
 // stream is a queue, and a test lets queues run in any order that GPUs could take, or all of a
 // rank's as one hardware queue. Ranks may come late, give up and be aborted, as
-// exec/cuda/kernels/engines.cuh has it.
+// exec/cuda/copies/engines.cuh has it.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "exec/cpu/cpu.hpp"
-#include "exec/cuda/engine_queue.hpp"
+#include "exec/cuda/copies/engine_queue.hpp"
 
 namespace plait_test {
 

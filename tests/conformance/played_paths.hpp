@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "exec/cuda/kernels/path_check.cuh"
-#include "exec/cuda/path_check.hpp"
+#include "exec/cuda/paths/path_check.cuh"
+#include "exec/cuda/paths/path_check.hpp"
 
 namespace plait_test {
 

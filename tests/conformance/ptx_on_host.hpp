@@ -1,7 +1,7 @@
-// The functions of exec/cuda/kernels/ptx.cuh, for kernels on a host's threads. Pairs of words are
+// The functions of exec/cuda/device/ptx.cuh, for kernels on a host's threads. Pairs of words are
 // two words here: no kernel may count on a pair coming whole.
 #pragma once
-#include "exec/cuda/kernels/numbers.cuh"
+#include "exec/cuda/device/numbers.cuh"
 
 namespace plait::cuda {
 

@@ -10,7 +10,7 @@
 #include "conformance/device_on_host.hpp"
 // After it, as it says what a device has.
 #include "base/text.hpp"
-#include "exec/cuda/kernels/engines.cuh"
+#include "exec/cuda/copies/engines.cuh"
 #include "unit/scale.hpp"
 
 using namespace plait;

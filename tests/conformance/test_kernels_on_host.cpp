@@ -12,8 +12,8 @@
 #include "conformance/device_on_host.hpp"
 // After it, as it says what a device has.
 #include "base/text.hpp"
-#include "exec/cuda/kernels/hop.cuh"
-#include "exec/cuda/tiled_shape.hpp"
+#include "exec/cuda/lines/hop.cuh"
+#include "exec/cuda/traffic/tiled_shape.hpp"
 #include "exec/reference/reference.hpp"
 #include "plait/topology.hpp"
 #include "unit/scale.hpp"

@@ -15,8 +15,8 @@
 // After it, as it says what a device has.
 #include "base/text.hpp"
 #include "conformance/executors.hpp"
-#include "exec/cuda/bound_plan.hpp"
-#include "exec/cuda/kernels/lane.cuh"
+#include "exec/cuda/lanes/bound_plan.hpp"
+#include "exec/cuda/lanes/lane.cuh"
 #include "plait/error.hpp"
 #include "unit/scale.hpp"
 

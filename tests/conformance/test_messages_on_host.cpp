@@ -13,8 +13,8 @@
 #include "conformance/device_on_host.hpp"
 // After it, as it says what a device has.
 #include "base/text.hpp"
-#include "exec/cuda/kernels/message_bulk.cuh"
-#include "exec/cuda/messages.hpp"
+#include "exec/cuda/messages/message_bulk.cuh"
+#include "exec/cuda/messages/messages.hpp"
 #include "plait/error.hpp"
 #include "unit/scale.hpp"
 

@@ -14,8 +14,8 @@
 // After it, as it says what a device has.
 #include "base/text.hpp"
 #include "conformance/executors.hpp"
-#include "exec/cuda/kernels/tiled.cuh"
-#include "exec/cuda/tiled_shape.hpp"
+#include "exec/cuda/tiles/tiled.cuh"
+#include "exec/cuda/traffic/tiled_shape.hpp"
 #include "plait/topology.hpp"
 #include "unit/scale.hpp"
 

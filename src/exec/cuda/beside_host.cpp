@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "exec/cuda/cuda_rank.hpp"
-#include "exec/cuda/host_reduction.hpp"
+#include "exec/cuda/host/host_reduction.hpp"
 
 namespace plait::cuda {
 namespace {

@@ -13,13 +13,14 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "exec/cuda/call_buffers.hpp"
-#include "exec/cuda/engine_ring.hpp"
-#include "exec/cuda/host_reduction.hpp"
-#include "exec/cuda/kernel_names.hpp"
-#include "exec/cuda/neighbours.hpp"
-#include "exec/cuda/path_check.hpp"
-#include "exec/cuda/tiled_shape.hpp"
+#include "exec/cuda/copies/engine_ring.hpp"
+#include "exec/cuda/device/call_buffers.hpp"
+#include "exec/cuda/device/kernel_names.hpp"
+#include "exec/cuda/device/neighbours.hpp"
+#include "exec/cuda/host/host_reduction.hpp"
+#include "exec/cuda/lanes/lane_args.hpp"
+#include "exec/cuda/paths/path_check.hpp"
+#include "exec/cuda/traffic/tiled_shape.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {

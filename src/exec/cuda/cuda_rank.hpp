@@ -6,18 +6,19 @@
 #include <string>
 #include <vector>
 
-#include "exec/cuda/agreed_share.hpp"
-#include "exec/cuda/arena.hpp"
-#include "exec/cuda/bound_plan.hpp"
-#include "exec/cuda/call_order.hpp"
 #include "exec/cuda/choices.hpp"
-#include "exec/cuda/event_marker.hpp"
-#include "exec/cuda/host_gather.hpp"
-#include "exec/cuda/kernel_families.hpp"
-#include "exec/cuda/kernels.hpp"
-#include "exec/cuda/line_cut.hpp"
-#include "exec/cuda/messages.hpp"
-#include "exec/cuda/rotation.hpp"
+#include "exec/cuda/copies/rotation.hpp"
+#include "exec/cuda/device/arena.hpp"
+#include "exec/cuda/device/call_order.hpp"
+#include "exec/cuda/device/event_marker.hpp"
+#include "exec/cuda/device/kernel_families.hpp"
+#include "exec/cuda/device/kernels.hpp"
+#include "exec/cuda/host/host_gather.hpp"
+#include "exec/cuda/lanes/bound_plan.hpp"
+#include "exec/cuda/lanes/lane_args.hpp"
+#include "exec/cuda/lines/line_cut.hpp"
+#include "exec/cuda/messages/messages.hpp"
+#include "exec/cuda/share/agreed_share.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {

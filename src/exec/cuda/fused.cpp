@@ -2,12 +2,13 @@
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "exec/cuda/call_buffers.hpp"
+#include "exec/cuda/copies/engine_ring.hpp"
+#include "exec/cuda/copies/pair_exchange.hpp"
 #include "exec/cuda/cuda_rank.hpp"
-#include "exec/cuda/engine_ring.hpp"
-#include "exec/cuda/kernel_names.hpp"
-#include "exec/cuda/pair_exchange.hpp"
-#include "exec/cuda/tiled_shape.hpp"
+#include "exec/cuda/device/call_buffers.hpp"
+#include "exec/cuda/device/kernel_names.hpp"
+#include "exec/cuda/lines/line_args.hpp"
+#include "exec/cuda/traffic/tiled_shape.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {

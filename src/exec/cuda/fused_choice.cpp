@@ -2,10 +2,10 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "exec/cuda/copies/engine_ring.hpp"
 #include "exec/cuda/cuda_rank.hpp"
-#include "exec/cuda/engine_ring.hpp"
-#include "exec/cuda/kernel_names.hpp"
-#include "exec/cuda/tiled_shape.hpp"
+#include "exec/cuda/device/kernel_names.hpp"
+#include "exec/cuda/traffic/tiled_shape.hpp"
 
 namespace plait::cuda {
 namespace {

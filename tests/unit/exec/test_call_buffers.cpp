@@ -1,7 +1,7 @@
 // What is asked of the caller's memory on GPUs: of what a rank's role reads and writes alone.
 #include <doctest/doctest.h>
 
-#include "exec/cuda/call_buffers.hpp"
+#include "exec/cuda/device/call_buffers.hpp"
 
 using namespace plait;
 

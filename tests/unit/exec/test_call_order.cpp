@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "driver/cuda/api.hpp"
-#include "exec/cuda/event_marker.hpp"
+#include "exec/cuda/device/event_marker.hpp"
 
 using namespace plait::cuda;
 

@@ -2,7 +2,7 @@
 // apart.
 #include <doctest/doctest.h>
 
-#include "exec/cuda/direct_access.hpp"
+#include "exec/cuda/device/direct_access.hpp"
 #include "plait/error.hpp"
 
 using namespace plait;

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "base/text.hpp"
-#include "exec/cuda/exchange_cut.hpp"
+#include "exec/cuda/copies/exchange_cut.hpp"
 
 namespace plait::cuda {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "exec/cpu/reduce_level.hpp"
 #include "exec/cpu/reduce_team.hpp"
-#include "exec/cuda/host_reducer.hpp"
+#include "exec/cuda/host/host_reducer.hpp"
 #include "exec/float_mode.hpp"
 #include "exec/reference/reduce.hpp"
 #include "unit/exec/helpers.hpp"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "exec/cuda/host_gather.hpp"
+#include "exec/cuda/host/host_gather.hpp"
 
 using namespace plait::cuda;
 

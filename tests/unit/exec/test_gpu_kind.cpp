@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "exec/cuda/choices.hpp"
-#include "exec/cuda/gpu_kind.hpp"
+#include "exec/cuda/device/gpu_kind.hpp"
 
 using namespace plait;
 using namespace plait::cuda;

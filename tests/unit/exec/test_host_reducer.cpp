@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "exec/cpu/spin.hpp"
-#include "exec/cuda/host_reducer.hpp"
+#include "exec/cuda/host/host_reducer.hpp"
 
 using namespace plait;
 using namespace plait::cuda;

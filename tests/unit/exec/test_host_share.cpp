@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "exec/cuda/host_share.hpp"
+#include "exec/cuda/share/host_share.hpp"
 
 using plait::cuda::HostShare;
 using plait::cuda::PathSample;

@@ -1,7 +1,7 @@
 // Units, ranks and room -> pieces of a call by lines: what each piece needs is there.
 #include <doctest/doctest.h>
 
-#include "exec/cuda/line_cut.hpp"
+#include "exec/cuda/lines/line_cut.hpp"
 
 using namespace plait::cuda;
 

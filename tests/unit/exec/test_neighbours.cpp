@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "exec/cuda/neighbours.hpp"
+#include "exec/cuda/device/neighbours.hpp"
 
 using namespace plait::cuda;
 

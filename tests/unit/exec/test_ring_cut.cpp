@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "exec/cuda/engine_ring.hpp"
+#include "exec/cuda/copies/engine_ring.hpp"
 
 using namespace plait;
 using namespace plait::cuda;

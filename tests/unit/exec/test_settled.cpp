@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "exec/cuda/settled.hpp"
+#include "exec/cuda/share/settled.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {

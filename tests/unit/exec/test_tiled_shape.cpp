@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "base/text.hpp"
-#include "exec/cuda/rotation.hpp"
-#include "exec/cuda/tile_cut.hpp"
-#include "exec/cuda/tiled_shape.hpp"
+#include "exec/cuda/copies/rotation.hpp"
+#include "exec/cuda/traffic/tile_cut.hpp"
+#include "exec/cuda/traffic/tiled_shape.hpp"
 
 namespace plait::cuda {
 namespace {

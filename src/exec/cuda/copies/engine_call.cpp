@@ -1,0 +1,56 @@
+// Steps, copies and reductions of calls by copy engines.
+#include "exec/cuda/copies/engine_call.hpp"
+
+#include <algorithm>
+
+namespace plait::cuda {
+
+EngineStep EngineCall::blank_step(std::uint32_t EngineFlags::* counted) const {
+  EngineStep step{};
+  step.state = call_.state;
+  step.lifeline = call_.lifeline;
+  step.wait_ns = call_.wait_ns;
+  step.counted = &(flags_of(call_.rank).*counted);
+  std::copy(path_.flags.begin(), path_.flags.end(), step.flags);
+  step.rank = call_.rank;
+  step.ranks = call_.ranks;
+  return step;
+}
+
+EngineStep EngineCall::meeting(std::uint32_t EngineFlags::* counted, Word word,
+                               std::uint32_t value) const {
+  EngineStep step = blank_step(counted);
+  step.tells_first = 1;
+  step.told = value;
+  step.waits[0] = {flags_of(call_.rank).*word, 0, value};
+  for (int rank = 0; rank < call_.ranks; ++rank) {
+    if (rank == call_.rank) continue;
+    step.tell[rank] = &(flags_of(rank).*word)[call_.rank];
+    step.waits[0].ranks |= 1u << rank;
+  }
+  return step;
+}
+
+void EngineCall::launch_end(Stream stream, const EngineStep& step,
+                            const std::vector<Count>& counts) {
+  EngineEnd end{};
+  end.step = step;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    end.counts[i] = &(flags_of(call_.rank).*counts[i].which);
+    end.more[i] = counts[i].more;
+  }
+  queue_.end(stream, end);
+}
+
+void EngineCall::copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) {
+  if (bytes != 0 && dst != src) queue_.copy(stream, dst, src, bytes);
+}
+
+void EngineCall::reduce(Stream stream, PieceArgs args, unsigned blocks) {
+  std::copy(std::begin(call_.scalars), std::end(call_.scalars), args.scalars);
+  args.state = call_.state;
+  args.op = args.sources == 1 ? static_cast<std::int32_t>(ReduceOp::sum) : call_.op;
+  queue_.reduce(stream, args, type_, blocks);
+}
+
+}  // namespace plait::cuda

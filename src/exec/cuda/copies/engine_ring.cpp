@@ -1,0 +1,93 @@
+// Step i pushes into slot i, once step i - 2 has been met: the piece to be passed on has come by
+// then, and the next rank has said that it is through with that slot.
+#include "exec/cuda/copies/engine_ring.hpp"
+
+#include <algorithm>
+
+namespace plait::cuda {
+
+RingCut cut_ring(int ranks, std::uint64_t part_bytes, std::uint64_t most_bytes) {
+  constexpr std::uint64_t kGrain = 4096;
+  const std::uint64_t most = std::max(kGrain, most_bytes / kGrain * kGrain);
+  const auto hops = static_cast<std::uint64_t>(ranks - 1);
+  const std::uint64_t pairs = std::max<std::uint64_t>(1, (part_bytes + 2 * most - 1) / (2 * most));
+  const std::uint64_t even = (part_bytes + 2 * pairs - 1) / (2 * pairs);
+  const std::uint64_t piece = std::max<std::uint64_t>(1, (even + kGrain - 1) / kGrain) * kGrain;
+  return {ranks, part_bytes, std::min(most, piece), static_cast<std::uint32_t>(2 * pairs * hops)};
+}
+
+/// Two pieces of each part take all hops, then the next two.
+RingPiece pushed_by(const RingCut& cut, int rank, std::uint32_t step) {
+  const auto ranks = static_cast<std::uint32_t>(cut.ranks), hops = ranks - 1;
+  const std::uint32_t hop = step / 2 % hops;
+  const std::uint32_t owner = (static_cast<std::uint32_t>(rank) + ranks - hop) % ranks;
+  const std::uint64_t piece = step / (2 * hops) * 2 + step % 2;
+  const std::uint64_t from = std::min(cut.part_bytes, piece * cut.piece_bytes);
+  return {static_cast<int>(owner), owner * cut.part_bytes + from,
+          std::min(cut.piece_bytes, cut.part_bytes - from)};
+}
+
+char* EngineRing::slot(int rank, std::uint32_t step) const {
+  return path_.slots[static_cast<std::size_t>(rank)] + step % kRingSlots * cut_.piece_bytes;
+}
+
+const char* EngineRing::own(const RingPiece& piece) const {
+  const std::uint64_t mine = static_cast<unsigned>(call_.rank) * cut_.part_bytes;
+  return static_cast<const char*>(call_.input) + (piece.from - mine);
+}
+
+/// Tells both neighbours so, and waits until they say the same.
+void EngineRing::meet_neighbours(std::uint32_t value) {
+  EngineStep step = blank_step(&EngineFlags::ring_meetings);
+  step.tells_first = 1;
+  step.told = value;
+  step.waits[0] = {flags_of(call_.rank).ring_met, 1u << before() | 1u << after(), value};
+  for (const int rank : {before(), after()}) step.tell[rank] = &flags_of(rank).ring_met[call_.rank];
+  launch(stream(kMeet), step);
+  record(met(value), stream(kMeet));
+}
+
+void EngineRing::push(std::uint32_t step) {
+  follow(stream(kPush), met(kBegun + (step < 2 ? 0 : step - 1)));
+  const RingPiece piece = pushed_by(cut_, call_.rank, step);
+  const bool is_own = piece.owner == call_.rank;
+  copy(stream(kPush), slot(after(), step), is_own ? own(piece) : slot(call_.rank, step - 2),
+       piece.bytes);
+  record(pushed(step), stream(kPush));
+}
+
+/// What this rank pushed in this step has come, and it is through with what came two steps before.
+void EngineRing::meet(std::uint32_t step) {
+  follow(stream(kMeet), pushed(step));
+  if (step >= 2) follow(stream(kMeet), taken(step - 2));
+  meet_neighbours(kBegun + step + 1);
+}
+
+/// And what the caller wants a copy of, as it is passed on.
+void EngineRing::take(std::uint32_t step) {
+  follow(stream(kTake), met(kBegun + step + 1));
+  const RingPiece came = pushed_by(cut_, before(), step);
+  copy(stream(kTake), in_output(came), slot(call_.rank, step), came.bytes);
+  const RingPiece mine = pushed_by(cut_, call_.rank, step);
+  if (mine.owner == call_.rank) copy(stream(kTake), in_output(mine), own(mine), mine.bytes);
+  record(taken(step), stream(kTake));
+}
+
+void EngineRing::enqueue(Event fork, Stream stream_of_call) {
+  record(fork, stream_of_call);
+  for (const Role role : {kPush, kMeet, kTake}) follow(stream(role), fork);
+  meet_neighbours(kBegun);  // the next one's inbox is nobody else's any more
+  // Pushes first, meetings next: a graph then lays each kind in one branch.
+  for (std::uint32_t i = 0; i < cut_.steps + 2; ++i) {
+    if (i < cut_.steps) push(i);
+    if (i >= 1 && i - 1 < cut_.steps) meet(i - 1);
+    if (i >= 2) take(i - 2);
+  }
+  // All are through: other calls push into the inboxes of more ranks.
+  follow(stream_of_call, taken(cut_.steps - 1));
+  const std::uint32_t meetings = kBegun + cut_.steps + 1;
+  launch_end(stream_of_call, meeting(&EngineFlags::ring_meetings, &EngineFlags::ring_met, meetings),
+             {{&EngineFlags::ring_meetings, meetings}});
+}
+
+}  // namespace plait::cuda

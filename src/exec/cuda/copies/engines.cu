@@ -1,0 +1,48 @@
+// The kernels of large collectives by copy engines: a step of waiting and telling, the end of a
+// call, and reductions of pieces, one a type for any op and more for sums of the common floats.
+#include "exec/cuda/copies/copy_args.hpp"
+#include "exec/cuda/copies/engines.cuh"
+
+extern "C" __global__ void __launch_bounds__(32, 1)
+    plait_engine_step(const __grid_constant__ plait::cuda::EngineStep step) {
+  if (step.state == nullptr) return;  // an empty launch
+  plait::cuda::engine_step(step);
+}
+
+/// After all pieces of a call: the next call counts on from here, in eager calls and replays alike.
+extern "C" __global__ void __launch_bounds__(32, 1)
+    plait_engine_end(const __grid_constant__ plait::cuda::EngineEnd end) {
+  if (end.step.state == nullptr) return;  // an empty launch
+  plait::cuda::engine_step(end.step);
+  __syncwarp();
+  if (threadIdx.x < 2 && end.counts[threadIdx.x] != nullptr)
+    *end.counts[threadIdx.x] += end.more[threadIdx.x];
+}
+
+/// Behind another library's part of a call: where a rank is lost, that may have ended early.
+extern "C" __global__ void __launch_bounds__(1, 1)
+    plait_heed(const __grid_constant__ plait::cuda::HeedArgs args) {
+  using namespace plait::cuda;
+  if (args.state == nullptr) return;  // an empty launch
+  if (*const_cast<const volatile unsigned*>(&args.lifeline->stop) != kFaultLost) return;
+  Patience patience;  // until the host can read why, whoever tells it
+  while (!patience.gone(args.state, args.lifeline, ~0ull, kNoPeer, 0, ~0u)) {
+  }
+}
+
+#define PLAIT_PIECE(type, opname, op, sources)                                                 \
+  extern "C" __global__ void __launch_bounds__(512) plait_piece_##type##_##opname##_##sources( \
+      const __grid_constant__ plait::cuda::PieceArgs args) {                                   \
+    if (args.state == nullptr) return; /* an empty launch */                                   \
+    plait::cuda::reduce_piece<plait::DataType::type, op, sources>(args);                       \
+  }
+#define PLAIT_PIECE_SUMS(type)                                      \
+  PLAIT_PIECE(type, sum, static_cast<int>(plait::ReduceOp::sum), 2) \
+  PLAIT_PIECE(type, sum, static_cast<int>(plait::ReduceOp::sum), 4) \
+  PLAIT_PIECE(type, sum, static_cast<int>(plait::ReduceOp::sum), 8)
+#define PLAIT_TYPE(name, bytes, is_float, nccl_value) PLAIT_PIECE(name, any, plait::cuda::kAnyOp, 0)
+#include "plait/types.def"
+#undef PLAIT_TYPE
+PLAIT_PIECE_SUMS(fp32)
+PLAIT_PIECE_SUMS(bf16)
+PLAIT_PIECE_SUMS(fp16)

@@ -1,0 +1,109 @@
+// What copy engines cannot do of a large collective: wait for a flag, raise one, and handle a piece
+// that has come. One small block waits and tells, so that no SM is held while copies run; pieces
+// are reduced by a kernel that starts when all of it is there.
+#pragma once
+#include "exec/cuda/copies/copy_args.hpp"
+#include "exec/cuda/device/memory.cuh"
+
+namespace plait::cuda {
+
+/// True where nothing holds any more here. A peer that has given up has said so: what it copies
+/// since is not to be used, and it will not come any more. So who hears that waits here until its
+/// own program aborts, the host says that a rank is lost, or the deadline passes.
+__device__ inline bool engine_is_broken(const EngineStep& step) {
+  const unsigned* const poisoned = &step.flags[step.rank]->poisoned;
+  unsigned failed = fault_of(step.state);
+  Patience patience;
+  for (unsigned peer = load_flag(poisoned); peer != 0 && failed == kNoFault;)
+    failed = patience.over(step.state, step.lifeline, step.wait_ns, peer - 1, 0, ~0u);
+  return __any_sync(~0u, failed != kNoFault ? 1 : 0) != 0;
+}
+
+/// False where it gave up. Lane r waits for rank r.
+__device__ inline bool engine_wait(const EngineStep& step) {
+  const unsigned rank = threadIdx.x;
+  const EngineFlags& mine = *step.flags[step.rank];
+  const unsigned base = *step.counted;
+  bool broken = false;
+  Patience patience;
+  for (const EngineWait& wait : step.waits) {
+    if (rank >= kMaxCudaRanks || (wait.ranks >> rank & 1) == 0) continue;
+    while (!broken && !reached(load_flag(&wait.words[rank]), base + wait.value))
+      broken =
+          load_flag(&mine.poisoned) != 0 ||
+          patience.over(step.state, step.lifeline, step.wait_ns, rank, wait.value, ~0u) != kNoFault;
+  }
+  return __any_sync(~0u, broken ? 1 : 0) == 0;
+}
+
+/// What this stream has copied and written is seen by a peer that sees the word.
+__device__ inline void engine_tell(const EngineStep& step) {
+  __threadfence_system();
+  if (threadIdx.x < kMaxCudaRanks && step.tell[threadIdx.x] != nullptr)
+    store_flag(step.tell[threadIdx.x], *step.counted + step.told);
+}
+
+/// Waits and tells. Copies cannot be called back: where a wait is given up, those that follow may
+/// overwrite what a peer still needs, so it is told first that nothing holds any more; then the
+/// stream fails here, and the peer ends no call either.
+__device__ inline void engine_step(const EngineStep& step) {
+  bool broken = engine_is_broken(step);
+  if (!broken && step.tells_first != 0) engine_tell(step);
+  if (!broken) broken = !engine_wait(step);
+  broken = engine_is_broken(step) || broken;
+  if (!broken && step.tells_first == 0) engine_tell(step);
+  if (!broken) return;
+  __threadfence_system();
+  const unsigned rank = threadIdx.x;
+  if (rank < static_cast<unsigned>(step.ranks) && rank != static_cast<unsigned>(step.rank))
+    store_flag(&step.flags[rank]->poisoned, step.rank + 1);
+  __threadfence_system();
+  __syncwarp();
+  (void)has_ended(step.state);
+}
+
+/// dst := source 0 (+) source 1 ..., unit by unit.
+template <DataType kType, int kOp, int kSources>
+__device__ void reduce_piece(const PieceArgs& args) {
+  using Sum = Accumulator<kType, kOp>;
+  using Stored = typename Sum::Stored;
+  constexpr int kHeld = kSources == 0 ? 1 : kSources;
+  constexpr int kTogether = sizeof(Stored) == 1 ? 1 : kSources == 2 || kSources == 0 ? 4 : 2;
+  if (has_ended(args.state)) return;
+  unsigned whole = 0;
+  for (int s = 0; s < args.sources; ++s) whole |= is_aligned(args.source[s]) ? 1u << s : 0u;
+  const bool whole_dst = is_aligned(args.dst);
+  const unsigned long long units = (args.bytes + 15) / 16;
+  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
+  for (unsigned long long i =
+           static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+       i < units; i += kTogether * stride) {
+    Sum sum[kTogether];
+    for (int from = 0; from < (kSources == 0 ? args.sources : kSources); from += kHeld) {
+      Unit got[kTogether][kHeld];
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u)
+#pragma unroll
+        for (int s = 0; s < kHeld; ++s)
+          if (i + u * stride < units)
+            got[u][s] = load_unit<Stored>(args.source[from + s], i + u * stride, args.bytes,
+                                          (whole >> (from + s) & 1) != 0);
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u)
+#pragma unroll
+        for (int s = 0; s < kHeld; ++s)
+          if (from + s == 0)
+            sum[u].first(got[u][s], args.op, args.scalars[0]);
+          else
+            sum[u].add(got[u][s], args.op, args.scalars[from + s]);
+    }
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) {
+      if (i + u * stride >= units) continue;
+      const Unit total = sum[u].result(args.op, true, args.sources);
+      store_unit<Stored>(args.dst, i + u * stride, total, args.bytes, whole_dst);
+    }
+  }
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,116 @@
+// Pieces are large, since every copy costs some microseconds whatever its size, and one is copied
+// while the one before is handled; what comes last is no larger than half an inbox, and its last
+// quarter is cut off, as nothing is copied while that is reduced. A message that fits there as a
+// whole goes in even pieces. Source: bench/NOTES.md.
+#include "exec/cuda/copies/exchange_cut.hpp"
+
+#include <algorithm>
+
+namespace plait::cuda {
+namespace {
+
+constexpr std::uint64_t kGrain = 4096;
+constexpr std::uint64_t kMostChunk = 4ull << 20;  // gaps between copies over PCIe are 10 us
+constexpr std::uint64_t kLeastTail = 8ull << 20;  // is reduced as fast as it is announced
+constexpr std::uint64_t kEvenPiece = 16ull << 20;
+
+std::uint64_t down(std::uint64_t bytes) { return bytes / kGrain * kGrain; }
+std::uint64_t up(std::uint64_t bytes) { return (bytes + kGrain - 1) / kGrain * kGrain; }
+
+struct Slot {
+  std::uint64_t at, bytes;
+  bool lent;
+};
+
+/// Both halves of the inbox, then what is lent and the whole inbox in turn; where little is lent,
+/// the halves in turn.
+class Slots {
+ public:
+  Slots(std::uint64_t half, std::uint64_t lent) : half_(half), lent_(lent > half ? lent : 0) {}
+  Slot at(std::uint32_t i) const {
+    if (lent_ == 0 || i < 2) return {i % 2 * half_, half_, false};
+    if (i % 2 == 0) return {0, lent_, true};
+    return {0, 2 * half_, false};
+  }
+  /// Slots from the first on whose pieces must have been handled before slot i is filled. What is
+  /// lent is free once the peer has handled anything: then it is in this call.
+  std::uint32_t before(std::uint32_t i) const { return i < 2 ? 0 : i - 1; }
+
+ private:
+  const std::uint64_t half_, lent_;
+};
+
+/// whole * part / all in whole grains, without overflow.
+std::uint64_t share_of(std::uint64_t whole, std::uint64_t part, std::uint64_t all) {
+  return up(static_cast<std::uint64_t>(static_cast<double>(whole) * static_cast<double>(part) /
+                                       static_cast<double>(all)) +
+            1);
+}
+
+/// The next of even pieces.
+std::uint64_t even_piece(std::uint64_t rest) {
+  const std::uint64_t pieces = std::max<std::uint64_t>(1, (rest + kEvenPiece / 2) / kEvenPiece);
+  return std::min(rest, up(rest / pieces));
+}
+
+}  // namespace
+
+HostCut cut_host_part(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint32_t permille,
+                      std::uint64_t most_chunk_bytes) {
+  HostCut cut{bytes, bytes, 0, 0};
+  cut.chunk_bytes = down(std::min({kMostChunk, ring_bytes / kChunkSlots, most_chunk_bytes}));
+  if (cut.chunk_bytes == 0) return cut;
+  const std::uint64_t share = bytes / 1000 * std::min<std::uint32_t>(permille, 1000);
+  // Too little of it costs less than too much.
+  const std::uint64_t chunks = std::min(share, bytes - 1) / cut.chunk_bytes;
+  const std::uint64_t from = up(bytes - chunks * cut.chunk_bytes);
+  if (chunks == 0 || from >= bytes) return cut;
+  cut.chunks = static_cast<std::uint32_t>((bytes - from + cut.chunk_bytes - 1) / cut.chunk_bytes);
+  cut.host_from = from;
+  return cut;
+}
+
+ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeRoom& room) {
+  ExchangeCut cut;
+  const std::uint64_t wish = room.piece_bytes == 0 ? room.inbox_bytes : room.piece_bytes;
+  static_cast<HostCut&>(cut) = cut_host_part(bytes, room.ring_bytes, room.host_permille,
+                                             std::min(wish, room.inbox_bytes / 2) / kChunkSlots);
+  const std::uint64_t staging = cut.chunks == 0 ? 0 : kChunkSlots * cut.chunk_bytes;
+  const std::uint64_t half =
+      std::max(kGrain, down(std::min(wish, (room.inbox_bytes - staging) / 2)));
+  cut.staging_at = 2 * half;
+  const Slots slots(half, down(std::min(room.lent_bytes, 2 * half)));
+  const std::uint64_t link = cut.host_from;
+  std::uint64_t room_for = 0;  // in so many slots
+  std::uint32_t count = 0;
+  while (room_for < link) room_for += slots.at(count++).bytes;
+  const bool in_even_pieces = room.cuts < 0 && count == 1;
+  std::vector<std::uint32_t> ends;  // of each slot's pieces, in the list
+  std::uint64_t from = 0;
+  for (std::uint32_t i = 0; from < link; ++i) {
+    const Slot slot = slots.at(i);
+    // All slots filled alike, so that no piece is so small that its step shows.
+    const std::uint64_t whole = std::min(slot.bytes, share_of(slot.bytes, link, room_for));
+    const std::uint64_t end = i + 1 < count ? std::min(link, from + whole) : link;
+    const std::uint32_t before = slots.before(i);
+    const std::uint32_t after = before == 0 ? 0 : ends[before - 1];
+    if (after != 0) cut.pieces[after - 1].awaited = true;
+    std::uint64_t at = slot.at;
+    int cuts = end < link ? 0 : room.cuts;
+    while (from < end) {
+      const std::uint64_t rest = end - from, cut_off = rest / (cuts < 0 && rest > half ? 2 : 4);
+      const bool is_cut = cuts < 0 ? cut_off >= kLeastTail : cuts-- > 0;
+      const std::uint64_t take = in_even_pieces ? even_piece(rest)
+                                 : is_cut       ? std::min(rest, up(rest - cut_off))
+                                                : rest;
+      const bool is_last = end == link && (!in_even_pieces || take == rest);
+      cut.pieces.push_back({from, take, at, after, false, is_last, slot.lent});
+      from += take;
+      at += take;
+    }
+    ends.push_back(static_cast<std::uint32_t>(cut.pieces.size()));
+  }
+  return cut;
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,150 @@
+// The steps of one exchange: which bytes, on which stream, after what.
+#include "exec/cuda/copies/pair_exchange.hpp"
+
+namespace plait::cuda {
+
+static_assert(kEngineEvents >= 5 * kChunkSlots);
+
+/// kUp and kCross follow what was just recorded; the others are looked back at over kChunkSlots.
+Event PairExchange::event(Role role, std::uint32_t index) const {
+  const std::size_t row = role > kCross ? role - 1 : role;
+  return path_.events[row * kChunkSlots + index % kChunkSlots];
+}
+
+char* PairExchange::slot(int rank, const ExchangePiece& piece) const {
+  return (piece.lent ? path_.lent : path_.slots)[static_cast<std::size_t>(rank)] + piece.at;
+}
+
+char* PairExchange::staged(std::uint32_t chunk) const {
+  return path_.slots[static_cast<std::size_t>(call_.rank)] + cut_.staging_at + cut_.slot_at(chunk);
+}
+
+char* PairExchange::ring(int rank, std::uint32_t chunk) const {
+  return path_.rings[static_cast<std::size_t>(rank)] + cut_.slot_at(chunk);
+}
+
+/// What the peer gets, from here on.
+const char* PairExchange::sent(std::uint64_t from) const {
+  const std::uint64_t part = static_cast<std::uint64_t>(peer()) * shape_.part_stride;
+  return static_cast<const char*>(call_.input) + part + from;
+}
+
+/// What stays on this rank. Piece by piece: all at once, engines would do it before what is pushed.
+void PairExchange::keep(std::uint64_t upto) {
+  if (shape_.own_bytes == 0) return;  // else as much as goes to the peer
+  copy(stream(kHandle), static_cast<char*>(call_.output) + shape_.own_to + kept_,
+       static_cast<const char*>(call_.input) + shape_.own_from + kept_, upto - kept_);
+  kept_ = upto;
+}
+
+/// What came from the peer: to its place, or reduced with the own input, in rank order.
+void PairExchange::take_range(Role role, const char* came, std::uint64_t from, std::uint64_t bytes,
+                              unsigned blocks) {
+  if (!takes_) return;
+  char* out = static_cast<char*>(call_.output) + from;
+  if (shape_.handling == kPlaceParts)
+    return copy(stream(role), out + static_cast<std::uint64_t>(peer()) * shape_.place_stride, came,
+                bytes);
+  PieceArgs args{};
+  const std::uint64_t part = static_cast<std::uint64_t>(call_.rank) * shape_.part_stride;
+  args.source[call_.rank] = static_cast<const char*>(call_.input) + part + from;
+  args.source[peer()] = came;
+  args.sources = 2;
+  args.dst = out;
+  args.bytes = bytes;
+  reduce(stream(role), args, blocks);
+}
+
+void PairExchange::push(std::uint32_t piece) {
+  const ExchangePiece& what = cut_.pieces[piece];
+  if (what.after != 0 && what.after != cut_.pieces[piece - 1].after)
+    follow(stream(kPush), event(kHandle, what.after - 1));
+  if (sends_) copy(stream(kPush), slot(peer(), what), sent(what.from), what.bytes);
+  record(event(kPush, piece), stream(kPush));
+}
+
+void PairExchange::handle(std::uint32_t piece) {
+  const ExchangePiece& what = cut_.pieces[piece];
+  follow(stream(kHandle), event(kPush, piece));
+  launch(stream(kHandle), meeting(&EngineFlags::exchanged, &EngineFlags::link_arrived, piece + 1));
+  if (piece == 0 && marks_ != nullptr) record(marks_->begin, stream(kHandle));
+  take_range(kHandle, slot(call_.rank, what), what.from, what.bytes,
+             what.last ? path_.blocks : blocks_);
+  if (what.awaited) {
+    launch(stream(kHandle),
+           meeting(&EngineFlags::exchanged, &EngineFlags::link_handled, piece + 1));
+    record(event(kHandle, piece), stream(kHandle));
+  }
+  // A piece ahead, so that the last one's is done while that is pushed; with it the host's share.
+  const std::size_t after_next = piece + 2;
+  keep(after_next < cut_.pieces.size() ? cut_.pieces[after_next].from : cut_.bytes);
+}
+
+void PairExchange::bring_down(std::uint32_t chunk) {
+  if (chunk >= kChunkSlots) follow(stream(kDown), event(kTake, chunk));
+  if (sends_)
+    copy(stream(kDown), ring(call_.rank, chunk), sent(cut_.chunk_from(chunk)),
+         cut_.length_of(chunk));
+  record(event(kDown, chunk), stream(kDown));
+}
+
+/// Room beside the inbox was freed before this chunk came down.
+void PairExchange::bring_up(std::uint32_t chunk) {
+  follow(stream(kCross), event(kDown, chunk));
+  launch(stream(kCross), meeting(&EngineFlags::chunks, &EngineFlags::host_arrived, chunk + 1));
+  record(event(kCross, chunk), stream(kCross));
+  follow(stream(kUp), event(kCross, chunk));
+  if (takes_) copy(stream(kUp), staged(chunk), ring(peer(), chunk), cut_.length_of(chunk));
+  record(event(kUp, chunk), stream(kUp));
+}
+
+void PairExchange::take(std::uint32_t chunk) {
+  follow(stream(kTake), event(kUp, chunk));
+  if (chunk + kChunkSlots < cut_.chunks)  // else the end of the call says so
+    launch(stream(kTake), meeting(&EngineFlags::chunks, &EngineFlags::host_taken, chunk + 1));
+  take_range(kTake, staged(chunk), cut_.chunk_from(chunk), cut_.length_of(chunk), blocks_);
+  record(event(kTake, chunk), stream(kTake));
+}
+
+/// A chunk is brought down while the one before comes up and the one before that is reduced.
+void PairExchange::enqueue_chunks(std::uint32_t upto) {
+  for (; chunk_steps_ < upto; ++chunk_steps_) {
+    const std::uint32_t chunk = chunk_steps_;
+    if (chunk < cut_.chunks) bring_down(chunk);
+    if (chunk >= 1 && chunk - 1 < cut_.chunks) bring_up(chunk - 1);
+    if (chunk >= 2) take(chunk - 2);
+  }
+}
+
+/// Both ranks have handled all: what they sent is not needed any more.
+void PairExchange::join(Stream stream_of_call) {
+  if (marks_ != nullptr) {
+    record(marks_->link, stream(kHandle));
+    record(marks_->host, stream(kTake));
+  }
+  record(event(kHandle, 0), stream(kHandle));
+  follow(stream_of_call, event(kHandle, 0));
+  if (cut_.chunks != 0) follow(stream_of_call, event(kTake, cut_.chunks - 1));
+  const auto pieces = static_cast<std::uint32_t>(cut_.pieces.size());
+  launch_end(stream_of_call, meeting(&EngineFlags::exchanged, &EngineFlags::link_handled, pieces),
+             {{&EngineFlags::exchanged, pieces}, {&EngineFlags::chunks, cut_.chunks}});
+}
+
+void PairExchange::enqueue(Event fork, Stream stream_of_call) {
+  record(fork, stream_of_call);
+  follow(stream(kPush), fork);
+  if (cut_.chunks != 0) follow(stream(kDown), fork);
+  const auto pieces = static_cast<std::uint32_t>(cut_.pieces.size());
+  const std::uint32_t chunk_steps = cut_.chunks == 0 ? 0 : cut_.chunks + 2;
+  for (std::uint32_t step = 0; step <= pieces; ++step) {
+    if (step < pieces) push(step);
+    if (step >= 1) handle(step - 1);
+    // As far into the share as into what goes by the link.
+    const std::uint64_t upto =
+        step < pieces ? cut_.pieces[step].from + cut_.pieces[step].bytes : cut_.host_from;
+    enqueue_chunks(static_cast<std::uint32_t>(chunk_steps * upto / cut_.host_from));
+  }
+  join(stream_of_call);
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,72 @@
+// A large collective of two ranks by copy engines, in one hop: each pushes what the other needs
+// into its inbox, piece by piece, and both reduce or place what has come; a share may go through
+// host memory, by one copy engine down into the sender's ring and by the peer's up again. An
+// all_reduce so takes as many bytes over the link as reduce-scatter and all-gather, one hop less,
+// and pushes only. Source: bench/NOTES.md (pulls are slower, a copy costs 4 us, paths side by
+// side).
+#pragma once
+#include "exec/cuda/copies/engine_call.hpp"
+#include "exec/cuda/copies/exchange_cut.hpp"
+#include "exec/cuda/share/agreed_share.hpp"
+#include "exec/cuda/traffic/tile_cut.hpp"
+
+namespace plait::cuda {
+
+/// One call. Both ranks enqueue the same steps in the same order, and a step that waits tells first
+/// what the peer's same step waits for: so the first step that has not ended anywhere never waits
+/// for ever, whatever streams share a hardware queue. Copies of a kind stand back to back on one
+/// stream, so that no engine waits while words are told. When a call has ended, the peer has
+/// handled all that this rank sent: the next one may use the slots as it likes, tiled kernels too,
+/// whose slots are borrowed from the peer as soon as it is known to be in this call.
+class PairExchange : private EngineCall {
+ public:
+  /// `cut`: of shape.part_bytes. blocks: of reductions beside copies, which want memory's bandwidth
+  /// too; the last pieces are reduced by all there are. times: to be recorded; null = not.
+  PairExchange(EngineQueue& queue, const EnginePath& path, const ExchangeCut& cut,
+               const HopShape& shape, const CallArgs& call, DataType type, unsigned blocks,
+               const PathMarks* marks)
+      : EngineCall(queue, path, call, type),
+        cut_(cut),
+        shape_(shape),
+        call_(call),
+        blocks_(blocks),
+        marks_(marks),
+        sends_(sends(shape, 2, call.rank, 1 - call.rank)),
+        takes_(sends(shape, 2, 1 - call.rank, call.rank)) {}
+
+  /// After what `stream` holds; what comes later on it comes after all of the call.
+  void enqueue(Event fork, Stream stream);
+
+ private:
+  /// A stream each; also what an event says has been done.
+  enum Role : std::size_t { kPush, kHandle, kDown, kCross, kUp, kTake };
+
+  Stream stream(Role role) const { return path_.streams[role]; }
+  Event event(Role role, std::uint32_t index) const;
+  int peer() const { return 1 - call_.rank; }
+  char* slot(int rank, const ExchangePiece& piece) const;
+  char* staged(std::uint32_t chunk) const;
+  char* ring(int rank, std::uint32_t chunk) const;
+  const char* sent(std::uint64_t from) const;
+  void keep(std::uint64_t upto);
+  void take_range(Role role, const char* came, std::uint64_t from, std::uint64_t bytes,
+                  unsigned blocks);
+  void push(std::uint32_t piece);
+  void handle(std::uint32_t piece);
+  void bring_down(std::uint32_t chunk);
+  void bring_up(std::uint32_t chunk);
+  void take(std::uint32_t chunk);
+  void enqueue_chunks(std::uint32_t upto);
+  void join(Stream stream);
+
+  const ExchangeCut& cut_;
+  const HopShape& shape_;
+  const CallArgs& call_;
+  const unsigned blocks_;
+  const PathMarks* const marks_;
+  const bool sends_, takes_;       // this rank, over the pair
+  std::uint32_t chunk_steps_ = 0;  // enqueued so far
+  std::uint64_t kept_ = 0;         // bytes, of what stays on this rank
+};
+
+}  // namespace plait::cuda

@@ -1,0 +1,100 @@
+// A large collective by copy engines: parts are pushed into their owners' inboxes, a kernel handles
+// each piece that has come, and owners push the results into the same places of their readers'
+// inboxes, from where these take them out. Peers are visited in rotation, one at a time, and a rank
+// whose copy leaves a port tells the next one to use it, so that no two copies meet there; only
+// pushes, or a rank's engine would serve its own copies and others' by turns. While one of two
+// pieces is handled, the other one is pushed. No SM works while engines copy, and no buffer of the
+// user is touched by another rank.
+// Source: direct collectives with a throttle of one (direct-sendrecv talk), bench/NOTES.md.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "exec/cuda/copies/engine_call.hpp"
+#include "exec/cuda/tiles/tile_args.hpp"
+
+namespace plait::cuda {
+
+/// Pushes, handles, places.
+inline constexpr std::size_t kRotationStreams = 3;
+static_assert(kRotationStreams <= kEngineStreams && 4 * kRotationSlots <= kEngineEvents);
+
+/// Slots of one rank's inbox, by sender; of two ranks' exchanges as many for the one sender.
+inline std::uint64_t rotation_slots(int ranks) {
+  return static_cast<std::uint64_t>(std::max(2, ranks - 1)) * kRotationSlots;
+}
+/// A slot, where nobody asks for another size: few large pieces, as far as memory allows.
+inline std::uint64_t rotation_slot_bytes(int ranks) {
+  const std::uint64_t mib = ranks == 2 ? 32 : ranks <= 4 ? 64 : ranks <= 8 ? 16 : 8;
+  return mib << 20;
+}
+
+/// How parts are cut; the same on all ranks. pieces: a multiple of kRotationSlots, the last may be
+/// empty.
+struct RotationCut {
+  std::uint64_t piece_bytes = 0;
+  std::uint32_t pieces = 0;
+};
+/// most_bytes: of a piece.
+RotationCut cut_rotation(std::uint64_t part_bytes, std::uint64_t most_bytes);
+
+/// One call. Ranks enqueue alike, and in an order in which a wait comes after all that it waits
+/// for, or tells first what the others' same step waits for: so no rank waits for ever, were there
+/// only one hardware queue for all streams; edges between the streams see to the same where a graph
+/// orders its branches anyhow.
+class Rotation : private EngineCall {
+ public:
+  /// `shape` as tiled_shape() makes it, its call filled in. `type`: of the kernel that handles;
+  /// `blocks`: how many of it beside copies.
+  Rotation(EngineQueue& queue, const EnginePath& path, const RotationCut& cut,
+           const TiledArgs& shape, DataType type, unsigned blocks)
+      : EngineCall(queue, path, shape, type), cut_(cut), shape_(shape), blocks_(blocks) {}
+
+  /// After what `stream` holds; what comes later on it comes after all of the call.
+  void enqueue(Event fork, Stream stream);
+
+ private:
+  /// A stream each, but kShare: by that of kPush.
+  enum Role : std::size_t { kPush, kHandle, kPlace, kShare };
+  /// Where a piece lies in its owner's part.
+  struct Range {
+    std::uint64_t from, bytes;
+  };
+
+  bool in(std::uint32_t mask, int rank) const { return (mask >> rank & 1) != 0; }
+  int peer(int k) const { return (shape_.rank + k + shape_.ranks) % shape_.ranks; }
+  std::uint32_t others(std::uint32_t mask) const { return mask & ~(1u << shape_.rank); }
+  std::uint32_t all_ranks() const { return (1u << shape_.ranks) - 1; }
+  std::uint32_t owners_i_read() const;
+  std::uint32_t readers_of_mine() const;
+  Range range(int owner, std::uint32_t piece) const;
+  char* inbox(int owner, int sender, std::uint32_t piece) const;
+  char* own_result(std::uint32_t piece) const;
+  char* in_output(int owner, std::uint32_t piece) const;
+  Stream stream(Role role) const { return path_.streams[role == kShare ? kPush : role]; }
+  Event event(Role role, std::uint32_t piece) const {
+    return path_.events[role * kRotationSlots + piece % kRotationSlots];
+  }
+  using Words = std::uint32_t (EngineFlags::*)[kRotationSlots][kMaxCudaRanks];
+  EngineWait words(Words words, std::uint32_t ranks, std::uint32_t piece,
+                   std::uint32_t before) const;
+  void begin(Stream stream, const EngineWait& wait, Event after);
+  void finish(Role role, std::uint32_t piece, Words words);
+  bool takes_turns(Role role) const;
+  void await_port(Role role);
+  void pass_port(Role role, int steps);
+  void push(std::uint32_t piece);
+  void handle(std::uint32_t piece);
+  void reduce_piece(std::uint32_t piece, std::uint32_t senders);
+  void share(std::uint32_t piece);
+  void place(std::uint32_t piece);
+  void join(Stream stream);
+
+  RotationCut cut_;
+  const TiledArgs& shape_;
+  const unsigned blocks_;
+  std::uint32_t sweeps_ = 0;  // in which ports are passed on, so far
+};
+
+}  // namespace plait::cuda

@@ -1,0 +1,204 @@
+// Allocate, fill with "nothing here yet", show to the others, map theirs.
+#include "exec/cuda/device/arena.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "base/env.hpp"
+#include "base/text.hpp"
+#include "exec/cuda/copies/copy_args.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+namespace {
+
+constexpr std::uint64_t kStateBytes = 4096;
+constexpr std::uint64_t kFlagBytes = kMaxCudaRanks * kFlagsPerPair * 4;
+constexpr std::uint64_t kPathAlign = alignof(PathWords);
+constexpr std::uint64_t kControlBytes = kStateBytes + kFlagBytes + sizeof(TileFlags) +
+                                        sizeof(EngineFlags) + sizeof(MessageFlags) + kPathAlign +
+                                        sizeof(PathWords);
+constexpr std::uint64_t kGrainBytes = 2ull << 20;
+
+std::uint64_t rounded(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+std::uint64_t total_bytes(const DeviceArenaSizes& sizes) {
+  const std::uint64_t bytes = rounded(kControlBytes) + 2 * rounded(sizes.flagged_bytes) +
+                              2 * rounded(sizes.bare_bytes) + rounded(sizes.tile_bytes) +
+                              rounded(sizes.rotation_bytes) + rounded(sizes.message_slot_bytes) +
+                              rounded(sizes.message_line_bytes) + 2 * rounded(sizes.inbox_bytes) +
+                              rounded(sizes.scratch_bytes);
+  return (bytes + kGrainBytes - 1) / kGrainBytes * kGrainBytes;
+}
+
+/// What a rank shows. process and instance together say whether pointers may be used as they are.
+struct Card {
+  std::int64_t process;
+  std::uint64_t instance;
+  std::int64_t device;
+  std::int64_t multiprocessors;
+  std::int64_t connections;
+  std::uint64_t random;
+  DevicePointer base;
+  Context context;
+  IpcHandle handle;
+  DeviceArenaSizes sizes;
+};
+
+int multiprocessors_of(int ordinal) {
+  Device device = 0;
+  int count = 0;
+  PLAIT_CUDA_CALL(device_get, &device, ordinal);
+  PLAIT_CUDA_CALL(device_attribute, &count, kAttributeMultiprocessors, device);
+  return count;
+}
+
+std::uint64_t random_bits() {
+  std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
+}
+
+/// The driver's default where nothing that it understands is said.
+int connections_of_process() {
+  constexpr int kDefault = 8, kMost = 32;
+  const int said = std::atoi(foreign_env("CUDA_DEVICE_MAX_CONNECTIONS").c_str());
+  return said < 1 || said > kMost ? kDefault : said;
+}
+
+}  // namespace
+
+DeviceArena::DeviceArena(Context context, int device, int rank, const DeviceArenaSizes& sizes,
+                         const Exchange& exchange, Stream stream)
+    : rank_(rank), sizes_(sizes) {
+  PLAIT_CUDA_CALL(memory_alloc, &mine_, total_bytes(sizes));
+  base_.assign(static_cast<std::size_t>(rank) + 1, mine_);
+  try {
+    fill(stream);
+    map_peers(context, device, exchange);
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+void DeviceArena::fill(Stream stream) {
+  PLAIT_CUDA_CALL(memory_set_async, mine_, 0, total_bytes(sizes_), stream);
+  const auto bare_at = reinterpret_cast<DevicePointer>(bare(rank_));
+  PLAIT_CUDA_CALL(memory_set_async, bare_at, 0xff, 2 * rounded(sizes_.bare_bytes), stream);
+  PLAIT_CUDA_CALL(stream_synchronize, stream);
+}
+
+void DeviceArena::map_peers(Context context, int device, const Exchange& exchange) {
+  static const char instance_mark = 0;  // its address differs between processes that share a pid
+  const DevicePointer mine = mine_;
+  Card card{};
+  card.process = ::getpid();
+  card.instance = reinterpret_cast<std::uintptr_t>(&instance_mark);
+  card.device = device;
+  card.multiprocessors = multiprocessors_of(device);
+  card.connections = connections_of_process();
+  card.random = random_bits();
+  card.base = mine;
+  card.context = context;
+  card.sizes = sizes_;
+  PLAIT_CUDA_CALL(ipc_get, &card.handle, mine);
+  const std::vector<std::string> shown =
+      exchange(std::string(reinterpret_cast<const char*>(&card), sizeof card));
+  base_.assign(shown.size(), 0);
+  std::set<std::pair<std::int64_t, std::uint64_t>> processes;
+  for (std::size_t peer = 0; peer < shown.size(); ++peer) {
+    Card other{};
+    if (shown[peer].size() != sizeof other)
+      throw Error(ErrorCode::mismatch, text("rank ", peer, " shows ", shown[peer].size(),
+                                            " bytes for its arena, wanted ", sizeof other));
+    std::memcpy(&other, shown[peer].data(), sizeof other);
+    processes.insert({other.process, other.instance});
+    multiprocessors_ = std::min(multiprocessors_, static_cast<unsigned>(other.multiprocessors));
+    connections_ = std::min(connections_, static_cast<unsigned>(other.connections));
+    nonce_ = path_mix(nonce_ ^ other.random);
+    if (!(other.sizes == sizes_))
+      throw Error(ErrorCode::mismatch, text("rank ", peer, "'s device arena differs from rank ",
+                                            rank_, "'s in size: use the same options"));
+    if (static_cast<int>(peer) == rank_) {
+      base_[peer] = mine;
+    } else if (other.process == card.process && other.instance == card.instance) {
+      base_[peer] = other.base;
+      if (other.device == device) continue;
+      const Result result = api().context_enable_peer(other.context, 0);
+      if (result != kPeerAccessAlreadyEnabled) require(result, "cuCtxEnablePeerAccess");
+    } else {
+      PLAIT_CUDA_CALL(ipc_open, &base_[peer], other.handle, kIpcLazyPeerAccess);
+      opened_.push_back(base_[peer]);
+    }
+  }
+  in_processes_ = processes.size() == shown.size();
+  exchange("mapped");  // nobody writes into a peer before that peer has mapped everybody
+}
+
+DeviceArena::~DeviceArena() { release(); }
+
+void DeviceArena::unmap_peers() noexcept {
+  for (const DevicePointer opened : opened_) api().ipc_close(opened);
+  opened_.clear();
+}
+
+void DeviceArena::release() noexcept {
+  unmap_peers();
+  api().memory_free(mine_);
+}
+
+DeviceState* DeviceArena::state() const {
+  return reinterpret_cast<DeviceState*>(base_[static_cast<std::size_t>(rank_)]);
+}
+
+std::uint32_t* DeviceArena::flag(int owner, int writer, int index) const {
+  const auto word =
+      static_cast<std::uint64_t>(writer) * kFlagsPerPair + static_cast<std::uint64_t>(index);
+  return reinterpret_cast<std::uint32_t*>(base_[static_cast<std::size_t>(owner)] + kStateBytes +
+                                          word * 4);
+}
+
+char* DeviceArena::flagged(int owner) const {
+  return reinterpret_cast<char*>(base_[static_cast<std::size_t>(owner)] + rounded(kControlBytes));
+}
+char* DeviceArena::bare(int owner) const {
+  return flagged(owner) + 2 * rounded(sizes_.flagged_bytes);
+}
+TileFlags* DeviceArena::tile_flags(int owner) const {
+  return reinterpret_cast<TileFlags*>(base_[static_cast<std::size_t>(owner)] + kStateBytes +
+                                      kFlagBytes);
+}
+char* DeviceArena::tiles(int owner) const { return bare(owner) + 2 * rounded(sizes_.bare_bytes); }
+EngineFlags* DeviceArena::engine_flags(int owner) const {
+  return reinterpret_cast<EngineFlags*>(tile_flags(owner) + 1);
+}
+char* DeviceArena::rotation_slots(int owner) const {
+  return tiles(owner) + rounded(sizes_.tile_bytes);
+}
+MessageFlags* DeviceArena::message_flags(int owner) const {
+  return reinterpret_cast<MessageFlags*>(engine_flags(owner) + 1);
+}
+PathWords* DeviceArena::path_words(int owner) const {
+  const auto end = reinterpret_cast<DevicePointer>(message_flags(owner) + 1);
+  return reinterpret_cast<PathWords*>((end + kPathAlign - 1) / kPathAlign * kPathAlign);
+}
+char* DeviceArena::message_slots(int owner) const {
+  return rotation_slots(owner) + rounded(sizes_.rotation_bytes);
+}
+char* DeviceArena::message_lines(int owner) const {
+  return message_slots(owner) + rounded(sizes_.message_slot_bytes);
+}
+char* DeviceArena::inbox(int owner) const {
+  return message_lines(owner) + rounded(sizes_.message_line_bytes);
+}
+char* DeviceArena::scratch(int owner) const {
+  return inbox(owner) + 2 * rounded(sizes_.inbox_bytes);
+}
+
+}  // namespace plait::cuda

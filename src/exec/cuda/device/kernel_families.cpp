@@ -1,0 +1,184 @@
+// The kernels of each family, their trial, and what ranks make of each other's.
+#include "exec/cuda/device/kernel_families.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "exec/cuda/device/kernel_names.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+namespace {
+
+constexpr const char* kNames[kFamilies] = {"one_shot and two_shot", "hop",      "tiled", "message",
+                                           "bulk message",          "rotation", "plan"};
+constexpr std::size_t kMostArgumentBytes = 4096;  // of a kernel; compute capabilities before 9.0
+
+/// The most that a launch asks for.
+struct Use {
+  unsigned threads = 512;
+  unsigned shared_bytes = 0;
+};
+using Uses = std::map<std::string, Use>;  // by the kernel's name
+
+/// Requests such that every kernel of a communicator of so many ranks serves some.
+std::vector<Request> requests_of(int ranks) {
+  static constexpr DataType kTypes[] = {
+#define PLAIT_TYPE(name, bytes, is_float, nccl_value) DataType::name,
+#include "plait/types.def"
+#undef PLAIT_TYPE
+  };
+  std::vector<Request> requests;
+  for (const Collective collective : {Collective::all_reduce, Collective::all_gather})
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max})
+      for (const DataType type : kTypes) {
+        Request& request = requests.emplace_back();
+        request.collective = collective;
+        request.op = op;
+        request.type = type;
+        request.ranks = ranks;
+      }
+  return requests;
+}
+
+void add_lines(Uses& uses, const Request& request) {
+  if (request.collective != Collective::all_reduce) return;
+  for (const char* const kernel : {"one_shot", "two_shot"})
+    for (const bool bare : {false, true})
+      if (!bare || is_float(request.type)) uses[lines_kernel(kernel, request, bare)] = {};
+}
+
+void add_pieces(Uses& uses, const Request& request) {
+  for (const int sources : {1, 2, request.ranks})
+    uses[piece_kernel(request.type, request.op, sources)] = {};
+}
+
+Uses uses_of(Family family, int ranks) {
+  Uses uses;
+  switch (family) {
+    case Family::messages: uses["plait_messages"] = {2 * kMessageTeamThreads, 0}; break;
+    case Family::bulk_messages:
+      uses["plait_messages"] = {2 * kMessageTeamThreads, 2 * kMessageTeamBytes};
+      break;
+    case Family::engines: uses["plait_engine_step"] = uses["plait_engine_end"] = {32, 0}; break;
+    case Family::lanes: uses["plait_end_call"] = uses["plait_heed"] = {1, 0}; break;
+    default: break;
+  }
+  for (const Request& request : requests_of(ranks)) switch (family) {
+      case Family::lines: add_lines(uses, request); break;
+      case Family::hop: uses[hop_kernel(request)] = {}; break;
+      case Family::tiled: uses[tiled_kernel(request)] = {kTileThreads, kTileSharedBytes}; break;
+      case Family::engines: add_pieces(uses, request); break;
+      case Family::lanes: uses[lane_kernel(request)] = {}; break;
+      default: break;
+    }
+  return uses;
+}
+
+/// What a GPU told of one family.
+struct Told {
+  unsigned blocks_at_once;
+  char why_not[240];
+};
+
+class Trial {
+ public:
+  Trial(Kernels& kernels, Device device, Stream stream) : kernels_(kernels), stream_(stream) {
+    multiprocessors_ = attribute(device, kAttributeMultiprocessors);
+    shared_bytes_ = attribute(device, kAttributeMostSharedBytes);
+  }
+
+  Told told_of(const Uses& uses) {
+    Told told{~0u, ""};
+    for (const auto& [name, use] : uses) {
+      std::string why_not;
+      const unsigned blocks = blocks_at_once(name, use, why_not);
+      told.blocks_at_once = std::min(told.blocks_at_once, blocks);
+      if (blocks != 0) continue;
+      why_not.copy(told.why_not, sizeof told.why_not - 1);
+      break;
+    }
+    return told;
+  }
+
+ private:
+  static unsigned attribute(Device device, int which) {
+    int value = 0;
+    PLAIT_CUDA_CALL(device_attribute, &value, which, device);
+    return static_cast<unsigned>(std::max(0, value));
+  }
+
+  /// 0 where it cannot run. A launch without a state is empty.
+  unsigned blocks_at_once(const std::string& name, const Use& use, std::string& why_not) {
+    if (!kernels_.has(name)) {
+      why_not = text("the device code for it has no ", name);
+      return 0;
+    }
+    const Function kernel = kernels_.find(name);
+    const unsigned bytes = use.shared_bytes + kernels_.fixed_shared_bytes(kernel);
+    if (bytes > shared_bytes_) {
+      why_not = text(name, " wants ", bytes, " bytes of shared memory, a block has ", shared_bytes_,
+                     " at most");
+      return 0;
+    }
+    const Spread spread{1, use.threads, false, use.shared_bytes};
+    try {
+      const unsigned blocks = multiprocessors_ * kernels_.blocks_a_multiprocessor(kernel, spread);
+      if (blocks == 0)
+        why_not = text(name, " of ", use.threads, " threads is too large for its multiprocessors");
+      else
+        kernels_.launch(kernel, spread, stream_, {zeros_});
+      return blocks;
+    } catch (const Error& error) {
+      why_not = text(name, ": ", error.what());
+      return 0;
+    }
+  }
+
+  Kernels& kernels_;
+  const Stream stream_;
+  unsigned multiprocessors_ = 0, shared_bytes_ = 0;
+  alignas(16) char zeros_[kMostArgumentBytes] = {};
+};
+
+}  // namespace
+
+KernelFamilies::KernelFamilies(Kernels& kernels, Device device, int rank, int ranks, Stream stream,
+                               const Exchange& exchange) {
+  Trial trial(kernels, device, stream);
+  Told mine[kFamilies];
+  for (std::size_t i = 0; i < kFamilies; ++i)
+    mine[i] = trial.told_of(uses_of(static_cast<Family>(i), ranks));
+  PLAIT_CUDA_CALL(stream_synchronize, stream);
+  const std::vector<std::string> shown =
+      exchange(std::string(reinterpret_cast<const char*>(mine), sizeof mine));
+  for (std::size_t peer = 0; peer < shown.size(); ++peer) {
+    Told told[kFamilies];
+    if (shown[peer].size() != sizeof told)
+      throw Error(ErrorCode::mismatch, text("rank ", peer, " shows ", shown[peer].size(),
+                                            " bytes for its kernels, wanted ", sizeof told));
+    std::memcpy(told, shown[peer].data(), sizeof told);
+    for (std::size_t i = 0; i < kFamilies; ++i) {
+      Found& found = found_[i];
+      found.blocks_at_once = std::min(found.blocks_at_once, told[i].blocks_at_once);
+      if (told[i].blocks_at_once == 0 && found.why_not.empty())
+        found.why_not = text("rank ", peer, "'s GPU: ", told[i].why_not);
+    }
+  }
+  for (std::size_t i = 0; rank == 0 && i < kFamilies; ++i)
+    if (!found_[i].why_not.empty())
+      log(LogLevel::info, rank, text("no ", kNames[i], " kernels: ", found_[i].why_not));
+}
+
+const std::string& KernelFamilies::why_not(const std::string& kernel) const {
+  static const std::string nothing;
+  if (kernel == "one_shot" || kernel == "two_shot") return why_not(Family::lines);
+  if (kernel == "hop") return why_not(Family::hop);
+  if (kernel == "tiled") return why_not(Family::tiled);
+  return kernel == "rotation" ? why_not(Family::engines) : nothing;
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,59 @@
+// The names that the macros of kernels (exec/cuda/*/*.cu) make.
+#include "exec/cuda/device/kernel_names.hpp"
+
+#include "base/text.hpp"
+#include "exec/cuda/traffic/tiled_shape.hpp"
+
+namespace plait::cuda {
+namespace {
+
+bool is_common_float(DataType type) {
+  return type == DataType::fp32 || type == DataType::bf16 || type == DataType::fp16;
+}
+
+bool is_common_number(int ranks) { return ranks == 2 || ranks == 4 || ranks == 8; }
+
+/// "_sum_4" or "_any_0".
+std::string variant(const Request& request) {
+  return is_common_sum(request) ? joined("_sum_", std::to_string(request.ranks)) : "_any_0";
+}
+
+}  // namespace
+
+bool sums_common_floats(const Request& request) {
+  return reduces(request.collective) && request.op == ReduceOp::sum &&
+         is_common_float(request.type);
+}
+
+bool is_common_sum(const Request& request) {
+  return sums_common_floats(request) && is_common_number(request.ranks);
+}
+
+std::string lines_kernel(const std::string& kernel, const Request& request, bool bare) {
+  return joined("plait_", kernel, "_", name_of(request.type), variant(request),
+                bare ? "_bare" : "_flagged");
+}
+
+std::string hop_kernel(const Request& request) {
+  const char* const kind = !reduces(request.collective)  ? "_place"
+                           : sums_common_floats(request) ? "_sum"
+                                                         : "_any";
+  return joined("plait_hop_", name_of(moved_type(request)), kind);
+}
+
+std::string tiled_kernel(const Request& request) {
+  return joined("plait_tiled_", name_of(moved_type(request)), variant(request));
+}
+
+std::string lane_kernel(const Request& request) {
+  const bool common = request.op == ReduceOp::sum && is_common_float(request.type);
+  return joined("plait_lane_", name_of(request.type), common ? "_sum" : "_any");
+}
+
+std::string piece_kernel(DataType type, ReduceOp op, int sources) {
+  const bool common = op == ReduceOp::sum && is_common_float(type) && is_common_number(sources);
+  return joined("plait_piece_", name_of(type),
+                common ? joined("_sum_", std::to_string(sources)) : "_any_0");
+}
+
+}  // namespace plait::cuda

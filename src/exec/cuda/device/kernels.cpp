@@ -1,0 +1,150 @@
+// Loads the blobs that cmake/kernels.cmake embeds (plait_fatbins, null-terminated).
+#include "exec/cuda/device/kernels.hpp"
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+extern "C" const void* const plait_fatbins[];
+extern "C" const char plait_built_for[];
+
+namespace plait::cuda {
+namespace {
+
+int attribute_of(Device device, int which) {
+  int value = 0;
+  PLAIT_CUDA_CALL(device_attribute, &value, which, device);
+  return value;
+}
+
+/// The current context's GPU can run none of the code.
+Error no_code_for_gpu() {
+  Device device = 0;
+  char name[256] = {};
+  PLAIT_CUDA_CALL(context_device, &device);
+  PLAIT_CUDA_CALL(device_name, name, sizeof name - 1, device);
+  const int major = attribute_of(device, kAttributeComputeMajor),
+            minor = attribute_of(device, kAttributeComputeMinor);
+  return Error(
+      ErrorCode::unsupported,
+      text("wanted device code for ", name, " (compute capability ", major, ".", minor,
+           "), found code for ", built_for(),
+           major < 8
+               ? ": plait needs a GPU of compute capability 8.0 or later"
+               : text(": build plait with -Ccmake.define.PLAIT_CUDA_ARCHS=", major, minor,
+                      ", or, where there is PTX that it could run, update the NVIDIA driver")));
+}
+
+void require_code(Result result, const char* call) {
+  if (result == kNoBinaryForGpu || result == kUnsupportedPtx) throw no_code_for_gpu();
+  require(result, call);
+}
+
+std::vector<Library> load_all() {
+  std::vector<Library> loaded;
+  try {
+    for (const void* const* fatbin = plait_fatbins; *fatbin != nullptr; ++fatbin) {
+      Library library = nullptr;
+      require_code(api().library_load(&library, *fatbin, nullptr, nullptr, 0, nullptr, nullptr, 0),
+                   "library_load");
+      loaded.push_back(library);
+    }
+  } catch (...) {
+    for (Library library : loaded) api().library_unload(library);
+    throw;
+  }
+  return loaded;
+}
+
+/// Loaded once a process and never unloaded, for the ranks of all contexts; the driver puts the
+/// code into contexts made later too. Loading takes some 12 ms, and of what it took for several
+/// communicators at once the driver did not give all back (bench/NOTES.md).
+const std::vector<Library>& libraries() {
+  static const auto* const once = new std::vector<Library>(load_all());
+  return *once;
+}
+
+}  // namespace
+
+bool has_device_code() { return plait_fatbins[0] != nullptr; }
+
+std::string built_for() { return plait_built_for; }
+
+Kernels::Kernels() {
+  if (!has_device_code())
+    throw Error(ErrorCode::unsupported,
+                "wanted kernels, found a build without device code: build again with nvcc on PATH");
+  Function always_there = look_up("plait_end_call");
+  if (always_there == nullptr) throw no_code_for_gpu();
+  constexpr int kFirstProgrammatic = 90;
+  int made_for = 0;
+  PLAIT_CUDA_CALL(function_attribute, &made_for, kMadeForPtx, always_there);
+  programmatic_ = made_for >= kFirstProgrammatic;
+}
+
+/// Null where the code for this GPU has no such kernel.
+Function Kernels::look_up(const std::string& name) {
+  const auto known = functions_.find(name);
+  if (known != functions_.end()) return known->second;
+  Function function = nullptr;
+  for (Library library : libraries()) {
+    Kernel kernel = nullptr;
+    if (api().library_kernel(&kernel, library, name.c_str()) != kSuccess) continue;
+    if (api().kernel_function(&function, kernel) != kSuccess) function = nullptr;
+    break;
+  }
+  functions_[name] = function;
+  return function;
+}
+
+bool Kernels::has(const std::string& name) { return look_up(name) != nullptr; }
+
+Function Kernels::find(const std::string& name) {
+  Function function = look_up(name);
+  if (function == nullptr) throw Error(ErrorCode::internal, text("no kernel is called ", name));
+  return function;
+}
+
+unsigned Kernels::fixed_shared_bytes(Function function) const {
+  int bytes = 0;
+  PLAIT_CUDA_CALL(function_attribute, &bytes, kFixedSharedBytes, function);
+  return static_cast<unsigned>(bytes);
+}
+
+void Kernels::allow_shared(Function function, unsigned bytes) {
+  constexpr unsigned kWithoutAsking = 48 << 10;
+  if (bytes <= kWithoutAsking) return;
+  unsigned& allowed = shared_bytes_[function];
+  if (allowed >= bytes) return;
+  PLAIT_CUDA_CALL(function_set_attribute, function, kMostDynamicSharedBytes,
+                  static_cast<int>(bytes));
+  allowed = bytes;
+}
+
+unsigned Kernels::blocks_a_multiprocessor(Function function, const Spread& spread) {
+  allow_shared(function, spread.shared_bytes);
+  int blocks = 0;
+  PLAIT_CUDA_CALL(blocks_a_multiprocessor, &blocks, function, static_cast<int>(spread.threads),
+                  spread.shared_bytes);
+  return static_cast<unsigned>(blocks);
+}
+
+void Kernels::launch(Function function, const Spread& spread, Stream stream,
+                     std::vector<void*> arguments) {
+  allow_shared(function, spread.shared_bytes);
+  LaunchAttribute attribute{};
+  attribute.id = kProgrammaticSerialization;
+  attribute.value.programmatic_serialization = 1;
+  const LaunchConfig config{spread.blocks,
+                            1,
+                            1,
+                            spread.threads,
+                            1,
+                            1,
+                            spread.shared_bytes,
+                            stream,
+                            &attribute,
+                            spread.programmatic && programmatic_ ? 1u : 0u};
+  PLAIT_CUDA_CALL(launch, &config, function, arguments.data(), nullptr);
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,53 @@
+// Processes without MPS take turns on a GPU, each with all of it; under MPS their kernels run side
+// by side. Counting the processes there would be known too late: kernels of the first one may be
+// waiting when the second comes.
+#include "exec/cuda/device/neighbours.hpp"
+
+#include "base/env.hpp"
+
+namespace plait::cuda {
+namespace {
+
+constexpr int kAttributeMpsEnabled = 133;  // older drivers do not know it
+
+}  // namespace
+
+bool Neighbours::shares_with_processes(Device device) const noexcept {
+  int enabled = 0;
+  if (driver_.device_attribute(&enabled, kAttributeMpsEnabled, device) == kSuccess)
+    return enabled != 0;
+  return !foreign_env("CUDA_MPS_PIPE_DIRECTORY").empty();  // an older driver does not say
+}
+
+void Neighbours::join(Device device, DeviceState* state, Stream stream) {
+  const std::lock_guard<std::mutex> hold(guard_);
+  on_[device].insert(state);
+  require(tell(device, stream), "memory_set_async");
+}
+
+void Neighbours::leave(Device device, DeviceState* state, Stream stream) noexcept {
+  const std::lock_guard<std::mutex> hold(guard_);
+  if (on_[device].erase(state) != 0) (void)tell(device, stream);  // crowded is safe
+}
+
+Result Neighbours::tell(Device device, Stream stream) noexcept {
+  const std::set<DeviceState*>& all = on_[device];
+  const bool is_crowded = all.size() > 1 || shares_with_processes(device);
+  const BesideCaptures beside;
+  Result result = kSuccess;
+  for (DeviceState* state : all) {
+    const auto at = reinterpret_cast<DevicePointer>(&state->crowded);
+    const Result one =
+        driver_.memory_set_async(at, is_crowded ? 1 : 0, sizeof state->crowded, stream);
+    if (result == kSuccess) result = one;
+  }
+  const Result ended = driver_.stream_synchronize(stream);
+  return result == kSuccess ? ended : result;
+}
+
+Neighbours& neighbours() {
+  static auto* const only = new Neighbours(api());
+  return *only;
+}
+
+}  // namespace plait::cuda

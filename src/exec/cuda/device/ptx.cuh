@@ -1,0 +1,111 @@
+// Instructions that loads, stores, flags and launches are made of, as functions. All that fused
+// kernels need beyond C++ and CUDA's own functions.
+// Source: PTX ISA, memory consistency model and griddepcontrol.
+#pragma once
+#include "exec/cuda/device/numbers.cuh"
+
+/// A function of its own in device code, so that loops that call it stay small.
+#define PLAIT_APART __noinline__
+/// What the threads of a block share.
+#define PLAIT_SHARED(Type, name) __shared__ Type name
+/// The shared memory that a launch asks for.
+#define PLAIT_ROOM(name) extern __shared__ __align__(128) char name[]
+
+/// Compute capability 9.0 brought bulk copies and programmatic launches. Code for older GPUs has no
+/// kernels that are made of bulk copies, and host code asks for no programmatic launch there.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define PLAIT_SM_90 1
+#else
+#define PLAIT_SM_90 0
+#endif
+
+namespace plait::cuda {
+
+/// Threads of a block that come to barrier `id` wait until `threads` of them are there.
+__device__ inline void meet_threads(unsigned id, unsigned threads) {
+  asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+/// The same, and whether any of them said so.
+__device__ inline bool any_of_threads(unsigned id, unsigned threads, bool mine) {
+  unsigned found;
+  asm volatile(
+      "{ .reg .pred p, q;\n"
+      "setp.ne.u32 p, %3, 0;\n"
+      "barrier.cta.red.or.pred q, %1, %2, p;\n"
+      "selp.u32 %0, 1, 0, q; }"
+      : "=r"(found)
+      : "r"(id), "r"(threads), "r"(mine ? 1u : 0u)
+      : "memory");
+  return found != 0;
+}
+
+/// Programmatic dependent launch: wait for the kernel before (no effect on ordinary launches), and
+/// let the kernel after be put in place meanwhile.
+__device__ inline void wait_for_grid_before() {
+#if PLAIT_SM_90
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ inline void let_next_grid_start() {
+#if PLAIT_SM_90
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// Asks for what is there to come into L2, without waiting.
+__device__ inline void fetch_ahead(const void* at) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+
+__device__ inline void store_pair(void* at, unsigned long long lo, unsigned long long hi) {
+  asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(at), "l"(lo), "l"(hi)
+               : "memory");
+}
+__device__ inline Unit load_pair(const void* at) {
+  Unit unit;
+  asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
+               : "=l"(unit.lo), "=l"(unit.hi)
+               : "l"(at)
+               : "memory");
+  return unit;
+}
+__device__ inline void store_word(void* at, unsigned long long word) {
+  asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(at), "l"(word) : "memory");
+}
+__device__ inline unsigned long long load_word(const void* at) {
+  unsigned long long word;
+  asm volatile("ld.relaxed.sys.global.b64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
+  return word;
+}
+__device__ inline unsigned load_flag(const unsigned* at) {
+  unsigned value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+  return value;
+}
+/// For polling: an acquire empties the cache of its whole SM each time. One load_flag() follows.
+__device__ inline unsigned peek_flag(const unsigned* at) {
+  unsigned value;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+  return value;
+}
+__device__ inline void store_flag(unsigned* at, unsigned value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+/// For several flags after one fence_before_flags().
+__device__ inline void store_flag_relaxed(unsigned* at, unsigned value) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+__device__ inline void fence_before_flags() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+/// The kernel ends with an error, and with it all that its process has on this GPU: no copy or
+/// kernel behind it runs, and every wait for its stream says so. Under MPS the same befalls every
+/// client that the server has on this GPU.
+__device__ inline void fail_stream() { asm volatile("trap;"); }
+/// Whoever waits for threads of its block says so: on a host's threads, these may want its core.
+__device__ inline void let_others_run() {}
+__device__ inline unsigned long long now_ns() {
+  unsigned long long ns;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+  return ns;
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,179 @@
+// Kernels that tests and benches use: reproducible data, a check that is independent of every
+// all_reduce kernel, and a STREAM-like load on memory.
+#include "exec/cuda/device/bulk.cuh"
+#include "exec/cuda/tiles/tile_args.hpp"
+
+namespace plait::cuda {
+namespace {
+
+__device__ unsigned mixed(unsigned long long key) {  // splitmix64's finisher
+  key += 0x9e3779b97f4a7c15ull;
+  key = (key ^ key >> 30) * 0xbf58476d1ce4e5b9ull;
+  key = (key ^ key >> 27) * 0x94d049bb133111ebull;
+  return static_cast<unsigned>(key >> 32);
+}
+
+/// Element `index` of rank `rank`: a value in [-1, 1) with all mantissa bits in use.
+__device__ float value_of(unsigned seed, int rank, unsigned long long index) {
+  const unsigned long long key = index * 64 + static_cast<unsigned>(rank);
+  const unsigned bits = mixed(key + (static_cast<unsigned long long>(seed) << 48));
+  return static_cast<float>(static_cast<int>(bits)) * (1.0f / 2147483648.0f);
+}
+
+__device__ unsigned bits_of(float value) { return __float_as_uint(value); }
+__device__ unsigned bits_of(std::uint16_t value) { return value; }
+
+template <DataType kType>
+__device__ void fill(typename Number<kType>::Stored* data, unsigned long long count, unsigned seed,
+                     int rank) {
+  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
+  for (unsigned long long i =
+           static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+       i < count; i += stride)
+    data[i] =
+        Number<kType>::down(static_cast<typename Number<kType>::Wide>(value_of(seed, rank, i)));
+}
+
+template <DataType kType>
+__device__ void check(const typename Number<kType>::Stored* data, unsigned long long count,
+                      unsigned seed, int first_rank, int ranks, unsigned long long from,
+                      unsigned long long* wrong) {
+  using N = Number<kType>;
+  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
+  for (unsigned long long i =
+           static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+       i < count; i += stride) {
+    auto sum = N::up(N::down(static_cast<typename N::Wide>(value_of(seed, first_rank, from + i))));
+    for (int rank = first_rank + 1; rank < first_rank + ranks; ++rank)
+      sum = sum + N::up(N::down(static_cast<typename N::Wide>(value_of(seed, rank, from + i))));
+    const auto expected = N::down(sum);
+    if (bits_of(expected) != bits_of(data[i])) atomicAdd(wrong, 1ull);
+  }
+}
+
+}  // namespace
+}  // namespace plait::cuda
+
+#define PLAIT_TRIAL(type)                                                                         \
+  extern "C" __global__ void plait_fill_##type(                                                   \
+      plait::cuda::Number<plait::DataType::type>::Stored* data, unsigned long long count,         \
+      unsigned seed, int rank) {                                                                  \
+    plait::cuda::fill<plait::DataType::type>(data, count, seed, rank);                            \
+  }                                                                                               \
+  extern "C" __global__ void plait_check_##type(                                                  \
+      const plait::cuda::Number<plait::DataType::type>::Stored* data, unsigned long long count,   \
+      unsigned seed, int first_rank, int ranks, unsigned long long from,                          \
+      unsigned long long* wrong) {                                                                \
+    plait::cuda::check<plait::DataType::type>(data, count, seed, first_rank, ranks, from, wrong); \
+  }
+PLAIT_TRIAL(fp32)
+PLAIT_TRIAL(bf16)
+
+/// a := b + 3 c, `rounds` times: what a memory-bound neighbour on a route GPU does.
+extern "C" __global__ void plait_stream_triad(float4* a, const float4* b, const float4* c,
+                                              unsigned long long count, int rounds) {
+  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
+  for (int round = 0; round < rounds; ++round)
+    for (unsigned long long i =
+             static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+         i < count; i += stride) {
+      const float4 x = b[i], y = c[i];
+      a[i] = make_float4(x.x + 3 * y.x, x.y + 3 * y.y, x.z + 3 * y.z, x.w + 3 * y.w);
+    }
+}
+
+/// What a rank does between two copies of a rotation: tells that it has left a port, and waits for
+/// the one that it needs next; for a few milliseconds at most.
+extern "C" __global__ void plait_pass_port(unsigned* theirs, const unsigned* mine, unsigned value) {
+  plait::cuda::store_flag_relaxed(theirs, value);
+  for (unsigned polls = 0; polls < 1u << 22; ++polls)
+    if (plait::cuda::reached(plait::cuda::peek_flag(mine), value)) return;
+}
+
+// What links give to kernels: block b moves chunks to (or from) peer b mod `peers`.
+struct LinkArgs {
+  ulonglong2* remote[plait::cuda::kMaxCudaRanks];
+  ulonglong2* local;
+  unsigned long long units;  // with each peer
+  int peers;
+};
+template <bool kPush>
+__device__ void move_units(const LinkArgs& args) {
+  const unsigned blocks = gridDim.x / args.peers;
+  if (blockIdx.x / args.peers >= blocks) return;  // no block for each peer any more
+  const unsigned long long stride = static_cast<unsigned long long>(blocks) * blockDim.x;
+  ulonglong2* remote = args.remote[blockIdx.x % args.peers];
+  ulonglong2* local = args.local + blockIdx.x % args.peers * args.units;
+  ulonglong2* dst = kPush ? remote : local;
+  const ulonglong2* src = kPush ? local : remote;
+  unsigned long long i =
+      static_cast<unsigned long long>(blockIdx.x / args.peers) * blockDim.x + threadIdx.x;
+  for (; i + 3 * stride < args.units; i += 4 * stride) {
+    ulonglong2 held[4];
+#pragma unroll
+    for (int u = 0; u < 4; ++u) held[u] = src[i + u * stride];
+#pragma unroll
+    for (int u = 0; u < 4; ++u) dst[i + u * stride] = held[u];
+  }
+}
+/// The same peers one after the other, all blocks together.
+template <bool kPush>
+__device__ void move_in_turn(const LinkArgs& args) {
+  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
+  for (int peer = 0; peer < args.peers; ++peer) {
+    ulonglong2* local = args.local + peer * args.units;
+    ulonglong2* dst = kPush ? args.remote[peer] : local;
+    const ulonglong2* src = kPush ? local : args.remote[peer];
+    unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+    for (; i + 3 * stride < args.units; i += 4 * stride) {
+      ulonglong2 held[4];
+#pragma unroll
+      for (int u = 0; u < 4; ++u) held[u] = src[i + u * stride];
+#pragma unroll
+      for (int u = 0; u < 4; ++u) dst[i + u * stride] = held[u];
+    }
+  }
+}
+extern "C" __global__ void plait_link_push_in_turn(const __grid_constant__ LinkArgs args) {
+  move_in_turn<true>(args);
+}
+extern "C" __global__ void plait_link_pull_in_turn(const __grid_constant__ LinkArgs args) {
+  move_in_turn<false>(args);
+}
+extern "C" __global__ void plait_link_push(const __grid_constant__ LinkArgs args) {
+  move_units<true>(args);
+}
+extern "C" __global__ void plait_link_pull(const __grid_constant__ LinkArgs args) {
+  move_units<false>(args);
+}
+#if PLAIT_SM_90
+/// One thread a block by bulk copies, a piece to each peer in turn, as a tiled kernel pushes. GPUs
+/// that nothing keeps in step.
+extern "C" __global__ void plait_link_push_bulk(const __grid_constant__ LinkArgs args) {
+  using namespace plait::cuda;
+  extern __shared__ __align__(128) char room[];
+  __shared__ unsigned long long barriers[kPushStages];
+  if (threadIdx.x != 0) return;
+  constexpr unsigned kAhead = 3, kUnits = kBulkBytes / 16;
+  const auto peers = static_cast<unsigned>(args.peers);
+  const unsigned long long all = args.units / kUnits;  // to each peer
+  if (blockIdx.x >= all) return;
+  const unsigned long long pieces = ((all - blockIdx.x - 1) / gridDim.x + 1) * peers;  // my own
+  BulkRing<kPushStages> ring(room, barriers);
+  const auto place = [&](unsigned long long i) {
+    return (blockIdx.x + i / peers * gridDim.x) * kUnits;
+  };
+  for (unsigned long long put = 0, taken = 0; taken < pieces;) {
+    if (put < pieces) {
+      ring.load(reinterpret_cast<const char*>(args.local + put % peers * args.units + place(put)),
+                kBulkBytes);
+      ++put;
+    }
+    if (put < pieces && ring.held() <= kAhead) continue;
+    ring.await_load();
+    ring.store(reinterpret_cast<char*>(args.remote[taken % peers] + place(taken)), kBulkBytes);
+    ++taken;
+  }
+  ring.end();
+}
+#endif  // PLAIT_SM_90

@@ -1,0 +1,98 @@
+// Threads that move 16-byte units together, between buffers of any alignment and slots.
+#pragma once
+#include "exec/cuda/device/memory.cuh"
+
+namespace plait::cuda {
+
+/// Threads that do one thing together; a named barrier keeps them in step.
+struct Team {
+  unsigned id, threads, lane;
+  __device__ void meet() const { meet_threads(id, threads); }
+  __device__ bool any(bool mine) const { return any_of_threads(id, threads, mine); }
+};
+
+/// Up to 16 bytes, an element at a time; functions of their own, so that loops stay small.
+__device__ PLAIT_APART Unit load_elements(const char* at, unsigned long long bytes,
+                                          unsigned element) {
+  unsigned long long words[2] = {0, 0};
+#pragma unroll 1
+  for (unsigned offset = 0; offset < bytes; offset += element) {
+    unsigned long long part = 0;
+    switch (element) {
+      case 1: part = *reinterpret_cast<const std::uint8_t*>(at + offset); break;
+      case 2: part = *reinterpret_cast<const std::uint16_t*>(at + offset); break;
+      case 4: part = *reinterpret_cast<const std::uint32_t*>(at + offset); break;
+      default: part = *reinterpret_cast<const std::uint64_t*>(at + offset);
+    }
+    (offset < 8 ? words[0] : words[1]) |= part << offset % 8 * 8;
+  }
+  return {words[0], words[1]};
+}
+__device__ PLAIT_APART void store_elements(char* at, unsigned long long bytes, unsigned element,
+                                           unsigned long long lo, unsigned long long hi) {
+#pragma unroll 1
+  for (unsigned offset = 0; offset < bytes; offset += element) {
+    const unsigned long long part = (offset < 8 ? lo : hi) >> offset % 8 * 8;
+    switch (element) {
+      case 1: *reinterpret_cast<std::uint8_t*>(at + offset) = part; break;
+      case 2: *reinterpret_cast<std::uint16_t*>(at + offset) = part; break;
+      case 4: *reinterpret_cast<std::uint32_t*>(at + offset) = part; break;
+      default: *reinterpret_cast<std::uint64_t*>(at + offset) = part;
+    }
+  }
+}
+
+/// Units of a buffer of any alignment, by the width of its elements.
+__device__ inline Unit load_any(const char* src, unsigned long long unit, unsigned long long bytes,
+                                bool whole, unsigned element) {
+  const unsigned long long at = unit * 16;
+  if (!whole || at + 16 > bytes)
+    return load_elements(src + at, bytes > at ? min(bytes - at, 16ull) : 0, element);
+  const ulonglong2 pair = *reinterpret_cast<const ulonglong2*>(src + at);
+  return {pair.x, pair.y};
+}
+__device__ inline void store_any(char* dst, unsigned long long unit, const Unit& value,
+                                 unsigned long long bytes, bool whole, unsigned element) {
+  const unsigned long long at = unit * 16;
+  if (!whole || at + 16 > bytes)
+    return store_elements(dst + at, bytes > at ? min(bytes - at, 16ull) : 0, element, value.lo,
+                          value.hi);
+  *reinterpret_cast<ulonglong2*>(dst + at) = make_ulonglong2(value.lo, value.hi);
+}
+
+/// `limit` units from unit `from` of `src` on, into a slot.
+__device__ inline void put_units(const Team& team, char* slot, const char* src,
+                                 unsigned long long bytes, unsigned long long from, unsigned limit,
+                                 unsigned element) {
+  auto* dst = reinterpret_cast<ulonglong2*>(slot);
+  const bool whole = is_aligned(src);
+  for (unsigned i = team.lane; i < limit; i += 4 * team.threads) {
+    Unit held[4];
+#pragma unroll
+    for (int u = 0; u < 4; ++u)
+      if (i + u * team.threads < limit)
+        held[u] = load_any(src, from + i + u * team.threads, bytes, whole, element);
+#pragma unroll
+    for (int u = 0; u < 4; ++u)
+      if (i + u * team.threads < limit)
+        dst[i + u * team.threads] = make_ulonglong2(held[u].lo, held[u].hi);
+  }
+}
+/// `limit` units of a slot, to unit `from` of `to` on.
+__device__ inline void take_units(const Team& team, char* to, unsigned long long bytes,
+                                  unsigned long long from, const char* slot, unsigned limit,
+                                  unsigned element) {
+  const bool whole = is_aligned(to);
+  for (unsigned i = team.lane; i < limit; i += 4 * team.threads) {
+    Unit held[4];
+#pragma unroll
+    for (int u = 0; u < 4; ++u)
+      if (i + u * team.threads < limit) held[u] = load_pair(slot + (i + u * team.threads) * 16ull);
+#pragma unroll
+    for (int u = 0; u < 4; ++u)
+      if (i + u * team.threads < limit)
+        store_any(to, from + i + u * team.threads, held[u], bytes, whole, element);
+  }
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,110 @@
+// Coming up takes longest: its engine waits for the first chunk only, since others go down
+// meanwhile.
+#include "exec/cuda/host/host_gather.hpp"
+
+#include <algorithm>
+
+namespace plait::cuda {
+namespace {
+
+constexpr std::uint64_t kGrain = 4096;
+constexpr std::uint64_t kLeastChunks = 4;  // of a part; else its ways are taken one after the other
+constexpr std::uint64_t kMostChunk = 2ull << 20;  // all rings then stay in the host's cache
+constexpr std::uint64_t kFirstOf = 8;             // the first stretch of a long part
+
+std::uint32_t chunks_of(std::uint64_t part_bytes, std::uint64_t chunk_bytes) {
+  return static_cast<std::uint32_t>((part_bytes + chunk_bytes - 1) / chunk_bytes);
+}
+
+}  // namespace
+
+GatherCut cut_gather(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint32_t permille,
+                     int ranks) {
+  const auto n = static_cast<std::uint64_t>(ranks);
+  const std::uint64_t share = bytes / 1000 * std::min<std::uint32_t>(permille, 1000);
+  const std::uint64_t part = std::min(share, bytes - 1) / n / kGrain * kGrain;
+  const std::uint64_t slot = std::min(kMostChunk, ring_bytes / kChunkSlots / kGrain * kGrain);
+  GatherCut cut;
+  if (part == 0 || slot == 0) return cut;
+  const std::uint64_t chunk = (part / kLeastChunks + kGrain - 1) / kGrain * kGrain;
+  cut.chunk_bytes = std::clamp(chunk, kGrain, slot);
+  const std::uint64_t few = part / kFirstOf / cut.chunk_bytes * cut.chunk_bytes;
+  const std::uint64_t first = few == 0 ? part : few;
+  for (const std::uint64_t one : {first, part - first}) {
+    if (one == 0) continue;
+    cut.stretches.push_back({cut.bytes, one, cut.chunks});
+    cut.bytes += n * one;
+    cut.chunks += chunks_of(one, cut.chunk_bytes);
+  }
+  return cut;
+}
+
+HostGather::Range HostGather::range(const GatherStretch& stretch, std::uint32_t chunk) const {
+  const std::uint64_t from = (chunk - stretch.first_chunk) * cut_.chunk_bytes;
+  return {from, std::min(cut_.chunk_bytes, stretch.part_bytes - from)};
+}
+
+char* HostGather::result(const GatherStretch& stretch, int rank, std::uint32_t chunk) const {
+  return static_cast<char*>(call_.output) + stretch.from +
+         static_cast<unsigned>(rank) * stretch.part_bytes + range(stretch, chunk).from;
+}
+
+char* HostGather::ring(int rank, std::uint32_t chunk) const {
+  return path_.rings[static_cast<std::size_t>(rank)] + chunk % kChunkSlots * cut_.chunk_bytes;
+}
+
+/// Into a slot that all have said, when they met for the chunk before, that they have emptied.
+void HostGather::bring_down(const GatherStretch& stretch, std::uint32_t chunk) {
+  if (chunk >= kChunkSlots) follow(stream(kDown), event(kMet));
+  copy(stream(kDown), ring(call_.rank, chunk), result(stretch, call_.rank, chunk),
+       range(stretch, chunk).bytes);
+  record(event(kIsDown), stream(kDown));
+}
+
+/// This chunk is down, and the one that the next but one chunk's slot held has come up.
+void HostGather::meet(std::uint32_t chunk) {
+  constexpr std::uint32_t kBehind = kChunkSlots - 1;
+  follow(stream(kMeet), event(kIsDown));
+  if (chunk >= kBehind) follow(stream(kMeet), is_up(chunk - kBehind));
+  launch(stream(kMeet), meeting(&EngineFlags::chunks, &EngineFlags::host_arrived, chunk + 1));
+  record(event(kMet), stream(kMeet));
+}
+
+void HostGather::bring_up(const GatherStretch& stretch, std::uint32_t chunk) {
+  follow(stream(kUp), event(kMet));
+  for (int k = 1; k < call_.ranks; ++k)
+    copy(stream(kUp), result(stretch, peer(k), chunk), ring(peer(k), chunk),
+         range(stretch, chunk).bytes);
+  record(is_up(chunk), stream(kUp));
+}
+
+void HostGather::fork(Stream stream_of_call, std::size_t stretch) {
+  record(begun(stretch), stream_of_call);
+  if (stretch == 0 && marks_ != nullptr) record(marks_->begin, stream_of_call);
+}
+
+void HostGather::enqueue() {
+  for (std::size_t i = 0; i < cut_.stretches.size(); ++i) {
+    const GatherStretch& stretch = cut_.stretches[i];
+    follow(stream(kDown), begun(i));
+    const std::uint32_t end = stretch.first_chunk + chunks_of(stretch.part_bytes, cut_.chunk_bytes);
+    for (std::uint32_t chunk = stretch.first_chunk; chunk < end; ++chunk) {
+      bring_down(stretch, chunk);
+      meet(chunk);
+      bring_up(stretch, chunk);
+    }
+  }
+}
+
+/// The next call may use the rings: all have emptied them.
+void HostGather::join(Stream stream_of_call) {
+  if (marks_ != nullptr) {
+    record(marks_->link, stream_of_call);
+    record(marks_->host, stream(kUp));
+  }
+  follow(stream_of_call, is_up(cut_.chunks - 1));
+  launch_end(stream_of_call, meeting(&EngineFlags::chunks, &EngineFlags::host_taken, cut_.chunks),
+             {{&EngineFlags::chunks, cut_.chunks}});
+}
+
+}  // namespace plait::cuda

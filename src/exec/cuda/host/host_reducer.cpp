@@ -1,0 +1,115 @@
+// Spins while a job is on its way, sleeps between jobs.
+#include "exec/cuda/host/host_reducer.hpp"
+
+#include <chrono>
+
+#include "base/threads.hpp"
+#include "exec/cpu/cpu.hpp"
+#include "exec/cpu/spin.hpp"
+
+namespace plait::cuda {
+
+ReduceJob HostJob::reduction(std::uint32_t chunk) const {
+  ReduceJob job;
+  job.type = type;
+  job.op = op;
+  job.source_count = ranks;
+  job.count = cut.length_of(chunk) / bytes_of(type);
+  const std::uint64_t at = cut.slot_at(chunk);
+  for (int rank = 0; rank < ranks; ++rank) {
+    job.sources[rank] = rings[rank] + at;
+    job.scales[rank] = scales[rank];
+  }
+  job.dst = rings[owner(chunk)] + at;
+  return job;
+}
+
+HostReducer::HostReducer(HostWords& words, int rank, int threads, const Lifeline& lifeline,
+                         double wait_s)
+    : words_(words),
+      rank_(rank),
+      lifeline_(lifeline),
+      wait_s_(wait_s),
+      team_(threads - 1),
+      counted_(words.reduced[rank]) {}
+
+void HostReducer::start() {
+  if (thread_.joinable()) return;
+  team_.start();
+  thread_ = quiet_thread([this] { serve(); });
+}
+
+HostReducer::~HostReducer() {
+  stops_ = true;
+  {
+    const std::lock_guard<std::mutex> hold(guard_);
+  }  // it sleeps, or looks again
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void HostReducer::begin(const HostJob& job) {
+  {
+    const std::lock_guard<std::mutex> hold(guard_);
+    jobs_.push_back(job);
+  }
+  wake_.notify_one();
+}
+
+void HostReducer::serve() {
+  for (;;) {
+    std::unique_lock<std::mutex> hold(guard_);
+    await(wake_, hold, [this] { return stops_ || !jobs_.empty(); });
+    if (stops_) return;
+    const HostJob job = jobs_.front();
+    jobs_.pop_front();
+    hold.unlock();
+    if (!run(job)) return;
+  }
+}
+
+/// False where it was given up: what this rank says counts on from there, so it says nothing more.
+bool HostReducer::run(const HostJob& job) {
+  const std::atomic_ref<std::uint32_t> mine(words_.reduced[rank_]);
+  for (std::uint32_t chunk = 0; chunk < job.cut.chunks; ++chunk) {
+    if (job.owner(chunk) != rank_) continue;
+    const std::uint32_t value = counted_ + chunk + 1;
+    if (!await_chunk(value, job.ranks)) return false;  // the communicator has ended
+    team_.reduce(job.reduction(chunk));
+    mine.store(value, std::memory_order_release);
+  }
+  counted_ += job.cut.chunks;
+  mine.store(counted_, std::memory_order_release);  // also where this rank owned none
+  shift_.reset();
+  return true;
+}
+
+/// Nobody waits for a kernel that has given up.
+bool HostReducer::is_over() const {
+  const auto read = [](const std::uint32_t& word) {
+    return std::atomic_ref<std::uint32_t>(const_cast<std::uint32_t&>(word)).load();
+  };
+  return stops_ || read(lifeline_.stop) != kNoFault || read(lifeline_.fault.code) != kNoFault;
+}
+
+bool HostReducer::await_chunk(std::uint32_t value, int ranks) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_s_);
+  const auto is_here = [&] {
+    for (int rank = 0; rank < ranks; ++rank)
+      if (!reached(
+              std::atomic_ref<std::uint32_t>(words_.arrived[rank]).load(std::memory_order_acquire),
+              value))
+        return false;
+    return true;
+  };
+  if (!shift_) shift_.emplace(team_);
+  if (spin_until(is_here, std::chrono::milliseconds(2))) return true;
+  shift_.reset();  // a rank is late
+  while (!is_over() && std::chrono::steady_clock::now() < end) {
+    if (is_here()) return true;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return false;
+}
+
+}  // namespace plait::cuda

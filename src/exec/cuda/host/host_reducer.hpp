@@ -1,0 +1,78 @@
+// The CPU's side of a part that cores reduce (host_reduction.hpp): a thread that sleeps until the
+// GPU comes to such a call, then reduces this rank's chunks as their words say that they are there,
+// and says so. GPU and cores meet in words of host memory alone: a call of the driver for each
+// chunk would take longer than the chunk.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "exec/cpu/reduce_team.hpp"
+#include "exec/cuda/copies/exchange_cut.hpp"
+#include "exec/cuda/device/call_args.hpp"
+
+namespace plait::cuda {
+
+/// Words in host memory that all ranks map, zero at first; by rank, one writer each. They count the
+/// chunks of all calls, so nothing is reset.
+struct HostWords {
+  alignas(128) std::uint32_t arrived[kMaxCudaRanks];  ///< by its GPU: chunks brought down
+  alignas(128) std::uint32_t reduced[kMaxCudaRanks];  ///< by its cores: its latest chunk
+  alignas(128) std::uint32_t taken[kMaxCudaRanks];    ///< by its GPU: chunks brought up
+};
+/// What they take, so that they can be registered by themselves.
+inline constexpr std::uint64_t kHostWordsBytes = 4096;
+static_assert(sizeof(HostWords) <= kHostWordsBytes);
+
+/// One call's part: chunk after chunk in slots of the rings, owned by the ranks in turn.
+struct HostJob {
+  DataType type = DataType::fp32;
+  ReduceOp op = ReduceOp::sum;
+  int ranks = 0;
+  char* rings[kMaxCudaRanks] = {};  ///< as this process sees them
+  double scales[kMaxCudaRanks] = {};
+  HostCut cut;
+
+  int owner(std::uint32_t chunk) const { return static_cast<int>(chunk) % ranks; }
+  /// Of a chunk's rings in rank order, into its owner's.
+  ReduceJob reduction(std::uint32_t chunk) const;
+};
+
+class HostReducer {
+ public:
+  /// threads: that reduce. lifeline: read; where a kernel has given up, jobs are dropped.
+  HostReducer(HostWords& words, int rank, int threads, const Lifeline& lifeline, double wait_s);
+  ~HostReducer();
+  HostReducer(const HostReducer&) = delete;
+  HostReducer& operator=(const HostReducer&) = delete;
+
+  /// Before the first job. std::system_error where threads cannot be had.
+  void start();
+  /// The GPU has come to this job; jobs in order. Any thread; never waits.
+  void begin(const HostJob& job);
+
+ private:
+  void serve();
+  bool run(const HostJob& job);
+  bool await_chunk(std::uint32_t value, int ranks);
+  bool is_over() const;
+
+  HostWords& words_;
+  const int rank_;
+  const Lifeline& lifeline_;
+  const double wait_s_;
+  ReduceTeam team_;
+  std::optional<ReduceTeam::Shift> shift_;
+  std::uint32_t counted_;  // chunks of finished jobs
+  std::atomic<bool> stops_{false};
+  std::mutex guard_;
+  std::condition_variable wake_;
+  std::deque<HostJob> jobs_;
+  std::thread thread_;
+};
+
+}  // namespace plait::cuda

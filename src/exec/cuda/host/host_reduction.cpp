@@ -1,0 +1,89 @@
+// Each chunk goes down, is reduced by its owner's cores, and goes up; while one is reduced the next
+// goes down and the one before up.
+#include "exec/cuda/host/host_reduction.hpp"
+
+#include <algorithm>
+
+namespace plait::cuda {
+
+static_assert(ReduceJob::kMostSources >= kMaxCudaRanks);
+static_assert(kHostEvents >= 1 + kChunkSlots);
+
+HostReduction::HostReduction(EngineQueue& queue, const EnginePath& path, const HostCut& cut,
+                             const CallArgs& call, DataType type)
+    : EngineCall(queue, path, call, type), cut_(cut), call_(call) {
+  job_.type = type;
+  job_.op = static_cast<ReduceOp>(call.op);
+  job_.ranks = call.ranks;
+  std::copy(path.host_rings.begin(), path.host_rings.end(), job_.rings);
+  std::copy(std::begin(call.scalars), std::end(call.scalars), job_.scales);
+  job_.cut = cut;
+}
+
+char* HostReduction::ring(int rank, std::uint32_t chunk) const {
+  return path_.rings[static_cast<std::size_t>(rank)] + cut_.slot_at(chunk);
+}
+
+void HostReduction::await(Stream stream, const std::uint32_t* words, std::uint32_t ranks,
+                          std::uint32_t chunk) {
+  EngineStep waits = step();
+  waits.waits[0] = {words, ranks, chunk + 1};
+  launch(stream, waits);
+}
+
+void HostReduction::tell(Stream stream, std::uint32_t* words, std::uint32_t chunk) {
+  EngineStep tells = step();
+  tells.tell[call_.rank] = &words[call_.rank];
+  tells.told = chunk + 1;
+  launch(stream, tells);
+}
+
+/// A slot is free when what it held has come up here, so it has been reduced; and where the result
+/// was in it, when that has come up everywhere.
+void HostReduction::bring_down(std::uint32_t chunk) {
+  if (chunk >= kChunkSlots) {
+    follow(stream(kDown), has_come_up(chunk));
+    const std::uint32_t before = chunk - kChunkSlots;
+    if (is_mine(before)) await(stream(kDown), path_.host_words->taken, others(), before);
+  }
+  copy(stream(kDown), ring(call_.rank, chunk),
+       static_cast<const char*>(call_.input) + cut_.chunk_from(chunk), cut_.length_of(chunk));
+  tell(stream(kDown), path_.host_words->arrived, chunk);
+}
+
+void HostReduction::bring_up(std::uint32_t chunk) {
+  const int owner = job_.owner(chunk);
+  EngineStep waits = step();  // for those who have yet to come too, to name them
+  waits.waits[0] = {path_.host_words->arrived, others(), chunk + 1};
+  waits.waits[1] = {path_.host_words->reduced, 1u << owner, chunk + 1};
+  launch(stream(kUp), waits);
+  copy(stream(kUp), static_cast<char*>(call_.output) + cut_.chunk_from(chunk), ring(owner, chunk),
+       cut_.length_of(chunk));
+  tell(stream(kUp), path_.host_words->taken, chunk);
+  record(has_come_up(chunk), stream(kUp));
+}
+
+void HostReduction::fork(Stream stream) { record(path_.host_events[0], stream); }
+
+void HostReduction::enqueue() {
+  for (const Role role : {kDown, kUp}) follow(stream(role), path_.host_events[0]);
+  begin_on_host(stream(kUp), job_);
+  for (std::uint32_t step = 0; step <= cut_.chunks; ++step) {
+    if (step < cut_.chunks) bring_down(step);
+    if (step >= 1) bring_up(step - 1);
+  }
+}
+
+/// The next call may use the rings: all have taken the last of my results.
+void HostReduction::join(Stream stream_of_call) {
+  follow(stream_of_call, has_come_up(cut_.chunks - 1));
+  record(path_.host_events[0], stream(kDown));
+  follow(stream_of_call, path_.host_events[0]);  // a graph wants its branches joined
+  EngineStep waits = step();
+  std::uint32_t mine = cut_.chunks;
+  while (mine != 0 && !is_mine(mine - 1)) --mine;
+  if (mine != 0) waits.waits[0] = {path_.host_words->taken, others(), mine};
+  launch_end(stream_of_call, waits, {{&EngineFlags::host_chunks, cut_.chunks}});
+}
+
+}  // namespace plait::cuda

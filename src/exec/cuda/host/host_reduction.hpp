@@ -1,0 +1,49 @@
+// The last part of a large all_reduce by CPU cores, beside whatever kernel or engine does the rest:
+// every rank's copy engine brings its chunk down into its ring in host memory, the owner's cores
+// reduce the rings in rank order into the owner's, and every rank's engine brings the result up,
+// straight into its output. Each byte of the part crosses PCIe once each way, whatever the number
+// of ranks, and no SM works. Source: the collaborative all-reduce (GPUs and CPUs side by side).
+#pragma once
+#include "exec/cuda/copies/engine_call.hpp"
+#include "exec/cuda/copies/exchange_cut.hpp"
+#include "exec/cuda/host/host_reducer.hpp"
+
+namespace plait::cuda {
+
+/// One call's part. Chunks are owned in turn. All ranks enqueue the same steps in the same order,
+/// and a step waits for steps before it and for cores alone: so it ends, whatever streams share a
+/// hardware queue.
+class HostReduction : private EngineCall {
+ public:
+  /// `cut`: of the whole message; `call`: the whole call.
+  HostReduction(EngineQueue& queue, const EnginePath& path, const HostCut& cut,
+                const CallArgs& call, DataType type);
+
+  /// The part begins after what `stream` holds now; then the rest of the call goes on it.
+  void fork(Stream stream);
+  void enqueue();
+  /// What comes later on `stream` comes after the part.
+  void join(Stream stream);
+
+ private:
+  enum Role : std::size_t { kDown, kUp };  // a stream each
+
+  Stream stream(Role role) const { return path_.host_streams[role]; }
+  Event has_come_up(std::uint32_t chunk) const {
+    return path_.host_events[1 + chunk % kChunkSlots];
+  }
+  bool is_mine(std::uint32_t chunk) const { return job_.owner(chunk) == call_.rank; }
+  std::uint32_t others() const { return ((1u << call_.ranks) - 1) & ~(1u << call_.rank); }
+  char* ring(int rank, std::uint32_t chunk) const;  // as the GPU sees it
+  EngineStep step() const { return blank_step(&EngineFlags::host_chunks); }
+  void await(Stream stream, const std::uint32_t* words, std::uint32_t ranks, std::uint32_t chunk);
+  void tell(Stream stream, std::uint32_t* words, std::uint32_t chunk);
+  void bring_down(std::uint32_t chunk);
+  void bring_up(std::uint32_t chunk);
+
+  const HostCut& cut_;
+  const CallArgs& call_;
+  HostJob job_;
+};
+
+}  // namespace plait::cuda

@@ -1,6 +1,0 @@
-// The fused one_shot kernels: sums of the common float types with the number of ranks known, and
-// every other type, op and number of ranks with both looked up at run time.
-#include "exec/cuda/kernels/fused.cuh"
-#include "exec/cuda/kernels/instances.cuh"
-
-PLAIT_FUSED_KERNELS(one_shot)

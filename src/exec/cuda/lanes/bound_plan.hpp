@@ -1,0 +1,119 @@
+// A plan -> what one GPU has to enqueue for it: for each lane of its rank, copies for the copy
+// engines and stretches of ops for the lane kernel. Made once a plan, run any number of times.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "exec/cuda/device/arena.hpp"
+#include "exec/cuda/lanes/lane_args.hpp"
+#include "exec/origins.hpp"
+#include "plait/plan.hpp"
+
+namespace plait::cuda {
+
+/// A stretch of a lane: one copy by a copy engine, or one launch of the lane kernel.
+struct Step {
+  enum class Role { copy, waits, signals, kernel };
+  Role role = Role::kernel;
+  DeviceRegion dst{}, src{};  ///< copy engine
+  std::uint64_t bytes = 0;
+  std::uint32_t stretch = 0;  ///< lane kernel: index into the table of stretches
+  unsigned blocks = 1;
+  unsigned threads = 32;
+};
+
+/// A lane as a stream of its own sees it.
+struct BoundLane {
+  bool copies = false;  ///< some step is a copy: waits and signals get streams of their own
+  std::vector<Step> steps;
+};
+
+/// How many blocks lanes get in kernels; all of them together at most `most_blocks`.
+struct LaneSpread {
+  unsigned reduce_blocks = 64;  ///< measured on HGX H200: enough to keep up with NVLink
+  unsigned copy_blocks = 16;
+  unsigned ring_blocks = 4;   ///< PCIe is slow: more would only take SMs away
+  unsigned most_blocks = 64;  ///< of a call, an SM each: all must run at once, beside another's
+};
+
+/// What the lane kernel reads of a plan, in memory that it reaches.
+struct LaneImage {
+  const DeviceLane* stretches;
+  const DeviceOp* ops;
+  const DeviceRegion* sources;
+  std::uint32_t* counters;
+};
+
+/// The tables, wherever they are going to lie.
+class LaneTables {
+ public:
+  /// The word that `writer` raises in `owner`'s memory.
+  using FlagAt = std::function<std::uint32_t*(int owner, int writer, int index)>;
+
+  /// Error(unsupported) where the plan needs what this executor has not (guests, symmetric buffers,
+  /// more flags, scratch or inbox than the arena holds).
+  LaneTables(const Plan& plan, int rank, const DeviceArenaSizes& sizes, const FlagAt& flag_at,
+             std::uint64_t ring_bytes, const LaneSpread& spread);
+
+  const Plan& plan() const { return plan_; }
+  /// Lanes as streams, copies by the copy engines.
+  const std::vector<BoundLane>& lanes() const { return lanes_; }
+  /// All lanes as one launch, copies by kernels: stretches first_whole() and on, this many blocks.
+  std::uint32_t first_whole() const { return first_whole_; }
+  std::uint32_t whole_count() const {
+    return static_cast<std::uint32_t>(stretches_.size()) - first_whole_;
+  }
+  unsigned whole_blocks() const { return whole_blocks_; }
+  bool uses_inbox() const { return uses_inbox_; }
+  /// Bytes to be put where a kernel reads them, and what is where in them. Counters are 0.
+  std::vector<char> image() const;
+  LaneImage parts_of(char* image) const;
+
+ private:
+  void bind_stream(const Lane& lane, std::uint32_t index, const FlagAt& flag_at,
+                   const LaneSpread& spread);
+  void bind_whole(const Lane& lane, std::uint32_t index, const FlagAt& flag_at,
+                  const LaneSpread& spread);
+  void share_blocks(const LaneSpread& spread);
+  void begin_stretch(std::uint32_t index);
+  void append_op(const Op& op, std::uint32_t lane, std::uint32_t index, const FlagAt& flag_at,
+                 const LaneSpread& spread);
+  void place_barriers(const DeviceLane& stretch);
+
+  Plan plan_;
+  Origins origins_;  // premul_sum only
+  std::vector<BoundLane> lanes_;
+  std::vector<DeviceLane> stretches_;
+  std::uint32_t first_whole_ = 0;
+  unsigned whole_blocks_ = 0;
+  std::vector<DeviceOp> host_ops_;
+  std::vector<DeviceRegion> host_sources_;
+  std::uint32_t counter_count_ = 0;
+  bool uses_inbox_ = false;
+};
+
+/// Tables in this GPU's memory.
+class BoundPlan : public LaneTables {
+ public:
+  BoundPlan(const Plan& plan, int rank, const DeviceArena& arena, std::uint64_t ring_bytes,
+            const LaneSpread& spread);
+  ~BoundPlan();
+  BoundPlan(const BoundPlan&) = delete;
+  BoundPlan& operator=(const BoundPlan&) = delete;
+
+  const DeviceLane* stretches() const { return parts_.stretches; }
+  const DeviceOp* ops() const { return parts_.ops; }
+  const DeviceRegion* sources() const { return parts_.sources; }
+  std::uint32_t* counters() const { return parts_.counters; }
+
+ private:
+  DevicePointer memory_ = 0;
+  LaneImage parts_{};
+};
+
+/// Index into LaneArgs::bases.
+std::uint16_t base_index(Space space, int rank);
+
+}  // namespace plait::cuda

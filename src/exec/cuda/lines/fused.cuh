@@ -1,0 +1,361 @@
+// all_reduce in one kernel: every unit of data is its own signal, so there is no barrier at all.
+// one_shot: all push all to all, each reduces everything. two_shot: each reduces its own shard and
+// pushes the result. Ideas: NCCL's LL lines (data and flag in one 64-bit store); "Lamport" buffers,
+// where a value that no sender sends says "not yet here".
+#pragma once
+#include "exec/cuda/device/memory.cuh"
+#include "exec/cuda/lines/line_args.hpp"
+#include "exec/cuda/lines/line_cut.hpp"
+
+namespace plait::cuda {
+
+/// Flagged lines: 16 bytes travel as 32, each 64-bit word 32 bits of data and the call's number.
+/// Any type; nothing to clear, since the number of a later call differs.
+struct FlaggedLine {
+  static constexpr int kBytes = kFlaggedLineBytes;
+  template <DataType kType>
+  static __device__ void send(char* at, const Unit& unit, unsigned call) {
+    const unsigned long long flag = static_cast<unsigned long long>(call) << 32;
+    store_pair(at, (unit.lo & 0xffffffffull) | flag, unit.lo >> 32 | flag);
+    store_pair(at + 16, (unit.hi & 0xffffffffull) | flag, unit.hi >> 32 | flag);
+  }
+  template <DataType kType>
+  static __device__ bool receive(const char* at, Unit& unit, unsigned call) {
+    const Unit a = load_pair(at), b = load_pair(at + 16);
+    unit.lo = (a.lo & 0xffffffffull) | a.hi << 32;
+    unit.hi = (b.lo & 0xffffffffull) | b.hi << 32;
+    return a.lo >> 32 == call && a.hi >> 32 == call && b.lo >> 32 == call && b.hi >> 32 == call;
+  }
+  static __device__ void clear(char*) {}
+};
+
+/// Bare lines: 16 bytes travel as 16. "Not here" is a word of ones, a NaN in every float type; a
+/// sender turns such a word into another NaN, which the canonical NaN of the result makes
+/// invisible. Words are 32 bits (64 for fp64), each looked at alone, so no wider store need be
+/// whole.
+struct BareLine {
+  static constexpr int kBytes = kBareLineBytes;
+  template <DataType kType>
+  static __device__ unsigned long long clean(unsigned long long word) {
+    if constexpr (kType == DataType::fp64) return word == ~0ull ? 0x7fffffffffffffffull : word;
+    unsigned lo = static_cast<unsigned>(word), hi = static_cast<unsigned>(word >> 32);
+    lo = lo == ~0u ? 0x7fffffffu : lo;
+    hi = hi == ~0u ? 0x7fffffffu : hi;
+    return lo | static_cast<unsigned long long>(hi) << 32;
+  }
+  template <DataType kType>
+  static __device__ bool is_here(unsigned long long word) {
+    if constexpr (kType == DataType::fp64) return word != ~0ull;
+    return static_cast<unsigned>(word) != ~0u && static_cast<unsigned>(word >> 32) != ~0u;
+  }
+  template <DataType kType>
+  static __device__ void send(char* at, const Unit& unit, unsigned) {
+    store_pair(at, clean<kType>(unit.lo), clean<kType>(unit.hi));
+  }
+  template <DataType kType>
+  static __device__ bool receive(const char* at, Unit& unit, unsigned) {
+    unit = load_pair(at);
+    return is_here<kType>(unit.lo) && is_here<kType>(unit.hi);
+  }
+  static __device__ void clear(char* at) { store_pair(at, ~0ull, ~0ull); }
+};
+
+/// Flags of lines that nobody has written yet say 0, so no call has that number: after 2^32 - 1
+/// comes 2, as halves of the inbox take turns.
+__device__ inline unsigned number_of_call(const DeviceState* state) {
+  const unsigned next = state->fused_calls + 1;
+  return next != 0 ? next : 2;
+}
+
+/// The last block to come through here ends the call: the next kernel reads the next number. Only
+/// now may that kernel's blocks take their places: those of a call that still waits for peers would
+/// hold twice the SMs, and of two communicators neither might fit beside the other any more.
+__device__ inline void end_fused_call(DeviceState* state, unsigned call) {
+  __syncthreads();
+  let_next_grid_start();
+  if (threadIdx.x != 0) return;
+  if (atomicAdd(&state->fused_done, 1u) != gridDim.x - 1) return;
+  state->fused_done = 0;
+  state->fused_calls = call;
+}
+
+/// What the phases of both kernels share. kRanks = 0: known at run time only.
+template <DataType kType, int kOp, int kRanks, class Line>
+struct FusedCall {
+  using Sum = Accumulator<kType, kOp>;
+  using Stored = typename Sum::Stored;
+  static constexpr int kTogether = kRanks == 2 ? 2 : 1;
+  static constexpr int kHeld = kRanks == 0 ? 1 : kRanks;
+
+  const FusedArgs& args;
+  unsigned call;
+  unsigned long long half;  // offset of this call's inbox half
+  unsigned long long bytes;
+  unsigned units;  // counted in 32 bits (kMostLines), so that registers suffice
+  bool aligned;
+  bool broken = false;
+  Patience patience;
+
+  __device__ explicit FusedCall(const FusedArgs& given) : args(given) {
+    call = number_of_call(args.state);
+    half = (call & 1) * args.half_bytes;
+    bytes = args.count * sizeof(Stored);
+    units = static_cast<unsigned>((bytes + 15) / 16);
+    aligned = ((reinterpret_cast<unsigned long long>(args.input) |
+                reinterpret_cast<unsigned long long>(args.output)) &
+               15) == 0;
+    broken = args.state->failed != kNoFault;
+  }
+  __device__ int ranks() const { return kRanks == 0 ? args.ranks : kRanks; }
+  __device__ Unit own(unsigned unit) const {
+    return load_unit<Stored>(static_cast<const char*>(args.input), unit, bytes, aligned);
+  }
+  __device__ void put(unsigned unit, const Unit& value) const {
+    store_unit<Stored, true>(static_cast<char*>(args.output), unit, value, bytes, aligned);
+  }
+  /// The line of `unit` in `owner`'s inbox, for what `from` sends there: a slot a sender, and as
+  /// many again for results; each holds `slot_units`.
+  enum Kind { kParts, kResults };
+  __device__ char* line(int owner, Kind kind, int from, unsigned slot_units, unsigned unit) const {
+    const int place = kRanks == 2 ? 0 : from - (from > owner ? 1 : 0);
+    const unsigned slot = static_cast<unsigned>((kind == kResults ? ranks() - 1 : 0) + place);
+    return args.inbox[owner] + half +
+           static_cast<unsigned long long>(slot * slot_units + unit) * Line::kBytes;
+  }
+  __device__ bool give_up(int peer, unsigned unit) {
+    if (!broken)
+      broken = patience.gone(args.state, args.lifeline, args.wait_ns, static_cast<unsigned>(peer),
+                             unit, ~0u);
+    return broken;
+  }
+  __device__ Unit take(char* at, int peer, unsigned unit) {
+    Unit got;
+    while (!Line::template receive<kType>(at, got, call))
+      if (give_up(peer, unit)) break;
+    Line::clear(at);
+    return got;
+  }
+
+  /// Polls kTogether lines of each of kPolled ranks at once, so that one round trip to L2 may serve
+  /// them all, then reduces in rank order. at(u, rank) is the line; mine(u) this rank's own unit.
+  template <int kPolled, class At, class Mine, class Sink>
+  __device__ void reduce_together(int valid, At at, Mine mine, Sink sink) {
+    static_assert(kHeld % kPolled == 0);
+    Unit own[kTogether];  // apart: an index known late wants memory
+    Sum sum[kTogether];
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (u < valid) own[u] = mine(u);
+#pragma unroll
+    for (int first = 0; first < kHeld; first += kPolled) {
+      Unit got[kTogether][kPolled];
+      int missing;  // a rank waited for, to be named where it never comes
+      do {
+        missing = -1;
+#pragma unroll
+        for (int u = 0; u < kTogether; ++u)
+          if (u < valid) {
+#pragma unroll
+            for (int k = 0; k < kPolled; ++k)
+              if (first + k != args.rank &&
+                  !Line::template receive<kType>(at(u, first + k), got[u][k], call))
+                missing = first + k;
+          }
+      } while (missing >= 0 && !give_up(missing, 0));
+      if (broken) return;  // with a part missing there is no sum to send
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u)
+        if (u < valid) {
+#pragma unroll
+          for (int k = 0; k < kPolled; ++k) {
+            const int rank = first + k;
+            const Unit& unit = rank == args.rank ? own[u] : got[u][k];
+            if (rank == 0)
+              sum[u].first(unit, args.op, args.scalars[0]);
+            else
+              sum[u].add(unit, args.op, args.scalars[rank]);
+            if (rank != args.rank) Line::clear(at(u, rank));
+          }
+          if (first + kPolled == kHeld) sink(u, sum[u].result(args.op, true, kRanks));
+        }
+    }
+  }
+  /// The same for a number of ranks known at run time only.
+  template <class At, class Mine, class Sink>
+  __device__ void reduce_in_turn(At at, Mine mine, Sink sink) {
+    Sum sum;
+    for (int rank = 0; rank < args.ranks; ++rank) {
+      const Unit unit = rank == args.rank ? mine(0) : take(at(0, rank), rank, 0);
+      if (broken) return;
+      if (rank == 0)
+        sum.first(unit, args.op, args.scalars[0]);
+      else
+        sum.add(unit, args.op, args.scalars[rank]);
+    }
+    sink(0, sum.result(args.op, true, args.ranks));
+  }
+  /// kMostPolled: lines that a thread holds at once, at most.
+  template <int kMostPolled, class At, class Mine, class Sink>
+  __device__ void reduce(int valid, At at, Mine mine, Sink sink) {
+    if constexpr (kRanks == 0)
+      reduce_in_turn(at, mine, sink);
+    else
+      reduce_together<(kRanks < kMostPolled ? kRanks : kMostPolled)>(valid, at, mine, sink);
+  }
+};
+
+/// Units first + u * stride below `limit`, for u < kTogether.
+__device__ inline int valid_units(unsigned first, unsigned stride, unsigned limit, int together) {
+  int valid = 0;
+  while (valid < together && first + static_cast<unsigned>(valid) * stride < limit) ++valid;
+  return valid;
+}
+
+template <DataType kType, int kOp, int kRanks, class Line>
+__device__ void one_shot(const FusedArgs& args) {
+  wait_for_grid_before();
+  using Call = FusedCall<kType, kOp, kRanks, Line>;
+  Call call(args);
+  const unsigned stride = gridDim.x * blockDim.x;
+  const unsigned first = blockIdx.x * blockDim.x + threadIdx.x;
+  const unsigned step = stride * Call::kTogether;
+  const int steps = static_cast<int>((call.units + step - 1) / step);
+  const int ranks = call.ranks();
+  for (int s = -args.ahead; s < steps && !call.broken; ++s) {
+    if (s + args.ahead < steps) {
+      const unsigned at = first + static_cast<unsigned>(s + args.ahead) * step;
+      const int valid = valid_units(at, stride, call.units, Call::kTogether);
+      Unit mine[Call::kTogether];
+#pragma unroll
+      for (int u = 0; u < Call::kTogether; ++u)
+        if (u < valid) mine[u] = call.own(at + u * stride);
+#pragma unroll
+      for (int u = 0; u < Call::kTogether; ++u)
+        if (u < valid)
+          for (int k = 1; k < ranks; ++k) {
+            const int peer = rank_after(args.rank, k, ranks);
+            Line::template send<kType>(
+                call.line(peer, Call::kParts, args.rank, call.units, at + u * stride), mine[u],
+                call.call);
+          }
+    }
+    if (s < 0) continue;
+    const unsigned at = first + static_cast<unsigned>(s) * step;
+    const int valid = valid_units(at, stride, call.units, Call::kTogether);
+    if (valid == 0) continue;
+    call.template reduce<8>(
+        valid,
+        [&](int u, int rank) {
+          return call.line(args.rank, Call::kParts, rank, call.units, at + u * stride);
+        },
+        [&](int u) { return call.own(at + u * stride); },
+        [&](int u, const Unit& sum) { call.put(at + u * stride, sum); });
+  }
+  if (call.broken) end_broken(args.state);
+  end_fused_call(args.state, call.call);
+}
+
+/// The inbox takes peers' parts of this rank's shard, and their results.
+template <DataType kType, int kOp, int kRanks, class Line>
+struct TwoShot {
+  using Call = FusedCall<kType, kOp, kRanks, Line>;
+  static constexpr int kTogether = Call::kTogether;
+  Call call;
+  unsigned shard, stride, first, step;
+  int steps;
+
+  __device__ explicit TwoShot(const FusedArgs& args) : call(args) {
+    const auto ranks = static_cast<unsigned>(call.ranks());
+    shard = (call.units + ranks - 1) / ranks;
+    stride = gridDim.x * blockDim.x;
+    first = blockIdx.x * blockDim.x + threadIdx.x;
+    step = stride * kTogether;
+    steps = static_cast<int>((shard + step - 1) / step);
+  }
+  __device__ unsigned limit(int owner) const {  // units in the owner's shard
+    const unsigned begin = shard * static_cast<unsigned>(owner);
+    return begin >= call.units ? 0 : min(shard, call.units - begin);
+  }
+  __device__ int peer(int k) const {
+    const int at = call.args.rank + k;
+    return at < call.ranks() ? at : at - call.ranks();
+  }
+  __device__ void push(int s) {
+    const unsigned at = first + static_cast<unsigned>(s) * step;
+    const int ranks = call.ranks();
+    for (int k = 1; k < ranks; ++k) {
+      const int to = peer(k);
+      const int valid = valid_units(at, stride, limit(to), kTogether);
+      Unit mine[kTogether];
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u)
+        if (u < valid) mine[u] = call.own(shard * to + at + u * stride);
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u)
+        if (u < valid)
+          Line::template send<kType>(
+              call.line(to, Call::kParts, call.args.rank, shard, at + u * stride), mine[u],
+              call.call);
+    }
+  }
+  __device__ void reduce(int s) {
+    const int rank = call.args.rank, ranks = call.ranks();
+    const unsigned at = first + static_cast<unsigned>(s) * step;
+    const int valid = valid_units(at, stride, limit(rank), kTogether);
+    if (valid == 0) return;
+    call.template reduce<4>(  // eight would not keep within 64 registers
+        valid,
+        [&](int u, int from) {
+          return call.line(rank, Call::kParts, from, shard, at + u * stride);
+        },
+        [&](int u) { return call.own(shard * rank + at + u * stride); },
+        [&](int u, const Unit& sum) {
+          for (int k = 1; k < ranks; ++k)
+            Line::template send<kType>(
+                call.line(peer(k), Call::kResults, rank, shard, at + u * stride), sum, call.call);
+          call.put(shard * rank + at + u * stride, sum);
+        });
+  }
+  __device__ void gather(int s) {
+    const unsigned at = first + static_cast<unsigned>(s) * step;
+    const int rank = call.args.rank, ranks = call.ranks();
+    for (int k = 1; k < ranks; ++k) {
+      const int from = peer(k);
+      const int valid = valid_units(at, stride, limit(from), kTogether);
+      Unit got[kTogether];
+      bool all_here;
+      do {
+        all_here = true;
+#pragma unroll
+        for (int u = 0; u < kTogether; ++u)
+          if (u < valid)
+            all_here &= Line::template receive<kType>(
+                call.line(rank, Call::kResults, from, shard, at + u * stride), got[u], call.call);
+      } while (!all_here && !call.give_up(from, 0));
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u)
+        if (u < valid) {
+          Line::clear(call.line(rank, Call::kResults, from, shard, at + u * stride));
+          call.put(shard * from + at + u * stride, got[u]);
+        }
+    }
+  }
+};
+
+template <DataType kType, int kOp, int kRanks, class Line>
+__device__ void two_shot(const FusedArgs& args) {
+  wait_for_grid_before();
+  // Where nobody else wants the places: so the next call's blocks lie evenly over SMs, 3 % of it.
+  if (args.state->crowded == 0) let_next_grid_start();
+  TwoShot<kType, kOp, kRanks, Line> shot(args);
+  const int ahead = args.ahead;
+  for (int s = -2 * ahead; s < shot.steps && !shot.call.broken; ++s) {
+    if (s + 2 * ahead < shot.steps) shot.push(s + 2 * ahead);
+    if (s + ahead >= 0 && s + ahead < shot.steps) shot.reduce(s + ahead);
+    if (s >= 0) shot.gather(s);
+  }
+  if (shot.call.broken) end_broken(args.state);
+  end_fused_call(args.state, shot.call.call);
+}
+
+}  // namespace plait::cuda

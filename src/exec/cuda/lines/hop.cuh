@@ -1,0 +1,259 @@
+// Any collective in one hop: every rank pushes its parts straight to their owners, each unit of
+// data its own signal, and each owner reduces or places what comes. One line a pair says "I am in
+// this call", so that every call is a full exchange and nobody can be two calls ahead of a reader
+// of the inbox.
+#pragma once
+#include "exec/cuda/lines/fused.cuh"
+#include "exec/cuda/lines/line_args.hpp"
+#include "exec/cuda/traffic/hop_shape.hpp"
+#include "exec/cuda/traffic/tile_cut.hpp"
+
+namespace plait::cuda {
+
+/// Escaped lines: 16 bytes travel as 16, whatever they hold. "Not here" is a word of ones. A sender
+/// puts a stand-in where such a word is to go, and where the stand-in itself is; which of the two
+/// it was is told in a word beside, which else nobody writes or reads. Words travel mixed with
+/// their line's number, so that data which repeats a word (-1 as a mask or padding is a word of
+/// ones) is no slower than other data.
+struct EscapedLine {
+  static constexpr unsigned long long kMissing = ~0ull;
+  static constexpr unsigned long long kStandIn = 0xbf58476d1ce4e5b9ull;  // as rare as any
+
+  /// No two lines of 2^32 - 1 mix alike, and none of them leaves a word as it is.
+  static __device__ Unit mixed(const Unit& unit, unsigned line) {
+    const unsigned half = (line + 1) * 0x9e3779b9u;
+    const unsigned long long key = static_cast<unsigned long long>(half) << 32 | half;
+    return {unit.lo ^ key, unit.hi ^ key};
+  }
+
+  static __device__ bool is_special(unsigned long long word) {
+    return word == kMissing || word == kStandIn;
+  }
+  static __device__ void send(char* at, char* beside, const Unit& unit) {
+    if (is_special(unit.lo) || is_special(unit.hi)) {
+      store_word(beside, (unit.lo == kMissing ? 1 : 0) | (unit.hi == kMissing ? 2 : 0));
+      store_pair(at, is_special(unit.lo) ? kStandIn : unit.lo,
+                 is_special(unit.hi) ? kStandIn : unit.hi);
+    } else {
+      store_pair(at, unit.lo, unit.hi);
+    }
+  }
+  static __device__ bool receive(const char* at, Unit& unit) {
+    unit = load_pair(at);
+    return unit.lo != kMissing && unit.hi != kMissing;
+  }
+  static __device__ bool has_stand_in(const Unit& unit) {
+    return unit.lo == kStandIn || unit.hi == kStandIn;
+  }
+  /// told: the word beside.
+  static __device__ Unit meant(const Unit& unit, unsigned long long told) {
+    return {(told & 1) != 0 ? kMissing : unit.lo, (told & 2) != 0 ? kMissing : unit.hi};
+  }
+};
+
+/// kHandling: kReduceParts or kPlaceParts.
+template <DataType kType, int kOp, int kHandling>
+struct HopCall {
+  using Sum = Accumulator<kType, kOp>;
+  using Stored = typename Sum::Stored;
+  static constexpr int kTogether = kHandling == kReduceParts ? 2 : 4;
+
+  const HopArgs& args;
+  const HopShape& shape;
+  unsigned call;
+  unsigned long long half;
+  unsigned units;  // of a part; counted in 32 bits (kMostLines), so that registers suffice
+  bool broken;
+  Patience patience;
+
+  __device__ explicit HopCall(const HopArgs& given) : args(given), shape(given.shape) {
+    call = number_of_call(args.state);
+    half = (call & 1) * args.half_bytes;
+    units = static_cast<unsigned>((shape.part_bytes + 15) / 16);
+    broken = args.state->failed != kNoFault;
+  }
+  __device__ bool sends(int from, int owner) const {
+    return cuda::sends(shape, args.ranks, from, owner);
+  }
+  __device__ bool takes() const { return (shape.owners >> args.rank & 1) != 0; }
+  /// Of the lines in the owner's inbox; `units` is the one that says "I am in this call".
+  __device__ unsigned index(int owner, int from, unsigned unit) const {
+    const int place = from - (from > owner ? 1 : 0);
+    return static_cast<unsigned>(place) * (units + 1) + unit;
+  }
+  __device__ char* line(int owner, unsigned at) const {
+    return args.inbox[owner] + half + at * kBareLineBytes;
+  }
+  __device__ char* beside(int owner, unsigned at) const {
+    return line(owner, static_cast<unsigned>(args.ranks - 1) * (units + 1)) + at * kBesideLineBytes;
+  }
+  __device__ bool give_up(int from, unsigned unit) {
+    if (!broken)
+      broken = patience.gone(args.state, args.lifeline, args.wait_ns, static_cast<unsigned>(from),
+                             unit, ~0u);
+    return broken;
+  }
+  __device__ void send(int owner, unsigned unit, const Unit& value) const {
+    const unsigned at = index(owner, args.rank, unit);
+    EscapedLine::send(line(owner, at), beside(owner, at), EscapedLine::mixed(value, unit));
+  }
+  /// Units first, first + stride, ... (`valid` of them) of what `from` sends: all polled together,
+  /// so that one round trip to L2 may serve them all.
+  __device__ void take(Unit (&got)[kTogether], int from, unsigned first, unsigned stride,
+                       int valid) {
+    const unsigned at = index(args.rank, from, first);
+    bool all_here;
+    do {
+      all_here = true;
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u)
+        if (u < valid) all_here &= EscapedLine::receive(line(args.rank, at + u * stride), got[u]);
+    } while (!all_here && !give_up(from, first));
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (u < valid) {
+        if (EscapedLine::has_stand_in(got[u]))
+          got[u] = EscapedLine::meant(
+              got[u], take_word(from, beside(args.rank, at + u * stride), first + u * stride));
+        got[u] = EscapedLine::mixed(got[u], first + u * stride);
+        store_pair(line(args.rank, at + u * stride), EscapedLine::kMissing, EscapedLine::kMissing);
+      }
+  }
+  __device__ unsigned long long take_word(int from, char* at, unsigned unit) {
+    unsigned long long told;
+    do told = load_word(at);
+    while (told == EscapedLine::kMissing && !give_up(from, unit));
+    store_word(at, EscapedLine::kMissing);
+    return told;
+  }
+  /// What reduce() will load, `ahead` steps later.
+  __device__ void fetch_own(unsigned first, unsigned stride, int valid) const {
+    const char* src = static_cast<const char*>(args.input) + args.rank * shape.part_stride;
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (u < valid) fetch_ahead(src + (first + u * stride) * 16ull);
+  }
+  /// This rank's units for `owner`, all on their way before any is used.
+  __device__ void load_own(Unit (&held)[kTogether], int owner, unsigned first, unsigned stride,
+                           int valid) const {
+    const char* src = static_cast<const char*>(args.input) + owner * shape.part_stride;
+    const bool whole = is_aligned(src);
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (u < valid) held[u] = load_unit<Stored>(src, first + u * stride, shape.part_bytes, whole);
+  }
+  __device__ void put(unsigned long long offset, unsigned unit, const Unit& value) const {
+    char* dst = static_cast<char*>(args.output) + offset;
+    store_unit<Stored, true>(dst, unit, value, shape.part_bytes, is_aligned(dst));
+  }
+
+  __device__ int peer(int k) const { return rank_after(args.rank, k, args.ranks); }
+  __device__ void push(unsigned first, unsigned stride) const {
+    const int valid = valid_units(first, stride, units, kTogether);
+    if constexpr (kHandling == kReduceParts)
+      if (takes()) fetch_own(first, stride, valid);
+    for (int k = 1; k < args.ranks; ++k) {
+      if (!sends(args.rank, peer(k))) continue;
+      Unit held[kTogether];
+      load_own(held, peer(k), first, stride, valid);
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u)
+        if (u < valid) send(peer(k), first + u * stride, held[u]);
+    }
+  }
+  __device__ void reduce(unsigned first, unsigned stride) {
+    const int valid = valid_units(first, stride, units, kTogether);
+    Unit mine[kTogether];  // on their way while peers' are awaited
+    load_own(mine, args.rank, first, stride, valid);
+    Sum sum[kTogether];
+    for (int from = 0; from < args.ranks; ++from) {
+      Unit got[kTogether];
+      if (from != args.rank) take(got, from, first, stride, valid);
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u) {
+        if (u >= valid) continue;
+        if (from == args.rank) got[u] = mine[u];
+        if (from == 0)
+          sum[u].first(got[u], args.op, args.scalars[0]);
+        else
+          sum[u].add(got[u], args.op, args.scalars[from]);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (u < valid) put(0, first + u * stride, sum[u].result(args.op, true, args.ranks));
+  }
+  __device__ void place(unsigned first, unsigned stride) {
+    const int valid = valid_units(first, stride, units, kTogether);
+    for (int k = 1; k < args.ranks; ++k) {
+      if (!sends(peer(k), args.rank)) continue;
+      Unit got[kTogether];
+      take(got, peer(k), first, stride, valid);
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u)
+        if (u < valid) put(peer(k) * shape.place_stride, first + u * stride, got[u]);
+    }
+  }
+  /// Between ranks of which one sends the other nothing, a line without data.
+  __device__ void greet() const {
+    if (blockIdx.x != 0) return;
+    for (int to = static_cast<int>(threadIdx.x); to < args.ranks;
+         to += static_cast<int>(blockDim.x))
+      if (to != args.rank && !sends(args.rank, to)) send(to, units, Unit{0, 0});
+  }
+  __device__ void await_greetings() {
+    if (blockIdx.x != 0) return;
+    Unit got[kTogether];
+    for (int from = static_cast<int>(threadIdx.x); from < args.ranks;
+         from += static_cast<int>(blockDim.x))
+      if (from != args.rank && !sends(from, args.rank)) take(got, from, units, 1, 1);
+  }
+  /// What stays on this rank, of as many units as a part.
+  __device__ void keep(unsigned first, unsigned stride) const {
+    const char* src = static_cast<const char*>(args.input) + shape.own_from;
+    char* dst = static_cast<char*>(args.output) + shape.own_to;
+    if (src == dst || shape.own_bytes == 0) return;
+    const bool whole = is_aligned(src) && is_aligned(dst);
+    const int valid = valid_units(first, stride, units, kTogether);
+    Unit held[kTogether];
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (u < valid) held[u] = load_unit<Stored>(src, first + u * stride, shape.own_bytes, whole);
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (u < valid)
+        store_unit<Stored, true>(dst, first + u * stride, held[u], shape.own_bytes, whole);
+  }
+};
+
+template <DataType kType, int kOp, int kHandling>
+__device__ void hop(const HopArgs& args) {
+  wait_for_grid_before();
+  using Call = HopCall<kType, kOp, kHandling>;
+  Call call(args);
+  const unsigned stride = gridDim.x * blockDim.x;
+  const unsigned first = blockIdx.x * blockDim.x + threadIdx.x;
+  const unsigned step = stride * Call::kTogether;
+  if (step < call.units && args.state->crowded == 0) let_next_grid_start();  // as two_shot does
+  if (!call.broken) call.greet();
+  // Of a rank that has given up comes nothing: peers may still read what lies in the same half.
+  unsigned pushed = 0;
+  for (int s = -args.ahead; !call.broken; ++s) {
+    if (pushed < call.units) call.push(first + pushed, stride);
+    pushed += step;
+    if (s < 0) continue;
+    const unsigned at = static_cast<unsigned>(s) * step;
+    if (at >= call.units) break;
+    call.keep(first + at, stride);
+    if (!call.takes()) continue;
+    if constexpr (kHandling == kReduceParts)
+      call.reduce(first + at, stride);
+    else
+      call.place(first + at, stride);
+  }
+  if (!call.broken) call.await_greetings();
+  if (call.broken) end_broken(args.state);
+  end_fused_call(args.state, call.call);
+}
+
+}  // namespace plait::cuda

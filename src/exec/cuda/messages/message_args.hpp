@@ -1,0 +1,66 @@
+// What host code hands to the kernel of messages: what one rank sends another, with no third in the
+// call. Plain structs read by both compilers.
+#pragma once
+#include "exec/cuda/device/call_args.hpp"
+#include "exec/cuda/tiles/tile_args.hpp"
+
+namespace plait::cuda {
+
+// Between two ranks lie channels; a block serves one, with a team of threads for each direction.
+inline constexpr int kMessageChannels = 32;  ///< between two ranks, at most
+inline constexpr int kMessageSlots = 8;      ///< tiles of a channel under way
+inline constexpr unsigned kMessageSlotBytes = 64 << 10;
+inline constexpr int kMessageLineDepth = 4;         ///< messages by lines under way
+inline constexpr unsigned kMessageLineUnits = 512;  ///< lines of a channel that a message may have
+inline constexpr int kMessageTeamThreads = 256;
+inline constexpr int kMessageMovers = 2;  ///< threads of a team that move tiles in bulk, in turns
+inline constexpr int kMessageStages = 3;  ///< bulk copies of each under way through shared memory
+inline constexpr unsigned kMessageTeamBytes = kMessageMovers * kMessageStages * kBulkBytes;
+inline constexpr int kMessageWorks = 32;  ///< of one launch
+
+/// Words of a rank's memory, by channel and rank. Peers raise the first three, one writer each;
+/// they count messages and tiles of all calls, so nothing is reset.
+struct MessageFlags {
+  using Words = std::uint32_t[kMessageChannels][kMaxCudaRanks];
+  Words lines_taken;  ///< by receiver: my messages by lines that were taken out
+  Words arrived;      ///< by sender: tiles in my slots
+  Words taken;        ///< by receiver: my tiles that were taken out of its slots
+  // My own, of finished calls: messages by lines, and tiles, to and from each rank.
+  Words lines[2];
+  Words tiles[2];
+};
+
+enum MessageSide : std::uint32_t { kSend, kReceive, kKeep };
+
+/// One end of a message. How it is spread follows from its size, alike on both ends.
+struct MessageWork {
+  char* memory;      ///< of the caller: read by kSend, written by the others
+  const char* kept;  ///< kKeep: what this rank sends itself
+  std::uint64_t bytes;
+  std::uint32_t channels;    ///< that it goes through
+  std::uint32_t tile_units;  ///< of 16 bytes; tile i goes through channel i % channels
+  std::uint32_t peer;
+  std::uint32_t side : 8;      ///< MessageSide
+  std::uint32_t by_lines : 8;  ///< 1 = flagged lines, one tile a channel; 0 = tiles
+  std::uint32_t element : 16;  ///< bytes: what `memory` is aligned to, 8 at most
+};
+
+struct MessageArgs {
+  MessageFlags* flags[kMaxCudaRanks];  ///< every rank's, as mapped here
+  char* lines[kMaxCudaRanks];
+  char* slots[kMaxCudaRanks];
+  DeviceState* state;
+  Lifeline* lifeline;
+  std::uint64_t wait_ns;
+  std::int32_t rank;
+  std::int32_t ranks;
+  std::uint32_t all_channels;        ///< between two ranks: their memory has room for so many
+  std::uint32_t channels;            ///< of each peer in this launch
+  std::uint32_t peers;               ///< how many
+  std::uint8_t peer[kMaxCudaRanks];  ///< blocks of the first, of the second, ...
+  std::uint32_t bulk;                ///< not 0: the launch has shared memory for bulk copies
+  std::uint32_t work_count;
+  MessageWork works[kMessageWorks];
+};
+
+}  // namespace plait::cuda

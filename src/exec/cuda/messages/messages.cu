@@ -1,0 +1,38 @@
+// The kernel of messages: in each block a team that sends and one that receives.
+#include "exec/cuda/messages/message_bulk.cuh"
+
+namespace plait::cuda {
+namespace {
+
+/// Whether all of a message moves in bulk, or but for its last unit. Each end may choose for
+/// itself.
+__device__ bool in_bulk(MessageTeam& end, const MessageWork& work, unsigned count, char* room) {
+#if PLAIT_SM_90
+  if (end.args.bulk == 0 || !is_aligned(work.memory)) return false;
+  MessageBulk{end, work, count, room}.run();
+  return true;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+}  // namespace plait::cuda
+
+extern "C" __global__ void __launch_bounds__(2 * plait::cuda::kMessageTeamThreads, 1)
+    plait_messages(const __grid_constant__ plait::cuda::MessageArgs args) {
+  using namespace plait::cuda;
+  extern __shared__ __align__(128) char room[];
+  __shared__ MessageTeamShared shared[2];
+  if (args.state == nullptr) return;  // an empty launch
+  wait_for_grid_before();
+  const unsigned side = threadIdx.x / kMessageTeamThreads;
+  MessageTeam end(args, shared[side],
+                  {side + 1, kMessageTeamThreads, threadIdx.x % kMessageTeamThreads}, blockIdx.x,
+                  side);
+  end.run([&](MessageTeam& self, const MessageWork& work, unsigned count) {
+    return in_bulk(self, work, count, room + side * kMessageTeamBytes);
+  });
+  __syncthreads();
+  let_next_grid_start();
+}

@@ -1,0 +1,238 @@
+// What ranks send each other, any number of messages in one call, in both directions at once. Every
+// channel between two ranks has a team of threads for each direction, so no message waits for one
+// that goes elsewhere or comes back; those between the same two ranks keep their order. Small ones
+// go as flagged lines, larger ones by tiles in slots of the receiver. A sender runs ahead until its
+// peer's slots are full: the receiver need not be in the call.
+// Idea: NCCL's channels and point-to-point works.
+#pragma once
+#include "exec/cuda/device/units.cuh"
+#include "exec/cuda/lines/fused.cuh"
+#include "exec/cuda/messages/message_args.hpp"
+
+namespace plait::cuda {
+
+/// What the threads of a team share.
+struct MessageTeamShared {
+  unsigned long long barriers[kMessageMovers][kMessageStages];
+  volatile unsigned open;  ///< tiles of this message that may be moved: there is room, or they came
+  volatile unsigned done[kMessageMovers];  ///< 1 + the last tile that each has moved
+};
+
+/// One end of one channel to or from one rank.
+struct MessageTeam {
+  const MessageArgs& args;
+  MessageTeamShared& shared;
+  Team team;
+  unsigned channel;
+  int peer;
+  unsigned side;
+  unsigned lines, tiles;  // through here so far, in all calls
+  unsigned lines_taken;   // one thread's: as seen at the beginning
+  bool broken;
+  Patience patience;
+
+  __device__ MessageTeam(const MessageArgs& given, MessageTeamShared& between, const Team& threads,
+                         unsigned block, unsigned direction)
+      : args(given),
+        shared(between),
+        team(threads),
+        channel(block % given.channels),
+        peer(given.peer[block / given.channels]),
+        side(direction) {
+    lines = mine().lines[side][channel][peer];
+    tiles = mine().tiles[side][channel][peer];
+    broken = has_ended(args.state);
+    // Under way together with these counts, not after them.
+    lines_taken =
+        side == kSend && team.lane == 0 ? load_flag(&mine().lines_taken[channel][peer]) : 0;
+  }
+  __device__ MessageFlags& mine() const { return *args.flags[args.rank]; }
+  __device__ MessageFlags& theirs() const { return *args.flags[peer]; }
+  /// Where `from` has its slots and lines among those that `owner` keeps for its peers.
+  __device__ static unsigned long long place(int owner, int from) {
+    return static_cast<unsigned long long>(from - (from > owner ? 1 : 0));
+  }
+  __device__ unsigned long long index(int owner, int from) const {
+    return place(owner, from) * args.all_channels + channel;
+  }
+  __device__ int owner() const { return side == kSend ? peer : args.rank; }
+  __device__ int sender() const { return side == kSend ? args.rank : peer; }
+  __device__ char* slot(unsigned tile) const {
+    const auto at = index(owner(), sender()) * kMessageSlots + tile % kMessageSlots;
+    return args.slots[owner()] + at * kMessageSlotBytes;
+  }
+  __device__ char* line(unsigned message, unsigned unit) const {
+    const auto at = index(owner(), sender()) * kMessageLineDepth + message % kMessageLineDepth;
+    return args.lines[owner()] + (at * kMessageLineUnits + unit) * FlaggedLine::kBytes;
+  }
+  /// Tiles of a message that go through here.
+  __device__ unsigned tiles_of(const MessageWork& work) const {
+    const unsigned long long units = (work.bytes + 15) / 16,
+                             all = (units + work.tile_units - 1) / work.tile_units;
+    return all > channel ? static_cast<unsigned>((all - channel - 1) / work.channels + 1) : 0;
+  }
+  __device__ unsigned long long first(const MessageWork& work, unsigned tile) const {
+    return (channel + static_cast<unsigned long long>(tile) * work.channels) * work.tile_units;
+  }
+  __device__ unsigned length(const MessageWork& work, unsigned tile) const {
+    const unsigned long long units = (work.bytes + 15) / 16 - first(work, tile);
+    return static_cast<unsigned>(min(units, static_cast<unsigned long long>(work.tile_units)));
+  }
+
+  __device__ bool give_up(unsigned where) {
+    if (!broken)
+      broken = patience.gone(args.state, args.lifeline, args.wait_ns, static_cast<unsigned>(peer),
+                             where, ~0u);
+    return broken;
+  }
+  /// One thread. What was there before the word was raised can be read, or written, from here on.
+  __device__ void await_word(const unsigned* word, unsigned value) {
+    if (reached(load_flag(word), value)) return;  // most often, and then one look is enough
+    while (!broken && !reached(peek_flag(word), value)) give_up(value);
+    load_flag(word);
+    patience.began_ns = 0;  // the next wait has its own deadline
+  }
+  /// All threads, of which one waits.
+  __device__ void await_together(const unsigned* word, unsigned value) {
+    if (team.lane == 0) await_word(word, value);
+    broken = team.any(broken);
+  }
+
+  // --- lines ------------------------------------------------------------------------------------
+  static constexpr unsigned kTogether = 4;
+
+  /// Never that of a line which nobody has written, nor of the message before in the same place.
+  __device__ static unsigned flag_of(unsigned message) { return message * 2 + 1; }
+
+  __device__ void await_lines_taken(unsigned value) {
+    if (team.lane == 0 && !reached(lines_taken, value))
+      await_word(&mine().lines_taken[channel][peer], value);
+    broken = team.any(broken);
+  }
+  __device__ void send_lines(const MessageWork& work) {
+    const unsigned message = lines++, limit = length(work, 0), step = kTogether * team.threads;
+    const bool whole = is_aligned(work.memory);
+    for (unsigned at = 0; at < limit; at += step) {
+      Unit held[kTogether];
+#pragma unroll
+      for (unsigned u = 0; u < kTogether; ++u) {
+        const unsigned unit = at + u * team.threads + team.lane;
+        if (unit < limit)
+          held[u] = load_any(work.memory, first(work, 0) + unit, work.bytes, whole, work.element);
+      }
+      if (at == 0) await_lines_taken(message + 1 - kMessageLineDepth);  // it lay in the same place
+      if (broken) return;
+#pragma unroll
+      for (unsigned u = 0; u < kTogether; ++u) {
+        const unsigned unit = at + u * team.threads + team.lane;
+        if (unit < limit)
+          FlaggedLine::send<DataType::uint8>(line(message, unit), held[u], flag_of(message));
+      }
+    }
+  }
+  __device__ void take_lines(const MessageWork& work) {
+    const unsigned message = lines++, limit = length(work, 0), step = kTogether * team.threads;
+    const bool whole = is_aligned(work.memory);
+    for (unsigned at = team.lane; at < limit && !broken; at += step) {
+      Unit got[kTogether];
+      bool all_here;
+      do {
+        all_here = true;
+#pragma unroll
+        for (unsigned u = 0; u < kTogether; ++u)
+          if (at + u * team.threads < limit)
+            all_here &= FlaggedLine::receive<DataType::uint8>(line(message, at + u * team.threads),
+                                                              got[u], flag_of(message));
+      } while (!all_here && !give_up(at));
+      patience.began_ns = 0;
+      if (broken) break;
+#pragma unroll
+      for (unsigned u = 0; u < kTogether; ++u)
+        if (at + u * team.threads < limit)
+          store_any(work.memory, first(work, 0) + at + u * team.threads, got[u], work.bytes, whole,
+                    work.element);
+    }
+    broken = team.any(broken);
+    // No fence: only loads come before, and these have ended when their flags were looked at.
+    if (team.lane == 0 && !broken)
+      store_flag_relaxed(&theirs().lines_taken[channel][args.rank], message + 1);
+  }
+
+  // --- tiles that bulk copies cannot move, by all threads ----------------------------------------
+
+  __device__ void send_tiles(const MessageWork& work, unsigned count) {
+    for (unsigned tile = 0; tile < count; ++tile) {
+      await_together(&mine().taken[channel][peer], tiles + tile + 1 - kMessageSlots);
+      if (broken) return;
+      put_units(team, slot(tiles + tile), work.memory, work.bytes, first(work, tile),
+                length(work, tile), work.element);
+      team.meet();
+      if (team.lane == 0) store_flag(&theirs().arrived[channel][args.rank], tiles + tile + 1);
+    }
+  }
+  __device__ void take_tiles(const MessageWork& work, unsigned count) {
+    for (unsigned tile = 0; tile < count; ++tile) {
+      await_together(&mine().arrived[channel][peer], tiles + tile + 1);
+      if (broken) return;
+      take_units(team, work.memory, work.bytes, first(work, tile), slot(tiles + tile),
+                 length(work, tile), work.element);
+      team.meet();
+      if (team.lane == 0) store_flag(&theirs().taken[channel][args.rank], tiles + tile + 1);
+    }
+  }
+
+  /// What this rank sends itself: both teams of all its channels, units in turn.
+  __device__ void keep(const MessageWork& work) const {
+    if (work.memory == work.kept) return;
+    const bool whole = is_aligned(work.memory) && is_aligned(work.kept);
+    const unsigned long long units = (work.bytes + 15) / 16,
+                             stride = 2ull * args.channels * team.threads;
+    for (unsigned long long i = (channel * 2ull + side) * team.threads + team.lane; i < units;
+         i += kTogether * stride) {
+      Unit held[kTogether];
+#pragma unroll
+      for (unsigned u = 0; u < kTogether; ++u)
+        if (i + u * stride < units)
+          held[u] = load_any(work.kept, i + u * stride, work.bytes, whole, work.element);
+#pragma unroll
+      for (unsigned u = 0; u < kTogether; ++u)
+        if (i + u * stride < units)
+          store_any(work.memory, i + u * stride, held[u], work.bytes, whole, work.element);
+    }
+  }
+
+  /// All of this end's messages, in order. bulk(*this, work, count) moves tiles of aligned buffers.
+  template <class Bulk>
+  __device__ void run(Bulk bulk) {
+    broken = team.any(broken);  // one may have seen what another has not: they wait for each other
+    for (unsigned i = 0; i < args.work_count && !broken; ++i) {
+      const MessageWork& work = args.works[i];
+      if (static_cast<int>(work.peer) != peer) continue;
+      if (work.side == kKeep) {
+        keep(work);
+        continue;
+      }
+      if (work.side != side || channel >= work.channels) continue;
+      if (work.by_lines != 0) {
+        if (side == kSend)
+          send_lines(work);
+        else
+          take_lines(work);
+        continue;
+      }
+      const unsigned count = tiles_of(work);
+      if (!bulk(*this, work, count)) {
+        if (side == kSend)
+          send_tiles(work, count);
+        else
+          take_tiles(work, count);
+      }
+      tiles += count;
+    }
+    if (team.lane != 0 || peer == args.rank) return;
+    mine().lines[side][channel][peer] = lines;
+    mine().tiles[side][channel][peer] = tiles;
+  }
+};
+
+}  // namespace plait::cuda

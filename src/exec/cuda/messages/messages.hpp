@@ -1,0 +1,58 @@
+// What ranks send each other, some of them and not all alike: one kernel for any number of
+// messages. How a message is spread follows from its size and from what all ranks agreed on when
+// they set up, so both ends cut it alike and need not meet.
+#pragma once
+#include <vector>
+
+#include "exec/cuda/messages/message_args.hpp"
+
+namespace plait::cuda {
+
+/// One end of a message between this rank and `peer`, which may be this rank itself. Those between
+/// the same two ranks match in the order in which they are given.
+struct Message {
+  bool sends = true;
+  int peer = 0;
+  void* memory = nullptr;  ///< device memory of any alignment: read where it sends, else written
+  std::uint64_t bytes = 0;
+};
+
+/// How messages are cut; must agree between ranks.
+struct MessageTuning {
+  std::uint64_t lines_upto = 256 << 10;               ///< bytes; larger ones go by tiles
+  std::uint32_t tile_units = kMessageSlotBytes / 16;  ///< 16-byte units of a tile, at most
+};
+struct MessageSpread {
+  std::uint32_t channels = 0;  ///< between two ranks
+  MessageTuning tuning;
+};
+
+/// Channels for so many ranks: no more than `most_blocks` blocks can serve at once.
+std::uint32_t message_channels(int ranks, unsigned most_blocks);
+
+/// Whether messages between so many ranks were measured to be no slower than NCCL's.
+bool messages_ahead(int ranks, unsigned most_blocks);
+
+/// How a message of so many bytes goes.
+struct MessageCut {
+  bool by_lines = false;
+  std::uint32_t channels = 0;
+  std::uint32_t tile_units = 0;
+};
+MessageCut cut_message(std::uint64_t bytes, const MessageSpread& spread);
+
+/// Memory of a rank for what its peers send it.
+std::uint64_t message_slot_bytes(int ranks, std::uint32_t channels);
+std::uint64_t message_line_bytes(int ranks, std::uint32_t channels);
+
+/// The launches, one behind the other, each as far as it does not depend on device memory. Messages
+/// of different ranks and directions come in rounds, each with one of either direction a peer, and
+/// as many rounds on all ranks make a launch. So no block waits for what a peer does in a later
+/// launch, nor, where all ranks are in the same group, in a later block than one that it has yet to
+/// come to itself: one resident block a GPU is enough.
+/// Error(invalid_argument) where a peer is no rank, or where what this rank sends itself and what
+/// it receives from itself differ.
+std::vector<MessageArgs> plan_messages(const std::vector<Message>& messages, int rank, int ranks,
+                                       const MessageSpread& spread);
+
+}  // namespace plait::cuda

@@ -1,0 +1,188 @@
+// Rounds, and what is said of what they find. An exchange stands wherever a rank must not run
+// ahead: before deadlines begin, and between a body's being read and its being overwritten.
+#include "exec/cuda/paths/path_check.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+namespace {
+
+bool await(const std::function<bool()>& done, double wait_s) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_s);
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  return true;
+}
+
+std::string described(int rank, int peer, std::uint32_t found, double wait_s) {
+  const std::string theirs = text("rank ", peer, "'s GPU"), mine = text("rank ", rank, "'s");
+  if ((found & kPathUnproved) != 0) return text(mine, " kernel was not told to begin");
+  if ((found & kPathStored) != 0)
+    return text("what ", theirs, " stores into ", mine, " does not arrive as it was stored");
+  if ((found & kPathLoaded) != 0)
+    return text("what ", mine, " GPU loads from rank ", peer, "'s is not what lies there");
+  // After what was seen: a peer that waits for this rank in vain may have come too late for it.
+  if ((found & kPathSilent) != 0)
+    return text("what ", theirs, " stores into ", mine, " did not arrive within ", wait_s, " s");
+  if ((found & kPathPushed) != 0)
+    return text("what ", theirs, " copies into ", mine, " does not arrive as it was");
+  return text("what ", mine, " GPU copies out of rank ", peer, "'s is not what lies there");
+}
+
+bool holds(const PathBody& body, std::uint64_t nonce, int writer, int reader, PathWay way,
+           unsigned round) {
+  for (unsigned unit = 0; unit < kPathThreads; ++unit)
+    if (!(body[unit] == path_unit(nonce, writer, reader, way, round, unit))) return false;
+  return true;
+}
+
+void require_whole(const PathWords& words, int rank, int ranks, std::uint64_t nonce, unsigned round,
+                   double wait_s) {
+  for (int peer = 0; peer < ranks; ++peer) {
+    if (peer == rank) continue;
+    const PathMail& mail = words.with[peer];
+    std::uint32_t found = 0;
+    for (const std::uint32_t one : mail.found) found |= one;
+    if (!holds(mail.pushed, nonce, peer, rank, PathWay::pushed, round)) found |= kPathPushed;
+    if (!holds(mail.pulled, nonce, peer, rank, PathWay::offered, round)) found |= kPathPulled;
+    if (found == 0) continue;
+    throw Error(ErrorCode::driver_error,
+                text("direct access between GPUs is broken here, though the driver grants it: ",
+                     described(rank, peer, found, wait_s),
+                     "; let the IOMMU and PCIe access control (ACS) pass it, or do without by "
+                     "NCCL_P2P_DISABLE=1"));
+  }
+}
+
+/// The kernel ends whatever happens.
+class Stopping {
+ public:
+  explicit Stopping(PathSide& side) : side_(side) {}
+  ~Stopping() { side_.tell(kPathStop); }
+  Stopping(const Stopping&) = delete;
+  Stopping& operator=(const Stopping&) = delete;
+
+ private:
+  PathSide& side_;
+};
+
+class CudaPathSide : public PathSide {
+ public:
+  CudaPathSide(const PathPlace& place, std::uint64_t nonce, const PathPatience& patience)
+      : place_(place), words_(std::make_unique<PathWords>()) {
+    for (int rank = 0; rank < place.ranks; ++rank)
+      args_.words[rank] = place.arena->path_words(rank);
+    args_.signal = reinterpret_cast<PathSignal*>(place.device_signal);
+    args_.nonce = nonce;
+    args_.start_ns = static_cast<unsigned long long>(patience.start_s * 2e9);
+    args_.wait_ns = static_cast<unsigned long long>(patience.wait_s * 1e9);
+    args_.rank = place.rank;
+    args_.ranks = place.ranks;
+  }
+
+  void offer(unsigned round) override {
+    for (int peer = 0; peer < place_.ranks; ++peer) {
+      PathMail& mail = words_->with[peer];
+      PathMail* const there = &args_.words[place_.rank]->with[peer];
+      fill_path_body(mail.sent, args_.nonce, place_.rank, peer, PathWay::pushed, round);
+      fill_path_body(mail.offered, args_.nonce, place_.rank, peer, PathWay::offered, round);
+      copy_body(&there->sent, &mail.sent);
+      copy_body(&there->offered, &mail.offered);
+    }
+  }
+  void start() override {
+    place_.kernels->launch(place_.kernels->find("plait_path_check"),
+                           {static_cast<unsigned>(place_.ranks), kPathThreads, false},
+                           place_.stream, {&args_});
+  }
+  bool is_resident() override {
+    for (int block = 0; block < place_.ranks; ++block)
+      if (std::atomic_ref(place_.signal->resident[block]).load() == 0) return false;
+    return true;
+  }
+  void tell(PathWord word) noexcept override { std::atomic_ref(place_.signal->word).store(word); }
+  void copy(unsigned) override {
+    for (int peer = 0; peer < place_.ranks; ++peer) {
+      if (peer == place_.rank) continue;
+      PathMail* const mine = &args_.words[place_.rank]->with[peer];
+      PathMail* const theirs = &args_.words[peer]->with[place_.rank];
+      copy_body(&theirs->pushed, &mine->sent);
+      copy_body(&mine->pulled, &theirs->offered);
+    }
+  }
+  bool is_done() override {
+    const Result result = api().stream_query(place_.stream);
+    if (result != kNotReady) require(result, "cuStreamQuery");
+    return result != kNotReady;
+  }
+  PathWords read() override {
+    PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<DevicePointer>(words_.get()),
+                    reinterpret_cast<DevicePointer>(args_.words[place_.rank]), sizeof(PathWords),
+                    place_.stream);
+    PLAIT_CUDA_CALL(stream_synchronize, place_.stream);
+    return *words_;
+  }
+
+ private:
+  void copy_body(PathBody* dst, const PathBody* src) {
+    PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<DevicePointer>(dst),
+                    reinterpret_cast<DevicePointer>(src), sizeof(PathBody), place_.stream);
+  }
+
+  PathPlace place_;
+  PathArgs args_{};
+  std::unique_ptr<PathWords> words_;
+};
+
+}  // namespace
+
+void fill_path_body(PathBody& body, std::uint64_t nonce, int writer, int reader, PathWay way,
+                    unsigned round) {
+  for (unsigned unit = 0; unit < kPathThreads; ++unit)
+    body[unit] = path_unit(nonce, writer, reader, way, round, unit);
+}
+
+void prove_paths(PathSide& side, const Exchange& exchange, int rank, int ranks, std::uint64_t nonce,
+                 const PathPatience& patience) {
+  const auto finish = [&](const char* what, double wait_s) {
+    if (!await([&] { return side.is_done(); }, wait_s))
+      throw Error(ErrorCode::timeout, text(what, " on rank ", rank, "'s GPU did not end within ",
+                                           wait_s, " s while paths were proved"));
+  };
+  const Stopping stopping(side);
+  side.offer(0);
+  side.start();
+  if (!await([&] { return side.is_resident(); }, patience.start_s))
+    throw Error(ErrorCode::timeout, text("rank ", rank, "'s GPU was busy for ", patience.start_s,
+                                         " s, so that no path could be proved"));
+  exchange("resident");
+  side.tell(kPathGo);
+  finish("kernels", patience.wait_s * (kPathRounds + 1) + patience.copy_s);
+  for (unsigned round = 0; round < kPathCopyRounds; ++round) {
+    if (round > 0) {
+      side.offer(round);
+      finish("copies", patience.copy_s);
+      exchange("offered");
+    }
+    side.copy(round);
+    finish("copies", patience.copy_s);
+    exchange("copied");
+    require_whole(side.read(), rank, ranks, nonce, round, patience.wait_s);
+  }
+}
+
+std::unique_ptr<PathSide> path_side(const PathPlace& place, std::uint64_t nonce,
+                                    const PathPatience& patience) {
+  return std::make_unique<CudaPathSide>(place, nonce, patience);
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,85 @@
+// Kernels of all ranks that wait for each other in turn, and look whether what they wrote for each
+// other is there: a driver may grant direct access that drops what is stored, or keeps it in a copy
+// that only the writer sees. A block proves what goes between this rank and one other.
+#pragma once
+#include "exec/cuda/device/memory.cuh"
+#include "exec/cuda/paths/path_args.hpp"
+
+namespace plait::cuda {
+
+enum PathEnd : unsigned { kPathGoesOn, kPathNotBegun, kPathNoFlag, kPathPeerGaveUp };
+struct PathShared {
+  unsigned end;  ///< PathEnd: why the block goes no further
+};
+
+/// These waits are the proof itself, so they fail nothing: what they find is read by the host.
+__device__ inline bool path_host_says_go(const PathArgs& args, unsigned peer) {
+  volatile PathSignal* const signal = args.signal;
+  signal->resident[peer] = 1;
+  __threadfence_system();
+  const unsigned long long began_ns = now_ns();
+  for (;;) {
+    const unsigned word = signal->word;
+    if (word != kPathWait) return word == kPathGo;
+    if (now_ns() - began_ns > args.start_ns) return false;
+  }
+}
+
+/// The peer waits longer the later the round, so that who has waited in vain can tell it first.
+__device__ inline unsigned path_await_flag(const PathArgs& args, const PathMail& mine,
+                                           unsigned round) {
+  const unsigned long long began_ns = now_ns();
+  while (!reached(peek_flag(&mine.round), round)) {
+    if (now_ns() - began_ns > args.wait_ns * round) return kPathNoFlag;
+    if (const_cast<volatile PathSignal*>(args.signal)->word == kPathStop) return kPathNoFlag;
+  }
+  return load_flag(&mine.round) == kPathGivenUp ? kPathPeerGaveUp : kPathGoesOn;
+}
+
+__device__ inline bool path_holds(const PathUnit& at, const PathUnit& expected) {
+  const Unit unit = load_pair(&at);
+  return unit.lo == expected.lo && unit.hi == expected.hi;
+}
+
+/// One thread's part of a round: PathFault bits of what it got.
+__device__ inline unsigned path_round(const PathArgs& args, int peer, unsigned round,
+                                      PathShared& shared) {
+  const unsigned unit = threadIdx.x, half = round & 1;
+  PathMail& mine = args.words[args.rank]->with[peer];
+  PathMail& theirs = args.words[peer]->with[args.rank];
+  const PathUnit show = path_unit(args.nonce, args.rank, peer, PathWay::shown, round, unit);
+  const PathUnit store = path_unit(args.nonce, args.rank, peer, PathWay::stored, round, unit);
+  store_pair(&mine.shown[half][unit], show.lo, show.hi);
+  store_pair(&theirs.stored[half][unit], store.lo, store.hi);
+  __threadfence_system();
+  __syncthreads();
+  if (unit == 0) {
+    store_flag(&theirs.round, round);
+    shared.end = path_await_flag(args, mine, round);
+    if (shared.end == kPathNoFlag) store_flag(&theirs.round, kPathGivenUp);
+  }
+  __syncthreads();
+  if (shared.end != kPathGoesOn) return shared.end == kPathNoFlag ? unsigned{kPathSilent} : 0;
+  __threadfence_system();
+  const bool stored = path_holds(mine.stored[half][unit], path_unit(args.nonce, peer, args.rank,
+                                                                    PathWay::stored, round, unit));
+  const bool loaded = path_holds(theirs.shown[half][unit], path_unit(args.nonce, peer, args.rank,
+                                                                     PathWay::shown, round, unit));
+  return (stored ? 0u : kPathStored) | (loaded ? 0u : kPathLoaded);
+}
+
+__device__ inline void path_check(const PathArgs& args, PathShared& shared) {
+  const int peer = static_cast<int>(blockIdx.x);
+  if (threadIdx.x == 0)
+    shared.end = path_host_says_go(args, blockIdx.x) ? kPathGoesOn : kPathNotBegun;
+  __syncthreads();
+  unsigned found = shared.end == kPathNotBegun ? unsigned{kPathUnproved} : 0;
+  for (unsigned round = 1; round <= kPathRounds; ++round) {
+    if (peer == args.rank || shared.end != kPathGoesOn) break;
+    found |= path_round(args, peer, round, shared);
+    __syncthreads();  // nobody writes `end` before all have read it
+  }
+  args.words[args.rank]->with[peer].found[threadIdx.x] = found;
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,100 @@
+// Each rank corrects a share of its own by its own times; a call gets the least of what all wish.
+#include "exec/cuda/share/agreed_share.hpp"
+
+#include "exec/cuda/copies/exchange_cut.hpp"
+#include "exec/cuda/device/call_args.hpp"
+
+namespace plait::cuda {
+namespace {
+
+static_assert(Settled::kRanks >= kMaxCudaRanks);
+
+/// How so many ranks share calls from a size on, HGX H200 (bench/NOTES.md); sizes in rising order.
+struct Measured {
+  int ranks;
+  std::uint64_t least_bytes;
+  double link_bytes_per_ns;  // of the message
+  double around_ns;          // before the first copy and after the last
+  double best_share;         // of what links carry without one
+  double fork_ns;
+};
+constexpr Measured kMeasured[] = {
+    {2, 384ull << 20, 375.0, 45000.0, kBestHostPermille / 1000.0, 8000.0},  // less gains nothing
+    {4, 120ull << 20, 229.0, 20000.0, 0.0775, 25000.0},
+    {4, 192ull << 20, 229.0, 20000.0, 0.0900, 25000.0},
+    {4, 1536ull << 20, 229.0, 20000.0, 0.1025, 25000.0},
+};
+
+}  // namespace
+
+SharedSize AgreedShare::size_of(std::uint64_t bytes) const {
+  const int row_ranks = ranks_ == 3 ? 4 : ranks_;
+  SharedSize size;
+  for (const Measured& one : kMeasured)
+    if (one.ranks == row_ranks && bytes >= one.least_bytes)
+      size = {one.best_share, static_cast<double>(bytes) / one.link_bytes_per_ns + one.around_ns,
+              one.fork_ns};
+  return size;
+}
+
+void AgreedShare::open(Settled::Words* words, int rank, int ranks, double wait_s) {
+  if (words == nullptr) return;
+  rank_ = rank;
+  ranks_ = ranks;
+  settled_.emplace(*words, rank, ranks, wait_s);
+  for (Event* event : {&marks_.begin, &marks_.link, &marks_.host})
+    PLAIT_CUDA_CALL(event_create, event, 0);
+}
+
+void AgreedShare::close() noexcept {
+  for (Event* event : {&marks_.begin, &marks_.link, &marks_.host}) {
+    if (*event != nullptr) api().event_destroy(*event);
+    *event = nullptr;
+  }
+  settled_.reset();
+}
+
+/// Asks, and never waits; times that cannot be had are done without.
+void AgreedShare::learn() {
+  if (!sample_) return;
+  const BesideCaptures beside;
+  float link_ms = 0.0F, host_ms = 0.0F;
+  Result result = api().event_elapsed(&host_ms, marks_.begin, marks_.host);
+  if (result == kSuccess) result = api().event_elapsed(&link_ms, marks_.begin, marks_.link);
+  if (result == kNotReady) return;
+  if (result == kSuccess && link_ms > 0.0F && host_ms > 0.0F) {
+    sample_->direct_ns = 1e6 * static_cast<double>(link_ms);
+    sample_->host_ns = 1e6 * static_cast<double>(host_ms);
+    share_.learn(*sample_);
+  }
+  sample_.reset();
+}
+
+std::uint32_t AgreedShare::next(std::uint64_t bytes, std::uint64_t chunk_bytes,
+                                std::uint32_t judges) {
+  level_ = 0;
+  judges_ = (judges >> rank_ & 1) != 0;
+  size_ = size_of(bytes);
+  if (!settled_ || size_.host_share <= 0.0) return 0;
+  learn();
+  const int wish = judges_ ? share_.choose(size_, !sample_) : HostShare::kLevels;
+  level_ = settled_->next(wish, bytes, judges);
+  if (judges_) share_.ran(level_);
+  if (level_ == 0) return 0;
+  if (judges_ && sample_) ++sample_->calls;
+  // Shares are cut to whole chunks.
+  return permille_at(level_, size_, static_cast<double>(chunk_bytes) / static_cast<double>(bytes));
+}
+
+const PathMarks* AgreedShare::timed(std::uint64_t bytes, std::uint64_t share_bytes) {
+  if (level_ == 0 || share_bytes == 0 || !judges_ || sample_) return nullptr;
+  if (!is_warm_) {
+    is_warm_ = true;
+    return nullptr;
+  }
+  const double share = static_cast<double>(share_bytes) / static_cast<double>(bytes);
+  sample_ = PathSample{size_, level_, share, 0.0, 0.0, 1};
+  return &marks_;
+}
+
+}  // namespace plait::cuda

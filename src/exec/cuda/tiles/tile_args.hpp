@@ -1,0 +1,61 @@
+// What tiled kernels are told, and the words in which their blocks meet.
+#pragma once
+#include "exec/cuda/device/call_args.hpp"
+#include "exec/cuda/traffic/hop_shape.hpp"
+
+namespace plait::cuda {
+
+inline constexpr int kTileBlocks = 132;  ///< most blocks of a tiled call: one an SM of an H200
+inline constexpr int kTileSlots = 4;     ///< tiles of a block under way to each peer, at most
+
+// Threads of a tiled block by what they do: 512, so that each has 128 registers and keeps nothing
+// in memory. All who handle tiles do so together: the sooner one is done, the fewer need be under
+// way.
+inline constexpr int kPushThreads = 32;
+inline constexpr int kCollectThreads = 32;
+inline constexpr int kClerkThreads = 2 * 32;
+inline constexpr int kHandleThreads = 3 * 128;
+inline constexpr int kTileThreads = kHandleThreads + kPushThreads + kCollectThreads + kClerkThreads;
+inline constexpr unsigned kBulkBytes = 16 << 10;  ///< of one bulk copy, at most
+// Bulk copies under way through a block's shared memory.
+inline constexpr int kPushStages = 7;
+inline constexpr int kCollectStages = 5;
+inline constexpr unsigned kTileSharedBytes = (kPushStages + kCollectStages) * kBulkBytes;
+
+/// Words of a rank's memory that peers raise, one writer each; they count a block's tiles of all
+/// calls, so nothing is reset.
+struct TileFlags {
+  std::uint32_t parts[kTileBlocks][kMaxCudaRanks];          ///< by sender: parts are here
+  std::uint32_t parts_taken[kTileBlocks][kMaxCudaRanks];    ///< by owner: parts have been handled
+  std::uint32_t results[kTileBlocks][kMaxCudaRanks];        ///< by owner: results are here
+  std::uint32_t results_taken[kTileBlocks][kMaxCudaRanks];  ///< by reader: they were copied out
+  std::uint32_t tiles[kTileBlocks];                         ///< my own: tiles of finished calls
+};
+
+/// One tiled call. Owners handle parts of part_bytes each (the last may be short); sets of ranks
+/// are masks.
+struct TiledArgs : CallArgs {
+  TileFlags* flags[kMaxCudaRanks];  ///< every rank's, as mapped here
+  char* slots[kMaxCudaRanks];
+  const std::uint32_t* poisoned;  ///< mine, where exchanges borrow my slots; null = they do not
+  std::uint32_t blocks;           ///< of the launch
+  std::uint32_t most_units;       ///< 16-byte units of a tile, at most
+  std::uint32_t slot_bytes;       ///< room for a tile
+  std::uint32_t window;           ///< tiles of a block under way to each peer
+  std::int32_t handling;          ///< TileHandling
+  std::uint32_t senders;          ///< who sends parts
+  std::uint32_t owners;           ///< to whom
+  std::uint32_t readers;          ///< who gets the results of the other owners
+  std::uint32_t keepers;          ///< owners that put their own result into their output
+  std::int32_t shift;             ///< not 0: a rank's parts go to rank + shift only
+  std::uint64_t part_bytes;       ///< of an owner's part
+  std::uint64_t total_bytes;      ///< of all owners' parts
+  std::uint64_t part_stride;      ///< in the input, from one owner's part to the next
+  std::uint64_t result_stride;    ///< in the output, from one owner's result to the next
+  std::uint64_t place_stride;     ///< in the output, from one rank's part to the next
+  std::uint64_t own_from;         ///< what stays on this rank: in the input,
+  std::uint64_t own_to;           ///< in the output,
+  std::uint64_t own_bytes;
+};
+
+}  // namespace plait::cuda

@@ -1,0 +1,477 @@
+// The roles of a tiled block's threads, but for reducing, which depends on types: push, collect,
+// place, pass on, and the clerks who read and write the words between ranks. See tiled.cuh.
+#pragma once
+#include "exec/cuda/device/units.cuh"
+#include "exec/cuda/tiles/tile_args.hpp"
+#include "exec/cuda/traffic/tile_cut.hpp"
+#ifndef PLAIT_BULK  // tests play kernels on a host's threads (tests/conformance/device_on_host.hpp)
+#define PLAIT_BULK "exec/cuda/device/bulk.cuh"
+#endif
+#include PLAIT_BULK
+
+namespace plait::cuda {
+
+/// What the roles of a block share.
+struct TileShared {
+  static constexpr unsigned kQueue = 8;
+  struct Move {
+    char* dst;  ///< null = all of the tile is on its way
+    unsigned bytes, tile;
+  };
+  unsigned long long push_barriers[kPushStages], collect_barriers[kCollectStages];
+  Move push_queue[kQueue], collect_queue[kQueue];
+  unsigned ends[kQueue];  ///< bulk stores of the push role when a tile's last had been issued
+  // Tiles so far; one writer each.
+  volatile unsigned free;     ///< owners have room for
+  volatile unsigned sent;     ///< of which this rank's input has been read
+  volatile unsigned arrived;  ///< of which all parts are with their owners
+  volatile unsigned handled;  ///< of which results are on their way
+  TiledArgs args;             ///< parameters of a kernel are slow to read for functions it calls
+};
+
+/// What roles need that does not depend on types; calls of it stand in functions of their own, so
+/// that they are compiled once and not for every kernel.
+struct TileRoles {
+  using Words = unsigned (TileFlags::*)[kTileBlocks][kMaxCudaRanks];
+
+  const TiledArgs& args;
+  TileShared& shared;
+  const unsigned element;  ///< bytes
+  const unsigned tile_units;
+  unsigned base;   // tiles of this block in all earlier calls
+  unsigned count;  // in this call
+  bool broken;
+  Patience patience;
+
+  __device__ TileRoles(TileShared& between, unsigned element_bytes)
+      : args(between.args),
+        shared(between),
+        element(element_bytes),
+        tile_units(cuda::tile_units(args)) {
+    const unsigned long long units = (args.part_bytes + 15) / 16,
+                             tiles = (units + tile_units - 1) / tile_units;
+    count =
+        tiles > blockIdx.x ? static_cast<unsigned>((tiles - blockIdx.x - 1) / args.blocks + 1) : 0;
+    base = mine().tiles[blockIdx.x];
+    broken = has_ended(args.state);
+  }
+  __device__ TileFlags& mine() const { return *args.flags[args.rank]; }
+  __device__ bool in(unsigned mask, int rank) const { return (mask >> rank & 1) != 0; }
+  __device__ int peer(int k) const { return rank_after(args.rank, k, args.ranks); }
+  __device__ unsigned senders_to(int owner) const { return cuda::senders_to(args, owner); }
+  __device__ unsigned others(unsigned mask) const { return mask & ~(1u << args.rank); }
+  __device__ bool owns() const { return in(args.owners, args.rank); }
+  __device__ unsigned owners_of_mine() const {
+    unsigned to = 0;
+    for (int k = 1; k < args.ranks; ++k)
+      if (in(senders_to(peer(k)), args.rank)) to |= 1u << peer(k);
+    return to;
+  }
+  __device__ unsigned readers_of_mine() const { return owns() ? others(args.readers) : 0; }
+  __device__ unsigned owners_i_read() const {
+    return in(args.readers, args.rank) ? others(args.owners) : 0;
+  }
+  __device__ unsigned long long part_bytes(int owner) const {
+    return cuda::part_bytes(args, owner);
+  }
+  /// First unit of the tile within a part.
+  __device__ unsigned long long first(unsigned tile) const {
+    return (blockIdx.x + static_cast<unsigned long long>(tile) * args.blocks) * tile_units;
+  }
+  /// Units of the tile in the part of `owner`.
+  __device__ unsigned length(int owner, unsigned tile) const {
+    const unsigned long long units = (part_bytes(owner) + 15) / 16, from = first(tile);
+    return from >= units ? 0
+                         : static_cast<unsigned>(
+                               min(units - from, static_cast<unsigned long long>(tile_units)));
+  }
+  /// Of these, what a bulk copy can move: all but a unit that the part's end cuts short.
+  __device__ unsigned whole_bytes(int owner, unsigned tile) const {
+    const unsigned long long bytes = part_bytes(owner) / 16 * 16, from = first(tile) * 16;
+    return from >= bytes ? 0
+                         : static_cast<unsigned>(
+                               min(bytes - from, static_cast<unsigned long long>(tile_units) * 16));
+  }
+  /// `stage` 0: parts, by sender; 1: results, by owner.
+  __device__ char* slot(int at, int stage, int from, unsigned tile) const {
+    const unsigned long long index =
+        ((static_cast<unsigned long long>(blockIdx.x) * 2 + stage) * args.ranks + from) *
+            kTileSlots +
+        (base + tile) % kTileSlots;
+    return args.slots[at] + index * args.slot_bytes;
+  }
+  __device__ const char* input(int owner) const {
+    return static_cast<const char*>(args.input) + cuda::index_of(args, owner) * args.part_stride;
+  }
+  __device__ char* output(int owner) const {
+    return static_cast<char*>(args.output) + cuda::index_of(args, owner) * args.result_stride;
+  }
+
+  __device__ void await_word(Words words, unsigned rank, unsigned value) {
+    const unsigned* word = &(mine().*words)[blockIdx.x][rank];
+    while (!broken && !reached(peek_flag(word), value))
+      broken = patience.gone(args.state, args.lifeline, args.wait_ns, rank, value, ~0u);
+    load_flag(word);
+    patience.began_ns = 0;  // the next wait has its own deadline
+  }
+  __device__ void await_words(Words words, unsigned ranks, unsigned value) {
+    for (int k = 1; k < args.ranks; ++k)
+      if (in(ranks, peer(k))) await_word(words, peer(k), value);
+  }
+  /// A whole team waits; a thread a rank looks.
+  __device__ void await_together(const Team& team, Words words, unsigned ranks, unsigned value) {
+    if (team.lane < kMaxCudaRanks && in(ranks, static_cast<int>(team.lane)))
+      await_word(words, team.lane, value);
+    broken = team.any(broken);
+  }
+  /// One thread, after fence_before_flags().
+  __device__ void tell(Words words, unsigned ranks, unsigned value) const {
+    for (int k = 1; k < args.ranks; ++k)
+      if (in(ranks, peer(k)))
+        store_flag_relaxed(&(args.flags[peer(k)]->*words)[blockIdx.x][args.rank], value);
+  }
+  /// Words count the tiles of all calls, so who does not wait in this call is told of all its tiles
+  /// at once.
+  __device__ void tell_who_does_not_wait(int rank) const {
+    const unsigned end = base + count;
+    TileFlags& theirs = *args.flags[rank];
+    if (!in(owners_of_mine(), rank)) store_flag(&theirs.parts[blockIdx.x][args.rank], end);
+    if (!in(senders_to(args.rank), rank))
+      store_flag(&theirs.parts_taken[blockIdx.x][args.rank], end);
+    if (!in(readers_of_mine(), rank)) store_flag(&theirs.results[blockIdx.x][args.rank], end);
+    if (!in(owners_i_read(), rank)) store_flag(&theirs.results_taken[blockIdx.x][args.rank], end);
+  }
+
+  // --- push -------------------------------------------------------------------------------------
+
+  __device__ void push_by_threads(const Team& team, unsigned to) {
+    for (unsigned tile = 0; tile < count; ++tile) {
+      if (team.lane == 0) await_shared(shared.free, tile + 1);
+      broken = team.any(broken);
+      if (broken) return;
+      for (int k = 1; k < args.ranks; ++k)
+        if (in(to, peer(k)))
+          put_units(team, slot(peer(k), 0, args.rank, tile), input(peer(k)), part_bytes(peer(k)),
+                    first(tile), length(peer(k), tile), element);
+      team.meet();
+      if (team.lane != 0) continue;
+      __threadfence_block();
+      shared.sent = tile + 1;
+      shared.arrived = tile + 1;
+    }
+  }
+
+  /// One thread. That a tile has arrived is known a few pieces later; all at once before it waits.
+  __device__ void push_in_bulk(char* room, unsigned to) {
+    BulkRing<kPushStages> ring(room, shared.push_barriers);
+    constexpr unsigned kAhead = 3, kLag = 2, kQueue = TileShared::kQueue;
+    unsigned put = 0, taken = 0, ready = 0, ended = 0, arrived = 0;
+    const auto see_arrived = [&](unsigned lag) {
+      const unsigned before = arrived;
+      while (arrived < ended && ring.stored() - shared.ends[arrived % kQueue] >= lag) ++arrived;
+      if (arrived == before) return;
+      wait_bulk_stores<false>(ring.stored() - shared.ends[(arrived - 1) % kQueue]);
+      __threadfence_block();
+      shared.arrived = arrived;
+    };
+    const auto take = [&] {
+      const TileShared::Move move = shared.push_queue[taken++ % kQueue];
+      if (move.dst == nullptr) {
+        __threadfence_block();
+        shared.sent = move.tile + 1;
+        shared.ends[ended++ % kQueue] = ring.stored();
+        return see_arrived(kLag);
+      }
+      ring.await_load();
+      if (move.tile >= ready) {
+        if (shared.free <= move.tile) see_arrived(0);
+        await_shared(shared.free, move.tile + 1);
+        ready = shared.free;
+      }
+      if (broken) return;
+      ring.store(move.dst, move.bytes);
+      see_arrived(kLag);
+    };
+    const auto queue = [&](char* dst, unsigned bytes, unsigned tile) {
+      shared.push_queue[put++ % kQueue] = {dst, bytes, tile};
+      while (!broken && (ring.held() > kAhead || put - taken == kQueue)) take();
+    };
+    for (unsigned tile = 0; tile < count && !broken; ++tile) {
+      bool cut_short = false;
+      for (int k = 1; k < args.ranks; ++k) {
+        const int owner = peer(k);
+        if (!in(to, owner)) continue;
+        const unsigned bytes = whole_bytes(owner, tile);
+        const char* const src = input(owner) + first(tile) * 16;
+        char* const dst = slot(owner, 0, args.rank, tile);
+        for (unsigned at = 0; at < bytes && !broken; at += kBulkBytes) {
+          const unsigned piece = min(kBulkBytes, bytes - at);
+          ring.load(src + at, piece);
+          queue(dst + at, piece, tile);
+        }
+        cut_short = cut_short || length(owner, tile) * 16 != bytes;
+      }
+      if (cut_short && !broken) {
+        while (!broken && put != taken) take();
+        see_arrived(0);
+        push_tails(tile, to);
+      }
+      if (!broken) queue(nullptr, 0, tile);
+    }
+    while (!broken && put != taken) take();
+    if (!broken) see_arrived(0);
+    ring.end();
+  }
+  /// Units that the end of a part cuts short; only the last tile of a part has one.
+  __device__ void push_tails(unsigned tile, unsigned to) {
+    await_shared(shared.free, tile + 1);
+    for (int k = 1; k < args.ranks && !broken; ++k) {
+      const int owner = peer(k);
+      const unsigned whole = whole_bytes(owner, tile) / 16;
+      if (!in(to, owner) || whole == length(owner, tile)) continue;
+      const Unit unit = load_any(input(owner), first(tile) + whole, part_bytes(owner), true);
+      store_pair(slot(owner, 0, args.rank, tile) + whole * 16ull, unit.lo, unit.hi);
+    }
+  }
+
+  __device__ Unit load_any(const char* src, unsigned long long unit, unsigned long long bytes,
+                           bool whole) const {
+    return cuda::load_any(src, unit, bytes, whole, element);
+  }
+  __device__ void store_any(char* dst, unsigned long long unit, const Unit& value,
+                            unsigned long long bytes, bool whole) const {
+    cuda::store_any(dst, unit, value, bytes, whole, element);
+  }
+  __device__ void await_shared(const volatile unsigned& word, unsigned value) {
+    while (!broken && word < value) broken = patience.given_up(args.state);
+    __threadfence_block();
+  }
+
+  // --- clerks, one thread each ------------------------------------------------------------------
+
+  /// Which tiles all owners have room for.
+  __device__ void watch_room() {
+    const unsigned to = owners_of_mine();
+    for (unsigned free = 0; free < count && !broken;) {
+      unsigned least = base + count, last = args.rank;
+      for (int k = 1; k < args.ranks; ++k) {
+        if (!in(to, peer(k))) continue;
+        const unsigned room = peek_flag(&mine().parts_taken[blockIdx.x][peer(k)]) + args.window;
+        if (reached(room, least)) continue;
+        least = room;
+        last = peer(k);
+      }
+      if (reached(base + free, least)) {
+        broken = patience.gone(args.state, args.lifeline, args.wait_ns, last, free, ~0u);
+        continue;
+      }
+      free = least - base;
+      patience.began_ns = 0;
+      for (int k = 1; k < args.ranks; ++k)
+        if (in(to, peer(k))) load_flag(&mine().parts_taken[blockIdx.x][peer(k)]);
+      bulk_follows();
+      __threadfence_block();
+      shared.free = free;
+    }
+  }
+  /// What has arrived, been handled and so become a result: one fence for all that is new.
+  __device__ void tell_all() {
+    const unsigned to = owners_of_mine(), from = senders_to(args.rank), readers = readers_of_mine();
+    unsigned arrived = 0, handled = 0;
+    while (arrived < count || handled < count) {
+      const unsigned sent = shared.arrived, taken = shared.handled;
+      if (sent == arrived && taken == handled) {
+        broken = broken || patience.given_up(args.state);
+        if (broken) return;
+        continue;
+      }
+      fence_before_flags();
+      if (sent != arrived) tell(&TileFlags::parts, to, base + sent);
+      if (taken != handled) {
+        tell(&TileFlags::parts_taken, from, base + taken);
+        tell(&TileFlags::results, readers, base + taken);
+      }
+      arrived = sent;
+      handled = taken;
+    }
+  }
+
+  // --- pass on, place, stay ---------------------------------------------------------------------
+
+  /// The root's part of a broadcast, out of a slot or, at the root, of the input, to all readers.
+  __device__ void pass(const Team& team, unsigned tile, unsigned from) {
+    const int source = from == 0 ? args.rank : __ffs(static_cast<int>(from)) - 1;
+    const char* src =
+        from == 0 ? static_cast<const char*>(args.input) : slot(args.rank, 0, source, tile);
+    const unsigned long long bytes = part_bytes(args.rank), start = first(tile);
+    const unsigned limit = length(args.rank, tile);
+    const bool whole = is_aligned(src);
+    char* out = output(args.rank);
+    const bool keeps = in(args.keepers, args.rank) && out != src, whole_out = is_aligned(out);
+    for (unsigned i = team.lane; i < limit; i += 4 * team.threads) {
+      Unit held[4];
+#pragma unroll
+      for (int u = 0; u < 4; ++u)
+        if (i + u * team.threads < limit)
+          held[u] = from != 0 ? load_pair(src + (i + u * team.threads) * 16ull)
+                              : load_any(src, start + i + u * team.threads, bytes, whole);
+      for (int k = 1; k < args.ranks; ++k)
+        if (in(args.readers, peer(k)) && peer(k) != source) {
+          auto* to = reinterpret_cast<ulonglong2*>(slot(peer(k), 1, args.rank, tile));
+#pragma unroll
+          for (int u = 0; u < 4; ++u)
+            if (i + u * team.threads < limit)
+              to[i + u * team.threads] = make_ulonglong2(held[u].lo, held[u].hi);
+        }
+      if (!keeps) continue;
+#pragma unroll
+      for (int u = 0; u < 4; ++u)
+        if (i + u * team.threads < limit)
+          store_any(out, start + i + u * team.threads, held[u], bytes, whole_out);
+    }
+  }
+
+  __device__ void place(const Team& team, unsigned tile, unsigned from) {
+    for (int k = 1; k < args.ranks; ++k)
+      if (in(from, peer(k)))
+        take_units(team, static_cast<char*>(args.output) + peer(k) * args.place_stride,
+                   part_bytes(args.rank), first(tile), slot(args.rank, 0, peer(k), tile),
+                   length(args.rank, tile), element);
+  }
+
+  /// What of this rank's input belongs in its own output as it is.
+  __device__ const char* own_src() const {
+    return static_cast<const char*>(args.input) + args.own_from;
+  }
+  __device__ char* own_dst() const { return static_cast<char*>(args.output) + args.own_to; }
+  __device__ bool stays_in_bulk() const { return is_aligned(own_src()) && is_aligned(own_dst()); }
+  __device__ void copy_own_by_threads() const {
+    const unsigned long long units = (args.own_bytes + 15) / 16;
+    for (unsigned long long i = blockIdx.x * blockDim.x + threadIdx.x; i < units;
+         i += static_cast<unsigned long long>(gridDim.x) * blockDim.x)
+      store_any(own_dst(), i, load_any(own_src(), i, args.own_bytes, false), args.own_bytes, false);
+  }
+  /// One thread.
+  __device__ void copy_own_in_bulk(char* room) const {
+    BulkRing<kCollectStages> ring(room, shared.collect_barriers);
+    constexpr unsigned kAhead = 2;
+    const unsigned long long bytes = args.own_bytes / 16 * 16,
+                             step = static_cast<unsigned long long>(gridDim.x) * kBulkBytes;
+    const auto length = [&](unsigned long long at) {
+      return static_cast<unsigned>(min(bytes - at, static_cast<unsigned long long>(kBulkBytes)));
+    };
+    unsigned long long next = static_cast<unsigned long long>(blockIdx.x) * kBulkBytes;
+    for (unsigned long long at = next; at < bytes || ring.held() != 0; at += step) {
+      if (at < bytes) ring.load(own_src() + at, length(at));
+      if (at < bytes && ring.held() <= kAhead) continue;
+      ring.await_load();
+      ring.store(own_dst() + next, length(next));
+      next += step;
+    }
+    ring.end();
+    if (blockIdx.x == 0 && bytes != args.own_bytes)
+      store_any(own_dst(), bytes / 16, load_any(own_src(), bytes / 16, args.own_bytes, false),
+                args.own_bytes, false);
+  }
+
+  // --- collect ----------------------------------------------------------------------------------
+
+  __device__ void collect_by_threads(const Team& team, unsigned owners) {
+    for (unsigned tile = 0; tile < count; ++tile) {
+      await_together(team, &TileFlags::results, owners, base + tile + 1);
+      if (broken) return;
+      for (int k = 1; k < args.ranks; ++k)
+        if (in(owners, peer(k)))
+          take_units(team, output(peer(k)), part_bytes(peer(k)), first(tile),
+                     slot(args.rank, 1, peer(k), tile), length(peer(k), tile), element);
+      team.meet();
+      if (team.lane != 0) continue;
+      fence_before_flags();
+      tell(&TileFlags::results_taken, owners, base + tile + 1);
+    }
+  }
+
+  /// One thread.
+  __device__ void collect_in_bulk(char* room, unsigned owners) {
+    BulkRing<kCollectStages> ring(room, shared.collect_barriers);
+    constexpr unsigned kAhead = 2, kQueue = TileShared::kQueue;
+    unsigned put = 0, taken = 0;
+    const auto take = [&] {
+      const TileShared::Move move = shared.collect_queue[taken++ % kQueue];
+      // No fence: only loads come before, and these have ended when their bytes are on the way out.
+      if (move.dst == nullptr) return tell(&TileFlags::results_taken, owners, base + move.tile + 1);
+      ring.await_load();
+      ring.store(move.dst, move.bytes);
+    };
+    const auto queue = [&](char* dst, unsigned bytes, unsigned tile) {
+      shared.collect_queue[put++ % kQueue] = {dst, bytes, tile};
+      while (ring.held() > kAhead || put - taken == kQueue) take();
+    };
+    for (unsigned tile = 0; tile < count && !broken; ++tile) {
+      while (put != taken) take();
+      await_words(&TileFlags::results, owners, base + tile + 1);
+      if (broken) break;
+      bulk_follows();
+      for (int k = 1; k < args.ranks; ++k) {
+        const int owner = peer(k);
+        if (!in(owners, owner)) continue;
+        const char* const src = slot(args.rank, 1, owner, tile);
+        const unsigned bytes = whole_bytes(owner, tile);
+        for (unsigned at = 0; at < bytes; at += kBulkBytes) {
+          ring.load(src + at, min(kBulkBytes, bytes - at));
+          queue(output(owner) + first(tile) * 16 + at, min(kBulkBytes, bytes - at), tile);
+        }
+        if (bytes / 16 < length(owner, tile))
+          store_any(output(owner), first(tile) + bytes / 16, load_pair(src + bytes),
+                    part_bytes(owner), true);
+      }
+      queue(nullptr, 0, tile);
+    }
+    while (put != taken) take();
+    ring.end();
+  }
+};
+
+__device__ PLAIT_APART void tile_push(TileRoles work, const Team team, char* room) {
+  const unsigned to = work.owners_of_mine();
+  const bool bulk = is_aligned(work.args.input) && work.args.part_stride % 16 == 0;
+  if (!bulk || to == 0)
+    work.push_by_threads(team, to);
+  else if (team.lane == 0)
+    work.push_in_bulk(room, to);
+}
+__device__ PLAIT_APART void tile_collect(TileRoles work, const Team team, char* room) {
+  const unsigned owners = work.owners_i_read();
+  const bool stays = work.args.own_bytes != 0 && work.own_src() != work.own_dst();
+  if (stays && work.stays_in_bulk() && team.lane == 0) work.copy_own_in_bulk(room);
+  const bool bulk = is_aligned(work.args.output) && work.args.result_stride % 16 == 0;
+  if (owners == 0) return;
+  if (!bulk)
+    work.collect_by_threads(team, owners);
+  else if (team.lane == 0)
+    work.collect_in_bulk(room, owners);
+}
+__device__ PLAIT_APART void tile_clerk(TileRoles work, unsigned warp, unsigned lane) {
+  if (warp == 0 && !work.broken && lane < static_cast<unsigned>(work.args.ranks) &&
+      lane != static_cast<unsigned>(work.args.rank))
+    work.tell_who_does_not_wait(static_cast<int>(lane));
+  if (lane != 0) return;
+  if (warp == 0)
+    work.tell_all();
+  else
+    work.watch_room();
+}
+__device__ PLAIT_APART void tile_pass(TileRoles work, const Team team, unsigned tile,
+                                      unsigned from) {
+  work.pass(team, tile, from);
+}
+__device__ PLAIT_APART void tile_place(TileRoles work, const Team team, unsigned tile,
+                                       unsigned from) {
+  work.place(team, tile, from);
+}
+/// Before all else, by all threads: what the collector cannot copy in bulk.
+__device__ PLAIT_APART void tile_copy_own(TileRoles work) {
+  if (work.own_src() != work.own_dst() && !work.stays_in_bulk()) work.copy_own_by_threads();
+}
+
+}  // namespace plait::cuda

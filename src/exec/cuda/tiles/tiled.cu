@@ -1,0 +1,26 @@
+// The tiled kernels: one a type for any op and number of ranks, and more for sums of the common
+// float types over 2, 4 and 8 ranks. What only moves data runs the kernel of its element size.
+#include "exec/cuda/device/ptx.cuh"
+#include "exec/cuda/tiles/tile_args.hpp"
+
+#if PLAIT_SM_90
+#include "exec/cuda/tiles/tiled.cuh"
+
+#define PLAIT_TILED(type, opname, op, ranks)                                 \
+  extern "C" __global__ void __launch_bounds__(plait::cuda::kTileThreads, 1) \
+      plait_tiled_##type##_##opname##_##ranks(                               \
+          const __grid_constant__ plait::cuda::TiledArgs args) {             \
+    if (args.state == nullptr) return; /* an empty launch */                 \
+    plait::cuda::tiled<plait::DataType::type, op, ranks>(args);              \
+  }
+#define PLAIT_TILED_SUMS(type)                                      \
+  PLAIT_TILED(type, sum, static_cast<int>(plait::ReduceOp::sum), 2) \
+  PLAIT_TILED(type, sum, static_cast<int>(plait::ReduceOp::sum), 4) \
+  PLAIT_TILED(type, sum, static_cast<int>(plait::ReduceOp::sum), 8)
+#define PLAIT_TYPE(name, bytes, is_float, nccl_value) PLAIT_TILED(name, any, plait::cuda::kAnyOp, 0)
+#include "plait/types.def"
+#undef PLAIT_TYPE
+PLAIT_TILED_SUMS(fp32)
+PLAIT_TILED_SUMS(bf16)
+PLAIT_TILED_SUMS(fp16)
+#endif  // PLAIT_SM_90

@@ -1,0 +1,187 @@
+// Any collective of any size in one kernel. The message is cut into tiles; on every rank, block b
+// works with block b of the others. Threads have roles. *Push* sends this rank's parts into their
+// owners' slots, *handle* reduces (or passes on, or places) what came and sends results into the
+// readers' slots, *collect* copies results out, and clerks read and write the words between ranks,
+// whose loads and fences take microseconds that nobody else should wait for. Slots make a pipeline:
+// while a tile travels, the one before is reduced and the one before that copied out.
+// Push and collect are bulk copies of one thread where addresses allow, else loads and stores of
+// their role's threads: ranks need not agree, as slots and words are the same.
+// Idea: the pipelined two-stage all-reduce of Micro 2021, at the grain of a thread block.
+#pragma once
+#include "exec/cuda/tiles/tile_args.hpp"
+#include "exec/cuda/tiles/tile_roles.cuh"
+#include "exec/cuda/traffic/hop_shape.hpp"
+
+namespace plait::cuda {
+
+/// Threads of each role, before two warps of clerks; a test has fewer, but one a rank where a role
+/// waits for ranks.
+struct TileThreads {
+  static constexpr unsigned kHandle = kHandleThreads, kPush = kPushThreads,
+                            kCollect = kCollectThreads;
+};
+
+template <DataType kType, int kOp, int kRanks, class Threads>
+struct TiledBlock : TileRoles {
+  using Sum = Accumulator<kType, kOp>;
+  using Stored = typename Sum::Stored;
+  static constexpr int kHeld = kRanks == 0 ? 1 : kRanks;
+  // Units that a thread reduces at once: as many as its registers hold.
+  static constexpr int kFew = sizeof(Stored) < 4 ? 2 : 1;
+  static constexpr int kTogether = kRanks == 8 ? 1 : 2 / kFew;
+
+  __device__ explicit TiledBlock(TileShared& between) : TileRoles(between, sizeof(Stored)) {}
+
+  /// What an owner does with what came: then its slots are free, and readers have the results. Not
+  /// before the own tile has been read, which the result may replace.
+  __device__ void handle_all(const Team& team) {
+    const unsigned from = senders_to(args.rank), readers = readers_of_mine();
+    for (unsigned tile = 0; tile < count; ++tile) {
+      if (team.lane == Threads::kHandle - 1) await_shared(shared.sent, tile + 1);
+      if (team.lane < kMaxCudaRanks && in(readers, static_cast<int>(team.lane)))
+        await_word(&TileFlags::results_taken, team.lane, base + tile + 1 - args.window);
+      await_together(team, &TileFlags::parts, from, base + tile + 1);
+      if (broken) return;
+      if (owns()) handle(team, tile, from);
+      team.meet();
+      if (team.lane != 0) continue;
+      __threadfence_block();
+      shared.handled = tile + 1;
+    }
+  }
+  __device__ void handle(const Team& team, unsigned tile, unsigned from) {
+    if (args.handling == kReduceParts)
+      reduce(team, tile);
+    else if (args.handling == kPassPart)
+      tile_pass(*this, team, tile, from);
+    else
+      tile_place(*this, team, tile, from);
+  }
+
+  /// All ranks' parts in rank order: to the own output, and to the readers' slots.
+  __device__ void reduce(const Team& team, unsigned tile) {
+    const char* const own = input(args.rank) + first(tile) * 16;
+    char* const out = output(args.rank) + first(tile) * 16;
+    const unsigned limit = length(args.rank, tile);
+    const unsigned whole =
+        is_aligned(own) && is_aligned(out) ? whole_bytes(args.rank, tile) / 16 : 0;
+    const bool keeps = in(args.keepers, args.rank);
+    const unsigned readers = readers_of_mine();
+    const char* from[kHeld];
+    for (int rank = 0; rank < kRanks; ++rank)
+      from[rank] = rank == args.rank ? own : slot(args.rank, 0, rank, tile);
+    for (unsigned i = team.lane; i < whole; i += kTogether * Threads::kHandle) {
+      Unit total[kTogether];
+      sum_units(total, from, own, tile, i, whole);
+      for (int k = 1; k < args.ranks && readers != 0; ++k)
+        if (in(readers, peer(k))) put_units(slot(peer(k), 1, args.rank, tile), total, i, whole);
+      if (keeps) put_units(out, total, i, whole);
+    }
+    if (whole < limit) reduce_slowly(*this, team, tile, whole, limit);
+  }
+  __device__ static void put_units(char* to, const Unit (&units)[kTogether], unsigned i,
+                                   unsigned limit) {
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (i + u * Threads::kHandle < limit)
+        reinterpret_cast<ulonglong2*>(to)[i + u * Threads::kHandle] =
+            make_ulonglong2(units[u].lo, units[u].hi);
+  }
+  /// kTogether units: where the number of ranks is known, all parts are loaded at once.
+  __device__ void sum_units(Unit (&total)[kTogether], const char* const (&from)[kHeld],
+                            const char* own, unsigned tile, unsigned i, unsigned limit) const {
+    Sum sum[kTogether];
+    for (int group = 0; group < (kRanks != 0 ? 1 : args.ranks); ++group) {
+      Unit got[kTogether][kHeld];
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u)
+#pragma unroll
+        for (int held = 0; held < kHeld; ++held) {
+          const char* const src = kRanks != 0          ? from[held]
+                                  : group == args.rank ? own
+                                                       : slot(args.rank, 0, group, tile);
+          if (i + u * Threads::kHandle < limit)
+            got[u][held] = load_pair(src + (i + u * Threads::kHandle) * 16ull);
+        }
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u)
+#pragma unroll
+        for (int held = 0; held < kHeld; ++held)
+          if (group + held == 0)
+            sum[u].first(got[u][held], args.op, args.scalars[0]);
+          else
+            sum[u].add(got[u][held], args.op, args.scalars[group + held]);
+    }
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) total[u] = sum[u].result(args.op, true, args.ranks);
+  }
+  /// Units that are not aligned, or cut short; apart, so that it takes no registers from the rest.
+  __device__ PLAIT_APART static void reduce_slowly(TiledBlock work, const Team team, unsigned tile,
+                                                   unsigned begin, unsigned limit) {
+    const TiledArgs& args = work.args;
+    const unsigned long long bytes = work.part_bytes(args.rank), first = work.first(tile);
+    for (unsigned i = begin + team.lane; i < limit; i += Threads::kHandle) {
+      Sum sum;
+      for (int rank = 0; rank < args.ranks; ++rank) {
+        const Unit unit = rank == args.rank
+                              ? work.load_any(work.input(rank), first + i, bytes, false)
+                              : load_pair(work.slot(args.rank, 0, rank, tile) + i * 16ull);
+        if (rank == 0)
+          sum.first(unit, args.op, args.scalars[0]);
+        else
+          sum.add(unit, args.op, args.scalars[rank]);
+      }
+      const Unit total = sum.result(args.op, true, args.ranks);
+      for (int k = 1; k < args.ranks; ++k)
+        if (work.in(work.readers_of_mine(), work.peer(k)))
+          store_pair(work.slot(work.peer(k), 1, args.rank, tile) + i * 16ull, total.lo, total.hi);
+      if (work.in(args.keepers, args.rank))
+        work.store_any(work.output(args.rank), first + i, total, bytes, false);
+    }
+  }
+
+  /// Each thread in its role.
+  __device__ void run(char* room) {
+    constexpr unsigned kPushers = Threads::kHandle + Threads::kPush;
+    constexpr unsigned kCollectors = kPushers + Threads::kCollect;
+    if (threadIdx.x < Threads::kHandle) {
+      handle_all({1, Threads::kHandle, threadIdx.x});
+    } else if (threadIdx.x < kPushers) {
+      tile_push(*this, {2, Threads::kPush, threadIdx.x - Threads::kHandle}, room);
+    } else if (threadIdx.x < kCollectors) {
+      tile_collect(*this, {3, Threads::kCollect, threadIdx.x - kPushers},
+                   room + kPushStages * kBulkBytes);
+    } else {
+      const unsigned clerk = threadIdx.x - kCollectors;
+      tile_clerk(*this, clerk / 32, clerk % 32);
+    }
+  }
+};
+
+template <DataType kType, int kOp, int kRanks, class Threads = TileThreads>
+__device__ void tiled(const TiledArgs& args) {
+  PLAIT_ROOM(room);
+  PLAIT_SHARED(TileShared, shared);
+  wait_for_grid_before();
+  const auto* from = reinterpret_cast<const unsigned*>(&args);
+  for (unsigned i = threadIdx.x; i < sizeof(TiledArgs) / 4; i += blockDim.x)
+    reinterpret_cast<unsigned*>(&shared.args)[i] = from[i];
+  if (threadIdx.x == 0) {
+    shared.free = 0;
+    shared.sent = 0;
+    shared.arrived = 0;
+    shared.handled = 0;
+  }
+  __syncthreads();
+  TiledBlock<kType, kOp, kRanks, Threads> block(shared);
+  __syncthreads();  // all have read the tile count before it is advanced
+  if (args.own_bytes != 0 && !block.broken) tile_copy_own(block);
+  block.run(room);
+  __syncthreads();
+  let_next_grid_start();  // as in end_fused_call
+  if (threadIdx.x != 0) return;
+  block.mine().tiles[blockIdx.x] = block.base + block.count;
+  heed_poison(args.poisoned, args.state, args.lifeline, args.wait_ns);
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,33 @@
+// A request -> which bytes a tiled call, or one in one hop, moves where: who sends parts to whom,
+// what their owners do with them, who reads the results. Pure arithmetic, so it is tested without a
+// GPU.
+#pragma once
+#include "exec/cuda/tiles/tile_args.hpp"
+#include "exec/cuda/traffic/hop_shape.hpp"
+#include "plait/plan.hpp"
+
+namespace plait::cuda {
+
+/// The fields of TiledArgs that follow from request and rank; the others are 0.
+TiledArgs tiled_shape(const Request& request, int rank);
+
+/// The same in one hop: no results, every part straight to its owner.
+HopShape hop_shape(const Request& request, int rank);
+
+/// The type whose kernel serves it: data that is only moved goes as integers of the same width.
+DataType moved_type(const Request& request);
+
+/// Slots of one rank; of kSlotGrainBytes each at least, and multiples of it.
+std::uint64_t tile_slots(int ranks);
+inline constexpr std::uint64_t kSlotGrainBytes = 128;
+
+/// How a call is spread; zeros = chosen. The same on all ranks.
+struct TileWish {
+  unsigned most_blocks = kTileBlocks;
+  std::uint32_t tile_units = 0;
+  std::uint64_t slot_memory_bytes = 0;  ///< for kTileBlocks blocks
+};
+/// Fills in blocks and tiles of `shape`; returns the blocks of the launch.
+unsigned spread_tiles(TiledArgs& shape, const TileWish& wish);
+
+}  // namespace plait::cuda
