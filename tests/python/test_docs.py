@@ -70,6 +70,31 @@ def bounds(spans: list[list[str]]) -> list[tuple[float, float]]:
     return found
 
 
+def test_decisions_are_pages_of_one_form_that_the_index_lists():
+    folder = ROOT / "docs" / "design"
+    index = re.findall(
+        r"^\| \[(\d{4})\]\((.*)\) \| (.*) \|$", (folder / "README.md").read_text(), re.M
+    )
+    assert [name for _, name, _ in index] == sorted(page.name for page in folder.glob("0*.md"))
+    assert [number for number, _, _ in index] == [f"{i:04d}" for i in range(1, len(index) + 1)]
+    for number, name, title in index:
+        page = (folder / name).read_text()
+        assert name.startswith(f"{number}-") and page.startswith(f"# {title}\n")
+        assert re.findall(r"^## (.*)$", page, re.M) == ["What", "Why", "Rejected", "Evidence"], name
+
+
+def test_links_between_pages_lead_somewhere():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    links = [
+        (page, link)
+        for page in pages
+        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
+    ]
+    assert len(links) > 30
+    lost = [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()]
+    assert lost == []
+
+
 def test_the_page_of_errors_says_what_to_do_about_each():
     page = (ROOT / "docs" / "errors.md").read_text()
     advised = re.findall(r"^\| `(\w+)` \|", page, re.M)
