@@ -301,7 +301,7 @@ ONE_SHOT_US = {2: 0.94, 4: 2.56}
 def kernels() -> list[CalibrationRow]:
     rows = [
         CalibrationRow(
-            f"two-shot in one pass, {ranks} GPUs, {kib} KiB",
+            f"two-shot kernel with barriers, {ranks} GPUs, {kib} KiB",
             "us",
             time_us,
             plait.simulate(_two_shot(kib << 10, ranks), in_graph()).total_ns / 1e3,
