@@ -41,7 +41,7 @@ talk does not describe; it stands among the `show` rows."""
 MEASURED = """\
 The rows are of programs that measured the machine: copies, an exchange and an all-reduce by copy
 engines, a two-shot kernel with a barrier before and behind it, one-shot without its launch, and
-NCCL. No row predicts one of plait's engines for GPUs. They say how well the model knows the machine.
+NCCL. They say how well the model knows the machine. No row predicts an engine of plait's.
 
 Three parameters were chosen with rows of this table in view, for some thirty rows:
 copy_launch_spread_ns (all-reduces of 8 and 16 pieces), kernel_op_ns (one-shot on 2 GPUs) and
