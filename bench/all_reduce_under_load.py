@@ -23,7 +23,7 @@ import torch.distributed as dist
 from copy_under_load import PHASES, ROUND, Load, Tally
 
 import plait
-from plait.bench import parse_bytes
+from plait.bench.sizes import parse_bytes
 
 
 def kinds(ranks: int) -> dict[str, dict[str, Any]]:

@@ -23,9 +23,10 @@ from typing import Any
 import result_rows
 
 import plait
-from plait import bench_copy, gpu
-from plait.bench import parse_bytes
-from plait.measure import _address
+from plait import gpu
+from plait.bench import copies as bench_copy
+from plait.bench.links import _address
+from plait.bench.sizes import parse_bytes
 
 PHASES = ("before", "during", "after")
 ROUND = 6  # copies of a kind in a row

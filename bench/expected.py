@@ -13,7 +13,7 @@ import numpy as np
 
 import plait
 from plait.arrays import DTYPE_OF_TYPE
-from plait.reductions import REDUCING
+from plait.bench.reductions import REDUCING
 
 POISON = 0xAB
 FLOATS = ("fp16", "fp32", "fp64", "bf16", "fp8e4m3", "fp8e5m2")

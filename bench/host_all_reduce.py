@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from plait.bench import parse_bytes
+from plait.bench.sizes import parse_bytes
 
 Call = Callable[[], None]
 

@@ -46,8 +46,8 @@ from expected import (
 
 import plait
 from plait import launch
+from plait.bench.reductions import REDUCING
 from plait.launch import Emit
-from plait.reductions import REDUCING
 
 COLLECTIVES = (
     *("all_reduce", "all_reduce", "all_reduce", "reduce_scatter", "all_gather", "broadcast"),

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plait import doctor, elf, gpu
+from plait import elf, gpu
 
 DOORS = ("preload", "audit", "library")
 # What opens libnccl by name or path instead of linking it.
@@ -193,46 +193,3 @@ def nccl_version(library: Path) -> int:
     except (OSError, AttributeError):
         pass
     return 0
-
-
-def examine(command: Sequence[str]) -> list[doctor.Check]:
-    """`plait doctor -- cmd`: what stands between this command's NCCL calls and plait."""
-    program = shutil.which(command[0]) if command else None
-    if program is None:
-        return [doctor.Check("program", "broken", f"no {command[0]} on PATH", "check the spelling")]
-    door, why = door_for(command)
-    checks = [
-        doctor.Check("program", "ok", program),
-        doctor.Check("door", "ok", f"{door}: {why}", f"plait run --door {door} -- ..."),
-    ]
-    library = drop_in_folder() / "libplait_nccl.so"
-    state, advice = "ok", ""
-    if not library.exists():
-        state, advice = "missing", "install plait with its drop-ins: pip install ."
-    elif not has_kernels(library):
-        state, advice = "missing", "built without device code: install again with nvcc on PATH"
-    checks.append(doctor.Check("drop-in", state, str(library), advice))
-    if reason := gpu.why_none():
-        advice = "the program would run without plait"
-        checks.append(doctor.Check("GPUs", "missing", reason, advice))
-    nccl = find_nccl(command)
-    if nccl is None:
-        advice = "programs that bring their own are served all the same"
-        return [*checks, doctor.Check("NCCL", "missing", f"no {NAME} found", advice)]
-    version = nccl_version(nccl)
-    major = version // 10000 if version >= 10000 else version // 1000
-    advice = "" if major == 2 else "plait knows NCCL 2: all calls would stay on NCCL"
-    checks.append(
-        doctor.Check("NCCL", "ok" if major == 2 else "missing", f"{version} at {nccl}", advice)
-    )
-    forwarded = drop_in_folder() / "nccl" / NAME
-    if forwarded.exists():
-        absent = sorted(_public(nccl) - _public(forwarded))
-        said = f"all {len(_public(nccl))} functions" if not absent else f"lacks {', '.join(absent)}"
-        state = "ok" if not absent else "missing"
-        checks.append(doctor.Check("door library", state, said, "" if not absent else "use audit"))
-    return checks
-
-
-def _public(library: Path) -> set[str]:
-    return {name for name in elf.exported(library) if re.match(r"p?nccl[A-Z]", name)}

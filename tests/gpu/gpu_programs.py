@@ -15,7 +15,7 @@ import numpy as np
 import plait
 from plait import gpu
 from plait.arrays import DTYPE_OF_TYPE
-from plait.bench import Oracle
+from plait.bench.oracle import Oracle
 from plait.launch import Emit
 
 POISON = 0xAB

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from plait import gpu, launch
-from plait.nccl import COLLECTIVES
+from plait.bench.nccl import COLLECTIVES
 
 GPUS = gpu.count()
 FOLDER = str(Path(__file__).parent)

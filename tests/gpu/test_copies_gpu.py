@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import plait
-from plait import bench_copy, gpu
+from plait import gpu
+from plait.bench import copies as bench_copy
 from plait.copies import copies
 
 pytestmark = pytest.mark.skipif(gpu.count() < 2, reason=f"wants two GPUs: {gpu.why_none()}")

@@ -78,7 +78,9 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, default=2)
     args = parser.parse_args()
     if args.write:
-        from plait import tune  # here alone: ranks under the drop-in do without plait's package
+        from plait.bench import (
+            tuner as tune,  # here alone: ranks under the drop-in do without plait's package
+        )
 
         tune.write(args.write, table(args.gpus))
         return 0

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import plait
 from plait.arrays import DTYPE_OF_TYPE
-from plait.bench import Oracle, poison
+from plait.bench.oracle import Oracle, poison
 
 COLLECTIVES = sorted({name for info in plait.strategies() for name in info.collectives})
 speeds = st.sampled_from([9.0, 22.0, 50.0, 75.0, 390.0])

@@ -12,7 +12,7 @@ from array_libraries import library
 
 import plait
 from plait.arrays import DTYPE_OF_TYPE
-from plait.bench import Oracle, poison
+from plait.bench.oracle import Oracle, poison
 from plait.launch import Emit
 
 

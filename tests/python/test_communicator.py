@@ -10,7 +10,7 @@ import pytest
 
 import plait
 from plait import launch
-from plait.nccl import COLLECTIVES
+from plait.bench.nccl import COLLECTIVES
 
 TYPES = (
     "int8",

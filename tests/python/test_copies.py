@@ -13,7 +13,10 @@ import typer
 from gpu_stand_ins import OnGpu, plait_command, without_gpu
 
 import plait
-from plait import _core, bench_command, bench_copy, copies, gpu, nccl
+from plait import _core, copies, gpu
+from plait.bench import copies as bench_copy
+from plait.bench import nccl
+from plait.commands import bench as bench_command
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import recorded
 
 import plait
 from plait import outputs
-from plait.nccl import COLLECTIVES
+from plait.bench.nccl import COLLECTIVES
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {".py", ".cpp", ".hpp", ".h", ".c", ".cu", ".cuh", ".def"}

@@ -10,7 +10,8 @@ import pytest
 from recorded import RESULTS
 
 import plait
-from plait import _core, doctor, gpu, run
+from plait import _core, gpu, run
+from plait.commands import doctor
 
 
 def smi(folder: Path, script: str) -> None:

@@ -14,8 +14,13 @@ from gpu_stand_ins import OnGpu, plait_command, without_gpu
 from recorded import rows
 
 import plait
-from plait import _core, bench_command, bench_gpu, gpu, launch, measure, nccl, tune
+from plait import _core, gpu, launch
 from plait.arrays import HOST, ON_SOME_GPU, Buffer, buffer_of, empty_like, is_on_gpu, stream_handle
+from plait.bench import gpu_ranks as bench_gpu
+from plait.bench import links as measure
+from plait.bench import nccl
+from plait.bench import tuner as tune
+from plait.commands import bench as bench_command
 
 
 @without_gpu
@@ -219,7 +224,7 @@ def test_rows_as_text_csv_and_picture(tmp_path):
     assert lines[2].endswith("20.000,10.000,0.100,0,2.000,4.000") and lines[3].endswith(",,,,,")
     with pytest.raises(plait.FileError, match="wanted to write"):
         bench_gpu.write_csv(str(tmp_path / "no" / "folder.csv"), {}, [ROW])
-    plots = pytest.importorskip("plait.plots")
+    plots = pytest.importorskip("plait.bench.plots")
     plots.plot_gpu_bench([WITH_NCCL, WITH_NCCL | {"size": 2048}], str(tmp_path / "rows.png"))
     assert Path(tmp_path / "rows.png").stat().st_size > 1000
 

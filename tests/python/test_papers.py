@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from plait import calibrate, papers
+from plait.evidence import calibrate, papers
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,7 +26,7 @@ def rows() -> list[papers.Row]:
 
 def test_evidence_is_what_the_command_writes(rows: list[papers.Row]) -> None:
     assert (ROOT / "docs" / "evidence.md").read_text() == papers.markdown(rows), (
-        "run python -m plait.papers --write docs/evidence.md"
+        "run python -m plait.evidence.papers --write docs/evidence.md"
     )
 
 

@@ -9,9 +9,10 @@ import pytest
 from gpu_stand_ins import plait_command
 
 import plait
-from plait import bench_gpu, reductions
 from plait.arrays import DTYPE_OF_TYPE
-from plait.bench import Oracle
+from plait.bench import gpu_ranks as bench_gpu
+from plait.bench import reductions
+from plait.bench.oracle import Oracle
 
 INTEGERS = [name for name in DTYPE_OF_TYPE if not reductions.is_float(name)]
 FLOATS = [name for name in DTYPE_OF_TYPE if reductions.is_float(name)]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import plait
-from plait import papers, report, results, timeline_plot
+from plait import timeline_plot
+from plait.evidence import papers, report, results
 
 VOID = {"meta", "line", "circle", "rect", "polyline"}
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import plait
-from plait import papers, report
+from plait.evidence import papers, report
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 BROWSER = os.environ.get("PLAIT_BROWSER") or next(filter(None, map(shutil.which, NAMES)), "")

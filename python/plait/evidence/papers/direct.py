@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import plait
-from plait.papers.rounds import staged_us, time_us
-from plait.papers.rows import MB, Row, machine, missing
+from plait.evidence.papers.rounds import staged_us, time_us
+from plait.evidence.papers.rows import MB, Row, machine, missing
 
 
 def direct_sendrecv() -> list[Row]:

@@ -1,11 +1,11 @@
 """The papers' experiments rerun on the simulator: claim, simulated figure, deviation.
 
 Machines are topologies/*.json, one parameter set each, with sources; peers run the algorithm that
-the paper says or shows they run. `python -m plait.papers --write docs/evidence.md` writes all.
+the paper says or shows they run. `python -m plait.evidence.papers --write FILE` writes all.
 Sources: Micro 2021 (M), the collaborative all-reduce (C), WOTIR (W), the direct-sendrecv talk (D).
 """
 
-from plait.papers.page import markdown, paper_rows, recommended
-from plait.papers.rows import Row
+from plait.evidence.papers.page import markdown, paper_rows, recommended
+from plait.evidence.papers.rows import Row
 
 __all__ = ["Row", "markdown", "paper_rows", "recommended"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import plait
 from plait import outputs
-from plait.results import Curves, measurements
+from plait.evidence.results import Curves, measurements
 from plait.timeline_plot import COLOURS, spans_by_lane
 
 SIZES = tuple(1 << power for power in range(12, 31, 2))
@@ -253,7 +253,7 @@ def page(
     evidence: list[Any] | None = None,
     figures: list[Any] | None = None,
 ) -> str:
-    """The whole page. `evidence`: rows of plait.papers; `figures`: of plait.calibrate."""
+    """The whole page. `evidence`: rows of plait.papers; `figures`: of plait.evidence.calibrate."""
     ranks = min(len(topology.rank_devices()), 16)
     request = plait.Request(collective, size // 4, "fp32", "sum", ranks, 0, int(ranks > 1))
     plans, _ = plait.propose(topology, request)
@@ -286,8 +286,8 @@ def page(
 
 def write_report(topology: plait.Topology, file: str, with_evidence: bool = True) -> None:
     """Writes the page for a machine; measured rows come from bench/results where that is."""
-    from plait.calibrate import calibration_rows, machine
-    from plait.papers import paper_rows
+    from plait.evidence.calibrate import calibration_rows, machine
+    from plait.evidence.papers import paper_rows
 
     outputs.check(file, "report")
     results = Path("bench/results")

@@ -6,12 +6,12 @@ import json
 from dataclasses import dataclass, replace
 
 import plait
-from plait.calibrate import calibration_rows
-from plait.papers.collaborative import PAIRWISE, collaborative, one_process, tuned
-from plait.papers.direct import direct_sendrecv
-from plait.papers.micro import micro
-from plait.papers.rows import EQUAL, MB, WITHIN, Row, machine
-from plait.papers.wotir import wotir
+from plait.evidence.calibrate import calibration_rows
+from plait.evidence.papers.collaborative import PAIRWISE, collaborative, one_process, tuned
+from plait.evidence.papers.direct import direct_sendrecv
+from plait.evidence.papers.micro import micro
+from plait.evidence.papers.rows import EQUAL, MB, WITHIN, Row, machine
+from plait.evidence.papers.wotir import wotir
 
 # Parameters that were set with a claim in view; printed above the table.
 DEPENDENCES = """\
@@ -161,7 +161,8 @@ def markdown(rows: list[Row] | None = None) -> str:
     lines = [
         "# Evidence: the papers' experiments and the measured node, simulated",
         "",
-        "Made by `python -m plait.papers --write docs/evidence.md`; a test reruns it and compares.",
+        "Made by `python -m plait.evidence.papers --write docs/evidence.md`; a test reruns it and "
+        "compares.",
         "Machines are `topologies/*.json`: one parameter set each, each parameter with its source.",
         "A `must` row is held to 10 % of its claim, or to its order. A `show` row is there to be",
         "seen, with the reason where it deviates.",

@@ -6,8 +6,8 @@ import json
 from functools import cache
 
 import plait
-from plait.papers.rows import MB, Row, machine, missing, us
-from plait.sketch import put, rerouted
+from plait.evidence.papers.rows import MB, Row, machine, missing, us
+from plait.evidence.sketch import put, rerouted
 
 
 @cache

@@ -6,8 +6,8 @@ import json
 from functools import cache
 
 import plait
-from plait.papers.rows import MB, Row, grid, machine, missing, nccl_us, us
-from plait.sketch import put
+from plait.evidence.papers.rows import MB, Row, grid, machine, missing, nccl_us, us
+from plait.evidence.sketch import put
 
 
 def _as_streams(plan: plait.Plan) -> plait.Plan:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import cache
 
 import plait
-from plait.calibrate import machine as measured_node
-from plait.calibrate import with_parameters
-from plait.papers.rows import EQUAL, MB, Row, grid, machine, nccl_us, us
+from plait.evidence.calibrate import machine as measured_node
+from plait.evidence.calibrate import with_parameters
+from plait.evidence.papers.rows import EQUAL, MB, Row, grid, machine, nccl_us, us
 
 Tuning = tuple[tuple[tuple[str, int], ...], ...]
 

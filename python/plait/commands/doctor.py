@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import json
 import os
 import platform
+import re
 import shutil
 import stat
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
 
 import plait
-from plait import gpu
-from plait.console import machine
+from plait import elf, gpu, run
+from plait.bench import nccl
+from plait.commands.console import JsonOption, machine, out
 
 SMI_S = 30.0  # a driver that hangs keeps nvidia-smi for ever
 
@@ -131,8 +139,6 @@ def _listed_by_smi() -> tuple[int, str]:
 
 def _device_code() -> Check:
     """Of the drop-in, which is made with the library and tells what both have."""
-    from plait import run  # which needs this module
-
     if run.has_kernels(run.drop_in_folder() / "libplait_nccl.so"):
         return Check("device code", "ok", "built in")
     advice = "for GPU ranks install plait again with nvcc on PATH (docs/nccl.md)"
@@ -141,8 +147,6 @@ def _device_code() -> Check:
 
 def _nccl() -> Check:
     """As --against finds it, and `plait run` where that differs."""
-    from plait import nccl, run
-
     try:
         path = nccl.library_path()
     except plait.FileError as error:
@@ -201,3 +205,65 @@ def examine() -> list[Check]:
         _launcher("mpirun"),
         _python_package("matplotlib", "for --plot"),
     ]
+
+
+def examine_command(command: Sequence[str]) -> list[Check]:
+    """`plait doctor -- cmd`: what stands between this command's NCCL calls and plait."""
+    program = shutil.which(command[0]) if command else None
+    if program is None:
+        return [Check("program", "broken", f"no {command[0]} on PATH", "check the spelling")]
+    door, why = run.door_for(command)
+    checks = [
+        Check("program", "ok", program),
+        Check("door", "ok", f"{door}: {why}", f"plait run --door {door} -- ..."),
+    ]
+    library = run.drop_in_folder() / "libplait_nccl.so"
+    state, advice = "ok", ""
+    if not library.exists():
+        state, advice = "missing", "install plait with its drop-ins: pip install ."
+    elif not run.has_kernels(library):
+        state, advice = "missing", "built without device code: install again with nvcc on PATH"
+    checks.append(Check("drop-in", state, str(library), advice))
+    if reason := gpu.why_none():
+        advice = "the program would run without plait"
+        checks.append(Check("GPUs", "missing", reason, advice))
+    nccl = run.find_nccl(command)
+    if nccl is None:
+        advice = "programs that bring their own are served all the same"
+        return [*checks, Check("NCCL", "missing", f"no {run.NAME} found", advice)]
+    version = run.nccl_version(nccl)
+    major = version // 10000 if version >= 10000 else version // 1000
+    advice = "" if major == 2 else "plait knows NCCL 2: all calls would stay on NCCL"
+    checks.append(Check("NCCL", "ok" if major == 2 else "missing", f"{version} at {nccl}", advice))
+    forwarded = run.drop_in_folder() / "nccl" / run.NAME
+    if forwarded.exists():
+        absent = sorted(_public(nccl) - _public(forwarded))
+        said = f"all {len(_public(nccl))} functions" if not absent else f"lacks {', '.join(absent)}"
+        state = "ok" if not absent else "missing"
+        checks.append(Check("door library", state, said, "" if not absent else "use audit"))
+    return checks
+
+
+def _public(library: Path) -> set[str]:
+    return {name for name in elf.exported(library) if re.match(r"p?nccl[A-Z]", name)}
+
+
+def doctor(
+    command: Annotated[
+        list[str] | None, typer.Argument(help="A program: say how `plait run` would run it.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what is there, what is missing, and what to do."""
+    checks = examine_command(command) if command else examine()
+    if as_json:
+        out.print(json.dumps([vars(check) for check in checks], indent=1), markup=False)
+    else:
+        table = Table()
+        for column in ("what", "state", "found", "what to do"):
+            table.add_column(column)
+        for check in checks:
+            table.add_row(check.what, check.state, check.found, check.advice)
+        out.print(table)
+    if any(check.state == "broken" for check in checks):
+        raise typer.Exit(1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import plait
-from plait.sketch import KERNEL, Event, Sketch
+from plait.evidence.sketch import KERNEL, Event, Sketch
 
 RENDEZVOUS_BYTES = 64 << 10  # from here MPI libraries ask the receiver first; typical
 

@@ -10,10 +10,10 @@ from rich.table import Table
 
 import plait
 from plait import outputs
-from plait import tune as tuner
-from plait.bench_command import gpu_ranks, rows_of
-from plait.console import JsonOption, RanksOption, err, out, progress_bar
-from plait.nccl import Nccl
+from plait.bench import tuner
+from plait.bench.nccl import Nccl
+from plait.commands.bench import gpu_ranks, rows_of
+from plait.commands.console import JsonOption, RanksOption, err, out, progress_bar
 
 
 def tune(
@@ -86,7 +86,7 @@ def _measured(task: dict[str, Any], seconds: float) -> tuple[dict[str, Any], lis
                 continue
             against = nccl if setting == "beside_computing" else ""
             part = {"setting": setting, "against": against, "budget_s": seconds / 2}
-            for row in rows_of("plait.tune:rank_main", task["ranks"], task | part):
+            for row in rows_of("plait.bench.tuner:rank_main", task["ranks"], task | part):
                 if "total" in row:
                     version = row["nccl"] or facts.get("nccl", "")
                     facts = row | {"total": facts["total"] + row["total"], "nccl": version}

@@ -10,131 +10,18 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 import plait
-from plait import reductions
 from plait.arrays import DTYPE_OF_TYPE
+from plait.bench.oracle import Oracle, poison
+from plait.bench.sizes import bandwidth, count_for
 from plait.launch import Emit
 
 # A row's timed calls take about this long at most, however slow the strategy.
 ROW_BUDGET_S = 1.0
-
-
-# No machine has as much memory; numbers much larger would not even fit the core's integers.
-MOST_BYTES = 1 << 40
-MOST_SIZES = 10_000  # rows of a run
-
-
-def parse_bytes(text: str) -> int:
-    """'64M' -> 67108864; K, M and G are powers of two, as in nccl-tests."""
-    wanted = "wanted a size such as 8, 1K, 64M or 1G, 1024G at most"
-    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-    number = text.strip().upper().removesuffix("IB").removesuffix("B")
-    try:
-        scale = units.get(number[-1:], 1)
-        size = float(number[:-1] if scale > 1 else number) * scale
-    except ValueError:
-        raise plait.InvalidArgumentError(f"{wanted}, found {text!r}") from None
-    if not 0 <= size <= MOST_BYTES:  # nor is a NaN
-        raise plait.InvalidArgumentError(f"{wanted}, found {text!r}")
-    return int(size)
-
-
-def parse_strategy(text: str, wanted: str) -> tuple[str, dict[str, int]]:
-    """'direct:pieces=2,throttle=1' -> ('direct', {...}); `wanted` is what the error asks for."""
-    name, _, rest = text.partition(":")
-    try:
-        pairs = [part.split("=") for part in rest.split(",") if part]
-        return name, {key: int(value) for key, value in pairs}
-    except ValueError:
-        raise plait.InvalidArgumentError(f"wanted {wanted}, found {text!r}") from None
-
-
-def sizes(first: int, last: int, factor: int, step: int) -> Iterator[int]:
-    """The message sizes from first to last, times factor (or plus step where step > 0)."""
-    if first < 0 or last < first or (step <= 0 and factor < 2):
-        raise plait.InvalidArgumentError(
-            f"wanted 0 <= first <= last and a factor >= 2 or a step > 0, found {first}, {last}, "
-            f"factor {factor}, step {step}"
-        )
-    if step > 0 and (last - first) // step >= MOST_SIZES:
-        raise plait.InvalidArgumentError(
-            f"wanted at most {MOST_SIZES} sizes, found {(last - first) // step + 1}: take a larger "
-            "--step-bytes"
-        )
-    size = first
-    while size <= last:
-        yield size
-        size = size + step if step > 0 else max(size, 1) * factor
-
-
-def pattern(seed: int, count: int, plait_type: str) -> np.ndarray[Any, Any]:
-    """`count` elements that a seed determines: small enough that no sum of 64 overflows."""
-    generator = np.random.Generator(np.random.SFC64(seed))
-    dtype = DTYPE_OF_TYPE[plait_type]
-    if plait_type.startswith(("int", "uint")):
-        low = 0 if plait_type.startswith("uint") else -2
-        return generator.integers(low, 3, count).astype(dtype)
-    return generator.random(count, dtype=np.float32).astype(dtype)
-
-
-def count_for(collective: str, size_bytes: int, plait_type: str, ranks: int) -> int:
-    """The request count whose message is `size_bytes`, by nccl-tests' conventions."""
-    elements = size_bytes // DTYPE_OF_TYPE[plait_type].itemsize
-    gathers = collective in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
-    return elements // ranks if gathers else elements
-
-
-class Oracle:
-    """What a request's outputs must be, from the ranks' seeds."""
-
-    def __init__(self, request: plait.Request, seed: int) -> None:
-        self.request = request
-        size = DTYPE_OF_TYPE[request.type].itemsize
-        self.inputs = [
-            pattern(seed * 1000 + rank, request.input_bytes(rank) // size, request.type)
-            for rank in range(request.ranks)
-        ]
-
-    def expected(
-        self, rank: int, lo: int, hi: int, in_rank_order: bool = True
-    ) -> np.ndarray[Any, Any]:
-        """Elements lo..hi of this rank's output; sums in rank order, else in float64."""
-        request, count, ranks = self.request, self.request.count, self.request.ranks
-        name = request.collective
-        if name in reductions.REDUCING:
-            at = rank * count if name == "reduce_scatter" else 0
-            parts = [source[at + lo : at + hi] for source in self.inputs]
-            if not in_rank_order:
-                return reductions.in_float64(request.op, parts)
-            return reductions.in_rank_order(request.op, request.type, parts)
-        if name in ("all_gather", "gather"):
-            return np.concatenate(self.inputs)[lo:hi]
-        if name in ("broadcast", "copy"):
-            return self.inputs[request.root][lo:hi]
-        if name == "scatter":
-            return self.inputs[request.root][rank * count + lo : rank * count + hi]
-        if name == "send_recv":
-            return self.inputs[(rank - 1) % ranks][lo:hi]
-        parts = [source[rank * count : (rank + 1) * count] for source in self.inputs]
-        return np.concatenate(parts)[lo:hi]
-
-    def wrong(
-        self, rank: int, output: np.ndarray[Any, Any], lo: int, hi: int, bitwise: bool = False
-    ) -> int:
-        """How many of output[lo:hi] are not what they must be; see reductions.wrong_elements."""
-        return reductions.wrong_elements(
-            self.request, output[lo:hi], bitwise, partial(self.expected, rank, lo, hi)
-        )
-
-
-def poison(output: np.ndarray[Any, Any]) -> None:
-    """Fills an output with bytes that no right result has, so that an unwritten one shows."""
-    output.view(np.uint8).fill(0xAB)
 
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
@@ -216,11 +103,6 @@ def _row(
         "in_place_us": None if in_place_seconds is None else in_place_seconds * 1e6,
         "in_place_wrong": in_place_wrong,
     }
-
-
-def bandwidth(request: plait.Request, seconds: float) -> dict[str, float]:
-    algbw = request.message_bytes() / max(seconds, 1e-12) / 1e9
-    return {"algbw": algbw, "busbw": algbw * request.busbw_factor()}
 
 
 def _in_place(

@@ -19,9 +19,9 @@ import numpy as np
 
 import plait
 from plait import gpu
+from plait.bench.links import _address
+from plait.bench.nccl import NcclPair
 from plait.copies import copies
-from plait.measure import _address
-from plait.nccl import NcclPair
 
 BUFFER_BYTES = 1 << 30  # offsets go round in it, so that nothing is found in a cache
 PERIOD = 16_777_259  # prime: the random bytes repeat after so many

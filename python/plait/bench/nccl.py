@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import plait
-from plait.reductions import REDUCING
+from plait.bench.reductions import REDUCING
 
 # plait's type and op -> ncclDataType_t and ncclRedOp_t.
 TYPES = {

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 
 import plait
-from plait import gpu, reductions
+from plait import gpu
 from plait.arrays import DTYPE_OF_TYPE
-from plait.bench import bandwidth, count_for
-from plait.bench import pattern as input_of
+from plait.bench import reductions
+from plait.bench.nccl import Nccl
+from plait.bench.oracle import pattern as input_of
+from plait.bench.sizes import bandwidth, count_for
 from plait.launch import Emit
-from plait.nccl import Nccl
 
 PERIOD = 1_048_573  # prime: no shard, tile or chunk is a multiple of it
 CHECK_ELEMENTS = 16 * PERIOD  # compared at a time: so that each begins a period

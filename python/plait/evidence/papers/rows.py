@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 
 import plait
-from plait.calibrate import machine as measured_node
-from plait.calibrate import nccl_reached
-from plait.sketch import ring_kernel
+from plait.evidence.calibrate import machine as measured_node
+from plait.evidence.calibrate import nccl_reached
+from plait.evidence.sketch import ring_kernel
 
 MB = 1 << 20
 WITHIN = 0.10  # of a claim: a row holds

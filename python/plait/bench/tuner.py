@@ -21,10 +21,10 @@ from typing import Any
 import plait
 from plait import gpu
 from plait._core import beats_nccl
-from plait.bench import count_for
-from plait.bench_gpu import Bay, Call, Pattern
+from plait.bench.gpu_ranks import Bay, Call, Pattern
+from plait.bench.reductions import REDUCING
+from plait.bench.sizes import count_for
 from plait.launch import Emit
-from plait.reductions import REDUCING
 
 COLLECTIVES = (
     "all_reduce",

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from plait.papers.page import markdown, number, paper_rows
+from plait.evidence.papers.page import markdown, number, paper_rows
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 import plait
 from plait import run as run_module
-from plait.console import JsonOption, out
+from plait.commands.console import JsonOption, out
 
 # A program's own options come after its name and are left to it.
 SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}

@@ -14,7 +14,7 @@ from typing import Any
 
 import plait
 from plait._core import simulate_together
-from plait.sketch import COPY_ENGINE, KERNEL, Sketch, cuts, put, ring_kernel
+from plait.evidence.sketch import COPY_ENGINE, KERNEL, Sketch, cuts, put, ring_kernel
 
 MIB = 1 << 20
 

@@ -14,9 +14,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import plait
-from plait import bench as bench_module
 from plait import gpu, launch, outputs
-from plait.console import (
+from plait.bench import cpu_ranks
+from plait.bench import sizes as bench_sizes
+from plait.commands.console import (
     JsonOption,
     OpOption,
     TopologyOption,
@@ -144,7 +145,7 @@ def _bench_pair(
     collective: str, pair: str, shares: str, task: dict[str, Any], csv: str, as_json: bool
 ) -> None:
     """Copies between two GPUs of this process, over every path at once."""
-    from plait import bench_copy
+    from plait.bench import copies
 
     if plait.Request(collective, 0).collective != "copy" or not pair:
         raise plait.InvalidArgumentError(
@@ -153,23 +154,23 @@ def _bench_pair(
     if task["interference"]:
         _refuse("--interference goes without", {"against": task["against"]})
     outputs.check(csv, "--csv")
-    task |= {"pair": bench_copy.parse_pair(pair), "params": bench_copy.parse_shares(shares)}
+    task |= {"pair": copies.parse_pair(pair), "params": copies.parse_shares(shares)}
     task["sizes"] = [size for size in task["sizes"] if size > 0] or _no_sizes()
     facts: dict[str, Any] = {"plait": plait.__version__}
     rows: list[dict[str, Any]] = []
-    for row in bench_copy.bench(task):
+    for row in copies.bench(task):
         if "gpus" in row:
             facts |= row
         else:
             rows.append(row)
         if not as_json:
-            said = bench_copy.header(facts, task) if "gpus" in row else bench_copy.line(row)
+            said = copies.header(facts, task) if "gpus" in row else copies.line(row)
             out.print(said, markup=False)
     if as_json:
         print_json = {"config": task, "facts": facts, "results": rows}
         out.print(json.dumps(print_json, indent=1), markup=False)
     if csv:
-        bench_copy.write_csv(csv, facts, task, rows)
+        copies.write_csv(csv, facts, task, rows)
     if any(row.get("wrong", 0) or row.get("nccl_wrong", 0) for row in rows):
         raise typer.Exit(1)
 
@@ -182,8 +183,8 @@ def _no_sizes() -> NoReturn:
 
 
 def _sizes(first: str, last: str, factor: int, step: str) -> list[int]:
-    limits = (bench_module.parse_bytes(first), bench_module.parse_bytes(last))
-    return list(bench_module.sizes(*limits, factor, bench_module.parse_bytes(step)))
+    limits = (bench_sizes.parse_bytes(first), bench_sizes.parse_bytes(last))
+    return list(bench_sizes.sizes(*limits, factor, bench_sizes.parse_bytes(step)))
 
 
 def _bench_cpus(task: dict[str, Any], strategies: str, plot: str, as_json: bool) -> None:
@@ -198,11 +199,11 @@ def _bench_cpus(task: dict[str, Any], strategies: str, plot: str, as_json: bool)
     if as_json:
         out.print(json.dumps(bench_json(task, rows), indent=1), markup=False)
     if plot:
-        from plait.plots import plot_bench
+        from plait.bench.plots import plot_bench
 
         plot_bench(rows, plot)
     wrong = sum(row["wrong"] + (row["in_place_wrong"] or 0) for row in rows)
-    if wrong or not bench_module.bitwise_equal(rows):
+    if wrong or not cpu_ranks.bitwise_equal(rows):
         raise typer.Exit(1)
 
 
@@ -217,22 +218,22 @@ def gpu_ranks(ranks: int | None, collective: str) -> int:
 
 
 def _bench_gpus(task: dict[str, Any], strategies: str, csv: str, plot: str, as_json: bool) -> None:
-    from plait import bench_gpu
-    from plait.nccl import Nccl
+    from plait.bench import gpu_ranks as ranks_on_gpus
+    from plait.bench.nccl import Nccl
 
     facts: dict[str, Any] = {"plait": plait.__version__}
     if task["against"]:
         facts["library"] = Nccl().path  # found before any rank starts
-    task["strategy"], task["params"] = bench_module.parse_strategy(
+    task["strategy"], task["params"] = bench_sizes.parse_strategy(
         strategies, "one strategy such as tiled:blocks=64 on GPUs"
     )
     # A copy is one way; send_recv of two ranks is both ways at once.
     both = ["copy", "send_recv"] if task["collective"] == "copy" else [task["collective"]]
     task["collectives"] = both
-    if not any(bench_gpu.requests_of(task)):
+    if not any(ranks_on_gpus.requests_of(task)):
         _no_sizes()
     rows: list[dict[str, Any]] = []
-    for row in rows_of("plait.bench_gpu:rank_main", task["ranks"], task):
+    for row in rows_of("plait.bench.gpu_ranks:rank_main", task["ranks"], task):
         if "gpu" in row:
             facts |= row
             if not as_json:
@@ -247,9 +248,9 @@ def _bench_gpus(task: dict[str, Any], strategies: str, csv: str, plot: str, as_j
     else:
         out.print(gpu_end(rows), markup=False)
     if csv:
-        bench_gpu.write_csv(csv, facts, rows)
+        ranks_on_gpus.write_csv(csv, facts, rows)
     if plot:
-        from plait.plots import plot_gpu_bench
+        from plait.bench.plots import plot_gpu_bench
 
         plot_gpu_bench(rows, plot)
     if any(row["plait_wrong"] or row.get("nccl_wrong", 0) for row in rows):
@@ -310,7 +311,7 @@ def bench_json(task: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, An
         "results": rows,
         "out_of_bounds": sum(row["wrong"] for row in rows),
         "average_bus_bandwidth": sum(row["busbw"] for row in rows) / max(len(rows), 1),
-        "bitwise_equal": bench_module.bitwise_equal(rows),
+        "bitwise_equal": cpu_ranks.bitwise_equal(rows),
     }
 
 
@@ -330,7 +331,7 @@ def _run_bench(task: dict[str, Any], ranks: int, as_json: bool) -> list[dict[str
             f"slowest rank's mean\n{HEADER}",
             markup=False,
         )
-    for row in rows_of("plait.bench:rank_main", ranks, task):
+    for row in rows_of("plait.bench.cpu_ranks:rank_main", ranks, task):
         rows.append(row)
         if not as_json:
             out.print(_bench_line(row), markup=False)
@@ -353,9 +354,9 @@ def _bench_line(row: dict[str, Any]) -> str:
 def _print_bench_end(rows: list[dict[str, Any]]) -> None:
     wrong = sum(row["wrong"] + (row["in_place_wrong"] or 0) for row in rows)
     average = sum(row["busbw"] for row in rows) / max(len(rows), 1)
-    groups = bench_module.bitwise_groups(rows)
+    groups = cpu_ranks.bitwise_groups(rows)
     compared = sum(len(group) for group in groups.values())
-    equal = "bitwise equal" if bench_module.bitwise_equal(rows) else "NOT BITWISE EQUAL"
+    equal = "bitwise equal" if cpu_ranks.bitwise_equal(rows) else "NOT BITWISE EQUAL"
     equal = equal if compared else "not compared"
     out.print(
         f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}\n"

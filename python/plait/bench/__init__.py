@@ -1,0 +1,1 @@
+"""Timing and checking: collectives on CPU ranks and on GPUs, copies, links, the tuner, NCCL."""

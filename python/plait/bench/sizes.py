@@ -1,0 +1,67 @@
+"""What a bench is asked for, from its words: sizes, strategies, counts; bandwidths from times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import plait
+from plait.arrays import DTYPE_OF_TYPE
+
+# No machine has as much memory; numbers much larger would not even fit the core's integers.
+MOST_BYTES = 1 << 40
+MOST_SIZES = 10_000  # rows of a run
+
+
+def parse_bytes(text: str) -> int:
+    """'64M' -> 67108864; K, M and G are powers of two, as in nccl-tests."""
+    wanted = "wanted a size such as 8, 1K, 64M or 1G, 1024G at most"
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    number = text.strip().upper().removesuffix("IB").removesuffix("B")
+    try:
+        scale = units.get(number[-1:], 1)
+        size = float(number[:-1] if scale > 1 else number) * scale
+    except ValueError:
+        raise plait.InvalidArgumentError(f"{wanted}, found {text!r}") from None
+    if not 0 <= size <= MOST_BYTES:  # nor is a NaN
+        raise plait.InvalidArgumentError(f"{wanted}, found {text!r}")
+    return int(size)
+
+
+def parse_strategy(text: str, wanted: str) -> tuple[str, dict[str, int]]:
+    """'direct:pieces=2,throttle=1' -> ('direct', {...}); `wanted` is what the error asks for."""
+    name, _, rest = text.partition(":")
+    try:
+        pairs = [part.split("=") for part in rest.split(",") if part]
+        return name, {key: int(value) for key, value in pairs}
+    except ValueError:
+        raise plait.InvalidArgumentError(f"wanted {wanted}, found {text!r}") from None
+
+
+def sizes(first: int, last: int, factor: int, step: int) -> Iterator[int]:
+    """The message sizes from first to last, times factor (or plus step where step > 0)."""
+    if first < 0 or last < first or (step <= 0 and factor < 2):
+        raise plait.InvalidArgumentError(
+            f"wanted 0 <= first <= last and a factor >= 2 or a step > 0, found {first}, {last}, "
+            f"factor {factor}, step {step}"
+        )
+    if step > 0 and (last - first) // step >= MOST_SIZES:
+        raise plait.InvalidArgumentError(
+            f"wanted at most {MOST_SIZES} sizes, found {(last - first) // step + 1}: take a larger "
+            "--step-bytes"
+        )
+    size = first
+    while size <= last:
+        yield size
+        size = size + step if step > 0 else max(size, 1) * factor
+
+
+def count_for(collective: str, size_bytes: int, plait_type: str, ranks: int) -> int:
+    """The request count whose message is `size_bytes`, by nccl-tests' conventions."""
+    elements = size_bytes // DTYPE_OF_TYPE[plait_type].itemsize
+    gathers = collective in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+    return elements // ranks if gathers else elements
+
+
+def bandwidth(request: plait.Request, seconds: float) -> dict[str, float]:
+    algbw = request.message_bytes() / max(seconds, 1e-12) / 1e9
+    return {"algbw": algbw, "busbw": algbw * request.busbw_factor()}

@@ -1,0 +1,1 @@
+"""The command line: a module a command, or a few that belong together."""

@@ -1,0 +1,99 @@
+"""`plait simulate` and `plait report`: predictions, and what they are held to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+import plait
+from plait import outputs
+from plait.commands.console import (
+    BytesOption,
+    JsonOption,
+    OpOption,
+    RanksOption,
+    TopologyOption,
+    TypeOption,
+    WithoutOption,
+    out,
+)
+from plait.commands.console import (
+    machine as asked_machine,
+)
+from plait.commands.plan import plan_asked_for, request_of
+
+
+def simulate(
+    collective: Annotated[str, typer.Argument(help="all_reduce, ...")] = "",
+    size: BytesOption = "64M",
+    topology: TopologyOption = "",
+    ranks: RanksOption = None,
+    plait_type: TypeOption = "fp32",
+    op: OpOption = "sum",
+    strategy: Annotated[str, typer.Option("--strategy", "-s")] = "",
+    without: WithoutOption = None,
+    trace: Annotated[str, typer.Option(help="Write a Perfetto/Chrome trace here.")] = "",
+    plot: Annotated[str, typer.Option(help="Write a picture of lanes and links here.")] = "",
+    paper: Annotated[
+        str,
+        typer.Option(help="Rerun papers' experiments: micro, collaborative, wotir, direct, all"),
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Predict when each op of a plan runs, how long all takes, and what bounds it."""
+    if paper:
+        _simulate_paper(paper, as_json)
+        return
+    if not collective:
+        raise plait.InvalidArgumentError("wanted a collective or --paper, found neither")
+    outputs.check(trace, "--trace")
+    outputs.check_picture(plot, "--plot")
+    machine = asked_machine(topology, without)
+    request = request_of(machine, collective, size, plait_type, op, ranks)
+    shown = plan_asked_for(machine, request, strategy, *plait.ranked(machine, request))
+    timeline = plait.simulate(shown, machine)
+    if trace:
+        outputs.write_text(trace, timeline.to_trace_json(shown))
+    if plot:
+        from plait.timeline_plot import plot as plot_timeline
+
+        plot_timeline(timeline, shown, plot)
+    out.print(timeline.to_json() if as_json else str(timeline), markup=False)
+
+
+def _simulate_paper(paper: str, as_json: bool) -> None:
+    from plait.evidence import papers
+
+    rows = papers.paper_rows(paper)
+    if as_json:
+        said = [{**asdict(row), "deviation": row.deviation, "ok": row.ok} for row in rows]
+        out.print(json.dumps(said, indent=1), markup=False)
+        return
+    table = Table(title="claims of the papers, simulated", show_lines=False)
+    for column in ("id", "kind", "experiment", "claim", "simulated", "deviation", "ok", "reason"):
+        table.add_column(column)
+    for row in rows:
+        deviation = "" if row.deviation is None else f"{100 * row.deviation:+.1f} %"
+        simulated = "" if row.simulated is None else f"{row.simulated:.4g} {row.unit}"
+        ok = "yes" if row.ok else "no"
+        table.add_row(row.id, row.kind, row.what, row.claim, simulated, deviation, ok, row.reason)
+    out.print(table)
+    must = [row for row in rows if row.kind == "must"]
+    out.print(f"{sum(row.ok for row in must)} of {len(must)} rows marked must hold")
+
+
+def report(
+    file: Annotated[str, typer.Argument(help="The HTML page to write.")] = "plait.html",
+    topology: TopologyOption = "",
+    without: WithoutOption = None,
+    evidence: Annotated[bool, typer.Option(help="Rerun the papers' experiments too.")] = True,
+) -> None:
+    """Write one self-contained page: links, predictions beside measurements, evidence."""
+    from plait.evidence.report import write_report
+
+    write_report(asked_machine(topology, without), file, evidence)
+    out.print(f"wrote {file}", markup=False)

@@ -1,0 +1,72 @@
+"""`plait topo`: the machine as found, as asked for, or as measured."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+import plait
+from plait import outputs
+from plait.commands.console import (
+    JsonOption,
+    TopologyOption,
+    WithoutOption,
+    out,
+    progress_bar,
+)
+from plait.commands.console import (
+    machine as asked_machine,
+)
+
+
+def topo(
+    topology: TopologyOption = "",
+    without: WithoutOption = None,
+    as_json: JsonOption = False,
+    listed: Annotated[bool, typer.Option("--list", help="Name the shipped topologies.")] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Time the links of this machine's GPUs.")
+    ] = False,
+    write: Annotated[str, typer.Option(help="Write the topology here, for -T.")] = "",
+) -> None:
+    """Show the machine: the matrix, every named path and its speed."""
+    if listed:
+        names = plait.shipped_topologies()
+        out.print(json.dumps(names) if as_json else "\n".join(names))
+        return
+    outputs.check(write, "--write")
+    if measure:
+        if topology or without:
+            raise plait.InvalidArgumentError(
+                "--measure goes without --topology and --without: it times this machine as it is"
+            )
+        machine = _measured(plait.discover(), as_json)
+    else:
+        machine = asked_machine(topology, without)
+        out.print(machine.to_json() if as_json else str(machine), markup=False)
+    if write:
+        outputs.write_text(write, machine.to_json() + "\n")
+
+
+def _measured(machine: plait.Topology, as_json: bool) -> plait.Topology:
+    """Times every link, prints the figures, and returns the topology made of them."""
+    from plait.bench import links
+
+    with progress_bar(1, "measuring") as progress:
+        bar = progress.task_ids[0]
+        rows = links.measure(
+            lambda done, of: progress.update(bar, completed=done, total=of),
+        )
+    if as_json:
+        out.print(links.as_json(machine, rows), markup=False)
+    else:
+        table = Table(title="measured, copy engines, in total")
+        for column in ("path", "how", "GB/s"):
+            table.add_column(column, justify="right" if column == "GB/s" else "left")
+        for row in rows:
+            table.add_row(row.path, row.how, f"{row.gb_per_s:.1f}")
+        out.print(table)
+    return links.measured_topology(machine, rows)

@@ -1,0 +1,1 @@
+"""What predictions are held to: the papers' experiments and recorded measurements."""
