@@ -52,6 +52,7 @@ READING_ROUTE = [
     "src/exec/cpu/cpu.cpp",
     "src/comm/communicator.cpp",
     "python/plait/cli.py",
+    "python/plait/commands/plan.py",
 ]
 
 
