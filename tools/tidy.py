@@ -196,6 +196,16 @@ def check_python(path: Path) -> list[str]:
     return found
 
 
+def check_page(path: Path) -> list[str]:
+    """Pages are as wide as code; a table's rows are as wide as they must be."""
+    lines = path.read_text().splitlines()
+    return [
+        breach(path, number, "columns", f"{len(line)}, at most {LINE_COLUMNS}")
+        for number, line in enumerate(lines, 1)
+        if len(line) > LINE_COLUMNS and not line.lstrip().startswith("|")
+    ]
+
+
 def check_reading_budget() -> list[str]:
     files = [path for pattern in READING_ROUTE for path in sorted(ROOT.glob(pattern))]
     total = sum(len(path.read_text().splitlines()) for path in files)
@@ -214,6 +224,8 @@ def main() -> int:
     )
     for path in tracked("*.py"):
         found += check_python(path)
+    for path in tracked("*.md"):
+        found += check_page(path)
     print("\n".join(found) if found else "tidy: nothing found")
     return 1 if found else 0
 

@@ -56,6 +56,13 @@ def test_long_functions_are_found(monkeypatch, tmp_path):
     assert tidy.check_cpp(file) == []
 
 
+def test_wide_lines_of_pages_are_found_but_for_tables(monkeypatch, tmp_path):
+    monkeypatch.setattr(tidy, "ROOT", tmp_path)
+    page, wide = tmp_path / "page.md", "x" * (tidy.LINE_COLUMNS - 1)
+    page.write_text(f"# Page\n| {wide} |\n  | {wide} |\n{wide}x\n{wide}xx\n")
+    assert tidy.check_page(page) == ["page.md:5: columns: 101, at most 100"]
+
+
 def test_types_of_one_name_are_found(monkeypatch, tmp_path):
     monkeypatch.setattr(tidy, "ROOT", tmp_path)
     marks, times = tmp_path / "marks.hpp", tmp_path / "times.hpp"
