@@ -63,6 +63,17 @@ set(PLAIT_NVCC_FLAGS -fatbin -std=c++20 -O3 -fmad=false -Werror all-warnings
   -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include -compress-mode=size --threads 2)
 set(kernel_folder ${PROJECT_BINARY_DIR}/kernels)
 file(MAKE_DIRECTORY ${kernel_folder})
+# plait_fatbin(source.cu STEM FATBIN): its device code as a file; the names are set to what they say.
+function(plait_fatbin source stem_name fatbin_name)
+  get_filename_component(stem ${source} NAME_WE)
+  set(fatbin ${kernel_folder}/${stem}.fatbin)
+  add_custom_command(OUTPUT ${fatbin} DEPENDS ${source} DEPFILE ${fatbin}.d VERBATIM
+    COMMAND ${PLAIT_NVCC} ${PLAIT_NVCC_FLAGS} ${PLAIT_GENCODE} -MD -MF ${fatbin}.d -MT ${fatbin} -o ${fatbin} ${source}
+    COMMENT "nvcc ${stem}.cu")
+  set(${stem_name} ${stem} PARENT_SCOPE)
+  set(${fatbin_name} ${fatbin} PARENT_SCOPE)
+endfunction()
+
 set(assembly "# Device code as data.\n.section .note.GNU-stack,\"\",%progbits\n.section .rodata\n")
 string(APPEND assembly ".globl plait_built_for\n.hidden plait_built_for\n"
   "plait_built_for: .asciz \"${PLAIT_BUILT_FOR}\"\n")
@@ -71,11 +82,7 @@ set(fatbins "")
 if(PLAIT_NVCC)
   file(GLOB kernel_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/exec/cuda/*/*.cu)
   foreach(source ${kernel_sources})
-    get_filename_component(stem ${source} NAME_WE)
-    set(fatbin ${kernel_folder}/${stem}.fatbin)
-    add_custom_command(OUTPUT ${fatbin} DEPENDS ${source} DEPFILE ${fatbin}.d VERBATIM
-      COMMAND ${PLAIT_NVCC} ${PLAIT_NVCC_FLAGS} ${PLAIT_GENCODE} -MD -MF ${fatbin}.d -MT ${fatbin} -o ${fatbin} ${source}
-      COMMENT "nvcc ${stem}.cu")
+    plait_fatbin(${source} stem fatbin)
     list(APPEND fatbins ${fatbin})
     string(APPEND assembly ".balign 64\nplait_fatbin_${stem}:\n.incbin \"${fatbin}\"\n.byte 0\n")
     string(APPEND table ".quad plait_fatbin_${stem}\n")
@@ -92,19 +99,34 @@ else()
   message(STATUS "plait: no device code (PLAIT_CUDA=${PLAIT_CUDA}, no nvcc)")
 endif()
 
-# GPU benches are built when asked for: ninja bench_gpu.
-add_executable(bench_gpu EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu_all_reduce.cpp)
-target_include_directories(bench_gpu PRIVATE ${PROJECT_SOURCE_DIR})
-target_link_libraries(bench_gpu PRIVATE plait_exec plait_planner plait_plan plait_topo plait_base)
-target_link_options(bench_gpu PRIVATE -static-libstdc++ -static-libgcc)
+# The kernels of test_gpu and bench_gpu, which the product does without.
+set(trial "")
+set(trial_code "${kernel_folder}/trial.S")
+if(PLAIT_NVCC)
+  plait_fatbin(${PROJECT_SOURCE_DIR}/tests/gpu/trial.cu stem trial)
+  set(trial_assembly ".balign 64\ntrial_fatbin:\n.incbin \"${trial}\"\n.byte 0\n")
+  set(trial_word "trial_fatbin")
+else()
+  set(trial_assembly "")
+  set(trial_word "0")
+endif()
+file(GENERATE OUTPUT ${trial_code} CONTENT ".section .note.GNU-stack,\"\",%progbits\n.section .rodata\n${trial_assembly}.section .data.rel.ro,\"aw\"\n.balign 8\n.globl plait_trial_fatbin\nplait_trial_fatbin:\n.quad ${trial_word}\n")
+set_source_files_properties(${trial_code} PROPERTIES GENERATED TRUE OBJECT_DEPENDS "${trial}")
+
+# plait_gpu_program(NAME [EXCLUDE_FROM_ALL] SOURCE...): a program of its own over the folders up to exec.
+function(plait_gpu_program name)
+  add_executable(${name} ${ARGN} ${trial_code})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE plait_exec plait_planner plait_plan plait_topo plait_base)
+  target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
+endfunction()
+
+plait_gpu_program(bench_gpu EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu_calls.cpp)  # ninja bench_gpu
 if(PLAIT_TESTS)
   file(GLOB gpu_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/gpu/*.cpp)
-  add_executable(test_gpu ${gpu_tests} ${PROJECT_SOURCE_DIR}/tests/unit/main.cpp)
+  plait_gpu_program(test_gpu ${gpu_tests} ${PROJECT_SOURCE_DIR}/tests/unit/main.cpp)
   target_include_directories(test_gpu SYSTEM PRIVATE ${PLAIT_DOCTEST_INCLUDE})
-  target_include_directories(test_gpu PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_definitions(test_gpu PRIVATE DOCTEST_CONFIG_NO_POSIX_SIGNALS)
-  target_link_libraries(test_gpu PRIVATE plait_exec plait_planner plait_plan plait_topo plait_base)
-  target_link_options(test_gpu PRIVATE -static-libstdc++ -static-libgcc)
   add_test(NAME test_gpu COMMAND test_gpu)
   set_tests_properties(test_gpu PROPERTIES TIMEOUT 600)
 endif()

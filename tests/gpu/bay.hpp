@@ -12,8 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/gpu_ranks.hpp"
 #include "exec/cuda/cuda_rank.hpp"
+#include "tests/gpu/ranks.hpp"
+#include "tests/gpu/trial_kernels.hpp"
 
 namespace plait::cuda {
 
@@ -214,8 +215,8 @@ class LongCalls {
     }
   }
   void launch(const std::string& name, std::vector<void*> args) {
-    Kernels& kernels = bay_.cuda->kernels();
-    kernels.launch(kernels.find(name), {264, 512, false}, bay_.stream, std::move(args));
+    bay_.cuda->kernels().launch(trial_kernels().find(name), {264, 512, false}, bay_.stream,
+                                std::move(args));
   }
   Bay& bay_;
   DevicePointer input_ = 0, output_ = 0, wrong_ = 0;

@@ -1,5 +1,5 @@
-// Kernels that tests and benches use: reproducible data, a check that is independent of every
-// all_reduce kernel, and a STREAM-like load on memory.
+// Kernels that test_gpu and bench_gpu alone carry: reproducible data, a check that is independent
+// of every engine's kernels, and what links give to stores by themselves.
 #include "exec/cuda/device/bulk.cuh"
 #include "exec/cuda/tiles/tile_args.hpp"
 
@@ -68,27 +68,6 @@ __device__ void check(const typename Number<kType>::Stored* data, unsigned long 
   }
 PLAIT_TRIAL(fp32)
 PLAIT_TRIAL(bf16)
-
-/// a := b + 3 c, `rounds` times: what a memory-bound neighbour on a route GPU does.
-extern "C" __global__ void plait_stream_triad(float4* a, const float4* b, const float4* c,
-                                              unsigned long long count, int rounds) {
-  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
-  for (int round = 0; round < rounds; ++round)
-    for (unsigned long long i =
-             static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-         i < count; i += stride) {
-      const float4 x = b[i], y = c[i];
-      a[i] = make_float4(x.x + 3 * y.x, x.y + 3 * y.y, x.z + 3 * y.z, x.w + 3 * y.w);
-    }
-}
-
-/// What a rank does between two copies of a rotation: tells that it has left a port, and waits for
-/// the one that it needs next; for a few milliseconds at most.
-extern "C" __global__ void plait_pass_port(unsigned* theirs, const unsigned* mine, unsigned value) {
-  plait::cuda::store_flag_relaxed(theirs, value);
-  for (unsigned polls = 0; polls < 1u << 22; ++polls)
-    if (plait::cuda::reached(plait::cuda::peek_flag(mine), value)) return;
-}
 
 // What links give to kernels: block b moves chunks to (or from) peer b mod `peers`.
 struct LinkArgs {

@@ -1,0 +1,305 @@
+// What a call takes on GPUs, without Python: the engine that is chosen at every size (or --kernel),
+// by CUDA graphs and eagerly, checked on fresh data; ranks are threads or processes. For
+// old_and_new.py and for machines that only programs can be carried to: `plait bench` has more.
+// --what push: what links give to kernels' stores, the floor that engines are held against.
+#include <cmath>
+#include <set>
+
+#include "base/env.hpp"
+#include "base/text.hpp"
+#include "exec/cuda/cuda_rank.hpp"
+#include "plait/error.hpp"
+#include "plait/plan.hpp"
+#include "tests/gpu/ranks.hpp"
+#include "tests/gpu/trial_kernels.hpp"
+
+namespace plait::bench {
+namespace {
+
+using namespace plait::cuda;
+
+struct Options {
+  int gpus = 2;
+  bool processes = false, eager = false;
+  std::string what = "fused", kernel, csv;
+  std::vector<std::string> types{"fp32"};
+  std::uint64_t least = 1024, most = 64ull << 20;
+  int factor = 4;
+  Collective collective = Collective::all_reduce;
+};
+
+constexpr std::uint64_t kRingBytes = 16ull << 20;  // of host memory, of each rank
+
+class Bench {
+ public:
+  Bench(const Options& options, Board* board, int rank, std::byte* rings)
+      : o_(options), board_(board), rank_(rank) {
+    if (device_count() == 0) throw std::runtime_error("wanted GPUs, found none");
+    CudaRankOptions given;
+    given.device = rank % cuda::device_count();
+    given.rank = rank;
+    given.ranks = options.gpus;
+    given.wait_s = 10;
+    given.ring_bytes = given.exchange_ring_bytes = kRingBytes / 2;
+    given.sizes.rotation_bytes = rotation_slots(options.gpus) * rotation_slot_bytes(options.gpus);
+    given.sizes.tile_bytes = 280ull << 20;
+    given.sizes.scratch_bytes = 2400ull << 20;
+    given.sizes.inbox_bytes = 16ull << 20;
+    for (int r = 0; r < options.gpus; ++r)
+      given.rings.push_back(rings + static_cast<std::uint64_t>(r) * kRingBytes);
+    std::byte* const words = rings + static_cast<std::uint64_t>(options.gpus) * kRingBytes;
+    given.host_words = reinterpret_cast<HostWords*>(words);
+    given.share_words = reinterpret_cast<Settled::Words*>(words + kHostWordsBytes);
+    cuda_ = std::make_unique<CudaRank>(
+        given, [&](const std::string& mine) { return board_->exchange(rank_, mine); });
+    PLAIT_CUDA_CALL(context_push, cuda_->context());
+    PLAIT_CUDA_CALL(stream_create, &stream_, kStreamNonBlocking, 0);
+    PLAIT_CUDA_CALL(event_create, &begin_, 0);
+    PLAIT_CUDA_CALL(event_create, &end_, 0);
+    PLAIT_CUDA_CALL(memory_alloc, &input_, std::max(o_.most, kPushBytes));
+    PLAIT_CUDA_CALL(memory_alloc, &output_, std::max(o_.most, kPushBytes));
+    PLAIT_CUDA_CALL(memory_alloc, &wrong_, 8);
+  }
+
+  void run() {
+    if (o_.what == "push") return push();
+    for (const std::string& type : o_.types)
+      for (std::uint64_t bytes = o_.least; bytes <= o_.most;
+           bytes *= static_cast<std::uint64_t>(o_.factor))
+        one_size(parse_type(type), bytes);
+  }
+
+ private:
+  using Call = std::function<void()>;
+  static constexpr std::uint64_t kPushBytes = 256ull << 20;
+
+  void launch(const std::string& name, const Spread& spread, std::vector<void*> arguments) {
+    cuda_->kernels().launch(trial_kernels().find(name), spread, stream_, std::move(arguments));
+  }
+  void fill(DataType type, std::uint64_t count) {
+    int rank = rank_;
+    ++seed_;
+    launch(text("plait_fill_", name_of(type)), {264, 512, false}, {&input_, &count, &seed_, &rank});
+    PLAIT_CUDA_CALL(memory_set_async, output_, 0xa5, count * bytes_of(type), stream_);
+    PLAIT_CUDA_CALL(stream_synchronize, stream_);
+  }
+  /// `count` output elements from `at` on hold the sum over `ranks` ranks from `first` on of their
+  /// inputs' elements from `from` on.
+  void expect(DataType type, std::uint64_t at, std::uint64_t count, int first, int ranks,
+              std::uint64_t from) {
+    DevicePointer data = output_ + at * bytes_of(type);
+    launch(text("plait_check_", name_of(type)), {264, 512, false},
+           {&data, &count, &seed_, &first, &ranks, &from, &wrong_});
+  }
+  double wrong(const Request& request) {
+    const std::uint64_t n = request.count, me = static_cast<std::uint64_t>(rank_);
+    const int all = request.ranks;
+    PLAIT_CUDA_CALL(memory_set_async, wrong_, 0, 8, stream_);
+    switch (request.collective) {
+      case Collective::all_reduce: expect(request.type, 0, n, 0, all, 0); break;
+      case Collective::reduce_scatter: expect(request.type, 0, n, 0, all, me * n); break;
+      case Collective::broadcast: expect(request.type, 0, n, 0, 1, 0); break;
+      case Collective::all_gather:
+      case Collective::all_to_all:
+        for (int from = 0; from < all; ++from)
+          expect(request.type, static_cast<std::uint64_t>(from) * n, n, from, 1,
+                 request.collective == Collective::all_to_all ? me * n : 0);
+        break;
+      default:
+        throw std::runtime_error(
+            "wanted --collective all_reduce, reduce_scatter, broadcast, all_gather or all_to_all; "
+            "`plait bench` has the others");
+    }
+    unsigned long long bad = 0;
+    PLAIT_CUDA_CALL(stream_synchronize, stream_);
+    PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<DevicePointer>(&bad), wrong_, 8);
+    cuda_->check();
+    return board_->total(rank_, static_cast<double>(bad));
+  }
+
+  double elapsed_us() {
+    PLAIT_CUDA_CALL(stream_synchronize, stream_);
+    float ms = 0;
+    PLAIT_CUDA_CALL(event_elapsed, &ms, begin_, end_);
+    cuda_->check();
+    return board_->largest(rank_, static_cast<double>(ms) * 1e3);
+  }
+  /// Median over rounds of the slowest rank's time of `timed`, after `before`.
+  double time(int rounds, const Call& before, const Call& timed) {
+    std::vector<double> us;
+    for (int round = 0; round < rounds; ++round) {
+      board_->meet();
+      before();
+      PLAIT_CUDA_CALL(event_record, begin_, stream_);
+      timed();
+      PLAIT_CUDA_CALL(event_record, end_, stream_);
+      us.push_back(elapsed_us());
+    }
+    std::sort(us.begin(), us.end());
+    return us[us.size() / 2];
+  }
+  double time_eager(const Call& call, int calls) {
+    const auto repeat = [&](int times) {
+      for (int k = 0; k < times; ++k) call();
+    };
+    return time(3, [&] { repeat(3); }, [&] { repeat(calls); }) / calls;
+  }
+  /// Two launches of a graph of K calls, the second timed: the first lines the ranks up.
+  double time_graph(const Call& call, int calls) {
+    Graph graph = nullptr;
+    GraphExec exec = nullptr;
+    PLAIT_CUDA_CALL(stream_begin_capture, stream_, kCaptureThreadLocal);
+    for (int k = 0; k < calls; ++k) call();
+    PLAIT_CUDA_CALL(stream_end_capture, stream_, &graph);
+    PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
+    PLAIT_CUDA_CALL(graph_upload, exec, stream_);
+    const Call replay = [&] { PLAIT_CUDA_CALL(graph_launch, exec, stream_); };
+    const double us = time(5, replay, replay) / calls;
+    board_->meet();  // freeing may wait for all GPUs of the process
+    api().graph_exec_destroy(exec);
+    api().graph_destroy(graph);
+    return us;
+  }
+
+  void one_size(DataType type, std::uint64_t bytes) {
+    Request request;
+    request.collective = o_.collective;
+    request.type = type;
+    request.ranks = o_.gpus;
+    request.count = bytes_of(type);  // then message_bytes is a factor of it
+    request.count = bytes / (message_bytes(request) / request.count);
+    const std::string kernel = o_.kernel.empty() ? cuda_->fused_choice(request) : o_.kernel;
+    if (!cuda_->has_fused(kernel, request)) return;
+    const Call call = [&] {
+      cuda_->run_fused(kernel, request, reinterpret_cast<const void*>(input_),
+                       reinterpret_cast<void*>(output_), stream_);
+    };
+    fill(type, bytes / bytes_of(type));
+    board_->meet();
+    call();
+    double bad = wrong(request);
+    fill(type, bytes / bytes_of(type));
+    const int calls = bytes <= (256 << 10)  ? 100
+                      : bytes <= (4 << 20)  ? 40
+                      : bytes <= (64 << 20) ? 10
+                                            : 3;
+    const double graph_us = time_graph(call, calls);
+    bad += wrong(request);
+    tell(request, bytes, "plait " + kernel, graph_us, o_.eager ? time_eager(call, calls) : 0, bad);
+    board_->meet();
+  }
+  /// A line on the terminal, and one of the CSV file.
+  void tell(const Request& request, std::uint64_t bytes, const std::string& way, double graph_us,
+            double eager_us, double bad) {
+    if (rank_ != 0) return;
+    std::printf("%11llu %s %s: %.2f us in a graph, %.2f eager, wrong %.0f\n",
+                static_cast<unsigned long long>(bytes), name_of(request.type), way.c_str(),
+                graph_us, eager_us, bad);
+    std::FILE* file = o_.csv.empty() ? nullptr : std::fopen(o_.csv.c_str(), "a");
+    if (file == nullptr) return;
+    std::fprintf(file, "%s,%d,%s,%s,%llu,%s,,%.3f,%.3f,%.0f,\n", name_of(request.collective),
+                 o_.gpus, o_.processes ? "processes" : "threads", name_of(request.type),
+                 static_cast<unsigned long long>(bytes), way.c_str(), graph_us, eager_us, bad);
+    std::fclose(file);
+  }
+
+  /// All ranks push to (pull from) one peer, or all peers at once.
+  void push() {
+    if (o_.processes) throw std::runtime_error("--what push goes without --processes");
+    struct LinkArgs {
+      DevicePointer remote[kMaxCudaRanks];
+      DevicePointer local;
+      unsigned long long units;
+      int peers;
+    } args{};
+    const std::vector<std::string> all =
+        board_->exchange(rank_, std::string(reinterpret_cast<const char*>(&output_), 8));
+    for (const std::string kernel : {"push_bulk", "push", "push_in_turn", "pull", "pull_in_turn"})
+      for (const int peers : std::set<int>{1, o_.gpus - 1})
+        for (const unsigned blocks : {16u, 33u, 66u, 100u, 132u, 264u}) {
+          const bool bulk = kernel == "push_bulk";  // of one thread, a block an SM
+          if (bulk && blocks > 132) continue;
+          args.peers = peers;
+          args.local = input_;
+          args.units = kPushBytes / 16 / static_cast<unsigned>(peers);
+          for (int k = 1; k <= peers; ++k) {
+            DevicePointer& theirs = args.remote[k - 1];
+            std::memcpy(&theirs, all[static_cast<std::size_t>((rank_ + k) % o_.gpus)].data(), 8);
+            // Peers write to parts of their own, or links would carry what caches merge.
+            theirs += static_cast<unsigned>(k - 1) * args.units * 16;
+          }
+          const Spread spread{blocks, bulk ? 32u : 512u, false,
+                              bulk ? kPushStages * kBulkBytes : 0};
+          const double us = time_eager([&] { launch("plait_link_" + kernel, spread, {&args}); }, 3);
+          if (rank_ == 0)
+            std::printf("%s, %d peers, blocks %u: %.1f GB/s out of each GPU\n", kernel.c_str(),
+                        peers, blocks, static_cast<double>(kPushBytes) / us / 1e3);
+        }
+  }
+
+  const Options& o_;
+  Board* board_;
+  int rank_;
+  std::unique_ptr<CudaRank> cuda_;
+  cuda::Stream stream_ = nullptr;
+  cuda::Event begin_ = nullptr, end_ = nullptr;
+  DevicePointer input_ = 0, output_ = 0, wrong_ = 0;
+  unsigned seed_ = 0;
+};
+
+Options parse(int count, char** arguments) {
+  Options options;
+  for (int i = 1; i < count; ++i) {
+    const std::string name = arguments[i];
+    if (name == "--processes") options.processes = true;
+    if (name == "--eager") options.eager = true;
+    if (name == "--processes" || name == "--eager") continue;
+    if (i + 1 == count) throw std::runtime_error(name + ": wanted a value, found none");
+    const std::string value = arguments[++i];
+    if (name == "--gpus")
+      options.gpus = std::stoi(value);
+    else if (name == "--what")
+      options.what = value;
+    else if (name == "--kernel")
+      options.kernel = value;
+    else if (name == "--csv")
+      options.csv = value;
+    else if (name == "--types")
+      options.types = split(value, ',');
+    else if (name == "--min")
+      options.least = std::stoull(value);
+    else if (name == "--max")
+      options.most = std::stoull(value);
+    else if (name == "--factor")
+      options.factor = std::stoi(value);
+    else if (name == "--collective")
+      options.collective = parse_collective(value);
+    else
+      throw std::runtime_error("unknown option " + name);
+  }
+  if (options.factor < 2) throw std::runtime_error("--factor: wanted a whole number from 2 on");
+  if (options.what != "fused" && options.what != "push")
+    throw std::runtime_error("--what: wanted fused or push, found " + options.what);
+  return options;
+}
+
+}  // namespace
+}  // namespace plait::bench
+
+int main(int count, char** arguments) {
+  using namespace plait::bench;
+  trace_crashes();
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  try {
+    const Options options = parse(count, arguments);
+    std::byte* rings =
+        shared_memory(kRingBytes * static_cast<std::uint64_t>(options.gpus) +
+                      plait::cuda::kHostWordsBytes + sizeof(plait::cuda::Settled::Words));
+    Board* board = make_board(options.gpus);
+    return run_ranks(board, options.processes,
+                     [&](int rank) { Bench(options, board, rank, rings).run(); });
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
