@@ -155,7 +155,7 @@ struct Plan {
   std::map<std::string, std::int64_t> params;  ///< {"pieces", 2}, {"throttle", 1}
   std::string topology;                        ///< name of the topology it was made for
   SumOrder sum_order = SumOrder::rank_order;
-  std::string kernel;       ///< the fused kernel that computes just this, if any: "two_shot"
+  std::string kernel;       ///< of the fused kernel whose cost it has, if any: "two_shot"
   bool symmetric = false;   ///< peers read and write input and output directly (registered buffers)
   std::vector<int> guests;  ///< topology devices of places ranks, ranks + 1, ...
   std::vector<std::uint64_t> scratch_bytes;  ///< by place
