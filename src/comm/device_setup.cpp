@@ -293,7 +293,8 @@ void DeviceSide::watch() {
   while (!stopping_.load()) {
     std::vector<pollfd> entries{{wake_.get(), POLLIN, 0}};
     for (const Peer& peer : peers_) {
-      // A rank that has closed and ended would be readable for ever.
+      // The descriptor of a process that has ended is readable from then on: poll() would return at
+      // once for ever. So ranks that have closed are not polled.
       const bool closed = joined_.controls.has_left_device(peer.rank, Left::work_ended);
       entries.push_back({watching && !closed ? peer.process.get() : -1, POLLIN, 0});
     }
