@@ -20,7 +20,7 @@ struct FusedChoice {
   bool is_about(const Request& request) const;
 };
 
-/// In their order: the first counts that is about a request and whose kernel can do it.
+/// In their order. For a request the first row counts that is about it and whose kernel serves it.
 std::span<const FusedChoice> choices();
 
 /// The kinds of GPU and links (gpu_kind.hpp) that they were measured on.
