@@ -39,9 +39,9 @@ struct CudaRankOptions {
   bool mixes_graphs = true;               ///< graphs are ordered beside eager calls and each other
   double wait_s = 600.0;                  ///< how long a kernel waits for a peer before it gives up
   unsigned most_blocks = 0;  ///< of a fused kernel, to leave SMs to others; 0 = one an SM
-  /// Of tiled kernels, one an SM, so that others' fit beside. 0 = 100; beside computing 64, which
-  /// carry nearly as much, take no more from products than NCCL does, and let two calls run at
-  /// once.
+  /// The most blocks of a tiled kernel. Each takes an SM, and other kernels need some too. 0 = 100;
+  /// beside computing 64, which carry nearly as much, take no more from products than NCCL does,
+  /// and let two calls run at once.
   unsigned most_tiled_blocks = 0;
   bool beside_computing = false;  ///< large calls take few SMs, as where most_blocks is set
   bool messages = false;          ///< room for messages between single ranks
@@ -119,10 +119,11 @@ class CudaRank {
     run_fused(fused_choice(request), request, input, output, stream, scalars);
   }
 
-  /// True where run_fused can do it: "one_shot" and "two_shot" all_reduces that fit the inbox
-  /// (two_shot: in up to three pieces), "hop" any collective that does so, "tiled" any of any size,
-  /// and so "rotation", by copy engines: of more than two ranks an all_gather, and where slots were
-  /// asked for (sizes, or most_blocks) any.
+  /// True where run_fused can do it.
+  /// one_shot: all_reduces that fit the inbox. two_shot: all_reduces that fit it in three pieces.
+  /// hop: collectives that fit the inbox. tiled: all collectives of all sizes.
+  /// rotation: the same by copy engines. More than two ranks have only all_gathers so, unless slots
+  /// were asked for (sizes, or most_blocks).
   bool has_fused(const std::string& kernel, const Request& request,
                  const FusedTuning& tuning = {}) const;
   /// Why has_fused is false of a kernel for any request: ": rank 1's GPU: ..."; empty where it is
