@@ -1,6 +1,6 @@
 // Loads, stores, flags and deadlines as kernels use them: every wait of a kernel goes through
-// Patience, every publication through publish(). Orders follow the PTX memory model: data, then
-// a CTA barrier, then a release at system scope by one thread; volatile orders nothing.
+// Patience. Orders follow the PTX memory model: who publishes data stores it, meets its block at a
+// CTA barrier, and has one thread release at system scope. volatile orders nothing.
 #pragma once
 #include "exec/cuda/device/call_args.hpp"
 #ifndef PLAIT_PTX  // tests play kernels on a host's threads (tests/conformance/device_on_host.hpp)
