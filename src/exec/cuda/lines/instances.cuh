@@ -1,5 +1,5 @@
 // Which fused kernels exist, and their names: plait_KERNEL_TYPE_{sum|any}_RANKS_{flagged|bare}.
-// RANKS 0 = known at run time only. exec/cuda/device/kernels.cpp builds the same names.
+// RANKS 0 = known at run time only. exec/cuda/device/kernel_names.cpp builds the same names.
 #pragma once
 #include "exec/cuda/lines/line_args.hpp"
 
