@@ -1,7 +1,7 @@
 // Processes that make the same calls in the same order settle a number for each call without
-// meeting: whoever comes to a call first says the least of what it wishes and what the others
-// wished last, and they take that. In memory that all map; nobody waits, unless one is thousands of
-// calls ahead.
+// meeting, in memory that all of them map. The first process at a call settles the least of two
+// numbers: what it wishes, and what the others wished last. The others take that number. A process
+// waits only where it is thousands of calls ahead of another.
 #pragma once
 #include <atomic>
 #include <cstdint>
