@@ -1,8 +1,8 @@
 // one_shot: everyone pushes its whole message (or the block meant for each) into everyone's inbox,
 // and each takes what it needs from its own: one step, no entry barrier, lowest latency, n - 1
 // times the bytes. Inboxes are kept twice, and every rank hears from every rank, so calls may
-// follow at once. Source: low-latency practice (data and flag lines); the fused kernel of the same
-// name does just this.
+// follow at once. Source: low-latency practice (data and flag lines); on GPUs a kernel of the same
+// name does so, in lines.
 #include <vector>
 
 #include "base/text.hpp"
