@@ -1,8 +1,8 @@
 // two_shot: every rank pushes each shard to its owner's inbox, the owner reduces it in rank order,
 // and the result goes to all in the same pass: pushed into their inboxes (push=1: no rank ever
 // waits for another to enter) or pulled out of the owner's scratch (push=0: one copy less, for
-// larger messages). Source: practice (two-shot all-reduce kernels); the fused kernel of the same
-// name does just this.
+// larger messages). Source: practice (two-shot all-reduce kernels); on GPUs a kernel of the same
+// name does so, in lines.
 #include <algorithm>
 #include <vector>
 
