@@ -95,6 +95,23 @@ def test_links_between_pages_lead_somewhere():
     assert lost == []
 
 
+def test_files_that_pages_name_are_there():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    folders = "src|include|shims|bindings|python|bench|tests|tools|docs|topologies|examples"
+    examples = {"src/planner/NAME.cpp", "src/planner/chain.cpp"}
+    named = [
+        (page, path)
+        for page in pages
+        if page.name != "CHANGELOG.md"  # what versions held
+        for path in re.findall(rf"`((?:{folders})/[\w./*-]+)`", page.read_text())
+        + [f"bench/results/{name}" for name in re.findall(r"`(gpu_[\w*]+\.\w+)`", page.read_text())]
+        if path not in examples
+    ]
+    assert len(named) > 60
+    lost = [f"{page.name}: {path}" for page, path in named if not any(ROOT.glob(path))]
+    assert lost == []
+
+
 def test_the_page_of_errors_says_what_to_do_about_each():
     page = (ROOT / "docs" / "errors.md").read_text()
     advised = re.findall(r"^\| `(\w+)` \|", page, re.M)
