@@ -1,8 +1,9 @@
 """Random inputs of a collective and what it must leave, bit for bit, where the arrays lie.
 
-One arithmetic for host memory (numpy) and GPUs (torch): 16-bit and 8-bit floats accumulate in fp32
-from rank 0 on and are rounded once; integers are computed in 64 bits and cut to their type. Every
-rank can draw every rank's input, so nothing is exchanged to check a result.
+Arrays of host memory are numpy's, and plait.bench's arithmetic reduces them. Arrays of a GPU are
+torch's, which computes the same there: 16-bit and 8-bit floats accumulate in fp32 from rank 0 on
+and are rounded once, integers are computed in 64 bits and cut to their type. Every rank can draw
+every rank's input, so nothing is exchanged to check a result.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import numpy as np
 
 import plait
 from plait.arrays import DTYPE_OF_TYPE
-from plait.bench.reductions import REDUCING
+from plait.bench.oracle import pieces
+from plait.bench.reductions import EPSILON, REDUCING, in_rank_order
 
 POISON = 0xAB
-FLOATS = ("fp16", "fp32", "fp64", "bf16", "fp8e4m3", "fp8e5m2")
+FLOATS = tuple(name for name in DTYPE_OF_TYPE if name in EPSILON)
 INTEGERS = tuple(name for name in DTYPE_OF_TYPE if name not in FLOATS)
 ON_FLOATS = ("sum", "prod", "min", "max", "avg", "premul_sum")
 ON_INTEGERS = ("sum", "prod", "min", "max", "avg", "bit_and", "bit_or", "bit_xor")
@@ -60,12 +62,13 @@ class HostArrays:
         """The same bits as signed integers."""
         return array.view(f"int{8 * array.itemsize}")
 
-    def from_signed(self, array: Any, kind: str) -> Any:
-        """64-bit integers, cut to the width of a type."""
-        return array.astype(f"int{8 * size_of(kind)}").view(DTYPE_OF_TYPE[kind])
-
     def number(self, value: Any) -> float:
         return float(value)
+
+    def reduced(self, op: str, kind: str, parts: list[Any]) -> Any:
+        """All ranks' arrays as one, in rank order."""
+        scaled = [SCALARS[rank % len(SCALARS)] for rank in range(len(parts))]
+        return in_rank_order(op, kind, parts, scaled if op == "premul_sum" else None)
 
     def on_host(self, array: Any, kind: str) -> np.ndarray[Any, Any]:
         """A copy as numpy has it."""
@@ -123,10 +126,14 @@ class TorchArrays(HostArrays):
         return array.view(self.signed_types[array.element_size()])
 
     def from_signed(self, array: Any, kind: str) -> Any:
+        """64-bit integers, cut to the width of a type."""
         return array.to(self.signed_types[size_of(kind)]).view(self.types[kind])
 
     def number(self, value: Any) -> float:
         return float(value.item())
+
+    def reduced(self, op: str, kind: str, parts: list[Any]) -> Any:
+        return TorchReduction(self, kind, op, len(parts)).of(parts)
 
     def on_host(self, array: Any, kind: str) -> np.ndarray[Any, Any]:
         return self.signed(array).cpu().numpy().view(DTYPE_OF_TYPE[kind])
@@ -136,10 +143,10 @@ class TorchArrays(HostArrays):
             self.xp.cuda.synchronize()
 
 
-class Reduction:
-    """Element by element over ranks, as plait promises it."""
+class TorchReduction:
+    """Element by element over ranks, as plait promises it, by torch, which has few unsigned types."""
 
-    def __init__(self, on: HostArrays, kind: str, op: str, ranks: int) -> None:
+    def __init__(self, on: TorchArrays, kind: str, op: str, ranks: int) -> None:
         self.on, self.kind, self.op, self.ranks = on, kind, op, ranks
         self.is_float = kind in FLOATS
         self.bits = 8 * size_of(kind)
@@ -235,30 +242,18 @@ class Case:
 
     def expected(self, rank: int) -> Any:
         """A rank's output; None where it has none."""
-        request = self.request
-        name, count, ranks = request.collective, request.count, request.ranks
+        request, size = self.request, size_of(self.request.type)
         if self.output_count(rank) == 0:
             return None
-        mine = slice(rank * count, (rank + 1) * count)
-        if name in REDUCING:
-            sources = [self.drawn(peer) for peer in range(ranks)]
-            if name == "reduce_scatter":
-                sources = [source[mine] for source in sources]
-            return Reduction(self.on, request.type, request.op, ranks).of(sources)
-        if name in ("broadcast", "copy"):
-            return self.drawn(request.root)
-        if name == "scatter":
-            return self.drawn(request.root)[mine]
-        if name == "send_recv":
-            return self.drawn((rank - 1) % ranks)
-        parts = [self.drawn(peer) for peer in range(ranks)]
-        if name == "all_to_all":
-            parts = [part[mine] for part in parts]
-        joined = self.on.slab(ranks * count * size_of(request.type))
-        for peer, part in enumerate(parts):
-            at = peer * count * size_of(request.type)
-            self.on.signed(self.on.view(joined, at, count, request.type))[:] = self.on.signed(part)
-        return self.on.view(joined, 0, ranks * count, request.type)
+        count = request.count
+        parts = [self.drawn(peer)[at : at + count] for peer, at in pieces(request, rank)]
+        if request.collective in REDUCING:
+            return self.on.reduced(request.op, request.type, parts)
+        joined = self.on.slab(len(parts) * count * size)
+        for number, part in enumerate(parts):
+            there = self.on.view(joined, number * count * size, count, request.type)
+            self.on.signed(there)[:] = self.on.signed(part)
+        return self.on.view(joined, 0, len(parts) * count, request.type)
 
     def wrong(self, rank: int, output: Any) -> int:
         """How many elements of a rank's output differ in any bit from what they must be."""

@@ -39,7 +39,6 @@ from expected import (
     SCALARS,
     Case,
     HostArrays,
-    Reduction,
     TorchArrays,
     size_of,
 )
@@ -380,7 +379,7 @@ class Rank:
                 request = plait.Request("all_reduce", 3, kind, op, self.ranks)
                 case = Case(self.on, request, 0)
                 drawn = [case.drawn(rank) for rank in range(self.ranks)]
-                case.wrong(self.rank, Reduction(self.on, kind, op, self.ranks).of(drawn))
+                case.wrong(self.rank, self.on.reduced(op, kind, drawn))
         self.on.finish()
         self.open([MOST_BLOCKS // 3] * 3)  # some MiB of the first ones stay with the driver
         self.close()

@@ -103,7 +103,7 @@ def collectives(task: dict[str, Any], emit: Emit) -> None:
         oracle = Oracle(request, seed=seed + 11)
         size = DTYPE_OF_TYPE[kind].itemsize
         out_count = request.output_bytes(bench.rank) // size
-        source = oracle.inputs[bench.rank]
+        source = oracle.input(bench.rank)
         on_host = np.zeros(out_count, DTYPE_OF_TYPE[kind])
         comm._core.run_request(request, source.ctypes.data, on_host.ctypes.data)
         bench.put(bench.input, source)
@@ -134,7 +134,7 @@ def collectives(task: dict[str, Any], emit: Emit) -> None:
             found["in place"] = bench.get(at[1], out_count, kind)
         for way, output in found.items():
             checked += 1
-            off = oracle.wrong(bench.rank, output, 0, out_count) if out_count else 0
+            off = oracle.wrong(bench.rank, output, bitwise=False) if out_count else 0
             same = output.tobytes() == on_host.tobytes()
             if off or not (same or strategy):
                 wrong.append(f"{way} {name} {count} {kind} {op} {strategy}: {off}, bits {same}")
@@ -455,7 +455,7 @@ def random_calls(task: dict[str, Any], emit: Emit) -> None:
             request = plait.Request(name, count, kind, "sum", ranks, root, (root + 1) % ranks)
             at = slot * (each + 512) + int(random.integers(0, 4)) * size
             oracle = Oracle(request, seed=done + slot)
-            bench.put(bench.input + at, oracle.inputs[bench.rank])
+            bench.put(bench.input + at, oracle.input(bench.rank))
             calls.append((request, oracle, at))
         bench.gpu.fill(bench.output, POISON, task["batch"] * (each + 512), bench.stream)
         bench.finish()
@@ -466,7 +466,7 @@ def random_calls(task: dict[str, Any], emit: Emit) -> None:
             size = DTYPE_OF_TYPE[request.type].itemsize
             count = request.output_bytes(bench.rank) // size
             output = bench.get(bench.output + at, count, request.type)
-            if count and oracle.wrong(bench.rank, output, 0, count):
+            if count and oracle.wrong(bench.rank, output[:count], bitwise=False):
                 wrong.append(f"{request.collective} {request.count} {request.type} at {at}")
         done += len(calls)
     free_bytes = bench.gpu.memory()[0]

@@ -27,9 +27,9 @@ def collectives(task: dict[str, Any], emit: Emit) -> None:
         size = DTYPE_OF_TYPE[plait_type].itemsize
         output = np.empty(request.output_bytes(comm.rank) // size, DTYPE_OF_TYPE[plait_type])
         poison(output)
-        source = oracle.inputs[comm.rank]
+        source = oracle.input(comm.rank)
         comm._core.run_request(request, source.ctypes.data, output.ctypes.data, "", {}, 1.0)
-        wrong.append(oracle.wrong(comm.rank, output, 0, len(output)))
+        wrong.append(oracle.wrong(comm.rank, output, bitwise=False))
     emit({"rank": comm.rank, "wrong": wrong})
 
 

@@ -18,7 +18,7 @@ from plait import _core, gpu, launch
 from plait.arrays import HOST, ON_SOME_GPU, Buffer, buffer_of, empty_like, is_on_gpu, stream_handle
 from plait.bench import gpu_ranks as bench_gpu
 from plait.bench import links as measure
-from plait.bench import nccl
+from plait.bench import nccl, oracle
 from plait.bench import tuner as tune
 from plait.commands import bench as bench_command
 
@@ -152,13 +152,13 @@ def test_nccl_that_is_not_there(monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", nccl.COLLECTIVES)
 def test_expected_outputs_of_repeated_inputs(monkeypatch, name, count):
     """Against the plain definition of each collective; the period is shorter than the message."""
-    monkeypatch.setattr(bench_gpu, "PERIOD", 7)
+    monkeypatch.setattr(oracle, "PERIOD", 7)
     request = plait.Request(name, count, "int32", "sum", 3, 1, 2)
-    pattern = bench_gpu.Pattern(request, seed=3)
+    held = oracle.Oracle(request, seed=3)
     inputs = [
-        np.resize(base, request.input_bytes(rank) // 4) for rank, base in enumerate(pattern.bases)
+        np.resize(base, request.input_bytes(rank) // 4) for rank, base in enumerate(held.bases)
     ]
-    total = np.sum([np.resize(base, count * 3) for base in pattern.bases], axis=0)
+    total = np.sum([np.resize(base, count * 3) for base in held.bases], axis=0)
     for rank in range(3):
         mine = slice(rank * count, (rank + 1) * count)
         wanted = {
@@ -169,23 +169,21 @@ def test_expected_outputs_of_repeated_inputs(monkeypatch, name, count):
             "gather": np.concatenate(inputs),
             "broadcast": inputs[1],
             "copy": inputs[1],
-            "scatter": np.resize(pattern.bases[1], count * 3)[mine],
+            "scatter": np.resize(held.bases[1], count * 3)[mine],
             "send_recv": inputs[(rank - 1) % 3],
-            "all_to_all": np.concatenate(
-                [np.resize(base, count * 3)[mine] for base in pattern.bases]
-            ),
+            "all_to_all": np.concatenate([np.resize(base, count * 3)[mine] for base in held.bases]),
         }[name]
         elements = request.output_bytes(rank) // 4
         if elements == 0:
             continue
-        assert (pattern.expected(rank, 0, elements) == wanted[:elements]).all()
+        assert (held.expected(rank, 0, elements) == wanted[:elements]).all()
         for lo in range(0, elements, 3):  # any part of it
             hi = min(elements, lo + 4)
-            assert (pattern.expected(rank, lo, hi) == wanted[lo:hi]).all()
+            assert (held.expected(rank, lo, hi) == wanted[lo:hi]).all()
         output = wanted[:elements].astype(np.int32)
-        assert pattern.wrong(rank, output, 0) == 0
+        assert held.wrong(rank, output, 0) == 0
         output[-1] += 1
-        assert pattern.wrong(rank, output, 0) == 1
+        assert held.wrong(rank, output, 0) == 1
 
 
 ROW = {

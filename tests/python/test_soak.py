@@ -58,8 +58,8 @@ def test_torch_computes_what_numpy_does(monkeypatch):
                 there = by_torch.slab(array.nbytes)
                 there[:] = by_torch.xp.from_numpy(array.view(np.uint8))
                 same.append(by_torch.view(there, 0, len(array), kind))
-            wanted = expected.Reduction(on_host, kind, op, 3).of(drawn)
-            found = expected.Reduction(by_torch, kind, op, 3).of(same)
+            wanted = on_host.reduced(op, kind, drawn)
+            found = by_torch.reduced(op, kind, same)
             assert by_torch.on_host(found, kind).tobytes() == wanted.tobytes(), (kind, op)
 
 

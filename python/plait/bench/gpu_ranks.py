@@ -12,7 +12,6 @@ import csv
 import os
 import statistics
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,11 +21,10 @@ from plait import gpu
 from plait.arrays import DTYPE_OF_TYPE
 from plait.bench import reductions
 from plait.bench.nccl import Nccl
-from plait.bench.oracle import pattern as input_of
+from plait.bench.oracle import PERIOD, Oracle
 from plait.bench.sizes import bandwidth, count_for
 from plait.launch import Emit
 
-PERIOD = 1_048_573  # prime: no shard, tile or chunk is a multiple of it
 CHECK_ELEMENTS = 16 * PERIOD  # compared at a time: so that each begins a period
 ROUNDS = 5  # of timing; the median of them counts
 MOST_ITERS = 200  # eager calls, or graphs, a round; --iters says otherwise
@@ -36,69 +34,6 @@ GRAPH_CALLS = 20  # of a small message in one graph
 KERNELS = ("one_shot", "two_shot", "hop", "tiled", "rotation", "local")
 
 Call = Callable[[], None]
-
-
-class Pattern:
-    """Every rank's random input, and what each output element must be."""
-
-    def __init__(self, request: plait.Request, seed: int) -> None:
-        self.request = request
-        self.bases = [
-            input_of(seed * 1000 + rank, PERIOD, request.type) for rank in range(request.ranks)
-        ]
-        self._sums: dict[bool, np.ndarray[Any, Any]] = {}
-        self._tiled: dict[int, np.ndarray[Any, Any]] = {}  # by a base's id
-
-    def repeated(self, base: np.ndarray[Any, Any], lo: int, hi: int) -> np.ndarray[Any, Any]:
-        """Elements lo..hi of `base` (kept as long as this) repeated for ever; not to be written."""
-        start = lo % PERIOD
-        end = start + hi - lo
-        tiled = self._tiled.get(id(base), base)
-        if end > len(tiled):
-            tiled = self._tiled[id(base)] = np.tile(base, -(-end // PERIOD))
-        return tiled[start:end]
-
-    def _reduced(self, in_rank_order: bool) -> np.ndarray[Any, Any]:
-        """One period of it, made once: in rank order, or of floats in float64."""
-        if in_rank_order not in self._sums:
-            op, plait_type = self.request.op, self.request.type
-            self._sums[in_rank_order] = (
-                reductions.in_rank_order(op, plait_type, self.bases)
-                if in_rank_order
-                else reductions.in_float64(op, self.bases)
-            )
-        return self._sums[in_rank_order]
-
-    def expected(
-        self, rank: int, lo: int, hi: int, in_rank_order: bool = True
-    ) -> np.ndarray[Any, Any]:
-        """Elements lo..hi of this rank's output; sums in rank order, else in float64."""
-        request, count, ranks = self.request, self.request.count, self.request.ranks
-        name = request.collective
-        if name in ("all_reduce", "reduce"):
-            return self.repeated(self._reduced(in_rank_order), lo, hi)
-        if name == "reduce_scatter":
-            lo, hi = rank * count + lo, rank * count + hi
-            return self.repeated(self._reduced(in_rank_order), lo, hi)
-        if name in ("broadcast", "copy"):
-            return self.repeated(self.bases[request.root], lo, hi)
-        if name == "scatter":
-            return self.repeated(self.bases[request.root], rank * count + lo, rank * count + hi)
-        if name == "send_recv":
-            return self.repeated(self.bases[(rank - 1) % ranks], lo, hi)
-        parts = []  # all_gather, gather: whole inputs; all_to_all: everybody's part for this rank
-        start = rank * count if name == "all_to_all" else 0
-        for peer in range(lo // max(count, 1), -(-hi // max(count, 1))):
-            first, last = max(lo, peer * count) - peer * count, min(hi, (peer + 1) * count)
-            parts.append(
-                self.repeated(self.bases[peer], start + first, start + last - peer * count)
-            )
-        return np.concatenate(parts)
-
-    def wrong(self, rank: int, found: np.ndarray[Any, Any], lo: int, bitwise: bool = True) -> int:
-        """How many of found, which is output[lo:...], are wrong; see reductions.wrong_elements."""
-        expected = partial(self.expected, rank, lo, lo + len(found))
-        return reductions.wrong_elements(self.request, found, bitwise, expected)
 
 
 class Bay:
@@ -153,20 +88,20 @@ class Bay:
         after = self.comm.counters().calls_of
         return next((name for name in after if after[name] != before.get(name, 0)), "")
 
-    def load(self, pattern: Pattern) -> None:
+    def load(self, oracle: Oracle) -> None:
         """This rank's input onto the GPU."""
-        request = pattern.request
+        request = oracle.request
         size = DTYPE_OF_TYPE[request.type].itemsize
         count, at = request.input_bytes(self.rank) // size, 0
         while at < count:
             end = min(count, at + CHECK_ELEMENTS)
-            part = pattern.repeated(pattern.bases[self.rank], at, end)
+            part = oracle.input(self.rank, at, end)
             self.gpu.copy(self.input + at * size, part.ctypes.data, part.nbytes)
             at += len(part)
 
-    def wrong_after(self, call: Call, pattern: Pattern, bitwise: bool = True) -> int:
+    def wrong_after(self, call: Call, oracle: Oracle, bitwise: bool = True) -> int:
         """Poisons the output, calls, and counts wrong elements over all ranks."""
-        request = pattern.request
+        request = oracle.request
         size = DTYPE_OF_TYPE[request.type].itemsize
         count = request.output_bytes(self.rank) // size
         self.gpu.fill(self.output, 0xAB, count * size + 64, self.stream)
@@ -179,7 +114,7 @@ class Bay:
         while at < count:
             part = np.empty(min(CHECK_ELEMENTS, count - at), DTYPE_OF_TYPE[request.type])
             self.gpu.copy(part.ctypes.data, self.output + at * size, part.nbytes)
-            wrong += pattern.wrong(self.rank, part, at, bitwise)
+            wrong += oracle.wrong(self.rank, part, at, bitwise)
             at += len(part)
         tail = np.empty(64, np.uint8)
         self.gpu.copy(tail.ctypes.data, self.output + count * size, tail.nbytes)
@@ -297,8 +232,8 @@ def requests_of(task: dict[str, Any]) -> Iterator[plait.Request]:
 
 def _row(bay: Bay, task: dict[str, Any], request: plait.Request) -> dict[str, Any]:
     size_bytes = request.message_bytes()
-    pattern = Pattern(request, task["seed"] + size_bytes % 977)
-    bay.load(pattern)
+    oracle = Oracle(request, task["seed"] + size_bytes % 977)
+    bay.load(oracle)
     strategy, params = task["strategy"], task["params"]
 
     def by_plait() -> None:
@@ -323,11 +258,11 @@ def _row(bay: Bay, task: dict[str, Any], request: plait.Request) -> dict[str, An
         calls["nccl"] = by_nccl
     for name, call in calls.items():
         bitwise = name == "plait" and sums_in_rank_order(bay.topology, request, done_by)
-        row[f"{name}_wrong"] = bay.wrong_after(call, pattern, bitwise) if task["check"] else 0
+        row[f"{name}_wrong"] = bay.wrong_after(call, oracle, bitwise) if task["check"] else 0
         row[f"{name}_eager_us"] = bay.eager_s(call) * 1e6
         row[f"{name}_graph_us"] = bay.graph_s(call, size_bytes) * 1e6
         if task["check"]:  # what the last replay left, and one more call after all of them
-            row[f"{name}_wrong"] += bay.wrong_after(call, pattern, bitwise)
+            row[f"{name}_wrong"] += bay.wrong_after(call, oracle, bitwise)
     for name in calls:
         best = min(row[f"{name}_eager_us"], row[f"{name}_graph_us"])
         row[f"{name}_busbw"] = bandwidth(request, best / 1e6)["busbw"]

@@ -1,4 +1,8 @@
-"""What the ranks of a collective put in, and what each must get."""
+"""What the ranks of a collective put in, and what each must get.
+
+Every rank's input is a random piece that repeats after a prime number of elements: so a shard, tile
+or chunk that lands in a wrong place shows, and outputs of any size are checked in full.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,11 @@ import plait
 from plait.arrays import DTYPE_OF_TYPE
 from plait.bench import reductions
 
+Array = np.ndarray[Any, Any]
+PERIOD = 1_048_573  # prime: no shard, tile or chunk is a multiple of it
 
-def pattern(seed: int, count: int, plait_type: str) -> np.ndarray[Any, Any]:
+
+def pattern(seed: int, count: int, plait_type: str) -> Array:
     """`count` elements that a seed determines: small enough that no sum of 64 overflows."""
     generator = np.random.Generator(np.random.SFC64(seed))
     dtype = DTYPE_OF_TYPE[plait_type]
@@ -22,49 +29,83 @@ def pattern(seed: int, count: int, plait_type: str) -> np.ndarray[Any, Any]:
     return generator.random(count, dtype=np.float32).astype(dtype)
 
 
+def pieces(request: plait.Request, rank: int) -> list[tuple[int, int]]:
+    """What a rank's output is made of: (peer, from which element of its input on), of `count` each.
+
+    They follow each other in the output; those of a reduction are reduced into one.
+    """
+    name, mine, everyone = request.collective, rank * request.count, range(request.ranks)
+    if name in ("broadcast", "copy"):
+        return [(request.root, 0)]
+    if name == "scatter":
+        return [(request.root, mine)]
+    if name == "send_recv":
+        return [((rank - 1) % request.ranks, 0)]
+    at = mine if name in ("reduce_scatter", "all_to_all") else 0
+    return [(peer, at) for peer in everyone]
+
+
 class Oracle:
-    """What a request's outputs must be, from the ranks' seeds."""
+    """Every rank's random input, and what each output element must be."""
 
     def __init__(self, request: plait.Request, seed: int) -> None:
         self.request = request
-        size = DTYPE_OF_TYPE[request.type].itemsize
-        self.inputs = [
-            pattern(seed * 1000 + rank, request.input_bytes(rank) // size, request.type)
-            for rank in range(request.ranks)
-        ]
+        everyone, size = range(request.ranks), DTYPE_OF_TYPE[request.type].itemsize
+        period = min(PERIOD, max(1, *(request.input_bytes(rank) // size for rank in everyone)))
+        self.bases = [pattern(seed * 1000 + rank, period, request.type) for rank in everyone]
+        self._tiled: dict[int, Array] = {}  # by a base's id
+        self._reduced: dict[bool, Array] = {}
 
-    def expected(
-        self, rank: int, lo: int, hi: int, in_rank_order: bool = True
-    ) -> np.ndarray[Any, Any]:
+    def input(self, rank: int, lo: int = 0, hi: int | None = None) -> Array:
+        """Elements lo..hi of a rank's input, all of them without hi; not to be written."""
+        if hi is None:
+            size = DTYPE_OF_TYPE[self.request.type].itemsize
+            hi = self.request.input_bytes(rank) // size
+        return self._repeated(self.bases[rank], lo, hi)
+
+    def inputs(self) -> list[Array]:
+        """All ranks', whole."""
+        return [self.input(rank) for rank in range(self.request.ranks)]
+
+    def _repeated(self, base: Array, lo: int, hi: int) -> Array:
+        """Elements lo..hi of `base` (kept as long as this) repeated for ever."""
+        start = lo % len(self.bases[0])
+        end = start + hi - lo
+        tiled = self._tiled.get(id(base), base)
+        if end > len(tiled):
+            tiled = self._tiled[id(base)] = np.tile(base, -(-end // len(base)))
+        return tiled[start:end]
+
+    def _period_reduced(self, in_rank_order: bool) -> Array:
+        """One period of the reduction, made once: in rank order, or of floats in float64."""
+        if in_rank_order not in self._reduced:
+            op, plait_type = self.request.op, self.request.type
+            self._reduced[in_rank_order] = (
+                reductions.in_rank_order(op, plait_type, self.bases)
+                if in_rank_order
+                else reductions.in_float64(op, self.bases)
+            )
+        return self._reduced[in_rank_order]
+
+    def expected(self, rank: int, lo: int, hi: int, in_rank_order: bool = True) -> Array:
         """Elements lo..hi of this rank's output; sums in rank order, else in float64."""
-        request, count, ranks = self.request, self.request.count, self.request.ranks
-        name = request.collective
-        if name in reductions.REDUCING:
-            at = rank * count if name == "reduce_scatter" else 0
-            parts = [source[at + lo : at + hi] for source in self.inputs]
-            if not in_rank_order:
-                return reductions.in_float64(request.op, parts)
-            return reductions.in_rank_order(request.op, request.type, parts)
-        if name in ("all_gather", "gather"):
-            return np.concatenate(self.inputs)[lo:hi]
-        if name in ("broadcast", "copy"):
-            return self.inputs[request.root][lo:hi]
-        if name == "scatter":
-            return self.inputs[request.root][rank * count + lo : rank * count + hi]
-        if name == "send_recv":
-            return self.inputs[(rank - 1) % ranks][lo:hi]
-        parts = [source[rank * count : (rank + 1) * count] for source in self.inputs]
-        return np.concatenate(parts)[lo:hi]
+        made_of, count = pieces(self.request, rank), self.request.count
+        if self.request.collective in reductions.REDUCING:
+            at = made_of[0][1]
+            return self._repeated(self._period_reduced(in_rank_order), at + lo, at + hi)
+        parts = []
+        for number in range(lo // max(count, 1), -(-hi // max(count, 1))):
+            peer, at = made_of[number]
+            first, last = (min(max(one - number * count, 0), count) for one in (lo, hi))
+            parts.append(self.input(peer, at + first, at + last))
+        return np.concatenate(parts or [self.bases[0][:0]])
 
-    def wrong(
-        self, rank: int, output: np.ndarray[Any, Any], lo: int, hi: int, bitwise: bool = False
-    ) -> int:
-        """How many of output[lo:hi] are not what they must be; see reductions.wrong_elements."""
-        return reductions.wrong_elements(
-            self.request, output[lo:hi], bitwise, partial(self.expected, rank, lo, hi)
-        )
+    def wrong(self, rank: int, found: Array, lo: int = 0, bitwise: bool = True) -> int:
+        """How many of found, which is output[lo:...], are wrong; see reductions.wrong_elements."""
+        expected = partial(self.expected, rank, lo, lo + len(found))
+        return reductions.wrong_elements(self.request, found, bitwise, expected)
 
 
-def poison(output: np.ndarray[Any, Any]) -> None:
+def poison(output: Array) -> None:
     """Fills an output with bytes that no right result has, so that an unwritten one shows."""
     output.view(np.uint8).fill(0xAB)

@@ -70,16 +70,21 @@ def is_float(plait_type: str) -> bool:
     return plait_type in EPSILON
 
 
-def in_rank_order(op: str, plait_type: str, parts: Sequence[Array]) -> Array:
+def in_rank_order(
+    op: str, plait_type: str, parts: Sequence[Array], scalars: Sequence[float] | None = None
+) -> Array:
     """The ranks' parts reduced in rank order, as plait promises it to the bit.
 
     Integers wrap; 16-bit and 8-bit floats are accumulated in fp32 and rounded once; a NaN is the
-    type's canonical one.
+    type's canonical one. scalars: premul_sum's factors by rank, which no float rounds; else ones.
     """
     dtype = DTYPE_OF_TYPE[plait_type]
     wide = dtype if not is_float(plait_type) or dtype.itemsize > 4 else np.dtype(np.float32)
     with np.errstate(all="ignore"):
-        total = _folded(op, [part.astype(wide, copy=False) for part in parts]).astype(dtype)
+        widened = [part.astype(wide, copy=False) for part in parts]
+        if scalars is not None:
+            widened = [part * wide.type(by) for part, by in zip(widened, scalars, strict=True)]
+        total = _folded(op, widened).astype(dtype)
     if is_float(plait_type):
         total[np.isnan(total)] = np.nan
     return total

@@ -21,7 +21,8 @@ from typing import Any
 import plait
 from plait import gpu
 from plait._core import beats_nccl
-from plait.bench.gpu_ranks import Bay, Call, Pattern
+from plait.bench.gpu_ranks import Bay, Call
+from plait.bench.oracle import Oracle
 from plait.bench.reductions import REDUCING
 from plait.bench.sizes import count_for
 from plait.launch import Emit
@@ -202,8 +203,8 @@ def _tuned(
     bay: Bay, request: plait.Request, setting: str, before_us: dict[Candidate, float]
 ) -> dict[str, Any]:
     """The row of a request; before_us: of the size before, then of this one."""
-    pattern = Pattern(request, seed=request.count % 97)
-    bay.load(pattern)
+    oracle = Oracle(request, seed=request.count % 97)
+    bay.load(oracle)
     untuned, nccl_us = _untuned(bay, request), _nccl_us(bay, request)
     own_us = _time_us(bay, request, (untuned, 0)) if untuned else None
     times: dict[Candidate, float] = {} if own_us is None else {(untuned, 0): own_us}
@@ -219,7 +220,7 @@ def _tuned(
     before_us.update(ruled_out | times)
     while times:
         kernel, blocks = chosen = best(times, untuned)
-        if bay.wrong_after(_call_by(bay, request, chosen), pattern) == 0:
+        if bay.wrong_after(_call_by(bay, request, chosen), oracle) == 0:
             break
         del times[chosen]  # a wrong result is never the fastest
     facts = {
