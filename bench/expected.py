@@ -144,7 +144,7 @@ class TorchArrays(HostArrays):
 
 
 class TorchReduction:
-    """Element by element over ranks, as plait promises it, by torch, which has few unsigned types."""
+    """Element by element over ranks, as plait promises it: by torch, with few unsigned types."""
 
     def __init__(self, on: TorchArrays, kind: str, op: str, ranks: int) -> None:
         self.on, self.kind, self.op, self.ranks = on, kind, op, ranks
