@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import ctypes
 import subprocess
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -249,6 +250,19 @@ def test_the_bench_says_which_share_is_in_use(on_host, monkeypatch):
     monkeypatch.setattr(bench_copy, "short_path", lambda *_: {"host_permille": 0})
     row = list(bench_copy.bench(bench_task(sizes=[1 << 20])))[1]
     assert row["paths"] == "nvlink 87.5 % + host 12.5 % (began as nvlink 75.0 % + host 25.0 %)"
+
+
+def test_rounds_under_load(on_host, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
+    import under_load
+
+    work = under_load.Copies((0, 1), [4096, 300_000], both_ways=False)
+    rows = list(under_load.phase_rows(work, "before", 0.02))
+    work.close()
+    assert [row["bytes"] for row in rows] == [4096, 300_000]
+    for row in rows:
+        assert row["calls_of_each"] % under_load.ROUND == 0 and row["way"] == "one way"
+        assert 0 < row["worst_round_gb_per_s"] <= float(row["corrected_gb_per_s"]) + 0.1, row
 
 
 def test_the_interference_table(on_host):

@@ -19,7 +19,7 @@ import numpy as np
 
 import plait
 from plait import gpu
-from plait.bench.links import _address
+from plait.bench.links import address_of
 from plait.bench.nccl import NcclPair
 from plait.copies import copies
 
@@ -127,13 +127,13 @@ class Pair:
         size = max(BUFFER_BYTES, max(task["sizes"]))
         self.src, self.dst = Side(src, size, task["seed"]), Side(dst, size, task["seed"] + 1)
         self.area = mmap.mmap(-1, 64 << 20)
-        self.dst.gpu.pin(_address(self.area), 64 << 20)
+        self.dst.gpu.pin(address_of(self.area), 64 << 20)
 
     def close(self) -> None:
         self.wait()
         if self.nccl is not None:
             self.nccl.leave()
-        self.dst.gpu.unpin(_address(self.area))
+        self.dst.gpu.unpin(address_of(self.area))
         self.src.close()
         self.dst.close()
 

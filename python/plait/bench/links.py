@@ -49,7 +49,7 @@ class Node:
         self.targets = [one.allocate(COPY_BYTES) for one in self.gpus]
         self.streams = [[one.make_stream() for _ in range(4)] for one in self.gpus]
         self.host = [mmap.mmap(-1, 2 * COPY_BYTES) for _ in self.gpus]
-        self.pinned = [_address(area) for area in self.host]
+        self.pinned = [address_of(area) for area in self.host]
         for one, area in zip(self.gpus, self.pinned, strict=True):
             one.pin(area, 2 * COPY_BYTES)
         self.events = [[one.make_event() for _ in range(2 * SLOTS)] for one in self.gpus]
@@ -177,7 +177,7 @@ class Node:
         return enqueue
 
 
-def _address(area: mmap.mmap) -> int:
+def address_of(area: mmap.mmap) -> int:
     import ctypes
 
     return ctypes.addressof(ctypes.c_char.from_buffer(area))

@@ -1,0 +1,273 @@
+"""Large calls while another process loads PCIe: corrected, over the link alone, a fixed share.
+
+    python bench/under_load.py --pair 0:1 --sizes 256M,1G [--both-ways]      # plait.copy
+    torchrun --nproc-per-node 2 bench/under_load.py --sizes 512M,1G          # all_reduce
+
+In the middle phase a child process copies between pinned host memory and these GPUs, both ways at
+once. In every phase rounds of a few calls take turns, so that all three kinds meet the same load:
+`corrected` as plait does it, `direct` over the links alone, `fixed` with the share that is best
+with PCIe idle, held by hand. Every sum is checked. Prints GB/s of each kind (of each direction, or
+busbw), what corrected is beside direct, and its worst round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import mmap
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import result_rows
+
+import plait
+from plait import gpu
+from plait.bench import copies as bench_copy
+from plait.bench.links import address_of
+from plait.bench.sizes import parse_bytes
+
+PHASES = ("before", "during", "after")
+ROUND = 6  # calls of a kind in a row
+LOAD_BYTES = 64 << 20
+
+
+def load(ordinals: list[int]) -> None:
+    """Copies both ways between host memory and these GPUs until standard input ends."""
+    areas, work = [], []
+    for ordinal in ordinals:
+        device = gpu.Gpu(ordinal)
+        for is_out in (True, False):
+            area = mmap.mmap(-1, LOAD_BYTES)
+            device.pin(address_of(area), LOAD_BYTES)
+            areas.append(area)
+            ends = (address_of(area), device.allocate(LOAD_BYTES))
+            work.append((device, ends if is_out else ends[::-1], device.make_stream()))
+    watch = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"])
+    print("loading", flush=True)
+    copied, start = 0, time.perf_counter()
+    while watch.poll() is None:
+        for device, (dst, src), stream in work:
+            for _ in range(4):
+                device.copy_async(dst, src, LOAD_BYTES, stream)
+        for device, _, stream in work:
+            device.synchronize(stream)
+            copied += 4 * LOAD_BYTES
+    print(f"{copied / (time.perf_counter() - start) / 1e9:.1f}", flush=True)
+
+
+class Load:
+    """The child process that loads PCIe while this lives."""
+
+    def __init__(self, ordinals: list[int]) -> None:
+        words = [sys.executable, __file__, "--load", ",".join(map(str, ordinals))]
+        pipe = subprocess.PIPE
+        self.child = subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True)
+        if self.child.stdout is None or self.child.stdout.readline().strip() != "loading":
+            raise RuntimeError("the process that loads PCIe did not start")
+
+    def end(self) -> str:
+        """GB/s that it copied, all ways together."""
+        return self.child.communicate("", timeout=30)[0].strip()
+
+
+class Copies:
+    """plait.copy between two GPUs of this process. `fixed` is what the planner gives at first."""
+
+    tells = True
+
+    def __init__(self, pair: tuple[int, int], sizes: list[int], both_ways: bool) -> None:
+        self.gpus, self.way = list(pair), bench_copy.WAYS[both_ways]
+        task = {"pair": pair, "topology": "", "masks": [], "sizes": sizes, "seed": 1}
+        self.pair = bench_copy.Pair(task)
+        self.kinds = {size: self._kinds(size) for size in sizes}
+        for size in sizes:
+            print(f"# {size} bytes: host us a call: {self._host_us(size)}", flush=True)
+
+    def _planned(self, size: int) -> plait.Plan:
+        src, dst = self.gpus
+        return self.pair.door.plan_for(dst, src, size, self.way != "one way", {})
+
+    def _kinds(self, size: int) -> dict[str, dict[str, int]]:
+        plan = self._planned(size)
+        fixed = {"host_permille": round(1000 * bench_copy.route_shares(plan).get("host", 0.0))}
+        if sum(plan.ring_bytes) > 0:
+            fixed["chunk_kib"] = plan.ring_bytes[0] // 4 >> 10
+        return {"corrected": {}, "direct": {"host_permille": 0}, "fixed": fixed}
+
+    def _host_us(self, size: int) -> str:
+        """What enqueuing takes on the host, nothing else being on the streams; medians, in turn."""
+        took: dict[str, list[float]] = {kind: [] for kind in self.kinds[size]}
+        for number in range(60):
+            for kind in took:
+                self.pair.wait()
+                start = time.perf_counter()
+                self.pair.enqueue(size, self.way, self.kinds[size][kind], 0)
+                if number >= 10:  # plans and rings have been made
+                    took[kind].append(1e6 * (time.perf_counter() - start))
+        return ", ".join(f"{kind} {statistics.median(times):.1f}" for kind, times in took.items())
+
+    def going(self, end: float) -> bool:
+        """Whether there is time."""
+        return time.perf_counter() < end
+
+    def moved(self, size: int) -> int:
+        """Bytes of a call that count."""
+        return size
+
+    def round(self, size: int, kind: str) -> float:
+        """Seconds of ROUND calls."""
+        self.pair.wait()
+        start = time.perf_counter()
+        for _ in range(ROUND):
+            self.pair.enqueue(size, self.way, self.kinds[size][kind], 0)
+        self.pair.wait()
+        return time.perf_counter() - start
+
+    def facts(self, size: int) -> dict[str, Any]:
+        """What else a row says."""
+        share = bench_copy.route_shares(self._planned(size)).get("host", 0.0)
+        return {"way": self.way, "host_permille_at_end": round(1000 * share, 1)}
+
+    def barrier(self) -> None:
+        """There is one process."""
+
+    def close(self) -> None:
+        self.pair.close()
+
+
+class Sums:
+    """all_reduces of the ranks of a torchrun job: of two by copy engines, of more by kernels."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        import torch
+        import torch.distributed as dist
+
+        self.torch, self.dist = torch, dist
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("gloo")
+        self.comm = plait.init()
+        rank, ranks = self.comm.rank, self.comm.ranks
+        self.gpus, self.tells = list(range(ranks)), rank == 0
+        engine, best = ("rotation", 90) if ranks == 2 else ("tiled", 180)
+        params = {"corrected": {}, "direct": {"host_permille": 0}, "fixed": {"host_permille": best}}
+        self.engine, self.kinds = engine, dict.fromkeys(sizes, params)
+        self.data = {}
+        for size in sizes:
+            drawn = [self._draw(size, of) for of in range(ranks)]
+            self.data[size] = (
+                drawn[rank],
+                self.torch.empty_like(drawn[0]),
+                sum(drawn[1:], drawn[0]),
+            )
+
+    def _draw(self, size: int, rank: int) -> Any:
+        source = self.torch.Generator(device="cuda").manual_seed(1000 + rank)
+        return self.torch.randn(size // 4, device="cuda", generator=source)
+
+    def going(self, end: float) -> bool:
+        """Whether there is time, by rank 0's clock."""
+        going = self.torch.tensor(float(time.perf_counter() < end))
+        self.dist.broadcast(going, 0)
+        return bool(going)
+
+    def moved(self, size: int) -> int:
+        return size * 2 * (self.comm.ranks - 1) // self.comm.ranks
+
+    def round(self, size: int, kind: str) -> float:
+        """Seconds of ROUND calls, of the slowest rank. RuntimeError where a result is wrong."""
+        torch, (source, output, expected) = self.torch, self.data[size]
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        output.fill_(float("nan"))
+        torch.cuda.synchronize()
+        self.dist.barrier()
+        begin.record()
+        for _ in range(ROUND):
+            params = self.kinds[size][kind]
+            self.comm.all_reduce(source, out=output, strategy=self.engine, params=params)
+        end.record()
+        end.synchronize()
+        self.comm.check()
+        if not torch.equal(output, expected):
+            raise RuntimeError(f"wrong sum of {size} bytes, {kind}")
+        took = torch.tensor(begin.elapsed_time(end) / 1e3, dtype=torch.float64)
+        self.dist.all_reduce(took, op=self.dist.ReduceOp.MAX)
+        return float(took)
+
+    def facts(self, size: int) -> dict[str, Any]:
+        return {}
+
+    def barrier(self) -> None:
+        self.dist.barrier()
+
+    def close(self) -> None:
+        del self.comm
+        self.dist.destroy_process_group()
+
+
+def phase_rows(work: Copies | Sums, name: str, seconds: float) -> Iterator[dict[str, Any]]:
+    """Rounds of all kinds and sizes in turn for so long."""
+    took: dict[tuple[int, str], list[float]] = {}
+    end = time.perf_counter() + seconds
+    while work.going(end):
+        for size, kinds in work.kinds.items():
+            for kind in kinds:
+                took.setdefault((size, kind), []).append(work.round(size, kind))
+    for size, kinds in work.kinds.items():
+
+        def speed(seconds: float, rounds: int = 1, moved: int = work.moved(size)) -> float:
+            return ROUND * rounds * moved / seconds / 1e9
+
+        speeds = {kind: speed(sum(took[size, kind]), len(took[size, kind])) for kind in kinds}
+        corrected = took[size, "corrected"]
+        yield (
+            {"phase": name, "bytes": size}
+            | {f"{kind}_gb_per_s": round(one, 1) for kind, one in speeds.items()}
+            | {
+                "beside_direct": round(speeds["corrected"] / speeds["direct"], 4),
+                "worst_round_gb_per_s": round(speed(max(corrected)), 1),
+                "calls_of_each": ROUND * len(corrected),
+                "first_rounds_gb_per_s": " ".join(f"{speed(one):.0f}" for one in corrected[:8]),
+            }
+            | work.facts(size)
+        )
+
+
+def main() -> None:
+    """Three phases, a table, perhaps a file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pair", default="0:1", help="for copies")
+    parser.add_argument("--both-ways", action="store_true", help="for copies")
+    parser.add_argument("--sizes", default="256M,1G")
+    parser.add_argument("--seconds", default="2,6,4", help="before, during, after")
+    parser.add_argument("--csv", default="")
+    parser.add_argument("--load", default="", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.load:
+        load([int(word) for word in asked.load.split(",")])
+        return
+    sizes = [parse_bytes(word) for word in asked.sizes.split(",")]
+    work: Copies | Sums
+    if "RANK" in os.environ:
+        work = Sums(sizes)
+    else:
+        work = Copies(bench_copy.parse_pair(asked.pair), sizes, asked.both_ways)
+    rows: list[dict[str, Any]] = []
+    for name, seconds in zip(PHASES, map(float, asked.seconds.split(",")), strict=True):
+        loader = Load(work.gpus) if name == "during" and work.tells else None
+        work.barrier()
+        rows += phase_rows(work, name, seconds)
+        if loader is not None:
+            print(f"# the load copied {loader.end()} GB/s, all ways together", flush=True)
+    work.close()
+    if work.tells:
+        result_rows.show(rows)
+        if asked.csv:
+            result_rows.keep(asked.csv, rows)
+
+
+if __name__ == "__main__":
+    main()
