@@ -1,0 +1,300 @@
+"""Gathers recorded times of engines into one table, bench/results/engines.csv.
+
+A row is one call as the engine makes it by itself: what was asked for, how it was launched, us.
+Of several builds of an engine the newest counts, at all sizes that it was recorded between: SOURCES
+has them, bench/NOTES.md says what changed. Of several recordings of that build the median counts.
+Rows that measure nothing stand in the table with the reason in `left_out`.
+Usage: bench/engine_rows.py [--write]; a test compares what it makes with the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import re
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+TABLE = RESULTS / "engines.csv"
+MOST_SPREAD = 1.10
+MIB = 1 << 20
+KERNELS = ("one_shot", "two_shot", "hop", "tiled", "messages")
+LINES = KERNELS[:3]
+ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows of one file that are of one build of an engine."""
+
+    build: str  # what is new in it
+    file: str
+    engines: tuple[str, ...]
+    where: dict[str, str] = field(default_factory=dict)  # columns that must match, as patterns
+    blocks: int = 0  # 0 = as many as the engine takes by itself
+
+
+AS_ITSELF = r".*blocks=48 .*tile=0 .*"  # of a sweep over copy engines
+# Of each engine the newest build first.
+SOURCES = (
+    Source("32-bit lines", "gpu_lines_h200x2.csv", LINES, {"commit": r"a095d62\+.*"}),
+    Source("32-bit lines", "gpu_hop_own_h200x2.csv", ("hop",), {"commit": "7a5fc5e"}),
+    Source("no division", "gpu_hop_h200x2.csv", ("hop",), {"commit": "654545a"}),
+    Source("escaped lines", "gpu_hop_h200x2.csv", ("hop",), {"commit": r"a1d5251|c1868a2\+"}),
+    Source("escaped lines", "gpu_gather_h200x2.csv", ("hop",)),
+    Source("flagged lines", "gpu_collectives_h200x4.csv", ("hop",)),
+    Source("64-bit lines", "gpu_fused_h200x4.csv", LINES),
+    Source("registers spilled", "gpu_fused_h200x8.csv", LINES),
+    Source("in step", "gpu_lines_h200x2.csv", ("tiled",)),
+    Source("in step", "gpu_hop_own_h200x2.csv", ("tiled",)),
+    Source("in step", "gpu_hop_h200x2.csv", ("tiled",)),
+    Source("in step", "gpu_gather_h200x2.csv", ("tiled",)),
+    Source("in step", "gpu_engines_small_h200x2.csv", ("tiled",), blocks=64),
+    Source("in step", "gpu_fused_h200x2.csv", ("tiled",)),
+    Source("in step", "gpu_pairs_h200x2.csv", ("tiled",)),
+    Source("in step", "gpu_fused_h200x4.csv", ("tiled",)),
+    Source("in step", "gpu_collectives_h200x4.csv", ("tiled",), {"commit": "f422961"}),
+    Source("in step", "gpu_all_gather_ring_h200x4.csv", ("tiled",)),
+    Source("clerks", "gpu_collectives_large_h200x2.csv", ("tiled",)),
+    Source("clerks", "gpu_collectives_h200x4.csv", ("tiled",), {"commit": "bc2374e|8990d5a"}),
+    Source("clerks", "gpu_fused_h200x8.csv", ("tiled",)),
+    Source("even pieces", "gpu_lines_h200x2.csv", ("rotation",), {"commit": r"a095d62\+.*"}),
+    Source("even pieces", "gpu_hop_own_h200x2.csv", ("rotation",)),
+    Source("even pieces", "gpu_hop_h200x2.csv", ("rotation",)),
+    Source("even pieces", "gpu_gather_h200x2.csv", ("rotation",)),
+    Source("even pieces", "gpu_engines_small_h200x2.csv", ("rotation",), {"commit": "52adfff"}),
+    Source("even pieces", "gpu_fused_h200x2.csv", ("rotation",)),
+    Source("even pieces", "gpu_one_way_share_h200x2.csv", ("rotation",)),
+    Source("slots lent", "gpu_collectives_large_h200x2.csv", ("rotation",)),
+    Source("slots lent", "gpu_exchange_lent_h200x2.csv", ("rotation",)),
+    Source("ring", "gpu_all_gather_ring_h200x4.csv", ("engine_ring",), {"order": "ahead"}),
+    Source("ports", "gpu_all_gather_ring_h200x4.csv", ("rotation",), {"order": "ahead"}),
+    Source("ports", "gpu_rotation_ports_h200x4.csv", ("rotation",), {"how": "product"}),
+    Source("ports", "gpu_sweep_h200x8.csv", ("rotation",), {"params": AS_ITSELF}),
+    Source("pulls", "gpu_collectives_h200x4.csv", ("rotation",)),
+    Source("messages", "gpu_messages_h200x2.csv", ("messages",)),
+)
+
+
+@dataclass(frozen=True, order=True)
+class Call:
+    """What was timed."""
+
+    engine: str
+    collective: str
+    ranks: int
+    type: str
+    bytes: int  # of the message, as nccl-tests counts them
+    launched: str  # in a "graph" or "eager"
+    beside: int  # 1 = as under NCCL, where calls leave SMs to others
+    asked: int  # blocks asked for; 0 = none
+    host: int  # permille through host memory
+
+    def part_bytes(self) -> int:
+        """What one rank sends another, or the message."""
+        counted = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+        return self.bytes // (self.ranks if self.collective in counted else 1)
+
+    def sums(self) -> bool:
+        return self.collective in ("all_reduce", "reduce_scatter", "reduce")
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    """A file's rows, without the lines that say where they are from."""
+    lines = (RESULTS / name).read_text().splitlines()
+    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
+def engine_of(way: str, ranks: int) -> str:
+    """Copy engines' calls are three algorithms."""
+    of_more = "copy_exchange" if ranks == 2 else "copy_rotation"
+    return {"engine_ring": "copy_ring", "rotation": of_more}.get(way, way)
+
+
+def times_in(source: Source) -> Iterator[tuple[Call, float]]:
+    """All that one source says."""
+    for row in rows_of(source.file):
+        if any(not re.fullmatch(pattern, row[key]) for key, pattern in source.where.items()):
+            continue
+        words = row["way"].removeprefix("plait ").split(" ")
+        beside, way = words[0] == "beside", words[-1]
+        if way not in source.engines or len(words) > 1 + beside or row["wrong"] != "0":
+            continue
+        share = re.search(r"\bhost=(\d+)", row["params"])
+        tiled = int(row.get("tiled_blocks") or source.blocks) if way == "tiled" else 0
+        for launched in ("graph", "eager"):
+            if (us := float(row[f"{launched}_us"])) > 0:
+                yield (
+                    Call(
+                        engine_of(way, int(row["gpus"])),
+                        row["collective"],
+                        int(row["gpus"]),
+                        row["type"],
+                        int(row["bytes"]),
+                        launched,
+                        int(beside),
+                        tiled % 100,  # 100 are its own
+                        int(share[1]) if share else 0,
+                    ),
+                    us,
+                )
+
+
+def ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def lines_launch(call: Call) -> dict[str, int]:
+    """Of one_shot and two_shot, as that build chose it."""
+    units = ceil(call.bytes, 16)
+    work = units if call.engine == "one_shot" else ceil(units, call.ranks)
+    lean = call.ranks in (2, 4)
+    is_long = call.engine == "two_shot" and units > 1 << 20
+    two_an_sm = lean and work >= 65536 and (call.ranks == 2 or is_long)
+    most = 512 if lean else 256
+    few = two_an_sm or (is_long and not lean)
+    threads = 128 if work < 8192 else 256 if work < 65536 or few else most
+    blocks = min(ceil(work, threads), 264 if two_an_sm else 132)
+    together = 2 if call.ranks == 2 else 1
+    return {"blocks": blocks, "threads": threads, "together": together, "line_bytes": 16}
+
+
+def hop_launch(call: Call) -> dict[str, int]:
+    units = ceil(call.part_bytes(), 16)
+    threads = 128 if units < 8192 else 256 if units < 65536 else 512
+    most = (48 if call.sums() else 32) if call.beside else 132
+    return {
+        "blocks": min(ceil(units, threads), most),
+        "threads": threads,
+        "together": 2 if call.sums() else 4,
+        "line_bytes": 16,
+    }
+
+
+def tiled_launch(call: Call) -> dict[str, int]:
+    part = call.part_bytes()
+    if call.collective in ("all_reduce", "reduce") and (call.ranks, call.collective) != (
+        2,
+        "all_reduce",
+    ):
+        part = 16 * ceil(ceil(part, 16), call.ranks)
+    elif call.collective == "broadcast":
+        part = 16 * ceil(ceil(part, 16), max(1, call.ranks - 1))
+    units = max(1, ceil(part, 16))
+    most = call.asked or (64 if call.beside else 100)
+    window = 2 if call.sums() and call.ranks > 2 and call.collective != "reduce_scatter" else 4
+    small = call.sums() and most > 80 and (window == 4 or most < 60)
+    room = 280 * MIB // (132 * 2 * call.ranks * 4) // 16
+    blocks = min(most, ceil(units, 256))
+    share = ceil(units, blocks)
+    return {
+        "blocks": blocks,
+        "tile_units": ceil(share, ceil(share, min(2048 if small else 4096, room))),
+    }
+
+
+def messages_launch(call: Call) -> dict[str, int]:
+    part = call.part_bytes()
+    units, channels = ceil(part, 16), 32 if part < 512 * MIB else 16
+    share = ceil(units, channels)
+    by_lines = part <= 256 << 10 and share <= 512
+    tile = max(share, 256) if by_lines else min(1024 * ceil(share, 1024), 4096)
+    line_bytes = 32 if by_lines else 0
+    return {
+        "blocks": min(channels, ceil(units, tile)),
+        "tile_units": tile,
+        "line_bytes": line_bytes,
+    }
+
+
+LAUNCHES = {"hop": hop_launch, "tiled": tiled_launch, "messages": messages_launch}
+LAUNCHED = ("blocks", "threads", "together", "line_bytes", "tile_units")
+
+
+def launch_of(call: Call) -> dict[str, int]:
+    """How a kernel was launched; zeros where it has no such thing."""
+    made = {}
+    if call.engine in KERNELS:
+        made = LAUNCHES.get(call.engine, lines_launch)(call)
+    return {key: made.get(key, 0) for key in LAUNCHED}
+
+
+def shares_by_itself(call: Call) -> bool:
+    """Eager calls that long choose a share through host memory, and no row says which."""
+    if call.launched != "eager" or call.host > 0:
+        return False
+    if call.engine == "copy_exchange":
+        return call.bytes >= 384 * MIB
+    is_tiled_sum = (call.engine, call.collective, call.ranks) == ("tiled", "all_reduce", 4)
+    return is_tiled_sum and call.bytes >= 120 * MIB
+
+
+def why_left_out(call: Call, build: str, times: list[float]) -> str:
+    """Of the newest build's recordings; empty where they measure the call."""
+    if build == "flagged lines":
+        return "flagged lines of hop are gone"
+    if (spread := max(times) / min(times)) > MOST_SPREAD:
+        return f"recordings differ by {100 * (spread - 1):.0f} %"
+    if shares_by_itself(call):
+        return "its share through host memory is not recorded"
+    by_kernel = call.engine in (*LINES, "messages")
+    if call.launched == "eager" and by_kernel and call.bytes <= 256 << 10 and len(times) == 1:
+        return "recorded once: others of its kind differ by up to 41 %"
+    if call.launched == "graph" and call.engine.startswith("copy_") and call.bytes <= 4 * MIB:
+        return "timed in graphs of 40 calls or more, whose branches cost what those of ten do not"
+    return ""
+
+
+def gather() -> list[dict[str, object]]:
+    """All calls, each with its time or the reason why it has none."""
+    found: dict[Call, tuple[Source, list[float]]] = {}
+    sizes: dict[tuple[object, ...], dict[str, list[int]]] = {}  # of each build, newest first
+    for source in SOURCES:
+        for call, us in times_in(source):
+            kind = tuple(value for key, value in vars(call).items() if key not in ("bytes", "type"))
+            sizes.setdefault(kind, {}).setdefault(source.build, []).append(call.bytes)
+            first, times = found.setdefault(call, (source, []))
+            if first.build == source.build:
+                times.append(us)
+    table = []
+    for call, (source, times) in sorted(found.items()):
+        kind = tuple(value for key, value in vars(call).items() if key not in ("bytes", "type"))
+        builds = list(sizes[kind])
+        newer = [sizes[kind][build] for build in builds[: builds.index(source.build)]]
+        left_out = why_left_out(call, source.build, times)
+        if any(min(known) <= call.bytes <= max(known) for known in newer):
+            left_out = "an older build: newer ones are recorded around it"
+        us = round(statistics.median(times), 3)
+        replayed = found.get(replace(call, launched="graph"), (source, []))[1]
+        if call.engine in KERNELS and replayed and us * MOST_SPREAD < statistics.median(replayed):
+            left_out = left_out or "faster than in a graph: another node's pace, or chance"
+        row = vars(call) | launch_of(call)
+        table.append(row | {"us": us, "left_out": left_out, "file": source.file})
+    return table
+
+
+def as_csv(table: list[dict[str, object]]) -> str:
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(table[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    return stream.getvalue()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"write {TABLE.name}")
+    options = parser.parse_args()
+    table = gather()
+    if options.write:
+        TABLE.write_text(as_csv(table))
+    left_out = sum(bool(row["left_out"]) for row in table)
+    print(f"{len(table)} calls, {left_out} of them left out")
+
+
+if __name__ == "__main__":
+    main()
