@@ -56,6 +56,14 @@ void bind_timeline(nb::module_& module) {
       nb::arg("plans"), nb::arg("topology"), nb::arg("starts_ns") = std::vector<double>{},
       nb::arg("one_thread") = false, nb::call_guard<nb::gil_scoped_release>(),
       "Plans that share the machine, one Timeline each; one_thread: one host thread enqueues all.");
+  module.def(
+      "predicted_ns",
+      [](const Plan& plan, const Topology& topology, bool eager) {
+        return predicted_ns(plan, topology, eager ? Launch::eager : Launch::graph);
+      },
+      nb::arg("plan"), nb::arg("topology"), nb::arg("eager") = false,
+      nb::call_guard<nb::gil_scoped_release>(),
+      "What a call takes among others like it: replayed from a CUDA graph, or launched each.");
   module.def("lower_bound_ns", &lower_bound_ns, nb::arg("request"), nb::arg("topology"),
              nb::call_guard<nb::gil_scoped_release>(), "A time that no plan can beat.");
 }

@@ -62,6 +62,11 @@ struct SimulateOptions {
 /// Plans that run at once and share the machine; one Timeline each, spans on the common clock.
 std::vector<Timeline> simulate(const std::vector<Job>& jobs, const Topology& topology,
                                const SimulateOptions& options = {});
+/// How calls come to a GPU: replayed from a CUDA graph, or each launched by the host.
+enum class Launch : std::uint8_t { graph, eager };
+/// What a call of the plan takes where such calls follow each other: what an engine's plan is
+/// ranked by. A plan by lanes is simulated, as it is alone.
+double predicted_ns(const Plan& plan, const Topology& topology, Launch launch = Launch::graph);
 /// A time no plan for the request can beat: over every cut of the machine, the bytes that must
 /// cross it over what can (docs/simulator.md derives it). 0 where nothing must move.
 double lower_bound_ns(const Request& request, const Topology& topology);

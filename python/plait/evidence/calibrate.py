@@ -14,7 +14,7 @@ from typing import Any
 
 import plait
 from plait._core import simulate_together
-from plait.evidence.sketch import COPY_ENGINE, KERNEL, Sketch, cuts, put, ring_kernel
+from plait.evidence.sketch import COPY_ENGINE, Sketch, cuts, put, ring_kernel
 
 MIB = 1 << 20
 
@@ -251,75 +251,6 @@ def exchanges() -> list[CalibrationRow]:
     ]
 
 
-def _two_shot(size: int, ranks: int) -> plait.Plan:
-    """One kernel: a barrier, the own shard pulled from all and summed, pushed to all, a barrier."""
-    request = plait.Request("all_reduce", size // 4, "fp32", "sum", ranks)
-    sketch = Sketch(machine(), request, "two_shot", kernel="two_shot")
-    shard = size // ranks
-
-    def barrier() -> None:
-        events = [
-            (peer, sketch.signal(rank, "kernel", peer))
-            for rank in range(ranks)
-            for peer in range(ranks)
-            if peer != rank and (sketch.ops(rank, KERNEL, "kernel") is not None)
-        ]
-        for rank, event in events:
-            Sketch.wait(sketch.ops(rank, KERNEL, "kernel"), event)
-
-    barrier()
-    for rank in range(ranks):
-        ops = sketch.ops(rank, KERNEL, "kernel")
-        srcs = [("input", (rank + k) % ranks, rank * shard, shard) for k in range(ranks)]
-        Sketch.reduce(ops, ("output", rank, rank * shard, shard), srcs)
-        for k in range(1, ranks):
-            peer = (rank + k) % ranks
-            mine, theirs = (("output", r, rank * shard, shard) for r in (rank, peer))
-            sketch.copy(ops, theirs, mine, sketch.direct(rank, peer))
-    barrier()
-    return sketch.plan()
-
-
-@cache
-def in_graph() -> plait.Topology:
-    """Launches replayed from a graph."""
-    return with_parameters(
-        machine(), kernel_launch_ns=machine().parameter("graph_launch_ns", 2500.0)
-    )
-
-
-# us by KiB, of the block counts tried the fastest.
-TWO_SHOT_US = {
-    2: {64: 7.1, 256: 7.2, 1024: 9.4, 4096: 19.2, 16384: 56.7, 65536: 208.0, 262144: 801.4}
-    | {1048576: 3174.1},
-    4: {64: 7.7, 256: 8.1, 1024: 11.1, 4096: 25.6, 16384: 83.7, 65536: 318.7, 262144: 1237.1}
-    | {1048576: 4893.7},
-}
-ONE_SHOT_US = {2: 0.94, 4: 2.56}
-
-
-def kernels() -> list[CalibrationRow]:
-    rows = [
-        CalibrationRow(
-            f"two-shot kernel with barriers, {ranks} GPUs, {kib} KiB",
-            "us",
-            time_us,
-            plait.simulate(_two_shot(kib << 10, ranks), in_graph()).total_ns / 1e3,
-            "blocks fill and drain one after another; the model moves a shard as one flow",
-        )
-        for ranks, by_size in TWO_SHOT_US.items()
-        for kib, time_us in by_size.items()
-    ]
-    launched = with_parameters(machine(), kernel_launch_ns=0.0)
-    for ranks, time_us in ONE_SHOT_US.items():
-        request = plait.Request("all_reduce", 256, "fp32", "sum", ranks)
-        plan = plait.propose_one(machine(), request, "one_shot")
-        predicted = plait.simulate(plan, launched).total_ns / 1e3
-        what = f"one-shot inside a kernel, {ranks} GPUs, 1 KiB"
-        rows.append(CalibrationRow(what, "us", time_us, predicted))
-    return rows
-
-
 NCCL_US = {
     2: {64: 250.4, 256: 895.3, 1024: 3244.5, 4096: 12495.3},
     4: {64: 318.2, 256: 1181.0, 1024: 4549.0},
@@ -390,5 +321,5 @@ def nccl() -> list[CalibrationRow]:
 
 def calibration_rows() -> list[CalibrationRow]:
     """Every measured figure with its prediction."""
-    groups = (copies, striped, rotations, skeletons, exchanges, kernels, nccl)
+    groups = (copies, striped, rotations, skeletons, exchanges, nccl)
     return [row for group in groups for row in group()]

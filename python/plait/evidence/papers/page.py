@@ -1,11 +1,13 @@
-"""docs/evidence.md: the papers' rows, what is ranked first, and the calibration."""
+"""docs/evidence.md: the papers' rows, what is ranked first, engines, and the calibration."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import plait
+from plait.evidence import engines
 from plait.evidence.calibrate import calibration_rows
 from plait.evidence.papers.collaborative import PAIRWISE, collaborative, one_process, tuned
 from plait.evidence.papers.direct import direct_sendrecv
@@ -37,15 +39,21 @@ claimed, mist comes before daisy, with the reason in its row. W2 counts route GP
 at 1 KB and in the faster of both paths. D4 leaves out the 49 us of "reduce-scatter", which the
 talk does not describe; it stands among the `show` rows."""
 
+# What the engines' rows are.
+ENGINES = """\
+What plait's engines take on 2, 4 and 8 GPUs, as recorded in bench/results and gathered in
+bench/results/engines.csv, beside what `predicted_ns` says of the same calls. The parameters are
+those of topologies/hgx-h200.json whose source says so: bench/fit_prices.py fitted them on every
+second power of two as size. Rows that measure nothing stand in that table with the reason."""
+
 # What the calibration is about.
 MEASURED = """\
 The rows are of programs that measured the machine: copies, an exchange and an all-reduce by copy
-engines, a two-shot kernel with a barrier before and behind it, one-shot without its launch, and
-NCCL. They say how well the model knows the machine. No row predicts an engine of plait's.
+engines, and NCCL. They say how well the event clock knows the machine. No row predicts an engine of
+plait's.
 
-Three parameters were chosen with rows of this table in view, for some thirty rows:
-copy_launch_spread_ns (all-reduces of 8 and 16 pieces), kernel_op_ns (one-shot on 2 GPUs) and
-nccl_copy_gb_per_s (NCCL on 2 GPUs)."""
+Two parameters were chosen with rows of this table in view: copy_launch_spread_ns (all-reduces of 8
+and 16 pieces) and nccl_copy_gb_per_s (NCCL on 2 GPUs)."""
 
 EXPERIMENTS = {
     "micro": micro,
@@ -154,8 +162,8 @@ def number(value: float | None, unit: str) -> str:
     return f"{value:.3g} {unit}".strip() if unit != "x" else f"{value:.2f}x"
 
 
-def markdown(rows: list[Row] | None = None) -> str:
-    """docs/evidence.md: the papers' rows, the ranking, and the calibration."""
+def markdown(rows: list[Row] | None = None, table: Path = engines.TABLE) -> str:
+    """docs/evidence.md: the papers' rows, the ranking, the engines' rows, and the calibration."""
     rows = paper_rows() if rows is None else rows
     must = [row for row in rows if row.kind == "must"]
     lines = [
@@ -201,6 +209,8 @@ def markdown(rows: list[Row] | None = None) -> str:
         f"{row.reason} |"
         for row in recommended()
     ]
+    lines += ["", "## Engines on hgx-h200: predicted against recorded", "", *ENGINES.splitlines()]
+    lines += ["", *engines.markdown(table)]
     rows_measured = calibration_rows()
     within = sum(abs(row.deviation) <= WITHIN for row in rows_measured)
     lines += [

@@ -1,0 +1,220 @@
+"""Engines' predicted times beside recorded ones, and which engine a prediction would choose.
+
+Rows are those of bench/results/engines.csv (made by bench/engine_rows.py) that measure something.
+Parameters of topologies/hgx-h200.json were fitted by bench/fit_prices.py on half of the sizes; what
+is said of the other half was not seen by the fit.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import plait
+from plait._core import predicted_ns
+
+TABLE = Path("bench/results/engines.csv")  # of a checkout
+NEAR, FAR = 0.10, 0.25  # held: this many of all rows, and every row
+WANTED_NEAR = 0.90
+LAUNCH = ("blocks", "threads", "together", "line_bytes", "tile_units")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One call of an engine as it was timed."""
+
+    engine: str
+    collective: str
+    ranks: int
+    type: str
+    size: int  # bytes of the message, as nccl-tests counts them
+    eager: bool
+    beside: bool  # as under NCCL, where calls leave SMs to others
+    asked: int  # blocks that the caller asked for, 0 = none
+    host: int  # permille through host memory
+    us: float
+    plan: plait.Plan
+
+    @property
+    def fitted(self) -> bool:
+        """Whether its size is one that parameters were fitted on: every second power of two."""
+        return round(math.log2(self.size)) % 2 == 0
+
+    def predicted_us(self, topology: plait.Topology) -> float:
+        return predicted_ns(self.plan, topology, self.eager) / 1e3
+
+    def deviation(self, topology: plait.Topology) -> float:
+        return self.predicted_us(topology) / self.us - 1.0
+
+
+@cache
+def machine() -> plait.Topology:
+    return plait.load_topology("hgx-h200")
+
+
+def recorded(table: Path = TABLE) -> list[Recorded]:
+    """All rows of kernels that measure something."""
+    with table.open(newline="") as stream:
+        found = [row for row in csv.DictReader(stream) if row["left_out"] == ""]
+    return [_recorded(row) for row in found if row["blocks"] != "0"]
+
+
+def _recorded(row: dict[str, str]) -> Recorded:
+    return Recorded(
+        engine=row["engine"],
+        collective=row["collective"],
+        ranks=int(row["ranks"]),
+        type=row["type"],
+        size=int(row["bytes"]),
+        eager=row["launched"] == "eager",
+        beside=row["beside"] == "1",
+        asked=int(row["asked"]),
+        host=int(row["host"]),
+        us=float(row["us"]),
+        plan=_plan(row),
+    )
+
+
+def _plan(row: dict[str, str]) -> plait.Plan:
+    """The call's request, its kernel, and how that was launched."""
+    ranks, collective = int(row["ranks"]), row["collective"]
+    one = plait.Request(collective, 1, row["type"], "sum", ranks)
+    count = int(row["bytes"]) // one.message_bytes()
+    head = {
+        "schema": "plait.plan/1",
+        "request": {
+            "collective": collective,
+            "count": count,
+            "type": row["type"],
+            "op": "sum",
+            "ranks": ranks,
+            "root": 0,
+            "peer": 1 if collective == "copy" else 0,
+            "devices": list(range(ranks)),
+        },
+        "strategy": row["engine"],
+        "params": {key: int(row[key]) for key in LAUNCH if row[key] != "0"},
+        "topology": "hgx-h200",
+        "sum_order": "rank_order",
+        "kernel": row["engine"],
+        "symmetric": False,
+        "guests": [],
+        "scratch_bytes": [0] * ranks,
+        "inbox_bytes": [0] * ranks,
+        "ring_bytes": [0] * ranks,
+        "stripes": [],
+        "paths": [],
+        "lanes": [],
+    }
+    return plait.Plan.from_json(json.dumps(head))
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How near predictions are to the rows of one engine."""
+
+    engine: str
+    ranks: int
+    eager: bool
+    rows: int
+    near: int  # within NEAR
+    worst: float
+
+    @staticmethod
+    def of(rows: list[Recorded], topology: plait.Topology) -> Accuracy:
+        off = [abs(row.deviation(topology)) for row in rows]
+        near = sum(one <= NEAR for one in off)
+        first = rows[0]
+        return Accuracy(first.engine, first.ranks, first.eager, len(rows), near, max(off))
+
+
+def accuracies(rows: Iterable[Recorded], topology: plait.Topology) -> list[Accuracy]:
+    """One for each engine, number of ranks and way of launching."""
+    groups: dict[tuple[str, int, bool], list[Recorded]] = {}
+    for row in rows:
+        groups.setdefault((row.engine, row.ranks, row.eager), []).append(row)
+    return [Accuracy.of(group, topology) for _, group in sorted(groups.items())]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A call of which several engines were recorded."""
+
+    recorded: tuple[Recorded, ...]
+    predicted: Recorded  # the one that the prediction ranks first
+    best: Recorded
+
+    @property
+    def behind(self) -> float:
+        return self.predicted.us / self.best.us - 1.0
+
+
+def choices(rows: Iterable[Recorded], topology: plait.Topology) -> list[Choice]:
+    """Engines as they run by themselves, without a number of blocks or a share asked for."""
+    calls: dict[tuple[object, ...], list[Recorded]] = {}
+    for row in rows:
+        if row.asked == 0 and row.host == 0:
+            asked = (row.collective, row.ranks, row.type, row.size, row.eager, row.beside)
+            calls.setdefault(asked, []).append(row)
+    return [
+        Choice(
+            tuple(call),
+            min(call, key=lambda row: row.predicted_us(topology)),
+            min(call, key=lambda row: row.us),
+        )
+        for _, call in sorted(calls.items())
+        if len({row.engine for row in call}) > 1
+    ]
+
+
+def markdown(table: Path = TABLE) -> list[str]:
+    """The lines of docs/evidence.md about engines."""
+    topology, rows = machine(), recorded(table)
+    unseen = [row for row in rows if not row.fitted]
+    near = sum(abs(row.deviation(topology)) <= NEAR for row in unseen)
+    worst = max(abs(row.deviation(topology)) for row in unseen)
+    lines = [
+        f"Of {len(rows)} recorded calls, {len(unseen)} have sizes that the fit did not see. "
+        f"{near} of these ({near / len(unseen):.1%})",
+        f"are predicted within {NEAR:.0%}, and none is further off than {worst:.1%}.",
+        "",
+        "| engine | GPUs | launched | calls not seen | within 10 % | furthest off |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {one.engine} | {one.ranks} | {'eagerly' if one.eager else 'in graphs'} | {one.rows} | "
+        f"{100 * one.near / one.rows:.0f} % | {100 * one.worst:.0f} % |"
+        for one in accuracies(unseen, topology)
+    ]
+    chosen = choices(rows, topology)
+    behind = [choice for choice in chosen if choice.best.engine != choice.predicted.engine]
+    furthest = max(choice.behind for choice in chosen)
+    lines += [
+        "",
+        f"{len(chosen)} calls were recorded of several engines. In {len(chosen) - len(behind)} the "
+        "prediction ranks the fastest",
+        f"one first; in the others what it ranks first is at most {furthest:.1%} behind.",
+        "",
+        "| call | GPUs | bytes | engine | recorded | predicted | deviation |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    return lines + [_example(row, topology) for row in rows if _is_example(row)]
+
+
+def _is_example(row: Recorded) -> bool:
+    shown = row.collective in ("all_reduce", "all_gather", "reduce_scatter") and not row.eager
+    plain = row.type == "fp32" and not row.beside and row.asked == 0 and row.host == 0
+    return shown and plain and row.size in (1 << 10, 1 << 20, 64 << 20, 1 << 30)
+
+
+def _example(row: Recorded, topology: plait.Topology) -> str:
+    deviation = 100 * row.deviation(topology)
+    return (
+        f"| {row.collective} | {row.ranks} | {row.size} | {row.engine} | {row.us:.5g} us | "
+        f"{row.predicted_us(topology):.5g} us | {deviation:+.1f} % |"
+    )

@@ -1,0 +1,240 @@
+// What the busiest rank of a call does follows from the request; how its threads share that, from
+// the launch. Then one function a family of kernels.
+#include "sim/kernel_price.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait::sim {
+namespace {
+
+// Of an HGX H200, for machines that were not measured: as topologies/hgx-h200.json has them.
+struct KernelCosts {
+  double graph_ns = 1700, eager_ns = 620;
+  double to_one = 0.922, to_three = 0.842, to_seven = 0.783, both_ways = 0.90;
+  double line_hop_ns = 710, line_escape_ns = 860, line_one_way_ns = 360;
+  double one_shot_step_ns = 1010, two_shot_step_ns = 1260, hop_round_ns = 1530, line_norm = 1.9;
+  double tile_hop_ns = 1430, tile_both_ns = 2410, tile_ranks_ns = 1340, tile_blocks_ns = 450;
+  double tile_sum_gb_per_s = 57.6, tile_step_ns = 2090, tile_fill_ns = 550, tile_norm = 1.39;
+  double message_lines_ns = 1360, message_tiles_ns = 1820, message_both_ns = 2340;
+  double message_blocks_ns = 120;
+};
+
+KernelCosts costs_of(const Topology& topology) {
+  KernelCosts costs;
+  const auto get = [&](const char* key, double& value) { value = parameter(topology, key, value); };
+  get("kernel_graph_ns", costs.graph_ns);
+  get("kernel_eager_ns", costs.eager_ns);
+  get("stores_to_one_share", costs.to_one);
+  get("stores_to_three_share", costs.to_three);
+  get("stores_to_seven_share", costs.to_seven);
+  get("stores_both_ways_share", costs.both_ways);
+  get("line_hop_ns", costs.line_hop_ns);
+  get("line_escape_ns", costs.line_escape_ns);
+  get("line_one_way_ns", costs.line_one_way_ns);
+  get("one_shot_step_ns", costs.one_shot_step_ns);
+  get("two_shot_step_ns", costs.two_shot_step_ns);
+  get("hop_round_ns", costs.hop_round_ns);
+  get("line_norm", costs.line_norm);
+  get("tile_hop_ns", costs.tile_hop_ns);
+  get("tile_both_ns", costs.tile_both_ns);
+  get("tile_ranks_ns", costs.tile_ranks_ns);
+  get("tile_blocks_ns", costs.tile_blocks_ns);
+  get("tile_sum_gb_per_s", costs.tile_sum_gb_per_s);
+  get("tile_step_ns", costs.tile_step_ns);
+  get("tile_fill_ns", costs.tile_fill_ns);
+  get("tile_norm", costs.tile_norm);
+  get("message_lines_ns", costs.message_lines_ns);
+  get("message_tiles_ns", costs.message_tiles_ns);
+  get("message_both_ns", costs.message_both_ns);
+  get("message_blocks_ns", costs.message_blocks_ns);
+  return costs;
+}
+
+double overlapped(double norm, std::initializer_list<double> times_ns) {
+  double sum = 0.0;
+  for (const double ns : times_ns) sum += std::pow(std::max(ns, 0.0), norm);
+  return std::pow(sum, 1.0 / norm);
+}
+
+/// Parts that the rank with most of them sends to, and gets from, others.
+struct Parts {
+  double bytes = 0.0;  ///< of one
+  double sent = 0.0, taken = 0.0;
+  bool both_ways = true;  ///< every rank waits for others' and others for its
+  bool keeps = false;     ///< a rank copies a part of its own
+};
+
+Parts parts_of(const Request& request) {
+  const double others = request.ranks - 1;
+  Parts parts{static_cast<double>(request.count * bytes_of(request.type)), others, others};
+  switch (request.collective) {
+    case Collective::all_gather:
+    case Collective::all_to_all: parts.keeps = true; break;
+    case Collective::send_recv: parts.sent = parts.taken = 1; break;
+    case Collective::gather: parts = {parts.bytes, 1, others, false, true}; break;
+    case Collective::reduce: parts = {parts.bytes, 1, others, false, false}; break;
+    case Collective::broadcast:
+    case Collective::scatter: parts = {parts.bytes, others, 1, false, true}; break;
+    case Collective::copy: parts = {parts.bytes, 1, 1, false, false}; break;
+    default: break;
+  }
+  return parts;
+}
+
+double units(double bytes) { return std::ceil(bytes / 16.0); }
+
+class Price {
+ public:
+  Price(const Plan& plan, const Topology& topology)
+      : plan_(plan), costs_(costs_of(topology)), parts_(parts_of(plan.request)) {
+    std::vector<int> devices = plan.request.devices;
+    if (devices.empty()) devices = checked(plan.request, topology).devices;
+    link_gb_per_s_ = std::numeric_limits<double>::infinity();
+    for (const int from : devices)
+      for (const int to : devices)
+        if (from != to) link_gb_per_s_ = std::min(link_gb_per_s_, speed(topology, from, to));
+  }
+
+  double ns(Launch launch) const {
+    const std::string& kernel = plan_.kernel;
+    return costs_.graph_ns + (launch == Launch::eager ? costs_.eager_ns : 0.0) +
+           (kernel == "tiled"      ? tiles_ns()
+            : kernel == "messages" ? messages_ns()
+                                   : lines_ns());
+  }
+
+ private:
+  double speed(const Topology& topology, int from, int to) const {
+    const int link = find_link(topology, from, to);
+    if (link >= 0) return topology.links[static_cast<std::size_t>(link)].gb_per_s;
+    throw Error(ErrorCode::unsupported,
+                text("cannot predict ", label(plan_), " on ", topology.name, ": no link from ",
+                     device_label(topology, from), " to ", device_label(topology, to)));
+  }
+
+  double param(const char* key, double least) const {
+    const auto found = plan_.params.find(key);
+    const double value = found == plan_.params.end() ? 0.0 : static_cast<double>(found->second);
+    if (value >= least) return value;
+    throw Error(ErrorCode::invalid_argument, text("cannot predict ", label(plan_), ": wanted ", key,
+                                                  " from ", least, " on, found ", value));
+  }
+
+  // Stores to more peers at once reach less: measured for one, three and seven.
+  double link_ns(double bytes) const {
+    const double peers = std::max(parts_.sent, parts_.taken), at = std::log2(std::max(peers, 1.0));
+    const double three = std::log2(3.0), seven = std::log2(7.0);
+    const double share = at <= three
+                             ? costs_.to_one + (costs_.to_three - costs_.to_one) * at / three
+                             : costs_.to_three + (costs_.to_seven - costs_.to_three) *
+                                                     std::min(1.0, (at - three) / (seven - three));
+    return bytes / (link_gb_per_s_ * share);
+  }
+  // What is escaped, or goes by slots of messages, both ways at once.
+  double both_ways_share() const { return parts_.both_ways ? costs_.both_ways : 1.0; }
+
+  // Who sends only is a call ahead of who takes, so that in a row the first wait hides too.
+  double lines_ns() const {
+    const double ranks = plan_.request.ranks, line_bytes = param("line_bytes", 16);
+    const bool one_shot = plan_.kernel == "one_shot", two_shot = plan_.kernel == "two_shot";
+    const double all = units(parts_.bytes), work = two_shot ? std::ceil(all / ranks) : all;
+    const double parts = std::max(parts_.sent, parts_.taken) * (two_shot ? 2 : 1);
+    double link = link_ns(parts * work * line_bytes);
+    double first = std::log2(ranks) * costs_.line_hop_ns * (two_shot ? 2 : 1);
+    double step = one_shot ? costs_.one_shot_step_ns : (ranks - 1) * costs_.two_shot_step_ns;
+    if (!one_shot && !two_shot) {
+      const double ends =
+          parts_.both_ways ? parts_.sent + parts_.taken : std::max(parts_.sent, parts_.taken);
+      step = costs_.hop_round_ns * (ends + (parts_.keeps ? 1 : 0));
+      first += costs_.line_escape_ns;
+      link /= both_ways_share();
+    }
+    // The first half of the first step is hidden by the launch.
+    const double at_once = param("blocks", 1) * param("threads", 1) * param("together", 1);
+    const double turns = std::max(work / at_once - 0.5, 0.0) * step;
+    if (parts_.both_ways) return first + overlapped(costs_.line_norm, {link, turns});
+    return overlapped(costs_.line_norm, {first - costs_.line_one_way_ns, link, turns});
+  }
+
+  // Of a tiled call: what an owner handles, which hops that takes, and all that goes over links.
+  struct Tiles {
+    double part = 0.0, out = 0.0, in = 0.0;
+    int hops = 1;
+    bool sums = false, both_ways = true;
+  };
+  Tiles tiles() const {
+    const Request& request = plan_.request;
+    const double others = request.ranks - 1;
+    const auto shared = [&](double owners) {
+      return 16.0 * std::ceil(units(parts_.bytes) / owners);
+    };
+    Tiles made{parts_.bytes,
+               parts_.sent * parts_.bytes,
+               parts_.taken * parts_.bytes,
+               1,
+               reduces(request.collective),
+               parts_.both_ways};
+    if (request.collective == Collective::broadcast) {
+      made.part = shared(std::max(others, 1.0));
+      made.out = made.in = others * made.part;
+      made.hops = request.ranks > 2 ? 2 : 1;
+    } else if (request.collective == Collective::reduce ||
+               (request.collective == Collective::all_reduce && request.ranks > 2)) {
+      made.part = shared(request.ranks);
+      made.out =
+          (request.collective == Collective::reduce ? request.ranks : 2 * others) * made.part;
+      made.in = 2 * others * made.part;
+      made.hops = 2;
+    }
+    return made;
+  }
+
+  double tiles_ns() const {
+    constexpr double kFillBytes = 32768.0;  // more of a tile is on its way before it ends
+    const Tiles made = tiles();
+    const double blocks = param("blocks", 1), tile = param("tile_units", 1);
+    const double steps = std::ceil(std::ceil(units(made.part) / blocks) / tile);
+    const double first = made.hops * costs_.tile_hop_ns +
+                         std::log2(blocks) * costs_.tile_blocks_ns +
+                         (made.both_ways ? costs_.tile_both_ns : 0.0) +
+                         std::log2(plan_.request.ranks) * costs_.tile_ranks_ns +
+                         std::min(1.0, 16.0 * tile / kFillBytes) * costs_.tile_fill_ns;
+    const double sums = made.sums ? made.in / (blocks * costs_.tile_sum_gb_per_s) : 0.0;
+    return first + overlapped(costs_.tile_norm, {link_ns(std::max(made.out, made.in)), sums,
+                                                 steps * made.hops * costs_.tile_step_ns});
+  }
+
+  double messages_ns() const {
+    const bool by_lines = param("line_bytes", 0) > 0;
+    const double bytes = std::max(parts_.sent, parts_.taken) * parts_.bytes * (by_lines ? 2 : 1);
+    const double both = parts_.both_ways ? 1.0 : 0.0;
+    return std::log2(param("blocks", 1)) * costs_.message_blocks_ns +
+           (by_lines ? both * costs_.message_lines_ns
+                     : costs_.message_tiles_ns + both * costs_.message_both_ns) +
+           link_ns(bytes) / both_ways_share();
+  }
+
+  const Plan& plan_;
+  const KernelCosts costs_;
+  const Parts parts_;
+  double link_gb_per_s_ = 0.0;
+};
+
+}  // namespace
+
+bool is_kernel_call(const Plan& plan) {
+  const auto is = [&](const char* kernel) { return plan.kernel == kernel; };
+  return (is("one_shot") || is("two_shot") || is("hop") || is("tiled") || is("messages")) &&
+         plan.params.contains("blocks") && plan.request.ranks > 1;
+}
+
+double kernel_call_ns(const Plan& plan, const Topology& topology, Launch launch) {
+  return Price(plan, topology).ns(launch);
+}
+
+}  // namespace plait::sim

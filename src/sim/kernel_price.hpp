@@ -1,0 +1,16 @@
+// A call by one kernel of an engine -> what it takes among others like it, back to back: its
+// launch, what its first bytes wait for, its bytes over the links, and the turns of its threads. A
+// sum where one waits for the other, else a norm of both, since neither hides the other wholly.
+// docs/simulator.md has the terms, docs/topology.md the parameters, docs/evidence.md what it gives.
+#pragma once
+#include "plait/plan.hpp"
+#include "plait/timeline.hpp"
+
+namespace plait::sim {
+
+/// A plan whose kernel is priced: it says which one, and in `params` how it is launched.
+bool is_kernel_call(const Plan& plan);
+/// Of such a plan; its ops are not looked at.
+double kernel_call_ns(const Plan& plan, const Topology& topology, Launch launch);
+
+}  // namespace plait::sim

@@ -1,0 +1,91 @@
+// Calls by one kernel: what makes them take longer, and what is no such call.
+#include <doctest/doctest.h>
+
+#include "machines.hpp"
+#include "plait/error.hpp"
+#include "plait/timeline.hpp"
+
+using namespace plait;
+using namespace plait::test;
+
+namespace {
+
+Plan call(const std::string& kernel, const Request& request,
+          std::map<std::string, std::int64_t> params) {
+  Plan plan = empty_plan(request);
+  plan.strategy = plan.kernel = kernel;
+  plan.params = std::move(params);
+  return plan;
+}
+
+Plan lines(const std::string& kernel, int ranks, std::uint64_t bytes, std::int64_t blocks = 132) {
+  return call(kernel, all_reduce(ranks, bytes),
+              {{"blocks", blocks}, {"threads", 512}, {"together", 2}, {"line_bytes", 16}});
+}
+
+const Topology& machine() {
+  static const Topology topology = switched(8, 395, 395);
+  return topology;
+}
+
+double us(const Plan& plan, Launch launch = Launch::graph) {
+  return predicted_ns(plan, machine(), launch) / 1e3;
+}
+
+}  // namespace
+
+TEST_CASE("more bytes, more ranks and fewer blocks take longer, flagged lines twice the bytes") {
+  for (const char* kernel : {"one_shot", "two_shot"}) {
+    CAPTURE(kernel);
+    for (const std::uint64_t bytes : {4096ull, 1ull << 20, 64ull << 20}) {
+      CHECK(us(lines(kernel, 2, 2 * bytes)) > us(lines(kernel, 2, bytes)));
+      CHECK(us(lines(kernel, 4, bytes)) > us(lines(kernel, 2, bytes)));
+      CHECK(us(lines(kernel, 2, bytes, 16)) >= us(lines(kernel, 2, bytes)));
+    }
+  }
+  Plan flagged = lines("one_shot", 2, 64 << 20);
+  flagged.params["line_bytes"] = 32;
+  CHECK(us(flagged) > 1.8 * us(lines("one_shot", 2, 64 << 20)));
+}
+
+TEST_CASE("large messages take their bytes over what stores reach on a link") {
+  const double bytes = 1 << 30;
+  const Plan tiled = call("tiled", all_reduce(2, 1 << 30), {{"blocks", 100}, {"tile_units", 2048}});
+  CHECK(us(tiled) > bytes / 395e3);
+  CHECK(us(tiled) < 1.15 * bytes / (0.92 * 395e3));
+}
+
+TEST_CASE("an eager call takes its launch longer, and what sends one way less than both ways") {
+  CHECK(us(lines("one_shot", 2, 1024), Launch::eager) > us(lines("one_shot", 2, 1024)));
+  Request there = all_reduce(2, 1024), both = there;
+  there.collective = Collective::copy;
+  there.peer = 1;
+  both.collective = Collective::send_recv;
+  const std::map<std::string, std::int64_t> launch{
+      {"blocks", 1}, {"threads", 128}, {"together", 4}, {"line_bytes", 16}};
+  CHECK(us(call("hop", there, launch)) < us(call("hop", both, launch)));
+}
+
+TEST_CASE("machines' parameters count") {
+  Topology slow = machine();
+  slow.parameters["kernel_graph_ns"] = {11700.0, "test"};
+  const Plan plan = lines("one_shot", 2, 1024);
+  CHECK(predicted_ns(plan, slow) == doctest::Approx(predicted_ns(plan, machine()) + 10000.0));
+}
+
+TEST_CASE("a plan that names no launch is simulated op by op") {
+  Plan plan = empty_plan(all_reduce(2, 8 * kMega));
+  plan.kernel = "one_shot";
+  plan.lanes.push_back(
+      lane_of(0, LaneKind::copy_engine, "copy", {push(plan, machine(), 0, 1, 8 * kMega)}));
+  CHECK(predicted_ns(plan, machine()) == simulate(plan, machine()).total_ns);
+}
+
+TEST_CASE("a launch that cannot be meant, and ranks without a link, are errors") {
+  Plan plan = lines("hop", 2, 1024, 0);
+  CHECK_THROWS_WITH_AS(us(plan), doctest::Contains("wanted blocks from 1 on, found 0"), Error);
+  Topology apart = machine();
+  std::erase_if(apart.links, [](const Link& link) { return link.kind == LinkKind::nvlink; });
+  CHECK_THROWS_WITH_AS(predicted_ns(lines("hop", 2, 1024), apart), doctest::Contains("no link"),
+                       Error);
+}
