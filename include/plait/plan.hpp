@@ -98,6 +98,7 @@ struct Region {
 
 /// A word in the memory of `owner`, raised by `writer` only, on one lane of it only. Values go
 /// 1, 2, ... within a call; executors add the epochs of all earlier calls, so no word is reset.
+/// In an engine's plan (Plan::counts) values may jump, and several lanes may raise a word in turn.
 struct Flag {
   int owner = 0;
   int writer = 0;
@@ -117,6 +118,8 @@ struct Op {
   bool finish = false;       ///< reduce: this result is the element's last reduction (avg divides)
   Flag flag;                 ///< signal, wait
   std::uint32_t value = 0;   ///< signal: the new value; wait: the least value to go on
+  std::uint32_t before = 0;  ///< wait for 0, in an engine's plan: so far below what earlier calls
+                             ///< have counted; 0 = all that they have
   bool operator==(const Op&) const = default;
 };
 
@@ -164,6 +167,13 @@ struct Plan {
   std::vector<Stripe> stripes;
   std::vector<Path> paths;
   std::vector<Lane> lanes;
+  /// Empty in a plan by lanes. An engine states here, by Flag::index, what the next call counts on
+  /// from; a word that is not here counts on from the highest value that it was raised to. An
+  /// engine uses its slots again without a barrier: two of its calls in a row are proved together.
+  std::map<int, std::uint32_t> counts;
+  /// By rank: the lane of each op in the order in which the rank hands them to the GPU; empty =
+  /// lanes start together. Ops that are not here run on CPU cores or inside a kernel.
+  std::vector<std::vector<int>> enqueued;
   bool operator==(const Plan&) const = default;
 };
 

@@ -32,6 +32,10 @@ struct Report {
 /// Proves the plan or says all that is wrong with it. Never throws, whatever the plan holds.
 /// Checked out of place and in place.
 Report verify(const Plan& plan) noexcept;
+/// Calls one behind the other, each rank in its own order and with no barrier between them; of
+/// each, verify() must have found nothing. Proves that they share slots and words: all waits end,
+/// also in one hardware queue, and accesses to the same bytes are ordered. Never throws.
+Report verify_in_a_row(const std::vector<const Plan*>& calls) noexcept;
 std::string print(const Report& report);
 std::string to_json(const Report& report);
 Report report_from_json(std::string_view json);

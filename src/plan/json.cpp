@@ -55,6 +55,7 @@ Json op_json(const Op& op) {
   if (op.kind == OpKind::signal || op.kind == OpKind::wait) {
     made["flag"] = Json::array({op.flag.owner, op.flag.writer, op.flag.index});
     made["value"] = op.value;
+    if (op.before != 0) made["before"] = op.before;
     return made;
   }
   made["dst"] = region_json(op.dst);
@@ -95,6 +96,8 @@ Json head_json(const Plan& plan) {
         {{"route", stripe.route}, {"offset", stripe.offset}, {"bytes", stripe.bytes}});
   made["paths"] = Json::array();
   for (const Path& path : plan.paths) made["paths"].push_back(path_json(path));
+  if (!plan.enqueued.empty()) made["enqueued"] = plan.enqueued;
+  for (const auto& [index, count] : plan.counts) made["counts"].push_back({index, count});
   return made;
 }
 
@@ -138,12 +141,16 @@ Op read_op(const JsonPlace& place) {
   Op op;
   op.kind = place.at("op").name_in<OpKind>(kOpKinds);
   if (op.kind == OpKind::signal || op.kind == OpKind::wait) {
-    place.object({"op", "flag", "value"});
+    place.object_of_some({"op", "flag", "value", "before"});
     const std::vector<JsonPlace> parts = place.at("flag").items();
     if (parts.size() != 3) place.at("flag").refuse("[owner, writer, index]");
     op.flag = {parts[0].index(), parts[1].index(), parts[2].index()};
-    op.value = static_cast<std::uint32_t>(
-        place.at("value").integer(1, std::numeric_limits<std::uint32_t>::max()));
+    const auto count = [&](const char* key) {
+      return static_cast<std::uint32_t>(
+          place.at(key).integer(0, std::numeric_limits<std::uint32_t>::max()));
+    };
+    op.value = count("value");
+    if (place.has("before")) op.before = count("before");
     return op;
   }
   if (op.kind == OpKind::copy) {
@@ -173,6 +180,17 @@ Lane read_lane(const JsonPlace& place) {
   place.object({"rank", "kind", "name", "ops"});
   return {place.at("rank").index(), place.at("kind").name_in<LaneKind>(kLaneKinds),
           place.at("name").string(), list<Op>(place.at("ops"), read_op)};
+}
+
+std::map<int, std::uint32_t> read_counts(const JsonPlace& place) {
+  std::map<int, std::uint32_t> counts;
+  for (const JsonPlace& item : place.items()) {
+    const std::vector<JsonPlace> parts = item.items();
+    if (parts.size() != 2) item.refuse("[index, count]");
+    counts[parts[0].index()] =
+        static_cast<std::uint32_t>(parts[1].integer(0, std::numeric_limits<std::uint32_t>::max()));
+  }
+  return counts;
 }
 
 Stripe read_stripe(const JsonPlace& place) {
@@ -214,9 +232,9 @@ std::string to_json(const Plan& plan) {
 Plan plan_from_json(std::string_view json) {
   const Json document = parse_json(json, kDocument);
   const JsonPlace root(document, "", kDocument);
-  root.object({"schema", "request", "strategy", "params", "topology", "sum_order", "kernel",
-               "symmetric", "guests", "scratch_bytes", "inbox_bytes", "ring_bytes", "stripes",
-               "paths", "lanes"});
+  root.object_of_some({"schema", "request", "strategy", "params", "topology", "sum_order", "kernel",
+                       "symmetric", "guests", "scratch_bytes", "inbox_bytes", "ring_bytes",
+                       "stripes", "paths", "lanes", "counts", "enqueued"});
   if (root.at("schema").string() != kSchema) root.at("schema").refuse(text("\"", kSchema, "\""));
   Plan plan;
   plan.request = read_request(root.at("request"));
@@ -233,6 +251,8 @@ Plan plan_from_json(std::string_view json) {
   plan.stripes = list<Stripe>(root.at("stripes"), read_stripe);
   plan.paths = list<Path>(root.at("paths"), read_path);
   plan.lanes = list<Lane>(root.at("lanes"), read_lane);
+  if (root.has("counts")) plan.counts = read_counts(root.at("counts"));
+  if (root.has("enqueued")) plan.enqueued = list<std::vector<int>>(root.at("enqueued"), indices);
   return plan;
 }
 

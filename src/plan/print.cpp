@@ -24,6 +24,12 @@ std::string hop_of(const Op& op, const Plan& plan) {
       " hop ", op.hop);
 }
 
+// A wait that looks back at earlier calls says how far.
+std::string value_of(const Op& op) {
+  if (op.kind == OpKind::signal || op.value != 0) return text(op.value);
+  return op.before == 0 ? "earlier calls" : text("earlier calls - ", op.before);
+}
+
 std::string request_line(const Request& request) {
   std::string out =
       text(name_of(request.collective), " of ", request.count, " ", name_of(request.type));
@@ -47,7 +53,7 @@ std::string print(const Op& op, const Plan& plan) {
   std::string out = name_of(op.kind);
   if (op.kind == OpKind::signal || op.kind == OpKind::wait)
     return out + text(" flag ", op.flag.index, " of rank ", op.flag.owner, " by rank ",
-                      op.flag.writer, op.kind == OpKind::signal ? " := " : " >= ", op.value);
+                      op.flag.writer, op.kind == OpKind::signal ? " := " : " >= ", value_of(op));
   out += text(" ", print(op.dst), " <-");
   const char* between = " ";
   for (const Region& src : op.srcs) {
@@ -70,6 +76,8 @@ std::string print(const Plan& plan) {
     out += text("  stripe ", stripe.route, ": ", stripe.offset, "+", stripe.bytes, " bytes\n");
   for (const auto& [name, bytes] : bytes_per_path(plan))
     out += text("  over ", name, ": ", bytes, " bytes\n");
+  for (const auto& [index, count] : plan.counts)
+    out += text("  flags ", index, " count on by ", count, "\n");
   for (const Lane& lane : plan.lanes) {
     out += text("r", lane.rank, ".", lane.name, " (", name_of(lane.kind), ", ", lane.ops.size(),
                 lane.ops.size() == 1 ? " op)\n" : " ops)\n");

@@ -110,6 +110,30 @@ void check_op(const Plan& plan, int lane, int index, const Op& op, Findings& fin
   if (!fault.empty()) findings.of_op(Rule::bounds, lane, index, fault);
 }
 
+/// The order in which ops are handed to the GPU names all ops of a lane, or none.
+void check_enqueued(const Plan& plan, Findings& findings) {
+  std::vector<std::size_t> named(plan.lanes.size(), 0);
+  if (plan.enqueued.size() > static_cast<std::size_t>(plan.request.ranks))
+    return findings.of_plan(Rule::lane,
+                            text("wanted an order of ops for each of ", plan.request.ranks,
+                                 " ranks, found ", plan.enqueued.size()));
+  for (std::size_t rank = 0; rank < plan.enqueued.size(); ++rank)
+    for (const int lane : plan.enqueued[rank]) {
+      const auto index = static_cast<std::size_t>(lane);
+      if (lane < 0 || index >= plan.lanes.size() ||
+          plan.lanes[index].rank != static_cast<int>(rank))
+        return findings.of_rank(
+            Rule::lane, static_cast<int>(rank),
+            text("wanted rank ", rank, " to enqueue on its lanes, found lane ", lane));
+      ++named[index];
+    }
+  for (std::size_t i = 0; i < named.size(); ++i)
+    if (named[i] != 0 && named[i] != plan.lanes[i].ops.size())
+      findings.of_lane(Rule::lane, static_cast<int>(i),
+                       text("wanted all ", plan.lanes[i].ops.size(), " ops of ", plan.lanes[i].name,
+                            " enqueued, found ", named[i]));
+}
+
 }  // namespace
 
 void check_plan(const Plan& plan, Findings& findings) {
@@ -148,6 +172,7 @@ void check_lanes(const Plan& plan, Findings& findings) {
                        "wanted copies, signals and waits on a copy engine, found a reduction");
     }
   }
+  check_enqueued(plan, findings);
 }
 
 void check_regions(const Plan& plan, Findings& findings) {

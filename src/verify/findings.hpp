@@ -36,6 +36,13 @@ class Findings {
   void of_op(Rule rule, int lane, int op, const std::string& sentence) {
     add(rule, rank_of(lane), lane, op, sentence);
   }
+  /// What was found of several calls together: it stays with its rank, its sentence says where.
+  void of_row(Finding finding, const std::string& suffix) {
+    finding.lane = finding.op = -1;
+    finding.sentence += suffix;
+    findings_.push_back(finding);
+    ++total_;
+  }
   bool none() const { return total_ == 0; }
   std::uint64_t total() const { return total_; }
   /// All findings, with "and N more" where a rule was broken too often to say.

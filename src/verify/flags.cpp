@@ -1,6 +1,9 @@
 // Flags: a word has one writer lane and grows by 1, so nothing needs to be reset and the order of
-// a plan does not depend on its timing. Source: monotonic epochs instead of reset flags.
+// a plan does not depend on its timing. In an engine's plan a word may jump, and lanes of its
+// writer may raise it in turn: order.cpp sees to it that there is a turn. Source: monotonic epochs
+// instead of reset flags.
 #include <map>
+#include <set>
 
 #include "base/text.hpp"
 #include "verify/phases.hpp"
@@ -26,7 +29,13 @@ std::string flag_fault(const Plan& plan, const Lane& lane, const Op& op) {
       flag.index < 0 || flag.index >= kMostWords)
     return text("wanted ranks in 0..", ranks - 1, " and an index below ", kMostWords, ", found ",
                 word(flag));
-  if (op.value == 0) return text("wanted a value of at least 1, found 0 for ", word(flag));
+  const bool may_look_back = op.kind == OpKind::wait && !plan.counts.empty();
+  if (op.value == 0 && !may_look_back)
+    return text("wanted a value of at least 1, found 0 for ", word(flag));
+  if (op.before != 0 && (op.value != 0 || !may_look_back))
+    return text(
+        "wanted only a wait for 0 in an engine's plan to look back at earlier calls, found ",
+        op.before, " before ", op.value, " of ", word(flag));
   if (op.kind == OpKind::signal && flag.writer != lane.rank)
     return text("wanted a word that rank ", lane.rank, " may raise, found ", word(flag));
   if (op.kind == OpKind::wait && flag.owner != lane.rank)
@@ -50,7 +59,21 @@ std::string signal_fault(const Plan& plan, Site site_of, const Op& op,
 
 }  // namespace
 
+// Whether raises come in the order of their values is seen when the plan is run.
+void check_raises(const Plan& plan, Findings& findings) {
+  std::set<std::pair<Flag, std::uint32_t>> raised;
+  for (std::size_t i = 0; i < plan.lanes.size(); ++i)
+    for (std::size_t k = 0; k < plan.lanes[i].ops.size(); ++k) {
+      const Op& op = plan.lanes[i].ops[k];
+      if (op.kind == OpKind::signal && !raised.insert({op.flag, op.value}).second)
+        findings.of_op(
+            Rule::flag, static_cast<int>(i), static_cast<int>(k),
+            text("wanted ", word(op.flag), " to grow, found it raised to ", op.value, " twice"));
+    }
+}
+
 void check_flags(const Plan& plan, Findings& findings) {
+  if (!plan.counts.empty()) check_raises(plan, findings);
   std::map<Flag, Raised> words;
   for (std::size_t i = 0; i < plan.lanes.size(); ++i)
     for (std::size_t k = 0; k < plan.lanes[i].ops.size(); ++k) {
@@ -58,7 +81,8 @@ void check_flags(const Plan& plan, Findings& findings) {
       if (op.kind != OpKind::signal && op.kind != OpKind::wait) continue;
       const Site here{static_cast<int>(i), static_cast<int>(k)};
       std::string fault = flag_fault(plan, plan.lanes[i], op);
-      if (fault.empty() && op.kind == OpKind::signal) fault = signal_fault(plan, here, op, words);
+      if (fault.empty() && op.kind == OpKind::signal && plan.counts.empty())
+        fault = signal_fault(plan, here, op, words);
       if (!fault.empty()) findings.of_op(Rule::flag, here.lane, here.op, fault);
     }
 }

@@ -30,6 +30,7 @@ class HazardCheck {
   void take(Site here) {
     const Op& op = order_.op(here);
     if (op.kind != OpKind::copy && op.kind != OpKind::reduce) return;
+    if (is_onto_itself(op)) return;
     for (const Region& src : op.srcs) {
       const Memory at = memories_.of(src);
       bytes_[at.index].visit(at.offset, at.offset + src.bytes,
@@ -50,6 +51,13 @@ class HazardCheck {
   }
 
  private:
+  // Of an engine, in place: EngineCall::copy leaves it out.
+  bool is_onto_itself(const Op& op) const {
+    if (plan_.counts.empty() || op.kind != OpKind::copy) return false;
+    const Memory to = memories_.of(op.dst), from = memories_.of(op.srcs.front());
+    return to.index == from.index && to.offset == from.offset;
+  }
+
   static void add_read(std::vector<Site>& reads, Site here) {
     for (Site& read : reads)
       if (read.lane == here.lane) {

@@ -1,7 +1,8 @@
 // A plan -> its happens-before order, by running it: lanes go on until they wait, signals wake
 // them.
-// A word has one writer lane and grows by 1, so the wait for value v depends on exactly the signal
-// that raised the word to v, whatever the timing: one run tells the order of all runs.
+// The raises of a word have one order and grow, so the wait for value v depends on exactly the
+// first signal that raises the word to v or more, whatever the timing: one run tells the order of
+// all runs.
 #include "verify/order.hpp"
 
 #include <algorithm>
@@ -21,9 +22,20 @@ std::uint64_t bit(int rank) { return 1ULL << static_cast<unsigned>(rank); }
 }  // namespace
 
 struct Order::Word {
-  std::vector<Site> signals;  // in the plan; the one at v - 1 raises the word to v
-  std::uint32_t value = 0;    // in the run
+  struct Raise {
+    std::uint32_t value;
+    Site site;
+  };
+  std::vector<Raise> raises;  // by value
   std::vector<int> waiters;   // lanes
+
+  // The raise that a wait for `value` comes after; null = there is none.
+  const Raise* raise_to(std::uint32_t value) const {
+    const auto first = std::lower_bound(
+        raises.begin(), raises.end(), value,
+        [](const Raise& raise, std::uint32_t least) { return raise.value < least; });
+    return first == raises.end() ? nullptr : &*first;
+  }
 };
 
 struct Order::Run {
@@ -50,16 +62,20 @@ Order::Order(const Plan& plan, Findings& findings) : plan_(plan) {
       const bool flags = op.kind == OpKind::signal || op.kind == OpKind::wait;
       Word* word = flags ? &state.words[op.flag] : nullptr;
       if (op.kind == OpKind::signal)
-        word->signals.push_back({static_cast<int>(i), static_cast<int>(k)});
+        word->raises.push_back({op.value, {static_cast<int>(i), static_cast<int>(k)}});
       state.word_of[i].push_back(word);
     }
   }
+  for (auto& [flag, word] : state.words)
+    std::stable_sort(word.raises.begin(), word.raises.end(),
+                     [](const auto& a, const auto& b) { return a.value < b.value; });
   while (!state.ready.empty()) {
     const int next = state.ready.front();
     state.ready.pop_front();
     run(state, next);
   }
   report_stuck(state, findings);
+  report_turns(state, findings);
   close();
 }
 
@@ -68,17 +84,17 @@ void Order::run(Run& state, int lane_index) {
   const std::vector<Op>& ops = plan_.lanes[i].ops;
   for (std::size_t& at = state.next[i]; at < ops.size(); ++at) {
     Word* word = state.word_of[i][at];
-    if (ops[at].kind == OpKind::wait) {
-      if (word->value < ops[at].value) {
+    if (ops[at].kind == OpKind::wait && ops[at].value != 0) {  // 0: earlier calls have seen to it
+      const Word::Raise* const raise = word->raise_to(ops[at].value);
+      if (raise == nullptr || !is_done(raise->site)) {
         word->waiters.push_back(lane_index);
         return;
       }
-      state.row[i] = joined(state.row[i], word->signals[ops[at].value - 1]);
+      state.row[i] = joined(state.row[i], raise->site);
     }
     row_of_[i].push_back(state.row[i]);
     sequence_.push_back({lane_index, static_cast<int>(at)});
     if (ops[at].kind != OpKind::signal) continue;
-    word->value = ops[at].value;
     for (const int waiter : word->waiters) state.ready.push_back(waiter);
     word->waiters.clear();
   }
@@ -112,15 +128,16 @@ void Order::report_stuck(const Run& state, Findings& findings) const {
     const std::size_t at = state.next[i];
     if (at == plan_.lanes[i].ops.size()) continue;
     const Op& op = plan_.lanes[i].ops[at];
-    const std::vector<Site>& signals = state.word_of[i][at]->signals;
+    const Word& word = *state.word_of[i][at];
     const std::string wanted =
         text("wanted flag ", op.flag.index, " of rank ", op.flag.owner, " by rank ", op.flag.writer,
              " to reach ", op.value, ", found ");
     std::string found;
-    if (signals.size() < op.value) {
-      found = text("that it is raised to ", signals.size(), " at most: a signal is missing");
+    if (word.raise_to(op.value) == nullptr) {
+      found = text("that it is raised to ", word.raises.empty() ? 0 : word.raises.back().value,
+                   " at most: a signal is missing");
     } else {
-      const Site raiser = signals[op.value - 1];
+      const Site raiser = word.raise_to(op.value)->site;
       const auto stuck = static_cast<int>(state.next[static_cast<std::size_t>(raiser.lane)]);
       found = text("that ", site(plan_, raiser.lane, raiser.op), " raises it, which ",
                    raiser.lane == static_cast<int>(i)
@@ -129,6 +146,21 @@ void Order::report_stuck(const Run& state, Findings& findings) const {
     }
     findings.of_op(Rule::deadlock, static_cast<int>(i), static_cast<int>(at), wanted + found);
   }
+}
+
+// Lanes that raise a word in turn do so in the order of its values.
+void Order::report_turns(const Run& state, Findings& findings) const {
+  for (const auto& [flag, word] : state.words)
+    for (std::size_t i = 1; i < word.raises.size(); ++i) {
+      const Site first = word.raises[i - 1].site, next = word.raises[i].site;
+      if (!is_done(first) || !is_done(next) || before(first, next)) continue;
+      findings.of_op(
+          Rule::flag, next.lane, next.op,
+          text("wanted flag ", flag.index, " of rank ", flag.owner, " by rank ", flag.writer,
+               " to be raised to ", word.raises[i - 1].value, " before ", word.raises[i].value,
+               ", found no order between ", site(plan_, first.lane, first.op), " and ",
+               site(plan_, next.lane, next.op)));
+    }
 }
 
 // What is known when each rank ends: the join of the last clocks of its lanes.

@@ -18,7 +18,8 @@ struct Site {
 
 class Order {
  public:
-  /// Runs the plan; where it gets stuck, says so as deadlock findings. Flags must be sound.
+  /// Runs the plan; where it gets stuck, says so as deadlock findings, and where two raises of one
+  /// word have no order, as flag findings. Flags must be sound.
   Order(const Plan& plan, Findings& findings);
 
   /// A run of the whole plan, every op after all that it depends on.
@@ -47,8 +48,12 @@ class Order {
                   plan_.lanes.size()];
   }
   std::uint32_t joined(std::uint32_t row, Site signal);
+  bool is_done(Site site) const {
+    return row_of_[static_cast<std::size_t>(site.lane)].size() > static_cast<std::size_t>(site.op);
+  }
   void run(Run& run, int lane);
   void report_stuck(const Run& run, Findings& findings) const;
+  void report_turns(const Run& run, Findings& findings) const;
   void close();
 
   const Plan& plan_;

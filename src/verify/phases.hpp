@@ -45,9 +45,15 @@ void check_lanes(const Plan& plan, Findings& findings);
 void check_regions(const Plan& plan, Findings& findings);
 void check_paths(const Plan& plan, Findings& findings);
 void check_flags(const Plan& plan, Findings& findings);
+/// Of words that may jump: no value is raised twice.
+void check_raises(const Plan& plan, Findings& findings);
 void check_privacy(const Plan& plan, Findings& findings);
 void check_hazards(const Plan& plan, const Order& order, Placement placement, Findings& findings);
 void check_containment(const Plan& plan, const Order& order, Findings& findings);
+/// Engines: the caller's stream, the hardware queue, and calls in a row.
+void check_streams(const Plan& plan, const Order& order, Findings& findings);
+void check_one_queue(const Plan& plan, Findings& findings);
+void check_in_a_row(const std::vector<const Plan*>& calls, Findings& findings);
 /// Returns the distinct orders of summation found in the outputs.
 std::vector<std::string> check_contract(const Plan& plan, const Order& order, Placement placement,
                                         Findings& findings);

@@ -2,6 +2,7 @@
 // the earlier ones found sound; so a broken index is one finding and not a crash or a hundred
 // echoes.
 #include <exception>
+#include <functional>
 
 #include "base/text.hpp"
 #include "verify/phases.hpp"
@@ -13,6 +14,7 @@ std::vector<std::string> check_order(const Plan& plan, Findings& findings) {
   const Order order(plan, findings);
   if (order.sequence().size() != op_count(plan)) return {};  // deadlocks: no run to look at
   check_containment(plan, order, findings);
+  if (!plan.counts.empty()) check_streams(plan, order, findings);
   const std::uint64_t before = findings.total();
   check_hazards(plan, order, Placement::out_of_place, findings);
   const std::vector<std::string> orders =
@@ -36,22 +38,42 @@ void check_all(const Plan& plan, Findings& findings, Report& report) {
   check_paths(plan, findings);
   check_privacy(plan, findings);
   report.orders = check_order(plan, findings);
+  if (plan.counts.empty() || !findings.none()) return;
+  check_one_queue(plan, findings);
+  if (findings.none()) check_in_a_row({&plan, &plan}, findings);
 }
 
-}  // namespace
-
-Report verify(const Plan& plan) noexcept {
+Report reported(const Plan& plan, const std::function<void(Findings&, Report&)>& check) noexcept {
   Report report;
   Findings findings(plan);
   try {
-    report.plan = label(plan);
-    report.ops = op_count(plan);
-    check_all(plan, findings, report);
+    check(findings, report);
   } catch (const std::exception& error) {
     findings.of_plan(Rule::plan, text("wanted a plan that can be proved, found ", error.what()));
   }
   report.findings = findings.taken();
   return report;
+}
+
+}  // namespace
+
+Report verify(const Plan& plan) noexcept {
+  return reported(plan, [&](Findings& findings, Report& report) {
+    report.plan = label(plan);
+    report.ops = op_count(plan);
+    check_all(plan, findings, report);
+  });
+}
+
+Report verify_in_a_row(const std::vector<const Plan*>& calls) noexcept {
+  const Plan none;
+  return reported(calls.empty() ? none : *calls.front(), [&](Findings& findings, Report& report) {
+    for (const Plan* call : calls) {
+      report.plan += text(report.plan.empty() ? "" : ", then ", label(*call));
+      report.ops += op_count(*call);
+    }
+    check_in_a_row(calls, findings);
+  });
 }
 
 }  // namespace plait

@@ -258,11 +258,29 @@ class FakeQueue : public cuda::EngineQueue {
   }
   void begin_on_host(cuda::Stream stream, const cuda::HostJob& job) override {
     put(stream, [this, job] {
-      for (std::uint32_t chunk = 0; chunk < job.cut.chunks; ++chunk)
-        if (job.owner(chunk) == rank_) reduce_on_host(job, chunk, counted_ + chunk + 1);
+      const auto put_on_cores = [&](std::function<bool()> ready, std::function<void()> run) {
+        engines_.put_on_cores(rank_, {std::move(ready), std::move(run)});
+      };
+      cuda::play_job(
+          job, rank_,
+          [&](std::uint32_t value) {
+            put_on_cores(
+                [this, ranks = job.ranks, all = counted_ + value] {
+                  return std::all_of(words_.arrived, words_.arrived + ranks,
+                                     [&](std::uint32_t word) { return plait::reached(word, all); });
+                },
+                [] {});
+            return true;
+          },
+          [&](std::uint32_t chunk) {
+            put_on_cores([] { return true; },
+                         [job, chunk] { plait::ReduceTeam(0).reduce(job.reduction(chunk)); });
+          },
+          [&](std::uint32_t value) {
+            put_on_cores([] { return true; },
+                         [this, all = counted_ + value] { words_.reduced[rank_] = all; });
+          });
       counted_ += job.cut.chunks;
-      engines_.put_on_cores(
-          rank_, {[] { return true; }, [this, all = counted_] { words_.reduced[rank_] = all; }});
     });
   }
   void record(cuda::Event event, cuda::Stream stream) override {
@@ -275,16 +293,6 @@ class FakeQueue : public cuda::EngineQueue {
  private:
   void put(cuda::Stream stream, std::function<void()> run) {
     engines_.put(rank_, stream, {[] { return true; }, std::move(run)});
-  }
-  void reduce_on_host(const cuda::HostJob& job, std::uint32_t chunk, std::uint32_t value) {
-    const auto ready = [this, ranks = job.ranks, value] {
-      return std::all_of(words_.arrived, words_.arrived + ranks,
-                         [&](std::uint32_t word) { return plait::reached(word, value); });
-    };
-    engines_.put_on_cores(rank_, {ready, [this, job, chunk, value] {
-                                    plait::ReduceTeam(0).reduce(job.reduction(chunk));
-                                    words_.reduced[rank_] = value;
-                                  }});
   }
   static bool has_come(const cuda::EngineStep& step) {
     for (const cuda::EngineWait& wait : step.waits)

@@ -71,15 +71,12 @@ void HostReducer::serve() {
 /// False where it was given up: what this rank says counts on from there, so it says nothing more.
 bool HostReducer::run(const HostJob& job) {
   const std::atomic_ref<std::uint32_t> mine(words_.reduced[rank_]);
-  for (std::uint32_t chunk = 0; chunk < job.cut.chunks; ++chunk) {
-    if (job.owner(chunk) != rank_) continue;
-    const std::uint32_t value = counted_ + chunk + 1;
-    if (!await_chunk(value, job.ranks)) return false;  // the communicator has ended
-    team_.reduce(job.reduction(chunk));
-    mine.store(value, std::memory_order_release);
-  }
+  const bool is_done = play_job(
+      job, rank_, [&](std::uint32_t value) { return await_chunk(counted_ + value, job.ranks); },
+      [&](std::uint32_t chunk) { team_.reduce(job.reduction(chunk)); },
+      [&](std::uint32_t value) { mine.store(counted_ + value, std::memory_order_release); });
+  if (!is_done) return false;  // the communicator has ended
   counted_ += job.cut.chunks;
-  mine.store(counted_, std::memory_order_release);  // also where this rank owned none
   shift_.reset();
   return true;
 }

@@ -42,6 +42,22 @@ struct HostJob {
   ReduceJob reduction(std::uint32_t chunk) const;
 };
 
+/// What a rank's cores do in a job: wait until all ranks' chunk is there (false = given up), reduce
+/// what it owns, and tell, at the end how far the whole job is. False where it was given up.
+template <class Await, class Reduce, class Tell>
+bool play_job(const HostJob& job, int rank, const Await& await_chunk, const Reduce& reduce,
+              const Tell& tell) {
+  std::uint32_t told = 0;
+  for (std::uint32_t chunk = 0; chunk < job.cut.chunks; ++chunk) {
+    if (job.owner(chunk) != rank) continue;
+    if (!await_chunk(chunk + 1)) return false;
+    reduce(chunk);
+    tell(told = chunk + 1);
+  }
+  if (told != job.cut.chunks) tell(job.cut.chunks);
+  return true;
+}
+
 class HostReducer {
  public:
   /// threads: that reduce. lifeline: read; where a kernel has given up, jobs are dropped.

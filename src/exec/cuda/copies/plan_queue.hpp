@@ -1,0 +1,119 @@
+// A queue that runs nothing and writes down what all ranks would run: the plan of a call by copy
+// engines, made by the code that enqueues it. Addresses are symbols, words count from the call's
+// begin, each stream is a lane.
+#pragma once
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "exec/cuda/copies/engine_call.hpp"
+#include "plan/in_a_row.hpp"
+
+namespace plait::cuda {
+
+/// What a rank's arena holds for copy engines. In a plan's scratch the slots of tiled kernels come
+/// first, then those of copy engines, so that plans of both speak of the same bytes.
+struct CopyRoom {
+  std::uint64_t tile_bytes = 0;   ///< slots of tiled kernels
+  std::uint64_t inbox_bytes = 0;  ///< all slots of copy engines
+  std::uint64_t slot_bytes = 0;   ///< one slot of a rotation; 0 = no room for rotations
+  std::uint64_t lent_bytes = 0;   ///< of tile_bytes, which exchanges of two ranks may borrow
+  std::uint64_t ring_bytes = 0;   ///< host memory of one rank; 0 = nothing goes through the host
+};
+
+/// Flag::index of copy engines' words: where a word's row lies in EngineFlags or HostWords, then an
+/// index for each event of a rank that was recorded.
+inline constexpr int kHostWordIndex = 1 << 10;
+inline constexpr int kEventIndex = 1 << 11;
+
+class PlanQueue;
+
+/// One call of all ranks. Each rank enqueues its part on its queue, in any order of ranks.
+class PlanBook {
+ public:
+  /// Error(unsupported) where the topology lacks a path that the call takes.
+  PlanBook(const Topology& topology, const Request& request, const CopyRoom& room);
+  ~PlanBook();
+  PlanBook(const PlanBook&) = delete;
+  PlanBook& operator=(const PlanBook&) = delete;
+
+  const Request& request() const { return plan_.request; }
+  EnginePath& path() { return path_; }
+  EngineQueue& queue(int rank);
+  /// The arguments of a rank's call: whose buffers, which rank, which op.
+  CallArgs call(int rank) const;
+  static Stream home();  ///< the caller's stream
+  static Event fork();
+  /// A part of the call that an engine does by itself, as its plan says: of this rank, behind what
+  /// is on its home lane. Its buffers begin that far inside those of the call.
+  void add(int rank, const Plan& part, std::uint64_t input_from, std::uint64_t output_from);
+  void stripe(const std::string& route, std::uint64_t from, std::uint64_t bytes);
+  /// What was written down.
+  Plan plan(const std::string& strategy, std::map<std::string, std::int64_t> params);
+
+ private:
+  friend class PlanQueue;
+  enum Counter : int { kCores = -1 };  // what CPU cores count by; else a word of EngineFlags
+  struct Word {
+    int owner = -1;  // -1 = in host memory, which all ranks see
+    int index = 0;
+  };
+
+  std::size_t lane(int rank, Stream stream);
+  std::size_t lane(int rank, const std::string& name, LaneKind kind);
+  Op& append(std::size_t lane, OpKind kind);
+  Region region(const void* at, std::uint64_t bytes) const;
+  int path_between(const Region& dst, const Region& src, int& hop);
+  int path_index(const Path& path);
+  void put_copy(std::size_t lane, const Region& dst, const Region& src);
+  Word word(const std::uint32_t* at) const;
+  void raise(std::size_t lane, const Word& row, int counter, std::uint32_t value);
+  void await(std::size_t lane, const Word& row, int writer, int counter, std::uint32_t value);
+  int counter_of(const std::uint32_t* counted) const;
+  void grow(int rank, int counter, std::uint32_t more);
+  std::uint32_t base(int rank, int counter) const;
+  void step(int rank, Stream stream, const EngineStep& step);
+  void signal_self(std::size_t lane, int rank, int index);
+  void wait_self(std::size_t lane, int rank, int index);
+
+  const Topology& topology_;
+  Plan plan_;
+  EnginePath path_;
+  std::vector<std::unique_ptr<EngineFlags>> flags_;  // by rank
+  HostWords host_words_{};
+  std::vector<std::unique_ptr<PlanQueue>> queues_;
+  std::map<std::pair<int, std::string>, std::size_t> lane_of_;
+  std::set<std::size_t> inside_;  // lanes of a kernel, which are enqueued as one
+  std::map<std::string, int> path_of_;
+  std::map<std::pair<int, Event>, int> recorded_;       // the index that says so
+  std::map<int, int> events_;                           // by rank: recorded so far
+  std::set<std::pair<int, int>> counters_;              // by index
+  std::map<std::pair<int, int>, std::uint32_t> grown_;  // by rank and counter
+  std::map<int, Counted> parts_;                        // by rank: what parts have counted
+  std::map<int, std::uint32_t> part_counts_;            // by index, of all parts
+  std::map<int, int> parts_of_rank_;
+};
+
+/// One rank's.
+class PlanQueue : public EngineQueue {
+ public:
+  PlanQueue(PlanBook& book, int rank) : book_(book), rank_(rank) {}
+
+  void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) override;
+  void step(Stream stream, const EngineStep& step) override;
+  void end(Stream stream, const EngineEnd& end) override;
+  void reduce(Stream stream, const PieceArgs& args, DataType type, unsigned blocks) override;
+  void begin_on_host(Stream stream, const HostJob& job) override;
+  void record(Event event, Stream stream) override;
+  void follow(Stream stream, Event event) override;
+
+ private:
+  PlanBook& book_;
+  const int rank_;
+};
+
+}  // namespace plait::cuda

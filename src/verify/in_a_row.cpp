@@ -1,0 +1,142 @@
+// What engines' calls need beyond one plan's proof: the caller's stream around each call, an end
+// also where a rank's streams are one hardware queue, and slots that the next call uses again with
+// no barrier between. A call is proved by itself first; in a row only what calls share is left: the
+// raises of their words, the order of accesses to the same slots, and that all of it ends. What a
+// wait of the second call waits for is raised in the second call, as words only grow and the first
+// one's raises end where the second's begin: so each call still gives what it gave alone.
+#include "plan/in_a_row.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "base/text.hpp"
+#include "verify/phases.hpp"
+
+namespace plait {
+namespace {
+
+constexpr const char* kOneQueue = " (in one hardware queue)";
+
+/// The plan run with a rank's ops strictly in the order in which they are enqueued, each ended
+/// before the next begins: the fewest that any hardware lets go on, so if this ends, all do.
+class OneQueue {
+ public:
+  OneQueue(const Plan& plan, Findings& findings)
+      : plan_(plan), findings_(findings), next_(plan.lanes.size(), 0), is_enqueued_(next_.size()) {
+    for (const std::vector<int>& lanes : plan.enqueued)
+      for (const int lane : lanes) is_enqueued_[static_cast<std::size_t>(lane)] = true;
+    at_.assign(plan.enqueued.size(), 0);
+  }
+
+  void run() {
+    for (bool moves = true; moves;) {
+      moves = false;
+      for (std::size_t rank = 0; rank < at_.size(); ++rank) moves = advance(rank) || moves;
+      for (std::size_t lane = 0; lane < next_.size(); ++lane)
+        while (!is_enqueued_[lane] && step(lane)) moves = true;
+    }
+    report();
+  }
+
+ private:
+  bool advance(std::size_t rank) {
+    const std::size_t before = at_[rank];
+    const std::vector<int>& lanes = plan_.enqueued[rank];
+    while (at_[rank] < lanes.size() && step(static_cast<std::size_t>(lanes[at_[rank]])))
+      ++at_[rank];
+    return at_[rank] != before;
+  }
+
+  bool step(std::size_t lane) {
+    const std::vector<Op>& ops = plan_.lanes[lane].ops;
+    if (next_[lane] == ops.size()) return false;
+    const Op& op = ops[next_[lane]];
+    if (op.kind == OpKind::wait && words_[op.flag] < op.value) return false;
+    if (op.kind == OpKind::signal) words_[op.flag] = std::max(words_[op.flag], op.value);
+    ++next_[lane];
+    return true;
+  }
+
+  void report() {
+    for (std::size_t rank = 0; rank < at_.size(); ++rank)
+      if (at_[rank] < plan_.enqueued[rank].size())
+        say(static_cast<std::size_t>(plan_.enqueued[rank][at_[rank]]), " keeps the queue");
+    for (std::size_t lane = 0; lane < next_.size(); ++lane)
+      if (!is_enqueued_[lane] && next_[lane] < plan_.lanes[lane].ops.size()) say(lane, " stands");
+  }
+
+  void say(std::size_t lane, const char* what) {
+    const Op& op = plan_.lanes[lane].ops[next_[lane]];
+    const int index = static_cast<int>(lane), at = static_cast<int>(next_[lane]);
+    findings_.of_op(Rule::deadlock, index, at,
+                    text("wanted flag ", op.flag.index, " of rank ", op.flag.owner, " by rank ",
+                         op.flag.writer, " to reach ", op.value, ", found that ",
+                         site(plan_, index, at), what, " at ", words_[op.flag], kOneQueue));
+  }
+
+  const Plan& plan_;
+  Findings& findings_;
+  std::vector<std::size_t> next_;  // by lane
+  std::vector<bool> is_enqueued_;  // by lane
+  std::vector<std::size_t> at_;    // by rank, in its order of ops
+  std::map<Flag, std::uint32_t> words_;
+};
+
+void say_of_stream(const Plan& plan, const Order& order, std::size_t lane, Site home,
+                   Findings& findings) {
+  const Lane& said = plan.lanes[lane];
+  const int last_home =
+      static_cast<int>(plan.lanes[static_cast<std::size_t>(home.lane)].ops.size());
+  for (std::size_t i = 0; i < said.ops.size(); ++i) {
+    const Site here{static_cast<int>(lane), static_cast<int>(i)};
+    const bool moves = said.ops[i].kind == OpKind::copy || said.ops[i].kind == OpKind::reduce;
+    // Cores say once more how far they are when a call has ended; a stream that a graph has forked
+    // off must be joined whatever it does.
+    const bool is_joined = said.kind == LaneKind::cpu ? moves : i + 1 == said.ops.size();
+    const bool is_forked = i == 0;
+    if (is_forked && !order.before(home, here))
+      findings.of_op(Rule::stream, here.lane, here.op,
+                     text("wanted ", site(plan, here.lane, here.op),
+                          " to begin after the caller's stream has come to the call, found no order"
+                          " between them"));
+    if (is_joined && !order.before(here, {home.lane, last_home - 1}))
+      findings.of_op(Rule::stream, here.lane, here.op,
+                     text("wanted the caller's stream to end the call after ",
+                          site(plan, here.lane, here.op), ", found no order between them"));
+  }
+}
+
+}  // namespace
+
+void check_streams(const Plan& plan, const Order& order, Findings& findings) {
+  for (std::size_t home = 0; home < plan.lanes.size(); ++home) {
+    if (plan.lanes[home].name != kHomeLane || plan.lanes[home].ops.empty()) continue;
+    for (std::size_t lane = 0; lane < plan.lanes.size(); ++lane)
+      if (lane != home && plan.lanes[lane].rank == plan.lanes[home].rank)
+        say_of_stream(plan, order, lane, {static_cast<int>(home), 0}, findings);
+  }
+}
+
+void check_one_queue(const Plan& plan, Findings& findings) {
+  if (!plan.enqueued.empty()) OneQueue(plan, findings).run();
+}
+
+void check_in_a_row(const std::vector<const Plan*>& calls, Findings& findings) {
+  for (const Plan* call : calls)
+    if (call->request.ranks != calls.front()->request.ranks)
+      return findings.of_plan(
+          Rule::plan, text("wanted calls of as many ranks, found ", calls.front()->request.ranks,
+                           " and ", call->request.ranks));
+  const Plan row = in_a_row(calls);
+  Findings found(row);
+  check_raises(row, found);
+  const Order order(row, found);
+  if (order.sequence().size() == op_count(row)) {
+    check_hazards(row, order, Placement::out_of_place, found);
+    check_one_queue(row, found);
+  }
+  for (const Finding& finding : found.taken())
+    findings.of_row(finding, text(" (in calls in a row: ", row.strategy, ")"));
+}
+
+}  // namespace plait
