@@ -117,8 +117,8 @@ void Builder::copy(int lane, const Region& dst, const Region& src) {
   if (direct.devices.empty()) {
     const std::vector<Path> paths = direct_paths(topology_, from, to);
     if (paths.empty())
-      throw Error(ErrorCode::unsupported, text("no direct link from device ", from, " to ", to,
-                                               " in topology ", topology_.name));
+      throw Error(ErrorCode::unsupported, text("wanted a direct link from device ", from, " to ",
+                                               to, ", topology ", topology_.name, " has none"));
     direct = paths.front();
   }
   copy(lane, dst, src, direct, 0);

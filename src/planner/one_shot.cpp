@@ -1,90 +1,42 @@
-// one_shot: everyone pushes its whole message (or the block meant for each) into everyone's inbox,
-// and each takes what it needs from its own: one step, no entry barrier, lowest latency, n - 1
-// times the bytes. Inboxes are kept twice, and every rank hears from every rank, so calls may
-// follow at once. Source: low-latency practice (data and flag lines); on GPUs a kernel of the same
-// name does so, in lines.
-#include <vector>
-
+// one_shot: everyone pushes its whole message (or the block meant for each) into its owners'
+// inboxes, and each takes what it needs from its own: one step, no entry barrier, lowest latency,
+// up to n - 1 times the bytes. Inboxes are kept twice, and every rank hears from every rank, so
+// calls may follow at once. Source: low-latency practice (data and flag lines); on GPUs the kernels
+// one_shot and hop do so, in lines.
 #include "base/text.hpp"
 #include "plait/error.hpp"
+#include "plan/shots.hpp"
 #include "planner/courier.hpp"
-#include "planner/stripes.hpp"
+#include "planner/strategy.hpp"
 #include "planner/transfer.hpp"
 
 namespace plait {
 namespace {
 
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
-
-class OneShot {
- public:
-  explicit OneShot(Builder& builder)
-      : b_(builder),
-        n_(builder.ranks()),
-        c_(builder.request().collective),
-        bytes_(whole_range(builder.request()).bytes) {}
-
-  void write() {
-    std::vector<std::vector<Region>> inbox(index(n_));  // [owner][sender]
-    for (int owner = 0; owner < n_; ++owner)
-      for (int rank = 0; rank < n_; ++rank)
-        inbox[index(owner)].push_back(rank == owner ? Region{}
-                                                    : b_.alloc(Space::inbox, owner, bytes_));
-    std::vector<std::vector<Event>> arrived(index(n_));
-    for (int step = 1; step < n_; ++step)
-      for (int rank = 0; rank < n_; ++rank) {
-        const int owner = (rank + step) % n_;
-        b_.copy(lane(rank), inbox[index(owner)][index(rank)], b_.input(rank, sent(owner)),
-                direct_path(b_.topology(), b_.device(rank), b_.device(owner)), 0);
-        arrived[index(owner)].push_back(b_.signal(lane(rank), owner));
-      }
-    for (int owner = 0; owner < n_; ++owner) {
-      for (const Event& event : arrived[index(owner)]) b_.wait(lane(owner), event);
-      take(owner, inbox[index(owner)]);
-    }
-  }
-
- private:
-  int lane(int rank) { return b_.lane(rank, LaneKind::kernel, "one_shot"); }
-  Range block(int rank) const { return {index(rank) * bytes_, bytes_}; }
-  // What of a rank's input goes to `owner`.
-  Range sent(int owner) const {
-    const bool is_per_owner = c_ == Collective::reduce_scatter || c_ == Collective::all_to_all;
-    return is_per_owner ? block(owner) : Range{0, bytes_};
-  }
-  void take(int owner, const std::vector<Region>& inbox) {
-    const Region own = b_.input(owner, sent(owner));
-    std::vector<Region> srcs = inbox;
-    srcs[index(owner)] = own;
-    if (reduces(c_)) return b_.reduce(lane(owner), b_.output(owner, {0, bytes_}), srcs, true);
-    for (int rank = 0; rank < n_; ++rank)
-      b_.copy(lane(owner), b_.output(owner, block(rank)), srcs[index(rank)]);
-  }
-
-  Builder& b_;
-  int n_;
-  Collective c_;
-  std::uint64_t bytes_;
-};
-
 std::vector<Params> candidates(const Topology&, const Request&) { return {{}}; }
 
 Plan build(const Topology& topology, const Request& request, const Params&) {
   Builder builder(topology, request, "one_shot");
-  const std::uint64_t bytes = whole_range(request).bytes;
+  const std::uint64_t bytes = request.count * bytes_of(request.type);
   if (bytes == 0) return builder.build();
   if (request.ranks == 1) {
     alone(builder);
     return builder.build();
   }
+  constexpr int kMostRanks = 32;  // of a HopShape
+  if (request.ranks > kMostRanks)
+    throw Error(ErrorCode::unsupported,
+                text("wanted at most ", kMostRanks, " ranks, found ", request.ranks));
   const std::uint64_t limit = inbox_limit(topology);
   const std::uint64_t slot = (bytes + 127) / 128 * 128;
-  if (slot > limit / index(request.ranks - 1))
+  const auto others = static_cast<std::uint64_t>(request.ranks - 1);
+  if (slot > limit / others)
     throw Error(ErrorCode::unsupported,
-                text("wanted an inbox of ", request.ranks - 1, " times ", slot,
-                     " bytes a rank, found ", limit, " (parameter inbox_bytes)"));
+                text("wanted an inbox of ", others, " times ", slot, " bytes a rank, found ", limit,
+                     " (parameter inbox_bytes)"));
+  for (int rank = 0; rank < request.ranks; ++rank) builder.alloc(Space::inbox, rank, others * slot);
   if (request.collective == Collective::all_reduce) builder.kernel("one_shot");
-  OneShot(builder).write();
+  write_one_shot(builder, {"one_shot", 0, slot}, {0, bytes});
   return builder.build();
 }
 
@@ -95,8 +47,11 @@ const Strategy& one_shot_strategy() {
       {"one_shot",
        "everyone pushes all to everyone's inbox, each reduces in rank order",
        "low-latency practice",
-       {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
-        Collective::all_to_all}},
+       {
+#define PLAIT_COLLECTIVE(name, input, output, busbw) Collective::name,
+#include "plait/collectives.def"
+#undef PLAIT_COLLECTIVE
+       }},
       candidates,
       build};
   return strategy;

@@ -3,11 +3,11 @@
 // waits for another to enter) or pulled out of the owner's scratch (push=0: one copy less, for
 // larger messages). Source: practice (two-shot all-reduce kernels); on GPUs a kernel of the same
 // name does so, in lines.
-#include <algorithm>
 #include <vector>
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
+#include "plan/shots.hpp"
 #include "planner/courier.hpp"
 #include "planner/stripes.hpp"
 #include "planner/transfer.hpp"
@@ -17,125 +17,49 @@ namespace {
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-class TwoShot {
- public:
-  TwoShot(Builder& builder, bool push)
-      : b_(builder),
-        n_(builder.ranks()),
-        push_(push),
-        shards_(partition(whole_range(builder.request()), n_, builder.granule())) {}
-
-  void write() {
-    alloc();
-    std::vector<std::vector<Event>> arrived(index(n_));
-    for (int step = 1; step < n_; ++step)
-      for (int rank = 0; rank < n_; ++rank) {
-        const int owner = (rank + step) % n_;
-        push(rank, slice(inbox_[index(owner)][index(rank)], {0, shard(owner).bytes}),
-             b_.input(rank, shard(owner)));
-        // Raised for an empty shard too: nobody may end before everybody has begun.
-        arrived[index(owner)].push_back(b_.signal(lane(rank), owner));
-      }
-    for (int owner = 0; owner < n_; ++owner) {
-      for (const Event& event : arrived[index(owner)]) b_.wait(lane(owner), event);
-      reduce(owner);
+/// Results pulled out of the owners' scratch.
+void pull_results(Builder& b, const std::vector<Range>& shards, const std::vector<Region>& sums) {
+  const int n = b.ranks();
+  const auto lane = [&](int rank) { return b.lane(rank, LaneKind::kernel, "two_shot"); };
+  std::vector<std::vector<Event>> ready(index(n), std::vector<Event>(index(n)));
+  std::vector<std::vector<Event>> read(index(n));
+  for (int owner = 0; owner < n; ++owner) {
+    if (shards[index(owner)].bytes == 0) continue;
+    for (int step = 1; step < n; ++step) {
+      const int rank = (owner + step) % n;
+      ready[index(rank)][index(owner)] = b.signal(lane(owner), rank);
     }
-    if (push_)
-      push_results();
-    else
-      pull_results();
+    b.copy(lane(owner), b.output(owner, shards[index(owner)]), sums[index(owner)]);
   }
-
- private:
-  int lane(int rank) { return b_.lane(rank, LaneKind::kernel, "two_shot"); }
-  Range shard(int owner) const { return shards_[index(owner)]; }
-
-  void alloc() {
-    const std::uint64_t bytes = shards_[0].bytes;  // the largest
-    inbox_.resize(index(n_));
-    results_.resize(index(n_));
-    for (int owner = 0; owner < n_; ++owner) {
-      for (int rank = 0; rank < n_; ++rank)
-        inbox_[index(owner)].push_back(rank == owner ? Region{}
-                                                     : b_.alloc(Space::inbox, owner, bytes));
-      for (int rank = 0; rank < n_ && push_; ++rank)
-        results_[index(owner)].push_back(rank == owner ? Region{}
-                                                       : b_.alloc(Space::inbox, owner, bytes));
-      if (!push_) results_[index(owner)].push_back(b_.alloc(Space::scratch, owner, bytes));
+  for (int step = 1; step < n; ++step)
+    for (int rank = 0; rank < n; ++rank) {
+      const int owner = (rank + n - step) % n;
+      if (shards[index(owner)].bytes == 0) continue;
+      b.wait(lane(rank), ready[index(rank)][index(owner)]);
+      b.copy(lane(rank), b.output(rank, shards[index(owner)]), sums[index(owner)]);
+      read[index(owner)].push_back(b.signal(lane(rank), owner));
     }
-  }
+  for (int owner = 0; owner < n; ++owner)
+    for (const Event& event : read[index(owner)]) b.wait(lane(owner), event);
+}
 
-  void push(int rank, const Region& dst, const Region& src) {
-    b_.copy(lane(rank), dst, src, direct_path(b_.topology(), b_.device(rank), b_.device(dst.rank)),
-            0);
+void write(Builder& builder, bool push, std::uint64_t slot) {
+  const int n = builder.ranks();
+  const std::vector<Range> shards = partition(whole_range(builder.request()), n, builder.granule());
+  std::vector<Region> sums;
+  for (int owner = 0; owner < n; ++owner) {
+    const Range shard = shards[index(owner)];
+    builder.alloc(Space::inbox, owner, index(n - 1) * slot * (push ? 2 : 1));
+    sums.push_back(push ? builder.output(owner, shard)
+                        : slice(builder.alloc(Space::scratch, owner, slot), {0, shard.bytes}));
   }
-
-  void reduce(int owner) {
-    std::vector<Region> srcs;
-    for (int rank = 0; rank < n_; ++rank)
-      srcs.push_back(rank == owner
-                         ? b_.input(owner, shard(owner))
-                         : slice(inbox_[index(owner)][index(rank)], {0, shard(owner).bytes}));
-    const Region out = b_.output(owner, shard(owner));
-    b_.reduce(lane(owner), push_ ? out : slice(results_[index(owner)][0], {0, out.bytes}), srcs,
-              true);
-  }
-
-  void push_results() {
-    std::vector<std::vector<Event>> ready(index(n_), std::vector<Event>(index(n_)));
-    for (int step = 1; step < n_; ++step)
-      for (int owner = 0; owner < n_; ++owner) {
-        if (shard(owner).bytes == 0) continue;
-        const int rank = (owner + step) % n_;
-        push(owner, slice(results_[index(rank)][index(owner)], {0, shard(owner).bytes}),
-             b_.output(owner, shard(owner)));
-        ready[index(rank)][index(owner)] = b_.signal(lane(owner), rank);
-      }
-    for (int rank = 0; rank < n_; ++rank)
-      for (int step = 1; step < n_; ++step) {
-        const int owner = (rank + n_ - step) % n_;
-        if (shard(owner).bytes == 0) continue;
-        b_.wait(lane(rank), ready[index(rank)][index(owner)]);
-        b_.copy(lane(rank), b_.output(rank, shard(owner)),
-                slice(results_[index(rank)][index(owner)], {0, shard(owner).bytes}));
-      }
-  }
-
-  void pull_results() {
-    std::vector<std::vector<Event>> ready(index(n_), std::vector<Event>(index(n_)));
-    std::vector<std::vector<Event>> read(index(n_));
-    for (int owner = 0; owner < n_; ++owner) {
-      const Range range = shard(owner);
-      if (range.bytes == 0) continue;
-      for (int step = 1; step < n_; ++step) {
-        const int rank = (owner + step) % n_;
-        ready[index(rank)][index(owner)] = b_.signal(lane(owner), rank);
-      }
-      b_.copy(lane(owner), b_.output(owner, range),
-              slice(results_[index(owner)][0], {0, range.bytes}));
-    }
-    for (int step = 1; step < n_; ++step)
-      for (int rank = 0; rank < n_; ++rank) {
-        const int owner = (rank + n_ - step) % n_;
-        const Range range = shard(owner);
-        if (range.bytes == 0) continue;
-        b_.wait(lane(rank), ready[index(rank)][index(owner)]);
-        b_.copy(lane(rank), b_.output(rank, range),
-                slice(results_[index(owner)][0], {0, range.bytes}),
-                direct_path(b_.topology(), b_.device(owner), b_.device(rank)), 0);
-        read[index(owner)].push_back(b_.signal(lane(rank), owner));
-      }
-    for (int owner = 0; owner < n_; ++owner)
-      for (const Event& event : read[index(owner)]) b_.wait(lane(owner), event);
-  }
-
-  Builder& b_;
-  int n_;
-  bool push_;
-  std::vector<Range> shards_;
-  std::vector<std::vector<Region>> inbox_;    // [owner][sender]
-  std::vector<std::vector<Region>> results_;  // push: [rank][owner] in the inbox; pull: [owner][0]
-};
+  const Shot shot{"two_shot", 0, slot};
+  write_shards(builder, shot, shards, sums);
+  if (push)
+    write_results(builder, shot, shards);
+  else
+    pull_results(builder, shards, sums);
+}
 
 std::vector<Params> candidates(const Topology&, const Request&) {
   return {{{"push", 1}}, {{"push", 0}}};
@@ -159,7 +83,7 @@ Plan build(const Topology& topology, const Request& request, const Params& param
                 text("wanted an inbox of ", slots, " times ", shard, " bytes a rank, found ",
                      inbox_limit(topology), " (parameter inbox_bytes)"));
   builder.kernel("two_shot");
-  TwoShot(builder, is_pushed).write();
+  write(builder, is_pushed, shard);
   return builder.build();
 }
 

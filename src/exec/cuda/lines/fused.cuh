@@ -117,7 +117,7 @@ struct FusedCall {
   /// many again for results; each holds `slot_units`.
   enum Kind { kParts, kResults };
   __device__ char* line(int owner, Kind kind, int from, unsigned slot_units, unsigned unit) const {
-    const int place = kRanks == 2 ? 0 : from - (from > owner ? 1 : 0);
+    const int place = kRanks == 2 ? 0 : place_among_others(owner, from);
     const unsigned slot = static_cast<unsigned>((kind == kResults ? ranks() - 1 : 0) + place);
     return args.inbox[owner] + half +
            static_cast<unsigned long long>(slot * slot_units + unit) * Line::kBytes;

@@ -8,7 +8,7 @@
   extern "C" __global__ void __launch_bounds__(512, blocks)                          \
       plait_hop_##type##_##name(const __grid_constant__ plait::cuda::HopArgs args) { \
     if (args.state == nullptr) return; /* an empty launch */                         \
-    plait::cuda::hop<plait::DataType::type, op, plait::cuda::handling>(args);        \
+    plait::cuda::hop<plait::DataType::type, op, plait::handling>(args);              \
   }
 #define PLAIT_TYPE(type, bytes, is_float, nccl_value) \
   PLAIT_HOP(type, any, 1, plait::cuda::kAnyOp, kReduceParts)

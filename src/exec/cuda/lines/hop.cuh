@@ -73,13 +73,12 @@ struct HopCall {
     broken = args.state->failed != kNoFault;
   }
   __device__ bool sends(int from, int owner) const {
-    return cuda::sends(shape, args.ranks, from, owner);
+    return plait::sends(shape, args.ranks, from, owner);
   }
   __device__ bool takes() const { return (shape.owners >> args.rank & 1) != 0; }
   /// Of the lines in the owner's inbox; `units` is the one that says "I am in this call".
   __device__ unsigned index(int owner, int from, unsigned unit) const {
-    const int place = from - (from > owner ? 1 : 0);
-    return static_cast<unsigned>(place) * (units + 1) + unit;
+    return static_cast<unsigned>(place_among_others(owner, from)) * (units + 1) + unit;
   }
   __device__ char* line(int owner, unsigned at) const {
     return args.inbox[owner] + half + at * kBareLineBytes;

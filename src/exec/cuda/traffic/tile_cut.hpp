@@ -4,12 +4,6 @@
 #include "exec/cuda/tiles/tile_args.hpp"
 #include "exec/cuda/traffic/hop_shape.hpp"
 
-#ifdef __CUDACC__
-#define PLAIT_ON_BOTH __host__ __device__
-#else
-#define PLAIT_ON_BOTH
-#endif
-
 namespace plait::cuda {
 
 /// Ranks whose parts come to `owner`, but its own.
@@ -28,12 +22,6 @@ PLAIT_ON_BOTH inline int index_of(const TiledArgs& args, int owner) {
 #else
   return __builtin_popcount(before);
 #endif
-}
-
-/// Whether `from` sends a part to `owner`, in one hop.
-PLAIT_ON_BOTH inline bool sends(const HopShape& shape, int ranks, int from, int owner) {
-  return from != owner && (shape.senders >> from & 1) != 0 && (shape.owners >> owner & 1) != 0 &&
-         (shape.shift == 0 || (from + shape.shift) % ranks == owner);
 }
 
 /// Bytes of an owner's part; the last may be short or empty.

@@ -1,4 +1,4 @@
-// One function a family of collectives, and the cut into tiles.
+// From one hop to two, and the cut into tiles.
 #include "exec/cuda/traffic/tiled_shape.hpp"
 
 #include <algorithm>
@@ -8,8 +8,6 @@ namespace {
 
 constexpr std::uint64_t kUnit = 16;
 
-std::uint32_t only(int rank) { return 1u << rank; }
-
 /// The message in equal parts, one an owner, cut between units.
 void share_out(TiledArgs& shape, std::uint64_t bytes, int owners) {
   const std::uint64_t units = (bytes + kUnit - 1) / kUnit;
@@ -18,125 +16,46 @@ void share_out(TiledArgs& shape, std::uint64_t bytes, int owners) {
   shape.total_bytes = bytes;
 }
 
-/// Parts as the request counts them.
-void keep_parts(TiledArgs& shape, std::uint64_t bytes, int owners) {
-  shape.part_bytes = bytes;
-  shape.total_bytes = bytes * static_cast<std::uint64_t>(owners);
-}
-
-void stay(TiledArgs& shape, std::uint64_t from, std::uint64_t to, std::uint64_t bytes) {
-  shape.own_from = from;
-  shape.own_to = to;
-  shape.own_bytes = bytes;
-}
-
-void shape_reduction(TiledArgs& shape, const Request& request, std::uint32_t all,
-                     std::uint64_t bytes) {
-  shape.handling = kReduceParts;
-  shape.senders = shape.owners = shape.keepers = all;
-  const bool scatters = request.collective == Collective::reduce_scatter;
-  if (scatters || (request.collective == Collective::all_reduce && request.ranks == 2)) {
-    // What two ranks all-reduce they exchange whole: as many bytes, one hop less.
-    keep_parts(shape, bytes, request.ranks);
-    shape.part_stride = scatters ? bytes : 0;
-    return;
-  }
-  share_out(shape, bytes, request.ranks);
-  shape.part_stride = shape.result_stride = shape.part_bytes;
-  shape.readers = all;
-  if (request.collective == Collective::reduce) shape.readers = shape.keepers = only(request.root);
-}
-
-void shape_broadcast(TiledArgs& shape, const Request& request, std::uint32_t all,
-                     std::uint64_t bytes) {
-  shape.handling = kPassPart;
-  shape.senders = only(request.root);
-  shape.owners = shape.readers = shape.keepers = all & ~only(request.root);
-  share_out(shape, bytes, std::max(1, request.ranks - 1));
-  shape.part_stride = shape.result_stride = shape.part_bytes;
-  if (shape.rank == request.root) stay(shape, 0, 0, bytes);
-}
-
-/// What every owner only places: all_gather, all_to_all, gather, scatter, send_recv, copy.
-void shape_placement(TiledArgs& shape, const Request& request, std::uint32_t all,
-                     std::uint64_t bytes) {
-  const bool is_root = shape.rank == request.root;
-  const std::uint64_t mine = bytes * static_cast<std::uint64_t>(shape.rank);
-  shape.handling = kPlaceParts;
-  shape.senders = shape.owners = all;
-  switch (request.collective) {
-    case Collective::all_gather:
-      shape.place_stride = bytes;
-      stay(shape, 0, mine, bytes);
-      break;
-    case Collective::all_to_all:
-      shape.part_stride = shape.place_stride = bytes;
-      stay(shape, mine, mine, bytes);
-      break;
-    case Collective::gather:
-      shape.owners = only(request.root);
-      shape.place_stride = bytes;
-      if (is_root) stay(shape, 0, mine, bytes);
-      break;
-    case Collective::scatter:
-      shape.senders = only(request.root);
-      shape.part_stride = bytes;
-      if (is_root) stay(shape, mine, 0, bytes);
-      break;
-    case Collective::send_recv:
-      shape.shift = 1;
-      if (request.ranks == 1) stay(shape, 0, 0, bytes);
-      break;
-    default:  // copy
-      shape.senders = only(request.root);
-      shape.owners = only(request.peer);
-      if (request.root == request.peer && is_root) stay(shape, 0, 0, bytes);
-  }
-  keep_parts(shape, bytes, __builtin_popcount(shape.owners));
-}
-
 }  // namespace
 
+/// What is one hop already stays as it is. Of other collectives owners handle a share each, and
+/// what came of it goes to its readers.
 TiledArgs tiled_shape(const Request& request, int rank) {
+  const HopShape hop = hop_shape(request, rank);
   TiledArgs shape{};
   shape.rank = rank;
   shape.ranks = request.ranks;
   shape.op = static_cast<std::int32_t>(request.op);
-  const auto all = static_cast<std::uint32_t>((1ull << request.ranks) - 1);
-  const std::uint64_t bytes = request.count * bytes_of(request.type);
-  if (reduces(request.collective))
-    shape_reduction(shape, request, all, bytes);
-  else if (request.collective == Collective::broadcast)
-    shape_broadcast(shape, request, all, bytes);
-  else
-    shape_placement(shape, request, all, bytes);
-  return shape;
-}
-
-/// Placements are one hop already; the others become one by every owner getting all it needs.
-HopShape hop_shape(const Request& request, int rank) {
-  const TiledArgs tiled = tiled_shape(request, rank);
-  const std::uint64_t bytes = request.count * bytes_of(request.type);
-  HopShape shape{};
-  shape.senders = tiled.senders;
-  shape.owners = tiled.owners;
-  shape.shift = tiled.shift;
-  shape.handling = tiled.handling == kReduceParts ? kReduceParts : kPlaceParts;
-  shape.part_bytes = bytes;
-  shape.part_stride = tiled.part_stride;
-  shape.place_stride = tiled.place_stride;
-  shape.own_from = tiled.own_from;
-  shape.own_to = tiled.own_to;
-  shape.own_bytes = tiled.own_bytes;
-  switch (request.collective) {
-    case Collective::all_reduce:
-    case Collective::reduce:
-      shape.owners = tiled.keepers;
-      shape.part_stride = 0;
-      break;
-    case Collective::broadcast: shape.part_stride = 0; break;
-    default: break;
+  shape.handling = hop.handling;
+  shape.senders = hop.senders;
+  shape.owners = hop.owners;
+  shape.keepers =
+      hop.handling == kReduceParts || request.collective == Collective::broadcast ? hop.owners : 0;
+  shape.shift = hop.shift;
+  shape.part_stride = hop.part_stride;
+  shape.place_stride = hop.place_stride;
+  shape.own_from = hop.own_from;
+  shape.own_to = hop.own_to;
+  shape.own_bytes = hop.own_bytes;
+  const int owners = __builtin_popcount(hop.owners);
+  // What two ranks all-reduce they exchange whole: as many bytes, one hop less.
+  const bool is_shared_out = (request.collective == Collective::all_reduce && request.ranks != 2) ||
+                             request.collective == Collective::reduce ||
+                             request.collective == Collective::broadcast;
+  if (!is_shared_out) {
+    shape.part_bytes = hop.part_bytes;
+    shape.total_bytes = hop.part_bytes * static_cast<std::uint64_t>(owners);
+    return shape;
   }
+  shape.readers = hop.owners;
+  if (request.collective == Collective::broadcast) {
+    shape.handling = kPassPart;
+    share_out(shape, hop.part_bytes, std::max(1, owners));
+  } else {
+    shape.owners = shape.senders;
+    share_out(shape, hop.part_bytes, request.ranks);
+  }
+  shape.part_stride = shape.result_stride = shape.part_bytes;
   return shape;
 }
 

@@ -11,9 +11,6 @@ namespace plait::cuda {
 /// The fields of TiledArgs that follow from request and rank; the others are 0.
 TiledArgs tiled_shape(const Request& request, int rank);
 
-/// The same in one hop: no results, every part straight to its owner.
-HopShape hop_shape(const Request& request, int rank);
-
 /// The type whose kernel serves it: data that is only moved goes as integers of the same width.
 DataType moved_type(const Request& request);
 

@@ -1,0 +1,95 @@
+// Cuts as kernels are launched, slots as kernels compute them.
+#include "exec/cuda/lines/line_plan.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "exec/cuda/lines/line_cut.hpp"
+#include "plait/error.hpp"
+#include "plan/shots.hpp"
+
+namespace plait::cuda {
+namespace {
+
+constexpr std::uint64_t kUnit = 16;
+
+LineCut cut_of(const Request& request, LineKernel kernel, LineKind kind, std::uint64_t half_bytes) {
+  const std::uint64_t units = (request.count * plait::bytes_of(request.type) + kUnit - 1) / kUnit;
+  const LineCut cut = kernel == LineKernel::hop
+                          ? cut_hop(units, request.ranks, half_bytes)
+                          : cut_lines(units, request.ranks, kernel == LineKernel::one_shot,
+                                      lines_in_half(kind, half_bytes));
+  if (cut.units == 0)
+    throw Error(ErrorCode::unsupported,
+                text("wanted half an inbox that holds a line of each of ", request.ranks,
+                     " ranks, found ", half_bytes, " bytes"));
+  return cut;
+}
+
+/// As two_shot cuts what it is given: so many units each, the last shards short or empty.
+std::vector<Range> shards_of(Range piece, int ranks) {
+  const auto n = static_cast<std::uint64_t>(ranks);
+  const std::uint64_t shard = ((piece.bytes + kUnit - 1) / kUnit + n - 1) / n * kUnit;
+  std::vector<Range> shards;
+  for (std::uint64_t at = 0; shards.size() < n; at = std::min(at + shard, piece.bytes))
+    shards.push_back({piece.offset + at, std::min(shard, piece.bytes - at)});
+  return shards;
+}
+
+void write_piece(Builder& builder, LineKernel kernel, std::uint64_t half, Range piece) {
+  const std::uint64_t lines = (piece.bytes + kUnit - 1) / kUnit;
+  if (kernel == LineKernel::one_shot)
+    return write_one_shot(builder, {"one_shot", half, lines * kUnit}, piece);
+  if (kernel == LineKernel::hop)  // one line more a slot, to greet
+    return write_one_shot(builder, {"hop", half, (lines + 1) * kUnit}, piece);
+  const std::vector<Range> shards = shards_of(piece, builder.ranks());
+  std::vector<Region> sums;
+  for (int owner = 0; owner < builder.ranks(); ++owner)
+    sums.push_back(builder.output(owner, shards[static_cast<std::size_t>(owner)]));
+  const std::uint64_t shard = (lines + static_cast<std::uint64_t>(builder.ranks()) - 1) /
+                              static_cast<std::uint64_t>(builder.ranks());
+  const Shot shot{"two_shot", half, shard * kUnit};
+  write_shards(builder, shot, shards, sums);
+  write_results(builder, shot, shards);
+}
+
+}  // namespace
+
+const char* name_of(LineKernel kernel) {
+  return kernel == LineKernel::one_shot ? "one_shot"
+         : kernel == LineKernel::hop    ? "hop"
+                                        : "two_shot";
+}
+
+std::uint64_t bytes_of(LineKind kind) {
+  return kind == LineKind::flagged ? kFlaggedLineBytes
+         : kind == LineKind::bare  ? kBareLineBytes
+                                   : kBareLineBytes + kBesideLineBytes;
+}
+
+std::uint64_t lines_in_half(LineKind kind, std::uint64_t half_bytes) {
+  return half_bytes / bytes_of(kind);
+}
+
+Plan line_plan(const Topology& topology, const Request& request, LineKernel kernel, LineKind kind,
+               std::uint64_t half_bytes) {
+  if (kernel != LineKernel::hop && request.collective != Collective::all_reduce)
+    throw Error(ErrorCode::unsupported, text("wanted an all_reduce for ", name_of(kernel),
+                                             ", found ", name_of(request.collective)));
+  Builder builder(topology, request, name_of(kernel));
+  builder.kernel(name_of(kernel));
+  const std::uint64_t bytes = request.count * plait::bytes_of(request.type);
+  if (bytes == 0) return builder.build();
+  const LineCut cut = cut_of(request, kernel, kind, half_bytes);
+  builder.param("bare", kind == LineKind::bare ? 1 : 0);
+  builder.param("pieces", static_cast<std::int64_t>(cut.pieces));
+  const std::uint64_t half = lines_in_half(kind, half_bytes) * kUnit;
+  for (int rank = 0; rank < request.ranks; ++rank)
+    builder.alloc(Space::inbox, rank, cut.pieces == 1 ? half : 2 * half);
+  std::uint64_t turn = 0;
+  for (std::uint64_t at = 0; at < bytes; at += cut.units * kUnit, ++turn)
+    write_piece(builder, kernel, turn % 2 * half, {at, std::min(cut.units * kUnit, bytes - at)});
+  return builder.build();
+}
+
+}  // namespace plait::cuda

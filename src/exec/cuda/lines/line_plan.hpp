@@ -1,0 +1,26 @@
+// What a call by lines does on all ranks, as a plan at the grain of parts. Its inboxes lie as the
+// kernels' do: line i of a rank is bytes 16 i of its inbox on, whatever a line carries beside its
+// data. Nothing tells of a part but its lines, each of which is its own signal, so a plan's signal
+// stands for the last line of a part, and its wait for having found all of them. Taking a line also
+// clears it, in the same thread; the plan does not show that.
+#pragma once
+#include "plait/plan.hpp"
+
+namespace plait::cuda {
+
+enum class LineKernel : std::uint8_t { one_shot, two_shot, hop };
+const char* name_of(LineKernel kernel);
+
+enum class LineKind : std::uint8_t { bare, flagged, escaped };
+std::uint64_t bytes_of(LineKind kind);  ///< of a line
+
+/// Lines that half an inbox holds, and where the other half begins in a plan's inbox.
+std::uint64_t lines_in_half(LineKind kind, std::uint64_t half_bytes);
+
+/// A launch a piece, in the halves of the inbox by turns. Only of all_reduces for one_shot and
+/// two_shot; escaped lines are hop's, which has no others. Throws Error(unsupported) where half an
+/// inbox is too small for any piece.
+Plan line_plan(const Topology& topology, const Request& request, LineKernel kernel, LineKind kind,
+               std::uint64_t half_bytes);
+
+}  // namespace plait::cuda

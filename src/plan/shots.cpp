@@ -1,0 +1,135 @@
+// A launch at a time: what is pushed, in the rotation, so that no rank is everybody's first; then
+// what every rank makes of its inbox.
+#include "plan/shots.hpp"
+
+#include "plait/plan.hpp"
+
+namespace plait {
+namespace {
+
+std::size_t index(int i) { return static_cast<std::size_t>(i); }
+
+class Shooter {
+ public:
+  Shooter(Builder& builder, const Shot& shot)
+      : b_(builder),
+        shot_(shot),
+        n_(builder.ranks()),
+        arrived_(index(n_), std::vector<Event>(index(n_))) {}
+
+  int lane(int rank) { return b_.lane(rank, LaneKind::kernel, shot_.lane); }
+  int peer(int rank, int step) const { return (rank + step) % n_; }
+  /// What `from` sends to `owner`; results lie behind all parts.
+  Region slot(int owner, int from, std::uint64_t bytes, bool is_result = false) const {
+    const int place = place_among_others(owner, from) + (is_result ? n_ - 1 : 0);
+    return {Space::inbox, owner, shot_.slots_at + index(place) * shot_.slot_bytes, bytes};
+  }
+  void push(const Region& dst, const Region& src) {
+    b_.copy(lane(src.rank), dst, src);
+    tell(src.rank, dst.rank);
+  }
+  void tell(int from, int owner) {
+    arrived_[index(owner)][index(from)] = b_.signal(lane(from), owner);
+  }
+  void await(int owner, int from) { b_.wait(lane(owner), arrived_[index(owner)][index(from)]); }
+
+  /// What came, in rank order, with the owner's own.
+  void reduce(const Region& dst, const Region& own) {
+    const int owner = own.rank;
+    std::vector<Region> srcs;
+    for (int rank = 0; rank < n_; ++rank)
+      srcs.push_back(rank == owner ? own : slot(owner, rank, own.bytes));
+    for (int step = 1; step < n_; ++step) await(owner, peer(owner, n_ - step));
+    b_.reduce(lane(owner), dst, srcs, true);
+  }
+
+ private:
+  Builder& b_;
+  const Shot& shot_;
+  int n_;
+  std::vector<std::vector<Event>> arrived_;  // [owner][from]
+};
+
+Range later(Range range, std::uint64_t offset) { return {offset + range.offset, range.bytes}; }
+
+}  // namespace
+
+void write_one_shot(Builder& builder, const Shot& shot, Range part) {
+  Shooter shooter(builder, shot);
+  const int n = builder.ranks();
+  std::vector<HopShape> shapes;
+  for (int rank = 0; rank < n; ++rank) shapes.push_back(hop_shape(builder.request(), rank));
+  const HopShape& shape = shapes[0];
+  const auto at = [](std::uint64_t stride, int rank) { return stride * index(rank); };
+  for (const bool has_data : {false, true})
+    for (int step = 1; step < n; ++step)
+      for (int rank = 0; rank < n; ++rank) {
+        const int owner = shooter.peer(rank, step);
+        if (sends(shape, n, rank, owner) != has_data) continue;
+        if (has_data)
+          shooter.push(shooter.slot(owner, rank, part.bytes),
+                       builder.input(rank, later(part, at(shape.part_stride, owner))));
+        else
+          shooter.tell(rank, owner);
+      }
+  for (int rank = 0; rank < n; ++rank) {
+    const HopShape& mine = shapes[index(rank)];
+    if (mine.own_bytes != 0)
+      builder.copy(shooter.lane(rank), builder.output(rank, later(part, mine.own_to)),
+                   builder.input(rank, later(part, mine.own_from)));
+    const bool owns = (shape.owners >> rank & 1) != 0;
+    if (owns && shape.handling == kReduceParts)
+      shooter.reduce(builder.output(rank, part),
+                     builder.input(rank, later(part, at(shape.part_stride, rank))));
+    for (const bool has_data : {true, false})
+      for (int step = 1; step < n; ++step) {
+        const int from = shooter.peer(rank, step);
+        if (sends(shape, n, from, rank) != has_data) continue;
+        if (has_data && shape.handling == kReduceParts) continue;
+        shooter.await(rank, from);
+        if (has_data)
+          builder.copy(shooter.lane(rank),
+                       builder.output(rank, later(part, at(shape.place_stride, from))),
+                       shooter.slot(rank, from, part.bytes));
+      }
+  }
+}
+
+void write_shards(Builder& builder, const Shot& shot, const std::vector<Range>& shards,
+                  const std::vector<Region>& sums) {
+  Shooter shooter(builder, shot);
+  const int n = builder.ranks();
+  for (int step = 1; step < n; ++step)
+    for (int rank = 0; rank < n; ++rank) {
+      const int owner = shooter.peer(rank, step);
+      const Range& shard = shards[index(owner)];
+      if (shard.bytes != 0)
+        shooter.push(shooter.slot(owner, rank, shard.bytes), builder.input(rank, shard));
+    }
+  for (int owner = 0; owner < n; ++owner)
+    if (shards[index(owner)].bytes != 0)
+      shooter.reduce(sums[index(owner)], builder.input(owner, shards[index(owner)]));
+}
+
+void write_results(Builder& builder, const Shot& shot, const std::vector<Range>& shards) {
+  Shooter shooter(builder, shot);
+  const int n = builder.ranks();
+  for (int step = 1; step < n; ++step)
+    for (int owner = 0; owner < n; ++owner) {
+      const Range& shard = shards[index(owner)];
+      if (shard.bytes != 0)
+        shooter.push(shooter.slot(shooter.peer(owner, step), owner, shard.bytes, true),
+                     builder.output(owner, shard));
+    }
+  for (int rank = 0; rank < n; ++rank)
+    for (int step = 1; step < n; ++step) {
+      const int owner = shooter.peer(rank, step);
+      const Range& shard = shards[index(owner)];
+      if (shard.bytes == 0) continue;
+      shooter.await(rank, owner);
+      builder.copy(shooter.lane(rank), builder.output(rank, shard),
+                   shooter.slot(rank, owner, shard.bytes, true));
+    }
+}
+
+}  // namespace plait

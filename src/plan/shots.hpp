@@ -1,0 +1,31 @@
+// one_shot and two_shot as plans: parts are pushed straight into their owners' inboxes, and nobody
+// waits for another to enter the call. Strategies of these names write them for lanes, and engines
+// by lines (exec/cuda/lines) for kernels, in which each line of a part is its own signal.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "plan/builder.hpp"
+#include "plan/hop_shape.hpp"
+
+namespace plait {
+
+/// Where a rank's inbox takes what others send: a slot a sender, and after these as many again for
+/// results.
+struct Shot {
+  std::string lane;  ///< of each rank, all in one
+  std::uint64_t slots_at = 0;
+  std::uint64_t slot_bytes = 0;  ///< from one slot to the next
+};
+
+/// Any collective in one hop, of `part` of every part. Ranks of which one sends the other nothing
+/// tell each other that they are in this call, so that every call is a full exchange.
+void write_one_shot(Builder& builder, const Shot& shot, Range part);
+
+/// Of an all_reduce: shards to their owners, each of which reduces its own to sums[owner].
+void write_shards(Builder& builder, const Shot& shot, const std::vector<Range>& shards,
+                  const std::vector<Region>& sums);
+/// The results, which owners have in their outputs, to all by way of their inboxes.
+void write_results(Builder& builder, const Shot& shot, const std::vector<Range>& shards);
+
+}  // namespace plait
