@@ -72,6 +72,7 @@ CudaRank::~CudaRank() { close(); }
 
 /// Once it is known what all GPUs can run: memory for what they cannot would lie idle.
 void CudaRank::choose_sizes() {
+  if (options_.sizes.flagged_bytes == 0) options_.sizes.flagged_bytes = (4ull << 20) + 4096;
   // For 64 MiB by two_shot in one piece, up to four ranks.
   if (options_.sizes.bare_bytes == 0)
     options_.sizes.bare_bytes = (options_.ranks == 3 || options_.ranks == 4 ? 96ull : 64ull) << 20;

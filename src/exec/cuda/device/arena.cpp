@@ -18,25 +18,6 @@
 namespace plait::cuda {
 namespace {
 
-constexpr std::uint64_t kStateBytes = 4096;
-constexpr std::uint64_t kFlagBytes = kMaxCudaRanks * kFlagsPerPair * 4;
-constexpr std::uint64_t kPathAlign = alignof(PathWords);
-constexpr std::uint64_t kControlBytes = kStateBytes + kFlagBytes + sizeof(TileFlags) +
-                                        sizeof(EngineFlags) + sizeof(MessageFlags) + kPathAlign +
-                                        sizeof(PathWords);
-constexpr std::uint64_t kGrainBytes = 2ull << 20;
-
-std::uint64_t rounded(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
-
-std::uint64_t total_bytes(const DeviceArenaSizes& sizes) {
-  const std::uint64_t bytes = rounded(kControlBytes) + 2 * rounded(sizes.flagged_bytes) +
-                              2 * rounded(sizes.bare_bytes) + rounded(sizes.tile_bytes) +
-                              rounded(sizes.rotation_bytes) + rounded(sizes.message_slot_bytes) +
-                              rounded(sizes.message_line_bytes) + 2 * rounded(sizes.inbox_bytes) +
-                              rounded(sizes.scratch_bytes);
-  return (bytes + kGrainBytes - 1) / kGrainBytes * kGrainBytes;
-}
-
 /// What a rank shows. process and instance together say whether pointers may be used as they are.
 struct Card {
   std::int64_t process;
@@ -74,9 +55,9 @@ int connections_of_process() {
 }  // namespace
 
 DeviceArena::DeviceArena(Context context, int device, int rank, const DeviceArenaSizes& sizes,
-                         const Exchange& exchange, Stream stream)
-    : rank_(rank), sizes_(sizes) {
-  PLAIT_CUDA_CALL(memory_alloc, &mine_, total_bytes(sizes));
+                         const Exchange& exchange, Stream stream, bool has_words)
+    : rank_(rank), sizes_(sizes), layout_(sizes, has_words ? sizeof(ArenaWords) : 0) {
+  PLAIT_CUDA_CALL(memory_alloc, &mine_, layout_.total_bytes());
   base_.assign(static_cast<std::size_t>(rank) + 1, mine_);
   try {
     fill(stream);
@@ -88,9 +69,11 @@ DeviceArena::DeviceArena(Context context, int device, int rank, const DeviceAren
 }
 
 void DeviceArena::fill(Stream stream) {
-  PLAIT_CUDA_CALL(memory_set_async, mine_, 0, total_bytes(sizes_), stream);
-  const auto bare_at = reinterpret_cast<DevicePointer>(bare(rank_));
-  PLAIT_CUDA_CALL(memory_set_async, bare_at, 0xff, 2 * rounded(sizes_.bare_bytes), stream);
+  PLAIT_CUDA_CALL(memory_set_async, mine_, 0, layout_.total_bytes(), stream);
+  for (const ArenaPartInfo& info : arena_parts())
+    if (info.byte != 0 && layout_.bytes_of(info.part) != 0)
+      PLAIT_CUDA_CALL(memory_set_async, mine_ + layout_.at(info.part), info.byte,
+                      layout_.bytes_of(info.part), stream);
   PLAIT_CUDA_CALL(stream_synchronize, stream);
 }
 
@@ -151,54 +134,6 @@ void DeviceArena::unmap_peers() noexcept {
 void DeviceArena::release() noexcept {
   unmap_peers();
   api().memory_free(mine_);
-}
-
-DeviceState* DeviceArena::state() const {
-  return reinterpret_cast<DeviceState*>(base_[static_cast<std::size_t>(rank_)]);
-}
-
-std::uint32_t* DeviceArena::flag(int owner, int writer, int index) const {
-  const auto word =
-      static_cast<std::uint64_t>(writer) * kFlagsPerPair + static_cast<std::uint64_t>(index);
-  return reinterpret_cast<std::uint32_t*>(base_[static_cast<std::size_t>(owner)] + kStateBytes +
-                                          word * 4);
-}
-
-char* DeviceArena::flagged(int owner) const {
-  return reinterpret_cast<char*>(base_[static_cast<std::size_t>(owner)] + rounded(kControlBytes));
-}
-char* DeviceArena::bare(int owner) const {
-  return flagged(owner) + 2 * rounded(sizes_.flagged_bytes);
-}
-TileFlags* DeviceArena::tile_flags(int owner) const {
-  return reinterpret_cast<TileFlags*>(base_[static_cast<std::size_t>(owner)] + kStateBytes +
-                                      kFlagBytes);
-}
-char* DeviceArena::tiles(int owner) const { return bare(owner) + 2 * rounded(sizes_.bare_bytes); }
-EngineFlags* DeviceArena::engine_flags(int owner) const {
-  return reinterpret_cast<EngineFlags*>(tile_flags(owner) + 1);
-}
-char* DeviceArena::rotation_slots(int owner) const {
-  return tiles(owner) + rounded(sizes_.tile_bytes);
-}
-MessageFlags* DeviceArena::message_flags(int owner) const {
-  return reinterpret_cast<MessageFlags*>(engine_flags(owner) + 1);
-}
-PathWords* DeviceArena::path_words(int owner) const {
-  const auto end = reinterpret_cast<DevicePointer>(message_flags(owner) + 1);
-  return reinterpret_cast<PathWords*>((end + kPathAlign - 1) / kPathAlign * kPathAlign);
-}
-char* DeviceArena::message_slots(int owner) const {
-  return rotation_slots(owner) + rounded(sizes_.rotation_bytes);
-}
-char* DeviceArena::message_lines(int owner) const {
-  return message_slots(owner) + rounded(sizes_.message_slot_bytes);
-}
-char* DeviceArena::inbox(int owner) const {
-  return message_lines(owner) + rounded(sizes_.message_line_bytes);
-}
-char* DeviceArena::scratch(int owner) const {
-  return inbox(owner) + 2 * rounded(sizes_.inbox_bytes);
 }
 
 }  // namespace plait::cuda

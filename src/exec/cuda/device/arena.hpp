@@ -8,6 +8,7 @@
 
 #include "driver/cuda/api.hpp"
 #include "exec/cuda/copies/copy_args.hpp"
+#include "exec/cuda/device/arena_layout.hpp"
 #include "exec/cuda/messages/message_args.hpp"
 #include "exec/cuda/paths/path_args.hpp"
 
@@ -16,26 +17,24 @@ namespace plait::cuda {
 /// Every rank's bytes in rank order: the one service that setting up needs. Called alike by all.
 using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
 
-/// The parts of an arena; the same on all ranks.
-struct DeviceArenaSizes {
-  /// Inbox half of flagged lines: 4 MiB, and some, so that pieces of whole lines fit.
-  std::uint64_t flagged_bytes = (4ull << 20) + 4096;
-  std::uint64_t bare_bytes = 0;          ///< inbox half of bare lines; 0 = chosen
-  std::uint64_t tile_bytes = 0;          ///< slots of tiled kernels; 0 = room for 64 KiB tiles
-  std::uint64_t rotation_bytes = 0;      ///< slots of copy engines; 0 = chosen
-  std::uint64_t message_slot_bytes = 0;  ///< what single peers send
-  std::uint64_t message_line_bytes = 0;
-  std::uint64_t inbox_bytes = 0;  ///< inbox half of plans
-  std::uint64_t scratch_bytes = 0;
-  bool operator==(const DeviceArenaSizes&) const = default;
+/// What lies in front of all parts of an arena: the words in which ranks meet. Of device memory, so
+/// the host takes addresses of it and nothing else.
+struct ArenaWords {
+  DeviceState state;                                                ///< a rank's own
+  alignas(4096) std::uint32_t flags[kMaxCudaRanks][kFlagsPerPair];  ///< of plans, by writer
+  TileFlags tiles;
+  EngineFlags engines;
+  MessageFlags messages;
+  alignas(alignof(PathUnit)) PathWords paths;  ///< for the proof of paths, and for nothing after it
 };
 
 class DeviceArena {
  public:
   /// In the current context of `device`. Error(mismatch) where sizes differ between ranks,
-  /// no_device where two GPUs cannot reach each other.
+  /// no_device where two GPUs cannot reach each other. has_words: false of a later room, whose
+  /// calls meet in the words of the first.
   DeviceArena(Context context, int device, int rank, const DeviceArenaSizes& sizes,
-              const Exchange& exchange, Stream stream);
+              const Exchange& exchange, Stream stream, bool has_words = true);
   ~DeviceArena();
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
@@ -55,23 +54,31 @@ class DeviceArena {
   void unmap_peers() noexcept;
   /// A random word that all ranks of this communicator know, and no other's.
   std::uint64_t nonce() const { return nonce_; }
-  PathWords* path_words(int owner) const;  ///< for the proof of paths, and for nothing after it
-  DeviceState* state() const;              ///< this rank's own counters, as a device address
+  ArenaWords* words(int owner) const { return reinterpret_cast<ArenaWords*>(base(owner)); }
+  /// The first byte of a part; where it is in halves, of the first.
+  char* at(ArenaPart part, int owner) const {
+    return reinterpret_cast<char*>(base(owner) + layout_.at(part));
+  }
+  DeviceState* state() const { return &words(rank_)->state; }
   /// The word that `writer` raises in `owner`'s memory.
-  std::uint32_t* flag(int owner, int writer, int index) const;
-  char* flagged(int owner) const;  ///< first half; the second follows
-  char* bare(int owner) const;
-  TileFlags* tile_flags(int owner) const;
-  char* tiles(int owner) const;
-  EngineFlags* engine_flags(int owner) const;
-  char* rotation_slots(int owner) const;
-  MessageFlags* message_flags(int owner) const;
-  char* message_slots(int owner) const;
-  char* message_lines(int owner) const;
-  char* inbox(int owner) const;
-  char* scratch(int owner) const;
+  std::uint32_t* flag(int owner, int writer, int index) const {
+    return &words(owner)->flags[writer][index];
+  }
+  PathWords* path_words(int owner) const { return &words(owner)->paths; }
+  char* flagged(int owner) const { return at(ArenaPart::flagged, owner); }
+  char* bare(int owner) const { return at(ArenaPart::bare, owner); }
+  TileFlags* tile_flags(int owner) const { return &words(owner)->tiles; }
+  char* tiles(int owner) const { return at(ArenaPart::tiles, owner); }
+  EngineFlags* engine_flags(int owner) const { return &words(owner)->engines; }
+  char* rotation_slots(int owner) const { return at(ArenaPart::copies, owner); }
+  MessageFlags* message_flags(int owner) const { return &words(owner)->messages; }
+  char* message_slots(int owner) const { return at(ArenaPart::message_slots, owner); }
+  char* message_lines(int owner) const { return at(ArenaPart::message_lines, owner); }
+  char* inbox(int owner) const { return at(ArenaPart::inbox, owner); }
+  char* scratch(int owner) const { return at(ArenaPart::scratch, owner); }
 
  private:
+  DevicePointer base(int owner) const { return base_[static_cast<std::size_t>(owner)]; }
   void fill(Stream stream);
   void map_peers(Context context, int device, const Exchange& exchange);
   void release() noexcept;
@@ -82,6 +89,7 @@ class DeviceArena {
   std::uint64_t nonce_ = 0;
   DevicePointer mine_ = 0;
   DeviceArenaSizes sizes_;
+  ArenaLayout layout_;
   std::vector<DevicePointer> base_;  // by rank, as mapped here
   std::vector<DevicePointer> opened_;
 };

@@ -69,31 +69,33 @@ DataType moved_type(const Request& request) {
   }
 }
 
-std::uint64_t tile_slots(int ranks) {
-  return std::uint64_t{kTileBlocks} * 2 * static_cast<std::uint64_t>(ranks) * kTileSlots;
+std::uint64_t tile_slots(int ranks, std::uint64_t blocks) {
+  return blocks * 2 * static_cast<std::uint64_t>(ranks) * kTileSlots;
 }
 
 unsigned spread_tiles(TiledArgs& shape, const TileWish& wish) {
   constexpr std::uint64_t kLeastUnits = 256;  // a tile that is worth a block
   const std::uint64_t units = std::max<std::uint64_t>(1, (shape.part_bytes + kUnit - 1) / kUnit);
   // Slots' places must not depend on the call, or a late reader could be overwritten.
-  shape.slot_bytes = static_cast<std::uint32_t>(wish.slot_memory_bytes / tile_slots(shape.ranks) /
+  shape.slot_bytes = static_cast<std::uint32_t>(wish.slot_memory_bytes /
+                                                tile_slots(shape.ranks, wish.slot_blocks) /
                                                 kSlotGrainBytes * kSlotGrainBytes);
+  const std::uint64_t most_blocks = std::min<std::uint64_t>(wish.most_blocks, wish.slot_blocks);
   const bool sums = shape.handling == kReduceParts;
   // Where results travel too, ranks that keep in step load all links alike: 2 % of an all_reduce
   // of four. Slots are taken in turn all the same. With fewer blocks latencies count more.
   constexpr std::uint64_t kBlocksInStep = 60;
   const bool in_step = sums && shape.ranks > 2 && shape.readers != 0;
-  shape.window = in_step && wish.most_blocks >= kBlocksInStep ? 2 : kTileSlots;
+  shape.window = in_step && most_blocks >= kBlocksInStep ? 2 : kTileSlots;
   // Reductions read what they sent once more: with many blocks, only small tiles are still cached.
   constexpr std::uint64_t kManyBlocks = 80;
-  const bool small = sums && shape.window == kTileSlots && wish.most_blocks > kManyBlocks;
+  const bool small = sums && shape.window == kTileSlots && most_blocks > kManyBlocks;
   const std::uint32_t most_units = small ? 2048 : 4096;
   const std::uint32_t room = shape.slot_bytes / static_cast<std::uint32_t>(kUnit);
   shape.most_units = std::max<std::uint32_t>(
       1, std::min(wish.tile_units != 0 ? wish.tile_units : most_units, room));
   shape.blocks = static_cast<unsigned>(
-      std::min<std::uint64_t>(wish.most_blocks, (units + kLeastUnits - 1) / kLeastUnits));
+      std::min<std::uint64_t>(most_blocks, (units + kLeastUnits - 1) / kLeastUnits));
   return shape.blocks;
 }
 

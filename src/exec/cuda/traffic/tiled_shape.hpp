@@ -14,15 +14,17 @@ TiledArgs tiled_shape(const Request& request, int rank);
 /// The type whose kernel serves it: data that is only moved goes as integers of the same width.
 DataType moved_type(const Request& request);
 
-/// Slots of one rank; of kSlotGrainBytes each at least, and multiples of it.
-std::uint64_t tile_slots(int ranks);
+/// Slots of one rank for calls of so many blocks; of kSlotGrainBytes each at least, and multiples
+/// of it.
+std::uint64_t tile_slots(int ranks, std::uint64_t blocks = kTileBlocks);
 inline constexpr std::uint64_t kSlotGrainBytes = 128;
 
 /// How a call is spread; zeros = chosen. The same on all ranks.
 struct TileWish {
   unsigned most_blocks = kTileBlocks;
   std::uint32_t tile_units = 0;
-  std::uint64_t slot_memory_bytes = 0;  ///< for kTileBlocks blocks
+  std::uint64_t slot_memory_bytes = 0;      ///< for all blocks that have room:
+  std::uint64_t slot_blocks = kTileBlocks;  ///< the same in all calls
 };
 /// Fills in blocks and tiles of `shape`; returns the blocks of the launch.
 unsigned spread_tiles(TiledArgs& shape, const TileWish& wish);

@@ -1,0 +1,223 @@
+// Each part says what it wants at least, what is good and what is best. The budget pays all leasts
+// in order of importance, then all parts' way to good by equal shares, then to best.
+#include "exec/cuda/device/arena_layout.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "exec/cuda/copies/engine_ring.hpp"
+#include "exec/cuda/copies/rotation.hpp"
+#include "exec/cuda/tiles/tile_args.hpp"
+#include "exec/cuda/traffic/tiled_shape.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+namespace {
+
+constexpr std::uint64_t kKib = 1ull << 10, kMib = 1ull << 20, kPage = 4096;
+/// Words and their padding (arena.hpp), generously.
+constexpr std::uint64_t kWordBytes = 256 * kKib;
+
+std::uint64_t rounded(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+/// Sizes are of the part's field, so of one half.
+struct Wish {
+  ArenaPart part;
+  bool is_first;  ///< of the first room
+  std::uint64_t least, good, best, step;
+  std::uint64_t got = 0;
+
+  std::uint64_t cost(std::uint64_t bytes) const {
+    return rounded(bytes) * arena_parts()[static_cast<std::size_t>(part)].halves;
+  }
+};
+
+/// What is wanted in full or not at all.
+Wish whole(ArenaPart part, std::uint64_t bytes) { return {part, true, bytes, bytes, bytes, kPage}; }
+
+/// A unit of a hop takes 24 bytes of a half: those of a MiB, and a line that greets.
+constexpr std::uint64_t kSmallBare = 1664 * kKib;
+
+void add_lines(std::vector<Wish>& wishes, const ArenaUse& use) {
+  const std::uint64_t integers = use.moves_only    ? kPage
+                                 : use.floats_only ? 256 * kKib
+                                                   : 4 * kMib + kPage;
+  wishes.push_back(
+      {ArenaPart::flagged, true, std::min(64 * kKib, integers), integers, integers, 64 * kKib});
+  const std::uint64_t small = use.ranks == 2 ? kSmallBare : 3584 * kKib;
+  if (use.grows) wishes.push_back({ArenaPart::bare, true, 256 * kKib, small, small, 64 * kKib});
+  // 64 MiB in one piece, up to four ranks. In three pieces they take as long.
+  const std::uint64_t best = use.moves_only                     ? 24 * kMib + kPage
+                             : use.ranks == 3 || use.ranks == 4 ? 96 * kMib
+                                                                : 64 * kMib;
+  const std::uint64_t good = use.moves_only ? 6 * kMib : use.ranks == 2 ? 24 * kMib : 32 * kMib;
+  wishes.push_back(
+      {ArenaPart::bare, !use.grows, use.grows ? 2 * small : small / 2, good, best, 256 * kKib});
+}
+
+/// Tiles of 64 KiB are 2 % faster than of 32, and 20 % than of 16 (results/gpu_tiles_h200x2.csv).
+void add_tiles(std::vector<Wish>& wishes, const ArenaUse& use) {
+  if (use.tiled_blocks == 0) return;
+  const std::uint64_t slots = tile_slots(use.ranks, use.tiled_blocks);
+  const std::uint64_t least = use.ranks <= 8 ? 16 : 8, best = use.ranks <= 4 ? 64 : 32;
+  wishes.push_back({ArenaPart::tiles, !use.grows, slots * least * kKib, slots * 32 * kKib,
+                    slots * best * kKib, slots * kKib});
+}
+
+void add_copies(std::vector<Wish>& wishes, const ArenaUse& use) {
+  const auto wish = [&](std::uint64_t slots, std::uint64_t least, std::uint64_t good,
+                        std::uint64_t best) {
+    wishes.push_back({ArenaPart::copies, !use.grows, slots * least, slots * good, slots * best,
+                      slots * 64 * kKib});
+  };
+  const std::uint64_t slots = rotation_slots(use.ranks), best = rotation_slot_bytes(use.ranks);
+  if (use.exchanges && use.ranks == 2)
+    wish(slots, 4 * kMib, 12 * kMib, best);
+  else if (use.exchanges)
+    wish(slots, 2 * kMib, best / 4, best);
+  else if (use.rings)
+    wish(kRingSlots, 4 * kMib, 8 * kMib, kRingPieceBytes);
+}
+
+void add_plans(std::vector<Wish>& wishes, const ArenaUse& use) {
+  if (!use.plans) return;
+  const std::uint64_t asked = use.plan_scratch;
+  if (asked != 0)
+    wishes.push_back({ArenaPart::scratch, !use.grows, asked, asked, asked, kPage});
+  else
+    wishes.push_back({ArenaPart::scratch, !use.grows, 4 * kMib, 16 * kMib, 64 * kMib, kMib});
+  wishes.push_back({ArenaPart::inbox, !use.grows, kMib, 2 * kMib, 16 * kMib, kMib});
+}
+
+std::vector<Wish> wishes_of(const ArenaUse& use) {
+  std::vector<Wish> wishes;
+  if (use.message_slot_bytes != 0) {
+    wishes.push_back(whole(ArenaPart::message_slots, use.message_slot_bytes));
+    wishes.push_back(whole(ArenaPart::message_lines, use.message_line_bytes));
+  }
+  add_lines(wishes, use);
+  add_plans(wishes, use);
+  add_tiles(wishes, use);
+  add_copies(wishes, use);
+  return wishes;
+}
+
+/// From what each has got towards what `aim` says, by equal shares of the way; what their steps
+/// leave goes to the first that can use it.
+void raise(std::vector<Wish>& wishes, std::uint64_t Wish::* aim, std::uint64_t& left) {
+  const auto want = [&](const Wish& wish) {
+    return wish.got == 0 || wish.got >= wish.*aim ? 0 : wish.*aim - wish.got;
+  };
+  std::uint64_t all = 0;
+  for (const Wish& wish : wishes)
+    if (want(wish) != 0) all += wish.cost(wish.*aim) - wish.cost(wish.got);
+  if (all == 0) return;
+  const std::uint64_t share = std::min(all, left);
+  const auto give = [&](Wish& wish, std::uint64_t most) {
+    const std::uint64_t more = most >= want(wish) ? want(wish) : most / wish.step * wish.step;
+    const std::uint64_t cost = wish.cost(wish.got + more) - wish.cost(wish.got);
+    if (cost > left) return;
+    wish.got += more;
+    left -= cost;
+  };
+  constexpr std::uint64_t kParts = 1 << 20;  // of the way; no product of two sizes overflows
+  const std::uint64_t parts =
+      share == all
+          ? kParts
+          : static_cast<std::uint64_t>(static_cast<double>(share) / static_cast<double>(all) *
+                                       static_cast<double>(kParts));
+  for (Wish& wish : wishes)
+    give(wish, want(wish) / kParts * parts + want(wish) % kParts * parts / kParts);
+  for (Wish& wish : wishes)
+    give(wish, left / arena_parts()[static_cast<std::size_t>(wish.part)].halves);
+}
+
+std::string megabytes(std::uint64_t bytes) { return text((bytes + 500000) / 1000000, " MB"); }
+
+}  // namespace
+
+std::uint64_t& DeviceArenaSizes::of(ArenaPart part) {
+  switch (part) {
+#define PLAIT_ARENA_PART(name, field, halves, byte, what) \
+  case ArenaPart::name: return field;
+#include "exec/cuda/device/arena_parts.def"
+#undef PLAIT_ARENA_PART
+  }
+  throw Error(ErrorCode::internal, "no such part of an arena");
+}
+
+std::uint64_t DeviceArenaSizes::of(ArenaPart part) const {
+  return const_cast<DeviceArenaSizes*>(this)->of(part);
+}
+
+const std::vector<ArenaPartInfo>& arena_parts() {
+  static const std::vector<ArenaPartInfo> parts = {
+#define PLAIT_ARENA_PART(name, field, halves, byte, what) \
+  {ArenaPart::name, #name, halves, byte, what},
+#include "exec/cuda/device/arena_parts.def"
+#undef PLAIT_ARENA_PART
+  };
+  return parts;
+}
+
+ArenaLayout::ArenaLayout(const DeviceArenaSizes& sizes, std::uint64_t word_bytes) {
+  std::uint64_t end = rounded(word_bytes);
+  for (const ArenaPartInfo& info : arena_parts()) {
+    at_.push_back(end);
+    end += info.halves * rounded(sizes.of(info.part));
+  }
+  at_.push_back(end);
+  total_ = (end + kArenaGrainBytes - 1) / kArenaGrainBytes * kArenaGrainBytes;
+}
+
+std::uint64_t ArenaLayout::bytes_of(ArenaPart part) const {
+  return at_[static_cast<std::size_t>(part) + 1] - at(part);
+}
+
+ArenaRooms lay_out(const ArenaUse& use, std::uint64_t budget_bytes) {
+  std::vector<Wish> wishes = wishes_of(use);
+  ArenaRooms rooms;
+  rooms.budget_bytes = budget_bytes;
+  // Each room ends at a grain.
+  const std::uint64_t apart = kWordBytes + (use.grows ? 2 : 1) * (kArenaGrainBytes - kPage);
+  std::uint64_t left = budget_bytes > apart ? budget_bytes - apart : 0;
+  for (Wish& wish : wishes) {
+    const std::uint64_t cost = wish.cost(wish.least);
+    if (cost <= left) {
+      wish.got = wish.least;
+      left -= cost;
+    } else {
+      rooms.lacking.push_back({wish.part, cost, left});
+    }
+    if (wish.got == 0 && wish.is_first && wish.part == ArenaPart::bare)
+      throw Error(ErrorCode::invalid_argument,
+                  text("PLAIT_DEVICE_MEMORY=", byte_count_text(budget_bytes), " leaves ",
+                       megabytes(left), " for bare lines of ", use.ranks, " ranks, which want ",
+                       megabytes(cost), " at least; give more"));
+  }
+  raise(wishes, &Wish::good, left);
+  raise(wishes, &Wish::best, left);
+  for (const Wish& wish : wishes)
+    (wish.is_first ? rooms.first : rooms.later).of(wish.part) = wish.got;
+  rooms.first.tile_blocks = rooms.later.tile_blocks = use.tiled_blocks;
+  return rooms;
+}
+
+std::string ArenaRooms::why_not(ArenaPart part, const std::string& who) const {
+  for (const LackingPart& lack : lacking)
+    if (lack.part == part && first.of(part) == 0 && later.of(part) == 0)
+      return text(who, " wants ", megabytes(lack.wanted_bytes), " of ",
+                  arena_parts()[static_cast<std::size_t>(part)].what,
+                  "; PLAIT_DEVICE_MEMORY=", byte_count_text(budget_bytes), " leaves ",
+                  megabytes(lack.left_bytes));
+  return "";
+}
+
+std::string byte_count_text(std::uint64_t bytes) {
+  const char* const units[] = {"", "K", "M", "G"};
+  std::size_t unit = 0;
+  while (unit < 3 && bytes != 0 && bytes % 1024 == 0) bytes /= 1024, ++unit;
+  return text(bytes, units[unit]);
+}
+
+}  // namespace plait::cuda
