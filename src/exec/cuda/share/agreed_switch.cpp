@@ -1,0 +1,25 @@
+// One word for all calls: it says how far the calls without it have come, until it says where those
+// with it begin. A call that anybody has begun without it stays so for everybody.
+#include "exec/cuda/share/agreed_switch.hpp"
+
+namespace plait::cuda {
+
+bool AgreedSwitch::all_ready() const {
+  for (int rank = 0; rank < ranks_; ++rank)
+    if (words_.ready[rank].load(std::memory_order_acquire) == 0) return false;
+  return true;
+}
+
+bool AgreedSwitch::next() {
+  const std::uint64_t call = ++calls_;
+  std::uint64_t told = first_ != 0 ? kOn | first_ : words_.told.load(std::memory_order_acquire);
+  while ((told & kOn) == 0) {
+    if (call <= told) return false;
+    const std::uint64_t wanted = all_ready() ? kOn | call : call;
+    if (words_.told.compare_exchange_weak(told, wanted)) told = wanted;
+  }
+  first_ = told & ~kOn;
+  return call >= first_;
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,42 @@
+// Ranks that make the same calls in the same order agree from which call on something is there that
+// each of them makes by itself. None waits for another: whoever comes to a call first decides it
+// for all, in memory that all map, and only once every rank has said that it is ready.
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+namespace plait::cuda {
+
+class AgreedSwitch {
+ public:
+  static constexpr int kRanks = 16;  ///< at most
+
+  struct Words {
+    /// kOn + the first call with it; else the last call that somebody has begun without it.
+    alignas(64) std::atomic<std::uint64_t> told;
+    std::atomic<std::uint32_t> ready[kRanks];
+  };
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+  /// words: zeros when the first of all begins; they outlive this.
+  AgreedSwitch(Words& words, int rank, int ranks) : words_(words), rank_(rank), ranks_(ranks) {}
+
+  /// This rank has it. Any thread.
+  void say_ready() { words_.ready[rank_].store(1, std::memory_order_release); }
+  bool all_ready() const;
+  /// Of the next call: the same answer on all ranks. One thread at a time.
+  bool next();
+  /// The last call was not made after all: the next one takes its number.
+  void take_back() { --calls_; }
+  /// True once it is so for all calls from the next on.
+  bool is_on() const { return first_ != 0 && calls_ + 1 >= first_; }
+
+ private:
+  static constexpr std::uint64_t kOn = 1ull << 63;
+  Words& words_;
+  const int rank_, ranks_;
+  std::uint64_t calls_ = 0;
+  std::uint64_t first_ = 0;  // call with it; 0 = not known yet
+};
+
+}  // namespace plait::cuda

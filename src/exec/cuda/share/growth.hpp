@@ -1,0 +1,75 @@
+// The later room of a communicator's ranks: each makes it in a thread of its own once calls want
+// it, and all take it from the same call on. No call waits for a peer, but for a bounded moment.
+//
+// Why so: a call that waited for its peers would stand still for ever where ranks come to two
+// communicators in opposite orders, or where one thread drives several GPUs. So calls go on with
+// the first room until the later one stands on all ranks.
+#pragma once
+#include <sys/types.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "exec/cuda/share/agreed_switch.hpp"
+#include "exec/cuda/share/page_meeting.hpp"
+
+namespace plait::cuda {
+
+/// In memory that all ranks map; zeros when the first of all begins.
+struct GrowthPage {
+  AgreedSwitch::Words switched;
+  PageMeeting::Words meeting;
+  std::atomic<std::uint32_t> wanted;  ///< 1 = some rank has begun
+};
+
+class Growth {
+ public:
+  using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
+  /// make: allocates and maps this rank's, with exchanges that all ranks make alike; throws Error.
+  /// patience_s: how long all calls together wait for the others, at most. page outlives this.
+  Growth(GrowthPage& page, int rank, int ranks, double patience_s,
+         std::function<void(const Exchange&)> make);
+  ~Growth();
+  Growth(const Growth&) = delete;
+  Growth& operator=(const Growth&) = delete;
+
+  /// Starts making, where that has not been done, and returns. Any thread.
+  void begin();
+  /// True where some rank has begun, so that all should.
+  bool is_wanted() const { return page_.wanted.load(std::memory_order_relaxed) != 0; }
+  /// Of the next call that wants the room, whether it has it: the same answer on all ranks, which
+  /// ask for the same calls. may_wait: the call may begin it, and wait for a moment until all have
+  /// it; false inside captures and groups.
+  bool next(bool may_wait);
+  /// The call asked for last was not made after all.
+  void take_back() { agreed_.take_back(); }
+  /// True once all calls from now on have it.
+  bool is_on() const { return agreed_.is_on(); }
+  /// Nothing is begun any more, and what was has ended when this returns. Any thread, any number of
+  /// times.
+  void stop() noexcept;
+  /// Why it will not come; "" where it may or has.
+  std::string failure() const { return meeting_.failure(); }
+
+ private:
+  void run() noexcept;
+  void wait_a_moment();
+
+  GrowthPage& page_;
+  const std::function<void(const Exchange&)> make_;
+  const pid_t owner_;
+  AgreedSwitch agreed_;
+  PageMeeting meeting_;
+  double patience_s_;
+  std::atomic<bool> begun_{false};
+  std::atomic<bool> stopping_{false};
+  std::mutex guard_;  // of thread_
+  std::unique_ptr<std::thread> thread_;
+};
+
+}  // namespace plait::cuda

@@ -1,0 +1,68 @@
+// Cards of two rounds lie side by side: who shows a card of the next but one has seen that all came
+// to the next, and so had read the one that it writes over.
+#include "exec/cuda/share/page_meeting.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+namespace {
+
+/// A card as it stands there. What another process wrote is bounded before it is used.
+std::string card_of(const PageMeeting::Words::Place& place, std::uint32_t turn) {
+  return std::string(place.cards[turn],
+                     std::min<std::size_t>(place.bytes[turn], PageMeeting::kCardBytes));
+}
+
+}  // namespace
+
+std::vector<std::string> PageMeeting::exchange(const std::string& mine,
+                                               const std::function<void()>& give_up) {
+  if (mine.size() > kCardBytes)
+    throw Error(ErrorCode::internal, text("a card of ", mine.size(), " bytes"));
+  const std::uint32_t turn = ++round_ % 2;
+  Words::Place& own = words_.places[rank_];
+  mine.copy(own.cards[turn], kCardBytes);
+  own.bytes[turn] = static_cast<std::uint32_t>(mine.size());
+  own.round.store(round_, std::memory_order_release);
+  std::vector<std::string> cards;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const Words::Place& place = words_.places[rank];
+    auto pause = std::chrono::microseconds(50);
+    while (place.round.load(std::memory_order_acquire) < round_) {
+      if (const std::string reason = failure(); !reason.empty())
+        throw Error(ErrorCode::mismatch, reason);
+      give_up();
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, std::chrono::microseconds(2000));
+    }
+    cards.push_back(card_of(place, turn));
+  }
+  return cards;
+}
+
+void PageMeeting::fail(const std::string& reason) noexcept {
+  Words::Place& own = words_.places[rank_];
+  if (own.failed.load(std::memory_order_relaxed) != 0) return;
+  if (failure().empty()) reason.copy(own.reason, sizeof own.reason - 1);  // else another's
+  own.failed.store(1, std::memory_order_release);
+}
+
+std::string PageMeeting::failure() const {
+  std::string found;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const Words::Place& place = words_.places[rank];
+    if (place.failed.load(std::memory_order_acquire) == 0) continue;
+    const std::string reason(place.reason, ::strnlen(place.reason, sizeof place.reason));
+    if (!reason.empty()) return text("rank ", rank, ": ", reason);
+    found = text("rank ", rank, " has failed");
+  }
+  return found;
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,164 @@
+// Ranks as threads: from which call on there is a later room is the same for all of them, whoever
+// is early, late, failing or closed, and nobody waits for ever.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "base/text.hpp"
+#include "exec/cuda/share/growth.hpp"
+#include "plait/error.hpp"
+
+using namespace plait;
+using namespace plait::cuda;
+
+namespace {
+
+using Answers = std::vector<bool>;
+
+void pause_us(std::uint64_t us) { std::this_thread::sleep_for(std::chrono::microseconds(us)); }
+
+/// Runs work(rank) in a thread a rank.
+template <class Work>
+void on_ranks(int ranks, const Work& work) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back([&work, rank] { work(rank); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+/// Cards of two rounds, which must be everybody's.
+void make_room(const Growth::Exchange& exchange, int rank, int ranks) {
+  for (const char* const round : {"card", "mapped"}) {
+    const std::vector<std::string> cards = exchange(text(round, ' ', rank));
+    if (cards.size() != static_cast<std::size_t>(ranks))
+      throw Error(ErrorCode::internal, "not a card of each");
+    for (int peer = 0; peer < ranks; ++peer)
+      if (cards[static_cast<std::size_t>(peer)] != text(round, ' ', peer))
+        throw Error(ErrorCode::internal, "not that rank's card");
+  }
+}
+
+int count_on(const Answers& answers) {
+  int on = 0;
+  for (const bool answer : answers) on += answer ? 1 : 0;
+  return on;
+}
+
+}  // namespace
+
+TEST_CASE("all ranks switch at the same call, in any order of coming") {
+  int with_both = 0;
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    const int ranks = 2 + static_cast<int>(seed % 4);
+    const auto page = std::make_unique<GrowthPage>();
+    std::vector<Answers> answers(static_cast<std::size_t>(ranks));
+    on_ranks(ranks, [&](int rank) {
+      std::mt19937 random(seed * 16 + static_cast<unsigned>(rank));
+      const std::uint64_t late_us = random() % 3000;
+      Growth growth(*page, rank, ranks, seed % 3 == 0 ? 0.002 : 0, [&](const auto& exchange) {
+        pause_us(late_us);
+        make_room(exchange, rank, ranks);
+      });
+      for (int call = 0; call < 200; ++call) {
+        if (random() % 8 == 0) pause_us(random() % 200);
+        // What may wait is the same call on all ranks, as captures are.
+        answers[static_cast<std::size_t>(rank)].push_back(growth.next(call % 5 == 2));
+        if (random() % 16 == 0) {
+          growth.take_back();  // made again at once, it gets the answer that it had
+          REQUIRE(growth.next(false) == answers[static_cast<std::size_t>(rank)].back());
+        }
+      }
+      while (growth.failure().empty() && !growth.next(false)) pause_us(100);
+      CHECK(growth.is_on());
+    });
+    CAPTURE(seed);
+    for (const Answers& one : answers) CHECK(one == answers[0]);
+    for (std::size_t call = 1; call < answers[0].size(); ++call)
+      CHECK((answers[0][call] || !answers[0][call - 1]));  // and back never
+    const int on = count_on(answers[0]);
+    with_both += on > 0 && on < 200;
+  }
+  CHECK(with_both > 5);
+}
+
+TEST_CASE("with patience the first call has it already") {
+  const auto page = std::make_unique<GrowthPage>();
+  on_ranks(3, [&](int rank) {
+    Growth growth(*page, rank, 3, 30, [&](const auto& exchange) { make_room(exchange, rank, 3); });
+    CHECK(growth.next(true));
+    CHECK(growth.is_on());
+  });
+}
+
+TEST_CASE("inside captures nothing is begun, and nobody waits") {
+  const auto page = std::make_unique<GrowthPage>();
+  bool made = false;
+  Growth growth(*page, 0, 1, 30, [&](const auto&) { made = true; });
+  for (int call = 0; call < 10; ++call) CHECK_FALSE(growth.next(false));
+  CHECK_FALSE(growth.is_wanted());
+  CHECK(growth.next(true));
+  growth.stop();
+  CHECK(made);
+}
+
+TEST_CASE("one rank without memory: all stay with the first room, and know whose fault it is") {
+  const auto page = std::make_unique<GrowthPage>();
+  on_ranks(3, [&](int rank) {
+    Growth growth(*page, rank, 3, 30, [&](const auto& exchange) {
+      if (rank == 1) throw Error(ErrorCode::out_of_memory, "the GPU is full");
+      make_room(exchange, rank, 3);
+    });
+    for (int call = 0; call < 5; ++call) CHECK_FALSE(growth.next(true));
+    CHECK(growth.failure().find("rank 1: ") == 0);
+    CHECK(growth.failure().find("the GPU is full") != std::string::npos);
+  });
+}
+
+TEST_CASE("ranks that come to two communicators in opposite orders stand still for a moment only") {
+  const std::vector<std::unique_ptr<GrowthPage>> pages = [] {
+    std::vector<std::unique_ptr<GrowthPage>> made;
+    for (int i = 0; i < 2; ++i) made.push_back(std::make_unique<GrowthPage>());
+    return made;
+  }();
+  const auto began = std::chrono::steady_clock::now();
+  std::vector<std::vector<Answers>> answers(2, std::vector<Answers>(2));
+  std::vector<std::unique_ptr<Growth>> growths[2];
+  for (int rank = 0; rank < 2; ++rank)
+    for (int comm = 0; comm < 2; ++comm)
+      growths[rank].push_back(
+          std::make_unique<Growth>(*pages[static_cast<std::size_t>(comm)], rank, 2, 0.05,
+                                   [rank](const auto& exchange) { make_room(exchange, rank, 2); }));
+  // One thread, as of a program that drives both GPUs: nobody else can come meanwhile.
+  for (int call = 0; call < 50; ++call)
+    for (const int turn : {0, 1})
+      for (int rank = 0; rank < 2; ++rank) {
+        const auto comm = static_cast<std::size_t>(turn ^ rank);
+        answers[comm][static_cast<std::size_t>(rank)].push_back(growths[rank][comm]->next(true));
+      }
+  for (const std::vector<Answers>& of_comm : answers) {
+    CHECK(of_comm[0] == of_comm[1]);
+    CHECK(count_on(of_comm[0]) > 0);
+  }
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(5));
+}
+
+TEST_CASE("a communicator is closed while others still make their room") {
+  const auto page = std::make_unique<GrowthPage>();
+  const auto began = std::chrono::steady_clock::now();
+  on_ranks(2, [&](int rank) {
+    Growth growth(*page, rank, 2, rank == 0 ? 30 : 0, [&](const auto& exchange) {
+      if (rank == 1) pause_us(20000);
+      make_room(exchange, rank, 2);
+    });
+    if (rank == 0) {
+      CHECK_FALSE(growth.next(true));  // until the other one has closed
+      return;
+    }
+    growth.begin();
+    growth.stop();
+    CHECK_FALSE(growth.next(true));
+  });
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(20));
+}
