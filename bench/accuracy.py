@@ -29,9 +29,10 @@ from expected import POISON, Case, HostArrays, TorchArrays, size_of
 
 import plait
 from plait import launch
+from plait.bench import engines
 from plait.launch import Emit
 
-KERNELS = ("one_shot", "two_shot", "hop", "tiled", "direct", "rotation")  # in rank order, all
+WAYS = (*engines.names("all_reduce"), "direct")  # in rank order, all
 STRATEGIES = ("one_shot", "two_shot", "direct")  # on host memory
 COLUMNS = (
     "ranks",
@@ -109,7 +110,7 @@ class Rank:
         yield "in place", self.in_place
         if self.on_gpu:
             yield "graph", self.replayed
-        for name in KERNELS if self.on_gpu else STRATEGIES:
+        for name in WAYS if self.on_gpu else STRATEGIES:
             yield name, functools.partial(self.eager, strategy=name)
 
     def errors(self, output: Any, exact: Any) -> tuple[float, float]:

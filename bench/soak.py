@@ -45,6 +45,7 @@ from expected import (
 
 import plait
 from plait import launch
+from plait.bench import engines
 from plait.bench.reductions import REDUCING
 from plait.launch import Emit
 
@@ -61,8 +62,6 @@ IN_PLACE = (
     "reduce_scatter",
     "scatter",
 )
-# All of them sum in rank order; those of every collective first.
-KERNELS = ("hop", "tiled", "rotation", "one_shot", "two_shot", "direct")
 MOST_BLOCKS = 120  # of all communicators at once: kernels that wait for each other must all fit
 GAP_BYTES = 256
 
@@ -134,7 +133,7 @@ class Deck:
 
     def beside(self, collective: str, kernel: str) -> dict[str, int]:
         """Often CPU cores reduce a part, or its results go through host memory."""
-        if collective != "all_reduce" or kernel not in KERNELS[:5]:
+        if collective != "all_reduce" or kernel not in engines.names():
             return {}
         parts = {"host_cpu_permille": (50, 200, 1000), "host_permille": (20, 90, 200)}
         how = self.random.choice((*parts, ""))
@@ -155,7 +154,7 @@ class Deck:
             name = case.request.collective
             in_place = name in IN_PLACE and self.random.random() < 0.3
             named = self.random.random() < 0.2 and self.task["kernels"]
-            known = KERNELS if name == "all_reduce" else KERNELS[:3]
+            known = [*engines.names(name), *["direct"] * (name == "all_reduce")]  # in rank order
             strategy = self.random.choice(known) if named else ""
             comm, params = self.random.randrange(comms), self.beside(name, strategy)
             pairs = name == "copy" or (name == "send_recv" and self.ranks == 2)

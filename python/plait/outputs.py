@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import datetime
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import plait
+from plait import gpu
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -49,6 +53,35 @@ def write_text(file: str, text: str) -> None:
         Path(file).write_text(text)
     except OSError as error:
         raise plait.FileError(f"wanted to write {file}: {error}") from None
+
+
+def write_csv(
+    file: str, facts: Mapping[str, Any], fields: Sequence[str], rows: Iterable[Mapping[str, Any]]
+) -> None:
+    """The rows' fields, empty where a row lacks one, after comment lines with what they are of."""
+    try:
+        with open(file, "w", newline="") as stream:
+            for name, value in facts.items():
+                stream.write(f"# {name}: {value}\n")
+            writer = csv.writer(stream)
+            writer.writerow(fields)
+            for row in rows:
+                values = [row.get(name, "") for name in fields]
+                writer.writerow([f"{v:.3f}" if isinstance(v, float) else v for v in values])
+    except OSError as error:
+        raise plait.FileError(f"wanted to write {file}: {error}") from None
+
+
+def provenance(topology: plait.Topology) -> dict[str, Any]:
+    """Where and when something was measured."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return {
+        "machine": topology.name,
+        "fingerprint": topology.fingerprint(),
+        "cuda_driver": gpu.driver_version(),
+        "plait": plait.__version__,
+        "date": now.isoformat(timespec="seconds"),
+    }
 
 
 def load_pyplot() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 from pathlib import Path
@@ -14,7 +15,7 @@ from gpu_stand_ins import OnGpu, plait_command, without_gpu
 from recorded import rows
 
 import plait
-from plait import _core, gpu, launch
+from plait import _core, gpu, launch, outputs
 from plait.arrays import HOST, ON_SOME_GPU, Buffer, buffer_of, empty_like, is_on_gpu, stream_handle
 from plait.bench import gpu_ranks as bench_gpu
 from plait.bench import links as measure
@@ -148,6 +149,35 @@ def test_nccl_that_is_not_there(monkeypatch, tmp_path):
     assert nccl.Nccl.takes(plait.Request("all_gather", 4, "bf16"))
 
 
+@pytest.mark.parametrize("name", ["copy", "send_recv", "all_to_all", "gather", "scatter"])
+def test_messages_in_place_of_what_nccl_has_no_call_for(name):
+    """All ranks' sends and receives, matched in order, give what the collective must."""
+    request = plait.Request(name, 5, "int32", "sum", 3, 1, 2)
+    held = oracle.Oracle(request, seed=3)
+    inputs = held.inputs()
+    outputs = [np.zeros(request.output_bytes(rank) // 4, np.int32) for rank in range(3)]
+    sent: dict[tuple[int, int], list[bytes]] = {}
+    awaited: list[tuple[int, int, int]] = []
+    for rank in range(3):
+        ours = nccl.Nccl.__new__(nccl.Nccl)
+        ours.rank, ours.ranks, ours._comm = rank, 3, None
+
+        def do(call: str, *words: Any, rank: int = rank) -> None:
+            if call == "ncclSend":
+                data = ctypes.string_at(words[0].value, 4 * words[1].value)
+                sent.setdefault((rank, words[3].value), []).append(data)
+            if call == "ncclRecv":
+                awaited.append((words[3].value, rank, words[0].value))
+
+        ours._do = do
+        ours.call(request, inputs[rank].ctypes.data, outputs[rank].ctypes.data, 0)
+    for sender, receiver, address in awaited:
+        data = sent[sender, receiver].pop(0)
+        ctypes.memmove(address, data, len(data))
+    assert not any(sent.values())
+    assert [held.wrong(rank, output) for rank, output in enumerate(outputs)] == [0, 0, 0]
+
+
 @pytest.mark.parametrize("count", [1, 5, 7, 16, 30])
 @pytest.mark.parametrize("name", nccl.COLLECTIVES)
 def test_expected_outputs_of_repeated_inputs(monkeypatch, name, count):
@@ -194,6 +224,7 @@ ROW = {
     "op": "sum",
     "ranks": 2,
     "kernel": "all_reduce/one_shot",
+    "way": "",
     "plait_eager_us": 10.0,
     "plait_graph_us": 2.5,
     "plait_busbw": 0.4,
@@ -216,12 +247,12 @@ def test_rows_as_text_csv_and_picture(tmp_path):
     assert "graph: geometric mean 2.00, least 1.00 of 2" in end and "0 OK" in end
     assert "FAILED" in bench_command.gpu_end([ROW | {"plait_wrong": 3}])
     file = tmp_path / "rows.csv"
-    bench_gpu.write_csv(str(file), {"gpu": "H200"}, [WITH_NCCL, ROW])
+    outputs.write_csv(str(file), {"gpu": "H200"}, bench_gpu.FIELDS, [WITH_NCCL, ROW])
     lines = file.read_text().splitlines()
     assert lines[0] == "# gpu: H200" and lines[1].startswith("collective,size")
     assert lines[2].endswith("20.000,10.000,0.100,0,2.000,4.000") and lines[3].endswith(",,,,,")
     with pytest.raises(plait.FileError, match="wanted to write"):
-        bench_gpu.write_csv(str(tmp_path / "no" / "folder.csv"), {}, [ROW])
+        outputs.write_csv(str(tmp_path / "no" / "folder.csv"), {}, bench_gpu.FIELDS, [ROW])
     plots = pytest.importorskip("plait.bench.plots")
     plots.plot_gpu_bench([WITH_NCCL, WITH_NCCL | {"size": 2048}], str(tmp_path / "rows.png"))
     assert Path(tmp_path / "rows.png").stat().st_size > 1000

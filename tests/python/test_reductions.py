@@ -122,7 +122,14 @@ class TimedBay(bench_gpu.Bay):
         return 0.001
 
     def counted_as(self, call: Any) -> str:
+        if "hop" in call.args:
+            raise plait.UnsupportedError("hop does not take it")
         return self.done_by
+
+    def enqueue(self, *_: Any) -> None:
+        raise AssertionError("nothing is enqueued here")
+
+    call = enqueue
 
     def load(self, pattern: Any) -> None:
         pass
@@ -147,8 +154,12 @@ def test_iterations_and_warm_up_asked_for_are_made_on_gpus():
 )
 def test_plaits_results_are_held_to_the_bits_and_nccls_are_not(done_by, promised):
     bay = TimedBay({}, done_by)
-    task = {"strategy": "", "params": {}, "seed": 1, "check": True}
+    task = {"ways": [("", {}), ("hop", {}), ("tiled", {"blocks": 16})], "seed": 1, "check": True}
     bay.eager_s = lambda call: 0.002
-    row = bench_gpu._row(bay, task, plait.Request("all_reduce", 4096, "bf16", "sum", 2))
-    assert bay.checked == [promised, promised, False, False]
+    request = plait.Request("all_reduce", 4096, "bf16", "sum", 2)
+    row, by_tiles = bench_gpu._rows(bay, task, request)
+    assert bay.checked == [False, False, *[promised] * 4]  # NCCL's once for all
+    assert (
+        by_tiles["way"] == "tiled:blocks=16" and by_tiles["nccl_eager_us"] == row["nccl_eager_us"]
+    )
     assert row["kernel"] == done_by and (row["plait_wrong"], row["nccl_wrong"]) == (0, 0)

@@ -8,7 +8,6 @@ relaying costs a GPU that works on its own memory meanwhile.
 
 from __future__ import annotations
 
-import csv
 import mmap
 import statistics
 import time
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import plait
-from plait import gpu
+from plait import gpu, outputs
 from plait.bench.links import address_of
 from plait.bench.nccl import NcclPair
 from plait.copies import copies
@@ -382,18 +381,7 @@ def _nccl_part(row: dict[str, Any]) -> str:
 def write_csv(file: str, facts: dict[str, Any], task: dict[str, Any], rows: list[Any]) -> None:
     """The rows, with what they were measured on in comment lines."""
     said = facts | {"pair": "{}:{}".format(*task["pair"]), "without": " ".join(task["masks"])}
-    try:
-        with open(file, "w", newline="") as stream:
-            for name, value in said.items():
-                stream.write(f"# {name}: {value}\n")
-            fields = FIELDS + (NCCL_FIELDS if task.get("against") else ())
-            if rows and "wrong" not in rows[0]:  # of interference
-                fields = tuple(rows[0])
-            writer = csv.DictWriter(stream, fields)
-            writer.writeheader()
-            for row in rows:
-                writer.writerow(
-                    {k: f"{v:.3f}" if isinstance(v, float) else v for k, v in row.items()}
-                )
-    except OSError as error:
-        raise plait.FileError(f"wanted to write {file}: {error}") from None
+    fields = FIELDS + (NCCL_FIELDS if task.get("against") else ())
+    if rows and "wrong" not in rows[0]:  # of interference
+        fields = tuple(rows[0])
+    outputs.write_csv(file, said, fields, rows)

@@ -8,10 +8,10 @@ wrong place shows, and any size is checked in full.
 
 from __future__ import annotations
 
-import csv
 import os
 import statistics
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 import plait
 from plait import gpu
 from plait.arrays import DTYPE_OF_TYPE
-from plait.bench import reductions
+from plait.bench import engines, reductions
 from plait.bench.nccl import Nccl
 from plait.bench.oracle import PERIOD, Oracle
 from plait.bench.sizes import bandwidth, count_for
@@ -30,9 +30,6 @@ ROUNDS = 5  # of timing; the median of them counts
 MOST_ITERS = 200  # eager calls, or graphs, a round; --iters says otherwise
 ROW_BUDGET_S = 0.35  # of timed calls, each of eager and graph
 GRAPH_CALLS = 20  # of a small message in one graph
-# Each reduces in one go over all ranks; "local": there is nothing to reduce.
-KERNELS = ("one_shot", "two_shot", "hop", "tiled", "rotation", "local")
-
 Call = Callable[[], None]
 
 
@@ -178,7 +175,7 @@ class Bay:
 def sums_in_rank_order(topology: plait.Topology, request: plait.Request, done_by: str) -> bool:
     """Whether what served a request promises the bits; done_by: all_reduce/ring(lanes=1)."""
     name, _, said = done_by.partition("/")[2].removesuffix(")").partition("(")
-    if request.collective not in reductions.REDUCING or name in KERNELS:
+    if request.collective not in reductions.REDUCING or name in ("local", *engines.names()):
         return True
     pairs = (word.split("=") for word in said.split(",") if word)
     params = {key: int(value) for key, value in pairs}
@@ -206,9 +203,9 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
             }
         )
     for request in requests:
-        row = _row(bay, task, request)
-        if bay.rank == 0:
-            emit(row)
+        for row in _rows(bay, task, request):
+            if bay.rank == 0:
+                emit(row)
     bay.close()
 
 
@@ -230,81 +227,63 @@ def requests_of(task: dict[str, Any]) -> Iterator[plait.Request]:
                     )
 
 
-def _row(bay: Bay, task: dict[str, Any], request: plait.Request) -> dict[str, Any]:
-    size_bytes = request.message_bytes()
-    oracle = Oracle(request, task["seed"] + size_bytes % 977)
+def _rows(bay: Bay, task: dict[str, Any], request: plait.Request) -> Iterator[dict[str, Any]]:
+    """A row for each way asked for that takes the request; the same ones on all ranks."""
+    oracle = Oracle(request, task["seed"] + request.message_bytes() % 977)
     bay.load(oracle)
-    strategy, params = task["strategy"], task["params"]
-
-    def by_plait() -> None:
-        bay.comm._core.enqueue(request, bay.input, bay.output, bay.stream, strategy, params)
-
-    def by_nccl() -> None:
-        assert bay.nccl is not None
-        bay.nccl.call(request, bay.input, bay.output, bay.stream)
-
-    done_by = bay.counted_as(by_plait)
-    row: dict[str, Any] = {
-        "collective": request.collective,
-        "size": size_bytes,
-        "count": request.count,
-        "type": request.type,
-        "op": request.op,
-        "ranks": request.ranks,
-        "kernel": done_by,
-    }
-    calls = {"plait": by_plait}
+    nccl: dict[str, Any] = {}
     if bay.nccl is not None and Nccl.takes(request):
-        calls["nccl"] = by_nccl
-    for name, call in calls.items():
-        bitwise = name == "plait" and sums_in_rank_order(bay.topology, request, done_by)
-        row[f"{name}_wrong"] = bay.wrong_after(call, oracle, bitwise) if task["check"] else 0
-        row[f"{name}_eager_us"] = bay.eager_s(call) * 1e6
-        row[f"{name}_graph_us"] = bay.graph_s(call, size_bytes) * 1e6
-        if task["check"]:  # what the last replay left, and one more call after all of them
-            row[f"{name}_wrong"] += bay.wrong_after(call, oracle, bitwise)
-    for name in calls:
-        best = min(row[f"{name}_eager_us"], row[f"{name}_graph_us"])
-        row[f"{name}_busbw"] = bandwidth(request, best / 1e6)["busbw"]
-    if "nccl" in calls:
-        for way in ("eager", "graph"):
-            row[f"{way}_ratio"] = row[f"nccl_{way}_us"] / row[f"plait_{way}_us"]
-    return row
+        call = partial(bay.nccl.call, request, bay.input, bay.output, bay.stream)
+        nccl = _figures(bay, task, oracle, "nccl", call, bitwise=False)
+    for name, params in task["ways"]:
+        call = partial(
+            bay.comm._core.enqueue, request, bay.input, bay.output, bay.stream, name, params
+        )
+        try:
+            done_by = bay.counted_as(call)
+        except plait.UnsupportedError:
+            if len(task["ways"]) == 1:
+                raise
+            continue
+        row: dict[str, Any] = {
+            "collective": request.collective,
+            "size": request.message_bytes(),
+            "count": request.count,
+            "type": request.type,
+            "op": request.op,
+            "ranks": request.ranks,
+            "kernel": done_by,
+            "way": way_text(name, params),
+        }
+        bitwise = sums_in_rank_order(bay.topology, request, done_by)
+        row |= _figures(bay, task, oracle, "plait", call, bitwise) | nccl
+        if nccl:
+            for way in ("eager", "graph"):
+                row[f"{way}_ratio"] = row[f"nccl_{way}_us"] / row[f"plait_{way}_us"]
+        yield row
+
+
+def way_text(name: str, params: dict[str, int]) -> str:
+    """As it was asked for: 'tiled:blocks=64'; empty for plait's choice."""
+    return ":".join(filter(None, (name, ",".join(f"{key}={params[key]}" for key in params))))
+
+
+def _figures(
+    bay: Bay, task: dict[str, Any], oracle: Oracle, library: str, call: Call, bitwise: bool
+) -> dict[str, Any]:
+    """A library's columns: times, busbw of the faster way, wrong elements."""
+    wrong = bay.wrong_after(call, oracle, bitwise) if task["check"] else 0
+    eager_us = bay.eager_s(call) * 1e6
+    graph_us = bay.graph_s(call, oracle.request.message_bytes()) * 1e6
+    if task["check"]:  # what the last replay left, and one more call after all of them
+        wrong += bay.wrong_after(call, oracle, bitwise)
+    busbw = bandwidth(oracle.request, min(eager_us, graph_us) / 1e6)["busbw"]
+    said = {"eager_us": eager_us, "graph_us": graph_us, "busbw": busbw, "wrong": wrong}
+    return {f"{library}_{name}": value for name, value in said.items()}
 
 
 FIELDS = (
-    "collective",
-    "size",
-    "count",
-    "type",
-    "op",
-    "ranks",
-    "kernel",
-    "plait_eager_us",
-    "plait_graph_us",
-    "plait_busbw",
-    "plait_wrong",
-    "nccl_eager_us",
-    "nccl_graph_us",
-    "nccl_busbw",
-    "nccl_wrong",
-    "eager_ratio",
-    "graph_ratio",
+    *("collective", "size", "count", "type", "op", "ranks", "kernel", "way"),
+    *("plait_eager_us", "plait_graph_us", "plait_busbw", "plait_wrong"),
+    *("nccl_eager_us", "nccl_graph_us", "nccl_busbw", "nccl_wrong", "eager_ratio", "graph_ratio"),
 )
-
-
-def write_csv(file: str, facts: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """The rows, with what they were measured on in comment lines."""
-    try:
-        with open(file, "w", newline="") as stream:
-            for name, value in facts.items():
-                stream.write(f"# {name}: {value}\n")
-            writer = csv.DictWriter(stream, FIELDS, restval="")
-            writer.writeheader()
-            for row in rows:
-                said = {name: row.get(name, "") for name in FIELDS}
-                writer.writerow(
-                    {k: f"{v:.3f}" if isinstance(v, float) else v for k, v in said.items()}
-                )
-    except OSError as error:
-        raise plait.FileError(f"wanted to write {file}: {error}") from None

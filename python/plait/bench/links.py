@@ -20,6 +20,7 @@ from typing import Any
 import plait
 from plait import gpu
 from plait.copies import copies
+from plait.outputs import provenance
 
 COPY_BYTES = 256 << 20  # of one copy; long enough that its start does not count
 TIMED_S = 0.06  # of each figure, at least
@@ -91,35 +92,23 @@ class Node:
                 return len(transfers) * repeats * COPY_BYTES / elapsed_s / 1e9
             repeats = max(repeats * 2, int(repeats * TIMED_S * 1.2 / max(elapsed_s, 1e-6)))
 
-    def direct(self, src: int, dst: int) -> Enqueue:
+    def _copies(self, on: int, stream: int, dst: int, src: int) -> Enqueue:
+        """Copies of COPY_BYTES by GPU `on`, on one of its streams."""
+
         def enqueue(times: int) -> None:
             for _ in range(times):
-                self.gpus[src].copy_async(
-                    self.targets[dst], self.sources[src], COPY_BYTES, self.streams[src][0]
-                )
+                self.gpus[on].copy_async(dst, src, COPY_BYTES, self.streams[on][stream])
 
         return enqueue
+
+    def direct(self, src: int, dst: int) -> Enqueue:
+        return self._copies(src, 0, self.targets[dst], self.sources[src])
 
     def up(self, src: int) -> Enqueue:
-        def enqueue(times: int) -> None:
-            for _ in range(times):
-                self.gpus[src].copy_async(
-                    self.pinned[src], self.sources[src], COPY_BYTES, self.streams[src][1]
-                )
-
-        return enqueue
+        return self._copies(src, 1, self.pinned[src], self.sources[src])
 
     def down(self, dst: int) -> Enqueue:
-        def enqueue(times: int) -> None:
-            for _ in range(times):
-                self.gpus[dst].copy_async(
-                    self.targets[dst],
-                    self.pinned[dst] + COPY_BYTES,
-                    COPY_BYTES,
-                    self.streams[dst][2],
-                )
-
-        return enqueue
+        return self._copies(dst, 2, self.targets[dst], self.pinned[dst] + COPY_BYTES)
 
     def through(self, src: int, dst: int, middle: int | None) -> Enqueue:
         """Chunks from src through a ring in host memory (or in GPU `middle`) to dst.
@@ -304,14 +293,8 @@ def _set_links(facts: dict[str, Any], rows: list[Measured]) -> None:
 
 def as_json(topology: plait.Topology, rows: list[Measured]) -> str:
     """Figures with what they were measured on, and the topology made of them."""
-    now = datetime.datetime.now(datetime.timezone.utc)
-    facts = {
-        "machine": topology.name,
-        "fingerprint": topology.fingerprint(),
+    facts = provenance(topology) | {
         "gpus": [gpu.Gpu(ordinal).name for ordinal in range(gpu.count())],
-        "cuda_driver": gpu.driver_version(),
-        "date": now.isoformat(timespec="seconds"),
-        "plait": plait.__version__,
         "measured": [asdict(row) for row in rows],
         "topology": json.loads(measured_topology(topology, rows).to_json()),
     }

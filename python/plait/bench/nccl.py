@@ -13,23 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import plait
+from plait.arrays import DTYPE_OF_TYPE
+from plait.bench.oracle import pieces
 from plait.bench.reductions import REDUCING
 
 # plait's type and op -> ncclDataType_t and ncclRedOp_t.
-TYPES = {
-    "int8": 0,
-    "uint8": 1,
-    "int32": 2,
-    "uint32": 3,
-    "int64": 4,
-    "uint64": 5,
-    "fp16": 6,
-    "fp32": 7,
-    "fp64": 8,
-    "bf16": 9,
-    "fp8e4m3": 10,
-    "fp8e5m2": 11,
-}
+_NUMBERED = (
+    *("int8", "uint8", "int32", "uint32", "int64", "uint64"),
+    *("fp16", "fp32", "fp64", "bf16", "fp8e4m3", "fp8e5m2"),
+)
+TYPES = {name: number for number, name in enumerate(_NUMBERED)}
 OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 # What call() knows; any other is refused by takes().
 COLLECTIVES = (
@@ -196,37 +189,21 @@ class Nccl(_Library):
 
     def _send_and_receive(self, request: plait.Request, source: int, output: int, on: Any) -> None:
         """Collectives that NCCL has no call for in all its versions, as its manual writes them."""
-        name, me, others = request.collective, self.rank, range(self.ranks)
+        size = DTYPE_OF_TYPE[request.type].itemsize
         count, kind = ctypes.c_size_t(request.count), ctypes.c_int(TYPES[request.type])
-        part = request.message_bytes() // self.ranks  # of the collectives that have parts
 
         def move(call: str, address: int, peer: int) -> None:
             at, end = ctypes.c_void_p(address), ctypes.c_int(peer)
             self._do(call, at, count, kind, end, self._comm, on)
 
-        def send(address: int, peer: int) -> None:
-            move("ncclSend", address, peer)
+        for peer in range(self.ranks):
+            for number, (sender, at) in enumerate(self._arriving(request, peer)):
+                if sender == self.rank:
+                    move("ncclSend", source + at * size, peer)
+                if peer == self.rank:
+                    move("ncclRecv", output + number * request.count * size, sender)
 
-        def receive(address: int, peer: int) -> None:
-            move("ncclRecv", address, peer)
-
-        if name == "send_recv":
-            send(source, (me + 1) % self.ranks)
-            receive(output, (me - 1) % self.ranks)
-        elif name == "copy":
-            if me == request.root:
-                send(source, request.peer)
-            if me == request.peer:
-                receive(output, request.root)
-        elif name == "all_to_all":
-            for peer in others:
-                send(source + peer * part, peer)
-                receive(output + peer * part, peer)
-        elif name == "gather":
-            send(source, request.root)
-            for peer in others if me == request.root else ():
-                receive(output + peer * part, peer)
-        else:
-            for peer in others if me == request.root else ():
-                send(source + peer * part, peer)
-            receive(output, request.root)
+    @staticmethod
+    def _arriving(request: plait.Request, rank: int) -> list[tuple[int, int]]:
+        """What a rank's output is made of, as oracle.pieces has it; nothing where it has none."""
+        return pieces(request, rank) if request.output_bytes(rank) else []

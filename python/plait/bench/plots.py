@@ -1,4 +1,4 @@
-"""Pictures of benchmark rows; matplotlib is imported only when a picture is asked for."""
+"""Pictures of benchmark rows: bus bandwidth over message size."""
 
 from __future__ import annotations
 
@@ -8,38 +8,29 @@ from plait.outputs import load_pyplot, save
 
 
 def plot_bench(rows: list[dict[str, Any]], file: str) -> None:
-    """busbw over message size, one line a (strategy, type); PNG or SVG by the file's ending."""
-    pyplot = load_pyplot()
-    lines: dict[str, list[tuple[int, float]]] = {}
-    for row in rows:
-        lines.setdefault(f"{row['name']} {row['type']}", []).append((row["size"], row["busbw"]))
-    figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
-    for label, points in sorted(lines.items()):
-        axes.plot(*zip(*sorted(points), strict=True), marker="o", markersize=3, label=label)
-    axes.set(xscale="log", yscale="log", xlabel="message size (bytes)", ylabel="busbw (GB/s)")
-    axes.set_xscale("log", base=2)
-    axes.grid(True, which="major", alpha=0.3)
-    axes.legend(fontsize="small", ncols=2)
-    save(figure, file, 150)
+    """Of CPU ranks: a line a strategy and type."""
+    _plot([(f"{row['name']} {row['type']}", row["size"], row["busbw"]) for row in rows], file)
 
 
 def plot_gpu_bench(rows: list[dict[str, Any]], file: str) -> None:
-    """busbw over message size of plait and of NCCL, one colour a (collective, type)."""
+    """Of GPUs: a line of plait's a collective, type and way asked for; NCCL's in dashes."""
+    points = []
+    for row in rows:
+        kind = f"{row['collective']} {row['type']}"
+        points.append((f"plait {kind} {row['way']}".strip(), row["size"], row["plait_busbw"]))
+        if "nccl_busbw" in row:
+            points.append((f"nccl {kind}", row["size"], row["nccl_busbw"]))
+    _plot(points, file)
+
+
+def _plot(points: list[tuple[str, int, float]], file: str) -> None:
+    """(line, size, busbw) as a picture; a line's points in order of size."""
     pyplot = load_pyplot()
     figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
-    kinds = sorted({(row["collective"], row["type"]) for row in rows})
-    for number, (collective, plait_type) in enumerate(kinds):
-        for library, style in (("plait", "-o"), ("nccl", "--s")):
-            points = sorted(
-                (row["size"], row[f"{library}_busbw"])
-                for row in rows
-                if (row["collective"], row["type"]) == (collective, plait_type)
-                and f"{library}_busbw" in row
-            )
-            if points:
-                label = f"{library} {collective} {plait_type}"
-                axes.plot(*zip(*points, strict=True), style, markersize=3, label=label)
-                axes.lines[-1].set_color(f"C{number}")
+    for label in dict.fromkeys(label for label, *_ in points):
+        line = sorted({(size, busbw) for of, size, busbw in points if of == label})
+        style = "--s" if label.startswith("nccl ") else "-o"
+        axes.plot(*zip(*line, strict=True), style, markersize=3, label=label)
     axes.set(yscale="log", xlabel="message size (bytes)", ylabel="busbw (GB/s)")
     axes.set_xscale("log", base=2)
     axes.grid(True, which="major", alpha=0.3)

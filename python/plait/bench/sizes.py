@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import plait
 from plait.arrays import DTYPE_OF_TYPE
@@ -35,6 +36,17 @@ def parse_strategy(text: str, wanted: str) -> tuple[str, dict[str, int]]:
         return name, {key: int(value) for key, value in pairs}
     except ValueError:
         raise plait.InvalidArgumentError(f"wanted {wanted}, found {text!r}") from None
+
+
+def parse_ways(text: str, wanted: str) -> list[tuple[str, dict[str, int]]]:
+    """'tiled:blocks=16/32;hop' -> tiled by 16 and by 32 blocks, and hop; "": plait's choice."""
+    ways = []
+    for way in text.split(";"):
+        name, _, rest = way.partition(":")
+        pairs = (part.partition("=") for part in rest.split(",") if part)
+        choices = [[f"{key}={value}" for value in values.split("/")] for key, _, values in pairs]
+        ways += [parse_strategy(f"{name}:{','.join(one)}", wanted) for one in product(*choices)]
+    return ways
 
 
 def sizes(first: int, last: int, factor: int, step: int) -> Iterator[int]:

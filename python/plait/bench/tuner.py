@@ -8,7 +8,6 @@ under NCCL read it when they are made.
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import time
@@ -19,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import plait
-from plait import gpu
 from plait._core import beats_nccl
+from plait.bench import engines
 from plait.bench.gpu_ranks import Bay, Call
 from plait.bench.oracle import Oracle
 from plait.bench.reductions import REDUCING
 from plait.bench.sizes import count_for
 from plait.launch import Emit
+from plait.outputs import provenance
 
 COLLECTIVES = (
     "all_reduce",
@@ -46,7 +46,7 @@ SIZES = {
     "alone": tuple(1 << shift for shift in range(10, 31, 2)),
 }
 # Copy engines before tiles: where neither is faster, the one that takes no multiprocessors.
-KERNELS = ("one_shot", "two_shot", "hop", "rotation", "tiled")
+KERNELS = tuple(sorted(engines.names(), key=lambda name: name == "tiled"))
 BLOCKS = (0, 16, 48)  # 0 = the kernel's own choice
 BLOCKS_MATTER = range(1 << 20, 64 << 20)  # bytes; beyond, a kernel's own choice is never beaten
 BUDGET_S = 106.0  # two minutes with the start of both jobs
@@ -81,7 +81,8 @@ def leaving_sms(ranks: int) -> tuple[str, ...]:
 
     Of two ranks hop takes 32 or 48, tiled 64; of more hop takes all.
     """
-    return ("rotation", "hop", "tiled") if ranks == 2 else ("rotation", "tiled", "hop")
+    copies = tuple(filter(engines.by_copy_engines, KERNELS))
+    return (*copies, "hop", "tiled") if ranks == 2 else (*copies, "tiled", "hop")
 
 
 def candidates(
@@ -101,9 +102,9 @@ def candidates(
     return [
         (kernel, blocks)
         for kernel in KERNELS
-        for blocks in (counts if kernel != "rotation" else BLOCKS[:1])
+        for blocks in (BLOCKS[:1] if engines.by_copy_engines(kernel) else counts)
         if kernel == untuned
-        or (kernel in kernels and (kernel != "rotation" or size >= ENGINES_FROM))
+        or (kernel in kernels and (size >= ENGINES_FROM or not engines.by_copy_engines(kernel)))
     ]
 
 
@@ -185,7 +186,7 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
     file = plait._core.tuning_file(bay.topology.fingerprint(), bay.ranks)
     if bay.rank == 0:
         version = bay.nccl.version if bay.nccl is not None else ""
-        facts = provenance(bay.topology, bay.gpu.name)
+        facts = {"gpu": bay.gpu.name, **provenance(bay.topology)}
         emit({"total": len(wanted), "file": file, "nccl": version, **facts})
     start = time.monotonic()
     for _, group in groupby(wanted, key=lambda request: (request.collective, request.type)):
@@ -236,19 +237,6 @@ def _tuned(
         return facts | {"kernel": ""}
     timed = {"us": round(times[chosen], 3), "nccl_us": round(nccl_us, 3)}
     return facts | {"kernel": kernel, "blocks": blocks, **timed}
-
-
-def provenance(topology: plait.Topology, gpu_name: str) -> dict[str, Any]:
-    """Where and when a table was measured."""
-    now = datetime.datetime.now(datetime.timezone.utc)
-    return {
-        "machine": topology.name,
-        "fingerprint": topology.fingerprint(),
-        "gpu": gpu_name,
-        "cuda_driver": gpu.driver_version(),
-        "plait": plait.__version__,
-        "date": now.isoformat(timespec="seconds"),
-    }
 
 
 def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:

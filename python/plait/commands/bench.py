@@ -15,7 +15,7 @@ import typer
 
 import plait
 from plait import gpu, launch, outputs
-from plait.bench import cpu_ranks
+from plait.bench import cpu_ranks, engines
 from plait.bench import sizes as bench_sizes
 from plait.commands.console import (
     JsonOption,
@@ -28,6 +28,8 @@ from plait.commands.console import (
 )
 
 HOST_ITERS = 20
+STRATEGIES_HELP = """all, or names by commas; on GPUs engines or strategies by semicolons, with
+parameters: tiled:blocks=16/32;hop. Default: plait's choice."""
 ItersOption = Annotated[
     int | None,
     typer.Option(
@@ -60,7 +62,7 @@ def bench(
     types: Annotated[str, typer.Option("--type", "-d", help="One or several: fp32,bf16")] = "fp32",
     root: Annotated[int, typer.Option("--root", "-r")] = 0,
     check: Annotated[int, typer.Option("--check", "-c", help="0: don't check results.")] = 1,
-    strategies: Annotated[str, typer.Option(help="all, or names; default: plait's choice")] = "",
+    strategies: Annotated[str, typer.Option(help=STRATEGIES_HELP)] = "",
     seed: Annotated[int, typer.Option(help="Of the random inputs.", callback=at_least(0))] = 1,
     topology: TopologyOption = "",
     without: WithoutOption = None,
@@ -224,9 +226,11 @@ def _bench_gpus(task: dict[str, Any], strategies: str, csv: str, plot: str, as_j
     facts: dict[str, Any] = {"plait": plait.__version__}
     if task["against"]:
         facts["library"] = Nccl().path  # found before any rank starts
-    task["strategy"], task["params"] = bench_sizes.parse_strategy(
-        strategies, "one strategy such as tiled:blocks=64 on GPUs"
-    )
+    if strategies == "all":
+        task["ways"] = [("", {}), *((name, {}) for name in engines.names(task["collective"]))]
+    else:
+        wanted = "all, or ways such as tiled:blocks=16/32;hop on GPUs"
+        task["ways"] = bench_sizes.parse_ways(strategies, wanted)
     # A copy is one way; send_recv of two ranks is both ways at once.
     both = ["copy", "send_recv"] if task["collective"] == "copy" else [task["collective"]]
     task["collectives"] = both
@@ -248,7 +252,7 @@ def _bench_gpus(task: dict[str, Any], strategies: str, csv: str, plot: str, as_j
     else:
         out.print(gpu_end(rows), markup=False)
     if csv:
-        ranks_on_gpus.write_csv(csv, facts, rows)
+        outputs.write_csv(csv, facts, ranks_on_gpus.FIELDS, rows)
     if plot:
         from plait.bench.plots import plot_gpu_bench
 
@@ -284,7 +288,7 @@ def gpu_line(row: dict[str, Any]) -> str:
     return (
         f"{row['size']:>12} {row['type']:>6} {row['op']:>5} | {library('plait')} | "
         f"{library('nccl')} | {figure('eager_ratio', '.2f'):>7} {figure('graph_ratio', '.2f'):>7}  "
-        f"{row['kernel']}"
+        f"{row['kernel']}{' as ' if row['way'] else ''}{row['way']}"
     )
 
 
