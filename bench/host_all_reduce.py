@@ -14,7 +14,6 @@ machine cannot take their cores. busbw = bytes * 2(n-1)/n / time.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import statistics
@@ -27,10 +26,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import result_rows
 
 from plait.bench.sizes import parse_bytes
 
 Call = Callable[[], None]
+Rows = list[tuple[str, float]]
 
 
 def _inputs(rank: int, count: int) -> np.ndarray[Any, Any]:
@@ -125,49 +126,20 @@ def openmpi_rank(count: int, iters: int) -> None:
     _measure(comm.rank, comm.size, count, output, call, timed, comm.Barrier, iters)
 
 
-def _rank_command(library: str, args: argparse.Namespace, count: int) -> list[str]:
-    return [
-        sys.executable,
-        __file__,
-        "--role",
-        library,
-        "--count",
-        str(count),
-        "--iters",
-        str(args.iters),
-    ]
-
-
 def _run(library: str, args: argparse.Namespace, count: int) -> tuple[float, int]:
     """(slowest rank's seconds a call, wrong elements) of one round."""
+    command = [sys.executable, __file__, "--role", library]
+    command += ["--count", str(count), "--iters", str(args.iters)]
     with tempfile.TemporaryDirectory() as folder:
-        command = _rank_command(library, args, count)
         if library == "openmpi":
-            env = {
-                **os.environ,
-                "OMPI_ALLOW_RUN_AS_ROOT": "1",
-                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-            }
             mpirun = str(Path(sys.executable).parent / "mpirun")
-            jobs = [
-                subprocess.Popen(
-                    [mpirun, "--oversubscribe", "-n", str(args.ranks), *command],
-                    env=env,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-            ]
+            command = [mpirun, "--oversubscribe", "-n", str(args.ranks), *command]
+            root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+            jobs = [_start(command, root)]
         else:
-            jobs = []
-            for rank in range(args.ranks):
-                env = {
-                    **os.environ,
-                    "RANK": str(rank),
-                    "WORLD_SIZE": str(args.ranks),
-                    "PLAIT_RENDEZVOUS": f"unix:{folder}/plait",
-                    "MEETING": f"{folder}/gloo",
-                }
-                jobs.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True))
+            common = {"WORLD_SIZE": str(args.ranks), "PLAIT_RENDEZVOUS": f"unix:{folder}/plait"}
+            common["MEETING"] = f"{folder}/gloo"
+            jobs = [_start(command, {**common, "RANK": str(rank)}) for rank in range(args.ranks)]
         printed = [job.communicate(timeout=300)[0] for job in jobs]
     lines = [
         json.loads(line) for text in printed for line in text.splitlines() if line.startswith("{")
@@ -175,6 +147,10 @@ def _run(library: str, args: argparse.Namespace, count: int) -> tuple[float, int
     if len(lines) != args.ranks:
         raise SystemExit(f"{library}: wanted {args.ranks} results, found {len(lines)}")
     return max(line["seconds"] for line in lines), sum(line["wrong"] for line in lines)
+
+
+def _start(command: list[str], more: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(command, env={**os.environ, **more}, stdout=subprocess.PIPE, text=True)
 
 
 def main() -> int:
@@ -210,57 +186,44 @@ def main() -> int:
     print(f"all_reduce fp32 sum, {size} bytes, {args.ranks} ranks, median of {args.rounds} rounds")
     print(f"{'library':>8} {'ms':>9} {'busbw GB/s':>11} {'plait is':>9}   wrong elements: {wrong}")
     for library, seconds in rows:
-        busbw = size * 2 * (args.ranks - 1) / args.ranks / seconds / 1e9
+        busbw = _busbw(size, args.ranks, seconds)
         print(f"{library:>8} {seconds * 1e3:>9.2f} {busbw:>11.2f} {seconds / ours:>8.2f}x")
     if args.csv:
-        _write_csv(args, size, rows)
+        result_rows.keep(args.csv, _csv_rows(args, size, rows))
     return 1 if wrong else 0
 
 
-def _write_csv(args: argparse.Namespace, size: int, rows: list[tuple[str, float]]) -> None:
+def _csv_rows(args: argparse.Namespace, size: int, rows: Rows) -> list[dict[str, Any]]:
+    """With what each was measured on, and how."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    model = next(
-        (
-            line.split(":")[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        "unknown",
-    )
-    with open(args.csv, "w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(
-            [
-                "machine",
-                "commit",
-                "date",
-                "command",
-                "formula",
-                "library",
-                "bytes",
-                "ranks",
-                "seconds",
-                "busbw_gb_per_s",
-            ]
-        )
-        for library, seconds in rows:
-            busbw = size * 2 * (args.ranks - 1) / args.ranks / seconds / 1e9
-            writer.writerow(
-                [
-                    f"{model}, {os.cpu_count()} cores",
-                    commit.stdout.strip(),
-                    time.strftime("%Y-%m-%d"),
-                    f"bench/host_all_reduce.py --bytes {args.bytes} --ranks {args.ranks}"
-                    + (" --in-place" if args.in_place else "")
-                    + (" --realtime" if args.realtime else ""),
-                    "busbw = bytes*2(n-1)/n/seconds/1e9",
-                    library,
-                    size,
-                    args.ranks,
-                    f"{seconds:.6f}",
-                    f"{busbw:.3f}",
-                ]
-            )
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    flags = [
+        f" --{word}" for word in ("in-place", "realtime") if vars(args)[word.replace("-", "_")]
+    ]
+    command = f"bench/host_all_reduce.py --bytes {args.bytes} --ranks {args.ranks}"
+    facts = {
+        "machine": f"{models[0] if models else 'unknown'}, {os.cpu_count()} cores",
+        "commit": commit.stdout.strip(),
+        "date": time.strftime("%Y-%m-%d"),
+        "command": command + "".join(flags),
+        "formula": "busbw = bytes*2(n-1)/n/seconds/1e9",
+    }
+    return [
+        {
+            **facts,
+            "library": library,
+            "bytes": size,
+            "ranks": args.ranks,
+            "seconds": f"{seconds:.6f}",
+            "busbw_gb_per_s": f"{_busbw(size, args.ranks, seconds):.3f}",
+        }
+        for library, seconds in rows
+    ]
+
+
+def _busbw(size: int, ranks: int, seconds: float) -> float:
+    return size * 2 * (ranks - 1) / ranks / seconds / 1e9
 
 
 ROLES = {"plait": plait_rank, "gloo": gloo_rank, "openmpi": openmpi_rank}

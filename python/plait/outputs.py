@@ -47,6 +47,15 @@ def check_picture(file: str, option: str) -> None:
     load_pyplot()
 
 
+def human_bytes(size: float) -> str:
+    """1048576 -> '1 MiB'."""
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} GiB"
+
+
 def write_text(file: str, text: str) -> None:
     """Raises FileError where it cannot."""
     try:

@@ -19,7 +19,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import plait
 from plait import run
+from plait.outputs import load_pyplot, save
 
 
 @dataclass
@@ -135,12 +137,7 @@ def trace(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def plot(rows: Sequence[Row], path: str | Path) -> None:
     """Calls by message size, stacked by collective, and each size's share of the run's time."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (top, bottom) = pyplot.subplots(2, 1, sharex=True, figsize=(8, 6))
+    figure, (top, bottom) = load_pyplot().subplots(2, 1, sharex=True, figsize=(8, 6))
     sizes = sorted({row.size_below for row in rows})
     for axis, field in ((top, "calls"), (bottom, "share")):
         base = [0.0] * len(sizes)
@@ -160,8 +157,7 @@ def plot(rows: Sequence[Row], path: str | Path) -> None:
     bottom.set_xlabel("message below (bytes)")
     bottom.tick_params(axis="x", rotation=90)
     figure.tight_layout()
-    figure.savefig(path)
-    pyplot.close(figure)
+    save(figure, str(path), 100)
 
 
 def profile(
@@ -184,6 +180,6 @@ def profile(
     if rows:
         try:
             plot(rows, folder / "sizes.png")
-        except ImportError:
-            print("plait: no matplotlib, so no plot: pip install matplotlib", file=sys.stderr)
+        except plait.UnsupportedError as error:
+            print(f"plait: {error}", file=sys.stderr)
     return status, folder, rows

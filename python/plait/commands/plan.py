@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 import plait
+from plait import outputs
 from plait.bench import sizes
 from plait.commands.console import (
     BytesOption,
@@ -38,15 +39,6 @@ def request_of(
     bytes_wanted = sizes.parse_bytes(size)
     count = sizes.count_for(named.collective, bytes_wanted, named.type, ranks)
     return plait.Request(collective, count, plait_type, op, ranks, 0, min(1, ranks - 1))
-
-
-def human_bytes(size: float) -> str:
-    """1048576 -> '1 MiB'."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            return f"{size:.0f} {unit}" if size == int(size) else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError("unreachable")
 
 
 def plan(
@@ -141,7 +133,7 @@ def _print_plan(machine: plait.Topology, shown: plait.Plan, ops: bool) -> None:
     carried = shown.bytes_per_path()
     total = sum(carried.values()) or 1
     for path, size in carried.items():
-        table.add_row(path, human_bytes(size), f"{100 * size / total:.1f} %")
+        table.add_row(path, outputs.human_bytes(size), f"{100 * size / total:.1f} %")
     out.print(table)
     if not report.proved:
         raise typer.Exit(1)

@@ -11,6 +11,7 @@ from rich.table import Table
 import plait
 from plait import run as run_module
 from plait.commands.console import JsonOption, out
+from plait.outputs import human_bytes
 
 # A program's own options come after its name and are left to it.
 SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
@@ -19,7 +20,6 @@ DoorOption = Annotated[
     str, typer.Option(help="preload, audit or library; default: what the program needs.")
 ]
 DropInOption = Annotated[str, typer.Option(help="Another libplait_nccl.so than plait's own.")]
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def _door(name: str) -> str:
@@ -28,13 +28,6 @@ def _door(name: str) -> str:
             f"wanted a door out of {', '.join(run_module.DOORS)}, found {name!r}"
         )
     return name
-
-
-def _size(count: float) -> str:
-    unit = 0
-    while count >= 1024 and unit + 1 < len(UNITS):
-        count, unit = count / 1024, unit + 1
-    return f"{count:.4g} {UNITS[unit]}"
 
 
 def run(command: CommandArgument, door: DoorOption = "", drop_in: DropInOption = "") -> None:
@@ -66,7 +59,7 @@ def profile(
     for name in ("collective", "path", "below", "calls", "bytes", "host us", "GPU us", "share"):
         table.add_column(name, justify="left" if name in ("collective", "path") else "right")
     for row in rows:
-        sizes = (_size(row.size_below), str(row.calls), _size(row.bytes))
+        sizes = (human_bytes(row.size_below), str(row.calls), human_bytes(row.bytes))
         times = (f"{row.host_us:.1f}", f"{row.gpu_us:.1f}", f"{100 * row.share:.1f} %")
         table.add_row(row.collective, row.path, *sizes, *times)
     out.print(table)

@@ -15,6 +15,7 @@ from typing import Any
 import plait
 from plait import outputs
 from plait.evidence.results import Curves, measurements
+from plait.outputs import human_bytes
 from plait.timeline_plot import COLOURS, spans_by_lane
 
 SIZES = tuple(1 << power for power in range(12, 31, 2))
@@ -44,14 +45,6 @@ e.addEventListener('mouseleave',()=>{tip.style.display='none'})});
 
 def _text(value: object) -> str:
     return html.escape(str(value), quote=True)
-
-
-def _bytes(size: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:g} {unit}"
-        size /= 1024
-    return f"{size:g} GiB"
 
 
 def draw_topology(topology: plait.Topology) -> str:
@@ -156,7 +149,7 @@ def draw_curves(predicted: Curves, measured: Curves) -> str:
         parts.append(f'<text x="52" y="{y + 4:.1f}" text-anchor="end">{10.0**decade:g}</text>')
     for size in sorted({size for size, _ in points})[:: max(1, round(span_x / 9))]:
         x = at(size, 1)[0]
-        parts.append(f'<text x="{x:.0f}" y="400" text-anchor="middle">{_bytes(size)}</text>')
+        parts.append(f'<text x="{x:.0f}" y="400" text-anchor="middle">{human_bytes(size)}</text>')
     parts.append('<text x="60" y="18">busbw GB/s</text>')
     for number, (name, line, dash) in enumerate(curves):
         colour = colours[name.removesuffix(" (measured)")]
@@ -167,7 +160,7 @@ def draw_curves(predicted: Curves, measured: Curves) -> str:
         )
         for size, speed in line:
             x, y = at(size, speed)
-            tip = f"{name}: {_bytes(size)} {speed:.1f} GB/s"
+            tip = f"{name}: {human_bytes(size)} {speed:.1f} GB/s"
             parts.append(
                 f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}" '
                 f'data-tip="{_text(tip)}"/>'
@@ -267,7 +260,7 @@ def page(
         f"<h1>plait: {_text(topology.name)}</h1><p>{_text(topology.source)}</p>",
         "<h2>Links (GB/s a direction)</h2>" + draw_topology(topology),
         *(_bandwidth(topology, collective, count, measured[count]) for count in sorted(measured)),
-        f"<h2>{_text(plan.label)} at {_bytes(size)}</h2><p>{timeline.total_ns / 1e3:.1f} us, "
+        f"<h2>{_text(plan.label)} at {human_bytes(size)}</h2><p>{timeline.total_ns / 1e3:.1f} us, "
         f"{timeline.busbw_gb_per_s:.1f} GB/s busbw, bound by {_text(timeline.bound_by)}, "
         f"{100 * timeline.lower_bound_ns / max(timeline.total_ns, 1e-9):.0f} % of what this "
         "machine allows.</p>" + draw_timeline(timeline, plan),
