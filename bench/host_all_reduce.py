@@ -198,9 +198,7 @@ def _csv_rows(args: argparse.Namespace, size: int, rows: Rows) -> list[dict[str,
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    flags = [
-        f" --{word}" for word in ("in-place", "realtime") if vars(args)[word.replace("-", "_")]
-    ]
+    flags = [" --in-place"] * args.in_place + [" --realtime"] * args.realtime
     command = f"bench/host_all_reduce.py --bytes {args.bytes} --ranks {args.ranks}"
     facts = {
         "machine": f"{models[0] if models else 'unknown'}, {os.cpu_count()} cores",
