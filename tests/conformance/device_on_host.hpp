@@ -29,7 +29,6 @@ struct PlaitIndex {
 };
 inline thread_local PlaitIndex threadIdx, blockIdx, blockDim, gridDim;
 namespace plait_test {
-inline thread_local std::barrier<>* block_meets = nullptr;
 /// Set where the stream of this thread's rank fails. Its kernels go on to their end, as the threads
 /// of a GPU may for a moment: what they send meanwhile must not harm a peer.
 inline thread_local std::atomic<bool>* stream_failed = nullptr;
@@ -53,6 +52,7 @@ class TeamMeet {
   std::barrier<> all_;
   std::atomic<bool> found_{false};
 };
+inline thread_local TeamMeet* block_meets = nullptr;
 inline thread_local std::vector<std::unique_ptr<TeamMeet>>* team_meets = nullptr;  // by number
 
 /// Shared memory of a block: a place for each of a kernel's variables.
@@ -89,7 +89,7 @@ void launch(const Grid& grid, const Body& body) {
       for (const unsigned threads : grid.teams)
         teams.push_back(std::make_unique<TeamMeet>(threads));
     }
-    std::barrier<> meets;
+    TeamMeet meets;
     std::vector<std::unique_ptr<TeamMeet>> teams;
     BlockShared shared;
   };
@@ -125,7 +125,11 @@ template <class T>
 void __stcs(T* at, T value) {
   *at = value;
 }
-inline void __syncthreads() { plait_test::block_meets->arrive_and_wait(); }
+inline void __syncthreads() { plait_test::block_meets->meet(); }
+inline int __syncthreads_or(int mine) { return plait_test::block_meets->any(mine != 0) ? 1 : 0; }
+inline int __ffsll(long long bits) {
+  return bits == 0 ? 0 : std::countr_zero(static_cast<unsigned long long>(bits)) + 1;
+}
 inline int __ffs(int bits) { return std::countr_zero(static_cast<unsigned>(bits)) + 1; }
 inline void __threadfence_system() {  // one that ThreadSanitizer knows
   static std::atomic<unsigned> order{0};
@@ -138,6 +142,12 @@ inline void __threadfence() { __threadfence_system(); }
 inline void __threadfence_block() { __threadfence_system(); }
 inline unsigned atomicAdd(unsigned* at, unsigned value) {
   return std::atomic_ref(*at).fetch_add(value);
+}
+inline unsigned long long atomicOr(unsigned long long* at, unsigned long long bits) {
+  return std::atomic_ref(*at).fetch_or(bits);
+}
+inline unsigned long long atomicAnd(unsigned long long* at, unsigned long long bits) {
+  return std::atomic_ref(*at).fetch_and(bits);
 }
 template <class Word>
 Word atomicCAS(Word* at, Word expected, Word value) {

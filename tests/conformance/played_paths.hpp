@@ -99,7 +99,7 @@ class PlayedPaths : public cuda::PathSide {
   void start() override {
     running_.store(args_.ranks * cuda::kPathThreads);
     for (int block = 0; block < args_.ranks; ++block) {
-      meets_.push_back(std::make_unique<std::barrier<>>(cuda::kPathThreads));
+      meets_.push_back(std::make_unique<plait_test::TeamMeet>(cuda::kPathThreads));
       shared_.push_back(std::make_unique<cuda::PathShared>());
     }
     for (int block = 0; block < args_.ranks; ++block)
@@ -147,7 +147,7 @@ class PlayedPaths : public cuda::PathSide {
   cuda::PathArgs args_{};
   cuda::PathSignal signal_{};
   std::unique_ptr<TroubledView> view_;
-  std::vector<std::unique_ptr<std::barrier<>>> meets_;
+  std::vector<std::unique_ptr<plait_test::TeamMeet>> meets_;
   std::vector<std::unique_ptr<cuda::PathShared>> shared_;
   std::vector<std::thread> threads_;
   std::atomic<int> running_{0};

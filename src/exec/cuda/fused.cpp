@@ -25,13 +25,6 @@ std::uint64_t units_of(const Request& request) {
   return (request.count * bytes_of(request.type) + 15) / 16;
 }
 
-/// Whether any can go by bulk copies, which want shared memory.
-bool moves_tiles(const MessageArgs& args) {
-  return std::any_of(args.works, args.works + args.work_count, [](const MessageWork& work) {
-    return work.side != kKeep && work.by_lines == 0;
-  });
-}
-
 /// How far pushes run ahead of reductions. Source: bench/results/gpu_two_shot_*.csv.
 int steps_ahead(const Request& request, bool is_lean) {
   const std::uint64_t mib = (request.count * bytes_of(request.type)) >> 20;
@@ -221,7 +214,7 @@ void CudaRank::launch_messages(MessageArgs args, Stream stream) {
   Spread wide;
   wide.threads = 2 * kMessageTeamThreads;
   wide.blocks = args.channels * args.peers;
-  args.bulk = families_->runs(Family::bulk_messages) && moves_tiles(args) ? 1 : 0;
+  if (!families_->runs(Family::bulk_messages)) args.bulk = 0;
   wide.shared_bytes = args.bulk != 0 ? 2 * kMessageTeamBytes : 0;
   wide.programmatic = true;
   kernels_->launch(kernels_->find("plait_messages"), wide, stream, {&args});

@@ -86,6 +86,8 @@ struct Patience {
     return *const_cast<volatile unsigned*>(&lifeline->stop);
   }
 
+  /// Whether the last poll looked at the time and what the host says; few do.
+  __device__ bool has_looked() const { return (polls & 255u) == 0; }
   /// For waits on threads of the same block, who see to peers and deadlines themselves.
   __device__ bool given_up(const DeviceState* state) {
     let_others_run();

@@ -16,19 +16,11 @@ inline constexpr int kMessageTeamThreads = 256;
 inline constexpr int kMessageMovers = 2;  ///< threads of a team that move tiles in bulk, in turns
 inline constexpr int kMessageStages = 3;  ///< bulk copies of each under way through shared memory
 inline constexpr unsigned kMessageTeamBytes = kMessageMovers * kMessageStages * kBulkBytes;
-inline constexpr int kMessageWorks = 32;  ///< of one launch
-
-/// Words of a rank's memory, by channel and rank. Peers raise the first three, one writer each;
-/// they count messages and tiles of all calls, so nothing is reset.
-struct MessageFlags {
-  using Words = std::uint32_t[kMessageChannels][kMaxCudaRanks];
-  Words lines_taken;  ///< by receiver: my messages by lines that were taken out
-  Words arrived;      ///< by sender: tiles in my slots
-  Words taken;        ///< by receiver: my tiles that were taken out of its slots
-  // My own, of finished calls: messages by lines, and tiles, to and from each rank.
-  Words lines[2];
-  Words tiles[2];
-};
+inline constexpr int kMessageWorks = 32;    ///< in the arguments of one launch
+inline constexpr int kMessageNoted = 2048;  ///< of one group: those that its arguments do not hold
+inline constexpr int kMessageBlocks = 64;   ///< of one launch, at most
+/// In MessageFlags::begun: blocks that begin later serve ends that teams have left.
+inline constexpr std::uint32_t kEndsLeft = 1u << 31;
 
 enum MessageSide : std::uint32_t { kSend, kReceive, kKeep };
 
@@ -45,6 +37,31 @@ struct MessageWork {
   std::uint32_t element : 16;  ///< bytes: what `memory` is aligned to, 8 at most
 };
 
+/// How far a team came with an end that it has left.
+struct MessagePlace {
+  std::uint32_t work;      ///< counted over all of the launch
+  std::uint32_t moved;     ///< tiles of that work
+  std::uint64_t since_ns;  ///< when the wait began in which it was left
+};
+
+/// Words of a rank's memory, by channel and rank. Peers raise the first three, one writer each;
+/// they count messages and tiles of all calls, so nothing is reset.
+struct MessageFlags {
+  using Words = std::uint32_t[kMessageChannels][kMaxCudaRanks];
+  Words lines_taken;  ///< by receiver: my messages by lines that were taken out
+  Words arrived;      ///< by sender: tiles in my slots
+  Words taken;        ///< by receiver: my tiles that were taken out of its slots
+  // My own, of finished calls: messages by lines, and tiles, to and from each rank.
+  Words lines[2];
+  Words tiles[2];
+  // My own, of the running launch (message_ends.cuh). All bits are 0 between launches.
+  unsigned long long left[2];  ///< by side: a bit for each block whose end a team has left
+  std::uint32_t begun;         ///< blocks that have begun, and kEndsLeft
+  std::uint32_t unused;
+  MessagePlace places[2][kMessageBlocks];
+  MessageWork noted[kMessageNoted];
+};
+
 struct MessageArgs {
   MessageFlags* flags[kMaxCudaRanks];  ///< every rank's, as mapped here
   char* lines[kMaxCudaRanks];
@@ -59,7 +76,12 @@ struct MessageArgs {
   std::uint32_t peers;               ///< how many
   std::uint8_t peer[kMaxCudaRanks];  ///< blocks of the first, of the second, ...
   std::uint32_t bulk;                ///< not 0: the launch has shared memory for bulk copies
-  std::uint32_t work_count;
+  std::uint32_t notes;       ///< 1 = this launch only notes its works, for the one that moves them
+  std::uint32_t noted;       ///< works that launches before this one have noted: they come first
+  std::uint32_t work_count;  ///< in `works`
+  // Which of all works are of one side and rank, by place in `peer`: from first to before end.
+  std::uint16_t first[2][kMaxCudaRanks];
+  std::uint16_t end[2][kMaxCudaRanks];
   MessageWork works[kMessageWorks];
 };
 

@@ -14,7 +14,7 @@ namespace plait::cuda {
 struct MessageBulk {
   MessageTeam& end;
   const MessageWork& work;
-  const unsigned count;  ///< tiles of the message through this channel
+  const unsigned count;  ///< tiles of the message through this channel: all from end.moved on move
   char* const room;      ///< shared memory of the team
 
   using Ring = BulkRing<kMessageStages>;
@@ -30,10 +30,14 @@ struct MessageBulk {
   }
   __device__ char* memory(unsigned tile) const { return work.memory + end.first(work, tile) * 16; }
   __device__ char* slot(unsigned tile) const { return end.slot(end.tiles + tile); }
-  __device__ void await_open(unsigned tile) {
-    while (!end.broken && end.shared.open <= tile)
-      end.broken = end.patience.given_up(end.args.state);
+  /// False where the tile is not moved.
+  __device__ bool await_open(unsigned tile) {
+    while (end.shared.open <= tile) {
+      end.broken = end.broken || end.patience.given_up(end.args.state);
+      if (end.broken || end.shared.limit <= tile) return false;
+    }
     __threadfence_block();
+    return true;
   }
 
   /// One thread: how many tiles may be moved, as the peer's word has it.
@@ -42,7 +46,8 @@ struct MessageBulk {
     const unsigned* const word = sends ? &end.mine().taken[end.channel][end.peer]
                                        : &end.mine().arrived[end.channel][end.peer];
     const unsigned ahead = sends ? kMessageSlots : 0;
-    for (unsigned open = 0; open < count && !end.broken;) {
+    unsigned open = end.moved;
+    while (open < count && !end.broken) {
       const unsigned now = peek_flag(word) + ahead - end.tiles;
       if (static_cast<int>(now) <= static_cast<int>(open)) {
         end.give_up(open);
@@ -55,6 +60,7 @@ struct MessageBulk {
       end.shared.open = open;
       end.patience.began_ns = 0;
     }
+    if (end.shared.leaves != 0) end.shared.limit = open;
   }
   /// One thread: what has been moved, in order. Slots that were read are free without a fence, as
   /// only loads come before.
@@ -63,11 +69,11 @@ struct MessageBulk {
     MessageFlags& theirs = end.theirs();
     unsigned* const word = sends ? &theirs.arrived[end.channel][end.args.rank]
                                  : &theirs.taken[end.channel][end.args.rank];
-    for (unsigned told = 0; told < count;) {
+    for (unsigned told = end.moved; told < count;) {
       unsigned next = told;
       while (next < count && end.shared.done[next % kMessageMovers] > next) ++next;
       if (next == told) {
-        if (end.patience.given_up(end.args.state)) return;
+        if (end.shared.limit <= told || end.patience.given_up(end.args.state)) return;
         continue;
       }
       if (sends) fence_before_flags();
@@ -80,7 +86,7 @@ struct MessageBulk {
   template <bool kSends>
   __device__ void move(unsigned mover) {
     Ring ring(room + mover * kMessageStages * kBulkBytes, end.shared.barriers[mover]);
-    unsigned next = mover, next_at = 0;
+    unsigned next = end.moved + mover, next_at = 0;
     const auto load_ahead = [&] {
       while (next < count && ring.held() < kAhead && (kSends || next < end.shared.open)) {
         if (!kSends) __threadfence_block();
@@ -94,10 +100,9 @@ struct MessageBulk {
         next_at = 0;
       }
     };
-    for (unsigned tile = mover; tile < count; tile += kMessageMovers) {
+    for (unsigned tile = end.moved + mover; tile < count; tile += kMessageMovers) {
       load_ahead();
-      await_open(tile);
-      if (end.broken) break;
+      if (!await_open(tile)) break;
       const unsigned bytes = whole_bytes(tile);
       char* const to = kSends ? slot(tile) : memory(tile);
       for (unsigned at = 0; at < bytes; at += kBulkBytes) {
@@ -111,7 +116,7 @@ struct MessageBulk {
         wait_bulk_stores<false>(0);
       }
       __threadfence_block();
-      end.shared.done[mover] = tile + 1;
+      end.shared.done[tile % kMessageMovers] = tile + 1;
     }
     ring.end();
   }
@@ -131,7 +136,8 @@ struct MessageBulk {
   /// All threads of the team.
   __device__ void run() {
     if (end.team.lane == 0) {
-      end.shared.open = 0;
+      end.shared.open = end.moved;
+      end.shared.limit = ~0u;
       for (int mover = 0; mover < kMessageMovers; ++mover) end.shared.done[mover] = 0;
     }
     end.team.meet();
@@ -147,6 +153,8 @@ struct MessageBulk {
         tell();
     }
     end.broken = end.team.any(end.broken);
+    const unsigned limit = end.shared.limit;
+    if (end.broken) end.moved = min(count, limit);
   }
 };
 

@@ -13,8 +13,6 @@
 namespace plait::cuda {
 namespace {
 
-static_assert(kMessageWorks >= 2 * kMaxCudaRanks - 1);  // a round of all ranks
-
 /// Least lines of a channel: more channels gain nothing.
 constexpr std::uint64_t kLeastLines = kMessageTeamThreads;
 /// A tile is some bulk copies long, so that flags are few; small messages rather take all channels.
@@ -77,39 +75,85 @@ Message take_first(std::deque<Message>& queue) {
   return first;
 }
 
-/// The first of each peer and direction. A GPU gives its SMs to blocks in this order, perhaps to
-/// one at a time: so ranks come in pairs, each in one pair a turn, and all go through the turns
-/// alike. Of all blocks that have not ended, those of the first pair can then go on.
-std::vector<MessageWork> next_round(Queues& queues, int rank, int ranks,
-                                    const MessageSpread& spread) {
-  std::vector<MessageWork> round;
-  for (int turn = 0; turn < ranks; ++turn) {
-    const int peer = (turn - rank + ranks) % ranks;
-    std::deque<Message>& out = queues[{peer, true}];
-    std::deque<Message>& in = queues[{peer, false}];
-    if (peer == rank) {
-      if (out.empty() != in.empty() || (!out.empty() && out.front().bytes != in.front().bytes))
-        throw Error(ErrorCode::invalid_argument,
-                    text("rank ", rank, " sends itself ", out.empty() ? 0 : out.front().bytes,
-                         " bytes and receives ", in.empty() ? 0 : in.front().bytes,
-                         ": both must be in one group, and alike"));
-      if (out.empty()) continue;
-      const Message kept = take_first(out);
-      round.push_back(work_of(take_first(in), &kept, spread));
-      continue;
-    }
-    if (!out.empty()) round.push_back(work_of(take_first(out), nullptr, spread));
-    if (!in.empty()) round.push_back(work_of(take_first(in), nullptr, spread));
-  }
-  return round;
+/// Works that move together, and what their launch is told of them.
+struct Together {
+  std::vector<MessageWork> works;
+  MessageArgs args{};
+};
+
+void check_kept(const std::deque<Message>& out, const std::deque<Message>& in, int rank) {
+  if (out.empty() != in.empty() || (!out.empty() && out.front().bytes != in.front().bytes))
+    throw Error(ErrorCode::invalid_argument,
+                text("rank ", rank, " sends itself ", out.empty() ? 0 : out.front().bytes,
+                     " bytes and receives ", in.empty() ? 0 : in.front().bytes,
+                     ": both must be in one group, and alike"));
 }
 
-void add(MessageArgs& args, const MessageWork& work) {
-  args.works[args.work_count++] = work;
-  args.channels = std::max(args.channels, work.channels);
-  const std::uint8_t* const end = args.peer + args.peers;
-  if (std::find<const std::uint8_t*>(args.peer, end, work.peer) == end)
-    args.peer[args.peers++] = static_cast<std::uint8_t>(work.peer);
+/// At most so many of each direction with one rank.
+void add_peer(Together& all, Queues& queues, int peer, int rank, std::size_t most,
+              const MessageSpread& spread) {
+  std::deque<Message>& out = queues[{peer, true}];
+  std::deque<Message>& in = queues[{peer, false}];
+  MessageArgs& args = all.args;
+  const auto count = [&] { return static_cast<std::uint16_t>(all.works.size()); };
+  const std::uint16_t before = count();
+  const auto add = [&](MessageSide side, std::deque<Message>& queue) {
+    args.first[side][args.peers] = count();
+    for (std::size_t i = 0; i < most && !queue.empty(); ++i)
+      all.works.push_back(work_of(take_first(queue), nullptr, spread));
+    args.end[side][args.peers] = count();
+  };
+  if (peer != rank) {
+    add(kSend, out);
+    add(kReceive, in);
+  } else {  // both teams of a block have to do with what is kept
+    check_kept(out, in, rank);
+    for (std::size_t i = 0; i < most && !out.empty(); ++i, check_kept(out, in, rank)) {
+      const Message kept = take_first(out);
+      all.works.push_back(work_of(take_first(in), &kept, spread));
+    }
+    for (const MessageSide side : {kSend, kReceive}) {
+      args.first[side][args.peers] = before;
+      args.end[side][args.peers] = count();
+    }
+  }
+  if (count() != before) args.peer[args.peers++] = static_cast<std::uint8_t>(peer);
+}
+
+/// The next messages of all peers. A GPU gives its SMs to blocks in this order, perhaps to few at a
+/// time: so ranks come in pairs, each in one pair a turn, and all go through the turns alike. Where
+/// all are in the same group, the blocks that come first can then go on, and no team need leave its
+/// end (message_ends.cuh).
+Together next_together(Queues& queues, int rank, int ranks, const MessageSpread& spread) {
+  Together all;
+  std::size_t most = 0;
+  for (const auto& [whose, queue] : queues) most += queue.size();
+  // Where not all fit, as many where a rank has few peers to do with: of two ranks whose groups are
+  // both too large, each moves what the other does.
+  constexpr std::size_t kRoom = kMessageNoted + kMessageWorks;
+  if (most > kRoom) most = kRoom / static_cast<std::size_t>(2 * ranks - 1);
+  for (int turn = 0; turn < ranks; ++turn)
+    add_peer(all, queues, (turn - rank + ranks) % ranks, rank, most, spread);
+  all.args.all_channels = spread.channels;
+  for (const MessageWork& work : all.works) {
+    all.args.channels = std::max(all.args.channels, work.channels);
+    if (work.side != kKeep && work.by_lines == 0) all.args.bulk = 1;
+  }
+  return all;
+}
+
+/// Those that the last launch has no room for are noted by launches before it.
+void add_launches(std::vector<MessageArgs>& launches, const Together& all) {
+  for (std::size_t begin = 0; begin < all.works.size(); begin += kMessageWorks) {
+    const bool is_last = all.works.size() - begin <= kMessageWorks;
+    MessageArgs args = is_last ? all.args : MessageArgs{};
+    if (!is_last) args.notes = args.channels = args.peers = 1;  // one block
+    args.noted = static_cast<std::uint32_t>(begin);
+    args.work_count =
+        static_cast<std::uint32_t>(std::min<std::size_t>(all.works.size() - begin, kMessageWorks));
+    std::copy_n(all.works.data() + begin, args.work_count, args.works);
+    launches.push_back(args);
+  }
 }
 
 }  // namespace
@@ -156,16 +200,10 @@ std::vector<MessageArgs> plan_messages(const std::vector<Message>& messages, int
                                        const MessageSpread& spread) {
   Queues queues = queues_of(messages, ranks);
   std::vector<MessageArgs> launches;
-  // As many where a rank has few peers to do with: both ends of a message give it the same launch.
-  const int rounds = std::max(1, kMessageWorks / (2 * ranks - 1));
-  for (int begun = 0;; ++begun) {
-    const std::vector<MessageWork> round = next_round(queues, rank, ranks, spread);
-    if (round.empty()) return launches;
-    if (begun % rounds == 0) {
-      launches.push_back(MessageArgs{});
-      launches.back().all_channels = spread.channels;
-    }
-    for (const MessageWork& work : round) add(launches.back(), work);
+  while (true) {
+    const Together next = next_together(queues, rank, ranks, spread);
+    if (next.works.empty()) return launches;
+    add_launches(launches, next);
   }
 }
 

@@ -19,13 +19,22 @@ __device__ bool in_bulk(MessageTeam& end, const MessageWork& work, unsigned coun
 }  // namespace
 }  // namespace plait::cuda
 
-extern "C" __global__ void __launch_bounds__(2 * plait::cuda::kMessageTeamThreads, 1)
-    plait_messages(const __grid_constant__ plait::cuda::MessageArgs args) {
+// 512 threads of 96 registers leave room for another communicator's small kernel on the SM. Code
+// for later GPUs wants more.
+#if __CUDA_ARCH__ < 1000
+#define PLAIT_MESSAGE_REGISTERS __maxnreg__(96)
+#else
+#define PLAIT_MESSAGE_REGISTERS __launch_bounds__(2 * plait::cuda::kMessageTeamThreads, 1)
+#endif
+
+extern "C" __global__ void PLAIT_MESSAGE_REGISTERS
+plait_messages(const __grid_constant__ plait::cuda::MessageArgs args) {
   using namespace plait::cuda;
   extern __shared__ __align__(128) char room[];
   __shared__ MessageTeamShared shared[2];
   if (args.state == nullptr) return;  // an empty launch
   wait_for_grid_before();
+  if (args.notes != 0) return note_works(args);
   const unsigned side = threadIdx.x / kMessageTeamThreads;
   MessageTeam end(args, shared[side],
                   {side + 1, kMessageTeamThreads, threadIdx.x % kMessageTeamThreads}, blockIdx.x,
@@ -33,6 +42,5 @@ extern "C" __global__ void __launch_bounds__(2 * plait::cuda::kMessageTeamThread
   end.run([&](MessageTeam& self, const MessageWork& work, unsigned count) {
     return in_bulk(self, work, count, room + side * kMessageTeamBytes);
   });
-  __syncthreads();
   let_next_grid_start();
 }

@@ -7,41 +7,58 @@
 #pragma once
 #include "exec/cuda/device/units.cuh"
 #include "exec/cuda/lines/fused.cuh"
-#include "exec/cuda/messages/message_args.hpp"
+#include "exec/cuda/messages/message_ends.cuh"
 
 namespace plait::cuda {
 
 /// What the threads of a team share.
 struct MessageTeamShared {
   unsigned long long barriers[kMessageMovers][kMessageStages];
+  MessageWork works[2];    ///< the one that is served, by parity of its number
   volatile unsigned open;  ///< tiles of this message that may be moved: there is room, or they came
   volatile unsigned done[kMessageMovers];  ///< 1 + the last tile that each has moved
+  volatile unsigned limit;                 ///< tiles from here on are not moved: the team leaves
+  volatile unsigned block;                 ///< whose end is served; or kNoBlock
+  volatile unsigned leaves;                ///< not 0: this end, as others need the team
+  volatile unsigned long long since_ns;    ///< when the wait began in which it does
+  volatile unsigned covers;                ///< not 0: sees to ends that were left
 };
 
-/// One end of one channel to or from one rank.
+/// Threads that serve an end: one direction of one channel to or from one rank.
 struct MessageTeam {
   const MessageArgs& args;
   MessageTeamShared& shared;
   Team team;
+  unsigned side;
   unsigned channel;
   int peer;
-  unsigned side;
+  unsigned next_work, end_work;
+  unsigned moved;         // tiles of the next work, as it was taken up
   unsigned lines, tiles;  // through here so far, in all calls
   unsigned lines_taken;   // one thread's: as seen at the beginning
-  bool broken;
+  unsigned begun;         // one thread's: MessageFlags::begun before this block
+  bool broken;            // nothing goes on here
   Patience patience;
 
   __device__ MessageTeam(const MessageArgs& given, MessageTeamShared& between, const Team& threads,
-                         unsigned block, unsigned direction)
-      : args(given),
-        shared(between),
-        team(threads),
-        channel(block % given.channels),
-        peer(given.peer[block / given.channels]),
-        side(direction) {
+                         unsigned index, unsigned direction)
+      : args(given), shared(between), team(threads), side(direction) {
+    begun = threadIdx.x == 0 ? atomicAdd(&mine().begun, 1u) : 0;  // not waited for here
+    begin(index);
+    next_work = args.first[side][index / args.channels];
+    moved = 0;
+    broken = has_ended(args.state);
+    if (team.lane != 0) return;
+    shared.block = index;
+    shared.leaves = 0;
+    shared.covers = 0;
+  }
+  __device__ void begin(unsigned block) {
+    channel = block % args.channels;
+    peer = args.peer[block / args.channels];
+    end_work = args.end[side][block / args.channels];
     lines = mine().lines[side][channel][peer];
     tiles = mine().tiles[side][channel][peer];
-    broken = has_ended(args.state);
     // Under way together with these counts, not after them.
     lines_taken =
         side == kSend && team.lane == 0 ? load_flag(&mine().lines_taken[channel][peer]) : 0;
@@ -80,16 +97,22 @@ struct MessageTeam {
   }
 
   __device__ bool give_up(unsigned where) {
-    if (!broken)
-      broken = patience.gone(args.state, args.lifeline, args.wait_ns, static_cast<unsigned>(peer),
-                             where, ~0u);
+    if (broken) return true;
+    broken = patience.gone(args.state, args.lifeline, args.wait_ns, static_cast<unsigned>(peer),
+                           where, ~0u);
+    if (!broken && patience.has_looked() && should_leave(&mine(), gridDim.x, patience.began_ns)) {
+      shared.since_ns = patience.began_ns;
+      shared.leaves = 1;
+      broken = true;
+    }
     return broken;
   }
   /// One thread. What was there before the word was raised can be read, or written, from here on.
   __device__ void await_word(const unsigned* word, unsigned value) {
-    if (reached(load_flag(word), value)) return;  // most often, and then one look is enough
-    while (!broken && !reached(peek_flag(word), value)) give_up(value);
-    load_flag(word);
+    if (!reached(load_flag(word), value)) {  // most often one look is enough
+      while (!broken && !reached(peek_flag(word), value)) give_up(value);
+      load_flag(word);
+    }
     patience.began_ns = 0;  // the next wait has its own deadline
   }
   /// All threads, of which one waits.
@@ -110,7 +133,7 @@ struct MessageTeam {
     broken = team.any(broken);
   }
   __device__ void send_lines(const MessageWork& work) {
-    const unsigned message = lines++, limit = length(work, 0), step = kTogether * team.threads;
+    const unsigned message = lines, limit = length(work, 0), step = kTogether * team.threads;
     const bool whole = is_aligned(work.memory);
     for (unsigned at = 0; at < limit; at += step) {
       Unit held[kTogether];
@@ -131,7 +154,7 @@ struct MessageTeam {
     }
   }
   __device__ void take_lines(const MessageWork& work) {
-    const unsigned message = lines++, limit = length(work, 0), step = kTogether * team.threads;
+    const unsigned message = lines, limit = length(work, 0), step = kTogether * team.threads;
     const bool whole = is_aligned(work.memory);
     for (unsigned at = team.lane; at < limit && !broken; at += step) {
       Unit got[kTogether];
@@ -161,23 +184,23 @@ struct MessageTeam {
   // --- tiles that bulk copies cannot move, by all threads ----------------------------------------
 
   __device__ void send_tiles(const MessageWork& work, unsigned count) {
-    for (unsigned tile = 0; tile < count; ++tile) {
-      await_together(&mine().taken[channel][peer], tiles + tile + 1 - kMessageSlots);
+    for (; moved < count; ++moved) {
+      await_together(&mine().taken[channel][peer], tiles + moved + 1 - kMessageSlots);
       if (broken) return;
-      put_units(team, slot(tiles + tile), work.memory, work.bytes, first(work, tile),
-                length(work, tile), work.element);
+      put_units(team, slot(tiles + moved), work.memory, work.bytes, first(work, moved),
+                length(work, moved), work.element);
       team.meet();
-      if (team.lane == 0) store_flag(&theirs().arrived[channel][args.rank], tiles + tile + 1);
+      if (team.lane == 0) store_flag(&theirs().arrived[channel][args.rank], tiles + moved + 1);
     }
   }
   __device__ void take_tiles(const MessageWork& work, unsigned count) {
-    for (unsigned tile = 0; tile < count; ++tile) {
-      await_together(&mine().arrived[channel][peer], tiles + tile + 1);
+    for (; moved < count; ++moved) {
+      await_together(&mine().arrived[channel][peer], tiles + moved + 1);
       if (broken) return;
-      take_units(team, work.memory, work.bytes, first(work, tile), slot(tiles + tile),
-                 length(work, tile), work.element);
+      take_units(team, work.memory, work.bytes, first(work, moved), slot(tiles + moved),
+                 length(work, moved), work.element);
       team.meet();
-      if (team.lane == 0) store_flag(&theirs().taken[channel][args.rank], tiles + tile + 1);
+      if (team.lane == 0) store_flag(&theirs().taken[channel][args.rank], tiles + moved + 1);
     }
   }
 
@@ -201,38 +224,91 @@ struct MessageTeam {
     }
   }
 
-  /// All of this end's messages, in order. bulk(*this, work, count) moves tiles of aligned buffers.
+  /// The next work, where all threads of the team find it once they have met. Those that still have
+  /// to do with the one before look at the other place.
+  __device__ void show_work() const {
+    if (team.lane != 0 || next_work >= end_work) return;
+    shared.works[next_work % 2] =
+        next_work < args.noted ? mine().noted[next_work] : args.works[next_work - args.noted];
+  }
+  /// A message, or what is left of it. bulk(*this, work, count) moves tiles of aligned buffers.
   template <class Bulk>
-  __device__ void run(Bulk bulk) {
-    broken = team.any(broken);  // one may have seen what another has not: they wait for each other
-    for (unsigned i = 0; i < args.work_count && !broken; ++i) {
-      const MessageWork& work = args.works[i];
-      if (static_cast<int>(work.peer) != peer) continue;
-      if (work.side == kKeep) {
-        keep(work);
-        continue;
-      }
-      if (work.side != side || channel >= work.channels) continue;
-      if (work.by_lines != 0) {
-        if (side == kSend)
-          send_lines(work);
-        else
-          take_lines(work);
-        continue;
-      }
-      const unsigned count = tiles_of(work);
-      if (!bulk(*this, work, count)) {
-        if (side == kSend)
-          send_tiles(work, count);
-        else
-          take_tiles(work, count);
-      }
-      tiles += count;
+  __device__ void serve(const MessageWork& work, Bulk bulk) {
+    if (work.side == kKeep) return keep(work);
+    if (channel >= work.channels) return;
+    if (work.by_lines != 0) {
+      if (side == kSend)
+        send_lines(work);
+      else
+        take_lines(work);
+      if (!broken) ++lines;
+      return;
+    }
+    const unsigned count = tiles_of(work);
+    if (!bulk(*this, work, count)) {
+      if (side == kSend)
+        send_tiles(work, count);
+      else
+        take_tiles(work, count);
+    }
+    if (!broken) tiles += count;
+  }
+  /// All of this end's messages, in order, as far as they go.
+  template <class Bulk>
+  __device__ void serve_end(Bulk bulk) {
+    while (true) {
+      show_work();
+      broken = team.any(broken);  // one may have seen what another has not
+      if (broken || next_work >= end_work) break;
+      serve(shared.works[next_work % 2], bulk);
+      if (broken || ++next_work == end_work) break;
+      moved = 0;
+      patience.began_ns = 0;
     }
     if (team.lane != 0 || peer == args.rank) return;
     mine().lines[side][channel][peer] = lines;
     mine().tiles[side][channel][peer] = tiles;
+    if (!broken || shared.leaves == 0) return;
+    mine().places[side][shared.block] = {next_work, moved, shared.since_ns};
+    shared.covers = leave_end(&mine(), side, shared.block, gridDim.x) ? 0 : 1;
+  }
+  /// Takes up an end that some team has left. False where none is.
+  __device__ bool take_up() {
+    if (team.lane == 0) {
+      shared.block = take_left_end(&mine(), side, shared.block);
+      shared.leaves = 0;
+    }
+    team.meet();
+    const unsigned block = shared.block;
+    if (block == kNoBlock) return false;
+    begin(block);
+    const MessagePlace& place = mine().places[side][block];
+    next_work = place.work;
+    moved = place.moved;
+    patience.began_ns = place.since_ns;
+    patience.polls = 0u - kLooksAtLeft;
+    broken = false;
+    return true;
+  }
+  /// Both teams meet, again and again while any end is left that this block must see to.
+  __device__ bool goes_on() {
+    const bool covers = team.lane == 0 && ((begun & kEndsLeft) != 0 || shared.covers != 0);
+    while (__syncthreads_or(covers && must_go_on(&mine(), gridDim.x) ? 1 : 0))
+      if (take_up()) return true;
+    return false;
+  }
+  template <class Bulk>
+  __device__ void run(Bulk bulk) {
+    do serve_end(bulk);
+    while (goes_on());
+    if (threadIdx.x == 0 && (begun & ~kEndsLeft) + 1 == gridDim.x) mine().begun = 0;
   }
 };
+
+/// A launch that only notes works, for one behind it.
+__device__ inline void note_works(const MessageArgs& args) {
+  MessageWork* const noted = args.flags[args.rank]->noted + args.noted;
+  for (unsigned i = threadIdx.x; i < args.work_count; i += blockDim.x) noted[i] = args.works[i];
+}
 
 }  // namespace plait::cuda

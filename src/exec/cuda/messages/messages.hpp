@@ -45,13 +45,13 @@ MessageCut cut_message(std::uint64_t bytes, const MessageSpread& spread);
 std::uint64_t message_slot_bytes(int ranks, std::uint32_t channels);
 std::uint64_t message_line_bytes(int ranks, std::uint32_t channels);
 
-/// The launches, one behind the other, each as far as it does not depend on device memory. Messages
-/// of different ranks and directions come in rounds, each with one of either direction a peer, and
-/// as many rounds on all ranks make a launch. So no block waits for what a peer does in a later
-/// launch, nor, where all ranks are in the same group, in a later block than one that it has yet to
-/// come to itself: one resident block a GPU is enough.
-/// Error(invalid_argument) where a peer is no rank, or where what this rank sends itself and what
-/// it receives from itself differ.
+/// The launches, one behind the other, each as far as it does not depend on device memory. All
+/// messages are moved by the last of them, and those before it note what it has to do: so nothing
+/// waits for a message but its own two ends, whatever groups these are in, and one resident block a
+/// GPU is enough (message_ends.cuh). Only a group of more than kMessageNoted + kMessageWorks
+/// messages is moved in several launches, each with the next of all peers: other ends that are in
+/// groups of that size too must be in a group like it. Error(invalid_argument) where a peer is no
+/// rank, or where what this rank sends itself and what it receives from itself differ.
 std::vector<MessageArgs> plan_messages(const std::vector<Message>& messages, int rank, int ranks,
                                        const MessageSpread& spread);
 

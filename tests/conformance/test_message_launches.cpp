@@ -1,0 +1,92 @@
+// How messages are cut, and which launches move a group of them.
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "base/text.hpp"
+#include "exec/cuda/messages/messages.hpp"
+#include "plait/error.hpp"
+
+using namespace plait;
+using namespace plait::cuda;
+
+TEST_CASE("both ends cut a message alike, and every unit goes through one channel") {
+  for (const std::uint32_t channels : {1u, 2u, 16u, 32u})
+    for (const std::uint64_t bytes : {1ull, 16ull, 2048ull, 2049ull, 65536ull, 262144ull, 262145ull,
+                                      1048576ull, 12345678ull, 1ull << 32}) {
+      const MessageCut cut = cut_message(bytes, {channels, {}});
+      CAPTURE(text(bytes, " bytes over ", channels));
+      const std::uint64_t units = (bytes + 15) / 16;
+      const std::uint64_t tiles = (units + cut.tile_units - 1) / cut.tile_units;
+      CHECK(cut.channels >= 1);
+      CHECK(cut.channels <= channels);
+      CHECK(cut.channels <= tiles);
+      if (cut.by_lines) {
+        CHECK(tiles == cut.channels);
+        CHECK(cut.tile_units <= kMessageLineUnits);
+      } else {
+        CHECK(cut.tile_units * 16 <= kMessageSlotBytes);
+      }
+    }
+  CHECK(message_channels(2, 0) == 32);
+  CHECK(message_channels(4, 0) == 16);
+  CHECK(message_channels(8, 0) == 8);
+  CHECK(message_channels(16, 0) == 4);
+  CHECK(message_channels(8, 4) == 1);
+}
+
+TEST_CASE("launches of messages: the last one moves all, by peer and direction") {
+  char memory[64];
+  std::vector<Message> messages;
+  for (int k = 0; k < 20; ++k)
+    for (const int peer : {0, 1, 2}) {
+      messages.push_back({true, peer, memory, 8});
+      messages.push_back({false, peer, memory + 32, 8});
+    }
+  messages.push_back({true, 1, memory, 0});  // nothing to do
+  const std::vector<MessageArgs> launches = plan_messages(messages, 1, 3, {32, {}});
+  CHECK(launches.size() == 4);  // of 32 works
+  std::vector<MessageWork> works;
+  for (const MessageArgs& args : launches) {
+    CHECK(args.notes == (&args == &launches.back() ? 0 : 1));
+    CHECK(args.noted == works.size());
+    works.insert(works.end(), args.works, args.works + args.work_count);
+  }
+  CHECK(works.size() == 100);
+  const MessageArgs& last = launches.back();
+  CHECK(last.channels == 1);
+  // Ranks 1 and 2, then 0 and 1, then 1 by itself.
+  CHECK(std::vector<int>(last.peer, last.peer + last.peers) == std::vector<int>{2, 0, 1});
+  for (std::uint32_t place = 0; place < last.peers; ++place)
+    for (const MessageSide side : {kSend, kReceive}) {
+      CHECK(last.end[side][place] - last.first[side][place] == 20);
+      for (std::uint32_t i = last.first[side][place]; i < last.end[side][place]; ++i) {
+        CHECK(works[i].peer == last.peer[place]);
+        CHECK(MessageSide{works[i].side} == (works[i].peer == 1u ? kKeep : side));
+      }
+    }
+  CHECK(works[last.first[kSend][2]].kept == memory);
+}
+
+TEST_CASE("launches of messages: no more than there is room for") {
+  char memory[64];
+  const auto launches = [&](int count, int ranks) {
+    return plan_messages(
+        std::vector<Message>(static_cast<std::size_t>(count), {true, 1, memory, 8}), 0, ranks,
+        {1, {}});
+  };
+  CHECK(launches(0, 2).empty());
+  CHECK(launches(32, 2).size() == 1);
+  CHECK(launches(33, 2).size() == 2);
+  CHECK(launches(2080, 2).size() == 65);
+  CHECK(launches(2081, 2).size() == 22 + 44);  // 693, then the rest
+  for (int ranks = 2; ranks <= kMaxCudaRanks; ++ranks) {
+    CHECK(message_channels(ranks, 0) * static_cast<unsigned>(ranks) <= kMessageBlocks);
+    for (const MessageArgs& args : launches(10000, ranks))
+      CHECK(args.noted + args.work_count <= kMessageNoted + kMessageWorks);
+  }
+  CHECK_THROWS_AS(plan_messages({{true, 3, memory, 8}}, 1, 3, {32, {}}), Error);
+  CHECK_THROWS_AS(plan_messages({{true, 1, memory, 8}}, 1, 3, {32, {}}), Error);
+  CHECK_THROWS_AS(plan_messages({{true, 1, memory, 8}, {false, 1, memory, 16}}, 1, 3, {32, {}}),
+                  Error);
+}
