@@ -25,9 +25,8 @@ const std::vector<std::uint64_t> kCounts{0, 1, 3, 5, 127, 1009, 65537};
 constexpr DataType kTypes[] = {DataType::fp32, DataType::bf16, DataType::uint8, DataType::fp64};
 
 std::string first_finding(const Report& report) {
-  return report.findings.empty()
-             ? ""
-             : text(report.findings[0].rule, ": ", report.findings[0].sentence);
+  return report.findings.empty() ? ""
+                                 : text(report.findings[0].rule, ": ", report.findings[0].sentence);
 }
 
 }  // namespace
@@ -52,9 +51,9 @@ TEST_CASE("every plan of a call by lines is proved, of one piece or of many") {
               request.type = kTypes[plans % 4];
               request = checked(request, topology);
               const std::uint64_t units = count * plait::bytes_of(request.type) / 16 + 1;
-              const std::uint64_t half =
-                  (units / pieces + 2) * static_cast<std::uint64_t>(2 * ranks) *
-                  plait::cuda::bytes_of(kind.line);
+              const std::uint64_t half = (units / pieces + 2) *
+                                         static_cast<std::uint64_t>(2 * ranks) *
+                                         plait::cuda::bytes_of(kind.line);
               const Plan plan = line_plan(topology, request, kind.kernel, kind.line, half);
               CAPTURE(text(label(plan), " ", name_of(collective), ", ", ranks, " ranks, ", count,
                            " ", name_of(request.type), ", half ", half));
