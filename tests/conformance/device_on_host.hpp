@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "conformance/trace.hpp"
 #include "plait/plan.hpp"
 
 #define PLAIT_PTX "conformance/ptx_on_host.hpp"
@@ -123,6 +124,7 @@ T __ldcs(const T* at) {
 }
 template <class T>
 void __stcs(T* at, T value) {
+  plait_test::note(plait_test::Touch::store, at, &value, sizeof value);
   *at = value;
 }
 inline void __syncthreads() { plait_test::block_meets->meet(); }

@@ -1,6 +1,7 @@
 // The functions of exec/cuda/device/ptx.cuh, for kernels on a host's threads. Pairs of words are
 // two words here: no kernel may count on a pair coming whole.
 #pragma once
+#include "conformance/trace.hpp"
 #include "exec/cuda/device/numbers.cuh"
 
 namespace plait::cuda {
@@ -20,21 +21,37 @@ inline void let_others_run() {
   if (++looks % 16 == 0) std::this_thread::yield();
   if (looks % 1024 == 0) std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
+template <class Type>
+Type load_plain(const Type* at) {
+  const Type value = *at;
+  plait_test::note(plait_test::Touch::load, at, &value, sizeof value);
+  return value;
+}
+template <class Type>
+void store_plain(Type* at, Type value) {
+  plait_test::note(plait_test::Touch::store, at, &value, sizeof value);
+  *at = value;
+}
 /// Reads a byte, so that a sanitizer sees what is asked for outside of a buffer.
 inline void fetch_ahead(const void* at) { (void)*static_cast<const volatile char*>(at); }
 inline void wait_for_grid_before() {}
 inline void let_next_grid_start() {}
 inline void store_pair(void* at, unsigned long long lo, unsigned long long hi) {
   auto* const words = static_cast<unsigned long long*>(at);
+  const unsigned long long pair[2] = {lo, hi};
+  plait_test::note(plait_test::Touch::store, at, pair, sizeof pair);
   std::atomic_ref(words[1]).store(hi, std::memory_order_relaxed);
   std::atomic_ref(words[0]).store(lo, std::memory_order_relaxed);
 }
 inline void store_word(void* at, unsigned long long word) {
+  plait_test::note(plait_test::Touch::store, at, &word, sizeof word);
   std::atomic_ref(*static_cast<unsigned long long*>(at)).store(word, std::memory_order_relaxed);
 }
 inline unsigned long long load_word(const void* at) {
   auto* const word = static_cast<unsigned long long*>(const_cast<void*>(at));
-  return std::atomic_ref(*word).load(std::memory_order_relaxed);
+  const auto value = std::atomic_ref(*word).load(std::memory_order_relaxed);
+  plait_test::note(plait_test::Touch::load, at, &value, sizeof value);
+  return value;
 }
 inline unsigned peek_flag(const unsigned* at) {
   let_others_run();
@@ -51,8 +68,10 @@ inline void store_flag_relaxed(unsigned* at, unsigned value) { store_flag(at, va
 inline Unit load_pair(const void* at) {
   let_others_run();
   auto* const words = static_cast<unsigned long long*>(const_cast<void*>(at));
-  const auto lo = std::atomic_ref(words[0]).load(std::memory_order_relaxed);
-  return {lo, std::atomic_ref(words[1]).load(std::memory_order_relaxed)};
+  unsigned long long pair[2] = {std::atomic_ref(words[0]).load(std::memory_order_relaxed)};
+  pair[1] = std::atomic_ref(words[1]).load(std::memory_order_relaxed);
+  plait_test::note(plait_test::Touch::load, at, pair, sizeof pair);
+  return {pair[0], pair[1]};
 }
 inline void fail_stream() {
   if (plait_test::stream_failed != nullptr) plait_test::stream_failed->store(true);

@@ -59,7 +59,9 @@ TEST_CASE("every plan of a call by lines is proved, of one piece or of many") {
                            " ", name_of(request.type), ", half ", half));
               CHECK(first_finding(verify(plan)) == "");
               ++plans;
-              in_pieces += plan.params.count("pieces") != 0 && plan.params.at("pieces") > 2;
+              const std::uint64_t bytes = count * plait::bytes_of(request.type);
+              in_pieces += bytes != 0 &&
+                           bytes / 2 > static_cast<std::uint64_t>(plan.params.at("piece_bytes"));
             }
       }
   MESSAGE(plans, " plans proved, ", in_pieces, " of them of three pieces or more");

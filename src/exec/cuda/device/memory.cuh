@@ -134,14 +134,14 @@ __device__ inline Unit load_unit(const char* base, unsigned long long unit,
                                  unsigned long long bytes, bool aligned) {
   const unsigned long long at = unit * 16;
   if (aligned && at + 16 <= bytes) {
-    const ulonglong2 pair = *reinterpret_cast<const ulonglong2*>(base + at);
+    const ulonglong2 pair = load_plain(reinterpret_cast<const ulonglong2*>(base + at));
     return {pair.x, pair.y};
   }
   unsigned long long words[2] = {0, 0};
   for (int i = 0; i < static_cast<int>(16 / sizeof(Stored)); ++i) {
     const unsigned long long offset = at + static_cast<unsigned long long>(i) * sizeof(Stored);
     if (offset >= bytes) break;
-    const Stored stored = *reinterpret_cast<const Stored*>(base + offset);
+    const Stored stored = load_plain(reinterpret_cast<const Stored*>(base + offset));
     unsigned long long part = 0;
     __builtin_memcpy(&part, &stored, sizeof(Stored));
     words[i * sizeof(Stored) / 8] |= part << (i * sizeof(Stored) % 8 * 8);
@@ -159,7 +159,7 @@ __device__ inline void store_unit(char* base, unsigned long long unit, const Uni
     if constexpr (kOnce)
       __stcs(whole, make_ulonglong2(value.lo, value.hi));
     else
-      *whole = make_ulonglong2(value.lo, value.hi);
+      store_plain(whole, make_ulonglong2(value.lo, value.hi));
     return;
   }
   for (int i = 0; i < static_cast<int>(16 / sizeof(Stored)); ++i) {
@@ -169,7 +169,7 @@ __device__ inline void store_unit(char* base, unsigned long long unit, const Uni
     const unsigned long long part = word >> (i * sizeof(Stored) % 8 * 8);
     Stored stored;
     __builtin_memcpy(&stored, &part, sizeof(Stored));
-    *reinterpret_cast<Stored*>(base + offset) = stored;
+    store_plain(reinterpret_cast<Stored*>(base + offset), stored);
   }
 }
 

@@ -52,6 +52,16 @@ __device__ inline void let_next_grid_start() {
 #endif
 }
 
+/// Of buffers and slots in the order that words, lines or barriers give.
+template <class Type>
+__device__ inline Type load_plain(const Type* at) {
+  return *at;
+}
+template <class Type>
+__device__ inline void store_plain(Type* at, Type value) {
+  *at = value;
+}
+
 /// Asks for what is there to come into L2, without waiting.
 __device__ inline void fetch_ahead(const void* at) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));

@@ -19,10 +19,10 @@ __device__ PLAIT_APART Unit load_elements(const char* at, unsigned long long byt
   for (unsigned offset = 0; offset < bytes; offset += element) {
     unsigned long long part = 0;
     switch (element) {
-      case 1: part = *reinterpret_cast<const std::uint8_t*>(at + offset); break;
-      case 2: part = *reinterpret_cast<const std::uint16_t*>(at + offset); break;
-      case 4: part = *reinterpret_cast<const std::uint32_t*>(at + offset); break;
-      default: part = *reinterpret_cast<const std::uint64_t*>(at + offset);
+      case 1: part = load_plain(reinterpret_cast<const std::uint8_t*>(at + offset)); break;
+      case 2: part = load_plain(reinterpret_cast<const std::uint16_t*>(at + offset)); break;
+      case 4: part = load_plain(reinterpret_cast<const std::uint32_t*>(at + offset)); break;
+      default: part = load_plain(reinterpret_cast<const std::uint64_t*>(at + offset));
     }
     (offset < 8 ? words[0] : words[1]) |= part << offset % 8 * 8;
   }
@@ -34,10 +34,20 @@ __device__ PLAIT_APART void store_elements(char* at, unsigned long long bytes, u
   for (unsigned offset = 0; offset < bytes; offset += element) {
     const unsigned long long part = (offset < 8 ? lo : hi) >> offset % 8 * 8;
     switch (element) {
-      case 1: *reinterpret_cast<std::uint8_t*>(at + offset) = part; break;
-      case 2: *reinterpret_cast<std::uint16_t*>(at + offset) = part; break;
-      case 4: *reinterpret_cast<std::uint32_t*>(at + offset) = part; break;
-      default: *reinterpret_cast<std::uint64_t*>(at + offset) = part;
+      case 1:
+        store_plain(reinterpret_cast<std::uint8_t*>(at + offset), static_cast<std::uint8_t>(part));
+        break;
+      case 2:
+        store_plain(reinterpret_cast<std::uint16_t*>(at + offset),
+                    static_cast<std::uint16_t>(part));
+        break;
+      case 4:
+        store_plain(reinterpret_cast<std::uint32_t*>(at + offset),
+                    static_cast<std::uint32_t>(part));
+        break;
+      default:
+        store_plain(reinterpret_cast<std::uint64_t*>(at + offset),
+                    static_cast<std::uint64_t>(part));
     }
   }
 }
@@ -48,7 +58,7 @@ __device__ inline Unit load_any(const char* src, unsigned long long unit, unsign
   const unsigned long long at = unit * 16;
   if (!whole || at + 16 > bytes)
     return load_elements(src + at, bytes > at ? min(bytes - at, 16ull) : 0, element);
-  const ulonglong2 pair = *reinterpret_cast<const ulonglong2*>(src + at);
+  const ulonglong2 pair = load_plain(reinterpret_cast<const ulonglong2*>(src + at));
   return {pair.x, pair.y};
 }
 __device__ inline void store_any(char* dst, unsigned long long unit, const Unit& value,
@@ -57,7 +67,7 @@ __device__ inline void store_any(char* dst, unsigned long long unit, const Unit&
   if (!whole || at + 16 > bytes)
     return store_elements(dst + at, bytes > at ? min(bytes - at, 16ull) : 0, element, value.lo,
                           value.hi);
-  *reinterpret_cast<ulonglong2*>(dst + at) = make_ulonglong2(value.lo, value.hi);
+  store_plain(reinterpret_cast<ulonglong2*>(dst + at), make_ulonglong2(value.lo, value.hi));
 }
 
 /// `limit` units from unit `from` of `src` on, into a slot.
@@ -75,7 +85,7 @@ __device__ inline void put_units(const Team& team, char* slot, const char* src,
 #pragma unroll
     for (int u = 0; u < 4; ++u)
       if (i + u * team.threads < limit)
-        dst[i + u * team.threads] = make_ulonglong2(held[u].lo, held[u].hi);
+        store_plain(&dst[i + u * team.threads], make_ulonglong2(held[u].lo, held[u].hi));
   }
 }
 /// `limit` units of a slot, to unit `from` of `to` on.

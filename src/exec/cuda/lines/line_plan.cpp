@@ -82,7 +82,7 @@ Plan line_plan(const Topology& topology, const Request& request, LineKernel kern
   if (bytes == 0) return builder.build();
   const LineCut cut = cut_of(request, kernel, kind, half_bytes);
   builder.param("bare", kind == LineKind::bare ? 1 : 0);
-  builder.param("pieces", static_cast<std::int64_t>(cut.pieces));
+  builder.param("piece_bytes", static_cast<std::int64_t>(cut.units * kUnit));
   const std::uint64_t half = lines_in_half(kind, half_bytes) * kUnit;
   for (int rank = 0; rank < request.ranks; ++rank)
     builder.alloc(Space::inbox, rank, cut.pieces == 1 ? half : 2 * half);

@@ -321,7 +321,7 @@ struct TileRoles {
 #pragma unroll
           for (int u = 0; u < 4; ++u)
             if (i + u * team.threads < limit)
-              to[i + u * team.threads] = make_ulonglong2(held[u].lo, held[u].hi);
+              store_plain(&to[i + u * team.threads], make_ulonglong2(held[u].lo, held[u].hi));
         }
       if (!keeps) continue;
 #pragma unroll

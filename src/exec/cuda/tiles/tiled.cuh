@@ -84,8 +84,8 @@ struct TiledBlock : TileRoles {
 #pragma unroll
     for (int u = 0; u < kTogether; ++u)
       if (i + u * Threads::kHandle < limit)
-        reinterpret_cast<ulonglong2*>(to)[i + u * Threads::kHandle] =
-            make_ulonglong2(units[u].lo, units[u].hi);
+        store_plain(&reinterpret_cast<ulonglong2*>(to)[i + u * Threads::kHandle],
+                    make_ulonglong2(units[u].lo, units[u].hi));
   }
   /// kTogether units: where the number of ranks is known, all parts are loaded at once.
   __device__ void sum_units(Unit (&total)[kTogether], const char* const (&from)[kHeld],

@@ -1,0 +1,229 @@
+// Calls by lines on a host's threads, with all that they load and store written down. `Kernels`:
+// the real ones, or a copy of their text with faults in it.
+#pragma once
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "conformance/device_on_host.hpp"
+// After it, as it says what a device has.
+#include "exec/cuda/lines/hop.cuh"
+#include "exec/cuda/lines/line_plan.hpp"
+#include "exec/cuda/traffic/tiled_shape.hpp"
+#include "plan/builder.hpp"
+
+namespace plait_test {
+
+using namespace plait;
+using namespace plait::cuda;
+
+struct LineRun {
+  Request request;
+  LineKernel kernel = LineKernel::one_shot;
+  LineKind kind = LineKind::bare;
+  std::uint64_t half_bytes = 0;
+  unsigned blocks = 2, threads = 3;
+  int ahead = 0;
+  unsigned calls_before = 0;  ///< of the communicator, which choose the half
+  int late = -1;              ///< a rank that begins each piece when the others can only wait
+  double wait_s = 20;
+};
+
+/// What came of it.
+struct LineTraces {
+  using Buffer = std::vector<ulonglong2>;                               // aligned
+  std::vector<Buffer> inputs, outputs, inboxes;                         // by rank
+  std::vector<std::vector<std::vector<std::vector<Access>>>> accesses;  // by rank, piece, thread
+  std::vector<unsigned> failed;  // by rank: DeviceState::failed
+};
+
+struct RealKernels {
+  using Bare = BareLine;
+  using Flagged = FlaggedLine;
+  using Escaped = EscapedLine;
+  template <DataType kType, int kOp, int kRanks, class Line>
+  static void one_shot(const FusedArgs& args) {
+    cuda::one_shot<kType, kOp, kRanks, Line>(args);
+  }
+  template <DataType kType, int kOp, int kRanks, class Line>
+  static void two_shot(const FusedArgs& args) {
+    cuda::two_shot<kType, kOp, kRanks, Line>(args);
+  }
+  template <DataType kType, int kOp, int kHandling>
+  static void hop(const HopArgs& args) {
+    cuda::hop<kType, kOp, kHandling>(args);
+  }
+};
+
+/// A late rank begins when each of the others has looked in vain for a while, or has ended.
+struct Pace {
+  std::atomic<unsigned> looks{0};
+  std::atomic<unsigned> ended{0};  ///< threads, of all pieces
+};
+
+template <class Kernels>
+class LinePlay {
+ public:
+  explicit LinePlay(const LineRun& run) : run_(run), pieces_(pieces_of(run)) {
+    std::mt19937 random(static_cast<unsigned>(run.request.count * 31 + run.calls_before));
+    for (int rank = 0; rank < run.request.ranks; ++rank) {
+      const auto buffer = [](std::uint64_t bytes) {
+        return LineTraces::Buffer(bytes / 16 + 2, ulonglong2{0, 0});
+      };
+      made_.inputs.push_back(buffer(input_bytes(run.request, rank)));
+      made_.outputs.push_back(buffer(output_bytes(run.request, rank)));
+      made_.inboxes.push_back(buffer(2 * run.half_bytes));
+      fill(made_.inputs.back(), random);
+      const unsigned long long none = run.kind == LineKind::flagged ? 0 : ~0ull;
+      std::fill(made_.inboxes.back().begin(), made_.inboxes.back().end(), ulonglong2{none, none});
+      states_.push_back(std::make_unique<DeviceState>());
+      states_.back()->fused_calls = run.calls_before;
+      lifelines_.push_back(std::make_unique<Lifeline>());
+      paces_.push_back(std::make_unique<Pace>());
+    }
+    made_.accesses.assign(
+        index(run.request.ranks),
+        std::vector(pieces_.size(), std::vector<std::vector<Access>>(run.blocks * run.threads)));
+  }
+
+  LineTraces play() {
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < run_.request.ranks; ++rank)
+      ranks.emplace_back([this, rank] {
+        for (std::size_t piece = 0; piece < pieces_.size(); ++piece) {
+          if (rank == run_.late) await_others(piece);
+          launch({run_.blocks, run_.threads, {}, nullptr}, [&] { run_thread(rank, piece); });
+        }
+      });
+    for (std::thread& rank : ranks) rank.join();
+    for (const auto& state : states_) made_.failed.push_back(state->failed);
+    return std::move(made_);
+  }
+
+ private:
+  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
+  /// Floats of any bits but NaNs, whose words would travel as others. Of what a hop only moves some
+  /// travels as words that mean something else.
+  void fill(LineTraces::Buffer& buffer, std::mt19937& random) const {
+    for (std::size_t i = 0; i < buffer.size(); ++i) {
+      ulonglong2& unit = buffer[i];
+      unit = {random() | std::uint64_t{random()} << 32, random() | std::uint64_t{random()} << 32};
+      if (is_float(run_.request.type)) {
+        unit.x &= 0x3fff3fff3fff3fffull;
+        unit.y &= 0x3fff3fff3fff3fffull;
+      }
+      if (run_.kernel != LineKernel::hop || reduces(run_.request.collective) || random() % 4 != 0)
+        continue;
+      const Unit rare = EscapedLine::mixed(
+          {random() % 2 == 0 ? EscapedLine::kMissing : EscapedLine::kStandIn, unit.y},
+          static_cast<unsigned>(i % ((pieces_[0].bytes + 15) / 16)));
+      unit.x = rare.lo;
+      if (random() % 2 == 0) std::swap(unit.x, unit.y);
+    }
+  }
+  /// As CudaRank cuts them.
+  static std::vector<Range> pieces_of(const LineRun& run) {
+    const std::uint64_t bytes = run.request.count * plait::bytes_of(run.request.type);
+    const std::uint64_t units = (bytes + 15) / 16;
+    const LineCut cut =
+        run.kernel == LineKernel::hop
+            ? cut_hop(units, run.request.ranks, run.half_bytes)
+            : cut_lines(units, run.request.ranks, run.kernel == LineKernel::one_shot,
+                        run.half_bytes /
+                            (run.kind == LineKind::bare ? kBareLineBytes : kFlaggedLineBytes));
+    std::vector<Range> pieces;
+    for (std::uint64_t at = 0; at < bytes; at += cut.units * 16)
+      pieces.push_back({at, std::min(cut.units * 16, bytes - at)});
+    return pieces;
+  }
+
+  void await_others(std::size_t piece) {
+    constexpr unsigned kLooks = 100;
+    std::vector<unsigned> from;
+    for (const auto& pace : paces_) from.push_back(pace->looks);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+    for (std::size_t rank = 0; rank < paces_.size(); ++rank)
+      while (static_cast<int>(rank) != run_.late && paces_[rank]->looks - from[rank] < kLooks &&
+             paces_[rank]->ended < (piece + 1) * run_.blocks * run_.threads &&
+             std::chrono::steady_clock::now() < until)
+        std::this_thread::yield();
+  }
+
+  void run_thread(int rank, std::size_t piece) {
+    Trace mine;
+    trace = &mine;
+    looks = &paces_[index(rank)]->looks;
+    if (run_.kernel == LineKernel::hop)
+      run_hop(rank, pieces_[piece]);
+    else
+      run_fused(rank, pieces_[piece]);
+    trace = nullptr;
+    looks = nullptr;
+    ++paces_[index(rank)]->ended;
+    made_.accesses[index(rank)][piece][blockIdx.x * run_.threads + threadIdx.x] = mine.taken();
+  }
+
+  template <class Args>
+  void tell(Args& args, int rank, Range piece) {
+    args.input = reinterpret_cast<char*>(made_.inputs[index(rank)].data()) + piece.offset;
+    args.output = reinterpret_cast<char*>(made_.outputs[index(rank)].data()) + piece.offset;
+    args.state = states_[index(rank)].get();
+    args.lifeline = lifelines_[index(rank)].get();
+    args.wait_ns = static_cast<std::uint64_t>(run_.wait_s * 1e9);
+    for (double& scalar : args.scalars) scalar = 1.0;
+    args.rank = rank;
+    args.ranks = run_.request.ranks;
+    args.op = static_cast<int>(ReduceOp::sum);
+    args.half_bytes = run_.half_bytes;
+    args.ahead = run_.ahead;
+    for (std::size_t r = 0; r < made_.inboxes.size(); ++r)
+      args.inbox[r] = reinterpret_cast<char*>(made_.inboxes[r].data());
+  }
+  void run_hop(int rank, Range piece) {
+    HopArgs args{};
+    tell(args, rank, piece);
+    args.shape = hop_shape(run_.request, rank);
+    args.shape.part_bytes = piece.bytes;
+    if (args.shape.own_bytes != 0) args.shape.own_bytes = piece.bytes;
+    constexpr int kSum = static_cast<int>(ReduceOp::sum);
+    if (reduces(run_.request.collective))
+      return Kernels::template hop<DataType::fp32, kSum, kReduceParts>(args);
+    if (plait::bytes_of(run_.request.type) == 2)
+      return Kernels::template hop<DataType::uint16, kAnyOp, kPlaceParts>(args);
+    Kernels::template hop<DataType::uint8, kAnyOp, kPlaceParts>(args);
+  }
+  void run_fused(int rank, Range piece) {
+    FusedArgs args{};
+    tell(args, rank, piece);
+    args.count = piece.bytes / plait::bytes_of(run_.request.type);
+    const DataType type = run_.request.type;
+    if (type == DataType::bf16) return run_typed<DataType::bf16, 0>(args);
+    if (args.ranks == 2) return run_typed<DataType::fp32, 2>(args);
+    if (args.ranks == 4) return run_typed<DataType::fp32, 4>(args);
+    run_typed<DataType::fp32, 0>(args);
+  }
+  template <DataType kType, int kRanks>
+  void run_typed(const FusedArgs& args) {
+    constexpr int kOp = kRanks == 0 ? kAnyOp : static_cast<int>(ReduceOp::sum);
+    const bool bare = run_.kind == LineKind::bare;
+    using Bare = typename Kernels::Bare;
+    using Flagged = typename Kernels::Flagged;
+    if (run_.kernel == LineKernel::one_shot && bare)
+      return Kernels::template one_shot<kType, kOp, kRanks, Bare>(args);
+    if (run_.kernel == LineKernel::one_shot)
+      return Kernels::template one_shot<kType, kOp, kRanks, Flagged>(args);
+    if (bare) return Kernels::template two_shot<kType, kOp, kRanks, Bare>(args);
+    Kernels::template two_shot<kType, kOp, kRanks, Flagged>(args);
+  }
+
+  const LineRun& run_;
+  std::vector<Range> pieces_;
+  LineTraces made_;
+  std::vector<std::unique_ptr<DeviceState>> states_;
+  std::vector<std::unique_ptr<Lifeline>> lifelines_;
+  std::vector<std::unique_ptr<Pace>> paces_;
+};
+
+}  // namespace plait_test

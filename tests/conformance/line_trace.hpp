@@ -1,0 +1,370 @@
+// What a call by lines has loaded and stored, held to its plan: unit by unit, each thread does what
+// the plan's lane of its rank says, in that order, and nothing else.
+#pragma once
+#include <map>
+#include <optional>
+
+#include "base/text.hpp"
+#include "conformance/line_runs.hpp"
+
+namespace plait_test {
+
+class LineTraceCheck {
+ public:
+  LineTraceCheck(const LineRun& run, const LineTraces& traces, const Plan& plan)
+      : run_(run),
+        traces_(traces),
+        plan_(plan),
+        half_(lines_in_half(run.kind, run.half_bytes) * 16),
+        part_bytes_(run.request.count * plait::bytes_of(run.request.type)) {}
+
+  /// What is wrong, in sentences; at most a few.
+  std::vector<std::string> faults() {
+    const std::size_t pieces = traces_.accesses[0].size();
+    for (rank_ = 0; rank_ < run_.request.ranks; ++rank_)
+      for (piece_ = 0; piece_ < pieces; ++piece_) check_piece();
+    return faults_;
+  }
+
+ private:
+  /// What the plan has a rank do to each unit of a region.
+  struct Step {
+    enum Kind { push, take, put } kind;
+    Region region;
+    std::size_t op;
+    std::optional<Region> src;  ///< of what is pushed or stays
+    bool is_greeting = false;
+  };
+  /// What a rank has done so far to a unit.
+  struct Unit {
+    std::size_t thread = 0;
+    std::size_t last_push = 0;
+    std::map<std::size_t, unsigned> stored;                             ///< by step: bytes
+    std::map<std::size_t, std::array<std::optional<Access>, 2>> taken;  ///< by step: the last looks
+    std::map<std::size_t, bool> cleared;                                ///< by step
+    std::optional<unsigned long long> beside;
+  };
+  struct Place {
+    Space space;
+    int rank;
+    std::uint64_t offset;  ///< as the plan counts
+    bool is_beside = false;
+    unsigned from = 0;  ///< bytes into the unit's line
+  };
+
+  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
+  bool is_flagged() const { return run_.kind == LineKind::flagged; }
+  unsigned call() const {
+    const unsigned next = run_.calls_before + static_cast<unsigned>(piece_) + 1;
+    return next == 0 || next < run_.calls_before ? next + 2 : next;  // no call is number 0 or 1
+  }
+  std::uint64_t piece_units() const {
+    const auto cut = static_cast<std::uint64_t>(plan_.params.at("piece_bytes"));
+    return (std::min(cut, part_bytes_ - piece_ * cut) + 15) / 16;
+  }
+  void say(const std::string& what, const Access* access = nullptr) {
+    if (faults_.size() >= 5) return;
+    faults_.push_back(text("rank ", rank_, ", piece ", piece_, ": ", what,
+                           access == nullptr ? "" : text(" (", print(*access), ")")));
+  }
+  std::string print(const Access& access) const {
+    const std::optional<Place> place = place_of(access);
+    return text(access.touch == Touch::load ? "load" : "store", " of ", access.bytes, " at ",
+                place ? text(name_of(place->space), "[", place->rank, "]+", place->offset,
+                             place->is_beside ? " (beside)" : "")
+                      : std::string("an address of nobody"));
+  }
+
+  // --- the plan, step by step -------------------------------------------------------------------
+
+  std::size_t piece_of(const Region& user) const {
+    const std::uint64_t cut = plan_.params.at("piece_bytes");
+    return static_cast<std::size_t>(user.offset % part_bytes_ / cut);
+  }
+  void read_plan() {
+    steps_.clear();
+    inputs_.clear();
+    for (const Lane& lane : plan_.lanes) {
+      if (lane.rank != rank_) continue;
+      for (std::size_t i = 0; i < lane.ops.size(); ++i) read_op(lane.ops, i);
+    }
+    for (Step& step : steps_)
+      if (step.is_greeting) step.region = greeting(step.region);
+  }
+  void read_op(const std::vector<Op>& ops, std::size_t i) {
+    const Op& op = ops[i];
+    const auto is_user = [](const Region& region) {
+      return region.space == Space::input || region.space == Space::output;
+    };
+    if (op.kind == OpKind::copy || op.kind == OpKind::reduce) {
+      const Region& user = is_user(op.dst) ? op.dst : op.srcs[0];
+      if (piece_of(user) != piece_) return;
+      for (const Region& src : op.srcs) {
+        if (src.space == Space::input) inputs_.push_back(src);
+        if (src.space == Space::inbox) steps_.push_back({Step::take, src, i, {}});
+      }
+      steps_.push_back({is_user(op.dst) ? Step::put : Step::push, op.dst, i,
+                        op.kind == OpKind::copy ? std::optional(op.srcs[0]) : std::nullopt});
+      return;
+    }
+    // A word that goes with no data is a greeting: its line is the last of the slot.
+    if (run_.kernel != LineKernel::hop || op.value != piece_ + 1) return;
+    const int peer = op.kind == OpKind::signal ? op.flag.owner : op.flag.writer;
+    const HopShape shape = hop_shape(run_.request, rank_);
+    const int n = run_.request.ranks;
+    if (op.kind == OpKind::signal ? sends(shape, n, rank_, peer) : sends(shape, n, peer, rank_))
+      return;
+    const int owner = op.flag.owner, from = op.flag.writer;
+    const Region line{Space::inbox, owner,
+                      static_cast<std::uint64_t>(place_among_others(owner, from)), 16};
+    steps_.push_back({op.kind == OpKind::signal ? Step::push : Step::take, line, i, {}, true});
+  }
+  /// Where the greeting of the slot of that number lies.
+  Region greeting(const Region& slot) const {
+    const std::uint64_t units = piece_units();
+    return {Space::inbox, slot.rank, piece_ % 2 * half_ + (slot.offset * (units + 1) + units) * 16,
+            16};
+  }
+
+  // --- addresses --------------------------------------------------------------------------------
+
+  std::optional<Place> place_of(const Access& access) const {
+    for (std::size_t rank = 0; rank < traces_.inputs.size(); ++rank) {
+      const auto inside = [&](const LineTraces::Buffer& buffer) -> std::optional<std::uint64_t> {
+        const auto* begin = reinterpret_cast<const char*>(buffer.data());
+        if (access.at < begin || access.at + access.bytes > begin + buffer.size() * 16)
+          return std::nullopt;
+        return static_cast<std::uint64_t>(access.at - begin);
+      };
+      const int owner = static_cast<int>(rank);
+      if (const auto at = inside(traces_.inputs[rank])) return Place{Space::input, owner, *at};
+      if (const auto at = inside(traces_.outputs[rank])) return Place{Space::output, owner, *at};
+      if (const auto at = inside(traces_.inboxes[rank])) return in_inbox(owner, *at);
+    }
+    return std::nullopt;
+  }
+  std::optional<Place> in_inbox(int owner, std::uint64_t at) const {
+    if (at >= 2 * run_.half_bytes) return std::nullopt;
+    const std::uint64_t parity = at / run_.half_bytes, in_half = at % run_.half_bytes;
+    // The half of this piece is the one that the plan has for it; its other half is the other.
+    const std::uint64_t half = (parity ^ (call() & 1)) ^ (piece_ % 2);
+    Place place{Space::inbox, owner, half * half_};
+    if (is_flagged()) {
+      place.offset += in_half / kFlaggedLineBytes * 16;
+      place.from = in_half % kFlaggedLineBytes;
+      return place;
+    }
+    const std::uint64_t lines =
+        (piece_units() + 1) * static_cast<std::uint64_t>(run_.request.ranks - 1);
+    if (run_.kind == LineKind::escaped && in_half >= lines * 16) {
+      place.offset += (in_half - lines * 16) / kBesideLineBytes * 16;
+      place.is_beside = true;
+      return place;
+    }
+    place.offset += in_half / 16 * 16;
+    place.from = in_half % 16;
+    return place;
+  }
+
+  // --- accesses ---------------------------------------------------------------------------------
+
+  void check_piece() {
+    read_plan();
+    units_.clear();
+    const auto& threads = traces_.accesses[index(rank_)][piece_];
+    for (thread_ = 0; thread_ < threads.size(); ++thread_)
+      for (const Access& access : threads[thread_]) check(access);
+    check_complete();
+  }
+
+  void check(const Access& access) {
+    const std::optional<Place> place = place_of(access);
+    if (!place) return say("wanted accesses to buffers and inboxes alone", &access);
+    const bool is_load = access.touch == Touch::load;
+    if (place->space == Space::input) {
+      if (!is_load) return say("wanted inputs to be read only", &access);
+      for (const Region& region : inputs_)
+        if (place->rank == rank_ && place->offset >= region.offset &&
+            place->offset + access.bytes <= region.offset + region.bytes)
+          return;
+      return say("wanted what the plan reads of the input", &access);
+    }
+    if (place->space == Space::output)
+      return is_load ? say("wanted outputs to be written only", &access) : put(access, *place);
+    if (place->rank == rank_) return is_load ? take(access, *place) : clear(access, *place);
+    return is_load ? say("wanted only its owner to read an inbox", &access) : push(access, *place);
+  }
+
+  /// The step of the plan that an access belongs to, and its unit.
+  std::pair<std::size_t, Unit*> step_of(Step::Kind kind, const Place& place) {
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const Region& region = steps_[i].region;
+      if (steps_[i].kind != kind || region.rank != place.rank || region.space != place.space ||
+          place.offset < region.offset || place.offset >= region.offset + region.bytes)
+        continue;
+      const std::uint64_t number =
+          steps_[i].is_greeting ? (1ull << 40) + i : (place.offset - region.offset) / 16;
+      const auto [unit, is_new] = units_.try_emplace(number);
+      if (is_new) unit->second.thread = thread_;
+      if (unit->second.thread != thread_) say(text("wanted one thread for unit ", number));
+      return {i, &unit->second};
+    }
+    return {0, nullptr};
+  }
+  bool is_whole(const Place& place, const Access& access) const {
+    return place.is_beside ? access.bytes == 8
+                           : access.bytes == 16 && (place.from == 0 || place.from == 16);
+  }
+
+  void push(const Access& access, const Place& place) {
+    const auto [at, unit] = step_of(Step::push, place);
+    if (unit == nullptr || !is_whole(place, access))
+      return say("wanted what the plan pushes", &access);
+    if (place.is_beside) {
+      unit->beside = access.value[0];
+      return;
+    }
+    const Step& step = steps_[at];
+    if (unit->stored[at] != place.from) say("wanted each line stored once", &access);
+    unit->stored[at] += 16;
+    if (unit->last_push > at) say("wanted peers in the plan's order", &access);
+    unit->last_push = at;
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      if (steps_[i].kind != Step::take || steps_[i].is_greeting) continue;
+      if (i < at && !is_here(*unit, i))
+        say("wanted nothing sent before what it is made of is there", &access);
+      if (i > at && unit->taken.contains(i))
+        say("wanted nothing looked for before what the plan pushes first", &access);
+    }
+    if (step.src) check_value(access, place, step, unit->beside);
+    unit->beside.reset();
+  }
+
+  /// What travels is what the plan says.
+  void check_value(const Access& access, const Place& place, const Step& step,
+                   std::optional<unsigned long long> beside) {
+    const Region& src = *step.src;
+    const bool is_result = src.space == Space::output;
+    const auto& buffers = is_result ? traces_.outputs : traces_.inputs;
+    const std::uint64_t at = place.offset - step.region.offset;
+    const std::uint64_t bytes = std::min<std::uint64_t>(16, step.region.bytes - at);
+    unsigned long long wanted[2] = {0, 0};
+    std::memcpy(wanted,
+                reinterpret_cast<const char*>(buffers[index(src.rank)].data()) + src.offset + at,
+                bytes);
+    unsigned long long found[2] = {access.value[0], access.value[1]};
+    if (is_flagged()) {
+      const unsigned half = place.from / 16;
+      const unsigned long long flag = static_cast<unsigned long long>(call()) << 32;
+      wanted[0] = (half == 0 ? wanted[0] : wanted[1]);
+      wanted[1] = wanted[0] >> 32 | flag;
+      wanted[0] = (wanted[0] & 0xffffffffull) | flag;
+      // Past its end a result may have any bits, as nobody keeps them.
+      if (is_result && bytes < 16) return;
+    } else if (run_.kind == LineKind::escaped) {
+      for (unsigned i = 0; i < 2; ++i)
+        if (found[i] == EscapedLine::kStandIn)
+          found[i] = !beside                   ? 0
+                     : (*beside >> i & 1) != 0 ? EscapedLine::kMissing
+                                               : EscapedLine::kStandIn;
+      const plait::cuda::Unit unit =
+          EscapedLine::mixed({found[0], found[1]}, static_cast<unsigned>(at / 16));
+      found[0] = unit.lo;
+      found[1] = unit.hi;
+    } else if (is_result && bytes < 16) {
+      return;
+    }
+    if (found[0] != wanted[0] || found[1] != wanted[1])
+      say(text("wanted unit ", at / 16, " of ", plait::print(src), ", found other data"), &access);
+  }
+
+  /// Of a flagged line both halves.
+  bool is_here(const Unit& unit, std::size_t step) const {
+    const auto found = unit.taken.find(step);
+    if (found == unit.taken.end()) return false;
+    const auto& [first, second] = found->second;
+    return first && is_here(*first) && (!is_flagged() || (second && is_here(*second)));
+  }
+  bool is_here(const Access& access) const {
+    if (is_flagged()) return access.value[0] >> 32 == call() && access.value[1] >> 32 == call();
+    if (run_.kind == LineKind::escaped) return access.value[0] != ~0ull && access.value[1] != ~0ull;
+    for (const unsigned long long word : access.value)
+      if (static_cast<unsigned>(word) == ~0u || word >> 32 == ~0u) return false;
+    return true;
+  }
+
+  void take(const Access& access, const Place& place) {
+    const auto [at, unit] = step_of(Step::take, place);
+    if (unit == nullptr || !is_whole(place, access))
+      return say("wanted what the plan takes", &access);
+    if (place.is_beside) return;
+    if (unit->cleared[at]) say("wanted no look at what was cleared", &access);
+    for (std::size_t i = 0; i < at; ++i) {
+      const bool is_earlier =
+          steps_[i].kind == Step::take && steps_[i].op != steps_[at].op && unit->taken.contains(i);
+      if (is_earlier && !is_here(*unit, i)) say("wanted one wait to end before the next", &access);
+    }
+    unit->taken[at][place.from / 16] = access;
+  }
+
+  void clear(const Access& access, const Place& place) {
+    const auto [at, unit] = step_of(Step::take, place);
+    if (unit == nullptr || is_flagged() || access.value[0] != ~0ull ||
+        (!place.is_beside && access.value[1] != ~0ull))
+      return say("wanted nothing in the own inbox but that lines are cleared", &access);
+    if (!is_here(*unit, at)) say("wanted a line cleared when it has been taken", &access);
+    if (place.is_beside) return;
+    if (unit->cleared[at]) say("wanted each line cleared once", &access);
+    unit->cleared[at] = true;
+  }
+
+  void put(const Access& access, const Place& place) {
+    const auto [at, unit] = step_of(Step::put, place);
+    if (unit == nullptr ||
+        place.offset + access.bytes > steps_[at].region.offset + steps_[at].region.bytes)
+      return say("wanted what the plan writes of the output", &access);
+    unit->stored[at] += access.bytes;
+    for (std::size_t i = 0; i < at; ++i) {
+      if (steps_[i].kind != Step::take || steps_[i].op != steps_[at].op) continue;
+      if (!is_here(*unit, i)) say("wanted nothing put before all of it is there", &access);
+    }
+  }
+
+  /// All that the plan moves has been moved.
+  void check_complete() {
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const Step& step = steps_[i];
+      for (std::uint64_t at = 0; at < step.region.bytes; at += 16) {
+        const auto found = units_.find(step.is_greeting ? (1ull << 40) + i : at / 16);
+        const auto bytes =
+            static_cast<unsigned>(std::min<std::uint64_t>(16, step.region.bytes - at));
+        const unsigned wanted = step.kind == Step::push ? (is_flagged() ? 32 : 16) : bytes;
+        bool is_done = found != units_.end();
+        if (is_done && step.kind == Step::take) {
+          is_done = is_here(found->second, i) && (is_flagged() || found->second.cleared[i]);
+        } else if (is_done) {
+          is_done = found->second.stored[i] == wanted;
+        }
+        if (!is_done)
+          return say(text("wanted unit ", at / 16, " of ", plait::print(step.region),
+                          step.kind == Step::take   ? " taken and cleared"
+                          : step.kind == Step::push ? " pushed"
+                                                    : " put",
+                          ", found that it was not, or not once"));
+      }
+    }
+  }
+
+  const LineRun& run_;
+  const LineTraces& traces_;
+  const Plan& plan_;
+  const std::uint64_t half_, part_bytes_;
+  int rank_ = 0;
+  std::size_t piece_ = 0, thread_ = 0;
+  std::vector<Step> steps_;
+  std::vector<Region> inputs_;
+  std::map<std::uint64_t, Unit> units_;
+  std::vector<std::string> faults_;
+};
+
+}  // namespace plait_test

@@ -1,0 +1,109 @@
+// The kernels by lines held to their plans: every load and store of a run on a host's threads is
+// one that line_plan() has, unit by unit in its order; all that the plan moves is moved; results
+// are the plan's by the reference executor.
+#include <doctest/doctest.h>
+
+#include "conformance/line_trace.hpp"
+#include "exec/reference/reference.hpp"
+#include "plait/report.hpp"
+#include "plans/cases.hpp"
+#include "unit/scale.hpp"
+
+using namespace plait_test;
+
+namespace {
+
+std::string print(const LineRun& run) {
+  const Request& request = run.request;
+  return text(cuda::name_of(run.kernel), ", kind ", static_cast<int>(run.kind), ", ",
+              plait::name_of(request.collective), " of ", request.count, " ",
+              plait::name_of(request.type), ", ", request.ranks, " ranks, root ", request.root,
+              ", half of ", run.half_bytes, ", ", run.blocks, " x ", run.threads, ", ahead ",
+              run.ahead, ", late ", run.late, ", calls before ", run.calls_before);
+}
+
+/// What is wrong with a run of the kernels; empty = nothing.
+template <class Kernels>
+std::string fault_of(const LineRun& run, const Plan& plan) {
+  LineTraces traces = LinePlay<Kernels>(run).play();
+  const std::vector<std::string> faults = LineTraceCheck(run, traces, plan).faults();
+  if (!faults.empty()) return text("trace: ", faults[0]);
+  for (const unsigned failed : traces.failed)
+    if (failed != 0) return "a wait was given up";
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  std::vector<std::vector<std::uint8_t>> expected;
+  for (int rank = 0; rank < run.request.ranks; ++rank) {
+    expected.emplace_back(output_bytes(run.request, rank));
+    in.push_back(traces.inputs[static_cast<std::size_t>(rank)].data());
+  }
+  for (auto& one : expected) out.push_back(one.data());
+  run_reference(plan, in, out);
+  for (std::size_t rank = 0; rank < expected.size(); ++rank)
+    if (std::memcmp(expected[rank].data(), traces.outputs[rank].data(), expected[rank].size()) != 0)
+      return text("other bits at rank ", rank);
+  return "";
+}
+
+LineRun run_of(LineKernel kernel, LineKind kind, Collective collective, int ranks,
+               std::uint64_t count, std::mt19937& random) {
+  LineRun run;
+  run.kernel = kernel;
+  run.kind = kind;
+  run.request.collective = collective;
+  run.request.ranks = ranks;
+  run.request.count = count;
+  run.request.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
+  run.request.peer = (run.request.root + 1 + static_cast<int>(random() % 2)) % ranks;
+  const bool moves = kernel == LineKernel::hop && !reduces(collective);
+  run.request.type = moves ? (random() % 2 == 0 ? DataType::bf16 : DataType::uint8)
+                     : kernel == LineKernel::hop || random() % 3 != 0 ? DataType::fp32
+                                                                      : DataType::bf16;
+  const std::uint64_t units = count * plait::bytes_of(run.request.type) / 16 + 1;
+  const std::uint64_t pieces = 1 + random() % 4;
+  run.half_bytes =
+      (units / pieces + 2) * static_cast<std::uint64_t>(2 * ranks) * cuda::bytes_of(kind) / 16 * 16;
+  run.blocks = 1 + static_cast<unsigned>(random() % 3);
+  run.threads = 1 + static_cast<unsigned>(random() % 3);
+  run.ahead = static_cast<int>(random() % 3);
+  run.calls_before = std::vector{0u, 1u, 0u - 1u, 0u - 2u}[random() % 4];
+  run.late = static_cast<int>(random() % static_cast<unsigned>(ranks + 1)) - 1;
+  return run;
+}
+
+constexpr std::pair<LineKernel, LineKind> kKinds[] = {{LineKernel::one_shot, LineKind::bare},
+                                                      {LineKernel::one_shot, LineKind::flagged},
+                                                      {LineKernel::two_shot, LineKind::bare},
+                                                      {LineKernel::two_shot, LineKind::flagged},
+                                                      {LineKernel::hop, LineKind::escaped}};
+
+Plan plan_of(LineRun& run, const Topology& topology) {
+  run.request = checked(run.request, topology);
+  return line_plan(topology, run.request, run.kernel, run.kind, run.half_bytes);
+}
+
+}  // namespace
+
+TEST_CASE("kernels by lines load and store what their plans say, in that order" *
+          doctest::skip(kLooksForRaces)) {
+  const Topology topology = cases::wide_machine();
+  std::mt19937 random(1);
+  int runs = 0, in_pieces = 0;
+  for (const auto& [kernel, kind] : kKinds)
+    for (int c = 0; c <= static_cast<int>(Collective::copy); ++c)
+      for (const int ranks : {2, 3, 4, 5, 6, 7, 8})
+        for (const std::uint64_t count : {1, 7, 123, 1009}) {
+          const auto collective = static_cast<Collective>(c);
+          if (kernel != LineKernel::hop && collective != Collective::all_reduce) continue;
+          if (ranks > 5 && count > 123 && kernel == LineKernel::hop) continue;
+          LineRun run = run_of(kernel, kind, collective, ranks, count, random);
+          const Plan plan = plan_of(run, topology);
+          CAPTURE(print(run));
+          REQUIRE(verify(plan).proved());
+          CHECK(fault_of<RealKernels>(run, plan) == "");
+          ++runs;
+          in_pieces += plan.inbox_bytes[0] > lines_in_half(kind, run.half_bytes) * 16;
+        }
+  MESSAGE(runs, " runs traced, ", in_pieces, " of more than one piece");
+  CHECK(in_pieces > 20);
+}

@@ -1,0 +1,57 @@
+// What a kernel on a host's threads loads and stores, thread by thread, in the order of each.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <unordered_map>
+#include <vector>
+
+namespace plait_test {
+
+enum class Touch : std::uint8_t { load, store, raise, look };  // the last two: words between ranks
+
+/// Up to 16 bytes at an address; `bytes` of a bulk copy may be more, and then their value is none.
+struct Access {
+  Touch touch;
+  const char* at;
+  unsigned bytes;
+  std::array<unsigned long long, 2> value;
+  unsigned long long turn;  ///< among all accesses of all threads
+};
+
+/// Of one thread. A load that finds what the thread's last one there found is left out, as polls
+/// would fill memory.
+class Trace {
+ public:
+  void note(Touch touch, const void* at, const void* value, unsigned bytes) {
+    Access access{touch, static_cast<const char*>(at), bytes, {}, 0};
+    if (value != nullptr) std::memcpy(access.value.data(), value, bytes);
+    auto& last = last_[access.at];
+    if (touch != Touch::store && last != 0) {
+      const Access& before = accesses_[last - 1];
+      if (before.touch == touch && before.value == access.value && before.bytes == bytes) return;
+    }
+    static std::atomic<unsigned long long> turns{0};
+    access.turn = turns.fetch_add(1);
+    accesses_.push_back(access);
+    last = accesses_.size();
+  }
+  std::vector<Access> taken() {
+    last_.clear();
+    return std::move(accesses_);
+  }
+
+ private:
+  std::vector<Access> accesses_;
+  std::unordered_map<const char*, std::size_t> last_;  // one more than its index
+};
+
+inline thread_local Trace* trace = nullptr;
+inline thread_local std::atomic<unsigned>* looks = nullptr;  ///< of this thread's rank
+inline void note(Touch touch, const void* at, const void* value, unsigned bytes) {
+  if (looks != nullptr && touch != Touch::store) ++*looks;
+  if (trace != nullptr) trace->note(touch, at, value, bytes);
+}
+
+}  // namespace plait_test
