@@ -36,6 +36,10 @@ Report verify(const Plan& plan) noexcept;
 /// each, verify() must have found nothing. Proves that they share slots and words: all waits end,
 /// also in one hardware queue, and accesses to the same bytes are ordered. Never throws.
 Report verify_in_a_row(const std::vector<const Plan*>& calls) noexcept;
+/// Calls in a row in a graph, which may lay all streams of a rank in one branch, in any order that
+/// streams and events allow: all waits end. Not so of parts that meet CPU cores or go through host
+/// memory, which want branches of their own. Never throws.
+Report verify_in_a_graph(const std::vector<const Plan*>& calls) noexcept;
 std::string print(const Report& report);
 std::string to_json(const Report& report);
 Report report_from_json(std::string_view json);

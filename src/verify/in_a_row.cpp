@@ -106,6 +106,23 @@ void say_of_stream(const Plan& plan, const Order& order, std::size_t lane, Site 
   }
 }
 
+// Calls as one plan whose order is sound, then `check`.
+template <class Check>
+void check_row(const std::vector<const Plan*>& calls, Findings& findings, const Check& check) {
+  for (const Plan* call : calls)
+    if (call->request.ranks != calls.front()->request.ranks)
+      return findings.of_plan(
+          Rule::plan, text("wanted calls of as many ranks, found ", calls.front()->request.ranks,
+                           " and ", call->request.ranks));
+  const Plan row = in_a_row(calls);
+  Findings found(row);
+  check_raises(row, found);
+  const Order order(row, found);
+  if (order.sequence().size() == op_count(row)) check(row, order, found);
+  for (const Finding& finding : found.taken())
+    findings.of_row(finding, text(" (in calls in a row: ", row.strategy, ")"));
+}
+
 }  // namespace
 
 void check_streams(const Plan& plan, const Order& order, Findings& findings) {
@@ -122,21 +139,14 @@ void check_one_queue(const Plan& plan, Findings& findings) {
 }
 
 void check_in_a_row(const std::vector<const Plan*>& calls, Findings& findings) {
-  for (const Plan* call : calls)
-    if (call->request.ranks != calls.front()->request.ranks)
-      return findings.of_plan(
-          Rule::plan, text("wanted calls of as many ranks, found ", calls.front()->request.ranks,
-                           " and ", call->request.ranks));
-  const Plan row = in_a_row(calls);
-  Findings found(row);
-  check_raises(row, found);
-  const Order order(row, found);
-  if (order.sequence().size() == op_count(row)) {
+  check_row(calls, findings, [](const Plan& row, const Order& order, Findings& found) {
     check_hazards(row, order, Placement::out_of_place, found);
     check_one_queue(row, found);
-  }
-  for (const Finding& finding : found.taken())
-    findings.of_row(finding, text(" (in calls in a row: ", row.strategy, ")"));
+  });
+}
+
+void check_in_a_graph(const std::vector<const Plan*>& calls, Findings& findings) {
+  check_row(calls, findings, check_branches);
 }
 
 }  // namespace plait

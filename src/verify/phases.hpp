@@ -54,6 +54,8 @@ void check_containment(const Plan& plan, const Order& order, Findings& findings)
 void check_streams(const Plan& plan, const Order& order, Findings& findings);
 void check_one_queue(const Plan& plan, Findings& findings);
 void check_in_a_row(const std::vector<const Plan*>& calls, Findings& findings);
+void check_in_a_graph(const std::vector<const Plan*>& calls, Findings& findings);
+void check_branches(const Plan& plan, const Order& order, Findings& findings);
 /// Returns the distinct orders of summation found in the outputs.
 std::vector<std::string> check_contract(const Plan& plan, const Order& order, Placement placement,
                                         Findings& findings);

@@ -55,6 +55,18 @@ Report reported(const Plan& plan, const std::function<void(Findings&, Report&)>&
   return report;
 }
 
+Report reported_row(const std::vector<const Plan*>& calls,
+                    void (*check)(const std::vector<const Plan*>&, Findings&)) noexcept {
+  const Plan none;
+  return reported(calls.empty() ? none : *calls.front(), [&](Findings& findings, Report& report) {
+    for (const Plan* call : calls) {
+      report.plan += text(report.plan.empty() ? "" : ", then ", label(*call));
+      report.ops += op_count(*call);
+    }
+    check(calls, findings);
+  });
+}
+
 }  // namespace
 
 Report verify(const Plan& plan) noexcept {
@@ -66,14 +78,11 @@ Report verify(const Plan& plan) noexcept {
 }
 
 Report verify_in_a_row(const std::vector<const Plan*>& calls) noexcept {
-  const Plan none;
-  return reported(calls.empty() ? none : *calls.front(), [&](Findings& findings, Report& report) {
-    for (const Plan* call : calls) {
-      report.plan += text(report.plan.empty() ? "" : ", then ", label(*call));
-      report.ops += op_count(*call);
-    }
-    check_in_a_row(calls, findings);
-  });
+  return reported_row(calls, check_in_a_row);
+}
+
+Report verify_in_a_graph(const std::vector<const Plan*>& calls) noexcept {
+  return reported_row(calls, check_in_a_graph);
 }
 
 }  // namespace plait

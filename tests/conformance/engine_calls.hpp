@@ -5,14 +5,12 @@
 #include <memory>
 
 #include "base/text.hpp"
+#include "conformance/copy_room.hpp"
 #include "conformance/executors.hpp"
 #include "conformance/fake_engines.hpp"
 #include "exec/cuda/copies/engine_ring.hpp"
-#include "exec/cuda/copies/pair_exchange.hpp"
-#include "exec/cuda/copies/rotation.hpp"
 #include "exec/cuda/host/host_gather.hpp"
 #include "exec/cuda/host/host_reduction.hpp"
-#include "exec/cuda/traffic/tiled_shape.hpp"
 #include "plait/topology.hpp"
 
 namespace plait_test::engine_calls {
@@ -21,11 +19,9 @@ using namespace plait;
 using namespace plait::cuda;
 
 inline constexpr std::uint32_t kBefore = 0u - 40;  // counts go past their end
-inline constexpr std::uint64_t kSlotBytes = 8192, kRingBytes = 4 * 8192;
 
 /// How a call is made; zeros = no share through host memory.
 struct How {
-  bool by_exchange = false;  // two ranks; else by rotation, or round a ring
   std::uint32_t host_permille = 0, host_cpu_permille = 0;
   std::uint32_t gather_permille = 0;  // of results
 };
@@ -37,12 +33,6 @@ struct Call {
   std::vector<Bytes> outputs, expected;
   std::string label;
   bool in_place = false;  // all_reduce: outputs hold the inputs
-  std::vector<std::unique_ptr<TiledArgs>> shapes;
-  std::vector<std::unique_ptr<RingCut>> rings;
-  std::vector<std::unique_ptr<HopShape>> hops;
-  std::vector<std::unique_ptr<ExchangeCut>> cuts;
-  std::vector<std::unique_ptr<HostCut>> parts;
-  std::vector<std::unique_ptr<GatherCut>> gathers;
 };
 
 /// The memory of all ranks, and what calls go through.
@@ -66,6 +56,7 @@ class Ranks {
     path_.host_rings = path_.rings;
     path_.host_words = &words_;
     path_.slot_bytes = kSlotBytes;
+    path_.inbox_bytes = slots;
     path_.lent_bytes = slots;
     path_.ring_bytes = kRingBytes;
     path_.blocks = 1;
@@ -109,17 +100,13 @@ class Ranks {
     EngineQueue& queue = *queues_[at];
     const std::uint64_t element = bytes_of(request.type);
     const std::uint64_t bytes = request.count * element;
-    call.parts.push_back(std::make_unique<HostCut>(
-        cut_host_part(bytes, kRingBytes, call.how.host_cpu_permille, ~0ull)));
-    const HostCut& part = *call.parts.back();
+    const HostCut part = cut_host_part(bytes, kRingBytes, call.how.host_cpu_permille, ~0ull);
     if (part.chunks != 0) {
       HostReduction host(queue, path_, part, args, request.type);
       host.fork(kCaller);
       return enqueue_beside(host, call, 0, part.host_from / element, args, queue);
     }
-    call.gathers.push_back(std::make_unique<GatherCut>(
-        cut_gather(bytes, kRingBytes, call.how.gather_permille, request.ranks)));
-    const GatherCut& cut = *call.gathers.back();
+    const GatherCut cut = cut_gather(bytes, kRingBytes, call.how.gather_permille, request.ranks);
     if (cut.chunks == 0) return enqueue_rest(call, request, args, queue);
     static const PathMarks times{reinterpret_cast<Event>(std::uintptr_t{0x9010}),
                                  reinterpret_cast<Event>(std::uintptr_t{0x9018}),
@@ -157,33 +144,12 @@ class Ranks {
     part.enqueue();
     part.join(kCaller);
   }
-  void enqueue_rest(Call& call, const Request& rest, const CallArgs& args, EngineQueue& queue) {
-    if (!call.how.by_exchange) {
-      call.shapes.push_back(std::make_unique<TiledArgs>(tiled_shape(rest, args.rank)));
-      TiledArgs& shape = *call.shapes.back();
-      static_cast<CallArgs&>(shape) = args;
-      if (is_engine_ring(rest)) {
-        const std::uint64_t part = rest.count * bytes_of(rest.type);
-        call.rings.push_back(
-            std::make_unique<RingCut>(cut_ring(args.ranks, part, 4096 * (1 + rest.count % 2))));
-        EngineRing(queue, path_, *call.rings.back(), args).enqueue(kFork, kCaller);
-        return;
-      }
-      Rotation(queue, path_, cut_rotation(shape.part_bytes, kSlotBytes), shape, moved_type(rest), 1)
-          .enqueue(kFork, kCaller);
-      return;
-    }
-    call.hops.push_back(std::make_unique<HopShape>(hop_shape(rest, args.rank)));
-    ExchangeRoom room;
-    room.inbox_bytes = rotation_slots(2) * kSlotBytes;
-    room.ring_bytes = kRingBytes;
-    room.lent_bytes = path_.lent_bytes;
-    room.host_permille = call.how.host_permille;
-    call.cuts.push_back(
-        std::make_unique<ExchangeCut>(cut_exchange(call.hops.back()->part_bytes, room)));
-    PairExchange(queue, path_, *call.cuts.back(), *call.hops.back(), args, moved_type(rest), 1,
-                 nullptr)
-        .enqueue(kFork, kCaller);
+  void enqueue_rest(const Call& call, const Request& rest, const CallArgs& args,
+                    EngineQueue& queue) {
+    CopyTuning tuning;
+    if (is_engine_ring(rest)) tuning.piece_bytes = 4096 * (1 + rest.count % 2);
+    tuning.host_permille = call.how.host_permille;
+    enqueue_copies(queue, path_, rest, args, tuning, kFork, kCaller);
   }
 
   /// All words and counts as they are after so many.
@@ -216,9 +182,8 @@ inline Call call_of(const Topology& topology, const Request& request, const How&
   const Plan plan = propose_one(topology, request, "direct");
   call.label =
       text(name_of(request.collective), " x", request.count, " ", name_of(request.type), " ",
-           name_of(request.op), " root ", request.root, call.in_place ? " in place" : "",
-           how.by_exchange ? " exchange" : " rotation", " host ", how.host_permille, " cpu ",
-           how.host_cpu_permille, " gather ", how.gather_permille);
+           name_of(request.op), " root ", request.root, call.in_place ? " in place" : "", " host ",
+           how.host_permille, " cpu ", how.host_cpu_permille, " gather ", how.gather_permille);
   call.expected = ReferenceExecutor(plan).run(call.inputs);
   call.outputs = call.in_place ? call.inputs.bytes : ReferenceExecutor::poisoned(plan);
   return call;
@@ -251,12 +216,11 @@ inline std::vector<Call> calls_of(const Topology& topology, int ranks, unsigned 
     request.peer = (request.root + 1) % ranks;
     request.count = 1 + random() % (random() % 4 == 0 ? 100 : 120000);
     How how;
-    how.by_exchange = ranks == 2;  // never both kinds on the same slots
     if (!with_shares) {
       calls.push_back(call_of(topology, checked(request, topology), how, seed + i));
       continue;
     }
-    if (how.by_exchange && random() % 2 == 0) how.host_permille = random() % 500;
+    if (ranks == 2 && random() % 2 == 0) how.host_permille = random() % 500;
     if (request.collective == Collective::all_reduce && random() % 2 == 0) {
       how.host_permille = 0;
       how.host_cpu_permille = random() % 1001;

@@ -13,18 +13,6 @@ using namespace plait_test::engine_calls;
 
 namespace {
 
-constexpr std::uint64_t kTileBytes = 1 << 18;
-
-CopyRoom room_of(int ranks) {
-  CopyRoom room;
-  room.tile_bytes = kTileBytes;
-  room.slot_bytes = kSlotBytes;
-  room.inbox_bytes = rotation_slots(ranks) * kSlotBytes;
-  room.lent_bytes = ranks == 2 ? kTileBytes : 0;
-  room.ring_bytes = kRingBytes;
-  return room;
-}
-
 CopyTuning tuning_of(const How& how) {
   CopyTuning tuning;
   tuning.host_permille = how.host_permille;

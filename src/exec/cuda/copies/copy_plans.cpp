@@ -67,8 +67,7 @@ std::map<std::string, std::int64_t> params_of(const CopyTuning& tuning) {
 }
 
 EngineQueue& queue_of(PlanBook& book, int rank, const QueueOf& through) {
-  EngineQueue& queue = book.queue(rank);
-  return through ? through(rank, queue) : queue;
+  return through ? through(book, rank) : book.queue(rank);
 }
 
 CallArgs moved(CallArgs args, std::uint64_t input, std::uint64_t output) {

@@ -22,8 +22,8 @@ struct CopyTuning {
 void enqueue_copies(EngineQueue& queue, const EnginePath& path, const Request& request,
                     const CallArgs& call, const CopyTuning& tuning, Event fork, Stream stream);
 
-/// What goes to each rank's queue; a test may damage it on its way.
-using QueueOf = std::function<EngineQueue&(int rank, EngineQueue& queue)>;
+/// Where a rank enqueues; a test may put a queue of its own between, to damage a call on its way.
+using QueueOf = std::function<EngineQueue&(PlanBook& book, int rank)>;
 
 /// copy_exchange of two ranks, copy_ring or copy_rotation of more. `request`: checked.
 /// Error(unsupported) where the room has no slots for it.

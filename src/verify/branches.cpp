@@ -1,0 +1,151 @@
+// Calls in a graph: it may lay a rank's streams in one branch, in any order that streams and events
+// allow. A step that polls then keeps all that stands behind it waiting. So the poll of one rank
+// depends on the raise of another, and that raise on every poll of its rank that may stand before
+// it: one that does not come after it. Where these dependencies form no circle, no order that a
+// graph may choose stands still.
+#include <algorithm>
+#include <map>
+
+#include "base/text.hpp"
+#include "verify/phases.hpp"
+
+namespace plait {
+namespace {
+
+class Branches {
+ public:
+  Branches(const Plan& plan, const Order& order, Findings& findings)
+      : plan_(plan), order_(order), findings_(findings), is_free_(plan.lanes.size(), true) {
+    for (const std::vector<int>& lanes : plan.enqueued)
+      for (const int lane : lanes) is_free_[at(lane)] = false;
+    number_polls();
+  }
+
+  void run() {
+    color_.assign(2 * polls_.size(), kNew);
+    for (std::size_t node = 0; node < color_.size(); ++node)
+      if (color_[node] == kNew && has_circle(node)) return;
+  }
+
+ private:
+  // Node 2 i is poll i; node 2 i + 1 is any of the polls of its lane from the first on to i.
+  enum Color : char { kNew, kOpen, kDone };
+  struct Raise {
+    std::uint32_t value;
+    Site site;
+  };
+
+  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+  void number_polls() {
+    for (std::size_t i = 0; i < plan_.lanes.size(); ++i)
+      for (std::size_t k = 0; k < plan_.lanes[i].ops.size(); ++k) {
+        const Op& op = plan_.lanes[i].ops[k];
+        if (op.kind == OpKind::signal)
+          raises_[op.flag].push_back({op.value, {static_cast<int>(i), static_cast<int>(k)}});
+      }
+    for (auto& [flag, raises] : raises_)
+      std::stable_sort(raises.begin(), raises.end(),
+                       [](const Raise& a, const Raise& b) { return a.value < b.value; });
+    of_lane_.resize(plan_.lanes.size());
+    for (std::size_t i = 0; i < plan_.lanes.size(); ++i)
+      for (std::size_t k = 0; k < plan_.lanes[i].ops.size(); ++k) {
+        const Site here{static_cast<int>(i), static_cast<int>(k)};
+        if (!is_poll(here)) continue;
+        of_lane_[i].push_back(static_cast<int>(polls_.size()));
+        polls_.push_back(here);
+      }
+  }
+
+  // An event between streams is no poll: it is an edge of the graph.
+  bool is_poll(Site here) const {
+    const Op& op = order_.op(here);
+    if (op.kind != OpKind::wait || op.value == 0) return false;
+    return op.flag.owner != op.flag.writer || is_free_[at(here.lane)] ||
+           is_free_[at(raise_of(op).lane)];
+  }
+
+  Site raise_of(const Op& op) const {
+    const std::vector<Raise>& raises = raises_.at(op.flag);
+    return std::lower_bound(
+               raises.begin(), raises.end(), op.value,
+               [](const Raise& raise, std::uint32_t least) { return raise.value < least; })
+        ->site;
+  }
+
+  // The first is done before the graph comes to the other op at all.
+  bool leads(Site first, Site here) const {
+    if (first.lane == here.lane) return first.op < here.op;
+    return here.op > 0 && order_.before(first, {here.lane, here.op - 1});
+  }
+
+  std::vector<std::size_t> after(std::size_t node) const {
+    const std::size_t poll = node / 2;
+    if (node % 2 == 1) {
+      std::vector<std::size_t> next{2 * poll};
+      if (poll > 0 && polls_[poll - 1].lane == polls_[poll].lane) next.push_back(node - 2);
+      return next;
+    }
+    const Site raise = raise_of(order_.op(polls_[poll]));
+    std::vector<std::size_t> next;
+    for (std::size_t lane = 0; lane < of_lane_.size(); ++lane) {
+      const bool is_own = lane == at(raise.lane);
+      const bool shares_branch = plan_.lanes[lane].rank == order_.rank(raise) && !is_free_[lane] &&
+                                 !is_free_[at(raise.lane)];
+      if (!is_own && !shares_branch) continue;
+      const auto end =
+          std::partition_point(of_lane_[lane].begin(), of_lane_[lane].end(), [&](int one) {
+            return is_own ? polls_[at(one)].op < raise.op : !leads(raise, polls_[at(one)]);
+          });
+      if (end != of_lane_[lane].begin()) next.push_back(2 * at(*std::prev(end)) + 1);
+    }
+    return next;
+  }
+
+  bool has_circle(std::size_t from) {
+    std::vector<std::pair<std::size_t, std::vector<std::size_t>>> way{{from, after(from)}};
+    color_[from] = kOpen;
+    while (!way.empty()) {
+      auto& [node, next] = way.back();
+      if (next.empty()) {
+        color_[node] = kDone;
+        way.pop_back();
+        continue;
+      }
+      const std::size_t one = next.back();
+      next.pop_back();
+      if (color_[one] == kOpen) return say(polls_[one / 2]);
+      if (color_[one] == kDone) continue;
+      color_[one] = kOpen;
+      way.emplace_back(one, after(one));
+    }
+    return false;
+  }
+
+  bool say(Site here) {
+    const Site raise = raise_of(order_.op(here));
+    findings_.of_op(Rule::deadlock, here.lane, here.op,
+                    text("wanted no circle where a graph lays a rank's streams in one branch, found"
+                         " that ",
+                         site(plan_, here.lane, here.op), " waits for ",
+                         site(plan_, raise.lane, raise.op), ", which may stand behind it"));
+    return true;
+  }
+
+  const Plan& plan_;
+  const Order& order_;
+  Findings& findings_;
+  std::vector<bool> is_free_;  // by lane: on CPU cores, or inside a kernel
+  std::vector<Site> polls_;    // lane after lane
+  std::vector<std::vector<int>> of_lane_;
+  std::map<Flag, std::vector<Raise>> raises_;
+  std::vector<Color> color_;
+};
+
+}  // namespace
+
+void check_branches(const Plan& plan, const Order& order, Findings& findings) {
+  Branches(plan, order, findings).run();
+}
+
+}  // namespace plait

@@ -1,0 +1,209 @@
+// Copy engines' calls with one mistake each, as a slip in the engine's code would make it on all
+// ranks: a queue between the engine and the plan that is written down.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "exec/cuda/copies/copy_plans.hpp"
+
+namespace plait_test {
+
+namespace cuda = plait::cuda;
+
+/// What is wrong.
+enum class Slip {
+  none,
+  no_wait,       ///< a step does not wait for a word
+  one_unheard,   ///< it waits for one rank less
+  wait_less,     ///< it is content with two less: the piece before in the same slot
+  no_tell,       ///< it tells nobody
+  one_untold,    ///< it tells one rank less
+  tell_early,    ///< it tells before the copy or reduction that it follows
+  tell_late,     ///< it tells after it has waited
+  tell_other,    ///< it tells the next rank's word instead
+  tell_even,     ///< of odd pieces, it tells the word of the even ones
+  no_follow,     ///< a stream does not follow an event
+  old_event,     ///< an event is not recorded a second time: it stands where it stood
+  skip_copy,     ///< a copy is left out
+  short_copy,    ///< a copy leaves out its last 16 bytes
+  other_owner,   ///< what goes to one rank's slots goes to the next one's
+  other_slot,    ///< what goes to the upper half of slots goes to the lower one
+  swap_sources,  ///< sums are made in another order
+  drop_source,   ///< of one part less
+  count_less,    ///< the end of a call counts two less
+  no_count,      ///< it counts nothing
+  no_end_wait,   ///< the last step waits for nobody
+  no_job,        ///< cores hear nothing of the call
+};
+
+struct Mutant {
+  Slip slip = Slip::none;
+  int stream = -1;  ///< whose work; -1 = any; 100 + n = the host part's; 1000 = the caller's
+  int from = 0,
+      to = 1 << 20;  ///< words by Flag::index, events by number (100 + n: the host part's)
+};
+
+/// One rank's.
+class MutantQueue : public cuda::EngineQueue {
+ public:
+  MutantQueue(cuda::PlanBook& book, int rank, const Mutant& mutant)
+      : path_(book.path()), queue_(book.queue(rank)), rank_(rank), mutant_(mutant) {}
+
+  void copy(cuda::Stream stream, char* dst, const char* src, std::uint64_t bytes) override {
+    if (is(Slip::skip_copy, stream) && hits_ == 0 && ++hits_ != 0) return;
+    if (is(Slip::short_copy, stream) && bytes > 16 && hits_++ == 0) bytes -= 16;
+    if (is(Slip::other_owner, stream)) dst = elsewhere(dst);
+    if (is(Slip::other_slot, stream)) dst = lower(dst);
+    hold([=, this] { queue_.copy(stream, dst, src, bytes); });
+  }
+  void reduce(cuda::Stream stream, const cuda::PieceArgs& given, plait::DataType type,
+              unsigned blocks) override {
+    cuda::PieceArgs args = given;
+    if (is(Slip::swap_sources, stream)) std::swap(args.source[0], args.source[1]);
+    if (is(Slip::drop_source, stream)) --args.sources;
+    hold([=, this] { queue_.reduce(stream, args, type, blocks); });
+  }
+  void step(cuda::Stream stream, const cuda::EngineStep& given) override {
+    cuda::EngineStep step = given;
+    const bool is_told_early = damage(stream, step);
+    const Work work = [=, this] { queue_.step(stream, step); };
+    if (!is_told_early && is(Slip::tell_early, stream) && !held_.empty())
+      return held_.push_back(work);
+    if (!is_told_early) return put(work);
+    cuda::EngineStep tells = step;  // first, then what was held, then what is awaited
+    for (cuda::EngineWait& wait : tells.waits) wait.ranks = 0;
+    queue_.step(stream, tells);
+    std::fill(std::begin(step.tell), std::end(step.tell), nullptr);
+    put([=, this] { queue_.step(stream, step); });
+  }
+  void end(cuda::Stream stream, const cuda::EngineEnd& given) override {
+    cuda::EngineEnd end = given;
+    damage(stream, end.step);
+    if (is(Slip::no_end_wait, stream))
+      for (cuda::EngineWait& wait : end.step.waits) wait.ranks = 0;
+    for (std::size_t i = 0; i < std::size(end.counts); ++i) {
+      if (end.counts[i] == nullptr || !is_word(end.counts[i], 0)) continue;
+      if (mutant_.slip == Slip::count_less) end.more[i] -= std::min(end.more[i], 2u);
+      if (mutant_.slip == Slip::no_count) end.more[i] = 0;
+    }
+    flush();
+    queue_.end(stream, end);
+  }
+  void begin_on_host(cuda::Stream stream, const cuda::HostJob& job) override {
+    if (mutant_.slip == Slip::no_job) return;
+    put([=, this] { queue_.begin_on_host(stream, job); });
+  }
+  void record(cuda::Event event, cuda::Stream stream) override {
+    if (is(Slip::old_event, stream) && is_event(event) && hits_++ != 0) return;
+    put([=, this] { queue_.record(event, stream); });
+  }
+  void follow(cuda::Stream stream, cuda::Event event) override {
+    if (is(Slip::no_follow, stream) && is_event(event)) return;
+    put([=, this] { queue_.follow(stream, event); });
+  }
+
+ private:
+  using Work = std::function<void()>;
+
+  template <class Handles, class Handle>
+  static int number(const Handles& own, const Handles& host, Handle one) {
+    const auto at = std::find(own.begin(), own.end(), one);
+    if (at != own.end()) return static_cast<int>(at - own.begin());
+    const auto of_host = std::find(host.begin(), host.end(), one);
+    return of_host == host.end() ? 1000 : 100 + static_cast<int>(of_host - host.begin());
+  }
+  bool is(Slip slip, cuda::Stream stream) const {
+    return mutant_.slip == slip &&
+           (mutant_.stream < 0 ||
+            mutant_.stream == number(path_.streams, path_.host_streams, stream));
+  }
+  bool is_event(cuda::Event event) const {
+    const int here = number(path_.events, path_.host_events, event);
+    return here >= mutant_.from && here < mutant_.to;
+  }
+  bool is_word(const std::uint32_t* at, int writer) const {
+    for (const cuda::EngineFlags* flags : path_.flags) {
+      const auto index = at - reinterpret_cast<const std::uint32_t*>(flags) - writer;
+      if (index >= 0 && index < static_cast<std::ptrdiff_t>(sizeof *flags / sizeof *at))
+        return index >= mutant_.from && index < mutant_.to;
+    }
+    const auto index = cuda::kHostWordIndex +
+                       (at - reinterpret_cast<const std::uint32_t*>(path_.host_words)) - writer;
+    return index >= mutant_.from && index < mutant_.to;
+  }
+
+  /// True where it is to tell before what it comes after.
+  bool damage(cuda::Stream stream, cuda::EngineStep& step) {
+    for (cuda::EngineWait& wait : step.waits) {
+      if (wait.ranks == 0 || !is_word(wait.words, 0)) continue;
+      if (is(Slip::no_wait, stream)) wait.ranks = 0;
+      if (is(Slip::one_unheard, stream)) wait.ranks &= wait.ranks - 1;
+      if (is(Slip::wait_less, stream)) wait.value -= 2;
+    }
+    bool tells = false;
+    for (int rank = 0; rank < cuda::kMaxCudaRanks; ++rank) {
+      std::uint32_t*& told = step.tell[rank];
+      if (told == nullptr || !is_word(told, rank_)) continue;
+      const bool is_first = !tells;
+      tells = true;
+      if (is(Slip::no_tell, stream) || (is(Slip::one_untold, stream) && is_first)) told = nullptr;
+      if (is(Slip::tell_even, stream) && step.told % 2 == 0) told -= cuda::kMaxCudaRanks;
+      if (is(Slip::tell_other, stream)) told = next_rank_of(told, rank);
+    }
+    if (tells && is(Slip::tell_late, stream)) step.tells_first = 0;
+    return tells && is(Slip::tell_early, stream);
+  }
+  std::uint32_t* next_rank_of(std::uint32_t* word, int rank) const {
+    const auto next = static_cast<std::size_t>(rank + 1) % path_.flags.size();
+    const auto at = word - reinterpret_cast<std::uint32_t*>(path_.flags[std::size_t(rank)]);
+    return reinterpret_cast<std::uint32_t*>(path_.flags[next]) + at;
+  }
+
+  /// In the next rank's slots, where it lies in a peer's.
+  char* elsewhere(char* at) const {
+    for (std::size_t rank = 0; rank < path_.slots.size(); ++rank) {
+      const auto apart = reinterpret_cast<std::uintptr_t>(at) -
+                         reinterpret_cast<std::uintptr_t>(path_.slots[rank]);
+      if (apart >= path_.inbox_bytes || static_cast<int>(rank) == rank_) continue;
+      std::size_t next = (rank + 1) % path_.slots.size();
+      if (static_cast<int>(next) == rank_) next = (next + 1) % path_.slots.size();
+      return path_.slots[next] + apart;
+    }
+    return at;
+  }
+  char* lower(char* at) const {
+    for (char* const slots : path_.slots) {
+      const auto apart =
+          reinterpret_cast<std::uintptr_t>(at) - reinterpret_cast<std::uintptr_t>(slots);
+      if (apart < path_.inbox_bytes && apart >= path_.inbox_bytes / 2)
+        return at - path_.inbox_bytes / 2;
+    }
+    return at;
+  }
+
+  /// Copies and reductions wait for the next work, so that a step can come before them.
+  void hold(Work work) {
+    if (mutant_.slip != Slip::tell_early) flush();
+    held_.push_back(std::move(work));
+  }
+  void put(const Work& work) {
+    flush();
+    work();
+  }
+  void flush() {
+    for (const Work& work : std::exchange(held_, {})) work();
+  }
+
+  cuda::EnginePath& path_;
+  cuda::EngineQueue& queue_;
+  const int rank_;
+  const Mutant mutant_;
+  int hits_ = 0;
+  std::vector<Work> held_;
+};
+
+}  // namespace plait_test

@@ -1,0 +1,117 @@
+// Mistakes that a change of the copy engines' code could make (mutant_queue.hpp), one a row of
+// engine_mutants.def, made alike on all ranks. verify() rejects each plan that is written down with
+// one, by the rule in its row; where a call alone may look right, in a row with a right call.
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <map>
+#include <memory>
+
+#include "base/text.hpp"
+#include "conformance/copy_room.hpp"
+#include "conformance/mutant_queue.hpp"
+#include "plait/report.hpp"
+
+using namespace plait_test;
+using namespace plait;
+using namespace plait::cuda;
+
+namespace {
+
+constexpr int word_at(std::size_t bytes) { return static_cast<int>(bytes / 4); }
+
+#define WORDS(field)                     \
+  word_at(offsetof(EngineFlags, field)), \
+      word_at(offsetof(EngineFlags, field) + sizeof EngineFlags::field)
+#define HOST_WORDS(field)                               \
+  kHostWordIndex + word_at(offsetof(HostWords, field)), \
+      kHostWordIndex + word_at(offsetof(HostWords, field) + sizeof HostWords::field)
+
+/// The calls, each in many pieces.
+enum CallKind { sums, places, passes, ring, exchange, gather, cores, kCallKinds };
+
+struct Row {
+  CallKind call;
+  const char* rule;
+  const char* mistake;
+  Mutant mutant;
+};
+
+const Row kRows[] = {
+#define PLAIT_MUTANT(call, rule, mistake, slip, ...) \
+  {call, #rule, mistake, Mutant{Slip::slip __VA_OPT__(, ) __VA_ARGS__}},
+#include "conformance/engine_mutants.def"
+#undef PLAIT_MUTANT
+};
+
+Plan plan_of(CallKind call, const QueueOf& through) {
+  static const Topology topology = load_topology("hgx-h200");
+  Request request;
+  request.ranks = call == exchange ? 2 : 4;
+  request.root = request.ranks - 1;
+  request.count = call == gather ? 400000 : call == ring || call == places ? 20000 : 100000;
+  request.collective = call == ring     ? Collective::all_gather
+                       : call == places ? Collective::all_to_all
+                       : call == passes ? Collective::broadcast
+                                        : Collective::all_reduce;
+  CopyTuning tuning;
+  tuning.least_chunk_bytes = 1;
+  if (call == exchange) tuning.host_permille = 300;
+  if (call == gather) tuning.gather_permille = 300;
+  if (call == cores) tuning.host_cpu_permille = 300;
+  return plan_beside_host(topology, checked(request, topology), room_of(request.ranks), tuning,
+                          nullptr, through);
+}
+
+std::vector<Plan> right_plans() {
+  std::vector<Plan> plans;
+  for (int call = 0; call < kCallKinds; ++call)
+    plans.push_back(plan_of(static_cast<CallKind>(call), nullptr));
+  return plans;
+}
+
+Plan plan_with(const Row& row) {
+  std::vector<std::unique_ptr<MutantQueue>> queues;
+  return plan_of(row.call, [&](PlanBook& book, int rank) -> EngineQueue& {
+    queues.push_back(std::make_unique<MutantQueue>(book, rank, row.mutant));
+    return *queues.back();
+  });
+}
+
+/// The rule by which it is rejected; empty = it is not.
+std::string rejected_by(const Plan& plan, const std::vector<Plan>& right) {
+  const Report alone = verify(plan);
+  if (!alone.proved()) return alone.findings.front().rule;
+  for (const Plan& other : right) {
+    if (other.request.ranks != plan.request.ranks) continue;
+    if (!verify_in_a_row({&plan, &other}).proved() || !verify_in_a_row({&other, &plan}).proved())
+      return "row";
+  }
+  return verify_in_a_graph({&plan, &plan}).proved() ? "" : "graph";
+}
+
+}  // namespace
+
+TEST_CASE("calls by copy engines with a mistake are rejected, each by its rule") {
+  const std::vector<Plan> right = right_plans();
+  std::map<std::string, int> by_rule;
+  for (const Row& row : kRows) {
+    CAPTURE(row.mistake);
+    const Plan plan = plan_with(row);
+    CHECK(plan != right[row.call]);
+    const std::string rule = rejected_by(plan, right);
+    CHECK(rule == row.rule);
+    ++by_rule[rule];
+  }
+  std::string table;
+  for (const auto& [rule, count] : by_rule) table += text(" ", rule, " ", count);
+  MESSAGE(std::size(kRows), " mistakes, rejected by:", table);
+}
+
+TEST_CASE("the same calls without a mistake are proved, in a row and in graphs") {
+  const std::vector<Plan> right = right_plans();
+  for (const Plan& plan : right) {
+    CAPTURE(label(plan));
+    CHECK(rejected_by(plan, right) == (plan.params.empty() ? "" : "graph"));
+  }
+}
