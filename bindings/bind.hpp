@@ -9,6 +9,7 @@ void bind_topology(nb::module_& module);
 void bind_plan(nb::module_& module);
 void bind_report(nb::module_& module);
 void bind_timeline(nb::module_& module);
+void bind_copy_plans(nb::module_& module);
 void bind_communicator(nb::module_& module);
 void bind_gpu(nb::module_& module);
 void bind_copies(nb::module_& module);

@@ -9,6 +9,7 @@ NB_MODULE(_core, module) {
   bind_plan(module);
   bind_report(module);
   bind_timeline(module);
+  bind_copy_plans(module);
   bind_communicator(module);
   bind_gpu(module);
   bind_copies(module);

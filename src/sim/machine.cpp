@@ -23,6 +23,10 @@ constexpr double kHostMemoryGbPerS = 100.0;
 constexpr double kGpuReduceGbPerS = 1500.0;
 constexpr double kCpuReduceGbPerS = 20.0;
 constexpr double kCopyEngines = 4.0;
+constexpr double kEngineCopyNs = 1500.0;
+constexpr double kEngineStepNs = 6800.0;
+constexpr double kEngineSwitchNs = 5000.0;
+constexpr double kEngineReduceGbPerS = 3000.0;
 
 Costs costs_of(const Topology& topology) {
   const auto get = [&](const char* key, double otherwise) {
@@ -48,6 +52,10 @@ Costs costs_of(const Topology& topology) {
   costs.sm_push_gb_per_s = get("sm_push_both_gb_per_s", get("sm_push_gb_per_s", unlimited));
   costs.sm_pull_gb_per_s = get("sm_pull_both_gb_per_s", get("sm_pull_gb_per_s", unlimited));
   costs.port_flow_loss = get("port_flow_loss", 0.0);
+  costs.engine_copy_ns = get("engine_copy_ns", kEngineCopyNs);
+  costs.engine_step_ns = get("engine_step_ns", kEngineStepNs);
+  costs.engine_switch_ns = get("engine_switch_ns", kEngineSwitchNs);
+  costs.engine_reduce_gb_per_s = get("engine_reduce_gb_per_s", kEngineReduceGbPerS);
   costs.copy_engines = std::max(1, static_cast<int>(get("copy_engines", kCopyEngines)));
   return costs;
 }

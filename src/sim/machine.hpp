@@ -35,6 +35,11 @@ struct Costs {
   double sm_pull_gb_per_s = 0.0;      ///< of a kernel's loads from another device
   double port_flow_loss = 0.0;        ///< of a port's speed, for each further peer at once
   int copy_engines = 0;               ///< copies at once per GPU
+  // Of engines that fill streams with copies and small kernels.
+  double engine_copy_ns = 0.0;    ///< of each copy
+  double engine_step_ns = 0.0;    ///< of a kernel that tells peers and waits, or reduces
+  double engine_switch_ns = 0.0;  ///< added where a stream goes from copies to kernels or back
+  double engine_reduce_gb_per_s = 0.0;  ///< bytes read and written by one of their reductions
 };
 
 class Machine {

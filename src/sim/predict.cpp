@@ -1,12 +1,41 @@
-// Engines' kernels by their price, all else by the event clock.
+// Engines' kernels by their price, all else by the event clock. An eager call takes at least as
+// long as the host takes to make it.
+#include <algorithm>
+
 #include "plait/timeline.hpp"
 #include "sim/kernel_price.hpp"
 
 namespace plait {
+namespace {
+
+/// What the rank that makes most hands to the driver; all words of a step are one kernel.
+double calls_of(const Plan& plan) {
+  std::size_t most = 0;
+  for (const std::vector<int>& lanes : plan.enqueued) {
+    std::vector<std::size_t> next(plan.lanes.size(), 0);
+    std::vector<bool> in_step(plan.lanes.size(), false);
+    std::size_t calls = 0;
+    for (const int index : lanes) {
+      const auto lane = static_cast<std::size_t>(index);
+      const Op& op = plan.lanes[lane].ops[next[lane]++];
+      const bool is_word =
+          (op.kind == OpKind::signal || op.kind == OpKind::wait) && op.flag.owner != op.flag.writer;
+      if (!is_word || !in_step[lane]) ++calls;
+      in_step[lane] = is_word;
+    }
+    most = std::max(most, calls);
+  }
+  return static_cast<double>(most);
+}
+
+}  // namespace
 
 double predicted_ns(const Plan& plan, const Topology& topology, Launch launch) {
   if (sim::is_kernel_call(plan)) return sim::kernel_call_ns(plan, topology, launch);
-  return simulate(plan, topology).total_ns;
+  const double ns = simulate(plan, topology).total_ns;
+  if (launch == Launch::graph || plan.enqueued.empty()) return ns;
+  constexpr double kEngineIssueNs = 1950.0;
+  return std::max(ns, calls_of(plan) * parameter(topology, "engine_issue_ns", kEngineIssueNs));
 }
 
 }  // namespace plait

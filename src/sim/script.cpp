@@ -4,6 +4,7 @@
 #include "sim/script.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
@@ -32,6 +33,7 @@ class Compiler {
       refuse(text("lane ", lane.name, " belongs to rank ", lane.rank));
     const int first = static_cast<int>(script_.steps.size());
     lane_ = &lane;
+    last_ = Work::none;
     for (std::size_t i = 0; i < lane.ops.size(); ++i) {
       op_index_ = i;
       step(lane.ops[i], i == 0 ? nullptr : &lane.ops[i - 1]);
@@ -89,8 +91,10 @@ class Compiler {
       case OpKind::wait:
         step.flag = flag(op.flag);
         step.value = op.value;
+        if (is_stream() && begins_step(op, before)) step.fixed_ns = machine_.costs().engine_step_ns;
         break;
     }
+    if (is_stream()) step.fixed_ns += switch_ns(op, before);
     script_.steps.push_back(step);
   }
 
@@ -106,7 +110,9 @@ class Compiler {
     const int here = devices_[at(lane_->rank)], there = devices_[at(raised.owner)];
     const bool follows_data = before != nullptr && before->kind == OpKind::copy;
     if (node_of(here) != node_of(there) && !follows_data) step.lag_ns = costs.network_signal_ns;
-    if (lane_->kind == LaneKind::copy_engine) {
+    if (is_stream()) {
+      if (begins_step(op, before)) step.fixed_ns = costs.engine_step_ns;
+    } else if (lane_->kind == LaneKind::copy_engine) {
       step.fixed_ns = costs.stream_signal_ns / 2.0;
       step.lag_ns += costs.stream_signal_ns / 2.0;
     } else if (lane_->kind == LaneKind::cpu) {
@@ -120,6 +126,23 @@ class Compiler {
     }
   }
 
+  // Of an engine that fills streams, its plan says in which order.
+  bool is_stream() const { return !plan_.enqueued.empty() && lane_->kind != LaneKind::cpu; }
+  // Between a rank's streams lie events, between ranks words that small kernels raise and await.
+  bool is_event(const Op& op) const {
+    return op.flag.owner == lane_->rank && op.flag.writer == lane_->rank;
+  }
+  bool begins_step(const Op& op, const Op* before) const {
+    const bool goes_on = before != nullptr && !is_event(*before) &&
+                         (before->kind == OpKind::signal || before->kind == OpKind::wait);
+    return !is_event(op) && !goes_on;
+  }
+  double switch_ns(const Op& op, const Op* before) {
+    const bool is_copy = op.kind == OpKind::copy;
+    if (!is_copy && op.kind != OpKind::reduce && !begins_step(op, before)) return 0.0;
+    const Work work = is_copy ? Work::copy : Work::kernel, last = std::exchange(last_, work);
+    return last == Work::none || last == work ? 0.0 : machine_.costs().engine_switch_ns;
+  }
   int node_of(int device) const { return topology().devices[at(device)].node; }
 
   // From a peer's memory in the same node back to the kernel that stored there; 0 for other ops.
@@ -139,6 +162,7 @@ class Compiler {
 
   double op_ns() const {
     const Costs& costs = machine_.costs();
+    if (is_stream()) return costs.engine_copy_ns;
     return lane_->kind == LaneKind::copy_engine ? copy_launch_ns()
            : lane_->kind == LaneKind::kernel    ? costs.kernel_op_ns
                                                 : costs.host_call_ns;
@@ -158,8 +182,8 @@ class Compiler {
     step.bytes = static_cast<double>(op.dst.bytes);
     if (plan_.kernel == "one_shot" && op.dst.space == Space::inbox) step.bytes *= 2.0;
     step.first_use = static_cast<int>(script_.uses.size());
-    const bool is_engine = lane_->kind == LaneKind::copy_engine;
-    if (is_engine) step.engine = devices_[at(lane_->rank)];
+    const bool by_engine = is_stream() || lane_->kind == LaneKind::copy_engine;
+    if (by_engine) step.engine = devices_[at(lane_->rank)];
     const int device = place(op.dst);
     place(op.srcs[0]);
     if (op.path == kLocalPath) {
@@ -175,9 +199,9 @@ class Compiler {
       script_.uses.push_back({resource, weight});
     step.use_count = static_cast<int>(script_.uses.size()) - step.first_use;
     step.limit = hop.gb_per_s / weight;
-    if (is_engine) step.link = link;
+    if (by_engine) step.link = link;
     // A kernel's loads and stores overlap: a run of its copies pays the way once.
-    const bool goes_on = !is_engine && before != nullptr && before->kind == OpKind::copy &&
+    const bool goes_on = !by_engine && before != nullptr && before->kind == OpKind::copy &&
                          before->path != kLocalPath;
     if (!goes_on) step.fixed_ns += hop.latency_ns * (is_pull(hop) ? 2.0 : 1.0);
   }
@@ -193,7 +217,7 @@ class Compiler {
 
   // A kernel's loads from a peer: the request goes one way, the data come the other.
   bool is_pull(const Link& hop) const {
-    return lane_->kind == LaneKind::kernel && !is_host_loop() &&
+    return lane_->kind == LaneKind::kernel && !is_host_loop() && !is_stream() &&
            hop.dst == devices_[at(lane_->rank)];
   }
 
@@ -201,7 +225,7 @@ class Compiler {
   // were a little more.
   double link_weight(const Link& hop) const {
     const auto kind = [&](int device) { return topology().devices[at(device)].kind; };
-    if (lane_->kind != LaneKind::kernel || kind(hop.src) != DeviceKind::gpu ||
+    if (is_stream() || lane_->kind != LaneKind::kernel || kind(hop.src) != DeviceKind::gpu ||
         kind(hop.dst) != DeviceKind::gpu)
       return 1.0;
     const bool is_load = hop.dst == devices_[at(lane_->rank)];
@@ -240,7 +264,9 @@ class Compiler {
   void reduce(Step& step, const Op& op) {
     const bool is_cpu = lane_->kind == LaneKind::cpu;
     const Costs& costs = machine_.costs();
-    step.fixed_ns = lane_->kind == LaneKind::copy_engine ? costs.kernel_launch_ns : op_ns();
+    step.fixed_ns = is_stream()                            ? costs.engine_step_ns
+                    : lane_->kind == LaneKind::copy_engine ? costs.kernel_launch_ns
+                                                           : op_ns();
     step.bytes = static_cast<double>(op.dst.bytes);
     step.first_use = static_cast<int>(script_.uses.size());
     if (is_host_loop() && !is_cpu) step.fixed_ns = costs.kernel_launch_ns + costs.host_call_ns;
@@ -248,7 +274,10 @@ class Compiler {
     const int worker =
         is_cpu && topology().devices[at(own)].kind == DeviceKind::gpu ? machine_.host_of(own) : own;
     const double traffic = static_cast<double>(op.srcs.size()) + 1.0;
-    step.limit = (is_cpu ? costs.cpu_reduce_gb_per_s : costs.gpu_reduce_gb_per_s) / traffic;
+    step.limit = (is_cpu        ? costs.cpu_reduce_gb_per_s
+                  : is_stream() ? costs.engine_reduce_gb_per_s
+                                : costs.gpu_reduce_gb_per_s) /
+                 traffic;
     double latency_ns = 0.0;
     for (const Region& src : op.srcs) touch(step, place(src), worker, latency_ns, false);
     touch(step, place(op.dst), worker, latency_ns, true);
@@ -279,6 +308,7 @@ class Compiler {
   int first_flag_ = 0;
   const Lane* lane_ = nullptr;
   std::size_t op_index_ = 0;
+  enum class Work : std::uint8_t { none, copy, kernel } last_ = Work::none;  ///< of a stream
 };
 
 // Streams are filled by a host thread, an op of each lane in turn; a kernel is one call.
@@ -310,7 +340,8 @@ void append(Script& script, const Plan& plan, int job, double start_ns, bool one
   const std::size_t first_lane = script.lanes.size();
   Compiler compiler(script, plan, job, machine);
   for (std::size_t i = 0; i < plan.lanes.size(); ++i) compiler.lane(static_cast<int>(i));
-  enqueue(script, first_lane, plan, start_ns, one_thread, machine.costs());
+  if (plan.enqueued.empty())
+    enqueue(script, first_lane, plan, start_ns, one_thread, machine.costs());
 }
 
 }  // namespace plait::sim

@@ -110,7 +110,7 @@ class Clock {
           flag.waiting.push_back(index);
           return;
         }
-        if (lane.started_ns <= now_ns_) {
+        if (lane.started_ns <= now_ns_ && next.fixed_ns == 0.0) {
           complete(index);
           continue;
         }

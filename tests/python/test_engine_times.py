@@ -30,17 +30,18 @@ def test_the_table_is_what_the_recorded_files_say() -> None:
     )
 
 
-def test_kernels_are_there_on_all_numbers_of_gpus_that_were_recorded(unseen) -> None:
-    found = {(row.engine, row.ranks) for row in unseen}
+def test_engines_are_there_on_all_numbers_of_gpus_that_were_recorded(rows) -> None:
+    found = {(row.engine, row.ranks) for row in rows}
     all_reduces = ("one_shot", "two_shot", "tiled")
     assert {(engine, gpus) for engine in all_reduces for gpus in (2, 4, 8)} <= found
-    assert {("hop", 2), ("messages", 2)} <= found
+    assert {("hop", 2), ("messages", 2), ("copy_exchange", 2)} <= found
+    assert {("copy_ring", 4), ("copy_rotation", 4)} <= found
 
 
 def test_nine_of_ten_times_are_near_and_none_is_far_off(unseen) -> None:
     topology = engines.machine()
     off = {row: abs(row.deviation(topology)) for row in unseen}
-    assert len(off) > 700
+    assert len(off) > 1000
     near = sum(one <= engines.NEAR for one in off.values())
     assert near >= engines.WANTED_NEAR * len(off)
     assert not [row for row, one in off.items() if one > engines.FAR]
@@ -48,7 +49,7 @@ def test_nine_of_ten_times_are_near_and_none_is_far_off(unseen) -> None:
 
 def test_what_is_predicted_fastest_was_recorded_nearly_as_fast(rows) -> None:
     chosen = engines.choices(rows, engines.machine())
-    assert len(chosen) > 400
+    assert len(chosen) > 600
     assert not [choice for choice in chosen if choice.behind > engines.NEAR]
 
 
@@ -61,6 +62,7 @@ def test_parameters_that_were_fitted_say_so() -> None:
 
 def test_a_machine_with_slower_links_takes_longer(unseen) -> None:
     slow = plait.load_topology("dgx1v")
-    pair = [row for row in unseen if row.ranks == 2 and row.size >= 1 << 20]
+    kernels = [row for row in unseen if row.plan.kernel]
+    pair = [row for row in kernels if row.ranks == 2 and row.size >= 1 << 20]
     assert pair
     assert all(row.predicted_us(slow) > row.predicted_us(engines.machine()) for row in pair)

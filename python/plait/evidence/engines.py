@@ -16,11 +16,12 @@ from functools import cache
 from pathlib import Path
 
 import plait
-from plait._core import predicted_ns
+from plait._core import plan_of_copies, predicted_ns
 
 TABLE = Path("bench/results/engines.csv")  # of a checkout
 NEAR, FAR = 0.10, 0.25  # held: this many of all rows, and every row
 WANTED_NEAR = 0.90
+MIB = 1 << 20
 LAUNCH = ("blocks", "threads", "together", "line_bytes", "tile_units")
 
 
@@ -58,10 +59,9 @@ def machine() -> plait.Topology:
 
 
 def recorded(table: Path = TABLE) -> list[Recorded]:
-    """All rows of kernels that measure something."""
+    """All rows that measure something."""
     with table.open(newline="") as stream:
-        found = [row for row in csv.DictReader(stream) if row["left_out"] == ""]
-    return [_recorded(row) for row in found if row["blocks"] != "0"]
+        return [_recorded(row) for row in csv.DictReader(stream) if row["left_out"] == ""]
 
 
 def _recorded(row: dict[str, str]) -> Recorded:
@@ -76,25 +76,45 @@ def _recorded(row: dict[str, str]) -> Recorded:
         asked=int(row["asked"]),
         host=int(row["host"]),
         us=float(row["us"]),
-        plan=_plan(row),
+        plan=_copies(row) if row["engine"].startswith("copy_") else _kernel(row),
     )
 
 
-def _plan(row: dict[str, str]) -> plait.Plan:
-    """The call's request, its kernel, and how that was launched."""
+def _request(row: dict[str, str]) -> plait.Request:
     ranks, collective = int(row["ranks"]), row["collective"]
-    one = plait.Request(collective, 1, row["type"], "sum", ranks)
-    count = int(row["bytes"]) // one.message_bytes()
+    asked = ("sum", ranks, 0, 1 if collective == "copy" else 0, list(range(ranks)))
+    one = plait.Request(collective, 1, row["type"], *asked)
+    return plait.Request(collective, int(row["bytes"]) // one.message_bytes(), row["type"], *asked)
+
+
+def _copies(row: dict[str, str]) -> plait.Plan:
+    """As the engine cuts it, with the memory that it had: bench_gpu's of that day."""
+    ranks = int(row["ranks"])
+    slot = {2: 32, 4: 64, 8: 16}[ranks] * MIB
+    return plan_of_copies(
+        machine(),
+        _request(row),
+        inbox_bytes=max(2, ranks - 1) * 2 * slot,
+        slot_bytes=slot,
+        lent_bytes=280 * MIB if ranks == 2 else 0,
+        ring_bytes=16 * MIB,
+        host_permille=int(row["host"]),
+    )
+
+
+def _kernel(row: dict[str, str]) -> plait.Plan:
+    """The call's request, its kernel, and how that was launched."""
+    ranks, request = int(row["ranks"]), _request(row)
     head = {
         "schema": "plait.plan/1",
         "request": {
-            "collective": collective,
-            "count": count,
-            "type": row["type"],
+            "collective": request.collective,
+            "count": request.count,
+            "type": request.type,
             "op": "sum",
             "ranks": ranks,
             "root": 0,
-            "peer": 1 if collective == "copy" else 0,
+            "peer": request.peer,
             "devices": list(range(ranks)),
         },
         "strategy": row["engine"],

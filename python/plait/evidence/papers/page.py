@@ -48,12 +48,9 @@ second power of two as size. Rows that measure nothing stand in that table with 
 
 # What the calibration is about.
 MEASURED = """\
-The rows are of programs that measured the machine: copies, an exchange and an all-reduce by copy
-engines, and NCCL. They say how well the event clock knows the machine. No row predicts an engine of
-plait's.
-
-Two parameters were chosen with rows of this table in view: copy_launch_spread_ns (all-reduces of 8
-and 16 pieces) and nccl_copy_gb_per_s (NCCL on 2 GPUs)."""
+The rows are of programs that measured the machine: copies over one path and over two, and NCCL.
+They say how well the event clock knows the machine. nccl_copy_gb_per_s was chosen with NCCL's rows
+on 2 GPUs in view."""
 
 EXPERIMENTS = {
     "micro": micro,
