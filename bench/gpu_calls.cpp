@@ -7,9 +7,11 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
+#include "exec/cuda/copies/rotation.hpp"
 #include "exec/cuda/cuda_rank.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
+#include "tests/gpu/by_name.hpp"
 #include "tests/gpu/ranks.hpp"
 #include "tests/gpu/trial_kernels.hpp"
 
@@ -168,11 +170,14 @@ class Bench {
     request.ranks = o_.gpus;
     request.count = bytes_of(type);  // then message_bytes is a factor of it
     request.count = bytes / (message_bytes(request) / request.count);
-    const std::string kernel = o_.kernel.empty() ? cuda_->fused_choice(request) : o_.kernel;
-    if (!cuda_->has_fused(kernel, request)) return;
+    const std::string kernel =
+        o_.kernel.empty() ? built_in(*cuda_, request).value().engine->info().name : o_.kernel;
+    if (!takes(*cuda_, kernel, request)) return;
+    const std::unique_ptr<Ready> ready = cuda_->prepare(engine(kernel, request), request);
     const Call call = [&] {
-      cuda_->run_fused(kernel, request, reinterpret_cast<const void*>(input_),
-                       reinterpret_cast<void*>(output_), stream_);
+      cuda_->run(*ready, request,
+                 {reinterpret_cast<const void*>(input_), reinterpret_cast<void*>(output_), {}},
+                 stream_);
     };
     fill(type, bytes / bytes_of(type));
     board_->meet();

@@ -8,7 +8,7 @@
 
 #include "base/env.hpp"
 #include "bind.hpp"
-#include "comm/tuning.hpp"
+#include "exec/cuda/tuning_table.hpp"
 #include "plait/communicator.hpp"
 
 using namespace plait;
@@ -65,14 +65,14 @@ void bind_options(nb::module_& module) {
   module.def(
       "tuning_file",
       [](const std::string& fingerprint, int ranks) {
-        return tuning_file(read_env(), fingerprint, ranks);
+        return cuda::tuning_file(read_env(), fingerprint, ranks);
       },
       nb::arg("fingerprint"), nb::arg("ranks"),
       "Where communicators look for a tuning table; empty where they do not.");
   module.def(
-      "check_tuning", [](const std::string& json) { static_cast<void>(TuningTable(json)); },
+      "check_tuning", [](const std::string& json) { static_cast<void>(cuda::TuningTable(json)); },
       nb::arg("json"), "Raises ParseError where this is no tuning table.");
-  module.def("beats_nccl", &beats_nccl, nb::arg("us"), nb::arg("nccl_us"),
+  module.def("beats_nccl", &cuda::beats_nccl, nb::arg("us"), nb::arg("nccl_us"),
              "Whether a call is plait's by its tuning table; None where NCCL was not measured.");
   nb::class_<Counters>(module, "Counters", "Calls so far and the bytes they sent by path.")
       .def_ro("calls", &Counters::calls)

@@ -7,7 +7,6 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.hpp"
-#include "exec/cuda/choices.hpp"
 #include "exec/reference/reference.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
@@ -140,11 +139,6 @@ void bind_plan(nb::module_& module) {
       .def("__str__", [](const Plan& plan) { return print(plan); })
       .def("__repr__", [](const Plan& plan) { return "<plait.Plan " + label(plan) + ">"; });
   bind_propose(module);
-  module.def(
-      "usual_kernel", [](const Request& request) { return cuda::usual_kernel(request); },
-      nb::arg("request"),
-      "The kernel that ranks on GPUs, a process each, run where no tuning table, budget or mask "
-      "says otherwise, as measured on HGX H200; empty: a plan.");
   module.def(
       "run_reference",
       [](const Plan& plan, const std::vector<std::uintptr_t>& inputs,

@@ -91,7 +91,7 @@ def spans_of(choices: list[Row], ranks: int) -> list[list[str]]:
     least = 0.0
     for row in choices:
         most = size_of(row["upto_bytes"])
-        said = {f"`{row['kernel']}`": AGAINST[row["ahead"]]}
+        said = {f"`{row['engine']}`": AGAINST[row["beats_nccl"]]}
         if ranks > int(row["ranks"]) or most < least:
             continue
         if most == least:  # what serves where the row before cannot
@@ -130,8 +130,8 @@ def beside() -> list[str]:
                 ranks if ranks == "2" else f"3 to {ranks}",
                 "any" if blocks == "kAnyBudget" else f"at most {blocks}",
                 f"from {in_words(size_of(row['from_bytes']))}",
-                f"`{row['kernel']}`",
-                AGAINST[row["ahead"]],
+                f"`{row['engine']}`",
+                AGAINST[row["beats_nccl"]],
             ]
         )
     return table(("collective", "ranks", "blocks", "size", "engine", "beside NCCL"), body)

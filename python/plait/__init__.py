@@ -7,6 +7,7 @@ verify(plan) -> Report, simulate(plan, topology) -> Timeline, Communicator.all_r
 from plait._core import (
     AbortedError,
     AccessError,
+    Choice,
     DeadlineError,
     DriverError,
     Error,
@@ -27,6 +28,9 @@ from plait._core import (
     UnsupportedError,
     __version__,
     discover,
+    engine_params,
+    engine_refusals,
+    engines,
     load_topology,
     local_cpu,
     propose,
@@ -35,7 +39,7 @@ from plait._core import (
     shipped_topologies,
     simulate,
     strategies,
-    usual_kernel,
+    usual_choice,
     verify,
 )
 from plait.communicator import Communicator, init, run_reference
@@ -44,6 +48,7 @@ from plait.copies import copy
 __all__ = [
     "AbortedError",
     "AccessError",
+    "Choice",
     "Communicator",
     "DeadlineError",
     "DriverError",
@@ -66,6 +71,9 @@ __all__ = [
     "__version__",
     "copy",
     "discover",
+    "engine_params",
+    "engine_refusals",
+    "engines",
     "init",
     "load_topology",
     "local_cpu",
@@ -76,6 +84,6 @@ __all__ = [
     "shipped_topologies",
     "simulate",
     "strategies",
-    "usual_kernel",
+    "usual_choice",
     "verify",
 ]

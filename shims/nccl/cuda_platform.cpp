@@ -8,10 +8,13 @@
 #include <mutex>
 #include <thread>
 
+#include "base/recent.hpp"
 #include "base/text.hpp"
+#include "exec/cuda/choices.hpp"
 #include "exec/cuda/cuda_rank.hpp"
 #include "exec/cuda/device/event_marker.hpp"
 #include "exec/cuda/device/gpu_kind.hpp"
+#include "exec/cuda/select.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/machine_table.hpp"
@@ -47,10 +50,10 @@ bool capturing(Stream stream) {
 class CudaEngine : public Engine {
  public:
   CudaEngine(const EngineOptions& options, const Exchange& exchange)
-      : primary_(options.device),
-        bitwise_(options.bitwise),
-        table_(machine_table(options, exchange)) {
-    require_measured(table_, options);
+      : primary_(options.device), bitwise_(options.bitwise) {
+    cuda::TuningTable table = machine_table(options, exchange);
+    require_measured(table, options);
+    const bool as_measured = cuda::is_measured(options.gpus);
     cuda::CudaRankOptions wanted;
     wanted.device = options.device;
     wanted.rank = options.rank;
@@ -59,23 +62,19 @@ class CudaEngine : public Engine {
     wanted.most_blocks = options.most_blocks;
     // Applications compute beside large calls, and have several communicators.
     wanted.beside_computing = options.most_blocks == 0;
-    wanted.as_measured = cuda::is_measured(options.gpus);
-    wanted.messages = options.bitwise || (wanted.as_measured &&
-                                          cuda::messages_ahead(options.ranks, options.most_blocks));
+    wanted.messages = options.bitwise ||
+                      (as_measured && cuda::messages_beat_nccl(options.ranks, options.most_blocks));
     wanted.orders_calls = false;  // StreamOrder does, NCCL's calls among them
     rank_ = std::make_unique<cuda::CudaRank>(wanted, exchange);
+    selector_ = std::make_unique<cuda::Selector>(rank_->group(), std::move(table), as_measured);
   }
   bool takes(const Request& request) const override {
-    if (bitwise_) return rank_->takes(request);
-    if (const TunedRow* const row = tuned(request))
-      if (const std::optional<bool> known = row->beats_nccl()) return *known;
-    return rank_->ahead(request);
+    const std::lock_guard<std::mutex> hold(guard_);
+    return call_of(request).ready != nullptr;
   }
   void enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     const std::lock_guard<std::mutex> hold(guard_);
-    const TunedRow* const row = tuned(request);
-    if (row == nullptr) return rank_->enqueue(request, input, output, driver_stream(stream));
-    rank_->run_fused(row->kernel, request, input, output, driver_stream(stream), {}, row->tuning);
+    rank_->run(*call_of(request).ready, request, {input, output, {}}, driver_stream(stream));
   }
   bool takes_messages() const override { return rank_->takes_messages(); }
   void messages(const std::vector<Message>& messages, Stream stream) override {
@@ -90,17 +89,30 @@ class CudaEngine : public Engine {
   void unmap_peers() noexcept override { rank_->unmap_peers(); }
 
  private:
-  /// What was measured here, if it was and has room.
-  const TunedRow* tuned(const Request& request) const {
-    const TunedRow* const row = measured(table_, request);
-    return row != nullptr && rank_->has_fused(row->kernel, request, row->tuning) ? row : nullptr;
+  struct Call {
+    std::unique_ptr<cuda::Ready> ready;  ///< null = NCCL's
+  };
+  using Key = std::tuple<int, std::uint64_t, int, int, int, int>;
+
+  Call& call_of(const Request& request) const {
+    const Key key{
+        static_cast<int>(request.collective), request.count, static_cast<int>(request.type),
+        static_cast<int>(request.op),         request.root,  request.peer};
+    if (Call* const known = calls_.find(key)) return *known;
+    const std::optional<cuda::Choice> choice =
+        bitwise_ ? selector_->best(request) : selector_->no_slower_than_nccl(request);
+    Call call;
+    if (choice && request.count != 0)
+      call.ready = rank_->prepare(*choice->engine, request, choice->tuning);
+    return calls_.add(key, std::move(call), [](const Call&) {});
   }
 
   Primary primary_;
-  bool bitwise_;
-  TuningTable table_;
+  const bool bitwise_;
   std::unique_ptr<cuda::CudaRank> rank_;
-  std::mutex guard_;
+  std::unique_ptr<const cuda::Selector> selector_;
+  mutable std::mutex guard_;  // of all below
+  mutable Recent<Key, Call> calls_{4096};
 };
 
 class CudaStaging : public Staging {

@@ -33,19 +33,19 @@ std::string version_text(int version) {
 
 }  // namespace
 
-TuningTable machine_table(const EngineOptions& options, const Exchange& exchange) {
+cuda::TuningTable machine_table(const EngineOptions& options, const Exchange& exchange) {
   if (!options.tuned || options.most_blocks != 0) return {};
   std::string mine;
   if (options.rank == 0) {
     const Env& env = settings().env;
-    const std::string file = tuning_file(env, machine(env), options.ranks);
-    mine = offered_tuning(env, file, options.rank);
+    const std::string file = cuda::tuning_file(env, machine(env), options.ranks);
+    mine = cuda::offered_tuning(env, file, options.rank);
     if (!file.empty())
       log(LogLevel::info, options.rank,
           mine.empty() ? text("no tuning table ", file, ": by what is built in")
                        : text("by the tuning table ", file));
   }
-  TuningTable table(of_rank_0(exchange, mine));
+  cuda::TuningTable table(cuda::of_rank_0(exchange, mine));
   const std::string now = version_text(real().version);
   if (options.rank == 0 && !table.nccl().empty() && table.nccl() != now)
     log(LogLevel::warn, options.rank,
@@ -54,8 +54,8 @@ TuningTable machine_table(const EngineOptions& options, const Exchange& exchange
   return table;
 }
 
-void require_measured(const TuningTable& table, const EngineOptions& options) {
-  if (options.bitwise || table.has(Setting::beside_computing, options.ranks) ||
+void require_measured(const cuda::TuningTable& table, const EngineOptions& options) {
+  if (options.bitwise || table.has(cuda::Setting::beside_computing, options.ranks) ||
       cuda::is_measured(options.gpus))
     return;
   throw Error(ErrorCode::unsupported,
@@ -64,11 +64,6 @@ void require_measured(const TuningTable& table, const EngineOptions& options) {
                    !options.tuned             ? "; tuning tables are for one node"
                    : options.most_blocks != 0 ? "; tuning tables are for calls without a budget"
                                               : "; `plait tune` measures this machine"));
-}
-
-const TunedRow* measured(const TuningTable& table, const Request& request) {
-  if (reduces(request.collective) && request.op != ReduceOp::sum) return nullptr;
-  return table.find(request, Setting::beside_computing);
 }
 
 }  // namespace plait::nccl

@@ -1,6 +1,6 @@
 // What `plait tune` measured on this machine, for the engines of one communicator.
 #pragma once
-#include "comm/tuning.hpp"
+#include "exec/cuda/tuning_table.hpp"
 #include "shims/nccl/engine.hpp"
 
 namespace plait::nccl {
@@ -8,13 +8,10 @@ namespace plait::nccl {
 /// Rank 0's table on all ranks; an empty one where there is none, or `options` want none (of tables
 /// measured without a budget). Throws on rank 0, whose failure all ranks then see, where
 /// PLAIT_TUNING names what is no table.
-TuningTable machine_table(const EngineOptions& options, const Exchange& exchange);
+cuda::TuningTable machine_table(const EngineOptions& options, const Exchange& exchange);
 
 /// Throws where nothing tells which calls are faster than NCCL's: no table, and GPUs of a kind that
 /// plait was not measured on. Alike on all ranks.
-void require_measured(const TuningTable& table, const EngineOptions& options);
-
-/// The row of a call beside NCCL, null where nothing was measured: of reductions sums were.
-const TunedRow* measured(const TuningTable& table, const Request& request);
+void require_measured(const cuda::TuningTable& table, const EngineOptions& options);
 
 }  // namespace plait::nccl

@@ -1,4 +1,4 @@
-// A call on the GPU: its request is made ready once (a fused kernel, or a plan proved and bound),
+// A call on the GPU: its request is made ready once (by an engine, or a plan proved and bound),
 // then only launched. The decision follows from the request and agreed settings alone.
 #include "comm/device.hpp"
 
@@ -11,7 +11,6 @@
 #include "base/text.hpp"
 #include "comm/buffers.hpp"
 #include "comm/descriptor.hpp"
-#include "comm/fused_params.hpp"
 #include "driver/cuda/api.hpp"
 #include "plait/error.hpp"
 
@@ -93,53 +92,22 @@ void DeviceSide::bind_plan(Call& call, const CallOptions& options, cuda::Stream 
   call.bound = cuda_->bind(call.plan->plan);
 }
 
-/// By name, else as measured here, else as measured elsewhere. False where it takes a plan.
-bool DeviceSide::choose_kernel(Call& call, const CallOptions& wanted) const {
-  const Request& request = call.request;
-  const Setting setting = options_.beside_computing ? Setting::beside_computing : Setting::alone;
-  const TunedRow* row = wanted.strategy.empty() ? tuning_.find(request, setting) : nullptr;
+/// None where it takes a plan.
+std::optional<cuda::Choice> DeviceSide::choose_engine(const Request& request,
+                                                      const CallOptions& wanted) const {
+  const bool names_engine =
+      !wanted.strategy.empty() && cuda::engine_named(wanted.strategy, request) != nullptr;
+  if (!wanted.strategy.empty() && !names_engine) return std::nullopt;
   if (!reach_.why_no_kernels.empty()) {
-    if (!is_fused(wanted.strategy)) return false;
+    if (!names_engine) return std::nullopt;
     throw Error(ErrorCode::unsupported, text(wanted.strategy, ": ", reach_.why_no_kernels));
   }
-  if (is_fused(wanted.strategy)) {
-    call.kernel = wanted.strategy;
-  } else if (row != nullptr &&
-             (setting == Setting::alone ? !cuda_->chosen_for_budget(request)
-                                        : options_.sm_budget == 0) &&
-             cuda_->has_fused(row->kernel, request, row->tuning)) {
-    call.kernel = row->kernel;
-    call.tuning = row->tuning;
-    call.tuned = true;
-  } else if (wanted.strategy.empty() && cuda_->takes(request)) {
-    call.kernel = cuda_->fused_choice(request);
-  } else {
-    return false;
-  }
-  if (!wanted.params.empty()) {  // instead of what was measured
-    call.tuning = fused_tuning(call.kernel, wanted.params);
-    call.tuned = false;
-  }
-  if (!reach_.host && (call.tuning.host_permille > 0 || call.tuning.host_cpu_permille > 0))
+  const std::optional<cuda::Choice> choice =
+      selector_->best(request, {wanted.strategy, wanted.params});
+  if (choice && !reach_.host &&
+      (choice->tuning.host_permille > 0 || choice->tuning.host_cpu_permille > 0))
     throw Error(ErrorCode::unsupported, "a part through host memory: masks leave no way there");
-  if (options_.sm_budget > 0)  // the budget stands above tables and callers; 0 = CudaRank's choice
-    call.tuning.blocks = std::min(call.tuning.blocks, static_cast<unsigned>(options_.sm_budget));
-  if (!cuda_->has_fused(call.kernel, request, call.tuning))
-    throw Error(ErrorCode::unsupported,
-                text("kernel ", call.kernel, " does not take ", name_of(request.collective), " of ",
-                     request.count, " ", name_of(request.type), " over ", request.ranks, " ranks",
-                     call.tuning.host_cpu_permille > 0 ? " beside CPU cores"
-                     : call.tuning.host_permille > 0   ? " with a part through host memory"
-                                                       : "",
-                     call.kernel == "rotation"
-                         ? " (copy engines want a process for each rank, 8 hardware queues, and of "
-                           "more than two ranks, but for all_gathers, an sm_budget)"
-                         : "",
-                     cuda_->because(call.kernel),
-                     wanted.strategy.empty() ? "; leave params empty, or name a strategy"
-                                             : "; leave strategy empty"));
-  call.counted_as = text(name_of(request.collective), "/", call.kernel);
-  return true;
+  return choice;
 }
 
 DeviceSide::Call DeviceSide::prepare(const Request& request, const CallOptions& options,
@@ -154,7 +122,11 @@ DeviceSide::Call DeviceSide::prepare(const Request& request, const CallOptions& 
   if (request.count == 0 || is_local_copy(request)) return call;
   const CallOptions& wanted =
       options.strategy.empty() && !joined_.forced.strategy.empty() ? joined_.forced : options;
-  if (choose_kernel(call, wanted)) return call;
+  if (const std::optional<cuda::Choice> choice = choose_engine(request, wanted)) {
+    call.ready = cuda_->prepare(*choice->engine, request, choice->tuning);
+    call.counted_as = text(name_of(request.collective), "/", choice->engine->info().name);
+    return call;
+  }
   if (wanted.strategy.empty() && !wanted.params.empty())
     throw Error(ErrorCode::invalid_argument,
                 text("params: a plan serves this ", name_of(request.collective),
@@ -213,7 +185,7 @@ void DeviceSide::enqueue(const Request& request, const void* input, void* output
                       reinterpret_cast<cuda::DevicePointer>(input), input_bytes(request, 0),
                       stream);
   } else {
-    cuda_->run_fused(call.kernel, request, input, output, stream, scalars, call.tuning);
+    cuda_->run(*call.ready, request, {input, output, scalars}, stream);
   }
   const std::lock_guard lock(guard_);
   ++call.count;
@@ -237,15 +209,9 @@ void DeviceSide::count(const Call& call, Counters& counters) {
 
 std::string DeviceSide::explain(const Request& request) {
   std::string lines = text("on GPU ", ordinal_, ":\n");
-  Call call;
-  call.request = request;
-  if (choose_kernel(call, joined_.forced))
-    return lines + text("chosen: kernel ", call.kernel,
-                        !joined_.forced.strategy.empty() ? ", as asked for"
-                        : call.tuned                     ? ", as tuned here"
-                        : as_measured_                   ? ", as measured on such GPUs"
-                                       : ", as measured on other GPUs: `plait tune` measures these",
-                        "\n");
+  const CallOptions& forced = joined_.forced;
+  if (choose_engine(request, forced))
+    return lines + selector_->explain(request, {forced.strategy, forced.params});
   if (!reach_.why_no_kernels.empty()) lines += text("no kernel: ", reach_.why_no_kernels, "\n");
   if (!why_no_topology_.empty()) return lines + text("no plan: ", why_no_topology_, "\n");
   Request placed = request;

@@ -18,12 +18,10 @@
 #include "comm/choose.hpp"
 #include "comm/reach.hpp"
 #include "comm/setup.hpp"
-#include "comm/tuning.hpp"
 #include "exec/cuda/cuda_rank.hpp"
+#include "exec/cuda/select.hpp"
 
 namespace plait {
-
-inline constexpr std::uint64_t kRingBytes = 8ull << 20;  ///< for plans: stays in the cache
 
 void add(Counters& counters, const Counters& more);
 
@@ -63,9 +61,7 @@ class DeviceSide {
   struct Call {
     std::string counted_as;
     Request request;
-    std::string kernel;  ///< fused kernel to run as `tuning` says; empty = plan, or nothing to do
-    cuda::FusedTuning tuning;
-    bool tuned = false;  ///< kernel and tuning as measured here
+    std::unique_ptr<cuda::Ready> ready;  ///< by an engine; null = a plan, or nothing to do
     std::shared_ptr<const ProvedPlan> plan;
     std::unique_ptr<cuda::BoundPlan> bound;
     bool captured = false;
@@ -85,7 +81,8 @@ class DeviceSide {
   Call& prepared(const Request& request, const CallOptions& options, cuda::Stream stream);
   static void count(const Call& call, Counters& counters);
   Call prepare(const Request& request, const CallOptions& options, cuda::Stream stream);
-  bool choose_kernel(Call& call, const CallOptions& wanted) const;
+  std::optional<cuda::Choice> choose_engine(const Request& request,
+                                            const CallOptions& wanted) const;
   void bind_plan(Call& call, const CallOptions& options, cuda::Stream stream);
   void check_memory(const Request& request, const void* input, const void* output) const;
   std::optional<Error> cause() const;
@@ -106,16 +103,17 @@ class DeviceSide {
   std::string why_no_topology_;
   std::vector<int> devices_;  ///< by rank, in topology_; empty = the first ones
   Reach reach_;               ///< what masks leave to kernels
-  TuningTable tuning_;
+  cuda::TuningTable tuning_;
   Topology plannable_;  ///< topology_ as plans may use it
   std::unique_ptr<Chooser> chooser_;
   std::vector<Mapping> rings_;
   std::unique_ptr<cuda::CudaRank> cuda_;
+  std::unique_ptr<const cuda::Selector> selector_;
   /// Of one communicator. Those by plans hold device memory, and are never dropped once captured:
   /// graphs go on pointing at them.
   static constexpr std::size_t kMostCalls = 4096, kMostPlans = 1024;
   using Calls = Recent<Key, Call>;
-  Calls calls_{kMostCalls};  ///< by kernels and engines, and where there is nothing to do
+  Calls calls_{kMostCalls};  ///< by engines, and where there is nothing to do
   Calls planned_calls_{kMostPlans};
   Counters dropped_;          ///< what calls counted that were dropped since
   mutable std::mutex guard_;  ///< of the three above and cause_

@@ -15,6 +15,7 @@
 #include "comm/descriptor.hpp"
 #include "comm/device.hpp"
 #include "driver/cuda/api.hpp"
+#include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/direct_access.hpp"
 #include "exec/cuda/device/gpu_kind.hpp"
 #include "plait/error.hpp"
@@ -22,7 +23,6 @@
 namespace plait {
 namespace {
 
-constexpr std::uint64_t kExchangeRingBytes = 8ull << 20;  // behind what plans use
 // Of rank 0, behind its ring: where GPUs and cores meet, then what large calls settle.
 constexpr std::uint64_t kWordsBytes = cuda::kHostWordsBytes + sizeof(cuda::Settled::Words);
 constexpr std::uint64_t kInboxBytes = 16ull << 20;  // small plans push here
@@ -89,14 +89,14 @@ DeviceSide::DeviceSide(const CommunicatorOptions& options, Joined& joined, const
   learn_topology(env, patience);
   load_tuning(env, patience);
   rings_ = share_memory(*joined.rendezvous, options.rank, options.ranks,
-                        kRingBytes + kExchangeRingBytes + kWordsBytes, patience);
+                        cuda::kPlanRingBytes + cuda::kExchangeRingBytes + kWordsBytes, patience);
   make_chooser(env);
   log(LogLevel::info, options.rank, text("GPU ", ordinal_, " of ", topology_.name));
   set_up_rank(env, patience);  // last: from here on a thread watches
 }
 
 void DeviceSide::make_chooser(const Env& env) {
-  const PlanRoom room{env.device_scratch, kInboxBytes, rings_.empty() ? 0 : kRingBytes};
+  const PlanRoom room{env.device_scratch, kInboxBytes, rings_.empty() ? 0 : cuda::kPlanRingBytes};
   plannable_ = for_plans(topology_, devices_of_ranks(), room);
   chooser_ =
       std::make_unique<Chooser>(plannable_, joined_.forced, joined_.bitwise,
@@ -186,10 +186,10 @@ void DeviceSide::load_tuning(const Env& env, const Patience& patience) {
   std::optional<Error> failure;
   if (options_.rank == 0)
     failure = attempt([&] {
-      const std::string file = tuning_file(env, fingerprint(topology_), options_.ranks);
-      table = offered_tuning(env, file, options_.rank);
+      const std::string file = cuda::tuning_file(env, fingerprint(topology_), options_.ranks);
+      table = cuda::offered_tuning(env, file, options_.rank);
     });
-  tuning_ = TuningTable(vote(*joined_.rendezvous, failure, table, {}, patience)[0].bytes);
+  tuning_ = cuda::TuningTable(vote(*joined_.rendezvous, failure, table, {}, patience)[0].bytes);
 }
 
 void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
@@ -204,17 +204,16 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
     options.sizes.flagged_bytes = 4096;
   }
   for (const Mapping& ring : rings_) options.rings.push_back(ring.base());
-  options.ring_bytes = kRingBytes;
-  options.exchange_ring_bytes = kExchangeRingBytes;
+  options.ring_bytes = cuda::kPlanRingBytes;
+  options.exchange_ring_bytes = cuda::kExchangeRingBytes;
   if (!rings_.empty() && reach_.host) {  // else no share of large calls goes there
-    std::byte* const words = rings_[0].base() + kRingBytes + kExchangeRingBytes;
+    std::byte* const words = rings_[0].base() + cuda::kPlanRingBytes + cuda::kExchangeRingBytes;
     options.host_words = reinterpret_cast<cuda::HostWords*>(words);
     options.share_words = reinterpret_cast<cuda::Settled::Words*>(words + cuda::kHostWordsBytes);
   }
   options.wait_s = options_.arrive_s;
   options.beside_computing = options_.beside_computing;
   options.mixes_graphs = options_.graph_mixing;
-  options.as_measured = as_measured_;
   options.most_blocks = static_cast<unsigned>(options_.sm_budget);
   if (options_.sm_budget > 0)
     options.spread.most_blocks = std::min(120u, static_cast<unsigned>(options_.sm_budget));
@@ -229,6 +228,7 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
           cards.push_back(std::move(one.bytes));
         return cards;
       });
+      selector_ = std::make_unique<const cuda::Selector>(cuda_->group(), tuning_, as_measured_);
       for (const Peer& peer : joined_.peers) peers_.push_back(watched(peer));
       wake_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     } catch (const AgreedError& error) {

@@ -8,6 +8,7 @@
 
 #include "exec/cuda/cuda_rank.hpp"
 #include "fake_gpu/fake_gpu.hpp"
+#include "gpu/by_name.hpp"
 #include "plait/error.hpp"
 
 // In place of the build's device code.
@@ -84,8 +85,7 @@ bool some_programmatic(const std::vector<FakeLaunch>& launches) {
 
 std::string refusal(const Rank& rank, const std::string& kernel) {
   try {
-    rank.cuda->run_fused(kernel, request_of(Collective::all_reduce, kMib), nullptr, nullptr,
-                         nullptr);
+    bench::run(*rank.cuda, kernel, request_of(Collective::all_reduce, kMib), {}, nullptr);
   } catch (const Error& error) {
     return error.what();
   }
@@ -102,7 +102,9 @@ void call_all(const Rank& rank, int ranks) {
       for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max})
         for (std::uint64_t bytes = 1024; bytes <= 64 * kMib; bytes *= 8) {
           const Request request = request_of(collective, bytes, ranks, type, op);
-          if (rank.cuda->takes(request)) rank.cuda->enqueue(request, memory, memory, stream);
+          if (const auto choice = bench::built_in(*rank.cuda, request))
+            rank.cuda->run(*rank.cuda->prepare(*choice->engine, request), request,
+                           {memory, memory, {}}, stream);
         }
   rank.cuda->messages({{true, 1, memory, 4096}, {false, 1, memory, 4096}}, stream);
   rank.cuda->messages({{true, 1, memory, 8 * kMib}, {false, 1, memory, 8 * kMib}}, stream);
@@ -129,7 +131,7 @@ TEST_CASE("an H200 runs all families, and tries each kernel before the first cal
     const Rank rank(kH200, ranks);
     for (const char* const kernel : {"one_shot", "two_shot", "hop", "tiled"}) {
       CAPTURE(kernel);
-      CHECK(rank.cuda->has_fused(kernel, request_of(Collective::all_reduce, kMib, ranks)));
+      CHECK(bench::takes(*rank.cuda, kernel, request_of(Collective::all_reduce, kMib, ranks)));
     }
     for (const FakeLaunch& launch : rank.tried) CHECK(launch.blocks == 1);
     call_all(rank, ranks);
@@ -151,10 +153,11 @@ TEST_CASE("setting up leaves the process's environment alone") {
 TEST_CASE("a GPU of 100 KiB of shared memory: no tiled kernels, and calls are served without") {
   const Rank rank(kRtx);
   const Request large = request_of(Collective::all_reduce, 40 * kMib);
-  CHECK_FALSE(rank.cuda->has_fused("tiled", large));
-  CHECK(rank.cuda->has_fused("two_shot", large));
-  CHECK(rank.cuda->fused_choice(large) != "tiled");
-  CHECK(rank.cuda->takes(large));
+  CHECK_FALSE(bench::takes(*rank.cuda, "tiled", large));
+  CHECK(bench::takes(*rank.cuda, "two_shot", large));
+  const auto choice = bench::built_in(*rank.cuda, large);
+  REQUIRE(choice);
+  CHECK(choice->engine != &cuda::tiled_engine());
   const std::string why_not = refusal(rank, "tiled");
   CAPTURE(why_not);
   CHECK(why_not.find("rank 0's GPU") != std::string::npos);
@@ -166,8 +169,8 @@ TEST_CASE("a GPU of 100 KiB of shared memory: no tiled kernels, and calls are se
 TEST_CASE("what one rank's GPU cannot run no rank does") {
   const std::string of_rtx = Rank(kRtx).shown.front();
   const Rank rank(kH200, 2, of_rtx);
-  CHECK_FALSE(rank.cuda->has_fused("tiled", request_of(Collective::all_reduce, kMib)));
-  CHECK(rank.cuda->has_fused("hop", request_of(Collective::all_reduce, kMib)));
+  CHECK_FALSE(bench::takes(*rank.cuda, "tiled", request_of(Collective::all_reduce, kMib)));
+  CHECK(bench::takes(*rank.cuda, "hop", request_of(Collective::all_reduce, kMib)));
   CHECK(refusal(rank, "tiled").find("rank 1's GPU") != std::string::npos);
   call_all(rank, 2);
   for (const FakeLaunch& launch : Rank::launches()) CHECK(launch.shared_bytes == 0);
@@ -176,9 +179,9 @@ TEST_CASE("what one rank's GPU cannot run no rank does") {
 TEST_CASE("compute capability 8.0: no kernels of bulk copies, no programmatic launches") {
   for (const int ranks : {2, 4}) {
     const Rank rank(kA100, ranks);
-    CHECK_FALSE(rank.cuda->has_fused("tiled", request_of(Collective::all_reduce, kMib, ranks)));
+    CHECK_FALSE(bench::takes(*rank.cuda, "tiled", request_of(Collective::all_reduce, kMib, ranks)));
     for (const char* const kernel : {"one_shot", "two_shot", "hop"})
-      CHECK(rank.cuda->has_fused(kernel, request_of(Collective::all_reduce, kMib, ranks)));
+      CHECK(bench::takes(*rank.cuda, kernel, request_of(Collective::all_reduce, kMib, ranks)));
     CHECK(refusal(Rank(kA100), "tiled").find("plait_tiled") != std::string::npos);
     call_all(rank, ranks);
     CHECK(Rank::launches().size() > 50);

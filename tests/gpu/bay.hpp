@@ -12,7 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "exec/cuda/copies/rotation.hpp"
 #include "exec/cuda/cuda_rank.hpp"
+#include "tests/gpu/by_name.hpp"
 #include "tests/gpu/ranks.hpp"
 #include "tests/gpu/trial_kernels.hpp"
 
@@ -106,7 +108,6 @@ class Bay {
     options.sizes.rotation_bytes = rotation_slots(board->ranks) << 20;
     options.share_words = words;
     options.beside_computing = beside_computing;
-    options.as_measured = true;  // whatever GPUs these are: the rows are looked at
     options.messages = true;
     options.host_words =
         reinterpret_cast<HostWords*>(rings + static_cast<std::uint64_t>(board->ranks) * kRingBytes);
@@ -177,7 +178,7 @@ class LongCalls {
 
   /// Enqueues a sum, or a broadcast, from data made on the GPU into a poisoned output, and its
   /// check.
-  void enqueue(const std::string& kernel, Request request) {
+  void enqueue(const std::string& engine, Request request) {
     const bool sums = reduces(request.collective);
     int me = bay_.rank, first = sums ? 0 : request.root, ranks = sums ? request.ranks : 1;
     std::uint64_t start = 0;
@@ -186,8 +187,9 @@ class LongCalls {
     launch("plait_fill_" + type, {&input_, &request.count, &seed_, &me});
     PLAIT_CUDA_CALL(memory_set_async, output_, 0xa5, request.count * bytes_of(request.type),
                     bay_.stream);
-    bay_.cuda->run_fused(kernel, request, reinterpret_cast<const void*>(input_),
-                         reinterpret_cast<void*>(output_), bay_.stream);
+    bench::run(*bay_.cuda, engine, request,
+               {reinterpret_cast<const void*>(input_), reinterpret_cast<void*>(output_), {}},
+               bay_.stream);
     launch("plait_check_" + type,
            {&output_, &request.count, &seed_, &first, &ranks, &start, &wrong_});
   }

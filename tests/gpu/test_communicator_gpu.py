@@ -148,7 +148,7 @@ def test_communicators_whose_copy_engines_cross(tmp_path, captured, crosses, cal
     asked = {"collective": "all_reduce", "count": mib << 18, "type": "fp32", "budgets": budgets}
     how = {"captured": captured, "crosses": crosses, "calls": calls, "rounds": 10}
     for row in run("crossing_communicators", {"folder": str(tmp_path), **asked, **how}):
-        assert row["error"] == "" and row["ways"] == ["all_reduce/rotation"], row
+        assert row["error"] == "" and row["ways"] == ["all_reduce/copy_exchange"], row
 
 
 @pytest.mark.skipif(GPUS >= 4, reason="two ranks' engines; CUDA_VISIBLE_DEVICES=0,1 runs it")
@@ -164,14 +164,15 @@ def test_one_hardware_queue_has_no_copy_engines(monkeypatch, tmp_path):
 def test_two_ranks_send_to_each_other():
     for row in run("pairs", {"counts": [1, 1003, 1 << 18, (3 << 20) + 5, 6 << 20, 27 << 20]}):
         assert row["wrong"] == [], row
-        ways = {f"{name}/{by}" for name in ("copy", "send_recv") for by in ("hop", "rotation")}
+        ways = {f"{name}/{by}" for name in ("copy", "send_recv") for by in ("hop", "copy_exchange")}
         assert ways | {"copy/tiled"} <= set(row["ways"]), row
 
 
 def test_few_blocks_send_by_copy_engines_sooner():
     for row in run("pairs", {"counts": [2 << 20, 7 << 20], "options": {"sm_budget": 14}}):
         assert row["wrong"] == [], row
-        assert {"copy/hop", "copy/rotation", "send_recv/rotation"} <= set(row["ways"]), row
+        wanted = {"copy/hop", "copy/copy_exchange", "send_recv/copy_exchange"}
+        assert wanted <= set(row["ways"]), row
         assert "copy/tiled" not in row["ways"], row
 
 
@@ -189,7 +190,7 @@ def test_large_all_gathers_go_round_a_ring():
     for row in run("collectives", task):
         assert row["wrong"] == [] and row["refused"] == [], row
         assert row["checked"] == 3 * len(requests), row
-        assert "all_gather/rotation" in row["ways"] and "all_gather/tiled" not in row["ways"], row
+        assert "all_gather/copy_ring" in row["ways"] and "all_gather/tiled" not in row["ways"], row
 
 
 @pytest.mark.parametrize("inside", [False, True])

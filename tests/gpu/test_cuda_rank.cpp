@@ -55,7 +55,9 @@ std::string choices(const CudaRank& rank, const std::vector<std::uint64_t>& mib)
     Request request;
     request.ranks = 2;
     request.count = (one << 20) / 4;
-    said += rank.fused_choice(request) + (rank.ahead(request) ? " " : "(behind) ");
+    const std::optional<Choice> choice = bench::built_in(rank, request);
+    said += choice ? choice->engine->info().name : "none";
+    said += choice && choice->beats_nccl.value_or(false) ? " " : "(behind) ";
   }
   return said;
 }
@@ -70,8 +72,10 @@ TEST_CASE("processes: large sums of two ranks leave SMs to others, sooner where 
       const Bay bay(board, rank, rings, 20, nullptr, beside);
       const std::string said = choices(*bay.cuda, {1, 16, 25, 26, 95, 97, 4096});
       const char* wanted = beside
-                               ? "one_shot tiled tiled rotation rotation rotation rotation "
-                               : "one_shot two_shot two_shot two_shot two_shot rotation rotation ";
+                               ? "one_shot tiled tiled copy_exchange copy_exchange copy_exchange "
+                                 "copy_exchange "
+                               : "one_shot two_shot two_shot two_shot two_shot copy_exchange "
+                                 "copy_exchange ";
       if (said != wanted) findings->add(rank, text(beside ? "beside: " : "alone: ", said));
       board->meet();
     }
@@ -85,7 +89,7 @@ struct FusedCase {
   Request request;
   std::uint64_t offset;  // of both buffers, in elements
   bool in_place;
-  FusedTuning tuning;
+  Tuning tuning;
 };
 
 std::string describe(const FusedCase& c) {
@@ -115,10 +119,11 @@ std::size_t wrong_bytes(Bay& bay, const FusedCase& c, unsigned seed) {
   bay.finish();
   Bay::to_gpu(in, inputs[static_cast<std::size_t>(bay.rank)]);
   bay.board->meet();  // where ranks share a GPU, one's upload would wait for the other's kernel
-  FusedTuning tuning = c.tuning;
-  tuning.blocks = std::min(tuning.blocks, bay.most_blocks);
-  bay.cuda->run_fused(c.kernel, c.request, reinterpret_cast<const void*>(in),
-                      reinterpret_cast<void*>(out), bay.stream, kScalars, tuning);
+  Tuning tuning = c.tuning;
+  tuning.blocks = std::min(tuning.blocks, static_cast<int>(bay.most_blocks));
+  bench::run(*bay.cuda, c.kernel, c.request,
+             {reinterpret_cast<const void*>(in), reinterpret_cast<void*>(out), kScalars},
+             bay.stream, tuning);
   bay.finish();
   const Bytes got = Bay::from_gpu(out, bytes);
   std::size_t wrong = 0;
@@ -168,7 +173,7 @@ std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& ke
     for (const std::string& kernel : kernels)
       for (const int ahead : {0, 1, 3})
         for (const bool in_place : {false, true}) {
-          FusedTuning tuning;
+          Tuning tuning;
           tuning.blocks = ahead == 3 ? 40 : 8;
           tuning.threads = 128;
           tuning.ahead = ahead;
@@ -194,10 +199,10 @@ void check_fused(int ranks, bool processes, const std::vector<std::string>& kern
     unsigned seed = 0;
     for (const FusedCase& c : fused_cases(ranks, kernels, with_host)) {
       ++seed;
-      if (!bay.cuda->has_fused(c.kernel, c.request, c.tuning)) {
-        FusedTuning alone = c.tuning;
+      if (!bench::takes(*bay.cuda, c.kernel, c.request, c.tuning)) {
+        Tuning alone = c.tuning;
         alone.host_permille = alone.host_cpu_permille = 0;
-        if (bay.cuda->has_fused(c.kernel, c.request, alone))
+        if (bench::takes(*bay.cuda, c.kernel, c.request, alone))
           findings.add(bay.rank, text(describe(c), ": not with a part through host memory\n"));
         continue;
       }
@@ -227,7 +232,7 @@ void check_long(Bay& bay, Findings& findings) {
         request.ranks = bay.board->ranks;
         request.type = type;
         request.count = bytes / bytes_of(type);
-        if (bay.cuda->has_fused(kernel, request)) calls.enqueue(kernel, request);
+        if (bench::takes(*bay.cuda, kernel, request)) calls.enqueue(kernel, request);
       }
   const auto wrong = calls.wrong();
   if (wrong != 0 || calls.enqueued() < 16)  // else hardly any was had
@@ -290,9 +295,9 @@ std::size_t wrong_after(Bay& bay, const Plan& plan, unsigned seed) {
   const auto bound = bay.cuda->bind(plan);
   const Bytes& expected = example.expected;
   Bay::to_gpu(bay.input, example.input);
-  const auto enqueue = [&](Engine engine) {
+  const auto enqueue = [&](Carrier carrier) {
     bay.cuda->run(*bound, reinterpret_cast<const void*>(bay.input),
-                  reinterpret_cast<void*>(bay.output), bay.stream, {}, engine);
+                  reinterpret_cast<void*>(bay.output), bay.stream, {}, carrier);
   };
   const auto compare = [&] {
     bay.finish();
@@ -309,18 +314,18 @@ std::size_t wrong_after(Bay& bay, const Plan& plan, unsigned seed) {
   const char* only = std::getenv("ONLY_ENGINE");  // to find out which engine a failure is of
   std::size_t wrong = 0;
   if (only == nullptr || std::string(only) == "kernel") {
-    enqueue(Engine::one_kernel);
+    enqueue(Carrier::one_kernel);
     wrong += compare();
   }
   if (bay.board->ranks == 2 && (only == nullptr || std::string(only) == "copy")) {
-    enqueue(Engine::copy_engines);
+    enqueue(Carrier::copy_engines);
     wrong += compare();
   }
   if (only != nullptr && std::string(only) == "copy") return wrong;
   Graph graph = nullptr;
   GraphExec exec = nullptr;
   PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
-  enqueue(Engine::automatic);
+  enqueue(Carrier::automatic);
   PLAIT_CUDA_CALL(stream_end_capture, bay.stream, &graph);
   PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
   bay.board->meet();
@@ -414,14 +419,15 @@ std::size_t wrong_enqueued(Bay& bay, const Plan& plan, bool in_place, bool engin
     if (captured) PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
     // Both kernels by turns, whatever the size; engines in small pieces, by turns with a share
     // through the host.
-    const std::string kernel = engines                                            ? "rotation"
-                               : !captured && bay.cuda->has_fused("hop", request) ? "hop"
-                                                                                  : "tiled";
-    FusedTuning tuning;
+    const std::string kernel = engines                                                ? "rotation"
+                               : !captured && bench::takes(*bay.cuda, "hop", request) ? "hop"
+                                                                                      : "tiled";
+    Tuning tuning;
     if (engines) tuning.tile_units = 4096;
     tuning.host_permille = captured && takes_share(bay, kernel, request) ? 400 : 0;
-    bay.cuda->run_fused(kernel, request, reinterpret_cast<const void*>(input),
-                        reinterpret_cast<void*>(output), bay.stream, {}, tuning);
+    bench::run(*bay.cuda, kernel, request,
+               {reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output), {}},
+               bay.stream, tuning);
     if (captured) {
       PLAIT_CUDA_CALL(stream_end_capture, bay.stream, &graph);
       PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
@@ -543,11 +549,12 @@ std::vector<Queued> queued_calls(const std::vector<Plan>& plans, int rank) {
 void enqueue_poisoned(Bay& bay, const std::string& kernel, const Queued& call, int host_permille) {
   PLAIT_CUDA_CALL(memory_set_async, call.output, 0xa5, call.example.expected.size() + 1,
                   bay.stream);
-  FusedTuning tuning;
+  Tuning tuning;
   tuning.tile_units = kernel == "rotation" ? 4096 : 64;
   if (takes_share(bay, kernel, call.plan->request)) tuning.host_permille = host_permille;
-  bay.cuda->run_fused(kernel, call.plan->request, reinterpret_cast<const void*>(call.input),
-                      reinterpret_cast<void*>(call.output), bay.stream, {}, tuning);
+  bench::run(*bay.cuda, kernel, call.plan->request,
+             {reinterpret_cast<const void*>(call.input), reinterpret_cast<void*>(call.output), {}},
+             bay.stream, tuning);
 }
 
 /// Every collective, again and again with no wait between, one rank late by turns, and a graph of
@@ -604,12 +611,14 @@ std::string lonely_error(const std::string& kernel, int host_permille, int host_
       Request request;
       request.count = 150000;
       request.ranks = 2;
-      FusedTuning tuning;
+      Tuning tuning;
       tuning.host_permille = host_permille;
       tuning.host_cpu_permille = host_cpu_permille;
       tuning.tile_units = host_permille != 0 ? 4096 : 0;  // of small pieces a share is some chunks
-      bay.cuda->run_fused(kernel, request, reinterpret_cast<const void*>(bay.input),
-                          reinterpret_cast<void*>(bay.output), bay.stream, {}, tuning);
+      bench::run(
+          *bay.cuda, kernel, request,
+          {reinterpret_cast<const void*>(bay.input), reinterpret_cast<void*>(bay.output), {}},
+          bay.stream, tuning);
       if (abort_after_s > 0) {
         std::this_thread::sleep_for(std::chrono::duration<double>(abort_after_s));
         bay.cuda->abort();

@@ -64,8 +64,10 @@ TEST_CASE("a rank has ended when its own calls have, whatever other streams wait
     request.count = 1000;
     request.ranks = 2;
     const auto call = [&] {
-      bay.cuda->enqueue(request, reinterpret_cast<const void*>(bay.input),
-                        reinterpret_cast<void*>(bay.output), bay.stream);
+      bench::run(
+          *bay.cuda, "one_shot", request,
+          {reinterpret_cast<const void*>(bay.input), reinterpret_cast<void*>(bay.output), {}},
+          bay.stream);
     };
     if (!await_end(*bay.cuda)) findings.add(bay.rank, "not ended before the first call");
     bay.board->meet();

@@ -33,11 +33,16 @@ def upto(words: str) -> float:
     return int(number) << int(shift)
 
 
+def way_of(engine: str) -> str:
+    """What recorded rows call the engine: one word stood for all three of copy engines."""
+    return "rotation" if engine.startswith("copy_") else engine
+
+
 def chosen(ranks: int, size: int, asked: str = "all_reduce") -> tuple[str, bool]:
     """The kernel of a collective by choices.def, in processes; whether its row says ahead."""
     for collective, most_ranks, words, kernel, ahead in CHOICE.findall(CHOICES):
         if collective == asked and ranks <= int(most_ranks) and size <= upto(words):
-            return kernel, ahead == "1"
+            return way_of(kernel), ahead == "1"
     raise AssertionError(f"no kernel for {size} bytes over {ranks} ranks")
 
 
@@ -45,7 +50,7 @@ def chosen_beside(size: int, asked: str) -> tuple[str, bool]:
     """The same for two ranks beside computing."""
     for collective, words, kernel, ahead in BESIDE.findall(CHOICES):
         if collective == asked and size >= upto(words):
-            return kernel, ahead == "1"
+            return way_of(kernel), ahead == "1"
     return chosen(2, size, asked)
 
 

@@ -50,13 +50,13 @@ def test_plan_says_which_kernel_gpus_run_instead():
     def said(*words: str) -> str:
         return plait_command("plan", *words, "-T", "hgx-h200").stdout.replace("\n", " ")
 
-    assert "the kernel one_shot does it instead" in said("all_reduce", "-b", "64K", "-g", "2")
-    assert "the kernel two_shot does it instead" in said("all_reduce", "-b", "16M", "-g", "4")
-    assert "the kernel rotation does it instead" in said("all_gather", "-b", "1G", "-g", "2")
+    assert "the engine one_shot does it instead" in said("all_reduce", "-b", "64K", "-g", "2")
+    assert "the engine two_shot does it instead" in said("all_reduce", "-b", "16M", "-g", "4")
+    assert "the engine copy_exchange does it instead" in said("all_gather", "-b", "1G", "-g", "2")
     masked = ("all_reduce", "-b", "64K", "-g", "2", "--without", "nvlink:0-1")
     assert "does it instead" not in said(*masked)
     assert "does it instead" not in said("all_reduce", "-b", "64K", "-g", "2", "-s", "direct")
-    assert plait.usual_kernel(plait.Request("all_reduce", 0, "fp32", "sum", 2)) == ""
+    assert plait.usual_choice(plait.Request("all_reduce", 0, "fp32", "sum", 2)) is None
 
 
 def test_plan_json_round_trip_through_verify(tmp_path):

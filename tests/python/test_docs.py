@@ -37,7 +37,7 @@ def first_row(collective: str, ranks: int, size: int) -> str:
     for row in doc_tables.rows("choices.def", "PLAIT_CHOICE"):
         about = row["collective"] == collective and ranks <= int(row["ranks"])
         if about and size <= doc_tables.size_of(row["upto_bytes"]):
-            return f"`{row['kernel']}`"
+            return f"`{row['engine']}`"
     raise AssertionError((collective, ranks, size))
 
 

@@ -77,7 +77,7 @@ def test_what_sums_in_rank_order():
     request = plait.Request("all_reduce", 1 << 20, "fp32", "sum", 4)
     said = {
         "all_reduce/two_shot": True,
-        "all_reduce/rotation": True,
+        "all_reduce/copy_exchange": True,
         "all_reduce/direct(pieces=2,throttle=1)": True,
         "all_reduce/direct(fuse=0,pieces=2,throttle=1)": False,
         "all_reduce/ring(lanes=1,segments=1)": False,

@@ -182,7 +182,9 @@ class HostEngine : public Engine {
       throw Error(ErrorCode::no_device, "the test wants no peer access here");
   }
   bool takes(const Request& request) const override {
-    if (const TunedRow* const row = measured(table_, request)) return row->beats_nccl() != false;
+    const cuda::TunedRow* const row = table_.find(request, cuda::Setting::beside_computing);
+    if (row != nullptr && (!reduces(request.collective) || request.op == ReduceOp::sum))
+      return row->beats_nccl() != false;
     const EngineOptions& options = shared_->options;
     return (options.bitwise || cuda::is_measured(options.gpus)) &&
            request.collective != Collective::send_recv && request.collective != Collective::copy;
@@ -221,7 +223,7 @@ class HostEngine : public Engine {
   void unmap_peers() noexcept override { standin_count("engine unmapped"); }
 
  private:
-  TuningTable table_;
+  cuda::TuningTable table_;
   std::shared_ptr<Shared> shared_;
   std::set<Collective> loaded_;
 };

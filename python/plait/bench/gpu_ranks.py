@@ -19,7 +19,7 @@ import numpy as np
 import plait
 from plait import gpu
 from plait.arrays import DTYPE_OF_TYPE
-from plait.bench import engines, reductions
+from plait.bench import reductions
 from plait.bench.nccl import Nccl
 from plait.bench.oracle import PERIOD, Oracle
 from plait.bench.sizes import bandwidth, count_for
@@ -175,7 +175,10 @@ class Bay:
 def sums_in_rank_order(topology: plait.Topology, request: plait.Request, done_by: str) -> bool:
     """Whether what served a request promises the bits; done_by: all_reduce/ring(lanes=1)."""
     name, _, said = done_by.partition("/")[2].removesuffix(")").partition("(")
-    if request.collective not in reductions.REDUCING or name in ("local", *engines.names()):
+    if request.collective not in reductions.REDUCING or name in {
+        "local",
+        *(one.name for one in plait.engines()),
+    }:
         return True
     pairs = (word.split("=") for word in said.split(",") if word)
     params = {key: int(value) for key, value in pairs}

@@ -132,6 +132,7 @@ def _untuned(bay: Bay, request: plait.Request) -> str:
         name = bay.counted_as(_call_by(bay, request, ("", 0))).partition("/")[2]
     except plait.UnsupportedError:
         return ""
+    name = "rotation" if name.startswith("copy_") else name
     return name if name in KERNELS else ""
 
 

@@ -67,7 +67,7 @@ def plan(
     kernel = "" if strategy else _kernel_instead(machine, request)
     if kernel:
         out.print(
-            f"on GPUs that plait has device code for, the kernel {kernel} does it instead, as"
+            f"on GPUs that plait has device code for, the engine {kernel} does it instead, as"
             " measured on HGX H200, where no `plait tune` table or sm_budget says otherwise",
             markup=False,
         )
@@ -79,7 +79,8 @@ def _kernel_instead(machine: plait.Topology, request: plait.Request) -> str:
     ends = request.checked(machine).devices
     linked = {(link.src, link.dst) for link in machine.links if link.kind == "nvlink"}
     everyone = all(a == b or (a, b) in linked for a in ends for b in ends)
-    return plait.usual_kernel(request) if everyone else ""
+    choice = plait.usual_choice(request) if everyone else None
+    return choice.engine if choice else ""
 
 
 def plan_asked_for(

@@ -5,21 +5,22 @@
 
 namespace plait::cuda {
 
-bool FusedChoice::is_about(const Request& request) const {
+bool BuiltInChoice::is_about(const Request& request) const {
   if (collective != request.collective || request.ranks > ranks) return false;  // of most rows
   const std::uint64_t bytes = message_bytes(request);
   return bytes >= from_bytes && bytes <= upto_bytes;
 }
 
-std::span<const FusedChoice> choices() {
+std::span<const BuiltInChoice> choices() {
   constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
   constexpr unsigned kAnyBudget = ~0u;
-  static constexpr FusedChoice kChoices[] = {
+  static constexpr BuiltInChoice kChoices[] = {
 #define PLAIT_MEASURED_ON(kind)
-#define PLAIT_CHOICE(collective, ranks, upto_bytes, kernel, ahead) \
-  {Collective::collective, ranks, 0, upto_bytes, #kernel, ahead == 1, 0},
-#define PLAIT_BUDGET_CHOICE(collective, ranks, most_blocks, from_bytes, kernel, ahead) \
-  {Collective::collective, ranks, from_bytes, kAnySize, #kernel, ahead == 1, most_blocks},
+#define PLAIT_CHOICE(collective, ranks, upto_bytes, engine, beats_nccl) \
+  {Collective::collective, ranks, 0, upto_bytes, engine##_engine, beats_nccl == 1, 0},
+#define PLAIT_BUDGET_CHOICE(collective, ranks, most_blocks, from_bytes, engine, beats_nccl) \
+  {Collective::collective, ranks,           from_bytes, kAnySize,                           \
+   engine##_engine,        beats_nccl == 1, most_blocks},
 #include "exec/cuda/choices.def"
 #undef PLAIT_BUDGET_CHOICE
 #undef PLAIT_CHOICE
@@ -31,8 +32,8 @@ std::span<const FusedChoice> choices() {
 std::span<const char* const> measured_kinds() {
   static constexpr const char* kKinds[] = {
 #define PLAIT_MEASURED_ON(kind) kind,
-#define PLAIT_CHOICE(collective, ranks, upto_bytes, kernel, ahead)
-#define PLAIT_BUDGET_CHOICE(collective, ranks, most_blocks, from_bytes, kernel, ahead)
+#define PLAIT_CHOICE(collective, ranks, upto_bytes, engine, beats_nccl)
+#define PLAIT_BUDGET_CHOICE(collective, ranks, most_blocks, from_bytes, engine, beats_nccl)
 #include "exec/cuda/choices.def"
 #undef PLAIT_BUDGET_CHOICE
 #undef PLAIT_CHOICE
@@ -44,13 +45,6 @@ std::span<const char* const> measured_kinds() {
 bool is_measured(const std::string& kind) {
   const auto kinds = measured_kinds();
   return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
-}
-
-std::string usual_kernel(const Request& request) {
-  if (request.ranks < 2 || request.count == 0) return "";
-  for (const FusedChoice& choice : choices())
-    if (choice.most_blocks == 0 && choice.is_about(request)) return choice.kernel;
-  return "";
 }
 
 }  // namespace plait::cuda

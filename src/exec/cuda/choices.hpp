@@ -3,33 +3,29 @@
 #include <span>
 #include <string>
 
-#include "plait/plan.hpp"
+#include "exec/cuda/engine.hpp"
 
 namespace plait::cuda {
 
 /// A row of choices.def.
-struct FusedChoice {
+struct BuiltInChoice {
   Collective collective;
   int ranks;
   std::uint64_t from_bytes;
   std::uint64_t upto_bytes;
-  const char* kernel;
-  bool ahead;
+  const Engine& (*engine)();
+  bool beats_nccl;       ///< or is as fast, all over the row
   unsigned most_blocks;  ///< not 0: only where calls leave SMs to others and take no more than that
 
   bool is_about(const Request& request) const;
 };
 
-/// In their order. For a request the first row counts that is about it and whose kernel serves it.
-std::span<const FusedChoice> choices();
+/// In their order. For a request the first row counts that is about it and whose engine takes it.
+std::span<const BuiltInChoice> choices();
 
 /// The kinds of GPU and links (gpu_kind.hpp) that they were measured on.
 std::span<const char* const> measured_kinds();
-/// True where `kind` is one of them: elsewhere nobody knows what is ahead of NCCL.
+/// True where `kind` is one of them: elsewhere nobody knows what beats NCCL.
 bool is_measured(const std::string& kind);
-
-/// What ranks that are a process each run where no tuning table, budget or mask says otherwise;
-/// empty: a plan.
-std::string usual_kernel(const Request& request);
 
 }  // namespace plait::cuda

@@ -13,14 +13,12 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "exec/cuda/copies/engine_ring.hpp"
 #include "exec/cuda/device/call_buffers.hpp"
 #include "exec/cuda/device/kernel_names.hpp"
 #include "exec/cuda/device/neighbours.hpp"
-#include "exec/cuda/host/host_reduction.hpp"
+#include "exec/cuda/host/beside.hpp"
 #include "exec/cuda/lanes/lane_args.hpp"
 #include "exec/cuda/paths/path_check.hpp"
-#include "exec/cuda/traffic/tiled_shape.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {
@@ -71,41 +69,23 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange)
 CudaRank::~CudaRank() { close(); }
 
 /// Once it is known what all GPUs can run: memory for what they cannot would lie idle.
-void CudaRank::choose_sizes() {
-  if (options_.sizes.flagged_bytes == 0) options_.sizes.flagged_bytes = (4ull << 20) + 4096;
-  // For 64 MiB by two_shot in one piece, up to four ranks.
-  if (options_.sizes.bare_bytes == 0)
-    options_.sizes.bare_bytes = (options_.ranks == 3 || options_.ranks == 4 ? 96ull : 64ull) << 20;
-  // Half as large tiles beyond 4 ranks: memory grows with ranks.
-  const std::uint64_t tile_kib = options_.ranks <= 4 ? 64 : 32;
-  if (options_.sizes.tile_bytes == 0)
-    options_.sizes.tile_bytes = tile_slots(options_.ranks) * tile_kib << 10;
-  if (options_.most_tiled_blocks == 0)
-    options_.most_tiled_blocks = options_.beside_computing ? 64 : 100;
-  // Two ranks' engines borrow the slots of tiled kernels.
-  if (options_.ranks > 2 && !families_->runs(Family::tiled)) options_.sizes.tile_bytes = 0;
-  // Only where choices.def would use it. Two ranks use all slots as one inbox, and borrow more.
-  if (options_.sizes.rotation_bytes == 0 && options_.ranks > 1 &&
-      (options_.ranks <= 4 || options_.most_blocks != 0)) {
-    only_rings_ = options_.ranks > 2 && options_.most_blocks == 0;
-    options_.sizes.rotation_bytes =
-        only_rings_ ? kRingSlots * kRingPieceBytes
-                    : rotation_slots(options_.ranks) * rotation_slot_bytes(options_.ranks);
+void CudaRank::agree_on_group() {
+  group_.ranks = options_.ranks;
+  group_.most_blocks = options_.most_blocks;
+  group_.beside_computing = options_.beside_computing;
+  if (options_.beside_computing) group_.most_tiled_blocks = kTiledBlocksBesideComputing;
+  for (std::size_t i = 0; i < kFamilies; ++i)
+    group_.why_not[i] = families_->why_not(static_cast<Family>(i));
+  if (options_.messages && group_.runs(Family::messages)) {
+    const unsigned room = families_->blocks_at_once(Family::messages);
+    group_.most_message_blocks =
+        options_.most_blocks == 0 ? room : std::min(options_.most_blocks, room);
   }
-  if (options_.messages && options_.ranks > 1 && families_->runs(Family::messages)) {
-    const std::uint32_t channels = message_channels(options_.ranks, most_message_blocks());
-    options_.sizes.message_slot_bytes = message_slot_bytes(options_.ranks, channels);
-    options_.sizes.message_line_bytes = message_line_bytes(options_.ranks, channels);
-  }
+  group_.sizes = options_.sizes;
+  make_room(group_);
   LaneSpread& spread = options_.spread;
-  if (families_->runs(Family::lanes))
+  if (group_.runs(Family::lanes))
     spread.most_blocks = std::min(spread.most_blocks, families_->blocks_at_once(Family::lanes));
-}
-
-/// Of a launch of messages: all must run at once.
-unsigned CudaRank::most_message_blocks() const {
-  const unsigned room = families_->blocks_at_once(Family::messages);
-  return options_.most_blocks == 0 ? room : std::min(options_.most_blocks, room);
 }
 
 void CudaRank::open(const Exchange& exchange) {
@@ -120,29 +100,30 @@ void CudaRank::open(const Exchange& exchange) {
     PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, greatest);
   families_ = std::make_unique<KernelFamilies>(*kernels_, device_, options_.rank, options_.ranks,
                                                streams_[0], exchange);
-  choose_sizes();
+  agree_on_group();
   for (Event& mark : marks_) PLAIT_CUDA_CALL(event_create, &mark, kEventDisableTiming);
   PLAIT_CUDA_CALL(event_create, &fork_, kEventDisableTiming);
   marker_.open();
   map_host_memory();
-  arena_ = std::make_unique<DeviceArena>(context_, options_.device, options_.rank, options_.sizes,
+  arena_ = std::make_unique<DeviceArena>(context_, options_.device, options_.rank, group_.sizes,
                                          exchange, streams_[0]);
+  group_.multiprocessors = arena_->least_multiprocessors();
+  group_.hardware_queues = arena_->least_connections();
+  group_.in_processes = arena_->in_processes();
   if (options_.ranks > 1 && options_.proves_paths) prove_paths(exchange);
   EnginePath& path = engine_path_;
   // Without slots and a host path nothing goes by copy engines.
-  if (streams_run_apart() && families_->runs(Family::engines)) {
-    path.inbox_bytes = options_.sizes.rotation_bytes;
-    path.slot_bytes =
-        only_rings_ ? 0 : path.inbox_bytes / rotation_slots(options_.ranks) / 4096 * 4096;
-  }
+  path.inbox_bytes = group_.inbox_bytes();
+  path.slot_bytes = group_.slot_bytes();
+  path.lent_bytes = group_.lent_bytes();
+  path.blocks = group_.blocks();
   for (int rank = 0; rank < options_.ranks; ++rank) {
     path.slots.push_back(arena_->rotation_slots(rank));
     path.flags.push_back(arena_->engine_flags(rank));
     path.lent.push_back(arena_->tiles(rank));
   }
-  if (!rings_.empty() && streams_run_apart() && families_->runs(Family::engines)) open_host_path();
+  if (!rings_.empty() && group_.has_copy_engines()) open_host_path();
   queue_ = std::make_unique<DriverQueue>(*kernels_, host_reducer_.get());
-  if (options_.ranks == 2 && path.slot_bytes != 0) path.lent_bytes = options_.sizes.tile_bytes;
   path.streams.assign(streams_.begin(), streams_.begin() + kEngineStreams);
   path.events.assign(marks_.begin(), marks_.begin() + kEngineEvents);
   path.host_streams.assign(streams_.begin() + kEngineStreams,
@@ -176,7 +157,7 @@ void CudaRank::prove_paths(const Exchange& exchange) {
 /// Rings, and the words by which GPUs and cores meet.
 void CudaRank::open_host_path() {
   EnginePath& path = engine_path_;
-  path.ring_bytes = options_.ring_bytes + options_.exchange_ring_bytes;
+  group_.host_bytes = path.ring_bytes = options_.ring_bytes + options_.exchange_ring_bytes;
   for (const DevicePointer ring : rings_) path.rings.push_back(reinterpret_cast<char*>(ring));
   if (options_.host_words == nullptr) return;
   for (std::byte* ring : options_.rings) path.host_rings.push_back(reinterpret_cast<char*>(ring));
@@ -188,6 +169,7 @@ void CudaRank::open_host_path() {
   host_reducer_ =
       std::make_unique<HostReducer>(*options_.host_words, options_.rank,
                                     host_threads(options_.ranks), *lifeline_, options_.wait_s);
+  group_.has_host_reducer = true;
 }
 
 void CudaRank::map_host_memory() {
@@ -235,14 +217,71 @@ void CudaRank::close() noexcept {
   api().primary_release(device_);
 }
 
+void CudaRank::fill_call(CallArgs& args, const Request& request) const {
+  tell_of_waits(args);
+  set_scalars(args, {});
+  args.rank = options_.rank;
+  args.ranks = options_.ranks;
+  args.op = static_cast<std::int32_t>(request.op);
+}
+
+std::unique_ptr<Ready> CudaRank::prepare(const Engine& engine, const Request& request,
+                                         const Tuning& tuning) {
+  const std::string why = why_not(engine, request, tuning, group_);
+  if (!why.empty())
+    throw Error(ErrorCode::unsupported,
+                text(engine.info().name, " does not take ", request.count, " ",
+                     name_of(request.type), " over ", request.ranks, " ranks: ", why));
+  const Current current(context_);
+  return prepare_beside_host(engine, request, tuning, *this);
+}
+
+void CudaRank::run(Ready& ready, const Request& request, const Buffers& buffers, Stream stream) {
+  check_alignment(request, options_.rank, buffers.input, buffers.output);
+  const Current current(context_);
+  in_order(stream, [&] { ready.enqueue(buffers, stream); });
+}
+
+void CudaRank::messages(const std::vector<Message>& messages, Stream stream,
+                        const MessageTuning& tuning) {
+  if (!takes_messages())
+    throw Error(ErrorCode::unsupported,
+                text("wanted messages, but no room was made for them",
+                     group_.runs(Family::messages) ? "" : ": ", group_.lacks(Family::messages)));
+  const MessageSpread spread{message_channels(options_.ranks, group_.most_message_blocks), tuning};
+  const std::vector<MessageArgs> launches =
+      plan_messages(messages, options_.rank, options_.ranks, spread);
+  const Current current(context_);
+  in_order(stream, [&] {
+    for (const MessageArgs& args : launches) launch_messages(args, stream);
+  });
+}
+
+void CudaRank::launch_messages(MessageArgs args, Stream stream) {
+  tell_of_waits(args);
+  args.rank = options_.rank;
+  args.ranks = options_.ranks;
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    args.flags[rank] = arena_->message_flags(rank);
+    args.slots[rank] = arena_->message_slots(rank);
+    args.lines[rank] = arena_->message_lines(rank);
+  }
+  Spread wide;
+  wide.threads = 2 * kMessageTeamThreads;
+  wide.blocks = args.channels * args.peers;
+  if (!group_.runs(Family::bulk_messages)) args.bulk = 0;
+  wide.shared_bytes = args.bulk != 0 ? 2 * kMessageTeamBytes : 0;
+  wide.programmatic = true;
+  kernels_->launch(kernels_->find("plait_messages"), wide, stream, {&args});
+}
+
 std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
   const Current current(context_);
   if (plan.request.ranks != options_.ranks)
     throw Error(ErrorCode::mismatch,
                 text("a plan for ", plan.request.ranks, " ranks, here are ", options_.ranks));
-  if (!families_->runs(Family::lanes))
-    throw Error(ErrorCode::unsupported,
-                text("wanted a plan, but ", families_->why_not(Family::lanes)));
+  if (!group_.runs(Family::lanes))
+    throw Error(ErrorCode::unsupported, text("wanted a plan, but ", group_.lacks(Family::lanes)));
   auto bound = std::make_unique<BoundPlan>(plan, options_.rank, *arena_, options_.ring_bytes,
                                            options_.spread);
   std::size_t streams = 0;
@@ -285,28 +324,26 @@ LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* ou
   return args;
 }
 
-bool CudaRank::uses_one_kernel(const BoundPlan& bound, Engine engine, Stream stream) const {
-  if (engine == Engine::copy_engines && options_.ranks > 2)
+bool CudaRank::uses_one_kernel(const BoundPlan& bound, Carrier carrier, Stream stream) const {
+  if (carrier == Carrier::copy_engines && options_.ranks > 2)
     throw Error(ErrorCode::unsupported,
                 text("copy engines for ", options_.ranks,
                      " ranks: more than two have been seen to stand still; use one kernel"));
-  if (engine != Engine::automatic) return engine == Engine::one_kernel;
-  int capturing = kCaptureNone;
-  PLAIT_CUDA_CALL(stream_is_capturing, stream, &capturing);
+  if (carrier != Carrier::automatic) return carrier == Carrier::one_kernel;
   constexpr std::uint64_t kCopyEngineBytes = 256ull << 20;
   // Four GPUs and more have been seen to stand still with copy engines (bench/NOTES.md).
-  return capturing != kCaptureNone || options_.ranks > 2 || !streams_run_apart() ||
+  return is_capturing(stream) || options_.ranks > 2 || !group_.has_copy_engines() ||
          message_bytes(bound.plan().request) < kCopyEngineBytes;
 }
 
 void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stream stream,
-                   const std::vector<double>& scalars, Engine engine) {
+                   const std::vector<double>& scalars, Carrier carrier) {
   if (reduces(bound.plan().request.collective))  // what only moves may lie anywhere
     check_alignment(bound.plan().request, options_.rank, input, output);
   const Current current(context_);
   in_order(stream, [&] {
     LaneArgs args = lane_args(bound, input, output, scalars);
-    if (uses_one_kernel(bound, engine, stream))
+    if (uses_one_kernel(bound, carrier, stream))
       run_whole(bound, args, stream);
     else
       run_streams(bound, args, stream);

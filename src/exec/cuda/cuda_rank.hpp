@@ -1,22 +1,21 @@
-// One rank on one GPU: plans and fused kernels on device buffers, in stream order. Never waits on
-// the host; may be captured into CUDA graphs and replayed any number of times.
+// One rank on one GPU: its context, streams and memory, and the order of its calls. Calls by
+// engines and plans are put on streams here; none waits on the host, and all may be captured into
+// CUDA graphs and replayed any number of times.
 #pragma once
 #include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "exec/cuda/choices.hpp"
-#include "exec/cuda/copies/rotation.hpp"
 #include "exec/cuda/device/arena.hpp"
 #include "exec/cuda/device/call_order.hpp"
 #include "exec/cuda/device/event_marker.hpp"
 #include "exec/cuda/device/kernel_families.hpp"
 #include "exec/cuda/device/kernels.hpp"
+#include "exec/cuda/engine.hpp"
 #include "exec/cuda/host/host_gather.hpp"
 #include "exec/cuda/lanes/bound_plan.hpp"
 #include "exec/cuda/lanes/lane_args.hpp"
-#include "exec/cuda/lines/line_cut.hpp"
 #include "exec/cuda/messages/messages.hpp"
 #include "exec/cuda/share/agreed_share.hpp"
 #include "plait/plan.hpp"
@@ -38,43 +37,17 @@ struct CudaRankOptions {
   bool orders_calls = true;               ///< false = who calls sees to the order between streams
   bool mixes_graphs = true;               ///< graphs are ordered beside eager calls and each other
   double wait_s = 600.0;                  ///< how long a kernel waits for a peer before it gives up
-  unsigned most_blocks = 0;  ///< of a fused kernel, to leave SMs to others; 0 = one an SM
-  /// The most blocks of a tiled kernel. Each takes an SM, and other kernels need some too. 0 = 100;
-  /// beside computing 64, which carry nearly as much, take no more from products than NCCL does,
-  /// and let two calls run at once.
-  unsigned most_tiled_blocks = 0;
-  bool beside_computing = false;  ///< large calls take few SMs, as where most_blocks is set
-  bool messages = false;          ///< room for messages between single ranks
-  bool proves_paths = true;       ///< false = they are known to work, or nothing runs on them
-  /// All ranks' GPUs and links are of a kind that choices.def was measured on: else none is ahead.
-  bool as_measured = false;
+  unsigned most_blocks = 0;               ///< of a kernel, to leave SMs to others; 0 = one an SM
+  bool beside_computing = false;          ///< large calls take few SMs, as where most_blocks is set
+  bool messages = false;                  ///< room for messages between single ranks
+  bool proves_paths = true;  ///< false = they are known to work, or nothing runs on them
   LaneSpread spread;
-};
-
-/// How a fused kernel is launched; zeros = chosen by size. `bare` must agree between ranks.
-struct FusedTuning {
-  unsigned blocks = 0;
-  unsigned threads = 0;
-  int ahead = -1;  ///< steps that pushing runs ahead; -1 = chosen. rotation of two ranks: how often
-                   ///< the last piece is cut; must agree
-  bool programmatic = true;
-  std::uint32_t tile_units = 0;  ///< 16-byte units of a tile (tiled; must agree, as must `blocks`)
-                                 ///< or of a piece (rotation; must agree)
-  /// Share that goes through host memory; must agree. Two ranks' rotation: all that is exchanged
-  /// of it, in whole chunks, of any collective. Else of an all_reduce, its results. -1 = the best,
-  /// corrected by what earlier calls took (rotation of two ranks, tiled of three and four; none in
-  /// graphs, nor where ranks are threads).
-  int host_permille = -1;
-  /// Share of an all_reduce that CPU cores reduce in host memory, beside the kernel (or engines),
-  /// which then has no other share there; must agree.
-  int host_cpu_permille = 0;
-  int bare = -1;  ///< 1 = bare lines, 0 = flagged ones, -1 = chosen by type and size
 };
 
 /// What copies: the copy engines, one stream a lane (large messages, no SMs while copying), or one
 /// kernel for all lanes. `automatic`: kernels for what is small, and inside graphs, whose branches
 /// may not run side by side.
-enum class Engine { automatic, copy_engines, one_kernel };
+enum class Carrier { automatic, copy_engines, one_kernel };
 
 class CudaRank {
  public:
@@ -86,6 +59,8 @@ class CudaRank {
   CudaRank(const CudaRank&) = delete;
   CudaRank& operator=(const CudaRank&) = delete;
 
+  /// What all ranks agreed on.
+  const Group& group() const { return group_; }
   int rank() const { return options_.rank; }
   int ranks() const { return options_.ranks; }
   Context context() const { return context_; }
@@ -105,42 +80,27 @@ class CudaRank {
   /// stream; what comes after it on `stream` sees the output. scalars: premul_sum, one a rank, or
   /// empty.
   void run(const BoundPlan& bound, const void* input, void* output, Stream stream,
-           const std::vector<double>& scalars = {}, Engine engine = Engine::automatic);
+           const std::vector<double>& scalars = {}, Carrier carrier = Carrier::automatic);
 
-  /// True where enqueue() serves the request; the same on all ranks.
-  bool takes(const Request& request) const { return !fused_choice(request).empty(); }
-  /// True where its kernel was measured, on such GPUs and links, to be no slower than NCCL; the
-  /// same on all ranks.
-  bool ahead(const Request& request) const;
-  /// The collective by the kernel or engine that is fastest for it. Allocates nothing and never
-  /// waits on the host, so it may be captured; same order of effects as run().
-  void enqueue(const Request& request, const void* input, void* output, Stream stream,
-               const std::vector<double>& scalars = {}) {
-    run_fused(fused_choice(request), request, input, output, stream, scalars);
-  }
+  /// The engine's call, made ready once, where count is not 0. Error(unsupported) where the engine
+  /// refuses.
+  std::unique_ptr<Ready> prepare(const Engine& engine, const Request& request,
+                                 const Tuning& tuning = {});
+  /// Same order of effects as run() of a plan.
+  void run(Ready& ready, const Request& request, const Buffers& buffers, Stream stream);
 
-  /// True where run_fused can do it.
-  /// one_shot: all_reduces that fit the inbox. two_shot: all_reduces that fit it in three pieces.
-  /// hop: collectives that fit the inbox. tiled: all collectives of all sizes.
-  /// rotation: the same by copy engines. More than two ranks have only all_gathers so, unless slots
-  /// were asked for (sizes, or most_blocks).
-  bool has_fused(const std::string& kernel, const Request& request,
-                 const FusedTuning& tuning = {}) const;
-  /// Why has_fused is false of a kernel for any request: ": rank 1's GPU: ..."; empty where it is
-  /// not.
-  std::string because(const std::string& kernel) const;
-  /// The fused kernel that is fastest for the request, as choices.def says; empty where none fits.
-  /// The same on all ranks.
-  std::string fused_choice(const Request& request) const;
-  /// True where that is so because calls leave SMs to others, which tables measure apart.
-  bool chosen_for_budget(const Request& request) const;
-  /// Same order of effects as run(). Error(unsupported) where has_fused is false.
-  void run_fused(const std::string& kernel, const Request& request, const void* input, void* output,
-                 Stream stream, const std::vector<double>& scalars = {},
-                 const FusedTuning& tuning = {});
+  // What engines make calls ready with.
+  const DeviceArena& arena() const { return *arena_; }
+  const EnginePath& engine_path() const { return engine_path_; }
+  EngineQueue& queue() { return *queue_; }
+  AgreedShare& agreed_share() { return agreed_share_; }
+  Event fork() const { return fork_; }
+  bool is_capturing(Stream stream) const { return marker_.capturing(stream); }
+  /// All but the buffers.
+  void fill_call(CallArgs& args, const Request& request) const;
 
   /// True where messages() serves any message between two ranks; the same on all ranks.
-  bool takes_messages() const { return options_.sizes.message_slot_bytes != 0; }
+  bool takes_messages() const { return group_.sizes.message_slot_bytes != 0; }
   /// This rank's ends of messages that all move side by side, whatever calls their other ends are
   /// in; those between the same two ranks in order. Same order of effects as run(). A sender may
   /// end before its peer has come; a peer that asks for another size is not noticed.
@@ -162,22 +122,14 @@ class CudaRank {
  private:
   bool is_quiet() noexcept;
   void open(const Exchange& exchange);
-  void choose_sizes();
-  unsigned most_message_blocks() const;
+  void agree_on_group();
   void close() noexcept;
-  const FusedChoice* choice_for(const Request& request) const;
-  unsigned blocks_for(const FusedTuning& tuning) const;
-  unsigned blocks_with_room() const;
-  unsigned blocks_beside_copies(const FusedTuning& tuning) const;
-  unsigned most_threads(bool is_lean) const;
-  bool leaves_sms() const;
-  bool streams_run_apart() const;
   void map_host_memory();
   void prove_paths(const Exchange& exchange);
   void open_host_path();
   LaneArgs lane_args(const BoundPlan& bound, const void* input, void* output,
                      const std::vector<double>& scalars) const;
-  bool uses_one_kernel(const BoundPlan& bound, Engine engine, Stream stream) const;
+  bool uses_one_kernel(const BoundPlan& bound, Carrier carrier, Stream stream) const;
   void end_lanes(const LaneArgs& args, Stream stream);
   void run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream);
   void run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream);
@@ -197,43 +149,10 @@ class CudaRank {
     work();
     order_.after(marker_, stream, place);
   }
-  void fill_call(CallArgs& args, const Request& request, const void* input, void* output,
-                 const std::vector<double>& scalars) const;
-  LineCut line_cut(const std::string& kernel, const Request& request, bool bare) const;
-  LineCut hop_cut(const Request& request) const;
   void launch_messages(MessageArgs args, Stream stream);
-  void run_kernel(const std::string& kernel, const Request& request, const void* input,
-                  void* output, Stream stream, const std::vector<double>& scalars,
-                  const FusedTuning& tuning);
-  void run_beside_host(const std::string& kernel, const Request& request, const void* input,
-                       void* output, Stream stream, const std::vector<double>& scalars,
-                       const FusedTuning& tuning);
-  void run_lines(const std::string& kernel, const Request& request, const void* input, void* output,
-                 Stream stream, const std::vector<double>& scalars, const FusedTuning& tuning);
-  void run_hop(const Request& request, const void* input, void* output, Stream stream,
-               const std::vector<double>& scalars, const FusedTuning& tuning);
-  void run_rotation(const Request& request, const void* input, void* output, Stream stream,
-                    const std::vector<double>& scalars, const FusedTuning& tuning);
-  void run_engine_ring(const Request& request, const void* input, void* output, Stream stream,
-                       std::uint64_t piece_bytes);
-  void run_exchange(const Request& request, const void* input, void* output, Stream stream,
-                    const std::vector<double>& scalars, const FusedTuning& tuning,
-                    std::uint64_t piece_bytes);
-  void run_tiled(const Request& request, const void* input, void* output, Stream stream,
-                 const std::vector<double>& scalars, const FusedTuning& tuning);
-  void scatter_stretch(const GatherStretch& stretch, const std::string& kernel,
-                       const Request& request, const void* input, void* output, Stream stream,
-                       const std::vector<double>& scalars, const FusedTuning& tuning);
-  HostCut cut_cores_part(std::uint64_t bytes, const FusedTuning& tuning) const;
-  bool can_gather(const std::string& kernel, const Request& request) const;
-  bool corrects_gather(const std::string& kernel, const Request& request, Stream stream,
-                       const FusedTuning& tuning) const;
-  std::uint32_t gather_permille(const std::string& kernel, const Request& request,
-                                const FusedTuning& tuning) const;
-  bool chooses_bare(const Request& request, const FusedTuning& tuning) const;
 
   CudaRankOptions options_;
-  bool only_rings_ = false;  // all that copy engines' slots have room for
+  Group group_;
   Device device_ = 0;
   Context context_ = nullptr;
   std::unique_ptr<Kernels> kernels_;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "gpu_calls.h"
-#include "unit/comm/folder.hpp"
+#include "unit/folder.hpp"
 
 using namespace plait;
 

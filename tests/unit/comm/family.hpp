@@ -21,9 +21,9 @@
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "comm/socket.hpp"
-#include "folder.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
+#include "unit/folder.hpp"
 
 namespace plait {
 

@@ -5,10 +5,10 @@
 #include <stdexcept>
 
 #include "c_api_calls.h"
-#include "folder.hpp"
 #include "plait/error.hpp"
 #include "plait/plait.h"
 #include "plait/plan.hpp"
+#include "unit/folder.hpp"
 
 using namespace plait;
 

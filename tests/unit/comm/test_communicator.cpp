@@ -15,9 +15,9 @@
 #include "base/text.hpp"
 #include "comm/socket.hpp"
 #include "exec/float_mode.hpp"
-#include "folder.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
+#include "unit/folder.hpp"
 #include "unit/scale.hpp"
 
 using namespace plait;

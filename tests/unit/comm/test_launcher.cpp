@@ -7,9 +7,9 @@
 #include <cstdlib>
 
 #include "comm/rendezvous.hpp"
-#include "folder.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
+#include "unit/folder.hpp"
 
 using namespace plait;
 

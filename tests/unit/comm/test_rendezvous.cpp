@@ -19,8 +19,8 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/rendezvous.hpp"
-#include "folder.hpp"
 #include "plait/error.hpp"
+#include "unit/folder.hpp"
 #include "unit/scale.hpp"
 
 using namespace plait;

@@ -1,12 +1,32 @@
-// What calls ask of the caller's memory on GPUs.
+// The caller's memory of a call on GPUs: what is asked of it, and how kernels are told.
 #pragma once
 #include <cstdint>
+#include <span>
 
 #include "base/text.hpp"
+#include "exec/cuda/device/call_args.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {
+
+/// Device memory of a call. scalars: premul_sum, one a rank, or empty.
+struct Buffers {
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::span<const double> scalars;
+};
+
+inline void set_scalars(CallArgs& args, std::span<const double> scalars) {
+  for (std::size_t i = 0; i < kMaxCudaRanks; ++i)
+    args.scalars[i] = i < scalars.size() ? scalars[i] : 1.0;
+}
+
+inline void set_buffers(CallArgs& args, const Buffers& buffers) {
+  args.input = buffers.input;
+  args.output = buffers.output;
+  set_scalars(args, buffers.scalars);
+}
 
 /// Error(invalid_argument) where memory that this rank reads or writes is not aligned to elements.
 /// What its role has no use for may be anything: a root's peers often hand in null, or a buffer of

@@ -173,12 +173,4 @@ KernelFamilies::KernelFamilies(Kernels& kernels, Device device, int rank, int ra
       log(LogLevel::info, rank, text("no ", kNames[i], " kernels: ", found_[i].why_not));
 }
 
-const std::string& KernelFamilies::why_not(const std::string& kernel) const {
-  static const std::string nothing;
-  if (kernel == "one_shot" || kernel == "two_shot") return why_not(Family::lines);
-  if (kernel == "hop") return why_not(Family::hop);
-  if (kernel == "tiled") return why_not(Family::tiled);
-  return kernel == "rotation" ? why_not(Family::engines) : nothing;
-}
-
 }  // namespace plait::cuda

@@ -26,8 +26,6 @@ class KernelFamilies {
   unsigned blocks_at_once(Family family) const { return of(family).blocks_at_once; }
   /// Which rank's GPU lacks what; empty where the family runs.
   const std::string& why_not(Family family) const { return of(family).why_not; }
-  /// The same for a kernel by the name that callers give it; empty for what is none.
-  const std::string& why_not(const std::string& kernel) const;
 
  private:
   struct Found {

@@ -4,12 +4,22 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "plait/plan.hpp"
+
 namespace plait::cuda {
 
 // A 16-byte unit on its way.
 inline constexpr std::uint64_t kBareLineBytes = 16;     ///< a word of all ones: not there yet
 inline constexpr std::uint64_t kFlaggedLineBytes = 32;  ///< 32 bits of data, 32 of a flag
 inline constexpr std::uint64_t kBesideLineBytes = 8;    ///< beside a bare line of any bits
+
+/// In as many pieces a call is as fast as whole, and saves memory for an inbox.
+inline constexpr std::uint64_t kMostLinePieces = 3;
+
+/// 16-byte units of what the request counts, the last one begun.
+inline std::uint64_t units_of(const Request& request) {
+  return (request.count * bytes_of(request.type) + 15) / 16;
+}
 
 /// Of a piece, in the inbox of a rank: kernels count in 32 bits, some steps past the end.
 inline constexpr std::uint64_t kMostLines = 1ull << 31;

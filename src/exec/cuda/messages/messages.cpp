@@ -167,7 +167,7 @@ std::uint32_t message_channels(int ranks, unsigned most_blocks) {
   return channels;
 }
 
-bool messages_ahead(int ranks, unsigned most_blocks) {
+bool messages_beat_nccl(int ranks, unsigned most_blocks) {
   return ranks == 2 && message_channels(ranks, most_blocks) == kMessageChannels;
 }
 

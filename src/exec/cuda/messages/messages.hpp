@@ -31,7 +31,7 @@ struct MessageSpread {
 std::uint32_t message_channels(int ranks, unsigned most_blocks);
 
 /// Whether messages between so many ranks were measured to be no slower than NCCL's.
-bool messages_ahead(int ranks, unsigned most_blocks);
+bool messages_beat_nccl(int ranks, unsigned most_blocks);
 
 /// How a message of so many bytes goes.
 struct MessageCut {

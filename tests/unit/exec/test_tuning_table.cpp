@@ -6,11 +6,12 @@
 #include <fstream>
 
 #include "base/text.hpp"
-#include "comm/tuning.hpp"
-#include "folder.hpp"
+#include "exec/cuda/tuning_table.hpp"
 #include "plait/error.hpp"
+#include "unit/folder.hpp"
 
 using namespace plait;
+using namespace plait::cuda;
 
 namespace {
 
@@ -40,7 +41,7 @@ Request request_of(DataType type, std::uint64_t count, int ranks = 2) {
 std::string kernel_for(const TuningTable& table, const Request& request,
                        Setting setting = Setting::alone) {
   const TunedRow* row = table.find(request, setting);
-  return row == nullptr ? "none" : row->kernel;
+  return row == nullptr ? "none" : row->engine->info().name;
 }
 
 ErrorCode code_of_reading(const Env& env, const std::string& file) {

@@ -1,6 +1,6 @@
 // Reading a tuning table: a file that this user alone may write, and strict JSON.
 // Rows are looked up by what they hold.
-#include "comm/tuning.hpp"
+#include "exec/cuda/tuning_table.hpp"
 
 #include <algorithm>
 
@@ -10,22 +10,26 @@
 #include "base/whole_file.hpp"
 #include "plait/error.hpp"
 
-namespace plait {
+namespace plait::cuda {
 namespace {
 
 constexpr const char* kDocument = "tuning table";
 constexpr const char* kSchema = "plait.tuning/3";
 constexpr int kTypes = static_cast<int>(DataType::fp8e5m2) + 1;
 
-TunedRow row_at(const JsonPlace& place) {
+TunedRow row_at(const JsonPlace& place, Collective collective) {
   place.object(
       {"setting", "collective", "type", "ranks", "max_bytes", "kernel", "blocks", "us", "nccl_us"});
   TunedRow row;
   row.type = place.at("type").name_in<DataType>(kTypes);
   row.ranks = static_cast<int>(place.at("ranks").integer(2, kMaxRanks));
   row.max_bytes = place.at("max_bytes").bytes();
-  row.kernel = place.at("kernel").string();
-  row.tuning.blocks = static_cast<unsigned>(place.at("blocks").integer(0, 4096));
+  Request request;
+  request.collective = collective;
+  request.ranks = row.ranks;
+  row.engine = engine_named(place.at("kernel").string(), request);
+  if (row.engine == nullptr) place.at("kernel").refuse(text("one of ", engine_names()));
+  row.tuning.blocks = static_cast<int>(place.at("blocks").integer(0, 4096));
   row.us = place.at("us").number(true);
   row.nccl_us = place.at("nccl_us").number(true);
   return row;
@@ -55,7 +59,7 @@ TuningTable::TuningTable(std::string_view json) {
     const auto setting = place.at("setting").name_in<Setting>(kSettings);
     const auto collective = place.at("collective").name_in<Collective>(kCollectives);
     rows_[static_cast<std::size_t>(setting)][static_cast<std::size_t>(collective)].push_back(
-        row_at(place));
+        row_at(place, collective));
   }
 }
 
@@ -121,7 +125,7 @@ std::string offered_tuning(const Env& env, const std::string& file, int rank) {
   }
 }
 
-std::string of_rank_0(const cuda::Exchange& exchange, const std::string& mine) {
+std::string of_rank_0(const Exchange& exchange, const std::string& mine) {
   constexpr std::uint64_t kPieceBytes = 2048;
   const std::uint64_t bytes =
       parse_integer("bytes of rank 0", exchange(text(mine.size()))[0], 0, kMaxJsonBytes);
@@ -131,4 +135,4 @@ std::string of_rank_0(const cuda::Exchange& exchange, const std::string& mine) {
   return whole;
 }
 
-}  // namespace plait
+}  // namespace plait::cuda

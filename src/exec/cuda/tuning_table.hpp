@@ -1,6 +1,6 @@
-// The table that `plait tune` measured -> which kernel, with which parameters, a request on GPUs is
-// done by, alone or beside computing, and what NCCL takes. Rank 0 reads it and all ranks get its
-// text, so they decide alike.
+// The table that `plait tune` measured -> which engine, with which parameters, does a request on
+// GPUs, alone or beside computing, and what NCCL takes. Rank 0 reads it and all ranks get its text,
+// so they decide alike.
 #pragma once
 #include <array>
 #include <optional>
@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/env.hpp"
-#include "exec/cuda/cuda_rank.hpp"
+#include "exec/cuda/engine.hpp"
 #include "plait/plan.hpp"
 
-namespace plait {
+namespace plait::cuda {
 
 /// What a call may take: all that is fastest, or few SMs, as under NCCL.
 enum class Setting { alone, beside_computing };
@@ -22,17 +22,17 @@ std::string name_of(Setting setting);
 /// By 1 % at least, so that noise decides nothing; none where NCCL was not measured: nccl_us is 0.
 std::optional<bool> beats_nccl(double us, double nccl_us);
 
-/// Messages of at most max_bytes (and more than the next smaller row's) are done by `kernel`.
+/// Messages of at most max_bytes (and more than the next smaller row's) are done by `engine`.
 struct TunedRow {
   DataType type = DataType::fp32;
   int ranks = 2;
   std::uint64_t max_bytes = 0;
-  std::string kernel;
-  cuda::FusedTuning tuning;
+  const Engine* engine = nullptr;
+  Tuning tuning;
   double us = 0;       ///< of the largest message of the row that was measured
   double nccl_us = 0;  ///< NCCL's for it; 0 = not measured
 
-  std::optional<bool> beats_nccl() const { return plait::beats_nccl(us, nccl_us); }
+  std::optional<bool> beats_nccl() const { return cuda::beats_nccl(us, nccl_us); }
 };
 
 class TuningTable {
@@ -66,6 +66,6 @@ std::string read_tuning(const Env& env, const std::string& file);
 /// unless nobody named the file: then there is a warning, and no table.
 std::string offered_tuning(const Env& env, const std::string& file, int rank);
 /// Rank 0's text on every rank, by exchanges of 2 KiB a rank at most.
-std::string of_rank_0(const cuda::Exchange& exchange, const std::string& mine);
+std::string of_rank_0(const Exchange& exchange, const std::string& mine);
 
-}  // namespace plait
+}  // namespace plait::cuda

@@ -1,0 +1,59 @@
+// Engines on GPUs: what there is, what they take, and which one would run.
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind.hpp"
+#include "exec/cuda/select.hpp"
+
+namespace nb = nanobind;
+using namespace plait;
+
+namespace {
+
+std::vector<StrategyInfo> engine_infos() {
+  std::vector<StrategyInfo> infos;
+  for (const cuda::Engine* const engine : cuda::engines()) infos.push_back(engine->info());
+  return infos;
+}
+
+std::optional<cuda::Choice> usual_choice(const Request& request, bool beside_computing) {
+  if (request.ranks < 2 || request.count == 0) return std::nullopt;
+  return cuda::Selector(cuda::usual_group(request.ranks, beside_computing), {}, true).best(request);
+}
+
+std::vector<std::pair<std::string, std::string>> refusals(const Request& request) {
+  std::vector<std::pair<std::string, std::string>> found;
+  const cuda::Group group = cuda::usual_group(request.ranks);
+  for (const cuda::Engine* const engine : cuda::engines())
+    if (std::string why = why_not(*engine, request, {}, group); !why.empty())
+      found.emplace_back(engine->info().name, std::move(why));
+  return found;
+}
+
+}  // namespace
+
+void bind_engines(nb::module_& module) {
+  nb::class_<cuda::Param>(module, "EngineParam", "A row of params.def: a whole number, 0 to most.")
+      .def_ro("name", &cuda::Param::name)
+      .def_ro("unset", &cuda::Param::unset, "chosen by size")
+      .def_ro("most", &cuda::Param::most)
+      .def_ro("grain", &cuda::Param::grain, "values are its multiples")
+      .def_ro("engines", &cuda::Param::engines, "names of those that take it")
+      .def_ro("meaning", &cuda::Param::meaning);
+  nb::class_<cuda::Choice>(module, "Choice", "Which engine does a call, and by whose word.")
+      .def_prop_ro("engine", [](const cuda::Choice& choice) { return choice.engine->info().name; })
+      .def_prop_ro("params",
+                   [](const cuda::Choice& choice) { return cuda::params_of(choice.tuning); })
+      .def_prop_ro("by", [](const cuda::Choice& choice) { return cuda::name_of(choice.by); })
+      .def_ro("beats_nccl", &cuda::Choice::beats_nccl, "None where that is not known.");
+  module.def("engines", &engine_infos, "What serves calls on GPUs, as StrategyInfo.");
+  module.def("engine_params", &cuda::params, "The parameters that engines take.");
+  module.def("usual_choice", &usual_choice, nb::arg("request"), nb::arg("beside_computing") = false,
+             "What ranks on H200s, a process each, run where no tuning table, budget or mask says "
+             "otherwise; None: a plan.");
+  module.def("engine_refusals", &refusals, nb::arg("request"),
+             "(engine, why not) of those that do not serve the request on H200s.");
+}

@@ -1,0 +1,209 @@
+// copy_exchange, copy_rotation and copy_ring: large calls by copy engines. Pieces must be the same
+// on all ranks, so they follow from size and group alone.
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "exec/cuda/copies/engine_ring.hpp"
+#include "exec/cuda/copies/pair_exchange.hpp"
+#include "exec/cuda/copies/rotation.hpp"
+#include "exec/cuda/cuda_rank.hpp"
+#include "exec/cuda/traffic/tiled_shape.hpp"
+
+namespace plait::cuda {
+namespace {
+
+/// 0 = chosen.
+std::uint64_t piece_bytes(const Tuning& tuning) {
+  constexpr std::uint64_t kLeastPiece = 64 << 10;  // every piece costs dozens of the driver's calls
+  if (tuning.tile_units == 0) return 0;
+  return std::max(kLeastPiece, static_cast<std::uint64_t>(tuning.tile_units) * 16);
+}
+
+std::uint64_t at_most(std::uint64_t wish, std::uint64_t most) {
+  return wish == 0 ? most : std::min(wish, most);
+}
+
+/// What all engines of this room want.
+std::string why_no_copies(const Group& group) {
+  if (!group.in_processes) return "copy engines want a process for each rank";
+  if (!group.runs(Family::engines)) return group.lacks(Family::engines);
+  if (!group.has_copy_engines())
+    return text("copy engines want 8 hardware queues, there are ", group.hardware_queues,
+                " (CUDA_DEVICE_MAX_CONNECTIONS)");
+  if (group.inbox_bytes() == 0) return "there are no slots for copy engines";
+  return "";
+}
+
+class ExchangeReady : public Ready {
+ public:
+  ExchangeReady(const Request& request, const Tuning& tuning, CudaRank& rank)
+      : rank_(rank),
+        type_(moved_type(request)),
+        shape_(hop_shape(request, rank.rank())),
+        blocks_(rank.group().blocks_beside_copies(tuning)),
+        host_permille_(tuning.host_permille) {
+    rank.fill_call(call_, request);
+    room_.inbox_bytes = rank.group().inbox_bytes();
+    room_.ring_bytes = rank.engine_path().ring_bytes;
+    room_.piece_bytes = piece_bytes(tuning);
+    room_.cuts = tuning.cuts;
+    room_.lent_bytes = rank.group().lent_bytes();
+  }
+
+  /// Two ranks use all slots as one inbox each.
+  void enqueue(const Buffers& buffers, Stream stream) override {
+    CallArgs call = call_;
+    set_buffers(call, buffers);
+    const bool corrected = host_permille_ < 0 && !rank_.is_capturing(stream);
+    AgreedShare& share = rank_.agreed_share();
+    if (host_permille_ >= 0)
+      room_.host_permille = static_cast<std::uint32_t>(host_permille_);
+    else
+      room_.host_permille =
+          corrected ? share.next(shape_.part_bytes, room_.ring_bytes / kChunkSlots, takers()) : 0;
+    const ExchangeCut cut = cut_exchange(shape_.part_bytes, room_);
+    PairExchange(rank_.queue(), rank_.engine_path(), cut, shape_, call, type_, blocks_,
+                 corrected ? share.timed(cut.bytes, cut.bytes - cut.host_from) : nullptr)
+        .enqueue(rank_.fork(), stream);
+  }
+
+ private:
+  /// Who takes sees both paths to their ends.
+  std::uint32_t takers() const {
+    return (sends(shape_, 2, 1, 0) ? 1u : 0u) | (sends(shape_, 2, 0, 1) ? 2u : 0u);
+  }
+
+  CudaRank& rank_;
+  const DataType type_;
+  const HopShape shape_;
+  const unsigned blocks_;
+  const int host_permille_;
+  CallArgs call_{};
+  ExchangeRoom room_;
+};
+
+class ExchangeEngine : public Engine {
+ public:
+  const StrategyInfo& info() const override {
+    static const StrategyInfo info{
+        "copy_exchange", "two ranks' copy engines push pieces, and a share through host memory",
+        "multi-path copies (Micro 2021)", all_collectives()};
+    return info;
+  }
+  std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
+    if (request.ranks != 2) return "it serves two ranks";
+    const std::string why = why_no_copies(group);
+    return why.empty() && group.slot_bytes() == 0 ? "there are no slots for pieces" : why;
+  }
+  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
+                                 CudaRank& rank) const override {
+    return std::make_unique<ExchangeReady>(request, tuning, rank);
+  }
+};
+
+class RotationReady : public Ready {
+ public:
+  RotationReady(const Request& request, const Tuning& tuning, CudaRank& rank)
+      : rank_(rank),
+        type_(moved_type(request)),
+        blocks_(rank.group().blocks_beside_copies(tuning)),
+        shape_(tiled_shape(request, rank.rank())),
+        cut_(cut_rotation(shape_.part_bytes,
+                          at_most(piece_bytes(tuning), rank.group().slot_bytes()))) {
+    rank.fill_call(shape_, request);
+  }
+  void enqueue(const Buffers& buffers, Stream stream) override {
+    TiledArgs shape = shape_;
+    set_buffers(shape, buffers);
+    Rotation(rank_.queue(), rank_.engine_path(), cut_, shape, type_, blocks_)
+        .enqueue(rank_.fork(), stream);
+  }
+
+ private:
+  CudaRank& rank_;
+  const DataType type_;
+  const unsigned blocks_;
+  TiledArgs shape_;
+  const RotationCut cut_;
+};
+
+class RotationEngine : public Engine {
+ public:
+  const StrategyInfo& info() const override {
+    static const StrategyInfo info{
+        "copy_rotation",
+        "copy engines push to one peer after the other, so that none meet at a port",
+        "direct-sendrecv with a throttle of one", all_collectives()};
+    return info;
+  }
+  std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
+    if (request.ranks <= 2) return "it serves more than two ranks; copy_exchange serves two";
+    if (is_engine_ring(request)) return "copy_ring serves it";
+    const std::string why = why_no_copies(group);
+    return why.empty() && group.slot_bytes() == 0 ? "there are slots where an sm_budget is set"
+                                                  : why;
+  }
+  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
+                                 CudaRank& rank) const override {
+    return std::make_unique<RotationReady>(request, tuning, rank);
+  }
+};
+
+class RingReady : public Ready {
+ public:
+  RingReady(const Request& request, const Tuning& tuning, CudaRank& rank)
+      : rank_(rank),
+        cut_(cut_ring(request.ranks, request.count * bytes_of(request.type),
+                      std::min(at_most(piece_bytes(tuning), kRingPieceBytes),
+                               rank.group().inbox_bytes() / kRingSlots))) {
+    rank.fill_call(call_, request);
+  }
+  void enqueue(const Buffers& buffers, Stream stream) override {
+    CallArgs call = call_;
+    set_buffers(call, buffers);
+    EngineRing(rank_.queue(), rank_.engine_path(), cut_, call).enqueue(rank_.fork(), stream);
+  }
+
+ private:
+  CudaRank& rank_;
+  const RingCut cut_;
+  CallArgs call_{};
+};
+
+class RingEngine : public Engine {
+ public:
+  const StrategyInfo& info() const override {
+    static const StrategyInfo info{"copy_ring",
+                                   "copy engines push parts on to the next rank of a ring",
+                                   "ring all-gather",
+                                   {Collective::all_gather}};
+    return info;
+  }
+  std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
+    return request.ranks <= 2 ? "it serves more than two ranks; copy_exchange serves two"
+                              : why_no_copies(group);
+  }
+  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
+                                 CudaRank& rank) const override {
+    return std::make_unique<RingReady>(request, tuning, rank);
+  }
+};
+
+}  // namespace
+
+const Engine& copy_exchange_engine() {
+  static const ExchangeEngine engine;
+  return engine;
+}
+
+const Engine& copy_rotation_engine() {
+  static const RotationEngine engine;
+  return engine;
+}
+
+const Engine& copy_ring_engine() {
+  static const RingEngine engine;
+  return engine;
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,67 @@
+// What ranks on GPUs agreed on when they met: all that decisions about a call look at besides the
+// request, equal on all ranks. A value, so every decision can be made, and tested, with no GPU.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "exec/cuda/device/arena.hpp"
+#include "exec/cuda/device/kernel_families.hpp"
+#include "exec/cuda/tuning.hpp"
+
+namespace plait::cuda {
+
+// Host memory of a rank: for plans, and behind it more for large calls, which take both.
+inline constexpr std::uint64_t kPlanRingBytes = 8ull << 20;  ///< stays in the cache
+inline constexpr std::uint64_t kExchangeRingBytes = 8ull << 20;
+
+inline constexpr unsigned kTiledBlocks = 100, kTiledBlocksBesideComputing = 64;
+
+struct Group {
+  int ranks = 1;
+  unsigned multiprocessors = 132;  ///< of the GPU that has the fewest
+  unsigned hardware_queues = 8;    ///< that streams share, of the rank that has the fewest
+  unsigned most_blocks = 0;        ///< of a kernel, to leave SMs to others; 0 = one an SM
+  /// Of a tiled kernel, so that others' fit beside. Beside computing 64 carry nearly as much, take
+  /// no more from products than NCCL does, and let two calls run at once.
+  unsigned most_tiled_blocks = kTiledBlocks;
+  unsigned most_message_blocks = 0;  ///< of a launch of messages: all must run at once
+  bool beside_computing = false;     ///< large calls take few SMs, as where most_blocks is set
+  bool in_processes = true;          ///< every rank is a process of its own
+  bool has_host_reducer = false;     ///< CPU cores can take a part
+  std::uint64_t host_bytes = 0;      ///< of a rank's host memory for large calls; 0 = none
+  DeviceArenaSizes sizes;
+  bool has_rings_alone = false;                ///< copy engines' slots are as copy_ring uses them
+  std::array<std::string, kFamilies> why_not;  ///< by Family: which rank's GPU lacks what
+
+  const std::string& lacks(Family family) const {
+    return why_not[static_cast<std::size_t>(family)];
+  }
+  bool runs(Family family) const { return lacks(family).empty(); }
+  bool leaves_sms() const {
+    return beside_computing || (most_blocks != 0 && most_blocks < multiprocessors);
+  }
+  /// With one hardware queue, products that are enqueued behind an engine's wait would wait too.
+  bool has_copy_engines() const;
+  /// Blocks wait for each other across ranks, so all must run at once: one an SM.
+  unsigned blocks(const Tuning& tuning = {}) const;
+  /// Whole SMs less, so that small kernels find some.
+  unsigned blocks_with_room() const;
+  unsigned blocks_beside_copies(const Tuning& tuning) const;
+  /// Of a block of lines. Half an SM, so that another communicator's kernel fits beside it: the two
+  /// could meet in different orders on different ranks. Of half the SMs, a block may take whole
+  /// ones. is_lean: the kernel keeps within 64 registers.
+  unsigned most_threads(bool is_lean) const;
+
+  std::uint64_t inbox_bytes() const;  ///< copy engines' slots of a rank, as one; 0 = none
+  std::uint64_t slot_bytes() const;   ///< one of them; 0 = room for rings alone
+  std::uint64_t lent_bytes() const;   ///< slots of tiled kernels that two ranks' engines borrow
+};
+
+/// Room for what the group's GPUs can run: chooses the sizes that are 0.
+void make_room(Group& group);
+/// Of so many H200s, a process each, with host memory that all map: for those who ask what would
+/// run.
+Group usual_group(int ranks, bool beside_computing = false);
+
+}  // namespace plait::cuda

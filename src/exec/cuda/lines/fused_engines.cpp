@@ -1,0 +1,157 @@
+// one_shot and two_shot: an all_reduce by lines, in one kernel, or in pieces where its lines do not
+// fit into half an inbox at once.
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "exec/cuda/cuda_rank.hpp"
+#include "exec/cuda/device/kernel_names.hpp"
+#include "exec/cuda/lines/line_args.hpp"
+#include "exec/cuda/lines/line_cut.hpp"
+
+namespace plait::cuda {
+namespace {
+
+bool is_bare(const Request& request, const Tuning& tuning) {
+  return is_float(request.type) && tuning.bare != 0;
+}
+
+/// How far pushes run ahead of reductions. Source: bench/results/gpu_two_shot_*.csv.
+int steps_ahead(const Request& request, bool is_lean) {
+  const std::uint64_t mib = (request.count * bytes_of(request.type)) >> 20;
+  if (request.ranks == 2) return mib > 16 ? 2 : 1;
+  if (is_lean) return mib >= 48 ? 3 : mib >= 12 ? 2 : 1;
+  return mib > 16 ? 4 : 1;
+}
+
+class FusedReady : public Ready {
+ public:
+  struct Piece {
+    std::uint64_t from;  ///< bytes of the message
+    std::uint64_t count;
+    Spread spread;
+    int ahead;
+  };
+  FusedReady(CudaRank& rank, Function kernel, const FusedArgs& args)
+      : rank_(rank), kernel_(kernel), args_(args) {}
+  std::vector<Piece> pieces;
+
+  void enqueue(const Buffers& buffers, Stream stream) override {
+    FusedArgs args = args_;
+    set_scalars(args, buffers.scalars);
+    for (const Piece& piece : pieces) {
+      args.input = static_cast<const char*>(buffers.input) + piece.from;
+      args.output = static_cast<char*>(buffers.output) + piece.from;
+      args.count = piece.count;
+      args.ahead = piece.ahead;
+      rank_.kernels().launch(kernel_, piece.spread, stream, {&args});
+    }
+  }
+
+ private:
+  CudaRank& rank_;
+  const Function kernel_;
+  const FusedArgs args_;
+};
+
+class FusedEngine : public Engine {
+ public:
+  FusedEngine(StrategyInfo info, bool is_one_shot)
+      : info_(std::move(info)), is_one_shot_(is_one_shot) {}
+  const StrategyInfo& info() const override { return info_; }
+
+  std::string why_not(const Request& request, const Tuning& tuning,
+                      const Group& group) const override {
+    if (!group.runs(Family::lines)) return group.lacks(Family::lines);
+    const std::uint64_t pieces = cut(request, is_bare(request, tuning), group).pieces;
+    const std::uint64_t most = is_one_shot_ ? 1 : kMostLinePieces;
+    if (pieces != 0 && pieces <= most) return "";
+    return text("its lines do not fit into ", most, " times half an inbox of ",
+                half_bytes(is_bare(request, tuning), group), " bytes");
+  }
+
+  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
+                                 CudaRank& rank) const override {
+    const Group& group = rank.group();
+    const bool bare = is_bare(request, tuning);
+    FusedArgs args{};
+    rank.fill_call(args, request);
+    for (int peer = 0; peer < group.ranks; ++peer)
+      args.inbox[peer] = bare ? rank.arena().bare(peer) : rank.arena().flagged(peer);
+    args.half_bytes = half_bytes(bare, group);
+    auto ready = std::make_unique<FusedReady>(
+        rank, rank.kernels().find(lines_kernel(info_.name, request, bare)), args);
+    const std::uint64_t element = bytes_of(request.type);
+    const std::uint64_t step = cut(request, bare, group).units * 16 / element;
+    Request piece = request;
+    for (std::uint64_t at = 0; at < request.count; at += step) {
+      piece.count = std::min(step, request.count - at);
+      ready->pieces.push_back(
+          {at * element, piece.count, spread_of(piece, tuning, group),
+           tuning.ahead >= 0 ? tuning.ahead : steps_ahead(piece, is_lean(piece))});
+    }
+    return ready;
+  }
+
+ private:
+  static std::uint64_t half_bytes(bool bare, const Group& group) {
+    return bare ? group.sizes.bare_bytes : group.sizes.flagged_bytes;
+  }
+  LineCut cut(const Request& request, bool bare, const Group& group) const {
+    const std::uint64_t line_bytes = bare ? kBareLineBytes : kFlaggedLineBytes;
+    return cut_lines(units_of(request), request.ranks, is_one_shot_,
+                     half_bytes(bare, group) / line_bytes);
+  }
+  bool is_lean(const Request& request) const {
+    return is_common_sum(request) &&
+           (is_one_shot_ ? is_lean_one_shot(request.ranks) : is_lean_two_shot(request.ranks));
+  }
+  Spread spread_of(const Request& request, const Tuning& tuning, const Group& group) const {
+    const auto ranks = static_cast<std::uint64_t>(request.ranks);
+    const std::uint64_t units = units_of(request);
+    const std::uint64_t work = is_one_shot_ ? units : (units + ranks - 1) / ranks;
+    const bool is_long = !is_one_shot_ && units > 1u << 20;  // more than 16 MiB
+    const bool lean = is_lean(request);
+    // Where there is much to do, of two blocks of 256 one loads while the other waits.
+    const bool two_an_sm = lean && work >= 65536 && (ranks == 2 || is_long) && tuning.blocks == 0 &&
+                           tuning.threads == 0 && group.most_blocks == 0;
+    const bool is_wide = work < 65536 || two_an_sm || (is_long && ranks > 2 && !lean);
+    Spread spread;
+    spread.threads = tuning.threads != 0 ? static_cast<unsigned>(tuning.threads)
+                     : work < 8192       ? 128
+                     : is_wide           ? 256
+                                         : group.most_threads(lean);
+    const std::uint64_t useful =
+        std::max<std::uint64_t>(1, (work + spread.threads - 1) / spread.threads);
+    spread.blocks = static_cast<unsigned>(
+        std::min<std::uint64_t>(useful, group.blocks(tuning) * (two_an_sm ? 2 : 1)));
+    spread.programmatic = true;
+    return spread;
+  }
+
+  const StrategyInfo info_;
+  const bool is_one_shot_;
+};
+
+}  // namespace
+
+const Engine& one_shot_engine() {
+  static const FusedEngine engine(
+      {"one_shot",
+       "every rank pushes its message to all and reduces what comes, line by line",
+       "one-shot all-reduce; lines as NCCL's LL protocol",
+       {Collective::all_reduce}},
+      true);
+  return engine;
+}
+
+const Engine& two_shot_engine() {
+  static const FusedEngine engine(
+      {"two_shot",
+       "every rank reduces a share of the message and pushes the result to all",
+       "two-shot all-reduce; lines as NCCL's LL protocol",
+       {Collective::all_reduce}},
+      false);
+  return engine;
+}
+
+}  // namespace plait::cuda

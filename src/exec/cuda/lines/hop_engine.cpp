@@ -1,0 +1,106 @@
+// hop: any collective in one hop by lines, in pieces where they do not fit into half an inbox.
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "exec/cuda/cuda_rank.hpp"
+#include "exec/cuda/device/kernel_names.hpp"
+#include "exec/cuda/lines/line_args.hpp"
+#include "exec/cuda/lines/line_cut.hpp"
+#include "exec/cuda/traffic/tiled_shape.hpp"
+
+namespace plait::cuda {
+namespace {
+
+/// Blocks between two ranks that leave SMs to computing and are still ahead of NCCL, which takes
+/// few as well. Source: bench/NOTES.md.
+constexpr struct {
+  unsigned moves = 32, sums = 48;
+} kBlocksBesideComputing;
+
+LineCut cut(const Request& request, const Group& group) {
+  return cut_hop(units_of(request), request.ranks, group.sizes.bare_bytes);
+}
+
+Spread spread_of(const Request& request, const Tuning& tuning, const Group& group) {
+  const bool sums = reduces(request.collective);
+  const std::uint64_t units = cut(request, group).units;
+  Spread spread;
+  spread.threads = tuning.threads != 0 ? static_cast<unsigned>(tuning.threads)
+                   : units < 8192      ? 128
+                   : units < 65536     ? 256
+                                       : group.most_threads(!sums || sums_common_floats(request));
+  unsigned most_blocks = group.blocks(tuning);
+  if (group.beside_computing && request.ranks == 2 && tuning.blocks == 0)
+    most_blocks =
+        std::min(most_blocks, sums ? kBlocksBesideComputing.sums : kBlocksBesideComputing.moves);
+  spread.blocks = static_cast<unsigned>(
+      std::min<std::uint64_t>((units + spread.threads - 1) / spread.threads, most_blocks));
+  spread.programmatic = true;
+  return spread;
+}
+
+class HopReady : public Ready {
+ public:
+  HopReady(const Request& request, const Tuning& tuning, CudaRank& rank)
+      : kernels_(rank.kernels()),
+        kernel_(kernels_.find(hop_kernel(request))),
+        spread_(spread_of(request, tuning, rank.group())),
+        piece_bytes_(cut(request, rank.group()).units * 16),
+        whole_(hop_shape(request, rank.rank())) {
+    rank.fill_call(args_, request);
+    for (int peer = 0; peer < request.ranks; ++peer) args_.inbox[peer] = rank.arena().bare(peer);
+    args_.half_bytes = rank.group().sizes.bare_bytes;
+    args_.ahead = tuning.ahead >= 0 ? tuning.ahead : reduces(request.collective) ? 2 : 1;
+  }
+
+  void enqueue(const Buffers& buffers, Stream stream) override {
+    HopArgs args = args_;
+    set_scalars(args, buffers.scalars);
+    for (std::uint64_t at = 0; at < whole_.part_bytes; at += piece_bytes_) {
+      args.input = static_cast<const char*>(buffers.input) + at;
+      args.output = static_cast<char*>(buffers.output) + at;
+      args.shape = whole_;
+      args.shape.part_bytes = std::min(piece_bytes_, whole_.part_bytes - at);
+      if (whole_.own_bytes != 0) args.shape.own_bytes = args.shape.part_bytes;
+      kernels_.launch(kernel_, spread_, stream, {&args});
+    }
+  }
+
+ private:
+  Kernels& kernels_;
+  const Function kernel_;
+  const Spread spread_;
+  const std::uint64_t piece_bytes_;
+  const HopShape whole_;
+  HopArgs args_{};
+};
+
+class HopEngine : public Engine {
+ public:
+  const StrategyInfo& info() const override {
+    static const StrategyInfo info{
+        "hop", "every part goes straight to its owner, line by line, as data of any bits",
+        "direct collectives; lines as NCCL's LL protocol", all_collectives()};
+    return info;
+  }
+  std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
+    if (!group.runs(Family::hop)) return group.lacks(Family::hop);
+    const std::uint64_t pieces = cut(request, group).pieces;
+    if (pieces != 0 && pieces <= kMostLinePieces) return "";
+    return text("its lines do not fit into ", kMostLinePieces, " times half an inbox of ",
+                group.sizes.bare_bytes, " bytes");
+  }
+  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
+                                 CudaRank& rank) const override {
+    return std::make_unique<HopReady>(request, tuning, rank);
+  }
+};
+
+}  // namespace
+
+const Engine& hop_engine() {
+  static const HopEngine engine;
+  return engine;
+}
+
+}  // namespace plait::cuda

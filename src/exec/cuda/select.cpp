@@ -1,0 +1,143 @@
+// How the choice falls.
+#include "exec/cuda/select.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "exec/cuda/choices.hpp"
+#include "exec/cuda/device/kernel_names.hpp"
+#include "plait/error.hpp"
+
+namespace plait::cuda {
+namespace {
+
+bool takes(const Engine& engine, const Request& request, const Tuning& tuning, const Group& group) {
+  return why_not(engine, request, tuning, group).empty();
+}
+
+/// The first row that is about the request and whose engine takes it.
+const BuiltInChoice* built_in(const Request& request, const Group& group) {
+  for (const BuiltInChoice& row : choices()) {
+    const bool is_for_budget =
+        row.most_blocks == 0 || (group.leaves_sms() && group.blocks() <= row.most_blocks);
+    if (row.is_about(request) && is_for_budget && takes(row.engine(), request, {}, group))
+      return &row;
+  }
+  return nullptr;
+}
+
+const char* whose_word(const Choice& choice, bool as_measured) {
+  switch (choice.by) {
+    case Choice::By::caller: return "as asked for";
+    case Choice::By::table: return "as tuned here";
+    default:
+      return as_measured ? "as measured on such GPUs"
+                         : "as measured on other GPUs: `plait tune` measures these";
+  }
+}
+
+}  // namespace
+
+const char* name_of(Choice::By by) {
+  switch (by) {
+    case Choice::By::caller: return "caller";
+    case Choice::By::table: return "table";
+    default: return "built in";
+  }
+}
+
+Selector::Selector(const Group& group, TuningTable table, bool as_measured)
+    : group_(group), table_(std::move(table)), as_measured_(as_measured) {}
+
+/// What calls take that leave SMs to others under a budget was not measured.
+const TunedRow* Selector::measured(const Request& request) const {
+  const Setting setting = group_.beside_computing ? Setting::beside_computing : Setting::alone;
+  const TunedRow* const row = table_.find(request, setting);
+  if (row == nullptr || !takes(*row->engine, request, row->tuning, group_)) return nullptr;
+  if (group_.beside_computing) return group_.most_blocks == 0 ? row : nullptr;
+  const BuiltInChoice* const choice = built_in(request, group_);
+  return choice != nullptr && choice->most_blocks != 0 ? nullptr : row;
+}
+
+Choice Selector::asked_for(const Request& request, const Wanted& wanted) const {
+  Choice choice;
+  choice.by = Choice::By::caller;
+  choice.engine = engine_named(wanted.engine, request);
+  if (choice.engine == nullptr)
+    throw Error(ErrorCode::invalid_argument,
+                text("engine: wanted one of ", engine_names(), ", found ", wanted.engine));
+  return choice;
+}
+
+/// Reductions were measured as sums of the common floats; their other kernels are slower. So are
+/// large messages with fewer blocks than NCCL's bandwidth takes.
+bool Selector::is_within_budget(const Request& request) const {
+  constexpr std::uint64_t kSmallBytes = 4ull << 20;
+  const unsigned enough_blocks = request.ranks == 2 ? 32 : 64;
+  const bool is_short = group_.most_blocks != 0 && group_.most_blocks < enough_blocks &&
+                        message_bytes(request) > kSmallBytes;
+  return !is_short && (!reduces(request.collective) || is_common_sum(request));
+}
+
+std::optional<Choice> Selector::measured_or_built_in(const Request& request) const {
+  Choice choice;
+  const bool is_sum = !reduces(request.collective) || request.op == ReduceOp::sum;
+  if (const TunedRow* const row = measured(request)) {
+    choice.engine = row->engine;
+    choice.tuning = row->tuning;
+    choice.by = Choice::By::table;
+    if (is_sum) choice.beats_nccl = row->beats_nccl();
+    if (choice.beats_nccl || !as_measured_) return choice;
+  }
+  const BuiltInChoice* const row = built_in(request, group_);
+  if (choice.engine == nullptr) {
+    if (row == nullptr) return std::nullopt;
+    choice.engine = &row->engine();
+  }
+  // What the built-in choice says of NCCL holds for its own engine.
+  if (as_measured_ && row != nullptr)
+    choice.beats_nccl =
+        row->beats_nccl && choice.engine == &row->engine() && is_within_budget(request);
+  return choice;
+}
+
+std::optional<Choice> Selector::best(const Request& request, const Wanted& wanted) const {
+  std::optional<Choice> choice = wanted.engine.empty()
+                                     ? measured_or_built_in(request)
+                                     : std::optional<Choice>(asked_for(request, wanted));
+  if (!choice) return choice;
+  const std::string& name = choice->engine->info().name;
+  if (!wanted.params.empty()) {  // instead of what was measured
+    choice->tuning = tuning_from(name, wanted.params);
+    choice->by = Choice::By::caller;
+  }
+  if (group_.most_blocks != 0)  // the budget stands above tables and callers; 0 = chosen
+    choice->tuning.blocks = std::min(choice->tuning.blocks, static_cast<int>(group_.most_blocks));
+  const std::string why = why_not(*choice->engine, request, choice->tuning, group_);
+  if (!why.empty())
+    throw Error(ErrorCode::unsupported,
+                text(name, " does not take ", name_of(request.collective), " of ", request.count,
+                     " ", name_of(request.type), " over ", request.ranks, " ranks: ", why,
+                     wanted.engine.empty() ? "; leave params empty, or name a strategy"
+                                           : "; leave strategy empty"));
+  return choice;
+}
+
+std::optional<Choice> Selector::no_slower_than_nccl(const Request& request) const {
+  std::optional<Choice> choice = best(request);
+  if (choice && !choice->beats_nccl.value_or(false)) choice.reset();
+  return choice;
+}
+
+std::string Selector::explain(const Request& request, const Wanted& wanted) const {
+  std::string lines;
+  if (const std::optional<Choice> choice = best(request, wanted))
+    lines = text("chosen: engine ", choice->engine->info().name, ", ",
+                 whose_word(*choice, as_measured_), "\n");
+  for (const Engine* const engine : engines())
+    if (const std::string why = why_not(*engine, request, {}, group_); !why.empty())
+      lines += text("  not ", engine->info().name, ": ", why, "\n");
+  return lines;
+}
+
+}  // namespace plait::cuda

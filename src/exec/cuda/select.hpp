@@ -1,0 +1,57 @@
+// The one decision which engine does a request, for every door: as the caller says, else as the
+// table says that was measured here, else as choices.def says. The same on all ranks, since the
+// request, the group and rank 0's table are.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+
+#include "exec/cuda/engine.hpp"
+#include "exec/cuda/tuning_table.hpp"
+
+namespace plait::cuda {
+
+struct Choice {
+  enum class By { caller, table, built_in };
+  const Engine* engine = nullptr;
+  Tuning tuning;
+  By by = By::built_in;
+  /// Whether NCCL was measured here, or on such GPUs, to be slower or as fast; none = not known.
+  std::optional<bool> beats_nccl;
+};
+
+/// "caller", "table", "built in".
+const char* name_of(Choice::By by);
+
+/// What a caller asks for. engine: a name, or empty; params: of params.def.
+struct Wanted {
+  std::string engine;
+  std::map<std::string, std::int64_t> params;
+};
+
+class Selector {
+ public:
+  /// table: empty = nothing was measured here. as_measured: all ranks' GPUs and links are of a kind
+  /// that choices.def was measured on.
+  Selector(const Group& group, TuningTable table, bool as_measured);
+
+  /// The fastest as far as is known; none = no engine takes the request. Error(unsupported) where
+  /// an engine that the caller names refuses, invalid_argument where the params are not its own.
+  std::optional<Choice> best(const Request& request, const Wanted& wanted = {}) const;
+  /// The same where it is known to be no slower than NCCL; none = NCCL's.
+  std::optional<Choice> no_slower_than_nccl(const Request& request) const;
+  /// For people: the choice and by whose word, then who refuses, and why.
+  std::string explain(const Request& request, const Wanted& wanted = {}) const;
+
+ private:
+  const TunedRow* measured(const Request& request) const;
+  Choice asked_for(const Request& request, const Wanted& wanted) const;
+  std::optional<Choice> measured_or_built_in(const Request& request) const;
+  bool is_within_budget(const Request& request) const;
+
+  const Group group_;
+  const TuningTable table_;
+  const bool as_measured_;
+};
+
+}  // namespace plait::cuda

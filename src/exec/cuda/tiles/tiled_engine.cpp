@@ -1,0 +1,86 @@
+// tiled: any collective of any size by one kernel, whose blocks bring tiles by bulk copies.
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "exec/cuda/cuda_rank.hpp"
+#include "exec/cuda/device/kernel_names.hpp"
+#include "exec/cuda/tiles/tile_args.hpp"
+#include "exec/cuda/traffic/tiled_shape.hpp"
+
+namespace plait::cuda {
+namespace {
+
+/// Blocks and tiles must be the same on all ranks, so they follow from size and group alone.
+TileWish wish_of(const Tuning& tuning, const Group& group) {
+  TileWish wish;
+  wish.most_blocks = std::min<unsigned>(group.blocks(tuning), kTileBlocks);
+  if (tuning.blocks == 0)
+    wish.most_blocks =
+        std::min({wish.most_blocks, group.most_tiled_blocks, group.blocks_with_room()});
+  wish.tile_units = static_cast<std::uint32_t>(tuning.tile_units);
+  wish.slot_memory_bytes = group.sizes.tile_bytes;
+  return wish;
+}
+
+class TiledReady : public Ready {
+ public:
+  TiledReady(const Request& request, const Tuning& tuning, CudaRank& rank)
+      : kernels_(rank.kernels()),
+        kernel_(kernels_.find(tiled_kernel(request))),
+        args_(tiled_shape(request, rank.rank())) {
+    rank.fill_call(args_, request);
+    for (int peer = 0; peer < request.ranks; ++peer) {
+      args_.flags[peer] = rank.arena().tile_flags(peer);
+      args_.slots[peer] = rank.arena().tiles(peer);
+    }
+    if (rank.group().lent_bytes() != 0)
+      args_.poisoned = &rank.arena().engine_flags(rank.rank())->poisoned;
+    spread_.threads = kTileThreads;
+    spread_.shared_bytes = kTileSharedBytes;
+    spread_.blocks = spread_tiles(args_, wish_of(tuning, rank.group()));
+    spread_.programmatic = true;
+  }
+
+  void enqueue(const Buffers& buffers, Stream stream) override {
+    TiledArgs args = args_;
+    args.input = buffers.input;
+    args.output = buffers.output;
+    set_scalars(args, buffers.scalars);
+    kernels_.launch(kernel_, spread_, stream, {&args});
+  }
+
+ private:
+  Kernels& kernels_;
+  const Function kernel_;
+  TiledArgs args_;
+  Spread spread_;
+};
+
+class TiledEngine : public Engine {
+ public:
+  const StrategyInfo& info() const override {
+    static const StrategyInfo info{
+        "tiled", "blocks push tiles into slots of their owners, who reduce them and push results",
+        "direct collectives; bulk copies of 9.0", all_collectives()};
+    return info;
+  }
+  std::string why_not(const Request&, const Tuning&, const Group& group) const override {
+    if (!group.runs(Family::tiled)) return group.lacks(Family::tiled);
+    const std::uint64_t wanted = tile_slots(group.ranks) * kSlotGrainBytes;
+    if (group.sizes.tile_bytes >= wanted) return "";
+    return text("it wants ", wanted, " bytes of slots, there are ", group.sizes.tile_bytes);
+  }
+  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
+                                 CudaRank& rank) const override {
+    return std::make_unique<TiledReady>(request, tuning, rank);
+  }
+};
+
+}  // namespace
+
+const Engine& tiled_engine() {
+  static const TiledEngine engine;
+  return engine;
+}
+
+}  // namespace plait::cuda
