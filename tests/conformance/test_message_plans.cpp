@@ -1,0 +1,108 @@
+// The plans of collectives by messages: proved alone, and over as many calls as slots take to come
+// round.
+#include <doctest/doctest.h>
+
+#include "base/text.hpp"
+#include "conformance/executors.hpp"
+#include "exec/cuda/messages/message_plan.hpp"
+#include "plait/error.hpp"
+#include "plait/report.hpp"
+
+using namespace plait;
+using namespace plait::cuda;
+
+namespace {
+
+constexpr Collective kMoves[] = {
+    Collective::all_gather, Collective::all_to_all, Collective::gather, Collective::scatter,
+    Collective::broadcast,  Collective::send_recv,  Collective::copy};
+
+bool is_one_way(Collective collective) {
+  return collective != Collective::all_gather && collective != Collective::all_to_all &&
+         collective != Collective::send_recv;
+}
+
+Request request_of(const Topology& topology, Collective collective, int ranks,
+                   std::uint64_t count) {
+  Request request;
+  request.collective = collective;
+  request.count = count;
+  request.ranks = ranks;
+  request.root = ranks - 1;
+  request.peer = 0;
+  return checked(request, topology);
+}
+
+std::vector<Plan> plans_of(const Topology& topology, const Request& request,
+                           const MessageSpread& spread) {
+  std::vector<Plan> plans;
+  for (std::uint32_t call = 0; call <= kMessageSlots; ++call)
+    plans.push_back(message_plan(topology, request, spread, call));
+  return plans;
+}
+
+Report report_of(const std::vector<Plan>& plans) {
+  std::vector<const Plan*> calls;
+  for (const Plan& plan : plans) calls.push_back(&plan);
+  return verify_in_a_row(calls);
+}
+
+}  // namespace
+
+TEST_CASE("messages as plans: proved where slots come round in a call") {
+  const Topology topology = load_topology("hgx-h200");
+  for (const Collective collective : kMoves)
+    for (const int ranks : {2, 3, 5})
+      for (const std::uint64_t turns : {1u, 3u}) {
+        const MessageSpread spread{2, {0, 32}};
+        const std::uint64_t count = turns * 2 * kMessageSlots * 32 * 4;
+        const Plan plan =
+            message_plan(topology, request_of(topology, collective, ranks, count), spread);
+        CAPTURE(text(name_of(collective), " of ", ranks, ", ", turns));
+        const Report report = verify(plan);
+        INFO(print(report).substr(0, 1000));
+        CHECK(report.proved());
+        CHECK(plan_from_json(to_json(plan)) == plan);
+      }
+}
+
+TEST_CASE("messages as plans: proved in a row, of any size, by tiles and by lines") {
+  const Topology topology = load_topology("hgx-h200");
+  for (const Collective collective : kMoves)
+    for (const int ranks : {2, 4})
+      for (const std::uint64_t count : {1u, 5u, 700u, 9001u})
+        for (const MessageSpread& spread : {MessageSpread{2, {0, 32}}, MessageSpread{4, {}}}) {
+          const Request request = request_of(topology, collective, ranks, count);
+          std::vector<Plan> plans = plans_of(topology, request, spread);
+          CAPTURE(text(name_of(collective), " of ", ranks, ", ", count));
+          const Report row = report_of(plans);
+          INFO(print(row).substr(0, 1000));
+          CHECK(row.proved());
+          // Alone, only that the same slots are not those of the next call.
+          for (const Finding& finding : verify(plans.front()).findings)
+            CHECK(finding.sentence.find("in calls in a row") != std::string::npos);
+          // Where nothing comes back but what has been taken, a slot is lost without the waits for
+          // earlier calls.
+          if (!is_one_way(collective)) continue;
+          for (Plan& plan : plans)
+            for (Lane& lane : plan.lanes)
+              std::erase_if(lane.ops,
+                            [](const Op& op) { return op.kind == OpKind::wait && op.value == 0; });
+          CHECK(!report_of(plans).proved());
+        }
+}
+
+TEST_CASE("messages as plans give what they should, and refuse what reduces") {
+  const Topology topology = load_topology("hgx-h200");
+  const Request request = request_of(topology, Collective::all_to_all, 3, 5000);
+  const auto inputs = plait_test::random_inputs(request, 1);
+  const auto outputs =
+      plait_test::ReferenceExecutor(message_plan(topology, request, {2, {0, 32}})).run(inputs);
+  for (std::size_t to = 0; to < 3; ++to)
+    for (std::size_t from = 0; from < 3; ++from)
+      CHECK(std::equal(outputs[to].begin() + static_cast<long>(from * 20000),
+                       outputs[to].begin() + static_cast<long>(from * 20000 + 20000),
+                       inputs.bytes[from].begin() + static_cast<long>(to * 20000)));
+  CHECK_THROWS_AS(
+      message_plan(topology, request_of(topology, Collective::all_reduce, 2, 8), {2, {}}), Error);
+}
