@@ -152,7 +152,7 @@ class Sums:
         self.comm = plait.init()
         rank, ranks = self.comm.rank, self.comm.ranks
         self.gpus, self.tells = list(range(ranks)), rank == 0
-        engine, best = ("rotation", 90) if ranks == 2 else ("tiled", 180)
+        engine, best = ("copy_exchange", 90) if ranks == 2 else ("tiled", 180)
         params = {"corrected": {}, "direct": {"host_permille": 0}, "fixed": {"host_permille": best}}
         self.engine, self.kinds = engine, dict.fromkeys(sizes, params)
         self.data = {}

@@ -311,21 +311,23 @@ def test_tuned_neighbours_become_one_row():
         (32768, "tiled", 16),
     ]
     last = tune.SIZES["alone"][-1]
-    ended = tune.table(FACTS, [*rows, tuned(last, "rotation", 9.0)])["rows"]
+    ended = tune.table(FACTS, [*rows, tuned(last, "copy_exchange", 9.0)])["rows"]
     assert ended[-1]["max_bytes"] == tune.WITHOUT_END
     # Time was up: what was not measured is not the table's.
     assert tune.table(FACTS, rows)["rows"][-1]["max_bytes"] == 32768
-    large = plait.Request("all_reduce", 256 << 20, "fp32", "sum", 2)
-    engines = [one for one in tune.candidates(large, "alone", "", True) if one[0] == "rotation"]
-    assert engines == [("rotation", 0)]
+    large = plait.Request("all_reduce", 4 << 20, "fp32", "sum", 2)
+    engines = [
+        one for one in tune.candidates(large, "alone", "", True) if one[0] == "copy_exchange"
+    ]
+    assert engines == [("copy_exchange", 0)]
     # Beside computing: where NCCL is no faster, only what takes fewer multiprocessors.
     by_what = {
-        ("tiled", False): ("hop", "rotation", "tiled"),
-        ("tiled", True): ("hop", "rotation", "tiled"),
-        ("hop", True): ("hop", "rotation"),
-        ("rotation", True): ("rotation",),
+        ("tiled", False): ("hop", "copy_exchange", "tiled"),
+        ("tiled", True): ("hop", "copy_exchange", "tiled"),
+        ("hop", True): ("hop", "copy_exchange"),
+        ("copy_exchange", True): ("copy_exchange",),
         ("one_shot", True): ("one_shot",),
-        ("one_shot", False): ("one_shot", "hop", "rotation", "tiled"),
+        ("one_shot", False): ("one_shot", "hop", "copy_exchange", "tiled"),
     }
     for (untuned, nccl_is_slower), kernels in by_what.items():
         found = tune.candidates(large, "beside_computing", untuned, nccl_is_slower)
@@ -333,7 +335,7 @@ def test_tuned_neighbours_become_one_row():
     # Of more than two ranks hop takes all multiprocessors.
     of_four = plait.Request("all_gather", 16 << 20, "fp32", "sum", 4)
     found = tune.candidates(of_four, "beside_computing", "tiled", True)
-    assert found == [("rotation", 0), ("tiled", 0)]
+    assert found == [("copy_ring", 0), ("tiled", 0)]
     before = {("one_shot", 0): 21.0, ("tiled", 0): 30.0, ("tiled", 16): 19.0, ("tiled", 48): 10.0}
     found = [*before, ("two_shot", 0)]
     assert tune.worth_it(found, {}) == found
@@ -446,7 +448,7 @@ def test_beside_computing_the_built_in_choice_stays_where_nccl_is_no_faster(
     nccl_us: float, kernel: str
 ) -> None:
     request = plait.Request("all_gather", 8 << 20, "fp32", "sum", 2)
-    times = {"hop": 10.0, "rotation": 11.0, "tiled": 9.3}
+    times = {"hop": 10.0, "copy_exchange": 11.0, "tiled": 9.3}
     said = tune._tuned(BayWithNccl(times, "hop", nccl_us), request, "beside_computing", {})
     names = ("kernel", "nccl_us", "setting")
     assert [said[name] for name in names] == [kernel, nccl_us, "beside_computing"]

@@ -1,24 +1,22 @@
-"""The engines that serve requests on GPUs, as benches and the tuner name them."""
+"""The core's engines, as benches and the tuner ask for them."""
 
 from __future__ import annotations
 
-# By name, with the one collective that it serves; "" = every one.
-_KNOWN = {
-    "one_shot": "all_reduce",
-    "two_shot": "all_reduce",
-    "hop": "",
-    "rotation": "",
-    "tiled": "",
-}
+import plait
 
 
 def names(collective: str = "") -> tuple[str, ...]:
     """Engines that may serve a collective, or any of them; all sum in rank order."""
-    return tuple(
-        name for name, only in _KNOWN.items() if only in ("", collective) or not collective
-    )
+    infos = plait.engines()
+    return tuple(info.name for info in infos if not collective or collective in info.collectives)
+
+
+def takers(request: plait.Request) -> tuple[str, ...]:
+    """Engines that take a request, on ranks with as much memory for them as is usual."""
+    refused = dict(plait.engine_refusals(request))
+    return tuple(name for name in names() if name not in refused)
 
 
 def by_copy_engines(name: str) -> bool:
     """Whether the GPU's copy engines move the data, so that blocks matter little."""
-    return name == "rotation"
+    return name.startswith("copy_")

@@ -94,7 +94,7 @@ def candidates(
     what takes fewer multiprocessors.
     """
     size = request.message_bytes()
-    alone = setting == "alone"
+    alone, takers = setting == "alone", engines.takers(request)
     counts = BLOCKS if alone and size in BLOCKS_MATTER else BLOCKS[:1]
     kernels = KERNELS if alone else leaving_sms(request.ranks)
     if not alone and nccl_is_slower:
@@ -102,6 +102,7 @@ def candidates(
     return [
         (kernel, blocks)
         for kernel in KERNELS
+        if kernel in takers
         for blocks in (BLOCKS[:1] if engines.by_copy_engines(kernel) else counts)
         if kernel == untuned
         or (kernel in kernels and (size >= ENGINES_FROM or not engines.by_copy_engines(kernel)))
@@ -132,7 +133,6 @@ def _untuned(bay: Bay, request: plait.Request) -> str:
         name = bay.counted_as(_call_by(bay, request, ("", 0))).partition("/")[2]
     except plait.UnsupportedError:
         return ""
-    name = "rotation" if name.startswith("copy_") else name
     return name if name in KERNELS else ""
 
 
