@@ -41,7 +41,7 @@ class LineTraceCheck {
     std::size_t last_push = 0;
     std::map<std::size_t, unsigned> stored;                             ///< by step: bytes
     std::map<std::size_t, std::array<std::optional<Access>, 2>> taken;  ///< by step: the last looks
-    std::map<std::size_t, bool> cleared;                                ///< by step
+    std::map<std::size_t, bool> cleared, beside_cleared;                ///< by step
     std::optional<unsigned long long> beside;
   };
   struct Place {
@@ -285,6 +285,11 @@ class LineTraceCheck {
     const auto& [first, second] = found->second;
     return first && is_here(*first) && (!is_flagged() || (second && is_here(*second)));
   }
+  bool has_stand_in(const Unit& unit, std::size_t step) const {
+    const Access& access = *unit.taken.at(step)[0];
+    return run_.kind == LineKind::escaped &&
+           EscapedLine::has_stand_in({access.value[0], access.value[1]});
+  }
   bool is_here(const Access& access) const {
     if (is_flagged()) return access.value[0] >> 32 == call() && access.value[1] >> 32 == call();
     if (run_.kind == LineKind::escaped) return access.value[0] != ~0ull && access.value[1] != ~0ull;
@@ -313,7 +318,10 @@ class LineTraceCheck {
         (!place.is_beside && access.value[1] != ~0ull))
       return say("wanted nothing in the own inbox but that lines are cleared", &access);
     if (!is_here(*unit, at)) say("wanted a line cleared when it has been taken", &access);
-    if (place.is_beside) return;
+    if (place.is_beside) {
+      unit->beside_cleared[at] = true;
+      return;
+    }
     if (unit->cleared[at]) say("wanted each line cleared once", &access);
     unit->cleared[at] = true;
   }
@@ -341,7 +349,8 @@ class LineTraceCheck {
         const unsigned wanted = step.kind == Step::push ? (is_flagged() ? 32 : 16) : bytes;
         bool is_done = found != units_.end();
         if (is_done && step.kind == Step::take) {
-          is_done = is_here(found->second, i) && (is_flagged() || found->second.cleared[i]);
+          is_done = is_here(found->second, i) && (is_flagged() || found->second.cleared[i]) &&
+                    (!has_stand_in(found->second, i) || found->second.beside_cleared[i]);
         } else if (is_done) {
           is_done = found->second.stored[i] == wanted;
         }

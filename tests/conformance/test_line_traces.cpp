@@ -8,6 +8,13 @@
 #include "plait/report.hpp"
 #include "plans/cases.hpp"
 #include "unit/scale.hpp"
+#if __has_include("mutants/faults.def")
+namespace plait_test {
+inline int fault = 0;  ///< which is on; 0 = none
+}
+#include "mutants/hop.cuh"
+#define PLAIT_HAS_MUTANTS
+#endif
 
 using namespace plait_test;
 
@@ -107,3 +114,98 @@ TEST_CASE("kernels by lines load and store what their plans say, in that order" 
   MESSAGE(runs, " runs traced, ", in_pieces, " of more than one piece");
   CHECK(in_pieces > 20);
 }
+
+#ifdef PLAIT_HAS_MUTANTS
+namespace {
+
+struct MutantKernels {
+  using Bare = mutants::BareLine;
+  using Flagged = mutants::FlaggedLine;
+  template <DataType kType, int kOp, int kRanks, class Line>
+  static void one_shot(const FusedArgs& args) {
+    mutants::one_shot<kType, kOp, kRanks, Line>(args);
+  }
+  template <DataType kType, int kOp, int kRanks, class Line>
+  static void two_shot(const FusedArgs& args) {
+    mutants::two_shot<kType, kOp, kRanks, Line>(args);
+  }
+  template <DataType kType, int kOp, int kHandling>
+  static void hop(const HopArgs& args) {
+    mutants::hop<kType, kOp, kHandling>(args);
+  }
+};
+
+struct KernelFault {
+  int number;
+  bool in_hop;
+  const char* what;
+};
+const std::vector<KernelFault> kFaults{
+#define PLAIT_FAULT(number, file, what) {number, std::string_view(#file) == "hop", what},
+#include "mutants/faults.def"
+#undef PLAIT_FAULT
+};
+
+/// Runs that show what may be wrong: four pieces, the last number of a call before the second, and
+/// by turns a rank that comes late.
+std::vector<LineRun> runs_for(bool in_hop) {
+  std::vector<LineRun> runs;
+  std::mt19937 random(1);
+  for (const int ranks : {2, 3, 4})
+    for (const int late : {0, ranks - 1})
+      for (const auto& [kernel, kind] : kKinds)
+        for (const Collective what : {Collective::all_reduce, Collective::all_gather,
+                                      Collective::all_to_all, Collective::scatter}) {
+          const bool is_hop = kernel == LineKernel::hop;
+          if (is_hop != in_hop || (!is_hop && what != Collective::all_reduce)) continue;
+          LineRun run = run_of(kernel, kind, what, ranks, is_hop ? 500 : 245, random);
+          run.request.type = reduces(what) ? DataType::fp32 : DataType::uint8;
+          const std::uint64_t lines =
+              (run.request.count * plait::bytes_of(run.request.type) / 16 + 1) / 4 + 3;
+          run.half_bytes =
+              lines * static_cast<std::uint64_t>(2 * ranks) * cuda::bytes_of(kind) / 16 * 16;
+          if (kernel == LineKernel::one_shot) run.half_bytes /= 2;
+          run.blocks = 1;
+          run.threads = 3;
+          run.calls_before = 0u - 2u;
+          run.late = late;
+          run.wait_s = 0.3;
+          runs.push_back(run);
+        }
+  return runs;
+}
+
+}  // namespace
+
+TEST_CASE("faults in kernels by lines are found by what they load and store" *
+          doctest::skip(kLooksForRaces)) {
+  const Topology topology = cases::wide_machine();
+  std::map<std::string, int> found_by;
+  for (const KernelFault& one : kFaults) {
+    std::string found;
+    for (LineRun& run : runs_for(one.in_hop)) {
+      const Plan plan = plan_of(run, topology);
+      fault = one.number;
+      if (found.empty()) found = fault_of<MutantKernels>(run, plan);
+      fault = 0;
+      if (!found.empty()) break;
+    }
+    MESSAGE(std::string(one.what), ": ", found);
+    CAPTURE(std::string(one.what));
+    CHECK(found != "");
+    ++found_by[found.substr(0, found.find(':'))];
+  }
+  for (LineRun& run : runs_for(false)) {
+    const Plan plan = plan_of(run, topology);
+    CAPTURE(print(run));
+    CHECK(fault_of<MutantKernels>(run, plan) == "");
+  }
+  for (LineRun& run : runs_for(true)) {
+    const Plan plan = plan_of(run, topology);
+    CAPTURE(print(run));
+    CHECK(fault_of<MutantKernels>(run, plan) == "");
+  }
+  for (const auto& [how, count] : found_by) MESSAGE(how, ": ", count);
+  CHECK(kFaults.size() >= 30);
+}
+#endif  // PLAIT_HAS_MUTANTS

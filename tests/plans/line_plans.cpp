@@ -2,6 +2,8 @@
 // units and shards short, and inboxes so small that a call takes many pieces.
 #include <doctest/doctest.h>
 
+#include <map>
+
 #include "base/text.hpp"
 #include "exec/cuda/lines/line_plan.hpp"
 #include "plait/report.hpp"
@@ -66,4 +68,108 @@ TEST_CASE("every plan of a call by lines is proved, of one piece or of many") {
       }
   MESSAGE(plans, " plans proved, ", in_pieces, " of them of three pieces or more");
   CHECK(in_pieces > 100);
+}
+
+namespace {
+
+bool is_copy(const Op& op) { return op.kind == OpKind::copy || op.kind == OpKind::reduce; }
+
+/// Faults that a plan of calls by lines may have, each at every place where it can be.
+std::vector<Plan> with_fault(const Plan& plan, const std::string& what) {
+  std::vector<Plan> made;
+  const std::uint64_t half = plan.inbox_bytes[0] / 2;
+  for (std::size_t i = 0; i < plan.lanes.size(); ++i)
+    for (std::size_t k = 0; k < plan.lanes[i].ops.size(); ++k) {
+      Plan bad = plan;
+      std::vector<Op>& ops = bad.lanes[i].ops;
+      const auto at = static_cast<std::ptrdiff_t>(k);
+      const bool pushes = ops[k].kind == OpKind::copy && ops[k].dst.space == Space::inbox;
+      const bool takes = is_copy(ops[k]) && ops[k].dst.space == Space::output &&
+                         ops[k].srcs.back().space == Space::inbox;
+      if (what == "no wait" && ops[k].kind == OpKind::wait) {
+        ops.erase(ops.begin() + at);
+      } else if (what == "no signal" && ops[k].kind == OpKind::signal) {
+        ops.erase(ops.begin() + at);
+      } else if (what == "told before it is there" && pushes) {
+        std::swap(ops[k], ops[k + 1]);
+      } else if (what == "the other half" && (pushes || takes)) {
+        for (Region* region : {&ops[k].dst, &ops[k].srcs.back()})
+          if (region->space == Space::inbox) region->offset = (region->offset + half) % (2 * half);
+      } else if (what == "another's slot" && pushes && ops[k].dst.offset % half >= 16) {
+        ops[k].dst.offset -= 16;
+      } else if (what == "another's part" && pushes && ops[k].srcs[0].offset >= 16) {
+        ops[k].srcs[0].offset -= 16;
+      } else {
+        continue;
+      }
+      made.push_back(bad);
+    }
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("a plan of calls by lines with a fault in it is not proved") {
+  const Topology topology = cases::wide_machine();
+  std::map<std::string, std::pair<int, int>> found;
+  for (const Kind& kind : kKinds)
+    for (const Collective collective :
+         {Collective::all_reduce, Collective::all_gather, Collective::broadcast})
+      for (const int ranks : {2, 3, 4}) {
+        if (kind.kernel != LineKernel::hop && collective != Collective::all_reduce) continue;
+        Request request;
+        request.collective = collective;
+        request.ranks = ranks;
+        request.count = 300;
+        request = checked(request, topology);
+        const std::uint64_t half =
+            (kind.kernel == LineKernel::two_shot ? 50 : 25) *
+            static_cast<std::uint64_t>(kind.kernel == LineKernel::two_shot ? 2 : ranks - 1) *
+            plait::cuda::bytes_of(kind.line);
+        const Plan plan = line_plan(topology, request, kind.kernel, kind.line, half);
+        REQUIRE(verify(plan).proved());
+        // A wait too few of one piece may be made up for by those of the next.
+        const Plan one_piece = line_plan(topology, request, kind.kernel, kind.line, 100 * half);
+        for (const std::string what : {"no wait", "no signal", "told before it is there",
+                                       "the other half", "another's slot", "another's part"})
+          for (const Plan& bad : with_fault(what == "no wait" ? one_piece : plan, what)) {
+            auto& [all, rejected] = found[what];
+            ++all;
+            rejected += !verify(bad).proved();
+          }
+      }
+  for (const auto& [what, counts] : found) {
+    MESSAGE(what, ": ", counts.second, " of ", counts.first, " are rejected");
+    CHECK(counts.first > 10);
+    CHECK(counts.second == counts.first);
+  }
+}
+
+TEST_CASE("calls by lines follow each other in any order, a piece a call, in the same inboxes") {
+  const Topology topology = cases::wide_machine();
+  for (const int ranks : {2, 3, 5, 8}) {
+    std::vector<Plan> calls;
+    for (const LineKernel kernel : {LineKernel::one_shot, LineKernel::two_shot, LineKernel::hop})
+      for (const Collective collective : {Collective::all_reduce, Collective::copy}) {
+        if (kernel != LineKernel::hop && collective != Collective::all_reduce) continue;
+        Request request;
+        request.collective = collective;
+        request.ranks = ranks;
+        request.root = ranks - 1;
+        request.count = 300 + calls.size() * 50;
+        request = checked(request, topology);
+        const LineKind kind = kernel == LineKernel::hop ? LineKind::escaped : LineKind::bare;
+        calls.push_back(line_plan(topology, request, kernel, kind, 1 << 20));
+      }
+    for (const Plan& first : calls)
+      for (const Plan& second : calls)
+        for (const Plan& third : calls) {
+          CHECK(first_finding(verify_in_a_row({&first, &second, &third})) == "");
+          // Did the second say nothing, the third would come too early into the first one's half.
+          Plan silent = second;
+          for (Lane& lane : silent.lanes)
+            std::erase_if(lane.ops, [](const Op& op) { return op.kind == OpKind::wait; });
+          CHECK(first_finding(verify_in_a_row({&first, &silent, &third})) != "");
+        }
+  }
 }

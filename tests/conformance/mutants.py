@@ -1,0 +1,276 @@
+"""Kernels with faults that a test switches on one at a time: mutants.py OUT -> OUT/mutants/*.
+
+Each fault is a piece of a kernel's text and what stands there instead, where {} says whether the
+fault is on. A text that is not there just once stops the build: the table follows the kernels.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src" / "exec" / "cuda"
+RECEIVED = "a.lo >> 32 == call && a.hi >> 32 == call && b.lo >> 32 == call && b.hi >> 32 == call"
+BARE_HERE = "is_here<kType>(unit.lo) && is_here<kType>(unit.hi)"
+HALF = "half = (call & 1) * args.half_bytes;"
+MISSING = "EscapedLine::kMissing, EscapedLine::kMissing"
+OWN_LINE = "line(args.rank, at + u * stride)"
+
+# (file, what is wrong, the kernel's text, the fault's)
+FAULTS = [
+    (
+        "fused",
+        "halves of inboxes are not used by turns",
+        HALF,
+        HALF.replace("call & 1", "{} ? 0 : call & 1"),
+    ),
+    (
+        "fused",
+        "a call does not count",
+        "state->fused_calls = call;",
+        "state->fused_calls = {} ? call - 1 : call;",
+    ),
+    (
+        "fused",
+        "bare lines are not waited for",
+        f"return {BARE_HERE};",
+        f"return {{}} || ({BARE_HERE});",
+    ),
+    (
+        "fused",
+        "flagged lines are not waited for",
+        f"return {RECEIVED};",
+        f"return {{}} || ({RECEIVED});",
+    ),
+    (
+        "fused",
+        "a flag of any call is good enough",
+        RECEIVED,
+        f"({{}} ? a.lo >> 32 != 0 && b.hi >> 32 != 0 : {RECEIVED})",
+    ),
+    (
+        "fused",
+        "after the last number of a call comes 0",
+        "next != 0 ? next : 2",
+        "next != 0 || {} ? next : 2",
+    ),
+    (
+        "fused",
+        "lines stay in the inbox",
+        "clear(char* at) { store_pair(",
+        "clear(char* at) { if (!({})) store_pair(",
+    ),
+    (
+        "fused",
+        "lines are cleared before they are taken",
+        "Unit got;\n    while",
+        "Unit got;\n    if ({}) Line::clear(at);\n    while",
+    ),
+    (
+        "fused",
+        "rank 0 is not waited for",
+        "if (first + k != args.rank &&\n",
+        "if (first + k != args.rank && !({} && first + k == 0) &&\n",
+    ),
+    (
+        "fused",
+        "no rank is waited for in its turn",
+        "got, call))\n      if",
+        "got, call) && !({}))\n      if",
+    ),
+    (
+        "fused",
+        "one_shot: peers in another order",
+        "rank_after(args.rank, k, ranks);",
+        "rank_after(args.rank, {} ? ranks - k : k, ranks);",
+    ),
+    (
+        "fused",
+        "one_shot: the last peer gets nothing",
+        "k < ranks; ++k) {\n            const",
+        "k < ranks - ({} ? 1 : 0); ++k) {\n            const",
+    ),
+    (
+        "fused",
+        "one_shot: into another sender's slot",
+        "call.line(peer, Call::kParts, args.rank,",
+        "call.line(peer, Call::kParts, {} ? rank_after(peer, 1, ranks) : args.rank,",
+    ),
+    (
+        "fused",
+        "one_shot: another unit's line",
+        "at + u * stride), mine[u],\n                call.call);",
+        "at + u * stride), mine[{} ? 0 : u],\n                call.call);",
+    ),
+    (
+        "fused",
+        "one_shot: the sum of another unit",
+        "call.put(at + u * stride, sum);",
+        "call.put(at + ({} ? 0 : u) * stride, sum);",
+    ),
+    (
+        "fused",
+        "two_shot: peers in another order",
+        "const int at = call.args.rank + k;",
+        "const int at = call.args.rank + ({} ? call.ranks() - k : k);",
+    ),
+    (
+        "fused",
+        "two_shot: shards beyond the end",
+        "min(shard, call.units - begin)",
+        "({} ? shard : min(shard, call.units - begin))",
+    ),
+    (
+        "fused",
+        "two_shot: another owner's shard",
+        "call.own(shard * to +",
+        "call.own(shard * ({} ? call.args.rank : to) +",
+    ),
+    (
+        "fused",
+        "two_shot: results sent before there are any",
+        "sum, call.call);",
+        "{} ? call.own(shard * rank + at + u * stride) : sum, call.call);",
+    ),
+    (
+        "fused",
+        "two_shot: results where parts come",
+        "call.line(peer(k), Call::kResults,",
+        "call.line(peer(k), {} ? Call::kParts : Call::kResults,",
+    ),
+    (
+        "fused",
+        "two_shot: the own result is not kept",
+        "call.put(shard * rank +",
+        "if (!({})) call.put(shard * rank +",
+    ),
+    (
+        "fused",
+        "two_shot: results are not waited for",
+        "while (!all_here && !call",
+        "while (!({}) && !all_here && !call",
+    ),
+    (
+        "fused",
+        "two_shot: results stay in the inbox",
+        "          Line::clear(call.line(rank,",
+        "          if (!({})) Line::clear(call.line(rank,",
+    ),
+    (
+        "fused",
+        "two_shot: a result in another's shard",
+        "call.put(shard * from +",
+        "call.put(shard * ({} ? rank : from) +",
+    ),
+    (
+        "hop",
+        "hop: halves of inboxes are not used by turns",
+        HALF,
+        HALF.replace("call & 1", "{} ? 0 : call & 1"),
+    ),
+    (
+        "hop",
+        "hop: no greetings",
+        "if (!call.broken) call.greet();",
+        "if (!call.broken && !({})) call.greet();",
+    ),
+    (
+        "hop",
+        "hop: greetings are not awaited",
+        "if (!call.broken) call.await",
+        "if (!call.broken && !({})) call.await",
+    ),
+    (
+        "hop",
+        "hop: no line to greet in a slot",
+        "* (units + 1) + unit;",
+        "* (units + ({} ? 0 : 1)) + unit;",
+    ),
+    ("hop", "hop: lines are not waited for", "while (!all_here &&", "while (!({}) && !all_here &&"),
+    (
+        "hop",
+        "hop: lines stay in the inbox",
+        f"store_pair({OWN_LINE}, {MISSING})",
+        f"if (!({{}})) store_pair({OWN_LINE}, {MISSING})",
+    ),
+    (
+        "hop",
+        "hop: the word beside stays",
+        "store_word(at, EscapedLine",
+        "if (!({})) store_word(at, EscapedLine",
+    ),
+    ("hop", "hop: no word beside", "store_word(beside,", "if (!({})) store_word(beside,"),
+    (
+        "hop",
+        "hop: lines mixed by another's number",
+        "mixed(value, unit));",
+        "mixed(value, unit + ({} ? 1 : 0)));",
+    ),
+    (
+        "hop",
+        "hop: placed as another's",
+        "put(peer(k) * shape",
+        "put(({} ? args.rank : peer(k)) * shape",
+    ),
+    (
+        "hop",
+        "hop: another owner's part",
+        "args.input) + owner *",
+        "args.input) + ({} ? args.rank : owner) *",
+    ),
+    (
+        "hop",
+        "hop: peers in another order",
+        "return rank_after(args.rank, k,",
+        "return rank_after(args.rank, {} ? args.ranks - k : k,",
+    ),
+    ("hop", "hop: what stays is not copied", "call.keep(first", "if (!({})) call.keep(first"),
+    (
+        "hop",
+        "hop: nothing pushed before the first take",
+        "if (pushed < call.units) call",
+        "if (pushed < call.units && !({} && s < 1)) call",
+    ),
+    (
+        "hop",
+        "hop: a sum without the last rank",
+        "from < args.ranks; ++from) {\n      Unit got",
+        "from < args.ranks - ({} ? 1 : 0); ++from) {\n      Unit got",
+    ),
+]
+
+# Of these both texts' argument types find the real kernels' function too.
+RENAMED = ("number_of_call", "end_fused_call", "valid_units")
+
+
+def mutated(name: str) -> str:
+    text = (SOURCE / "lines" / f"{name}.cuh").read_text()
+    for number, (file, what, right, wrong) in enumerate(FAULTS, 1):
+        if file != name:
+            continue
+        if text.count(right) != 1:
+            raise SystemExit(
+                f"{__file__}: wanted {right!r} once in {name}.cuh ({what}), "
+                f"found it {text.count(right)} times"
+            )
+        text = text.replace(right, wrong.replace("{}", f"plait_test::fault == {number}"))
+    text = text.replace("namespace plait::cuda", "namespace plait::cuda::mutants")
+    text = text.replace('"exec/cuda/lines/fused.cuh"', '"mutants/fused.cuh"')
+    for function in RENAMED:
+        text = text.replace(function, f"mutated_{function}")
+    return text
+
+
+def main(out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    for name in ("fused", "hop"):
+        (out / f"{name}.cuh").write_text(mutated(name))
+    rows = [
+        f'PLAIT_FAULT({number}, {file}, "{what}")'
+        for number, (file, what, _, _) in enumerate(FAULTS, 1)
+    ]
+    (out / "faults.def").write_text("\n".join(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) / "mutants")
