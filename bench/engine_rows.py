@@ -62,6 +62,9 @@ SOURCES = (
     Source("in step", "gpu_all_gather_ring_h200x4.csv", ("tiled",)),
     Source("clerks", "gpu_collectives_large_h200x2.csv", ("tiled",)),
     Source("clerks", "gpu_collectives_h200x4.csv", ("tiled",), {"commit": "bc2374e|8990d5a"}),
+    Source(
+        "clerks", "gpu_gather_h200x4.csv", ("tiled",), {"how": "results_eighth", "ring_mib": "[48]"}
+    ),
     Source("clerks", "gpu_fused_h200x8.csv", ("tiled",)),
     Source("even pieces", "gpu_lines_h200x2.csv", ("rotation",), {"commit": r"a095d62\+.*"}),
     Source("even pieces", "gpu_hop_own_h200x2.csv", ("rotation",)),
@@ -94,6 +97,7 @@ class Call:
     beside: int  # 1 = as under NCCL, where calls leave SMs to others
     asked: int  # blocks asked for; 0 = none
     host: int  # permille through host memory
+    chunk: int = 0  # bytes of a chunk there, where a row says so
 
     def part_bytes(self) -> int:
         """What one rank sends another, or the message."""
@@ -116,17 +120,25 @@ def engine_of(way: str, ranks: int) -> str:
     return {"engine_ring": "copy_ring", "rotation": of_more}.get(way, way)
 
 
+def asked_blocks(blocks: str | int) -> int:
+    """Of a tiled call; 100 are its own."""
+    return int(blocks) if int(blocks) != 100 else 0
+
+
 def times_in(source: Source) -> Iterator[tuple[Call, float]]:
     """All that one source says."""
     for row in rows_of(source.file):
         if any(not re.fullmatch(pattern, row[key]) for key, pattern in source.where.items()):
+            continue
+        if "host_permille" in row:
+            yield gathered(row), float(row["eager_us"])
             continue
         words = row["way"].removeprefix("plait ").split(" ")
         beside, way = words[0] == "beside", words[-1]
         if way not in source.engines or len(words) > 1 + beside or row["wrong"] != "0":
             continue
         share = re.search(r"\bhost=(\d+)", row["params"])
-        tiled = int(row.get("tiled_blocks") or source.blocks) if way == "tiled" else 0
+        tiled = asked_blocks(row.get("tiled_blocks") or source.blocks) if way == "tiled" else 0
         for launched in ("graph", "eager"):
             if (us := float(row[f"{launched}_us"])) > 0:
                 yield (
@@ -138,11 +150,19 @@ def times_in(source: Source) -> Iterator[tuple[Call, float]]:
                         int(row["bytes"]),
                         launched,
                         int(beside),
-                        tiled % 100,  # 100 are its own
+                        tiled,
                         int(share[1]) if share else 0,
                     ),
                     us,
                 )
+
+
+def gathered(row: dict[str, str]) -> Call:
+    """An all_reduce of four ranks by tiles, its results through host memory in part."""
+    chunk = min(2 * MIB, int(row["ring_mib"]) * MIB // 4)
+    asked, host = asked_blocks(row["blocks"]), int(row["host_permille"])
+    size = int(row["bytes"])
+    return Call("tiled", "all_reduce", 4, "fp32", size, "eager", 0, asked, host, chunk)
 
 
 def ceil(a: int, b: int) -> int:

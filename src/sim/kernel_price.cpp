@@ -22,6 +22,7 @@ struct KernelCosts {
   double tile_sum_gb_per_s = 57.6, tile_step_ns = 2090, tile_fill_ns = 550, tile_norm = 1.39;
   double message_lines_ns = 1360, message_tiles_ns = 1820, message_both_ns = 2340;
   double message_blocks_ns = 120;
+  double gather_gb_per_s = 45, gather_ns = 20000, gather_chunk_ns = 20000;
 };
 
 KernelCosts costs_of(const Topology& topology) {
@@ -52,6 +53,9 @@ KernelCosts costs_of(const Topology& topology) {
   get("message_tiles_ns", costs.message_tiles_ns);
   get("message_both_ns", costs.message_both_ns);
   get("message_blocks_ns", costs.message_blocks_ns);
+  get("host_gather_gb_per_s", costs.gather_gb_per_s);
+  get("host_gather_ns", costs.gather_ns);
+  get("host_gather_chunk_ns", costs.gather_chunk_ns);
   return costs;
 }
 
@@ -167,27 +171,21 @@ class Price {
     int hops = 1;
     bool sums = false, both_ways = true;
   };
-  Tiles tiles() const {
-    const Request& request = plan_.request;
-    const double others = request.ranks - 1;
+  static Tiles tiles_of(Collective collective, const Parts& parts, double ranks) {
+    const double others = ranks - 1;
     const auto shared = [&](double owners) {
-      return 16.0 * std::ceil(units(parts_.bytes) / owners);
+      return 16.0 * std::ceil(units(parts.bytes) / owners);
     };
-    Tiles made{parts_.bytes,
-               parts_.sent * parts_.bytes,
-               parts_.taken * parts_.bytes,
-               1,
-               reduces(request.collective),
-               parts_.both_ways};
-    if (request.collective == Collective::broadcast) {
+    Tiles made{parts.bytes, parts.sent * parts.bytes, parts.taken * parts.bytes,
+               1,           reduces(collective),      parts.both_ways};
+    if (collective == Collective::broadcast) {
       made.part = shared(std::max(others, 1.0));
       made.out = made.in = others * made.part;
-      made.hops = request.ranks > 2 ? 2 : 1;
-    } else if (request.collective == Collective::reduce ||
-               (request.collective == Collective::all_reduce && request.ranks > 2)) {
-      made.part = shared(request.ranks);
-      made.out =
-          (request.collective == Collective::reduce ? request.ranks : 2 * others) * made.part;
+      made.hops = ranks > 2 ? 2 : 1;
+    } else if (collective == Collective::reduce ||
+               (collective == Collective::all_reduce && ranks > 2)) {
+      made.part = shared(ranks);
+      made.out = (collective == Collective::reduce ? ranks : 2 * others) * made.part;
       made.in = 2 * others * made.part;
       made.hops = 2;
     }
@@ -195,18 +193,42 @@ class Price {
   }
 
   double tiles_ns() const {
+    if (plan_.params.contains("host_permille")) return beside_host_ns();
+    return tiles_ns(plan_.request.collective, parts_);
+  }
+  double tiles_ns(Collective collective, const Parts& parts) const {
+    constexpr double kLeastUnits = 256.0;   // a tile that is worth a block
     constexpr double kFillBytes = 32768.0;  // more of a tile is on its way before it ends
-    const Tiles made = tiles();
-    const double blocks = param("blocks", 1), tile = param("tile_units", 1);
-    const double steps = std::ceil(std::ceil(units(made.part) / blocks) / tile);
-    const double first = made.hops * costs_.tile_hop_ns +
-                         std::log2(blocks) * costs_.tile_blocks_ns +
-                         (made.both_ways ? costs_.tile_both_ns : 0.0) +
-                         std::log2(plan_.request.ranks) * costs_.tile_ranks_ns +
-                         std::min(1.0, 16.0 * tile / kFillBytes) * costs_.tile_fill_ns;
+    const double ranks = plan_.request.ranks;
+    const Tiles made = tiles_of(collective, parts, ranks);
+    const double blocks =
+        std::min(param("blocks", 1), std::max(1.0, std::ceil(units(made.part) / kLeastUnits)));
+    const double share = std::ceil(units(made.part) / blocks);
+    const double tile = std::min(param("tile_units", 1), share), steps = std::ceil(share / tile);
+    const double first =
+        made.hops * costs_.tile_hop_ns + std::log2(blocks) * costs_.tile_blocks_ns +
+        (made.both_ways ? costs_.tile_both_ns : 0.0) + std::log2(ranks) * costs_.tile_ranks_ns +
+        std::min(1.0, 16.0 * tile / kFillBytes) * costs_.tile_fill_ns;
     const double sums = made.sums ? made.in / (blocks * costs_.tile_sum_gb_per_s) : 0.0;
     return first + overlapped(costs_.tile_norm, {link_ns(std::max(made.out, made.in)), sums,
                                                  steps * made.hops * costs_.tile_step_ns});
+  }
+
+  // An all_reduce whose results go through host memory in part: reduce-scatters of that part, an
+  // eighth of it first, then the rest by links while each rank's results go down and up.
+  double beside_host_ns() const {
+    const double ranks = plan_.request.ranks, bytes = parts_.bytes, chunk = param("chunk_bytes", 1);
+    const double part = bytes * param("host_permille", 0) / 1000.0 / ranks, first = part / 8;
+    const auto scatter_ns = [&](double own) {
+      return tiles_ns(Collective::reduce_scatter, {own, ranks - 1, ranks - 1});
+    };
+    const double first_ns = scatter_ns(first), launch_ns = costs_.graph_ns + costs_.eager_ns;
+    const double links_ns =
+        first_ns + scatter_ns(part - first) + 2 * launch_ns +
+        tiles_ns(Collective::all_reduce, {bytes - part * ranks, ranks - 1, ranks - 1});
+    const double host_ns = first_ns + costs_.gather_ns + part / chunk * costs_.gather_chunk_ns +
+                           ((ranks - 1) * part + chunk) / costs_.gather_gb_per_s;
+    return std::max(links_ns, host_ns);
   }
 
   double messages_ns() const {

@@ -8,7 +8,12 @@
 
 namespace plait::sim {
 
-/// A plan whose kernel is priced: it says which one, and in `params` how it is launched.
+/// A plan whose kernel is priced. It says which one, and in `params` how that is launched:
+///   one_shot, two_shot, hop: blocks, threads, together (units that a thread moves at once),
+///                            line_bytes (16; 32 where half of them are flags)
+///   tiled:                   blocks, tile_units; for a share through host memory host_permille and
+///                            chunk_bytes
+///   messages:                blocks, line_bytes (0 = tiles)
 bool is_kernel_call(const Plan& plan);
 /// Of such a plan; its ops are not looked at.
 double kernel_call_ns(const Plan& plan, const Topology& topology, Launch launch);

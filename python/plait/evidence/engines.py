@@ -22,7 +22,9 @@ TABLE = Path("bench/results/engines.csv")  # of a checkout
 NEAR, FAR = 0.10, 0.25  # held: this many of all rows, and every row
 WANTED_NEAR = 0.90
 MIB = 1 << 20
-LAUNCH = ("blocks", "threads", "together", "line_bytes", "tile_units")
+# Columns that say how a kernel was launched, and what a plan calls them.
+LAUNCH = {key: key for key in ("blocks", "threads", "together", "line_bytes", "tile_units")}
+LAUNCH |= {"host": "host_permille", "chunk": "chunk_bytes"}
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def _kernel(row: dict[str, str]) -> plait.Plan:
             "devices": list(range(ranks)),
         },
         "strategy": row["engine"],
-        "params": {key: int(row[key]) for key in LAUNCH if row[key] != "0"},
+        "params": {name: int(row[key]) for key, name in LAUNCH.items() if row[key] != "0"},
         "topology": "hgx-h200",
         "sum_order": "rank_order",
         "kernel": row["engine"],

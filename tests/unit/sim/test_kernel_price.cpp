@@ -66,6 +66,20 @@ TEST_CASE("an eager call takes its launch longer, and what sends one way less th
   CHECK(us(call("hop", there, launch)) < us(call("hop", both, launch)));
 }
 
+TEST_CASE("a share through host memory is a gain up to what host memory carries") {
+  const auto tiled = [](std::int64_t permille) {
+    return us(call("tiled", all_reduce(4, 1 << 30),
+                   {{"blocks", 100},
+                    {"tile_units", 4096},
+                    {"host_permille", permille},
+                    {"chunk_bytes", 2 << 20}}));
+  };
+  const double alone =
+      us(call("tiled", all_reduce(4, 1 << 30), {{"blocks", 100}, {"tile_units", 4096}}));
+  CHECK(tiled(180) < alone);
+  CHECK(tiled(400) > alone);
+}
+
 TEST_CASE("machines' parameters count") {
   Topology slow = machine();
   slow.parameters["kernel_graph_ns"] = {11700.0, "test"};
