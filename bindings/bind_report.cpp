@@ -1,12 +1,36 @@
-// verify(plan) -> Report with all findings.
+// verify(plan) -> Report with all findings; the proofs of engines, case by case.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include "bind.hpp"
+#include "comm/prove_engines.hpp"
 #include "plait/report.hpp"
 
 using namespace plait;
+
+namespace {
+
+const std::vector<cuda::EngineCase>& cases() {
+  static const std::vector<cuda::EngineCase> all = cuda::engine_cases();
+  return all;
+}
+
+void bind_engine_proofs(nb::module_& module) {
+  nb::class_<EngineProof>(module, "EngineProof", "What became of a case; no findings = proved.")
+      .def_ro("engine", &EngineProof::engine)
+      .def_ro("label", &EngineProof::label)
+      .def_ro("refusal", &EngineProof::refusal)
+      .def_prop_ro("findings", [](const EngineProof& proof) { return proof.findings; })
+      .def_ro("ops", &EngineProof::ops);
+  module.def("engine_case_count", [] { return cases().size(); });
+  module.def(
+      "prove_engine_case", [](std::size_t number) { return prove(cases().at(number)); },
+      nb::arg("number"), nb::call_guard<nb::gil_scoped_release>(),
+      "Makes the plans of one case of engines' calls and proves them.");
+}
+
+}  // namespace
 
 void bind_report(nb::module_& module) {
   nb::class_<Finding>(module, "Finding", "One broken rule: rule, place, sentence.")
@@ -28,4 +52,5 @@ void bind_report(nb::module_& module) {
   module.def(
       "verify", [](const Plan& plan) { return verify(plan); }, nb::arg("plan"),
       nb::call_guard<nb::gil_scoped_release>(), "Proves the plan or says all that is wrong.");
+  bind_engine_proofs(module);
 }

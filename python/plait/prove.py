@@ -1,7 +1,8 @@
-"""`plait verify --all`: every strategy x topology x rank count x odd size, proved.
+"""`plait verify --all`: every strategy x topology x rank count x odd size, and engines' calls.
 
 Cases are numbered and dealt to worker processes; a case is built and verified, or refused by its
-strategy with a reason (refusals are counted apart: they prove nothing).
+strategy or engine with a reason (refusals are counted apart: they prove nothing). The core has the
+list of engines' cases (src/exec/cuda/engine_cases.hpp): they need no topology.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import plait
+from plait._core import Finding, engine_case_count, prove_engine_case
 
 # Counts that break careless cuts: none, one, primes, one off a power of two; and two large ones.
 COUNTS = (0, 1, 3, 7, 127, 1009, 65537, 1048573, 16777259)
@@ -35,10 +37,19 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of a case: findings (none = proved), or the strategy's refusal."""
+class EngineCase:
+    """A call of an engine, or calls in a row, by their number in the core."""
 
-    case: Case
+    number: int
+    engine: str = ""
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a case: findings (none = proved), or the refusal of its strategy or engine."""
+
+    case: Case | EngineCase
     findings: list[str]
     refusal: str
     sum_order: str
@@ -65,11 +76,24 @@ def _counts(topology: str, strategy: str, collective: str, ranks: int) -> Iterat
         yield Case(topology, strategy, collective, ranks, count, plait_type, count % ranks)
 
 
+def engine_cases() -> list[EngineCase]:
+    """Every case of engines' calls, to be filled in by prove()."""
+    return [EngineCase(number) for number in range(engine_case_count())]
+
+
 _topologies: dict[str, plait.Topology] = {}
 
 
-def prove(case: Case) -> Outcome:
+def _said(findings: list[Finding]) -> list[str]:
+    return [f"{f.rule} (rank {f.rank}, op {f.op}): {f.sentence}" for f in findings]
+
+
+def prove(case: Case | EngineCase) -> Outcome:
     """Builds and verifies one case."""
+    if isinstance(case, EngineCase):
+        proof = prove_engine_case(case.number)
+        case = EngineCase(case.number, proof.engine, proof.label)
+        return Outcome(case, _said(proof.findings), proof.refusal, "")
     topology = _topologies.setdefault(case.topology, plait.load_topology(case.topology))
     peer = (case.root + 1) % case.ranks
     request = plait.Request(
@@ -82,27 +106,36 @@ def prove(case: Case) -> Outcome:
     except plait.Error as error:
         return Outcome(case, [f"{error.name}: {error}"], "", "")
     report = plait.verify(plan)
-    findings = [f"{f.rule} (rank {f.rank}, op {f.op}): {f.sentence}" for f in report.findings]
-    return Outcome(case, findings, "", plan.sum_order)
+    return Outcome(case, _said(report.findings), "", plan.sum_order)
 
 
-def prove_all(cases: list[Case], workers: int | None = None) -> Iterator[Outcome]:
+def prove_all(cases: list[Case | EngineCase], workers: int | None = None) -> Iterator[Outcome]:
     """Outcomes in no particular order, from one worker process a core."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(workers or os.cpu_count() or 1) as pool:
         yield from pool.imap_unordered(prove, cases, chunksize=64)
 
 
+def _kind(outcome: Outcome) -> str:
+    return "refused" if outcome.refusal else "found" if outcome.findings else "proved"
+
+
 def summary(outcomes: list[Outcome]) -> dict[str, Any]:
-    """Counts by strategy, and every finding."""
+    """Counts by strategy and by engine, and every finding."""
     by_strategy: dict[str, dict[str, int]] = {}
+    by_engine: dict[str, dict[str, int]] = {}
     for outcome in outcomes:
+        kind = _kind(outcome)
+        if isinstance(outcome.case, EngineCase):
+            zeros = {"proved": 0, "found": 0, "refused": 0}
+            by_engine.setdefault(outcome.case.engine, zeros)[kind] += 1
+            continue
         row = by_strategy.setdefault(
             outcome.case.strategy, {"proved": 0, "found": 0, "refused": 0, "rank_order": 0}
         )
-        kind = "refused" if outcome.refusal else "found" if outcome.findings else "proved"
         row[kind] += 1
         row["rank_order"] += outcome.sum_order == "rank_order" and kind == "proved"
+    rows = [*by_strategy.values(), *by_engine.values()]
     failures = [
         {"case": vars(outcome.case), "findings": outcome.findings}
         for outcome in outcomes
@@ -110,10 +143,11 @@ def summary(outcomes: list[Outcome]) -> dict[str, Any]:
     ]
     return {
         "cases": len(outcomes),
-        "proved": sum(row["proved"] for row in by_strategy.values()),
-        "refused": sum(row["refused"] for row in by_strategy.values()),
+        "proved": sum(row["proved"] for row in rows),
+        "refused": sum(row["refused"] for row in rows),
         "findings": sum(len(failure["findings"]) for failure in failures),
         "strategies": by_strategy,
+        "engines": by_engine,
         "failures": failures,
     }
 

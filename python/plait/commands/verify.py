@@ -18,7 +18,7 @@ from plait.commands.console import JsonOption, TopologyOption, out, progress_bar
 def verify(
     plan_file: Annotated[str, typer.Argument(help="A plan as JSON; '-' = standard input.")] = "",
     everything: Annotated[
-        bool, typer.Option("--all", help="Every strategy x topology x rank count x odd size.")
+        bool, typer.Option("--all", help="Every strategy x topology x ranks x odd size; engines.")
     ] = False,
     topology: TopologyOption = "",
     as_json: JsonOption = False,
@@ -58,7 +58,7 @@ def _read(name: str) -> str:
 
 
 def _verify_all(topologies: list[str] | None, as_json: bool) -> None:
-    cases = list(prove.all_cases(topologies))
+    cases = [*prove.all_cases(topologies), *prove.engine_cases()]
     outcomes = []
     with progress_bar(len(cases), "proving") as progress:
         for outcome in prove.prove_all(cases):
@@ -83,9 +83,16 @@ def _print_proofs(result: dict[str, Any]) -> None:
             name, str(row["proved"]), str(row["rank_order"]), str(row["found"]), str(row["refused"])
         )
     out.print(table)
+    engines = Table(title="proofs by engine")
+    engines.add_column("engine")
+    for column in ("proved", "with findings", "refused"):
+        engines.add_column(column, justify="right")
+    for name, row in sorted(result["engines"].items()):
+        engines.add_row(name, str(row["proved"]), str(row["found"]), str(row["refused"]))
+    out.print(engines)
     for failure in result["failures"][:20]:
         out.print(f"{failure['case']}: {failure['findings'][0]}", markup=False)
     out.print(
-        f"{result['proved']} plans proved, {result['findings']} findings, "
-        f"{result['refused']} cases refused by their strategy"
+        f"{result['proved']} cases proved, {result['findings']} findings, "
+        f"{result['refused']} refused by their strategy or engine"
     )

@@ -1,0 +1,41 @@
+// Every case of `plait verify --all` on engines is proved, or refused with a reason.
+#include "comm/prove_engines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <set>
+
+#include "base/text.hpp"
+#include "unit/scale.hpp"
+
+using namespace plait;
+
+TEST_CASE("every call by engines is proved") {
+  struct Tally {
+    int proved = 0, refused = 0;
+  };
+  std::map<std::string, Tally> of_engine;
+  std::set<std::string> reasons;
+  std::uint64_t ops = 0;
+  plait_test::Sample is_next_taken;
+  for (const cuda::EngineCase& one : cuda::engine_cases()) {
+    if (!is_next_taken()) continue;
+    const EngineProof proof = prove(one);
+    CAPTURE(one.label);
+    if (!proof.findings.empty())
+      FAIL_CHECK(one.engine, ": ", one.label, ": ", proof.findings.size(), " findings, first ",
+                 proof.findings.front().rule, ": ", proof.findings.front().sentence);
+    ++(proof.refusal.empty() ? of_engine[one.engine].proved : of_engine[one.engine].refused);
+    if (!proof.refusal.empty()) reasons.insert(proof.refusal);
+    ops += proof.ops;
+  }
+  for (const auto& [engine, tally] : of_engine)
+    MESSAGE(engine, ": ", tally.proved, " proved, ", tally.refused, " refused");
+  for (const std::string& reason : reasons) MESSAGE("refused: ", reason);
+  MESSAGE(ops, " ops");
+  if (plait_test::scale() >= 1)
+    for (const char* engine : {"copy_exchange", "copy_rotation", "copy_ring", "host_gather",
+                               "host_reduction", "in a row"})
+      CHECK(of_engine[engine].proved > 50);
+}
