@@ -14,15 +14,15 @@ namespace {
 
 // Of an HGX H200, for machines that were not measured: as topologies/hgx-h200.json has them.
 struct KernelCosts {
-  double graph_ns = 1700, eager_ns = 620;
-  double to_one = 0.922, to_three = 0.842, to_seven = 0.783, both_ways = 0.90;
-  double line_hop_ns = 710, line_escape_ns = 860, line_one_way_ns = 360;
-  double one_shot_step_ns = 1010, two_shot_step_ns = 1260, hop_round_ns = 1530, line_norm = 1.9;
-  double tile_hop_ns = 1430, tile_both_ns = 2410, tile_ranks_ns = 1340, tile_blocks_ns = 450;
-  double tile_sum_gb_per_s = 57.6, tile_step_ns = 2090, tile_fill_ns = 550, tile_norm = 1.39;
-  double message_lines_ns = 1360, message_tiles_ns = 1820, message_both_ns = 2340;
-  double message_blocks_ns = 120;
-  double gather_gb_per_s = 45, gather_ns = 20000, gather_chunk_ns = 20000;
+  double graph_ns = 1700, eager_ns = 624;
+  double to_one = 0.923, to_three = 0.851, to_seven = 0.784, both_ways = 0.903;
+  double line_hop_ns = 717, line_escape_ns = 861, line_one_way_ns = 362;
+  double one_shot_step_ns = 1000, two_shot_step_ns = 1270, hop_round_ns = 1520, line_norm = 1.87;
+  double tile_hop_ns = 1460, tile_both_ns = 2410, tile_ranks_ns = 1370, tile_blocks_ns = 443;
+  double tile_sum_gb_per_s = 65, tile_step_ns = 2050, tile_fill_ns = 558, tile_norm = 1.37;
+  double message_lines_ns = 1320, message_tiles_ns = 1680, message_both_ns = 2330;
+  double message_blocks_ns = 152;
+  double gather_gb_per_s = 38.3, gather_ns = 91800, gather_chunk_ns = 3070;
 };
 
 KernelCosts costs_of(const Topology& topology) {

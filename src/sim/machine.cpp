@@ -23,10 +23,10 @@ constexpr double kHostMemoryGbPerS = 100.0;
 constexpr double kGpuReduceGbPerS = 1500.0;
 constexpr double kCpuReduceGbPerS = 20.0;
 constexpr double kCopyEngines = 4.0;
-constexpr double kEngineCopyNs = 1500.0;
-constexpr double kEngineStepNs = 6800.0;
-constexpr double kEngineSwitchNs = 5000.0;
-constexpr double kEngineReduceGbPerS = 3000.0;
+constexpr double kEngineCopyNs = 1410.0;
+constexpr double kEngineStepNs = 7100.0;
+constexpr double kEngineSwitchNs = 5550.0;
+constexpr double kEngineReduceGbPerS = 2970.0;
 
 Costs costs_of(const Topology& topology) {
   const auto get = [&](const char* key, double otherwise) {

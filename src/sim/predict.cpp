@@ -34,7 +34,7 @@ double predicted_ns(const Plan& plan, const Topology& topology, Launch launch) {
   if (sim::is_kernel_call(plan)) return sim::kernel_call_ns(plan, topology, launch);
   const double ns = simulate(plan, topology).total_ns;
   if (launch == Launch::graph || plan.enqueued.empty()) return ns;
-  constexpr double kEngineIssueNs = 1950.0;
+  constexpr double kEngineIssueNs = 2000.0;
   return std::max(ns, calls_of(plan) * parameter(topology, "engine_issue_ns", kEngineIssueNs));
 }
 

@@ -87,6 +87,23 @@ TEST_CASE("machines' parameters count") {
   CHECK(predicted_ns(plan, slow) == doctest::Approx(predicted_ns(plan, machine()) + 10000.0));
 }
 
+TEST_CASE("machines that state none are taken for the one that was measured") {
+  const Topology measured = load_topology("hgx-h200");
+  Topology silent = measured;
+  std::erase_if(silent.parameters,
+                [](const auto& one) { return one.second.source.starts_with("fitted"); });
+  REQUIRE(silent.parameters.size() + 25 < measured.parameters.size());
+  const std::map<std::string, std::int64_t> launch{
+      {"blocks", 100}, {"threads", 256}, {"together", 2}, {"line_bytes", 16}, {"tile_units", 2048}};
+  for (const char* kernel : {"one_shot", "two_shot", "hop", "tiled", "messages"})
+    for (const int ranks : {2, 4, 8})
+      for (const std::uint64_t bytes : {1024ull, 1ull << 20, 64ull << 20}) {
+        CAPTURE(kernel);
+        const Plan plan = call(kernel, all_reduce(ranks, bytes), launch);
+        CHECK(predicted_ns(plan, silent) == doctest::Approx(predicted_ns(plan, measured)));
+      }
+}
+
 TEST_CASE("a plan that names no launch is simulated op by op") {
   Plan plan = empty_plan(all_reduce(2, 8 * kMega));
   plan.kernel = "one_shot";
