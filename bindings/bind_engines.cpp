@@ -33,6 +33,15 @@ std::vector<std::pair<std::string, std::string>> refusals(const Request& request
   return found;
 }
 
+/// As ranks on H200s would run it.
+Plan engine_plan(const Topology& topology, const Request& request, const std::string& name,
+                 const std::map<std::string, std::int64_t>& params, bool beside_computing) {
+  const cuda::Selector selector(cuda::usual_group(request.ranks, beside_computing), {}, true);
+  const cuda::Choice choice = selector.best(request, {name, params}).value();
+  return cuda::plan_of(*choice.engine, topology, checked(request, topology), choice.tuning,
+                       cuda::usual_group(request.ranks, beside_computing));
+}
+
 }  // namespace
 
 void bind_engines(nb::module_& module) {
@@ -54,6 +63,11 @@ void bind_engines(nb::module_& module) {
   module.def("usual_choice", &usual_choice, nb::arg("request"), nb::arg("beside_computing") = false,
              "What ranks on H200s, a process each, run where no tuning table, budget or mask says "
              "otherwise; None: a plan.");
+  module.def("engine_plan", &engine_plan, nb::arg("topology"), nb::arg("request"),
+             nb::arg("engine"), nb::arg("params") = std::map<std::string, std::int64_t>{},
+             nb::arg("beside_computing") = false, nb::call_guard<nb::gil_scoped_release>(),
+             "What all ranks do in a call by an engine, as ranks on H200s would; no lanes where it "
+             "states none (tiled).");
   module.def("engine_refusals", &refusals, nb::arg("request"),
              "(engine, why not) of those that do not serve the request on H200s.");
 }

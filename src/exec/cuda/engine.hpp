@@ -40,6 +40,11 @@ class Engine {
   /// colon. The same on all ranks.
   virtual std::string why_not(const Request& request, const Tuning& tuning,
                               const Group& group) const = 0;
+  /// What all ranks do where why_not() is empty, but for parts through host memory; `params` say
+  /// how a kernel is launched. Tiles are planned by the block, so that of tiled has no lanes.
+  /// `request`: checked.
+  virtual Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
+                    const Group& group) const = 0;
   /// Where why_not() is empty; count is not 0. `rank` outlives what is returned.
   virtual std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
                                          CudaRank& rank) const = 0;
@@ -60,5 +65,9 @@ std::vector<Collective> all_collectives();
 /// What holds for every engine: ranks, and parts through host memory. Then what the engine says.
 std::string why_not(const Engine& engine, const Request& request, const Tuning& tuning,
                     const Group& group);
+
+/// The engine's plan, with the parts through host memory that `tuning` asks for.
+Plan plan_of(const Engine& engine, const Topology& topology, const Request& request,
+             const Tuning& tuning, const Group& group);
 
 }  // namespace plait::cuda

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "exec/cuda/copies/copy_plans.hpp"
 #include "exec/cuda/copies/engine_ring.hpp"
 #include "exec/cuda/copies/pair_exchange.hpp"
 #include "exec/cuda/copies/rotation.hpp"
@@ -95,6 +96,10 @@ class ExchangeEngine : public Engine {
     const std::string why = why_no_copies(group);
     return why.empty() && group.slot_bytes() == 0 ? "there are no slots for pieces" : why;
   }
+  Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
+            const Group& group) const override {
+    return plan_of_copies(topology, request, room_of(group), copy_tuning(tuning));
+  }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
                                  CudaRank& rank) const override {
     return std::make_unique<ExchangeReady>(request, tuning, rank);
@@ -143,6 +148,10 @@ class RotationEngine : public Engine {
     return why.empty() && group.slot_bytes() == 0 ? "there are slots where an sm_budget is set"
                                                   : why;
   }
+  Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
+            const Group& group) const override {
+    return plan_of_copies(topology, request, room_of(group), copy_tuning(tuning));
+  }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
                                  CudaRank& rank) const override {
     return std::make_unique<RotationReady>(request, tuning, rank);
@@ -183,6 +192,10 @@ class RingEngine : public Engine {
     return request.ranks <= 2 ? "it serves more than two ranks; copy_exchange serves two"
                               : why_no_copies(group);
   }
+  Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
+            const Group& group) const override {
+    return plan_of_copies(topology, request, room_of(group), copy_tuning(tuning));
+  }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
                                  CudaRank& rank) const override {
     return std::make_unique<RingReady>(request, tuning, rank);
@@ -190,6 +203,19 @@ class RingEngine : public Engine {
 };
 
 }  // namespace
+
+CopyRoom room_of(const Group& group) {
+  return {group.sizes.tile_bytes, group.inbox_bytes(), group.slot_bytes(), group.lent_bytes(),
+          group.host_bytes};
+}
+
+CopyTuning copy_tuning(const Tuning& tuning) {
+  CopyTuning made;
+  made.piece_bytes = piece_bytes(tuning);
+  made.cuts = tuning.cuts;
+  made.host_permille = static_cast<std::uint32_t>(std::max(0, tuning.host_permille));
+  return made;
+}
 
 const Engine& copy_exchange_engine() {
   static const ExchangeEngine engine;

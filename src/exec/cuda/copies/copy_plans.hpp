@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "exec/cuda/copies/plan_queue.hpp"
+#include "exec/cuda/group.hpp"
 
 namespace plait::cuda {
 
@@ -16,6 +17,11 @@ struct CopyTuning {
   std::uint32_t host_cpu_permille = 0;         ///< of an all_reduce, by CPU cores
   std::uint64_t least_chunk_bytes = 64 << 10;  ///< of what CPU cores reduce
 };
+
+/// What engines have of a group's memory, and what is set of a call by them. host_permille is that
+/// of an exchange.
+CopyRoom room_of(const Group& group);
+CopyTuning copy_tuning(const Tuning& tuning);
 
 /// This rank's part of a call by copy engines: two ranks exchange, an all_gather of more goes round
 /// a ring, what else there is rotates.

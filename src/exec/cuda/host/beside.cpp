@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "exec/cuda/copies/copy_plans.hpp"
 #include "exec/cuda/cuda_rank.hpp"
 #include "exec/cuda/host/host_gather.hpp"
 #include "exec/cuda/host/host_reduction.hpp"
@@ -144,6 +145,26 @@ std::string why_no_host_part(const Engine& engine, const Request& request, const
     return "no part of it can go through host memory: that wants an all_reduce, host memory that "
            "all ranks map, copy engines and slots of tiled";
   return "";
+}
+
+Plan plan_of(const Engine& engine, const Topology& topology, const Request& request,
+             const Tuning& tuning, const Group& group) {
+  const bool may_gather = tuning.host_permille > 0 && !exchanges_it(engine);
+  Tuning alone = tuning;
+  alone.host_permille = 0;
+  const PlanOfRest rest = [&](const Request& part) {
+    const bool scatters = part.collective != request.collective;  // as Beside::scatter
+    const bool rotates = &engine == &copy_rotation_engine();
+    return (scatters && !rotates ? tiled_engine() : engine).plan(topology, part, alone, group);
+  };
+  if (tuning.host_cpu_permille <= 0 && !may_gather)
+    return engine.plan(topology, request, tuning, group);
+  CopyTuning beside = copy_tuning(alone);
+  beside.gather_permille = may_gather ? static_cast<std::uint32_t>(tuning.host_permille) : 0;
+  beside.host_cpu_permille = static_cast<std::uint32_t>(tuning.host_cpu_permille);
+  const bool by_copies = engine.info().name.starts_with("copy_");
+  return plan_beside_host(topology, request, room_of(group), beside,
+                          by_copies ? PlanOfRest() : rest);
 }
 
 std::unique_ptr<Ready> prepare_beside_host(const Engine& engine, const Request& request,

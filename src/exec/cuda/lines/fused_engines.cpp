@@ -7,6 +7,7 @@
 #include "exec/cuda/device/kernel_names.hpp"
 #include "exec/cuda/lines/line_args.hpp"
 #include "exec/cuda/lines/line_cut.hpp"
+#include "exec/cuda/lines/line_plan.hpp"
 
 namespace plait::cuda {
 namespace {
@@ -67,6 +68,17 @@ class FusedEngine : public Engine {
     if (pieces != 0 && pieces <= most) return "";
     return text("its lines do not fit into ", most, " times half an inbox of ",
                 half_bytes(is_bare(request, tuning), group), " bytes");
+  }
+
+  Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
+            const Group& group) const override {
+    const bool bare = is_bare(request, tuning);
+    Plan made =
+        line_plan(topology, request, is_one_shot_ ? LineKernel::one_shot : LineKernel::two_shot,
+                  bare ? LineKind::bare : LineKind::flagged, half_bytes(bare, group));
+    set_launch(made, spread_of(request, tuning, group), request.ranks == 2 ? 2 : 1,
+               bare ? kBareLineBytes : kFlaggedLineBytes);
+    return made;
   }
 
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,

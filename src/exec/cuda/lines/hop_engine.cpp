@@ -6,6 +6,7 @@
 #include "exec/cuda/device/kernel_names.hpp"
 #include "exec/cuda/lines/line_args.hpp"
 #include "exec/cuda/lines/line_cut.hpp"
+#include "exec/cuda/lines/line_plan.hpp"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 
 namespace plait::cuda {
@@ -89,6 +90,14 @@ class HopEngine : public Engine {
     if (pieces != 0 && pieces <= kMostLinePieces) return "";
     return text("its lines do not fit into ", kMostLinePieces, " times half an inbox of ",
                 group.sizes.bare_bytes, " bytes");
+  }
+  Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
+            const Group& group) const override {
+    Plan made =
+        line_plan(topology, request, LineKernel::hop, LineKind::escaped, group.sizes.bare_bytes);
+    set_launch(made, spread_of(request, tuning, group), reduces(request.collective) ? 2 : 4,
+               kBareLineBytes);
+    return made;
   }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
                                  CudaRank& rank) const override {

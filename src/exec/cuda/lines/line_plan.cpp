@@ -92,4 +92,11 @@ Plan line_plan(const Topology& topology, const Request& request, LineKernel kern
   return builder.build();
 }
 
+void set_launch(Plan& plan, const Spread& spread, int together, std::uint64_t line_bytes) {
+  plan.params["blocks"] = spread.blocks;
+  plan.params["threads"] = spread.threads;
+  plan.params["together"] = together;
+  plan.params["line_bytes"] = static_cast<std::int64_t>(line_bytes);
+}
+
 }  // namespace plait::cuda

@@ -4,6 +4,7 @@
 // stands for the last line of a part, and its wait for having found all of them. Taking a line also
 // clears it, in the same thread; the plan does not show that.
 #pragma once
+#include "exec/cuda/device/kernels.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {
@@ -22,5 +23,8 @@ std::uint64_t lines_in_half(LineKind kind, std::uint64_t half_bytes);
 /// inbox is too small for any piece.
 Plan line_plan(const Topology& topology, const Request& request, LineKernel kernel, LineKind kind,
                std::uint64_t half_bytes);
+
+/// What its price goes by: units that a thread moves together, and bytes of a line.
+void set_launch(Plan& plan, const Spread& spread, int together, std::uint64_t line_bytes);
 
 }  // namespace plait::cuda

@@ -6,6 +6,7 @@
 #include "exec/cuda/device/kernel_names.hpp"
 #include "exec/cuda/tiles/tile_args.hpp"
 #include "exec/cuda/traffic/tiled_shape.hpp"
+#include "plan/builder.hpp"
 
 namespace plait::cuda {
 namespace {
@@ -69,6 +70,15 @@ class TiledEngine : public Engine {
     const std::uint64_t wanted = tile_slots(group.ranks) * kSlotGrainBytes;
     if (group.sizes.tile_bytes >= wanted) return "";
     return text("it wants ", wanted, " bytes of slots, there are ", group.sizes.tile_bytes);
+  }
+  Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
+            const Group& group) const override {
+    TiledArgs args = tiled_shape(request, 0);
+    Builder builder(topology, request, "tiled");
+    builder.kernel("tiled");
+    builder.param("blocks", spread_tiles(args, wish_of(tuning, group)));
+    builder.param("tile_units", args.most_units);
+    return builder.build();
   }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
                                  CudaRank& rank) const override {
