@@ -160,6 +160,13 @@ class Compiler {
   // A host thread posts each message, launches each reduction and waits for it (an MPI library).
   bool is_host_loop() const { return plan_.kernel == "host_loop"; }
 
+  // Bytes of a line for one of data; those of a kernel that says nothing of them are flagged.
+  double line_factor() const {
+    const auto stated = plan_.params.find("line_bytes");
+    if (stated != plan_.params.end()) return static_cast<double>(stated->second) / 16.0;
+    return plan_.kernel == "one_shot" ? 2.0 : 1.0;
+  }
+
   double op_ns() const {
     const Costs& costs = machine_.costs();
     if (is_stream()) return costs.engine_copy_ns;
@@ -180,7 +187,7 @@ class Compiler {
     if (op.srcs.size() != 1) refuse(text("a copy of ", op.srcs.size(), " sources"));
     step.fixed_ns = op_ns();
     step.bytes = static_cast<double>(op.dst.bytes);
-    if (plan_.kernel == "one_shot" && op.dst.space == Space::inbox) step.bytes *= 2.0;
+    if (op.dst.space == Space::inbox) step.bytes *= line_factor();
     step.first_use = static_cast<int>(script_.uses.size());
     const bool by_engine = is_stream() || lane_->kind == LaneKind::copy_engine;
     if (by_engine) step.engine = devices_[at(lane_->rank)];

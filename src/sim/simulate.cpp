@@ -10,6 +10,7 @@
 #include "plait/timeline.hpp"
 #include "sim/bound.hpp"
 #include "sim/fluid.hpp"
+#include "sim/kernel_price.hpp"
 #include "sim/script.hpp"
 
 namespace plait {
@@ -248,6 +249,19 @@ class Clock {
                    ") never ends; see verify()"));
 }
 
+// Where even the busiest resource rests most of the time, fixed costs are what bounds the plan.
+bool is_latency_bound(const Timeline& timeline) {
+  return std::none_of(
+      timeline.resources.begin(), timeline.resources.end(),
+      [&](const ResourceLoad& load) { return load.busy_ns >= 0.5 * timeline.total_ns; });
+}
+
+void add_bandwidth(Timeline& timeline, const Request& request) {
+  if (timeline.total_ns <= 0.0) return;
+  timeline.algbw_gb_per_s = static_cast<double>(message_bytes(request)) / timeline.total_ns;
+  timeline.busbw_gb_per_s = timeline.algbw_gb_per_s * busbw_factor(request);
+}
+
 void add_loads(Timeline& timeline, const Clock& clock, const Script& script, int job,
                const Machine& machine) {
   std::vector<double> bytes(machine.capacities().size(), 0.0);
@@ -273,8 +287,7 @@ void add_loads(Timeline& timeline, const Clock& clock, const Script& script, int
       timeline.bound_by = machine.names()[i];
     }
   }
-  // Where even the busiest resource rests most of the time, fixed costs are what bounds the plan.
-  if (busiest_ns < 0.5 * timeline.total_ns) timeline.bound_by = "latency";
+  if (is_latency_bound(timeline)) timeline.bound_by = "latency";
 }
 
 Timeline timeline_of(const Clock& clock, const Script& script, const Plan& plan, double start_ns,
@@ -291,13 +304,26 @@ Timeline timeline_of(const Clock& clock, const Script& script, const Plan& plan,
   }
   timeline.total_ns = end_ns - start_ns;
   add_loads(timeline, clock, script, index, machine);
-  const Request& request = plan.request;
-  timeline.lower_bound_ns = lower_bound_ns(request, machine);
-  if (timeline.total_ns > 0.0) {
-    timeline.algbw_gb_per_s = static_cast<double>(message_bytes(request)) / timeline.total_ns;
-    timeline.busbw_gb_per_s = timeline.algbw_gb_per_s * busbw_factor(request);
-  }
+  timeline.lower_bound_ns = lower_bound_ns(plan.request, machine);
+  add_bandwidth(timeline, plan.request);
   return timeline;
+}
+
+// What the ops of a kernel's call do in turn, over as long as the call takes.
+void stretch(Timeline& timeline, const Request& request, double total_ns) {
+  const double factor = timeline.total_ns > 0.0 ? total_ns / timeline.total_ns : 0.0;
+  for (Span& span : timeline.spans) {
+    span.start_ns *= factor;
+    span.end_ns *= factor;
+  }
+  for (ResourceLoad& load : timeline.resources)
+    for (Rate& rate : load.rates) {
+      rate.at_ns *= factor;
+      rate.gb_per_s /= factor;
+    }
+  timeline.total_ns = total_ns;
+  if (is_latency_bound(timeline)) timeline.bound_by = "latency";
+  add_bandwidth(timeline, request);
 }
 
 }  // namespace
@@ -340,7 +366,11 @@ std::vector<Timeline> simulate(const std::vector<Job>& jobs, const Topology& top
 }
 
 Timeline simulate(const Plan& plan, const Topology& topology) {
-  return std::move(simulate_views({{&plan, 0.0}}, topology, SimulateOptions{}).front());
+  Timeline timeline =
+      std::move(simulate_views({{&plan, 0.0}}, topology, SimulateOptions{}).front());
+  if (sim::is_kernel_call(plan))
+    sim::stretch(timeline, plan.request, sim::kernel_call_ns(plan, topology, Launch::graph));
+  return timeline;
 }
 
 double lower_bound_ns(const Request& request, const Topology& topology) {

@@ -112,6 +112,20 @@ TEST_CASE("a plan that names no launch is simulated op by op") {
   CHECK(predicted_ns(plan, machine()) == simulate(plan, machine()).total_ns);
 }
 
+TEST_CASE("its ops are shown over as long as the call takes") {
+  Plan plan = lines("one_shot", 2, 1 << 20, 256);
+  Op there = push(plan, machine(), 0, 1, 1 << 20);
+  there.dst.space = Space::inbox;
+  plan.lanes.push_back(lane_of(0, LaneKind::kernel, "one_shot", {there}));
+  const Timeline timeline = simulate(plan, machine());
+  CHECK(timeline.total_ns == predicted_ns(plan, machine()));
+  CHECK(timeline.spans.back().end_ns == doctest::Approx(timeline.total_ns));
+  CHECK(timeline.resources.front().bytes == 1 << 20);
+  CHECK(timeline.algbw_gb_per_s == doctest::Approx((1 << 20) / timeline.total_ns));
+  plan.params["line_bytes"] = 32;
+  CHECK(simulate(plan, machine()).resources.front().bytes == 2 << 20);
+}
+
 TEST_CASE("a launch that cannot be meant, and ranks without a link, are errors") {
   Plan plan = lines("hop", 2, 1024, 0);
   CHECK_THROWS_WITH_AS(us(plan), doctest::Contains("wanted blocks from 1 on, found 0"), Error);
