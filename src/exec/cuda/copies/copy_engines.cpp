@@ -1,9 +1,8 @@
 // copy_exchange, copy_rotation and copy_ring: large calls by copy engines. Pieces must be the same
 // on all ranks, so they follow from size and group alone.
-#include <algorithm>
-
 #include "base/text.hpp"
 #include "exec/cuda/copies/copy_plans.hpp"
+#include "exec/cuda/copies/copy_tuning.hpp"
 #include "exec/cuda/copies/engine_ring.hpp"
 #include "exec/cuda/copies/pair_exchange.hpp"
 #include "exec/cuda/copies/rotation.hpp"
@@ -12,17 +11,6 @@
 
 namespace plait::cuda {
 namespace {
-
-/// 0 = chosen.
-std::uint64_t piece_bytes(const Tuning& tuning) {
-  constexpr std::uint64_t kLeastPiece = 64 << 10;  // every piece costs dozens of the driver's calls
-  if (tuning.tile_units == 0) return 0;
-  return std::max(kLeastPiece, static_cast<std::uint64_t>(tuning.tile_units) * 16);
-}
-
-std::uint64_t at_most(std::uint64_t wish, std::uint64_t most) {
-  return wish == 0 ? most : std::min(wish, most);
-}
 
 /// What all engines of this room want.
 std::string why_no_copies(const Group& group) {
@@ -42,27 +30,22 @@ class ExchangeReady : public Ready {
         type_(moved_type(request)),
         shape_(hop_shape(request, rank.rank())),
         blocks_(rank.group().blocks_beside_copies(tuning)),
-        host_permille_(tuning.host_permille) {
+        room_(copy_room(rank.group())),
+        is_chosen_(tuning.host_permille < 0),
+        tuning_(copy_tuning(tuning, true)) {
     rank.fill_call(call_, request);
-    room_.inbox_bytes = rank.group().inbox_bytes();
-    room_.ring_bytes = rank.engine_path().ring_bytes;
-    room_.piece_bytes = piece_bytes(tuning);
-    room_.cuts = tuning.cuts;
-    room_.lent_bytes = rank.group().lent_bytes();
   }
 
   /// Two ranks use all slots as one inbox each.
   void enqueue(const Buffers& buffers, Stream stream) override {
     CallArgs call = call_;
     set_buffers(call, buffers);
-    const bool corrected = host_permille_ < 0 && !rank_.is_capturing(stream);
+    const bool corrected = is_chosen_ && !rank_.is_capturing(stream);
     AgreedShare& share = rank_.agreed_share();
-    if (host_permille_ >= 0)
-      room_.host_permille = static_cast<std::uint32_t>(host_permille_);
-    else
-      room_.host_permille =
+    if (is_chosen_)
+      tuning_.host_permille =
           corrected ? share.next(shape_.part_bytes, room_.ring_bytes / kChunkSlots, takers()) : 0;
-    const ExchangeCut cut = cut_exchange(shape_.part_bytes, room_);
+    const ExchangeCut cut = exchange_cut(shape_.part_bytes, room_, tuning_);
     PairExchange(rank_.queue(), rank_.engine_path(), cut, shape_, call, type_, blocks_,
                  corrected ? share.timed(cut.bytes, cut.bytes - cut.host_from) : nullptr)
         .enqueue(rank_.fork(), stream);
@@ -78,9 +61,10 @@ class ExchangeReady : public Ready {
   const DataType type_;
   const HopShape shape_;
   const unsigned blocks_;
-  const int host_permille_;
+  const CopyRoom room_;
+  const bool is_chosen_;  // the share through host memory, call by call
+  CopyTuning tuning_;
   CallArgs call_{};
-  ExchangeRoom room_;
 };
 
 class ExchangeEngine : public Engine {
@@ -98,7 +82,8 @@ class ExchangeEngine : public Engine {
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
-    return plan_of_copies(topology, request, room_of(group), copy_tuning(tuning));
+    return plan_of_copies(topology, request, copy_room(group),
+                          copy_tuning(tuning, request.ranks == 2));
   }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
                                  CudaRank& rank) const override {
@@ -113,8 +98,7 @@ class RotationReady : public Ready {
         type_(moved_type(request)),
         blocks_(rank.group().blocks_beside_copies(tuning)),
         shape_(tiled_shape(request, rank.rank())),
-        cut_(cut_rotation(shape_.part_bytes,
-                          at_most(piece_bytes(tuning), rank.group().slot_bytes()))) {
+        cut_(rotation_cut(shape_.part_bytes, copy_room(rank.group()), copy_tuning(tuning, false))) {
     rank.fill_call(shape_, request);
   }
   void enqueue(const Buffers& buffers, Stream stream) override {
@@ -150,7 +134,8 @@ class RotationEngine : public Engine {
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
-    return plan_of_copies(topology, request, room_of(group), copy_tuning(tuning));
+    return plan_of_copies(topology, request, copy_room(group),
+                          copy_tuning(tuning, request.ranks == 2));
   }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
                                  CudaRank& rank) const override {
@@ -161,10 +146,7 @@ class RotationEngine : public Engine {
 class RingReady : public Ready {
  public:
   RingReady(const Request& request, const Tuning& tuning, CudaRank& rank)
-      : rank_(rank),
-        cut_(cut_ring(request.ranks, request.count * bytes_of(request.type),
-                      std::min(at_most(piece_bytes(tuning), kRingPieceBytes),
-                               rank.group().inbox_bytes() / kRingSlots))) {
+      : rank_(rank), cut_(ring_cut(request, copy_room(rank.group()), copy_tuning(tuning, false))) {
     rank.fill_call(call_, request);
   }
   void enqueue(const Buffers& buffers, Stream stream) override {
@@ -194,7 +176,8 @@ class RingEngine : public Engine {
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
-    return plan_of_copies(topology, request, room_of(group), copy_tuning(tuning));
+    return plan_of_copies(topology, request, copy_room(group),
+                          copy_tuning(tuning, request.ranks == 2));
   }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
                                  CudaRank& rank) const override {
@@ -203,19 +186,6 @@ class RingEngine : public Engine {
 };
 
 }  // namespace
-
-CopyRoom room_of(const Group& group) {
-  return {group.sizes.tile_bytes, group.inbox_bytes(), group.slot_bytes(), group.lent_bytes(),
-          group.host_bytes};
-}
-
-CopyTuning copy_tuning(const Tuning& tuning) {
-  CopyTuning made;
-  made.piece_bytes = piece_bytes(tuning);
-  made.cuts = tuning.cuts;
-  made.host_permille = static_cast<std::uint32_t>(std::max(0, tuning.host_permille));
-  return made;
-}
 
 const Engine& copy_exchange_engine() {
   static const ExchangeEngine engine;

@@ -19,26 +19,14 @@ std::uint64_t bytes_of_call(const Request& request) {
   return request.count * bytes_of(request.type);
 }
 
-std::uint64_t at_most(std::uint64_t wish, std::uint64_t most) {
-  return wish == 0 ? most : std::min(wish, most);
-}
-
 const char* engine_of(const Request& request) {
   return request.ranks == 2        ? "copy_exchange"
          : is_engine_ring(request) ? "copy_ring"
                                    : "copy_rotation";
 }
 
-ExchangeCut cut_of_exchange(const EnginePath& path, std::uint64_t part_bytes,
-                            const CopyTuning& tuning) {
-  ExchangeRoom room;
-  room.inbox_bytes = path.inbox_bytes;
-  room.ring_bytes = path.ring_bytes;
-  room.piece_bytes = tuning.piece_bytes;
-  room.host_permille = tuning.host_permille;
-  room.cuts = tuning.cuts;
-  room.lent_bytes = path.lent_bytes;
-  return cut_exchange(part_bytes, room);
+CopyRoom room_of(const EnginePath& path) {
+  return {0, path.inbox_bytes, path.slot_bytes, path.lent_bytes, path.ring_bytes};
 }
 
 void check_room(const Request& request, const CopyRoom& room) {
@@ -150,25 +138,22 @@ class BesideHost {
 
 void enqueue_copies(EngineQueue& queue, const EnginePath& path, const Request& request,
                     const CallArgs& call, const CopyTuning& tuning, Event fork, Stream stream) {
-  const std::uint64_t bytes = bytes_of_call(request);
+  const CopyRoom room = room_of(path);
   if (request.ranks == 2) {
     const HopShape shape = hop_shape(request, call.rank);
-    const ExchangeCut cut = cut_of_exchange(path, shape.part_bytes, tuning);
+    const ExchangeCut cut = exchange_cut(shape.part_bytes, room, tuning);
     PairExchange(queue, path, cut, shape, call, moved_type(request), path.blocks, nullptr)
         .enqueue(fork, stream);
     return;
   }
   if (is_engine_ring(request)) {
-    const RingCut cut = cut_ring(
-        request.ranks, bytes,
-        std::min(at_most(tuning.piece_bytes, kRingPieceBytes), path.inbox_bytes / kRingSlots));
+    const RingCut cut = ring_cut(request, room, tuning);
     EngineRing(queue, path, cut, call).enqueue(fork, stream);
     return;
   }
   TiledArgs shape = tiled_shape(request, call.rank);
   static_cast<CallArgs&>(shape) = call;
-  const RotationCut cut =
-      cut_rotation(shape.part_bytes, at_most(tuning.piece_bytes, path.slot_bytes));
+  const RotationCut cut = rotation_cut(shape.part_bytes, room, tuning);
   Rotation(queue, path, cut, shape, moved_type(request), path.blocks).enqueue(fork, stream);
 }
 
@@ -186,9 +171,9 @@ Plan plan_beside_host(const Topology& topology, const Request& request, const Co
                       const CopyTuning& tuning, const PlanOfRest& rest, const QueueOf& through) {
   const std::uint64_t bytes = bytes_of_call(request);
   const bool is_split = request.collective == Collective::all_reduce && bytes != 0;
-  const HostCut cores = cut_host_part(
-      bytes, room.ring_bytes, is_split ? tuning.host_cpu_permille : 0,
-      std::max(tuning.least_chunk_bytes, bytes / 1000 * tuning.host_cpu_permille / 8));
+  CopyTuning wish = tuning;
+  if (!is_split) wish.host_cpu_permille = 0;
+  const HostCut cores = cores_cut(bytes, room, wish);
   GatherCut gather;
   if (is_split && cores.chunks == 0)
     gather = cut_gather(bytes, room.ring_bytes, tuning.gather_permille, request.ranks);

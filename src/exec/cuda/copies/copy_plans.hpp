@@ -4,24 +4,8 @@
 #include <functional>
 
 #include "exec/cuda/copies/plan_queue.hpp"
-#include "exec/cuda/group.hpp"
 
 namespace plait::cuda {
-
-/// What may be tuned of a call by copy engines; the same on all ranks.
-struct CopyTuning {
-  std::uint64_t piece_bytes = 0;               ///< of a piece, at most; 0 = chosen
-  int cuts = -1;                               ///< of an exchange's last piece; -1 = chosen
-  std::uint32_t host_permille = 0;             ///< of an exchange, through host memory
-  std::uint32_t gather_permille = 0;           ///< of an all_reduce's results, through host memory
-  std::uint32_t host_cpu_permille = 0;         ///< of an all_reduce, by CPU cores
-  std::uint64_t least_chunk_bytes = 64 << 10;  ///< of what CPU cores reduce
-};
-
-/// What engines have of a group's memory, and what is set of a call by them. host_permille is that
-/// of an exchange.
-CopyRoom room_of(const Group& group);
-CopyTuning copy_tuning(const Tuning& tuning);
 
 /// This rank's part of a call by copy engines: two ranks exchange, an all_gather of more goes round
 /// a ring, what else there is rotates.

@@ -10,20 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "exec/cuda/copies/copy_tuning.hpp"
 #include "exec/cuda/copies/engine_call.hpp"
 #include "plan/in_a_row.hpp"
 
 namespace plait::cuda {
-
-/// What a rank's arena holds for copy engines. In a plan's scratch the slots of tiled kernels come
-/// first, then those of copy engines, so that plans of both speak of the same bytes.
-struct CopyRoom {
-  std::uint64_t tile_bytes = 0;   ///< slots of tiled kernels
-  std::uint64_t inbox_bytes = 0;  ///< all slots of copy engines
-  std::uint64_t slot_bytes = 0;   ///< one slot of a rotation; 0 = no room for rotations
-  std::uint64_t lent_bytes = 0;   ///< of tile_bytes, which exchanges of two ranks may borrow
-  std::uint64_t ring_bytes = 0;   ///< host memory of one rank; 0 = nothing goes through the host
-};
 
 /// Flag::index of copy engines' words: where a word's row lies in EngineFlags or HostWords, then an
 /// index for each event of a rank that was recorded.

@@ -6,6 +6,7 @@
 
 #include "base/text.hpp"
 #include "exec/cuda/copies/copy_plans.hpp"
+#include "exec/cuda/copies/copy_tuning.hpp"
 #include "exec/cuda/cuda_rank.hpp"
 #include "exec/cuda/host/host_gather.hpp"
 #include "exec/cuda/host/host_reduction.hpp"
@@ -39,7 +40,7 @@ class Beside : public Ready {
         request_(request),
         rank_(rank),
         bytes_(request.count * bytes_of(request.type)),
-        cores_(cores_part(tuning)),
+        cores_(cores_cut(bytes_, copy_room(rank.group()), copy_tuning(tuning, false))),
         may_correct_(may_correct(engine, request, tuning, rank.group())),
         permille_(can_gather(engine, request, rank.group()) ? std::max(0, tuning.host_permille)
                                                             : 0),
@@ -84,13 +85,6 @@ class Beside : public Ready {
   }
 
  private:
-  HostCut cores_part(const Tuning& tuning) const {
-    constexpr std::uint64_t kLeastChunk = 64 << 10;  // so that few chunks are no reason for one
-    const auto permille = static_cast<std::uint32_t>(tuning.host_cpu_permille);
-    return cut_host_part(bytes_, rank_.engine_path().ring_bytes, permille,
-                         std::max(kLeastChunk, bytes_ / 1000 * permille / 8));
-  }
-
   /// The engine's part is never empty: no cut takes the whole message.
   template <class Part>
   void run(Part& part, std::uint64_t from, std::uint64_t part_bytes, const Buffers& buffers,
@@ -159,11 +153,11 @@ Plan plan_of(const Engine& engine, const Topology& topology, const Request& requ
   };
   if (tuning.host_cpu_permille <= 0 && !may_gather)
     return engine.plan(topology, request, tuning, group);
-  CopyTuning beside = copy_tuning(alone);
+  CopyTuning beside = copy_tuning(alone, false);
   beside.gather_permille = may_gather ? static_cast<std::uint32_t>(tuning.host_permille) : 0;
   beside.host_cpu_permille = static_cast<std::uint32_t>(tuning.host_cpu_permille);
   const bool by_copies = engine.info().name.starts_with("copy_");
-  return plan_beside_host(topology, request, room_of(group), beside,
+  return plan_beside_host(topology, request, copy_room(group), beside,
                           by_copies ? PlanOfRest() : rest);
 }
 
