@@ -19,9 +19,11 @@ std::vector<StrategyInfo> engine_infos() {
   return infos;
 }
 
-std::optional<cuda::Choice> usual_choice(const Request& request, bool beside_computing) {
+std::optional<cuda::Choice> usual_choice(const Request& request, bool beside_computing,
+                                         const std::string& table) {
   if (request.ranks < 2 || request.count == 0) return std::nullopt;
-  return cuda::Selector(cuda::usual_group(request.ranks, beside_computing), {}, true).best(request);
+  const cuda::Group group = cuda::usual_group(request.ranks, beside_computing);
+  return cuda::Selector(group, cuda::TuningTable(table), true).best(request);
 }
 
 std::vector<std::pair<std::string, std::string>> refusals(const Request& request) {
@@ -61,6 +63,7 @@ void bind_engines(nb::module_& module) {
   module.def("engines", &engine_infos, "What serves calls on GPUs, as StrategyInfo.");
   module.def("engine_params", &cuda::params, "The parameters that engines take.");
   module.def("usual_choice", &usual_choice, nb::arg("request"), nb::arg("beside_computing") = false,
+             nb::arg("table") = "",
              "What ranks on H200s, a process each, run where no tuning table, budget or mask says "
              "otherwise; None: a plan.");
   module.def("engine_plan", &engine_plan, nb::arg("topology"), nb::arg("request"),

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,17 +48,64 @@ def test_plan_prints_ranking_proof_and_bytes():
         assert words in done.stdout
 
 
-def test_plan_says_which_kernel_gpus_run_instead():
-    def said(*words: str) -> str:
-        return plait_command("plan", *words, "-T", "hgx-h200").stdout.replace("\n", " ")
+def plan_json(*words: str) -> dict[str, Any]:
+    done = plait_command("plan", *words, "--json")
+    assert done.returncode == 0, done
+    return json.loads(done.stdout)
 
-    assert "the engine one_shot does it instead" in said("all_reduce", "-b", "64K", "-g", "2")
-    assert "the engine two_shot does it instead" in said("all_reduce", "-b", "16M", "-g", "4")
-    assert "the engine copy_exchange does it instead" in said("all_gather", "-b", "1G", "-g", "2")
-    masked = ("all_reduce", "-b", "64K", "-g", "2", "--without", "nvlink:0-1")
-    assert "does it instead" not in said(*masked)
-    assert "does it instead" not in said("all_reduce", "-b", "64K", "-g", "2", "-s", "direct")
+
+@pytest.mark.parametrize(
+    ("words", "engine"),
+    [
+        (("all_reduce", "-b", "64K", "-g", "2"), "one_shot"),
+        (("all_reduce", "-b", "16M", "-g", "4"), "two_shot"),
+        (("all_gather", "-b", "1G", "-g", "2"), "copy_exchange"),
+        (("all_gather", "-b", "1G", "-g", "4"), "copy_ring"),
+        (("reduce_scatter", "-b", "1M", "-g", "8"), "tiled"),
+    ],
+)
+def test_plan_says_first_what_would_run(words, engine):
+    lines = plait_command("plan", *words, "-T", "hgx-h200").stdout.splitlines()
+    assert f"engine {engine}, as measured on HGX H200" in lines[1], lines[:6]
+    assert any("plans by lanes" in line for line in lines)
+    said = plan_json(*words, "-T", "hgx-h200")
+    assert list(said) == [
+        *("engine", "tuning", "by", "predicted_us", "bytes_by_path", "proof", "plan")
+    ]
+    assert (said["engine"], said["by"]) == (engine, "built in") and said["predicted_us"] > 1
+    if engine == "tiled":  # is planned by the block
+        assert said["plan"] is said["proof"] is said["bytes_by_path"] is None
+    else:
+        assert said["proof"] == {"proved": True, "findings": []}
+        assert said["plan"]["strategy"] == engine and said["bytes_by_path"]["nvlink:0>1"] > 0
+
+
+def test_plan_of_what_the_caller_names_or_no_engine_takes():
+    two = ("all_reduce", "-b", "64M", "-g", "2", "-T", "hgx-h200")
+    said = plan_json(*two, "-s", "rotation:host_permille=90")
+    assert (said["engine"], said["by"]) == ("copy_exchange", "caller")
+    assert said["tuning"] == {"host_permille": 90} and "host:0>numa0>1" in said["bytes_by_path"]
+    for by, more in (("caller", ["-s", "direct"]), ("simulation", ["--without", "nvlink:0-1"])):
+        said = plan_json(*two, *more)
+        assert (said["engine"], said["by"]) == ("lanes", by)
+    done = plait_command("plan", *two, "-s", "one_shot:blocks=5000")
+    assert done.returncode == 2 and "blocks" in done.stderr, done
+    done = plait_command("plan", *two, "-s", "nonsense")
+    assert done.returncode == 2 and "wanted a strategy (one of one_shot" in done.stderr, done
     assert plait.usual_choice(plait.Request("all_reduce", 0, "fp32", "sum", 2)) is None
+
+
+def test_plan_goes_by_this_machines_tuning_table(monkeypatch, tmp_path):
+    recorded = Path(__file__).parents[2] / "bench" / "results" / "gpu_tuning_h200_2gpus.json"
+    table = json.loads(recorded.read_text())
+    kind = ("alone", "all_reduce")
+    row = next(row for row in table["rows"] if (row["setting"], row["collective"]) == kind)
+    table["rows"] = [row | {"kernel": "hop", "blocks": 16, "max_bytes": 1 << 60}]
+    (tmp_path / "table.json").write_text(json.dumps(table))
+    (tmp_path / "table.json").chmod(0o600)
+    monkeypatch.setenv("PLAIT_TUNING", str(tmp_path / "table.json"))
+    said = plan_json("all_reduce", "-b", "1M", "-g", "2", "-T", "hgx-h200", "-d", row["type"])
+    assert (said["engine"], said["by"], said["tuning"]) == ("hop", "table", {"blocks": 16})
 
 
 def test_plan_json_round_trip_through_verify(tmp_path):
@@ -64,11 +113,14 @@ def test_plan_json_round_trip_through_verify(tmp_path):
     file = tmp_path / "plan.json"
     file.write_text(done.stdout)
     assert plait_command("verify", str(file)).returncode == 0
-    broken = json.loads(done.stdout)
+    broken = json.loads(done.stdout)["plan"]
     broken["lanes"][0]["ops"].pop()
     file.write_text(json.dumps(broken))
     done = plait_command("verify", str(file), "--json")
     assert done.returncode == 1 and json.loads(done.stdout)["findings"]
+    file.write_text(json.dumps({"engine": "tiled", "proof": None, "plan": None}))
+    done = plait_command("verify", str(file))
+    assert done.returncode == 2 and "tiled is planned by the block" in done.stderr
 
 
 def test_bench_table_and_json():
@@ -196,7 +248,7 @@ def test_the_environment_names_machine_and_masks(monkeypatch, tmp_path):
     masked = plait.load_topology("mist").without(["nvlink:0-1", "relay:2"])
     assert plait.Topology.from_json(plait_command("topo", "--json").stdout) == masked
     assert "bytes per path" in plait_command("plan", "all_reduce", "-b", "1K").stdout
-    assert "on mist" in plait_command("plan", "all_reduce", "-b", "1K").stdout
+    assert "ranks of mist" in plait_command("plan", "all_reduce", "-b", "1K").stdout
     timeline = json.loads(plait_command("simulate", "all_reduce", "-b", "1K", "--json").stdout)
     assert timeline["topology"] == "mist", timeline.keys()
     done = plait_command("report", str(tmp_path / "page.html"), "--no-evidence")

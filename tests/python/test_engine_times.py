@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import plait
+from plait import what_runs
 from plait.evidence import engines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,6 +52,23 @@ def test_what_is_predicted_fastest_was_recorded_nearly_as_fast(rows) -> None:
     chosen = engines.choices(rows, engines.machine())
     assert len(chosen) > 600
     assert not [choice for choice in chosen if choice.behind > engines.NEAR]
+
+
+def test_what_plait_plan_says_is_near_what_was_recorded(rows) -> None:
+    """Of the engine that it names, launched and cut as a communicator's: the room is today's."""
+    topology, off = engines.machine(), {}
+    for row in rows:
+        if row.eager or row.beside or row.asked or row.host:
+            continue
+        request = row.plan.request
+        alike = plait.Request(request.collective, request.count, row.type, "sum", row.ranks, 0, 1)
+        runs = what_runs.by_engine(topology, alike)
+        if runs is not None and runs.engine == row.engine:
+            off[row] = abs(runs.predicted_us / row.us - 1)
+    assert len(off) > 200 and {row.ranks for row in off} == {2, 4, 8}
+    near = sum(one <= engines.NEAR for one in off.values())
+    assert near >= engines.WANTED_NEAR * len(off)
+    assert not [(row, one) for row, one in off.items() if one > engines.FAR]
 
 
 def test_parameters_that_were_fitted_say_so() -> None:

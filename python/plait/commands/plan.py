@@ -1,14 +1,15 @@
-"""`plait plan`: the ranking of plans for a request, and one plan with its proof and bytes."""
+"""`plait plan`: what would run for a request, and the plans by lanes beside it."""
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
 import plait
-from plait import outputs
+from plait import outputs, what_runs
 from plait.bench import sizes
 from plait.commands.console import (
     BytesOption,
@@ -23,6 +24,14 @@ from plait.commands.console import (
 from plait.commands.console import (
     machine as asked_machine,
 )
+
+WAY = "an engine or a strategy such as direct:pieces=2,throttle=1"
+BY_WHOSE_WORD = {
+    "caller": "as asked for",
+    "table": "as this machine's tuning table says",
+    "built in": "as measured on HGX H200, where no tuning table or sm_budget says otherwise",
+    "simulation": "fastest by simulation",
+}
 
 
 def request_of(
@@ -55,32 +64,36 @@ def plan(
     ops: Annotated[bool, typer.Option("--ops", help="Print every op of the plan.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the ranking of plans for a request, and one plan: its proof and its bytes per path."""
+    """Say what would run: engine, tuning, whose word, time, proof, bytes; then plans by lanes."""
     machine = asked_machine(topology, without)
     request = request_of(machine, collective, size, plait_type, op, ranks)
     plans, refusals = plait.ranked(machine, request)
-    shown = plan_asked_for(machine, request, strategy, plans, refusals)
+    runs = _what_runs(machine, request, strategy, plans, refusals)
     if as_json:
-        out.print(shown.to_json(), markup=False)
+        out.print(json.dumps(runs.as_json()), markup=False)
         return
+    proved = _print_runs(machine, request, runs, ops)
     _print_ranking(plans, refusals)
-    kernel = "" if strategy else _kernel_instead(machine, request)
-    if kernel:
-        out.print(
-            f"on GPUs that plait has device code for, the engine {kernel} does it instead, as"
-            " measured on HGX H200, where no `plait tune` table or sm_budget says otherwise",
-            markup=False,
-        )
-    _print_plan(machine, shown, ops)
+    if not proved:
+        raise typer.Exit(1)
 
 
-def _kernel_instead(machine: plait.Topology, request: plait.Request) -> str:
-    """What GPUs with a link of their own to each other run instead of a plan; empty: nothing."""
-    ends = request.checked(machine).devices
-    linked = {(link.src, link.dst) for link in machine.links if link.kind == "nvlink"}
-    everyone = all(a == b or (a, b) in linked for a in ends for b in ends)
-    choice = plait.usual_choice(request) if everyone else None
-    return choice.engine if choice else ""
+def _what_runs(
+    machine: plait.Topology,
+    request: plait.Request,
+    strategy: str,
+    plans: list[plait.RankedPlan],
+    refusals: list[tuple[str, str]],
+) -> what_runs.Runs:
+    """The engine or strategy asked for, else the engine that is chosen, else the first plan."""
+    name, params = sizes.parse_strategy(strategy, WAY)
+    is_engine = name in ("", "rotation", *(info.name for info in plait.engines()))
+    if is_engine or name not in {info.name for info in plait.strategies()}:
+        found = what_runs.by_engine(machine, request, name, params) if is_engine else None
+        if found is not None:
+            return found
+    asked = plan_asked_for(machine, request, strategy, plans, refusals)
+    return what_runs.by_lanes(machine, asked, "caller" if strategy else "simulation")
 
 
 def plan_asked_for(
@@ -92,9 +105,7 @@ def plan_asked_for(
 ) -> plait.Plan:
     """The strategy asked for, else the plan that ranks first."""
     if strategy:
-        name, params = sizes.parse_strategy(
-            strategy, "a strategy such as direct:pieces=2,throttle=1"
-        )
+        name, params = sizes.parse_strategy(strategy, WAY)
         return plait.propose_one(machine, request, name, params)
     if plans:
         return plans[0].plan
@@ -103,7 +114,7 @@ def plan_asked_for(
 
 
 def _print_ranking(plans: list[plait.RankedPlan], refusals: list[tuple[str, str]]) -> None:
-    table = Table(title="plans, fastest by simulation first")
+    table = Table(title="plans by lanes, fastest by simulation first")
     for column in ("", "plan", "sum order", "ops", "simulated", "busbw GB/s", "bound by"):
         left = column in ("plan", "sum order", "bound by")
         table.add_column(column, justify="left" if left else "right")
@@ -122,19 +133,39 @@ def _print_ranking(plans: list[plait.RankedPlan], refusals: list[tuple[str, str]
         out.print(f"not {name}: {reason}", markup=False)
 
 
-def _print_plan(machine: plait.Topology, shown: plait.Plan, ops: bool) -> None:
-    report = plait.verify(shown)
-    out.print(f"\nplan {shown.label} on {machine.name}", markup=False)
-    out.print(str(shown) if ops else "", markup=False, end="")
-    out.print(str(report), markup=False)
-    table = Table(title="bytes per path")
-    table.add_column("path")
-    table.add_column("bytes", justify="right")
-    table.add_column("share", justify="right")
-    carried = shown.bytes_per_path()
-    total = sum(carried.values()) or 1
-    for path, size in carried.items():
-        table.add_row(path, outputs.human_bytes(size), f"{100 * size / total:.1f} %")
-    out.print(table)
+def _said(report: plait.Report) -> str:
     if not report.proved:
-        raise typer.Exit(1)
+        return str(report)
+    sums = f", sums {' or '.join(report.orders)}" if report.orders else ""
+    return f"proved, {report.ops} ops{sums}"
+
+
+def _print_runs(
+    machine: plait.Topology, request: plait.Request, runs: what_runs.Runs, ops: bool
+) -> bool:
+    """What would run; False where its plan is wrong."""
+    plan, reports = runs.plan, runs.reports
+    size = outputs.human_bytes(request.message_bytes())
+    ranks = f"{request.ranks} ranks of {machine.name}"
+    out.print(f"{request.collective} of {size} {request.type} on {ranks}:", markup=False)
+    what = f"engine {runs.engine}" if runs.engine != what_runs.LANES else "by lanes"
+    lines = {"runs": f"{what}, {BY_WHOSE_WORD[runs.by]}", "as": plan.label}
+    if runs.predicted_us is not None:
+        busbw = sizes.bandwidth(request, runs.predicted_us / 1e6)["busbw"]
+        lines["predicted"] = f"{runs.predicted_us:.2f} us, {busbw:.1f} GB/s busbw, in a graph"
+    lines["proof"] = "; twice in a row: ".join(_said(report) for report in reports) or (
+        "none of the whole call: it is planned by the block, and tested"
+    )
+    for name, said in lines.items():
+        out.print(f"  {name:<10} {said}", markup=False)
+    out.print(str(plan) if ops else "", markup=False, end="")
+    if carried := plan.bytes_per_path():
+        table = Table(title="bytes per path")
+        table.add_column("path")
+        table.add_column("bytes", justify="right")
+        table.add_column("share", justify="right")
+        total = sum(carried.values()) or 1
+        for path, each in carried.items():
+            table.add_row(path, outputs.human_bytes(each), f"{100 * each / total:.1f} %")
+        out.print(table)
+    return all(report.proved for report in reports)

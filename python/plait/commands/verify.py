@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
@@ -29,10 +30,25 @@ def verify(
         return
     if not plan_file:
         raise plait.InvalidArgumentError("wanted a plan file or --all, found neither")
-    report = plait.verify(plait.Plan.from_json(_read(plan_file)))
+    report = plait.verify(_plan_of(_read(plan_file)))
     out.print(report.to_json() if as_json else str(report), markup=False)
     if not report.proved:
         raise typer.Exit(1)
+
+
+def _plan_of(text: str) -> plait.Plan:
+    """A plan's own JSON, or what `plait plan --json` prints around it."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None  # the plan's reader says where
+    if isinstance(found, dict) and "proof" in found:
+        if found.get("plan") is None:
+            raise plait.InvalidArgumentError(
+                f"wanted a plan, found none: {found.get('engine')} is planned by the block"
+            )
+        text = json.dumps(found["plan"])
+    return plait.Plan.from_json(text)
 
 
 MAX_FILE_BYTES = 64 << 20
@@ -58,7 +74,8 @@ def _read(name: str) -> str:
 
 
 def _verify_all(topologies: list[str] | None, as_json: bool) -> None:
-    cases = [*prove.all_cases(topologies), *prove.engine_cases()]
+    cases: list[prove.Case | prove.EngineCase] = list(prove.all_cases(topologies))
+    cases += prove.engine_cases()
     outcomes = []
     with progress_bar(len(cases), "proving") as progress:
         for outcome in prove.prove_all(cases):
