@@ -30,6 +30,11 @@ class Runs:
     plan: plait.Plan
 
     @property
+    def title(self) -> str:
+        """'engine two_shot(bare=1,...)', or 'ring(lanes=2)'."""
+        return self.plan.label if self.engine == LANES else f"engine {self.plan.label}"
+
+    @property
     def reports(self) -> list[plait.Report]:
         """Of the call, and of an engine's two in a row; empty where the plan has no lanes."""
         if self.plan.op_count() == 0:
@@ -86,6 +91,14 @@ def by_engine(
         engine, by, tuning = choice.engine, choice.by, choice.params
     plan = _core.engine_plan(machine, request, engine, tuning)
     return Runs(plan.strategy, tuning, by, _predicted_us(machine, plan), plan)
+
+
+def engines(machine: plait.Topology, request: plait.Request) -> list[Runs]:
+    """The request by each engine that takes it."""
+    refused = dict(plait.engine_refusals(request))
+    names = [info.name for info in plait.engines() if info.name not in refused]
+    found = [by_engine(machine, request, name) for name in names]
+    return [runs for runs in found if runs is not None]
 
 
 def by_lanes(machine: plait.Topology, plan: plait.Plan, by: str) -> Runs:

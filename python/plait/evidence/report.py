@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import plait
-from plait import outputs
+from plait import outputs, what_runs
+from plait.bench.sizes import bandwidth
 from plait.evidence.results import Curves, measurements
 from plait.outputs import human_bytes
 from plait.timeline_plot import COLOURS, spans_by_lane
@@ -103,7 +104,7 @@ def _legend(topology: plait.Topology, colours: dict[str, str]) -> str:
 def predictions(
     topology: plait.Topology, collective: str, ranks: int, sizes: Iterable[int] = SIZES
 ) -> Curves:
-    """strategy -> [(message bytes, busbw GB/s)], each the best of its parameters, simulated."""
+    """engine or strategy -> [(message bytes, busbw GB/s)], of strategies the best parameters."""
     curves: Curves = {}
     for size in sizes:
         request = plait.Request(collective, max(1, size // 4), "fp32", "sum", ranks, 0, ranks > 1)
@@ -111,6 +112,9 @@ def predictions(
         for plan in plait.propose(topology, request)[0]:
             speed = plait.simulate(plan, topology).busbw_gb_per_s
             best[plan.strategy] = max(speed, best.get(plan.strategy, 0.0))
+        for runs in what_runs.engines(topology, request):
+            if runs.predicted_us:
+                best[runs.engine] = bandwidth(request, runs.predicted_us / 1e6)["busbw"]
         for name, speed in best.items():
             curves.setdefault(name, []).append((size, speed))
     return curves
@@ -226,7 +230,7 @@ def figures_table(rows: list[Any]) -> str:
 
 
 def _bandwidth(topology: plait.Topology, collective: str, ranks: int, measured: Curves) -> str:
-    what = "Lines: simulated, the best of each strategy's parameters."
+    what = "Lines: predicted, of each engine and of each strategy's best parameters."
     return (
         f"<h2>{_text(collective)}, {ranks} ranks: bandwidth by size</h2><p>{what}"
         + (
@@ -236,6 +240,18 @@ def _bandwidth(topology: plait.Topology, collective: str, ranks: int, measured: 
         )
         + draw_curves(predictions(topology, collective, ranks), measured)
     )
+
+
+def _what_runs(topology: plait.Topology, request: plait.Request) -> what_runs.Runs:
+    """The engine that serves the request, where its plan has ops to show; else the fastest plan."""
+    runs = what_runs.by_engine(topology, request)
+    if runs is not None and runs.plan.op_count() > 0:
+        return runs
+    plans, _ = plait.propose(topology, request)
+    if not plans:
+        raise plait.UnsupportedError(f"no strategy takes {request.collective} on {topology.name}")
+    fastest = min(plans, key=lambda plan: plait.simulate(plan, topology).total_ns)
+    return what_runs.by_lanes(topology, fastest, "simulation")
 
 
 def page(
@@ -249,18 +265,15 @@ def page(
     """The whole page. `evidence`: rows of plait.papers; `figures`: of plait.evidence.calibrate."""
     ranks = min(len(topology.rank_devices()), 16)
     request = plait.Request(collective, size // 4, "fp32", "sum", ranks, 0, int(ranks > 1))
-    plans, _ = plait.propose(topology, request)
-    if not plans:
-        raise plait.UnsupportedError(f"no strategy takes {collective} on {topology.name}")
-    timed = [(plait.simulate(plan, topology), plan) for plan in plans]
-    timeline, plan = min(timed, key=lambda pair: pair[0].total_ns)
+    runs = _what_runs(topology, request)
+    timeline, plan = plait.simulate(runs.plan, topology), runs.plan
     measured = measurements(results, topology.name, collective) if results else {}
     measured.setdefault(ranks, {}).update(measured.pop(0, {}))  # files that name no ranks
     sections = [
         f"<h1>plait: {_text(topology.name)}</h1><p>{_text(topology.source)}</p>",
         "<h2>Links (GB/s a direction)</h2>" + draw_topology(topology),
         *(_bandwidth(topology, collective, count, measured[count]) for count in sorted(measured)),
-        f"<h2>{_text(plan.label)} at {human_bytes(size)}</h2><p>{timeline.total_ns / 1e3:.1f} us, "
+        f"<h2>{_text(runs.title)} at {human_bytes(size)}</h2><p>{timeline.total_ns / 1e3:.1f} us, "
         f"{timeline.busbw_gb_per_s:.1f} GB/s busbw, bound by {_text(timeline.bound_by)}, "
         f"{100 * timeline.lower_bound_ns / max(timeline.total_ns, 1e-9):.0f} % of what this "
         "machine allows.</p>" + draw_timeline(timeline, plan),

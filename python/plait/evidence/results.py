@@ -66,7 +66,9 @@ def _gpu_row(row: list[str], collective: str) -> tuple[int, str, int, float] | N
     if row[0] != collective or wrong or not time_us:
         return None
     way = row[5].split(":")[0].removeprefix("plait ")
-    name = {"nccl": "NCCL", "plait": row[6].split(" ")[0]}.get(way, way)
+    of_more = "copy_ring" if collective == "all_gather" else "copy_rotation"
+    copies = "copy_exchange" if ranks == 2 else of_more
+    name = {"nccl": "NCCL", "plait": row[6].split(" ")[0], "rotation": copies}.get(way, way)
     request = plait.Request(collective, size, "uint8", "sum", ranks, 0, int(ranks > 1))
     return ranks, name, size, request.busbw_factor() * size / time_us / 1e3
 
