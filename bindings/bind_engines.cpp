@@ -6,7 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.hpp"
-#include "exec/cuda/select.hpp"
+#include "comm/what_runs.hpp"
 
 namespace nb = nanobind;
 using namespace plait;
@@ -71,6 +71,23 @@ void bind_engines(nb::module_& module) {
              nb::arg("beside_computing") = false, nb::call_guard<nb::gil_scoped_release>(),
              "What all ranks do in a call by an engine, as ranks on H200s would; no lanes where it "
              "states none (tiled).");
+  nb::class_<WhatRuns>(module, "WhatRuns", "What ranks on GPUs run for a request.")
+      .def_ro("choice", &WhatRuns::choice)
+      .def_ro("plan", &WhatRuns::plan)
+      .def_ro("predicted_us", &WhatRuns::predicted_us)
+      .def_ro("proof", &WhatRuns::proof, "Of a call, and of two in a row.");
+  module.def(
+      "what_would_run",
+      [](const Topology& topology, const Request& request, const std::string& engine,
+         const std::map<std::string, std::int64_t>& params, bool eager) {
+        return what_would_run(topology, request, {engine, params},
+                              eager ? Launch::eager : Launch::graph);
+      },
+      nb::arg("topology"), nb::arg("request"), nb::arg("engine") = "",
+      nb::arg("params") = std::map<std::string, std::int64_t>{}, nb::arg("eager") = false,
+      nb::call_guard<nb::gil_scoped_release>(),
+      "What ranks on such GPUs run, a process each, where no tuning table, budget or mask says "
+      "otherwise; None: a plan by lanes.");
   module.def("engine_refusals", &refusals, nb::arg("request"),
              "(engine, why not) of those that do not serve the request on H200s.");
 }

@@ -26,6 +26,7 @@ from plait._core import (
     Timeline,
     Topology,
     UnsupportedError,
+    WhatRuns,
     __version__,
     discover,
     engine_params,
@@ -41,6 +42,7 @@ from plait._core import (
     strategies,
     usual_choice,
     verify,
+    what_would_run,
 )
 from plait.communicator import Communicator, init, run_reference
 from plait.copies import copy
@@ -68,6 +70,7 @@ __all__ = [
     "Timeline",
     "Topology",
     "UnsupportedError",
+    "WhatRuns",
     "__version__",
     "copy",
     "discover",
@@ -86,4 +89,5 @@ __all__ = [
     "strategies",
     "usual_choice",
     "verify",
+    "what_would_run",
 ]

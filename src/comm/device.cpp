@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "comm/buffers.hpp"
 #include "comm/descriptor.hpp"
+#include "comm/what_runs.hpp"
 #include "driver/cuda/api.hpp"
 #include "plait/error.hpp"
 
@@ -124,6 +125,7 @@ DeviceSide::Call DeviceSide::prepare(const Request& request, const CallOptions& 
       options.strategy.empty() && !joined_.forced.strategy.empty() ? joined_.forced : options;
   if (const std::optional<cuda::Choice> choice = choose_engine(request, wanted)) {
     call.ready = cuda_->prepare(*choice->engine, request, choice->tuning);
+    call.choice = *choice;
     call.counted_as = text(name_of(request.collective), "/", choice->engine->info().name);
     return call;
   }
@@ -198,20 +200,39 @@ void DeviceSide::add_to(Counters& counters) const {
     calls->for_each([&](const Call& call) { count(call, counters); });
 }
 
-void DeviceSide::count(const Call& call, Counters& counters) {
+void DeviceSide::count(const Call& call, Counters& counters) const {
   if (call.count == 0) return;
   counters.calls += call.count;
   counters.calls_of[call.counted_as] += call.count;
-  if (call.plan == nullptr) return;
-  for (const auto& [path, bytes] : call.plan->bytes_of_path)
+  for (const auto& [path, bytes] : bytes_of_path(call))
     counters.bytes_of_path[path] += bytes * call.count;
+}
+
+/// Of engines as their plans say; nothing where no links are known to name paths by.
+std::map<std::string, std::uint64_t> DeviceSide::bytes_of_path(const Call& call) const {
+  if (call.plan != nullptr) return call.plan->bytes_of_path;
+  if (call.choice.engine == nullptr || !why_no_topology_.empty()) return {};
+  std::map<std::string, std::uint64_t> bytes;
+  static_cast<void>(attempt([&] {
+    Request placed = call.request;
+    placed.devices = devices_;
+    bytes = bytes_per_path(plan_as_launched(call.choice, topology_, checked(placed, topology_),
+                                            group_, Launch::eager));
+  }));
+  return bytes;
 }
 
 std::string DeviceSide::explain(const Request& request) {
   std::string lines = text("on GPU ", ordinal_, ":\n");
   const CallOptions& forced = joined_.forced;
-  if (choose_engine(request, forced))
-    return lines + selector_->explain(request, {forced.strategy, forced.params});
+  if (const std::optional<cuda::Choice> choice = choose_engine(request, forced)) {
+    lines += selector_->explain(request, {forced.strategy, forced.params});
+    if (!why_no_topology_.empty()) return lines;
+    Request placed = request;
+    placed.devices = devices_;
+    return lines +
+           print(what_runs(*choice, topology_, checked(placed, topology_), group_, Launch::eager));
+  }
   if (!reach_.why_no_kernels.empty()) lines += text("no kernel: ", reach_.why_no_kernels, "\n");
   if (!why_no_topology_.empty()) return lines + text("no plan: ", why_no_topology_, "\n");
   Request placed = request;

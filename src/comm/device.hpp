@@ -62,6 +62,7 @@ class DeviceSide {
     std::string counted_as;
     Request request;
     std::unique_ptr<cuda::Ready> ready;  ///< by an engine; null = a plan, or nothing to do
+    cuda::Choice choice;                 ///< that engine
     std::shared_ptr<const ProvedPlan> plan;
     std::unique_ptr<cuda::BoundPlan> bound;
     bool captured = false;
@@ -79,7 +80,8 @@ class DeviceSide {
   void make_chooser(const Env& env);
   void set_up_rank(const Env& env, const Patience& patience);
   Call& prepared(const Request& request, const CallOptions& options, cuda::Stream stream);
-  static void count(const Call& call, Counters& counters);
+  void count(const Call& call, Counters& counters) const;
+  std::map<std::string, std::uint64_t> bytes_of_path(const Call& call) const;
   Call prepare(const Request& request, const CallOptions& options, cuda::Stream stream);
   std::optional<cuda::Choice> choose_engine(const Request& request,
                                             const CallOptions& wanted) const;
@@ -108,6 +110,7 @@ class DeviceSide {
   std::unique_ptr<Chooser> chooser_;
   std::vector<Mapping> rings_;
   std::unique_ptr<cuda::CudaRank> cuda_;
+  cuda::Group group_;
   std::unique_ptr<const cuda::Selector> selector_;
   /// Of one communicator. Those by plans hold device memory, and are never dropped once captured:
   /// graphs go on pointing at them.

@@ -14,6 +14,7 @@
 #include "base/threads.hpp"
 #include "comm/descriptor.hpp"
 #include "comm/device.hpp"
+#include "comm/what_runs.hpp"
 #include "driver/cuda/api.hpp"
 #include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/direct_access.hpp"
@@ -228,7 +229,10 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
           cards.push_back(std::move(one.bytes));
         return cards;
       });
-      selector_ = std::make_unique<const cuda::Selector>(cuda_->group(), tuning_, as_measured_);
+      group_ = cuda_->group();
+      selector_ = std::make_unique<const cuda::Selector>(
+          group_, tuning_, as_measured_,
+          why_no_topology_.empty() ? predictor(topology_, group_, devices_) : nullptr);
       for (const Peer& peer : joined_.peers) peers_.push_back(watched(peer));
       wake_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     } catch (const AgreedError& error) {

@@ -2,6 +2,7 @@
 #include "exec/cuda/select.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/text.hpp"
 #include "exec/cuda/choices.hpp"
@@ -30,6 +31,7 @@ const char* whose_word(const Choice& choice, bool as_measured) {
   switch (choice.by) {
     case Choice::By::caller: return "as asked for";
     case Choice::By::table: return "as tuned here";
+    case Choice::By::simulated: return "as simulated for this machine: `plait tune` measures it";
     default:
       return as_measured ? "as measured on such GPUs"
                          : "as measured on other GPUs: `plait tune` measures these";
@@ -42,12 +44,28 @@ const char* name_of(Choice::By by) {
   switch (by) {
     case Choice::By::caller: return "caller";
     case Choice::By::table: return "table";
+    case Choice::By::simulated: return "simulated";
     default: return "built in";
   }
 }
 
-Selector::Selector(const Group& group, TuningTable table, bool as_measured)
-    : group_(group), table_(std::move(table)), as_measured_(as_measured) {}
+Selector::Selector(const Group& group, TuningTable table, bool as_measured, Predict predict)
+    : group_(group),
+      table_(std::move(table)),
+      as_measured_(as_measured),
+      predict_(std::move(predict)) {}
+
+/// Null where nothing can be said of any engine.
+const Engine* Selector::simulated(const Request& request) const {
+  const Engine* best = nullptr;
+  double least = std::numeric_limits<double>::infinity();
+  for (const Engine* const engine : engines()) {
+    if (!takes(*engine, request, {}, group_)) continue;
+    const double us = predict_(*engine, request);
+    if (us < least) least = us, best = engine;
+  }
+  return best;
+}
 
 /// What calls take that leave SMs to others under a budget was not measured.
 const TunedRow* Selector::measured(const Request& request) const {
@@ -79,7 +97,7 @@ bool Selector::is_within_budget(const Request& request) const {
   return !is_short && (!reduces(request.collective) || is_common_sum(request));
 }
 
-std::optional<Choice> Selector::measured_or_built_in(const Request& request) const {
+std::optional<Choice> Selector::by_itself(const Request& request) const {
   Choice choice;
   const bool is_sum = !reduces(request.collective) || request.op == ReduceOp::sum;
   if (const TunedRow* const row = measured(request)) {
@@ -89,8 +107,14 @@ std::optional<Choice> Selector::measured_or_built_in(const Request& request) con
     if (is_sum) choice.beats_nccl = row->beats_nccl();
     if (choice.beats_nccl || !as_measured_) return choice;
   }
+  if (choice.engine == nullptr && !as_measured_ && predict_) {
+    choice.engine = simulated(request);
+    choice.by = Choice::By::simulated;
+    if (choice.engine != nullptr) return choice;
+  }
   const BuiltInChoice* const row = built_in(request, group_);
   if (choice.engine == nullptr) {
+    choice.by = Choice::By::built_in;
     if (row == nullptr) return std::nullopt;
     choice.engine = &row->engine();
   }
@@ -103,7 +127,7 @@ std::optional<Choice> Selector::measured_or_built_in(const Request& request) con
 
 std::optional<Choice> Selector::best(const Request& request, const Wanted& wanted) const {
   std::optional<Choice> choice = wanted.engine.empty()
-                                     ? measured_or_built_in(request)
+                                     ? by_itself(request)
                                      : std::optional<Choice>(asked_for(request, wanted));
   if (!choice) return choice;
   const std::string& name = choice->engine->info().name;

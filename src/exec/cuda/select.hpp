@@ -1,7 +1,8 @@
 // The one decision which engine does a request, for every door: as the caller says, else as the
-// table says that was measured here, else as choices.def says. The same on all ranks, since the
-// request, the group and rank 0's table are.
+// table says that was measured here, else as choices.def says of such GPUs, else as simulated. The
+// same on all ranks, since the request, the group, rank 0's table and its topology are.
 #pragma once
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,7 +13,7 @@
 namespace plait::cuda {
 
 struct Choice {
-  enum class By { caller, table, built_in };
+  enum class By { caller, table, built_in, simulated };
   const Engine* engine = nullptr;
   Tuning tuning;
   By by = By::built_in;
@@ -20,7 +21,7 @@ struct Choice {
   std::optional<bool> beats_nccl;
 };
 
-/// "caller", "table", "built in".
+/// "caller", "table", "built in", "simulated".
 const char* name_of(Choice::By by);
 
 /// What a caller asks for. engine: a name, or empty; params: of params.def.
@@ -29,11 +30,15 @@ struct Wanted {
   std::map<std::string, std::int64_t> params;
 };
 
+/// What a call by the engine takes, in us; infinite where that cannot be said.
+using Predict = std::function<double(const Engine&, const Request&)>;
+
 class Selector {
  public:
   /// table: empty = nothing was measured here. as_measured: all ranks' GPUs and links are of a kind
-  /// that choices.def was measured on.
-  Selector(const Group& group, TuningTable table, bool as_measured);
+  /// that choices.def was measured on; predict is asked where they are not. Null = choices.def is
+  /// taken for other GPUs too.
+  Selector(const Group& group, TuningTable table, bool as_measured, Predict predict = nullptr);
 
   /// The fastest as far as is known; none = no engine takes the request. Error(unsupported) where
   /// an engine that the caller names refuses, invalid_argument where the params are not its own.
@@ -46,12 +51,14 @@ class Selector {
  private:
   const TunedRow* measured(const Request& request) const;
   Choice asked_for(const Request& request, const Wanted& wanted) const;
-  std::optional<Choice> measured_or_built_in(const Request& request) const;
+  std::optional<Choice> by_itself(const Request& request) const;
+  const Engine* simulated(const Request& request) const;
   bool is_within_budget(const Request& request) const;
 
   const Group group_;
   const TuningTable table_;
   const bool as_measured_;
+  const Predict predict_;
 };
 
 }  // namespace plait::cuda

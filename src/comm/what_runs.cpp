@@ -1,0 +1,84 @@
+// Choice, plan, proof and time of a call, one after the other.
+#include "comm/what_runs.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/text.hpp"
+#include "exec/cuda/copies/exchange_cut.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+/// Whether choices.def speaks of such GPUs: it was measured on HGX H200 alone.
+bool is_measured(const Topology& topology, const Request& request) {
+  const auto is_h200 = [&](int device) {
+    return topology.devices[static_cast<std::size_t>(device)].model == "NVIDIA H200";
+  };
+  return std::all_of(request.devices.begin(), request.devices.end(), is_h200);
+}
+
+}  // namespace
+
+cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
+                        const std::vector<int>& devices) {
+  return [=](const cuda::Engine& engine, const Request& request) {
+    try {
+      Request placed = request;
+      placed.devices = devices;
+      placed = checked(placed, topology);
+      return predicted_ns(plan_of(engine, topology, placed, {}, group), topology) / 1e3;
+    } catch (const Error&) {  // no link of their own between two of the GPUs
+      return std::numeric_limits<double>::infinity();
+    }
+  };
+}
+
+Plan plan_as_launched(const cuda::Choice& choice, const Topology& topology, const Request& request,
+                      const cuda::Group& group, Launch launch) {
+  cuda::Tuning tuning = choice.tuning;
+  if (tuning.host_permille < 0 && launch == Launch::eager && group.host_bytes != 0 &&
+      choice.engine == &cuda::copy_exchange_engine())
+    tuning.host_permille = cuda::kBestHostPermille;
+  return plan_of(*choice.engine, topology, request, tuning, group);
+}
+
+std::string print(const WhatRuns& found) {
+  std::string lines = text("  predicted: ", found.predicted_us, " us\n");
+  for (const auto& [path, bytes] : bytes_per_path(found.plan))
+    lines += text("  ", path, ": ", bytes, " bytes\n");
+  if (found.proof.proved())
+    return lines + text("  proved: ", found.proof.ops, " ops, two calls in a row\n");
+  return lines + "  not proved: " + found.proof.findings.front().sentence + "\n";
+}
+
+WhatRuns what_runs(const cuda::Choice& choice, const Topology& topology, const Request& request,
+                   const cuda::Group& group, Launch launch) {
+  WhatRuns found;
+  found.choice = choice;
+  found.plan = plan_as_launched(choice, topology, request, group, launch);
+  found.predicted_us = predicted_ns(found.plan, topology, launch) / 1e3;
+  found.proof = verify(found.plan);
+  if (found.proof.proved()) {
+    const Report twice = verify_in_a_row({&found.plan, &found.plan});
+    found.proof.findings = twice.findings;
+    found.proof.ops += twice.ops;
+  }
+  return found;
+}
+
+std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
+                                       const cuda::Wanted& wanted, Launch launch) {
+  const Request placed = checked(request, topology);
+  if (placed.ranks < 2 || placed.ranks > cuda::kMaxCudaRanks || placed.count == 0)
+    return std::nullopt;
+  const cuda::Group group = cuda::usual_group(placed.ranks);
+  const cuda::Selector selector(group, {}, is_measured(topology, placed),
+                                predictor(topology, group));
+  const std::optional<cuda::Choice> choice = selector.best(placed, wanted);
+  if (!choice) return std::nullopt;
+  return what_runs(*choice, topology, placed, group, launch);
+}
+
+}  // namespace plait

@@ -1,0 +1,39 @@
+// What ranks on GPUs would run for a request, with its plan, its proof and its time: for people and
+// for counters, on machines that need not be there.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "exec/cuda/select.hpp"
+#include "plait/report.hpp"
+#include "plait/timeline.hpp"
+
+namespace plait {
+
+struct WhatRuns {
+  cuda::Choice choice;
+  Plan plan;
+  double predicted_us = 0.0;
+  Report proof;  ///< of a call, and of two in a row
+};
+
+/// Two ranks' exchanges have a share through host memory that earlier calls correct. Where it is
+/// left to be chosen, an eager call's plan has the best one, and a captured one's has none.
+Plan plan_as_launched(const cuda::Choice& choice, const Topology& topology, const Request& request,
+                      const cuda::Group& group, Launch launch);
+/// Lines for people: time, bytes by path, proof.
+std::string print(const WhatRuns& found);
+
+/// By the engine of `choice`; `request`: checked.
+WhatRuns what_runs(const cuda::Choice& choice, const Topology& topology, const Request& request,
+                   const cuda::Group& group, Launch launch);
+/// What ranks run on such GPUs, a process each and with host memory that all map, where no tuning
+/// table, budget or mask says otherwise. None: a plan by lanes.
+std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
+                                       const cuda::Wanted& wanted, Launch launch);
+/// For a selector of ranks on these devices of the topology (empty = the first ones): calls in
+/// graphs.
+cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
+                        const std::vector<int>& devices = {});
+
+}  // namespace plait
