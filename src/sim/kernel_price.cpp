@@ -204,7 +204,7 @@ class Price {
     const double blocks =
         std::min(param("blocks", 1), std::max(1.0, std::ceil(units(made.part) / kLeastUnits)));
     const double share = std::ceil(units(made.part) / blocks);
-    const double tile = std::min(param("tile_units", 1), share), steps = std::ceil(share / tile);
+    const double steps = std::ceil(share / param("tile_units", 1)), tile = share / steps;
     const double first =
         made.hops * costs_.tile_hop_ns + std::log2(blocks) * costs_.tile_blocks_ns +
         (made.both_ways ? costs_.tile_both_ns : 0.0) + std::log2(ranks) * costs_.tile_ranks_ns +

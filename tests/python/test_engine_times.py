@@ -7,6 +7,7 @@ import pytest
 
 import plait
 from plait import what_runs
+from plait._core import engine_plan, predicted_ns
 from plait.evidence import engines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,6 +70,49 @@ def test_what_plait_plan_says_is_near_what_was_recorded(rows) -> None:
     near = sum(one <= engines.NEAR for one in off.values())
     assert near >= engines.WANTED_NEAR * len(off)
     assert not [(row, one) for row, one in off.items() if one > engines.FAR]
+
+
+def stated(row: engines.Recorded) -> plait.Plan:
+    """The call's plan, as its engine states it today."""
+    asked = {"blocks": row.asked, "host_permille": row.host}
+    params = {key: value for key, value in asked.items() if value != 0}
+    return engine_plan(engines.machine(), row.plan.request, row.engine, params, row.beside)
+
+
+@pytest.fixture(scope="module")
+def by_itself(rows: list[engines.Recorded]) -> list[engines.Recorded]:
+    """What engines() do as they are: rotations want slots, messages are no engine."""
+    other = ("copy_rotation", "messages")
+    return [row for row in rows if row.asked == row.host == 0 and row.engine not in other]
+
+
+def test_kernels_are_launched_as_they_were_recorded(by_itself) -> None:
+    shape = ("blocks", "threads", "together", "line_bytes")
+    differ = {
+        (row.engine, row.ranks)
+        for row in by_itself
+        if any(stated(row).params.get(k) != v for k, v in row.plan.params.items() if k in shape)
+    }
+    assert differ == {("two_shot", 8)}  # recorded before its sums kept within 64 registers
+
+
+def test_plans_that_engines_state_are_predicted_as_well(by_itself) -> None:
+    topology = engines.machine()
+    off = [
+        abs(predicted_ns(stated(row), topology, row.eager) / 1e3 / row.us - 1) for row in by_itself
+    ]
+    assert len(off) > 1700 and max(off) <= engines.FAR
+    assert sum(one <= engines.NEAR for one in off) >= engines.WANTED_NEAR * len(off)
+
+
+def test_shares_through_host_memory_are_predicted_from_their_plans(rows) -> None:
+    shared = [row for row in rows if row.engine == "tiled" and row.host != 0]
+    plans = {row: stated(row) for row in shared}
+    as_now = [row for row in shared if plans[row].params["chunk_bytes"] == 2 << 20]
+    assert len(as_now) > 60 and all(plans[row].lanes for row in as_now)
+    for row in as_now:
+        us = predicted_ns(plans[row], engines.machine(), True) / 1e3
+        assert abs(us / row.us - 1) <= engines.FAR, row
 
 
 def test_parameters_that_were_fitted_say_so() -> None:

@@ -157,8 +157,17 @@ Plan plan_of(const Engine& engine, const Topology& topology, const Request& requ
   beside.gather_permille = may_gather ? static_cast<std::uint32_t>(tuning.host_permille) : 0;
   beside.host_cpu_permille = static_cast<std::uint32_t>(tuning.host_cpu_permille);
   const bool by_copies = engine.info().name.starts_with("copy_");
-  return plan_beside_host(topology, request, copy_room(group), beside,
-                          by_copies ? PlanOfRest() : rest);
+  Plan made = plan_beside_host(topology, request, copy_room(group), beside,
+                               by_copies ? PlanOfRest() : rest);
+  if (may_gather && !by_copies) {  // its price is that of the kernel, with such a share beside it
+    const std::uint64_t bytes = request.count * bytes_of(request.type);
+    const Plan whole = engine.plan(topology, request, alone, group);
+    made.kernel = whole.kernel;
+    made.params.insert(whole.params.begin(), whole.params.end());
+    made.params["chunk_bytes"] = static_cast<std::int64_t>(
+        cut_gather(bytes, group.host_bytes, beside.gather_permille, request.ranks).chunk_bytes);
+  }
+  return made;
 }
 
 std::unique_ptr<Ready> prepare_beside_host(const Engine& engine, const Request& request,
