@@ -141,6 +141,11 @@ std::shared_ptr<const ProvedPlan> Chooser::proved(const Plan& plan) {
     if (known->plan == plan) return known;
   if (plan.symmetric)
     throw Error(ErrorCode::unsupported, text(label(plan), ": wants buffers that all ranks see"));
+  if (!plan.counts.empty())
+    throw Error(ErrorCode::unsupported,
+                text(label(plan),
+                     ": wants a plan by lanes, found that of an engine, which counts "
+                     "on over its calls; name the engine as the strategy instead"));
   constexpr std::size_t kMostOwnPlans = 8;
   if (own_plans_.size() >= kMostOwnPlans) own_plans_.erase(own_plans_.begin());
   own_plans_.push_back(prove(plan));

@@ -1,99 +1,78 @@
-// Cases of calls by copy engines, with and without parts through host memory.
+// Cases of calls by engines: the list of engines, collectives, parameters and their limits is the
+// core's own.
 #include "exec/cuda/engine_cases.hpp"
 
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "exec/cuda/copies/copy_plans.hpp"
-#include "exec/cuda/copies/engine_ring.hpp"
 #include "exec/cuda/copies/rotation.hpp"
-#include "exec/cuda/device/arena_layout.hpp"
-#include "exec/cuda/tiles/tile_args.hpp"
+#include "exec/cuda/engine.hpp"
+#include "exec/cuda/traffic/tiled_shape.hpp"
+#include "plait/error.hpp"
 
 namespace plait::cuda {
 namespace {
 
-constexpr std::uint64_t kMib = 1 << 20;
-
 const int kRanks[] = {2, 3, 4, 5, 6, 7, 8, 16};
+const int kRanksInARow[] = {2, 3, 4, 8};
 
-struct Room {
+struct Setting {
   std::string name;
-  CopyRoom room;
+  Group group;
   std::vector<std::uint64_t> elements;  // of the message
 };
 
-CopyRoom room_of(int ranks, std::uint64_t budget_bytes) {
-  ArenaUse use;
-  use.ranks = ranks;
-  use.tiled_blocks = kTileBlocks;
-  use.exchanges = true;
-  const DeviceArenaSizes sizes = lay_out(use, budget_bytes).first;
-  CopyRoom room;
-  room.tile_bytes = sizes.tile_bytes;
-  room.inbox_bytes = sizes.rotation_bytes;
-  room.slot_bytes = room.inbox_bytes / rotation_slots(ranks) / 4096 * 4096;
-  room.lent_bytes = ranks == 2 ? room.tile_bytes : 0;
-  room.ring_bytes = 16 * kMib;
-  return room;
-}
-
 /// Slots of two pages: small messages take many pieces, and each slot is used again.
-CopyRoom tiny_room(int ranks) {
-  CopyRoom room;
-  room.tile_bytes = 64 << 10;
-  room.slot_bytes = 8192;
-  room.inbox_bytes = rotation_slots(ranks) * room.slot_bytes;
-  room.lent_bytes = ranks == 2 ? room.tile_bytes : 0;
-  room.ring_bytes = 4 * room.slot_bytes;
-  return room;
+Group tiny_group(int ranks) {
+  constexpr std::uint64_t kSlot = 8192;
+  Group group;
+  group.ranks = ranks;
+  group.has_host_reducer = true;
+  group.host_bytes = 4 * kSlot;
+  group.sizes.flagged_bytes = group.sizes.bare_bytes = (1 << 20) + 4096;
+  group.sizes.tile_bytes = tile_slots(ranks) * kSlotGrainBytes;
+  group.sizes.rotation_bytes = rotation_slots(ranks) * kSlot;
+  return group;
 }
 
-std::vector<Room> rooms_of(int ranks) {
-  return {{"tiny", tiny_room(ranks), {1, 1009, 40009}},
-          {"64 MB", room_of(ranks, 64'000'000), {127, 1048573, 67108859}},
-          {"usual", room_of(ranks, kUsualMemoryBytes), {7, 65537, 16777259, 268435399}}};
+/// Under a budget of SMs copy engines have slots for every collective.
+Group budget_group(int ranks) {
+  Group group;
+  group.ranks = ranks;
+  group.most_blocks = 16;
+  group.has_host_reducer = true;
+  group.host_bytes = kPlanRingBytes + kExchangeRingBytes;
+  make_room(group);
+  return group;
 }
 
-/// "copy_rotation", or what goes beside it.
-std::string engine_of(const Request& request, const CopyTuning& tuning) {
-  if (tuning.host_cpu_permille != 0) return "host_reduction";
-  if (tuning.gather_permille != 0) return "host_gather";
-  return request.ranks == 2        ? "copy_exchange"
-         : is_engine_ring(request) ? "copy_ring"
-                                   : "copy_rotation";
+std::vector<Setting> settings(int ranks) {
+  return {{"tiny", tiny_group(ranks), {1, 1009, 40009}},
+          {"usual", usual_group(ranks), {7, 65537, 16777259, 268435399}},
+          {"16 SMs", budget_group(ranks), {127, 1048573, 67108859}}};
 }
 
-/// The corners of what may be tuned of a request in a room.
-std::vector<CopyTuning> corners(const Request& request, bool is_tiny) {
-  std::vector<CopyTuning> all(1);
-  const auto add = [&](auto CopyTuning::* what, auto value) {
-    CopyTuning& made = all.emplace_back();
-    made.*what = value;
+/// The least and the most that each parameter takes, one at a time. How a kernel is spread does not
+/// show in its plan.
+std::vector<Tuning> corners(const Engine& engine, const Request& request) {
+  std::vector<Tuning> all(1);
+  const auto is_spread = [](const std::string& name) {
+    return name == "blocks" || name == "threads" || name == "ahead";
   };
-  const std::uint64_t bytes = request.count * bytes_of(request.type);
-  if (is_tiny)
-    add(&CopyTuning::piece_bytes, std::uint64_t{4096});
-  else if (bytes <= 8 * kMib)
-    add(&CopyTuning::piece_bytes, std::uint64_t{64 << 10});
-  if (request.ranks == 2)
-    for (const int cuts : {0, 3}) add(&CopyTuning::cuts, cuts);
-  for (const std::uint32_t permille : {90u, 1000u}) {
-    if (request.ranks == 2) add(&CopyTuning::host_permille, permille);
-    if (request.collective != Collective::all_reduce) continue;
-    if (request.ranks > 2) add(&CopyTuning::gather_permille, permille);
-    add(&CopyTuning::host_cpu_permille, permille);
+  const std::string& name = engine.info().name;
+  for (const Param& param : params()) {
+    const std::vector<std::string>& of = param.engines;
+    const bool takes = std::find(of.begin(), of.end(), "all") != of.end() ||
+                       std::find(of.begin(), of.end(), name) != of.end();
+    // The least pieces of a large message are too many to say more than those of a small one.
+    constexpr std::uint64_t kManyPieces = 8 << 20;
+    const bool is_long =
+        param.name == "tile_units" && request.count * bytes_of(request.type) > kManyPieces;
+    if (!takes || is_spread(param.name) || is_long) continue;
+    for (const int value : {param.unset + param.grain, param.most})
+      all.push_back(tuning_from(name, {{param.name, value}}));
   }
-  for (CopyTuning& one : all)
-    if (is_tiny) one.least_chunk_bytes = 4096;
   return all;
-}
-
-std::string label_of(const Request& request, const std::string& room, const CopyTuning& tuning) {
-  return text(name_of(request.collective), " of ", request.count, " ", name_of(request.type),
-              " on ", request.ranks, " ranks, root ", request.root, ", ", room, " arena, pieces ",
-              tuning.piece_bytes, ", cuts ", tuning.cuts, ", host ",
-              tuning.host_permille + tuning.gather_permille, ", cores ", tuning.host_cpu_permille);
 }
 
 /// Counts of a part are a rank's share, so that all collectives move as much.
@@ -113,24 +92,57 @@ Request request_of(Collective collective, int ranks, std::uint64_t elements) {
   return checked(request, linked_machine(ranks));
 }
 
-constexpr Collective kCollectives[] = {
-#define PLAIT_COLLECTIVE(name, input, output, busbw) Collective::name,
-#include "plait/collectives.def"
-#undef PLAIT_COLLECTIVE
-};
+std::string label_of(const Request& request, const std::string& setting, const Tuning& tuning) {
+  std::string tuned;
+  for (const auto& [name, value] : params_of(tuning)) tuned += text(", ", name, " ", value);
+  return text(name_of(request.collective), " of ", request.count, " ", name_of(request.type),
+              " on ", request.ranks, " ranks, root ", request.root, ", ", setting, " arena", tuned);
+}
 
-EngineCase case_of(const Request& request, const Room& room, const CopyTuning& tuning) {
+/// Why there is no plan; empty = there is one.
+std::string why_no_plan(const Engine& engine, const Request& request, const Tuning& tuning,
+                        const Group& group) {
+  const std::string why = why_not(engine, request, tuning, group);
+  if (!why.empty()) return why;
+  const bool gathers = tuning.host_permille > 0 && !engine.info().name.starts_with("copy_");
+  const bool has_tiles = &engine == &tiled_engine() || gathers;
+  if (has_tiles &&
+      tiled_engine().plan(linked_machine(request.ranks), request, {}, group).lanes.empty())
+    return "tiles are proved block by block, not as a call";
+  return "";
+}
+
+Plan plan_or_refuse(const Engine& engine, const Request& request, const Tuning& tuning,
+                    const Group& group) {
+  const std::string why = why_no_plan(engine, request, tuning, group);
+  if (!why.empty()) throw Error(ErrorCode::unsupported, why);
+  return plan_of(engine, linked_machine(request.ranks), request, tuning, group);
+}
+
+EngineCase case_of(const Engine& engine, const Request& request, const Setting& setting,
+                   const Tuning& tuning) {
+  const bool has_host_part = tuning.host_permille > 0 || tuning.host_cpu_permille > 0;
   EngineCase made;
-  made.engine = engine_of(request, tuning);
-  made.label = label_of(request, room.name, tuning);
-  made.in_graphs = tuning.host_permille + tuning.gather_permille + tuning.host_cpu_permille == 0;
-  made.calls.emplace_back([request, room = room.room, tuning] {
-    return plan_beside_host(linked_machine(request.ranks), request, room, tuning);
+  made.engine = engine.info().name;
+  made.label = label_of(request, setting.name, tuning);
+  made.in_graphs = !has_host_part;
+  made.calls.emplace_back([&engine, request, tuning, group = setting.group] {
+    return plan_or_refuse(engine, request, tuning, group);
   });
   return made;
 }
 
-void add_in_a_row(const std::vector<EngineCase>& calls, std::vector<EngineCase>& cases) {
+/// What shares the slots of a tiny arena, each behind each other one.
+void add_in_a_row(const Setting& setting, std::vector<EngineCase>& cases) {
+  std::vector<EngineCase> calls;
+  for (const Engine* engine : engines())
+    for (const Collective collective : engine->info().collectives) {
+      const Request request = request_of(collective, setting.group.ranks, setting.elements.back());
+      for (const Tuning& tuning : corners(*engine, request))
+        if (engine != &tiled_engine() && why_not(*engine, request, tuning, setting.group).empty() &&
+            tuning.cuts < 0)
+          calls.push_back(case_of(*engine, request, setting, tuning));
+    }
   for (const EngineCase& first : calls)
     for (const EngineCase& second : calls)
       cases.push_back(
@@ -145,22 +157,15 @@ void add_in_a_row(const std::vector<EngineCase>& calls, std::vector<EngineCase>&
 std::vector<EngineCase> engine_cases() {
   std::vector<EngineCase> cases;
   for (const int ranks : kRanks)
-    for (const Room& room : rooms_of(ranks)) {
-      std::vector<EngineCase> row;  // what shares the tiny arena
-      for (const Collective collective : kCollectives)
-        for (const std::uint64_t elements : room.elements) {
-          const bool is_tiny = room.name == "tiny";
-          const Request request = request_of(collective, ranks, elements);
-          for (const CopyTuning& tuning : corners(request, is_tiny)) {
-            cases.push_back(case_of(request, room, tuning));
-            const bool is_usual = tuning.piece_bytes == 0 && tuning.cuts < 0 &&
-                                  tuning.gather_permille != 1000 && tuning.host_permille != 90 &&
-                                  tuning.host_cpu_permille != 90;
-            if (is_tiny && elements == 40009 && is_usual) row.push_back(cases.back());
+    for (const Setting& setting : settings(ranks))
+      for (const Engine* engine : engines())
+        for (const Collective collective : engine->info().collectives)
+          for (const std::uint64_t elements : setting.elements) {
+            const Request request = request_of(collective, ranks, elements);
+            for (const Tuning& tuning : corners(*engine, request))
+              cases.push_back(case_of(*engine, request, setting, tuning));
           }
-        }
-      add_in_a_row(row, cases);
-    }
+  for (const int ranks : kRanksInARow) add_in_a_row(settings(ranks).front(), cases);
   return cases;
 }
 

@@ -77,3 +77,12 @@ TEST_CASE("a plan does not depend on the float mode of the thread that asks for 
     }
   }
 }
+
+TEST_CASE("an engine's plan is not run by lanes: it uses its slots again without a barrier") {
+  const Topology topology = load_topology("hgx-h200");
+  Chooser chooser(topology, {}, false);
+  Plan plan = propose_one(topology, checked(all_reduce_of(64), topology), "direct");
+  CHECK(chooser.proved(plan) != nullptr);
+  plan.counts[0] = 1;
+  CHECK_THROWS_WITH_AS(chooser.proved(plan), doctest::Contains("name the engine"), Error);
+}
