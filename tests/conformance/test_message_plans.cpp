@@ -7,6 +7,7 @@
 #include "exec/cuda/messages/message_plan.hpp"
 #include "plait/error.hpp"
 #include "plait/report.hpp"
+#include "plait/timeline.hpp"
 
 using namespace plait;
 using namespace plait::cuda;
@@ -105,4 +106,25 @@ TEST_CASE("messages as plans give what they should, and refuse what reduces") {
                        inputs.bytes[from].begin() + static_cast<long>(to * 20000)));
   CHECK_THROWS_AS(
       message_plan(topology, request_of(topology, Collective::all_reduce, 2, 8), {2, {}}), Error);
+}
+
+TEST_CASE("messages as plans: predicted near what was recorded on two GPUs") {
+  // bench/results/gpu_messages_h200x2.csv, in graphs.
+  struct {
+    Collective collective;
+    std::uint64_t bytes;
+    double us;
+  } const recorded[] = {{Collective::copy, 1 << 10, 1.813},
+                        {Collective::send_recv, 64 << 10, 3.979},
+                        {Collective::copy, 1 << 20, 6.990},
+                        {Collective::send_recv, 16 << 20, 61.056},
+                        {Collective::copy, 16 << 20, 50.342}};
+  const Topology topology = load_topology("hgx-h200");
+  const MessageSpread spread{message_channels(2, 0), {}};
+  for (const auto& one : recorded) {
+    CAPTURE(one.bytes);
+    const Request request = request_of(topology, one.collective, 2, one.bytes / 4);
+    const Plan plan = message_plan(topology, request, spread);
+    CHECK(predicted_ns(plan, topology) / 1e3 == doctest::Approx(one.us).epsilon(0.1));
+  }
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "exec/cuda/lines/line_cut.hpp"
 #include "plait/error.hpp"
 #include "plan/builder.hpp"
 #include "plan/hop_shape.hpp"
@@ -51,6 +52,9 @@ class MessagePlan {
              ++channel)
           write_channel(from, to, channel);
     }
+    b_.kernel("messages");
+    if (cut_.channels != 0) b_.param("blocks", cut_.channels);
+    if (cut_.by_lines) b_.param("line_bytes", kFlaggedLineBytes);
     Plan plan = b_.build();
     look_back(plan);
     number(plan);
