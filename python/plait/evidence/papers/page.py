@@ -44,7 +44,8 @@ ENGINES = """\
 What plait's engines take on 2, 4 and 8 GPUs, as recorded in bench/results and gathered in
 bench/results/engines.csv, beside what `predicted_ns` says of the same calls. The parameters are
 those of topologies/hgx-h200.json whose source says so: bench/fit_prices.py fitted them on every
-second power of two as size. Rows that measure nothing stand in that table with the reason."""
+second power of two as size. Which terms the prices have was chosen with all rows in view. Rows that
+measure nothing stand in that table with the reason."""
 
 # What the calibration is about.
 MEASURED = """\
