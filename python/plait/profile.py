@@ -29,13 +29,17 @@ class Row:
     """One collective at one size over one path, summed over processes. Sizes are in bytes."""
 
     collective: str
-    path: str  # plait or nccl
+    path: str  # nccl, plait, or the engine of plait's that did it
     size_below: int
     calls: int = 0
     bytes: int = 0
     host_us: float = 0.0  # mean a call
     gpu_us: float = 0.0  # mean of the calls that were timed
     share: float = 0.0  # GPU time of the slowest process over the run's time
+
+
+# What `served` of a row says, as counters.cpp has it: NCCL, plait, then its engines.
+DOERS = ("nccl", "plait", *(info.name for info in plait.engines()))
 
 
 class CounterRow(ctypes.Structure):
@@ -64,7 +68,8 @@ def counters() -> list[dict[str, Any]]:
     found = []
     for row in rows[:count]:
         values = {name: getattr(row, name) for name, *_ in CounterRow._fields_}
-        found.append({**values, "name": row.name.decode()})
+        by = DOERS[row.served]
+        found.append({**values, "name": row.name.decode(), "by": by})
     return found
 
 
@@ -80,7 +85,7 @@ def table(pages: Sequence[dict[str, Any]], run_s: float) -> list[Row]:
     slowest: dict[tuple[str, str, int], float] = defaultdict(float)
     for page in pages:
         for row in page["rows"]:
-            path = "plait" if row["served"] else "nccl"
+            path = page.get("doers", DOERS)[row["served"]]
             key = (row["name"], path, 1 << row["bucket"])
             for name in ("calls", "bytes", "host_ns", "gpu_calls", "gpu_ns"):
                 sums[key][name] += row[name]
@@ -117,7 +122,7 @@ def trace(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
         name = {"name": f"rank {rank} (pid {page['pid']})"}
         events.append({"ph": "M", "name": "process_name", "pid": rank, "args": name})
         for start_ns, host_ns, size, gpu_ms, thread, collective, served in page["events"]:
-            args = {"bytes": size, "path": "plait" if served else "nccl"}
+            args = {"bytes": size, "path": page.get("doers", DOERS)[served]}
             if gpu_ms >= 0:
                 args["gpu_us"] = gpu_ms * 1e3
             events.append(

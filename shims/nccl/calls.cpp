@@ -133,7 +133,7 @@ Result serve(const Asked& asked, Pass pass) noexcept {
     Call call;
     if (!translated(asked, *pin, call)) return pass_in_order(std::move(pin), asked.stream, pass);
     if (!takes(*pin, call.request)) {
-      const CountedCall counted(call.request, false, call.stream);
+      const CountedCall counted(call.request, kByNccl, call.stream);
       return pass_in_order(std::move(pin), call.stream, pass);
     }
     if (here.depth == 0) return enqueue(*pin, call);

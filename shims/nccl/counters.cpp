@@ -31,6 +31,14 @@ constexpr const char* kNames[] = {
     "send",
     "receive",
 };
+/// By CounterRow::served.
+constexpr const char* kDoers[] = {
+    "nccl",
+    "plait",
+#define PLAIT_ENGINE(name) #name,
+#include "exec/cuda/engines.def"
+#undef PLAIT_ENGINE
+};
 constexpr int kRows = static_cast<int>(std::size(kNames));
 constexpr std::size_t kEvents = 1u << 18;  // kept for the trace: 10 MB
 
@@ -45,18 +53,18 @@ struct Event {
   float gpu_ms = -1;
   std::int32_t thread = 0;
   std::int16_t row = 0;
-  bool served = false;
+  std::int16_t by = 0;
 };
 
 struct Pending {
   std::unique_ptr<Timer> timer;
   std::size_t event;
   int row, bucket;
-  bool served;
+  int by;
 };
 
 struct Book {
-  std::array<std::array<std::array<Cell, kBuckets>, kRows>, 2> cells;
+  std::array<std::array<std::array<Cell, kBuckets>, kRows>, std::size(kDoers)> cells;
   std::mutex guard;
   std::vector<Event> events;
   std::deque<Pending> pending;
@@ -69,9 +77,9 @@ Book& book() {
   return *only;
 }
 
-Cell& cell(bool served, int row, int bucket) {
-  return book()
-      .cells[served ? 1 : 0][static_cast<std::size_t>(row)][static_cast<std::size_t>(bucket)];
+Cell& cell(int by, int row, int bucket) {
+  return book().cells[static_cast<std::size_t>(by)][static_cast<std::size_t>(row)]
+                     [static_cast<std::size_t>(bucket)];
 }
 
 int bucket_of(std::uint64_t bytes) {
@@ -106,7 +114,7 @@ void harvest(Book& all) {
     Pending& oldest = all.pending.front();
     const float ms = oldest.timer->elapsed_ms();
     if (ms < 0) return;
-    Cell& counted = cell(oldest.served, oldest.row, oldest.bucket);
+    Cell& counted = cell(oldest.by, oldest.row, oldest.bucket);
     counted.gpu_calls.fetch_add(1, std::memory_order_relaxed);
     counted.gpu_ns.fetch_add(static_cast<std::uint64_t>(ms * 1e6f), std::memory_order_relaxed);
     if (oldest.event < all.events.size()) all.events[oldest.event].gpu_ms = ms;
@@ -116,14 +124,14 @@ void harvest(Book& all) {
 
 std::vector<CounterRow> rows_now() {
   std::vector<CounterRow> rows;
-  for (int served = 0; served < 2; ++served)
+  for (int by = 0; by < static_cast<int>(std::size(kDoers)); ++by)
     for (int row = 0; row < kRows; ++row)
       for (int bucket = 0; bucket < kBuckets; ++bucket) {
-        const Cell& from = cell(served != 0, row, bucket);
+        const Cell& from = cell(by, row, bucket);
         if (from.calls.load() == 0) continue;
         CounterRow to{};
         std::strncpy(to.name, kNames[row], sizeof to.name - 1);
-        to.served = served;
+        to.served = by;
         to.bucket = bucket;
         to.calls = from.calls.load();
         to.bytes = from.bytes.load();
@@ -143,7 +151,7 @@ std::string row_json(const CounterRow& row) {
 
 std::string event_json(const Event& event) {
   return text("[", event.start_ns, ",", event.host_ns, ",", event.bytes, ",", event.gpu_ms, ",",
-              event.thread, ",\"", kNames[event.row], "\",", event.served ? 1 : 0, "]");
+              event.thread, ",\"", kNames[event.row], "\",", event.by, "]");
 }
 
 std::string page(Book& all) {
@@ -151,8 +159,11 @@ std::string page(Book& all) {
   std::string body =
       text("{\"schema\":\"plait.profile/1\",\"pid\":", all.owner,
            ",\"rank\":", rank == nullptr ? -1 : std::atoi(rank), ",\"end_ns\":", now_ns(),
-           ",\"left_out\":", all.events_left_out, ",\n\"rows\":[");
-  const char* comma = "\n";
+           ",\"left_out\":", all.events_left_out, ",\"doers\":[");
+  const char* comma = "";
+  for (const char* name : kDoers) body += text(std::exchange(comma, ","), "\"", name, "\"");
+  body += "],\n\"rows\":[";
+  comma = "\n";
   for (const CounterRow& row : rows_now()) body += text(std::exchange(comma, ",\n"), row_json(row));
   body += "],\n\"events\":[";
   comma = "\n";
@@ -181,27 +192,27 @@ std::string page(Book& all) {
 
 }  // namespace
 
-CountedCall::CountedCall(const Request& request, bool served, Stream stream)
+CountedCall::CountedCall(const Request& request, int by, Stream stream)
     : row_(static_cast<int>(request.collective)),
       bytes_(message_bytes(request)),
-      served_(served),
+      by_(by),
       stream_(stream) {
   bucket_ = bucket_of(bytes_);
-  add(cell(served_, row_, bucket_), bytes_);
   if (!observed()) return;
   range_.emplace(kNames[row_], bytes_);
   if (!profiling()) return;
   start_ns_ = now_ns();
   // What NCCL is handed in a group is launched later: nothing to time here.
-  if (served || here.depth == 0) timer_ = platform().timer(stream);
+  if (by != kByNccl || here.depth == 0) timer_ = platform().timer(stream);
 }
 
 CountedCall::~CountedCall() {
+  Cell& counted = cell(by_, row_, bucket_);
+  add(counted, bytes_);
   if (start_ns_ == 0) return;
   if (timer_ != nullptr) timer_->stop(stream_);
   const std::int64_t took_ns = now_ns() - start_ns_;
-  cell(served_, row_, bucket_)
-      .host_ns.fetch_add(static_cast<std::uint64_t>(took_ns), std::memory_order_relaxed);
+  counted.host_ns.fetch_add(static_cast<std::uint64_t>(took_ns), std::memory_order_relaxed);
   Book& all = book();
   const std::lock_guard<std::mutex> hold(all.guard);
   harvest(all);
@@ -209,14 +220,14 @@ CountedCall::~CountedCall() {
   if (index < kEvents)
     all.events.push_back({start_ns_, took_ns, bytes_, -1,
                           static_cast<std::int32_t>(::syscall(SYS_gettid)),
-                          static_cast<std::int16_t>(row_), served_});
+                          static_cast<std::int16_t>(row_), static_cast<std::int16_t>(by_)});
   else
     ++all.events_left_out;
-  if (timer_ != nullptr) all.pending.push_back({std::move(timer_), index, row_, bucket_, served_});
+  if (timer_ != nullptr) all.pending.push_back({std::move(timer_), index, row_, bucket_, by_});
 }
 
 void count_message(bool sends, std::uint64_t bytes, bool served) {
-  add(cell(served, sends ? kRows - 2 : kRows - 1, bucket_of(bytes)), bytes);
+  add(cell(served ? kByPlait : kByNccl, sends ? kRows - 2 : kRows - 1, bucket_of(bytes)), bytes);
 }
 
 }  // namespace plait::nccl

@@ -13,20 +13,22 @@ namespace plait::nccl {
 /// Sizes by their power of two: bucket b holds [2^(b-1), 2^b) bytes; 0 holds empty calls.
 inline constexpr int kBuckets = 48;
 
-/// Counts a call, and times it from construction to destruction where profiling is on.
+/// Counts a call when it is over, and times it from construction on where profiling is on.
 class CountedCall {
  public:
-  CountedCall(const Request& request, bool served, Stream stream);
+  /// by: kByNccl, or kByPlait until done_by() says more.
+  CountedCall(const Request& request, int by, Stream stream);
   ~CountedCall();
   CountedCall(const CountedCall&) = delete;
   CountedCall& operator=(const CountedCall&) = delete;
+  void done_by(int by) { by_ = by; }
 
  private:
   int row_ = 0;
   int bucket_ = 0;
   std::int64_t start_ns_ = 0;
   std::uint64_t bytes_ = 0;
-  bool served_ = false;
+  int by_ = 0;
   Stream stream_ = nullptr;
   std::unique_ptr<Timer> timer_;
   std::optional<NvtxRange> range_;
@@ -38,7 +40,7 @@ void count_message(bool sends, std::uint64_t bytes, bool served);
 /// One line of the table, as other languages read it.
 struct CounterRow {
   char name[32];        ///< "all_reduce", "send"
-  std::int32_t served;  ///< 1 = by plait, 0 = by NCCL
+  std::int32_t served;  ///< 0 = by NCCL, 1 = by plait, from 2 on by which engine of engines.def
   std::int32_t bucket;  ///< message sizes [2^(bucket-1), 2^bucket)
   std::uint64_t calls, bytes, host_ns;
   std::uint64_t gpu_calls, gpu_ns;  ///< of the calls whose GPU time was taken

@@ -72,9 +72,15 @@ class CudaEngine : public Engine {
     const std::lock_guard<std::mutex> hold(guard_);
     return call_of(request).ready != nullptr;
   }
-  void enqueue(const Request& request, const void* input, void* output, Stream stream) override {
+  int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     const std::lock_guard<std::mutex> hold(guard_);
-    rank_->run(*call_of(request).ready, request, {input, output, {}}, driver_stream(stream));
+    const Call& call = call_of(request);
+    rank_->run(*call.ready, request, {input, output, {}}, driver_stream(stream));
+    return call.by;
+  }
+  std::string how(const Request& request) const override {
+    const std::string all = selector_->explain(request);  // its first line is the choice
+    return all.substr(0, all.find('\n'));
   }
   bool takes_messages() const override { return rank_->takes_messages(); }
   void messages(const std::vector<Message>& messages, Stream stream) override {
@@ -91,6 +97,7 @@ class CudaEngine : public Engine {
  private:
   struct Call {
     std::unique_ptr<cuda::Ready> ready;  ///< null = NCCL's
+    int by = kByNccl;
   };
   using Key = std::tuple<int, std::uint64_t, int, int, int, int>;
 
@@ -102,8 +109,12 @@ class CudaEngine : public Engine {
     const std::optional<cuda::Choice> choice =
         bitwise_ ? selector_->best(request) : selector_->no_slower_than_nccl(request);
     Call call;
-    if (choice && request.count != 0)
+    if (choice && request.count != 0) {
+      const std::vector<const cuda::Engine*>& all = cuda::engines();
+      call.by = kByEngine +
+                static_cast<int>(std::find(all.begin(), all.end(), choice->engine) - all.begin());
       call.ready = rank_->prepare(*choice->engine, request, choice->tuning);
+    }
     return calls_.add(key, std::move(call), [](const Call&) {});
   }
 

@@ -19,6 +19,9 @@ namespace plait::nccl {
 /// Every rank's bytes in rank order; called alike by all ranks of the communicator.
 using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
 
+/// Who did a call, as counters tell it.
+inline constexpr int kByNccl = 0, kByPlait = 1, kByEngine = 2;
+
 using Message = cuda::Message;  ///< a send or a receive
 
 /// One rank of one communicator.
@@ -27,8 +30,11 @@ class Engine {
   virtual ~Engine() = default;
   /// The same answer on all ranks, from the request alone.
   virtual bool takes(const Request& request) const = 0;
-  /// In stream order; never waits for peers or the stream on the host. Throws Error.
-  virtual void enqueue(const Request& request, const void* input, void* output, Stream stream) = 0;
+  /// In stream order; never waits for peers or the stream on the host. Throws Error. Returns who
+  /// did it: kByPlait, or kByEngine and the engine's place in engines.def.
+  virtual int enqueue(const Request& request, const void* input, void* output, Stream stream) = 0;
+  /// For people: how it does a request that it takes; may be empty.
+  virtual std::string how(const Request&) const { return ""; }
   /// True where messages() serves every message: the same answer on all ranks. All or none, since
   /// those of one group must move side by side whatever groups their other ends are in.
   virtual bool takes_messages() const { return false; }

@@ -40,7 +40,7 @@ class NodeEngine : public Engine {
     return shard > 0 && inside_->takes(part(request, Collective::reduce_scatter, shard)) &&
            inside_->takes(part(request, Collective::all_gather, shard));
   }
-  void enqueue(const Request& request, const void* input, void* output, Stream stream) override;
+  int enqueue(const Request& request, const void* input, void* output, Stream stream) override;
   void check() const override { inside_->check(); }
   void fail() noexcept override {
     inside_->fail();
@@ -132,7 +132,7 @@ class NodeEngine : public Engine {
       std::make_shared<std::atomic<bool>>(false);
 };
 
-void NodeEngine::enqueue(const Request& request, const void* input, void* output, Stream stream) {
+int NodeEngine::enqueue(const Request& request, const void* input, void* output, Stream stream) {
   const std::uint64_t element = bytes_of(request.type), shard = shard_count(request);
   const std::uint64_t piece = shard * static_cast<std::uint64_t>(nodes_.size);
   const std::uint64_t pieces = request.count / piece;
@@ -161,6 +161,7 @@ void NodeEngine::enqueue(const Request& request, const void* input, void* output
     all_reduce(whole_, from + pieces * piece * element, to + pieces * piece * element, rest,
                request, stream);
   inside_->heed(stream);
+  return kByPlait;
 }
 
 }  // namespace

@@ -46,10 +46,11 @@ void explain(const State& state, const std::string& what) {
 }
 
 void explain(const State& state, const Request& request, bool taken) {
+  const std::string why = taken ? state.engine->how(request) : why_not(state, request);
   explain(state,
           text(name_of(request.collective), ' ', request.count, ' ', name_of(request.type), ' ',
                reduces(request.collective) ? name_of(request.op) : "-", " over ", request.ranks,
-               " ranks: ", taken ? text("plait") : text("NCCL (", why_not(state, request), ")")));
+               " ranks: ", taken ? "plait" : "NCCL", why.empty() ? "" : text(" (", why, ")")));
 }
 
 /// Throws what calls of a communicator that has ended return.
@@ -171,8 +172,8 @@ Result enqueue(State& state, const Call& call) {
     require_alive(state);
     const StreamOrder::Place place = begin_served(state, call.stream);
     {
-      const CountedCall counted(call.request, true, call.stream);
-      state.engine->enqueue(call.request, call.input, call.output, call.stream);
+      CountedCall counted(call.request, kByPlait, call.stream);
+      counted.done_by(state.engine->enqueue(call.request, call.input, call.output, call.stream));
     }
     end_call(state, call.stream, place);
     return ncclSuccess;

@@ -189,7 +189,8 @@ class HostEngine : public Engine {
     return (options.bitwise || cuda::is_measured(options.gpus)) &&
            request.collective != Collective::send_recv && request.collective != Collective::copy;
   }
-  void enqueue(const Request& request, const void* input, void* output, Stream stream) override {
+  std::string how(const Request&) const override { return "over host memory"; }
+  int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     // STANDIN_LAZY: code is loaded when first used, and that waits for what runs, as CUDA does.
     if (std::getenv("STANDIN_LAZY") != nullptr && loaded_.insert(request.collective).second)
       standin_stream_synchronize(stream);
@@ -197,6 +198,7 @@ class HostEngine : public Engine {
       const std::vector<char> all = inputs_of(*shared, request, input, stopped);
       compute(request, shared->options.rank, all, output);
     });
+    return kByPlait;
   }
   /// STANDIN_MESSAGES=1: sends and receives too.
   bool takes_messages() const override { return std::getenv("STANDIN_MESSAGES") != nullptr; }

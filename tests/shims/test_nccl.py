@@ -367,7 +367,7 @@ def test_a_tuning_table_says_what_is_left_to_nccl(run_case, tmp_path):
     said = run_case.stderr
     assert all(row["wrong"] == 0 and row["served"] > 0 and row["passed"] > 0 for row in rows)
     assert re.search(r"all_gather 1000 fp32 - over 2 ranks: NCCL", said)
-    assert re.search(r"broadcast 1000 fp32 - over 2 ranks: plait", said)
+    assert re.search(r"broadcast 1000 fp32 - over 2 ranks: plait \(over host memory\)", said)
     assert f"by the tuning table {file}" in said
     assert "measured beside NCCL 2.1.0" in said
     file.write_text("{")
@@ -412,7 +412,8 @@ def test_explain_says_who_serves_each_call(run_case):
     run_case("others", 2, env={"PLAIT_DEBUG": "EXPLAIN", "PLAIT_OPS": "all_gather"})
     said = run_case.stderr
     assert re.search(r"PLAIT INFO attached to communicator", said)
-    assert re.search(r"PLAIT EXPLAIN .*all_gather 1000 fp32 - over 2 ranks: plait", said)
+    served = r"PLAIT EXPLAIN .*all_gather 1000 fp32 - over 2 ranks: plait \(over host memory\)"
+    assert re.search(served, said)
     assert re.search(r"PLAIT EXPLAIN .*reduce 1000 fp32 sum .*NCCL \(not in PLAIT_OPS\)", said)
 
 

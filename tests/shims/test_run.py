@@ -108,6 +108,7 @@ def test_profile(built, tmp_path):
     assert found[("all_reduce", "plait")] == 6 and found[("send", "nccl")] == 3
     sums = next(row for row in rows if row["collective"] == "all_reduce")
     assert int(sums["bytes"]) == 6 * 20000 * 4 and int(sums["size_below"]) == 131072
+    assert all(page["doers"] == list(profile.DOERS) for page in profile.load(tmp_path))
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert sum(event["ph"] == "X" for event in events) == 6
     assert {event["pid"] for event in events} == {0, 1, 2}
@@ -118,13 +119,13 @@ def test_counters_of_a_running_program():
 
 
 def test_table_adds_processes_up_and_takes_the_slowest():
-    row = {"name": "all_reduce", "served": 1, "bucket": 11, "calls": 2, "bytes": 2048}
+    row = {"name": "all_reduce", "served": 3, "bucket": 11, "calls": 2, "bytes": 2048}
     pages = [
         {"rank": 0, "rows": [{**row, "host_ns": 4000, "gpu_calls": 1, "gpu_ns": 5_000_000}]},
         {"rank": 1, "rows": [{**row, "host_ns": 8000, "gpu_calls": 2, "gpu_ns": 30_000_000}]},
     ]
     (found,) = profile.table(pages, run_s=0.1)
-    assert (found.calls, found.bytes, found.size_below, found.path) == (4, 4096, 2048, "plait")
+    assert (found.calls, found.bytes, found.size_below, found.path) == (4, 4096, 2048, "two_shot")
     assert found.host_us == pytest.approx(3) and found.share == pytest.approx(0.3)
     assert found.gpu_us == pytest.approx(35e3 / 3)
 
@@ -194,4 +195,5 @@ def test_counters_while_a_program_runs(built):
     assert first == last == 12.0  # 1 + 2 = 3, doubled twice
     (row,) = rows
     assert (row["name"], row["served"], row["calls"]) == ("all_reduce", 1, 6)
+    assert row["by"] == "plait"  # the host's engine has no name
     assert row["bytes"] == 6 * 1024 and row["bucket"] == 11
