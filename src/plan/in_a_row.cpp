@@ -10,7 +10,8 @@
 namespace plait {
 namespace {
 
-constexpr int kJoins = 1 << 20;  // words of the joints between calls: past all that plans use
+constexpr int kOwnWords = 1 << 16;  // more than a plan has
+constexpr int kJoins = 1 << 28;     // words of the joints between calls: past all of those
 
 bool is_flagged(const Op& op) { return op.kind == OpKind::signal || op.kind == OpKind::wait; }
 
@@ -37,7 +38,7 @@ class Row {
     for (std::size_t rank = 0; rank < plan.enqueued.size(); ++rank)
       for (const int lane : plan.enqueued[rank])
         made.enqueued[rank].push_back(static_cast<int>(first_) + lane);
-    counted_.add(plan);
+    if (!plan.counts.empty()) counted_.add(plan);
     end(plan);
   }
 
@@ -119,6 +120,8 @@ class Row {
 
   Op moved(Op op, const Plan& plan) const {
     if (is_flagged(op)) {
+      // Nothing that one call of a plan by lanes raises is waited for in another one.
+      if (plan.counts.empty()) op.flag.index += kOwnWords * (calls_ + 1);
       counted_.move(op);
       return op;
     }

@@ -12,14 +12,10 @@
 
 #include "exec/cuda/copies/copy_tuning.hpp"
 #include "exec/cuda/copies/engine_call.hpp"
+#include "exec/cuda/traffic/plan_words.hpp"
 #include "plan/in_a_row.hpp"
 
 namespace plait::cuda {
-
-/// Flag::index of copy engines' words: where a word's row lies in EngineFlags or HostWords, then an
-/// index for each event of a rank that was recorded.
-inline constexpr int kHostWordIndex = 1 << 10;
-inline constexpr int kEventIndex = 1 << 11;
 
 class PlanQueue;
 

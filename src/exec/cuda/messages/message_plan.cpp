@@ -7,6 +7,7 @@
 
 #include "base/text.hpp"
 #include "exec/cuda/lines/line_cut.hpp"
+#include "exec/cuda/traffic/plan_words.hpp"
 #include "plait/error.hpp"
 #include "plan/builder.hpp"
 #include "plan/hop_shape.hpp"
@@ -17,7 +18,7 @@ namespace {
 /// Flag::index of a channel's words: of tiles, or of messages by lines.
 enum WordRow : int { kArrived, kTaken, kLinesArrived, kLinesTaken };
 int word_index(WordRow row, std::uint32_t channel) {
-  return row * kMessageChannels + static_cast<int>(channel);
+  return kMessageWords + row * kMessageChannels + static_cast<int>(channel);
 }
 
 class MessagePlan {
