@@ -19,11 +19,9 @@ std::vector<StrategyInfo> engine_infos() {
   return infos;
 }
 
-std::optional<cuda::Choice> usual_choice(const Request& request, bool beside_computing,
-                                         const std::string& table) {
+std::optional<cuda::Choice> usual_choice(const Request& request, bool beside_computing) {
   if (request.ranks < 2 || request.count == 0) return std::nullopt;
-  const cuda::Group group = cuda::usual_group(request.ranks, beside_computing);
-  return cuda::Selector(group, cuda::TuningTable(table), true).best(request);
+  return cuda::Selector(cuda::usual_group(request.ranks, beside_computing), {}, true).best(request);
 }
 
 std::vector<std::pair<std::string, std::string>> refusals(const Request& request) {
@@ -63,7 +61,6 @@ void bind_engines(nb::module_& module) {
   module.def("engines", &engine_infos, "What serves calls on GPUs, as StrategyInfo.");
   module.def("engine_params", &cuda::params, "The parameters that engines take.");
   module.def("usual_choice", &usual_choice, nb::arg("request"), nb::arg("beside_computing") = false,
-             nb::arg("table") = "",
              "What ranks on H200s, a process each, run where no tuning table, budget or mask says "
              "otherwise; None: a plan.");
   module.def("engine_plan", &engine_plan, nb::arg("topology"), nb::arg("request"),
@@ -79,15 +76,15 @@ void bind_engines(nb::module_& module) {
   module.def(
       "what_would_run",
       [](const Topology& topology, const Request& request, const std::string& engine,
-         const std::map<std::string, std::int64_t>& params, bool eager) {
+         const std::map<std::string, std::int64_t>& params, bool eager, const std::string& table) {
         return what_would_run(topology, request, {engine, params},
-                              eager ? Launch::eager : Launch::graph);
+                              eager ? Launch::eager : Launch::graph, cuda::TuningTable(table));
       },
       nb::arg("topology"), nb::arg("request"), nb::arg("engine") = "",
       nb::arg("params") = std::map<std::string, std::int64_t>{}, nb::arg("eager") = false,
-      nb::call_guard<nb::gil_scoped_release>(),
-      "What ranks on such GPUs run, a process each, where no tuning table, budget or mask says "
-      "otherwise; None: a plan by lanes.");
+      nb::arg("table") = "", nb::call_guard<nb::gil_scoped_release>(),
+      "What ranks on such GPUs run, a process each, where no budget or mask says otherwise; table: "
+      "the machine's. None: a plan by lanes.");
   module.def("engine_refusals", &refusals, nb::arg("request"),
              "(engine, why not) of those that do not serve the request on H200s.");
 }

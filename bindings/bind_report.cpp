@@ -52,11 +52,5 @@ void bind_report(nb::module_& module) {
   module.def(
       "verify", [](const Plan& plan) { return verify(plan); }, nb::arg("plan"),
       nb::call_guard<nb::gil_scoped_release>(), "Proves the plan or says all that is wrong.");
-  module.def(
-      "verify_in_a_row",
-      [](const std::vector<const Plan*>& calls) { return verify_in_a_row(calls); },
-      nb::arg("calls"), nb::call_guard<nb::gil_scoped_release>(),
-      "Proves that calls one behind the other, with no barrier between them, share slots and "
-      "words.");
   bind_engine_proofs(module);
 }

@@ -2,7 +2,7 @@
 
 The request and the machine are values, so this is asked without a GPU. Communicators decide alike,
 by the same core: as the caller says, else by this machine's tuning table, else by what was measured
-on HGX H200.
+on HGX H200, else by simulation.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ LANES = "lanes"  # where no engine takes the request: CPU ranks, masks, links th
 
 @dataclass(frozen=True)
 class Runs:
-    """One call. plan: what all ranks do; one without lanes where an engine states none."""
+    """One call. plan: what all ranks do; proof: of it, and of an engine's two in a row."""
 
     engine: str
     tuning: dict[str, int]
-    by: str  # caller, table, built in; of plans by lanes simulation
+    by: str  # caller, table, built in, simulated
     predicted_us: float | None  # in a graph, among others like it
     plan: plait.Plan
+    proof: plait.Report
 
     @property
     def title(self) -> str:
@@ -35,37 +36,26 @@ class Runs:
         return self.plan.label if self.engine == LANES else f"engine {self.plan.label}"
 
     @property
-    def reports(self) -> list[plait.Report]:
-        """Of the call, and of an engine's two in a row; empty where the plan has no lanes."""
-        if self.plan.op_count() == 0:
-            return []
-        alone = plait.verify(self.plan)
-        if self.engine == LANES or not alone.proved:
-            return [alone]
-        return [alone, _core.verify_in_a_row([self.plan, self.plan])]
+    def is_stated(self) -> bool:
+        """Whether the plan says what is done; an engine may be planned by the block alone."""
+        return self.plan.op_count() > 0
 
     def as_json(self) -> dict[str, Any]:
-        """Keys as docs name them; proof and plan are null where the engine states none."""
-        reports = self.reports
-        said = [json.loads(report.to_json())["findings"] for report in reports]
-        findings = [finding for one in said for finding in one]
+        """Keys as docs name them; bytes, proof and plan are null where the plan is not stated."""
+        findings = json.loads(self.proof.to_json())["findings"]
         proof = {"proved": not findings, "findings": findings}
+        stated = {
+            "bytes_by_path": self.plan.bytes_per_path(),
+            "proof": proof,
+            "plan": json.loads(self.plan.to_json()),
+        }
         return {
             "engine": self.engine,
             "tuning": self.tuning,
             "by": self.by,
             "predicted_us": self.predicted_us,
-            "bytes_by_path": self.plan.bytes_per_path() if reports else None,
-            "proof": proof if reports else None,
-            "plan": json.loads(self.plan.to_json()) if reports else None,
+            **(stated if self.is_stated else dict.fromkeys(stated)),
         }
-
-
-def are_linked(machine: plait.Topology, request: plait.Request) -> bool:
-    """Whether the ranks' GPUs have a link to each other, as engines want."""
-    ends = request.checked(machine).devices
-    linked = {(link.src, link.dst) for link in machine.links if link.kind == "nvlink"}
-    return len(ends) > 1 and all(a == b or (a, b) in linked for a in ends for b in ends)
 
 
 def tuning_table(machine: plait.Topology, ranks: int) -> str:
@@ -81,16 +71,13 @@ def by_engine(
     params: Mapping[str, int] | None = None,
 ) -> Runs | None:
     """The engine that would serve the request, or that the caller names; None where none would."""
-    if not are_linked(machine, request) or request.count == 0:
+    table = "" if engine else tuning_table(machine, request.ranks)
+    found = plait.what_would_run(machine, request, engine, dict(params or {}), table=table)
+    if found is None:
         return None
-    by, tuning = "caller", dict(params or {})
-    if not engine:
-        choice = plait.usual_choice(request, table=tuning_table(machine, request.ranks))
-        if choice is None:
-            return None
-        engine, by, tuning = choice.engine, choice.by, choice.params
-    plan = _core.engine_plan(machine, request, engine, tuning)
-    return Runs(plan.strategy, tuning, by, _predicted_us(machine, plan), plan)
+    choice = found.choice
+    facts = (choice.engine, choice.params, choice.by, found.predicted_us)
+    return Runs(*facts, found.plan, found.proof)
 
 
 def engines(machine: plait.Topology, request: plait.Request) -> list[Runs]:
@@ -103,11 +90,5 @@ def engines(machine: plait.Topology, request: plait.Request) -> list[Runs]:
 
 def by_lanes(machine: plait.Topology, plan: plait.Plan, by: str) -> Runs:
     """A plan as it is."""
-    return Runs(LANES, dict(plan.params), by, _predicted_us(machine, plan), plan)
-
-
-def _predicted_us(machine: plait.Topology, plan: plait.Plan) -> float | None:
-    try:
-        return _core.predicted_ns(plan, machine) / 1e3
-    except plait.UnsupportedError:
-        return None
+    predicted_us = _core.predicted_ns(plan, machine) / 1e3
+    return Runs(LANES, dict(plan.params), by, predicted_us, plan, plait.verify(plan))

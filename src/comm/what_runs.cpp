@@ -19,6 +19,13 @@ bool is_measured(const Topology& topology, const Request& request) {
   return std::all_of(request.devices.begin(), request.devices.end(), is_h200);
 }
 
+bool are_linked(const Topology& topology, const Request& request) {
+  for (const int from : request.devices)
+    for (const int to : request.devices)
+      if (from != to && find_link(topology, from, to) < 0) return false;
+  return true;
+}
+
 }  // namespace
 
 cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
@@ -69,12 +76,14 @@ WhatRuns what_runs(const cuda::Choice& choice, const Topology& topology, const R
 }
 
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
-                                       const cuda::Wanted& wanted, Launch launch) {
+                                       const cuda::Wanted& wanted, Launch launch,
+                                       cuda::TuningTable table) {
   const Request placed = checked(request, topology);
-  if (placed.ranks < 2 || placed.ranks > cuda::kMaxCudaRanks || placed.count == 0)
+  if (placed.ranks < 2 || placed.ranks > cuda::kMaxCudaRanks || placed.count == 0 ||
+      !are_linked(topology, placed))
     return std::nullopt;
   const cuda::Group group = cuda::usual_group(placed.ranks);
-  const cuda::Selector selector(group, {}, is_measured(topology, placed),
+  const cuda::Selector selector(group, std::move(table), is_measured(topology, placed),
                                 predictor(topology, group));
   const std::optional<cuda::Choice> choice = selector.best(placed, wanted);
   if (!choice) return std::nullopt;

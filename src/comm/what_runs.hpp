@@ -27,10 +27,12 @@ std::string print(const WhatRuns& found);
 /// By the engine of `choice`; `request`: checked.
 WhatRuns what_runs(const cuda::Choice& choice, const Topology& topology, const Request& request,
                    const cuda::Group& group, Launch launch);
-/// What ranks run on such GPUs, a process each and with host memory that all map, where no tuning
-/// table, budget or mask says otherwise. None: a plan by lanes.
+/// What ranks run on such GPUs, a process each and with host memory that all map, where no budget
+/// or mask says otherwise. table: the machine's. None: a plan by lanes, as where two of the GPUs
+/// have no link of their own.
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
-                                       const cuda::Wanted& wanted, Launch launch);
+                                       const cuda::Wanted& wanted, Launch launch,
+                                       cuda::TuningTable table = {});
 /// For a selector of ranks on these devices of the topology (empty = the first ones): calls in
 /// graphs.
 cuda::Predict predictor(const Topology& topology, const cuda::Group& group,

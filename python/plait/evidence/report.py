@@ -245,13 +245,13 @@ def _bandwidth(topology: plait.Topology, collective: str, ranks: int, measured: 
 def _what_runs(topology: plait.Topology, request: plait.Request) -> what_runs.Runs:
     """The engine that serves the request, where its plan has ops to show; else the fastest plan."""
     runs = what_runs.by_engine(topology, request)
-    if runs is not None and runs.plan.op_count() > 0:
+    if runs is not None and runs.is_stated:
         return runs
     plans, _ = plait.propose(topology, request)
     if not plans:
         raise plait.UnsupportedError(f"no strategy takes {request.collective} on {topology.name}")
     fastest = min(plans, key=lambda plan: plait.simulate(plan, topology).total_ns)
-    return what_runs.by_lanes(topology, fastest, "simulation")
+    return what_runs.by_lanes(topology, fastest, "simulated")
 
 
 def page(
