@@ -1,6 +1,15 @@
 """`plait verify --all`: engines' cases beside strategies', and how both are counted."""
 
-from plait import prove
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import plait
+from plait import _core, prove
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "plan.schema.json"
 
 
 def test_a_sample_of_engines_cases_is_proved_or_refused_with_a_reason() -> None:
@@ -31,3 +40,17 @@ def test_engines_and_strategies_are_counted_apart() -> None:
         "engine": "copy_ring",
         "label": "all_gather of 5",
     }
+
+
+@pytest.mark.parametrize("engine", ["copy_exchange", "one_shot"])
+def test_an_engines_plan_goes_through_json_as_the_schema_says(engine: str) -> None:
+    schema = json.loads(SCHEMA.read_text())
+    request = plait.Request("all_reduce", 1 << 14, "fp32", "sum", 2)
+    plan = _core.engine_plan(plait.load_topology("hgx-h200"), request, engine)
+    document = json.loads(plan.to_json())
+    jsonschema.validate(document, schema)
+    assert plait.Plan.from_json(plan.to_json()) == plan
+    assert bool(document.get("counts")) == (engine == "copy_exchange")
+    document["lanes"][0]["ops"][0]["before"] = -1
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, schema)
