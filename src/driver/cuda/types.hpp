@@ -24,7 +24,6 @@ inline constexpr Result kNoBinaryForGpu = 209;
 inline constexpr Result kUnsupportedPtx = 222;  ///< made by a compiler newer than the driver
 inline constexpr Result kNotReady = 600;
 inline constexpr Result kPeerAccessAlreadyEnabled = 704;
-inline constexpr Result kHostMemoryAlreadyRegistered = 712;
 
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
@@ -55,11 +54,6 @@ struct LaunchAttribute {
   int pad;
   union {
     int programmatic_serialization;
-    struct {
-      Event event;
-      int flags;
-      int at_block_start;
-    } programmatic_event;
     char bytes[64];
   } value;
 };
@@ -67,7 +61,6 @@ inline constexpr int kFixedSharedBytes = 1;  ///< of a function, as are the next
 inline constexpr int kMadeForPtx = 5;        ///< the architecture compiled for: 90 = 9.0
 inline constexpr int kMostDynamicSharedBytes = 8;
 inline constexpr int kProgrammaticSerialization = 6;
-inline constexpr int kProgrammaticEvent = 7;
 
 /// CUlaunchConfig.
 struct LaunchConfig {
