@@ -19,11 +19,6 @@ std::vector<StrategyInfo> engine_infos() {
   return infos;
 }
 
-std::optional<cuda::Choice> usual_choice(const Request& request, bool beside_computing) {
-  if (request.ranks < 2 || request.count == 0) return std::nullopt;
-  return cuda::Selector(cuda::usual_group(request.ranks, beside_computing), {}, true).best(request);
-}
-
 std::vector<std::pair<std::string, std::string>> refusals(const Request& request) {
   std::vector<std::pair<std::string, std::string>> found;
   const cuda::Group group = cuda::usual_group(request.ranks);
@@ -60,9 +55,6 @@ void bind_engines(nb::module_& module) {
       .def_ro("beats_nccl", &cuda::Choice::beats_nccl, "None where that is not known.");
   module.def("engines", &engine_infos, "What serves calls on GPUs, as StrategyInfo.");
   module.def("engine_params", &cuda::params, "The parameters that engines take.");
-  module.def("usual_choice", &usual_choice, nb::arg("request"), nb::arg("beside_computing") = false,
-             "What ranks on H200s, a process each, run where no tuning table, budget or mask says "
-             "otherwise; None: a plan.");
   module.def("engine_plan", &engine_plan, nb::arg("topology"), nb::arg("request"),
              nb::arg("engine"), nb::arg("params") = std::map<std::string, std::int64_t>{},
              nb::arg("beside_computing") = false, nb::call_guard<nb::gil_scoped_release>(),

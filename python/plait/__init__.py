@@ -40,7 +40,6 @@ from plait._core import (
     shipped_topologies,
     simulate,
     strategies,
-    usual_choice,
     verify,
     what_would_run,
 )
@@ -87,7 +86,6 @@ __all__ = [
     "shipped_topologies",
     "simulate",
     "strategies",
-    "usual_choice",
     "verify",
     "what_would_run",
 ]

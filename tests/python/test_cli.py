@@ -92,7 +92,8 @@ def test_plan_of_what_the_caller_names_or_no_engine_takes():
     assert done.returncode == 2 and "blocks" in done.stderr, done
     done = plait_command("plan", *two, "-s", "nonsense")
     assert done.returncode == 2 and "wanted a strategy (one of one_shot" in done.stderr, done
-    assert plait.usual_choice(plait.Request("all_reduce", 0, "fp32", "sum", 2)) is None
+    nothing = plait.Request("all_reduce", 0, "fp32", "sum", 2)
+    assert plait.what_would_run(plait.load_topology("hgx-h200"), nothing) is None
 
 
 def test_plan_goes_by_this_machines_tuning_table(monkeypatch, tmp_path):
