@@ -2,8 +2,6 @@
 
     torchrun --nproc-per-node 2 bench/overlap.py                 # NCCL
     plait run -- torchrun --nproc-per-node 2 bench/overlap.py    # plait; PLAIT_SM_BUDGET=N
-    torchrun --nproc-per-node 2 bench/overlap.py --library libplait.so --strategy direct:pieces=2
-                                                # a plan's copies by copy engines (two ranks)
 
 Products of size x size in bf16 run on one stream, all-reduces of `mib` MiB (fp32), or with
 `--collective all_gather` all-gathers of as much in all, on another, over and over until the
@@ -14,9 +12,9 @@ slow-down, and the time of one of these alone and beside them.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
+import statistics
 from collections.abc import Callable
 
 import torch
@@ -34,36 +32,6 @@ def elapsed_ms(stream: torch.cuda.Stream, work: Callable[[], None]) -> float:
     return float(begin.elapsed_time(end))
 
 
-class Library:
-    """plait's C API: an all_reduce of fp32 sums in place, by a strategy."""
-
-    FP32, SUM = 9, 0  # plait_fp32 and plait_sum: places in types.def and reduce_ops.def
-
-    def __init__(self, path: str, strategy: str) -> None:
-        self.library = ctypes.CDLL(path)
-        self.library.plaitGetLastError.restype = ctypes.c_char_p
-        self.comm = ctypes.c_void_p()
-        self.require(self.library.plaitCommInitFromEnvironment(ctypes.byref(self.comm)))
-        self.require(self.library.plaitCommSetStrategy(self.comm, strategy.encode()))
-
-    def require(self, result: int) -> None:
-        """Raises what the library says."""
-        if result != 0:
-            raise RuntimeError(self.library.plaitGetLastError(None).decode())
-
-    def all_reduce(self, data: torch.Tensor) -> None:
-        """In place, on the current stream."""
-        at = ctypes.c_void_p(data.data_ptr())
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        count = ctypes.c_size_t(data.numel())
-        call = self.library.plaitAllReduce
-        self.require(call(at, at, count, self.FP32, self.SUM, self.comm, stream))
-
-
-def median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
-
-
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -71,13 +39,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--products", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--library", default="")
-    parser.add_argument("--strategy", default="")
     parser.add_argument("--collective", choices=("all_reduce", "all_gather"), default="all_reduce")
-    given = parser.parse_args()
-    if given.library and given.collective != "all_reduce":
-        parser.error("wanted all_reduce with --library, found all_gather")
-    return given
+    return parser.parse_args()
 
 
 def check(data: torch.Tensor, collective: str, call: Callable[[], object]) -> None:
@@ -94,10 +57,9 @@ def check(data: torch.Tensor, collective: str, call: Callable[[], object]) -> No
 
 def report(given: argparse.Namespace, *times_ms: list[float]) -> None:
     """Prints the medians: products alone and beside calls, calls alone and beside products."""
-    alone, beside, call_alone, call_beside = (median(one) for one in times_ms)
-    by_plait = given.library or "plait" in os.environ.get("LD_PRELOAD", "")
+    alone, beside, call_alone, call_beside = (statistics.median(one) for one in times_ms)
     row = {
-        "by": (given.strategy or "plait") if by_plait else "nccl",
+        "by": "plait" if "plait" in os.environ.get("LD_PRELOAD", "") else "nccl",
         "sm_budget": os.environ.get("PLAIT_SM_BUDGET", ""),
         "ranks": dist.get_world_size(),
         "collective": given.collective,
@@ -130,13 +92,9 @@ def main() -> None:
         for _ in range(given.products):
             torch.mm(a, b, out=c)
 
-    library = Library(given.library, given.strategy) if given.library else None
-
     def talk(times: int) -> None:
         for _ in range(times):
-            if library:
-                library.all_reduce(data)
-            elif given.collective == "all_gather":
+            if given.collective == "all_gather":
                 dist.all_gather_into_tensor(data, part)
             else:
                 dist.all_reduce(data)
