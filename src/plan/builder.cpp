@@ -161,6 +161,19 @@ void Builder::wait(int lane, const Event& event) {
   op.value = event.value;
 }
 
+void Builder::raise(int lane, const Flag& flag, std::uint32_t value) {
+  Op& op = append(lane, OpKind::signal);
+  op.flag = flag;
+  op.value = value;
+}
+
+void Builder::await(int lane, const Flag& flag, std::uint32_t value, std::uint32_t before) {
+  Op& op = append(lane, OpKind::wait);
+  op.flag = flag;
+  op.value = value;
+  op.before = before;
+}
+
 void Builder::stripe(const std::string& route, Range range) {
   if (range.bytes != 0) plan_.stripes.push_back({route, range.offset, range.bytes});
 }

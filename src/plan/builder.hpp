@@ -63,6 +63,11 @@ class Builder {
   /// The lane must belong to the event's owner.
   void wait(int lane, const Event& event);
 
+  /// The same of an engine's own words, which it numbers and counts itself (Plan::counts).
+  void raise(int lane, const Flag& flag, std::uint32_t value);
+  /// before: of a wait for 0, see Op.
+  void await(int lane, const Flag& flag, std::uint32_t value, std::uint32_t before = 0);
+
   void param(const std::string& name, std::int64_t value) { plan_.params[name] = value; }
   void sum_order(SumOrder order) { plan_.sum_order = order; }
   void kernel(const std::string& name) { plan_.kernel = name; }

@@ -76,7 +76,7 @@ struct TileRoles {
   }
   /// First unit of the tile within a part.
   __device__ unsigned long long first(unsigned tile) const {
-    return (blockIdx.x + static_cast<unsigned long long>(tile) * args.blocks) * tile_units;
+    return first_unit(args, tile_units, blockIdx.x, tile);
   }
   /// Units of the tile in the part of `owner`.
   __device__ unsigned length(int owner, unsigned tile) const {
@@ -94,11 +94,8 @@ struct TileRoles {
   }
   /// `stage` 0: parts, by sender; 1: results, by owner.
   __device__ char* slot(int at, int stage, int from, unsigned tile) const {
-    const unsigned long long index =
-        ((static_cast<unsigned long long>(blockIdx.x) * 2 + stage) * args.ranks + from) *
-            kTileSlots +
-        (base + tile) % kTileSlots;
-    return args.slots[at] + index * args.slot_bytes;
+    return args.slots[at] +
+           slot_index(args.ranks, blockIdx.x, stage, from, base + tile) * args.slot_bytes;
   }
   __device__ const char* input(int owner) const {
     return static_cast<const char*>(args.input) + cuda::index_of(args, owner) * args.part_stride;

@@ -39,4 +39,18 @@ PLAIT_ON_BOTH inline std::uint32_t tile_units(const TiledArgs& args) {
   return steps == 0 ? 1 : static_cast<std::uint32_t>((share + steps - 1) / steps);
 }
 
+/// The first unit of a block's tile within a part.
+PLAIT_ON_BOTH inline unsigned long long first_unit(const TiledArgs& args, std::uint32_t tile_units,
+                                                   unsigned block, unsigned tile) {
+  return (block + static_cast<unsigned long long>(tile) * args.blocks) * tile_units;
+}
+
+/// Of all slots of a rank: a ring of kTileSlots for each block, stage and rank. `stage` 0: parts,
+/// by sender; 1: results, by owner. `turn`: tiles of the block in all calls before this one.
+PLAIT_ON_BOTH inline unsigned long long slot_index(int ranks, unsigned block, int stage, int from,
+                                                   unsigned turn) {
+  return ((static_cast<unsigned long long>(block) * 2 + stage) * ranks + from) * kTileSlots +
+         turn % kTileSlots;
+}
+
 }  // namespace plait::cuda

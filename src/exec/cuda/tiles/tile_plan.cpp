@@ -1,0 +1,228 @@
+// One function a role, as in tile_roles.cuh and tiled.cuh.
+#include "exec/cuda/tiles/tile_plan.hpp"
+
+#include <algorithm>
+
+#include "exec/cuda/traffic/tile_cut.hpp"
+#include "plan/builder.hpp"
+
+namespace plait::cuda {
+namespace {
+
+constexpr std::uint64_t kUnit = 16;
+
+class TilePlan {
+ public:
+  TilePlan(const Topology& topology, const Request& request, const TileWish& wish)
+      : b_(topology, request, "tiled"), n_(request.ranks) {
+    for (int rank = 0; rank < n_; ++rank) {
+      shapes_.push_back(tiled_shape(request, rank));
+      spread_tiles(shapes_.back(), wish);
+    }
+    const TiledArgs& shape = shapes_[0];
+    units_ = tile_units(shape) * shape.blocks;
+    const std::uint64_t units = (shape.part_bytes + kUnit - 1) / kUnit;
+    count_ = static_cast<std::uint32_t>((units + units_ - 1) / units_);
+    slot_bytes_ = std::max<std::uint64_t>(shape.slot_bytes, units_ * kUnit);
+    const auto rings = static_cast<std::uint64_t>(2 * n_);
+    for (int rank = 0; rank < n_; ++rank) {
+      b_.alloc(Space::scratch, rank, rings * kTileSlots * slot_bytes_);
+      registers_.push_back(b_.alloc(Space::scratch, rank, units_ * kUnit));
+    }
+  }
+
+  Plan write() {
+    for (me_ = 0; me_ < n_; ++me_) {
+      watch_room();
+      push();
+      tell();
+      handle();
+      collect();
+    }
+    b_.kernel("tiled");
+    b_.param("blocks", shapes_[0].blocks);
+    b_.param("tile_bytes", static_cast<std::int64_t>(tile_units(shapes_[0]) * kUnit));
+    b_.param("window", shapes_[0].window);
+    Plan plan = b_.build();
+    for (int word = kTileParts; word <= kTileHandled; ++word) plan.counts[word] = count_;
+    plan.slot_rings.push_back(
+        {0, slot_bytes_, kTileSlots, static_cast<std::uint32_t>(2 * n_), count_});
+    return plan;
+  }
+
+ private:
+  const TiledArgs& mine() const { return shapes_[static_cast<std::size_t>(me_)]; }
+  int lane(const char* role) { return b_.lane(me_, LaneKind::kernel, role); }
+  int peer(int step) const { return (me_ + step) % n_; }
+  static bool in(std::uint32_t mask, int rank) { return (mask >> rank & 1) != 0; }
+  bool owns() const { return in(mine().owners, me_); }
+  bool sends_to(int owner) const { return in(senders_to(mine(), owner), me_); }
+  bool takes_from(int rank) const { return in(senders_to(mine(), me_), rank); }
+  bool is_read_by(int rank) const { return owns() && rank != me_ && in(mine().readers, rank); }
+  bool reads_from(int owner) const {
+    return in(mine().readers, me_) && owner != me_ && in(mine().owners, owner);
+  }
+  /// A tile of `owner`'s part.
+  Range range(int owner, std::uint32_t tile) const {
+    const std::uint64_t part = part_bytes(mine(), owner);
+    const std::uint64_t from = std::min(std::uint64_t{tile} * units_ * kUnit, part);
+    return {from, std::min(units_ * kUnit, part - from)};
+  }
+  Region input(int owner, std::uint32_t tile) const {
+    const Range at = range(owner, tile);
+    return b_.input(
+        me_, {static_cast<std::uint64_t>(index_of(mine(), owner)) * mine().part_stride + at.offset,
+              at.bytes});
+  }
+  Region output(int owner, std::uint32_t tile) const {
+    const Range at = range(owner, tile);
+    return b_.output(
+        me_,
+        {static_cast<std::uint64_t>(index_of(mine(), owner)) * mine().result_stride + at.offset,
+         at.bytes});
+  }
+  Region slot(int at, int stage, int from, std::uint32_t tile, std::uint64_t bytes) const {
+    return {Space::scratch, at, slot_index(n_, 0, stage, from, tile) * slot_bytes_, bytes};
+  }
+  Flag word(TileWord index, int owner, int writer) const { return {owner, writer, index}; }
+  Flag inside(TileWord index) const { return {me_, me_, index}; }
+  /// Until what lay in the slot `window` tiles before, maybe in an earlier call, has been taken.
+  void await_room(int lane, TileWord taken, int by, std::uint32_t tile) {
+    const std::uint32_t window = mine().window;
+    if (tile >= window)
+      b_.await(lane, word(taken, me_, by), tile + 1 - window);
+    else
+      b_.await(lane, word(taken, me_, by), 0, window - 1 - tile);
+  }
+
+  void watch_room() {
+    for (std::uint32_t tile = 0; tile < count_; ++tile) {
+      for (int step = 1; step < n_; ++step)
+        if (sends_to(peer(step))) await_room(lane("room"), kTilePartsTaken, peer(step), tile);
+      b_.raise(lane("room"), inside(kTileFree), tile + 1);
+    }
+  }
+
+  void push() {
+    for (std::uint32_t tile = 0; tile < count_; ++tile) {
+      b_.await(lane("push"), inside(kTileFree), tile + 1);
+      for (int step = 1; step < n_; ++step)
+        if (sends_to(peer(step))) {
+          const Region src = input(peer(step), tile);
+          b_.copy(lane("push"), slot(peer(step), 0, me_, tile, src.bytes), src);
+        }
+      b_.raise(lane("push"), inside(kTileSent), tile + 1);
+      b_.raise(lane("push"), inside(kTileArrived), tile + 1);
+    }
+  }
+
+  /// One clerk sees to both in whatever order they come: two lanes.
+  void tell() {
+    for (std::uint32_t tile = 0; tile < count_; ++tile) {
+      b_.await(lane("tell_arrived"), inside(kTileArrived), tile + 1);
+      for (int step = 1; step < n_; ++step)
+        if (sends_to(peer(step)))
+          b_.raise(lane("tell_arrived"), word(kTileParts, peer(step), me_), tile + 1);
+      b_.await(lane("tell_handled"), inside(kTileHandled), tile + 1);
+      for (int step = 1; step < n_; ++step) {
+        if (takes_from(peer(step)))
+          b_.raise(lane("tell_handled"), word(kTilePartsTaken, peer(step), me_), tile + 1);
+        if (is_read_by(peer(step)))
+          b_.raise(lane("tell_handled"), word(kTileResults, peer(step), me_), tile + 1);
+      }
+    }
+    // Who does not wait in this call is told of all its tiles at once.
+    for (int step = 1; step < n_; ++step) {
+      const int rank = peer(step);
+      const auto tell_all = [&](bool waits, TileWord index) {
+        if (!waits) b_.raise(lane("tell_others"), word(index, rank, me_), count_);
+      };
+      tell_all(sends_to(rank), kTileParts);
+      tell_all(takes_from(rank), kTilePartsTaken);
+      tell_all(is_read_by(rank), kTileResults);
+      tell_all(reads_from(rank), kTileResultsTaken);
+    }
+  }
+
+  void handle() {
+    for (std::uint32_t tile = 0; tile < count_; ++tile) {
+      b_.await(lane("handle"), inside(kTileSent), tile + 1);
+      for (int rank = 0; rank < n_; ++rank)
+        if (is_read_by(rank)) await_room(lane("handle"), kTileResultsTaken, rank, tile);
+      for (int rank = 0; rank < n_; ++rank)
+        if (takes_from(rank)) b_.await(lane("handle"), word(kTileParts, me_, rank), tile + 1);
+      if (owns() && mine().handling == kReduceParts) reduce(tile);
+      if (owns() && mine().handling == kPassPart) pass(tile);
+      if (owns() && mine().handling == kPlaceParts) place(tile);
+      b_.raise(lane("handle"), inside(kTileHandled), tile + 1);
+    }
+  }
+  /// Where no output keeps the sum, threads hold it until readers have it.
+  void reduce(std::uint32_t tile) {
+    const Region own = input(me_, tile);
+    const Region sum = in(mine().keepers, me_)
+                           ? output(me_, tile)
+                           : slice(registers_[static_cast<std::size_t>(me_)], {0, own.bytes});
+    std::vector<Region> srcs;
+    for (int rank = 0; rank < n_; ++rank)
+      srcs.push_back(rank == me_ ? own : slot(me_, 0, rank, tile, own.bytes));
+    b_.reduce(lane("handle"), sum, srcs);
+    for (int step = 1; step < n_; ++step)
+      if (is_read_by(peer(step)))
+        b_.copy(lane("handle"), slot(peer(step), 1, me_, tile, own.bytes), sum);
+  }
+  void pass(std::uint32_t tile) {
+    const std::uint64_t bytes = range(me_, tile).bytes;
+    const int source = __builtin_ctz(senders_to(mine(), me_));
+    const Region part = slot(me_, 0, source, tile, bytes);
+    for (int step = 1; step < n_; ++step)
+      if (is_read_by(peer(step)) && peer(step) != source)
+        b_.copy(lane("handle"), slot(peer(step), 1, me_, tile, bytes), part);
+    if (in(mine().keepers, me_)) b_.copy(lane("handle"), output(me_, tile), part);
+  }
+  void place(std::uint32_t tile) {
+    const Range at = range(me_, tile);
+    for (int step = 1; step < n_; ++step) {
+      const int from = peer(step);
+      if (!takes_from(from)) continue;
+      const std::uint64_t place = static_cast<std::uint64_t>(from) * mine().place_stride;
+      b_.copy(lane("handle"), b_.output(me_, {place + at.offset, at.bytes}),
+              slot(me_, 0, from, tile, at.bytes));
+    }
+  }
+
+  void collect() {
+    b_.copy(lane("collect"), b_.output(me_, {mine().own_to, mine().own_bytes}),
+            b_.input(me_, {mine().own_from, mine().own_bytes}));
+    for (std::uint32_t tile = 0; tile < count_; ++tile) {
+      for (int step = 1; step < n_; ++step)
+        if (reads_from(peer(step)))
+          b_.await(lane("collect"), word(kTileResults, me_, peer(step)), tile + 1);
+      for (int step = 1; step < n_; ++step)
+        if (reads_from(peer(step))) {
+          const Region dst = output(peer(step), tile);
+          b_.copy(lane("collect"), dst, slot(me_, 1, peer(step), tile, dst.bytes));
+        }
+      for (int step = 1; step < n_; ++step)
+        if (reads_from(peer(step)))
+          b_.raise(lane("collect"), word(kTileResultsTaken, peer(step), me_), tile + 1);
+    }
+  }
+
+  Builder b_;
+  const int n_;
+  std::vector<TiledArgs> shapes_;  // by rank
+  std::uint64_t units_ = 0;        // of a tile of all blocks
+  std::uint32_t count_ = 0;        // tiles
+  std::uint64_t slot_bytes_ = 0;
+  std::vector<Region> registers_;  // by rank
+  int me_ = 0;
+};
+
+}  // namespace
+
+Plan tile_plan(const Topology& topology, const Request& request, const TileWish& wish) {
+  return TilePlan(topology, request, wish).write();
+}
+
+}  // namespace plait::cuda
