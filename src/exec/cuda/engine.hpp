@@ -41,7 +41,7 @@ class Engine {
   virtual std::string why_not(const Request& request, const Tuning& tuning,
                               const Group& group) const = 0;
   /// What all ranks do where why_not() is empty, but for parts through host memory; `params` say
-  /// how a kernel is launched. Tiles are planned by the block, so that of tiled has no lanes.
+  /// how a kernel is launched. A tiled call is planned with all its blocks in step (tile_plan.hpp).
   /// `request`: checked.
   virtual Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
                     const Group& group) const = 0;

@@ -27,7 +27,6 @@ class TilePlan {
     const auto rings = static_cast<std::uint64_t>(2 * n_);
     for (int rank = 0; rank < n_; ++rank) {
       b_.alloc(Space::scratch, rank, rings * kTileSlots * slot_bytes_);
-      registers_.push_back(b_.alloc(Space::scratch, rank, units_ * kUnit));
     }
   }
 
@@ -41,7 +40,7 @@ class TilePlan {
     }
     b_.kernel("tiled");
     b_.param("blocks", shapes_[0].blocks);
-    b_.param("tile_bytes", static_cast<std::int64_t>(tile_units(shapes_[0]) * kUnit));
+    b_.param("tile_units", shapes_[0].most_units);
     b_.param("window", shapes_[0].window);
     Plan plan = b_.build();
     for (int word = kTileParts; word <= kTileHandled; ++word) plan.counts[word] = count_;
@@ -157,12 +156,12 @@ class TilePlan {
       b_.raise(lane("handle"), inside(kTileHandled), tile + 1);
     }
   }
-  /// Where no output keeps the sum, threads hold it until readers have it.
+  /// Where no output keeps the sum, threads hold it until its reader has it; in the plan it takes
+  /// the place of a part.
   void reduce(std::uint32_t tile) {
     const Region own = input(me_, tile);
-    const Region sum = in(mine().keepers, me_)
-                           ? output(me_, tile)
-                           : slice(registers_[static_cast<std::size_t>(me_)], {0, own.bytes});
+    const Region sum =
+        in(mine().keepers, me_) ? output(me_, tile) : slot(me_, 0, peer(1), tile, own.bytes);
     std::vector<Region> srcs;
     for (int rank = 0; rank < n_; ++rank)
       srcs.push_back(rank == me_ ? own : slot(me_, 0, rank, tile, own.bytes));
@@ -215,7 +214,6 @@ class TilePlan {
   std::uint64_t units_ = 0;        // of a tile of all blocks
   std::uint32_t count_ = 0;        // tiles
   std::uint64_t slot_bytes_ = 0;
-  std::vector<Region> registers_;  // by rank
   int me_ = 0;
 };
 

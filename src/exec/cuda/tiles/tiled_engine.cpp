@@ -5,8 +5,8 @@
 #include "exec/cuda/cuda_rank.hpp"
 #include "exec/cuda/device/kernel_names.hpp"
 #include "exec/cuda/tiles/tile_args.hpp"
+#include "exec/cuda/tiles/tile_plan.hpp"
 #include "exec/cuda/traffic/tiled_shape.hpp"
-#include "plan/builder.hpp"
 
 namespace plait::cuda {
 namespace {
@@ -73,12 +73,7 @@ class TiledEngine : public Engine {
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
-    TiledArgs args = tiled_shape(request, 0);
-    Builder builder(topology, request, "tiled");
-    builder.kernel("tiled");
-    builder.param("blocks", spread_tiles(args, wish_of(tuning, group)));
-    builder.param("tile_units", args.most_units);
-    return builder.build();
+    return tile_plan(topology, request, wish_of(tuning, group));
   }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
                                  CudaRank& rank) const override {
