@@ -39,7 +39,7 @@ class Row {
       for (const int lane : plan.enqueued[rank])
         made.enqueued[rank].push_back(static_cast<int>(first_) + lane);
     if (!plan.counts.empty()) counted_.add(plan);
-    for (const SlotRings& one : plan.slot_rings) turned_[one.offset] += one.used;
+    turned_.add(plan);
     end(plan);
   }
 
@@ -130,29 +130,13 @@ class Row {
       const bool is_user = region.space == Space::input || region.space == Space::output;
       if (is_user) region.offset += static_cast<std::uint64_t>(calls_ - 1) * kApart;
       if (region.space == Space::inbox) region.offset += inbox_calls_ % 2 * kApart;
-      if (region.space == Space::scratch) turn(region, plan);
+      region = turned_.moved(region, plan);
     };
     move(op.dst);
     for (Region& src : op.srcs) move(src);
     const bool is_named = op.path >= 0 && static_cast<std::size_t>(op.path) < plan.paths.size();
     if (is_named) op.path = path_of_[static_cast<std::size_t>(op.path)];
     return op;
-  }
-
-  // To the slot that is next in turn when this call begins.
-  void turn(Region& region, const Plan& plan) const {
-    for (const SlotRings& one : plan.slot_rings) {
-      const std::uint64_t slots = std::uint64_t{one.slots} * one.rings;
-      if (region.offset < one.offset || region.offset - one.offset >= slots * one.slot_bytes)
-        continue;
-      const auto before = turned_.find(one.offset);
-      const std::uint64_t at = region.offset - one.offset, slot = at / one.slot_bytes;
-      const std::uint64_t first = slot / one.slots * one.slots;
-      const std::uint64_t turned =
-          (slot - first + (before == turned_.end() ? 0 : before->second)) % one.slots;
-      region.offset = one.offset + (first + turned) * one.slot_bytes + at % one.slot_bytes;
-      return;
-    }
   }
 
   static constexpr std::uint64_t kApart = 1ULL << 56;  // more than any buffer
@@ -165,7 +149,7 @@ class Row {
   std::map<int, std::vector<int>> ended_;            // by rank: words that its last call raises
   std::map<std::pair<int, std::string>, int> jobs_;  // the same of lanes on CPU cores
   Counted counted_;
-  std::map<std::uint64_t, std::uint64_t> turned_;  // by where rings begin: slots used so far
+  Turned turned_;
 };
 
 }  // namespace
@@ -198,6 +182,37 @@ void Counted::add(const Plan& plan) {
       value = std::max(value, op.value);
     }
   for (const auto& [flag, value] : highest) of_word_[flag] += value;
+}
+
+Region Turned::moved(Region region, const Plan& plan) const {
+  for (const SlotRings& one : plan.slot_rings) {
+    const std::uint64_t slots = std::uint64_t{one.slots} * one.rings;
+    if (region.space != Space::scratch || region.offset < one.offset ||
+        region.offset - one.offset >= slots * one.slot_bytes)
+      continue;
+    const auto before = std::find_if(rings_.begin(), rings_.end(), [&](const SlotRings& other) {
+      return other.offset == one.offset;
+    });
+    const std::uint64_t at = region.offset - one.offset, slot = at / one.slot_bytes;
+    const std::uint64_t first = slot / one.slots * one.slots;
+    const std::uint64_t turned =
+        (slot - first + (before == rings_.end() ? 0 : before->used)) % one.slots;
+    region.offset = one.offset + (first + turned) * one.slot_bytes + at % one.slot_bytes;
+    return region;
+  }
+  return region;
+}
+
+void Turned::add(const Plan& plan) {
+  for (const SlotRings& one : plan.slot_rings) {
+    const auto before = std::find_if(rings_.begin(), rings_.end(), [&](const SlotRings& other) {
+      return other.offset == one.offset;
+    });
+    if (before == rings_.end())
+      rings_.push_back(one);
+    else
+      before->used += one.used;
+  }
 }
 
 Plan in_a_row(const std::vector<const Plan*>& calls) {

@@ -35,7 +35,7 @@ TEST_CASE("every call by engines is proved") {
   for (const std::string& reason : reasons) MESSAGE("refused: ", reason);
   MESSAGE(ops, " ops");
   if (plait_test::scale() >= 1)
-    for (const char* engine : {"one_shot", "two_shot", "hop", "copy_exchange", "copy_rotation",
-                               "copy_ring", "in a row"})
+    for (const char* engine : {"one_shot", "two_shot", "hop", "tiled", "copy_exchange",
+                               "copy_rotation", "copy_ring", "in a row"})
       CHECK(of_engine[engine].proved > 50);
 }

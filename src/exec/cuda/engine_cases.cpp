@@ -65,7 +65,7 @@ std::vector<Tuning> corners(const Engine& engine, const Request& request) {
     const bool takes = std::find(of.begin(), of.end(), "all") != of.end() ||
                        std::find(of.begin(), of.end(), name) != of.end();
     // The least pieces of a large message are too many to say more than those of a small one.
-    constexpr std::uint64_t kManyPieces = 8 << 20;
+    const std::uint64_t kManyPieces = &engine == &tiled_engine() ? 64 << 10 : 8 << 20;
     const bool is_long =
         param.name == "tile_units" && request.count * bytes_of(request.type) > kManyPieces;
     if (!takes || is_spread(param.name) || is_long) continue;
@@ -99,22 +99,9 @@ std::string label_of(const Request& request, const std::string& setting, const T
               " on ", request.ranks, " ranks, root ", request.root, ", ", setting, " arena", tuned);
 }
 
-/// Why there is no plan; empty = there is one.
-std::string why_no_plan(const Engine& engine, const Request& request, const Tuning& tuning,
-                        const Group& group) {
-  const std::string why = why_not(engine, request, tuning, group);
-  if (!why.empty()) return why;
-  const bool gathers = tuning.host_permille > 0 && !engine.info().name.starts_with("copy_");
-  const bool has_tiles = &engine == &tiled_engine() || gathers;
-  if (has_tiles &&
-      tiled_engine().plan(linked_machine(request.ranks), request, {}, group).lanes.empty())
-    return "tiles are proved block by block, not as a call";
-  return "";
-}
-
 Plan plan_or_refuse(const Engine& engine, const Request& request, const Tuning& tuning,
                     const Group& group) {
-  const std::string why = why_no_plan(engine, request, tuning, group);
+  const std::string why = why_not(engine, request, tuning, group);
   if (!why.empty()) throw Error(ErrorCode::unsupported, why);
   return plan_of(engine, linked_machine(request.ranks), request, tuning, group);
 }
@@ -132,16 +119,20 @@ EngineCase case_of(const Engine& engine, const Request& request, const Setting& 
   return made;
 }
 
-/// What shares the slots of a tiny arena, each behind each other one.
-void add_in_a_row(const Setting& setting, std::vector<EngineCase>& cases) {
+/// What shares the slots of a tiny arena, each behind each other one. Of tiled calls one block:
+/// others have slots of their own, in which they do the same.
+void add_in_a_row(Setting setting, std::vector<EngineCase>& cases) {
+  setting.group.most_tiled_blocks = 1;
   std::vector<EngineCase> calls;
   for (const Engine* engine : engines())
     for (const Collective collective : engine->info().collectives) {
-      const Request request = request_of(collective, setting.group.ranks, setting.elements.back());
-      for (const Tuning& tuning : corners(*engine, request))
-        if (engine != &tiled_engine() && why_not(*engine, request, tuning, setting.group).empty() &&
-            tuning.cuts < 0)
+      const bool is_tiled = engine == &tiled_engine();
+      const Request request = request_of(collective, setting.group.ranks,
+                                         is_tiled ? setting.elements[1] : setting.elements.back());
+      for (const Tuning& tuning : is_tiled ? std::vector<Tuning>(1) : corners(*engine, request)) {
+        if (why_not(*engine, request, tuning, setting.group).empty() && tuning.cuts < 0)
           calls.push_back(case_of(*engine, request, setting, tuning));
+      }
     }
   for (const EngineCase& first : calls)
     for (const EngineCase& second : calls)

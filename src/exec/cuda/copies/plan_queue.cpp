@@ -341,7 +341,7 @@ void PlanBook::add(int rank, const Plan& part, std::uint64_t input_from,
     const auto moved = [&](Region region) {
       if (region.space == Space::input) region.offset += input_from;
       if (region.space == Space::output) region.offset += output_from;
-      return region;
+      return turned_[rank].moved(region, part);
     };
     for (Op op : from.ops) {
       parts_[rank].move(op);
@@ -364,6 +364,7 @@ void PlanBook::add(int rank, const Plan& part, std::uint64_t input_from,
     wait_self(caller, rank, ended);
   }
   parts_[rank].add(part);
+  turned_[rank].add(part);
   if (rank != 0) return;
   for (const auto& [index, count] : part.counts) part_counts_[index] += count;
   for (std::size_t i = 0; i < plan_.scratch_bytes.size(); ++i) {
@@ -376,6 +377,7 @@ Plan PlanBook::plan(const std::string& strategy, std::map<std::string, std::int6
   plan_.strategy = strategy;
   plan_.params = std::move(params);
   plan_.counts = part_counts_;
+  plan_.slot_rings = turned_[0].rings();
   for (const auto& [index, counter] : counters_)
     for (int rank = 0; rank < plan_.request.ranks; ++rank) {
       const std::uint32_t more = base(rank, counter);

@@ -23,7 +23,7 @@ class TilePlan {
     units_ = tile_units(shape) * shape.blocks;
     const std::uint64_t units = (shape.part_bytes + kUnit - 1) / kUnit;
     count_ = static_cast<std::uint32_t>((units + units_ - 1) / units_);
-    slot_bytes_ = std::max<std::uint64_t>(shape.slot_bytes, units_ * kUnit);
+    slot_bytes_ = std::uint64_t{shape.slot_bytes} * (wish.most_blocks == 1 ? 1 : kTileBlocks);
     const auto rings = static_cast<std::uint64_t>(2 * n_);
     for (int rank = 0; rank < n_; ++rank) {
       b_.alloc(Space::scratch, rank, rings * kTileSlots * slot_bytes_);

@@ -11,8 +11,9 @@
 namespace plait::cuda {
 
 /// Flag::index of a block's words: those of TileFlags, then those between the roles of a block.
+/// Past all those of plans by lines and by copy engines, which a call may have beside tiles.
 enum TileWord : int {
-  kTileParts,
+  kTileParts = 1 << 15,
   kTilePartsTaken,
   kTileResults,
   kTileResultsTaken,
@@ -22,6 +23,8 @@ enum TileWord : int {
   kTileHandled
 };
 
+/// Of one block (wish.most_blocks) slots lie as the first block's do in memory; of more, the slots
+/// of all blocks for a peer's tile are one.
 Plan tile_plan(const Topology& topology, const Request& request, const TileWish& wish);
 
 }  // namespace plait::cuda
