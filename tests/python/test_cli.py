@@ -73,11 +73,8 @@ def test_plan_says_first_what_would_run(words, engine):
         *("engine", "tuning", "by", "predicted_us", "bytes_by_path", "proof", "plan")
     ]
     assert (said["engine"], said["by"]) == (engine, "built in") and said["predicted_us"] > 1
-    if said["plan"] is None:  # is planned by the block
-        assert engine == "tiled" and said["proof"] is said["bytes_by_path"] is None
-    else:
-        assert said["proof"] == {"proved": True, "findings": []}
-        assert said["plan"]["strategy"] == engine and said["bytes_by_path"]["nvlink:0>1"] > 0
+    assert said["proof"] == {"proved": True, "findings": []}
+    assert said["plan"]["strategy"] == engine and said["bytes_by_path"]["nvlink:0>1"] > 0
 
 
 def test_plan_of_what_the_caller_names_or_no_engine_takes():

@@ -6,14 +6,14 @@
 // Bulk copies tell that the input has been read a little before the slot holds it; the plan tells
 // both at once.
 #pragma once
+#include "exec/cuda/traffic/plan_words.hpp"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 
 namespace plait::cuda {
 
 /// Flag::index of a block's words: those of TileFlags, then those between the roles of a block.
-/// Past all those of plans by lines and by copy engines, which a call may have beside tiles.
 enum TileWord : int {
-  kTileParts = 1 << 15,
+  kTileParts = kTileWords,
   kTilePartsTaken,
   kTileResults,
   kTileResultsTaken,
