@@ -23,8 +23,12 @@ inline void bulk_follows() {}
 template <bool kRead>
 void wait_bulk_stores(unsigned pending) {
   if (kRead) return;  // each store has a copy of its own
-  for (auto& stores = plait_test::bulk_stores; stores.size() > pending; stores.pop_front())
-    std::memcpy(stores.front().dst, stores.front().bytes.data(), stores.front().bytes.size());
+  for (auto& stores = plait_test::bulk_stores; stores.size() > pending; stores.pop_front()) {
+    const plait_test::BulkPiece& piece = stores.front();
+    std::memcpy(piece.dst, piece.bytes.data(), piece.bytes.size());
+    plait_test::note(plait_test::Touch::store, piece.dst, nullptr,
+                     static_cast<unsigned>(piece.bytes.size()));
+  }
 }
 
 template <unsigned kStages>
@@ -37,6 +41,7 @@ class BulkRing {
   void await_load() {
     const Load& load = loads_[stored_ % kStages];
     read_.assign(load.src, load.src + load.bytes);
+    plait_test::note(plait_test::Touch::load, load.src, nullptr, load.bytes);
   }
   void store(char* dst, unsigned) {
     plait_test::bulk_stores.push_back({dst, std::move(read_)});

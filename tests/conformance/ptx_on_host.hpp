@@ -62,6 +62,7 @@ inline unsigned load_flag(const unsigned* at) {
   return std::atomic_ref(*const_cast<unsigned*>(at)).load(std::memory_order_acquire);
 }
 inline void store_flag(unsigned* at, unsigned value) {
+  plait_test::note(plait_test::Touch::raise, at, &value, sizeof value);
   std::atomic_ref(*at).store(value, std::memory_order_release);
 }
 inline void store_flag_relaxed(unsigned* at, unsigned value) { store_flag(at, value); }

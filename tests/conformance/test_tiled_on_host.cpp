@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -14,6 +16,7 @@
 // After it, as it says what a device has.
 #include "base/text.hpp"
 #include "conformance/executors.hpp"
+#include "exec/cuda/tiles/tile_plan.hpp"
 #include "exec/cuda/tiles/tiled.cuh"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 #include "plait/topology.hpp"
@@ -62,6 +65,8 @@ struct Call {
   int late = -1;                        // a rank that comes to this call after the deadline
   std::vector<Buffer> inputs, outputs;  // by rank
   std::vector<Bytes> expected;
+  std::unique_ptr<std::mutex> guard = std::make_unique<std::mutex>();
+  std::vector<std::vector<Access>> traces;  // by rank; empty = not asked for
 
   std::uint64_t offset() const { return aligned ? 0 : bytes_of(request.type); }
   char* input(std::size_t rank) { return bytes_in(inputs[rank]) + offset(); }
@@ -131,7 +136,15 @@ void run_calls(std::vector<Call>& calls, PlayedGpus& gpus, double wait_s) {
                 kThreads,
                 {0, FewThreads::kHandle, FewThreads::kPush, FewThreads::kCollect},
                 &gpus[rank]->stream_failed},
-               [&] { run_any(call, args); });
+               [&] {
+                 Trace mine;
+                 trace = call.traces.empty() ? nullptr : &mine;
+                 run_any(call, args);
+                 trace = nullptr;
+                 if (call.traces.empty()) return;
+                 const std::lock_guard<std::mutex> hold(*call.guard);
+                 for (const Access& access : mine.taken()) call.traces[rank].push_back(access);
+               });
         gpus[rank]->failed_after.push_back(gpus[rank]->stream_failed);
       }
     });
@@ -177,6 +190,142 @@ PlayedGpus gpus_of(int ranks) {
 }
 
 }  // namespace
+
+namespace {
+
+/// Holds what a call has loaded and stored to its plan, whose tiles are those of all blocks:
+/// nothing outside, each unit of a slot and of an output as often as the plan says, no word raised
+/// before what it tells of.
+class TileTraceCheck {
+ public:
+  TileTraceCheck(Call& call, PlayedGpus& gpus, std::vector<std::uint32_t> tiles_before,
+                 const Plan& plan)
+      : call_(call), gpus_(gpus), before_(std::move(tiles_before)), plan_(plan) {}
+
+  std::vector<std::string> faults() {
+    for (std::size_t rank = 0; rank < gpus_.size(); ++rank) check_rank(rank);
+    return faults_;
+  }
+
+ private:
+  using Units = std::map<std::tuple<Space, int, std::uint64_t>, int>;
+
+  void count(Units& units, const Region& region, int by) {
+    for (std::uint64_t at = region.offset; at < region.offset + region.bytes; at += 16)
+      units[{region.space, region.rank, at}] += by;
+  }
+  /// Where an access lies, as the plan counts; a slot's tile of one block within that of all.
+  std::optional<Region> region_of(const Access& access, const TiledArgs& shape) {
+    const auto inside = [&](const Buffer& buffer, std::uint64_t skip) {
+      const auto* begin = reinterpret_cast<const char*>(buffer.data()) + skip;
+      const bool is_inside = access.at >= begin && access.at < begin + buffer.size() * 16;
+      return is_inside ? std::optional(static_cast<std::uint64_t>(access.at - begin))
+                       : std::nullopt;
+    };
+    for (std::size_t rank = 0; rank < gpus_.size(); ++rank) {
+      const int owner = static_cast<int>(rank);
+      if (const auto at = inside(call_.inputs[rank], call_.offset()))
+        return Region{Space::input, owner, *at, access.bytes};
+      if (const auto at = inside(call_.outputs[rank], call_.offset()))
+        return Region{Space::output, owner, *at, access.bytes};
+      const auto at = inside(gpus_[rank]->slots, 0);
+      if (!at) continue;
+      const std::uint64_t slot = *at / shape.slot_bytes, ring = slot / kTileSlots;
+      const auto block = ring / (2 * gpus_.size());
+      if (block >= shape.blocks) return std::nullopt;
+      const std::uint64_t turn = (slot - before_[block]) % kTileSlots;
+      const std::uint64_t index = ring % (2 * gpus_.size()) * kTileSlots + turn;
+      return Region{Space::scratch, owner,
+                    index * plan_.slot_rings[0].slot_bytes + block * tile_units(shape) * 16 +
+                        *at % shape.slot_bytes,
+                    access.bytes};
+    }
+    return std::nullopt;
+  }
+
+  void check_rank(std::size_t rank) {
+    TiledArgs shape = tiled_shape(call_.request, static_cast<int>(rank));
+    spread_tiles(shape, call_.wish);
+    std::vector<Region> reads, writes;
+    Units moved;
+    for (const Lane& lane : plan_.lanes)
+      for (const Op& op : lane.ops) {
+        if (lane.rank != static_cast<int>(rank) || op.srcs.empty()) continue;
+        reads.insert(reads.end(), op.srcs.begin(), op.srcs.end());
+        // In an own slot the plan keeps what threads hold.
+        if (op.dst.space == Space::scratch && op.dst.rank == lane.rank) continue;
+        writes.push_back(op.dst);
+        if (op.dst.space == Space::scratch) count(moved, op.dst, 1);
+      }
+    for (const Access& access : call_.traces[rank]) {
+      if (access.touch != Touch::load && access.touch != Touch::store) continue;
+      const std::optional<Region> at = region_of(access, shape);
+      const std::vector<Region>& allowed = access.touch == Touch::load ? reads : writes;
+      const bool is_allowed =
+          at && std::any_of(allowed.begin(), allowed.end(), [&](const Region& one) {
+            const std::uint64_t end =  // units that a part's end cuts short travel whole
+                one.space == Space::scratch ? (one.offset + one.bytes + 15) / 16 * 16
+                                            : one.offset + one.bytes;
+            return one.space == at->space && one.rank == at->rank && at->offset >= one.offset &&
+                   at->offset + at->bytes <= end;
+          });
+      if (!is_allowed)
+        faults_.push_back(text("rank ", rank, access.touch == Touch::load ? " reads " : " writes ",
+                               at ? plait::print(*at) : std::string("memory of nobody")));
+      else if (access.touch == Touch::store && at->space == Space::scratch)
+        count(moved, *at, -1);
+    }
+    for (const auto& [unit, times] : moved)
+      if (times != 0)
+        faults_.push_back(text("rank ", rank, " stores unit ", std::get<2>(unit), " of rank ",
+                               std::get<1>(unit), " ", times, " times too few"));
+  }
+
+  Call& call_;
+  PlayedGpus& gpus_;
+  std::vector<std::uint32_t> before_;  // by block: tiles in earlier calls
+  const Plan& plan_;
+  std::vector<std::string> faults_;
+};
+
+}  // namespace
+
+TEST_CASE("tiled loads and stores what its plan says" * doctest::skip(kLooksForRaces)) {
+  const Topology topology = load_topology("hgx-h200");
+  int accesses = 0, held = 0, shifts_seen = 0;
+  for (const int ranks : {2, 3, 4, 8})
+    for (int seed = 1; seed <= rounds(ranks == 8 ? 2 : 5); ++seed) {
+      std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
+      std::vector<Call> calls = random_calls(ranks, random, 4000);
+      for (Call& call : calls) {
+        call.in_place = false;
+        call.wish.most_blocks = std::max(call.wish.most_blocks, 2u);
+        call.traces.resize(static_cast<std::size_t>(ranks));
+      }
+      PlayedGpus gpus = gpus_of(ranks);
+      run_calls(calls, gpus, 30);
+      std::vector<std::uint32_t> before(kMostBlocks, kTiles);
+      for (Call& call : calls) {
+        const Plan plan = tile_plan(topology, call.request, call.wish);
+        CAPTURE(text(ranks, " ranks, seed ", seed, ", ", call.print()));
+        const std::vector<std::string> faults = TileTraceCheck(call, gpus, before, plan).faults();
+        CHECK((faults.empty() ? "" : faults[0]) == "");
+        std::vector<std::uint32_t> shifted = before;
+        for (std::uint32_t& tiles : shifted) ++tiles;  // the slots of another turn
+        shifts_seen += !TileTraceCheck(call, gpus, shifted, plan).faults().empty();
+        ++held;
+        TiledArgs shape = tiled_shape(call.request, 0);
+        spread_tiles(shape, call.wish);
+        const std::uint64_t units = (shape.part_bytes + 15) / 16;
+        for (unsigned block = 0; block < shape.blocks; ++block)
+          for (unsigned tile = 0; first_unit(shape, tile_units(shape), block, tile) < units; ++tile)
+            ++before[block];
+        for (const auto& one : call.traces) accesses += static_cast<int>(one.size());
+      }
+    }
+  MESSAGE(accesses, " accesses held to plans");
+  CHECK(shifts_seen > held / 2);  // all but calls that fill their rings
+}
 
 TEST_CASE("tiled gives the reference's bits on a host's threads" * doctest::skip(kLooksForRaces)) {
   for (const int ranks : {2, 3, 4, 8})

@@ -28,7 +28,7 @@ class Trace {
     Access access{touch, static_cast<const char*>(at), bytes, {}, 0};
     if (value != nullptr) std::memcpy(access.value.data(), value, bytes);
     auto& last = last_[access.at];
-    if (touch != Touch::store && last != 0) {
+    if (touch != Touch::store && value != nullptr && last != 0) {
       const Access& before = accesses_[last - 1];
       if (before.touch == touch && before.value == access.value && before.bytes == bytes) return;
     }
