@@ -26,7 +26,7 @@ class Runs:
     engine: str
     tuning: dict[str, int]
     by: str  # caller, table, built in, simulated
-    predicted_us: float | None  # in a graph, among others like it
+    predicted_us: float  # in a graph, among others like it
     plan: plait.Plan
     proof: plait.Report
 
@@ -35,26 +35,17 @@ class Runs:
         """'engine two_shot(bare=1,...)', or 'ring(lanes=2)'."""
         return self.plan.label if self.engine == LANES else f"engine {self.plan.label}"
 
-    @property
-    def is_stated(self) -> bool:
-        """Whether the plan says what is done; an engine may be planned by the block alone."""
-        return self.plan.op_count() > 0
-
     def as_json(self) -> dict[str, Any]:
-        """Keys as docs name them; bytes, proof and plan are null where the plan is not stated."""
+        """Keys as docs/devices.md names them."""
         findings = json.loads(self.proof.to_json())["findings"]
-        proof = {"proved": not findings, "findings": findings}
-        stated = {
-            "bytes_by_path": self.plan.bytes_per_path(),
-            "proof": proof,
-            "plan": json.loads(self.plan.to_json()),
-        }
         return {
             "engine": self.engine,
             "tuning": self.tuning,
             "by": self.by,
             "predicted_us": self.predicted_us,
-            **(stated if self.is_stated else dict.fromkeys(stated)),
+            "bytes_by_path": self.plan.bytes_per_path(),
+            "proof": {"proved": not findings, "findings": findings},
+            "plan": json.loads(self.plan.to_json()),
         }
 
 

@@ -116,9 +116,6 @@ def test_plan_json_round_trip_through_verify(tmp_path):
     file.write_text(json.dumps(broken))
     done = plait_command("verify", str(file), "--json")
     assert done.returncode == 1 and json.loads(done.stdout)["findings"]
-    file.write_text(json.dumps({"engine": "tiled", "proof": None, "plan": None}))
-    done = plait_command("verify", str(file))
-    assert done.returncode == 2 and "tiled is planned by the block" in done.stderr
 
 
 def test_bench_table_and_json():

@@ -26,16 +26,8 @@ TYPES = {name: number for number, name in enumerate(_NUMBERED)}
 OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 # What call() knows; any other is refused by takes().
 COLLECTIVES = (
-    "all_reduce",
-    "reduce_scatter",
-    "all_gather",
-    "broadcast",
-    "reduce",
-    "all_to_all",
-    "gather",
-    "scatter",
-    "send_recv",
-    "copy",
+    *("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"),
+    *("all_to_all", "gather", "scatter", "send_recv", "copy"),
 )
 _ID_BYTES = 128
 

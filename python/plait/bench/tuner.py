@@ -19,7 +19,7 @@ from typing import Any
 
 import plait
 from plait._core import beats_nccl
-from plait.bench import engines
+from plait.bench import engines, nccl
 from plait.bench.gpu_ranks import Bay, Call
 from plait.bench.oracle import Oracle
 from plait.bench.reductions import REDUCING
@@ -27,17 +27,7 @@ from plait.bench.sizes import count_for
 from plait.launch import Emit
 from plait.outputs import provenance
 
-COLLECTIVES = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "broadcast",
-    "reduce",
-    "all_to_all",
-    "gather",
-    "scatter",
-    "send_recv",
-)
+COLLECTIVES = tuple(name for name in nccl.COLLECTIVES if name != "copy")  # the most used first
 TYPES = ("bf16", "fp32", "int32")
 # Bytes: from 1 KiB to 1 GiB by fours; beside computing, where kernels and NCCL lie close, by twos
 # from 1 to 128 MiB.

@@ -243,9 +243,9 @@ def _bandwidth(topology: plait.Topology, collective: str, ranks: int, measured: 
 
 
 def _what_runs(topology: plait.Topology, request: plait.Request) -> what_runs.Runs:
-    """The engine that serves the request, where its plan has ops to show; else the fastest plan."""
+    """The engine that serves the request, else the fastest plan."""
     runs = what_runs.by_engine(topology, request)
-    if runs is not None and runs.is_stated:
+    if runs is not None:
         return runs
     plans, _ = plait.propose(topology, request)
     if not plans:
