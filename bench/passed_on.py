@@ -1,0 +1,174 @@
+"""What the drop-in costs where it passes calls on: its functions beside NCCL's own, by turns.
+
+    LD_PRELOAD=libplait_nccl.so PLAIT_NCCL_LIB=/.../libnccl.so.2 PLAIT_OPS=broadcast \\
+        torchrun --nproc-per-node 2 bench/passed_on.py --csv rows.csv
+
+One communicator a rank, made through the drop-in. Blocks of calls go through the drop-in's
+functions and through the real library's by turns, in one process and on one stream, so that nothing
+else differs: runs of nccl-tests with and without it differ ten times more by chance. Prints medians
+of us a call, on the host (until the call is back) and all in all (until the GPU has done the
+block). With PLAIT_OPS=send_recv it compares plait's sends and receives with NCCL's instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+
+import result_rows
+import torch
+import torch.distributed as dist
+
+from plait.bench import parse_bytes
+
+BLOCK = 50  # calls
+UINT8, FP32, SUM = 1, 7, 0
+
+
+class UniqueId(ctypes.Structure):
+    """ncclUniqueId."""
+
+    _fields_ = (("internal", ctypes.c_byte * 128),)
+
+
+class Door:
+    """NCCL's functions as one library has them."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
+        pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+        self.group_start = library.ncclGroupStart
+        self.group_end = library.ncclGroupEnd
+        self.send, self.receive = library.ncclSend, library.ncclRecv
+        self.all_reduce = library.ncclAllReduce
+        for function in (self.send, self.receive):
+            function.argtypes = [pointer, size, number, number, pointer, pointer]
+        self.all_reduce.argtypes = [pointer, pointer, size, number, number, pointer, pointer]
+
+    @staticmethod
+    def must(result: int) -> None:
+        """Raises where NCCL refused a call."""
+        if result != 0:
+            raise RuntimeError(f"NCCL refused a call: {result}")
+
+    def address(self) -> int | None:
+        """Of one function: tells libraries apart."""
+        return ctypes.cast(self.send, ctypes.c_void_p).value
+
+
+def make_communicator(
+    shim: ctypes.CDLL, real: ctypes.CDLL, rank: int, ranks: int
+) -> ctypes.c_void_p:
+    """Through the drop-in, which attaches; what it does not export is the real library's."""
+    made = UniqueId()
+    if rank == 0:
+        real.ncclGetUniqueId(ctypes.byref(made))
+    word = torch.tensor(list(made.internal), dtype=torch.int8)
+    dist.broadcast(word, 0)
+    made = UniqueId((ctypes.c_byte * 128)(*word.tolist()))
+    comm = ctypes.c_void_p()
+    shim.ncclCommInitRank.argtypes = [ctypes.c_void_p, ctypes.c_int, UniqueId, ctypes.c_int]
+    if shim.ncclCommInitRank(ctypes.byref(comm), ranks, made, rank) != 0:
+        raise RuntimeError("ncclCommInitRank failed")
+    return comm
+
+
+class Work:
+    """Calls of one size: a message to each neighbour, or a sum."""
+
+    def __init__(self, size: int, comm: ctypes.c_void_p, rank: int, ranks: int) -> None:
+        self.data = torch.zeros(2 * size, dtype=torch.uint8, device="cuda")
+        self.stream = torch.cuda.Stream()
+        self.at, self.on = self.data.data_ptr(), self.stream.cuda_stream
+        self.into = self.at + size
+        self.size, self.comm = size, comm
+        self.to, self.source = (rank + 1) % ranks, (rank - 1) % ranks
+
+    def exchange(self, door: Door) -> None:
+        """A group of one send and one receive."""
+        door.must(door.group_start())
+        door.must(door.send(self.at, self.size, UINT8, self.to, self.comm, self.on))
+        door.must(door.receive(self.into, self.size, UINT8, self.source, self.comm, self.on))
+        door.must(door.group_end())
+
+    def reduce(self, door: Door) -> None:
+        """One call."""
+        door.must(
+            door.all_reduce(self.at, self.into, self.size // 4, FP32, SUM, self.comm, self.on)
+        )
+
+
+def block_us(call: Callable[[], None]) -> tuple[float, float]:
+    """us a call: on the host, and all in all."""
+    dist.barrier()
+    start = time.perf_counter()
+    for _ in range(BLOCK):
+        call()
+    host = time.perf_counter()
+    torch.cuda.synchronize()
+    return 1e6 * (host - start) / BLOCK, 1e6 * (time.perf_counter() - start) / BLOCK
+
+
+def medians(
+    doors: dict[str, Door], call: Callable[[Door], None], rounds: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """us a call by door: on the host, and all in all."""
+    took: dict[str, list[tuple[float, float]]] = {key: [] for key in doors}
+    for number in range(rounds + 5):
+        for key in sorted(doors, reverse=number % 2 == 1):
+            times = block_us(partial(call, doors[key]))
+            if number >= 5:
+                took[key].append(times)
+    host, total = (
+        {key: statistics.median(times[i] for times in took[key]) for key in doors} for i in (0, 1)
+    )
+    return host, total
+
+
+def main() -> None:
+    """A row a kind of call and size."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", default="4K,64K")
+    parser.add_argument("--rounds", type=int, default=150)
+    parser.add_argument("--csv", default="")
+    asked = parser.parse_args()
+    if "all_reduce" in os.environ.get("PLAIT_OPS", "all_reduce"):
+        raise SystemExit("wanted all_reduces passed on: set PLAIT_OPS=broadcast")
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("gloo")
+    shim, real = ctypes.CDLL(None), ctypes.CDLL(os.environ["PLAIT_NCCL_LIB"])
+    doors = {"drop_in": Door(shim), "nccl": Door(real)}
+    if doors["drop_in"].address() == doors["nccl"].address():
+        raise SystemExit("wanted the drop-in before NCCL (LD_PRELOAD), found NCCL alone")
+    comm = make_communicator(shim, real, rank, ranks)
+    rows = []
+    for size in (parse_bytes(word) for word in asked.sizes.split(",")):
+        work = Work(size, comm, rank, ranks)
+        for name, call in (("sendrecv", work.exchange), ("all_reduce", work.reduce)):
+            host, total = medians(doors, call, asked.rounds)
+            rows.append(
+                {"call": name, "bytes": size, "rank": rank}
+                | {f"{key}_host_us": round(host[key], 3) for key in doors}
+                | {f"{key}_us": round(total[key], 3) for key in doors}
+                | {"ratio": round(total["nccl"] / total["drop_in"], 4)}
+            )
+    for one in range(ranks):
+        dist.barrier()
+        if one == rank:
+            result_rows.show(rows)
+    if asked.csv and rank == 0:
+        result_rows.keep(asked.csv, rows)
+    torch.cuda.synchronize()
+    shim.ncclCommDestroy.argtypes = [ctypes.c_void_p]
+    shim.ncclCommDestroy(comm)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
