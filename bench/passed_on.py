@@ -24,7 +24,7 @@ import result_rows
 import torch
 import torch.distributed as dist
 
-from plait.bench import parse_bytes
+from plait.bench.sizes import parse_bytes
 
 BLOCK = 50  # calls
 UINT8, FP32, SUM = 1, 7, 0
