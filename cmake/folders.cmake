@@ -54,14 +54,6 @@ function(plait_cpp_tests)
   include(${PROJECT_SOURCE_DIR}/tests/fake_gpu/CMakeLists.txt)
   plait_test_program(test_gpu_c_api ${PROJECT_SOURCE_DIR}/tests/gpu/c_api plait_comm)
   target_link_libraries(test_gpu_c_api PRIVATE ${CMAKE_DL_LIBS})
-  file(GLOB benches CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/*.cpp)  # built when asked for
-  list(FILTER benches EXCLUDE REGEX "/gpu_")  # cmake/kernels.cmake has these
-  foreach(source ${benches})
-    get_filename_component(stem ${source} NAME_WE)
-    add_executable(bench_${stem} EXCLUDE_FROM_ALL ${source})
-    target_link_libraries(bench_${stem} PRIVATE plait_exec plait_planner)
-    target_link_options(bench_${stem} PRIVATE -static-libstdc++ -static-libgcc)
-  endforeach()
 endfunction()
 
 # Copies of kernels with faults in them: "mutants/NAME.cuh".
