@@ -18,6 +18,7 @@
 #include "exec/cuda/device/gpu_kind.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/group.hpp"
+#include "shims/nccl/growth_page.hpp"
 #include "shims/nccl/leave.hpp"
 #include "shims/nccl/lifeline.hpp"
 #include "shims/nccl/meeting.hpp"
@@ -151,7 +152,13 @@ void require_direct_access(const Nodes& nodes, const Agreed& agreed) {
                               });
 }
 
-std::unique_ptr<Engine> make_engine(const State& state, const Nodes& nodes, Comm across,
+/// Room for large calls is made when they come, unless the program says how much there is to be, or
+/// wants no call to go to NCCL meanwhile. Ranks of several nodes have no page in common.
+bool grows(const Env& env, bool one_node) {
+  return one_node && !env.bitwise && !env.has("PLAIT_DEVICE_MEMORY");
+}
+
+std::unique_ptr<Engine> make_engine(State& state, const Nodes& nodes, Comm across,
                                     const Agreed& agreed, Vote& vote) {
   const auto in_node = [&](const std::string& mine) {
     const std::vector<std::string> all = vote.exchange(mine);
@@ -162,15 +169,19 @@ std::unique_ptr<Engine> make_engine(const State& state, const Nodes& nodes, Comm
   const Env& env = settings().env;
   const double wait_s = env.has("PLAIT_ARRIVE_S") ? env.arrive_s : kForEverS;
   const bool one_node = across == nullptr;  // of several, each might have a table of its own
-  std::unique_ptr<Engine> inside = platform().engine({.device = state.device,
-                                                      .rank = nodes.place,
-                                                      .ranks = nodes.size,
-                                                      .bitwise = env.bitwise,
-                                                      .tuned = one_node,
-                                                      .gpus = agreed.gpus,
-                                                      .most_blocks = agreed.most_blocks,
-                                                      .wait_s = wait_s},
-                                                     in_node);
+  if (grows(env, one_node)) state.growth = growth_page(nodes.place, in_node);
+  std::unique_ptr<Engine> inside =
+      platform().engine({.device = state.device,
+                         .rank = nodes.place,
+                         .ranks = nodes.size,
+                         .bitwise = env.bitwise,
+                         .tuned = one_node,
+                         .gpus = agreed.gpus,
+                         .most_blocks = agreed.most_blocks,
+                         .wait_s = wait_s,
+                         .memory_bytes = env.device_memory,
+                         .growth = reinterpret_cast<cuda::GrowthPage*>(state.growth.base())},
+                        in_node);
   if (across == nullptr) return inside;
   return node_engine(nodes, state.device, std::move(inside), state.comm, across);
 }

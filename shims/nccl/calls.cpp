@@ -132,7 +132,7 @@ Result serve(const Asked& asked, Pass pass) noexcept {
     if (const Result result = blocked(*pin); result != ncclSuccess) return result;
     Call call;
     if (!translated(asked, *pin, call)) return pass_in_order(std::move(pin), asked.stream, pass);
-    if (!takes(*pin, call.request)) {
+    if (!takes(*pin, call.request, call.stream)) {
       const CountedCall counted(call.request, kByNccl, call.stream);
       return pass_in_order(std::move(pin), call.stream, pass);
     }
@@ -319,7 +319,11 @@ Result ncclGroupEnd() {
 
 Result ncclGroupSimulateEnd(void* info) {
   // Nothing is launched: what was noted is dropped with the group.
-  if (here.depth > 0 && --here.depth == 0)
+  if (here.depth > 0 && --here.depth == 0) {
     const EndedGroup dropped(std::exchange(here.open, nullptr));
+    if (dropped != nullptr)
+      for (const CommTable::Pin& asked : dropped->asked)
+        if (asked) asked->engine->forget_call();
+  }
   return pass_on(real().group_simulate_end, info);
 }

@@ -59,6 +59,7 @@ struct State {
   std::unique_ptr<Staging> staging;  ///< while attaching
   Configured configured;
   unsigned most_blocks = 0;  ///< of plait's kernels, as all ranks agreed; 0 = not limited
+  Mapping growth;            ///< the engine's page, where its room grows
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Marker> marker;  ///< where attached
   std::unique_ptr<Marker> joint;   ///< likewise: of a group's streams

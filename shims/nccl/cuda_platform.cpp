@@ -65,22 +65,40 @@ class CudaEngine : public Engine {
     wanted.messages = options.bitwise ||
                       (as_measured && cuda::messages_beat_nccl(options.ranks, options.most_blocks));
     wanted.orders_calls = false;  // StreamOrder does, NCCL's calls among them
+    wanted.memory.budget_bytes = options.memory_bytes;
+    wanted.memory.floats_only = !options.bitwise;
+    wanted.growth = options.growth;
     rank_ = std::make_unique<cuda::CudaRank>(wanted, exchange);
-    selector_ = std::make_unique<cuda::Selector>(rank_->group(), std::move(table), as_measured);
+    first_ = std::make_unique<cuda::Selector>(rank_->first_group(), table, as_measured);
+    whole_ = std::make_unique<cuda::Selector>(rank_->whole_group(), std::move(table), as_measured);
   }
   bool takes(const Request& request) const override {
     const std::lock_guard<std::mutex> hold(guard_);
-    return call_of(request).ready != nullptr;
+    return call_of(request).choice.has_value();
   }
+  bool wants_room(const Request& request) const override {
+    const std::lock_guard<std::mutex> hold(guard_);
+    return rank_->grows() && call_of(request).room == Room::whole;
+  }
+  bool has_room(Stream stream, bool in_group) override {
+    const std::lock_guard<std::mutex> hold(guard_);
+    return rank_->has_room(capturing(stream) ? cuda::RoomCall::captured
+                           : in_group        ? cuda::RoomCall::grouped
+                                             : cuda::RoomCall::alone);
+  }
+  void forget_call() noexcept override { rank_->forget_call(); }
   int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     const std::lock_guard<std::mutex> hold(guard_);
-    const Call& call = call_of(request);
+    Call& call = call_of(request);
+    if (call.ready == nullptr)
+      call.ready = rank_->prepare(*call.choice->engine, request, call.choice->tuning, call.room);
     rank_->run(*call.ready, request, {input, output, {}}, driver_stream(stream));
     return call.by;
   }
   std::string how(const Request& request) const override {
-    const std::string all = selector_->explain(request);  // its first line is the choice
-    return all.substr(0, all.find('\n'));
+    const std::lock_guard<std::mutex> hold(guard_);
+    const std::string all = selector_of(call_of(request).room).explain(request);
+    return all.substr(0, all.find('\n'));  // its first line is the choice
   }
   bool takes_messages() const override { return rank_->takes_messages(); }
   void messages(const std::vector<Message>& messages, Stream stream) override {
@@ -95,25 +113,32 @@ class CudaEngine : public Engine {
   void unmap_peers() noexcept override { rank_->unmap_peers(); }
 
  private:
+  using Room = cuda::CudaRank::Room;
   struct Call {
-    std::unique_ptr<cuda::Ready> ready;  ///< null = NCCL's
+    std::optional<cuda::Choice> choice;  ///< none = NCCL's
+    Room room = Room::whole;
+    std::unique_ptr<cuda::Ready> ready;  ///< null = not made ready yet
     int by = kByNccl;
   };
   using Key = std::tuple<int, std::uint64_t, int, int, int, int>;
 
+  const cuda::Selector& selector_of(Room room) const {
+    return room == Room::first ? *first_ : *whole_;
+  }
   Call& call_of(const Request& request) const {
     const Key key{
         static_cast<int>(request.collective), request.count, static_cast<int>(request.type),
         static_cast<int>(request.op),         request.root,  request.peer};
     if (Call* const known = calls_.find(key)) return *known;
-    const std::optional<cuda::Choice> choice =
-        bitwise_ ? selector_->best(request) : selector_->no_slower_than_nccl(request);
     Call call;
-    if (choice && request.count != 0) {
+    if (rank_->grows() && !wants_later_room(*first_, *whole_, request)) call.room = Room::first;
+    const cuda::Selector& selector = selector_of(call.room);
+    if (request.count != 0)
+      call.choice = bitwise_ ? selector.best(request) : selector.no_slower_than_nccl(request);
+    if (call.choice) {
       const std::vector<const cuda::Engine*>& all = cuda::engines();
-      call.by = kByEngine +
-                static_cast<int>(std::find(all.begin(), all.end(), choice->engine) - all.begin());
-      call.ready = rank_->prepare(*choice->engine, request, choice->tuning);
+      const auto engine = std::find(all.begin(), all.end(), call.choice->engine);
+      call.by = kByEngine + static_cast<int>(engine - all.begin());
     }
     return calls_.add(key, std::move(call), [](const Call&) {});
   }
@@ -121,8 +146,8 @@ class CudaEngine : public Engine {
   Primary primary_;
   const bool bitwise_;
   std::unique_ptr<cuda::CudaRank> rank_;
-  std::unique_ptr<const cuda::Selector> selector_;
-  mutable std::mutex guard_;  // of all below
+  std::unique_ptr<const cuda::Selector> first_, whole_;  ///< by the room that a call goes in
+  mutable std::mutex guard_;                             // of all below
   mutable Recent<Key, Call> calls_{4096};
 };
 

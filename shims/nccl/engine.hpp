@@ -10,6 +10,7 @@
 #include "exec/cuda/device/call_order.hpp"
 #include "exec/cuda/device/direct_access.hpp"
 #include "exec/cuda/messages/messages.hpp"
+#include "exec/cuda/share/growth.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
 #include "shims/nccl/abi.hpp"
@@ -30,6 +31,15 @@ class Engine {
   virtual ~Engine() = default;
   /// The same answer on all ranks, from the request alone.
   virtual bool takes(const Request& request) const = 0;
+  /// True of a request that wants more room than there is from the first call on.
+  virtual bool wants_room(const Request&) const { return false; }
+  /// Of such a request, which the program asks for on `stream`: false where that room is not there
+  /// yet on all ranks, so that the call is NCCL's. The same answer on all ranks, which ask once for
+  /// each such call, in the same order. The room is begun, but in a capture, and waited for a
+  /// moment, but in_group.
+  virtual bool has_room(Stream, bool) { return true; }
+  /// The call asked about last is not made after all.
+  virtual void forget_call() noexcept {}
   /// In stream order; never waits for peers or the stream on the host. Throws Error. Returns who
   /// did it: kByPlait, or kByEngine and the engine's place in engines.def.
   virtual int enqueue(const Request& request, const void* input, void* output, Stream stream) = 0;
@@ -129,10 +139,14 @@ struct EngineOptions {
   int ranks = 1;
   /// PLAIT_BITWISE: takes all that can be served, for the same bits; else what is faster than NCCL.
   bool bitwise = false;
-  bool tuned = true;          ///< by the machine's tuning table, where it has one
-  std::string gpus;           ///< the kind that all ranks' GPUs are of; empty = of several
-  unsigned most_blocks = 0;   ///< PLAIT_SM_BUDGET: of a call's kernel; 0 = one an SM
-  double wait_s = kForEverS;  ///< how long a kernel waits for a peer before its stream fails
+  bool tuned = true;               ///< by the machine's tuning table, where it has one
+  std::string gpus;                ///< the kind that all ranks' GPUs are of; empty = of several
+  unsigned most_blocks = 0;        ///< PLAIT_SM_BUDGET: of a call's kernel; 0 = one an SM
+  double wait_s = kForEverS;       ///< how long a kernel waits for a peer before its stream fails
+  std::uint64_t memory_bytes = 0;  ///< PLAIT_DEVICE_MEMORY
+  cuda::GrowthPage* growth =
+      nullptr;  ///< by which ranks agree from when on there is room for large
+                ///< calls; null = all of it at once. It outlives the engine
 };
 
 class Platform {

@@ -51,12 +51,14 @@ struct Group {
   std::vector<NotedMessage> messages;
   std::vector<Passed> passed;
   std::vector<Made> made;
+  std::vector<CommTable::Pin> asked;  ///< Engine::has_room, once for each call
 
   void clear() {
     calls.clear();
     messages.clear();
     passed.clear();
     made.clear();
+    asked.clear();
   }
 };
 

@@ -27,12 +27,13 @@ constexpr int kTypes[] = {
 #undef PLAIT_TYPE
 };
 
-std::string why_not(const State& state, const Request& request) {
+std::string why_not(const State& state, const Request& request, bool lacks_room) {
   if (state.phase.load() != Phase::attached) return state.reason;
   if ((state.served >> static_cast<unsigned>(request.collective) & 1u) == 0)
     return "not in PLAIT_OPS";
   if (message_bytes(request) < state.min_bytes) return "smaller than PLAIT_MIN_BYTES";
   if (request.count == 0) return "nothing to do";
+  if (lacks_room) return "room for large calls is not there yet on all ranks";
   return "the engine has no kernel for it, or NCCL is faster";
 }
 
@@ -45,8 +46,8 @@ void explain(const State& state, const std::string& what) {
     log(LogLevel::explain, state.rank, text("communicator ", state.comm, ": ", what));
 }
 
-void explain(const State& state, const Request& request, bool taken) {
-  const std::string why = taken ? state.engine->how(request) : why_not(state, request);
+void explain(const State& state, const Request& request, bool taken, bool lacks_room) {
+  const std::string why = taken ? state.engine->how(request) : why_not(state, request, lacks_room);
   explain(state,
           text(name_of(request.collective), ' ', request.count, ' ', name_of(request.type), ' ',
                reduces(request.collective) ? name_of(request.op) : "-", " over ", request.ranks,
@@ -66,6 +67,14 @@ Result failed(const State& state, const std::string& what, const std::exception&
   log(LogLevel::warn, state.rank,
       text(what, " on communicator ", state.comm, " failed: ", error.what()));
   return state.lost.load() ? ncclRemoteError : result_of(error);
+}
+
+/// In a group the call is noted too, as it may be dropped with the group.
+bool has_room(State& state, const Request& request, Stream stream) {
+  if (!state.engine->wants_room(request)) return true;
+  const bool in_group = here.depth != 0;
+  if (in_group) noted_group().asked.push_back(comms().pin(state.comm));
+  return state.engine->has_room(stream, in_group);
 }
 
 StreamOrder::Place begin_served(State& state, Stream stream) {
@@ -135,12 +144,13 @@ Result result_of(const std::exception& error) {
   return known == nullptr ? ncclInternalError : kResults[static_cast<int>(known->code())];
 }
 
-bool takes(const State& state, const Request& request) {
-  const bool taken = state.phase.load(std::memory_order_acquire) == Phase::attached &&
-                     request.count != 0 &&
-                     (state.served >> static_cast<unsigned>(request.collective) & 1u) != 0 &&
-                     message_bytes(request) >= state.min_bytes && state.engine->takes(request);
-  if (log_enabled(LogLevel::explain)) explain(state, request, taken);
+bool takes(State& state, const Request& request, Stream stream) {
+  const bool wanted = state.phase.load(std::memory_order_acquire) == Phase::attached &&
+                      request.count != 0 &&
+                      (state.served >> static_cast<unsigned>(request.collective) & 1u) != 0 &&
+                      message_bytes(request) >= state.min_bytes && state.engine->takes(request);
+  const bool taken = wanted && has_room(state, request, stream);
+  if (log_enabled(LogLevel::explain)) explain(state, request, taken, wanted && !taken);
   return taken;
 }
 

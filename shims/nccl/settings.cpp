@@ -38,9 +38,11 @@ Settings read() {
   } catch (const Error& error) {
     found.refusal = error.what();
   }
-  found.shared = text("plait ", PLAIT_VERSION, " min_bytes=", found.env.min_bytes,
-                      " ops=", found.served, " node_size=", found.env.node_size,
-                      " bitwise=", found.env.bitwise, " sm_budget=", found.env.sm_budget);
+  found.shared =
+      text("plait ", PLAIT_VERSION, " min_bytes=", found.env.min_bytes, " ops=", found.served,
+           " node_size=", found.env.node_size, " bitwise=", found.env.bitwise,
+           " sm_budget=", found.env.sm_budget, " device_memory=", found.env.device_memory,
+           found.env.has("PLAIT_DEVICE_MEMORY") ? " at once" : "");
   return found;
 }
 

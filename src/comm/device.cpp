@@ -95,7 +95,8 @@ void DeviceSide::bind_plan(Call& call, const CallOptions& options, cuda::Stream 
 
 /// None where it takes a plan.
 std::optional<cuda::Choice> DeviceSide::choose_engine(const Request& request,
-                                                      const CallOptions& wanted) const {
+                                                      const CallOptions& wanted,
+                                                      cuda::CudaRank::Room room) const {
   const bool names_engine =
       !wanted.strategy.empty() && cuda::engine_named(wanted.strategy, request) != nullptr;
   if (!wanted.strategy.empty() && !names_engine) return std::nullopt;
@@ -104,7 +105,8 @@ std::optional<cuda::Choice> DeviceSide::choose_engine(const Request& request,
     throw Error(ErrorCode::unsupported, text(wanted.strategy, ": ", reach_.why_no_kernels));
   }
   const std::optional<cuda::Choice> choice =
-      selector_->best(request, {wanted.strategy, wanted.params});
+      (room == cuda::CudaRank::Room::first ? *first_ : *whole_)
+          .best(request, {wanted.strategy, wanted.params});
   if (choice && !reach_.host &&
       (choice->tuning.host_permille > 0 || choice->tuning.host_cpu_permille > 0))
     throw Error(ErrorCode::unsupported, "a part through host memory: masks leave no way there");
@@ -112,20 +114,17 @@ std::optional<cuda::Choice> DeviceSide::choose_engine(const Request& request,
 }
 
 DeviceSide::Call DeviceSide::prepare(const Request& request, const CallOptions& options,
-                                     cuda::Stream stream) {
-  if (request.ranks != options_.ranks)
-    throw Error(ErrorCode::invalid_argument,
-                text("request for ", request.ranks, " ranks, communicator of ", options_.ranks));
-  checked(request, joined_.topology);  // type, op, root, size
+                                     cuda::Stream stream, cuda::CudaRank::Room room) {
   Call call;
   call.request = request;
   call.counted_as = text(name_of(request.collective), "/local");
   if (request.count == 0 || is_local_copy(request)) return call;
   const CallOptions& wanted =
       options.strategy.empty() && !joined_.forced.strategy.empty() ? joined_.forced : options;
-  if (const std::optional<cuda::Choice> choice = choose_engine(request, wanted)) {
-    call.ready = cuda_->prepare(*choice->engine, request, choice->tuning);
+  if (const std::optional<cuda::Choice> choice = choose_engine(request, wanted, room)) {
+    call.ready = cuda_->prepare(*choice->engine, request, choice->tuning, room);
     call.choice = *choice;
+    call.room = room;
     call.counted_as = text(name_of(request.collective), "/", choice->engine->info().name);
     return call;
   }
@@ -133,34 +132,80 @@ DeviceSide::Call DeviceSide::prepare(const Request& request, const CallOptions& 
     throw Error(ErrorCode::invalid_argument,
                 text("params: a plan serves this ", name_of(request.collective),
                      "; name the strategy that they are for"));
+  if (room == cuda::CudaRank::Room::first)
+    throw Error(ErrorCode::unsupported,
+                text(name_of(request.collective), " of ", request.count,
+                     " elements wants a plan, whose room comes with the first such call outside a "
+                     "capture: ",
+                     cuda_->why_no_room()));
   bind_plan(call, wanted, stream);
   return call;
 }
 
+/// Of the request and what all ranks agreed on alone. A strategy that is asked for by name may want
+/// anything.
+bool DeviceSide::wants_room(const Request& request, const CallOptions& options) const {
+  if (!cuda_->grows() || request.count == 0) return false;
+  return !options.strategy.empty() || !joined_.forced.strategy.empty() ||
+         wants_later_room(*first_, *whole_, request);
+}
+
+/// What was made for the key; null where nothing was.
+DeviceSide::Call* DeviceSide::known(const Key& key) {
+  const std::lock_guard lock(guard_);
+  Call* const call = calls_.find(key);
+  return call != nullptr ? call : planned_calls_.find(key);
+}
+
+DeviceSide::Call& DeviceSide::keep(const Key& key, Call made) {
+  const std::lock_guard lock(guard_);
+  // Binding a plan has waited for all that the GPU was doing, so none that goes is in use.
+  Calls& calls = made.bound == nullptr ? calls_ : planned_calls_;
+  return calls.add(key, std::move(made), [this](const Call& dropped) { count(dropped, dropped_); });
+}
+
+/// A call that wants more room than the first, by the room that there is for it on all ranks. These
+/// count the same calls, so whatever could fail on one rank alone comes before.
+DeviceSide::Call& DeviceSide::by_room(Key key, const Request& request, const CallOptions& options,
+                                      cuda::Stream stream) {
+  const bool has_room =
+      cuda_->has_room(is_capturing(stream) ? cuda::RoomCall::captured : cuda::RoomCall::alone);
+  std::get<In>(key) = has_room ? In::whole : In::first;
+  if (Call* const call = known(key)) return *call;
+  return keep(key, prepare(request, options, stream,
+                           has_room ? cuda::CudaRank::Room::whole : cuda::CudaRank::Room::first));
+}
+
 DeviceSide::Call& DeviceSide::prepared(const Request& request, const CallOptions& options,
-                                       cuda::Stream stream) {
-  Key key{static_cast<int>(request.collective),
-          request.count,
-          static_cast<int>(request.type),
-          static_cast<int>(request.op),
-          request.root,
-          request.peer,
-          options.strategy,
-          options.params};
-  std::unique_lock lock(guard_);
-  Call* call = calls_.find(key);
-  if (call == nullptr) call = planned_calls_.find(key);
+                                       cuda::Stream stream, const void* input, void* output) {
+  using Room = cuda::CudaRank::Room;
+  const Key key{static_cast<int>(request.collective),
+                request.count,
+                static_cast<int>(request.type),
+                static_cast<int>(request.op),
+                request.root,
+                request.peer,
+                options.strategy,
+                options.params,
+                In::one_room};
+  Call* call = known(key);
   if (call == nullptr) {
-    lock.unlock();
-    Call made = prepare(request, options, stream);
-    lock.lock();
-    // Binding a plan has waited for all that the GPU was doing, so none that goes is in use.
-    Calls& calls = made.bound == nullptr ? calls_ : planned_calls_;
-    call =
-        &calls.add(key, std::move(made), [this](const Call& dropped) { count(dropped, dropped_); });
+    if (request.ranks != options_.ranks)
+      throw Error(ErrorCode::invalid_argument,
+                  text("request for ", request.ranks, " ranks, communicator of ", options_.ranks));
+    checked(request, joined_.topology);  // type, op, root, size
+    Call made;
+    if (wants_room(request, options))
+      made.wants_room = true;
+    else
+      made = prepare(request, options, stream, cuda_->grows() ? Room::first : Room::whole);
+    call = &keep(key, std::move(made));
   }
+  check_memory(request, input, output);
+  if (call->wants_room) call = &by_room(key, request, options, stream);
   if (call->bound != nullptr && !call->captured && is_capturing(stream)) {
     call->captured = true;
+    const std::lock_guard lock(guard_);
     planned_calls_.keep(key);
   }
   return *call;
@@ -174,9 +219,8 @@ void DeviceSide::enqueue(const Request& request, const void* input, void* output
                 text("this communicator's GPU side ended earlier: ", cause()->what()));
   cuda_->check();
   const cuda::Current current(cuda_->context());
-  Call& call = prepared(request, options, stream);
   const std::vector<double> scalars = scalars_of(request, options);
-  check_memory(request, input, output);
+  Call& call = prepared(request, options, stream, input, output);
   if (call.bound != nullptr) {
     cuda_->run(*call.bound, input, output, stream, scalars);
   } else if (request.count == 0) {
@@ -216,8 +260,9 @@ std::map<std::string, std::uint64_t> DeviceSide::bytes_of_path(const Call& call)
   static_cast<void>(attempt([&] {
     Request placed = call.request;
     placed.devices = devices_;
-    bytes = bytes_per_path(plan_as_launched(call.choice, topology_, checked(placed, topology_),
-                                            group_, Launch::eager));
+    bytes = bytes_per_path(plan_as_launched(
+        call.choice, topology_, checked(placed, topology_),
+        call.room == cuda::CudaRank::Room::first ? first_group_ : group_, Launch::eager));
   }));
   return bytes;
 }
@@ -225,8 +270,9 @@ std::map<std::string, std::uint64_t> DeviceSide::bytes_of_path(const Call& call)
 std::string DeviceSide::explain(const Request& request) {
   std::string lines = text("on GPU ", ordinal_, ":\n");
   const CallOptions& forced = joined_.forced;
-  if (const std::optional<cuda::Choice> choice = choose_engine(request, forced)) {
-    lines += selector_->explain(request, {forced.strategy, forced.params});
+  if (const std::optional<cuda::Choice> choice =
+          choose_engine(request, forced, cuda::CudaRank::Room::whole)) {
+    lines += whole_->explain(request, {forced.strategy, forced.params});
     if (!why_no_topology_.empty()) return lines;
     Request placed = request;
     placed.devices = devices_;

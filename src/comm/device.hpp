@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -63,28 +64,38 @@ class DeviceSide {
     Request request;
     std::unique_ptr<cuda::Ready> ready;  ///< by an engine; null = a plan, or nothing to do
     cuda::Choice choice;                 ///< that engine
+    cuda::CudaRank::Room room = cuda::CudaRank::Room::whole;
     std::shared_ptr<const ProvedPlan> plan;
     std::unique_ptr<cuda::BoundPlan> bound;
     bool captured = false;
+    bool wants_room = false;  ///< nothing but this: it is made ready by the room that there is
     std::uint64_t count = 0;
   };
   struct Remains;
+  /// The room of a call: the only one that it ever has, or one of two.
+  enum class In { one_room, first, whole };
   using Key = std::tuple<int, std::uint64_t, int, int, int, int, std::string,
-                         std::map<std::string, std::int64_t>>;
+                         std::map<std::string, std::int64_t>, In>;
 
   DeviceSide(const CommunicatorOptions& options, Joined& joined, const Patience& patience);
   void pick_gpu(const Patience& patience);
   void learn_topology(const Env& env, const Patience& patience);
   void load_tuning(const Env& env, const Patience& patience);
   std::vector<int> devices_of_ranks() const;
-  void make_chooser(const Env& env);
+  void make_chooser();
   void set_up_rank(const Env& env, const Patience& patience);
-  Call& prepared(const Request& request, const CallOptions& options, cuda::Stream stream);
+  bool wants_room(const Request& request, const CallOptions& options) const;
+  Call* known(const Key& key);
+  Call& keep(const Key& key, Call made);
+  Call& by_room(Key key, const Request& request, const CallOptions& options, cuda::Stream stream);
+  Call& prepared(const Request& request, const CallOptions& options, cuda::Stream stream,
+                 const void* input, void* output);
   void count(const Call& call, Counters& counters) const;
   std::map<std::string, std::uint64_t> bytes_of_path(const Call& call) const;
-  Call prepare(const Request& request, const CallOptions& options, cuda::Stream stream);
-  std::optional<cuda::Choice> choose_engine(const Request& request,
-                                            const CallOptions& wanted) const;
+  Call prepare(const Request& request, const CallOptions& options, cuda::Stream stream,
+               cuda::CudaRank::Room room);
+  std::optional<cuda::Choice> choose_engine(const Request& request, const CallOptions& wanted,
+                                            cuda::CudaRank::Room room) const;
   void bind_plan(Call& call, const CallOptions& options, cuda::Stream stream);
   void check_memory(const Request& request, const void* input, const void* output) const;
   std::optional<Error> cause() const;
@@ -110,8 +121,8 @@ class DeviceSide {
   std::unique_ptr<Chooser> chooser_;
   std::vector<Mapping> rings_;
   std::unique_ptr<cuda::CudaRank> cuda_;
-  cuda::Group group_;
-  std::unique_ptr<const cuda::Selector> selector_;
+  cuda::Group group_, first_group_;  ///< with all room, and with the first alone
+  std::unique_ptr<const cuda::Selector> first_, whole_;  ///< by the room that a call goes in
   /// Of one communicator. Those by plans hold device memory, and are never dropped once captured:
   /// graphs go on pointing at them.
   static constexpr std::size_t kMostCalls = 4096, kMostPlans = 1024;

@@ -24,10 +24,16 @@
 namespace plait {
 namespace {
 
-// Of rank 0, behind its ring: where GPUs and cores meet, then what large calls settle.
-constexpr std::uint64_t kWordsBytes = cuda::kHostWordsBytes + sizeof(cuda::Settled::Words);
-constexpr std::uint64_t kInboxBytes = 16ull << 20;  // small plans push here
-constexpr double kGoodbyeS = 2.0;                   // a rank that leaves waits for others so long
+// Of rank 0, behind its ring: where GPUs and cores meet, then what large calls settle, then from
+// which call on these have room.
+constexpr std::uint64_t kSharesAt = cuda::kHostWordsBytes;
+constexpr std::uint64_t kGrowthAt = kSharesAt + sizeof(cuda::Settled::Words);
+constexpr std::uint64_t kWordsBytes = kGrowthAt + sizeof(cuda::GrowthPage);
+static_assert(kGrowthAt % alignof(cuda::GrowthPage) == 0);
+constexpr std::uint64_t kPairsPerBudget = 3;  // a communicator of two that only moves
+// Calls wait so long for room for large ones: others make it whatever their programs do meanwhile.
+constexpr double kRoomS = 10.0;
+constexpr double kGoodbyeS = 2.0;  // a rank that leaves waits for others so long
 constexpr int kWatchMs = 20;
 
 /// This process's number among the ranks of its machine; -1 where no launcher says.
@@ -91,13 +97,14 @@ DeviceSide::DeviceSide(const CommunicatorOptions& options, Joined& joined, const
   load_tuning(env, patience);
   rings_ = share_memory(*joined.rendezvous, options.rank, options.ranks,
                         cuda::kPlanRingBytes + cuda::kExchangeRingBytes + kWordsBytes, patience);
-  make_chooser(env);
   log(LogLevel::info, options.rank, text("GPU ", ordinal_, " of ", topology_.name));
   set_up_rank(env, patience);  // last: from here on a thread watches
 }
 
-void DeviceSide::make_chooser(const Env& env) {
-  const PlanRoom room{env.device_scratch, kInboxBytes, rings_.empty() ? 0 : cuda::kPlanRingBytes};
+void DeviceSide::make_chooser() {
+  const cuda::DeviceArenaSizes& sizes = cuda_->whole_group().sizes;
+  const PlanRoom room{sizes.scratch_bytes, sizes.inbox_bytes,
+                      rings_.empty() ? 0 : cuda::kPlanRingBytes};
   plannable_ = for_plans(topology_, devices_of_ranks(), room);
   chooser_ =
       std::make_unique<Chooser>(plannable_, joined_.forced, joined_.bitwise,
@@ -198,20 +205,21 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
   options.device = ordinal_;
   options.rank = options_.rank;
   options.ranks = options_.ranks;
-  options.sizes.scratch_bytes = env.device_scratch;
-  options.sizes.inbox_bytes = kInboxBytes;
-  if (options_.moves_only) {  // by hop up to 16 MiB in one piece
-    options.sizes.bare_bytes = (24ull << 20) + 4096;
-    options.sizes.flagged_bytes = 4096;
-  }
+  options.memory.budget_bytes = env.device_memory / (options_.moves_only ? kPairsPerBudget : 1);
+  options.memory.moves_only = options_.moves_only;
+  options.memory.plans = true;
+  options.memory.plan_scratch = env.device_scratch;
   for (const Mapping& ring : rings_) options.rings.push_back(ring.base());
   options.ring_bytes = cuda::kPlanRingBytes;
   options.exchange_ring_bytes = cuda::kExchangeRingBytes;
-  if (!rings_.empty() && reach_.host) {  // else no share of large calls goes there
-    std::byte* const words = rings_[0].base() + cuda::kPlanRingBytes + cuda::kExchangeRingBytes;
+  std::byte* const words = rings_[0].base() + cuda::kPlanRingBytes + cuda::kExchangeRingBytes;
+  if (reach_.host) {  // else no share of large calls goes there
     options.host_words = reinterpret_cast<cuda::HostWords*>(words);
-    options.share_words = reinterpret_cast<cuda::Settled::Words*>(words + cuda::kHostWordsBytes);
+    options.share_words = reinterpret_cast<cuda::Settled::Words*>(words + kSharesAt);
   }
+  if (!env.has("PLAIT_DEVICE_MEMORY") && reach_.why_no_kernels.empty())
+    options.growth = reinterpret_cast<cuda::GrowthPage*>(words + kGrowthAt);
+  options.room_patience_s = std::min(kRoomS, options_.arrive_s);
   options.wait_s = options_.arrive_s;
   options.beside_computing = options_.beside_computing;
   options.mixes_graphs = options_.graph_mixing;
@@ -229,10 +237,16 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
           cards.push_back(std::move(one.bytes));
         return cards;
       });
-      group_ = cuda_->group();
-      selector_ = std::make_unique<const cuda::Selector>(
-          group_, tuning_, as_measured_,
-          why_no_topology_.empty() ? predictor(topology_, group_, devices_) : nullptr);
+      group_ = cuda_->whole_group();
+      first_group_ = cuda_->first_group();
+      const auto selector = [&](const cuda::Group& group) {
+        return std::make_unique<const cuda::Selector>(
+            group, tuning_, as_measured_,
+            why_no_topology_.empty() ? predictor(topology_, group, devices_) : nullptr);
+      };
+      first_ = selector(first_group_);
+      whole_ = selector(group_);
+      make_chooser();
       for (const Peer& peer : joined_.peers) peers_.push_back(watched(peer));
       wake_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     } catch (const AgreedError& error) {
@@ -306,6 +320,7 @@ void DeviceSide::watch() {
     std::vector<short> events;
     for (std::size_t i = 1; i < entries.size(); ++i) events.push_back(entries[i].revents);
     if (watching) watching = look_at_peers(events);
+    if (watching && cuda_->should_grow()) cuda_->begin_to_grow();
     if (watching) {
       const std::optional<Error> met = attempt([&] { cuda_->check(); });
       if (met) fail(*met), watching = false;

@@ -2,7 +2,6 @@
 // for an earlier rank sees that it has left, whoever holds the place since.
 #include "comm/life_page.hpp"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -84,9 +83,7 @@ std::optional<ShownLife> ShownLife::open(const std::string& shown) {
       4)
     return std::nullopt;
   if (life.place_ < 0 || life.place_ >= LifePage::kPlaces) return std::nullopt;
-  const std::string path = text("/proc/", life.process_, "/fd/", file);
-  // Whatever that number is by now, opening it must not wait.
-  const Fd opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  const Fd opened = open_of_process(life.process_, file, Access::read);
   if (!opened.valid()) return std::nullopt;
   try {
     life.memory_ = map_shared_memory(opened, kPageBytes, Access::read);

@@ -94,6 +94,12 @@ Fd make_shared_memory(std::uint64_t bytes, int others) {
   return fd;
 }
 
+Fd open_of_process(int process, int file, Access access) {
+  const int allowed = access == Access::read ? O_RDONLY : O_RDWR;
+  return Fd(::open(text("/proc/", process, "/fd/", file).c_str(),
+                   allowed | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+}
+
 Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes, Access access) {
   struct stat status{};
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;

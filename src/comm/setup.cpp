@@ -62,6 +62,8 @@ std::vector<std::string> settings(const CommunicatorOptions& options, const Env&
           text(options.graph_mixing),
           "moves_only",
           text(options.moves_only),
+          "PLAIT_DEVICE_MEMORY",
+          text(env.device_memory, env.has("PLAIT_DEVICE_MEMORY") ? "" : " unless told"),
           "PLAIT_DEVICE_SCRATCH",
           text(env.device_scratch),
           "user",

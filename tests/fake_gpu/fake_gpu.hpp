@@ -1,6 +1,8 @@
 // A libcuda.so.1 without a GPU: what it says of its GPU is the test's choice, and launches are
 // noted instead of done. Everything else is the driver played in host memory.
 #pragma once
+#include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -25,8 +27,17 @@ struct FakeLaunch {
   bool is_programmatic;
 };
 
+/// Memory of the GPU that is handed out.
+struct FakeMemory {
+  std::mutex guard;
+  std::map<plait::cuda::DevicePointer, std::size_t> parts;
+  std::size_t bytes = 0;
+  std::size_t most = ~std::size_t{0};  ///< that there is
+};
+
 struct FakeCuda {
   FakeGpu gpu;
+  FakeMemory memory;
   std::vector<FakeLaunch> launches;
   std::vector<std::string> kernels;  ///< by handle, less one
 };

@@ -1,4 +1,5 @@
 // The entry points of the fake libcuda.so.1.
+#include <algorithm>
 #include <cstring>
 
 #include "fake_gpu/fake_gpu.hpp"
@@ -103,6 +104,31 @@ void* limits(const std::string& symbol) {
   return nullptr;
 }
 
+/// Address space is handed out, and no memory: no kernel runs here.
+void play_memory(Api& api) {
+  constexpr Result kOutOfMemory = 2;
+  api.memory_alloc = [](DevicePointer* pointer, std::size_t bytes) {
+    static DevicePointer next = DevicePointer{1} << 40;
+    FakeMemory& memory = fake_cuda().memory;
+    const std::lock_guard<std::mutex> hold(memory.guard);
+    if (bytes > memory.most - std::min(memory.most, memory.bytes)) return kOutOfMemory;
+    *pointer = next;
+    next += (bytes + 4095) / 4096 * 4096;
+    memory.parts[*pointer] = bytes;
+    memory.bytes += bytes;
+    return kSuccess;
+  };
+  api.memory_free = [](DevicePointer pointer) {
+    FakeMemory& memory = fake_cuda().memory;
+    const std::lock_guard<std::mutex> hold(memory.guard);
+    const auto part = memory.parts.find(pointer);
+    if (part == memory.parts.end()) return pointer == 0 ? kSuccess : kInvalidValue;
+    memory.bytes -= part->second;
+    memory.parts.erase(part);
+    return kSuccess;
+  };
+}
+
 Api played() {
   Api api;
 #define PLAIT_CUDA_FUNCTION(field, symbol, arguments) fill(api.field);
@@ -113,6 +139,7 @@ Api played() {
   fake_work(api);
   play_device(api);
   play_kernels(api);
+  play_memory(api);
   return api;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/text.hpp"
 #include "exec/cuda/choices.hpp"
+#include "exec/cuda/device/arena_layout.hpp"
 #include "exec/reference/reduce.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/engine.hpp"
@@ -180,7 +181,19 @@ class HostEngine : public Engine {
     prove_host_paths(*shared_->segment, options, exchange);
     if (wished("STANDIN_FAIL_LATE", options.device))
       throw Error(ErrorCode::no_device, "the test wants no peer access here");
+    if (options.growth != nullptr)
+      growth_ = std::make_unique<cuda::Growth>(
+          *options.growth, options.rank, options.ranks, room_patience_s(),
+          [this](const cuda::Growth::Exchange& meet) { make_room(meet); });
   }
+  bool wants_room(const Request& request) const override {
+    return growth_ != nullptr && message_bytes(request) > cuda::kSmallRequestBytes;
+  }
+  bool has_room(Stream stream, bool in_group) override {
+    if (standin::place(stream).capture != 0) return growth_->next(cuda::RoomCall::captured);
+    return growth_->next(in_group ? cuda::RoomCall::grouped : cuda::RoomCall::alone);
+  }
+  void forget_call() noexcept override { growth_->take_back(); }
   bool takes(const Request& request) const override {
     const cuda::TunedRow* const row = table_.find(request, cuda::Setting::beside_computing);
     if (row != nullptr && (!reduces(request.collective) || request.op == ReduceOp::sum))
@@ -191,6 +204,8 @@ class HostEngine : public Engine {
   }
   std::string how(const Request&) const override { return "over host memory"; }
   int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
+    if (wants_room(request) && !has_room_.load())
+      throw Error(ErrorCode::internal, "a large call, and no room for it");
     // STANDIN_LAZY: code is loaded when first used, and that waits for what runs, as CUDA does.
     if (std::getenv("STANDIN_LAZY") != nullptr && loaded_.insert(request.collective).second)
       standin_stream_synchronize(stream);
@@ -211,22 +226,50 @@ class HostEngine : public Engine {
     if (shared_->aborted.load()) throw Error(ErrorCode::aborted, "aborted");
     if (shared_->late.load()) throw Error(ErrorCode::timeout, "a rank did not come");
   }
-  void abort() noexcept override { shared_->aborted.store(true); }
+  void abort() noexcept override {
+    shared_->aborted.store(true);
+    if (growth_ != nullptr) growth_->cancel();
+  }
   void fail() noexcept override { shared_->failed.store(true); }
   void heed(Stream stream) override {
     standin::push(stream, [stream, shared = shared_] {
       if (shared->failed.load() && !shared->aborted.load()) standin_stream_fail(stream);
     });
   }
-  ~HostEngine() override { standin_count("engine freed"); }
+  ~HostEngine() override {
+    growth_.reset();
+    standin_count("engine freed");
+  }
   bool has_ended(bool) noexcept override {
     return shared_.use_count() == 1;
   }  // tasks have one each
-  void unmap_peers() noexcept override { standin_count("engine unmapped"); }
+  void unmap_peers() noexcept override {
+    if (growth_ != nullptr) growth_->stop();
+    standin_count("engine unmapped");
+  }
 
  private:
+  /// As CudaRank makes its later room: what it would map, then that it has.
+  void make_room(const cuda::Growth::Exchange& meet) {
+    if (wished("STANDIN_NO_ROOM", shared_->options.device))
+      throw Error(ErrorCode::out_of_memory, "the test wants no room here");
+    const std::vector<std::string> cards = meet(text("card ", shared_->options.rank));
+    for (std::size_t rank = 0; rank < cards.size(); ++rank)
+      if (cards[rank] != text("card ", rank)) throw Error(ErrorCode::mismatch, "another's card");
+    meet("mapped");
+    has_room_.store(true);
+    standin_count("room made");
+  }
+  /// STANDIN_ROOM_S: how long calls wait for room, all together.
+  static double room_patience_s() {
+    const char* given = std::getenv("STANDIN_ROOM_S");
+    return given == nullptr ? 10 : std::atof(given);
+  }
+
   cuda::TuningTable table_;
   std::shared_ptr<Shared> shared_;
+  std::unique_ptr<cuda::Growth> growth_;
+  std::atomic<bool> has_room_{false};
   std::set<Collective> loaded_;
 };
 

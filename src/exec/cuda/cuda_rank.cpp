@@ -70,21 +70,25 @@ CudaRank::~CudaRank() { close(); }
 
 /// Once it is known what all GPUs can run: memory for what they cannot would lie idle.
 void CudaRank::agree_on_group() {
-  group_.ranks = options_.ranks;
-  group_.most_blocks = options_.most_blocks;
-  group_.beside_computing = options_.beside_computing;
-  if (options_.beside_computing) group_.most_tiled_blocks = kTiledBlocksBesideComputing;
+  whole_.ranks = options_.ranks;
+  whole_.most_blocks = options_.most_blocks;
+  whole_.beside_computing = options_.beside_computing;
+  if (options_.beside_computing) whole_.most_tiled_blocks = kTiledBlocksBesideComputing;
   for (std::size_t i = 0; i < kFamilies; ++i)
-    group_.why_not[i] = families_->why_not(static_cast<Family>(i));
-  if (options_.messages && group_.runs(Family::messages)) {
+    whole_.why_not[i] = families_->why_not(static_cast<Family>(i));
+  if (options_.messages && whole_.runs(Family::messages)) {
     const unsigned room = families_->blocks_at_once(Family::messages);
-    group_.most_message_blocks =
+    whole_.most_message_blocks =
         options_.most_blocks == 0 ? room : std::min(options_.most_blocks, room);
   }
-  group_.sizes = options_.sizes;
-  make_room(group_);
+  whole_.sizes = options_.sizes;
+  // What goes on with the first room goes by lines.
+  const bool grows = options_.growth != nullptr && options_.ranks > 1 &&
+                     whole_.runs(Family::lines) && whole_.runs(Family::hop);
+  options_.memory.grows = grows;
+  make_room(whole_, options_.memory);
   LaneSpread& spread = options_.spread;
-  if (group_.runs(Family::lanes))
+  if (whole_.runs(Family::lanes))
     spread.most_blocks = std::min(spread.most_blocks, families_->blocks_at_once(Family::lanes));
 }
 
@@ -105,33 +109,84 @@ void CudaRank::open(const Exchange& exchange) {
   PLAIT_CUDA_CALL(event_create, &fork_, kEventDisableTiming);
   marker_.open();
   map_host_memory();
-  arena_ = std::make_unique<DeviceArena>(context_, options_.device, options_.rank, group_.sizes,
-                                         exchange, streams_[0]);
-  group_.multiprocessors = arena_->least_multiprocessors();
-  group_.hardware_queues = arena_->least_connections();
-  group_.in_processes = arena_->in_processes();
+  arena_ = std::make_unique<DeviceArena>(context_, options_.device, options_.rank,
+                                         whole_.rooms.first, exchange, streams_[0]);
+  whole_.multiprocessors = arena_->least_multiprocessors();
+  whole_.hardware_queues = arena_->least_connections();
+  whole_.in_processes = arena_->in_processes();
   if (options_.ranks > 1 && options_.proves_paths) prove_paths(exchange);
+  open_engine_path();
+  if (!rings_.empty())
+    agreed_share_.open(options_.share_words, options_.rank, options_.ranks, options_.wait_s);
+  neighbours().join(device_, arena_->state(), streams_[0]);
+  first_ = first_of(whole_);
+  if (!options_.memory.grows) return use_later_room();
+  growth_ = std::make_unique<Growth>(*options_.growth, options_.rank, options_.ranks,
+                                     options_.room_patience_s,
+                                     [this](const Exchange& meet) { make_later_room(meet); });
+}
+
+void CudaRank::open_engine_path() {
   EnginePath& path = engine_path_;
-  // Without slots and a host path nothing goes by copy engines.
-  path.inbox_bytes = group_.inbox_bytes();
-  path.slot_bytes = group_.slot_bytes();
-  path.lent_bytes = group_.lent_bytes();
-  path.blocks = group_.blocks();
-  for (int rank = 0; rank < options_.ranks; ++rank) {
-    path.slots.push_back(arena_->rotation_slots(rank));
-    path.flags.push_back(arena_->engine_flags(rank));
-    path.lent.push_back(arena_->tiles(rank));
-  }
-  if (!rings_.empty() && group_.has_copy_engines()) open_host_path();
+  for (int rank = 0; rank < options_.ranks; ++rank) path.flags.push_back(&words(rank).engines);
+  if (!rings_.empty() && whole_.has_copy_engines()) open_host_path();
   queue_ = std::make_unique<DriverQueue>(*kernels_, host_reducer_.get());
   path.streams.assign(streams_.begin(), streams_.begin() + kEngineStreams);
   path.events.assign(marks_.begin(), marks_.begin() + kEngineEvents);
   path.host_streams.assign(streams_.begin() + kEngineStreams,
                            streams_.begin() + kEngineStreams + kHostStreams);
   path.host_events.assign(marks_.begin() + kStreams, marks_.end());
-  if (!rings_.empty())
-    agreed_share_.open(options_.share_words, options_.rank, options_.ranks, options_.wait_s);
-  neighbours().join(device_, arena_->state(), streams_[0]);
+}
+
+/// In a thread of its own, beside whatever the program does: on a stream that nothing else is on.
+void CudaRank::make_later_room(const Exchange& exchange) {
+  const BesideCaptures beside;
+  const Current current(context_);
+  Stream stream = nullptr;
+  PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
+  try {
+    later_ = std::make_unique<DeviceArena>(context_, options_.device, options_.rank,
+                                           whole_.rooms.later, exchange, stream, false);
+  } catch (...) {
+    api().stream_destroy(stream);
+    throw;
+  }
+  api().stream_destroy(stream);
+}
+
+/// From here on calls may be prepared for all room.
+void CudaRank::use_later_room() {
+  has_later_ = true;
+  EnginePath& path = engine_path_;
+  // Without slots and a host path nothing goes by copy engines.
+  path.inbox_bytes = whole_.inbox_bytes();
+  path.slot_bytes = whole_.slot_bytes();
+  path.lent_bytes = whole_.lent_bytes();
+  path.blocks = whole_.blocks();
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    path.slots.push_back(at(ArenaPart::copies, rank));
+    path.lent.push_back(at(ArenaPart::tiles, rank));
+  }
+  if (grows())
+    log(LogLevel::info, options_.rank,
+        text("room for large calls: ", later_->bytes() >> 20, " MiB of GPU ", options_.device));
+}
+
+bool CudaRank::has_room(RoomCall call) {
+  if (!growth_->next(call)) return false;
+  if (!has_later_) use_later_room();
+  return true;
+}
+
+std::string CudaRank::why_no_room() const {
+  const std::string failure = growth_->failure();
+  return failure.empty() ? "it is not there yet on all ranks" : failure;
+}
+
+char* CudaRank::at(ArenaPart part, int owner) const {
+  const bool is_later =
+      room_ == Room::whole && has_later_ && later_ != nullptr && whole_.rooms.later.of(part) != 0;
+  return (is_later ? *later_ : *arena_).at(part, owner);
 }
 
 /// Before anything counts on them. The signal lies behind the lifeline, in its page.
@@ -157,7 +212,7 @@ void CudaRank::prove_paths(const Exchange& exchange) {
 /// Rings, and the words by which GPUs and cores meet.
 void CudaRank::open_host_path() {
   EnginePath& path = engine_path_;
-  group_.host_bytes = path.ring_bytes = options_.ring_bytes + options_.exchange_ring_bytes;
+  whole_.host_bytes = path.ring_bytes = options_.ring_bytes + options_.exchange_ring_bytes;
   for (const DevicePointer ring : rings_) path.rings.push_back(reinterpret_cast<char*>(ring));
   if (options_.host_words == nullptr) return;
   for (std::byte* ring : options_.rings) path.host_rings.push_back(reinterpret_cast<char*>(ring));
@@ -169,7 +224,7 @@ void CudaRank::open_host_path() {
   host_reducer_ =
       std::make_unique<HostReducer>(*options_.host_words, options_.rank,
                                     host_threads(options_.ranks), *lifeline_, options_.wait_s);
-  group_.has_host_reducer = true;
+  whole_.has_host_reducer = true;
 }
 
 void CudaRank::map_host_memory() {
@@ -190,6 +245,7 @@ void CudaRank::map_host_memory() {
 
 /// Gives back what open() has got so far, at a moment at which the GPU has nothing to do.
 void CudaRank::close() noexcept {
+  growth_.reset();
   const BesideCaptures beside;
   if (api().context_push(context_) == kSuccess) {
     api().context_synchronize();
@@ -201,6 +257,7 @@ void CudaRank::close() noexcept {
     if (fork_ != nullptr) api().event_destroy(fork_);
     marker_.close();
     agreed_share_.close();
+    later_.reset();
     arena_.reset();
     queue_.reset();
     host_reducer_.reset();
@@ -226,8 +283,15 @@ void CudaRank::fill_call(CallArgs& args, const Request& request) const {
 }
 
 std::unique_ptr<Ready> CudaRank::prepare(const Engine& engine, const Request& request,
-                                         const Tuning& tuning) {
-  const std::string why = why_not(engine, request, tuning, group_);
+                                         const Tuning& tuning, Room room) {
+  struct In {
+    In(Room& now, Room then) : now_(now) { now_ = then; }
+    ~In() { now_ = Room::whole; }
+    Room& now_;
+  } const in(room_, room);
+  if (room == Room::whole && !has_later_)
+    throw Error(ErrorCode::internal, "a call for room that is not there yet");
+  const std::string why = why_not(engine, request, tuning, group());
   if (!why.empty())
     throw Error(ErrorCode::unsupported,
                 text(engine.info().name, " does not take ", request.count, " ",
@@ -247,8 +311,8 @@ void CudaRank::messages(const std::vector<Message>& messages, Stream stream,
   if (!takes_messages())
     throw Error(ErrorCode::unsupported,
                 text("wanted messages, but no room was made for them",
-                     group_.runs(Family::messages) ? "" : ": ", group_.lacks(Family::messages)));
-  const MessageSpread spread{message_channels(options_.ranks, group_.most_message_blocks), tuning};
+                     whole_.runs(Family::messages) ? "" : ": ", whole_.lacks(Family::messages)));
+  const MessageSpread spread{message_channels(options_.ranks, whole_.most_message_blocks), tuning};
   const std::vector<MessageArgs> launches =
       plan_messages(messages, options_.rank, options_.ranks, spread);
   const Current current(context_);
@@ -262,14 +326,14 @@ void CudaRank::launch_messages(MessageArgs args, Stream stream) {
   args.rank = options_.rank;
   args.ranks = options_.ranks;
   for (int rank = 0; rank < options_.ranks; ++rank) {
-    args.flags[rank] = arena_->message_flags(rank);
-    args.slots[rank] = arena_->message_slots(rank);
-    args.lines[rank] = arena_->message_lines(rank);
+    args.flags[rank] = &words(rank).messages;
+    args.slots[rank] = at(ArenaPart::message_slots, rank);
+    args.lines[rank] = at(ArenaPart::message_lines, rank);
   }
   Spread wide;
   wide.threads = 2 * kMessageTeamThreads;
   wide.blocks = args.channels * args.peers;
-  if (!group_.runs(Family::bulk_messages)) args.bulk = 0;
+  if (!whole_.runs(Family::bulk_messages)) args.bulk = 0;
   wide.shared_bytes = args.bulk != 0 ? 2 * kMessageTeamBytes : 0;
   wide.programmatic = true;
   kernels_->launch(kernels_->find("plait_messages"), wide, stream, {&args});
@@ -280,10 +344,10 @@ std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
   if (plan.request.ranks != options_.ranks)
     throw Error(ErrorCode::mismatch,
                 text("a plan for ", plan.request.ranks, " ranks, here are ", options_.ranks));
-  if (!group_.runs(Family::lanes))
-    throw Error(ErrorCode::unsupported, text("wanted a plan, but ", group_.lacks(Family::lanes)));
-  auto bound = std::make_unique<BoundPlan>(plan, options_.rank, *arena_, options_.ring_bytes,
-                                           options_.spread);
+  if (!whole_.runs(Family::lanes))
+    throw Error(ErrorCode::unsupported, text("wanted a plan, but ", whole_.lacks(Family::lanes)));
+  auto bound = std::make_unique<BoundPlan>(plan, options_.rank, *arena_, whole_.sizes,
+                                           options_.ring_bytes, options_.spread);
   std::size_t streams = 0;
   for (const BoundLane& lane : bound->lanes()) streams += lane.copies ? 3 : 1;
   if (streams > kStreams)
@@ -300,13 +364,13 @@ LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* ou
   args.ops = bound.ops();
   args.sources = bound.sources();
   args.counters = bound.counters();
-  args.inbox_half_bytes = arena_->sizes().inbox_bytes;
+  args.inbox_half_bytes = whole_.sizes.inbox_bytes;
   tell_of_waits(args);
   args.ranks = options_.ranks;
   args.rank = options_.rank;
   if (options_.ranks == 2)  // of more, all copies go by kernels
     for (int rank = 0; rank < options_.ranks; ++rank)
-      args.poisoned[rank] = &arena_->engine_flags(rank)->poisoned;
+      args.poisoned[rank] = &words(rank).engines.poisoned;
   args.op = static_cast<std::int32_t>(plan.request.op);
   args.epochs = epochs_per_call(plan);
   args.inbox_calls = bound.uses_inbox() ? 1 : 0;
@@ -315,8 +379,8 @@ LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* ou
   args.bases[0] = static_cast<char*>(const_cast<void*>(input));
   args.bases[1] = static_cast<char*>(output);
   for (int rank = 0; rank < options_.ranks; ++rank) {
-    args.bases[base_index(Space::scratch, rank)] = arena_->scratch(rank);
-    args.bases[base_index(Space::inbox, rank)] = arena_->inbox(rank);
+    args.bases[base_index(Space::scratch, rank)] = at(ArenaPart::scratch, rank);
+    args.bases[base_index(Space::inbox, rank)] = at(ArenaPart::inbox, rank);
     if (!rings_.empty())
       args.bases[base_index(Space::ring, rank)] =
           reinterpret_cast<char*>(rings_[static_cast<std::size_t>(rank)]);
@@ -332,7 +396,7 @@ bool CudaRank::uses_one_kernel(const BoundPlan& bound, Carrier carrier, Stream s
   if (carrier != Carrier::automatic) return carrier == Carrier::one_kernel;
   constexpr std::uint64_t kCopyEngineBytes = 256ull << 20;
   // Four GPUs and more have been seen to stand still with copy engines (bench/NOTES.md).
-  return is_capturing(stream) || options_.ranks > 2 || !group_.has_copy_engines() ||
+  return is_capturing(stream) || options_.ranks > 2 || !whole_.has_copy_engines() ||
          message_bytes(bound.plan().request) < kCopyEngineBytes;
 }
 
@@ -445,6 +509,7 @@ void CudaRank::check() const {
 }
 
 void CudaRank::abort() noexcept {
+  if (growth_ != nullptr) growth_->cancel();
   std::atomic_ref<std::uint32_t>(lifeline_->stop).store(kFaultAborted, std::memory_order_release);
 }
 

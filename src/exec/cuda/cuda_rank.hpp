@@ -18,6 +18,7 @@
 #include "exec/cuda/lanes/lane_args.hpp"
 #include "exec/cuda/messages/messages.hpp"
 #include "exec/cuda/share/agreed_share.hpp"
+#include "exec/cuda/share/growth.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {
@@ -26,7 +27,11 @@ struct CudaRankOptions {
   int device = 0;  ///< CUDA ordinal
   int rank = 0;
   int ranks = 1;
-  DeviceArenaSizes sizes;
+  DeviceArenaSizes sizes;        ///< of parts that are to be of that size; 0 = by `memory`
+  MemoryWish memory;             ///< `grows` follows from `growth`
+  GrowthPage* growth = nullptr;  ///< zeros that all ranks map, to agree from which call on there is
+                                 ///< room for large ones; null = all room at once
+  double room_patience_s = 1;    ///< how long calls wait for that room, all together
   std::vector<std::byte*> rings;  ///< by rank: host memory that all ranks map; empty = no host path
   std::uint64_t ring_bytes = 0;   ///< of a ring, for plans
   std::uint64_t exchange_ring_bytes = 0;  ///< behind them: large calls take both
@@ -59,8 +64,22 @@ class CudaRank {
   CudaRank(const CudaRank&) = delete;
   CudaRank& operator=(const CudaRank&) = delete;
 
-  /// What all ranks agreed on.
-  const Group& group() const { return group_; }
+  /// What all ranks agreed on, with all room.
+  const Group& whole_group() const { return whole_; }
+  /// With the first room alone; where it does not grow, the same.
+  const Group& first_group() const { return first_; }
+  /// Large calls have room from some call on.
+  bool grows() const { return growth_ != nullptr; }
+  /// Where it grows: of the next call that wants the later room, whether it is there. The same on
+  /// all ranks, which ask for the same calls.
+  bool has_room(RoomCall call);
+  /// The call asked for last was not made after all.
+  void forget_call() { growth_->take_back(); }
+  /// Why has_room() says no.
+  std::string why_no_room() const;
+  /// True where some rank has begun to make it, so that this one should.
+  bool should_grow() const { return grows() && growth_->is_wanted(); }
+  void begin_to_grow() { growth_->begin(); }
   int rank() const { return options_.rank; }
   int ranks() const { return options_.ranks; }
   Context context() const { return context_; }
@@ -82,15 +101,19 @@ class CudaRank {
   void run(const BoundPlan& bound, const void* input, void* output, Stream stream,
            const std::vector<double>& scalars = {}, Carrier carrier = Carrier::automatic);
 
-  /// The engine's call, made ready once, where count is not 0. Error(unsupported) where the engine
-  /// refuses.
+  /// The engine's call, made ready once, where count is not 0, in that room. Error(unsupported)
+  /// where the engine refuses.
+  enum class Room { first, whole };
   std::unique_ptr<Ready> prepare(const Engine& engine, const Request& request,
-                                 const Tuning& tuning = {});
+                                 const Tuning& tuning = {}, Room room = Room::whole);
   /// Same order of effects as run() of a plan.
   void run(Ready& ready, const Request& request, const Buffers& buffers, Stream stream);
 
   // What engines make calls ready with.
-  const DeviceArena& arena() const { return *arena_; }
+  const Group& group() const { return room_ == Room::whole ? whole_ : first_; }
+  /// Of a rank's arena, as mapped here; but for the words, of the room that is prepared for.
+  ArenaWords& words(int owner) const { return *arena_->words(owner); }
+  char* at(ArenaPart part, int owner) const;
   const EnginePath& engine_path() const { return engine_path_; }
   EngineQueue& queue() { return *queue_; }
   AgreedShare& agreed_share() { return agreed_share_; }
@@ -100,7 +123,7 @@ class CudaRank {
   void fill_call(CallArgs& args, const Request& request) const;
 
   /// True where messages() serves any message between two ranks; the same on all ranks.
-  bool takes_messages() const { return group_.sizes.message_slot_bytes != 0; }
+  bool takes_messages() const { return whole_.sizes.message_slot_bytes != 0; }
   /// This rank's ends of messages that all move side by side, whatever calls their other ends are
   /// in; those between the same two ranks in order. Same order of effects as run(). A sender may
   /// end before its peer has come; a peer that asks for another size is not noticed.
@@ -123,6 +146,9 @@ class CudaRank {
   bool is_quiet() noexcept;
   void open(const Exchange& exchange);
   void agree_on_group();
+  void open_engine_path();
+  void make_later_room(const Exchange& exchange);
+  void use_later_room();
   void close() noexcept;
   void map_host_memory();
   void prove_paths(const Exchange& exchange);
@@ -152,13 +178,16 @@ class CudaRank {
   void launch_messages(MessageArgs args, Stream stream);
 
   CudaRankOptions options_;
-  Group group_;
+  Group whole_, first_;
+  Room room_ = Room::whole;  // that calls are prepared for
+  bool has_later_ = false;   // so this rank's calls may use it
   Device device_ = 0;
   Context context_ = nullptr;
   std::unique_ptr<Kernels> kernels_;
   std::unique_ptr<HostReducer> host_reducer_;
   std::unique_ptr<DriverQueue> queue_;
   std::unique_ptr<DeviceArena> arena_;
+  std::unique_ptr<DeviceArena> later_;  // until has_later_, of the thread that makes it
   std::unique_ptr<KernelFamilies> families_;
   std::vector<Stream> streams_;
   AgreedShare agreed_share_;
@@ -173,6 +202,7 @@ class CudaRank {
   std::size_t registered_ = 0;  // of options_.rings
   bool words_registered_ = false;
   std::shared_ptr<std::atomic<bool>> quiet_;  // the GPU has done all that it had to do at some time
+  std::unique_ptr<Growth> growth_;            // last: its thread uses the others
 };
 
 }  // namespace plait::cuda

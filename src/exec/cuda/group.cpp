@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
 #include "exec/cuda/copies/engine_ring.hpp"
 #include "exec/cuda/copies/rotation.hpp"
 #include "exec/cuda/messages/messages.hpp"
@@ -17,6 +18,16 @@ constexpr unsigned kBlocksBesideCopies = 48;
 
 }  // namespace
 
+std::string Group::why_no_room(ArenaPart part) const {
+  if (sizes.of(part) != 0) return "";
+  const std::string why = rooms.why_not(part, "it");
+  if (!why.empty()) return why;
+  const char* const what = arena_parts()[static_cast<std::size_t>(part)].what;
+  return has_first_room_alone && rooms.later.of(part) != 0
+             ? text("it wants ", what, ", which come with the first large call outside a capture")
+             : text("there are no ", what);
+}
+
 bool Group::has_copy_engines() const {
   constexpr unsigned kEnoughQueues = 8;
   return hardware_queues >= kEnoughQueues && runs(Family::engines);
@@ -25,6 +36,11 @@ bool Group::has_copy_engines() const {
 unsigned Group::blocks(const Tuning& tuning) const {
   if (tuning.blocks != 0) return std::min(static_cast<unsigned>(tuning.blocks), multiprocessors);
   return most_blocks != 0 ? std::min(most_blocks, multiprocessors) : multiprocessors;
+}
+
+unsigned Group::blocks_of_tiles() const {
+  const unsigned most = most_blocks != 0 ? most_blocks : multiprocessors;
+  return std::min({most, most_tiled_blocks, static_cast<unsigned>(kTileBlocks)});
 }
 
 unsigned Group::blocks_with_room() const {
@@ -52,31 +68,51 @@ std::uint64_t Group::lent_bytes() const {
   return ranks == 2 && slot_bytes() != 0 ? sizes.tile_bytes : 0;
 }
 
-void make_room(Group& group) {
-  DeviceArenaSizes& sizes = group.sizes;
-  if (sizes.flagged_bytes == 0) sizes.flagged_bytes = (4ull << 20) + 4096;
-  // For 64 MiB by two_shot in one piece, up to four ranks.
-  if (sizes.bare_bytes == 0)
-    sizes.bare_bytes = (group.ranks == 3 || group.ranks == 4 ? 96ull : 64ull) << 20;
-  // Half as large tiles beyond 4 ranks: memory grows with ranks.
-  const std::uint64_t tile_kib = group.ranks <= 4 ? 64 : 32;
-  if (sizes.tile_bytes == 0) sizes.tile_bytes = tile_slots(group.ranks) * tile_kib << 10;
-  // Two ranks' engines borrow the slots of tiled kernels.
-  if (group.ranks > 2 && !group.runs(Family::tiled)) sizes.tile_bytes = 0;
-  // Only where choices.def would use it. Two ranks use all slots as one inbox, and borrow more.
-  if (sizes.rotation_bytes == 0 && group.ranks > 1 &&
-      (group.ranks <= 4 || group.most_blocks != 0)) {
-    // Of more than two ranks, rotations are chosen under a budget alone.
-    group.has_rings_alone = group.ranks > 2 && group.most_blocks == 0;
-    sizes.rotation_bytes = group.has_rings_alone
-                               ? kRingSlots * kRingPieceBytes
-                               : rotation_slots(group.ranks) * rotation_slot_bytes(group.ranks);
-  }
+namespace {
+
+/// Copy engines have slots only where choices.def would use them: of more than two ranks for
+/// rotations under a budget of SMs, else for rings of up to four.
+ArenaUse use_of(const Group& group, const MemoryWish& wish) {
+  const bool copies = group.ranks > 1 && group.runs(Family::engines);
+  ArenaUse use;
+  use.ranks = group.ranks;
+  use.grows = wish.grows;
+  use.floats_only = wish.floats_only;
+  use.moves_only = wish.moves_only;
+  use.plans = wish.plans;
+  use.plan_scratch = wish.plan_scratch;
+  use.tiled_blocks = group.runs(Family::tiled) ? group.blocks_of_tiles() : 0;
+  use.exchanges = copies && (group.ranks == 2 || group.most_blocks != 0);
+  use.rings = copies && group.ranks <= 4;
   if (group.most_message_blocks != 0 && group.ranks > 1) {
     const std::uint32_t channels = message_channels(group.ranks, group.most_message_blocks);
-    sizes.message_slot_bytes = message_slot_bytes(group.ranks, channels);
-    sizes.message_line_bytes = message_line_bytes(group.ranks, channels);
+    use.message_slot_bytes = message_slot_bytes(group.ranks, channels);
+    use.message_line_bytes = message_line_bytes(group.ranks, channels);
   }
+  return use;
+}
+
+}  // namespace
+
+void make_room(Group& group, const MemoryWish& wish) {
+  const DeviceArenaSizes asked = group.sizes;
+  const ArenaUse use = use_of(group, wish);
+  group.rooms = lay_out(use, wish.budget_bytes);
+  group.has_rings_alone = use.rings && !use.exchanges;
+  group.sizes.tile_blocks = use.tiled_blocks;
+  for (const ArenaPartInfo& info : arena_parts()) {
+    const std::uint64_t first = group.rooms.first.of(info.part),
+                        later = group.rooms.later.of(info.part), said = asked.of(info.part);
+    group.sizes.of(info.part) = said != 0 ? said : later != 0 ? later : first;
+  }
+  if (!wish.grows) group.rooms.first = group.sizes;
+}
+
+Group first_of(const Group& group) {
+  Group first = group;
+  first.sizes = group.rooms.first;
+  first.has_first_room_alone = group.sizes != group.rooms.first;
+  return first;
 }
 
 Group usual_group(int ranks, bool beside_computing) {
@@ -86,7 +122,7 @@ Group usual_group(int ranks, bool beside_computing) {
   if (beside_computing) group.most_tiled_blocks = kTiledBlocksBesideComputing;
   group.host_bytes = kPlanRingBytes + kExchangeRingBytes;
   group.has_host_reducer = true;
-  make_room(group);
+  make_room(group, {.grows = true, .floats_only = beside_computing, .plans = !beside_computing});
   return group;
 }
 

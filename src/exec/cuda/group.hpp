@@ -25,15 +25,19 @@ struct Group {
   /// Of a tiled kernel, so that others' fit beside. Beside computing 64 carry nearly as much, take
   /// no more from products than NCCL does, and let two calls run at once.
   unsigned most_tiled_blocks = kTiledBlocks;
-  unsigned most_message_blocks = 0;  ///< of a launch of messages: all must run at once
-  bool beside_computing = false;     ///< large calls take few SMs, as where most_blocks is set
-  bool in_processes = true;          ///< every rank is a process of its own
-  bool has_host_reducer = false;     ///< CPU cores can take a part
-  std::uint64_t host_bytes = 0;      ///< of a rank's host memory for large calls; 0 = none
-  DeviceArenaSizes sizes;
-  bool has_rings_alone = false;                ///< copy engines' slots are as copy_ring uses them
+  unsigned most_message_blocks = 0;   ///< of a launch of messages: all must run at once
+  bool beside_computing = false;      ///< large calls take few SMs, as where most_blocks is set
+  bool in_processes = true;           ///< every rank is a process of its own
+  bool has_host_reducer = false;      ///< CPU cores can take a part
+  std::uint64_t host_bytes = 0;       ///< of a rank's host memory for large calls; 0 = none
+  DeviceArenaSizes sizes;             ///< of all room
+  ArenaRooms rooms;                   ///< how the budget was shared out
+  bool has_first_room_alone = false;  ///< what calls have until the later room is there
+  bool has_rings_alone = false;       ///< copy engines' slots are as copy_ring uses them
   std::array<std::string, kFamilies> why_not;  ///< by Family: which rank's GPU lacks what
 
+  /// "" where there is such a part; else why not, as why_not() of an engine says it.
+  std::string why_no_room(ArenaPart part) const;
   const std::string& lacks(Family family) const {
     return why_not[static_cast<std::size_t>(family)];
   }
@@ -45,6 +49,8 @@ struct Group {
   bool has_copy_engines() const;
   /// Blocks wait for each other across ranks, so all must run at once: one an SM.
   unsigned blocks(const Tuning& tuning = {}) const;
+  /// Of tiled calls that have slots.
+  unsigned blocks_of_tiles() const;
   /// Whole SMs less, so that small kernels find some.
   unsigned blocks_with_room() const;
   unsigned blocks_beside_copies(const Tuning& tuning) const;
@@ -58,8 +64,20 @@ struct Group {
   std::uint64_t lent_bytes() const;   ///< slots of tiled kernels that two ranks' engines borrow
 };
 
-/// Room for what the group's GPUs can run: chooses the sizes that are 0.
-void make_room(Group& group);
+/// What is wanted of memory beside what a group says.
+struct MemoryWish {
+  std::uint64_t budget_bytes = kUsualMemoryBytes;
+  bool grows = false;              ///< in two rooms
+  bool floats_only = false;        ///< reductions of integers are not asked for
+  bool moves_only = false;         ///< nothing is reduced
+  bool plans = false;              ///< plans may run
+  std::uint64_t plan_scratch = 0;  ///< asked for by name; 0 = a part of the budget
+};
+
+/// Room for what the group's GPUs can run, within a budget, but for sizes that are there already.
+void make_room(Group& group, const MemoryWish& wish = {});
+/// The group as it is until the later room is there.
+Group first_of(const Group& group);
 /// Of so many H200s, a process each, with host memory that all map: for those who ask what would
 /// run.
 Group usual_group(int ranks, bool beside_computing = false);

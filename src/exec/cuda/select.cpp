@@ -27,6 +27,14 @@ const BuiltInChoice* built_in(const Request& request, const Group& group) {
   return nullptr;
 }
 
+/// Until there is more room than the first: what goes in pieces, however many.
+const Engine* without_slots(const Request& request, const Group& group) {
+  if (!group.has_first_room_alone) return nullptr;
+  for (const Engine* const engine : {&two_shot_engine(), &hop_engine()})
+    if (takes(*engine, request, {}, group)) return engine;
+  return nullptr;
+}
+
 const char* whose_word(const Choice& choice, bool as_measured) {
   switch (choice.by) {
     case Choice::By::caller: return "as asked for";
@@ -115,8 +123,8 @@ std::optional<Choice> Selector::by_itself(const Request& request) const {
   const BuiltInChoice* const row = built_in(request, group_);
   if (choice.engine == nullptr) {
     choice.by = Choice::By::built_in;
-    if (row == nullptr) return std::nullopt;
-    choice.engine = &row->engine();
+    choice.engine = row != nullptr ? &row->engine() : without_slots(request, group_);
+    if (choice.engine == nullptr) return std::nullopt;
   }
   // What the built-in choice says of NCCL holds for its own engine.
   if (as_measured_ && row != nullptr)
@@ -151,6 +159,12 @@ std::optional<Choice> Selector::no_slower_than_nccl(const Request& request) cons
   std::optional<Choice> choice = best(request);
   if (choice && !choice->beats_nccl.value_or(false)) choice.reset();
   return choice;
+}
+
+bool wants_later_room(const Selector& first, const Selector& whole, const Request& request) {
+  if (message_bytes(request) > kSmallRequestBytes) return true;
+  const std::optional<Choice> least = first.best(request), most = whole.best(request);
+  return most && (!least || least->engine != most->engine);
 }
 
 std::string Selector::explain(const Request& request, const Wanted& wanted) const {

@@ -61,4 +61,8 @@ class Selector {
   const Predict predict_;
 };
 
+/// True of a request that wants more than the first room: it is large, or another engine serves it
+/// there than where there is all room. Of the request and the group alone.
+bool wants_later_room(const Selector& first, const Selector& whole, const Request& request);
+
 }  // namespace plait::cuda

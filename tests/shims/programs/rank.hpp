@@ -107,6 +107,13 @@ std::string begun_capture(const Job& job, int rank);
 std::string mixed_graphs(const Job& job, int rank);
 std::string two_communicators(const Job& job, int rank);
 
+/// Cases of room for large calls.
+std::string room(const Job& job, int rank);
+std::string room_captured(const Job& job, int rank);
+std::string room_crossed(const Job& job, int rank);
+std::string room_of_one_thread(const Job& job, int rank);
+std::string room_closed_early(const Job& job, int rank);
+
 /// Cases of sends and receives.
 std::string messages(const Job& job, int rank);
 /// Cases of communicators that end, and of ranks that die.

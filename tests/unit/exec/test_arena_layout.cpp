@@ -2,6 +2,7 @@
 // words for what is left out.
 #include <doctest/doctest.h>
 
+#include "base/env.hpp"
 #include "base/text.hpp"
 #include "exec/cuda/copies/engine_ring.hpp"
 #include "exec/cuda/copies/rotation.hpp"
@@ -141,6 +142,11 @@ TEST_CASE(
   // An exchange borrows tiles' slots where they are larger than half of its own.
   CHECK(two.later.tile_bytes > two.later.rotation_bytes / 2);
   CHECK(bytes_of(lay_out(pair(), kUsual / 3), pair()) <= 64000000);
+}
+
+TEST_CASE("the environment's fallback is what is usual") {
+  CHECK(Env{}.device_memory == kUsual);
+  CHECK(kUsual <= 192000000);
 }
 
 TEST_CASE("what is small needs no later room: a MiB by lines, in at most three pieces") {

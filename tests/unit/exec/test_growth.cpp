@@ -64,13 +64,17 @@ TEST_CASE("all ranks switch at the same call, in any order of coming") {
       for (int call = 0; call < 200; ++call) {
         if (random() % 8 == 0) pause_us(random() % 200);
         // What may wait is the same call on all ranks, as captures are.
-        answers[static_cast<std::size_t>(rank)].push_back(growth.next(call % 5 == 2));
+        answers[static_cast<std::size_t>(rank)].push_back(
+            growth.next(call % 5 == 2   ? RoomCall::alone
+                        : call % 7 == 5 ? RoomCall::grouped
+                                        : RoomCall::captured));
         if (random() % 16 == 0) {
           growth.take_back();  // made again at once, it gets the answer that it had
-          REQUIRE(growth.next(false) == answers[static_cast<std::size_t>(rank)].back());
+          REQUIRE(growth.next(RoomCall::captured) ==
+                  answers[static_cast<std::size_t>(rank)].back());
         }
       }
-      while (growth.failure().empty() && !growth.next(false)) pause_us(100);
+      while (growth.failure().empty() && !growth.next(RoomCall::captured)) pause_us(100);
       CHECK(growth.is_on());
     });
     CAPTURE(seed);
@@ -87,7 +91,7 @@ TEST_CASE("with patience the first call has it already") {
   const auto page = std::make_unique<GrowthPage>();
   on_ranks(3, [&](int rank) {
     Growth growth(*page, rank, 3, 30, [&](const auto& exchange) { make_room(exchange, rank, 3); });
-    CHECK(growth.next(true));
+    CHECK(growth.next(RoomCall::alone));
     CHECK(growth.is_on());
   });
 }
@@ -96,9 +100,9 @@ TEST_CASE("inside captures nothing is begun, and nobody waits") {
   const auto page = std::make_unique<GrowthPage>();
   bool made = false;
   Growth growth(*page, 0, 1, 30, [&](const auto&) { made = true; });
-  for (int call = 0; call < 10; ++call) CHECK_FALSE(growth.next(false));
+  for (int call = 0; call < 10; ++call) CHECK_FALSE(growth.next(RoomCall::captured));
   CHECK_FALSE(growth.is_wanted());
-  CHECK(growth.next(true));
+  CHECK(growth.next(RoomCall::alone));
   growth.stop();
   CHECK(made);
 }
@@ -110,7 +114,7 @@ TEST_CASE("one rank without memory: all stay with the first room, and know whose
       if (rank == 1) throw Error(ErrorCode::out_of_memory, "the GPU is full");
       make_room(exchange, rank, 3);
     });
-    for (int call = 0; call < 5; ++call) CHECK_FALSE(growth.next(true));
+    for (int call = 0; call < 5; ++call) CHECK_FALSE(growth.next(RoomCall::alone));
     CHECK(growth.failure().find("rank 1: ") == 0);
     CHECK(growth.failure().find("the GPU is full") != std::string::npos);
   });
@@ -135,7 +139,8 @@ TEST_CASE("ranks that come to two communicators in opposite orders stand still f
     for (const int turn : {0, 1})
       for (int rank = 0; rank < 2; ++rank) {
         const auto comm = static_cast<std::size_t>(turn ^ rank);
-        answers[comm][static_cast<std::size_t>(rank)].push_back(growths[rank][comm]->next(true));
+        answers[comm][static_cast<std::size_t>(rank)].push_back(
+            growths[rank][comm]->next(RoomCall::alone));
       }
   for (const std::vector<Answers>& of_comm : answers) {
     CHECK(of_comm[0] == of_comm[1]);
@@ -153,12 +158,12 @@ TEST_CASE("a communicator is closed while others still make their room") {
       make_room(exchange, rank, 2);
     });
     if (rank == 0) {
-      CHECK_FALSE(growth.next(true));  // until the other one has closed
+      CHECK_FALSE(growth.next(RoomCall::alone));  // until the other one has closed
       return;
     }
     growth.begin();
     growth.stop();
-    CHECK_FALSE(growth.next(true));
+    CHECK_FALSE(growth.next(RoomCall::alone));
   });
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(20));
 }

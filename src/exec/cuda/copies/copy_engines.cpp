@@ -19,8 +19,7 @@ std::string why_no_copies(const Group& group) {
   if (!group.has_copy_engines())
     return text("copy engines want 8 hardware queues, there are ", group.hardware_queues,
                 " (CUDA_DEVICE_MAX_CONNECTIONS)");
-  if (group.inbox_bytes() == 0) return "there are no slots for copy engines";
-  return "";
+  return group.why_no_room(ArenaPart::copies);
 }
 
 class ExchangeReady : public Ready {

@@ -64,18 +64,7 @@ class DeviceArena {
   std::uint32_t* flag(int owner, int writer, int index) const {
     return &words(owner)->flags[writer][index];
   }
-  PathWords* path_words(int owner) const { return &words(owner)->paths; }
-  char* flagged(int owner) const { return at(ArenaPart::flagged, owner); }
-  char* bare(int owner) const { return at(ArenaPart::bare, owner); }
-  TileFlags* tile_flags(int owner) const { return &words(owner)->tiles; }
-  char* tiles(int owner) const { return at(ArenaPart::tiles, owner); }
-  EngineFlags* engine_flags(int owner) const { return &words(owner)->engines; }
-  char* rotation_slots(int owner) const { return at(ArenaPart::copies, owner); }
-  MessageFlags* message_flags(int owner) const { return &words(owner)->messages; }
-  char* message_slots(int owner) const { return at(ArenaPart::message_slots, owner); }
-  char* message_lines(int owner) const { return at(ArenaPart::message_lines, owner); }
-  char* inbox(int owner) const { return at(ArenaPart::inbox, owner); }
-  char* scratch(int owner) const { return at(ArenaPart::scratch, owner); }
+  std::uint64_t bytes() const { return layout_.total_bytes(); }
 
  private:
   DevicePointer base(int owner) const { return base_[static_cast<std::size_t>(owner)]; }

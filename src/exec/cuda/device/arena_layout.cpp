@@ -99,6 +99,8 @@ std::vector<Wish> wishes_of(const ArenaUse& use) {
   add_plans(wishes, use);
   add_tiles(wishes, use);
   add_copies(wishes, use);
+  if (use.ranks == 1)  // it sends nothing to anybody
+    for (Wish& wish : wishes) wish.good = wish.best = wish.least;
   return wishes;
 }
 

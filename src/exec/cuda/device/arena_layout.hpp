@@ -91,7 +91,7 @@ struct ArenaRooms {
 ArenaRooms lay_out(const ArenaUse& use, std::uint64_t budget_bytes);
 
 /// Of a communicator on each GPU, where nobody says otherwise.
-inline constexpr std::uint64_t kUsualMemoryBytes = 192'000'000;
+inline constexpr std::uint64_t kUsualMemoryBytes = 183ull << 20;
 
 /// Requests of so many bytes and less are served in the first room as well as they ever are.
 inline constexpr std::uint64_t kSmallRequestBytes = 1ull << 20;

@@ -252,10 +252,11 @@ LaneImage LaneTables::parts_of(char* image) const {
           reinterpret_cast<std::uint32_t*>(sources + host_sources_.size())};
 }
 
-BoundPlan::BoundPlan(const Plan& plan, int rank, const DeviceArena& arena, std::uint64_t ring_bytes,
+BoundPlan::BoundPlan(const Plan& plan, int rank, const DeviceArena& arena,
+                     const DeviceArenaSizes& sizes, std::uint64_t ring_bytes,
                      const LaneSpread& spread)
     : LaneTables(
-          plan, rank, arena.sizes(),
+          plan, rank, sizes,
           [&arena](int owner, int writer, int index) { return arena.flag(owner, writer, index); },
           ring_bytes, spread) {
   std::vector<char> bytes = image();

@@ -97,8 +97,8 @@ class LaneTables {
 /// Tables in this GPU's memory.
 class BoundPlan : public LaneTables {
  public:
-  BoundPlan(const Plan& plan, int rank, const DeviceArena& arena, std::uint64_t ring_bytes,
-            const LaneSpread& spread);
+  BoundPlan(const Plan& plan, int rank, const DeviceArena& arena, const DeviceArenaSizes& sizes,
+            std::uint64_t ring_bytes, const LaneSpread& spread);
   ~BoundPlan();
   BoundPlan(const BoundPlan&) = delete;
   BoundPlan& operator=(const BoundPlan&) = delete;

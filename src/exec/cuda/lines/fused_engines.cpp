@@ -65,9 +65,11 @@ class FusedEngine : public Engine {
     if (!group.runs(Family::lines)) return group.lacks(Family::lines);
     const std::uint64_t pieces = cut(request, is_bare(request, tuning), group).pieces;
     const std::uint64_t most = is_one_shot_ ? 1 : kMostLinePieces;
-    if (pieces != 0 && pieces <= most) return "";
+    // Until there is more room, any number of pieces is better than no call.
+    const bool is_first_room = group.has_first_room_alone && !is_one_shot_;
+    if (pieces != 0 && (pieces <= most || is_first_room)) return "";
     return text("its lines do not fit into ", most, " times half an inbox of ",
-                half_bytes(is_bare(request, tuning), group), " bytes");
+                half_bytes(is_bare(request, tuning), group), " bytes (PLAIT_DEVICE_MEMORY)");
   }
 
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
@@ -88,7 +90,7 @@ class FusedEngine : public Engine {
     FusedArgs args{};
     rank.fill_call(args, request);
     for (int peer = 0; peer < group.ranks; ++peer)
-      args.inbox[peer] = bare ? rank.arena().bare(peer) : rank.arena().flagged(peer);
+      args.inbox[peer] = rank.at(bare ? ArenaPart::bare : ArenaPart::flagged, peer);
     args.half_bytes = half_bytes(bare, group);
     auto ready = std::make_unique<FusedReady>(
         rank, rank.kernels().find(lines_kernel(info_.name, request, bare)), args);

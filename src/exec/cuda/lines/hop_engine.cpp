@@ -49,7 +49,8 @@ class HopReady : public Ready {
         piece_bytes_(cut(request, rank.group()).units * 16),
         whole_(hop_shape(request, rank.rank())) {
     rank.fill_call(args_, request);
-    for (int peer = 0; peer < request.ranks; ++peer) args_.inbox[peer] = rank.arena().bare(peer);
+    for (int peer = 0; peer < request.ranks; ++peer)
+      args_.inbox[peer] = rank.at(ArenaPart::bare, peer);
     args_.half_bytes = rank.group().sizes.bare_bytes;
     args_.ahead = tuning.ahead >= 0 ? tuning.ahead : reduces(request.collective) ? 2 : 1;
   }
@@ -87,9 +88,10 @@ class HopEngine : public Engine {
   std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
     if (!group.runs(Family::hop)) return group.lacks(Family::hop);
     const std::uint64_t pieces = cut(request, group).pieces;
-    if (pieces != 0 && pieces <= kMostLinePieces) return "";
+    // Until there is more room, any number of pieces is better than no call.
+    if (pieces != 0 && (pieces <= kMostLinePieces || group.has_first_room_alone)) return "";
     return text("its lines do not fit into ", kMostLinePieces, " times half an inbox of ",
-                group.sizes.bare_bytes, " bytes");
+                group.sizes.bare_bytes, " bytes (PLAIT_DEVICE_MEMORY)");
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {

@@ -14,7 +14,7 @@ inline constexpr std::uint64_t kFlaggedLineBytes = 32;  ///< 32 bits of data, 32
 inline constexpr std::uint64_t kBesideLineBytes = 8;    ///< beside a bare line of any bits
 
 /// In as many pieces a call is as fast as whole, and saves memory for an inbox.
-inline constexpr std::uint64_t kMostLinePieces = 3;
+inline constexpr std::uint64_t kMostLinePieces = 6;
 
 /// 16-byte units of what the request counts, the last one begun.
 inline std::uint64_t units_of(const Request& request) {

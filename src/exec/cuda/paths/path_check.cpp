@@ -80,7 +80,7 @@ class CudaPathSide : public PathSide {
   CudaPathSide(const PathPlace& place, std::uint64_t nonce, const PathPatience& patience)
       : place_(place), words_(std::make_unique<PathWords>()) {
     for (int rank = 0; rank < place.ranks; ++rank)
-      args_.words[rank] = place.arena->path_words(rank);
+      args_.words[rank] = &place.arena->words(rank)->paths;
     args_.signal = reinterpret_cast<PathSignal*>(place.device_signal);
     args_.nonce = nonce;
     args_.start_ns = static_cast<unsigned long long>(patience.start_s * 2e9);

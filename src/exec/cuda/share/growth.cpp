@@ -64,16 +64,14 @@ void Growth::wait_a_moment() {
   patience_s_ -= waited.count();
 }
 
-bool Growth::next(bool may_wait) {
-  if (may_wait && !agreed_.is_on()) {
-    begin();
-    wait_a_moment();
-  }
+bool Growth::next(RoomCall call) {
+  if (call != RoomCall::captured && !agreed_.is_on()) begin();
+  if (call == RoomCall::alone && !agreed_.is_on()) wait_a_moment();
   return agreed_.next();
 }
 
 void Growth::stop() noexcept {
-  stopping_.store(true);
+  cancel();
   const std::lock_guard<std::mutex> hold(guard_);
   if (thread_ != nullptr && thread_->joinable()) thread_->join();
 }

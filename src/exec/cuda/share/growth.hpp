@@ -27,6 +27,13 @@ struct GrowthPage {
   std::atomic<std::uint32_t> wanted;  ///< 1 = some rank has begun
 };
 
+/// What a call that wants the room may do for it.
+enum class RoomCall {
+  captured,  ///< nothing: a capture allocates nothing and waits for nobody
+  grouped,   ///< begin it: whoever else is to come may come to it in the same thread
+  alone      ///< begin it, and wait for a moment until all have it
+};
+
 class Growth {
  public:
   using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
@@ -43,15 +50,15 @@ class Growth {
   /// True where some rank has begun, so that all should.
   bool is_wanted() const { return page_.wanted.load(std::memory_order_relaxed) != 0; }
   /// Of the next call that wants the room, whether it has it: the same answer on all ranks, which
-  /// ask for the same calls. may_wait: the call may begin it, and wait for a moment until all have
-  /// it; false inside captures and groups.
-  bool next(bool may_wait);
+  /// ask for the same calls.
+  bool next(RoomCall call);
   /// The call asked for last was not made after all.
   void take_back() { agreed_.take_back(); }
   /// True once all calls from now on have it.
   bool is_on() const { return agreed_.is_on(); }
-  /// Nothing is begun any more, and what was has ended when this returns. Any thread, any number of
-  /// times.
+  /// Nothing is begun any more, and nobody waits. Any thread; returns at once.
+  void cancel() noexcept { stopping_.store(true); }
+  /// The same, and what was begun has ended when it returns.
   void stop() noexcept;
   /// Why it will not come; "" where it may or has.
   std::string failure() const { return meeting_.failure(); }

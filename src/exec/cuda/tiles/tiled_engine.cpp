@@ -20,6 +20,7 @@ TileWish wish_of(const Tuning& tuning, const Group& group) {
         std::min({wish.most_blocks, group.most_tiled_blocks, group.blocks_with_room()});
   wish.tile_units = static_cast<std::uint32_t>(tuning.tile_units);
   wish.slot_memory_bytes = group.sizes.tile_bytes;
+  if (group.sizes.tile_blocks != 0) wish.slot_blocks = group.sizes.tile_blocks;
   return wish;
 }
 
@@ -31,11 +32,10 @@ class TiledReady : public Ready {
         args_(tiled_shape(request, rank.rank())) {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer) {
-      args_.flags[peer] = rank.arena().tile_flags(peer);
-      args_.slots[peer] = rank.arena().tiles(peer);
+      args_.flags[peer] = &rank.words(peer).tiles;
+      args_.slots[peer] = rank.at(ArenaPart::tiles, peer);
     }
-    if (rank.group().lent_bytes() != 0)
-      args_.poisoned = &rank.arena().engine_flags(rank.rank())->poisoned;
+    if (rank.group().lent_bytes() != 0) args_.poisoned = &rank.words(rank.rank()).engines.poisoned;
     spread_.threads = kTileThreads;
     spread_.shared_bytes = kTileSharedBytes;
     spread_.blocks = spread_tiles(args_, wish_of(tuning, rank.group()));
@@ -67,9 +67,7 @@ class TiledEngine : public Engine {
   }
   std::string why_not(const Request&, const Tuning&, const Group& group) const override {
     if (!group.runs(Family::tiled)) return group.lacks(Family::tiled);
-    const std::uint64_t wanted = tile_slots(group.ranks) * kSlotGrainBytes;
-    if (group.sizes.tile_bytes >= wanted) return "";
-    return text("it wants ", wanted, " bytes of slots, there are ", group.sizes.tile_bytes);
+    return group.why_no_room(ArenaPart::tiles);
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {

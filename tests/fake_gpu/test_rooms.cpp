@@ -1,0 +1,228 @@
+// What communicators take of a GPU, when, and that they give it back: one rank over a driver that
+// hands out addresses, and its peers as what they show.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+
+#include "base/text.hpp"
+#include "exec/cuda/cuda_rank.hpp"
+#include "exec/cuda/select.hpp"
+#include "fake_gpu/fake_gpu.hpp"
+#include "plait/error.hpp"
+
+using namespace plait;
+using plait::cuda::CudaRank;
+using plait::cuda::CudaRankOptions;
+using plait::cuda::GrowthPage;
+using plait::cuda::RoomCall;
+using plait_test::fake_cuda;
+
+namespace {
+
+constexpr std::uint64_t kMib = 1 << 20;
+
+std::uint64_t taken() { return fake_cuda().memory.bytes; }
+
+CudaRankOptions library(int ranks) {
+  CudaRankOptions options;
+  options.ranks = ranks;
+  options.proves_paths = false;  // no kernel runs here
+  options.memory.plans = true;
+  return options;
+}
+
+/// As the drop-in makes it.
+CudaRankOptions drop_in(int ranks) {
+  CudaRankOptions options = library(ranks);
+  options.memory.plans = false;
+  options.memory.floats_only = true;
+  options.beside_computing = true;
+  options.messages = cuda::messages_beat_nccl(ranks, 0);
+  options.orders_calls = false;
+  return options;
+}
+
+/// A rank whose peers show the cards that it shows.
+std::unique_ptr<CudaRank> made(const CudaRankOptions& options) {
+  fake_cuda().gpu = {};
+  return std::make_unique<CudaRank>(options, [&](const std::string& mine) {
+    return std::vector<std::string>(static_cast<std::size_t>(options.ranks), mine);
+  });
+}
+
+/// The other ranks of a page, each of which does as rank 0 does there.
+class Peers {
+ public:
+  Peers(GrowthPage& page, int ranks) {
+    for (int rank = 1; rank < ranks; ++rank)
+      threads_.emplace_back([&page, rank, ranks] { be(page, rank, ranks); });
+  }
+  ~Peers() {
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  static void be(GrowthPage& page, int rank, int ranks) {
+    cuda::PageMeeting meeting(page.meeting, rank, ranks);
+    const auto& first = page.meeting.places[0];
+    try {
+      for (std::uint32_t round = 1; round <= 2; ++round) {
+        while (first.round.load() < round && meeting.failure().empty()) std::this_thread::yield();
+        meeting.exchange(std::string(first.cards[round % 2], first.bytes[round % 2]), [] {});
+      }
+      cuda::AgreedSwitch(page.switched, rank, ranks).say_ready();
+    } catch (const Error&) {  // rank 0 has none
+    }
+  }
+  std::vector<std::thread> threads_;
+};
+
+/// The rank, its page and its peers.
+struct Growing {
+  Growing(std::unique_ptr<GrowthPage> page_, std::unique_ptr<CudaRank> rank_)
+      : page(std::move(page_)), rank(std::move(rank_)) {}
+  explicit Growing(CudaRankOptions options) : page(std::make_unique<GrowthPage>()) {
+    options.growth = page.get();
+    options.room_patience_s = 30;
+    rank = made(options);
+    peers = std::make_unique<Peers>(*page, options.ranks);
+  }
+  std::unique_ptr<GrowthPage> page;
+  std::unique_ptr<CudaRank> rank;
+  std::unique_ptr<Peers> peers;
+};
+
+Request request_of(Collective collective, std::uint64_t bytes, int ranks,
+                   DataType type = DataType::fp32) {
+  Request request;
+  request.collective = collective;
+  request.type = type;
+  request.count = bytes / bytes_of(type);
+  request.ranks = ranks;
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("little is taken at first, the rest with the first large call, and all is given back") {
+  for (const int ranks : {2, 3, 4, 8})
+    for (const CudaRankOptions& options : {library(ranks), drop_in(ranks)}) {
+      CAPTURE(ranks);
+      CAPTURE(options.beside_computing);
+      REQUIRE(taken() == 0);
+      {
+        Growing one(options);
+        const std::uint64_t first = taken();
+        CHECK(first <= (ranks == 2 ? 24'000'000 : 32'000'000));
+        CHECK_FALSE(one.rank->has_room(RoomCall::captured));
+        CHECK(taken() == first);
+        CHECK(one.rank->has_room(RoomCall::alone));
+        CHECK(taken() > 2 * first);
+        CHECK(taken() <= 192'000'000);
+        CHECK(one.rank->has_room(RoomCall::captured));
+      }
+      CHECK(taken() == 0);
+    }
+}
+
+TEST_CASE("ten communicators of two ranks that carry up to 1 MiB: 300 MB of each GPU at most") {
+  std::vector<std::unique_ptr<Growing>> all;
+  for (int i = 0; i < 10; ++i) {
+    // Nobody asks for more room, so nobody's peers come.
+    auto page = std::make_unique<GrowthPage>();
+    CudaRankOptions options = drop_in(2);
+    options.growth = page.get();
+    auto rank = made(options);
+    const cuda::Selector first(rank->first_group(), {}, true), whole(rank->whole_group(), {}, true);
+    int calls = 0;
+    for (const Collective collective :
+         {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
+          Collective::all_to_all, Collective::broadcast, Collective::reduce, Collective::gather,
+          Collective::scatter, Collective::send_recv})
+      for (const DataType type : {DataType::fp32, DataType::bf16})
+        for (std::uint64_t bytes = 1024; bytes <= kMib; bytes *= 2) {
+          Request request = request_of(collective, bytes, 2, type);
+          while (message_bytes(request) > bytes) request.count /= 2;
+          CAPTURE(name_of(collective));
+          CAPTURE(bytes);
+          CHECK_FALSE(wants_later_room(first, whole, request));
+          const auto choice = first.no_slower_than_nccl(request);
+          REQUIRE(choice);
+          CHECK(rank->prepare(*choice->engine, request, choice->tuning, CudaRank::Room::first) !=
+                nullptr);
+          ++calls;
+        }
+    CHECK(calls == 9 * 2 * 11);
+    CHECK(rank->takes_messages());
+    all.push_back(std::make_unique<Growing>(std::move(page), std::move(rank)));
+  }
+  CHECK(taken() <= 300'000'000);
+  MESSAGE("ten communicators of two ranks: ", taken() / 1'000'000, " MB");
+  all.clear();
+  CHECK(taken() == 0);
+}
+
+TEST_CASE("what a program asks for is taken at once") {
+  CudaRankOptions options = drop_in(4);
+  options.memory.budget_bytes = 400'000'000;
+  const auto rank = made(options);
+  CHECK_FALSE(rank->grows());
+  CHECK(taken() > 250'000'000);
+  CHECK(taken() <= 400'000'000);
+  CHECK(rank->whole_group().sizes == rank->first_group().sizes);
+}
+
+TEST_CASE("engines without room say what they would want, and others serve") {
+  CudaRankOptions options = drop_in(4);
+  options.memory.budget_bytes = 24 * kMib;
+  const auto rank = made(options);
+  const Request request = request_of(Collective::all_reduce, 64 * kMib, 4);
+  const std::string why = why_not(cuda::tiled_engine(), request, {}, rank->whole_group());
+  CAPTURE(why);
+  CHECK(why.starts_with("it wants 34 MB of slots of tiles; PLAIT_DEVICE_MEMORY=24M leaves "));
+  CHECK_THROWS_WITH_AS(rank->prepare(cuda::tiled_engine(), request),
+                       doctest::Contains("PLAIT_DEVICE_MEMORY=24M"), Error);
+  const Request small = request_of(Collective::all_reduce, kMib, 4);
+  CHECK(cuda::Selector(rank->whole_group(), {}, true).best(small));
+  options.memory.budget_bytes = 2 * kMib;
+  CHECK_THROWS_WITH_AS(made(options), doctest::Contains("PLAIT_DEVICE_MEMORY=2M"), Error);
+}
+
+TEST_CASE("no memory for the later room: calls go on with the first, and nothing is kept") {
+  {
+    Growing one(library(2));
+    const std::uint64_t first = taken();
+    fake_cuda().memory.most = first + 8 * kMib;
+    CHECK_FALSE(one.rank->has_room(RoomCall::alone));
+    CHECK_FALSE(one.rank->has_room(RoomCall::alone));
+    fake_cuda().memory.most = ~std::size_t{0};
+    CHECK(taken() == first);
+    CHECK(one.rank->why_no_room().find("rank 0: ") == 0);
+    CHECK(one.rank->why_no_room().find("memory_alloc") != std::string::npos);
+    // Any size goes in pieces, with no slots.
+    const cuda::Selector selector(one.rank->first_group(), {}, true);
+    for (const Collective collective : {Collective::all_reduce, Collective::all_gather})
+      for (const DataType type : {DataType::fp32, DataType::int64}) {
+        const Request request = request_of(collective, 256 * kMib, 2, type);
+        const auto choice = selector.best(request);
+        REQUIRE(choice);
+        CHECK(one.rank->prepare(*choice->engine, request, choice->tuning, CudaRank::Room::first) !=
+              nullptr);
+      }
+  }
+  CHECK(taken() == 0);
+}
+
+TEST_CASE("who closes while its peers have yet to come frees what it has begun") {
+  auto page = std::make_unique<GrowthPage>();
+  CudaRankOptions options = library(2);
+  options.growth = page.get();
+  options.room_patience_s = 0;
+  auto rank = made(options);
+  CHECK_FALSE(rank->has_room(RoomCall::alone));
+  CHECK(rank->should_grow());
+  rank.reset();
+  CHECK(taken() == 0);
+}

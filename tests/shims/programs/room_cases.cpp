@@ -1,0 +1,158 @@
+// Calls that want more room than a communicator has at first: who serves them changes from plait's
+// engine lacking it to plait's having it, at the same call on all ranks, whatever these do
+// meanwhile.
+#include <chrono>
+#include <thread>
+
+#include "tests/shims/programs/rank.hpp"
+
+namespace program {
+namespace {
+
+constexpr std::size_t kLarge = 300000;  // 1.2 MB
+
+/// A large all_reduce, with values of its own.
+struct Large {
+  Large(int rank, int number) : number_(number), values(filled<std::int32_t>(rank, kLarge)) {
+    for (std::int32_t& value : values) value += number;
+  }
+  void enqueue(Comm comm, Stream stream) {
+    MUST(nccl().ncclAllReduce(values.data(), sums.data(), kLarge, kInt32, kSum, comm, stream));
+  }
+  std::uint64_t wrong(int ranks) const {
+    std::uint64_t found = 0;
+    for (std::size_t i = 0; i < kLarge; ++i)
+      found += sums[i] != expected<std::int32_t>(kSum, ranks, i) + ranks * number_;
+    return found;
+  }
+
+ private:
+  int number_;
+
+ public:
+  std::vector<std::int32_t> values, sums = std::vector<std::int32_t>(kLarge, -1);
+};
+
+std::string counts(std::uint64_t wrong) {
+  return number("wrong", wrong) + ", " + counted("all_reduce") + ", " +
+         number("nccl", standin_calls("ncclAllReduce")) + ", " +
+         number("rooms", standin_calls("room made"));
+}
+
+/// Large calls until plait serves them, or for long enough.
+std::uint64_t call_until_served(const Rank& r, Comm comm, int most) {
+  std::uint64_t wrong = 0;
+  for (int turn = 0; turn < most; ++turn) {
+    Large large(r.rank, turn);
+    large.enqueue(comm, r.stream);
+    r.wait();
+    wrong += large.wrong(r.ranks);
+  }
+  return wrong;
+}
+
+/// One rank simulates a group, which the others know nothing of.
+void simulate_one(const Rank& r) {
+  Large dropped(r.rank, 0);
+  MUST(nccl().ncclGroupStart());
+  dropped.enqueue(r.comm, r.stream);
+  MUST(nccl().ncclGroupSimulateEnd(nullptr));
+}
+
+}  // namespace
+
+/// Small calls, then large ones, one of them after what only rank 0 simulates.
+std::string room(const Job& job, int rank) {
+  const Rank r(job, rank);
+  std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks);
+  const std::uint64_t early = standin_calls("room made");
+  if (rank == 0 && job.name == "room_simulated") simulate_one(r);
+  wrong += call_until_served(r, r.comm, 5);
+  return counts(wrong) + ", " + number("early", early);
+}
+
+/// A capture before there is room, one after; both replayed by turns.
+std::string room_captured(const Job& job, int rank) {
+  const Rank r(job, rank);
+  Large before(rank, 1), after(rank, 2);
+  const auto capture = [&](Large& large) {
+    standin_capture_begin(r.stream);
+    large.enqueue(r.comm, r.stream);
+    return standin_capture_end(r.stream);
+  };
+  void* first = capture(before);
+  const std::uint64_t early = standin_calls("room made");
+  std::uint64_t wrong = call_until_served(r, r.comm, 2);
+  void* second = capture(after);
+  for (int turn = 0; turn < 6; ++turn) {
+    standin_graph_launch(turn % 2 == 0 ? first : second, r.stream);
+    r.wait();
+    Large& large = turn % 2 == 0 ? before : after;
+    wrong += large.wrong(r.ranks);
+    std::fill(large.sums.begin(), large.sums.end(), -1);
+  }
+  standin_graph_destroy(first);
+  standin_graph_destroy(second);
+  return counts(wrong) + ", " + number("early", early);
+}
+
+/// Ranks come to two communicators in opposite orders, each on a stream of its own.
+std::string room_crossed(const Job& job, int rank) {
+  const Rank r(job, rank);
+  Comm other = nullptr;
+  MUST(nccl().ncclCommSplit(r.comm, 0, rank, &other, nullptr));
+  Stream side = standin_stream_create();
+  std::uint64_t wrong = 0;
+  for (int turn = 0; turn < 12; ++turn) {
+    Large one(rank, turn), two(rank, turn + 100);
+    if (rank % 2 == 0) one.enqueue(r.comm, r.stream);
+    two.enqueue(other, side);
+    if (rank % 2 == 1) one.enqueue(r.comm, r.stream);
+    r.wait();
+    standin_stream_synchronize(side);
+    wrong += one.wrong(r.ranks) + two.wrong(r.ranks);
+  }
+  standin_stream_destroy(side);
+  MUST(nccl().ncclCommDestroy(other));
+  return counts(wrong);
+}
+
+/// One thread drives all ranks, in groups.
+std::string room_of_one_thread(const Job& job, int rank) {
+  if (rank != 0) return "\"wrong\": 0";
+  const auto n = static_cast<std::size_t>(job.ranks);
+  std::vector<Comm> comms(n);
+  MUST(nccl().ncclCommInitAll(comms.data(), job.ranks, nullptr));
+  std::vector<Stream> streams;
+  for (std::size_t i = 0; i < n; ++i) streams.push_back(standin_stream_create());
+  std::uint64_t wrong = 0;
+  for (int turn = 0; turn < 20; ++turn) {
+    std::vector<Large> larges;
+    for (std::size_t i = 0; i < n; ++i) larges.emplace_back(static_cast<int>(i), turn);
+    MUST(nccl().ncclGroupStart());
+    for (std::size_t i = 0; i < n; ++i) larges[i].enqueue(comms[i], streams[i]);
+    MUST(nccl().ncclGroupEnd());
+    for (Stream stream : streams) standin_stream_synchronize(stream);
+    for (const Large& large : larges) wrong += large.wrong(job.ranks);
+  }
+  for (Stream stream : streams) standin_stream_destroy(stream);
+  for (Comm comm : comms) MUST(nccl().ncclCommDestroy(comm));
+  return counts(wrong);
+}
+
+/// Rank 0 begins its room, and all close before the others have come to a large call.
+std::string room_closed_early(const Job& job, int rank) {
+  {
+    const Rank r(job, rank);
+    Large never(rank, 0);
+    if (rank == 0) {
+      MUST(nccl().ncclGroupStart());
+      never.enqueue(r.comm, r.stream);
+      MUST(nccl().ncclGroupSimulateEnd(nullptr));
+    }
+  }
+  return number("freed", standin_calls("engine freed")) + ", " +
+         number("rooms", standin_calls("room made"));
+}
+
+}  // namespace program

@@ -1,0 +1,67 @@
+"""Room for large calls, which comes after the communicator: who serves them until then."""
+
+from __future__ import annotations
+
+import pytest
+
+MODES = ["processes", "threads"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_first_large_call_waits_a_moment_for_room(run_case, ranks, mode):
+    for row in run_case("room", ranks, mode):
+        assert row["wrong"] == 0 and row["early"] == 0
+        assert row["passed"] == 0 and row["rooms"] > 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_without_waiting_calls_are_nccls_until_all_have_room(run_case, mode):
+    rows = run_case("room", 3, mode, env={"STANDIN_ROOM_S": "0", "PLAIT_DEBUG": "EXPLAIN"})
+    assert all(row["wrong"] == 0 and row["passed"] > 0 for row in rows)
+    assert "NCCL (room for large calls is not there yet on all ranks)" in run_case.stderr
+
+
+def test_what_one_rank_simulates_leaves_the_order_of_calls_alone(run_case):
+    for row in run_case("room_simulated", 3):
+        assert row["wrong"] == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_captures_begin_no_room_and_keep_what_they_had(run_case, mode):
+    for row in run_case("room_captured", 3, mode):
+        assert row["wrong"] == 0 and row["early"] == 0
+        assert row["passed"] > 0 and row["served"] > 0 and row["nccl"] > 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_communicators_that_cross(run_case, mode):
+    for row in run_case("room_crossed", 3, mode, env={"STANDIN_ROOM_S": "0.05"}):
+        assert row["wrong"] == 0
+        assert row["passed"] > 0 and row["served"] > 0
+
+
+def test_one_thread_that_drives_all_ranks(run_case):
+    row = run_case("room_of_one_thread", 3, "threads", env={"STANDIN_ROOM_S": "60"})[0]
+    assert row["wrong"] == 0
+    assert row["served"] > 0 and row["rooms"] == 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_one_rank_without_memory_leaves_all_large_calls_to_nccl(run_case, mode):
+    for row in run_case("room", 3, mode, env={"STANDIN_NO_ROOM": "1"}):
+        assert row["wrong"] == 0
+        assert row["served"] > 0 and row["passed"] > 0 and row["rooms"] == 0
+
+
+def test_what_is_half_made_goes_with_the_communicator(run_case):
+    for row in run_case("room_closed_early", 3):
+        assert row["freed"] > 0 and row["rooms"] == 0
+
+
+@pytest.mark.parametrize("said", [{"PLAIT_DEVICE_MEMORY": "192M"}, {"PLAIT_BITWISE": "1"}])
+def test_all_room_at_once_where_the_program_says_so(run_case, said):
+    for row in run_case("room_captured", 2, env=said):
+        assert row["wrong"] == 0 and row["passed"] == 0 and row["rooms"] == 0
+
+
