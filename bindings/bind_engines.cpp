@@ -30,11 +30,12 @@ std::vector<std::pair<std::string, std::string>> refusals(const Request& request
 
 /// As ranks on H200s would run it.
 Plan engine_plan(const Topology& topology, const Request& request, const std::string& name,
-                 const std::map<std::string, std::int64_t>& params, bool beside_computing) {
-  const cuda::Selector selector(cuda::usual_group(request.ranks, beside_computing), {}, true);
+                 const std::map<std::string, std::int64_t>& params, bool beside_computing,
+                 std::uint64_t memory) {
+  const cuda::Group group = cuda::usual_group(request.ranks, beside_computing, memory);
+  const cuda::Selector selector(group, {}, true);
   const cuda::Choice choice = selector.best(request, {name, params}).value();
-  return cuda::plan_of(*choice.engine, topology, checked(request, topology), choice.tuning,
-                       cuda::usual_group(request.ranks, beside_computing));
+  return cuda::plan_of(*choice.engine, topology, checked(request, topology), choice.tuning, group);
 }
 
 }  // namespace
@@ -55,11 +56,13 @@ void bind_engines(nb::module_& module) {
       .def_ro("beats_nccl", &cuda::Choice::beats_nccl, "None where that is not known.");
   module.def("engines", &engine_infos, "What serves calls on GPUs, as StrategyInfo.");
   module.def("engine_params", &cuda::params, "The parameters that engines take.");
-  module.def("engine_plan", &engine_plan, nb::arg("topology"), nb::arg("request"),
-             nb::arg("engine"), nb::arg("params") = std::map<std::string, std::int64_t>{},
-             nb::arg("beside_computing") = false, nb::call_guard<nb::gil_scoped_release>(),
-             "What all ranks do in a call by an engine, as ranks on H200s would; no lanes where it "
-             "states none (tiled).");
+  module.def(
+      "engine_plan", &engine_plan, nb::arg("topology"), nb::arg("request"), nb::arg("engine"),
+      nb::arg("params") = std::map<std::string, std::int64_t>{},
+      nb::arg("beside_computing") = false, nb::arg("memory") = cuda::kUsualMemoryBytes,
+      nb::call_guard<nb::gil_scoped_release>(),
+      "What all ranks do in a call by an engine, as ranks on H200s would with so much device "
+      "memory; no lanes where it states none (tiled).");
   nb::class_<WhatRuns>(module, "WhatRuns", "What ranks on GPUs run for a request.")
       .def_ro("choice", &WhatRuns::choice)
       .def_ro("plan", &WhatRuns::plan)
@@ -68,15 +71,18 @@ void bind_engines(nb::module_& module) {
   module.def(
       "what_would_run",
       [](const Topology& topology, const Request& request, const std::string& engine,
-         const std::map<std::string, std::int64_t>& params, bool eager, const std::string& table) {
+         const std::map<std::string, std::int64_t>& params, bool eager, const std::string& table,
+         std::uint64_t memory) {
         return what_would_run(topology, request, {engine, params},
-                              eager ? Launch::eager : Launch::graph, cuda::TuningTable(table));
+                              eager ? Launch::eager : Launch::graph, cuda::TuningTable(table),
+                              memory);
       },
       nb::arg("topology"), nb::arg("request"), nb::arg("engine") = "",
       nb::arg("params") = std::map<std::string, std::int64_t>{}, nb::arg("eager") = false,
-      nb::arg("table") = "", nb::call_guard<nb::gil_scoped_release>(),
+      nb::arg("table") = "", nb::arg("memory") = cuda::kUsualMemoryBytes,
+      nb::call_guard<nb::gil_scoped_release>(),
       "What ranks on such GPUs run, a process each, where no budget or mask says otherwise; table: "
-      "the machine's. None: a plan by lanes.");
+      "the machine's; memory: of a communicator on each GPU. None: a plan by lanes.");
   module.def("engine_refusals", &refusals, nb::arg("request"),
              "(engine, why not) of those that do not serve the request on H200s.");
 }

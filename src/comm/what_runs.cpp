@@ -77,12 +77,12 @@ WhatRuns what_runs(const cuda::Choice& choice, const Topology& topology, const R
 
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
                                        const cuda::Wanted& wanted, Launch launch,
-                                       cuda::TuningTable table) {
+                                       cuda::TuningTable table, std::uint64_t memory_bytes) {
   const Request placed = checked(request, topology);
   if (placed.ranks < 2 || placed.ranks > cuda::kMaxCudaRanks || placed.count == 0 ||
       !are_linked(topology, placed))
     return std::nullopt;
-  const cuda::Group group = cuda::usual_group(placed.ranks);
+  const cuda::Group group = cuda::usual_group(placed.ranks, false, memory_bytes);
   const cuda::Selector selector(group, std::move(table), is_measured(topology, placed),
                                 predictor(topology, group));
   const std::optional<cuda::Choice> choice = selector.best(placed, wanted);

@@ -32,7 +32,8 @@ WhatRuns what_runs(const cuda::Choice& choice, const Topology& topology, const R
 /// have no link of their own.
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
                                        const cuda::Wanted& wanted, Launch launch,
-                                       cuda::TuningTable table = {});
+                                       cuda::TuningTable table = {},
+                                       std::uint64_t memory_bytes = cuda::kUsualMemoryBytes);
 /// For a selector of ranks on these devices of the topology (empty = the first ones): calls in
 /// graphs.
 cuda::Predict predictor(const Topology& topology, const cuda::Group& group,

@@ -115,14 +115,17 @@ Group first_of(const Group& group) {
   return first;
 }
 
-Group usual_group(int ranks, bool beside_computing) {
+Group usual_group(int ranks, bool beside_computing, std::uint64_t memory_bytes) {
   Group group;
   group.ranks = ranks;
   group.beside_computing = beside_computing;
   if (beside_computing) group.most_tiled_blocks = kTiledBlocksBesideComputing;
   group.host_bytes = kPlanRingBytes + kExchangeRingBytes;
   group.has_host_reducer = true;
-  make_room(group, {.grows = true, .floats_only = beside_computing, .plans = !beside_computing});
+  make_room(group, {.budget_bytes = memory_bytes,
+                    .grows = true,
+                    .floats_only = beside_computing,
+                    .plans = !beside_computing});
   return group;
 }
 

@@ -41,6 +41,10 @@ struct Group {
   const std::string& lacks(Family family) const {
     return why_not[static_cast<std::size_t>(family)];
   }
+  /// No slots take large calls (yet): any number of pieces by lines is better than none.
+  bool has_lines_alone() const {
+    return has_first_room_alone || (runs(Family::tiled) && sizes.tile_bytes == 0);
+  }
   bool runs(Family family) const { return lacks(family).empty(); }
   bool leaves_sms() const {
     return beside_computing || (most_blocks != 0 && most_blocks < multiprocessors);
@@ -80,6 +84,7 @@ void make_room(Group& group, const MemoryWish& wish = {});
 Group first_of(const Group& group);
 /// Of so many H200s, a process each, with host memory that all map: for those who ask what would
 /// run.
-Group usual_group(int ranks, bool beside_computing = false);
+Group usual_group(int ranks, bool beside_computing = false,
+                  std::uint64_t memory_bytes = kUsualMemoryBytes);
 
 }  // namespace plait::cuda

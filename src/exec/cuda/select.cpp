@@ -27,9 +27,9 @@ const BuiltInChoice* built_in(const Request& request, const Group& group) {
   return nullptr;
 }
 
-/// Until there is more room than the first: what goes in pieces, however many.
+/// What goes in pieces, however many.
 const Engine* without_slots(const Request& request, const Group& group) {
-  if (!group.has_first_room_alone) return nullptr;
+  if (!group.has_lines_alone()) return nullptr;
   for (const Engine* const engine : {&two_shot_engine(), &hop_engine()})
     if (takes(*engine, request, {}, group)) return engine;
   return nullptr;

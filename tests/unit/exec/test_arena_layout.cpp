@@ -106,7 +106,7 @@ TEST_CASE("both rooms keep within every budget, or it is refused as too small") 
   CHECK(taken > 500);
 }
 
-TEST_CASE("a larger budget makes no part smaller, but where it is enough for one more") {
+TEST_CASE("a larger budget makes no part smaller, but by a step or for one more") {
   for (const ArenaUse& use : uses()) {
     ArenaRooms before = lay_out(use, 32 * kMib);
     for (std::uint64_t budget = 48 * kMib; budget <= 2048 * kMib; budget += budget / 2) {
@@ -118,7 +118,8 @@ TEST_CASE("a larger budget makes no part smaller, but where it is enough for one
         CAPTURE(info.name);
         const std::uint64_t had = before.first.of(info.part) + before.later.of(info.part);
         const std::uint64_t has = rooms.first.of(info.part) + rooms.later.of(info.part);
-        CHECK((has >= had || !is_alike));  // what comes in takes of the others
+        // What comes in takes of the others, and what steps leave over goes to the first.
+        CHECK((has >= had - had / 8 || !is_alike));
       }
       before = rooms;
     }

@@ -65,9 +65,8 @@ class FusedEngine : public Engine {
     if (!group.runs(Family::lines)) return group.lacks(Family::lines);
     const std::uint64_t pieces = cut(request, is_bare(request, tuning), group).pieces;
     const std::uint64_t most = is_one_shot_ ? 1 : kMostLinePieces;
-    // Until there is more room, any number of pieces is better than no call.
-    const bool is_first_room = group.has_first_room_alone && !is_one_shot_;
-    if (pieces != 0 && (pieces <= most || is_first_room)) return "";
+    const bool takes_any = group.has_lines_alone() && !is_one_shot_;
+    if (pieces != 0 && (pieces <= most || takes_any)) return "";
     return text("its lines do not fit into ", most, " times half an inbox of ",
                 half_bytes(is_bare(request, tuning), group), " bytes (PLAIT_DEVICE_MEMORY)");
   }

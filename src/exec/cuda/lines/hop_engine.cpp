@@ -88,8 +88,7 @@ class HopEngine : public Engine {
   std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
     if (!group.runs(Family::hop)) return group.lacks(Family::hop);
     const std::uint64_t pieces = cut(request, group).pieces;
-    // Until there is more room, any number of pieces is better than no call.
-    if (pieces != 0 && (pieces <= kMostLinePieces || group.has_first_room_alone)) return "";
+    if (pieces != 0 && (pieces <= kMostLinePieces || group.has_lines_alone())) return "";
     return text("its lines do not fit into ", kMostLinePieces, " times half an inbox of ",
                 group.sizes.bare_bytes, " bytes (PLAIT_DEVICE_MEMORY)");
   }
