@@ -63,5 +63,3 @@ def test_what_is_half_made_goes_with_the_communicator(run_case):
 def test_all_room_at_once_where_the_program_says_so(run_case, said):
     for row in run_case("room_captured", 2, env=said):
         assert row["wrong"] == 0 and row["passed"] == 0 and row["rooms"] == 0
-
-
