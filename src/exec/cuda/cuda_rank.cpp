@@ -514,6 +514,7 @@ void CudaRank::abort() noexcept {
 }
 
 void CudaRank::fail() noexcept {
+  if (growth_ != nullptr) growth_->cancel();
   std::uint32_t expected = kNoFault;
   std::atomic_ref<std::uint32_t>(lifeline_->stop)
       .compare_exchange_strong(expected, kFaultLost, std::memory_order_release);
