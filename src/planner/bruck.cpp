@@ -12,9 +12,6 @@
 namespace plait {
 namespace {
 
-constexpr int kMostChunks = 4096;
-constexpr int kMostLanes = 8;
-
 class Rounds {
  public:
   Rounds(Builder& builder, Courier& courier, Range chunk)
@@ -22,7 +19,6 @@ class Rounds {
         courier_(courier),
         chunk_(chunk),
         n_(builder.ranks()),
-        block_bytes_(builder.request().count * bytes_of(builder.request().type)),
         held_(static_cast<std::size_t>(n_)) {}
 
   // held_[r][j]: the block of rank r + j.
@@ -47,7 +43,8 @@ class Rounds {
   void all_to_all() {
     for (int rank = 0; rank < n_; ++rank)
       for (int j = 0; j < n_; ++j)
-        at(rank).push_back(builder_.input(rank, in_block(block_bytes_, turned(rank, j), chunk_)));
+        at(rank).push_back(
+            builder_.input(rank, in_block(builder_.request(), turned(rank, j), chunk_)));
     for (int step = 1; step < n_; step *= 2) {
       std::vector<int> sent;
       for (int j = 0; j < n_; ++j)
@@ -95,7 +92,7 @@ class Rounds {
   }
 
   void put(int rank, int block, const Region& src) {
-    courier_.copy(rank, builder_.output(rank, in_block(block_bytes_, block, chunk_)), src);
+    courier_.copy(rank, builder_.output(rank, in_block(builder_.request(), block, chunk_)), src);
   }
 
   void release() {
@@ -106,7 +103,6 @@ class Rounds {
   Courier& courier_;
   Range chunk_;
   int n_;
-  std::uint64_t block_bytes_;
   std::vector<std::vector<Region>> held_;
   std::vector<Message> kept_;
 };
@@ -120,26 +116,18 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
   return out;
 }
 
-Plan build(const Topology& topology, const Request& request, const Params& params) {
-  Builder builder(topology, request, "bruck");
-  const int chunks = count_param(params, "chunks", default_chunks(request), 1, kMostChunks);
-  const int lanes = count_param(params, "lanes", std::min(chunks, 2), 1, kMostLanes);
-  builder.param("chunks", chunks);
-  builder.param("lanes", lanes);
-  if (request.ranks == 1) {
-    alone(builder);
-    return builder.build();
-  }
+void write(Builder& builder, const Params& params) {
+  const Request& request = builder.request();
+  Cut cut = cut_from(builder, params, "chunks", default_chunks(request), 2);
+  if (request.ranks == 1) return alone(builder);
   const bool gathers = request.collective == Collective::all_gather;
   const double rounds = std::bit_width(static_cast<unsigned>(request.ranks - 1));
-  const Cut cut{"bruck", chunks, std::min(lanes, chunks), 1,
-                gathers ? request.ranks : rounds * (request.ranks + 1) / 2};
-  in_chunks(builder, {0, request.count * bytes_of(request.type)}, cut,
-            [&](Courier& courier, Range chunk) {
-              Rounds rounds_of_chunk(builder, courier, chunk);
-              gathers ? rounds_of_chunk.all_gather() : rounds_of_chunk.all_to_all();
-            });
-  return builder.build();
+  cut.lane_name = "bruck";
+  cut.scratch_per_byte = gathers ? request.ranks : rounds * (request.ranks + 1) / 2;
+  in_chunks(builder, cut, [&](Courier& courier, Range chunk) {
+    Rounds rounds_of_chunk(builder, courier, chunk);
+    gathers ? rounds_of_chunk.all_gather() : rounds_of_chunk.all_to_all();
+  });
 }
 
 }  // namespace
@@ -151,7 +139,7 @@ const Strategy& bruck_strategy() {
        "Bruck et al. 1997",
        {Collective::all_gather, Collective::all_to_all}},
       candidates,
-      build,
+      write,
       {"chunks", "lanes"}};
   return strategy;
 }

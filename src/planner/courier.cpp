@@ -271,8 +271,21 @@ void Courier::send_piece(Channel& channel, const Region& dst, const Region& src)
   }
 }
 
-void in_chunks(Builder& builder, Range whole, const Cut& cut,
-               const std::function<void(Courier&, Range)>& body) {
+Cut cut_from(Builder& builder, const Params& params, const std::string& counted, int chunks,
+             int lanes) {
+  constexpr int kMostChunks = 4096;
+  constexpr int kMostLanes = 8;
+  Cut cut;
+  cut.chunks = param_in(params, counted, chunks, 1, kMostChunks);
+  cut.lanes = param_in(params, "lanes", std::min(cut.chunks, lanes), 1, kMostLanes);
+  builder.param(counted, cut.chunks);
+  builder.param("lanes", cut.lanes);
+  cut.lanes = std::min(cut.lanes, cut.chunks);
+  return cut;
+}
+
+void in_chunks(Builder& builder, const Cut& cut, const std::function<void(Courier&, Range)>& body) {
+  const Range whole = whole_range(builder.request());
   const auto arena = static_cast<double>(scratch_limit(builder.topology()));
   // A sixteenth stays free for the room that slots leave.
   const double fitting = arena * 15 / 16 / cut.lanes / std::max(cut.scratch_per_byte, 1e-3);
@@ -288,28 +301,6 @@ void in_chunks(Builder& builder, Range whole, const Cut& cut,
       if (chunks[chunk].bytes != 0) body(courier, chunks[chunk]);
     courier.write();
   }
-}
-
-int count_param(const Params& params, const std::string& name, int otherwise, int least, int most) {
-  const std::int64_t value = param_or(params, name, otherwise);
-  if (value < least || value > most)
-    throw Error(ErrorCode::invalid_argument,
-                text("wanted ", name, " in ", least, "..", most, ", found ", value));
-  return static_cast<int>(value);
-}
-
-Range in_block(std::uint64_t block_bytes, int block, Range chunk) {
-  return {static_cast<std::uint64_t>(block) * block_bytes + chunk.offset, chunk.bytes};
-}
-
-void alone(Builder& builder) {
-  const Request& request = builder.request();
-  const Range whole{0, request.count * bytes_of(request.type)};
-  const int lane = builder.lane(0, LaneKind::kernel, "alone");
-  if (reduces(request.collective))
-    builder.reduce(lane, builder.output(0, whole), {builder.input(0, whole)}, true);
-  else
-    builder.copy(lane, builder.output(0, whole), builder.input(0, whole));
 }
 
 }  // namespace plait

@@ -130,15 +130,11 @@ struct Cut {
       1.0;  ///< most scratch a rank needs for one chunk, over the chunk's bytes
 };
 
-/// Calls body(courier, chunk) for every chunk of `whole`, each lane's chunks in order.
-void in_chunks(Builder& builder, Range whole, const Cut& cut,
-               const std::function<void(Courier&, Range)>& body);
-
-/// A parameter of the strategy within limits; Error(invalid_argument) outside.
-int count_param(const Params& params, const std::string& name, int otherwise, int least, int most);
-/// The part `chunk` of block `block`, where blocks of `block_bytes` lie one after another.
-Range in_block(std::uint64_t block_bytes, int block, Range chunk);
-/// The one-rank plan of any collective: the input, reduced alone where the collective reduces.
-void alone(Builder& builder);
+/// A cut by parameters, which the plan notes: `counted` is what says how many chunks, `chunks`
+/// where it is not given; "lanes" else as many as there are chunks, at most `lanes`.
+Cut cut_from(Builder& builder, const Params& params, const std::string& counted, int chunks,
+             int lanes);
+/// Calls body(courier, chunk) for every chunk of the message, each lane's chunks in order.
+void in_chunks(Builder& builder, const Cut& cut, const std::function<void(Courier&, Range)>& body);
 
 }  // namespace plait

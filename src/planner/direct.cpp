@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "plait/error.hpp"
-#include "planner/courier.hpp"
 #include "planner/routes.hpp"
 #include "planner/stripes.hpp"
 #include "planner/transfer.hpp"
@@ -55,9 +54,9 @@ std::vector<Params> candidates(const Topology& topology, const Request& request)
   return sets;
 }
 
-Plan build(const Topology& topology, const Request& request, const Params& params) {
-  Builder builder(topology, request, "direct");
-  if (whole_range(request).bytes == 0) return builder.build();
+void write(Builder& builder, const Params& params) {
+  const Request& request = builder.request();
+  if (whole_range(request).bytes == 0) return;
   Exchange exchange;
   exchange.range = whole_range(request);
   exchange.pieces = pieces_from(params, request, 1);
@@ -67,14 +66,10 @@ Plan build(const Topology& topology, const Request& request, const Params& param
   for (const auto& [name, value] : params) builder.param(name, value);
   builder.param("pieces", exchange.pieces);
   builder.param("throttle", exchange.throttle);
-  const Shares shares = shares_from(params, topology, request);
-  if (request.ranks == 1) {
-    alone(builder);
-    return builder.build();
-  }
+  const Shares shares = shares_from(params, builder.topology(), request);
+  if (request.ranks == 1) return alone(builder);
   note_shares(builder, shares);
   write_stripes(builder, exchange, shares);
-  return builder.build();
 }
 
 }  // namespace
@@ -88,7 +83,7 @@ const Strategy& direct_strategy() {
         Collective::broadcast, Collective::reduce, Collective::all_to_all, Collective::gather,
         Collective::scatter, Collective::send_recv, Collective::copy}},
       candidates,
-      build,
+      write,
       {"pieces", "piece_kib", "slots", "throttle", "fuse", "host_permille", "host_cpu_permille",
        "relay_permille", "relay"}};
   return strategy;

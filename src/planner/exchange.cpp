@@ -28,11 +28,7 @@ struct Shard {
 class Writer {
  public:
   Writer(Builder& builder, const Exchange& exchange)
-      : b_(builder),
-        x_(exchange),
-        n_(builder.ranks()),
-        c_(builder.request().collective),
-        block_bytes_(builder.request().count * bytes_of(builder.request().type)) {}
+      : b_(builder), x_(exchange), n_(builder.ranks()), c_(builder.request().collective) {}
   void write() {
     if (x_.range.bytes == 0) return;
     if (reduces(c_)) return write_reduction();
@@ -43,9 +39,6 @@ class Writer {
   int home(int rank) {
     return b_.lane(rank, reduces(c_) ? LaneKind::kernel : LaneKind::copy_engine,
                    x_.name + (reduces(c_) ? "reduce" : "home"));
-  }
-  Range in_block(int block, Range range) const {
-    return {static_cast<std::uint64_t>(block) * block_bytes_ + range.offset, range.bytes};
   }
   MoverOptions options(const char* part, bool pull, std::uint64_t most_bytes) {
     return {x_.name + part,
@@ -113,7 +106,7 @@ class Writer {
     return most;
   }
   Range source(int owner, Range piece) const {
-    return c_ == Collective::reduce_scatter ? in_block(owner, piece) : piece;
+    return c_ == Collective::reduce_scatter ? in_block(b_.request(), owner, piece) : piece;
   }
 
   void open_all(Mover& contributions, Mover& results) {
@@ -154,7 +147,6 @@ class Writer {
   const Exchange& x_;
   int n_;
   Collective c_;
-  std::uint64_t block_bytes_;
   std::vector<Shard> shards_;
   std::map<std::tuple<int, int, int>, Event> consumed_;  // (sender, owner, slot) -> may be refilled
   std::vector<std::map<int, Event>> ready_;              // [owner]: result of this piece, by rank

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/builder.hpp"
+#include "planner/strategy.hpp"
 
 namespace plait {
 

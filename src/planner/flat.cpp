@@ -5,7 +5,6 @@
 // multi-path).
 #include <algorithm>
 
-#include "planner/courier.hpp"
 #include "planner/stripes.hpp"
 
 namespace plait {
@@ -27,17 +26,14 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
   return sets;
 }
 
-Plan build(const Topology& topology, const Request& request, const Params& params) {
-  Builder builder(topology, request, "flat");
+void write(Builder& builder, const Params& params) {
+  const Request& request = builder.request();
   const int chunks = param_in(params, "chunks", default_chunks(request), 1, 1024);
   builder.param("chunks", chunks);
-  const Shares shares = shares_from(params, topology, request);
+  const Shares shares = shares_from(params, builder.topology(), request);
   const Range whole = whole_range(request);
-  if (whole.bytes == 0) return builder.build();
-  if (request.ranks == 1) {
-    alone(builder);
-    return builder.build();
-  }
+  if (whole.bytes == 0) return;
+  if (request.ranks == 1) return alone(builder);
   Exchange exchange;
   exchange.range = whole;
   exchange.pieces = chunks;
@@ -46,7 +42,6 @@ Plan build(const Topology& topology, const Request& request, const Params& param
   exchange.is_chunked = true;
   note_shares(builder, shares);
   write_stripes(builder, exchange, shares);
-  return builder.build();
 }
 
 }  // namespace
@@ -59,7 +54,7 @@ const Strategy& flat_strategy() {
        "Micro 2021",
        {Collective::all_reduce}},
       candidates,
-      build,
+      write,
       {"chunks", "host_permille", "host_cpu_permille", "relay_permille", "relay"}};
   return strategy;
 }

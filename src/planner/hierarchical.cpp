@@ -15,8 +15,6 @@
 namespace plait {
 namespace {
 
-constexpr int kMostChunks = 4096;
-constexpr int kMostLanes = 8;
 constexpr int kMostHostPermille = 500;
 constexpr int kSlots = 3;  // a chunk coming in, one in work, one on its way back
 
@@ -298,24 +296,21 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
   return out;
 }
 
-Plan build(const Topology& topology, const Request& request, const Params& params) {
-  Builder builder(topology, request, "hierarchical");
+void write(Builder& builder, const Params& params) {
+  const Request& request = builder.request();
   builder.sum_order(SumOrder::stated);
-  std::vector<Group> groups = groups_of(topology, request);
+  std::vector<Group> groups = groups_of(builder.topology(), request);
   choose_leaders(builder, groups);
-  const int chunks = count_param(params, "chunks", default_chunks(request), 1, kMostChunks);
-  const int lanes = count_param(params, "lanes", 1, 1, kMostLanes);
+  Cut cut = cut_from(builder, params, "chunks", default_chunks(request), 1);
   const int host_permille =
-      count_param(params, "host_permille", chunks > 1 ? default_host_permille(builder, groups) : 0,
-                  0, kMostHostPermille);
-  builder.param("chunks", chunks);
-  builder.param("lanes", lanes);
+      param_in(params, "host_permille", cut.chunks > 1 ? default_host_permille(builder, groups) : 0,
+               0, kMostHostPermille);
   builder.param("host_permille", host_permille);
   ThreeStages stages(builder, std::move(groups), host_permille);
-  const Cut cut{"stage", chunks, std::min(lanes, chunks), kSlots, stages.scratch_per_byte()};
-  in_chunks(builder, {0, request.count * bytes_of(request.type)}, cut,
-            [&](Courier& courier, Range chunk) { stages.write(courier, chunk); });
-  return builder.build();
+  cut.lane_name = "stage";
+  cut.slots = kSlots;
+  cut.scratch_per_byte = stages.scratch_per_byte();
+  in_chunks(builder, cut, [&](Courier& courier, Range chunk) { stages.write(courier, chunk); });
 }
 
 }  // namespace
@@ -327,7 +322,7 @@ const Strategy& hierarchical_strategy() {
        "Micro 2021",
        {Collective::all_reduce}},
       candidates,
-      build,
+      write,
       {"chunks", "lanes", "host_permille"}};
   return strategy;
 }

@@ -85,10 +85,8 @@ class HostReduction {
   }
 
   void reduce(int owner, Range piece) {
-    const std::uint64_t block = b_.request().count * bytes_of(b_.request().type);
-    const Range source = c_ == Collective::reduce_scatter
-                             ? Range{index(owner) * block + piece.offset, piece.bytes}
-                             : piece;
+    const Range source =
+        c_ == Collective::reduce_scatter ? in_block(b_.request(), owner, piece) : piece;
     std::vector<Region> srcs;
     std::vector<Slot*> used;
     const int cpu = lane_cpu(owner);

@@ -29,17 +29,13 @@ struct Move {
 class MoveWriter {
  public:
   MoveWriter(Builder& builder, const Exchange& exchange)
-      : b_(builder),
-        x_(exchange),
-        n_(builder.ranks()),
-        c_(builder.request().collective),
-        block_bytes_(builder.request().count * bytes_of(builder.request().type)) {}
+      : b_(builder), x_(exchange), n_(builder.ranks()), c_(builder.request().collective) {}
   void write();
 
  private:
   int home(int rank) { return b_.lane(rank, LaneKind::copy_engine, x_.name + "stage"); }
   Range in_block(int block, Range range) const {
-    return {static_cast<std::uint64_t>(block) * block_bytes_ + range.offset, range.bytes};
+    return plait::in_block(b_.request(), block, range);
   }
   static Range part(Range whole, Range piece) { return {whole.offset + piece.offset, piece.bytes}; }
   // In place, what a rank receives lies where its input lay.
@@ -57,7 +53,6 @@ class MoveWriter {
   const Exchange& x_;
   int n_;
   Collective c_;
-  std::uint64_t block_bytes_;
   std::vector<Move> moves_;
 };
 

@@ -6,7 +6,6 @@
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "plan/shots.hpp"
-#include "planner/courier.hpp"
 #include "planner/strategy.hpp"
 #include "planner/transfer.hpp"
 
@@ -15,19 +14,16 @@ namespace {
 
 std::vector<Params> candidates(const Topology&, const Request&) { return {{}}; }
 
-Plan build(const Topology& topology, const Request& request, const Params&) {
-  Builder builder(topology, request, "one_shot");
-  const std::uint64_t bytes = request.count * bytes_of(request.type);
-  if (bytes == 0) return builder.build();
-  if (request.ranks == 1) {
-    alone(builder);
-    return builder.build();
-  }
+void write(Builder& builder, const Params&) {
+  const Request& request = builder.request();
+  const std::uint64_t bytes = whole_range(request).bytes;
+  if (bytes == 0) return;
+  if (request.ranks == 1) return alone(builder);
   constexpr int kMostRanks = 32;  // of a HopShape
   if (request.ranks > kMostRanks)
     throw Error(ErrorCode::unsupported,
                 text("wanted at most ", kMostRanks, " ranks, found ", request.ranks));
-  const std::uint64_t limit = inbox_limit(topology);
+  const std::uint64_t limit = inbox_limit(builder.topology());
   const std::uint64_t slot = (bytes + 127) / 128 * 128;
   const auto others = static_cast<std::uint64_t>(request.ranks - 1);
   if (slot > limit / others)
@@ -37,7 +33,6 @@ Plan build(const Topology& topology, const Request& request, const Params&) {
   for (int rank = 0; rank < request.ranks; ++rank) builder.alloc(Space::inbox, rank, others * slot);
   if (request.collective == Collective::all_reduce) builder.kernel("one_shot");
   write_one_shot(builder, {"one_shot", 0, slot}, {0, bytes});
-  return builder.build();
 }
 
 }  // namespace
@@ -53,7 +48,7 @@ const Strategy& one_shot_strategy() {
 #undef PLAIT_COLLECTIVE
        }},
       candidates,
-      build};
+      write};
   return strategy;
 }
 

@@ -7,7 +7,6 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
-#include "planner/courier.hpp"
 #include "planner/stripes.hpp"
 #include "planner/transfer.hpp"
 
@@ -32,23 +31,22 @@ std::vector<Params> candidates(const Topology& topology, const Request& request)
   return sets;
 }
 
-Plan build(const Topology& topology, const Request& request, const Params& params) {
+void write(Builder& builder, const Params& params) {
+  const Request& request = builder.request();
   if (request.ranks != 2)
     throw Error(ErrorCode::unsupported, text("needs 2 ranks, found ", request.ranks));
-  Builder builder(topology, request, "pairwise");
   const Range whole = whole_range(request);
   Exchange exchange;
   exchange.range = whole;
   exchange.pieces = whole_pieces_from(params, request, 1);
   exchange.slots = param_in(params, "slots", 2, 1, 16);
   exchange.is_pairwise = true;
-  const Shares shares = shares_from(params, topology, request);
+  const Shares shares = shares_from(params, builder.topology(), request);
   for (const auto& [name, value] : params) builder.param(name, value);
   builder.param("pieces", exchange.pieces);
-  if (whole.bytes == 0) return builder.build();
+  if (whole.bytes == 0) return;
   note_shares(builder, shares);
   write_stripes(builder, exchange, shares);
-  return builder.build();
 }
 
 }  // namespace
@@ -112,7 +110,7 @@ const Strategy& pairwise_strategy() {
        "collaborative all-reduce",
        {Collective::all_reduce}},
       candidates,
-      build,
+      write,
       {"pieces", "piece_kib", "slots", "host_permille", "host_cpu_permille", "relay_permille",
        "relay"}};
   return strategy;

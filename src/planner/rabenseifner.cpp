@@ -11,9 +11,6 @@
 namespace plait {
 namespace {
 
-constexpr int kMostChunks = 4096;
-constexpr int kMostLanes = 8;
-
 class Halving {
  public:
   Halving(Builder& builder, const Folding& folding, Courier& courier, Range chunk)
@@ -93,24 +90,18 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
   return out;
 }
 
-Plan build(const Topology& topology, const Request& request, const Params& params) {
-  Builder builder(topology, request, "rabenseifner");
-  const int chunks = count_param(params, "chunks", default_chunks(request), 1, kMostChunks);
-  const int lanes = count_param(params, "lanes", std::min(chunks, 2), 1, kMostLanes);
-  builder.param("chunks", chunks);
-  builder.param("lanes", lanes);
+void write(Builder& builder, const Params& params) {
+  const Request& request = builder.request();
+  Cut cut = cut_from(builder, params, "chunks", default_chunks(request), 2);
   builder.sum_order(SumOrder::stated);
-  if (request.ranks == 1) {
-    alone(builder);
-    return builder.build();
-  }
+  if (request.ranks == 1) return alone(builder);
   const Folding folding(request.ranks);
   // Halves, quarters, ... come to one message; a folded pair takes in another whole one.
-  const Cut cut{"halving", chunks, std::min(lanes, chunks), 1, folding.folded > 0 ? 2.0 : 1.0};
-  in_chunks(
-      builder, {0, request.count * bytes_of(request.type)}, cut,
-      [&](Courier& courier, Range chunk) { Halving(builder, folding, courier, chunk).write(); });
-  return builder.build();
+  cut.lane_name = "halving";
+  cut.scratch_per_byte = folding.folded > 0 ? 2.0 : 1.0;
+  in_chunks(builder, cut, [&](Courier& courier, Range chunk) {
+    Halving(builder, folding, courier, chunk).write();
+  });
 }
 
 }  // namespace
@@ -122,7 +113,7 @@ const Strategy& rabenseifner_strategy() {
        "Rabenseifner 2004",
        {Collective::all_reduce}},
       candidates,
-      build,
+      write,
       {"chunks", "lanes"}};
   return strategy;
 }

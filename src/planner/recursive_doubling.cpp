@@ -14,9 +14,6 @@
 namespace plait {
 namespace {
 
-constexpr int kMostChunks = 4096;
-constexpr int kMostLanes = 8;
-
 // Both partners reduce (lower, higher), so both get the same bits.
 void all_reduce(Builder& builder, const Folding& folding, Courier& courier, Range chunk) {
   fold(builder, folding, courier, chunk);
@@ -45,16 +42,15 @@ void all_reduce(Builder& builder, const Folding& folding, Courier& courier, Rang
 // Powers of two only: in step k aligned groups of 2^k ranks swap all their blocks.
 void all_gather(Builder& builder, Courier& courier, Range chunk) {
   const int n = builder.ranks();
-  const std::uint64_t block_bytes = builder.request().count * bytes_of(builder.request().type);
   const auto group = [&](int rank, int width) {
     std::vector<Region> regions;
     const int first = rank / width * width;
     for (int block = first; block < first + width; ++block)
-      regions.push_back(builder.output(rank, in_block(block_bytes, block, chunk)));
+      regions.push_back(builder.output(rank, in_block(builder.request(), block, chunk)));
     return regions;
   };
   for (int rank = 0; rank < n; ++rank)
-    courier.copy(rank, builder.output(rank, in_block(block_bytes, rank, chunk)),
+    courier.copy(rank, builder.output(rank, in_block(builder.request(), rank, chunk)),
                  builder.input(rank, chunk));
   for (int width = 1; width < n; width *= 2) {
     for (int rank = 0; rank < n; ++rank) courier.send(rank, rank ^ width, group(rank, width));
@@ -65,7 +61,7 @@ void all_gather(Builder& builder, Courier& courier, Range chunk) {
       const int first = partner / width * width;
       for (int i = 0; i < width; ++i)
         courier.copy(
-            rank, builder.output(rank, in_block(block_bytes, first + i, chunk)),
+            rank, builder.output(rank, in_block(builder.request(), first + i, chunk)),
             slice(message.region, {static_cast<std::uint64_t>(i) * chunk.bytes, chunk.bytes}));
       courier.release(message);
     }
@@ -81,16 +77,12 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
   return out;
 }
 
-Plan build(const Topology& topology, const Request& request, const Params& params) {
-  Builder builder(topology, request, "recursive_doubling");
-  const int chunks = count_param(params, "chunks", default_chunks(request), 1, kMostChunks);
-  const int lanes = count_param(params, "lanes", std::min(chunks, 2), 1, kMostLanes);
-  builder.param("chunks", chunks);
-  builder.param("lanes", lanes);
+void write(Builder& builder, const Params& params) {
+  const Request& request = builder.request();
+  Cut cut = cut_from(builder, params, "chunks", default_chunks(request), 2);
   if (reduces(request.collective)) builder.sum_order(SumOrder::stated);
   const Folding folding(request.ranks);
-  const Range whole{0, request.count * bytes_of(request.type)};
-  Cut cut{"doubling", chunks, std::min(lanes, chunks), 1, 1.0};
+  cut.lane_name = "doubling";
   if (request.ranks == 1) {
     alone(builder);
   } else if (request.collective == Collective::all_gather) {
@@ -99,14 +91,13 @@ Plan build(const Topology& topology, const Request& request, const Params& param
                   text("all_gather by recursive doubling needs a power of two", " of ranks, found ",
                        request.ranks, "; bruck takes any number"));
     cut.scratch_per_byte = request.ranks;
-    in_chunks(builder, whole, cut,
+    in_chunks(builder, cut,
               [&](Courier& courier, Range chunk) { all_gather(builder, courier, chunk); });
   } else {
     cut.scratch_per_byte = folding.steps() + 2.0;
-    in_chunks(builder, whole, cut,
+    in_chunks(builder, cut,
               [&](Courier& courier, Range chunk) { all_reduce(builder, folding, courier, chunk); });
   }
-  return builder.build();
 }
 
 }  // namespace
@@ -117,7 +108,7 @@ const Strategy& recursive_doubling_strategy() {
                                   "Thakur, Rabenseifner, Gropp 2005",
                                   {Collective::all_reduce, Collective::all_gather}},
                                  candidates,
-                                 build,
+                                 write,
                                  {"chunks", "lanes"}};
   return strategy;
 }

@@ -8,7 +8,6 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
-#include "planner/courier.hpp"
 #include "planner/stripes.hpp"
 #include "planner/transfer.hpp"
 
@@ -92,8 +91,8 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
   return sets;
 }
 
-Plan build(const Topology& topology, const Request& request, const Params& params) {
-  Builder builder(topology, request, "rerouted");
+void write(Builder& builder, const Params& params) {
+  const Request& request = builder.request();
   Exchange exchange;
   exchange.range = whole_range(request);
   exchange.pieces = param_in(params, "pieces", 1, 1, 2048);
@@ -102,12 +101,11 @@ Plan build(const Topology& topology, const Request& request, const Params& param
   builder.param("throttle", exchange.throttle);
   const PathOfPair chosen =
       route(builder, static_cast<double>(exchange.range.bytes) / request.ranks / exchange.pieces);
-  if (exchange.range.bytes == 0) return builder.build();
-  exchange.scratch_bytes = scratch_limit(topology);
-  exchange.ring_bytes = ring_limit(topology);
+  if (exchange.range.bytes == 0) return;
+  exchange.scratch_bytes = scratch_limit(builder.topology());
+  exchange.ring_bytes = ring_limit(builder.topology());
   exchange.path = [&chosen](int from, int to) { return chosen.at({from, to}); };
   write_exchange(builder, exchange);
-  return builder.build();
 }
 
 }  // namespace
@@ -117,7 +115,7 @@ const Strategy& rerouted_strategy() {
       {"rerouted", "direct, with pairs that no link joins sent through route GPUs", "WOTIR",
        direct_strategy().info.collectives},
       candidates,
-      build,
+      write,
       {"pieces", "throttle"}};
   return strategy;
 }

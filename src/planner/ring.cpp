@@ -12,8 +12,6 @@
 namespace plait {
 namespace {
 
-constexpr int kMostSegments = 4096;
-constexpr int kMostLanes = 8;
 constexpr int kMostOps = 6000;  // of a proposed plan: building and proving it takes a few ms
 
 // What a hop costs in a ring, whose slowest link sets the pace: slow links count out of proportion.
@@ -85,30 +83,29 @@ std::vector<int> ring_order(const Builder& builder) {
 
 class Ring {
  public:
-  Ring(Builder& builder, int segments, int lanes)
-      : builder_(builder), n_(builder.ranks()), order_(ring_order(builder)) {
-    const Request& request = builder.request();
-    count_bytes_ = request.count * bytes_of(request.type);
-    cut_ = {"ring", segments, std::min(lanes, segments), 2, 2.0};
+  Ring(Builder& builder, const Cut& cut)
+      : builder_(builder), n_(builder.ranks()), order_(ring_order(builder)), cut_(cut) {
+    cut_.lane_name = "ring";
+    cut_.slots = 2;
+    cut_.scratch_per_byte = 2.0;
   }
 
   void write() {
-    const Range whole{0, count_bytes_};
     switch (builder_.request().collective) {
       case Collective::all_reduce:
         cut_.scratch_per_byte = 2.0 / n_;
-        return in_chunks(builder_, whole, cut_, [this](Courier& courier, Range chunk) {
+        return in_chunks(builder_, cut_, [this](Courier& courier, Range chunk) {
           const std::vector<Range> shards = partition(chunk, n_, builder_.granule());
           reduce_scatter(courier, shards, shards);
           all_gather(courier, shards);
         });
       case Collective::reduce_scatter:
-        return in_chunks(builder_, whole, cut_, [this](Courier& courier, Range chunk) {
+        return in_chunks(builder_, cut_, [this](Courier& courier, Range chunk) {
           reduce_scatter(courier, blocks(chunk),
                          std::vector<Range>(static_cast<std::size_t>(n_), chunk));
         });
       case Collective::all_gather:
-        return in_chunks(builder_, whole, cut_, [this](Courier& courier, Range chunk) {
+        return in_chunks(builder_, cut_, [this](Courier& courier, Range chunk) {
           const std::vector<Range> gathered = blocks(chunk);
           for (int rank = 0; rank < n_; ++rank)
             courier.copy(rank, builder_.output(rank, of(gathered, rank)),
@@ -116,10 +113,10 @@ class Ring {
           all_gather(courier, gathered);
         });
       case Collective::broadcast:
-        return in_chunks(builder_, whole, cut_,
+        return in_chunks(builder_, cut_,
                          [this](Courier& courier, Range chunk) { broadcast(courier, chunk); });
       case Collective::reduce:
-        return in_chunks(builder_, whole, cut_,
+        return in_chunks(builder_, cut_,
                          [this](Courier& courier, Range chunk) { reduce(courier, chunk); });
       default: break;
     }
@@ -132,7 +129,7 @@ class Ring {
   }
   std::vector<Range> blocks(Range chunk) const {
     std::vector<Range> out;
-    for (int rank = 0; rank < n_; ++rank) out.push_back(in_block(count_bytes_, rank, chunk));
+    for (int rank = 0; rank < n_; ++rank) out.push_back(in_block(builder_.request(), rank, chunk));
     return out;
   }
 
@@ -215,7 +212,6 @@ class Ring {
   Builder& builder_;
   int n_;
   std::vector<int> order_;
-  std::uint64_t count_bytes_ = 0;
   Cut cut_;
 };
 
@@ -235,18 +231,14 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
   return out;
 }
 
-Plan build(const Topology& topology, const Request& request, const Params& params) {
-  Builder builder(topology, request, "ring");
-  const int segments = count_param(params, "segments", default_segments(request), 1, kMostSegments);
-  const int lanes = count_param(params, "lanes", std::min(segments, 4), 1, kMostLanes);
-  builder.param("segments", segments);
-  builder.param("lanes", lanes);
+void write(Builder& builder, const Params& params) {
+  const Request& request = builder.request();
+  const Cut cut = cut_from(builder, params, "segments", default_segments(request), 4);
   if (reduces(request.collective)) builder.sum_order(SumOrder::stated);
   if (request.ranks == 1)
     alone(builder);
   else
-    Ring(builder, segments, lanes).write();
-  return builder.build();
+    Ring(builder, cut).write();
 }
 
 }  // namespace
@@ -259,7 +251,7 @@ const Strategy& ring_strategy() {
        {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
         Collective::broadcast, Collective::reduce}},
       candidates,
-      build,
+      write,
       {"segments", "lanes"}};
   return strategy;
 }

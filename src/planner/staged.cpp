@@ -3,7 +3,6 @@
 // staging in the direct send/recv talk.
 #include "base/text.hpp"
 #include "plait/error.hpp"
-#include "planner/courier.hpp"
 #include "planner/stripes.hpp"
 #include "planner/transfer.hpp"
 
@@ -16,25 +15,21 @@ constexpr std::uint64_t kMostBytes = 64 << 20;
 
 std::vector<Params> candidates(const Topology&, const Request&) { return {{}}; }
 
-Plan build(const Topology& topology, const Request& request, const Params&) {
-  Builder builder(topology, request, "staged");
+void write(Builder& builder, const Params&) {
+  const Request& request = builder.request();
   Exchange exchange;
   exchange.range = whole_range(request);
-  if (exchange.range.bytes == 0) return builder.build();
-  if (request.ranks == 1) {
-    alone(builder);
-    return builder.build();
-  }
+  if (exchange.range.bytes == 0) return;
+  if (request.ranks == 1) return alone(builder);
   if (exchange.range.bytes > kMostBytes)
     throw Error(ErrorCode::unsupported,
                 text("stages at most ", kMostBytes, " bytes, found ", exchange.range.bytes));
-  exchange.ring_bytes = ring_limit(topology);
+  exchange.ring_bytes = ring_limit(builder.topology());
   exchange.path = [&builder](int from, int to) {
     return host_path(builder.topology(), builder.device(from), builder.device(to));
   };
   builder.stripe("host+cpu", exchange.range);
   write_host_reduction(builder, exchange);
-  return builder.build();
 }
 
 }  // namespace
@@ -46,7 +41,7 @@ const Strategy& staged_strategy() {
        "direct send/recv talk (CPU staging)",
        {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}},
       candidates,
-      build};
+      write};
   return strategy;
 }
 

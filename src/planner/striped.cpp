@@ -9,7 +9,6 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
-#include "planner/courier.hpp"
 #include "planner/routes.hpp"
 #include "planner/stripes.hpp"
 #include "planner/transfer.hpp"
@@ -284,20 +283,21 @@ std::vector<std::pair<int, int>> rank_pairs(const Request& request) {
 
 std::vector<Params> candidates(const Topology&, const Request&) { return {{}}; }
 
-Plan build(const Topology& topology, const Request& request, const Params& params) {
+void write(Builder& builder, const Params& params) {
+  const Topology& topology = builder.topology();
+  const Request& request = builder.request();
   for (const int device : request.devices)
     if (topology.devices[static_cast<std::size_t>(device)].kind != DeviceKind::gpu)
       throw Error(ErrorCode::unsupported, "needs GPUs, whose memory one process reaches");
-  Builder builder(topology, request, "striped");
   builder.symmetric(true);
   const Range whole = whole_range(request);
   const std::vector<std::pair<int, int>> pairs = rank_pairs(request);
-  if (whole.bytes == 0) return builder.build();
+  if (whole.bytes == 0) return;
   if (pairs[0].first == pairs[0].second) {
     const int rank = pairs[0].first;
     builder.copy(builder.lane(rank, LaneKind::copy_engine, "home"), builder.output(rank, whole),
                  builder.input(rank, whole));
-    return builder.build();
+    return;
   }
   const std::uint64_t chunk =
       static_cast<std::uint64_t>(param_in(params, "chunk_kib", 0, 0, 64 << 10)) << 10;
@@ -319,7 +319,6 @@ Plan build(const Topology& topology, const Request& request, const Params& param
     builder.param("relay", way.route.relay_device);
   }
   writer.finish();
-  return builder.build();
 }
 
 }  // namespace
@@ -331,7 +330,7 @@ const Strategy& striped_strategy() {
        "Micro 2021 (direct + host), WOTIR (route GPUs)",
        {Collective::copy, Collective::send_recv}},
       candidates,
-      build,
+      write,
       {"host_permille", "relay_permille", "relay", "chunk_kib", "lanes"}};
   return strategy;
 }

@@ -44,10 +44,6 @@ bool is_given(const Params& params) {
          params.contains("relay_permille");
 }
 
-}  // namespace
-
-namespace {
-
 int pieces_of(std::uint64_t bytes, const Params& params, int otherwise) {
   const int kib = param_in(params, "piece_kib", 0, 0, 1 << 20);
   if (kib == 0) return param_in(params, "pieces", otherwise, 1, kMostPieces);
@@ -56,16 +52,6 @@ int pieces_of(std::uint64_t bytes, const Params& params, int otherwise) {
 }
 
 }  // namespace
-
-int param_in(const Params& params, const std::string& name, int otherwise, int least, int most) {
-  const std::int64_t value = param_or(params, name, otherwise);
-  if (value < least || value > most)
-    throw Error(ErrorCode::invalid_argument,
-                text("wanted ", name, " in ", least, "..", most, ", found ", value));
-  return static_cast<int>(value);
-}
-
-Range whole_range(const Request& request) { return {0, request.count * bytes_of(request.type)}; }
 
 int pieces_from(const Params& params, const Request& request, int otherwise) {
   const Collective c = request.collective;

@@ -24,14 +24,10 @@ struct Shares {
 Shares shares_from(const Params& params, const Topology& topology, const Request& request);
 /// Writes the shares that are not zero among the plan's parameters.
 void note_shares(Builder& builder, const Shares& shares);
-/// The whole message (or block) of a request, as exchanges cut it.
-Range whole_range(const Request& request);
 /// How many pieces a shard is cut in: parameter "pieces", or as many as make one "piece_kib".
 int pieces_from(const Params& params, const Request& request, int otherwise);
 /// The same of the whole message.
 int whole_pieces_from(const Params& params, const Request& request, int otherwise);
-/// Parameter within limits; Error(invalid_argument) outside.
-int param_in(const Params& params, const std::string& name, int otherwise, int least, int most);
 
 /// Writes all stripes; `direct` says how those over one hop are exchanged, and its path may be
 /// unset.

@@ -11,8 +11,6 @@
 namespace plait {
 namespace {
 
-constexpr int kMostChunks = 4096;
-constexpr int kMostLanes = 8;
 constexpr int kSlots = 2;
 
 // Nodes are numbered from the root on: node v is rank (root + v) mod n. The subtree of v is
@@ -20,10 +18,7 @@ constexpr int kSlots = 2;
 class Tree {
  public:
   explicit Tree(Builder& builder)
-      : builder_(builder),
-        n_(builder.ranks()),
-        root_(builder.request().root),
-        block_bytes_(builder.request().count * bytes_of(builder.request().type)) {}
+      : builder_(builder), n_(builder.ranks()), root_(builder.request().root) {}
 
   double scratch_per_byte() const {
     const auto height = static_cast<double>(std::bit_width(static_cast<unsigned>(n_ - 1)));
@@ -99,7 +94,8 @@ class Tree {
   // Each block of a node's subtree, in node order, from `message` to the root's output.
   void deliver(Courier& courier, int node, const Region& message, Range chunk) {
     for (int i = 0; i < size(node); ++i)
-      courier.copy(root_, builder_.output(root_, in_block(block_bytes_, rank(node + i), chunk)),
+      courier.copy(root_,
+                   builder_.output(root_, in_block(builder_.request(), rank(node + i), chunk)),
                    slice(message, {static_cast<std::uint64_t>(i) * chunk.bytes, chunk.bytes}));
   }
 
@@ -109,7 +105,8 @@ class Tree {
       std::vector<Region> parts{builder_.input(here, chunk)};
       std::vector<Message> messages;
       if (node == 0)
-        courier.copy(here, builder_.output(here, in_block(block_bytes_, here, chunk)), parts[0]);
+        courier.copy(here, builder_.output(here, in_block(builder_.request(), here, chunk)),
+                     parts[0]);
       for (const int child : children(node)) {
         messages.push_back(courier.receive(here, rank(child), subtree_bytes(child, chunk)));
         parts.push_back(messages.back().region);
@@ -127,7 +124,7 @@ class Tree {
                            subtree_bytes(child, chunk)})};
     std::vector<Region> blocks;
     for (int i = 0; i < size(child); ++i)
-      blocks.push_back(builder_.input(root_, in_block(block_bytes_, rank(child + i), chunk)));
+      blocks.push_back(builder_.input(root_, in_block(builder_.request(), rank(child + i), chunk)));
     return blocks;
   }
 
@@ -141,7 +138,7 @@ class Tree {
       for (auto child = below.rbegin(); child != below.rend(); ++child)
         courier.send(here, rank(*child), share(node, *child, message.region, chunk));
       courier.copy(here, builder_.output(here, chunk),
-                   node == 0 ? builder_.input(here, in_block(block_bytes_, here, chunk))
+                   node == 0 ? builder_.input(here, in_block(builder_.request(), here, chunk))
                              : slice(message.region, {0, chunk.bytes}));
       courier.release(message);
     }
@@ -150,7 +147,6 @@ class Tree {
   Builder& builder_;
   int n_;
   int root_;
-  std::uint64_t block_bytes_;
 };
 
 int default_chunks(const Request& request) {
@@ -166,22 +162,16 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
   return out;
 }
 
-Plan build(const Topology& topology, const Request& request, const Params& params) {
-  Builder builder(topology, request, "tree");
-  const int chunks = count_param(params, "chunks", default_chunks(request), 1, kMostChunks);
-  const int lanes = count_param(params, "lanes", std::min(chunks, 2), 1, kMostLanes);
-  builder.param("chunks", chunks);
-  builder.param("lanes", lanes);
+void write(Builder& builder, const Params& params) {
+  const Request& request = builder.request();
+  Cut cut = cut_from(builder, params, "chunks", default_chunks(request), 2);
   if (reduces(request.collective)) builder.sum_order(SumOrder::stated);
-  if (request.ranks == 1) {
-    alone(builder);
-    return builder.build();
-  }
+  if (request.ranks == 1) return alone(builder);
   Tree tree(builder);
-  const Cut cut{"tree", chunks, std::min(lanes, chunks), kSlots, tree.scratch_per_byte()};
-  in_chunks(builder, {0, request.count * bytes_of(request.type)}, cut,
-            [&](Courier& courier, Range chunk) { tree.write(courier, chunk); });
-  return builder.build();
+  cut.lane_name = "tree";
+  cut.slots = kSlots;
+  cut.scratch_per_byte = tree.scratch_per_byte();
+  in_chunks(builder, cut, [&](Courier& courier, Range chunk) { tree.write(courier, chunk); });
 }
 
 }  // namespace
@@ -193,7 +183,7 @@ const Strategy& tree_strategy() {
        "MPICH binomial trees (Thakur, Rabenseifner, Gropp 2005)",
        {Collective::broadcast, Collective::reduce, Collective::gather, Collective::scatter}},
       candidates,
-      build,
+      write,
       {"chunks", "lanes"}};
   return strategy;
 }

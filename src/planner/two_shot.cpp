@@ -8,7 +8,6 @@
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "plan/shots.hpp"
-#include "planner/courier.hpp"
 #include "planner/stripes.hpp"
 #include "planner/transfer.hpp"
 
@@ -43,7 +42,7 @@ void pull_results(Builder& b, const std::vector<Range>& shards, const std::vecto
     for (const Event& event : read[index(owner)]) b.wait(lane(owner), event);
 }
 
-void write(Builder& builder, bool push, std::uint64_t slot) {
+void write_shots(Builder& builder, bool push, std::uint64_t slot) {
   const int n = builder.ranks();
   const std::vector<Range> shards = partition(whole_range(builder.request()), n, builder.granule());
   std::vector<Region> sums;
@@ -65,16 +64,14 @@ std::vector<Params> candidates(const Topology&, const Request&) {
   return {{{"push", 1}}, {{"push", 0}}};
 }
 
-Plan build(const Topology& topology, const Request& request, const Params& params) {
-  Builder builder(topology, request, "two_shot");
+void write(Builder& builder, const Params& params) {
+  const Topology& topology = builder.topology();
+  const Request& request = builder.request();
   const bool is_pushed = param_in(params, "push", 1, 0, 1) == 1;
   builder.param("push", is_pushed ? 1 : 0);
   const Range whole = whole_range(request);
-  if (whole.bytes == 0) return builder.build();
-  if (request.ranks == 1) {
-    alone(builder);
-    return builder.build();
-  }
+  if (whole.bytes == 0) return;
+  if (request.ranks == 1) return alone(builder);
   const std::uint64_t shard =
       (partition(whole, request.ranks, builder.granule())[0].bytes + 127) / 128 * 128;
   const std::uint64_t slots = index(request.ranks - 1) * (is_pushed ? 2 : 1);
@@ -83,8 +80,7 @@ Plan build(const Topology& topology, const Request& request, const Params& param
                 text("wanted an inbox of ", slots, " times ", shard, " bytes a rank, found ",
                      inbox_limit(topology), " (parameter inbox_bytes)"));
   builder.kernel("two_shot");
-  write(builder, is_pushed, shard);
-  return builder.build();
+  write_shots(builder, is_pushed, shard);
 }
 
 }  // namespace
@@ -95,7 +91,7 @@ const Strategy& two_shot_strategy() {
                                   "practice (two-shot all-reduce kernels)",
                                   {Collective::all_reduce}},
                                  candidates,
-                                 build};
+                                 write};
   return strategy;
 }
 
