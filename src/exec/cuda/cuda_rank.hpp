@@ -54,15 +54,13 @@ struct CudaRankOptions {
 /// may not run side by side.
 enum class Carrier { automatic, copy_engines, one_kernel };
 
-class CudaRank {
+class CudaRank : public EngineRank {
  public:
   /// All ranks together. Error(no_device) without GPUs, unsupported without device code.
   CudaRank(const CudaRankOptions& options, const Exchange& exchange);
   /// Frees at once: no peer may have anything under way to this rank any more, as has_ended() says
   /// of each of them. Waits for all that runs on the GPU.
-  ~CudaRank();
-  CudaRank(const CudaRank&) = delete;
-  CudaRank& operator=(const CudaRank&) = delete;
+  ~CudaRank() override;
 
   /// What all ranks agreed on, with all room.
   const Group& whole_group() const { return whole_; }
@@ -80,7 +78,7 @@ class CudaRank {
   /// True where some rank has begun to make it, so that this one should.
   bool should_grow() const { return grows() && growth_->is_wanted(); }
   void begin_to_grow() { growth_->begin(); }
-  int rank() const { return options_.rank; }
+  int rank() const override { return options_.rank; }
   int ranks() const { return options_.ranks; }
   Context context() const { return context_; }
 
@@ -91,7 +89,7 @@ class CudaRank {
   /// Lets go of the peers' memory; only the destructor may come after. Waits for all that runs on
   /// the GPU.
   void unmap_peers() noexcept;
-  Kernels& kernels() { return *kernels_; }
+  Kernels& kernels() override { return *kernels_; }
 
   /// Prepares a plan; not while its stream is being captured. Keep it as long as graphs replay it.
   std::unique_ptr<BoundPlan> bind(const Plan& plan);
@@ -109,18 +107,15 @@ class CudaRank {
   /// Same order of effects as run() of a plan.
   void run(Ready& ready, const Request& request, const Buffers& buffers, Stream stream);
 
-  // What engines make calls ready with.
-  const Group& group() const { return room_ == Room::whole ? whole_ : first_; }
-  /// Of a rank's arena, as mapped here; but for the words, of the room that is prepared for.
-  ArenaWords& words(int owner) const { return *arena_->words(owner); }
-  char* at(ArenaPart part, int owner) const;
-  const EnginePath& engine_path() const { return engine_path_; }
-  EngineQueue& queue() { return *queue_; }
-  AgreedShare& agreed_share() { return agreed_share_; }
-  Event fork() const { return fork_; }
-  bool is_capturing(Stream stream) const { return marker_.capturing(stream); }
-  /// All but the buffers.
-  void fill_call(CallArgs& args, const Request& request) const;
+  const Group& group() const override { return room_ == Room::whole ? whole_ : first_; }
+  ArenaWords& words(int owner) const override { return *arena_->words(owner); }
+  char* at(ArenaPart part, int owner) const override;
+  EngineQueue& queue() override { return *queue_; }
+  const EnginePath& engine_path() const override { return engine_path_; }
+  Event fork() const override { return fork_; }
+  AgreedShare& agreed_share() override { return agreed_share_; }
+  bool is_capturing(Stream stream) const override { return marker_.capturing(stream); }
+  void fill_call(CallArgs& args, const Request& request) const override;
 
   /// True where messages() serves any message between two ranks; the same on all ranks.
   bool takes_messages() const { return whole_.sizes.message_slot_bytes != 0; }
@@ -134,7 +129,7 @@ class CudaRank {
   void check() const;
   /// Kernels that wait end within milliseconds, without a result and without an error of their
   /// stream: the program does not want them any more. Any thread.
-  void abort() noexcept;
+  void abort() noexcept override;
   /// Kernels that wait, now or later, fail their stream within milliseconds: a rank is lost, and no
   /// call that waits for it may end as if it had a result. Nothing after abort(). Any thread.
   void fail() noexcept;

@@ -7,13 +7,12 @@
 
 #include "driver/cuda/api.hpp"
 #include "exec/cuda/device/call_buffers.hpp"
+#include "exec/cuda/engine_rank.hpp"
 #include "exec/cuda/group.hpp"
 #include "exec/cuda/tuning.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {
-
-class CudaRank;
 
 /// One request on one rank, ready to be launched: kernels found, cut and spread chosen, arguments
 /// filled in. Only addresses are missing.
@@ -47,7 +46,7 @@ class Engine {
                     const Group& group) const = 0;
   /// Where why_not() is empty; count is not 0. `rank` outlives what is returned.
   virtual std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                         CudaRank& rank) const = 0;
+                                         EngineRank& rank) const = 0;
 };
 
 #define PLAIT_ENGINE(name) const Engine& name##_engine();

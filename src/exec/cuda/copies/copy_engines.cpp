@@ -6,7 +6,7 @@
 #include "exec/cuda/copies/engine_ring.hpp"
 #include "exec/cuda/copies/pair_exchange.hpp"
 #include "exec/cuda/copies/rotation.hpp"
-#include "exec/cuda/cuda_rank.hpp"
+#include "exec/cuda/engine.hpp"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 
 namespace plait::cuda {
@@ -24,7 +24,7 @@ std::string why_no_copies(const Group& group) {
 
 class ExchangeReady : public Ready {
  public:
-  ExchangeReady(const Request& request, const Tuning& tuning, CudaRank& rank)
+  ExchangeReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : rank_(rank),
         type_(moved_type(request)),
         shape_(hop_shape(request, rank.rank())),
@@ -56,7 +56,7 @@ class ExchangeReady : public Ready {
     return (sends(shape_, 2, 1, 0) ? 1u : 0u) | (sends(shape_, 2, 0, 1) ? 2u : 0u);
   }
 
-  CudaRank& rank_;
+  EngineRank& rank_;
   const DataType type_;
   const HopShape shape_;
   const unsigned blocks_;
@@ -85,14 +85,14 @@ class ExchangeEngine : public Engine {
                           copy_tuning(tuning, request.ranks == 2));
   }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 CudaRank& rank) const override {
+                                 EngineRank& rank) const override {
     return std::make_unique<ExchangeReady>(request, tuning, rank);
   }
 };
 
 class RotationReady : public Ready {
  public:
-  RotationReady(const Request& request, const Tuning& tuning, CudaRank& rank)
+  RotationReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : rank_(rank),
         type_(moved_type(request)),
         blocks_(rank.group().blocks_beside_copies(tuning)),
@@ -108,7 +108,7 @@ class RotationReady : public Ready {
   }
 
  private:
-  CudaRank& rank_;
+  EngineRank& rank_;
   const DataType type_;
   const unsigned blocks_;
   TiledArgs shape_;
@@ -137,14 +137,14 @@ class RotationEngine : public Engine {
                           copy_tuning(tuning, request.ranks == 2));
   }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 CudaRank& rank) const override {
+                                 EngineRank& rank) const override {
     return std::make_unique<RotationReady>(request, tuning, rank);
   }
 };
 
 class RingReady : public Ready {
  public:
-  RingReady(const Request& request, const Tuning& tuning, CudaRank& rank)
+  RingReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : rank_(rank), cut_(ring_cut(request, copy_room(rank.group()), copy_tuning(tuning, false))) {
     rank.fill_call(call_, request);
   }
@@ -155,7 +155,7 @@ class RingReady : public Ready {
   }
 
  private:
-  CudaRank& rank_;
+  EngineRank& rank_;
   const RingCut cut_;
   CallArgs call_{};
 };
@@ -179,7 +179,7 @@ class RingEngine : public Engine {
                           copy_tuning(tuning, request.ranks == 2));
   }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 CudaRank& rank) const override {
+                                 EngineRank& rank) const override {
     return std::make_unique<RingReady>(request, tuning, rank);
   }
 };

@@ -7,7 +7,6 @@
 #include "base/text.hpp"
 #include "exec/cuda/copies/copy_plans.hpp"
 #include "exec/cuda/copies/copy_tuning.hpp"
-#include "exec/cuda/cuda_rank.hpp"
 #include "exec/cuda/host/host_gather.hpp"
 #include "exec/cuda/host/host_reduction.hpp"
 
@@ -35,7 +34,7 @@ bool may_correct(const Engine& engine, const Request& request, const Tuning& tun
 
 class Beside : public Ready {
  public:
-  Beside(const Engine& engine, const Request& request, const Tuning& tuning, CudaRank& rank)
+  Beside(const Engine& engine, const Request& request, const Tuning& tuning, EngineRank& rank)
       : engine_(engine),
         request_(request),
         rank_(rank),
@@ -115,7 +114,7 @@ class Beside : public Ready {
 
   const Engine& engine_;
   const Request request_;
-  CudaRank& rank_;
+  EngineRank& rank_;
   const std::uint64_t bytes_;
   const HostCut cores_;
   const bool may_correct_;
@@ -171,7 +170,7 @@ Plan plan_of(const Engine& engine, const Topology& topology, const Request& requ
 }
 
 std::unique_ptr<Ready> prepare_beside_host(const Engine& engine, const Request& request,
-                                           const Tuning& tuning, CudaRank& rank) {
+                                           const Tuning& tuning, EngineRank& rank) {
   const bool may_gather = tuning.host_permille > 0 && !exchanges_it(engine);
   if (tuning.host_cpu_permille > 0 || may_gather ||
       may_correct(engine, request, tuning, rank.group()))

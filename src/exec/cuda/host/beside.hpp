@@ -14,6 +14,6 @@ std::string why_no_host_part(const Engine& engine, const Request& request, const
 /// The call as the engine makes it ready, with its part through host memory where one is asked for
 /// or may be best.
 std::unique_ptr<Ready> prepare_beside_host(const Engine& engine, const Request& request,
-                                           const Tuning& tuning, CudaRank& rank);
+                                           const Tuning& tuning, EngineRank& rank);
 
 }  // namespace plait::cuda

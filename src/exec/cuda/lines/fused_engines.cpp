@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "exec/cuda/cuda_rank.hpp"
 #include "exec/cuda/device/kernel_names.hpp"
+#include "exec/cuda/engine.hpp"
 #include "exec/cuda/lines/line_args.hpp"
 #include "exec/cuda/lines/line_cut.hpp"
 #include "exec/cuda/lines/line_plan.hpp"
@@ -32,7 +32,7 @@ class FusedReady : public Ready {
     Spread spread;
     int ahead;
   };
-  FusedReady(CudaRank& rank, Function kernel, const FusedArgs& args)
+  FusedReady(EngineRank& rank, Function kernel, const FusedArgs& args)
       : rank_(rank), kernel_(kernel), args_(args) {}
   std::vector<Piece> pieces;
 
@@ -49,7 +49,7 @@ class FusedReady : public Ready {
   }
 
  private:
-  CudaRank& rank_;
+  EngineRank& rank_;
   const Function kernel_;
   const FusedArgs args_;
 };
@@ -83,7 +83,7 @@ class FusedEngine : public Engine {
   }
 
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 CudaRank& rank) const override {
+                                 EngineRank& rank) const override {
     const Group& group = rank.group();
     const bool bare = is_bare(request, tuning);
     FusedArgs args{};

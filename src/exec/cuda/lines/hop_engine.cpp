@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "exec/cuda/cuda_rank.hpp"
 #include "exec/cuda/device/kernel_names.hpp"
+#include "exec/cuda/engine.hpp"
 #include "exec/cuda/lines/line_args.hpp"
 #include "exec/cuda/lines/line_cut.hpp"
 #include "exec/cuda/lines/line_plan.hpp"
@@ -42,7 +42,7 @@ Spread spread_of(const Request& request, const Tuning& tuning, const Group& grou
 
 class HopReady : public Ready {
  public:
-  HopReady(const Request& request, const Tuning& tuning, CudaRank& rank)
+  HopReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : kernels_(rank.kernels()),
         kernel_(kernels_.find(hop_kernel(request))),
         spread_(spread_of(request, tuning, rank.group())),
@@ -101,7 +101,7 @@ class HopEngine : public Engine {
     return made;
   }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 CudaRank& rank) const override {
+                                 EngineRank& rank) const override {
     return std::make_unique<HopReady>(request, tuning, rank);
   }
 };

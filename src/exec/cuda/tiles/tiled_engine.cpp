@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "exec/cuda/cuda_rank.hpp"
 #include "exec/cuda/device/kernel_names.hpp"
+#include "exec/cuda/engine.hpp"
 #include "exec/cuda/tiles/tile_args.hpp"
 #include "exec/cuda/tiles/tile_plan.hpp"
 #include "exec/cuda/traffic/tiled_shape.hpp"
@@ -26,7 +26,7 @@ TileWish wish_of(const Tuning& tuning, const Group& group) {
 
 class TiledReady : public Ready {
  public:
-  TiledReady(const Request& request, const Tuning& tuning, CudaRank& rank)
+  TiledReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : kernels_(rank.kernels()),
         kernel_(kernels_.find(tiled_kernel(request))),
         args_(tiled_shape(request, rank.rank())) {
@@ -74,7 +74,7 @@ class TiledEngine : public Engine {
     return tile_plan(topology, request, wish_of(tuning, group));
   }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 CudaRank& rank) const override {
+                                 EngineRank& rank) const override {
     return std::make_unique<TiledReady>(request, tuning, rank);
   }
 };
