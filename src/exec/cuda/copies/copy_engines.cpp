@@ -29,9 +29,9 @@ class ExchangeReady : public Ready {
         type_(moved_type(request)),
         shape_(hop_shape(request, rank.rank())),
         blocks_(rank.group().blocks_beside_copies(tuning)),
-        room_(copy_room(rank.group())),
+        group_(rank.group()),
         is_chosen_(tuning.host_permille < 0),
-        tuning_(copy_tuning(tuning, true)) {
+        tuning_(tuning) {
     rank.fill_call(call_, request);
   }
 
@@ -43,8 +43,10 @@ class ExchangeReady : public Ready {
     AgreedShare& share = rank_.agreed_share();
     if (is_chosen_)
       tuning_.host_permille =
-          corrected ? share.next(shape_.part_bytes, room_.ring_bytes / kChunkSlots, takers()) : 0;
-    const ExchangeCut cut = exchange_cut(shape_.part_bytes, room_, tuning_);
+          corrected ? static_cast<int>(
+                          share.next(shape_.part_bytes, group_.host_bytes / kChunkSlots, takers()))
+                    : 0;
+    const ExchangeCut cut = exchange_cut(shape_.part_bytes, group_, tuning_);
     PairExchange(rank_.queue(), rank_.engine_path(), cut, shape_, call, type_, blocks_,
                  corrected ? share.timed(cut.bytes, cut.bytes - cut.host_from) : nullptr)
         .enqueue(rank_.fork(), stream);
@@ -60,9 +62,9 @@ class ExchangeReady : public Ready {
   const DataType type_;
   const HopShape shape_;
   const unsigned blocks_;
-  const CopyRoom room_;
+  const Group& group_;
   const bool is_chosen_;  // the share through host memory, call by call
-  CopyTuning tuning_;
+  Tuning tuning_;
   CallArgs call_{};
 };
 
@@ -81,8 +83,7 @@ class ExchangeEngine : public Engine {
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
-    return plan_of_copies(topology, request, copy_room(group),
-                          copy_tuning(tuning, request.ranks == 2));
+    return plan_of_copies(*this, topology, request, tuning, group);
   }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
                                  EngineRank& rank) const override {
@@ -97,7 +98,7 @@ class RotationReady : public Ready {
         type_(moved_type(request)),
         blocks_(rank.group().blocks_beside_copies(tuning)),
         shape_(tiled_shape(request, rank.rank())),
-        cut_(rotation_cut(shape_.part_bytes, copy_room(rank.group()), copy_tuning(tuning, false))) {
+        cut_(rotation_cut(shape_.part_bytes, rank.group(), tuning)) {
     rank.fill_call(shape_, request);
   }
   void enqueue(const Buffers& buffers, Stream stream) override {
@@ -133,8 +134,7 @@ class RotationEngine : public Engine {
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
-    return plan_of_copies(topology, request, copy_room(group),
-                          copy_tuning(tuning, request.ranks == 2));
+    return plan_of_copies(*this, topology, request, tuning, group);
   }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
                                  EngineRank& rank) const override {
@@ -145,7 +145,7 @@ class RotationEngine : public Engine {
 class RingReady : public Ready {
  public:
   RingReady(const Request& request, const Tuning& tuning, EngineRank& rank)
-      : rank_(rank), cut_(ring_cut(request, copy_room(rank.group()), copy_tuning(tuning, false))) {
+      : rank_(rank), cut_(ring_cut(request, rank.group(), tuning)) {
     rank.fill_call(call_, request);
   }
   void enqueue(const Buffers& buffers, Stream stream) override {
@@ -175,8 +175,7 @@ class RingEngine : public Engine {
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
-    return plan_of_copies(topology, request, copy_room(group),
-                          copy_tuning(tuning, request.ranks == 2));
+    return plan_of_copies(*this, topology, request, tuning, group);
   }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
                                  EngineRank& rank) const override {

@@ -1,33 +1,56 @@
-// The plans of calls by copy engines, without a GPU: each engine's own code, played for all ranks
-// on queues that write down (plan_queue.hpp).
+// The plans of calls by copy engines, without a GPU: each engine's own code makes the call ready
+// and enqueues it, for all ranks, on queues that write down (plan_queue.hpp).
 #pragma once
 #include <functional>
+#include <map>
+#include <memory>
+#include <string>
 
 #include "exec/cuda/copies/plan_queue.hpp"
+#include "exec/cuda/engine.hpp"
+#include "exec/cuda/share/agreed_share.hpp"
 
 namespace plait::cuda {
-
-/// This rank's part of a call by copy engines: two ranks exchange, an all_gather of more goes round
-/// a ring, what else there is rotates.
-void enqueue_copies(EngineQueue& queue, const EnginePath& path, const Request& request,
-                    const CallArgs& call, const CopyTuning& tuning, Event fork, Stream stream);
 
 /// Where a rank enqueues; a test may put a queue of its own between, to damage a call on its way.
 using QueueOf = std::function<EngineQueue&(PlanBook& book, int rank)>;
 
-/// copy_exchange of two ranks, copy_ring or copy_rotation of more. `request`: checked.
-/// Error(unsupported) where the room has no slots for it.
-Plan plan_of_copies(const Topology& topology, const Request& request, const CopyRoom& room,
-                    const CopyTuning& tuning = {}, const QueueOf& through = nullptr);
+/// A rank whose calls go into a book, as a graph would hold them: no share follows earlier calls.
+class WritingRank : public EngineRank {
+ public:
+  WritingRank(PlanBook& book, const Group& group, int rank, EngineQueue& queue)
+      : book_(book), group_(group), rank_(rank), queue_(queue) {}
 
-/// The plan of the rest of a call, as the engine beside the host's part does it.
-using PlanOfRest = std::function<Plan(const Request&)>;
+  int rank() const override { return rank_; }
+  const Group& group() const override { return group_; }
+  Kernels& kernels() override;
+  const DeviceArena& arena() const override;
+  EngineQueue& queue() override { return queue_; }
+  const EnginePath& engine_path() const override { return book_.path(); }
+  Event fork() const override { return PlanBook::fork(); }
+  AgreedShare& agreed_share() override { return share_; }
+  bool is_capturing(Stream) const override { return true; }
+  void fill_call(CallArgs& args, const Request& request) const override;
+  void abort() noexcept override {}
 
-/// An all_reduce of which a part goes through host memory (gather_permille) or by CPU cores
-/// (host_cpu_permille), and the rest by copy engines, or as `rest` says. Without such a part, as
-/// small messages have none: the plan of the rest alone.
-Plan plan_beside_host(const Topology& topology, const Request& request, const CopyRoom& room,
-                      const CopyTuning& tuning, const PlanOfRest& rest = nullptr,
-                      const QueueOf& through = nullptr);
+ private:
+  PlanBook& book_;
+  const Group& group_;
+  const int rank_;
+  EngineQueue& queue_;
+  AgreedShare share_;
+};
+
+/// The call of each rank, as `prepare` makes it ready there.
+using PrepareOn = std::function<std::unique_ptr<Ready>(EngineRank& rank)>;
+void write_down(PlanBook& book, const Group& group, const PrepareOn& prepare,
+                const QueueOf& through);
+
+/// For engines all of whose work goes through the queue. `request`: checked, and not refused.
+Plan plan_of_copies(const Engine& engine, const Topology& topology, const Request& request,
+                    const Tuning& tuning, const Group& group, const QueueOf& through = nullptr);
+
+/// What a plan says of how its call is cut.
+std::map<std::string, std::int64_t> cut_params(const Tuning& tuning);
 
 }  // namespace plait::cuda

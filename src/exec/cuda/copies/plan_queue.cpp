@@ -59,29 +59,29 @@ Event PlanBook::fork() { return handle<Event>(kFork); }
 EngineQueue& PlanBook::queue(int rank) { return *queues_[static_cast<std::size_t>(rank)]; }
 PlanBook::~PlanBook() = default;
 
-PlanBook::PlanBook(const Topology& topology, const Request& request, const CopyRoom& room)
+PlanBook::PlanBook(const Topology& topology, const Request& request, const Group& group)
     : topology_(topology) {
   plan_.request = request;
   plan_.topology = topology.name;
   const auto ranks = static_cast<std::size_t>(request.ranks);
-  plan_.scratch_bytes.assign(ranks, room.tile_bytes + room.inbox_bytes);
+  plan_.scratch_bytes.assign(ranks, group.sizes.tile_bytes + group.inbox_bytes());
   plan_.inbox_bytes.assign(ranks, 0);
-  plan_.ring_bytes.assign(ranks, room.ring_bytes);
+  plan_.ring_bytes.assign(ranks, group.host_bytes);
   plan_.enqueued.resize(ranks);
   for (int rank = 0; rank < request.ranks; ++rank) {
     flags_.push_back(std::make_unique<EngineFlags>());
     queues_.push_back(std::make_unique<PlanQueue>(*this, rank));
     path_.flags.push_back(flags_.back().get());
-    path_.slots.push_back(symbol(Space::scratch, rank, room.tile_bytes));
+    path_.slots.push_back(symbol(Space::scratch, rank, group.sizes.tile_bytes));
     path_.lent.push_back(symbol(Space::scratch, rank, 0));
     path_.rings.push_back(symbol(Space::ring, rank, 0));
   }
   path_.host_rings = path_.rings;
   path_.host_words = &host_words_;
-  path_.slot_bytes = room.slot_bytes;
-  path_.inbox_bytes = room.inbox_bytes;
-  path_.lent_bytes = room.lent_bytes;
-  path_.ring_bytes = room.ring_bytes;
+  path_.slot_bytes = group.slot_bytes();
+  path_.inbox_bytes = group.inbox_bytes();
+  path_.lent_bytes = group.lent_bytes();
+  path_.ring_bytes = group.host_bytes;
   path_.streams = handles<Stream>(0, kEngineStreams);
   path_.events = handles<Event>(0, kEngineEvents);
   path_.host_streams = handles<Stream>(kHostHandles, kHostStreams);

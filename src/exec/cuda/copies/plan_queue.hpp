@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "exec/cuda/copies/copy_tuning.hpp"
 #include "exec/cuda/copies/engine_call.hpp"
+#include "exec/cuda/group.hpp"
 #include "exec/cuda/traffic/plan_words.hpp"
 #include "plan/in_a_row.hpp"
 
@@ -22,8 +22,10 @@ class PlanQueue;
 /// One call of all ranks. Each rank enqueues its part on its queue, in any order of ranks.
 class PlanBook {
  public:
-  /// Error(unsupported) where the topology lacks a path that the call takes.
-  PlanBook(const Topology& topology, const Request& request, const CopyRoom& room);
+  /// In scratch the slots of tiled kernels come first, then those of copy engines, so that plans of
+  /// both speak of the same bytes. Error(unsupported) where the topology lacks a path that the call
+  /// takes.
+  PlanBook(const Topology& topology, const Request& request, const Group& group);
   ~PlanBook();
   PlanBook(const PlanBook&) = delete;
   PlanBook& operator=(const PlanBook&) = delete;

@@ -3,9 +3,9 @@
 #include "exec/cuda/host/beside.hpp"
 
 #include <algorithm>
+#include <deque>
 
 #include "base/text.hpp"
-#include "exec/cuda/copies/copy_plans.hpp"
 #include "exec/cuda/copies/copy_tuning.hpp"
 #include "exec/cuda/host/host_gather.hpp"
 #include "exec/cuda/host/host_reduction.hpp"
@@ -32,14 +32,22 @@ bool may_correct(const Engine& engine, const Request& request, const Tuning& tun
          group.in_processes && can_gather(engine, request, group);
 }
 
+/// The kernels by lines have no reduce-scatter of any size.
+const Engine& scatters_for(const Engine& engine) {
+  return &engine == &copy_rotation_engine() ? engine : tiled_engine();
+}
+
 class Beside : public Ready {
  public:
-  Beside(const Engine& engine, const Request& request, const Tuning& tuning, EngineRank& rank)
+  /// scatters: the engine that reduces what host memory then brings.
+  Beside(const Engine& engine, const Engine& scatters, const Request& request, const Tuning& tuning,
+         EngineRank& rank)
       : engine_(engine),
+        scatters_(scatters),
         request_(request),
         rank_(rank),
         bytes_(request.count * bytes_of(request.type)),
-        cores_(cores_cut(bytes_, copy_room(rank.group()), copy_tuning(tuning, false))),
+        cores_(cores_cut(bytes_, rank.group(), tuning)),
         may_correct_(may_correct(engine, request, tuning, rank.group())),
         permille_(can_gather(engine, request, rank.group()) ? std::max(0, tuning.host_permille)
                                                             : 0),
@@ -95,15 +103,13 @@ class Beside : public Ready {
     part.join(stream);
   }
 
-  /// This rank's part of the results of a stretch into its place. The kernels by lines have no
-  /// reduce-scatter of any size.
+  /// This rank's part of the results of a stretch into its place.
   void scatter(const GatherStretch& stretch, const Buffers& buffers, Stream stream) {
     Request request = request_;
     request.collective = Collective::reduce_scatter;
     request.count = stretch.part_bytes / bytes_of(request.type);
     const std::uint64_t mine = static_cast<unsigned>(rank_.rank()) * stretch.part_bytes;
-    const Engine& engine = &engine_ == &copy_rotation_engine() ? engine_ : tiled_engine();
-    engine.prepare(request, alone_, rank_)
+    scatters_.prepare(request, alone_, rank_)
         ->enqueue(behind(buffers, stretch.from, stretch.from + mine), stream);
   }
 
@@ -113,6 +119,7 @@ class Beside : public Ready {
   }
 
   const Engine& engine_;
+  const Engine& scatters_;
   const Request request_;
   EngineRank& rank_;
   const std::uint64_t bytes_;
@@ -123,6 +130,74 @@ class Beside : public Ready {
   CallArgs call_{};
   std::unique_ptr<Ready> whole_;
 };
+
+/// An engine by kernels where calls are written down: what it does is what its plan says.
+class Stated : public Engine {
+ public:
+  Stated(PlanBook& book, const Topology& topology, const Engine& engine)
+      : book_(book), topology_(topology), engine_(engine) {}
+
+  const StrategyInfo& info() const override { return engine_.info(); }
+  std::string why_not(const Request& request, const Tuning& tuning,
+                      const Group& group) const override {
+    return engine_.why_not(request, tuning, group);
+  }
+  Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
+            const Group& group) const override {
+    return engine_.plan(topology, request, tuning, group);
+  }
+  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
+                                 EngineRank& rank) const override {
+    return std::make_unique<Added>(*this, request, tuning, rank);
+  }
+
+ private:
+  class Added : public Ready {
+   public:
+    Added(const Stated& engine, const Request& request, const Tuning& tuning, EngineRank& rank)
+        : engine_(engine), request_(request), tuning_(tuning), rank_(rank) {}
+    void enqueue(const Buffers& buffers, Stream) override {
+      PlanBook& book = engine_.book_;
+      const CallArgs whole = book.call(rank_.rank());
+      const auto behind = [](const void* at, const void* from) {
+        return static_cast<std::uint64_t>(static_cast<const char*>(at) -
+                                          static_cast<const char*>(from));
+      };
+      book.add(rank_.rank(), engine_.plan_of(request_, tuning_, rank_.group()),
+               behind(buffers.input, whole.input), behind(buffers.output, whole.output));
+    }
+
+   private:
+    const Stated& engine_;
+    const Request request_;
+    const Tuning tuning_;
+    EngineRank& rank_;
+  };
+
+  /// The same for all ranks.
+  const Plan& plan_of(const Request& request, const Tuning& tuning, const Group& group) const {
+    for (const Plan& one : plans_)
+      if (one.request == request) return one;
+    return plans_.emplace_back(engine_.plan(topology_, request, tuning, group));
+  }
+
+  PlanBook& book_;
+  const Topology& topology_;
+  const Engine& engine_;
+  mutable std::deque<Plan> plans_;
+};
+
+bool gathers(const Engine& engine, const Tuning& tuning) {
+  return tuning.host_permille > 0 && !exchanges_it(engine);
+}
+
+/// What goes through host memory, as Beside cuts it.
+void add_stripes(PlanBook& book, const HostCut& cores, const GatherCut& gather) {
+  const std::uint64_t bytes = book.request().count * bytes_of(book.request().type);
+  const std::uint64_t host = cores.chunks != 0 ? bytes - cores.host_from : gather.bytes;
+  book.stripe("nvlink", cores.chunks != 0 ? 0 : host, bytes - host);
+  book.stripe(cores.chunks != 0 ? "host+cpu" : "host", cores.chunks != 0 ? bytes - host : 0, host);
+}
 
 }  // namespace
 
@@ -142,39 +217,48 @@ std::string why_no_host_part(const Engine& engine, const Request& request, const
 
 Plan plan_of(const Engine& engine, const Topology& topology, const Request& request,
              const Tuning& tuning, const Group& group) {
-  const bool may_gather = tuning.host_permille > 0 && !exchanges_it(engine);
+  return plan_through(engine, topology, request, tuning, group, nullptr);
+}
+
+Plan plan_through(const Engine& engine, const Topology& topology, const Request& request,
+                  const Tuning& tuning, const Group& group, const QueueOf& through) {
+  const std::uint64_t bytes = request.count * bytes_of(request.type);
+  const bool is_split = request.collective == Collective::all_reduce && bytes != 0;
+  const HostCut cores = is_split ? cores_cut(bytes, group, tuning) : HostCut{};
+  GatherCut gather;
+  if (is_split && cores.chunks == 0 && gathers(engine, tuning))
+    gather = cut_gather(bytes, group.host_bytes, static_cast<std::uint32_t>(tuning.host_permille),
+                        request.ranks);
+  if (cores.chunks == 0 && gather.chunks == 0)
+    return through ? plan_of_copies(engine, topology, request, tuning, group, through)
+                   : engine.plan(topology, request, tuning, group);
   Tuning alone = tuning;
   alone.host_permille = 0;
-  const PlanOfRest rest = [&](const Request& part) {
-    const bool scatters = part.collective != request.collective;  // as Beside::scatter
-    const bool rotates = &engine == &copy_rotation_engine();
-    return (scatters && !rotates ? tiled_engine() : engine).plan(topology, part, alone, group);
+  const Plan whole = engine.plan(topology, request, alone, group);
+  const bool is_kernel = !whole.kernel.empty();
+  PlanBook book(topology, request, group);
+  const Stated stated(book, topology, engine), tiles(book, topology, tiled_engine());
+  const Engine& rest = is_kernel ? stated : engine;
+  const Engine& scatters = &scatters_for(engine) == &engine ? rest : tiles;
+  const auto prepare = [&](EngineRank& rank) {
+    return std::make_unique<Beside>(rest, scatters, request, tuning, rank);
   };
-  if (tuning.host_cpu_permille <= 0 && !may_gather)
-    return engine.plan(topology, request, tuning, group);
-  CopyTuning beside = copy_tuning(alone, false);
-  beside.gather_permille = may_gather ? static_cast<std::uint32_t>(tuning.host_permille) : 0;
-  beside.host_cpu_permille = static_cast<std::uint32_t>(tuning.host_cpu_permille);
-  const bool by_copies = engine.info().name.starts_with("copy_");
-  Plan made = plan_beside_host(topology, request, copy_room(group), beside,
-                               by_copies ? PlanOfRest() : rest);
-  if (may_gather && !by_copies) {  // its price is that of the kernel, with such a share beside it
-    const std::uint64_t bytes = request.count * bytes_of(request.type);
-    const Plan whole = engine.plan(topology, request, alone, group);
+  write_down(book, group, prepare, through);
+  add_stripes(book, cores, gather);
+  Plan made = book.plan(engine.info().name, cut_params(tuning));
+  if (gather.chunks != 0 && is_kernel) {  // its price is the kernel's, with such a share beside it
     made.kernel = whole.kernel;
     made.params.insert(whole.params.begin(), whole.params.end());
-    made.params["chunk_bytes"] = static_cast<std::int64_t>(
-        cut_gather(bytes, group.host_bytes, beside.gather_permille, request.ranks).chunk_bytes);
+    made.params["chunk_bytes"] = static_cast<std::int64_t>(gather.chunk_bytes);
   }
   return made;
 }
 
 std::unique_ptr<Ready> prepare_beside_host(const Engine& engine, const Request& request,
                                            const Tuning& tuning, EngineRank& rank) {
-  const bool may_gather = tuning.host_permille > 0 && !exchanges_it(engine);
-  if (tuning.host_cpu_permille > 0 || may_gather ||
+  if (tuning.host_cpu_permille > 0 || gathers(engine, tuning) ||
       may_correct(engine, request, tuning, rank.group()))
-    return std::make_unique<Beside>(engine, request, tuning, rank);
+    return std::make_unique<Beside>(engine, scatters_for(engine), request, tuning, rank);
   return engine.prepare(request, tuning, rank);
 }
 

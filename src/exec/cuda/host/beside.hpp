@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "exec/cuda/copies/copy_plans.hpp"
 #include "exec/cuda/engine.hpp"
 
 namespace plait::cuda {
@@ -15,5 +16,10 @@ std::string why_no_host_part(const Engine& engine, const Request& request, const
 /// or may be best.
 std::unique_ptr<Ready> prepare_beside_host(const Engine& engine, const Request& request,
                                            const Tuning& tuning, EngineRank& rank);
+
+/// plan_of() of an engine, whose queues a test may have damage what goes through them. Null = none
+/// does.
+Plan plan_through(const Engine& engine, const Topology& topology, const Request& request,
+                  const Tuning& tuning, const Group& group, const QueueOf& through);
 
 }  // namespace plait::cuda
