@@ -1,16 +1,15 @@
-// Calls by copy engines on engines played in host memory: what all ranks have, how a call is put on
-// their queues, and calls drawn by seed.
+// Calls by copy engines on engines played in host memory: what all ranks have, how calls are made
+// ready there by the engines themselves, and calls drawn by seed.
 #pragma once
 #include <algorithm>
 #include <memory>
 
 #include "base/text.hpp"
-#include "conformance/copy_room.hpp"
 #include "conformance/executors.hpp"
 #include "conformance/fake_engines.hpp"
-#include "exec/cuda/copies/engine_ring.hpp"
-#include "exec/cuda/host/host_gather.hpp"
-#include "exec/cuda/host/host_reduction.hpp"
+#include "exec/cuda/engine.hpp"
+#include "exec/cuda/engine_cases.hpp"
+#include "exec/cuda/host/beside.hpp"
 #include "plait/topology.hpp"
 
 namespace plait_test::engine_calls {
@@ -20,45 +19,76 @@ using namespace plait::cuda;
 
 inline constexpr std::uint32_t kBefore = 0u - 40;  // counts go past their end
 
-/// How a call is made; zeros = no share through host memory.
-struct How {
-  std::uint32_t host_permille = 0, host_cpu_permille = 0;
-  std::uint32_t gather_permille = 0;  // of results
-};
-
 struct Call {
+  const Engine* engine = nullptr;
   Request request;
-  How how;
+  Tuning tuning;
   Inputs inputs;
   std::vector<Bytes> outputs, expected;
   std::string label;
   bool in_place = false;  // all_reduce: outputs hold the inputs
 };
 
+/// One rank, with the caller's stream and a queue of played engines.
+class PlayedRank : public EngineRank {
+ public:
+  PlayedRank(FakeEngines& engines, const Group& group, const EnginePath& path, HostWords& words,
+             int rank)
+      : group_(group), path_(path), queue_(engines, rank, words, kBefore), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  const Group& group() const override { return group_; }
+  Kernels& kernels() override { refuse_kernels(); }
+  ArenaWords& words(int) const override { refuse_kernels(); }
+  char* at(ArenaPart, int) const override { refuse_kernels(); }
+  EngineQueue& queue() override { return queue_; }
+  const EnginePath& engine_path() const override { return path_; }
+  Event fork() const override { return reinterpret_cast<Event>(std::uintptr_t{0x9008}); }
+  AgreedShare& agreed_share() override { return share_; }
+  bool is_capturing(Stream) const override { return true; }
+  void fill_call(CallArgs& args, const Request& request) const override {
+    args.rank = rank_;
+    args.ranks = request.ranks;
+    args.op = static_cast<std::int32_t>(request.op);
+  }
+  void abort() noexcept override {}
+
+ private:
+  [[noreturn]] static void refuse_kernels() {
+    throw std::logic_error("a call that is played on queues launches a kernel of its own");
+  }
+
+  const Group& group_;
+  const EnginePath& path_;
+  FakeQueue queue_;
+  const int rank_;
+  AgreedShare share_;
+};
+
 /// The memory of all ranks, and what calls go through.
 class Ranks {
  public:
   Ranks(FakeEngines& engines, int ranks)
-      : engines_(engines), flags_(static_cast<std::size_t>(ranks)) {
-    const std::uint64_t slots = rotation_slots(ranks) * kSlotBytes;
+      : engines_(engines), group_(tiny_group(ranks)), flags_(static_cast<std::size_t>(ranks)) {
+    const std::uint64_t slots = group_.inbox_bytes(), lent = group_.lent_bytes();
     for (int rank = 0; rank < ranks; ++rank) {
-      memory_.emplace_back(2 * slots + kRingBytes, std::byte{0xee});
-      queues_.push_back(std::make_unique<FakeQueue>(engines, rank, words_, kBefore));
+      memory_.emplace_back(slots + lent + group_.host_bytes, std::byte{0xee});
+      ranks_.push_back(std::make_unique<PlayedRank>(engines, group_, path_, words_, rank));
     }
     for (Bytes& one : memory_) {
       char* at = reinterpret_cast<char*>(one.data());
       path_.slots.push_back(at);
       path_.lent.push_back(at + slots);
-      path_.rings.push_back(at + 2 * slots);
+      path_.rings.push_back(at + slots + lent);
     }
     for (EngineFlags& one : flags_) path_.flags.push_back(&one);
     count_from(kBefore);
     path_.host_rings = path_.rings;
     path_.host_words = &words_;
-    path_.slot_bytes = kSlotBytes;
+    path_.slot_bytes = group_.slot_bytes();
     path_.inbox_bytes = slots;
-    path_.lent_bytes = slots;
-    path_.ring_bytes = kRingBytes;
+    path_.lent_bytes = lent;
+    path_.ring_bytes = group_.host_bytes;
     path_.blocks = 1;
     auto handles = [next = std::uintptr_t{0}](auto& all, std::size_t count) mutable {
       all.resize(count);
@@ -70,6 +100,7 @@ class Ranks {
     handles(path_.host_events, kHostEvents);
   }
 
+  const Group& group() const { return group_; }
   /// In whose memory; -1 = a caller's.
   int owner_of(const char* at) const {
     for (std::size_t rank = 0; rank < memory_.size(); ++rank) {
@@ -85,72 +116,17 @@ class Ranks {
   void note(int rank, std::function<void()> run) {
     engines_.put(rank, kCaller, {[] { return true; }, std::move(run)});
   }
-  /// This rank's part of a call; `call` outlives the run.
+  /// This rank's part of a call, as CudaRank has it; `call` outlives the run.
   void enqueue(Call& call, int rank) {
-    const Request& request = call.request;
     const auto at = static_cast<std::size_t>(rank);
-    call_args_.push_back(std::make_unique<CallArgs>());
-    CallArgs& args = *call_args_.back();
-    args.output = call.outputs[at].data();
-    args.input = call.in_place ? args.output : call.inputs.bytes[at].data();
-    std::copy(call.inputs.scalars.begin(), call.inputs.scalars.end(), args.scalars);
-    args.rank = rank;
-    args.ranks = request.ranks;
-    args.op = static_cast<std::int32_t>(request.op);
-    EngineQueue& queue = *queues_[at];
-    const std::uint64_t element = bytes_of(request.type);
-    const std::uint64_t bytes = request.count * element;
-    const HostCut part = cut_host_part(bytes, kRingBytes, call.how.host_cpu_permille, ~0ull);
-    if (part.chunks != 0) {
-      HostReduction host(queue, path_, part, args, request.type);
-      host.fork(kCaller);
-      return enqueue_beside(host, call, 0, part.host_from / element, args, queue);
-    }
-    const GatherCut cut = cut_gather(bytes, kRingBytes, call.how.gather_permille, request.ranks);
-    if (cut.chunks == 0) return enqueue_rest(call, request, args, queue);
-    static const PathMarks times{reinterpret_cast<Event>(std::uintptr_t{0x9010}),
-                                 reinterpret_cast<Event>(std::uintptr_t{0x9018}),
-                                 reinterpret_cast<Event>(std::uintptr_t{0x9020})};
-    HostGather host(queue, path_, cut, args, cut.chunks % 2 == 0 ? &times : nullptr);
-    for (std::size_t i = 0; i < cut.stretches.size(); ++i) {
-      const GatherStretch& stretch = cut.stretches[i];
-      Request scatter = request;
-      scatter.collective = Collective::reduce_scatter;
-      scatter.count = stretch.part_bytes / element;
-      const std::uint64_t mine = static_cast<unsigned>(rank) * stretch.part_bytes;
-      enqueue_rest(call, scatter, moved(args, stretch.from, stretch.from + mine), queue);
-      host.fork(kCaller, i);
-    }
-    enqueue_beside(host, call, cut.bytes, (bytes - cut.bytes) / element, args, queue);
+    void* const output = call.outputs[at].data();
+    const void* const input = call.in_place ? output : call.inputs.bytes[at].data();
+    prepare_beside_host(*call.engine, call.request, call.tuning, *ranks_[at])
+        ->enqueue({input, output, call.inputs.scalars}, kCaller);
   }
 
  private:
   static inline const auto kCaller = reinterpret_cast<Stream>(std::uintptr_t{0x9000});
-  static inline const auto kFork = reinterpret_cast<Event>(std::uintptr_t{0x9008});
-  /// The same call of other buffers.
-  const CallArgs& moved(const CallArgs& whole, std::uint64_t input, std::uint64_t output) {
-    call_args_.push_back(std::make_unique<CallArgs>(whole));
-    CallArgs& args = *call_args_.back();
-    args.input = static_cast<const char*>(whole.input) + input;
-    args.output = static_cast<char*>(whole.output) + output;
-    return args;
-  }
-  template <class Part>
-  void enqueue_beside(Part& part, Call& call, std::uint64_t from, std::uint64_t count,
-                      const CallArgs& whole, EngineQueue& queue) {
-    Request rest = call.request;
-    rest.count = count;
-    if (count != 0) enqueue_rest(call, rest, moved(whole, from, from), queue);
-    part.enqueue();
-    part.join(kCaller);
-  }
-  void enqueue_rest(const Call& call, const Request& rest, const CallArgs& args,
-                    EngineQueue& queue) {
-    CopyTuning tuning;
-    if (is_engine_ring(rest)) tuning.piece_bytes = 4096 * (1 + rest.count % 2);
-    tuning.host_permille = call.how.host_permille;
-    enqueue_copies(queue, path_, rest, args, tuning, kFork, kCaller);
-  }
 
   /// All words and counts as they are after so many.
   void count_from(std::uint32_t before) {
@@ -164,26 +140,40 @@ class Ranks {
   }
 
   FakeEngines& engines_;
+  const Group group_;
   std::vector<Bytes> memory_;
   std::vector<EngineFlags> flags_;
   HostWords words_{};
   EnginePath path_;
-  std::vector<std::unique_ptr<FakeQueue>> queues_;
-  std::vector<std::unique_ptr<CallArgs>> call_args_;
+  std::vector<std::unique_ptr<PlayedRank>> ranks_;
 };
 
-inline Call call_of(const Topology& topology, const Request& request, const How& how,
-                    unsigned seed) {
+/// Engines that take the request so tuned and whose plans name no kernel: all that they do goes
+/// through the queue, and can be played.
+inline std::vector<const Engine*> played_engines(const Topology& topology, const Request& request,
+                                                 const Tuning& tuning, const Group& group) {
+  std::vector<const Engine*> found;
+  for (const Engine* engine : engines())
+    if (why_not(*engine, request, tuning, group).empty() &&
+        engine->plan(topology, request, {}, group).kernel.empty())
+      found.push_back(engine);
+  return found;
+}
+
+inline Call call_of(const Topology& topology, const Engine& engine, const Request& request,
+                    const Tuning& tuning, unsigned seed) {
   Call call;
+  call.engine = &engine;
   call.request = request;
-  call.how = how;
+  call.tuning = tuning;
   call.inputs = random_inputs(request, seed);
   call.in_place = request.collective == Collective::all_reduce && seed % 2 == 1;
   const Plan plan = propose_one(topology, request, "direct");
-  call.label =
-      text(name_of(request.collective), " x", request.count, " ", name_of(request.type), " ",
-           name_of(request.op), " root ", request.root, call.in_place ? " in place" : "", " host ",
-           how.host_permille, " cpu ", how.host_cpu_permille, " gather ", how.gather_permille);
+  std::string tuned;
+  for (const auto& [name, value] : params_of(tuning)) tuned += text(" ", name, " ", value);
+  call.label = text(engine.info().name, ": ", name_of(request.collective), " x", request.count, " ",
+                    name_of(request.type), " ", name_of(request.op), " ranks ", request.ranks,
+                    " root ", request.root, call.in_place ? " in place" : "", tuned);
   call.expected = ReferenceExecutor(plan).run(call.inputs);
   call.outputs = call.in_place ? call.inputs.bytes : ReferenceExecutor::poisoned(plan);
   return call;
@@ -202,6 +192,7 @@ enum class Order { by_chance, one_queue, one_branch };
 /// memory, which a graph's branches must run side by side for.
 inline std::vector<Call> calls_of(const Topology& topology, int ranks, unsigned seed,
                                   bool with_shares) {
+  const Group group = tiny_group(ranks);
   std::mt19937 drawn(seed);
   const auto random = [&] { return static_cast<unsigned>(drawn()); };
   std::vector<Call> calls;
@@ -215,20 +206,16 @@ inline std::vector<Call> calls_of(const Topology& topology, int ranks, unsigned 
     request.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
     request.peer = (request.root + 1) % ranks;
     request.count = 1 + random() % (random() % 4 == 0 ? 100 : 120000);
-    How how;
-    if (!with_shares) {
-      calls.push_back(call_of(topology, checked(request, topology), how, seed + i));
-      continue;
-    }
-    if (ranks == 2 && random() % 2 == 0) how.host_permille = random() % 500;
-    if (request.collective == Collective::all_reduce && random() % 2 == 0) {
-      how.host_permille = 0;
-      how.host_cpu_permille = random() % 1001;
-    } else if (request.collective == Collective::all_reduce && random() % 2 == 0) {
-      how.host_permille = 0;  // in the same rings
-      how.gather_permille = random() % 1001;
-    }
-    calls.push_back(call_of(topology, checked(request, topology), how, seed + i));
+    Tuning tuning;
+    const unsigned share = with_shares ? random() % 3 : 0;
+    if (share == 1 && request.collective == Collective::all_reduce)
+      tuning.host_cpu_permille = static_cast<int>(random() % 1001);
+    else if (share != 0 && (ranks == 2 || request.collective == Collective::all_reduce))
+      tuning.host_permille = static_cast<int>(random() % 1001);
+    request = checked(request, topology);
+    const auto able = played_engines(topology, request, tuning, group);
+    const Engine& engine = *able.at(random() % able.size());
+    calls.push_back(call_of(topology, engine, request, tuning, seed + i));
   }
   return calls;
 }

@@ -42,7 +42,8 @@ std::vector<std::vector<int>> pushers(const Topology& topology, Collective what,
   request.count = 40000;
   FakeEngines engines;
   Ranks all(engines, ranks);
-  Call call = call_of(topology, checked(request, topology), {}, 2);
+  request = checked(request, topology);
+  Call call = call_of(topology, *engine_named("rotation", request), request, {}, 2);
   for (int rank = 0; rank < ranks; ++rank) all.enqueue(call, rank);
   engines.run_by_chance(seed);
   CHECK(engines.faults == std::vector<std::string>{});

@@ -8,8 +8,9 @@
 #include <memory>
 
 #include "base/text.hpp"
-#include "conformance/copy_room.hpp"
 #include "conformance/mutant_queue.hpp"
+#include "exec/cuda/engine_cases.hpp"
+#include "exec/cuda/host/beside.hpp"
 #include "plait/report.hpp"
 
 using namespace plait_test;
@@ -54,13 +55,12 @@ Plan plan_of(CallKind call, const QueueOf& through) {
                        : call == places ? Collective::all_to_all
                        : call == passes ? Collective::broadcast
                                         : Collective::all_reduce;
-  CopyTuning tuning;
-  tuning.least_chunk_bytes = 1;
-  if (call == exchange) tuning.host_permille = 300;
-  if (call == gather) tuning.gather_permille = 300;
+  request = checked(request, topology);
+  Tuning tuning;
+  if (call == exchange || call == gather) tuning.host_permille = 300;
   if (call == cores) tuning.host_cpu_permille = 300;
-  return plan_beside_host(topology, checked(request, topology), room_of(request.ranks), tuning,
-                          nullptr, through);
+  return plan_through(*engine_named("rotation", request), topology, request, tuning,
+                      tiny_group(request.ranks), through);
 }
 
 std::vector<Plan> right_plans() {

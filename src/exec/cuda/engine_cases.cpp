@@ -22,19 +22,6 @@ struct Setting {
   std::vector<std::uint64_t> elements;  // of the message
 };
 
-/// Slots of two pages: small messages take many pieces, and each slot is used again.
-Group tiny_group(int ranks) {
-  constexpr std::uint64_t kSlot = 8192;
-  Group group;
-  group.ranks = ranks;
-  group.has_host_reducer = true;
-  group.host_bytes = 4 * kSlot;
-  group.sizes.flagged_bytes = group.sizes.bare_bytes = (1 << 20) + 4096;
-  group.sizes.tile_bytes = tile_slots(ranks) * kSlotGrainBytes;
-  group.sizes.rotation_bytes = rotation_slots(ranks) * kSlot;
-  return group;
-}
-
 /// Under a budget of SMs copy engines have slots for every collective.
 Group budget_group(int ranks) {
   Group group;
@@ -158,6 +145,18 @@ std::vector<EngineCase> engine_cases() {
           }
   for (const int ranks : kRanksInARow) add_in_a_row(settings(ranks).front(), cases);
   return cases;
+}
+
+Group tiny_group(int ranks) {
+  constexpr std::uint64_t kSlot = 8192;
+  Group group;
+  group.ranks = ranks;
+  group.has_host_reducer = true;
+  group.host_bytes = 4 * kSlot;
+  group.sizes.flagged_bytes = group.sizes.bare_bytes = (1 << 20) + 4096;
+  group.sizes.tile_bytes = tile_slots(ranks) * kSlotGrainBytes;
+  group.sizes.rotation_bytes = rotation_slots(ranks) * kSlot;
+  return group;
 }
 
 Topology linked_machine(int gpus) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/cuda/group.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {
@@ -20,6 +21,10 @@ struct EngineCase {
 
 /// Making a plan throws Error(unsupported) where the engine does not serve the case.
 std::vector<EngineCase> engine_cases();
+
+/// With slots of two pages and little host memory: small messages take many pieces, and each slot
+/// is used again.
+Group tiny_group(int ranks);
 
 /// GPUs that all see each other and one host: engines ask no more of a machine.
 Topology linked_machine(int gpus);

@@ -12,16 +12,6 @@
 namespace plait::cuda {
 namespace {
 
-/// What all engines of this room want.
-std::string why_no_copies(const Group& group) {
-  if (!group.in_processes) return "copy engines want a process for each rank";
-  if (!group.runs(Family::engines)) return group.lacks(Family::engines);
-  if (!group.has_copy_engines())
-    return text("copy engines want 8 hardware queues, there are ", group.hardware_queues,
-                " (CUDA_DEVICE_MAX_CONNECTIONS)");
-  return group.why_no_room(ArenaPart::copies);
-}
-
 class ExchangeReady : public Ready {
  public:
   ExchangeReady(const Request& request, const Tuning& tuning, EngineRank& rank)

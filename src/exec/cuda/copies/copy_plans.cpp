@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
 #include "exec/cuda/copies/copy_tuning.hpp"
 #include "plait/error.hpp"
 
@@ -15,8 +16,18 @@ namespace {
 
 }  // namespace
 
+std::string why_no_copies(const Group& group) {
+  if (!group.in_processes) return "copy engines want a process for each rank";
+  if (!group.runs(Family::engines)) return group.lacks(Family::engines);
+  if (!group.has_copy_engines())
+    return text("copy engines want 8 hardware queues, there are ", group.hardware_queues,
+                " (CUDA_DEVICE_MAX_CONNECTIONS)");
+  return group.why_no_room(ArenaPart::copies);
+}
+
 Kernels& WritingRank::kernels() { refuse_kernels(); }
-const DeviceArena& WritingRank::arena() const { refuse_kernels(); }
+ArenaWords& WritingRank::words(int) const { refuse_kernels(); }
+char* WritingRank::at(ArenaPart, int) const { refuse_kernels(); }
 
 void WritingRank::fill_call(CallArgs& args, const Request& request) const {
   args = book_.call(rank_);

@@ -12,6 +12,9 @@
 
 namespace plait::cuda {
 
+/// Empty where a group has what all engines by copies want.
+std::string why_no_copies(const Group& group);
+
 /// Where a rank enqueues; a test may put a queue of its own between, to damage a call on its way.
 using QueueOf = std::function<EngineQueue&(PlanBook& book, int rank)>;
 
@@ -24,7 +27,8 @@ class WritingRank : public EngineRank {
   int rank() const override { return rank_; }
   const Group& group() const override { return group_; }
   Kernels& kernels() override;
-  const DeviceArena& arena() const override;
+  ArenaWords& words(int owner) const override;
+  char* at(ArenaPart part, int owner) const override;
   EngineQueue& queue() override { return queue_; }
   const EnginePath& engine_path() const override { return book_.path(); }
   Event fork() const override { return PlanBook::fork(); }
