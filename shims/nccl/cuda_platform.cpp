@@ -86,7 +86,10 @@ class CudaEngine : public Engine {
                            : in_group        ? cuda::RoomCall::grouped
                                              : cuda::RoomCall::alone);
   }
-  void forget_call() noexcept override { rank_->forget_call(); }
+  void forget_call() noexcept override {
+    const std::lock_guard<std::mutex> hold(guard_);
+    rank_->forget_call();
+  }
   int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     const std::lock_guard<std::mutex> hold(guard_);
     Call& call = call_of(request);

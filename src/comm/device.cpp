@@ -165,8 +165,9 @@ DeviceSide::Call& DeviceSide::keep(const Key& key, Call made) {
 }
 
 /// A call that wants more room than the first, by the room that there is for it on all ranks. These
-/// count the same calls, so whatever could fail on one rank alone comes before.
-DeviceSide::Call& DeviceSide::by_room(Key key, const Request& request, const CallOptions& options,
+/// count the same calls, so whatever could fail on one rank alone comes before. `key` is then that
+/// of the call.
+DeviceSide::Call& DeviceSide::by_room(Key& key, const Request& request, const CallOptions& options,
                                       cuda::Stream stream) {
   const bool has_room =
       cuda_->has_room(is_capturing(stream) ? cuda::RoomCall::captured : cuda::RoomCall::alone);
@@ -179,15 +180,15 @@ DeviceSide::Call& DeviceSide::by_room(Key key, const Request& request, const Cal
 DeviceSide::Call& DeviceSide::prepared(const Request& request, const CallOptions& options,
                                        cuda::Stream stream, const void* input, void* output) {
   using Room = cuda::CudaRank::Room;
-  const Key key{static_cast<int>(request.collective),
-                request.count,
-                static_cast<int>(request.type),
-                static_cast<int>(request.op),
-                request.root,
-                request.peer,
-                options.strategy,
-                options.params,
-                In::one_room};
+  Key key{static_cast<int>(request.collective),
+          request.count,
+          static_cast<int>(request.type),
+          static_cast<int>(request.op),
+          request.root,
+          request.peer,
+          options.strategy,
+          options.params,
+          In::one_room};
   Call* call = known(key);
   if (call == nullptr) {
     if (request.ranks != options_.ranks)

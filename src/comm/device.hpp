@@ -87,7 +87,7 @@ class DeviceSide {
   bool wants_room(const Request& request, const CallOptions& options) const;
   Call* known(const Key& key);
   Call& keep(const Key& key, Call made);
-  Call& by_room(Key key, const Request& request, const CallOptions& options, cuda::Stream stream);
+  Call& by_room(Key& key, const Request& request, const CallOptions& options, cuda::Stream stream);
   Call& prepared(const Request& request, const CallOptions& options, cuda::Stream stream,
                  const void* input, void* output);
   void count(const Call& call, Counters& counters) const;

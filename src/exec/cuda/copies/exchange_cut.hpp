@@ -12,6 +12,8 @@ inline constexpr std::uint32_t kChunkSlots = 4;
 
 /// The share that was fastest on HGX H200, 256 MiB to 1 GiB, with PCIe idle.
 inline constexpr std::uint32_t kBestHostPermille = 90;
+/// Of a part; a smaller one gains nothing by it.
+inline constexpr std::uint64_t kLeastSharedBytes = 384ull << 20;
 
 /// The part of a message that goes through host memory: its last, in whole chunks but for the end.
 struct HostCut {

@@ -204,6 +204,8 @@ void add_stripes(PlanBook& book, const HostCut& cores, const GatherCut& gather) 
 std::string why_no_host_part(const Engine& engine, const Request& request, const Tuning& tuning,
                              const Group& group) {
   if (tuning.host_cpu_permille > 0) {
+    if (group.has_first_room_alone)  // the rest of the call is cut anew, by all the room there is
+      return "CPU cores take a part of calls that come once there is room for large ones";
     if (request.collective != Collective::all_reduce || request.ranks < 2)
       return "CPU cores take a part of all_reduces of several ranks";
     if (!group.has_host_reducer || !group.runs(Family::engines))

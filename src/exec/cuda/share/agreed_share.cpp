@@ -19,7 +19,7 @@ struct Measured {
   double fork_ns;
 };
 constexpr Measured kMeasured[] = {
-    {2, 384ull << 20, 375.0, 45000.0, kBestHostPermille / 1000.0, 8000.0},  // less gains nothing
+    {2, kLeastSharedBytes, 375.0, 45000.0, kBestHostPermille / 1000.0, 8000.0},
     {4, 120ull << 20, 229.0, 20000.0, 0.0775, 25000.0},
     {4, 192ull << 20, 229.0, 20000.0, 0.0900, 25000.0},
     {4, 1536ull << 20, 229.0, 20000.0, 0.1025, 25000.0},
