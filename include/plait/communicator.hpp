@@ -66,7 +66,8 @@ struct CallOptions {
   std::vector<double> scalars;  ///< premul_sum in enqueue(): one a rank; empty = `scalar` for all
 };
 
-/// Calls so far, by collective and strategy, and the bytes they sent by path.
+/// Calls so far, by collective and strategy, and the bytes they sent by path, as their plans say:
+/// a replay of a graph is no call, and a share that is corrected while calls run counts as planned.
 struct Counters {
   std::uint64_t calls = 0;
   std::map<std::string, std::uint64_t> calls_of;  ///< "all_reduce/direct(pieces=2,throttle=1)"

@@ -98,14 +98,17 @@ std::vector<std::string> hosts_of(const std::vector<std::string>& cards) {
   return hosts;
 }
 
+bool are_processes(const std::vector<std::string>& cards) {
+  std::set<std::string> processes;
+  for (const std::string& card : cards) processes.insert(lines_of(card)[4]);
+  return processes.size() == cards.size();
+}
+
 /// Why nodes of these ranks stay on NCCL. A thread that drives several of them could not call NCCL
 /// between nodes for each in turn.
 std::string verdict_on_nodes(const Nodes& nodes, const std::vector<std::string>& cards) {
   if (nodes.count == 1 || !nodes.refusal.empty()) return nodes.refusal;
-  std::set<std::string> processes;
-  for (const std::string& card : cards) processes.insert(lines_of(card)[4]);
-  if (processes.size() != cards.size())
-    return text(nodes.count, " nodes, and several ranks in one process");
+  if (!are_processes(cards)) return text(nodes.count, " nodes, and several ranks in one process");
   return real().split == nullptr ? "several nodes, and no ncclCommSplit" : std::string();
 }
 
@@ -125,10 +128,12 @@ struct Agreed {
   std::vector<std::string> devices;  // by rank
   std::string gpus;                  // their kind; empty = several
   unsigned most_blocks = 0;          // of a call; 0 = as many as are fastest
+  bool in_processes = false;         // each rank in one of its own
 };
 
 Agreed agreed_on(const std::vector<std::string>& cards) {
   Agreed agreed;
+  agreed.in_processes = are_processes(cards);
   std::vector<std::string> gpus;
   for (const std::string& card : cards) {
     const std::vector<std::string> lines = lines_of(card);
@@ -153,9 +158,10 @@ void require_direct_access(const Nodes& nodes, const Agreed& agreed) {
 }
 
 /// Room for large calls is made when they come, unless the program says how much there is to be, or
-/// wants no call to go to NCCL meanwhile. Ranks of several nodes have no page in common.
-bool grows(const Env& env, bool one_node) {
-  return one_node && !env.bitwise && !env.has("PLAIT_DEVICE_MEMORY");
+/// wants no call to go to NCCL meanwhile. Ranks of several nodes have no page in common. Ranks of
+/// one process could hold each other up: see cuda::Growth.
+bool grows(const Env& env, bool one_node, bool in_processes) {
+  return one_node && in_processes && !env.bitwise && !env.has("PLAIT_DEVICE_MEMORY");
 }
 
 std::unique_ptr<Engine> make_engine(State& state, const Nodes& nodes, Comm across,
@@ -169,7 +175,7 @@ std::unique_ptr<Engine> make_engine(State& state, const Nodes& nodes, Comm acros
   const Env& env = settings().env;
   const double wait_s = env.has("PLAIT_ARRIVE_S") ? env.arrive_s : kForEverS;
   const bool one_node = across == nullptr;  // of several, each might have a table of its own
-  if (grows(env, one_node)) state.growth = growth_page(nodes.place, in_node);
+  if (grows(env, one_node, agreed.in_processes)) state.growth = growth_page(nodes.place, in_node);
   std::unique_ptr<Engine> inside =
       platform().engine({.device = state.device,
                          .rank = nodes.place,

@@ -132,7 +132,7 @@ Result serve(const Asked& asked, Pass pass) noexcept {
     if (const Result result = blocked(*pin); result != ncclSuccess) return result;
     Call call;
     if (!translated(asked, *pin, call)) return pass_in_order(std::move(pin), asked.stream, pass);
-    if (!takes(*pin, call.request, call.stream)) {
+    if (!takes(*pin, call)) {
       const CountedCall counted(call.request, kByNccl, call.stream);
       return pass_in_order(std::move(pin), call.stream, pass);
     }

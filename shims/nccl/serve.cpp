@@ -6,6 +6,7 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "exec/cuda/device/call_buffers.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/attach.hpp"
 #include "shims/nccl/counters.hpp"
@@ -69,12 +70,14 @@ Result failed(const State& state, const std::string& what, const std::exception&
   return state.lost.load() ? ncclRemoteError : result_of(error);
 }
 
-/// In a group the call is noted too, as it may be dropped with the group.
-bool has_room(State& state, const Request& request, Stream stream) {
-  if (!state.engine->wants_room(request)) return true;
+/// Ranks count the calls that want room, so what may be wrong on one rank alone comes before. In a
+/// group the call is noted too, as it may be dropped with the group.
+bool has_room(State& state, const Call& call) {
+  if (!state.engine->wants_room(call.request)) return true;
+  cuda::check_alignment(call.request, state.rank, call.input, call.output);
   const bool in_group = here.depth != 0;
   if (in_group) noted_group().asked.push_back(comms().pin(state.comm));
-  return state.engine->has_room(stream, in_group);
+  return state.engine->has_room(call.stream, in_group);
 }
 
 StreamOrder::Place begin_served(State& state, Stream stream) {
@@ -144,12 +147,13 @@ Result result_of(const std::exception& error) {
   return known == nullptr ? ncclInternalError : kResults[static_cast<int>(known->code())];
 }
 
-bool takes(State& state, const Request& request, Stream stream) {
+bool takes(State& state, const Call& call) {
+  const Request& request = call.request;
   const bool wanted = state.phase.load(std::memory_order_acquire) == Phase::attached &&
                       request.count != 0 &&
                       (state.served >> static_cast<unsigned>(request.collective) & 1u) != 0 &&
                       message_bytes(request) >= state.min_bytes && state.engine->takes(request);
-  const bool taken = wanted && has_room(state, request, stream);
+  const bool taken = wanted && has_room(state, call);
   if (log_enabled(LogLevel::explain)) explain(state, request, taken, wanted && !taken);
   return taken;
 }

@@ -15,8 +15,9 @@ int nccl_op(ReduceOp op);
 /// A code of plait as NCCL's, by errors.def.
 Result result_of(const std::exception& error);
 
-/// True where this call on `stream` goes to the engine. Asked once for each call of the program.
-bool takes(State& state, const Request& request, Stream stream);
+/// True where this call goes to the engine. Asked once for each call of the program. Throws Error
+/// where its memory is not what a large call can use.
+bool takes(State& state, const Call& call);
 /// True where sends and receives go to the engine: all of a communicator's, or none.
 bool takes_messages(const State& state);
 /// Hands a taken call to the engine; its errors become results.

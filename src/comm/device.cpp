@@ -13,6 +13,8 @@
 #include "comm/descriptor.hpp"
 #include "comm/what_runs.hpp"
 #include "driver/cuda/api.hpp"
+#include "exec/cuda/copies/exchange_cut.hpp"
+#include "exec/cuda/device/call_buffers.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
@@ -79,18 +81,20 @@ bool DeviceSide::on_device(const void* pointer) const {
 }
 
 void DeviceSide::bind_plan(Call& call, const CallOptions& options, cuda::Stream stream) {
+  Counted& counted = *call.counted;
+  const Request& request = counted.request;
   if (is_capturing(stream))
     throw Error(ErrorCode::invalid_argument,
-                text("the first ", name_of(call.request.collective), " of ", call.request.count,
+                text("the first ", name_of(request.collective), " of ", request.count,
                      " elements by a plan cannot be captured: call it once before the capture"));
   if (!why_no_topology_.empty())
     throw Error(ErrorCode::unsupported,
-                text(name_of(call.request.collective), " of ", call.request.count,
+                text(name_of(request.collective), " of ", request.count,
                      " elements on GPUs wants a plan, and ", why_no_topology_));
-  call.request.devices = devices_;
-  call.plan = chooser_->plan_for(call.request, options);
-  call.counted_as = call.plan->counted_as;
-  call.bound = cuda_->bind(call.plan->plan);
+  counted.request.devices = devices_;
+  counted.plan = chooser_->plan_for(request, options);
+  counted.as = counted.plan->counted_as;
+  call.bound = cuda_->bind(counted.plan->plan);
 }
 
 /// None where it takes a plan.
@@ -116,16 +120,17 @@ std::optional<cuda::Choice> DeviceSide::choose_engine(const Request& request,
 DeviceSide::Call DeviceSide::prepare(const Request& request, const CallOptions& options,
                                      cuda::Stream stream, cuda::CudaRank::Room room) {
   Call call;
-  call.request = request;
-  call.counted_as = text(name_of(request.collective), "/local");
+  Counted& counted = *call.counted;
+  counted.request = request;
+  counted.room = room;
+  counted.as = text(name_of(request.collective), "/local");
   if (request.count == 0 || is_local_copy(request)) return call;
   const CallOptions& wanted =
       options.strategy.empty() && !joined_.forced.strategy.empty() ? joined_.forced : options;
   if (const std::optional<cuda::Choice> choice = choose_engine(request, wanted, room)) {
     call.ready = cuda_->prepare(*choice->engine, request, choice->tuning, room);
-    call.choice = *choice;
-    call.room = room;
-    call.counted_as = text(name_of(request.collective), "/", choice->engine->info().name);
+    counted.choice = *choice;
+    counted.as = text(name_of(request.collective), "/", choice->engine->info().name);
     return call;
   }
   if (wanted.strategy.empty() && !wanted.params.empty())
@@ -161,7 +166,8 @@ DeviceSide::Call& DeviceSide::keep(const Key& key, Call made) {
   const std::lock_guard lock(guard_);
   // Binding a plan has waited for all that the GPU was doing, so none that goes is in use.
   Calls& calls = made.bound == nullptr ? calls_ : planned_calls_;
-  return calls.add(key, std::move(made), [this](const Call& dropped) { count(dropped, dropped_); });
+  return calls.add(key, std::move(made),
+                   [this](const Call& dropped) { count(*dropped.counted, dropped_); });
 }
 
 /// A call that wants more room than the first, by the room that there is for it on all ranks. These
@@ -173,8 +179,13 @@ DeviceSide::Call& DeviceSide::by_room(Key& key, const Request& request, const Ca
       cuda_->has_room(is_capturing(stream) ? cuda::RoomCall::captured : cuda::RoomCall::alone);
   std::get<In>(key) = has_room ? In::whole : In::first;
   if (Call* const call = known(key)) return *call;
-  return keep(key, prepare(request, options, stream,
-                           has_room ? cuda::CudaRank::Room::whole : cuda::CudaRank::Room::first));
+  try {
+    return keep(key, prepare(request, options, stream,
+                             has_room ? cuda::CudaRank::Room::whole : cuda::CudaRank::Room::first));
+  } catch (...) {
+    cuda_->forget_call();  // it was not made, and the program may make it again
+    throw;
+  }
 }
 
 DeviceSide::Call& DeviceSide::prepared(const Request& request, const CallOptions& options,
@@ -203,7 +214,10 @@ DeviceSide::Call& DeviceSide::prepared(const Request& request, const CallOptions
     call = &keep(key, std::move(made));
   }
   check_memory(request, input, output);
-  if (call->wants_room) call = &by_room(key, request, options, stream);
+  if (call->wants_room) {
+    cuda::check_alignment(request, options_.rank, input, output);
+    call = &by_room(key, request, options, stream);
+  }
   if (call->bound != nullptr && !call->captured && is_capturing(stream)) {
     call->captured = true;
     const std::lock_guard lock(guard_);
@@ -234,36 +248,50 @@ void DeviceSide::enqueue(const Request& request, const void* input, void* output
   } else {
     cuda_->run(*call.ready, request, {input, output, scalars}, stream);
   }
-  const std::lock_guard lock(guard_);
-  ++call.count;
+  // Smaller ones move the same bytes in a graph, and are spared the question.
+  const bool captured = message_bytes(request) >= cuda::kLeastSharedBytes && is_capturing(stream);
+  const Launch launch = captured ? Launch::graph : Launch::eager;
+  call.counted->calls[static_cast<std::size_t>(launch)].fetch_add(1, std::memory_order_relaxed);
 }
 
+/// Calls go on meanwhile: what they move is found out when the lock is given back.
 void DeviceSide::add_to(Counters& counters) const {
-  const std::lock_guard lock(guard_);
-  add(counters, dropped_);
-  for (const Calls* calls : {&calls_, &planned_calls_})
-    calls->for_each([&](const Call& call) { count(call, counters); });
+  std::vector<std::shared_ptr<Counted>> counted;
+  {
+    const std::lock_guard lock(guard_);
+    add(counters, dropped_);
+    for (const Calls* calls : {&calls_, &planned_calls_})
+      calls->for_each([&](const Call& call) { counted.push_back(call.counted); });
+  }
+  for (const std::shared_ptr<Counted>& call : counted) count(*call, counters);
 }
 
-void DeviceSide::count(const Call& call, Counters& counters) const {
-  if (call.count == 0) return;
-  counters.calls += call.count;
-  counters.calls_of[call.counted_as] += call.count;
-  for (const auto& [path, bytes] : bytes_of_path(call))
-    counters.bytes_of_path[path] += bytes * call.count;
+void DeviceSide::count(Counted& call, Counters& counters) const {
+  for (const Launch launch : {Launch::graph, Launch::eager}) {
+    const auto which = static_cast<std::size_t>(launch);
+    const std::uint64_t calls = call.calls[which].load();
+    if (calls == 0) continue;
+    counters.calls += calls;
+    counters.calls_of[call.as] += calls;
+    std::call_once(call.paths[which].once,
+                   [&] { call.paths[which].bytes = bytes_of_path(call, launch); });
+    for (const auto& [path, bytes] : call.paths[which].bytes)
+      counters.bytes_of_path[path] += bytes * calls;
+  }
 }
 
 /// Of engines as their plans say; nothing where no links are known to name paths by.
-std::map<std::string, std::uint64_t> DeviceSide::bytes_of_path(const Call& call) const {
+std::map<std::string, std::uint64_t> DeviceSide::bytes_of_path(const Counted& call,
+                                                               Launch launch) const {
   if (call.plan != nullptr) return call.plan->bytes_of_path;
   if (call.choice.engine == nullptr || !why_no_topology_.empty()) return {};
   std::map<std::string, std::uint64_t> bytes;
   static_cast<void>(attempt([&] {
     Request placed = call.request;
     placed.devices = devices_;
-    bytes = bytes_per_path(plan_as_launched(
-        call.choice, topology_, checked(placed, topology_),
-        call.room == cuda::CudaRank::Room::first ? first_group_ : group_, Launch::eager));
+    bytes = bytes_per_path(
+        plan_as_launched(call.choice, topology_, checked(placed, topology_),
+                         call.room == cuda::CudaRank::Room::first ? first_group_ : group_, launch));
   }));
   return bytes;
 }

@@ -58,18 +58,26 @@ class DeviceSide {
   std::string explain(const Request& request);
 
  private:
-  /// A request with its options, made ready.
-  struct Call {
-    std::string counted_as;
+  /// What counters say of a call.
+  struct Counted {
+    std::string as;
     Request request;
-    std::unique_ptr<cuda::Ready> ready;  ///< by an engine; null = a plan, or nothing to do
-    cuda::Choice choice;                 ///< that engine
+    cuda::Choice choice;  ///< its engine; null = a plan, or nothing to do
     cuda::CudaRank::Room room = cuda::CudaRank::Room::whole;
     std::shared_ptr<const ProvedPlan> plan;
-    std::unique_ptr<cuda::BoundPlan> bound;
+    std::atomic<std::uint64_t> calls[2] = {};  ///< by Launch
+    struct {
+      std::once_flag once;
+      std::map<std::string, std::uint64_t> bytes;
+    } paths[2];  ///< of one call, by Launch; found out when first asked for
+  };
+  /// A request with its options, made ready.
+  struct Call {
+    std::shared_ptr<Counted> counted = std::make_shared<Counted>();
+    std::unique_ptr<cuda::Ready> ready;      ///< by an engine
+    std::unique_ptr<cuda::BoundPlan> bound;  ///< by a plan
     bool captured = false;
     bool wants_room = false;  ///< nothing but this: it is made ready by the room that there is
-    std::uint64_t count = 0;
   };
   struct Remains;
   /// The room of a call: the only one that it ever has, or one of two.
@@ -90,8 +98,8 @@ class DeviceSide {
   Call& by_room(Key& key, const Request& request, const CallOptions& options, cuda::Stream stream);
   Call& prepared(const Request& request, const CallOptions& options, cuda::Stream stream,
                  const void* input, void* output);
-  void count(const Call& call, Counters& counters) const;
-  std::map<std::string, std::uint64_t> bytes_of_path(const Call& call) const;
+  void count(Counted& call, Counters& counters) const;
+  std::map<std::string, std::uint64_t> bytes_of_path(const Counted& call, Launch launch) const;
   Call prepare(const Request& request, const CallOptions& options, cuda::Stream stream,
                cuda::CudaRank::Room room);
   std::optional<cuda::Choice> choose_engine(const Request& request, const CallOptions& wanted,
@@ -111,8 +119,9 @@ class DeviceSide {
   int ordinal_ = kNoDevice;
   std::vector<int> ordinals_;  ///< by rank
   std::vector<std::string> uuids_;
-  bool as_measured_ = false;  ///< the GPUs are of a kind that choices.def was measured on
-  Topology topology_;         ///< of the GPUs; no devices where nothing is known of them
+  bool in_processes_ = false;  ///< each rank is in one of its own
+  bool as_measured_ = false;   ///< the GPUs are of a kind that choices.def was measured on
+  Topology topology_;          ///< of the GPUs; no devices where nothing is known of them
   std::string why_no_topology_;
   std::vector<int> devices_;  ///< by rank, in topology_; empty = the first ones
   Reach reach_;               ///< what masks leave to kernels

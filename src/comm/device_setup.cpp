@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/departures.hpp"
 #include "base/life_word.hpp"
@@ -124,11 +125,13 @@ void DeviceSide::pick_gpu(const Patience& patience) {
     kind = cuda::gpu_kind(ordinal_);
   });
   const std::vector<Contribution> all =
-      vote(*joined_.rendezvous, failure, pack({text(ordinal_), uuid, kind}), {}, patience);
+      vote(*joined_.rendezvous, failure, pack({text(ordinal_), uuid, kind, text(getpid())}), {},
+           patience);
   std::vector<std::string> kinds;
+  std::set<std::string> processes;
   for (const Contribution& one : all) {
     const std::vector<std::string> parts = unpack(one.bytes);
-    if (parts.size() != 3) throw AgreedError(ErrorCode::parse_error, "a malformed GPU card");
+    if (parts.size() != 4) throw AgreedError(ErrorCode::parse_error, "a malformed GPU card");
     ordinals_.push_back(static_cast<int>(parse_integer("ordinal", parts[0], 0, 1 << 20)));
     const auto same = std::find(uuids_.begin(), uuids_.end(), parts[1]);
     // Kernels of ranks that share a GPU would wait for each other's turn.
@@ -138,7 +141,9 @@ void DeviceSide::pick_gpu(const Patience& patience) {
                              " have the same GPU: give each rank one of its own"));
     uuids_.push_back(parts[1]);
     kinds.push_back(parts[2]);
+    processes.insert(parts[3]);
   }
+  in_processes_ = processes.size() == all.size();
   as_measured_ = cuda::is_measured(cuda::common_kind(kinds));
 }
 
@@ -217,7 +222,7 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
     options.host_words = reinterpret_cast<cuda::HostWords*>(words);
     options.share_words = reinterpret_cast<cuda::Settled::Words*>(words + kSharesAt);
   }
-  if (!env.has("PLAIT_DEVICE_MEMORY") && reach_.why_no_kernels.empty())
+  if (!env.has("PLAIT_DEVICE_MEMORY") && reach_.why_no_kernels.empty() && in_processes_)
     options.growth = reinterpret_cast<cuda::GrowthPage*>(words + kGrowthAt);
   options.room_patience_s = std::min(kRoomS, options_.arrive_s);
   options.wait_s = options_.arrive_s;

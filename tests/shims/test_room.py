@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-MODES = ["processes", "threads"]
 
-
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_the_first_large_call_waits_a_moment_for_room(run_case, ranks, mode):
-    for row in run_case("room", ranks, mode):
+def test_the_first_large_call_waits_a_moment_for_room(run_case, ranks):
+    for row in run_case("room", ranks):
         assert row["wrong"] == 0 and row["early"] == 0
         assert row["passed"] == 0 and row["rooms"] > 0
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_without_waiting_calls_are_nccls_until_all_have_room(run_case, mode):
-    rows = run_case("room", 3, mode, env={"STANDIN_ROOM_S": "0", "PLAIT_DEBUG": "EXPLAIN"})
+def test_without_waiting_calls_are_nccls_until_all_have_room(run_case):
+    rows = run_case("room", 3, env={"STANDIN_ROOM_S": "0", "PLAIT_DEBUG": "EXPLAIN"})
     assert all(row["wrong"] == 0 and row["passed"] > 0 for row in rows)
     assert "NCCL (room for large calls is not there yet on all ranks)" in run_case.stderr
 
@@ -27,29 +23,32 @@ def test_what_one_rank_simulates_leaves_the_order_of_calls_alone(run_case):
         assert row["wrong"] == 0
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_captures_begin_no_room_and_keep_what_they_had(run_case, mode):
-    for row in run_case("room_captured", 3, mode):
+def test_captures_begin_no_room_and_keep_what_they_had(run_case):
+    for row in run_case("room_captured", 3):
         assert row["wrong"] == 0 and row["early"] == 0
         assert row["passed"] > 0 and row["served"] > 0 and row["nccl"] > 0
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_communicators_that_cross(run_case, mode):
-    for row in run_case("room_crossed", 3, mode, env={"STANDIN_ROOM_S": "0.05"}):
+def test_communicators_that_cross(run_case):
+    for row in run_case("room_crossed", 3, env={"STANDIN_ROOM_S": "0.05"}):
         assert row["wrong"] == 0
         assert row["passed"] > 0 and row["served"] > 0
 
 
-def test_one_thread_that_drives_all_ranks(run_case):
-    row = run_case("room_of_one_thread", 3, "threads", env={"STANDIN_ROOM_S": "60"})[0]
-    assert row["wrong"] == 0
-    assert row["served"] > 0 and row["rooms"] == 3
+@pytest.mark.parametrize("case", ["room", "room_of_one_thread"])
+def test_ranks_of_one_process_have_all_room_at_once(run_case, case):
+    for row in run_case(case, 3, "threads")[: 1 if case == "room_of_one_thread" else 3]:
+        assert row["wrong"] == 0
+        assert row["served"] > 0 and row["passed"] == 0 and row["rooms"] == 0
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_one_rank_without_memory_leaves_all_large_calls_to_nccl(run_case, mode):
-    for row in run_case("room", 3, mode, env={"STANDIN_NO_ROOM": "1"}):
+def test_memory_that_one_rank_has_wrong_leaves_the_order_of_calls_alone(run_case):
+    for row in run_case("room_misaligned", 3):
+        assert row["wrong"] == 0
+
+
+def test_one_rank_without_memory_leaves_all_large_calls_to_nccl(run_case):
+    for row in run_case("room", 3, env={"STANDIN_NO_ROOM": "1"}):
         assert row["wrong"] == 0
         assert row["served"] > 0 and row["passed"] > 0 and row["rooms"] == 0
 

@@ -109,8 +109,8 @@ void CudaRank::open(const Exchange& exchange) {
   PLAIT_CUDA_CALL(event_create, &fork_, kEventDisableTiming);
   marker_.open();
   map_host_memory();
-  arena_ = std::make_unique<DeviceArena>(context_, options_.device, options_.rank,
-                                         whole_.rooms.first, exchange, streams_[0]);
+  arena_ = std::make_unique<DeviceArena>(options_.rank, whole_.rooms.first);
+  arena_->share(context_, options_.device, exchange, streams_[0]);
   whole_.multiprocessors = arena_->least_multiprocessors();
   whole_.hardware_queues = arena_->least_connections();
   whole_.in_processes = arena_->in_processes();
@@ -139,14 +139,15 @@ void CudaRank::open_engine_path() {
 }
 
 /// In a thread of its own, beside whatever the program does: on a stream that nothing else is on.
+/// What is made by half where a rank fails stays until the communicator is closed.
 void CudaRank::make_later_room(const Exchange& exchange) {
   const BesideCaptures beside;
   const Current current(context_);
   Stream stream = nullptr;
   PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
   try {
-    later_ = std::make_unique<DeviceArena>(context_, options_.device, options_.rank,
-                                           whole_.rooms.later, exchange, stream, false);
+    later_ = std::make_unique<DeviceArena>(options_.rank, whole_.rooms.later, false);
+    later_->share(context_, options_.device, exchange, stream);
   } catch (...) {
     api().stream_destroy(stream);
     throw;

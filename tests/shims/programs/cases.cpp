@@ -651,6 +651,7 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"two_communicators", two_communicators},
     {"room", room},
     {"room_simulated", room},
+    {"room_misaligned", room},
     {"room_captured", room_captured},
     {"room_crossed", room_crossed},
     {"room_of_one_thread", room_of_one_thread},

@@ -2,6 +2,7 @@
 // engine lacking it to plait's having it, at the same call on all ranks, whatever these do
 // meanwhile.
 #include <chrono>
+#include <stdexcept>
 #include <thread>
 
 #include "tests/shims/programs/rank.hpp"
@@ -59,14 +60,25 @@ void simulate_one(const Rank& r) {
   MUST(nccl().ncclGroupSimulateEnd(nullptr));
 }
 
+/// One rank hands in memory that is not aligned, which is refused there and reaches nobody.
+void misalign_one(const Rank& r) {
+  constexpr int kInvalidArgument = 4;
+  std::vector<std::int32_t> sums(kLarge + 1);
+  char* const between = reinterpret_cast<char*>(sums.data()) + 1;
+  if (nccl().ncclAllReduce(between, between, kLarge, kInt32, kSum, r.comm, r.stream) !=
+      kInvalidArgument)
+    throw std::runtime_error("memory that is not aligned was not refused");
+}
+
 }  // namespace
 
-/// Small calls, then large ones, one of them after what only rank 0 simulates.
+/// Small calls, then large ones, one of them after what only rank 0 simulates or gets wrong.
 std::string room(const Job& job, int rank) {
   const Rank r(job, rank);
   std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks);
   const std::uint64_t early = standin_calls("room made");
   if (rank == 0 && job.name == "room_simulated") simulate_one(r);
+  if (rank == 0 && job.name == "room_misaligned") misalign_one(r);
   wrong += call_until_served(r, r.comm, 5);
   return counts(wrong) + ", " + number("early", early);
 }

@@ -54,18 +54,15 @@ int connections_of_process() {
 
 }  // namespace
 
-DeviceArena::DeviceArena(Context context, int device, int rank, const DeviceArenaSizes& sizes,
-                         const Exchange& exchange, Stream stream, bool has_words)
+DeviceArena::DeviceArena(int rank, const DeviceArenaSizes& sizes, bool has_words)
     : rank_(rank), sizes_(sizes), layout_(sizes, has_words ? sizeof(ArenaWords) : 0) {
   PLAIT_CUDA_CALL(memory_alloc, &mine_, layout_.total_bytes());
   base_.assign(static_cast<std::size_t>(rank) + 1, mine_);
-  try {
-    fill(stream);
-    map_peers(context, device, exchange);
-  } catch (...) {
-    release();
-    throw;
-  }
+}
+
+void DeviceArena::share(Context context, int device, const Exchange& exchange, Stream stream) {
+  fill(stream);
+  map_peers(context, device, exchange);
 }
 
 void DeviceArena::fill(Stream stream) {
@@ -124,16 +121,14 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
   exchange("mapped");  // nobody writes into a peer before that peer has mapped everybody
 }
 
-DeviceArena::~DeviceArena() { release(); }
+DeviceArena::~DeviceArena() {
+  unmap_peers();
+  api().memory_free(mine_);
+}
 
 void DeviceArena::unmap_peers() noexcept {
   for (const DevicePointer opened : opened_) api().ipc_close(opened);
   opened_.clear();
-}
-
-void DeviceArena::release() noexcept {
-  unmap_peers();
-  api().memory_free(mine_);
 }
 
 }  // namespace plait::cuda

@@ -30,14 +30,18 @@ struct ArenaWords {
 
 class DeviceArena {
  public:
-  /// In the current context of `device`. Error(mismatch) where sizes differ between ranks,
-  /// no_device where two GPUs cannot reach each other. has_words: false of a later room, whose
-  /// calls meet in the words of the first.
-  DeviceArena(Context context, int device, int rank, const DeviceArenaSizes& sizes,
-              const Exchange& exchange, Stream stream, bool has_words = true);
+  /// Allocates in the current context. has_words: false of a later room, whose calls meet in the
+  /// words of the first.
+  DeviceArena(int rank, const DeviceArenaSizes& sizes, bool has_words = true);
   ~DeviceArena();
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
+
+  /// All ranks together, once, before anything else is asked: fills this rank's memory and maps the
+  /// others'. `context` is the current one, of `device`. Error(mismatch) where sizes differ between
+  /// ranks, no_device where two GPUs cannot reach each other. What failed is freed when it is
+  /// destroyed, not before: freeing may wait for kernels that wait for a peer.
+  void share(Context context, int device, const Exchange& exchange, Stream stream);
 
   const DeviceArenaSizes& sizes() const { return sizes_; }
   /// True where every rank is a process of its own: said alike by all ranks. Within a process the
@@ -70,7 +74,6 @@ class DeviceArena {
   DevicePointer base(int owner) const { return base_[static_cast<std::size_t>(owner)]; }
   void fill(Stream stream);
   void map_peers(Context context, int device, const Exchange& exchange);
-  void release() noexcept;
   int rank_;
   bool in_processes_ = true;
   unsigned multiprocessors_ = ~0u;

@@ -2,8 +2,14 @@
 // it, and all take it from the same call on. No call waits for a peer, but for a bounded moment.
 //
 // Why so: a call that waited for its peers would stand still for ever where ranks come to two
-// communicators in opposite orders, or where one thread drives several GPUs. So calls go on with
-// the first room until the later one stands on all ranks.
+// communicators in opposite orders. So calls go on with the first room until the later one stands
+// on all ranks.
+//
+// Each rank must be a process of its own. The driver may let an allocation or a free wait for the
+// kernels of its process, and launches wait for that. Where all ranks make their calls in one
+// order, the kernels that run have been launched by every other process too, or wait for none that
+// has not; so they end. Two ranks of one process lack this: a kernel of one may wait for the launch
+// of the other, which waits for the allocation, which waits for that kernel.
 #pragma once
 #include <sys/types.h>
 
