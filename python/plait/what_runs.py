@@ -55,6 +55,12 @@ def tuning_table(machine: plait.Topology, ranks: int) -> str:
     return Path(file).read_text() if file and Path(file).exists() else ""
 
 
+def _runs(found: _core.WhatRuns) -> Runs:
+    choice = found.choice
+    facts = (choice.engine, choice.params, choice.by, found.predicted_us)
+    return Runs(*facts, found.plan, found.proof)
+
+
 def by_engine(
     machine: plait.Topology,
     request: plait.Request,
@@ -64,11 +70,7 @@ def by_engine(
     """The engine that would serve the request, or that the caller names; None where none would."""
     table = "" if engine else tuning_table(machine, request.ranks)
     found = plait.what_would_run(machine, request, engine, dict(params or {}), table=table)
-    if found is None:
-        return None
-    choice = found.choice
-    facts = (choice.engine, choice.params, choice.by, found.predicted_us)
-    return Runs(*facts, found.plan, found.proof)
+    return None if found is None else _runs(found)
 
 
 def engines(machine: plait.Topology, request: plait.Request) -> list[Runs]:
@@ -83,3 +85,29 @@ def by_lanes(machine: plait.Topology, plan: plait.Plan, by: str) -> Runs:
     """A plan as it is."""
     predicted_us = _core.predicted_ns(plan, machine) / 1e3
     return Runs(LANES, dict(plan.params), by, predicted_us, plan, plait.verify(plan))
+
+
+BUDGETS_MIB = (48, 64, 96, 128, 183, 512)
+LARGE_CALLS = (("all_reduce", 64 << 20), ("all_reduce", 1 << 30), ("all_gather", 1 << 30))
+
+
+def by_memory(machine: plait.Topology, ranks: int) -> list[tuple[int, list[Runs]]]:
+    """(PLAIT_DEVICE_MEMORY in MiB, what LARGE_CALLS of fp32 would run with it in graphs).
+
+    A budget that changes none of them is left out, as is one with which no engine takes them all.
+    """
+    found: list[tuple[int, list[Runs]]] = []
+    before: list[int] = []
+    for mib in BUDGETS_MIB:
+        runs = []
+        for collective, size in LARGE_CALLS:
+            share = size // ranks if collective == "all_gather" else size
+            request = plait.Request(collective, share // 4, "fp32", ranks=ranks)
+            call = plait.what_would_run(machine, request, memory=mib << 20)
+            if call is not None:
+                runs.append(_runs(call))
+        times = [round(one.predicted_us) for one in runs]
+        if len(runs) == len(LARGE_CALLS) and times != before:
+            found.append((mib, runs))
+            before = times
+    return found

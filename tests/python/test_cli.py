@@ -41,6 +41,15 @@ def test_topo_masks():
     assert done.returncode == 0 and "nvlink:0>1" not in done.stdout
 
 
+def test_tune_says_what_less_memory_costs(monkeypatch, capsys):
+    from plait.commands import tune
+
+    monkeypatch.setattr(plait, "discover", lambda: plait.load_topology("hgx-h200"))
+    tune._print_budgets(2)
+    said = capsys.readouterr().out
+    assert "48M" in said and "copy_exchange" in said and "all_gather 1024 MiB" in said
+
+
 def test_plan_prints_ranking_proof_and_bytes():
     done = plait_command("plan", "all_reduce", "--bytes", "64M", "-T", "mist")
     assert done.returncode == 0, done.stderr

@@ -13,6 +13,7 @@ import recorded
 import plait
 from plait import outputs
 from plait.bench.nccl import COLLECTIVES
+from plait.what_runs import by_memory
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {".py", ".cpp", ".hpp", ".h", ".c", ".cu", ".cuh", ".def"}
@@ -68,6 +69,19 @@ def bounds(spans: list[list[str]]) -> list[tuple[float, float]]:
         low = 0.0 if words.startswith("up to") else ends[0]
         found.append((low, float("inf") if words.startswith("beyond") else ends[-1]))
     return found
+
+
+def test_the_page_of_devices_says_what_less_memory_costs():
+    machine = plait.load_topology("hgx-h200")
+    wanted = [
+        f"| {ranks} | {mib}M | "
+        + " | ".join(f"{call.engine} {call.predicted_us:.0f}" for call in calls)
+        + " |"
+        for ranks in (2, 4, 8)
+        for mib, calls in by_memory(machine, ranks)
+    ]
+    lines = (ROOT / "docs" / "devices.md").read_text().splitlines()
+    assert [line for line in lines if re.match(r"\| \d+ \| \d+M \|", line)] == wanted
 
 
 def test_decisions_are_pages_of_one_form_that_the_index_lists():

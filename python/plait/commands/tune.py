@@ -14,6 +14,7 @@ from plait.bench import tuner
 from plait.bench.nccl import Nccl
 from plait.commands.bench import gpu_ranks, rows_of
 from plait.commands.console import JsonOption, RanksOption, err, out, progress_bar
+from plait.what_runs import LARGE_CALLS, by_memory
 
 
 def tune(
@@ -61,6 +62,7 @@ def tune(
         out.print(json.dumps(content | {"measured": rows}, indent=1), markup=False)
     else:
         _print(facts, content["rows"])
+        _print_budgets(count)
     if len(rows) < facts["total"]:
         err.print(f"time was up after {len(rows)} of {facts['total']} sizes; see --seconds")
 
@@ -107,4 +109,19 @@ def _print(facts: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         by_nccl = f"{row['nccl_us']:.2f}" if row["nccl_us"] > 0 else ""
         figures = (size, row["kernel"], blocks, f"{row['us']:.2f}", by_nccl)
         table.add_row(*(row[name] for name in words), *figures)
+    out.print(table)
+
+
+def _print_budgets(ranks: int) -> None:
+    """What less device memory costs on this machine; nothing where its links are not known."""
+    try:
+        budgets = by_memory(plait.discover(), ranks)
+    except plait.Error as error:
+        return err.print(f"what device memory costs is not known: {error}", markup=False)
+    table = Table(title="us of calls in graphs by device memory, as the simulator says")
+    table.add_column("PLAIT_DEVICE_MEMORY")
+    for collective, size in LARGE_CALLS:
+        table.add_column(f"{collective} {size >> 20} MiB")
+    for mib, calls in budgets:
+        table.add_row(f"{mib}M", *(f"{call.engine} {call.predicted_us:.0f}" for call in calls))
     out.print(table)
