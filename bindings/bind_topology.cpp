@@ -20,7 +20,9 @@ void bind_parts(nb::module_& module) {
       .def_ro("numa", &Device::numa)
       .def_ro("model", &Device::model)
       .def_ro("address", &Device::address)
-      .def_ro("uuid", &Device::uuid);
+      .def_ro("uuid", &Device::uuid)
+      .def_ro("rail", &Device::rail)
+      .def_ro("affinity", &Device::affinity);
   nb::class_<Resource>(module, "Resource", "A capacity that several links draw on.")
       .def_ro("name", &Resource::name)
       .def_rw("gb_per_s", &Resource::gb_per_s);

@@ -22,6 +22,8 @@ struct Device {
   std::string model;    ///< "NVIDIA H200"
   std::string address;  ///< PCI address; empty where there is none
   std::string uuid;     ///< the driver's unique id; empty where there is none
+  int rail = -1;        ///< of a NIC: the leaf switch it is on; NICs of one rail need no spine
+  std::vector<int> affinity = {};  ///< of a NIC: devices that hang on it (GPUs, or NUMA nodes)
   bool operator==(const Device&) const = default;
 };
 
@@ -103,7 +105,8 @@ double path_latency_ns(const Topology& topology, const Path& path);
 
 /// The machine plait runs on, from NVML, PCI and NUMA facts; without GPUs, its CPU cores.
 Topology discover();
-/// A shipped topology by name ("hgx-h200"), a JSON file by path, or "local-cpu".
+/// A shipped topology by name ("hgx-h200"), so many nodes of it ("hgx-h200-4"), a JSON file by
+/// path, or "local-cpu".
 Topology load_topology(const std::string& name_or_file);
 /// The names of the shipped topologies.
 std::vector<std::string> shipped_topologies();

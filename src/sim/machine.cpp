@@ -43,6 +43,7 @@ Costs costs_of(const Topology& topology) {
   costs.stream_signal_ns = get("stream_signal_ns", kStreamSignalNs);
   costs.cpu_signal_ns = get("cpu_signal_ns", kCpuSignalNs);
   costs.network_signal_ns = get("net_latency_ns", kNetworkSignalNs);
+  costs.net_post_ns = get("net_post_ns", 0.0);
   costs.gpu_reduce_gb_per_s = get("gpu_reduce_gb_per_s", kGpuReduceGbPerS);
   costs.kernel_copy_gb_per_s = get("kernel_copy_gb_per_s", 0.0);
   costs.cpu_reduce_gb_per_s = get("cpu_reduce_gb_per_s", kCpuReduceGbPerS);

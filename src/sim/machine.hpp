@@ -27,6 +27,7 @@ struct Costs {
   double stream_signal_ns = 0.0;      ///< by a stream memory operation
   double cpu_signal_ns = 0.0;         ///< by a CPU worker
   double network_signal_ns = 0.0;     ///< added where the flag's owner is in another node
+  double net_post_ns = 0.0;           ///< of each message to another node
   double gpu_reduce_gb_per_s = 0.0;   ///< bytes read and written by one reduction kernel
   double kernel_copy_gb_per_s = 0.0;  ///< of a kernel inside its GPU; 0 = as fast as the memory
   double cpu_reduce_gb_per_s = 0.0;   ///< bytes read and written by one CPU worker

@@ -206,6 +206,7 @@ class Compiler {
       script_.uses.push_back({resource, weight});
     step.use_count = static_cast<int>(script_.uses.size()) - step.first_use;
     step.limit = hop.gb_per_s / weight;
+    if (hop.kind == LinkKind::net) step.fixed_ns += machine_.costs().net_post_ns;
     if (by_engine) step.link = link;
     // A kernel's loads and stores overlap: a run of its copies pays the way once.
     const bool goes_on = !by_engine && before != nullptr && before->kind == OpKind::copy &&

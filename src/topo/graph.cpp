@@ -99,6 +99,9 @@ void device_problems(const Topology& topology, std::vector<std::string>& found) 
     if (device.numa < -1) found.push_back(text(place, ".numa: wanted >= -1, found ", device.numa));
     if (!seen.insert({device.kind, device.index}).second)
       found.push_back(text(place, ": a second ", name_of(device.kind), " ", device.index));
+    for (const int near : device.affinity)
+      if (near < 0 || near >= static_cast<int>(topology.devices.size()))
+        found.push_back(text(place, ".affinity: device ", near, " is none of them"));
     if (!device.uuid.empty() && !uuids.insert(device.uuid).second)
       found.push_back(text(place, ".uuid: ", device.uuid, " is another device's too"));
   }

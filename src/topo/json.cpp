@@ -7,6 +7,7 @@
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "plait/topology.hpp"
+#include "topo/cluster.hpp"
 #include "topo/names.hpp"
 
 namespace plait {
@@ -27,11 +28,11 @@ LinkKind link_kind(const JsonPlace& place) {
 /// Builds the value section by section; later sections name what earlier ones declared.
 class Reader {
  public:
-  explicit Reader(const JsonPlace& root) : root_(root) {}
+  Reader(const JsonPlace& root, int nodes) : root_(root), nodes_(nodes) {}
 
   Topology read() {
-    root_.object_of_some(
-        {"schema", "name", "source", "devices", "resources", "links", "switches", "parameters"});
+    root_.object_of_some({"schema", "name", "source", "devices", "resources", "links", "switches",
+                          "parameters", "network"});
     const JsonPlace schema = root_.at("schema");
     if (schema.string() != kSchema) schema.refuse(text("\"", kSchema, "\""));
     topology_.name = root_.at("name").string();
@@ -46,14 +47,67 @@ class Reader {
       for (const JsonPlace& item : root_.at("links").items()) read_link(item);
     if (root_.has("parameters"))
       for (const auto& [key, item] : root_.at("parameters").members()) read_parameter(key, item);
-    const std::vector<std::string> broken = problems(topology_);
-    if (!broken.empty()) root_.refuse("a sound topology", broken.front());
+    if (const std::vector<std::string> broken = problems(topology_); !broken.empty())
+      root_.refuse("a sound topology", broken.front());
+    if (root_.has("network")) return join_nodes(root_.at("network"));
+    if (nodes_ != 0)
+      root_.refuse(text("a `network` section that joins ", nodes_, " nodes"), "none");
     return std::move(topology_);
   }
 
  private:
+  Topology join_nodes(const JsonPlace& place) {
+    const Network network = read_network(place);
+    if (network.nodes == 1 && nodes_ == 0) return std::move(topology_);
+    for (const Device& device : topology_.devices)
+      if (device.node != 0 || device.kind == DeviceKind::nic)
+        place.refuse("devices of one node, and its NICs in this section", device_name(device));
+    if (const int device = without_nic(topology_, network); device >= 0)
+      place.at("nics").refuse("a NIC that each rank's device hangs on",
+                              text("none for ", device_name(topology_.devices[index(device)])));
+    Topology made = cluster_of(topology_, network);
+    if (nodes_ != 0) made.name += text("-", nodes_);
+    if (const std::vector<std::string> broken = problems(made); !broken.empty())
+      place.refuse("a node that can stand beside another", broken.front());
+    return made;
+  }
+
+  Network read_network(const JsonPlace& place) const {
+    place.object_of_some({"nodes", "gb_per_s", "latency_ns", "oversubscription", "nics"});
+    Network network;
+    if (place.has("nodes"))
+      network.nodes = static_cast<int>(place.at("nodes").integer(1, kMaxNodes));
+    if (nodes_ != 0) network.nodes = nodes_;
+    network.gb_per_s = place.at("gb_per_s").number(false);
+    if (place.has("latency_ns")) network.latency_ns = place.at("latency_ns").number(true);
+    if (place.has("oversubscription"))
+      network.oversubscription = place.at("oversubscription").number(false);
+    if (network.oversubscription < 1)
+      place.at("oversubscription").refuse("1 or more (1 = the spine carries all)");
+    for (const JsonPlace& item : place.at("nics").items()) {
+      const std::string wanted = text("nic", network.nics.size());
+      item.object_of_some({"name", "rail", "affinity"});
+      if (item.at("name").string() != wanted) item.at("name").refuse("\"" + wanted + "\"");
+      network.nics.push_back(read_nic(item));
+    }
+    return network;
+  }
+
+  Nic read_nic(const JsonPlace& item) const {
+    Nic nic;
+    if (item.has("rail")) nic.rail = item.at("rail").index(0);
+    for (const JsonPlace& name : item.at("affinity").items()) {
+      nic.affinity.push_back(device(name));
+      if (topology_.devices[index(nic.affinity.back())].kind == DeviceKind::nic)
+        name.refuse("GPUs, CPUs or NUMA nodes", "\"" + name.string() + "\"");
+    }
+    return nic;
+  }
+
+  static std::size_t index(int device) { return static_cast<std::size_t>(device); }
+
   void read_device(const JsonPlace& item) {
-    item.object_of_some({"name", "node", "numa", "model", "address", "uuid"});
+    item.object_of_some({"name", "node", "numa", "model", "address", "uuid", "rail", "affinity"});
     const std::string name = item.at("name").string();
     const auto named = parse_device_name(name);
     if (!named)
@@ -69,6 +123,12 @@ class Reader {
     device.model = item.string_or_empty("model");
     device.address = item.string_or_empty("address");
     device.uuid = item.string_or_empty("uuid");
+    if (device.kind == DeviceKind::nic) {
+      if (item.has("rail")) device.rail = item.at("rail").index(0);
+      if (item.has("affinity")) device.affinity = read_nic(item).affinity;
+    } else if (item.has("rail") || item.has("affinity")) {
+      item.refuse("`rail` and `affinity` of a NIC only", "\"" + name + "\"");
+    }
     topology_.devices.push_back(device);
   }
 
@@ -188,17 +248,21 @@ class Reader {
   }
 
   const JsonPlace& root_;
+  int nodes_ = 0;  // asked for; 0 = as many as the file says
   Topology topology_;
   std::map<std::string, int> devices_, resources_;
 };
 
-Json device_json(const Device& device) {
+Json device_json(const Topology& topology, const Device& device) {
   Json made = {{"name", device_name(device)}};
   if (device.node != 0) made["node"] = device.node;
   if (device.numa != -1) made["numa"] = device.numa;
   if (!device.model.empty()) made["model"] = device.model;
   if (!device.address.empty()) made["address"] = device.address;
   if (!device.uuid.empty()) made["uuid"] = device.uuid;
+  if (device.rail != -1) made["rail"] = device.rail;
+  for (const int near : device.affinity)
+    made["affinity"].push_back(device_name(topology.devices.at(static_cast<std::size_t>(near))));
   return made;
 }
 
@@ -235,7 +299,7 @@ std::string to_json(const Topology& topology) {
       text("{\n  \"schema\": \"", kSchema, "\",\n  \"name\": ", dumped(topology.name),
            ",\n  \"source\": ", dumped(topology.source));
   made += section("devices", '[', ']', topology.devices,
-                  [](const Device& device) { return dumped(device_json(device)); });
+                  [&](const Device& device) { return dumped(device_json(topology, device)); });
   made += section("resources", '[', ']', topology.resources, [](const Resource& resource) {
     return dumped({{"name", resource.name}, {"gb_per_s", resource.gb_per_s}});
   });
@@ -248,10 +312,12 @@ std::string to_json(const Topology& topology) {
   return made + "\n}\n";
 }
 
-Topology topology_from_json(std::string_view json) {
+Topology topology_from_json(std::string_view json) { return nodes_from_json(json, 0); }
+
+Topology nodes_from_json(std::string_view json, int nodes) {
   const Json document = parse_json(json, kDocument);
   const JsonPlace root(document, "", kDocument);
-  return Reader(root).read();
+  return Reader(root, nodes).read();
 }
 
 }  // namespace plait

@@ -156,6 +156,20 @@ std::string path_kinds(const Topology& topology, const std::vector<int>& ranks) 
   return table(rows);
 }
 
+/// Of a few nodes; more are alike.
+std::string nics(const Topology& topology) {
+  std::vector<Row> rows = {{"NIC", "Node", "Rail", "Of"}};
+  for (const Device& device : topology.devices) {
+    if (device.kind != DeviceKind::nic || rows.size() > 2 * kMostListed) continue;
+    std::string near;
+    for (const int one : device.affinity)
+      near += (near.empty() ? "" : " ") + device_name(device_at(topology, one));
+    rows.push_back(
+        {device_name(device), text(device.node), device.rail < 0 ? "-" : text(device.rail), near});
+  }
+  return rows.size() == 1 ? "" : "\n" + table(rows);
+}
+
 }  // namespace
 
 std::string print(const Topology& topology) {
@@ -164,7 +178,7 @@ std::string print(const Topology& topology) {
       text("Topology ", topology.name, " (", fingerprint(topology), "): ", topology.source, "\n\n");
   made += matrix(topology, ranks) + kLegend + "\n";
   made += ranks.size() <= kMostListed ? every_path(topology, ranks) : path_kinds(topology, ranks);
-  return made;
+  return made + nics(topology);
 }
 
 }  // namespace plait

@@ -183,3 +183,70 @@ TEST_CASE("PLAIT_DATA_DIR stands in for the shipped files") {
   CHECK(load_topology("mist") != t);
   CHECK(system(("rm -r " + folder).c_str()) == 0);
 }
+
+TEST_CASE("a network section stands for so many nodes, each with NICs on rails") {
+  const std::string node = R"({"schema":"plait.topology/1","name":"m","devices":[
+    {"name":"gpu0","numa":0},{"name":"gpu1","numa":0},{"name":"numa0"}],
+    "resources":[{"name":"gpu1.host.up","gb_per_s":5},{"name":"numa0.dram","gb_per_s":9},
+                 {"name":"fabric","gb_per_s":3}],
+    "links":[{"kind":"pcie","src":"gpu1","dst":"numa0","gb_per_s":5,
+              "resources":["gpu1.host.up","fabric"]}])";
+  const auto with = [&](const std::string& head, const std::string& nics) {
+    return node + R"(,"network":{"gb_per_s":48,)" + head + R"("nics":[)" + nics + "]}}";
+  };
+  const std::string rails = R"({"name":"nic0","affinity":["gpu0"]},
+                              {"name":"nic1","rail":1,"affinity":["gpu1"]})";
+  const Topology t =
+      topology_from_json(with(R"("nodes":3,"latency_ns":7,"oversubscription":2,)", rails));
+  CHECK(topology_from_json(to_json(t)) == t);
+  CHECK(rank_devices(t).size() == 6);
+  const Device& gpu = t.devices[static_cast<std::size_t>(find_device(t, DeviceKind::gpu, 5))];
+  CHECK(gpu.node == 2);
+  CHECK(gpu.numa == 2);
+  const Device& nic = t.devices[static_cast<std::size_t>(find_device(t, DeviceKind::nic, 5))];
+  CHECK(nic.rail == 1);
+  CHECK(nic.affinity == std::vector<int>{find_device(t, DeviceKind::gpu, 5)});
+  const auto names = [&](const std::string& path) {
+    std::string all;
+    for (const int resource :
+         t.links[static_cast<std::size_t>(find_path(t, path).links[0])].resources)
+      all += t.resources[static_cast<std::size_t>(resource)].name + " ";
+    return all;
+  };
+  CHECK(names("net:1>5") == "nic1.out nic5.in ");  // on one rail
+  CHECK(names("net:1>4") == "nic1.out rail1.spine.up rail0.spine.down nic4.in ");
+  CHECK(path_latency_ns(t, find_path(t, "net:1>4")) == 7);
+  for (const Resource& resource : t.resources)
+    if (resource.name == "rail1.spine.up") CHECK(resource.gb_per_s == 3 * 48 / 2.0);
+  const int last =
+      find_link(t, find_device(t, DeviceKind::gpu, 5), find_device(t, DeviceKind::host, 2));
+  const auto& used = t.links[static_cast<std::size_t>(last)].resources;
+  CHECK(t.resources[static_cast<std::size_t>(used[0])].name == "gpu5.host.up");
+  CHECK(t.resources[static_cast<std::size_t>(used[1])].name == "node2.fabric");
+  const Topology one = topology_from_json(with("", rails));
+  CHECK(one.devices.size() == 3);  // a node alone needs no NICs
+  const std::string two = R"("nodes":2,)";
+  refused(with(R"("nodes":65,)", rails), "network.nodes");
+  refused(with(R"("nodes":2,"oversubscription":0.5,)", rails),
+          "network.oversubscription: wanted 1");
+  refused(with(two, R"({"name":"nic1","affinity":["gpu0"]})"),
+          "network.nics[0].name: wanted \"nic0\"");
+  refused(with(two, R"({"name":"nic0","affinity":["gpu7"]})"), "network.nics[0].affinity[0]");
+  refused(with(two, R"({"name":"nic0","affinity":["gpu0"]})"),
+          "network.nics: wanted a NIC that each");
+  refused(with(two, R"({"name":"nic0","rail":-1,"affinity":["gpu0"]})"), "network.nics[0].rail");
+  refused(machine(R"(,"network":{"nodes":2,"nics":[]})"), "network.gb_per_s");
+}
+
+TEST_CASE("NAME-N is N nodes of NAME") {
+  const Topology four = load_topology("mist-4"), eight = load_topology("hgx-h200-8");
+  CHECK(four.name == "mist-4");
+  CHECK(rank_devices(four).size() == 16);
+  CHECK(rank_devices(eight).size() == 64);
+  CHECK(rank_devices(load_topology("cardinal")).size() == 32);
+  CHECK(rank_devices(load_topology("cardinal-2")).size() == 8);
+  CHECK(load_code("mist-1") == ErrorCode::invalid_argument);
+  CHECK(load_code("mist-65") == ErrorCode::invalid_argument);
+  CHECK(load_code("mist-02") == ErrorCode::invalid_argument);
+  CHECK(load_code("dgx1v-2") == ErrorCode::parse_error);  // nothing says how to join them
+}
