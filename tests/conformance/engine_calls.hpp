@@ -16,6 +16,7 @@ namespace plait_test::engine_calls {
 
 using namespace plait;
 using namespace plait::cuda;
+using cuda::Event;  // plan/builder.hpp has another
 
 inline constexpr std::uint32_t kBefore = 0u - 40;  // counts go past their end
 
@@ -68,10 +69,10 @@ class PlayedRank : public EngineRank {
 /// The memory of all ranks, and what calls go through.
 class Ranks {
  public:
-  Ranks(FakeEngines& engines, int ranks)
-      : engines_(engines), group_(tiny_group(ranks)), flags_(static_cast<std::size_t>(ranks)) {
+  Ranks(FakeEngines& engines, const Group& group)
+      : engines_(engines), group_(group), flags_(static_cast<std::size_t>(group.ranks)) {
     const std::uint64_t slots = group_.inbox_bytes(), lent = group_.lent_bytes();
-    for (int rank = 0; rank < ranks; ++rank) {
+    for (int rank = 0; rank < group_.ranks; ++rank) {
       memory_.emplace_back(slots + lent + group_.host_bytes, std::byte{0xee});
       ranks_.push_back(std::make_unique<PlayedRank>(engines, group_, path_, words_, rank));
     }
@@ -100,7 +101,6 @@ class Ranks {
     handles(path_.host_events, kHostEvents);
   }
 
-  const Group& group() const { return group_; }
   /// In whose memory; -1 = a caller's.
   int owner_of(const char* at) const {
     for (std::size_t rank = 0; rank < memory_.size(); ++rank) {
@@ -184,9 +184,6 @@ inline constexpr Collective kCollectives[] = {
     Collective::broadcast,  Collective::all_to_all,     Collective::reduce,
     Collective::send_recv,  Collective::all_reduce,
 };
-
-/// Who orders a rank's streams: nobody, one hardware queue, or a graph that has one queue.
-enum class Order { by_chance, one_queue, one_branch };
 
 /// Some calls in a row, none awaited, drawn by seed. with_shares: parts of some go through host
 /// memory, which a graph's branches must run side by side for.

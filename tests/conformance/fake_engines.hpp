@@ -20,6 +20,9 @@ namespace plait_test {
 
 namespace cuda = plait::cuda;
 
+/// Who orders a rank's streams: nobody, one hardware queue, or a graph that has one queue.
+enum class Order { by_chance, one_queue, one_branch };
+
 class FakeEngines {
  public:
   struct Work {
@@ -89,6 +92,11 @@ class FakeEngines {
     std::mt19937 random(seed);
     for (auto& [rank, nodes] : nodes_) hardware_[rank] = any_order(nodes, random);
     run_as_one_queue(seed);
+  }
+  void run(Order order, unsigned seed) {
+    if (order == Order::by_chance) run_by_chance(seed);
+    if (order == Order::one_queue) run_as_one_queue(seed);
+    if (order == Order::one_branch) run_as_one_branch(seed);
   }
   std::vector<std::string> faults;
   struct Copy {

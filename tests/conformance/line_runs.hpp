@@ -188,6 +188,8 @@ class LinePlay {
     args.shape.part_bytes = piece.bytes;
     if (args.shape.own_bytes != 0) args.shape.own_bytes = piece.bytes;
     constexpr int kSum = static_cast<int>(ReduceOp::sum);
+    if (reduces(run_.request.collective) && run_.request.type == DataType::bf16)
+      return Kernels::template hop<DataType::bf16, kSum, kReduceParts>(args);
     if (reduces(run_.request.collective))
       return Kernels::template hop<DataType::fp32, kSum, kReduceParts>(args);
     if (plait::bytes_of(run_.request.type) == 2)

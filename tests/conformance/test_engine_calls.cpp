@@ -13,13 +13,11 @@ namespace {
 
 void check_calls(const Topology& topology, int ranks, unsigned seed, Order order) {
   FakeEngines engines;
-  Ranks all(engines, ranks);
+  Ranks all(engines, tiny_group(ranks));
   std::vector<Call> calls = calls_of(topology, ranks, seed, order != Order::one_branch);
   for (int rank = 0; rank < ranks; ++rank)
     for (Call& call : calls) all.enqueue(call, rank);
-  if (order == Order::by_chance) engines.run_by_chance(seed);
-  if (order == Order::one_queue) engines.run_as_one_queue(seed);
-  if (order == Order::one_branch) engines.run_as_one_branch(seed);
+  engines.run(order, seed);
   CAPTURE(ranks);
   CAPTURE(seed);
   CAPTURE(static_cast<int>(order));
@@ -41,7 +39,7 @@ std::vector<std::vector<int>> pushers(const Topology& topology, Collective what,
   request.ranks = ranks;
   request.count = 40000;
   FakeEngines engines;
-  Ranks all(engines, ranks);
+  Ranks all(engines, tiny_group(ranks));
   request = checked(request, topology);
   Call call = call_of(topology, *engine_named("rotation", request), request, {}, 2);
   for (int rank = 0; rank < ranks; ++rank) all.enqueue(call, rank);

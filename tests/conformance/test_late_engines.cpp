@@ -20,7 +20,7 @@ void check_calls(const Topology& topology, int ranks, unsigned seed, bool as_one
   const auto some = static_cast<unsigned>(ranks);
   FakeEngines engines;
   engines.trouble.deadlines = true;
-  Ranks all(engines, ranks);
+  Ranks all(engines, tiny_group(ranks));
   std::vector<Call> calls = calls_of(topology, ranks, seed, true);
   const int late = static_cast<int>(seed % some), aborted = static_cast<int>(seed / some % some);
   if (is_aborted) engines.trouble.aborted = aborted;

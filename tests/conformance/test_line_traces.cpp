@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 
 #include "conformance/line_trace.hpp"
+// After it, as it says what a device has.
+#include "conformance/conformance.hpp"
 #include "exec/reference/reference.hpp"
 #include "plait/report.hpp"
 #include "plans/cases.hpp"
@@ -53,6 +55,14 @@ std::string fault_of(const LineRun& run, const Plan& plan) {
   return "";
 }
 
+void spread(LineRun& run, std::mt19937& random) {
+  run.blocks = 1 + static_cast<unsigned>(random() % 3);
+  run.threads = 1 + static_cast<unsigned>(random() % 3);
+  run.ahead = static_cast<int>(random() % 3);
+  run.calls_before = std::vector{0u, 1u, 0u - 1u, 0u - 2u}[random() % 4];
+  run.late = static_cast<int>(random() % static_cast<unsigned>(run.request.ranks + 1)) - 1;
+}
+
 LineRun run_of(LineKernel kernel, LineKind kind, Collective collective, int ranks,
                std::uint64_t count, std::mt19937& random) {
   LineRun run;
@@ -71,11 +81,7 @@ LineRun run_of(LineKernel kernel, LineKind kind, Collective collective, int rank
   const std::uint64_t pieces = 1 + random() % 4;
   run.half_bytes =
       (units / pieces + 2) * static_cast<std::uint64_t>(2 * ranks) * cuda::bytes_of(kind) / 16 * 16;
-  run.blocks = 1 + static_cast<unsigned>(random() % 3);
-  run.threads = 1 + static_cast<unsigned>(random() % 3);
-  run.ahead = static_cast<int>(random() % 3);
-  run.calls_before = std::vector{0u, 1u, 0u - 1u, 0u - 2u}[random() % 4];
-  run.late = static_cast<int>(random() % static_cast<unsigned>(ranks + 1)) - 1;
+  spread(run, random);
   return run;
 }
 
@@ -92,28 +98,22 @@ Plan plan_of(LineRun& run, const Topology& topology) {
 
 }  // namespace
 
-TEST_CASE("kernels by lines load and store what their plans say, in that order" *
-          doctest::skip(kLooksForRaces)) {
-  const Topology topology = cases::wide_machine();
-  std::mt19937 random(1);
-  int runs = 0, in_pieces = 0;
-  for (const auto& [kernel, kind] : kKinds)
-    for (int c = 0; c <= static_cast<int>(Collective::copy); ++c)
-      for (const int ranks : {2, 3, 4, 5, 6, 7, 8})
-        for (const std::uint64_t count : {1, 7, 123, 1009}) {
-          const auto collective = static_cast<Collective>(c);
-          if (kernel != LineKernel::hop && collective != Collective::all_reduce) continue;
-          if (ranks > 5 && count > 123 && kernel == LineKernel::hop) continue;
-          LineRun run = run_of(kernel, kind, collective, ranks, count, random);
-          const Plan plan = plan_of(run, topology);
-          CAPTURE(print(run));
-          REQUIRE(verify(plan).proved());
-          CHECK(fault_of<RealKernels>(run, plan) == "");
-          ++runs;
-          in_pieces += plan.inbox_bytes[0] > lines_in_half(kind, run.half_bytes) * 16;
-        }
-  MESSAGE(runs, " runs traced, ", in_pieces, " of more than one piece");
-  CHECK(in_pieces > 20);
+std::string conformance::trace_lines(const EngineRun& one, const Plan& plan) {
+  LineRun run;
+  run.request = one.request;
+  run.kernel = plan.kernel == "hop"        ? LineKernel::hop
+               : plan.kernel == "one_shot" ? LineKernel::one_shot
+                                           : LineKernel::two_shot;
+  run.kind = run.kernel == LineKernel::hop ? LineKind::escaped
+             : plan.params.at("bare") != 0 ? LineKind::bare
+                                           : LineKind::flagged;
+  const DeviceArenaSizes& sizes = one.group.sizes;
+  run.half_bytes = run.kind == LineKind::flagged ? sizes.flagged_bytes : sizes.bare_bytes;
+  std::mt19937 random(static_cast<unsigned>(run.request.count) * 16 +
+                      static_cast<unsigned>(run.request.ranks));
+  spread(run, random);
+  const std::string fault = fault_of<RealKernels>(run, plan);
+  return fault.empty() ? "" : text(fault, " (", print(run), ")");
 }
 
 #ifdef PLAIT_HAS_MUTANTS
@@ -181,7 +181,6 @@ std::vector<LineRun> runs_for(bool in_hop) {
 TEST_CASE("faults in kernels by lines are found by what they load and store" *
           doctest::skip(kLooksForRaces)) {
   const Topology topology = cases::wide_machine();
-  std::map<std::string, int> found_by;
   for (const KernelFault& one : kFaults) {
     std::string found;
     for (LineRun& run : runs_for(one.in_hop)) {
@@ -193,8 +192,7 @@ TEST_CASE("faults in kernels by lines are found by what they load and store" *
     }
     MESSAGE(std::string(one.what), ": ", found);
     CAPTURE(std::string(one.what));
-    CHECK(found != "");
-    ++found_by[found.substr(0, found.find(':'))];
+    CHECK(found.starts_with("trace: "));
   }
   for (LineRun& run : runs_for(false)) {
     const Plan plan = plan_of(run, topology);
@@ -206,7 +204,6 @@ TEST_CASE("faults in kernels by lines are found by what they load and store" *
     CAPTURE(print(run));
     CHECK(fault_of<MutantKernels>(run, plan) == "");
   }
-  for (const auto& [how, count] : found_by) MESSAGE(how, ": ", count);
-  CHECK(kFaults.size() >= 30);
+  MESSAGE(kFaults.size(), " faults found");
 }
 #endif  // PLAIT_HAS_MUTANTS

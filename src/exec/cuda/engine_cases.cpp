@@ -22,44 +22,10 @@ struct Setting {
   std::vector<std::uint64_t> elements;  // of the message
 };
 
-/// Under a budget of SMs copy engines have slots for every collective.
-Group budget_group(int ranks) {
-  Group group;
-  group.ranks = ranks;
-  group.most_blocks = 16;
-  group.has_host_reducer = true;
-  group.host_bytes = kPlanRingBytes + kExchangeRingBytes;
-  make_room(group);
-  return group;
-}
-
 std::vector<Setting> settings(int ranks) {
   return {{"tiny", tiny_group(ranks), {1, 1009, 40009}},
           {"usual", usual_group(ranks), {7, 65537, 16777259, 268435399}},
           {"16 SMs", budget_group(ranks), {127, 1048573, 67108859}}};
-}
-
-/// The least and the most that each parameter takes, one at a time. How a kernel is spread does not
-/// show in its plan.
-std::vector<Tuning> corners(const Engine& engine, const Request& request) {
-  std::vector<Tuning> all(1);
-  const auto is_spread = [](const std::string& name) {
-    return name == "blocks" || name == "threads" || name == "ahead";
-  };
-  const std::string& name = engine.info().name;
-  for (const Param& param : params()) {
-    const std::vector<std::string>& of = param.engines;
-    const bool takes = std::find(of.begin(), of.end(), "all") != of.end() ||
-                       std::find(of.begin(), of.end(), name) != of.end();
-    // The least pieces of a large message are too many to say more than those of a small one.
-    const std::uint64_t kManyPieces = &engine == &tiled_engine() ? 64 << 10 : 8 << 20;
-    const bool is_long =
-        param.name == "tile_units" && request.count * bytes_of(request.type) > kManyPieces;
-    if (!takes || is_spread(param.name) || is_long) continue;
-    for (const int value : {param.unset + param.grain, param.most})
-      all.push_back(tuning_from(name, {{param.name, value}}));
-  }
-  return all;
 }
 
 /// Counts of a part are a rank's share, so that all collectives move as much.
@@ -156,6 +122,37 @@ Group tiny_group(int ranks) {
   group.sizes.flagged_bytes = group.sizes.bare_bytes = (1 << 20) + 4096;
   group.sizes.tile_bytes = tile_slots(ranks) * kSlotGrainBytes;
   group.sizes.rotation_bytes = rotation_slots(ranks) * kSlot;
+  return group;
+}
+
+std::vector<Tuning> corners(const Engine& engine, const Request& request) {
+  std::vector<Tuning> all(1);
+  const auto is_spread = [](const std::string& name) {
+    return name == "blocks" || name == "threads" || name == "ahead";
+  };
+  const std::string& name = engine.info().name;
+  for (const Param& param : params()) {
+    const std::vector<std::string>& of = param.engines;
+    const bool takes = std::find(of.begin(), of.end(), "all") != of.end() ||
+                       std::find(of.begin(), of.end(), name) != of.end();
+    // The least pieces of a large message are too many to say more than those of a small one.
+    const std::uint64_t kManyPieces = &engine == &tiled_engine() ? 64 << 10 : 8 << 20;
+    const bool is_long =
+        param.name == "tile_units" && request.count * bytes_of(request.type) > kManyPieces;
+    if (!takes || is_spread(param.name) || is_long) continue;
+    for (const int value : {param.unset + param.grain, param.most})
+      all.push_back(tuning_from(name, {{param.name, value}}));
+  }
+  return all;
+}
+
+Group budget_group(int ranks) {
+  Group group;
+  group.ranks = ranks;
+  group.most_blocks = 16;
+  group.has_host_reducer = true;
+  group.host_bytes = kPlanRingBytes + kExchangeRingBytes;
+  make_room(group);
   return group;
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/cuda/group.hpp"
+#include "exec/cuda/engine.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {
@@ -22,9 +22,15 @@ struct EngineCase {
 /// Making a plan throws Error(unsupported) where the engine does not serve the case.
 std::vector<EngineCase> engine_cases();
 
+/// Nothing tuned; then the least and the most that each parameter of the engine takes, one at a
+/// time. How a kernel is spread does not show in its plan.
+std::vector<Tuning> corners(const Engine& engine, const Request& request);
+
 /// With slots of two pages and little host memory: small messages take many pieces, and each slot
 /// is used again.
 Group tiny_group(int ranks);
+/// Under a budget of SMs copy engines have slots for every collective.
+Group budget_group(int ranks);
 
 /// GPUs that all see each other and one host: engines ask no more of a machine.
 Topology linked_machine(int gpus);

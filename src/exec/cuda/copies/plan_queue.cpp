@@ -346,7 +346,7 @@ void PlanBook::add(int rank, const Plan& part, std::uint64_t input_from,
     for (Op op : from.ops) {
       parts_[rank].move(op);
       if (part.counts.empty()) op.flag.index += kPartWords;
-      op.dst = moved(op.dst);
+      if (!op.srcs.empty()) op.dst = moved(op.dst);
       for (Region& src : op.srcs) src = moved(src);
       if (op.kind == OpKind::copy && op.path >= 0)
         op.path = path_index(part.paths[static_cast<std::size_t>(op.path)]);

@@ -6,6 +6,7 @@
 // Bulk copies tell that the input has been read a little before the slot holds it; the plan tells
 // both at once.
 #pragma once
+#include "exec/cuda/group.hpp"
 #include "exec/cuda/traffic/plan_words.hpp"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 
@@ -22,6 +23,9 @@ enum TileWord : int {
   kTileArrived,
   kTileHandled
 };
+
+/// Blocks and tiles must be the same on all ranks, so they follow from size and group alone.
+TileWish tile_wish(const Tuning& tuning, const Group& group);
 
 /// Of one block (wish.most_blocks) slots lie as the first block's do in memory; of more, the slots
 /// of all blocks for a peer's tile are one.

@@ -11,19 +11,6 @@
 namespace plait::cuda {
 namespace {
 
-/// Blocks and tiles must be the same on all ranks, so they follow from size and group alone.
-TileWish wish_of(const Tuning& tuning, const Group& group) {
-  TileWish wish;
-  wish.most_blocks = std::min<unsigned>(group.blocks(tuning), kTileBlocks);
-  if (tuning.blocks == 0)
-    wish.most_blocks =
-        std::min({wish.most_blocks, group.most_tiled_blocks, group.blocks_with_room()});
-  wish.tile_units = static_cast<std::uint32_t>(tuning.tile_units);
-  wish.slot_memory_bytes = group.sizes.tile_bytes;
-  if (group.sizes.tile_blocks != 0) wish.slot_blocks = group.sizes.tile_blocks;
-  return wish;
-}
-
 class TiledReady : public Ready {
  public:
   TiledReady(const Request& request, const Tuning& tuning, EngineRank& rank)
@@ -38,7 +25,7 @@ class TiledReady : public Ready {
     if (rank.group().lent_bytes() != 0) args_.poisoned = &rank.words(rank.rank()).engines.poisoned;
     spread_.threads = kTileThreads;
     spread_.shared_bytes = kTileSharedBytes;
-    spread_.blocks = spread_tiles(args_, wish_of(tuning, rank.group()));
+    spread_.blocks = spread_tiles(args_, tile_wish(tuning, rank.group()));
     spread_.programmatic = true;
   }
 
@@ -71,7 +58,7 @@ class TiledEngine : public Engine {
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
-    return tile_plan(topology, request, wish_of(tuning, group));
+    return tile_plan(topology, request, tile_wish(tuning, group));
   }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
                                  EngineRank& rank) const override {
@@ -80,6 +67,18 @@ class TiledEngine : public Engine {
 };
 
 }  // namespace
+
+TileWish tile_wish(const Tuning& tuning, const Group& group) {
+  TileWish wish;
+  wish.most_blocks = std::min<unsigned>(group.blocks(tuning), kTileBlocks);
+  if (tuning.blocks == 0)
+    wish.most_blocks =
+        std::min({wish.most_blocks, group.most_tiled_blocks, group.blocks_with_room()});
+  wish.tile_units = static_cast<std::uint32_t>(tuning.tile_units);
+  wish.slot_memory_bytes = group.sizes.tile_bytes;
+  if (group.sizes.tile_blocks != 0) wish.slot_blocks = group.sizes.tile_blocks;
+  return wish;
+}
 
 const Engine& tiled_engine() {
   static const TiledEngine engine;

@@ -1,0 +1,161 @@
+// One body for every engine: each call is refused with a reason; or its plan is proved, alone and
+// twice in a row, gives the reference's bits, and is what the engine's code does: calls through the
+// queue are played in host memory, kernels are traced on a host's threads.
+#pragma once
+#include <doctest/doctest.h>
+
+#include <map>
+#include <set>
+
+#include "conformance/engine_calls.hpp"
+#include "exec/cuda/traffic/tiled_shape.hpp"
+#include "plait/report.hpp"
+#include "unit/scale.hpp"
+
+namespace plait_test::conformance {
+
+using namespace plait;
+using namespace plait::cuda;
+
+struct EngineRun {
+  const Engine& engine;
+  Request request;
+  Tuning tuning;
+  Group group;
+};
+
+/// Runs the kernel on a host's threads: what is wrong with what it loads, stores or gives; empty =
+/// nothing.
+using Trace = std::function<std::string(const EngineRun& run, const Plan& plan)>;
+using Traces = std::map<std::string, Trace>;  ///< by Plan::kernel
+std::string trace_lines(const EngineRun& run, const Plan& plan);
+std::string trace_tiles(const EngineRun& run, const Plan& plan);
+
+struct Tally {
+  int refused = 0, proved = 0, played = 0, traced = 0;
+  std::set<std::string> reasons;
+};
+
+/// Few blocks, as a host has few threads. Lines' inboxes hold a small message at once, and a larger
+/// one in pieces.
+inline Group group_of(int ranks) {
+  constexpr std::uint64_t kInbox = 8 << 10, kTileSlot = 1024;
+  Group group = tiny_group(ranks);
+  group.sizes.bare_bytes = group.sizes.flagged_bytes = kInbox;
+  group.sizes.tile_bytes = tile_slots(ranks) * kTileSlot;
+  return group;
+}
+
+/// The least and the most of each parameter that shows in a plan, one at a time.
+inline std::vector<Tuning> tunings_of(const Engine& engine, const Request& request) {
+  constexpr int kFewBlocks = 3;
+  std::vector<Tuning> all = corners(engine, request);
+  for (Tuning& one : all) one.blocks = kFewBlocks;
+  return all;
+}
+
+inline bool is_beside_host(const EngineRun& run) {
+  return run.tuning.host_permille > 0 || run.tuning.host_cpu_permille > 0;
+}
+
+/// Two calls, one behind the other, in any order of streams, by one hardware queue, and where
+/// nothing goes through host memory in a graph's one branch.
+inline std::string play(const EngineRun& run, const Topology& topology) {
+  using namespace engine_calls;
+  for (const Order order : {Order::by_chance, Order::one_queue, Order::one_branch}) {
+    if (order == Order::one_branch && is_beside_host(run)) continue;
+    FakeEngines played;
+    Ranks all(played, run.group);
+    std::vector<Call> calls;
+    for (const unsigned seed : {1u, 2u})
+      calls.push_back(call_of(topology, run.engine, run.request, run.tuning, seed));
+    for (int rank = 0; rank < run.request.ranks; ++rank)
+      for (Call& call : calls) all.enqueue(call, rank);
+    played.run(order, static_cast<unsigned>(run.request.count));
+    if (!played.faults.empty()) return played.faults.front();
+    for (const Call& call : calls)
+      if (call.outputs != call.expected) return "other bits than the reference's";
+  }
+  return "";
+}
+
+inline std::string first_finding(const Report& report) {
+  return report.proved() ? "" : text(report.findings[0].rule, ": ", report.findings[0].sentence);
+}
+
+/// done: plans of this request that have been through this; those of other parameters are often the
+/// same.
+inline void check_run(const EngineRun& run, const Traces& traces, std::vector<Plan>& done,
+                      Tally& tally) {
+  constexpr std::uint64_t kMostTraced = 1009;  // what takes a host's threads a second
+  constexpr int kMostRanksOfAllTunings = 4;
+  const std::string why = why_not(run.engine, run.request, run.tuning, run.group);
+  if (!why.empty()) {
+    ++tally.refused;
+    tally.reasons.insert(why);
+    return;
+  }
+  const Topology topology = linked_machine(run.request.ranks);
+  const Plan plan = plan_of(run.engine, topology, run.request, run.tuning, run.group);
+  Plan key = plan;
+  if (plan.kernel.empty()) key.params.clear();  // what they do shows in its ops
+  ++tally.proved;
+  if (std::find(done.begin(), done.end(), key) != done.end()) return;
+  done.push_back(key);
+  CHECK(first_finding(verify(plan)) == "");
+  CHECK(first_finding(verify_in_a_row({&plan, &plan})) == "");
+  CHECK(plan.sum_order == SumOrder::rank_order);
+  CHECK(plan_from_json(to_json(plan)) == plan);
+  const Inputs inputs = random_inputs(run.request, run.request.count);
+  const Plan direct = propose_one(topology, run.request, "direct");
+  CHECK(ReferenceExecutor(plan).run(inputs) == ReferenceExecutor(direct).run(inputs));
+  Tuning alone = run.tuning;
+  alone.host_permille = alone.host_cpu_permille = 0;
+  const std::string kernel = run.engine.plan(topology, run.request, alone, run.group).kernel;
+  if (kernel.empty()) {
+    CHECK(play(run, topology) == "");
+    ++tally.played;
+  } else if (!is_beside_host(run) && run.request.count <= kMostTraced &&
+             (done.size() == 1 || run.request.ranks <= kMostRanksOfAllTunings)) {
+    const auto trace = traces.find(kernel);
+    REQUIRE_MESSAGE(trace != traces.end(), "wanted a trace of kernel ", kernel,
+                    " in tests/conformance/test_engines.cpp, found none");
+    CHECK(trace->second(run, plan) == "");
+    ++tally.traced;
+  }
+}
+
+/// Every collective, odd sizes, 2 to 8 ranks.
+inline void check_engine(const Engine& engine, const Traces& traces) {
+  Tally tally;
+  Sample is_next_taken;
+  for (const int ranks : {2, 3, 4, 5, 6, 7, 8})
+    for (const Collective collective : all_collectives())
+      for (const std::uint64_t count : {1u, 7u, 123u, 1009u, 40009u}) {
+        Request request;
+        request.collective = collective;
+        request.ranks = ranks;
+        request.count = count;
+        request.type = count % 3 == 0                          ? DataType::bf16
+                       : reduces(collective) || count % 2 == 0 ? DataType::fp32
+                                                               : DataType::uint8;
+        request.root = static_cast<int>(count) % ranks;
+        request.peer = (request.root + 1) % ranks;
+        request = checked(request, linked_machine(ranks));
+        std::vector<Plan> done;
+        for (const Tuning& tuning : tunings_of(engine, request)) {
+          if (!is_next_taken()) continue;
+          std::string tuned;
+          for (const auto& [name, value] : params_of(tuning)) tuned += text(", ", name, " ", value);
+          CAPTURE(text(engine.info().name, ": ", name_of(collective), " of ", count, " ",
+                       name_of(request.type), ", ", ranks, " ranks", tuned));
+          check_run({engine, request, tuning, group_of(ranks)}, traces, done, tally);
+        }
+      }
+  MESSAGE(engine.info().name, ": ", tally.refused, " refused, ", tally.proved, " proved, ",
+          tally.played, " of them played, ", tally.traced, " traced");
+  for (const std::string& reason : tally.reasons) MESSAGE("  refused: ", reason);
+  CHECK(seen(static_cast<std::uint64_t>(tally.played + tally.traced)));
+}
+
+}  // namespace plait_test::conformance
