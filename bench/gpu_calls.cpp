@@ -51,7 +51,7 @@ class Bench {
       given.rings.push_back(rings + static_cast<std::uint64_t>(r) * kRingBytes);
     std::byte* const words = rings + static_cast<std::uint64_t>(options.gpus) * kRingBytes;
     given.host_words = reinterpret_cast<HostWords*>(words);
-    given.share_words = reinterpret_cast<Settled::Words*>(words + kHostWordsBytes);
+    given.share_words = reinterpret_cast<AgreedNumber::Words*>(words + kHostWordsBytes);
     cuda_ = std::make_unique<CudaRank>(
         given, [&](const std::string& mine) { return board_->exchange(rank_, mine); });
     PLAIT_CUDA_CALL(context_push, cuda_->context());
@@ -299,7 +299,7 @@ int main(int count, char** arguments) {
     const Options options = parse(count, arguments);
     std::byte* rings =
         shared_memory(kRingBytes * static_cast<std::uint64_t>(options.gpus) +
-                      plait::cuda::kHostWordsBytes + sizeof(plait::cuda::Settled::Words));
+                      plait::cuda::kHostWordsBytes + sizeof(plait::cuda::AgreedNumber::Words));
     Board* board = make_board(options.gpus);
     return run_ranks(board, options.processes,
                      [&](int rank) { Bench(options, board, rank, rings).run(); });

@@ -26,7 +26,7 @@ enum class Phase : int {
   aborted,
 };
 
-/// The other ranks of a communicator, as far as their processes can be watched (lifeline.hpp).
+/// The other ranks of a communicator, as far as their processes can be watched (peer_watch.hpp).
 class Peers {
  public:
   virtual ~Peers() = default;
@@ -67,7 +67,7 @@ struct State {
   std::shared_ptr<LaunchOrder> launches;  ///< of its GPU; null = not asked for
   std::atomic<bool> killed{false};        ///< a peer was: all calls fail
   std::atomic<bool> lost{false};          ///< a peer has died
-  std::atomic<std::uint64_t> watched{0};  ///< its peers' processes, in the lifeline
+  std::atomic<std::uint64_t> watched{0};  ///< its peers' processes, in the watch
   std::shared_ptr<Peers> peers;           ///< where attached
   int place = -1;                         ///< this rank's on its process's page; -1 = none
   std::string reason;                     ///< why on_nccl or failed

@@ -10,7 +10,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "shims/nccl/attach.hpp"
-#include "shims/nccl/lifeline.hpp"
+#include "shims/nccl/peer_watch.hpp"
 
 namespace plait::nccl {
 namespace {

@@ -14,7 +14,7 @@
 #include "base/text.hpp"
 #include "comm/buffers.hpp"
 #include "comm/choose.hpp"
-#include "comm/device.hpp"
+#include "comm/gpu_side.hpp"
 #include "comm/pairs.hpp"
 #include "comm/setup.hpp"
 
@@ -24,7 +24,7 @@ struct Communicator::State {
   CommunicatorOptions options;
   Joined joined;
   std::string why_no_gpu;
-  std::unique_ptr<DeviceSide> device;  ///< null = host memory alone
+  std::unique_ptr<GpuSide> device;  ///< null = host memory alone
   Peers peers;
   Chooser chooser;
   std::vector<Mapping> arena_memory;
@@ -49,7 +49,7 @@ struct Communicator::State {
   using Body = std::function<void(const std::vector<CallDescriptor>&)>;
   void in_call(const CallDescriptor& mine, const Body& body);
   std::unique_lock<std::mutex> begin();
-  DeviceSide& gpu() const;
+  GpuSide& gpu() const;
   void run(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked, const void* input,
            void* output);
   std::shared_ptr<const ProvedPlan> plan_for(const Request& request, const CallOptions& how);
@@ -60,7 +60,7 @@ struct Communicator::State {
   std::optional<Error> failed();
   void end_device_work();
   template <class Work>
-  void told(const Work& work) const;
+  void with_context(const Work& work) const;
   CommunicatorOptions pair_options(const PairOf& pair) const;
   std::unique_ptr<Communicator> make_pair(int peer);
 };
@@ -111,8 +111,7 @@ std::string wanted_label(const CallOptions& options) {
 Communicator::State::State(const CommunicatorOptions& given, const PairOf* pair)
     : options(given),
       joined(join(given, pair)),
-      device(
-          DeviceSide::create(given, joined, pair == nullptr ? nullptr : pair->check, why_no_gpu)),
+      device(GpuSide::create(given, joined, pair == nullptr ? nullptr : pair->check, why_no_gpu)),
       peers(std::move(joined.peers)),
       chooser(joined.topology, joined.forced, joined.bitwise) {
   peers.use(&joined.controls);
@@ -179,7 +178,7 @@ std::unique_lock<std::mutex> Communicator::State::begin() {
   return lock;
 }
 
-DeviceSide& Communicator::State::gpu() const {
+GpuSide& Communicator::State::gpu() const {
   if (device != nullptr) return *device;
   throw Error(ErrorCode::no_device,
               why_no_gpu.empty()
@@ -262,17 +261,17 @@ void Communicator::State::count(const ProvedPlan& plan) {
 
 /// Of this one and its pairs together, so that their waits do not add up.
 void Communicator::State::end_device_work() {
-  std::vector<DeviceSide*> all;
+  std::vector<GpuSide*> all;
   for (const Communicator* pair : pairs->made()) all.push_back(pair->state_->device.get());
   all.push_back(device.get());
   std::erase(all, nullptr);
-  for (DeviceSide* one : all) one->begin_closing();
-  for (DeviceSide* one : all) one->end_work();
+  for (GpuSide* one : all) one->begin_closing();
+  for (GpuSide* one : all) one->end_work();
 }
 
 /// What a pair throws says whose it is.
 template <class Work>
-void Communicator::State::told(const Work& work) const {
+void Communicator::State::with_context(const Work& work) const {
   try {
     work();
   } catch (const Error& error) {
@@ -345,7 +344,7 @@ void Communicator::run(const Request& given, const void* input, void* output,
     mine.plan_hash = plan->hash;
   });
   if (failure) set_error(mine, *failure);
-  state.told([&] {
+  state.with_context([&] {
     state.in_call(mine, [&](const std::vector<CallDescriptor>& asked) {
       state.run(*plan, asked, input, output);
     });
@@ -354,14 +353,14 @@ void Communicator::run(const Request& given, const void* input, void* output,
 
 void Communicator::enqueue(const Request& request, const void* input, void* output, void* stream,
                            const CallOptions& options) {
-  state_->told([&] {
+  state_->with_context([&] {
     const std::unique_lock<std::mutex> lock = state_->begin();
     state_->gpu().enqueue(request, input, output, stream, options);
   });
 }
 
 void Communicator::check() {
-  state_->told([&] { state_->gpu().check(); });
+  state_->with_context([&] { state_->gpu().check(); });
   for (Communicator* pair : state_->pairs->made()) pair->check();
 }
 

@@ -128,7 +128,7 @@ std::string meeting_place(const CommunicatorOptions& options, const Env& env) {
   return derived_rendezvous(env, made_as_rank[options.rank]++);
 }
 
-/// Then masks are for what DeviceSide learns of links between GPUs.
+/// Then masks are for what GpuSide learns of links between GPUs.
 bool has_gpu(const CommunicatorOptions& options) {
   return options.device >= 0 || (options.device == kDeviceByLauncher && cuda::device_count() > 0);
 }

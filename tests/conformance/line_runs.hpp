@@ -80,7 +80,7 @@ class LinePlay {
       std::fill(made_.inboxes.back().begin(), made_.inboxes.back().end(), ulonglong2{none, none});
       states_.push_back(std::make_unique<DeviceState>());
       states_.back()->fused_calls = run.calls_before;
-      lifelines_.push_back(std::make_unique<Lifeline>());
+      stop_pages_.push_back(std::make_unique<StopPage>());
       paces_.push_back(std::make_unique<Pace>());
     }
     made_.accesses.assign(
@@ -170,7 +170,7 @@ class LinePlay {
     args.input = reinterpret_cast<char*>(made_.inputs[index(rank)].data()) + piece.offset;
     args.output = reinterpret_cast<char*>(made_.outputs[index(rank)].data()) + piece.offset;
     args.state = states_[index(rank)].get();
-    args.lifeline = lifelines_[index(rank)].get();
+    args.stop_page = stop_pages_[index(rank)].get();
     args.wait_ns = static_cast<std::uint64_t>(run_.wait_s * 1e9);
     for (double& scalar : args.scalars) scalar = 1.0;
     args.rank = rank;
@@ -224,7 +224,7 @@ class LinePlay {
   std::vector<Range> pieces_;
   LineTraces made_;
   std::vector<std::unique_ptr<DeviceState>> states_;
-  std::vector<std::unique_ptr<Lifeline>> lifelines_;
+  std::vector<std::unique_ptr<StopPage>> stop_pages_;
   std::vector<std::unique_ptr<Pace>> paces_;
 };
 

@@ -27,7 +27,7 @@ struct PlayedGpu {
     flags.poisoned = 0;
   }
   DeviceState state{};
-  Lifeline lifeline{};
+  StopPage stop_page{};
   EngineFlags flags{};
   std::atomic<bool> stream_failed{false};
 };
@@ -42,7 +42,7 @@ struct Pair {
   EngineStep blank(int rank, double wait_s) {
     EngineStep step{};
     step.state = &gpus[rank].state;
-    step.lifeline = &gpus[rank].lifeline;
+    step.stop_page = &gpus[rank].stop_page;
     step.wait_ns = static_cast<std::uint64_t>(wait_s * 1e9);
     step.counted = &gpus[rank].flags.exchanged;
     for (int r = 0; r < 2; ++r) step.flags[r] = &gpus[r].flags;
@@ -90,7 +90,7 @@ struct Pair {
     std::thread sender([&] { send_all(wait_s); }), taker([&] { take_all(wait_s); });
     if (aborted >= 0) {
       std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
-      std::atomic_ref(gpus[aborted].lifeline.stop).store(kFaultAborted);
+      std::atomic_ref(gpus[aborted].stop_page.stop).store(kFaultAborted);
     }
     sender.join();
     taker.join();

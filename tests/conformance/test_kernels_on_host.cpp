@@ -34,7 +34,7 @@ struct PlayedGpu {
   std::atomic<bool> stream_failed{false};
   std::vector<bool> failed_after;  // by call
   DeviceState state{};
-  Lifeline lifeline{};
+  StopPage stop_page{};
   Buffer flagged = buffer_of(2 * kHalfBytes), bare = buffer_of(2 * kHalfBytes);
 };
 
@@ -78,7 +78,7 @@ void tell(Kind& args, Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devic
   args.input = call.input(rank);
   args.output = call.output(rank);
   args.state = &devices[rank]->state;
-  args.lifeline = &devices[rank]->lifeline;
+  args.stop_page = &devices[rank]->stop_page;
   args.wait_ns = static_cast<std::uint64_t>(wait_s * 1e9);
   for (double& scalar : args.scalars) scalar = 1.0;
   args.rank = static_cast<int>(rank);
@@ -290,8 +290,8 @@ TEST_CASE("kernels on a host's threads name a rank that never comes" *
     for (int rank = 0; rank + 1 < ranks; ++rank) {
       const PlayedGpu& device = *devices[static_cast<std::size_t>(rank)];
       CHECK(device.state.failed == kFaultDeadline);
-      CHECK(device.lifeline.fault.code == kFaultDeadline);
-      if (ranks == 2) CHECK(device.lifeline.fault.peer == 1);
+      CHECK(device.stop_page.fault.code == kFaultDeadline);
+      if (ranks == 2) CHECK(device.stop_page.fault.peer == 1);
     }
   }
 }
@@ -326,10 +326,10 @@ TEST_CASE("a wait that the program aborts ends without an error of its stream" *
     std::mt19937 random(7);
     std::vector<Call> calls = random_calls(2, random);
     std::vector<std::unique_ptr<PlayedGpu>> devices = devices_of(2);
-    devices[0]->lifeline.stop = stop;
+    devices[0]->stop_page.stop = stop;
     run_calls(calls, devices, 20, 1);
-    CHECK(devices[0]->lifeline.fault.code == stop);
-    CHECK(devices[0]->lifeline.fault.peer == 1);
+    CHECK(devices[0]->stop_page.fault.code == stop);
+    CHECK(devices[0]->stop_page.fault.peer == 1);
     CHECK(devices[0]->stream_failed == (stop != kFaultAborted));
   }
 }

@@ -44,7 +44,7 @@ char* bytes_of(Buffer& buffer) { return reinterpret_cast<char*>(buffer.data()); 
 struct PlayedGpu {
   PlayedGpu() { state.plan_epoch = kEpoch, state.inbox_calls = 0u - 2; }
   DeviceState state{};
-  Lifeline lifeline{};
+  StopPage stop_page{};
   std::uint32_t poisoned = 0;
   std::atomic<bool> stream_failed{false};
   std::vector<bool> failed_after;  // by call
@@ -161,7 +161,7 @@ class Played {
     args.counters = image.counters;
     args.inbox_half_bytes = arena_sizes().inbox_bytes;
     args.state = &gpus[rank]->state;
-    args.lifeline = &gpus[rank]->lifeline;
+    args.stop_page = &gpus[rank]->stop_page;
     args.wait_ns = static_cast<std::uint64_t>(wait_s * 1e9);
     args.lane_count = mine.whole_count();
     args.rank = static_cast<int>(rank);
@@ -185,7 +185,7 @@ class Played {
   void run_call(Call& call, std::size_t rank, double wait_s) {
     const LaneArgs args = args_of(call, rank, wait_s);
     if (args.lane_count == 0) {  // as plait_end_call does
-      return end_lanes({args.state, args.lifeline, args.wait_ns, args.poisoned[rank], args.epochs,
+      return end_lanes({args.state, args.stop_page, args.wait_ns, args.poisoned[rank], args.epochs,
                         args.inbox_calls});
     }
     const Grid grid{
@@ -233,7 +233,7 @@ TEST_CASE("lanes: a rank that is late or aborted leaves nobody with a wrong resu
         std::thread program([&, pause = played.random() % 10000] {
           if (!is_aborted) return;
           std::this_thread::sleep_for(std::chrono::microseconds(pause));
-          std::atomic_ref(played.gpus[one]->lifeline.stop).store(kFaultAborted);
+          std::atomic_ref(played.gpus[one]->stop_page.stop).store(kFaultAborted);
         });
         played.run(kWait);
         program.join();
@@ -255,7 +255,7 @@ TEST_CASE("lanes: a rank that is late or aborted leaves nobody with a wrong resu
 TEST_CASE("lanes: an aborted rank whose copies follow tells its peer, which then ends no call" *
           doctest::skip(kLooksForRaces)) {
   Played played(2, 3);
-  played.gpus[0]->lifeline.stop = kFaultAborted;
+  played.gpus[0]->stop_page.stop = kFaultAborted;
   for (Call& call : played.calls) call.late = 1;  // by a second
   played.ends_call = false;
   played.run(0.3);
@@ -267,5 +267,5 @@ TEST_CASE("lanes: an aborted rank whose copies follow tells its peer, which then
   other.gpus[1]->poisoned = 1;
   other.run(0.3);
   CHECK(other.gpus[1]->failed_after[0]);
-  CHECK(other.gpus[1]->lifeline.fault.peer == 0);
+  CHECK(other.gpus[1]->stop_page.fault.peer == 0);
 }

@@ -38,7 +38,7 @@ struct PlayedRank {
         input_memory(kArea / 16),
         output_memory(kArea / 16, {kUntouched, kUntouched}) {}
   DeviceState state{};
-  Lifeline lifeline{};
+  StopPage stop_page{};
   MessageFlags flags{};
   std::atomic<bool> stream_failed{false};
   std::vector<bool> failed_after;  // by call
@@ -51,9 +51,9 @@ struct PlayedRank {
 };
 using PlayedRanks = std::vector<std::unique_ptr<PlayedRank>>;
 
-MessageArgs told(MessageArgs args, PlayedRanks& all, std::size_t rank, double wait_s) {
+MessageArgs with_context(MessageArgs args, PlayedRanks& all, std::size_t rank, double wait_s) {
   args.state = &all[rank]->state;
-  args.lifeline = &all[rank]->lifeline;
+  args.stop_page = &all[rank]->stop_page;
   args.wait_ns = static_cast<std::uint64_t>(wait_s * 1e9);
   args.rank = static_cast<int>(rank);
   args.ranks = static_cast<int>(all.size());
@@ -101,7 +101,7 @@ void run_rank(PlayedRanks& all, std::size_t rank, const How& how) {
       std::this_thread::sleep_for(std::chrono::duration<double>(3 * how.wait_s));
     for (const MessageArgs& args :
          plan_messages(mine.calls[call], me, count, {kChannels, how.tuning})) {
-      const MessageArgs whole = told(args, all, rank, how.wait_s);
+      const MessageArgs whole = with_context(args, all, rank, how.wait_s);
       plait_test::launch({whole.channels * whole.peers,
                           2 * threads,
                           {threads, threads},
@@ -288,7 +288,7 @@ TEST_CASE("messages: a rank that is late or aborted leaves nobody with what was 
           std::thread program([&] {
             if (!is_aborted) return;
             std::this_thread::sleep_for(std::chrono::microseconds(seed * 1700));
-            std::atomic_ref(all[one]->lifeline.stop).store(kFaultAborted);
+            std::atomic_ref(all[one]->stop_page.stop).store(kFaultAborted);
           });
           run_all(all, how);
           program.join();
@@ -314,7 +314,7 @@ TEST_CASE("messages that nobody sends are given up, and name the peer" *
       all[0]->calls = {{{false, 1, all[0]->output.data(), bytes}}};
       run_all(all, {{0, 1024}, 0.05, false, resident});
       CHECK(all[0]->state.failed == kFaultDeadline);
-      CHECK(all[0]->lifeline.fault.code == kFaultDeadline);
-      CHECK(all[0]->lifeline.fault.peer == 1);
+      CHECK(all[0]->stop_page.fault.code == kFaultDeadline);
+      CHECK(all[0]->stop_page.fault.peer == 1);
     }
 }

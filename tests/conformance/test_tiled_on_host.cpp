@@ -50,7 +50,7 @@ struct PlayedGpu {
     std::fill(words, words + sizeof flags / sizeof *words, kTiles);
   }
   DeviceState state{};
-  Lifeline lifeline{};
+  StopPage stop_page{};
   TileFlags flags{};
   std::uint32_t poisoned = 0;
   std::atomic<bool> stream_failed{false};
@@ -93,7 +93,7 @@ TiledArgs args_of(Call& call, PlayedGpus& gpus, std::size_t rank, double wait_s)
   args.input = call.input(rank);
   args.output = call.output(rank);
   args.state = &mine.state;
-  args.lifeline = &mine.lifeline;
+  args.stop_page = &mine.stop_page;
   args.wait_ns = static_cast<std::uint64_t>(wait_s * 1e9);
   for (double& scalar : args.scalars) scalar = 1.0;
   for (std::size_t r = 0; r < gpus.size(); ++r) {
@@ -380,7 +380,7 @@ TEST_CASE("tiled: a rank that is late or aborted leaves nobody with a wrong resu
         std::thread program([&, pause = random() % 60000] {
           if (!is_aborted) return;
           std::this_thread::sleep_for(std::chrono::microseconds(pause));
-          std::atomic_ref(gpus[one]->lifeline.stop).store(kFaultAborted);
+          std::atomic_ref(gpus[one]->stop_page.stop).store(kFaultAborted);
         });
         run_calls(calls, gpus, kWait);
         program.join();
@@ -407,5 +407,5 @@ TEST_CASE("tiled does not end a call as if it held where an exchange's peer has 
   gpus[0]->poisoned = 2;
   run_calls(calls, gpus, 0.3);
   CHECK(gpus[0]->failed_after[0]);
-  CHECK(gpus[0]->lifeline.fault.peer == 1);
+  CHECK(gpus[0]->stop_page.fault.peer == 1);
 }

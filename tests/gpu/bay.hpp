@@ -89,7 +89,7 @@ class Bay {
   /// words: for ranks that agree on a share of large calls through host memory. beside_computing:
   /// as under NCCL.
   Bay(bench::Board* shared, int my_rank, std::byte* rings, double wait_s = 20,
-      Settled::Words* words = nullptr, bool beside_computing = false)
+      AgreedNumber::Words* words = nullptr, bool beside_computing = false)
       : board(shared), rank(my_rank) {
     CudaRankOptions options;
     const int gpus = device_count(), ranks_a_gpu = (board->ranks + gpus - 1) / gpus;
@@ -234,7 +234,7 @@ inline bool skipped(int ranks, const std::string& why = "") {
 /// Runs body(bay, findings) on every rank; fails where a rank does or has found anything.
 inline Findings* on_bays(int ranks, bool processes,
                          const std::function<void(Bay&, Findings&)>& body,
-                         Settled::Words* words = nullptr) {
+                         AgreedNumber::Words* words = nullptr) {
   bench::Board* board = bench::make_board(ranks);
   std::byte* rings = shared_rings(ranks);
   Findings* findings = Findings::shared();

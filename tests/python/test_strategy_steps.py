@@ -19,7 +19,7 @@ PER_RANK = 1 << 14
 Span = tuple[int, int, int]  # begin, end, steps behind it
 
 
-def told() -> list[tuple[str, str, str, str]]:
+def with_context() -> list[tuple[str, str, str, str]]:
     return [
         (name, collective, steps, sent)
         for name, collectives, steps, sent in ROW.findall(PAGE)
@@ -96,12 +96,12 @@ def plan_of(name: str, collective: str, ranks: int) -> plait.Plan:
 
 
 def test_every_strategy_has_its_rows():
-    said = {(name, collective) for name, collective, _, _ in told()}
+    said = {(name, collective) for name, collective, _, _ in with_context()}
     does = {(info.name, what) for info in plait.strategies() for what in info.collectives}
     assert said == {pair for pair in does if pair[0] != "rerouted"}
 
 
-@pytest.mark.parametrize(("name", "collective", "steps", "sent"), told())
+@pytest.mark.parametrize(("name", "collective", "steps", "sent"), with_context())
 def test_steps_and_bytes_are_those_of_the_plan(name, collective, steps, sent):
     compared = 0
     for ranks in {"pairwise": (2,), "hierarchical": (8,), "striped": (2,)}.get(name, (2, 4, 8)):

@@ -24,7 +24,7 @@
 namespace plait::cuda {
 namespace {
 
-constexpr std::size_t kLifelineBytes = 4096;
+constexpr std::size_t kStopPageBytes = 4096;
 constexpr std::size_t kStreams = 30;  // at most: streams must not share a hardware queue (32)
 static_assert(kStreams >= kEngineEvents && kStreams >= kEngineStreams + kHostStreams);
 
@@ -190,17 +190,17 @@ char* CudaRank::at(ArenaPart part, int owner) const {
   return (is_later ? *later_ : *arena_).at(part, owner);
 }
 
-/// Before anything counts on them. The signal lies behind the lifeline, in its page.
+/// Before anything counts on them. The signal lies in the page of the StopPage, behind it.
 void CudaRank::prove_paths(const Exchange& exchange) {
   constexpr std::uint64_t kSignalAt = 1024;
-  static_assert(sizeof(Lifeline) <= kSignalAt && kSignalAt + sizeof(PathSignal) <= kLifelineBytes);
+  static_assert(sizeof(StopPage) <= kSignalAt && kSignalAt + sizeof(PathSignal) <= kStopPageBytes);
   const auto began = std::chrono::steady_clock::now();
-  char* const signal = reinterpret_cast<char*>(lifeline_) + kSignalAt;
+  char* const signal = reinterpret_cast<char*>(stop_page_) + kSignalAt;
   const std::unique_ptr<PathSide> side = path_side({.arena = arena_.get(),
                                                     .kernels = kernels_.get(),
                                                     .stream = streams_[0],
                                                     .signal = reinterpret_cast<PathSignal*>(signal),
-                                                    .device_signal = device_lifeline_ + kSignalAt,
+                                                    .device_signal = device_stop_page_ + kSignalAt,
                                                     .rank = options_.rank,
                                                     .ranks = options_.ranks},
                                                    arena_->nonce());
@@ -224,17 +224,17 @@ void CudaRank::open_host_path() {
   path.host_words = reinterpret_cast<HostWords*>(mapped);
   host_reducer_ =
       std::make_unique<HostReducer>(*options_.host_words, options_.rank,
-                                    host_threads(options_.ranks), *lifeline_, options_.wait_s);
+                                    host_threads(options_.ranks), *stop_page_, options_.wait_s);
   whole_.has_host_reducer = true;
 }
 
 void CudaRank::map_host_memory() {
   void* page =
-      ::mmap(nullptr, kLifelineBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      ::mmap(nullptr, kStopPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) throw Error(ErrorCode::out_of_memory, "wanted a page of host memory");
-  lifeline_ = static_cast<Lifeline*>(page);
-  PLAIT_CUDA_CALL(host_register, page, kLifelineBytes, kHostRegisterPortable | kHostRegisterMapped);
-  PLAIT_CUDA_CALL(host_device_pointer, &device_lifeline_, page, 0);
+  stop_page_ = static_cast<StopPage*>(page);
+  PLAIT_CUDA_CALL(host_register, page, kStopPageBytes, kHostRegisterPortable | kHostRegisterMapped);
+  PLAIT_CUDA_CALL(host_device_pointer, &device_stop_page_, page, 0);
   for (std::byte* ring : options_.rings) {
     register_host(ring, options_.ring_bytes + options_.exchange_ring_bytes);
     ++registered_;
@@ -265,9 +265,9 @@ void CudaRank::close() noexcept {
     kernels_.reset();
     for (std::size_t i = 0; i < registered_; ++i) unregister_host(options_.rings[i]);
     if (words_registered_) unregister_host(options_.host_words);
-    if (lifeline_ != nullptr) {
-      api().host_unregister(lifeline_);
-      ::munmap(lifeline_, kLifelineBytes);
+    if (stop_page_ != nullptr) {
+      api().host_unregister(stop_page_);
+      ::munmap(stop_page_, kStopPageBytes);
     }
     Context popped = nullptr;
     api().context_pop(&popped);
@@ -416,7 +416,7 @@ void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stre
 }
 
 void CudaRank::end_lanes(const LaneArgs& args, Stream stream) {
-  LaneEnd end{args.state,  args.lifeline,   args.wait_ns, args.poisoned[args.rank],
+  LaneEnd end{args.state,  args.stop_page,  args.wait_ns, args.poisoned[args.rank],
               args.epochs, args.inbox_calls};
   kernels_->launch(kernels_->find("plait_end_call"), {1, 1, false}, stream, {&end});
 }
@@ -488,9 +488,9 @@ void CudaRank::run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream
 
 void CudaRank::check() const {
   const auto code =
-      std::atomic_ref<std::uint32_t>(lifeline_->fault.code).load(std::memory_order_acquire);
+      std::atomic_ref<std::uint32_t>(stop_page_->fault.code).load(std::memory_order_acquire);
   if (code == kNoFault) return;
-  const Fault& fault = lifeline_->fault;
+  const Fault& fault = stop_page_->fault;
   const std::string peer =
       fault.peer == kNoPeer ? "a rank of another node" : text("rank ", fault.peer);
   const std::string place =
@@ -511,19 +511,19 @@ void CudaRank::check() const {
 
 void CudaRank::abort() noexcept {
   if (growth_ != nullptr) growth_->cancel();
-  std::atomic_ref<std::uint32_t>(lifeline_->stop).store(kFaultAborted, std::memory_order_release);
+  std::atomic_ref<std::uint32_t>(stop_page_->stop).store(kFaultAborted, std::memory_order_release);
 }
 
 void CudaRank::fail() noexcept {
   if (growth_ != nullptr) growth_->cancel();
   std::uint32_t expected = kNoFault;
-  std::atomic_ref<std::uint32_t>(lifeline_->stop)
+  std::atomic_ref<std::uint32_t>(stop_page_->stop)
       .compare_exchange_strong(expected, kFaultLost, std::memory_order_release);
 }
 
 void CudaRank::heed(Stream stream) {
   const Current current(context_);
-  HeedArgs args{arena_->state(), reinterpret_cast<Lifeline*>(device_lifeline_)};
+  HeedArgs args{arena_->state(), reinterpret_cast<StopPage*>(device_stop_page_)};
   kernels_->launch(kernels_->find("plait_heed"), {1, 1, false}, stream, {&args});
 }
 

@@ -37,15 +37,15 @@ struct CudaRankOptions {
   std::uint64_t exchange_ring_bytes = 0;  ///< behind them: large calls take both
   HostWords* host_words = nullptr;        ///< a page of zeros that all ranks map, for parts that
                                           ///< CPU cores reduce; null = none
-  Settled::Words* share_words = nullptr;  ///< zeros that all ranks map, to agree on the share of
-                                          ///< large calls through host memory; null = none
-  bool orders_calls = true;               ///< false = who calls sees to the order between streams
-  bool mixes_graphs = true;               ///< graphs are ordered beside eager calls and each other
-  double wait_s = 600.0;                  ///< how long a kernel waits for a peer before it gives up
-  unsigned most_blocks = 0;               ///< of a kernel, to leave SMs to others; 0 = one an SM
-  bool beside_computing = false;          ///< large calls take few SMs, as where most_blocks is set
-  bool messages = false;                  ///< room for messages between single ranks
-  bool proves_paths = true;  ///< false = they are known to work, or nothing runs on them
+  AgreedNumber::Words* share_words = nullptr;  ///< zeros that all ranks map, to agree on the share
+                                               ///< of large calls through host memory; null = none
+  bool orders_calls = true;       ///< false = who calls sees to the order between streams
+  bool mixes_graphs = true;       ///< graphs are ordered beside eager calls and each other
+  double wait_s = 600.0;          ///< how long a kernel waits for a peer before it gives up
+  unsigned most_blocks = 0;       ///< of a kernel, to leave SMs to others; 0 = one an SM
+  bool beside_computing = false;  ///< large calls take few SMs, as where most_blocks is set
+  bool messages = false;          ///< room for messages between single ranks
+  bool proves_paths = true;       ///< false = they are known to work, or nothing runs on them
   LaneSpread spread;
 };
 
@@ -159,7 +159,7 @@ class CudaRank : public EngineRank {
   template <class Args>
   void tell_of_waits(Args& args) const {
     args.state = arena_->state();
-    args.lifeline = reinterpret_cast<Lifeline*>(device_lifeline_);
+    args.stop_page = reinterpret_cast<StopPage*>(device_stop_page_);
     args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
   }
   /// Behind earlier calls on any stream, if that is this rank's to see to.
@@ -189,9 +189,9 @@ class CudaRank : public EngineRank {
   EventMarker marker_{api()};
   CallOrder<EventMarker, Stream> order_;
   Event fork_ = nullptr;
-  std::vector<Event> marks_;      // one a stream
-  Lifeline* lifeline_ = nullptr;  // host address
-  DevicePointer device_lifeline_ = 0;
+  std::vector<Event> marks_;       // one a stream
+  StopPage* stop_page_ = nullptr;  // host address
+  DevicePointer device_stop_page_ = 0;
   std::vector<DevicePointer> rings_;  // device address by rank
   EnginePath engine_path_;
   std::size_t registered_ = 0;  // of options_.rings

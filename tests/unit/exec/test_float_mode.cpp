@@ -145,10 +145,10 @@ TEST_CASE("cores beside a GPU reduce alike, whatever thread has started them") {
     reduce_cpu(DataType::fp32, ReduceOp::sum, wanted.data(), sources.from.data(), 2, kCount, 2,
                true, nullptr);
     cuda::HostWords words{};
-    const cuda::Lifeline lifeline{};
+    const cuda::StopPage stop_page{};
     std::thread([&] {
       set_float_mode(mode);
-      cuda::HostReducer reducer(words, 0, 1, lifeline, 20);
+      cuda::HostReducer reducer(words, 0, 1, stop_page, 20);
       cuda::HostJob job;
       job.ranks = 2;
       for (std::size_t rank = 0; rank < 2; ++rank)

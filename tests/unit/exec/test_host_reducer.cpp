@@ -27,7 +27,7 @@ HostWords words_before() {
 
 /// Two ranks' rings; rank 0's cores are real.
 struct Bench {
-  explicit Bench(double wait_s = 20) : reducer(words, 0, 2, lifeline, wait_s) {
+  explicit Bench(double wait_s = 20) : reducer(words, 0, 2, stop_page, wait_s) {
     for (auto& ring : rings) ring.resize(kChunkSlots * kFloats);
     job.ranks = 2;
     for (std::size_t rank = 0; rank < 2; ++rank)
@@ -55,7 +55,7 @@ struct Bench {
   }
 
   HostWords words = words_before();
-  Lifeline lifeline{};
+  StopPage stop_page{};
   std::vector<float> rings[2];
   HostJob job;
   HostReducer reducer;
@@ -104,7 +104,7 @@ TEST_CASE("cores wait no longer than kernels do") {
     Bench bench(is_late ? 0.05 : 20);
     bench.fill(1);
     bench.reducer.begin(bench.job);
-    if (!is_late) std::atomic_ref<std::uint32_t>(bench.lifeline.stop).store(cuda::kFaultAborted);
+    if (!is_late) std::atomic_ref<std::uint32_t>(bench.stop_page.stop).store(cuda::kFaultAborted);
     std::this_thread::sleep_for(200ms);
     bench.arrive(0, 3);
     bench.arrive(1, 3);

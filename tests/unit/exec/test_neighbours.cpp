@@ -34,8 +34,8 @@ Api stand_in() {
   return driver;
 }
 
-bool is_crowded(const DeviceState& state) {
-  const auto at = reinterpret_cast<DevicePointer>(&state.crowded);
+bool has_neighbour(const DeviceState& state) {
+  const auto at = reinterpret_cast<DevicePointer>(&state.has_neighbour);
   REQUIRE(set.contains(at));
   return set[at] != 0;
 }
@@ -49,13 +49,13 @@ TEST_CASE("a rank is alone on its GPU while this process has no other one there"
   DeviceState first{}, second{}, elsewhere{};
   neighbours.join(0, &first, nullptr);
   neighbours.join(1, &elsewhere, nullptr);
-  CHECK(!is_crowded(first));
+  CHECK(!has_neighbour(first));
   neighbours.join(0, &second, nullptr);
-  CHECK(is_crowded(first));
-  CHECK(is_crowded(second));
-  CHECK(!is_crowded(elsewhere));
+  CHECK(has_neighbour(first));
+  CHECK(has_neighbour(second));
+  CHECK(!has_neighbour(elsewhere));
   neighbours.leave(0, &first, nullptr);
-  CHECK(!is_crowded(second));
+  CHECK(!has_neighbour(second));
 }
 
 TEST_CASE("under MPS no rank is alone: other processes' kernels run beside its own") {
@@ -64,10 +64,10 @@ TEST_CASE("under MPS no rank is alone: other processes' kernels run beside its o
   mps = {{0, 1}};
   DeviceState first{}, second{};
   neighbours.join(0, &first, nullptr);
-  CHECK(is_crowded(first));
+  CHECK(has_neighbour(first));
   neighbours.join(0, &second, nullptr);
   neighbours.leave(0, &first, nullptr);
-  CHECK(is_crowded(second));
+  CHECK(has_neighbour(second));
 }
 
 TEST_CASE("where the driver does not know MPS, its variable counts") {
@@ -77,9 +77,9 @@ TEST_CASE("where the driver does not know MPS, its variable counts") {
   DeviceState state{};
   unsetenv("CUDA_MPS_PIPE_DIRECTORY");
   neighbours.join(0, &state, nullptr);
-  CHECK(!is_crowded(state));
+  CHECK(!has_neighbour(state));
   setenv("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps", 1);
   neighbours.join(0, &state, nullptr);
-  CHECK(is_crowded(state));
+  CHECK(has_neighbour(state));
   unsetenv("CUDA_MPS_PIPE_DIRECTORY");
 }

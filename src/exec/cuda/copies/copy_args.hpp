@@ -43,7 +43,7 @@ struct EngineWait {
 /// told.
 struct EngineStep {
   DeviceState* state;
-  Lifeline* lifeline;
+  StopPage* stop_page;
   std::uint64_t wait_ns;
   const std::uint32_t* counted;  ///< which of my own counts
   EngineWait waits[2];

@@ -8,7 +8,7 @@ namespace plait::cuda {
 EngineStep EngineCall::blank_step(std::uint32_t EngineFlags::* counted) const {
   EngineStep step{};
   step.state = call_.state;
-  step.lifeline = call_.lifeline;
+  step.stop_page = call_.stop_page;
   step.wait_ns = call_.wait_ns;
   step.counted = &(flags_of(call_.rank).*counted);
   std::copy(path_.flags.begin(), path_.flags.end(), step.flags);

@@ -24,9 +24,9 @@ extern "C" __global__ void __launch_bounds__(1, 1)
     plait_heed(const __grid_constant__ plait::cuda::HeedArgs args) {
   using namespace plait::cuda;
   if (args.state == nullptr) return;  // an empty launch
-  if (*const_cast<const volatile unsigned*>(&args.lifeline->stop) != kFaultLost) return;
+  if (*const_cast<const volatile unsigned*>(&args.stop_page->stop) != kFaultLost) return;
   Patience patience;  // until the host can read why, whoever tells it
-  while (!patience.gone(args.state, args.lifeline, ~0ull, kNoPeer, 0, ~0u)) {
+  while (!patience.gone(args.state, args.stop_page, ~0ull, kNoPeer, 0, ~0u)) {
   }
 }
 

@@ -35,13 +35,13 @@ struct DeviceState {
   std::uint32_t inbox_calls;  ///< finished plans that used an inbox
   std::uint32_t failed;       ///< FaultCode: not 0 = a wait was given up, and nothing goes on here
   std::uint32_t plan_done;    ///< blocks of the running one-launch plan that are through
-  unsigned long long looked_ns;  ///< when a waiting thread last looked at the Lifeline
-  std::uint32_t crowded;         ///< not 0: this process has another rank on this GPU
+  unsigned long long looked_ns;  ///< when a waiting thread last looked at the StopPage
+  std::uint32_t has_neighbour;   ///< not 0: this process has another rank on this GPU
   std::uint32_t unused[7];
 };
 
 /// Pinned host memory that kernels look at while they wait.
-struct Lifeline {
+struct StopPage {
   std::uint32_t stop;  ///< kFaultAborted or kFaultLost: kernels wait no longer
   std::uint32_t unused[15];
   Fault fault;
@@ -50,7 +50,7 @@ struct Lifeline {
 /// What the kernel is told that looks for a lost rank behind another library's part of a call.
 struct HeedArgs {
   DeviceState* state;
-  Lifeline* lifeline;
+  StopPage* stop_page;
 };
 
 /// What every fused kernel is told of its call.
@@ -58,7 +58,7 @@ struct CallArgs {
   const void* input;
   void* output;
   DeviceState* state;
-  Lifeline* lifeline;
+  StopPage* stop_page;
   std::uint64_t wait_ns;
   double scalars[kMaxCudaRanks];  ///< premul_sum
   std::int32_t rank;

@@ -54,11 +54,11 @@ __device__ inline void end_broken(const DeviceState* state) {
 
 /// Nothing goes on here any more. The first one who says so tells the host why, and until that is
 /// told the others go on waiting. Returns what is told.
-__device__ inline unsigned note_fault(DeviceState* state, Lifeline* lifeline, unsigned code,
+__device__ inline unsigned note_fault(DeviceState* state, StopPage* stop_page, unsigned code,
                                       unsigned peer, unsigned where, unsigned lane) {
   if (atomicCAS(&state->failed, unsigned{kNoFault}, unsigned{kFaultBeingTold}) != kNoFault)
     return fault_of(state);
-  volatile Fault* fault = &lifeline->fault;
+  volatile Fault* fault = &stop_page->fault;
   fault->peer = peer;
   fault->where = where;
   fault->lane = lane;
@@ -78,12 +78,12 @@ struct Patience {
   unsigned long long began_ns = 0;
 
   /// FaultCode: what the host says, or nothing where somebody else has just looked.
-  __device__ static unsigned host_says(DeviceState* state, Lifeline* lifeline,
+  __device__ static unsigned host_says(DeviceState* state, StopPage* stop_page,
                                        unsigned long long now) {
     const unsigned long long looked = *const_cast<volatile unsigned long long*>(&state->looked_ns);
     if (static_cast<long long>(now - looked) < kLookNs) return kNoFault;
     if (atomicCAS(&state->looked_ns, looked, now) != looked) return kNoFault;
-    return *const_cast<volatile unsigned*>(&lifeline->stop);
+    return *const_cast<volatile unsigned*>(&stop_page->stop);
   }
 
   /// Whether the last poll looked at the time and what the host says; few do.
@@ -95,22 +95,22 @@ struct Patience {
   }
   /// FaultCode: not 0 = the wait is over, and the host can read why. For who has something left to
   /// do before the stream fails.
-  __device__ unsigned over(DeviceState* state, Lifeline* lifeline, unsigned long long wait_ns,
+  __device__ unsigned over(DeviceState* state, StopPage* stop_page, unsigned long long wait_ns,
                            unsigned peer, unsigned where, unsigned lane) {
     if ((++polls & 255u) != 0) return kNoFault;
     const unsigned long long now = now_ns();
     if (began_ns == 0) began_ns = now;
     const unsigned failed = fault_of(state);
     if (failed != kNoFault) return failed;
-    const unsigned stop = host_says(state, lifeline, now);
+    const unsigned stop = host_says(state, stop_page, now);
     if (stop == kNoFault && now - began_ns < wait_ns) return kNoFault;
-    return note_fault(state, lifeline, stop != kNoFault ? stop : unsigned{kFaultDeadline}, peer,
+    return note_fault(state, stop_page, stop != kNoFault ? stop : unsigned{kFaultDeadline}, peer,
                       where, lane);
   }
   /// True where the program has aborted; where it has not and the wait is over, the stream fails.
-  __device__ bool gone(DeviceState* state, Lifeline* lifeline, unsigned long long wait_ns,
+  __device__ bool gone(DeviceState* state, StopPage* stop_page, unsigned long long wait_ns,
                        unsigned peer, unsigned where, unsigned lane) {
-    const unsigned code = over(state, lifeline, wait_ns, peer, where, lane);
+    const unsigned code = over(state, stop_page, wait_ns, peer, where, lane);
     if (code != kNoFault) fail_unless_aborted(code);
     return code != kNoFault;
   }
@@ -119,12 +119,12 @@ struct Patience {
 /// At the end of a call: a peer that has given up said so before what it had queued by copy engines
 /// could come into this rank's memory, so no call ends with what may lie there. poisoned: this
 /// rank's word; null = no peer's copies come here.
-__device__ inline void heed_poison(const unsigned* poisoned, DeviceState* state, Lifeline* lifeline,
-                                   unsigned long long wait_ns) {
+__device__ inline void heed_poison(const unsigned* poisoned, DeviceState* state,
+                                   StopPage* stop_page, unsigned long long wait_ns) {
   const unsigned said = poisoned == nullptr ? 0 : peek_flag(poisoned);
   if (said == 0) return;
   Patience patience;
-  while (!patience.gone(state, lifeline, wait_ns, said - 1, 0, ~0u)) {
+  while (!patience.gone(state, stop_page, wait_ns, said - 1, 0, ~0u)) {
   }
 }
 

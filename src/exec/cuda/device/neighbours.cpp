@@ -27,18 +27,18 @@ void Neighbours::join(Device device, DeviceState* state, Stream stream) {
 
 void Neighbours::leave(Device device, DeviceState* state, Stream stream) noexcept {
   const std::lock_guard<std::mutex> hold(guard_);
-  if (on_[device].erase(state) != 0) (void)tell(device, stream);  // crowded is safe
+  if (on_[device].erase(state) != 0) (void)tell(device, stream);  // to count as having one is safe
 }
 
 Result Neighbours::tell(Device device, Stream stream) noexcept {
   const std::set<DeviceState*>& all = on_[device];
-  const bool is_crowded = all.size() > 1 || shares_with_processes(device);
+  const bool has_neighbour = all.size() > 1 || shares_with_processes(device);
   const BesideCaptures beside;
   Result result = kSuccess;
   for (DeviceState* state : all) {
-    const auto at = reinterpret_cast<DevicePointer>(&state->crowded);
+    const auto at = reinterpret_cast<DevicePointer>(&state->has_neighbour);
     const Result one =
-        driver_.memory_set_async(at, is_crowded ? 1 : 0, sizeof state->crowded, stream);
+        driver_.memory_set_async(at, has_neighbour ? 1 : 0, sizeof state->has_neighbour, stream);
     if (result == kSuccess) result = one;
   }
   const Result ended = driver_.stream_synchronize(stream);

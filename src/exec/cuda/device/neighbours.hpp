@@ -1,5 +1,5 @@
 // Who else may have kernels on this rank's GPU at the same time, so that they must fit beside each
-// other (DeviceState::crowded).
+// other (DeviceState::has_neighbour).
 #pragma once
 #include <map>
 #include <mutex>

@@ -24,11 +24,11 @@ ReduceJob HostJob::reduction(std::uint32_t chunk) const {
   return job;
 }
 
-HostReducer::HostReducer(HostWords& words, int rank, int threads, const Lifeline& lifeline,
+HostReducer::HostReducer(HostWords& words, int rank, int threads, const StopPage& stop_page,
                          double wait_s)
     : words_(words),
       rank_(rank),
-      lifeline_(lifeline),
+      stop_page_(stop_page),
       wait_s_(wait_s),
       team_(threads - 1),
       counted_(words.reduced[rank]) {}
@@ -86,7 +86,7 @@ bool HostReducer::is_over() const {
   const auto read = [](const std::uint32_t& word) {
     return std::atomic_ref<std::uint32_t>(const_cast<std::uint32_t&>(word)).load();
   };
-  return stops_ || read(lifeline_.stop) != kNoFault || read(lifeline_.fault.code) != kNoFault;
+  return stops_ || read(stop_page_.stop) != kNoFault || read(stop_page_.fault.code) != kNoFault;
 }
 
 bool HostReducer::await_chunk(std::uint32_t value, int ranks) {

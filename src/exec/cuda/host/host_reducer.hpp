@@ -60,8 +60,8 @@ bool play_job(const HostJob& job, int rank, const Await& await_chunk, const Redu
 
 class HostReducer {
  public:
-  /// threads: that reduce. lifeline: read; where a kernel has given up, jobs are dropped.
-  HostReducer(HostWords& words, int rank, int threads, const Lifeline& lifeline, double wait_s);
+  /// threads: that reduce. stop_page: read; where a kernel has given up, jobs are dropped.
+  HostReducer(HostWords& words, int rank, int threads, const StopPage& stop_page, double wait_s);
   ~HostReducer();
   HostReducer(const HostReducer&) = delete;
   HostReducer& operator=(const HostReducer&) = delete;
@@ -79,7 +79,7 @@ class HostReducer {
 
   HostWords& words_;
   const int rank_;
-  const Lifeline& lifeline_;
+  const StopPage& stop_page_;
   const double wait_s_;
   ReduceTeam team_;
   std::optional<ReduceTeam::Shift> shift_;

@@ -106,7 +106,7 @@ __device__ inline bool meet_blocks(const LaneArgs& args, const LanePlace& place,
     const unsigned mine = place.block == 0 ? kRound - (place.blocks - 1) : 1;
     const unsigned before = atomicAdd(&place.counters[0], mine);
     while (((load_flag(&place.counters[0]) ^ before) & kRound) == 0)
-      if (patience.gone(args.state, args.lifeline, args.wait_ns, op.peer, op.index,
+      if (patience.gone(args.state, args.stop_page, args.wait_ns, op.peer, op.index,
                         place.lane->index)) {
         broken = 1;
         break;
@@ -123,7 +123,7 @@ __device__ inline bool wait_for(const LaneArgs& args, const LanePlace& place, co
   if (threadIdx.x == 0) {
     broken = 0;
     while (!reached(load_flag(op.flag), epoch + op.value))
-      if (patience.gone(args.state, args.lifeline, args.wait_ns, op.peer, op.index,
+      if (patience.gone(args.state, args.stop_page, args.wait_ns, op.peer, op.index,
                         place.lane->index)) {
         broken = 1;
         break;
@@ -205,7 +205,7 @@ __device__ void run_lane(const LaneArgs& args, const LanePlace& place) {
 __device__ inline void end_lanes(const LaneEnd& end) {
   end.state->plan_epoch += end.epochs;
   end.state->inbox_calls += end.inbox_calls;
-  heed_poison(end.poisoned, end.state, end.lifeline, end.wait_ns);
+  heed_poison(end.poisoned, end.state, end.stop_page, end.wait_ns);
 }
 
 template <DataType kType, int kOp>
@@ -220,7 +220,7 @@ __device__ void run_lanes(const LaneArgs& args) {
   __syncthreads();
   if (threadIdx.x != 0 || atomicAdd(&args.state->plan_done, 1u) != gridDim.x - 1) return;
   args.state->plan_done = 0;
-  end_lanes({args.state, args.lifeline, args.wait_ns, args.poisoned[args.rank], args.epochs,
+  end_lanes({args.state, args.stop_page, args.wait_ns, args.poisoned[args.rank], args.epochs,
              args.inbox_calls});
 }
 

@@ -50,7 +50,7 @@ struct LaneArgs {
   char* bases[kBases];
   std::uint64_t inbox_half_bytes;
   DeviceState* state;
-  Lifeline* lifeline;
+  StopPage* stop_page;
   std::uint64_t wait_ns;
   double scalars[kMaxCudaRanks];
   std::uint32_t lane_count;
@@ -67,7 +67,7 @@ struct LaneArgs {
 /// The end of a call whose lanes were launches of their own.
 struct LaneEnd {
   DeviceState* state;
-  Lifeline* lifeline;
+  StopPage* stop_page;
   std::uint64_t wait_ns;
   const std::uint32_t* poisoned;  ///< this rank's; null = none
   std::uint32_t epochs;

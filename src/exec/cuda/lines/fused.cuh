@@ -124,7 +124,7 @@ struct FusedCall {
   }
   __device__ bool give_up(int peer, unsigned unit) {
     if (!broken)
-      broken = patience.gone(args.state, args.lifeline, args.wait_ns, static_cast<unsigned>(peer),
+      broken = patience.gone(args.state, args.stop_page, args.wait_ns, static_cast<unsigned>(peer),
                              unit, ~0u);
     return broken;
   }
@@ -346,7 +346,7 @@ template <DataType kType, int kOp, int kRanks, class Line>
 __device__ void two_shot(const FusedArgs& args) {
   wait_for_grid_before();
   // Where nobody else wants the places: so the next call's blocks lie evenly over SMs, 3 % of it.
-  if (args.state->crowded == 0) let_next_grid_start();
+  if (args.state->has_neighbour == 0) let_next_grid_start();
   TwoShot<kType, kOp, kRanks, Line> shot(args);
   const int ahead = args.ahead;
   for (int s = -2 * ahead; s < shot.steps && !shot.call.broken; ++s) {

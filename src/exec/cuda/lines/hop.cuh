@@ -88,7 +88,7 @@ struct HopCall {
   }
   __device__ bool give_up(int from, unsigned unit) {
     if (!broken)
-      broken = patience.gone(args.state, args.lifeline, args.wait_ns, static_cast<unsigned>(from),
+      broken = patience.gone(args.state, args.stop_page, args.wait_ns, static_cast<unsigned>(from),
                              unit, ~0u);
     return broken;
   }
@@ -233,7 +233,8 @@ __device__ void hop(const HopArgs& args) {
   const unsigned stride = gridDim.x * blockDim.x;
   const unsigned first = blockIdx.x * blockDim.x + threadIdx.x;
   const unsigned step = stride * Call::kTogether;
-  if (step < call.units && args.state->crowded == 0) let_next_grid_start();  // as two_shot does
+  if (step < call.units && args.state->has_neighbour == 0)
+    let_next_grid_start();  // as two_shot does
   if (!call.broken) call.greet();
   // Of a rank that has given up comes nothing: peers may still read what lies in the same half.
   unsigned pushed = 0;

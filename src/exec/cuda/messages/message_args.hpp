@@ -67,7 +67,7 @@ struct MessageArgs {
   char* lines[kMaxCudaRanks];
   char* slots[kMaxCudaRanks];
   DeviceState* state;
-  Lifeline* lifeline;
+  StopPage* stop_page;
   std::uint64_t wait_ns;
   std::int32_t rank;
   std::int32_t ranks;

@@ -98,7 +98,7 @@ struct MessageTeam {
 
   __device__ bool give_up(unsigned where) {
     if (broken) return true;
-    broken = patience.gone(args.state, args.lifeline, args.wait_ns, static_cast<unsigned>(peer),
+    broken = patience.gone(args.state, args.stop_page, args.wait_ns, static_cast<unsigned>(peer),
                            where, ~0u);
     if (!broken && patience.has_looked() && should_leave(&mine(), gridDim.x, patience.began_ns)) {
       shared.since_ns = patience.began_ns;

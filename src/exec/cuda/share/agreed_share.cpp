@@ -7,7 +7,7 @@
 namespace plait::cuda {
 namespace {
 
-static_assert(Settled::kRanks >= kMaxCudaRanks);
+static_assert(AgreedNumber::kRanks >= kMaxCudaRanks);
 
 /// How so many ranks share calls from a size on, HGX H200 (bench/NOTES.md); sizes in rising order.
 struct Measured {
@@ -37,11 +37,11 @@ SharedSize AgreedShare::size_of(std::uint64_t bytes) const {
   return size;
 }
 
-void AgreedShare::open(Settled::Words* words, int rank, int ranks, double wait_s) {
+void AgreedShare::open(AgreedNumber::Words* words, int rank, int ranks, double wait_s) {
   if (words == nullptr) return;
   rank_ = rank;
   ranks_ = ranks;
-  settled_.emplace(*words, rank, ranks, wait_s);
+  agreed_.emplace(*words, rank, ranks, wait_s);
   for (Event* event : {&marks_.begin, &marks_.link, &marks_.host})
     PLAIT_CUDA_CALL(event_create, event, 0);
 }
@@ -51,7 +51,7 @@ void AgreedShare::close() noexcept {
     if (*event != nullptr) api().event_destroy(*event);
     *event = nullptr;
   }
-  settled_.reset();
+  agreed_.reset();
 }
 
 /// Asks, and never waits; times that cannot be had are done without.
@@ -75,10 +75,10 @@ std::uint32_t AgreedShare::next(std::uint64_t bytes, std::uint64_t chunk_bytes,
   level_ = 0;
   judges_ = (judges >> rank_ & 1) != 0;
   size_ = size_of(bytes);
-  if (!settled_ || size_.host_share <= 0.0) return 0;
+  if (!agreed_ || size_.host_share <= 0.0) return 0;
   learn();
   const int wish = judges_ ? share_.choose(size_, !sample_) : HostShare::kLevels;
-  level_ = settled_->next(wish, bytes, judges);
+  level_ = agreed_->next(wish, bytes, judges);
   if (judges_) share_.ran(level_);
   if (level_ == 0) return 0;
   if (judges_ && sample_) ++sample_->calls;

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "driver/cuda/api.hpp"
+#include "exec/cuda/share/agreed_number.hpp"
 #include "exec/cuda/share/host_share.hpp"
-#include "exec/cuda/share/settled.hpp"
 
 namespace plait::cuda {
 
@@ -18,14 +18,14 @@ struct PathMarks {
 class AgreedShare {
  public:
   /// words: null = no share. In the current context.
-  void open(Settled::Words* words, int rank, int ranks, double wait_s);
+  void open(AgreedNumber::Words* words, int rank, int ranks, double wait_s);
   void close() noexcept;
 
   /// Permille of the next call, of `bytes`, in chunks of so many at least; all calls in order, none
   /// of them captured: a graph would keep its share whatever others do on PCIe. judges: the ranks
   /// (bits) that see both paths end, and so learn and decide.
   std::uint32_t next(std::uint64_t bytes, std::uint64_t chunk_bytes,
-                     std::uint32_t judges = Settled::kAll);
+                     std::uint32_t judges = AgreedNumber::kAll);
   /// What is to be recorded of that call, of which `share_bytes` go through host memory as it was
   /// cut; null = nothing.
   const PathMarks* timed(std::uint64_t bytes, std::uint64_t share_bytes);
@@ -37,7 +37,7 @@ class AgreedShare {
 
   int rank_ = 0;
   int ranks_ = 0;
-  std::optional<Settled> settled_;
+  std::optional<AgreedNumber> agreed_;
   HostShare share_;
   SharedSize size_;      // of the call asked for last,
   int level_ = 0;        // what it got,

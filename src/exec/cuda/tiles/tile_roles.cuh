@@ -107,7 +107,7 @@ struct TileRoles {
   __device__ void await_word(Words words, unsigned rank, unsigned value) {
     const unsigned* word = &(mine().*words)[blockIdx.x][rank];
     while (!broken && !reached(peek_flag(word), value))
-      broken = patience.gone(args.state, args.lifeline, args.wait_ns, rank, value, ~0u);
+      broken = patience.gone(args.state, args.stop_page, args.wait_ns, rank, value, ~0u);
     load_flag(word);
     patience.began_ns = 0;  // the next wait has its own deadline
   }
@@ -259,7 +259,7 @@ struct TileRoles {
         last = peer(k);
       }
       if (reached(base + free, least)) {
-        broken = patience.gone(args.state, args.lifeline, args.wait_ns, last, free, ~0u);
+        broken = patience.gone(args.state, args.stop_page, args.wait_ns, last, free, ~0u);
         continue;
       }
       free = least - base;

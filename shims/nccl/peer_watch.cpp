@@ -2,7 +2,7 @@
 // the pages and pidfds of all peers. Killed: what waits for it fails half a second later. Ended by
 // itself without leaving: after five seconds, since what it sent last may still be on its way
 // through queues here.
-#include "shims/nccl/lifeline.hpp"
+#include "shims/nccl/peer_watch.hpp"
 
 #include <poll.h>
 #include <sys/eventfd.h>

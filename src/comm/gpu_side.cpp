@@ -1,6 +1,6 @@
 // A call on the GPU: its request is made ready once (by an engine, or a plan proved and bound),
 // then only launched. The decision follows from the request and agreed settings alone.
-#include "comm/device.hpp"
+#include "comm/gpu_side.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -49,7 +49,7 @@ void add(Counters& counters, const Counters& more) {
   for (const auto& [path, bytes] : more.bytes_of_path) counters.bytes_of_path[path] += bytes;
 }
 
-void DeviceSide::check_memory(const Request& request, const void* input, const void* output) const {
+void GpuSide::check_memory(const Request& request, const void* input, const void* output) const {
   const cuda::Current current(cuda_->context());
   const auto check_one = [&](const char* name, const void* pointer, std::uint64_t bytes) {
     if (bytes == 0) return;
@@ -74,13 +74,13 @@ void DeviceSide::check_memory(const Request& request, const void* input, const v
                      "): use buffers apart, or NCCL's in-place layout"));
 }
 
-bool DeviceSide::on_device(const void* pointer) const {
+bool GpuSide::on_device(const void* pointer) const {
   if (pointer == nullptr) return false;
   const cuda::Current current(cuda_->context());
   return cuda::place_of(pointer).memory == cuda::kMemoryOnDevice;
 }
 
-void DeviceSide::bind_plan(Call& call, const CallOptions& options, cuda::Stream stream) {
+void GpuSide::bind_plan(Call& call, const CallOptions& options, cuda::Stream stream) {
   Counted& counted = *call.counted;
   const Request& request = counted.request;
   if (is_capturing(stream))
@@ -98,9 +98,9 @@ void DeviceSide::bind_plan(Call& call, const CallOptions& options, cuda::Stream 
 }
 
 /// None where it takes a plan.
-std::optional<cuda::Choice> DeviceSide::choose_engine(const Request& request,
-                                                      const CallOptions& wanted,
-                                                      cuda::CudaRank::Room room) const {
+std::optional<cuda::Choice> GpuSide::choose_engine(const Request& request,
+                                                   const CallOptions& wanted,
+                                                   cuda::CudaRank::Room room) const {
   const bool names_engine =
       !wanted.strategy.empty() && cuda::engine_named(wanted.strategy, request) != nullptr;
   if (!wanted.strategy.empty() && !names_engine) return std::nullopt;
@@ -117,8 +117,8 @@ std::optional<cuda::Choice> DeviceSide::choose_engine(const Request& request,
   return choice;
 }
 
-DeviceSide::Call DeviceSide::prepare(const Request& request, const CallOptions& options,
-                                     cuda::Stream stream, cuda::CudaRank::Room room) {
+GpuSide::Call GpuSide::prepare(const Request& request, const CallOptions& options,
+                               cuda::Stream stream, cuda::CudaRank::Room room) {
   Call call;
   Counted& counted = *call.counted;
   counted.request = request;
@@ -149,20 +149,20 @@ DeviceSide::Call DeviceSide::prepare(const Request& request, const CallOptions& 
 
 /// Of the request and what all ranks agreed on alone. A strategy that is asked for by name may want
 /// anything.
-bool DeviceSide::wants_room(const Request& request, const CallOptions& options) const {
+bool GpuSide::wants_room(const Request& request, const CallOptions& options) const {
   if (!cuda_->grows() || request.count == 0) return false;
   return !options.strategy.empty() || !joined_.forced.strategy.empty() ||
          wants_later_room(*first_, *whole_, request);
 }
 
 /// What was made for the key; null where nothing was.
-DeviceSide::Call* DeviceSide::known(const Key& key) {
+GpuSide::Call* GpuSide::known(const Key& key) {
   const std::lock_guard lock(guard_);
   Call* const call = calls_.find(key);
   return call != nullptr ? call : planned_calls_.find(key);
 }
 
-DeviceSide::Call& DeviceSide::keep(const Key& key, Call made) {
+GpuSide::Call& GpuSide::keep(const Key& key, Call made) {
   const std::lock_guard lock(guard_);
   // Binding a plan has waited for all that the GPU was doing, so none that goes is in use.
   Calls& calls = made.bound == nullptr ? calls_ : planned_calls_;
@@ -173,8 +173,8 @@ DeviceSide::Call& DeviceSide::keep(const Key& key, Call made) {
 /// A call that wants more room than the first, by the room that there is for it on all ranks. These
 /// count the same calls, so whatever could fail on one rank alone comes before. `key` is then that
 /// of the call.
-DeviceSide::Call& DeviceSide::by_room(Key& key, const Request& request, const CallOptions& options,
-                                      cuda::Stream stream) {
+GpuSide::Call& GpuSide::by_room(Key& key, const Request& request, const CallOptions& options,
+                                cuda::Stream stream) {
   const bool has_room =
       cuda_->has_room(is_capturing(stream) ? cuda::RoomCall::captured : cuda::RoomCall::alone);
   std::get<In>(key) = has_room ? In::whole : In::first;
@@ -188,8 +188,8 @@ DeviceSide::Call& DeviceSide::by_room(Key& key, const Request& request, const Ca
   }
 }
 
-DeviceSide::Call& DeviceSide::prepared(const Request& request, const CallOptions& options,
-                                       cuda::Stream stream, const void* input, void* output) {
+GpuSide::Call& GpuSide::prepared(const Request& request, const CallOptions& options,
+                                 cuda::Stream stream, const void* input, void* output) {
   using Room = cuda::CudaRank::Room;
   Key key{static_cast<int>(request.collective),
           request.count,
@@ -226,8 +226,8 @@ DeviceSide::Call& DeviceSide::prepared(const Request& request, const CallOptions
   return *call;
 }
 
-void DeviceSide::enqueue(const Request& request, const void* input, void* output,
-                         void* stream_given, const CallOptions& options) {
+void GpuSide::enqueue(const Request& request, const void* input, void* output, void* stream_given,
+                      const CallOptions& options) {
   auto* const stream = static_cast<cuda::Stream>(stream_given);
   if (failed_.load(std::memory_order_relaxed))
     throw Error(ErrorCode::aborted,
@@ -255,7 +255,7 @@ void DeviceSide::enqueue(const Request& request, const void* input, void* output
 }
 
 /// Calls go on meanwhile: what they move is found out when the lock is given back.
-void DeviceSide::add_to(Counters& counters) const {
+void GpuSide::add_to(Counters& counters) const {
   std::vector<std::shared_ptr<Counted>> counted;
   {
     const std::lock_guard lock(guard_);
@@ -266,7 +266,7 @@ void DeviceSide::add_to(Counters& counters) const {
   for (const std::shared_ptr<Counted>& call : counted) count(*call, counters);
 }
 
-void DeviceSide::count(Counted& call, Counters& counters) const {
+void GpuSide::count(Counted& call, Counters& counters) const {
   for (const Launch launch : {Launch::graph, Launch::eager}) {
     const auto which = static_cast<std::size_t>(launch);
     const std::uint64_t calls = call.calls[which].load();
@@ -281,8 +281,8 @@ void DeviceSide::count(Counted& call, Counters& counters) const {
 }
 
 /// Of engines as their plans say; nothing where no links are known to name paths by.
-std::map<std::string, std::uint64_t> DeviceSide::bytes_of_path(const Counted& call,
-                                                               Launch launch) const {
+std::map<std::string, std::uint64_t> GpuSide::bytes_of_path(const Counted& call,
+                                                            Launch launch) const {
   if (call.plan != nullptr) return call.plan->bytes_of_path;
   if (call.choice.engine == nullptr || !why_no_topology_.empty()) return {};
   std::map<std::string, std::uint64_t> bytes;
@@ -296,7 +296,7 @@ std::map<std::string, std::uint64_t> DeviceSide::bytes_of_path(const Counted& ca
   return bytes;
 }
 
-std::string DeviceSide::explain(const Request& request) {
+std::string GpuSide::explain(const Request& request) {
   std::string lines = text("on GPU ", ordinal_, ":\n");
   const CallOptions& forced = joined_.forced;
   if (const std::optional<cuda::Choice> choice =

@@ -8,7 +8,7 @@
 
 namespace plait::cuda {
 
-class Settled {
+class AgreedNumber {
  public:
   static constexpr std::uint64_t kCalls = 4096;  ///< that one may be ahead of another
   static constexpr int kRanks = 16;              ///< at most
@@ -21,7 +21,7 @@ class Settled {
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
   /// words: zeros when the first of all begins; they outlive this.
-  Settled(Words& words, int rank, int ranks, double wait_s)
+  AgreedNumber(Words& words, int rank, int ranks, double wait_s)
       : words_(words), rank_(rank), ranks_(ranks), wait_s_(wait_s) {}
 
   static constexpr std::uint32_t kAll = ~0u;

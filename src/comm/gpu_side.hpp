@@ -26,23 +26,22 @@ namespace plait {
 
 void add(Counters& counters, const Counters& more);
 
-class DeviceSide {
+class GpuSide {
  public:
   /// All ranks together; null on all where the options ask for no device, or leave it to the
   /// launcher and some rank has none, or none that works: `why_not` says so. Throws AgreedError on
   /// all ranks alike.
-  static std::unique_ptr<DeviceSide> create(const CommunicatorOptions& options, Joined& joined,
-                                            const std::function<void()>& check,
-                                            std::string& why_not);
+  static std::unique_ptr<GpuSide> create(const CommunicatorOptions& options, Joined& joined,
+                                         const std::function<void()>& check, std::string& why_not);
   /// What the others may still write into is freed when they are through: now, where that takes no
   /// longer than a moment, or later by a thread (base/departures.hpp).
-  ~DeviceSide();
+  ~GpuSide();
   /// Before several are destroyed: own work is awaited for a moment from now on, then all ranks are
   /// told that this one is through; so their waits do not add up.
   void begin_closing();
   void end_work();
-  DeviceSide(const DeviceSide&) = delete;
-  DeviceSide& operator=(const DeviceSide&) = delete;
+  GpuSide(const GpuSide&) = delete;
+  GpuSide& operator=(const GpuSide&) = delete;
 
   int ordinal() const { return ordinal_; }
   const Topology& topology() const { return topology_; }
@@ -85,7 +84,7 @@ class DeviceSide {
   using Key = std::tuple<int, std::uint64_t, int, int, int, int, std::string,
                          std::map<std::string, std::int64_t>, In>;
 
-  DeviceSide(const CommunicatorOptions& options, Joined& joined, const Patience& patience);
+  GpuSide(const CommunicatorOptions& options, Joined& joined, const Patience& patience);
   void pick_gpu(const Patience& patience);
   void learn_topology(const Env& env, const Patience& patience);
   void load_tuning(const Env& env, const Patience& patience);

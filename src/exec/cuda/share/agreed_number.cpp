@@ -1,5 +1,5 @@
 // A word a call, taken by compare-and-swap and used again once all have passed it.
-#include "exec/cuda/share/settled.hpp"
+#include "exec/cuda/share/agreed_number.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -21,7 +21,7 @@ std::uint64_t head_of(std::uint64_t call, std::uint64_t about, std::uint32_t jud
 }  // namespace
 
 /// Until nobody needs the word that this call will take.
-void Settled::await_others(std::uint64_t call) const {
+void AgreedNumber::await_others(std::uint64_t call) const {
   const auto began = std::chrono::steady_clock::now();
   for (int rank = 0; rank < ranks_; ++rank)
     while (rank != rank_ && words_.passed[rank].load(std::memory_order_acquire) + kCalls <= call) {
@@ -34,7 +34,7 @@ void Settled::await_others(std::uint64_t call) const {
 }
 
 /// Of the judges that have wished something.
-int Settled::least_wish(int mine, std::uint32_t judges) const {
+int AgreedNumber::least_wish(int mine, std::uint32_t judges) const {
   int least = mine;
   for (int rank = 0; rank < ranks_; ++rank) {
     if ((judges >> rank & 1) == 0) continue;
@@ -44,7 +44,7 @@ int Settled::least_wish(int mine, std::uint32_t judges) const {
   return least;
 }
 
-int Settled::next(int wish, std::uint64_t about, std::uint32_t judges) {
+int AgreedNumber::next(int wish, std::uint64_t about, std::uint32_t judges) {
   const std::uint64_t call = words_.passed[rank_].load(std::memory_order_relaxed);
   std::atomic<std::uint64_t>& word = words_.said[call % kCalls];
   await_others(call);

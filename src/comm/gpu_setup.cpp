@@ -14,7 +14,7 @@
 #include "base/text.hpp"
 #include "base/threads.hpp"
 #include "comm/descriptor.hpp"
-#include "comm/device.hpp"
+#include "comm/gpu_side.hpp"
 #include "comm/what_runs.hpp"
 #include "driver/cuda/api.hpp"
 #include "exec/cuda/choices.hpp"
@@ -28,7 +28,7 @@ namespace {
 // Of rank 0, behind its ring: where GPUs and cores meet, then what large calls settle, then from
 // which call on these have room.
 constexpr std::uint64_t kSharesAt = cuda::kHostWordsBytes;
-constexpr std::uint64_t kGrowthAt = kSharesAt + sizeof(cuda::Settled::Words);
+constexpr std::uint64_t kGrowthAt = kSharesAt + sizeof(cuda::AgreedNumber::Words);
 constexpr std::uint64_t kWordsBytes = kGrowthAt + sizeof(cuda::GrowthPage);
 static_assert(kGrowthAt % alignof(cuda::GrowthPage) == 0);
 constexpr std::uint64_t kPairsPerBudget = 3;  // a communicator of two that only moves
@@ -70,13 +70,12 @@ Peer watched(const Peer& peer) {
 
 }  // namespace
 
-std::unique_ptr<DeviceSide> DeviceSide::create(const CommunicatorOptions& options, Joined& joined,
-                                               const std::function<void()>& check,
-                                               std::string& why_not) {
+std::unique_ptr<GpuSide> GpuSide::create(const CommunicatorOptions& options, Joined& joined,
+                                         const std::function<void()>& check, std::string& why_not) {
   if (options.device == kNoDevice) return nullptr;
   const Patience patience{deadline_in(options.arrive_s), check};
   try {
-    return std::unique_ptr<DeviceSide>(new DeviceSide(options, joined, patience));
+    return std::unique_ptr<GpuSide>(new GpuSide(options, joined, patience));
   } catch (const AgreedError& error) {
     // Masks of GPUs that could not be heeded are no reason to do without these.
     const bool masks_gpus = cuda::device_count() > 0 &&
@@ -90,7 +89,7 @@ std::unique_ptr<DeviceSide> DeviceSide::create(const CommunicatorOptions& option
   }
 }
 
-DeviceSide::DeviceSide(const CommunicatorOptions& options, Joined& joined, const Patience& patience)
+GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const Patience& patience)
     : options_(options), joined_(joined), owner_(getpid()) {
   const Env env = read_env();
   pick_gpu(patience);
@@ -102,7 +101,7 @@ DeviceSide::DeviceSide(const CommunicatorOptions& options, Joined& joined, const
   set_up_rank(env, patience);  // last: from here on a thread watches
 }
 
-void DeviceSide::make_chooser() {
+void GpuSide::make_chooser() {
   const cuda::DeviceArenaSizes& sizes = cuda_->whole_group().sizes;
   const PlanRoom room{sizes.scratch_bytes, sizes.inbox_bytes,
                       rings_.empty() ? 0 : cuda::kPlanRingBytes};
@@ -112,7 +111,7 @@ void DeviceSide::make_chooser() {
                                 [room](const Plan& plan) { return why_no_room(plan, room); });
 }
 
-void DeviceSide::pick_gpu(const Patience& patience) {
+void GpuSide::pick_gpu(const Patience& patience) {
   std::string uuid, kind;
   const std::optional<Error> failure = attempt([&] {
     if (const std::string why = cuda::why_no_cuda(); !why.empty())
@@ -149,7 +148,7 @@ void DeviceSide::pick_gpu(const Patience& patience) {
 
 /// What joins the GPUs: the topology that was asked for, else rank 0's discovery. Kernels need
 /// none, so its lack is no failure.
-void DeviceSide::learn_topology(const Env& env, const Patience& patience) {
+void GpuSide::learn_topology(const Env& env, const Patience& patience) {
   const std::string name = options_.topology.empty() ? env.topology : options_.topology;
   topology_ = joined_.topology;
   const std::vector<std::string> masks = masks_of(masks_asked(options_.masks, env), false);
@@ -187,14 +186,14 @@ void DeviceSide::learn_topology(const Env& env, const Patience& patience) {
 }
 
 /// As many as the topology has.
-std::vector<int> DeviceSide::devices_of_ranks() const {
+std::vector<int> GpuSide::devices_of_ranks() const {
   std::vector<int> devices = devices_.empty() ? rank_devices(topology_) : devices_;
   devices.resize(std::min(devices.size(), ordinals_.size()));
   return devices;
 }
 
 /// Rank 0's table for everybody.
-void DeviceSide::load_tuning(const Env& env, const Patience& patience) {
+void GpuSide::load_tuning(const Env& env, const Patience& patience) {
   std::string table;
   std::optional<Error> failure;
   if (options_.rank == 0)
@@ -205,7 +204,7 @@ void DeviceSide::load_tuning(const Env& env, const Patience& patience) {
   tuning_ = cuda::TuningTable(vote(*joined_.rendezvous, failure, table, {}, patience)[0].bytes);
 }
 
-void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
+void GpuSide::set_up_rank(const Env& env, const Patience& patience) {
   cuda::CudaRankOptions options;
   options.device = ordinal_;
   options.rank = options_.rank;
@@ -220,7 +219,7 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
   std::byte* const words = rings_[0].base() + cuda::kPlanRingBytes + cuda::kExchangeRingBytes;
   if (reach_.host) {  // else no share of large calls goes there
     options.host_words = reinterpret_cast<cuda::HostWords*>(words);
-    options.share_words = reinterpret_cast<cuda::Settled::Words*>(words + kSharesAt);
+    options.share_words = reinterpret_cast<cuda::AgreedNumber::Words*>(words + kSharesAt);
   }
   if (!env.has("PLAIT_DEVICE_MEMORY") && reach_.why_no_kernels.empty() && in_processes_)
     options.growth = reinterpret_cast<cuda::GrowthPage*>(words + kGrowthAt);
@@ -267,7 +266,7 @@ void DeviceSide::set_up_rank(const Env& env, const Patience& patience) {
 /// First reason stands, and the others are told. Kernels that wait for a lost rank fail their
 /// stream. Where a rank's program has aborted, this one has as long to do the same as ranks have to
 /// answer.
-void DeviceSide::fail(const Error& error) {
+void GpuSide::fail(const Error& error) {
   {
     const std::lock_guard lock(guard_);
     if (cause_) return;
@@ -282,13 +281,13 @@ void DeviceSide::fail(const Error& error) {
   log(LogLevel::warn, options_.rank, text("GPU side failed: ", error.what()));
 }
 
-std::optional<Error> DeviceSide::cause() const {
+std::optional<Error> GpuSide::cause() const {
   const std::lock_guard lock(guard_);
   return cause_;
 }
 
 /// False once some rank has failed or ended. One that closed its communicator may end.
-bool DeviceSide::look_at_peers(const std::vector<short>& events) {
+bool GpuSide::look_at_peers(const std::vector<short>& events) {
   for (const bool words : {false, true})  // who died is named before who says so
     for (std::size_t i = 0; i < peers_.size(); ++i) {
       const Peer& peer = peers_[i];
@@ -310,7 +309,7 @@ bool DeviceSide::look_at_peers(const std::vector<short>& events) {
   return true;
 }
 
-void DeviceSide::watch() {
+void GpuSide::watch() {
   const LifeWord life(joined_.controls.mine().life);
   bool watching = true;
   while (!stopping_.load()) {
@@ -335,7 +334,7 @@ void DeviceSide::watch() {
   }
 }
 
-void DeviceSide::check() {
+void GpuSide::check() {
   // A lost rank is an error of the calls that waited for it, and of those to come.
   const std::optional<Error> met = attempt([&] { cuda_->check(); });
   if (!met) return;
@@ -344,14 +343,14 @@ void DeviceSide::check() {
   throw Error(known ? *known : *met);
 }
 
-void DeviceSide::abort() noexcept { cuda_->abort(); }
+void GpuSide::abort() noexcept { cuda_->abort(); }
 
-void DeviceSide::begin_closing() {
+void GpuSide::begin_closing() {
   if (closed_ns_ == 0) closed_ns_ = deadline_in(kGoodbyeS);
 }
 
 /// What this rank has on streams ends; or it goes on without it, by its own deadline.
-void DeviceSide::end_work() {
+void GpuSide::end_work() {
   begin_closing();
   if (has_ended_ || cuda_ == nullptr) return;
   bool ended = cuda_->has_ended();
@@ -363,7 +362,7 @@ void DeviceSide::end_work() {
   has_ended_ = true;
 }
 
-void DeviceSide::stop_watching() {
+void GpuSide::stop_watching() {
   stopping_.store(true);
   if (watcher_ == nullptr) return;
   const std::uint64_t one = 1;
@@ -372,7 +371,7 @@ void DeviceSide::stop_watching() {
 }
 
 /// What a rank keeps until no other one can touch it any more, and what it sees of the others.
-struct DeviceSide::Remains {
+struct GpuSide::Remains {
   std::unique_ptr<cuda::CudaRank> cuda;
   std::vector<std::unique_ptr<cuda::BoundPlan>> plans;
   std::vector<Mapping> rings;
@@ -398,7 +397,7 @@ struct DeviceSide::Remains {
   }
 };
 
-void DeviceSide::leave() {
+void GpuSide::leave() {
   const auto left = std::make_shared<Remains>();
   left->cuda = std::move(cuda_);
   planned_calls_.for_each([&](Call& call) { left->plans.push_back(std::move(call.bound)); });
@@ -419,7 +418,7 @@ void DeviceSide::leave() {
         "device arena kept until all ranks have closed their communicator");
 }
 
-DeviceSide::~DeviceSide() {
+GpuSide::~GpuSide() {
   if (getpid() != owner_) {  // a forked child has neither the thread nor the GPU
     static_cast<void>(watcher_.release());
     static_cast<void>(cuda_.release());
