@@ -1,4 +1,4 @@
-"""The tables of docs/ that are made from the .def files, each between two marks on its page.
+"""The tables of docs/ that are made from lists in the code, each between two marks on its page.
 
     python tools/doc_tables.py            # writes them anew
     python tools/doc_tables.py --check    # names the pages that are not up to date
@@ -8,13 +8,15 @@ A .def file's own opening comment names the fields of its rows, as in `PLAIT_ENV
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("include", "src", "shims")
+FOLDERS = ("include", "src", "shims", "tests")
 ARGUMENT = re.compile(r'\s*("(?:\\.|[^"\\])*"|[^,"]*)\s*(?:,|$)')
 Row = dict[str, str]
 
@@ -45,8 +47,9 @@ def rows(name: str, macro: str) -> list[Row]:
     if named is None:
         raise SystemExit(f"doc_tables: {name} has no comment that names {macro}'s fields")
     fields = arguments(named[1])
-    lines = re.findall(rf"^{macro}\((.*)\)(?:\s*//.*)?$", text, re.M)
-    return [dict(zip(fields, arguments(line), strict=True)) for line in lines]
+    found = re.findall(rf"^{macro}\((.*?)\)[ \t]*(?://[^\n]*)?$", text, re.M | re.S)
+    is_open = fields[-1].endswith("...")  # as many more as there are
+    return [dict(zip(fields, arguments(row), strict=not is_open)) for row in found]
 
 
 def table(head: Iterable[str], body: Iterable[Iterable[str]]) -> list[str]:
@@ -185,12 +188,57 @@ def environment() -> list[str]:
     return table(("variable", "value", "default", "meaning"), body)
 
 
+# --- mistakes that tests make in engines, and who rejects them.
+
+COPY_CALLS = {  # of engine_mutants.def: test_engine_mutants.cpp has the calls
+    "sums": "`copy_rotation`, all_reduce",
+    "places": "`copy_rotation`, all_to_all",
+    "passes": "`copy_rotation`, broadcast",
+    "ring": "`copy_ring`, all_gather",
+    "exchange": "`copy_exchange`, all_reduce with a part through host memory",
+    "gather": "`copy_rotation`, all_reduce with a part through host memory",
+    "cores": "`copy_rotation`, all_reduce with a part by CPU cores",
+}
+KERNELS = {"fused": "kernels `one_shot` and `two_shot`", "hop": "kernel `hop`"}  # mutants.py
+
+
+def kernel_faults() -> Counter[str]:
+    """Of each file of kernels, as the build makes them."""
+    path = ROOT / "tests" / "conformance" / "mutants.py"
+    spec = importlib.util.spec_from_file_location("mutants", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return Counter(fault[0] for fault in module.FAULTS)
+
+
+def mutants() -> list[str]:
+    """Every list of mistakes: in what, how many, who rejects them."""
+    body: list[tuple[str, int, str]] = []
+    by_queue = rows("engine_mutants.def", "PLAIT_MUTANT")
+    for call in dict.fromkeys(row["call"] for row in by_queue):
+        rules = Counter(row["rule"] for row in by_queue if row["call"] == call)
+        said = ", ".join(f"{rule} {count}" for rule, count in sorted(rules.items()))
+        body.append((COPY_CALLS[call], rules.total(), f"`verify`: {said}"))
+    for file, count in kernel_faults().items():
+        body.append((KERNELS[file], count, "their loads and stores beside the plan"))
+    plans = "plan_mutants.def"
+    tiles, lines = (len(rows(plans, f"PLAIT_{of}_MUTANT")) for of in ("TILE", "LINE"))
+    body.append(("plan of `tiled`, in each of a kernel's roles", tiles, "`verify`"))
+    body.append(("plans of calls by lines, at every place", lines, "`verify`"))
+    body.append(("all", sum(count for _, count, _ in body), ""))
+    return table(
+        ("mistakes in", "number", "rejected by"), ([what, f"{n}", by] for what, n, by in body)
+    )
+
+
 AGAINST = {"1": "no slower", "0": "slower somewhere"}
 TABLES: dict[str, Callable[[], list[str]]] = {
     "choices, alone": alone,
     "choices, beside computing": beside,
     "errors": errors,
     "environment": environment,
+    "mutants": mutants,
 }
 MARKED = re.compile(r"(<!-- table: ([^>]+), by tools/doc_tables\.py -->\n).*?(<!-- end -->)", re.S)
 
