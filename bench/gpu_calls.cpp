@@ -47,8 +47,12 @@ class Bench {
     given.sizes.tile_bytes = 280ull << 20;
     given.sizes.scratch_bytes = 2400ull << 20;
     given.sizes.inbox_bytes = 16ull << 20;
-    for (int r = 0; r < options.gpus; ++r)
-      given.rings.push_back(rings + static_cast<std::uint64_t>(r) * kRingBytes);
+    given.rings = [rings, ranks = options.gpus](const cuda::Exchange&) {
+      std::vector<std::byte*> all;
+      for (int r = 0; r < ranks; ++r)
+        all.push_back(rings + static_cast<std::uint64_t>(r) * kRingBytes);
+      return all;
+    };
     std::byte* const words = rings + static_cast<std::uint64_t>(options.gpus) * kRingBytes;
     given.host_words = reinterpret_cast<HostWords*>(words);
     given.share_words = reinterpret_cast<AgreedNumber::Words*>(words + kHostWordsBytes);

@@ -105,6 +105,15 @@ def table(pages: Sequence[dict[str, Any]], run_s: float) -> list[Row]:
     return sorted(rows, key=lambda row: (row.share, row.host_us * row.calls), reverse=True)
 
 
+def bytes_of_path(pages: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """What plait's calls sent by each path, summed over processes; NCCL does not say."""
+    sums: dict[str, int] = defaultdict(int)
+    for page in pages:
+        for path, sent in page.get("bytes_of_path", {}).items():
+            sums[path] += sent
+    return dict(sums)
+
+
 def write_csv(rows: Sequence[Row], path: str | Path) -> None:
     """All rows, a column a field."""
     names = [field.name for field in fields(Row)]

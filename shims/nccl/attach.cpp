@@ -15,10 +15,8 @@
 #include "base/nccl_settings.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
-#include "exec/cuda/device/gpu_kind.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/group.hpp"
-#include "shims/nccl/growth_page.hpp"
 #include "shims/nccl/leave.hpp"
 #include "shims/nccl/meeting.hpp"
 #include "shims/nccl/nodes.hpp"
@@ -42,7 +40,7 @@ unsigned most_blocks(unsigned configured) {
 }
 
 /// A first card, as lines: refusal, host, device, settings, process, a word of its own,
-/// what shows that it lives, the kind of GPU, most blocks of a call.
+/// what shows that it lives, most blocks of a call.
 std::string introduction(State& state) {
   Place place;
   std::string refusal = settings().refusal;
@@ -60,8 +58,7 @@ std::string introduction(State& state) {
     if (letter == '\n') letter = ' ';
   return text(refusal.substr(0, 1000), '\n', place.host, '\n', place.device, '\n',
               settings().shared, '\n', process_word(), '\n', random_word(), '\n',
-              show_life(state.place), '\n', place.gpu, '\n',
-              most_blocks(state.configured.most_ctas));
+              show_life(state.place), '\n', most_blocks(state.configured.most_ctas));
 }
 
 std::vector<std::string> lines_of(const std::string& card) {
@@ -72,7 +69,7 @@ std::vector<std::string> lines_of(const std::string& card) {
     else
       lines.back() += letter;
   }
-  lines.resize(9);
+  lines.resize(8);
   return lines;
 }
 
@@ -126,7 +123,6 @@ Comm across_nodes(const State& state, const Nodes& nodes) {
 /// What all ranks' first cards agree on of an engine.
 struct Agreed {
   std::vector<std::string> devices;  // by rank
-  std::string gpus;                  // their kind; empty = several
   unsigned most_blocks = 0;          // of a call; 0 = as many as are fastest
   bool in_processes = false;         // each rank in one of its own
 };
@@ -134,16 +130,13 @@ struct Agreed {
 Agreed agreed_on(const std::vector<std::string>& cards) {
   Agreed agreed;
   agreed.in_processes = are_processes(cards);
-  std::vector<std::string> gpus;
   for (const std::string& card : cards) {
     const std::vector<std::string> lines = lines_of(card);
     agreed.devices.push_back(lines[2]);
-    gpus.push_back(lines[7]);
-    const auto blocks = static_cast<unsigned>(nccl_number(lines[8]).value_or(0));
+    const auto blocks = static_cast<unsigned>(nccl_number(lines[7]).value_or(0));
     if (blocks != 0 && (agreed.most_blocks == 0 || blocks < agreed.most_blocks))
       agreed.most_blocks = blocks;
   }
-  agreed.gpus = cuda::common_kind(gpus);
   return agreed;
 }
 
@@ -174,19 +167,17 @@ std::unique_ptr<Engine> make_engine(State& state, const Nodes& nodes, Comm acros
   };
   const Env& env = settings().env;
   const double wait_s = env.has("PLAIT_ARRIVE_S") ? env.arrive_s : kForEverS;
-  const bool one_node = across == nullptr;  // of several, each might have a table of its own
-  if (grows(env, one_node, agreed.in_processes)) state.growth = growth_page(nodes.place, in_node);
+  const bool one_node = across == nullptr;
   std::unique_ptr<Engine> inside =
       platform().engine({.device = state.device,
                          .rank = nodes.place,
                          .ranks = nodes.size,
                          .bitwise = env.bitwise,
-                         .tuned = one_node,
-                         .gpus = agreed.gpus,
+                         .one_node = one_node,
                          .most_blocks = agreed.most_blocks,
                          .wait_s = wait_s,
                          .memory_bytes = env.device_memory,
-                         .growth = reinterpret_cast<cuda::GrowthPage*>(state.growth.base())},
+                         .grows = grows(env, one_node, agreed.in_processes)},
                         in_node);
   if (across == nullptr) return inside;
   return node_engine(nodes, state.device, std::move(inside), state.comm, across);

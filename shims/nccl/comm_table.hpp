@@ -59,7 +59,6 @@ struct State {
   std::unique_ptr<Staging> staging;  ///< while attaching
   Configured configured;
   unsigned most_blocks = 0;  ///< of plait's kernels, as all ranks agreed; 0 = not limited
-  Mapping growth;            ///< the engine's page, where its room grows
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Marker> marker;  ///< where attached
   std::unique_ptr<Marker> joint;   ///< likewise: of a group's streams
@@ -82,6 +81,9 @@ class CommTable {
 
   /// False where the table is full: such a communicator passes everything on.
   bool insert(std::unique_ptr<State> state);
+  /// Each communicator there is, pinned meanwhile.
+  template <class Look>
+  void for_each(const Look& look);
   /// Removes and returns the state once no call uses it; null where there is none, or where a call
   /// still held it after `wait_s` (it is then left alone for good).
   std::unique_ptr<State> remove(Comm comm, double wait_s);
@@ -136,6 +138,15 @@ class CommTable {
   std::array<Slot, kSlots> slots_;
   std::mutex writing_;
 };
+
+template <class Look>
+void CommTable::for_each(const Look& look) {
+  for (Slot& slot : slots_) {
+    const Comm there = slot.comm.load(std::memory_order_acquire);
+    if (there == nullptr) continue;
+    if (const Pin pinned = pin(there)) look(*pinned);
+  }
+}
 
 /// The process's one table; never destroyed.
 CommTable& comms();

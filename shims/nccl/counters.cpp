@@ -12,12 +12,14 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "shims/nccl/comm_table.hpp"
 #include "shims/nccl/group.hpp"
 #include "shims/nccl/settings.hpp"
 
@@ -69,6 +71,7 @@ struct Book {
   std::vector<Event> events;
   std::deque<Pending> pending;
   std::uint64_t events_left_out = 0;
+  std::map<std::string, std::uint64_t> bytes_of_path;  ///< of communicators that have ended
   pid_t owner = ::getpid();
 };
 
@@ -154,12 +157,25 @@ std::string event_json(const Event& event) {
               event.thread, ",\"", kNames[event.row], "\",", event.by, "]");
 }
 
+/// Of communicators that live, too.
+std::string paths_json(const Book& all) {
+  std::map<std::string, std::uint64_t> bytes = all.bytes_of_path;
+  comms().for_each([&](const State& state) {
+    if (state.phase.load() != Phase::attached) return;
+    for (const auto& [path, sent] : state.engine->bytes_of_path()) bytes[path] += sent;
+  });
+  std::string body = "{";
+  for (const auto& [path, sent] : bytes)
+    body += text(body.size() > 1 ? "," : "", "\"", path, "\":", sent);
+  return body + "}";
+}
+
 std::string page(Book& all) {
   const char* rank = ::secure_getenv("RANK");
-  std::string body =
-      text("{\"schema\":\"plait.profile/1\",\"pid\":", all.owner,
-           ",\"rank\":", rank == nullptr ? -1 : std::atoi(rank), ",\"end_ns\":", now_ns(),
-           ",\"left_out\":", all.events_left_out, ",\"doers\":[");
+  std::string body = text("{\"schema\":\"plait.profile/1\",\"pid\":", all.owner,
+                          ",\"rank\":", rank == nullptr ? -1 : std::atoi(rank),
+                          ",\"end_ns\":", now_ns(), ",\"left_out\":", all.events_left_out,
+                          ",\"bytes_of_path\":", paths_json(all), ",\"doers\":[");
   const char* comma = "";
   for (const char* name : kDoers) body += text(std::exchange(comma, ","), "\"", name, "\"");
   body += "],\n\"rows\":[";
@@ -224,6 +240,13 @@ CountedCall::~CountedCall() {
   else
     ++all.events_left_out;
   if (timer_ != nullptr) all.pending.push_back({std::move(timer_), index, row_, bucket_, by_});
+}
+
+void count_paths(const Engine& engine) {
+  if (!profiling()) return;
+  const std::map<std::string, std::uint64_t> bytes = engine.bytes_of_path();
+  const std::lock_guard<std::mutex> hold(book().guard);
+  for (const auto& [path, sent] : bytes) book().bytes_of_path[path] += sent;
 }
 
 void count_message(bool sends, std::uint64_t bytes, bool served) {

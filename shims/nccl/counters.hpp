@@ -34,6 +34,9 @@ class CountedCall {
   std::optional<NvtxRange> range_;
 };
 
+/// Where a profile is wanted: what the engine of a communicator that ends has sent, by path.
+void count_paths(const Engine& engine);
+
 /// Send and receive, which have no Request.
 void count_message(bool sends, std::uint64_t bytes, bool served);
 

@@ -1,23 +1,23 @@
-// The platform of production: CudaRank as the engine, device buffers for the exchange, the driver's
+// The platform of production: GpuCalls as the engine, device buffers for the exchange, the driver's
 // GPU numbers as places. Everything goes through the driver that the program itself uses.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <fstream>
 #include <mutex>
 #include <thread>
 
-#include "base/recent.hpp"
 #include "base/text.hpp"
+#include "comm/gpu_calls.hpp"
 #include "exec/cuda/choices.hpp"
-#include "exec/cuda/cuda_rank.hpp"
 #include "exec/cuda/device/event_marker.hpp"
 #include "exec/cuda/device/gpu_kind.hpp"
-#include "exec/cuda/select.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/machine_table.hpp"
+#include "shims/nccl/settings.hpp"
 
 namespace plait::nccl {
 namespace {
@@ -47,111 +47,100 @@ bool capturing(Stream stream) {
          status != cuda::kCaptureNone;
 }
 
+/// Of several nodes each might see other links, and exchanges are made alike on all ranks.
+GpuGroup agreed_group(const EngineOptions& options, const Exchange& exchange) {
+  const Env& env = settings().env;
+  GpuGroup group = meet_gpus(exchange, options.rank, options.ranks, options.device);
+  if (options.one_node)
+    learn_topology(
+        group, exchange,
+        [&] { return env.topology.empty() ? discovered() : load_topology(env.topology); },
+        masks_of(masks_asked({}, env), false));
+  else
+    group.why_no_topology = "ranks are on several nodes";
+  group.tuning = machine_table(options, group.topology, exchange);
+  require_measured(group.tuning, options, group.kind);
+  return group;
+}
+
 class CudaEngine : public Engine {
  public:
-  CudaEngine(const EngineOptions& options, const Exchange& exchange)
-      : primary_(options.device), bitwise_(options.bitwise) {
-    cuda::TuningTable table = machine_table(options, exchange);
-    require_measured(table, options);
-    const bool as_measured = cuda::is_measured(options.gpus);
-    cuda::CudaRankOptions wanted;
-    wanted.device = options.device;
-    wanted.rank = options.rank;
-    wanted.ranks = options.ranks;
-    wanted.wait_s = options.wait_s;
-    wanted.most_blocks = options.most_blocks;
+  CudaEngine(const EngineOptions& options, const Exchange& exchange) : primary_(options.device) {
+    GpuGroup group = agreed_group(options, exchange);
+    GpuCallsOptions wanted;
+    wanted.forced = parse_algo("PLAIT_ALGO", settings().env.algo);
+    wanted.bitwise = options.bitwise;
+    wanted.beats_nccl = !options.bitwise;
+    wanted.grows = options.grows;
+    wanted.host_path = options.one_node;
+    cuda::CudaRankOptions& rank = wanted.rank;
+    rank.wait_s = options.wait_s;
+    rank.most_blocks = options.most_blocks;
     // Applications compute beside large calls, and have several communicators.
-    wanted.beside_computing = options.most_blocks == 0;
-    wanted.messages = options.bitwise ||
-                      (as_measured && cuda::messages_beat_nccl(options.ranks, options.most_blocks));
-    wanted.orders_calls = false;  // StreamOrder does, NCCL's calls among them
-    wanted.memory.budget_bytes = options.memory_bytes;
-    wanted.memory.floats_only = !options.bitwise;
-    wanted.growth = options.growth;
-    rank_ = std::make_unique<cuda::CudaRank>(wanted, exchange);
-    first_ = std::make_unique<cuda::Selector>(rank_->first_group(), table, as_measured);
-    whole_ = std::make_unique<cuda::Selector>(rank_->whole_group(), std::move(table), as_measured);
+    rank.beside_computing = options.most_blocks == 0;
+    rank.messages =
+        group.reach.why_no_kernels.empty() &&
+        (options.bitwise || (cuda::is_measured(group.kind) &&
+                             cuda::messages_beat_nccl(options.ranks, options.most_blocks)));
+    rank.orders_calls = false;  // StreamOrder does, NCCL's calls among them
+    rank.memory.budget_bytes = options.memory_bytes;
+    rank.memory.floats_only = !options.bitwise;
+    rank.memory.plans = !group.reach.why_no_kernels.empty() || !wanted.forced.strategy.empty();
+    calls_ = std::make_unique<GpuCalls>(std::move(group), std::move(wanted), exchange);
   }
   bool takes(const Request& request) const override {
     const std::lock_guard<std::mutex> hold(guard_);
-    return call_of(request).choice.has_value();
+    return calls_->takes(request);
   }
   bool wants_room(const Request& request) const override {
     const std::lock_guard<std::mutex> hold(guard_);
-    return rank_->grows() && call_of(request).room == Room::whole;
+    return calls_->wants_room(request);
   }
   bool has_room(Stream stream, bool in_group) override {
     const std::lock_guard<std::mutex> hold(guard_);
-    return rank_->has_room(capturing(stream) ? cuda::RoomCall::captured
+    return rank().has_room(capturing(stream) ? cuda::RoomCall::captured
                            : in_group        ? cuda::RoomCall::grouped
                                              : cuda::RoomCall::alone);
   }
   void forget_call() noexcept override {
     const std::lock_guard<std::mutex> hold(guard_);
-    rank_->forget_call();
+    rank().forget_call();
   }
   int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     const std::lock_guard<std::mutex> hold(guard_);
-    Call& call = call_of(request);
-    if (call.ready == nullptr)
-      call.ready = rank_->prepare(*call.choice->engine, request, call.choice->tuning, call.room);
-    rank_->run(*call.ready, request, {input, output, {}}, driver_stream(stream));
-    return call.by;
+    const cuda::Engine* const engine =
+        calls_->enqueue_taken(request, input, output, driver_stream(stream));
+    if (engine == nullptr) return kByPlait;
+    const std::vector<const cuda::Engine*>& all = cuda::engines();
+    return kByEngine + static_cast<int>(std::find(all.begin(), all.end(), engine) - all.begin());
   }
   std::string how(const Request& request) const override {
     const std::lock_guard<std::mutex> hold(guard_);
-    const std::string all = selector_of(call_of(request).room).explain(request);
-    return all.substr(0, all.find('\n'));  // its first line is the choice
+    return calls_->choice_of(request);
   }
-  bool takes_messages() const override { return rank_->takes_messages(); }
+  std::map<std::string, std::uint64_t> bytes_of_path() const override {
+    Counters counters;
+    calls_->add_to(counters);
+    return counters.bytes_of_path;
+  }
+  bool takes_messages() const override { return rank().takes_messages(); }
   void messages(const std::vector<Message>& messages, Stream stream) override {
     const std::lock_guard<std::mutex> hold(guard_);
-    rank_->messages(messages, driver_stream(stream));
+    rank().messages(messages, driver_stream(stream));
   }
-  void check() const override { rank_->check(); }
-  void abort() noexcept override { rank_->abort(); }
-  void fail() noexcept override { rank_->fail(); }
-  void heed(Stream stream) override { rank_->heed(driver_stream(stream)); }
-  bool has_ended(bool knows_calls) noexcept override { return rank_->has_ended(knows_calls); }
-  void unmap_peers() noexcept override { rank_->unmap_peers(); }
+  void check() const override { rank().check(); }
+  void abort() noexcept override { rank().abort(); }
+  void fail() noexcept override { rank().fail(); }
+  void heed(Stream stream) override { rank().heed(driver_stream(stream)); }
+  bool has_ended(bool knows_calls) noexcept override { return rank().has_ended(knows_calls); }
+  void unmap_peers() noexcept override { rank().unmap_peers(); }
 
  private:
-  using Room = cuda::CudaRank::Room;
-  struct Call {
-    std::optional<cuda::Choice> choice;  ///< none = NCCL's
-    Room room = Room::whole;
-    std::unique_ptr<cuda::Ready> ready;  ///< null = not made ready yet
-    int by = kByNccl;
-  };
-  using Key = std::tuple<int, std::uint64_t, int, int, int, int>;
-
-  const cuda::Selector& selector_of(Room room) const {
-    return room == Room::first ? *first_ : *whole_;
-  }
-  Call& call_of(const Request& request) const {
-    const Key key{
-        static_cast<int>(request.collective), request.count, static_cast<int>(request.type),
-        static_cast<int>(request.op),         request.root,  request.peer};
-    if (Call* const known = calls_.find(key)) return *known;
-    Call call;
-    if (rank_->grows() && !wants_later_room(*first_, *whole_, request)) call.room = Room::first;
-    const cuda::Selector& selector = selector_of(call.room);
-    if (request.count != 0)
-      call.choice = bitwise_ ? selector.best(request) : selector.no_slower_than_nccl(request);
-    if (call.choice) {
-      const std::vector<const cuda::Engine*>& all = cuda::engines();
-      const auto engine = std::find(all.begin(), all.end(), call.choice->engine);
-      call.by = kByEngine + static_cast<int>(engine - all.begin());
-    }
-    return calls_.add(key, std::move(call), [](const Call&) {});
-  }
+  cuda::CudaRank& rank() const { return calls_->rank(); }
 
   Primary primary_;
-  const bool bitwise_;
-  std::unique_ptr<cuda::CudaRank> rank_;
-  std::unique_ptr<const cuda::Selector> first_, whole_;  ///< by the room that a call goes in
-  mutable std::mutex guard_;                             // of all below
-  mutable Recent<Key, Call> calls_{4096};
+  mutable std::mutex guard_;  // of calls, which come from any thread
+  std::unique_ptr<GpuCalls> calls_;
 };
 
 class CudaStaging : public Staging {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,7 +11,6 @@
 #include "exec/cuda/device/call_order.hpp"
 #include "exec/cuda/device/direct_access.hpp"
 #include "exec/cuda/messages/messages.hpp"
-#include "exec/cuda/share/growth.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
 #include "shims/nccl/abi.hpp"
@@ -45,6 +45,8 @@ class Engine {
   virtual int enqueue(const Request& request, const void* input, void* output, Stream stream) = 0;
   /// For people: how it does a request that it takes; may be empty.
   virtual std::string how(const Request&) const { return ""; }
+  /// What its calls sent so far, by path (plait/communicator.hpp); empty where no links are known.
+  virtual std::map<std::string, std::uint64_t> bytes_of_path() const { return {}; }
   /// True where messages() serves every message: the same answer on all ranks. All or none, since
   /// those of one group must move side by side whatever groups their other ends are in.
   virtual bool takes_messages() const { return false; }
@@ -139,14 +141,11 @@ struct EngineOptions {
   int ranks = 1;
   /// PLAIT_BITWISE: takes all that can be served, for the same bits; else what is faster than NCCL.
   bool bitwise = false;
-  bool tuned = true;               ///< by the machine's tuning table, where it has one
-  std::string gpus;                ///< the kind that all ranks' GPUs are of; empty = of several
+  bool one_node = true;            ///< else of one of several
   unsigned most_blocks = 0;        ///< PLAIT_SM_BUDGET: of a call's kernel; 0 = one an SM
   double wait_s = kForEverS;       ///< how long a kernel waits for a peer before its stream fails
   std::uint64_t memory_bytes = 0;  ///< PLAIT_DEVICE_MEMORY
-  cuda::GrowthPage* growth =
-      nullptr;  ///< by which ranks agree from when on there is room for large
-                ///< calls; null = all of it at once. It outlives the engine
+  bool grows = false;              ///< room for large calls comes with them
 };
 
 class Platform {

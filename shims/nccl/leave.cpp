@@ -10,6 +10,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "shims/nccl/attach.hpp"
+#include "shims/nccl/counters.hpp"
 #include "shims/nccl/peer_watch.hpp"
 
 namespace plait::nccl {
@@ -36,7 +37,10 @@ Departure departure_of(const std::shared_ptr<State>& state) {
     return state->peers->have_left(left, elsewhere);
   };
   made.unmap = [state] { state->engine->unmap_peers(); };
-  made.free = [state] { state->engine.reset(); };
+  made.free = [state] {
+    count_paths(*state->engine);
+    state->engine.reset();
+  };
   return made;
 }
 

@@ -14,31 +14,21 @@
 namespace plait::nccl {
 namespace {
 
-/// The name of this machine's tables; not looked for where one is named, or none is wanted.
-std::string machine(const Env& env) {
-  if (!env.tuning.empty()) return "";
-  static const std::string found = [&] {
-    try {
-      return fingerprint(env.topology.empty() ? discover() : load_topology(env.topology));
-    } catch (const std::exception&) {  // a machine that cannot be looked at has no table
-      return std::string("unknown");
-    }
-  }();
-  return found;
-}
-
 std::string version_text(int version) {
   return text(version / 10000, '.', version / 100 % 100, '.', version % 100);
 }
 
 }  // namespace
 
-cuda::TuningTable machine_table(const EngineOptions& options, const Exchange& exchange) {
-  if (!options.tuned || options.most_blocks != 0) return {};
+cuda::TuningTable machine_table(const EngineOptions& options, const Topology& topology,
+                                const Exchange& exchange) {
+  if (!options.one_node || options.most_blocks != 0) return {};
   std::string mine;
   if (options.rank == 0) {
     const Env& env = settings().env;
-    const std::string file = cuda::tuning_file(env, machine(env), options.ranks);
+    // A machine that cannot be looked at has no table.
+    const std::string machine = topology.devices.empty() ? "unknown" : fingerprint(topology);
+    const std::string file = cuda::tuning_file(env, machine, options.ranks);
     mine = cuda::offered_tuning(env, file, options.rank);
     if (!file.empty())
       log(LogLevel::info, options.rank,
@@ -54,14 +44,15 @@ cuda::TuningTable machine_table(const EngineOptions& options, const Exchange& ex
   return table;
 }
 
-void require_measured(const cuda::TuningTable& table, const EngineOptions& options) {
+void require_measured(const cuda::TuningTable& table, const EngineOptions& options,
+                      const std::string& gpus) {
   if (options.bitwise || table.has(cuda::Setting::beside_computing, options.ranks) ||
-      cuda::is_measured(options.gpus))
+      cuda::is_measured(gpus))
     return;
   throw Error(ErrorCode::unsupported,
               text("plait was measured beside NCCL on ", cuda::measured_kinds().front(),
-                   ", not on ", options.gpus.empty() ? "unlike GPUs" : options.gpus,
-                   !options.tuned             ? "; tuning tables are for one node"
+                   ", not on ", gpus.empty() ? "unlike GPUs" : gpus,
+                   !options.one_node          ? "; tuning tables are for one node"
                    : options.most_blocks != 0 ? "; tuning tables are for calls without a budget"
                                               : "; `plait tune` measures this machine"));
 }

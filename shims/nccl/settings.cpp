@@ -6,6 +6,7 @@
 #include "base/log.hpp"
 #include "base/nccl_settings.hpp"
 #include "base/text.hpp"
+#include "comm/choose.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
 
@@ -33,14 +34,14 @@ Settings read() {
     set_log(found.env.debug, found.env.debug_file);
     found.served = served_by(found.env.ops);
     if (found.env.disable) found.refusal = "PLAIT_DISABLE is 1";
-    if (!found.env.without.empty())
-      found.refusal = "PLAIT_WITHOUT masks links, and the drop-in's kernels need all of NVLink";
+    static_cast<void>(parse_algo("PLAIT_ALGO", found.env.algo));
   } catch (const Error& error) {
     found.refusal = error.what();
   }
   found.shared =
       text("plait ", PLAIT_VERSION, " min_bytes=", found.env.min_bytes, " ops=", found.served,
            " node_size=", found.env.node_size, " bitwise=", found.env.bitwise,
+           " without=", found.env.without, " algo=", found.env.algo,
            " sm_budget=", found.env.sm_budget, " device_memory=", found.env.device_memory,
            found.env.has("PLAIT_DEVICE_MEMORY") ? " at once" : "");
   return found;

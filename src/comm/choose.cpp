@@ -87,7 +87,8 @@ std::string Chooser::refusal(const Plan& plan) const {
 
 bool Chooser::allowed(const Plan& plan) const { return refusal(plan).empty(); }
 
-Plan Chooser::pick(const Request& request, const CallOptions& options) const {
+Plan Chooser::pick(const Request& asked, const CallOptions& options) const {
+  const Request request = checked(asked, *topology_);
   const CallOptions& wanted =
       options.strategy.empty() && !forced_.strategy.empty() ? forced_ : options;
   if (!wanted.strategy.empty()) {

@@ -373,7 +373,7 @@ const Topology& Communicator::device_topology() const {
 }
 
 bool Communicator::on_device(const void* pointer) const {
-  return state_->device != nullptr && state_->device->on_device(pointer);
+  return state_->device != nullptr && state_->device->calls().on_device(pointer);
 }
 
 void Communicator::run(const Plan& given, const void* input, void* output, double scalar) {
@@ -449,7 +449,7 @@ Plan Communicator::plan_for(const Request& request, const CallOptions& options) 
 
 std::string Communicator::explain(const Request& request) const {
   std::string lines = state_->chooser.explain(request);
-  if (state_->device != nullptr) lines += state_->device->explain(request);
+  if (state_->device != nullptr) lines += state_->device->calls().explain(request);
   return lines;
 }
 
@@ -459,7 +459,7 @@ Counters Communicator::counters() const {
     const std::lock_guard lock(state_->guard);
     counters = state_->counters;
   }
-  if (state_->device != nullptr) state_->device->add_to(counters);
+  if (state_->device != nullptr) state_->device->calls().add_to(counters);
   for (const Communicator* pair : state_->pairs->made()) add(counters, pair->counters());
   return counters;
 }

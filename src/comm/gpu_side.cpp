@@ -1,318 +1,312 @@
-// A call on the GPU: its request is made ready once (by an engine, or a plan proved and bound),
-// then only launched. The decision follows from the request and agreed settings alone.
+// A rank's GPU for communicators of plait's own: met over their sockets, watched over by a thread,
+// and left together. Each step is a vote, so that all ranks have a device or none; and at the end
+// ranks wait a moment for each other, since late stores still come into an arena.
 #include "comm/gpu_side.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 
+#include "base/departures.hpp"
+#include "base/life_word.hpp"
+#include "base/log.hpp"
 #include "base/text.hpp"
-#include "comm/buffers.hpp"
+#include "base/threads.hpp"
 #include "comm/descriptor.hpp"
-#include "comm/what_runs.hpp"
 #include "driver/cuda/api.hpp"
-#include "exec/cuda/copies/exchange_cut.hpp"
-#include "exec/cuda/device/call_buffers.hpp"
+#include "exec/cuda/device/direct_access.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
 namespace {
 
-/// One rank's share of nothing, or of itself: there is nobody to wait for.
-bool is_local_copy(const Request& request) {
-  return request.ranks == 1 && request.op != ReduceOp::premul_sum;
+constexpr std::uint64_t kPairsPerBudget = 3;  // a communicator of two that only moves
+// Calls wait so long for room for large ones: others make it whatever their programs do meanwhile.
+constexpr double kRoomS = 10.0;
+constexpr double kGoodbyeS = 2.0;  // a rank that leaves waits for others so long
+constexpr int kWatchMs = 20;
+
+/// This process's number among the ranks of its machine; -1 where no launcher says.
+int local_rank() {
+  for (const char* name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                           "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"}) {
+    const std::string value = foreign_env(name);
+    if (!value.empty()) return static_cast<int>(parse_integer(name, value, 0, 1 << 20));
+  }
+  return -1;
 }
 
-bool is_capturing(cuda::Stream stream) {
-  int status = cuda::kCaptureNone;
-  PLAIT_CUDA_CALL(stream_is_capturing, stream, &status);
-  return status != cuda::kCaptureNone;
+/// The GPU that the options mean. A launcher that shows each rank one GPU alone has chosen it.
+int wanted_ordinal(int device) {
+  const int count = cuda::device_count();
+  if (device == kDeviceByLauncher) {
+    const int local = local_rank();
+    if (local < 0)
+      throw Error(ErrorCode::no_device, "no launcher says which GPU is this rank's (LOCAL_RANK)");
+    device = count == 1 ? 0 : local;
+  }
+  if (device >= count)
+    throw Error(ErrorCode::no_device,
+                text("wanted GPU ", device, ", found ", count, " (numbered from 0)"));
+  return device;
 }
 
-std::vector<double> scalars_of(const Request& request, const CallOptions& options) {
-  if (request.op != ReduceOp::premul_sum) return {};
-  if (options.scalars.empty())
-    return std::vector<double>(static_cast<std::size_t>(request.ranks), options.scalar);
-  if (options.scalars.size() != static_cast<std::size_t>(request.ranks))
-    throw Error(ErrorCode::invalid_argument, text("scalars: wanted one for each of ", request.ranks,
-                                                  " ranks, found ", options.scalars.size()));
-  return options.scalars;
+Peer watched(const Peer& peer) {
+  const int fd = fcntl(peer.process.get(), F_DUPFD_CLOEXEC, 0);
+  if (fd < 0) throw Error(ErrorCode::io_error, "no file descriptor left to watch other ranks with");
+  return {peer.rank, peer.pid, Fd(fd)};
 }
 
 }  // namespace
 
-void add(Counters& counters, const Counters& more) {
-  counters.calls += more.calls;
-  for (const auto& [name, calls] : more.calls_of) counters.calls_of[name] += calls;
-  for (const auto& [path, bytes] : more.bytes_of_path) counters.bytes_of_path[path] += bytes;
-}
-
-void GpuSide::check_memory(const Request& request, const void* input, const void* output) const {
-  const cuda::Current current(cuda_->context());
-  const auto check_one = [&](const char* name, const void* pointer, std::uint64_t bytes) {
-    if (bytes == 0) return;
-    if (pointer == nullptr)
-      throw Error(ErrorCode::invalid_argument,
-                  text(name, ": wanted ", bytes, " bytes on GPU ", ordinal_, ", found null"));
-    const cuda::Place place = cuda::place_of(pointer);
-    if (place.memory != cuda::kMemoryOnDevice)
-      throw Error(ErrorCode::invalid_argument,
-                  text(name, ": wanted memory of GPU ", ordinal_,
-                       ", found host memory; copy it there, or call without a stream"));
-    if (place.ordinal != ordinal_)
-      throw Error(ErrorCode::invalid_argument,
-                  text(name, ": wanted memory of GPU ", ordinal_, ", found memory of GPU ",
-                       place.ordinal, "; make the communicator with that device"));
-  };
-  check_one("input", input, input_bytes(request, options_.rank));
-  check_one("output", output, output_bytes(request, options_.rank));
-  if (!usable_as_is(request, options_.rank, input, output))
-    throw Error(ErrorCode::invalid_argument,
-                text("input and output overlap other than in place (", name_of(request.collective),
-                     "): use buffers apart, or NCCL's in-place layout"));
-}
-
-bool GpuSide::on_device(const void* pointer) const {
-  if (pointer == nullptr) return false;
-  const cuda::Current current(cuda_->context());
-  return cuda::place_of(pointer).memory == cuda::kMemoryOnDevice;
-}
-
-void GpuSide::bind_plan(Call& call, const CallOptions& options, cuda::Stream stream) {
-  Counted& counted = *call.counted;
-  const Request& request = counted.request;
-  if (is_capturing(stream))
-    throw Error(ErrorCode::invalid_argument,
-                text("the first ", name_of(request.collective), " of ", request.count,
-                     " elements by a plan cannot be captured: call it once before the capture"));
-  if (!why_no_topology_.empty())
-    throw Error(ErrorCode::unsupported,
-                text(name_of(request.collective), " of ", request.count,
-                     " elements on GPUs wants a plan, and ", why_no_topology_));
-  counted.request.devices = devices_;
-  counted.plan = chooser_->plan_for(request, options);
-  counted.as = counted.plan->counted_as;
-  call.bound = cuda_->bind(counted.plan->plan);
-}
-
-/// None where it takes a plan.
-std::optional<cuda::Choice> GpuSide::choose_engine(const Request& request,
-                                                   const CallOptions& wanted,
-                                                   cuda::CudaRank::Room room) const {
-  const bool names_engine =
-      !wanted.strategy.empty() && cuda::engine_named(wanted.strategy, request) != nullptr;
-  if (!wanted.strategy.empty() && !names_engine) return std::nullopt;
-  if (!reach_.why_no_kernels.empty()) {
-    if (!names_engine) return std::nullopt;
-    throw Error(ErrorCode::unsupported, text(wanted.strategy, ": ", reach_.why_no_kernels));
-  }
-  const std::optional<cuda::Choice> choice =
-      (room == cuda::CudaRank::Room::first ? *first_ : *whole_)
-          .best(request, {wanted.strategy, wanted.params});
-  if (choice && !reach_.host &&
-      (choice->tuning.host_permille > 0 || choice->tuning.host_cpu_permille > 0))
-    throw Error(ErrorCode::unsupported, "a part through host memory: masks leave no way there");
-  return choice;
-}
-
-GpuSide::Call GpuSide::prepare(const Request& request, const CallOptions& options,
-                               cuda::Stream stream, cuda::CudaRank::Room room) {
-  Call call;
-  Counted& counted = *call.counted;
-  counted.request = request;
-  counted.room = room;
-  counted.as = text(name_of(request.collective), "/local");
-  if (request.count == 0 || is_local_copy(request)) return call;
-  const CallOptions& wanted =
-      options.strategy.empty() && !joined_.forced.strategy.empty() ? joined_.forced : options;
-  if (const std::optional<cuda::Choice> choice = choose_engine(request, wanted, room)) {
-    call.ready = cuda_->prepare(*choice->engine, request, choice->tuning, room);
-    counted.choice = *choice;
-    counted.as = text(name_of(request.collective), "/", choice->engine->info().name);
-    return call;
-  }
-  if (wanted.strategy.empty() && !wanted.params.empty())
-    throw Error(ErrorCode::invalid_argument,
-                text("params: a plan serves this ", name_of(request.collective),
-                     "; name the strategy that they are for"));
-  if (room == cuda::CudaRank::Room::first)
-    throw Error(ErrorCode::unsupported,
-                text(name_of(request.collective), " of ", request.count,
-                     " elements wants a plan, whose room comes with the first such call outside a "
-                     "capture: ",
-                     cuda_->why_no_room()));
-  bind_plan(call, wanted, stream);
-  return call;
-}
-
-/// Of the request and what all ranks agreed on alone. A strategy that is asked for by name may want
-/// anything.
-bool GpuSide::wants_room(const Request& request, const CallOptions& options) const {
-  if (!cuda_->grows() || request.count == 0) return false;
-  return !options.strategy.empty() || !joined_.forced.strategy.empty() ||
-         wants_later_room(*first_, *whole_, request);
-}
-
-/// What was made for the key; null where nothing was.
-GpuSide::Call* GpuSide::known(const Key& key) {
-  const std::lock_guard lock(guard_);
-  Call* const call = calls_.find(key);
-  return call != nullptr ? call : planned_calls_.find(key);
-}
-
-GpuSide::Call& GpuSide::keep(const Key& key, Call made) {
-  const std::lock_guard lock(guard_);
-  // Binding a plan has waited for all that the GPU was doing, so none that goes is in use.
-  Calls& calls = made.bound == nullptr ? calls_ : planned_calls_;
-  return calls.add(key, std::move(made),
-                   [this](const Call& dropped) { count(*dropped.counted, dropped_); });
-}
-
-/// A call that wants more room than the first, by the room that there is for it on all ranks. These
-/// count the same calls, so whatever could fail on one rank alone comes before. `key` is then that
-/// of the call.
-GpuSide::Call& GpuSide::by_room(Key& key, const Request& request, const CallOptions& options,
-                                cuda::Stream stream) {
-  const bool has_room =
-      cuda_->has_room(is_capturing(stream) ? cuda::RoomCall::captured : cuda::RoomCall::alone);
-  std::get<In>(key) = has_room ? In::whole : In::first;
-  if (Call* const call = known(key)) return *call;
+std::unique_ptr<GpuSide> GpuSide::create(const CommunicatorOptions& options, Joined& joined,
+                                         const std::function<void()>& check, std::string& why_not) {
+  if (options.device == kNoDevice) return nullptr;
+  const Patience patience{deadline_in(options.arrive_s), check};
   try {
-    return keep(key, prepare(request, options, stream,
-                             has_room ? cuda::CudaRank::Room::whole : cuda::CudaRank::Room::first));
-  } catch (...) {
-    cuda_->forget_call();  // it was not made, and the program may make it again
-    throw;
+    return std::unique_ptr<GpuSide>(new GpuSide(options, joined, patience));
+  } catch (const AgreedError& error) {
+    // Masks of GPUs that could not be heeded are no reason to do without these.
+    const bool masks_gpus = cuda::device_count() > 0 &&
+                            !masks_of(masks_asked(options.masks, read_env()), false).empty();
+    if (options.device != kDeviceByLauncher || masks_gpus) throw;
+    why_not = reason_of(error);
+    // A GPU that is there and does not work is news to people, one that is not there is none.
+    const bool is_news = error.code() == ErrorCode::driver_error;
+    log(is_news ? LogLevel::warn : LogLevel::info, options.rank, text("no GPUs: ", why_not));
+    return nullptr;
   }
 }
 
-GpuSide::Call& GpuSide::prepared(const Request& request, const CallOptions& options,
-                                 cuda::Stream stream, const void* input, void* output) {
-  using Room = cuda::CudaRank::Room;
-  Key key{static_cast<int>(request.collective),
-          request.count,
-          static_cast<int>(request.type),
-          static_cast<int>(request.op),
-          request.root,
-          request.peer,
-          options.strategy,
-          options.params,
-          In::one_room};
-  Call* call = known(key);
-  if (call == nullptr) {
-    if (request.ranks != options_.ranks)
-      throw Error(ErrorCode::invalid_argument,
-                  text("request for ", request.ranks, " ranks, communicator of ", options_.ranks));
-    checked(request, joined_.topology);  // type, op, root, size
-    Call made;
-    if (wants_room(request, options))
-      made.wants_room = true;
-    else
-      made = prepare(request, options, stream, cuda_->grows() ? Room::first : Room::whole);
-    call = &keep(key, std::move(made));
-  }
-  check_memory(request, input, output);
-  if (call->wants_room) {
-    cuda::check_alignment(request, options_.rank, input, output);
-    call = &by_room(key, request, options, stream);
-  }
-  if (call->bound != nullptr && !call->captured && is_capturing(stream)) {
-    call->captured = true;
-    const std::lock_guard lock(guard_);
-    planned_calls_.keep(key);
-  }
-  return *call;
+GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const Patience& patience)
+    : options_(options), joined_(joined), owner_(getpid()) {
+  const cuda::Exchange exchange = [&](const std::string& mine) {
+    std::vector<std::string> cards;
+    for (Contribution& one : vote(*joined_.rendezvous, std::nullopt, mine, {}, patience))
+      cards.push_back(std::move(one.bytes));
+    return cards;
+  };
+  std::optional<AgreedError> agreed;
+  const std::optional<Error> failure = attempt([&] {
+    try {
+      set_up(exchange);
+    } catch (const AgreedError& error) {
+      agreed = error;
+    }
+  });
+  if (agreed) throw AgreedError(*agreed);
+  vote(*joined_.rendezvous, failure, "", {}, patience);
+  if (options_.ranks == 1) return;
+  watcher_ = std::make_unique<std::thread>(quiet_thread([this] { watch(); }));
 }
 
-void GpuSide::enqueue(const Request& request, const void* input, void* output, void* stream_given,
+void GpuSide::set_up(const cuda::Exchange& exchange) {
+  const Env env = read_env();
+  if (const std::string why = cuda::why_no_cuda(); !why.empty())
+    throw Error(ErrorCode::no_device, text("wanted a GPU; ", why));
+  if (!cuda::has_device_code())
+    throw Error(ErrorCode::unsupported,
+                "wanted kernels, found a build without device code: build with nvcc on PATH");
+  GpuGroup group =
+      meet_gpus(exchange, options_.rank, options_.ranks, wanted_ordinal(options_.device));
+  const std::string name = options_.topology.empty() ? env.topology : options_.topology;
+  learn_topology(
+      group, exchange, [&] { return name.empty() ? discovered() : load_topology(name); },
+      masks_of(masks_asked(options_.masks, env), false));
+  load_tuning(group, exchange, env);
+  log(LogLevel::info, options_.rank,
+      text("GPU ", group.ordinals[static_cast<std::size_t>(options_.rank)], " of ",
+           group.topology.name));
+  cuda::require_direct_access(cuda::direct_access(), options_.rank, group.uuids,
+                              cuda::distance_between);
+  calls_ = std::make_unique<GpuCalls>(std::move(group), calls_options(env), exchange);
+  for (const Peer& peer : joined_.peers) peers_.push_back(watched(peer));
+  wake_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+}
+
+GpuCallsOptions GpuSide::calls_options(const Env& env) const {
+  GpuCallsOptions made;
+  made.forced = joined_.forced;
+  made.bitwise = joined_.bitwise;
+  made.grows = !env.has("PLAIT_DEVICE_MEMORY");
+  made.checks = joined_.topology;
+  cuda::CudaRankOptions& rank = made.rank;
+  rank.memory.budget_bytes = env.device_memory / (options_.moves_only ? kPairsPerBudget : 1);
+  rank.memory.moves_only = options_.moves_only;
+  rank.memory.plans = true;
+  rank.memory.plan_scratch = env.device_scratch;
+  rank.room_patience_s = std::min(kRoomS, options_.arrive_s);
+  rank.wait_s = options_.arrive_s;
+  rank.beside_computing = options_.beside_computing;
+  rank.mixes_graphs = options_.graph_mixing;
+  rank.most_blocks = static_cast<unsigned>(options_.sm_budget);
+  if (options_.sm_budget > 0)
+    rank.spread.most_blocks = std::min(120u, static_cast<unsigned>(options_.sm_budget));
+  return made;
+}
+
+void GpuSide::enqueue(const Request& request, const void* input, void* output, void* stream,
                       const CallOptions& options) {
-  auto* const stream = static_cast<cuda::Stream>(stream_given);
   if (failed_.load(std::memory_order_relaxed))
     throw Error(ErrorCode::aborted,
                 text("this communicator's GPU side ended earlier: ", cause()->what()));
-  cuda_->check();
-  const cuda::Current current(cuda_->context());
-  const std::vector<double> scalars = scalars_of(request, options);
-  Call& call = prepared(request, options, stream, input, output);
-  if (call.bound != nullptr) {
-    cuda_->run(*call.bound, input, output, stream, scalars);
-  } else if (request.count == 0) {
-    // Nothing to move, on any rank.
-  } else if (is_local_copy(request)) {
-    if (input != output)
-      PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<cuda::DevicePointer>(output),
-                      reinterpret_cast<cuda::DevicePointer>(input), input_bytes(request, 0),
-                      stream);
-  } else {
-    cuda_->run(*call.ready, request, {input, output, scalars}, stream);
-  }
-  // Smaller ones move the same bytes in a graph, and are spared the question.
-  const bool captured = message_bytes(request) >= cuda::kLeastSharedBytes && is_capturing(stream);
-  const Launch launch = captured ? Launch::graph : Launch::eager;
-  call.counted->calls[static_cast<std::size_t>(launch)].fetch_add(1, std::memory_order_relaxed);
+  calls_->rank().check();
+  calls_->enqueue(request, input, output, static_cast<cuda::Stream>(stream), options);
 }
 
-/// Calls go on meanwhile: what they move is found out when the lock is given back.
-void GpuSide::add_to(Counters& counters) const {
-  std::vector<std::shared_ptr<Counted>> counted;
+/// First reason stands, and the others are told. Kernels that wait for a lost rank fail their
+/// stream. Where a rank's program has aborted, this one has as long to do the same as ranks have to
+/// answer.
+void GpuSide::fail(const Error& error) {
   {
     const std::lock_guard lock(guard_);
-    add(counters, dropped_);
-    for (const Calls* calls : {&calls_, &planned_calls_})
-      calls->for_each([&](const Call& call) { counted.push_back(call.counted); });
+    if (cause_) return;
+    cause_ = error;
   }
-  for (const std::shared_ptr<Counted>& call : counted) count(*call, counters);
+  failed_.store(true);
+  if (error.code() == ErrorCode::aborted)
+    fails_ns_.store(deadline_in(options_.deadline_s));
+  else
+    calls_->rank().fail();
+  joined_.controls.raise_failure(error.code(), reason_of(error));
+  log(LogLevel::warn, options_.rank, text("GPU side failed: ", error.what()));
 }
 
-void GpuSide::count(Counted& call, Counters& counters) const {
-  for (const Launch launch : {Launch::graph, Launch::eager}) {
-    const auto which = static_cast<std::size_t>(launch);
-    const std::uint64_t calls = call.calls[which].load();
-    if (calls == 0) continue;
-    counters.calls += calls;
-    counters.calls_of[call.as] += calls;
-    std::call_once(call.paths[which].once,
-                   [&] { call.paths[which].bytes = bytes_of_path(call, launch); });
-    for (const auto& [path, bytes] : call.paths[which].bytes)
-      counters.bytes_of_path[path] += bytes * calls;
+std::optional<Error> GpuSide::cause() const {
+  const std::lock_guard lock(guard_);
+  return cause_;
+}
+
+/// False once some rank has failed or ended. One that closed its communicator may end.
+bool GpuSide::look_at_peers(const std::vector<short>& events) {
+  for (const bool words : {false, true})  // who died is named before who says so
+    for (std::size_t i = 0; i < peers_.size(); ++i) {
+      const Peer& peer = peers_[i];
+      const auto said = joined_.controls.failure_of(peer.rank);
+      const bool closed = joined_.controls.has_left_device(peer.rank, Left::work_ended);
+      const bool ended = events[i] != 0 || holder_died(joined_.controls.of(peer.rank).life);
+      if (!words && ended && !closed && !said) {
+        fail(Error(ErrorCode::peer_lost, text("rank ", peer.rank, " (pid ", peer.pid,
+                                              ") ended; see its output for why")));
+        return false;
+      }
+      if (words && said) {
+        const bool told = said->second.find(" reports: ") != std::string::npos;
+        fail(Error(said->first,
+                   told ? said->second : text("rank ", peer.rank, " reports: ", said->second)));
+        return false;
+      }
+    }
+  return true;
+}
+
+void GpuSide::watch() {
+  const LifeWord life(joined_.controls.mine().life);
+  bool watching = true;
+  while (!stopping_.load()) {
+    std::vector<pollfd> entries{{wake_.get(), POLLIN, 0}};
+    for (const Peer& peer : peers_) {
+      // The descriptor of a process that has ended is readable from then on: poll() would return at
+      // once for ever. So ranks that have closed are not polled.
+      const bool closed = joined_.controls.has_left_device(peer.rank, Left::work_ended);
+      entries.push_back({watching && !closed ? peer.process.get() : -1, POLLIN, 0});
+    }
+    poll(entries.data(), entries.size(), kWatchMs);
+    std::vector<short> events;
+    for (std::size_t i = 1; i < entries.size(); ++i) events.push_back(entries[i].revents);
+    if (watching) watching = look_at_peers(events);
+    if (watching && calls_->rank().should_grow()) calls_->rank().begin_to_grow();
+    if (watching) {
+      const std::optional<Error> met = attempt([&] { calls_->rank().check(); });
+      if (met) fail(*met), watching = false;
+    }
+    const std::int64_t fails_ns = fails_ns_.load();
+    if (fails_ns != 0 && now_ns() > fails_ns) calls_->rank().fail();
   }
 }
 
-/// Of engines as their plans say; nothing where no links are known to name paths by.
-std::map<std::string, std::uint64_t> GpuSide::bytes_of_path(const Counted& call,
-                                                            Launch launch) const {
-  if (call.plan != nullptr) return call.plan->bytes_of_path;
-  if (call.choice.engine == nullptr || !why_no_topology_.empty()) return {};
-  std::map<std::string, std::uint64_t> bytes;
-  static_cast<void>(attempt([&] {
-    Request placed = call.request;
-    placed.devices = devices_;
-    bytes = bytes_per_path(
-        plan_as_launched(call.choice, topology_, checked(placed, topology_),
-                         call.room == cuda::CudaRank::Room::first ? first_group_ : group_, launch));
-  }));
-  return bytes;
+void GpuSide::check() {
+  // A lost rank is an error of the calls that waited for it, and of those to come.
+  const std::optional<Error> met = attempt([&] { calls_->rank().check(); });
+  if (!met) return;
+  const std::optional<Error> known = cause();
+  if (!known) fail(*met);
+  throw Error(known ? *known : *met);
 }
 
-std::string GpuSide::explain(const Request& request) {
-  std::string lines = text("on GPU ", ordinal_, ":\n");
-  const CallOptions& forced = joined_.forced;
-  if (const std::optional<cuda::Choice> choice =
-          choose_engine(request, forced, cuda::CudaRank::Room::whole)) {
-    lines += whole_->explain(request, {forced.strategy, forced.params});
-    if (!why_no_topology_.empty()) return lines;
-    Request placed = request;
-    placed.devices = devices_;
-    return lines +
-           print(what_runs(*choice, topology_, checked(placed, topology_), group_, Launch::eager));
+void GpuSide::abort() noexcept { calls_->rank().abort(); }
+
+void GpuSide::begin_closing() {
+  if (closed_ns_ == 0) closed_ns_ = deadline_in(kGoodbyeS);
+}
+
+/// What this rank has on streams ends; or it goes on without it, by its own deadline.
+void GpuSide::end_work() {
+  begin_closing();
+  if (has_ended_ || calls_ == nullptr) return;
+  bool ended = calls_->rank().has_ended();
+  while (!ended && now_ns() < closed_ns_) {
+    usleep(100);
+    ended = calls_->rank().has_ended();
   }
-  if (!reach_.why_no_kernels.empty()) lines += text("no kernel: ", reach_.why_no_kernels, "\n");
-  if (!why_no_topology_.empty()) return lines + text("no plan: ", why_no_topology_, "\n");
-  Request placed = request;
-  placed.devices = devices_;
-  return lines + chooser_->explain(placed);
+  if (ended) joined_.controls.leave_device(Left::work_ended);
+  has_ended_ = true;
+}
+
+void GpuSide::stop_watching() {
+  stopping_.store(true);
+  if (watcher_ == nullptr) return;
+  const std::uint64_t one = 1;
+  if (write(wake_.get(), &one, sizeof one) < 0) log(LogLevel::warn, options_.rank, "no wake-up");
+  watcher_->join();
+}
+
+/// What a rank keeps until no other one can touch it any more, and what it sees of the others.
+struct GpuSide::Remains {
+  std::unique_ptr<GpuCalls> calls;
+  std::vector<Peer> peers;
+  Controls controls;
+
+  bool have_left(Left left, bool elsewhere) const {
+    return std::all_of(peers.begin(), peers.end(), [&](const Peer& peer) {
+      if (elsewhere && peer.pid == getpid()) return true;
+      pollfd ended{peer.process.get(), POLLIN, 0};
+      return controls.has_left_device(peer.rank, left) || poll(&ended, 1, 0) > 0;
+    });
+  }
+};
+
+void GpuSide::leave() {
+  const auto left = std::make_shared<Remains>();
+  left->calls = std::move(calls_);
+  left->peers = std::move(peers_);
+  left->controls = joined_.controls;
+  Departure departure;
+  departure.has_ended = [left] { return left->calls->rank().has_ended(); };
+  departure.show = [left](Left how_far) { left->controls.leave_device(how_far); };
+  departure.have_left = [left](Left how_far, bool elsewhere) {
+    return left->have_left(how_far, elsewhere);
+  };
+  departure.unmap = [left] { left->calls->rank().unmap_peers(); };
+  departure.free = [left] { left->calls.reset(); };
+  depart(std::move(departure), {.for_own = 0.1, .for_others = kGoodbyeS});
+  if (!left->have_left(Left::work_ended, true))
+    log(LogLevel::warn, options_.rank,
+        "device arena kept until all ranks have closed their communicator");
+}
+
+GpuSide::~GpuSide() {
+  if (getpid() != owner_) {  // a forked child has neither the thread nor the GPU
+    static_cast<void>(watcher_.release());
+    static_cast<void>(calls_.release());
+    return;
+  }
+  end_work();
+  stop_watching();
+  if (calls_ != nullptr) leave();
 }
 
 }  // namespace plait

@@ -111,8 +111,12 @@ class Bay {
     options.messages = true;
     options.host_words =
         reinterpret_cast<HostWords*>(rings + static_cast<std::uint64_t>(board->ranks) * kRingBytes);
-    for (int r = 0; r < board->ranks; ++r)
-      options.rings.push_back(rings + static_cast<std::uint64_t>(r) * kRingBytes);
+    options.rings = [rings, ranks = board->ranks](const Exchange&) {
+      std::vector<std::byte*> all;
+      for (int r = 0; r < ranks; ++r)
+        all.push_back(rings + static_cast<std::uint64_t>(r) * kRingBytes);
+      return all;
+    };
     cuda = std::make_unique<CudaRank>(options, [this](const std::string& mine) {
       return this->board->exchange(this->rank, mine);
     });

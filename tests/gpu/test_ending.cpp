@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <thread>
+#include <utility>
 
 #include "base/text.hpp"
 #include "tests/gpu/bay.hpp"
@@ -52,7 +54,85 @@ void call_apart(Bay& bay, Findings& findings, const char* what, const std::funct
   bay.board->meet();
 }
 
+/// What making the later room asks of the driver, in ms each.
+struct Asked {
+  double allocated = -1, filled = -1, shown = -1, registered = -1;
+};
+
+Asked ask_for_memory(Context context) {
+  const BesideCaptures beside;
+  const Current current(context);
+  auto began = std::chrono::steady_clock::now();
+  const auto passed = [&] {
+    const auto now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double, std::milli>(now - std::exchange(began, now)).count();
+  };
+  constexpr std::uint64_t kBytes = 168ull << 20, kHostBytes = 16ull << 20;
+  Asked asked;
+  DevicePointer memory = 0;
+  Stream stream = nullptr;
+  IpcHandle handle{};
+  PLAIT_CUDA_CALL(memory_alloc, &memory, kBytes);
+  asked.allocated = passed();
+  PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
+  PLAIT_CUDA_CALL(memory_set_async, memory, 0, kBytes, stream);
+  PLAIT_CUDA_CALL(stream_synchronize, stream);
+  asked.filled = passed();
+  PLAIT_CUDA_CALL(ipc_get, &handle, memory);
+  asked.shown = passed();
+  std::byte* const host = bench::shared_memory(kHostBytes);
+  PLAIT_CUDA_CALL(host_register, host, kHostBytes, kHostRegisterPortable | kHostRegisterMapped);
+  asked.registered = passed();
+  return asked;
+}
+
+/// Rank 0's kernel waits for rank 1's, which is launched a second later or, at the latest, when the
+/// driver has given rank 0 what it asks for meanwhile.
+void ask_beside_a_waiting_kernel() {
+  on_bays(2, false, [](Bay& bay, Findings& findings) {
+    Request request;
+    request.count = 1000;
+    request.ranks = 2;
+    const auto call = [&] {
+      bench::run(
+          *bay.cuda, "one_shot", request,
+          {reinterpret_cast<const void*>(bay.input), reinterpret_cast<void*>(bay.output), {}},
+          bay.stream);
+    };
+    call();
+    bay.finish();
+    bay.board->meet();
+    std::atomic<bool> given{false};
+    Asked asked;
+    std::thread asks;
+    if (bay.rank == 0) {
+      call();
+      asks = std::thread([&] {
+        asked = ask_for_memory(bay.cuda->context());
+        given.store(true);
+      });
+      for (int look = 0; look < 1000 && !given.load(); ++look)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const bool waited = !given.load();
+      std::printf("beside a waiting kernel the driver %s\n", waited ? "waits" : "does not wait");
+    }
+    bay.board->meet();
+    if (bay.rank == 1) call();
+    if (!await_end(*bay.cuda)) findings.add(bay.rank, "never ended");
+    bay.finish();
+    if (asks.joinable()) asks.join();
+    if (bay.rank == 0)
+      std::printf("ms: allocate %.2f, fill %.2f, show %.2f, register %.2f\n", asked.allocated,
+                  asked.filled, asked.shown, asked.registered);
+  });
+}
+
 }  // namespace
+
+TEST_CASE("room is made beside a kernel that waits for a peer, also of the same process") {
+  if (device_count() == 0) return;
+  ask_beside_a_waiting_kernel();
+}
 
 TEST_CASE("a rank has ended when its own calls have, whatever other streams wait for") {
   if (device_count() == 0) return;

@@ -10,12 +10,16 @@
 #include <set>
 
 #include "base/text.hpp"
+#include "comm/shown_memory.hpp"
 #include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/arena_layout.hpp"
+#include "exec/cuda/device/gpu_kind.hpp"
+#include "exec/cuda/share/growth.hpp"
 #include "exec/reference/reduce.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/machine_table.hpp"
+#include "shims/nccl/settings.hpp"
 #include "tests/shims/host_paths.hpp"
 #include "tests/shims/standin/segment.hpp"
 #include "tests/shims/standin/streams.hpp"
@@ -36,6 +40,7 @@ struct Shared {
   std::atomic<bool> aborted{false};  // by the program
   std::atomic<bool> failed{false};   // a rank is lost
   std::atomic<bool> late{false};     // a rank did not come in wait_s
+  std::atomic<std::uint64_t> sent{0};
   ~Shared() { ::munmap(segment, sizeof(standin::Segment)); }
 };
 
@@ -165,8 +170,10 @@ void move_all(Shared& shared, const std::vector<Message>& messages,
 class HostEngine : public Engine {
  public:
   HostEngine(const EngineOptions& options, const Exchange& exchange)
-      : table_(machine_table(options, exchange)), shared_(std::make_shared<Shared>()) {
-    require_measured(table_, options);
+      : gpus_(cuda::common_kind(exchange(platform().place(options.device).gpu))),
+        table_(machine_table(options, machine(), exchange)),
+        shared_(std::make_shared<Shared>()) {
+    require_measured(table_, options, gpus_);
     if (wished("STANDIN_FAIL_EARLY", options.device))
       throw Error(ErrorCode::out_of_memory, "the test wants no memory here");
     standin::Where mine;
@@ -181,10 +188,11 @@ class HostEngine : public Engine {
     prove_host_paths(*shared_->segment, options, exchange);
     if (wished("STANDIN_FAIL_LATE", options.device))
       throw Error(ErrorCode::no_device, "the test wants no peer access here");
-    if (options.growth != nullptr)
+    if (options.grows) page_ = memory_of_rank_0(exchange, options.rank, sizeof(cuda::GrowthPage));
+    if (page_.base() != nullptr)
       growth_ = std::make_unique<cuda::Growth>(
-          *options.growth, options.rank, options.ranks, room_patience_s(),
-          [this](const cuda::Growth::Exchange& meet) { make_room(meet); });
+          *reinterpret_cast<cuda::GrowthPage*>(page_.base()), options.rank, options.ranks,
+          room_patience_s(), [this](const cuda::Growth::Exchange& meet) { make_room(meet); });
   }
   bool wants_room(const Request& request) const override {
     return growth_ != nullptr && message_bytes(request) > cuda::kSmallRequestBytes;
@@ -199,16 +207,20 @@ class HostEngine : public Engine {
     if (row != nullptr && (!reduces(request.collective) || request.op == ReduceOp::sum))
       return row->beats_nccl() != false;
     const EngineOptions& options = shared_->options;
-    return (options.bitwise || cuda::is_measured(options.gpus)) &&
+    return (options.bitwise || cuda::is_measured(gpus_)) &&
            request.collective != Collective::send_recv && request.collective != Collective::copy;
   }
   std::string how(const Request&) const override { return "over host memory"; }
+  std::map<std::string, std::uint64_t> bytes_of_path() const override {
+    return {{"host memory", shared_->sent.load()}};
+  }
   int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     if (wants_room(request) && !has_room_.load())
       throw Error(ErrorCode::internal, "a large call, and no room for it");
     // STANDIN_LAZY: code is loaded when first used, and that waits for what runs, as CUDA does.
     if (std::getenv("STANDIN_LAZY") != nullptr && loaded_.insert(request.collective).second)
       standin_stream_synchronize(stream);
+    shared_->sent += input_bytes(request, shared_->options.rank);
     push_call(stream, shared_, [shared = shared_, request, input, output](const auto& stopped) {
       const std::vector<char> all = inputs_of(*shared, request, input, stopped);
       compute(request, shared->options.rank, all, output);
@@ -266,8 +278,19 @@ class HostEngine : public Engine {
     return given == nullptr ? 10 : std::atof(given);
   }
 
+  static Topology machine() {
+    try {
+      const std::string& name = settings().env.topology;
+      return name.empty() ? discover() : load_topology(name);
+    } catch (const Error&) {  // it cannot be looked at
+      return {};
+    }
+  }
+
+  const std::string gpus_;
   cuda::TuningTable table_;
   std::shared_ptr<Shared> shared_;
+  Mapping page_;
   std::unique_ptr<cuda::Growth> growth_;
   std::atomic<bool> has_room_{false};
   std::set<Collective> loaded_;

@@ -239,7 +239,7 @@ def test_nothing_is_left_by_many_communicators(run_case):
         ({"STANDIN_FAIL_EARLY": "1"}, "the test wants no memory here"),
         ({"STANDIN_FAIL_LATE": "0"}, "the test wants no peer access here"),
         ({"PLAIT_DISABLE": "1"}, "PLAIT_DISABLE"),
-        ({"PLAIT_WITHOUT": "nvlink:0-1"}, "PLAIT_WITHOUT"),
+        ({"PLAIT_ALGO": "ring:chunks"}, "PLAIT_ALGO"),
         ({"PLAIT_NO_SUCH_NAME": "1"}, "PLAIT_NO_SUCH_NAME"),
         ({"PLAIT_OPS": "no_such_collective"}, "no_such_collective"),
         ({"PLAIT_TUNING": "/no/such/table.json"}, "tuning table /no/such/table.json"),

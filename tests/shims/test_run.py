@@ -109,6 +109,8 @@ def test_profile(built, tmp_path):
     sums = next(row for row in rows if row["collective"] == "all_reduce")
     assert int(sums["bytes"]) == 6 * 20000 * 4 and int(sums["size_below"]) == 131072
     assert all(page["doers"] == list(profile.DOERS) for page in profile.load(tmp_path))
+    assert profile.bytes_of_path(profile.load(tmp_path)) == {"host memory": 6 * 20000 * 4}
+    assert "host memory" in done.stdout
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert sum(event["ph"] == "X" for event in events) == 6
     assert {event["pid"] for event in events} == {0, 1, 2}

@@ -63,5 +63,13 @@ def profile(
         times = (f"{row.host_us:.1f}", f"{row.gpu_us:.1f}", f"{100 * row.share:.1f} %")
         table.add_row(row.collective, row.path, *sizes, *times)
     out.print(table)
+    paths = profile_module.bytes_of_path(profile_module.load(where))
+    if paths:
+        sent = Table(title="bytes of plait's calls, by path")
+        sent.add_column("path")
+        sent.add_column("bytes", justify="right")
+        for path, count in sorted(paths.items()):
+            sent.add_row(path, str(count))
+        out.print(sent)
     out.print(f"profile.csv, sizes.png and trace.json are in {where}", markup=False)
     raise typer.Exit(status)

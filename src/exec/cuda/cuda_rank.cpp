@@ -108,7 +108,7 @@ void CudaRank::open(const Exchange& exchange) {
   for (Event& mark : marks_) PLAIT_CUDA_CALL(event_create, &mark, kEventDisableTiming);
   PLAIT_CUDA_CALL(event_create, &fork_, kEventDisableTiming);
   marker_.open();
-  map_host_memory();
+  map_stop_page();
   arena_ = std::make_unique<DeviceArena>(options_.rank, whole_.rooms.first);
   arena_->share(context_, options_.device, exchange, streams_[0]);
   whole_.multiprocessors = arena_->least_multiprocessors();
@@ -116,11 +116,14 @@ void CudaRank::open(const Exchange& exchange) {
   whole_.in_processes = arena_->in_processes();
   if (options_.ranks > 1 && options_.proves_paths) prove_paths(exchange);
   open_engine_path();
-  if (!rings_.empty())
+  if (options_.rings)
     agreed_share_.open(options_.share_words, options_.rank, options_.ranks, options_.wait_s);
   neighbours().join(device_, arena_->state(), streams_[0]);
   first_ = first_of(whole_);
-  if (!options_.memory.grows) return use_later_room();
+  if (!options_.memory.grows) {
+    make_rings(exchange);
+    return use_later_room();
+  }
   growth_ = std::make_unique<Growth>(*options_.growth, options_.rank, options_.ranks,
                                      options_.room_patience_s,
                                      [this](const Exchange& meet) { make_later_room(meet); });
@@ -129,7 +132,7 @@ void CudaRank::open(const Exchange& exchange) {
 void CudaRank::open_engine_path() {
   EnginePath& path = engine_path_;
   for (int rank = 0; rank < options_.ranks; ++rank) path.flags.push_back(&words(rank).engines);
-  if (!rings_.empty() && whole_.has_copy_engines()) open_host_path();
+  if (options_.rings && whole_.has_copy_engines()) open_host_path();
   queue_ = std::make_unique<DriverQueue>(*kernels_, host_reducer_.get());
   path.streams.assign(streams_.begin(), streams_.begin() + kEngineStreams);
   path.events.assign(marks_.begin(), marks_.begin() + kEngineEvents);
@@ -148,6 +151,7 @@ void CudaRank::make_later_room(const Exchange& exchange) {
   try {
     later_ = std::make_unique<DeviceArena>(options_.rank, whole_.rooms.later, false);
     later_->share(context_, options_.device, exchange, stream);
+    make_rings(exchange);
   } catch (...) {
     api().stream_destroy(stream);
     throw;
@@ -167,6 +171,11 @@ void CudaRank::use_later_room() {
   for (int rank = 0; rank < options_.ranks; ++rank) {
     path.slots.push_back(at(ArenaPart::copies, rank));
     path.lent.push_back(at(ArenaPart::tiles, rank));
+  }
+  if (whole_.host_bytes != 0) {
+    path.ring_bytes = whole_.host_bytes;
+    for (const DevicePointer ring : rings_) path.rings.push_back(reinterpret_cast<char*>(ring));
+    for (std::byte* ring : host_rings_) path.host_rings.push_back(reinterpret_cast<char*>(ring));
   }
   if (grows())
     log(LogLevel::info, options_.rank,
@@ -210,13 +219,11 @@ void CudaRank::prove_paths(const Exchange& exchange) {
       text("paths between ", options_.ranks, " GPUs proved in ", took.count(), " ms"));
 }
 
-/// Rings, and the words by which GPUs and cores meet.
+/// What calls may count on once there are rings, and the words by which GPUs and cores meet.
 void CudaRank::open_host_path() {
   EnginePath& path = engine_path_;
-  whole_.host_bytes = path.ring_bytes = options_.ring_bytes + options_.exchange_ring_bytes;
-  for (const DevicePointer ring : rings_) path.rings.push_back(reinterpret_cast<char*>(ring));
+  whole_.host_bytes = options_.ring_bytes + options_.exchange_ring_bytes;
   if (options_.host_words == nullptr) return;
-  for (std::byte* ring : options_.rings) path.host_rings.push_back(reinterpret_cast<char*>(ring));
   register_host(options_.host_words, kHostWordsBytes);
   words_registered_ = true;
   DevicePointer mapped = 0;
@@ -228,16 +235,20 @@ void CudaRank::open_host_path() {
   whole_.has_host_reducer = true;
 }
 
-void CudaRank::map_host_memory() {
+void CudaRank::map_stop_page() {
   void* page =
       ::mmap(nullptr, kStopPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) throw Error(ErrorCode::out_of_memory, "wanted a page of host memory");
   stop_page_ = static_cast<StopPage*>(page);
   PLAIT_CUDA_CALL(host_register, page, kStopPageBytes, kHostRegisterPortable | kHostRegisterMapped);
   PLAIT_CUDA_CALL(host_device_pointer, &device_stop_page_, page, 0);
-  for (std::byte* ring : options_.rings) {
+}
+
+void CudaRank::make_rings(const Exchange& exchange) {
+  if (!options_.rings) return;
+  for (std::byte* ring : options_.rings(exchange)) {
     register_host(ring, options_.ring_bytes + options_.exchange_ring_bytes);
-    ++registered_;
+    host_rings_.push_back(ring);
     DevicePointer mapped = 0;
     PLAIT_CUDA_CALL(host_device_pointer, &mapped, ring, 0);
     rings_.push_back(mapped);
@@ -263,7 +274,7 @@ void CudaRank::close() noexcept {
     queue_.reset();
     host_reducer_.reset();
     kernels_.reset();
-    for (std::size_t i = 0; i < registered_; ++i) unregister_host(options_.rings[i]);
+    for (std::byte* ring : host_rings_) unregister_host(ring);
     if (words_registered_) unregister_host(options_.host_words);
     if (stop_page_ != nullptr) {
       api().host_unregister(stop_page_);

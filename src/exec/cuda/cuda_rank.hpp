@@ -3,6 +3,7 @@
 // CUDA graphs and replayed any number of times.
 #pragma once
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,8 +33,10 @@ struct CudaRankOptions {
   GrowthPage* growth = nullptr;  ///< zeros that all ranks map, to agree from which call on there is
                                  ///< room for large ones; null = all room at once
   double room_patience_s = 1;    ///< how long calls wait for that room, all together
-  std::vector<std::byte*> rings;  ///< by rank: host memory that all ranks map; empty = no host path
-  std::uint64_t ring_bytes = 0;   ///< of a ring, for plans
+  /// Makes host memory that all ranks map, and says where each rank's is; all ranks together, where
+  /// room for large calls is made. It outlives the rank. Null = no host path.
+  std::function<std::vector<std::byte*>(const Exchange&)> rings;
+  std::uint64_t ring_bytes = 0;           ///< of a ring, for plans
   std::uint64_t exchange_ring_bytes = 0;  ///< behind them: large calls take both
   HostWords* host_words = nullptr;        ///< a page of zeros that all ranks map, for parts that
                                           ///< CPU cores reduce; null = none
@@ -145,7 +148,8 @@ class CudaRank : public EngineRank {
   void make_later_room(const Exchange& exchange);
   void use_later_room();
   void close() noexcept;
-  void map_host_memory();
+  void map_stop_page();
+  void make_rings(const Exchange& exchange);
   void prove_paths(const Exchange& exchange);
   void open_host_path();
   LaneArgs lane_args(const BoundPlan& bound, const void* input, void* output,
@@ -192,9 +196,9 @@ class CudaRank : public EngineRank {
   std::vector<Event> marks_;       // one a stream
   StopPage* stop_page_ = nullptr;  // host address
   DevicePointer device_stop_page_ = 0;
-  std::vector<DevicePointer> rings_;  // device address by rank
+  std::vector<std::byte*> host_rings_;  // by rank; so far as they are registered
+  std::vector<DevicePointer> rings_;    // the same, as the device sees them
   EnginePath engine_path_;
-  std::size_t registered_ = 0;  // of options_.rings
   bool words_registered_ = false;
   std::shared_ptr<std::atomic<bool>> quiet_;  // the GPU has done all that it had to do at some time
   std::unique_ptr<Growth> growth_;            // last: its thread uses the others

@@ -112,6 +112,10 @@ Group first_of(const Group& group) {
   Group first = group;
   first.sizes = group.rooms.first;
   first.has_first_room_alone = group.sizes != group.rooms.first;
+  if (first.has_first_room_alone) {  // host memory comes with the later room
+    first.host_bytes = 0;
+    first.has_host_reducer = false;
+  }
   return first;
 }
 

@@ -1,0 +1,144 @@
+// Calls as the drop-in has them: two ranks, a process each, over a driver that hands out addresses
+// and notes launches. What they take, what waits for room, and that host memory comes with that
+// room.
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <stdexcept>
+
+#include "base/text.hpp"
+#include "comm/gpu_calls.hpp"
+#include "exec/cuda/choices.hpp"
+#include "fake_gpu/fake_gpu.hpp"
+#include "plait/error.hpp"
+#include "tests/gpu/ranks.hpp"
+
+using namespace plait;
+using plait::cuda::RoomCall;
+using plait_test::fake_cuda;
+
+namespace {
+
+constexpr std::uint64_t kMib = 1 << 20;
+constexpr int kRanks = 2;
+
+Request all_reduce(std::uint64_t bytes) {
+  Request request;
+  request.ranks = kRanks;
+  request.count = bytes / bytes_of(request.type);
+  return request;
+}
+
+/// doctest's words do not reach the parent: a rank that throws fails the test.
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+GpuCallsOptions drop_in() {
+  GpuCallsOptions options;
+  options.beats_nccl = true;
+  options.rank.proves_paths = false;  // no kernel runs here
+  options.rank.beside_computing = true;
+  options.rank.orders_calls = false;
+  options.rank.room_patience_s = 30;
+  options.rank.memory.floats_only = true;
+  return options;
+}
+
+/// On a machine of H200s.
+GpuGroup group_of(int rank, const std::vector<std::string>& masks) {
+  GpuGroup group;
+  group.rank = rank;
+  group.ranks = kRanks;
+  group.ordinals.assign(kRanks, 0);
+  group.kind = cuda::measured_kinds().front();
+  group.in_processes = true;
+  group.topology = load_topology("hgx-h200");
+  if (masks.empty()) return group;
+  group.topology = without(group.topology, masks);
+  group.reach = reach_of(group.topology, group.devices_of_ranks(), masks);
+  return group;
+}
+
+/// body: of a rank's calls; all ranks run it side by side.
+void on_ranks(GpuCallsOptions options, const std::vector<std::string>& masks,
+              const std::function<void(GpuCalls&)>& body) {
+  fake_cuda().gpu = {};
+  bench::Board* const board = bench::make_board(kRanks);
+  options.rank.memory.plans = !masks.empty();
+  CHECK(bench::run_ranks(board, true, [&](int rank) {
+          {
+            GpuCalls calls(group_of(rank, masks), options,
+                           [&](const std::string& mine) { return board->exchange(rank, mine); });
+            body(calls);
+            board->meet();
+          }
+          require(fake_cuda().memory.bytes == 0, "memory of the GPU was kept");
+        }) == 0);
+}
+
+void* const kMemory = reinterpret_cast<void*>(std::uintptr_t{1} << 20);
+
+}  // namespace
+
+TEST_CASE("small calls are served at once, large ones with the later room and the host's part") {
+  on_ranks(drop_in(), {}, [](GpuCalls& calls) {
+    const Request small = all_reduce(kMib), large = all_reduce(1024 * kMib);
+    require(calls.takes(small) && !calls.wants_room(small), "small calls");
+    require(calls.takes(large) && calls.wants_room(large), "large calls");
+    require(calls.choice_of(large).find("copy_exchange") != std::string::npos,
+            calls.choice_of(large));
+    require(calls.rank().first_group().host_bytes == 0, "host memory before there is room");
+    require(calls.rank().whole_group().host_bytes == 16 * kMib, "host memory");
+    fake_cuda().launches.clear();
+    require(calls.enqueue_taken(small, kMemory, kMemory, nullptr) == &cuda::one_shot_engine() &&
+                fake_cuda().launches.size() == 1,
+            "a small call");
+    require(calls.rank().engine_path().rings.empty(), "rings before there is room");
+    const std::uint64_t first = fake_cuda().memory.bytes;
+    require(calls.rank().has_room(RoomCall::alone), calls.rank().why_no_room());
+    require(fake_cuda().memory.bytes > first, "no later room");
+    require(calls.rank().engine_path().rings.size() == kRanks &&
+                calls.rank().engine_path().host_rings.size() == kRanks,
+            "rings");
+    require(calls.enqueue_taken(large, kMemory, kMemory, nullptr) == &cuda::copy_exchange_engine(),
+            "a large call");
+    Counters counters;
+    calls.add_to(counters);
+    require(counters.calls == 2 && counters.calls_of["all_reduce/one_shot"] == 1 &&
+                counters.calls_of["all_reduce/copy_exchange"] == 1,
+            "counted calls");
+    std::uint64_t through_host = 0, all = 0;
+    for (const auto& [path, bytes] : counters.bytes_of_path) {
+      all += bytes;
+      if (path.find("host") != std::string::npos) through_host += bytes;
+    }
+    require(through_host > all / 20, text(through_host, " bytes of ", all, " through host memory"));
+  });
+}
+
+TEST_CASE("where links are masked calls go by plans, and none by kernels that use all links") {
+  on_ranks(drop_in(), {"nvlink:0-1"}, [](GpuCalls& calls) {
+    require(!calls.group().reach.why_no_kernels.empty(), "no mask");
+    require(!calls.rank().grows(), "room that grows");
+    for (const std::uint64_t bytes : {kMib, 64 * kMib}) {
+      const Request request = all_reduce(bytes);
+      require(calls.takes(request), text(bytes, " bytes are not taken"));
+      require(calls.explain(request).find("no kernel: ") != std::string::npos,
+              calls.explain(request));
+      require(calls.enqueue_taken(request, kMemory, kMemory, nullptr) == nullptr, "by an engine");
+    }
+  });
+}
+
+TEST_CASE("a strategy that PLAIT_ALGO names serves all that it can") {
+  GpuCallsOptions options = drop_in();
+  options.forced.strategy = "tiled";
+  on_ranks(options, {}, [](GpuCalls& calls) {
+    const Request request = all_reduce(64 * kMib);
+    require(calls.takes(request) && calls.wants_room(request), "it is not taken");
+    require(calls.rank().has_room(RoomCall::alone), calls.rank().why_no_room());
+    require(calls.enqueue_taken(request, kMemory, kMemory, nullptr) == &cuda::tiled_engine(),
+            "another engine");
+  });
+}
