@@ -55,6 +55,21 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT PLAIT_SANITIZE)
   set_property(SOURCE ${PROJECT_SOURCE_DIR}/shims/nccl/forward.S APPEND PROPERTY OBJECT_DEPENDS
     ${PROJECT_SOURCE_DIR}/shims/nccl/names.def)
 endif()
+# libplait_mpi.so, for LD_PRELOAD: the drop-in under MPI, which finds the program's MPI when it is called.
+file(GLOB PLAIT_MPI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/shims/mpi/*.cpp)
+add_library(plait_mpi SHARED ${PLAIT_MPI_SOURCES})
+target_include_directories(plait_mpi PRIVATE ${PROJECT_SOURCE_DIR})
+target_link_libraries(plait_mpi PRIVATE plait_comm)
+target_link_options(plait_mpi PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,nodelete
+  -Wl,--version-script=${PROJECT_SOURCE_DIR}/shims/mpi/exports.map)
+if(NOT PLAIT_SANITIZE)
+  target_link_options(plait_mpi PRIVATE -static-libstdc++ -Wl,--no-undefined)
+endif()
+set_target_properties(plait_mpi PROPERTIES CXX_VISIBILITY_PRESET hidden
+  LINK_DEPENDS ${PROJECT_SOURCE_DIR}/shims/mpi/exports.map
+  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/shims)
+list(APPEND PLAIT_DOORS plait_mpi)
+
 if(PLAIT_PYTHON)
   install(TARGETS ${PLAIT_DOORS} LIBRARY DESTINATION plait)
   if(TARGET plait_forward)

@@ -3,6 +3,7 @@
 // but for those of pair().
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -51,6 +52,9 @@ struct CommunicatorOptions {
   /// which the host launches them; false = graphs hold kernels and copies alone (conditional nodes
   /// want it so), and a graph and other calls must not run at once.
   bool graph_mixing = true;
+  /// Called in the calling thread while a call on host memory waits for others; true = call it
+  /// again soon. For programs that must keep another library going, as MPI.
+  std::function<bool()> meanwhile;
   bool moves_only = false;  ///< calls that reduce nothing: less memory on GPUs
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,8 @@ class Peers : public Watch {
     overdue_.begin();
   }
   void check(const std::string& waiting_for) override;
+  bool meanwhile() override { return meanwhile_ && meanwhile_(); }
+  void set_meanwhile(std::function<bool()> work) { meanwhile_ = std::move(work); }
   /// Of one rank, which something is wanted of whatever calls it has come out of. After use().
   void check_one(int rank, const std::string& waiting_for) const;
   /// The cause of an error that a socket's end showed: a rank that ended, or that reports a
@@ -55,6 +58,7 @@ class Peers : public Watch {
   std::int64_t next_poll_ns_ = 0;
   Overdue overdue_;
   std::atomic<bool> aborted_{false};
+  std::function<bool()> meanwhile_;
 };
 
 }  // namespace plait

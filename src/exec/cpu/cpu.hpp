@@ -51,6 +51,8 @@ class Watch {
   /// Throws Error(peer_lost) or Error(aborted) where going on is pointless. `waiting_for` reads
   /// "rank 2 waits in lane r2.kernel op 5 for flag (owner 2, writer 0, index 1) >= 7".
   virtual void check(const std::string& waiting_for) = 0;
+  /// What this thread does besides while it waits; true = ask again soon, false = there is nothing.
+  virtual bool meanwhile() { return false; }
 };
 
 /// Runs the lanes of `rank`, interleaved in this thread, until all have ended.

@@ -21,6 +21,7 @@ constexpr int kPauses = 400;
 constexpr int kYields = 100;
 constexpr std::int64_t kFirstSliceNs = 1'000'000;  // short at first: a dead peer is noticed soon
 constexpr std::int64_t kLastSliceNs = 10'000'000;
+constexpr std::int64_t kBusySliceNs = 100'000;  // where the thread has other work meanwhile
 // A yield takes as long as whoever runs instead pleases: on a full machine a hundred of them take a
 // second. So the clock says when to look up, not their number.
 constexpr std::int64_t kLookEveryNs = 5'000'000;
@@ -73,6 +74,7 @@ void wait_until(const WaitPolicy& policy, const WaitFor& wait, const std::functi
   for (int i = 0; i < policy.yields; ++i) {
     if (ready()) return;
     ::sched_yield();
+    wait.watch->meanwhile();
     if (const std::int64_t at_ns = now_ns(); at_ns - looked_ns >= kLookEveryNs) {
       looked_ns = at_ns;
       if (!ready()) look_up(wait);
@@ -81,6 +83,7 @@ void wait_until(const WaitPolicy& policy, const WaitFor& wait, const std::functi
   std::int64_t slice_ns = kFirstSliceNs;
   while (!ready()) {
     const std::int64_t left_ns = look_up(wait);
+    if (wait.watch->meanwhile()) slice_ns = std::min(slice_ns, kBusySliceNs);
     if (sleep_slice(*wait.bell, std::min(slice_ns, left_ns), ready)) return;
     slice_ns = std::min(slice_ns + slice_ns / 16, kLastSliceNs);
   }

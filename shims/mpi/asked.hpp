@@ -1,0 +1,131 @@
+// A collective's arguments, whatever function they came by, in one form.
+#pragma once
+#include <type_traits>
+
+#include "shims/mpi/real.hpp"
+
+namespace plait::mpi {
+
+/// A program's array of counts or displacements, of either width; it may be null.
+class Numbers {
+ public:
+  Numbers() = default;
+  template <class T>
+  explicit Numbers(const T* data) : data_(data), wide_(sizeof(T) == 8) {}
+  Count operator[](int index) const {
+    return wide_ ? static_cast<const Count*>(data_)[index] : static_cast<const int*>(data_)[index];
+  }
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  const void* data_ = nullptr;
+  bool wide_ = false;
+};
+
+struct Asked {
+  Collective collective = Collective::all_reduce;
+  const void* in = nullptr;
+  void* out = nullptr;
+  Count in_count = 0, out_count = 0;
+  Handle in_type = 0, out_type = 0;
+  Handle op = 0;
+  int root = 0;
+  Handle comm = 0;
+  Numbers counts, places;  ///< of all_gather and reduce_scatter, where ranks' parts differ
+};
+
+namespace asked {
+
+inline Asked reduction(Collective collective, const void* in, void* out, Count count, Handle type,
+                       Handle op, Handle comm) {
+  Asked call;
+  call.collective = collective;
+  call.in = in;
+  call.out = out;
+  call.in_count = call.out_count = count;
+  call.in_type = call.out_type = type;
+  call.op = op;
+  call.comm = comm;
+  return call;
+}
+
+inline Asked movement(Collective collective, const void* in, Count in_count, Handle in_type,
+                      void* out, Count out_count, Handle out_type, Handle comm) {
+  Asked call;
+  call.collective = collective;
+  call.in = in;
+  call.in_count = in_count;
+  call.in_type = in_type;
+  call.out = out;
+  call.out_count = out_count;
+  call.out_type = out_type;
+  call.comm = comm;
+  return call;
+}
+
+inline Asked Allreduce(const void* in, void* out, Count count, Handle type, Handle op,
+                       Handle comm) {
+  return reduction(Collective::all_reduce, in, out, count, type, op, comm);
+}
+
+inline Asked Reduce(const void* in, void* out, Count count, Handle type, Handle op, int root,
+                    Handle comm) {
+  Asked call = reduction(Collective::reduce, in, out, count, type, op, comm);
+  call.root = root;
+  return call;
+}
+
+inline Asked Reduce_scatter_block(const void* in, void* out, Count count, Handle type, Handle op,
+                                  Handle comm) {
+  return reduction(Collective::reduce_scatter, in, out, count, type, op, comm);
+}
+
+template <class N>
+Asked Reduce_scatter(const void* in, void* out, const N* counts, Handle type, Handle op,
+                     Handle comm) {
+  Asked call = reduction(Collective::reduce_scatter, in, out, 0, type, op, comm);
+  call.counts = Numbers(counts);
+  return call;
+}
+
+inline Asked Bcast(void* buffer, Count count, Handle type, int root, Handle comm) {
+  Asked call = movement(Collective::broadcast, buffer, count, type, buffer, count, type, comm);
+  call.root = root;
+  return call;
+}
+
+inline Asked Allgather(const void* in, Count in_count, Handle in_type, void* out, Count out_count,
+                       Handle out_type, Handle comm) {
+  return movement(Collective::all_gather, in, in_count, in_type, out, out_count, out_type, comm);
+}
+
+template <class N, class D>
+Asked Allgatherv(const void* in, N in_count, Handle in_type, void* out, const N* counts,
+                 const D* places, Handle out_type, Handle comm) {
+  Asked call = movement(Collective::all_gather, in, in_count, in_type, out, 0, out_type, comm);
+  call.counts = Numbers(counts);
+  call.places = Numbers(places);
+  return call;
+}
+
+inline Asked Alltoall(const void* in, Count in_count, Handle in_type, void* out, Count out_count,
+                      Handle out_type, Handle comm) {
+  return movement(Collective::all_to_all, in, in_count, in_type, out, out_count, out_type, comm);
+}
+
+inline Asked Gather(const void* in, Count in_count, Handle in_type, void* out, Count out_count,
+                    Handle out_type, int root, Handle comm) {
+  Asked call = movement(Collective::gather, in, in_count, in_type, out, out_count, out_type, comm);
+  call.root = root;
+  return call;
+}
+
+inline Asked Scatter(const void* in, Count in_count, Handle in_type, void* out, Count out_count,
+                     Handle out_type, int root, Handle comm) {
+  Asked call = movement(Collective::scatter, in, in_count, in_type, out, out_count, out_type, comm);
+  call.root = root;
+  return call;
+}
+
+}  // namespace asked
+}  // namespace plait::mpi

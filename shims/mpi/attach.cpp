@@ -1,0 +1,209 @@
+// All that is said between ranks here goes over the MPI itself, on the communicator in question.
+#include "shims/mpi/attach.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <climits>
+#include <cstring>
+#include <fstream>
+
+#include "base/env.hpp"
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "comm/rendezvous.hpp"
+#include "shims/mpi/requests.hpp"
+
+namespace plait::mpi {
+namespace {
+
+/// Each takes descriptors and shared memory, which are the program's too.
+constexpr std::size_t kMostAttached = 64;
+/// MPI waits for a rank as long as it takes; a rank that ends is noticed at once.
+constexpr double kForeverS = 1e8;
+/// Below, the MPI's own are as fast: docs/mpi.md.
+constexpr std::uint64_t kMinBytes = 64 << 10;
+
+struct Settings {
+  bool wanted = false;
+  std::uint32_t served = 0;  ///< bit by Collective
+  std::uint64_t min_bytes = kMinBytes;
+  std::string topology;
+  double arrive_s = kForeverS, deadline_s = kForeverS;
+  int node = 0;  ///< world rank of this node's first rank
+};
+
+Settings& settings() {
+  static auto* const one = new Settings;
+  return *one;
+}
+
+std::uint32_t served_by(const std::string& names) {
+  if (names.empty()) return ~0u;
+  std::uint32_t served = 0;
+  for (const std::string& name : split(names, ','))
+    served |= 1u << static_cast<unsigned>(parse_collective(name));
+  return served;
+}
+
+/// A bad value is no reason to end somebody's program: it is this rank's reason to pass on.
+void read_settings(Settings& found) {
+  try {
+    const Env env = read_env();
+    if (!env.mpi_host || env.disable) return;
+    set_log(env.debug, env.debug_file);
+    found.served = served_by(env.ops);
+    if (env.has("PLAIT_MIN_BYTES")) found.min_bytes = env.min_bytes;
+    if (env.has("PLAIT_ARRIVE_S")) found.arrive_s = env.arrive_s;
+    if (env.has("PLAIT_DEADLINE_S")) found.deadline_s = env.deadline_s;
+    found.topology = env.topology;
+    found.wanted = true;
+  } catch (const Error& error) {
+    warn_unasked(-1, text("MPI calls pass on: ", error.what()));
+    found.wanted = foreign_env("PLAIT_MPI_HOST") == "1";
+    found.served = 0;
+  }
+}
+
+/// What tells one machine, and what a process sees of it, from another: a path of one must be the
+/// same file for all.
+std::uint64_t host_id() {
+  std::string words;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> words;
+  for (const char* space : {"/proc/self/ns/pid", "/proc/self/ns/mnt", "/proc/self/ns/net"}) {
+    std::array<char, 128> name{};
+    if (::readlink(space, name.data(), name.size() - 1) > 0) words += name.data();
+  }
+  std::uint64_t hash = 14695981039346656037ull;
+  for (const unsigned char byte : words) hash = (hash ^ byte) * 1099511628211ull;
+  return hash;
+}
+
+/// The least over all ranks of a communicator.
+int least(int mine, Handle comm) {
+  const Abi& abi = real().abi;
+  int all = 0;
+  const int code = real().small.Allreduce(&mine, &all, 1, abi.int32, abi.min, comm);
+  return code == 0 ? all : 0;
+}
+
+/// All ranks that this launcher started have the drop-in. Open MPI hands its environment on to
+/// other nodes only by name.
+bool is_everywhere() {
+  const std::string ranks = foreign_env("OMPI_COMM_WORLD_SIZE");
+  if (ranks == foreign_env("OMPI_COMM_WORLD_LOCAL_SIZE")) return true;
+  return foreign_env("OMPI_MCA_mca_base_env_list").find("LD_PRELOAD") != std::string::npos;
+}
+
+/// The world rank of the first rank on this node, as the MPI sees nodes.
+int node_of(Handle world) {
+  const Abi& abi = real().abi;
+  Handle shared = 0;
+  int first = 0;
+  real().Comm_rank(world, &first);
+  if (real().Comm_split_type(world, abi.shared_kind, first, abi.no_info, &shared) != 0) return -1;
+  real().small.Bcast(&first, 1, abi.int32, 0, shared);
+  real().Comm_free(&shared);
+  return first;
+}
+
+struct Offer {
+  std::uint64_t host = 0;
+  int node = 0;
+  std::array<char, 200> place{};  ///< where to meet
+};
+
+/// rank 0's own.
+Offer new_offer() {
+  static std::atomic<unsigned> made{0};
+  Offer offer;
+  offer.host = host_id();
+  offer.node = settings().node;
+  try {
+    const std::string place = text("unix:", rendezvous_folder(), "/mpi-", getpid(), "-", made++);
+    if (place.size() < offer.place.size())
+      std::memcpy(offer.place.data(), place.data(), place.size());
+  } catch (const Error& error) {  // an empty place: nobody takes it
+    log(LogLevel::warn, 0, error.what());
+  }
+  return offer;
+}
+
+std::unique_ptr<Communicator> meet_at(const Offer& offer, const Place& place) {
+  CommunicatorOptions options;
+  options.rank = place.rank;
+  options.ranks = place.ranks;
+  options.rendezvous = offer.place.data();
+  options.topology = settings().topology;
+  options.arrive_s = settings().arrive_s;
+  options.deadline_s = settings().deadline_s;
+  options.meanwhile = let_mpi_progress;
+  try {
+    return Communicator::create(options);
+  } catch (const Error& error) {
+    log(LogLevel::warn, place.rank, text("a communicator stays with the MPI: ", error.what()));
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+bool agreed_to_serve() {
+  Settings& mine = settings();
+  read_settings(mine);
+  if (!mine.wanted) return false;
+  if (!is_everywhere()) {
+    warn_unasked(-1,
+                 "MPI calls pass on: this job has several nodes, and Open MPI starts the others' "
+                 "ranks without the drop-in; set OMPI_MCA_mca_base_env_list to "
+                 "\"LD_PRELOAD;PLAIT_MPI_HOST\" (docs/mpi.md)");
+    return false;
+  }
+  const Handle world = real().abi.world;
+  int ranks = 0;
+  real().Comm_size(world, &ranks);
+  if (ranks < 2) return false;
+  const std::string shown = text(PLAIT_VERSION, ' ', mine.served, ' ', mine.min_bytes, ' ',
+                                 mine.topology, ' ', mine.arrive_s, ' ', mine.deadline_s);
+  std::uint64_t hash = 14695981039346656037ull;
+  for (const unsigned char byte : shown) hash = (hash ^ byte) * 1099511628211ull;
+  const int word = static_cast<int>(hash >> 33);
+  const bool alike = least(word, world) == word && least(-word, world) == -word;
+  if (least(alike && mine.served != 0 ? 1 : 0, world) == 0) {
+    warn_unasked(-1, "MPI calls pass on: PLAIT_ variables differ between ranks, or are wrong");
+    return false;
+  }
+  mine.node = node_of(world);
+  return true;
+}
+
+bool can_attach(Handle comm, Place& place) {
+  int inter = 0;
+  if (real().Comm_test_inter(comm, &inter) != 0 || inter != 0) return false;
+  real().Comm_size(comm, &place.ranks);
+  real().Comm_rank(comm, &place.rank);
+  return place.ranks > 1 && place.ranks <= kMostRanks;
+}
+
+bool is_wanted(const Request& request) {
+  const Settings& mine = settings();
+  return (mine.served >> static_cast<unsigned>(request.collective) & 1) != 0 &&
+         message_bytes(request) >= mine.min_bytes;
+}
+
+std::unique_ptr<Communicator> attach(Handle comm, const Place& place, std::size_t held) {
+  const InProgram here;
+  const Abi& abi = real().abi;
+  Offer offer;
+  if (place.rank == 0) offer = new_offer();
+  const int code = real().small.Bcast(&offer, sizeof(Offer), abi.byte, 0, comm);
+  const bool near = code == 0 && offer.host == host_id() && offer.node == settings().node;
+  const bool can = near && offer.place[0] != '\0' && held < kMostAttached;
+  if (least(can ? 1 : 0, comm) == 0) return nullptr;
+  std::unique_ptr<Communicator> made = meet_at(offer, place);
+  if (least(made != nullptr ? 1 : 0, comm) == 0) return nullptr;
+  return made;
+}
+
+}  // namespace plait::mpi

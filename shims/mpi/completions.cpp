@@ -1,0 +1,162 @@
+// MPI's life cycle and its completion calls: these first complete what plait has ended, and pass
+// on. With nothing of plait's pending they are the MPI's own.
+#include <vector>
+
+#include "shims/mpi/exports.hpp"
+#include "shims/mpi/requests.hpp"
+
+namespace plait::mpi {
+namespace {
+
+constexpr int kUndefined = -32766;  ///< MPI_UNDEFINED, in all ABIs
+
+/// A status among a program's, however large one is; null where they are ignored.
+void* status_at(void* statuses, int index) {
+  const Abi& abi = real().abi;
+  if (statuses == abi.status_ignore || statuses == nullptr) return abi.status_ignore;
+  const int bytes = abi.family == Family::mpich ? 20 : abi.family == Family::open_mpi ? 24 : 32;
+  return static_cast<std::byte*>(statuses) + static_cast<std::ptrdiff_t>(index) * bytes;
+}
+
+/// What Request_get_status_some does, for MPIs before 4.1.
+int status_of_some(int count, const void* requests, int* ended, int* indices, void* statuses) {
+  const Abi& abi = real().abi;
+  int found = 0, active = 0;
+  for (int at = 0; at < count; ++at) {
+    const Handle request = abi.at(requests, at);
+    if (abi.key(request) == abi.no_request) continue;
+    ++active;
+    int flag = 0;
+    if (const int code = real().Request_get_status(request, &flag, status_at(statuses, found)))
+      return code;
+    if (flag != 0) indices[found++] = at;
+  }
+  *ended = active == 0 ? kUndefined : found;
+  return 0;
+}
+
+int status_of_any(int count, const void* requests, int* index, int* flag, void* status) {
+  const Abi& abi = real().abi;
+  *flag = 1;
+  *index = kUndefined;
+  for (int at = 0; at < count; ++at) {
+    const Handle request = abi.at(requests, at);
+    if (abi.key(request) == abi.no_request) continue;
+    *index = at;
+    if (const int code = real().Request_get_status(request, flag, status)) return code;
+    if (*flag != 0) return 0;
+  }
+  return *index == kUndefined ? real().Request_get_status(abi.no_request, flag, status) : 0;
+}
+
+int status_of_all(int count, const void* requests, int* flag, void* statuses) {
+  *flag = 1;
+  for (int at = 0; at < count && *flag != 0; ++at)
+    if (const int code =
+            real().Request_get_status(real().abi.at(requests, at), flag, status_at(statuses, at)))
+      return code;
+  return 0;
+}
+
+}  // namespace
+
+PLAIT_EXPORT MPI_Init(int* argc, char*** argv) {
+  const int code = real().Init(argc, argv);
+  if (code == 0) begin_serving();
+  return code;
+}
+PLAIT_EXPORT MPI_Init_thread(int* argc, char*** argv, int wanted, int* given) {
+  const int code = real().Init_thread(argc, argv, wanted, given);
+  if (code == 0) begin_serving();
+  return code;
+}
+PLAIT_EXPORT MPI_Finalize() {
+  end_serving();
+  return real().Finalize();
+}
+
+PLAIT_EXPORT MPI_Wait(void* request, void* status) {
+  return until([&](int* flag) { return real().Test(request, flag, status); },
+               [&] { return real().Wait(request, status); });
+}
+PLAIT_EXPORT MPI_Waitall(int count, void* requests, void* statuses) {
+  return until([&](int* flag) { return real().Testall(count, requests, flag, statuses); },
+               [&] { return real().Waitall(count, requests, statuses); });
+}
+PLAIT_EXPORT MPI_Waitany(int count, void* requests, int* index, void* status) {
+  return until([&](int* flag) { return real().Testany(count, requests, index, flag, status); },
+               [&] { return real().Waitany(count, requests, index, status); });
+}
+PLAIT_EXPORT MPI_Waitsome(int count, void* requests, int* ended, int* indices, void* statuses) {
+  return until(
+      [&](int* flag) {
+        const int code = real().Testsome(count, requests, ended, indices, statuses);
+        *flag = code == 0 && *ended != 0 ? 1 : 0;
+        return code;
+      },
+      [&] { return real().Waitsome(count, requests, ended, indices, statuses); });
+}
+PLAIT_EXPORT MPI_Test(void* request, int* flag, void* status) {
+  complete_ended();
+  return real().Test(request, flag, status);
+}
+PLAIT_EXPORT MPI_Testall(int count, void* requests, int* flag, void* statuses) {
+  complete_ended();
+  return real().Testall(count, requests, flag, statuses);
+}
+PLAIT_EXPORT MPI_Testany(int count, void* requests, int* index, int* flag, void* status) {
+  complete_ended();
+  return real().Testany(count, requests, index, flag, status);
+}
+PLAIT_EXPORT MPI_Testsome(int count, void* requests, int* ended, int* indices, void* statuses) {
+  complete_ended();
+  return real().Testsome(count, requests, ended, indices, statuses);
+}
+PLAIT_EXPORT MPI_Request_get_status(Handle request, int* flag, void* status) {
+  complete_ended();
+  return real().Request_get_status(request, flag, status);
+}
+PLAIT_EXPORT MPI_Request_get_status_all(int count, const void* requests, int* flag,
+                                        void* statuses) {
+  complete_ended();
+  const auto native = real().Request_get_status_all;
+  return (native != nullptr ? native : status_of_all)(count, requests, flag, statuses);
+}
+PLAIT_EXPORT MPI_Request_get_status_any(int count, const void* requests, int* index, int* flag,
+                                        void* status) {
+  complete_ended();
+  const auto native = real().Request_get_status_any;
+  return (native != nullptr ? native : status_of_any)(count, requests, index, flag, status);
+}
+PLAIT_EXPORT MPI_Request_get_status_some(int count, const void* requests, int* ended, int* indices,
+                                         void* statuses) {
+  complete_ended();
+  const auto native = real().Request_get_status_some;
+  return (native != nullptr ? native : status_of_some)(count, requests, ended, indices, statuses);
+}
+
+PLAIT_EXPORT PMPI_Init(int*, char***) PLAIT_TWIN(MPI_Init);
+PLAIT_EXPORT PMPI_Init_thread(int*, char***, int, int*) PLAIT_TWIN(MPI_Init_thread);
+PLAIT_EXPORT PMPI_Finalize() PLAIT_TWIN(MPI_Finalize);
+PLAIT_EXPORT PMPI_Wait(void*, void*) PLAIT_TWIN(MPI_Wait);
+PLAIT_EXPORT PMPI_Waitall(int, void*, void*) PLAIT_TWIN(MPI_Waitall);
+PLAIT_EXPORT PMPI_Waitany(int, void*, int*, void*) PLAIT_TWIN(MPI_Waitany);
+PLAIT_EXPORT PMPI_Waitsome(int, void*, int*, int*, void*) PLAIT_TWIN(MPI_Waitsome);
+PLAIT_EXPORT PMPI_Test(void*, int*, void*) PLAIT_TWIN(MPI_Test);
+PLAIT_EXPORT PMPI_Testall(int, void*, int*, void*) PLAIT_TWIN(MPI_Testall);
+PLAIT_EXPORT PMPI_Testany(int, void*, int*, int*, void*) PLAIT_TWIN(MPI_Testany);
+PLAIT_EXPORT PMPI_Testsome(int, void*, int*, int*, void*) PLAIT_TWIN(MPI_Testsome);
+PLAIT_EXPORT PMPI_Request_get_status(Handle, int*, void*) PLAIT_TWIN(MPI_Request_get_status);
+PLAIT_EXPORT PMPI_Request_get_status_all(int, const void*, int*, void*)
+    PLAIT_TWIN(MPI_Request_get_status_all);
+PLAIT_EXPORT PMPI_Request_get_status_any(int, const void*, int*, int*, void*)
+    PLAIT_TWIN(MPI_Request_get_status_any);
+PLAIT_EXPORT PMPI_Request_get_status_some(int, const void*, int*, int*, void*)
+    PLAIT_TWIN(MPI_Request_get_status_some);
+
+/// For tests and measurements: how many calls plait has served in this process.
+extern "C" [[gnu::visibility("default")]] std::uint64_t plait_mpi_calls_served() {
+  return calls_served.load();
+}
+
+}  // namespace plait::mpi

@@ -1,0 +1,6 @@
+// How a function of MPI's is shown: under its MPI_ and its PMPI_ name, since Open MPI's Fortran
+// calls the latter, and so do programs that wrap the former.
+#pragma once
+
+#define PLAIT_EXPORT extern "C" [[gnu::visibility("default")]] int
+#define PLAIT_TWIN(name) __attribute__((alias(#name)))

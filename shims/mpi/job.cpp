@@ -1,0 +1,352 @@
+// Reductions run on plait's types; everything else moves bytes. A layout that is not contiguous is
+// packed and unpacked by the MPI itself.
+#include "shims/mpi/job.hpp"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <new>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait::mpi {
+namespace {
+
+constexpr std::uint64_t kPiece = 1 << 30;  ///< of one MPI_Pack, whose sizes are ints
+
+bool is_in_place(const void* buffer) { return buffer == real().abi.in_place; }
+
+const std::byte* bytes_at(const void* base, std::intptr_t offset) {
+  return reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(base) +
+                                            static_cast<std::uintptr_t>(offset));
+}
+
+std::byte* bytes_at(void* base, std::intptr_t offset) {
+  return const_cast<std::byte*>(bytes_at(static_cast<const void*>(base), offset));
+}
+
+/// A root may broadcast constants.
+bool is_writable(const void* buffer, std::uint64_t bytes) {
+  const auto can_write = [](const std::byte* at) {
+    iovec byte{const_cast<std::byte*>(at), 1};  // the kernel copies it onto itself
+    return ::process_vm_readv(::getpid(), &byte, 1, &byte, 1, 0) == 1 || errno != EFAULT;
+  };
+  return can_write(bytes_at(buffer, 0)) && can_write(bytes_at(buffer, 0) + bytes - 1);
+}
+
+std::optional<std::uint64_t> size_of(Handle type) {
+  if (const KnownType* known = real().abi.type(type);
+      known != nullptr && known->kind < TypeClass::asked_integer)
+    return bytes_of(known->type);
+  const Abi& abi = real().abi;
+  if (abi.key(type) == abi.no_type || abi.key(type) == 0) return std::nullopt;
+  int bytes = 0;
+  if (real().Type_size(type, &bytes) != 0) return std::nullopt;
+  if (bytes >= 0) return static_cast<std::uint64_t>(bytes);
+  Count many = 0;
+  const auto large = real().Type_size_x != nullptr ? real().Type_size_x : real().Type_size_c;
+  if (large == nullptr || large(type, &many) != 0 || many < 0) return std::nullopt;
+  return static_cast<std::uint64_t>(many);
+}
+
+/// Predefined types alone have an envelope of nothing; those of pairs may have holes.
+Layout layout_of(Handle type) {
+  Layout layout{type, size_of(type).value_or(0), 0, false};
+  if (real().abi.type(type) != nullptr) {
+    layout.extent = static_cast<std::intptr_t>(layout.bytes);
+    layout.contiguous = true;
+    return layout;
+  }
+  std::intptr_t low = 0;
+  int integers = 1, addresses = 1, types = 1, combiner = 0;
+  real().Type_get_extent(type, &low, &layout.extent);
+  real().Type_get_envelope(type, &integers, &addresses, &types, &combiner);
+  layout.contiguous = integers == 0 && addresses == 0 && types == 0 && low == 0 &&
+                      layout.extent == static_cast<std::intptr_t>(layout.bytes);
+  return layout;
+}
+
+/// plait's type and operation of a reduction; false where it is the MPI's.
+bool set_reduction(const Asked& asked, Request& request) {
+  const KnownType* type = real().abi.type(asked.out_type);
+  const KnownOp* op = real().abi.op(asked.op);
+  if (type == nullptr || op == nullptr || type->kind == TypeClass::moved) return false;
+  const bool floats = type->kind == TypeClass::floating || type->kind == TypeClass::asked_floating;
+  if (floats && !op->on_floats) return false;
+  if (type->kind == TypeClass::byte && op->on_floats) return false;
+  if (type->kind >= TypeClass::asked_integer && size_of(asked.out_type) != bytes_of(type->type))
+    return false;
+  request.type = type->type;
+  request.op = op->op;
+  return true;
+}
+
+/// The type and count of one rank's part that this rank knows.
+struct Part {
+  Handle type;
+  Count count;
+};
+
+Part part_of(const Asked& asked, const Place& place) {
+  const bool is_root = asked.root == place.rank;
+  switch (asked.collective) {
+    case Collective::gather:
+      if (!is_root) return {asked.in_type, asked.in_count};
+      return {asked.out_type, asked.out_count};
+    case Collective::scatter:
+      if (is_root) return {asked.in_type, asked.in_count};
+      return {asked.out_type, asked.out_count};
+    default: return {asked.out_type, asked.out_count};
+  }
+}
+
+/// False where a rank's part is negative, or padding would more than double what moves.
+bool set_uneven(const Asked& asked, const Place& place, Part& part, Shape& shape) {
+  Count most = 0, sum = 0, least = std::numeric_limits<Count>::max();
+  for (int rank = 0; rank < place.ranks; ++rank) {
+    const Count one = asked.counts[rank];
+    if (one < 0) return false;
+    most = std::max(most, one);
+    least = std::min(least, one);
+    sum += one;
+  }
+  part.count = most;
+  shape.uneven = most != least;
+  return most <= 2 * sum / place.ranks;
+}
+
+bool is_rooted(Collective collective) {
+  return collective == Collective::broadcast || collective == Collective::reduce ||
+         collective == Collective::gather || collective == Collective::scatter;
+}
+
+/// Whether this rank's pointers can be meant; the MPI says what is wrong with others.
+bool has_buffers(const Asked& asked, const Place& place) {
+  const bool is_root = asked.root == place.rank;
+  const auto named = [](Handle type) { return real().abi.type(type) != nullptr; };
+  const bool reads = is_rooted(asked.collective) && asked.collective != Collective::reduce &&
+                             asked.collective != Collective::gather
+                         ? is_root
+                         : true;
+  const bool writes =
+      asked.collective == Collective::reduce || asked.collective == Collective::gather ? is_root
+                                                                                       : true;
+  if (reads && asked.in == nullptr && named(asked.in_type)) return false;
+  if (writes && asked.out == nullptr && named(asked.out_type)) return false;
+  return true;
+}
+
+}  // namespace
+
+std::optional<Shape> shape_of(const Asked& asked, const Place& place) {
+  Shape shape;
+  Request& request = shape.request;
+  request.collective = asked.collective;
+  request.ranks = place.ranks;
+  if (is_rooted(asked.collective)) {
+    if (asked.root < 0 || asked.root >= place.ranks) return std::nullopt;
+    request.root = asked.root;
+  }
+  Part part = part_of(asked, place);
+  if (asked.counts && !set_uneven(asked, place, part, shape)) return std::nullopt;
+  const std::optional<std::uint64_t> bytes = size_of(part.type);
+  if (!bytes || *bytes == 0 || part.count <= 0) return std::nullopt;
+  const auto count = static_cast<std::uint64_t>(part.count);
+  if (count > (std::uint64_t{1} << 62) / *bytes / static_cast<std::uint64_t>(place.ranks))
+    return std::nullopt;
+  shape.part_bytes = count * *bytes;
+  request.count = count;
+  if (reduces(asked.collective)) {
+    if (!set_reduction(asked, request)) return std::nullopt;
+  } else {
+    request.type = DataType::uint8;
+    request.count = shape.part_bytes;
+  }
+  if (!has_buffers(asked, place)) return std::nullopt;
+  return shape;
+}
+
+Job::Job(const Asked& asked, const Shape& shape, const Place& place) : request_(shape.request) {
+  try {
+    switch (asked.collective) {
+      case Collective::reduce_scatter: reduce_parts(asked, shape, place); break;
+      case Collective::broadcast: broadcast(asked, shape, place); break;
+      case Collective::all_reduce:
+      case Collective::reduce:
+        input_ = is_in_place(asked.in) ? asked.out : asked.in;
+        output_ = asked.out;
+        break;
+      default: give(asked, shape, place); take(asked, shape, place);
+    }
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::out_of_memory,
+                text("wanted ", shape.part_bytes * static_cast<std::uint64_t>(place.ranks),
+                     " bytes to stage a call in, found no such memory"));
+  }
+}
+
+std::byte* Job::room(std::uint64_t bytes) {
+  rooms_.emplace_back(new std::byte[bytes]);
+  return rooms_.back().get();
+}
+
+const void* Job::packed(const void* from, Count count, const Layout& layout,
+                        std::uint64_t at_least) {
+  const std::uint64_t bytes = static_cast<std::uint64_t>(count) * layout.bytes;
+  if (layout.contiguous && bytes >= at_least) return from;
+  std::byte* const stage = room(std::max(bytes, at_least));
+  if (layout.contiguous) {
+    std::memcpy(stage, from, bytes);
+    return stage;
+  }
+  const auto each = static_cast<Count>(
+      std::max<std::uint64_t>(1, kPiece / std::max<std::uint64_t>(1, layout.bytes)));
+  for (Count done = 0; done < count; done += each) {
+    const Count now = std::min(each, count - done);
+    int at = 0;
+    real().Pack(bytes_at(from, done * layout.extent), static_cast<int>(now), layout.type,
+                stage + static_cast<std::uint64_t>(done) * layout.bytes,
+                static_cast<int>(static_cast<std::uint64_t>(now) * layout.bytes), &at,
+                real().abi.self);
+  }
+  return stage;
+}
+
+/// In place, the input is all of the output's memory and the result comes first in it.
+void Job::reduce_parts(const Asked& asked, const Shape& shape, const Place& place) {
+  const void* const in = is_in_place(asked.in) ? asked.out : asked.in;
+  input_ = in;
+  output_ = asked.out;
+  if (!shape.uneven) return;
+  const std::uint64_t part = shape.part_bytes, element = bytes_of(request_.type);
+  std::byte* const padded = room(part * static_cast<std::uint64_t>(place.ranks));
+  std::memset(padded, 0, part * static_cast<std::uint64_t>(place.ranks));
+  std::uint64_t from = 0;
+  for (int rank = 0; rank < place.ranks; ++rank) {
+    const std::uint64_t bytes = static_cast<std::uint64_t>(asked.counts[rank]) * element;
+    std::memcpy(padded + part * static_cast<std::uint64_t>(rank), bytes_at(in, 0) + from, bytes);
+    from += bytes;
+  }
+  input_ = padded;
+  std::byte* const mine = room(part);
+  output_ = mine;
+  staged_.push_back({mine, bytes_at(asked.out, 0), asked.counts[place.rank],
+                     Layout{asked.out_type, element, static_cast<std::intptr_t>(element), true}});
+}
+
+void Job::broadcast(const Asked& asked, const Shape& shape, const Place& place) {
+  const Layout layout = layout_of(asked.out_type);
+  if (layout.contiguous) {
+    input_ = output_ = asked.out;
+    if (place.rank == asked.root && !is_writable(asked.out, shape.part_bytes))
+      output_ = room(shape.part_bytes);
+    return;
+  }
+  if (place.rank == asked.root) {
+    input_ = packed(asked.in, asked.in_count, layout, 0);
+    output_ = const_cast<void*>(input_);
+    return;
+  }
+  std::byte* const stage = room(shape.part_bytes);
+  output_ = stage;
+  staged_.push_back({stage, bytes_at(asked.out, 0), asked.out_count, layout});
+}
+
+/// This rank's input of a gathering, scattering or exchanging call.
+void Job::give(const Asked& asked, const Shape& shape, const Place& place) {
+  const bool is_root = asked.root == place.rank;
+  const bool all = asked.collective == Collective::all_to_all;
+  if (asked.collective == Collective::scatter) {
+    if (is_root)
+      input_ = packed(asked.in, asked.in_count * place.ranks, layout_of(asked.in_type), 0);
+    return;
+  }
+  if (!is_in_place(asked.in)) {
+    const Count count = all ? asked.in_count * place.ranks : asked.in_count;
+    input_ = packed(asked.in, count, layout_of(asked.in_type), all ? 0 : shape.part_bytes);
+    return;
+  }
+  const Layout layout = layout_of(asked.out_type);
+  if (all) {
+    input_ = packed(asked.out, asked.out_count * place.ranks, layout, 0);
+    return;
+  }
+  const Count mine = asked.counts ? asked.counts[place.rank] : asked.out_count;
+  const Count at = asked.counts ? asked.places[place.rank] : asked.out_count * place.rank;
+  input_ = packed(bytes_at(asked.out, at * layout.extent), mine, layout, shape.part_bytes);
+}
+
+/// This rank's output of such a call.
+void Job::take(const Asked& asked, const Shape& shape, const Place& place) {
+  const bool is_root = asked.root == place.rank;
+  const auto ranks = static_cast<std::uint64_t>(place.ranks);
+  if (asked.collective == Collective::gather && !is_root) return;
+  if (asked.collective == Collective::scatter && is_in_place(asked.out)) {
+    output_ = room(shape.part_bytes);  // the root's part stays where it is, which may be read-only
+    return;
+  }
+  if (asked.counts) return take_parts(asked, shape, place);
+  const Layout layout = layout_of(asked.out_type);
+  output_ = asked.out;
+  if (layout.contiguous) return;
+  const bool one = asked.collective == Collective::scatter;
+  std::byte* const stage = room(shape.part_bytes * (one ? 1 : ranks));
+  output_ = stage;
+  staged_.push_back({stage, bytes_at(asked.out, 0),
+                     one ? asked.out_count : asked.out_count * place.ranks, layout});
+}
+
+void Job::take_parts(const Asked& asked, const Shape& shape, const Place& place) {
+  const Layout layout = layout_of(asked.out_type);
+  bool dense = layout.contiguous && !shape.uneven;
+  for (int rank = 0; rank < place.ranks && dense; ++rank)
+    dense = asked.places[rank] == asked.counts[rank] * rank;
+  output_ = asked.out;
+  if (dense) return;
+  std::byte* const stage = room(shape.part_bytes * static_cast<std::uint64_t>(place.ranks));
+  output_ = stage;
+  for (int rank = 0; rank < place.ranks; ++rank)
+    staged_.push_back({stage + shape.part_bytes * static_cast<std::uint64_t>(rank),
+                       bytes_at(asked.out, asked.places[rank] * layout.extent), asked.counts[rank],
+                       layout});
+}
+
+void Job::keep_types() {
+  for (Staged& one : staged_) {
+    if (one.layout.contiguous) continue;
+    kept_.push_back(0);
+    real().Type_dup(one.layout.type, &kept_.back());
+    one.layout.type = kept_.back();
+  }
+}
+
+void Job::end() {
+  for (const Staged& one : staged_) {
+    const std::uint64_t bytes = one.layout.bytes;
+    if (one.layout.contiguous) {
+      std::memcpy(one.to, one.from, static_cast<std::uint64_t>(one.count) * bytes);
+      continue;
+    }
+    const auto each =
+        static_cast<Count>(std::max<std::uint64_t>(1, kPiece / std::max<std::uint64_t>(1, bytes)));
+    for (Count done = 0; done < one.count; done += each) {
+      const Count now = std::min(each, one.count - done);
+      int at = 0;
+      real().Unpack(one.from + static_cast<std::uint64_t>(done) * bytes,
+                    static_cast<int>(static_cast<std::uint64_t>(now) * bytes), &at,
+                    one.to + done * one.layout.extent, static_cast<int>(now), one.layout.type,
+                    real().abi.self);
+    }
+  }
+  for (Handle& type : kept_) real().Type_free(&type);
+  kept_.clear();
+  staged_.clear();
+  rooms_.clear();
+}
+
+}  // namespace plait::mpi

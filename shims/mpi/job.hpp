@@ -1,0 +1,75 @@
+// A call's arguments -> plait's request and this rank's contiguous buffers, and back. What is
+// chosen goes by what all ranks have alike (collective, root, operation, bytes); what only this
+// rank has (its layout in memory) costs this rank a copy and changes no choice.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "plait/plan.hpp"
+#include "shims/mpi/asked.hpp"
+
+namespace plait::mpi {
+
+/// A datatype as far as it matters here.
+struct Layout {
+  Handle type = 0;
+  std::uint64_t bytes = 0;   ///< of data in one element
+  std::intptr_t extent = 0;  ///< from one element to the next
+  bool contiguous = false;   ///< a predefined type without holes
+};
+
+/// What all ranks of a call find alike.
+struct Shape {
+  Request request;
+  std::uint64_t part_bytes = 0;  ///< of one rank's part, the largest
+  bool uneven = false;           ///< parts differ, so they are padded
+};
+
+/// This rank in a communicator.
+struct Place {
+  int rank = 0;
+  int ranks = 0;
+};
+
+/// Nothing where the call must pass on: it is empty, wrong, not plait's, or too uneven to pad.
+std::optional<Shape> shape_of(const Asked& asked, const Place& place);
+
+/// One rank's part in a call, with what it stages. Made and ended in a thread that may call MPI.
+class Job {
+ public:
+  /// Throws Error(out_of_memory) where this rank cannot stage.
+  Job(const Asked& asked, const Shape& shape, const Place& place);
+  const Request& request() const { return request_; }
+  const void* input() const { return input_; }
+  void* output() const { return output_; }
+  /// For a call that ends later: the program may free its datatypes before.
+  void keep_types();
+  /// Puts what was staged to its places, once the call has run.
+  void end();
+
+ private:
+  struct Staged {
+    const std::byte* from;
+    std::byte* to;
+    Count count;
+    Layout layout;
+  };
+  std::byte* room(std::uint64_t bytes);
+  const void* packed(const void* from, Count count, const Layout& layout, std::uint64_t at_least);
+  void reduce_parts(const Asked& asked, const Shape& shape, const Place& place);
+  void broadcast(const Asked& asked, const Shape& shape, const Place& place);
+  void give(const Asked& asked, const Shape& shape, const Place& place);
+  void take(const Asked& asked, const Shape& shape, const Place& place);
+  void take_parts(const Asked& asked, const Shape& shape, const Place& place);
+
+  Request request_;
+  const void* input_ = nullptr;
+  void* output_ = nullptr;
+  std::vector<std::unique_ptr<std::byte[]>> rooms_;
+  std::vector<Staged> staged_;
+  std::vector<Handle> kept_;
+};
+
+}  // namespace plait::mpi

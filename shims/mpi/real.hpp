@@ -1,0 +1,70 @@
+// The MPI that the program uses -> a table of its functions, taken from the library itself: the
+// drop-in owns the PMPI_ names too, so looking them up by name alone would find the drop-in.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "shims/mpi/abi.hpp"
+
+namespace plait::mpi {
+
+using CopyAttribute = int(Handle comm, int keyval, void* extra, void* in, void* out, int* flag);
+using DeleteAttribute = int(Handle comm, int keyval, void* value, void* extra);
+using QueryRequest = int(void* extra, void* status);
+using FreeRequest = int(void* extra);
+using CancelRequest = int(void* extra, int complete);
+
+/// Types of counts and displacements: of MPI_X, and of MPI_X_c.
+struct Small {
+  using N = int;
+  using D = int;
+};
+struct Large {
+  using N = Count;
+  using D = std::intptr_t;
+};
+
+#define PLAIT_MPI_UNPACKED(...) __VA_ARGS__
+
+/// Null where the MPI has no such function.
+template <class Width>
+struct Collectives {
+  using N = typename Width::N;
+  using D = typename Width::D;
+#define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments) \
+  int(*name) parameters = nullptr;                               \
+  int (*begin)(PLAIT_MPI_UNPACKED parameters, void* request) = nullptr;
+#include "shims/mpi/collectives.def"
+#undef PLAIT_MPI_COLLECTIVE
+};
+
+struct Real {
+#define PLAIT_MPI_FUNCTION(name, parameters) int(*name) parameters = nullptr;
+#include "shims/mpi/functions.def"
+#undef PLAIT_MPI_FUNCTION
+  Collectives<Small> small;
+  Collectives<Large> large;
+  Abi abi;
+  std::string path;  ///< the file it came from
+
+  template <class Width>
+  const Collectives<Width>& of() const {
+    if constexpr (std::is_same_v<Width, Small>)
+      return small;
+    else
+      return large;
+  }
+};
+
+extern constinit std::atomic<const Real*> found_real;
+/// Ends the process where there is no MPI: then nobody can have called it but by mistake.
+const Real& find_real();
+
+/// Found at the first call, any thread.
+inline const Real& real() {
+  const Real* const found = found_real.load(std::memory_order_acquire);
+  return found != nullptr ? *found : find_real();
+}
+
+}  // namespace plait::mpi

@@ -1,0 +1,236 @@
+// A communicator is served from the first blocking call on that is large enough: its ranks then
+// meet over a socket that rank 0 hands out through the MPI, and vote. Whatever fails on one rank
+// leaves the communicator to the MPI on all.
+#include "shims/mpi/serve.hpp"
+
+#include <signal.h>
+
+#include <array>
+#include <map>
+#include <thread>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "shims/mpi/attach.hpp"
+#include "shims/mpi/requests.hpp"
+
+namespace plait::mpi {
+
+constinit std::atomic<bool> serving{false};
+constinit std::atomic<std::uint64_t> calls_served{0};
+
+namespace {
+
+/// All states of the process; an attribute holds the bare pointer.
+struct States {
+  std::mutex mutex;
+  std::map<State*, std::shared_ptr<State>> all;
+  std::atomic<int> threads{0};  ///< that still run what was begun
+};
+
+States& states() {
+  static auto* const one = new States;
+  return *one;
+}
+
+int keyval = 0;
+char passes_on;  ///< its address marks a communicator that is the MPI's for good
+
+int copy_nothing(Handle, int, void*, void*, void*, int* flag) {
+  *flag = 0;
+  return 0;
+}
+
+void forget(State* state) {
+  std::shared_ptr<State> kept;
+  {
+    const std::lock_guard lock(states().mutex);
+    const auto at = states().all.find(state);
+    if (at == states().all.end()) return;
+    kept = std::move(at->second);
+    states().all.erase(at);
+  }
+  kept->close();
+}
+
+/// May run inside any call that ends the communicator's last operation: it waits for nothing.
+int communicator_freed(Handle, int, void* value, void*) {
+  if (value != &passes_on) forget(static_cast<State*>(value));
+  return 0;
+}
+
+State* passing_on(Handle comm) {
+  real().Comm_set_attr(comm, keyval, &passes_on);
+  return nullptr;
+}
+
+State* attached(Handle comm, const Place& place) {
+  std::size_t held = 0;
+  {
+    const std::lock_guard lock(states().mutex);
+    held = states().all.size();
+  }
+  std::unique_ptr<Communicator> made = attach(comm, place, held);
+  if (made == nullptr) return passing_on(comm);
+  auto state = std::make_shared<State>(place, std::move(made));
+  State* const bare = state.get();
+  {
+    const std::lock_guard lock(states().mutex);
+    states().all.emplace(bare, std::move(state));
+  }
+  real().Comm_set_attr(comm, keyval, bare);
+  return bare;
+}
+
+}  // namespace
+
+void begin_serving() {
+  if (!agreed_to_serve()) return;
+  real().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
+  serving.store(true);
+}
+
+void end_serving() {
+  if (!serving.exchange(false)) return;
+  const InProgram here;
+  std::map<State*, std::shared_ptr<State>> all;
+  {
+    const std::lock_guard lock(states().mutex);
+    all.swap(states().all);
+  }
+  for (const auto& [bare, state] : all) state->close();
+  for (int round = 0; pending.load() != 0 || states().threads.load() != 0; ++round) {
+    complete_ended();
+    let_mpi_progress();
+    nap(round);
+  }
+}
+
+void State::await_idle() {
+  std::unique_lock lock(mutex_);
+  while (!waiting_.empty() || working_) {
+    lock.unlock();
+    let_mpi_progress();
+    lock.lock();
+    changed_.wait_for(lock, std::chrono::microseconds(50));
+  }
+}
+
+void State::run(const Asked& asked, const Shape& shape) {
+  await_idle();
+  std::optional<Job> job;
+  std::optional<Error> refusal;
+  try {
+    job.emplace(asked, shape, place_);
+  } catch (const Error& error) {
+    refusal = error;
+  }
+  if (refusal) comm_->refuse(refusal->code(), refusal->what());  // throws on all ranks
+  comm_->run(job->request(), job->input(), job->output());
+  job->end();
+}
+
+void State::begin(std::unique_ptr<Operation> operation) {
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back(operation.release());
+    if (!has_thread_) {
+      sigset_t all, before;  // signals are for the program's own threads
+      sigfillset(&all);
+      pthread_sigmask(SIG_SETMASK, &all, &before);
+      states().threads.fetch_add(1);
+      std::thread([self = shared_from_this()]() mutable {
+        self->work();
+        self.reset();
+        states().threads.fetch_sub(1);
+      }).detach();
+      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      has_thread_ = true;
+    }
+  }
+  changed_.notify_all();
+}
+
+void State::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return !waiting_.empty() || closed_; });
+    if (waiting_.empty()) return;
+    Operation& operation = *waiting_.front();
+    waiting_.pop_front();
+    working_ = true;
+    lock.unlock();
+    const Job& job = operation.job;
+    try {
+      comm_->run(job.request(), job.input(), job.output());
+    } catch (const Error& error) {
+      operation.error = error;
+    }
+    const std::shared_ptr<State> kept = std::move(operation.state);  // its end may come at once
+    operation_ended(operation);
+    lock.lock();
+    working_ = false;
+    changed_.notify_all();
+  }
+}
+
+void State::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify_all();
+}
+
+Served served(const Asked& asked, bool may_attach) {
+  const Abi& abi = real().abi;
+  if (abi.key(asked.comm) == abi.no_comm) return {};
+  void* value = nullptr;
+  int flag = 0;
+  if (real().Comm_get_attr(asked.comm, keyval, static_cast<void*>(&value), &flag) != 0) return {};
+  if (flag != 0 && value == &passes_on) return {};
+  auto* state = flag != 0 ? static_cast<State*>(value) : nullptr;
+  Place place;
+  if (state != nullptr) {
+    place = state->place();
+  } else {
+    if (!can_attach(asked.comm, place)) return {passing_on(asked.comm), {}};
+    if (!may_attach) return {};
+  }
+  const std::optional<Shape> shape = shape_of(asked, place);
+  if (!shape || !is_wanted(shape->request)) return {};
+  if (state == nullptr) state = attached(asked.comm, place);
+  return {state, *shape};
+}
+
+int run_served(const Served& call, const Asked& asked) {
+  const InProgram here;
+  try {
+    call.state->run(asked, call.shape);
+    calls_served.fetch_add(1, std::memory_order_relaxed);
+    return 0;
+  } catch (const Error& error) {
+    return report(asked.comm, error);
+  }
+}
+
+int error_code(const Error& error) {
+  static std::mutex mutex;
+  static std::array<int, 32> codes{};
+  static int error_class = 0;
+  const std::lock_guard lock(mutex);
+  int& code = codes[static_cast<std::size_t>(error.code()) % codes.size()];
+  if (error_class == 0) real().Add_error_class(&error_class);
+  if (code == 0) real().Add_error_code(error_class, &code);
+  real().Add_error_string(code, text("plait: ", error.what()).substr(0, 250).c_str());
+  return code;
+}
+
+int report(Handle comm, const Error& error) {
+  log(LogLevel::warn, -1, error.what());
+  const int code = error_code(error);
+  real().Comm_call_errhandler(comm, code);
+  return code;
+}
+
+}  // namespace plait::mpi

@@ -1,0 +1,71 @@
+// Whether plait serves in this process, and a communicator's state beside it. A state hangs on its
+// communicator as an attribute, so it dies with it: MPIs give a freed handle out again at once.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "plait/communicator.hpp"
+#include "shims/mpi/job.hpp"
+
+namespace plait::mpi {
+
+/// Since MPI_Init, on all ranks of the job alike.
+extern constinit std::atomic<bool> serving;
+inline bool is_serving() { return serving.load(std::memory_order_relaxed); }
+
+/// After a successful MPI_Init of the program; collective over MPI_COMM_WORLD where this process
+/// is told to serve (PLAIT_MPI_HOST), and nothing else where it is not.
+void begin_serving();
+/// Before MPI_Finalize: waits for what was begun, then ends all states.
+void end_serving();
+
+/// A non-blocking call of the program's.
+struct Operation;
+
+/// This rank in one communicator that plait serves.
+class State : public std::enable_shared_from_this<State> {
+ public:
+  State(Place place, std::unique_ptr<Communicator> comm) : place_(place), comm_(std::move(comm)) {}
+  const Place& place() const { return place_; }
+  /// The call, after all that were begun before it. Throws Error.
+  void run(const Asked& asked, const Shape& shape);
+  /// Puts the call behind those begun before it; its thread runs it.
+  void begin(std::unique_ptr<Operation> operation);
+  /// No call comes any more: ends once those begun have run.
+  void close();
+
+ private:
+  void work();
+  void await_idle();
+  Place place_;
+  std::unique_ptr<Communicator> comm_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Operation*> waiting_;
+  bool working_ = false;  ///< an operation runs
+  bool has_thread_ = false;
+  bool closed_ = false;
+};
+
+/// What a call does: the state that serves it and its shape, or nothing where it passes on.
+struct Served {
+  State* state = nullptr;
+  Shape shape;
+};
+/// may_attach: the call is blocking, so ranks may meet in it.
+Served served(const Asked& asked, bool may_attach);
+
+/// Serves a blocking call; what the function returns.
+int run_served(const Served& call, const Asked& asked);
+
+/// Reports through the communicator's error handler, as the MPI itself does; the code to return.
+int report(Handle comm, const Error& error);
+int error_code(const Error& error);
+
+/// How many calls plait has served in this process.
+extern constinit std::atomic<std::uint64_t> calls_served;
+
+}  // namespace plait::mpi
