@@ -183,6 +183,10 @@ def profile(
     for old in folder.glob("plait-*.json"):
         old.unlink()
     chosen = run.plan(command, door, drop_in)
+    if chosen.door == "mpi":
+        raise plait.UnsupportedError(
+            "plait profile counts calls of NCCL; under MPI plait run alone stands before a program"
+        )
     print(f"plait: {chosen.said}", file=sys.stderr, flush=True)
     begin = time.monotonic()
     env = {**chosen.env, "PLAIT_PROFILE": str(folder.resolve())}

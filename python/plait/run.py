@@ -1,8 +1,9 @@
-"""`plait run -- cmd`: the environment in which a program's NCCL calls reach plait.
+"""`plait run -- cmd`: the environment in which a program's NCCL or MPI calls reach plait.
 
-Three doors: `preload` for programs that link libnccl (PyTorch, CuPy, nccl-tests), `audit` for those
-that open it and look functions up by handle (JAX, vLLM, ctypes), `library` for those that are told
-a path. The drop-in itself decides, on all ranks alike, whether it serves a communicator.
+Three doors under NCCL: `preload` for programs that link libnccl (PyTorch, CuPy, nccl-tests),
+`audit` for those that open it and look functions up by handle (JAX, vLLM, ctypes), `library` for
+those that are told a path. `mpi` is the door under MPI (mpi_door.py). The drop-in itself decides,
+on all ranks alike, whether it serves a communicator.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plait import elf, gpu
+from plait import elf, gpu, mpi_door
 
-DOORS = ("preload", "audit", "library")
+DOORS = ("preload", "audit", "library", "mpi")
 # What opens libnccl by name or path instead of linking it.
 OPENS_BY_HANDLE = {
     "jax": "JAX looks NCCL up by handle",
@@ -128,6 +129,8 @@ def door_for(command: Sequence[str]) -> tuple[str, str]:
             return "preload", f"{Path(program).name} links NCCL"
         if b"libnccl.so" in Path(program).read_bytes():
             return "audit", f"{Path(program).name} opens NCCL by name"
+    if reason := mpi_door.why(command, imported(command)):
+        return "mpi", reason
     return "preload", "the usual door; --door audit serves programs that open NCCL by handle"
 
 
@@ -137,14 +140,18 @@ def plan(
     drop_in: str = "",
     environ: Mapping[str, str] = os.environ,
 ) -> Plan:
-    """What `plait run` does with a command. drop_in: another libplait_nccl.so than plait's own."""
+    """What `plait run` does with a command. drop_in: another library than plait's own."""
     env = dict(environ)
     why = "as asked"
     if not door:
         door, why = door_for(command)
-    library = Path(drop_in) if drop_in else drop_in_folder() / "libplait_nccl.so"
+    name = mpi_door.NAME if door == "mpi" else "libplait_nccl.so"
+    library = Path(drop_in) if drop_in else drop_in_folder() / name
     if not library.exists():
         return Plan("", env, f"no drop-in at {library}: running without it")
+    if door == "mpi":
+        env["LD_PRELOAD"] = _before(library, env.get("LD_PRELOAD"))
+        return Plan(door, env, f"door {door} ({why}), {mpi_door.said(env)}")
     if not has_kernels(library):
         return Plan("", env, f"{library} was built without nvcc: running without it")
     if not drop_in and (reason := gpu.why_none()):

@@ -20,7 +20,7 @@ import typer
 from rich.table import Table
 
 import plait
-from plait import elf, gpu, run
+from plait import elf, gpu, mpi_door, run
 from plait.bench import nccl
 from plait.commands.console import JsonOption, machine, out
 
@@ -208,7 +208,7 @@ def examine() -> list[Check]:
 
 
 def examine_command(command: Sequence[str]) -> list[Check]:
-    """`plait doctor -- cmd`: what stands between this command's NCCL calls and plait."""
+    """`plait doctor -- cmd`: what stands between this command's NCCL or MPI calls and plait."""
     program = shutil.which(command[0]) if command else None
     if program is None:
         return [Check("program", "broken", f"no {command[0]} on PATH", "check the spelling")]
@@ -217,6 +217,8 @@ def examine_command(command: Sequence[str]) -> list[Check]:
         Check("program", "ok", program),
         Check("door", "ok", f"{door}: {why}", f"plait run --door {door} -- ..."),
     ]
+    if door == "mpi":
+        return [*checks, *_under_mpi()]
     library = run.drop_in_folder() / "libplait_nccl.so"
     state, advice = "ok", ""
     if not library.exists():
@@ -242,6 +244,23 @@ def examine_command(command: Sequence[str]) -> list[Check]:
         state = "ok" if not absent else "missing"
         checks.append(Check("door library", state, said, "" if not absent else "use audit"))
     return checks
+
+
+def _under_mpi() -> list[Check]:
+    """The drop-in under MPI, and whether it is told to serve."""
+    library = run.drop_in_folder() / mpi_door.NAME
+    there = library.exists()
+    advice = "" if there else "install plait with its drop-ins: pip install ."
+    told = os.environ.get("PLAIT_MPI_HOST") == "1"
+    return [
+        Check("drop-in", "ok" if there else "missing", str(library), advice),
+        Check(
+            "host memory",
+            "ok" if told else "missing",
+            f"PLAIT_MPI_HOST is {'1' if told else 'not 1'}",
+            "" if told else "all calls pass on; PLAIT_MPI_HOST=1 serves them (docs/mpi.md)",
+        ),
+    ]
 
 
 def _public(library: Path) -> set[str]:

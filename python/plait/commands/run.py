@@ -17,9 +17,9 @@ from plait.outputs import human_bytes
 SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 CommandArgument = Annotated[list[str], typer.Argument(help="The program and its arguments.")]
 DoorOption = Annotated[
-    str, typer.Option(help="preload, audit or library; default: what the program needs.")
+    str, typer.Option(help="preload, audit, library or mpi; default: what the program needs.")
 ]
-DropInOption = Annotated[str, typer.Option(help="Another libplait_nccl.so than plait's own.")]
+DropInOption = Annotated[str, typer.Option(help="Another drop-in than plait's own.")]
 
 
 def _door(name: str) -> str:
@@ -31,7 +31,7 @@ def _door(name: str) -> str:
 
 
 def run(command: CommandArgument, door: DoorOption = "", drop_in: DropInOption = "") -> None:
-    """Run a program with its NCCL calls served by plait: plait run -- torchrun train.py"""
+    """Run a program with its NCCL or MPI calls served: plait run -- torchrun train.py"""
     try:
         run_module.run(command, _door(door), drop_in)
     except OSError as error:
