@@ -104,15 +104,17 @@ bool are_processes(const std::vector<std::string>& cards) {
 /// Why nodes of these ranks stay on NCCL. A thread that drives several of them could not call NCCL
 /// between nodes for each in turn.
 std::string verdict_on_nodes(const Nodes& nodes, const std::vector<std::string>& cards) {
-  if (nodes.count == 1 || !nodes.refusal.empty()) return nodes.refusal;
-  if (!are_processes(cards)) return text(nodes.count, " nodes, and several ranks in one process");
+  if (nodes.count() == 1) return {};
+  if (const std::string why = nodes.why_unlike(); !why.empty()) return why;
+  if (nodes.size() == 1) return text("each of the ", nodes.count(), " nodes has one rank only");
+  if (!are_processes(cards)) return text(nodes.count(), " nodes, and several ranks in one process");
   return real().split == nullptr ? "several nodes, and no ncclCommSplit" : std::string();
 }
 
 /// NCCL's communicator of the ranks with my place in their nodes; null where there is one node.
 /// Made before the engine: a rank whose engine fails could not come to it any more.
 Comm across_nodes(const State& state, const Nodes& nodes) {
-  if (nodes.count == 1) return nullptr;
+  if (nodes.count() == 1) return nullptr;
   Comm across = nullptr;
   const Result result = real().split(state.comm, nodes.place, nodes.mine, &across, nullptr);
   if (result != ncclSuccess)
@@ -142,7 +144,7 @@ Agreed agreed_on(const std::vector<std::string>& cards) {
 
 void require_direct_access(const Nodes& nodes, const Agreed& agreed) {
   std::vector<std::string> devices;
-  for (const int peer : nodes.peers)
+  for (const int peer : nodes.peers())
     devices.push_back(agreed.devices[static_cast<std::size_t>(peer)]);
   cuda::require_direct_access(cuda::direct_access(), nodes.place, devices,
                               [](const std::string& device, const std::string& other) {
@@ -162,7 +164,7 @@ std::unique_ptr<Engine> make_engine(State& state, const Nodes& nodes, Comm acros
   const auto in_node = [&](const std::string& mine) {
     const std::vector<std::string> all = vote.exchange(mine);
     std::vector<std::string> found;
-    for (const int peer : nodes.peers) found.push_back(all[static_cast<std::size_t>(peer)]);
+    for (const int peer : nodes.peers()) found.push_back(all[static_cast<std::size_t>(peer)]);
     return found;
   };
   const Env& env = settings().env;
@@ -171,7 +173,7 @@ std::unique_ptr<Engine> make_engine(State& state, const Nodes& nodes, Comm acros
   std::unique_ptr<Engine> inside =
       platform().engine({.device = state.device,
                          .rank = nodes.place,
-                         .ranks = nodes.size,
+                         .ranks = nodes.size(),
                          .bitwise = env.bitwise,
                          .one_node = one_node,
                          .most_blocks = agreed.most_blocks,

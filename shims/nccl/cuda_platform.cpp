@@ -1,16 +1,14 @@
 // The platform of production: GpuCalls as the engine, device buffers for the exchange, the driver's
 // GPU numbers as places. Everything goes through the driver that the program itself uses.
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <mutex>
 #include <thread>
 
 #include "base/text.hpp"
 #include "comm/gpu_calls.hpp"
+#include "comm/nodes.hpp"
 #include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/event_marker.hpp"
 #include "exec/cuda/device/gpu_kind.hpp"
@@ -274,21 +272,6 @@ class CudaTimer : public Timer {
   cuda::Event begin_ = nullptr;
   cuda::Event end_ = nullptr;
 };
-
-std::string first_line(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-/// The same for all processes that can hand device memory to each other: one boot of one machine,
-/// one PID namespace.
-std::string host_name() {
-  char link[128] = {};
-  if (::readlink("/proc/self/ns/pid", link, sizeof link - 1) < 0) link[0] = '?';
-  return text(first_line("/proc/sys/kernel/random/boot_id"), ' ', link);
-}
 
 class CudaPlatform : public Platform {
  public:

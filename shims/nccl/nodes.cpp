@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <map>
 #include <thread>
 
 #include "base/log.hpp"
@@ -68,7 +67,7 @@ class NodeEngine : public Engine {
  private:
   /// Elements of one rank's share of a whole piece.
   std::uint64_t shard_count(const Request& request) const {
-    const auto size = static_cast<std::uint64_t>(nodes_.size);
+    const auto size = static_cast<std::uint64_t>(nodes_.size());
     const std::uint64_t bytes = request.count * bytes_of(request.type);
     const std::uint64_t pieces = std::clamp<std::uint64_t>(bytes / kPieceBytes, 1, kMostPieces);
     return request.count / size / pieces;
@@ -77,7 +76,7 @@ class NodeEngine : public Engine {
     Request made = request;
     made.collective = collective;
     made.count = shard;
-    made.ranks = nodes_.size;
+    made.ranks = nodes_.size();
     made.root = 0;
     return made;
   }
@@ -134,7 +133,7 @@ class NodeEngine : public Engine {
 
 int NodeEngine::enqueue(const Request& request, const void* input, void* output, Stream stream) {
   const std::uint64_t element = bytes_of(request.type), shard = shard_count(request);
-  const std::uint64_t piece = shard * static_cast<std::uint64_t>(nodes_.size);
+  const std::uint64_t piece = shard * static_cast<std::uint64_t>(nodes_.size());
   const std::uint64_t pieces = request.count / piece;
   const auto* from = static_cast<const char*>(input);
   auto* to = static_cast<char*>(output);
@@ -165,35 +164,6 @@ int NodeEngine::enqueue(const Request& request, const void* input, void* output,
 }
 
 }  // namespace
-
-Nodes nodes_of(const std::vector<std::string>& hosts, int node_size, int rank) {
-  Nodes found;
-  const int ranks = static_cast<int>(hosts.size());
-  std::map<std::string, std::vector<int>> by_host;
-  std::vector<std::string> order;
-  for (int peer = 0; peer < ranks; ++peer) {
-    const std::string name =
-        node_size > 0 ? text(peer / node_size) : hosts[static_cast<std::size_t>(peer)];
-    if (by_host[name].empty()) order.push_back(name);
-    by_host[name].push_back(peer);
-  }
-  found.count = static_cast<int>(order.size());
-  found.size = static_cast<int>(by_host[order[0]].size());
-  for (int node = 0; node < found.count; ++node) {
-    const std::vector<int>& members = by_host[order[static_cast<std::size_t>(node)]];
-    if (static_cast<int>(members.size()) != found.size && found.refusal.empty())
-      found.refusal =
-          text("node ", node, " has ", members.size(), " ranks, node 0 has ", found.size);
-    const auto place = std::find(members.begin(), members.end(), rank);
-    if (place == members.end()) continue;
-    found.mine = node;
-    found.place = static_cast<int>(place - members.begin());
-    found.peers = members;
-  }
-  if (found.count > 1 && found.size == 1)
-    found.refusal = text("each of the ", found.count, " nodes has one rank only");
-  return found;
-}
 
 std::unique_ptr<Engine> node_engine(const Nodes& nodes, int device, std::unique_ptr<Engine> inside,
                                     Comm whole, Comm across) {
