@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "shims/mpi/abi.hpp"
+#include "comm/mpi/abi.hpp"
 
 namespace plait::mpi {
 

@@ -1,6 +1,6 @@
 // The tables of types.def and ops.def as one MPI has them. Open MPI's handles are addresses of its
 // data; the others' are numbers.
-#include "shims/mpi/abi.hpp"
+#include "comm/mpi/abi.hpp"
 
 #include <dlfcn.h>
 
@@ -20,12 +20,12 @@ template <class By>
 void fill(Abi& abi, const By& by) {
 #define PLAIT_MPI_TYPE(kind, type, symbol, mpich, standard) \
   add_type(abi, by(#symbol, mpich, standard), TypeClass::kind, DataType::type);
-#include "shims/mpi/types.def"
+#include "comm/mpi/types.def"
 #undef PLAIT_MPI_TYPE
   std::size_t at = 0;
 #define PLAIT_MPI_OP(name, symbol, mpich, standard, on_floats) \
   abi.ops[at++] = {by(#symbol, mpich, standard), ReduceOp::name, on_floats};
-#include "shims/mpi/ops.def"
+#include "comm/mpi/ops.def"
 #undef PLAIT_MPI_OP
   abi.world = by("ompi_mpi_comm_world", 0x44000000, 0x101);
   abi.self = by("ompi_mpi_comm_self", 0x44000001, 0x102);

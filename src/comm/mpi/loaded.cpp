@@ -1,0 +1,50 @@
+// Only an MPI that is in the process already counts: none is opened here. Python loads its MPI
+// privately, so the look is over all objects.
+#include "comm/mpi/loaded.hpp"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <cstring>
+
+#include "base/env.hpp"
+
+namespace plait::mpi {
+namespace {
+
+bool begins(const char* word, const char* with) {
+  return std::strncmp(word, with, std::strlen(with)) == 0;
+}
+
+/// libmpi.so*, libmpich.so*, libmpi_abi.so*, and Cray's libmpi_NAME.so.12.
+bool is_mpi(const char* path) {
+  const char* slash = std::strrchr(path, '/');
+  const char* base = slash == nullptr ? path : slash + 1;
+  if (begins(base, "libmpi.so") || begins(base, "libmpich.so") || begins(base, "libmpi_abi.so"))
+    return true;
+  return begins(base, "libmpi_") && std::strstr(base, ".so.12") != nullptr;
+}
+
+}  // namespace
+
+// Opening is done after the walk: dl_iterate_phdr holds the loader's lock.
+Loaded find_loaded() {
+  std::string paths;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* data) {
+        if (is_mpi(info->dlpi_name))
+          *static_cast<std::string*>(data) += info->dlpi_name + std::string("\n");
+        return 0;
+      },
+      &paths);
+  for (const std::string& path : split(paths, '\n')) {
+    if (path.empty()) continue;
+    void* handle = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+    if (handle != nullptr && ::dlsym(handle, "PMPI_Init") != nullptr)
+      return {handle, path, read_abi(handle, path.find("libmpi_abi.so") != std::string::npos)};
+    if (handle != nullptr) ::dlclose(handle);
+  }
+  return {};
+}
+
+}  // namespace plait::mpi
