@@ -36,7 +36,7 @@ enum class OpKind : std::uint8_t {
 #undef PLAIT_OP
 };
 
-inline constexpr int kMaxRanks = 64;  ///< in a plan; executors run up to 16
+inline constexpr int kMaxRanks = 64;  ///< in a plan; executors run up to 16 of a node
 
 const char* name_of(DataType type);
 const char* name_of(ReduceOp op);
@@ -73,6 +73,22 @@ std::uint64_t message_bytes(const Request& request);
 /// busbw / algbw as nccl-tests defines it.
 double busbw_factor(const Request& request);
 bool reduces(Collective collective);
+
+/// Who moves data between nodes: NCCL for GPU buffers, the host's MPI for CPU buffers.
+enum class Library : std::uint8_t { nccl, mpi };
+const char* name_of(Library library);
+
+/// A collective that a library does among some ranks of a plan, each of which has one `join` op in
+/// it. Type and reduction are the plan's; an average is summed here and divided elsewhere.
+struct LibraryCall {
+  Library library = Library::nccl;
+  Collective collective = Collective::all_reduce;
+  std::uint64_t count = 0;  ///< as in Request
+  std::vector<int> ranks;   ///< of the library's communicator, in its order
+  int root = 0;             ///< root, peer: indices into `ranks`
+  int peer = 0;
+  bool operator==(const LibraryCall&) const = default;
+};
 
 /// Where a region lies. input and output are the caller's and seen by their own rank alone, unless
 /// the plan is `symmetric`. scratch, inbox and ring belong to the communicator and are seen by all.
@@ -111,13 +127,14 @@ inline constexpr int kLocalPath = -1;  ///< a copy inside one memory
 
 struct Op {
   OpKind kind = OpKind::copy;
-  Region dst;                ///< copy, reduce
+  Region dst;                ///< copy, reduce, join
   std::vector<Region> srcs;  ///< copy: one; reduce: in summation order; all as long as dst
   int path = kLocalPath;     ///< copy: index into Plan::paths
   int hop = 0;               ///< copy: which hop of that path
-  bool finish = false;       ///< reduce: this result is the element's last reduction (avg divides)
-  Flag flag;                 ///< signal, wait
-  std::uint32_t value = 0;   ///< signal: the new value; wait: the least value to go on
+  int call = -1;            ///< join: index into Plan::calls; no src or empty dst where it has none
+  bool finish = false;      ///< reduce, join: this is the element's last reduction (avg divides)
+  Flag flag;                ///< signal, wait
+  std::uint32_t value = 0;  ///< signal: the new value; wait: the least value to go on
   std::uint32_t before = 0;  ///< wait for 0, in an engine's plan: so far below what earlier calls
                              ///< have counted; 0 = all that they have
   bool operator==(const Op&) const = default;
@@ -146,9 +163,10 @@ struct Stripe {
   bool operator==(const Stripe&) const = default;
 };
 
-/// rank_order: every output element is one n-way reduction over ranks 0, 1, ..., n-1, accumulated
-/// in fp32 (or wider) and rounded once: the same bits from every such plan, path, size and
-/// processor. stated: each rank exactly once, in the order the ops say, the same on every rank.
+/// rank_order: every output element is reduced over ranks 0, 1, ..., n-1, accumulated in fp32 (or
+/// wider) and rounded once (types that sums do not widen may go on from a sum so far): the same
+/// bits from every such plan, path, size and processor. stated: each rank exactly once, in the
+/// order the ops say, the same on every rank; a library between nodes has an order of its own.
 enum class SumOrder : std::uint8_t { rank_order, stated };
 const char* name_of(SumOrder order);
 
@@ -178,6 +196,7 @@ struct Plan {
   std::vector<std::uint64_t> ring_bytes;     ///< by rank
   std::vector<Stripe> stripes;
   std::vector<Path> paths;
+  std::vector<LibraryCall> calls;  ///< between nodes; each rank joins its calls on one lane
   std::vector<Lane> lanes;
   /// Empty in a plan by lanes. An engine states here, by Flag::index, what the next call counts on
   /// from; a word that is not here counts on from the highest value that it was raised to. An

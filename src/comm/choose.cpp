@@ -80,6 +80,7 @@ CallOptions parse_algo(const std::string& what, const std::string& algo) {
 std::string Chooser::refusal(const Plan& plan) const {
   // Peers cannot see the caller's buffers, which are ordinary memory of their own process.
   if (plan.symmetric) return "wants buffers that all ranks see";
+  if (!plan.calls.empty()) return "wants a library between nodes, and a communicator is of one";
   if (bitwise_ && reduces(plan.request.collective) && plan.sum_order != SumOrder::rank_order)
     return "PLAIT_BITWISE=1 forbids its sum order";
   return why_not_ ? why_not_(plan) : "";
@@ -142,6 +143,8 @@ std::shared_ptr<const ProvedPlan> Chooser::proved(const Plan& plan) {
     if (known->plan == plan) return known;
   if (plan.symmetric)
     throw Error(ErrorCode::unsupported, text(label(plan), ": wants buffers that all ranks see"));
+  if (!plan.calls.empty())
+    throw Error(ErrorCode::unsupported, text(label(plan), ": wants a library between nodes"));
   if (!plan.counts.empty())
     throw Error(ErrorCode::unsupported,
                 text(label(plan),

@@ -1,12 +1,14 @@
 // Plan -> origin of every reduction's sources, by running the plan on intervals in place of bytes.
 #include "exec/origins.hpp"
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <utility>
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
+#include "plan/library_call.hpp"
 
 namespace plait {
 namespace {
@@ -42,7 +44,8 @@ class Marks {
 
 class Follower {
  public:
-  explicit Follower(const Plan& plan) : plan_(plan), next_(plan.lanes.size(), 0) {
+  explicit Follower(const Plan& plan)
+      : plan_(plan), next_(plan.lanes.size(), 0), given_(plan.calls.size()) {
     for (const Lane& lane : plan.lanes) origins_.emplace_back(lane.ops.size());
   }
 
@@ -67,6 +70,7 @@ class Follower {
     const Op& op = plan_.lanes[lane].ops[next_[lane]];
     if (op.kind == OpKind::wait && flags_[op.flag] < op.value) return false;
     if (op.kind == OpKind::signal) flags_[op.flag] = op.value;
+    if (op.kind == OpKind::join && !join(op, plan_.lanes[lane].rank)) return false;
     if (op.kind == OpKind::copy) copy(op);
     if (op.kind == OpKind::reduce) origins_[lane][next_[lane]] = reduce(op);
     ++next_[lane];
@@ -86,6 +90,28 @@ class Follower {
       if (found[i].first < end)
         marks.set(op.dst.offset + found[i].first, op.dst.offset + end, found[i].second);
     }
+  }
+
+  // What a library sums was scaled before; what it moves keeps its origin.
+  bool join(const Op& op, int rank) {
+    const LibraryCall& call = plan_.calls[static_cast<std::size_t>(op.call)];
+    std::map<int, std::vector<std::pair<std::uint64_t, int>>>& given =
+        given_[static_cast<std::size_t>(op.call)];
+    const int member = member_of(call, rank);
+    if (!given.contains(member))
+      given[member] = op.srcs.empty() ? decltype(runs({})){} : runs(op.srcs[0]);
+    if (given.size() < call.ranks.size()) return false;
+    Marks& marks = marks_[{op.dst.space, op.dst.rank}];
+    for (const Given& one : given_by(request_of(plan_, call), member)) {
+      const std::uint64_t begin = op.dst.offset + one.lo, end = op.dst.offset + one.hi;
+      if (one.from < 0) marks.set(begin, end, kReduced);
+      if (one.from < 0) continue;
+      for (const auto& [at, origin] : given.at(one.from)) {
+        const std::uint64_t from = std::max(at, one.origin) - one.origin;
+        if (begin + from < end) marks.set(begin + from, end, origin);
+      }
+    }
+    return true;
   }
 
   std::vector<int> reduce(const Op& op) {
@@ -109,6 +135,7 @@ class Follower {
   std::vector<std::size_t> next_;
   std::map<Flag, std::uint32_t> flags_;
   std::map<std::pair<Space, int>, Marks> marks_;
+  std::vector<std::map<int, std::vector<std::pair<std::uint64_t, int>>>> given_;  // by call, member
   Origins origins_;
 };
 

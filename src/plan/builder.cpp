@@ -133,11 +133,15 @@ void Builder::copy(int lane, const Region& dst, const Region& src, const Path& p
   op.hop = hop;
 }
 
-void Builder::reduce(int lane, const Region& dst, const std::vector<Region>& srcs, bool finish) {
+void Builder::take(int lane, Op op) {
+  plan_.lanes[static_cast<std::size_t>(lane)].ops.push_back(std::move(op));
+}
+
+void Builder::reduce(int lane, const Region& dst, std::vector<Region> srcs, bool finish) {
   if (dst.bytes == 0) return;
   Op& op = append(lane, OpKind::reduce);
   op.dst = dst;
-  op.srcs = srcs;
+  op.srcs = std::move(srcs);
   op.finish = finish;
 }
 
@@ -172,6 +176,25 @@ void Builder::await(int lane, const Flag& flag, std::uint32_t value, std::uint32
   op.flag = flag;
   op.value = value;
   op.before = before;
+}
+
+int Builder::words(int owner, int writer, int count) {
+  int& used = words_of_pair_[{owner, writer}];
+  used += count;
+  return used - count;
+}
+
+int Builder::call(LibraryCall call) {
+  plan_.calls.push_back(std::move(call));
+  return static_cast<int>(plan_.calls.size()) - 1;
+}
+
+void Builder::join(int lane, int call, const Region& dst, const Region& src, bool finish) {
+  Op& op = append(lane, OpKind::join);
+  op.call = call;
+  op.dst = dst;
+  if (src.bytes != 0) op.srcs = {src};
+  op.finish = finish;
 }
 
 void Builder::stripe(const std::string& route, Range range) {

@@ -57,7 +57,10 @@ class Builder {
   void copy(int lane, const Region& dst,
             const Region& src);  ///< inside one memory or one direct hop
   void copy(int lane, const Region& dst, const Region& src, const Path& path, int hop);
-  void reduce(int lane, const Region& dst, const std::vector<Region>& srcs, bool finish = true);
+  void reduce(int lane, const Region& dst, std::vector<Region> srcs, bool finish = true);
+  /// An op as it is, with the plan's own numbers: for plans laid into this one.
+  void take(int lane, Op op);
+  int path_index(const Path& path);
   /// Raises a flag of `owner` after everything before it on the lane.
   Event signal(int lane, int owner);
   /// The lane must belong to the event's owner.
@@ -67,6 +70,12 @@ class Builder {
   void raise(int lane, const Flag& flag, std::uint32_t value);
   /// before: of a wait for 0, see Op.
   void await(int lane, const Flag& flag, std::uint32_t value, std::uint32_t before = 0);
+
+  /// The words [first, first + count) of (owner, writer), for who numbers and counts them itself.
+  int words(int owner, int writer, int count);
+  /// A call between nodes, and one rank's part in it; regions of 0 bytes stand for none.
+  int call(LibraryCall call);
+  void join(int lane, int call, const Region& dst, const Region& src, bool finish = false);
 
   void param(const std::string& name, std::int64_t value) { plan_.params[name] = value; }
   void sum_order(SumOrder order) { plan_.sum_order = order; }
@@ -78,7 +87,6 @@ class Builder {
   Plan build();
 
  private:
-  int path_index(const Path& path);
   Op& append(int lane, OpKind kind);
 
   const Topology& topology_;

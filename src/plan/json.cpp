@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kSchema = "plait.plan/1";
 constexpr const char* kDocument = "plan JSON";
-constexpr int kSpaces = 5, kLaneKinds = 3, kSumOrders = 2, kPathKinds = 6;
+constexpr int kSpaces = 5, kLaneKinds = 3, kSumOrders = 2, kPathKinds = 6, kLibraries = 2;
 #define PLAIT_TYPE(name, bytes, is_float, nccl_value) +1
 constexpr int kDataTypes = 0
 #include "plait/types.def"
@@ -61,6 +61,7 @@ Json op_json(const Op& op) {
   made["dst"] = region_json(op.dst);
   made["srcs"] = Json::array();
   for (const Region& src : op.srcs) made["srcs"].push_back(region_json(src));
+  if (op.kind == OpKind::join) made["call"] = op.call;
   if (op.kind == OpKind::copy) {
     made["path"] = op.path;
     made["hop"] = op.hop;
@@ -96,6 +97,13 @@ Json head_json(const Plan& plan) {
         {{"route", stripe.route}, {"offset", stripe.offset}, {"bytes", stripe.bytes}});
   made["paths"] = Json::array();
   for (const Path& path : plan.paths) made["paths"].push_back(path_json(path));
+  for (const LibraryCall& call : plan.calls)
+    made["calls"].push_back({{"library", name_of(call.library)},
+                             {"collective", name_of(call.collective)},
+                             {"count", call.count},
+                             {"ranks", call.ranks},
+                             {"root", call.root},
+                             {"peer", call.peer}});
   if (!plan.enqueued.empty()) made["enqueued"] = plan.enqueued;
   for (const auto& [index, count] : plan.counts) made["counts"].push_back({index, count});
   for (const SlotRings& one : plan.slot_rings)
@@ -164,7 +172,12 @@ Op read_op(const JsonPlace& place) {
     op.path = place.at("path").index(kLocalPath);
     op.hop = place.at("hop").index();
   } else {
-    place.object({"op", "dst", "srcs", "finish"});
+    const bool joins = op.kind == OpKind::join;
+    if (joins)
+      place.object({"op", "call", "dst", "srcs", "finish"});
+    else
+      place.object({"op", "dst", "srcs", "finish"});
+    if (joins) op.call = place.at("call").index();
     op.finish = place.at("finish").boolean();
   }
   op.dst = read_region(place.at("dst"));
@@ -186,6 +199,16 @@ Lane read_lane(const JsonPlace& place) {
   place.object({"rank", "kind", "name", "ops"});
   return {place.at("rank").index(), place.at("kind").name_in<LaneKind>(kLaneKinds),
           place.at("name").string(), list<Op>(place.at("ops"), read_op)};
+}
+
+LibraryCall read_call(const JsonPlace& place) {
+  place.object({"library", "collective", "count", "ranks", "root", "peer"});
+  return {place.at("library").name_in<Library>(kLibraries),
+          place.at("collective").name_in<Collective>(kCollectives),
+          place.at("count").bytes(),
+          indices(place.at("ranks")),
+          place.at("root").index(),
+          place.at("peer").index()};
 }
 
 std::map<int, std::uint32_t> read_counts(const JsonPlace& place) {
@@ -250,7 +273,7 @@ Plan plan_from_json(std::string_view json) {
   const JsonPlace root(document, "", kDocument);
   root.object_of_some({"schema", "request", "strategy", "params", "topology", "sum_order", "kernel",
                        "symmetric", "guests", "scratch_bytes", "inbox_bytes", "ring_bytes",
-                       "stripes", "paths", "lanes", "counts", "slot_rings", "enqueued"});
+                       "stripes", "paths", "calls", "lanes", "counts", "slot_rings", "enqueued"});
   if (root.at("schema").string() != kSchema) root.at("schema").refuse(text("\"", kSchema, "\""));
   Plan plan;
   plan.request = read_request(root.at("request"));
@@ -266,6 +289,7 @@ Plan plan_from_json(std::string_view json) {
   plan.ring_bytes = sizes(root.at("ring_bytes"));
   plan.stripes = list<Stripe>(root.at("stripes"), read_stripe);
   plan.paths = list<Path>(root.at("paths"), read_path);
+  if (root.has("calls")) plan.calls = list<LibraryCall>(root.at("calls"), read_call);
   plan.lanes = list<Lane>(root.at("lanes"), read_lane);
   if (root.has("counts")) plan.counts = read_counts(root.at("counts"));
   if (root.has("slot_rings"))

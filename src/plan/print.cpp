@@ -40,6 +40,13 @@ std::string request_line(const Request& request) {
   return out + text(", devices ", joined(request.devices));
 }
 
+std::string print(const LibraryCall& call) {
+  std::string out = text(name_of(call.library), " ", name_of(call.collective), " of ", call.count,
+                         " among ranks ", joined(call.ranks));
+  if (call.root != 0) out += text(", root ", call.root);
+  return call.peer != 0 ? out + text(", peer ", call.peer) : out;
+}
+
 }  // namespace
 
 std::string print(const Region& region) {
@@ -54,6 +61,8 @@ std::string print(const Op& op, const Plan& plan) {
   if (op.kind == OpKind::signal || op.kind == OpKind::wait)
     return out + text(" flag ", op.flag.index, " of rank ", op.flag.owner, " by rank ",
                       op.flag.writer, op.kind == OpKind::signal ? " := " : " >= ", value_of(op));
+  const bool has_call = op.call >= 0 && static_cast<std::size_t>(op.call) < plan.calls.size();
+  if (op.kind == OpKind::join) out += text(" call ", op.call, has_call ? ":" : "?:");
   out += text(" ", print(op.dst), " <-");
   const char* between = " ";
   for (const Region& src : op.srcs) {
@@ -78,6 +87,8 @@ std::string print(const Plan& plan) {
     out += text("  over ", name, ": ", bytes, " bytes\n");
   for (const auto& [index, count] : plan.counts)
     out += text("  flags ", index, " count on by ", count, "\n");
+  for (std::size_t i = 0; i < plan.calls.size(); ++i)
+    out += text("  call ", i, ": ", print(plan.calls[i]), "\n");
   for (const Lane& lane : plan.lanes) {
     out += text("r", lane.rank, ".", lane.name, " (", name_of(lane.kind), ", ", lane.ops.size(),
                 lane.ops.size() == 1 ? " op)\n" : " ops)\n");

@@ -26,6 +26,8 @@ const char* name_of(LaneKind kind) {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
+const char* name_of(Library library) { return library == Library::nccl ? "nccl" : "mpi"; }
+
 const char* name_of(SumOrder order) {
   constexpr const char* kNames[] = {"rank_order", "stated"};
   return kNames[static_cast<std::size_t>(order)];
@@ -65,6 +67,9 @@ std::map<std::string, std::uint64_t> bytes_per_path(const Plan& plan) {
   std::map<std::string, std::uint64_t> bytes;
   for (const Lane& lane : plan.lanes)
     for (const Op& op : lane.ops) {
+      if (op.kind == OpKind::join && !op.srcs.empty() && op.call >= 0 &&
+          op.call < static_cast<int>(plan.calls.size()))
+        bytes[name_of(plan.calls[static_cast<std::size_t>(op.call)].library)] += op.srcs[0].bytes;
       if (op.kind != OpKind::copy || op.hop != 0) continue;
       const bool is_local = op.path < 0 || op.path >= static_cast<int>(plan.paths.size());
       bytes[is_local ? "local" : plan.paths[static_cast<std::size_t>(op.path)].name] +=

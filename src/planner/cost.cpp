@@ -7,6 +7,8 @@
 #include <map>
 #include <vector>
 
+#include "plan/library_price.hpp"
+
 namespace plait {
 namespace {
 
@@ -84,7 +86,8 @@ class Estimate {
       case OpKind::signal:
         return plan_.kernel.empty() && lane.kind == LaneKind::copy_engine ? stream_signal_ns_ / 2
                                                                           : signal_ns_;
-      case OpKind::wait: return 0.0;
+      case OpKind::wait:
+      case OpKind::join: return 0.0;
     }
     return 0.0;
   }
@@ -98,20 +101,43 @@ class Estimate {
     for (; next < lane.ops.size(); ++next) {
       const Op& op = lane.ops[next];
       if (op.kind == OpKind::wait) {
-        const auto raised = raised_.find(op.flag);
-        if (raised == raised_.end() || raised->second.size() < op.value) break;
-        now = std::max(now, raised->second[op.value - 1]);
+        const std::vector<double>& times = raised(op.flag);
+        if (times.size() < op.value) break;
+        now = std::max(now, times[op.value - 1]);
         continue;
       }
+      if (op.kind == OpKind::join && !join(lane_index, op)) break;
       const double ns = op_ns(lane, op);
       now += ns;
       if (op.kind != OpKind::signal || !on_cpu_) rank_ns_[index(lane.rank)] += ns;
-      if (op.kind == OpKind::signal) raised_[op.flag].push_back(now);
+      if (op.kind == OpKind::signal) raised(op.flag).push_back(now);
     }
     return next != before;
   }
 
+  // A library's call begins when its last member has come; false until then.
+  bool join(std::size_t lane_index, const Op& op) {
+    Call& call = calls_[index(op.call)];
+    call.come[lane_index] = now_[lane_index];
+    if (call.come.size() < plan_.calls[index(op.call)].ranks.size()) return false;
+    if (call.end_ns == 0.0) {
+      for (const auto& [lane, came_ns] : call.come) call.end_ns = std::max(call.end_ns, came_ns);
+      call.end_ns +=
+          price_of(plan_, plan_.calls[index(op.call)], topology_, plan_.request.devices).alone_ns;
+    }
+    now_[lane_index] = call.end_ns;
+    return true;
+  }
+
+  std::vector<double>& raised(const Flag& flag) {
+    const std::size_t pair = index(flag.owner) * rank_ns_.size() + index(flag.writer);
+    return raised_[pair * words_ + index(flag.index)];
+  }
+
   double longest_chain_ns() {
+    words_ = index(flags_per_pair(plan_));
+    raised_.resize(rank_ns_.size() * rank_ns_.size() * words_);
+    calls_.resize(plan_.calls.size());
     next_.assign(plan_.lanes.size(), 0);
     now_.assign(plan_.lanes.size(), 0.0);
     for (bool is_moving = true; is_moving;) {
@@ -129,7 +155,13 @@ class Estimate {
   double signal_ns_ = 0.0, stream_signal_ns_ = 0.0, copy_ns_ = 0.0, kernel_ns_ = 0.0;
   std::vector<double> busy_ns_, rank_ns_, now_;
   std::vector<std::size_t> next_;
-  std::map<Flag, std::vector<double>> raised_;
+  std::size_t words_ = 0;                    // of a pair of ranks
+  std::vector<std::vector<double>> raised_;  // by flag
+  struct Call {
+    std::map<std::size_t, double> come;  // when, by lane
+    double end_ns = 0.0;
+  };
+  std::vector<Call> calls_;
 };
 
 }  // namespace

@@ -12,7 +12,8 @@
 namespace plait {
 namespace {
 
-constexpr std::size_t kMostPlans = 24;  // built for one request; propose() stays below 100 ms
+constexpr int kMostRanksBetweenNodes = 16;  // for plans that nothing runs but the simulator
+constexpr std::size_t kMostPlans = 24;      // built for one request; propose() stays below 100 ms
 constexpr std::size_t kMostOfStrategy = 8;
 // Design section 4: another order of summation must be worth 10 % of the time.
 constexpr double kStatedOrderPenalty = 1.1;
@@ -27,6 +28,14 @@ std::string not_done(const Strategy& strategy, Collective collective) {
   for (const Collective one : strategy.info.collectives)
     list += text(list.empty() ? "" : ", ", name_of(one));
   return text("does ", list, ", not ", name_of(collective));
+}
+
+bool on_several_nodes(const Topology& topology, const Request& request) {
+  const auto node = [&](int device) {
+    return topology.devices[static_cast<std::size_t>(device)].node;
+  };
+  return std::any_of(request.devices.begin(), request.devices.end(),
+                     [&](int device) { return node(device) != node(request.devices.front()); });
 }
 
 std::set<std::string> known_parameters(const Strategy& strategy, const Topology& topology,
@@ -72,9 +81,16 @@ std::vector<Plan> propose(const Topology& topology, const Request& request,
   const auto refuse = [&](const Strategy& strategy, const std::string& reason) {
     if (refusals != nullptr) refusals->push_back({strategy.info.name, reason});
   };
+  const bool is_wide = wanted.ranks > kMostRanksBetweenNodes && on_several_nodes(topology, wanted);
   for (const Strategy* strategy : all_strategies()) {
     if (!does(*strategy, wanted.collective)) {
       refuse(*strategy, not_done(*strategy, wanted.collective));
+      continue;
+    }
+    if (is_wide && !strategy->uses_library) {
+      refuse(*strategy, text("sends between nodes by plait's own links, which is for simulation; "
+                             "on more than ",
+                             kMostRanksBetweenNodes, " ranks by name only"));
       continue;
     }
     std::size_t built = 0;

@@ -21,6 +21,8 @@ struct Strategy {
   void (*write)(Builder& builder, const Params& params);
   /// The parameters it knows; empty = those that its default plan and its candidates name.
   std::vector<std::string> parameters = {};
+  /// Sends between nodes by a library, as it is done; others' plans would by links of their own.
+  bool uses_library = false;
 
   Plan build(const Topology& topology, const Request& request, const Params& params) const;
 };

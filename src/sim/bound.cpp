@@ -14,6 +14,7 @@ namespace {
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 constexpr int kAllSubsetsRanks = 10;  // above it, runs of consecutive ranks only
+constexpr int kAllRunsRanks = 16;     // above it, halves, quarters, ... and what is beside them
 
 class Cuts {
  public:
@@ -50,6 +51,9 @@ class Cuts {
     }
     for (int first = 0; first < ranks(); ++first)
       for (int size = 1; size < ranks(); ++size) {
+        const int least = std::min(size, ranks() - size);
+        const bool is_part = (least & (least - 1)) == 0 && first % size == 0;
+        if (ranks() > kAllRunsRanks && !is_part) continue;
         std::vector<char> side(at(ranks()), 0);
         for (int i = 0; i < size; ++i) side[at((first + i) % ranks())] = 1;
         found.push_back(side);
@@ -121,7 +125,8 @@ class Cuts {
         return machine_.capacities()[at(a)] < machine_.capacities()[at(b)];
       });
     };
-    return std::min({cover_by(first), cover_by(last), cover_by(smallest), cover_greedily()});
+    const double simple = std::min({cover_by(first), cover_by(last), cover_by(smallest)});
+    return ranks() > kAllRunsRanks ? simple : std::min(simple, cover_greedily());
   }
 
   template <class Choose>

@@ -4,10 +4,13 @@
 #include "sim/script.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
+#include "plan/library_call.hpp"
+#include "plan/library_price.hpp"
 
 namespace plait::sim {
 namespace {
@@ -25,6 +28,11 @@ class Compiler {
       if (device < 0 || device >= device_count())
         refuse(text("device ", device, " is not in topology ", machine.topology().name));
     number_flags();
+    first_call_ = static_cast<int>(script.members.size());
+    for (const LibraryCall& call : plan.calls) {
+      script.members.push_back(static_cast<int>(call.ranks.size()));
+      prices_.push_back(price_of(plan, call, machine.topology(), devices_));
+    }
   }
 
   void lane(int index) {
@@ -93,6 +101,7 @@ class Compiler {
         step.value = op.value;
         if (is_stream() && begins_step(op, before)) step.fixed_ns = machine_.costs().engine_step_ns;
         break;
+      case OpKind::join: join(step, op); break;
     }
     if (is_stream()) step.fixed_ns += switch_ns(op, before);
     script_.steps.push_back(step);
@@ -292,6 +301,36 @@ class Compiler {
     step.fixed_ns += latency_ns;
   }
 
+  // A member's part of a library's call: what it sends, as one flow over all links that takes; the
+  // call begins when all have come and ends when all flows have (simulate.cpp).
+  void join(Step& step, const Op& op) {
+    if (op.call < 0 || op.call >= static_cast<int>(prices_.size()))
+      refuse(text("call ", op.call, " is not among the plan's ", prices_.size()));
+    const LibraryPrice& price = prices_[at(op.call)];
+    const LibraryCall& call = plan_.calls[at(op.call)];
+    step.call = first_call_ + op.call;
+    step.fixed_ns = price.fixed_ns;
+    step.first_use = static_cast<int>(script_.uses.size());
+    const auto device = [&](int member) { return devices_[at(call.ranks[at(member)])]; };
+    const int me = member_of(call, lane_->rank);
+    for (const Sending& one : price.sendings)
+      if (one.from == me) step.bytes = std::max(step.bytes, one.bytes);
+    step.limit = std::numeric_limits<double>::infinity();
+    for (const Sending& one : price.sendings) {
+      if (one.from != me) continue;
+      const double weight = one.bytes / step.bytes;
+      for (const int link : links_of(device(one.from), device(one.to))) {
+        step.limit = std::min(step.limit, topology().links[at(link)].gb_per_s / weight);
+        for (const int resource : machine_.link_resources(link)) draw(step, resource, weight);
+      }
+    }
+  }
+
+  std::vector<int> links_of(int src, int dst) const {
+    const int link = machine_.link_between(src, dst);
+    return link >= 0 ? std::vector{link} : links_between(topology(), src, dst);
+  }
+
   // One operand of a reduction: its memory, and the link to it where it lies elsewhere.
   void touch(Step& step, int device, int worker, double& latency_ns, bool is_written) {
     draw(step, machine_.memory(device), 1.0);
@@ -314,6 +353,8 @@ class Compiler {
   std::vector<int> devices_;  // of each place
   std::vector<Flag> flags_;
   int first_flag_ = 0;
+  std::vector<LibraryPrice> prices_;  // by call
+  int first_call_ = 0;
   const Lane* lane_ = nullptr;
   std::size_t op_index_ = 0;
   enum class Work : std::uint8_t { none, copy, kernel } last_ = Work::none;  ///< of a stream

@@ -14,6 +14,7 @@ struct Step {
   OpKind kind = OpKind::copy;
   std::uint32_t value = 0;  ///< signal, wait
   int flag = -1;            ///< signal, wait: dense index over all jobs
+  int call = -1;            ///< join: dense index over all jobs
   int engine = -1;          ///< copy on a copy engine: the GPU whose engines it needs
   int link = -1;            ///< for the port loss: copies of copy engines only
   int first_use = 0;        ///< into Script::uses
@@ -37,6 +38,7 @@ struct Script {
   std::vector<Use> uses;
   std::vector<LaneScript> lanes;
   int flag_count = 0;
+  std::vector<int> members;  ///< of each library call, over all jobs
 };
 
 /// Appends a plan's lanes; its ops start at `start_ns`. With `one_thread` a single host thread

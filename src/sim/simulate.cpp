@@ -42,6 +42,13 @@ struct LaneState {
   double started_ns = 0.0;  // of the step under way
 };
 
+/// A library's call: it begins for all members when the last has come, and ends when the last of
+/// their flows has.
+struct CallState {
+  std::vector<int> come;  // lanes
+  int under_way = 0;
+};
+
 struct FlagState {
   std::uint32_t value = 0;
   std::vector<int> waiting;  // lanes
@@ -55,6 +62,7 @@ class Clock {
         fluid_(machine, machine.topology().links.size()),
         lanes_(script.lanes.size()),
         flags_(at(script.flag_count)),
+        calls_(script.members.size()),
         engines_(machine.topology().devices.size(), machine.costs().copy_engines),
         queues_(machine.topology().devices.size()),
         queue_heads_(machine.topology().devices.size(), 0) {
@@ -116,11 +124,30 @@ class Clock {
           continue;
         }
       }
+      if (next.call >= 0) return come(next.call, index);
       if (next.engine >= 0 && !take_engine(next.engine, index)) return;
       begin(index);
       return;
     }
     lane.phase = Phase::done;
+  }
+
+  void come(int call, int index) {
+    CallState& state = calls_[at(call)];
+    lanes_[at(index)].phase = Phase::parked;
+    state.come.push_back(index);
+    if (static_cast<int>(state.come.size()) < script_.members[at(call)]) return;
+    state.under_way = static_cast<int>(state.come.size());
+    for (const int lane : state.come) begin(lane);
+  }
+
+  void end_call(int call) {
+    CallState& state = calls_[at(call)];
+    if (--state.under_way > 0) return;
+    for (const int lane : state.come) {
+      complete(lane);
+      go_on(lane);
+    }
   }
 
   bool take_engine(int device, int lane) {
@@ -169,6 +196,7 @@ class Clock {
 
   void end_step(int index) {
     const Step& here = step(index);
+    if (here.call >= 0) return end_call(here.call);
     complete(index);
     if (here.kind == OpKind::signal) {
       if (here.lag_ns > 0.0)
@@ -228,6 +256,7 @@ class Clock {
   Fluid fluid_;
   std::vector<LaneState> lanes_;
   std::vector<FlagState> flags_;
+  std::vector<CallState> calls_;
   std::vector<int> engines_;  // free ones, by device
   std::vector<std::vector<int>> queues_;
   std::vector<std::size_t> queue_heads_;

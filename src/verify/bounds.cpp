@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/text.hpp"
+#include "plan/library_call.hpp"
 #include "verify/phases.hpp"
 
 namespace plait {
@@ -118,6 +119,15 @@ void check_op(const Plan& plan, int lane, int index, const Op& op, Findings& fin
   if (!fault.empty()) findings.of_op(Rule::bounds, lane, index, fault);
 }
 
+/// What a rank gives to a call and gets of it.
+void check_join(const Plan& plan, int lane, int index, const Op& op, Findings& findings) {
+  std::string fault = size_fault(plan, op, plan.lanes[static_cast<std::size_t>(lane)].rank);
+  for (const Region& src : op.srcs)
+    if (fault.empty()) fault = fault_of(plan, src);
+  if (fault.empty() && op.dst.bytes != 0) fault = fault_of(plan, op.dst);
+  if (!fault.empty()) findings.of_op(Rule::bounds, lane, index, fault);
+}
+
 /// The order in which ops are handed to the GPU names all ops of a lane, or none.
 void check_enqueued(const Plan& plan, Findings& findings) {
   std::vector<std::size_t> named(plan.lanes.size(), 0);
@@ -152,6 +162,7 @@ void check_plan(const Plan& plan, Findings& findings) {
   for (const SlotRings& one : plan.slot_rings)
     if (one.slots == 0 || one.rings == 0 || one.slot_bytes == 0)
       findings.of_plan(Rule::plan, "wanted rings with slots that hold bytes, found none");
+  for (const std::string& fault : call_faults(plan)) findings.of_plan(Rule::plan, fault);
   const std::uint64_t message = message_bytes(plan.request);
   for (const Stripe& stripe : plan.stripes)
     if (stripe.offset > message || stripe.bytes > message - stripe.offset)
@@ -176,7 +187,7 @@ void check_lanes(const Plan& plan, Findings& findings) {
                             " twice on rank ", lane.rank));
     for (std::size_t k = 0; k < lane.ops.size(); ++k) {
       const OpKind kind = lane.ops[k].kind;
-      if (!is_within(kind, OpKind::wait))
+      if (!is_within(kind, OpKind::join))
         findings.of_op(Rule::lane, index, static_cast<int>(k), "wanted a known op, found none");
       else if (kind == OpKind::reduce && lane.kind == LaneKind::copy_engine)
         findings.of_op(Rule::lane, index, static_cast<int>(k),
@@ -184,6 +195,12 @@ void check_lanes(const Plan& plan, Findings& findings) {
     }
   }
   check_enqueued(plan, findings);
+  if (!findings.none()) return;
+  for (const MemberFault& one : member_faults(plan))
+    if (one.lane < 0)
+      findings.of_rank(Rule::lane, one.rank, one.fault);
+    else
+      findings.of_op(Rule::lane, one.lane, one.op, one.fault);
 }
 
 void check_regions(const Plan& plan, Findings& findings) {
@@ -192,6 +209,8 @@ void check_regions(const Plan& plan, Findings& findings) {
       const Op& op = plan.lanes[i].ops[k];
       if (op.kind == OpKind::copy || op.kind == OpKind::reduce)
         check_op(plan, static_cast<int>(i), static_cast<int>(k), op, findings);
+      if (op.kind == OpKind::join)
+        check_join(plan, static_cast<int>(i), static_cast<int>(k), op, findings);
     }
 }
 

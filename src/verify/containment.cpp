@@ -11,8 +11,8 @@ namespace {
 
 template <class Visit>
 void each_region(const Op& op, Visit visit) {
-  if (op.kind != OpKind::copy && op.kind != OpKind::reduce) return;
-  visit(op.dst, true);
+  if (op.kind == OpKind::signal || op.kind == OpKind::wait) return;
+  if (op.dst.bytes != 0) visit(op.dst, true);
   for (const Region& src : op.srcs) visit(src, false);
 }
 
@@ -51,6 +51,9 @@ void check_privacy(const Plan& plan, Findings& findings) {
                        " to touch its own buffers only, since the plan is "
                        "not symmetric, found ",
                        print(region));
+        else if (plan.lanes[i].ops[k].kind == OpKind::join && region.rank != rank)
+          fault =
+              text("wanted rank ", rank, " to join with memory of its own, found ", print(region));
         if (!fault.empty())
           findings.of_op(Rule::privacy, static_cast<int>(i), static_cast<int>(k), fault);
       });

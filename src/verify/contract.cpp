@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/text.hpp"
+#include "plan/library_call.hpp"
 #include "verify/values.hpp"
 
 namespace plait {
@@ -12,44 +13,13 @@ namespace {
 
 constexpr std::size_t kMostOrders = 32;
 
-/// Bytes [lo, hi) of an output: what they must hold.
-struct Wanted {
-  std::uint64_t lo = 0;
-  std::uint64_t hi = 0;
-  int leaf = -1;  // whose input; -1 = the sum over all
-  std::uint64_t origin = 0;
-};
+/// Sums of 8- and 16-bit floats are wider than what a region can hold of them so far.
+bool is_widened(DataType type) { return is_float(type) && bytes_of(type) < 4; }
 
 std::string ranks_in(std::uint64_t bits) {
   std::string out;
   for (; bits != 0; bits &= bits - 1) out += text(out.empty() ? "" : ", ", std::countr_zero(bits));
   return out;
-}
-
-std::vector<Wanted> wanted_of(const Request& request, int rank) {
-  const std::uint64_t bytes = output_bytes(request, rank);
-  if (bytes == 0) return {};
-  const std::uint64_t block = request.count * bytes_of(request.type);
-  const std::uint64_t mine = block * static_cast<std::uint64_t>(rank);
-  std::vector<Wanted> wanted;
-  switch (request.collective) {
-    case Collective::all_reduce:
-    case Collective::reduce: return {{0, bytes, -1, 0}};
-    case Collective::reduce_scatter: return {{0, bytes, -1, mine}};
-    case Collective::broadcast:
-    case Collective::copy: return {{0, bytes, request.root, 0}};
-    case Collective::scatter: return {{0, bytes, request.root, mine}};
-    case Collective::send_recv: return {{0, bytes, (rank + request.ranks - 1) % request.ranks, 0}};
-    case Collective::all_gather:
-    case Collective::gather:
-    case Collective::all_to_all:
-      for (int peer = 0; peer < request.ranks; ++peer) {
-        const std::uint64_t at = block * static_cast<std::uint64_t>(peer);
-        const bool is_exchange = request.collective == Collective::all_to_all;
-        wanted.push_back({at, at + block, peer, is_exchange ? mine : 0});
-      }
-  }
-  return wanted;
 }
 
 class ContractCheck {
@@ -58,7 +28,7 @@ class ContractCheck {
       : plan_(plan), values_(values), findings_(findings) {}
 
   void rank(int rank) {
-    for (const Wanted& wanted : wanted_of(plan_.request, rank)) {
+    for (const Given& wanted : given_by(plan_.request, rank)) {
       const Region region{Space::output, rank, wanted.lo, wanted.hi - wanted.lo};
       for (const Piece& piece : values_.held(region)) check(rank, wanted, piece);
     }
@@ -72,7 +42,7 @@ class ContractCheck {
   }
 
  private:
-  void check(int rank, const Wanted& wanted, const Piece& piece) {
+  void check(int rank, const Given& wanted, const Piece& piece) {
     const Content& content = piece.content;
     if (content.expression == kSpoilt) return;  // said where it was spoilt
     const Region part{Space::output, rank, wanted.lo + piece.lo, piece.hi - piece.lo};
@@ -80,17 +50,17 @@ class ContractCheck {
     std::string fault;
     if (content.expression == kUnwritten)
       fault = "found that nobody writes it";
-    else if (wanted.leaf >= 0)
-      fault = fault_of_leaf(wanted.leaf, content);
+    else if (wanted.from >= 0)
+      fault = fault_of_leaf(wanted.from, content);
     else
       fault = fault_of_sum(content.expression);
     if (fault.empty() && content.origin != origin)
       fault = text("found byte ", content.origin, " of it");
-    if (fault.empty() && wanted.leaf < 0) fault = fault_of_agreement(origin, part.bytes, content);
-    if (fault.empty() && wanted.leaf < 0) roots_.insert(content.expression);
+    if (fault.empty() && wanted.from < 0) fault = fault_of_agreement(origin, part.bytes, content);
+    if (fault.empty() && wanted.from < 0) roots_.insert(content.expression);
     if (fault.empty()) return;
     const std::string what =
-        wanted.leaf >= 0 ? text("the input of rank ", wanted.leaf) : std::string("the sum");
+        wanted.from >= 0 ? text("the input of rank ", wanted.from) : std::string("the sum");
     findings_.of_rank(Rule::contract, rank,
                       text("wanted byte ", origin, " on of ", what, " in ", print(part), ", ",
                            fault, values_.suffix()));
@@ -113,9 +83,8 @@ class ContractCheck {
     if (!root.finish) return text(found, ", whose last reduction is not marked finish");
     if (root.has_inner_finish) return text(found, ", in which an inner reduction is marked finish");
     if (plan_.sum_order == SumOrder::stated) return "";
-    for (int rank = 0; rank < ranks; ++rank)
-      if (!root.is_flat || root.children[static_cast<std::size_t>(rank)] != rank)
-        return text(found, " where rank order is one reduction over 0..", ranks - 1);
+    if (root.in_order != ranks || (!root.is_flat && is_widened(plan_.request.type)))
+      return text(found, " where rank order is one reduction over 0..", ranks - 1);
     return "";
   }
 

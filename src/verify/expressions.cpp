@@ -14,21 +14,26 @@ Expressions::Expressions(int ranks) {
     Node& leaf = nodes_.emplace_back();
     leaf.leaf = rank;
     leaf.ranks = 1ULL << static_cast<unsigned>(rank);
+    leaf.in_order = rank == 0 ? 1 : 0;
   }
 }
 
-int Expressions::sum(const std::vector<int>& children, bool finish) {
+int Expressions::sum(const std::vector<int>& children, bool finish, bool by_library) {
   const auto [entry, is_new] =
-      known_.try_emplace({children, finish}, static_cast<int>(nodes_.size()));
+      known_.try_emplace({children, finish, by_library}, static_cast<int>(nodes_.size()));
   if (!is_new) return entry->second;
   Node made;
   made.finish = finish;
   made.children = children;
+  made.by_library = by_library;
+  made.in_order = by_library ? 0 : node(children.front()).in_order;
+  for (std::size_t i = 1; i < children.size() && made.in_order != 0; ++i)
+    made.in_order = node(children[i]).leaf == made.in_order ? made.in_order + 1 : 0;
   for (const int child : children) {
     const Node& part = node(child);
     made.doubled |= part.doubled | (made.ranks & part.ranks);
     made.ranks |= part.ranks;
-    made.is_flat = made.is_flat && part.leaf >= 0;
+    made.is_flat = made.is_flat && part.leaf >= 0 && !by_library;
     made.has_inner_finish = made.has_inner_finish || part.has_inner_finish || part.finish;
   }
   nodes_.push_back(made);
@@ -38,7 +43,8 @@ int Expressions::sum(const std::vector<int>& children, bool finish) {
 std::string Expressions::print(int expression) const {
   std::string out;
   print_into(out, expression, 0);
-  return node(expression).is_flat ? out : "(" + out + ")";
+  const bool is_bare = node(expression).is_flat || node(expression).by_library;
+  return is_bare ? out : "(" + out + ")";
 }
 
 void Expressions::print_into(std::string& out, int expression, int depth) const {
@@ -47,19 +53,20 @@ void Expressions::print_into(std::string& out, int expression, int depth) const 
     out += std::to_string(said.leaf);
     return;
   }
-  const char* between = "";
+  const char* between = said.by_library ? "{" : "";
   for (const int child : said.children) {
     out += between;
-    between = "+";
+    between = said.by_library ? ", " : "+";
     if (out.size() > kMostText || depth > kMostDepth) {
       out += "...";
       return;
     }
-    const bool is_sum = node(child).leaf < 0;
+    const bool is_sum = node(child).leaf < 0 && !said.by_library && !node(child).by_library;
     if (is_sum) out += "(";
     print_into(out, child, depth + 1);
     if (is_sum) out += ")";
   }
+  if (said.by_library) out += "}";
 }
 
 }  // namespace plait

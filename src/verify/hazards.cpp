@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "plan/library_call.hpp"
 #include "verify/intervals.hpp"
 #include "verify/phases.hpp"
 
@@ -29,7 +30,7 @@ class HazardCheck {
 
   void take(Site here) {
     const Op& op = order_.op(here);
-    if (op.kind != OpKind::copy && op.kind != OpKind::reduce) return;
+    if (op.kind == OpKind::signal || op.kind == OpKind::wait) return;
     if (is_onto_itself(op)) return;
     for (const Region& src : op.srcs) {
       const Memory at = memories_.of(src);
@@ -39,6 +40,7 @@ class HazardCheck {
                                add_read(range.reads, here);
                              });
     }
+    if (op.dst.bytes == 0) return;  // a join that gets nothing
     const Memory at = memories_.of(op.dst);
     bytes_[at.index].visit(at.offset, at.offset + op.dst.bytes,
                            [&](std::uint64_t, std::uint64_t, Accesses& range) {
@@ -88,9 +90,13 @@ class HazardCheck {
     const Memory to = memories_.of(op.dst);
     for (const Region& src : op.srcs) {
       const Memory from = memories_.of(src);
-      const std::uint64_t apart =
-          std::max(from.offset, to.offset) - std::min(from.offset, to.offset);
-      if (from.index == to.index && apart != 0 && apart < op.dst.bytes)
+      const bool overlap = from.index == to.index && from.offset < to.offset + op.dst.bytes &&
+                           to.offset < from.offset + src.bytes;
+      const bool is_sound = op.kind == OpKind::join
+                                ? is_in_place(plan_, op, order_.rank(here), to.offset, from.offset)
+
+                                : from.offset == to.offset;
+      if (overlap && !is_sound)
         findings_.of_op(Rule::hazard, here.lane, here.op,
                         text("wanted ", print(op.dst), " and its source ", print(src),
                              " apart or the same, found that they overlap", suffix_));

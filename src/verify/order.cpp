@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "base/text.hpp"
+#include "plan/library_call.hpp"
 
 namespace plait {
 namespace {
@@ -43,6 +44,7 @@ struct Order::Run {
   std::vector<std::vector<Word*>> word_of;  // by lane, op
   std::vector<std::size_t> next;            // by lane: the op to run
   std::vector<std::uint32_t> row;           // by lane: its clock
+  std::vector<std::vector<int>> come;       // by call: the lanes that are at their join
   std::deque<int> ready;
 };
 
@@ -51,6 +53,8 @@ Order::Order(const Plan& plan, Findings& findings) : plan_(plan) {
   Run state;
   state.next.assign(lanes, 0);
   state.row.assign(lanes, 0);
+  state.come.resize(plan.calls.size());
+  for (const LibraryCall& call : plan.calls) members_.emplace_back(call.ranks.size());
   state.word_of.resize(lanes);
   row_of_.resize(lanes);
   rows_.assign(lanes, 0);
@@ -60,6 +64,7 @@ Order::Order(const Plan& plan, Findings& findings) : plan_(plan) {
     for (std::size_t k = 0; k < plan.lanes[i].ops.size(); ++k) {
       const Op& op = plan.lanes[i].ops[k];
       const bool flags = op.kind == OpKind::signal || op.kind == OpKind::wait;
+      if (op.kind == OpKind::join) note_member(op.call, {static_cast<int>(i), static_cast<int>(k)});
       Word* word = flags ? &state.words[op.flag] : nullptr;
       if (op.kind == OpKind::signal)
         word->raises.push_back({op.value, {static_cast<int>(i), static_cast<int>(k)}});
@@ -76,7 +81,7 @@ Order::Order(const Plan& plan, Findings& findings) : plan_(plan) {
   }
   report_stuck(state, findings);
   report_turns(state, findings);
-  close();
+  close(state);
 }
 
 void Order::run(Run& state, int lane_index) {
@@ -90,7 +95,11 @@ void Order::run(Run& state, int lane_index) {
         word->waiters.push_back(lane_index);
         return;
       }
-      state.row[i] = joined(state.row[i], raise->site);
+      state.row[i] = joined(state.row[i], raise->site, true);
+    }
+    if (ops[at].kind == OpKind::join) {
+      if (!arrive(state, lane_index, ops[at].call)) return;
+      continue;
     }
     row_of_[i].push_back(state.row[i]);
     sequence_.push_back({lane_index, static_cast<int>(at)});
@@ -100,15 +109,47 @@ void Order::run(Run& state, int lane_index) {
   }
 }
 
-// The row that knows what `row` knows and all that is done when the signal is.
-std::uint32_t Order::joined(std::uint32_t row_index, Site signal) {
+void Order::note_member(int call, Site site) {
+  const int member = member_of(plan_.calls[static_cast<std::size_t>(call)], rank(site));
+  members_[static_cast<std::size_t>(call)][static_cast<std::size_t>(member)] = site;
+}
+
+// A call may keep each member until the last has come; so all go on then, and a member surely knows
+// of those only whose bytes it gets. True where this lane was the last.
+bool Order::arrive(Run& state, int lane_index, int call) {
+  std::vector<int>& come = state.come[static_cast<std::size_t>(call)];
+  const std::vector<Site>& members = members_[static_cast<std::size_t>(call)];
+  if (std::find(come.begin(), come.end(), lane_index) == come.end()) come.push_back(lane_index);
+  if (come.size() < members.size()) return false;
+  const Request request = request_of(plan_, plan_.calls[static_cast<std::size_t>(call)]);
+  for (const Site& site : members) {
+    row_of_[static_cast<std::size_t>(site.lane)].push_back(
+        state.row[static_cast<std::size_t>(site.lane)]);
+    sequence_.push_back(site);
+  }
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const auto lane = static_cast<std::size_t>(members[i].lane);
+    for (std::size_t k = 0; k < members.size(); ++k)
+      if (k != i && depends_on(request, static_cast<int>(i), static_cast<int>(k)))
+        state.row[lane] = joined(state.row[lane], members[k], false);
+    if (members[i].lane == lane_index) continue;
+    ++state.next[lane];
+    state.ready.push_back(members[i].lane);
+  }
+  return true;
+}
+
+// The row that knows what `row` knows, and all that is done when the op at `site` is; before it
+// starts, where it is not known to be done.
+std::uint32_t Order::joined(std::uint32_t row_index, Site signal, bool is_done) {
   const std::size_t lanes = plan_.lanes.size();
   const std::size_t mine = row_index * lanes;
   const std::size_t theirs =
       row_of_[static_cast<std::size_t>(signal.lane)][static_cast<std::size_t>(signal.op)] * lanes;
   const auto signaller = static_cast<std::size_t>(signal.lane);
-  const auto done = static_cast<std::uint32_t>(signal.op) + 1;
-  bool learns = rows_[mine + signaller] < done;
+  const auto done = static_cast<std::uint32_t>(signal.op) + (is_done ? 1 : 0);
+  bool learns = rows_[mine + signaller] < done ||
+                (ranks_of_row_[row_index] & bit(plan_.lanes[signaller].rank)) == 0;
   for (std::size_t i = 0; i < lanes && !learns; ++i) learns = rows_[mine + i] < rows_[theirs + i];
   if (!learns) return row_index;
   if (rows_.size() + lanes > kMostClockCells)
@@ -128,6 +169,15 @@ void Order::report_stuck(const Run& state, Findings& findings) const {
     const std::size_t at = state.next[i];
     if (at == plan_.lanes[i].ops.size()) continue;
     const Op& op = plan_.lanes[i].ops[at];
+    if (op.kind == OpKind::join) {
+      const auto call = static_cast<std::size_t>(op.call);
+      for (const Site& one : members_[call])
+        if (std::count(state.come[call].begin(), state.come[call].end(), one.lane) == 0)
+          findings.of_op(Rule::deadlock, static_cast<int>(i), static_cast<int>(at),
+                         text("wanted all ranks of call ", call, " to join it, found rank ",
+                              rank(one), " blocked on lane ", lane(one.lane).name));
+      continue;
+    }
     const Word& word = *state.word_of[i][at];
     const std::string wanted =
         text("wanted flag ", op.flag.index, " of rank ", op.flag.owner, " by rank ", op.flag.writer,
@@ -164,15 +214,14 @@ void Order::report_turns(const Run& state, Findings& findings) const {
 }
 
 // What is known when each rank ends: the join of the last clocks of its lanes.
-void Order::close() {
+void Order::close(const Run& state) {
   const std::size_t lanes = plan_.lanes.size();
   ends_.assign(static_cast<std::size_t>(plan_.request.ranks), std::vector<std::uint32_t>(lanes, 0));
   ranks_at_end_.assign(ends_.size(), 0);
   for (std::size_t i = 0; i < lanes; ++i) {
     const auto rank = static_cast<std::size_t>(plan_.lanes[i].rank);
     ranks_at_end_[rank] |= bit(plan_.lanes[i].rank);
-    if (row_of_[i].empty()) continue;
-    const std::uint32_t last = row_of_[i].back();
+    const std::uint32_t last = state.row[i];
     for (std::size_t k = 0; k < lanes; ++k)
       ends_[rank][k] = std::max(ends_[rank][k], rows_[last * lanes + k]);
     ranks_at_end_[rank] |= ranks_of_row_[last];

@@ -26,6 +26,10 @@ class Order {
   const std::vector<Site>& sequence() const { return sequence_; }
   const Op& op(Site site) const { return lane(site.lane).ops[static_cast<std::size_t>(site.op)]; }
   int rank(Site site) const { return lane(site.lane).rank; }
+  /// The join op of each member of a call, in the call's order.
+  const std::vector<Site>& members(int call) const {
+    return members_[static_cast<std::size_t>(call)];
+  }
 
   /// a is done before b starts.
   bool before(Site a, Site b) const {
@@ -47,17 +51,20 @@ class Order {
     return &rows_[row_of_[static_cast<std::size_t>(site.lane)][static_cast<std::size_t>(site.op)] *
                   plan_.lanes.size()];
   }
-  std::uint32_t joined(std::uint32_t row, Site signal);
+  std::uint32_t joined(std::uint32_t row, Site site, bool is_done);
   bool is_done(Site site) const {
     return row_of_[static_cast<std::size_t>(site.lane)].size() > static_cast<std::size_t>(site.op);
   }
   void run(Run& run, int lane);
+  void note_member(int call, Site site);
+  bool arrive(Run& run, int lane, int call);
   void report_stuck(const Run& run, Findings& findings) const;
   void report_turns(const Run& run, Findings& findings) const;
-  void close();
+  void close(const Run& run);
 
   const Plan& plan_;
   std::vector<Site> sequence_;
+  std::vector<std::vector<Site>> members_;          // by call, member
   std::vector<std::vector<std::uint32_t>> row_of_;  // by lane, op
   std::vector<std::uint32_t> rows_;                 // rows of lanes.size() counts
   std::vector<std::uint64_t> ranks_of_row_;         // the ranks a row knows of, as bits

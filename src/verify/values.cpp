@@ -5,9 +5,10 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "plan/builder.hpp"
+#include "plan/library_call.hpp"
 
 namespace plait {
-
 Values::Values(const Plan& plan, Placement placement, Findings& findings)
     : plan_(plan),
       findings_(findings),
@@ -22,10 +23,12 @@ Values::Values(const Plan& plan, Placement placement, Findings& findings)
 }
 
 void Values::run(const Order& order) {
+  order_ = &order;
   for (const Site& here : order.sequence()) {
     const Op& op = order.op(here);
     if (op.kind == OpKind::copy) copy(here, op);
     if (op.kind == OpKind::reduce) reduce(here, op);
+    if (op.kind == OpKind::join) join(here, op);
   }
 }
 
@@ -76,10 +79,17 @@ void Values::reduce(Site here, const Op& op) {
         text("wanted no reduction in ", name_of(plan_.request.collective), ", found one", suffix_));
   std::vector<std::vector<Piece>> sources;
   for (const Region& src : op.srcs) sources.push_back(source(here, src));
+  put(op.dst, added(here, op, sources, op.dst.bytes));
+}
+
+// Piece by piece, where each source holds one expression.
+std::vector<Piece> Values::added(Site here, const Op& op,
+                                 const std::vector<std::vector<Piece>>& sources,
+                                 std::uint64_t bytes) {
   std::vector<std::size_t> at(sources.size(), 0);
   std::vector<Piece> made;
-  for (std::uint64_t lo = 0; lo < op.dst.bytes;) {
-    std::uint64_t hi = op.dst.bytes;
+  for (std::uint64_t lo = 0; lo < bytes;) {
+    std::uint64_t hi = bytes;
     std::vector<Content> operands;
     for (std::size_t i = 0; i < sources.size(); ++i) {
       while (sources[i][at[i]].hi <= lo) ++at[i];
@@ -90,7 +100,35 @@ void Values::reduce(Site here, const Op& op) {
     made.push_back({lo, hi, summed(here, op, operands)});
     lo = hi;
   }
-  put(op.dst, made);
+  return made;
+}
+
+// All members have come when the first of them stands in the run, and none has gone on.
+void Values::join(Site here, const Op& op) {
+  const LibraryCall& call = plan_.calls[static_cast<std::size_t>(op.call)];
+  const Request request = request_of(plan_, call);
+  is_misaligned_said_ = false;
+  std::vector<std::vector<Piece>>& given = given_[op.call];
+  if (given.empty())
+    for (const Site& member : order_->members(op.call)) {
+      const Op& part = order_->op(member);
+      given.push_back(part.srcs.empty() ? std::vector<Piece>{} : source(member, part.srcs.front()));
+    }
+  for (const Given& one : given_by(request, member_of(call, order_->rank(here)))) {
+    const std::uint64_t bytes = one.hi - one.lo;
+    std::vector<std::vector<Piece>> sources;
+    for (int member = 0; member < request.ranks; ++member)
+      if (one.from < 0 || one.from == member)
+        sources.push_back(part_of(given[static_cast<std::size_t>(member)], one.origin, bytes));
+    put(slice(op.dst, {one.lo, bytes}),
+        one.from < 0 ? added(here, op, sources, bytes) : sources[0]);
+  }
+}
+
+Content Values::spoilt(Site here, const std::string& sentence) {
+  if (!is_misaligned_said_) findings_.of_op(Rule::contract, here.lane, here.op, sentence + suffix_);
+  is_misaligned_said_ = true;
+  return {kSpoilt, 0};
 }
 
 Content Values::summed(Site here, const Op& op, const std::vector<Content>& operands) {
@@ -99,14 +137,18 @@ Content Values::summed(Site here, const Op& op, const std::vector<Content>& oper
     if (operand.expression < 0) return {kSpoilt, 0};
     children.push_back(operand.expression);
     if (operand.origin == operands.front().origin) continue;
-    if (!is_misaligned_said_)
-      findings_.of_op(Rule::contract, here.lane, here.op,
-                      text("wanted operands that are the same bytes of the message, found bytes ",
-                           operands.front().origin, " and ", operand.origin, " summed", suffix_));
-    is_misaligned_said_ = true;
-    return {kSpoilt, 0};
+    return spoilt(here, text("wanted operands that are the same bytes of the message, found bytes ",
+                             operands.front().origin, " and ", operand.origin, " summed"));
   }
-  return {expressions_.sum(children, op.finish), operands.front().origin};
+  const bool by_library = op.kind == OpKind::join;
+  const bool scales = plan_.request.op == ReduceOp::premul_sum;
+  if (by_library && scales && std::any_of(children.begin(), children.end(), [&](int child) {
+        return expressions_.node(child).leaf >= 0;
+      }))
+    return spoilt(here, "wanted inputs scaled before a library sums them, found some as they are");
+  if (by_library && op.finish && plan_.request.op == ReduceOp::avg)
+    return spoilt(here, "wanted an average divided after a library has summed it, found none");
+  return {expressions_.sum(children, op.finish, by_library), operands.front().origin};
 }
 
 }  // namespace plait

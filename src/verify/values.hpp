@@ -1,7 +1,9 @@
 // A plan run on symbols: which expression over the ranks' inputs each byte of each memory holds,
 // and from which byte of the message it came.
 #pragma once
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "verify/expressions.hpp"
@@ -29,6 +31,17 @@ struct Piece {
   Content content;
 };
 
+/// Bytes [begin, begin + bytes) of what pieces cover, counted from there.
+inline std::vector<Piece> part_of(const std::vector<Piece>& pieces, std::uint64_t begin,
+                                  std::uint64_t bytes) {
+  std::vector<Piece> part;
+  for (const Piece& piece : pieces) {
+    const std::uint64_t lo = std::max(piece.lo, begin), hi = std::min(piece.hi, begin + bytes);
+    if (lo < hi) part.push_back({lo - begin, hi - begin, piece.content.later(lo - piece.lo)});
+  }
+  return part;
+}
+
 class Values {
  public:
   Values(const Plan& plan, Placement placement, Findings& findings);
@@ -42,17 +55,23 @@ class Values {
  private:
   void copy(Site here, const Op& op);
   void reduce(Site here, const Op& op);
+  void join(Site here, const Op& op);
+  Content spoilt(Site here, const std::string& sentence);
+  std::vector<Piece> added(Site here, const Op& op, const std::vector<std::vector<Piece>>& sources,
+                           std::uint64_t bytes);
   std::vector<Piece> source(Site here, const Region& src);
   Content summed(Site here, const Op& op, const std::vector<Content>& operands);
   void put(const Region& dst, const std::vector<Piece>& pieces);
 
   const Plan& plan_;
+  const Order* order_ = nullptr;
   Findings& findings_;
   Memories memories_;
   const char* suffix_;
   Expressions expressions_;
   std::vector<Intervals<Content>> bytes_;
-  bool is_misaligned_said_ = false;  // once an op
+  std::map<int, std::vector<std::vector<Piece>>> given_;  // by call, member: what it gives
+  bool is_misaligned_said_ = false;                       // once an op
 };
 
 }  // namespace plait

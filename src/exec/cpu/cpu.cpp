@@ -26,7 +26,8 @@ class RankRun {
       if (plan.lanes[i].rank == rank && !plan.lanes[i].ops.empty())
         lanes_.push_back({&plan.lanes[i], i, 0});
     const bool scaled = plan.request.op == ReduceOp::premul_sum && !call.scalars.empty();
-    if (scaled && plan.sum_order == SumOrder::stated) origins_ = origins_of(plan);
+    const bool is_nested = plan.sum_order == SumOrder::stated || !plan.calls.empty();
+    if (scaled && is_nested) origins_ = origins_of(plan);
     scaled_ = scaled;
   }
 

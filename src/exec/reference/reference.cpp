@@ -9,6 +9,8 @@
 #include "exec/origins.hpp"
 #include "exec/reference/reduce.hpp"
 #include "plait/error.hpp"
+#include "plan/builder.hpp"
+#include "plan/library_call.hpp"
 
 namespace plait {
 namespace {
@@ -32,7 +34,8 @@ class Machine {
         scratch_(memories(plan.scratch_bytes)),
         inbox_(memories(plan.inbox_bytes)),
         ring_(memories(plan.ring_bytes)),
-        next_(plan.lanes.size(), 0) {
+        next_(plan.lanes.size(), 0),
+        given_(plan.calls.size()) {
     if (plan.request.op == ReduceOp::premul_sum && !scalars.empty()) origins_ = origins_of(plan);
   }
 
@@ -60,6 +63,9 @@ class Machine {
         if (op.dst.bytes != 0) std::memmove(at(op.dst), at(op.srcs.at(0)), op.dst.bytes);
         break;
       case OpKind::reduce: reduce(op, lane); break;
+      case OpKind::join:
+        if (!join(op, lane)) return false;
+        break;
     }
     ++next_[lane];
     return true;
@@ -73,6 +79,33 @@ class Machine {
     const Request& request = plan_.request;
     reduce_reference(request.type, request.op, at(op.dst), srcs,
                      op.dst.bytes / bytes_of(request.type), request.ranks, op.finish, scales);
+  }
+
+  // Each member leaves what it gives; when all have, each takes what it gets. False until then.
+  bool join(const Op& op, std::size_t lane) {
+    const auto index = static_cast<std::size_t>(op.call);
+    const LibraryCall& call = plan_.calls.at(index);
+    const Request request = request_of(plan_, call);
+    std::map<int, Bytes>& given = given_[index];
+    const int member = member_of(call, plan_.lanes[lane].rank);
+    if (!given.contains(member)) {
+      Bytes& mine = given[member];
+      for (const Region& src : op.srcs) mine.assign(at(src), at(src) + src.bytes);
+    }
+    if (given.size() < call.ranks.size()) return false;
+    for (const Given& one : given_by(request, member)) {
+      std::vector<const void*> srcs;
+      for (const auto& [other, bytes] : given)
+        if (one.from < 0 || one.from == other) srcs.push_back(bytes.data() + one.origin);
+      std::byte* const dst = at(slice(op.dst, {one.lo, one.hi - one.lo}));
+      if (one.from >= 0)
+        std::memcpy(dst, srcs[0], one.hi - one.lo);
+      else
+        reduce_reference(request.type, request.op, dst, srcs,
+                         (one.hi - one.lo) / bytes_of(request.type), plan_.request.ranks, op.finish,
+                         {});
+    }
+    return true;
   }
 
   std::byte* at(const Region& region) {
@@ -100,6 +133,9 @@ class Machine {
   [[noreturn]] void give_up(std::size_t lane) {
     const Lane& stuck = plan_.lanes[lane];
     const Op& op = stuck.ops[next_[lane]];
+    if (op.kind == OpKind::join)
+      throw Error(ErrorCode::timeout, text("no lane can go on: rank ", stuck.rank,
+                                           " waits for all to join call ", op.call));
     throw Error(ErrorCode::timeout,
                 text("no lane can go on: rank ", stuck.rank, " waits in lane ", stuck.name, " op ",
                      next_[lane], " for flag (owner ", op.flag.owner, ", writer ", op.flag.writer,
@@ -114,6 +150,7 @@ class Machine {
   std::vector<Bytes> scratch_, inbox_, ring_;  // by place
   std::vector<std::size_t> next_;              // by lane: the op to run
   std::map<Flag, std::uint32_t> flags_;
+  std::vector<std::map<int, Bytes>> given_;  // by call: what each member gave
   Origins origins_;
 };
 

@@ -62,7 +62,7 @@ TEST_CASE("lane: wild ranks, kinds, names and ops") {
   plan.lanes[1].kind = LaneKind::copy_engine;
   expect(plan, "lane", 1, "found a reduction");
   plan = three();
-  op(plan, 1, OpKind::copy).kind = static_cast<OpKind>(4);
+  op(plan, 1, OpKind::copy).kind = static_cast<OpKind>(5);
   expect(plan, "lane", 1, "wanted a known op");
 }
 

@@ -45,7 +45,7 @@ void damage(Plan& plan, Random& random) {
   if (lane.ops.empty()) return;
   Op& op = any(lane.ops, random);
   switch (random() % 12) {
-    case 0: op.kind = static_cast<OpKind>(random() % 6); break;
+    case 0: op.kind = static_cast<OpKind>(random() % 7); break;
     case 1: damage(op.dst, random); break;
     case 2:
       if (!op.srcs.empty()) damage(any(op.srcs, random), random);

@@ -196,6 +196,7 @@ __device__ void run_lane(const LaneArgs& args, const LanePlace& place) {
       case OpKind::reduce: do_reduce<kType, kOp>(args, place, op, half); break;
       case OpKind::signal: raise(place, op, epoch); break;
       case OpKind::wait: going = wait_for(args, place, op, epoch, patience); break;
+      case OpKind::join: break;  // refused where plans are chosen
     }
   }
   if (!going && args.ends_call == 0) poison_peers(args);

@@ -1,0 +1,230 @@
+// The ways a library has for a collective, each with its steps and bytes -> the fastest of them.
+// A ring over nodes with several members crosses at each of them: NCCL has a channel for each NIC.
+#include "plan/library_price.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "plan/library_call.hpp"
+
+namespace plait {
+namespace {
+
+constexpr double kUs = 1000.0;
+
+/// NCCL's protocols, as tuning.cc has them: base and hop latencies, and the part of a link that
+/// their bytes reach.
+struct Protocol {
+  const char* name;
+  double tree_base_ns, ring_base_ns;
+  double tree_hop_ns, ring_hop_ns;  // in a node, over NVLink
+  double tree_net_ns, ring_net_ns;  // between nodes
+  double efficiency;
+};
+constexpr Protocol kProtocols[] = {
+    {"LL", 6.8 * kUs, 6.6 * kUs, 0.6 * kUs, 0.6 * kUs, 5.0 * kUs, 2.7 * kUs, 0.5},
+    {"LL128", 14 * kUs, 14 * kUs, 1.25 * kUs, 1.9 * kUs, 8.5 * kUs, 4.0 * kUs, 0.92},
+    {"Simple", 8.4 * kUs, 8.4 * kUs, 4.0 * kUs, 3.4 * kUs, 14 * kUs, 14 * kUs, 1.0},
+};
+constexpr double kTreeEfficiency = 0.92 * 0.85;
+constexpr double kPatBaseNs = 8 * kUs, kPatHopNs = 14 * kUs, kPatEfficiency = 0.75;
+constexpr double kSendBaseNs = 14 * kUs;  // grouped sends: one Simple hop
+// Of MPI libraries, where the topology does not say.
+constexpr double kMpiCallNs = 1000.0, kMpiHopNs = 2000.0, kMpiReduceGbPerS = 1500.0;
+
+/// One way of doing a call.
+struct Way {
+  std::string name;
+  double fixed_ns = 0.0;
+  double bytes = 0.0;  // that each member sends on, where all send alike
+};
+
+class Pricer {
+ public:
+  Pricer(const Plan& plan, const LibraryCall& call, const Topology& topology,
+         const std::vector<int>& devices)
+      : call_(call), request_(request_of(plan, call)), topology_(topology) {
+    for (const int rank : call.ranks)
+      devices_.push_back(devices.at(static_cast<std::size_t>(rank)));
+    for (int member = 0; member < members(); ++member) nodes_[node_of(member)].push_back(member);
+    links_.assign(devices_.size() * devices_.size(), -1);
+    std::vector<int> member_of_device(topology.devices.size(), -1);
+    for (int member = 0; member < members(); ++member)
+      member_of_device[static_cast<std::size_t>(device(member))] = member;
+    for (std::size_t i = 0; i < topology.links.size(); ++i) {
+      const Link& link = topology.links[i];
+      const int from = member_of_device[static_cast<std::size_t>(link.src)];
+      const int to = member_of_device[static_cast<std::size_t>(link.dst)];
+      if (from < 0 || to < 0) continue;
+      int& best = link_at(from, to);
+      if (best < 0 || topology.links[static_cast<std::size_t>(best)].gb_per_s < link.gb_per_s)
+        best = static_cast<int>(i);
+    }
+    size_ = static_cast<double>(request_.count * bytes_of(request_.type));
+  }
+
+  LibraryPrice price() {
+    LibraryPrice best;
+    best.alone_ns = std::numeric_limits<double>::infinity();
+    for (const Way& way : call_.library == Library::nccl ? of_nccl() : of_mpi()) {
+      LibraryPrice one{way.name, way.fixed_ns, sendings(way.bytes), 0.0};
+      one.alone_ns = one.fixed_ns + flow_ns(one.sendings);
+      if (one.alone_ns < best.alone_ns) best = std::move(one);
+    }
+    return best;
+  }
+
+ private:
+  int members() const { return static_cast<int>(devices_.size()); }
+  int node_of(int member) const {
+    return topology_.devices[static_cast<std::size_t>(device(member))].node;
+  }
+  int device(int member) const { return devices_[static_cast<std::size_t>(member)]; }
+  int& link_at(int from, int to) {
+    return links_[static_cast<std::size_t>(from) * devices_.size() + static_cast<std::size_t>(to)];
+  }
+  std::vector<int> links(int from, int to) {
+    if (const int link = link_at(from, to); link >= 0) return {link};
+    return links_between(topology_, device(from), device(to));
+  }
+  double doublings() const { return std::ceil(std::log2(static_cast<double>(members()))); }
+
+  bool is_rooted_star() const {
+    return request_.collective == Collective::gather ||
+           request_.collective == Collective::scatter || request_.collective == Collective::copy ||
+           request_.collective == Collective::send_recv;
+  }
+
+  /// What each member sends on round a ring.
+  double ring_bytes() const {
+    const double n = members();
+    switch (request_.collective) {
+      case Collective::all_reduce: return 2 * (n - 1) / n * size_;
+      case Collective::reduce_scatter:
+      case Collective::all_gather:
+      case Collective::all_to_all: return (n - 1) * size_;
+      default: return size_;
+    }
+  }
+
+  std::vector<Way> of_nccl() const {
+    const double n = members(), nodes = static_cast<double>(nodes_.size());
+    const Collective what = request_.collective;
+    if (is_rooted_star() || what == Collective::all_to_all)
+      return {{"send Simple", kProtocols[2].ring_base_ns + kSendBaseNs, ring_bytes()}};
+    const bool both = what == Collective::all_reduce;
+    const double steps = both ? 2 * (n - 1) : n - 1;
+    const double between = nodes > 1 ? (both ? 2 * (nodes - 1) : nodes - 1) : 0;
+    std::vector<Way> ways;
+    for (const Protocol& p : kProtocols) {
+      const double ring_ns =
+          p.ring_base_ns + (steps - between) * p.ring_hop_ns + between * p.ring_net_ns;
+      ways.push_back({std::string("ring ") + p.name, ring_ns, ring_bytes() / p.efficiency});
+      if (!both) continue;
+      const double tree_ns =
+          p.tree_base_ns + 2 * ((n / nodes - 1) * p.tree_hop_ns + std::log2(nodes) * p.tree_net_ns);
+      ways.push_back(
+          {std::string("tree ") + p.name, tree_ns, 2 * size_ / (p.efficiency * kTreeEfficiency)});
+    }
+    const bool has_pat =
+        n == nodes && (what == Collective::all_gather || what == Collective::reduce_scatter);
+    if (has_pat)
+      ways.push_back(
+          {"PAT Simple", kPatBaseNs + std::log2(nodes) * kPatHopNs, ring_bytes() / kPatEfficiency});
+    return ways;
+  }
+
+  std::vector<Way> of_mpi() const {
+    const double n = members();
+    const double call_ns = parameter(topology_, "mpi_call_ns", kMpiCallNs);
+    const double hop_ns = parameter(topology_, "net_latency_ns", kMpiHopNs) +
+                          parameter(topology_, "net_post_ns", 0.0) + call_ns;
+    const bool sums = reduces(request_.collective);
+    const double launch_ns = parameter(topology_, "kernel_launch_ns", 0.0);
+    const double summed_ns =
+        3 * size_ / parameter(topology_, "gpu_reduce_gb_per_s", kMpiReduceGbPerS);
+    if (is_rooted_star()) return {{"send", call_ns + hop_ns, size_}};
+    if (request_.collective == Collective::all_to_all)
+      return {{"pairwise", call_ns + (n - 1) * hop_ns, ring_bytes()}};
+    if (request_.collective != Collective::all_reduce) {
+      const double add_ns = sums ? doublings() * launch_ns + (n - 1) / n * summed_ns : 0.0;
+      return {{"halving", call_ns + doublings() * hop_ns + add_ns, ring_bytes()}};
+    }
+    const double step_ns = hop_ns + launch_ns;
+    return {
+        {"recursive doubling", call_ns + doublings() * (step_ns + summed_ns), doublings() * size_},
+        {"reduce-scatter and all-gather",
+         call_ns + doublings() * (step_ns + hop_ns) + (n - 1) / n * summed_ns, ring_bytes()}};
+  }
+
+  std::vector<Sending> sendings(double bytes) const {
+    std::vector<Sending> made;
+    const int n = members(), root = request_.root;
+    const Collective what = request_.collective;
+    for (int member = 0; member < n; ++member) {
+      if (what == Collective::copy && member == root) made.push_back({root, request_.peer, bytes});
+      if (what == Collective::send_recv) made.push_back({member, (member + 1) % n, bytes});
+      if (what == Collective::gather && member != root) made.push_back({member, root, bytes});
+      if (what == Collective::scatter && member != root) made.push_back({root, member, bytes});
+      if (what == Collective::all_to_all)
+        for (int other = 0; other < n; ++other)
+          if (other != member) made.push_back({member, other, size_ * bytes / ring_bytes()});
+      if (!is_rooted_star() && what != Collective::all_to_all) go_round(made, member, bytes);
+    }
+    return made;
+  }
+
+  /// To the next in the node, and a part of it to the same place in the next node.
+  void go_round(std::vector<Sending>& made, int member, double bytes) const {
+    auto here = nodes_.find(node_of(member));
+    const std::vector<int>& mine = here->second;
+    const auto place =
+        static_cast<std::size_t>(std::find(mine.begin(), mine.end(), member) - mine.begin());
+    if (mine.size() > 1) made.push_back({member, mine[(place + 1) % mine.size()], bytes});
+    if (nodes_.size() < 2) return;
+    const std::vector<int>& others = (++here == nodes_.end() ? nodes_.begin() : here)->second;
+    made.push_back(
+        {member, others[place % others.size()], bytes / static_cast<double>(mine.size())});
+  }
+
+  /// All sendings at once: the busiest link or resource.
+  double flow_ns(const std::vector<Sending>& sendings) {
+    std::map<int, double> busy_ns;  // links from 0 on, resources from -1 down
+    double most_ns = 0.0;
+    for (const Sending& one : sendings)
+      for (const int index : links(one.from, one.to)) {
+        const Link& link = topology_.links[static_cast<std::size_t>(index)];
+        most_ns = std::max(most_ns, busy_ns[index] += one.bytes / link.gb_per_s);
+        for (const int resource : link.resources) {
+          const Resource& drawn = topology_.resources[static_cast<std::size_t>(resource)];
+          most_ns = std::max(most_ns, busy_ns[-1 - resource] += one.bytes / drawn.gb_per_s);
+        }
+      }
+    return most_ns;
+  }
+
+  const LibraryCall& call_;
+  Request request_;
+  const Topology& topology_;
+  std::vector<int> devices_;               // by member
+  std::map<int, std::vector<int>> nodes_;  // members of each
+  std::vector<int> links_;                 // by pair of members: the fastest
+  double size_ = 0.0;
+};
+
+}  // namespace
+
+std::vector<int> links_between(const Topology& topology, int src_device, int dst_device) {
+  if (src_device == dst_device) return {};
+  const std::vector<Path> paths = paths_between(topology, src_device, dst_device);
+  return paths.empty() ? std::vector<int>{} : paths.front().links;
+}
+
+LibraryPrice price_of(const Plan& plan, const LibraryCall& call, const Topology& topology,
+                      const std::vector<int>& devices) {
+  return Pricer(plan, call, topology, devices).price();
+}
+
+}  // namespace plait

@@ -1,0 +1,238 @@
+// Collectives told one by one -> lanes. A plan in a node begins at a rank when the rank's stream
+// has come to it, and the stream goes on when all of the rank's lanes have ended: just what a call
+// of its own would see. So it may be laid in as it is, and as often as wanted on the same scratch.
+#include "planner/node_calls.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+Plan plan_in_node(const Topology& topology, const Request& request) {
+  try {
+    return propose_one(topology, request, "direct", {{"pieces", 1}, {"host_permille", 0}});
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    return propose_one(topology, request, "rerouted");
+  }
+}
+
+}  // namespace
+
+NodeCalls::NodeCalls(Builder& builder, const Params& params) : builder_(builder) {
+  const Device& device = builder.topology().devices[at(builder.device(0))];
+  const int otherwise = device.kind == DeviceKind::gpu ? 0 : 1;
+  if (param_in(params, "mpi", otherwise, 0, 1) == 1) library_ = Library::mpi;
+  builder.param("mpi", library_ == Library::mpi ? 1 : 0);
+}
+
+void NodeCalls::copy(const Region& dst, const Region& src) {
+  steps_.push_back({Step::Kind::copy, {}, 0, 0, 0, false, {}, -1, dst, {src}});
+}
+
+void NodeCalls::sum(const Region& dst, std::vector<Region> srcs, bool finish) {
+  steps_.push_back({Step::Kind::sum, {}, 0, 0, 0, finish, {}, -1, dst, std::move(srcs)});
+}
+
+std::vector<std::vector<int>> ranks_of_nodes(const Builder& builder) {
+  std::map<int, std::size_t> number_of_node;
+  std::vector<std::vector<int>> nodes;
+  for (int rank = 0; rank < builder.ranks(); ++rank) {
+    const int node = builder.topology().devices[at(builder.device(rank))].node;
+    const auto [entry, is_new] = number_of_node.try_emplace(node, nodes.size());
+    if (is_new) nodes.emplace_back();
+    nodes[entry->second].push_back(rank);
+  }
+  if (nodes.size() < 2)
+    throw Error(ErrorCode::unsupported,
+                text("wanted ranks on two nodes or more, found all ", builder.ranks(), " on one"));
+  return nodes;
+}
+
+void NodeCalls::inside(Collective collective, std::uint64_t count, int root,
+                       std::vector<Part> parts, bool finish, int peer) {
+  if (count == 0) return;
+  steps_.push_back(
+      {Step::Kind::inside, collective, count, root, peer, finish, std::move(parts), -1});
+}
+
+int NodeCalls::across(Collective collective, std::uint64_t count, int root, std::vector<Part> parts,
+                      bool finish, int peer) {
+  if (count == 0) return -1;
+  steps_.push_back(
+      {Step::Kind::across, collective, count, root, peer, finish, std::move(parts), calls_});
+  return calls_++;
+}
+
+void NodeCalls::await(int across) {
+  Step step;
+  step.kind = Step::Kind::await;
+  step.across = across;
+  if (across >= 0) steps_.push_back(std::move(step));
+}
+
+int NodeCalls::first_stream(int rank) { return builder_.lane(rank, LaneKind::kernel, "node"); }
+int NodeCalls::second_stream(int rank) { return builder_.lane(rank, LaneKind::kernel, "across"); }
+
+NodeCalls::Inner& NodeCalls::inner_for(const Step& step) {
+  std::vector<std::uint64_t> key{static_cast<std::uint64_t>(step.collective), step.count,
+                                 static_cast<std::uint64_t>(step.root),
+                                 static_cast<std::uint64_t>(step.peer)};
+  for (const Part& part : step.parts) key.push_back(static_cast<std::uint64_t>(part.rank));
+  const auto [entry, is_new] = inner_.try_emplace(key);
+  if (!is_new) return entry->second;
+  Request request = builder_.request();
+  request.collective = step.collective;
+  request.count = step.count;
+  request.ranks = static_cast<int>(step.parts.size());
+  request.root = step.root;
+  request.peer = step.peer;
+  request.devices.clear();
+  for (const Part& part : step.parts) request.devices.push_back(builder_.device(part.rank));
+  Inner& inner = entry->second;
+  inner.plan = plan_in_node(builder_.topology(), request);
+  const bool is_too_much = !inner.plan.guests.empty() ||
+                           std::any_of(inner.plan.inbox_bytes.begin(), inner.plan.inbox_bytes.end(),
+                                       [](std::uint64_t bytes) { return bytes != 0; });
+  if (is_too_much)
+    throw Error(ErrorCode::unsupported,
+                text("wanted a plan in a node by its own ranks and without inboxes, found ",
+                     label(inner.plan)));
+  renumber(inner, step.parts);
+  return inner;
+}
+
+void NodeCalls::renumber(Inner& inner, const std::vector<Part>& parts) {
+  std::map<Flag, Flag> here;  // the plan's words -> this one's
+  std::vector<int> paths;
+  for (const Path& path : inner.plan.paths) paths.push_back(builder_.path_index(path));
+  for (Lane& lane : inner.plan.lanes) {
+    const int rank = parts[at(lane.rank)].rank;
+    inner.lanes.push_back(builder_.lane(rank, LaneKind::kernel, "node." + lane.name));
+    for (Op& op : lane.ops) {
+      if (op.path != kLocalPath) op.path = paths[at(op.path)];
+      if (op.kind != OpKind::signal && op.kind != OpKind::wait) continue;
+      const auto [word, is_new] = here.try_emplace(op.flag);
+      if (is_new) {
+        const int owner = parts[at(op.flag.owner)].rank, writer = parts[at(op.flag.writer)].rank;
+        word->second = {owner, writer, builder_.words(owner, writer, 1)};
+      }
+      op.flag = word->second;
+      std::uint32_t& top = inner.top[op.flag];
+      if (op.kind == OpKind::signal) top = std::max(top, op.value);
+    }
+  }
+  for (const Lane& lane : inner.plan.lanes) {
+    inner.adds.emplace_back();
+    for (const Op& op : lane.ops) {
+      const auto top = inner.top.find(op.flag);
+      inner.adds.back().push_back(top == inner.top.end() ? 0 : top->second);
+    }
+  }
+}
+
+void NodeCalls::reserve() {
+  std::vector<std::uint64_t> scratch(at(builder_.ranks()), 0), ring(scratch);
+  for (const Step& step : steps_) {
+    if (step.kind != Step::Kind::inside) continue;
+    const Plan& plan = inner_for(step).plan;
+    for (std::size_t i = 0; i < step.parts.size(); ++i) {
+      const std::size_t rank = at(step.parts[i].rank);
+      scratch[rank] = std::max(scratch[rank], plan.scratch_bytes[i]);
+      ring[rank] = std::max(ring[rank], plan.ring_bytes[i]);
+    }
+  }
+  for (int rank = 0; rank < builder_.ranks(); ++rank) {
+    scratch_.push_back(builder_.alloc(Space::scratch, rank, scratch[at(rank)]));
+    ring_.push_back(builder_.alloc(Space::ring, rank, ring[at(rank)]));
+  }
+}
+
+void NodeCalls::write() {
+  reserve();
+  for (const Step& step : steps_) {
+    if (step.kind == Step::Kind::inside) write_inside(step);
+    if (step.kind == Step::Kind::across) write_across(step);
+    if (step.kind == Step::Kind::copy)
+      builder_.copy(first_stream(step.dst.rank), step.dst, step.srcs.front());
+    if (step.kind == Step::Kind::sum)
+      builder_.reduce(first_stream(step.dst.rank), step.dst, step.srcs, step.finish);
+    if (step.kind == Step::Kind::await)
+      for (const auto& [rank, done] : joined_[at(step.across)])
+        builder_.wait(first_stream(rank), done);
+  }
+}
+
+Region NodeCalls::mapped(const Region& region, const Step& step) const {
+  const Part& part = step.parts[at(region.rank)];
+  const bool is_src = region.space == Space::input, is_dst = region.space == Space::output;
+  const Region& base = is_src                        ? part.src
+                       : is_dst                      ? part.dst
+                       : region.space == Space::ring ? ring_[at(part.rank)]
+                                                     : scratch_[at(part.rank)];
+  const std::uint64_t stride = is_src ? part.src_stride : is_dst ? part.dst_stride : 0;
+  std::uint64_t offset = region.offset;
+  if (stride != 0) {
+    const std::uint64_t block = step.count * bytes_of(builder_.request().type);
+    if (offset % block + region.bytes > block)
+      throw Error(ErrorCode::internal, "a plan in a node moves several blocks as one");
+    offset = offset / block * stride + offset % block;
+  }
+  return {base.space, part.rank, base.offset + offset, region.bytes};
+}
+
+void NodeCalls::write_inside(const Step& step) {
+  Inner& inner = inner_for(step);
+  std::map<int, Event> begun;
+  for (std::size_t i = 0; i < inner.lanes.size(); ++i) {
+    const Lane& lane = inner.plan.lanes[i];
+    const int rank = step.parts[at(lane.rank)].rank;
+    if (!begun.contains(rank)) begun[rank] = builder_.signal(first_stream(rank), rank);
+    builder_.wait(inner.lanes[i], begun[rank]);
+    for (std::size_t k = 0; k < lane.ops.size(); ++k)
+      builder_.take(inner.lanes[i], laid(lane.ops[k], inner.uses * inner.adds[i][k], step));
+  }
+  for (std::size_t i = 0; i < inner.lanes.size(); ++i) {
+    const int rank = step.parts[at(inner.plan.lanes[i].rank)].rank;
+    builder_.wait(first_stream(rank), builder_.signal(inner.lanes[i], rank));
+  }
+  ++inner.uses;
+}
+
+// An op of a plan in a node, in this one: its regions in this one's, its words gone on.
+Op NodeCalls::laid(const Op& op, std::uint32_t value_so_far, const Step& step) const {
+  Op made = op;
+  if (op.kind == OpKind::signal || op.kind == OpKind::wait) {
+    made.value += value_so_far;
+    return made;
+  }
+  for (Region& src : made.srcs) src = mapped(src, step);
+  made.dst = mapped(op.dst, step);
+  made.finish = op.finish && step.finish;
+  const Region& before = step.parts[at(op.dst.rank)].before;
+  if (op.kind != OpKind::reduce || before.bytes == 0) return made;
+  if (op.dst.space != Space::output)
+    throw Error(ErrorCode::unsupported, "wanted sums made in the output of a plan in a node");
+  made.srcs.insert(made.srcs.begin(), slice(before, {op.dst.offset, op.dst.bytes}));
+  return made;
+}
+
+void NodeCalls::write_across(const Step& step) {
+  LibraryCall call{library_, step.collective, step.count, {}, step.root, step.peer};
+  for (const Part& part : step.parts) call.ranks.push_back(part.rank);
+  const int index = builder_.call(std::move(call));
+  joined_.resize(at(step.across) + 1);
+  for (const Part& part : step.parts) {
+    const int lane = second_stream(part.rank);
+    builder_.wait(lane, builder_.signal(first_stream(part.rank), part.rank));
+    builder_.join(lane, index, part.dst, part.src, step.finish);
+    joined_[at(step.across)].emplace_back(part.rank, builder_.signal(lane, part.rank));
+  }
+}
+
+}  // namespace plait

@@ -1,0 +1,92 @@
+// Plans of several nodes, told as collectives: those in a node, which are other strategies' plans
+// laid into this one, and those of a library between nodes. Each rank has two streams, as programs
+// have: what happens in its node goes on the first, one call behind another; a library's calls go
+// on the second.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "planner/strategy.hpp"
+
+namespace plait {
+
+/// What a member of a call gives and gets, from the first byte on; of empty regions it has none.
+struct Part {
+  int rank = 0;
+  Region src = {};
+  Region dst = {};
+  std::uint64_t src_stride = 0;  ///< in a node: from block to block; 0 = blocks touch
+  std::uint64_t dst_stride = 0;
+  Region before = {};  ///< in a node: each sum goes on from these bytes
+};
+
+class NodeCalls {
+ public:
+  /// The library is MPI where the parameter `mpi` is 1 or ranks are CPUs, else NCCL.
+  NodeCalls(Builder& builder, const Params& params);
+
+  /// A collective among ranks of a node, behind what their first streams have so far. finish: its
+  /// sums are the last ones.
+  void inside(Collective collective, std::uint64_t count, int root, std::vector<Part> parts,
+              bool finish = false, int peer = 0);
+  /// A library's collective, behind what its ranks' first streams have so far. Returns its number.
+  int across(Collective collective, std::uint64_t count, int root, std::vector<Part> parts,
+             bool finish = false, int peer = 0);
+  /// At one rank, on its first stream: a copy, or a sum. A sum of one source scales or divides it.
+  void copy(const Region& dst, const Region& src);
+  void sum(const Region& dst, std::vector<Region> srcs, bool finish);
+  /// What the first streams of the call's ranks get from here on comes behind it.
+  void await(int across);
+  /// Writes all of it; scratch that plans in a node need is shared by all of them.
+  void write();
+
+ private:
+  struct Step {
+    enum class Kind : std::uint8_t { inside, across, await, copy, sum } kind = Kind::inside;
+    Collective collective = Collective::all_reduce;
+    std::uint64_t count = 0;
+    int root = 0, peer = 0;
+    bool finish = false;
+    std::vector<Part> parts;
+    int across = -1;
+    Region dst = {};  // copy, sum
+    std::vector<Region> srcs = {};
+  };
+  /// A plan in a node, used again and again, with this plan's numbers of words, paths and lanes.
+  /// Its words go on where the last use left them.
+  struct Inner {
+    Plan plan;
+    std::vector<int> lanes;                        // of each of its lanes
+    std::map<Flag, std::uint32_t> top;             // of each word: what one use adds to it
+    std::vector<std::vector<std::uint32_t>> adds;  // the same, of each op on a word
+    std::uint32_t uses = 0;
+  };
+  Inner& inner_for(const Step& step);
+  void renumber(Inner& inner, const std::vector<Part>& parts);
+  void reserve();
+  void write_inside(const Step& step);
+  Op laid(const Op& op, std::uint32_t value_so_far, const Step& step) const;
+  Region mapped(const Region& region, const Step& step) const;
+  void write_across(const Step& step);
+  int first_stream(int rank);
+  int second_stream(int rank);
+
+  Builder& builder_;
+  Library library_ = Library::nccl;
+  std::vector<Step> steps_;
+  std::map<std::vector<std::uint64_t>, Inner> inner_;       // by collective, count, root, ranks
+  std::vector<Region> scratch_, ring_;                      // by rank: what plans in a node share
+  std::vector<std::vector<std::pair<int, Event>>> joined_;  // by call: its ranks, when it is done
+  int calls_ = 0;
+};
+
+/// The ranks of each node, ascending; nodes in the order of their lowest ranks.
+/// Error(unsupported) where all are on one.
+std::vector<std::vector<int>> ranks_of_nodes(const Builder& builder);
+
+/// The request as one call of the library among all ranks (library.cpp).
+void write_by_library(Builder& builder, NodeCalls& calls);
+
+}  // namespace plait

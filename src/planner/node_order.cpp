@@ -1,0 +1,160 @@
+// node_order: sums in rank order over nodes, so the same bits as in one. Where a sum so far loses
+// nothing by being stored (all types but floats of 8 and 16 bits), node 0 sums its ranks, node 1
+// goes on from that, and so on; the last node has the result and broadcasts it: one shard each way
+// on each rail, whatever the number of nodes. Else every rank's own data come to who sums them,
+// which costs as many shards as a node has ranks.
+#include "base/text.hpp"
+#include "plait/error.hpp"
+#include "planner/rails.hpp"
+#include "planner/transfer.hpp"
+
+namespace plait {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// Portion i is with node k while piece i + 1 is with node k - 1.
+void go_on_from_node_to_node(Builder& builder, Rails& rails, const Params& params) {
+  const std::vector<Portion> pieces = rails.pieces(params, builder.request().count, rails.shards());
+  const int nodes = static_cast<int>(rails.groups().size()),
+            count = static_cast<int>(pieces.size());
+  rails.stage(pieces);
+  std::vector<std::vector<int>> under_way(pieces.size());  // by piece: the calls it is in
+  for (int step = 0; step < count + nodes; ++step) {
+    for (int node = 0; node < nodes; ++node) {
+      const int index = step - node;
+      if (index < 0 || index >= count) continue;
+      const Portion& piece = pieces[at(index)];
+      const Rails::Where shard = [&](int rank, int rail) { return rails.out(rank, piece, rail); };
+      const Rails::Where so_far = [&](int rank, int) {
+        return rails.staged(rank, at(index), piece.each * bytes_of(builder.request().type));
+      };
+      for (const int call : under_way[at(index)]) rails.calls().await(call);
+      rails.sum_in(
+          rails.groups()[at(node)], piece,
+          [&](int rank, int part) { return rails.in(rank, piece, part); }, shard, node + 1 == nodes,
+          node == 0 ? Rails::Where{} : so_far);
+      under_way[at(index)] = node + 1 < nodes
+                                 ? rails.across_pair(piece, node, node + 1, shard, so_far)
+                                 : rails.across(Collective::broadcast, piece, node, shard, shard);
+    }
+    if (step < nodes) continue;
+    const Portion& piece = pieces[at(step - nodes)];
+    const Rails::Where shard = [&](int rank, int rail) { return rails.out(rank, piece, rail); };
+    for (const int call : under_way[at(step - nodes)]) rails.calls().await(call);
+    for (const std::vector<int>& group : rails.groups())
+      if (group.size() > 1) rails.spread_in(group, piece, shard, shard);
+  }
+}
+
+/// All ranks among each other: what each sums comes from all, and goes to all or to the root.
+class Exchange {
+ public:
+  Exchange(Builder& builder, Rails& rails, const Params& params)
+      : builder_(builder),
+        rails_(rails),
+        request_(builder.request()),
+        is_scatter_(request_.collective == Collective::reduce_scatter) {
+    if (is_scatter_)
+      pieces_ = {{0, request_.count, request_.ranks}};
+    else
+      pieces_ = rails.pieces(params, request_.count, request_.ranks, 4);
+    rails.stage(pieces_, request_.ranks + 1);  // what came, and the sum
+  }
+
+  void write() {
+    if (request_.count == 0) return;
+    rails_.run(
+        pieces_, [](const Portion&, std::size_t) {},
+        [&](const Portion& piece, std::size_t index) { return collect(piece, index); },
+        [&](const Portion& piece, std::size_t index) { sum(piece, index); });
+  }
+
+ private:
+  std::uint64_t bytes(const Portion& piece) const { return piece.each * bytes_of(request_.type); }
+  Region slot(int rank, std::size_t index, const Portion& piece, int slots, int first) const {
+    const Region all =
+        rails_.staged(rank, index, bytes(piece) * static_cast<std::uint64_t>(first + slots));
+    return slice(all, {bytes(piece) * static_cast<std::uint64_t>(first),
+                       bytes(piece) * static_cast<std::uint64_t>(slots)});
+  }
+  /// Who sums a piece of one shard: the root, or all where all want it.
+  bool sums(int rank) const {
+    return request_.collective == Collective::all_reduce || rank == request_.root;
+  }
+
+  std::vector<int> collect(const Portion& piece, std::size_t index) {
+    const bool shared = piece.shards > 1;
+    const Collective how = shared                                      ? Collective::all_to_all
+                           : request_.collective == Collective::reduce ? Collective::gather
+                                                                       : Collective::all_gather;
+    std::vector<Part> parts;
+    for (int rank = 0; rank < request_.ranks; ++rank)
+      parts.push_back(
+          {rank, rails_.in(rank, piece),
+           shared || sums(rank) ? slot(rank, index, piece, request_.ranks, 0) : Region{}});
+    return {rails_.calls().across(how, piece.each, request_.root, parts)};
+  }
+
+  void sum(const Portion& piece, std::size_t index) {
+    const bool shared = piece.shards > 1;
+    std::vector<Part> parts;
+    for (int rank = 0; rank < request_.ranks; ++rank) {
+      if (!shared && !sums(rank)) continue;
+      std::vector<Region> srcs;
+      for (int from = 0; from < request_.ranks; ++from)
+        srcs.push_back(slot(rank, index, piece, 1, from));
+      const bool is_result = is_scatter_ || !shared;
+      const Region dst = is_scatter_ ? builder_.output(rank, {0, bytes(piece)})
+                         : shared    ? slot(rank, index, piece, 1, request_.ranks)
+                                     : rails_.out(rank, piece);
+      rails_.calls().sum(dst, srcs, true);
+      if (is_result) continue;
+      parts.push_back({rank, dst, sums(rank) ? rails_.out(rank, piece) : Region{}});
+    }
+    if (parts.empty()) return;
+    const bool to_all = request_.collective == Collective::all_reduce;
+    rails_.calls().await(rails_.calls().across(to_all ? Collective::all_gather : Collective::gather,
+                                               piece.each, request_.root, parts));
+  }
+
+  Builder& builder_;
+  Rails& rails_;
+  const Request& request_;
+  bool is_scatter_;
+  std::vector<Portion> pieces_;
+};
+
+void write(Builder& builder, const Params& params) {
+  const Request& request = builder.request();
+  Rails rails(builder, params, ranks_of_nodes(builder));
+  const bool is_widened = is_float(request.type) && bytes_of(request.type) < 4;
+  const bool goes_on =
+      request.collective == Collective::all_reduce && !is_widened && are_alike(rails.groups());
+  const std::uint64_t room = scratch_limit(builder.topology());
+  if (request.collective == Collective::reduce_scatter && message_bytes(request) > room / 3)
+    throw Error(ErrorCode::unsupported,
+                text("wanted at most ", room / 3, " bytes, found ", message_bytes(request)));
+  if (goes_on)
+    go_on_from_node_to_node(builder, rails, params);
+  else
+    Exchange(builder, rails, params).write();
+  rails.calls().write();
+}
+
+}  // namespace
+
+const Strategy& node_order_strategy() {
+  static const Strategy strategy{
+      {"node_order",
+       "sums go on from node to node in rank order; where that would round twice, all meet all",
+       "plait's numerics contract over nodes",
+       {Collective::all_reduce, Collective::reduce_scatter, Collective::reduce}},
+      piece_candidates,
+      write,
+      {"pieces", "mpi"},
+      true};
+  return strategy;
+}
+
+}  // namespace plait

@@ -1,0 +1,282 @@
+// Plans of several nodes: 2 to 8 of them, of equal and unequal size, odd sizes, 64 ranks; run by
+// the reference against plans of one node, bit for bit where they sum in rank order. And mistakes
+// in the use of a library that verify must see.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "exec/reference/reference.hpp"
+#include "plait/error.hpp"
+#include "plait/report.hpp"
+#include "plait/timeline.hpp"
+#include "plans/cases.hpp"
+
+namespace {
+
+using namespace plait;
+using Bytes = std::vector<std::byte>;
+
+const std::vector<const char*> kStrategies{"multi_node", "leaders", "node_order", "library"};
+const std::vector<std::uint64_t> kCounts{1, 3, 127, 1009};
+const Collective kCollectives[] = {Collective::all_reduce, Collective::reduce_scatter,
+                                   Collective::all_gather, Collective::broadcast,
+                                   Collective::reduce,     Collective::all_to_all,
+                                   Collective::gather,     Collective::scatter,
+                                   Collective::send_recv,  Collective::copy};
+
+/// The first `size` GPUs of each node.
+std::vector<int> devices_of(const Topology& topology, const std::vector<int>& sizes) {
+  std::vector<int> devices, taken(sizes.size(), 0);
+  for (const int device : rank_devices(topology)) {
+    const auto node =
+        static_cast<std::size_t>(topology.devices[static_cast<std::size_t>(device)].node);
+    if (node < sizes.size() && taken[node]++ < sizes[node]) devices.push_back(device);
+  }
+  return devices;
+}
+
+std::vector<std::string> outputs_of(const Plan& plan) {
+  std::vector<Bytes> inputs, outputs;
+  std::vector<const void*> sources;
+  std::vector<void*> results;
+  for (int rank = 0; rank < plan.request.ranks; ++rank) {
+    Bytes& in = inputs.emplace_back(input_bytes(plan.request, rank));
+    for (std::size_t i = 0; i < in.size(); ++i)  // small numbers, some far apart
+      in[i] = static_cast<std::byte>((i * 31 + static_cast<std::size_t>(rank) * 17 + i / 4) % 61);
+    outputs.emplace_back(output_bytes(plan.request, rank));
+  }
+  for (Bytes& one : inputs) sources.push_back(one.data());
+  for (Bytes& one : outputs) results.push_back(one.data());
+  std::vector<double> scalars;
+  for (int rank = 0; rank < plan.request.ranks; ++rank) scalars.push_back(1.0 + rank);
+  run_reference(plan, sources, results, scalars);
+  std::vector<std::string> found;
+  for (const Bytes& one : outputs)
+    found.emplace_back(reinterpret_cast<const char*>(one.data()), one.size());
+  return found;
+}
+
+struct Tally {
+  std::uint64_t proved = 0, ran = 0;
+};
+
+void check(const Topology& topology, Request request, const std::string& strategy, int pieces,
+           Tally& tally) {
+  Plan plan;
+  try {
+    const bool cuts = strategy != "library" && pieces > 0;
+    plan = propose_one(topology, request, strategy, cuts ? Params{{"pieces", pieces}} : Params{});
+  } catch (const Error& refusal) {
+    CHECK(refusal.code() == ErrorCode::unsupported);
+    return;
+  }
+  CAPTURE(label(plan));
+  CAPTURE(to_json(plan.request));
+  const Report report = verify(plan);
+  INFO(print(report));
+  REQUIRE(report.proved());
+  CHECK(plan_from_json(to_json(plan)) == plan);
+  ++tally.proved;
+  CHECK(simulate(plan, topology).total_ns > 0);
+  const bool exact = !reduces(request.collective) || plan.sum_order == SumOrder::rank_order ||
+                     !is_float(request.type);
+  if (!exact || request.collective == Collective::send_recv) return;
+  const Topology wide = cases::wide_machine();  // all in one node
+  request.devices.clear();
+  CHECK(outputs_of(plan) == outputs_of(propose_one(wide, checked(request, wide), "direct")));
+  ++tally.ran;
+}
+
+}  // namespace
+
+TEST_CASE("nodes of any number and size: proved, and the outputs of one node") {
+  Tally tally;
+  std::size_t turn = 0;
+  const std::pair<DataType, ReduceOp> kinds[] = {
+      {DataType::fp32, ReduceOp::sum},        {DataType::int32, ReduceOp::prod},
+      {DataType::bf16, ReduceOp::sum},        {DataType::fp32, ReduceOp::avg},
+      {DataType::fp64, ReduceOp::premul_sum}, {DataType::int8, ReduceOp::max}};
+  for (const std::vector<int>& sizes : std::vector<std::vector<int>>{{1, 1},
+                                                                     {2, 2},
+                                                                     {3, 4},
+                                                                     {4, 3},
+                                                                     {1, 4},
+                                                                     {4, 4},
+                                                                     {2, 2, 2},
+                                                                     {2, 1, 3},
+                                                                     {1, 1, 1, 1, 1},
+                                                                     {2, 2, 2, 2, 2, 2},
+                                                                     {1, 2, 1, 2, 1, 2, 1},
+                                                                     {2, 2, 2, 2, 2, 2, 2, 2}})
+    for (const char* machine : {"mist", "hgx-h200"}) {
+      const Topology topology =
+          load_topology(std::string(machine) + "-" + std::to_string(sizes.size()));
+      Request request;
+      request.devices = devices_of(topology, sizes);
+      request.ranks = static_cast<int>(request.devices.size());
+      for (const Collective collective : kCollectives)
+        for (const std::uint64_t count : kCounts) {
+          const auto& [type, op] = kinds[++turn % std::size(kinds)];
+          request.collective = collective;
+          request.count = count;
+          request.type = type;
+          request.op = op;
+          request.root = static_cast<int>(turn) % request.ranks;
+          request.peer = (request.root + 1 + static_cast<int>(turn / 7)) % request.ranks;
+          for (const char* strategy : kStrategies)
+            check(topology, request, strategy, static_cast<int>(turn % 4), tally);
+        }
+    }
+  MESSAGE(tally.proved, " proved, ", tally.ran, " compared bit by bit");
+  CHECK(tally.proved > 1500);
+  CHECK(tally.ran > 1000);
+}
+
+TEST_CASE("64 ranks on 8 nodes; 65 are refused") {
+  const Topology topology = load_topology("hgx-h200-8");
+  Tally tally;
+  for (const Collective collective : kCollectives) {
+    Request request;
+    request.collective = collective;
+    request.ranks = 64;
+    request.count = 4099;
+    request.root = 63;
+    request.peer = 1;
+    const Plan plan = propose_one(topology, request, "multi_node", {{"pieces", 2}});
+    const Report report = verify(plan);
+    INFO(print(report));
+    CHECK(report.proved());
+    CHECK(simulate(plan, topology).total_ns > 0);
+  }
+  Request request;
+  request.ranks = 65;
+  request.count = 1;
+  CHECK_THROWS_WITH_AS(propose(load_topology("hgx-h200-9"), request),
+                       doctest::Contains("wanted 1..64 ranks, found 65"), Error);
+  request.ranks = 64;
+  for (const Plan& plan : propose(topology, request)) CHECK(!plan.calls.empty());
+}
+
+TEST_CASE("a sum in rank order over nodes takes one shard each way, whatever their number") {
+  for (const char* machine : {"hgx-h200-2", "hgx-h200-8"}) {
+    const Topology topology = load_topology(machine);
+    Request request;
+    request.ranks = static_cast<int>(rank_devices(topology).size());
+    request.count = 1 << 20;
+    const Plan plan = propose_one(topology, request, "node_order", {{"pieces", 1}});
+    CHECK(plan.sum_order == SumOrder::rank_order);
+    CHECK(verify(plan).proved());
+    for (const LibraryCall& call : plan.calls) CHECK(call.count == (1 << 20) / 8);
+    CHECK(plan.calls.size() == 8 * static_cast<std::size_t>(topology.devices.back().node + 1));
+  }
+}
+
+namespace {
+
+Op& join_of(Plan& plan, int rank, std::size_t number = 0) {
+  for (Lane& lane : plan.lanes)
+    for (Op& op : lane.ops)
+      if (lane.rank == rank && op.kind == OpKind::join && number-- == 0) return op;
+  throw Error(ErrorCode::internal, "no such join");
+}
+
+Lane& lane_of(Plan& plan, int rank, const std::string& name) {
+  return *std::find_if(plan.lanes.begin(), plan.lanes.end(),
+                       [&](const Lane& lane) { return lane.rank == rank && lane.name == name; });
+}
+
+void expect(const Plan& plan, const std::string& rule, const std::string& words) {
+  const Report report = verify(plan);
+  INFO(print(report));
+  CHECK(std::any_of(report.findings.begin(), report.findings.end(), [&](const Finding& finding) {
+    return finding.rule == rule && finding.sentence.find(words) != std::string::npos;
+  }));
+}
+
+}  // namespace
+
+TEST_CASE("mistakes in the use of a library are found") {
+  const Topology topology = load_topology("hgx-h200-2");
+  Request request;
+  request.devices = devices_of(topology, {2, 2});
+  request.ranks = 4;
+  request.count = 256;
+  const auto right = [&](const char* strategy = "multi_node") {
+    Plan made = propose_one(topology, request, strategy, {{"pieces", 2}});
+    REQUIRE(verify(made).proved());
+    return made;
+  };
+  Plan plan = right();
+  plan.calls[0].ranks.pop_back();
+  expect(plan, "plan", "wanted two ranks or more, found 1");
+  plan = right();
+  plan.calls[0].ranks[1] = 7;
+  expect(plan, "plan", "call 0: wanted ranks in 0..3, each once, found 7");
+  plan = right();
+  plan.calls[0].collective = Collective::all_gather;
+  expect(plan, "bounds", "bytes as what rank 0 gets of call 0");
+  plan = right();
+  plan.calls[0].collective = Collective::broadcast;
+  expect(plan, "bounds", "wanted 0 bytes as what rank 2 gives to call 0");
+  plan = right();
+  join_of(plan, 0).call = 9;
+  expect(plan, "lane", "wanted one of the plan's 4 calls, found 9");
+  plan = right();
+  std::swap(join_of(plan, 0, 0).call, join_of(plan, 0, 1).call);  // another order than its peer
+  expect(plan, "deadlock", "wanted all ranks of call");
+  plan = right();
+  join_of(plan, 2).dst.rank = 3;
+  expect(plan, "privacy", "wanted rank 2 to touch its own buffers only");
+  plan = right();
+  join_of(plan, 2).finish = false;
+  expect(plan, "contract", "whose last reduction is not marked finish");
+  plan = right();
+  join_of(plan, 1, 0).srcs[0].offset += 128;  // another piece's shard
+  expect(plan, "contract", "wanted operands that are the same bytes of the message");
+  plan = right();
+  std::erase_if(lane_of(plan, 3, "across").ops,  // joins before what its node sums is there
+                [](const Op& op) { return op.kind == OpKind::wait; });
+  expect(plan, "hazard", "wanted an order between");
+  plan = right();
+  const Lane ends = lane_of(plan, 3, "across");  // the node goes on before the library has ended
+  std::erase_if(lane_of(plan, 3, "node").ops, [&](const Op& op) {
+    return op.kind == OpKind::wait &&
+           std::any_of(ends.ops.begin(), ends.ops.end(), [&](const Op& one) {
+             return one.kind == OpKind::signal && one.flag == op.flag;
+           });
+  });
+  expect(plan, "hazard", "wanted an order between");
+  plan = right();
+  plan.lanes.push_back({3, LaneKind::kernel, "twice", {join_of(plan, 3)}});
+  expect(plan, "lane", "wanted rank 3 to join call");
+}
+
+TEST_CASE("sums in another order than said are found") {
+  const Topology topology = load_topology("hgx-h200-2");
+  Request request;
+  request.devices = devices_of(topology, {2, 2});
+  request.ranks = 4;
+  request.count = 256;
+  const auto right = [&](const char* strategy) {
+    Plan made = propose_one(topology, request, strategy);
+    REQUIRE(verify(made).proved());
+    return made;
+  };
+  Plan plan = right("node_order");
+  std::swap(plan.calls[0].ranks[0], plan.calls[0].ranks[1]);
+  expect(plan, "bounds", "bytes as what rank");
+  plan = right("library");
+  plan.sum_order = SumOrder::rank_order;  // a library's order is its own
+  expect(plan, "contract", "where rank order is one reduction");
+  request.type = DataType::bf16;
+  plan = propose_one(topology, request, "node_order");
+  CHECK(plan.calls[0].ranks.size() == 4);  // a sum so far would be rounded: all meet all
+  request.type = DataType::fp32;
+  plan = right("node_order");
+  plan.request.type = DataType::bf16;
+  plan.request.count *= 2;
+  for (LibraryCall& call : plan.calls) call.count *= 2;
+  expect(plan, "contract", "where rank order is one reduction");
+}
