@@ -38,7 +38,8 @@ constexpr double kMpiCallNs = 1000.0, kMpiHopNs = 2000.0, kMpiReduceGbPerS = 150
 struct Way {
   std::string name;
   double fixed_ns = 0.0;
-  double bytes = 0.0;  // that each member sends on, where all send alike
+  double bytes = 0.0;    // that each member sends on, where all send alike
+  double between = 1.0;  // of these, what a node sends to the next
 };
 
 class Pricer {
@@ -69,7 +70,7 @@ class Pricer {
     LibraryPrice best;
     best.alone_ns = std::numeric_limits<double>::infinity();
     for (const Way& way : call_.library == Library::nccl ? of_nccl() : of_mpi()) {
-      LibraryPrice one{way.name, way.fixed_ns, sendings(way.bytes), 0.0};
+      LibraryPrice one{way.name, way.fixed_ns, sendings(way.bytes, way.between), 0.0};
       one.alone_ns = one.fixed_ns + flow_ns(one.sendings);
       if (one.alone_ns < best.alone_ns) best = std::move(one);
     }
@@ -125,8 +126,10 @@ class Pricer {
       if (!both) continue;
       const double tree_ns =
           p.tree_base_ns + 2 * ((n / nodes - 1) * p.tree_hop_ns + std::log2(nodes) * p.tree_net_ns);
-      ways.push_back(
-          {std::string("tree ") + p.name, tree_ns, 2 * size_ / (p.efficiency * kTreeEfficiency)});
+      // Two trees of half the message: each link in a node carries both, up or down; a node sends
+      // to a parent and two children, but of two nodes each to the other.
+      ways.push_back({std::string("tree ") + p.name, tree_ns,
+                      size_ / (p.efficiency * kTreeEfficiency), nodes > 2 ? 2.0 : 1.0});
     }
     const bool has_pat =
         n == nodes && (what == Collective::all_gather || what == Collective::reduce_scatter);
@@ -159,7 +162,7 @@ class Pricer {
          call_ns + doublings() * (step_ns + hop_ns) + (n - 1) / n * summed_ns, ring_bytes()}};
   }
 
-  std::vector<Sending> sendings(double bytes) const {
+  std::vector<Sending> sendings(double bytes, double between) const {
     std::vector<Sending> made;
     const int n = members(), root = request_.root;
     const Collective what = request_.collective;
@@ -171,13 +174,14 @@ class Pricer {
       if (what == Collective::all_to_all)
         for (int other = 0; other < n; ++other)
           if (other != member) made.push_back({member, other, size_ * bytes / ring_bytes()});
-      if (!is_rooted_star() && what != Collective::all_to_all) go_round(made, member, bytes);
+      if (!is_rooted_star() && what != Collective::all_to_all)
+        go_round(made, member, bytes, between);
     }
     return made;
   }
 
   /// To the next in the node, and a part of it to the same place in the next node.
-  void go_round(std::vector<Sending>& made, int member, double bytes) const {
+  void go_round(std::vector<Sending>& made, int member, double bytes, double between) const {
     auto here = nodes_.find(node_of(member));
     const std::vector<int>& mine = here->second;
     const auto place =
@@ -185,8 +189,8 @@ class Pricer {
     if (mine.size() > 1) made.push_back({member, mine[(place + 1) % mine.size()], bytes});
     if (nodes_.size() < 2) return;
     const std::vector<int>& others = (++here == nodes_.end() ? nodes_.begin() : here)->second;
-    made.push_back(
-        {member, others[place % others.size()], bytes / static_cast<double>(mine.size())});
+    made.push_back({member, others[place % others.size()],
+                    between * bytes / static_cast<double>(mine.size())});
   }
 
   /// All sendings at once: the busiest link or resource.

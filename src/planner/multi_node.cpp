@@ -145,7 +145,7 @@ const Strategy& multi_node_strategy() {
         Collective::scatter, Collective::send_recv, Collective::copy}},
       piece_candidates,
       write,
-      {"pieces", "mpi"},
+      {"pieces", "rails", "mpi"},
       true};
   return strategy;
 }

@@ -16,7 +16,9 @@ Rails::Rails(Builder& builder, const Params& params, Groups groups)
     : builder_(builder), calls_(builder, params), groups_(std::move(groups)) {
   std::size_t least = groups_.front().size();
   for (const std::vector<int>& group : groups_) least = std::min(least, group.size());
-  shards_ = static_cast<int>(least);
+  const int all = static_cast<int>(least);
+  shards_ = param_in(params, "rails", all, 1, all);
+  if (shards_ != all) builder.param("rails", shards_);
 }
 
 std::uint64_t Rails::element() const { return bytes_of(builder_.request().type); }

@@ -11,6 +11,7 @@
 #include "plait/error.hpp"
 #include "plait/report.hpp"
 #include "plait/timeline.hpp"
+#include "plan/library_price.hpp"
 #include "plans/cases.hpp"
 
 namespace {
@@ -66,8 +67,10 @@ void check(const Topology& topology, Request request, const std::string& strateg
            Tally& tally) {
   Plan plan;
   try {
-    const bool cuts = strategy != "library" && pieces > 0;
-    plan = propose_one(topology, request, strategy, cuts ? Params{{"pieces", pieces}} : Params{});
+    Params params;
+    if (strategy != "library" && pieces > 0) params["pieces"] = pieces;
+    if (strategy == std::string("multi_node") && pieces == 2) params["rails"] = 1;
+    plan = propose_one(topology, request, strategy, params);
   } catch (const Error& refusal) {
     CHECK(refusal.code() == ErrorCode::unsupported);
     return;
@@ -279,4 +282,33 @@ TEST_CASE("sums in another order than said are found") {
   plan.request.count *= 2;
   for (LibraryCall& call : plan.calls) call.count *= 2;
   expect(plan, "contract", "where rank order is one reduction");
+}
+
+TEST_CASE("a library's call costs what its tables say, and rails that share a NIC share it") {
+  Request request;
+  const auto price = [&](const char* machine, std::uint64_t count) {
+    const Topology topology = load_topology(machine);
+    request.ranks = static_cast<int>(rank_devices(topology).size());
+    request.count = count;
+    const Plan plan = propose_one(topology, request, "library");
+    return price_of(plan, plan.calls[0], topology, plan.request.devices);
+  };
+  CHECK(price("vista-2", 2).way == "ring LL");
+  CHECK(price("vista-2", 2).fixed_ns == doctest::Approx(6600 + 2 * 2700));
+  CHECK(price("vista-8", 2).way == "tree LL");
+  CHECK(price("vista-8", 2).fixed_ns == doctest::Approx(6800 + 2 * 3 * 5000));
+  CHECK(price("vista-8", 1 << 28).way == "ring Simple");
+  CHECK(price("vista-8", 1 << 28).alone_ns ==
+        doctest::Approx(8400 + 14 * 14000 + 1.75 * (1 << 30) / 48.0));
+  // Four rails of 16 MiB each, 2(N-1)/N of it each way, through one NIC.
+  const Topology mist = load_topology("mist-2");
+  request.ranks = 8;
+  request.count = 16 << 20;
+  const auto total = [&](const Params& params) {
+    return simulate(propose_one(mist, request, "multi_node", params), mist).total_ns;
+  };
+  const double alone_ns = (64 << 20) / 11.9;
+  CHECK(total({{"pieces", 1}}) > alone_ns);
+  CHECK(total({{"pieces", 16}}) < 1.15 * alone_ns);
+  CHECK(total({{"pieces", 16}}) < total({{"pieces", 1}}) / 1.3);  // one in nodes, one between
 }

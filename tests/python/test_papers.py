@@ -38,6 +38,7 @@ def test_what_a_paper_recommends_ranks_first() -> None:
 def test_every_row_of_the_papers_is_there(rows: list[papers.Row]) -> None:
     wanted = {f"M{n}" for n in range(1, 14)} | {f"C{n}" for n in range(1, 5)}
     wanted |= {f"W{n}" for n in range(1, 6)} | {f"D{n}" for n in range(1, 6)}
+    wanted |= {f"N{n}" for n in range(1, 11)}
     assert {row.id for row in rows} == wanted
 
 

@@ -40,7 +40,9 @@ def simulate(
     plot: Annotated[str, typer.Option(help="Write a picture of lanes and links here.")] = "",
     paper: Annotated[
         str,
-        typer.Option(help="Rerun papers' experiments: micro, collaborative, wotir, direct, all"),
+        typer.Option(
+            help="Rerun papers' experiments: micro, collaborative, wotir, direct, nodes, all"
+        ),
     ] = "",
     as_json: JsonOption = False,
 ) -> None:

@@ -12,7 +12,9 @@ from plait.evidence.papers.page import markdown, number, paper_rows
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m plait.papers", description=__doc__)
-    parser.add_argument("--paper", default="all", help="micro, collaborative, wotir, direct or all")
+    parser.add_argument(
+        "--paper", default="all", help="micro, collaborative, wotir, direct, nodes, all"
+    )
     parser.add_argument("--write", default="", help="write the whole evidence page to this file")
     parser.add_argument("--json", action="store_true", help="print rows as JSON")
     options = parser.parse_args()

@@ -139,14 +139,6 @@ def _micro_mist() -> list[Row]:
                 reason="one typical figure stands for the CPU path of a library not described",
             )
         )
-    rows.append(
-        missing(
-            "M11",
-            "2 and 4 mist nodes, 64 MB",
-            "1.18x over MVAPICH2-GDR at 2 nodes",
-            "plans of several nodes go through the host's library, not simulated yet",
-        )
-    )
     return rows
 
 

@@ -12,6 +12,7 @@ from plait.evidence.calibrate import calibration_rows
 from plait.evidence.papers.collaborative import PAIRWISE, collaborative, one_process, tuned
 from plait.evidence.papers.direct import direct_sendrecv
 from plait.evidence.papers.micro import micro
+from plait.evidence.papers.nodes import multi_node
 from plait.evidence.papers.rows import EQUAL, MB, WITHIN, Row, machine
 from plait.evidence.papers.wotir import wotir
 
@@ -23,7 +24,10 @@ the 1 MB chunk of its third was chosen; vista's posting cost (0.2 us) was chosen
 mist's host memory speed and the engine counts were corrected while looking at M6 and C1. NCCL is
 the modelled ring at the efficiency measured on the H200 for messages that take as long. M7 and M10
 are a formula, not a plan. That C's peer uses events and a fine tuning grid is its text's word, but
-was taken up while looking at C1 and C2; vista's ranking has the talk's own batches of four."""
+was taken up while looking at C1 and C2; vista's ranking has the talk's own batches of four. NCCL
+between nodes has the latencies and efficiencies of its own tables (N9 says that a plan's price is
+theirs), MPI typical ones; nothing of several nodes was measured by plait. The CPU nodes of N2, N3
+and N5 have typical figures."""
 
 # Where a claim of the paper is read as a range, or held in a weaker sense than its words.
 READ_AS = """\
@@ -37,7 +41,8 @@ first size to the last, with a fall of at most 1 % between neighbours allowed, a
 from 128 to 512 MB. C3 asks for the order daisy, mist, narval, or a reason: narval is last as
 claimed, mist comes before daisy, with the reason in its row. W2 counts route GPUs, W3 compares
 at 1 KB and in the faster of both paths. D4 leaves out the 49 us of "reduce-scatter", which the
-talk does not describe; it stands among the `show` rows."""
+talk does not describe; it stands among the `show` rows. M11's and N1's peer, MVAPICH2-GDR, is a
+flat all-reduce of MPI. N6's mean is over all_reduce, all_gather and reduce_scatter."""
 
 # What the engines' rows are.
 ENGINES = """\
@@ -58,11 +63,12 @@ EXPERIMENTS = {
     "collaborative": collaborative,
     "wotir": wotir,
     "direct": direct_sendrecv,
+    "nodes": multi_node,
 }
 
 
 def paper_rows(paper: str = "all") -> list[Row]:
-    """The rows of one paper ("micro", "collaborative", "wotir", "direct"), or of all."""
+    """The rows of one paper ("micro", "wotir", ...; "nodes" is of several), or of all."""
     if paper != "all" and paper not in EXPERIMENTS:
         raise plait.InvalidArgumentError(
             f"wanted a paper of {', '.join(EXPERIMENTS)} or all, found {paper!r}"
