@@ -133,6 +133,10 @@ void Builder::copy(int lane, const Region& dst, const Region& src, const Path& p
   op.hop = hop;
 }
 
+void Builder::reserve(int lane, std::size_t ops) {
+  plan_.lanes[static_cast<std::size_t>(lane)].ops.reserve(ops);
+}
+
 void Builder::take(int lane, Op op) {
   plan_.lanes[static_cast<std::size_t>(lane)].ops.push_back(std::move(op));
 }

@@ -60,6 +60,7 @@ class Builder {
   void reduce(int lane, const Region& dst, std::vector<Region> srcs, bool finish = true);
   /// An op as it is, with the plan's own numbers: for plans laid into this one.
   void take(int lane, Op op);
+  void reserve(int lane, std::size_t ops);
   int path_index(const Path& path);
   /// Raises a flag of `owner` after everything before it on the lane.
   Event signal(int lane, int owner);

@@ -24,7 +24,11 @@ Plan plan_in_node(const Topology& topology, const Request& request) {
 
 }  // namespace
 
-NodeCalls::NodeCalls(Builder& builder, const Params& params) : builder_(builder) {
+NodeCalls::NodeCalls(Builder& builder, const Params& params)
+    : builder_(builder), inside_(builder.topology()) {
+  const auto node = [&](int device) { return inside_.devices[at(device)].node; };
+  while (!inside_.links.empty() && node(inside_.links.back().src) != node(inside_.links.back().dst))
+    inside_.links.pop_back();
   const Device& device = builder.topology().devices[at(builder.device(0))];
   const int otherwise = device.kind == DeviceKind::gpu ? 0 : 1;
   if (param_in(params, "mpi", otherwise, 0, 1) == 1) library_ = Library::mpi;
@@ -95,7 +99,7 @@ NodeCalls::Inner& NodeCalls::inner_for(const Step& step) {
   request.devices.clear();
   for (const Part& part : step.parts) request.devices.push_back(builder_.device(part.rank));
   Inner& inner = entry->second;
-  inner.plan = plan_in_node(builder_.topology(), request);
+  inner.plan = plan_in_node(inside_, request);
   const bool is_too_much = !inner.plan.guests.empty() ||
                            std::any_of(inner.plan.inbox_bytes.begin(), inner.plan.inbox_bytes.end(),
                                        [](std::uint64_t bytes) { return bytes != 0; });
@@ -138,15 +142,20 @@ void NodeCalls::renumber(Inner& inner, const std::vector<Part>& parts) {
 
 void NodeCalls::reserve() {
   std::vector<std::uint64_t> scratch(at(builder_.ranks()), 0), ring(scratch);
+  std::map<int, std::size_t> ops_of_lane;
   for (const Step& step : steps_) {
     if (step.kind != Step::Kind::inside) continue;
-    const Plan& plan = inner_for(step).plan;
+    const Inner& inner = inner_for(step);
+    const Plan& plan = inner.plan;
+    for (std::size_t i = 0; i < inner.lanes.size(); ++i)
+      ops_of_lane[inner.lanes[i]] += plan.lanes[i].ops.size() + 2;  // and its begin and end
     for (std::size_t i = 0; i < step.parts.size(); ++i) {
       const std::size_t rank = at(step.parts[i].rank);
       scratch[rank] = std::max(scratch[rank], plan.scratch_bytes[i]);
       ring[rank] = std::max(ring[rank], plan.ring_bytes[i]);
     }
   }
+  for (const auto& [lane, ops] : ops_of_lane) builder_.reserve(lane, ops);
   for (int rank = 0; rank < builder_.ranks(); ++rank) {
     scratch_.push_back(builder_.alloc(Space::scratch, rank, scratch[at(rank)]));
     ring_.push_back(builder_.alloc(Space::ring, rank, ring[at(rank)]));

@@ -74,6 +74,7 @@ class NodeCalls {
   int second_stream(int rank);
 
   Builder& builder_;
+  Topology inside_;  // less the links behind the last one in a node: what plans there look through
   Library library_ = Library::nccl;
   std::vector<Step> steps_;
   std::map<std::vector<std::uint64_t>, Inner> inner_;       // by collective, count, root, ranks

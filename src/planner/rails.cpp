@@ -215,12 +215,14 @@ void Rails::all_reduce(const Params& params, bool sums_in_output,
 }
 
 std::vector<Params> piece_candidates(const Topology&, const Request& request) {
-  constexpr int kMostParts = 256;  // of all ranks: more are more ops than a choice has time for
+  constexpr int kMostParts = 256;  // of all ranks: more are more ops than a choice has time for,
+  constexpr int kManyRanks = 16;   // and from here on so are several sets
   const std::uint64_t bytes = message_bytes(request);
   std::vector<Params> sets{{{"pieces", 1}}};
   for (const int pieces : {4, 16})
     if (bytes >> 20 >= static_cast<std::uint64_t>(pieces) && pieces * request.ranks <= kMostParts)
       sets.push_back({{"pieces", pieces}});
+  if (request.ranks > kManyRanks) sets = {sets.back()};
   return sets;
 }
 
