@@ -80,7 +80,8 @@ CallOptions parse_algo(const std::string& what, const std::string& algo) {
 std::string Chooser::refusal(const Plan& plan) const {
   // Peers cannot see the caller's buffers, which are ordinary memory of their own process.
   if (plan.symmetric) return "wants buffers that all ranks see";
-  if (!plan.calls.empty()) return "wants a library between nodes, and a communicator is of one";
+  if (!plan.calls.empty())
+    return "wants a library between nodes, and this communicator is of one node";
   if (bitwise_ && reduces(plan.request.collective) && plan.sum_order != SumOrder::rank_order)
     return "PLAIT_BITWISE=1 forbids its sum order";
   return why_not_ ? why_not_(plan) : "";
