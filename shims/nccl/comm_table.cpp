@@ -4,20 +4,13 @@
 #include <chrono>
 
 namespace plait::nccl {
-namespace {
-
-/// A slot that was used: probing goes on past it.
-const Comm kGone = reinterpret_cast<Comm>(std::uintptr_t{1});
-
-}  // namespace
-
 bool CommTable::insert(std::unique_ptr<State> state) {
   const std::lock_guard<std::mutex> hold(writing_);
   const Comm comm = state->comm;
   for (std::size_t i = 0, at = home(comm); i < kSlots; ++i, at = (at + 1) % kSlots) {
     Slot& slot = slots_[at];
     const Comm there = slot.comm.load();
-    if ((there != nullptr && there != kGone) || slot.users.load() != 0) continue;
+    if ((there != nullptr && there != gone()) || slot.users.load() != 0) continue;
     slot.state = state.release();
     slot.comm.store(comm);
     return true;
@@ -32,7 +25,7 @@ std::unique_ptr<State> CommTable::remove(Comm comm, double wait_s) {
     const Comm there = slot.comm.load();
     if (there == nullptr) return nullptr;
     if (there != comm) continue;
-    slot.comm.store(kGone);
+    slot.comm.store(gone());
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_s);
     while (slot.users.load() != 0) {
       if (std::chrono::steady_clock::now() > end) return nullptr;

@@ -135,6 +135,8 @@ class CommTable {
   static std::size_t home(Comm comm) {
     return (reinterpret_cast<std::uintptr_t>(comm) >> 6) * 0x9e3779b97f4a7c15ull >> 52;
   }
+  /// Of a slot that was used: probing goes on past it.
+  static Comm gone() { return reinterpret_cast<Comm>(std::uintptr_t{1}); }
   std::array<Slot, kSlots> slots_;
   std::mutex writing_;
 };
@@ -143,7 +145,7 @@ template <class Look>
 void CommTable::for_each(const Look& look) {
   for (Slot& slot : slots_) {
     const Comm there = slot.comm.load(std::memory_order_acquire);
-    if (there == nullptr) continue;
+    if (there == nullptr || there == gone()) continue;
     if (const Pin pinned = pin(there)) look(*pinned);
   }
 }

@@ -195,9 +195,9 @@ std::string page(Book& all) {
     Book& all = book();
     const std::lock_guard<std::mutex> hold(all.guard);
     if (rows_now().empty()) return;
+    const std::string body = page(all);
     const std::string path = text(settings().env.profile, "/plait-", ::getpid(), ".json");
     const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    const std::string body = page(all);
     if (file < 0 || ::write(file, body.data(), body.size()) < 0)
       log(LogLevel::warn, -1, text("cannot write the profile ", path, ": ", std::strerror(errno)));
     if (file >= 0) ::close(file);

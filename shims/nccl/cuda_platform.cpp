@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "comm/gpu_calls.hpp"
 #include "comm/nodes.hpp"
+#include "comm/setup.hpp"
 #include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/event_marker.hpp"
 #include "exec/cuda/device/gpu_kind.hpp"
@@ -49,13 +50,16 @@ bool capturing(Stream stream) {
 GpuGroup agreed_group(const EngineOptions& options, const Exchange& exchange) {
   const Env& env = settings().env;
   GpuGroup group = meet_gpus(exchange, options.rank, options.ranks, options.device);
+  const std::vector<std::string> masks = masks_of(masks_asked({}, env), false);
   if (options.one_node)
     learn_topology(
         group, exchange,
-        [&] { return env.topology.empty() ? discovered() : load_topology(env.topology); },
-        masks_of(masks_asked({}, env), false));
-  else
+        [&] { return env.topology.empty() ? discovered() : load_topology(env.topology); }, masks);
+  else if (masks.empty())
     group.why_no_topology = "ranks are on several nodes";
+  else
+    throw AgreedError(ErrorCode::unsupported,
+                      "PLAIT_WITHOUT masks links of one node, not of several");
   group.tuning = machine_table(options, group.topology, exchange);
   require_measured(group.tuning, options, group.kind);
   return group;
@@ -71,9 +75,11 @@ class CudaEngine : public Engine {
     wanted.beats_nccl = !options.bitwise;
     wanted.grows = options.grows;
     wanted.host_path = options.one_node;
+    wanted.finds_paths = !settings().env.profile.empty();
     cuda::CudaRankOptions& rank = wanted.rank;
     rank.wait_s = options.wait_s;
     rank.most_blocks = options.most_blocks;
+    if (options.most_blocks != 0) rank.spread.most_blocks = std::min(120u, options.most_blocks);
     // Applications compute beside large calls, and have several communicators.
     rank.beside_computing = options.most_blocks == 0;
     rank.messages =
@@ -83,6 +89,7 @@ class CudaEngine : public Engine {
     rank.orders_calls = false;  // StreamOrder does, NCCL's calls among them
     rank.memory.budget_bytes = options.memory_bytes;
     rank.memory.floats_only = !options.bitwise;
+    rank.memory.plan_scratch = settings().env.device_scratch;
     rank.memory.plans = !group.reach.why_no_kernels.empty() || !wanted.forced.strategy.empty();
     calls_ = std::make_unique<GpuCalls>(std::move(group), std::move(wanted), exchange);
   }

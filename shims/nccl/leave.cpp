@@ -37,10 +37,7 @@ Departure departure_of(const std::shared_ptr<State>& state) {
     return state->peers->have_left(left, elsewhere);
   };
   made.unmap = [state] { state->engine->unmap_peers(); };
-  made.free = [state] {
-    count_paths(*state->engine);
-    state->engine.reset();
-  };
+  made.free = [state] { state->engine.reset(); };
   return made;
 }
 
@@ -58,7 +55,8 @@ void let_go(std::unique_ptr<State> given, double attach_s) {
     return;
   }
   const std::shared_ptr<State> state = std::move(given);
-  keep_watching(state);  // what still waits for a rank that dies now fails too
+  count_paths(*state->engine);  // no call comes any more
+  keep_watching(state);         // what still waits for a rank that dies now fails too
   if (state->lost.load() && state->phase.load() != Phase::aborted) state->engine->fail();
   state->engine->end_nccl();
   const bool is_broken = state->phase.load() == Phase::aborted || state->lost.load();

@@ -42,7 +42,8 @@ Settings read() {
       text("plait ", PLAIT_VERSION, " min_bytes=", found.env.min_bytes, " ops=", found.served,
            " node_size=", found.env.node_size, " bitwise=", found.env.bitwise,
            " without=", found.env.without, " algo=", found.env.algo,
-           " sm_budget=", found.env.sm_budget, " device_memory=", found.env.device_memory,
+           " device_scratch=", found.env.device_scratch, " sm_budget=", found.env.sm_budget,
+           " device_memory=", found.env.device_memory,
            found.env.has("PLAIT_DEVICE_MEMORY") ? " at once" : "");
   return found;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/buffers.hpp"
 #include "comm/setup.hpp"
@@ -54,7 +55,9 @@ GpuCalls::GpuCalls(GpuGroup group, GpuCallsOptions options, const cuda::Exchange
   const auto selector = [&](const cuda::Group& of) {
     return std::make_unique<const cuda::Selector>(
         of, group_.tuning, as_measured,
-        group_.why_no_topology.empty() ? predictor(group_.topology, of, group_.devices) : nullptr);
+        group_.why_no_topology.empty() && !options_.beats_nccl
+            ? predictor(group_.topology, of, group_.devices)
+            : nullptr);
   };
   first_ = selector(cuda_->first_group());
   whole_ = selector(cuda_->whole_group());
@@ -71,6 +74,12 @@ GpuCalls::~GpuCalls() {
   }
 }
 
+/// Plans may use them; large calls have measured shares among at most four ranks, a process each.
+bool GpuCalls::wants_rings() const {
+  return options_.host_path &&
+         (options_.rank.memory.plans || (group_.in_processes && group_.ranks <= 4));
+}
+
 void GpuCalls::make_rank(const cuda::Exchange& exchange) {
   cuda::CudaRankOptions& rank = options_.rank;
   rank.rank = group_.rank;
@@ -78,10 +87,9 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
   rank.device = group_.ordinals[static_cast<std::size_t>(group_.rank)];
   if (group_.ranks > 1) words_ = memory_of_rank_0(exchange, group_.rank, sizeof(GpuWords));
   auto* const words = reinterpret_cast<GpuWords*>(words_.base());
-  if (words != nullptr && group_.reach.host &&
-      options_.host_path) {  // else no share of large calls goes there
-    rank.host_words = reinterpret_cast<cuda::HostWords*>(words->host);
-    rank.share_words = &words->shares;
+  if (words == nullptr && group_.ranks > 1)
+    log(LogLevel::warn, group_.rank, "no host memory that all ranks map: no host path, no growth");
+  if (words != nullptr && wants_rings()) {
     rank.ring_bytes = cuda::kPlanRingBytes;
     rank.exchange_ring_bytes = cuda::kExchangeRingBytes;
     rank.rings = [this](const cuda::Exchange& meet) {
@@ -91,6 +99,10 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
       for (const Mapping& ring : rings_) bases.push_back(ring.base());
       return bases;
     };
+    if (group_.reach.host) {  // else no share of large calls goes there
+      rank.host_words = reinterpret_cast<cuda::HostWords*>(words->host);
+      rank.share_words = &words->shares;
+    }
   }
   // Ranks of one process could hold each other up: see cuda::Growth.
   if (options_.grows && words != nullptr && group_.reach.why_no_kernels.empty() &&
@@ -140,6 +152,7 @@ bool GpuCalls::on_device(const void* pointer) const {
 }
 
 void GpuCalls::bind_plan(Call& call, const CallOptions& options, cuda::Stream stream) {
+  const cuda::BesideCaptures beside;  // of other threads
   Counted& counted = *call.counted;
   const Request& request = counted.request;
   if (is_capturing(stream))
@@ -231,10 +244,20 @@ GpuCalls::Call* GpuCalls::known(const Key& key) {
 GpuCalls::Call& GpuCalls::keep(const Key& key, Call made) {
   const std::lock_guard lock(guard_);
   made.key = key;
+  if (options_.finds_paths)
+    for (const Launch launch : {Launch::graph, Launch::eager}) find_paths(*made.counted, launch);
   // Binding a plan has waited for all that the GPU was doing, so none that goes is in use.
   Calls& calls = made.bound == nullptr ? calls_ : planned_calls_;
-  return calls.add(key, std::move(made),
-                   [this](const Call& dropped) { count(*dropped.counted, dropped_); });
+  return calls.add(key, std::move(made), [this](const Call& dropped) { drop(dropped.counted); });
+}
+
+/// What it moved is found out when somebody asks, or where too many wait for that.
+void GpuCalls::drop(const std::shared_ptr<Counted>& counted) {
+  constexpr std::size_t kMostDropped = 16384;
+  if (dropped_.size() < kMostDropped) return dropped_.push_back(counted);
+  count(*dropped_.front(), long_dropped_);
+  dropped_.pop_front();
+  dropped_.push_back(counted);
 }
 
 /// A call that wants more room than the first, by the room that there is for it on all ranks. These
@@ -249,7 +272,9 @@ GpuCalls::Call& GpuCalls::by_room(Key& key, const Request& request, const CallOp
   try {
     return keep(key, prepare(request, options, stream, has_room ? Room::whole : Room::first));
   } catch (...) {
-    cuda_->forget_call();  // it was not made, and the program may make it again
+    // What this rank alone could not make is not counted, since the program may make it again. What
+    // is refused for want of room is refused on all ranks, and the next call may have it.
+    if (has_room) cuda_->forget_call();
     throw;
   }
 }
@@ -284,7 +309,10 @@ GpuCalls::Call& GpuCalls::prepared(const Request& request, const CallOptions& op
   }
   check_memory(request, input, output);
   if (call->wants_room) {
-    cuda::check_alignment(request, group_.rank, input, output);
+    const std::string& strategy = wanted_by(options).strategy;
+    const bool is_plans = !strategy.empty() && cuda::engine_named(strategy, request) == nullptr;
+    if (!is_plans || reduces(request.collective))  // what a plan only moves may lie anywhere
+      cuda::check_alignment(request, group_.rank, input, output);
     call = &by_room(key, request, options, stream);
   }
   return *call;
@@ -328,7 +356,9 @@ const GpuCalls::Offer& GpuCalls::offer(const Request& request) {
   const auto key = std::tuple(static_cast<int>(request.collective), request.count,
                               static_cast<int>(request.type), static_cast<int>(request.op),
                               request.root, request.peer);
-  if (Offer* const known = offers_.find(key)) return *known;
+  if (last_offer_ != nullptr && last_key_ == key) return *last_offer_;
+  last_key_ = key;
+  if ((last_offer_ = offers_.find(key)) != nullptr) return *last_offer_;
   Offer made;
   const auto failure = attempt([&] {
     if (request.count == 0) return;
@@ -341,16 +371,17 @@ const GpuCalls::Offer& GpuCalls::offer(const Request& request) {
     made = {.is_taken = true, .wants_room = cuda_->grows()};
   });
   if (failure) made = {};
-  return offers_.add(key, made, [](const Offer&) {});
+  return *(last_offer_ = &offers_.add(key, made, [](const Offer&) {}));
 }
 
 bool GpuCalls::takes(const Request& request) { return offer(request).is_taken; }
 
-bool GpuCalls::wants_room(const Request& request) { return offer(request).wants_room; }
+bool GpuCalls::wants_room(const Request& request) {
+  return cuda_->grows() && offer(request).wants_room;
+}
 
 const cuda::Engine* GpuCalls::enqueue_taken(const Request& request, const void* input, void* output,
                                             cuda::Stream stream) {
-  const cuda::Current current(cuda_->context());
   const bool wants_room = offer(request).wants_room;
   Key key = key_of(request, {});
   std::get<In>(key) = wants_room ? In::whole : In::one_room;
@@ -373,7 +404,8 @@ void GpuCalls::add_to(Counters& counters) const {
   std::vector<std::shared_ptr<Counted>> counted;
   {
     const std::lock_guard lock(guard_);
-    add(counters, dropped_);
+    add(counters, long_dropped_);
+    counted.assign(dropped_.begin(), dropped_.end());
     for (const Calls* calls : {&calls_, &planned_calls_})
       calls->for_each([&](const Call& call) { counted.push_back(call.counted); });
   }
@@ -387,11 +419,15 @@ void GpuCalls::count(Counted& call, Counters& counters) const {
     if (calls == 0) continue;
     counters.calls += calls;
     counters.calls_of[call.as] += calls;
-    std::call_once(call.paths[which].once,
-                   [&] { call.paths[which].bytes = bytes_of_path(call, launch); });
+    find_paths(call, launch);
     for (const auto& [path, bytes] : call.paths[which].bytes)
       counters.bytes_of_path[path] += bytes * calls;
   }
+}
+
+void GpuCalls::find_paths(Counted& call, Launch launch) const {
+  auto& paths = call.paths[static_cast<std::size_t>(launch)];
+  std::call_once(paths.once, [&] { paths.bytes = bytes_of_path(call, launch); });
 }
 
 /// Of engines as their plans say; nothing where no links are known to name paths by.
@@ -409,9 +445,16 @@ std::map<std::string, std::uint64_t> GpuCalls::bytes_of_path(const Counted& call
 }
 
 std::string GpuCalls::choice_of(const Request& request) {
-  const std::string all =
-      (!cuda_->grows() || offer(request).wants_room ? *whole_ : *first_).explain(request);
-  return all.substr(0, all.find('\n'));
+  std::string said;
+  const auto failure = attempt([&] {
+    const bool is_first = cuda_->grows() && !offer(request).wants_room;
+    if (choose_engine(request, options_.forced, is_first ? Room::first : Room::whole))
+      said = (is_first ? *first_ : *whole_)
+                 .explain(request, {options_.forced.strategy, options_.forced.params});
+    else
+      said = "chosen: plan " + chooser_->plan_for(placed(request), options_.forced)->label;
+  });
+  return failure ? reason_of(*failure) : said.substr(0, said.find('\n'));
 }
 
 std::string GpuCalls::explain(const Request& request) {

@@ -3,6 +3,7 @@
 // all ranks agreed on alone. One thread at a time, but for what says otherwise.
 #pragma once
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -37,6 +38,7 @@ struct GpuCallsOptions {
   bool beats_nccl = false;     ///< takes what is known to be no slower than NCCL, and no more
   bool grows = true;           ///< room for large calls comes with them
   bool host_path = true;       ///< large calls may have a share through host memory
+  bool finds_paths = false;    ///< what a call moves is found out when it is made ready
   Topology checks;             ///< with a device for each rank: enqueue() checks requests on it
   cuda::CudaRankOptions rank;  ///< the ranks' numbers, rings, words and growth are filled in
 };
@@ -111,6 +113,7 @@ class GpuCalls {
   };
   const Offer& offer(const Request& request);
 
+  bool wants_rings() const;
   void make_rank(const cuda::Exchange& exchange);
   void make_chooser();
   bool wants_later_room(const Request& request, const CallOptions& options) const;
@@ -130,6 +133,8 @@ class GpuCalls {
   void check_memory(const Request& request, const void* input, const void* output) const;
   Request placed(const Request& request) const;
   const CallOptions& wanted_by(const CallOptions& options) const;
+  void drop(const std::shared_ptr<Counted>& counted);
+  void find_paths(Counted& call, Launch launch) const;
   void count(Counted& call, Counters& counters) const;
   std::map<std::string, std::uint64_t> bytes_of_path(const Counted& call, Launch launch) const;
 
@@ -148,8 +153,11 @@ class GpuCalls {
   Calls calls_{kMostCalls};  ///< by engines, and where there is nothing to do
   Calls planned_calls_{kMostPlans};
   Recent<std::tuple<int, std::uint64_t, int, int, int, int>, Offer> offers_{kMostCalls};
-  Counters dropped_;          ///< what calls counted that were dropped since
-  mutable std::mutex guard_;  ///< of calls_, planned_calls_ and dropped_
+  std::tuple<int, std::uint64_t, int, int, int, int> last_key_;
+  Offer* last_offer_ = nullptr;
+  std::deque<std::shared_ptr<Counted>> dropped_;  ///< calls that were dropped since
+  Counters long_dropped_;                         ///< of those dropped from there, too
+  mutable std::mutex guard_;  ///< of calls_, planned_calls_ and what was dropped
 };
 
 }  // namespace plait

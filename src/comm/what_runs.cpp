@@ -6,6 +6,7 @@
 
 #include "base/text.hpp"
 #include "exec/cuda/copies/exchange_cut.hpp"
+#include "exec/float_mode.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
@@ -31,6 +32,7 @@ bool are_linked(const Topology& topology, const Request& request) {
 cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
                         const std::vector<int>& devices) {
   return [=](const cuda::Engine& engine, const Request& request) {
+    const PlainFloats same_on_every_rank;
     try {
       Request placed = request;
       placed.devices = devices;

@@ -106,6 +106,11 @@ void* limits(const std::string& symbol) {
 
 /// Address space is handed out, and no memory: no kernel runs here.
 void play_memory(Api& api) {
+  api.pointer_attributes = [](unsigned count, int* attributes, void** values, DevicePointer) {
+    for (unsigned i = 0; i < count; ++i)  // all memory is the GPU's
+      *static_cast<int*>(values[i]) = attributes[i] == kPointerMemoryType ? kMemoryOnDevice : 0;
+    return kSuccess;
+  };
   constexpr Result kOutOfMemory = 2;
   api.memory_alloc = [](DevicePointer* pointer, std::size_t bytes) {
     static DevicePointer next = DevicePointer{1} << 40;

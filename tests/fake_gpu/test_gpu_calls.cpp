@@ -3,8 +3,10 @@
 // room.
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 
 #include "base/text.hpp"
 #include "comm/gpu_calls.hpp"
@@ -65,7 +67,7 @@ void on_ranks(GpuCallsOptions options, const std::vector<std::string>& masks,
               const std::function<void(GpuCalls&)>& body) {
   fake_cuda().gpu = {};
   bench::Board* const board = bench::make_board(kRanks);
-  options.rank.memory.plans = !masks.empty();
+  options.rank.memory.plans |= !masks.empty();
   CHECK(bench::run_ranks(board, true, [&](int rank) {
           {
             GpuCalls calls(group_of(rank, masks), options,
@@ -140,5 +142,30 @@ TEST_CASE("a strategy that PLAIT_ALGO names serves all that it can") {
     require(calls.rank().has_room(RoomCall::alone), calls.rank().why_no_room());
     require(calls.enqueue_taken(request, kMemory, kMemory, nullptr) == &cuda::tiled_engine(),
             "another engine");
+  });
+}
+
+TEST_CASE("a plan that was refused for want of room is served once there is room") {
+  GpuCallsOptions options = drop_in();
+  options.beats_nccl = false;
+  options.rank.room_patience_s = 0;
+  options.rank.memory.plans = true;
+  options.checks = load_topology("hgx-h200");
+  CallOptions by_ring;
+  by_ring.strategy = "ring";
+  on_ranks(options, {}, [&](GpuCalls& calls) {
+    bool was_refused = false, is_served = false;
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!is_served && std::chrono::steady_clock::now() < until) {
+      try {
+        calls.enqueue(all_reduce(kMib), kMemory, kMemory, nullptr, by_ring);
+        is_served = true;
+      } catch (const Error& error) {
+        require(error.code() == ErrorCode::unsupported, error.what());
+        was_refused = true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+    require(was_refused && is_served, text("refused ", was_refused, ", served ", is_served));
   });
 }
