@@ -80,8 +80,11 @@ CallOptions parse_algo(const std::string& what, const std::string& algo) {
 std::string Chooser::refusal(const Plan& plan) const {
   // Peers cannot see the caller's buffers, which are ordinary memory of their own process.
   if (plan.symmetric) return "wants buffers that all ranks see";
-  if (!plan.calls.empty())
+  if (!over_nodes_ && !plan.calls.empty())
     return "wants a library between nodes, and this communicator is of one node";
+  if (over_nodes_ && std::any_of(plan.paths.begin(), plan.paths.end(),
+                                 [](const Path& path) { return path.kind == PathKind::net; }))
+    return "copies between nodes by itself, which nothing runs";
   if (bitwise_ && reduces(plan.request.collective) && plan.sum_order != SumOrder::rank_order)
     return "PLAIT_BITWISE=1 forbids its sum order";
   return why_not_ ? why_not_(plan) : "";
@@ -144,7 +147,7 @@ std::shared_ptr<const ProvedPlan> Chooser::proved(const Plan& plan) {
     if (known->plan == plan) return known;
   if (plan.symmetric)
     throw Error(ErrorCode::unsupported, text(label(plan), ": wants buffers that all ranks see"));
-  if (!plan.calls.empty())
+  if (!over_nodes_ && !plan.calls.empty())
     throw Error(ErrorCode::unsupported, text(label(plan), ": wants a library between nodes"));
   if (!plan.counts.empty())
     throw Error(ErrorCode::unsupported,

@@ -35,11 +35,14 @@ class Chooser {
   Chooser() = default;
   /// Why a plan cannot run where these run; empty where it can. The same on all ranks.
   using WhyNot = std::function<std::string(const Plan&)>;
-  Chooser(const Topology& topology, CallOptions forced, bool bitwise, WhyNot why_not = {})
+  /// over_nodes: MPI carries what goes between nodes.
+  Chooser(const Topology& topology, CallOptions forced, bool bitwise, WhyNot why_not = {},
+          bool over_nodes = false)
       : topology_(&topology),
         forced_(std::move(forced)),
         bitwise_(bitwise),
-        why_not_(std::move(why_not)) {}
+        why_not_(std::move(why_not)),
+        over_nodes_(over_nodes) {}
 
   /// The plan of a request as a caller wrote it. Error(unsupported, invalid_argument) where there
   /// is none, with what each lacks.
@@ -59,6 +62,7 @@ class Chooser {
   CallOptions forced_;
   bool bitwise_ = false;
   WhyNot why_not_;
+  bool over_nodes_ = false;
   std::mutex mutex_;
   static constexpr std::size_t kMostPlans = 512;  // of one communicator
   Recent<Key, std::shared_ptr<const ProvedPlan>> plan_of_{kMostPlans};

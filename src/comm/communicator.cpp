@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -17,12 +18,14 @@
 #include "comm/gpu_side.hpp"
 #include "comm/pairs.hpp"
 #include "comm/setup.hpp"
+#include "comm/world.hpp"
 
 namespace plait {
 
 struct Communicator::State {
   CommunicatorOptions options;
-  Joined joined;
+  OverNodes over;  ///< no world = all ranks are on one host
+  Joined joined;   ///< the ranks of my node
   std::string why_no_gpu;
   std::unique_ptr<GpuSide> device;  ///< null = host memory alone
   Peers peers;
@@ -46,6 +49,11 @@ struct Communicator::State {
   ~State();
   int rank() const { return options.rank; }
   int ranks() const { return options.ranks; }
+  int local_rank() const { return joined.controls.rank(); }
+  int local_ranks() const { return joined.controls.ranks(); }
+  Patience patience(double seconds);
+  Joined join_nodes();
+  std::vector<double> scalars_of(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked);
   using Body = std::function<void(const std::vector<CallDescriptor>&)>;
   void in_call(const CallDescriptor& mine, const Body& body);
   std::unique_lock<std::mutex> begin();
@@ -110,18 +118,54 @@ std::string wanted_label(const CallOptions& options) {
 
 Communicator::State::State(const CommunicatorOptions& given, const PairOf* pair)
     : options(given),
-      joined(join(given, pair)),
-      device(GpuSide::create(given, joined, pair == nullptr ? nullptr : pair->check, why_no_gpu)),
+      over(pair == nullptr ? over_nodes(given, read_env()) : OverNodes{}),
+      joined(over.world == nullptr ? join(given, pair) : join_nodes()),
+      device(over.world != nullptr
+                 ? nullptr
+                 : GpuSide::create(given, joined, pair == nullptr ? nullptr : pair->check,
+                                   why_no_gpu)),
       peers(std::move(joined.peers)),
-      chooser(joined.topology, joined.forced, joined.bitwise) {
+      chooser(joined.topology, joined.forced, joined.bitwise, {}, over.world != nullptr) {
   peers.use(&joined.controls);
   peers.set_meanwhile(given.meanwhile);
   pairs = std::make_unique<Pairs>(joined.controls, [this](int peer) { return make_pair(peer); });
+  if (over.world != nullptr) {
+    devices = devices_of(joined.topology, over.nodes);
+    about = text("node ", over.nodes.mine, ", whose first rank is ", over.nodes.peers()[0], ": ");
+    why_no_gpu = "its ranks are on several nodes";
+  }
   if (pair == nullptr) return;
   about = text("ranks ", pair->ranks[0], " and ", pair->ranks[1], ", here 0 and 1: ");
   devices = pair->devices;
   log(LogLevel::info, rank(),
       text("plait ", PLAIT_VERSION, ": ", ranks(), " ranks on ", joined.topology.name));
+}
+
+Patience Communicator::State::patience(double seconds) {
+  return {deadline_in(seconds), [this] { peers.check("a call between nodes"); }};
+}
+
+/// The ranks of my node meet; then those of all nodes hear whether all have.
+Joined Communicator::State::join_nodes() {
+  CommunicatorOptions here = options;
+  here.rank = over.nodes.place;
+  here.ranks = over.nodes.size();
+  here.rendezvous = over.rendezvous;
+  here.topology.clear();
+  here.device = kNoDevice;
+  Joined made;
+  const std::optional<Error> missed = attempt([&] { made = join(here, nullptr); });
+  const Patience waits{deadline_in(options.arrive_s), nullptr};
+  const std::string word =
+      missed ? pack({text(static_cast<int>(missed->code())), reason_of(*missed)}) : "";
+  for (const std::string& card : over.world->exchange(word, waits)) {
+    if (card.empty()) continue;
+    const std::vector<std::string> parts = unpack(card);
+    throw Error(static_cast<ErrorCode>(parse_integer("error code", parts.at(0), 1, 13)),
+                parts.at(1));
+  }
+  made.topology = topology_of(over, waits);
+  return made;
 }
 
 Communicator::State::~State() {
@@ -161,7 +205,7 @@ std::vector<CallDescriptor> Communicator::State::agree(const CallDescriptor& min
   joined.controls.enter(call, mine);
   joined.controls.await_entered(call, deadline_in(options.arrive_s), peers);
   std::vector<CallDescriptor> all;
-  for (int peer = 0; peer < ranks(); ++peer)
+  for (int peer = 0; peer < local_ranks(); ++peer)
     all.push_back(joined.controls.of(peer).calls[call % 2]);
   return all;
 }
@@ -193,6 +237,8 @@ void Communicator::State::in_call(const CallDescriptor& mine, const Body& body) 
   const std::optional<Error> broken = attempt([&] {
     const std::vector<CallDescriptor> asked = agree(mine);
     refused = verdict(asked);
+    if (over.world != nullptr)
+      refused = verdict_over(*over.world, mine, refused, patience(options.arrive_s));
     if (refused) return;
     try {
       body(asked);
@@ -227,13 +273,33 @@ void Communicator::State::ensure_arenas(const ArenaSizes& wanted) {
                             peers.check(text("rank ", rank(), " waits for the others' arenas"));
                           }};
   std::vector<Mapping> fresh =
-      share_memory(*joined.rendezvous, rank(), ranks(), arena_bytes(sizes), patience);
+      share_memory(*joined.rendezvous, local_rank(), local_ranks(), arena_bytes(sizes), patience);
   arena_memory = std::move(fresh);
   arenas.sizes = sizes;
-  arenas.base.clear();
-  for (const Mapping& mapping : arena_memory) arenas.base.push_back(mapping.base());
+  arenas.base.assign(static_cast<std::size_t>(ranks()), nullptr);
+  for (std::size_t place = 0; place < arena_memory.size(); ++place) {
+    const std::size_t rank =
+        over.world == nullptr ? place : static_cast<std::size_t>(over.nodes.peers()[place]);
+    arenas.base[rank] = arena_memory[place].base();
+  }
   epoch = 0;  // fresh flags start at 0
   log(LogLevel::info, rank(), text("arenas of ", arena_bytes(sizes), " bytes"));
+}
+
+/// By rank; those of other nodes are asked for where they matter.
+std::vector<double> Communicator::State::scalars_of(const ProvedPlan& plan,
+                                                    const std::vector<CallDescriptor>& asked) {
+  std::vector<double> scalars;
+  for (const CallDescriptor& one : asked) scalars.push_back(one.scalar);
+  if (over.world == nullptr) return scalars;
+  if (plan.plan.request.op != ReduceOp::premul_sum) return {};
+  const double mine = scalars[static_cast<std::size_t>(local_rank())];
+  scalars.clear();
+  for (const std::string& card :
+       over.world->exchange(std::string(reinterpret_cast<const char*>(&mine), sizeof mine),
+                            patience(options.arrive_s)))
+    std::memcpy(&scalars.emplace_back(), card.data(), sizeof mine);
+  return scalars;
 }
 
 void Communicator::State::run(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked,
@@ -243,7 +309,8 @@ void Communicator::State::run(const ProvedPlan& plan, const std::vector<CallDesc
   CpuCall now;
   now.input = usable_input(plan.plan.request, rank(), input, output, stage);
   now.output = output;
-  for (const CallDescriptor& one : asked) now.scalars.push_back(one.scalar);
+  now.scalars = scalars_of(plan, asked);
+  now.library = over.world.get();
   now.epoch = epoch;
   now.parity = parity;
   now.deadline_ns = deadline_in(options.deadline_s + allowance_s(plan.plan.request));
@@ -413,6 +480,10 @@ std::vector<std::string> Communicator::exchange(const std::string& mine) {
     const Patience patience{deadline_in(state.options.deadline_s), [&] {
                               state.peers.check(text("rank ", rank(), " waits in exchange"));
                             }};
+    if (state.over.world != nullptr) {
+      all = state.over.world->exchange(mine, patience);
+      return;
+    }
     for (Contribution& one : state.joined.rendezvous->allgather(mine, {}, patience))
       all.push_back(std::move(one.bytes));
   });
@@ -439,6 +510,11 @@ Communicator& Communicator::pair(int peer) {
     throw Error(ErrorCode::invalid_argument,
                 "this communicator belongs to the process that forked; make one in the child");
   if (const auto earlier = state.failed()) throw Error(*earlier);
+  if (state.over.world != nullptr)
+    throw Error(
+        ErrorCode::unsupported,
+        "two ranks alone: the ranks of this communicator are on several nodes, where `copy` "
+        "and `send_recv` move between them");
   Communicator& made = state.pairs->get(peer);
   if (state.peers.aborted()) made.abort();  // it was not there yet when the others were told
   return made;

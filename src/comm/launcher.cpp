@@ -160,20 +160,19 @@ std::string derived_rendezvous(const Env& env, int communicator) {
   return text("unix:", rendezvous_folder(), "/job-", hex(hash_of(job)), "-", communicator);
 }
 
-void check_one_host(const Env& env, int ranks) {
+std::string why_not_one_host(const Env& env, int ranks) {
   // PLAIT_RANKS is said by whoever starts the ranks. A launcher's words may then be about something
   // else with as many ranks: the batch step of a Slurm job runs on the first node alone, and has
   // the whole job's.
-  if (env.ranks >= 0) return;
+  if (env.ranks >= 0) return {};
   const std::optional<Here> here = ranks_here(ranks);
-  if (!here || here->ranks >= ranks) return;
-  throw Error(
-      ErrorCode::unsupported,
-      text("wanted all ranks on one host, at most ", kMostRanks, " of them; found ", here->ranks,
-           " of ", ranks, " on this one (", here->said_by,
-           "): give each host a communicator of its own (PLAIT_RANK, PLAIT_RANKS), or run a "
-           "program of NCCL as it is (plait run, docs/nccl.md); if all ranks are on this host "
-           "after all, say where they meet: PLAIT_RENDEZVOUS=unix:PATH"));
+  if (!here || here->ranks >= ranks) return {};
+  return text("wanted all ranks on one host, at most ", kMostRanks, " of them; found ", here->ranks,
+              " of ", ranks, " on this one (", here->said_by,
+              "): initialise MPI first (MPI_Init, or from mpi4py import MPI), which then carries "
+              "what goes between hosts; or give each host a communicator of its own (PLAIT_RANK, "
+              "PLAIT_RANKS); or run a program of NCCL as it is (plait run, docs/nccl.md); if all "
+              "ranks are on this host after all, say where they meet: PLAIT_RENDEZVOUS=unix:PATH");
 }
 
 CommunicatorOptions options_from_environment() {

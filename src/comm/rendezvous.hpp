@@ -40,10 +40,10 @@ std::unique_ptr<Rendezvous> meet(const std::string& where, int rank, int ranks,
 /// "unix:PATH" from what the launcher set (torchrun, Open MPI, PMI, Slurm) or PLAIT_RENDEZVOUS; the
 /// same on all ranks of one job and no other's. `communicator` tells several of one process apart.
 std::string derived_rendezvous(const Env& env, int communicator);
-/// Error(unsupported) where the launcher says that fewer than `ranks` of its ranks are on this
-/// host: the others could not come to a derived rendezvous. Where PLAIT_RANKS says how many there
-/// are, the launcher is not asked.
-void check_one_host(const Env& env, int ranks);
+/// What is to be done where the launcher says that fewer than `ranks` of its ranks are on this
+/// host: the others could not come to a derived rendezvous. Empty where it does not; where
+/// PLAIT_RANKS says how many there are, the launcher is not asked.
+std::string why_not_one_host(const Env& env, int ranks);
 /// The folder for derived rendezvous: XDG_RUNTIME_DIR/plait if that is private, else
 /// /tmp/plait-UID.
 std::string rendezvous_folder();

@@ -121,7 +121,8 @@ std::string meeting_place(const CommunicatorOptions& options, const Env& env) {
   if (!options.rendezvous.empty() || options.ranks == 1) return options.rendezvous;
   const bool place = env.rendezvous.rfind("unix:", 0) == 0 || env.rendezvous.rfind("fd:", 0) == 0;
   if (place) return env.rendezvous;
-  check_one_host(env, options.ranks);
+  if (const std::string why = why_not_one_host(env, options.ranks); !why.empty())
+    throw Error(ErrorCode::unsupported, why);
   static std::mutex mutex;
   static std::map<int, int> made_as_rank;
   const std::lock_guard lock(mutex);

@@ -2,6 +2,7 @@
 // guests]. Flag words of one writer are packed, rows of different writers share no cache line: a
 // row is raised by one thread and polled by one thread.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +26,12 @@ class ArenaView {
   /// scratch, inbox and ring regions; Error(invalid_argument) where they leave the arena.
   std::byte* at(const Region& region, const Plan& plan, int parity) const;
 
+  /// False of a rank of another node.
+  bool is_here(int rank) const { return base(rank) != nullptr; }
+  int ranks_here() const {
+    const auto elsewhere = std::count(arenas_.base.begin(), arenas_.base.end(), nullptr);
+    return static_cast<int>(arenas_.base.size()) - static_cast<int>(elsewhere);
+  }
   std::uint64_t bytes() const { return end_; }
   const ArenaSizes& sizes() const { return arenas_.sizes; }
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <utility>
 
 #include "base/text.hpp"
 #include "exec/cpu/arena.hpp"
@@ -12,6 +14,7 @@
 #include "exec/fault.hpp"
 #include "exec/origins.hpp"
 #include "plait/error.hpp"
+#include "plan/library_call.hpp"
 
 namespace plait {
 namespace {
@@ -50,15 +53,22 @@ class RankRun {
     const Lane* lane;
     std::size_t index;  // in the plan
     std::size_t next;   // the op to run
+    int begun = -1;     // a join: what the library calls it
     const Op& op() const { return lane->ops[next]; }
   };
 
   bool can_go_on(const Cursor& lane) const {
+    if (lane.op().kind == OpKind::join) return lane.begun < 0 || call_.library->is_done(lane.begun);
     return lane.op().kind != OpKind::wait || has_come(lane.op());
   }
 
   bool has_come(const Op& op) const {
     return reached(view_.word(op.flag).load(std::memory_order_seq_cst), call_.epoch + op.value);
+  }
+
+  bool is_between_nodes() const {
+    return std::any_of(lanes_.begin(), lanes_.end(),
+                       [](const Cursor& lane) { return lane.begun >= 0; });
   }
 
   // Until the lane is stopped or has ended, or has raised a flag.
@@ -68,6 +78,7 @@ class RankRun {
       fault_point(rank_);
       if (op.kind == OpKind::copy) std::memmove(at(op.dst), at(op.srcs.at(0)), op.dst.bytes);
       if (op.kind == OpKind::reduce) reduce(lane);
+      if (op.kind == OpKind::join && !join(lane)) return;
       ++lane.next;
       if (op.kind != OpKind::signal) continue;
       raise(view_.word(op.flag), call_.epoch + op.value, view_.doorbell(op.flag.owner));
@@ -85,6 +96,25 @@ class RankRun {
     reduce_cpu(request.type, request.op, at(op.dst), srcs_.data(), static_cast<int>(srcs_.size()),
                op.dst.bytes / bytes_of(request.type), request.ranks, op.finish,
                scaled_ ? scales.data() : nullptr);
+  }
+
+  // False where it has begun and not ended.
+  bool join(Cursor& lane) {
+    const Op& op = lane.op();
+    const LibraryCall& call = plan_.calls[static_cast<std::size_t>(op.call)];
+    void* const dst = op.dst.bytes == 0 ? nullptr : at(op.dst);
+    if (lane.begun < 0)
+      lane.begun = call_.library->begin(request_of(plan_, call), call.ranks, member_of(call, rank_),
+                                        op.srcs.empty() ? nullptr : at(op.srcs[0]), dst);
+    if (!call_.library->is_done(lane.begun)) return false;
+    call_.library->end(std::exchange(lane.begun, -1));
+    const Request& request = plan_.request;
+    if (op.finish && request.op == ReduceOp::avg && dst != nullptr && reduces(call.collective)) {
+      const void* sum = dst;
+      reduce_cpu(request.type, request.op, dst, &sum, 1, op.dst.bytes / bytes_of(request.type),
+                 request.ranks, true, nullptr);
+    }
+    return true;
   }
 
   const std::vector<int>& row(const Cursor& lane) const { return origins_[lane.index][lane.next]; }
@@ -115,9 +145,12 @@ class RankRun {
   void wait() {
     const WaitFor wait{&view_.doorbell(rank_), call_.deadline_ns, &watch_,
                        [this] { return describe(); }};
-    wait_until(wait_policy(plan_.request.ranks), wait, [this] {
+    WaitPolicy policy = wait_policy(view_.ranks_here());
+    if (is_between_nodes())
+      policy.yields = std::numeric_limits<int>::max();  // no bell rings for it
+    wait_until(policy, wait, [this] {
       return std::any_of(lanes_.begin(), lanes_.end(),
-                         [&](const Cursor& lane) { return has_come(lane.op()); });
+                         [&](const Cursor& lane) { return can_go_on(lane); });
     });
   }
 
@@ -125,6 +158,12 @@ class RankRun {
     std::string told;
     for (const Cursor& lane : lanes_) {
       const Op& op = lane.op();
+      if (op.kind == OpKind::join) {
+        told += text(told.empty() ? text("rank ", rank_, " waits in lane ") : "; in lane ",
+                     lane.lane->name, " op ", lane.next, " for the other ranks of call ", op.call,
+                     " between nodes");
+        continue;
+      }
       const std::uint32_t found = view_.word(op.flag).load() - call_.epoch;
       told += text(told.empty() ? text("rank ", rank_, " waits in lane ") : "; in lane ",
                    lane.lane->name, " op ", lane.next, " for flag (owner ", op.flag.owner,
@@ -141,7 +180,7 @@ class RankRun {
     if (call_.epoch >> kRefreshShift == after >> kRefreshShift) return;
     const ArenaSizes& sizes = view_.sizes();
     for (int owner = 0; owner < sizes.ranks; ++owner)
-      for (int index = 0; index < sizes.flags_per_pair; ++index)
+      for (int index = 0; view_.is_here(owner) && index < sizes.flags_per_pair; ++index)
         raise(view_.word({owner, rank_, index}), after, view_.doorbell(owner));
   }
 
@@ -168,6 +207,8 @@ void run_cpu(const Plan& plan, int rank, const Arenas& arenas, const CpuCall& ca
   if (!call.scalars.empty() && call.scalars.size() != static_cast<std::size_t>(plan.request.ranks))
     throw Error(ErrorCode::invalid_argument, text("wanted ", plan.request.ranks,
                                                   " scalars or none, found ", call.scalars.size()));
+  if (!plan.calls.empty() && call.library == nullptr)
+    throw Error(ErrorCode::unsupported, text(label(plan), " wants a library between nodes"));
   RankRun(plan, rank, arenas, call, watch).run();
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "exec/cpu/node_library.hpp"
 #include "plait/plan.hpp"
 
 namespace plait {
@@ -31,17 +32,18 @@ ArenaSizes sizes_for(const Plan& plan);
 /// All ranks' arenas as this rank sees them. Zeroed before first use (flags start at 0).
 struct Arenas {
   ArenaSizes sizes;
-  std::vector<std::byte*> base;  ///< by rank
+  std::vector<std::byte*> base;  ///< by rank; null = of another node, and nobody's here
 };
 
 /// What differs from call to call. epoch and parity are the same on all ranks of a call.
 struct CpuCall {
   const void* input = nullptr;
   void* output = nullptr;
-  std::vector<double> scalars;   ///< premul_sum: every rank's factor; may be empty
-  std::uint32_t epoch = 0;       ///< sum of epochs_per_call of all earlier calls
-  int parity = 0;                ///< number of earlier calls that used an inbox, mod 2
-  std::int64_t deadline_ns = 0;  ///< steady_clock time after which a wait gives up
+  std::vector<double> scalars;     ///< premul_sum: every rank's factor; may be empty
+  std::uint32_t epoch = 0;         ///< sum of epochs_per_call of all earlier calls
+  int parity = 0;                  ///< number of earlier calls that used an inbox, mod 2
+  std::int64_t deadline_ns = 0;    ///< steady_clock time after which a wait gives up
+  NodeLibrary* library = nullptr;  ///< what join ops run on; null = the plan has none
 };
 
 /// Asked while waiting, at least every 10 ms.

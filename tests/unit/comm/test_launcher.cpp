@@ -85,7 +85,8 @@ TEST_CASE("ranks that their launcher has put on several hosts are refused, and n
   const auto refusal = [](const Values& values, int ranks) {
     const Setting job(values);
     try {
-      check_one_host(read_env(), ranks);
+      if (const std::string why = why_not_one_host(read_env(), ranks); !why.empty())
+        throw Error(ErrorCode::unsupported, why);
     } catch (const Error& error) {
       CHECK(error.code() == ErrorCode::unsupported);
       return std::string(error.what());

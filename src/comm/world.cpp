@@ -1,0 +1,184 @@
+// Nodes that meet: who is where, what lies between, and whether all make the same call.
+#include "comm/world.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+#include "base/text.hpp"
+#include "comm/rendezvous.hpp"
+#include "plait/error.hpp"
+#include "topo/cluster.hpp"
+
+namespace plait {
+namespace {
+
+constexpr std::int64_t kLookEveryNs = 5'000'000;
+
+/// A word that no other communicator's node has.
+std::string new_word() {
+  return text(::getpid(), '-', std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+std::vector<int> everybody(const World& world) {
+  std::vector<int> ranks(static_cast<std::size_t>(world.ranks()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+double copy_s(World& world, std::vector<int> pair, bool sends, std::uint64_t bytes,
+              const Patience& patience) {
+  std::vector<char> memory(bytes);
+  Request request;
+  request.collective = Collective::copy;
+  request.type = DataType::uint8;
+  request.count = bytes;
+  request.ranks = 2;
+  const auto began = std::chrono::steady_clock::now();
+  for (int way = 0; way < 2; ++way) {  // there and back
+    request.root = way;
+    request.peer = 1 - way;
+    const int begun = world.begin(request, pair, sends ? 0 : 1, memory.data(), memory.data());
+    world.await(begun, patience, "a first message between nodes");
+    world.end(begun);
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / 2;
+}
+
+/// Between the first ranks of the first two nodes: both measure, and rank 0 tells.
+Network measured(OverNodes& over, const Patience& patience) {
+  constexpr std::uint64_t kLong = 1 << 20;
+  const int first = over.nodes.members[0][0], second = over.nodes.members[1][0];
+  const int me = over.nodes.peers()[static_cast<std::size_t>(over.nodes.place)];
+  double short_s = 0, long_s = 0;
+  if (me == first || me == second) {
+    static_cast<void>(copy_s(*over.world, {first, second}, me == first, 8, patience));
+    short_s = copy_s(*over.world, {first, second}, me == first, 8, patience);
+    long_s = copy_s(*over.world, {first, second}, me == first, kLong, patience);
+  }
+  Network network;
+  network.nodes = over.nodes.count();
+  network.latency_ns = std::clamp(short_s * 1e9, 500.0, 1e7);
+  network.gb_per_s = std::clamp(kLong / std::max(long_s - short_s, 1e-6) / 1e9, 0.001, 1000.0);
+  return network;
+}
+
+bool are_on_several_hosts(const CommunicatorOptions& options, const Env& env) {
+  if (env.node_size > 0 && env.node_size < options.ranks) return true;
+  return options.rendezvous.empty() && env.rendezvous.empty() &&
+         !why_not_one_host(env, options.ranks).empty();
+}
+
+}  // namespace
+
+void World::await(int begun, const Patience& patience, const std::string& waiting) {
+  std::int64_t looked_ns = now_ns();
+  while (!is_done(begun)) {
+    ::sched_yield();
+    const std::int64_t at_ns = now_ns();
+    if (at_ns - looked_ns < kLookEveryNs) continue;
+    looked_ns = at_ns;
+    if (patience.check) patience.check();
+    if (at_ns > patience.deadline_ns)
+      throw Error(ErrorCode::timeout, text(waiting, ": the deadline has passed; is a node gone?"));
+  }
+}
+
+OverNodes over_nodes(const CommunicatorOptions& options, const Env& env) {
+  if (options.ranks < 2 || !are_on_several_hosts(options, env)) return {};
+  if (options.ranks > kMaxRanks)
+    throw Error(ErrorCode::unsupported,
+                text("wanted at most ", kMaxRanks, " ranks over nodes, found ", options.ranks));
+  if (options.device >= 0)
+    throw Error(ErrorCode::unsupported,
+                "GPUs of several nodes: a program of NCCL goes as it is (plait run, docs/nccl.md)");
+  OverNodes over;
+  over.world = mpi_world(options.rank, options.ranks);
+  if (over.world == nullptr)
+    throw Error(ErrorCode::unsupported,
+                env.node_size > 0
+                    ? text("PLAIT_NODE_SIZE makes several nodes of these ", options.ranks,
+                           " ranks, and nothing carries bytes between nodes: initialise MPI first "
+                           "(MPI_Init, or from mpi4py import MPI)")
+                    : why_not_one_host(env, options.ranks));
+  const std::vector<std::string> cards = over.world->exchange(
+      pack({host_name(), new_word()}), {deadline_in(options.arrive_s), nullptr});
+  std::vector<std::string> hosts, words;
+  for (const std::string& card : cards) {
+    const std::vector<std::string> parts = unpack(card);
+    if (parts.size() != 2) throw Error(ErrorCode::parse_error, "a malformed card of a rank");
+    hosts.push_back(parts[0]);
+    words.push_back(parts[1]);
+  }
+  over.nodes = nodes_of(hosts, env.node_size, options.rank);
+  if (over.nodes.count() == 1) return {};  // the launcher counts otherwise than the system
+  over.rendezvous = text("unix:", rendezvous_folder(), "/node-",
+                         words[static_cast<std::size_t>(over.nodes.peers()[0])]);
+  return over;
+}
+
+Topology topology_of(OverNodes& over, const Patience& patience) {
+  std::size_t most = 0;
+  for (const std::vector<int>& members : over.nodes.members) most = std::max(most, members.size());
+  Network network = measured(over, patience);
+  std::string json;
+  if (over.nodes.mine == 0 && over.nodes.place == 0) {
+    const Topology node = local_cpu(static_cast<int>(most));
+    Nic nic;
+    for (int device = 0; device < static_cast<int>(node.devices.size()); ++device)
+      nic.affinity.push_back(device);
+    network.nics.push_back(nic);
+    json = to_json(cluster_of(node, network));
+  }
+  const int rank_0 = over.nodes.members[0][0];
+  return topology_from_json(over.world->exchange(json, patience)[static_cast<std::size_t>(rank_0)]);
+}
+
+std::vector<int> devices_of(const Topology& topology, const Nodes& nodes) {
+  const std::vector<int> all = rank_devices(topology);
+  const std::size_t each = all.size() / nodes.members.size();
+  std::size_t ranks = 0;
+  for (const std::vector<int>& members : nodes.members) ranks += members.size();
+  std::vector<int> devices(ranks);
+  for (std::size_t node = 0; node < nodes.members.size(); ++node)
+    for (std::size_t place = 0; place < nodes.members[node].size(); ++place)
+      devices[static_cast<std::size_t>(nodes.members[node][place])] = all[node * each + place];
+  return devices;
+}
+
+std::optional<Error> verdict_over(World& world, const CallDescriptor& mine,
+                                  const std::optional<Error>& refused, const Patience& patience) {
+  const std::string said = print(mine);
+  const std::uint64_t hash = hash_bytes(said.data(), said.size(), mine.plan_hash);
+  std::uint64_t words[3] = {refused ? static_cast<std::uint64_t>(refused->code()) : 0, hash, ~hash};
+  Request request;
+  request.collective = Collective::all_reduce;
+  request.type = DataType::uint64;
+  request.op = ReduceOp::max;
+  request.count = std::size(words);
+  request.ranks = world.ranks();
+  const int begun = world.begin(request, everybody(world), 0, words, words);
+  world.await(begun, patience, "a call that the ranks of all nodes make");
+  world.end(begun);
+  if (words[0] == 0 && words[1] == ~words[2]) return std::nullopt;
+  const bool fails = words[0] != 0;
+  const std::vector<std::string> all = world.exchange(
+      fails ? refused ? pack({text(static_cast<int>(refused->code())), reason_of(*refused)}) : ""
+            : said,
+      patience);
+  if (fails) {
+    const auto first =
+        std::find_if(all.begin(), all.end(), [](const std::string& one) { return !one.empty(); });
+    const std::vector<std::string> parts = unpack(*first);
+    return Error(static_cast<ErrorCode>(parse_integer("error code", parts.at(0), 1, 13)),
+                 parts.at(1));
+  }
+  const auto other =
+      std::find_if(all.begin(), all.end(), [&](const std::string& one) { return one != all[0]; });
+  return Error(ErrorCode::mismatch, text("rank 0 calls ", all[0], ", rank ", other - all.begin(),
+                                         " calls ", other == all.end() ? "it otherwise" : *other));
+}
+
+}  // namespace plait

@@ -1,0 +1,53 @@
+// Ranks of several hosts: what carries their bytes, and the calls between nodes of their plans.
+// plait opens no port of its own; the host's MPI has its ways already.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/env.hpp"
+#include "comm/descriptor.hpp"
+#include "comm/nodes.hpp"
+#include "comm/socket.hpp"
+#include "exec/cpu/node_library.hpp"
+#include "plait/communicator.hpp"
+
+namespace plait {
+
+class World : public NodeLibrary {
+ public:
+  /// Every rank's bytes in rank order; all ranks together. Error(timeout) past the deadline, and
+  /// what patience.check throws.
+  virtual std::vector<std::string> exchange(const std::string& mine, const Patience& patience) = 0;
+  virtual int ranks() const = 0;
+  /// Until the call is done: asks patience.check meanwhile. Error(timeout), whose words begin with
+  /// `waiting`.
+  void await(int begun, const Patience& patience, const std::string& waiting);
+};
+
+/// By the MPI of this process, which is initialised and has as many ranks with the same numbers;
+/// all ranks together. Null where there is none; Error(mismatch) where it has others.
+std::unique_ptr<World> mpi_world(int rank, int ranks);
+
+/// A communicator's ranks where these are on several nodes; no world = all are on one.
+struct OverNodes {
+  std::unique_ptr<World> world;
+  Nodes nodes;
+  std::string rendezvous;  ///< where the ranks of my node meet
+};
+
+/// By the launcher's words or PLAIT_NODE_SIZE; all ranks together. Error(unsupported) where there
+/// are several nodes and nothing carries bytes between them.
+OverNodes over_nodes(const CommunicatorOptions& options, const Env& env);
+/// The machine as plans over nodes see it: CPU ranks of each node, joined by links of the speed
+/// that calls of the library have between the first two nodes. All ranks together; the same on all.
+Topology topology_of(OverNodes& over, const Patience& patience);
+/// The topology's device of each rank.
+std::vector<int> devices_of(const Topology& topology, const Nodes& nodes);
+/// What all ranks of all nodes throw for this call: refused is my node's verdict. Nothing where all
+/// make the same.
+std::optional<Error> verdict_over(World& world, const CallDescriptor& mine,
+                                  const std::optional<Error>& refused, const Patience& patience);
+
+}  // namespace plait

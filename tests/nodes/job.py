@@ -1,0 +1,117 @@
+"""One rank of several: every collective over nodes, held to a reference; run by test_nodes.py.
+
+    mpiexec -n 4 python tests/nodes/job.py MODE
+
+Ranks' nodes are what PLAIT_NODE_SIZE pretends. Prints one JSON line on rank 0.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from mpi4py import MPI
+
+import plait
+
+TYPES = ("int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+COUNTS = (1, 7, 1001)
+
+
+def inputs(rank: int, shape: int, dtype: str) -> np.ndarray[Any, Any]:
+    """Numbers whose sums round, where the type is one of floats: any other order shows."""
+    source = np.random.default_rng(1000 * rank + shape)
+    if np.dtype(dtype).kind in "iu":
+        return source.integers(0, 5, shape).astype(dtype)
+    return (source.standard_normal(shape) * 8.0 ** source.integers(-2, 3, shape)).astype(dtype)
+
+
+def total(parts: list[np.ndarray[Any, Any]], op: str) -> np.ndarray[Any, Any]:
+    """In rank order; floats of 16 bits in fp32, rounded once."""
+    dtype = parts[0].dtype
+    wide = np.float32 if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype
+    combine = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}[op]
+    whole = parts[0].astype(wide)
+    for part in parts[1:]:
+        whole = combine(whole, part.astype(wide))
+    return whole.astype(dtype)
+
+
+class Checks:
+    """What was compared, and what was not as it should be."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.wrong: list[str] = []
+
+    def same(self, what: str, found: Any, wanted: Any) -> None:
+        self.count += 1
+        if np.asarray(found).tobytes() != np.ascontiguousarray(wanted).tobytes():
+            self.wrong.append(what)
+
+
+def collectives(comm: plait.Communicator, checks: Checks) -> None:
+    n, me = comm.ranks, comm.rank
+    for dtype in TYPES:
+        kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+        for count in COUNTS:
+            about = f"{dtype} x {count}"
+            each = [inputs(rank, count, kind) for rank in range(n)]
+            all_ = [inputs(rank, count * n, kind) for rank in range(n)]
+            for op in ("sum", "max") if dtype != "int8" else ("sum", "max", "min", "prod"):
+                checks.same(
+                    f"all_reduce {op} {about}", comm.all_reduce(each[me], op), total(each, op)
+                )
+            block = slice(me * count, (me + 1) * count)
+            checks.same(
+                f"reduce_scatter {about}", comm.reduce_scatter(all_[me]), total(all_, "sum")[block]
+            )
+            checks.same(f"all_gather {about}", comm.all_gather(each[me]), np.concatenate(each))
+            checks.same(
+                f"all_to_all {about}",
+                comm.all_to_all(all_[me]),
+                np.concatenate([part[block] for part in all_]),
+            )
+            for root in (0, n - 1):
+                checks.same(f"broadcast {about}", comm.broadcast(each[me], root=root), each[root])
+                found = comm.reduce(each[me], root=root)
+                if me == root:
+                    checks.same(f"reduce {about}", found, total(each, "sum"))
+                found = comm.gather(each[me], root=root)
+                if me == root:
+                    checks.same(f"gather {about}", found, np.concatenate(each))
+                found = comm.scatter(all_[root], root=root)
+                checks.same(f"scatter {about}", found, all_[root][block])
+
+
+def refusals(comm: plait.Communicator, checks: Checks) -> None:
+    """What one rank alone gets wrong is an error on the ranks of all nodes, and they go on."""
+    for _ in range(3):
+        try:
+            comm.all_reduce(np.ones(10 + (comm.rank == comm.ranks - 1), np.float32))
+            checks.wrong.append("ranks that ask for unlike calls were not refused")
+        except plait.Error as error:
+            checks.same("refusal", "rank" in str(error), True)
+        checks.same("after it", comm.all_reduce(np.ones(3)), np.full(3, float(comm.ranks)))
+    comm.barrier()
+
+
+def main() -> None:
+    checks = Checks()
+    comm = plait.init()
+    {"collectives": collectives, "refusals": refusals}[sys.argv[1]](comm, checks)
+    facts = {"ranks": comm.ranks, "topology": comm.topology.name}
+    wrong = MPI.COMM_WORLD.gather((checks.count, checks.wrong))
+    if wrong is not None:
+        counts, lists = zip(*wrong, strict=True)
+        print(
+            json.dumps(
+                {**facts, "checks": sum(counts), "wrong": [one for part in lists for one in part]}
+            )
+        )
+
+
+main()

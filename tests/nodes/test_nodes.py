@@ -1,0 +1,70 @@
+"""Communicators over several nodes, joined by the MPI of the process: real ranks under mpiexec.
+
+Nodes are what PLAIT_NODE_SIZE pretends of one machine; the library between them is MPICH's, over
+shared memory.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+JOB = Path(__file__).parent / "job.py"
+BESIDE = Path(sys.executable).parent / "mpiexec"
+MPIEXEC = str(BESIDE) if BESIDE.exists() else shutil.which("mpiexec")
+
+pytestmark = pytest.mark.skipif(
+    MPIEXEC is None or importlib.util.find_spec("mpi4py") is None,
+    reason="wants mpiexec and mpi4py (pip install mpich mpi4py)",
+)
+
+
+def run(ranks: int, node_size: int, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    settings = {"PLAIT_NODE_SIZE": str(node_size), "OMPI_MCA_rmaps_base_oversubscribe": "1", **env}
+    command = [str(MPIEXEC), "-n", str(ranks), sys.executable, *words]
+    return subprocess.run(
+        command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=300
+    )
+
+
+def facts(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(("ranks", "node_size"), [(4, 2), (5, 3), (6, 2)])
+def test_every_collective_has_the_bits_of_rank_order(ranks, node_size):
+    found = facts(run(ranks, node_size, str(JOB), "collectives", PLAIT_BITWISE="1"))
+    assert found["wrong"] == []
+    assert found["ranks"] == ranks and found["checks"] > 200 * ranks
+
+
+def test_what_one_rank_gets_wrong_is_an_error_on_all_nodes():
+    found = facts(run(4, 2, str(JOB), "refusals"))
+    assert found["wrong"] == [] and found["checks"] == 4 * 6
+
+
+def test_without_mpi_the_error_says_what_to_do():
+    program = "import plait\ntry:\n    plait.init()\nexcept plait.Error as e:\n    print(e)"
+    done = run(2, 1, "-c", program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("from mpi4py import MPI") == 2
+
+
+def test_two_ranks_alone_are_of_one_node():
+    program = (
+        "from mpi4py import MPI\nimport plait, numpy as np\nc = plait.init()\n"
+        "try:\n    c.send(np.ones(3), 1 - c.rank)\nexcept plait.UnsupportedError as e:\n"
+        "    print(e)\n"
+        "print(c.copy(np.full(3, float(c.rank)), src=0, dst=1, out=np.zeros(3)))"
+    )
+    done = run(2, 1, "-c", program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("two ranks alone") == 2 and "[0. 0. 0.]" in done.stdout
