@@ -22,9 +22,11 @@ constexpr int kYields = 100;
 constexpr std::int64_t kFirstSliceNs = 1'000'000;  // short at first: a dead peer is noticed soon
 constexpr std::int64_t kLastSliceNs = 10'000'000;
 constexpr std::int64_t kBusySliceNs = 100'000;  // where the thread has other work meanwhile
-// A yield takes as long as whoever runs instead pleases: on a full machine a hundred of them take a
-// second. So the clock says when to look up, not their number.
-constexpr std::int64_t kLookEveryNs = 5'000'000;
+// A yield that takes longer ran somebody else. Who yields then gets the core back when that one's
+// slice ends, long after what it waits for; who sleeps is woken for it. So yields are left out for
+// a while, after which one of them looks again.
+constexpr std::int64_t kSharedCoreNs = 20'000;
+constexpr std::int64_t kLookAgainNs = 200'000'000;
 
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -35,6 +37,23 @@ std::int64_t now_ns() {
 void sleep_on(std::uint32_t& rings, std::uint32_t seen, std::int64_t slice_ns) {
   const timespec slice{slice_ns / 1'000'000'000, slice_ns % 1'000'000'000};
   ::syscall(SYS_futex, &rings, FUTEX_WAIT, seen, &slice, nullptr, 0);
+}
+
+// True once ready; else it has yielded as often, or somebody shares the core.
+bool yield_until(int yields, const std::function<bool()>& ready) {
+  static thread_local std::int64_t shared_until_ns = 0;
+  std::int64_t yielded_ns = now_ns();
+  if (yielded_ns < shared_until_ns) return false;
+  for (int i = 0; i < yields; ++i) {
+    if (ready()) return true;
+    ::sched_yield();
+    const std::int64_t took_ns = now_ns() - yielded_ns;
+    yielded_ns += took_ns;
+    if (took_ns <= kSharedCoreNs) continue;
+    shared_until_ns = yielded_ns + kLookAgainNs;
+    return ready();
+  }
+  return false;
 }
 
 // One slice of sleep; true once ready.
@@ -70,16 +89,7 @@ void wait_until(const WaitPolicy& policy, const WaitFor& wait, const std::functi
     if (ready()) return;
     pause_once();
   }
-  std::int64_t looked_ns = now_ns();
-  for (int i = 0; i < policy.yields; ++i) {
-    if (ready()) return;
-    ::sched_yield();
-    wait.watch->meanwhile();
-    if (const std::int64_t at_ns = now_ns(); at_ns - looked_ns >= kLookEveryNs) {
-      looked_ns = at_ns;
-      if (!ready()) look_up(wait);
-    }
-  }
+  if (yield_until(policy.yields, ready)) return;
   std::int64_t slice_ns = kFirstSliceNs;
   while (!ready()) {
     const std::int64_t left_ns = look_up(wait);
