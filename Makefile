@@ -7,13 +7,15 @@ BIN := $(VENV)/bin
 BUILD := build/dev
 SDIST := build/sdist
 BENCH_MOST ?= 64M
+TORCH ?= torch
+TORCH_FOLDER := build/torch
 # Device code is made for one GPU on either side of 9.0, where kernels differ: `pip install .` makes it for all that plait
 # knows, which takes three times as long.
 CUDA_ARCHS ?= 80-real;90
 SOURCES := $(shell find src include bindings python cmake tests/unit tests/plans tests/conformance \
 	tests/property tests/gpu topologies -type f -not -name '*.pyc' 2>/dev/null) CMakeLists.txt pyproject.toml
 
-.PHONY: bench test lint deps sdist wheel install cpp-test py-test sanitize sanitize-drop-in clean
+.PHONY: bench test test-torch lint deps sdist wheel install cpp-test py-test sanitize sanitize-drop-in clean
 
 # Every strategy: those that need two sockets or a missing link run on mist's shape, pairwise on two.
 bench: install
@@ -53,6 +55,13 @@ cpp-test: install
 
 py-test: install
 	$(BIN)/python -m pytest
+
+# The backend of torch.distributed, and PyTorch's own suite of it over the backend. TORCH: what pip installs, into a
+# folder of its own, since other tests do without: a CPU wheel (torch==2.13.0+cpu) where pip knows an index that has it.
+test-torch: install
+	test -d $(TORCH_FOLDER)/torch || $(BIN)/python -m pip install -q --target $(TORCH_FOLDER) $(TORCH) expecttest
+	PYTHONPATH=$(TORCH_FOLDER) $(BIN)/python -m pytest tests/python/test_torch_backend.py
+	PYTHONPATH=$(TORCH_FOLDER) $(BIN)/python tests/pytorch/suite.py
 
 lint: install
 	$(BIN)/python tools/tidy.py

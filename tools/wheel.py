@@ -31,6 +31,7 @@ MAY_NEED = {
 }
 HOLDS = (
     "plait/*.py",
+    "plait_torch/__init__.py",
     "plait/py.typed",
     "plait/_core.*.so",
     "plait/_core.pyi",

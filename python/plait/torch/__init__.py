@@ -1,0 +1,12 @@
+"""plait as a backend of torch.distributed: `init_process_group("plait")`, with no import.
+
+docs/pytorch.md says what it serves. Importing this registers it too, where entry points of
+torch.backends are switched off.
+"""
+
+from plait.torch.group import PlaitGroup, create
+from plait_torch import register
+
+__all__ = ["PlaitGroup", "create", "register"]
+
+register()

@@ -1,0 +1,331 @@
+"""The group that torch.distributed makes for `init_process_group("plait")` and new_group().
+
+PyTorch takes a Python subclass of ProcessGroup as the whole group, for every device; from the
+release that has BackendBase on it is a backend inside PyTorch's own group. Both are the same class
+but for that base.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from plait.torch.calls import Calls
+from plait.torch.gpu import GpuSide
+from plait.torch.host import HostSide
+from plait.torch.mailbox import Mailbox
+from plait.torch.messages import BARRIER, Message
+from plait.torch.types import flat, put
+from plait.torch.works import All, Done, c10d_words
+
+_NO_RANGE = nullcontext()
+
+
+class Group(Calls):
+    """Everything but the base class that torch wants."""
+
+    def __init__(self, store: Any, rank: int, ranks: int, timeout: timedelta) -> None:
+        self._store, self._rank, self._ranks = store, rank, ranks
+        self._timeout_s = timeout.total_seconds()
+        self._requests = {}
+        self._sequence = 0
+        self._name, self._description = "", ""
+        self._batch: list[Any] | None = None  # works of a coalescing that was started
+        self._host_side = HostSide(store, rank, ranks, self._timeout_s)
+        self._gpu_side: GpuSide | None = None
+        # Before any rank can send: a peer that is not there yet finds its socket.
+        self._mail = Mailbox(store, rank, ranks) if ranks > 1 else None
+
+    # What torch asks of a group.
+
+    def getBackendName(self) -> str:
+        return "plait"
+
+    name = _get_backend_name = getBackendName
+
+    def getRank(self) -> int:
+        return self._rank
+
+    rank = getRank
+
+    def getSize(self) -> int:
+        return self._ranks
+
+    size = getSize
+
+    def setGroupName(self, name: str) -> None:
+        self._name = name
+
+    def getGroupName(self) -> str:
+        return self._name
+
+    def setGroupDesc(self, description: str) -> None:
+        self._description = description
+
+    def getGroupDesc(self) -> str:
+        return self._description
+
+    @property
+    def supports_coalescing(self) -> bool:
+        return True
+
+    @property
+    def supports_splitting(self) -> bool:
+        return True
+
+    @property
+    def options(self) -> Any:
+        """None: a group has its timeout alone."""
+        return None
+
+    def get_group_store(self) -> Any:
+        return self._store
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Of later calls."""
+        self._timeout_s = timeout.total_seconds()
+        self._host_side.timeout_s = self._timeout_s
+        if self._gpu_side is not None:
+            self._gpu_side.timeout_s = self._timeout_s
+
+    def _set_sequence_number_for_group(self) -> None:
+        pass  # it counts from 0 on every rank
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._sequence
+
+    setSequenceNumberForGroup = _set_sequence_number_for_group
+    getSequenceNumberForGroup = _get_sequence_number_for_group
+
+    def abort(self) -> None:
+        """Ends all calls with an error, now; other ranks' calls that wait for them fail later."""
+        for side in (self._host_side, self._gpu_side):
+            if side is not None:
+                side.abort()
+        if self._mail is not None:
+            self._mail.close("it was aborted")
+
+    def shutdown(self) -> None:
+        """Once what was called has ended."""
+        for side in (self._host_side, self._gpu_side):
+            if side is not None:
+                side.close()
+        if self._mail is not None:
+            self._mail.close("it was destroyed")
+
+    def split_group(
+        self,
+        ranks: list[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Any = None,
+    ) -> Any:
+        """A group of these ranks of this one, or None for others; all of this one call it."""
+        if self._rank not in ranks:
+            return None
+        name = group_name or f"{self._name}:split:{'-'.join(map(str, ranks))}"
+        store = dist.PrefixStore(f"{name}/", self._store)
+        timeout = timeout or timedelta(seconds=self._timeout_s)
+        made = create(store, ranks.index(self._rank), len(ranks), timeout)
+        made.setGroupName(name)
+        made.setGroupDesc(group_desc or f"{self._description}:split")
+        return made
+
+    # Calls.
+
+    def _host(self) -> HostSide:
+        return self._host_side
+
+    def _do(self, what: str, tensor: Tensor, call: Any, result: Any, opts: Any, keep: Any) -> Any:
+        """Runs a collective where the tensor lies."""
+        self._sequence += 1
+        is_async, seconds = True, 0.0
+        if opts is not None and hasattr(opts, "timeout"):
+            is_async = getattr(opts, "asyncOp", True)
+            seconds = opts.timeout.total_seconds()
+        if self._batch is not None:
+            is_async = True
+        with _range(what):
+            if tensor.is_cpu or self._ranks == 1:
+                work = self._on_host(what, call, result, is_async, seconds)
+            else:
+                work = self._gpu(tensor).do(what, call, result, is_async, keep, tensor.device)
+        if self._batch is not None:
+            self._batch.append(work)
+        return work
+
+    def _on_host(self, what: str, call: Any, result: Any, is_async: bool, seconds: float) -> Any:
+        if self._ranks == 1:
+            call(self._host_side)
+            return Done(result)
+        return self._host_side.do(what, call, result, is_async, seconds)
+
+    def _gpu(self, tensor: Tensor) -> GpuSide:
+        if not tensor.is_cuda:
+            raise dist.DistBackendError(
+                f"[plait] wanted a tensor in host memory or on a CUDA GPU, found one on "
+                f"{tensor.device}"
+            )
+        if self._gpu_side is None:
+            self._gpu_side = GpuSide(self._store, self._rank, self._ranks, self._timeout_s)
+        return self._gpu_side
+
+    def barrier(self, opts: Any = None) -> Any:
+        """Of hosts; of a GPU that the group used too, whose calls have ended on all ranks then."""
+        if self._gpu_side is not None:
+            self._gpu_side.synchronize()
+        return self._do("barrier", _NOWHERE, lambda side: side.barrier(), None, opts, None)
+
+    def monitored_barrier(
+        self, timeout: timedelta | None = None, wait_all_ranks: bool = False
+    ) -> None:
+        """A barrier whose error on rank 0 says which ranks did not come."""
+        seconds = timeout.total_seconds() if timeout else self._timeout_s
+        self._sequence += 1
+        if self._mail is None:
+            return
+        with _range("monitored_barrier"):
+            if self._rank == 0:
+                self._monitor(seconds, wait_all_ranks)
+            else:
+                self._report(seconds)
+
+    def _monitor(self, seconds: float, wait_all_ranks: bool) -> None:
+        end = time.monotonic() + seconds
+        words = [self._word(rank, False, seconds) for rank in range(1, self._ranks)]
+        missing = []
+        for rank, word in enumerate(words, 1):
+            left = timedelta(seconds=max(end - time.monotonic(), 1e-3))
+            try:
+                word.wait(left)
+            except RuntimeError:
+                missing.append(rank)
+                if not wait_all_ranks:
+                    break
+        if missing:
+            many = (
+                f"Ranks {', '.join(map(str, missing))}"
+                if len(missing) > 1
+                else (f"Rank {missing[0]}")
+            )
+            raise dist.DistBackendError(
+                f"[plait] {many} failed to pass monitoredBarrier in {round(seconds * 1e3)} ms"
+            )
+        for rank in range(1, self._ranks):
+            self._word(rank, True, seconds).wait()
+
+    def _report(self, seconds: float) -> None:
+        try:
+            self._word(0, True, seconds).wait()
+            self._word(0, False, seconds).wait()
+        except RuntimeError as error:
+            raise dist.DistBackendError(
+                f"[plait] Rank {self._rank} successfully reached monitoredBarrier, but received "
+                "errors while waiting for send/recv from rank 0. Please check rank 0 logs for "
+                f"faulty rank: {error}"
+            ) from error
+
+    def _word(self, peer: int, is_send: bool, seconds: float) -> Message:
+        assert self._mail is not None
+        post = self._mail.send if is_send else self._mail.receive
+        return post(torch.zeros(1, dtype=torch.uint8), peer, 0, seconds, BARRIER)
+
+    # Messages between two ranks. Those of GPUs go through host memory.
+
+    def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
+        tensor = flat(tensors[0])
+        with _range("send"), c10d_words(f"send to rank {dst}", self._timeout_s):
+            work = self._mailbox().send(tensor.cpu(), dst, tag, self._timeout_s)
+        return self._posted(work)
+
+    def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
+        return self._receive(tensors[0], src, tag)
+
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
+        return self._receive(tensors[0], None, tag)
+
+    def _receive(self, tensor: Tensor, peer: int | None, tag: int) -> Any:
+        whole = flat(tensor) if tensor.is_cpu else torch.empty_like(tensor, device="cpu")
+        with _range("recv"), c10d_words("recv", self._timeout_s):
+            work = self._mailbox().receive(whole.contiguous(), peer, tag, self._timeout_s)
+        if not tensor.is_cpu:
+            work.at_wait = lambda: put(tensor, whole)
+        elif whole.data_ptr() != tensor.data_ptr():
+            work.landing(lambda: put(tensor, whole))
+        return self._posted(work)
+
+    def _mailbox(self) -> Mailbox:
+        self._sequence += 1
+        if self._mail is None:
+            self._mail = Mailbox(self._store, self._rank, self._ranks)
+        return self._mail
+
+    def _posted(self, work: Any) -> Any:
+        if self._batch is not None:
+            self._batch.append(work)
+        return work
+
+    # Several calls as one work.
+
+    def _start_coalescing(self, device: Any = None) -> None:
+        self._batch = []
+
+    def _end_coalescing(self, device: Any = None) -> Any:
+        works, self._batch = self._batch or [], None
+        return All(works)
+
+    startCoalescing = _start_coalescing
+    endCoalescing = _end_coalescing
+
+
+_NOWHERE = torch.empty(0)  # of calls that have no tensor
+
+
+def _range(what: str) -> Any:
+    """A range of the profiler, where one is on."""
+    if not torch.autograd._profiler_enabled():
+        return _NO_RANGE
+    return torch.profiler.record_function(f"plait::{what}")
+
+
+class PlaitGroup(Group, dist.ProcessGroup):
+    """The whole group of PyTorch up to 2.15."""
+
+    def __init__(self, store: Any, rank: int, ranks: int, timeout: timedelta) -> None:
+        dist.ProcessGroup.__init__(self, rank, ranks)
+        Group.__init__(self, store, rank, ranks, timeout)
+
+    def _get_backend(self, device: Any = None) -> Any:
+        return self
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        kinds = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+        return [torch.device(kind) for kind in kinds]
+
+
+def create(store: Any, rank: int, ranks: int, timeout: timedelta) -> Any:
+    """What torch.distributed calls to make a group."""
+    base = getattr(dist, "BackendBase", None)
+    if base is None:
+        return PlaitGroup(store, rank, ranks, timeout)
+    return _backend_class(base)(store, rank, ranks, timeout)
+
+
+def _backend_class(base: Any) -> Any:
+    """Of a backend inside PyTorch's own group."""
+
+    class PlaitBackend(Group, base):
+        def __init__(self, store: Any, rank: int, ranks: int, timeout: timedelta) -> None:
+            base.__init__(self, rank, ranks)
+            Group.__init__(self, store, rank, ranks, timeout)
+
+    return PlaitBackend

@@ -1,0 +1,149 @@
+"""Calls on host memory: one communicator a group, its calls one after the other in one order.
+
+A blocking call runs in the caller's thread where nothing is before it; the others run in a thread
+of the group, as they came.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+
+import plait
+from plait.torch.meeting import meet
+from plait.torch.works import Done, Later, c10d_words, timed_out
+
+Call = Callable[["HostSide"], None]
+
+
+class HostSide:
+    """What runs calls on host memory. `store`, `timeout_s`: the group's."""
+
+    def __init__(self, store: Any, rank: int, ranks: int, timeout_s: float) -> None:
+        self.rank, self.ranks, self.timeout_s = rank, ranks, timeout_s
+        self._store = store
+        self._core: Any = None
+        self._core_s = timeout_s  # what the core waits at most
+        self._closed = ""
+        self._turn = threading.Lock()  # held by whoever calls the core
+        self._guard = threading.Lock()
+        self._waiting = 0  # calls handed to the thread that have not ended
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._running: Later | None = None  # what the thread is at
+
+    def launch(self, request: plait.Request, source: int, out: int, scalar: float = 1.0) -> None:
+        """One collective of the core; inside a call alone. source, out: addresses."""
+        core = self._core
+        if core is None:
+            core = self._meet()
+        if scalar == 1.0:
+            core.run_request(request, source, out)
+        else:
+            core.run_request(request, source, out, "", {}, scalar)
+
+    def barrier(self) -> None:
+        """All ranks; inside a call alone."""
+        if self.ranks > 1:
+            (self._core or self._meet()).barrier()
+
+    def exchange(self, mine: bytes, side: Any) -> list[bytes]:
+        """Every rank's bytes; inside a call of `side`, which may be a GPU's."""
+        if side is self:
+            return list((self._core or self._meet()).exchange(mine))
+        with self._turn:
+            return list((self._core or self._meet()).exchange(mine))
+
+    def _meet(self) -> Any:
+        if self._closed:
+            raise plait.AbortedError(self._closed)
+        try:
+            made = meet(self._store, self.rank, self.ranks, -1, self.timeout_s)._core
+        except Exception as error:
+            self._closed = f"its communicator could not be made: {error}"
+            raise
+        self._core, self._core_s = made, self.timeout_s
+        return made
+
+    def do(self, what: str, call: Call, result: Any, is_async: bool, timeout_s: float) -> Any:
+        """The Work of call(self), run now or later. timeout_s: this call's own; <= 0 = the group's.
+
+        A call with a time of its own runs in the thread, since the core has one time for all.
+        """
+        limit = timeout_s if timeout_s > 0 else self.timeout_s
+        if is_async or limit != self._core_s:
+            work = self._hand_over(what, call, result)
+            if not is_async:
+                self._wait(work, what, limit)
+            return work
+        if self._waiting or not self._turn.acquire(blocking=False):
+            work = self._hand_over(what, call, result)
+            work.wait()
+            return work
+        try:
+            self._run(what, call)
+        finally:
+            self._turn.release()
+        return Done(result)
+
+    def _run(self, what: str, call: Call) -> None:
+        with c10d_words(what, self.timeout_s):
+            if self._closed:
+                raise plait.AbortedError(self._closed)
+            call(self)
+
+    def _wait(self, work: Later, what: str, timeout_s: float) -> None:
+        """The others may come still, but not this rank: its communicator is of no more use."""
+        if not work.is_over_within(timeout_s):
+            self.abort(f"{what} did not complete within its own timeout")
+            raise timed_out(what, timeout_s)
+        work.wait()
+
+    def _hand_over(self, what: str, call: Call, result: Any) -> Later:
+        work = Later(result, what)
+        with self._guard:
+            self._waiting += 1
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, daemon=True, name="plait")
+                self._thread.start()
+            self._queue.put((what, call, work))
+        return work
+
+    def _serve(self) -> None:
+        while (item := self._queue.get()) is not None:
+            what, call, work = item
+            error: BaseException | None = None
+            self._running = work
+            try:
+                with self._turn:
+                    self._run(what, call)
+            except BaseException as caught:
+                error = caught
+            self._running = None
+            with self._guard:
+                self._waiting -= 1
+            work.finish(error)
+            del item, call, work, error  # nothing of a call lives until the next
+
+    def abort(self, why: str = "it was aborted") -> None:
+        """Ends what runs and what comes, with an error; from any thread."""
+        self._closed = self._closed or f"wanted an open process group: {why}"
+        if self._core is not None:
+            self._core.abort()
+        elif (work := self._running) is not None:  # which waits for ranks to meet, deaf to this
+            work.finish(dist.DistBackendError(f"[plait] the process group was closed : {why}"))
+
+    def close(self) -> None:
+        """After what was handed over, where it ends in the group's time."""
+        with self._guard:
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                self._queue.put(None)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(self.timeout_s)
+        self._closed = self._closed or "wanted an open process group: it was destroyed"
+        self._core = None

@@ -1,0 +1,117 @@
+"""What torch's operations and types are to plait."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.distributed import ReduceOp
+
+import plait
+from plait.arrays import TYPE_OF_DTYPE
+
+_OP_NAMES = {
+    "SUM": "sum",
+    "AVG": "avg",
+    "PRODUCT": "prod",
+    "MIN": "min",
+    "MAX": "max",
+    "BAND": "bit_and",
+    "BOR": "bit_or",
+    "BXOR": "bit_xor",
+    "PREMUL_SUM": "premul_sum",
+}
+_OPS = {
+    getattr(ReduceOp.RedOpType, name): ours
+    for name, ours in _OP_NAMES.items()
+    if hasattr(ReduceOp.RedOpType, name)
+}
+_TYPES = {
+    getattr(torch, name): ours for name, ours in TYPE_OF_DTYPE.items() if hasattr(torch, name)
+}
+# Of two floats each. A product is not theirs part by part.
+_COMPLEX = {torch.complex32: "fp16", torch.complex64: "fp32", torch.complex128: "fp64"}
+# A bool is a byte of 0 or 1; sum and product are as NCCL's group has them.
+_OPS_OF_BOOL = {
+    "sum": "max",
+    "max": "max",
+    "bit_or": "max",
+    "prod": "min",
+    "min": "min",
+    "bit_and": "min",
+    "bit_xor": "bit_xor",
+}
+
+
+class Reduction(NamedTuple):
+    """As the core takes it."""
+
+    op: str
+    type: str
+    per_element: int  # of plait's elements
+    scalar: float
+
+
+_known: dict[Any, Reduction] = {}
+
+
+def reduction_of(redop: Any, dtype: Any) -> Reduction:
+    """UnsupportedError where plait has none."""
+    kind = getattr(redop, "op", redop)
+    known = _known.get((kind, dtype))
+    if known is not None and known.op != "premul_sum":
+        return known
+    op = _OPS.get(kind)
+    if op is None:
+        raise plait.UnsupportedError(f"wanted one of {', '.join(_OP_NAMES)}, found {redop!r}")
+    return (
+        _known.setdefault((kind, dtype), _made(op, redop, dtype))
+        if op != "premul_sum"
+        else (_made(op, redop, dtype))
+    )
+
+
+def _made(op: str, redop: Any, dtype: Any) -> Reduction:
+    scalar = 1.0
+    if op == "premul_sum":
+        factor = redop.factor if hasattr(redop, "factor") else redop.__getstate__()[1]
+        scalar = float(factor)
+    if dtype is torch.bool and op in _OPS_OF_BOOL:
+        return Reduction(_OPS_OF_BOOL[op], "uint8", 1, scalar)
+    if dtype in _COMPLEX and op in ("sum", "avg", "premul_sum"):
+        return Reduction(op, _COMPLEX[dtype], 2, scalar)
+    if dtype not in _TYPES:
+        raise plait.UnsupportedError(f"wanted a type that has {op}, found {dtype}")
+    return Reduction(op, _TYPES[dtype], 1, scalar)
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """Itself where it is contiguous, else a copy; without its history."""
+    tensor = tensor.detach()
+    if tensor.is_conj() or tensor.is_neg():
+        return tensor.resolve_conj().resolve_neg().contiguous()
+    return tensor if tensor.is_contiguous() else tensor.contiguous()
+
+
+def put(tensor: Tensor, found: Tensor) -> None:
+    """What was made in a copy back into the caller's tensor."""
+    if found.data_ptr() != tensor.data_ptr():
+        tensor.detach().copy_(found.view(tensor.shape))
+
+
+def in_a_row(tensors: list[Tensor]) -> Tensor | None:
+    """The whole that these are equal parts of, one after the other; None where they are not."""
+    first = tensors[0]
+    step = first.numel() * first.element_size()
+    storage = first.untyped_storage().data_ptr()
+    for number, one in enumerate(tensors):
+        if (
+            one.data_ptr() != first.data_ptr() + number * step
+            or one.numel() != first.numel()
+            or one.dtype != first.dtype
+            or not one.is_contiguous()
+            or one.untyped_storage().data_ptr() != storage
+        ):
+            return None
+    return first.as_strided((len(tensors), first.numel()), (first.numel(), 1))

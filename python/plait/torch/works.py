@@ -1,0 +1,242 @@
+"""What a call gives back: torch.distributed's Work, done already or later, on the host or a GPU."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Work
+
+import plait
+
+
+@contextmanager
+def c10d_words(what: str, seconds: float) -> Iterator[None]:
+    """plait's errors as those that users of torch.distributed match; others pass as they are."""
+    try:
+        yield
+    except plait.DeadlineError as error:
+        raise timed_out(what, seconds, str(error)) from error
+    except plait.PeerLostError as error:
+        text = f"[plait] {what}: Connection closed by peer: {error}"
+        raise dist.DistNetworkError(text) from error
+    except plait.AbortedError as error:
+        text = f"[plait] {what}: the process group was closed by abort: {error}"
+        raise dist.DistBackendError(text) from error
+
+
+def timed_out(what: str, seconds: float, why: str = "") -> dist.DistBackendError:
+    """seconds: what was waited."""
+    tail = f": {why}" if why else ""
+    text = f"[plait] Timed out waiting {round(seconds * 1e3)}ms for {what} to complete{tail}"
+    return dist.DistBackendError(text)
+
+
+class Done(Work):
+    """Of a call that ended before it returned."""
+
+    def __init__(self, result: Any, source: int = -1) -> None:
+        super().__init__()
+        self._result, self._source = result, source
+        self._future: Any = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    def exception(self) -> None:
+        return None
+
+    def synchronize(self) -> None:
+        pass
+
+    def result(self) -> Any:
+        return self._result
+
+    def _source_rank(self) -> int:
+        return self._source
+
+    source_rank = _source_rank
+
+    def get_future(self) -> Any:
+        if self._future is None:
+            self._future = torch.futures.Future()
+            self._future.set_result(self._result)
+        return self._future
+
+
+class Later(Work):
+    """Of a call that another thread ends, by finish()."""
+
+    def __init__(self, result: Any, what: str) -> None:
+        super().__init__()
+        self._result, self._what = result, what
+        self._source = -1
+        self._error: BaseException | None = None
+        self._done = threading.Lock()  # held until the end: cheaper to wait for than an Event
+        self._done.acquire()
+        self._is_over = False
+        self._guard = threading.Lock()
+        self._future: Any = None
+
+    def finish(self, error: BaseException | None = None, source: int = -1) -> None:
+        """Wakes who waits, then runs what hangs on the future. A second end is none."""
+        with self._guard:
+            if self._is_over:
+                return
+            self._error, self._source, self._is_over = error, source, True
+            self._done.release()
+            future = self._future
+        if future is not None:
+            self._tell(future)
+
+    def _tell(self, future: Any) -> None:
+        if self._error is None:
+            future.set_result(self._result)
+        else:
+            future.set_exception(self._error)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """timeout: None or zero waits as long as the group's does."""
+        seconds = timeout.total_seconds() if timeout is not None else 0.0
+        if not self._done.acquire(timeout=seconds if seconds > 0 else -1):
+            raise timed_out(self._what, seconds)
+        self._done.release()
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def is_over_within(self, seconds: float) -> bool:
+        """Whether it ends, well or not, within that time."""
+        if not self._done.acquire(timeout=seconds):
+            return False
+        self._done.release()
+        return True
+
+    def is_completed(self) -> bool:
+        return self._is_over
+
+    def is_success(self) -> bool:
+        return self._is_over and self._error is None
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def result(self) -> Any:
+        return self._result
+
+    def _source_rank(self) -> int:
+        return self._source
+
+    source_rank = _source_rank
+
+    def get_future(self) -> Any:
+        with self._guard:
+            if self._future is not None:
+                return self._future
+            self._future = torch.futures.Future()
+            is_over = self._is_over
+        if is_over:
+            self._tell(self._future)
+        return self._future
+
+
+class OnStream(Work):
+    """Of a call on a GPU's stream: the host does not wait, the streams of those who wait() do."""
+
+    def __init__(
+        self, result: Any, keep: Any, stream: Any, is_side: bool, check: Callable[[], None]
+    ) -> None:
+        super().__init__()
+        self._result, self._stream, self._is_side, self._check = result, stream, is_side, check
+        self._keep = keep  # so that the allocator gives to nobody what the stream still uses
+        self._event = torch.cuda.Event()
+        self._event.record(stream)
+        self._future: Any = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Makes the current stream wait; on a call of its own stream it has nothing to do."""
+        if self._is_side:
+            torch.cuda.current_stream(self._stream.device).wait_event(self._event)
+            self._keep = None
+        self._check()
+        if timeout is not None and timeout.total_seconds() > 0:
+            self._event.synchronize()
+            self._check()
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        return bool(self._event.query())
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> BaseException | None:
+        try:
+            self._check()
+        except RuntimeError as error:
+            return error
+        return None
+
+    def result(self) -> Any:
+        return self._result
+
+    def get_future(self) -> Any:
+        """Its callbacks run at once, on streams that wait for the call."""
+        if self._future is None:
+            self._future = torch.futures.Future(devices=[self._stream.device])
+            with torch.cuda.stream(self._stream):
+                self._future.set_result(self._result)
+        return self._future
+
+
+class All(Work):
+    """Of several calls."""
+
+    def __init__(self, works: list[Any], result: Any = None) -> None:
+        super().__init__()
+        self._works, self._result = works, result
+        self._future: Any = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        for work in self._works:
+            work.wait(timeout)
+        return True
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        return all(work.is_success() for work in self._works)
+
+    def exception(self) -> BaseException | None:
+        return next((error for work in self._works if (error := work.exception())), None)
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def result(self) -> Any:
+        return self._result
+
+    def get_future(self) -> Any:
+        if self._future is None:
+            futures = [work.get_future() for work in self._works]
+            result = self._result
+            self._future = torch.futures.collect_all(futures).then(lambda _: result)
+        return self._future

@@ -1,0 +1,460 @@
+"""plait as a backend of torch.distributed: what calls give, in which order, how they fail."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from datetime import timedelta
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="wanted torch (make test-torch), found none")
+dist = pytest.importorskip("torch.distributed")
+if not dist.is_available():
+    pytest.skip("wanted torch with torch.distributed, found it without", allow_module_level=True)
+
+from torch_ranks import on_ranks  # noqa: E402
+
+import plait.torch  # noqa: E402
+
+Op = dist.ReduceOp
+
+
+def given(rank: int, dtype: torch.dtype, count: int = 1000) -> torch.Tensor:
+    """The same on every rank that asks for the same one."""
+    generator = torch.Generator().manual_seed(rank)
+    if dtype is torch.bool:
+        return torch.rand(count, generator=generator) < 0.5
+    if dtype.is_complex or dtype.is_floating_point:
+        wide = torch.complex128 if dtype.is_complex else torch.float64
+        return torch.randn(count, dtype=wide, generator=generator).to(dtype)
+    return torch.randint(0, 50, (count,), generator=generator).to(dtype)
+
+
+# Reductions. Sums are taken in rank order, so the expected bits are those of a loop.
+
+
+def in_rank_order(op, parts):
+    total = parts[0].clone()
+    for part in parts[1:]:
+        total = op(total, part)
+    return total
+
+
+KINDS = [
+    (Op.SUM, torch.float32, torch.add),
+    (Op.SUM, torch.float64, torch.add),
+    (Op.SUM, torch.int64, torch.add),
+    (Op.SUM, torch.complex64, torch.add),
+    (Op.PRODUCT, torch.float32, torch.mul),
+    (Op.PRODUCT, torch.complex128, torch.mul),
+    (Op.MIN, torch.int32, torch.minimum),
+    (Op.MAX, torch.float16, torch.maximum),
+    (Op.BAND, torch.uint8, torch.bitwise_and),
+    (Op.BXOR, torch.int16, torch.bitwise_xor),
+    (Op.SUM, torch.bool, torch.logical_or),
+    (Op.PRODUCT, torch.bool, torch.logical_and),
+    (Op.BXOR, torch.bool, torch.logical_xor),
+]
+
+
+def reductions(rank, ranks):
+    group = dist.group.WORLD
+    for op, dtype, function in KINDS:
+        parts = [given(r, dtype, 12 * ranks) for r in range(ranks)]
+        expected = in_rank_order(function, parts)
+        opts = dist.AllreduceOptions()
+        opts.reduceOp = op
+        mine = parts[rank].clone()
+        group.allreduce([mine], opts).wait()
+        assert torch.equal(mine, expected), (op, dtype)
+        wide = parts[rank].clone().view(12, ranks).t()  # not contiguous
+        group.allreduce([wide], opts).wait()
+        assert torch.equal(wide, expected.view(12, ranks).t()), (op, dtype)
+        if dtype.is_complex:
+            continue
+        mine = parts[rank].clone()
+        dist.reduce(mine, 1, op=op)
+        assert torch.equal(mine, expected if rank == 1 else parts[rank])
+        part = torch.empty(12, dtype=dtype)
+        dist.reduce_scatter_tensor(part, parts[rank], op=op)
+        assert torch.equal(part, expected[12 * rank : 12 * rank + 12])
+    mean = given(rank, torch.float64)
+    dist.all_reduce(mean, op=Op.AVG)
+    assert torch.allclose(mean, sum(given(r, torch.float64) for r in range(ranks)) / ranks)
+
+
+def uneven_reduce_scatter(rank, ranks):
+    parts = [given(10 * rank + r, torch.float32, 5 + r) for r in range(ranks)]
+    mine = torch.empty(5 + rank)
+    dist.reduce_scatter(mine, parts)
+    theirs = [given(10 * r + rank, torch.float32, 5 + rank) for r in range(ranks)]
+    assert torch.equal(mine, in_rank_order(torch.add, theirs))
+
+
+def sparse_sums(rank, ranks):
+    rows = torch.tensor([[rank, ranks]])
+    mine = torch.sparse_coo_tensor(rows, torch.ones(2, 3) * (rank + 1), (ranks + 1, 3))
+    dist.all_reduce(mine)
+    dense = torch.cat([torch.arange(1.0, ranks + 1), torch.tensor([ranks * (ranks + 1) / 2])])
+    assert torch.equal(mine.to_dense(), dense[:, None].expand(-1, 3))
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("program", [reductions, uneven_reduce_scatter, sparse_sums])
+def test_reductions(program, ranks):
+    on_ranks(program, ranks)
+
+
+# Moves.
+
+TYPES = [torch.float32, torch.bool, torch.complex64, torch.float8_e5m2, torch.bfloat16, torch.int64]
+
+
+def moves(rank, ranks):
+    for dtype in TYPES:
+        all_of = [given(r, torch.float32).to(dtype) for r in range(ranks)]
+        same = [(one.view(torch.uint8) if one.dtype.itemsize == 1 else one) for one in all_of]
+
+        def is_rank(tensor, r, same=same):
+            found = tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 else tensor
+            return torch.equal(found, same[r])
+
+        mine = all_of[rank].clone()
+        dist.broadcast(mine, 1)
+        assert is_rank(mine, 1)
+        whole = torch.empty(ranks * 1000, dtype=dtype)
+        dist.all_gather_into_tensor(whole, all_of[rank])
+        assert all(is_rank(part, r) for r, part in enumerate(whole.chunk(ranks)))
+        apart = [torch.empty(1000, dtype=dtype) for _ in range(ranks)]
+        dist.all_gather(apart, all_of[rank])
+        assert all(is_rank(part, r) for r, part in enumerate(apart))
+        dist.gather(all_of[rank], apart if rank == 1 else None, dst=1)
+        dist.scatter(mine, all_of if rank == 0 else None, src=0)
+        assert is_rank(mine, rank)
+        dist.all_to_all_single(whole, all_of[rank].repeat(ranks))
+        assert all(is_rank(part, r) for r, part in enumerate(whole.chunk(ranks)))
+
+
+def uneven_moves(rank, ranks):
+    whole = [torch.empty(r + 1) for r in range(ranks)]
+    dist.all_gather(whole, torch.full((rank + 1,), float(rank)))
+    assert all(torch.equal(part, torch.full((r + 1,), float(r))) for r, part in enumerate(whole))
+    gives = [torch.full((rank + to, 2), 10.0 * rank + to) for to in range(ranks)]
+    takes = [torch.empty(source + rank, 2) for source in range(ranks)]
+    expected = [torch.full((source + rank, 2), 10.0 * source + rank) for source in range(ranks)]
+    dist.all_to_all(takes, gives)
+    assert all(map(torch.equal, takes, expected))
+    flat = torch.empty(sum(map(len, takes)), 2)
+    sizes = [len(one) for one in takes], [len(one) for one in gives]
+    dist.all_to_all_single(flat, torch.cat(gives), *sizes)
+    assert torch.equal(flat, torch.cat(expected))
+
+
+def sizes_that_disagree(rank, ranks):
+    given_rows = torch.ones(5)
+    with pytest.raises(plait.MismatchError, match="rank 0 sends rank 1 16 bytes, which wants 8"):
+        sent, taken = ([1, 4], [1, 3]) if rank == 0 else ([3, 2], [2, 2])
+        dist.all_to_all_single(torch.empty(4), given_rows, taken, sent)
+    return True
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("program", [moves, uneven_moves])
+def test_moves(program, ranks):
+    on_ranks(program, ranks)
+
+
+def test_split_sizes_that_disagree_are_an_error_on_every_rank():
+    assert on_ranks(sizes_that_disagree) == [True, True]
+
+
+# Messages between two ranks.
+
+
+def crossed_tags(rank, ranks):
+    if rank == 0:
+        works = [dist.isend(torch.full((9,), float(tag)), 1, tag=tag) for tag in (1, 2, 3)]
+    else:
+        found = {tag: torch.empty(9) for tag in (3, 1, 2)}
+        works = [dist.irecv(one, 0, tag=tag) for tag, one in found.items()]
+    for work in works:
+        work.wait()
+    if rank == 1:
+        assert all(torch.equal(one, torch.full((9,), float(tag))) for tag, one in found.items())
+
+
+def all_send_first(rank, ranks):
+    """Of more than any socket holds, with nobody waiting but at the end."""
+    mine = torch.full((3 << 20,), float(rank))
+    gone = [dist.isend(mine, to) for to in range(ranks) if to != rank]
+    for source in range(ranks):
+        if source != rank:
+            found = torch.empty(3 << 20).view(3, 1 << 20).t()  # not contiguous
+            dist.recv(found, source)
+            assert bool((found == source).all())
+    for work in gone:
+        work.wait()
+
+
+def from_anybody(rank, ranks):
+    if rank != 0:
+        time.sleep(0.05 * (ranks - rank))  # the last comes first
+        dist.send(torch.tensor([rank, 7]), 0, tag=5)
+        return
+    seen = []
+    for _ in range(ranks - 1):
+        found = torch.empty(2, dtype=torch.int64)
+        source = dist.recv(found, tag=5)
+        assert found.tolist() == [source, 7]
+        seen.append(source)
+    assert sorted(seen) == list(range(1, ranks))
+
+
+def nobody_waits(rank, ranks):
+    """What is posted moves although no thread waits for it."""
+    peer = 1 - rank
+    found = torch.empty(1 << 20)
+    works = [dist.irecv(found, peer), dist.isend(torch.full((1 << 20,), 4.0 + rank), peer)]
+    end = time.monotonic() + 30
+    while not all(work.is_completed() for work in works):
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    assert bool((found == 4.0 + peer).all())
+    dist.barrier()
+
+
+def wrong_size(rank, ranks):
+    if rank == 0:
+        dist.send(torch.ones(4), 1)
+        dist.send(torch.ones(4), 1, tag=1)
+    else:
+        with pytest.raises(plait.MismatchError, match="wanted 12 bytes, found a message of 16"):
+            dist.recv(torch.empty(3), 0)
+        found = torch.empty(4)
+        dist.recv(found, 0, tag=1)  # the stream goes on
+        assert torch.equal(found, torch.ones(4))
+
+
+@pytest.mark.parametrize(
+    ("program", "ranks"),
+    [(crossed_tags, 2), (all_send_first, 3), (from_anybody, 4), (nobody_waits, 2), (wrong_size, 2)],
+)
+def test_messages(program, ranks):
+    on_ranks(program, ranks)
+
+
+# Order, works, groups.
+
+
+def in_order(rank, ranks):
+    tensor = torch.ones(1000) * (rank + 1)
+    works = [dist.all_reduce(tensor, async_op=True) for _ in range(4)]
+    chained = works[-1].get_future().then(lambda done: done.value()[0] * 2)
+    dist.barrier()  # blocking, behind them
+    assert all(work.is_completed() for work in works)
+    total = float(sum(range(1, ranks + 1)) * ranks**3)
+    assert torch.equal(tensor, torch.full((1000,), total))
+    assert torch.equal(chained.wait(), 2 * tensor)
+
+
+def coalesced(rank, ranks):
+    tensors = [torch.full((k + 1,), float(rank)) for k in range(3)]
+    with dist._coalescing_manager(async_ops=True) as manager:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    manager.wait()
+    with dist._coalescing_manager(device=torch.device("cpu")):
+        dist.all_reduce(tensors[0])
+    total = float(sum(range(ranks)))
+    assert [one[0].item() for one in tensors] == [total * ranks, total, total]
+
+
+def groups(rank, ranks):
+    made = [dist.new_group([r]) for r in range(ranks)]
+    alone = made[rank]
+    mine = torch.tensor([5.0])
+    dist.all_reduce(mine, group=alone)
+    dist.all_gather([mine], torch.tensor([6.0]), group=alone)
+    assert mine.item() == 6.0 and alone._host_side._core is None and alone._mail is None
+    pair = dist.new_group([0, ranks - 1])
+    if rank in (0, ranks - 1):
+        assert pair._host_side._core is None  # before its first call
+        dist.all_reduce(mine, group=pair)
+        assert mine.item() == 12.0
+        dist.destroy_process_group(pair)
+    half = dist.group.WORLD.split_group([0, 1], group_name="half")
+    assert (half is None) == (rank > 1)
+    if half is not None:
+        mine = torch.tensor([1.0 + rank])
+        half.allreduce([mine]).wait()
+        assert mine.item() == 3.0 and half.size() == 2
+    dist.destroy_process_group()
+
+
+def seen_by_the_profiler(rank, ranks):
+    from torch.profiler import profile
+
+    with profile() as seen:
+        dist.all_reduce(torch.ones(2))
+        dist.barrier()
+    assert {"plait::all_reduce", "plait::barrier"} <= {event.name for event in seen.events()}
+
+
+@pytest.mark.parametrize("program", [in_order, coalesced, groups, seen_by_the_profiler])
+def test_order_and_groups(program):
+    on_ranks(program, 3)
+
+
+# Failures.
+
+
+def barrier_alone(rank, ranks):
+    if rank == 1:
+        time.sleep(3)
+        return 0.0
+    began = time.monotonic()
+    with pytest.raises(dist.DistBackendError, match=r"Timed out waiting 1000ms for barrier"):
+        dist.barrier()
+    return time.monotonic() - began
+
+
+def barrier_of_its_own_time(rank, ranks):
+    dist.barrier()
+    if rank == 0:
+        with pytest.raises(RuntimeError, match="Timed out waiting 200ms for barrier"):
+            dist.barrier(timeout=timedelta(seconds=0.2))
+        with pytest.raises(RuntimeError, match="did not complete within its own timeout"):
+            dist.barrier()
+    else:
+        time.sleep(2)
+    return True
+
+
+def receive_alone(rank, ranks):
+    if rank == 0:
+        with pytest.raises(RuntimeError, match=r"Timed out waiting 300ms for recv from rank 1"):
+            dist.irecv(torch.empty(1), 1).wait(timedelta(seconds=0.3))
+    else:
+        time.sleep(2)
+    return True
+
+
+def peer_that_ends(rank, ranks):
+    dist.barrier()
+    if rank == 1:
+        os._exit(0)
+    began = time.monotonic()
+    with pytest.raises(dist.DistNetworkError, match="Connection closed by peer: rank 1"):
+        dist.recv(torch.empty(1), 1)
+    with pytest.raises(RuntimeError, match=r"Connection closed by peer|rank 1"):
+        dist.all_reduce(torch.ones(1))
+    return time.monotonic() - began
+
+
+def aborted(rank, ranks):
+    if rank == 1:
+        time.sleep(4)
+        return True
+    began = time.monotonic()
+    works = [dist.irecv(torch.empty(1), 1), dist.all_reduce(torch.ones(1), async_op=True)]
+    dist.group.WORLD.abort()
+    for work in works:
+        with pytest.raises(RuntimeError, match="closed"):
+            work.wait()
+    with pytest.raises(RuntimeError, match="closed"):
+        dist.all_reduce(torch.ones(1))
+    return time.monotonic() - began < 3
+
+
+def missing_at_a_monitored_barrier(rank, ranks):
+    group = dist.group.WORLD
+    group.monitored_barrier(timedelta(seconds=20))
+    time.sleep(0 if rank < 2 else 3)
+    if rank > 1:
+        return True
+    with pytest.raises(RuntimeError) as found:
+        group.monitored_barrier(timedelta(seconds=0.5), wait_all_ranks=True)
+    expected = "Ranks 2, 3 failed to pass monitoredBarrier in 500 ms"
+    assert (expected if rank == 0 else "Rank 1 successfully reached") in str(found.value)
+    return True
+
+
+def test_a_barrier_that_a_rank_does_not_come_to_times_out():
+    waited = on_ranks(barrier_alone, timeout_s=1)
+    assert 0.9 < waited[0] < 2.5
+
+
+def test_a_rank_that_ends_is_named_soon():
+    waited = on_ranks(peer_that_ends)
+    assert waited[0] < 5
+
+
+@pytest.mark.parametrize(
+    ("program", "ranks"),
+    [
+        (barrier_of_its_own_time, 2),
+        (receive_alone, 2),
+        (aborted, 2),
+        (missing_at_a_monitored_barrier, 4),
+    ],
+)
+def test_failures(program, ranks):
+    assert all(on_ranks(program, ranks))
+
+
+# How it comes into a program.
+
+
+def training(rank, ranks):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
+    losses = []
+    for step in range(10):
+        images = given(100 * step + rank, torch.float32, 640).view(10, 64)
+        loss = ddp(images).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    weights = torch.cat([one.detach().view(-1) for one in model.parameters()])
+    return losses, hashlib.sha256(weights.numpy().tobytes()).hexdigest()
+
+
+def test_ddp_trains_to_the_bits_of_gloo():
+    plaits, gloos = on_ranks(training), on_ranks(training, backend="gloo")
+    assert plaits == gloos
+    assert plaits[0][1] == plaits[1][1]
+
+
+def test_importing_torch_makes_it_known_and_imports_no_plait():
+    source = (
+        "import sys, torch.distributed as dist\n"
+        "assert dist.Backend('plait') == 'plait' and 'plait' in dist.Backend.backend_list\n"
+        "assert 'plait' not in sys.modules and 'plait_torch' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", source], check=True, timeout=120)
+
+
+def test_where_torch_has_backends_in_python_it_is_one(monkeypatch):
+    class BackendBase:
+        def __init__(self, rank, ranks):
+            self.made_of = (rank, ranks)
+
+    monkeypatch.setattr(dist, "BackendBase", BackendBase, raising=False)
+    made = plait.torch.create(dist.HashStore(), 0, 1, timedelta(seconds=1))
+    assert isinstance(made, BackendBase) and made.made_of == (0, 1)
+    assert made.getBackendName() == "plait"
+    tensor = torch.ones(3)
+    made.allreduce([tensor]).wait()
+    assert torch.equal(tensor, torch.ones(3))
+
+
+def test_more_ranks_than_plait_joins_are_an_error():
+    with pytest.raises(plait.UnsupportedError, match="wanted at most"):
+        plait.torch.meeting.meet(dist.HashStore(), 0, 1000, -1, 1.0)
