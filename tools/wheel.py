@@ -38,6 +38,7 @@ HOLDS = (
     "plait/libplait.so.0",
     "plait/libplait_nccl.so",
     "plait/libplait_audit.so",
+    "plait/libplait_mpi.so",
     "plait/nccl/libnccl.so.2",
     "plait/include/plait/*",
     "plait-*.dist-info/*",

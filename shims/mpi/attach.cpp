@@ -22,13 +22,23 @@ namespace {
 constexpr std::size_t kMostAttached = 64;
 /// MPI waits for a rank as long as it takes; a rank that ends is noticed at once.
 constexpr double kForeverS = 1e8;
-/// Below, the MPI's own are as fast: docs/mpi.md.
-constexpr std::uint64_t kMinBytes = 64 << 10;
+constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
+/// The least message of each collective that plait takes unless told otherwise: from where on it
+/// was faster than Open MPI and MPICH on two ranks (docs/mpi.md).
+std::uint64_t usual_least(Collective collective) {
+  switch (collective) {
+    case Collective::all_reduce:
+    case Collective::reduce_scatter: return 64 << 10;
+    case Collective::reduce: return 4 << 20;
+    default: return kNever;
+  }
+}
 
 struct Settings {
   bool wanted = false;
-  std::uint32_t served = 0;  ///< bit by Collective
-  std::uint64_t min_bytes = kMinBytes;
+  bool broken = false;                    ///< a variable was wrong: all ranks hear of it
+  std::array<std::uint64_t, 16> least{};  ///< message that is served, by Collective
   std::string topology;
   double arrive_s = kForeverS, deadline_s = kForeverS;
   int node = 0;  ///< world rank of this node's first rank
@@ -39,12 +49,22 @@ Settings& settings() {
   return *one;
 }
 
-std::uint32_t served_by(const std::string& names) {
-  if (names.empty()) return ~0u;
-  std::uint32_t served = 0;
-  for (const std::string& name : split(names, ','))
-    served |= 1u << static_cast<unsigned>(parse_collective(name));
-  return served;
+/// From PLAIT_OPS and PLAIT_MIN_BYTES: the former names collectives, the latter is for all served.
+void set_least(const Env& env, Settings& found) {
+  found.least.fill(kNever);
+  const std::vector<std::string> named = split(env.ops, ',');
+  const auto set = [&](Collective collective, std::uint64_t bytes) {
+    const bool told = env.has("PLAIT_MIN_BYTES") && bytes != kNever;
+    found.least[static_cast<std::size_t>(collective)] = told ? env.min_bytes : bytes;
+  };
+  if (!env.ops.empty()) {
+    for (const std::string& name : named) set(parse_collective(name), 64 << 10);
+    return;
+  }
+#define PLAIT_COLLECTIVE(name, input, output, busbw) \
+  set(Collective::name, usual_least(Collective::name));
+#include "plait/collectives.def"
+#undef PLAIT_COLLECTIVE
 }
 
 /// A bad value is no reason to end somebody's program: it is this rank's reason to pass on.
@@ -53,8 +73,7 @@ void read_settings(Settings& found) {
     const Env env = read_env();
     if (!env.mpi_host || env.disable) return;
     set_log(env.debug, env.debug_file);
-    found.served = served_by(env.ops);
-    if (env.has("PLAIT_MIN_BYTES")) found.min_bytes = env.min_bytes;
+    set_least(env, found);
     if (env.has("PLAIT_ARRIVE_S")) found.arrive_s = env.arrive_s;
     if (env.has("PLAIT_DEADLINE_S")) found.deadline_s = env.deadline_s;
     found.topology = env.topology;
@@ -62,7 +81,7 @@ void read_settings(Settings& found) {
   } catch (const Error& error) {
     warn_unasked(-1, text("MPI calls pass on: ", error.what()));
     found.wanted = foreign_env("PLAIT_MPI_HOST") == "1";
-    found.served = 0;
+    found.broken = true;
   }
 }
 
@@ -164,13 +183,15 @@ bool agreed_to_serve() {
   int ranks = 0;
   real().Comm_size(world, &ranks);
   if (ranks < 2) return false;
-  const std::string shown = text(PLAIT_VERSION, ' ', mine.served, ' ', mine.min_bytes, ' ',
-                                 mine.topology, ' ', mine.arrive_s, ' ', mine.deadline_s);
+  std::string shown =
+      text(PLAIT_VERSION, ' ', mine.topology, ' ', mine.arrive_s, ' ', mine.deadline_s);
+  for (const std::uint64_t bytes : mine.least) shown += text(' ', bytes);
   std::uint64_t hash = 14695981039346656037ull;
   for (const unsigned char byte : shown) hash = (hash ^ byte) * 1099511628211ull;
   const int word = static_cast<int>(hash >> 33);
-  const bool alike = least(word, world) == word && least(-word, world) == -word;
-  if (least(alike && mine.served != 0 ? 1 : 0, world) == 0) {
+  const int lowest = least(word, world), highest = -least(-word, world);
+  const bool alike = lowest == word && highest == word;
+  if (least(alike && !mine.broken ? 1 : 0, world) == 0) {
     warn_unasked(-1, "MPI calls pass on: PLAIT_ variables differ between ranks, or are wrong");
     return false;
   }
@@ -186,10 +207,15 @@ bool can_attach(Handle comm, Place& place) {
   return place.ranks > 1 && place.ranks <= kMostRanks;
 }
 
+bool may_be_wanted(Collective collective, std::uint64_t most_bytes) {
+  const std::uint64_t least = settings().least[static_cast<std::size_t>(collective)];
+  return least != kNever && most_bytes >= least;
+}
+
 bool is_wanted(const Request& request) {
   const Settings& mine = settings();
-  return (mine.served >> static_cast<unsigned>(request.collective) & 1) != 0 &&
-         message_bytes(request) >= mine.min_bytes;
+  const std::uint64_t least = mine.least[static_cast<std::size_t>(request.collective)];
+  return least != kNever && message_bytes(request) >= least;
 }
 
 std::unique_ptr<Communicator> attach(Handle comm, const Place& place, std::size_t held) {

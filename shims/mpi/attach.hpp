@@ -12,6 +12,8 @@ namespace plait::mpi {
 bool agreed_to_serve();
 /// Whether plait may take such calls at all; the same on all ranks. Fills in this rank's place.
 bool can_attach(Handle comm, Place& place);
+/// False where no call with such a message is: asked first, since most calls are small.
+bool may_be_wanted(Collective collective, std::uint64_t most_bytes);
 /// Whether the call is one that plait was asked to take: PLAIT_OPS, PLAIT_MIN_BYTES.
 bool is_wanted(const Request& request);
 /// Collective over the communicator. held: how many this process has already. Null on all ranks

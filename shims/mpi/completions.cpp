@@ -18,6 +18,15 @@ void* status_at(void* statuses, int index) {
   return static_cast<std::byte*>(statuses) + static_cast<std::ptrdiff_t>(index) * bytes;
 }
 
+/// MPI_Request_get_status into one of several, whose error is set too.
+int status_of(Handle request, int* flag, void* status) {
+  const Abi& abi = real().abi;
+  const int code = real().Request_get_status(request, flag, status);
+  if (code == 0 && *flag != 0 && status != abi.status_ignore)
+    *reinterpret_cast<int*>(static_cast<std::byte*>(status) + abi.source_at + 8) = 0;
+  return code;
+}
+
 /// What Request_get_status_some does, for MPIs before 4.1.
 int status_of_some(int count, const void* requests, int* ended, int* indices, void* statuses) {
   const Abi& abi = real().abi;
@@ -27,8 +36,7 @@ int status_of_some(int count, const void* requests, int* ended, int* indices, vo
     if (abi.key(request) == abi.no_request) continue;
     ++active;
     int flag = 0;
-    if (const int code = real().Request_get_status(request, &flag, status_at(statuses, found)))
-      return code;
+    if (const int code = status_of(request, &flag, status_at(statuses, found))) return code;
     if (flag != 0) indices[found++] = at;
   }
   *ended = active == 0 ? kUndefined : found;
@@ -43,17 +51,16 @@ int status_of_any(int count, const void* requests, int* index, int* flag, void* 
     const Handle request = abi.at(requests, at);
     if (abi.key(request) == abi.no_request) continue;
     *index = at;
-    if (const int code = real().Request_get_status(request, flag, status)) return code;
+    if (const int code = status_of(request, flag, status)) return code;
     if (*flag != 0) return 0;
   }
-  return *index == kUndefined ? real().Request_get_status(abi.no_request, flag, status) : 0;
+  return *index == kUndefined ? status_of(abi.no_request, flag, status) : 0;
 }
 
 int status_of_all(int count, const void* requests, int* flag, void* statuses) {
   *flag = 1;
   for (int at = 0; at < count && *flag != 0; ++at)
-    if (const int code =
-            real().Request_get_status(real().abi.at(requests, at), flag, status_at(statuses, at)))
+    if (const int code = status_of(real().abi.at(requests, at), flag, status_at(statuses, at)))
       return code;
   return 0;
 }

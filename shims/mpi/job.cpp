@@ -12,6 +12,7 @@
 #include <new>
 
 #include "base/text.hpp"
+#include "plait/communicator.hpp"
 #include "plait/error.hpp"
 
 namespace plait::mpi {
@@ -117,7 +118,7 @@ bool set_uneven(const Asked& asked, const Place& place, Part& part, Shape& shape
   }
   part.count = most;
   shape.uneven = most != least;
-  return most <= 2 * sum / place.ranks;
+  return most * place.ranks <= 2 * sum;
 }
 
 bool is_rooted(Collective collective) {
@@ -142,6 +143,20 @@ bool has_buffers(const Asked& asked, const Place& place) {
 }
 
 }  // namespace
+
+std::uint64_t most_bytes(const Asked& asked) {
+  const KnownType* in = real().abi.type(asked.in_type);
+  const KnownType* out = real().abi.type(asked.out_type);
+  const Count count = std::max(asked.in_count, asked.out_count);
+  // An IN_PLACE call leaves one side's arguments open, which may be anything.
+  if (asked.counts || in == nullptr || out == nullptr || count < 0 || count > 1 << 30)
+    return ~std::uint64_t{0};
+  const bool whole = asked.collective == Collective::all_reduce ||
+                     asked.collective == Collective::reduce ||
+                     asked.collective == Collective::broadcast;
+  const std::uint64_t element = std::max(bytes_of(in->type), bytes_of(out->type));
+  return static_cast<std::uint64_t>(count) * element * (whole ? 1 : kMostRanks);
+}
 
 std::optional<Shape> shape_of(const Asked& asked, const Place& place) {
   Shape shape;

@@ -33,6 +33,8 @@ struct Place {
   int ranks = 0;
 };
 
+/// No message of the call is larger; ~0 where that takes a closer look.
+std::uint64_t most_bytes(const Asked& asked);
 /// Nothing where the call must pass on: it is empty, wrong, not plait's, or too uneven to pad.
 std::optional<Shape> shape_of(const Asked& asked, const Place& place);
 

@@ -33,6 +33,9 @@ void nap(int round);
 /// In the program's thread, while it waits for plait: lets the MPI move what else is under way.
 /// False in plait's own threads, which call no MPI.
 bool let_mpi_progress();
+/// Before the first of these, and after the last.
+void begin_progress();
+void end_progress();
 
 /// The program's thread, while a wrapped call runs.
 class InProgram {

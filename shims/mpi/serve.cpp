@@ -9,6 +9,7 @@
 #include <map>
 #include <thread>
 
+#include "base/env.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "shims/mpi/attach.hpp"
@@ -82,11 +83,22 @@ State* attached(Handle comm, const Place& place) {
   return bare;
 }
 
+/// Of two ranks in shared memory one step is fastest up to 1 MiB, by measurement (docs/mpi.md).
+CallOptions strategy_for(const Request& request) {
+  static const bool told = !foreign_env("PLAIT_ALGO").empty();
+  CallOptions options;
+  const bool small = message_bytes(request) <= 1 << 20;
+  if (!told && request.collective == Collective::all_reduce && request.ranks == 2 && small)
+    options.strategy = "one_shot";
+  return options;
+}
+
 }  // namespace
 
 void begin_serving() {
   if (!agreed_to_serve()) return;
   real().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
+  begin_progress();
   serving.store(true);
 }
 
@@ -104,6 +116,7 @@ void end_serving() {
     let_mpi_progress();
     nap(round);
   }
+  end_progress();
 }
 
 void State::await_idle() {
@@ -126,7 +139,7 @@ void State::run(const Asked& asked, const Shape& shape) {
     refusal = error;
   }
   if (refusal) comm_->refuse(refusal->code(), refusal->what());  // throws on all ranks
-  comm_->run(job->request(), job->input(), job->output());
+  comm_->run(job->request(), job->input(), job->output(), strategy_for(job->request()));
   job->end();
 }
 
@@ -162,7 +175,7 @@ void State::work() {
     lock.unlock();
     const Job& job = operation.job;
     try {
-      comm_->run(job.request(), job.input(), job.output());
+      comm_->run(job.request(), job.input(), job.output(), strategy_for(job.request()));
     } catch (const Error& error) {
       operation.error = error;
     }
@@ -184,6 +197,7 @@ void State::close() {
 
 Served served(const Asked& asked, bool may_attach) {
   const Abi& abi = real().abi;
+  if (!may_be_wanted(asked.collective, most_bytes(asked))) return {};
   if (abi.key(asked.comm) == abi.no_comm) return {};
   void* value = nullptr;
   int flag = 0;

@@ -1,0 +1,35 @@
+"""Fixtures of the tests under MPI; those that need one are skipped where there is none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from mpi_programs import FOUND, ROOT, Mpi
+
+
+@pytest.fixture(
+    scope="session", params=FOUND or [None], ids=[mpi.name for mpi in FOUND] or ["none"]
+)
+def mpi(request: pytest.FixtureRequest) -> Mpi:
+    if request.param is None:
+        pytest.skip("no MPI on this machine: make test-mpi fetches two, or install openmpi-bin")
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def drop_in() -> Path:
+    """The newest libplait_mpi.so of a build, but for sanitized ones (MPI_SHIM names another)."""
+    if named := os.environ.get("MPI_SHIM"):
+        return Path(named)
+    built = ROOT.glob("build/*/shims/libplait_mpi.so")
+    found = [path for path in built if "san" not in path.parent.parent.name]
+    if not found:
+        pytest.skip("libplait_mpi.so is not built: make test builds it")
+    return max(found, key=lambda path: path.stat().st_mtime)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mpi")

@@ -1,0 +1,212 @@
+// cases NAME: one promise of the drop-in's each. Prints a line of JSON a rank; exits 1 where what
+// must hold does not.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "program.hpp"
+
+namespace {
+
+constexpr int kMany = 100000;
+int wrong = 0;
+
+void hold(bool is_true, const char* what) {
+  if (is_true) return;
+  ++wrong;
+  std::fprintf(stderr, "rank %d: %s does not hold\n", rank_in(MPI_COMM_WORLD), what);
+}
+
+int sum_of_ranks(MPI_Comm comm) {
+  const int mine = rank_in(comm) + 1;
+  int all = 0;
+  MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_SUM, comm);
+  return all;
+}
+
+int expected_sum(MPI_Comm comm) {
+  const int ranks = ranks_of(comm);
+  return ranks * (ranks + 1) / 2;
+}
+
+/// A large message is under way while its sender waits in a collective: MPI moves it on.
+void progress() {
+  const int rank = rank_in(MPI_COMM_WORLD);
+  hold(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the first sum");
+  std::vector<int> data(kMany * 40, rank);
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (rank == 0) MPI_Isend(data.data(), kMany * 40, MPI_INT, 1, 7, MPI_COMM_WORLD, &request);
+  if (rank == 1) {
+    MPI_Recv(data.data(), kMany * 40, MPI_INT, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    hold(data[0] == 0 && data[kMany * 40 - 1] == 0, "what was received");
+  }
+  hold(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the sum");
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+/// A native non-blocking call ends at one rank while the others are in a call of plait's.
+void native_beside() {
+  MPI_Comm other;
+  MPI_Comm_dup(MPI_COMM_WORLD, &other);
+  sum_of_ranks(MPI_COMM_WORLD);
+  std::vector<int> in(kMany, 1), out(kMany);
+  MPI_Request request;
+  MPI_Iallreduce(in.data(), out.data(), kMany, MPI_INT, MPI_SUM, other, &request);
+  if (rank_in(MPI_COMM_WORLD) == 0) MPI_Wait(&request, MPI_STATUS_IGNORE);
+  hold(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the sum beside it");
+  if (rank_in(MPI_COMM_WORLD) != 0) MPI_Wait(&request, MPI_STATUS_IGNORE);
+  hold(out[kMany - 1] == ranks_of(MPI_COMM_WORLD), "its result");
+  MPI_Comm_free(&other);
+}
+
+/// A communicator and a datatype are freed while a call on them is under way; handles come back.
+void freed_early() {
+  for (int round = 0; round < 20; ++round) {
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    hold(sum_of_ranks(comm) == expected_sum(comm), "a sum on a dup");
+    MPI_Datatype holes;
+    MPI_Type_vector(kMany / 10, 1, 2, MPI_INT, &holes);
+    MPI_Type_commit(&holes);
+    const int root = round % ranks_of(comm);
+    std::vector<int> data(kMany, rank_in(comm) == root ? round : -1);
+    MPI_Request request;
+    MPI_Ibcast(data.data(), 1, holes, root, comm, &request);
+    MPI_Type_free(&holes);
+    if (calls_served() > 0) MPI_Comm_free(&comm);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    hold(data[0] == round && data[kMany / 5 - 2] == round, "what was broadcast");
+    if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
+  }
+}
+
+/// Ranks that ask for different things get an error by the communicator's handler, and go on.
+void mismatch() {
+  MPI_Comm comm;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  hold(sum_of_ranks(comm) == expected_sum(comm), "the first sum");
+  std::vector<int> in(20, 1), out(20);
+  const int count = rank_in(comm) == 0 ? 10 : 20;
+  const int code = MPI_Allreduce(in.data(), out.data(), count, MPI_INT, MPI_SUM, comm);
+  char words[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  if (code != MPI_SUCCESS) MPI_Error_string(code, words, &length);
+  hold(std::strstr(words, "plait: ranks disagree") != nullptr, "the error's words");
+  hold(sum_of_ranks(comm) == expected_sum(comm), "the sum after an error");
+  MPI_Comm_free(&comm);
+}
+
+/// MPI_PROC_NULL-like corners that stay the MPI's: one rank, nothing to do, constants as a root's
+/// buffer, a made operation, a type of two parts.
+void corners() {
+  static const int constant[4] = {1, 2, 3, 4};
+  int got[4] = {1, 2, 3, 4};
+  const bool is_root = rank_in(MPI_COMM_WORLD) == 0;
+  void* const buffer = is_root ? const_cast<int*>(constant) : got;
+  hold(MPI_Bcast(buffer, 4, MPI_INT, 0, MPI_COMM_WORLD) == MPI_SUCCESS && got[3] == 4,
+       "a broadcast of constants");
+  hold(sum_of_ranks(MPI_COMM_SELF) == 1, "a sum of one rank");
+  MPI_Allreduce(nullptr, nullptr, 0, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  struct {
+    double value;
+    int place;
+  } in{1.0 + rank_in(MPI_COMM_WORLD), rank_in(MPI_COMM_WORLD)}, out{0, 0};
+  MPI_Allreduce(&in, &out, 1, MPI_DOUBLE_INT, MPI_MAXLOC, MPI_COMM_WORLD);
+  hold(out.place == ranks_of(MPI_COMM_WORLD) - 1, "the place of the largest");
+  MPI_Op made;
+  MPI_Op_create(
+      [](void* a, void* b, int* count, MPI_Datatype*) {
+        for (int i = 0; i < *count; ++i) static_cast<int*>(b)[i] += static_cast<int*>(a)[i];
+      },
+      1, &made);
+  int one = 1, all = 0;
+  MPI_Allreduce(&one, &all, 1, MPI_INT, made, MPI_COMM_WORLD);
+  hold(all == ranks_of(MPI_COMM_WORLD), "a sum by an operation of the program's own");
+  MPI_Op_free(&made);
+  all = 0;
+  PMPI_Allreduce(&one, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  hold(all == ranks_of(MPI_COMM_WORLD), "a sum by its PMPI name");
+}
+
+/// Two threads, each with a communicator of its own.
+void threads() {
+  MPI_Comm comms[2];
+  for (MPI_Comm& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  const auto work = [](MPI_Comm comm) {
+    for (int round = 0; round < 100; ++round) {
+      std::vector<int> in(1000, round), out(1000);
+      MPI_Request request = MPI_REQUEST_NULL;
+      if (round % 3 == 2)
+        MPI_Iallreduce(in.data(), out.data(), 1000, MPI_INT, MPI_SUM, comm, &request);
+      else
+        MPI_Allreduce(in.data(), out.data(), 1000, MPI_INT, MPI_SUM, comm);
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+      hold(out[999] == round * ranks_of(comm), "a sum in a thread");
+    }
+  };
+  std::thread second(work, comms[1]);
+  work(comms[0]);
+  second.join();
+  for (MPI_Comm& comm : comms) MPI_Comm_free(&comm);
+}
+
+/// The job ends where a rank is killed amid calls.
+void killed() {
+  for (int round = 0;; ++round) {
+    if (round == 50 && rank_in(MPI_COMM_WORLD) == 1) ::raise(SIGKILL);
+    sum_of_ranks(MPI_COMM_WORLD);
+  }
+}
+
+/// A communicator of ranks of several nodes is the MPI's, one of a node's is not.
+void nodes() {
+  MPI_Comm node;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+  hold(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the sum of all");
+  const long before = calls_served();
+  const bool several = ranks_of(node) < ranks_of(MPI_COMM_WORLD);
+  hold(several, "that there are several nodes");
+  hold(before == 0, "that the sum of all was the MPI's");
+  hold(sum_of_ranks(node) == expected_sum(node), "the sum of a node");
+  hold(calls_served() == before + 1, "that the sum of a node was plait's");
+  MPI_Comm_free(&node);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string name = argc > 1 ? argv[1] : "";
+  int given = 0;
+  if (name == "threads")
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &given);
+  else
+    MPI_Init(&argc, &argv);
+  if (name == "progress")
+    progress();
+  else if (name == "native_beside")
+    native_beside();
+  else if (name == "freed_early")
+    freed_early();
+  else if (name == "mismatch")
+    mismatch();
+  else if (name == "corners")
+    corners();
+  else if (name == "threads")
+    threads();
+  else if (name == "killed")
+    killed();
+  else if (name == "nodes")
+    nodes();
+  else
+    ++wrong;
+  std::printf("{\"rank\": %d, \"wrong\": %d, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
+              calls_served());
+  std::fflush(stdout);
+  MPI_Finalize();
+  return wrong == 0 ? 0 : 1;
+}

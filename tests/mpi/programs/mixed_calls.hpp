@@ -1,0 +1,65 @@
+// Collectives with random arguments whose results every rank works out by itself, bit for bit.
+#pragma once
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "program.hpp"
+
+/// A call under way: its request, and whether its result is right once it has ended. What it uses
+/// lives as long as `right`.
+struct Begun {
+  MPI_Request request = MPI_REQUEST_NULL;
+  std::function<bool()> right;
+};
+
+/// Pairs of ints, either close together or with a hole in each, as this rank likes. Holes must stay
+/// as they are.
+class Pairs {
+ public:
+  Pairs(int pairs, bool strided) : pairs_(pairs), strided_(strided) {
+    memory_.assign(static_cast<std::size_t>(pairs) * 3 + 1, kHole);
+    if (!strided_) return;
+    MPI_Type_vector(2, 1, 2, MPI_INT, &type_);
+    MPI_Type_commit(&type_);
+  }
+  Pairs(const Pairs&) = delete;
+  Pairs& operator=(const Pairs&) = delete;
+  ~Pairs() { free_type(); }
+
+  void* data() { return memory_.data(); }
+  MPI_Datatype type() const { return strided_ ? type_ : MPI_INT; }
+  int count(int pairs) const { return strided_ ? pairs : 2 * pairs; }
+  /// A program may free a type while calls that use it are under way.
+  void free_type() {
+    if (type_ != MPI_DATATYPE_NULL) MPI_Type_free(&type_);
+  }
+  std::int32_t& at(int word) {
+    const int place = strided_ ? word / 2 * 3 + word % 2 * 2 : word;
+    return memory_[static_cast<std::size_t>(place)];
+  }
+  bool holes_stand() const {
+    if (!strided_) return true;
+    for (int pair = 0; pair < pairs_; ++pair)
+      if (memory_[static_cast<std::size_t>(pair) * 3 + 1] != kHole) return false;
+    return true;
+  }
+
+ private:
+  static constexpr std::int32_t kHole = 0x5eed5eed;
+  int pairs_;
+  bool strided_;
+  MPI_Datatype type_ = MPI_DATATYPE_NULL;
+  std::vector<std::int32_t> memory_;
+};
+
+/// What a call is made of that all its ranks know.
+struct Setting {
+  MPI_Comm comm = MPI_COMM_NULL;
+  std::uint64_t seed = 0;  ///< of this call on this communicator
+  bool blocking = true;
+  int rank = 0, ranks = 0;  ///< kept: the communicator may be freed before the call has ended
+};
+
+Begun mixed_reduction(const Setting& setting, Dice& common, Dice& own);
+Begun mixed_movement(const Setting& setting, Dice& common, Dice& own);

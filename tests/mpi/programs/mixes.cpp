@@ -1,0 +1,143 @@
+// mixes SEED ROUNDS: random collectives over random communicators (dup, split, free), blocking and
+// not, several in flight, ended by every function that ends requests. Prints one line of JSON a
+// rank.
+#include <cstdlib>
+#include <list>
+
+#include "mixed_calls.hpp"
+
+namespace {
+
+/// Communicators that together hold every rank once; this rank's one, and which part it is.
+struct Family {
+  MPI_Comm comm;
+  int part;
+};
+
+struct Run {
+  std::uint64_t seed;
+  Dice all;  ///< the same draws on every rank of the job
+  Dice own;
+  std::vector<Family> families;
+  std::list<Begun> begun;
+  long calls = 0, wrong = 0;
+
+  void check(Begun& one) {
+    if (!one.right()) ++wrong;
+  }
+
+  void new_family() {
+    const int kind = all.below(3), parts = 2 + all.below(2);
+    const auto salt = static_cast<std::uint64_t>(all.below(1 << 30));
+    const int rank = rank_in(MPI_COMM_WORLD);
+    Family made{MPI_COMM_NULL, 0};
+    if (kind == 0) {
+      const Family& of =
+          families[static_cast<std::size_t>(all.below(static_cast<int>(families.size())))];
+      MPI_Comm_dup(of.comm, &made.comm);
+      made.part = of.part;
+    } else {
+      made.part = kind == 1 ? rank % parts
+                            : static_cast<int>(mixed(salt, static_cast<std::uint64_t>(rank)) % 2);
+      const int key = static_cast<int>(mixed(salt, static_cast<std::uint64_t>(rank), 7) % 100);
+      MPI_Comm_split(MPI_COMM_WORLD, made.part, key, &made.comm);
+    }
+    families.push_back(made);
+  }
+
+  void one_call(int round) {
+    const Family& family =
+        families[static_cast<std::size_t>(all.below(static_cast<int>(families.size())))];
+    Setting setting;
+    setting.comm = family.comm;
+    setting.rank = rank_in(family.comm);
+    setting.ranks = ranks_of(family.comm);
+    setting.seed =
+        mixed(seed, static_cast<std::uint64_t>(round), static_cast<std::uint64_t>(family.part));
+    Dice common(setting.seed);
+    setting.blocking = !common.one_in(3);
+    ++calls;
+    Begun one = common.one_in(2) ? mixed_reduction(setting, common, own)
+                                 : mixed_movement(setting, common, own);
+    if (setting.blocking)
+      check(one);
+    else
+      begun.push_back(std::move(one));
+  }
+
+  std::vector<MPI_Request> requests() {
+    std::vector<MPI_Request> all_of_them;
+    for (Begun& one : begun) all_of_them.push_back(one.request);
+    return all_of_them;
+  }
+
+  /// Takes out those that have ended: their requests have become null.
+  void take_ended(const std::vector<MPI_Request>& now) {
+    auto at = begun.begin();
+    for (const MPI_Request request : now) {
+      at->request = request;
+      if (request == MPI_REQUEST_NULL) {
+        check(*at);
+        at = begun.erase(at);
+      } else {
+        ++at;
+      }
+    }
+  }
+
+  void end_some(int how) {
+    std::vector<MPI_Request> now = requests();
+    const int count = static_cast<int>(now.size());
+    if (count == 0) return;
+    int index = 0, ended = 0, flag = 0;
+    std::vector<int> indices(now.size());
+    switch (how) {
+      case 0: MPI_Wait(&now[0], MPI_STATUS_IGNORE); break;
+      case 1: MPI_Waitany(count, now.data(), &index, MPI_STATUS_IGNORE); break;
+      case 2: MPI_Waitsome(count, now.data(), &ended, indices.data(), MPI_STATUSES_IGNORE); break;
+      case 3: MPI_Test(&now[0], &flag, MPI_STATUS_IGNORE); break;
+      case 4: MPI_Testany(count, now.data(), &index, &flag, MPI_STATUS_IGNORE); break;
+      case 5: MPI_Testsome(count, now.data(), &ended, indices.data(), MPI_STATUSES_IGNORE); break;
+      case 6: MPI_Testall(count, now.data(), &flag, MPI_STATUSES_IGNORE); break;
+      case 7:
+        while (flag == 0) MPI_Request_get_status(now[0], &flag, MPI_STATUS_IGNORE);
+        break;
+      default: MPI_Waitall(count, now.data(), MPI_STATUSES_IGNORE);
+    }
+    take_ended(now);
+  }
+
+  void round(int number) {
+    const int what = all.below(20);
+    if (what == 0 && families.size() < 8) return new_family();
+    if (what == 1 && families.size() > 2) {
+      while (!begun.empty()) end_some(8);  // Open MPI's own calls do not outlive a communicator
+      const auto at = 1 + all.below(static_cast<int>(families.size()) - 1);
+      MPI_Comm_free(&families[static_cast<std::size_t>(at)].comm);
+      families.erase(families.begin() + at);
+      return;
+    }
+    one_call(number);
+    if (begun.size() > 12 || own.one_in(4)) end_some(own.below(10));
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  const std::uint64_t seed = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1;
+  const int rounds = argc > 2 ? std::atoi(argv[2]) : 100;
+  const int rank = rank_in(MPI_COMM_WORLD);
+  Run run{seed, Dice(seed), Dice(mixed(seed, static_cast<std::uint64_t>(rank), 99)), {}, {}};
+  run.families.push_back({MPI_COMM_WORLD, 0});
+  run.new_family();
+  for (int number = 0; number < rounds; ++number) run.round(number);
+  while (!run.begun.empty()) run.end_some(8);
+  const long served = calls_served();
+  std::printf("{\"rank\": %d, \"calls\": %ld, \"wrong\": %ld, \"served\": %ld}\n", rank, run.calls,
+              run.wrong, served);
+  std::fflush(stdout);
+  MPI_Finalize();
+  return run.wrong == 0 ? 0 : 1;
+}

@@ -1,0 +1,97 @@
+"""The drop-in under the MPIs of this machine, by programs of plait's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from mpi_programs import compiled, environment, launched, plait_command, rows
+
+MIXES = ["mixes.cpp", "mixed_reductions.cpp", "mixed_movements.cpp"]
+SCALE = float(os.environ.get("PLAIT_TEST_SCALE", "1"))
+
+
+@pytest.fixture
+def run_case(mpi, drop_in, folder):
+    def run(name: str, ranks: int = 2, limit_s: float = 60, **settings: str):
+        program = compiled(mpi, folder, "cases", ["cases.cpp"])
+        env = environment(drop_in, **settings)
+        return launched(mpi, ranks, [str(program), name], env, limit_s)
+
+    return run
+
+
+@pytest.mark.parametrize(("ranks", "seed"), [(2, 1), (3, 2), (4, 3)])
+def test_random_calls_over_random_communicators(mpi, drop_in, folder, ranks, seed):
+    program = compiled(mpi, folder, "mixes", MIXES)
+    rounds = max(1, int(250 * SCALE))
+    command = [str(program), str(seed), str(rounds)]
+    found = rows(launched(mpi, ranks, command, environment(drop_in), 120 + rounds))
+    assert len(found) == ranks and all(row["wrong"] == 0 for row in found), found
+    assert all(row["served"] > row["calls"] / 4 for row in found), found
+
+
+def test_without_being_told_all_is_the_mpis(mpi, drop_in, folder):
+    program = compiled(mpi, folder, "mixes", MIXES)
+    env = environment(drop_in, PLAIT_MPI_HOST="0")
+    found = rows(launched(mpi, 2, [str(program), "1", "60"], env))
+    assert [(row["wrong"], row["served"]) for row in found] == [(0, 0)] * 2
+
+
+@pytest.mark.parametrize(
+    "name", ["progress", "native_beside", "freed_early", "mismatch", "corners", "threads"]
+)
+def test_case(run_case, name):
+    found = rows(run_case(name))
+    assert len(found) == 2 and all(row["wrong"] == 0 and row["served"] > 0 for row in found)
+
+
+def test_small_calls_pass_on(run_case):
+    found = rows(run_case("corners", PLAIT_MIN_BYTES="64K"))
+    assert [(row["wrong"], row["served"]) for row in found] == [(0, 0)] * 2
+
+
+def test_variables_that_differ_leave_all_to_the_mpi(mpi, drop_in, folder):
+    program = compiled(mpi, folder, "cases", ["cases.cpp"])
+    words = f"PLAIT_MIN_BYTES=$((${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}} * 1024)) {program} corners"
+    found = rows(launched(mpi, 2, ["sh", "-c", words], environment(drop_in)))
+    assert [(row["wrong"], row["served"]) for row in found] == [(0, 0)] * 2
+
+
+def test_a_wrong_variable_leaves_all_to_the_mpi(run_case):
+    done = run_case("corners", PLAIT_MIN_BYTES="many")
+    assert [(row["wrong"], row["served"]) for row in rows(done)] == [(0, 0)] * 2
+    assert "PLAIT_MIN_BYTES: wanted" in done.stderr + done.stdout
+
+
+def test_a_killed_rank_ends_the_job(run_case):
+    assert run_case("killed", limit_s=30).returncode != 0
+
+
+def test_several_nodes(mpi, run_case):
+    if "mpich" not in mpi.name:
+        pytest.skip("only MPICH plays several nodes without their network")
+    done = run_case("nodes", 4, MPIR_CVAR_NUM_CLIQUES="2")
+    assert all(row["wrong"] == 0 for row in rows(done)), done.stderr
+
+
+def test_a_launcher_and_programs_without_mpi_run_as_they_would(mpi, drop_in):
+    done = launched(mpi, 2, ["sh", "-c", "echo here"], environment(drop_in))
+    assert done.returncode == 0 and done.stdout.count("here") == 2
+
+
+def test_plait_run_sees_mpi(mpi, drop_in, folder):
+    pytest.importorskip("plait.run")
+    program = compiled(mpi, folder, "cases", ["cases.cpp"])
+    command = [mpi.launcher, "-n", "2", str(program), "corners"]
+    done = subprocess.run(
+        plait_command("run", "--drop-in", str(drop_in), "--", *command),
+        env=environment(None, PLAIT_MPI_HOST="1", PLAIT_OPS="all_reduce", PLAIT_MIN_BYTES="0"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert all(row["wrong"] == 0 and row["served"] > 0 for row in rows(done))
+    assert f"door mpi ({Path(program).name} links MPI)" in done.stderr
