@@ -49,7 +49,7 @@ double copy_s(World& world, std::vector<int> pair, bool sends, std::uint64_t byt
 
 /// Between the first ranks of the first two nodes: both measure, and rank 0 tells.
 Network measured(OverNodes& over, const Patience& patience) {
-  constexpr std::uint64_t kLong = 1 << 20;
+  constexpr std::uint64_t kLong = 8 << 20;  // more than a shaped link lets through at once
   const int first = over.nodes.members[0][0], second = over.nodes.members[1][0];
   const int me = over.nodes.peers()[static_cast<std::size_t>(over.nodes.place)];
   double short_s = 0, long_s = 0;

@@ -1,0 +1,80 @@
+"""All-reduces over several nodes, by pieces, beside the simulator and MPI's own; one rank of a job.
+
+    mpiexec -n 4 python bench/nodes.py [--csv FILE] [--mib 64] [--turns 5]
+
+As the launcher places ranks on hosts, or PLAIT_NODE_SIZE plays them. Medians of the slowest rank;
+each result is held to MPI's on fresh data, its output poisoned before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from result_rows import keep, show
+
+import plait
+from plait import _core
+
+PIECES = (1, 4, 16)
+WORLD = MPI.COMM_WORLD
+
+
+def slowest_s(call: Callable[[], object], comm: plait.Communicator) -> float:
+    comm.barrier()
+    began = time.perf_counter()
+    call()
+    return float(WORLD.allreduce(time.perf_counter() - began, MPI.MAX))
+
+
+def measure(comm: plait.Communicator, mib: int, turns: int) -> list[dict[str, Any]]:
+    count = mib << 18
+    source = np.random.default_rng(comm.rank)
+    times: dict[str, list[float]] = {}
+    for _ in range(turns + 1):  # the first is not counted
+        mine = source.integers(-9, 9, count).astype(np.float32)
+        wanted = np.empty_like(mine)
+        times.setdefault("MPI_Allreduce", []).append(
+            slowest_s(lambda: WORLD.Allreduce(mine, wanted), comm)
+        )
+        for pieces in PIECES:
+            found = np.full_like(mine, np.nan)
+            how = {"strategy": "multi_node", "params": {"pieces": pieces}}
+            taken = slowest_s(lambda: comm.all_reduce(mine, out=found, **how), comm)
+            times.setdefault(f"multi_node pieces={pieces}", []).append(taken)
+            if not np.array_equal(found, wanted):
+                raise SystemExit(f"wrong sums in {pieces} pieces")
+    rows = []
+    for way, seconds in times.items():
+        row = {"way": way, "ranks": comm.ranks, "MiB": mib}
+        row |= {"ms": round(1e3 * statistics.median(seconds[1:]), 1), "simulated_ms": ""}
+        if way.startswith("multi_node"):
+            request = plait.Request("all_reduce", count, "fp32", ranks=comm.ranks)
+            pieces = {"pieces": int(way.rpartition("=")[2])}
+            plan = comm.plan_for(request, "multi_node", pieces)
+            row["simulated_ms"] = round(_core.predicted_ns(plan, comm.topology) / 1e6, 1)
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--csv", default="")
+    options.add_argument("--mib", type=int, default=64)
+    options.add_argument("--turns", type=int, default=5)
+    asked = options.parse_args()
+    comm = plait.init()
+    rows = measure(comm, asked.mib, asked.turns)
+    if comm.rank != 0:
+        return
+    show(rows)
+    if asked.csv:
+        keep(asked.csv, rows)
+
+
+main()
