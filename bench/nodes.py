@@ -25,10 +25,12 @@ PIECES = (1, 4, 16)
 WORLD = MPI.COMM_WORLD
 
 
-def slowest_s(call: Callable[[], object], comm: plait.Communicator) -> float:
+def slowest_s(
+    comm: plait.Communicator, call: Callable[..., object], *args: Any, **how: Any
+) -> float:
     comm.barrier()
     began = time.perf_counter()
-    call()
+    call(*args, **how)
     return float(WORLD.allreduce(time.perf_counter() - began, MPI.MAX))
 
 
@@ -39,13 +41,12 @@ def measure(comm: plait.Communicator, mib: int, turns: int) -> list[dict[str, An
     for _ in range(turns + 1):  # the first is not counted
         mine = source.integers(-9, 9, count).astype(np.float32)
         wanted = np.empty_like(mine)
-        times.setdefault("MPI_Allreduce", []).append(
-            slowest_s(lambda: WORLD.Allreduce(mine, wanted), comm)
-        )
+        taken = slowest_s(comm, WORLD.Allreduce, mine, wanted)
+        times.setdefault("MPI_Allreduce", []).append(taken)
         for pieces in PIECES:
             found = np.full_like(mine, np.nan)
             how = {"strategy": "multi_node", "params": {"pieces": pieces}}
-            taken = slowest_s(lambda: comm.all_reduce(mine, out=found, **how), comm)
+            taken = slowest_s(comm, comm.all_reduce, mine, out=found, **how)
             times.setdefault(f"multi_node pieces={pieces}", []).append(taken)
             if not np.array_equal(found, wanted):
                 raise SystemExit(f"wrong sums in {pieces} pieces")
