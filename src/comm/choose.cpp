@@ -4,6 +4,7 @@
 #include "comm/choose.hpp"
 
 #include <algorithm>
+#include <climits>
 
 #include "base/env.hpp"
 #include "base/log.hpp"
@@ -76,15 +77,25 @@ CallOptions parse_algo(const std::string& what, const std::string& algo) {
   return options;
 }
 
+/// What of a plan over nodes nothing runs.
+std::string Chooser::why_not_over_nodes(const Plan& plan) const {
+  if (!over_nodes_) return {};
+  if (std::any_of(plan.paths.begin(), plan.paths.end(),
+                  [](const Path& path) { return path.kind == PathKind::net; }))
+    return "copies between nodes by itself, which nothing runs";
+  for (const LibraryCall& call : plan.calls)
+    if (call.count > INT_MAX)
+      return text("a call of ", call.count, " elements, more than MPI counts");
+  return {};
+}
+
 /// Why a plan may not be run; empty where it may.
 std::string Chooser::refusal(const Plan& plan) const {
   // Peers cannot see the caller's buffers, which are ordinary memory of their own process.
   if (plan.symmetric) return "wants buffers that all ranks see";
   if (!over_nodes_ && !plan.calls.empty())
     return "wants a library between nodes, and this communicator is of one node";
-  if (over_nodes_ && std::any_of(plan.paths.begin(), plan.paths.end(),
-                                 [](const Path& path) { return path.kind == PathKind::net; }))
-    return "copies between nodes by itself, which nothing runs";
+  if (const std::string why = why_not_over_nodes(plan); !why.empty()) return why;
   if (bitwise_ && reduces(plan.request.collective) && plan.sum_order != SumOrder::rank_order)
     return "PLAIT_BITWISE=1 forbids its sum order";
   return why_not_ ? why_not_(plan) : "";
@@ -147,6 +158,8 @@ std::shared_ptr<const ProvedPlan> Chooser::proved(const Plan& plan) {
     if (known->plan == plan) return known;
   if (plan.symmetric)
     throw Error(ErrorCode::unsupported, text(label(plan), ": wants buffers that all ranks see"));
+  if (const std::string why = why_not_over_nodes(plan); !why.empty())
+    throw Error(ErrorCode::unsupported, text(label(plan), ": ", why));
   if (!over_nodes_ && !plan.calls.empty())
     throw Error(ErrorCode::unsupported, text(label(plan), ": wants a library between nodes"));
   if (!plan.counts.empty())

@@ -57,6 +57,7 @@ class Chooser {
   Plan pick(const Request& request, const CallOptions& options) const;
   bool allowed(const Plan& plan) const;
   std::string refusal(const Plan& plan) const;
+  std::string why_not_over_nodes(const Plan& plan) const;
 
   const Topology* topology_ = nullptr;
   CallOptions forced_;

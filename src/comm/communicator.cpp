@@ -53,6 +53,7 @@ struct Communicator::State {
   int local_ranks() const { return joined.controls.ranks(); }
   Patience patience(double seconds);
   Joined join_nodes();
+  void agree_over(const std::optional<Error>& missed, const Patience& waits);
   std::vector<double> scalars_of(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked);
   using Body = std::function<void(const std::vector<CallDescriptor>&)>;
   void in_call(const CallDescriptor& mine, const Body& body);
@@ -131,7 +132,6 @@ Communicator::State::State(const CommunicatorOptions& given, const PairOf* pair)
   pairs = std::make_unique<Pairs>(joined.controls, [this](int peer) { return make_pair(peer); });
   if (over.world != nullptr) {
     devices = devices_of(joined.topology, over.nodes);
-    about = text("node ", over.nodes.mine, ", whose first rank is ", over.nodes.peers()[0], ": ");
     why_no_gpu = "its ranks are on several nodes";
   }
   if (pair == nullptr) return;
@@ -156,16 +156,21 @@ Joined Communicator::State::join_nodes() {
   Joined made;
   const std::optional<Error> missed = attempt([&] { made = join(here, nullptr); });
   const Patience waits{deadline_in(options.arrive_s), nullptr};
+  agree_over(missed, waits);
+  made.topology = topology_of(over, waits);
+  return made;
+}
+
+/// What one node has missed is an error on the ranks of all.
+void Communicator::State::agree_over(const std::optional<Error>& missed, const Patience& waits) {
   const std::string word =
       missed ? pack({text(static_cast<int>(missed->code())), reason_of(*missed)}) : "";
   for (const std::string& card : over.world->exchange(word, waits)) {
     if (card.empty()) continue;
     const std::vector<std::string> parts = unpack(card);
-    throw Error(static_cast<ErrorCode>(parse_integer("error code", parts.at(0), 1, 13)),
-                parts.at(1));
+    throw AgreedError(static_cast<ErrorCode>(parse_integer("error code", parts.at(0), 1, 13)),
+                      parts.at(1));
   }
-  made.topology = topology_of(over, waits);
-  return made;
 }
 
 Communicator::State::~State() {
@@ -174,6 +179,11 @@ Communicator::State::~State() {
   if (pairs != nullptr) end_device_work();
   pairs.reset();
   device.reset();  // while the others can still see this rank
+  if (over.world != nullptr && (getpid() != owner || !over.world->is_idle())) {
+    // A child must not call its parent's MPI, and what is under way may still write.
+    static_cast<void>(over.world.release());
+    static_cast<void>(new std::vector<Mapping>(std::move(arena_memory)));
+  }
   if (getpid() == owner) joined.controls.leave();
 }
 
@@ -236,7 +246,7 @@ void Communicator::State::in_call(const CallDescriptor& mine, const Body& body) 
   std::optional<Error> refused;
   const std::optional<Error> broken = attempt([&] {
     const std::vector<CallDescriptor> asked = agree(mine);
-    refused = verdict(asked);
+    refused = verdict(asked, over.world == nullptr ? std::vector<int>{} : over.nodes.peers());
     if (over.world != nullptr)
       refused = verdict_over(*over.world, mine, refused, patience(options.arrive_s));
     if (refused) return;
@@ -272,8 +282,15 @@ void Communicator::State::ensure_arenas(const ArenaSizes& wanted) {
   const Patience patience{deadline_in(allowed_s), [this] {
                             peers.check(text("rank ", rank(), " waits for the others' arenas"));
                           }};
-  std::vector<Mapping> fresh =
-      share_memory(*joined.rendezvous, local_rank(), local_ranks(), arena_bytes(sizes), patience);
+  std::vector<Mapping> fresh;
+  const auto share = [&] {
+    fresh =
+        share_memory(*joined.rendezvous, local_rank(), local_ranks(), arena_bytes(sizes), patience);
+  };
+  if (over.world == nullptr)
+    share();
+  else
+    agree_over(attempt(share), patience);
   arena_memory = std::move(fresh);
   arenas.sizes = sizes;
   arenas.base.assign(static_cast<std::size_t>(ranks()), nullptr);
@@ -395,6 +412,7 @@ void Communicator::run(const Request& given, const void* input, void* output,
   std::shared_ptr<const ProvedPlan> plan;
   Request request = given;
   if (request.devices.empty()) request.devices = state.devices;
+  const bool elsewhere = state.over.world != nullptr && request.devices != state.devices;
   CallDescriptor mine = describe(CallKind::collective, request, wanted_label(options));
   mine.scalar = options.scalar;
   const std::optional<Error> failure = attempt([&] {
@@ -407,6 +425,9 @@ void Communicator::run(const Request& given, const void* input, void* output,
     if (request.ranks != ranks())
       throw Error(ErrorCode::invalid_argument,
                   text("request for ", request.ranks, " ranks, communicator of ", ranks()));
+    if (elsewhere)
+      throw Error(ErrorCode::invalid_argument,
+                  "devices: ranks on several nodes are where their launcher put them");
     plan = state.plan_for(request, options);
     check_buffers(plan->plan.request, rank(), input, output);
     mine.plan_hash = plan->hash;
@@ -453,6 +474,11 @@ void Communicator::run(const Plan& given, const void* input, void* output, doubl
     if (given.request.ranks != ranks())
       throw Error(ErrorCode::invalid_argument,
                   text("plan for ", given.request.ranks, " ranks, communicator of ", ranks()));
+    if (state.over.world != nullptr && given.request.devices != state.devices)
+      throw Error(
+          ErrorCode::invalid_argument,
+          "plan: wanted one for this communicator's devices (plan_for), since its ranks are "
+          "on several nodes");
     plan = state.chooser.proved(given);
     check_buffers(plan->plan.request, rank(), input, output);
     mine.plan_hash = plan->hash;
@@ -521,11 +547,15 @@ Communicator& Communicator::pair(int peer) {
 }
 
 Plan Communicator::plan_for(const Request& request, const CallOptions& options) const {
-  return state_->plan_for(request, options)->plan;
+  Request placed = request;
+  if (placed.devices.empty()) placed.devices = state_->devices;
+  return state_->plan_for(placed, options)->plan;
 }
 
 std::string Communicator::explain(const Request& request) const {
-  std::string lines = state_->chooser.explain(request);
+  Request placed = request;
+  if (placed.devices.empty()) placed.devices = state_->devices;
+  std::string lines = state_->chooser.explain(placed);
   if (state_->device != nullptr) lines += state_->device->calls().explain(request);
   return lines;
 }

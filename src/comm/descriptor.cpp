@@ -43,11 +43,11 @@ std::string quoted_or_auto(const std::string& strategy) {
 }
 
 /// The first field that differs: its name and both values.
-std::optional<std::string> difference(const CallDescriptor& a, const CallDescriptor& b,
+std::optional<std::string> difference(const CallDescriptor& a, const CallDescriptor& b, int rank_a,
                                       int rank_b) {
   const auto differ = [&](const char* field, const std::string& in_a, const std::string& in_b) {
-    return text(field, ": rank 0 asks for ", in_a, ", rank ", rank_b, " for ", in_b,
-                " (rank 0: ", print(a), "; rank ", rank_b, ": ", print(b), ")");
+    return text(field, ": rank ", rank_a, " asks for ", in_a, ", rank ", rank_b, " for ", in_b,
+                " (rank ", rank_a, ": ", print(a), "; rank ", rank_b, ": ", print(b), ")");
   };
   if (a.kind != b.kind) return differ("call", kind_name(a.kind), kind_name(b.kind));
   if (a.collective != b.collective)
@@ -107,16 +107,20 @@ std::string print(const CallDescriptor& d) {
   return line;
 }
 
-std::optional<Error> verdict(const std::vector<CallDescriptor>& by_rank) {
+std::optional<Error> verdict(const std::vector<CallDescriptor>& by_rank,
+                             const std::vector<int>& names) {
+  const auto name = [&](std::size_t rank) {
+    return names.empty() ? static_cast<int>(rank) : names[rank];
+  };
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     const CallDescriptor& one = by_rank[rank];
     if (one.error == 0) continue;
     const bool known = one.error > 0 && one.error <= static_cast<int>(ErrorCode::internal);
     const auto code = known ? static_cast<ErrorCode>(one.error) : ErrorCode::internal;
-    return Error(code, text("rank ", rank, ": ", get(one.error_text)));
+    return Error(code, text("rank ", name(rank), ": ", get(one.error_text)));
   }
   for (std::size_t rank = 1; rank < by_rank.size(); ++rank)
-    if (const auto found = difference(by_rank[0], by_rank[rank], static_cast<int>(rank)))
+    if (const auto found = difference(by_rank[0], by_rank[rank], name(0), name(rank)))
       return Error(ErrorCode::mismatch, *found);
   return std::nullopt;
 }

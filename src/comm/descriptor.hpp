@@ -37,7 +37,9 @@ void set_error(CallDescriptor& descriptor, const Error& error);
 /// "all_reduce of 1024 fp32, sum": for messages.
 std::string print(const CallDescriptor& descriptor);
 /// Nothing where all ranks ask for the same; else what every rank throws.
-std::optional<Error> verdict(const std::vector<CallDescriptor>& by_rank);
+/// names: what the ranks are called; empty = their numbers.
+std::optional<Error> verdict(const std::vector<CallDescriptor>& by_rank,
+                             const std::vector<int>& names = {});
 /// FNV-1a: compares things between ranks, hides nothing.
 std::uint64_t hash_bytes(const void* data, std::size_t bytes,
                          std::uint64_t seed = 14695981039346656037ull);

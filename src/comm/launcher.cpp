@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <fstream>
 #include <optional>
 
 #include "base/env.hpp"
@@ -141,6 +142,22 @@ std::string hex(std::uint64_t number) {
   return digits;
 }
 
+/// The pid of the nearest process above this one that MPICH's launcher runs on each node; this
+/// one's parent where there is none. Nothing in the environment tells that launcher's jobs apart.
+int starter() {
+  int process = getppid();
+  for (int above = process; above > 1;) {
+    std::ifstream file(text("/proc/", above, "/stat"));
+    std::string line;
+    std::getline(file, line);  // pid (name) state parent ...
+    const std::size_t begin = line.find('('), end = line.rfind(')');
+    if (begin == std::string::npos || end == std::string::npos) break;
+    if (line.substr(begin + 1, end - begin - 1) == "hydra_pmi_proxy") return above;
+    if (std::sscanf(line.c_str() + end + 1, " %*c %d", &above) != 1) break;
+  }
+  return process;
+}
+
 }  // namespace
 
 std::string rendezvous_folder() {
@@ -156,7 +173,7 @@ std::string derived_rendezvous(const Env& env, int communicator) {
   for (const char* name : kJobNames) job += text('\n', name, '=', foreign_env(name));
   // The last resort, where nothing names the job: ranks that one process started on this node.
   // Not otherwise, since a script around each rank would be a parent of that rank alone.
-  if (env.rendezvous.empty() && !launcher_names_job()) job += text("\nparent=", getppid());
+  if (env.rendezvous.empty() && !launcher_names_job()) job += text("\nparent=", starter());
   return text("unix:", rendezvous_folder(), "/job-", hex(hash_of(job)), "-", communicator);
 }
 

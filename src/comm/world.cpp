@@ -4,10 +4,12 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <numeric>
 
 #include "base/text.hpp"
+#include "comm/reach.hpp"
 #include "comm/rendezvous.hpp"
 #include "plait/error.hpp"
 #include "topo/cluster.hpp"
@@ -30,7 +32,7 @@ std::vector<int> everybody(const World& world) {
 
 double copy_s(World& world, std::vector<int> pair, bool sends, std::uint64_t bytes,
               const Patience& patience) {
-  std::vector<char> memory(bytes);
+  auto memory = std::make_unique<std::vector<char>>(bytes);
   Request request;
   request.collective = Collective::copy;
   request.type = DataType::uint8;
@@ -40,9 +42,8 @@ double copy_s(World& world, std::vector<int> pair, bool sends, std::uint64_t byt
   for (int way = 0; way < 2; ++way) {  // there and back
     request.root = way;
     request.peer = 1 - way;
-    const int begun = world.begin(request, pair, sends ? 0 : 1, memory.data(), memory.data());
-    world.await(begun, patience, "a first message between nodes");
-    world.end(begun);
+    const int begun = world.begin(request, pair, sends ? 0 : 1, memory->data(), memory->data());
+    world.finish(begun, memory, patience, "a first message between nodes");
   }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / 2;
 }
@@ -65,10 +66,17 @@ Network measured(OverNodes& over, const Patience& patience) {
   return network;
 }
 
+/// What must agree on all nodes: launchers may hand the environment to the first alone.
+std::string settings_of(const CommunicatorOptions& options, const Env& env) {
+  return text("PLAIT_BITWISE=", env.bitwise, " PLAIT_ALGO=", env.algo,
+              " PLAIT_NODE_SIZE=", env.node_size, " arrive_s=", options.arrive_s,
+              " deadline_s=", options.deadline_s);
+}
+
 bool are_on_several_hosts(const CommunicatorOptions& options, const Env& env) {
+  if (!options.rendezvous.empty() || !env.rendezvous.empty()) return false;
   if (env.node_size > 0 && env.node_size < options.ranks) return true;
-  return options.rendezvous.empty() && env.rendezvous.empty() &&
-         !why_not_one_host(env, options.ranks).empty();
+  return !why_not_one_host(env, options.ranks).empty();
 }
 
 }  // namespace
@@ -91,6 +99,10 @@ OverNodes over_nodes(const CommunicatorOptions& options, const Env& env) {
   if (options.ranks > kMaxRanks)
     throw Error(ErrorCode::unsupported,
                 text("wanted at most ", kMaxRanks, " ranks over nodes, found ", options.ranks));
+  if (!options.topology.empty() || !env.topology.empty() ||
+      !masks_asked(options.masks, env).empty())
+    throw Error(ErrorCode::unsupported,
+                "topologies by name and masks are of one host; these ranks are on several");
   if (options.device >= 0)
     throw Error(ErrorCode::unsupported,
                 "GPUs of several nodes: a program of NCCL goes as it is (plait run, docs/nccl.md)");
@@ -103,12 +115,16 @@ OverNodes over_nodes(const CommunicatorOptions& options, const Env& env) {
                            " ranks, and nothing carries bytes between nodes: initialise MPI first "
                            "(MPI_Init, or from mpi4py import MPI)")
                     : why_not_one_host(env, options.ranks));
-  const std::vector<std::string> cards = over.world->exchange(
-      pack({host_name(), new_word()}), {deadline_in(options.arrive_s), nullptr});
+  const std::vector<std::string> cards =
+      over.world->exchange(pack({host_name(), new_word(), settings_of(options, env)}),
+                           {deadline_in(options.arrive_s), nullptr});
   std::vector<std::string> hosts, words;
   for (const std::string& card : cards) {
     const std::vector<std::string> parts = unpack(card);
-    if (parts.size() != 2) throw Error(ErrorCode::parse_error, "a malformed card of a rank");
+    if (parts.size() != 3) throw Error(ErrorCode::parse_error, "a malformed card of a rank");
+    if (parts[2] != unpack(cards[0])[2])
+      throw Error(ErrorCode::mismatch, text("rank ", hosts.size(), " has other settings (",
+                                            parts[2], ") than rank 0 (", unpack(cards[0])[2], ")"));
     hosts.push_back(parts[0]);
     words.push_back(parts[1]);
   }
@@ -152,21 +168,22 @@ std::optional<Error> verdict_over(World& world, const CallDescriptor& mine,
                                   const std::optional<Error>& refused, const Patience& patience) {
   const std::string said = print(mine);
   const std::uint64_t hash = hash_bytes(said.data(), said.size(), mine.plan_hash);
-  std::uint64_t words[3] = {refused ? static_cast<std::uint64_t>(refused->code()) : 0, hash, ~hash};
+  auto kept = std::make_unique<std::array<std::uint64_t, 3>>();
+  std::array<std::uint64_t, 3>& words = *kept;
+  words = {refused ? static_cast<std::uint64_t>(refused->code()) : 0, hash, ~hash};
   Request request;
   request.collective = Collective::all_reduce;
   request.type = DataType::uint64;
   request.op = ReduceOp::max;
-  request.count = std::size(words);
+  request.count = words.size();
   request.ranks = world.ranks();
-  const int begun = world.begin(request, everybody(world), 0, words, words);
-  world.await(begun, patience, "a call that the ranks of all nodes make");
-  world.end(begun);
+  const int begun = world.begin(request, everybody(world), 0, words.data(), words.data());
+  world.finish(begun, kept, patience, "a call that the ranks of all nodes make");
   if (words[0] == 0 && words[1] == ~words[2]) return std::nullopt;
   const bool fails = words[0] != 0;
   const std::vector<std::string> all = world.exchange(
       fails ? refused ? pack({text(static_cast<int>(refused->code())), reason_of(*refused)}) : ""
-            : said,
+            : text(said, ", by plan ", mine.plan_hash),
       patience);
   if (fails) {
     const auto first =

@@ -21,9 +21,24 @@ class World : public NodeLibrary {
   /// what patience.check throws.
   virtual std::vector<std::string> exchange(const std::string& mine, const Patience& patience) = 0;
   virtual int ranks() const = 0;
+  /// False while a call is under way: then it may still write, and is kept for good.
+  virtual bool is_idle() const = 0;
   /// Until the call is done: asks patience.check meanwhile. Error(timeout), whose words begin with
   /// `waiting`.
   void await(int begun, const Patience& patience, const std::string& waiting);
+  /// The same, and its end. buffers: what the call reads and writes; they outlive an error, after
+  /// which the library may still use them.
+  template <class Buffers>
+  void finish(int begun, std::unique_ptr<Buffers>& buffers, const Patience& patience,
+              const std::string& waiting) {
+    try {
+      await(begun, patience, waiting);
+    } catch (...) {
+      static_cast<void>(buffers.release());
+      throw;
+    }
+    end(begun);
+  }
 };
 
 /// By the MPI of this process, which is initialised and has as many ranks with the same numbers;

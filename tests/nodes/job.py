@@ -87,6 +87,32 @@ def collectives(comm: plait.Communicator, checks: Checks) -> None:
                 checks.same(f"scatter {about}", found, all_[root][block])
 
 
+def strategies(comm: plait.Communicator, checks: Checks) -> None:
+    """Sums of whole numbers, which no order rounds; up to a megabyte; in place on rank 0 alone."""
+    n, me, strategy = comm.ranks, comm.rank, sys.argv[2]
+    for count in (5, 1001, 1 << 18):
+        source = [
+            np.random.default_rng(rank + count).integers(-9, 9, n * count) for rank in range(n)
+        ]
+        for dtype in ("float32", "float16", "int64"):
+            each = [part[:count].astype(dtype) for part in source]
+            for op in ("sum", "max", "avg"):
+                if op == "avg" and dtype != "float32":
+                    continue
+                mine = each[me].copy()
+                out = mine if me == 0 else np.full_like(mine, 99)
+                comm.all_reduce(mine, op, out=out, strategy=strategy)
+                wanted = total(each, "sum" if op == "avg" else op)
+                checks.same(f"{op} {dtype} x {count}", out, wanted / n if op == "avg" else wanted)
+            if strategy in ("library", "multi_node"):
+                found = comm.send_recv(each[me], strategy=strategy)
+                checks.same(f"send_recv {dtype} x {count}", found, each[(me - 1) % n])
+                mine = np.full_like(each[me], 99)
+                comm.copy(each[me], src=1, dst=1, out=mine, strategy=strategy)
+                if me == 1:
+                    checks.same(f"copy to itself {dtype} x {count}", mine, each[1])
+
+
 def refusals(comm: plait.Communicator, checks: Checks) -> None:
     """What one rank alone gets wrong is an error on the ranks of all nodes, and they go on."""
     for _ in range(3):
@@ -94,7 +120,8 @@ def refusals(comm: plait.Communicator, checks: Checks) -> None:
             comm.all_reduce(np.ones(10 + (comm.rank == comm.ranks - 1), np.float32))
             checks.wrong.append("ranks that ask for unlike calls were not refused")
         except plait.Error as error:
-            checks.same("refusal", "rank" in str(error), True)
+            guilty = f"rank {comm.ranks - 1}"
+            checks.same("refusal", guilty in str(error), True)
         checks.same("after it", comm.all_reduce(np.ones(3)), np.full(3, float(comm.ranks)))
     comm.barrier()
 
@@ -102,7 +129,8 @@ def refusals(comm: plait.Communicator, checks: Checks) -> None:
 def main() -> None:
     checks = Checks()
     comm = plait.init()
-    {"collectives": collectives, "refusals": refusals}[sys.argv[1]](comm, checks)
+    jobs = {"collectives": collectives, "strategies": strategies, "refusals": refusals}
+    jobs[sys.argv[1]](comm, checks)
     facts = {"ranks": comm.ranks, "topology": comm.topology.name}
     wrong = MPI.COMM_WORLD.gather((checks.count, checks.wrong))
     if wrong is not None:

@@ -79,7 +79,7 @@ class MpiWorld : public World {
   }
   ~MpiWorld() override {
     int is_over = 1;
-    if (mpi_.Finalized(&is_over) != 0 || is_over != 0) return;
+    if (mpi_.Finalized(&is_over) != 0 || is_over != 0 || !is_idle()) return;
     for (auto& [ranks, comm] : comms_) mpi_.Comm_free(&comm);
     for (auto& [combine, op] : ops_) mpi_.Op_free(&op);
     for (auto& [bytes, type] : types_) mpi_.Type_free(&type);
@@ -99,7 +99,7 @@ class MpiWorld : public World {
     if (free == begun_.end()) begun_.emplace_back();
     Begun& begun = begun_[number];
     begun.is_taken = true;
-    begun.is_done = false;
+    begun.is_done = begun.has_second = false;
     call(start(request, comm_of(ranks), member, src, dst, begun), "a call between nodes");
     return static_cast<int>(number);
   }
@@ -108,12 +108,19 @@ class MpiWorld : public World {
     if (begun.is_done) return true;
     int flag = 0;
     call(mpi_.Test(&begun.request, &flag, loaded_.abi.status_ignore), "MPI_Test");
+    if (flag != 0 && begun.has_second)
+      call(mpi_.Test(&begun.second, &flag, loaded_.abi.status_ignore), "MPI_Test");
     return begun.is_done = flag != 0;
   }
   void end(int number) override {
     Begun& begun = begun_[static_cast<std::size_t>(number)];
     begun.is_taken = false;
     begun.staged.clear();
+  }
+
+  bool is_idle() const override {
+    return std::all_of(begun_.begin(), begun_.end(),
+                       [](const Begun& one) { return !one.is_taken || one.is_done; });
   }
 
   std::vector<std::string> exchange(const std::string& mine, const Patience& patience) override {
@@ -130,8 +137,8 @@ class MpiWorld : public World {
 
  private:
   struct Begun {
-    bool is_taken = false, is_done = false;
-    Handle request = 0;
+    bool is_taken = false, is_done = false, has_second = false;
+    Handle request = 0, second = 0;
     std::vector<char> staged;  ///< what is sent, where the buffers overlap other than MPI lets them
   };
 
@@ -150,11 +157,12 @@ class MpiWorld : public World {
     std::vector<int> everybody(static_cast<std::size_t>(ranks_));
     for (int rank = 0; rank < ranks_; ++rank) everybody[static_cast<std::size_t>(rank)] = rank;
     request.ranks = ranks_;
-    std::vector<Element> all(mine.size() * everybody.size());
-    const int number = begin(request, everybody, 0, mine.data(), all.data());
-    await(number, patience, "an exchange between nodes");
-    end(number);
-    return all;
+    auto kept = std::make_unique<std::pair<std::vector<Element>, std::vector<Element>>>();
+    kept->first = mine;
+    kept->second.resize(mine.size() * everybody.size());
+    const int number = begin(request, everybody, 0, kept->first.data(), kept->second.data());
+    finish(number, kept, patience, "an exchange between nodes");
+    return std::move(kept->second);
   }
 
   Handle comm_of(const std::vector<int>& ranks) {
@@ -207,8 +215,9 @@ class MpiWorld : public World {
         src == dst ? src : apart(src, input_bytes(r, member), dst, output_bytes(r, member), begun);
     switch (r.collective) {
       case Collective::all_reduce:
-        return mpi_.Iallreduce(src == dst ? in_place : in, dst, count, type, op_of(r.type, r.op),
-                               comm, request);
+        // Never in place: that is for all ranks to say alike, and each knows its own alone.
+        return mpi_.Iallreduce(staged_if_same(in, dst, block, begun), dst, count, type,
+                               op_of(r.type, r.op), comm, request);
       case Collective::reduce:
         return mpi_.Ireduce(src == dst && is_root ? in_place : in, dst, count, type,
                             op_of(r.type, r.op), r.root, comm, request);
@@ -232,11 +241,19 @@ class MpiWorld : public World {
         return mpi_.Ialltoall(staged_if_same(in, dst, input_bytes(r, member), begun), count, type,
                               dst, count, type, comm, request);
       case Collective::copy:
+        if (is_root && r.root == r.peer) std::memmove(dst, src, block);
+        if (r.root == r.peer) return begun.is_done = true, 0;
         if (is_root) return mpi_.Isend(src, count, type, r.peer, 0, comm, request);
         if (member == r.peer) return mpi_.Irecv(dst, count, type, r.root, 0, comm, request);
         begun.is_done = true;
         return 0;
-      case Collective::send_recv: break;
+      case Collective::send_recv: {
+        const int behind = (member + r.ranks - 1) % r.ranks, ahead = (member + 1) % r.ranks;
+        const int sent = mpi_.Isend(staged_if_same(in, dst, block, begun), count, type, ahead, 0,
+                                    comm, &begun.second);
+        begun.has_second = true;
+        return sent != 0 ? sent : mpi_.Irecv(dst, count, type, behind, 0, comm, request);
+      }
     }
     throw Error(ErrorCode::unsupported,
                 text("between nodes: no ", name_of(r.collective), " by ", loaded_.path));

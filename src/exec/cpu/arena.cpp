@@ -55,6 +55,11 @@ std::uint64_t arena_bytes(const ArenaSizes& sizes) {
   return ArenaView(nowhere).bytes();
 }
 
+void ArenaView::refuse(int rank) {
+  throw Error(ErrorCode::invalid_argument,
+              text("the plan reaches into memory of rank ", rank, ", which is on another node"));
+}
+
 ArenaView::ArenaView(const Arenas& arenas) : arenas_(arenas) {
   const ArenaSizes& sizes = arenas.sizes;
   row_bytes_ = rounded_up(static_cast<std::uint64_t>(sizes.flags_per_pair) * 4, 64);

@@ -27,7 +27,7 @@ class ArenaView {
   std::byte* at(const Region& region, const Plan& plan, int parity) const;
 
   /// False of a rank of another node.
-  bool is_here(int rank) const { return base(rank) != nullptr; }
+  bool is_here(int rank) const { return arenas_.base[static_cast<std::size_t>(rank)] != nullptr; }
   int ranks_here() const {
     const auto elsewhere = std::count(arenas_.base.begin(), arenas_.base.end(), nullptr);
     return static_cast<int>(arenas_.base.size()) - static_cast<int>(elsewhere);
@@ -36,7 +36,13 @@ class ArenaView {
   const ArenaSizes& sizes() const { return arenas_.sizes; }
 
  private:
-  std::byte* base(int rank) const { return arenas_.base[static_cast<std::size_t>(rank)]; }
+  /// Error(invalid_argument) of a rank of another node.
+  std::byte* base(int rank) const {
+    std::byte* const found = arenas_.base[static_cast<std::size_t>(rank)];
+    if (found == nullptr) refuse(rank);
+    return found;
+  }
+  [[noreturn]] static void refuse(int rank);
   const Arenas& arenas_;
   std::uint64_t row_bytes_ = 0;  // one writer's flag words
   std::uint64_t scratch_ = 0, inbox_ = 0, ring_ = 0, guests_ = 0, end_ = 0;  // offsets
