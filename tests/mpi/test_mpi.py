@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from mpi_programs import compiled, environment, launched, plait_command, rows
+from mpi_programs import PROGRAMS, compiled, environment, launched, plait_command, rows
 
 MIXES = ["mixes.cpp", "mixed_reductions.cpp", "mixed_movements.cpp"]
 SCALE = float(os.environ.get("PLAIT_TEST_SCALE", "1"))
@@ -95,3 +95,13 @@ def test_plait_run_sees_mpi(mpi, drop_in, folder):
     )
     assert all(row["wrong"] == 0 and row["served"] > 0 for row in rows(done))
     assert f"door mpi ({Path(program).name} links MPI)" in done.stderr
+
+
+def test_fortran_passes_here_too(mpi, drop_in, folder):
+    if not mpi.fortran:
+        pytest.skip("this MPI has no compiler for Fortran")
+    made = folder / f"sums-{mpi.name}"
+    source = str(PROGRAMS / "sums.f90")
+    subprocess.run([mpi.fortran, "-o", str(made), source, "-ldl"], check=True, cwd=folder)
+    found = rows(launched(mpi, 2, [str(made)], environment(drop_in)))
+    assert [(row["wrong"], row["served"]) for row in found] == [(0, 3)] * 2
