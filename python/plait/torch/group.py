@@ -153,20 +153,17 @@ class Group(Calls):
             seconds = opts.timeout.total_seconds()
         if self._batch is not None:
             is_async = True
-        with _range(what):
-            if tensor.is_cpu or self._ranks == 1:
-                work = self._on_host(what, call, result, is_async, seconds)
+        with _range(what) if torch.autograd._profiler_enabled() else _NO_RANGE:
+            if self._ranks == 1:
+                call(self._host_side)
+                work: Any = Done(result)
+            elif tensor.is_cpu:
+                work = self._host_side.do(what, call, result, is_async, seconds)
             else:
                 work = self._gpu(tensor).do(what, call, result, is_async, keep, tensor.device)
         if self._batch is not None:
             self._batch.append(work)
         return work
-
-    def _on_host(self, what: str, call: Any, result: Any, is_async: bool, seconds: float) -> Any:
-        if self._ranks == 1:
-            call(self._host_side)
-            return Done(result)
-        return self._host_side.do(what, call, result, is_async, seconds)
 
     def _gpu(self, tensor: Tensor) -> GpuSide:
         if not tensor.is_cuda:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 import plait
 from plait.torch.meeting import meet
-from plait.torch.works import Done, Later, c10d_words, timed_out
+from plait.torch.works import Done, Later, raise_in_c10d_words, timed_out
 
 Call = Callable[["HostSide"], None]
 
@@ -91,10 +91,12 @@ class HostSide:
         return Done(result)
 
     def _run(self, what: str, call: Call) -> None:
-        with c10d_words(what, self.timeout_s):
+        try:
             if self._closed:
                 raise plait.AbortedError(self._closed)
             call(self)
+        except plait.Error as error:
+            raise_in_c10d_words(error, what, self.timeout_s)
 
     def _wait(self, work: Later, what: str, timeout_s: float) -> None:
         """The others may come still, but not this rank: its communicator is of no more use."""

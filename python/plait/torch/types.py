@@ -88,7 +88,8 @@ def _made(op: str, redop: Any, dtype: Any) -> Reduction:
 
 def flat(tensor: Tensor) -> Tensor:
     """Itself where it is contiguous, else a copy; without its history."""
-    tensor = tensor.detach()
+    if tensor.requires_grad or tensor.grad_fn is not None:
+        tensor = tensor.detach()
     if tensor.is_conj() or tensor.is_neg():
         return tensor.resolve_conj().resolve_neg().contiguous()
     return tensor if tensor.is_contiguous() else tensor.contiguous()

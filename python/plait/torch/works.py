@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -20,14 +20,21 @@ def c10d_words(what: str, seconds: float) -> Iterator[None]:
     """plait's errors as those that users of torch.distributed match; others pass as they are."""
     try:
         yield
-    except plait.DeadlineError as error:
+    except plait.Error as error:
+        raise_in_c10d_words(error, what, seconds)
+
+
+def raise_in_c10d_words(error: plait.Error, what: str, seconds: float) -> NoReturn:
+    """What c10d_words raises."""
+    if isinstance(error, plait.DeadlineError):
         raise timed_out(what, seconds, str(error)) from error
-    except plait.PeerLostError as error:
+    if isinstance(error, plait.PeerLostError):
         text = f"[plait] {what}: Connection closed by peer: {error}"
         raise dist.DistNetworkError(text) from error
-    except plait.AbortedError as error:
-        text = f"[plait] {what}: the process group was closed by abort: {error}"
+    if isinstance(error, plait.AbortedError):
+        text = f"[plait] {what}: the process group was closed : {error}"
         raise dist.DistBackendError(text) from error
+    raise error
 
 
 def timed_out(what: str, seconds: float, why: str = "") -> dist.DistBackendError:
