@@ -18,8 +18,6 @@ namespace plait {
 namespace {
 
 constexpr int kPauses = 400;
-constexpr int kFewestPauses = 10;
-constexpr unsigned kTryAgainWaits = 64;
 constexpr int kYields = 100;
 constexpr std::int64_t kFirstSliceNs = 1'000'000;  // short at first: a dead peer is noticed soon
 constexpr std::int64_t kLastSliceNs = 10'000'000;
@@ -39,23 +37,6 @@ std::int64_t now_ns() {
 void sleep_on(std::uint32_t& rings, std::uint32_t seen, std::int64_t slice_ns) {
   const timespec slice{slice_ns / 1'000'000'000, slice_ns % 1'000'000'000};
   ::syscall(SYS_futex, &rings, FUTEX_WAIT, seen, &slice, nullptr, 0);
-}
-
-// Who spins in vain, since what it waits for comes from a rank on the same core, spins ever less;
-// and now and then as long as it may, to see whether that helps again.
-bool spin_as_it_helps(int most, const std::function<bool()>& ready) {
-  static thread_local int helpful = kPauses;
-  static thread_local unsigned waits = 0;
-  const int pauses = std::min(most, ++waits % kTryAgainWaits == 0 ? kPauses : helpful);
-  for (int i = 0; i < pauses; ++i) {
-    if (ready()) {
-      helpful = std::max(helpful, 2 * i);
-      return true;
-    }
-    pause_once();
-  }
-  helpful = std::max(helpful / 2, kFewestPauses);
-  return false;
 }
 
 // True once ready; else it has yielded as often, or somebody shares the core.
@@ -104,7 +85,10 @@ WaitPolicy wait_policy(int ranks) {
 }
 
 void wait_until(const WaitPolicy& policy, const WaitFor& wait, const std::function<bool()>& ready) {
-  if (spin_as_it_helps(policy.pauses, ready)) return;
+  for (int i = 0; i < policy.pauses; ++i) {
+    if (ready()) return;
+    pause_once();
+  }
   if (yield_until(policy.yields, ready)) return;
   std::int64_t slice_ns = kFirstSliceNs;
   while (!ready()) {
