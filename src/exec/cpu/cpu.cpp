@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "base/text.hpp"
@@ -146,8 +145,7 @@ class RankRun {
     const WaitFor wait{&view_.doorbell(rank_), call_.deadline_ns, &watch_,
                        [this] { return describe(); }};
     WaitPolicy policy = wait_policy(view_.ranks_here());
-    if (is_between_nodes())
-      policy.yields = std::numeric_limits<int>::max();  // no bell rings for it
+    if (is_between_nodes()) policy.most_sleep_ns = 50'000;  // no bell rings for it
     wait_until(policy, wait, [this] {
       return std::any_of(lanes_.begin(), lanes_.end(),
                          [&](const Cursor& lane) { return can_go_on(lane); });

@@ -20,8 +20,7 @@ namespace {
 constexpr int kPauses = 400;
 constexpr int kYields = 100;
 constexpr std::int64_t kFirstSliceNs = 1'000'000;  // short at first: a dead peer is noticed soon
-constexpr std::int64_t kLastSliceNs = 10'000'000;
-constexpr std::int64_t kBusySliceNs = 100'000;  // where the thread has other work meanwhile
+constexpr std::int64_t kBusySliceNs = 100'000;     // where the thread has other work meanwhile
 // A yield that takes longer ran somebody else. Who yields then gets the core back when that one's
 // slice ends, long after what it waits for; who sleeps is woken for it. So yields are left out for
 // a while, after which one of them looks again.
@@ -90,12 +89,12 @@ void wait_until(const WaitPolicy& policy, const WaitFor& wait, const std::functi
     pause_once();
   }
   if (yield_until(policy.yields, ready)) return;
-  std::int64_t slice_ns = kFirstSliceNs;
+  std::int64_t slice_ns = std::min(kFirstSliceNs, policy.most_sleep_ns);
   while (!ready()) {
     const std::int64_t left_ns = look_up(wait);
     if (wait.watch->meanwhile()) slice_ns = std::min(slice_ns, kBusySliceNs);
     if (sleep_slice(*wait.bell, std::min(slice_ns, left_ns), ready)) return;
-    slice_ns = std::min(slice_ns + slice_ns / 16, kLastSliceNs);
+    slice_ns = std::min(slice_ns + slice_ns / 16, policy.most_sleep_ns);
   }
 }
 

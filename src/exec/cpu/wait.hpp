@@ -16,6 +16,7 @@ namespace plait {
 struct WaitPolicy {
   int pauses = 0;  ///< spins before yielding; 0 where ranks outnumber cores
   int yields = 0;  ///< then this many sched_yield before sleeping
+  std::int64_t most_sleep_ns = 10'000'000;  ///< at once; less where no bell rings for what may come
 };
 WaitPolicy wait_policy(int ranks);
 
