@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+from shim_env import ROOT, plain_env
 
 
 def _built() -> Path | None:
@@ -35,12 +34,6 @@ def built() -> Path:
 
 Rows = list[dict[str, Any]]
 Run = Callable[..., Rows]
-
-
-def plain_env(extra: dict[str, str]) -> dict[str, str]:
-    """This process's environment without anything that steers plait, and with `extra`."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PLAIT_")}
-    return {**kept, **extra}
 
 
 @pytest.fixture

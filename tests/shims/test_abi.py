@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from shim_env import ROOT
 
 ABI = (ROOT / "shims" / "nccl" / "abi.hpp").read_text()
 NAMES = (ROOT / "shims" / "nccl" / "names.def").read_text()

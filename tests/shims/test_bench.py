@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from shim_env import ROOT
 
 sys.path.insert(0, str(ROOT / "bench"))
 import gpu_drop_in

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, plain_env
+from shim_env import ROOT, plain_env
 
 NAMES = ROOT / "shims" / "nccl" / "names.def"
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import plain_env
+from shim_env import plain_env
 
 plait_run = pytest.importorskip("plait.run")
 from plait import elf, profile  # noqa: E402
