@@ -57,7 +57,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT PLAIT_SANITIZE)
 endif()
 # libplait_mpi.so, for LD_PRELOAD: the drop-in under MPI, which finds the program's MPI when it is called.
 file(GLOB PLAIT_MPI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/shims/mpi/*.cpp)
-add_library(plait_mpi SHARED ${PLAIT_MPI_SOURCES})
+add_library(plait_mpi SHARED ${PLAIT_MPI_SOURCES} ${PROJECT_SOURCE_DIR}/shims/nccl/arc4random.cpp)
 target_include_directories(plait_mpi PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(plait_mpi PRIVATE plait_comm)
 target_link_options(plait_mpi PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,nodelete
