@@ -79,7 +79,6 @@ class CudaEngine : public Engine {
     cuda::CudaRankOptions& rank = wanted.rank;
     rank.wait_s = options.wait_s;
     rank.most_blocks = options.most_blocks;
-    if (options.most_blocks != 0) rank.spread.most_blocks = std::min(120u, options.most_blocks);
     // Applications compute beside large calls, and have several communicators.
     rank.beside_computing = options.most_blocks == 0;
     rank.messages =

@@ -61,6 +61,7 @@ struct Communicator::State {
   GpuSide& gpu() const;
   void run(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked, const void* input,
            void* output);
+  Request placed(const Request& request) const;
   std::shared_ptr<const ProvedPlan> plan_for(const Request& request, const CallOptions& how);
   std::vector<CallDescriptor> agree(const CallDescriptor& mine);
   void ensure_arenas(const ArenaSizes& wanted);
@@ -163,14 +164,8 @@ Joined Communicator::State::join_nodes() {
 
 /// What one node has missed is an error on the ranks of all.
 void Communicator::State::agree_over(const std::optional<Error>& missed, const Patience& waits) {
-  const std::string word =
-      missed ? pack({text(static_cast<int>(missed->code())), reason_of(*missed)}) : "";
-  for (const std::string& card : over.world->exchange(word, waits)) {
-    if (card.empty()) continue;
-    const std::vector<std::string> parts = unpack(card);
-    throw AgreedError(static_cast<ErrorCode>(parse_integer("error code", parts.at(0), 1, 13)),
-                      parts.at(1));
-  }
+  if (const std::optional<Error> first = first_error(*over.world, missed, waits))
+    throw AgreedError(first->code(), reason_of(*first));
 }
 
 Communicator::State::~State() {
@@ -185,6 +180,13 @@ Communicator::State::~State() {
     static_cast<void>(new std::vector<Mapping>(std::move(arena_memory)));
   }
   if (getpid() == owner) joined.controls.leave();
+}
+
+/// On this communicator's devices, where the caller names none.
+Request Communicator::State::placed(const Request& request) const {
+  Request there = request;
+  if (there.devices.empty()) there.devices = devices;
+  return there;
 }
 
 std::shared_ptr<const ProvedPlan> Communicator::State::plan_for(const Request& request,
@@ -410,8 +412,7 @@ void Communicator::run(const Request& given, const void* input, void* output,
                        const CallOptions& options) {
   State& state = *state_;
   std::shared_ptr<const ProvedPlan> plan;
-  Request request = given;
-  if (request.devices.empty()) request.devices = state.devices;
+  const Request request = state.placed(given);
   const bool elsewhere = state.over.world != nullptr && request.devices != state.devices;
   CallDescriptor mine = describe(CallKind::collective, request, wanted_label(options));
   mine.scalar = options.scalar;
@@ -547,15 +548,11 @@ Communicator& Communicator::pair(int peer) {
 }
 
 Plan Communicator::plan_for(const Request& request, const CallOptions& options) const {
-  Request placed = request;
-  if (placed.devices.empty()) placed.devices = state_->devices;
-  return state_->plan_for(placed, options)->plan;
+  return state_->plan_for(state_->placed(request), options)->plan;
 }
 
 std::string Communicator::explain(const Request& request) const {
-  Request placed = request;
-  if (placed.devices.empty()) placed.devices = state_->devices;
-  std::string lines = state_->chooser.explain(placed);
+  std::string lines = state_->chooser.explain(state_->placed(request));
   if (state_->device != nullptr) lines += state_->device->calls().explain(request);
   return lines;
 }

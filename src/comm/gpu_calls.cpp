@@ -85,6 +85,7 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
   rank.rank = group_.rank;
   rank.ranks = group_.ranks;
   rank.device = group_.ordinals[static_cast<std::size_t>(group_.rank)];
+  if (rank.most_blocks != 0) rank.spread.most_blocks = std::min(120u, rank.most_blocks);
   if (group_.ranks > 1) words_ = memory_of_rank_0(exchange, group_.rank, sizeof(GpuWords));
   auto* const words = reinterpret_cast<GpuWords*>(words_.base());
   if (words == nullptr && group_.ranks > 1)

@@ -143,8 +143,6 @@ GpuCallsOptions GpuSide::calls_options(const Env& env) const {
   rank.beside_computing = options_.beside_computing;
   rank.mixes_graphs = options_.graph_mixing;
   rank.most_blocks = static_cast<unsigned>(options_.sm_budget);
-  if (options_.sm_budget > 0)
-    rank.spread.most_blocks = std::min(120u, static_cast<unsigned>(options_.sm_budget));
   return made;
 }
 

@@ -36,12 +36,16 @@ Nodes nodes_of(const std::vector<std::string>& hosts, int node_size, int rank) {
   return found;
 }
 
+std::string boot_id() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
 std::string host_name() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
   char link[128] = {};
   if (::readlink("/proc/self/ns/pid", link, sizeof link - 1) < 0) link[0] = '?';
-  return text(boot, ' ', link);
+  return text(boot_id(), ' ', link);
 }
 
 }  // namespace plait

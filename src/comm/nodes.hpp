@@ -21,6 +21,8 @@ struct Nodes {
 /// hosts: of each rank. node_size > 0: that many ranks in turn count as a node, whatever the host.
 /// The same answer on all ranks but for `mine` and `place`.
 Nodes nodes_of(const std::vector<std::string>& hosts, int node_size, int rank);
+/// Of this start of the machine's system.
+std::string boot_id();
 /// The same for all processes that can show each other memory: one boot of one machine, one PID
 /// namespace.
 std::string host_name();

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -16,19 +15,13 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/choose.hpp"
+#include "comm/nodes.hpp"
 #include "comm/reach.hpp"
 #include "driver/cuda/api.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
 namespace {
-
-std::string boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  file >> id;
-  return id;
-}
 
 std::string joined_words(const std::vector<std::string>& words) {
   std::string line;

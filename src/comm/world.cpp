@@ -164,6 +164,19 @@ std::vector<int> devices_of(const Topology& topology, const Nodes& nodes) {
   return devices;
 }
 
+std::optional<Error> first_error(World& world, const std::optional<Error>& mine,
+                                 const Patience& patience) {
+  const std::string word =
+      mine ? pack({text(static_cast<int>(mine->code())), reason_of(*mine)}) : "";
+  for (const std::string& card : world.exchange(word, patience)) {
+    if (card.empty()) continue;
+    const std::vector<std::string> parts = unpack(card);
+    return Error(static_cast<ErrorCode>(parse_integer("error code", parts.at(0), 1, 13)),
+                 parts.at(1));
+  }
+  return std::nullopt;
+}
+
 std::optional<Error> verdict_over(World& world, const CallDescriptor& mine,
                                   const std::optional<Error>& refused, const Patience& patience) {
   const std::string said = print(mine);
@@ -180,18 +193,9 @@ std::optional<Error> verdict_over(World& world, const CallDescriptor& mine,
   const int begun = world.begin(request, everybody(world), 0, words.data(), words.data());
   world.finish(begun, kept, patience, "a call that the ranks of all nodes make");
   if (words[0] == 0 && words[1] == ~words[2]) return std::nullopt;
-  const bool fails = words[0] != 0;
-  const std::vector<std::string> all = world.exchange(
-      fails ? refused ? pack({text(static_cast<int>(refused->code())), reason_of(*refused)}) : ""
-            : text(said, ", by plan ", mine.plan_hash),
-      patience);
-  if (fails) {
-    const auto first =
-        std::find_if(all.begin(), all.end(), [](const std::string& one) { return !one.empty(); });
-    const std::vector<std::string> parts = unpack(*first);
-    return Error(static_cast<ErrorCode>(parse_integer("error code", parts.at(0), 1, 13)),
-                 parts.at(1));
-  }
+  if (words[0] != 0) return first_error(world, refused, patience);
+  const std::vector<std::string> all =
+      world.exchange(text(said, ", by plan ", mine.plan_hash), patience);
   const auto other =
       std::find_if(all.begin(), all.end(), [&](const std::string& one) { return one != all[0]; });
   return Error(ErrorCode::mismatch, text("rank 0 calls ", all[0], ", rank ", other - all.begin(),

@@ -60,6 +60,9 @@ OverNodes over_nodes(const CommunicatorOptions& options, const Env& env);
 Topology topology_of(OverNodes& over, const Patience& patience);
 /// The topology's device of each rank.
 std::vector<int> devices_of(const Topology& topology, const Nodes& nodes);
+/// The error of the first rank that has one; all ranks together.
+std::optional<Error> first_error(World& world, const std::optional<Error>& mine,
+                                 const Patience& patience);
 /// What all ranks of all nodes throw for this call: refused is my node's verdict. Nothing where all
 /// make the same.
 std::optional<Error> verdict_over(World& world, const CallDescriptor& mine,
