@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "comm/nccl/real.hpp"
 #include "shims/nccl/attach.hpp"
 #include "shims/nccl/counters.hpp"
 #include "shims/nccl/exports.hpp"
-#include "shims/nccl/real.hpp"
 #include "shims/nccl/serve.hpp"
 
 namespace plait::nccl {

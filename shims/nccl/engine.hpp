@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "comm/nccl/abi.hpp"
 #include "exec/cuda/device/call_order.hpp"
 #include "exec/cuda/device/direct_access.hpp"
 #include "exec/cuda/messages/messages.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
-#include "shims/nccl/abi.hpp"
 
 namespace plait::nccl {
 

@@ -1,6 +1,6 @@
 // The functions of NCCL that the drop-in has of its own, under NCCL's names.
 #pragma once
-#include "shims/nccl/abi.hpp"
+#include "comm/nccl/abi.hpp"
 
 #define PLAIT_EXPORT extern "C" [[gnu::visibility("default")]] plait::nccl::Result
 

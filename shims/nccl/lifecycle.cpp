@@ -1,15 +1,17 @@
 // Communicators as they are made, watched and ended. The real call always comes first when making,
 // and plait lets go first when ending.
+#include <dlfcn.h>
+
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "comm/nccl/real.hpp"
 #include "shims/nccl/attach.hpp"
 #include "shims/nccl/exports.hpp"
 #include "shims/nccl/leave.hpp"
-#include "shims/nccl/real.hpp"
 #include "shims/nccl/serve.hpp"
 
 namespace plait::nccl {
@@ -220,4 +222,10 @@ Result ncclCommGetAsyncError(Comm comm, Result* error) {
     }
   }
   return result;
+}
+
+/// For plait's forwarding libnccl.so.2: the real library's own definition, or null.
+extern "C" [[gnu::visibility("default")]] void* plait_nccl_real_symbol(const char* name) {
+  void* handle = real().handle;
+  return handle == nullptr ? nullptr : ::dlsym(handle, name);
 }

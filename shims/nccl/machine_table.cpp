@@ -5,10 +5,10 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "comm/nccl/real.hpp"
 #include "exec/cuda/choices.hpp"
 #include "plait/error.hpp"
 #include "plait/topology.hpp"
-#include "shims/nccl/real.hpp"
 #include "shims/nccl/settings.hpp"
 
 namespace plait::nccl {

@@ -11,9 +11,9 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
+#include "comm/nccl/real.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/group.hpp"
-#include "shims/nccl/real.hpp"
 #include "shims/nccl/serve.hpp"
 
 namespace plait::nccl {

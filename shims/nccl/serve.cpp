@@ -22,12 +22,6 @@ constexpr Result kResults[] = {
 #undef PLAIT_ERROR
 };
 
-constexpr int kTypes[] = {
-#define PLAIT_TYPE(name, bytes, is_float, nccl_value) nccl_value,
-#include "plait/types.def"
-#undef PLAIT_TYPE
-};
-
 std::string why_not(const State& state, const Request& request, bool lacks_room) {
   if (state.phase.load() != Phase::attached) return state.reason;
   if ((state.served >> static_cast<unsigned>(request.collective) & 1u) == 0)
@@ -111,36 +105,6 @@ class JoinedStreams {
 };
 
 }  // namespace
-
-bool translate_type(int type, DataType& translated) {
-  for (std::size_t i = 0; i < std::size(kTypes); ++i) {
-    if (kTypes[i] != type || type < 0) continue;
-    translated = static_cast<DataType>(i);
-    return true;
-  }
-  return false;
-}
-
-bool translate_op(int op, ReduceOp& translated) {
-  switch (op) {
-    case kSum: translated = ReduceOp::sum; return true;
-    case kProd: translated = ReduceOp::prod; return true;
-    case kMax: translated = ReduceOp::max; return true;
-    case kMin: translated = ReduceOp::min; return true;
-    case kAvg: translated = ReduceOp::avg; return true;
-    default: return false;
-  }
-}
-
-int nccl_type(DataType type) { return kTypes[static_cast<std::size_t>(type)]; }
-
-int nccl_op(ReduceOp op) {
-  for (int number = 0; number < kBuiltInOps; ++number) {
-    ReduceOp translated{};
-    if (translate_op(number, translated) && translated == op) return number;
-  }
-  return -1;
-}
 
 Result result_of(const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);

@@ -1,17 +1,11 @@
 // One call of the program -> plait's engine or NCCL. The choice is a function of the request and of
 // what all ranks agreed on when they attached: never of pointers, capture, or this rank's luck.
 #pragma once
+#include "comm/nccl/numbers.hpp"
 #include "shims/nccl/group.hpp"
 
 namespace plait::nccl {
 
-/// NCCL's numbers -> plait's; false where plait has no counterpart (user-defined reductions,
-/// unknown types).
-bool translate_type(int type, DataType& translated);
-bool translate_op(int op, ReduceOp& translated);
-/// And back; -1 where NCCL has none.
-int nccl_type(DataType type);
-int nccl_op(ReduceOp op);
 /// A code of plait as NCCL's, by errors.def.
 Result result_of(const std::exception& error);
 

@@ -6,9 +6,9 @@
 #include <cstring>
 
 #include "base/text.hpp"
+#include "comm/nccl/real.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/meeting.hpp"
-#include "shims/nccl/real.hpp"
 
 namespace plait::nccl {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "shims/nccl/abi.hpp"
+#include "comm/nccl/abi.hpp"
 
 #define STANDIN_API extern "C" [[gnu::visibility("default")]]
 

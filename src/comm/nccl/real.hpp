@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <string>
 
-#include "shims/nccl/abi.hpp"
+#include "comm/nccl/abi.hpp"
 
 namespace plait::nccl {
 
 struct Real {
 #define PLAIT_NCCL_REAL(field, symbol, needed, arguments) Result(*field) arguments = nullptr;
-#include "shims/nccl/functions.def"
+#include "comm/nccl/functions.def"
 #undef PLAIT_NCCL_REAL
   int version = 0;
   std::string path;                              ///< the file it came from
@@ -30,6 +30,3 @@ struct Real {
 const Real& real();
 
 }  // namespace plait::nccl
-
-/// For plait's forwarding libnccl.so.2: the real library's own definition, or null.
-extern "C" [[gnu::visibility("default")]] void* plait_nccl_real_symbol(const char* name);

@@ -1,4 +1,4 @@
-// The part of NCCL's binary interface that the drop-in speaks, in plait's own declarations, so that
+// The part of NCCL's binary interface that plait speaks, in plait's own declarations, so that
 // building needs no NCCL. tests/shims compares every value here with an installed nccl.h.
 #pragma once
 #include <cstddef>

@@ -1,7 +1,7 @@
 // Order: a libnccl already in the process (also one loaded privately, as PyTorch and ctypes do);
 // the next definition in the program's scope; PLAIT_NCCL_LIB; libnccl.so.2 by name. plait's own
 // forwarding libnccl.so.2 has a mark and is passed over.
-#include "shims/nccl/real.hpp"
+#include "comm/nccl/real.hpp"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -125,7 +125,7 @@ Real* load() {
 #define PLAIT_NCCL_REAL(field, symbol, needed, arguments)                               \
   table->field = reinterpret_cast<Result(*) arguments>(::dlsym(found.handle, #symbol)); \
   if (table->field == nullptr && needed != 0) missing += " " #symbol;
-#include "shims/nccl/functions.def"
+#include "comm/nccl/functions.def"
 #undef PLAIT_NCCL_REAL
   if (!missing.empty()) {
     table->why_absent = text(found.path, " lacks", missing);
@@ -144,8 +144,3 @@ const Real& real() {
 }
 
 }  // namespace plait::nccl
-
-void* plait_nccl_real_symbol(const char* name) {
-  void* handle = plait::nccl::real().handle;
-  return handle == nullptr ? nullptr : ::dlsym(handle, name);
-}
