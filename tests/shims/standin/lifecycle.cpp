@@ -66,6 +66,7 @@ Result split_now(CommTag* parent, CommTag* child, int color, int key) {
 
 CommTag* fresh(int ranks, int rank, int device) {
   auto* comm = new CommTag;
+  comm->self.reset(comm);
   comm->ranks = ranks;
   comm->rank = rank;
   comm->device = device;
@@ -164,8 +165,7 @@ STANDIN_API Result ncclCommFinalize(Comm) { return ncclSuccess; }
 STANDIN_API Result ncclCommDestroy(Comm comm) {
   count("ncclCommDestroy");
   if (comm == nullptr) return ncclInvalidArgument;
-  ::munmap(comm->segment, sizeof(Segment));
-  delete comm;
+  const std::shared_ptr<CommTag> last = std::move(comm->self);
   return ncclSuccess;
 }
 

@@ -17,12 +17,16 @@
 STANDIN_API plait::nccl::Result ncclCommGetAsyncError(plait::nccl::Comm comm,
                                                       plait::nccl::Result* error);
 
+plait::nccl::CommTag::~CommTag() {
+  if (segment != nullptr) ::munmap(segment, sizeof(standin::Segment));
+}
+
 namespace standin {
 namespace {
 
 struct Job {                     // something a group does at its end
   std::function<Result()> make;  // set for communicators being made
-  CommTag* comm = nullptr;
+  std::shared_ptr<CommTag> comm;
   Stream stream = nullptr;
   bool point_to_point = false;
   std::function<void()> collective;
@@ -39,11 +43,11 @@ Group& group() {
   return mine;
 }
 
-void run_guarded(CommTag* comm, const std::function<void()>& task) {
+void run_guarded(CommTag& comm, const std::function<void()>& task) {
   try {
     task();
   } catch (const std::exception&) {
-    comm->error.store(comm->aborted.load() ? ncclInternalError : ncclRemoteError);
+    comm.error.store(comm.aborted.load() ? ncclInternalError : ncclRemoteError);
   }
 }
 
@@ -77,7 +81,7 @@ void launch_messages(const std::vector<Job>& jobs) {
   for (const Job& job : jobs) order(job.stream, main);
   push(main, [list = jobs] {
     std::vector<Job> under_way = list;  // a graph does it again
-    run_guarded(list[0].comm, [&] { run_messages(under_way); });
+    run_guarded(*list[0].comm, [&] { run_messages(under_way); });
   });
   for (const Job& job : jobs) order(main, job.stream);
 }
@@ -86,9 +90,9 @@ void launch(std::vector<Job> jobs) {
   std::map<CommTag*, std::vector<Job>> messages;
   for (Job& job : jobs) {
     if (job.point_to_point)
-      messages[job.comm].push_back(job);
+      messages[job.comm.get()].push_back(job);
     else
-      push(job.stream, [job] { run_guarded(job.comm, job.collective); });
+      push(job.stream, [job] { run_guarded(*job.comm, job.collective); });
   }
   for (const auto& [comm, list] : messages) launch_messages(list);
 }
@@ -123,7 +127,7 @@ bool ready(CommTag* comm) {
 Result submit(CommTag* comm, Stream stream, std::function<void()> collective) {
   if (!ready(comm)) return ncclInvalidArgument;
   Job job;
-  job.comm = comm;
+  job.comm = comm->self;
   job.stream = stream;
   job.collective = std::move(collective);
   if (group().depth > 0)
@@ -136,7 +140,7 @@ Result submit(CommTag* comm, Stream stream, std::function<void()> collective) {
 Result submit(CommTag* comm, Stream stream, const Message& message) {
   if (!ready(comm)) return ncclInvalidArgument;
   Job job;
-  job.comm = comm;
+  job.comm = comm->self;
   job.stream = stream;
   job.point_to_point = true;
   job.message = message;

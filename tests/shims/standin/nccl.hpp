@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "tests/shims/standin/segment.hpp"
@@ -19,6 +20,8 @@ struct CommTag {
   std::atomic<Result> error{ncclSuccess};
   std::vector<double> scalars;  // of pre-multiplied sums; NaN = the scalar lies at `scalar_places`
   std::vector<const void*> scalar_places;
+  std::shared_ptr<CommTag> self;  ///< until the program destroys it; calls under way have it too
+  ~CommTag();
 };
 
 }  // namespace plait::nccl
