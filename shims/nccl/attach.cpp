@@ -301,6 +301,19 @@ void start_attaching(State* state, bool ready) {
 
 }  // namespace
 
+void learn_what_beats_nccl(GpuGroup& group, const EngineOptions& options,
+                           const Exchange& exchange) {
+  const std::string why_no_table = !options.one_node ? "tuning tables are for one node"
+                                   : options.most_blocks != 0
+                                       ? "tuning tables are for calls without a budget"
+                                       : "";
+  const int now = real().version;
+  if (why_no_table.empty())
+    load_tuning(group, exchange, settings().env,
+                text(now / 10000, '.', now / 100 % 100, '.', now % 100));
+  if (!options.bitwise) require_measured(group, why_no_table);
+}
+
 Prepared prepare(int ranks, int device, const Configured& configured) noexcept {
   Prepared prepared{nullptr, configured};
   try {

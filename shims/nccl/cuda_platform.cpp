@@ -1,6 +1,5 @@
 // The platform of production: GpuCalls as the engine, device buffers for the exchange, the driver's
 // GPU numbers as places. Everything goes through the driver that the program itself uses.
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <mutex>
@@ -15,7 +14,6 @@
 #include "exec/cuda/device/gpu_kind.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/engine.hpp"
-#include "shims/nccl/machine_table.hpp"
 #include "shims/nccl/settings.hpp"
 
 namespace plait::nccl {
@@ -60,8 +58,7 @@ GpuGroup agreed_group(const EngineOptions& options, const Exchange& exchange) {
   else
     throw AgreedError(ErrorCode::unsupported,
                       "PLAIT_WITHOUT masks links of one node, not of several");
-  group.tuning = machine_table(options, group.topology, exchange);
-  require_measured(group.tuning, options, group.kind);
+  learn_what_beats_nccl(group, options, exchange);
   return group;
 }
 
@@ -112,11 +109,8 @@ class CudaEngine : public Engine {
   }
   int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     const std::lock_guard<std::mutex> hold(guard_);
-    const cuda::Engine* const engine =
-        calls_->enqueue_taken(request, input, output, driver_stream(stream));
-    if (engine == nullptr) return kByPlait;
-    const std::vector<const cuda::Engine*>& all = cuda::engines();
-    return kByEngine + static_cast<int>(std::find(all.begin(), all.end(), engine) - all.begin());
+    const int engine = calls_->enqueue_taken(request, input, output, driver_stream(stream));
+    return engine < 0 ? kByPlait : kByEngine + engine;
   }
   std::string how(const Request& request) const override {
     const std::lock_guard<std::mutex> hold(guard_);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/gpu_group.hpp"
 #include "comm/nccl/abi.hpp"
 #include "exec/cuda/device/call_order.hpp"
 #include "exec/cuda/device/direct_access.hpp"
@@ -172,5 +173,8 @@ class Platform {
 
 /// The one that was linked in.
 Platform& platform();
+/// For platforms, whose engines all know when to leave a call to NCCL: group.tuning, or
+/// Error(unsupported) where nothing tells. All ranks together.
+void learn_what_beats_nccl(GpuGroup& group, const EngineOptions& options, const Exchange& exchange);
 
 }  // namespace plait::nccl

@@ -34,6 +34,10 @@ struct HashOfParts {
   static std::size_t of(const Part& part) {
     return std::hash<Part>()(part);
   }
+  template <class... Parts>
+  static std::size_t of(const std::tuple<Parts...>& parts) {
+    return HashOfParts()(parts);
+  }
   template <class Part>
   static std::size_t of(const std::vector<Part>& parts) {
     std::size_t all = parts.size();

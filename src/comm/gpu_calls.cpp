@@ -3,6 +3,7 @@
 #include "comm/gpu_calls.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
@@ -209,6 +210,8 @@ GpuCalls::Call GpuCalls::prepare(const Request& request, const CallOptions& opti
   const CallOptions& wanted = wanted_by(options);
   if (const std::optional<cuda::Choice> choice = choose_engine(request, wanted, room)) {
     call.ready = cuda_->prepare(*choice->engine, request, choice->tuning, room);
+    const std::vector<const cuda::Engine*>& all = cuda::engines();
+    call.engine = static_cast<int>(std::find(all.begin(), all.end(), choice->engine) - all.begin());
     counted.choice = *choice;
     counted.as = text(name_of(request.collective), "/", choice->engine->info().name);
     return call;
@@ -244,7 +247,7 @@ GpuCalls::Call* GpuCalls::known(const Key& key) {
 
 GpuCalls::Call& GpuCalls::keep(const Key& key, Call made) {
   const std::lock_guard lock(guard_);
-  made.key = key;
+  if (made.bound != nullptr) made.captured_as = std::make_unique<const Key>(key);
   if (options_.finds_paths)
     for (const Launch launch : {Launch::graph, Launch::eager}) find_paths(*made.counted, launch);
   // Binding a plan has waited for all that the GPU was doing, so none that goes is in use.
@@ -280,16 +283,13 @@ GpuCalls::Call& GpuCalls::by_room(Key& key, const Request& request, const CallOp
   }
 }
 
+GpuCalls::Asked GpuCalls::asked_by(const Request& request) {
+  return {static_cast<int>(request.collective), request.count, static_cast<int>(request.type),
+          static_cast<int>(request.op),         request.root,  request.peer};
+}
+
 GpuCalls::Key GpuCalls::key_of(const Request& request, const CallOptions& options) {
-  return {static_cast<int>(request.collective),
-          request.count,
-          static_cast<int>(request.type),
-          static_cast<int>(request.op),
-          request.root,
-          request.peer,
-          options.strategy,
-          options.params,
-          In::one_room};
+  return {asked_by(request), options.strategy, options.params, In::one_room};
 }
 
 GpuCalls::Call& GpuCalls::prepared(const Request& request, const CallOptions& options,
@@ -330,10 +330,9 @@ void GpuCalls::enqueue(const Request& request, const void* input, void* output, 
 void GpuCalls::launch(Call& call, const Request& request, const void* input, void* output,
                       cuda::Stream stream, const std::vector<double>& scalars) {
   if (call.bound != nullptr) {
-    if (!call.captured && is_capturing(stream)) {
-      call.captured = true;
+    if (call.captured_as != nullptr && is_capturing(stream)) {
       const std::lock_guard lock(guard_);
-      planned_calls_.keep(call.key);
+      planned_calls_.keep(*std::exchange(call.captured_as, nullptr));
     }
     cuda_->run(*call.bound, input, output, stream, scalars);
   } else if (request.count == 0) {
@@ -354,12 +353,10 @@ void GpuCalls::launch(Call& call, const Request& request, const void* input, voi
 
 /// Where masks keep kernels from links, plans serve whatever they can: NCCL would use those links.
 const GpuCalls::Offer& GpuCalls::offer(const Request& request) {
-  const auto key = std::tuple(static_cast<int>(request.collective), request.count,
-                              static_cast<int>(request.type), static_cast<int>(request.op),
-                              request.root, request.peer);
-  if (last_offer_ != nullptr && last_key_ == key) return *last_offer_;
-  last_key_ = key;
-  if ((last_offer_ = offers_.find(key)) != nullptr) return *last_offer_;
+  const Asked asked = asked_by(request);
+  if (last_offer_ != nullptr && last_asked_ == asked) return *last_offer_;
+  last_asked_ = asked;
+  if ((last_offer_ = offers_.find(asked)) != nullptr) return *last_offer_;
   Offer made;
   const auto failure = attempt([&] {
     if (request.count == 0) return;
@@ -372,7 +369,7 @@ const GpuCalls::Offer& GpuCalls::offer(const Request& request) {
     made = {.is_taken = true, .wants_room = cuda_->grows()};
   });
   if (failure) made = {};
-  return *(last_offer_ = &offers_.add(key, made, [](const Offer&) {}));
+  return *(last_offer_ = &offers_.add(asked, made, [](const Offer&) {}));
 }
 
 bool GpuCalls::takes(const Request& request) { return offer(request).is_taken; }
@@ -381,8 +378,8 @@ bool GpuCalls::wants_room(const Request& request) {
   return cuda_->grows() && offer(request).wants_room;
 }
 
-const cuda::Engine* GpuCalls::enqueue_taken(const Request& request, const void* input, void* output,
-                                            cuda::Stream stream) {
+int GpuCalls::enqueue_taken(const Request& request, const void* input, void* output,
+                            cuda::Stream stream) {
   const bool wants_room = offer(request).wants_room;
   Key key = key_of(request, {});
   std::get<In>(key) = wants_room ? In::whole : In::one_room;
@@ -391,7 +388,7 @@ const cuda::Engine* GpuCalls::enqueue_taken(const Request& request, const void* 
     call = &keep(key, prepare(request, {}, stream,
                               cuda_->grows() && !wants_room ? Room::first : Room::whole));
   launch(*call, request, input, output, stream, {});
-  return call->counted->choice.engine;
+  return call->engine;
 }
 
 Request GpuCalls::placed(const Request& request) const {

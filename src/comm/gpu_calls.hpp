@@ -67,9 +67,9 @@ class GpuCalls {
   /// True of a request that is taken and wants more than the first room.
   bool wants_room(const Request& request);
   /// enqueue() of what was taken, without options, in room that was asked for (CudaRank::has_room)
-  /// where it is wanted. Memory is not looked at. Returns the engine; null = a plan.
-  const cuda::Engine* enqueue_taken(const Request& request, const void* input, void* output,
-                                    cuda::Stream stream);
+  /// where it is wanted. Memory is not looked at. Returns the engine's place in cuda::engines();
+  /// -1 = a plan.
+  int enqueue_taken(const Request& request, const void* input, void* output, cuda::Stream stream);
 
   bool on_device(const void* pointer) const;
   /// Any thread.
@@ -81,8 +81,10 @@ class GpuCalls {
  private:
   /// The room of a call: the only one that it ever has, or one of two.
   enum class In { one_room, first, whole };
-  using Key = std::tuple<int, std::uint64_t, int, int, int, int, std::string,
-                         std::map<std::string, std::int64_t>, In>;
+  /// What tells requests of these ranks apart.
+  using Asked = std::tuple<int, std::uint64_t, int, int, int, int>;
+  static Asked asked_by(const Request& request);
+  using Key = std::tuple<Asked, std::string, std::map<std::string, std::int64_t>, In>;
   static Key key_of(const Request& request, const CallOptions& options);
   /// What counters say of a call.
   struct Counted {
@@ -102,8 +104,8 @@ class GpuCalls {
     std::shared_ptr<Counted> counted = std::make_shared<Counted>();
     std::unique_ptr<cuda::Ready> ready;      ///< by an engine
     std::unique_ptr<cuda::BoundPlan> bound;  ///< by a plan
-    Key key;
-    bool captured = false;
+    std::unique_ptr<const Key> captured_as;  ///< by a plan, until it is captured
+    int engine = -1;                         ///< its place in cuda::engines(); -1 = none
     bool wants_room = false;  ///< nothing but this: it is made ready by the room that there is
   };
   /// Of a request without options.
@@ -152,8 +154,8 @@ class GpuCalls {
   using Calls = Recent<Key, Call>;
   Calls calls_{kMostCalls};  ///< by engines, and where there is nothing to do
   Calls planned_calls_{kMostPlans};
-  Recent<std::tuple<int, std::uint64_t, int, int, int, int>, Offer> offers_{kMostCalls};
-  std::tuple<int, std::uint64_t, int, int, int, int> last_key_;
+  Recent<Asked, Offer> offers_{kMostCalls};
+  Asked last_asked_;
   Offer* last_offer_ = nullptr;
   std::deque<std::shared_ptr<Counted>> dropped_;  ///< calls that were dropped since
   Counters long_dropped_;                         ///< of those dropped from there, too

@@ -9,10 +9,12 @@
 #include <optional>
 #include <set>
 
+#include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/descriptor.hpp"
 #include "comm/setup.hpp"
 #include "driver/cuda/api.hpp"
+#include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/gpu_kind.hpp"
 #include "plait/error.hpp"
 
@@ -84,13 +86,36 @@ void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,
   group.reach = reach_of(group.topology, group.devices_of_ranks(), masks);
 }
 
-void load_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env) {
+void load_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env,
+                 const std::string& nccl) {
   std::string table;
   if (group.rank == 0) {
-    const std::string file = cuda::tuning_file(env, fingerprint(group.topology), group.ranks);
+    // A machine that cannot be looked at has no table, but what PLAIT_TUNING names.
+    const bool is_known = !group.topology.devices.empty();
+    const std::string file =
+        cuda::tuning_file(env, is_known ? fingerprint(group.topology) : "unknown", group.ranks);
     table = cuda::offered_tuning(env, file, group.rank);
+    if (!file.empty())
+      log(LogLevel::info, group.rank,
+          table.empty() ? text("no tuning table ", file, ": by what is built in")
+                        : text("by the tuning table ", file));
   }
   group.tuning = cuda::TuningTable(cuda::of_rank_0(exchange, table));
+  const std::string& beside = group.tuning.nccl();
+  if (group.rank == 0 && !nccl.empty() && !beside.empty() && beside != nccl)
+    log(LogLevel::warn, group.rank,
+        text("the tuning table was measured beside NCCL ", beside, ", this is NCCL ", nccl,
+             ": run `plait tune` again"));
+}
+
+void require_measured(const GpuGroup& group, const std::string& why_no_table) {
+  if (group.tuning.has(cuda::Setting::beside_computing, group.ranks) ||
+      cuda::is_measured(group.kind))
+    return;
+  throw Error(ErrorCode::unsupported,
+              text("plait was measured beside NCCL on ", cuda::measured_kinds().front(),
+                   ", not on ", group.kind.empty() ? "unlike GPUs" : group.kind, "; ",
+                   why_no_table.empty() ? "`plait tune` measures this machine" : why_no_table));
 }
 
 Topology discovered() {

@@ -36,8 +36,14 @@ GpuGroup meet_gpus(const cuda::Exchange& exchange, int rank, int ranks, int ordi
 /// topology, so its lack is no error, but where masks are to be heeded.
 void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,
                     const std::function<Topology()>& look, const std::vector<std::string>& masks);
-/// Rank 0's table of this machine, for everybody: all ranks together.
-void load_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env);
+/// Rank 0's table of this machine, for everybody: all ranks together. nccl: the version that runs
+/// here, where that matters; rank 0 warns of a table that was measured beside another.
+void load_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env,
+                 const std::string& nccl = "");
+/// Error(unsupported) where nothing tells which calls are faster than NCCL's: no table, and GPUs of
+/// a kind that plait was not measured on. Alike on all ranks. why_no_table: empty = `plait tune`
+/// makes one.
+void require_measured(const GpuGroup& group, const std::string& why_no_table);
 /// This machine's GPUs and links; looked at once a process.
 Topology discovered();
 

@@ -81,6 +81,12 @@ void on_ranks(GpuCallsOptions options, const std::vector<std::string>& masks,
 
 void* const kMemory = reinterpret_cast<void*>(std::uintptr_t{1} << 20);
 
+/// Enqueues it, and says what serves it; null = a plan.
+const cuda::Engine* served_by(GpuCalls& calls, const Request& request) {
+  const int place = calls.enqueue_taken(request, kMemory, kMemory, nullptr);
+  return place < 0 ? nullptr : cuda::engines()[static_cast<std::size_t>(place)];
+}
+
 }  // namespace
 
 TEST_CASE("small calls are served at once, large ones with the later room and the host's part") {
@@ -93,8 +99,7 @@ TEST_CASE("small calls are served at once, large ones with the later room and th
     require(calls.rank().first_group().host_bytes == 0, "host memory before there is room");
     require(calls.rank().whole_group().host_bytes == 16 * kMib, "host memory");
     fake_cuda().launches.clear();
-    require(calls.enqueue_taken(small, kMemory, kMemory, nullptr) == &cuda::one_shot_engine() &&
-                fake_cuda().launches.size() == 1,
+    require(served_by(calls, small) == &cuda::one_shot_engine() && fake_cuda().launches.size() == 1,
             "a small call");
     require(calls.rank().engine_path().rings.empty(), "rings before there is room");
     const std::uint64_t first = fake_cuda().memory.bytes;
@@ -103,8 +108,7 @@ TEST_CASE("small calls are served at once, large ones with the later room and th
     require(calls.rank().engine_path().rings.size() == kRanks &&
                 calls.rank().engine_path().host_rings.size() == kRanks,
             "rings");
-    require(calls.enqueue_taken(large, kMemory, kMemory, nullptr) == &cuda::copy_exchange_engine(),
-            "a large call");
+    require(served_by(calls, large) == &cuda::copy_exchange_engine(), "a large call");
     Counters counters;
     calls.add_to(counters);
     require(counters.calls == 2 && counters.calls_of["all_reduce/one_shot"] == 1 &&
@@ -128,7 +132,7 @@ TEST_CASE("where links are masked calls go by plans, and none by kernels that us
       require(calls.takes(request), text(bytes, " bytes are not taken"));
       require(calls.explain(request).find("no kernel: ") != std::string::npos,
               calls.explain(request));
-      require(calls.enqueue_taken(request, kMemory, kMemory, nullptr) == nullptr, "by an engine");
+      require(served_by(calls, request) == nullptr, "by an engine");
     }
   });
 }
@@ -140,8 +144,7 @@ TEST_CASE("a strategy that PLAIT_ALGO names serves all that it can") {
     const Request request = all_reduce(64 * kMib);
     require(calls.takes(request) && calls.wants_room(request), "it is not taken");
     require(calls.rank().has_room(RoomCall::alone), calls.rank().why_no_room());
-    require(calls.enqueue_taken(request, kMemory, kMemory, nullptr) == &cuda::tiled_engine(),
-            "another engine");
+    require(served_by(calls, request) == &cuda::tiled_engine(), "another engine");
   });
 }
 

@@ -18,7 +18,6 @@
 #include "exec/reference/reduce.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/engine.hpp"
-#include "shims/nccl/machine_table.hpp"
 #include "shims/nccl/settings.hpp"
 #include "tests/shims/host_paths.hpp"
 #include "tests/shims/standin/segment.hpp"
@@ -170,10 +169,12 @@ void move_all(Shared& shared, const std::vector<Message>& messages,
 class HostEngine : public Engine {
  public:
   HostEngine(const EngineOptions& options, const Exchange& exchange)
-      : gpus_(cuda::common_kind(exchange(platform().place(options.device).gpu))),
-        table_(machine_table(options, machine(), exchange)),
-        shared_(std::make_shared<Shared>()) {
-    require_measured(table_, options, gpus_);
+      : shared_(std::make_shared<Shared>()) {
+    group_.rank = options.rank;
+    group_.ranks = options.ranks;
+    group_.kind = cuda::common_kind(exchange(platform().place(options.device).gpu));
+    group_.topology = machine();
+    learn_what_beats_nccl(group_, options, exchange);
     if (wished("STANDIN_FAIL_EARLY", options.device))
       throw Error(ErrorCode::out_of_memory, "the test wants no memory here");
     standin::Where mine;
@@ -203,11 +204,11 @@ class HostEngine : public Engine {
   }
   void forget_call() noexcept override { growth_->take_back(); }
   bool takes(const Request& request) const override {
-    const cuda::TunedRow* const row = table_.find(request, cuda::Setting::beside_computing);
+    const cuda::TunedRow* const row = group_.tuning.find(request, cuda::Setting::beside_computing);
     if (row != nullptr && (!reduces(request.collective) || request.op == ReduceOp::sum))
       return row->beats_nccl() != false;
     const EngineOptions& options = shared_->options;
-    return (options.bitwise || cuda::is_measured(gpus_)) &&
+    return (options.bitwise || cuda::is_measured(group_.kind)) &&
            request.collective != Collective::send_recv && request.collective != Collective::copy;
   }
   std::string how(const Request&) const override { return "over host memory"; }
@@ -287,8 +288,7 @@ class HostEngine : public Engine {
     }
   }
 
-  const std::string gpus_;
-  cuda::TuningTable table_;
+  GpuGroup group_;
   std::shared_ptr<Shared> shared_;
   Mapping page_;
   std::unique_ptr<cuda::Growth> growth_;
