@@ -7,6 +7,7 @@ namespace nb = nanobind;
 void bind_error(nb::module_& module);
 void bind_topology(nb::module_& module);
 void bind_plan(nb::module_& module);
+void bind_builder(nb::module_& module);
 void bind_engines(nb::module_& module);
 void bind_report(nb::module_& module);
 void bind_timeline(nb::module_& module);

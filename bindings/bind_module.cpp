@@ -7,6 +7,7 @@ NB_MODULE(_core, module) {
   bind_error(module);
   bind_topology(module);
   bind_plan(module);
+  bind_builder(module);
   bind_engines(module);
   bind_report(module);
   bind_timeline(module);

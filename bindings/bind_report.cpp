@@ -39,7 +39,10 @@ void bind_report(nb::module_& module) {
       .def_ro("lane", &Finding::lane)
       .def_ro("op", &Finding::op)
       .def_ro("path", &Finding::path)
-      .def_ro("sentence", &Finding::sentence);
+      .def_ro("sentence", &Finding::sentence)
+      .def("__str__", [](const Finding& finding) { return print(finding); })
+      .def("__repr__",
+           [](const Finding& finding) { return "<plait.Finding " + print(finding) + ">"; });
   nb::class_<Report>(module, "Report", "What a proof found; empty findings = proved.")
       .def_ro("plan", &Report::plan)
       .def_prop_ro("findings", [](const Report& report) { return report.findings; })

@@ -41,6 +41,8 @@ Report verify_in_a_row(const std::vector<const Plan*>& calls) noexcept;
 /// memory, which want branches of their own. Never throws.
 Report verify_in_a_graph(const std::vector<const Plan*>& calls) noexcept;
 std::string print(const Report& report);
+/// "hazard rank 1 lane 2 op 3: wanted ..., found ...".
+std::string print(const Finding& finding);
 std::string to_json(const Report& report);
 Report report_from_json(std::string_view json);
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import plait
 from plait._core import Finding, engine_case_count, prove_engine_case
+from plait.planning import load
 
 # Counts that break careless cuts: none, one, primes, one off a power of two; and two large ones.
 COUNTS = (0, 1, 3, 7, 127, 1009, 65537, 1048573, 16777259)
@@ -85,7 +86,7 @@ _topologies: dict[str, plait.Topology] = {}
 
 
 def _said(findings: list[Finding]) -> list[str]:
-    return [f"{f.rule} (rank {f.rank}, op {f.op}): {f.sentence}" for f in findings]
+    return [str(finding) for finding in findings]
 
 
 def prove(case: Case | EngineCase) -> Outcome:
@@ -109,10 +110,21 @@ def prove(case: Case | EngineCase) -> Outcome:
     return Outcome(case, _said(report.findings), "", plan.sum_order)
 
 
-def prove_all(cases: list[Case | EngineCase], workers: int | None = None) -> Iterator[Outcome]:
-    """Outcomes in no particular order, from one worker process a core."""
+def _load(files: list[str]) -> None:
+    for file in files:
+        load(file)
+
+
+def prove_all(
+    cases: list[Case | EngineCase], workers: int | None = None, loaded: Sequence[str] = ()
+) -> Iterator[Outcome]:
+    """Outcomes in no particular order, from one worker process a core.
+
+    loaded: the Python files that define strategies of the cases.
+    """
     context = multiprocessing.get_context("spawn")
-    with context.Pool(workers or os.cpu_count() or 1) as pool:
+    processes = workers or os.cpu_count() or 1
+    with context.Pool(processes, initializer=_load, initargs=(list(loaded),)) as pool:
         yield from pool.imap_unordered(prove, cases, chunksize=64)
 
 

@@ -10,10 +10,12 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/descriptor.hpp"
+#include "comm/ranking.hpp"
 #include "exec/float_mode.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
 #include "plait/report.hpp"
+#include "planner/strategy.hpp"
 
 namespace plait {
 namespace {
@@ -39,13 +41,14 @@ std::shared_ptr<const ProvedPlan> prove(Plan plan) {
   return proved;
 }
 
-/// Best first: on GPUs by simulation, on CPU ranks (whose cores the simulator would compete for) by
-/// the planner's own estimate.
+/// Plait's own, since ranks may differ in what they added. Best first: on GPUs by simulation, on
+/// CPU ranks (whose cores the simulator would compete for) by the planner's own estimate.
 std::vector<Plan> candidates(const Topology& topology, const Request& request,
                              std::vector<Refusal>* refusals = nullptr) {
-  if (find_device(topology, DeviceKind::gpu, 0) < 0) return propose(topology, request, refusals);
+  std::vector<Plan> proposals = propose_of(own_strategies(), topology, request, refusals);
+  if (find_device(topology, DeviceKind::gpu, 0) < 0) return proposals;
   std::vector<Plan> plans;
-  for (RankedPlan& one : ranked(topology, request, kSimulatedOps, refusals))
+  for (RankedPlan& one : ranked_of(std::move(proposals), topology, kSimulatedOps))
     plans.push_back(std::move(one.plan));
   return plans;
 }

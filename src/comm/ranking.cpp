@@ -1,16 +1,21 @@
 // Proposals -> the same, fastest by simulation first. Here because it needs planner and simulator.
-#include <algorithm>
+#include "comm/ranking.hpp"
 
-#include "plait/communicator.hpp"
+#include <algorithm>
 
 namespace plait {
 
 std::vector<RankedPlan> ranked(const Topology& topology, const Request& request,
                                std::uint64_t budget_ops, std::vector<Refusal>* refusals) {
+  return ranked_of(propose(topology, request, refusals), topology, budget_ops);
+}
+
+std::vector<RankedPlan> ranked_of(std::vector<Plan> proposals, const Topology& topology,
+                                  std::uint64_t budget_ops) {
   std::vector<RankedPlan> simulated;
   std::vector<RankedPlan> rest;
   std::uint64_t spent = 0;
-  for (Plan& plan : propose(topology, request, refusals)) {
+  for (Plan& plan : proposals) {
     // The budget is counted in ops, not in seconds, so that all ranks come to the same order.
     const bool affordable = simulated.empty() || spent + op_count(plan) <= budget_ops;
     if (!affordable) {

@@ -1,5 +1,5 @@
 // Strategy calls -> a Plan whose flags, regions and paths are numbered soundly.
-#include "plan/builder.hpp"
+#include "plait/builder.hpp"
 
 #include <algorithm>
 
@@ -203,6 +203,16 @@ void Builder::join(int lane, int call, const Region& dst, const Region& src, boo
 
 void Builder::stripe(const std::string& route, Range range) {
   if (range.bytes != 0) plan_.stripes.push_back({route, range.offset, range.bytes});
+}
+
+void Builder::adopt(Plan plan) {
+  if (plan.request != plan_.request)
+    throw Error(ErrorCode::invalid_argument,
+                text("wanted a plan of the request ", to_json(request()), ", found one of ",
+                     to_json(plan.request)));
+  plan.strategy = plan_.strategy;
+  plan.topology = plan_.topology;
+  plan_ = std::move(plan);
 }
 
 Plan Builder::build() {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/builder.hpp"
+#include "plait/builder.hpp"
 #include "plan/hop_shape.hpp"
 
 namespace plait {

@@ -1,5 +1,5 @@
 // Recorded sends, receives and releases -> lanes (see courier.hpp).
-#include "planner/courier.hpp"
+#include "plait/courier.hpp"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // Any number of ranks -> a power of two of members, each a rank or two neighbours folded into one.
 // What recursive doubling and halving share. Source: the pre- and post-step of MPICH's all-reduce.
 #pragma once
-#include "planner/courier.hpp"
+#include "plait/courier.hpp"
 
 namespace plait {
 

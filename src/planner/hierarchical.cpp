@@ -9,8 +9,8 @@
 #include <map>
 
 #include "base/text.hpp"
+#include "plait/courier.hpp"
 #include "plait/error.hpp"
-#include "planner/courier.hpp"
 
 namespace plait {
 namespace {

@@ -76,13 +76,19 @@ bool is_known(const std::vector<Proposal>& proposals, const Plan& plan) {
 
 std::vector<Plan> propose(const Topology& topology, const Request& request,
                           std::vector<Refusal>* refusals) {
+  return propose_of(all_strategies(), topology, request, refusals);
+}
+
+std::vector<Plan> propose_of(const std::vector<const Strategy*>& strategies,
+                             const Topology& topology, const Request& request,
+                             std::vector<Refusal>* refusals) {
   const Request wanted = checked(request, topology);
   std::vector<Proposal> proposals;
   const auto refuse = [&](const Strategy& strategy, const std::string& reason) {
     if (refusals != nullptr) refusals->push_back({strategy.info.name, reason});
   };
   const bool is_wide = wanted.ranks > kMostRanksBetweenNodes && on_several_nodes(topology, wanted);
-  for (const Strategy* strategy : all_strategies()) {
+  for (const Strategy* strategy : strategies) {
     if (!does(*strategy, wanted.collective)) {
       refuse(*strategy, not_done(*strategy, wanted.collective));
       continue;

@@ -4,8 +4,8 @@
 // Source: Rabenseifner, "Optimization of Collective Reduction Operations" (2004).
 #include <algorithm>
 
+#include "plait/courier.hpp"
 #include "plait/error.hpp"
-#include "planner/courier.hpp"
 #include "planner/folding.hpp"
 
 namespace plait {

@@ -7,8 +7,8 @@
 #include <bit>
 
 #include "base/text.hpp"
+#include "plait/courier.hpp"
 #include "plait/error.hpp"
-#include "planner/courier.hpp"
 #include "planner/folding.hpp"
 
 namespace plait {

@@ -1,9 +1,34 @@
-// The list of all strategies, as strategies.def has it, and what they share.
+// The list of all strategies, as strategies.def has it and as the program has added to it, and what
+// they share.
+#include <algorithm>
+#include <deque>
+#include <mutex>
+
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "planner/strategy.hpp"
 
 namespace plait {
+namespace {
+
+struct Added {
+  std::mutex mutex;
+  std::deque<Strategy> ever;             // pointers to these stay good: one may be in use
+  std::vector<const Strategy*> current;  // the last one of each name
+};
+
+Added& added() {
+  static Added* const all = new Added;  // outlives every thread that might still ask
+  return *all;
+}
+
+const Strategy* named(const std::vector<const Strategy*>& list, const std::string& name) {
+  const auto found = std::find_if(list.begin(), list.end(),
+                                  [&](const Strategy* one) { return one->info.name == name; });
+  return found == list.end() ? nullptr : *found;
+}
+
+}  // namespace
 
 Plan Strategy::build(const Topology& topology, const Request& request, const Params& params) const {
   Builder builder(topology, request, info.name);
@@ -36,12 +61,35 @@ void alone(Builder& builder) {
     builder.copy(lane, builder.output(0, whole), builder.input(0, whole));
 }
 
-const std::vector<const Strategy*>& all_strategies() {
+void add_strategy(Strategy strategy) {
+  if (strategy.info.name.empty() || !strategy.candidates || !strategy.write)
+    throw Error(ErrorCode::invalid_argument,
+                text("a strategy: wanted a name, candidates and a function that writes its plan, "
+                     "found one without (name \"",
+                     strategy.info.name, "\")"));
+  if (named(own_strategies(), strategy.info.name) != nullptr)
+    throw Error(ErrorCode::invalid_argument, text("a strategy: wanted a name of its own, found \"",
+                                                  strategy.info.name, "\", which is plait's"));
+  const std::lock_guard lock(added().mutex);
+  const Strategy& kept = added().ever.emplace_back(std::move(strategy));
+  std::erase_if(added().current,
+                [&](const Strategy* one) { return one->info.name == kept.info.name; });
+  added().current.push_back(&kept);
+}
+
+const std::vector<const Strategy*>& own_strategies() {
   static const std::vector<const Strategy*> all{
 #define PLAIT_STRATEGY(name) &name##_strategy(),
 #include "planner/strategies.def"
 #undef PLAIT_STRATEGY
   };
+  return all;
+}
+
+std::vector<const Strategy*> all_strategies() {
+  std::vector<const Strategy*> all = own_strategies();
+  const std::lock_guard lock(added().mutex);
+  all.insert(all.end(), added().current.begin(), added().current.end());
   return all;
 }
 

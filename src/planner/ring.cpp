@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "base/text.hpp"
+#include "plait/courier.hpp"
 #include "plait/error.hpp"
-#include "planner/courier.hpp"
 
 namespace plait {
 namespace {

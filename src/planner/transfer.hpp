@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/builder.hpp"
+#include "plait/builder.hpp"
 
 namespace plait {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "plait/courier.hpp"
 #include "plait/error.hpp"
-#include "planner/courier.hpp"
 
 namespace plait {
 namespace {

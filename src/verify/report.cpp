@@ -21,14 +21,17 @@ std::string place_of(const Finding& finding) {
 
 }  // namespace
 
+std::string print(const Finding& finding) {
+  return text(finding.rule, place_of(finding), ": ", finding.sentence);
+}
+
 std::string print(const Report& report) {
   std::string out = text(report.plan, ": ", report.ops, " ops, ");
   if (report.proved())
     out += "proved\n";
   else
     out += text(report.findings.size(), report.findings.size() == 1 ? " finding\n" : " findings\n");
-  for (const Finding& finding : report.findings)
-    out += text("  ", finding.rule, place_of(finding), ": ", finding.sentence, "\n");
+  for (const Finding& finding : report.findings) out += text("  ", print(finding), "\n");
   for (const std::string& order : report.orders) out += text("  sums ", order, "\n");
   return out;
 }

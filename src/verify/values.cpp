@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "plan/builder.hpp"
+#include "plait/builder.hpp"
 #include "plan/library_call.hpp"
 
 namespace plait {

@@ -12,7 +12,7 @@
 #include "exec/cuda/lines/hop.cuh"
 #include "exec/cuda/lines/line_plan.hpp"
 #include "exec/cuda/traffic/tiled_shape.hpp"
-#include "plan/builder.hpp"
+#include "plait/builder.hpp"
 
 namespace plait_test {
 

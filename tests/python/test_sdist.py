@@ -20,7 +20,7 @@ def archive(tmp_path_factory):
 
 
 def test_it_holds_what_the_checkout_holds(archive):
-    assert "src/plan/builder.hpp" in sdist.files_in(archive)
+    assert "src/plan/builder.cpp" in sdist.files_in(archive)
     assert sdist.differences(archive) == []
 
 

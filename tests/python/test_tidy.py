@@ -28,7 +28,7 @@ def test_the_tree_is_tidy():
     [
         ("planner", '#include "sim/clock.hpp"', "include order"),
         ("verify", '#include "plait/timeline.hpp"', "include order"),
-        ("topo", '#include "plan/builder.hpp"', "include order"),
+        ("topo", '#include "plan/shots.hpp"', "include order"),
         ("plan", "class PlanManager {", "name"),
         ("plan", "#ifdef __CUDA_ARCH__", "architecture #if"),
         ("plan", "// " + "x" * 100, "columns"),

@@ -9,83 +9,134 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import plait
 from plait.arrays import DTYPE_OF_TYPE
 from plait.bench.oracle import Oracle, poison
-from plait.bench.sizes import bandwidth, count_for
+from plait.bench.sizes import bandwidth, count_for, parse_strategy
 from plait.launch import Emit
+from plait.planning import load
 
 # A row's timed calls take about this long at most, however slow the strategy.
 ROW_BUDGET_S = 1.0
 
 
+Run = Callable[[int, int], None]  # (address of the input, of the output)
+
+
+class Way(NamedTuple):
+    """A plan, and what calls it."""
+
+    plan: plait.Plan
+    run: Run
+
+
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
     """One rank of a benchmark: every (type, size) of the task, every strategy of it."""
+    for file in task.get("load", []):
+        load(file)
     comm = plait.init(topology=task["topology"], masks=task["masks"])
+    if task.get("plan"):
+        plan = plait.Plan.from_json(task["plan"])
+        _emit_rows(comm, task, plan.request, [_as_it_is(comm, plan)], emit)
+        return
     for plait_type in task["types"]:
         for size_bytes in task["sizes"]:
-            for row in _rows(comm, task, plait_type, size_bytes):
-                if comm.rank == 0:
-                    emit(row)
+            count = count_for(task["collective"], size_bytes, plait_type, comm.ranks)
+            request = plait.Request(
+                *(task["collective"], count, plait_type, task["op"]),
+                *(comm.ranks, task["root"], task["peer"]),
+            )
+            ways, refusals = chosen(comm, request, task["strategies"])
+            if comm.rank == 0:
+                for name, reason in refusals:
+                    emit({"refused": name, "reason": reason})
+            _emit_rows(comm, task, request, ways, emit)
 
 
-def _rows(
-    comm: plait.Communicator, task: dict[str, Any], plait_type: str, size_bytes: int
-) -> Iterator[dict[str, Any]]:
-    collective = task["collective"]
-    count = count_for(collective, size_bytes, plait_type, comm.ranks)
-    request = plait.Request(
-        collective, count, plait_type, task["op"], comm.ranks, task["root"], task["peer"]
-    )
+def _emit_rows(
+    comm: plait.Communicator,
+    task: dict[str, Any],
+    request: plait.Request,
+    ways: list[Way],
+    emit: Emit,
+) -> None:
     oracle = Oracle(request, task["seed"])
-    for strategy, params in chosen(comm, request, task["strategies"]):
-        yield _row(comm, task, request, oracle, strategy, params)
+    for way in ways:
+        row = _row(comm, task, oracle, way)
+        if comm.rank == 0:
+            emit(row)
+
+
+def _as_it_is(comm: plait.Communicator, plan: plait.Plan) -> Way:
+    return Way(plan, lambda source, result: comm._core.run_plan(plan, source, result, 1.0))
+
+
+def _by_name(
+    comm: plait.Communicator, request: plait.Request, name: str, params: dict[str, int]
+) -> Way:
+    def run(source: int, result: int) -> None:
+        comm._core.run_request(request, source, result, name, params, 1.0)
+
+    return Way(comm.plan_for(request, name, params), run)
 
 
 def chosen(
     comm: plait.Communicator, request: plait.Request, wanted: list[str]
-) -> list[tuple[str, dict[str, int]]]:
-    """The strategies to run: plait's own choice for [], each one's best proposal for ["all"]."""
+) -> tuple[list[Way], list[tuple[str, str]]]:
+    """The ways to run, and why others that were named are not there.
+
+    plait's own choice for [], each strategy's best proposal for ["all"]; a name with parameters as
+    it is asked for, one without by its best proposal.
+    """
     if not wanted:
         plan = comm.plan_for(request)
-        return [(plan.strategy, plan.params)]
-    plans, _ = plait.propose(comm.topology, request)
+        return [_by_name(comm, request, plan.strategy, plan.params)], []
+    plans, refused = plait.propose(comm.topology, request)
     best: dict[str, dict[str, int]] = {}
     for plan in plans:
         if not plan.symmetric:  # ranks do not see each other's arrays
             best.setdefault(plan.strategy, plan.params)
-    names = sorted(best) if wanted == ["all"] else [name for name in wanted if name in best]
-    return [(name, best[name]) for name in names]
+    if wanted == ["all"]:
+        return [_by_name(comm, request, name, best[name]) for name in sorted(best)], []
+    ways, refusals, why = [], [], dict(refused)
+    for word in wanted:
+        name, params = parse_strategy(word, "strategies such as ring:segments=2")
+        if not params and name not in best:
+            refusals.append((word, why.get(name, "it wants buffers that all ranks see")))
+            continue
+        try:
+            ways.append(_by_name(comm, request, name, params or best[name]))
+        except plait.UnsupportedError as error:
+            refusals.append((word, str(error)))
+    return ways, refusals
 
 
 def _row(
     comm: plait.Communicator,
     task: dict[str, Any],
-    request: plait.Request,
     oracle: Oracle,
-    strategy: str,
-    params: dict[str, int],
+    way: Way,
 ) -> dict[str, Any]:
-    plan = comm.plan_for(request, strategy, params)
+    request, plan = oracle.request, way.plan
     source = oracle.input(comm.rank)
     size = DTYPE_OF_TYPE[request.type].itemsize
     output = np.empty(request.output_bytes(comm.rank) // size, source.dtype)
     poison(output)
-    core, addresses = comm._core, (source.ctypes.data, output.ctypes.data)
+    addresses = source.ctypes.data, output.ctypes.data
 
     def call() -> None:
-        core.run_request(request, *addresses, strategy, params, 1.0)
+        way.run(*addresses)
 
     call()
     bitwise = plan.sum_order == "rank_order"
     wrong, digest = _check(comm, oracle, output, bitwise) if task["check"] else (0, "")
     seconds = _time(comm, call, task["warmup"], task["iters"])
-    in_place_wrong, in_place_seconds = _in_place(comm, task, oracle, (strategy, params), bitwise)
+    in_place_wrong, in_place_seconds = _in_place(comm, task, oracle, way.run, bitwise)
     worst = _largest(comm, seconds)
     return {
         "size": request.message_bytes(),
@@ -94,7 +145,7 @@ def _row(
         "op": request.op,
         "root": request.root,
         "strategy": plan.label,
-        "name": strategy,
+        "name": plan.strategy,
         "sum_order": plan.sum_order,
         "time_us": worst * 1e6,
         "wrong": wrong,
@@ -109,7 +160,7 @@ def _in_place(
     comm: plait.Communicator,
     task: dict[str, Any],
     oracle: Oracle,
-    chosen: tuple[str, dict[str, int]],
+    run: Run,
     bitwise: bool,
 ) -> tuple[int | None, float | None]:
     """(wrong, seconds) of the in-place form; all_reduce only, where it is the same buffer."""
@@ -120,7 +171,7 @@ def _in_place(
     address = buffer.ctypes.data
 
     def call() -> None:
-        comm._core.run_request(request, address, address, *chosen, 1.0)
+        run(address, address)
 
     call()
     wrong = _check(comm, oracle, buffer, bitwise)[0] if task["check"] else 0

@@ -19,17 +19,22 @@ from plait.bench import cpu_ranks, engines
 from plait.bench import sizes as bench_sizes
 from plait.commands.console import (
     JsonOption,
+    LoadOption,
     OpOption,
     TopologyOption,
+    WhatArgument,
     WithoutOption,
     at_least,
     err,
+    load,
     out,
 )
+from plait.commands.plan import proved_plan
+from plait.plan_files import is_plan_file
 
 HOST_ITERS = 20
-STRATEGIES_HELP = """all, or names by commas; on GPUs engines or strategies by semicolons, with
-parameters: tiled:blocks=16/32;hop. Default: plait's choice."""
+STRATEGIES_HELP = """all, or names by commas; or by semicolons with parameters, on GPUs engines
+too: tiled:blocks=16/32;hop. Default: plait's choice."""
 ItersOption = Annotated[
     int | None,
     typer.Option(
@@ -39,19 +44,21 @@ ItersOption = Annotated[
         callback=at_least(1),
     ),
 ]
+BenchRanksOption = Annotated[
+    int | None,
+    typer.Option("--ranks", "-g", help="How many; default: 2, or every GPU.", callback=at_least(1)),
+]
+InterferenceOption = Annotated[
+    bool, typer.Option("--interference", help="With --pair: what relaying costs a route GPU.")
+]
 SmBudgetOption = Annotated[
     int, typer.Option(help="On GPUs: most blocks of a call; 0 = its own.", callback=at_least(0))
 ]
 
 
 def bench(
-    collective: str,
-    ranks: Annotated[
-        int | None,
-        typer.Option(
-            "--ranks", "-g", help="How many; default: 2, or every GPU.", callback=at_least(1)
-        ),
-    ] = None,
+    collective: WhatArgument,
+    ranks: BenchRanksOption = None,
     first: Annotated[str, typer.Option("--min-bytes", "-b")] = "1K",
     last: Annotated[str, typer.Option("--max-bytes", "-e")] = "64M",
     step: Annotated[str, typer.Option("--step-bytes", "-i", help="Add this instead of -f.")] = "0",
@@ -73,12 +80,12 @@ def bench(
     plot: Annotated[str, typer.Option(help="Write a picture of busbw over size here.")] = "",
     pair: Annotated[str, typer.Option(help="copy: between these GPUs of one process: 0:1")] = "",
     shares: Annotated[str, typer.Option(help="With --pair: host=110,relay=0 (thousandths)")] = "",
-    interference: Annotated[
-        bool, typer.Option("--interference", help="With --pair: what relaying costs a route GPU.")
-    ] = False,
+    interference: InterferenceOption = False,
+    loaded: LoadOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Time and check a collective over sizes and strategies; nccl-tests' letters and columns."""
+    load(loaded)
     if against not in ("", "nccl"):
         raise plait.InvalidArgumentError(f"--against: wanted nccl, found {against!r}")
     task = {
@@ -88,7 +95,14 @@ def bench(
         "sizes": _sizes(first, last, factor, step),
         "check": bool(check),
         "seed": seed,
+        "load": loaded or [],
     }
+    if is_plan_file(collective):
+        idle = {"gpus": gpus, "against": against, "pair": pair, "strategies": strategies}
+        _refuse("a plan's file goes without", idle | {"ranks": ranks, "csv": csv})
+        task |= {"iters": iters or HOST_ITERS, "warmup": warmup}
+        _bench_plan(proved_plan(collective), task, plot, as_json)
+        return
     if pair or shares or interference:
         idle = {"plot": plot, "strategies": strategies, "gpus": gpus, "ranks": ranks, "root": root}
         idle |= {"sm-budget": sm_budget, "warmup": warmup != 1, "type": types != "fp32"}
@@ -106,12 +120,28 @@ def bench(
         "iters": iters if on_gpus else iters or HOST_ITERS,
         "warmup": warmup,
         "in_place": True,
-        "strategies": [name for name in strategies.split(",") if name],
+        "strategies": _named(strategies),
     }
     if on_gpus:
         _bench_gpus(task | {"sm_budget": sm_budget}, strategies, csv, plot, as_json)
         return
     _bench_cpus(task, strategies, plot, as_json)
+
+
+def _named(strategies: str) -> list[str]:
+    """'ring,direct' by name, or 'ring:segments=2,lanes=4;direct' with parameters."""
+    by = ";" if ":" in strategies or ";" in strategies else ","
+    return [name for name in strategies.split(by) if name]
+
+
+def _bench_plan(plan: plait.Plan, task: dict[str, Any], plot: str, as_json: bool) -> None:
+    """One plan as it is, on CPU ranks."""
+    request = plan.request
+    task |= _requested(request.collective, request.type, request.op, request.ranks, request.root)
+    task |= {"plan": plan.to_json(), "in_place": True, "strategies": []}
+    if not task["topology"]:
+        task["topology"] = "local-cpu"
+    _bench_cpus(task, "", plot, as_json)
 
 
 def _refuse(what: str, given: dict[str, object]) -> None:
@@ -191,7 +221,8 @@ def _sizes(first: str, last: str, factor: int, step: str) -> list[int]:
 
 def _bench_cpus(task: dict[str, Any], strategies: str, plot: str, as_json: bool) -> None:
     known = {info.name for info in plait.strategies()} | {"all"}
-    if unknown := [name for name in strategies.split(",") if name and name not in known]:
+    named = (name.partition(":")[0] for name in task["strategies"])
+    if unknown := [name for name in named if name not in known]:
         raise plait.InvalidArgumentError(
             f"wanted strategies out of {', '.join(sorted(known))}, found {', '.join(unknown)}"
         )
@@ -335,7 +366,13 @@ def _run_bench(task: dict[str, Any], ranks: int, as_json: bool) -> list[dict[str
             f"slowest rank's mean\n{HEADER}",
             markup=False,
         )
+    refused: set[str] = set()
     for row in rows_of("plait.bench.cpu_ranks:rank_main", ranks, task):
+        if "refused" in row:
+            if row["refused"] not in refused:
+                err.print(f"not {row['refused']}: {row['reason']}", markup=False)
+            refused.add(row["refused"])
+            continue
         rows.append(row)
         if not as_json:
             out.print(_bench_line(row), markup=False)

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import plait
+from plait import planning
 
 # Into a pipe or file, tables are as wide as they need to be.
 PIPE_COLUMNS = 220
@@ -52,6 +53,21 @@ OpOption = Annotated[
     str, typer.Option("--op", "-o", help="Reduction: sum, prod, min, max, avg, ...")
 ]
 BytesOption = Annotated[str, typer.Option("--bytes", "-b", help="Message size: 8, 64K, 1G.")]
+
+
+WhatArgument = Annotated[
+    str, typer.Argument(metavar="COLLECTIVE|FILE", help="all_reduce, ...; or a plan's file.")
+]
+LoadOption = Annotated[
+    list[str] | None,
+    typer.Option("--load", help="A Python file that defines strategies (@plait.strategy)."),
+]
+
+
+def load(files: list[str] | None) -> None:
+    """Makes the strategies in these files known."""
+    for file in files or []:
+        planning.load(file)
 
 
 def progress_bar(total: int, what: str) -> Progress:

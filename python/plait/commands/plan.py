@@ -14,20 +14,26 @@ from plait.bench import sizes
 from plait.commands.console import (
     BytesOption,
     JsonOption,
+    LoadOption,
     OpOption,
     RanksOption,
     TopologyOption,
     TypeOption,
+    WhatArgument,
     WithoutOption,
+    err,
+    load,
     out,
 )
 from plait.commands.console import (
     machine as asked_machine,
 )
+from plait.plan_files import is_plan_file, load_plan, machine_of
 
 WAY = "an engine or a strategy such as direct:pieces=2,throttle=1"
 BY_WHOSE_WORD = {
     "caller": "as asked for",
+    "file": "as the file has it",
     "table": "as this machine's tuning table says",
     "built in": "as measured on HGX H200, where no tuning table or sm_budget says otherwise",
     "simulated": "fastest by simulation",
@@ -51,7 +57,7 @@ def request_of(
 
 
 def plan(
-    collective: str,
+    collective: WhatArgument,
     size: BytesOption = "64M",
     topology: TopologyOption = "",
     ranks: RanksOption = None,
@@ -62,9 +68,14 @@ def plan(
     ] = "",
     without: WithoutOption = None,
     ops: Annotated[bool, typer.Option("--ops", help="Print every op of the plan.")] = False,
+    loaded: LoadOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say what would run: engine, tuning, whose word, time, proof, bytes; then plans by lanes."""
+    load(loaded)
+    if is_plan_file(collective):
+        _plan_in_file(collective, topology, without, ops, as_json)
+        return
     machine = asked_machine(topology, without)
     request = request_of(machine, collective, size, plait_type, op, ranks)
     plans, refusals = plait.ranked(machine, request)
@@ -76,6 +87,28 @@ def plan(
     _print_ranking(plans, refusals)
     if not proved:
         raise typer.Exit(1)
+
+
+def proved_plan(file: str) -> plait.Plan:
+    """The plan in a file; its findings, and the end of the command, where it is not right."""
+    found = load_plan(file)
+    report = plait.verify(found)
+    if not report.proved:
+        err.print(str(report), markup=False)
+        raise typer.Exit(1)
+    return found
+
+
+def _plan_in_file(
+    file: str, topology: str, without: list[str] | None, ops: bool, as_json: bool
+) -> None:
+    shown = proved_plan(file)
+    machine = asked_machine(topology, without) if topology else machine_of(shown)
+    runs = what_runs.by_lanes(machine, shown, "file")
+    if as_json:
+        out.print(json.dumps(runs.as_json()), markup=False)
+    else:
+        _print_runs(machine, shown.request, runs, ops)
 
 
 def _what_runs(

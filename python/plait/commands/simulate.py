@@ -14,21 +14,25 @@ from plait import outputs
 from plait.commands.console import (
     BytesOption,
     JsonOption,
+    LoadOption,
     OpOption,
     RanksOption,
     TopologyOption,
     TypeOption,
+    WhatArgument,
     WithoutOption,
+    load,
     out,
 )
 from plait.commands.console import (
     machine as asked_machine,
 )
-from plait.commands.plan import plan_asked_for, request_of
+from plait.commands.plan import plan_asked_for, proved_plan, request_of
+from plait.plan_files import is_plan_file, machine_of
 
 
 def simulate(
-    collective: Annotated[str, typer.Argument(help="all_reduce, ...")] = "",
+    collective: WhatArgument = "",
     size: BytesOption = "64M",
     topology: TopologyOption = "",
     ranks: RanksOption = None,
@@ -44,6 +48,7 @@ def simulate(
             help="Rerun papers' experiments: micro, collaborative, wotir, direct, nodes, all"
         ),
     ] = "",
+    loaded: LoadOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict when each op of a plan runs, how long all takes, and what bounds it."""
@@ -54,9 +59,14 @@ def simulate(
         raise plait.InvalidArgumentError("wanted a collective or --paper, found neither")
     outputs.check(trace, "--trace")
     outputs.check_picture(plot, "--plot")
-    machine = asked_machine(topology, without)
-    request = request_of(machine, collective, size, plait_type, op, ranks)
-    shown = plan_asked_for(machine, request, strategy, *plait.ranked(machine, request))
+    load(loaded)
+    if is_plan_file(collective):
+        shown = proved_plan(collective)
+        machine = asked_machine(topology, without) if topology else machine_of(shown)
+    else:
+        machine = asked_machine(topology, without)
+        request = request_of(machine, collective, size, plait_type, op, ranks)
+        shown = plan_asked_for(machine, request, strategy, *plait.ranked(machine, request))
     timeline = plait.simulate(shown, machine)
     if trace:
         outputs.write_text(trace, timeline.to_trace_json(shown))

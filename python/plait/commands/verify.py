@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import stat
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +9,8 @@ from rich.table import Table
 
 import plait
 from plait import prove
-from plait.commands.console import JsonOption, TopologyOption, out, progress_bar
+from plait.commands.console import JsonOption, LoadOption, TopologyOption, load, out, progress_bar
+from plait.plan_files import load_plan
 
 
 def verify(
@@ -22,59 +19,44 @@ def verify(
         bool, typer.Option("--all", help="Every strategy x topology x ranks x odd size; engines.")
     ] = False,
     topology: TopologyOption = "",
+    strategy: Annotated[
+        str, typer.Option("--strategy", "-s", help="With --all: this strategy's plans alone.")
+    ] = "",
+    loaded: LoadOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Prove a plan from a file, or every plan there is."""
+    load(loaded)
     if everything:
-        _verify_all([topology] if topology else None, as_json)
+        _verify_all([topology] if topology else None, strategy, loaded or [], as_json)
         return
+    if strategy:
+        raise plait.InvalidArgumentError("--strategy goes with --all")
     if not plan_file:
         raise plait.InvalidArgumentError("wanted a plan file or --all, found neither")
-    report = plait.verify(_plan_of(_read(plan_file)))
+    report = plait.verify(load_plan(plan_file))
     out.print(report.to_json() if as_json else str(report), markup=False)
     if not report.proved:
         raise typer.Exit(1)
 
 
-def _plan_of(text: str) -> plait.Plan:
-    """A plan's own JSON, or what `plait plan --json` prints around it."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None  # the plan's reader says where
-    if isinstance(found, dict) and "plan" in found:
-        text = json.dumps(found["plan"])
-    return plait.Plan.from_json(text)
-
-
-MAX_FILE_BYTES = 64 << 20
-
-
-def _read(name: str) -> str:
-    """A plan's text. Refuses what is no regular file (a pipe could wait for ever) or too long."""
-    wanted = f"wanted a regular file of at most {MAX_FILE_BYTES >> 20} MiB"
-    try:
-        if name == "-":
-            data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
-        else:
-            # Opened once and then looked at; without waiting for the writer of a pipe.
-            with os.fdopen(os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise plait.FileError(f"{wanted}, found {name}, which is none")
-                data = file.read(MAX_FILE_BYTES + 1)
-        if len(data) > MAX_FILE_BYTES:
-            raise plait.FileError(f"{wanted}, found more in {name}")
-        return data.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise plait.FileError(f"{wanted}, found {name}: {error}") from None
-
-
-def _verify_all(topologies: list[str] | None, as_json: bool) -> None:
-    cases: list[prove.Case | prove.EngineCase] = list(prove.all_cases(topologies))
-    cases += prove.engine_cases()
+def _verify_all(
+    topologies: list[str] | None, strategy: str, loaded: list[str], as_json: bool
+) -> None:
+    by_strategy = list(prove.all_cases(topologies))
+    cases: list[prove.Case | prove.EngineCase] = []
+    if strategy:
+        known = [info.name for info in plait.strategies()]
+        if strategy not in known:
+            raise plait.InvalidArgumentError(
+                f"--strategy: wanted one of {', '.join(known)}, found {strategy!r}"
+            )
+        cases += [case for case in by_strategy if case.strategy == strategy]
+    else:
+        cases += [*by_strategy, *prove.engine_cases()]
     outcomes = []
     with progress_bar(len(cases), "proving") as progress:
-        for outcome in prove.prove_all(cases):
+        for outcome in prove.prove_all(cases, loaded=loaded):
             outcomes.append(outcome)
             progress.advance(progress.task_ids[0])
     result = prove.summary(outcomes)

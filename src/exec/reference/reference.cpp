@@ -8,8 +8,8 @@
 #include "base/text.hpp"
 #include "exec/origins.hpp"
 #include "exec/reference/reduce.hpp"
+#include "plait/builder.hpp"
 #include "plait/error.hpp"
-#include "plan/builder.hpp"
 #include "plan/library_call.hpp"
 
 namespace plait {

@@ -6,8 +6,8 @@
 #include <functional>
 
 #include "exec/reference/reference.hpp"
+#include "plait/builder.hpp"
 #include "plait/error.hpp"
-#include "plan/builder.hpp"
 #include "unit/exec/helpers.hpp"
 #include "unit/scale.hpp"
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "plait/builder.hpp"
 #include "plait/plan.hpp"
 #include "plait/report.hpp"
-#include "plan/builder.hpp"
 
 namespace plait::example {
 

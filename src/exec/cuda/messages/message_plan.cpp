@@ -8,8 +8,8 @@
 #include "base/text.hpp"
 #include "exec/cuda/lines/line_cut.hpp"
 #include "exec/cuda/traffic/plan_words.hpp"
+#include "plait/builder.hpp"
 #include "plait/error.hpp"
-#include "plan/builder.hpp"
 #include "plan/hop_shape.hpp"
 
 namespace plait::cuda {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "exec/cuda/traffic/tile_cut.hpp"
-#include "plan/builder.hpp"
+#include "plait/builder.hpp"
 
 namespace plait::cuda {
 namespace {

@@ -40,6 +40,10 @@ class Builder {
   const Request& request() const { return plan_.request; }
   int ranks() const { return plan_.request.ranks; }
   int device(int place) const;
+  /// Ranks and guests; lanes so far, and whose they are.
+  int places() const { return ranks() + static_cast<int>(plan_.guests.size()); }
+  int lanes() const { return static_cast<int>(plan_.lanes.size()); }
+  int rank_of(int lane) const { return plan_.lanes.at(static_cast<std::size_t>(lane)).rank; }
   /// Cuts are made at multiples of this: 128 bytes, or the element where that is larger.
   std::uint64_t granule() const { return 128; }
 
@@ -84,6 +88,9 @@ class Builder {
   void symmetric(bool on) { plan_.symmetric = on; }
   void stripe(const std::string& route, Range range);
 
+  /// A plan made elsewhere, in place of all that was written so far. Error(invalid_argument) where
+  /// it is for another request.
+  void adopt(Plan plan);
   /// The finished plan; the builder is empty afterwards. Lanes without ops are dropped.
   Plan build();
 

@@ -11,8 +11,8 @@
 #include <tuple>
 #include <vector>
 
-#include "plan/builder.hpp"
-#include "planner/strategy.hpp"
+#include "plait/strategy.hpp"
+#include "plait/builder.hpp"
 
 namespace plait {
 
