@@ -223,9 +223,12 @@ def mutants() -> list[str]:
     for file, count in kernel_faults().items():
         body.append((KERNELS[file], count, "their loads and stores beside the plan"))
     plans = "plan_mutants.def"
-    tiles, lines = (len(rows(plans, f"PLAIT_{of}_MUTANT")) for of in ("TILE", "LINE"))
+    tiles, lines, schedules = (
+        len(rows(plans, f"PLAIT_{of}_MUTANT")) for of in ("TILE", "LINE", "SCHEDULE")
+    )
     body.append(("plan of `tiled`, in each of a kernel's roles", tiles, "`verify`"))
     body.append(("plans of calls by lines, at every place", lines, "`verify`"))
+    body.append(("plans `fold`, `phases` and `ring`, at every place", schedules, "`verify`"))
     body.append(("all", sum(count for _, count, _ in body), ""))
     return table(
         ("mistakes in", "number", "rejected by"), ([what, f"{n}", by] for what, n, by in body)

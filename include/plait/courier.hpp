@@ -134,6 +134,9 @@ struct Cut {
 /// where it is not given; "lanes" else as many as there are chunks, at most `lanes`.
 Cut cut_from(Builder& builder, const Params& params, const std::string& counted, int chunks,
              int lanes);
+/// Calls body(courier, chunks) for every lane with its chunks of the message, in order.
+void in_lanes(Builder& builder, const Cut& cut,
+              const std::function<void(Courier&, const std::vector<Range>&)>& body);
 /// Calls body(courier, chunk) for every chunk of the message, each lane's chunks in order.
 void in_chunks(Builder& builder, const Cut& cut, const std::function<void(Courier&, Range)>& body);
 

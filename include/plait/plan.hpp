@@ -47,6 +47,11 @@ ReduceOp parse_reduce_op(std::string_view name);
 Collective parse_collective(std::string_view name);  ///< also allreduce, all-reduce, ...
 std::uint64_t bytes_of(DataType type);
 bool is_float(DataType type);
+/// Sums of 8- and 16-bit floats are wider than what a region can hold of them so far.
+bool is_widened(DataType type);
+/// The same bits in whatever order and groups: integers wrap, and min and max of floats have -0
+/// below +0 and turn every NaN into the type's canonical one.
+bool has_no_order(DataType type, ReduceOp op);
 
 /// What is asked for. Counts are elements, as in NCCL: the send count of all_gather and of
 /// all_to_all's one peer, the receive count of reduce_scatter and scatter.
@@ -164,9 +169,10 @@ struct Stripe {
 };
 
 /// rank_order: every output element is reduced over ranks 0, 1, ..., n-1, accumulated in fp32 (or
-/// wider) and rounded once (types that sums do not widen may go on from a sum so far): the same
-/// bits from every such plan, path, size and processor. stated: each rank exactly once, in the
-/// order the ops say, the same on every rank; a library between nodes has an order of its own.
+/// wider) and rounded once (types that sums do not widen may go on from a sum so far, and what
+/// has_no_order() may come in any order): the same bits from every such plan, path, size and
+/// processor. stated: each rank exactly once, in the order the ops say, the same on every rank; a
+/// library between nodes has an order of its own.
 enum class SumOrder : std::uint8_t { rank_order, stated };
 const char* name_of(SumOrder order);
 

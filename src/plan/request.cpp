@@ -126,6 +126,10 @@ const char* name_of(ReduceOp op) { return kReduceOps[static_cast<std::size_t>(op
 const char* name_of(Collective collective) { return row(collective).name; }
 std::uint64_t bytes_of(DataType type) { return kTypes[static_cast<std::size_t>(type)].bytes; }
 bool is_float(DataType type) { return kTypes[static_cast<std::size_t>(type)].is_float; }
+bool is_widened(DataType type) { return is_float(type) && bytes_of(type) < 4; }
+bool has_no_order(DataType type, ReduceOp op) {
+  return !is_float(type) || op == ReduceOp::min || op == ReduceOp::max;
+}
 
 DataType parse_type(std::string_view name) {
   return parse<DataType>(name, kTypes, "type",

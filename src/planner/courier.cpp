@@ -284,7 +284,8 @@ Cut cut_from(Builder& builder, const Params& params, const std::string& counted,
   return cut;
 }
 
-void in_chunks(Builder& builder, const Cut& cut, const std::function<void(Courier&, Range)>& body) {
+void in_lanes(Builder& builder, const Cut& cut,
+              const std::function<void(Courier&, const std::vector<Range>&)>& body) {
   const Range whole = whole_range(builder.request());
   const auto arena = static_cast<double>(scratch_limit(builder.topology()));
   // A sixteenth stays free for the room that slots leave.
@@ -295,12 +296,20 @@ void in_chunks(Builder& builder, const Cut& cut, const std::function<void(Courie
       partition(whole, std::max(cut.chunks, needed), builder.granule());
   const int lanes = std::min(cut.lanes, static_cast<int>(chunks.size()));
   for (int lane = 0; lane < lanes; ++lane) {
-    Courier courier(builder, text(cut.lane_name, lane), cut.slots, lanes);
+    std::vector<Range> mine;
     for (std::size_t chunk = static_cast<std::size_t>(lane); chunk < chunks.size();
          chunk += static_cast<std::size_t>(lanes))
-      if (chunks[chunk].bytes != 0) body(courier, chunks[chunk]);
+      if (chunks[chunk].bytes != 0) mine.push_back(chunks[chunk]);
+    Courier courier(builder, text(cut.lane_name, lane), cut.slots, lanes);
+    body(courier, mine);
     courier.write();
   }
+}
+
+void in_chunks(Builder& builder, const Cut& cut, const std::function<void(Courier&, Range)>& body) {
+  in_lanes(builder, cut, [&](Courier& courier, const std::vector<Range>& chunks) {
+    for (const Range& chunk : chunks) body(courier, chunk);
+  });
 }
 
 }  // namespace plait

@@ -234,7 +234,8 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
 void write(Builder& builder, const Params& params) {
   const Request& request = builder.request();
   const Cut cut = cut_from(builder, params, "segments", default_segments(request), 4);
-  if (reduces(request.collective)) builder.sum_order(SumOrder::stated);
+  if (reduces(request.collective) && !has_no_order(request.type, request.op))
+    builder.sum_order(SumOrder::stated);
   if (request.ranks == 1)
     alone(builder);
   else

@@ -13,9 +13,6 @@ namespace {
 
 constexpr std::size_t kMostOrders = 32;
 
-/// Sums of 8- and 16-bit floats are wider than what a region can hold of them so far.
-bool is_widened(DataType type) { return is_float(type) && bytes_of(type) < 4; }
-
 std::string ranks_in(std::uint64_t bits) {
   std::string out;
   for (; bits != 0; bits &= bits - 1) out += text(out.empty() ? "" : ", ", std::countr_zero(bits));
@@ -83,6 +80,7 @@ class ContractCheck {
     if (!root.finish) return text(found, ", whose last reduction is not marked finish");
     if (root.has_inner_finish) return text(found, ", in which an inner reduction is marked finish");
     if (plan_.sum_order == SumOrder::stated) return "";
+    if (has_no_order(plan_.request.type, plan_.request.op)) return "";
     if (root.in_order != ranks || (!root.is_flat && is_widened(plan_.request.type)))
       return text(found, " where rank order is one reduction over 0..", ranks - 1);
     return "";

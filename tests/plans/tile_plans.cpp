@@ -73,7 +73,9 @@ struct TileFault {
 const std::vector<TileFault> kFaults{
 #define PLAIT_LINE_MUTANT(...)
 #define PLAIT_TILE_MUTANT(mistake, role, word) {mistake, #role, word},
+#define PLAIT_SCHEDULE_MUTANT(...)
 #include "plans/plan_mutants.def"
+#undef PLAIT_SCHEDULE_MUTANT
 #undef PLAIT_LINE_MUTANT
 #undef PLAIT_TILE_MUTANT
 };

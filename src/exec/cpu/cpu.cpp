@@ -28,8 +28,7 @@ class RankRun {
       if (plan.lanes[i].rank == rank && !plan.lanes[i].ops.empty())
         lanes_.push_back({&plan.lanes[i], i, 0});
     const bool scaled = plan.request.op == ReduceOp::premul_sum && !call.scalars.empty();
-    const bool is_nested = plan.sum_order == SumOrder::stated || !plan.calls.empty();
-    if (scaled && is_nested) origins_ = origins_of(plan);
+    if (scaled && is_nested()) origins_ = origins_of(plan);
     scaled_ = scaled;
   }
 
@@ -48,6 +47,17 @@ class RankRun {
   }
 
  private:
+  /// Some reduction goes on from a sum so far.
+  bool is_nested() const {
+    const auto goes_on = [&](const Op& op) {
+      return op.kind == OpKind::reduce &&
+             op.srcs.size() != static_cast<std::size_t>(plan_.request.ranks);
+    };
+    return !plan_.calls.empty() ||
+           std::any_of(plan_.lanes.begin(), plan_.lanes.end(), [&](const Lane& lane) {
+             return std::any_of(lane.ops.begin(), lane.ops.end(), goes_on);
+           });
+  }
   struct Cursor {
     const Lane* lane;
     std::size_t index;  // in the plan

@@ -74,6 +74,23 @@ TEST_CASE("ring: right on every rank count") {
   MESSAGE(plans, " plans");
 }
 
+TEST_CASE("fold: right on every even rank count") {
+  int plans = 0;
+  for (const int ranks : {1, 2, 4, 6, 8, 16})
+    plans += run_all(plait::fold_strategy(), classic::all_to_all_machine(ranks), ranks, kChunks);
+  plans += run_all(plait::fold_strategy(), classic::socket_machine(2, 2), 4, kChunks);
+  MESSAGE(plans, " plans");
+}
+
+TEST_CASE("phases: right on every rank count") {
+  int plans = 0;
+  for (const int ranks : {1, 2, 3, 4, 5, 6, 7, 8, 16})
+    plans += run_all(plait::phases_strategy(), classic::all_to_all_machine(ranks), ranks,
+                     {{}, {{"slabs", 3}}, {{"slabs", 9}}});
+  plans += run_all(plait::phases_strategy(), classic::socket_machine(2, 2), 4, {{}});
+  MESSAGE(plans, " plans");
+}
+
 TEST_CASE("ring: neighbours follow the links") {
   const Topology topology = classic::socket_machine(2, 4);
   const plait::Request request = request_of(Collective::all_gather, 8, 1 << 20, 0, topology);

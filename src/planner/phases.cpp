@@ -1,0 +1,189 @@
+// phases: every rank exchanges with one partner at a time, all pairs at once: phase k pairs rank r
+// with r xor k (where ranks are no power of two, as in a round-robin tournament). A rank goes on
+// when its own partner has come, so that no rank's drift makes two meet at a third. Of an
+// all_reduce the parts of a slab are reduced while the next slab's are exchanged. Source: pairwise
+// exchange of MPI libraries (Thakur 2005).
+#include <algorithm>
+
+#include "plait/courier.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+/// Whom a rank meets in phase 1, 2, ...; itself where the number of ranks is odd and it has none.
+int partner(int rank, int phase, int ranks) {
+  if ((ranks & (ranks - 1)) == 0) return rank ^ phase;
+  const int circle = ranks % 2 == 0 ? ranks - 1 : ranks;
+  const auto facing = [&](int one) { return (2 * circle - one - phase) % circle; };
+  if (rank == circle) {  // the last of an even number meets who faces itself
+    for (int one = 0; one < circle; ++one)
+      if (facing(one) == one) return one;
+  }
+  const int other = facing(rank);
+  return other != rank ? other : circle < ranks ? circle : rank;
+}
+int phases(int ranks) { return ranks % 2 == 0 ? ranks - 1 : ranks; }
+
+class Phases {
+ public:
+  Phases(Builder& builder, Courier& courier, std::vector<Range> ins, std::vector<Range> outs)
+      : builder_(builder),
+        courier_(courier),
+        n_(builder.ranks()),
+        ins_(std::move(ins)),
+        outs_(std::move(outs)) {}
+
+  /// Parts to their owners, who reduce them.
+  void scatter(const std::vector<Range>& results) {
+    std::vector<std::vector<Message>> came =
+        exchange([&](int from, int to) { return builder_.input(from, in(to)); });
+    courier_.on("work");
+    for (int rank = 0; rank < n_; ++rank) {
+      const Range mine = in(rank);
+      if (mine.bytes == 0) continue;
+      courier_.follow(rank, "work", "");
+      std::vector<Region> srcs;
+      for (int from = 0; from < n_; ++from)
+        srcs.push_back(from == rank ? builder_.input(rank, mine) : came[at(rank)][at(from)].region);
+      courier_.reduce(rank, builder_.output(rank, results[at(rank)]), srcs, true);
+      for (const Message& message : came[at(rank)]) courier_.release(message);
+    }
+    courier_.on("");
+  }
+  /// Results to all, once they are there.
+  void gather() {
+    for (int rank = 0; rank < n_; ++rank) courier_.follow(rank, "", "work");
+    move([&](int from, int) { return builder_.output(from, out(from)); });
+  }
+  /// What lies in the input for each other rank, to its place in the output.
+  void move(const std::function<Region(int from, int to)>& source) {
+    const std::vector<std::vector<Message>> came = exchange(source);
+    courier_.on("work");
+    for (int rank = 0; rank < n_; ++rank) {
+      courier_.follow(rank, "work", "");
+      for (int from = 0; from < n_; ++from) {
+        const Message& message = came[at(rank)][at(from)];
+        if (from == rank || message.channel < 0) continue;
+        courier_.copy(rank, builder_.output(rank, out(from)), message.region);
+        courier_.release(message);
+      }
+    }
+    courier_.on("");
+  }
+
+ private:
+  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+  Range in(int rank) const { return ins_[at(rank)]; }
+  Range out(int rank) const { return outs_[at(rank)]; }
+
+  /// [receiver][sender]
+  std::vector<std::vector<Message>> exchange(
+      const std::function<Region(int from, int to)>& source) {
+    std::vector<std::vector<Message>> came(at(n_), std::vector<Message>(at(n_)));
+    for (int phase = 1; phase <= phases(n_); ++phase) {
+      for (int rank = 0; rank < n_; ++rank)
+        if (const int other = partner(rank, phase, n_); other != rank)
+          courier_.send(rank, other, {source(rank, other)});
+      for (int rank = 0; rank < n_; ++rank)
+        if (const int other = partner(rank, phase, n_); other != rank)
+          came[at(rank)][at(other)] = courier_.receive(rank, other, source(other, rank).bytes);
+    }
+    return came;
+  }
+
+  Builder& builder_;
+  Courier& courier_;
+  const int n_;
+  std::vector<Range> ins_, outs_;  // by rank: its part of anyone's input, its result in all outputs
+};
+
+std::vector<Range> in_blocks(const Builder& builder, Range chunk) {
+  std::vector<Range> out;
+  for (int rank = 0; rank < builder.ranks(); ++rank)
+    out.push_back(in_block(builder.request(), rank, chunk));
+  return out;
+}
+
+/// The results of a slab follow the parts of the next.
+void write_all_reduce(Builder& builder, const Cut& cut) {
+  in_lanes(builder, cut, [&](Courier& courier, const std::vector<Range>& slabs) {
+    for (std::size_t slab = 0; slab <= slabs.size(); ++slab) {
+      const auto shards = [&](std::size_t one) {
+        return partition(slabs[one], builder.ranks(), builder.granule());
+      };
+      if (slab < slabs.size())
+        Phases(builder, courier, shards(slab), shards(slab)).scatter(shards(slab));
+      if (slab > 0) Phases(builder, courier, shards(slab - 1), shards(slab - 1)).gather();
+    }
+  });
+}
+
+void write_moves_of(Builder& builder, const Cut& cut) {
+  const int n = builder.ranks();
+  const bool gathers = builder.request().collective == Collective::all_gather;
+  in_chunks(builder, cut, [&](Courier& courier, Range chunk) {
+    const std::vector<Range> blocks = in_blocks(builder, chunk);
+    const auto source = [&](int from, int to) {
+      return builder.input(from, gathers ? chunk : blocks[static_cast<std::size_t>(to)]);
+    };
+    Phases(builder, courier, blocks, blocks).move(source);
+    for (int rank = 0; rank < n; ++rank)
+      courier.copy(rank, builder.output(rank, blocks[static_cast<std::size_t>(rank)]),
+                   source(rank, rank));
+  });
+}
+
+/// Plans stay below about 20,000 ops.
+int most_slabs(const Request& request) {
+  return std::max(1, 2048 / (request.ranks * request.ranks));
+}
+int default_slabs(const Request& request) {
+  const std::uint64_t slabs = message_bytes(request) >> 27;
+  return static_cast<int>(std::clamp<std::uint64_t>(slabs, 1, 16));
+}
+
+std::vector<Params> candidates(const Topology&, const Request& request) {
+  const int slabs = std::min(default_slabs(request), most_slabs(request));
+  std::vector<Params> out{{{"slabs", slabs}}};
+  if (message_bytes(request) <= 4 << 20) return out;
+  for (const int more : {2 * slabs, 8 * slabs})
+    if (more <= most_slabs(request)) out.push_back({{"slabs", more}});
+  return out;
+}
+
+void write(Builder& builder, const Params& params) {
+  const Request& request = builder.request();
+  Cut cut;
+  cut.chunks = param_in(params, "slabs", default_slabs(request), 1, 4096);
+  builder.param("slabs", cut.chunks);
+  if (request.ranks == 1) return alone(builder);
+  cut.lane_name = "phases";
+  cut.slots = 2;
+  const bool in_parts = request.collective == Collective::all_reduce;
+  cut.scratch_per_byte = in_parts ? 2.0 : 2.0 * request.ranks;
+  if (in_parts) return write_all_reduce(builder, cut);
+  if (!reduces(request.collective)) return write_moves_of(builder, cut);
+  in_chunks(builder, cut, [&](Courier& courier, Range chunk) {
+    const std::vector<Range> blocks = in_blocks(builder, chunk);
+    Phases(builder, courier, blocks, blocks)
+        .scatter(std::vector<Range>(static_cast<std::size_t>(builder.ranks()), chunk));
+  });
+}
+
+}  // namespace
+
+const Strategy& phases_strategy() {
+  static const Strategy strategy{
+      {"phases",
+       "one partner at a time, all pairs at once (rank xor k); parts reduced beside",
+       "pairwise exchange of MPI libraries",
+       {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
+        Collective::all_to_all}},
+      candidates,
+      write,
+      {"slabs"}};
+  return strategy;
+}
+
+}  // namespace plait
