@@ -21,7 +21,6 @@
 #include "shims/nccl/leave.hpp"
 #include "shims/nccl/meeting.hpp"
 #include "shims/nccl/nodes.hpp"
-#include "shims/nccl/peer_watch.hpp"
 #include "shims/nccl/settings.hpp"
 #include "shims/nccl/vote.hpp"
 
@@ -221,13 +220,14 @@ std::string agree(State& state) {
     lives.emplace_back();
     if (lines_of(card)[1] == place_of(state, cards)) lives.back() = lines_of(card)[6];
   }
-  std::shared_ptr<Peers> peers = open_peers(lives, state.rank);
+  std::shared_ptr<WatchedPeers> peers = open_peers(lives, state.rank);
   const Comm across = across_nodes(state, nodes);
   const Agreed agreed = agreed_on(cards);
   state.most_blocks = agreed.most_blocks;
   const std::string failure = build(state, nodes, across, agreed, vote);
   if (failure.empty()) {
-    watch(state, std::move(peers));
+    state.peers = peers;
+    watch(std::move(peers), state);
     return failure;
   }
   if (state.engine == nullptr && across != nullptr) {

@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include "comm/life_page.hpp"
+#include "comm/peer_watch.hpp"
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/launch_order.hpp"
 #include "shims/nccl/stream_order.hpp"
@@ -24,15 +24,6 @@ enum class Phase : int {
   on_nccl,  ///< agreed: all calls pass on
   failed,   ///< attaching broke on the way; calls return `error`
   aborted,
-};
-
-/// The other ranks of a communicator, as far as their processes can be watched (peer_watch.hpp).
-class Peers {
- public:
-  virtual ~Peers() = default;
-  /// True once each of them has come so far in leaving, or its process is gone with all it had on
-  /// GPUs. elsewhere: of those in other processes alone.
-  virtual bool have_left(Left left, bool elsewhere) const = 0;
 };
 
 /// What a communicator's configuration says; children inherit it.
@@ -48,7 +39,11 @@ struct Prepared {
 };
 
 /// One rank of one communicator, from creation to destruction.
-struct State {
+struct State : Watched {
+  State();
+  void lost(int rank, int process, bool by_itself) override;
+  void fail_streams() noexcept override { engine->fail(); }
+
   Comm comm = nullptr;
   std::atomic<Phase> phase{Phase::attaching};  // here: what every call looks at lies together
   int rank = 0;
@@ -65,9 +60,8 @@ struct State {
   StreamOrder order;
   std::shared_ptr<LaunchOrder> launches;  ///< of its GPU; null = not asked for
   std::atomic<bool> killed{false};        ///< a peer was: all calls fail
-  std::atomic<bool> lost{false};          ///< a peer has died
-  std::atomic<std::uint64_t> watched{0};  ///< its peers' processes, in the watch
-  std::shared_ptr<Peers> peers;           ///< where attached
+  std::atomic<bool> has_lost{false};      ///< a peer has died
+  std::shared_ptr<WatchedPeers> peers;    ///< where attached
   int place = -1;                         ///< this rank's on its process's page; -1 = none
   std::string reason;                     ///< why on_nccl or failed
   Result error = ncclSuccess;

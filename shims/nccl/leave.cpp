@@ -1,5 +1,6 @@
-// A rank is watched over until its own work has ended; the others hear how far it has come in
-// leaving.
+// A rank watches the others until its own work has ended, and they hear how far it has come in
+// leaving. Killed: what waits for it fails half a second later. Ended by itself without leaving:
+// after five seconds, since what it sent last may still be on its way through queues here.
 #include "shims/nccl/leave.hpp"
 
 #include <mutex>
@@ -11,10 +12,15 @@
 #include "base/text.hpp"
 #include "shims/nccl/attach.hpp"
 #include "shims/nccl/counters.hpp"
-#include "shims/nccl/peer_watch.hpp"
 
 namespace plait::nccl {
 namespace {
+
+constexpr double kGraceSeconds = 5;
+/// For the program to abort the communicator once ncclCommGetAsyncError says that a rank is lost:
+/// PyTorch's watchdog asks ten times a second.
+constexpr double kAbortSeconds = 0.5;
+static_assert(LifePage::kPlaces >= CommTable::kSlots, "a place for every communicator");
 
 /// For good, and where tools that look for leaks see it.
 void keep(std::unique_ptr<State> kept) {
@@ -43,6 +49,20 @@ Departure departure_of(const std::shared_ptr<State>& state) {
 
 }  // namespace
 
+State::State() : Watched(kGraceSeconds) {}
+
+void State::lost(int peer, int process, bool by_itself) {
+  const std::string who = text("rank ", peer, " (process ", process, ")");
+  if (by_itself)  // as programs end that never destroy what they made: no fault of theirs
+    log(LogLevel::info, rank, text(who, " has ended, and communicator ", comm, " with it"));
+  else
+    log(LogLevel::warn, rank,
+        text(who, " has died: calls on communicator ", comm, " fail from here on"));
+  has_lost.store(true);
+  if (!by_itself) killed.store(true);
+  fail_streams_in(kAbortSeconds);
+}
+
 void let_go(std::unique_ptr<State> given, double attach_s) {
   if (!await_attached(*given, attach_s)) {
     log(LogLevel::warn, given->rank,
@@ -56,10 +76,9 @@ void let_go(std::unique_ptr<State> given, double attach_s) {
   }
   const std::shared_ptr<State> state = std::move(given);
   count_paths(*state->engine);  // no call comes any more
-  keep_watching(state);         // what still waits for a rank that dies now fails too
-  if (state->lost.load() && state->phase.load() != Phase::aborted) state->engine->fail();
+  if (state->has_lost.load() && state->phase.load() != Phase::aborted) state->engine->fail();
   state->engine->end_nccl();
-  const bool is_broken = state->phase.load() == Phase::aborted || state->lost.load();
+  const bool is_broken = state->phase.load() == Phase::aborted || state->has_lost.load();
   DepartureWaits waits;
   if (is_broken) waits.for_others = 0;  // who aborts, or has lost a rank, waits for no other
   depart(departure_of(state), waits);

@@ -218,7 +218,7 @@ Result ncclCommGetAsyncError(Comm comm, Result* error) {
     try {
       pin->engine->check();
     } catch (const std::exception& fault) {
-      *error = pin->lost.load() ? ncclRemoteError : result_of(fault);
+      *error = pin->has_lost.load() ? ncclRemoteError : result_of(fault);
     }
   }
   return result;

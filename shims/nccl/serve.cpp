@@ -61,7 +61,7 @@ void require_alive(const State& state) {
 Result failed(const State& state, const std::string& what, const std::exception& error) {
   log(LogLevel::warn, state.rank,
       text(what, " on communicator ", state.comm, " failed: ", error.what()));
-  return state.lost.load() ? ncclRemoteError : result_of(error);
+  return state.has_lost.load() ? ncclRemoteError : result_of(error);
 }
 
 /// Ranks count the calls that want room, so what may be wrong on one rank alone comes before. In a

@@ -128,7 +128,7 @@ Communicator::State::State(const CommunicatorOptions& given, const PairOf* pair)
                                    why_no_gpu)),
       peers(std::move(joined.peers)),
       chooser(joined.topology, joined.forced, joined.bitwise, {}, over.world != nullptr) {
-  peers.use(&joined.controls);
+  peers.use(&joined.controls, device == nullptr ? nullptr : device->peers());
   peers.set_meanwhile(given.meanwhile);
   pairs = std::make_unique<Pairs>(joined.controls, [this](int peer) { return make_pair(peer); });
   if (over.world != nullptr) {

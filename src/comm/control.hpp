@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "base/departures.hpp"
 #include "comm/descriptor.hpp"
 #include "comm/memory.hpp"
 #include "exec/cpu/arena.hpp"
@@ -25,8 +24,6 @@ struct Control {
   alignas(64) std::uint32_t entered;  ///< number of the last call this rank has entered
   std::uint32_t finished;             ///< number of the last call it has come out of
   std::uint32_t left;                 ///< 1 = it has closed its communicator
-  std::uint32_t device_left;          ///< how far its GPU side has come in leaving: Left
-  std::uint32_t life;                 ///< LifeWord of its watching thread; 0 where it has none
   std::uint32_t failed;               ///< 0, 1 = reason being written, 2 = reason stands
   std::int32_t failure_code;
   char failure_text[1024];
@@ -40,7 +37,7 @@ inline std::uint32_t load(const std::uint32_t& word) {
 }
 
 inline constexpr std::uint64_t kControlMagic = 0x74696c616c703031;
-inline constexpr std::uint32_t kControlVersion = 5;
+inline constexpr std::uint32_t kControlVersion = 6;
 inline constexpr std::uint64_t kControlBytes = (sizeof(Control) + 4095) / 4096 * 4096;
 
 /// All ranks' control pages as this rank maps them. Copies are of the same pages.
@@ -66,13 +63,6 @@ class Controls {
   /// First reason wins; then all are woken. Any thread, takes no lock.
   void raise_failure(ErrorCode code, const std::string& reason) const noexcept;
   std::optional<std::pair<ErrorCode, std::string>> failure_of(int rank) const;
-  /// How far a rank's GPU side has come in leaving.
-  bool has_left_device(int rank, Left left) const {
-    return load(of(rank).device_left) >= static_cast<std::uint32_t>(left);
-  }
-  void leave_device(Left left) const {
-    std::atomic_ref<std::uint32_t>(mine().device_left).store(static_cast<std::uint32_t>(left));
-  }
   /// This rank has come out of the call: nothing more is wanted of it there.
   void finish(std::uint32_t call) const;
   /// This rank closes its communicator; whoever waits for it is woken.

@@ -4,17 +4,14 @@
 #include "comm/gpu_side.hpp"
 
 #include <fcntl.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/departures.hpp"
-#include "base/life_word.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "base/threads.hpp"
 #include "comm/descriptor.hpp"
 #include "driver/cuda/api.hpp"
 #include "exec/cuda/device/direct_access.hpp"
@@ -27,7 +24,6 @@ constexpr std::uint64_t kPairsPerBudget = 3;  // a communicator of two that only
 // Calls wait so long for room for large ones: others make it whatever their programs do meanwhile.
 constexpr double kRoomS = 10.0;
 constexpr double kGoodbyeS = 2.0;  // a rank that leaves waits for others so long
-constexpr int kWatchMs = 20;
 
 /// This process's number among the ranks of its machine; -1 where no launcher says.
 int local_rank() {
@@ -54,12 +50,6 @@ int wanted_ordinal(int device) {
   return device;
 }
 
-Peer watched(const Peer& peer) {
-  const int fd = fcntl(peer.process.get(), F_DUPFD_CLOEXEC, 0);
-  if (fd < 0) throw Error(ErrorCode::io_error, "no file descriptor left to watch other ranks with");
-  return {peer.rank, peer.pid, Fd(fd)};
-}
-
 }  // namespace
 
 std::unique_ptr<GpuSide> GpuSide::create(const CommunicatorOptions& options, Joined& joined,
@@ -82,7 +72,7 @@ std::unique_ptr<GpuSide> GpuSide::create(const CommunicatorOptions& options, Joi
 }
 
 GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const Patience& patience)
-    : options_(options), joined_(joined), owner_(getpid()) {
+    : Watched(0), options_(options), joined_(joined), owner_(getpid()) {
   const cuda::Exchange exchange = [&](const std::string& mine) {
     std::vector<std::string> cards;
     for (Contribution& one : vote(*joined_.rendezvous, std::nullopt, mine, {}, patience))
@@ -93,14 +83,34 @@ GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const Patie
   const std::optional<Error> failure = attempt([&] {
     try {
       set_up(exchange);
+      meet_peers(patience);
     } catch (const AgreedError& error) {
       agreed = error;
     }
   });
   if (agreed) throw AgreedError(*agreed);
   vote(*joined_.rendezvous, failure, "", {}, patience);
+  if (options_.ranks > 1) watch(peers_, *this, true);
+}
+
+/// The pages and processes of all: handed over, so that nobody has to look them up.
+void GpuSide::meet_peers(const Patience& patience) {
   if (options_.ranks == 1) return;
-  watcher_ = std::make_unique<std::thread>(quiet_thread([this] { watch(); }));
+  const std::string mine = show_life(place_.number);
+  if (mine.empty())
+    throw Error(ErrorCode::out_of_memory, "no memory to show other ranks that this one lives");
+  const std::vector<Contribution> all =
+      vote(*joined_.rendezvous, std::nullopt, mine, {shown_page()}, patience);
+  peers_ = std::make_shared<WatchedPeers>();
+  for (const Peer& peer : joined_.peers) {
+    const Contribution& shown = all[static_cast<std::size_t>(peer.rank)];
+    if (shown.fds.size() != 1) throw Error(ErrorCode::mismatch, "a rank showed no page");
+    Fd process;
+    if (peer.pid != getpid()) process = Fd(fcntl(peer.process.get(), F_DUPFD_CLOEXEC, 0));
+    if (peer.pid != getpid() && !process.valid())
+      throw Error(ErrorCode::io_error, "no file descriptor left to watch other ranks with");
+    peers_->add(peer.rank, ShownLife::open(shown.bytes, shown.fds[0]), std::move(process));
+  }
 }
 
 void GpuSide::set_up(const cuda::Exchange& exchange) {
@@ -123,8 +133,6 @@ void GpuSide::set_up(const cuda::Exchange& exchange) {
   cuda::require_direct_access(cuda::direct_access(), options_.rank, group.uuids,
                               cuda::distance_between);
   calls_ = std::make_unique<GpuCalls>(std::move(group), calls_options(env), exchange);
-  for (const Peer& peer : joined_.peers) peers_.push_back(watched(peer));
-  wake_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 }
 
 GpuCallsOptions GpuSide::calls_options(const Env& env) const {
@@ -166,7 +174,7 @@ void GpuSide::fail(const Error& error) {
   }
   failed_.store(true);
   if (error.code() == ErrorCode::aborted)
-    fails_ns_.store(deadline_in(options_.deadline_s));
+    fail_streams_in(options_.deadline_s);
   else
     calls_->rank().fail();
   joined_.controls.raise_failure(error.code(), reason_of(error));
@@ -178,52 +186,25 @@ std::optional<Error> GpuSide::cause() const {
   return cause_;
 }
 
-/// False once some rank has failed or ended. One that closed its communicator may end.
-bool GpuSide::look_at_peers(const std::vector<short>& events) {
-  for (const bool words : {false, true})  // who died is named before who says so
-    for (std::size_t i = 0; i < peers_.size(); ++i) {
-      const Peer& peer = peers_[i];
-      const auto said = joined_.controls.failure_of(peer.rank);
-      const bool closed = joined_.controls.has_left_device(peer.rank, Left::work_ended);
-      const bool ended = events[i] != 0 || holder_died(joined_.controls.of(peer.rank).life);
-      if (!words && ended && !closed && !said) {
-        fail(Error(ErrorCode::peer_lost, text("rank ", peer.rank, " (pid ", peer.pid,
-                                              ") ended; see its output for why")));
-        return false;
-      }
-      if (words && said) {
-        const bool told = said->second.find(" reports: ") != std::string::npos;
-        fail(Error(said->first,
-                   told ? said->second : text("rank ", peer.rank, " reports: ", said->second)));
-        return false;
-      }
-    }
-  return true;
+/// One that ended because of what it has said is not the cause.
+void GpuSide::lost(int rank, int process, bool) {
+  if (!joined_.controls.failure_of(rank))
+    fail(Error(ErrorCode::peer_lost,
+               text("rank ", rank, " (pid ", process, ") ended; see its output for why")));
 }
 
-void GpuSide::watch() {
-  const LifeWord life(joined_.controls.mine().life);
-  bool watching = true;
-  while (!stopping_.load()) {
-    std::vector<pollfd> entries{{wake_.get(), POLLIN, 0}};
-    for (const Peer& peer : peers_) {
-      // The descriptor of a process that has ended is readable from then on: poll() would return at
-      // once for ever. So ranks that have closed are not polled.
-      const bool closed = joined_.controls.has_left_device(peer.rank, Left::work_ended);
-      entries.push_back({watching && !closed ? peer.process.get() : -1, POLLIN, 0});
+void GpuSide::look() {
+  if (failed_.load()) return;
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    if (rank == options_.rank) continue;
+    if (const auto said = joined_.controls.failure_of(rank)) {
+      const bool told = said->second.find(" reports: ") != std::string::npos;
+      return fail(Error(said->first,
+                        told ? said->second : text("rank ", rank, " reports: ", said->second)));
     }
-    poll(entries.data(), entries.size(), kWatchMs);
-    std::vector<short> events;
-    for (std::size_t i = 1; i < entries.size(); ++i) events.push_back(entries[i].revents);
-    if (watching) watching = look_at_peers(events);
-    if (watching && calls_->rank().should_grow()) calls_->rank().begin_to_grow();
-    if (watching) {
-      const std::optional<Error> met = attempt([&] { calls_->rank().check(); });
-      if (met) fail(*met), watching = false;
-    }
-    const std::int64_t fails_ns = fails_ns_.load();
-    if (fails_ns != 0 && now_ns() > fails_ns) calls_->rank().fail();
   }
+  if (calls_->rank().should_grow()) calls_->rank().begin_to_grow();
+  if (const std::optional<Error> met = attempt([&] { calls_->rank().check(); })) fail(*met);
 }
 
 void GpuSide::check() {
@@ -250,60 +231,36 @@ void GpuSide::end_work() {
     usleep(100);
     ended = calls_->rank().has_ended();
   }
-  if (ended) joined_.controls.leave_device(Left::work_ended);
+  if (ended) show_left(place_.number, Left::work_ended);
   has_ended_ = true;
 }
 
-void GpuSide::stop_watching() {
-  stopping_.store(true);
-  if (watcher_ == nullptr) return;
-  const std::uint64_t one = 1;
-  if (write(wake_.get(), &one, sizeof one) < 0) log(LogLevel::warn, options_.rank, "no wake-up");
-  watcher_->join();
-}
-
-/// What a rank keeps until no other one can touch it any more, and what it sees of the others.
-struct GpuSide::Remains {
-  std::unique_ptr<GpuCalls> calls;
-  std::vector<Peer> peers;
-  Controls controls;
-
-  bool have_left(Left left, bool elsewhere) const {
-    return std::all_of(peers.begin(), peers.end(), [&](const Peer& peer) {
-      if (elsewhere && peer.pid == getpid()) return true;
-      pollfd ended{peer.process.get(), POLLIN, 0};
-      return controls.has_left_device(peer.rank, left) || poll(&ended, 1, 0) > 0;
-    });
-  }
-};
-
 void GpuSide::leave() {
-  const auto left = std::make_shared<Remains>();
-  left->calls = std::move(calls_);
-  left->peers = std::move(peers_);
-  left->controls = joined_.controls;
-  Departure departure;
-  departure.has_ended = [left] { return left->calls->rank().has_ended(); };
-  departure.show = [left](Left how_far) { left->controls.leave_device(how_far); };
-  departure.have_left = [left](Left how_far, bool elsewhere) {
-    return left->have_left(how_far, elsewhere);
+  const auto left = std::make_shared<std::unique_ptr<GpuCalls>>(std::move(calls_));
+  const auto have_left = [peers = peers_](Left how_far, bool elsewhere) {
+    return peers == nullptr || peers->have_left(how_far, elsewhere);
   };
-  departure.unmap = [left] { left->calls->rank().unmap_peers(); };
-  departure.free = [left] { left->calls.reset(); };
+  Departure departure;
+  departure.has_ended = [left] { return (*left)->rank().has_ended(); };
+  departure.show = [place = std::exchange(place_.number, -1)](Left how_far) {
+    show_left(place, how_far);
+  };
+  departure.have_left = have_left;
+  departure.unmap = [left] { (*left)->rank().unmap_peers(); };
+  departure.free = [left] { left->reset(); };
   depart(std::move(departure), {.for_own = 0.1, .for_others = kGoodbyeS});
-  if (!left->have_left(Left::work_ended, true))
+  if (!have_left(Left::work_ended, true))
     log(LogLevel::warn, options_.rank,
         "device arena kept until all ranks have closed their communicator");
 }
 
 GpuSide::~GpuSide() {
   if (getpid() != owner_) {  // a forked child has neither the thread nor the GPU
-    static_cast<void>(watcher_.release());
     static_cast<void>(calls_.release());
     return;
   }
   end_work();
-  stop_watching();
+  unwatch(*this);
   if (calls_ != nullptr) leave();
 }
 

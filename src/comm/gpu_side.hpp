@@ -1,5 +1,5 @@
 // The GPU side of a communicator of plait's own: ranks that have met over sockets -> calls on their
-// GPUs. A thread of its own watches the other ranks meanwhile, since no call of ours waits for
+// GPUs. The process's watch looks after the other ranks meanwhile, since no call of ours waits for
 // them.
 #pragma once
 #include <sys/types.h>
@@ -10,15 +10,15 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "comm/gpu_calls.hpp"
+#include "comm/peer_watch.hpp"
 #include "comm/setup.hpp"
 
 namespace plait {
 
-class GpuSide {
+class GpuSide : private Watched {
  public:
   /// All ranks together; null on all where the options ask for no device, or leave it to the
   /// launcher and some rank has none, or none that works: `why_not` says so. Throws AgreedError on
@@ -27,7 +27,7 @@ class GpuSide {
                                          const std::function<void()>& check, std::string& why_not);
   /// What the others may still write into is freed when they are through: now, where that takes no
   /// longer than a moment, or later by a thread (base/departures.hpp).
-  ~GpuSide();
+  ~GpuSide() override;
   /// Before several are destroyed: own work is awaited for a moment from now on, then all ranks are
   /// told that this one is through; so their waits do not add up.
   void begin_closing();
@@ -45,17 +45,19 @@ class GpuSide {
   /// Kernels that wait give up. Any thread.
   void abort() noexcept;
   GpuCalls& calls() const { return *calls_; }
+  /// The other ranks; null where there are none.
+  std::shared_ptr<const WatchedPeers> peers() const { return peers_; }
 
  private:
-  struct Remains;
   GpuSide(const CommunicatorOptions& options, Joined& joined, const Patience& patience);
   void set_up(const cuda::Exchange& exchange);
   GpuCallsOptions calls_options(const Env& env) const;
   std::optional<Error> cause() const;
-  void watch();
+  void meet_peers(const Patience& patience);
+  void lost(int rank, int process, bool by_itself) override;
+  void look() override;
+  void fail_streams() noexcept override { calls_->rank().fail(); }
   void fail(const Error& error);
-  bool look_at_peers(const std::vector<short>& events);
-  void stop_watching();
   void leave();
 
   CommunicatorOptions options_;
@@ -65,13 +67,14 @@ class GpuSide {
   mutable std::mutex guard_;  ///< of cause_
   std::optional<Error> cause_;
   std::atomic<bool> failed_{false};
-  std::atomic<bool> stopping_{false};
-  std::atomic<std::int64_t> fails_ns_{0};  ///< another rank has aborted: what waits fails then
-  std::int64_t closed_ns_ = 0;             ///< when closing: own work is awaited until then
-  bool has_ended_ = false;                 ///< this rank's work, or it was waited for in vain
-  std::vector<Peer> peers_;
-  Fd wake_;
-  std::unique_ptr<std::thread> watcher_;
+  std::int64_t closed_ns_ = 0;  ///< when closing: own work is awaited until then
+  bool has_ended_ = false;      ///< this rank's work, or it was waited for in vain
+  std::shared_ptr<WatchedPeers> peers_;
+  /// This rank's on its process's page, given back where nobody leaves by it.
+  struct Place {
+    int number = -1;
+    ~Place() { show_left(number, Left::unmapped); }
+  } place_;
 };
 
 }  // namespace plait

@@ -77,16 +77,19 @@ void LifePage::end() noexcept {
 std::uint32_t& LifePage::life() const { return page_of(memory_).life; }
 
 std::optional<ShownLife> ShownLife::open(const std::string& shown) {
+  int process = 0, file = -1;
+  if (std::sscanf(shown.c_str(), "%d %d", &process, &file) != 2) return std::nullopt;
+  return open(shown, open_of_process(process, file, Access::read));
+}
+
+std::optional<ShownLife> ShownLife::open(const std::string& shown, const Fd& page_file) {
   ShownLife life;
-  int file = -1;
-  if (std::sscanf(shown.c_str(), "%d %d %d %u", &life.process_, &file, &life.place_, &life.turn_) !=
-      4)
+  if (std::sscanf(shown.c_str(), "%d %*d %d %u", &life.process_, &life.place_, &life.turn_) != 3)
     return std::nullopt;
-  if (life.place_ < 0 || life.place_ >= LifePage::kPlaces) return std::nullopt;
-  const Fd opened = open_of_process(life.process_, file, Access::read);
-  if (!opened.valid()) return std::nullopt;
+  if (life.place_ < 0 || life.place_ >= LifePage::kPlaces || !page_file.valid())
+    return std::nullopt;
   try {
-    life.memory_ = map_shared_memory(opened, kPageBytes, Access::read);
+    life.memory_ = map_shared_memory(page_file, kPageBytes, Access::read);
   } catch (const Error&) {  // not a page, or one that could shrink under us
     return std::nullopt;
   }

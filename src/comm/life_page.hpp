@@ -31,6 +31,8 @@ class LifePage {
   void leave(int place, Left left) noexcept;
   /// The process ends by itself. Takes no lock.
   void end() noexcept;
+  /// The page as a file, for others that are handed it.
+  int file() const { return file_.get(); }
   /// The LifeWord's place.
   std::uint32_t& life() const;
 
@@ -49,6 +51,8 @@ class ShownLife {
  public:
   /// Empty where the page cannot be opened, or is none.
   static std::optional<ShownLife> open(const std::string& shown);
+  /// The same, by the page that was handed over.
+  static std::optional<ShownLife> open(const std::string& shown, const Fd& page);
   int process() const { return process_; }
   /// True once the thread that held the process's LifeWord has died with it.
   bool has_died() const;

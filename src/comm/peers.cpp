@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/life_word.hpp"
 #include "base/text.hpp"
 #include "plait/error.hpp"
 
@@ -54,8 +53,7 @@ void Peers::check_processes(const std::string& waiting_for) const {
   const Peer* follower = nullptr;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const Peer& peer = peers_[i];
-    const bool died = controls_ != nullptr && holder_died(controls_->of(peer.rank).life);
-    if ((entries[i].revents == 0 && !died) || !wanted(peer.rank)) continue;
+    if ((entries[i].revents == 0 && !has_died(peer.rank)) || !wanted(peer.rank)) continue;
     if (controls_ != nullptr && controls_->failure_of(peer.rank)) {
       follower = &peer;
       continue;
@@ -98,7 +96,7 @@ void Peers::check_one(int rank, const std::string& waiting_for) const {
     if (peer.rank != rank) continue;
     if (const auto failure = controls_->failure_of(rank)) throw relayed(rank, *failure);
     pollfd entry{peer.process.get(), POLLIN, 0};
-    const bool ended = poll(&entry, 1, 0) > 0 || holder_died(controls_->of(rank).life);
+    const bool ended = poll(&entry, 1, 0) > 0 || has_died(rank);
     if (!ended && load(controls_->of(rank).left) == 0) continue;
     throw Error(ErrorCode::peer_lost,
                 text("rank ", peer.rank, " (pid ", peer.pid, ") ",

@@ -4,11 +4,14 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/control.hpp"
 #include "comm/overdue.hpp"
+#include "comm/peer_watch.hpp"
 #include "comm/socket.hpp"
 #include "plait/error.hpp"
 
@@ -28,7 +31,11 @@ class Peers : public Watch {
   Peers() = default;
   Peers(std::vector<Peer> peers) : peers_(std::move(peers)) {}
 
-  void use(const Controls* controls) { controls_ = controls; }
+  /// lives: of ranks whose GPUs' memory their end takes down first; null = none.
+  void use(const Controls* controls, std::shared_ptr<const WatchedPeers> lives) {
+    controls_ = controls;
+    lives_ = std::move(lives);
+  }
   /// A peer that has come out of this call may end: nothing more is wanted of it.
   void begin_call(std::uint32_t call) {
     call_ = call;
@@ -49,11 +56,13 @@ class Peers : public Watch {
 
  private:
   bool wanted(int rank) const;
+  bool has_died(int rank) const { return lives_ != nullptr && lives_->has_died(rank); }
   void check_processes(const std::string& waiting_for) const;
   void check_words(const std::string& waiting_for) const;
 
   std::vector<Peer> peers_;
   const Controls* controls_ = nullptr;
+  std::shared_ptr<const WatchedPeers> lives_;
   std::uint32_t call_ = 0;
   std::int64_t next_poll_ns_ = 0;
   Overdue overdue_;

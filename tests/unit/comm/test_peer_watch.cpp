@@ -1,0 +1,152 @@
+// The one watch of a process: who is told of a peer's end, when, and who is not.
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+
+#include "base/text.hpp"
+#include "comm/peer_watch.hpp"
+
+using namespace plait;
+
+namespace {
+
+class Told : public Watched {
+ public:
+  explicit Told(double grace_s) : Watched(grace_s) {}
+  void lost(int rank, int process, bool by_itself) override {
+    rank_ = rank;
+    process_ = process;
+    by_itself_ = by_itself;
+    ++losses;
+    fail_streams_in(0.05);
+  }
+  void fail_streams() noexcept override { ++failures; }
+  void look() override { ++looks; }
+  std::atomic<int> losses{0}, failures{0}, looks{0};
+  std::atomic<int> rank_{-1}, process_{-1};
+  std::atomic<bool> by_itself_{false};
+};
+
+/// True once it holds, within `seconds`.
+bool within(double seconds, const std::function<bool()>& holds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+/// Another process that shows a place and then does `work` with it; rank 1 of two.
+class Neighbour {
+ public:
+  explicit Neighbour(const std::function<void(int place)>& work) {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::close(ends[0]);
+      Told nobody(0);
+      watch(std::make_shared<WatchedPeers>(), nobody);  // so that it holds its life word
+      int place = -1;
+      const std::string shown = show_life(place);
+      if (::write(ends[1], shown.c_str(), shown.size() + 1) < 0) ::_exit(1);
+      work(place);
+      ::_exit(0);
+    }
+    ::close(ends[1]);
+    char text[128] = {};
+    REQUIRE(::read(ends[0], text, sizeof text) > 0);
+    ::close(ends[0]);
+    peers = open_peers({std::nullopt, text}, 0);
+  }
+  ~Neighbour() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  int pid() const { return pid_; }
+  std::shared_ptr<WatchedPeers> peers;
+
+ private:
+  int pid_ = -1;
+};
+
+void wait_for_ever(int) {
+  for (;;) ::pause();
+}
+
+}  // namespace
+
+TEST_CASE("a peer that is killed is told of at once, and streams fail when they are asked to") {
+  Neighbour other(wait_for_ever);
+  Told told(5);
+  watch(other.peers, told);
+  CHECK(!within(0.1, [&] { return told.losses > 0; }));
+  CHECK(!other.peers->has_died(1));
+  ::kill(other.pid(), SIGKILL);
+  CHECK(within(2, [&] { return told.losses > 0; }));
+  CHECK(told.rank_ == 1);
+  CHECK(told.process_ == other.pid());
+  CHECK(!told.by_itself_);
+  CHECK(within(2, [&] { return told.failures > 0; }));
+  CHECK(other.peers->have_left(Left::unmapped, true));  // with all it had
+  unwatch(told);
+  CHECK(told.losses == 1);
+  CHECK(told.failures == 1);
+}
+
+TEST_CASE("a peer that ends by itself is told of after the time of grace") {
+  Neighbour other([](int) {
+    ::usleep(200'000);
+    std::exit(0);
+  });
+  Told patient(0.5);
+  const auto begun = std::chrono::steady_clock::now();
+  watch(other.peers, patient);
+  CHECK(within(5, [&] { return patient.losses > 0; }));
+  CHECK(patient.by_itself_);
+  CHECK(std::chrono::steady_clock::now() - begun > std::chrono::milliseconds(400));
+  unwatch(patient);
+}
+
+TEST_CASE("a peer that has left may end") {
+  Neighbour other([](int place) {
+    show_left(place, Left::work_ended);
+    ::usleep(200'000);
+    ::_exit(0);
+  });
+  Told told(0);
+  watch(other.peers, told, true);
+  CHECK(within(2, [&] { return other.peers->have_left(Left::unmapped, true); }));  // it is gone
+  const int looks = told.looks;
+  CHECK(within(2, [&] { return told.looks > looks + 3; }));
+  CHECK(told.losses == 0);
+  unwatch(told);
+}
+
+TEST_CASE("who does not watch any more is not told") {
+  Neighbour other(wait_for_ever);
+  auto told = std::make_unique<Told>(0);
+  Told still(0);
+  watch(other.peers, *told, true);
+  watch(open_peers({std::nullopt, std::nullopt}, 0), still, true);
+  unwatch(*told);
+  told.reset();
+  ::kill(other.pid(), SIGKILL);
+  CHECK(within(2, [&] { return still.looks > 5; }));
+  CHECK(still.losses == 0);
+  unwatch(still);
+}
+
+TEST_CASE("of a rank whose page cannot be opened nothing is said, and it never has left") {
+  const auto peers = open_peers({std::nullopt, std::string("1 999 0 0")}, 0);
+  CHECK(!peers->has_died(1));
+  CHECK(!peers->have_left(Left::work_ended, true));
+}
