@@ -42,5 +42,5 @@ def why(command: Sequence[str], imports: set[str]) -> str:
 def said(environ: dict[str, str]) -> str:
     """What the drop-in will do in such an environment."""
     if environ.get("PLAIT_MPI_HOST") == "1":
-        return "before the MPI that it loads, for collectives on host memory"
-    return "before the MPI that it loads; it serves host memory, with PLAIT_MPI_HOST=1"
+        return "before the MPI that it loads, for device memory and collectives on host memory"
+    return "before the MPI that it loads, for device memory; for host memory, set PLAIT_MPI_HOST=1"

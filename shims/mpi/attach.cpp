@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <climits>
@@ -23,6 +24,8 @@ constexpr std::size_t kMostAttached = 64;
 /// MPI waits for a rank as long as it takes; a rank that ends is noticed at once.
 constexpr double kForeverS = 1e8;
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
+/// Smaller messages in device memory are staged and are the MPI's: ranks need not agree then.
+constexpr std::uint64_t kLeastOnGpus = 16 << 10;
 
 /// The least message of each collective that plait takes unless told otherwise: from where on it
 /// was faster than Open MPI and MPICH on two ranks (docs/mpi.md).
@@ -35,10 +38,14 @@ std::uint64_t usual_least(Collective collective) {
   }
 }
 
+/// Message that is served, by Collective.
+using Least = std::array<std::uint64_t, 16>;
+
 struct Settings {
-  bool wanted = false;
-  bool broken = false;                    ///< a variable was wrong: all ranks hear of it
-  std::array<std::uint64_t, 16> least{};  ///< message that is served, by Collective
+  bool disabled = false;
+  bool host = false;    ///< host memory is served
+  bool broken = false;  ///< a variable was wrong: all ranks hear of it
+  Least on_host{}, on_gpus{};
   std::string topology;
   double arrive_s = kForeverS, deadline_s = kForeverS;
   int node = 0;  ///< world rank of this node's first rank
@@ -51,18 +58,21 @@ Settings& settings() {
 
 /// From PLAIT_OPS and PLAIT_MIN_BYTES: the former names collectives, the latter is for all served.
 void set_least(const Env& env, Settings& found) {
-  found.least.fill(kNever);
-  const std::vector<std::string> named = split(env.ops, ',');
-  const auto set = [&](Collective collective, std::uint64_t bytes) {
-    const bool told = env.has("PLAIT_MIN_BYTES") && bytes != kNever;
-    found.least[static_cast<std::size_t>(collective)] = told ? env.min_bytes : bytes;
+  found.on_host.fill(kNever);
+  found.on_gpus.fill(kNever);
+  const auto set = [&](Collective collective, std::uint64_t host, std::uint64_t gpus) {
+    const bool told = env.has("PLAIT_MIN_BYTES");
+    const auto at = static_cast<std::size_t>(collective);
+    if (found.host) found.on_host[at] = told && host != kNever ? env.min_bytes : host;
+    found.on_gpus[at] = told ? env.min_bytes : gpus;
   };
   if (!env.ops.empty()) {
-    for (const std::string& name : named) set(parse_collective(name), 64 << 10);
+    for (const std::string& name : split(env.ops, ','))
+      set(parse_collective(name), 64 << 10, kLeastOnGpus);
     return;
   }
 #define PLAIT_COLLECTIVE(name, input, output, busbw) \
-  set(Collective::name, usual_least(Collective::name));
+  set(Collective::name, usual_least(Collective::name), kLeastOnGpus);
 #include "plait/collectives.def"
 #undef PLAIT_COLLECTIVE
 }
@@ -71,16 +81,15 @@ void set_least(const Env& env, Settings& found) {
 void read_settings(Settings& found) {
   try {
     const Env env = read_env();
-    if (!env.mpi_host || env.disable) return;
+    found.disabled = env.disable;
+    found.host = env.mpi_host;
     set_log(env.debug, env.debug_file);
     set_least(env, found);
     if (env.has("PLAIT_ARRIVE_S")) found.arrive_s = env.arrive_s;
     if (env.has("PLAIT_DEADLINE_S")) found.deadline_s = env.deadline_s;
     found.topology = env.topology;
-    found.wanted = true;
   } catch (const Error& error) {
     warn_unasked(-1, text("MPI calls pass on: ", error.what()));
-    found.wanted = foreign_env("PLAIT_MPI_HOST") == "1";
     found.broken = true;
   }
 }
@@ -149,7 +158,7 @@ Offer new_offer() {
   return offer;
 }
 
-std::unique_ptr<Communicator> meet_at(const Offer& offer, const Place& place) {
+std::unique_ptr<Communicator> meet_at(const Offer& offer, const Place& place, int device) {
   CommunicatorOptions options;
   options.rank = place.rank;
   options.ranks = place.ranks;
@@ -157,11 +166,16 @@ std::unique_ptr<Communicator> meet_at(const Offer& offer, const Place& place) {
   options.topology = settings().topology;
   options.arrive_s = settings().arrive_s;
   options.deadline_s = settings().deadline_s;
+  options.device = device;
   options.meanwhile = let_mpi_progress;
   try {
     return Communicator::create(options);
   } catch (const Error& error) {
-    log(LogLevel::warn, place.rank, text("a communicator stays with the MPI: ", error.what()));
+    const bool on_gpus = device != kNoDevice;
+    log(LogLevel::warn, place.rank,
+        text(on_gpus ? "device memory of a communicator is staged: "
+                     : "a communicator stays with the MPI: ",
+             error.what()));
     return nullptr;
   }
 }
@@ -171,8 +185,8 @@ std::unique_ptr<Communicator> meet_at(const Offer& offer, const Place& place) {
 bool agreed_to_serve() {
   Settings& mine = settings();
   read_settings(mine);
-  if (!mine.wanted) return false;
   if (!is_everywhere()) {
+    if (mine.disabled || (!mine.host && !sees_gpus())) return false;
     warn_unasked(-1,
                  "MPI calls pass on: this job has several nodes, and Open MPI starts the others' "
                  "ranks without the drop-in; set OMPI_MCA_mca_base_env_list to "
@@ -183,9 +197,10 @@ bool agreed_to_serve() {
   int ranks = 0;
   real().Comm_size(world, &ranks);
   if (ranks < 2) return false;
-  std::string shown =
-      text(PLAIT_VERSION, ' ', mine.topology, ' ', mine.arrive_s, ' ', mine.deadline_s);
-  for (const std::uint64_t bytes : mine.least) shown += text(' ', bytes);
+  std::string shown = text(PLAIT_VERSION, ' ', mine.topology, ' ', mine.arrive_s, ' ',
+                           mine.deadline_s, ' ', mine.host, ' ', mine.disabled);
+  for (const Least* least : {&mine.on_host, &mine.on_gpus})
+    for (const std::uint64_t bytes : *least) shown += text(' ', bytes);
   std::uint64_t hash = 14695981039346656037ull;
   for (const unsigned char byte : shown) hash = (hash ^ byte) * 1099511628211ull;
   const int word = static_cast<int>(hash >> 33);
@@ -195,6 +210,10 @@ bool agreed_to_serve() {
     warn_unasked(-1, "MPI calls pass on: PLAIT_ variables differ between ranks, or are wrong");
     return false;
   }
+  if (mine.disabled) return false;
+  const bool gpus = least(sees_gpus() ? 0 : 1, world) == 0;
+  if (!mine.host && !gpus) return false;
+  gpus_in_job.store(gpus);
   mine.node = node_of(world);
   return true;
 }
@@ -208,17 +227,23 @@ bool can_attach(Handle comm, Place& place) {
 }
 
 bool may_be_wanted(Collective collective, std::uint64_t most_bytes) {
-  const std::uint64_t least = settings().least[static_cast<std::size_t>(collective)];
+  const Settings& mine = settings();
+  const auto at = static_cast<std::size_t>(collective);
+  const std::uint64_t least =
+      may_meet_gpus() ? std::min(mine.on_host[at], mine.on_gpus[at]) : mine.on_host[at];
   return least != kNever && most_bytes >= least;
 }
 
-bool is_wanted(const Request& request) {
+Wanted wanted_of(const Request& request) {
   const Settings& mine = settings();
-  const std::uint64_t least = mine.least[static_cast<std::size_t>(request.collective)];
-  return least != kNever && message_bytes(request) >= least;
+  const auto at = static_cast<std::size_t>(request.collective);
+  const std::uint64_t bytes = message_bytes(request);
+  return {mine.on_host[at] != kNever && bytes >= mine.on_host[at],
+          may_meet_gpus() && mine.on_gpus[at] != kNever && bytes >= mine.on_gpus[at]};
 }
 
-std::unique_ptr<Communicator> attach(Handle comm, const Place& place, std::size_t held) {
+std::unique_ptr<Communicator> attach(Handle comm, const Place& place, std::size_t held,
+                                     int device) {
   const InProgram here;
   const Abi& abi = real().abi;
   Offer offer;
@@ -227,7 +252,7 @@ std::unique_ptr<Communicator> attach(Handle comm, const Place& place, std::size_
   const bool near = code == 0 && offer.host == host_id() && offer.node == settings().node;
   const bool can = near && offer.place[0] != '\0' && held < kMostAttached;
   if (least(can ? 1 : 0, comm) == 0) return nullptr;
-  std::unique_ptr<Communicator> made = meet_at(offer, place);
+  std::unique_ptr<Communicator> made = meet_at(offer, place, device);
   if (least(made != nullptr ? 1 : 0, comm) == 0) return nullptr;
   return made;
 }

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "shims/mpi/exports.hpp"
+#include "shims/mpi/persistent.hpp"
 #include "shims/mpi/requests.hpp"
 
 namespace plait::mpi {
@@ -18,12 +19,32 @@ void* status_at(void* statuses, int index) {
   return static_cast<std::byte*>(statuses) + static_cast<std::ptrdiff_t>(index) * bytes;
 }
 
-/// MPI_Request_get_status into one of several, whose error is set too.
 int status_of(Handle request, int* flag, void* status) {
-  const Abi& abi = real().abi;
   const int code = real().Request_get_status(request, flag, status);
+  if (code != 0 || *flag == 0 || !has_persistent()) return code;
+  return end_persistent(request);
+}
+
+/// Into one of several, whose error is set too.
+int status_among(Handle request, int* flag, void* status) {
+  const Abi& abi = real().abi;
+  const int code = status_of(request, flag, status);
   if (code == 0 && *flag != 0 && status != abi.status_ignore)
     *reinterpret_cast<int*>(static_cast<std::byte*>(status) + abi.source_at + 8) = 0;
+  return code;
+}
+
+/// The program hears that `count` requests from `first` on have ended.
+int ended(int code, const void* requests, int first, int count) {
+  if (code != 0 || !has_persistent() || first < 0) return code;
+  for (int at = first; at < first + count && code == 0; ++at)
+    code = end_persistent(real().abi.at(requests, at));
+  return code;
+}
+
+int ended_some(int code, const void* requests, int count, const int* indices) {
+  for (int at = 0; at < count && code == 0; ++at)  // UNDEFINED is negative
+    code = ended(code, requests, indices[at], 1);
   return code;
 }
 
@@ -36,7 +57,7 @@ int status_of_some(int count, const void* requests, int* ended, int* indices, vo
     if (abi.key(request) == abi.no_request) continue;
     ++active;
     int flag = 0;
-    if (const int code = status_of(request, &flag, status_at(statuses, found))) return code;
+    if (const int code = status_among(request, &flag, status_at(statuses, found))) return code;
     if (flag != 0) indices[found++] = at;
   }
   *ended = active == 0 ? kUndefined : found;
@@ -51,16 +72,16 @@ int status_of_any(int count, const void* requests, int* index, int* flag, void* 
     const Handle request = abi.at(requests, at);
     if (abi.key(request) == abi.no_request) continue;
     *index = at;
-    if (const int code = status_of(request, flag, status)) return code;
+    if (const int code = status_among(request, flag, status)) return code;
     if (*flag != 0) return 0;
   }
-  return *index == kUndefined ? status_of(abi.no_request, flag, status) : 0;
+  return *index == kUndefined ? status_among(abi.no_request, flag, status) : 0;
 }
 
 int status_of_all(int count, const void* requests, int* flag, void* statuses) {
   *flag = 1;
   for (int at = 0; at < count && *flag != 0; ++at)
-    if (const int code = status_of(real().abi.at(requests, at), flag, status_at(statuses, at)))
+    if (const int code = status_among(real().abi.at(requests, at), flag, status_at(statuses, at)))
       return code;
   return 0;
 }
@@ -83,63 +104,90 @@ PLAIT_EXPORT MPI_Finalize() {
 }
 
 PLAIT_EXPORT MPI_Wait(void* request, void* status) {
-  return until([&](int* flag) { return real().Test(request, flag, status); },
-               [&] { return real().Wait(request, status); });
+  const int code = until([&](int* flag) { return real().Test(request, flag, status); },
+                         [&] { return real().Wait(request, status); });
+  return ended(code, request, 0, 1);
 }
 PLAIT_EXPORT MPI_Waitall(int count, void* requests, void* statuses) {
-  return until([&](int* flag) { return real().Testall(count, requests, flag, statuses); },
-               [&] { return real().Waitall(count, requests, statuses); });
+  const int code = until([&](int* flag) { return real().Testall(count, requests, flag, statuses); },
+                         [&] { return real().Waitall(count, requests, statuses); });
+  return ended(code, requests, 0, count);
 }
 PLAIT_EXPORT MPI_Waitany(int count, void* requests, int* index, void* status) {
-  return until([&](int* flag) { return real().Testany(count, requests, index, flag, status); },
-               [&] { return real().Waitany(count, requests, index, status); });
+  const int code =
+      until([&](int* flag) { return real().Testany(count, requests, index, flag, status); },
+            [&] { return real().Waitany(count, requests, index, status); });
+  return ended(code, requests, *index, 1);
 }
-PLAIT_EXPORT MPI_Waitsome(int count, void* requests, int* ended, int* indices, void* statuses) {
-  return until(
+PLAIT_EXPORT MPI_Waitsome(int count, void* requests, int* some, int* indices, void* statuses) {
+  const int code = until(
       [&](int* flag) {
-        const int code = real().Testsome(count, requests, ended, indices, statuses);
-        *flag = code == 0 && *ended != 0 ? 1 : 0;
-        return code;
+        const int tested = real().Testsome(count, requests, some, indices, statuses);
+        *flag = tested == 0 && *some != 0 ? 1 : 0;
+        return tested;
       },
-      [&] { return real().Waitsome(count, requests, ended, indices, statuses); });
+      [&] { return real().Waitsome(count, requests, some, indices, statuses); });
+  return ended_some(code, requests, *some, indices);
 }
 PLAIT_EXPORT MPI_Test(void* request, int* flag, void* status) {
   complete_ended();
-  return real().Test(request, flag, status);
+  const int code = real().Test(request, flag, status);
+  return ended(code, request, 0, *flag);
 }
 PLAIT_EXPORT MPI_Testall(int count, void* requests, int* flag, void* statuses) {
   complete_ended();
-  return real().Testall(count, requests, flag, statuses);
+  const int code = real().Testall(count, requests, flag, statuses);
+  return ended(code, requests, 0, *flag != 0 ? count : 0);
 }
 PLAIT_EXPORT MPI_Testany(int count, void* requests, int* index, int* flag, void* status) {
   complete_ended();
-  return real().Testany(count, requests, index, flag, status);
+  const int code = real().Testany(count, requests, index, flag, status);
+  return ended(code, requests, *index, *flag);
 }
-PLAIT_EXPORT MPI_Testsome(int count, void* requests, int* ended, int* indices, void* statuses) {
+PLAIT_EXPORT MPI_Testsome(int count, void* requests, int* some, int* indices, void* statuses) {
   complete_ended();
-  return real().Testsome(count, requests, ended, indices, statuses);
+  const int code = real().Testsome(count, requests, some, indices, statuses);
+  return ended_some(code, requests, *some, indices);
 }
 PLAIT_EXPORT MPI_Request_get_status(Handle request, int* flag, void* status) {
   complete_ended();
-  return real().Request_get_status(request, flag, status);
+  return status_of(request, flag, status);
 }
 PLAIT_EXPORT MPI_Request_get_status_all(int count, const void* requests, int* flag,
                                         void* statuses) {
   complete_ended();
   const auto native = real().Request_get_status_all;
-  return (native != nullptr ? native : status_of_all)(count, requests, flag, statuses);
+  const bool mine = native == nullptr || has_persistent();
+  return (mine ? status_of_all : native)(count, requests, flag, statuses);
 }
 PLAIT_EXPORT MPI_Request_get_status_any(int count, const void* requests, int* index, int* flag,
                                         void* status) {
   complete_ended();
   const auto native = real().Request_get_status_any;
-  return (native != nullptr ? native : status_of_any)(count, requests, index, flag, status);
+  const bool mine = native == nullptr || has_persistent();
+  return (mine ? status_of_any : native)(count, requests, index, flag, status);
 }
-PLAIT_EXPORT MPI_Request_get_status_some(int count, const void* requests, int* ended, int* indices,
+PLAIT_EXPORT MPI_Request_get_status_some(int count, const void* requests, int* some, int* indices,
                                          void* statuses) {
   complete_ended();
   const auto native = real().Request_get_status_some;
-  return (native != nullptr ? native : status_of_some)(count, requests, ended, indices, statuses);
+  const bool mine = native == nullptr || has_persistent();
+  return (mine ? status_of_some : native)(count, requests, some, indices, statuses);
+}
+
+PLAIT_EXPORT MPI_Startall(int count, void* requests) {
+  try {
+    for (int at = 0; has_persistent() && at < count; ++at)
+      fetch_persistent(real().abi.at(requests, at));
+  } catch (const Error& error) {
+    return report(real().abi.world, error);
+  }
+  return real().Startall(count, requests);
+}
+PLAIT_EXPORT MPI_Start(void* request) { return MPI_Startall(1, request); }
+PLAIT_EXPORT MPI_Request_free(void* request) {
+  if (has_persistent()) forget_persistent(real().abi.at(request, 0));
+  return real().Request_free(request);
 }
 
 PLAIT_EXPORT PMPI_Init(int*, char***) PLAIT_TWIN(MPI_Init);
@@ -153,6 +201,9 @@ PLAIT_EXPORT PMPI_Test(void*, int*, void*) PLAIT_TWIN(MPI_Test);
 PLAIT_EXPORT PMPI_Testall(int, void*, int*, void*) PLAIT_TWIN(MPI_Testall);
 PLAIT_EXPORT PMPI_Testany(int, void*, int*, int*, void*) PLAIT_TWIN(MPI_Testany);
 PLAIT_EXPORT PMPI_Testsome(int, void*, int*, int*, void*) PLAIT_TWIN(MPI_Testsome);
+PLAIT_EXPORT PMPI_Start(void*) PLAIT_TWIN(MPI_Start);
+PLAIT_EXPORT PMPI_Startall(int, void*) PLAIT_TWIN(MPI_Startall);
+PLAIT_EXPORT PMPI_Request_free(void*) PLAIT_TWIN(MPI_Request_free);
 PLAIT_EXPORT PMPI_Request_get_status(Handle, int*, void*) PLAIT_TWIN(MPI_Request_get_status);
 PLAIT_EXPORT PMPI_Request_get_status_all(int, const void*, int*, void*)
     PLAIT_TWIN(MPI_Request_get_status_all);
@@ -160,6 +211,13 @@ PLAIT_EXPORT PMPI_Request_get_status_any(int, const void*, int*, int*, void*)
     PLAIT_TWIN(MPI_Request_get_status_any);
 PLAIT_EXPORT PMPI_Request_get_status_some(int, const void*, int*, int*, void*)
     PLAIT_TWIN(MPI_Request_get_status_some);
+
+/// Programs pass device memory where an MPI says that it takes such.
+PLAIT_EXPORT MPIX_Query_cuda_support() {
+  if (may_meet_gpus()) return 1;
+  const auto native = real().Query_cuda_support;
+  return native == nullptr ? 0 : native();
+}
 
 /// For tests and measurements: how many calls plait has served in this process.
 extern "C" [[gnu::visibility("default")]] std::uint64_t plait_mpi_calls_served() {

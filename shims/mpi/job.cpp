@@ -40,38 +40,6 @@ bool is_writable(const void* buffer, std::uint64_t bytes) {
   return can_write(bytes_at(buffer, 0)) && can_write(bytes_at(buffer, 0) + bytes - 1);
 }
 
-std::optional<std::uint64_t> size_of(Handle type) {
-  if (const KnownType* known = real().abi.type(type);
-      known != nullptr && known->kind < TypeClass::asked_integer)
-    return bytes_of(known->type);
-  const Abi& abi = real().abi;
-  if (abi.key(type) == abi.no_type || abi.key(type) == 0) return std::nullopt;
-  int bytes = 0;
-  if (real().Type_size(type, &bytes) != 0) return std::nullopt;
-  if (bytes >= 0) return static_cast<std::uint64_t>(bytes);
-  Count many = 0;
-  const auto large = real().Type_size_x != nullptr ? real().Type_size_x : real().Type_size_c;
-  if (large == nullptr || large(type, &many) != 0 || many < 0) return std::nullopt;
-  return static_cast<std::uint64_t>(many);
-}
-
-/// Predefined types alone have an envelope of nothing; those of pairs may have holes.
-Layout layout_of(Handle type) {
-  Layout layout{type, size_of(type).value_or(0), 0, false};
-  if (real().abi.type(type) != nullptr) {
-    layout.extent = static_cast<std::intptr_t>(layout.bytes);
-    layout.contiguous = true;
-    return layout;
-  }
-  std::intptr_t low = 0;
-  int integers = 1, addresses = 1, types = 1, combiner = 0;
-  real().Type_get_extent(type, &low, &layout.extent);
-  real().Type_get_envelope(type, &integers, &addresses, &types, &combiner);
-  layout.contiguous = integers == 0 && addresses == 0 && types == 0 && low == 0 &&
-                      layout.extent == static_cast<std::intptr_t>(layout.bytes);
-  return layout;
-}
-
 /// plait's type and operation of a reduction; false where it is the MPI's.
 bool set_reduction(const Asked& asked, Request& request) {
   const KnownType* type = real().abi.type(asked.out_type);
@@ -126,20 +94,22 @@ bool is_rooted(Collective collective) {
          collective == Collective::gather || collective == Collective::scatter;
 }
 
+bool reads_input(Collective collective, bool is_root) {
+  return is_root || (collective != Collective::broadcast && collective != Collective::scatter);
+}
+
+bool writes_output(Collective collective, bool is_root) {
+  return is_root || (collective != Collective::reduce && collective != Collective::gather);
+}
+
 /// Whether this rank's pointers can be meant; the MPI says what is wrong with others.
 bool has_buffers(const Asked& asked, const Place& place) {
   const bool is_root = asked.root == place.rank;
-  const auto named = [](Handle type) { return real().abi.type(type) != nullptr; };
-  const bool reads = is_rooted(asked.collective) && asked.collective != Collective::reduce &&
-                             asked.collective != Collective::gather
-                         ? is_root
-                         : true;
-  const bool writes =
-      asked.collective == Collective::reduce || asked.collective == Collective::gather ? is_root
-                                                                                       : true;
-  if (reads && asked.in == nullptr && named(asked.in_type)) return false;
-  if (writes && asked.out == nullptr && named(asked.out_type)) return false;
-  return true;
+  const auto lacks = [](const void* buffer, Handle type) {
+    return buffer == nullptr && real().abi.type(type) != nullptr;
+  };
+  if (reads_input(asked.collective, is_root) && lacks(asked.in, asked.in_type)) return false;
+  return !writes_output(asked.collective, is_root) || !lacks(asked.out, asked.out_type);
 }
 
 }  // namespace
@@ -186,7 +156,34 @@ std::optional<Shape> shape_of(const Asked& asked, const Place& place) {
   return shape;
 }
 
-Job::Job(const Asked& asked, const Shape& shape, const Place& place) : request_(shape.request) {
+int gpu_of_call(const Asked& asked, const Shape& shape, const Place& place) {
+  if (asked.counts || is_in_place(asked.out)) return -1;
+  const bool is_root = asked.root == place.rank;
+  int gpu = -1;
+  const auto lies_right = [&](const void* buffer, Handle type) {
+    const int found = layout_of(type).contiguous ? gpu_of(buffer) : -1;
+    const bool right = found >= 0 && (gpu < 0 || found == gpu) && shape.part_bytes > 0;
+    gpu = found;
+    return right;
+  };
+  const bool reads = reads_input(asked.collective, is_root) && !is_in_place(asked.in);
+  const bool writes = writes_output(asked.collective, is_root);
+  if (reads && !lies_right(asked.in, asked.in_type)) return -1;
+  if (writes && !lies_right(asked.out, asked.out_type)) return -1;
+  return gpu;
+}
+
+Job::Job(Asked asked, const Shape& shape, const Place& place, int gpu)
+    : request_(shape.request), gpu_(gpu) {
+  if (gpu < 0 && may_meet_gpus()) {
+    staging_.add(asked);
+    asked.in = staging_.twin(asked.in);
+    asked.out = staging_.twin(asked.out);
+  }
+  set_buffers(asked, shape, place);
+}
+
+void Job::set_buffers(const Asked& asked, const Shape& shape, const Place& place) {
   try {
     switch (asked.collective) {
       case Collective::reduce_scatter: reduce_parts(asked, shape, place); break;
@@ -203,6 +200,27 @@ Job::Job(const Asked& asked, const Shape& shape, const Place& place) : request_(
                 text("wanted ", shape.part_bytes * static_cast<std::uint64_t>(place.ranks),
                      " bytes to stage a call in, found no such memory"));
   }
+}
+
+void Job::bring_to_host(int rank) {
+  const std::uint64_t in_bytes = input_bytes(request_, rank);
+  const std::uint64_t out_bytes = output_bytes(request_, rank);
+  const auto in = reinterpret_cast<std::uintptr_t>(input_);
+  const auto out = reinterpret_cast<std::uintptr_t>(output_);
+  if (in < out + out_bytes && out < in + in_bytes) {  // in place: one twin for both
+    const std::uintptr_t first = std::min(in, out);
+    const std::uint64_t bytes = std::max(in + in_bytes, out + out_bytes) - first;
+    const Piece written{static_cast<std::intptr_t>(out - first), out_bytes};
+    std::byte* const host =
+        staging_.add_bytes(gpu_, reinterpret_cast<const void*>(first), bytes, true, written);
+    input_ = host + (in - first);
+    output_ = host + (out - first);
+  } else {
+    if (in_bytes > 0) input_ = staging_.add_bytes(gpu_, input_, in_bytes, true, {});
+    if (out_bytes > 0)
+      output_ = staging_.add_bytes(gpu_, output_, out_bytes, false, {0, out_bytes});
+  }
+  gpu_ = -1;
 }
 
 std::byte* Job::room(std::uint64_t bytes) {
@@ -258,8 +276,8 @@ void Job::broadcast(const Asked& asked, const Shape& shape, const Place& place) 
   const Layout layout = layout_of(asked.out_type);
   if (layout.contiguous) {
     input_ = output_ = asked.out;
-    if (place.rank == asked.root && !is_writable(asked.out, shape.part_bytes))
-      output_ = room(shape.part_bytes);
+    const bool is_host_root = place.rank == asked.root && !is_on_gpu();
+    if (is_host_root && !is_writable(asked.out, shape.part_bytes)) output_ = room(shape.part_bytes);
     return;
   }
   if (place.rank == asked.root) {
@@ -358,6 +376,7 @@ void Job::end() {
                     real().abi.self);
     }
   }
+  staging_.put_back();
   for (Handle& type : kept_) real().Type_free(&type);
   kept_.clear();
   staged_.clear();

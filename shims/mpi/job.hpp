@@ -9,16 +9,10 @@
 
 #include "plait/plan.hpp"
 #include "shims/mpi/asked.hpp"
+#include "shims/mpi/layout.hpp"
+#include "shims/mpi/staging.hpp"
 
 namespace plait::mpi {
-
-/// A datatype as far as it matters here.
-struct Layout {
-  Handle type = 0;
-  std::uint64_t bytes = 0;   ///< of data in one element
-  std::intptr_t extent = 0;  ///< from one element to the next
-  bool contiguous = false;   ///< a predefined type without holes
-};
 
 /// What all ranks of a call find alike.
 struct Shape {
@@ -38,11 +32,19 @@ std::uint64_t most_bytes(const Asked& asked);
 /// Nothing where the call must pass on: it is empty, wrong, not plait's, or too uneven to pad.
 std::optional<Shape> shape_of(const Asked& asked, const Place& place);
 
+/// The GPU that all buffers of this rank lie on, each as plait wants it; -1 where one does not.
+int gpu_of_call(const Asked& asked, const Shape& shape, const Place& place);
+
 /// One rank's part in a call, with what it stages. Made and ended in a thread that may call MPI.
 class Job {
  public:
-  /// Throws Error(out_of_memory) where this rank cannot stage.
-  Job(const Asked& asked, const Shape& shape, const Place& place);
+  /// gpu: what gpu_of_call() says; -1 = input() and output() are to be host memory. Throws
+  /// Error(out_of_memory) where this rank cannot stage.
+  Job(Asked asked, const Shape& shape, const Place& place, int gpu);
+  bool is_on_gpu() const { return gpu_ >= 0; }
+  int gpu() const { return gpu_; }
+  /// Puts host memory in the place of the GPU's, in any thread: other ranks' buffers lie elsewhere.
+  void bring_to_host(int rank);
   const Request& request() const { return request_; }
   const void* input() const { return input_; }
   void* output() const { return output_; }
@@ -58,6 +60,7 @@ class Job {
     Count count;
     Layout layout;
   };
+  void set_buffers(const Asked& asked, const Shape& shape, const Place& place);
   std::byte* room(std::uint64_t bytes);
   const void* packed(const void* from, Count count, const Layout& layout, std::uint64_t at_least);
   void reduce_parts(const Asked& asked, const Shape& shape, const Place& place);
@@ -67,6 +70,8 @@ class Job {
   void take_parts(const Asked& asked, const Shape& shape, const Place& place);
 
   Request request_;
+  int gpu_;
+  Staging staging_;
   const void* input_ = nullptr;
   void* output_ = nullptr;
   std::vector<std::unique_ptr<std::byte[]>> rooms_;

@@ -42,6 +42,16 @@ const Real* load() {
   look_up(found.library, "PMPI_" #begin "_c", table->large.begin);
 #include "shims/mpi/collectives.def"
 #undef PLAIT_MPI_COLLECTIVE
+#define PLAIT_MPI_TRANSFER(name, comm, parameters, arguments, buffers) \
+  look_up(found.library, "PMPI_" #name, table->small_passed.name);     \
+  look_up(found.library, "PMPI_" #name "_c", table->large_passed.name);
+#define PLAIT_MPI_BEGUN_TRANSFER PLAIT_MPI_TRANSFER
+#define PLAIT_MPI_PERSISTENT PLAIT_MPI_TRANSFER
+#include "shims/mpi/passed.def"
+#undef PLAIT_MPI_TRANSFER
+#undef PLAIT_MPI_BEGUN_TRANSFER
+#undef PLAIT_MPI_PERSISTENT
+  look_up(found.library, "MPIX_Query_cuda_support", table->Query_cuda_support);
   return table;
 }
 

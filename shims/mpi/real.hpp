@@ -39,22 +39,31 @@ struct Collectives {
 #undef PLAIT_MPI_COLLECTIVE
 };
 
+template <class Width>
+struct Passed {
+  using N = typename Width::N;
+#define PLAIT_MPI_TRANSFER(name, comm, parameters, arguments, buffers) \
+  int(*name) parameters = nullptr;
+#define PLAIT_MPI_BEGUN_TRANSFER(name, comm, parameters, arguments, buffers) \
+  int (*name)(PLAIT_MPI_UNPACKED parameters, void* request) = nullptr;
+#define PLAIT_MPI_PERSISTENT PLAIT_MPI_BEGUN_TRANSFER
+#include "shims/mpi/passed.def"
+#undef PLAIT_MPI_TRANSFER
+#undef PLAIT_MPI_BEGUN_TRANSFER
+#undef PLAIT_MPI_PERSISTENT
+};
+
 struct Real {
 #define PLAIT_MPI_FUNCTION(name, parameters) int(*name) parameters = nullptr;
 #include "shims/mpi/functions.def"
 #undef PLAIT_MPI_FUNCTION
   Collectives<Small> small;
   Collectives<Large> large;
+  Passed<Small> small_passed;
+  Passed<Large> large_passed;
+  int (*Query_cuda_support)() = nullptr;  ///< of MPIX_; null where the MPI does not say
   Abi abi;
   std::string path;  ///< the file it came from
-
-  template <class Width>
-  const Collectives<Width>& of() const {
-    if constexpr (std::is_same_v<Width, Small>)
-      return small;
-    else
-      return large;
-  }
 };
 
 extern constinit std::atomic<const Real*> found_real;

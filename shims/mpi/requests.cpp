@@ -4,8 +4,10 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <mutex>
 #include <vector>
 
@@ -16,42 +18,84 @@ constinit thread_local int InProgram::depth [[gnu::tls_model("initial-exec")]] =
 
 namespace {
 
-struct Begun {
+struct UnderWay {
   std::mutex mutex;
-  std::vector<Operation*> operations;
+  std::vector<Begun*> all;
   std::mutex sleeping;
   std::condition_variable ended;
+  std::atomic<int> native{0};  ///< of these the MPI's own, whose end wakes nobody
 };
 
-Begun& begun() {
-  static auto* const all = new Begun;
-  return *all;
+UnderWay& under_way() {
+  static auto* const one = new UnderWay;
+  return *one;
 }
+
+int status_bytes(Family family) {
+  return family == Family::mpich ? 20 : family == Family::open_mpi ? 24 : 32;
+}
+
+/// The MPI's own request, and its status once it has ended.
+struct Native : Begun {
+  Native(Handle of_mpi, Staging twins) : native(of_mpi), staging(std::move(twins)) {
+    under_way().native.fetch_add(1);
+  }
+  ~Native() override { under_way().native.fetch_sub(1); }
+  Native(const Native&) = delete;
+  Native& operator=(const Native&) = delete;
+
+  bool has_ended() override {
+    int flag = 0;
+    code = real().Test(&native, &flag, status.data());
+    if (code == 0 && flag == 0) return false;
+    if (code != 0) return true;
+    try {
+      staging.put_back();
+    } catch (const Error& error) {
+      code = error_code(error);
+    }
+    return true;
+  }
+  void fill(void* wanted) const override {
+    std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes(real().abi.family)));
+  }
+  void cancel() override { real().Cancel(&native); }
+
+  Handle native;
+  Staging staging;
+  alignas(8) std::array<std::byte, 32> status{};
+};
 
 /// Whoever asks for the state of a request that has not ended lets all of the MPI's work go on;
 /// probing for messages does not: MPICH's non-blocking collectives stand still.
 Handle never_ends = 0;
 
 int query(void* extra, void* status) {
-  const auto& operation = *static_cast<const Operation*>(extra);
-  const Abi& abi = real().abi;
-  if (status != nullptr && status != abi.status_ignore) {
-    real().Status_set_elements(status, abi.byte, 0);
-    real().Status_set_cancelled(status, 0);
-    auto* const source = reinterpret_cast<int*>(static_cast<std::byte*>(status) + abi.source_at);
-    source[0] = abi.any_source;
-    source[1] = abi.any_tag;
-  }
-  return operation.code;
+  const auto& one = *static_cast<const Begun*>(extra);
+  if (status != nullptr && status != real().abi.status_ignore) one.fill(status);
+  return one.code;
 }
 
 int end(void* extra) {
-  delete static_cast<Operation*>(extra);
+  delete static_cast<Begun*>(extra);
   return 0;
 }
 
-/// A collective cannot be cancelled: it ends as if nobody had asked.
-int cancel(void*, int) { return 0; }
+int cancel(void* extra, int complete) {
+  if (extra != nullptr && complete == 0) static_cast<Begun*>(extra)->cancel();
+  return 0;
+}
+
+/// Its request, as one of the MPI's own.
+int start(std::unique_ptr<Begun>& one, void* request) {
+  const int code = real().Grequest_start(query, end, cancel, one.get(), request);
+  if (code != 0) return code;
+  one->request = real().abi.at(request, 0);
+  const std::lock_guard lock(under_way().mutex);
+  under_way().all.push_back(one.release());
+  pending.fetch_add(1);
+  return 0;
+}
 
 }  // namespace
 
@@ -78,18 +122,15 @@ void end_progress() {
 int begin_served(const Served& call, const Asked& asked, void* request) {
   const InProgram here;
   try {
-    auto operation = std::make_unique<Operation>(call.state->shared_from_this(),
-                                                 Job(asked, call.shape, call.state->place()));
-    operation->job.keep_types();
-    const int code = real().Grequest_start(query, end, cancel, operation.get(), request);
-    if (code != 0) return code;
-    operation->request = real().abi.at(request, 0);
-    {
-      const std::lock_guard lock(begun().mutex);
-      begun().operations.push_back(operation.get());
-      pending.fetch_add(1);
-    }
-    call.state->begin(std::move(operation));
+    State& state = *call.state;
+    const int gpu = state.has_gpus() ? gpu_of_call(asked, call.shape, state.place()) : -1;
+    auto made = std::make_unique<Operation>(state.shared_from_this(),
+                                            Job(asked, call.shape, state.place(), gpu));
+    made->job.keep_types();
+    Operation& operation = *made;
+    std::unique_ptr<Begun> one = std::move(made);
+    if (const int code = start(one, request); code != 0) return code;
+    state.begin(operation);
     calls_served.fetch_add(1, std::memory_order_relaxed);
     return 0;
   } catch (const Error& error) {
@@ -97,28 +138,51 @@ int begin_served(const Served& call, const Asked& asked, void* request) {
   }
 }
 
+int begin_native(Handle native, Staging staging, void* request) {
+  std::unique_ptr<Begun> one = std::make_unique<Native>(native, std::move(staging));
+  return start(one, request);
+}
+
+bool Operation::has_ended() {
+  if (!ended.load(std::memory_order_acquire)) return false;
+  try {
+    job.end();
+  } catch (const Error& failure) {
+    error = failure;
+  }
+  if (error) code = error_code(*error);
+  return true;
+}
+
+void Operation::fill(void* status) const {
+  const Abi& abi = real().abi;
+  real().Status_set_elements(status, abi.byte, 0);
+  real().Status_set_cancelled(status, 0);
+  auto* const source = reinterpret_cast<int*>(static_cast<std::byte*>(status) + abi.source_at);
+  source[0] = abi.any_source;
+  source[1] = abi.any_tag;
+}
+
 void operation_ended(Operation& operation) {
   operation.ended.store(true, std::memory_order_release);
   {
-    const std::lock_guard lock(begun().sleeping);
+    const std::lock_guard lock(under_way().sleeping);
   }
-  begun().ended.notify_all();
+  under_way().ended.notify_all();
 }
 
 void complete_ended() {
   if (pending.load(std::memory_order_acquire) == 0) return;
-  const std::unique_lock lock(begun().mutex, std::try_to_lock);
+  const std::unique_lock lock(under_way().mutex, std::try_to_lock);
   if (!lock.owns_lock()) return;  // another thread is at it
-  auto& all = begun().operations;
+  auto& all = under_way().all;
   for (std::size_t at = 0; at < all.size();) {
-    Operation& one = *all[at];
-    if (!one.ended.load(std::memory_order_acquire)) {
+    Begun& one = *all[at];
+    if (!one.has_ended()) {
       ++at;
       continue;
     }
     all.erase(all.begin() + static_cast<std::ptrdiff_t>(at));
-    one.job.end();
-    if (one.error) one.code = error_code(*one.error);
     pending.fetch_sub(1);
     real().Grequest_complete(one.request);  // may end it
   }
@@ -126,12 +190,12 @@ void complete_ended() {
 
 void nap(int round) {
   if (round < 50) return;
-  if (round < 100) {
+  if (round < 100 || under_way().native.load() != 0) {
     ::sched_yield();
     return;
   }
-  std::unique_lock lock(begun().sleeping);
-  begun().ended.wait_for(lock, std::chrono::microseconds(std::min(round / 2, 500)));
+  std::unique_lock lock(under_way().sleeping);
+  under_way().ended.wait_for(lock, std::chrono::microseconds(std::min(round / 2, 500)));
 }
 
 }  // namespace plait::mpi

@@ -9,13 +9,24 @@
 
 namespace plait::mpi {
 
-struct Operation {
+/// One that is under way: plait's, or one of the MPI's own on memory that stands for a GPU's.
+struct Begun {
+  virtual ~Begun() = default;
+  /// True once it has ended and left its results. In the program's threads, one at a time.
+  virtual bool has_ended() = 0;
+  virtual void fill(void* status) const = 0;
+  virtual void cancel() {}
+  Handle request = 0;
+  int code = 0;  ///< of its error, for the status
+};
+
+struct Operation : Begun {
   Operation(std::shared_ptr<State> in, Job what) : state(std::move(in)), job(std::move(what)) {}
+  bool has_ended() override;
+  void fill(void* status) const override;
   std::shared_ptr<State> state;
   Job job;
-  Handle request = 0;
   std::optional<Error> error;  ///< written before `ended`
-  int code = 0;                ///< of the error, for the status
   std::atomic<bool> ended{false};
 };
 
@@ -23,6 +34,8 @@ struct Operation {
 extern constinit std::atomic<int> pending;
 
 int begin_served(const Served& call, const Asked& asked, void* request);
+/// A request of the MPI's own has begun with twins for buffers; what the program gets for it.
+int begin_native(Handle native, Staging staging, void* request);
 /// Tells the MPI of all that have ended.
 void complete_ended();
 /// plait's thread has ended one.

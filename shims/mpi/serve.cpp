@@ -3,8 +3,10 @@
 // leaves the communicator to the MPI on all.
 #include "shims/mpi/serve.hpp"
 
+#include <sched.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <thread>
@@ -71,7 +73,7 @@ State* attached(Handle comm, const Place& place) {
     const std::lock_guard lock(states().mutex);
     held = states().all.size();
   }
-  std::unique_ptr<Communicator> made = attach(comm, place, held);
+  std::unique_ptr<Communicator> made = attach(comm, place, held, kNoDevice);
   if (made == nullptr) return passing_on(comm);
   auto state = std::make_shared<State>(place, std::move(made));
   State* const bare = state.get();
@@ -129,24 +131,83 @@ void State::await_idle() {
   }
 }
 
-void State::run(const Asked& asked, const Shape& shape) {
+State::Lies State::ask_all(Lie mine) {
+  if (!may_meet_gpus()) return {};
+  Request request;
+  request.collective = Collective::all_gather;
+  request.type = DataType::uint8;
+  request.ranks = place_.ranks;
+  request.count = 1;
+  std::array<Lie, kMostRanks> all{};
+  comm_->run(request, &mine, all.data());
+  const auto end = all.begin() + place_.ranks;
+  return {std::any_of(all.begin(), end, [](Lie one) { return one != Lie::on_host; }),
+          std::all_of(all.begin(), end, [](Lie one) { return one == Lie::on_gpu; })};
+}
+
+/// Collective over the communicator, as attach() is.
+void State::use_gpus(Handle comm, int gpu) {
+  if (tried_gpus_) return;
+  tried_gpus_ = true;
+  gpu_comm_ = attach(comm, place_, 0, gpu);
+}
+
+void State::await_stream(cuda::Stream stream) {
+  for (int round = 0;; ++round) {
+    const cuda::Result result = cuda::api().stream_query(stream);
+    if (result == cuda::kSuccess) break;
+    if (result != cuda::kNotReady) {
+      gpu_comm_->check();
+      cuda::require(result, "stream_query");
+    }
+    let_mpi_progress();
+    if (round > 1000) ::sched_yield();
+  }
+  gpu_comm_->check();
+}
+
+void State::carry_out(Job& job, bool all_on_gpu) {
+  if (all_on_gpu && gpu_comm_ != nullptr) {
+    const cuda::Stream stream = stream_of(job.gpu());
+    const cuda::Current current(context_of(job.gpu()));
+    gpu_comm_->enqueue(job.request(), job.input(), job.output(), stream);
+    return await_stream(stream);
+  }
+  if (job.is_on_gpu()) job.bring_to_host(place_.rank);
+  comm_->run(job.request(), job.input(), job.output(), strategy_for(job.request()));
+}
+
+bool State::run(const Asked& asked, const Served& call) {
   await_idle();
   std::optional<Job> job;
   std::optional<Error> refusal;
+  int gpu = -1;
+  Lie lie = Lie::on_host;
+  if (may_meet_gpus()) {
+    gpu = gpu_of_call(asked, call.shape, place_);
+    if (gpu >= 0)
+      lie = Lie::on_gpu;
+    else if (gpu_of(asked.in) >= 0 || gpu_of(asked.out) >= 0)
+      lie = Lie::on_gpu_staged;
+  }
+  const Lies lies = ask_all(lie);
+  if (!lies.any_on_gpu && !call.on_host) return false;
+  if (lies.all_on_gpu) use_gpus(asked.comm, gpu);
   try {
-    job.emplace(asked, shape, place_);
+    job.emplace(asked, call.shape, place_, gpu);
   } catch (const Error& error) {
     refusal = error;
   }
   if (refusal) comm_->refuse(refusal->code(), refusal->what());  // throws on all ranks
-  comm_->run(job->request(), job->input(), job->output(), strategy_for(job->request()));
+  carry_out(*job, lies.all_on_gpu);
   job->end();
+  return true;
 }
 
-void State::begin(std::unique_ptr<Operation> operation) {
+void State::begin(Operation& operation) {
   {
     const std::lock_guard lock(mutex_);
-    waiting_.push_back(operation.release());
+    waiting_.push_back(&operation);
     if (!has_thread_) {
       sigset_t all, before;  // signals are for the program's own threads
       sigfillset(&all);
@@ -173,9 +234,10 @@ void State::work() {
     waiting_.pop_front();
     working_ = true;
     lock.unlock();
-    const Job& job = operation.job;
+    Job& job = operation.job;
     try {
-      comm_->run(job.request(), job.input(), job.output(), strategy_for(job.request()));
+      const Lies lies = ask_all(job.is_on_gpu() ? Lie::on_gpu : Lie::on_host);
+      carry_out(job, lies.all_on_gpu);
     } catch (const Error& error) {
       operation.error = error;
     }
@@ -212,15 +274,19 @@ Served served(const Asked& asked, bool may_attach) {
     if (!may_attach) return {};
   }
   const std::optional<Shape> shape = shape_of(asked, place);
-  if (!shape || !is_wanted(shape->request)) return {};
+  if (!shape) return {};
+  const Wanted wanted = wanted_of(shape->request);
+  // Where buffers lie, ranks ask each other in blocking calls alone.
+  const bool on_gpus = wanted.on_gpus && (may_attach || (state != nullptr && state->has_gpus()));
+  if (!wanted.on_host && !on_gpus) return {};
   if (state == nullptr) state = attached(asked.comm, place);
-  return {state, *shape};
+  return {state, *shape, wanted.on_host};
 }
 
-int run_served(const Served& call, const Asked& asked) {
+std::optional<int> run_served(const Served& call, const Asked& asked) {
   const InProgram here;
   try {
-    call.state->run(asked, call.shape);
+    if (!call.state->run(asked, call)) return std::nullopt;
     calls_served.fetch_add(1, std::memory_order_relaxed);
     return 0;
   } catch (const Error& error) {

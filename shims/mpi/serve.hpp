@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "plait/communicator.hpp"
 #include "shims/mpi/job.hpp"
@@ -17,7 +18,7 @@ extern constinit std::atomic<bool> serving;
 inline bool is_serving() { return serving.load(std::memory_order_relaxed); }
 
 /// After a successful MPI_Init of the program; collective over MPI_COMM_WORLD where this process
-/// is told to serve (PLAIT_MPI_HOST), and nothing else where it is not.
+/// is told to serve (PLAIT_MPI_HOST) or a node of the job has GPUs, and nothing else where not.
 void begin_serving();
 /// Before MPI_Finalize: waits for what was begun, then ends all states.
 void end_serving();
@@ -25,23 +26,47 @@ void end_serving();
 /// A non-blocking call of the program's.
 struct Operation;
 
+class State;
+
+/// What a call does: the state that serves it and its shape, or nothing where it passes on.
+struct Served {
+  State* state = nullptr;
+  Shape shape;
+  bool on_host = true;  ///< also where all ranks' buffers are host memory
+};
+
 /// This rank in one communicator that plait serves.
 class State : public std::enable_shared_from_this<State> {
  public:
   State(Place place, std::unique_ptr<Communicator> comm) : place_(place), comm_(std::move(comm)) {}
   const Place& place() const { return place_; }
-  /// The call, after all that were begun before it. Throws Error.
-  void run(const Asked& asked, const Shape& shape);
+  /// Once a blocking call found all ranks' buffers on GPUs; the same on all ranks.
+  bool has_gpus() const { return gpu_comm_ != nullptr; }
+  /// The call, after all that were begun before it; false where it is the MPI's after all: no
+  /// rank's buffers lie on a GPU, and it was not to serve such. Throws Error.
+  bool run(const Asked& asked, const Served& call);
   /// Puts the call behind those begun before it; its thread runs it.
-  void begin(std::unique_ptr<Operation> operation);
+  void begin(Operation& operation);
   /// No call comes any more: ends once those begun have run.
   void close();
 
  private:
+  /// Where ranks' buffers of a call lie. Ranks of one call each choose that for themselves.
+  enum class Lie : std::uint8_t { on_host, on_gpu_staged, on_gpu };
+  struct Lies {
+    bool any_on_gpu = false, all_on_gpu = false;  ///< the latter: each as plait wants them
+  };
+  Lies ask_all(Lie mine);
+  void use_gpus(Handle comm, int gpu);
+  /// In any thread.
+  void carry_out(Job& job, bool all_on_gpu);
+  void await_stream(cuda::Stream stream);
   void work();
   void await_idle();
   Place place_;
   std::unique_ptr<Communicator> comm_;
+  std::unique_ptr<Communicator> gpu_comm_;  ///< see has_gpus()
+  bool tried_gpus_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Operation*> waiting_;
@@ -50,16 +75,11 @@ class State : public std::enable_shared_from_this<State> {
   bool closed_ = false;
 };
 
-/// What a call does: the state that serves it and its shape, or nothing where it passes on.
-struct Served {
-  State* state = nullptr;
-  Shape shape;
-};
 /// may_attach: the call is blocking, so ranks may meet in it.
 Served served(const Asked& asked, bool may_attach);
 
-/// Serves a blocking call; what the function returns.
-int run_served(const Served& call, const Asked& asked);
+/// Serves a blocking call; what the function returns, or nothing where the MPI is to do it.
+std::optional<int> run_served(const Served& call, const Asked& asked);
 
 /// Reports through the communicator's error handler, as the MPI itself does; the code to return.
 int report(Handle comm, const Error& error);

@@ -33,6 +33,45 @@ def test_random_calls_over_random_communicators(mpi, drop_in, folder, ranks, see
     assert all(row["served"] > row["calls"] / 4 for row in found), found
 
 
+@pytest.fixture(scope="session")
+def played_gpu(folder) -> str:
+    """A driver of CUDA whose device memory only it can read and write."""
+    made = folder / "libcuda.so.1"
+    source = str(PROGRAMS / "libcuda.cpp")
+    flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
+    subprocess.run(["g++", *flags, "-o", str(made), source], check=True)
+    return str(made)
+
+
+ON_GPUS = {
+    "beside host memory": {},
+    "alone": {"PLAIT_MPI_HOST": "0"},
+    "staged for the MPI": {"PLAIT_MPI_HOST": "0", "PLAIT_MIN_BYTES": "1T"},
+}
+
+
+@pytest.mark.parametrize(("ranks", "seed"), [(2, 4), (3, 5)])
+@pytest.mark.parametrize("served", ON_GPUS)
+def test_random_calls_on_device_memory(mpi, drop_in, folder, played_gpu, served, ranks, seed):
+    if mpi.name == "mpich" and served == "staged for the MPI":
+        pytest.skip("MPICH 4.0's own reduce takes MPI_IN_PLACE for an address")
+    program = compiled(mpi, folder, "mixes", MIXES)
+    command = [str(program), str(seed), str(max(1, int(120 * SCALE)))]
+    env = environment(drop_in, TEST_LIBCUDA=played_gpu, **ON_GPUS[served])
+    found = rows(launched(mpi, ranks, command, env, 120))
+    assert len(found) == ranks and all(row["wrong"] == 0 for row in found), found
+    assert all((row["served"] > 0) == (served != "staged for the MPI") for row in found), found
+
+
+@pytest.mark.parametrize(("ranks", "seed"), [(2, 6), (4, 7)])
+def test_random_messages_on_device_memory(mpi, drop_in, folder, played_gpu, ranks, seed):
+    program = compiled(mpi, folder, "messages", ["messages.cpp"])
+    command = [str(program), str(seed), str(max(1, int(150 * SCALE)))]
+    env = environment(drop_in, TEST_LIBCUDA=played_gpu)
+    found = rows(launched(mpi, ranks, command, env, 120))
+    assert len(found) == ranks and all(row["wrong"] == 0 for row in found), found
+
+
 def test_without_being_told_all_is_the_mpis(mpi, drop_in, folder):
     program = compiled(mpi, folder, "mixes", MIXES)
     env = environment(drop_in, PLAIT_MPI_HOST="0")

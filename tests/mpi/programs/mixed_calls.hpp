@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "program.hpp"
+#include "somewhere.hpp"
 
 /// A call under way: its request, and whether its result is right once it has ended. What it uses
 /// lives as long as `right`.
@@ -27,7 +27,7 @@ class Pairs {
   Pairs& operator=(const Pairs&) = delete;
   ~Pairs() { free_type(); }
 
-  void* data() { return memory_.data(); }
+  void* data() { return passed(memory_.data()); }
   MPI_Datatype type() const { return strided_ ? type_ : MPI_INT; }
   int count(int pairs) const { return strided_ ? pairs : 2 * pairs; }
   /// A program may free a type while calls that use it are under way.
@@ -50,7 +50,7 @@ class Pairs {
   int pairs_;
   bool strided_;
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
-  std::vector<std::int32_t> memory_;
+  Memory<std::int32_t> memory_;
 };
 
 /// What a call is made of that all its ranks know.

@@ -36,7 +36,7 @@ template <class T>
 struct Reduction {
   Setting setting;
   int number = 0;
-  std::vector<T> in, out;
+  Memory<T> in, out;
   T value(int rank, int at) const {
     const auto wide =
         mixed(setting.seed, static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(at));
@@ -69,8 +69,8 @@ Begun whole(const Shared<T>& call, MPI_Datatype type, int count, Dice& common, D
   const bool may_be_rooted = r.setting.blocking && r.number < kServedOps && own.one_in(3);
   const bool in_place = has_result && (rooted ? may_be_rooted : common.one_in(3));
   if (in_place) r.out = r.in;
-  const void* const in = in_place ? MPI_IN_PLACE : r.in.data();
-  void* const out = has_result ? r.out.data() : nullptr;
+  const void* const in = in_place ? MPI_IN_PLACE : passed(r.in.data());
+  void* const out = has_result ? passed(r.out.data()) : nullptr;
   const MPI_Op op = kOps[r.number];
   Begun begun;
   const MPI_Comm comm = r.setting.comm;
@@ -103,18 +103,19 @@ Begun scattered(const Shared<T>& call, MPI_Datatype type, int count, Dice& commo
   const int mine = (*counts)[static_cast<std::size_t>(rank)];
   r.out.resize(static_cast<std::size_t>(total) + 1);
   if (in_place) r.out = r.in;
-  const void* const in = in_place ? MPI_IN_PLACE : r.in.data();
+  const void* const in = in_place ? MPI_IN_PLACE : passed(r.in.data());
+  void* const out = passed(r.out.data());
   const MPI_Op op = kOps[r.number];
   const MPI_Comm comm = r.setting.comm;
   Begun begun;
   if (even && r.setting.blocking)
-    MPI_Reduce_scatter_block(in, r.out.data(), mine, type, op, comm);
+    MPI_Reduce_scatter_block(in, out, mine, type, op, comm);
   else if (even)
-    MPI_Ireduce_scatter_block(in, r.out.data(), mine, type, op, comm, &begun.request);
+    MPI_Ireduce_scatter_block(in, out, mine, type, op, comm, &begun.request);
   else if (r.setting.blocking)
-    MPI_Reduce_scatter(in, r.out.data(), counts->data(), type, op, comm);
+    MPI_Reduce_scatter(in, out, counts->data(), type, op, comm);
   else
-    MPI_Ireduce_scatter(in, r.out.data(), counts->data(), type, op, comm, &begun.request);
+    MPI_Ireduce_scatter(in, out, counts->data(), type, op, comm, &begun.request);
   begun.right = [call, counts, first, mine] { return call->right(first, mine); };
   return begun;
 }

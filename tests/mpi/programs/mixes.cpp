@@ -1,6 +1,8 @@
 // mixes SEED ROUNDS: random collectives over random communicators (dup, split, free), blocking and
 // not, several in flight, ended by every function that ends requests. Prints one line of JSON a
 // rank.
+#include <unistd.h>
+
 #include <cstdlib>
 #include <list>
 
@@ -125,6 +127,7 @@ struct Run {
 }  // namespace
 
 int main(int argc, char** argv) {
+  PlayedGpu::now().begin(static_cast<std::uint64_t>(::getpid()));
   MPI_Init(&argc, &argv);
   const std::uint64_t seed = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1;
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 100;

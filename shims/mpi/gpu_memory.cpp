@@ -1,0 +1,206 @@
+// The driver is asked only once the program has initialised it: a process that forks before it uses
+// CUDA must stay able to.
+#include "shims/mpi/gpu_memory.hpp"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdlib>
+#include <mutex>
+#include <utility>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait::mpi {
+
+constinit std::atomic<bool> gpus_in_job{false};
+
+namespace {
+
+constexpr int kMostGpus = 64;
+constexpr std::uint64_t kPage = 4096;
+
+/// How many libraries the process has loaded so far.
+std::uint64_t libraries_loaded() {
+  unsigned long long loaded = 0;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* found) {
+        *static_cast<unsigned long long*>(found) = info->dlpi_adds;
+        return 1;
+      },
+      &loaded);
+  return loaded;
+}
+
+void* loaded_driver() { return ::dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY); }
+
+/// Whether the program has initialised CUDA; kept once it has.
+bool is_cuda_in_use() {
+  static std::atomic<bool> in_use{false};
+  static std::atomic<std::uint64_t> seen{
+      0};  // libraries at the last look, of which none was CUDA's
+  static std::atomic<int (*)(int*)> count_devices{nullptr};
+  if (in_use.load(std::memory_order_acquire)) return true;
+  if (count_devices.load() == nullptr) {
+    const std::uint64_t now = libraries_loaded();
+    if (seen.load() == now) return false;
+    void* const driver = loaded_driver();
+    if (driver == nullptr) {
+      seen.store(now);
+      return false;
+    }
+    count_devices.store(reinterpret_cast<int (*)(int*)>(::dlsym(driver, "cuDeviceGetCount")));
+    if (count_devices.load() == nullptr) return false;
+  }
+  int devices = 0;
+  if (count_devices.load()(&devices) != cuda::kSuccess) return false;  // not initialised
+  if (!cuda::why_no_cuda().empty()) return false;
+  in_use.store(true, std::memory_order_release);
+  return true;
+}
+
+struct OfGpu {
+  std::mutex mutex;
+  cuda::Context context = nullptr;
+  cuda::Stream stream = nullptr;
+};
+
+OfGpu& of_gpu(int gpu) {
+  static auto* const all = new std::array<OfGpu, kMostGpus>;
+  return (*all)[static_cast<std::size_t>(gpu)];
+}
+
+struct Block {
+  std::byte* memory;
+  std::uint64_t bytes;
+};
+
+/// Pinned memory between its uses, for the process's life: to pin memory takes longer than most
+/// calls.
+struct Kept {
+  std::mutex mutex;
+  std::vector<Block> blocks;
+};
+
+Kept& kept() {
+  static auto* const all = new Kept;
+  return *all;
+}
+
+/// Of a power of two, so that calls of many sizes share blocks.
+Block new_block(std::uint64_t bytes) {
+  const std::uint64_t whole = std::bit_ceil(std::max(bytes, kPage));
+  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(kPage, whole));
+  if (memory == nullptr)
+    throw Error(ErrorCode::out_of_memory,
+                text("wanted ", whole,
+                     " bytes of host memory to stage a call on device memory, found no such "
+                     "memory: send in smaller parts"));
+  // Where this fails, copies are slower and right all the same.
+  cuda::api().host_register(memory, whole, cuda::kHostRegisterPortable);
+  return {memory, whole};
+}
+
+Block take_block(std::uint64_t bytes) {
+  {
+    const std::lock_guard lock(kept().mutex);
+    auto& blocks = kept().blocks;
+    auto best = blocks.end();
+    for (auto at = blocks.begin(); at != blocks.end(); ++at)
+      if (at->bytes >= bytes && (best == blocks.end() || at->bytes < best->bytes)) best = at;
+    if (best != blocks.end()) {
+      const Block found = *best;
+      blocks.erase(best);
+      return found;
+    }
+  }
+  return new_block(bytes);
+}
+
+void give_block(Block block) {
+  const std::lock_guard lock(kept().mutex);
+  kept().blocks.push_back(block);
+}
+
+cuda::DevicePointer address(const void* pointer, std::intptr_t at) {
+  return reinterpret_cast<cuda::DevicePointer>(pointer) + static_cast<cuda::DevicePointer>(at);
+}
+
+}  // namespace
+
+bool sees_gpus() {
+  return ::access("/dev/nvidiactl", F_OK) == 0 || ::access("/dev/dxg", F_OK) == 0 ||
+         loaded_driver() != nullptr;
+}
+
+int gpu_of(const void* pointer) {
+  if (pointer == nullptr || !is_cuda_in_use()) return -1;
+  unsigned memory = 0;
+  int ordinal = -1;
+  int attributes[] = {cuda::kPointerMemoryType, cuda::kPointerDeviceOrdinal};
+  void* values[] = {&memory, &ordinal};
+  const auto asked = reinterpret_cast<cuda::DevicePointer>(pointer);
+  if (cuda::api().pointer_attributes(2, attributes, values, asked) != cuda::kSuccess) return -1;
+  return memory == cuda::kMemoryOnDevice && ordinal < kMostGpus ? ordinal : -1;
+}
+
+cuda::Context context_of(int gpu) {
+  OfGpu& one = of_gpu(gpu);
+  const std::lock_guard lock(one.mutex);
+  if (one.context == nullptr) {
+    cuda::Device device = 0;
+    PLAIT_CUDA_CALL(device_get, &device, gpu);
+    PLAIT_CUDA_CALL(primary_retain, &one.context, device);
+  }
+  return one.context;
+}
+
+cuda::Stream stream_of(int gpu) {
+  const cuda::Current current(context_of(gpu));
+  OfGpu& one = of_gpu(gpu);
+  const std::lock_guard lock(one.mutex);
+  if (one.stream == nullptr)
+    PLAIT_CUDA_CALL(stream_create, &one.stream, cuda::kStreamNonBlocking, 0);
+  return one.stream;
+}
+
+Twin::Twin(int gpu, const void* buffer, Piece whole) : gpu_(gpu), buffer_(buffer), whole_(whole) {
+  const cuda::Current current(context_of(gpu));
+  const Block block = take_block(std::max<std::uint64_t>(whole.bytes, 1));
+  block_ = block.memory;
+  block_bytes_ = block.bytes;
+}
+
+Twin::Twin(Twin&& other) noexcept
+    : gpu_(other.gpu_),
+      buffer_(other.buffer_),
+      whole_(other.whole_),
+      block_(std::exchange(other.block_, nullptr)),
+      block_bytes_(other.block_bytes_) {}
+
+Twin::~Twin() {
+  if (block_ != nullptr) give_block({block_, block_bytes_});
+}
+
+void Twin::fetch() {
+  if (whole_.bytes == 0) return;
+  const cuda::Current current(context_of(gpu_));
+  PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<cuda::DevicePointer>(block_),
+                  address(buffer_, whole_.at), whole_.bytes);
+}
+
+void Twin::put(const std::vector<Piece>& pieces) {
+  const cuda::Stream stream = stream_of(gpu_);
+  const cuda::Current current(context_of(gpu_));
+  for (const Piece& piece : pieces)
+    PLAIT_CUDA_CALL(memory_copy_async, address(buffer_, piece.at),
+                    reinterpret_cast<cuda::DevicePointer>(host() + piece.at), piece.bytes, stream);
+  PLAIT_CUDA_CALL(stream_synchronize, stream);
+}
+
+}  // namespace plait::mpi

@@ -1,0 +1,61 @@
+// Which of a program's buffers lie on GPUs, and host memory in place of those: what the MPI cannot
+// reach by itself it gets from there, whether it knows CUDA or not.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "driver/cuda/api.hpp"
+
+namespace plait::mpi {
+
+/// Whether a buffer of any rank of the job may lie on a GPU; since MPI_Init, on all ranks alike.
+extern constinit std::atomic<bool> gpus_in_job;
+inline bool may_meet_gpus() { return gpus_in_job.load(std::memory_order_relaxed); }
+
+/// This process's own part of that: it has loaded CUDA's driver, or the node has one.
+bool sees_gpus();
+/// Ordinal of the GPU whose memory it is, or -1. Costs a look at the process's libraries until the
+/// program has initialised CUDA.
+int gpu_of(const void* pointer);
+
+/// The GPU's primary context, which CUDA's runtime and those who build on it use.
+cuda::Context context_of(int gpu);
+/// Non-blocking, for plait's own work on that GPU; one a process.
+cuda::Stream stream_of(int gpu);
+
+/// Part of a buffer, in bytes from its begin.
+struct Piece {
+  std::intptr_t at = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// Pinned host memory that stands in for a piece of a GPU's. Throws out_of_memory, driver_error.
+class Twin {
+ public:
+  /// Of [at, at + bytes) from `buffer` on.
+  Twin(int gpu, const void* buffer, Piece whole);
+  ~Twin();
+  Twin(Twin&& other) noexcept;
+  Twin(const Twin&) = delete;
+  Twin& operator=(const Twin&) = delete;
+  Twin& operator=(Twin&&) = delete;
+
+  const void* buffer() const { return buffer_; }
+  /// What to pass instead of `buffer`.
+  std::byte* host() const { return block_ - whole_.at; }
+  /// Waits until the twin holds what the GPU's memory does.
+  void fetch();
+  /// Waits until these pieces of the GPU's memory hold what the twin does; others stay untouched.
+  void put(const std::vector<Piece>& pieces);
+
+ private:
+  int gpu_;
+  const void* buffer_;
+  Piece whole_;
+  std::byte* block_ = nullptr;
+  std::uint64_t block_bytes_ = 0;
+};
+
+}  // namespace plait::mpi

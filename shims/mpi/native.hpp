@@ -1,0 +1,115 @@
+// How a call reaches the MPI's own function: as it came, with narrower counts where the MPI has
+// none of the wider ones, and with host memory for buffers that lie on GPUs.
+#pragma once
+#include <climits>
+#include <cstring>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/text.hpp"
+#include "shims/mpi/persistent.hpp"
+#include "shims/mpi/requests.hpp"
+
+namespace plait::mpi {
+
+/// Counts for an MPI that has no _c functions; programs ask by such a name whether it has.
+class Narrowed {
+ public:
+  explicit Narrowed(Handle comm) : comm_(comm) {}
+  template <class T>
+  T operator()(T value) {
+    return value;
+  }
+  int operator()(Count value) {
+    fits_ = fits_ && value <= INT_MAX && value >= INT_MIN;
+    return static_cast<int>(value);
+  }
+  const int* operator()(const Count* values) {
+    if (values == nullptr) return nullptr;
+    std::vector<int>& made = kept_.emplace_back();
+    const int numbers = parts();
+    made.reserve(static_cast<std::size_t>(numbers));
+    for (int at = 0; at < numbers; ++at) made.push_back((*this)(values[at]));
+    return made.data();
+  }
+  bool fits() const { return fits_; }
+
+ private:
+  int parts() const {
+    int ranks = 0, inter = 0;
+    real().Comm_test_inter(comm_, &inter);
+    (inter != 0 ? real().Comm_remote_size : real().Comm_size)(comm_, &ranks);
+    return ranks;
+  }
+  Handle comm_;
+  bool fits_ = true;
+  std::vector<std::vector<int>> kept_;
+};
+
+/// The function for large counts, or where the MPI has none, the other one.
+template <class Function, class Narrow, class... Arguments>
+int large_or_small(Function large, Narrow small, Handle comm, Arguments... arguments) {
+  if (large != nullptr) return large(arguments...);
+  Narrowed narrowed(comm);
+  const auto converted = std::tuple(narrowed(arguments)...);
+  if (narrowed.fits()) return std::apply(small, converted);
+  return report(
+      comm, Error(ErrorCode::unsupported, text("wanted counts that fit into an int, since ",
+                                               real().path, " has no functions for larger ones")));
+}
+
+/// The MPI's own blocking function, with twins for buffers that lie on GPUs: add(staging) names
+/// the buffers. What cannot be staged is reported through the communicator's handler.
+template <class Add, class Function, class... Arguments>
+int staged(Handle comm, const Add& add, const Function& function, Arguments... arguments) {
+  try {
+    Staging staging;
+    add(staging);
+    const int code = function(staging.twin(arguments)...);
+    if (code == 0) staging.put_back();
+    return code;
+  } catch (const Error& error) {
+    return report(comm, error);
+  }
+}
+
+/// The same of one whose last argument is where its request goes; taken(native, staging) says what
+/// becomes of these where there are twins.
+template <class Taken, class Add, class Function, class... Arguments>
+int request_staged(Handle comm, void* request, const Taken& taken, const Add& add,
+                   const Function& function, Arguments... arguments) {
+  try {
+    Staging staging;
+    add(staging);
+    if (staging.is_empty()) return function(arguments..., request);
+    Handle native = 0;
+    const int code = function(staging.twin(arguments)..., static_cast<void*>(&native));
+    if (code != 0) return code;
+    return taken(real().abi.at(&native, 0), std::move(staging));
+  } catch (const Error& error) {
+    return report(comm, error);
+  }
+}
+
+/// A non-blocking function.
+template <class... Rest>
+int begin_staged(Handle comm, void* request, const Rest&... rest) {
+  const auto taken = [&](Handle native, Staging staging) {
+    return begin_native(native, std::move(staging), request);
+  };
+  return request_staged(comm, request, taken, rest...);
+}
+
+/// One that makes a persistent request.
+template <class... Rest>
+int persist_staged(Handle comm, void* request, const Rest&... rest) {
+  const auto taken = [&](Handle native, Staging staging) {
+    keep_persistent(native, std::move(staging));
+    std::memcpy(request, &native, static_cast<std::size_t>(real().abi.handle_bytes));
+    return 0;
+  };
+  return request_staged(comm, request, taken, rest...);
+}
+
+}  // namespace plait::mpi

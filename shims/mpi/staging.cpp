@@ -1,0 +1,154 @@
+// Twins hold what a call reads before it begins. After it, only what it wrote goes back: the gaps
+// between are the program's, whose kernels may be at work there.
+#include "shims/mpi/staging.hpp"
+
+#include <algorithm>
+
+namespace plait::mpi {
+namespace {
+
+/// How many parts a call has, and whether this rank is its root, if it has one.
+struct Part {
+  int ranks = 0;
+  bool is_root = false;
+};
+
+/// Between groups, the parts are the other group's, and the root is told by what it passes for it.
+Part part_in(const Asked& asked) {
+  int inter = 0, rank = 0;
+  Part part;
+  real().Comm_test_inter(asked.comm, &inter);
+  real().Comm_rank(asked.comm, &rank);
+  if (inter != 0)
+    real().Comm_remote_size(asked.comm, &part.ranks);
+  else
+    real().Comm_size(asked.comm, &part.ranks);
+  part.is_root = inter != 0 ? asked.root < 0 : asked.root == rank;
+  if (inter != 0 && asked.collective == Collective::reduce_scatter)
+    real().Comm_size(asked.comm, &part.ranks);
+  return part;
+}
+
+bool is_in_place(const void* buffer) { return buffer == real().abi.in_place; }
+
+Piece joined(Piece a, Piece b) {
+  if (a.bytes == 0) return b;
+  if (b.bytes == 0) return a;
+  const auto end = [](Piece one) { return one.at + static_cast<std::intptr_t>(one.bytes); };
+  const std::intptr_t first = std::min(a.at, b.at);
+  return {first, static_cast<std::uint64_t>(std::max(end(a), end(b)) - first)};
+}
+
+Count sum_of(const Numbers& counts, int ranks) {
+  Count sum = 0;
+  for (int rank = 0; rank < ranks; ++rank) sum += std::max<Count>(0, counts[rank]);
+  return sum;
+}
+
+}  // namespace
+
+const void* Staging::found(const void* argument) const {
+  for (const One& one : twins_)
+    if (one.twin.buffer() == argument) return one.twin.host();
+  return argument;
+}
+
+Staging::One* Staging::one_of(const void* buffer, Piece span, bool read) {
+  const int gpu = gpu_of(buffer);
+  if (gpu < 0) return nullptr;
+  One& one = twins_.emplace_back(One{Twin(gpu, buffer, span), read, {}});
+  if (read) one.twin.fetch();
+  return &one;
+}
+
+std::byte* Staging::add_bytes(int gpu, const void* buffer, std::uint64_t bytes, bool reads,
+                              Piece written) {
+  One& one = twins_.emplace_back(One{Twin(gpu, buffer, {0, bytes}), reads, {}});
+  if (reads) one.twin.fetch();
+  if (written.bytes != 0) one.written.push_back(written);
+  return one.twin.host();
+}
+
+void Staging::add_input(const void* buffer, Handle type, Count count) {
+  if (is_in_place(buffer)) return;
+  one_of(buffer, span_of(type, count), true);
+}
+
+void Staging::add_output(void* buffer, Handle type, Count count, bool whole) {
+  if (is_in_place(buffer)) return;
+  One* const one = one_of(buffer, span_of(type, count), !whole);
+  if (one == nullptr) return;
+  add_pieces(one->written, type, 0, count);
+}
+
+/// The first rank's output of some scans is nobody's.
+void Staging::add_scan(const void* in, void* out, Handle type, Count count) {
+  add_input(in, type, count);
+  add_output(out, type, count, false);
+}
+
+/// Parts of `each` elements in a row, or where the call says that they lie.
+void Staging::add_outputs(const Asked& asked, Count each, int ranks, bool whole) {
+  if (!asked.counts) return add_output(asked.out, asked.out_type, each * ranks, whole);
+  const std::intptr_t extent = layout_of(asked.out_type).extent;
+  Piece span;
+  std::vector<Piece> written;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::intptr_t at = asked.places[rank] * extent;
+    Piece part = span_of(asked.out_type, asked.counts[rank]);
+    if (part.bytes == 0) continue;
+    part.at += at;
+    span = joined(span, part);
+    add_pieces(written, asked.out_type, at, asked.counts[rank]);
+  }
+  if (One* const one = one_of(asked.out, span, !whole)) one->written = std::move(written);
+}
+
+void Staging::add(const Asked& asked) {
+  if (gpu_of(asked.in) < 0 && gpu_of(asked.out) < 0) return;
+  const Part part = part_in(asked);
+  const bool whole = !is_in_place(asked.in);
+  const auto all = [&](Count one) { return one * part.ranks; };
+  switch (asked.collective) {
+    case Collective::broadcast:
+      if (part.is_root) return add_input(asked.in, asked.in_type, asked.in_count);
+      return add_output(asked.out, asked.out_type, asked.out_count, true);
+    case Collective::all_reduce:
+    case Collective::reduce:
+      add_input(asked.in, asked.in_type, asked.in_count);
+      if (asked.collective == Collective::all_reduce || part.is_root)
+        add_output(asked.out, asked.out_type, asked.out_count, whole);
+      return;
+    case Collective::reduce_scatter: {
+      const Count sum = asked.counts ? sum_of(asked.counts, part.ranks) : all(asked.in_count);
+      int rank = 0;
+      real().Comm_rank(asked.comm, &rank);
+      const Count mine = asked.counts ? asked.counts[rank] : asked.out_count;
+      add_input(asked.in, asked.in_type, sum);
+      return add_output(asked.out, asked.out_type, whole ? mine : sum, whole);
+    }
+    case Collective::scatter:
+      if (part.is_root) add_input(asked.in, asked.in_type, all(asked.in_count));
+      return add_output(asked.out, asked.out_type, asked.out_count, true);
+    case Collective::gather:
+      add_input(asked.in, asked.in_type, asked.in_count);
+      if (part.is_root) add_outputs(asked, asked.out_count, part.ranks, whole);
+      return;
+    default:
+      add_input(asked.in, asked.in_type,
+                asked.collective == Collective::all_to_all ? all(asked.in_count) : asked.in_count);
+      add_outputs(asked, asked.out_count, part.ranks, whole);
+  }
+}
+
+void Staging::fetch() {
+  for (One& one : twins_)
+    if (one.read) one.twin.fetch();
+}
+
+void Staging::put_back() {
+  for (One& one : twins_)
+    if (!one.written.empty()) one.twin.put(one.written);
+}
+
+}  // namespace plait::mpi

@@ -1,0 +1,257 @@
+// messages SEED ROUNDS: random messages between two ranks at a time, and halos of many, in host
+// memory and on a GPU that is played. Prints one line of JSON a rank.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include "somewhere.hpp"
+
+namespace {
+
+constexpr int kTag = 11;
+long wrong = 0;
+
+void hold(bool is_true, const char* what) {
+  if (is_true) return;
+  ++wrong;
+  std::fprintf(stderr, "rank %d: %s does not hold\n", rank_in(MPI_COMM_WORLD), what);
+}
+
+int word(std::uint64_t seed, int from, int at) {
+  return static_cast<int>(
+      mixed(seed, static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(at)));
+}
+
+Memory<int> filled(std::uint64_t seed, int from, int count) {
+  Memory<int> made(static_cast<std::size_t>(count));
+  for (int at = 0; at < count; ++at) made[static_cast<std::size_t>(at)] = word(seed, from, at);
+  return made;
+}
+
+bool holds(const Memory<int>& memory, std::uint64_t seed, int from, int count) {
+  for (int at = 0; at < count; ++at)
+    if (memory[static_cast<std::size_t>(at)] != word(seed, from, at)) return false;
+  return true;
+}
+
+void check_status(const MPI_Status& status, int from, int tag, int count) {
+  int got = -1;
+  MPI_Get_count(&status, MPI_INT, &got);
+  hold(status.MPI_SOURCE == from && status.MPI_TAG == tag && got == count, "what a status says");
+}
+
+/// One way, in each of MPI's ways to send and to receive; the receiver has room for more.
+void one_way(int round, std::uint64_t seed, Dice& all, Dice& own) {
+  const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
+  const int from = all.below(ranks), to = (from + 1 + all.below(ranks - 1)) % ranks;
+  const int count = all.below(all.one_in(8) ? 100000 : 3000),
+            tag = 100 + round;  // of this message alone
+  const int how = all.below(6);
+  if (rank == from) {
+    const Memory<int> in = filled(seed, from, count + 1);
+    const int* const data = passed(in.data());
+    MPI_Request request = MPI_REQUEST_NULL;
+    switch (how) {
+      case 0: MPI_Send(data, count, MPI_INT, to, tag, MPI_COMM_WORLD); break;
+      case 1: MPI_Ssend(data, count, MPI_INT, to, tag, MPI_COMM_WORLD); break;
+      case 2: MPI_Issend(data, count, MPI_INT, to, tag, MPI_COMM_WORLD, &request); break;
+      default: MPI_Isend(data, count, MPI_INT, to, tag, MPI_COMM_WORLD, &request);
+    }
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    hold(holds(in, seed, from, count + 1), "that a send leaves its buffer");
+  }
+  if (rank != to) return;
+  constexpr int kRoom = 100;
+  Memory<int> out(static_cast<std::size_t>(count + kRoom), -1);
+  const int source = own.one_in(2) ? MPI_ANY_SOURCE : from;
+  const int any_tag = source == from && own.one_in(2) ? MPI_ANY_TAG : tag;
+  MPI_Status status;
+  if (own.one_in(2)) {
+    MPI_Recv(passed(out.data()), count + kRoom, MPI_INT, source, any_tag, MPI_COMM_WORLD, &status);
+  } else {
+    MPI_Request request;
+    MPI_Irecv(passed(out.data()), count + kRoom, MPI_INT, source, any_tag, MPI_COMM_WORLD,
+              &request);
+    int flag = 0;
+    while (own.one_in(2) && flag == 0) MPI_Test(&request, &flag, &status);
+    if (flag == 0) MPI_Wait(&request, &status);
+  }
+  check_status(status, from, tag, count);
+  hold(holds(out, seed, from, count), "what was received");
+  for (int at = count; at < count + kRoom; ++at)
+    hold(out[static_cast<std::size_t>(at)] == -1, "that room left over stays as it was");
+}
+
+/// All ranks round a ring, by one call.
+void ring(std::uint64_t seed, Dice& all) {
+  const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
+  const int count = 1 + all.below(5000), next = (rank + 1) % ranks,
+            last = (rank + ranks - 1) % ranks;
+  Memory<int> data = filled(seed, rank, count);
+  Memory<int> out(static_cast<std::size_t>(count));
+  MPI_Status status;
+  if (all.one_in(2)) {
+    MPI_Sendrecv_replace(passed(data.data()), count, MPI_INT, next, kTag, last, kTag,
+                         MPI_COMM_WORLD, &status);
+    hold(holds(data, seed, last, count), "what came round the ring in place");
+  } else {
+    MPI_Sendrecv(passed(data.data()), count, MPI_INT, next, kTag, passed(out.data()), count,
+                 MPI_INT, last, kTag, MPI_COMM_WORLD, &status);
+    hold(holds(out, seed, last, count), "what came round the ring");
+  }
+  check_status(status, last, kTag, count);
+}
+
+/// A row of columns that lie between each other: each comes from another rank, all at once, and
+/// what lies between them is the program's meanwhile.
+void halo(std::uint64_t seed, Dice& all) {
+  const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
+  const int rows = 1 + all.below(300), width = ranks + 1;
+  MPI_Datatype column;
+  MPI_Type_vector(rows, 1, width, MPI_INT, &column);
+  MPI_Type_commit(&column);
+  Memory<int> grid(static_cast<std::size_t>(rows * width), -7);
+  const Memory<int> mine = filled(seed, rank, rows);
+  std::vector<MPI_Request> requests;
+  for (int from = 0; from < ranks; ++from)
+    MPI_Irecv(passed(grid.data() + from), 1, column, from, kTag, MPI_COMM_WORLD,
+              &requests.emplace_back());
+  for (int row = 0; row < rows; ++row) grid[static_cast<std::size_t>(row * width + ranks)] = row;
+  for (int to = 0; to < ranks; ++to)
+    MPI_Isend(passed(mine.data()), rows, MPI_INT, to, kTag, MPI_COMM_WORLD,
+              &requests.emplace_back());
+  MPI_Type_free(&column);
+  MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
+  bool right = true;
+  for (int row = 0; row < rows; ++row) {
+    const int* const line = &grid[static_cast<std::size_t>(row * width)];
+    for (int from = 0; from < ranks; ++from) right = right && line[from] == word(seed, from, row);
+    right = right && line[ranks] == row;
+  }
+  hold(right, "what halos brought, and what lies between them");
+}
+
+/// The same messages again and again; what is sent and where it goes is fixed, what it holds is
+/// not.
+void persistent(std::uint64_t seed, Dice& all, Dice& own) {
+  const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
+  const int count = 1 + all.below(4000), next = (rank + 1) % ranks,
+            last = (rank + ranks - 1) % ranks;
+  Memory<int> in(static_cast<std::size_t>(count)), out(static_cast<std::size_t>(count));
+  MPI_Request requests[2];
+  MPI_Recv_init(passed(out.data()), count, MPI_INT, last, kTag, MPI_COMM_WORLD, &requests[0]);
+  MPI_Send_init(passed(in.data()), count, MPI_INT, next, kTag, MPI_COMM_WORLD, &requests[1]);
+  for (std::uint64_t turn = 0; turn < 4; ++turn) {
+    for (int at = 0; at < count; ++at) {
+      in[static_cast<std::size_t>(at)] = word(seed + turn, rank, at);
+      out[static_cast<std::size_t>(at)] = -1;
+    }
+    if (own.one_in(2)) {
+      MPI_Startall(2, requests);
+    } else {
+      MPI_Start(&requests[1]);
+      MPI_Start(&requests[0]);
+    }
+    int flag = 0, index = 0, some = 0, indices[2];
+    switch (own.below(5)) {
+      case 0: MPI_Waitall(2, requests, MPI_STATUSES_IGNORE); break;
+      case 1:
+        for (MPI_Request& one : requests) MPI_Wait(&one, MPI_STATUS_IGNORE);
+        break;
+      case 2:
+        for (int ended = 0; ended < 2; ++ended) MPI_Waitany(2, requests, &index, MPI_STATUS_IGNORE);
+        break;
+      case 3:
+        for (int ended = 0; ended < 2; ended += some)
+          MPI_Waitsome(2, requests, &some, indices, MPI_STATUSES_IGNORE);
+        break;
+      default:
+        while (flag == 0) MPI_Testall(2, requests, &flag, MPI_STATUSES_IGNORE);
+    }
+    hold(holds(out, seed + turn, last, count), "what a persistent request brought");
+  }
+  for (MPI_Request& one : requests) MPI_Request_free(&one);
+}
+
+void scan(std::uint64_t seed, Dice& all) {
+  const int rank = rank_in(MPI_COMM_WORLD), count = 1 + all.below(3000);
+  const bool in_place = all.one_in(3), blocking = all.one_in(2);
+  Memory<int> in = filled(seed, rank, count), out(static_cast<std::size_t>(count));
+  if (in_place) std::copy(in.begin(), in.end(), out.begin());
+  const void* const from = in_place ? MPI_IN_PLACE : passed(in.data());
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (blocking)
+    MPI_Scan(from, passed(out.data()), count, MPI_INT, MPI_BXOR, MPI_COMM_WORLD);
+  else
+    MPI_Iscan(from, passed(out.data()), count, MPI_INT, MPI_BXOR, MPI_COMM_WORLD, &request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  bool right = true;
+  for (int at = 0; at < count; ++at) {
+    int wanted = 0;
+    for (int before = 0; before <= rank; ++before) wanted ^= word(seed, before, at);
+    right = right && out[static_cast<std::size_t>(at)] == wanted;
+  }
+  hold(right, "a scan");
+}
+
+/// A message is taken by what a probe found.
+void probed(int round, std::uint64_t seed, Dice& all) {
+  const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
+  const int from = all.below(ranks), to = (from + 1) % ranks, count = all.below(2000);
+  const Memory<int> in = filled(seed, from, count + 1);
+  if (rank == from) MPI_Send(passed(in.data()), count, MPI_INT, to, 100 + round, MPI_COMM_WORLD);
+  if (rank != to) return;
+  MPI_Message message;
+  MPI_Status status;
+  MPI_Mprobe(MPI_ANY_SOURCE, 100 + round, MPI_COMM_WORLD, &message, &status);
+  check_status(status, from, 100 + round, count);
+  Memory<int> out(static_cast<std::size_t>(count + 1));
+  MPI_Request request;
+  MPI_Imrecv(passed(out.data()), count, MPI_INT, &message, &request);
+  MPI_Wait(&request, &status);
+  check_status(status, from, 100 + round, count);
+  hold(holds(out, seed, from, count), "what a probe found");
+}
+
+/// A receive that nobody sends to is cancelled.
+void cancelled() {
+  Memory<int> out(10, 3);
+  MPI_Request request;
+  MPI_Irecv(passed(out.data()), 10, MPI_INT, MPI_ANY_SOURCE, kTag + 1, MPI_COMM_WORLD, &request);
+  MPI_Cancel(&request);
+  MPI_Status status;
+  MPI_Wait(&request, &status);
+  int flag = 0;
+  MPI_Test_cancelled(&status, &flag);
+  hold(flag != 0 && out[9] == 3, "that a receive was cancelled");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  PlayedGpu::now().begin(static_cast<std::uint64_t>(::getpid()));
+  MPI_Init(&argc, &argv);
+  const std::uint64_t seed = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1;
+  const int rounds = argc > 2 ? std::atoi(argv[2]) : 100;
+  const int rank = rank_in(MPI_COMM_WORLD);
+  Dice all(seed), own(mixed(seed, static_cast<std::uint64_t>(rank), 5));
+  for (int round = 0; round < rounds; ++round) {
+    const std::uint64_t salt = mixed(seed, static_cast<std::uint64_t>(round), 17);
+    switch (all.below(7)) {
+      case 3: scan(salt, all); break;
+      case 4: probed(round, salt, all); break;
+      case 0: ring(salt, all); break;
+      case 2: persistent(salt, all, own); break;
+      case 1: halo(salt, all); break;
+      default: one_way(round, salt, all, own);
+    }
+  }
+  cancelled();
+  std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank, wrong, calls_served());
+  std::fflush(stdout);
+  MPI_Finalize();
+  return wrong == 0 ? 0 : 1;
+}

@@ -1,0 +1,65 @@
+// Buffers that lie in host memory or, by chance, on a GPU that is played (libcuda.cpp): each rank
+// chooses for itself, as programs may. The test reads and writes them as host memory, and passes
+// passed(buffer) to MPI.
+#pragma once
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "program.hpp"
+
+/// The GPU that TEST_LIBCUDA names; without it, all memory is host memory.
+struct PlayedGpu {
+  void* (*content)(std::size_t) = nullptr;
+  void* (*device)(const void*) = nullptr;
+  int (*free)(void*, std::size_t) = nullptr;
+  Dice chance{0};
+
+  /// Before MPI_Init, as a program that has initialised CUDA.
+  static PlayedGpu& now() {
+    static PlayedGpu gpu;
+    return gpu;
+  }
+  void begin(std::uint64_t seed) {
+    const char* const path = std::getenv("TEST_LIBCUDA");
+    if (path == nullptr) return;
+    void* const library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    if (library == nullptr) std::abort();
+    content = reinterpret_cast<void* (*)(std::size_t)>(dlsym(library, "played_content"));
+    device = reinterpret_cast<void* (*)(const void*)>(dlsym(library, "played_device"));
+    free = reinterpret_cast<int (*)(void*, std::size_t)>(dlsym(library, "played_free"));
+    chance = Dice(seed);
+  }
+};
+
+template <class T>
+struct Somewhere {
+  using value_type = T;
+  Somewhere() = default;
+  template <class U>
+  Somewhere(const Somewhere<U>&) {}
+  T* allocate(std::size_t count) {
+    PlayedGpu& gpu = PlayedGpu::now();
+    if (gpu.content != nullptr && !gpu.chance.one_in(3))
+      return static_cast<T*>(gpu.content(count * sizeof(T)));
+    return static_cast<T*>(::operator new(count * sizeof(T)));
+  }
+  void deallocate(T* memory, std::size_t count) {
+    const PlayedGpu& gpu = PlayedGpu::now();
+    if (gpu.free != nullptr && gpu.free(memory, count * sizeof(T)) != 0) return;
+    ::operator delete(memory);
+  }
+  bool operator==(const Somewhere&) const { return true; }
+  bool operator!=(const Somewhere&) const { return false; }
+};
+
+template <class T>
+using Memory = std::vector<T, Somewhere<T>>;
+
+template <class T>
+T* passed(T* buffer) {
+  const PlayedGpu& gpu = PlayedGpu::now();
+  return gpu.device == nullptr || buffer == nullptr ? buffer : static_cast<T*>(gpu.device(buffer));
+}
