@@ -12,6 +12,8 @@
 
 namespace plait {
 
+struct NodeStep;
+
 /// Bytes [offset, offset + bytes) of the message; what partition() hands out.
 struct Range {
   std::uint64_t offset = 0;
@@ -91,6 +93,11 @@ class Builder {
   /// A plan made elsewhere, in place of all that was written so far. Error(invalid_argument) where
   /// it is for another request.
   void adopt(Plan plan);
+
+  /// Where set, a plan of several nodes is told there, and not laid out as lanes.
+  void tell(std::vector<NodeStep>* told) { told_ = told; }
+  std::vector<NodeStep>* told() const { return told_; }
+
   /// The finished plan; the builder is empty afterwards. Lanes without ops are dropped.
   Plan build();
 
@@ -99,6 +106,7 @@ class Builder {
 
   const Topology& topology_;
   Plan plan_;
+  std::vector<NodeStep>* told_ = nullptr;
   std::map<std::string, int> path_of_name_;
   std::map<std::pair<int, std::string>, int> lane_of_name_;
   std::map<std::pair<int, int>, Event> word_of_;      // (lane, owner) -> last event raised

@@ -7,8 +7,10 @@
 
 #include "base/text.hpp"
 #include "comm/gpu_calls.hpp"
+#include "comm/node_program.hpp"
 #include "comm/nodes.hpp"
 #include "comm/setup.hpp"
+#include "driver/cuda/primary.hpp"
 #include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/event_marker.hpp"
 #include "exec/cuda/device/gpu_kind.hpp"
@@ -20,23 +22,6 @@ namespace plait::nccl {
 namespace {
 
 cuda::Stream driver_stream(Stream stream) { return static_cast<cuda::Stream>(stream); }
-
-/// The primary context of a device, held while this lives.
-class Primary {
- public:
-  explicit Primary(int ordinal) {
-    PLAIT_CUDA_CALL(device_get, &device_, ordinal);
-    PLAIT_CUDA_CALL(primary_retain, &context_, device_);
-  }
-  ~Primary() { cuda::api().primary_release(device_); }
-  Primary(const Primary&) = delete;
-  Primary& operator=(const Primary&) = delete;
-  cuda::Context context() const { return context_; }
-
- private:
-  cuda::Device device_ = 0;
-  cuda::Context context_ = nullptr;
-};
 
 bool capturing(Stream stream) {
   int status = cuda::kCaptureNone;
@@ -68,6 +53,8 @@ class CudaEngine : public Engine {
     GpuGroup group = agreed_group(options, exchange);
     GpuCallsOptions wanted;
     wanted.forced = parse_algo("PLAIT_ALGO", settings().env.algo);
+    if (!options.one_node && !algo_over_nodes(settings().env.algo).strategy.empty())
+      wanted.forced = {};
     wanted.bitwise = options.bitwise;
     wanted.beats_nccl = !options.bitwise;
     wanted.grows = options.grows;
@@ -136,7 +123,7 @@ class CudaEngine : public Engine {
  private:
   cuda::CudaRank& rank() const { return calls_->rank(); }
 
-  Primary primary_;
+  cuda::Primary primary_;
   mutable std::mutex guard_;  // of calls, which come from any thread
   std::unique_ptr<GpuCalls> calls_;
 };
@@ -180,7 +167,7 @@ class CudaStaging : public Staging {
   }
 
  private:
-  Primary primary_;
+  cuda::Primary primary_;
   std::uint64_t card_bytes_;
   cuda::DevicePointer input_ = 0;
   cuda::DevicePointer output_ = 0;
@@ -221,34 +208,8 @@ class CudaMarker : public Marker {
   bool is_ahead() const noexcept override { return marker_.is_ahead(); }
 
  private:
-  Primary primary_;
+  cuda::Primary primary_;
   cuda::EventMarker marker_{cuda::api()};
-};
-
-class CudaSideStream : public SideStream {
- public:
-  explicit CudaSideStream(int device) : primary_(device) {
-    const cuda::Current current(primary_.context());
-    PLAIT_CUDA_CALL(stream_create, &side_, cuda::kStreamNonBlocking, 0);
-    PLAIT_CUDA_CALL(event_create, &mark_, cuda::kEventDisableTiming);
-  }
-  ~CudaSideStream() override {
-    cuda::api().stream_destroy(side_);
-    cuda::api().event_destroy(mark_);
-  }
-  Stream stream() override { return side_; }
-  void fork(Stream main) override { order(driver_stream(main), side_); }
-  void join(Stream main) override { order(side_, driver_stream(main)); }
-
- private:
-  void order(cuda::Stream first, cuda::Stream then) {
-    const cuda::Current current(primary_.context());
-    PLAIT_CUDA_CALL(event_record, mark_, first);
-    PLAIT_CUDA_CALL(stream_wait_event, then, mark_, 0);
-  }
-  Primary primary_;
-  cuda::Stream side_ = nullptr;
-  cuda::Event mark_ = nullptr;
 };
 
 class CudaTimer : public Timer {
@@ -306,9 +267,7 @@ class CudaPlatform : public Platform {
   std::unique_ptr<Marker> marker(int device) override {
     return std::make_unique<CudaMarker>(device);
   }
-  std::unique_ptr<SideStream> side_stream(int device) override {
-    return std::make_unique<CudaSideStream>(device);
-  }
+  std::unique_ptr<SideStream> side_stream(int device) override { return cuda_side_stream(device); }
   std::unique_ptr<Timer> timer(Stream stream) override {
     if (capturing(stream)) return nullptr;
     return std::make_unique<CudaTimer>(stream);

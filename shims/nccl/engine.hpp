@@ -10,6 +10,7 @@
 
 #include "comm/gpu_group.hpp"
 #include "comm/nccl/abi.hpp"
+#include "comm/nccl/side_stream.hpp"
 #include "exec/cuda/device/call_order.hpp"
 #include "exec/cuda/device/direct_access.hpp"
 #include "exec/cuda/messages/messages.hpp"
@@ -105,15 +106,6 @@ class Marker {
   virtual void end(Stream stream, cuda::CapturedCalls& calls, bool records) = 0;
   /// True while that point has not been reached; false where nothing was recorded.
   virtual bool is_ahead() const noexcept = 0;
-};
-
-/// A stream beside the caller's.
-class SideStream {
- public:
-  virtual ~SideStream() = default;
-  virtual Stream stream() = 0;
-  virtual void fork(Stream main) = 0;  ///< the side stream goes on behind what main holds now
-  virtual void join(Stream main) = 0;  ///< main goes on behind what the side stream holds now
 };
 
 /// Where a rank runs: ranks can share memory if `host` is equal and no `device` (NVML's word for

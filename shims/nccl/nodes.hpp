@@ -1,6 +1,5 @@
-// All-reduce over several nodes: reduce-scatter in the node by plait, all-reduce between nodes by
-// NCCL on a communicator of those with the same place in their node, all-gather in the node. Cut in
-// pieces, so that one piece travels between nodes while the next is reduced (Micro 2021).
+// Collectives over several nodes under the drop-in: plait in a node, NCCL between nodes on a
+// communicator of those with the same place in theirs (comm/gpu_nodes.hpp).
 #pragma once
 #include <memory>
 

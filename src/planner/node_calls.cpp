@@ -163,6 +163,10 @@ void NodeCalls::reserve() {
 }
 
 void NodeCalls::write() {
+  if (builder_.told() != nullptr) {
+    *builder_.told() = std::move(steps_);
+    return;
+  }
   reserve();
   for (const Step& step : steps_) {
     if (step.kind == Step::Kind::inside) write_inside(step);

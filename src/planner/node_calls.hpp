@@ -8,19 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "plan/node_step.hpp"
 #include "planner/strategy.hpp"
 
 namespace plait {
 
-/// What a member of a call gives and gets, from the first byte on; of empty regions it has none.
-struct Part {
-  int rank = 0;
-  Region src = {};
-  Region dst = {};
-  std::uint64_t src_stride = 0;  ///< in a node: from block to block; 0 = blocks touch
-  std::uint64_t dst_stride = 0;
-  Region before = {};  ///< in a node: each sum goes on from these bytes
-};
+using Part = NodePart;
 
 class NodeCalls {
  public:
@@ -43,17 +36,7 @@ class NodeCalls {
   void write();
 
  private:
-  struct Step {
-    enum class Kind : std::uint8_t { inside, across, await, copy, sum } kind = Kind::inside;
-    Collective collective = Collective::all_reduce;
-    std::uint64_t count = 0;
-    int root = 0, peer = 0;
-    bool finish = false;
-    std::vector<Part> parts;
-    int across = -1;
-    Region dst = {};  // copy, sum
-    std::vector<Region> srcs = {};
-  };
+  using Step = NodeStep;
   /// A plan in a node, used again and again, with this plan's numbers of words, paths and lanes.
   /// Its words go on where the last use left them.
   struct Inner {

@@ -36,6 +36,14 @@ Plan Strategy::build(const Topology& topology, const Request& request, const Par
   return builder.build();
 }
 
+Plan tell(const Strategy& strategy, const Topology& topology, const Request& request,
+          const Params& params, std::vector<NodeStep>& steps) {
+  Builder builder(topology, request, strategy.info.name);
+  builder.tell(&steps);
+  strategy.write(builder, params);
+  return builder.build();
+}
+
 int param_in(const Params& params, const std::string& name, int otherwise, int least, int most) {
   const auto found = params.find(name);
   const std::int64_t value = found == params.end() ? otherwise : found->second;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "plait/strategy.hpp"
+#include "plan/node_step.hpp"
 
 namespace plait {
 
@@ -16,6 +17,10 @@ namespace plait {
 const std::vector<const Strategy*>& own_strategies();
 /// Plait's own, then those added.
 std::vector<const Strategy*> all_strategies();
+
+/// The steps of a plan of several nodes, and the plan without its lanes.
+Plan tell(const Strategy& strategy, const Topology& topology, const Request& request,
+          const Params& params, std::vector<NodeStep>& steps);
 
 /// propose() of these strategies alone.
 std::vector<Plan> propose_of(const std::vector<const Strategy*>& strategies,

@@ -355,7 +355,15 @@ class HostSideStream : public SideStream {
   ~HostSideStream() override { standin_stream_destroy(side_); }
   Stream stream() override { return side_; }
   void fork(Stream main) override { order(main, side_); }
-  void join(Stream main) override { order(side_, main); }
+  void mark(int call) override { standin::record(of(call), side_, false); }
+  void join(Stream main, int call) override { standin::wait(main, of(call), false); }
+  void copy(void* dst, const void* src, std::uint64_t bytes, Stream main) override {
+    standin::push(main, [dst, src, bytes] { std::memcpy(dst, src, bytes); });
+  }
+  void* scratch(std::uint64_t bytes) override {
+    if (scratch_.empty() || scratch_.back().size() < bytes) scratch_.emplace_back(bytes);
+    return scratch_.back().data();
+  }
 
  private:
   static void order(Stream first, Stream then) {
@@ -363,6 +371,9 @@ class HostSideStream : public SideStream {
     standin::record(reached, first, false);
     standin::wait(then, reached, false);
   }
+  standin::Event& of(int call) { return marks_[static_cast<std::size_t>(call) % 8]; }
+  std::deque<std::vector<char>> scratch_;
+  standin::Event marks_[8];
   Stream side_ = standin_stream_create();
 };
 

@@ -444,6 +444,21 @@ def test_pretend_nodes(run_case, ranks, size):
         assert row["wrong"] == 0 and row["early"] == 0 and row["served"] == 2
 
 
+@pytest.mark.parametrize(("ranks", "size"), [(4, 2), (6, 3), (6, 2)])
+def test_pretend_nodes_take_by_name_what_is_not_measured(run_case, ranks, size):
+    """Other collectives stay NCCL's, unless PLAIT_ALGO says how they are to go."""
+    env = {"PLAIT_NODE_SIZE": str(size)}
+    for row in run_case("others", ranks, env=env):
+        assert row["wrong"] == 0 and row["served"] == 0
+    for row in run_case("others", ranks, env={**env, "PLAIT_ALGO": "multi_node"}):
+        assert row["wrong"] == 0 and row["served"] == 8 and row["passed"] == 0
+    env |= {"PLAIT_ALGO": "multi_node:pieces=3", "PLAIT_DEBUG": "EXPLAIN"}
+    for row in run_case("big", ranks, env=env):
+        rests = sum(((5 << 20) + more) % size != 0 for more in (1, 5))
+        assert row["wrong"] == 0 and row["nccl"] == 2 * 3 + rests  # a call a piece, and the rest
+    assert "plait (multi_node(pieces=3), NCCL between" in run_case.stderr
+
+
 def test_threads_are_not_taken_as_nodes(run_case):
     env = {"PLAIT_NODE_SIZE": "2", "PLAIT_DEBUG": "WARN"}
     rows = run_case("all_reduce", 4, "threads", env=env)

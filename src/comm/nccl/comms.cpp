@@ -1,0 +1,211 @@
+// What NCCL has a call for it does by that; the rest goes as one group of sends and receives, which
+// every NCCL has.
+#include "comm/nccl/comms.hpp"
+
+#include <chrono>
+#include <thread>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "base/threads.hpp"
+#include "comm/nccl/numbers.hpp"
+#include "comm/nccl/real.hpp"
+
+namespace plait::nccl {
+namespace {
+
+void require(Result result, const char* what) {
+  if (result != ncclSuccess && result != ncclInProgress)
+    throw Error(ErrorCode::peer_lost,
+                text(what, " between nodes returned ", static_cast<int>(result)));
+}
+
+/// NCCL's number of the type, and how many of them an element is: what only moves may be bytes.
+struct Elements {
+  int type = -1;
+  std::uint64_t each = 1;
+};
+
+Elements elements_of(const Request& request) {
+  const int type = nccl_type(request.type);
+  if (type >= 0) return {type, 1};
+  if (reduces(request.collective))
+    throw Error(ErrorCode::unsupported,
+                text("NCCL, which is what lies between nodes, reduces no ", name_of(request.type)));
+  return {kUint8, bytes_of(request.type)};
+}
+
+/// A reduction of NCCL's, or one made for a call.
+class Op {
+ public:
+  Op(const Request& request, double scalar, int type, Comm comm)
+      : comm_(comm), number_(nccl_op(request.op)) {
+    if (number_ >= 0) return;
+    if (request.op != ReduceOp::premul_sum || real().make_scaled_sum == nullptr)
+      throw Error(
+          ErrorCode::unsupported,
+          text("NCCL, which is what lies between nodes, has no reduction ", name_of(request.op)));
+    if (request.type != DataType::fp32 && request.type != DataType::fp64)
+      throw Error(ErrorCode::unsupported, text("factors of ", name_of(request.type),
+                                               " between nodes: wanted fp32 or fp64"));
+    float narrow = static_cast<float>(scalar);
+    void* const factor = request.type == DataType::fp32 ? static_cast<void*>(&narrow) : &scalar;
+    require(real().make_scaled_sum(&number_, factor, type, kScalarHost, comm),
+            "ncclRedOpCreatePreMulSum");
+    is_made_ = true;
+  }
+  ~Op() {
+    if (is_made_) real().end_scaled_sum(number_, comm_);  // calls that were made keep it
+  }
+  Op(const Op&) = delete;
+  Op& operator=(const Op&) = delete;
+  int number() const { return number_; }
+
+ private:
+  Comm comm_;
+  int number_;
+  bool is_made_ = false;
+};
+
+bool is_called(Collective collective) {
+  return reduces(collective) || collective == Collective::all_gather ||
+         collective == Collective::broadcast;
+}
+
+}  // namespace
+
+class Comms::Caller {
+ public:
+  explicit Caller(std::atomic<int>& all) : all_(all) { all_.fetch_add(1); }
+  ~Caller() { all_.fetch_sub(1); }
+  Caller(const Caller&) = delete;
+  Caller& operator=(const Caller&) = delete;
+
+ private:
+  std::atomic<int>& all_;
+};
+
+void Comms::call(const Request& request, bool whole, int member, const void* src, void* dst,
+                 Stream stream, double scalar) {
+  const Caller caller(*callers_);  // before it looks
+  if (aborted_.load())
+    throw Error(ErrorCode::aborted, "the communicators between nodes were aborted");
+  if (!has(whole))
+    throw Error(ErrorCode::unsupported, "no communicator between nodes among these ranks");
+  const Comm comm = whole ? whole_ : rail_;
+  if (is_called(request.collective))
+    pass(request, comm, src, dst, stream, scalar);
+  else
+    messages(request, comm, member, src, dst, stream);
+}
+
+void Comms::pass(const Request& r, Comm comm, const void* src, void* dst, Stream stream,
+                 double scalar) const {
+  const Elements elements = elements_of(r);
+  const std::size_t count = r.count * elements.each;
+  const int type = elements.type;
+  if (r.collective == Collective::all_gather)
+    return require(real().all_gather(src, dst, count, type, comm, stream), "ncclAllGather");
+  if (r.collective == Collective::broadcast)
+    return require(real().broadcast(src, dst, count, type, r.root, comm, stream), "ncclBroadcast");
+  const Op op(r, scalar, type, comm);
+  if (r.collective == Collective::all_reduce)
+    require(real().all_reduce(src, dst, count, type, op.number(), comm, stream), "ncclAllReduce");
+  else if (r.collective == Collective::reduce_scatter)
+    require(real().reduce_scatter(src, dst, count, type, op.number(), comm, stream),
+            "ncclReduceScatter");
+  else
+    require(real().reduce(src, dst, count, type, op.number(), r.root, comm, stream), "ncclReduce");
+}
+
+void Comms::messages(const Request& r, Comm comm, int member, const void* src, void* dst,
+                     Stream stream) const {
+  if (real().send == nullptr || real().receive == nullptr)
+    throw Error(ErrorCode::unsupported, text("ncclSend: ", real().path, " has none"));
+  const std::uint64_t block = r.count * bytes_of(r.type);
+  Result worst = ncclSuccess;
+  const auto keep = [&](Result result) {
+    if (result != ncclSuccess && result != ncclInProgress) worst = result;
+  };
+  const auto send = [&](int peer, int index) {
+    keep(real().send(static_cast<const char*>(src) + static_cast<std::uint64_t>(index) * block,
+                     block, kUint8, peer, comm, stream));
+  };
+  const auto receive = [&](int peer, int index) {
+    keep(real().receive(static_cast<char*>(dst) + static_cast<std::uint64_t>(index) * block, block,
+                        kUint8, peer, comm, stream));
+  };
+  require(real().group_start(), "ncclGroupStart");
+  switch (r.collective) {
+    case Collective::all_to_all:
+      for (int peer = 0; peer < r.ranks; ++peer) send(peer, peer), receive(peer, peer);
+      break;
+    case Collective::gather:
+      send(r.root, 0);
+      for (int peer = 0; member == r.root && peer < r.ranks; ++peer) receive(peer, peer);
+      break;
+    case Collective::scatter:
+      for (int peer = 0; member == r.root && peer < r.ranks; ++peer) send(peer, peer);
+      receive(r.root, 0);
+      break;
+    case Collective::copy:
+      if (member == r.root) send(r.peer, 0);
+      if (member == r.peer) receive(r.root, 0);
+      break;
+    default:  // send_recv
+      send((member + 1) % r.ranks, 0);
+      receive((member + r.ranks - 1) % r.ranks, 0);
+  }
+  keep(real().group_end());
+  require(worst, "a group of sends and receives");
+}
+
+std::optional<Error> Comms::failure() {
+  const Caller caller(*callers_);
+  if (aborted_.load()) return std::nullopt;
+  for (const Comm comm : {owns_whole_ ? whole_ : nullptr, rail_}) {
+    Result said = ncclSuccess;
+    if (comm == nullptr) continue;
+    const Result asked = real().async_error(comm, &said);
+    if (asked == ncclSuccess && (said == ncclSuccess || said == ncclInProgress)) continue;
+    return Error(ErrorCode::peer_lost, text("NCCL between nodes: error ",
+                                            static_cast<int>(asked == ncclSuccess ? said : asked),
+                                            "; is a rank of another node gone?"));
+  }
+  return std::nullopt;
+}
+
+void Comms::abort() noexcept {
+  if (aborted_.exchange(true)) return;
+  try {
+    quiet_thread([whole = owns_whole_ ? whole_ : nullptr, rail = rail_, guard = guard_,
+                  ended = ended_, callers = callers_] {
+      // Who has seen that it stands is through in a moment, but for one that waits inside NCCL.
+      for (int looks = 0; callers->load() != 0 && looks < 1000; ++looks)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const std::shared_ptr<void> held = guard ? guard() : nullptr;
+      for (const Comm comm : {rail, whole})
+        if (comm != nullptr) real().abort(comm);
+      ended->store(true);
+    }).detach();
+  } catch (const std::exception& error) {
+    log(LogLevel::warn, -1, text("NCCL's communicators between nodes stay: ", error.what()));
+    ended_->store(true);
+  }
+}
+
+void Comms::await_abort(double wait_s) const noexcept {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_s);
+  while (aborted_.load() && !ended_->load() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+}
+
+void Comms::end() noexcept {
+  if (aborted_.exchange(true)) return;
+  const std::shared_ptr<void> held = guard_ ? guard_() : nullptr;
+  for (const Comm comm : {rail_, owns_whole_ ? whole_ : nullptr})
+    if (comm != nullptr) real().destroy(comm);
+  ended_->store(true);
+}
+
+}  // namespace plait::nccl

@@ -1,0 +1,257 @@
+// Steps of all ranks -> those of one. Nodes are told as a topology without links: what is decided
+// here must be the same on all ranks, whatever each knows of its machine.
+#include "comm/node_program.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.hpp"
+#include "comm/choose.hpp"
+#include "plait/error.hpp"
+#include "planner/strategy.hpp"
+
+namespace plait {
+namespace {
+
+constexpr std::uint64_t kPieceBytes = 8ull << 20;  // a piece's latency is small beside its transfer
+constexpr std::uint64_t kMostPieces = 16;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+int ranks_of(const Nodes& nodes) {
+  std::size_t ranks = 0;
+  for (const std::vector<int>& members : nodes.members) ranks += members.size();
+  return static_cast<int>(ranks);
+}
+
+/// Where a rank stands: its node, and its place there.
+struct Seat {
+  int node = 0, place = 0;
+};
+
+Seat seat_of(const Nodes& nodes, int rank) {
+  for (std::size_t node = 0; node < nodes.members.size(); ++node) {
+    const std::vector<int>& members = nodes.members[node];
+    const auto found = std::find(members.begin(), members.end(), rank);
+    if (found != members.end())
+      return {static_cast<int>(node), static_cast<int>(found - members.begin())};
+  }
+  throw Error(ErrorCode::internal, text("rank ", rank, " is on no node"));
+}
+
+/// Scratch is limited by who runs the steps.
+Topology bare(const Nodes& nodes) {
+  Topology made;
+  made.name = text(nodes.count(), " nodes");
+  made.devices.resize(at(ranks_of(nodes)));
+  for (std::size_t node = 0; node < nodes.members.size(); ++node)
+    for (const int rank : nodes.members[node]) {
+      made.devices[at(rank)].index = rank;
+      made.devices[at(rank)].node = static_cast<int>(node);
+    }
+  made.parameters["arena_scratch_bytes"] = {static_cast<double>(1ull << 50), ""};
+  return made;
+}
+
+const Strategy& strategy_named(const std::string& name, const Request& request) {
+  for (const Strategy* one : own_strategies()) {
+    const std::vector<Collective>& does = one->info.collectives;
+    if (one->info.name == name && one->uses_library &&
+        std::find(does.begin(), does.end(), request.collective) != does.end())
+      return *one;
+  }
+  throw Error(ErrorCode::unsupported,
+              text("wanted a strategy over nodes for ", name_of(request.collective),
+                   " (multi_node or library), found \"", name, "\""));
+}
+
+/// Blocks one behind another, as calls in a node have them.
+bool is_dense(const NodeStep& step, const NodePart& part, std::uint64_t element) {
+  const std::uint64_t block = step.count * element;
+  return part.before.bytes == 0 && (part.src_stride == 0 || part.src_stride == block) &&
+         (part.dst_stride == 0 || part.dst_stride == block);
+}
+
+class Teller {
+ public:
+  Teller(const Nodes& nodes, const Request& request)
+      : nodes_(nodes), request_(request), element_(bytes_of(request.type)) {
+    me_ = nodes.peers()[at(nodes.place)];
+  }
+
+  void take(const std::vector<NodeStep>& steps, NodeProgram& program) {
+    for (const NodeStep& step : steps) {
+      using Kind = NodeStep::Kind;
+      if (step.kind == Kind::sum)
+        throw Error(ErrorCode::unsupported, "sums of one GPU alone between calls");
+      const bool is_mine = step.kind == Kind::inside   ? inside(step)
+                           : step.kind == Kind::across ? across(step)
+                           : step.kind == Kind::copy   ? copy(step)
+                                                       : awaited_.contains(step.across);
+      if (step.kind == Kind::await) made_.kind = Kind::await, made_.call = step.across;
+      if (is_mine) program.steps.push_back(made_);
+      made_ = {};
+    }
+  }
+
+ private:
+  Request request_of(const NodeStep& step, int ranks) const {
+    Request made = request_;
+    made.collective = step.collective;
+    made.count = step.count;
+    made.ranks = ranks;
+    made.root = step.root;
+    made.peer = step.peer;
+    made.devices.clear();
+    return made;
+  }
+  void set_part(const NodePart& part) {
+    made_.src = part.src;
+    made_.dst = part.dst;
+  }
+
+  /// All ranks of a node make the call; those without a part only stand by.
+  bool inside(const NodeStep& step) {
+    const int node = seat_of(nodes_, step.parts.front().rank).node;
+    const auto size = nodes_.members[at(node)].size();
+    const bool is_pair = step.collective == Collective::copy && step.parts.size() <= 2;
+    for (std::size_t i = 0; i < step.parts.size(); ++i) {
+      const Seat seat = seat_of(nodes_, step.parts[i].rank);
+      const bool is_whole = step.parts.size() == size && at(seat.place) == i;
+      if (seat.node != node || !(is_whole || is_pair) || !is_dense(step, step.parts[i], element_))
+        throw Error(ErrorCode::unsupported, text(name_of(step.collective),
+                                                 " in a node with parts of blocks, or of some of "
+                                                 "its ranks"));
+      if (step.parts[i].rank == me_) set_part(step.parts[i]);
+    }
+    made_.kind = NodeStep::Kind::inside;
+    made_.request = request_of(step, static_cast<int>(size));
+    if (is_pair) {
+      made_.request.root = seat_of(nodes_, step.parts.front().rank).place;
+      made_.request.peer = seat_of(nodes_, step.parts.back().rank).place;
+    }
+    return node == nodes_.mine;
+  }
+
+  /// Among the ranks of one place in all nodes, or a copy between two of them.
+  bool across(const NodeStep& step) {
+    const int place = seat_of(nodes_, step.parts.front().rank).place;
+    const bool is_pair = step.collective == Collective::copy;
+    bool is_mine = false;
+    for (std::size_t i = 0; i < step.parts.size(); ++i) {
+      const Seat seat = seat_of(nodes_, step.parts[i].rank);
+      if (seat.place != place || (!is_pair && at(seat.node) != i))
+        throw Error(ErrorCode::unsupported, "a call between nodes of ranks at unlike places");
+      if (step.parts[i].rank == me_) set_part(step.parts[i]), is_mine = true;
+    }
+    made_.kind = NodeStep::Kind::across;
+    made_.call = step.across;
+    made_.request = request_of(step, nodes_.count());
+    if (is_pair) {
+      made_.request.root = seat_of(nodes_, step.parts.front().rank).node;
+      made_.request.peer = seat_of(nodes_, step.parts.back().rank).node;
+    }
+    if (is_mine) awaited_.insert(step.across);
+    return is_mine;
+  }
+
+  bool copy(const NodeStep& step) {
+    made_.kind = NodeStep::Kind::copy;
+    made_.src = step.srcs.front();
+    made_.dst = step.dst;
+    return step.dst.rank == me_;
+  }
+
+  const Nodes& nodes_;
+  const Request& request_;
+  std::uint64_t element_;
+  int me_ = 0;
+  std::set<int> awaited_;
+  NodeProgram::Step made_;
+};
+
+/// One call of the library among all ranks, of the elements from `begin` on.
+void add_library(const Nodes& nodes, Request request, std::uint64_t begin, NodeProgram& program) {
+  const int me = nodes.peers()[at(nodes.place)];
+  const std::uint64_t skipped = begin * bytes_of(request.type);
+  NodeProgram::Step step;
+  step.kind = NodeStep::Kind::across;
+  request.count -= begin;
+  request.devices.clear();
+  step.request = request;
+  step.whole = true;
+  step.src = {Space::input, me, skipped, input_bytes(request, me)};
+  step.dst = {Space::output, me, skipped, output_bytes(request, me)};
+  for (const NodeProgram::Step& one : program.steps) step.call = std::max(step.call, one.call);
+  ++step.call;
+  program.steps.push_back(step);
+  step.kind = NodeStep::Kind::await;
+  program.steps.push_back(step);
+}
+
+bool has_rest(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::broadcast ||
+         collective == Collective::reduce;
+}
+
+}  // namespace
+
+int rails_of(const Nodes& nodes) {
+  std::size_t least = nodes.members.front().size();
+  for (const std::vector<int>& members : nodes.members) least = std::min(least, members.size());
+  return static_cast<int>(least);
+}
+
+// An average of averages would be rounded twice, and ranks' factors are the library's to apply. The
+// others go between nodes as often by NCCL's own ways; what is gained there is not measured.
+CallOptions options_over_nodes(const Nodes& nodes, const Request& request) {
+  const bool is_sum = request.op != ReduceOp::avg && request.op != ReduceOp::premul_sum;
+  const int rails = rails_of(nodes);
+  CallOptions options;
+  options.strategy = "library";
+  if (request.collective != Collective::all_reduce || !is_sum || rails == 1 ||
+      request.count < static_cast<std::uint64_t>(rails))
+    return options;
+  const std::uint64_t bytes = request.count * bytes_of(request.type);
+  options.strategy = "multi_node";
+  options.params["pieces"] =
+      static_cast<std::int64_t>(std::clamp<std::uint64_t>(bytes / kPieceBytes, 1, kMostPieces));
+  return options;
+}
+
+CallOptions algo_over_nodes(const std::string& algo) {
+  CallOptions named = parse_algo("PLAIT_ALGO", algo);
+  for (const Strategy* one : own_strategies())
+    if (one->uses_library && one->info.name == named.strategy) return named;
+  return {};
+}
+
+NodeProgram node_program(const Nodes& nodes, const Request& given, const CallOptions& options) {
+  const Topology topology = bare(nodes);
+  Request request = given;
+  request.devices.clear();
+  request = checked(request, topology);
+  NodeProgram program;
+  const auto rails = static_cast<std::uint64_t>(rails_of(nodes));
+  Request even = request;
+  if (has_rest(request.collective)) even.count = request.count / rails * rails;
+  const Strategy& strategy = strategy_named(options.strategy, request);
+  program.label = options.strategy;
+  if (options.strategy == "library" || even.count == 0) {
+    add_library(nodes, request, 0, program);
+  } else {
+    std::vector<NodeStep> steps;
+    Plan told = tell(strategy, topology, even, options.params, steps);
+    told.params.erase("mpi");  // it is the door's to say
+    program.label = label(told);
+    for (const std::uint64_t bytes : told.scratch_bytes)
+      program.scratch_bytes = std::max(program.scratch_bytes, bytes);
+    Teller(nodes, request).take(steps, program);
+    if (even.count < request.count) add_library(nodes, request, even.count, program);
+  }
+  for (const NodeProgram::Step& step : program.steps)
+    if (step.kind == NodeStep::Kind::across) program.bytes_between += step.src.bytes;
+  return program;
+}
+
+}  // namespace plait
