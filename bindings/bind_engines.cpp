@@ -72,17 +72,18 @@ void bind_engines(nb::module_& module) {
       "what_would_run",
       [](const Topology& topology, const Request& request, const std::string& engine,
          const std::map<std::string, std::int64_t>& params, bool eager, const std::string& table,
-         std::uint64_t memory) {
+         std::uint64_t memory, int pair_of) {
         return what_would_run(topology, request, {engine, params},
                               eager ? Launch::eager : Launch::graph, cuda::TuningTable(table),
-                              memory);
+                              memory, pair_of);
       },
       nb::arg("topology"), nb::arg("request"), nb::arg("engine") = "",
       nb::arg("params") = std::map<std::string, std::int64_t>{}, nb::arg("eager") = false,
-      nb::arg("table") = "", nb::arg("memory") = cuda::kUsualMemoryBytes,
+      nb::arg("table") = "", nb::arg("memory") = cuda::kUsualMemoryBytes, nb::arg("pair_of") = 0,
       nb::call_guard<nb::gil_scoped_release>(),
       "What ranks on such GPUs run, a process each, where no budget or mask says otherwise; table: "
-      "the machine's; memory: of a communicator on each GPU. None: a plan by lanes.");
+      "the machine's; memory: of a communicator on each GPU; pair_of: not 0 = two ranks by "
+      "themselves, of a communicator of so many. None: a plan by lanes.");
   module.def("engine_refusals", &refusals, nb::arg("request"),
              "(engine, why not) of those that do not serve the request on H200s.");
 }

@@ -55,7 +55,6 @@ struct CommunicatorOptions {
   /// Called in the calling thread while a call on host memory waits for others; true = call it
   /// again soon. For programs that must keep another library going, as MPI.
   std::function<bool()> meanwhile;
-  bool moves_only = false;  ///< calls that reduce nothing: less memory on GPUs
 };
 
 /// Options from RANK/WORLD_SIZE, OMPI_COMM_WORLD_*, PMI_*, SLURM_*, in this order; PLAIT_* on top.

@@ -87,8 +87,20 @@ def by_lanes(machine: plait.Topology, plan: plait.Plan, by: str) -> Runs:
     return Runs(LANES, dict(plan.params), by, predicted_us, plan, plait.verify(plan))
 
 
-BUDGETS_MIB = (48, 64, 96, 128, 183, 512)
-LARGE_CALLS = (("all_reduce", 64 << 20), ("all_reduce", 1 << 30), ("all_gather", 1 << 30))
+BUDGETS_MIB = (48, 64, 96, 128, 183, 256, 640)
+# Those that have a name of their own are between two of the ranks alone.
+LARGE_CALLS = (
+    ("", "all_reduce", 64 << 20),
+    ("", "all_reduce", 1 << 30),
+    ("", "all_gather", 1 << 30),
+    ("send", "copy", 1 << 30),
+    ("exchange_with", "send_recv", 1 << 30),
+)
+
+
+def large_calls() -> list[str]:
+    """'all_reduce 64 MiB', as people read LARGE_CALLS."""
+    return [f"{alone or collective} {size >> 20} MiB" for alone, collective, size in LARGE_CALLS]
 
 
 def by_memory(machine: plait.Topology, ranks: int) -> list[tuple[int, list[Runs]]]:
@@ -100,10 +112,11 @@ def by_memory(machine: plait.Topology, ranks: int) -> list[tuple[int, list[Runs]
     before: list[int] = []
     for mib in BUDGETS_MIB:
         runs = []
-        for collective, size in LARGE_CALLS:
-            share = size // ranks if collective == "all_gather" else size
-            request = plait.Request(collective, share // 4, "fp32", ranks=ranks)
-            call = plait.what_would_run(machine, request, memory=mib << 20)
+        for alone, collective, size in LARGE_CALLS:
+            count = (size // ranks if collective == "all_gather" else size) // 4
+            of, peer, pair_of = (2, 1, ranks) if alone else (ranks, 0, 0)
+            request = plait.Request(collective, count, "fp32", ranks=of, peer=peer)
+            call = plait.what_would_run(machine, request, memory=mib << 20, pair_of=pair_of)
             if call is not None:
                 runs.append(_runs(call))
         times = [round(one.predicted_us) for one in runs]

@@ -100,13 +100,6 @@ void check_size(const Request& request) {
                      " bytes, the machine's memory, found ", message_bytes(request)));
 }
 
-/// Of a kernel that sends between two ranks: a GPU's with all other ranks fit side by side, and
-/// leave some SMs to others.
-int pair_blocks(int ranks, int sm_budget) {
-  const int most = std::max(1, 96 / (ranks - 1));
-  return sm_budget == 0 ? most : std::min(sm_budget, most);
-}
-
 /// The strategy as the caller wrote it: "ring(chunks=4)"; "" = plait chooses.
 std::string wanted_label(const CallOptions& options) {
   if (options.strategy.empty()) return "";
@@ -122,10 +115,7 @@ Communicator::State::State(const CommunicatorOptions& given, const PairOf* pair)
     : options(given),
       over(pair == nullptr ? over_nodes(given, read_env()) : OverNodes{}),
       joined(over.world == nullptr ? join(given, pair) : join_nodes()),
-      device(over.world != nullptr
-                 ? nullptr
-                 : GpuSide::create(given, joined, pair == nullptr ? nullptr : pair->check,
-                                   why_no_gpu)),
+      device(over.world != nullptr ? nullptr : GpuSide::create(given, joined, pair, why_no_gpu)),
       peers(std::move(joined.peers)),
       chooser(joined.topology, joined.forced, joined.bitwise, {}, over.world != nullptr) {
   peers.use(&joined.controls, device == nullptr ? nullptr : device->peers());
@@ -138,6 +128,7 @@ Communicator::State::State(const CommunicatorOptions& given, const PairOf* pair)
   if (pair == nullptr) return;
   about = text("ranks ", pair->ranks[0], " and ", pair->ranks[1], ", here 0 and 1: ");
   devices = pair->devices;
+  if (!pair->why_no_gpu.empty()) why_no_gpu = pair->why_no_gpu;
   log(LogLevel::info, rank(),
       text("plait ", PLAIT_VERSION, ": ", ranks(), " ranks on ", joined.topology.name));
 }
@@ -372,9 +363,8 @@ CommunicatorOptions Communicator::State::pair_options(const PairOf& pair) const 
   made.rank = rank() == pair.ranks[0] ? 0 : 1;
   made.ranks = 2;
   made.rendezvous = pair.rendezvous;
-  made.device = device == nullptr ? kNoDevice : device->ordinal();
-  made.sm_budget = pair_blocks(ranks(), options.sm_budget);
-  made.moves_only = true;
+  made.device = pair.device_bytes == 0 ? kNoDevice : device->ordinal();
+  made.sm_budget = cuda::pair_blocks(ranks(), options.sm_budget);
   return made;
 }
 
@@ -383,6 +373,13 @@ std::unique_ptr<Communicator> Communicator::State::make_pair(int peer) {
   int mode = cuda::kCaptureRelaxed;
   if (device != nullptr) cuda::api().exchange_capture_mode(&mode);
   PairOf pair = pair_of(joined, rank(), peer);
+  if (device != nullptr) {
+    const cuda::ArenaRooms& rooms = device->calls().rank().whole_group().rooms;
+    pair.device_bytes = rooms.pair_bytes;
+    if (rooms.pair_bytes == 0)
+      pair.why_no_gpu = text("it wants ", cuda::kArenaGrainBytes >> 20, " MiB of device memory; ",
+                             rooms.budget, " leaves none for ", ranks() - 1, " pairs of ranks");
+  }
   const std::string waiting = text("rank ", rank(), " waits for it to send or receive");
   pair.check = [this, peer, waiting] { peers.check_one(peer, waiting); };
   return make(pair_options(pair), &pair);
@@ -542,6 +539,7 @@ Communicator& Communicator::pair(int peer) {
         ErrorCode::unsupported,
         "two ranks alone: the ranks of this communicator are on several nodes, where `copy` "
         "and `send_recv` move between them");
+  if (!state.about.empty()) return *this;  // it is the pair of these two
   Communicator& made = state.pairs->get(peer);
   if (state.peers.aborted()) made.abort();  // it was not there yet when the others were told
   return made;

@@ -20,7 +20,6 @@
 namespace plait {
 namespace {
 
-constexpr std::uint64_t kPairsPerBudget = 3;  // a communicator of two that only moves
 // Calls wait so long for room for large ones: others make it whatever their programs do meanwhile.
 constexpr double kRoomS = 10.0;
 constexpr double kGoodbyeS = 2.0;  // a rank that leaves waits for others so long
@@ -53,11 +52,10 @@ int wanted_ordinal(int device) {
 }  // namespace
 
 std::unique_ptr<GpuSide> GpuSide::create(const CommunicatorOptions& options, Joined& joined,
-                                         const std::function<void()>& check, std::string& why_not) {
+                                         const PairOf* pair, std::string& why_not) {
   if (options.device == kNoDevice) return nullptr;
-  const Patience patience{deadline_in(options.arrive_s), check};
   try {
-    return std::unique_ptr<GpuSide>(new GpuSide(options, joined, patience));
+    return std::unique_ptr<GpuSide>(new GpuSide(options, joined, pair));
   } catch (const AgreedError& error) {
     // Masks of GPUs that could not be heeded are no reason to do without these.
     const bool masks_gpus = cuda::device_count() > 0 &&
@@ -71,8 +69,13 @@ std::unique_ptr<GpuSide> GpuSide::create(const CommunicatorOptions& options, Joi
   }
 }
 
-GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const Patience& patience)
-    : Watched(0), options_(options), joined_(joined), owner_(getpid()) {
+GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const PairOf* pair)
+    : Watched(0),
+      options_(options),
+      joined_(joined),
+      pair_bytes_(pair == nullptr ? std::nullopt : std::optional(pair->device_bytes)),
+      owner_(getpid()) {
+  const Patience patience{deadline_in(options.arrive_s), pair == nullptr ? nullptr : pair->check};
   const cuda::Exchange exchange = [&](const std::string& mine) {
     std::vector<std::string> cards;
     for (Contribution& one : vote(*joined_.rendezvous, std::nullopt, mine, {}, patience))
@@ -132,20 +135,26 @@ void GpuSide::set_up(const cuda::Exchange& exchange) {
            group.topology.name));
   cuda::require_direct_access(cuda::direct_access(), options_.rank, group.uuids,
                               cuda::distance_between);
-  calls_ = std::make_unique<GpuCalls>(std::move(group), calls_options(env), exchange);
+  const GpuCallsOptions wanted = calls_options(env, group);
+  calls_ = std::make_unique<GpuCalls>(std::move(group), wanted, exchange);
 }
 
-GpuCallsOptions GpuSide::calls_options(const Env& env) const {
+GpuCallsOptions GpuSide::calls_options(const Env& env, const GpuGroup& group) const {
   GpuCallsOptions made;
   made.forced = joined_.forced;
   made.bitwise = joined_.bitwise;
   made.grows = !env.has("PLAIT_DEVICE_MEMORY");
   made.checks = joined_.topology;
   cuda::CudaRankOptions& rank = made.rank;
-  rank.memory.budget_bytes = env.device_memory / (options_.moves_only ? kPairsPerBudget : 1);
-  rank.memory.moves_only = options_.moves_only;
-  rank.memory.plans = true;
-  rank.memory.plan_scratch = env.device_scratch;
+  rank.memory = {.budget_bytes = env.device_memory,
+                 .pairs = true,
+                 .plans = true,
+                 .plan_scratch = env.device_scratch};
+  if (pair_bytes_) {
+    rank.memory = cuda::pair_wish(*pair_bytes_);
+    made.grows &= rank.memory.grows;
+    rank.memory.plans |= !group.reach.why_no_kernels.empty() || !made.forced.strategy.empty();
+  }
   rank.room_patience_s = std::min(kRoomS, options_.arrive_s);
   rank.wait_s = options_.arrive_s;
   rank.beside_computing = options_.beside_computing;

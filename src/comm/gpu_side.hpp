@@ -23,8 +23,9 @@ class GpuSide : private Watched {
   /// All ranks together; null on all where the options ask for no device, or leave it to the
   /// launcher and some rank has none, or none that works: `why_not` says so. Throws AgreedError on
   /// all ranks alike.
+  /// pair: null = not of two ranks of a larger communicator.
   static std::unique_ptr<GpuSide> create(const CommunicatorOptions& options, Joined& joined,
-                                         const std::function<void()>& check, std::string& why_not);
+                                         const PairOf* pair, std::string& why_not);
   /// What the others may still write into is freed when they are through: now, where that takes no
   /// longer than a moment, or later by a thread (base/departures.hpp).
   ~GpuSide() override;
@@ -49,9 +50,9 @@ class GpuSide : private Watched {
   std::shared_ptr<const WatchedPeers> peers() const { return peers_; }
 
  private:
-  GpuSide(const CommunicatorOptions& options, Joined& joined, const Patience& patience);
+  GpuSide(const CommunicatorOptions& options, Joined& joined, const PairOf* pair);
   void set_up(const cuda::Exchange& exchange);
-  GpuCallsOptions calls_options(const Env& env) const;
+  GpuCallsOptions calls_options(const Env& env, const GpuGroup& group) const;
   std::optional<Error> cause() const;
   void meet_peers(const Patience& patience);
   void lost(int rank, int process, bool by_itself) override;
@@ -62,6 +63,7 @@ class GpuSide : private Watched {
 
   CommunicatorOptions options_;
   Joined& joined_;
+  const std::optional<std::uint64_t> pair_bytes_;  ///< of device memory; none = it is no pair
   const pid_t owner_;
   std::unique_ptr<GpuCalls> calls_;
   mutable std::mutex guard_;  ///< of cause_

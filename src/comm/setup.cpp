@@ -53,8 +53,6 @@ std::vector<std::string> settings(const CommunicatorOptions& options, const Env&
           text(options.beside_computing),
           "graph_mixing",
           text(options.graph_mixing),
-          "moves_only",
-          text(options.moves_only),
           "PLAIT_DEVICE_MEMORY",
           text(env.device_memory, env.has("PLAIT_DEVICE_MEMORY") ? "" : " unless told"),
           "PLAIT_DEVICE_SCRATCH",

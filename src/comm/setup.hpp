@@ -42,11 +42,13 @@ struct Joined {
 
 /// Two ranks of a larger communicator that make one of their own.
 struct PairOf {
-  std::array<int, 2> ranks;     ///< there, the lower one first
-  Topology topology;            ///< of that one
-  std::vector<int> devices;     ///< of these two in it
-  std::string rendezvous;       ///< where only they meet
-  std::function<void()> check;  ///< throws where waiting for the other is in vain
+  std::array<int, 2> ranks;        ///< there, the lower one first
+  Topology topology;               ///< of that one
+  std::vector<int> devices;        ///< of these two in it
+  std::string rendezvous;          ///< where only they meet
+  std::function<void()> check;     ///< throws where waiting for the other is in vain
+  std::uint64_t device_bytes = 0;  ///< its part of that one's device memory
+  std::string why_no_gpu;          ///< where that one has a GPU, and these two have none
 };
 PairOf pair_of(const Joined& joined, int rank, int peer);
 

@@ -80,12 +80,14 @@ WhatRuns what_runs(const cuda::Choice& choice, const Topology& topology, const R
 
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
                                        const cuda::Wanted& wanted, Launch launch,
-                                       cuda::TuningTable table, std::uint64_t memory_bytes) {
+                                       cuda::TuningTable table, std::uint64_t memory_bytes,
+                                       int pair_of) {
   const Request placed = checked(request, topology);
   if (placed.ranks < 2 || placed.ranks > cuda::kMaxCudaRanks || placed.count == 0 ||
       !are_linked(topology, placed))
     return std::nullopt;
-  const cuda::Group group = cuda::usual_group(placed.ranks, false, memory_bytes);
+  const cuda::Group group = pair_of == 0 ? cuda::usual_group(placed.ranks, false, memory_bytes)
+                                         : cuda::usual_pair(pair_of, memory_bytes);
   const cuda::Selector selector(group, std::move(table), is_measured(topology, placed),
                                 predictor(topology, group));
   const std::optional<cuda::Choice> choice = selector.best(placed, wanted);

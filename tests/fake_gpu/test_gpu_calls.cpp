@@ -137,6 +137,23 @@ TEST_CASE("where links are masked calls go by plans, and none by kernels that us
   });
 }
 
+TEST_CASE("where links are masked the smallest part that a pair gets is enough for its plans") {
+  GpuCallsOptions options = drop_in();
+  options.grows = false;
+  options.rank.memory = cuda::pair_wish(cuda::kArenaGrainBytes);
+  on_ranks(options, {"nvlink:0-1"}, [](GpuCalls& calls) {
+    require(fake_cuda().memory.bytes <= cuda::kArenaGrainBytes, "more memory than its part");
+    for (const Collective collective : {Collective::copy, Collective::send_recv})
+      for (const std::uint64_t bytes : {kMib, 256 * kMib}) {
+        Request request = all_reduce(bytes);
+        request.collective = collective;
+        request.peer = 1;
+        require(calls.takes(request), text(name_of(collective), " of ", bytes, " is not taken"));
+        require(served_by(calls, request) == nullptr, "by an engine");
+      }
+  });
+}
+
 TEST_CASE("a strategy that PLAIT_ALGO names serves all that it can") {
   GpuCallsOptions options = drop_in();
   options.forced.strategy = "tiled";

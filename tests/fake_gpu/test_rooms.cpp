@@ -30,13 +30,14 @@ CudaRankOptions library(int ranks) {
   options.ranks = ranks;
   options.proves_paths = false;  // no kernel runs here
   options.memory.plans = true;
+  options.memory.pairs = true;
   return options;
 }
 
 /// As the drop-in makes it.
 CudaRankOptions drop_in(int ranks) {
   CudaRankOptions options = library(ranks);
-  options.memory.plans = false;
+  options.memory.plans = options.memory.pairs = false;
   options.memory.floats_only = true;
   options.beside_computing = true;
   options.messages = cuda::messages_beat_nccl(ranks, 0);
@@ -125,6 +126,46 @@ TEST_CASE("little is taken at first, the rest with the first large call, and all
       }
       CHECK(taken() == 0);
     }
+}
+
+TEST_CASE("a communicator and its pairs with all other ranks keep within every budget together") {
+  for (const int ranks : {2, 4, 8})
+    for (const std::uint64_t mib : {24, 32, 64, 128, 183, 400, 700})
+      for (const bool grows : {true, false}) {
+        CAPTURE(ranks);
+        CAPTURE(mib);
+        REQUIRE(taken() == 0);
+        CudaRankOptions options = library(ranks);
+        options.memory.budget_bytes = mib * kMib;
+        std::vector<std::unique_ptr<Growing>> all;
+        const auto make = [&](const CudaRankOptions& of, bool in_two_rooms) -> CudaRank& {
+          all.push_back(in_two_rooms ? std::make_unique<Growing>(of)
+                                     : std::make_unique<Growing>(nullptr, made(of)));
+          if (in_two_rooms) CHECK(all.back()->rank->has_room(RoomCall::alone));
+          return *all.back()->rank;
+        };
+        const CudaRank& whole = make(options, grows);
+        const std::uint64_t bytes = whole.whole_group().rooms.pair_bytes;
+        REQUIRE(bytes != 0);
+        for (int peer = 1; peer < ranks; ++peer) {
+          CudaRankOptions of = library(2);
+          of.memory = cuda::pair_wish(bytes);
+          of.most_blocks = static_cast<unsigned>(cuda::pair_blocks(ranks));
+          CudaRank& pair = make(of, grows && of.memory.grows);
+          for (const Collective collective : {Collective::copy, Collective::send_recv})
+            for (const std::uint64_t size : {kMib / 64, kMib, 16 * kMib, 1024 * kMib}) {
+              Request request = request_of(collective, size, 2);
+              request.peer = 1;
+              const auto choice = cuda::Selector(pair.whole_group(), {}, true).best(request);
+              REQUIRE(choice);
+              CHECK(pair.prepare(*choice->engine, request, choice->tuning) != nullptr);
+            }
+        }
+        CHECK(taken() <= mib * kMib);
+        CHECK(taken() > mib * kMib / 2);
+        all.clear();
+      }
+  CHECK(taken() == 0);
 }
 
 TEST_CASE("ten communicators of two ranks that carry up to 1 MiB: 300 MB of each GPU at most") {

@@ -14,7 +14,7 @@ from plait.bench import tuner
 from plait.bench.nccl import Nccl
 from plait.commands.bench import gpu_ranks, rows_of
 from plait.commands.console import JsonOption, RanksOption, err, out, progress_bar
-from plait.what_runs import LARGE_CALLS, by_memory
+from plait.what_runs import by_memory, large_calls
 
 
 def tune(
@@ -120,8 +120,8 @@ def _print_budgets(ranks: int) -> None:
         return err.print(f"what device memory costs is not known: {error}", markup=False)
     table = Table(title="us of calls in graphs by device memory, as the simulator says")
     table.add_column("PLAIT_DEVICE_MEMORY")
-    for collective, size in LARGE_CALLS:
-        table.add_column(f"{collective} {size >> 20} MiB")
+    for name in large_calls():
+        table.add_column(name)
     for mib, calls in budgets:
         table.add_row(f"{mib}M", *(f"{call.engine} {call.predicted_us:.0f}" for call in calls))
     out.print(table)

@@ -79,6 +79,7 @@ ArenaUse use_of(const Group& group, const MemoryWish& wish) {
   use.grows = wish.grows;
   use.floats_only = wish.floats_only;
   use.moves_only = wish.moves_only;
+  use.pairs = wish.pairs ? group.ranks - 1 : 0;
   use.plans = wish.plans;
   use.plan_scratch = wish.plan_scratch;
   use.tiled_blocks = group.runs(Family::tiled) ? group.blocks_of_tiles() : 0;
@@ -129,7 +130,26 @@ Group usual_group(int ranks, bool beside_computing, std::uint64_t memory_bytes) 
   make_room(group, {.budget_bytes = memory_bytes,
                     .grows = true,
                     .floats_only = beside_computing,
+                    .pairs = !beside_computing,
                     .plans = !beside_computing});
+  return group;
+}
+
+MemoryWish pair_wish(std::uint64_t bytes) {
+  const bool is_large = bytes > kSmallPairBytes;
+  return {.budget_bytes = bytes, .grows = is_large, .moves_only = true, .plans = is_large};
+}
+
+int pair_blocks(int ranks, int sm_budget) {
+  const int most = std::max(1, 96 / (ranks - 1));
+  return sm_budget == 0 ? most : std::min(sm_budget, most);
+}
+
+Group usual_pair(int ranks, std::uint64_t memory_bytes) {
+  Group group = usual_group(2);
+  group.most_blocks = static_cast<unsigned>(pair_blocks(ranks));
+  group.sizes = {};
+  make_room(group, pair_wish(usual_group(ranks, false, memory_bytes).rooms.pair_bytes));
   return group;
 }
 

@@ -41,9 +41,10 @@ struct Group {
   const std::string& lacks(Family family) const {
     return why_not[static_cast<std::size_t>(family)];
   }
-  /// No slots take large calls (yet): any number of pieces by lines is better than none.
+  /// No slots take large calls (yet), nor plans: any number of pieces by lines is better than none.
   bool has_lines_alone() const {
-    return has_first_room_alone || (runs(Family::tiled) && sizes.tile_bytes == 0);
+    const bool has_plans = sizes.scratch_bytes != 0;
+    return has_first_room_alone || (sizes.tile_bytes == 0 && (runs(Family::tiled) || !has_plans));
   }
   bool runs(Family family) const { return lacks(family).empty(); }
   bool leaves_sms() const {
@@ -73,7 +74,8 @@ struct MemoryWish {
   std::uint64_t budget_bytes = kUsualMemoryBytes;
   bool grows = false;              ///< in two rooms
   bool floats_only = false;        ///< reductions of integers are not asked for
-  bool moves_only = false;         ///< nothing is reduced
+  bool moves_only = false;         ///< a pair's: nothing is reduced
+  bool pairs = false;              ///< ranks may send to each other alone
   bool plans = false;              ///< plans may run
   std::uint64_t plan_scratch = 0;  ///< asked for by name; 0 = a part of the budget
 };
@@ -86,5 +88,13 @@ Group first_of(const Group& group);
 /// run.
 Group usual_group(int ranks, bool beside_computing = false,
                   std::uint64_t memory_bytes = kUsualMemoryBytes);
+/// Two ranks of such a communicator by themselves.
+Group usual_pair(int ranks, std::uint64_t memory_bytes = kUsualMemoryBytes);
+
+/// What is wanted of memory for a pair that gets so much; 0 = it has no GPU.
+MemoryWish pair_wish(std::uint64_t bytes);
+/// Most blocks of a kernel that sends between two ranks of so many: a GPU's with all other ranks
+/// fit side by side, and leave some SMs to others. sm_budget: 0 = none.
+int pair_blocks(int ranks, int sm_budget = 0);
 
 }  // namespace plait::cuda

@@ -23,6 +23,7 @@ constexpr std::uint64_t kUsual = kUsualMemoryBytes;
 ArenaUse library(int ranks) {
   return {.ranks = ranks,
           .grows = true,
+          .pairs = ranks - 1,
           .tiled_blocks = 100,
           .exchanges = ranks == 2,
           .rings = ranks > 2 && ranks <= 4,
@@ -47,6 +48,7 @@ ArenaUse drop_in(int ranks) {
 ArenaUse pair() {
   ArenaUse use = library(2);
   use.moves_only = true;
+  use.pairs = 0;
   return use;
 }
 
@@ -55,7 +57,8 @@ std::uint64_t bytes_of(const DeviceArenaSizes& sizes, bool has_words) {
 }
 
 std::uint64_t bytes_of(const ArenaRooms& rooms, const ArenaUse& use) {
-  return bytes_of(rooms.first, true) + (use.grows ? bytes_of(rooms.later, false) : 0);
+  return bytes_of(rooms.first, true) + (use.grows ? bytes_of(rooms.later, false) : 0) +
+         static_cast<std::uint64_t>(use.pairs) * rooms.pair_bytes;
 }
 
 std::vector<ArenaPart> parts_of(const std::vector<LackingPart>& lacking) {
@@ -66,7 +69,8 @@ std::vector<ArenaPart> parts_of(const std::vector<LackingPart>& lacking) {
 
 /// Every use by 2, 3, 4, 8 and 16 ranks, at once and in two rooms.
 std::vector<ArenaUse> uses() {
-  std::vector<ArenaUse> all{pair()};
+  std::vector<ArenaUse> all{pair(), pair()};
+  all.back().grows = false;
   for (const int ranks : {2, 3, 4, 8, 16})
     for (ArenaUse use : {library(ranks), drop_in(ranks)})
       for (const bool grows : {true, false}) {
@@ -84,7 +88,7 @@ std::string text_of(const ArenaUse& use, std::uint64_t budget) {
 
 }  // namespace
 
-TEST_CASE("both rooms keep within every budget, or it is refused as too small") {
+TEST_CASE("both rooms and all pairs keep within every budget, or it is refused as too small") {
   int refused = 0, taken = 0;
   for (const ArenaUse& use : uses())
     for (std::uint64_t budget = kMib; budget < 4096 * kMib; budget += budget / 7 + 12345) {
@@ -97,7 +101,7 @@ TEST_CASE("both rooms keep within every budget, or it is refused as too small") 
         ++taken;
       } catch (const Error& error) {
         CHECK(error.code() == ErrorCode::invalid_argument);
-        CHECK(std::string(error.what()).find("PLAIT_DEVICE_MEMORY=") != std::string::npos);
+        CHECK(std::string(error.what()).find("PLAIT_DEVICE_MEMORY") != std::string::npos);
         CHECK(budget < 30 * kMib);
         ++refused;
       }
@@ -113,7 +117,9 @@ TEST_CASE("a larger budget makes no part smaller, but by a step or for one more"
       const ArenaRooms rooms = lay_out(use, budget);
       CAPTURE(text_of(use, budget));
       CHECK(rooms.lacking.size() <= before.lacking.size());
-      const bool is_alike = parts_of(rooms.lacking) == parts_of(before.lacking);
+      const bool is_alike = parts_of(rooms.lacking) == parts_of(before.lacking) &&
+                            rooms.pair_bytes == before.pair_bytes;
+      CHECK(rooms.pair_bytes >= before.pair_bytes);
       for (const ArenaPartInfo& info : arena_parts()) {
         CAPTURE(info.name);
         const std::uint64_t had = before.first.of(info.part) + before.later.of(info.part);
@@ -136,13 +142,44 @@ TEST_CASE(
       CHECK(rooms.lacking.empty());
       CHECK(bytes_of(rooms.first, true) <= (ranks == 2 ? 24000000 : 32000000));
       const std::uint64_t slot = rooms.later.tile_bytes / tile_slots(ranks, use.tiled_blocks);
-      CHECK(slot >= (ranks == 8 ? 16 : ranks == 4 ? 26 : 32) * 1024);
+      CHECK(slot >= (ranks == 8 ? 16 : 24) * 1024);
     }
   const ArenaRooms two = lay_out(drop_in(2), kUsual);
   CHECK(10 * bytes_of(two.first, true) <= 300000000);  // ten communicators of small messages
   // An exchange borrows tiles' slots where they are larger than half of its own.
   CHECK(two.later.tile_bytes > two.later.rotation_bytes / 2);
-  CHECK(bytes_of(lay_out(pair(), kUsual / 3), pair()) <= 64000000);
+}
+
+TEST_CASE("pairs serve under every budget that reaches for calls, and none leaves out a part") {
+  for (const int ranks : {2, 3, 4, 8, 16}) {
+    ArenaUse use = library(ranks);
+    for (std::uint64_t budget = 48 * kMib; budget <= 2048 * kMib; budget += 5 * kMib) {
+      const ArenaRooms rooms = lay_out(use, budget);
+      CAPTURE(text_of(use, budget));
+      REQUIRE(rooms.pair_bytes >= kArenaGrainBytes);
+      ArenaUse two = pair();
+      two.grows = rooms.pair_bytes > kSmallPairBytes;
+      two.plans = two.grows;
+      const ArenaRooms of_pair = lay_out(two, rooms.pair_bytes);
+      CHECK(bytes_of(of_pair, two) <= rooms.pair_bytes);
+      const std::uint64_t bare = of_pair.first.bare_bytes, slots = of_pair.later.rotation_bytes;
+      CHECK(bare >= 700 * 1024);
+      if (rooms.pair_bytes >= kSmallPairBytes) CHECK(bare == 1664 * 1024);
+      CHECK((slots >= 24 * kMib) == (rooms.pair_bytes > kSmallPairBytes));
+      CHECK(of_pair.lacking.size() == (two.grows ? 0 : 1));
+    }
+    use.pairs = 0;
+    CHECK(lay_out(use, kUsual).lacking.size() == lay_out(library(ranks), kUsual).lacking.size());
+  }
+  CHECK(lay_out(library(2), kUsual).pair_bytes == 32 * kMib);
+  CHECK(lay_out(library(4), kUsual).pair_bytes == 4 * kMib);
+  CHECK(lay_out(library(8), kUsual).pair_bytes == 4 * kMib);
+  CHECK(lay_out(library(8), 640 * kMib).pair_bytes == 32 * kMib);
+  // Where nothing is left they have none, and small calls go on.
+  CHECK(lay_out(library(8), 8 * kMib).pair_bytes == 0);
+  CHECK(lay_out(pair(), 4 * kMib).why_not(ArenaPart::copies, "it") ==
+        "it wants 17 MB of slots of copy engines; a pair's part of PLAIT_DEVICE_MEMORY, 4M leaves "
+        "1 MB");
 }
 
 TEST_CASE("the environment's fallback is what is usual") {
@@ -186,8 +223,8 @@ TEST_CASE("what is left out says what it would want and what is left") {
   CHECK(why.starts_with("tiled wants 34 MB of slots of tiles; PLAIT_DEVICE_MEMORY=24M leaves "));
   CHECK(rooms.why_not(ArenaPart::bare, "hop").empty());
   CHECK(lay_out(drop_in(4), kUsual).why_not(ArenaPart::tiles, "tiled").empty());
-  CHECK_THROWS_WITH_AS(lay_out(drop_in(2), 4 * kMib),
-                       doctest::Contains("for bare lines of 2 ranks"), Error);
+  CHECK_THROWS_WITH_AS(lay_out(drop_in(4), 2 * kMib),
+                       doctest::Contains("for bare lines of 4 ranks"), Error);
   CHECK(byte_count_text(64 * kMib) == "64M");
   CHECK(byte_count_text(1536 * 1024) == "1536K");
   CHECK(byte_count_text(192000000) == "187500K");

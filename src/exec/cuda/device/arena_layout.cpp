@@ -1,5 +1,6 @@
 // Each part says what it wants at least, what is good and what is best. The budget pays all leasts
-// in order of importance, then all parts' way to good by equal shares, then to best.
+// in order of importance, then all parts' way to good by equal shares, then to best. What pairs get
+// is taken off first.
 #include "exec/cuda/device/arena_layout.hpp"
 
 #include <algorithm>
@@ -39,18 +40,14 @@ Wish whole(ArenaPart part, std::uint64_t bytes) { return {part, true, bytes, byt
 constexpr std::uint64_t kSmallBare = 1664 * kKib;
 
 void add_lines(std::vector<Wish>& wishes, const ArenaUse& use) {
-  const std::uint64_t integers = use.moves_only    ? kPage
-                                 : use.floats_only ? 256 * kKib
-                                                   : 4 * kMib + kPage;
+  const std::uint64_t integers = use.floats_only ? 256 * kKib : 4 * kMib + kPage;
   wishes.push_back(
       {ArenaPart::flagged, true, std::min(64 * kKib, integers), integers, integers, 64 * kKib});
   const std::uint64_t small = use.ranks == 2 ? kSmallBare : 3584 * kKib;
   if (use.grows) wishes.push_back({ArenaPart::bare, true, 256 * kKib, small, small, 64 * kKib});
   // 64 MiB in one piece, up to four ranks. In three pieces they take as long.
-  const std::uint64_t best = use.moves_only                     ? 24 * kMib + kPage
-                             : use.ranks == 3 || use.ranks == 4 ? 96 * kMib
-                                                                : 64 * kMib;
-  const std::uint64_t good = use.moves_only ? 6 * kMib : use.ranks == 2 ? 24 * kMib : 32 * kMib;
+  const std::uint64_t best = use.ranks == 3 || use.ranks == 4 ? 96 * kMib : 64 * kMib;
+  const std::uint64_t good = use.ranks == 2 ? 24 * kMib : 32 * kMib;
   // Of many ranks 64 MiB in six pieces: tiles are slower there.
   const std::uint64_t least = !use.grows ? small / 2 : use.ranks > 4 ? 20 * kMib : 2 * small;
   wishes.push_back({ArenaPart::bare, !use.grows, std::min(least, good), good, best, 256 * kKib});
@@ -90,7 +87,25 @@ void add_plans(std::vector<Wish>& wishes, const ArenaUse& use) {
   wishes.push_back({ArenaPart::inbox, !use.grows, kMib, 2 * kMib, 16 * kMib, kMib});
 }
 
+/// Lines of two ranks that only move are no faster with more, and tiles no faster than lines. From
+/// 24 MiB on copy engines have all that they need (docs/design/0031-rooms-of-memory.md).
+std::vector<Wish> wishes_of_pair(const ArenaUse& use) {
+  std::vector<Wish> wishes = {
+      whole(ArenaPart::flagged, kPage),
+      {ArenaPart::bare, true, 256 * kKib, kSmallBare, kSmallBare, 64 * kKib}};
+  const bool is_first = !use.grows;
+  const std::uint64_t slots = rotation_slots(2);
+  if (use.exchanges)
+    wishes.push_back({ArenaPart::copies, is_first, slots * 4 * kMib, slots * 6 * kMib,
+                      slots * rotation_slot_bytes(2), slots * 64 * kKib});
+  if (!use.plans) return wishes;
+  wishes.push_back({ArenaPart::scratch, is_first, kMib, kMib, 16 * kMib, 64 * kKib});
+  wishes.push_back({ArenaPart::inbox, is_first, 256 * kKib, 256 * kKib, kMib, 64 * kKib});
+  return wishes;
+}
+
 std::vector<Wish> wishes_of(const ArenaUse& use) {
+  if (use.moves_only) return wishes_of_pair(use);
   std::vector<Wish> wishes;
   if (use.message_slot_bytes != 0) {
     wishes.push_back(whole(ArenaPart::message_slots, use.message_slot_bytes));
@@ -177,13 +192,17 @@ std::uint64_t ArenaLayout::bytes_of(ArenaPart part) const {
   return at_[static_cast<std::size_t>(part) + 1] - at(part);
 }
 
-ArenaRooms lay_out(const ArenaUse& use, std::uint64_t budget_bytes) {
+namespace {
+
+/// Without the pairs.
+ArenaRooms share_out(const ArenaUse& use, std::uint64_t bytes, const std::string& budget) {
   std::vector<Wish> wishes = wishes_of(use);
   ArenaRooms rooms;
-  rooms.budget_bytes = budget_bytes;
+  rooms.budget = budget;
   // Each room ends at a grain.
-  const std::uint64_t apart = kWordBytes + (use.grows ? 2 : 1) * (kArenaGrainBytes - kPage);
-  std::uint64_t left = budget_bytes > apart ? budget_bytes - apart : 0;
+  const std::uint64_t apart =
+      kWordBytes + bytes % kArenaGrainBytes + (use.grows ? kArenaGrainBytes : 0);
+  std::uint64_t left = bytes > apart ? bytes - apart : 0;
   for (Wish& wish : wishes) {
     const std::uint64_t cost = wish.cost(wish.least);
     if (cost <= left) {
@@ -194,9 +213,8 @@ ArenaRooms lay_out(const ArenaUse& use, std::uint64_t budget_bytes) {
     }
     if (wish.got == 0 && wish.is_first && wish.part == ArenaPart::bare)
       throw Error(ErrorCode::invalid_argument,
-                  text("PLAIT_DEVICE_MEMORY=", byte_count_text(budget_bytes), " leaves ",
-                       megabytes(left), " for bare lines of ", use.ranks, " ranks, which want ",
-                       megabytes(cost), " at least; give more"));
+                  text(budget, " leaves ", megabytes(left), " for bare lines of ", use.ranks,
+                       " ranks, which want ", megabytes(cost), " at least; give more"));
   }
   raise(wishes, &Wish::good, left);
   raise(wishes, &Wish::best, left);
@@ -206,12 +224,42 @@ ArenaRooms lay_out(const ArenaUse& use, std::uint64_t budget_bytes) {
   return rooms;
 }
 
+}  // namespace
+
+/// Pairs serve at all before other parts are fast: 2 MiB each. They get more where that is no more
+/// than three eighths of the budget, and no part is left out for it. Between 4 MiB, all lines that
+/// are of use, and 32, which is lines and copy engines, more would gain nothing.
+ArenaRooms lay_out(const ArenaUse& use, std::uint64_t budget_bytes) {
+  const std::string budget =
+      text(use.moves_only ? "a pair's part of PLAIT_DEVICE_MEMORY, " : "PLAIT_DEVICE_MEMORY=",
+           byte_count_text(budget_bytes));
+  const auto pairs = static_cast<std::uint64_t>(use.pairs);
+  const auto with = [&](std::uint64_t pair_bytes) {
+    const std::uint64_t all = pairs * pair_bytes;
+    ArenaRooms rooms = share_out(use, budget_bytes - std::min(budget_bytes, all), budget);
+    rooms.pair_bytes = pair_bytes;
+    return rooms;
+  };
+  if (pairs == 0) return with(0);
+  ArenaRooms least;
+  try {
+    least = with(kArenaGrainBytes);
+  } catch (const Error&) {
+    return with(0);
+  }
+  for (const std::uint64_t bytes : {32 * kMib, kSmallPairBytes}) {
+    if (pairs * bytes > budget_bytes / 8 * 3) continue;
+    ArenaRooms rooms = with(bytes);
+    if (rooms.lacking.size() == least.lacking.size()) return rooms;
+  }
+  return least;
+}
+
 std::string ArenaRooms::why_not(ArenaPart part, const std::string& who) const {
   for (const LackingPart& lack : lacking)
     if (lack.part == part && first.of(part) == 0 && later.of(part) == 0)
       return text(who, " wants ", megabytes(lack.wanted_bytes), " of ",
-                  arena_parts()[static_cast<std::size_t>(part)].what,
-                  "; PLAIT_DEVICE_MEMORY=", byte_count_text(budget_bytes), " leaves ",
+                  arena_parts()[static_cast<std::size_t>(part)].what, "; ", budget, " leaves ",
                   megabytes(lack.left_bytes));
   return "";
 }

@@ -57,7 +57,8 @@ struct ArenaUse {
   int ranks = 2;
   bool grows = false;         ///< two rooms: what small calls need, and later the rest
   bool floats_only = false;   ///< reductions of small integers are not asked for
-  bool moves_only = false;    ///< nothing is reduced: a communicator of two for sends and receives
+  bool moves_only = false;    ///< a pair's: two ranks of a larger communicator that reduce nothing
+  int pairs = 0;              ///< that a rank may come to be in, each with memory of its own
   unsigned tiled_blocks = 0;  ///< most blocks of a tiled call; 0 = no tiled kernels run here
   bool exchanges = false;     ///< copy engines serve all collectives
   bool rings = false;         ///< copy engines serve all_gathers of more than two ranks
@@ -80,18 +81,22 @@ struct ArenaRooms {
   DeviceArenaSizes first;
   DeviceArenaSizes later;
   std::vector<LackingPart> lacking;
-  std::uint64_t budget_bytes = 0;
+  std::uint64_t pair_bytes = 0;  ///< the budget of each pair, out of this one; 0 = nothing was left
+  std::string budget;            ///< for people: "PLAIT_DEVICE_MEMORY=64M"
 
   /// "" where there is such a part; else why not, as why_not() of an engine says it.
   std::string why_not(ArenaPart part, const std::string& who) const;
 };
 
-/// Both rooms together take no more than the budget. Error(invalid_argument) where that does not
-/// reach for small calls.
+/// Both rooms and all pairs together take no more than the budget. Error(invalid_argument) where
+/// that does not reach for small calls.
 ArenaRooms lay_out(const ArenaUse& use, std::uint64_t budget_bytes);
 
 /// Of a communicator on each GPU, where nobody says otherwise.
 inline constexpr std::uint64_t kUsualMemoryBytes = 183ull << 20;
+
+/// A pair with this has lines alone, and all of it at once.
+inline constexpr std::uint64_t kSmallPairBytes = 4ull << 20;
 
 /// Requests of so many bytes and less are served in the first room as well as they ever are.
 inline constexpr std::uint64_t kSmallRequestBytes = 1ull << 20;
