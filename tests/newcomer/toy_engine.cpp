@@ -53,23 +53,12 @@ class ToyReady : public Ready, private EngineCall {
   std::uint64_t slot_bytes_ = 0;
 };
 
-class ToyEngine : public Engine {
+class ToyEngine : public CopyEngine<ToyReady> {
  public:
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
         "toy", "every rank pushes to all", "direct all-gather", {Collective::all_gather}};
     return info;
-  }
-  std::string why_not(const Request&, const Tuning&, const Group& group) const override {
-    return why_no_copies(group);
-  }
-  Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
-            const Group& group) const override {
-    return plan_of_copies(*this, topology, request, tuning, group);
-  }
-  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 EngineRank& rank) const override {
-    return std::make_unique<ToyReady>(request, tuning, rank);
   }
 };
 

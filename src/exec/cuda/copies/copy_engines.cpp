@@ -58,7 +58,7 @@ class ExchangeReady : public Ready {
   CallArgs call_{};
 };
 
-class ExchangeEngine : public Engine {
+class ExchangeEngine : public CopyEngine<ExchangeReady> {
  public:
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
@@ -70,14 +70,6 @@ class ExchangeEngine : public Engine {
     if (request.ranks != 2) return "it serves two ranks";
     const std::string why = why_no_copies(group);
     return why.empty() && group.slot_bytes() == 0 ? "there are no slots for pieces" : why;
-  }
-  Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
-            const Group& group) const override {
-    return plan_of_copies(*this, topology, request, tuning, group);
-  }
-  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 EngineRank& rank) const override {
-    return std::make_unique<ExchangeReady>(request, tuning, rank);
   }
 };
 
@@ -106,7 +98,7 @@ class RotationReady : public Ready {
   const RotationCut cut_;
 };
 
-class RotationEngine : public Engine {
+class RotationEngine : public CopyEngine<RotationReady> {
  public:
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
@@ -121,14 +113,6 @@ class RotationEngine : public Engine {
     const std::string why = why_no_copies(group);
     return why.empty() && group.slot_bytes() == 0 ? "there are slots where an sm_budget is set"
                                                   : why;
-  }
-  Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
-            const Group& group) const override {
-    return plan_of_copies(*this, topology, request, tuning, group);
-  }
-  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 EngineRank& rank) const override {
-    return std::make_unique<RotationReady>(request, tuning, rank);
   }
 };
 
@@ -150,7 +134,7 @@ class RingReady : public Ready {
   CallArgs call_{};
 };
 
-class RingEngine : public Engine {
+class RingEngine : public CopyEngine<RingReady> {
  public:
   const StrategyInfo& info() const override {
     static const StrategyInfo info{"copy_ring",
@@ -162,14 +146,6 @@ class RingEngine : public Engine {
   std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
     return request.ranks <= 2 ? "it serves more than two ranks; copy_exchange serves two"
                               : why_no_copies(group);
-  }
-  Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
-            const Group& group) const override {
-    return plan_of_copies(*this, topology, request, tuning, group);
-  }
-  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 EngineRank& rank) const override {
-    return std::make_unique<RingReady>(request, tuning, rank);
   }
 };
 

@@ -54,6 +54,24 @@ void write_down(PlanBook& book, const Group& group, const PrepareOn& prepare,
 Plan plan_of_copies(const Engine& engine, const Topology& topology, const Request& request,
                     const Tuning& tuning, const Group& group, const QueueOf& through = nullptr);
 
+/// What engines are whose calls are a `Call`, all of whose work goes through the queue. `Call` is a
+/// Ready made of (request, tuning, rank).
+template <class Call>
+class CopyEngine : public Engine {
+ public:
+  std::string why_not(const Request&, const Tuning&, const Group& group) const override {
+    return why_no_copies(group);
+  }
+  Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
+            const Group& group) const final {
+    return plan_of_copies(*this, topology, request, tuning, group);
+  }
+  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
+                                 EngineRank& rank) const final {
+    return std::make_unique<Call>(request, tuning, rank);
+  }
+};
+
 /// What a plan says of how its call is cut.
 std::map<std::string, std::int64_t> cut_params(const Tuning& tuning);
 
