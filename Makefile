@@ -64,7 +64,8 @@ py-test: install mpis
 # folder of its own, since other tests do without: a CPU wheel (torch==2.13.0+cpu) where pip knows an index that has it.
 test-torch: install
 	test -d $(TORCH_FOLDER)/torch || $(BIN)/python -m pip install -q --target $(TORCH_FOLDER) $(TORCH) expecttest
-	PYTHONPATH=$(TORCH_FOLDER) $(BIN)/python -m pytest tests/python/test_torch_backend.py
+	PYTHONPATH=$(TORCH_FOLDER) $(BIN)/python -m pytest tests/python/test_torch_backend.py \
+		tests/python/test_serving.py
 	PYTHONPATH=$(TORCH_FOLDER) $(BIN)/python tests/pytorch/suite.py
 
 # The tests under MPI alone, and longer.

@@ -60,6 +60,7 @@ void bind_options(nb::module_& module) {
       .def_rw("device", &CommunicatorOptions::device)
       .def_rw("sm_budget", &CommunicatorOptions::sm_budget)
       .def_rw("beside_computing", &CommunicatorOptions::beside_computing)
+      .def_rw("bitwise", &CommunicatorOptions::bitwise)
       .def_rw("graph_mixing", &CommunicatorOptions::graph_mixing);
   module.def("options_from_environment", &options_from_environment);
   module.def(

@@ -31,7 +31,7 @@ MAY_NEED = {
 }
 HOLDS = (
     "plait/*.py",
-    "plait_torch/__init__.py",
+    "plait_torch/*.py",
     "plait_torch/py.typed",
     "plait/py.typed",
     "plait/_core.*.so",

@@ -52,6 +52,7 @@ struct CommunicatorOptions {
   /// which the host launches them; false = graphs hold kernels and copies alone (conditional nodes
   /// want it so), and a graph and other calls must not run at once.
   bool graph_mixing = true;
+  bool bitwise = false;  ///< only plans that sum in rank order; PLAIT_BITWISE=1 says so for all
   /// Called in the calling thread while a call on host memory waits for others; true = call it
   /// again soon. For programs that must keep another library going, as MPI.
   std::function<bool()> meanwhile;

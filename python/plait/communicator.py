@@ -70,7 +70,8 @@ class Communicator:
     local rank where every rank has a GPU. sm_budget: most blocks of a call there, 0 = as many as
     are fastest. beside_computing: large calls leave multiprocessors to what computes beside them,
     as under NCCL. graph_mixing: captured calls keep their order beside other graphs and eager calls
-    (on unless False). Raises on every rank alike.
+    (on unless False). bitwise: only plans that sum in rank order, as PLAIT_BITWISE=1. Raises on
+    every rank alike.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Communicator:
         sm_budget: int | None = None,
         beside_computing: bool | None = None,
         graph_mixing: bool | None = None,
+        bitwise: bool | None = None,
     ) -> None:
         if rank is None and ranks is None:
             options = _core.options_from_environment()
@@ -104,6 +106,7 @@ class Communicator:
             "sm_budget": sm_budget,
             "beside_computing": beside_computing,
             "graph_mixing": graph_mixing,
+            "bitwise": bitwise,
         }
         for name, value in given.items():
             if value is not None:

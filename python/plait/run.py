@@ -60,7 +60,7 @@ def find_nccl(command: Sequence[str] = ()) -> Path | None:
     """The libnccl that the command would most likely use; None where none is found."""
     if named := os.environ.get("PLAIT_NCCL_LIB"):
         return Path(named)
-    for packages in _package_folders(command):
+    for packages in package_folders(command):
         found = packages / "nvidia" / "nccl" / "lib" / NAME
         if found.exists():
             return found
@@ -80,7 +80,7 @@ def _system_folders() -> list[str]:
     ]
 
 
-def _package_folders(command: Sequence[str]) -> list[Path]:
+def package_folders(command: Sequence[str]) -> list[Path]:
     """site-packages of the interpreter that the command runs in, else of this one."""
     interpreter = _interpreter(command)
     prefixes = [interpreter.parent.parent] if interpreter else []

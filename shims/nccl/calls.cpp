@@ -2,6 +2,7 @@
 // passed on untouched. No exception leaves these functions.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "base/log.hpp"
@@ -10,6 +11,7 @@
 #include "shims/nccl/counters.hpp"
 #include "shims/nccl/exports.hpp"
 #include "shims/nccl/serve.hpp"
+#include "shims/nccl/strict.hpp"
 
 namespace plait::nccl {
 
@@ -128,17 +130,25 @@ Result serve(const Asked& asked, Pass pass) noexcept {
   try {
     if (here.in_real != 0) return pass();
     CommTable::Pin pin = comms().pin(asked.comm);
-    if (!pin) return pass();
+    const auto would_pass = [&](const State* state) {
+      return refused(asked.collective, asked.count, asked.type, asked.op, asked.comm, state);
+    };
+    if (!pin) {
+      const Result result = would_pass(nullptr);
+      return result != ncclSuccess ? result : pass();
+    }
     if (const Result result = blocked(*pin); result != ncclSuccess) return result;
     Call call;
-    if (!translated(asked, *pin, call)) return pass_in_order(std::move(pin), asked.stream, pass);
-    if (!takes(*pin, call)) {
-      const CountedCall counted(call.request, kByNccl, call.stream);
-      return pass_in_order(std::move(pin), call.stream, pass);
+    const bool known = translated(asked, *pin, call);
+    if (known && takes(*pin, call)) {
+      if (here.depth == 0) return enqueue(*pin, call);
+      noted_group().calls.push_back({std::move(pin), call});
+      return ncclSuccess;
     }
-    if (here.depth == 0) return enqueue(*pin, call);
-    noted_group().calls.push_back({std::move(pin), call});
-    return ncclSuccess;
+    if (const Result result = would_pass(&*pin); result != ncclSuccess) return result;
+    std::optional<CountedCall> counted;
+    if (known) counted.emplace(call.request, kByNccl, call.stream);
+    return pass_in_order(std::move(pin), asked.stream, pass);
   } catch (const std::exception& error) {
     log(LogLevel::warn, -1, error.what());
     return result_of(error);

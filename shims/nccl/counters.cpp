@@ -100,6 +100,9 @@ bool profiling() {
   return on;
 }
 
+/// Where this process writes its counters when it ends; empty = nowhere.
+const std::string& folder() { return profiling() ? settings().env.profile : settings().env.counts; }
+
 /// Whether a call is more than counted: one look instead of one at each observer.
 bool observed() {
   static const bool is = profiling() || NvtxRange::is_listened_to();
@@ -191,12 +194,13 @@ std::string page(Book& all) {
 /// Runs when the process ends or the library is unloaded.
 [[gnu::destructor]] void write_profile() {
   try {
-    if (!profiling() || book().owner != ::getpid()) return;  // a fork's child has counted nothing
+    if (folder().empty() || book().owner != ::getpid())
+      return;  // a fork's child has counted nothing
     Book& all = book();
     const std::lock_guard<std::mutex> hold(all.guard);
     if (rows_now().empty()) return;
     const std::string body = page(all);
-    const std::string path = text(settings().env.profile, "/plait-", ::getpid(), ".json");
+    const std::string path = text(folder(), "/plait-", ::getpid(), ".json");
     const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file < 0 || ::write(file, body.data(), body.size()) < 0)
       log(LogLevel::warn, -1, text("cannot write the profile ", path, ": ", std::strerror(errno)));

@@ -2,6 +2,8 @@
 #include "shims/nccl/settings.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
 #include "base/log.hpp"
 #include "base/nccl_settings.hpp"
@@ -29,6 +31,8 @@ std::uint32_t served_by(const std::string& names) {
 
 Settings read() {
   Settings found;
+  const char* const strict = ::secure_getenv("PLAIT_BITWISE_STRICT");
+  found.strict = strict != nullptr && std::string_view(strict) == "1";
   try {
     found.env = read_env();
     set_log(found.env.debug, found.env.debug_file);
@@ -37,11 +41,12 @@ Settings read() {
     static_cast<void>(parse_algo("PLAIT_ALGO", found.env.algo));
   } catch (const Error& error) {
     found.refusal = error.what();
+    if (found.strict) set_log("WARN", "");  // what is refused is said
   }
   found.shared =
       text("plait ", PLAIT_VERSION, " min_bytes=", found.env.min_bytes, " ops=", found.served,
            " node_size=", found.env.node_size, " bitwise=", found.env.bitwise,
-           " without=", found.env.without, " algo=", found.env.algo,
+           found.strict ? " strict" : "", " without=", found.env.without, " algo=", found.env.algo,
            " device_scratch=", found.env.device_scratch, " sm_budget=", found.env.sm_budget,
            " device_memory=", found.env.device_memory,
            found.env.has("PLAIT_DEVICE_MEMORY") ? " at once" : "");
@@ -61,7 +66,9 @@ unsigned most_ctas(unsigned configured) {
   const unsigned of_environment = limit("NCCL_MAX_CTAS");
   const unsigned ctas = of_environment != 0 ? of_environment : configured;
   const unsigned newer = limit("NCCL_MAX_NCHANNELS");
-  const unsigned channels = newer != 0 ? newer : limit("NCCL_MAX_NRINGS");
+  unsigned channels = newer != 0 ? newer : limit("NCCL_MAX_NRINGS");
+  // As many at least as at most is how programs fix the order of NCCL's sums: no budget of SMs.
+  if (settings().strict && newer != 0 && limit("NCCL_MIN_NCHANNELS") == newer) channels = 0;
   return ctas == 0 || channels == 0 ? std::max(ctas, channels) : std::min(ctas, channels);
 }
 

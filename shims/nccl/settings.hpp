@@ -12,6 +12,7 @@ struct Settings {
   Env env;
   std::uint32_t served = 0;  ///< bit by Collective: PLAIT_OPS
   std::string refusal;       ///< why this process cannot or must not take part; empty = it can
+  bool strict = false;       ///< PLAIT_BITWISE_STRICT, also where another variable is wrong
   std::string shared;        ///< all that peers must have alike, as text
 };
 

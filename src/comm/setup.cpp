@@ -42,7 +42,7 @@ std::vector<std::string> settings(const CommunicatorOptions& options, const Env&
           "PLAIT_ALGO",
           env.algo,
           "PLAIT_BITWISE",
-          text(env.bitwise),
+          text(env.bitwise || options.bitwise),
           "device",
           options.device == kNoDevice           ? "none"
           : options.device == kDeviceByLauncher ? "by the launcher"
@@ -272,7 +272,7 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
     throw Error(ErrorCode::parse_error, "rank 0 sent no topology and name");
   joined.topology = topology_from_json(of_rank_0[0]);
   joined.name = of_rank_0[1];
-  joined.bitwise = env.bitwise;
+  joined.bitwise = env.bitwise || options.bitwise;
   std::vector<Mapping> pages =
       share_memory(*joined.rendezvous, options.rank, options.ranks, kControlBytes, patience);
   Controls::prepare(pages[options.rank], options.rank);

@@ -350,6 +350,10 @@ def test_nccls_limits_of_blocks_are_plaits(run_case):
     assert _limits(run_case, NCCL_MAX_CTAS="-1") == [15, 15, 4]
     assert _limits(run_case, NCCL_MAX_NCHANNELS="9") == [9, 9, 4]
     assert _limits(run_case, PLAIT_SM_BUDGET="32") == [32, 32, 32]
+    pinned = {"NCCL_MAX_NCHANNELS": "3", "NCCL_MIN_NCHANNELS": "3"}
+    assert _limits(run_case, **pinned) == [3, 3, 3]
+    strict = {"PLAIT_BITWISE": "1", "PLAIT_BITWISE_STRICT": "1"}
+    assert _limits(run_case, **pinned, **strict) == [15, 15, 4]
 
 
 def test_small_messages_and_other_collectives_can_be_left_to_nccl(run_case):

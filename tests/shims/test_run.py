@@ -89,7 +89,9 @@ def test_bad_words_are_refused(built):
     done = _plait("run", "--door", "window", "--", "true")
     assert done.returncode == 2 and "preload, audit, library" in done.stderr
     done = _plait("run", "--", "/no/such/program")
-    assert done.returncode == 1 and "/no/such/program" in done.stderr
+    assert done.returncode == 127 and "/no/such/program" in done.stderr
+    done = _plait("run", "--", "/etc/passwd")
+    assert done.returncode == 126 and "Permission denied" in done.stderr
 
 
 def test_the_programs_status_is_passed_on(built):

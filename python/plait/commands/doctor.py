@@ -20,7 +20,7 @@ import typer
 from rich.table import Table
 
 import plait
-from plait import elf, gpu, mpi_door, run
+from plait import elf, gpu, mpi_door, run, same_bits
 from plait.bench import nccl
 from plait.commands.console import JsonOption, machine, out
 
@@ -219,6 +219,10 @@ def examine_command(command: Sequence[str]) -> list[Check]:
     ]
     if door == "mpi":
         return [*checks, *_under_mpi()]
+    program_known = same_bits.program_of(command)
+    for said in program_known.said:
+        state = "missing" if program_known.advice else "ok"
+        checks.append(Check("plait run --bitwise", state, said, program_known.advice))
     library = run.drop_in_folder() / "libplait_nccl.so"
     state, advice = "ok", ""
     if not library.exists():

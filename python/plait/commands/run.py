@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.table import Table
 
 import plait
 from plait import run as run_module
-from plait.commands.console import JsonOption, out
+from plait import same_bits
+from plait.commands.console import JsonOption, err, out
 from plait.outputs import human_bytes
 
 # A program's own options come after its name and are left to it.
@@ -30,12 +31,27 @@ def _door(name: str) -> str:
     return name
 
 
-def run(command: CommandArgument, door: DoorOption = "", drop_in: DropInOption = "") -> None:
+def _cannot_run(command: list[str], error: OSError) -> NoReturn:
+    """Ends as a shell does: 127 where there is no such program, 126 where it cannot be run."""
+    err.print(f"plait: cannot run {command[0]}: {error.strerror or error}", markup=False)
+    raise typer.Exit(127 if isinstance(error, FileNotFoundError) else 126) from None
+
+
+def run(
+    command: CommandArgument,
+    door: DoorOption = "",
+    drop_in: DropInOption = "",
+    bitwise: Annotated[
+        bool, typer.Option("--bitwise", help="Sums in rank order, or errors; says who sums.")
+    ] = False,
+) -> None:
     """Run a program with its NCCL or MPI calls served: plait run -- torchrun train.py"""
     try:
+        if bitwise:
+            raise typer.Exit(same_bits.execute(command, _door(door), drop_in))
         run_module.run(command, _door(door), drop_in)
     except OSError as error:
-        raise plait.FileError(f"cannot run {command[0]}: {error.strerror}") from None
+        _cannot_run(command, error)
 
 
 def profile(
@@ -51,7 +67,7 @@ def profile(
     try:
         status, where, rows = profile_module.profile(command, folder, _door(door), drop_in)
     except OSError as error:
-        raise plait.FileError(f"cannot profile {command[0]}: {error}") from None
+        _cannot_run(command, error)
     if as_json:
         out.print(json.dumps([vars(row) for row in rows], indent=1), markup=False)
         raise typer.Exit(status)
@@ -71,5 +87,12 @@ def profile(
         for path, count in sorted(paths.items()):
             sent.add_row(path, str(count))
         out.print(sent)
-    out.print(f"profile.csv, sizes.png and trace.json are in {where}", markup=False)
+    if not rows:
+        out.print(
+            "no process made a call of NCCL; calls of plait's own communicators are in "
+            "comm.counters()",
+            markup=False,
+        )
+    names = [name for name in ("profile.csv", "sizes.png", "trace.json") if (where / name).exists()]
+    out.print(f"{', '.join(names)}: in {where}", markup=False)
     raise typer.Exit(status)

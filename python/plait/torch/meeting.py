@@ -7,6 +7,8 @@ import tempfile
 import time
 from typing import Any
 
+import torch
+
 import plait
 from plait.torch.works import timed_out
 
@@ -37,7 +39,10 @@ def told(store: Any, key: str, what: str, seconds: float) -> str:
 
 
 def meet(store: Any, rank: int, ranks: int, device: int, seconds: float) -> plait.Communicator:
-    """Made by all ranks at once, each on its GPU `device` or all in host memory (-1)."""
+    """Made by all ranks at once, each on its GPU `device` or all in host memory (-1).
+
+    Under torch.use_deterministic_algorithms(True) its sums are in rank order, or errors.
+    """
     if ranks > plait._core.MOST_RANKS:
         raise plait.UnsupportedError(
             f"wanted at most {plait._core.MOST_RANKS} ranks in a group of plait's backend, found "
@@ -62,6 +67,7 @@ def meet(store: Any, rank: int, ranks: int, device: int, seconds: float) -> plai
             arrive_s=float(arrive_s),
             deadline_s=float(arrive_s),
             device=device,
+            bitwise=torch.are_deterministic_algorithms_enabled(),
         )
     finally:
         if folder:

@@ -678,6 +678,7 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"one_forbids", one_forbids},
     {"limited", limited},
     {"errors", errors},
+    {"strict", strict},
     {"churn", churn},
     {"node_deaths", node_deaths},
     {"unseen", unseen},

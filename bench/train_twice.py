@@ -1,0 +1,83 @@
+"""Training from one seed, by DDP and by FSDP2: a hash of losses and weights, to run twice.
+
+    torchrun --nproc-per-node 4 bench/train_twice.py
+    torchrun --nproc-per-node 4 bench/train_twice.py --cpu --backend plait
+
+Everything but the sums between ranks is made to be the same each time: PyTorch's deterministic
+algorithms, one seed, no dropout. Rank 0 prints a JSON line a way; bench/same_bits.sh compares runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # the same bits from every product
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+WIDTH, LAYERS, BATCH = 512, 6, 32
+
+
+def trained(way: str, steps: int, device: torch.device) -> tuple[list[float], str]:
+    """(this rank's losses, a hash of all weights)."""
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU()) for _ in range(LAYERS)]
+    model = nn.Sequential(*layers, nn.Linear(WIDTH, 10)).to(device)
+    if way == "ddp":
+        wrapped: nn.Module = DistributedDataParallel(model, bucket_cap_mb=1)
+    else:
+        mesh = dist.device_mesh.init_device_mesh(device.type, (dist.get_world_size(),))
+        for layer in model:
+            fully_shard(layer, mesh=mesh)
+        wrapped = fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.05, momentum=0.9)
+    source = torch.Generator().manual_seed(100 + dist.get_rank())
+    losses = []
+    for _ in range(steps):
+        images = torch.randn(BATCH, WIDTH, generator=source).to(device)
+        loss = nn.functional.cross_entropy(wrapped(images), images[:, :10].argmax(1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    weights = hashlib.sha256()
+    for parameter in model.parameters():
+        whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+        weights.update(whole.detach().cpu().numpy().tobytes())
+    return losses, weights.hexdigest()[:12]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--backend", default="")
+    parser.add_argument("--arm", default="", help="a name for the lines")
+    words = parser.parse_args()
+    torch.use_deterministic_algorithms(True)
+    device = torch.device("cpu")
+    if not words.cpu:
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    dist.init_process_group(words.backend or ("gloo" if words.cpu else "nccl"))
+    for way in ("ddp", "fsdp"):
+        losses, weights = trained(way, words.steps, device)
+        told: list[tuple[list[float], str] | None] = [None] * dist.get_world_size()
+        dist.all_gather_object(told, (losses, weights))
+        if dist.get_rank() == 0:
+            bits = hashlib.sha256(repr(told).encode()).hexdigest()[:12]
+            row = {"arm": words.arm, "way": way, "ranks": len(told), "hash": bits}
+            print(json.dumps(row | {"last_loss": losses[-1]}), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

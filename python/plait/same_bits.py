@@ -1,0 +1,190 @@
+"""`plait run --bitwise -- cmd`: what it sets, who then sums, and what was served in the end.
+
+Sums of NCCL calls are plait's in rank order, or errors (PLAIT_BITWISE_STRICT). What a program sums
+by kernels of its own never reaches NCCL: serving programs are told here to leave such sums, by
+their own switches or by plait's plug-ins (docs/same_bits.md).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import plait
+from plait import gpu, profile, run
+from plait.outputs import human_bytes
+
+STRICT = {"PLAIT_BITWISE": "1", "PLAIT_BITWISE_STRICT": "1"}
+REDUCING = ("all_reduce", "reduce_scatter", "reduce")
+
+
+@dataclass
+class Program:
+    """A program with sums of its own: variables for the same bits, and what to say of it."""
+
+    name: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+    advice: str = ""  # what to do where its sums would not be plait's
+
+
+def program_of(command: Sequence[str], environ: Mapping[str, str] = os.environ) -> Program:
+    """What is known of the command's program; nothing for most."""
+    names = run.imported(command) | {Path(word).name for word in command[:1]}
+    known = {"vllm": _vllm, "sglang": _sglang, "trtllm-serve": _tensorrt_llm}
+    known |= {"tensorrt_llm": _tensorrt_llm}
+    for name, about in known.items():
+        if name in names:
+            return about(command, environ)
+    return Program()
+
+
+def version_of(package: str, command: Sequence[str]) -> str:
+    """As installed beside the command's Python; empty where it is not."""
+    for folder in run.package_folders(command):
+        for found in folder.glob(f"{package}-*.dist-info"):
+            if match := re.fullmatch(rf"{package}-(.+)\.dist-info", found.name):
+                return match.group(1)
+    return ""
+
+
+def _vllm(command: Sequence[str], environ: Mapping[str, str]) -> Program:
+    name = f"vLLM {version_of('vllm', command)}".strip()
+    env = {"VLLM_BATCH_INVARIANT": "1", "PLAIT_VLLM": "1"}
+    if "--disable-custom-all-reduce" in command:
+        said = (
+            f"{name}: --disable-custom-all-reduce leaves tensor-parallel sums to NCCL, so plait's"
+        )
+        return Program(name, env, [said])
+    filtered = environ.get("VLLM_PLUGINS")
+    if filtered is not None and "plait" not in filtered.split(","):
+        why = f"VLLM_PLUGINS={filtered} leaves plait's plug-in out"
+        return _own_kernel(name, env, why, "add plait to VLLM_PLUGINS, or unset it")
+    if not version_of("plait", command):
+        why = "plait is not installed beside vLLM, so its plug-in is not found"
+        advice = "install plait's wheel there, or add --disable-custom-all-reduce"
+        return _own_kernel(name, env, why, advice)
+    said = f"{name}: tensor-parallel sums are plait's, by its plug-in (PLAIT_VLLM=1)"
+    return Program(name, env, [said])
+
+
+def _own_kernel(name: str, env: dict[str, str], why: str, advice: str) -> Program:
+    said = (
+        f"{name}: {why}; with VLLM_BATCH_INVARIANT=1 it then sums by a one-stage kernel of its "
+        f"own, which NCCL and plait do not see: {advice}"
+    )
+    return Program(name, env, [said], advice)
+
+
+def _sglang(command: Sequence[str], environ: Mapping[str, str]) -> Program:
+    name = f"SGLang {version_of('sglang', command)}".strip()
+    if "--enable-deterministic-inference" in command:
+        said = f"{name}: its deterministic mode leaves tensor-parallel sums to NCCL, so plait's"
+        return Program(name, {}, [said])
+    if version_of("plait", command):
+        said = f"{name}: tensor-parallel sums are plait's, by its hook (PLAIT_SGLANG=1)"
+        advice = "--enable-deterministic-inference also fixes attention and sampling"
+        return Program(name, {"PLAIT_SGLANG": "1"}, [said, advice])
+    advice = "add --enable-deterministic-inference"
+    said = f"{name}: it sums by kernels of its own, which NCCL and plait do not see: {advice}"
+    return Program(name, {}, [said], advice)
+
+
+def _tensorrt_llm(command: Sequence[str], environ: Mapping[str, str]) -> Program:
+    advice = "set allreduce_strategy: NCCL in its LLM arguments"
+    said = (
+        "TensorRT-LLM: FORCE_DETERMINISTIC=1 does not fix its all-reduce, which it chooses by "
+        f"size; {advice} (not tested with plait)"
+    )
+    return Program("TensorRT-LLM", {"FORCE_DETERMINISTIC": "1"}, [said], advice)
+
+
+def plan(
+    command: Sequence[str],
+    door: str = "",
+    drop_in: str = "",
+    environ: Mapping[str, str] = os.environ,
+) -> tuple[run.Plan, list[str]]:
+    """(what to run the command with, what to say); UnsupportedError where sums could be NCCL's."""
+    program = program_of(command, environ)
+    chosen = run.plan(command, door, drop_in, {**program.env, **environ, **STRICT})
+    if chosen.door == "mpi":
+        raise plait.UnsupportedError(
+            "--bitwise: wanted a program of NCCL's or of plait's own communicators, found one of "
+            "MPI, where some reductions stay the MPI's; PLAIT_MPI_HOST=1 PLAIT_BITWISE=1 serves "
+            "those that docs/mpi.md names"
+        )
+    if not chosen.door and not (reason := gpu.why_none()):
+        raise plait.UnsupportedError(
+            f"--bitwise: wanted the drop-in under NCCL, found {chosen.said}"
+        )
+    if not chosen.door:
+        env = {**environ, "PLAIT_BITWISE": "1"}
+        said = (
+            f"{reason}: plait's own communicators and its backend of PyTorch sum in rank order; "
+            "gloo and MPI sum as they do"
+        )
+        return run.Plan("", env, said), []
+    claims = "sums over ranks are plait's in rank order, or errors; kernels are the program's"
+    return chosen, [*program.said, claims]
+
+
+def execute(command: Sequence[str], door: str = "", drop_in: str = "") -> int:
+    """Runs the command, and says first who sums, and last what was served; its exit status."""
+    chosen, said = plan(command, door, drop_in)
+    for line in (chosen.said, *said):
+        print(f"plait: {line}", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(prefix="plait-counts-") as folder:
+        env = {**chosen.env, "PLAIT_COUNTS": folder} if chosen.door else chosen.env
+        status = _wait_for(subprocess.Popen(list(command), env=env))
+        if chosen.door:
+            for line in served(folder):
+                print(f"plait: {line}", file=sys.stderr, flush=True)
+    return status
+
+
+def _wait_for(child: subprocess.Popen[bytes]) -> int:
+    """Its status as a shell has it. Ctrl-C reaches the child by itself, from the terminal."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda received, _: child.send_signal(received))
+    status = child.wait()
+    return status if status >= 0 else 128 - status
+
+
+def served(folder: str | Path) -> list[str]:
+    """What the processes' counters say: sums, then what only moves."""
+    pages = profile.load(folder)
+    if not pages:
+        return ["no process of it made a call of NCCL, or all were killed before they could say so"]
+    calls: dict[tuple[bool, bool], int] = defaultdict(int)
+    sizes: dict[tuple[bool, bool], int] = defaultdict(int)
+    for page in pages:
+        for row in page["rows"]:
+            kind = row["name"] in REDUCING, row["served"] > 0
+            calls[kind] += row["calls"]
+            sizes[kind] += row["bytes"]
+
+    def figure(reduces: bool, by_plait: bool) -> str:
+        kind = reduces, by_plait
+        return f"{calls[kind]} calls ({human_bytes(sizes[kind])})"
+
+    lines = [
+        f"served in {len(pages)} processes: sums in rank order {figure(True, True)}; "
+        f"moves {figure(False, True)}"
+    ]
+    left = [figure(True, False), figure(False, False)]
+    lines.append(
+        f"left to NCCL: reductions that no order changes {left[0]}; moves {left[1]}"
+        if calls[True, False] or calls[False, False]
+        else "nothing was left to NCCL"
+    )
+    return lines

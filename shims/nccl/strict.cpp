@@ -1,0 +1,68 @@
+// Sums that would not be in rank order -> refused, with a line that says which and why.
+#include "shims/nccl/strict.hpp"
+
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "comm/nccl/numbers.hpp"
+#include "comm/nccl/real.hpp"
+#include "shims/nccl/settings.hpp"
+
+namespace plait::nccl {
+namespace {
+
+bool depends_on_order(Collective collective, int type, int op) {
+  if (!reduces(collective)) return false;
+  DataType known{};
+  if (translate_type(type, known) && !is_float(known)) return false;
+  ReduceOp how{};
+  return !translate_op(op, how) || (how != ReduceOp::min && how != ReduceOp::max);
+}
+
+int ranks_of(Comm comm, const State* state) {
+  if (state != nullptr) return state->ranks;
+  int ranks = 0;
+  return real().count != nullptr && real().count(comm, &ranks) == ncclSuccess ? ranks : 0;
+}
+
+std::string why(const State* state) {
+  const Settings& now = settings();
+  if (!now.refusal.empty()) return now.refusal;
+  if (state == nullptr) return "plait does not know the communicator";
+  if (!state->reason.empty()) return state->reason;
+  return "no engine takes this type, reduction or collective, or PLAIT_OPS or PLAIT_MIN_BYTES "
+         "leave it out";
+}
+
+void say_once(int rank, const std::string& line) {
+  static std::mutex guard;
+  static auto* const said = new std::set<std::string>;
+  const std::lock_guard<std::mutex> hold(guard);
+  if (said->size() < 1000 && said->insert(line).second) log(LogLevel::warn, rank, line);
+}
+
+}  // namespace
+
+Result refused(Collective collective, std::size_t count, int type, int op, Comm comm,
+               const State* state) {
+  if (!settings().strict || comm == nullptr || count == 0) return ncclSuccess;
+  if (!depends_on_order(collective, type, op)) return ncclSuccess;
+  const int ranks = ranks_of(comm, state);
+  if (ranks == 1) return ncclSuccess;
+  ReduceOp how{};
+  const bool is_plain_sum = translate_op(op, how) && how != ReduceOp::avg;
+  if (ranks == 2 && is_plain_sum) return ncclSuccess;
+  DataType known{};
+  say_once(state == nullptr ? -1 : state->rank,
+           text("refused: ", name_of(collective), " of ",
+                translate_type(type, known) ? name_of(known) : "an unknown type", ", ",
+                translate_op(op, how) ? name_of(how) : "a reduction of the program's own",
+                ", over ", ranks, " ranks would be NCCL's, in an order of its own (", why(state),
+                "); PLAIT_BITWISE_STRICT=0 leaves it to NCCL"));
+  return ncclInvalidUsage;
+}
+
+}  // namespace plait::nccl
