@@ -24,6 +24,7 @@ MOST_SPREAD = 1.10
 MIB = 1 << 20
 KERNELS = ("one_shot", "two_shot", "hop", "tiled", "messages")
 LINES = KERNELS[:3]
+COPIES = ("copy_exchange", "copy_rotation", "copy_ring")
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 
 
@@ -40,8 +41,16 @@ class Source:
 
 # Of a sweep with larger slots: pieces of 16 MiB, as eight ranks' slots hold.
 AS_ITSELF = r".*blocks=48 .*tile=1048576 .*"
+# Rows of whole runs (gpu_run.py), of sums and moves by engines as they are.
+RUNS = tuple(
+    Source(
+        "runs", file.name, (*LINES, "tiled", *COPIES), {"collective": r"\w+", "type": "fp32|bf16"}
+    )
+    for file in sorted(RESULTS.glob("gpu_run_*_h200x*.csv"))
+)
 # Of each engine the newest build first.
 SOURCES = (
+    *RUNS,
     Source("32-bit lines", "gpu_lines_h200x2.csv", LINES, {"commit": r"a095d62\+.*"}),
     Source("32-bit lines", "gpu_hop_own_h200x2.csv", ("hop",), {"commit": "7a5fc5e"}),
     Source("no division", "gpu_hop_h200x2.csv", ("hop",), {"commit": "654545a"}),

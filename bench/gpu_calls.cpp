@@ -1,9 +1,8 @@
 // What a call takes on GPUs, without Python: the engine that is chosen at every size (or --kernel),
 // by CUDA graphs and eagerly, checked on fresh data; ranks are threads or processes. For
 // old_and_new.py and for machines that only programs can be carried to: `plait bench` has more.
-// --what push: what links give to kernels' stores, the floor that engines are held against.
+// What links give by themselves: gpu_links.cpp.
 #include <cmath>
-#include <set>
 
 #include "base/env.hpp"
 #include "base/text.hpp"
@@ -23,7 +22,7 @@ using namespace plait::cuda;
 struct Options {
   int gpus = 2;
   bool processes = false, eager = false;
-  std::string what = "fused", kernel, csv;
+  std::string kernel, csv;
   std::vector<std::string> types{"fp32"};
   std::uint64_t least = 1024, most = 64ull << 20;
   int factor = 4;
@@ -62,13 +61,12 @@ class Bench {
     PLAIT_CUDA_CALL(stream_create, &stream_, kStreamNonBlocking, 0);
     PLAIT_CUDA_CALL(event_create, &begin_, 0);
     PLAIT_CUDA_CALL(event_create, &end_, 0);
-    PLAIT_CUDA_CALL(memory_alloc, &input_, std::max(o_.most, kPushBytes));
-    PLAIT_CUDA_CALL(memory_alloc, &output_, std::max(o_.most, kPushBytes));
+    PLAIT_CUDA_CALL(memory_alloc, &input_, o_.most);
+    PLAIT_CUDA_CALL(memory_alloc, &output_, o_.most);
     PLAIT_CUDA_CALL(memory_alloc, &wrong_, 8);
   }
 
   void run() {
-    if (o_.what == "push") return push();
     for (const std::string& type : o_.types)
       for (std::uint64_t bytes = o_.least; bytes <= o_.most;
            bytes *= static_cast<std::uint64_t>(o_.factor))
@@ -77,7 +75,6 @@ class Bench {
 
  private:
   using Call = std::function<void()>;
-  static constexpr std::uint64_t kPushBytes = 256ull << 20;
 
   void launch(const std::string& name, const Spread& spread, std::vector<void*> arguments) {
     cuda_->kernels().launch(trial_kernels().find(name), spread, stream_, std::move(arguments));
@@ -212,40 +209,6 @@ class Bench {
     std::fclose(file);
   }
 
-  /// All ranks push to (pull from) one peer, or all peers at once.
-  void push() {
-    if (o_.processes) throw std::runtime_error("--what push goes without --processes");
-    struct LinkArgs {
-      DevicePointer remote[kMaxCudaRanks];
-      DevicePointer local;
-      unsigned long long units;
-      int peers;
-    } args{};
-    const std::vector<std::string> all =
-        board_->exchange(rank_, std::string(reinterpret_cast<const char*>(&output_), 8));
-    for (const std::string kernel : {"push_bulk", "push", "push_in_turn", "pull", "pull_in_turn"})
-      for (const int peers : std::set<int>{1, o_.gpus - 1})
-        for (const unsigned blocks : {16u, 33u, 66u, 100u, 132u, 264u}) {
-          const bool bulk = kernel == "push_bulk";  // of one thread, a block an SM
-          if (bulk && blocks > 132) continue;
-          args.peers = peers;
-          args.local = input_;
-          args.units = kPushBytes / 16 / static_cast<unsigned>(peers);
-          for (int k = 1; k <= peers; ++k) {
-            DevicePointer& theirs = args.remote[k - 1];
-            std::memcpy(&theirs, all[static_cast<std::size_t>((rank_ + k) % o_.gpus)].data(), 8);
-            // Peers write to parts of their own, or links would carry what caches merge.
-            theirs += static_cast<unsigned>(k - 1) * args.units * 16;
-          }
-          const Spread spread{blocks, bulk ? 32u : 512u, false,
-                              bulk ? kPushStages * kBulkBytes : 0};
-          const double us = time_eager([&] { launch("plait_link_" + kernel, spread, {&args}); }, 3);
-          if (rank_ == 0)
-            std::printf("%s, %d peers, blocks %u: %.1f GB/s out of each GPU\n", kernel.c_str(),
-                        peers, blocks, static_cast<double>(kPushBytes) / us / 1e3);
-        }
-  }
-
   const Options& o_;
   Board* board_;
   int rank_;
@@ -267,8 +230,6 @@ Options parse(int count, char** arguments) {
     const std::string value = arguments[++i];
     if (name == "--gpus")
       options.gpus = std::stoi(value);
-    else if (name == "--what")
-      options.what = value;
     else if (name == "--kernel")
       options.kernel = value;
     else if (name == "--csv")
@@ -287,8 +248,6 @@ Options parse(int count, char** arguments) {
       throw std::runtime_error("unknown option " + name);
   }
   if (options.factor < 2) throw std::runtime_error("--factor: wanted a whole number from 2 on");
-  if (options.what != "fused" && options.what != "push")
-    throw std::runtime_error("--what: wanted fused or push, found " + options.what);
   return options;
 }
 

@@ -16,6 +16,7 @@ import argparse
 import importlib.util
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,30 +135,42 @@ class Contest:
         return f"{ranks},{self.kind},{self.size},{name},{times},{ratio:.3f},{wrong}", wrong
 
 
+def time_is_up(end: float) -> bool:
+    """On any rank: all say the same."""
+    late = torch.tensor(time.monotonic() > end, device="cuda", dtype=torch.int32)
+    dist.all_reduce(late, op=dist.ReduceOp.MAX)
+    return bool(late)
+
+
 def main() -> int:
-    """Every size, both types."""
+    """Every size, both types; rows as they come."""
+    began = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--most-mib", type=int, default=64)
+    parser.add_argument("--budget-s", type=float, default=1e9, help="begin no size after so long")
     given = parser.parse_args()
     local = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(local)
     dist.init_process_group("nccl", device_id=torch.device("cuda", local))
     comm = communicator(local)
     name = "plait" if "plait" in os.environ.get("LD_PRELOAD", "") else "nccl"
-    lines, wrong = [COLUMNS], 0
+    wrong, first = 0, dist.get_rank() == 0
+    file = given.csv.open("w") if first and given.csv else None
+    if file:
+        print(COLUMNS, file=file, flush=True)
+    sizes = [64 << 10 << doubled for doubled in range(20)]
     for dtype in (torch.float32, torch.bfloat16):
-        size = 64 << 10
-        while size <= given.most_mib << 20:
+        for size in (one for one in sizes if one <= given.most_mib << 20):
+            if time_is_up(began + given.budget_s):
+                break
             contest = Contest(dtype, size, dist.group.WORLD.group_name, comm)
             line, off = contest.line(name)
-            lines.append(line)
             wrong += off
-            if dist.get_rank() == 0:
+            if first:
                 print(line, flush=True)
-            size *= 2
-    if dist.get_rank() == 0 and given.csv:
-        given.csv.write_text("\n".join(lines) + "\n")
+            if file:
+                print(line, file=file, flush=True)
     if comm:
         comm.check()
         comm.barrier()

@@ -99,7 +99,7 @@ else()
   message(STATUS "plait: no device code (PLAIT_CUDA=${PLAIT_CUDA}, no nvcc)")
 endif()
 
-# The kernels of test_gpu and bench_gpu, which the product does without.
+# The kernels of test_gpu, bench_gpu and bench_links, which the product does without.
 set(trial "")
 set(trial_code "${kernel_folder}/trial.S")
 if(PLAIT_NVCC)
@@ -122,6 +122,7 @@ function(plait_gpu_program name)
 endfunction()
 
 plait_gpu_program(bench_gpu EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu_calls.cpp)  # ninja bench_gpu
+plait_gpu_program(bench_links EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu_links.cpp)
 if(PLAIT_TESTS)
   file(GLOB gpu_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/gpu/*.cpp)
   plait_gpu_program(test_gpu ${gpu_tests} ${PROJECT_SOURCE_DIR}/tests/unit/main.cpp)

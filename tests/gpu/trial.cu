@@ -95,30 +95,6 @@ __device__ void move_units(const LinkArgs& args) {
     for (int u = 0; u < 4; ++u) dst[i + u * stride] = held[u];
   }
 }
-/// The same peers one after the other, all blocks together.
-template <bool kPush>
-__device__ void move_in_turn(const LinkArgs& args) {
-  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
-  for (int peer = 0; peer < args.peers; ++peer) {
-    ulonglong2* local = args.local + peer * args.units;
-    ulonglong2* dst = kPush ? args.remote[peer] : local;
-    const ulonglong2* src = kPush ? local : args.remote[peer];
-    unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-    for (; i + 3 * stride < args.units; i += 4 * stride) {
-      ulonglong2 held[4];
-#pragma unroll
-      for (int u = 0; u < 4; ++u) held[u] = src[i + u * stride];
-#pragma unroll
-      for (int u = 0; u < 4; ++u) dst[i + u * stride] = held[u];
-    }
-  }
-}
-extern "C" __global__ void plait_link_push_in_turn(const __grid_constant__ LinkArgs args) {
-  move_in_turn<true>(args);
-}
-extern "C" __global__ void plait_link_pull_in_turn(const __grid_constant__ LinkArgs args) {
-  move_in_turn<false>(args);
-}
 extern "C" __global__ void plait_link_push(const __grid_constant__ LinkArgs args) {
   move_units<true>(args);
 }
@@ -126,9 +102,10 @@ extern "C" __global__ void plait_link_pull(const __grid_constant__ LinkArgs args
   move_units<false>(args);
 }
 #if PLAIT_SM_90
-/// One thread a block by bulk copies, a piece to each peer in turn, as a tiled kernel pushes. GPUs
-/// that nothing keeps in step.
-extern "C" __global__ void plait_link_push_bulk(const __grid_constant__ LinkArgs args) {
+/// One thread a block by bulk copies, a piece to (or from) each peer in turn, as a tiled kernel
+/// pushes. GPUs that nothing keeps in step.
+template <bool kPush>
+__device__ void move_in_bulk(const LinkArgs& args) {
   using namespace plait::cuda;
   extern __shared__ __align__(128) char room[];
   __shared__ unsigned long long barriers[kPushStages];
@@ -142,17 +119,50 @@ extern "C" __global__ void plait_link_push_bulk(const __grid_constant__ LinkArgs
   const auto place = [&](unsigned long long i) {
     return (blockIdx.x + i / peers * gridDim.x) * kUnits;
   };
+  const auto here = [&](unsigned long long i) {
+    return reinterpret_cast<char*>(args.local + i % peers * args.units + place(i));
+  };
+  const auto there = [&](unsigned long long i) {
+    return reinterpret_cast<char*>(args.remote[i % peers] + place(i));
+  };
   for (unsigned long long put = 0, taken = 0; taken < pieces;) {
     if (put < pieces) {
-      ring.load(reinterpret_cast<const char*>(args.local + put % peers * args.units + place(put)),
-                kBulkBytes);
+      ring.load(kPush ? here(put) : there(put), kBulkBytes);
       ++put;
     }
     if (put < pieces && ring.held() <= kAhead) continue;
     ring.await_load();
-    ring.store(reinterpret_cast<char*>(args.remote[taken % peers] + place(taken)), kBulkBytes);
+    ring.store(kPush ? there(taken) : here(taken), kBulkBytes);
     ++taken;
   }
   ring.end();
 }
+extern "C" __global__ void plait_link_push_bulk(const __grid_constant__ LinkArgs args) {
+  move_in_bulk<true>(args);
+}
+extern "C" __global__ void plait_link_pull_bulk(const __grid_constant__ LinkArgs args) {
+  move_in_bulk<false>(args);
+}
 #endif  // PLAIT_SM_90
+
+/// One warp a GPU: all come, then all go on together. word[r]: where rank r hears of me. A wait of
+/// more than two seconds is given up, and `late` counts it.
+struct GateArgs {
+  unsigned* word[plait::cuda::kMaxCudaRanks];
+  unsigned* mine;  // by rank: how often it has come
+  unsigned* late;
+  unsigned count;
+  int ranks;
+};
+extern "C" __global__ void plait_link_gate(const __grid_constant__ GateArgs args) {
+  using namespace plait::cuda;
+  constexpr unsigned long long kMostNs = 2'000'000'000;
+  if (threadIdx.x >= static_cast<unsigned>(args.ranks)) return;
+  store_flag(args.word[threadIdx.x], args.count);
+  const unsigned long long began = now_ns();
+  while (!reached(load_flag(args.mine + threadIdx.x), args.count))
+    if (now_ns() - began > kMostNs) {
+      atomicAdd(args.late, 1u);
+      return;
+    }
+}

@@ -1,0 +1,193 @@
+"""One run on the GPUs of a machine: everything that schedules must show, within a time budget.
+
+    python bench/gpu_run.py --gpus 8 --out OUT              # nine minutes
+    python bench/gpu_run.py --gpus 2 --one-gpu --out OUT    # what one GPU can show
+    python bench/gpu_run.py --gpus 8 --dry                  # no GPU: the commands, and made-up rows
+
+Steps go in order of importance, each with a share of the time; what one leaves over the next ones
+have. A step that stands still is killed with all its processes, and the run goes on. Rows are in
+OUT as they come, so a run that is cut off loses nothing. Tables come last (run_tables.py): also of
+a run that was cut off, by `python bench/run_tables.py OUT`. NVLink multicast stays off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import run_predictions
+import run_tables
+from jobs import run_job
+
+HERE = Path(__file__).resolve().parent
+BUDGET_S = 520.0  # of nine minutes, with the start of the machine's Python and the tables
+TABLES_S = 20.0
+QUIET = {
+    "NCCL_NVLS_ENABLE": "0",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "NVSHMEM_DISABLE_NVLS": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+TREE = {"NCCL_ALGO": "allreduce:tree", "NCCL_MIN_NCHANNELS": "8", "NCCL_MAX_NCHANNELS": "8"}
+RING = {"NCCL_ALGO": "allreduce:ring", "NCCL_MIN_NCHANNELS": "1", "NCCL_MAX_NCHANNELS": "1"}
+SLOTS = {
+    "PLAIT_DEVICE_MEMORY": "1G"
+}  # for pieces of copy engines as large as they are by themselves
+START_S = 22.0  # a job's start and end: contexts, communicators
+LATE_S = 8.0  # until a job that should have ended is killed
+
+
+@dataclass(frozen=True)
+class Step:
+    """One program of the run. {budget}: its own time budget; limit: until it is killed."""
+
+    name: str
+    share: float  # of all time
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def ranks_step(name: str, share: float, given: argparse.Namespace, env: Mapping[str, str]) -> Step:
+    command = [sys.executable, str(HERE / "run_ranks.py"), "--section", name]
+    command += ["--ranks", str(1 if given.one_gpu else given.gpus), "--budget-s", "{budget}"]
+    command += ["--csv", str(given.out / f"gpu_run_{name}_{given.machine}.csv")]
+    command += ["--most-mib", str(given.most_mib)]
+    return Step(name, share, tuple(command), env)
+
+
+def symmetric_step(given: argparse.Namespace) -> Step:
+    csv = given.out / f"gpu_symmetric_{given.machine}.csv"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", str(1 if given.one_gpu else given.gpus)]
+    command += [str(HERE / "symmetric.py"), "--csv", str(csv), "--budget-s", "{budget}"]
+    return Step("symmetric", 0.09, tuple(command))
+
+
+def links_step(given: argparse.Namespace) -> Step:
+    csv = given.out / f"gpu_links_{given.machine}.csv"
+    command = [str(given.build / "bench_links"), "--gpus", str(given.gpus)]
+    mib = [str(one) for one in (1024, 4096, 256) if one <= given.most_mib] or [str(given.most_mib)]
+    command += ["--mib", ",".join(mib), "--budget-s", "{budget}", "--csv", str(csv)]
+    return Step("links", 0.13, tuple(command))
+
+
+def steps(given: argparse.Namespace) -> list[Step]:
+    """In order of importance."""
+    return [
+        ranks_step("table", 0.31, given, {}),
+        symmetric_step(given),
+        ranks_step("pinned_tree", 0.10, given, TREE),
+        ranks_step("pinned_ring", 0.08, given, RING),
+        links_step(given),
+        ranks_step("schedules", 0.26, given, {}),
+        ranks_step("copies", 0.07, given, SLOTS),
+    ]
+
+
+class Run:
+    """The steps, one after the other, and what time is left."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given = given
+        self.began = time.monotonic()
+        self.end = self.began + given.budget_s - TABLES_S
+        self.pretended = 0.0  # seconds that a dry run's steps would have taken
+        self.failed: list[str] = []
+
+    def left(self) -> float:
+        return max(0.0, self.end - time.monotonic() - self.pretended)
+
+    def budgets(self, step: Step, later: list[Step]) -> tuple[float, float]:
+        """(seconds it may measure, seconds until it is killed): its share of what is left."""
+        share = self.left() * step.share / (step.share + sum(one.share for one in later))
+        return max(5.0, share - START_S), min(share + LATE_S, self.left())
+
+    def one(self, step: Step, later: list[Step]) -> None:
+        budget, limit = self.budgets(step, later)
+        command = [word.replace("{budget}", f"{budget:.0f}") for word in step.command]
+        said = " ".join([*(f"{k}={v}" for k, v in step.env.items()), shlex.join(command)])
+        print(f"## {step.name}: {budget:.0f} s of {limit:.0f}: {said}", flush=True)
+        if self.given.dry:
+            self.pretended += limit - LATE_S if later else limit
+            return
+        if limit < 10:
+            print(f"## {step.name}: no time left", flush=True)
+            return
+        began = time.monotonic()
+        env = {**os.environ, **QUIET, **step.env, "PLAIT_COMMIT": self.given.commit}
+        output, errors, why = run_job(command, env, limit)
+        with (self.given.out / "gpu_run.log").open("a") as log:
+            log.write(f"## {said}\n{output}{errors}\n")
+        print("\n".join((output + errors).splitlines()[-6:])[-1500:], flush=True)
+        print(f"## {step.name}: {why or 'well'}, {time.monotonic() - began:.0f} s", flush=True)
+        if why:
+            self.failed.append(step.name)
+
+    def all(self) -> None:
+        wanted = steps(self.given)
+        for number, step in enumerate(wanted):
+            if not self.given.only or step.name in self.given.only.split(","):
+                self.one(step, wanted[number + 1 :])
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--gpus", type=int, required=True, help="ranks, a GPU each")
+    parser.add_argument("--out", type=Path, help="an empty folder; --dry makes one of its own")
+    parser.add_argument("--build", type=Path, default=HERE.parent / "build" / "gpu")
+    parser.add_argument("--budget-s", type=float, default=BUDGET_S)
+    parser.add_argument("--most-mib", type=int, default=4096, help="the largest message")
+    parser.add_argument("--only", default="", help="steps by commas")
+    parser.add_argument("--machine", default="", help="in file names; default: h200xGPUS")
+    parser.add_argument("--one-gpu", action="store_true", help="links by threads, else one rank")
+    parser.add_argument("--dry", action="store_true")
+    given = parser.parse_args()
+    given.machine = given.machine or f"h200x{given.gpus}"
+    given.commit = commit()
+    if given.out is None and not given.dry:
+        parser.error("--out: wanted a folder for the rows, found none")
+    return given
+
+
+def commit() -> str:
+    """Of what is run: the file beside carried programs, or git's own word."""
+    carried = HERE.parent / "build" / "run" / "commit"
+    if carried.exists():
+        return carried.read_text().strip()
+    command = ["git", "-C", str(HERE), "rev-parse", "--short", "HEAD"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
+
+
+def main() -> int:
+    """Runs all steps and prints the tables; 1 where a step failed."""
+    given = arguments()
+    with tempfile.TemporaryDirectory(prefix="plait-run-") as folder:
+        given.out = given.out or Path(folder)
+        given.out.mkdir(parents=True, exist_ok=True)
+        run = Run(given)
+        run.all()
+        if given.dry:
+            print("## rows made up from predictions, to try the tables with", flush=True)
+            run_predictions.make_up(given.out, given.gpus, given.machine)
+        tables = run_tables.report(given.out, given.gpus)
+        print(tables)
+        with (given.out / "gpu_run.log").open("a") as log:
+            log.write(tables + "\n")
+    if run.failed:
+        print(f"steps that failed: {', '.join(run.failed)}")
+    return 1 if run.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

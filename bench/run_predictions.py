@@ -1,0 +1,272 @@
+"""The simulator's predictions for every row of a run, written down before it; and how they did.
+
+    python bench/run_predictions.py --write               # bench/results/predicted_run_h200x*.csv
+    python bench/run_predictions.py --compare OUT --gpus 8
+
+Nothing in these files was measured. plait's rows are predicted by the simulator from
+topologies/hgx-h200.json, NCCL's all_reduces by its model of NCCL's ring; other rows of NCCL have no
+prediction. What links give is predicted by reasoning, since the simulator's links are fitted to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from run_rows import CHOSEN, COLUMNS, GIB, MIB, Item, Writer, items, read
+
+import plait
+from plait._core import plan_of_copies, predicted_ns
+from plait.evidence.calibrate import nccl_us
+
+RESULTS = Path(__file__).parent / "results"
+MOST = 4 * GIB
+GPUS = (2, 4, 8)
+PREDICTED = (
+    *("section", "collective", "gpus", "type", "bytes", "way", "params"),
+    *("predicted_graph_us", "predicted_eager_us"),
+)
+LINKS = ("pattern", "k", "way", "gpus", "predicted_gb_per_s")
+LINK_ROWS = (  # of bench_links
+    *("pattern", "k", "way", "blocks", "gpus", "bytes", "us", "least_us", "gb_per_s", "wrong"),
+)
+NEAR = 0.10
+Row = dict[str, Any]
+
+
+@cache
+def machine() -> plait.Topology:
+    return plait.load_topology("hgx-h200")
+
+
+@cache
+def times_us(item: Item, ranks: int) -> tuple[str, float, float] | None:
+    """(what serves it, us in a graph, us eagerly); None where the way does not take it."""
+    request = item.request(ranks)
+    names = {info.name for info in plait.strategies()}
+    if item.way in names - {info.name for info in plait.engines()}:
+        try:
+            plan = plait.propose_one(machine(), request, item.way, dict(item.params))
+        except plait.UnsupportedError:
+            return None
+        times = [predicted_ns(plan, machine(), eager) / 1e3 for eager in (False, True)]
+        return plan.label, times[0], times[1]
+    if item.section == "copies":
+        return None if item.params else _rotated(request)
+    if item.way in dict(plait.engine_refusals(request)):
+        return None
+    found = []
+    for eager in (False, True):
+        try:
+            runs = plait.what_would_run(machine(), request, item.way, dict(item.params), eager)
+        except plait.UnsupportedError:
+            return None
+        if runs is None:
+            plan, name = plait.propose(machine(), request)[0][0], "lanes"
+            found.append(predicted_ns(plan, machine(), eager) / 1e3)
+        else:
+            name = runs.choice.engine
+            found.append(runs.predicted_us)
+    return name, found[0], found[1]
+
+
+def _rotated(request: plait.Request) -> tuple[str, float, float]:
+    """With all the slots that copy_rotation takes by itself."""
+    slot = (64 if request.ranks <= 4 else 16) * MIB
+    plan = plan_of_copies(machine(), request, inbox_bytes=(request.ranks - 1) * 2 * slot)
+    times = [predicted_ns(plan, machine(), eager) / 1e3 for eager in (False, True)]
+    return "copy_rotation", times[0], times[1]
+
+
+def predicted(section: str, ranks: int) -> Iterator[Row]:
+    """A row for each that the run will write, as far as there is a prediction."""
+    for item in items(section, ranks, MOST):
+        known = times_us(item, ranks)
+        if known is None:
+            continue
+        name, graph_us, eager_us = known
+        request = item.request(ranks)
+        row = {
+            "section": section,
+            "collective": item.collective if item.op == "sum" else f"{item.collective} {item.op}",
+            "gpus": ranks,
+            "type": item.type,
+            "bytes": request.message_bytes(),
+            "params": "" if item.way else CHOSEN,
+        }
+        times = {"predicted_graph_us": graph_us, "predicted_eager_us": eager_us}
+        yield row | {"way": f"plait {item.asked() or name}"} | times
+        if section == "table" and item.collective == "all_reduce" and item.size >= 64 * MIB:
+            us = nccl_us(ranks, item.size // MIB)
+            times = {"predicted_graph_us": us, "predicted_eager_us": us}
+            yield row | {"way": "nccl", "params": ""} | times
+
+
+def predicted_links(ranks: int) -> Iterator[Row]:
+    """What each pattern gives with 4 GiB out of each GPU; steps between what was measured."""
+    to_many = {1: 364.0, 2: 360.0, 3: 355.0, 4: 351.0, 5: 348.0, 6: 345.0, 7: 343.0}
+    by_way = {"push": 1.0, "bulk push": 1.0, "pull": 334 / 364, "bulk pull": 352 / 364}
+    for way, share in by_way.items():
+        for k in range(1, ranks):
+            yield {"pattern": "shift", "k": k, "way": way, "predicted_gb_per_s": 364.0 * share}
+        for k in range(2, ranks):
+            yield {"pattern": "peers", "k": k, "way": way, "predicted_gb_per_s": to_many[k] * share}
+        if ranks > 2:
+            for name in ("one to all", "all to one"):
+                yield {
+                    "pattern": name,
+                    "k": ranks - 1,
+                    "way": way,
+                    "predicted_gb_per_s": 362.0 * share,
+                }
+    engines = [("shift", k, 391.0) for k in range(1, ranks)]
+    engines += [("peers", k, 391.0 - 6.0 * (k - 1)) for k in range(2, ranks)]
+    for pattern, k, speed in engines:
+        row = {"pattern": pattern, "k": k, "way": "copy engines"}
+        yield row | {"predicted_gb_per_s": speed}
+
+
+def files(ranks: int) -> tuple[Path, Path]:
+    return (
+        RESULTS / f"predicted_run_h200x{ranks}.csv",
+        RESULTS / f"predicted_links_h200x{ranks}.csv",
+    )
+
+
+SAID = "predictions, not measurements: made before the run by bench/run_predictions.py --write"
+
+
+def write() -> None:
+    for ranks in GPUS:
+        runs, links = files(ranks)
+        made = Writer(runs, [SAID, "us by the simulator on topologies/hgx-h200.json"], PREDICTED)
+        for section in ("table", "schedules", "copies"):
+            for row in predicted(section, ranks):
+                made.write(row)
+        out = Writer(links, [SAID, "GB/s by reasoning, bench/NOTES.md has it"], LINKS)
+        for row in predicted_links(ranks):
+            out.write(row | {"gpus": ranks})
+
+
+def make_up(folder: Path, ranks: int, name: str) -> None:
+    """Rows as a run would leave them, drawn around the predictions: to try programs with."""
+    drawn = random.Random(1)
+    runs, links = files(ranks)
+    said = ["machine: none; made up from predictions to try the tables with", "command: none"]
+    noisy = lambda us: float(us) * drawn.uniform(0.9, 1.1)  # noqa: E731
+    writers: dict[str, Writer] = {}
+    for row in read(runs):
+        section = row["section"]
+        if section not in writers:
+            writers[section] = Writer(folder / f"gpu_run_{section}_{name}.csv", said, COLUMNS)
+        times = {f"{how}_us": noisy(row[f"predicted_{how}_us"]) for how in ("graph", "eager")}
+        plain = {key: row[key] for key in ("collective", "gpus", "type", "bytes", "way", "params")}
+        more = {"ranks_as": "processes", "wrong": 0, "commit": "none"}
+        writers[section].write(plain | times | more)
+        if row["way"] != "nccl":
+            both = {key: us * drawn.uniform(0.8, 1.8) for key, us in times.items()}
+            writers[section].write(plain | both | more | {"way": "nccl", "params": ""})
+    columns = (
+        "pattern",
+        "k",
+        "way",
+        "blocks",
+        "gpus",
+        "bytes",
+        "us",
+        "least_us",
+        "gb_per_s",
+        "wrong",
+    )
+    out = Writer(folder / f"gpu_links_{name}.csv", said, columns)
+    for row in read(links):
+        for size in (GIB, 4 * GIB):
+            speed = noisy(row["predicted_gb_per_s"])
+            us = size / speed / 1e3
+            facts = {"blocks": 100, "bytes": size, "us": us, "least_us": us, "gb_per_s": speed}
+            out.write(row | facts | {"wrong": 0})
+
+
+def key_of(row: Row) -> tuple[str, ...]:
+    return tuple(str(row[name]) for name in ("collective", "gpus", "type", "bytes", "way"))
+
+
+def compared(folder: Path, ranks: int) -> Iterator[tuple[Row, str, float, float]]:
+    """(the prediction's row, graph or eager, predicted us, measured us) where both are there."""
+    measured: dict[tuple[str, ...], Row] = {}
+    for file in sorted(folder.glob("gpu_run_*.csv")):
+        for row in read(file):
+            if "pinned" not in file.name:
+                measured.setdefault(key_of(row), row)
+    for row in read(files(ranks)[0]):
+        there = measured.get(key_of(row))
+        for how in ("graph", "eager"):
+            if there is not None and float(there[f"{how}_us"]) > 0 and there["wrong"] == "0":
+                yield row, how, float(row[f"predicted_{how}_us"]), float(there[f"{how}_us"])
+
+
+def errors(folder: Path, ranks: int) -> Iterator[str]:
+    """How the predictions did: lines for people."""
+    by_way: dict[tuple[str, str, str], list[tuple[float, Row]]] = {}
+    for row, how, said, found in compared(folder, ranks):
+        way = row["way"].removeprefix("plait ")
+        by_way.setdefault((row["collective"], way, how), []).append((said / found - 1, row))
+    if not by_way:
+        yield "no row of the run has a prediction"
+        return
+    all_off = [abs(off) for rows in by_way.values() for off, _ in rows]
+    near = sum(off <= NEAR for off in all_off)
+    middle = statistics.median(all_off)
+    yield f"{len(all_off)} figures, {near} within {NEAR:.0%}, median off {middle:.1%}"
+    yield "| collective | way | launched | rows | median off | furthest | at bytes |"
+    yield "|---|---|---|---|---|---|---|"
+    for (collective, way, how), rows in sorted(by_way.items()):
+        middle = statistics.median(abs(off) for off, _ in rows)
+        worst, at = max(rows, key=lambda one: abs(one[0]))
+        yield (
+            f"| {collective} | {way} | {how} | {len(rows)} | {middle:.1%} | {worst:+.1%} | "
+            f"{at['bytes']} |"
+        )
+
+
+def link_errors(rows: Iterable[Row], ranks: int) -> Iterator[str]:
+    """Of the largest size of each pattern and way, the best number of blocks."""
+    best: dict[tuple[str, str, str], tuple[int, float]] = {}
+    for row in rows:
+        key, size = (row["pattern"], row["k"], row["way"]), int(row["bytes"])
+        best[key] = max(best.get(key, (0, 0.0)), (size // MIB // 64, float(row["gb_per_s"])))
+    yield "| pattern | k | way | predicted GB/s | found | off |"
+    yield "|---|---|---|---|---|---|"
+    for row in read(files(ranks)[1]):
+        found = best.get((row["pattern"], row["k"], row["way"]), (0, 0.0))[1]
+        if found > 0:
+            said = float(row["predicted_gb_per_s"])
+            yield (
+                f"| {row['pattern']} | {row['k']} | {row['way']} | {said:.0f} | {found:.1f} | "
+                f"{said / found - 1:+.1%} |"
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--compare", type=Path, help="a run's folder")
+    parser.add_argument("--gpus", type=int, choices=GPUS, default=8)
+    given = parser.parse_args()
+    if given.write:
+        write()
+    if given.compare:
+        print("\n".join(errors(given.compare, given.gpus)))
+        for file in sorted(given.compare.glob("gpu_links_*.csv")):
+            print("\n".join(link_errors(read(file), given.gpus)))
+
+
+if __name__ == "__main__":
+    main()

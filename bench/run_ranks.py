@@ -1,0 +1,283 @@
+"""One section of a run: every item of run_rows.py in turn, plait's call and NCCL's.
+
+    python bench/run_ranks.py --section table --ranks 8 --budget-s 150 --csv rows.csv
+    python bench/run_ranks.py --section table --ranks 2 --host --most-mib 1 --csv rows.csv
+
+A process a GPU; --host: ranks on CPUs, plait alone, to try the program. Inputs are normal numbers
+from a new seed each row, outputs are poisoned. plait's results are held to the bits of a sum in
+rank order where that is promised, other sums to their roundings. Rows go into the file as they
+come, until the budget is spent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import options
+from expected import POISON, Case, HostArrays, TorchArrays, size_of
+from run_rows import CHOSEN, COLUMNS, FORMULA, SECTIONS, Item, Writer, items
+
+import plait
+from plait import launch
+from plait.bench.gpu_ranks import Bay, Call, sums_in_rank_order
+from plait.bench.reductions import EPSILON, REDUCING
+from plait.launch import Emit
+
+NCCL_WAYS = {"pinned_tree": "nccl tree 8 channels", "pinned_ring": "nccl ring 1 channel"}
+ROW_S = 0.05  # of timed calls, each of eager and graph
+MORE_S = 120.0  # beyond the budget, until ranks that stand still are killed
+
+
+class OnGpus:
+    """A rank with a GPU, its arrays by torch and both libraries on one stream."""
+
+    def __init__(self, task: dict[str, Any]) -> None:
+        whole = {"topology": "", "masks": [], "sm_budget": 0, "against": task["against"]}
+        whole["beside_computing"] = task["section"] == "copies"
+        self.bay = Bay(whole, 0, row_budget_s=ROW_S)
+        self.comm, self.nccl = self.bay.comm, self.bay.nccl
+        self.on: HostArrays = TorchArrays(f"cuda:{self.bay.device}")
+        self.facts = {"gpu": self.bay.gpu.name, "nccl": self.nccl.version if self.nccl else ""}
+
+    def buffers(self, sent: Any, output: Any) -> tuple[int, int]:
+        return sent.data_ptr(), output.data_ptr()
+
+    def call(self, item: Item, request: plait.Request, at: tuple[int, int]) -> Call:
+        core, stream = self.comm._core, self.bay.stream
+        return lambda: core.enqueue(request, *at, stream, item.way, dict(item.params))
+
+    def by_nccl(self, request: plait.Request, at: tuple[int, int]) -> Call | None:
+        nccl, stream = self.nccl, self.bay.stream
+        if nccl is None or not nccl.takes(request):
+            return None
+        return lambda: nccl.call(request, *at, stream)
+
+    def served_by(self, call: Call) -> str:
+        return self.bay.counted_as(call).partition("/")[2] or "nothing"
+
+    def in_rank_order(self, request: plait.Request, done_by: str) -> bool:
+        return sums_in_rank_order(self.bay.topology, request, f"{request.collective}/{done_by}")
+
+    def finish(self) -> None:
+        self.bay.gpu.synchronize(self.bay.stream)
+        self.comm.check()
+
+    def times_us(self, call: Call, size: int) -> tuple[float, float]:
+        """(in a graph, eager)."""
+        return self.bay.graph_s(call, size) * 1e6, self.bay.eager_s(call) * 1e6
+
+    def close(self) -> None:
+        self.bay.close()
+
+
+class OnHost:
+    """The same over CPU ranks, which try the program where there is no GPU."""
+
+    def __init__(self, task: dict[str, Any]) -> None:
+        self.facts = {"gpu": "no GPU", "nccl": ""}
+        self.comm = plait.init(device=-1)
+        self.on = HostArrays()
+
+    def buffers(self, sent: Any, output: Any) -> tuple[int, int]:
+        return sent.ctypes.data, output.ctypes.data
+
+    def call(self, item: Item, request: plait.Request, at: tuple[int, int]) -> Call:
+        core = self.comm._core
+        return lambda: core.run_request(request, *at, item.way, dict(item.params), 1.0)
+
+    def by_nccl(self, request: plait.Request, at: tuple[int, int]) -> Call | None:
+        return None
+
+    def served_by(self, call: Call) -> str:
+        call()
+        return "lanes"
+
+    def in_rank_order(self, request: plait.Request, done_by: str) -> bool:
+        return False
+
+    def finish(self) -> None:
+        self.comm.barrier()
+
+    def times_us(self, call: Call, size: int) -> tuple[float, float]:
+        began = time.perf_counter()
+        call()
+        return 0.0, (time.perf_counter() - began) * 1e6
+
+    def close(self) -> None:
+        self.comm.barrier()
+
+
+class Rank:
+    """This rank's part of a section."""
+
+    def __init__(self, task: dict[str, Any]) -> None:
+        self.task = task
+        self.side: Any = OnHost(task) if task["host"] else OnGpus(task)
+        self.comm, self.on = self.side.comm, self.side.on
+        self.began, self.seed = time.monotonic(), task["seed"]
+
+    def over_all(self, value: float, of: Callable[[list[float]], float]) -> float:
+        return of([float(one) for one in self.comm.exchange(repr(value).encode())])
+
+    def time_is_up(self) -> bool:
+        spent = self.over_all(time.monotonic() - self.began, max)
+        return bool(spent > self.task["budget_s"])
+
+    def arrays(self, case: Case) -> tuple[Any, Any]:
+        """This rank's input, and its output with a tail that nobody may touch."""
+        kind = case.request.type
+        width = size_of(kind)
+        sent = case.drawn(self.comm.rank)
+        slab = self.on.slab(max(1, case.gathered_count()) * width + 64)
+        return sent, slab
+
+    def wrong(self, case: Case, slab: Any, call: Call, exact: bool) -> int:
+        """Elements that are not what they must be, over all ranks, from a poisoned output."""
+        request, rank = case.request, self.comm.rank
+        self.on.fill(slab, POISON)
+        self.on.finish()
+        self.comm.barrier()
+        call()
+        self.side.finish()
+        count, width = case.output_count(rank), size_of(request.type)
+        output = self.on.view(slab, 0, count, request.type)
+        found = case.wrong(rank, output) if exact else self.far_off(case, output)
+        found += int(self.on.number((slab[count * width :] != POISON).sum()))
+        return int(self.over_all(found, sum))
+
+    def far_off(self, case: Case, output: Any) -> int:
+        """Of a sum in another order: elements further off than its roundings can be."""
+        request, expected = case.request, case.expected(self.comm.rank)
+        if expected is None:
+            return 0
+        if request.collective not in REDUCING or request.type not in EPSILON:
+            return case.wrong(self.comm.rank, output)
+        most = 8 * request.ranks * EPSILON[request.type]
+        off = abs(self.on.cast(expected, "fp64") - self.on.cast(output, "fp64"))
+        return int(self.on.number((~(off <= most)).sum()))
+
+    def rows(self, item: Item) -> list[dict[str, Any]]:
+        """plait's row and NCCL's; empty where the way asked for does not take it."""
+        self.seed += 1
+        request = item.request(self.comm.ranks)
+        case = Case(self.on, request, self.seed)
+        sent, slab = self.arrays(case)
+        at = self.side.buffers(sent, slab)
+        call = self.side.call(item, request, at)
+        try:
+            done_by = self.side.served_by(call)
+        except plait.UnsupportedError:
+            return []  # the same on all ranks
+        self.side.finish()
+        exact = self.side.in_rank_order(request, done_by)
+        name = done_by.partition("(")[0]
+        way = f"plait {item.asked() or name}"
+        rows = [self.row(item, way, CHOSEN if not item.way else done_by, case, slab, call, exact)]
+        by_nccl = self.side.by_nccl(request, at)
+        if by_nccl is not None:
+            named = NCCL_WAYS.get(item.section, "nccl")
+            rows.append(self.row(item, named, "", case, slab, by_nccl, False))
+        return rows
+
+    def row(
+        self, item: Item, way: str, params: str, case: Case, slab: Any, call: Call, exact: bool
+    ) -> dict[str, Any]:
+        wrong = self.wrong(case, slab, call, exact)
+        graph_us, eager_us = self.side.times_us(call, item.size)
+        wrong += self.wrong(case, slab, call, exact)
+        return {
+            "collective": item.collective if item.op == "sum" else f"{item.collective} {item.op}",
+            "gpus": self.comm.ranks,
+            "ranks_as": "processes",
+            "type": item.type,
+            "bytes": case.request.message_bytes(),
+            "way": way,
+            "params": params,
+            "graph_us": graph_us,
+            "eager_us": eager_us,
+            "wrong": wrong,
+        }
+
+
+def rank_main(task: dict[str, Any], emit: Emit) -> None:
+    """Rank 0 emits facts, then rows."""
+    rank = Rank(task)
+    if rank.comm.rank == 0:
+        emit({"facts": rank.side.facts})
+    for item in items(task["section"], rank.comm.ranks, task["most"]):
+        if rank.time_is_up():
+            break
+        for row in rank.rows(item):
+            if rank.comm.rank == 0:
+                emit(row)
+    rank.side.close()
+
+
+def comments(given: argparse.Namespace, facts: dict[str, str]) -> list[str]:
+    """Where rows are from."""
+    gpu = facts["gpu"].removeprefix("NVIDIA ")
+    box = f"HGX {gpu}" if gpu.startswith(("H100", "H200")) else gpu
+    day = datetime.datetime.now(datetime.timezone.utc).date()
+    return [
+        f"machine: {box} x{given.ranks} (virtual machine); date: {day}; driver "
+        f"{plait.gpu.driver_version() if not given.host else 'none'}, NCCL {facts['nccl']}, "
+        f"multicast off; commit {given.commit}",
+        f"command: bench/run_ranks.py {' '.join(sys.argv[1:])}; us, 0 = not timed; {FORMULA}",
+    ]
+
+
+def arguments() -> argparse.Namespace:
+    parser = options.parser(__doc__)
+    parser.add_argument("--section", choices=SECTIONS, required=True)
+    parser.add_argument("--budget-s", type=float, default=120.0)
+    parser.add_argument("--most-mib", type=int, default=4096)
+    parser.add_argument("--without-nccl", action="store_true")
+    parser.add_argument("--commit", default=os.environ.get("PLAIT_COMMIT", "unknown"))
+    parser.add_argument("--csv", type=Path, required=True)
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Runs the ranks; 1 where a result was wrong or a rank failed."""
+    given = arguments()
+    alone = given.host or given.without_nccl
+    task = {
+        "section": given.section,
+        "host": given.host,
+        "against": "" if alone else "nccl",
+        "budget_s": given.budget_s,
+        "most": given.most_mib << 20,
+        "seed": given.seed + time.time_ns() // 1_000_000 % 1_000_000,
+    }
+    job = launch.start("run_ranks:rank_main", given.ranks, task, folder=str(Path(__file__).parent))
+    last = threading.Timer(given.budget_s + MORE_S, job.kill)
+    last.start()
+    writer, wrong, failed = None, 0, False
+    for row in job.lines():
+        if "error" in row:
+            print(f"rank {row['rank']}: {row['error']}", file=sys.stderr)
+            failed = True
+        elif "facts" in row:
+            writer = Writer(given.csv, comments(given, row["facts"]), COLUMNS)
+        elif writer is not None:
+            writer.write(row | {"commit": given.commit})
+            wrong += row["wrong"]
+            print(*(row[name] for name in COLUMNS[:-1]), flush=True)
+    statuses = job.wait()
+    last.cancel()
+    if any(statuses):
+        print(f"ranks ended with {statuses}", file=sys.stderr)
+    print(f"{given.section}: wrong elements {wrong}")
+    return 1 if wrong or failed or any(statuses) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

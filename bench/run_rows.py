@@ -1,0 +1,167 @@
+"""What a run on GPUs measures, the most important first, and how its rows are written.
+
+The run itself (gpu_run.py), its predictions (run_predictions.py) and what is made of its rows
+(run_tables.py) go by this list.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import plait
+from plait.bench import engines
+from plait.bench.sizes import count_for
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+COLUMNS = (
+    *("collective", "gpus", "ranks_as", "type", "bytes", "way", "params"),
+    *("graph_us", "eager_us", "wrong", "commit"),
+)
+CHOSEN = "chosen"  # in `params`: by plait's own choice
+FORMULA = "busbw = factor x bytes / us / 1e3 GB/s, all_reduce 2 (n-1)/n, broadcast 1, else (n-1)/n"
+OTHERS = ("reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "send_recv")
+# Parameters worth a row beside an engine's own choice, and strategies by lanes.
+TUNED = {
+    "tiled": ({"blocks": 32}, {"blocks": 64}, {"tile_units": 1024}),
+    "copy_rotation": ({"tile_units": MIB},),
+    "copy_ring": ({"tile_units": MIB // 2},),
+}
+BESIDE = ("copy_rotation",)  # has slots where calls leave multiprocessors to others
+STRATEGIES = ("fold", "phases", "ring", "direct")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One call to be timed, NCCL's beside it."""
+
+    section: str
+    collective: str
+    type: str
+    size: int  # bytes of the message
+    way: str = ""  # an engine or a strategy; empty = plait's choice
+    params: tuple[tuple[str, int], ...] = ()
+    op: str = "sum"
+
+    def request(self, ranks: int) -> plait.Request:
+        count = count_for(self.collective, self.size, self.type, ranks)
+        return plait.Request(
+            self.collective, count, self.type, self.op, ranks, 0, min(1, ranks - 1)
+        )
+
+    def asked(self) -> str:
+        """'tiled:blocks=32'; empty for plait's choice."""
+        said = ",".join(f"{name}={value}" for name, value in self.params)
+        return f"{self.way}:{said}" if said else self.way
+
+
+def powers(first: int, last: int, factor: int = 4) -> list[int]:
+    found = [first]
+    while found[-1] * factor <= last:
+        found.append(found[-1] * factor)
+    return found
+
+
+def table(most: int) -> Iterator[Item]:
+    """Today's table: first all_reduce, then the others by fours, then what lies between."""
+    for size in powers(KIB, most, 2):
+        yield Item("table", "all_reduce", "fp32", size)
+    coarse = powers(4 * KIB, most)
+    for collective in OTHERS:
+        for size in coarse:
+            yield Item("table", collective, "fp32", size)
+    for size in powers(KIB, min(most, GIB)):
+        yield Item("table", "all_reduce", "bf16", size)
+    for collective in OTHERS:
+        for size in powers(KIB, most, 2):
+            if size not in coarse:
+                yield Item("table", collective, "fp32", size)
+
+
+def pinned(section: str, most: int) -> Iterator[Item]:
+    """all_reduce beside NCCL as engines that serve models pin it."""
+    for size in powers(KIB, min(most, GIB)):
+        yield Item(section, "all_reduce", "fp32", size)
+    for size in powers(4 * KIB, min(most, 256 * MIB)):
+        yield Item(section, "all_reduce", "bf16", size)
+
+
+def ways(collective: str, ranks: int) -> Iterator[tuple[str, dict[str, int]]]:
+    """All that may serve it; who does not take a request says so itself."""
+    for name in engines.names(collective):
+        if name not in BESIDE:
+            yield from ((name, params) for params in ({}, *TUNED.get(name, ())))
+    known = {info.name for info in plait.strategies() if collective in info.collectives}
+    for name in STRATEGIES:
+        if name in known:
+            yield name, {}
+
+
+def schedules(ranks: int, most: int) -> Iterator[Item]:
+    """Each schedule at middle and large sizes, NCCL in turn."""
+    sizes = [size for size in (64 * MIB, GIB, 256 * MIB, 16 * MIB, 4 * MIB, MIB) if size <= most]
+    asked = [("all_reduce", "fp32", "sum", size) for size in sizes]
+    asked += [(name, "fp32", "sum", size) for size in sizes[:3] for name in OTHERS]
+    asked += [("all_reduce", "int32", "sum", size) for size in sizes[:3]]
+    asked += [("all_reduce", "bf16", "max", size) for size in sizes[:3]]
+    for collective, kind, op, size in asked:
+        for name, params in ways(collective, ranks):
+            if name in ("one_shot", "hop") and size > 4 * MIB:
+                continue
+            yield Item("schedules", collective, kind, size, name, tuple(params.items()), op)
+
+
+def copies(ranks: int, most: int) -> Iterator[Item]:
+    """Engines by copies that have their slots beside computing."""
+    if ranks == 2:
+        return
+    for size in (one for one in (256 * MIB, GIB, 64 * MIB) if one <= most):
+        for collective in ("all_reduce", *OTHERS):
+            for name in BESIDE if collective != "all_gather" else ():  # copy_ring serves it
+                for params in ({}, *TUNED.get(name, ())):
+                    asked = tuple(params.items())
+                    yield Item("copies", collective, "fp32", size, name, asked)
+
+
+SECTIONS = ("table", "pinned_tree", "pinned_ring", "schedules", "copies")
+
+
+def items(section: str, ranks: int, most: int) -> list[Item]:
+    """What a section asks for; elements there are."""
+    found: Iterable[Item]
+    if section == "table":
+        found = table(most)
+    elif section == "schedules":
+        found = schedules(ranks, most)
+    elif section == "copies":
+        found = copies(ranks, most)
+    else:
+        found = pinned(section, most)
+    return [item for item in found if item.request(ranks).count > 0]
+
+
+def read(file: Path) -> list[dict[str, str]]:
+    """The rows of a file, without the lines that say where they are from."""
+    lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+    return list(csv.DictReader(lines))
+
+
+class Writer:
+    """A CSV file whose rows are there as soon as they are known."""
+
+    def __init__(self, file: Path, comments: Iterable[str], columns: Iterable[str]) -> None:
+        self.columns = list(columns)
+        self.stream = file.open("w", newline="")
+        for line in comments:
+            self.stream.write(f"# {line}\n")
+        self.writer = csv.writer(self.stream, lineterminator="\n")
+        self.writer.writerow(self.columns)
+        self.stream.flush()
+
+    def write(self, row: dict[str, Any]) -> None:
+        values = [row.get(name, "") for name in self.columns]
+        self.writer.writerow([f"{one:.3f}" if isinstance(one, float) else one for one in values])
+        self.stream.flush()
