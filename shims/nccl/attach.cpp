@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <mutex>
@@ -15,14 +16,16 @@
 #include "base/nccl_settings.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
+#include "comm/descriptor.hpp"
 #include "comm/nccl/real.hpp"
+#include "comm/socket.hpp"
+#include "comm/vote.hpp"
 #include "plait/error.hpp"
+#include "shims/nccl/carrier.hpp"
 #include "shims/nccl/group.hpp"
 #include "shims/nccl/leave.hpp"
-#include "shims/nccl/meeting.hpp"
 #include "shims/nccl/nodes.hpp"
 #include "shims/nccl/settings.hpp"
-#include "shims/nccl/vote.hpp"
 
 namespace plait::nccl {
 namespace {
@@ -38,75 +41,75 @@ unsigned most_blocks(unsigned configured) {
   return budget > 0 ? static_cast<unsigned>(budget) : most_ctas(configured);
 }
 
-/// A first card, as lines: refusal, host, device, settings, process, a word of its own,
-/// what shows that it lives, most blocks of a call.
-std::string introduction(State& state) {
+/// A rank's first card.
+struct Introduced {
+  std::string host, device, settings;
+  std::string process;       ///< on that host
+  std::string word;          ///< that no other call has
+  std::string life;          ///< what shows that it lives
+  unsigned most_blocks = 0;  ///< of a call; 0 = as many as are fastest
+};
+
+/// Where this rank is. Error where it cannot take part.
+Place place_of(const State& state) {
+  if (!settings().refusal.empty()) throw Error(ErrorCode::invalid_argument, settings().refusal);
+  if (leaves_new.load())
+    throw Error(ErrorCode::unsupported, "the program wants it so (plait_nccl_leave_new)");
+  if (major_of(real().version) != 2)
+    throw Error(ErrorCode::unsupported,
+                text("NCCL ", real().version, " is unknown to this plait: it knows version 2"));
+  return platform().place(state.device);
+}
+
+std::vector<Introduced> introduce(State& state, const Allgather& carry) {
   Place place;
-  std::string refusal = settings().refusal;
-  if (refusal.empty() && leaves_new.load())
-    refusal = "the program wants it so (plait_nccl_leave_new)";
-  try {
-    place = platform().place(state.device);
-  } catch (const Error& error) {
-    if (refusal.empty()) refusal = error.what();
+  const std::optional<Error> failure = attempt([&] { place = place_of(state); });
+  std::vector<Introduced> all;
+  for (const std::string& card :
+       vote(carry, failure,
+            pack({place.host, place.device, settings().shared, text(::getpid()), unique_word(),
+                  show_life(state.place), text(most_blocks(state.configured.most_ctas))}))) {
+    std::vector<std::string> parts = unpack(card);
+    if (parts.size() != 7) throw AgreedError(ErrorCode::mismatch, "a malformed first card");
+    all.push_back({parts[0], parts[1], parts[2], parts[0] + ' ' + parts[3], parts[4], parts[5],
+                   static_cast<unsigned>(nccl_number(parts[6]).value_or(0))});
   }
-  const int major = major_of(real().version);
-  if (major != 2 && refusal.empty())
-    refusal = text("NCCL ", real().version, " is unknown to this plait: it knows version 2");
-  for (char& letter : refusal)
-    if (letter == '\n') letter = ' ';
-  return text(refusal.substr(0, 1000), '\n', place.host, '\n', place.device, '\n',
-              settings().shared, '\n', process_word(), '\n', random_word(), '\n',
-              show_life(state.place), '\n', most_blocks(state.configured.most_ctas));
+  return all;
 }
 
-std::vector<std::string> lines_of(const std::string& card) {
-  std::vector<std::string> lines(1);
-  for (const char letter : card) {
-    if (letter == '\n')
-      lines.emplace_back();
-    else
-      lines.back() += letter;
-  }
-  lines.resize(8);
-  return lines;
-}
-
-/// Why these ranks stay on NCCL; empty where they can go together. Depends on the cards alone.
-std::string verdict(const std::vector<std::string>& cards) {
-  const std::vector<std::string> first = lines_of(cards[0]);
+/// AgreedError where these ranks stay on NCCL. Of the cards alone.
+void require_alike(const std::vector<Introduced>& all) {
   std::set<std::string> devices;
-  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
-    const std::vector<std::string> lines = lines_of(cards[rank]);
-    if (!lines[0].empty()) return text("rank ", rank, ": ", lines[0]);
-    if (lines[3] != first[3])
-      return text("rank ", rank, " has other settings (", lines[3], ") than rank 0 (", first[3],
-                  ")");
-    if (!devices.insert(lines[2]).second)
-      return text("rank ", rank, " shares its GPU with another rank");
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].settings != all[0].settings)
+      throw AgreedError(ErrorCode::mismatch,
+                        text("rank ", rank, " has other settings (", all[rank].settings,
+                             ") than rank 0 (", all[0].settings, ")"));
+    if (!devices.insert(all[rank].device).second)
+      throw AgreedError(ErrorCode::unsupported,
+                        text("rank ", rank, " shares its GPU with another rank"));
   }
-  return {};
 }
 
-std::vector<std::string> hosts_of(const std::vector<std::string>& cards) {
-  std::vector<std::string> hosts;
-  for (const std::string& card : cards) hosts.push_back(lines_of(card)[1]);
-  return hosts;
-}
-
-bool are_processes(const std::vector<std::string>& cards) {
+bool are_processes(const std::vector<Introduced>& all) {
   std::set<std::string> processes;
-  for (const std::string& card : cards) processes.insert(lines_of(card)[4]);
-  return processes.size() == cards.size();
+  for (const Introduced& one : all) processes.insert(one.process);
+  return processes.size() == all.size();
+}
+
+Nodes nodes_of(const State& state, const std::vector<Introduced>& all) {
+  std::vector<std::string> hosts;
+  for (const Introduced& one : all) hosts.push_back(one.host);
+  return plait::nodes_of(hosts, settings().env.node_size, state.rank);
 }
 
 /// Why nodes of these ranks stay on NCCL. A thread that drives several of them could not call NCCL
 /// between nodes for each in turn.
-std::string verdict_on_nodes(const Nodes& nodes, const std::vector<std::string>& cards) {
+std::string why_not(const Nodes& nodes, const std::vector<Introduced>& all) {
   if (nodes.count() == 1) return {};
   if (const std::string why = nodes.why_unlike(); !why.empty()) return why;
   if (nodes.size() == 1) return text("each of the ", nodes.count(), " nodes has one rank only");
-  if (!are_processes(cards)) return text(nodes.count(), " nodes, and several ranks in one process");
+  if (!are_processes(all)) return text(nodes.count(), " nodes, and several ranks in one process");
   return real().split == nullptr ? "several nodes, and no ncclCommSplit" : std::string();
 }
 
@@ -128,15 +131,13 @@ struct Agreed {
   bool in_processes = false;         // each rank in one of its own
 };
 
-Agreed agreed_on(const std::vector<std::string>& cards) {
+Agreed agreed_on(const std::vector<Introduced>& all) {
   Agreed agreed;
-  agreed.in_processes = are_processes(cards);
-  for (const std::string& card : cards) {
-    const std::vector<std::string> lines = lines_of(card);
-    agreed.devices.push_back(lines[2]);
-    const auto blocks = static_cast<unsigned>(nccl_number(lines[7]).value_or(0));
-    if (blocks != 0 && (agreed.most_blocks == 0 || blocks < agreed.most_blocks))
-      agreed.most_blocks = blocks;
+  agreed.in_processes = are_processes(all);
+  for (const Introduced& one : all) {
+    agreed.devices.push_back(one.device);
+    if (one.most_blocks != 0 && (agreed.most_blocks == 0 || one.most_blocks < agreed.most_blocks))
+      agreed.most_blocks = one.most_blocks;
   }
   return agreed;
 }
@@ -159,13 +160,7 @@ bool grows(const Env& env, bool one_node, bool in_processes) {
 }
 
 std::unique_ptr<Engine> make_engine(State& state, const Nodes& nodes, Comm across,
-                                    const Agreed& agreed, Vote& vote) {
-  const auto in_node = [&](const std::string& mine) {
-    const std::vector<std::string> all = vote.exchange(mine);
-    std::vector<std::string> found;
-    for (const int peer : nodes.peers()) found.push_back(all[static_cast<std::size_t>(peer)]);
-    return found;
-  };
+                                    const Agreed& agreed, const Exchange& in_node) {
   const Env& env = settings().env;
   const double wait_s = env.has("PLAIT_ARRIVE_S") ? env.arrive_s : kForEverS;
   const bool one_node = across == nullptr;
@@ -184,57 +179,62 @@ std::unique_ptr<Engine> make_engine(State& state, const Nodes& nodes, Comm acros
   return node_engine(nodes, state.device, std::move(inside), state.comm, across);
 }
 
-/// Makes state.engine and hears whether all ranks have theirs; returns why not.
-std::string build(State& state, const Nodes& nodes, Comm across, const Agreed& agreed, Vote& vote) {
-  std::string failure;
-  try {
+/// Makes state.engine on all ranks. AgreedError where some rank has none; what only one node agrees
+/// on is told to the others too.
+void build(State& state, const Nodes& nodes, Comm across, const Agreed& agreed,
+           const Allgather& carry) {
+  std::optional<AgreedError> refused;  // by a vote of all
+  const Exchange in_node = [&](const std::string& mine) {
+    std::vector<std::string> all, found;
+    try {
+      all = vote(carry, std::nullopt, mine);
+    } catch (const AgreedError& error) {
+      refused = error;
+      throw;
+    }
+    for (const int peer : nodes.peers()) found.push_back(all[static_cast<std::size_t>(peer)]);
+    return found;
+  };
+  const std::optional<Error> failure = attempt([&] {
     require_direct_access(nodes, agreed);
     state.marker = platform().marker(state.device);
     state.joint = platform().marker(state.device);
-    state.engine = make_engine(state, nodes, across, agreed, vote);
-  } catch (const std::exception& error) {
-    if (vote.stopped()) return error.what();  // all ranks have seen it
-    failure = error.what();
-  }
-  return vote.finish(failure);
+    state.engine = make_engine(state, nodes, across, agreed, in_node);
+  });
+  if (refused) throw AgreedError(*refused);
+  vote(carry, failure, "");
 }
 
-/// The host that this rank named on its card.
-std::string place_of(const State& state, const std::vector<std::string>& cards) {
-  return lines_of(cards[static_cast<std::size_t>(state.rank)])[1];
-}
-
-/// Fills state.engine on all ranks or on none; returns why on none.
-std::string agree(State& state) {
-  Vote vote(state);
-  const std::vector<std::string> cards = vote.exchange(introduction(state));
-  int in_process = 0;
-  for (const std::string& card : cards) in_process += lines_of(card)[4] == process_word();
-  vote.meet_first(lines_of(cards[0])[5], in_process);
-  const Nodes nodes = nodes_of(hosts_of(cards), settings().env.node_size, state.rank);
-  std::string refusal = verdict(cards);
-  if (refusal.empty()) refusal = verdict_on_nodes(nodes, cards);
-  if (!refusal.empty()) return refusal;
+/// Fills state.engine on all ranks, or throws AgreedError on all.
+void agree(State& state) {
+  Carrier carrier(state);
+  const Allgather carry = [&](const std::string& mine) { return carrier.allgather(mine); };
+  const std::vector<Introduced> all = introduce(state, carry);
+  const Introduced& mine = all[static_cast<std::size_t>(state.rank)];
+  carrier.meet_first(all[0].word,
+                     static_cast<int>(std::count_if(all.begin(), all.end(), [&](const auto& one) {
+                       return one.process == mine.process;
+                     })));
+  require_alike(all);
+  const Nodes nodes = nodes_of(state, all);
+  if (const std::string why = why_not(nodes, all); !why.empty())
+    throw AgreedError(ErrorCode::unsupported, why);
   std::vector<std::optional<std::string>> lives;
-  for (const std::string& card : cards) {
-    lives.emplace_back();
-    if (lines_of(card)[1] == place_of(state, cards)) lives.back() = lines_of(card)[6];
-  }
+  for (const Introduced& one : all)
+    lives.push_back(one.host == mine.host ? std::optional(one.life) : std::nullopt);
   std::shared_ptr<WatchedPeers> peers = open_peers(lives, state.rank);
   const Comm across = across_nodes(state, nodes);
-  const Agreed agreed = agreed_on(cards);
+  const Agreed agreed = agreed_on(all);
   state.most_blocks = agreed.most_blocks;
-  const std::string failure = build(state, nodes, across, agreed, vote);
-  if (failure.empty()) {
-    state.peers = peers;
-    watch(std::move(peers), state);
-    return failure;
+  try {
+    build(state, nodes, across, agreed, carry);
+  } catch (const AgreedError&) {
+    if (state.engine == nullptr && across != nullptr) real().destroy(across);
+    state.engine.reset();
+    throw;
   }
-  if (state.engine == nullptr && across != nullptr) {
-    real().destroy(across);
-  }
-  state.engine.reset();
-  return failure;
+  state.peers = peers;
+  watch(std::move(peers), state);
 }
 
 /// Asks NCCL who this rank is; false where there is nothing to attach to.
@@ -260,7 +260,11 @@ void attach(State* state, bool ready) noexcept {
       if (!identify(*state)) return state->phase.store(Phase::on_nccl);
     }
     platform().enter_thread(state->device);
-    state->reason = agree(*state);
+    try {
+      agree(*state);
+    } catch (const AgreedError& error) {
+      state->reason = reason_of(error);
+    }
     state->served = settings().served;
     state->min_bytes = settings().env.min_bytes;
     const bool attached = state->reason.empty();

@@ -5,12 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <limits>
 #include <map>
 #include <mutex>
-#include <new>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
@@ -142,13 +139,6 @@ std::string topology_json(const CommunicatorOptions& options, const Env& env) {
   return to_json(topology);
 }
 
-/// That no other communicator of this machine has.
-std::string new_name() {
-  static std::atomic<unsigned> made{0};
-  return text(getpid(), '-', std::chrono::steady_clock::now().time_since_epoch().count(), '-',
-              made++);
-}
-
 void set_log_once(const Env& env) {
   static std::mutex mutex;
   static std::string current;
@@ -161,35 +151,12 @@ void set_log_once(const Env& env) {
 
 }  // namespace
 
-std::optional<Error> attempt(const std::function<void()>& step) {
-  try {
-    step();
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::out_of_memory, "this process has no memory left");
-  } catch (const std::exception& error) {
-    return Error(ErrorCode::internal, error.what());
-  }
-  return std::nullopt;
-}
-
 std::vector<Contribution> vote(Rendezvous& rendezvous, const std::optional<Error>& failure,
                                const std::string& bytes, const std::vector<int>& fds,
                                const Patience& patience) {
-  const std::string code = std::to_string(failure ? static_cast<int>(failure->code()) : 0);
-  const std::string reason = failure ? reason_of(*failure) : "";
-  std::vector<Contribution> all =
-      rendezvous.allgather(pack({code, reason.substr(0, 2048), bytes}), fds, patience);
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    std::vector<std::string> parts = unpack(all[rank].bytes);
-    if (parts.size() != 3)
-      throw Error(ErrorCode::parse_error, text("rank ", rank, " sent a malformed vote"));
-    const auto number = parse_integer("error code", parts[0], 0, 13);
-    if (number != 0)
-      throw AgreedError(static_cast<ErrorCode>(number), text("rank ", rank, ": ", parts[1]));
-    all[rank].bytes = std::move(parts[2]);
-  }
+  std::vector<Contribution> all = rendezvous.allgather(card_of(failure, bytes), fds, patience);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    all[rank].bytes = bytes_on(all[rank].bytes, static_cast<int>(rank));
   return all;
 }
 
@@ -266,7 +233,7 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
     topology = pair == nullptr ? topology_json(options, env) : to_json(pair->topology);
   });
   const std::string shown =
-      vote(*joined.rendezvous, failure, pack({topology, new_name()}), {}, patience)[0].bytes;
+      vote(*joined.rendezvous, failure, pack({topology, unique_word()}), {}, patience)[0].bytes;
   const std::vector<std::string> of_rank_0 = unpack(shown);
   if (of_rank_0.size() != 2)
     throw Error(ErrorCode::parse_error, "rank 0 sent no topology and name");

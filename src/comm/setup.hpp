@@ -12,19 +12,12 @@
 #include "comm/control.hpp"
 #include "comm/peers.hpp"
 #include "comm/rendezvous.hpp"
+#include "comm/vote.hpp"
 #include "plait/communicator.hpp"
 
 namespace plait {
 
-/// An error that all ranks throw together: they stay in step, and the communicator stays usable.
-class AgreedError : public Error {
- public:
-  using Error::Error;
-};
-
-/// Runs a step of this rank's own; its Error (or lack of memory) is returned, to be voted on.
-std::optional<Error> attempt(const std::function<void()>& step);
-/// An allgather in which a rank may report failure instead; then all throw AgreedError naming it.
+/// A vote that carries descriptors too.
 std::vector<Contribution> vote(Rendezvous& rendezvous, const std::optional<Error>& failure,
                                const std::string& bytes, const std::vector<int>& fds,
                                const Patience& patience);

@@ -1,0 +1,34 @@
+// What carries cards between the ranks of a communicator that NCCL has just made: ncclAllGather, of
+// 4096 bytes a rank.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "shims/nccl/comm_table.hpp"
+
+namespace plait::nccl {
+
+inline constexpr std::size_t kCardBytes = 4096;
+
+/// Returns when NCCL has made the communicator, or taken a call, in the background. Throws where it
+/// failed, was aborted, or takes too long.
+void wait_ready(State& state);
+
+class Carrier {
+ public:
+  explicit Carrier(State& state);
+  /// From here on, the `count` ranks of this process meet before each exchange. Allocating may wait
+  /// for every kernel of the process: a rank whose NCCL kernel already waits for a rank that still
+  /// allocates would wait for ever.
+  void meet_first(const std::string& name, int count) { meeting_ = name, in_process_ = count; }
+  /// All ranks' bytes. AgreedError where what comes is no card.
+  std::vector<std::string> allgather(const std::string& mine);
+
+ private:
+  State& state_;
+  std::string meeting_;
+  int in_process_ = 1;
+  int round_ = 0;
+};
+
+}  // namespace plait::nccl

@@ -1,0 +1,64 @@
+// A card is an error's code and reason, and bytes.
+#include "comm/vote.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <new>
+
+#include "base/env.hpp"
+#include "base/text.hpp"
+#include "comm/descriptor.hpp"
+#include "comm/socket.hpp"
+
+namespace plait {
+namespace {
+
+constexpr std::size_t kReasonBytes = 2048;
+
+}  // namespace
+
+std::optional<Error> attempt(const std::function<void()>& step) {
+  try {
+    step();
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorCode::out_of_memory, "this process has no memory left");
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::internal, error.what());
+  }
+  return std::nullopt;
+}
+
+std::string card_of(const std::optional<Error>& failure, const std::string& bytes) {
+  return pack({text(failure ? static_cast<int>(failure->code()) : 0),
+               failure ? reason_of(*failure).substr(0, kReasonBytes) : "", bytes});
+}
+
+std::string bytes_on(const std::string& card, int rank) {
+  std::vector<std::string> parts = unpack(card);
+  if (parts.size() != 3)
+    throw Error(ErrorCode::parse_error, text("rank ", rank, " sent a malformed vote"));
+  const auto number = parse_integer("error code", parts[0], 0, 13);
+  if (number != 0)
+    throw AgreedError(static_cast<ErrorCode>(number), text("rank ", rank, ": ", parts[1]));
+  return std::move(parts[2]);
+}
+
+std::vector<std::string> vote(const Allgather& carry, const std::optional<Error>& failure,
+                              const std::string& bytes) {
+  std::vector<std::string> all = carry(card_of(failure, bytes));
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    all[rank] = bytes_on(all[rank], static_cast<int>(rank));
+  return all;
+}
+
+std::string unique_word() {
+  static std::atomic<unsigned> made{0};
+  return text(getpid(), '-', std::chrono::steady_clock::now().time_since_epoch().count(), '-',
+              made++);
+}
+
+}  // namespace plait

@@ -1,0 +1,34 @@
+// Steps that all ranks take together or not at all: each shows a card, on which it may report
+// failure instead of bytes, and then all throw alike. Whatever carries the cards.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plait/error.hpp"
+
+namespace plait {
+
+/// An error that all ranks throw together: they stay in step, and the communicator stays usable.
+class AgreedError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Runs a step of this rank's own; its Error (or lack of memory) is returned, to be voted on.
+std::optional<Error> attempt(const std::function<void()>& step);
+
+/// Every rank's bytes in rank order; called alike by all ranks.
+using Allgather = std::function<std::vector<std::string>(const std::string& mine)>;
+/// A rank's card, and the bytes on that of a rank: AgreedError naming it where it reports failure.
+std::string card_of(const std::optional<Error>& failure, const std::string& bytes);
+std::string bytes_on(const std::string& card, int rank);
+/// An allgather of such cards.
+std::vector<std::string> vote(const Allgather& carry, const std::optional<Error>& failure,
+                              const std::string& bytes);
+
+/// A word that no other call has had, on any rank.
+std::string unique_word();
+
+}  // namespace plait
