@@ -38,12 +38,12 @@ class Row:
     share: float = 0.0  # GPU time of the slowest process over the run's time
 
 
-# What `served` of a row says, as counters.cpp has it: NCCL, plait, then its engines.
+# What `served` of a row says, as call_book.cpp has it: NCCL, plait, then its engines.
 DOERS = ("nccl", "plait", *(info.name for info in plait.engines()))
 
 
 class CounterRow(ctypes.Structure):
-    """The drop-in's own layout of a row (shims/nccl/counters.hpp)."""
+    """The drop-in's own layout of a row (src/comm/call_book.hpp)."""
 
     _fields_ = (
         ("name", ctypes.c_char * 32),

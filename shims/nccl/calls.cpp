@@ -8,7 +8,6 @@
 #include "base/log.hpp"
 #include "comm/nccl/real.hpp"
 #include "shims/nccl/attach.hpp"
-#include "shims/nccl/counters.hpp"
 #include "shims/nccl/exports.hpp"
 #include "shims/nccl/serve.hpp"
 #include "shims/nccl/strict.hpp"
@@ -147,7 +146,7 @@ Result serve(const Asked& asked, Pass pass) noexcept {
     }
     if (const Result result = would_pass(&*pin); result != ncclSuccess) return result;
     std::optional<CountedCall> counted;
-    if (known) counted.emplace(call.request, kByNccl, call.stream);
+    if (known) counted.emplace(call.request, kByNccl, call.stream, here.depth == 0);
     return pass_in_order(std::move(pin), asked.stream, pass);
   } catch (const std::exception& error) {
     log(LogLevel::warn, -1, error.what());
@@ -336,4 +335,10 @@ Result ncclGroupSimulateEnd(void* info) {
         if (asked) asked->engine->forget_call();
   }
   return pass_on(real().group_simulate_end, info);
+}
+
+int plait_nccl_counters(plait::CounterRow* rows, int capacity) {
+  const std::vector<plait::CounterRow> all = plait::counter_rows();
+  std::copy_n(all.begin(), std::min(capacity, static_cast<int>(all.size())), rows);
+  return static_cast<int>(all.size());
 }

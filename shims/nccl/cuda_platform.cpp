@@ -103,11 +103,6 @@ class CudaEngine : public Engine {
     const std::lock_guard<std::mutex> hold(guard_);
     return calls_->choice_of(request);
   }
-  std::map<std::string, std::uint64_t> bytes_of_path() const override {
-    Counters counters;
-    calls_->add_to(counters);
-    return counters.bytes_of_path;
-  }
   bool takes_messages() const override { return rank().takes_messages(); }
   void messages(const std::vector<Message>& messages, Stream stream) override {
     const std::lock_guard<std::mutex> hold(guard_);
@@ -212,28 +207,6 @@ class CudaMarker : public Marker {
   cuda::EventMarker marker_{cuda::api()};
 };
 
-class CudaTimer : public Timer {
- public:
-  explicit CudaTimer(Stream stream) {
-    PLAIT_CUDA_CALL(event_create, &begin_, 0);
-    PLAIT_CUDA_CALL(event_create, &end_, 0);
-    PLAIT_CUDA_CALL(event_record, begin_, driver_stream(stream));
-  }
-  ~CudaTimer() override {
-    cuda::api().event_destroy(begin_);
-    cuda::api().event_destroy(end_);
-  }
-  void stop(Stream stream) override { cuda::api().event_record(end_, driver_stream(stream)); }
-  float elapsed_ms() override {
-    float ms = -1;
-    return cuda::api().event_elapsed(&ms, begin_, end_) == cuda::kSuccess ? ms : -1;
-  }
-
- private:
-  cuda::Event begin_ = nullptr;
-  cuda::Event end_ = nullptr;
-};
-
 class CudaPlatform : public Platform {
  public:
   bool has_kernels() const override { return cuda::has_device_code(); }
@@ -268,10 +241,6 @@ class CudaPlatform : public Platform {
     return std::make_unique<CudaMarker>(device);
   }
   std::unique_ptr<SideStream> side_stream(int device) override { return cuda_side_stream(device); }
-  std::unique_ptr<Timer> timer(Stream stream) override {
-    if (capturing(stream)) return nullptr;
-    return std::make_unique<CudaTimer>(stream);
-  }
 };
 
 }  // namespace

@@ -3,11 +3,11 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "comm/call_book.hpp"
 #include "comm/gpu_group.hpp"
 #include "comm/nccl/abi.hpp"
 #include "comm/nccl/side_stream.hpp"
@@ -21,9 +21,6 @@ namespace plait::nccl {
 
 /// Every rank's bytes in rank order; called alike by all ranks of the communicator.
 using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
-
-/// Who did a call, as counters tell it.
-inline constexpr int kByNccl = 0, kByPlait = 1, kByEngine = 2;
 
 using Message = cuda::Message;  ///< a send or a receive
 
@@ -47,8 +44,6 @@ class Engine {
   virtual int enqueue(const Request& request, const void* input, void* output, Stream stream) = 0;
   /// For people: how it does a request that it takes; may be empty.
   virtual std::string how(const Request&) const { return ""; }
-  /// What its calls sent so far, by path (plait/communicator.hpp); empty where no links are known.
-  virtual std::map<std::string, std::uint64_t> bytes_of_path() const { return {}; }
   /// True where messages() serves every message: the same answer on all ranks. All or none, since
   /// those of one group must move side by side whatever groups their other ends are in.
   virtual bool takes_messages() const { return false; }
@@ -116,15 +111,6 @@ struct Place {
   std::string gpu;  ///< its kind (exec/cuda/device/gpu_kind.hpp)
 };
 
-/// GPU time of one call; none while a stream is being captured.
-class Timer {
- public:
-  virtual ~Timer() = default;
-  virtual void stop(Stream stream) = 0;
-  /// Milliseconds, or a negative number while it has not been reached.
-  virtual float elapsed_ms() = 0;
-};
-
 /// As NCCL waits: a program's own watchdogs, or ncclCommAbort, end what stands still.
 inline constexpr double kForEverS = 1e9;
 
@@ -159,8 +145,6 @@ class Platform {
                                          const Exchange& exchange) = 0;
   virtual std::unique_ptr<Marker> marker(int device) = 0;
   virtual std::unique_ptr<SideStream> side_stream(int device) = 0;
-  /// A started timer on the stream, or null where there is none (capture, no such hardware).
-  virtual std::unique_ptr<Timer> timer(Stream stream) = 0;
 };
 
 /// The one that was linked in.

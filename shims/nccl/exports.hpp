@@ -1,5 +1,7 @@
-// The functions of NCCL that the drop-in has of its own, under NCCL's names.
+// The functions of NCCL that the drop-in has of its own, under NCCL's names, and what the book of
+// calls says.
 #pragma once
+#include "comm/call_book.hpp"
 #include "comm/nccl/abi.hpp"
 
 #define PLAIT_EXPORT extern "C" [[gnu::visibility("default")]] plait::nccl::Result
@@ -46,3 +48,7 @@ PLAIT_EXPORT ncclSend(const void* input, std::size_t count, int type, int peer,
                       plait::nccl::Comm comm, plait::nccl::Stream stream);
 PLAIT_EXPORT ncclRecv(void* output, std::size_t count, int type, int peer, plait::nccl::Comm comm,
                       plait::nccl::Stream stream);
+
+/// Copies the rows that count something, at most `capacity`; returns how many there are.
+extern "C" [[gnu::visibility("default")]] int plait_nccl_counters(plait::CounterRow* rows,
+                                                                  int capacity);

@@ -11,7 +11,6 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "shims/nccl/attach.hpp"
-#include "shims/nccl/counters.hpp"
 
 namespace plait::nccl {
 namespace {
@@ -75,7 +74,6 @@ void let_go(std::unique_ptr<State> given, double attach_s) {
     return;
   }
   const std::shared_ptr<State> state = std::move(given);
-  count_paths(*state->engine);  // no call comes any more
   if (state->has_lost.load() && state->phase.load() != Phase::aborted) state->engine->fail();
   state->engine->end_nccl();
   const bool is_broken = state->phase.load() == Phase::aborted || state->has_lost.load();

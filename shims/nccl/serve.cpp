@@ -9,7 +9,6 @@
 #include "exec/cuda/device/call_buffers.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/attach.hpp"
-#include "shims/nccl/counters.hpp"
 #include "shims/nccl/settings.hpp"
 
 namespace plait::nccl {

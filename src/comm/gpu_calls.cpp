@@ -323,8 +323,10 @@ void GpuCalls::enqueue(const Request& request, const void* input, void* output, 
                        const CallOptions& options) {
   const cuda::Current current(cuda_->context());
   const std::vector<double> scalars = scalars_of(request, options);
-  launch(prepared(request, options, stream, input, output), request, input, output, stream,
-         scalars);
+  Call& call = prepared(request, options, stream, input, output);
+  CountedCall counted(request, kByPlait, stream);
+  launch(call, request, input, output, stream, scalars);
+  counted.done_by(call.engine < 0 ? kByPlait : kByEngine + call.engine);
 }
 
 void GpuCalls::launch(Call& call, const Request& request, const void* input, void* output,

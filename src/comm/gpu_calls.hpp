@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/recent.hpp"
+#include "comm/call_book.hpp"
 #include "comm/choose.hpp"
 #include "comm/gpu_group.hpp"
 #include "comm/memory.hpp"
@@ -160,6 +161,11 @@ class GpuCalls {
   std::deque<std::shared_ptr<Counted>> dropped_;  ///< calls that were dropped since
   Counters long_dropped_;                         ///< of those dropped from there, too
   mutable std::mutex guard_;  ///< of calls_, planned_calls_ and what was dropped
+  const CountedPaths paths_{[this] {
+    Counters counters;
+    add_to(counters);
+    return counters.bytes_of_path;
+  }};
 };
 
 }  // namespace plait

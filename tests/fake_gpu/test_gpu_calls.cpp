@@ -187,5 +187,9 @@ TEST_CASE("a plan that was refused for want of room is served once there is room
       }
     }
     require(was_refused && is_served, text("refused ", was_refused, ", served ", is_served));
+    const std::vector<CounterRow> rows = counter_rows();
+    require(rows.size() == 1 && rows[0].name == std::string("all_reduce") &&
+                rows[0].served == kByPlait && rows[0].calls == 1 && rows[0].bytes == kMib,
+            "another row in the book of calls");
   });
 }

@@ -212,9 +212,6 @@ class HostEngine : public Engine {
            request.collective != Collective::send_recv && request.collective != Collective::copy;
   }
   std::string how(const Request&) const override { return "over host memory"; }
-  std::map<std::string, std::uint64_t> bytes_of_path() const override {
-    return {{"host memory", shared_->sent.load()}};
-  }
   int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     if (wants_room(request) && !has_room_.load())
       throw Error(ErrorCode::internal, "a large call, and no room for it");
@@ -294,6 +291,9 @@ class HostEngine : public Engine {
   std::unique_ptr<cuda::Growth> growth_;
   std::atomic<bool> has_room_{false};
   std::set<Collective> loaded_;
+  const CountedPaths paths_{[this] {
+    return std::map<std::string, std::uint64_t>{{"host memory", shared_->sent.load()}};
+  }};
 };
 
 class HostStaging : public Staging {
@@ -377,9 +377,9 @@ class HostSideStream : public SideStream {
   Stream side_ = standin_stream_create();
 };
 
-class HostTimer : public Timer {
+class HostTimer : public CallTimer {
  public:
-  void stop(Stream) override {}
+  void stop(void*) override {}
   float elapsed_ms() override { return 0.001f; }
 };
 
@@ -413,13 +413,16 @@ class HostPlatform : public Platform {
   std::unique_ptr<SideStream> side_stream(int) override {
     return std::make_unique<HostSideStream>();
   }
-  std::unique_ptr<Timer> timer(Stream) override { return std::make_unique<HostTimer>(); }
 };
 
 }  // namespace
 
 Platform& platform() {
-  static auto* const only = new HostPlatform;
+  static auto* const only = [] {
+    time_calls_by(
+        [](void*) -> std::unique_ptr<CallTimer> { return std::make_unique<HostTimer>(); });
+    return new HostPlatform;
+  }();
   return *only;
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "shims/nccl/counters.hpp"
+#include "comm/call_book.hpp"
 #include "tests/shims/programs/nccl.hpp"
 
 namespace program {
@@ -24,16 +24,16 @@ inline void require(int result, const char* what) {
 
 /// What the drop-in says that it served and passed on; -1 where it is not there.
 inline std::string counted(const char* name) {
-  using Read = int (*)(CounterRow*, int);
+  using Read = int (*)(plait::CounterRow*, int);
   void* drop_in = ::dlopen("libplait_nccl.so", RTLD_LAZY | RTLD_NOLOAD);
   const auto read = drop_in == nullptr
                         ? nullptr
                         : reinterpret_cast<Read>(::dlsym(drop_in, "plait_nccl_counters"));
   if (read == nullptr) return "\"served\": -1, \"passed\": -1";
-  std::vector<CounterRow> rows(4096);
+  std::vector<plait::CounterRow> rows(4096);
   rows.resize(static_cast<std::size_t>(read(rows.data(), 4096)));
   std::uint64_t served = 0, passed = 0;
-  for (const CounterRow& row : rows)
+  for (const plait::CounterRow& row : rows)
     if (name == nullptr || std::strcmp(row.name, name) == 0)
       (row.served != 0 ? served : passed) += row.calls;
   return "\"served\": " + std::to_string(served) + ", \"passed\": " + std::to_string(passed);

@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-namespace plait::nccl {
+namespace plait {
 
 class NvtxRange {
  public:
@@ -18,4 +18,4 @@ class NvtxRange {
   bool open_ = false;
 };
 
-}  // namespace plait::nccl
+}  // namespace plait

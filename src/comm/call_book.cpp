@@ -1,6 +1,6 @@
 // Atomic counters by (name, path, size); under PLAIT_PROFILE also each call's times, written to
 // that folder as one JSON file a process when it ends. No CUDA call is made while the process ends.
-#include "shims/nccl/counters.hpp"
+#include "comm/call_book.hpp"
 
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -9,21 +9,23 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "base/env.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "shims/nccl/comm_table.hpp"
-#include "shims/nccl/group.hpp"
-#include "shims/nccl/settings.hpp"
+#include "comm/vote.hpp"
+#include "driver/cuda/api.hpp"
 
-namespace plait::nccl {
+namespace plait {
 namespace {
 
 constexpr const char* kNames[] = {
@@ -59,7 +61,7 @@ struct Event {
 };
 
 struct Pending {
-  std::unique_ptr<Timer> timer;
+  std::unique_ptr<CallTimer> timer;
   std::size_t event;
   int row, bucket;
   int by;
@@ -72,6 +74,7 @@ struct Book {
   std::deque<Pending> pending;
   std::uint64_t events_left_out = 0;
   std::map<std::string, std::uint64_t> bytes_of_path;  ///< of communicators that have ended
+  std::set<const CountedPaths::Look*> paths;           ///< of those that live
   pid_t owner = ::getpid();
 };
 
@@ -95,13 +98,65 @@ std::int64_t now_ns() {
       .count();
 }
 
+struct Folders {
+  std::string profile;  ///< where calls are timed too; empty = they are not
+  std::string counts;   ///< where this process writes its counters when it ends; empty = nowhere
+};
+
+/// Looked at while the process ends, so never destroyed.
+const Folders& folders() {
+  static const auto* const found = [] {
+    auto* const made = new Folders;
+    static_cast<void>(attempt([&] {  // what is wrong is said by who reads all settings
+      const Env env = read_env();
+      made->profile = env.profile;
+      made->counts = env.profile.empty() ? env.counts : env.profile;
+    }));
+    return made;
+  }();
+  return *found;
+}
+
 bool profiling() {
-  static const bool on = !settings().env.profile.empty();
+  static const bool on = !folders().profile.empty();
   return on;
 }
 
-/// Where this process writes its counters when it ends; empty = nowhere.
-const std::string& folder() { return profiling() ? settings().env.profile : settings().env.counts; }
+/// Of two events on a call's stream.
+class EventTimer : public CallTimer {
+ public:
+  explicit EventTimer(cuda::Stream stream) {
+    PLAIT_CUDA_CALL(event_create, &begin_, 0);
+    PLAIT_CUDA_CALL(event_create, &end_, 0);
+    PLAIT_CUDA_CALL(event_record, begin_, stream);
+  }
+  ~EventTimer() override {
+    cuda::api().event_destroy(begin_);
+    cuda::api().event_destroy(end_);
+  }
+  void stop(void* stream) override {
+    cuda::api().event_record(end_, static_cast<cuda::Stream>(stream));
+  }
+  float elapsed_ms() override {
+    float ms = -1;
+    return cuda::api().event_elapsed(&ms, begin_, end_) == cuda::kSuccess ? ms : -1;
+  }
+
+ private:
+  cuda::Event begin_ = nullptr;
+  cuda::Event end_ = nullptr;
+};
+
+std::unique_ptr<CallTimer> start_event_timer(void* given) {
+  const auto stream = static_cast<cuda::Stream>(given);
+  int status = cuda::kCaptureNone;
+  if (cuda::api().stream_is_capturing(stream, &status) != cuda::kSuccess ||
+      status != cuda::kCaptureNone)
+    return nullptr;
+  return std::make_unique<EventTimer>(stream);
+}
+
+StartTimer start_timer = start_event_timer;
 
 /// Whether a call is more than counted: one look instead of one at each observer.
 bool observed() {
@@ -128,7 +183,76 @@ void harvest(Book& all) {
   }
 }
 
-std::vector<CounterRow> rows_now() {
+std::string row_json(const CounterRow& row) {
+  return text("{\"name\":\"", row.name, "\",\"served\":", row.served, ",\"bucket\":", row.bucket,
+              ",\"calls\":", row.calls, ",\"bytes\":", row.bytes, ",\"host_ns\":", row.host_ns,
+              ",\"gpu_calls\":", row.gpu_calls, ",\"gpu_ns\":", row.gpu_ns, "}");
+}
+
+std::string event_json(const Event& event) {
+  return text("[", event.start_ns, ",", event.host_ns, ",", event.bytes, ",", event.gpu_ms, ",",
+              event.thread, ",\"", kNames[event.row], "\",", event.by, "]");
+}
+
+/// Of communicators that live, too.
+std::string paths_json(const Book& all) {
+  std::map<std::string, std::uint64_t> bytes = all.bytes_of_path;
+  for (const CountedPaths::Look* look : all.paths)
+    for (const auto& [path, sent] : (*look)()) bytes[path] += sent;
+  std::string body = "{";
+  for (const auto& [path, sent] : bytes)
+    body += text(body.size() > 1 ? "," : "", "\"", path, "\":", sent);
+  return body + "}";
+}
+
+std::string page(Book& all) {
+  const char* rank = ::secure_getenv("RANK");
+  std::string body = text("{\"schema\":\"plait.profile/1\",\"pid\":", all.owner,
+                          ",\"rank\":", rank == nullptr ? -1 : std::atoi(rank),
+                          ",\"end_ns\":", now_ns(), ",\"left_out\":", all.events_left_out,
+                          ",\"bytes_of_path\":", paths_json(all), ",\"doers\":[");
+  const char* comma = "";
+  for (const char* name : kDoers) body += text(std::exchange(comma, ","), "\"", name, "\"");
+  body += "],\n\"rows\":[";
+  comma = "\n";
+  for (const CounterRow& row : counter_rows())
+    body += text(std::exchange(comma, ",\n"), row_json(row));
+  body += "],\n\"events\":[";
+  comma = "\n";
+  for (const Event& event : all.events)
+    body += text(std::exchange(comma, ",\n"), event_json(event));
+  return body + "]}\n";
+}
+
+/// Runs when the process ends or the library is unloaded.
+[[gnu::destructor]] void write_profile() {
+  try {
+    if (folders().counts.empty() || book().owner != ::getpid())
+      return;  // a fork's child has counted nothing
+    Book& all = book();
+    const std::lock_guard<std::mutex> hold(all.guard);
+    if (counter_rows().empty()) return;
+    const std::string body = page(all);
+    std::string path;
+    int file = -1;
+    for (const char* door : {"", "-2", "-3"}) {  // each library of plait's has a book of its own
+      path = text(folders().counts, "/plait-", ::getpid(), door, ".json");
+      file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+      if (file >= 0 || errno != EEXIST) break;
+    }
+    if (file < 0 || ::write(file, body.data(), body.size()) < 0)
+      log(LogLevel::warn, -1, text("cannot write the profile ", path, ": ", std::strerror(errno)));
+    if (file >= 0) ::close(file);
+  } catch (const std::exception& error) {
+    log(LogLevel::warn, -1, text("cannot write the profile: ", error.what()));
+  }
+}
+
+}  // namespace
+
+void time_calls_by(StartTimer start) { start_timer = start; }
+
+std::vector<CounterRow> counter_rows() {
   std::vector<CounterRow> rows;
   for (int by = 0; by < static_cast<int>(std::size(kDoers)); ++by)
     for (int row = 0; row < kRows; ++row)
@@ -149,70 +273,7 @@ std::vector<CounterRow> rows_now() {
   return rows;
 }
 
-std::string row_json(const CounterRow& row) {
-  return text("{\"name\":\"", row.name, "\",\"served\":", row.served, ",\"bucket\":", row.bucket,
-              ",\"calls\":", row.calls, ",\"bytes\":", row.bytes, ",\"host_ns\":", row.host_ns,
-              ",\"gpu_calls\":", row.gpu_calls, ",\"gpu_ns\":", row.gpu_ns, "}");
-}
-
-std::string event_json(const Event& event) {
-  return text("[", event.start_ns, ",", event.host_ns, ",", event.bytes, ",", event.gpu_ms, ",",
-              event.thread, ",\"", kNames[event.row], "\",", event.by, "]");
-}
-
-/// Of communicators that live, too.
-std::string paths_json(const Book& all) {
-  std::map<std::string, std::uint64_t> bytes = all.bytes_of_path;
-  comms().for_each([&](const State& state) {
-    if (state.phase.load() != Phase::attached) return;
-    for (const auto& [path, sent] : state.engine->bytes_of_path()) bytes[path] += sent;
-  });
-  std::string body = "{";
-  for (const auto& [path, sent] : bytes)
-    body += text(body.size() > 1 ? "," : "", "\"", path, "\":", sent);
-  return body + "}";
-}
-
-std::string page(Book& all) {
-  const char* rank = ::secure_getenv("RANK");
-  std::string body = text("{\"schema\":\"plait.profile/1\",\"pid\":", all.owner,
-                          ",\"rank\":", rank == nullptr ? -1 : std::atoi(rank),
-                          ",\"end_ns\":", now_ns(), ",\"left_out\":", all.events_left_out,
-                          ",\"bytes_of_path\":", paths_json(all), ",\"doers\":[");
-  const char* comma = "";
-  for (const char* name : kDoers) body += text(std::exchange(comma, ","), "\"", name, "\"");
-  body += "],\n\"rows\":[";
-  comma = "\n";
-  for (const CounterRow& row : rows_now()) body += text(std::exchange(comma, ",\n"), row_json(row));
-  body += "],\n\"events\":[";
-  comma = "\n";
-  for (const Event& event : all.events)
-    body += text(std::exchange(comma, ",\n"), event_json(event));
-  return body + "]}\n";
-}
-
-/// Runs when the process ends or the library is unloaded.
-[[gnu::destructor]] void write_profile() {
-  try {
-    if (folder().empty() || book().owner != ::getpid())
-      return;  // a fork's child has counted nothing
-    Book& all = book();
-    const std::lock_guard<std::mutex> hold(all.guard);
-    if (rows_now().empty()) return;
-    const std::string body = page(all);
-    const std::string path = text(folder(), "/plait-", ::getpid(), ".json");
-    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (file < 0 || ::write(file, body.data(), body.size()) < 0)
-      log(LogLevel::warn, -1, text("cannot write the profile ", path, ": ", std::strerror(errno)));
-    if (file >= 0) ::close(file);
-  } catch (const std::exception& error) {
-    log(LogLevel::warn, -1, text("cannot write the profile: ", error.what()));
-  }
-}
-
-}  // namespace
-
-CountedCall::CountedCall(const Request& request, int by, Stream stream)
+CountedCall::CountedCall(const Request& request, int by, void* stream, bool is_launched)
     : row_(static_cast<int>(request.collective)),
       bytes_(message_bytes(request)),
       by_(by),
@@ -222,8 +283,7 @@ CountedCall::CountedCall(const Request& request, int by, Stream stream)
   range_.emplace(kNames[row_], bytes_);
   if (!profiling()) return;
   start_ns_ = now_ns();
-  // What NCCL is handed in a group is launched later: nothing to time here.
-  if (by != kByNccl || here.depth == 0) timer_ = platform().timer(stream);
+  if (is_launched) timer_ = start_timer(stream);
 }
 
 CountedCall::~CountedCall() {
@@ -246,22 +306,21 @@ CountedCall::~CountedCall() {
   if (timer_ != nullptr) all.pending.push_back({std::move(timer_), index, row_, bucket_, by_});
 }
 
-void count_paths(const Engine& engine) {
+CountedPaths::CountedPaths(Look look) : look_(std::move(look)) {
   if (!profiling()) return;
-  const std::map<std::string, std::uint64_t> bytes = engine.bytes_of_path();
   const std::lock_guard<std::mutex> hold(book().guard);
-  for (const auto& [path, sent] : bytes) book().bytes_of_path[path] += sent;
+  book().paths.insert(&look_);
+}
+
+CountedPaths::~CountedPaths() {
+  if (!profiling()) return;
+  const std::lock_guard<std::mutex> hold(book().guard);
+  book().paths.erase(&look_);
+  for (const auto& [path, sent] : look_()) book().bytes_of_path[path] += sent;
 }
 
 void count_message(bool sends, std::uint64_t bytes, bool served) {
   add(cell(served ? kByPlait : kByNccl, sends ? kRows - 2 : kRows - 1, bucket_of(bytes)), bytes);
 }
 
-}  // namespace plait::nccl
-
-int plait_nccl_counters(plait::nccl::CounterRow* rows, int capacity) {
-  const std::vector<plait::nccl::CounterRow> all = plait::nccl::rows_now();
-  for (int i = 0; i < capacity && i < static_cast<int>(all.size()); ++i)
-    rows[i] = all[static_cast<std::size_t>(i)];
-  return static_cast<int>(all.size());
-}
+}  // namespace plait

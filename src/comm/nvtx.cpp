@@ -1,6 +1,6 @@
 // NVTX by its C library, libnvtx3interop or the older libnvToolsExt: whichever is installed. Tools
 // set NVTX_INJECTION64_PATH for the programs they start. Structures as NVTX 3 has them.
-#include "shims/nccl/nvtx.hpp"
+#include "comm/nvtx.hpp"
 
 #include <dlfcn.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/env.hpp"
 
-namespace plait::nccl {
+namespace plait {
 namespace {
 
 struct Attributes {
@@ -70,4 +70,4 @@ NvtxRange::~NvtxRange() {
   if (open_) tools().pop(tools().domain);
 }
 
-}  // namespace plait::nccl
+}  // namespace plait
