@@ -15,6 +15,7 @@
 #include "base/text.hpp"
 #include "comm/buffers.hpp"
 #include "comm/choose.hpp"
+#include "comm/gpu_over_nodes.hpp"
 #include "comm/gpu_side.hpp"
 #include "comm/pairs.hpp"
 #include "comm/setup.hpp"
@@ -27,7 +28,8 @@ struct Communicator::State {
   OverNodes over;  ///< no world = all ranks are on one host
   Joined joined;   ///< the ranks of my node
   std::string why_no_gpu;
-  std::unique_ptr<GpuSide> device;  ///< null = host memory alone
+  std::unique_ptr<GpuSide> device;      ///< null = host memory alone
+  std::unique_ptr<GpuOverNodes> rails;  ///< of several nodes with GPUs
   Peers peers;
   Chooser chooser;
   std::vector<Mapping> arena_memory;
@@ -53,6 +55,9 @@ struct Communicator::State {
   int local_ranks() const { return joined.controls.ranks(); }
   Patience patience(double seconds);
   Joined join_nodes();
+  CommunicatorOptions in_node() const;
+  std::unique_ptr<GpuSide> device_over_nodes();
+  void join_rails();
   void agree_over(const std::optional<Error>& missed, const Patience& waits);
   std::vector<double> scalars_of(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked);
   using Body = std::function<void(const std::vector<CallDescriptor>&)>;
@@ -115,16 +120,15 @@ Communicator::State::State(const CommunicatorOptions& given, const PairOf* pair)
     : options(given),
       over(pair == nullptr ? over_nodes(given, read_env()) : OverNodes{}),
       joined(over.world == nullptr ? join(given, pair) : join_nodes()),
-      device(over.world != nullptr ? nullptr : GpuSide::create(given, joined, pair, why_no_gpu)),
+      device(over.world != nullptr ? device_over_nodes()
+                                   : GpuSide::create(given, joined, pair, why_no_gpu)),
       peers(std::move(joined.peers)),
       chooser(joined.topology, joined.forced, joined.bitwise, {}, over.world != nullptr) {
   peers.use(&joined.controls, device == nullptr ? nullptr : device->peers());
   peers.set_meanwhile(given.meanwhile);
   pairs = std::make_unique<Pairs>(joined.controls, [this](int peer) { return make_pair(peer); });
-  if (over.world != nullptr) {
-    devices = devices_of(joined.topology, over.nodes);
-    why_no_gpu = "its ranks are on several nodes";
-  }
+  if (over.world != nullptr) devices = devices_of(joined.topology, over.nodes);
+  if (over.world != nullptr && device != nullptr) join_rails();
   if (pair == nullptr) return;
   about = text("ranks ", pair->ranks[0], " and ", pair->ranks[1], ", here 0 and 1: ");
   devices = pair->devices;
@@ -137,13 +141,58 @@ Patience Communicator::State::patience(double seconds) {
   return {deadline_in(seconds), [this] { peers.check("a call between nodes"); }};
 }
 
-/// The ranks of my node meet; then those of all nodes hear whether all have.
-Joined Communicator::State::join_nodes() {
+CommunicatorOptions Communicator::State::in_node() const {
   CommunicatorOptions here = options;
   here.rank = over.nodes.place;
   here.ranks = over.nodes.size();
   here.rendezvous = over.rendezvous;
   here.topology.clear();
+  return here;
+}
+
+/// All ranks of all nodes have a GPU, or none.
+std::unique_ptr<GpuSide> Communicator::State::device_over_nodes() {
+  std::unique_ptr<GpuSide> made;
+  const std::optional<Error> missed =
+      attempt([&] { made = GpuSide::create(in_node(), joined, nullptr, why_no_gpu); });
+  const Patience waits{deadline_in(options.arrive_s), nullptr};
+  agree_over(missed, waits);
+  const std::string word = made != nullptr      ? ""
+                           : why_no_gpu.empty() ? "it was asked for none"
+                                                : why_no_gpu;
+  int rank = 0;
+  for (const std::string& why : over.world->exchange(word, waits)) {
+    if (!why.empty()) why_no_gpu = text("rank ", rank, " has none: ", why);
+    if (!why.empty()) return nullptr;
+    ++rank;
+  }
+  return made;
+}
+
+/// NCCL between the nodes. Where the launcher alone chose GPUs, ranks may do without.
+void Communicator::State::join_rails() {
+  const Patience waits = patience(options.arrive_s);
+  const cuda::Exchange exchange = [&](const std::string& mine) {
+    return over.world->exchange(mine, waits);
+  };
+  const NodeSide side{&device->calls(), [this] { return device->cause(); },
+                      [this](const Error& error) { device->fail(error); }};
+  try {
+    rails = std::make_unique<GpuOverNodes>(
+        over.nodes, side,
+        OverNodesOptions{joined.forced, joined.bitwise, options.graph_mixing, options.arrive_s},
+        exchange, waits);
+  } catch (const AgreedError& error) {
+    if (options.device != kDeviceByLauncher) throw;
+    why_no_gpu = reason_of(error);
+    log(LogLevel::warn, rank(), text("no GPUs: ", why_no_gpu));
+    device.reset();
+  }
+}
+
+/// The ranks of my node meet; then those of all nodes hear whether all have.
+Joined Communicator::State::join_nodes() {
+  CommunicatorOptions here = in_node();
   here.device = kNoDevice;
   Joined made;
   const std::optional<Error> missed = attempt([&] { made = join(here, nullptr); });
@@ -164,6 +213,8 @@ Communicator::State::~State() {
   if (getpid() != owner) (void)pairs.release();  // a forked child has not their threads
   if (pairs != nullptr) end_device_work();
   pairs.reset();
+  if (getpid() != owner) static_cast<void>(rails.release());
+  rails.reset();
   device.reset();  // while the others can still see this rank
   if (over.world != nullptr && (getpid() != owner || !over.world->is_idle())) {
     // A child must not call its parent's MPI, and what is under way may still write.
@@ -442,12 +493,16 @@ void Communicator::enqueue(const Request& request, const void* input, void* outp
                            const CallOptions& options) {
   state_->with_context([&] {
     const std::unique_lock<std::mutex> lock = state_->begin();
-    state_->gpu().enqueue(request, input, output, stream, options);
+    if (state_->rails != nullptr)
+      state_->rails->enqueue(request, input, output, stream, options);
+    else
+      state_->gpu().enqueue(request, input, output, stream, options);
   });
 }
 
 void Communicator::check() {
   state_->with_context([&] { state_->gpu().check(); });
+  if (state_->rails != nullptr) state_->rails->check();
   for (Communicator* pair : state_->pairs->made()) pair->check();
 }
 
@@ -551,7 +606,10 @@ Plan Communicator::plan_for(const Request& request, const CallOptions& options) 
 
 std::string Communicator::explain(const Request& request) const {
   std::string lines = state_->chooser.explain(state_->placed(request));
-  if (state_->device != nullptr) lines += state_->device->calls().explain(request);
+  if (state_->rails != nullptr)
+    lines += state_->rails->explain(request);
+  else if (state_->device != nullptr)
+    lines += state_->device->calls().explain(request);
   return lines;
 }
 
@@ -561,7 +619,10 @@ Counters Communicator::counters() const {
     const std::lock_guard lock(state_->guard);
     counters = state_->counters;
   }
-  if (state_->device != nullptr) state_->device->calls().add_to(counters);
+  if (state_->rails != nullptr)
+    state_->rails->add_to(counters);
+  else if (state_->device != nullptr)
+    state_->device->calls().add_to(counters);
   for (const Communicator* pair : state_->pairs->made()) add(counters, pair->counters());
   return counters;
 }
@@ -571,6 +632,7 @@ void Communicator::abort() noexcept {
   state_->peers.abort();
   state_->pairs->abort();
   if (state_->device != nullptr) state_->device->abort();
+  if (state_->rails != nullptr) state_->rails->abort();
   state_->joined.controls.raise_failure(ErrorCode::aborted, "abort() was called");
 }
 

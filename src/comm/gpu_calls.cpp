@@ -122,7 +122,8 @@ void GpuCalls::make_chooser() {
                                 [room](const Plan& plan) { return why_no_room(plan, room); });
 }
 
-void GpuCalls::check_memory(const Request& request, const void* input, const void* output) const {
+void GpuCalls::check_memory(const Request& request, int rank, const void* input,
+                            const void* output) const {
   const cuda::Current current(cuda_->context());
   const auto check_one = [&](const char* name, const void* pointer, std::uint64_t bytes) {
     if (bytes == 0) return;
@@ -139,9 +140,9 @@ void GpuCalls::check_memory(const Request& request, const void* input, const voi
                   text(name, ": wanted memory of GPU ", ordinal(), ", found memory of GPU ",
                        place.ordinal, "; make the communicator with that device"));
   };
-  check_one("input", input, input_bytes(request, group_.rank));
-  check_one("output", output, output_bytes(request, group_.rank));
-  if (!usable_as_is(request, group_.rank, input, output))
+  check_one("input", input, input_bytes(request, rank));
+  check_one("output", output, output_bytes(request, rank));
+  if (!usable_as_is(request, rank, input, output))
     throw Error(ErrorCode::invalid_argument,
                 text("input and output overlap other than in place (", name_of(request.collective),
                      "): use buffers apart, or NCCL's in-place layout"));
@@ -308,7 +309,7 @@ GpuCalls::Call& GpuCalls::prepared(const Request& request, const CallOptions& op
       made = prepare(request, options, stream, cuda_->grows() ? Room::first : Room::whole);
     call = &keep(key, std::move(made));
   }
-  check_memory(request, input, output);
+  check_memory(request, group_.rank, input, output);
   if (call->wants_room) {
     const std::string& strategy = wanted_by(options).strategy;
     const bool is_plans = !strategy.empty() && cuda::engine_named(strategy, request) == nullptr;

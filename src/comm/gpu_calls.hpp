@@ -73,6 +73,8 @@ class GpuCalls {
   int enqueue_taken(const Request& request, const void* input, void* output, cuda::Stream stream);
 
   bool on_device(const void* pointer) const;
+  /// Error(invalid_argument) where this is not memory for the request's rank on this GPU.
+  void check_memory(const Request& request, int rank, const void* input, const void* output) const;
   /// Any thread.
   void add_to(Counters& counters) const;
   std::string explain(const Request& request);
@@ -133,7 +135,6 @@ class GpuCalls {
   std::optional<cuda::Choice> chosen(const cuda::Selector& selector, const Request& request,
                                      const CallOptions& wanted) const;
   void bind_plan(Call& call, const CallOptions& options, cuda::Stream stream);
-  void check_memory(const Request& request, const void* input, const void* output) const;
   Request placed(const Request& request) const;
   const CallOptions& wanted_by(const CallOptions& options) const;
   void drop(const std::shared_ptr<Counted>& counted);

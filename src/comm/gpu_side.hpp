@@ -48,17 +48,18 @@ class GpuSide : private Watched {
   GpuCalls& calls() const { return *calls_; }
   /// The other ranks; null where there are none.
   std::shared_ptr<const WatchedPeers> peers() const { return peers_; }
+  /// What ended this side, and its end; any thread.
+  std::optional<Error> cause() const;
+  void fail(const Error& error);
 
  private:
   GpuSide(const CommunicatorOptions& options, Joined& joined, const PairOf* pair);
   void set_up(const cuda::Exchange& exchange);
   GpuCallsOptions calls_options(const Env& env, const GpuGroup& group) const;
-  std::optional<Error> cause() const;
   void meet_peers(const Patience& patience);
   void lost(int rank, int process, bool by_itself) override;
   void look() override;
   void fail_streams() noexcept override { calls_->rank().fail(); }
-  void fail(const Error& error);
   void leave();
 
   CommunicatorOptions options_;

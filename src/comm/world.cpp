@@ -103,9 +103,6 @@ OverNodes over_nodes(const CommunicatorOptions& options, const Env& env) {
       !masks_asked(options.masks, env).empty())
     throw Error(ErrorCode::unsupported,
                 "topologies by name and masks are of one host; these ranks are on several");
-  if (options.device >= 0)
-    throw Error(ErrorCode::unsupported,
-                "GPUs of several nodes: a program of NCCL goes as it is (plait run, docs/nccl.md)");
   OverNodes over;
   over.world = mpi_world(options.rank, options.ranks);
   if (over.world == nullptr)

@@ -1,6 +1,7 @@
 // A libcuda.so.1 without a GPU: what it says of its GPU is the test's choice, and launches are
 // noted instead of done. Everything else is the driver played in host memory.
 #pragma once
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <string>
@@ -35,11 +36,29 @@ struct FakeMemory {
   std::size_t most = ~std::size_t{0};  ///< that there is
 };
 
+/// What the fake libnccl.so.2 has seen, and is to say.
+struct FakeNccl {
+  std::atomic<int> ids{0}, made{0}, destroyed{0}, aborted{0};
+  std::atomic<int> init_result{0}, call_result{0}, async_error{0};
+};
+
+/// Something put on a stream, in order of the calls: a kernel, a call of NCCL's, or an event's
+/// record or wait.
+struct FakeNote {
+  std::string what;
+  const void* stream;
+  const void* event = nullptr;
+  bool is_record = false;
+};
+
 struct FakeCuda {
   FakeGpu gpu;
   FakeMemory memory;
   std::vector<FakeLaunch> launches;
   std::vector<std::string> kernels;  ///< by handle, less one
+  FakeNccl nccl;
+  std::vector<FakeNote> notes;
+  void note(const std::string& what, const void* stream) { notes.push_back({what, stream}); }
 };
 
 /// The one in libcuda.so.1.

@@ -80,6 +80,7 @@ void play_kernels(Api& api) {
       return kOutOfResources;
     fake_cuda().launches.push_back({kernel_of(function), config->grid_x, config->block_x,
                                     config->shared_bytes, config->attribute_count != 0});
+    fake_cuda().note(kernel_of(function), config->stream);
     return kSuccess;
   };
 }
@@ -134,6 +135,22 @@ void play_memory(Api& api) {
   };
 }
 
+/// Records and waits are noted beside what streams have.
+void note_events(Api& api) {
+  api.stream_id = [](Stream stream, std::uint64_t* id) {
+    return *id = reinterpret_cast<std::uint64_t>(stream), kSuccess;
+  };
+  static const Api before = api;
+  api.event_record = [](Event event, Stream stream) {
+    fake_cuda().notes.push_back({"record", stream, event, true});
+    return before.event_record(event, stream);
+  };
+  api.stream_wait_event = [](Stream stream, Event event, unsigned flags) {
+    fake_cuda().notes.push_back({"wait", stream, event, false});
+    return before.stream_wait_event(stream, event, flags);
+  };
+}
+
 Api played() {
   Api api;
 #define PLAIT_CUDA_FUNCTION(field, symbol, arguments) fill(api.field);
@@ -145,6 +162,7 @@ Api played() {
   play_device(api);
   play_kernels(api);
   play_memory(api);
+  note_events(api);
   return api;
 }
 

@@ -90,9 +90,9 @@ void Comms::call(const Request& request, bool whole, int member, const void* src
   const Caller caller(*callers_);  // before it looks
   if (aborted_.load())
     throw Error(ErrorCode::aborted, "the communicators between nodes were aborted");
-  if (!has(whole))
-    throw Error(ErrorCode::unsupported, "no communicator between nodes among these ranks");
-  const Comm comm = whole ? whole_ : rail_;
+  const Comm comm = whole || rail_ == nullptr ? whole_ : rail_;
+  if (comm == nullptr)
+    throw Error(ErrorCode::unsupported, "no communicator between nodes among all ranks");
   if (is_called(request.collective))
     pass(request, comm, src, dst, stream, scalar);
   else

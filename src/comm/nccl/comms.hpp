@@ -17,11 +17,10 @@ class Comms {
   /// Held around what is asked of NCCL when ending: a drop-in must not take it for the program's.
   using Guard = std::function<std::shared_ptr<void>()>;
   /// whole: of all ranks; it may be another's, and none. rail: of the ranks at this one's place;
-  /// none = this place has no rail.
+  /// none = this place has no rail, or each node one rank, so that it is the whole.
   Comms(Comm whole, bool owns_whole, Comm rail, Guard guard = nullptr)
       : whole_(whole), rail_(rail), owns_whole_(owns_whole), guard_(std::move(guard)) {}
 
-  bool has(bool whole) const { return (whole ? whole_ : rail_) != nullptr; }
   /// This rank's part, as number `member` of the communicator's ranks; scalar: premul_sum. May wait
   /// for others when a communicator is used for the first time. Error(peer_lost, aborted,
   /// unsupported).

@@ -1,0 +1,347 @@
+// Ids of NCCL's communicators travel by the world that the ranks have anyway. NCCL may wait for
+// ever for a rank that does not come, so communicators are made in a thread that is waited for.
+#include "comm/gpu_over_nodes.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "base/threads.hpp"
+#include "comm/descriptor.hpp"
+#include "comm/nccl/real.hpp"
+#include "comm/setup.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+using nccl::Comm;
+using nccl::Result;
+using nccl::UniqueId;
+
+constexpr double kEndS = 2.0;  // own work is awaited so long, and NCCL's end
+constexpr int kWatchMs = 20;
+constexpr std::size_t kStretches = 16;
+
+std::string why_no_nccl() {
+  const nccl::Real& real = nccl::real();
+  if (real.why_absent.empty()) return {};
+  return text("GPUs of several nodes want NCCL between them: ", real.why_absent,
+              "; install it (pip install nvidia-nccl-cu13) or say where it is (PLAIT_NCCL_LIB)");
+}
+
+std::string new_id() {
+  UniqueId id{};
+  if (nccl::real().get_unique_id(&id) != nccl::ncclSuccess)
+    throw Error(ErrorCode::unsupported, "ncclGetUniqueId failed: NCCL_DEBUG=WARN says why");
+  return {id.bytes, sizeof id.bytes};
+}
+
+/// What a thread does that may never return; whoever waits may stop waiting.
+struct Errand {
+  std::mutex guard;
+  std::condition_variable done;
+  bool is_done = false;
+  Result result = nccl::ncclSuccess;
+  Comm comm = nullptr;
+};
+
+/// Runs it with the GPU current. Error(timeout), what patience.check throws, or peer_lost.
+Comm in_time(cuda::Context context, const Patience& patience, const std::string& what,
+             const std::function<Result(Comm*)>& work) {
+  const auto errand = std::make_shared<Errand>();
+  quiet_thread([errand, context, work] {
+    Comm comm = nullptr;
+    Result result = nccl::ncclUnhandledCudaError;
+    if (cuda::api().context_push(context) == cuda::kSuccess) {
+      result = work(&comm);
+      cuda::Context popped = nullptr;
+      cuda::api().context_pop(&popped);
+    }
+    const std::lock_guard lock(errand->guard);
+    errand->result = result;
+    errand->comm = comm;
+    errand->is_done = true;
+    errand->done.notify_all();
+  }).detach();
+  std::unique_lock lock(errand->guard);
+  while (!errand->is_done) {
+    errand->done.wait_for(lock, std::chrono::milliseconds(10));
+    if (errand->is_done) break;
+    if (patience.check) patience.check();
+    if (now_ns() > patience.deadline_ns)
+      throw Error(ErrorCode::timeout, text(what, ": the deadline has passed; is a node gone?"));
+  }
+  if (errand->result != nccl::ncclSuccess)
+    throw Error(ErrorCode::peer_lost,
+                text(what, " failed with NCCL's error ", static_cast<int>(errand->result),
+                     ": NCCL_DEBUG=WARN says why"));
+  return errand->comm;
+}
+
+/// By rank: the id of all ranks' communicator, and of the rail that the rank is the first of.
+struct Ids {
+  std::string whole;
+  std::vector<std::string> rails;
+};
+
+Ids agree_on_ids(const Nodes& nodes, int rank, const cuda::Exchange& exchange) {
+  const bool is_first = nodes.mine == 0;
+  std::string why = why_no_nccl(), whole, rail;
+  int version = 0;
+  const auto failure = attempt([&] {
+    if (!why.empty()) return;
+    version = nccl::real().version;
+    if (is_first && nodes.place == 0) whole = new_id();
+    if (is_first && nodes.place < rails_of(nodes)) rail = new_id();
+  });
+  if (failure) why = reason_of(*failure);
+  std::vector<std::vector<std::string>> cards;
+  for (const std::string& card : exchange(pack({why, text(version), whole, rail}))) {
+    cards.push_back(unpack(card));
+    if (cards.back().size() != 4) throw Error(ErrorCode::parse_error, "a malformed card of NCCL");
+    const std::vector<std::string>& one = cards.back();
+    if (!one[0].empty())
+      throw AgreedError(ErrorCode::unsupported, text("rank ", cards.size() - 1, ": ", one[0]));
+    if (one[1] != cards[0][1])
+      throw AgreedError(ErrorCode::mismatch, text("rank ", cards.size() - 1, " has NCCL ", one[1],
+                                                  ", rank 0 has NCCL ", cards[0][1]));
+  }
+  log(LogLevel::info, rank, text("NCCL ", version, " between nodes, from ", nccl::real().path));
+  Ids ids;
+  for (const int first : nodes.members[0]) {
+    ids.rails.push_back(cards[static_cast<std::size_t>(first)][3]);
+    if (ids.whole.empty()) ids.whole = cards[static_cast<std::size_t>(first)][2];
+  }
+  return ids;
+}
+
+Comm made_by(const std::string& bytes, int ranks, int rank, cuda::Context context,
+            const Patience& patience, const std::string& what) {
+  UniqueId id{};
+  if (bytes.size() != sizeof id.bytes)
+    throw Error(ErrorCode::parse_error,
+                text(what, ": wanted an id of NCCL, found ", bytes.size(), " bytes"));
+  std::memcpy(id.bytes, bytes.data(), sizeof id.bytes);
+  return in_time(context, patience, what, [id, ranks, rank](Comm* comm) {
+    return nccl::real().init_rank(comm, ranks, id, rank);
+  });
+}
+
+int ranks_of(const Nodes& nodes) {
+  int ranks = 0;
+  for (const std::vector<int>& members : nodes.members) ranks += static_cast<int>(members.size());
+  return ranks;
+}
+
+CallOptions over_nodes_alone(const CallOptions& forced) {
+  return algo_over_nodes(forced.strategy).strategy.empty() ? CallOptions{} : forced;
+}
+
+}  // namespace
+
+GpuOverNodes::GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOptions& options,
+                           const cuda::Exchange& exchange, const Patience& patience)
+    : side_(std::move(side)),
+      options_(options),
+      rank_(nodes.peers()[static_cast<std::size_t>(nodes.place)]),
+      ranks_(ranks_of(nodes)),
+      order_(options.mixes_graphs) {
+  const Ids ids = agree_on_ids(nodes, rank_, exchange);
+  const cuda::Context context = side_.calls->rank().context();
+  Comm whole = nullptr, rail = nullptr;
+  std::unique_ptr<nccl::SideStream> aside;
+  const auto missed = attempt([&] {
+    whole = made_by(ids.whole, ranks_, rank_, context, patience, "NCCL among all ranks");
+    if (nodes.place < rails_of(nodes) && ranks_ > nodes.count())
+      rail = made_by(ids.rails[static_cast<std::size_t>(nodes.place)], nodes.count(), nodes.mine,
+                    context, patience, text("NCCL on rail ", nodes.place));
+    aside = nccl::cuda_side_stream(side_.calls->ordinal());
+    const cuda::Current current(context);
+    marker_.open();
+    stretches_.resize(kStretches);
+    for (Stretch& one : stretches_)
+      for (cuda::Event* event : {&one.begun, &one.ended})
+        PLAIT_CUDA_CALL(event_create, event, cuda::kEventDisableTiming);
+  });
+  aside_ = aside.get();
+  const InNode inside{
+      nullptr, [this](const Request& request, const void* input, void* output, void* stream) {
+        side_.calls->enqueue(request, input, output, static_cast<cuda::Stream>(stream), {});
+      }};
+  over_ = std::make_unique<GpuNodes>(nodes, inside, std::move(aside),
+                                     std::make_unique<nccl::Comms>(whole, true, rail),
+                                     over_nodes_alone(options.forced));
+  try {
+    for (const std::string& why : exchange(missed ? reason_of(*missed) : ""))
+      if (!why.empty()) throw AgreedError(missed ? missed->code() : ErrorCode::peer_lost, why);
+  } catch (...) {
+    over_->comms().abort();
+    throw;
+  }
+  watcher_ = quiet_thread([this] { watch(); });
+}
+
+GpuOverNodes::~GpuOverNodes() {
+  stopping_.store(true);
+  if (watcher_.joinable()) watcher_.join();
+  const std::int64_t until_ns = deadline_in(kEndS);
+  const auto is_over = [&] { return order_.knows_end() && !marker_.is_ahead(); };
+  while (!is_over() && now_ns() < until_ns && !side_.failure())
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  nccl::Comms& comms = over_->comms();
+  if (side_.failure() || !is_over()) comms.abort();
+  const auto ended = attempt([&] {
+    in_time(side_.calls->rank().context(), {deadline_in(kEndS), nullptr}, "NCCL's end",
+            [&comms](Comm*) { return comms.end(), nccl::ncclSuccess; });
+  });
+  comms.await_abort(kEndS);
+  if (ended) {  // the thread still uses them
+    log(LogLevel::warn, rank_, reason_of(*ended));
+    static_cast<void>(over_.release());
+  }
+  const cuda::BesideCaptures beside;
+  for (const Stretch& one : stretches_)
+    for (const cuda::Event event : {one.begun, one.ended})
+      if (event != nullptr) cuda::api().event_destroy(event);
+  marker_.close();
+}
+
+/// Sums whose bits depend on NCCL's order are refused where those of rank order are asked for.
+void GpuOverNodes::require_order(const Request& request, const NodeProgram& program) const {
+  const bool is_summed = request.op == ReduceOp::sum || request.op == ReduceOp::prod;
+  const bool any_order = !reduces(request.collective) || !is_float(request.type) ||
+                         (is_summed && ranks_ == 2 && program.is_library());
+  if (options_.bitwise && !any_order)
+    throw Error(
+        ErrorCode::unsupported,
+        text("PLAIT_BITWISE=1 forbids NCCL's order of sums, in which ", program.label, " adds ",
+             name_of(request.type), " over nodes: wanted integers, or two ranks"));
+}
+
+void GpuOverNodes::enqueue(const Request& request, const void* input, void* output, void* stream,
+                           const CallOptions& options) {
+  check();
+  if (request.ranks != ranks_)
+    throw Error(ErrorCode::invalid_argument,
+                text("request for ", request.ranks, " ranks, communicator of ", ranks_));
+  side_.calls->check_memory(request, rank_, input, output);
+  if (request.count == 0) return;
+  const std::shared_ptr<const NodeProgram> program = over_->program(request, options);
+  require_order(request, *program);
+  const cuda::Current current(side_.calls->rank().context());
+  const double scalar = options.scalars.empty()
+                            ? options.scalar
+                            : options.scalars.at(static_cast<std::size_t>(rank_));
+  put(*program, input, output, static_cast<cuda::Stream>(stream), scalar);
+  const std::lock_guard lock(guard_);
+  ++counters_.calls;
+  ++counters_.calls_of[text(name_of(request.collective), '/', program->label)];
+  if (program->bytes_between != 0) counters_.bytes_of_path["nccl"] += program->bytes_between;
+}
+
+/// Behind earlier calls on any stream, which use the same scratch. Where NCCL was aborted its
+/// kernels end early, so the stream fails behind them.
+void GpuOverNodes::put(const NodeProgram& program, const void* input, void* output,
+                       cuda::Stream stream, double scalar) {
+  const cuda::StreamPlace place = order_.before(marker_, stream);
+  Stretch* stretch = nullptr;
+  if (place.capture == 0) {
+    const std::lock_guard lock(guard_);
+    for (Stretch& one : stretches_)
+      if (!one.is_used) stretch = &one;
+  }
+  const auto side = static_cast<cuda::Stream>(aside_->stream());
+  if (stretch != nullptr) {
+    aside_->fork(stream);
+    PLAIT_CUDA_CALL(event_record, stretch->begun, side);
+  }
+  over_->enqueue(program, input, output, stream, scalar);
+  side_.calls->rank().heed(stream);
+  if (stretch != nullptr) {
+    PLAIT_CUDA_CALL(event_record, stretch->ended, side);
+    const std::lock_guard lock(guard_);
+    stretch->is_used = true;
+    stretch->seen_ns = 0;
+  }
+  order_.after(marker_, stream, place);
+}
+
+/// Counted from when a call began on the GPU: before that the program's own work may take long.
+std::optional<Error> GpuOverNodes::standing_still() {
+  const cuda::BesideCaptures beside;
+  const std::lock_guard lock(guard_);
+  for (Stretch& one : stretches_) {
+    if (!one.is_used || cuda::api().event_query(one.begun) == cuda::kNotReady) continue;
+    if (cuda::api().event_query(one.ended) != cuda::kNotReady) {
+      one.is_used = false;
+      continue;
+    }
+    if (one.seen_ns == 0) one.seen_ns = now_ns();
+    if (static_cast<double>(now_ns() - one.seen_ns) > options_.arrive_s * 1e9)
+      return Error(ErrorCode::timeout, text("a call between nodes has stood still for ",
+                                            options_.arrive_s, " s; is a node gone?"));
+  }
+  return std::nullopt;
+}
+
+void GpuOverNodes::fail(const Error& error) {
+  {
+    const std::lock_guard lock(guard_);
+    if (!failure_) failure_ = error;
+  }
+  side_.fail(error);
+  over_->comms().abort();
+}
+
+void GpuOverNodes::watch() {
+  while (!stopping_.load()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(kWatchMs));
+    std::optional<Error> met = side_.failure();
+    if (!met) met = over_->comms().failure();
+    if (!met) met = standing_still();
+    if (met) return fail(*met);
+  }
+}
+
+void GpuOverNodes::check() {
+  side_.calls->rank().check();
+  const std::lock_guard lock(guard_);
+  if (failure_) throw Error(*failure_);
+}
+
+std::string GpuOverNodes::explain(const Request& request) {
+  const std::shared_ptr<const NodeProgram> program = over_->program(request, {});
+  const Nodes& nodes = over_->nodes();
+  std::string lines = text("on GPUs of ", nodes.count(), " nodes: ", program->label, ", NCCL ",
+                           nccl::real().version, " between nodes",
+                           reduces(request.collective) ? ", sums in NCCL's order" : "", "\n");
+  std::vector<std::string> said;
+  for (const NodeProgram::Step& step : program->steps) {
+    std::string line =
+        text("  ", name_of(step.request.collective), " of ", step.request.count, " ");
+    if (step.kind == NodeStep::Kind::inside)
+      line += text("in the node, ", side_.calls->choice_of(step.request), "\n");
+    else if (step.kind == NodeStep::Kind::across)
+      line +=
+          step.whole ? "by NCCL among all ranks\n" : text("by NCCL on rail ", nodes.place, "\n");
+    else
+      continue;
+    if (std::find(said.begin(), said.end(), line) != said.end()) continue;  // another piece
+    said.push_back(line);
+    lines += line;
+  }
+  return lines;
+}
+
+void GpuOverNodes::add_to(Counters& counters) const {
+  Counters in_node;
+  side_.calls->add_to(in_node);
+  const std::lock_guard lock(guard_);
+  add(counters, counters_);
+  for (const auto& [path, bytes] : in_node.bytes_of_path) counters.bytes_of_path[path] += bytes;
+}
+
+}  // namespace plait

@@ -1,0 +1,85 @@
+// GPUs of several nodes for communicators of plait's own: plait in each node, NCCL between them,
+// found at run time. A thread watches NCCL and the node meanwhile, since no call waits on the host.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/gpu_calls.hpp"
+#include "comm/gpu_nodes.hpp"
+#include "comm/socket.hpp"
+#include "exec/cuda/device/event_marker.hpp"
+
+namespace plait {
+
+/// This rank in its node.
+struct NodeSide {
+  GpuCalls* calls = nullptr;
+  std::function<std::optional<Error>()> failure;  ///< what ended it; any thread
+  std::function<void(const Error&)> fail;  ///< ends it, and tells the node's ranks; any thread
+};
+
+struct OverNodesOptions {
+  CallOptions forced;    ///< PLAIT_ALGO
+  bool bitwise = false;  ///< sums in rank order alone
+  bool mixes_graphs = true;
+  double arrive_s = 600;  ///< how long a call between nodes may stand still
+};
+
+class GpuOverNodes {
+ public:
+  /// All ranks of all nodes together. Throws on all of them alike: AgreedError(unsupported) where
+  /// one has no NCCL, timeout where one does not come, peer_lost.
+  GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOptions& options,
+               const cuda::Exchange& exchange, const Patience& patience);
+  /// Waits a moment for what is under way; what stands still is aborted.
+  ~GpuOverNodes();
+  GpuOverNodes(const GpuOverNodes&) = delete;
+  GpuOverNodes& operator=(const GpuOverNodes&) = delete;
+
+  /// As Communicator::enqueue.
+  void enqueue(const Request& request, const void* input, void* output, void* stream,
+               const CallOptions& options);
+  /// Throws what was met so far.
+  void check();
+  /// What waits between nodes ends. Any thread.
+  void abort() noexcept { over_->comms().abort(); }
+  std::string explain(const Request& request);
+  /// Calls of all nodes, and bytes by path; "nccl" is what went between nodes.
+  void add_to(Counters& counters) const;
+
+ private:
+  /// A call between nodes: when it began there, and whether it is over.
+  struct Stretch {
+    cuda::Event begun = nullptr, ended = nullptr;
+    bool is_used = false;
+    std::int64_t seen_ns = 0;
+  };
+  void require_order(const Request& request, const NodeProgram& program) const;
+  void put(const NodeProgram& program, const void* input, void* output, cuda::Stream stream,
+           double scalar);
+  void watch();
+  std::optional<Error> standing_still();
+  void fail(const Error& error);
+
+  NodeSide side_;
+  OverNodesOptions options_;
+  int rank_ = 0, ranks_ = 0;
+  nccl::SideStream* aside_ = nullptr;
+  std::unique_ptr<GpuNodes> over_;
+  cuda::EventMarker marker_{cuda::api()};
+  cuda::CallOrder<cuda::EventMarker, cuda::Stream> order_;
+  mutable std::mutex guard_;  ///< of the three below
+  Counters counters_;
+  std::vector<Stretch> stretches_;
+  std::optional<Error> failure_;
+  std::atomic<bool> stopping_{false};
+  std::thread watcher_;
+};
+
+}  // namespace plait

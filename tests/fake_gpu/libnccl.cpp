@@ -1,0 +1,76 @@
+// A libnccl.so.2 that notes its calls, beside the fake driver's launches, records and waits.
+#include <cstring>
+
+#include "base/text.hpp"
+#include "comm/nccl/abi.hpp"
+#include "fake_gpu/fake_gpu.hpp"
+
+#define FAKE_NCCL extern "C" [[gnu::visibility("default")]] Result
+
+using namespace plait::nccl;
+using plait::text;
+using plait_test::fake_cuda;
+
+namespace plait::nccl {
+struct CommTag {
+  int ranks = 0, rank = 0;
+};
+}  // namespace plait::nccl
+
+namespace {
+
+plait_test::FakeNccl& fake() { return fake_cuda().nccl; }
+
+Result noted(const char* name, std::size_t count, Comm comm, Stream stream) {
+  fake_cuda().note(text(name, ' ', count, " of ", comm->ranks), stream);
+  return static_cast<Result>(fake().call_result.load());
+}
+
+}  // namespace
+
+FAKE_NCCL ncclGetVersion(int* version) { return *version = 22809, ncclSuccess; }
+FAKE_NCCL ncclGetUniqueId(UniqueId* id) {
+  std::memset(id, 0, sizeof *id);
+  ++fake().ids;
+  return ncclSuccess;
+}
+FAKE_NCCL ncclCommInitRank(Comm* comm, int ranks, UniqueId, int rank) {
+  ++fake().made;
+  if (fake().init_result != 0) return static_cast<Result>(fake().init_result.load());
+  return *comm = new CommTag{ranks, rank}, ncclSuccess;
+}
+FAKE_NCCL ncclCommInitAll(Comm*, int, const int*) { return ncclInvalidUsage; }
+FAKE_NCCL ncclCommDestroy(Comm comm) { return delete comm, ++fake().destroyed, ncclSuccess; }
+FAKE_NCCL ncclCommAbort(Comm comm) { return delete comm, ++fake().aborted, ncclSuccess; }
+FAKE_NCCL ncclCommGetAsyncError(Comm, Result* error) {
+  return *error = static_cast<Result>(fake().async_error.load()), ncclSuccess;
+}
+FAKE_NCCL ncclCommCount(Comm comm, int* count) { return *count = comm->ranks, ncclSuccess; }
+FAKE_NCCL ncclCommUserRank(Comm comm, int* rank) { return *rank = comm->rank, ncclSuccess; }
+FAKE_NCCL ncclCommCuDevice(Comm, int* device) { return *device = 0, ncclSuccess; }
+FAKE_NCCL ncclGroupStart() { return ncclSuccess; }
+FAKE_NCCL ncclGroupEnd() { return ncclSuccess; }
+FAKE_NCCL ncclAllReduce(const void*, void*, std::size_t count, int, int, Comm comm, Stream stream) {
+  return noted("ncclAllReduce", count, comm, stream);
+}
+FAKE_NCCL ncclReduceScatter(const void*, void*, std::size_t count, int, int, Comm comm,
+                            Stream stream) {
+  return noted("ncclReduceScatter", count, comm, stream);
+}
+FAKE_NCCL ncclAllGather(const void*, void*, std::size_t count, int, Comm comm, Stream stream) {
+  return noted("ncclAllGather", count, comm, stream);
+}
+FAKE_NCCL ncclBroadcast(const void*, void*, std::size_t count, int, int, Comm comm, Stream stream) {
+  return noted("ncclBroadcast", count, comm, stream);
+}
+FAKE_NCCL ncclBcast(void*, std::size_t, int, int, Comm, Stream) { return ncclInvalidUsage; }
+FAKE_NCCL ncclReduce(const void*, void*, std::size_t count, int, int, int, Comm comm,
+                     Stream stream) {
+  return noted("ncclReduce", count, comm, stream);
+}
+FAKE_NCCL ncclSend(const void*, std::size_t count, int, int peer, Comm comm, Stream stream) {
+  return noted(text("ncclSend to ", peer).c_str(), count, comm, stream);
+}
+FAKE_NCCL ncclRecv(void*, std::size_t count, int, int peer, Comm comm, Stream stream) {
+  return noted(text("ncclRecv from ", peer).c_str(), count, comm, stream);
+}

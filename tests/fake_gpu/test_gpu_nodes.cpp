@@ -1,0 +1,356 @@
+// Calls on GPUs of several nodes: four ranks, a process each, on two pretended nodes, over a driver
+// and a libnccl that note what they are given. What goes on which stream behind what, faults, and
+// what people are told.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+#include "base/text.hpp"
+#include "comm/gpu_over_nodes.hpp"
+#include "comm/setup.hpp"
+#include "exec/cuda/choices.hpp"
+#include "fake_gpu/fake_gpu.hpp"
+#include "plait/error.hpp"
+#include "tests/gpu/ranks.hpp"
+
+using namespace plait;
+using plait_test::fake_cuda;
+using plait_test::FakeNote;
+
+namespace {
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+void* const kMemory = reinterpret_cast<void*>(std::uintptr_t{1} << 20);
+void* const kOther = reinterpret_cast<void*>(std::uintptr_t{1} << 33);
+
+/// One rank: in its node, and over nodes.
+struct Side {
+  bench::Board* board;
+  Nodes nodes;
+  std::unique_ptr<GpuCalls> calls;
+  std::mutex guard;
+  std::optional<Error> failure;
+  std::unique_ptr<GpuOverNodes> over;
+
+  Side(bench::Board* where, const std::vector<std::string>& hosts, int rank, OverNodesOptions how)
+      : board(where), nodes(nodes_of(hosts, 0, rank)) {
+    const cuda::Exchange all = [this, rank](const std::string& mine) {
+      return board->exchange(rank, mine);
+    };
+    GpuGroup group;
+    group.rank = nodes.place;
+    group.ranks = nodes.size();
+    group.ordinals.assign(static_cast<std::size_t>(nodes.size()), 0);
+    group.kind = cuda::measured_kinds().front();
+    group.in_processes = true;
+    group.topology = load_topology("hgx-h200");
+    GpuCallsOptions options;
+    options.rank.proves_paths = false;  // no kernel runs here
+    options.rank.memory.plans = true;
+    options.checks = load_topology("hgx-h200");
+    calls = std::make_unique<GpuCalls>(group, options, [&](const std::string& mine) {
+      const std::vector<std::string> cards = all(mine);
+      std::vector<std::string> found;
+      for (const int peer : nodes.peers()) found.push_back(cards[static_cast<std::size_t>(peer)]);
+      return found;
+    });
+    const NodeSide side{calls.get(),
+                        [this] {
+                          const std::lock_guard lock(guard);
+                          return failure;
+                        },
+                        [this](const Error& error) {
+                          const std::lock_guard lock(guard);
+                          if (!failure) failure = error;
+                        }};
+    over =
+        std::make_unique<GpuOverNodes>(nodes, side, how, all, Patience{deadline_in(60), nullptr});
+  }
+};
+
+using Body = std::function<void(Side&)>;
+
+int run(const std::vector<std::string>& hosts, const OverNodesOptions& how, const Body& body) {
+  fake_cuda().gpu = {};
+  ::setenv("PLAIT_NCCL_LIB", FAKE_NCCL, 1);
+  const int ranks = static_cast<int>(hosts.size());
+  bench::Board* const board = bench::make_board(ranks);
+  return bench::run_ranks(board, true, [&](int rank) {
+    {
+      Side side(board, hosts, rank, how);
+      body(side);
+      board->meet();
+      side.over.reset();
+      board->meet();
+    }
+    const auto& nccl = fake_cuda().nccl;
+    require(nccl.destroyed + nccl.aborted == nccl.made, "communicators of NCCL were kept");
+    require(fake_cuda().memory.bytes == 0, "memory of the GPU was kept");
+  });
+}
+
+const std::vector<std::string> kTwoOfTwo{"a", "a", "b", "b"};
+
+Request request_of(Collective collective, std::uint64_t count, int ranks = 4) {
+  Request request;
+  request.collective = collective;
+  request.ranks = ranks;
+  request.count = count;
+  return request;
+}
+
+/// Notes of a call, and which must come behind which: streams keep their order, a wait comes behind
+/// the event's last record.
+class Order {
+ public:
+  explicit Order(std::vector<FakeNote> notes) : notes_(std::move(notes)) {
+    for (std::size_t i = 0; i < notes_.size(); ++i) {
+      behind_.emplace_back();
+      for (std::size_t k = i; k-- > 0;) {
+        const bool is_same = notes_[k].stream == notes_[i].stream;
+        const bool is_record =
+            notes_[i].what == "wait" && notes_[k].is_record && notes_[k].event == notes_[i].event;
+        if (!is_same && !is_record) continue;
+        behind_[i].insert(k);
+        behind_[i].insert(behind_[k].begin(), behind_[k].end());
+        if (is_record) break;
+      }
+      for (std::size_t k = i; k-- > 0;)
+        if (notes_[k].stream == notes_[i].stream) {
+          behind_[i].insert(k);
+          behind_[i].insert(behind_[k].begin(), behind_[k].end());
+          break;
+        }
+    }
+  }
+  /// The n-th note that begins so.
+  std::size_t find(const std::string& begin, std::size_t n = 0) const {
+    for (std::size_t i = 0; i < notes_.size(); ++i)
+      if (notes_[i].what.rfind(begin, 0) == 0 && n-- == 0) return i;
+    throw std::runtime_error("no " + begin + " in" + all());
+  }
+  std::size_t count(const std::string& begin) const {
+    std::size_t found = 0;
+    for (const FakeNote& note : notes_) found += note.what.rfind(begin, 0) == 0;
+    return found;
+  }
+  bool is_behind(std::size_t late, std::size_t early) const {
+    return behind_[late].count(early) != 0;
+  }
+  const FakeNote& at(std::size_t i) const { return notes_[i]; }
+  std::string all() const {
+    std::string said;
+    for (const FakeNote& note : notes_)
+      said += text("\n  ", note.what, " ", note.event, " on ", note.stream);
+    return said;
+  }
+
+ private:
+  std::vector<FakeNote> notes_;
+  std::vector<std::set<std::size_t>> behind_;
+};
+
+/// But for what ends the stream where NCCL was aborted.
+std::vector<FakeNote> notes() {
+  std::vector<FakeNote> found = fake_cuda().notes;
+  std::erase_if(found, [](const FakeNote& note) { return note.what == "plait_heed"; });
+  return found;
+}
+
+/// What a call puts on streams; it is made once before, so that nothing is made ready.
+Order order_of(Side& side, const Request& request, const CallOptions& options = {},
+               cuda::Stream stream = nullptr) {
+  for (int turn = 0; turn < 2; ++turn) {
+    fake_cuda().notes.clear();
+    side.over->enqueue(request, kMemory, kOther, stream, options);
+  }
+  return Order(notes());
+}
+
+CallOptions in_pieces(int pieces) {
+  CallOptions options;
+  options.strategy = "multi_node";
+  options.params["pieces"] = pieces;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("a piece is between nodes while the next is reduced in them") {
+  CHECK(
+      run(kTwoOfTwo, {}, [](Side& side) {
+        const Order order =
+            order_of(side, request_of(Collective::all_reduce, 1 << 20), in_pieces(2));
+        require(order.count("plait_") == 4 && order.count("ncclAllReduce") == 2, order.all());
+        std::size_t kernel[4], across[2];
+        for (std::size_t i = 0; i < 4; ++i) kernel[i] = order.find("plait_", i);
+        for (std::size_t i = 0; i < 2; ++i) across[i] = order.find("ncclAllReduce", i);
+        for (std::size_t piece = 0; piece < 2; ++piece) {
+          require(order.is_behind(across[piece], kernel[piece]), "a sum in the node" + order.all());
+          require(order.is_behind(kernel[2 + piece], across[piece]), "a gather" + order.all());
+          require(order.at(across[piece]).stream != nullptr, "the caller's stream");
+        }
+        require(!order.is_behind(kernel[1], across[0]), "the next piece waits" + order.all());
+        require(!order.is_behind(kernel[2], across[1]), "a piece waits for the next" + order.all());
+        require(order.at(across[0]).what == "ncclAllReduce 262144 of 2", order.all());
+      }) == 0);
+}
+
+TEST_CASE("every collective by rails, and by NCCL among all ranks") {
+  struct Row {
+    Collective collective;
+    std::size_t kernels;  // of one rank of two by two
+    const char* across;
+    const char* library;
+  };
+  const Row rows[] = {
+      {Collective::all_reduce, 2, "ncclAllReduce 512 of 2", "ncclAllReduce 1024 of 4"},
+      {Collective::reduce_scatter, 2, "ncclReduceScatter 1024 of 2", "ncclReduceScatter 1024 of 4"},
+      {Collective::all_gather, 2, "ncclAllGather 1024 of 2", "ncclAllGather 1024 of 4"},
+      {Collective::all_to_all, 2, "ncclSend to 1 8192 of 2", "ncclSend to 3 4096 of 4"},
+      {Collective::send_recv, 1, "", "ncclSend to "},
+      {Collective::broadcast, 1, "ncclBroadcast 512 of 2", "ncclBroadcast 1024 of 4"},
+      {Collective::reduce, 1, "ncclReduce 512 of 2", "ncclReduce 1024 of 4"},
+      {Collective::gather, 0, "ncclSend to 0 4096 of 2", "ncclSend to 0 4096 of 4"},
+      {Collective::scatter, 0, "ncclRecv from 0 4096 of 2", "ncclRecv from 0 4096 of 4"},
+      {Collective::copy, 0, "", ""}};
+  CHECK(run(kTwoOfTwo, {}, [&](Side& side) {
+          CallOptions library;
+          library.strategy = "library";
+          for (const Row& row : rows) {
+            Request request = request_of(row.collective, 1024);
+            request.peer = 3;
+            const std::string name = name_of(row.collective);
+            const Order rails = order_of(side, request, in_pieces(1));
+            require(rails.count("plait_") >= row.kernels, name + rails.all());
+            require(rails.count(row.across) > 0, name + rails.all());
+            const Order whole = order_of(side, request, library);
+            require(whole.count("plait_") == 0 && whole.count(row.library) > 0, name + whole.all());
+          }
+          const Request average = [] {
+            Request request = request_of(Collective::all_reduce, 1024);
+            request.op = ReduceOp::avg;
+            return request;
+          }();
+          require(order_of(side, average).count("ncclAllReduce 1024 of 4") == 1, "an average");
+          Counters counters;
+          side.over->add_to(counters);
+          require(counters.calls_of["all_reduce/multi_node(pieces=1)"] == 2 &&
+                      counters.calls_of["all_reduce/library"] == 4 &&
+                      counters.bytes_of_path["nccl"] > 0,
+                  "counted calls");
+        }) == 0);
+}
+
+TEST_CASE("odd counts, unlike nodes and several streams") {
+  CHECK(run({"a", "a", "b", "b", "b"}, {}, [](Side& side) {
+          const bool has_rail = side.nodes.place < 2;
+          const Order order =
+              order_of(side, request_of(Collective::all_reduce, 1001, 5), in_pieces(1));
+          require(order.count("ncclAllReduce 500 of 2") == (has_rail ? 1u : 0u), order.all());
+          require(order.count("ncclAllReduce 1 of 5") == 1, "the rest" + order.all());
+          require(order.count("plait_") == (side.nodes.mine == 0 ? 2u : 4u), order.all());
+        }) == 0);
+  CHECK(run({"a", "b"}, {}, [](Side& side) {
+          const Order order = order_of(side, request_of(Collective::all_reduce, 1000, 2));
+          require(order.count("ncclAllReduce 1000 of 2") == 1 && order.count("plait_") == 0,
+                  order.all());
+          cuda::Stream stream = nullptr;
+          const cuda::Current current(side.calls->rank().context());
+          PLAIT_CUDA_CALL(stream_create, &stream, 0, 0);
+          fake_cuda().notes.clear();
+          side.over->enqueue(request_of(Collective::all_reduce, 1000, 2), kMemory, kOther, nullptr,
+                             {});
+          const std::size_t first = notes().size();
+          side.over->enqueue(request_of(Collective::all_reduce, 1000, 2), kMemory, kOther, stream,
+                             {});
+          const Order both(notes());
+          require(both.is_behind(both.find("ncclAllReduce", 1), both.find("ncclAllReduce")),
+                  both.all());
+          require(both.at(first).what == "wait", "the second stream" + both.all());
+        }) == 0);
+}
+
+TEST_CASE("what NCCL reports ends the communicator, and what waits between nodes") {
+  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+          const Request request = request_of(Collective::all_reduce, 1 << 20);
+          side.over->enqueue(request, kMemory, kOther, nullptr, {});
+          side.over->check();
+          fake_cuda().nccl.async_error = 6;  // a rank of another node is gone
+          std::string said;
+          const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+          while (said.empty() && std::chrono::steady_clock::now() < until) {
+            const auto met =
+                attempt([&] { side.over->enqueue(request, kMemory, kOther, nullptr, {}); });
+            if (met) said = met->what();
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          }
+          require(said.find("NCCL between nodes: error 6") != std::string::npos, said);
+          require(side.failure.has_value(), "the node was not told");
+          while (fake_cuda().nccl.aborted < 2 && std::chrono::steady_clock::now() < until)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          require(fake_cuda().nccl.aborted == 2 && fake_cuda().nccl.destroyed == 0, "not aborted");
+        }) == 0);
+}
+
+TEST_CASE("a rank of the node that dies aborts what lies between nodes") {
+  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+          {
+            const std::lock_guard lock(side.guard);
+            side.failure = Error(ErrorCode::peer_lost, "rank 1 ended");
+          }
+          const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+          while (fake_cuda().nccl.aborted < 2 && std::chrono::steady_clock::now() < until)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          require(fake_cuda().nccl.aborted == 2, "not aborted");
+          const auto met = attempt([&] { side.over->check(); });
+          require(met && met->code() == ErrorCode::peer_lost, "no error");
+        }) == 0);
+}
+
+TEST_CASE("a rail that cannot be made fails all ranks, and nothing is kept") {
+  fake_cuda().gpu = {};
+  ::setenv("PLAIT_NCCL_LIB", FAKE_NCCL, 1);
+  bench::Board* const board = bench::make_board(4);
+  CHECK(bench::run_ranks(board, true, [&](int rank) {
+          if (rank == 2) fake_cuda().nccl.init_result = 2;
+          const auto met = attempt([&] { const Side side(board, kTwoOfTwo, rank, {}); });
+          require(met && std::string(met->what()).find("NCCL among all ranks failed with NCCL's") !=
+                             std::string::npos,
+                  met ? met->what() : "no error");
+        }) == 0);
+}
+
+TEST_CASE("the bits of rank order are refused where NCCL adds, and people are told") {
+  OverNodesOptions bitwise;
+  bitwise.bitwise = true;
+  CHECK(run(kTwoOfTwo, bitwise, [](Side& side) {
+          Request request = request_of(Collective::all_reduce, 1 << 20);
+          const auto met =
+              attempt([&] { side.over->enqueue(request, kMemory, kOther, nullptr, {}); });
+          require(met && std::string(met->what()).find("PLAIT_BITWISE") != std::string::npos,
+                  "no error");
+          request.type = DataType::int32;  // any order gives the same
+          side.over->enqueue(request, kMemory, kOther, nullptr, {});
+          const std::string said = side.over->explain(request);
+          require(said.find("on GPUs of 2 nodes: multi_node(pieces=1), NCCL 22809") !=
+                          std::string::npos &&
+                      said.find("reduce_scatter of 524288 in the node, chosen: ") !=
+                          std::string::npos &&
+                      said.find("by NCCL on rail ") != std::string::npos,
+                  said);
+          const auto odd = attempt([&] {
+            request.type = DataType::int16;
+            side.over->enqueue(request, kMemory, kOther, nullptr, {});
+          });
+          require(odd && std::string(odd->what()).find("reduces no int16") != std::string::npos,
+                  odd ? odd->what() : "no error");
+        }) == 0);
+}
