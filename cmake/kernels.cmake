@@ -123,6 +123,10 @@ endfunction()
 
 plait_gpu_program(bench_gpu EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu_calls.cpp)  # ninja bench_gpu
 plait_gpu_program(bench_links EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu_links.cpp)
+add_executable(bench_gpu_nodes EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu_nodes.cpp)  # ninja bench_gpu_nodes
+target_include_directories(bench_gpu_nodes PRIVATE ${PROJECT_SOURCE_DIR})
+target_link_libraries(bench_gpu_nodes PRIVATE plait_comm)
+target_link_options(bench_gpu_nodes PRIVATE -static-libstdc++ -static-libgcc)
 if(PLAIT_TESTS)
   file(GLOB gpu_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/gpu/*.cpp)
   plait_gpu_program(test_gpu ${gpu_tests} ${PROJECT_SOURCE_DIR}/tests/unit/main.cpp)
