@@ -136,6 +136,10 @@ class Steps:
         if self.args.gpus >= 4:
             env = {"PLAIT_NODE_SIZE": "2"}
             self.runner.run(Job("nodes", torchrun(program, self.args.gpus), self.all, env=env))
+            timed = torchrun("tests/gpu/nodes_drop_in.py", self.args.gpus)
+            self.runner.run(Job("nodes beside NCCL's own", timed, self.all, env=env))
+            env = {**env, "PLAIT_ALGO": "multi_node"}
+            self.runner.run(Job("nodes, by name", timed, self.all, env=env))
 
     def tuned(self) -> None:
         """A tuning table decides."""

@@ -1,0 +1,196 @@
+"""Pretended nodes under NCCL: run under torchrun with the drop-in preloaded, on 4 GPUs or more.
+
+    NCCL_NVLS_ENABLE=0 PLAIT_NODE_SIZE=2 PLAIT_ALGO=multi_node LD_PRELOAD=libplait_nccl.so \\
+        torchrun --nproc-per-node 4 tests/gpu/nodes_drop_in.py [--csv rows.csv]
+
+Each PLAIT_NODE_SIZE ranks count as a node, for plait and (NCCL_HOSTID) for NCCL, which then goes by
+sockets between them. Every collective is checked, eager and in a graph; some all_reduce must be
+plait's where nodes have several ranks, and nothing where they have one. With PLAIT_ALGO=multi_node
+plait takes whatever its engines serve in a node. Then all_reduces by turns with NCCL's own: a
+process group of the same ranks that was left to NCCL. Rank 0 prints a JSON line a finding; the
+status is 1 where one failed. Every wait has a deadline.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "bench"))
+from drop_in import leave_new, served
+
+NODE_SIZE = int(os.environ.get("PLAIT_NODE_SIZE", "1"))
+COUNTS = (64, 4096, 100_003)
+SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20)
+SECONDS = 400
+
+
+def values(count: int, rank: int) -> torch.Tensor:
+    """Whole numbers below 13, so that sums are exact."""
+    return ((torch.arange(count, device="cuda") * 7 + rank * 3 + 1) % 13).float()
+
+
+def total(count: int) -> torch.Tensor:
+    """The sum of all ranks' values."""
+    return torch.stack([values(count, rank) for rank in range(dist.get_world_size())]).sum(0)
+
+
+def gathered(count: int) -> torch.Tensor:
+    """All ranks' values, one behind another."""
+    return torch.cat([values(count, rank) for rank in range(dist.get_world_size())])
+
+
+Call = Callable[[], None]
+
+
+def cases(count: int) -> dict[str, tuple[Call, torch.Tensor, torch.Tensor]]:
+    """By collective: the call, what it writes, and what that is to be."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    root = ranks - 1
+    mine, wide = values(count, rank), values(count * ranks, rank)
+    one = {name: torch.full((count,), -1.0, device="cuda") for name in "abc"}
+    all_ = {name: torch.full((count * ranks,), -1.0, device="cuda") for name in "ab"}
+    part = slice(rank * count, (rank + 1) * count)
+    crossed = torch.cat([values(count * ranks, peer)[part] for peer in range(ranks)])
+    reduced = total(count) if rank == root else mine
+
+    def all_reduce() -> None:
+        one["a"].copy_(mine)
+        dist.all_reduce(one["a"])
+
+    def broadcast() -> None:
+        one["b"].copy_(mine)
+        dist.broadcast(one["b"], root)
+
+    def reduce() -> None:
+        one["c"].copy_(mine)
+        dist.reduce(one["c"], root)
+
+    scattered = torch.full((count,), -1.0, device="cuda")
+    return {
+        "all_reduce": (all_reduce, one["a"], total(count)),
+        "broadcast": (broadcast, one["b"], values(count, root)),
+        "reduce": (reduce, one["c"] if rank == root else mine, reduced),
+        "reduce_scatter": (
+            lambda: dist.reduce_scatter_tensor(scattered, wide),
+            scattered,
+            total(count * ranks)[part],
+        ),
+        "all_gather": (
+            lambda: dist.all_gather_into_tensor(all_["a"], mine),
+            all_["a"],
+            gathered(count),
+        ),
+        "all_to_all": (lambda: dist.all_to_all_single(all_["b"], wide), all_["b"], crossed),
+    }
+
+
+def in_graph(call: Call) -> Callable[[], None]:
+    """The call as a graph that is replayed."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+def check() -> int:
+    """Every collective and size; how many failed on any rank."""
+    failed, taken = 0, set()
+    for count in COUNTS:
+        for name, (call, found, wanted) in cases(count).items():
+            before = served()
+            call()
+            torch.cuda.synchronize()
+            good = bool(torch.equal(found, wanted))
+            by_plait = bool(before) and served()[0] > before[0]
+            taken |= {name} if by_plait else set()
+            replay = in_graph(call)
+            for _ in range(5):
+                replay()
+            torch.cuda.synchronize()
+            good &= bool(torch.equal(found, wanted))
+            everywhere = torch.tensor([int(good)], device="cuda")
+            dist.all_reduce(everywhere, dist.ReduceOp.MIN)
+            failed += not everywhere.item()
+            if dist.get_rank() == 0 or not good:
+                row = {"check": name, "count": count, "ok": good, "by_plait": by_plait}
+                print(json.dumps(row), flush=True)
+    return failed + int(("all_reduce" in taken) != (NODE_SIZE > 1 and bool(served())))
+
+
+def took_us(data: torch.Tensor, group: dist.ProcessGroup) -> float:
+    """One all_reduce, of a few in a row."""
+    calls = 5
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    dist.barrier()
+    start.record()
+    for _ in range(calls):
+        dist.all_reduce(data, group=group)
+    end.record()
+    end.synchronize()
+    return 1e3 * start.elapsed_time(end) / calls
+
+
+def compare(csv: str) -> None:
+    """all_reduces by turns over the same nodes: plait with NCCL between, and NCCL's own."""
+    leave_new(True)
+    left = dist.new_group(list(range(dist.get_world_size())))
+    dist.all_reduce(torch.ones(1, device="cuda"), group=left)  # makes its communicator now
+    torch.cuda.synchronize()
+    leave_new(False)
+    groups = {"plait": dist.group.WORLD, "nccl": left}
+    lines = ["bytes,nodes,node_size,plait_us,nccl_us,ratio"]
+    for size in SIZES:
+        data = torch.zeros(size // 4, device="cuda")
+        took: dict[str, list[float]] = {key: [] for key in groups}
+        for number in range(14):
+            for key in sorted(groups, reverse=number % 2 == 1):
+                one = took_us(data, groups[key])
+                if number >= 3:
+                    took[key].append(one)
+        us = {key: statistics.median(times) for key, times in took.items()}
+        nodes = dist.get_world_size() // NODE_SIZE
+        row = {"bytes": size, "nodes": nodes, "node_size": NODE_SIZE}
+        row |= {f"{key}_us": round(us[key], 2) for key in ("plait", "nccl")}
+        row["ratio"] = round(us["nccl"] / us["plait"], 4)
+        lines.append(",".join(str(word) for word in row.values()))
+        if dist.get_rank() == 0:
+            print(json.dumps(row), flush=True)
+    if csv and dist.get_rank() == 0:
+        Path(csv).write_text("\n".join(lines) + "\n")
+
+
+def main() -> int:
+    """All checks, then times; 1 where a check failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--csv", default="")
+    args = parser.parse_args()
+    signal.alarm(SECONDS)
+    local = int(os.environ["LOCAL_RANK"])
+    os.environ["NCCL_HOSTID"] = f"pretended-{local // NODE_SIZE}"
+    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+    torch.cuda.set_device(local)
+    dist.init_process_group(
+        "nccl", device_id=torch.device("cuda", local), timeout=timedelta(seconds=120)
+    )
+    failed = check()
+    compare(args.csv)
+    if dist.get_rank() == 0:
+        print(json.dumps({"failed": failed, "served": served()}), flush=True)
+    dist.destroy_process_group()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
