@@ -131,7 +131,10 @@ class Price {
 
   // Stores to more peers at once reach less: measured for one, three and seven.
   double link_ns(double bytes) const {
-    const double peers = std::max(parts_.sent, parts_.taken), at = std::log2(std::max(peers, 1.0));
+    return link_ns(bytes, std::max(parts_.sent, parts_.taken));
+  }
+  double link_ns(double bytes, double peers) const {
+    const double at = std::log2(std::max(peers, 1.0));
     const double three = std::log2(3.0), seven = std::log2(7.0);
     const double share = at <= three
                              ? costs_.to_one + (costs_.to_three - costs_.to_one) * at / three
@@ -165,10 +168,11 @@ class Price {
     return overlapped(costs_.line_norm, {first - costs_.line_one_way_ns, link, turns});
   }
 
-  // Of a tiled call: what an owner handles, which hops that takes, and all that goes over links.
+  // Of a tiled call: what an owner handles, which hops that takes, how many of them a rank has a
+  // part in, and all that goes over links.
   struct Tiles {
     double part = 0.0, out = 0.0, in = 0.0;
-    int hops = 1;
+    int hops = 1, turns = 1;
     bool sums = false, both_ways = true;
   };
   static Tiles tiles_of(Collective collective, const Parts& parts, double ranks) {
@@ -176,19 +180,28 @@ class Price {
     const auto shared = [&](double owners) {
       return 16.0 * std::ceil(units(parts.bytes) / owners);
     };
-    Tiles made{parts.bytes, parts.sent * parts.bytes, parts.taken * parts.bytes,
-               1,           reduces(collective),      parts.both_ways};
+    Tiles made{.part = parts.bytes,
+               .out = parts.sent * parts.bytes,
+               .in = parts.taken * parts.bytes,
+               .sums = reduces(collective),
+               .both_ways = parts.both_ways};
     if (collective == Collective::broadcast) {
       made.part = shared(std::max(others, 1.0));
       made.out = made.in = others * made.part;
-      made.hops = ranks > 2 ? 2 : 1;
+      made.hops = made.turns = ranks > 2 ? 2 : 1;
     } else if (collective == Collective::reduce ||
                (collective == Collective::all_reduce && ranks > 2)) {
       made.part = shared(ranks);
       made.out = (collective == Collective::reduce ? ranks : 2 * others) * made.part;
       made.in = 2 * others * made.part;
-      made.hops = 2;
+      made.hops = made.turns = 2;
     }
+    return made;
+  }
+  /// Parts twice as large, over as many hops more; a rank sums half of what it gets.
+  static Tiles folded(Tiles made) {
+    made.part *= 2.0;
+    made.hops = 4;
     return made;
   }
 
@@ -200,7 +213,9 @@ class Price {
     constexpr double kLeastUnits = 256.0;   // a tile that is worth a block
     constexpr double kFillBytes = 32768.0;  // more of a tile is on its way before it ends
     const double ranks = plan_.request.ranks;
-    const Tiles made = tiles_of(collective, parts, ranks);
+    const bool folds = plan_.params.contains("fold");
+    const Tiles made = folds ? folded(tiles_of(collective, parts, ranks))
+                             : tiles_of(collective, parts, ranks);
     const double blocks =
         std::min(param("blocks", 1), std::max(1.0, std::ceil(units(made.part) / kLeastUnits)));
     const double share = std::ceil(units(made.part) / blocks);
@@ -210,8 +225,10 @@ class Price {
         (made.both_ways ? costs_.tile_both_ns : 0.0) + std::log2(ranks) * costs_.tile_ranks_ns +
         std::min(1.0, 16.0 * tile / kFillBytes) * costs_.tile_fill_ns;
     const double sums = made.sums ? made.in / (blocks * costs_.tile_sum_gb_per_s) : 0.0;
-    return first + overlapped(costs_.tile_norm, {link_ns(std::max(made.out, made.in)), sums,
-                                                 steps * made.hops * costs_.tile_step_ns});
+    const double link = folds ? link_ns(std::max(made.out, made.in), ranks / 2)
+                              : link_ns(std::max(made.out, made.in));
+    return first +
+           overlapped(costs_.tile_norm, {link, sums, steps * made.turns * costs_.tile_step_ns});
   }
 
   // An all_reduce whose results go through host memory in part: reduce-scatters of that part, an

@@ -9,7 +9,7 @@
 
 namespace plait_test {
 struct BulkPiece {
-  char* dst;
+  std::vector<char*> dsts;
   std::vector<char> bytes;
 };
 /// Of this thread: bulk stores under way.
@@ -25,9 +25,11 @@ void wait_bulk_stores(unsigned pending) {
   if (kRead) return;  // each store has a copy of its own
   for (auto& stores = plait_test::bulk_stores; stores.size() > pending; stores.pop_front()) {
     const plait_test::BulkPiece& piece = stores.front();
-    std::memcpy(piece.dst, piece.bytes.data(), piece.bytes.size());
-    plait_test::note(plait_test::Touch::store, piece.dst, nullptr,
-                     static_cast<unsigned>(piece.bytes.size()));
+    for (char* const dst : piece.dsts) {
+      std::memcpy(dst, piece.bytes.data(), piece.bytes.size());
+      plait_test::note(plait_test::Touch::store, dst, nullptr,
+                       static_cast<unsigned>(piece.bytes.size()));
+    }
   }
 }
 
@@ -43,9 +45,15 @@ class BulkRing {
     read_.assign(load.src, load.src + load.bytes);
     plait_test::note(plait_test::Touch::load, load.src, nullptr, load.bytes);
   }
-  void store(char* dst, unsigned) {
-    plait_test::bulk_stores.push_back({dst, std::move(read_)});
+  void put(char* dst, unsigned) { dsts_.push_back(dst); }
+  void pass() {
+    plait_test::bulk_stores.push_back({std::move(dsts_), std::move(read_)});
+    dsts_.clear();
     ++stored_;
+  }
+  void store(char* dst, unsigned bytes) {
+    put(dst, bytes);
+    pass();
   }
   void end() {
     stored_ = loaded_;
@@ -59,6 +67,7 @@ class BulkRing {
   };
   Load loads_[kStages] = {};
   std::vector<char> read_;
+  std::vector<char*> dsts_;
   unsigned loaded_ = 0, stored_ = 0;
 };
 

@@ -82,14 +82,16 @@ struct Call {
   }
   std::string print() const {
     return text(name_of(request.collective), " of ", request.count, " ", name_of(request.type),
-                ", root ", request.root, ", tiles of ", wish.tile_units,
+                ", root ", request.root, ", tiles of ", wish.tile_units, ", fold ", wish.fold,
+                ", order ", wish.order, ", turns ", wish.turns, ", pieces of ", wish.piece_bytes,
+                ", under way ", wish.under_way_bytes, ", copied results ", wish.copied_results,
                 in_place ? ", in place" : "", aligned ? "" : ", not aligned", ", late rank ", late);
   }
 };
 
 TiledArgs args_of(Call& call, PlayedGpus& gpus, std::size_t rank, double wait_s) {
   PlayedGpu& mine = *gpus[rank];
-  TiledArgs args = tiled_shape(call.request, static_cast<int>(rank));
+  TiledArgs args = tiled_shape(call.request, static_cast<int>(rank), call.wish.fold);
   args.input = call.input(rank);
   args.output = call.output(rank);
   args.state = &mine.state;
@@ -105,15 +107,18 @@ TiledArgs args_of(Call& call, PlayedGpus& gpus, std::size_t rank, double wait_s)
   return args;
 }
 
-template <DataType kType, int kRanks>
+template <DataType kType, int kRanks, bool kFold = false>
 void run_kernel(const TiledArgs& args) {
   constexpr int kOp = kRanks == 0 ? kAnyOp : static_cast<int>(ReduceOp::sum);
-  tiled<kType, kOp, kRanks, FewThreads>(args);
+  tiled<kType, kOp, kRanks, kFold, FewThreads>(args);
 }
 
 /// What only moves goes as integers, as the library has it.
 void run_any(const Call& call, const TiledArgs& args) {
   const DataType type = moved_type(call.request);
+  if (type == DataType::fp32 && args.half == 2) return run_kernel<DataType::fp32, 4, true>(args);
+  if (type == DataType::fp32 && args.half == 4) return run_kernel<DataType::fp32, 8, true>(args);
+  if (type == DataType::fp32 && args.half != 0) return run_kernel<DataType::fp32, 0>(args);
   if (type == DataType::fp32 && args.ranks == 2) return run_kernel<DataType::fp32, 2>(args);
   if (type == DataType::fp32 && args.ranks == 4) return run_kernel<DataType::fp32, 4>(args);
   if (type == DataType::fp32) return run_kernel<DataType::fp32, 0>(args);
@@ -181,6 +186,12 @@ std::vector<Call> random_calls(int ranks, std::mt19937& random, unsigned most = 
     call.wish.most_blocks = 1 + static_cast<unsigned>(random() % kMostBlocks);
     call.wish.tile_units = 16 + static_cast<std::uint32_t>(random() % 49);
     call.wish.slot_memory_bytes = tile_slots(ranks) * kSlotBytes;
+    call.wish.fold = random() % 2 == 0;
+    call.wish.order = static_cast<TargetOrder>(random() % 3);
+    call.wish.turns = random() % 2 == 0;
+    call.wish.piece_bytes = random() % 2 == 0 ? 0 : 16 << random() % 5;
+    call.wish.under_way_bytes = random() % 2 == 0 ? 0 : 512 << random() % 5;
+    call.wish.copied_results = random() % 2 == 0;
     call.aligned = random() % 3 != 0;
     call.in_place = request.collective == Collective::all_reduce && random() % 2 == 0;
     fill(call, random());
@@ -249,7 +260,7 @@ class TileTraceCheck {
   }
 
   void check_rank(std::size_t rank) {
-    TiledArgs shape = tiled_shape(call_.request, static_cast<int>(rank));
+    TiledArgs shape = tiled_shape(call_.request, static_cast<int>(rank), call_.wish.fold);
     spread_tiles(shape, call_.wish);
     std::vector<Region> reads, writes;
     Units moved;
@@ -307,7 +318,7 @@ std::string fault_of(const Request& request, const TileWish& wish, const Plan& p
   }
   PlayedGpus gpus = gpus_of(request.ranks);
   run_calls(calls, gpus, 30);
-  TiledArgs shape = tiled_shape(request, 0);
+  TiledArgs shape = tiled_shape(request, 0, wish.fold);
   spread_tiles(shape, wish);
   const std::uint64_t units = (shape.part_bytes + 15) / 16;
   std::vector<std::uint32_t> before(kMostBlocks, kTiles + shift);
@@ -347,8 +358,8 @@ TEST_CASE("tiled calls in the slots of another turn are not what their plan says
 }
 
 TEST_CASE("tiled gives the reference's bits on a host's threads" * doctest::skip(kLooksForRaces)) {
-  for (const int ranks : {2, 3, 4, 8})
-    for (int seed = 1; seed <= rounds(ranks == 8 ? 2 : 6); ++seed) {
+  for (const int ranks : {2, 3, 4, 6, 8})
+    for (int seed = 1; seed <= rounds(ranks > 4 ? 2 : 6); ++seed) {
       std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
       std::vector<Call> calls = random_calls(ranks, random);
       PlayedGpus gpus = gpus_of(ranks);

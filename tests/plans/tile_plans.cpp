@@ -43,6 +43,12 @@ TileWish wish_of(int ranks, unsigned blocks, std::uint32_t units) {
   return wish;
 }
 
+/// The same with results by copies, and on 4 ranks in two halves.
+TileWish relaying(TileWish wish) {
+  wish.fold = wish.copied_results = true;
+  return wish;
+}
+
 }  // namespace
 
 TEST_CASE("tiled calls follow each other in any order, in the same slots") {
@@ -55,6 +61,10 @@ TEST_CASE("tiled calls follow each other in any order, in the same slots") {
         calls.push_back(tile_plan(
             topology, request_of(topology, collective, ranks, ranks - 1, count, DataType::fp32),
             wish_of(ranks, 1, count == 300 ? 16 : 64)));
+    for (const std::uint64_t count : {300, 3000})
+      calls.push_back(tile_plan(
+          topology, request_of(topology, Collective::all_reduce, ranks, 0, count, DataType::fp32),
+          relaying(wish_of(ranks, 1, count == 300 ? 16 : 64))));
     for (const Plan& first : calls)
       for (const Plan& second : calls)
         for (const Plan& third : calls)
@@ -113,19 +123,22 @@ void spoil(const Plan& plan, const TileFault& fault, std::vector<Op>& ops) {
 /// Whether any of many calls, alone or behind others, is no longer proved.
 bool is_found(const TileFault& fault) {
   const Topology topology = cases::wide_machine();
-  for (const int ranks : {2, 3}) {
+  for (const int ranks : {2, 3, 4}) {
     std::vector<Plan> calls;
-    for (const Collective collective :
-         {Collective::all_reduce, Collective::copy, Collective::broadcast, Collective::reduce,
-          Collective::all_gather}) {
-      Plan plan =
-          tile_plan(topology, request_of(topology, collective, ranks, 0, 3000, DataType::fp32),
-                    wish_of(ranks, 1, 64));
+    const auto add = [&](Collective collective, const TileWish& wish) {
+      Plan plan = tile_plan(topology,
+                            request_of(topology, collective, ranks, 0, 3000, DataType::fp32), wish);
       for (Lane& lane : plan.lanes)
         if (lane.name == fault.role) spoil(plan, fault, lane.ops);
-      if (!verify(plan).proved()) return true;
       calls.push_back(std::move(plan));
-    }
+      return verify(calls.back()).proved();
+    };
+    const TileWish wish = wish_of(ranks, 1, 64);
+    for (const Collective collective :
+         {Collective::all_reduce, Collective::copy, Collective::broadcast, Collective::reduce,
+          Collective::all_gather})
+      if (!add(collective, wish)) return true;
+    if (!add(Collective::all_reduce, relaying(wish))) return true;
     for (const Plan& first : calls)
       for (const Plan& second : calls)
         if (!verify_in_a_row({&first, &second}).proved()) return true;

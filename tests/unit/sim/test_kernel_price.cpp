@@ -55,6 +55,18 @@ TEST_CASE("large messages take their bytes over what stores reach on a link") {
   CHECK(us(tiled) < 1.15 * bytes / (0.92 * 395e3));
 }
 
+TEST_CASE("a fold has half the peers of a direct exchange, and more hops") {
+  for (const int ranks : {4, 8}) {
+    const auto tiled = [&](std::uint64_t bytes, bool fold) {
+      Plan plan = call("tiled", all_reduce(ranks, bytes), {{"blocks", 100}, {"tile_units", 4096}});
+      if (fold) plan.params["fold"] = 1;
+      return us(plan);
+    };
+    CHECK(tiled(1 << 30, true) < tiled(1 << 30, false));
+    CHECK(tiled(64 << 10, true) > tiled(64 << 10, false));
+  }
+}
+
 TEST_CASE("an eager call takes its launch longer, and what sends one way less than both ways") {
   CHECK(us(lines("one_shot", 2, 1024), Launch::eager) > us(lines("one_shot", 2, 1024)));
   Request there = all_reduce(2, 1024), both = there;

@@ -81,12 +81,19 @@ class BulkRing {
           : "r"(barrier), "r"(stored_ / kStages & 1)
           : "memory");
   }
-  __device__ void store(char* dst, unsigned bytes) {
+  /// The oldest piece held goes to one place more; after the last of them comes pass().
+  __device__ void put(char* dst, unsigned bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst),
                  "r"(shared_address(room_ + stored_ % kStages * kBulkBytes)), "r"(bytes)
                  : "memory");
+  }
+  __device__ void pass() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
     ++stored_;
+  }
+  __device__ void store(char* dst, unsigned bytes) {
+    put(dst, bytes);
+    pass();
   }
   /// Nothing is under way any more; what is held is lost.
   __device__ void end() {

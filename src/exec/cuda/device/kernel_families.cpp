@@ -70,7 +70,10 @@ Uses uses_of(Family family, int ranks) {
   for (const Request& request : requests_of(ranks)) switch (family) {
       case Family::lines: add_lines(uses, request); break;
       case Family::hop: uses[hop_kernel(request)] = {}; break;
-      case Family::tiled: uses[tiled_kernel(request)] = {kTileThreads, kTileSharedBytes}; break;
+      case Family::tiled:
+        for (const bool fold : {false, true})
+          uses[tiled_kernel(request, fold)] = {kTileThreads, kTileSharedBytes};
+        break;
       case Family::engines: add_pieces(uses, request); break;
       case Family::lanes: uses[lane_kernel(request)] = {}; break;
       default: break;

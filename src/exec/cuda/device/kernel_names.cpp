@@ -41,7 +41,10 @@ std::string hop_kernel(const Request& request) {
   return joined("plait_hop_", name_of(moved_type(request)), kind);
 }
 
-std::string tiled_kernel(const Request& request) {
+std::string tiled_kernel(const Request& request, bool fold) {
+  if (fold && why_no_fold(request).empty() && request.type == DataType::fp32 &&
+      is_common_sum(request))
+    return text("plait_tiled_fp32_fold_", request.ranks);
   return joined("plait_tiled_", name_of(moved_type(request)), variant(request));
 }
 

@@ -15,7 +15,8 @@ bool is_common_sum(const Request& request);
 /// kernel: "one_shot" or "two_shot".
 std::string lines_kernel(const std::string& kernel, const Request& request, bool bare);
 std::string hop_kernel(const Request& request);
-std::string tiled_kernel(const Request& request);
+/// fold: where that serves it (why_no_fold).
+std::string tiled_kernel(const Request& request, bool fold = false);
 std::string lane_kernel(const Request& request);
 /// What reduces pieces of so many sources that copy engines have brought.
 std::string piece_kernel(DataType type, ReduceOp op, int sources);

@@ -22,6 +22,9 @@ inline constexpr int kPushStages = 7;
 inline constexpr int kCollectStages = 5;
 inline constexpr unsigned kTileSharedBytes = (kPushStages + kCollectStages) * kBulkBytes;
 
+/// In which a rank takes its targets.
+enum TargetOrder : std::int32_t { kByRank, kByXor, kQuadratic };
+
 /// Words of a rank's memory that peers raise, one writer each; they count a block's tiles of all
 /// calls, so nothing is reset.
 struct TileFlags {
@@ -48,6 +51,13 @@ struct TiledArgs : CallArgs {
   std::uint32_t readers;          ///< who gets the results of the other owners
   std::uint32_t keepers;          ///< owners that put their own result into their output
   std::int32_t shift;             ///< not 0: a rank's parts go to rank + shift only
+  std::int32_t half;              ///< not 0: a fold, owners i and half + i handle part i
+  std::int32_t order;             ///< TargetOrder
+  std::uint32_t turns;            ///< 1 = each block begins with another target
+  std::uint32_t piece_bytes;      ///< of a bulk copy to others, at most
+  std::uint32_t most_pieces;      ///< of a block, under way to others; 0 = unbounded
+  std::uint32_t in_turn;          ///< 1 = each piece goes to the next target
+  std::uint32_t copied_results;   ///< 1 = results that are kept go to others by bulk copies
   std::uint64_t part_bytes;       ///< of an owner's part
   std::uint64_t total_bytes;      ///< of all owners' parts
   std::uint64_t part_stride;      ///< in the input, from one owner's part to the next

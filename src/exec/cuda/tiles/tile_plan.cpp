@@ -16,7 +16,7 @@ class TilePlan {
   TilePlan(const Topology& topology, const Request& request, const TileWish& wish)
       : b_(topology, request, "tiled"), n_(request.ranks) {
     for (int rank = 0; rank < n_; ++rank) {
-      shapes_.push_back(tiled_shape(request, rank));
+      shapes_.push_back(tiled_shape(request, rank, wish.fold));
       spread_tiles(shapes_.back(), wish);
     }
     const TiledArgs& shape = shapes_[0];
@@ -42,8 +42,9 @@ class TilePlan {
     b_.param("blocks", shapes_[0].blocks);
     b_.param("tile_units", shapes_[0].most_units);
     b_.param("window", shapes_[0].window);
+    if (shapes_[0].half != 0) b_.param("fold", 1);
     Plan plan = b_.build();
-    for (int word = kTileParts; word <= kTileHandled; ++word) plan.counts[word] = count_;
+    for (int word = kTileParts; word <= kTileRelayed; ++word) plan.counts[word] = count_;
     plan.slot_rings.push_back(
         {0, slot_bytes_, kTileSlots, static_cast<std::uint32_t>(2 * n_), count_});
     return plan;
@@ -55,11 +56,16 @@ class TilePlan {
   int peer(int step) const { return (me_ + step) % n_; }
   static bool in(std::uint32_t mask, int rank) { return (mask >> rank & 1) != 0; }
   bool owns() const { return in(mine().owners, me_); }
-  bool sends_to(int owner) const { return in(senders_to(mine(), owner), me_); }
+  bool pushes(int owner) const { return in(pushes_to(mine(), me_), owner); }
   bool takes_from(int rank) const { return in(senders_to(mine(), me_), rank); }
-  bool is_read_by(int rank) const { return owns() && rank != me_ && in(mine().readers, rank); }
-  bool reads_from(int owner) const {
-    return in(mine().readers, me_) && owner != me_ && in(mine().owners, owner);
+  bool is_read_by(int rank) const { return in(readers_of(mine(), me_), rank); }
+  bool reads_from(int owner) const { return in(read_by(mine(), me_), owner); }
+  /// A sum goes on to the rank across; what comes back from there is relayed.
+  bool goes_on(int rank) const { return is_lower(mine(), me_) && rank == across(mine(), me_); }
+  bool relays() const {
+    return is_lower(mine(), me_) ||
+           (mine().copied_results != 0 && mine().handling == kReduceParts &&
+            in(mine().keepers, me_) && readers_of(mine(), me_) != 0);
   }
   /// A tile of `owner`'s part.
   Range range(int owner, std::uint32_t tile) const {
@@ -97,7 +103,7 @@ class TilePlan {
   void watch_room() {
     for (std::uint32_t tile = 0; tile < count_; ++tile) {
       for (int step = 1; step < n_; ++step)
-        if (sends_to(peer(step))) await_room(lane("room"), kTilePartsTaken, peer(step), tile);
+        if (pushes(peer(step))) await_room(lane("room"), kTilePartsTaken, peer(step), tile);
       b_.raise(lane("room"), inside(kTileFree), tile + 1);
     }
   }
@@ -106,7 +112,7 @@ class TilePlan {
     for (std::uint32_t tile = 0; tile < count_; ++tile) {
       b_.await(lane("push"), inside(kTileFree), tile + 1);
       for (int step = 1; step < n_; ++step)
-        if (sends_to(peer(step))) {
+        if (pushes(peer(step))) {
           const Region src = input(peer(step), tile);
           b_.copy(lane("push"), slot(peer(step), 0, me_, tile, src.bytes), src);
         }
@@ -120,15 +126,22 @@ class TilePlan {
     for (std::uint32_t tile = 0; tile < count_; ++tile) {
       b_.await(lane("tell_arrived"), inside(kTileArrived), tile + 1);
       for (int step = 1; step < n_; ++step)
-        if (sends_to(peer(step)))
+        if (pushes(peer(step)))
           b_.raise(lane("tell_arrived"), word(kTileParts, peer(step), me_), tile + 1);
       b_.await(lane("tell_handled"), inside(kTileHandled), tile + 1);
       for (int step = 1; step < n_; ++step) {
         if (takes_from(peer(step)))
           b_.raise(lane("tell_handled"), word(kTilePartsTaken, peer(step), me_), tile + 1);
-        if (is_read_by(peer(step)))
+        if (goes_on(peer(step)))
+          b_.raise(lane("tell_handled"), word(kTileParts, peer(step), me_), tile + 1);
+        if (!relays() && is_read_by(peer(step)))
           b_.raise(lane("tell_handled"), word(kTileResults, peer(step), me_), tile + 1);
       }
+      if (!relays()) continue;
+      b_.await(lane("tell_relayed"), inside(kTileRelayed), tile + 1);
+      for (int step = 1; step < n_; ++step)
+        if (is_read_by(peer(step)))
+          b_.raise(lane("tell_relayed"), word(kTileResults, peer(step), me_), tile + 1);
     }
     // Who does not wait in this call is told of all its tiles at once.
     for (int step = 1; step < n_; ++step) {
@@ -136,7 +149,7 @@ class TilePlan {
       const auto tell_all = [&](bool waits, TileWord index) {
         if (!waits) b_.raise(lane("tell_others"), word(index, rank, me_), count_);
       };
-      tell_all(sends_to(rank), kTileParts);
+      tell_all(pushes(rank) || goes_on(rank), kTileParts);
       tell_all(takes_from(rank), kTilePartsTaken);
       tell_all(is_read_by(rank), kTileResults);
       tell_all(reads_from(rank), kTileResultsTaken);
@@ -146,8 +159,11 @@ class TilePlan {
   void handle() {
     for (std::uint32_t tile = 0; tile < count_; ++tile) {
       b_.await(lane("handle"), inside(kTileSent), tile + 1);
-      for (int rank = 0; rank < n_; ++rank)
-        if (is_read_by(rank)) await_room(lane("handle"), kTileResultsTaken, rank, tile);
+      for (int rank = 0; rank < n_; ++rank) {
+        if (goes_on(rank)) await_room(lane("handle"), kTilePartsTaken, rank, tile);
+        if (!relays() && is_read_by(rank))
+          await_room(lane("handle"), kTileResultsTaken, rank, tile);
+      }
       for (int rank = 0; rank < n_; ++rank)
         if (takes_from(rank)) b_.await(lane("handle"), word(kTileParts, me_, rank), tile + 1);
       if (owns() && mine().handling == kReduceParts) reduce(tile);
@@ -160,15 +176,19 @@ class TilePlan {
   /// the place of a part.
   void reduce(std::uint32_t tile) {
     const Region own = input(me_, tile);
-    const Region sum =
-        in(mine().keepers, me_) ? output(me_, tile) : slot(me_, 0, peer(1), tile, own.bytes);
     std::vector<Region> srcs;
-    for (int rank = 0; rank < n_; ++rank)
+    for (int which = 0; which < source_count(mine()); ++which) {
+      const int rank = source_rank(mine(), which);
       srcs.push_back(rank == me_ ? own : slot(me_, 0, rank, tile, own.bytes));
-    b_.reduce(lane("handle"), sum, srcs);
+    }
+    const bool is_last = !is_lower(mine(), me_);
+    const Region sum = in(mine().keepers, me_) ? output(me_, tile)
+                       : srcs[0] == own        ? srcs[1]
+                                               : srcs[0];
+    b_.reduce(lane("handle"), sum, srcs, is_last);
     for (int step = 1; step < n_; ++step)
-      if (is_read_by(peer(step)))
-        b_.copy(lane("handle"), slot(peer(step), 1, me_, tile, own.bytes), sum);
+      if (goes_on(peer(step)) || (!relays() && is_read_by(peer(step))))
+        b_.copy(lane("handle"), slot(peer(step), is_last ? 1 : 0, me_, tile, own.bytes), sum);
   }
   void pass(std::uint32_t tile) {
     const std::uint64_t bytes = range(me_, tile).bytes;
@@ -193,19 +213,44 @@ class TilePlan {
   void collect() {
     b_.copy(lane("collect"), b_.output(me_, {mine().own_to, mine().own_bytes}),
             b_.input(me_, {mine().own_from, mine().own_bytes}));
-    for (std::uint32_t tile = 0; tile < count_; ++tile) {
-      for (int step = 1; step < n_; ++step)
-        if (reads_from(peer(step)))
-          b_.await(lane("collect"), word(kTileResults, me_, peer(step)), tile + 1);
-      for (int step = 1; step < n_; ++step)
-        if (reads_from(peer(step))) {
-          const Region dst = output(peer(step), tile);
-          b_.copy(lane("collect"), dst, slot(me_, 1, peer(step), tile, dst.bytes));
-        }
-      for (int step = 1; step < n_; ++step)
-        if (reads_from(peer(step)))
-          b_.raise(lane("collect"), word(kTileResultsTaken, peer(step), me_), tile + 1);
+    const std::uint32_t lag = relays() ? 1 : 0;
+    for (std::uint32_t tile = 0; tile < count_ + lag; ++tile) {
+      if (lag != 0 && tile < count_) relay(tile);
+      if (tile >= lag) take(tile - lag, [this](int rank) { return !goes_on(rank); });
     }
+  }
+  /// Results out of the slots of some owners.
+  template <class Which>
+  void take(std::uint32_t tile, const Which& which) {
+    for (int step = 1; step < n_; ++step)
+      if (reads_from(peer(step)) && which(peer(step)))
+        b_.await(lane("collect"), word(kTileResults, me_, peer(step)), tile + 1);
+    for (int step = 1; step < n_; ++step)
+      if (reads_from(peer(step)) && which(peer(step))) {
+        const Region dst = output(peer(step), tile);
+        b_.copy(lane("collect"), dst, slot(me_, 1, peer(step), tile, dst.bytes));
+      }
+    for (int step = 1; step < n_; ++step)
+      if (reads_from(peer(step)) && which(peer(step)))
+        b_.raise(lane("collect"), word(kTileResultsTaken, peer(step), me_), tile + 1);
+  }
+  /// Results that have come from across, or have been handled here, go on to the other readers.
+  void relay(std::uint32_t tile) {
+    const bool from_across = is_lower(mine(), me_);
+    const int owner = from_across ? across(mine(), me_) : me_;
+    if (from_across)
+      b_.await(lane("collect"), word(kTileResults, me_, owner), tile + 1);
+    else
+      b_.await(lane("collect"), inside(kTileHandled), tile + 1);
+    for (int step = 1; step < n_; ++step)
+      if (is_read_by(peer(step))) await_room(lane("collect"), kTileResultsTaken, peer(step), tile);
+    const Region out = output(owner, tile);
+    const Region src = from_across ? slot(me_, 1, owner, tile, out.bytes) : out;
+    for (int step = 1; step < n_; ++step)
+      if (is_read_by(peer(step)))
+        b_.copy(lane("collect"), slot(peer(step), 1, me_, tile, src.bytes), src);
+    if (from_across) take(tile, [this](int rank) { return goes_on(rank); });
+    b_.raise(lane("collect"), inside(kTileRelayed), tile + 1);
   }
 
   Builder b_;

@@ -21,7 +21,8 @@ enum TileWord : int {
   kTileFree,
   kTileSent,
   kTileArrived,
-  kTileHandled
+  kTileHandled,
+  kTileRelayed
 };
 
 /// Blocks and tiles must be the same on all ranks, so they follow from size and group alone.

@@ -1,5 +1,6 @@
-// The roles of a tiled block's threads, but for reducing, which depends on types: push, collect,
-// place, pass on, and the clerks who read and write the words between ranks. See tiled.cuh.
+// The roles of a tiled block's threads, but for reducing, which depends on types, and for
+// collecting in bulk (tile_collect.cuh): push, collect, place, pass on, and the clerks who read and
+// write the words between ranks. See tiled.cuh.
 #pragma once
 #include "exec/cuda/device/units.cuh"
 #include "exec/cuda/tiles/tile_args.hpp"
@@ -17,16 +18,21 @@ struct TileShared {
   struct Move {
     char* dst;  ///< null = all of the tile is on its way
     unsigned bytes, tile;
+    unsigned at = 0;       ///< of a relayed piece, in its slots
+    bool relayed = false;  ///< it goes on to others too
   };
   unsigned long long push_barriers[kPushStages], collect_barriers[kCollectStages];
   Move push_queue[kQueue], collect_queue[kQueue];
-  unsigned ends[kQueue];  ///< bulk stores of the push role when a tile's last had been issued
+  unsigned ends[kQueue];        ///< bulk stores of the push role when a tile's last had been issued
+  unsigned relay_ends[kQueue];  ///< likewise of the collect role
   // Tiles so far; one writer each.
-  volatile unsigned free;     ///< owners have room for
-  volatile unsigned sent;     ///< of which this rank's input has been read
-  volatile unsigned arrived;  ///< of which all parts are with their owners
-  volatile unsigned handled;  ///< of which results are on their way
-  TiledArgs args;             ///< parameters of a kernel are slow to read for functions it calls
+  volatile unsigned free;               ///< owners have room for
+  volatile unsigned sent;               ///< of which this rank's input has been read
+  volatile unsigned arrived;            ///< of which all parts are with their owners
+  volatile unsigned handled;            ///< of which results are on their way, or in the output
+  volatile unsigned relayed;            ///< of which the collect role has sent results on
+  std::uint8_t targets[kMaxCudaRanks];  ///< of this block, in turn: from 1 on
+  TiledArgs args;  ///< parameters of a kernel are slow to read for functions it calls
 };
 
 /// What roles need that does not depend on types; calls of it stand in functions of their own, so
@@ -59,17 +65,27 @@ struct TileRoles {
   __device__ bool in(unsigned mask, int rank) const { return (mask >> rank & 1) != 0; }
   __device__ int peer(int k) const { return rank_after(args.rank, k, args.ranks); }
   __device__ unsigned senders_to(int owner) const { return cuda::senders_to(args, owner); }
-  __device__ unsigned others(unsigned mask) const { return mask & ~(1u << args.rank); }
+  /// The k-th target of this block.
+  __device__ int target(int k) const { return shared.targets[k]; }
   __device__ bool owns() const { return in(args.owners, args.rank); }
-  __device__ unsigned owners_of_mine() const {
-    unsigned to = 0;
-    for (int k = 1; k < args.ranks; ++k)
-      if (in(senders_to(peer(k)), args.rank)) to |= 1u << peer(k);
-    return to;
+  __device__ unsigned owners_of_mine() const { return pushes_to(args, args.rank); }
+  __device__ unsigned readers_of_mine() const { return readers_of(args, args.rank); }
+  __device__ unsigned owners_i_read() const { return read_by(args, args.rank); }
+
+  // A fold: of the lower half sums go on to the rank across, as parts, and results come from there.
+  __device__ bool is_lower() const { return cuda::is_lower(args, args.rank); }
+  __device__ unsigned onward() const { return is_lower() ? 1u << across(args, args.rank) : 0; }
+  /// Results that the collect role sends on: from the rank across, or what was handled here.
+  __device__ bool copies_results() const {
+    return args.copied_results != 0 && !is_lower() && args.handling == kReduceParts &&
+           in(args.keepers, args.rank) && bulk_output();
   }
-  __device__ unsigned readers_of_mine() const { return owns() ? others(args.readers) : 0; }
-  __device__ unsigned owners_i_read() const {
-    return in(args.readers, args.rank) ? others(args.owners) : 0;
+  __device__ bool relays() const { return is_lower() || copies_results(); }
+  __device__ unsigned relays_to() const { return relays() ? readers_of_mine() : 0; }
+  /// To whom the handle role sends results.
+  __device__ unsigned hands_to() const { return relays() ? onward() : readers_of_mine(); }
+  __device__ bool bulk_output() const {
+    return is_aligned(args.output) && args.result_stride % 16 == 0;
   }
   __device__ unsigned long long part_bytes(int owner) const {
     return cuda::part_bytes(args, owner);
@@ -132,7 +148,8 @@ struct TileRoles {
   __device__ void tell_who_does_not_wait(int rank) const {
     const unsigned end = base + count;
     TileFlags& theirs = *args.flags[rank];
-    if (!in(owners_of_mine(), rank)) store_flag(&theirs.parts[blockIdx.x][args.rank], end);
+    if (!in(owners_of_mine() | onward(), rank))
+      store_flag(&theirs.parts[blockIdx.x][args.rank], end);
     if (!in(senders_to(args.rank), rank))
       store_flag(&theirs.parts_taken[blockIdx.x][args.rank], end);
     if (!in(readers_of_mine(), rank)) store_flag(&theirs.results[blockIdx.x][args.rank], end);
@@ -146,10 +163,12 @@ struct TileRoles {
       if (team.lane == 0) await_shared(shared.free, tile + 1);
       broken = team.any(broken);
       if (broken) return;
-      for (int k = 1; k < args.ranks; ++k)
-        if (in(to, peer(k)))
-          put_units(team, slot(peer(k), 0, args.rank, tile), input(peer(k)), part_bytes(peer(k)),
-                    first(tile), length(peer(k), tile), element);
+      for (int k = 1; k < args.ranks; ++k) {
+        const int owner = target(k);
+        if (in(to, owner))
+          put_units(team, slot(owner, 0, args.rank, tile), input(owner), part_bytes(owner),
+                    first(tile), length(owner, tile), element);
+      }
       team.meet();
       if (team.lane != 0) continue;
       __threadfence_block();
@@ -186,6 +205,7 @@ struct TileRoles {
         ready = shared.free;
       }
       if (broken) return;
+      if (args.most_pieces != 0) wait_bulk_stores<false>(args.most_pieces - 1);
       ring.store(move.dst, move.bytes);
       see_arrived(kLag);
     };
@@ -193,21 +213,24 @@ struct TileRoles {
       shared.push_queue[put++ % kQueue] = {dst, bytes, tile};
       while (!broken && (ring.held() > kAhead || put - taken == kQueue)) take();
     };
+    // Pieces [from, end) of a target's part of the tile; whether the part's end cuts it short.
+    const auto push = [&](int owner, unsigned tile, unsigned from, unsigned end) {
+      const unsigned bytes = whole_bytes(owner, tile);
+      const char* const src = input(owner) + first(tile) * 16;
+      char* const dst = slot(owner, 0, args.rank, tile);
+      for (unsigned at = from; at < min(bytes, end) && !broken; at += args.piece_bytes) {
+        const unsigned piece = min(args.piece_bytes, bytes - at);
+        ring.load(src + at, piece);
+        queue(dst + at, piece, tile);
+      }
+      return length(owner, tile) * 16 != bytes;
+    };
     for (unsigned tile = 0; tile < count && !broken; ++tile) {
       bool cut_short = false;
-      for (int k = 1; k < args.ranks; ++k) {
-        const int owner = peer(k);
-        if (!in(to, owner)) continue;
-        const unsigned bytes = whole_bytes(owner, tile);
-        const char* const src = input(owner) + first(tile) * 16;
-        char* const dst = slot(owner, 0, args.rank, tile);
-        for (unsigned at = 0; at < bytes && !broken; at += kBulkBytes) {
-          const unsigned piece = min(kBulkBytes, bytes - at);
-          ring.load(src + at, piece);
-          queue(dst + at, piece, tile);
-        }
-        cut_short = cut_short || length(owner, tile) * 16 != bytes;
-      }
+      const unsigned all = tile_units * 16, step = args.in_turn != 0 ? args.piece_bytes : all;
+      for (unsigned from = 0; from < all && !broken; from += step)
+        for (int k = 1; k < args.ranks; ++k)
+          if (in(to, target(k)) && push(target(k), tile, from, from + step)) cut_short = true;
       if (cut_short && !broken) {
         while (!broken && put != taken) take();
         see_arrived(0);
@@ -273,11 +296,13 @@ struct TileRoles {
   }
   /// What has arrived, been handled and so become a result: one fence for all that is new.
   __device__ void tell_all() {
-    const unsigned to = owners_of_mine(), from = senders_to(args.rank), readers = readers_of_mine();
-    unsigned arrived = 0, handled = 0;
-    while (arrived < count || handled < count) {
-      const unsigned sent = shared.arrived, taken = shared.handled;
-      if (sent == arrived && taken == handled) {
+    const unsigned to = owners_of_mine(), from = senders_to(args.rank), on = onward();
+    const unsigned handed = on != 0 ? 0 : hands_to(), relayed_to = relays_to();
+    unsigned arrived = 0, handled = 0, relayed = relayed_to != 0 ? 0 : count;
+    while (arrived < count || handled < count || relayed < count) {
+      const unsigned sent = shared.arrived, taken = shared.handled,
+                     gone = relayed_to != 0 ? shared.relayed : count;
+      if (sent == arrived && taken == handled && gone == relayed) {
         broken = broken || patience.given_up(args.state);
         if (broken) return;
         continue;
@@ -286,10 +311,13 @@ struct TileRoles {
       if (sent != arrived) tell(&TileFlags::parts, to, base + sent);
       if (taken != handled) {
         tell(&TileFlags::parts_taken, from, base + taken);
-        tell(&TileFlags::results, readers, base + taken);
+        tell(&TileFlags::parts, on, base + taken);
+        tell(&TileFlags::results, handed, base + taken);
       }
+      if (gone != relayed) tell(&TileFlags::results, relayed_to, base + gone);
       arrived = sent;
       handled = taken;
+      relayed = gone;
     }
   }
 
@@ -374,58 +402,48 @@ struct TileRoles {
   // --- collect ----------------------------------------------------------------------------------
 
   __device__ void collect_by_threads(const Team& team, unsigned owners) {
+    if (is_lower()) return relay_by_threads(team);
     for (unsigned tile = 0; tile < count; ++tile) {
       await_together(team, &TileFlags::results, owners, base + tile + 1);
       if (broken) return;
-      for (int k = 1; k < args.ranks; ++k)
-        if (in(owners, peer(k)))
-          take_units(team, output(peer(k)), part_bytes(peer(k)), first(tile),
-                     slot(args.rank, 1, peer(k), tile), length(peer(k), tile), element);
-      team.meet();
-      if (team.lane != 0) continue;
-      fence_before_flags();
-      tell(&TileFlags::results_taken, owners, base + tile + 1);
+      take_by_threads(team, owners, tile);
     }
   }
-
-  /// One thread.
-  __device__ void collect_in_bulk(char* room, unsigned owners) {
-    BulkRing<kCollectStages> ring(room, shared.collect_barriers);
-    constexpr unsigned kAhead = 2, kQueue = TileShared::kQueue;
-    unsigned put = 0, taken = 0;
-    const auto take = [&] {
-      const TileShared::Move move = shared.collect_queue[taken++ % kQueue];
-      // No fence: only loads come before, and these have ended when their bytes are on the way out.
-      if (move.dst == nullptr) return tell(&TileFlags::results_taken, owners, base + move.tile + 1);
-      ring.await_load();
-      ring.store(move.dst, move.bytes);
-    };
-    const auto queue = [&](char* dst, unsigned bytes, unsigned tile) {
-      shared.collect_queue[put++ % kQueue] = {dst, bytes, tile};
-      while (ring.held() > kAhead || put - taken == kQueue) take();
-    };
-    for (unsigned tile = 0; tile < count && !broken; ++tile) {
-      while (put != taken) take();
-      await_words(&TileFlags::results, owners, base + tile + 1);
-      if (broken) break;
-      bulk_follows();
-      for (int k = 1; k < args.ranks; ++k) {
-        const int owner = peer(k);
-        if (!in(owners, owner)) continue;
-        const char* const src = slot(args.rank, 1, owner, tile);
-        const unsigned bytes = whole_bytes(owner, tile);
-        for (unsigned at = 0; at < bytes; at += kBulkBytes) {
-          ring.load(src + at, min(kBulkBytes, bytes - at));
-          queue(output(owner) + first(tile) * 16 + at, min(kBulkBytes, bytes - at), tile);
+  /// Results of one tile out of the slots that `owners` have filled.
+  __device__ void take_by_threads(const Team& team, unsigned owners, unsigned tile) {
+    for (int k = 1; k < args.ranks; ++k)
+      if (in(owners, peer(k)))
+        take_units(team, output(peer(k)), part_bytes(peer(k)), first(tile),
+                   slot(args.rank, 1, peer(k), tile), length(peer(k), tile), element);
+    team.meet();
+    if (team.lane != 0) return;
+    fence_before_flags();
+    tell(&TileFlags::results_taken, owners, base + tile + 1);
+  }
+  /// As in bulk: a tile's results go on before those of the tile before are awaited.
+  __device__ void relay_by_threads(const Team& team) {
+    const unsigned to = relays_to(), from = onward();
+    for (unsigned tile = 0; tile <= count; ++tile) {
+      if (tile < count) {
+        await_together(team, &TileFlags::results, from, base + tile + 1);
+        await_together(team, &TileFlags::results_taken, to, base + tile + 1 - args.window);
+        if (broken) return;
+        const int owner = across(args, args.rank);
+        for (int k = 1; k < args.ranks; ++k)
+          if (in(to, target(k)))
+            put_units(team, slot(target(k), 1, args.rank, tile), slot(args.rank, 1, owner, tile),
+                      length(owner, tile) * 16ull, 0, length(owner, tile), element);
+        take_by_threads(team, from, tile);
+        if (team.lane == 0) {
+          __threadfence_block();
+          shared.relayed = tile + 1;
         }
-        if (bytes / 16 < length(owner, tile))
-          store_any(output(owner), first(tile) + bytes / 16, load_pair(src + bytes),
-                    part_bytes(owner), true);
       }
-      queue(nullptr, 0, tile);
+      if (tile == 0) continue;
+      await_together(team, &TileFlags::results, to, base + tile);
+      if (broken) return;
+      take_by_threads(team, to, tile - 1);
     }
-    while (put != taken) take();
-    ring.end();
   }
 };
 
@@ -436,17 +454,6 @@ __device__ PLAIT_APART void tile_push(TileRoles work, const Team team, char* roo
     work.push_by_threads(team, to);
   else if (team.lane == 0)
     work.push_in_bulk(room, to);
-}
-__device__ PLAIT_APART void tile_collect(TileRoles work, const Team team, char* room) {
-  const unsigned owners = work.owners_i_read();
-  const bool stays = work.args.own_bytes != 0 && work.own_src() != work.own_dst();
-  if (stays && work.stays_in_bulk() && team.lane == 0) work.copy_own_in_bulk(room);
-  const bool bulk = is_aligned(work.args.output) && work.args.result_stride % 16 == 0;
-  if (owners == 0) return;
-  if (!bulk)
-    work.collect_by_threads(team, owners);
-  else if (team.lane == 0)
-    work.collect_in_bulk(room, owners);
 }
 __device__ PLAIT_APART void tile_clerk(TileRoles work, unsigned warp, unsigned lane) {
   if (warp == 0 && !work.broken && lane < static_cast<unsigned>(work.args.ranks) &&

@@ -6,21 +6,27 @@
 #if PLAIT_SM_90
 #include "exec/cuda/tiles/tiled.cuh"
 
-#define PLAIT_TILED(type, opname, op, ranks)                                 \
-  extern "C" __global__ void __launch_bounds__(plait::cuda::kTileThreads, 1) \
-      plait_tiled_##type##_##opname##_##ranks(                               \
-          const __grid_constant__ plait::cuda::TiledArgs args) {             \
-    if (args.state == nullptr) return; /* an empty launch */                 \
-    plait::cuda::tiled<plait::DataType::type, op, ranks>(args);              \
+#define PLAIT_TILED_AS(name, type, op, ranks, fold)                             \
+  extern "C" __global__ void __launch_bounds__(plait::cuda::kTileThreads, 1)    \
+      plait_tiled_##name(const __grid_constant__ plait::cuda::TiledArgs args) { \
+    if (args.state == nullptr) return; /* an empty launch */                    \
+    plait::cuda::tiled<plait::DataType::type, op, ranks, fold>(args);           \
   }
-#define PLAIT_TILED_SUMS(type)                                      \
-  PLAIT_TILED(type, sum, static_cast<int>(plait::ReduceOp::sum), 2) \
-  PLAIT_TILED(type, sum, static_cast<int>(plait::ReduceOp::sum), 4) \
-  PLAIT_TILED(type, sum, static_cast<int>(plait::ReduceOp::sum), 8)
-#define PLAIT_TYPE(name, bytes, is_float, nccl_value) PLAIT_TILED(name, any, plait::cuda::kAnyOp, 0)
+#define PLAIT_TILED_SUM(type, ranks) \
+  PLAIT_TILED_AS(type##_sum_##ranks, type, static_cast<int>(plait::ReduceOp::sum), ranks, false)
+#define PLAIT_TILED_SUMS(type) \
+  PLAIT_TILED_SUM(type, 2)     \
+  PLAIT_TILED_SUM(type, 4)     \
+  PLAIT_TILED_SUM(type, 8)
+#define PLAIT_TILED_FOLD(type, ranks) \
+  PLAIT_TILED_AS(type##_fold_##ranks, type, static_cast<int>(plait::ReduceOp::sum), ranks, true)
+#define PLAIT_TYPE(name, bytes, is_float, nccl_value) \
+  PLAIT_TILED_AS(name##_any_0, name, plait::cuda::kAnyOp, 0, false)
 #include "plait/types.def"
 #undef PLAIT_TYPE
 PLAIT_TILED_SUMS(fp32)
 PLAIT_TILED_SUMS(bf16)
 PLAIT_TILED_SUMS(fp16)
+PLAIT_TILED_FOLD(fp32, 4)
+PLAIT_TILED_FOLD(fp32, 8)
 #endif  // PLAIT_SM_90

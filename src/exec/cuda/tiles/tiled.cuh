@@ -9,6 +9,7 @@
 // Idea: the pipelined two-stage all-reduce of Micro 2021, at the grain of a thread block.
 #pragma once
 #include "exec/cuda/tiles/tile_args.hpp"
+#include "exec/cuda/tiles/tile_collect.cuh"
 #include "exec/cuda/tiles/tile_roles.cuh"
 #include "exec/cuda/traffic/hop_shape.hpp"
 
@@ -21,25 +22,28 @@ struct TileThreads {
                             kCollect = kCollectThreads;
 };
 
-template <DataType kType, int kOp, int kRanks, class Threads>
+/// kFold: in two halves; where the number of ranks is not known, calls say so.
+template <DataType kType, int kOp, int kRanks, bool kFold, class Threads>
 struct TiledBlock : TileRoles {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
-  static constexpr int kHeld = kRanks == 0 ? 1 : kRanks;
+  static constexpr int kHeld = kRanks == 0 ? 1 : kFold ? kRanks / 2 + 1 : kRanks;
   // Units that a thread reduces at once: as many as its registers hold.
   static constexpr int kFew = sizeof(Stored) < 4 ? 2 : 1;
-  static constexpr int kTogether = kRanks == 8 ? 1 : 2 / kFew;
+  static constexpr int kTogether = kHeld == 8 || kFold ? 1 : 2 / kFew;
 
   __device__ explicit TiledBlock(TileShared& between) : TileRoles(between, sizeof(Stored)) {}
 
   /// What an owner does with what came: then its slots are free, and readers have the results. Not
   /// before the own tile has been read, which the result may replace.
   __device__ void handle_all(const Team& team) {
-    const unsigned from = senders_to(args.rank), readers = readers_of_mine();
+    const unsigned from = senders_to(args.rank), on = onward(), readers = hands_to() & ~on;
     for (unsigned tile = 0; tile < count; ++tile) {
       if (team.lane == Threads::kHandle - 1) await_shared(shared.sent, tile + 1);
       if (team.lane < kMaxCudaRanks && in(readers, static_cast<int>(team.lane)))
         await_word(&TileFlags::results_taken, team.lane, base + tile + 1 - args.window);
+      if (team.lane < kMaxCudaRanks && in(on, static_cast<int>(team.lane)))
+        await_word(&TileFlags::parts_taken, team.lane, base + tile + 1 - args.window);
       await_together(team, &TileFlags::parts, from, base + tile + 1);
       if (broken) return;
       if (owns()) handle(team, tile, from);
@@ -58,7 +62,24 @@ struct TiledBlock : TileRoles {
       tile_place(*this, team, tile, from);
   }
 
-  /// All ranks' parts in rank order: to the own output, and to the readers' slots.
+  // A reduction's sources in order, in a fold of one half; see tile_cut.hpp.
+  static constexpr bool kMayFold = kRanks == 0 || kFold;
+  __device__ int sources() const { return kMayFold ? source_count(args) : kRanks; }
+  __device__ int source(int which) const { return kMayFold ? source_rank(args, which) : which; }
+  __device__ double scale(int which) const {
+    return kMayFold && is_sum_so_far(args, which) ? 1.0 : args.scalars[source(which)];
+  }
+  __device__ const char* source_at(int which, const char* own, unsigned tile) const {
+    const int rank = source(which);
+    return rank == args.rank ? own : slot(args.rank, 0, rank, tile);
+  }
+  __device__ bool finishes() const { return !kMayFold || !is_lower(); }
+  /// Where a sum goes at another rank: as a result, or from half to half as a part.
+  __device__ char* sum_slot(int rank, unsigned tile) const {
+    return slot(rank, kMayFold && is_lower() ? 0 : 1, args.rank, tile);
+  }
+
+  /// All parts in rank order: to the own output, and to the slots of those who get the sum.
   __device__ void reduce(const Team& team, unsigned tile) {
     const char* const own = input(args.rank) + first(tile) * 16;
     char* const out = output(args.rank) + first(tile) * 16;
@@ -66,15 +87,15 @@ struct TiledBlock : TileRoles {
     const unsigned whole =
         is_aligned(own) && is_aligned(out) ? whole_bytes(args.rank, tile) / 16 : 0;
     const bool keeps = in(args.keepers, args.rank);
-    const unsigned readers = readers_of_mine();
+    const unsigned to = hands_to();
     const char* from[kHeld];
-    for (int rank = 0; rank < kRanks; ++rank)
-      from[rank] = rank == args.rank ? own : slot(args.rank, 0, rank, tile);
+    for (int held = 0; held < (kRanks == 0 ? 0 : kHeld); ++held)
+      from[held] = held < sources() ? source_at(held, own, tile) : nullptr;
     for (unsigned i = team.lane; i < whole; i += kTogether * Threads::kHandle) {
       Unit total[kTogether];
       sum_units(total, from, own, tile, i, whole);
-      for (int k = 1; k < args.ranks && readers != 0; ++k)
-        if (in(readers, peer(k))) put_units(slot(peer(k), 1, args.rank, tile), total, i, whole);
+      for (int k = 1; k < args.ranks && to != 0; ++k)
+        if (in(to, target(k))) put_units(sum_slot(target(k), tile), total, i, whole);
       if (keeps) put_units(out, total, i, whole);
     }
     if (whole < limit) reduce_slowly(*this, team, tile, whole, limit);
@@ -91,16 +112,15 @@ struct TiledBlock : TileRoles {
   __device__ void sum_units(Unit (&total)[kTogether], const char* const (&from)[kHeld],
                             const char* own, unsigned tile, unsigned i, unsigned limit) const {
     Sum sum[kTogether];
-    for (int group = 0; group < (kRanks != 0 ? 1 : args.ranks); ++group) {
+    const int all = sources();
+    for (int group = 0; group < (kRanks != 0 ? 1 : all); ++group) {
       Unit got[kTogether][kHeld];
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
 #pragma unroll
         for (int held = 0; held < kHeld; ++held) {
-          const char* const src = kRanks != 0          ? from[held]
-                                  : group == args.rank ? own
-                                                       : slot(args.rank, 0, group, tile);
-          if (i + u * Threads::kHandle < limit)
+          const char* const src = kRanks != 0 ? from[held] : source_at(group, own, tile);
+          if (i + u * Threads::kHandle < limit && (!kFold || held < all))
             got[u][held] = load_pair(src + (i + u * Threads::kHandle) * 16ull);
         }
 #pragma unroll
@@ -108,12 +128,12 @@ struct TiledBlock : TileRoles {
 #pragma unroll
         for (int held = 0; held < kHeld; ++held)
           if (group + held == 0)
-            sum[u].first(got[u][held], args.op, args.scalars[0]);
-          else
-            sum[u].add(got[u][held], args.op, args.scalars[group + held]);
+            sum[u].first(got[u][held], args.op, scale(0));
+          else if (!kFold || held < all)
+            sum[u].add(got[u][held], args.op, scale(group + held));
     }
 #pragma unroll
-    for (int u = 0; u < kTogether; ++u) total[u] = sum[u].result(args.op, true, args.ranks);
+    for (int u = 0; u < kTogether; ++u) total[u] = sum[u].result(args.op, finishes(), args.ranks);
   }
   /// Units that are not aligned, or cut short; apart, so that it takes no registers from the rest.
   __device__ PLAIT_APART static void reduce_slowly(TiledBlock work, const Team team, unsigned tile,
@@ -122,19 +142,20 @@ struct TiledBlock : TileRoles {
     const unsigned long long bytes = work.part_bytes(args.rank), first = work.first(tile);
     for (unsigned i = begin + team.lane; i < limit; i += Threads::kHandle) {
       Sum sum;
-      for (int rank = 0; rank < args.ranks; ++rank) {
+      for (int which = 0; which < work.sources(); ++which) {
+        const int rank = work.source(which);
         const Unit unit = rank == args.rank
                               ? work.load_any(work.input(rank), first + i, bytes, false)
                               : load_pair(work.slot(args.rank, 0, rank, tile) + i * 16ull);
-        if (rank == 0)
-          sum.first(unit, args.op, args.scalars[0]);
+        if (which == 0)
+          sum.first(unit, args.op, work.scale(0));
         else
-          sum.add(unit, args.op, args.scalars[rank]);
+          sum.add(unit, args.op, work.scale(which));
       }
-      const Unit total = sum.result(args.op, true, args.ranks);
+      const Unit total = sum.result(args.op, work.finishes(), args.ranks);
       for (int k = 1; k < args.ranks; ++k)
-        if (work.in(work.readers_of_mine(), work.peer(k)))
-          store_pair(work.slot(work.peer(k), 1, args.rank, tile) + i * 16ull, total.lo, total.hi);
+        if (work.in(work.hands_to(), work.target(k)))
+          store_pair(work.sum_slot(work.target(k), tile) + i * 16ull, total.lo, total.hi);
       if (work.in(args.keepers, args.rank))
         work.store_any(work.output(args.rank), first + i, total, bytes, false);
     }
@@ -158,7 +179,7 @@ struct TiledBlock : TileRoles {
   }
 };
 
-template <DataType kType, int kOp, int kRanks, class Threads = TileThreads>
+template <DataType kType, int kOp, int kRanks, bool kFold = false, class Threads = TileThreads>
 __device__ void tiled(const TiledArgs& args) {
   PLAIT_ROOM(room);
   PLAIT_SHARED(TileShared, shared);
@@ -171,9 +192,14 @@ __device__ void tiled(const TiledArgs& args) {
     shared.sent = 0;
     shared.arrived = 0;
     shared.handled = 0;
+    shared.relayed = 0;
   }
   __syncthreads();
-  TiledBlock<kType, kOp, kRanks, Threads> block(shared);
+  TiledBlock<kType, kOp, kRanks, kFold, Threads> block(shared);
+  const unsigned k = threadIdx.x;
+  if (k != 0 && k < static_cast<unsigned>(shared.args.ranks))
+    shared.targets[k] =
+        static_cast<std::uint8_t>(target(shared.args, blockIdx.x, static_cast<int>(k)));
   __syncthreads();  // all have read the tile count before it is advanced
   if (args.own_bytes != 0 && !block.broken) tile_copy_own(block);
   block.run(room);

@@ -15,8 +15,8 @@ class TiledReady : public Ready {
  public:
   TiledReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : kernels_(rank.kernels()),
-        kernel_(kernels_.find(tiled_kernel(request))),
-        args_(tiled_shape(request, rank.rank())) {
+        kernel_(kernels_.find(tiled_kernel(request, tuning.fold != 0))),
+        args_(tiled_shape(request, rank.rank(), tuning.fold != 0)) {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer) {
       args_.flags[peer] = &rank.words(peer).tiles;
@@ -52,8 +52,11 @@ class TiledEngine : public Engine {
         "direct collectives; bulk copies of 9.0", all_collectives()};
     return info;
   }
-  std::string why_not(const Request&, const Tuning&, const Group& group) const override {
+  std::string why_not(const Request& request, const Tuning& tuning,
+                      const Group& group) const override {
     if (!group.runs(Family::tiled)) return group.lacks(Family::tiled);
+    if (tuning.fold != 0 && !why_no_fold(request).empty())
+      return joined("fold=1: ", why_no_fold(request));
     return group.why_no_room(ArenaPart::tiles);
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
@@ -76,6 +79,12 @@ TileWish tile_wish(const Tuning& tuning, const Group& group) {
         std::min({wish.most_blocks, group.most_tiled_blocks, group.blocks_with_room()});
   wish.tile_units = static_cast<std::uint32_t>(tuning.tile_units);
   wish.slot_memory_bytes = group.sizes.tile_bytes;
+  wish.fold = tuning.fold != 0;
+  wish.order = static_cast<TargetOrder>(tuning.order);
+  wish.turns = tuning.shift != 0;
+  wish.piece_bytes = static_cast<std::uint32_t>(tuning.piece_kib) << 10;
+  wish.under_way_bytes = static_cast<std::uint64_t>(tuning.under_way_kib) << 10;
+  wish.copied_results = tuning.copied_results != 0;
   if (group.sizes.tile_blocks != 0) wish.slot_blocks = group.sizes.tile_blocks;
   return wish;
 }

@@ -6,9 +6,23 @@
 
 namespace plait::cuda {
 
-/// Ranks whose parts come to `owner`, but its own.
+/// Of a fold: whether a rank is of the lower half, whose sums go on to the upper.
+PLAIT_ON_BOTH inline bool is_lower(const TiledArgs& args, int rank) { return rank < args.half; }
+/// The rank of the other half that handles the same part.
+PLAIT_ON_BOTH inline int across(const TiledArgs& args, int rank) {
+  return rank < args.half ? rank + args.half : rank - args.half;
+}
+/// The others of a rank's half.
+PLAIT_ON_BOTH inline std::uint32_t mates(const TiledArgs& args, int rank) {
+  const std::uint32_t lower = (1u << args.half) - 1;
+  return (is_lower(args, rank) ? lower : lower << args.half) & ~(1u << rank);
+}
+
+/// Ranks whose parts come to `owner`, but its own; in a fold a part may be a sum so far.
 PLAIT_ON_BOTH inline std::uint32_t senders_to(const TiledArgs& args, int owner) {
   if ((args.owners >> owner & 1) == 0) return 0;
+  if (args.half != 0)
+    return mates(args, owner) | (is_lower(args, owner) ? 0 : 1u << across(args, owner));
   const std::uint32_t others = args.senders & ~(1u << owner);
   if (args.shift == 0) return others;
   return others & 1u << (owner - args.shift + args.ranks) % args.ranks;
@@ -16,6 +30,7 @@ PLAIT_ON_BOTH inline std::uint32_t senders_to(const TiledArgs& args, int owner) 
 
 /// Of an owner among the owners.
 PLAIT_ON_BOTH inline int index_of(const TiledArgs& args, int owner) {
+  if (args.half != 0) return owner % args.half;
   const std::uint32_t before = args.owners & ((1u << owner) - 1);
 #ifdef __CUDA_ARCH__
   return __popc(before);
@@ -29,6 +44,51 @@ PLAIT_ON_BOTH inline std::uint64_t part_bytes(const TiledArgs& args, int owner) 
   const std::uint64_t begin = static_cast<std::uint64_t>(index_of(args, owner)) * args.part_bytes;
   if (begin >= args.total_bytes) return 0;
   return args.part_bytes < args.total_bytes - begin ? args.part_bytes : args.total_bytes - begin;
+}
+
+/// Ranks to which `rank` sends parts of its input.
+PLAIT_ON_BOTH inline std::uint32_t pushes_to(const TiledArgs& args, int rank) {
+  if (args.half != 0) return mates(args, rank);
+  std::uint32_t to = 0;
+  for (int owner = 0; owner < args.ranks; ++owner)
+    to |= (senders_to(args, owner) >> rank & 1) << owner;
+  return to;
+}
+/// Ranks that get from `owner` what it has handled or been given as a result: all readers, or in a
+/// fold its mates, and of the upper half the rank across.
+PLAIT_ON_BOTH inline std::uint32_t readers_of(const TiledArgs& args, int owner) {
+  if ((args.owners >> owner & 1) == 0) return 0;
+  if (args.half == 0) return args.readers & ~(1u << owner);
+  return mates(args, owner) | (is_lower(args, owner) ? 0 : 1u << across(args, owner));
+}
+/// From whom `rank` gets results.
+PLAIT_ON_BOTH inline std::uint32_t read_by(const TiledArgs& args, int rank) {
+  if (args.half != 0)
+    return mates(args, rank) | (is_lower(args, rank) ? 1u << across(args, rank) : 0);
+  return (args.readers >> rank & 1) != 0 ? args.owners & ~(1u << rank) : 0;
+}
+
+/// What a reduction takes, in order: parts of ranks, in the upper half behind the lower's sum.
+PLAIT_ON_BOTH inline int source_count(const TiledArgs& args) {
+  return args.half == 0 ? args.ranks : args.half + (is_lower(args, args.rank) ? 0 : 1);
+}
+PLAIT_ON_BOTH inline bool is_sum_so_far(const TiledArgs& args, int source) {
+  return args.half != 0 && !is_lower(args, args.rank) && source == 0;
+}
+PLAIT_ON_BOTH inline int source_rank(const TiledArgs& args, int source) {
+  if (args.half == 0 || is_lower(args, args.rank)) return source;
+  return source == 0 ? across(args, args.rank) : args.half + source - 1;
+}
+
+/// The rank that comes k-th (1 to ranks - 1) when a block takes its targets in turn.
+PLAIT_ON_BOTH inline int target(const TiledArgs& args, unsigned block, int k) {
+  const int n = args.ranks;
+  if (args.turns != 0)
+    k = 1 + static_cast<int>((static_cast<unsigned>(k) - 1 + block) % static_cast<unsigned>(n - 1));
+  const bool is_power = (n & (n - 1)) == 0;
+  if (args.order == kByXor && is_power) return args.rank ^ k;
+  if (args.order == kQuadratic && is_power) k = k * (k + 1) / 2;
+  return (args.rank + k) % n;
 }
 
 /// Units of a tile: as few tiles as `most_units` allows, and all blocks alike.

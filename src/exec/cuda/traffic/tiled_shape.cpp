@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
+
 namespace plait::cuda {
 namespace {
 
@@ -16,11 +18,25 @@ void share_out(TiledArgs& shape, std::uint64_t bytes, int owners) {
   shape.total_bytes = bytes;
 }
 
+/// Pieces of a block, and how many of them are under way to others at once.
+void bound_pieces(TiledArgs& shape, const TileWish& wish) {
+  constexpr std::uint64_t kLeastBytes = 1024;
+  const std::uint64_t share = wish.under_way_bytes / shape.blocks;  // of a block
+  std::uint64_t piece = wish.piece_bytes != 0 ? wish.piece_bytes : kBulkBytes;
+  if (wish.piece_bytes == 0 && share != 0)
+    piece = std::clamp(share / kLeastBytes * kLeastBytes, kLeastBytes, piece);
+  shape.piece_bytes = static_cast<std::uint32_t>(piece);
+  shape.in_turn = wish.piece_bytes != 0 || share != 0 ? 1 : 0;
+  if (share != 0)
+    shape.most_pieces =
+        static_cast<std::uint32_t>(std::clamp<std::uint64_t>(share / piece, 1, kPushStages - 1));
+}
+
 }  // namespace
 
 /// What is one hop already stays as it is. Of other collectives owners handle a share each, and
 /// what came of it goes to its readers.
-TiledArgs tiled_shape(const Request& request, int rank) {
+TiledArgs tiled_shape(const Request& request, int rank, bool fold) {
   const HopShape hop = hop_shape(request, rank);
   TiledArgs shape{};
   shape.rank = rank;
@@ -53,10 +69,20 @@ TiledArgs tiled_shape(const Request& request, int rank) {
     share_out(shape, hop.part_bytes, std::max(1, owners));
   } else {
     shape.owners = shape.senders;
-    share_out(shape, hop.part_bytes, request.ranks);
+    if (fold && why_no_fold(request).empty()) shape.half = request.ranks / 2;
+    share_out(shape, hop.part_bytes, shape.half != 0 ? shape.half : request.ranks);
   }
   shape.part_stride = shape.result_stride = shape.part_bytes;
   return shape;
+}
+
+std::string why_no_fold(const Request& request) {
+  if (request.collective != Collective::all_reduce) return "wanted an all_reduce";
+  if (request.ranks < 4 || request.ranks % 2 != 0)
+    return text("wanted an even number of ranks from 4 on, found ", request.ranks);
+  if (is_widened(request.type))
+    return text("wanted a type that holds its sums so far, found ", name_of(request.type));
+  return "";
 }
 
 DataType moved_type(const Request& request) {
@@ -96,6 +122,10 @@ unsigned spread_tiles(TiledArgs& shape, const TileWish& wish) {
       1, std::min(wish.tile_units != 0 ? wish.tile_units : most_units, room));
   shape.blocks = static_cast<unsigned>(
       std::min<std::uint64_t>(most_blocks, (units + kLeastUnits - 1) / kLeastUnits));
+  shape.order = wish.order;
+  shape.turns = wish.turns ? 1 : 0;
+  shape.copied_results = wish.copied_results ? 1 : 0;
+  bound_pieces(shape, wish);
   return shape.blocks;
 }
 

@@ -2,14 +2,19 @@
 // what their owners do with them, who reads the results. Pure arithmetic, so it is tested without a
 // GPU.
 #pragma once
+#include <string>
+
 #include "exec/cuda/tiles/tile_args.hpp"
 #include "exec/cuda/traffic/hop_shape.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {
 
-/// The fields of TiledArgs that follow from request and rank; the others are 0.
-TiledArgs tiled_shape(const Request& request, int rank);
+/// The fields of TiledArgs that follow from request and rank; the others are 0. fold: in two
+/// halves, where that serves it.
+TiledArgs tiled_shape(const Request& request, int rank, bool fold = false);
+/// Empty where a fold serves the request; else why not.
+std::string why_no_fold(const Request& request);
 
 /// The type whose kernel serves it: data that is only moved goes as integers of the same width.
 DataType moved_type(const Request& request);
@@ -25,6 +30,12 @@ struct TileWish {
   std::uint32_t tile_units = 0;
   std::uint64_t slot_memory_bytes = 0;      ///< for all blocks that have room:
   std::uint64_t slot_blocks = kTileBlocks;  ///< the same in all calls
+  bool fold = false;
+  TargetOrder order = kByRank;
+  bool turns = false;                 ///< blocks begin with different targets
+  std::uint32_t piece_bytes = 0;      ///< of a bulk copy, which then go to targets in turn
+  std::uint64_t under_way_bytes = 0;  ///< of a GPU's bulk copies to others
+  bool copied_results = false;
 };
 /// Fills in blocks and tiles of `shape`; returns the blocks of the launch.
 unsigned spread_tiles(TiledArgs& shape, const TileWish& wish);
