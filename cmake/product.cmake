@@ -12,7 +12,9 @@ if(PLAIT_COMM_TYPE STREQUAL "STATIC_LIBRARY")
   endforeach()
   target_include_directories(plait INTERFACE ${PROJECT_SOURCE_DIR}/include)
   set_target_properties(plait PROPERTIES SOVERSION ${PROJECT_VERSION_MAJOR})  # no VERSION: a wheel has no links, so it would hold the file twice
-  target_link_options(plait PRIVATE -Wl,-z,relro,-z,now -Wl,--no-undefined)
+  target_link_options(plait PRIVATE -Wl,-z,relro,-z,now -Wl,--no-undefined
+    -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/exports.map)
+  set_target_properties(plait PROPERTIES LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/exports.map)
 endif()
 
 if(PLAIT_PYTHON)
@@ -22,7 +24,11 @@ if(PLAIT_PYTHON)
       OUTPUT_VARIABLE nanobind_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE)
     find_package(nanobind CONFIG REQUIRED)
   endif()
-  nanobind_add_module(_core NB_STATIC ${binding_sources})
+  if(PLAIT_ABI3)  # one file for every Python from 3.10 on, over the package nanobind-backend
+    nanobind_add_module(_core BACKEND_MODULE nanobind_backend STABLE_ABI_VERSION 3.10 ${binding_sources})
+  else()
+    nanobind_add_module(_core NB_STATIC ${binding_sources})
+  endif()
   target_include_directories(_core PRIVATE ${PROJECT_SOURCE_DIR}/bindings ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(_core PRIVATE plait)
   target_compile_definitions(_core PRIVATE PLAIT_VERSION="${PROJECT_VERSION}")
@@ -32,4 +38,14 @@ if(PLAIT_PYTHON)
   install(TARGETS _core plait LIBRARY DESTINATION plait NAMELINK_SKIP)
   install(FILES ${PROJECT_BINARY_DIR}/_core.pyi DESTINATION plait)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/plait DESTINATION plait/include)
+  # For C and C++ programs: python -m plait --cmakedir, --pkgconfigdir, --libdir, --includes.
+  include(CMakePackageConfigHelpers)
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/plaitConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/plaitConfig.cmake.in ${PROJECT_BINARY_DIR}/plaitConfig.cmake @ONLY)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/plait.pc.in ${PROJECT_BINARY_DIR}/plait.pc @ONLY)
+  file(WRITE ${PROJECT_BINARY_DIR}/linker/libplait.so "INPUT(libplait.so.${PROJECT_VERSION_MAJOR})\n")  # wheels hold no links
+  install(FILES ${PROJECT_BINARY_DIR}/plaitConfig.cmake ${PROJECT_BINARY_DIR}/plaitConfigVersion.cmake
+    DESTINATION plait/share/cmake/plait)
+  install(FILES ${PROJECT_BINARY_DIR}/plait.pc DESTINATION plait/share/pkgconfig)
+  install(FILES ${PROJECT_BINARY_DIR}/linker/libplait.so DESTINATION plait)
 endif()

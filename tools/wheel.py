@@ -36,7 +36,10 @@ HOLDS = (
     "plait/py.typed",
     "plait/_core.*.so",
     "plait/_core.pyi",
+    "plait/libplait.so",
     "plait/libplait.so.0",
+    "plait/share/cmake/plait/plaitConfig*.cmake",
+    "plait/share/pkgconfig/plait.pc",
     "plait/libplait_nccl.so",
     "plait/libplait_audit.so",
     "plait/libplait_mpi.so",
@@ -44,6 +47,24 @@ HOLDS = (
     "plait/include/plait/*",
     "plait-*.dist-info/*",
 )
+
+
+# One wheel for every Python: nanobind's split mode, whose other half is a package of its own.
+FOR_ALL_PYTHONS = ("-Cwheel.py-api=cp310", "-Ccmake.define.PLAIT_ABI3=ON")
+BACKEND = "nanobind-backend>=1,<2"
+
+
+def needing_backend(wheel: Path) -> Path:
+    """The wheel with one more requirement, which other builds of plait have not."""
+    tool = [sys.executable, "-m", "wheel"]
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([*tool, "unpack", "-q", "-d", folder, str(wheel)], check=True)
+        (unpacked,) = Path(folder).iterdir()
+        (metadata,) = unpacked.glob("*.dist-info/METADATA")
+        head, gap, text = metadata.read_text().partition("\n\n")
+        metadata.write_text(f"{head}\nRequires-Dist: {BACKEND}{gap}{text}")
+        subprocess.run([*tool, "pack", "-d", str(wheel.parent), str(unpacked)], check=True)
+    return wheel
 
 
 def number_of(version: str) -> tuple[int, ...]:
@@ -73,6 +94,7 @@ def unexpected(names: list[str]) -> list[str]:
 def wrong_with(folder: Path, names: list[str]) -> list[str]:
     """Of an unpacked wheel, or of what it installed."""
     libraries = [folder / name for name in names if ".so" in Path(name).name]
+    libraries = [one for one in libraries if elf.is_elf(one)]  # libplait.so is a line for linkers
     return unexpected(names) + [line for one in libraries for line in too_new(one)]
 
 
@@ -88,8 +110,8 @@ def wrong_with_wheel(wheel: Path) -> list[str]:
 def main() -> int:
     folder = Path(sys.argv[1])
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(ROOT)]
-    subprocess.run(pip, check=True)
-    wheel = max(folder.glob("plait-*.whl"), key=lambda one: one.stat().st_mtime)
+    subprocess.run([*pip, *FOR_ALL_PYTHONS], check=True)
+    wheel = needing_backend(max(folder.glob("plait-*.whl"), key=lambda one: one.stat().st_mtime))
     found = wrong_with_wheel(wheel)
     for line in found:
         print(f"wheel: {line}", file=sys.stderr)

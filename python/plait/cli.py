@@ -1,6 +1,7 @@
 """The `plait` command. Data goes to standard output, progress to standard error.
 
-Exit statuses are those of errors.def: 0 ok, 1 failure, 2 usage, 3 no such device.
+Exit statuses are those of errors.def: 0 ok, 1 failure, 2 usage, 3 no such device. run, profile and
+launch end as the program did; with 127 where there is no such program, 126 where it cannot be run.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import plait
 from plait.commands.bench import bench
 from plait.commands.console import err, out
 from plait.commands.doctor import doctor
+from plait.commands.launch import launch
 from plait.commands.plan import plan
 from plait.commands.run import SETTINGS, profile, run
 from plait.commands.simulate import report, simulate
@@ -25,13 +27,13 @@ from plait.commands.verify import verify
 app = typer.Typer(
     help="Moves and reduces data between the GPUs of a machine over every path at once.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
 )
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (topo, plan, verify, simulate, report, bench, tune)
-BEFORE_PROGRAMS: tuple[Callable[..., None], ...] = (run, profile, doctor)
+BEFORE_PROGRAMS: tuple[Callable[..., None], ...] = (run, profile, launch, doctor)
 for command in COMMANDS:
     app.command()(command)
 for command in BEFORE_PROGRAMS:  # a program's own options come after its name
@@ -42,6 +44,14 @@ def _version(show: bool) -> None:
     if show:
         out.print(plait.__version__)
         raise typer.Exit
+
+
+@app.command(name="help")
+def help_of(
+    command: Annotated[str, typer.Argument(help="A command; none: all of them.")] = "",
+) -> None:
+    """Say what a command does, and its options: plait help bench"""
+    app([*filter(None, [command]), "--help"], prog_name="plait")
 
 
 @app.callback()

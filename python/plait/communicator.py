@@ -451,7 +451,7 @@ def _result_shape(request: Request, source: Buffer) -> tuple[int, ...]:
 
 
 def init(**options: Any) -> Communicator:
-    """A communicator of all ranks that the launcher started (torchrun, mpirun, Slurm, plait).
+    """A communicator of all ranks of a launcher (plait launch, torchrun, mpirun, Slurm).
 
     Without a launcher it is a communicator of this one process.
     """

@@ -84,7 +84,7 @@ def bench(
     loaded: LoadOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Time and check a collective over sizes and strategies; nccl-tests' letters and columns."""
+    """Time and check a collective over sizes and strategies."""
     load(loaded)
     if against not in ("", "nccl"):
         raise plait.InvalidArgumentError(f"--against: wanted nccl, found {against!r}")

@@ -71,7 +71,10 @@ def plan(
     loaded: LoadOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what would run: engine, tuning, whose word, time, proof, bytes; then plans by lanes."""
+    """Say what would run, how fast and why; then plans by lanes.
+
+    Of what would run: engine, tuning, whose word, time, proof and bytes.
+    """
     load(loaded)
     if is_plan_file(collective):
         _plan_in_file(collective, topology, without, ops, as_json)

@@ -31,7 +31,7 @@ def _door(name: str) -> str:
     return name
 
 
-def _cannot_run(command: list[str], error: OSError) -> NoReturn:
+def cannot_run(command: list[str], error: OSError) -> NoReturn:
     """Ends as a shell does: 127 where there is no such program, 126 where it cannot be run."""
     err.print(f"plait: cannot run {command[0]}: {error.strerror or error}", markup=False)
     raise typer.Exit(127 if isinstance(error, FileNotFoundError) else 126) from None
@@ -45,13 +45,16 @@ def run(
         bool, typer.Option("--bitwise", help="Sums in rank order, or errors; says who sums.")
     ] = False,
 ) -> None:
-    """Run a program with its NCCL or MPI calls served: plait run -- torchrun train.py"""
+    """Run a program with its NCCL or MPI calls served.
+
+    plait run -- torchrun --nproc-per-node 2 train.py
+    """
     try:
         if bitwise:
             raise typer.Exit(same_bits.execute(command, _door(door), drop_in))
         run_module.run(command, _door(door), drop_in)
     except OSError as error:
-        _cannot_run(command, error)
+        cannot_run(command, error)
 
 
 def profile(
@@ -61,13 +64,16 @@ def profile(
     folder: Annotated[str, typer.Option(help="For table, plot and trace.")] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Run a program and say what its collectives cost: by size and path, calls, time, share."""
+    """Run a program and say what its collectives cost.
+
+    By size and path: calls, time, share of the run.
+    """
     from plait import profile as profile_module
 
     try:
         status, where, rows = profile_module.profile(command, folder, _door(door), drop_in)
     except OSError as error:
-        _cannot_run(command, error)
+        cannot_run(command, error)
     if as_json:
         out.print(json.dumps([vars(row) for row in rows], indent=1), markup=False)
         raise typer.Exit(status)

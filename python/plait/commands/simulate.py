@@ -51,7 +51,7 @@ def simulate(
     loaded: LoadOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Predict when each op of a plan runs, how long all takes, and what bounds it."""
+    """Predict when each op of a plan runs, and what bounds it."""
     if paper:
         _simulate_paper(paper, as_json)
         return
@@ -104,7 +104,7 @@ def report(
     without: WithoutOption = None,
     evidence: Annotated[bool, typer.Option(help="Rerun the papers' experiments too.")] = True,
 ) -> None:
-    """Write one self-contained page: links, predictions beside measurements, evidence."""
+    """Write one page: links, predictions, measurements, evidence."""
     from plait.evidence.report import write_report
 
     write_report(asked_machine(topology, without), file, evidence)

@@ -1,0 +1,26 @@
+"""`python -m plait`: the `plait` command; or, for builds of C and C++ programs, where plait lies.
+
+--includes      -I and the folder of plait's headers
+--cmakedir      for find_package(plait): cmake -Dplait_DIR=$(python -m plait --cmakedir)
+--pkgconfigdir  for PKG_CONFIG_PATH
+--libdir        the folder of libplait.so
+"""
+
+import sys
+
+from plait import places
+
+FLAGS = {
+    "--includes": lambda: f"-I{places.include()}",
+    "--cmakedir": places.cmake,
+    "--pkgconfigdir": places.pkgconfig,
+    "--libdir": places.libraries,
+}
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1 and all(word in FLAGS for word in sys.argv[1:]):
+        print(" ".join(str(FLAGS[word]()) for word in sys.argv[1:]))
+    else:
+        from plait.cli import main
+
+        main()

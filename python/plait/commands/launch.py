@@ -1,0 +1,76 @@
+"""`plait launch -n 4 python x.py`: ranks on this machine, with no other launcher."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from typing import Annotated
+
+import typer
+
+import plait
+from plait.commands.console import at_least, err
+from plait.commands.run import CommandArgument, cannot_run
+
+GRACE_S = 5.0  # after one rank has failed, for the others to say what they met
+
+
+def environment(rank: int, ranks: int, job: str) -> dict[str, str]:
+    """What torchrun would set, and where the ranks meet."""
+    return {
+        **os.environ,
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "PLAIT_RENDEZVOUS": job,
+    }
+
+
+def launch(
+    command: CommandArgument,
+    ranks: Annotated[int, typer.Option("--ranks", "-n", "-g", callback=at_least(1))] = 2,
+) -> None:
+    """Start ranks of a program that calls plait.init().
+
+    plait launch -n 4 python x.py
+    """
+    most = plait._core.MOST_RANKS
+    if ranks > most:
+        raise plait.UnsupportedError(f"--ranks: wanted 1 to {most}, found {ranks}")
+    job = f"launch-{os.getpid()}-{time.time_ns():x}"
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for rank in range(ranks):
+            started.append(subprocess.Popen(command, env=environment(rank, ranks, job)))
+    except OSError as error:
+        _end(started, signal.SIGKILL)
+        cannot_run(command, error)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells the ranks too
+    signal.signal(signal.SIGTERM, lambda number, _: _end(started, number))
+    raise typer.Exit(_wait(started))
+
+
+def _end(started: list[subprocess.Popen[bytes]], number: int) -> None:
+    for process in started:
+        if process.poll() is None:
+            process.send_signal(number)
+
+
+def _wait(started: list[subprocess.Popen[bytes]]) -> int:
+    """0, or the status of the rank that failed first; the others are ended then."""
+    failed, deadline = 0, float("inf")
+    while any(process.poll() is None for process in started):
+        for rank, process in enumerate(started):
+            status = process.poll()
+            if status and not failed:
+                failed = status if status > 0 else 128 - status
+                err.print(f"plait: rank {rank} ended with {failed}", markup=False)
+                deadline = time.monotonic() + GRACE_S
+        if time.monotonic() > deadline:
+            _end(started, signal.SIGKILL)
+        time.sleep(0.01)
+    statuses = [process.returncode for process in started if process.returncode]
+    return failed or next((one if one > 0 else 128 - one for one in statuses), 0)

@@ -1,0 +1,101 @@
+"""C and C++ programs built against the installed plait by every way that it offers, and run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from plait import elf, places
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+LAUNCH = [sys.executable, "-m", "plait", "launch"]
+
+
+def said_by(*words: str | Path, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        [str(word) for word in words],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, **(env or {})},
+    )
+    assert done.returncode == 0, (words, done.stdout, done.stderr)
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed() -> None:
+    if not (places.cmake() / "plaitConfig.cmake").exists():
+        pytest.skip("wanted plait as it is installed, found it in another layout")
+
+
+def sums_of(program: Path, ranks: int) -> list[str]:
+    return sorted(said_by(*LAUNCH, "-n", str(ranks), "--", program).splitlines())
+
+
+def test_c_by_the_line_of_the_example(installed, tmp_path):
+    where = said_by(sys.executable, "-m", "plait", "--includes", "--libdir").split()
+    flags = [where[0], f"-L{where[1]}", "-lplait", f"-Wl,-rpath,{where[1]}"]
+    strict = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror"]
+    said_by("gcc", *strict, EXAMPLES / "06_sums.c", *flags, "-o", tmp_path / "sums")
+    assert sums_of(tmp_path / "sums", 3) == [
+        f"rank {rank} of 3: 1 + ... + 3 = 6" for rank in range(3)
+    ]
+
+
+def test_c_by_pkg_config(installed, tmp_path):
+    if shutil.which("pkg-config") is None:
+        pytest.skip("wanted pkg-config, found none")
+    env = {"PKG_CONFIG_PATH": said_by(sys.executable, "-m", "plait", "--pkgconfigdir").strip()}
+    flags = said_by("pkg-config", "--cflags", "--libs", "plait", env=env).split()
+    said_by("gcc", "-std=c99", EXAMPLES / "06_sums.c", *flags, "-o", tmp_path / "sums")
+    assert len(sums_of(tmp_path / "sums", 2)) == 2
+
+
+def test_c_and_cpp_by_cmake(installed, tmp_path):
+    cmake = shutil.which("cmake") or str(Path(sys.executable).parent / "cmake")
+    if not Path(cmake).exists():
+        pytest.skip("wanted cmake, found none")
+    folder = said_by(sys.executable, "-m", "plait", "--cmakedir").strip()
+    said_by(cmake, "-S", EXAMPLES / "consumer", "-B", tmp_path, f"-Dplait_DIR={folder}")
+    said_by(cmake, "--build", tmp_path)
+    assert len(sums_of(tmp_path / "sums", 2)) == 2
+    said = said_by(*LAUNCH, "-n", "4", "--", tmp_path / "strategy")
+    assert "chain(chunks=16): " in said and "proved" in said and "hgx-h200: " in said
+    assert sorted(line for line in said.splitlines() if line.startswith("rank")) == [
+        f"rank {rank} of 4 has 7" for rank in range(4)
+    ]
+
+
+def test_libplait_shows_its_own_names_alone():
+    names = elf.exported(places.libraries() / "libplait.so.0")
+    # _ZN5plait..., _ZNK5plait..., and the run-time types of plait's classes.
+    foreign = [name for name in names if not name.startswith("plait") and "5plait" not in name]
+    assert foreign == [] and len(names) > 100
+
+
+def test_launch_ends_as_its_first_failing_rank_does(tmp_path):
+    one_fails = "import os, sys, time; sys.exit(7) if os.environ['RANK'] == '1' else time.sleep(60)"
+    words = [*LAUNCH, "-n", "3", "--", sys.executable, "-c", one_fails]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=50)
+    assert (done.returncode, done.stderr) == (7, "plait: rank 1 ended with 7\n")
+    done = subprocess.run([*LAUNCH, "--", "/no/such"], capture_output=True, text=True, timeout=50)
+    assert done.returncode == 127 and "cannot run /no/such" in done.stderr
+
+
+def test_launched_ranks_meet_as_often_as_they_like(tmp_path):
+    program = tmp_path / "twice.py"
+    program.write_text(
+        "import numpy as np, plait\n"
+        "for _ in range(2):\n"
+        "    comm = plait.init()\n"
+        "    print(comm.all_reduce(np.ones(2, np.float32)).tolist(), flush=True)\n"
+    )
+    said = said_by(*LAUNCH, "-n", "3", "--", sys.executable, program)
+    assert said.splitlines() == ["[3.0, 3.0]"] * 6
