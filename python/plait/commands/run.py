@@ -73,7 +73,9 @@ def profile(
     try:
         status, where, rows = profile_module.profile(command, folder, _door(door), drop_in)
     except OSError as error:
-        cannot_run(command, error)
+        if error.filename == command[0]:
+            cannot_run(command, error)
+        raise plait.FileError(f"cannot profile {command[0]}: {error}") from None
     if as_json:
         out.print(json.dumps([vars(row) for row in rows], indent=1), markup=False)
         raise typer.Exit(status)
