@@ -20,7 +20,7 @@ namespace plait {
 class PairCopies {
  public:
   using Params = std::map<std::string, std::int64_t>;
-  /// CUDA ordinals; each pair and way has streams and lent memory of its own, so that opposite
+  /// CUDA ordinals; each pair and way has streams and borrowed memory of its own, so that opposite
   /// copies share nothing but links.
   struct Pair {
     int dst = 0;

@@ -339,7 +339,7 @@ Timeline timeline_of(const Clock& clock, const Script& script, const Plan& plan,
 }
 
 // What the ops of a kernel's call do in turn, over as long as the call takes.
-void stretch(Timeline& timeline, const Request& request, double total_ns) {
+void rescale(Timeline& timeline, const Request& request, double total_ns) {
   const double factor = timeline.total_ns > 0.0 ? total_ns / timeline.total_ns : 0.0;
   for (Span& span : timeline.spans) {
     span.start_ns *= factor;
@@ -398,7 +398,7 @@ Timeline simulate(const Plan& plan, const Topology& topology) {
   Timeline timeline =
       std::move(simulate_views({{&plan, 0.0}}, topology, SimulateOptions{}).front());
   if (sim::is_kernel_call(plan))
-    sim::stretch(timeline, plan.request, sim::kernel_call_ns(plan, topology, Launch::graph));
+    sim::rescale(timeline, plan.request, sim::kernel_call_ns(plan, topology, Launch::graph));
   return timeline;
 }
 

@@ -71,16 +71,16 @@ class Ranks {
  public:
   Ranks(FakeEngines& engines, const Group& group)
       : engines_(engines), group_(group), flags_(static_cast<std::size_t>(group.ranks)) {
-    const std::uint64_t slots = group_.inbox_bytes(), lent = group_.lent_bytes();
+    const std::uint64_t slots = group_.inbox_bytes(), borrowed = group_.borrowed_bytes();
     for (int rank = 0; rank < group_.ranks; ++rank) {
-      memory_.emplace_back(slots + lent + group_.host_bytes, std::byte{0xee});
+      memory_.emplace_back(slots + borrowed + group_.host_bytes, std::byte{0xee});
       ranks_.push_back(std::make_unique<PlayedRank>(engines, group_, path_, words_, rank));
     }
     for (Bytes& one : memory_) {
       char* at = reinterpret_cast<char*>(one.data());
       path_.slots.push_back(at);
-      path_.lent.push_back(at + slots);
-      path_.rings.push_back(at + slots + lent);
+      path_.borrowed.push_back(at + slots);
+      path_.rings.push_back(at + slots + borrowed);
     }
     for (EngineFlags& one : flags_) path_.flags.push_back(&one);
     count_from(kBefore);
@@ -88,7 +88,7 @@ class Ranks {
     path_.host_words = &words_;
     path_.slot_bytes = group_.slot_bytes();
     path_.inbox_bytes = slots;
-    path_.lent_bytes = lent;
+    path_.borrowed_bytes = borrowed;
     path_.ring_bytes = group_.host_bytes;
     path_.blocks = 1;
     auto handles = [next = std::uintptr_t{0}](auto& all, std::size_t count) mutable {

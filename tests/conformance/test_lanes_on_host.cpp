@@ -144,7 +144,7 @@ class Played {
       tables->images.push_back(tables->ranks.back()->image());
       const LaneImage image = tables->ranks.back()->parts_of(tables->images.back().data());
       for (std::uint32_t i = 0; i < tables->ranks.back()->whole_count(); ++i)
-        image.counters[image.stretches[tables->ranks.back()->first_whole() + i].first_counter] =
+        image.counters[image.segments[tables->ranks.back()->first_whole() + i].first_counter] =
             random_() % 2 << 31;  // where blocks have met so far, of two places
     }
     plans_.push_back(std::move(tables));
@@ -155,7 +155,7 @@ class Played {
     const LaneTables& mine = *tables.ranks[rank];
     const LaneImage image = mine.parts_of(const_cast<char*>(tables.images[rank].data()));
     LaneArgs args{};
-    args.lanes = image.stretches + mine.first_whole();
+    args.lanes = image.segments + mine.first_whole();
     args.ops = image.ops;
     args.sources = image.sources;
     args.counters = image.counters;

@@ -6,7 +6,7 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
-#include "tests/gpu/bay.hpp"
+#include "tests/gpu/gpu_fixture.hpp"
 
 namespace plait::cuda {
 namespace {
@@ -54,83 +54,83 @@ std::vector<Planned> random_group(int ranks, std::mt19937& random) {
 }
 
 /// This rank's ends; the order among those that do not match is the rank's own.
-std::vector<Message> ends_of(const Bay& bay, const std::vector<Planned>& group) {
+std::vector<Message> ends_of(const GpuFixture& gpu, const std::vector<Planned>& group) {
   std::vector<Message> ends;
   for (const Planned& one : group) {
-    if (one.from == bay.rank)
-      ends.push_back({true, one.to, reinterpret_cast<void*>(bay.input + one.from_at), one.bytes});
-    if (one.to == bay.rank)
-      ends.push_back({false, one.from, reinterpret_cast<void*>(bay.output + one.to_at), one.bytes});
+    if (one.from == gpu.rank)
+      ends.push_back({true, one.to, reinterpret_cast<void*>(gpu.input + one.from_at), one.bytes});
+    if (one.to == gpu.rank)
+      ends.push_back({false, one.from, reinterpret_cast<void*>(gpu.output + one.to_at), one.bytes});
   }
   return ends;
 }
 
-void upload(const Bay& bay, const std::vector<Planned>& group) {
+void upload(const GpuFixture& gpu, const std::vector<Planned>& group) {
   for (const Planned& one : group)
-    if (one.from == bay.rank)
-      Bay::to_gpu(bay.input + one.from_at, random_bytes(one.bytes, one.seed));
+    if (one.from == gpu.rank)
+      GpuFixture::to_gpu(gpu.input + one.from_at, random_bytes(one.bytes, one.seed));
 }
 
 /// What came is right, and nothing else of the output was touched.
-std::size_t wrong_bytes(const Bay& bay, const std::vector<Planned>& group) {
+std::size_t wrong_bytes(const GpuFixture& gpu, const std::vector<Planned>& group) {
   Bytes expected(kBufferBytes, 0xa5);
   for (const Planned& one : group) {
     const Bytes sent = random_bytes(one.bytes, one.seed);
-    if (one.to == bay.rank)
+    if (one.to == gpu.rank)
       std::copy(sent.begin(), sent.end(),
                 expected.begin() + static_cast<std::ptrdiff_t>(one.to_at));
   }
-  const Bytes got = Bay::from_gpu(bay.output, kBufferBytes);
+  const Bytes got = GpuFixture::from_gpu(gpu.output, kBufferBytes);
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < got.size(); ++i) wrong += got[i] != expected[i] ? 1 : 0;
   return wrong;
 }
 
-void poison(Bay& bay) {
-  PLAIT_CUDA_CALL(memory_set_async, bay.output, 0xa5, kBufferBytes, bay.stream);
-  bay.finish();
-  bay.board->meet();  // where ranks share a GPU, one's upload would wait for the other's kernel
+void poison(GpuFixture& gpu) {
+  PLAIT_CUDA_CALL(memory_set_async, gpu.output, 0xa5, kBufferBytes, gpu.stream);
+  gpu.finish();
+  gpu.board->meet();  // where ranks share a GPU, one's upload would wait for the other's kernel
 }
 
-void replay(Bay& bay, const std::vector<Message>& ends) {
+void replay(GpuFixture& gpu, const std::vector<Message>& ends) {
   Graph graph = nullptr;
   GraphExec exec = nullptr;
-  PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
-  for (int k = 0; k < 3; ++k) bay.cuda->messages(ends, bay.stream);
-  PLAIT_CUDA_CALL(stream_end_capture, bay.stream, &graph);
+  PLAIT_CUDA_CALL(stream_begin_capture, gpu.stream, kCaptureThreadLocal);
+  for (int k = 0; k < 3; ++k) gpu.cuda->messages(ends, gpu.stream);
+  PLAIT_CUDA_CALL(stream_end_capture, gpu.stream, &graph);
   PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
-  bay.board->meet();
-  for (int k = 0; k < 3; ++k) PLAIT_CUDA_CALL(graph_launch, exec, bay.stream);
-  bay.finish();
-  bay.board->meet();
+  gpu.board->meet();
+  for (int k = 0; k < 3; ++k) PLAIT_CUDA_CALL(graph_launch, exec, gpu.stream);
+  gpu.finish();
+  gpu.board->meet();
   api().graph_exec_destroy(exec);
   api().graph_destroy(graph);
 }
 
 void check_groups(int ranks, bool processes, int rounds) {
-  Findings* findings = on_bays(ranks, processes, [&](Bay& bay, Findings& found) {
+  Findings* findings = on_gpus(ranks, processes, [&](GpuFixture& gpu, Findings& found) {
     for (int round = 0; round < rounds; ++round) {
       std::mt19937 random(static_cast<unsigned>(round * 64 + ranks));
       const std::vector<Planned> group = random_group(ranks, random);
       MessageTuning tuning;
       if (round % 4 == 3) tuning = {0, kBulkBytes / 16};  // all by small tiles
-      upload(bay, group);
-      poison(bay);
-      const std::vector<Message> ends = ends_of(bay, group);
-      bay.cuda->messages(ends, bay.stream, tuning);
-      bay.finish();
-      std::size_t wrong = wrong_bytes(bay, group);
-      bay.board->meet();
+      upload(gpu, group);
+      poison(gpu);
+      const std::vector<Message> ends = ends_of(gpu, group);
+      gpu.cuda->messages(ends, gpu.stream, tuning);
+      gpu.finish();
+      std::size_t wrong = wrong_bytes(gpu, group);
+      gpu.board->meet();
       if (round % 3 == 0) {
-        poison(bay);
-        replay(bay, ends);
-        wrong += wrong_bytes(bay, group);
+        poison(gpu);
+        replay(gpu, ends);
+        wrong += wrong_bytes(gpu, group);
       }
       if (wrong != 0)
-        found.add(bay.rank, text("round ", round, ": ", wrong, " wrong bytes of ", group.size(),
+        found.add(gpu.rank, text("round ", round, ": ", wrong, " wrong bytes of ", group.size(),
                                  " messages; "));
       found.checked += static_cast<int>(group.size());
-      bay.board->meet();
+      gpu.board->meet();
     }
   });
   const int checked = findings->checked.load() / ranks;
@@ -149,7 +149,7 @@ TEST_CASE("processes: groups of messages arrive whole, eager and replayed") {
 TEST_CASE("processes: a sender runs ahead of a receiver that comes with other groups") {
   const int ranks = gpus_for_processes();
   if (skipped(ranks)) return;
-  on_bays(2, true, [](Bay& bay, Findings& found) {
+  on_gpus(2, true, [](GpuFixture& gpu, Findings& found) {
     // Eight that fit the slots: one rank sends them at once and then receives as many, the other
     // receives by threes, and sends in between.
     constexpr std::uint64_t kEach = 300000;
@@ -157,25 +157,25 @@ TEST_CASE("processes: a sender runs ahead of a receiver that comes with other gr
     for (unsigned i = 0; i < 8; ++i)
       for (const int from : {0, 1})
         group.push_back({from, 1 - from, kEach, i * kEach, i * kEach, 2 * i + (from != 0 ? 1 : 0)});
-    upload(bay, group);
-    poison(bay);
+    upload(gpu, group);
+    poison(gpu);
     std::vector<Message> out, in;
-    for (const Message& end : ends_of(bay, group)) (end.sends ? out : in).push_back(end);
-    if (bay.rank == 0) {
-      bay.cuda->messages(out, bay.stream);
-      bay.cuda->messages(in, bay.stream);
+    for (const Message& end : ends_of(gpu, group)) (end.sends ? out : in).push_back(end);
+    if (gpu.rank == 0) {
+      gpu.cuda->messages(out, gpu.stream);
+      gpu.cuda->messages(in, gpu.stream);
     } else {
       for (std::size_t at = 0; at < in.size(); at += 3) {
         const auto first = static_cast<std::ptrdiff_t>(at);
         const auto last = static_cast<std::ptrdiff_t>(std::min(at + 3, in.size()));
-        bay.cuda->messages({in.begin() + first, in.begin() + last}, bay.stream);
-        bay.cuda->messages({out.begin() + first, out.begin() + last}, bay.stream);
+        gpu.cuda->messages({in.begin() + first, in.begin() + last}, gpu.stream);
+        gpu.cuda->messages({out.begin() + first, out.begin() + last}, gpu.stream);
       }
     }
-    bay.finish();
-    if (const std::size_t wrong = wrong_bytes(bay, group); wrong != 0)
-      found.add(bay.rank, text(wrong, " wrong bytes"));
-    bay.board->meet();
+    gpu.finish();
+    if (const std::size_t wrong = wrong_bytes(gpu, group); wrong != 0)
+      found.add(gpu.rank, text(wrong, " wrong bytes"));
+    gpu.board->meet();
   });
 }
 
@@ -186,12 +186,12 @@ TEST_CASE("processes: a message that nobody sends ends in a deadline that names 
   Findings* findings = Findings::shared();
   const int failed = bench::run_ranks(board, true, [&](int rank) {
     for (const std::uint64_t bytes : {1000u, 4u << 20}) {
-      Bay bay(board, rank, rings, 0.3);
+      GpuFixture gpu(board, rank, rings, 0.3);
       if (rank == 0) {
-        bay.cuda->messages({{false, 1, reinterpret_cast<void*>(bay.output), bytes}}, bay.stream);
+        gpu.cuda->messages({{false, 1, reinterpret_cast<void*>(gpu.output), bytes}}, gpu.stream);
         std::string said = "nothing";
         try {
-          bay.finish();
+          gpu.finish();
         } catch (const Error& error) {
           said = error.code() == ErrorCode::timeout ? error.what() : "another error";
         }

@@ -7,20 +7,20 @@
 #include <random>
 
 #include "base/text.hpp"
-#include "tests/gpu/bay.hpp"
+#include "tests/gpu/gpu_fixture.hpp"
 
 namespace plait::cuda {
 namespace {
 
 /// Calls large enough for a share, enqueued by hosts that lag behind each other at random. Of two
 /// ranks' broadcasts who takes judges alone.
-void check_shares(Bay& bay, Findings& findings) {
+void check_shares(GpuFixture& gpu, Findings& findings) {
   constexpr std::uint64_t kMost = 416ull << 20;
-  LongCalls calls(bay, kMost);
-  std::minstd_rand random(static_cast<unsigned>(bay.rank) + 1);
+  LongCalls calls(gpu, kMost);
+  std::minstd_rand random(static_cast<unsigned>(gpu.rank) + 1);
   for (unsigned call = 1; call <= 60; ++call) {
     Request request;
-    request.ranks = bay.board->ranks;
+    request.ranks = gpu.board->ranks;
     request.count = (kMost - (call % 4 << 23)) / 4 - call % 3;
     if (request.ranks == 2 && call % 3 == 0) {
       request.collective = Collective::broadcast;
@@ -28,10 +28,10 @@ void check_shares(Bay& bay, Findings& findings) {
     }
     if (random() % 2 == 0) ::usleep(static_cast<unsigned>(random() % 3000));
     calls.enqueue(request.ranks == 2 ? "rotation" : "tiled", request);
-    if (random() % 4 == 0) bay.finish();  // so that times are known to one rank before the other
+    if (random() % 4 == 0) gpu.finish();  // so that times are known to one rank before the other
   }
   if (const auto wrong = calls.wrong(); wrong != 0)
-    findings.add(bay.rank, text(wrong, " values wrong\n"));
+    findings.add(gpu.rank, text(wrong, " values wrong\n"));
 }
 
 TEST_CASE("processes: ranks agree on the share through host memory, whoever comes first") {
@@ -41,7 +41,7 @@ TEST_CASE("processes: ranks agree on the share through host memory, whoever come
     if (ranks > most) continue;
     auto* words =
         reinterpret_cast<AgreedNumber::Words*>(bench::shared_memory(sizeof(AgreedNumber::Words)));
-    on_bays(ranks, true, check_shares, words);
+    on_gpus(ranks, true, check_shares, words);
     std::map<std::uint64_t, int> levels;
     for (int call = 0; call < 60; ++call) ++levels[words->said[call] & 255];
     std::string said;

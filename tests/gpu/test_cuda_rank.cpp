@@ -7,7 +7,7 @@
 #include "exec/reference/reduce.hpp"
 #include "exec/reference/reference.hpp"
 #include "plait/error.hpp"
-#include "tests/gpu/bay.hpp"
+#include "tests/gpu/gpu_fixture.hpp"
 
 namespace plait::cuda {
 namespace {
@@ -69,8 +69,8 @@ TEST_CASE("processes: large sums of two ranks leave SMs to others, sooner where 
   Findings* findings = Findings::shared();
   const int failed = bench::run_ranks(board, true, [&](int rank) {
     for (const bool beside : {false, true}) {
-      const Bay bay(board, rank, rings, 20, nullptr, beside);
-      const std::string said = choices(*bay.cuda, {1, 16, 25, 26, 95, 97, 4096});
+      const GpuFixture gpu(board, rank, rings, 20, nullptr, beside);
+      const std::string said = choices(*gpu.cuda, {1, 16, 25, 26, 95, 97, 4096});
       const char* wanted = beside
                                ? "one_shot tiled tiled copy_exchange copy_exchange copy_exchange "
                                  "copy_exchange "
@@ -102,34 +102,34 @@ std::string describe(const FusedCase& c) {
 const std::vector<double> kScalars{0.5, -3.0, 1.25, 7.0, -0.5, 2.0, 0.75, -1.5};
 
 /// Bytes that differ from the reference on this rank.
-std::size_t wrong_bytes(Bay& bay, const FusedCase& c, unsigned seed) {
+std::size_t wrong_bytes(GpuFixture& gpu, const FusedCase& c, unsigned seed) {
   const std::uint64_t element = bytes_of(c.request.type), bytes = c.request.count * element;
   std::vector<Bytes> inputs;
   std::vector<const void*> sources;
-  for (int r = 0; r < bay.board->ranks; ++r)
+  for (int r = 0; r < gpu.board->ranks; ++r)
     inputs.push_back(random_bytes(bytes, seed * 64 + static_cast<unsigned>(r)));
   for (const Bytes& one : inputs) sources.push_back(one.data());
   Bytes expected(bytes);
   reduce_reference(c.request.type, c.request.op, expected.data(), sources, c.request.count,
-                   bay.board->ranks, true,
+                   gpu.board->ranks, true,
                    c.request.op == ReduceOp::premul_sum ? kScalars : std::vector<double>{});
-  const DevicePointer in = bay.input + c.offset * element;
-  const DevicePointer out = c.in_place ? in : bay.output + c.offset * element;
-  PLAIT_CUDA_CALL(memory_set_async, bay.output, 0xa5, bytes + 256, bay.stream);
-  bay.finish();
-  Bay::to_gpu(in, inputs[static_cast<std::size_t>(bay.rank)]);
-  bay.board->meet();  // where ranks share a GPU, one's upload would wait for the other's kernel
+  const DevicePointer in = gpu.input + c.offset * element;
+  const DevicePointer out = c.in_place ? in : gpu.output + c.offset * element;
+  PLAIT_CUDA_CALL(memory_set_async, gpu.output, 0xa5, bytes + 256, gpu.stream);
+  gpu.finish();
+  GpuFixture::to_gpu(in, inputs[static_cast<std::size_t>(gpu.rank)]);
+  gpu.board->meet();  // where ranks share a GPU, one's upload would wait for the other's kernel
   Tuning tuning = c.tuning;
-  tuning.blocks = std::min(tuning.blocks, static_cast<int>(bay.most_blocks));
-  bench::run(*bay.cuda, c.kernel, c.request,
+  tuning.blocks = std::min(tuning.blocks, static_cast<int>(gpu.most_blocks));
+  bench::run(*gpu.cuda, c.kernel, c.request,
              {reinterpret_cast<const void*>(in), reinterpret_cast<void*>(out), kScalars},
-             bay.stream, tuning);
-  bay.finish();
-  const Bytes got = Bay::from_gpu(out, bytes);
+             gpu.stream, tuning);
+  gpu.finish();
+  const Bytes got = GpuFixture::from_gpu(out, bytes);
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < got.size(); ++i) wrong += got[i] != expected[i] ? 1 : 0;
   if (!c.in_place && c.offset == 0) {  // nothing behind the end was touched
-    const Bytes behind = Bay::from_gpu(out + bytes, 16);
+    const Bytes behind = GpuFixture::from_gpu(out + bytes, 16);
     for (const std::uint8_t byte : behind) wrong += byte != 0xa5 ? 1 : 0;
   }
   return wrong;
@@ -195,20 +195,20 @@ std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& ke
 void check_fused(int ranks, bool processes, const std::vector<std::string>& kernels,
                  bool with_host) {
   REQUIRE(ranks <= static_cast<int>(kScalars.size()));
-  const Findings* all = on_bays(ranks, processes, [&](Bay& bay, Findings& findings) {
+  const Findings* all = on_gpus(ranks, processes, [&](GpuFixture& gpu, Findings& findings) {
     unsigned seed = 0;
     for (const FusedCase& c : fused_cases(ranks, kernels, with_host)) {
       ++seed;
-      if (!bench::takes(*bay.cuda, c.kernel, c.request, c.tuning)) {
+      if (!bench::takes(*gpu.cuda, c.kernel, c.request, c.tuning)) {
         Tuning alone = c.tuning;
         alone.host_permille = alone.host_cpu_permille = 0;
-        if (bench::takes(*bay.cuda, c.kernel, c.request, alone))
-          findings.add(bay.rank, text(describe(c), ": not with a part through host memory\n"));
+        if (bench::takes(*gpu.cuda, c.kernel, c.request, alone))
+          findings.add(gpu.rank, text(describe(c), ": not with a part through host memory\n"));
         continue;
       }
-      const std::size_t wrong = wrong_bytes(bay, c, seed);
+      const std::size_t wrong = wrong_bytes(gpu, c, seed);
       ++findings.checked;
-      if (wrong != 0) findings.add(bay.rank, text(describe(c), ": ", wrong, " bytes wrong\n"));
+      if (wrong != 0) findings.add(gpu.rank, text(describe(c), ": ", wrong, " bytes wrong\n"));
     }
   });
   MESSAGE(all->checked.load() << " fused calls checked on " << ranks << " GPUs");
@@ -222,27 +222,27 @@ TEST_CASE("fused kernels give the reference's bits for every type, op and size")
 }
 
 /// As long messages are launched by themselves: as many blocks as fit, several steps a thread.
-void check_long(Bay& bay, Findings& findings) {
+void check_long(GpuFixture& gpu, Findings& findings) {
   constexpr std::uint64_t kMost = 40ull << 20;
-  LongCalls calls(bay, kMost);
+  LongCalls calls(gpu, kMost);
   for (const DataType type : {DataType::fp32, DataType::bf16})
     for (const std::uint64_t bytes : {kMost / 40, kMost / 13, kMost / 2, kMost - 36})
       for (const char* kernel : {"one_shot", "two_shot", "tiled"}) {
         Request request;
-        request.ranks = bay.board->ranks;
+        request.ranks = gpu.board->ranks;
         request.type = type;
         request.count = bytes / bytes_of(type);
-        if (bench::takes(*bay.cuda, kernel, request)) calls.enqueue(kernel, request);
+        if (bench::takes(*gpu.cuda, kernel, request)) calls.enqueue(kernel, request);
       }
   const auto wrong = calls.wrong();
   if (wrong != 0 || calls.enqueued() < 16)  // else hardly any was had
-    findings.add(bay.rank, text(wrong, " values wrong of ", calls.enqueued(), " sums\n"));
+    findings.add(gpu.rank, text(wrong, " values wrong of ", calls.enqueued(), " sums\n"));
 }
 
 TEST_CASE("long sums are right by every kernel as it is launched by itself") {
   const int ranks = ranks_to_use();
   if (skipped(ranks, why_no_cuda())) return;
-  on_bays(ranks, false, check_long);
+  on_gpus(ranks, false, check_long);
 }
 
 TEST_CASE("kernels of more ranks than GPUs give the reference's bits") {
@@ -256,13 +256,13 @@ TEST_CASE("kernels of more ranks than GPUs give the reference's bits") {
   check_collectives(ranks, false);
   if (ranks == most) return;
   check_fused(most, false, {"one_shot", "two_shot", "tiled", "hop"}, false);
-  on_bays(most, false, check_long);
+  on_gpus(most, false, check_long);
 }
 
 /// Of which a part may go through host memory: where ranks share a GPU, one's waits could stand
 /// before what another one's wait for.
-bool takes_share(const Bay& bay, const std::string& kernel, const Request& request) {
-  if (bay.shares_gpu) return false;
+bool takes_share(const GpuFixture& gpu, const std::string& kernel, const Request& request) {
+  if (gpu.shares_gpu) return false;
   return request.collective == Collective::all_reduce ||
          (kernel == "rotation" && request.ranks == 2);
 }
@@ -290,48 +290,48 @@ Example example_of(const Plan& plan, int rank, unsigned seed) {
 }
 
 /// Runs a plan eagerly and three times from a graph; bytes that differ from the reference.
-std::size_t wrong_after(Bay& bay, const Plan& plan, unsigned seed) {
-  const Example example = example_of(plan, bay.rank, seed);
-  const auto bound = bay.cuda->bind(plan);
+std::size_t wrong_after(GpuFixture& gpu, const Plan& plan, unsigned seed) {
+  const Example example = example_of(plan, gpu.rank, seed);
+  const auto bound = gpu.cuda->bind(plan);
   const Bytes& expected = example.expected;
-  Bay::to_gpu(bay.input, example.input);
+  GpuFixture::to_gpu(gpu.input, example.input);
   const auto enqueue = [&](Carrier carrier) {
-    bay.cuda->run(*bound, reinterpret_cast<const void*>(bay.input),
-                  reinterpret_cast<void*>(bay.output), bay.stream, {}, carrier);
+    gpu.cuda->run(*bound, reinterpret_cast<const void*>(gpu.input),
+                  reinterpret_cast<void*>(gpu.output), gpu.stream, {}, carrier);
   };
   const auto compare = [&] {
-    bay.finish();
-    const Bytes got = Bay::from_gpu(bay.output, expected.size());
-    PLAIT_CUDA_CALL(memory_set_async, bay.output, 0xa5, expected.size() + 1, bay.stream);
+    gpu.finish();
+    const Bytes got = GpuFixture::from_gpu(gpu.output, expected.size());
+    PLAIT_CUDA_CALL(memory_set_async, gpu.output, 0xa5, expected.size() + 1, gpu.stream);
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < got.size(); ++i) wrong += got[i] != expected[i] ? 1 : 0;
     return wrong;
   };
-  PLAIT_CUDA_CALL(memory_set_async, bay.output, 0xa5, expected.size() + 1, bay.stream);
+  PLAIT_CUDA_CALL(memory_set_async, gpu.output, 0xa5, expected.size() + 1, gpu.stream);
   // Allocating waits for all GPUs of the process, and an upload for what runs on its own, be it
   // another rank's: nobody starts before everybody is ready.
-  bay.board->meet();
+  gpu.board->meet();
   const char* only = std::getenv("ONLY_ENGINE");  // to find out which engine a failure is of
   std::size_t wrong = 0;
   if (only == nullptr || std::string(only) == "kernel") {
     enqueue(Carrier::one_kernel);
     wrong += compare();
   }
-  if (bay.board->ranks == 2 && (only == nullptr || std::string(only) == "copy")) {
+  if (gpu.board->ranks == 2 && (only == nullptr || std::string(only) == "copy")) {
     enqueue(Carrier::copy_engines);
     wrong += compare();
   }
   if (only != nullptr && std::string(only) == "copy") return wrong;
   Graph graph = nullptr;
   GraphExec exec = nullptr;
-  PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
+  PLAIT_CUDA_CALL(stream_begin_capture, gpu.stream, kCaptureThreadLocal);
   enqueue(Carrier::automatic);
-  PLAIT_CUDA_CALL(stream_end_capture, bay.stream, &graph);
+  PLAIT_CUDA_CALL(stream_end_capture, gpu.stream, &graph);
   PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
-  bay.board->meet();
-  for (int replay = 0; replay < 3; ++replay) PLAIT_CUDA_CALL(graph_launch, exec, bay.stream);
+  gpu.board->meet();
+  for (int replay = 0; replay < 3; ++replay) PLAIT_CUDA_CALL(graph_launch, exec, gpu.stream);
   wrong += compare();
-  bay.board->meet();
+  gpu.board->meet();
   api().graph_exec_destroy(exec);
   api().graph_destroy(graph);
   return wrong;
@@ -366,7 +366,7 @@ TEST_CASE("every plan proposed runs on GPUs as on the reference, eagerly and rep
   std::vector<std::string> refused(static_cast<std::size_t>(ranks));
   std::atomic<int> checked{0};
   const int failed = bench::run_ranks(board, false, [&](int rank) {
-    Bay bay(board, rank, rings);
+    GpuFixture gpu(board, rank, rings);
     unsigned seed = 1000;
     for (const Plan& plan : plans) {
       ++seed;
@@ -374,7 +374,7 @@ TEST_CASE("every plan proposed runs on GPUs as on the reference, eagerly and rep
                                     plan.request.count, " ", name_of(plan.request.type));
       std::size_t wrong = 0;
       try {
-        wrong = wrong_after(bay, plan, seed);
+        wrong = wrong_after(gpu, plan, seed);
       } catch (const Error& error) {
         if (error.code() != ErrorCode::unsupported)
           throw Error(error.code(), text(name, ": ", error.what()));
@@ -396,48 +396,49 @@ TEST_CASE("every plan proposed runs on GPUs as on the reference, eagerly and rep
 
 /// A collective by the kernel that plait chooses, against the first plan proposed for it, run by
 /// the reference: bytes that differ on this rank, eagerly and replayed from a graph.
-std::size_t wrong_enqueued(Bay& bay, const Plan& plan, bool in_place, bool engines, unsigned seed) {
+std::size_t wrong_enqueued(GpuFixture& gpu, const Plan& plan, bool in_place, bool engines,
+                           unsigned seed) {
   const Request& request = plan.request;
-  const Example example = example_of(plan, bay.rank, seed);
+  const Example example = example_of(plan, gpu.rank, seed);
   const Bytes& expected = example.expected;
   const Bytes& mine = example.input;
   // In place, the smaller buffer lies inside the larger one, as NCCL wants it.
-  const auto rank = static_cast<std::uint64_t>(bay.rank);
+  const auto rank = static_cast<std::uint64_t>(gpu.rank);
   const bool inside_output = expected.size() > mine.size();
-  DevicePointer input = bay.input, output = bay.output;
+  DevicePointer input = gpu.input, output = gpu.output;
   if (in_place && inside_output) input = output + rank * mine.size();
   if (in_place && !inside_output)
     output = expected.size() < mine.size() ? input + rank * expected.size() : input;
   std::size_t wrong = 0;
   for (const bool captured : {false, true}) {
-    PLAIT_CUDA_CALL(memory_set_async, bay.output, 0xa5, kBufferBytes, bay.stream);
-    bay.finish();
-    Bay::to_gpu(input, mine);
-    bay.board->meet();
+    PLAIT_CUDA_CALL(memory_set_async, gpu.output, 0xa5, kBufferBytes, gpu.stream);
+    gpu.finish();
+    GpuFixture::to_gpu(input, mine);
+    gpu.board->meet();
     Graph graph = nullptr;
     GraphExec exec = nullptr;
-    if (captured) PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
+    if (captured) PLAIT_CUDA_CALL(stream_begin_capture, gpu.stream, kCaptureThreadLocal);
     // Both kernels by turns, whatever the size; engines in small pieces, by turns with a share
     // through the host.
     const std::string kernel = engines                                                ? "rotation"
-                               : !captured && bench::takes(*bay.cuda, "hop", request) ? "hop"
+                               : !captured && bench::takes(*gpu.cuda, "hop", request) ? "hop"
                                                                                       : "tiled";
     Tuning tuning;
     if (engines) tuning.tile_units = 4096;
-    tuning.host_permille = captured && takes_share(bay, kernel, request) ? 400 : 0;
-    bench::run(*bay.cuda, kernel, request,
+    tuning.host_permille = captured && takes_share(gpu, kernel, request) ? 400 : 0;
+    bench::run(*gpu.cuda, kernel, request,
                {reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output), {}},
-               bay.stream, tuning);
+               gpu.stream, tuning);
     if (captured) {
-      PLAIT_CUDA_CALL(stream_end_capture, bay.stream, &graph);
+      PLAIT_CUDA_CALL(stream_end_capture, gpu.stream, &graph);
       PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
-      bay.board->meet();
-      PLAIT_CUDA_CALL(graph_launch, exec, bay.stream);
+      gpu.board->meet();
+      PLAIT_CUDA_CALL(graph_launch, exec, gpu.stream);
     }
-    bay.finish();
-    const Bytes got = Bay::from_gpu(output, expected.size());
+    gpu.finish();
+    const Bytes got = GpuFixture::from_gpu(output, expected.size());
     for (std::size_t i = 0; i < got.size(); ++i) wrong += got[i] != expected[i] ? 1 : 0;
-    bay.board->meet();
+    gpu.board->meet();
     if (exec != nullptr) api().graph_exec_destroy(exec);
     if (graph != nullptr) api().graph_destroy(graph);
   }
@@ -496,7 +497,7 @@ std::vector<Plan> plans_of_every_op(int ranks) {
 void check_collectives(int ranks, bool processes) {
   std::vector<Plan> plans = exact_plans(ranks);
   for (Plan& plan : plans_of_every_op(ranks)) plans.push_back(std::move(plan));
-  const Findings* all = on_bays(ranks, processes, [&](Bay& bay, Findings& findings) {
+  const Findings* all = on_gpus(ranks, processes, [&](GpuFixture& gpu, Findings& findings) {
     unsigned seed = 5000;
     for (const Plan& plan : plans)
       for (const bool in_place : {false, true}) {
@@ -505,10 +506,10 @@ void check_collectives(int ranks, bool processes) {
             (what == Collective::all_to_all || what == Collective::send_recv ||
              what == Collective::copy || what == Collective::gather || what == Collective::scatter))
           continue;
-        const std::size_t wrong = wrong_enqueued(bay, plan, in_place, processes, ++seed);
+        const std::size_t wrong = wrong_enqueued(gpu, plan, in_place, processes, ++seed);
         ++findings.checked;
         if (wrong != 0)
-          findings.add(bay.rank, text(name_of(what), " x", plan.request.count, " ",
+          findings.add(gpu.rank, text(name_of(what), " x", plan.request.count, " ",
                                       name_of(plan.request.type), " ", name_of(plan.request.op),
                                       " root ", plan.request.root, in_place ? " in place: " : ": ",
                                       wrong, " bytes wrong\n"));
@@ -539,22 +540,23 @@ std::vector<Queued> queued_calls(const std::vector<Plan>& plans, int rank) {
     Queued call{&plan, example_of(plan, rank, ++seed)};
     PLAIT_CUDA_CALL(memory_alloc, &call.input, call.example.input.size() + 256);
     PLAIT_CUDA_CALL(memory_alloc, &call.output, call.example.expected.size() + 256);
-    Bay::to_gpu(call.input, call.example.input);
+    GpuFixture::to_gpu(call.input, call.example.input);
     calls.push_back(std::move(call));
   }
   return calls;
 }
 
 /// Poisons the output and calls, in stream order: in pieces of 64 KiB, so that slots are reused.
-void enqueue_poisoned(Bay& bay, const std::string& kernel, const Queued& call, int host_permille) {
+void enqueue_poisoned(GpuFixture& gpu, const std::string& kernel, const Queued& call,
+                      int host_permille) {
   PLAIT_CUDA_CALL(memory_set_async, call.output, 0xa5, call.example.expected.size() + 1,
-                  bay.stream);
+                  gpu.stream);
   Tuning tuning;
   tuning.tile_units = kernel == "rotation" ? 4096 : 64;
-  if (takes_share(bay, kernel, call.plan->request)) tuning.host_permille = host_permille;
-  bench::run(*bay.cuda, kernel, call.plan->request,
+  if (takes_share(gpu, kernel, call.plan->request)) tuning.host_permille = host_permille;
+  bench::run(*gpu.cuda, kernel, call.plan->request,
              {reinterpret_cast<const void*>(call.input), reinterpret_cast<void*>(call.output), {}},
-             bay.stream, tuning);
+             gpu.stream, tuning);
 }
 
 /// Every collective, again and again with no wait between, one rank late by turns, and a graph of
@@ -562,33 +564,35 @@ void enqueue_poisoned(Bay& bay, const std::string& kernel, const Queued& call, i
 /// Copy engines take turns with tiled kernels, whose slots two ranks' exchanges borrow.
 void check_overlapping(int ranks, const std::string& kernel) {
   const std::vector<Plan> plans = exact_plans(ranks);
-  const Findings* all = on_bays(ranks, kernel == "rotation", [&](Bay& bay, Findings& findings) {
-    const std::vector<Queued> calls = queued_calls(plans, bay.rank);
-    bay.board->meet();  // where ranks share a GPU, uploads are refused while one captures
-    Graph graph = nullptr;
-    GraphExec exec = nullptr;
-    PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureThreadLocal);
-    for (std::size_t i = 0; i < 5; ++i)
-      enqueue_poisoned(bay, kernel, calls[i], i % 2 == 0 ? 500 : 0);
-    PLAIT_CUDA_CALL(stream_end_capture, bay.stream, &graph);
-    PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
-    bay.board->meet();
-    for (int round = 0; round < 8; ++round) {
-      for (int i = 0; bay.rank == round % ranks && i < 200; ++i)
-        PLAIT_CUDA_CALL(memory_set_async, bay.output, 0, kMostBytes, bay.stream);
-      for (std::size_t i = 0; i < calls.size(); ++i)
-        enqueue_poisoned(bay, (i + static_cast<std::size_t>(round)) % 3 == 0 ? "tiled" : kernel,
-                         calls[i], round % 3 * 300);
-      for (int i = 0; i < 3; ++i) PLAIT_CUDA_CALL(graph_launch, exec, bay.stream);
-    }
-    bay.finish();
-    for (const Queued& call : calls) {
-      ++findings.checked;
-      if (Bay::from_gpu(call.output, call.example.expected.size()) != call.example.expected)
-        findings.add(bay.rank, text(name_of(call.plan->request.collective), " root ",
-                                    call.plan->request.root, ": wrong bytes\n"));
-    }
-  });
+  const Findings* all =
+      on_gpus(ranks, kernel == "rotation", [&](GpuFixture& gpu, Findings& findings) {
+        const std::vector<Queued> calls = queued_calls(plans, gpu.rank);
+        gpu.board->meet();  // where ranks share a GPU, uploads are refused while one captures
+        Graph graph = nullptr;
+        GraphExec exec = nullptr;
+        PLAIT_CUDA_CALL(stream_begin_capture, gpu.stream, kCaptureThreadLocal);
+        for (std::size_t i = 0; i < 5; ++i)
+          enqueue_poisoned(gpu, kernel, calls[i], i % 2 == 0 ? 500 : 0);
+        PLAIT_CUDA_CALL(stream_end_capture, gpu.stream, &graph);
+        PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
+        gpu.board->meet();
+        for (int round = 0; round < 8; ++round) {
+          for (int i = 0; gpu.rank == round % ranks && i < 200; ++i)
+            PLAIT_CUDA_CALL(memory_set_async, gpu.output, 0, kMostBytes, gpu.stream);
+          for (std::size_t i = 0; i < calls.size(); ++i)
+            enqueue_poisoned(gpu, (i + static_cast<std::size_t>(round)) % 3 == 0 ? "tiled" : kernel,
+                             calls[i], round % 3 * 300);
+          for (int i = 0; i < 3; ++i) PLAIT_CUDA_CALL(graph_launch, exec, gpu.stream);
+        }
+        gpu.finish();
+        for (const Queued& call : calls) {
+          ++findings.checked;
+          if (GpuFixture::from_gpu(call.output, call.example.expected.size()) !=
+              call.example.expected)
+            findings.add(gpu.rank, text(name_of(call.plan->request.collective), " root ",
+                                        call.plan->request.root, ": wrong bytes\n"));
+        }
+      });
   CHECK(all->checked.load() >= 10 * ranks);
 }
 
@@ -606,7 +610,7 @@ std::string lonely_error(const std::string& kernel, int host_permille, int host_
   std::byte* rings = shared_rings(2);
   Findings* findings = Findings::shared();
   const int failed = bench::run_ranks(board, true, [&](int rank) {
-    Bay bay(board, rank, rings, wait_s);
+    GpuFixture gpu(board, rank, rings, wait_s);
     if (rank == 0) {
       Request request;
       request.count = 150000;
@@ -616,16 +620,16 @@ std::string lonely_error(const std::string& kernel, int host_permille, int host_
       tuning.host_cpu_permille = host_cpu_permille;
       tuning.tile_units = host_permille != 0 ? 4096 : 0;  // of small pieces a share is some chunks
       bench::run(
-          *bay.cuda, kernel, request,
-          {reinterpret_cast<const void*>(bay.input), reinterpret_cast<void*>(bay.output), {}},
-          bay.stream, tuning);
+          *gpu.cuda, kernel, request,
+          {reinterpret_cast<const void*>(gpu.input), reinterpret_cast<void*>(gpu.output), {}},
+          gpu.stream, tuning);
       if (abort_after_s > 0) {
         std::this_thread::sleep_for(std::chrono::duration<double>(abort_after_s));
-        bay.cuda->abort();
+        gpu.cuda->abort();
       }
-      const bool has_ended = api().stream_synchronize(bay.stream) == kSuccess;
+      const bool has_ended = api().stream_synchronize(gpu.stream) == kSuccess;
       try {
-        bay.cuda->check();
+        gpu.cuda->check();
       } catch (const Error& error) {
         findings->add(0, text(has_ended ? "stream ended: " : "stream failed: ",
                               error_name(error.code()), " ", error.what()));

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "tests/gpu/bay.hpp"
+#include "tests/gpu/gpu_fixture.hpp"
 
 using namespace plait;
 using namespace plait::cuda;
@@ -39,20 +39,21 @@ struct Busy {
 };
 
 /// Rank 0 calls, rank 1 later: rank 0 has not ended meanwhile, and has soon after.
-void call_apart(Bay& bay, Findings& findings, const char* what, const std::function<void()>& call) {
-  if (bay.rank == 0) {
+void call_apart(GpuFixture& gpu, Findings& findings, const char* what,
+                const std::function<void()>& call) {
+  if (gpu.rank == 0) {
     call();
     for (int look = 0; look < 50; ++look) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      if (bay.cuda->has_ended())
+      if (gpu.cuda->has_ended())
         findings.add(0, text(what, ": ended before the other rank called"));
     }
   }
-  bay.board->meet();
-  if (bay.rank == 1) call();
-  if (!await_end(*bay.cuda)) findings.add(bay.rank, text(what, ": never ended"));
-  bay.finish();
-  bay.board->meet();
+  gpu.board->meet();
+  if (gpu.rank == 1) call();
+  if (!await_end(*gpu.cuda)) findings.add(gpu.rank, text(what, ": never ended"));
+  gpu.finish();
+  gpu.board->meet();
 }
 
 constexpr std::uint64_t kHostBytes = 16ull << 20;
@@ -99,30 +100,30 @@ void give_back(const Asked& asked) {
 
 /// Rank 0's kernel waits for rank 1's, which is launched once the driver has given rank 0 what it
 /// asks for meanwhile, or a second later: then the driver waits, which Growth does not expect.
-void ask_beside_a_waiting_kernel(Bay& bay, Findings& findings) {
+void ask_beside_a_waiting_kernel(GpuFixture& gpu, Findings& findings) {
   Request request;
   request.count = 1000;
   request.ranks = 2;
   const auto call = [&] {
-    bench::run(*bay.cuda, "one_shot", request,
-               {reinterpret_cast<const void*>(bay.input), reinterpret_cast<void*>(bay.output), {}},
-               bay.stream);
+    bench::run(*gpu.cuda, "one_shot", request,
+               {reinterpret_cast<const void*>(gpu.input), reinterpret_cast<void*>(gpu.output), {}},
+               gpu.stream);
   };
   call();
-  bay.finish();
-  bay.board->meet();
+  gpu.finish();
+  gpu.board->meet();
   std::future<Asked> asked;
-  if (bay.rank == 0) {
+  if (gpu.rank == 0) {
     call();
-    asked = std::async(std::launch::async, ask_for_memory, bay.cuda->context());
+    asked = std::async(std::launch::async, ask_for_memory, gpu.cuda->context());
     if (asked.wait_for(std::chrono::seconds(1)) != std::future_status::ready)
       findings.add(0, "the driver waits for a kernel that waits for a peer");
   }
-  bay.board->meet();
-  if (bay.rank == 1) call();
-  if (!await_end(*bay.cuda)) findings.add(bay.rank, "never ended");
-  bay.finish();
-  if (bay.rank != 0) return;
+  gpu.board->meet();
+  if (gpu.rank == 1) call();
+  if (!await_end(*gpu.cuda)) findings.add(gpu.rank, "never ended");
+  gpu.finish();
+  if (gpu.rank != 0) return;
   const Asked given = asked.get();
   std::printf("ms: allocate %.2f, fill %.2f, show %.2f, register %.2f\n", given.allocated,
               given.filled, given.shown, given.registered);
@@ -133,12 +134,12 @@ void ask_beside_a_waiting_kernel(Bay& bay, Findings& findings) {
 
 TEST_CASE("room is made beside a kernel that waits for a peer, also of the same process") {
   if (device_count() == 0) return;
-  on_bays(2, false, ask_beside_a_waiting_kernel);
+  on_gpus(2, false, ask_beside_a_waiting_kernel);
 }
 
 TEST_CASE("a rank has ended when its own calls have, whatever other streams wait for") {
   if (device_count() == 0) return;
-  on_bays(2, false, [](Bay& bay, Findings& findings) {
+  on_gpus(2, false, [](GpuFixture& gpu, Findings& findings) {
     Busy busy;
     Stream other = nullptr;
     PLAIT_CUDA_CALL(stream_create, &other, kStreamNonBlocking, 0);
@@ -147,32 +148,32 @@ TEST_CASE("a rank has ended when its own calls have, whatever other streams wait
     request.ranks = 2;
     const auto call = [&] {
       bench::run(
-          *bay.cuda, "one_shot", request,
-          {reinterpret_cast<const void*>(bay.input), reinterpret_cast<void*>(bay.output), {}},
-          bay.stream);
+          *gpu.cuda, "one_shot", request,
+          {reinterpret_cast<const void*>(gpu.input), reinterpret_cast<void*>(gpu.output), {}},
+          gpu.stream);
     };
-    if (!await_end(*bay.cuda)) findings.add(bay.rank, "not ended before the first call");
-    bay.board->meet();
-    if (bay.rank == 0) PLAIT_CUDA_CALL(launch_host, other, Busy::hold, &busy);
-    call_apart(bay, findings, "an eager call", call);
+    if (!await_end(*gpu.cuda)) findings.add(gpu.rank, "not ended before the first call");
+    gpu.board->meet();
+    if (gpu.rank == 0) PLAIT_CUDA_CALL(launch_host, other, Busy::hold, &busy);
+    call_apart(gpu, findings, "an eager call", call);
 
     Graph graph = nullptr;
     GraphExec exec = nullptr;
-    PLAIT_CUDA_CALL(stream_begin_capture, bay.stream, kCaptureRelaxed);
+    PLAIT_CUDA_CALL(stream_begin_capture, gpu.stream, kCaptureRelaxed);
     call();
-    PLAIT_CUDA_CALL(stream_end_capture, bay.stream, &graph);
+    PLAIT_CUDA_CALL(stream_end_capture, gpu.stream, &graph);
     PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
-    PLAIT_CUDA_CALL(graph_upload, exec, bay.stream);
-    PLAIT_CUDA_CALL(stream_synchronize, bay.stream);
-    bay.board->meet();
-    call_apart(bay, findings, "a replay", [&] { PLAIT_CUDA_CALL(graph_launch, exec, bay.stream); });
+    PLAIT_CUDA_CALL(graph_upload, exec, gpu.stream);
+    PLAIT_CUDA_CALL(stream_synchronize, gpu.stream);
+    gpu.board->meet();
+    call_apart(gpu, findings, "a replay", [&] { PLAIT_CUDA_CALL(graph_launch, exec, gpu.stream); });
 
     busy.over.store(true);
     PLAIT_CUDA_CALL(stream_synchronize, other);
-    bay.board->meet();
+    gpu.board->meet();
     api().graph_exec_destroy(exec);
     api().graph_destroy(graph);
     api().stream_destroy(other);
-    bay.cuda->unmap_peers();
+    gpu.cuda->unmap_peers();
   });
 }

@@ -369,7 +369,7 @@ def test_rows_where_nccl_is_faster_stay_apart():
 
 
 class TunedBay:
-    """A Bay whose kernels take so long; one gives wrong results, one is chosen by itself."""
+    """A BenchRank whose kernels take so long; one gives wrong results, one is chosen by itself."""
 
     rank, ranks, input, output, stream, nccl = 0, 2, 0, 0, 0, None
 
@@ -456,10 +456,12 @@ def test_beside_computing_the_built_in_choice_stays_where_nccl_is_no_faster(
 
 def test_tuning_looks_at_no_table(monkeypatch):
     found = []
-    monkeypatch.setattr(tune, "Bay", lambda *_, **__: found.append(os.environ["PLAIT_TUNING"]))
+    monkeypatch.setattr(
+        tune, "BenchRank", lambda *_, **__: found.append(os.environ["PLAIT_TUNING"])
+    )
     for before in ("", "/x/y.json"):
         monkeypatch.setenv("PLAIT_TUNING", before)
-        tune._bay_without_table({"row_s": 0.1, "setting": "alone"}, 1)
+        tune._bench_without_table({"row_s": 0.1, "setting": "alone"}, 1)
         assert os.environ["PLAIT_TUNING"] == before
     assert found == ["none", "none"]
 

@@ -98,8 +98,8 @@ def test_the_host_bench_finds_all_right(op):
     assert done.returncode == 0 and "0 OK" in done.stdout, done
 
 
-class TimedBay(bench_gpu.Bay):
-    """A Bay without a GPU: a call takes a millisecond; notes how many were put on the stream."""
+class TimedBench(bench_gpu.BenchRank):
+    """Without a GPU: a call takes a millisecond; notes how many were put on the stream."""
 
     rank, ranks, input, output, stream = 0, 2, 0, 0, 0
 
@@ -140,12 +140,12 @@ class TimedBay(bench_gpu.Bay):
 
 
 def test_iterations_and_warm_up_asked_for_are_made_on_gpus():
-    bay = TimedBay({"iters": 7, "warmup": 3})
-    assert bay.seconds(bay.enqueued.append, 1) == pytest.approx(1 / 1024)
-    assert bay.enqueued == [3, 2, 7, 7, 7, 7, 7]
-    bay = TimedBay({"iters": None})
-    bay.seconds(bay.enqueued.append, 1)
-    assert bay.enqueued == [1, 2] + 5 * [71]  # as many as the time allows
+    bench = TimedBench({"iters": 7, "warmup": 3})
+    assert bench.seconds(bench.enqueued.append, 1) == pytest.approx(1 / 1024)
+    assert bench.enqueued == [3, 2, 7, 7, 7, 7, 7]
+    bench = TimedBench({"iters": None})
+    bench.seconds(bench.enqueued.append, 1)
+    assert bench.enqueued == [1, 2] + 5 * [71]  # as many as the time allows
 
 
 @pytest.mark.parametrize(
@@ -153,12 +153,12 @@ def test_iterations_and_warm_up_asked_for_are_made_on_gpus():
     [("all_reduce/two_shot", True), ("all_reduce/ring(lanes=1,segments=1)", False)],
 )
 def test_plaits_results_are_held_to_the_bits_and_nccls_are_not(done_by, promised):
-    bay = TimedBay({}, done_by)
+    bench = TimedBench({}, done_by)
     task = {"ways": [("", {}), ("hop", {}), ("tiled", {"blocks": 16})], "seed": 1, "check": True}
-    bay.eager_s = lambda call: 0.002
+    bench.eager_s = lambda call: 0.002
     request = plait.Request("all_reduce", 4096, "bf16", "sum", 2)
-    row, by_tiles = bench_gpu._rows(bay, task, request)
-    assert bay.checked == [False, False, *[promised] * 4]  # NCCL's once for all
+    row, by_tiles = bench_gpu._rows(bench, task, request)
+    assert bench.checked == [False, False, *[promised] * 4]  # NCCL's once for all
     assert (
         by_tiles["way"] == "tiled:blocks=16" and by_tiles["nccl_eager_us"] == row["nccl_eager_us"]
     )

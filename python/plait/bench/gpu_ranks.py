@@ -33,7 +33,7 @@ GRAPH_CALLS = 20  # of a small message in one graph
 Call = Callable[[], None]
 
 
-class Bay:
+class BenchRank:
     """This rank's GPU, its buffers, and both libraries on one stream."""
 
     def __init__(
@@ -196,20 +196,20 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
         for request in requests
         for rank in range(request.ranks)
     )
-    bay = Bay(task, most)
-    if bay.rank == 0:
+    bench = BenchRank(task, most)
+    if bench.rank == 0:
         emit(
             {
-                "gpu": bay.gpu.name,
+                "gpu": bench.gpu.name,
                 "driver": gpu.driver_version(),
-                "nccl": bay.nccl.version if bay.nccl else "",
+                "nccl": bench.nccl.version if bench.nccl else "",
             }
         )
     for request in requests:
-        for row in _rows(bay, task, request):
-            if bay.rank == 0:
+        for row in _rows(bench, task, request):
+            if bench.rank == 0:
                 emit(row)
-    bay.close()
+    bench.close()
 
 
 def requests_of(task: dict[str, Any]) -> Iterator[plait.Request]:
@@ -230,20 +230,22 @@ def requests_of(task: dict[str, Any]) -> Iterator[plait.Request]:
                     )
 
 
-def _rows(bay: Bay, task: dict[str, Any], request: plait.Request) -> Iterator[dict[str, Any]]:
+def _rows(
+    bench: BenchRank, task: dict[str, Any], request: plait.Request
+) -> Iterator[dict[str, Any]]:
     """A row for each way asked for that takes the request; the same ones on all ranks."""
     oracle = Oracle(request, task["seed"] + request.message_bytes() % 977)
-    bay.load(oracle)
+    bench.load(oracle)
     nccl: dict[str, Any] = {}
-    if bay.nccl is not None and Nccl.takes(request):
-        call = partial(bay.nccl.call, request, bay.input, bay.output, bay.stream)
-        nccl = _figures(bay, task, oracle, "nccl", call, bitwise=False)
+    if bench.nccl is not None and Nccl.takes(request):
+        call = partial(bench.nccl.call, request, bench.input, bench.output, bench.stream)
+        nccl = _figures(bench, task, oracle, "nccl", call, bitwise=False)
     for name, params in task["ways"]:
         call = partial(
-            bay.comm._core.enqueue, request, bay.input, bay.output, bay.stream, name, params
+            bench.comm._core.enqueue, request, bench.input, bench.output, bench.stream, name, params
         )
         try:
-            done_by = bay.counted_as(call)
+            done_by = bench.counted_as(call)
         except plait.UnsupportedError:
             if len(task["ways"]) == 1:
                 raise
@@ -258,8 +260,8 @@ def _rows(bay: Bay, task: dict[str, Any], request: plait.Request) -> Iterator[di
             "kernel": done_by,
             "way": way_text(name, params),
         }
-        bitwise = sums_in_rank_order(bay.topology, request, done_by)
-        row |= _figures(bay, task, oracle, "plait", call, bitwise) | nccl
+        bitwise = sums_in_rank_order(bench.topology, request, done_by)
+        row |= _figures(bench, task, oracle, "plait", call, bitwise) | nccl
         if nccl:
             for way in ("eager", "graph"):
                 row[f"{way}_ratio"] = row[f"nccl_{way}_us"] / row[f"plait_{way}_us"]
@@ -272,14 +274,14 @@ def way_text(name: str, params: dict[str, int]) -> str:
 
 
 def _figures(
-    bay: Bay, task: dict[str, Any], oracle: Oracle, library: str, call: Call, bitwise: bool
+    bench: BenchRank, task: dict[str, Any], oracle: Oracle, library: str, call: Call, bitwise: bool
 ) -> dict[str, Any]:
     """A library's columns: times, busbw of the faster way, wrong elements."""
-    wrong = bay.wrong_after(call, oracle, bitwise) if task["check"] else 0
-    eager_us = bay.eager_s(call) * 1e6
-    graph_us = bay.graph_s(call, oracle.request.message_bytes()) * 1e6
+    wrong = bench.wrong_after(call, oracle, bitwise) if task["check"] else 0
+    eager_us = bench.eager_s(call) * 1e6
+    graph_us = bench.graph_s(call, oracle.request.message_bytes()) * 1e6
     if task["check"]:  # what the last replay left, and one more call after all of them
-        wrong += bay.wrong_after(call, oracle, bitwise)
+        wrong += bench.wrong_after(call, oracle, bitwise)
     busbw = bandwidth(oracle.request, min(eager_us, graph_us) / 1e6)["busbw"]
     said = {"eager_us": eager_us, "graph_us": graph_us, "busbw": busbw, "wrong": wrong}
     return {f"{library}_{name}": value for name, value in said.items()}

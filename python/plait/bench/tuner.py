@@ -20,7 +20,7 @@ from typing import Any
 import plait
 from plait._core import beats_nccl
 from plait.bench import engines, nccl
-from plait.bench.gpu_ranks import Bay, Call
+from plait.bench.gpu_ranks import BenchRank, Call
 from plait.bench.oracle import Oracle
 from plait.bench.reductions import REDUCING
 from plait.bench.sizes import count_for
@@ -117,52 +117,52 @@ def best(times_us: dict[Candidate, float], untuned: str = "") -> Candidate:
     return next(one for one, time_us in times_us.items() if time_us * NOISE <= fastest)
 
 
-def _untuned(bay: Bay, request: plait.Request) -> str:
+def _untuned(bench: BenchRank, request: plait.Request) -> str:
     """The kernel that this communicator, which has no table, chooses; empty where it is a plan."""
     try:
-        name = bay.counted_as(_call_by(bay, request, ("", 0))).partition("/")[2]
+        name = bench.counted_as(_call_by(bench, request, ("", 0))).partition("/")[2]
     except plait.UnsupportedError:
         return ""
     return name if name in KERNELS else ""
 
 
-def _bay_without_table(task: dict[str, Any], most_bytes: int) -> Bay:
+def _bench_without_table(task: dict[str, Any], most_bytes: int) -> BenchRank:
     """Whatever table there is, what runs without one is to be seen."""
     named = os.environ.get("PLAIT_TUNING", "")
     os.environ["PLAIT_TUNING"] = "none"
     beside = task["setting"] == "beside_computing"
     try:
         options = {"sm_budget": 0, "beside_computing": beside}
-        return Bay(task | options, most_bytes, row_budget_s=task["row_s"])
+        return BenchRank(task | options, most_bytes, row_budget_s=task["row_s"])
     finally:
         os.environ["PLAIT_TUNING"] = named  # empty is as good as unset
 
 
-def _call_by(bay: Bay, request: plait.Request, candidate: Candidate) -> Call:
+def _call_by(bench: BenchRank, request: plait.Request, candidate: Candidate) -> Call:
     """A call by a kernel and so many blocks: "" = by what is chosen, 0 = by the kernel's own."""
     kernel, blocks = candidate
     params = {"blocks": blocks} if blocks else {}
     return partial(
-        bay.comm._core.enqueue, request, bay.input, bay.output, bay.stream, kernel, params
+        bench.comm._core.enqueue, request, bench.input, bench.output, bench.stream, kernel, params
     )
 
 
-def _time_us(bay: Bay, request: plait.Request, candidate: Candidate) -> float | None:
+def _time_us(bench: BenchRank, request: plait.Request, candidate: Candidate) -> float | None:
     """us a call in a graph, of the slowest rank; None where the kernel does not take it."""
-    call = _call_by(bay, request, candidate)
+    call = _call_by(bench, request, candidate)
     try:
         call()
     except plait.UnsupportedError:
         return None
-    return bay.graph_s(call, request.message_bytes()) * 1e6
+    return bench.graph_s(call, request.message_bytes()) * 1e6
 
 
-def _nccl_us(bay: Bay, request: plait.Request) -> float:
+def _nccl_us(bench: BenchRank, request: plait.Request) -> float:
     """us a call in a graph, of the slowest rank; 0 where NCCL does not take it, or is not here."""
-    if bay.nccl is None or not bay.nccl.takes(request):
+    if bench.nccl is None or not bench.nccl.takes(request):
         return 0.0
-    by_nccl = partial(bay.nccl.call, request, bay.input, bay.output, bay.stream)
-    return bay.graph_s(by_nccl, request.message_bytes()) * 1e6
+    by_nccl = partial(bench.nccl.call, request, bench.input, bench.output, bench.stream)
+    return bench.graph_s(by_nccl, request.message_bytes()) * 1e6
 
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
@@ -173,38 +173,38 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
         for request in wanted
         for rank in range(request.ranks)
     )
-    bay = _bay_without_table(task, most)
-    file = plait._core.tuning_file(bay.topology.fingerprint(), bay.ranks)
-    if bay.rank == 0:
-        version = bay.nccl.version if bay.nccl is not None else ""
-        facts = {"gpu": bay.gpu.name, **provenance(bay.topology)}
+    bench = _bench_without_table(task, most)
+    file = plait._core.tuning_file(bench.topology.fingerprint(), bench.ranks)
+    if bench.rank == 0:
+        version = bench.nccl.version if bench.nccl is not None else ""
+        facts = {"gpu": bench.gpu.name, **provenance(bench.topology)}
         emit({"total": len(wanted), "file": file, "nccl": version, **facts})
     start = time.monotonic()
     for _, group in groupby(wanted, key=lambda request: (request.collective, request.type)):
         before_us: dict[Candidate, float] = {}
         for request in group:
-            if bay.largest(time.monotonic() - start) > task["budget_s"]:
+            if bench.largest(time.monotonic() - start) > task["budget_s"]:
                 break
-            row = _tuned(bay, request, task["setting"], before_us)
-            if bay.rank == 0:
+            row = _tuned(bench, request, task["setting"], before_us)
+            if bench.rank == 0:
                 emit(row)
-    bay.close()
+    bench.close()
 
 
 def _tuned(
-    bay: Bay, request: plait.Request, setting: str, before_us: dict[Candidate, float]
+    bench: BenchRank, request: plait.Request, setting: str, before_us: dict[Candidate, float]
 ) -> dict[str, Any]:
     """The row of a request; before_us: of the size before, then of this one."""
     oracle = Oracle(request, seed=request.count % 97)
-    bay.load(oracle)
-    untuned, nccl_us = _untuned(bay, request), _nccl_us(bay, request)
-    own_us = _time_us(bay, request, (untuned, 0)) if untuned else None
+    bench.load(oracle)
+    untuned, nccl_us = _untuned(bench, request), _nccl_us(bench, request)
+    own_us = _time_us(bench, request, (untuned, 0)) if untuned else None
     times: dict[Candidate, float] = {} if own_us is None else {(untuned, 0): own_us}
     nccl_is_slower = own_us is not None and beats_nccl(own_us, nccl_us) is not False
     found = candidates(request, setting, untuned, nccl_is_slower)
     tried = worth_it(found, before_us)
     for candidate in tried:
-        time_us = None if candidate in times else _time_us(bay, request, candidate)
+        time_us = None if candidate in times else _time_us(bench, request, candidate)
         if time_us is not None:
             times[candidate] = time_us
     ruled_out = {one: float("inf") for one in found if one not in tried}
@@ -212,7 +212,7 @@ def _tuned(
     before_us.update(ruled_out | times)
     while times:
         kernel, blocks = chosen = best(times, untuned)
-        if bay.wrong_after(_call_by(bay, request, chosen), oracle) == 0:
+        if bench.wrong_after(_call_by(bench, request, chosen), oracle) == 0:
             break
         del times[chosen]  # a wrong result is never the fastest
     facts = {

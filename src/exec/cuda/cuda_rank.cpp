@@ -166,11 +166,11 @@ void CudaRank::use_later_room() {
   // Without slots and a host path nothing goes by copy engines.
   path.inbox_bytes = whole_.inbox_bytes();
   path.slot_bytes = whole_.slot_bytes();
-  path.lent_bytes = whole_.lent_bytes();
+  path.borrowed_bytes = whole_.borrowed_bytes();
   path.blocks = whole_.blocks();
   for (int rank = 0; rank < options_.ranks; ++rank) {
     path.slots.push_back(at(ArenaPart::copies, rank));
-    path.lent.push_back(at(ArenaPart::tiles, rank));
+    path.borrowed.push_back(at(ArenaPart::tiles, rank));
   }
   if (whole_.host_bytes != 0) {
     path.ring_bytes = whole_.host_bytes;
@@ -437,7 +437,7 @@ void CudaRank::run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream) 
     end_lanes(args, stream);
     return;
   }
-  args.lanes = bound.stretches() + bound.first_whole();
+  args.lanes = bound.segments() + bound.first_whole();
   args.lane_count = bound.whole_count();
   args.ends_call = 1;
   kernels_->launch(kernels_->find(lane_kernel(bound.plan().request)),
@@ -472,7 +472,7 @@ void CudaRank::run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs&
       PLAIT_CUDA_CALL(event_record, marks_[main], streams_[main]);
       PLAIT_CUDA_CALL(stream_wait_event, streams_[signals], marks_[main], 0);
     }
-    args.lanes = bound.stretches() + step.stretch;
+    args.lanes = bound.segments() + step.segment;
     args.lane_count = 1;
     Stream stream = streams_[waiting ? waits : signalling ? signals : main];
     kernels_->launch(kernel, {step.blocks, step.threads, false}, stream, {&args});

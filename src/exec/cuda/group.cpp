@@ -64,7 +64,7 @@ std::uint64_t Group::slot_bytes() const {
   return has_rings_alone ? 0 : inbox_bytes() / rotation_slots(ranks) / 4096 * 4096;
 }
 
-std::uint64_t Group::lent_bytes() const {
+std::uint64_t Group::borrowed_bytes() const {
   return ranks == 2 && slot_bytes() != 0 ? sizes.tile_bytes : 0;
 }
 

@@ -64,9 +64,9 @@ struct Group {
   /// ones. is_lean: the kernel keeps within 64 registers.
   unsigned most_threads(bool is_lean) const;
 
-  std::uint64_t inbox_bytes() const;  ///< copy engines' slots of a rank, as one; 0 = none
-  std::uint64_t slot_bytes() const;   ///< one of them; 0 = room for rings alone
-  std::uint64_t lent_bytes() const;   ///< slots of tiled kernels that two ranks' engines borrow
+  std::uint64_t inbox_bytes() const;     ///< copy engines' slots of a rank, as one; 0 = none
+  std::uint64_t slot_bytes() const;      ///< one of them; 0 = room for rings alone
+  std::uint64_t borrowed_bytes() const;  ///< slots of tiled kernels that two ranks' engines borrow
 };
 
 /// What is wanted of memory beside what a group says.

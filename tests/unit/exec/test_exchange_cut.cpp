@@ -19,16 +19,16 @@ void check_pieces(const ExchangeCut& cut, const ExchangeRoom& room) {
     CHECK(piece.from % 16 == 0);
     CHECK(piece.at % 16 == 0);
     CHECK(piece.bytes > 0);
-    CHECK(piece.at + piece.bytes <= (piece.lent        ? room.lent_bytes
+    CHECK(piece.at + piece.bytes <= (piece.borrowed    ? room.borrowed_bytes
                                      : cut.chunks == 0 ? room.inbox_bytes
                                                        : cut.staging_at));
-    CHECK((!piece.lent || piece.after > 0));           // the peer is in the call
+    CHECK((!piece.borrowed || piece.after > 0));       // the peer is in the call
     CHECK(piece.after < std::max<std::size_t>(i, 1));  // so far have pieces been enqueued
     covered += piece.bytes;
     if (piece.after != 0) awaited[piece.after - 1] = true;
     for (std::size_t before = 0; before < i; ++before) {
       const ExchangePiece& other = cut.pieces[before];
-      if (other.lent == piece.lent && other.at + other.bytes > piece.at &&
+      if (other.borrowed == piece.borrowed && other.at + other.bytes > piece.at &&
           piece.at + piece.bytes > other.at)
         too_early += before >= piece.after ? 1 : 0;
     }
@@ -59,13 +59,13 @@ TEST_CASE("an exchange covers its message once, and no slot is used before it is
         for (const std::uint64_t ring : {0ull, 16384ull, 8 * kMiB, 16 * kMiB})
           for (const std::uint32_t permille : {0u, 1u, 90u, 400u, 1000u})
             for (const int cuts : {-1, 0, 1, 30})
-              for (const std::uint64_t lent : {0ull, 100000ull, 3 * kMiB, 132 * kMiB}) {
+              for (const std::uint64_t borrowed : {0ull, 100000ull, 3 * kMiB, 132 * kMiB}) {
                 if (bytes / std::min<std::uint64_t>(inbox, std::max<std::uint64_t>(piece, 65536)) >
                     200)
                   continue;
                 CAPTURE(text(bytes, " bytes, inbox ", inbox, ", pieces ", piece, ", ring ", ring,
-                             ", host ", permille, ", cuts ", cuts, ", lent ", lent));
-                const ExchangeRoom room{inbox, ring, piece, permille, cuts, lent};
+                             ", host ", permille, ", cuts ", cuts, ", borrowed ", borrowed));
+                const ExchangeRoom room{inbox, ring, piece, permille, cuts, borrowed};
                 const ExchangeCut cut = cut_exchange(bytes, room);
                 check_pieces(cut, room);
                 check_chunks(cut, room, bytes);
@@ -82,11 +82,12 @@ TEST_CASE("a gigabyte goes in few large pieces, and ends in small ones") {
   CHECK(shared.chunks == 23);
   CHECK(shared.chunk_bytes == 4 * kMiB);
   CHECK(shared.staging_at == 112 * kMiB);
-  const ExchangeCut lent = cut_exchange(1024 * kMiB, {128 * kMiB, 16 * kMiB, 0, 0, -1, 132 * kMiB});
-  CHECK(lent.pieces.size() == 11);
-  CHECK(lent.pieces[2].lent);
-  CHECK(lent.pieces[2].bytes > 100 * kMiB);
-  CHECK(lent.pieces.back().bytes == 16 * kMiB);
+  const ExchangeCut borrowed =
+      cut_exchange(1024 * kMiB, {128 * kMiB, 16 * kMiB, 0, 0, -1, 132 * kMiB});
+  CHECK(borrowed.pieces.size() == 11);
+  CHECK(borrowed.pieces[2].borrowed);
+  CHECK(borrowed.pieces[2].bytes > 100 * kMiB);
+  CHECK(borrowed.pieces.back().bytes == 16 * kMiB);
 }
 
 TEST_CASE("what fits half an inbox goes in even pieces") {

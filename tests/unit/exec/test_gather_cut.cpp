@@ -20,10 +20,10 @@ void check_cut(std::uint64_t bytes, std::uint64_t ring, std::uint32_t permille, 
   CHECK(cut.bytes <= bytes / 1000 * permille);
   CHECK(std::min(bytes / 1000 * permille, bytes - 1) < cut.bytes + n * 4096);
   CHECK(kChunkSlots * cut.chunk_bytes <= ring);
-  CHECK(cut.stretches.size() <= kGatherStretches);
+  CHECK(cut.segments.size() <= kGatherSegments);
   std::uint64_t from = 0;
   std::uint32_t chunks = 0;
-  for (const GatherStretch& one : cut.stretches) {
+  for (const GatherSegment& one : cut.segments) {
     CHECK(one.part_bytes != 0);
     CHECK(one.part_bytes % 4096 == 0);
     CHECK(one.from == from);
@@ -53,8 +53,8 @@ TEST_CASE("nothing where a rank would get less than a page, or rings hold none")
 
 TEST_CASE("of many results a few come first; chunks stay in the host's cache") {
   const GatherCut large = cut_gather(1ull << 30, 16 << 20, 180, 4);
-  REQUIRE(large.stretches.size() == 2);
-  CHECK(large.stretches[0].part_bytes <= large.stretches[1].part_bytes / 7 + large.chunk_bytes);
+  REQUIRE(large.segments.size() == 2);
+  CHECK(large.segments[0].part_bytes <= large.segments[1].part_bytes / 7 + large.chunk_bytes);
   CHECK(large.chunk_bytes == 2 << 20);
-  CHECK(cut_gather(2 << 20, 16 << 20, 180, 4).stretches.size() == 1);
+  CHECK(cut_gather(2 << 20, 16 << 20, 180, 4).segments.size() == 1);
 }

@@ -25,7 +25,7 @@ ExchangeCut exchange_cut(std::uint64_t part_bytes, const Group& group, const Tun
   wished.piece_bytes = wished_piece_bytes(tuning);
   wished.host_permille = static_cast<std::uint32_t>(std::max(0, tuning.host_permille));
   wished.cuts = tuning.cuts;
-  wished.lent_bytes = group.lent_bytes();
+  wished.borrowed_bytes = group.borrowed_bytes();
   return cut_exchange(part_bytes, wished);
 }
 

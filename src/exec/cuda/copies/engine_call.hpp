@@ -24,8 +24,8 @@ struct EnginePath {
   std::vector<EngineFlags*> flags;  ///< by rank
   std::uint64_t slot_bytes = 0;     ///< of a rotation's; 0 = none
   std::uint64_t inbox_bytes = 0;    ///< all slots of a rank, as exchanges and rings use them
-  std::vector<char*> lent;          ///< by rank: slots of tiled kernels, for exchanges of two ranks
-  std::uint64_t lent_bytes = 0;
+  std::vector<char*> borrowed;      ///< by rank: slots of tiled kernels, for exchanges of two ranks
+  std::uint64_t borrowed_bytes = 0;
   std::vector<char*> rings;         ///< host memory by rank, as this GPU sees it; empty = none
   std::vector<char*> host_rings;    ///< the same as this process sees it
   HostWords* host_words = nullptr;  ///< as this GPU sees them; null = no part by CPU cores

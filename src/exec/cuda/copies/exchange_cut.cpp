@@ -19,25 +19,26 @@ std::uint64_t up(std::uint64_t bytes) { return (bytes + kGrain - 1) / kGrain * k
 
 struct Slot {
   std::uint64_t at, bytes;
-  bool lent;
+  bool borrowed;
 };
 
-/// Both halves of the inbox, then what is lent and the whole inbox in turn; where little is lent,
-/// the halves in turn.
+/// Both halves of the inbox, then what is borrowed and the whole inbox in turn; where little is
+/// borrowed, the halves in turn.
 class Slots {
  public:
-  Slots(std::uint64_t half, std::uint64_t lent) : half_(half), lent_(lent > half ? lent : 0) {}
+  Slots(std::uint64_t half, std::uint64_t borrowed)
+      : half_(half), borrowed_(borrowed > half ? borrowed : 0) {}
   Slot at(std::uint32_t i) const {
-    if (lent_ == 0 || i < 2) return {i % 2 * half_, half_, false};
-    if (i % 2 == 0) return {0, lent_, true};
+    if (borrowed_ == 0 || i < 2) return {i % 2 * half_, half_, false};
+    if (i % 2 == 0) return {0, borrowed_, true};
     return {0, 2 * half_, false};
   }
   /// Slots from the first on whose pieces must have been handled before slot i is filled. What is
-  /// lent is free once the peer has handled anything: then it is in this call.
+  /// borrowed is free once the peer has handled anything: then it is in this call.
   std::uint32_t before(std::uint32_t i) const { return i < 2 ? 0 : i - 1; }
 
  private:
-  const std::uint64_t half_, lent_;
+  const std::uint64_t half_, borrowed_;
 };
 
 /// whole * part / all in whole grains, without overflow.
@@ -79,7 +80,7 @@ ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeRoom& room) {
   const std::uint64_t half =
       std::max(kGrain, down(std::min(wish, (room.inbox_bytes - staging) / 2)));
   cut.staging_at = 2 * half;
-  const Slots slots(half, down(std::min(room.lent_bytes, 2 * half)));
+  const Slots slots(half, down(std::min(room.borrowed_bytes, 2 * half)));
   const std::uint64_t link = cut.host_from;
   std::uint64_t room_for = 0;  // in so many slots
   std::uint32_t count = 0;
@@ -104,7 +105,7 @@ ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeRoom& room) {
                                  : is_cut       ? std::min(rest, up(rest - cut_off))
                                                 : rest;
       const bool is_last = end == link && (!in_even_pieces || take == rest);
-      cut.pieces.push_back({from, take, at, after, false, is_last, slot.lent});
+      cut.pieces.push_back({from, take, at, after, false, is_last, slot.borrowed});
       from += take;
       at += take;
     }

@@ -36,20 +36,20 @@ HostCut cut_host_part(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint32
 /// What there is and what is wished for; the same on both ranks.
 struct ExchangeRoom {
   std::uint64_t inbox_bytes = 0;
-  std::uint64_t ring_bytes = 0;     ///< host memory of one rank; 0 = no share through the host
-  std::uint64_t piece_bytes = 0;    ///< of the first pieces, at most; 0 = half of the inbox
-  std::uint32_t host_permille = 0;  ///< of the message
-  int cuts = -1;                    ///< of the last piece; -1 = chosen
-  std::uint64_t lent_bytes = 0;     ///< beside the inbox, once the peer is in the call
+  std::uint64_t ring_bytes = 0;      ///< host memory of one rank; 0 = no share through the host
+  std::uint64_t piece_bytes = 0;     ///< of the first pieces, at most; 0 = half of the inbox
+  std::uint32_t host_permille = 0;   ///< of the message
+  int cuts = -1;                     ///< of the last piece; -1 = chosen
+  std::uint64_t borrowed_bytes = 0;  ///< beside the inbox, once the peer is in the call
 };
 
 struct ExchangePiece {
   std::uint64_t from, bytes;  ///< of the message
-  std::uint64_t at;           ///< in the inbox, or where `lent` in what is lent
+  std::uint64_t at;           ///< in the inbox, or where `borrowed` in what is borrowed
   std::uint32_t after;        ///< pieces from the first on that must have been handled before
   bool awaited;               ///< a later piece comes where this one was
   bool last;  ///< one of those into which the last piece was cut, or the last even one
-  bool lent;
+  bool borrowed;
 };
 
 struct ExchangeCut : HostCut {

@@ -12,7 +12,7 @@ Event PairExchange::event(Role role, std::uint32_t index) const {
 }
 
 char* PairExchange::slot(int rank, const ExchangePiece& piece) const {
-  return (piece.lent ? path_.lent : path_.slots)[static_cast<std::size_t>(rank)] + piece.at;
+  return (piece.borrowed ? path_.borrowed : path_.slots)[static_cast<std::size_t>(rank)] + piece.at;
 }
 
 char* PairExchange::staged(std::uint32_t chunk) const {

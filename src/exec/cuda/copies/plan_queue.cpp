@@ -73,14 +73,14 @@ PlanBook::PlanBook(const Topology& topology, const Request& request, const Group
     queues_.push_back(std::make_unique<PlanQueue>(*this, rank));
     path_.flags.push_back(flags_.back().get());
     path_.slots.push_back(symbol(Space::scratch, rank, group.sizes.tile_bytes));
-    path_.lent.push_back(symbol(Space::scratch, rank, 0));
+    path_.borrowed.push_back(symbol(Space::scratch, rank, 0));
     path_.rings.push_back(symbol(Space::ring, rank, 0));
   }
   path_.host_rings = path_.rings;
   path_.host_words = &host_words_;
   path_.slot_bytes = group.slot_bytes();
   path_.inbox_bytes = group.inbox_bytes();
-  path_.lent_bytes = group.lent_bytes();
+  path_.borrowed_bytes = group.borrowed_bytes();
   path_.ring_bytes = group.host_bytes;
   path_.streams = handles<Stream>(0, kEngineStreams);
   path_.events = handles<Event>(0, kEngineEvents);

@@ -79,8 +79,8 @@ class Beside : public Ready {
       } else {
         HostGather part(rank_.queue(), rank_.engine_path(), gather, call,
                         corrected ? share.timed(kOfResults * bytes_, gather.bytes) : nullptr);
-        for (std::size_t i = 0; i < gather.stretches.size(); ++i) {
-          scatter(gather.stretches[i], buffers, stream);
+        for (std::size_t i = 0; i < gather.segments.size(); ++i) {
+          scatter(gather.segments[i], buffers, stream);
           part.fork(stream, i);
         }
         run(part, gather.bytes, gather.bytes, buffers, stream);
@@ -103,14 +103,14 @@ class Beside : public Ready {
     part.join(stream);
   }
 
-  /// This rank's part of the results of a stretch into its place.
-  void scatter(const GatherStretch& stretch, const Buffers& buffers, Stream stream) {
+  /// This rank's part of the results of a segment into its place.
+  void scatter(const GatherSegment& segment, const Buffers& buffers, Stream stream) {
     Request request = request_;
     request.collective = Collective::reduce_scatter;
-    request.count = stretch.part_bytes / bytes_of(request.type);
-    const std::uint64_t mine = static_cast<unsigned>(rank_.rank()) * stretch.part_bytes;
+    request.count = segment.part_bytes / bytes_of(request.type);
+    const std::uint64_t mine = static_cast<unsigned>(rank_.rank()) * segment.part_bytes;
     scatters_.prepare(request, alone_, rank_)
-        ->enqueue(behind(buffers, stretch.from, stretch.from + mine), stream);
+        ->enqueue(behind(buffers, segment.from, segment.from + mine), stream);
   }
 
   static Buffers behind(const Buffers& buffers, std::uint64_t input, std::uint64_t output) {

@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint64_t kGrain = 4096;
 constexpr std::uint64_t kLeastChunks = 4;  // of a part; else its ways are taken one after the other
 constexpr std::uint64_t kMostChunk = 2ull << 20;  // all rings then stay in the host's cache
-constexpr std::uint64_t kFirstOf = 8;             // the first stretch of a long part
+constexpr std::uint64_t kFirstOf = 8;             // the first segment of a long part
 
 std::uint32_t chunks_of(std::uint64_t part_bytes, std::uint64_t chunk_bytes) {
   return static_cast<std::uint32_t>((part_bytes + chunk_bytes - 1) / chunk_bytes);
@@ -32,21 +32,21 @@ GatherCut cut_gather(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint32_
   const std::uint64_t first = few == 0 ? part : few;
   for (const std::uint64_t one : {first, part - first}) {
     if (one == 0) continue;
-    cut.stretches.push_back({cut.bytes, one, cut.chunks});
+    cut.segments.push_back({cut.bytes, one, cut.chunks});
     cut.bytes += n * one;
     cut.chunks += chunks_of(one, cut.chunk_bytes);
   }
   return cut;
 }
 
-HostGather::Range HostGather::range(const GatherStretch& stretch, std::uint32_t chunk) const {
-  const std::uint64_t from = (chunk - stretch.first_chunk) * cut_.chunk_bytes;
-  return {from, std::min(cut_.chunk_bytes, stretch.part_bytes - from)};
+HostGather::Range HostGather::range(const GatherSegment& segment, std::uint32_t chunk) const {
+  const std::uint64_t from = (chunk - segment.first_chunk) * cut_.chunk_bytes;
+  return {from, std::min(cut_.chunk_bytes, segment.part_bytes - from)};
 }
 
-char* HostGather::result(const GatherStretch& stretch, int rank, std::uint32_t chunk) const {
-  return static_cast<char*>(call_.output) + stretch.from +
-         static_cast<unsigned>(rank) * stretch.part_bytes + range(stretch, chunk).from;
+char* HostGather::result(const GatherSegment& segment, int rank, std::uint32_t chunk) const {
+  return static_cast<char*>(call_.output) + segment.from +
+         static_cast<unsigned>(rank) * segment.part_bytes + range(segment, chunk).from;
 }
 
 char* HostGather::ring(int rank, std::uint32_t chunk) const {
@@ -54,10 +54,10 @@ char* HostGather::ring(int rank, std::uint32_t chunk) const {
 }
 
 /// Into a slot that all have said, when they met for the chunk before, that they have emptied.
-void HostGather::bring_down(const GatherStretch& stretch, std::uint32_t chunk) {
+void HostGather::bring_down(const GatherSegment& segment, std::uint32_t chunk) {
   if (chunk >= kChunkSlots) follow(stream(kDown), event(kMet));
-  copy(stream(kDown), ring(call_.rank, chunk), result(stretch, call_.rank, chunk),
-       range(stretch, chunk).bytes);
+  copy(stream(kDown), ring(call_.rank, chunk), result(segment, call_.rank, chunk),
+       range(segment, chunk).bytes);
   record(event(kIsDown), stream(kDown));
 }
 
@@ -70,28 +70,28 @@ void HostGather::meet(std::uint32_t chunk) {
   record(event(kMet), stream(kMeet));
 }
 
-void HostGather::bring_up(const GatherStretch& stretch, std::uint32_t chunk) {
+void HostGather::bring_up(const GatherSegment& segment, std::uint32_t chunk) {
   follow(stream(kUp), event(kMet));
   for (int k = 1; k < call_.ranks; ++k)
-    copy(stream(kUp), result(stretch, peer(k), chunk), ring(peer(k), chunk),
-         range(stretch, chunk).bytes);
+    copy(stream(kUp), result(segment, peer(k), chunk), ring(peer(k), chunk),
+         range(segment, chunk).bytes);
   record(is_up(chunk), stream(kUp));
 }
 
-void HostGather::fork(Stream stream_of_call, std::size_t stretch) {
-  record(begun(stretch), stream_of_call);
-  if (stretch == 0 && marks_ != nullptr) record(marks_->begin, stream_of_call);
+void HostGather::fork(Stream stream_of_call, std::size_t segment) {
+  record(begun(segment), stream_of_call);
+  if (segment == 0 && marks_ != nullptr) record(marks_->begin, stream_of_call);
 }
 
 void HostGather::enqueue() {
-  for (std::size_t i = 0; i < cut_.stretches.size(); ++i) {
-    const GatherStretch& stretch = cut_.stretches[i];
+  for (std::size_t i = 0; i < cut_.segments.size(); ++i) {
+    const GatherSegment& segment = cut_.segments[i];
     follow(stream(kDown), begun(i));
-    const std::uint32_t end = stretch.first_chunk + chunks_of(stretch.part_bytes, cut_.chunk_bytes);
-    for (std::uint32_t chunk = stretch.first_chunk; chunk < end; ++chunk) {
-      bring_down(stretch, chunk);
+    const std::uint32_t end = segment.first_chunk + chunks_of(segment.part_bytes, cut_.chunk_bytes);
+    for (std::uint32_t chunk = segment.first_chunk; chunk < end; ++chunk) {
+      bring_down(segment, chunk);
       meet(chunk);
-      bring_up(stretch, chunk);
+      bring_up(segment, chunk);
     }
   }
 }

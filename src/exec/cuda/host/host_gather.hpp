@@ -12,10 +12,10 @@
 namespace plait::cuda {
 
 /// Of a message, at most.
-inline constexpr std::size_t kGatherStretches = 2;
+inline constexpr std::size_t kGatherSegments = 2;
 
-/// A stretch of a message, one part a rank, each brought in chunks.
-struct GatherStretch {
+/// A segment of a message, one part a rank, each brought in chunks.
+struct GatherSegment {
   std::uint64_t from = 0;  ///< in the message
   std::uint64_t part_bytes = 0;
   std::uint32_t first_chunk = 0;
@@ -24,7 +24,7 @@ struct GatherStretch {
 /// The first bytes of a message. Of many, a few are reduced first, so that host memory is not idle
 /// while the others are.
 struct GatherCut {
-  std::vector<GatherStretch> stretches;  ///< none = nothing goes through host memory
+  std::vector<GatherSegment> segments;  ///< none = nothing goes through host memory
   std::uint64_t bytes = 0;
   std::uint64_t chunk_bytes = 0;  ///< of a part, at most
   std::uint32_t chunks = 0;
@@ -43,33 +43,33 @@ class HostGather : private EngineCall {
              const PathMarks* marks)
       : EngineCall(queue, path, call, DataType::uint8), cut_(cut), call_(call), marks_(marks) {}
 
-  /// What `stream` holds now puts this rank's part of a stretch's results into its place, once all
-  /// ranks are in the call; called for each stretch before enqueue().
-  void fork(Stream stream, std::size_t stretch);
+  /// What `stream` holds now puts this rank's part of a segment's results into its place, once all
+  /// ranks are in the call; called for each segment before enqueue().
+  void fork(Stream stream, std::size_t segment);
   void enqueue();
   /// What comes later on `stream` comes after all of it.
   void join(Stream stream);
 
  private:
   enum Role : std::size_t { kDown, kMeet, kUp };  // a stream each
-  enum Moment : std::size_t { kIsDown, kMet, kBegun, kIsUp = kBegun + kGatherStretches };
+  enum Moment : std::size_t { kIsDown, kMet, kBegun, kIsUp = kBegun + kGatherSegments };
   static_assert(kUp < kHostStreams && kIsUp + kChunkSlots <= kHostEvents);
 
   Stream stream(Role role) const { return path_.host_streams[role]; }
   Event event(Moment moment) const { return path_.host_events[moment]; }
   Event is_up(std::uint32_t chunk) const { return path_.host_events[kIsUp + chunk % kChunkSlots]; }
   int peer(int k) const { return (call_.rank + k) % call_.ranks; }
-  Event begun(std::size_t stretch) const { return path_.host_events[kBegun + stretch]; }
+  Event begun(std::size_t segment) const { return path_.host_events[kBegun + segment]; }
   /// Where a chunk lies in its rank's part, and how long it is.
   struct Range {
     std::uint64_t from, bytes;
   };
-  Range range(const GatherStretch& stretch, std::uint32_t chunk) const;
-  char* result(const GatherStretch& stretch, int rank, std::uint32_t chunk) const;
+  Range range(const GatherSegment& segment, std::uint32_t chunk) const;
+  char* result(const GatherSegment& segment, int rank, std::uint32_t chunk) const;
   char* ring(int rank, std::uint32_t chunk) const;
-  void bring_down(const GatherStretch& stretch, std::uint32_t chunk);
+  void bring_down(const GatherSegment& segment, std::uint32_t chunk);
   void meet(std::uint32_t chunk);
-  void bring_up(const GatherStretch& stretch, std::uint32_t chunk);
+  void bring_up(const GatherSegment& segment, std::uint32_t chunk);
 
   const GatherCut& cut_;
   const CallArgs& call_;

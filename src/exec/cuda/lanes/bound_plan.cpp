@@ -79,7 +79,7 @@ LaneTables::LaneTables(const Plan& plan, int rank, const DeviceArenaSizes& sizes
   uses_inbox_ = largest(plan.inbox_bytes) != 0;
   if (plan.request.op == ReduceOp::premul_sum) origins_ = origins_of(plan);
   for (const bool whole : {false, true}) {
-    if (whole) first_whole_ = static_cast<std::uint32_t>(stretches_.size());
+    if (whole) first_whole_ = static_cast<std::uint32_t>(segments_.size());
     for (std::size_t i = 0; i < plan.lanes.size(); ++i) {
       if (plan.lanes[i].rank != rank) continue;
       const auto index = static_cast<std::uint32_t>(i);
@@ -90,16 +90,16 @@ LaneTables::LaneTables(const Plan& plan, int rank, const DeviceArenaSizes& sizes
     }
   }
   share_blocks(spread);
-  for (const DeviceLane& stretch : stretches_) place_barriers(stretch);
+  for (const DeviceLane& segment : segments_) place_barriers(segment);
 }
 
-void LaneTables::begin_stretch(std::uint32_t index) {
-  DeviceLane stretch{};
-  stretch.first_op = static_cast<std::uint32_t>(host_ops_.size());
-  stretch.first_counter = counter_count_++;
-  stretch.blocks = 1;
-  stretch.index = index;
-  stretches_.push_back(stretch);
+void LaneTables::begin_segment(std::uint32_t index) {
+  DeviceLane segment{};
+  segment.first_op = static_cast<std::uint32_t>(host_ops_.size());
+  segment.first_counter = counter_count_++;
+  segment.blocks = 1;
+  segment.index = index;
+  segments_.push_back(segment);
 }
 
 void LaneTables::bind_stream(const Lane& lane, std::uint32_t index, const FlagAt& flag_at,
@@ -128,14 +128,14 @@ void LaneTables::bind_stream(const Lane& lane, std::uint32_t index, const FlagAt
                             : op.kind == OpKind::signal ? Step::Role::signals
                                                         : Step::Role::kernel;
     if (bound.steps.empty() || bound.steps.back().role != role) {
-      begin_stretch(index);
+      begin_segment(index);
       Step step;
       step.role = role;
-      step.stretch = static_cast<std::uint32_t>(stretches_.size()) - 1;
+      step.segment = static_cast<std::uint32_t>(segments_.size()) - 1;
       bound.steps.push_back(step);
     }
     append_op(op, index, static_cast<std::uint32_t>(i), flag_at, spread);
-    bound.steps.back().blocks = stretches_.back().blocks;
+    bound.steps.back().blocks = segments_.back().blocks;
     if (op.kind == OpKind::copy || op.kind == OpKind::reduce) bound.steps.back().threads = 512;
   }
   lanes_.push_back(std::move(bound));
@@ -143,7 +143,7 @@ void LaneTables::bind_stream(const Lane& lane, std::uint32_t index, const FlagAt
 
 void LaneTables::bind_whole(const Lane& lane, std::uint32_t index, const FlagAt& flag_at,
                             const LaneSpread& spread) {
-  begin_stretch(index);
+  begin_segment(index);
   for (std::size_t i = 0; i < lane.ops.size(); ++i)
     append_op(lane.ops[i], index, static_cast<std::uint32_t>(i), flag_at, spread);
 }
@@ -162,22 +162,22 @@ void LaneTables::share_blocks(const LaneSpread& spread) {
       if (step.role == Step::Role::copy) continue;
       if (side_by_side > spread.most_blocks)
         step.blocks = std::max(1u, step.blocks * spread.most_blocks / side_by_side);
-      stretches_[step.stretch].blocks = step.blocks;
+      segments_[step.segment].blocks = step.blocks;
     }
   unsigned wanted = 0;
-  for (std::size_t i = first_whole_; i < stretches_.size(); ++i) wanted += stretches_[i].blocks;
-  for (std::size_t i = first_whole_; i < stretches_.size(); ++i) {
-    DeviceLane& stretch = stretches_[i];
+  for (std::size_t i = first_whole_; i < segments_.size(); ++i) wanted += segments_[i].blocks;
+  for (std::size_t i = first_whole_; i < segments_.size(); ++i) {
+    DeviceLane& segment = segments_[i];
     if (wanted > spread.most_blocks)
-      stretch.blocks = std::max(1u, stretch.blocks * spread.most_blocks / wanted);
-    stretch.first_block = whole_blocks_;
-    whole_blocks_ += stretch.blocks;
+      segment.blocks = std::max(1u, segment.blocks * spread.most_blocks / wanted);
+    segment.first_block = whole_blocks_;
+    whole_blocks_ += segment.blocks;
   }
 }
 
 void LaneTables::append_op(const Op& op, std::uint32_t lane, std::uint32_t index,
                            const FlagAt& flag_at, const LaneSpread& spread) {
-  DeviceLane& stretch = stretches_.back();
+  DeviceLane& segment = segments_.back();
   DeviceOp device{};
   device.kind = static_cast<std::uint32_t>(op.kind);
   device.index = index;
@@ -186,8 +186,8 @@ void LaneTables::append_op(const Op& op, std::uint32_t lane, std::uint32_t index
     device.value = op.value;
     device.peer =
         static_cast<std::uint32_t>(op.kind == OpKind::wait ? op.flag.writer : op.flag.owner);
-    // Counters of a stretch are consecutive: [0] meets blocks, the others count arrivals.
-    if (op.kind == OpKind::signal) device.arrivals = counter_count_++ - stretch.first_counter;
+    // Counters of a segment are consecutive: [0] meets blocks, the others count arrivals.
+    if (op.kind == OpKind::signal) device.arrivals = counter_count_++ - segment.first_counter;
   } else {
     check(op.srcs.size() <= kMaxSources,
           text("a reduction has more than ", kMaxSources, " sources"));
@@ -205,10 +205,10 @@ void LaneTables::append_op(const Op& op, std::uint32_t lane, std::uint32_t index
     const std::uint64_t cap = ring                        ? spread.ring_blocks
                               : op.kind == OpKind::reduce ? spread.reduce_blocks
                                                           : spread.copy_blocks;
-    stretch.blocks = std::max(stretch.blocks, static_cast<std::uint32_t>(std::min(useful, cap)));
+    segment.blocks = std::max(segment.blocks, static_cast<std::uint32_t>(std::min(useful, cap)));
   }
   host_ops_.push_back(device);
-  ++stretch.op_count;
+  ++segment.op_count;
 }
 
 void LaneTables::place_barriers(const DeviceLane& step) {
@@ -237,7 +237,7 @@ std::vector<char> LaneTables::image() const {
     const auto* first = reinterpret_cast<const char*>(items.data());
     image.insert(image.end(), first, first + items.size() * sizeof(items[0]));
   };
-  append(stretches_);
+  append(segments_);
   append(host_ops_);
   append(host_sources_);
   append(std::vector<std::uint32_t>(counter_count_ + 1, 0));
@@ -245,11 +245,10 @@ std::vector<char> LaneTables::image() const {
 }
 
 LaneImage LaneTables::parts_of(char* image) const {
-  auto* const stretches = reinterpret_cast<DeviceLane*>(image);
-  auto* const ops = reinterpret_cast<DeviceOp*>(stretches + stretches_.size());
+  auto* const segments = reinterpret_cast<DeviceLane*>(image);
+  auto* const ops = reinterpret_cast<DeviceOp*>(segments + segments_.size());
   auto* const sources = reinterpret_cast<DeviceRegion*>(ops + host_ops_.size());
-  return {stretches, ops, sources,
-          reinterpret_cast<std::uint32_t*>(sources + host_sources_.size())};
+  return {segments, ops, sources, reinterpret_cast<std::uint32_t*>(sources + host_sources_.size())};
 }
 
 BoundPlan::BoundPlan(const Plan& plan, int rank, const DeviceArena& arena,

@@ -1,5 +1,5 @@
 // A plan -> what one GPU has to enqueue for it: for each lane of its rank, copies for the copy
-// engines and stretches of ops for the lane kernel. Made once a plan, run any number of times.
+// engines and segments of ops for the lane kernel. Made once a plan, run any number of times.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,13 +13,13 @@
 
 namespace plait::cuda {
 
-/// A stretch of a lane: one copy by a copy engine, or one launch of the lane kernel.
+/// A segment of a lane: one copy by a copy engine, or one launch of the lane kernel.
 struct Step {
   enum class Role { copy, waits, signals, kernel };
   Role role = Role::kernel;
   DeviceRegion dst{}, src{};  ///< copy engine
   std::uint64_t bytes = 0;
-  std::uint32_t stretch = 0;  ///< lane kernel: index into the table of stretches
+  std::uint32_t segment = 0;  ///< lane kernel: index into the table of segments
   unsigned blocks = 1;
   unsigned threads = 32;
 };
@@ -40,7 +40,7 @@ struct LaneSpread {
 
 /// What the lane kernel reads of a plan, in memory that it reaches.
 struct LaneImage {
-  const DeviceLane* stretches;
+  const DeviceLane* segments;
   const DeviceOp* ops;
   const DeviceRegion* sources;
   std::uint32_t* counters;
@@ -60,10 +60,10 @@ class LaneTables {
   const Plan& plan() const { return plan_; }
   /// Lanes as streams, copies by the copy engines.
   const std::vector<BoundLane>& lanes() const { return lanes_; }
-  /// All lanes as one launch, copies by kernels: stretches first_whole() and on, this many blocks.
+  /// All lanes as one launch, copies by kernels: segments first_whole() and on, this many blocks.
   std::uint32_t first_whole() const { return first_whole_; }
   std::uint32_t whole_count() const {
-    return static_cast<std::uint32_t>(stretches_.size()) - first_whole_;
+    return static_cast<std::uint32_t>(segments_.size()) - first_whole_;
   }
   unsigned whole_blocks() const { return whole_blocks_; }
   bool uses_inbox() const { return uses_inbox_; }
@@ -77,15 +77,15 @@ class LaneTables {
   void bind_whole(const Lane& lane, std::uint32_t index, const FlagAt& flag_at,
                   const LaneSpread& spread);
   void share_blocks(const LaneSpread& spread);
-  void begin_stretch(std::uint32_t index);
+  void begin_segment(std::uint32_t index);
   void append_op(const Op& op, std::uint32_t lane, std::uint32_t index, const FlagAt& flag_at,
                  const LaneSpread& spread);
-  void place_barriers(const DeviceLane& stretch);
+  void place_barriers(const DeviceLane& segment);
 
   Plan plan_;
   Origins origins_;  // premul_sum only
   std::vector<BoundLane> lanes_;
-  std::vector<DeviceLane> stretches_;
+  std::vector<DeviceLane> segments_;
   std::uint32_t first_whole_ = 0;
   unsigned whole_blocks_ = 0;
   std::vector<DeviceOp> host_ops_;
@@ -103,7 +103,7 @@ class BoundPlan : public LaneTables {
   BoundPlan(const BoundPlan&) = delete;
   BoundPlan& operator=(const BoundPlan&) = delete;
 
-  const DeviceLane* stretches() const { return parts_.stretches; }
+  const DeviceLane* segments() const { return parts_.segments; }
   const DeviceOp* ops() const { return parts_.ops; }
   const DeviceRegion* sources() const { return parts_.sources; }
   std::uint32_t* counters() const { return parts_.counters; }

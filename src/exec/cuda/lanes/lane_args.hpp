@@ -31,7 +31,7 @@ struct DeviceOp {
 
 inline constexpr int kBases = 2 + 3 * kMaxCudaRanks;  ///< input, output, scratch, inbox, ring
 
-/// A stretch of a lane, run by blocks of its own.
+/// A segment of a lane, run by blocks of its own.
 struct DeviceLane {
   std::uint32_t first_op;
   std::uint32_t op_count;
@@ -41,7 +41,7 @@ struct DeviceLane {
   std::uint32_t index;  ///< of the lane in the plan, for messages
 };
 
-/// One launch of the lane kernel: `lane_count` stretches side by side.
+/// One launch of the lane kernel: `lane_count` segments side by side.
 struct LaneArgs {
   const DeviceLane* lanes;
   const DeviceOp* ops;

@@ -1,4 +1,4 @@
-// Streams, events and lent memory of the GPUs of one process, and how a call is put on them.
+// Streams, events and borrowed memory of the GPUs of one process, and how a call is put on them.
 #include "exec/cuda/one_process/one_process.hpp"
 
 #include <sys/mman.h>

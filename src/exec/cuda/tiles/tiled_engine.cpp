@@ -22,7 +22,8 @@ class TiledReady : public Ready {
       args_.flags[peer] = &rank.words(peer).tiles;
       args_.slots[peer] = rank.at(ArenaPart::tiles, peer);
     }
-    if (rank.group().lent_bytes() != 0) args_.poisoned = &rank.words(rank.rank()).engines.poisoned;
+    if (rank.group().borrowed_bytes() != 0)
+      args_.poisoned = &rank.words(rank.rank()).engines.poisoned;
     spread_.threads = kTileThreads;
     spread_.shared_bytes = kTileSharedBytes;
     spread_.blocks = spread_tiles(args_, tile_wish(tuning, rank.group()));

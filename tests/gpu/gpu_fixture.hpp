@@ -84,12 +84,12 @@ inline std::byte* shared_rings(int ranks) {
 }
 
 /// A rank with buffers of its own.
-class Bay {
+class GpuFixture {
  public:
   /// words: for ranks that agree on a share of large calls through host memory. beside_computing:
   /// as under NCCL.
-  Bay(bench::Board* shared, int my_rank, std::byte* rings, double wait_s = 20,
-      AgreedNumber::Words* words = nullptr, bool beside_computing = false)
+  GpuFixture(bench::Board* shared, int my_rank, std::byte* rings, double wait_s = 20,
+             AgreedNumber::Words* words = nullptr, bool beside_computing = false)
       : board(shared), rank(my_rank) {
     CudaRankOptions options;
     const int gpus = device_count(), ranks_a_gpu = (board->ranks + gpus - 1) / gpus;
@@ -130,7 +130,7 @@ class Bay {
     PLAIT_CUDA_CALL(memory_alloc, &input, kBufferBytes + 256);
     PLAIT_CUDA_CALL(memory_alloc, &output, kBufferBytes + 256);
   }
-  ~Bay() {
+  ~GpuFixture() {
     api().memory_free(input);
     api().memory_free(output);
     api().stream_destroy(stream);
@@ -164,14 +164,14 @@ class Bay {
 /// Buffers for long calls, and how much of their results was wrong.
 class LongCalls {
  public:
-  LongCalls(Bay& bay, std::uint64_t most_bytes) : bay_(bay) {
+  LongCalls(GpuFixture& gpu, std::uint64_t most_bytes) : gpu_(gpu) {
     PLAIT_CUDA_CALL(memory_alloc, &input_, most_bytes);
     PLAIT_CUDA_CALL(memory_alloc, &output_, most_bytes);
     PLAIT_CUDA_CALL(memory_alloc, &wrong_, 8);
     load_code(most_bytes);
-    PLAIT_CUDA_CALL(memory_set_async, wrong_, 0, 8, bay.stream);
-    bay.finish();
-    bay.board->meet();
+    PLAIT_CUDA_CALL(memory_set_async, wrong_, 0, 8, gpu.stream);
+    gpu.finish();
+    gpu.board->meet();
   }
   /// Once all ranks are through.
   ~LongCalls() {
@@ -184,26 +184,26 @@ class LongCalls {
   /// check.
   void enqueue(const std::string& engine, Request request) {
     const bool sums = reduces(request.collective);
-    int me = bay_.rank, first = sums ? 0 : request.root, ranks = sums ? request.ranks : 1;
+    int me = gpu_.rank, first = sums ? 0 : request.root, ranks = sums ? request.ranks : 1;
     std::uint64_t start = 0;
     ++seed_;
     const std::string type = name_of(request.type);
     launch("plait_fill_" + type, {&input_, &request.count, &seed_, &me});
     PLAIT_CUDA_CALL(memory_set_async, output_, 0xa5, request.count * bytes_of(request.type),
-                    bay_.stream);
-    bench::run(*bay_.cuda, engine, request,
+                    gpu_.stream);
+    bench::run(*gpu_.cuda, engine, request,
                {reinterpret_cast<const void*>(input_), reinterpret_cast<void*>(output_), {}},
-               bay_.stream);
+               gpu_.stream);
     launch("plait_check_" + type,
            {&output_, &request.count, &seed_, &first, &ranks, &start, &wrong_});
   }
   unsigned enqueued() const { return seed_; }
   /// Values, when all have ended on all ranks.
   unsigned long long wrong() {
-    bay_.finish();
+    gpu_.finish();
     unsigned long long found = 0;
     PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<DevicePointer>(&found), wrong_, 8);
-    bay_.board->meet();
+    gpu_.board->meet();
     return found;
   }
 
@@ -212,7 +212,7 @@ class LongCalls {
   /// this rank. A communicator loads its own code, but not the driver's and that of checks.
   void load_code(std::uint64_t most_bytes) {
     for (const std::uint64_t bytes : {most_bytes, most_bytes / 13, most_bytes - 2})
-      PLAIT_CUDA_CALL(memory_set_async, output_, 0, bytes, bay_.stream);
+      PLAIT_CUDA_CALL(memory_set_async, output_, 0, bytes, gpu_.stream);
     std::uint64_t none = 0;
     int first = 0, ranks = 1;
     for (const std::string type : {"fp32", "bf16"}) {
@@ -221,10 +221,10 @@ class LongCalls {
     }
   }
   void launch(const std::string& name, std::vector<void*> args) {
-    bay_.cuda->kernels().launch(trial_kernels().find(name), {264, 512, false}, bay_.stream,
+    gpu_.cuda->kernels().launch(trial_kernels().find(name), {264, 512, false}, gpu_.stream,
                                 std::move(args));
   }
-  Bay& bay_;
+  GpuFixture& gpu_;
   DevicePointer input_ = 0, output_ = 0, wrong_ = 0;
   unsigned seed_ = 0;
 };
@@ -235,16 +235,16 @@ inline bool skipped(int ranks, const std::string& why = "") {
   return ranks == 0;
 }
 
-/// Runs body(bay, findings) on every rank; fails where a rank does or has found anything.
-inline Findings* on_bays(int ranks, bool processes,
-                         const std::function<void(Bay&, Findings&)>& body,
+/// Runs body(gpu, findings) on every rank; fails where a rank does or has found anything.
+inline Findings* on_gpus(int ranks, bool processes,
+                         const std::function<void(GpuFixture&, Findings&)>& body,
                          AgreedNumber::Words* words = nullptr) {
   bench::Board* board = bench::make_board(ranks);
   std::byte* rings = shared_rings(ranks);
   Findings* findings = Findings::shared();
   const int failed = bench::run_ranks(board, processes, [&](int rank) {
-    Bay bay(board, rank, rings, 20, words);
-    body(bay, *findings);
+    GpuFixture gpu(board, rank, rings, 20, words);
+    body(gpu, *findings);
     board->meet();
   });
   CHECK(failed == 0);
