@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 import plait
 from plait import planning
@@ -82,6 +83,14 @@ def progress_bar(total: int, what: str) -> Progress:
     )
     progress.add_task(what, total=total)
     return progress
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    """An empty one; figures stand to the right, in columns whose names begin with '>'."""
+    made = Table(title=title)
+    for column in columns:
+        made.add_column(column.removeprefix(">"), justify="right" if column[:1] == ">" else "left")
+    return made
 
 
 def machine(name: str = "", masks: list[str] | None = None) -> plait.Topology:

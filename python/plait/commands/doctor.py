@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 import plait
 from plait import elf, gpu, mpi_door, run, same_bits
 from plait.bench import nccl
-from plait.commands.console import JsonOption, machine, out
+from plait.commands.console import JsonOption, machine, out, table
 
 SMI_S = 30.0  # a driver that hangs keeps nvidia-smi for ever
 
@@ -282,11 +281,9 @@ def doctor(
     if as_json:
         out.print(json.dumps([vars(check) for check in checks], indent=1), markup=False)
     else:
-        table = Table()
-        for column in ("what", "state", "found", "what to do"):
-            table.add_column(column)
+        shown = table("what", "state", "found", "what to do")
         for check in checks:
-            table.add_row(check.what, check.state, check.found, check.advice)
-        out.print(table)
+            shown.add_row(check.what, check.state, check.found, check.advice)
+        out.print(shown)
     if any(check.state == "broken" for check in checks):
         raise typer.Exit(1)

@@ -6,7 +6,6 @@ import json
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 import plait
 from plait import outputs, what_runs
@@ -24,10 +23,9 @@ from plait.commands.console import (
     err,
     load,
     out,
+    table,
 )
-from plait.commands.console import (
-    machine as asked_machine,
-)
+from plait.commands.console import machine as asked_machine
 from plait.plan_files import is_plan_file, load_plan, machine_of
 
 WAY = "an engine or a strategy such as direct:pieces=2,throttle=1"
@@ -150,10 +148,8 @@ def plan_asked_for(
 
 
 def _print_ranking(plans: list[plait.RankedPlan], refusals: list[tuple[str, str]]) -> None:
-    table = Table(title="plans by lanes, fastest by simulation first")
-    for column in ("", "plan", "sum order", "ops", "simulated", "busbw GB/s", "bound by"):
-        left = column in ("plan", "sum order", "bound by")
-        table.add_column(column, justify="left" if left else "right")
+    columns = (">", "plan", "sum order", ">ops", ">simulated", ">busbw GB/s", "bound by")
+    shown = table(*columns, title="plans by lanes, fastest by simulation first")
     for number, candidate in enumerate(plans, 1):
         found, timeline = candidate.plan, candidate.timeline
         said = ("-", "-", "not simulated: budget spent")
@@ -163,8 +159,8 @@ def _print_ranking(plans: list[plait.RankedPlan], refusals: list[tuple[str, str]
                 f"{timeline.busbw_gb_per_s:.1f}",
                 timeline.bound_by,
             )
-        table.add_row(str(number), found.label, found.sum_order, str(found.op_count()), *said)
-    out.print(table)
+        shown.add_row(str(number), found.label, found.sum_order, str(found.op_count()), *said)
+    out.print(shown)
     for name, reason in refusals:
         out.print(f"not {name}: {reason}", markup=False)
 
@@ -197,12 +193,9 @@ def _print_runs(
         out.print(f"  {name:<10} {said}", markup=False)
     out.print(str(plan) if ops else "", markup=False, end="")
     if carried := plan.bytes_per_path():
-        table = Table(title="bytes per path")
-        table.add_column("path")
-        table.add_column("bytes", justify="right")
-        table.add_column("share", justify="right")
+        paths = table("path", ">bytes", ">share", title="bytes per path")
         total = sum(carried.values()) or 1
         for path, each in carried.items():
-            table.add_row(path, outputs.human_bytes(each), f"{100 * each / total:.1f} %")
-        out.print(table)
+            paths.add_row(path, outputs.human_bytes(each), f"{100 * each / total:.1f} %")
+        out.print(paths)
     return runs.proof.proved

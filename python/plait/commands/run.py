@@ -6,12 +6,11 @@ import json
 from typing import Annotated, NoReturn
 
 import typer
-from rich.table import Table
 
 import plait
 from plait import run as run_module
 from plait import same_bits
-from plait.commands.console import JsonOption, err, out
+from plait.commands.console import JsonOption, err, out, table
 from plait.outputs import human_bytes
 
 # A program's own options come after its name and are left to it.
@@ -79,19 +78,16 @@ def profile(
     if as_json:
         out.print(json.dumps([vars(row) for row in rows], indent=1), markup=False)
         raise typer.Exit(status)
-    table = Table(title="collectives, most costly first")
-    for name in ("collective", "path", "below", "calls", "bytes", "host us", "GPU us", "share"):
-        table.add_column(name, justify="left" if name in ("collective", "path") else "right")
+    figures = (">below", ">calls", ">bytes", ">host us", ">GPU us", ">share")
+    shown = table("collective", "path", *figures, title="collectives, most costly first")
     for row in rows:
         sizes = (human_bytes(row.size_below), str(row.calls), human_bytes(row.bytes))
         times = (f"{row.host_us:.1f}", f"{row.gpu_us:.1f}", f"{100 * row.share:.1f} %")
-        table.add_row(row.collective, row.path, *sizes, *times)
-    out.print(table)
+        shown.add_row(row.collective, row.path, *sizes, *times)
+    out.print(shown)
     paths = profile_module.bytes_of_path(profile_module.load(where))
     if paths:
-        sent = Table(title="bytes of plait's calls, by path")
-        sent.add_column("path")
-        sent.add_column("bytes", justify="right")
+        sent = table("path", ">bytes", title="bytes of plait's calls, by path")
         for path, count in sorted(paths.items()):
             sent.add_row(path, str(count))
         out.print(sent)

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 import plait
 from plait import outputs
@@ -23,10 +22,9 @@ from plait.commands.console import (
     WithoutOption,
     load,
     out,
+    table,
 )
-from plait.commands.console import (
-    machine as asked_machine,
-)
+from plait.commands.console import machine as asked_machine
 from plait.commands.plan import plan_asked_for, proved_plan, request_of
 from plait.plan_files import is_plan_file, machine_of
 
@@ -85,15 +83,14 @@ def _simulate_paper(paper: str, as_json: bool) -> None:
         said = [{**asdict(row), "deviation": row.deviation, "ok": row.ok} for row in rows]
         out.print(json.dumps(said, indent=1), markup=False)
         return
-    table = Table(title="claims of the papers, simulated", show_lines=False)
-    for column in ("id", "kind", "experiment", "claim", "simulated", "deviation", "ok", "reason"):
-        table.add_column(column)
+    columns = ("id", "kind", "experiment", "claim", "simulated", "deviation", "ok", "reason")
+    shown = table(*columns, title="claims of the papers, simulated")
     for row in rows:
         deviation = "" if row.deviation is None else f"{100 * row.deviation:+.1f} %"
         simulated = "" if row.simulated is None else f"{row.simulated:.4g} {row.unit}"
         ok = "yes" if row.ok else "no"
-        table.add_row(row.id, row.kind, row.what, row.claim, simulated, deviation, ok, row.reason)
-    out.print(table)
+        shown.add_row(row.id, row.kind, row.what, row.claim, simulated, deviation, ok, row.reason)
+    out.print(shown)
     must = [row for row in rows if row.kind == "must"]
     out.print(f"{sum(row.ok for row in must)} of {len(must)} rows marked must hold")
 

@@ -6,7 +6,6 @@ import json
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 import plait
 from plait import outputs
@@ -16,10 +15,9 @@ from plait.commands.console import (
     WithoutOption,
     out,
     progress_bar,
+    table,
 )
-from plait.commands.console import (
-    machine as asked_machine,
-)
+from plait.commands.console import machine as asked_machine
 
 
 def topo(
@@ -63,10 +61,8 @@ def _measured(machine: plait.Topology, as_json: bool) -> plait.Topology:
     if as_json:
         out.print(links.as_json(machine, rows), markup=False)
     else:
-        table = Table(title="measured, copy engines, in total")
-        for column in ("path", "how", "GB/s"):
-            table.add_column(column, justify="right" if column == "GB/s" else "left")
+        shown = table("path", "how", ">GB/s", title="measured, copy engines, in total")
         for row in rows:
-            table.add_row(row.path, row.how, f"{row.gb_per_s:.1f}")
-        out.print(table)
+            shown.add_row(row.path, row.how, f"{row.gb_per_s:.1f}")
+        out.print(shown)
     return links.measured_topology(machine, rows)

@@ -6,14 +6,13 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 import plait
 from plait import outputs
 from plait.bench import tuner
 from plait.bench.nccl import Nccl
 from plait.commands.bench import gpu_ranks, rows_of
-from plait.commands.console import JsonOption, RanksOption, err, out, progress_bar
+from plait.commands.console import JsonOption, RanksOption, err, out, progress_bar, table
 from plait.what_runs import by_memory, large_calls
 
 
@@ -99,17 +98,17 @@ def _measured(task: dict[str, Any], seconds: float) -> tuple[dict[str, Any], lis
 
 
 def _print(facts: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    table = Table(title=f"{facts['gpu']}, CUDA driver {facts['cuda_driver']}, {facts['date']}")
     words = ("setting", "collective", "type")
-    for column in (*words, "up to bytes", "kernel", "blocks", "us there", "NCCL's"):
-        table.add_column(column, justify="left" if column in words else "right")
+    columns = (*words, ">up to bytes", ">kernel", ">blocks", ">us there", ">NCCL's")
+    title = f"{facts['gpu']}, CUDA driver {facts['cuda_driver']}, {facts['date']}"
+    shown = table(*columns, title=title)
     for row in rows:
         size = "any" if row["max_bytes"] == tuner.WITHOUT_END else str(row["max_bytes"])
         blocks = str(row["blocks"] or "its own")
         by_nccl = f"{row['nccl_us']:.2f}" if row["nccl_us"] > 0 else ""
         figures = (size, row["kernel"], blocks, f"{row['us']:.2f}", by_nccl)
-        table.add_row(*(row[name] for name in words), *figures)
-    out.print(table)
+        shown.add_row(*(row[name] for name in words), *figures)
+    out.print(shown)
 
 
 def _print_budgets(ranks: int) -> None:
@@ -118,10 +117,8 @@ def _print_budgets(ranks: int) -> None:
         budgets = by_memory(plait.discover(), ranks)
     except plait.Error as error:
         return err.print(f"what device memory costs is not known: {error}", markup=False)
-    table = Table(title="us of calls in graphs by device memory, as the simulator says")
-    table.add_column("PLAIT_DEVICE_MEMORY")
-    for name in large_calls():
-        table.add_column(name)
+    title = "us of calls in graphs by device memory, as the simulator says"
+    shown = table("PLAIT_DEVICE_MEMORY", *large_calls(), title=title)
     for mib, calls in budgets:
-        table.add_row(f"{mib}M", *(f"{call.engine} {call.predicted_us:.0f}" for call in calls))
-    out.print(table)
+        shown.add_row(f"{mib}M", *(f"{call.engine} {call.predicted_us:.0f}" for call in calls))
+    out.print(shown)

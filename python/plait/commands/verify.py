@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 import plait
 from plait import prove
-from plait.commands.console import JsonOption, LoadOption, TopologyOption, load, out, progress_bar
+from plait.commands.console import (
+    JsonOption,
+    LoadOption,
+    TopologyOption,
+    load,
+    out,
+    progress_bar,
+    table,
+)
 from plait.plan_files import load_plan
 
 
@@ -69,22 +76,16 @@ def _verify_all(
 
 
 def _print_proofs(result: dict[str, Any]) -> None:
-    table = Table(title="proofs by strategy")
-    table.add_column("strategy")
-    for column in ("proved", "in rank order", "with findings", "refused"):
-        table.add_column(column, justify="right")
+    counts = (">proved", ">in rank order", ">with findings", ">refused")
+    shown = table("strategy", *counts, title="proofs by strategy")
     for name, row in sorted(result["strategies"].items()):
-        table.add_row(
-            name, str(row["proved"]), str(row["rank_order"]), str(row["found"]), str(row["refused"])
-        )
-    out.print(table)
-    engines = Table(title="proofs by engine")
-    engines.add_column("engine")
-    for column in ("proved", "with findings", "refused"):
-        engines.add_column(column, justify="right")
+        found = (row["proved"], row["rank_order"], row["found"], row["refused"])
+        shown.add_row(name, *map(str, found))
+    out.print(shown)
+    shown = table("engine", ">proved", ">with findings", ">refused", title="proofs by engine")
     for name, row in sorted(result["engines"].items()):
-        engines.add_row(name, str(row["proved"]), str(row["found"]), str(row["refused"]))
-    out.print(engines)
+        shown.add_row(name, str(row["proved"]), str(row["found"]), str(row["refused"]))
+    out.print(shown)
     for failure in result["failures"][:20]:
         out.print(f"{failure['case']}: {failure['findings'][0]}", markup=False)
     out.print(
