@@ -232,35 +232,33 @@ def _row(pair: Pair, size: int, way: str) -> dict[str, Any]:
     src, dst = task["pair"]
     both = way != "one way"
     planned = paths_text(pair.door.plan_for(dst, src, size, both, task["params"]))
-    wrong = pair.wrong(size, way, task["params"]) if task["check"] else 0
-    alone, in_row = pair.seconds(size, way, task["params"], task["iters"])
-    if task["check"]:
-        wrong += pair.wrong(size, way, task["params"])
+    figures = _figures(pair, size, way, task["params"])
     # The host share follows what copies take: what is in use by now.
     paths = paths_text(pair.door.plan_for(dst, src, size, both, task["params"]))
-    row: dict[str, Any] = {
-        "bytes": size,
-        "way": way,
-        "paths": paths if paths == planned else f"{paths} (began as {planned})",
-        "alone_us": alone * 1e6,
-        "in_row_us": in_row * 1e6,
-        "gb_per_s": size / min(alone, in_row) / 1e9,  # of each direction
-        "wrong": wrong,
-    }
+    shown = paths if paths == planned else f"{paths} (began as {planned})"
+    row: dict[str, Any] = {"bytes": size, "way": way, "paths": shown, **figures}
     short = min(pair.seconds(size, way, short_path(pair, size), task["iters"]))
     row["short_gb_per_s"] = size / short / 1e9
-    return row if pair.nccl is None else row | _by_nccl(pair, size, way, row["gb_per_s"])
+    if pair.nccl is not None:
+        by_nccl = _figures(pair, size, way, None)
+        row |= {f"nccl_{name}": value for name, value in by_nccl.items()}
+        row["nccl_ratio"] = row["gb_per_s"] / by_nccl["gb_per_s"]
+    return row
 
 
-def _by_nccl(pair: Pair, size: int, way: str, plait_gb_per_s: float) -> dict[str, Any]:
-    """The same by NCCL, and its time over plait's."""
-    wrong = pair.wrong(size, way, None) if pair.task["check"] else 0
-    alone, in_row = pair.seconds(size, way, None, pair.task["iters"])
+def _figures(pair: Pair, size: int, way: str, params: Params) -> dict[str, float]:
+    """Times, GB/s of each direction by the faster way, wrong bytes before and after these."""
+    wrong = pair.wrong(size, way, params) if pair.task["check"] else 0
+    alone, in_row = pair.seconds(size, way, params, pair.task["iters"])
     if pair.task["check"]:
-        wrong += pair.wrong(size, way, None)
+        wrong += pair.wrong(size, way, params)
     gb_per_s = size / min(alone, in_row) / 1e9
-    figures = (alone * 1e6, in_row * 1e6, gb_per_s, wrong, plait_gb_per_s / gb_per_s)
-    return dict(zip(NCCL_FIELDS, figures, strict=True))
+    return {
+        "alone_us": alone * 1e6,
+        "in_row_us": in_row * 1e6,
+        "gb_per_s": gb_per_s,
+        "wrong": wrong,
+    }
 
 
 def short_path(pair: Pair, size: int) -> dict[str, int]:

@@ -97,7 +97,7 @@ def _copies(row: dict[str, str]) -> plait.Plan:
         machine(),
         _request(row),
         inbox_bytes=max(2, ranks - 1) * 2 * slot,
-        lent_bytes=280 * MIB if ranks == 2 else 0,
+        borrowed_bytes=280 * MIB if ranks == 2 else 0,
         ring_bytes=16 * MIB,
         host_permille=int(row["host"]),
     )
