@@ -248,7 +248,7 @@ class Rank {
     };
     alone_ = std::make_unique<GpuNodes>(nodes_, inside, nccl::cuda_side_stream(device_),
                                         std::make_unique<nccl::Comms>(nullptr, false, rail),
-                                        CallOptions{});
+                                        CallOptions{}, false);
   }
 
   Board* board_;

@@ -24,12 +24,19 @@ class NodeEngine : public Engine {
               platform().side_stream(device),
               std::make_unique<Comms>(whole, false, across,
                                       [] { return std::make_shared<InReal>(); }),
-              algo_over_nodes(settings().env.algo)) {}
+              algo_over_nodes(settings().env.algo), settings().env.bitwise) {}
   bool uses_nccl() const override { return true; }
-  /// What the library would do all of is NCCL's as it is.
+  /// What the library would do all of is NCCL's as it is; so are, in its order, sums that must be
+  /// in rank order and cannot be.
   bool takes(const Request& request) const override {
+    const bool has_order = reduces(request.collective) && is_float(request.type) &&
+                           request.op != ReduceOp::min && request.op != ReduceOp::max;
     bool is_taken = false;
-    const auto failure = attempt([&] { is_taken = !over_.program(request, {})->is_library(); });
+    const auto failure = attempt([&] {
+      const auto program = over_.program(request, {});
+      is_taken =
+          !program->is_library() && (program->rank_order || !has_order || !settings().strict);
+    });
     return is_taken && !failure;
   }
   int enqueue(const Request& request, const void* input, void* output, Stream stream) override {

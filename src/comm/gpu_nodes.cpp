@@ -9,12 +9,13 @@
 namespace plait {
 
 GpuNodes::GpuNodes(Nodes nodes, InNode inside, std::unique_ptr<nccl::SideStream> side,
-                   std::unique_ptr<nccl::Comms> comms, CallOptions forced)
+                   std::unique_ptr<nccl::Comms> comms, CallOptions forced, bool bitwise)
     : nodes_(std::move(nodes)),
       inside_(std::move(inside)),
       side_(std::move(side)),
       comms_(std::move(comms)),
-      forced_(std::move(forced)) {}
+      forced_(std::move(forced)),
+      bitwise_(bitwise) {}
 
 bool GpuNodes::is_served(const NodeProgram& program) const {
   return std::all_of(program.steps.begin(), program.steps.end(), [&](const auto& step) {
@@ -37,7 +38,8 @@ std::shared_ptr<const NodeProgram> GpuNodes::program(const Request& request,
           named.params};
   const std::lock_guard lock(guard_);
   if (const auto* const found = programs_.find(key)) return *found;
-  const CallOptions wanted = named.strategy.empty() ? options_over_nodes(nodes_, request) : named;
+  const CallOptions wanted =
+      named.strategy.empty() ? options_over_nodes(nodes_, request, bitwise_) : named;
   auto made = std::make_shared<const NodeProgram>(node_program(nodes_, request, wanted));
   if (!is_served(*made)) {
     if (!options.strategy.empty())

@@ -24,9 +24,10 @@ struct InNode {
 
 class GpuNodes {
  public:
-  /// forced: PLAIT_ALGO, where it is a strategy over nodes.
+  /// forced: PLAIT_ALGO, where it is a strategy over nodes. bitwise: sums in rank order where that
+  /// can be had.
   GpuNodes(Nodes nodes, InNode inside, std::unique_ptr<nccl::SideStream> side,
-           std::unique_ptr<nccl::Comms> comms, CallOptions forced);
+           std::unique_ptr<nccl::Comms> comms, CallOptions forced, bool bitwise);
 
   /// How the request goes; made once, any thread. Error(unsupported) where a strategy that is
   /// asked for by name cannot do it.
@@ -45,6 +46,7 @@ class GpuNodes {
   std::unique_ptr<nccl::SideStream> side_;
   std::unique_ptr<nccl::Comms> comms_;
   const CallOptions forced_;
+  const bool bitwise_;
   using Key = std::tuple<int, std::uint64_t, int, int, int, int, std::string,
                          std::map<std::string, std::int64_t>>;
   std::mutex guard_;

@@ -119,7 +119,7 @@ Ids agree_on_ids(const Nodes& nodes, int rank, const cuda::Exchange& exchange) {
 }
 
 Comm made_by(const std::string& bytes, int ranks, int rank, cuda::Context context,
-            const Patience& patience, const std::string& what) {
+             const Patience& patience, const std::string& what) {
   UniqueId id{};
   if (bytes.size() != sizeof id.bytes)
     throw Error(ErrorCode::parse_error,
@@ -157,7 +157,7 @@ GpuOverNodes::GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOpt
     whole = made_by(ids.whole, ranks_, rank_, context, patience, "NCCL among all ranks");
     if (nodes.place < rails_of(nodes) && ranks_ > nodes.count())
       rail = made_by(ids.rails[static_cast<std::size_t>(nodes.place)], nodes.count(), nodes.mine,
-                    context, patience, text("NCCL on rail ", nodes.place));
+                     context, patience, text("NCCL on rail ", nodes.place));
     aside = nccl::cuda_side_stream(side_.calls->ordinal());
     const cuda::Current current(context);
     marker_.open();
@@ -173,7 +173,7 @@ GpuOverNodes::GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOpt
       }};
   over_ = std::make_unique<GpuNodes>(nodes, inside, std::move(aside),
                                      std::make_unique<nccl::Comms>(whole, true, rail),
-                                     over_nodes_alone(options.forced));
+                                     over_nodes_alone(options.forced), options.bitwise);
   try {
     for (const std::string& why : exchange(missed ? reason_of(*missed) : ""))
       if (!why.empty()) throw AgreedError(missed ? missed->code() : ErrorCode::peer_lost, why);
@@ -212,13 +212,15 @@ GpuOverNodes::~GpuOverNodes() {
 /// Sums whose bits depend on NCCL's order are refused where those of rank order are asked for.
 void GpuOverNodes::require_order(const Request& request, const NodeProgram& program) const {
   const bool is_summed = request.op == ReduceOp::sum || request.op == ReduceOp::prod;
-  const bool any_order = !reduces(request.collective) || !is_float(request.type) ||
+  const bool any_order = program.rank_order || !reduces(request.collective) ||
+                         !is_float(request.type) ||
                          (is_summed && ranks_ == 2 && program.is_library());
   if (options_.bitwise && !any_order)
-    throw Error(
-        ErrorCode::unsupported,
-        text("PLAIT_BITWISE=1 forbids NCCL's order of sums, in which ", program.label, " adds ",
-             name_of(request.type), " over nodes: wanted integers, or two ranks"));
+    throw Error(ErrorCode::unsupported,
+                text("PLAIT_BITWISE=1 forbids NCCL's order of sums, in which ", program.label,
+                     " adds ", name_of(request.type),
+                     " over nodes: wanted integers, two ranks, or an "
+                     "all_reduce of fp32 or fp64 over two nodes of as many ranks"));
 }
 
 void GpuOverNodes::enqueue(const Request& request, const void* input, void* output, void* stream,
@@ -317,7 +319,10 @@ std::string GpuOverNodes::explain(const Request& request) {
   const Nodes& nodes = over_->nodes();
   std::string lines = text("on GPUs of ", nodes.count(), " nodes: ", program->label, ", NCCL ",
                            nccl::real().version, " between nodes",
-                           reduces(request.collective) ? ", sums in NCCL's order" : "", "\n");
+                           program->rank_order           ? ", sums in rank order"
+                           : reduces(request.collective) ? ", sums in NCCL's order"
+                                                         : "",
+                           "\n");
   std::vector<std::string> said;
   for (const NodeProgram::Step& step : program->steps) {
     std::string line =

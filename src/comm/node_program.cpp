@@ -189,6 +189,107 @@ void add_library(const Nodes& nodes, Request request, std::uint64_t begin, NodeP
   program.steps.push_back(step);
 }
 
+// Sums in rank order over two nodes. Node 0 sums its ranks; the library adds node 1's first rank to
+// that, which is one addition of two terms, the same either way round; node 1 goes on from there as
+// if it were its first rank's input. What nodes of several ranks pay is one more scatter and gather
+// in node 1.
+class RankOrder {
+ public:
+  RankOrder(const Nodes& nodes, const Request& request, NodeProgram& program)
+      : nodes_(nodes),
+        request_(request),
+        program_(program),
+        element_(bytes_of(request.type)),
+        me_(nodes.peers()[at(nodes.place)]) {}
+
+  static bool serves(const Nodes& nodes, const Request& request) {
+    int next = 0;
+    for (const std::vector<int>& members : nodes.members)
+      for (const int rank : members)
+        if (rank != next++) return false;
+    return nodes.count() == 2 && nodes.members[0].size() == nodes.members[1].size() &&
+           request.collective == Collective::all_reduce && is_float(request.type) &&
+           bytes_of(request.type) >= 4 &&
+           (request.op == ReduceOp::sum || request.op == ReduceOp::prod);
+  }
+
+  void write() {
+    const auto shards = static_cast<std::uint64_t>(nodes_.size());
+    const std::uint64_t most = std::max<std::uint64_t>(kOrderedBytes / element_ / shards, 1);
+    std::uint64_t done = 0;
+    while (shards > 1 && request_.count - done >= shards) {
+      const std::uint64_t each = std::min(most, (request_.count - done) / shards);
+      piece(done, each, shards);
+      done += each * shards;
+    }
+    if (done < request_.count) piece(done, request_.count - done, 1);
+    program_.label = "node_order";
+    program_.rank_order = true;
+  }
+
+ private:
+  static constexpr std::uint64_t kOrderedBytes = 32ull << 20;
+
+  void piece(std::uint64_t begin, std::uint64_t each, std::uint64_t shards) {
+    const bool cut = shards > 1, first = nodes_.place == 0, last = nodes_.mine == 1;
+    const bool carries = cut || first;
+    const auto place = static_cast<std::uint64_t>(cut ? nodes_.place : 0);
+    const Region in = at_bytes(Space::input, begin, each * shards);
+    const Region shard = at_bytes(Space::output, begin + place * each, each);
+    const Region own = cut ? at_bytes(Space::scratch, 0, each) : in;
+    const std::uint64_t behind = (each + 127) / 128 * 128;
+    const Region sum = at_bytes(Space::scratch, behind, each * shards);
+    const Collective reduce = cut ? Collective::reduce_scatter : Collective::reduce;
+    program_.scratch_bytes = std::max(program_.scratch_bytes, sum.offset + sum.bytes);
+    if (!last) inside(reduce, each, in, carries ? shard : Region{});
+    if (last && cut) inside(Collective::scatter, each, first ? in : Region{}, own);
+    if (carries)
+      across(Collective::reduce, each, last ? own : shard, !last ? Region{} : cut ? own : sum);
+    if (last && cut) inside(Collective::gather, each, own, first ? sum : Region{});
+    if (last) inside(reduce, each, first ? sum : in, carries ? shard : Region{});
+    if (carries) across(Collective::broadcast, each, shard, shard);
+    inside(cut ? Collective::all_gather : Collective::broadcast, each, carries ? shard : Region{},
+           at_bytes(Space::output, begin, each * shards));
+  }
+  Region at_bytes(Space space, std::uint64_t begin, std::uint64_t count) const {
+    return {space, me_, begin * element_, count * element_};
+  }
+  NodeProgram::Step step(Collective collective, std::uint64_t count, Region src, Region dst) const {
+    NodeProgram::Step made;
+    made.request = request_;
+    made.request.collective = collective;
+    made.request.count = count;
+    made.request.root = made.request.peer = 0;
+    made.request.devices.clear();
+    made.src = src;
+    made.dst = dst;
+    return made;
+  }
+  void inside(Collective collective, std::uint64_t count, Region src, Region dst) {
+    if (nodes_.size() == 1 && src == dst) return;
+    NodeProgram::Step made = step(collective, count, src, dst);
+    made.request.ranks = nodes_.size();
+    program_.steps.push_back(made);
+  }
+  /// From the first node to the second, or back; its own piece goes on behind it.
+  void across(Collective collective, std::uint64_t count, Region src, Region dst) {
+    NodeProgram::Step made = step(collective, count, src, dst);
+    made.kind = NodeStep::Kind::across;
+    made.request.ranks = 2;
+    made.request.root = 1;
+    made.call = calls_++;
+    program_.steps.push_back(made);
+    made.kind = NodeStep::Kind::await;
+    program_.steps.push_back(made);
+  }
+
+  const Nodes& nodes_;
+  const Request& request_;
+  NodeProgram& program_;
+  std::uint64_t element_;
+  int me_ = 0, calls_ = 0;
+};
+
 bool has_rest(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::broadcast ||
          collective == Collective::reduce;
@@ -204,13 +305,13 @@ int rails_of(const Nodes& nodes) {
 
 // An average of averages would be rounded twice, and ranks' factors are the library's to apply. The
 // others go between nodes as often by NCCL's own ways; what is gained there is not measured.
-CallOptions options_over_nodes(const Nodes& nodes, const Request& request) {
+CallOptions options_over_nodes(const Nodes& nodes, const Request& request, bool bitwise) {
   const bool is_sum = request.op != ReduceOp::avg && request.op != ReduceOp::premul_sum;
   const int rails = rails_of(nodes);
   CallOptions options;
-  options.strategy = "library";
-  if (request.collective != Collective::all_reduce || !is_sum || rails == 1 ||
-      request.count < static_cast<std::uint64_t>(rails))
+  options.strategy = bitwise && RankOrder::serves(nodes, request) ? "node_order" : "library";
+  if (options.strategy == "node_order" || request.collective != Collective::all_reduce || !is_sum ||
+      rails == 1 || request.count < static_cast<std::uint64_t>(rails))
     return options;
   const std::uint64_t bytes = request.count * bytes_of(request.type);
   options.strategy = "multi_node";
@@ -237,7 +338,13 @@ NodeProgram node_program(const Nodes& nodes, const Request& given, const CallOpt
   if (has_rest(request.collective)) even.count = request.count / rails * rails;
   const Strategy& strategy = strategy_named(options.strategy, request);
   program.label = options.strategy;
-  if (options.strategy == "library" || even.count == 0) {
+  if (options.strategy == "node_order") {
+    if (!RankOrder::serves(nodes, request))
+      throw Error(ErrorCode::unsupported,
+                  "node_order on GPUs: wanted a sum or product of fp32 or fp64 by all_reduce over "
+                  "two nodes of as many ranks, numbered in turn");
+    RankOrder(nodes, request, program).write();
+  } else if (options.strategy == "library" || even.count == 0) {
     add_library(nodes, request, 0, program);
   } else {
     std::vector<NodeStep> steps;

@@ -25,14 +25,16 @@ struct NodeProgram {
   std::vector<Step> steps;
   std::uint64_t scratch_bytes = 0;
   std::uint64_t bytes_between = 0;  ///< that this rank gives to calls of the library
+  bool rank_order = false;          ///< sums of floats have the bits of rank order
 
   bool is_library() const { return steps.size() == 2 && steps[0].whole; }
 };
 
 /// Ranks of the same place in all nodes: as many as the smallest node has.
 int rails_of(const Nodes& nodes);
-/// The strategy where the caller names none: of the request and the nodes alone.
-CallOptions options_over_nodes(const Nodes& nodes, const Request& request);
+/// The strategy where the caller names none: of the request and the nodes alone. bitwise: in rank
+/// order where that can be had.
+CallOptions options_over_nodes(const Nodes& nodes, const Request& request, bool bitwise);
 /// PLAIT_ALGO, where it names a strategy over nodes; else nothing.
 CallOptions algo_over_nodes(const std::string& algo);
 /// options: a strategy for several nodes and its parameters. Error(unsupported) where it wants what

@@ -52,6 +52,22 @@ def test_of_two_ranks_a_sum_has_one_order(run_case):
         assert row["sum"] == 0 and row["average"] == row["premul"] == INVALID_USAGE
 
 
+@pytest.mark.parametrize(("ranks", "size"), [(4, 2), (6, 3)])
+def test_over_two_nodes_sums_are_in_rank_order(run_case, ranks, size):
+    env = STRICT | {"PLAIT_NODE_SIZE": str(size)}
+    for row in run_case("rank_order", ranks, env=env):
+        assert row["wrong"] == 0 and row["served"] == 38 and row["passed"] == 0
+    for row in run_case("strict", ranks, env=env):
+        assert row["sum"] == 0 and row["average"] == INVALID_USAGE
+        assert row["whole"] == row["largest"] == 0
+
+
+def test_over_three_nodes_the_order_is_nccls(run_case):
+    for row in run_case("strict", 6, env=STRICT | {"PLAIT_NODE_SIZE": "2"}):
+        assert row["sum"] == row["average"] == INVALID_USAGE
+        assert row["whole"] == row["largest"] == 0
+
+
 def test_without_strict_they_pass(run_case):
     for row in run_case("strict", 3, env={"PLAIT_BITWISE": "1", "PLAIT_DISABLE": "1"}):
         assert {row["sum"], row["average"], row["premul"]} == {0}

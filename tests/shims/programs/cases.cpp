@@ -11,7 +11,6 @@
 #include <cstring>
 #include <functional>
 #include <map>
-#include <memory>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -679,6 +678,7 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"limited", limited},
     {"errors", errors},
     {"strict", strict},
+    {"rank_order", rank_order},
     {"churn", churn},
     {"node_deaths", node_deaths},
     {"unseen", unseen},

@@ -109,6 +109,7 @@ std::string two_communicators(const Job& job, int rank);
 
 /// Cases of room for large calls.
 std::string strict(const Job& job, int rank);
+std::string rank_order(const Job& job, int rank);
 std::string room(const Job& job, int rank);
 std::string room_captured(const Job& job, int rank);
 std::string room_crossed(const Job& job, int rank);

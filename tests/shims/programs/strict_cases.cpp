@@ -1,4 +1,6 @@
 // Sums that must be in rank order, or errors: what each kind of call returns.
+#include <cstring>
+
 #include "tests/shims/programs/rank.hpp"
 
 namespace program {
@@ -25,6 +27,47 @@ std::string strict(const Job& job, int rank) {
   line += ", " + number("gather", api.ncclAllGather(value, result, 8, kFloat, r.comm, r.stream));
   r.wait();
   return line;
+}
+
+namespace {
+
+/// Numbers whose sum has other bits in any other order.
+template <class T>
+T uneven(int rank, std::size_t i) {
+  const auto mixed = (i * 2654435761u + static_cast<std::size_t>(rank) * 40503u) % 1000;
+  return static_cast<T>(mixed) / T(7) * static_cast<T>(rank % 2 == 0 ? 1 : 4096);
+}
+
+template <class T>
+std::uint64_t wrong_bits(const Rank& r, std::size_t count, int type, int op, bool in_place) {
+  std::vector<T> input(count), output(count, T(-1));
+  for (std::size_t i = 0; i < count; ++i) input[i] = uneven<T>(r.rank, i);
+  T* const to = in_place ? input.data() : output.data();
+  MUST(nccl().ncclAllReduce(input.data(), to, count, type, op, r.comm, r.stream));
+  r.wait();
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    T wanted = uneven<T>(0, i);
+    for (int rank = 1; rank < r.ranks; ++rank)
+      wanted = op == kSum ? wanted + uneven<T>(rank, i) : wanted * uneven<T>(rank, i);
+    wrong += std::memcmp(&wanted, &to[i], sizeof wanted) != 0;
+  }
+  return wrong;
+}
+
+}  // namespace
+
+std::string rank_order(const Job& job, int rank) {
+  const Rank r(job, rank);
+  std::uint64_t wrong = 0;
+  for (const std::size_t count : {1, 2, 3, 7, 1000, 40001, 9 << 20})
+    for (const bool in_place : {false, true}) {
+      wrong += wrong_bits<float>(r, count, kFloat, kSum, in_place);
+      if (count > 1000000) continue;
+      wrong += wrong_bits<double>(r, count, kDouble, kSum, in_place);
+      wrong += wrong_bits<double>(r, count, kDouble, kProd, in_place);
+    }
+  return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
 }  // namespace program
