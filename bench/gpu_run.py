@@ -59,7 +59,7 @@ def ranks_step(name: str, share: float, given: argparse.Namespace, env: Mapping[
     command = [sys.executable, str(HERE / "run_ranks.py"), "--section", name]
     command += ["--ranks", str(1 if given.one_gpu else given.gpus), "--budget-s", "{budget}"]
     command += ["--csv", str(given.out / f"gpu_run_{name}_{given.machine}.csv")]
-    command += ["--most-mib", str(given.most_mib)]
+    command += ["--most-mib", str(given.most_mib), "--commit", given.commit]
     return Step(name, share, tuple(command), env)
 
 
@@ -80,10 +80,10 @@ def links_step(given: argparse.Namespace) -> Step:
 
 
 def steps(given: argparse.Namespace) -> list[Step]:
-    """In order of importance."""
+    """In order of importance. Symmetric memory wants two GPUs."""
     return [
         ranks_step("table", 0.31, given, {}),
-        symmetric_step(given),
+        *([] if given.one_gpu else [symmetric_step(given)]),
         ranks_step("pinned_tree", 0.10, given, TREE),
         ranks_step("pinned_ring", 0.08, given, RING),
         links_step(given),
@@ -122,7 +122,7 @@ class Run:
             print(f"## {step.name}: no time left", flush=True)
             return
         began = time.monotonic()
-        env = {**os.environ, **QUIET, **step.env, "PLAIT_COMMIT": self.given.commit}
+        env = {**os.environ, **QUIET, **step.env}
         output, errors, why = run_job(command, env, limit)
         with (self.given.out / "gpu_run.log").open("a") as log:
             log.write(f"## {said}\n{output}{errors}\n")

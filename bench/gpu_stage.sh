@@ -1,13 +1,19 @@
 #!/bin/bash
 # Puts into build/run what a run carries to a machine with GPUs: the package, its libraries and the
 # programs, stripped, and the commit. Usage: bench/gpu_stage.sh BUILD [SITE]; BUILD: configured with
-# PLAIT_PYTHON=ON for the machine's own Python, after `ninja _core bench_gpu bench_links`. SITE: a
+# PLAIT_PYTHON=ON for the machine's own Python and CMAKE_BUILD_RPATH_USE_ORIGIN=ON, after
+# `ninja _core bench_gpu bench_links`. SITE: a
 # folder of packages that the machine lacks (pip install --target).
 # There: PYTHONPATH=build/run python3 bench/gpu_run.py --gpus 8 --build build/run --out "$OUT"
-set -eu
+set -eu -o pipefail
 build=$1; site=${2:-}
 here=$(cd "$(dirname "$0")/.." && pwd)
 run=$here/build/run
+if ! readelf -d "$build"/_core*.so | grep -q 'R.*PATH.*\$ORIGIN'; then
+  echo "wanted a module that finds its library beside itself: configure with" \
+    "-DCMAKE_BUILD_RPATH_USE_ORIGIN=ON" >&2
+  exit 1
+fi
 rm -rf "$run"
 mkdir -p "$run"
 [ -z "$site" ] || cp -r "$site/." "$run/"

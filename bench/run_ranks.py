@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import os
 import sys
 import threading
 import time
@@ -33,6 +32,7 @@ from plait.launch import Emit
 
 NCCL_WAYS = {"pinned_tree": "nccl tree 8 channels", "pinned_ring": "nccl ring 1 channel"}
 ROW_S = 0.05  # of timed calls, each of eager and graph
+REFUSED = (plait.UnsupportedError, plait.InvalidArgumentError, plait.MemoryExhaustedError)
 MORE_S = 120.0  # beyond the budget, until ranks that stand still are killed
 
 
@@ -174,7 +174,7 @@ class Rank:
         call = self.side.call(item, request, at)
         try:
             done_by = self.side.served_by(call)
-        except plait.UnsupportedError:
+        except REFUSED:
             return []  # the same on all ranks
         self.side.finish()
         exact = self.side.in_rank_order(request, done_by)
@@ -240,7 +240,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--budget-s", type=float, default=120.0)
     parser.add_argument("--most-mib", type=int, default=4096)
     parser.add_argument("--without-nccl", action="store_true")
-    parser.add_argument("--commit", default=os.environ.get("PLAIT_COMMIT", "unknown"))
+    parser.add_argument("--commit", default="unknown", help="of what is run")
     parser.add_argument("--csv", type=Path, required=True)
     return parser.parse_args()
 

@@ -26,7 +26,20 @@ FORMULA = "busbw = factor x bytes / us / 1e3 GB/s, all_reduce 2 (n-1)/n, broadca
 OTHERS = ("reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "send_recv")
 # Parameters worth a row beside an engine's own choice, and strategies by lanes.
 TUNED = {
-    "tiled": ({"blocks": 32}, {"blocks": 64}, {"tile_units": 1024}),
+    "tiled": (
+        {"fold": 1},
+        {"shift": 1},
+        {"under_way_kib": 1024},
+        {"under_way_kib": 4096},
+        {"under_way_kib": 1024, "piece_kib": 4, "shift": 1},
+        {"under_way_kib": 2048, "piece_kib": 8, "shift": 1},
+        {"piece_kib": 8},
+        {"order": 1},
+        {"order": 2, "shift": 1},
+        {"copied_results": 1},
+        {"fold": 1, "under_way_kib": 2048, "piece_kib": 8, "shift": 1},
+        {"blocks": 64},
+    ),
     "copy_rotation": ({"tile_units": MIB},),
     "copy_ring": ({"tile_units": MIB // 2},),
 }

@@ -94,6 +94,7 @@ __device__ void move_units(const LinkArgs& args) {
 #pragma unroll
     for (int u = 0; u < 4; ++u) dst[i + u * stride] = held[u];
   }
+  for (; i < args.units; i += stride) dst[i] = src[i];
 }
 extern "C" __global__ void plait_link_push(const __grid_constant__ LinkArgs args) {
   move_units<true>(args);
