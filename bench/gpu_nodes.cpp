@@ -102,7 +102,8 @@ class Rank {
 
   /// False where the strategy has no communicator here: NCCL takes two ranks of one process and
   /// one GPU for a mistake.
-  bool has(const std::string& strategy) const { return !shares_ || strategy == "multi_node"; }
+  bool has(const std::string& strategy) const { return !shares_ || strategy != "library"; }
+  int nodes() const { return nodes_.count(); }
 
   void enqueue(const Request& request, const CallOptions& options, bool in_place = false) {
     const void* const from = reinterpret_cast<const void*>(in_place ? output_ : input_);
@@ -205,8 +206,9 @@ class Rank {
     options.checks = load_topology("hgx-h200");
     options.rank.proves_paths = wanted_.all() <= cuda::device_count();
     options.rank.wait_s = 30;
-    options.rank.most_blocks = 16;  // ranks that share a GPU fit side by side
+    options.rank.most_blocks = 40;  // ranks that share a GPU fit side by side, with NCCL
     options.rank.memory.budget_bytes = 256ull << 20;
+    options.rank.memory.plans = true;
     calls_ = std::make_unique<GpuCalls>(group, options, [&](const std::string& mine) {
       const std::vector<std::string> cards = all(mine);
       std::vector<std::string> found;
@@ -286,7 +288,7 @@ Request request_of(Collective collective, std::uint64_t count, DataType type, in
 /// Every collective, by rails and by NCCL; returns wrong bytes.
 double check_all(Rank& mine, Board* board, int rank, int ranks) {
   double all = 0;
-  for (const char* strategy : {"multi_node", "library"}) {
+  for (const char* strategy : {"multi_node", "library", "node_order"}) {
     if (!mine.has(strategy)) continue;
     CallOptions options;
     options.strategy = strategy;
@@ -294,12 +296,16 @@ double check_all(Rank& mine, Board* board, int rank, int ranks) {
          {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
           Collective::broadcast, Collective::reduce, Collective::all_to_all, Collective::gather,
           Collective::scatter, Collective::send_recv, Collective::copy}) {
+      const bool is_ordered = options.strategy == "node_order";  // of two nodes' all_reduces
+      if (is_ordered && (collective != Collective::all_reduce || mine.nodes() != 2)) continue;
       double wrong = 0;
       int cases = 0;
       const auto start = Clock::now();
       for (const DataType type : {DataType::fp32, DataType::bf16, DataType::int32})
         for (const std::uint64_t count : {64u, 4099u, 100003u}) {
-          if (!mine.has("library") && count % 2 != 0) continue;  // the rest is NCCL's
+          if (!is_ordered && !mine.has("library") && count % 2 != 0)
+            continue;  // the rest is NCCL's
+          if (is_ordered && type != DataType::fp32) continue;
           const bool captured = type == DataType::fp32 && count == 64;
           const Request request = request_of(collective, count, type, ranks);
           wrong += board->total(rank, static_cast<double>(mine.wrong(request, options, captured)));
@@ -443,6 +449,9 @@ int main(int count, char** arguments) {
   for (const pid_t child : children) {
     int status = 0;
     ::waitpid(child, &status, 0);
+    if (WIFSIGNALED(status))
+      std::fprintf(stderr, "a node ended by signal %d (14 = its seconds are over)\n",
+                   WTERMSIG(status));
     failed |= status != 0;
   }
   std::printf("{\"nodes\": %d, \"ranks_of_a_node\": %d, \"ok\": %s}\n", wanted.nodes, wanted.ranks,
