@@ -396,6 +396,7 @@ int run_node(Board* board, const Wanted& wanted, int node) {
   ::alarm(static_cast<unsigned>(wanted.seconds));
   ::setenv("NCCL_HOSTID", text("pretended-", node).c_str(), 1);
   ::setenv("NCCL_NVLS_ENABLE", "0", 1);
+  ::setenv("NCCL_MNNVL_ENABLE", "0", 0);
   ::setenv("NCCL_SOCKET_IFNAME", "lo", 0);
   ::setenv("NCCL_IB_DISABLE", "1", 0);
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

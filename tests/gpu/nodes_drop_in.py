@@ -179,6 +179,7 @@ def main() -> int:
     local = int(os.environ["LOCAL_RANK"])
     os.environ["NCCL_HOSTID"] = f"pretended-{local // NODE_SIZE}"
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+    os.environ.setdefault("NCCL_MNNVL_ENABLE", "0")
     os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
     torch.cuda.set_device(local)
     dist.init_process_group(
