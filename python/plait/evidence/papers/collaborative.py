@@ -11,7 +11,7 @@ from functools import cache
 import plait
 from plait.evidence.calibrate import machine as measured_node
 from plait.evidence.calibrate import with_parameters
-from plait.evidence.papers.rows import EQUAL, MB, Row, grid, machine, nccl_us, us
+from plait.evidence.papers.rows import EQUAL, MB, Row, grid, machine, nccl_us, order, times, us
 
 Tuning = tuple[tuple[tuple[str, int], ...], ...]
 
@@ -66,32 +66,15 @@ def collaborative() -> list[Row]:
         for size in (32, 128, 512)
     )
     return [
-        Row(
-            "C1",
-            "must",
-            "2 A30 (daisy), 512 MB, multi-path pairwise over NCCL",
-            "1.45x",
-            1.45,
-            daisy[512],
+        times("C1", "2 A30 (daisy), 512 MB, multi-path pairwise over NCCL", 1.45, daisy[512]),
+        order(
+            "C2", "ahead of pipelined, kernel-only and segmented ring at 32, 128 and 512 MB", ahead
         ),
-        Row(
+        order(
             "C2",
-            "must",
-            "ahead of pipelined, kernel-only and segmented ring at 32, 128 and 512 MB",
-            "order",
-            None,
-            None,
-            holds=ahead,
-        ),
-        Row(
-            "C2",
-            "must",
             "gain over NCCL grows from 32 to 512 MB, never falling by more than 1 % "
             f"({', '.join(f'{x:.2f}' for x in daisy.values())})",
-            "order",
-            None,
-            None,
-            holds=daisy[32] < daisy[512]
+            daisy[32] < daisy[512]
             and daisy[32] <= daisy[128] * (1 + EQUAL)
             and daisy[128] <= daisy[512] * (1 + EQUAL),
         ),
@@ -107,35 +90,23 @@ def _collaborative_orders(gain: dict[str, dict[int, float]]) -> list[Row]:
         for size in (1, 2, 4, 8, 16, 32, 64, 128)
     }
     return [
-        Row(
+        order(
             "C3",
-            "must",
             f"gain at 512 MB: narval's the least ({gains})",
-            "order",
-            None,
-            None,
-            holds=gain["narval"][512] < min(gain["mist"][512], gain["daisy"][512]),
+            gain["narval"][512] < min(gain["mist"][512], gain["daisy"][512]),
         ),
-        Row(
+        order(
             "C3",
-            "must",
             "gain at 512 MB: daisy's above mist's, or explained",
-            "order",
-            None,
-            None,
-            holds=gain["daisy"][512] > gain["mist"][512] or by_host["mist"] > by_host["daisy"],
+            gain["daisy"][512] > gain["mist"][512] or by_host["mist"] > by_host["daisy"],
             reason=f"explained: the host path has {by_host['mist']:.0%} of the direct link's speed "
             f"on mist, {by_host['daisy']:.0%} on daisy, so mist has more to gain; the paper gives "
             "no figure for mist, and the model knows nothing that would hold it back",
         ),
-        Row(
+        order(
             "C4",
-            "must",
             "copy-engine pipelines ahead from 16 to 128 MB, kernels from 1 to 8 MB (daisy)",
-            "order",
-            None,
-            None,
-            holds=all(ahead == (size >= 16) for size, ahead in pipelined.items()),
+            all(ahead == (size >= 16) for size, ahead in pipelined.items()),
         ),
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import plait
 from plait.evidence.papers.nodes import time_us as nccl_us
 from plait.evidence.papers.rounds import staged_us, time_us
-from plait.evidence.papers.rows import MB, Row, machine, missing
+from plait.evidence.papers.rows import MB, Row, machine, missing, order
 
 
 def direct_sendrecv() -> list[Row]:
@@ -35,17 +35,8 @@ def direct_sendrecv() -> list[Row]:
     rows += _direct_clusters()
     rows += _staged(vista)
     naive, overlapped = (time_us(vista, 64, size, f"direct_{way}") for way in ("naive", "overlap"))
-    rows.append(
-        Row(
-            "D5",
-            "must",
-            f"naive {naive:.0f} > overlapped {overlapped:.0f} > fused {direct:.0f} us",
-            "order",
-            None,
-            None,
-            holds=naive > overlapped > direct,
-        )
-    )
+    what = f"naive {naive:.0f} > overlapped {overlapped:.0f} > fused {direct:.0f} us"
+    rows.append(order("D5", what, naive > overlapped > direct))
     return rows
 
 

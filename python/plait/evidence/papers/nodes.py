@@ -11,7 +11,7 @@ import math
 from functools import cache
 
 import plait
-from plait.evidence.papers.rows import MB, Row, machine, missing, us
+from plait.evidence.papers.rows import MB, Row, machine, missing, order, times, us
 
 OF_ALL = ("all_reduce", "broadcast", "reduce")  # one message, not a block a rank
 
@@ -102,28 +102,18 @@ def _mist() -> list[Row]:
                 "much as a flat ring; what MVAPICH2-GDR does is not told",
             )
         )
-    rows.append(
-        Row("M11", "show", "NCCL ahead of both, 2 and 4 nodes", "order", None, None, holds=ahead)
-    )
+    rows.append(order("M11", "NCCL ahead of both, 2 and 4 nodes", ahead, "show"))
     pieces = ", ".join(f"{nodes} nodes {by:.2f}x" for nodes, by in gain.items())
     what = f"leaders in pieces, which the paper leaves to later, ahead of one piece ({pieces})"
-    rows.append(Row("M11", "show", what, "order", None, None, holds=min(gain.values()) > 1))
+    rows.append(order("M11", what, min(gain.values()) > 1, "show"))
     mist = machine("mist-2")
     flat = time_us(mist, size, "library", mpi=1)
     in_one = flat / time_us(mist, size, "multi_node", pieces=1, mpi=1)
-    rows.append(
-        Row(
-            "N1",
-            "show",
-            "2 mist nodes, 64 MB: a shard a rail, over flat MPI (M11's peer)",
-            "1.18x",
-            1.18,
-            in_one,
-        )
-    )
+    what = "2 mist nodes, 64 MB: a shard a rail, over flat MPI (M11's peer)"
+    rows.append(times("N1", what, 1.18, in_one, "show"))
     in_pieces = flat / time_us(mist, size, "multi_node", pieces=16, mpi=1)
     what = f"the same in 16 pieces ahead of one piece ({in_pieces:.2f}x over flat MPI)"
-    rows.append(Row("N1", "show", what, "order", None, None, holds=in_pieces > in_one))
+    rows.append(order("N1", what, in_pieces > in_one, "show"))
     return rows
 
 
@@ -165,14 +155,11 @@ def _lanes() -> list[Row]:
             "62 % better than HPC-X",
             "plans have 64 ranks at most, and what HPC-X runs is not told",
         ),
-        Row(
+        order(
             "N5",
-            "show",
             f"8 nodes x 8 CPU ranks, 64 MB: segments ahead of one ({one / segmented:.2f}x)",
-            "order",
-            None,
-            None,
-            holds=segmented < one,
+            segmented < one,
+            "show",
         ),
     ]
 
@@ -233,4 +220,4 @@ def _horovod() -> Row:
     horovod = time_us(nodes, size, "multi_node", pieces=1, mpi=1) + 2 * size / 8 / by_host / 1e3
     ours = best_us(nodes, size, "multi_node")
     what = f"2 nodes of hgx-h200, 64 MB: ahead of Horovod's hierarchical ({horovod / ours:.2f}x)"
-    return Row("N10", "show", what, "order", None, None, holds=ours < horovod)
+    return order("N10", what, ours < horovod, "show")

@@ -43,6 +43,18 @@ class Row:
         return self.deviation is not None and abs(self.deviation) <= WITHIN + 1e-9
 
 
+def order(number: str, what: str, holds: bool, kind: str = "must", reason: str = "") -> Row:
+    """A claim about what is ahead of what."""
+    return Row(number, kind, what, "order", None, None, holds=holds, reason=reason)
+
+
+def times(
+    number: str, what: str, claimed: float, simulated: float, kind: str = "must", reason: str = ""
+) -> Row:
+    """A claim of so many times the speed of another."""
+    return Row(number, kind, what, f"{claimed}x", claimed, simulated, reason=reason)
+
+
 @cache
 def machine(name: str) -> plait.Topology:
     return plait.load_topology(name)

@@ -6,7 +6,7 @@ import json
 from functools import cache
 
 import plait
-from plait.evidence.papers.rows import MB, Row, machine, missing, us
+from plait.evidence.papers.rows import MB, Row, machine, missing, order, us
 from plait.evidence.sketch import put, rerouted
 
 
@@ -71,14 +71,10 @@ def wotir() -> list[Row]:
             "GB/s",
         ),
         _route_gpus(topology),
-        Row(
+        order(
             "W3",
-            "must",
             "1 KB by the route is slower than PCIe; the faster of both never is",
-            "order",
-            None,
-            None,
-            holds=slower and adaptive,
+            slower and adaptive,
         ),
         missing(
             "W4",
