@@ -101,8 +101,7 @@ class Communicator {
   /// and returns: `input` and `output` lie on this rank's GPU, what the stream held before is seen,
   /// what it gets later sees the output. Ranks do not meet on the host, so what one rank finds
   /// wrong with its arguments is thrown on that rank alone, and peers that made the call wait for
-  /// it (arrive_s) or for its abort(). May be captured into a graph; where it runs a plan (see
-  /// CallOptions::strategy), the first call of a request must not be captured.
+  /// it (arrive_s) or for its abort(). May be captured into a graph.
   /// strategy: "" = plait chooses; "one_shot", "two_shot", "hop", "tiled" = that kernel, params
   /// blocks, threads, ahead, tile_units, bare; "rotation" = copy engines, params blocks,
   /// tile_units, and for two ranks ahead. host_permille: a share through host memory, of an

@@ -154,14 +154,10 @@ bool GpuCalls::on_device(const void* pointer) const {
   return cuda::place_of(pointer).memory == cuda::kMemoryOnDevice;
 }
 
-void GpuCalls::bind_plan(Call& call, const CallOptions& options, cuda::Stream stream) {
+void GpuCalls::bind_plan(Call& call, const CallOptions& options) {
   const cuda::BesideCaptures beside;  // of other threads
   Counted& counted = *call.counted;
   const Request& request = counted.request;
-  if (is_capturing(stream))
-    throw Error(ErrorCode::invalid_argument,
-                text("the first ", name_of(request.collective), " of ", request.count,
-                     " elements by a plan cannot be captured: call it once before the capture"));
   if (!group_.why_no_topology.empty())
     throw Error(ErrorCode::unsupported,
                 text(name_of(request.collective), " of ", request.count,
@@ -200,8 +196,7 @@ std::optional<cuda::Choice> GpuCalls::choose_engine(const Request& request,
   return choice;
 }
 
-GpuCalls::Call GpuCalls::prepare(const Request& request, const CallOptions& options,
-                                 cuda::Stream stream, Room room) {
+GpuCalls::Call GpuCalls::prepare(const Request& request, const CallOptions& options, Room room) {
   Call call;
   Counted& counted = *call.counted;
   counted.request = request;
@@ -227,7 +222,7 @@ GpuCalls::Call GpuCalls::prepare(const Request& request, const CallOptions& opti
                      " elements wants a plan, whose room comes with the first such call outside a "
                      "capture: ",
                      cuda_->why_no_room()));
-  bind_plan(call, wanted, stream);
+  bind_plan(call, wanted);
   return call;
 }
 
@@ -251,7 +246,7 @@ GpuCalls::Call& GpuCalls::keep(const Key& key, Call made) {
   if (made.bound != nullptr) made.captured_as = std::make_unique<const Key>(key);
   if (options_.finds_paths)
     for (const Launch launch : {Launch::graph, Launch::eager}) find_paths(*made.counted, launch);
-  // Binding a plan has waited for all that the GPU was doing, so none that goes is in use.
+  // Freeing waits for all that the GPU is doing, so no plan that goes is in use.
   Calls& calls = made.bound == nullptr ? calls_ : planned_calls_;
   return calls.add(key, std::move(made), [this](const Call& dropped) { drop(dropped.counted); });
 }
@@ -275,7 +270,7 @@ GpuCalls::Call& GpuCalls::by_room(Key& key, const Request& request, const CallOp
   std::get<In>(key) = has_room ? In::whole : In::first;
   if (Call* const call = known(key)) return *call;
   try {
-    return keep(key, prepare(request, options, stream, has_room ? Room::whole : Room::first));
+    return keep(key, prepare(request, options, has_room ? Room::whole : Room::first));
   } catch (...) {
     // What this rank alone could not make is not counted, since the program may make it again. What
     // is refused for want of room is refused on all ranks, and the next call may have it.
@@ -306,7 +301,7 @@ GpuCalls::Call& GpuCalls::prepared(const Request& request, const CallOptions& op
     if (wants_later_room(request, options))
       made.wants_room = true;
     else
-      made = prepare(request, options, stream, cuda_->grows() ? Room::first : Room::whole);
+      made = prepare(request, options, cuda_->grows() ? Room::first : Room::whole);
     call = &keep(key, std::move(made));
   }
   check_memory(request, group_.rank, input, output);
@@ -388,8 +383,8 @@ int GpuCalls::enqueue_taken(const Request& request, const void* input, void* out
   std::get<In>(key) = wants_room ? In::whole : In::one_room;
   Call* call = known(key);
   if (call == nullptr)
-    call = &keep(key, prepare(request, {}, stream,
-                              cuda_->grows() && !wants_room ? Room::first : Room::whole));
+    call =
+        &keep(key, prepare(request, {}, cuda_->grows() && !wants_room ? Room::first : Room::whole));
   launch(*call, request, input, output, stream, {});
   return call->engine;
 }

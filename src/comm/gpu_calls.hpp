@@ -129,12 +129,12 @@ class GpuCalls {
                  const void* input, void* output);
   void launch(Call& call, const Request& request, const void* input, void* output,
               cuda::Stream stream, const std::vector<double>& scalars);
-  Call prepare(const Request& request, const CallOptions& options, cuda::Stream stream, Room room);
+  Call prepare(const Request& request, const CallOptions& options, Room room);
   std::optional<cuda::Choice> choose_engine(const Request& request, const CallOptions& wanted,
                                             Room room) const;
   std::optional<cuda::Choice> chosen(const cuda::Selector& selector, const Request& request,
                                      const CallOptions& wanted) const;
-  void bind_plan(Call& call, const CallOptions& options, cuda::Stream stream);
+  void bind_plan(Call& call, const CallOptions& options);
   Request placed(const Request& request) const;
   const CallOptions& wanted_by(const CallOptions& options) const;
   void drop(const std::shared_ptr<Counted>& counted);

@@ -59,6 +59,9 @@ struct FakeCuda {
   FakeNccl nccl;
   std::vector<FakeNote> notes;
   void note(const std::string& what, const void* stream) { notes.push_back({what, stream}); }
+  bool is_capturing = false;  ///< every stream
+  int busy_looks = 0;         ///< stream_query() says so often that a stream is at work
+  int waits_for_all = 0;      ///< of the host, for all that the GPU does
 };
 
 /// The one in libcuda.so.1.

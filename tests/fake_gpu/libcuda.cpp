@@ -151,6 +151,20 @@ void note_events(Api& api) {
   };
 }
 
+/// How far streams are is the test's choice; that the host waits for all is noted.
+void play_progress(Api& api) {
+  api.stream_is_capturing = [](Stream, int* status) {
+    return *status = fake_cuda().is_capturing ? 1 : kCaptureNone, kSuccess;
+  };
+  api.stream_query = [](Stream) {
+    return fake_cuda().busy_looks > 0 ? (--fake_cuda().busy_looks, kNotReady) : kSuccess;
+  };
+  api.context_synchronize = [] { return ++fake_cuda().waits_for_all, kSuccess; };
+  api.memory_copy = [](DevicePointer, DevicePointer, std::size_t) {
+    return ++fake_cuda().waits_for_all, kSuccess;
+  };
+}
+
 Api played() {
   Api api;
 #define PLAIT_CUDA_FUNCTION(field, symbol, arguments) fill(api.field);
@@ -163,6 +177,7 @@ Api played() {
   play_kernels(api);
   play_memory(api);
   note_events(api);
+  play_progress(api);
   return api;
 }
 

@@ -3,6 +3,7 @@
 // room.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <stdexcept>
@@ -151,6 +152,38 @@ TEST_CASE("where links are masked the smallest part that a pair gets is enough f
         require(calls.takes(request), text(name_of(collective), " of ", bytes, " is not taken"));
         require(served_by(calls, request) == nullptr, "by an engine");
       }
+  });
+}
+
+TEST_CASE("the first call by a plan waits for nothing that the GPU does, in a capture neither") {
+  on_ranks(drop_in(), {"nvlink:0-1"}, [](GpuCalls& calls) {
+    plait_test::FakeCuda& gpu = fake_cuda();
+    const auto call = [&](std::uint64_t bytes) {
+      require(calls.takes(all_reduce(bytes)), "it is not taken");
+      gpu.waits_for_all = 0;
+      gpu.notes.clear();
+      gpu.launches.clear();
+      require(served_by(calls, all_reduce(bytes)) == nullptr, "by an engine");
+      require(gpu.waits_for_all == 0, "the host waited for the GPU");
+      require(gpu.launches.size() == 1, "no launch");
+    };
+    const auto waits = [&] {
+      return std::count_if(gpu.notes.begin(), gpu.notes.end(),
+                           [](const plait_test::FakeNote& note) { return note.what == "wait"; });
+    };
+    gpu.busy_looks = 2;  // its tables are still on their way at the first two looks
+    call(kMib);
+    require(waits() == 1, "its stream did not wait for its tables");
+    call(kMib);
+    require(waits() == 1, "its stream did not wait again");
+    call(kMib);
+    call(kMib);
+    require(waits() == 0, "it waits for what is there");
+    gpu.is_capturing = true;
+    gpu.busy_looks = 3;
+    call(2 * kMib);
+    require(gpu.busy_looks == 0 && waits() == 0, "a graph that may come too early");
+    gpu.is_capturing = false;
   });
 }
 

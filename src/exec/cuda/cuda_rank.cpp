@@ -98,7 +98,7 @@ void CudaRank::open(const Exchange& exchange) {
   (void)kernels_->find("plait_path_check");  // loaded before any rank's runs
   int least = 0, greatest = 0;
   PLAIT_CUDA_CALL(stream_priority_range, &least, &greatest);
-  streams_.resize(kStreams);
+  streams_.resize(kStreams + 1);
   marks_.resize(kStreams + kHostEvents);
   for (Stream& stream : streams_)
     PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, greatest);
@@ -106,7 +106,8 @@ void CudaRank::open(const Exchange& exchange) {
                                                streams_[0], exchange);
   agree_on_group();
   for (Event& mark : marks_) PLAIT_CUDA_CALL(event_create, &mark, kEventDisableTiming);
-  PLAIT_CUDA_CALL(event_create, &fork_, kEventDisableTiming);
+  for (Event* event : {&fork_, &uploaded_})
+    PLAIT_CUDA_CALL(event_create, event, kEventDisableTiming);
   marker_.open();
   map_stop_page();
   arena_ = std::make_unique<DeviceArena>(options_.rank, whole_.rooms.first);
@@ -266,7 +267,8 @@ void CudaRank::close() noexcept {
       if (stream != nullptr) api().stream_destroy(stream);
     for (Event mark : marks_)
       if (mark != nullptr) api().event_destroy(mark);
-    if (fork_ != nullptr) api().event_destroy(fork_);
+    for (Event event : {fork_, uploaded_})
+      if (event != nullptr) api().event_destroy(event);
     marker_.close();
     agreed_share_.close();
     later_.reset();
@@ -359,7 +361,9 @@ std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
   if (!whole_.runs(Family::lanes))
     throw Error(ErrorCode::unsupported, text("wanted a plan, but ", whole_.lacks(Family::lanes)));
   auto bound = std::make_unique<BoundPlan>(plan, options_.rank, *arena_, whole_.sizes,
-                                           options_.ring_bytes, options_.spread);
+                                           options_.ring_bytes, options_.spread, upload());
+  PLAIT_CUDA_CALL(event_record, uploaded_, upload());
+  has_uploads_ = true;
   std::size_t streams = 0;
   for (const BoundLane& lane : bound->lanes()) streams += lane.copies ? 3 : 1;
   if (streams > kStreams)
@@ -367,6 +371,28 @@ std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
                 text("this plan needs ", streams, " streams a rank, at most ", kStreams,
                      " run side by side on a GPU"));
   return bound;
+}
+
+/// What comes on `stream` comes after what was put on its way for plans. A replay would not wait
+/// for it, so who captures does; the copy waits for nothing but the hardware's queue.
+void CudaRank::await_uploads(Stream stream) {
+  if (!has_uploads_) return;
+  if (!is_capturing(stream)) {
+    PLAIT_CUDA_CALL(stream_wait_event, stream, uploaded_, 0);
+    has_uploads_ = api().stream_query(upload()) != kSuccess;
+    return;
+  }
+  constexpr auto kLongest = std::chrono::seconds(5);
+  const BesideCaptures beside;
+  const auto end = std::chrono::steady_clock::now() + kLongest;
+  while (api().stream_query(upload()) == kNotReady) {
+    if (std::chrono::steady_clock::now() > end)
+      throw Error(ErrorCode::timeout,
+                  "a plan's tables did not come to the GPU while its first call was captured; call "
+                  "it once before the capture");
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  has_uploads_ = false;
 }
 
 LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* output,
@@ -418,6 +444,7 @@ void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stre
     check_alignment(bound.plan().request, options_.rank, input, output);
   const Current current(context_);
   in_order(stream, [&] {
+    await_uploads(stream);
     LaneArgs args = lane_args(bound, input, output, scalars);
     if (uses_one_kernel(bound, carrier, stream))
       run_whole(bound, args, stream);

@@ -94,7 +94,7 @@ class CudaRank : public EngineRank {
   void unmap_peers() noexcept;
   Kernels& kernels() override { return *kernels_; }
 
-  /// Prepares a plan; not while its stream is being captured. Keep it as long as graphs replay it.
+  /// Prepares a plan, and waits for nothing that the GPU does. Keep it as long as graphs replay it.
   std::unique_ptr<BoundPlan> bind(const Plan& plan);
   /// Enqueues this rank's part after what `stream` holds and after this rank's earlier calls on any
   /// stream; what comes after it on `stream` sees the output. scalars: premul_sum, one a rank, or
@@ -175,6 +175,8 @@ class CudaRank : public EngineRank {
     order_.after(marker_, stream, place);
   }
   void launch_messages(MessageArgs args, Stream stream);
+  Stream upload() const { return streams_.back(); }
+  void await_uploads(Stream stream);
 
   CudaRankOptions options_;
   Group whole_, first_;
@@ -188,11 +190,13 @@ class CudaRank : public EngineRank {
   std::unique_ptr<DeviceArena> arena_;
   std::unique_ptr<DeviceArena> later_;  // until has_later_, of the thread that makes it
   std::unique_ptr<KernelFamilies> families_;
-  std::vector<Stream> streams_;
+  std::vector<Stream> streams_;  // the last one brings plans to the GPU
   AgreedShare agreed_share_;
   EventMarker marker_{api()};
   CallOrder<EventMarker, Stream> order_;
   Event fork_ = nullptr;
+  Event uploaded_ = nullptr;       // behind the plan bound last
+  bool has_uploads_ = false;       // that may be under way
   std::vector<Event> marks_;       // one a stream
   StopPage* stop_page_ = nullptr;  // host address
   DevicePointer device_stop_page_ = 0;

@@ -253,16 +253,15 @@ LaneImage LaneTables::parts_of(char* image) const {
 
 BoundPlan::BoundPlan(const Plan& plan, int rank, const DeviceArena& arena,
                      const DeviceArenaSizes& sizes, std::uint64_t ring_bytes,
-                     const LaneSpread& spread)
+                     const LaneSpread& spread, Stream upload)
     : LaneTables(
           plan, rank, sizes,
           [&arena](int owner, int writer, int index) { return arena.flag(owner, writer, index); },
-          ring_bytes, spread) {
-  std::vector<char> bytes = image();
-  PLAIT_CUDA_CALL(memory_alloc, &memory_, bytes.size());
-  PLAIT_CUDA_CALL(memory_copy, memory_, reinterpret_cast<DevicePointer>(bytes.data()),
-                  bytes.size());
-  PLAIT_CUDA_CALL(context_synchronize);  // from pageable memory: the copy may return early
+          ring_bytes, spread),
+      image_(image()) {
+  PLAIT_CUDA_CALL(memory_alloc, &memory_, image_.size());
+  PLAIT_CUDA_CALL(memory_copy_async, memory_, reinterpret_cast<DevicePointer>(image_.data()),
+                  image_.size(), upload);
   parts_ = parts_of(reinterpret_cast<char*>(memory_));
 }
 

@@ -97,8 +97,9 @@ class LaneTables {
 /// Tables in this GPU's memory.
 class BoundPlan : public LaneTables {
  public:
+  /// The tables come there on `upload`, while the plan stays.
   BoundPlan(const Plan& plan, int rank, const DeviceArena& arena, const DeviceArenaSizes& sizes,
-            std::uint64_t ring_bytes, const LaneSpread& spread);
+            std::uint64_t ring_bytes, const LaneSpread& spread, Stream upload);
   ~BoundPlan();
   BoundPlan(const BoundPlan&) = delete;
   BoundPlan& operator=(const BoundPlan&) = delete;
@@ -109,6 +110,7 @@ class BoundPlan : public LaneTables {
   std::uint32_t* counters() const { return parts_.counters; }
 
  private:
+  const std::vector<char> image_;
   DevicePointer memory_ = 0;
   LaneImage parts_{};
 };
