@@ -78,8 +78,6 @@ struct Counters {
   std::map<std::string, std::uint64_t> bytes_of_path;
 };
 
-struct PairOf;
-
 class Communicator {
  public:
   /// Meets the other ranks, agrees on topology and settings, maps arenas. Throws on every rank
@@ -155,7 +153,8 @@ class Communicator {
  private:
   struct State;
   explicit Communicator(std::unique_ptr<State> state);
-  static std::unique_ptr<Communicator> make(const CommunicatorOptions& options, const PairOf* pair);
+  static std::unique_ptr<Communicator> make(
+      const std::function<std::unique_ptr<State>()>& make_state);
   std::unique_ptr<State> state_;
 };
 

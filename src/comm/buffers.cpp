@@ -78,4 +78,13 @@ const void* usable_input(const Request& request, int rank, const void* input, co
   return stage.data();
 }
 
+void check_size(const Request& request) {
+  const auto pages = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES));
+  const std::uint64_t machine_bytes = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  if (message_bytes(request) > machine_bytes)
+    throw Error(ErrorCode::out_of_memory,
+                text("wanted a message of at most ", machine_bytes,
+                     " bytes, the machine's memory, found ", message_bytes(request)));
+}
+
 }  // namespace plait

@@ -16,4 +16,7 @@ bool usable_as_is(const Request& request, int rank, const void* input, const voi
 const void* usable_input(const Request& request, int rank, const void* input, const void* output,
                          std::vector<std::byte>& stage);
 
+/// A message larger than the machine is refused before anybody plans it: plans grow with it.
+void check_size(const Request& request);
+
 }  // namespace plait

@@ -4,7 +4,6 @@
 #include "comm/choose.hpp"
 
 #include <algorithm>
-#include <climits>
 
 #include "base/env.hpp"
 #include "base/log.hpp"
@@ -80,15 +79,20 @@ CallOptions parse_algo(const std::string& what, const std::string& algo) {
   return options;
 }
 
+std::string wanted_label(const CallOptions& options) {
+  if (options.strategy.empty()) return "";
+  std::string params;
+  for (const auto& [name, value] : options.params)
+    params += text(params.empty() ? "" : ",", name, '=', value);
+  return text(options.strategy, '(', params, ')');
+}
+
 /// What of a plan over nodes nothing runs.
 std::string Chooser::why_not_over_nodes(const Plan& plan) const {
   if (!over_nodes_) return {};
   if (std::any_of(plan.paths.begin(), plan.paths.end(),
                   [](const Path& path) { return path.kind == PathKind::net; }))
     return "copies between nodes by itself, which nothing runs";
-  for (const LibraryCall& call : plan.calls)
-    if (call.count > INT_MAX)
-      return text("a call of ", call.count, " elements, more than MPI counts");
   return {};
 }
 

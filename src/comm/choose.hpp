@@ -30,12 +30,15 @@ struct ProvedPlan {
 /// "ring:chunks=4,pieces=2" -> name and parameters; Error(invalid_argument) naming `what`.
 CallOptions parse_algo(const std::string& what, const std::string& algo);
 
+/// The strategy as the caller wrote it: "ring(chunks=4)"; "" = plait chooses.
+std::string wanted_label(const CallOptions& options);
+
 class Chooser {
  public:
   Chooser() = default;
   /// Why a plan cannot run where these run; empty where it can. The same on all ranks.
   using WhyNot = std::function<std::string(const Plan&)>;
-  /// over_nodes: MPI carries what goes between nodes.
+  /// over_nodes: a World carries what goes between nodes.
   Chooser(const Topology& topology, CallOptions forced, bool bitwise, WhyNot why_not = {},
           bool over_nodes = false)
       : topology_(&topology),

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 
@@ -17,9 +18,9 @@
 #include "comm/choose.hpp"
 #include "comm/gpu_over_nodes.hpp"
 #include "comm/gpu_side.hpp"
+#include "comm/over_nodes.hpp"
 #include "comm/pairs.hpp"
 #include "comm/setup.hpp"
-#include "comm/world.hpp"
 
 namespace plait {
 
@@ -39,25 +40,27 @@ struct Communicator::State {
   int parity = 0;
   const pid_t owner = getpid();  ///< a forked child must not speak for its parent
   std::mutex calling;
-  std::mutex guard;  ///< of the two below
+  std::mutex guard;  ///< of failure, counters and far
   std::optional<Error> failure;
   Counters counters;
-  std::unique_ptr<Pairs> pairs;
+  std::unique_ptr<Pairs> pairs;                      ///< with ranks of my node
+  std::map<int, std::unique_ptr<Communicator>> far;  ///< with those of others, by rank
 
   std::string about;         ///< of a pair: how its errors begin
   std::vector<int> devices;  ///< of a pair, in the topology
 
-  State(const CommunicatorOptions& given, const PairOf* pair);
+  State(const CommunicatorOptions& given, const PairOf* pair, OverNodes nodes);
   ~State();
   int rank() const { return options.rank; }
   int ranks() const { return options.ranks; }
   int local_rank() const { return joined.controls.rank(); }
   int local_ranks() const { return joined.controls.ranks(); }
   Patience patience(double seconds);
-  Joined join_nodes();
+  Joined join_nodes(const PairOf* pair);
   CommunicatorOptions in_node() const;
-  std::unique_ptr<GpuSide> device_over_nodes();
+  std::unique_ptr<GpuSide> device_over_nodes(const PairOf* pair);
   void join_rails();
+  void name_peers();
   void agree_over(const std::optional<Error>& missed, const Patience& waits);
   std::vector<double> scalars_of(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked);
   using Body = std::function<void(const std::vector<CallDescriptor>&)>;
@@ -78,9 +81,15 @@ struct Communicator::State {
   void with_context(const Work& work) const;
   CommunicatorOptions pair_options(const PairOf& pair) const;
   std::unique_ptr<Communicator> make_pair(int peer);
+  void rename(PairOf& pair) const;
+  Communicator& far_pair(int peer);
+  Communicator& pair_with(int peer);
+  std::vector<Communicator*> all_pairs();
 };
 
 namespace {
+
+constexpr const char* kNoPairs = "over several nodes sends between GPUs are NCCL's to make";
 
 /// How much longer than deadline_s a large call may take: 100 MB/s a rank is slower than any
 /// healthy one.
@@ -95,39 +104,21 @@ std::uint64_t rounded(std::uint64_t bytes, std::uint64_t before) {
   return size;
 }
 
-/// A message larger than the machine is refused before anybody plans it: plans grow with it.
-void check_size(const Request& request) {
-  const auto pages = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES));
-  const std::uint64_t machine_bytes = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  if (message_bytes(request) > machine_bytes)
-    throw Error(ErrorCode::out_of_memory,
-                text("wanted a message of at most ", machine_bytes,
-                     " bytes, the machine's memory, found ", message_bytes(request)));
-}
-
-/// The strategy as the caller wrote it: "ring(chunks=4)"; "" = plait chooses.
-std::string wanted_label(const CallOptions& options) {
-  if (options.strategy.empty()) return "";
-  std::string params;
-  for (const auto& [name, value] : options.params)
-    params += text(params.empty() ? "" : ",", name, '=', value);
-  return text(options.strategy, '(', params, ')');
-}
-
 }  // namespace
 
-Communicator::State::State(const CommunicatorOptions& given, const PairOf* pair)
+Communicator::State::State(const CommunicatorOptions& given, const PairOf* pair, OverNodes nodes)
     : options(given),
-      over(pair == nullptr ? over_nodes(given, read_env()) : OverNodes{}),
-      joined(over.world == nullptr ? join(given, pair) : join_nodes()),
-      device(over.world != nullptr ? device_over_nodes()
+      over(std::move(nodes)),
+      joined(over.world == nullptr ? join(given, pair)
+                                   : or_tell(*over.world, [&] { return join_nodes(pair); })),
+      device(over.world != nullptr ? or_tell(*over.world, [&] { return device_over_nodes(pair); })
                                    : GpuSide::create(given, joined, pair, why_no_gpu)),
       peers(std::move(joined.peers)),
       chooser(joined.topology, joined.forced, joined.bitwise, {}, over.world != nullptr) {
   peers.use(&joined.controls, device == nullptr ? nullptr : device->peers());
   peers.set_meanwhile(given.meanwhile);
   pairs = std::make_unique<Pairs>(joined.controls, [this](int peer) { return make_pair(peer); });
-  if (over.world != nullptr) devices = devices_of(joined.topology, over.nodes);
+  if (over.world != nullptr) name_peers();
   if (over.world != nullptr && device != nullptr) join_rails();
   if (pair == nullptr) return;
   about = text("ranks ", pair->ranks[0], " and ", pair->ranks[1], ", here 0 and 1: ");
@@ -150,8 +141,9 @@ CommunicatorOptions Communicator::State::in_node() const {
   return here;
 }
 
-/// All ranks of all nodes have a GPU, or none.
-std::unique_ptr<GpuSide> Communicator::State::device_over_nodes() {
+/// All ranks of all nodes have a GPU, or none. Pairs have none.
+std::unique_ptr<GpuSide> Communicator::State::device_over_nodes(const PairOf* pair) {
+  if (pair != nullptr) return nullptr;
   std::unique_ptr<GpuSide> made;
   const std::optional<Error> missed =
       attempt([&] { made = GpuSide::create(in_node(), joined, nullptr, why_no_gpu); });
@@ -190,16 +182,27 @@ void Communicator::State::join_rails() {
   }
 }
 
-/// The ranks of my node meet; then those of all nodes hear whether all have.
-Joined Communicator::State::join_nodes() {
+/// The ranks of my node meet; then those of all nodes hear whether all have. pair: two ranks of
+/// unlike nodes, who have met already.
+Joined Communicator::State::join_nodes(const PairOf* pair) {
   CommunicatorOptions here = in_node();
   here.device = kNoDevice;
   Joined made;
   const std::optional<Error> missed = attempt([&] { made = join(here, nullptr); });
   const Patience waits{deadline_in(options.arrive_s), nullptr};
-  agree_over(missed, waits);
-  made.topology = topology_of(over, waits);
+  if (pair != nullptr && missed) throw Error(*missed);
+  if (pair == nullptr) agree_over(missed, waits);
+  made.topology = pair == nullptr ? topology_of(over, waits) : pair->topology;
   return made;
+}
+
+/// Ranks of my node by the names that all nodes know, and words of the others.
+void Communicator::State::name_peers() {
+  if (devices.empty()) devices = devices_of(joined.topology, over.nodes);
+  std::vector<std::string> names;
+  for (const int rank : over.nodes.peers()) names.push_back(over.world->name_of_rank(rank));
+  peers.set_names(std::move(names));
+  peers.set_beyond([this] { over.world->check(); });
 }
 
 /// What one node has missed is an error on the ranks of all.
@@ -212,11 +215,14 @@ Communicator::State::~State() {
   peers.abort();                                 // ends the making of pairs
   if (getpid() != owner) (void)pairs.release();  // a forked child has not their threads
   if (pairs != nullptr) end_device_work();
+  if (getpid() != owner)
+    for (auto& [peer, one] : far) static_cast<void>(one.release());
+  far.clear();
   pairs.reset();
   if (getpid() != owner) static_cast<void>(rails.release());
   rails.reset();
   device.reset();  // while the others can still see this rank
-  if (over.world != nullptr && (getpid() != owner || !over.world->is_idle())) {
+  if (over.world != nullptr && (getpid() != owner || !over.world->drop_all())) {
     // A child must not call its parent's MPI, and what is under way may still write.
     static_cast<void>(over.world.release());
     static_cast<void>(new std::vector<Mapping>(std::move(arena_memory)));
@@ -242,6 +248,10 @@ void Communicator::State::fail(const Error& error) {
   const std::lock_guard lock(guard);
   if (!failure) failure = error;
   joined.controls.raise_failure(error.code(), reason_of(error));
+  if (over.world != nullptr) {
+    if (about.empty()) over.world->tell(error);  // two ranks' failure is theirs alone
+    static_cast<void>(over.world->drop_all());
+  }
   log(LogLevel::warn, rank(), text("communicator failed: ", error.what()));
 }
 
@@ -375,7 +385,13 @@ void Communicator::State::run(const ProvedPlan& plan, const std::vector<CallDesc
   now.epoch = epoch;
   now.parity = parity;
   now.deadline_ns = deadline_in(options.deadline_s + allowance_s(plan.plan.request));
-  run_cpu(plan.plan, rank(), arenas, now, peers);
+  try {
+    run_cpu(plan.plan, rank(), arenas, now, peers);
+  } catch (...) {  // what is under way may still be read
+    if (over.world != nullptr && !over.world->drop_all())
+      static_cast<void>(new std::vector<std::byte>(std::move(stage)));
+    throw;
+  }
   epoch += plan.epochs;
   if (plan.uses_inbox) parity ^= 1;
   count(plan);
@@ -423,8 +439,10 @@ CommunicatorOptions Communicator::State::pair_options(const PairOf& pair) const 
 std::unique_ptr<Communicator> Communicator::State::make_pair(int peer) {
   int mode = cuda::kCaptureRelaxed;
   if (device != nullptr) cuda::api().exchange_capture_mode(&mode);
-  PairOf pair = pair_of(joined, rank(), peer);
-  if (device != nullptr) {
+  PairOf pair = pair_of(joined, local_rank(), peer);
+  if (over.world != nullptr) rename(pair);
+  if (rails != nullptr) pair.why_no_gpu = kNoPairs;
+  if (device != nullptr && rails == nullptr) {
     const cuda::ArenaRooms& rooms = device->calls().rank().whole_group().rooms;
     pair.device_bytes = rooms.pair_bytes;
     if (rooms.pair_bytes == 0)
@@ -433,23 +451,67 @@ std::unique_ptr<Communicator> Communicator::State::make_pair(int peer) {
   }
   const std::string waiting = text("rank ", rank(), " waits for it to send or receive");
   pair.check = [this, peer, waiting] { peers.check_one(peer, waiting); };
-  return make(pair_options(pair), &pair);
+  return make([&] { return std::make_unique<State>(pair_options(pair), &pair, OverNodes{}); });
+}
+
+/// Of two ranks of my node, from their numbers there to those of all nodes.
+void Communicator::State::rename(PairOf& pair) const {
+  pair.devices.clear();
+  for (int& one : pair.ranks) {
+    one = over.nodes.peers()[static_cast<std::size_t>(one)];
+    pair.devices.push_back(devices[static_cast<std::size_t>(one)]);
+  }
+}
+
+/// With a rank of another node: made by this rank alone, since the two have met already. Each call
+/// begins with a word from the other.
+Communicator& Communicator::State::far_pair(int peer) {
+  const std::lock_guard lock(guard);
+  std::unique_ptr<Communicator>& made = far[peer];
+  if (made != nullptr) return *made;
+  PairOf pair;
+  pair.ranks = {std::min(rank(), peer), std::max(rank(), peer)};
+  pair.topology = joined.topology;
+  for (const int one : pair.ranks) pair.devices.push_back(devices[static_cast<std::size_t>(one)]);
+  if (rails != nullptr) pair.why_no_gpu = kNoPairs;
+  const CommunicatorOptions two = pair_options(pair);
+  made = make([&] {
+    return std::make_unique<State>(
+        two, &pair, OverNodes{over.world->between(peer), {{{0}, {1}}, two.rank, 0}, ""});
+  });
+  return *made;
+}
+
+Communicator& Communicator::State::pair_with(int peer) {
+  if (over.world == nullptr) return pairs->get(peer);
+  const std::vector<int>& here = over.nodes.peers();
+  const auto at = std::find(here.begin(), here.end(), peer);
+  return at == here.end() ? far_pair(peer) : pairs->get(static_cast<int>(at - here.begin()));
+}
+
+std::vector<Communicator*> Communicator::State::all_pairs() {
+  std::vector<Communicator*> all = pairs->made();
+  const std::lock_guard lock(guard);
+  for (const auto& [peer, one] : far)
+    if (one != nullptr) all.push_back(one.get());
+  return all;
 }
 
 Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Communicator::~Communicator() = default;
 
-std::unique_ptr<Communicator> Communicator::make(const CommunicatorOptions& options,
-                                                 const PairOf* pair) {
+std::unique_ptr<Communicator> Communicator::make(
+    const std::function<std::unique_ptr<State>()>& make_state) {
   try {
-    return std::unique_ptr<Communicator>(new Communicator(std::make_unique<State>(options, pair)));
+    return std::unique_ptr<Communicator>(new Communicator(make_state()));
   } catch (const AgreedError& error) {
     throw Error(error);
   }
 }
 
 std::unique_ptr<Communicator> Communicator::create(const CommunicatorOptions& options) {
-  return make(options, nullptr);
+  return make(
+      [&] { return std::make_unique<State>(options, nullptr, over_nodes(options, read_env())); });
 }
 
 int Communicator::rank() const { return state_->rank(); }
@@ -503,7 +565,7 @@ void Communicator::enqueue(const Request& request, const void* input, void* outp
 void Communicator::check() {
   state_->with_context([&] { state_->gpu().check(); });
   if (state_->rails != nullptr) state_->rails->check();
-  for (Communicator* pair : state_->pairs->made()) pair->check();
+  for (Communicator* pair : state_->all_pairs()) pair->check();
 }
 
 int Communicator::device() const {
@@ -589,13 +651,8 @@ Communicator& Communicator::pair(int peer) {
     throw Error(ErrorCode::invalid_argument,
                 "this communicator belongs to the process that forked; make one in the child");
   if (const auto earlier = state.failed()) throw Error(*earlier);
-  if (state.over.world != nullptr)
-    throw Error(
-        ErrorCode::unsupported,
-        "two ranks alone: the ranks of this communicator are on several nodes, where `copy` "
-        "and `send_recv` move between them");
   if (!state.about.empty()) return *this;  // it is the pair of these two
-  Communicator& made = state.pairs->get(peer);
+  Communicator& made = state.pair_with(peer);
   if (state.peers.aborted()) made.abort();  // it was not there yet when the others were told
   return made;
 }

@@ -17,14 +17,6 @@ namespace {
 
 constexpr std::int64_t kPollEveryNs = 5'000'000;
 
-/// A peer's failure as this rank throws it; one that the peer itself was told of keeps its first
-/// teller.
-Error relayed(int rank, const std::pair<ErrorCode, std::string>& failure) {
-  const bool told = failure.second.find(" reports: ") != std::string::npos;
-  return Error(failure.first,
-               told ? failure.second : text("rank ", rank, " reports: ", failure.second));
-}
-
 }  // namespace
 
 Fd own_pid_descriptor() {
@@ -39,6 +31,18 @@ int Peers::pid_of(int rank) const {
   for (const Peer& peer : peers_)
     if (peer.rank == rank) return peer.pid;
   return getpid();
+}
+
+std::string Peers::name_of(int rank) const {
+  return names_.empty() ? text("rank ", rank) : names_[static_cast<std::size_t>(rank)];
+}
+
+/// A peer's failure as this rank throws it; one that the peer itself was told of keeps its first
+/// teller.
+Error Peers::relayed(int rank, const std::pair<ErrorCode, std::string>& failure) const {
+  const bool told = failure.second.find(" reports: ") != std::string::npos;
+  return Error(failure.first,
+               told ? failure.second : text(name_of(rank), " reports: ", failure.second));
 }
 
 bool Peers::wanted(int rank) const {
@@ -59,7 +63,7 @@ void Peers::check_processes(const std::string& waiting_for) const {
       continue;
     }
     throw Error(ErrorCode::peer_lost,
-                text("rank ", peer.rank, " (pid ", peer.pid, ") ended while ", waiting_for));
+                text(name_of(peer.rank), " (pid ", peer.pid, ") ended while ", waiting_for));
   }
   if (follower == nullptr) return;
   const auto failure = controls_->failure_of(follower->rank);
@@ -74,7 +78,7 @@ void Peers::check_words(const std::string& waiting_for) const {
     if ((!left && load(control.failed) != 2) || !wanted(peer.rank)) continue;
     check_processes(waiting_for);
     if (const auto failure = controls_->failure_of(peer.rank)) throw relayed(peer.rank, *failure);
-    throw Error(ErrorCode::peer_lost, text("rank ", peer.rank, " (pid ", peer.pid,
+    throw Error(ErrorCode::peer_lost, text(name_of(peer.rank), " (pid ", peer.pid,
                                            ") closed its communicator while ", waiting_for));
   }
 }
@@ -99,7 +103,7 @@ void Peers::check_one(int rank, const std::string& waiting_for) const {
     const bool ended = poll(&entry, 1, 0) > 0 || has_died(rank);
     if (!ended && load(controls_->of(rank).left) == 0) continue;
     throw Error(ErrorCode::peer_lost,
-                text("rank ", peer.rank, " (pid ", peer.pid, ") ",
+                text(name_of(peer.rank), " (pid ", peer.pid, ") ",
                      ended ? "ended" : "closed its communicator", " while ", waiting_for));
   }
 }
@@ -110,6 +114,7 @@ void Peers::check(const std::string& waiting_for) {
   if (now_ns() < next_poll_ns_) return;
   next_poll_ns_ = now_ns() + kPollEveryNs;
   check_processes(waiting_for);
+  if (beyond_) beyond_();
   if (controls_ != nullptr) overdue_.look(controls_->rank(), [&] { return waiting_for; });
 }
 

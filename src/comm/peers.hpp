@@ -36,6 +36,10 @@ class Peers : public Watch {
     controls_ = controls;
     lives_ = std::move(lives);
   }
+  /// What ranks are called in errors, where that is not their numbers.
+  void set_names(std::vector<std::string> names) { names_ = std::move(names); }
+  /// Asked as often as processes are; throws what is amiss beyond this host.
+  void set_beyond(std::function<void()> check) { beyond_ = std::move(check); }
   /// A peer that has come out of this call may end: nothing more is wanted of it.
   void begin_call(std::uint32_t call) {
     call_ = call;
@@ -57,6 +61,8 @@ class Peers : public Watch {
  private:
   bool wanted(int rank) const;
   bool has_died(int rank) const { return lives_ != nullptr && lives_->has_died(rank); }
+  std::string name_of(int rank) const;
+  Error relayed(int rank, const std::pair<ErrorCode, std::string>& failure) const;
   void check_processes(const std::string& waiting_for) const;
   void check_words(const std::string& waiting_for) const;
 
@@ -68,6 +74,8 @@ class Peers : public Watch {
   Overdue overdue_;
   std::atomic<bool> aborted_{false};
   std::function<bool()> meanwhile_;
+  std::function<void()> beyond_;
+  std::vector<std::string> names_;
 };
 
 }  // namespace plait

@@ -1,202 +1,453 @@
-// Nodes that meet: who is where, what lies between, and whether all make the same call.
+// Calls between nodes as rounds of messages: what each member sends to whom, then what is summed.
 #include "comm/world.hpp"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
+#include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "base/text.hpp"
-#include "comm/reach.hpp"
+#include "comm/descriptor.hpp"
 #include "comm/rendezvous.hpp"
-#include "plait/error.hpp"
-#include "topo/cluster.hpp"
+#include "exec/cpu/cpu.hpp"
 
 namespace plait {
 namespace {
 
 constexpr std::int64_t kLookEveryNs = 5'000'000;
+constexpr int kYields = 200;  // before a wait sleeps
+constexpr const char* kReports = " reports: ";
+constexpr unsigned kSleepUs = 20;          // at once: no bell rings for a message
+constexpr std::uint64_t kShort = 1 << 15;  // bytes that go to all members in one round
 
-/// A word that no other communicator's node has.
-std::string new_word() {
-  return text(::getpid(), '-', std::chrono::steady_clock::now().time_since_epoch().count());
-}
-
-std::vector<int> everybody(const World& world) {
-  std::vector<int> ranks(static_cast<std::size_t>(world.ranks()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
-double copy_s(World& world, std::vector<int> pair, bool sends, std::uint64_t bytes,
-              const Patience& patience) {
-  auto memory = std::make_unique<std::vector<char>>(bytes);
-  Request request;
-  request.collective = Collective::copy;
-  request.type = DataType::uint8;
-  request.count = bytes;
-  request.ranks = 2;
-  const auto began = std::chrono::steady_clock::now();
-  for (int way = 0; way < 2; ++way) {  // there and back
-    request.root = way;
-    request.peer = 1 - way;
-    const int begun = world.begin(request, pair, sends ? 0 : 1, memory->data(), memory->data());
-    world.finish(begun, memory, patience, "a first message between nodes");
-  }
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / 2;
-}
-
-/// Between the first ranks of the first two nodes: both measure, and rank 0 tells.
-Network measured(OverNodes& over, const Patience& patience) {
-  constexpr std::uint64_t kLong = 8 << 20;  // more than a shaped link lets through at once
-  const int first = over.nodes.members[0][0], second = over.nodes.members[1][0];
-  const int me = over.nodes.peers()[static_cast<std::size_t>(over.nodes.place)];
-  double short_s = 0, long_s = 0;
-  if (me == first || me == second) {
-    static_cast<void>(copy_s(*over.world, {first, second}, me == first, 8, patience));
-    short_s = copy_s(*over.world, {first, second}, me == first, 8, patience);
-    long_s = copy_s(*over.world, {first, second}, me == first, kLong, patience);
-  }
-  Network network;
-  network.nodes = over.nodes.count();
-  network.latency_ns = std::clamp(short_s * 1e9, 500.0, 1e7);
-  network.gb_per_s = std::clamp(kLong / std::max(long_s - short_s, 1e-6) / 1e9, 0.001, 1000.0);
-  return network;
-}
-
-/// What must agree on all nodes: launchers may hand the environment to the first alone.
-std::string settings_of(const CommunicatorOptions& options, const Env& env) {
-  return text("PLAIT_BITWISE=", env.bitwise, " PLAIT_ALGO=", env.algo,
-              " PLAIT_NODE_SIZE=", env.node_size, " arrive_s=", options.arrive_s,
-              " deadline_s=", options.deadline_s);
-}
-
-bool are_on_several_hosts(const CommunicatorOptions& options, const Env& env) {
-  if (!options.rendezvous.empty() || !env.rendezvous.empty()) return false;
-  if (env.node_size > 0 && env.node_size < options.ranks) return true;
-  return !why_not_one_host(env, options.ranks).empty();
+bool overlap(const char* a, std::uint64_t a_bytes, const char* b, std::uint64_t b_bytes) {
+  return a != nullptr && b != nullptr && a < b + b_bytes && b < a + a_bytes;
 }
 
 }  // namespace
 
+char* World::Room::of(std::size_t wanted) {
+  if (wanted > size) {
+    bytes.reset(new char[wanted]);  // not filled: it is written before it is read
+    size = wanted;
+  }
+  return bytes.get();
+}
+
+/// The rounds of one member's part of a collective.
+class World::Making {
+ public:
+  Making(Call& call, const Request& request, int member, const void* src, void* dst)
+      : call_(call),
+        r_(request),
+        me_(member),
+        src_(const_cast<char*>(static_cast<const char*>(src))),
+        dst_(static_cast<char*>(dst)),
+        size_(bytes_of(request.type)),
+        block_(request.count * size_) {}
+
+  void make() {
+    call_.rounds.assign(2, {});
+    switch (r_.collective) {
+      case Collective::all_reduce: return all_reduce();
+      case Collective::reduce: return reduce();
+      case Collective::reduce_scatter: return reduce_scatter();
+      case Collective::broadcast: return broadcast();
+      case Collective::all_gather: return all_gather();
+      case Collective::gather: return gather();
+      case Collective::scatter: return scatter();
+      case Collective::all_to_all: return all_to_all();
+      case Collective::copy: return copy();
+      case Collective::send_recv: return send_recv();
+    }
+    throw Error(ErrorCode::unsupported, text("between nodes: no ", name_of(r_.collective)));
+  }
+
+ private:
+  int n() const { return r_.ranks; }
+  /// The other members, each beginning with the next: nobody is sent to by all at once.
+  template <class Work>
+  void each_other(const Work& work) const {
+    for (int step = 1; step < n(); ++step) work((me_ + step) % n());
+  }
+  void send(int round, int member, char* at, std::uint64_t bytes) {
+    add(round, {member, at, bytes, true});
+  }
+  void receive(int round, int member, char* at, std::uint64_t bytes) {
+    add(round, {member, at, bytes, false});
+  }
+  void add(int round, Part part) {
+    if (part.bytes > 0) call_.rounds[static_cast<std::size_t>(round)].parts.push_back(part);
+  }
+  bool is_short() const { return n() == 2 || block_ <= kShort; }
+  /// Elements of part p of n, as even as can be.
+  std::uint64_t begin_of(int p) const {
+    return r_.count / static_cast<std::uint64_t>(n()) * static_cast<std::uint64_t>(p) +
+           std::min<std::uint64_t>(static_cast<std::uint64_t>(p),
+                                   r_.count % static_cast<std::uint64_t>(n()));
+  }
+  std::uint64_t bytes_of_part(int p) const { return (begin_of(p + 1) - begin_of(p)) * size_; }
+  char* part(char* base, int p) const {
+    return base == nullptr ? base : base + begin_of(p) * size_;
+  }
+  char* block(char* base, int member) const {
+    return base + static_cast<std::uint64_t>(member) * block_;
+  }
+  /// What is sent, apart from what is written meanwhile.
+  char* apart(std::uint64_t src_bytes, std::uint64_t dst_bytes) {
+    if (!overlap(src_, src_bytes, dst_, dst_bytes)) return src_;
+    char* const staged = call_.staged.of(src_bytes);
+    std::memcpy(staged, src_, src_bytes);
+    return staged;
+  }
+  void move(char* to, const char* from, std::uint64_t bytes) const {
+    if (to != from && to != nullptr && from != nullptr && bytes > 0) std::memmove(to, from, bytes);
+  }
+
+  /// Receives `bytes` of every other member in round 0, then sums them with `mine` in order.
+  void sum(char* mine, char* to, std::uint64_t bytes) {
+    char* const room = call_.received.of(bytes * static_cast<std::uint64_t>(n()));
+    std::vector<const void*> sources(static_cast<std::size_t>(n()), mine);
+    each_other([&](int other) {
+      char* const at = room + static_cast<std::uint64_t>(other) * bytes;
+      receive(0, other, at, bytes);
+      sources[static_cast<std::size_t>(other)] = at;
+    });
+    // Averages and scaled sums are sums between nodes.
+    const bool is_sum = r_.op == ReduceOp::avg || r_.op == ReduceOp::premul_sum;
+    call_.rounds[0].then = [to, sources, bytes, type = r_.type, size = size_,
+                            op = is_sum ? ReduceOp::sum : r_.op] {
+      if (bytes > 0)
+        reduce_cpu(type, op, to, sources.data(), static_cast<int>(sources.size()), bytes / size, 1,
+                   false, nullptr);
+    };
+  }
+
+  void all_reduce() {
+    if (is_short()) {
+      each_other([&](int other) { send(0, other, src_, block_); });
+      return sum(src_, dst_, block_);
+    }
+    each_other([&](int other) { send(0, other, part(src_, other), bytes_of_part(other)); });
+    sum(part(src_, me_), part(dst_, me_), bytes_of_part(me_));
+    each_other([&](int other) {
+      send(1, other, part(dst_, me_), bytes_of_part(me_));
+      receive(1, other, part(dst_, other), bytes_of_part(other));
+    });
+  }
+  void reduce() {
+    const bool is_root = me_ == r_.root;
+    if (is_short()) {
+      if (is_root) return sum(src_, dst_, block_);
+      return send(0, r_.root, src_, block_);
+    }
+    each_other([&](int other) { send(0, other, part(src_, other), bytes_of_part(other)); });
+    char* const summed = is_root ? part(dst_, me_) : call_.staged.of(bytes_of_part(me_));
+    sum(part(src_, me_), summed, bytes_of_part(me_));
+    if (!is_root) return send(1, r_.root, summed, bytes_of_part(me_));
+    each_other([&](int other) { receive(1, other, part(dst_, other), bytes_of_part(other)); });
+  }
+  void reduce_scatter() {
+    each_other([&](int other) { send(0, other, block(src_, other), block_); });
+    sum(block(src_, me_), dst_, block_);
+  }
+  /// Long ones in parts: each member passes its own on.
+  void broadcast() {
+    const bool is_root = me_ == r_.root;
+    if (is_root) move(dst_, src_, block_);
+    if (is_short()) {
+      if (!is_root) return receive(0, r_.root, dst_, block_);
+      return each_other([&](int other) { send(0, other, src_, block_); });
+    }
+    if (is_root)
+      return each_other([&](int other) {
+        send(0, other, part(src_, other), bytes_of_part(other));
+        send(1, other, part(src_, me_), bytes_of_part(me_));
+      });
+    receive(0, r_.root, part(dst_, me_), bytes_of_part(me_));
+    each_other([&](int other) {
+      if (other != r_.root) send(1, other, part(dst_, me_), bytes_of_part(me_));
+      receive(1, other, part(dst_, other), bytes_of_part(other));
+    });
+  }
+  void all_gather() {
+    char* const own = block(dst_, me_);
+    char* const from = src_ == own ? src_ : apart(block_, block_ * static_cast<unsigned>(n()));
+    move(own, from, block_);
+    each_other([&](int other) {
+      send(0, other, from, block_);
+      receive(0, other, block(dst_, other), block_);
+    });
+  }
+  void gather() {
+    if (me_ != r_.root) return send(0, r_.root, src_, block_);
+    move(block(dst_, me_), src_, block_);
+    each_other([&](int other) { receive(0, other, block(dst_, other), block_); });
+  }
+  void scatter() {
+    if (me_ != r_.root) return receive(0, r_.root, dst_, block_);
+    char* const own = block(src_, me_);
+    char* const from = dst_ == own ? src_ : apart(block_ * static_cast<unsigned>(n()), block_);
+    move(dst_, block(from, me_), block_);
+    each_other([&](int other) { send(0, other, block(from, other), block_); });
+  }
+  void all_to_all() {
+    const std::uint64_t whole = block_ * static_cast<unsigned>(n());
+    char* const from = apart(whole, whole);
+    move(block(dst_, me_), block(from, me_), block_);
+    each_other([&](int other) {
+      send(0, other, block(from, other), block_);
+      receive(0, other, block(dst_, other), block_);
+    });
+  }
+  void copy() {
+    if (r_.root == r_.peer) return me_ == r_.root ? move(dst_, src_, block_) : void();
+    if (me_ == r_.root) send(0, r_.peer, src_, block_);
+    if (me_ == r_.peer) receive(0, r_.root, dst_, block_);
+  }
+  void send_recv() {
+    char* const from = apart(block_, block_);
+    if (n() == 1) return move(dst_, from, block_);
+    send(0, (me_ + 1) % n(), from, block_);
+    receive(0, (me_ + n() - 1) % n(), dst_, block_);
+  }
+
+  Call& call_;
+  const Request& r_;
+  const int me_;
+  char* const src_;
+  char* const dst_;
+  const std::uint64_t size_, block_;
+};
+
+World::World(std::shared_ptr<Carrier> carrier, std::vector<int> members, int me, int series)
+    : carrier_(std::move(carrier)),
+      members_(std::move(members)),
+      me_(me),
+      series_(series),
+      is_lost_(members_.size()),
+      sent_(members_.size()),
+      received_(members_.size()) {}
+
+std::string World::name_of_rank(int rank) const {
+  const auto at = static_cast<std::size_t>(rank);
+  return at < places_.size() ? text("rank ", rank, " on host ", places_[at].host)
+                             : text("rank ", rank);
+}
+
+std::unique_ptr<World> World::between(int peer) const {
+  const int lower = std::min(me_, peer), upper = std::max(me_, peer);
+  auto made = std::make_unique<World>(carrier_,
+                                      std::vector{members_.at(static_cast<std::size_t>(lower)),
+                                                  members_.at(static_cast<std::size_t>(upper))},
+                                      me_ == lower ? 0 : 1, 1);
+  if (places_.size() == members_.size())
+    made->set_places(
+        {places_[static_cast<std::size_t>(lower)], places_[static_cast<std::size_t>(upper)]});
+  return made;
+}
+
+int World::begin(const Request& request, const std::vector<int>& ranks, int member, const void* src,
+                 void* dst) {
+  const auto free =
+      std::find_if(calls_.begin(), calls_.end(), [](const auto& one) { return !one->is_taken; });
+  const auto begun = static_cast<std::size_t>(free - calls_.begin());
+  if (free == calls_.end()) calls_.push_back(std::make_unique<Call>());
+  Call& call = *calls_[begun];
+  Making(call, request, member, src, dst).make();
+  call.is_taken = true;
+  call.round = 0;
+  call.open.clear();
+  number(call, ranks);
+  open_round(call);
+  return static_cast<int>(begun);
+}
+
+/// Messages are cut to what a carrier takes, named by rank, and numbered by the pair that they go
+/// between: calls of a pair begin in one order on both ends, though their rounds may not.
+void World::number(Call& call, const std::vector<int>& ranks) {
+  for (Round& round : call.rounds) {
+    std::vector<Part> cut;
+    for (Part part : round.parts) {
+      part.member = ranks[static_cast<std::size_t>(part.member)];
+      int& count = (part.is_sent ? sent_ : received_)[static_cast<std::size_t>(part.member)];
+      while (part.bytes > 0) {
+        Part piece = part;
+        piece.bytes = std::min<std::uint64_t>(part.bytes, Carrier::kMostBytes);
+        piece.tag = 2 * count + series_;
+        count = (count + 1) % (Carrier::kMostTag / 2);
+        part.at += piece.bytes;
+        part.bytes -= piece.bytes;
+        cut.push_back(piece);
+      }
+    }
+    round.parts = std::move(cut);
+  }
+}
+
+/// What the library throws about a rank; from then on it is left alone.
+template <class Step>
+auto World::with(int rank, const Step& step) {
+  try {
+    return step();
+  } catch (const Error& error) {
+    is_lost_[static_cast<std::size_t>(rank)] = true;
+    throw Error(error.code(), text(name_of_rank(rank), ": ", reason_of(error)));
+  }
+}
+
+void World::open_round(Call& call) {
+  for (const Part& part : call.rounds[call.round].parts) {
+    const int there = members_[static_cast<std::size_t>(part.member)];
+    const std::uint64_t message = with(part.member, [&] {
+      return part.is_sent ? carrier_->send(there, part.tag, part.at, part.bytes)
+                          : carrier_->receive(there, part.tag, part.at, part.bytes);
+    });
+    if (message != 0) call.open.push_back({message, part.member, part.is_sent});
+  }
+}
+
+bool World::is_done(int begun) {
+  Call& call = *calls_[static_cast<std::size_t>(begun)];
+  while (call.round < call.rounds.size()) {
+    for (std::size_t i = 0; i < call.open.size();) {
+      Open& one = call.open[i];
+      if (!with(one.rank, [&] { return carrier_->is_done(one.message); })) {
+        ++i;
+        continue;
+      }
+      one = call.open.back();
+      call.open.pop_back();
+    }
+    if (!call.open.empty()) return false;
+    if (call.rounds[call.round].then) call.rounds[call.round].then();
+    if (++call.round < call.rounds.size()) open_round(call);
+  }
+  return true;
+}
+
+void World::end(int begun) { calls_[static_cast<std::size_t>(begun)]->is_taken = false; }
+
+std::string World::awaits(int begun) const {
+  std::string names;
+  for (const bool sent : {false, true}) {
+    std::vector<int> ranks;
+    for (const Open& one : calls_[static_cast<std::size_t>(begun)]->open)
+      if (one.is_sent == sent) ranks.push_back(one.rank);
+    std::sort(ranks.begin(), ranks.end());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    for (const int rank : ranks) names += text(names.empty() ? "" : ", ", name_of_rank(rank));
+    if (!names.empty()) break;  // who takes nothing is told of where all else has come
+  }
+  return names.empty() ? "nobody" : names;
+}
+
 void World::await(int begun, const Patience& patience, const std::string& waiting) {
   std::int64_t looked_ns = now_ns();
-  while (!is_done(begun)) {
-    ::sched_yield();
+  for (int turn = 0; !is_done(begun); ++turn) {
+    turn < kYields ? static_cast<void>(::sched_yield()) : static_cast<void>(::usleep(kSleepUs));
     const std::int64_t at_ns = now_ns();
     if (at_ns - looked_ns < kLookEveryNs) continue;
     looked_ns = at_ns;
     if (patience.check) patience.check();
+    check();
     if (at_ns > patience.deadline_ns)
-      throw Error(ErrorCode::timeout, text(waiting, ": the deadline has passed; is a node gone?"));
+      throw Error(ErrorCode::timeout, text(waiting, ": the deadline has passed without ",
+                                           awaits(begun), " (", carrier_->name(), ")"));
   }
 }
 
-OverNodes over_nodes(const CommunicatorOptions& options, const Env& env) {
-  if (options.ranks < 2 || !are_on_several_hosts(options, env)) return {};
-  if (options.ranks > kMaxRanks)
-    throw Error(ErrorCode::unsupported,
-                text("wanted at most ", kMaxRanks, " ranks over nodes, found ", options.ranks));
-  if (!options.topology.empty() || !env.topology.empty() ||
-      !masks_asked(options.masks, env).empty())
-    throw Error(ErrorCode::unsupported,
-                "topologies by name and masks are of one host; these ranks are on several");
-  OverNodes over;
-  over.world = mpi_world(options.rank, options.ranks);
-  if (over.world == nullptr)
-    throw Error(ErrorCode::unsupported,
-                env.node_size > 0
-                    ? text("PLAIT_NODE_SIZE makes several nodes of these ", options.ranks,
-                           " ranks, and nothing carries bytes between nodes: initialise MPI first "
-                           "(MPI_Init, or from mpi4py import MPI)")
-                    : why_not_one_host(env, options.ranks));
-  const std::vector<std::string> cards =
-      over.world->exchange(pack({host_name(), new_word(), settings_of(options, env)}),
-                           {deadline_in(options.arrive_s), nullptr});
-  std::vector<std::string> hosts, words;
-  for (const std::string& card : cards) {
-    const std::vector<std::string> parts = unpack(card);
-    if (parts.size() != 3) throw Error(ErrorCode::parse_error, "a malformed card of a rank");
-    if (parts[2] != unpack(cards[0])[2])
-      throw Error(ErrorCode::mismatch, text("rank ", hosts.size(), " has other settings (",
-                                            parts[2], ") than rank 0 (", unpack(cards[0])[2], ")"));
-    hosts.push_back(parts[0]);
-    words.push_back(parts[1]);
+bool World::drop(int begun) noexcept {
+  Call& call = *calls_[static_cast<std::size_t>(begun)];
+  for (const Open& one : call.open) given_up_.insert(one.rank);
+  std::erase_if(call.open, [&](Open& one) { return carrier_->drop(one.message); });
+  call.round = call.rounds.size();
+  // One that may still be written to stays taken, so that its room stays as it is.
+  if (call.open.empty()) call.is_taken = false;
+  return call.open.empty();
+}
+
+bool World::drop_all() noexcept {
+  bool all = true;
+  for (std::size_t begun = 0; begun < calls_.size(); ++begun)
+    if (calls_[begun]->is_taken) all = drop(static_cast<int>(begun)) && all;
+  return all;
+}
+
+/// Nothing is sent to nodes that may be gone, since an MPI may crash at that: those of a rank that
+/// the library has given up, or that has been waited for in vain. Who lives there finds out by
+/// itself, as do all who heard it from another.
+void World::tell(const Error& error) noexcept {
+  try {
+    if (reason_of(error).find(kReports) != std::string::npos) return;
+    if (error.code() == ErrorCode::timeout)
+      for (const int rank : given_up_) is_lost_[static_cast<std::size_t>(rank)] = true;
+    is_lost_[static_cast<std::size_t>(me_)] = true;  // who is beside me hears it there
+    const auto is_left = [&](std::size_t rank) {
+      for (std::size_t lost = 0; lost < is_lost_.size(); ++lost)
+        if (is_lost_[lost] &&
+            (lost == rank || (!places_.empty() && places_[lost].node == places_[rank].node)))
+          return false;
+      return true;
+    };
+    std::vector<int> others;
+    for (std::size_t rank = 0; rank < members_.size(); ++rank)
+      if (is_left(rank)) others.push_back(members_[rank]);
+    carrier_->tell(others, text(static_cast<int>(error.code()), ' ', reason_of(error)));
+  } catch (...) {  // no memory for the words: the others have their deadlines
   }
-  over.nodes = nodes_of(hosts, env.node_size, options.rank);
-  if (over.nodes.count() == 1) return {};  // the launcher counts otherwise than the system
-  over.rendezvous = text("unix:", rendezvous_folder(), "/node-",
-                         words[static_cast<std::size_t>(over.nodes.peers()[0])]);
-  return over;
 }
 
-Topology topology_of(OverNodes& over, const Patience& patience) {
-  std::size_t most = 0;
-  for (const std::vector<int>& members : over.nodes.members) most = std::max(most, members.size());
-  Network network = measured(over, patience);
-  std::string json;
-  if (over.nodes.mine == 0 && over.nodes.place == 0) {
-    const Topology node = local_cpu(static_cast<int>(most));
-    Nic nic;
-    for (int device = 0; device < static_cast<int>(node.devices.size()); ++device)
-      nic.affinity.push_back(device);
-    network.nics.push_back(nic);
-    json = to_json(cluster_of(node, network));
-  }
-  const int rank_0 = over.nodes.members[0][0];
-  return topology_from_json(over.world->exchange(json, patience)[static_cast<std::size_t>(rank_0)]);
+void World::check() const {
+  const auto told = carrier_->told();
+  if (!told) return;
+  const std::size_t space = told->second.find(' ');
+  const auto code =
+      static_cast<ErrorCode>(parse_integer("error code", told->second.substr(0, space), 1, 13));
+  const std::string reason = told->second.substr(space + 1);
+  const bool relayed = reason.find(kReports) != std::string::npos;
+  const auto at = std::find(members_.begin(), members_.end(), told->first);
+  const std::string who = at == members_.end()
+                              ? text("rank ", told->first)
+                              : name_of_rank(static_cast<int>(at - members_.begin()));
+  throw Error(code, relayed ? reason : text(who, kReports, reason));
 }
 
-std::vector<int> devices_of(const Topology& topology, const Nodes& nodes) {
-  const std::vector<int> all = rank_devices(topology);
-  const std::size_t each = all.size() / nodes.members.size();
-  std::size_t ranks = 0;
-  for (const std::vector<int>& members : nodes.members) ranks += members.size();
-  std::vector<int> devices(ranks);
-  for (std::size_t node = 0; node < nodes.members.size(); ++node)
-    for (std::size_t place = 0; place < nodes.members[node].size(); ++place)
-      devices[static_cast<std::size_t>(nodes.members[node][place])] = all[node * each + place];
-  return devices;
-}
-
-std::optional<Error> first_error(World& world, const std::optional<Error>& mine,
-                                 const Patience& patience) {
-  const std::string word =
-      mine ? pack({text(static_cast<int>(mine->code())), reason_of(*mine)}) : "";
-  for (const std::string& card : world.exchange(word, patience)) {
-    if (card.empty()) continue;
-    const std::vector<std::string> parts = unpack(card);
-    return Error(static_cast<ErrorCode>(parse_integer("error code", parts.at(0), 1, 13)),
-                 parts.at(1));
-  }
-  return std::nullopt;
-}
-
-std::optional<Error> verdict_over(World& world, const CallDescriptor& mine,
-                                  const std::optional<Error>& refused, const Patience& patience) {
-  const std::string said = print(mine);
-  const std::uint64_t hash = hash_bytes(said.data(), said.size(), mine.plan_hash);
-  auto kept = std::make_unique<std::array<std::uint64_t, 3>>();
-  std::array<std::uint64_t, 3>& words = *kept;
-  words = {refused ? static_cast<std::uint64_t>(refused->code()) : 0, hash, ~hash};
+std::vector<std::string> World::gathered(const std::string& mine, std::size_t each,
+                                         const Patience& patience) {
   Request request;
-  request.collective = Collective::all_reduce;
-  request.type = DataType::uint64;
-  request.op = ReduceOp::max;
-  request.count = words.size();
-  request.ranks = world.ranks();
-  const int begun = world.begin(request, everybody(world), 0, words.data(), words.data());
-  world.finish(begun, kept, patience, "a call that the ranks of all nodes make");
-  if (words[0] == 0 && words[1] == ~words[2]) return std::nullopt;
-  if (words[0] != 0) return first_error(world, refused, patience);
-  const std::vector<std::string> all =
-      world.exchange(text(said, ", by plan ", mine.plan_hash), patience);
-  const auto other =
-      std::find_if(all.begin(), all.end(), [&](const std::string& one) { return one != all[0]; });
-  return Error(ErrorCode::mismatch, text("rank 0 calls ", all[0], ", rank ", other - all.begin(),
-                                         " calls ", other == all.end() ? "it otherwise" : *other));
+  request.collective = Collective::all_gather;
+  request.type = DataType::uint8;
+  request.count = each;
+  request.ranks = ranks();
+  auto kept = std::make_unique<std::pair<std::string, std::string>>(mine, "");
+  kept->first.resize(each);
+  kept->second.resize(each * members_.size());
+  std::vector<int> everybody(members_.size());
+  std::iota(everybody.begin(), everybody.end(), 0);
+  finish(begin(request, everybody, me_, kept->first.data(), kept->second.data()), kept, patience,
+         "an exchange between nodes");
+  std::vector<std::string> cards;
+  for (std::size_t rank = 0; rank < members_.size(); ++rank)
+    cards.push_back(kept->second.substr(rank * each, each));
+  return cards;
+}
+
+std::vector<std::string> World::exchange(const std::string& mine, const Patience& patience) {
+  std::uint64_t size = mine.size(), most = 0;
+  std::vector<std::uint64_t> sizes;
+  for (const std::string& one :
+       gathered({reinterpret_cast<const char*>(&size), sizeof size}, sizeof size, patience)) {
+    std::memcpy(&size, one.data(), sizeof size);
+    sizes.push_back(size);
+    most = std::max(most, size);
+  }
+  std::vector<std::string> cards = gathered(mine, most, patience);
+  for (std::size_t rank = 0; rank < cards.size(); ++rank) cards[rank].resize(sizes[rank]);
+  return cards;
 }
 
 }  // namespace plait

@@ -126,10 +126,37 @@ def refusals(comm: plait.Communicator, checks: Checks) -> None:
     comm.barrier()
 
 
+def pairs(comm: plait.Communicator, checks: Checks) -> None:
+    """Each rank with each other, of its node and of others; then all together as before."""
+    me = comm.rank
+    for count in (1, 1001, 1 << 20):
+        for peer in range(comm.ranks):
+            if peer == me:
+                continue
+            out = np.zeros(count)
+            if me < peer:
+                comm.send(np.full(count, me + 1.0), peer)
+                comm.recv(out, peer)
+            else:
+                comm.recv(out, peer)
+                comm.send(np.full(count, me + 1.0), peer)
+            checks.same(f"recv from {peer} x {count}", out, np.full(count, peer + 1.0))
+            found = comm.exchange_with(np.full(count, 10.0 * me), peer)
+            checks.same(f"exchange with {peer} x {count}", found, np.full(count, 10.0 * peer))
+    checks.same("sum after it", comm.all_reduce(np.ones(3)), np.full(3, float(comm.ranks)))
+    ways = [way for way in comm.counters().calls_of if way.startswith(("copy", "send_recv"))]
+    checks.same("pairs are counted", len(ways) > 0, True)
+
+
 def main() -> None:
     checks = Checks()
     comm = plait.init()
-    jobs = {"collectives": collectives, "strategies": strategies, "refusals": refusals}
+    jobs = {
+        "collectives": collectives,
+        "strategies": strategies,
+        "refusals": refusals,
+        "pairs": pairs,
+    }
     jobs[sys.argv[1]](comm, checks)
     facts = {"ranks": comm.ranks, "topology": comm.topology.name}
     wrong = MPI.COMM_WORLD.gather((checks.count, checks.wrong))

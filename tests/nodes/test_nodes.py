@@ -64,13 +64,18 @@ def test_without_mpi_the_error_says_what_to_do():
     assert done.stdout.count("from mpi4py import MPI") == 2
 
 
-def test_two_ranks_alone_are_of_one_node():
+def test_two_ranks_alone_send_to_each_other_over_nodes():
+    found = facts(run(4, 2, str(JOB), "pairs"))
+    assert found["wrong"] == [] and found["checks"] == 4 * (3 * 3 * 2 + 2)
+
+
+def test_a_receive_without_a_send_ends_and_says_who_is_missing():
     program = (
         "from mpi4py import MPI\nimport plait, numpy as np\nc = plait.init()\n"
-        "try:\n    c.send(np.ones(3), 1 - c.rank)\nexcept plait.UnsupportedError as e:\n"
-        "    print(e)\n"
-        "print(c.copy(np.full(3, c.rank + 1.0), src=0, dst=1, out=np.zeros(3)))"
+        "if c.rank == 0:\n    try:\n        plait.Communicator.recv(c, np.ones(3), 1)\n"
+        "    except plait.Error as e:\n        print(e)\nMPI.COMM_WORLD.Barrier()\n"
+        "print(c.all_reduce(np.ones(1)))"
     )
-    done = run(2, 1, "-c", program)
+    done = run(2, 1, "-c", program, PLAIT_ARRIVE_S="1")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("two ranks alone") == 2 and done.stdout.count("[1. 1. 1.]") == 1
+    assert "without rank 1 on host" in done.stdout and done.stdout.count("[2.]") == 2

@@ -33,6 +33,7 @@ void fill(Abi& abi, const By& by) {
   abi.no_type = by("ompi_mpi_datatype_null", 0x0c000000, 0x200);
   abi.no_request = by("ompi_request_null", 0x2c000000, 0x180);
   abi.no_info = by("ompi_mpi_info_null", 0x1c000000, 0x130);
+  abi.errors_return = by("ompi_mpi_errors_return", 0x54000001, 0x143);
   abi.int32 = by("ompi_mpi_int", 0x4c000405, 0x209);
   abi.byte = by("ompi_mpi_byte", 0x4c00010d, 0x247);
   abi.min = by("ompi_mpi_op_min", 0x58000002, 0x22);

@@ -46,6 +46,7 @@ struct Abi {
   int any_source = -1, any_tag = -1;
   int shared_kind = 0;  ///< MPI_COMM_TYPE_SHARED
   Handle world = 0, self = 0, no_comm = 0, no_type = 0, no_request = 0, no_info = 0;
+  Handle errors_return = 0;
   Handle int32 = 0, byte = 0, min = 0;
 
   /// Handles are compared by this.

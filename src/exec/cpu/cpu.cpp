@@ -19,6 +19,7 @@ namespace plait {
 namespace {
 
 constexpr std::uint32_t kRefreshShift = 28;
+constexpr std::int64_t kGraceNs = 1'000'000'000;
 
 class RankRun {
  public:
@@ -152,10 +153,14 @@ class RankRun {
   }
 
   void wait() {
-    const WaitFor wait{&view_.doorbell(rank_), call_.deadline_ns, &watch_,
+    const bool is_between = is_between_nodes();
+    // Who waits for a rank of this node that waits for another node leaves it to that one to say
+    // so.
+    const std::int64_t grace_ns = plan_.calls.empty() || is_between ? 0 : kGraceNs;
+    const WaitFor wait{&view_.doorbell(rank_), call_.deadline_ns + grace_ns, &watch_,
                        [this] { return describe(); }};
     WaitPolicy policy = wait_policy(view_.ranks_here());
-    if (is_between_nodes()) policy.most_sleep_ns = 50'000;  // no bell rings for it
+    if (is_between) policy.most_sleep_ns = 50'000;  // no bell rings for it
     wait_until(policy, wait, [this] {
       return std::any_of(lanes_.begin(), lanes_.end(),
                          [&](const Cursor& lane) { return can_go_on(lane); });
@@ -168,8 +173,9 @@ class RankRun {
       const Op& op = lane.op();
       if (op.kind == OpKind::join) {
         told += text(told.empty() ? text("rank ", rank_, " waits in lane ") : "; in lane ",
-                     lane.lane->name, " op ", lane.next, " for the other ranks of call ", op.call,
-                     " between nodes");
+                     lane.lane->name, " op ", lane.next, " for ",
+                     lane.begun < 0 ? "its turn" : call_.library->awaits(lane.begun), " in call ",
+                     op.call, " between nodes");
         continue;
       }
       const std::uint32_t found = view_.word(op.flag).load() - call_.epoch;

@@ -1,5 +1,6 @@
 // What `join` ops of a plan run on: a library that carries data between nodes.
 #pragma once
+#include <string>
 #include <vector>
 
 #include "plait/plan.hpp"
@@ -19,6 +20,8 @@ class NodeLibrary {
   virtual bool is_done(int begun) = 0;
   /// The number may be given to another call.
   virtual void end(int begun) = 0;
+  /// Whose part of it has not come yet: "rank 2 on host b". For messages.
+  virtual std::string awaits(int begun) const = 0;
 };
 
 }  // namespace plait

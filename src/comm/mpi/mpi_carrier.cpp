@@ -1,0 +1,218 @@
+// Messages on a communicator of our own beside MPI_COMM_WORLD, begun and tested, so that deadlines
+// hold and errors come back to us.
+#include <dlfcn.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <mutex>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "base/text.hpp"
+#include "comm/mpi/loaded.hpp"
+#include "comm/over_nodes.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+using mpi::Handle;
+
+constexpr int kTellTag = 32767, kGoneTag = 32766;  // beyond all that worlds use
+constexpr double kAnswerS = 1.0;                   // how long ranks that have come have to say so
+
+struct Functions {
+#define PLAIT_MPI_FUNCTION(name, parameters) int(*name) parameters = nullptr;
+#include "comm/mpi/node_functions.def"
+#undef PLAIT_MPI_FUNCTION
+};
+
+Functions functions_of(const mpi::Loaded& loaded) {
+  Functions found;
+#define PLAIT_MPI_FUNCTION(name, parameters)                                                \
+  found.name = reinterpret_cast<int(*) parameters>(::dlsym(loaded.library, "PMPI_" #name)); \
+  if (found.name == nullptr)                                                                \
+    throw Error(ErrorCode::unsupported, text(loaded.path, " has no MPI_" #name ": wanted MPI 3"));
+#include "comm/mpi/node_functions.def"
+#undef PLAIT_MPI_FUNCTION
+  return found;
+}
+
+class MpiCarrier : public Carrier {
+ public:
+  /// All ranks of MPI_COMM_WORLD together.
+  MpiCarrier(mpi::Loaded loaded, int rank, int ranks, double arrive_s)
+      : loaded_(std::move(loaded)), rank_(rank), ranks_(ranks) {
+    Handle request = 0;
+    call(mpi_.Comm_idup(loaded_.abi.world, &comm_, &request), "MPI_Comm_idup");
+    const std::int64_t deadline_ns = deadline_in(arrive_s);
+    for (int turn = 1; !test(request); ++turn) {
+      ::usleep(turn < 100 ? 10 : 500);
+      if (now_ns() > deadline_ns || (turn % 16 == 0 && probe(loaded_.abi.world, kGoneTag) >= 0))
+        throw Error(ErrorCode::timeout, who_is_missing(arrive_s));
+    }
+    call(mpi_.Comm_set_errhandler(comm_, loaded_.abi.errors_return), "MPI_Comm_set_errhandler");
+  }
+  ~MpiCarrier() override {
+    int is_over = 1;
+    if (mpi_.Finalized(&is_over) == 0 && is_over == 0 && !has_failed_) mpi_.Comm_free(&comm_);
+  }
+  int ranks() const override { return ranks_; }
+  std::string name() const override { return text("MPI, ", loaded_.path); }
+
+  std::uint64_t send(int peer, int tag, const void* src, std::size_t bytes) override {
+    return begun([&](Handle* request) {
+      return mpi_.Isend(src, static_cast<int>(bytes), loaded_.abi.byte, peer, tag, comm_, request);
+    });
+  }
+  std::uint64_t receive(int peer, int tag, void* dst, std::size_t bytes) override {
+    return begun([&](Handle* request) {
+      return mpi_.Irecv(dst, static_cast<int>(bytes), loaded_.abi.byte, peer, tag, comm_, request);
+    });
+  }
+  bool is_done(std::uint64_t& message) override {
+    Handle request = message;
+    const bool is_over = test(request);
+    message = request;
+    return is_over;
+  }
+  bool drop(std::uint64_t& message) noexcept override {
+    has_failed_ = true;
+    Handle request = message;
+    mpi_.Cancel(&request);
+    int flag = 0;
+    for (int turn = 0; flag == 0 && turn < 100; ++turn)
+      if (mpi_.Test(&request, &flag, loaded_.abi.status_ignore) != 0) return true;
+    message = request;
+    return flag != 0;
+  }
+
+  /// These messages stay MPI's: who has failed frees nothing of it.
+  void tell(const std::vector<int>& ranks, const std::string& failure) override {
+    if (told_.first >= 0) return;  // by one who tells all
+    has_failed_ = true;
+    static std::mutex mutex;
+    static std::vector<std::unique_ptr<Told>> kept;
+    const std::lock_guard lock(mutex);
+    kept.push_back(std::make_unique<Told>());
+    std::memcpy(kept.back()->data(), failure.data(), std::min(failure.size(), kMostTold - 1));
+    Handle request = 0;
+    for (const int peer : ranks)
+      mpi_.Isend(kept.back()->data(), kMostTold, loaded_.abi.byte, peer, kTellTag, comm_, &request);
+  }
+  std::optional<std::pair<int, std::string>> told() override {
+    const std::lock_guard lock(mutex_);
+    if (told_.first < 0) {
+      const int peer = probe(comm_, kTellTag);
+      if (peer < 0) return std::nullopt;
+      Told words{};
+      call(mpi_.Recv(words.data(), kMostTold, loaded_.abi.byte, peer, kTellTag, comm_,
+                     loaded_.abi.status_ignore),
+           "MPI_Recv");
+      told_ = {peer, words.data()};
+    }
+    return told_;
+  }
+
+ private:
+  using Told = std::array<char, kMostTold>;
+
+  void call(int result, const char* what) const {
+    if (result == 0) return;
+    std::array<char, 1024> said{};  // MPI_MAX_ERROR_STRING is 512 or less
+    int length = 0;
+    if (mpi_.Error_string(result, said.data(), &length) != 0) length = 0;
+    throw Error(ErrorCode::peer_lost,
+                text(what, " returned ", result, ": ", said.data(), " (", loaded_.path, ")"));
+  }
+  template <class Begin>
+  std::uint64_t begun(const Begin& begin) {
+    Handle request = 0;
+    call(begin(&request), "a message between nodes");
+    return request;
+  }
+  bool test(Handle& request) const {
+    int flag = 0;
+    call(mpi_.Test(&request, &flag, loaded_.abi.status_ignore), "MPI_Test");
+    return flag != 0;
+  }
+  /// Whose message of this tag is there; -1 = nobody's.
+  int probe(Handle comm, int tag) const {
+    int flag = 0, peer = -1;
+    std::array<char, 64> status{};  // 32 bytes or less
+    // An error of the library's is for who waits for a message: there it has a name.
+    if (mpi_.Iprobe(loaded_.abi.any_source, tag, comm, &flag, status.data()) != 0) return -1;
+    std::memcpy(&peer, status.data() + loaded_.abi.source_at, sizeof peer);
+    return flag != 0 ? peer : -1;
+  }
+
+  /// After a wait in vain: those that have come tell each other so, by MPI_COMM_WORLD itself. Who
+  /// comes late finds their words, and gives up with them.
+  std::string who_is_missing(double arrive_s) const {
+    std::vector<Handle> come(static_cast<std::size_t>(ranks_));
+    Handle sent = 0;
+    for (int peer = 0; peer < ranks_; ++peer) {
+      if (peer == rank_) continue;
+      call(mpi_.Irecv(nullptr, 0, loaded_.abi.byte, peer, kGoneTag, loaded_.abi.world,
+                      &come[static_cast<std::size_t>(peer)]),
+           "MPI_Irecv");
+      call(mpi_.Isend(nullptr, 0, loaded_.abi.byte, peer, kGoneTag, loaded_.abi.world, &sent),
+           "MPI_Isend");
+    }
+    std::string missing;
+    const std::int64_t deadline_ns = deadline_in(kAnswerS);
+    for (int peer = 0; peer < ranks_; ++peer) {
+      Handle& request = come[static_cast<std::size_t>(peer)];
+      bool has_come = peer == rank_ || test(request);
+      for (; !has_come && now_ns() < deadline_ns; has_come = test(request)) ::usleep(500);
+      if (has_come) continue;
+      mpi_.Cancel(&request);
+      missing += text(missing.empty() ? "" : ", ", peer);
+    }
+    return missing.empty()
+               ? text("ranks came more than arrive_s (", arrive_s, " s) after one another")
+               : text("wanted all ranks of MPI_COMM_WORLD to make this communicator; after ",
+                      arrive_s, " s (arrive_s) there is no rank ", missing);
+  }
+
+  const mpi::Loaded loaded_;
+  const Functions mpi_ = functions_of(loaded_);
+  const int rank_, ranks_;
+  Handle comm_ = 0;
+  bool has_failed_ = false;  // then messages may be left on the communicator
+  std::mutex mutex_;
+  std::pair<int, std::string> told_{-1, ""};
+};
+
+}  // namespace
+
+std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, double arrive_s) {
+  mpi::Loaded loaded = mpi::find_loaded();
+  if (loaded.library == nullptr) return nullptr;
+  const Functions functions = functions_of(loaded);
+  int is_begun = 0, is_over = 0;
+  if (functions.Initialized(&is_begun) != 0 || is_begun == 0) return nullptr;
+  if (functions.Finalized(&is_over) != 0 || is_over != 0) return nullptr;
+  int its_rank = -1, its_ranks = -1;
+  if (functions.Comm_rank(loaded.abi.world, &its_rank) != 0 ||
+      functions.Comm_size(loaded.abi.world, &its_ranks) != 0 || its_rank != rank ||
+      its_ranks != ranks) {
+    const Error wrong(ErrorCode::mismatch,
+                      text("this is rank ", rank, " of ", ranks, "; MPI_COMM_WORLD says ", its_rank,
+                           " of ", its_ranks, ": both must be the same"));
+    if (its_ranks == ranks) {  // the others wait for it
+      std::vector<int> members(static_cast<std::size_t>(ranks));
+      std::iota(members.begin(), members.end(), 0);
+      World(std::make_shared<MpiCarrier>(std::move(loaded), its_rank, ranks, arrive_s),
+            std::move(members), its_rank)
+          .tell(wrong);
+    }
+    throw Error(wrong);
+  }
+  return std::make_unique<MpiCarrier>(std::move(loaded), rank, ranks, arrive_s);
+}
+
+}  // namespace plait

@@ -1,0 +1,232 @@
+// Nodes that meet: cards go round before anything else, so that what one rank refuses all hear.
+#include "comm/over_nodes.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <numeric>
+
+#include "base/text.hpp"
+#include "comm/reach.hpp"
+#include "comm/rendezvous.hpp"
+#include "plait/error.hpp"
+#include "topo/cluster.hpp"
+
+namespace plait {
+namespace {
+
+/// A word that no other communicator's node has.
+std::string new_word() {
+  return text(::getpid(), '-', std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+/// For people; host_name() tells hosts apart.
+std::string called() {
+  char name[256] = "?";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+std::vector<int> everybody(const World& world) {
+  std::vector<int> ranks(static_cast<std::size_t>(world.ranks()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+double copy_s(World& world, std::vector<int> pair, bool sends, std::uint64_t bytes,
+              const Patience& patience) {
+  auto memory = std::make_unique<std::vector<char>>(bytes);
+  Request request;
+  request.collective = Collective::copy;
+  request.type = DataType::uint8;
+  request.count = bytes;
+  request.ranks = 2;
+  const auto began = std::chrono::steady_clock::now();
+  for (int way = 0; way < 2; ++way) {  // there and back
+    request.root = way;
+    request.peer = 1 - way;
+    const int begun = world.begin(request, pair, sends ? 0 : 1, memory->data(), memory->data());
+    world.finish(begun, memory, patience, "a first message between nodes");
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / 2;
+}
+
+/// Between the first ranks of the first two nodes: both measure, and rank 0 tells.
+Network measured(OverNodes& over, const Patience& patience) {
+  constexpr std::uint64_t kLong = 8 << 20;  // more than a shaped link lets through at once
+  const int first = over.nodes.members[0][0], second = over.nodes.members[1][0];
+  const int me = over.nodes.peers()[static_cast<std::size_t>(over.nodes.place)];
+  double short_s = 0, long_s = 0;
+  if (me == first || me == second) {
+    static_cast<void>(copy_s(*over.world, {first, second}, me == first, 8, patience));
+    short_s = copy_s(*over.world, {first, second}, me == first, 8, patience);
+    long_s = copy_s(*over.world, {first, second}, me == first, kLong, patience);
+  }
+  Network network;
+  network.nodes = over.nodes.count();
+  network.latency_ns = std::clamp(short_s * 1e9, 500.0, 1e7);
+  network.gb_per_s = std::clamp(kLong / std::max(long_s - short_s, 1e-6) / 1e9, 0.001, 1000.0);
+  return network;
+}
+
+/// What must agree on all nodes: launchers may hand the environment to the first alone.
+std::string settings_of(const CommunicatorOptions& options, const Env& env) {
+  return text("PLAIT_BITWISE=", env.bitwise, " PLAIT_ALGO=", env.algo,
+              " PLAIT_NODE_SIZE=", env.node_size, " arrive_s=", options.arrive_s,
+              " deadline_s=", options.deadline_s);
+}
+
+bool are_on_several_hosts(const CommunicatorOptions& options, const Env& env) {
+  if (!options.rendezvous.empty() || !env.rendezvous.empty()) return false;
+  if (env.node_size > 0 && env.node_size < options.ranks) return true;
+  return !why_not_one_host(env, options.ranks).empty();
+}
+
+/// What a rank may find wrong by itself, before it meets the others.
+void check_over(const CommunicatorOptions& options, const Env& env) {
+  if (options.ranks > kMaxRanks)
+    throw Error(ErrorCode::unsupported,
+                text("wanted at most ", kMaxRanks, " ranks over nodes, found ", options.ranks));
+  if (!options.topology.empty() || !env.topology.empty() ||
+      !masks_asked(options.masks, env).empty())
+    throw Error(ErrorCode::unsupported,
+                "topologies by name and masks are of one host; these ranks are on several");
+}
+
+std::unique_ptr<World> world_of(const CommunicatorOptions& options, const Env& env) {
+  std::shared_ptr<Carrier> carrier = mpi_carrier(options.rank, options.ranks, options.arrive_s);
+  if (carrier == nullptr)
+    throw Error(ErrorCode::unsupported,
+                env.node_size > 0
+                    ? text("PLAIT_NODE_SIZE makes several nodes of these ", options.ranks,
+                           " ranks, and nothing carries bytes between nodes: initialise MPI first "
+                           "(MPI_Init, or from mpi4py import MPI)")
+                    : why_not_one_host(env, options.ranks));
+  std::vector<int> members(static_cast<std::size_t>(options.ranks));
+  std::iota(members.begin(), members.end(), 0);
+  return std::make_unique<World>(std::move(carrier), std::move(members), options.rank);
+}
+
+}  // namespace
+
+OverNodes over_nodes(const CommunicatorOptions& options, const Env& env) {
+  if (options.ranks < 2 || !are_on_several_hosts(options, env)) return {};
+  const std::optional<Error> wrong = attempt([&] { check_over(options, env); });
+  OverNodes over;
+  try {
+    over.world = world_of(options, env);
+  } catch (const Error&) {
+    if (wrong) throw Error(*wrong);
+    throw;
+  }
+  const Patience patience{deadline_in(options.arrive_s), nullptr};
+  std::vector<std::string> cards;
+  const std::string card = pack({host_name(), new_word(), settings_of(options, env), called()});
+  if (const auto first = or_tell(
+          *over.world, [&] { return first_error(*over.world, wrong, patience, card, &cards); }))
+    throw AgreedError(first->code(), reason_of(*first));
+  std::vector<std::string> hosts, words, names;
+  for (const std::string& shown : cards) {
+    const std::vector<std::string> parts = unpack(shown);
+    if (parts.size() != 4) throw Error(ErrorCode::parse_error, "a malformed card of a rank");
+    if (parts[2] != unpack(cards[0])[2])
+      throw AgreedError(ErrorCode::mismatch,
+                        text("rank ", hosts.size(), " has other settings (", parts[2],
+                             ") than rank 0 (", unpack(cards[0])[2], ")"));
+    hosts.push_back(parts[0]);
+    words.push_back(parts[1]);
+    names.push_back(parts[3]);
+  }
+  over.nodes = nodes_of(hosts, env.node_size, options.rank);
+  std::vector<World::Place> places(names.size());
+  for (int node = 0; node < over.nodes.count(); ++node)
+    for (const int rank : over.nodes.members[static_cast<std::size_t>(node)])
+      places[static_cast<std::size_t>(rank)] = {names[static_cast<std::size_t>(rank)], node};
+  over.world->set_places(std::move(places));
+  if (over.nodes.count() == 1) return {};  // the launcher counts otherwise than the system
+  over.rendezvous = text("unix:", rendezvous_folder(), "/node-",
+                         words[static_cast<std::size_t>(over.nodes.peers()[0])]);
+  return over;
+}
+
+Topology topology_of(OverNodes& over, const Patience& patience) {
+  std::size_t most = 0;
+  for (const std::vector<int>& members : over.nodes.members) most = std::max(most, members.size());
+  Network network = measured(over, patience);
+  std::string json;
+  const std::optional<Error> missed = attempt([&] {
+    if (over.nodes.mine != 0 || over.nodes.place != 0) return;
+    const Topology node = local_cpu(static_cast<int>(most));
+    Nic nic;
+    for (int device = 0; device < static_cast<int>(node.devices.size()); ++device)
+      nic.affinity.push_back(device);
+    network.nics.push_back(nic);
+    json = to_json(cluster_of(node, network));
+  });
+  std::vector<std::string> shown;
+  if (const auto first = first_error(*over.world, missed, patience, json, &shown))
+    throw AgreedError(first->code(), reason_of(*first));
+  return topology_from_json(shown[static_cast<std::size_t>(over.nodes.members[0][0])]);
+}
+
+std::vector<int> devices_of(const Topology& topology, const Nodes& nodes) {
+  const std::vector<int> all = rank_devices(topology);
+  const std::size_t each = all.size() / nodes.members.size();
+  std::size_t ranks = 0;
+  for (const std::vector<int>& members : nodes.members) ranks += members.size();
+  std::vector<int> devices(ranks);
+  for (std::size_t node = 0; node < nodes.members.size(); ++node)
+    for (std::size_t place = 0; place < nodes.members[node].size(); ++place)
+      devices[static_cast<std::size_t>(nodes.members[node][place])] = all[node * each + place];
+  return devices;
+}
+
+std::optional<Error> first_error(World& world, const std::optional<Error>& mine,
+                                 const Patience& patience, const std::string& bytes,
+                                 std::vector<std::string>* shown) {
+  const std::string word =
+      pack({text(mine ? static_cast<int>(mine->code()) : 0), mine ? reason_of(*mine) : "", bytes});
+  const std::vector<std::string> cards = world.exchange(word, patience);
+  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+    std::vector<std::string> parts = unpack(cards[rank]);
+    if (parts.size() != 3) throw Error(ErrorCode::parse_error, "a malformed card of a rank");
+    const auto code = parse_integer("error code", parts[0], 0, 13);
+    if (code != 0)
+      return Error(static_cast<ErrorCode>(code),
+                   parts[1].starts_with("rank ")
+                       ? parts[1]
+                       : text(world.name_of_rank(static_cast<int>(rank)), ": ", parts[1]));
+    if (shown != nullptr) shown->push_back(std::move(parts[2]));
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> verdict_over(World& world, const CallDescriptor& mine,
+                                  const std::optional<Error>& refused, const Patience& patience) {
+  const std::string said = print(mine);
+  const std::uint64_t hash = hash_bytes(said.data(), said.size(), mine.plan_hash);
+  auto kept = std::make_unique<std::array<std::uint64_t, 3>>();
+  std::array<std::uint64_t, 3>& words = *kept;
+  words = {refused ? static_cast<std::uint64_t>(refused->code()) : 0, hash, ~hash};
+  Request request;
+  request.collective = Collective::all_reduce;
+  request.type = DataType::uint64;
+  request.op = ReduceOp::max;
+  request.count = words.size();
+  request.ranks = world.ranks();
+  const int begun =
+      world.begin(request, everybody(world), world.rank(), words.data(), words.data());
+  world.finish(begun, kept, patience, "a call that the ranks of all nodes make");
+  if (words[0] == 0 && words[1] == ~words[2]) return std::nullopt;
+  if (words[0] != 0) return first_error(world, refused, patience);
+  const std::vector<std::string> all =
+      world.exchange(text(said, ", by plan ", mine.plan_hash), patience);
+  const auto other =
+      std::find_if(all.begin(), all.end(), [&](const std::string& one) { return one != all[0]; });
+  return Error(ErrorCode::mismatch, text("rank 0 calls ", all[0], ", rank ", other - all.begin(),
+                                         " calls ", other == all.end() ? "it otherwise" : *other));
+}
+
+}  // namespace plait

@@ -1,0 +1,100 @@
+"""One rank of several, some of which fail; run by test_faults.py.
+
+    mpiexec -n 4 python tests/nodes/faults.py FOLDER CASE RANK...
+
+Each rank that is left writes FOLDER/RANK: a line for each call with the seconds that it took and
+its error. Launchers lose what is printed while they end a job.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import plait
+
+RANK = MPI.COMM_WORLD.Get_rank()
+FOLDER, CASE = Path(sys.argv[1]), sys.argv[2]
+IS_GUILTY = RANK in map(int, sys.argv[3:])
+CALL_S = 3.0  # how long calls have
+
+
+def report(call: Callable[[], object]) -> None:
+    began = time.monotonic()
+    try:
+        call()
+        said = "no error"
+    except plait.Error as error:
+        said = f"{type(error).__name__} {error}"
+    with (FOLDER / str(RANK)).open("a") as file:
+        file.write(f"{time.monotonic() - began:.2f} {' '.join(said.split())}\n")
+
+
+def leave() -> None:
+    """Without MPI_Finalize, which waits for the dead; the others may still be at it."""
+    time.sleep(2)
+    os._exit(0)
+
+
+def absent() -> None:
+    """A rank that has MPI and does not make the communicator."""
+    if not IS_GUILTY:
+        report(lambda: plait.init(arrive_s=1.0))
+    time.sleep(3 if IS_GUILTY else 0)
+    leave()
+
+
+def late() -> None:
+    """It comes when the others have given up."""
+    time.sleep(3 if IS_GUILTY else 0)
+    report(lambda: plait.init(arrive_s=1.0))
+    leave()
+
+
+def refused() -> None:
+    """One rank's arguments are wrong before it has met anybody."""
+    report(lambda: plait.init(topology="mist" if IS_GUILTY else None))
+
+
+def other_rank() -> None:
+    """Two ranks say that they are the same one."""
+    os.environ["PLAIT_RANK"] = "0" if IS_GUILTY else str(RANK)
+    report(plait.init)
+    leave()
+
+
+def killed() -> None:
+    comm: Any = plait.init(arrive_s=CALL_S, deadline_s=CALL_S)
+    mine = np.ones(1 << 20, np.float32)
+    comm.all_reduce(mine)
+    if IS_GUILTY:
+        time.sleep(0.5)
+        if CASE == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        (FOLDER / "cut").touch()  # the host's link
+    report(lambda: [comm.all_reduce(mine) for _ in range(100000)])
+    report(comm.barrier)
+    comm = None  # and with it all that it held
+    gc.collect()
+    links = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")[:-1]]
+    left = [link for link in links if "plait" in link or "pidfd" in link]
+    (FOLDER / f"left-{RANK}").write_text(f"{left}")
+    leave()
+
+
+def cut() -> None:
+    """The link of its host ends; it lives on."""
+    killed()
+
+
+if __name__ == "__main__":
+    globals()[CASE]()

@@ -1,0 +1,133 @@
+"""Ranks on pretended hosts, each in namespaces of its own, and what happens where some are lost.
+
+Skipped, with the reason, where namespaces are not permitted. Ranks are left alone by MPICH's
+launcher when one of them ends (-disable-auto-cleanup), as far as that launcher can.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_nodes import MPIEXEC, facts
+from test_nodes import pytestmark as wants_mpi
+
+HOSTS = Path(__file__).parent / "hosts.sh"
+JOB, FAULTS = Path(__file__).parent / "job.py", Path(__file__).parent / "faults.py"
+
+pytestmark = [wants_mpi]
+
+
+def is_hydra() -> bool:
+    said = subprocess.run([str(MPIEXEC), "--version"], capture_output=True, text=True).stdout
+    return "HYDRA" in said
+
+
+def launch(
+    folder: Path, hosts: int, ranks: int, words: list[str], meanwhile: str = "", **env: str
+) -> subprocess.CompletedProcess[str]:
+    """mpiexec over that many pretended hosts; 0 = this one, as two nodes by PLAIT_NODE_SIZE.
+
+    meanwhile: what a shell does beside it.
+    """
+    if not is_hydra():
+        pytest.skip("wants MPICH's mpiexec")
+    command = [str(MPIEXEC), "-disable-auto-cleanup", "-n", str(ranks)]
+    settings = {"PLAIT_ARRIVE_S": "60", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    if hosts == 0:
+        settings["PLAIT_NODE_SIZE"] = "2"
+    else:
+        agent = folder / "agent"
+        agent.write_text(f'#!/bin/bash\nexec {HOSTS} @ "$@"\n')
+        agent.chmod(0o755)
+        names = ",".join(f"ph{k}:{ranks // hosts}" for k in range(1, hosts + 1))
+        how = ["-launcher", "ssh", "-launcher-exec", str(agent), "-iface", "br0", "-hosts", names]
+        command[1:1] = how
+    line = shlex.join([*command, sys.executable, *words])
+    if hosts > 0:
+        script = f"{line} & job=$!; {meanwhile or ':'}; wait $job"
+        line = shlex.join([str(HOSTS), str(hosts), "bash", "-c", script])
+    done = subprocess.run(
+        ["bash", "-c", line],
+        env={**os.environ, **settings, **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    if done.returncode == 77:
+        pytest.skip(done.stdout.strip())
+    return done
+
+
+def reports(folder: Path) -> dict[int, tuple[float, str]]:
+    """By rank: seconds until its first call ended, and what it said."""
+    found = {}
+    for path in folder.iterdir():
+        if path.name.isdigit():
+            seconds, _, said = path.read_text().splitlines()[0].partition(" ")
+            found[int(path.name)] = (float(seconds), said)
+    return found
+
+
+def faults(folder: Path, case: str, *guilty: int, hosts: int = 0, meanwhile: str = ""):
+    words = [str(FAULTS), str(folder), case, *map(str, guilty)]
+    done = launch(folder, hosts, 4, words, meanwhile)
+    found = reports(folder)
+    assert found, (done.stdout, done.stderr)
+    return found
+
+
+@pytest.mark.parametrize("hosts", [2, 4])
+def test_every_collective_has_the_bits_of_rank_order_over_hosts(tmp_path, hosts):
+    done = launch(tmp_path, hosts, 2 * hosts, [str(JOB), "collectives"], PLAIT_BITWISE="1")
+    found = facts(done)
+    assert found["wrong"] == []
+    assert found["ranks"] == 2 * hosts and found["checks"] > 400 * hosts
+
+
+@pytest.mark.parametrize("case", ["absent", "late"])
+def test_a_rank_that_does_not_come_is_named(tmp_path, case):
+    found = faults(tmp_path, case, 3)
+    for rank in range(3):
+        seconds, said = found[rank]
+        assert "DeadlineError" in said and "no rank 3" in said and seconds < 4
+    if case == "late":
+        assert "DeadlineError" in found[3][1] and found[3][0] < 4
+
+
+@pytest.mark.parametrize(("case", "words"), [("refused", "of one host"), ("other_rank", "rank 0")])
+def test_what_one_rank_finds_before_it_meets_any_is_an_error_on_all(tmp_path, case, words):
+    found = faults(tmp_path, case, 1)
+    assert len(found) == 4
+    for seconds, said in found.values():
+        assert words in said and seconds < 10
+
+
+def test_a_killed_rank_is_named_on_every_node(tmp_path):
+    found = faults(tmp_path, "killed", 3, hosts=2)
+    assert {0, 1} <= found.keys()  # MPICH's launcher may end who is beside the killed one
+    for seconds, said in found.values():
+        assert "rank 3 on host ph2" in said and seconds < 0.5 + 3 + 2
+    for path in tmp_path.glob("left-*"):
+        assert path.read_text() == "[]"
+
+
+def test_a_host_whose_processes_have_ended_is_named(tmp_path):
+    found = faults(tmp_path, "killed", 2, 3, hosts=2)
+    assert found.keys() == {0, 1}
+    for seconds, said in found.values():
+        assert "rank 2 on host ph2" in said and seconds < 0.5 + 3 + 2
+
+
+def test_a_cut_link_is_an_error_on_both_sides(tmp_path):
+    cut = f"while [ ! -e {tmp_path}/cut ]; do sleep 0.05; done; ip link set p2 down; "
+    # Nobody tells the launcher that its host is gone.
+    found = faults(tmp_path, "cut", 2, hosts=2, meanwhile=cut + "sleep 8; kill $job")
+    assert found.keys() == {0, 1, 2, 3}
+    for rank, (seconds, said) in found.items():
+        there = "host ph2" if rank < 2 else "host ph1"
+        assert "DeadlineError" in said and there in said and seconds < 0.5 + 3 + 2
