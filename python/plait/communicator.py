@@ -161,7 +161,7 @@ class Communicator:
         return self._call("reduce_scatter", array, out, how, op=op)
 
     def all_gather(self, array: Any, out: Any = None, **how: Any) -> Any:
-        """Every rank gets all ranks' arrays one after the other; shape (ranks, *array.shape)."""
+        """Every rank gets all ranks' arrays one after the other; a first dimension more."""
         return self._call("all_gather", array, out, how)
 
     def broadcast(self, array: Any, root: int = 0, out: Any = None, **how: Any) -> Any:
@@ -179,7 +179,7 @@ class Communicator:
         return self._call("all_to_all", array, out, how)
 
     def gather(self, array: Any, root: int = 0, out: Any = None, **how: Any) -> Any:
-        """The root gets all ranks' arrays, shape (ranks, *array.shape); the others None."""
+        """The root gets all ranks' arrays, with a first dimension more; the others None."""
         return self._call("gather", array, out, how, root=root)
 
     def scatter(self, array: Any, root: int = 0, out: Any = None, **how: Any) -> Any:

@@ -33,10 +33,15 @@ def use_over_time(load: Any, total_ns: float) -> tuple[list[float], list[float]]
     return [at_ns / 1e3 for at_ns, _ in steps], [rate / capacity for _, rate in steps]
 
 
+def _by_rank(name: str) -> tuple[int, str]:
+    _, rank, rest = name.split(" ", 2)
+    return int(rank), rest
+
+
 def plot(timeline: plait.Timeline, plan: plait.Plan, file: str) -> None:
     """Writes a PNG or SVG (by the file's ending) of lanes over time and resources' use."""
     pyplot = load_pyplot()
-    lanes = spans_by_lane(timeline, plan)[:MOST_LANES]
+    lanes = sorted(spans_by_lane(timeline, plan), key=lambda lane: _by_rank(lane[0]))[:MOST_LANES]
     loads = sorted(timeline.resources, key=lambda load: -load.busy_ns)[:12]
     figure, (top, bottom) = pyplot.subplots(
         2,
@@ -51,6 +56,8 @@ def plot(timeline: plait.Timeline, plan: plait.Plan, file: str) -> None:
             top.broken_barh(bars, (row - 0.4, 0.8), facecolors=colour)
     top.set_yticks(range(len(lanes)), [name for name, _ in lanes], fontsize=6)
     top.invert_yaxis()
+    keys = [pyplot.Rectangle((0, 0), 1, 1, color=colour) for colour in COLOURS.values()]
+    top.legend(keys, COLOURS, loc="upper right", fontsize=6, ncols=len(keys))
     top.set_xlabel("microseconds")
     top.set_title(f"{timeline.plan} on {timeline.topology}: {timeline.total_ns / 1e3:.1f} us")
     for row, load in enumerate(loads):

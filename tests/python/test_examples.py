@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import plait
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 
@@ -17,6 +19,27 @@ def run(name: str, *words: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_ten_lines_on_four_ranks():
+    words = [sys.executable, "-m", "plait", "launch", "-n", "4", "--", sys.executable]
+    done = subprocess.run(
+        [*words, str(EXAMPLES / "01_ten_lines.py")], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "4 ranks: 6 in all, 1.5 on average" in done.stdout
+
+
+def test_machines_of_ones_own(tmp_path):
+    said = run("04_machine.py", str(tmp_path))
+    assert said.count("proved") == 2 and "2 nodes, 8 GPUs: " in said
+    assert len(plait.load_topology(str(tmp_path / "box2.json")).rank_devices()) == 8
+
+
+def test_the_page_of_examples_names_those_there_are():
+    page = (ROOT / "docs" / "examples.md").read_text()
+    there = {file.name for file in EXAMPLES.glob("0*.*")}
+    assert there == set(re.findall(r"^\| `examples/(0\S+)`", page, re.M))
 
 
 def test_why_results_differ():

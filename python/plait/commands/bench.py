@@ -381,13 +381,19 @@ def _run_bench(task: dict[str, Any], ranks: int, as_json: bool) -> list[dict[str
     return rows
 
 
+def _gb_per_s(figure: float) -> str:
+    """Two digits, as nccl-tests has them; four where that would leave nothing."""
+    return f"{figure:>8.2f}" if figure >= 0.1 else f"{figure:>8.4f}"
+
+
 def _bench_line(row: dict[str, Any]) -> str:
     in_place = "-" if row["in_place_us"] is None else f"{row['in_place_us']:.1f}"
     wrong_in_place = "-" if row["in_place_wrong"] is None else row["in_place_wrong"]
     root = row["root"] if row["op"] == "none" else -1
     return (
         f"{row['size']:>12} {row['count']:>12} {row['type']:>6} {row['op']:>6} {root:>4} "
-        f"{row['time_us']:>10.1f} {row['algbw']:>8.2f} {row['busbw']:>8.2f} {row['wrong']:>6} "
+        f"{row['time_us']:>10.1f} {_gb_per_s(row['algbw'])} {_gb_per_s(row['busbw'])} "
+        f"{row['wrong']:>6} "
         f"{in_place:>10} {wrong_in_place:>6}  {row['strategy']}"
     )
 

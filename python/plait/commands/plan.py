@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -34,8 +37,16 @@ BY_WHOSE_WORD = {
     "file": "as the file has it",
     "table": "as this machine's tuning table says",
     "built in": "as measured on HGX H200, where no tuning table or sm_budget says otherwise",
-    "simulated": "fastest by simulation",
+    "simulated": "the fastest that sums in rank order, by simulation or estimate",
 }
+
+
+def usual_ranks(topology: plait.Topology) -> int:
+    """Every GPU of it, or as many CPU ranks as there are cores here."""
+    devices = [topology.devices[index] for index in topology.rank_devices()]
+    if any(device.kind == "gpu" for device in devices):
+        return len(devices)
+    return max(1, min(len(devices), len(os.sched_getaffinity(0))))
 
 
 def request_of(
@@ -46,7 +57,7 @@ def request_of(
     op: str,
     ranks: int | None,
 ) -> plait.Request:
-    ranks = ranks or len(topology.rank_devices())
+    ranks = ranks or usual_ranks(topology)
     # A first request of no elements turns a bad name into plait's own error before any arithmetic.
     named = plait.Request(collective, 0, plait_type, op, ranks, 0, min(1, ranks - 1))
     bytes_wanted = sizes.parse_bytes(size)
@@ -85,7 +96,7 @@ def plan(
         out.print(json.dumps(runs.as_json()), markup=False)
         return
     proved = _print_runs(machine, request, runs, ops)
-    _print_ranking(plans, refusals)
+    _print_ranking(plans, refusals, taken_by_calls(machine, request))
     if not proved:
         raise typer.Exit(1)
 
@@ -137,19 +148,45 @@ def plan_asked_for(
     plans: list[plait.RankedPlan],
     refusals: list[tuple[str, str]],
 ) -> plait.Plan:
-    """The strategy asked for, else the plan that ranks first."""
+    """The strategy asked for, with its fastest parameters unless told; else a call's plan."""
     if strategy:
         name, params = sizes.parse_strategy(strategy, WAY)
-        return plait.propose_one(machine, request, name, params)
-    if plans:
-        return plans[0].plan
+        ranked = (one.plan for one in plans if one.plan.strategy == name and not params)
+        return next(ranked, None) or plait.propose_one(machine, request, name, params)
+    if taken := taken_by_calls(machine, request):
+        return taken
     reasons = "; ".join(f"{name}: {reason}" for name, reason in refusals)
     raise plait.UnsupportedError(f"no strategy takes this request: {reasons}")
 
 
-def _print_ranking(plans: list[plait.RankedPlan], refusals: list[tuple[str, str]]) -> None:
-    columns = (">", "plan", "sum order", ">ops", ">simulated", ">busbw GB/s", "bound by")
+SIMULATED_OPS = 50_000  # of one choice, as in choose.cpp
+
+
+def taken_by_calls(machine: plait.Topology, request: plait.Request) -> plait.Plan | None:
+    """What a call that names no strategy runs by lanes: the first in rank order, else the first.
+
+    Ranks on GPUs go by the simulator, CPU ranks by the planner's own estimate.
+    """
+    on_gpus = any(device.kind == "gpu" for device in machine.devices)
+    if on_gpus:
+        first = [one.plan for one in plait.ranked(machine, request, SIMULATED_OPS)[0]]
+    else:
+        first = plait.propose(machine, request)[0]
+    own = {info.name for info in plait.strategies() if not info.source.endswith(".py")}
+    may = [plan for plan in first if not plan.symmetric and plan.strategy in own]
+    in_order = (plan for plan in may if plan.sum_order == "rank_order")
+    return next(in_order, None) or next(iter(may or first), None)
+
+
+def _print_ranking(
+    plans: list[plait.RankedPlan], refusals: list[tuple[str, str]], taken: plait.Plan | None
+) -> None:
+    """The plan's name, which one copies to -s, comes last and is never cut."""
+    columns = (">", ">simulated", ">busbw GB/s", ">ops", "sum order", "bound by", "plan")
     shown = table(*columns, title="plans by lanes, fastest by simulation first")
+    shown.box, shown.pad_edge = None, False
+    for column in shown.columns:
+        column.no_wrap = True
     for number, candidate in enumerate(plans, 1):
         found, timeline = candidate.plan, candidate.timeline
         said = ("-", "-", "not simulated: budget spent")
@@ -159,8 +196,11 @@ def _print_ranking(plans: list[plait.RankedPlan], refusals: list[tuple[str, str]
                 f"{timeline.busbw_gb_per_s:.1f}",
                 timeline.bound_by,
             )
-        shown.add_row(str(number), found.label, found.sum_order, str(found.op_count()), *said)
-    out.print(shown)
+        mark = "  <- calls by lanes" if taken is not None and found == taken else ""
+        time_us, busbw, bound_by = said
+        figures = (str(number), time_us, busbw, str(found.op_count()), found.sum_order)
+        shown.add_row(*figures, bound_by, found.label + mark)
+    out.print(shown, soft_wrap=False, crop=False, no_wrap=True, overflow="ignore")
     for name, reason in refusals:
         out.print(f"not {name}: {reason}", markup=False)
 
@@ -171,6 +211,23 @@ def _said(runs: what_runs.Runs) -> str:
         return str(report)
     sums = f", sums {' or '.join(report.orders)}" if report.orders else ""
     return f"proved, {report.ops} ops{twice}{sums}"
+
+
+MOST_ALIKE = 4  # rows of one kind and size that are shown one by one
+
+
+def folded(carried: Mapping[str, int]) -> list[tuple[str, int]]:
+    """(path, bytes), many of one kind and size in one row: '56 of nvlink, each'."""
+    alike: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for path, each in carried.items():
+        alike[path.partition(":")[0], each].append(path)
+    rows: list[tuple[str, int]] = []
+    for (kind, each), paths in alike.items():
+        if len(paths) > MOST_ALIKE:
+            rows.append((f"{len(paths)} of {kind} ({paths[0]}, ...), each", each))
+        else:
+            rows += [(path, each) for path in paths]
+    return rows
 
 
 def _print_runs(
@@ -195,7 +252,7 @@ def _print_runs(
     if carried := plan.bytes_per_path():
         paths = table("path", ">bytes", ">share", title="bytes per path")
         total = sum(carried.values()) or 1
-        for path, each in carried.items():
+        for path, each in folded(carried):
             paths.add_row(path, outputs.human_bytes(each), f"{100 * each / total:.1f} %")
         out.print(paths)
     return runs.proof.proved

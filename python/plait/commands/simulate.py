@@ -20,6 +20,7 @@ from plait.commands.console import (
     TypeOption,
     WhatArgument,
     WithoutOption,
+    err,
     load,
     out,
     table,
@@ -78,6 +79,7 @@ def simulate(
 def _simulate_paper(paper: str, as_json: bool) -> None:
     from plait.evidence import papers
 
+    err.print("rerunning the papers' experiments ...", markup=False)
     rows = papers.paper_rows(paper)
     if as_json:
         said = [{**asdict(row), "deviation": row.deviation, "ok": row.ok} for row in rows]
@@ -104,5 +106,8 @@ def report(
     """Write one page: links, predictions, measurements, evidence."""
     from plait.evidence.report import write_report
 
+    outputs.check(file, "report")
+    if evidence:
+        err.print("rerunning the papers' experiments; --no-evidence leaves them out", markup=False)
     write_report(asked_machine(topology, without), file, evidence)
     out.print(f"wrote {file}", markup=False)

@@ -1,0 +1,69 @@
+"""What `plait plan` says that calls take is what they take; its tables fold and cut nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import plait
+from plait.commands import plan
+
+
+def said(*words: str, columns: str = "80") -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "plait.cli", "plan", *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "COLUMNS": columns},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("machine", ["mist", "local-cpu"])
+def test_the_plan_of_calls_is_the_one_that_ranks_choose(run_ranks, machine):
+    sizes = [256, 1 << 16, 1 << 20, 1 << 24]
+    rows = run_ranks("plan_ranks:chosen", 4, {"topology": machine, "counts": sizes})
+    topology = plait.load_topology(machine)
+    for count, label in zip(sizes, rows[0]["labels"], strict=True):
+        request = plait.Request("all_reduce", count, "fp32", ranks=4)
+        taken = plan.taken_by_calls(topology, request)
+        assert taken is not None and taken.label == label
+
+
+def test_it_is_marked_and_shown():
+    text = said("all_reduce", "-T", "mist", "--bytes", "64M")
+    (marked,) = [line for line in text.splitlines() if "<- calls by lanes" in line]
+    shown = next(line.split()[1] for line in text.splitlines() if line.startswith("  as "))
+    assert shown in marked and "rank_order" in marked
+
+
+def test_names_of_plans_are_whole_on_narrow_screens():
+    text = said("all_reduce", "-T", "mist", "--bytes", "64M", columns="60")
+    assert "hierarchical(chunks=32,host_permille=250,lanes=1)" in text
+
+
+def test_a_strategy_without_parameters_is_shown_by_its_fastest():
+    assert "  as         rerouted(pieces=4," in said("all_reduce", "-T", "mist", "-s", "rerouted")
+    told = said("all_reduce", "-T", "mist", "-s", "rerouted:pieces=1,throttle=1")
+    assert "  as         rerouted(pieces=1,throttle=1)" in told
+
+
+def test_ranks_are_as_many_as_cores():
+    machine = plait.local_cpu(16)
+    assert plan.usual_ranks(machine) == min(16, len(os.sched_getaffinity(0)))
+    assert plan.usual_ranks(plait.load_topology("mist")) == 4
+
+
+def test_rows_alike_are_one():
+    carried = {f"shm:cpu{a}>cpu{b}": 8 for a in range(4) for b in range(4) if a != b}
+    assert plan.folded(carried | {"local": 5}) == [
+        ("12 of shm (shm:cpu0>cpu1, ...), each", 8),
+        ("local", 5),
+    ]
+    few = {"host:0": 3, "host:1": 3}
+    assert plan.folded(few) == list(few.items())

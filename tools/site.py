@@ -1,0 +1,92 @@
+"""The pages of docs/, and those beside it, as a site: python tools/site.py FOLDER
+
+Sphinx reads a copy in build/site, in which links between the repository's pages lead to their place
+in the site, and what has no place there is named by its path. Warnings are errors.
+"""
+
+import contextlib
+import io
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ROOT / "build" / "site" / "docs"
+BESIDE = {
+    "README.md": "readme.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
+CONF = """project = "plait"
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+html_theme = "furo"
+html_title = "plait"
+myst_heading_anchors = 4
+autodoc_typehints = "description"
+"""
+LINK = re.compile(r"\[([^\]]*)\]\(([^)#:\s]+)(#[^)]*)?\)")
+
+
+def place_of(target: Path) -> Path | None:
+    """Where a file of the repository lies in the site; None = nowhere."""
+    inside = target.relative_to(ROOT)
+    if inside.name in BESIDE and len(inside.parts) == 1:
+        return Path(BESIDE[inside.name])
+    if inside.parts[0] == "docs" and inside.suffix == ".md":
+        return Path(*inside.parts[1:])
+    return None
+
+
+def moved(page: Path, place: Path) -> str:
+    """A page's text with its links as they are from its place in the site."""
+    up = "../" * (len(place.parts) - 1)
+
+    def link(found: re.Match[str]) -> str:
+        target = (page.parent / found[2]).resolve()
+        there = place_of(target)
+        if there is not None:
+            return f"[{found[1]}]({up}{there.as_posix()}{found[3] or ''})"
+        return f"{found[1]} (`{target.relative_to(ROOT)}`)"
+
+    return LINK.sub(link, page.read_text())
+
+
+def commands() -> str:
+    """The page of commands, from their own help."""
+    from plait.cli import BEFORE_PROGRAMS, COMMANDS, app
+
+    text = ["# Commands", "", "Exit codes are listed under [errors](errors.md).", ""]
+    for command in (*COMMANDS, *BEFORE_PROGRAMS):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+            app([command.__name__, "--help"], prog_name="plait")
+        text += [f"## {command.__name__}", "```text", said.getvalue().strip(), "```", ""]
+    return "\n".join(text)
+
+
+def gather() -> None:
+    shutil.rmtree(PAGES.parent, ignore_errors=True)
+    for page in [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in BESIDE)]:
+        place = place_of(page)
+        assert place is not None, page
+        (PAGES / place).parent.mkdir(parents=True, exist_ok=True)
+        (PAGES / place).write_text(moved(page, place))
+    for folder in ("examples", "include"):
+        shutil.copytree(ROOT / folder, PAGES.parent / folder)
+    with (PAGES / "design" / "README.md").open("a") as index:
+        index.write("\n```{toctree}\n:hidden:\n:glob:\n0*\n```\n")
+    (PAGES / "commands.md").write_text(commands())
+    (PAGES / "conf.py").write_text(CONF)
+
+
+def main() -> int:
+    gather()
+    build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
+    return subprocess.run([*build, str(PAGES), sys.argv[1]]).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
