@@ -187,7 +187,7 @@ std::vector<Call> random_calls(int ranks, std::mt19937& random, unsigned most = 
     call.wish.tile_units = 16 + static_cast<std::uint32_t>(random() % 49);
     call.wish.slot_memory_bytes = tile_slots(ranks) * kSlotBytes;
     call.wish.fold = random() % 2 == 0;
-    call.wish.order = static_cast<TargetOrder>(random() % 3);
+    call.wish.order = static_cast<TargetOrder>(random() % 4);
     call.wish.turns = random() % 2 == 0;
     call.wish.piece_bytes = random() % 2 == 0 ? 0 : 16 << random() % 5;
     call.wish.under_way_bytes = random() % 2 == 0 ? 0 : 512 << random() % 5;

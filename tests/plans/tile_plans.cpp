@@ -43,9 +43,10 @@ TileWish wish_of(int ranks, unsigned blocks, std::uint32_t units) {
   return wish;
 }
 
-/// The same with results by copies, and on 4 ranks in two halves.
+/// The same with results by copies, on 2 and 4 ranks in pairs, and on 4 in two halves.
 TileWish relaying(TileWish wish) {
   wish.fold = wish.copied_results = true;
+  wish.order = kInPairs;
   return wish;
 }
 

@@ -23,7 +23,7 @@ inline constexpr int kCollectStages = 5;
 inline constexpr unsigned kTileSharedBytes = (kPushStages + kCollectStages) * kBulkBytes;
 
 /// In which a rank takes its targets.
-enum TargetOrder : std::int32_t { kByRank, kByXor, kQuadratic };
+enum TargetOrder : std::int32_t { kByRank, kByXor, kQuadratic, kInPairs };
 
 /// Words of a rank's memory that peers raise, one writer each; they count a block's tiles of all
 /// calls, so nothing is reset.
@@ -32,6 +32,7 @@ struct TileFlags {
   std::uint32_t parts_taken[kTileBlocks][kMaxCudaRanks];    ///< by owner: parts have been handled
   std::uint32_t results[kTileBlocks][kMaxCudaRanks];        ///< by owner: results are here
   std::uint32_t results_taken[kTileBlocks][kMaxCudaRanks];  ///< by reader: they were copied out
+  std::uint32_t pace[kTileBlocks][kMaxCudaRanks];           ///< by partner: it comes to me now
   std::uint32_t tiles[kTileBlocks];                         ///< my own: tiles of finished calls
 };
 

@@ -44,7 +44,7 @@ class TilePlan {
     b_.param("window", shapes_[0].window);
     if (shapes_[0].half != 0) b_.param("fold", 1);
     Plan plan = b_.build();
-    for (int word = kTileParts; word <= kTileRelayed; ++word) plan.counts[word] = count_;
+    for (int word = kTileParts; word <= kTilePace; ++word) plan.counts[word] = count_;
     plan.slot_rings.push_back(
         {0, slot_bytes_, kTileSlots, static_cast<std::uint32_t>(2 * n_), count_});
     return plan;
@@ -111,11 +111,16 @@ class TilePlan {
   void push() {
     for (std::uint32_t tile = 0; tile < count_; ++tile) {
       b_.await(lane("push"), inside(kTileFree), tile + 1);
-      for (int step = 1; step < n_; ++step)
-        if (pushes(peer(step))) {
-          const Region src = input(peer(step), tile);
-          b_.copy(lane("push"), slot(peer(step), 0, me_, tile, src.bytes), src);
+      for (int k = 1; k < n_; ++k) {
+        const int owner = target(mine(), 0, k);
+        if (!pushes(owner)) continue;
+        if (is_paced(mine(), owner)) {
+          b_.raise(lane("push"), word(kTilePace, owner, me_), tile + 1);
+          b_.await(lane("push"), word(kTilePace, me_, owner), tile + 1);
         }
+        const Region src = input(owner, tile);
+        b_.copy(lane("push"), slot(owner, 0, me_, tile, src.bytes), src);
+      }
       b_.raise(lane("push"), inside(kTileSent), tile + 1);
       b_.raise(lane("push"), inside(kTileArrived), tile + 1);
     }

@@ -22,7 +22,8 @@ enum TileWord : int {
   kTileSent,
   kTileArrived,
   kTileHandled,
-  kTileRelayed
+  kTileRelayed,
+  kTilePace
 };
 
 /// Blocks and tiles must be the same on all ranks, so they follow from size and group alone.

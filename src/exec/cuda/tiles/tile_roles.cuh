@@ -18,8 +18,8 @@ struct TileShared {
   struct Move {
     char* dst;  ///< null = all of the tile is on its way
     unsigned bytes, tile;
-    unsigned at = 0;       ///< of a relayed piece, in its slots
-    bool relayed = false;  ///< it goes on to others too
+    unsigned at = 0;       ///< of a relayed piece, in its slots; the partner that comes next
+    bool relayed = false;  ///< it goes on to others too; of the push role: a partner comes next
   };
   unsigned long long push_barriers[kPushStages], collect_barriers[kCollectStages];
   Move push_queue[kQueue], collect_queue[kQueue];
@@ -165,6 +165,9 @@ struct TileRoles {
       if (broken) return;
       for (int k = 1; k < args.ranks; ++k) {
         const int owner = target(k);
+        if (team.lane == 0) pace(owner, tile);
+        if (args.order == kInPairs) broken = team.any(broken);
+        if (broken) return;
         if (in(to, owner))
           put_units(team, slot(owner, 0, args.rank, tile), input(owner), part_bytes(owner),
                     first(tile), length(owner, tile), element);
@@ -192,6 +195,7 @@ struct TileRoles {
     };
     const auto take = [&] {
       const TileShared::Move move = shared.push_queue[taken++ % kQueue];
+      if (move.relayed) return pace(static_cast<int>(move.at), move.tile);
       if (move.dst == nullptr) {
         __threadfence_block();
         shared.sent = move.tile + 1;
@@ -209,8 +213,8 @@ struct TileRoles {
       ring.store(move.dst, move.bytes);
       see_arrived(kLag);
     };
-    const auto queue = [&](char* dst, unsigned bytes, unsigned tile) {
-      shared.push_queue[put++ % kQueue] = {dst, bytes, tile};
+    const auto queue = [&](const TileShared::Move& move) {
+      shared.push_queue[put++ % kQueue] = move;
       while (!broken && (ring.held() > kAhead || put - taken == kQueue)) take();
     };
     // Pieces [from, end) of a target's part of the tile; whether the part's end cuts it short.
@@ -218,10 +222,11 @@ struct TileRoles {
       const unsigned bytes = whole_bytes(owner, tile);
       const char* const src = input(owner) + first(tile) * 16;
       char* const dst = slot(owner, 0, args.rank, tile);
+      if (from == 0) queue({nullptr, 0, tile, static_cast<unsigned>(owner), true});
       for (unsigned at = from; at < min(bytes, end) && !broken; at += args.piece_bytes) {
         const unsigned piece = min(args.piece_bytes, bytes - at);
         ring.load(src + at, piece);
-        queue(dst + at, piece, tile);
+        queue({dst + at, piece, tile});
       }
       return length(owner, tile) * 16 != bytes;
     };
@@ -236,11 +241,21 @@ struct TileRoles {
         see_arrived(0);
         push_tails(tile, to);
       }
-      if (!broken) queue(nullptr, 0, tile);
+      if (!broken) queue({nullptr, 0, tile});
     }
     while (!broken && put != taken) take();
     if (!broken) see_arrived(0);
     ring.end();
+  }
+  /// One thread, before it pushes a tile to a partner: no data hangs on it, so it needs no fence.
+  __device__ void pace(int partner, unsigned tile) {
+    if (!is_paced(args, partner)) return;
+    store_flag_relaxed(&args.flags[partner]->pace[blockIdx.x][args.rank], base + tile + 1);
+    const unsigned* word = &mine().pace[blockIdx.x][partner];
+    while (!broken && !reached(peek_flag(word), base + tile + 1))
+      broken = patience.gone(args.state, args.stop_page, args.wait_ns,
+                             static_cast<unsigned>(partner), base + tile + 1, ~0u);
+    patience.began_ns = 0;
   }
   /// Units that the end of a part cuts short; only the last tile of a part has one.
   __device__ void push_tails(unsigned tile, unsigned to) {

@@ -80,13 +80,20 @@ PLAIT_ON_BOTH inline int source_rank(const TiledArgs& args, int source) {
   return source == 0 ? across(args, args.rank) : args.half + source - 1;
 }
 
+/// Whether a rank pushes to `other` when that one pushes to it: phases of pairs.
+PLAIT_ON_BOTH inline bool is_paced(const TiledArgs& args, int other) {
+  return args.order == kInPairs && (args.ranks & (args.ranks - 1)) == 0 &&
+         (pushes_to(args, args.rank) >> other & 1) != 0 &&
+         (pushes_to(args, other) >> args.rank & 1) != 0;
+}
+
 /// The rank that comes k-th (1 to ranks - 1) when a block takes its targets in turn.
 PLAIT_ON_BOTH inline int target(const TiledArgs& args, unsigned block, int k) {
   const int n = args.ranks;
   if (args.turns != 0)
     k = 1 + static_cast<int>((static_cast<unsigned>(k) - 1 + block) % static_cast<unsigned>(n - 1));
   const bool is_power = (n & (n - 1)) == 0;
-  if (args.order == kByXor && is_power) return args.rank ^ k;
+  if ((args.order == kByXor || args.order == kInPairs) && is_power) return args.rank ^ k;
   if (args.order == kQuadratic && is_power) k = k * (k + 1) / 2;
   return (args.rank + k) % n;
 }
