@@ -130,9 +130,7 @@ class Price {
   }
 
   // Stores to more peers at once reach less: measured for one, three and seven.
-  double link_ns(double bytes) const {
-    return link_ns(bytes, std::max(parts_.sent, parts_.taken));
-  }
+  double link_ns(double bytes) const { return link_ns(bytes, std::max(parts_.sent, parts_.taken)); }
   double link_ns(double bytes, double peers) const {
     const double at = std::log2(std::max(peers, 1.0));
     const double three = std::log2(3.0), seven = std::log2(7.0);
@@ -205,6 +203,13 @@ class Price {
     return made;
   }
 
+  /// Each tile goes round twice; a rank sums what it gets in the first round.
+  static Tiles round_a_ring(Tiles made, double ranks) {
+    made.hops = made.turns = static_cast<int>(2 * (ranks - 1));
+    made.in /= 2.0;
+    return made;
+  }
+
   double tiles_ns() const {
     if (plan_.params.contains("host_permille")) return beside_host_ns();
     return tiles_ns(plan_.request.collective, parts_);
@@ -214,8 +219,9 @@ class Price {
     constexpr double kFillBytes = 32768.0;  // more of a tile is on its way before it ends
     const double ranks = plan_.request.ranks;
     const bool folds = plan_.params.contains("fold");
-    const Tiles made = folds ? folded(tiles_of(collective, parts, ranks))
-                             : tiles_of(collective, parts, ranks);
+    const bool rings = plan_.params.contains("ring");
+    const Tiles direct = tiles_of(collective, parts, ranks);
+    const Tiles made = folds ? folded(direct) : rings ? round_a_ring(direct, ranks) : direct;
     const double blocks =
         std::min(param("blocks", 1), std::max(1.0, std::ceil(units(made.part) / kLeastUnits)));
     const double share = std::ceil(units(made.part) / blocks);
@@ -225,8 +231,9 @@ class Price {
         (made.both_ways ? costs_.tile_both_ns : 0.0) + std::log2(ranks) * costs_.tile_ranks_ns +
         std::min(1.0, 16.0 * tile / kFillBytes) * costs_.tile_fill_ns;
     const double sums = made.sums ? made.in / (blocks * costs_.tile_sum_gb_per_s) : 0.0;
-    const double link = folds ? link_ns(std::max(made.out, made.in), ranks / 2)
-                              : link_ns(std::max(made.out, made.in));
+    const double link = folds   ? link_ns(made.out, ranks / 2)
+                        : rings ? link_ns(made.out, 1)
+                                : link_ns(std::max(made.out, made.in));
     return first +
            overlapped(costs_.tile_norm, {link, sums, steps * made.turns * costs_.tile_step_ns});
   }

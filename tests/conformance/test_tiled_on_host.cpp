@@ -83,15 +83,17 @@ struct Call {
   std::string print() const {
     return text(name_of(request.collective), " of ", request.count, " ", name_of(request.type),
                 ", root ", request.root, ", tiles of ", wish.tile_units, ", fold ", wish.fold,
-                ", order ", wish.order, ", turns ", wish.turns, ", pieces of ", wish.piece_bytes,
-                ", under way ", wish.under_way_bytes, ", copied results ", wish.copied_results,
-                in_place ? ", in place" : "", aligned ? "" : ", not aligned", ", late rank ", late);
+                ", ring ", wish.ring, ", order ", wish.order, ", turns ", wish.turns,
+                ", pieces of ", wish.piece_bytes, ", under way ", wish.under_way_bytes,
+                ", copied results ", wish.copied_results, in_place ? ", in place" : "",
+                aligned ? "" : ", not aligned", ", late rank ", late);
   }
 };
 
 TiledArgs args_of(Call& call, PlayedGpus& gpus, std::size_t rank, double wait_s) {
   PlayedGpu& mine = *gpus[rank];
-  TiledArgs args = tiled_shape(call.request, static_cast<int>(rank), call.wish.fold);
+  TiledArgs args =
+      tiled_shape(call.request, static_cast<int>(rank), call.wish.fold, call.wish.ring);
   args.input = call.input(rank);
   args.output = call.output(rank);
   args.state = &mine.state;
@@ -187,6 +189,7 @@ std::vector<Call> random_calls(int ranks, std::mt19937& random, unsigned most = 
     call.wish.tile_units = 16 + static_cast<std::uint32_t>(random() % 49);
     call.wish.slot_memory_bytes = tile_slots(ranks) * kSlotBytes;
     call.wish.fold = random() % 2 == 0;
+    call.wish.ring = !call.wish.fold;
     call.wish.order = static_cast<TargetOrder>(random() % 4);
     call.wish.turns = random() % 2 == 0;
     call.wish.piece_bytes = random() % 2 == 0 ? 0 : 16 << random() % 5;
@@ -260,7 +263,8 @@ class TileTraceCheck {
   }
 
   void check_rank(std::size_t rank) {
-    TiledArgs shape = tiled_shape(call_.request, static_cast<int>(rank), call_.wish.fold);
+    TiledArgs shape =
+        tiled_shape(call_.request, static_cast<int>(rank), call_.wish.fold, call_.wish.ring);
     spread_tiles(shape, call_.wish);
     std::vector<Region> reads, writes;
     Units moved;
@@ -318,7 +322,7 @@ std::string fault_of(const Request& request, const TileWish& wish, const Plan& p
   }
   PlayedGpus gpus = gpus_of(request.ranks);
   run_calls(calls, gpus, 30);
-  TiledArgs shape = tiled_shape(request, 0, wish.fold);
+  TiledArgs shape = tiled_shape(request, 0, wish.fold, wish.ring);
   spread_tiles(shape, wish);
   const std::uint64_t units = (shape.part_bytes + 15) / 16;
   std::vector<std::uint32_t> before(kMostBlocks, kTiles + shift);
@@ -329,7 +333,7 @@ std::string fault_of(const Request& request, const TileWish& wish, const Plan& p
     if (!faults.empty()) return faults[0];
     for (unsigned block = 0; block < shape.blocks; ++block)
       for (unsigned tile = 0; first_unit(shape, tile_units(shape), block, tile) < units; ++tile)
-        ++before[block];
+        before[block] += steps_of_tile(shape);
   }
   return "";
 }
@@ -355,6 +359,30 @@ TEST_CASE("tiled calls in the slots of another turn are not what their plan says
     CHECK(fault_of(request, wish, plan, 0) == "");
     CHECK(fault_of(request, wish, plan, 1) != "");
   }
+}
+
+TEST_CASE("tiled in two halves and round a ring does what its plan says" *
+          doctest::skip(kLooksForRaces)) {
+  for (const int ranks : {3, 4, 5, 6, 7, 8})
+    for (const bool fold : {true, false}) {
+      Request request;
+      request.ranks = ranks;
+      request.count = 1009;
+      request.type = fold ? DataType::fp32 : DataType::uint32;
+      const Topology topology = load_topology("hgx-h200");
+      request = checked(request, topology);
+      if (fold && !why_no_fold(request).empty()) continue;
+      TileWish wish;
+      wish.most_blocks = 2;
+      wish.slot_memory_bytes = tile_slots(ranks) * kSlotBytes;
+      wish.fold = fold;
+      wish.ring = !fold;
+      const Plan plan = tile_plan(topology, request, wish);
+      CAPTURE(ranks);
+      CAPTURE(fold);
+      CHECK(verify_in_a_row({&plan, &plan}).proved());
+      CHECK(fault_of(request, wish, plan, 0) == "");
+    }
 }
 
 TEST_CASE("tiled gives the reference's bits on a host's threads" * doctest::skip(kLooksForRaces)) {

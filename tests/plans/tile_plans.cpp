@@ -50,6 +50,11 @@ TileWish relaying(TileWish wish) {
   return wish;
 }
 
+TileWish round_a_ring(TileWish wish) {
+  wish.ring = true;
+  return wish;
+}
+
 }  // namespace
 
 TEST_CASE("tiled calls follow each other in any order, in the same slots") {
@@ -66,6 +71,9 @@ TEST_CASE("tiled calls follow each other in any order, in the same slots") {
       calls.push_back(tile_plan(
           topology, request_of(topology, Collective::all_reduce, ranks, 0, count, DataType::fp32),
           relaying(wish_of(ranks, 1, count == 300 ? 16 : 64))));
+    calls.push_back(tile_plan(
+        topology, request_of(topology, Collective::all_reduce, ranks, 0, 3000, DataType::int32),
+        round_a_ring(wish_of(ranks, 1, 64))));
     for (const Plan& first : calls)
       for (const Plan& second : calls)
         for (const Plan& third : calls)
@@ -126,9 +134,9 @@ bool is_found(const TileFault& fault) {
   const Topology topology = cases::wide_machine();
   for (const int ranks : {2, 3, 4}) {
     std::vector<Plan> calls;
-    const auto add = [&](Collective collective, const TileWish& wish) {
-      Plan plan = tile_plan(topology,
-                            request_of(topology, collective, ranks, 0, 3000, DataType::fp32), wish);
+    const auto add = [&](Collective collective, const TileWish& wish,
+                         DataType type = DataType::fp32) {
+      Plan plan = tile_plan(topology, request_of(topology, collective, ranks, 0, 3000, type), wish);
       for (Lane& lane : plan.lanes)
         if (lane.name == fault.role) spoil(plan, fault, lane.ops);
       calls.push_back(std::move(plan));
@@ -140,6 +148,7 @@ bool is_found(const TileFault& fault) {
           Collective::all_gather})
       if (!add(collective, wish)) return true;
     if (!add(Collective::all_reduce, relaying(wish))) return true;
+    if (!add(Collective::all_reduce, round_a_ring(wish), DataType::int32)) return true;
     for (const Plan& first : calls)
       for (const Plan& second : calls)
         if (!verify_in_a_row({&first, &second}).proved()) return true;

@@ -53,6 +53,7 @@ struct TiledArgs : CallArgs {
   std::uint32_t keepers;          ///< owners that put their own result into their output
   std::int32_t shift;             ///< not 0: a rank's parts go to rank + shift only
   std::int32_t half;              ///< not 0: a fold, owners i and half + i handle part i
+  std::int32_t ring;              ///< 1 = parts and results go from each rank to the next
   std::int32_t order;             ///< TargetOrder
   std::uint32_t turns;            ///< 1 = each block begins with another target
   std::uint32_t piece_bytes;      ///< of a bulk copy to others, at most

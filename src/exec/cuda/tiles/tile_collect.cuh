@@ -19,12 +19,10 @@ class BulkCollect {
   /// A tile's results go on before those of the tile before are awaited, which others send on
   /// meanwhile.
   __device__ void run() {
-    const unsigned lag = to_ != 0 ? 1 : 0;
-    for (unsigned tile = 0; tile < work_.count + lag && !work_.broken; ++tile) {
-      while (put_ != taken_) take();
-      if (lag != 0 && tile < work_.count) relay(tile);
-      if (!work_.broken && tile >= lag) collect(tile - lag);
-    }
+    if (work_.args.ring != 0)
+      go_round();
+    else
+      collect_all();
     while (put_ != taken_) take();
     if (!work_.broken) see_relayed(0);
     ring_.end();
@@ -32,6 +30,52 @@ class BulkCollect {
 
  private:
   static constexpr unsigned kAhead = 2, kLag = 2, kQueue = TileShared::kQueue;
+
+  __device__ void collect_all() {
+    const unsigned lag = to_ != 0 ? 1 : 0;
+    for (unsigned tile = 0; tile < work_.count + lag && !work_.broken; ++tile) {
+      while (put_ != taken_) take();
+      if (lag != 0 && tile < work_.count) relay(tile);
+      if (!work_.broken && tile >= lag) collect(tile - lag);
+    }
+  }
+  /// Of a ring: the own results first, then what has come from the rank before.
+  __device__ void go_round() {
+    const unsigned turns = steps_of_tile(work_.args);
+    for (unsigned step = 0; step < work_.count / turns * (turns + 1) && !work_.broken; ++step) {
+      while (put_ != taken_) take();
+      pass(step / (turns + 1), step % (turns + 1), turns);
+    }
+  }
+  __device__ void pass(unsigned tile, unsigned turn, unsigned turns) {
+    const TiledArgs& args = work_.args;
+    const unsigned step = tile * turns + turn;
+    const bool takes = turn > 0, sends = turn < turns;
+    if (!takes) {
+      if (shared_.summed <= tile) see_relayed(0);
+      work_.await_shared(shared_.summed, tile + 1);
+    } else {
+      await(&TileFlags::results, owners_, work_.base + step);
+    }
+    if (sends) await(&TileFlags::results_taken, to_, work_.base + step + 1 - args.window);
+    if (work_.broken) return;
+    bulk_follows();
+    const int owner = ring_part(args, turn);
+    char* const out = work_.output(owner) + work_.first(tile) * 16;
+    const char* const src = takes ? work_.slot(args.rank, 1, ring_before(args), step - 1) : out;
+    const unsigned bytes = work_.whole_bytes(owner, tile);
+    copy(src, takes ? out : nullptr, bytes, args.piece_bytes, step, sends);
+    if (bytes / 16 < work_.length(owner, tile)) {
+      const unsigned long long at = work_.first(tile) + bytes / 16, part = work_.part_bytes(owner);
+      const Unit unit =
+          takes ? load_pair(src + bytes) : work_.load_any(work_.output(owner), at, part, true);
+      if (sends)
+        store_pair(work_.slot(ring_next(args), 1, args.rank, step) + bytes, unit.lo, unit.hi);
+      if (takes) work_.store_any(work_.output(owner), at, unit, part, true);
+    }
+    if (takes) queue({nullptr, 0, step - 1, 0, false});
+    if (sends) queue({nullptr, 0, step, 0, true});
+  }
 
   /// Tiles that have been stored at the others, but for the last `least` stores.
   __device__ void see_relayed(unsigned least) {

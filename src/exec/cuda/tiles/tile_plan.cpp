@@ -16,13 +16,14 @@ class TilePlan {
   TilePlan(const Topology& topology, const Request& request, const TileWish& wish)
       : b_(topology, request, "tiled"), n_(request.ranks) {
     for (int rank = 0; rank < n_; ++rank) {
-      shapes_.push_back(tiled_shape(request, rank, wish.fold));
+      shapes_.push_back(tiled_shape(request, rank, wish.fold, wish.ring));
       spread_tiles(shapes_.back(), wish);
     }
     const TiledArgs& shape = shapes_[0];
     units_ = tile_units(shape) * shape.blocks;
     const std::uint64_t units = (shape.part_bytes + kUnit - 1) / kUnit;
-    count_ = static_cast<std::uint32_t>((units + units_ - 1) / units_);
+    tiles_ = static_cast<std::uint32_t>((units + units_ - 1) / units_);
+    count_ = tiles_ * steps_of_tile(shape);
     slot_bytes_ = std::uint64_t{shape.slot_bytes} * (wish.most_blocks == 1 ? 1 : kTileBlocks);
     const auto rings = static_cast<std::uint64_t>(2 * n_);
     for (int rank = 0; rank < n_; ++rank) {
@@ -32,9 +33,14 @@ class TilePlan {
 
   Plan write() {
     for (me_ = 0; me_ < n_; ++me_) {
+      tell();
+      if (mine().ring != 0) {
+        add_round();
+        go_round();
+        continue;
+      }
       watch_room();
       push();
-      tell();
       handle();
       collect();
     }
@@ -43,8 +49,9 @@ class TilePlan {
     b_.param("tile_units", shapes_[0].most_units);
     b_.param("window", shapes_[0].window);
     if (shapes_[0].half != 0) b_.param("fold", 1);
+    if (shapes_[0].ring != 0) b_.param("ring", 1);
     Plan plan = b_.build();
-    for (int word = kTileParts; word <= kTilePace; ++word) plan.counts[word] = count_;
+    for (int word = kTileParts; word <= kTileSummed; ++word) plan.counts[word] = count_;
     plan.slot_rings.push_back(
         {0, slot_bytes_, kTileSlots, static_cast<std::uint32_t>(2 * n_), count_});
     return plan;
@@ -63,7 +70,7 @@ class TilePlan {
   /// A sum goes on to the rank across; what comes back from there is relayed.
   bool goes_on(int rank) const { return is_lower(mine(), me_) && rank == across(mine(), me_); }
   bool relays() const {
-    return is_lower(mine(), me_) ||
+    return is_lower(mine(), me_) || mine().ring != 0 ||
            (mine().copied_results != 0 && mine().handling == kReduceParts &&
             in(mine().keepers, me_) && readers_of(mine(), me_) != 0);
   }
@@ -258,11 +265,59 @@ class TilePlan {
     b_.raise(lane("collect"), inside(kTileRelayed), tile + 1);
   }
 
+  /// Of a ring: parts gather one rank's a turn.
+  void add_round() {
+    const std::uint32_t turns = steps_of_tile(mine());
+    const int next = ring_next(mine()), before = ring_before(mine());
+    const int at = lane("handle");
+    for (std::uint32_t tile = 0; tile < tiles_; ++tile)
+      for (std::uint32_t turn = 0; turn <= turns; ++turn) {
+        const std::uint32_t step = tile * turns + turn;
+        const bool sends = turn < turns;
+        if (sends) await_room(at, kTilePartsTaken, next, step);
+        if (turn > 0) b_.await(at, word(kTileParts, me_, before), step);
+        const int owner = ring_part(mine(), turn + 1);
+        const Region own = input(owner, tile);
+        const Region dst = sends ? slot(next, 0, me_, step, own.bytes) : output(owner, tile);
+        if (turn == 0) {
+          b_.copy(at, dst, own);
+        } else {  // threads hold the sum; in the plan it takes the place of what came
+          const Region came = slot(me_, 0, before, step - 1, own.bytes);
+          b_.reduce(at, sends ? came : dst, {came, own}, !sends);
+          if (sends) b_.copy(at, dst, came);
+        }
+        if (sends) b_.raise(at, inside(kTileArrived), step + 1);
+        if (turn > 0) b_.raise(at, inside(kTileHandled), step);
+        if (!sends) b_.raise(at, inside(kTileSummed), tile + 1);
+      }
+  }
+  /// Results go round.
+  void go_round() {
+    const std::uint32_t turns = steps_of_tile(mine());
+    const int next = ring_next(mine()), before = ring_before(mine());
+    const int at = lane("collect");
+    for (std::uint32_t tile = 0; tile < tiles_; ++tile)
+      for (std::uint32_t turn = 0; turn <= turns; ++turn) {
+        const std::uint32_t step = tile * turns + turn;
+        const bool sends = turn < turns;
+        const Region out = output(ring_part(mine(), turn), tile);
+        if (turn == 0) b_.await(at, inside(kTileSummed), tile + 1);
+        if (turn > 0) b_.await(at, word(kTileResults, me_, before), step);
+        if (sends) await_room(at, kTileResultsTaken, next, step);
+        const Region src = turn == 0 ? out : slot(me_, 1, before, step - 1, out.bytes);
+        if (sends) b_.copy(at, slot(next, 1, me_, step, out.bytes), src);
+        if (turn > 0) b_.copy(at, out, src);
+        if (turn > 0) b_.raise(at, word(kTileResultsTaken, before, me_), step);
+        if (sends) b_.raise(at, inside(kTileRelayed), step + 1);
+      }
+  }
+
   Builder b_;
   const int n_;
   std::vector<TiledArgs> shapes_;  // by rank
   std::uint64_t units_ = 0;        // of a tile of all blocks
-  std::uint32_t count_ = 0;        // tiles
+  std::uint32_t tiles_ = 0;
+  std::uint32_t count_ = 0;  // of their steps
   std::uint64_t slot_bytes_ = 0;
   int me_ = 0;
 };

@@ -23,7 +23,8 @@ enum TileWord : int {
   kTileArrived,
   kTileHandled,
   kTileRelayed,
-  kTilePace
+  kTilePace,
+  kTileSummed
 };
 
 /// Blocks and tiles must be the same on all ranks, so they follow from size and group alone.

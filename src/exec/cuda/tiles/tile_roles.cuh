@@ -30,6 +30,7 @@ struct TileShared {
   volatile unsigned sent;               ///< of which this rank's input has been read
   volatile unsigned arrived;            ///< of which all parts are with their owners
   volatile unsigned handled;            ///< of which results are on their way, or in the output
+  volatile unsigned summed;             ///< of a ring, whose own part is in the output
   volatile unsigned relayed;            ///< of which the collect role has sent results on
   std::uint8_t targets[kMaxCudaRanks];  ///< of this block, in turn: from 1 on
   TiledArgs args;  ///< parameters of a kernel are slow to read for functions it calls
@@ -58,6 +59,7 @@ struct TileRoles {
                              tiles = (units + tile_units - 1) / tile_units;
     count =
         tiles > blockIdx.x ? static_cast<unsigned>((tiles - blockIdx.x - 1) / args.blocks + 1) : 0;
+    count *= steps_of_tile(args);
     base = mine().tiles[blockIdx.x];
     broken = has_ended(args.state);
   }
@@ -80,7 +82,7 @@ struct TileRoles {
     return args.copied_results != 0 && !is_lower() && args.handling == kReduceParts &&
            in(args.keepers, args.rank) && bulk_output();
   }
-  __device__ bool relays() const { return is_lower() || copies_results(); }
+  __device__ bool relays() const { return is_lower() || args.ring != 0 || copies_results(); }
   __device__ unsigned relays_to() const { return relays() ? readers_of_mine() : 0; }
   /// To whom the handle role sends results.
   __device__ unsigned hands_to() const { return relays() ? onward() : readers_of_mine(); }
@@ -418,6 +420,7 @@ struct TileRoles {
 
   __device__ void collect_by_threads(const Team& team, unsigned owners) {
     if (is_lower()) return relay_by_threads(team);
+    if (args.ring != 0) return go_round_by_threads(team);
     for (unsigned tile = 0; tile < count; ++tile) {
       await_together(team, &TileFlags::results, owners, base + tile + 1);
       if (broken) return;
@@ -434,6 +437,36 @@ struct TileRoles {
     if (team.lane != 0) return;
     fence_before_flags();
     tell(&TileFlags::results_taken, owners, base + tile + 1);
+  }
+  /// Of a ring, as in bulk.
+  __device__ void go_round_by_threads(const Team& team) {
+    const unsigned turns = steps_of_tile(args), to = relays_to(), from = owners_i_read();
+    for (unsigned tile = 0; tile < count / turns; ++tile)
+      for (unsigned turn = 0; turn <= turns; ++turn) {
+        const unsigned step = tile * turns + turn;
+        const int owner = ring_part(args, turn);
+        const unsigned limit = length(owner, tile);
+        const char* const came = slot(args.rank, 1, ring_before(args), step - 1);
+        if (turn == 0 && team.lane == 0) await_shared(shared.summed, tile + 1);
+        if (turn > 0) await_together(team, &TileFlags::results, from, base + step);
+        if (turn < turns)
+          await_together(team, &TileFlags::results_taken, to, base + step + 1 - args.window);
+        broken = team.any(broken);
+        if (broken) return;
+        if (turn == 0)
+          put_units(team, slot(ring_next(args), 1, args.rank, step), output(owner),
+                    part_bytes(owner), first(tile), limit, element);
+        else if (turn < turns)
+          put_units(team, slot(ring_next(args), 1, args.rank, step), came, limit * 16ull, 0, limit,
+                    element);
+        if (turn > 0)
+          take_units(team, output(owner), part_bytes(owner), first(tile), came, limit, element);
+        team.meet();
+        if (team.lane != 0) continue;
+        fence_before_flags();
+        if (turn > 0) tell(&TileFlags::results_taken, from, base + step);
+        if (turn < turns) shared.relayed = step + 1;
+      }
   }
   /// As in bulk: a tile's results go on before those of the tile before are awaited.
   __device__ void relay_by_threads(const Team& team) {
@@ -463,6 +496,7 @@ struct TileRoles {
 };
 
 __device__ PLAIT_APART void tile_push(TileRoles work, const Team team, char* room) {
+  if (work.args.ring != 0) return;  // the handle role does it
   const unsigned to = work.owners_of_mine();
   const bool bulk = is_aligned(work.args.input) && work.args.part_stride % 16 == 0;
   if (!bulk || to == 0)

@@ -10,6 +10,7 @@
 #pragma once
 #include "exec/cuda/tiles/tile_args.hpp"
 #include "exec/cuda/tiles/tile_collect.cuh"
+#include "exec/cuda/tiles/tile_ring.cuh"
 #include "exec/cuda/tiles/tile_roles.cuh"
 #include "exec/cuda/traffic/hop_shape.hpp"
 
@@ -37,6 +38,7 @@ struct TiledBlock : TileRoles {
   /// What an owner does with what came: then its slots are free, and readers have the results. Not
   /// before the own tile has been read, which the result may replace.
   __device__ void handle_all(const Team& team) {
+    if (kRanks == 0 && args.ring != 0) return ring_reduce<Sum, Threads::kHandle>(*this, team);
     const unsigned from = senders_to(args.rank), on = onward(), readers = hands_to() & ~on;
     for (unsigned tile = 0; tile < count; ++tile) {
       if (team.lane == Threads::kHandle - 1) await_shared(shared.sent, tile + 1);
@@ -193,6 +195,7 @@ __device__ void tiled(const TiledArgs& args) {
     shared.arrived = 0;
     shared.handled = 0;
     shared.relayed = 0;
+    shared.summed = 0;
   }
   __syncthreads();
   TiledBlock<kType, kOp, kRanks, kFold, Threads> block(shared);

@@ -16,7 +16,7 @@ class TiledReady : public Ready {
   TiledReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : kernels_(rank.kernels()),
         kernel_(kernels_.find(tiled_kernel(request, tuning.fold != 0))),
-        args_(tiled_shape(request, rank.rank(), tuning.fold != 0)) {
+        args_(tiled_shape(request, rank.rank(), tuning.fold != 0, tuning.ring != 0)) {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer) {
       args_.flags[peer] = &rank.words(peer).tiles;
@@ -58,6 +58,9 @@ class TiledEngine : public Engine {
     if (!group.runs(Family::tiled)) return group.lacks(Family::tiled);
     if (tuning.fold != 0 && !why_no_fold(request).empty())
       return joined("fold=1: ", why_no_fold(request));
+    if (tuning.ring != 0 && tuning.fold != 0) return "fold=1 and ring=1: wanted one of them";
+    if (tuning.ring != 0 && !why_no_ring(request).empty())
+      return joined("ring=1: ", why_no_ring(request));
     return group.why_no_room(ArenaPart::tiles);
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
@@ -81,6 +84,7 @@ TileWish tile_wish(const Tuning& tuning, const Group& group) {
   wish.tile_units = static_cast<std::uint32_t>(tuning.tile_units);
   wish.slot_memory_bytes = group.sizes.tile_bytes;
   wish.fold = tuning.fold != 0;
+  wish.ring = tuning.ring != 0;
   wish.order = static_cast<TargetOrder>(tuning.order);
   wish.turns = tuning.shift != 0;
   wish.piece_bytes = static_cast<std::uint32_t>(tuning.piece_kib) << 10;

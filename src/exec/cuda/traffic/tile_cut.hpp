@@ -18,11 +18,21 @@ PLAIT_ON_BOTH inline std::uint32_t mates(const TiledArgs& args, int rank) {
   return (is_lower(args, rank) ? lower : lower << args.half) & ~(1u << rank);
 }
 
+/// Of a ring: a rank's neighbours, and the part whose owner lies so many ranks before this one.
+PLAIT_ON_BOTH inline int ring_next(const TiledArgs& args) { return (args.rank + 1) % args.ranks; }
+PLAIT_ON_BOTH inline int ring_before(const TiledArgs& args) {
+  return (args.rank + args.ranks - 1) % args.ranks;
+}
+PLAIT_ON_BOTH inline int ring_part(const TiledArgs& args, unsigned before) {
+  return (args.rank + args.ranks - static_cast<int>(before) % args.ranks) % args.ranks;
+}
+
 /// Ranks whose parts come to `owner`, but its own; in a fold a part may be a sum so far.
 PLAIT_ON_BOTH inline std::uint32_t senders_to(const TiledArgs& args, int owner) {
   if ((args.owners >> owner & 1) == 0) return 0;
   if (args.half != 0)
     return mates(args, owner) | (is_lower(args, owner) ? 0 : 1u << across(args, owner));
+  if (args.ring != 0) return 1u << (owner + args.ranks - 1) % args.ranks;
   const std::uint32_t others = args.senders & ~(1u << owner);
   if (args.shift == 0) return others;
   return others & 1u << (owner - args.shift + args.ranks) % args.ranks;
@@ -49,6 +59,7 @@ PLAIT_ON_BOTH inline std::uint64_t part_bytes(const TiledArgs& args, int owner) 
 /// Ranks to which `rank` sends parts of its input.
 PLAIT_ON_BOTH inline std::uint32_t pushes_to(const TiledArgs& args, int rank) {
   if (args.half != 0) return mates(args, rank);
+  if (args.ring != 0) return 1u << (rank + 1) % args.ranks;
   std::uint32_t to = 0;
   for (int owner = 0; owner < args.ranks; ++owner)
     to |= (senders_to(args, owner) >> rank & 1) << owner;
@@ -58,6 +69,7 @@ PLAIT_ON_BOTH inline std::uint32_t pushes_to(const TiledArgs& args, int rank) {
 /// fold its mates, and of the upper half the rank across.
 PLAIT_ON_BOTH inline std::uint32_t readers_of(const TiledArgs& args, int owner) {
   if ((args.owners >> owner & 1) == 0) return 0;
+  if (args.ring != 0) return 1u << (owner + 1) % args.ranks;
   if (args.half == 0) return args.readers & ~(1u << owner);
   return mates(args, owner) | (is_lower(args, owner) ? 0 : 1u << across(args, owner));
 }
@@ -65,7 +77,13 @@ PLAIT_ON_BOTH inline std::uint32_t readers_of(const TiledArgs& args, int owner) 
 PLAIT_ON_BOTH inline std::uint32_t read_by(const TiledArgs& args, int rank) {
   if (args.half != 0)
     return mates(args, rank) | (is_lower(args, rank) ? 1u << across(args, rank) : 0);
+  if (args.ring != 0) return 1u << (rank + args.ranks - 1) % args.ranks;
   return (args.readers >> rank & 1) != 0 ? args.owners & ~(1u << rank) : 0;
+}
+
+/// Steps of a tile, by which slots and words count.
+PLAIT_ON_BOTH inline unsigned steps_of_tile(const TiledArgs& args) {
+  return args.ring != 0 ? static_cast<unsigned>(args.ranks) - 1 : 1;
 }
 
 /// What a reduction takes, in order: parts of ranks, in the upper half behind the lower's sum.

@@ -36,7 +36,7 @@ void bound_pieces(TiledArgs& shape, const TileWish& wish) {
 
 /// What is one hop already stays as it is. Of other collectives owners handle a share each, and
 /// what came of it goes to its readers.
-TiledArgs tiled_shape(const Request& request, int rank, bool fold) {
+TiledArgs tiled_shape(const Request& request, int rank, bool fold, bool ring) {
   const HopShape hop = hop_shape(request, rank);
   TiledArgs shape{};
   shape.rank = rank;
@@ -70,6 +70,7 @@ TiledArgs tiled_shape(const Request& request, int rank, bool fold) {
   } else {
     shape.owners = shape.senders;
     if (fold && why_no_fold(request).empty()) shape.half = request.ranks / 2;
+    if (ring && why_no_ring(request).empty()) shape.ring = 1;
     share_out(shape, hop.part_bytes, shape.half != 0 ? shape.half : request.ranks);
   }
   shape.part_stride = shape.result_stride = shape.part_bytes;
@@ -82,6 +83,15 @@ std::string why_no_fold(const Request& request) {
     return text("wanted an even number of ranks from 4 on, found ", request.ranks);
   if (is_widened(request.type))
     return text("wanted a type that holds its sums so far, found ", name_of(request.type));
+  return "";
+}
+
+std::string why_no_ring(const Request& request) {
+  if (request.collective != Collective::all_reduce) return "wanted an all_reduce";
+  if (request.ranks < 3) return text("wanted 3 ranks or more, found ", request.ranks);
+  if (!has_no_order(request.type, request.op))
+    return text("wanted integers, min or max, which give the same bits in any order, found ",
+                name_of(request.op), " of ", name_of(request.type));
   return "";
 }
 

@@ -12,9 +12,10 @@ namespace plait::cuda {
 
 /// The fields of TiledArgs that follow from request and rank; the others are 0. fold: in two
 /// halves, where that serves it.
-TiledArgs tiled_shape(const Request& request, int rank, bool fold = false);
-/// Empty where a fold serves the request; else why not.
+TiledArgs tiled_shape(const Request& request, int rank, bool fold = false, bool ring = false);
+/// Empty where a fold, or a ring, serves the request; else why not.
 std::string why_no_fold(const Request& request);
+std::string why_no_ring(const Request& request);
 
 /// The type whose kernel serves it: data that is only moved goes as integers of the same width.
 DataType moved_type(const Request& request);
@@ -31,6 +32,7 @@ struct TileWish {
   std::uint64_t slot_memory_bytes = 0;      ///< for all blocks that have room:
   std::uint64_t slot_blocks = kTileBlocks;  ///< the same in all calls
   bool fold = false;
+  bool ring = false;
   TargetOrder order = kByRank;
   bool turns = false;                 ///< blocks begin with different targets
   std::uint32_t piece_bytes = 0;      ///< of a bulk copy, which then go to targets in turn
