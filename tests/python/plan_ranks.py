@@ -12,4 +12,4 @@ def chosen(task: dict[str, Any], emit: Emit) -> None:
     comm = plait.init(topology=task["topology"])
     requests = [plait.Request("all_reduce", count, ranks=comm.ranks) for count in task["counts"]]
     labels = [comm.plan_for(request).label for request in requests]
-    emit({"rank": comm.rank, "labels": labels})
+    emit({"rank": comm.rank, "labels": labels, "machine": comm.topology.to_json()})

@@ -28,11 +28,17 @@ def said(*words: str, columns: str = "80") -> str:
 def test_the_plan_of_calls_is_the_one_that_ranks_choose(run_ranks, machine):
     sizes = [256, 1 << 16, 1 << 20, 1 << 24]
     rows = run_ranks("plan_ranks:chosen", 4, {"topology": machine, "counts": sizes})
-    topology = plait.load_topology(machine)
+    topology = plait.Topology.from_json(rows[0]["machine"])  # as measured there, on CPUs
     for count, label in zip(sizes, rows[0]["labels"], strict=True):
         request = plait.Request("all_reduce", count, "fp32", ranks=4)
         taken = plan.taken_by_calls(topology, request)
         assert taken is not None and taken.label == label
+
+
+def test_cpu_ranks_run_plans_and_no_engine():
+    for words in (["-b", "1M"], ["-b", "1M", "-s", "one_shot"]):
+        text = said("all_reduce", "-T", "local-cpu", "-g", "2", *words)
+        assert "  runs       by lanes, " in text
 
 
 def test_it_is_marked_and_shown():

@@ -37,7 +37,7 @@ BY_WHOSE_WORD = {
     "file": "as the file has it",
     "table": "as this machine's tuning table says",
     "built in": "as measured on HGX H200, where no tuning table or sm_budget says otherwise",
-    "simulated": "the fastest that sums in rank order, by simulation or estimate",
+    "simulated": "fastest by simulation",
 }
 
 
@@ -132,7 +132,9 @@ def _what_runs(
 ) -> what_runs.Runs:
     """The engine or strategy asked for, else the engine that is chosen, else the first plan."""
     name, params = sizes.parse_strategy(strategy, WAY)
-    is_engine = name in ("", "rotation", *(info.name for info in plait.engines()))
+    has_gpus = any(device.kind == "gpu" for device in machine.devices)  # CPU ranks run plans alone
+    engines = ("", "rotation", *(info.name for info in plait.engines()))
+    is_engine = has_gpus and name in engines
     if is_engine or name not in {info.name for info in plait.strategies()}:
         found = what_runs.by_engine(machine, request, name, params) if is_engine else None
         if found is not None:
@@ -239,9 +241,12 @@ def _print_runs(
     ranks = f"{request.ranks} ranks of {machine.name}"
     out.print(f"{request.collective} of {size} {request.type} on {ranks}:", markup=False)
     what = f"engine {runs.engine}" if runs.engine != what_runs.LANES else "by lanes"
+    whose = BY_WHOSE_WORD[runs.by]
+    if (runs.engine, runs.by) == (what_runs.LANES, "simulated"):
+        whose = "as calls choose: the first in rank order"
     busbw = sizes.bandwidth(request, runs.predicted_us / 1e6)["busbw"]
     lines = {
-        "runs": f"{what}, {BY_WHOSE_WORD[runs.by]}",
+        "runs": f"{what}, {whose}",
         "as": plan.label,
         "predicted": f"{runs.predicted_us:.2f} us, {busbw:.1f} GB/s busbw, in a graph",
         "proof": _said(runs),
