@@ -223,6 +223,7 @@ void agree(State& state) {
   for (const Introduced& one : all)
     lives.push_back(one.host == mine.host ? std::optional(one.life) : std::nullopt);
   std::shared_ptr<WatchedPeers> peers = open_peers(lives, state.rank);
+  carrier.watch_for(peers);
   const Comm across = across_nodes(state, nodes);
   const Agreed agreed = agreed_on(all);
   state.most_blocks = agreed.most_blocks;

@@ -109,6 +109,9 @@ std::vector<std::string> Carrier::allgather(const std::string& mine) {
   };
   const auto give_up = [this, until_ns = deadline_in(kRoundSeconds)] {
     give_up_if_pointless(state_, until_ns);
+    const int gone = peers_ == nullptr ? -1 : peers_->gone_rank();
+    if (gone >= 0)
+      throw Error(ErrorCode::peer_lost, text("rank ", gone, " has died while plait was attaching"));
   };
   meet(text(meeting_, ' ', ++round_), in_process_, give_up);
   const std::string all =

@@ -21,11 +21,14 @@ class Carrier {
   /// for every kernel of the process: a rank whose NCCL kernel already waits for a rank that still
   /// allocates would wait for ever.
   void meet_first(const std::string& name, int count) { meeting_ = name, in_process_ = count; }
+  /// From here on, an exchange that waits for one of them ends when it dies.
+  void watch_for(std::shared_ptr<const WatchedPeers> peers) { peers_ = std::move(peers); }
   /// All ranks' bytes. AgreedError where what comes is no card.
   std::vector<std::string> allgather(const std::string& mine);
 
  private:
   State& state_;
+  std::shared_ptr<const WatchedPeers> peers_;
   std::string meeting_;
   int in_process_ = 1;
   int round_ = 0;

@@ -56,6 +56,13 @@ bool WatchedPeers::has_died(int rank) const {
   });
 }
 
+int WatchedPeers::gone_rank() const {
+  const auto gone = std::find_if(list_.begin(), list_.end(), [](const Peer& peer) {
+    return peer.process.valid() && (peer.life.has_died() || peer.is_gone());
+  });
+  return gone == list_.end() ? -1 : gone->rank;
+}
+
 /// This process's page and the thread that watches. Never destroyed; a child made by fork has its
 /// own.
 class PeerWatch {

@@ -32,6 +32,8 @@ class WatchedPeers {
   bool have_left(Left left, bool elsewhere) const;
   /// True once the rank's process has died: before all that it held is torn down.
   bool has_died(int rank) const;
+  /// A rank whose process is there no more; -1 = none is known of.
+  int gone_rank() const;
 
  private:
   friend class PeerWatch;

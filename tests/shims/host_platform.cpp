@@ -1,5 +1,6 @@
 // The drop-in's platform for tests without a GPU: an engine whose "kernels" are tasks on the
 // stand-in's streams, over a segment of its own, reduced in rank order by the reference executor.
+#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -175,6 +176,7 @@ class HostEngine : public Engine {
     group_.kind = cuda::common_kind(exchange(platform().place(options.device).gpu));
     group_.topology = machine();
     learn_what_beats_nccl(group_, options, exchange);
+    if (wished("STANDIN_DIES", options.device)) ::kill(::getpid(), SIGKILL);
     if (wished("STANDIN_FAIL_EARLY", options.device))
       throw Error(ErrorCode::out_of_memory, "the test wants no memory here");
     standin::Where mine;

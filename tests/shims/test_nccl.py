@@ -544,3 +544,10 @@ def test_who_leaves_first_waits_two_seconds_and_frees_later(run_case):
 def test_what_is_aborted_is_freed_too(run_case, case):
     for row in run_case(case, 3):
         assert row["wrong"] == 0 and row["took_ms"] < 3000 and row["later"] == 1
+
+
+def test_a_rank_that_dies_while_plait_attaches_is_not_waited_for(run_case):
+    rows = run_case("dies_attaching", 3, env={"PLAIT_DEBUG": "WARN", "STANDIN_PATIENCE_S": "60"})
+    assert len(rows) == 2
+    assert all(row["result"] == 6 and row["took_ms"] < 5000 for row in rows)  # ncclRemoteError
+    assert "rank 2 has died while plait was attaching" in run_case.stderr

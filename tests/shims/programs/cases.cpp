@@ -1,6 +1,5 @@
 // The cases: what programs do with NCCL, each checked against values worked out here. Every rank
 // says how many elements were wrong and who did the work.
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -19,29 +18,6 @@
 
 namespace program {
 namespace {
-
-/// A communicator of the same ranks that was left to NCCL, between two that were not.
-std::string leave_new(const Job& job, int rank) {
-  void* drop_in = ::dlopen("libplait_nccl.so", RTLD_LAZY | RTLD_NOLOAD);
-  const auto leave =
-      drop_in == nullptr
-          ? nullptr
-          : reinterpret_cast<void (*)(int)>(::dlsym(drop_in, "plait_nccl_leave_new"));
-  if (leave == nullptr) throw std::runtime_error("no plait_nccl_leave_new");
-  const Rank r(job, rank);
-  std::uint64_t wrong = 0;
-  for (const int left : {1, 0}) {
-    Comm child = nullptr;
-    leave(left);
-    MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr));
-    std::vector<std::int32_t> value{rank};
-    MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, child, r.stream));
-    r.wait();
-    wrong += value[0] != r.ranks * (r.ranks - 1) / 2;
-    MUST(nccl().ncclCommDestroy(child));
-  }
-  return number("wrong", wrong) + ", " + counted("all_reduce");
-}
 
 template <class T>
 std::uint64_t all_reduce_once(const Rank& r, std::size_t count, int type, int op, bool in_place) {
@@ -683,6 +659,7 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"node_deaths", node_deaths},
     {"unseen", unseen},
     {"many_lives", many_lives},
+    {"dies_attaching", dies_attaching},
     {"short_page", short_page},
     {"leave_soon", leave_late},
     {"leave_late", leave_late},

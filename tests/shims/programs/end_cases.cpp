@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <thread>
 
 #include "tests/shims/programs/rank.hpp"
@@ -75,6 +76,41 @@ std::string let_go_and_die(const Job& job, int rank) {
   const bool ended = standin_stream_idle(r.stream) != 0;
   if (!ended) throw std::runtime_error("the stream still waits");
   return number("failed", static_cast<std::uint64_t>(standin_stream_failed(r.stream)));
+}
+
+/// A communicator of the same ranks that was left to NCCL, between two that were not.
+std::string leave_new(const Job& job, int rank) {
+  void* drop_in = ::dlopen("libplait_nccl.so", RTLD_LAZY | RTLD_NOLOAD);
+  const auto leave =
+      drop_in == nullptr
+          ? nullptr
+          : reinterpret_cast<void (*)(int)>(::dlsym(drop_in, "plait_nccl_leave_new"));
+  if (leave == nullptr) throw std::runtime_error("no plait_nccl_leave_new");
+  const Rank r(job, rank);
+  std::uint64_t wrong = 0;
+  for (const int left : {1, 0}) {
+    Comm child = nullptr;
+    leave(left);
+    MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr));
+    std::vector<std::int32_t> value{rank};
+    MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, child, r.stream));
+    r.wait();
+    wrong += value[0] != r.ranks * (r.ranks - 1) / 2;
+    MUST(nccl().ncclCommDestroy(child));
+  }
+  return number("wrong", wrong) + ", " + counted("all_reduce");
+}
+
+/// The last rank dies while plait attaches: what making the communicator returns to the others, and
+/// when.
+std::string dies_attaching(const Job& job, int rank) {
+  const Rank r(job, rank);
+  ::setenv("STANDIN_DIES", std::to_string(r.ranks - 1).c_str(), 1);
+  const auto start = Clock::now();
+  Comm child = nullptr;
+  const Result result = nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr);
+  return number("result", static_cast<std::uint64_t>(result)) + ", " +
+         number("took_ms", ms_since(start));
 }
 
 /// All ranks abort a communicator, or those that are left when the last one has died: memory of it

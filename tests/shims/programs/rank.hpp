@@ -123,6 +123,8 @@ std::string node_deaths(const Job& job, int rank);
 std::string let_go_and_die(const Job& job, int rank);
 std::string unseen(const Job& job, int rank);
 std::string many_lives(const Job& job, int rank);
+std::string leave_new(const Job& job, int rank);
+std::string dies_attaching(const Job& job, int rank);
 std::string short_page(const Job& job, int rank);
 std::string leave_late(const Job& job, int rank);
 std::string abort_frees(const Job& job, int rank);
