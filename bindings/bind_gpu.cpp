@@ -190,17 +190,22 @@ int driver_version() {
   return version;
 }
 
-/// (device type, ordinal, address, shape, strides in elements, type code, bits, lanes) of anything
-/// with DLPack.
-/// Of a contiguous numpy array, of any element type. Its own ways to say so take microseconds.
+/// Of a contiguous numpy array, of any element type. Its own ways to say so take microseconds; they
+/// are taken where the stable ABI is older than 3.11, which has no buffers.
 std::uintptr_t numpy_address(nb::handle array) {
+#if defined(Py_LIMITED_API) && Py_LIMITED_API < 0x030b0000
+  return nb::cast<std::uintptr_t>(array.attr("__array_interface__")["data"][0]);
+#else
   Py_buffer view;
   if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
   const std::uintptr_t address = number(view.buf);
   PyBuffer_Release(&view);
   return address;
+#endif
 }
 
+/// (device type, ordinal, address, shape, strides in elements, type code, bits, lanes) of anything
+/// with DLPack.
 nb::tuple dlpack_view(const nb::ndarray<nb::ro>& array) {
   nb::list shape, strides;
   for (std::size_t i = 0; i < array.ndim(); ++i) {
