@@ -26,6 +26,7 @@ from pathlib import Path
 import run_predictions
 import run_tables
 from jobs import run_job
+from run_rows import MEMORY_BYTES
 
 HERE = Path(__file__).resolve().parent
 BUDGET_S = 520.0  # of nine minutes, with the start of the machine's Python and the tables
@@ -38,9 +39,7 @@ QUIET = {
 }
 TREE = {"NCCL_ALGO": "allreduce:tree", "NCCL_MIN_NCHANNELS": "8", "NCCL_MAX_NCHANNELS": "8"}
 RING = {"NCCL_ALGO": "allreduce:ring", "NCCL_MIN_NCHANNELS": "1", "NCCL_MAX_NCHANNELS": "1"}
-SLOTS = {
-    "PLAIT_DEVICE_MEMORY": "1G"
-}  # for pieces of copy engines as large as they are by themselves
+SLOTS = {"PLAIT_DEVICE_MEMORY": str(MEMORY_BYTES)}
 START_S = 22.0  # a job's start and end: contexts, communicators
 LATE_S = 8.0  # until a job that should have ended is killed
 
@@ -87,8 +86,7 @@ def steps(given: argparse.Namespace) -> list[Step]:
         ranks_step("pinned_tree", 0.10, given, TREE),
         ranks_step("pinned_ring", 0.08, given, RING),
         links_step(given),
-        ranks_step("schedules", 0.26, given, {}),
-        ranks_step("copies", 0.07, given, SLOTS),
+        ranks_step("schedules", 0.31, given, SLOTS),
     ]
 
 

@@ -18,10 +18,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from run_rows import CHOSEN, COLUMNS, GIB, MIB, Item, Writer, items, read
+from run_rows import CHOSEN, COLUMNS, GIB, MEMORY_BYTES, MIB, SM_BUDGET, Item, Writer, items, read
 
 import plait
-from plait._core import plan_of_copies, predicted_ns
+from plait._core import engine_plan, predicted_ns
 from plait.evidence.calibrate import nccl_us
 
 RESULTS = Path(__file__).parent / "results"
@@ -56,10 +56,8 @@ def times_us(item: Item, ranks: int) -> tuple[str, float, float] | None:
             return None
         times = [predicted_ns(plan, machine(), eager) / 1e3 for eager in (False, True)]
         return plan.label, times[0], times[1]
-    if item.section == "copies":
-        return None if item.params else _rotated(request)
-    if item.way in dict(plait.engine_refusals(request)):
-        return None
+    if item.way:
+        return _by_engine(item, request)
     found = []
     for eager in (False, True):
         try:
@@ -75,12 +73,15 @@ def times_us(item: Item, ranks: int) -> tuple[str, float, float] | None:
     return name, found[0], found[1]
 
 
-def _rotated(request: plait.Request) -> tuple[str, float, float]:
-    """With all the slots that copy_rotation takes by itself."""
-    slot = (64 if request.ranks <= 4 else 16) * MIB
-    plan = plan_of_copies(machine(), request, inbox_bytes=(request.ranks - 1) * 2 * slot)
+def _by_engine(item: Item, request: plait.Request) -> tuple[str, float, float] | None:
+    """By the engine that is named, with the memory that schedules have."""
+    asked = {"memory": MEMORY_BYTES, "sm_budget": SM_BUDGET}
+    try:
+        plan = engine_plan(machine(), request, item.way, dict(item.params), **asked)
+    except (plait.UnsupportedError, plait.InvalidArgumentError):
+        return None
     times = [predicted_ns(plan, machine(), eager) / 1e3 for eager in (False, True)]
-    return "copy_rotation", times[0], times[1]
+    return item.way, times[0], times[1]
 
 
 def predicted(section: str, ranks: int) -> Iterator[Row]:
@@ -145,7 +146,7 @@ def write() -> None:
     for ranks in GPUS:
         runs, links = files(ranks)
         made = Writer(runs, [SAID, "us by the simulator on topologies/hgx-h200.json"], PREDICTED)
-        for section in ("table", "schedules", "copies"):
+        for section in ("table", "schedules"):
             for row in predicted(section, ranks):
                 made.write(row)
         out = Writer(links, [SAID, "GB/s by reasoning, bench/NOTES.md has it"], LINKS)

@@ -22,7 +22,7 @@ from typing import Any
 
 import options
 from expected import POISON, Case, HostArrays, TorchArrays, size_of
-from run_rows import CHOSEN, COLUMNS, FORMULA, SECTIONS, Item, Writer, items
+from run_rows import CHOSEN, COLUMNS, FORMULA, SECTIONS, SM_BUDGET, Item, Writer, items
 
 import plait
 from plait import launch
@@ -40,8 +40,8 @@ class OnGpus:
     """A rank with a GPU, its arrays by torch and both libraries on one stream."""
 
     def __init__(self, task: dict[str, Any]) -> None:
-        whole = {"topology": "", "masks": [], "sm_budget": 0, "against": task["against"]}
-        whole["beside_computing"] = task["section"] == "copies"
+        budget = SM_BUDGET if task["section"] == "schedules" else 0
+        whole = {"topology": "", "masks": [], "sm_budget": budget, "against": task["against"]}
         self.bay = Bay(whole, 0, row_budget_s=ROW_S)
         self.comm, self.nccl = self.bay.comm, self.bay.nccl
         self.on: HostArrays = TorchArrays(f"cuda:{self.bay.device}")

@@ -33,17 +33,22 @@ TUNED = {
         {"under_way_kib": 4096},
         {"under_way_kib": 1024, "piece_kib": 4, "shift": 1},
         {"under_way_kib": 2048, "piece_kib": 8, "shift": 1},
-        {"piece_kib": 8},
+        {"under_way_kib": 512, "piece_kib": 4, "shift": 1},
         {"order": 1},
         {"order": 2, "shift": 1},
         {"copied_results": 1},
         {"fold": 1, "under_way_kib": 2048, "piece_kib": 8, "shift": 1},
+        {"under_way_kib": 2048, "piece_kib": 8, "shift": 1, "copied_results": 1},
         {"blocks": 64},
     ),
-    "copy_rotation": ({"tile_units": MIB},),
-    "copy_ring": ({"tile_units": MIB // 2},),
+    "copy_rotation": ({"batch": 1}, {"batch": 1, "tile_units": MIB // 4}),
+    "copy_ring": ({"tile_units": MIB // 2}, {"tile_units": MIB}),
+    "scatter_ring": ({"tile_units": MIB // 2},),
 }
-BESIDE = ("copy_rotation",)  # has slots where calls leave multiprocessors to others
+# What the schedules' communicators have: slots of copy engines are there under a budget of blocks,
+# which is all multiprocessors of an H200, and as large as engines like them.
+SM_BUDGET, MEMORY_BYTES = 132, 1 << 30
+ALL_TUNED = ("all_reduce",)  # the others have an engine's own choice and its last but one row
 STRATEGIES = ("fold", "phases", "ring", "direct")
 
 
@@ -105,8 +110,9 @@ def pinned(section: str, most: int) -> Iterator[Item]:
 def ways(collective: str, ranks: int) -> Iterator[tuple[str, dict[str, int]]]:
     """All that may serve it; who does not take a request says so itself."""
     for name in engines.names(collective):
-        if name not in BESIDE:
-            yield from ((name, params) for params in ({}, *TUNED.get(name, ())))
+        tuned = TUNED.get(name, ())
+        few = tuned if collective in ALL_TUNED else tuned[-2:-1]
+        yield from ((name, params) for params in ({}, *few))
     known = {info.name for info in plait.strategies() if collective in info.collectives}
     for name in STRATEGIES:
         if name in known:
@@ -127,19 +133,7 @@ def schedules(ranks: int, most: int) -> Iterator[Item]:
             yield Item("schedules", collective, kind, size, name, tuple(params.items()), op)
 
 
-def copies(ranks: int, most: int) -> Iterator[Item]:
-    """Engines by copies that have their slots beside computing."""
-    if ranks == 2:
-        return
-    for size in (one for one in (256 * MIB, GIB, 64 * MIB) if one <= most):
-        for collective in ("all_reduce", *OTHERS):
-            for name in BESIDE if collective != "all_gather" else ():  # copy_ring serves it
-                for params in ({}, *TUNED.get(name, ())):
-                    asked = tuple(params.items())
-                    yield Item("copies", collective, "fp32", size, name, asked)
-
-
-SECTIONS = ("table", "pinned_tree", "pinned_ring", "schedules", "copies")
+SECTIONS = ("table", "pinned_tree", "pinned_ring", "schedules")
 
 
 def items(section: str, ranks: int, most: int) -> list[Item]:
@@ -149,8 +143,6 @@ def items(section: str, ranks: int, most: int) -> list[Item]:
         found = table(most)
     elif section == "schedules":
         found = schedules(ranks, most)
-    elif section == "copies":
-        found = copies(ranks, most)
     else:
         found = pinned(section, most)
     return [item for item in found if item.request(ranks).count > 0]

@@ -295,8 +295,7 @@ def with_figures(text: str, calls: Calls, ranks: int) -> str:
 def report(folder: Path, ranks: int) -> str:
     """All tables, the most important last, where a terminal shows them."""
     table, swept = calls_of(folder, "table"), calls_of(folder, "schedules")
-    lines = [*link_table(folder), *schedule_table(calls_of(folder, "copies"), ranks)]
-    lines += schedule_table(swept, ranks)
+    lines = [*link_table(folder), *schedule_table(swept, ranks)]
     if ranks in run_predictions.GPUS:
         lines += ["### predictions", *run_predictions.errors(folder, ranks)]
         for file in sorted(folder.glob("gpu_links_*.csv")):

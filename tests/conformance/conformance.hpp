@@ -30,6 +30,7 @@ using Trace = std::function<std::string(const EngineRun& run, const Plan& plan)>
 using Traces = std::map<std::string, Trace>;  ///< by Plan::kernel
 std::string trace_lines(const EngineRun& run, const Plan& plan);
 std::string trace_tiles(const EngineRun& run, const Plan& plan);
+std::string trace_scatter_ring(const EngineRun& run, const Plan& plan);
 
 struct Tally {
   int refused = 0, proved = 0, played = 0, traced = 0;

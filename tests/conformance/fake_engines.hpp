@@ -221,6 +221,11 @@ class FakeQueue : public cuda::EngineQueue {
                   {},
                   [=](unsigned random) { std::memcpy(dst, src, random % (bytes + 1)); }});
   }
+  /// In another order than that of the plan.
+  void copy_all(cuda::Stream stream, const std::vector<cuda::OneCopy>& copies) override {
+    for (auto one = copies.rbegin(); one != copies.rend(); ++one)
+      copy(stream, one->dst, one->src, one->bytes);
+  }
   /// As engine_step() does: who is aborted or hears that a peer has given up goes no further, and
   /// whoever gives up tells all before anything else.
   void step(cuda::Stream stream, const cuda::EngineStep& step) override {

@@ -7,11 +7,40 @@
 using namespace plait_test;
 using namespace plait_test::conformance;
 
+/// Its halves, each by itself: kernels are traced, copies are played. How they follow each other
+/// the plan says, and verify() proves.
+std::string plait_test::conformance::trace_scatter_ring(const EngineRun& run, const Plan& plan) {
+  const Topology topology = linked_machine(run.request.ranks);
+  const auto part_of = [&](Collective collective, std::uint64_t count, const Engine& engine) {
+    Request request = run.request;
+    request.collective = collective;
+    request.count = count;
+    Tuning tuning = run.tuning;
+    if (&engine == &tiled_engine()) tuning.tile_units = 0;
+    return EngineRun{engine, checked(request, topology), tuning, run.group};
+  };
+  const auto ranks = static_cast<std::uint64_t>(run.request.ranks);
+  const std::uint64_t each = run.request.count / ranks, rest = run.request.count % ranks;
+  std::vector<EngineRun> by_tiles{part_of(Collective::reduce_scatter, each, tiled_engine())};
+  if (rest != 0) by_tiles.push_back(part_of(Collective::all_reduce, rest, tiled_engine()));
+  std::size_t lanes = 0;  // each half's ops are among the plan's
+  for (const EngineRun& one : by_tiles) {
+    const Plan part =
+        plait::cuda::plan_of(one.engine, topology, one.request, one.tuning, one.group);
+    lanes += part.lanes.size();
+    const std::string fault = trace_tiles(one, part);
+    if (!fault.empty()) return fault;
+  }
+  if (plan.lanes.size() <= lanes) return "wanted lanes of both halves in the plan";
+  return play(part_of(Collective::all_gather, each, copy_ring_engine()), topology);
+}
+
 TEST_CASE("every engine refuses a call with a reason, or does what its plan says" *
           doctest::skip(kLooksForRaces)) {
   const Traces traces{{"one_shot", trace_lines},
                       {"two_shot", trace_lines},
                       {"hop", trace_lines},
-                      {"tiled", trace_tiles}};
+                      {"tiled", trace_tiles},
+                      {"scatter_ring", trace_scatter_ring}};
   for (const Engine* const engine : engines()) check_engine(*engine, traces);
 }

@@ -51,8 +51,16 @@ struct FakeNote {
   bool is_record = false;
 };
 
+/// Copies of one call.
+struct FakeBatch {
+  std::vector<std::size_t> bytes;
+  unsigned flags;
+  int source_order;
+};
+
 struct FakeCuda {
   FakeGpu gpu;
+  std::vector<FakeBatch> batches;
   FakeMemory memory;
   std::vector<FakeLaunch> launches;
   std::vector<std::string> kernels;  ///< by handle, less one

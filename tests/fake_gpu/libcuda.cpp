@@ -165,6 +165,18 @@ void play_progress(Api& api) {
   };
 }
 
+void play_batches(Api& api) {
+  api.memory_copy_batch = [](const DevicePointer*, const DevicePointer*, const std::size_t* bytes,
+                             std::size_t count, const CopyAttributes* attributes,
+                             const std::size_t* first_with, std::size_t attributes_count,
+                             std::size_t*, Stream) {
+    if (attributes_count != 1 || *first_with != 0 || count == 0) return kInvalidValue;
+    fake_cuda().batches.push_back(
+        {{bytes, bytes + count}, attributes->flags, attributes->source_order});
+    return kSuccess;
+  };
+}
+
 Api played() {
   Api api;
 #define PLAIT_CUDA_FUNCTION(field, symbol, arguments) fill(api.field);
@@ -178,6 +190,7 @@ Api played() {
   play_memory(api);
   note_events(api);
   play_progress(api);
+  play_batches(api);
   return api;
 }
 
@@ -188,6 +201,10 @@ void* find(const std::string& symbol) {
   if (symbol == #name) return reinterpret_cast<void*>(api.field);
 #include "driver/cuda/functions.def"
 #undef PLAIT_CUDA_FUNCTION
+#define PLAIT_CUDA_LATER_FUNCTION(version, field, name, arguments) \
+  if (symbol == #name) return reinterpret_cast<void*>(api.field);
+#include "driver/cuda/later_functions.def"
+#undef PLAIT_CUDA_LATER_FUNCTION
   return nullptr;
 }
 

@@ -36,6 +36,6 @@ TEST_CASE("every call by engines is proved") {
   MESSAGE(ops, " ops");
   if (plait_test::scale() >= 1)
     for (const char* engine : {"one_shot", "two_shot", "hop", "tiled", "copy_exchange",
-                               "copy_rotation", "copy_ring", "in a row"})
+                               "copy_rotation", "copy_ring", "scatter_ring", "in a row"})
       CHECK(of_engine[engine].proved > 50);
 }

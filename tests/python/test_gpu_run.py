@@ -62,9 +62,8 @@ def test_a_run_asks_for_every_size_and_every_engine(ranks):
     table = run_rows.items("table", ranks, 4 * GIB)
     sizes = [one.size for one in table if (one.collective, one.type) == ("all_reduce", "fp32")]
     assert sizes == [KIB << k for k in range(23)]
-    swept = {one.way for s in ("schedules", "copies") for one in run_rows.items(s, ranks, GIB)}
-    of_others = {"copy_rotation", "copy_ring"} if ranks == 2 else {"copy_exchange"}
-    assert swept >= {info.name for info in plait.engines()} - of_others
+    swept = {one.way for one in run_rows.items("schedules", ranks, GIB)}
+    assert swept >= {info.name for info in plait.engines()}
     assert swept >= {"fold", "phases", "ring"}
 
 
@@ -84,7 +83,7 @@ def test_a_prediction_is_what_the_simulator_says():
     item = run_rows.Item("schedules", "all_reduce", "fp32", 64 * MIB, "tiled")
     name, graph_us, eager_us = run_predictions.times_us(item, 8)
     found = plait.what_would_run(run_predictions.machine(), item.request(8), "tiled")
-    assert (name, graph_us) == ("tiled", found.predicted_us)
+    assert (name, graph_us) == ("tiled", pytest.approx(found.predicted_us, rel=0.05))
     assert eager_us > graph_us
 
 
@@ -153,9 +152,26 @@ def test_a_call_that_does_nothing_is_found_wrong():
         assert rank.wrong(case, slab, lambda: None, exact) == 1000
 
 
+def request_s(request, ranks):
+    """Of plait tune, as the simulator says: 8 launches of 2 calls by each engine and NCCL, as slow
+    as the slowest of them, then the check of a result by CPUs at 1 GB/s."""
+    engines = tuner.candidates(request, "alone", "tiled", False)
+    plans = (
+        plait._core.engine_plan(run_predictions.machine(), request, name) for name, _ in engines
+    )
+    slowest_s = (
+        max(plait._core.predicted_ns(plan, run_predictions.machine()) for plan in plans) / 1e9
+    )
+    return 8 * 2 * slowest_s * (len(engines) + 1) + 3 * request.message_bytes() / 1e9
+
+
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_tuning_is_done_in_three_minutes(ranks):
-    """Its budget, the start and end of two jobs, and what the last request takes beyond it."""
+    """Its budget, the start and end of two jobs, and the last request of each, which may begin just
+    before time is up."""
     wanted = tuner.requests(ranks, list(tuner.COLLECTIVES), "alone")
-    assert len(wanted) > 100
-    assert tuner.BUDGET_S + 2 * (gpu_run.START_S + gpu_run.LATE_S) <= 180
+    longest = [one for one in wanted if one.message_bytes() > 900 * MIB and one.type == "fp32"]
+    assert {one.collective for one in longest} >= {"all_reduce", "reduce_scatter"}
+    last_s = max(request_s(one, ranks) for one in longest)
+    assert 1 < last_s < 20
+    assert tuner.BUDGET_S + 2 * (gpu_run.START_S + last_s) <= 180

@@ -14,14 +14,14 @@ namespace {
 
 using GetProcAddress = Result (*)(const char* symbol, void** function, int version,
                                   std::uint64_t flags, int* status);
-inline constexpr int kVersion = 12000;  // of every entry point asked for
+inline constexpr int kVersion = 12000;  // of every entry point that must be there
 
 GetProcAddress get_proc_address = nullptr;
 
-void* find_in_driver(const char* symbol) {
+void* find_in_driver(const char* symbol, int version) {
   void* function = nullptr;
   int status = 0;
-  if (get_proc_address(symbol, &function, kVersion, 0, &status) != kSuccess) return nullptr;
+  if (get_proc_address(symbol, &function, version, 0, &status) != kSuccess) return nullptr;
   return function;
 }
 
@@ -66,11 +66,15 @@ const Opened& opened() {
 }  // namespace
 
 const char* fill_table(Api& table, FindSymbol find) {
-#define PLAIT_CUDA_FUNCTION(field, symbol, arguments)                 \
-  table.field = reinterpret_cast<Result(*) arguments>(find(#symbol)); \
+#define PLAIT_CUDA_FUNCTION(field, symbol, arguments)                           \
+  table.field = reinterpret_cast<Result(*) arguments>(find(#symbol, kVersion)); \
   if (table.field == nullptr) return #symbol;
 #include "driver/cuda/functions.def"
 #undef PLAIT_CUDA_FUNCTION
+#define PLAIT_CUDA_LATER_FUNCTION(version, field, symbol, arguments) \
+  table.field = reinterpret_cast<Result(*) arguments>(find(#symbol, version));
+#include "driver/cuda/later_functions.def"
+#undef PLAIT_CUDA_LATER_FUNCTION
   return nullptr;
 }
 

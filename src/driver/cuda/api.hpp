@@ -11,6 +11,10 @@ struct Api {
 #define PLAIT_CUDA_FUNCTION(field, symbol, arguments) Result(*field) arguments = nullptr;
 #include "driver/cuda/functions.def"
 #undef PLAIT_CUDA_FUNCTION
+#define PLAIT_CUDA_LATER_FUNCTION(version, field, symbol, arguments) \
+  Result(*field) arguments = nullptr;
+#include "driver/cuda/later_functions.def"
+#undef PLAIT_CUDA_LATER_FUNCTION
 };
 
 /// The driver's functions; opened and initialised at the first call. Error(no_device) where there
@@ -24,8 +28,8 @@ int device_count();
 void require(Result result, const char* call);
 
 /// Fills the table from `find`, which returns null for what it does not know: how api() and tests
-/// make it. Returns the first symbol not found, or null.
-using FindSymbol = void* (*)(const char* symbol);
+/// make it. Returns the first symbol not found that every driver has, or null.
+using FindSymbol = void* (*)(const char* symbol, int version);
 const char* fill_table(Api& table, FindSymbol find);
 
 /// Where memory lies; zeros and -1 where the driver does not know it.

@@ -48,6 +48,16 @@ struct IpcHandle {
   char bytes[64];
 };
 
+/// CUmemcpyAttributes: of copies in a batch. Locations are hints for managed memory.
+struct CopyAttributes {
+  int source_order;
+  int source_location[2];
+  int target_location[2];
+  unsigned flags;
+};
+inline constexpr int kSourceInStreamOrder = 1;
+inline constexpr unsigned kCopyBesideComputing = 1;
+
 /// CUlaunchAttribute: id, then a value of 64 bytes at offset 8.
 struct LaunchAttribute {
   int id;

@@ -120,9 +120,11 @@ Group first_of(const Group& group) {
   return first;
 }
 
-Group usual_group(int ranks, bool beside_computing, std::uint64_t memory_bytes) {
+Group usual_group(int ranks, bool beside_computing, std::uint64_t memory_bytes,
+                  unsigned most_blocks) {
   Group group;
   group.ranks = ranks;
+  group.most_blocks = most_blocks;
   group.beside_computing = beside_computing;
   if (beside_computing) group.most_tiled_blocks = kTiledBlocksBesideComputing;
   group.host_bytes = kPlanRingBytes + kExchangeRingBytes;

@@ -87,7 +87,7 @@ Group first_of(const Group& group);
 /// Of so many H200s, a process each, with host memory that all map: for those who ask what would
 /// run.
 Group usual_group(int ranks, bool beside_computing = false,
-                  std::uint64_t memory_bytes = kUsualMemoryBytes);
+                  std::uint64_t memory_bytes = kUsualMemoryBytes, unsigned most_blocks = 0);
 /// Two ranks of such a communicator by themselves.
 Group usual_pair(int ranks, std::uint64_t memory_bytes = kUsualMemoryBytes);
 

@@ -15,13 +15,17 @@ std::set<std::string> asked;
 
 int answer() { return 7; }
 
-void* find_all(const char* symbol) {
+void* find_all(const char* symbol, int) {
   asked.insert(symbol);
   return reinterpret_cast<void*>(&answer);
 }
 
-void* find_all_but_launch(const char* symbol) {
-  return std::strcmp(symbol, "cuLaunchKernelEx") == 0 ? nullptr : find_all(symbol);
+void* find_all_but_launch(const char* symbol, int version) {
+  return std::strcmp(symbol, "cuLaunchKernelEx") == 0 ? nullptr : find_all(symbol, version);
+}
+
+void* find_what_12_0_has(const char* symbol, int version) {
+  return version > 12000 ? nullptr : find_all(symbol, version);
 }
 
 TEST_CASE("the table is filled with every symbol once") {
@@ -39,6 +43,15 @@ TEST_CASE("a missing symbol is named") {
   const char* missing = fill_table(table, find_all_but_launch);
   REQUIRE(missing != nullptr);
   CHECK(std::string(missing) == "cuLaunchKernelEx");
+}
+
+TEST_CASE("what only later drivers have may be missing") {
+  Api table;
+  CHECK(fill_table(table, find_all) == nullptr);
+  CHECK(bool{table.memory_copy_batch != nullptr});
+  CHECK(fill_table(table, find_what_12_0_has) == nullptr);
+  CHECK(bool{table.memory_copy_batch == nullptr});
+  CHECK(sizeof(CopyAttributes) == 24);
 }
 
 TEST_CASE("no driver is an error that says so, and counts no devices") {

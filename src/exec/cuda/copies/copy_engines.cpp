@@ -80,13 +80,14 @@ class RotationReady : public Ready {
         type_(moved_type(request)),
         blocks_(rank.group().blocks_beside_copies(tuning)),
         shape_(tiled_shape(request, rank.rank())),
-        cut_(rotation_cut(shape_.part_bytes, rank.group(), tuning)) {
+        cut_(rotation_cut(shape_.part_bytes, rank.group(), tuning)),
+        batches_(tuning.batch == 1) {
     rank.fill_call(shape_, request);
   }
   void enqueue(const Buffers& buffers, Stream stream) override {
     TiledArgs shape = shape_;
     set_buffers(shape, buffers);
-    Rotation(rank_.queue(), rank_.engine_path(), cut_, shape, type_, blocks_)
+    Rotation(rank_.queue(), rank_.engine_path(), cut_, shape, type_, blocks_, batches_)
         .enqueue(rank_.fork(), stream);
   }
 
@@ -96,6 +97,7 @@ class RotationReady : public Ready {
   const unsigned blocks_;
   TiledArgs shape_;
   const RotationCut cut_;
+  const bool batches_;
 };
 
 class RotationEngine : public CopyEngine<RotationReady> {
@@ -139,8 +141,8 @@ class RingEngine : public CopyEngine<RingReady> {
   const StrategyInfo& info() const override {
     static const StrategyInfo info{"copy_ring",
                                    "copy engines push parts on to the next rank of a ring",
-                                   "ring all-gather",
-                                   {Collective::all_gather}};
+                                   "ring all-gather, pipelined broadcast",
+                                   {Collective::all_gather, Collective::broadcast}};
     return info;
   }
   std::string why_not(const Request& request, const Tuning&, const Group& group) const override {

@@ -34,9 +34,11 @@ RotationCut rotation_cut(std::uint64_t part_bytes, const Group& group, const Tun
 }
 
 RingCut ring_cut(const Request& request, const Group& group, const Tuning& tuning) {
-  return cut_ring(request.ranks, request.count * bytes_of(request.type),
-                  std::min(at_most(wished_piece_bytes(tuning), kRingPieceBytes),
-                           group.inbox_bytes() / kRingSlots));
+  const std::uint64_t bytes = request.count * bytes_of(request.type);
+  const std::uint64_t room = group.inbox_bytes() / kRingSlots, wish = wished_piece_bytes(tuning);
+  if (request.collective == Collective::broadcast)
+    return cut_chain(request.ranks, request.root, bytes, room, wish);
+  return cut_ring(request.ranks, bytes, std::min(at_most(wish, kRingPieceBytes), room));
 }
 
 HostCut cores_cut(std::uint64_t bytes, const Group& group, const Tuning& tuning) {

@@ -46,6 +46,11 @@ void EngineCall::copy(Stream stream, char* dst, const char* src, std::uint64_t b
   if (bytes != 0 && dst != src) queue_.copy(stream, dst, src, bytes);
 }
 
+void EngineCall::copy_all(Stream stream, std::vector<OneCopy> copies) {
+  std::erase_if(copies, [](const OneCopy& one) { return one.bytes == 0; });
+  if (!copies.empty()) queue_.copy_all(stream, copies);
+}
+
 void EngineCall::reduce(Stream stream, PieceArgs args, unsigned blocks) {
   std::copy(std::begin(call_.scalars), std::end(call_.scalars), args.scalars);
   args.state = call_.state;

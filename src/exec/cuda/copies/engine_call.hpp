@@ -57,6 +57,8 @@ class EngineCall {
   };
   void launch_end(Stream stream, const EngineStep& step, const std::vector<Count>& counts);
   void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes);
+  /// But for those of no bytes.
+  void copy_all(Stream stream, std::vector<OneCopy> copies);
   /// `args`: sources, dst and bytes filled in.
   void reduce(Stream stream, PieceArgs args, unsigned blocks);
   void begin_on_host(Stream stream, const HostJob& job) { queue_.begin_on_host(stream, job); }

@@ -11,6 +11,13 @@
 
 namespace plait::cuda {
 
+/// One of several copies whose order says nothing.
+struct OneCopy {
+  char* dst;
+  const char* src;
+  std::uint64_t bytes;
+};
+
 class EngineQueue {
  public:
   EngineQueue() = default;
@@ -20,6 +27,10 @@ class EngineQueue {
 
   /// bytes: not 0.
   virtual void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) = 0;
+  /// To other GPUs, in any order and at once; none of them touches what another one does.
+  virtual void copy_all(Stream stream, const std::vector<OneCopy>& copies) {
+    for (const OneCopy& one : copies) copy(stream, one.dst, one.src, one.bytes);
+  }
   /// Waits for words of peers, raises theirs.
   virtual void step(Stream stream, const EngineStep& step) = 0;
   virtual void end(Stream stream, const EngineEnd& end) = 0;
@@ -38,6 +49,8 @@ class DriverQueue : public EngineQueue {
   DriverQueue(Kernels& kernels, HostReducer* reducer);
 
   void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) override;
+  /// By one call of the driver where it has such a one, but for captures.
+  void copy_all(Stream stream, const std::vector<OneCopy>& copies) override;
   void step(Stream stream, const EngineStep& step) override;
   void end(Stream stream, const EngineEnd& end) override;
   void reduce(Stream stream, const PieceArgs& args, DataType type, unsigned blocks) override;

@@ -3,6 +3,7 @@
 #include "exec/cuda/copies/engine_ring.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace plait::cuda {
 
@@ -16,8 +17,38 @@ RingCut cut_ring(int ranks, std::uint64_t part_bytes, std::uint64_t most_bytes) 
   return {ranks, part_bytes, std::min(most, piece), static_cast<std::uint32_t>(2 * pairs * hops)};
 }
 
+RingCut cut_chain(int ranks, int root, std::uint64_t bytes, std::uint64_t most_bytes,
+                  std::uint64_t wished_bytes) {
+  constexpr std::uint64_t kGrain = 4096;
+  constexpr double kCopyBytes = 1.8e6;  // that go while a copy begins (bench/NOTES.md)
+  const auto hops = static_cast<std::uint64_t>(ranks - 1),
+             waits = 2 * std::max<std::uint64_t>(1, hops - 1);
+  const double best =
+      std::sqrt(static_cast<double>(bytes) * kCopyBytes / static_cast<double>(waits));
+  const std::uint64_t piece = wished_bytes != 0 ? wished_bytes : static_cast<std::uint64_t>(best);
+  const std::uint64_t most = std::max(kGrain, std::min(piece, most_bytes) / kGrain * kGrain);
+  const std::uint64_t pieces = std::max<std::uint64_t>(1, (bytes + most - 1) / most);
+  return {ranks, bytes, most, static_cast<std::uint32_t>(pieces + 2 * (hops - 1)), root};
+}
+
+namespace {
+
+/// A piece a step, which each rank passes on two steps after the one before.
+RingPiece pushed_along(const RingCut& cut, int rank, std::uint32_t step) {
+  const int hop = (rank - cut.root + cut.ranks) % cut.ranks;
+  const auto piece = static_cast<std::int64_t>(step) - 2 * hop;
+  const std::uint64_t from =
+      piece < 0 ? cut.part_bytes
+                : std::min(cut.part_bytes, static_cast<std::uint64_t>(piece) * cut.piece_bytes);
+  const bool is_last = hop == cut.ranks - 1;
+  return {cut.root, from, is_last ? 0 : std::min(cut.piece_bytes, cut.part_bytes - from)};
+}
+
+}  // namespace
+
 /// Two pieces of each part take all hops, then the next two.
 RingPiece pushed_by(const RingCut& cut, int rank, std::uint32_t step) {
+  if (cut.root >= 0) return pushed_along(cut, rank, step);
   const auto ranks = static_cast<std::uint32_t>(cut.ranks), hops = ranks - 1;
   const std::uint32_t hop = step / 2 % hops;
   const std::uint32_t owner = (static_cast<std::uint32_t>(rank) + ranks - hop) % ranks;
@@ -32,7 +63,8 @@ char* EngineRing::slot(int rank, std::uint32_t step) const {
 }
 
 const char* EngineRing::own(const RingPiece& piece) const {
-  const std::uint64_t mine = static_cast<unsigned>(call_.rank) * cut_.part_bytes;
+  const std::uint64_t mine =
+      cut_.root >= 0 ? 0 : static_cast<unsigned>(call_.rank) * cut_.part_bytes;
   return static_cast<const char*>(call_.input) + (piece.from - mine);
 }
 

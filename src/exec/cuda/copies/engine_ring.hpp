@@ -1,8 +1,8 @@
-// An all_gather round a ring of ranks by copy engines: each rank pushes to the next one only, so no
-// two senders ever meet at a port and nobody has to tell whose turn it is, and every rank takes out
-// of its inbox what the one before has pushed there and passes it on from where it lies. No SM
-// works but for small kernels that meet the neighbours. Source: the ring all-gather; bench/NOTES.md
-// has why engines, and why a ring.
+// An all_gather round a ring of ranks by copy engines, or a broadcast along it: each rank pushes to
+// the next one only, so no two senders ever meet at a port and nobody has to tell whose turn it is,
+// and every rank takes out of its inbox what the one before has pushed there and passes it on from
+// where it lies. No SM works but for small kernels that meet the neighbours. Source: the ring
+// all-gather, the pipelined broadcast; bench/NOTES.md has why engines, and why a ring.
 #pragma once
 #include <cstdint>
 
@@ -21,9 +21,13 @@ struct RingCut {
   std::uint64_t part_bytes = 0;
   std::uint64_t piece_bytes = 0;
   std::uint32_t steps = 0;
+  int root = -1;  ///< of a broadcast, of one part; -1 = an all_gather
 };
 /// most_bytes: of a piece, not 0.
 RingCut cut_ring(int ranks, std::uint64_t part_bytes, std::uint64_t most_bytes);
+/// Of a broadcast. wished_bytes: of a piece; 0 = such that the ends of the chain wait least.
+RingCut cut_chain(int ranks, int root, std::uint64_t bytes, std::uint64_t most_bytes,
+                  std::uint64_t wished_bytes);
 
 /// Whether copy engines gather it so: two ranks exchange (exchange_cut.hpp).
 inline bool is_engine_ring(const Request& request) {
@@ -35,7 +39,8 @@ struct RingPiece {
   std::uint64_t from = 0;   ///< of all parts
   std::uint64_t bytes = 0;  ///< 0 = nothing
 };
-/// What a rank pushes in a step: of its own part, or what came two steps before.
+/// What a rank pushes in a step: of its own part, or what came two steps before; of a broadcast the
+/// rank before its root pushes nothing.
 RingPiece pushed_by(const RingCut& cut, int rank, std::uint32_t step);
 
 /// One call. A step's meeting tells first what the neighbours' same step waits for, and steps come

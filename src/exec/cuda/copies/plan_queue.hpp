@@ -94,6 +94,8 @@ class PlanQueue : public EngineQueue {
   PlanQueue(PlanBook& book, int rank) : book_(book), rank_(rank) {}
 
   void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) override;
+  /// Error(internal) where their order would say something.
+  void copy_all(Stream stream, const std::vector<OneCopy>& copies) override;
   void step(Stream stream, const EngineStep& step) override;
   void end(Stream stream, const EngineEnd& end) override;
   void reduce(Stream stream, const PieceArgs& args, DataType type, unsigned blocks) override;

@@ -73,7 +73,7 @@ void Rotation::finish(Role role, std::uint32_t piece, Words words) {
 
 /// Where every rank copies to every other one, in the same steps.
 bool Rotation::takes_turns(Role role) const {
-  return shape_.ranks > 2 && shape_.shift == 0 && shape_.owners == all_ranks() &&
+  return !batches_ && shape_.ranks > 2 && shape_.shift == 0 && shape_.owners == all_ranks() &&
          (role == kPush ? shape_.senders : shape_.readers) == all_ranks();
 }
 
@@ -103,22 +103,47 @@ void Rotation::pass_port(Role role, int steps) {
   launch(stream(role), step);
 }
 
+/// A piece to each peer: one after the other, or all at once in chunks, each chunk's peers in turn
+/// from another one on (source: NCCL's collectives by copy engines).
+void Rotation::send(Role role, const std::vector<OneCopy>& by_step) {
+  if (!batches_) {
+    await_port(role);
+    for (std::size_t k = 0; k < by_step.size(); ++k) {
+      copy(stream(role), by_step[k].dst, by_step[k].src, by_step[k].bytes);
+      pass_port(role, static_cast<int>(k) + 1);
+    }
+    return;
+  }
+  constexpr std::uint64_t kChunks = 4, kGrain = 4096;
+  std::vector<OneCopy> all;
+  for (std::uint64_t chunk = 0; chunk < kChunks; ++chunk)
+    for (std::size_t k = 0; k < by_step.size(); ++k) {
+      const OneCopy& whole = by_step[(k + chunk) % by_step.size()];
+      const std::uint64_t even = (whole.bytes + kChunks - 1) / kChunks;
+      const std::uint64_t size = (even + kGrain - 1) / kGrain * kGrain;
+      const std::uint64_t from = std::min(whole.bytes, chunk * size);
+      all.push_back({whole.dst + from, whole.src + from, std::min(size, whole.bytes - from)});
+    }
+  copy_all(stream(role), all);
+}
+
 /// After what this rank told of the pieces before, also where a graph orders its branches: others
 /// may not go on without it.
 void Rotation::push(std::uint32_t piece) {
   begin(stream(kPush), words(&EngineFlags::placed, others(all_ranks()), piece, kRotationSlots),
         piece < kRotationSlots ? nullptr : event(kPlace, piece));
-  await_port(kPush);
   const char* input = static_cast<const char*>(shape_.input);
+  std::vector<OneCopy> by_step;
   for (int k = 1; k < shape_.ranks; ++k) {
     const int owner = peer(k);
-    if (!in(senders_to(shape_, owner), shape_.rank)) continue;
     const Range part = range(owner, piece);
     const std::uint64_t at =
         static_cast<std::uint64_t>(index_of(shape_, owner)) * shape_.part_stride;
-    copy(stream(kPush), inbox(owner, shape_.rank, piece), input + at + part.from, part.bytes);
-    pass_port(kPush, k);
+    const bool is_sent = in(senders_to(shape_, owner), shape_.rank);
+    by_step.push_back(
+        {inbox(owner, shape_.rank, piece), input + at + part.from, is_sent ? part.bytes : 0});
   }
+  send(kPush, by_step);
   finish(kPush, piece, &EngineFlags::arrived);
 }
 
@@ -161,13 +186,11 @@ void Rotation::handle(std::uint32_t piece) {
 void Rotation::share(std::uint32_t piece) {
   const std::uint32_t readers = readers_of_mine();
   begin(stream(kShare), words(&EngineFlags::handled, readers, piece, 0), event(kHandle, piece));
-  await_port(kShare);
-  for (int k = 1; k < shape_.ranks; ++k) {
-    if (!in(readers, peer(k))) continue;
-    copy(stream(kShare), inbox(peer(k), shape_.rank, piece), own_result(piece),
-         range(shape_.rank, piece).bytes);
-    pass_port(kShare, k);
-  }
+  std::vector<OneCopy> by_step;
+  for (int k = 1; k < shape_.ranks; ++k)
+    by_step.push_back({inbox(peer(k), shape_.rank, piece), own_result(piece),
+                       in(readers, peer(k)) ? range(shape_.rank, piece).bytes : 0});
+  send(kShare, by_step);
   finish(kShare, piece, &EngineFlags::shared);
 }
 

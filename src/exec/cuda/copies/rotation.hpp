@@ -46,10 +46,15 @@ RotationCut cut_rotation(std::uint64_t part_bytes, std::uint64_t most_bytes);
 class Rotation : private EngineCall {
  public:
   /// `shape` as tiled_shape() makes it, its call filled in. `type`: of the kernel that handles;
-  /// `blocks`: how many of it beside copies.
+  /// `blocks`: how many of it beside copies. `batches`: a piece goes to all peers at once, and no
+  /// port is passed on.
   Rotation(EngineQueue& queue, const EnginePath& path, const RotationCut& cut,
-           const TiledArgs& shape, DataType type, unsigned blocks)
-      : EngineCall(queue, path, shape, type), cut_(cut), shape_(shape), blocks_(blocks) {}
+           const TiledArgs& shape, DataType type, unsigned blocks, bool batches)
+      : EngineCall(queue, path, shape, type),
+        cut_(cut),
+        shape_(shape),
+        blocks_(blocks),
+        batches_(batches) {}
 
   /// After what `stream` holds; what comes later on it comes after all of the call.
   void enqueue(Event fork, Stream stream);
@@ -82,6 +87,7 @@ class Rotation : private EngineCall {
   void begin(Stream stream, const EngineWait& wait, Event after);
   void finish(Role role, std::uint32_t piece, Words words);
   bool takes_turns(Role role) const;
+  void send(Role role, const std::vector<OneCopy>& by_step);
   void await_port(Role role);
   void pass_port(Role role, int steps);
   void push(std::uint32_t piece);
@@ -94,6 +100,7 @@ class Rotation : private EngineCall {
   RotationCut cut_;
   const TiledArgs& shape_;
   const unsigned blocks_;
+  const bool batches_;
   std::uint32_t sweeps_ = 0;  // in which ports are passed on, so far
 };
 

@@ -3,10 +3,10 @@
 #include "exec/cuda/host/beside.hpp"
 
 #include <algorithm>
-#include <deque>
 
 #include "base/text.hpp"
 #include "exec/cuda/copies/copy_tuning.hpp"
+#include "exec/cuda/copies/stated_engine.hpp"
 #include "exec/cuda/host/host_gather.hpp"
 #include "exec/cuda/host/host_reduction.hpp"
 
@@ -129,62 +129,6 @@ class Beside : public Ready {
   Tuning alone_;
   CallArgs call_{};
   std::unique_ptr<Ready> whole_;
-};
-
-/// An engine by kernels where calls are written down: what it does is what its plan says.
-class Stated : public Engine {
- public:
-  Stated(PlanBook& book, const Topology& topology, const Engine& engine)
-      : book_(book), topology_(topology), engine_(engine) {}
-
-  const StrategyInfo& info() const override { return engine_.info(); }
-  std::string why_not(const Request& request, const Tuning& tuning,
-                      const Group& group) const override {
-    return engine_.why_not(request, tuning, group);
-  }
-  Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
-            const Group& group) const override {
-    return engine_.plan(topology, request, tuning, group);
-  }
-  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 EngineRank& rank) const override {
-    return std::make_unique<Added>(*this, request, tuning, rank);
-  }
-
- private:
-  class Added : public Ready {
-   public:
-    Added(const Stated& engine, const Request& request, const Tuning& tuning, EngineRank& rank)
-        : engine_(engine), request_(request), tuning_(tuning), rank_(rank) {}
-    void enqueue(const Buffers& buffers, Stream) override {
-      PlanBook& book = engine_.book_;
-      const CallArgs whole = book.call(rank_.rank());
-      const auto behind = [](const void* at, const void* from) {
-        return static_cast<std::uint64_t>(static_cast<const char*>(at) -
-                                          static_cast<const char*>(from));
-      };
-      book.add(rank_.rank(), engine_.plan_of(request_, tuning_, rank_.group()),
-               behind(buffers.input, whole.input), behind(buffers.output, whole.output));
-    }
-
-   private:
-    const Stated& engine_;
-    const Request request_;
-    const Tuning tuning_;
-    EngineRank& rank_;
-  };
-
-  /// The same for all ranks.
-  const Plan& plan_of(const Request& request, const Tuning& tuning, const Group& group) const {
-    for (const Plan& one : plans_)
-      if (one.request == request) return one;
-    return plans_.emplace_back(engine_.plan(topology_, request, tuning, group));
-  }
-
-  PlanBook& book_;
-  const Topology& topology_;
-  const Engine& engine_;
-  mutable std::deque<Plan> plans_;
 };
 
 bool gathers(const Engine& engine, const Tuning& tuning) {
