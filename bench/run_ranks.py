@@ -26,7 +26,7 @@ from run_rows import CHOSEN, COLUMNS, FORMULA, SECTIONS, SM_BUDGET, Item, Writer
 
 import plait
 from plait import launch
-from plait.bench.gpu_ranks import Bay, Call, sums_in_rank_order
+from plait.bench.gpu_ranks import BenchRank, Call, sums_in_rank_order
 from plait.bench.reductions import EPSILON, REDUCING
 from plait.launch import Emit
 
@@ -42,7 +42,7 @@ class OnGpus:
     def __init__(self, task: dict[str, Any]) -> None:
         budget = SM_BUDGET if task["section"] == "schedules" else 0
         whole = {"topology": "", "masks": [], "sm_budget": budget, "against": task["against"]}
-        self.bay = Bay(whole, 0, row_budget_s=ROW_S)
+        self.bay = BenchRank(whole, 0, row_budget_s=ROW_S)
         self.comm, self.nccl = self.bay.comm, self.bay.nccl
         self.on: HostArrays = TorchArrays(f"cuda:{self.bay.device}")
         self.facts = {"gpu": self.bay.gpu.name, "nccl": self.nccl.version if self.nccl else ""}

@@ -35,6 +35,8 @@ TUNED = {
         {"under_way_kib": 2048, "piece_kib": 8, "shift": 1},
         {"under_way_kib": 512, "piece_kib": 4, "shift": 1},
         {"order": 1},
+        {"order": 3},
+        {"ring": 1},
         {"order": 2, "shift": 1},
         {"copied_results": 1},
         {"fold": 1, "under_way_kib": 2048, "piece_kib": 8, "shift": 1},

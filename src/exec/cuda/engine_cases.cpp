@@ -3,6 +3,7 @@
 #include "exec/cuda/engine_cases.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "base/text.hpp"
 #include "exec/cuda/copies/rotation.hpp"
@@ -140,7 +141,7 @@ std::vector<Tuning> corners(const Engine& engine, const Request& request) {
     const bool is_long =
         param.name == "tile_units" && request.count * bytes_of(request.type) > kManyPieces;
     if (!takes || is_spread(param.name) || is_long) continue;
-    for (const int value : {param.unset + param.grain, param.most})
+    for (const int value : std::set<int>{param.unset + param.grain, param.most})
       all.push_back(tuning_from(name, {{param.name, value}}));
   }
   return all;
