@@ -106,7 +106,10 @@ void bind_device(nb::class_<Communicator>& type) {
 
 }  // namespace
 
+void bind_carrier(nb::module_& module);
+
 void bind_communicator(nb::module_& module) {
+  bind_carrier(module);
   module.attr("MOST_RANKS") = kMostRanks;
   bind_options(module);
   bind_ranked(module);

@@ -13,7 +13,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from plait import _core
+from plait import _core, torch_carrier
 from plait._core import (
     Error,
     InvalidArgumentError,
@@ -55,6 +55,7 @@ class _Kind(NamedTuple):
     has_output: bool
 
 
+_core.set_carrier_maker(torch_carrier.make)
 _MOST_KINDS = 4096
 _USUAL = _How()
 

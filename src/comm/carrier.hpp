@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,5 +36,10 @@ class Carrier {
   static constexpr std::size_t kMostTold = 1024;
   static constexpr int kMostTag = 32765;  ///< an MPI may know tags up to 32767 alone
 };
+
+/// Makes a carrier of the program's own where it has one; all ranks together.
+using CarrierMaker = std::function<std::shared_ptr<Carrier>(int rank, int ranks, double arrive_s)>;
+/// Asked where no MPI is; Python's is that over torch.distributed.
+void set_carrier_maker(CarrierMaker maker);
 
 }  // namespace plait

@@ -95,14 +95,22 @@ void check_over(const CommunicatorOptions& options, const Env& env) {
                 "topologies by name and masks are of one host; these ranks are on several");
 }
 
+CarrierMaker& carrier_maker() {
+  static CarrierMaker maker;
+  return maker;
+}
+
 std::unique_ptr<World> world_of(const CommunicatorOptions& options, const Env& env) {
   std::shared_ptr<Carrier> carrier = mpi_carrier(options.rank, options.ranks, options.arrive_s);
+  if (carrier == nullptr && carrier_maker())
+    carrier = carrier_maker()(options.rank, options.ranks, options.arrive_s);
   if (carrier == nullptr)
     throw Error(ErrorCode::unsupported,
                 env.node_size > 0
                     ? text("PLAIT_NODE_SIZE makes several nodes of these ", options.ranks,
                            " ranks, and nothing carries bytes between nodes: initialise MPI first "
-                           "(MPI_Init, or from mpi4py import MPI)")
+                           "(MPI_Init, or from mpi4py import MPI), or a group of "
+                           "torch.distributed (gloo)")
                     : why_not_one_host(env, options.ranks));
   std::vector<int> members(static_cast<std::size_t>(options.ranks));
   std::iota(members.begin(), members.end(), 0);
@@ -110,6 +118,8 @@ std::unique_ptr<World> world_of(const CommunicatorOptions& options, const Env& e
 }
 
 }  // namespace
+
+void set_carrier_maker(CarrierMaker maker) { carrier_maker() = std::move(maker); }
 
 OverNodes over_nodes(const CommunicatorOptions& options, const Env& env) {
   if (options.ranks < 2 || !are_on_several_hosts(options, env)) return {};

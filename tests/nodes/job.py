@@ -13,7 +13,6 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from mpi4py import MPI
 
 import plait
 
@@ -149,6 +148,8 @@ def pairs(comm: plait.Communicator, checks: Checks) -> None:
 
 
 def main() -> None:
+    from mpi4py import MPI
+
     checks = Checks()
     comm = plait.init()
     jobs = {
@@ -169,4 +170,5 @@ def main() -> None:
         )
 
 
-main()
+if __name__ == "__main__":
+    main()

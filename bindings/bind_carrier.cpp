@@ -1,0 +1,101 @@
+// A carrier of messages between nodes written in Python: an object with the carrier's functions.
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind.hpp"
+#include "comm/carrier.hpp"
+#include "plait/error.hpp"
+
+using namespace plait;
+
+namespace {
+
+/// Errors of Python's become those of a lost rank: who waits says which.
+template <class Call>
+auto in_python(const Call& call) {
+  const nb::gil_scoped_acquire locked;
+  try {
+    return call();
+  } catch (const nb::python_error& error) {
+    throw Error(ErrorCode::peer_lost, error.what());
+  }
+}
+
+class PythonCarrier : public Carrier {
+ public:
+  explicit PythonCarrier(nb::object object) : object_(std::move(object)) {}
+  ~PythonCarrier() override {
+    if (Py_IsInitialized() == 0) {
+      static_cast<void>(object_.release());
+      return;
+    }
+    const nb::gil_scoped_acquire locked;
+    object_.reset();
+  }
+  int ranks() const override {
+    return in_python([&] { return nb::cast<int>(object_.attr("ranks")); });
+  }
+  std::string name() const override {
+    return in_python([&] { return nb::cast<std::string>(object_.attr("name")); });
+  }
+  std::uint64_t send(int peer, int tag, const void* src, std::size_t bytes) override {
+    return begin("send", peer, tag, reinterpret_cast<std::uintptr_t>(src), bytes);
+  }
+  std::uint64_t receive(int peer, int tag, void* dst, std::size_t bytes) override {
+    return begin("receive", peer, tag, reinterpret_cast<std::uintptr_t>(dst), bytes);
+  }
+  bool is_done(std::uint64_t& message) override {
+    return in_python([&] { return nb::cast<bool>(object_.attr("is_done")(message)); });
+  }
+  bool drop(std::uint64_t& message) noexcept override {
+    try {
+      return in_python([&] { return nb::cast<bool>(object_.attr("drop")(message)); });
+    } catch (...) {
+      return false;
+    }
+  }
+  void tell(const std::vector<int>& ranks, const std::string& failure) override {
+    in_python([&] { object_.attr("tell")(ranks, failure); });
+  }
+  std::optional<std::pair<int, std::string>> told() override {
+    return in_python([&]() -> std::optional<std::pair<int, std::string>> {
+      const nb::object found = object_.attr("told")();
+      if (found.is_none()) return std::nullopt;
+      return nb::cast<std::pair<int, std::string>>(found);
+    });
+  }
+
+ private:
+  std::uint64_t begin(const char* what, int peer, int tag, std::uintptr_t at, std::size_t bytes) {
+    return in_python(
+        [&] { return nb::cast<std::uint64_t>(object_.attr(what)(peer, tag, at, bytes)); });
+  }
+  nb::object object_;
+};
+
+}  // namespace
+
+void bind_carrier(nb::module_& module) {
+  module.def(
+      "set_carrier_maker",
+      [](const nb::object& maker) {
+        // Kept for good: communicators may be made as long as there is a process.
+        auto* const kept = new nb::object(maker);
+        set_carrier_maker([kept](int rank, int ranks, double arrive_s) -> std::shared_ptr<Carrier> {
+          const nb::gil_scoped_acquire locked;
+          nb::object made;
+          try {
+            made = (*kept)(rank, ranks, arrive_s);
+          } catch (const nb::python_error& error) {
+            throw Error(
+                error.matches(PyExc_TimeoutError) ? ErrorCode::timeout : ErrorCode::mismatch,
+                nb::cast<std::string>(nb::str(error.value())));
+          }
+          if (made.is_none()) return nullptr;
+          return std::make_shared<PythonCarrier>(std::move(made));
+        });
+      },
+      nb::arg("maker"),
+      "maker(rank, ranks, arrive_s): a carrier of messages, or None; asked where no MPI is.");
+}
