@@ -170,6 +170,7 @@ class Rank:
         request = item.request(self.comm.ranks)
         case = Case(self.on, request, self.seed)
         sent, slab = self.arrays(case)
+        self.on.finish()  # calls go by another stream, and memory of a draw is used again
         at = self.side.buffers(sent, slab)
         call = self.side.call(item, request, at)
         try:
