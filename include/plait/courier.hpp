@@ -36,6 +36,9 @@ class Courier {
   /// `sharers`: how many couriers of the plan divide the host ring among them.
   Courier(Builder& builder, std::string name, int slots, int sharers);
 
+  /// Slots made from here on hold messages of so many bytes at least.
+  void slots_of(std::uint64_t bytes) { least_slot_bytes_ = bytes; }
+
   /// One message of several regions of `from`, laid side by side.
   void send(int from, int to, const std::vector<Region>& srcs, Route route = Route::best);
   /// The oldest message of from -> to not yet received; `bytes` must be what was sent (0: none
@@ -108,6 +111,7 @@ class Courier {
   std::string name_;
   int slots_;
   int sharers_;
+  std::uint64_t least_slot_bytes_ = 0;
   std::vector<Channel> channels_;
   std::map<std::tuple<int, int, Route>, int> channel_of_pair_;
   std::string stage_;

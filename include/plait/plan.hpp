@@ -55,6 +55,9 @@ bool has_no_order(DataType type, ReduceOp op);
 
 /// What is asked for. Counts are elements, as in NCCL: the send count of all_gather and of
 /// all_to_all's one peer, the receive count of reduce_scatter and scatter.
+/// Uneven: ranks' blocks have a count each, and follow each other without gaps. In `counts` is
+/// rank r's block at r (all_gather, reduce_scatter, gather, scatter), or what rank `from` sends
+/// rank `to` at from * ranks + to (all_to_all).
 struct Request {
   Collective collective = Collective::all_reduce;
   std::uint64_t count = 0;
@@ -64,18 +67,28 @@ struct Request {
   int root = 0;              ///< broadcast, reduce, gather, scatter; the source of copy
   int peer = 0;              ///< the destination of copy
   std::vector<int> devices;  ///< topology device of each rank; empty = the first rank devices
+  std::vector<std::uint64_t> counts;  ///< empty = even; else `count` is the largest of them
   bool operator==(const Request&) const = default;
 };
 
 /// Throws Error(invalid_argument / unsupported) where the request cannot be meant on the topology:
 /// ranks or root out of range, counts whose bytes overflow, an op the type has not.
-/// Returns the request with `devices` filled in.
+/// Returns the request with `devices` filled in, and normal().
 Request checked(Request request, const Topology& topology);
+/// `count` set to the largest of `counts`; these left out where they are all equal, since the
+/// request is then an even one.
+Request normal(Request request);
+/// "all_gather", or "all_gather_v" where counts differ.
+std::string name_of(const Request& request);
+/// "1009", or of an uneven request "5+1009+0".
+std::string amount_of(const Request& request);
 std::uint64_t input_bytes(const Request& request, int rank);
 std::uint64_t output_bytes(const Request& request, int rank);
 /// The message size that nccl-tests prints for it: count * ranks * type for gathering collectives.
+/// Uneven: the bytes of all blocks; of an all_to_all the most that a rank sends or gets.
 std::uint64_t message_bytes(const Request& request);
-/// busbw / algbw as nccl-tests defines it.
+/// busbw / algbw as nccl-tests defines it. Uneven: of the message, the most that one rank has to
+/// send to others or to get from them.
 double busbw_factor(const Request& request);
 bool reduces(Collective collective);
 

@@ -24,6 +24,8 @@ struct Strategy {
   std::vector<std::string> parameters = {};
   /// Sends between nodes by a library, as it is done; others' plans would by links of their own.
   bool uses_library = false;
+  /// Plans blocks that have a count each (Request::counts).
+  bool takes_counts = false;
 
   Plan build(const Topology& topology, const Request& request, const Params& params) const;
 };
@@ -38,9 +40,9 @@ void add_strategy(Strategy strategy);
 /// A parameter's value within limits, or `otherwise` where it is not given;
 /// Error(invalid_argument) outside.
 int param_in(const Params& params, const std::string& name, int otherwise, int least, int most);
-/// The whole message (or block) of a request.
+/// The whole message (or block) of a request; of an uneven one, of the largest block.
 Range whole_range(const Request& request);
-/// The same range of one of the blocks that lie one after another in a buffer.
+/// The same range of one of the blocks that lie one after another in a buffer; as far as it goes.
 Range in_block(const Request& request, int block, Range range);
 /// The one-rank plan of any collective: the input, reduced alone where the collective reduces.
 void alone(Builder& builder);

@@ -10,6 +10,7 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
+#include "plan/blocks.hpp"
 
 namespace plait {
 namespace {
@@ -35,12 +36,11 @@ void check_one(const char* name, const void* pointer, std::uint64_t bytes) {
 /// NCCL's in-place layouts, which verify() proves plans for.
 bool in_place_layout(const Request& request, int rank, std::uintptr_t input,
                      std::uintptr_t output) {
-  const std::uint64_t part = request.count * bytes_of(request.type);
   switch (request.collective) {
-    case Collective::all_gather: return input == output + rank * part;
-    case Collective::gather: return input == output + rank * part;
-    case Collective::reduce_scatter: return output == input + rank * part;
-    case Collective::scatter: return output == input + rank * part;
+    case Collective::all_gather:
+    case Collective::gather: return input == output + received_block(request, rank, rank).offset;
+    case Collective::reduce_scatter:
+    case Collective::scatter: return output == input + sent_block(request, rank, rank).offset;
     case Collective::all_reduce:
     case Collective::broadcast:
     case Collective::reduce: return input == output;

@@ -28,7 +28,7 @@ std::shared_ptr<const ProvedPlan> prove(Plan plan) {
                 text("plan ", label(plan), " is not right: ", print(report)));
   auto proved = std::make_shared<ProvedPlan>();
   proved->label = label(plan);
-  proved->counted_as = text(name_of(plan.request.collective), '/', proved->label);
+  proved->counted_as = text(name_of(plan.request), '/', proved->label);
   const std::string json = to_json(plan);
   proved->hash = hash_bytes(json.data(), json.size());
   proved->epochs = epochs_per_call(plan);
@@ -131,7 +131,7 @@ Plan Chooser::pick(const Request& asked, const CallOptions& options) const {
   std::string why;
   for (const Plan& plan : plans) why += text("; ", label(plan), " ", refusal(plan));
   throw Error(ErrorCode::unsupported,
-              text("no plan for ", name_of(request.collective), " of ", request.count, " ",
+              text("no plan for ", name_of(request), " of ", amount_of(request), " ",
                    name_of(request.type), " on ", request.ranks, " ranks of ", topology_->name,
                    why.empty() ? ", as no strategy proposes one" : why));
 }
@@ -146,6 +146,7 @@ std::shared_ptr<const ProvedPlan> Chooser::plan_for(const Request& request,
           request.root,
           request.peer,
           request.devices,
+          request.counts,
           options.strategy,
           options.params};
   const std::lock_guard lock(mutex_);
@@ -154,7 +155,7 @@ std::shared_ptr<const ProvedPlan> Chooser::plan_for(const Request& request,
   auto plan = prove(pick(checked(request, *topology_), options));
   if (log_enabled(LogLevel::explain))
     log(LogLevel::explain, -1,
-        text(name_of(request.collective), " of ", request.count, " ", name_of(request.type), ": ",
+        text(name_of(request), " of ", amount_of(request), " ", name_of(request.type), ": ",
              describe_plan(*plan)));
   return plan_of_.add(std::move(key), std::move(plan), [](const auto&) {});
 }
@@ -185,9 +186,9 @@ std::string Chooser::explain(const Request& request) {
   const auto chosen = plan_for(request, {});
   std::vector<Refusal> refusals;
   const std::vector<Plan> plans = candidates(*topology_, checked(request, *topology_), &refusals);
-  std::string lines = text(name_of(request.collective), " of ", request.count, " ",
-                           name_of(request.type), ", ", name_of(request.op), ", on ", request.ranks,
-                           " ranks of ", topology_->name, "\n", "chosen: ", describe_plan(*chosen));
+  std::string lines = text(name_of(request), " of ", amount_of(request), " ", name_of(request.type),
+                           ", ", name_of(request.op), ", on ", request.ranks, " ranks of ",
+                           topology_->name, "\n", "chosen: ", describe_plan(*chosen));
   if (!forced_.strategy.empty()) lines += "  because PLAIT_ALGO asks for it\n";
   lines += "considered, cheapest first:\n";
   for (const Plan& plan : plans) {

@@ -55,8 +55,9 @@ class Chooser {
   std::string explain(const Request& request);
 
  private:
-  using Key = std::tuple<int, std::uint64_t, int, int, int, int, int, std::vector<int>, std::string,
-                         std::map<std::string, std::int64_t>>;
+  using Key =
+      std::tuple<int, std::uint64_t, int, int, int, int, int, std::vector<int>,
+                 std::vector<std::uint64_t>, std::string, std::map<std::string, std::int64_t>>;
   Plan pick(const Request& request, const CallOptions& options) const;
   bool allowed(const Plan& plan) const;
   std::string refusal(const Plan& plan) const;

@@ -232,7 +232,7 @@ Communicator::State::~State() {
 
 /// On this communicator's devices, where the caller names none.
 Request Communicator::State::placed(const Request& request) const {
-  Request there = request;
+  Request there = normal(request);
   if (there.devices.empty()) there.devices = devices;
   return there;
 }

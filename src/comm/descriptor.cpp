@@ -42,6 +42,10 @@ std::string quoted_or_auto(const std::string& strategy) {
   return strategy.empty() ? "plait's choice" : strategy;
 }
 
+std::string amount(const CallDescriptor& d) {
+  return d.counts_hash == 0 || d.error != 0 ? std::to_string(d.count) : get(d.error_text);
+}
+
 /// The first field that differs: its name and both values.
 std::optional<std::string> difference(const CallDescriptor& a, const CallDescriptor& b, int rank_a,
                                       int rank_b) {
@@ -53,7 +57,9 @@ std::optional<std::string> difference(const CallDescriptor& a, const CallDescrip
   if (a.collective != b.collective)
     return differ("collective", name_in(a.collective, Collective::copy),
                   name_in(b.collective, Collective::copy));
-  if (a.count != b.count) return differ("count", std::to_string(a.count), std::to_string(b.count));
+  if (a.counts_hash == 0 && b.counts_hash == 0 && a.count != b.count)
+    return differ("count", std::to_string(a.count), std::to_string(b.count));
+  if (a.counts_hash != b.counts_hash) return differ("counts", amount(a), amount(b));
   if (a.type != b.type)
     return differ("type", name_in(a.type, DataType::fp8e5m2), name_in(b.type, DataType::fp8e5m2));
   if (a.op != b.op)
@@ -87,6 +93,11 @@ CallDescriptor describe(CallKind kind, const Request& request, const std::string
   descriptor.root = request.root;
   descriptor.peer = request.peer;
   descriptor.count = request.count;
+  if (!request.counts.empty()) {
+    descriptor.counts_hash =
+        hash_bytes(request.counts.data(), request.counts.size() * sizeof request.counts[0]);
+    put(descriptor.error_text, amount_of(request));
+  }
   descriptor.devices_hash =
       hash_bytes(request.devices.data(), request.devices.size() * sizeof(int));
   put(descriptor.strategy, strategy);
@@ -100,9 +111,10 @@ void set_error(CallDescriptor& descriptor, const Error& error) {
 
 std::string print(const CallDescriptor& d) {
   if (d.kind == CallKind::barrier || d.kind == CallKind::exchange) return kind_name(d.kind);
-  std::string line = text(name_in(d.collective, Collective::copy), " of ", d.count, " ",
-                          name_in(d.type, DataType::fp8e5m2), ", ",
-                          name_in(d.op, ReduceOp::bit_xor), ", root ", d.root);
+  std::string line =
+      text(name_in(d.collective, Collective::copy), d.counts_hash == 0 ? " of " : "_v of ",
+           amount(d), " ", name_in(d.type, DataType::fp8e5m2), ", ",
+           name_in(d.op, ReduceOp::bit_xor), ", root ", d.root);
   if (!get(d.strategy).empty()) line += text(", by ", get(d.strategy));
   return line;
 }

@@ -24,11 +24,12 @@ struct CallDescriptor {
   std::int32_t root = 0;
   std::int32_t peer = 0;
   std::uint64_t count = 0;
+  std::uint64_t counts_hash = 0;  ///< 0 = none
   std::uint64_t devices_hash = 0;
   std::uint64_t plan_hash = 0;
   double scalar = 1.0;
   char strategy[160] = {};
-  char error_text[512] = {};
+  char error_text[512] = {};  ///< of no error: blocks' counts as text
 };
 
 /// The request's fields; `strategy` as the caller wrote it, "" = plait chooses.

@@ -144,7 +144,7 @@ void GpuCalls::check_memory(const Request& request, int rank, const void* input,
   check_one("output", output, output_bytes(request, rank));
   if (!usable_as_is(request, rank, input, output))
     throw Error(ErrorCode::invalid_argument,
-                text("input and output overlap other than in place (", name_of(request.collective),
+                text("input and output overlap other than in place (", name_of(request),
                      "): use buffers apart, or NCCL's in-place layout"));
 }
 
@@ -160,7 +160,7 @@ void GpuCalls::bind_plan(Call& call, const CallOptions& options) {
   const Request& request = counted.request;
   if (!group_.why_no_topology.empty())
     throw Error(ErrorCode::unsupported,
-                text(name_of(request.collective), " of ", request.count,
+                text(name_of(request), " of ", amount_of(request),
                      " elements on GPUs wants a plan, and ", group_.why_no_topology));
   counted.request.devices = group_.devices;
   counted.plan = chooser_->plan_for(request, options);
@@ -201,7 +201,7 @@ GpuCalls::Call GpuCalls::prepare(const Request& request, const CallOptions& opti
   Counted& counted = *call.counted;
   counted.request = request;
   counted.room = room;
-  counted.as = text(name_of(request.collective), "/local");
+  counted.as = text(name_of(request), "/local");
   if (request.count == 0 || is_local_copy(request)) return call;
   const CallOptions& wanted = wanted_by(options);
   if (const std::optional<cuda::Choice> choice = choose_engine(request, wanted, room)) {
@@ -209,16 +209,15 @@ GpuCalls::Call GpuCalls::prepare(const Request& request, const CallOptions& opti
     const std::vector<const cuda::Engine*>& all = cuda::engines();
     call.engine = static_cast<int>(std::find(all.begin(), all.end(), choice->engine) - all.begin());
     counted.choice = *choice;
-    counted.as = text(name_of(request.collective), "/", choice->engine->info().name);
+    counted.as = text(name_of(request), "/", choice->engine->info().name);
     return call;
   }
   if (wanted.strategy.empty() && !wanted.params.empty())
-    throw Error(ErrorCode::invalid_argument,
-                text("params: a plan serves this ", name_of(request.collective),
-                     "; name the strategy that they are for"));
+    throw Error(ErrorCode::invalid_argument, text("params: a plan serves this ", name_of(request),
+                                                  "; name the strategy that they are for"));
   if (room == Room::first)
     throw Error(ErrorCode::unsupported,
-                text(name_of(request.collective), " of ", request.count,
+                text(name_of(request), " of ", amount_of(request),
                      " elements wants a plan, whose room comes with the first such call outside a "
                      "capture: ",
                      cuda_->why_no_room()));
@@ -280,8 +279,13 @@ GpuCalls::Call& GpuCalls::by_room(Key& key, const Request& request, const CallOp
 }
 
 GpuCalls::Asked GpuCalls::asked_by(const Request& request) {
-  return {static_cast<int>(request.collective), request.count, static_cast<int>(request.type),
-          static_cast<int>(request.op),         request.root,  request.peer};
+  return {static_cast<int>(request.collective),
+          request.count,
+          static_cast<int>(request.type),
+          static_cast<int>(request.op),
+          request.root,
+          request.peer,
+          request.counts};
 }
 
 GpuCalls::Key GpuCalls::key_of(const Request& request, const CallOptions& options) {

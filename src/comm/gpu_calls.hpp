@@ -85,7 +85,7 @@ class GpuCalls {
   /// The room of a call: the only one that it ever has, or one of two.
   enum class In { one_room, first, whole };
   /// What tells requests of these ranks apart.
-  using Asked = std::tuple<int, std::uint64_t, int, int, int, int>;
+  using Asked = std::tuple<int, std::uint64_t, int, int, int, int, std::vector<std::uint64_t>>;
   static Asked asked_by(const Request& request);
   using Key = std::tuple<Asked, std::string, std::map<std::string, std::int64_t>, In>;
   static Key key_of(const Request& request, const CallOptions& options);

@@ -48,7 +48,7 @@ Plan plan_as_launched(const cuda::Choice& choice, const Topology& topology, cons
                       const cuda::Group& group, Launch launch) {
   cuda::Tuning tuning = choice.tuning;
   if (tuning.host_permille < 0 && launch == Launch::eager && group.host_bytes != 0 &&
-      choice.engine == &cuda::copy_exchange_engine() &&
+      choice.engine == &cuda::copy_exchange_engine() && request.counts.empty() &&
       request.count * bytes_of(request.type) >= cuda::kLeastSharedBytes)
     tuning.host_permille = cuda::kBestHostPermille;
   return plan_of(*choice.engine, topology, request, tuning, group);

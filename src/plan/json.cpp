@@ -36,14 +36,16 @@ constexpr int kOpKinds = 0
 #undef PLAIT_OP
 
 Json request_json(const Request& request) {
-  return {{"collective", name_of(request.collective)},
-          {"count", request.count},
-          {"type", name_of(request.type)},
-          {"op", name_of(request.op)},
-          {"ranks", request.ranks},
-          {"root", request.root},
-          {"peer", request.peer},
-          {"devices", request.devices}};
+  Json made = {{"collective", name_of(request.collective)},
+               {"count", request.count},
+               {"type", name_of(request.type)},
+               {"op", name_of(request.op)},
+               {"ranks", request.ranks},
+               {"root", request.root},
+               {"peer", request.peer},
+               {"devices", request.devices}};
+  if (!request.counts.empty()) made["counts"] = request.counts;
+  return made;
 }
 
 Json region_json(const Region& region) {
@@ -131,7 +133,8 @@ std::vector<std::uint64_t> sizes(const JsonPlace& place) {
 }
 
 Request read_request(const JsonPlace& place) {
-  place.object({"collective", "count", "type", "op", "ranks", "root", "peer", "devices"});
+  place.object_of_some(
+      {"collective", "count", "counts", "type", "op", "ranks", "root", "peer", "devices"});
   Request request;
   request.collective = place.at("collective").name_in<Collective>(kCollectives);
   request.count = place.at("count").bytes();
@@ -141,6 +144,7 @@ Request read_request(const JsonPlace& place) {
   request.root = static_cast<int>(place.at("root").integer(0, request.ranks - 1));
   request.peer = static_cast<int>(place.at("peer").integer(0, request.ranks - 1));
   request.devices = indices(place.at("devices"));
+  if (place.has("counts")) request.counts = sizes(place.at("counts"));
   return request;
 }
 

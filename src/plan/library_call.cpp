@@ -6,30 +6,31 @@
 #include <set>
 
 #include "base/text.hpp"
+#include "plan/blocks.hpp"
 
 namespace plait {
 
 std::vector<Given> given_by(const Request& request, int rank) {
   const std::uint64_t bytes = output_bytes(request, rank);
   if (bytes == 0) return {};
-  const std::uint64_t block = request.count * bytes_of(request.type);
-  const std::uint64_t mine = block * static_cast<std::uint64_t>(rank);
   std::vector<Given> given;
   switch (request.collective) {
     case Collective::all_reduce:
     case Collective::reduce: return {{0, bytes, -1, 0}};
-    case Collective::reduce_scatter: return {{0, bytes, -1, mine}};
+    case Collective::reduce_scatter: return {{0, bytes, -1, sent_block(request, 0, rank).offset}};
     case Collective::broadcast:
     case Collective::copy: return {{0, bytes, request.root, 0}};
-    case Collective::scatter: return {{0, bytes, request.root, mine}};
+    case Collective::scatter:
+      return {{0, bytes, request.root, sent_block(request, request.root, rank).offset}};
     case Collective::send_recv: return {{0, bytes, (rank + request.ranks - 1) % request.ranks, 0}};
     case Collective::all_gather:
     case Collective::gather:
     case Collective::all_to_all:
       for (int peer = 0; peer < request.ranks; ++peer) {
-        const std::uint64_t at = block * static_cast<std::uint64_t>(peer);
-        const bool is_exchange = request.collective == Collective::all_to_all;
-        given.push_back({at, at + block, peer, is_exchange ? mine : 0});
+        const Range block = received_block(request, peer, rank);
+        if (block.bytes != 0)
+          given.push_back({block.offset, block.offset + block.bytes, peer,
+                           sent_block(request, peer, rank).offset});
       }
   }
   return given;
@@ -43,6 +44,7 @@ Request request_of(const Plan& plan, const LibraryCall& call) {
   request.root = call.root;
   request.peer = call.peer;
   request.devices.clear();
+  request.counts.clear();
   return request;
 }
 

@@ -31,8 +31,7 @@ std::string value_of(const Op& op) {
 }
 
 std::string request_line(const Request& request) {
-  std::string out =
-      text(name_of(request.collective), " of ", request.count, " ", name_of(request.type));
+  std::string out = text(name_of(request), " of ", amount_of(request), " ", name_of(request.type));
   if (reduces(request.collective)) out += text(" (", name_of(request.op), ")");
   out += text(" on ", request.ranks, request.ranks == 1 ? " rank" : " ranks");
   if (request.root != 0) out += text(", root ", request.root);

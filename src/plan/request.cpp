@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <cctype>
 #include <limits>
+#include <numeric>
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
+#include "plan/blocks.hpp"
 
 namespace plait {
 namespace {
@@ -75,6 +77,17 @@ Enum parse(std::string_view name, const Rows& rows, const char* what,
               text("wanted a ", what, " (one of ", known, "), found \"", name, "\""));
 }
 
+/// Of blocks with a count each: all that a rank sends, or all that it gets.
+std::uint64_t uneven_bytes(Extent extent, const Request& request, int rank, bool gets) {
+  if (extent == Extent::root_all && rank != request.root) return 0;
+  const auto block = [&](int peer) {
+    return gets ? received_block(request, peer, rank) : sent_block(request, rank, peer);
+  };
+  if (extent == Extent::one) return block(rank).bytes;
+  const Range last = block(request.ranks - 1);
+  return last.offset + last.bytes;
+}
+
 std::uint64_t extent_bytes(Extent extent, const Request& request, int rank) {
   const std::uint64_t one = request.count * bytes_of(request.type);
   const std::uint64_t all = one * static_cast<std::uint64_t>(request.ranks);
@@ -117,6 +130,10 @@ void check_devices(Request& request, const Topology& topology) {
         throw Error(ErrorCode::invalid_argument,
                     text("ranks ", j, " and ", i, " share device ", device));
   }
+}
+
+std::uint64_t sum_of(const std::vector<std::uint64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
 }
 
 }  // namespace
@@ -174,6 +191,9 @@ Request checked(Request request, const Topology& topology) {
                 text("wanted 1..", kMaxRanks, " ranks, found ", request.ranks));
   check_rank(request.root, request.ranks, "root");
   check_rank(request.peer, request.ranks, "peer");
+  request = normal(std::move(request));
+  if (const std::string fault = counts_fault(request); !fault.empty())
+    throw Error(ErrorCode::invalid_argument, fault);
   const std::uint64_t limit = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) /
                               (bytes_of(request.type) * static_cast<std::uint64_t>(request.ranks));
   if (request.count > limit)
@@ -189,15 +209,53 @@ Request checked(Request request, const Topology& topology) {
   return request;
 }
 
+Request normal(Request request) {
+  if (request.counts.empty()) return request;
+  const auto [least, most] = std::minmax_element(request.counts.begin(), request.counts.end());
+  request.count = *most;
+  const auto ranks = static_cast<std::size_t>(request.ranks);
+  const bool is_whole = request.counts.size() ==
+                        (request.collective == Collective::all_to_all ? ranks * ranks : ranks);
+  if (is_whole && *least == *most) request.counts.clear();
+  return request;
+}
+
+std::string name_of(const Request& request) {
+  return text(name_of(request.collective), request.counts.empty() ? "" : "_v");
+}
+
+std::string amount_of(const Request& request) {
+  constexpr std::size_t kMostListed = 16;
+  if (request.counts.empty()) return std::to_string(request.count);
+  if (request.counts.size() > kMostListed)
+    return text(sum_of(request.counts), " in ", request.counts.size(), " blocks of up to ",
+                request.count);
+  std::string listed;
+  for (const std::uint64_t count : request.counts) listed += text(listed.empty() ? "" : "+", count);
+  return listed;
+}
+
 std::uint64_t input_bytes(const Request& request, int rank) {
+  if (!request.counts.empty())
+    return uneven_bytes(row(request.collective).input, request, rank, false);
   return extent_bytes(row(request.collective).input, request, rank);
 }
 
 std::uint64_t output_bytes(const Request& request, int rank) {
+  if (!request.counts.empty())
+    return uneven_bytes(row(request.collective).output, request, rank, true);
   return extent_bytes(row(request.collective).output, request, rank);
 }
 
 std::uint64_t message_bytes(const Request& request) {
+  if (!request.counts.empty()) {
+    if (request.collective != Collective::all_to_all)
+      return sum_of(request.counts) * bytes_of(request.type);
+    std::uint64_t most = 0;
+    for (int rank = 0; rank < request.ranks; ++rank)
+      most = std::max({most, input_bytes(request, rank), output_bytes(request, rank)});
+    return most;
+  }
   const CollectiveRow& collective = row(request.collective);
   const auto gathers = [](Extent extent) {
     return extent == Extent::all || extent == Extent::root_all;
@@ -209,6 +267,13 @@ std::uint64_t message_bytes(const Request& request) {
 }
 
 double busbw_factor(const Request& request) {
+  if (!request.counts.empty()) {
+    std::uint64_t most = 0;
+    for (int rank = 0; rank < request.ranks; ++rank)
+      most =
+          std::max({most, outside_bytes(request, rank, false), outside_bytes(request, rank, true)});
+    return static_cast<double>(most) / static_cast<double>(message_bytes(request));
+  }
   const double n = request.ranks;
   switch (row(request.collective).busbw) {
     case Busbw::two: return 2.0 * (n - 1.0) / n;

@@ -3,6 +3,7 @@
 #include "plan/shots.hpp"
 
 #include "plait/plan.hpp"
+#include "plan/blocks.hpp"
 
 namespace plait {
 namespace {
@@ -50,47 +51,50 @@ class Shooter {
   std::vector<std::vector<Event>> arrived_;  // [owner][from]
 };
 
-Range later(Range range, std::uint64_t offset) { return {offset + range.offset, range.bytes}; }
-
 }  // namespace
 
 void write_one_shot(Builder& builder, const Shot& shot, Range part) {
   Shooter shooter(builder, shot);
+  const Request& request = builder.request();
   const int n = builder.ranks();
   std::vector<HopShape> shapes;
-  for (int rank = 0; rank < n; ++rank) shapes.push_back(hop_shape(builder.request(), rank));
+  for (int rank = 0; rank < n; ++rank) shapes.push_back(hop_shape(request, rank));
   const HopShape& shape = shapes[0];
-  const auto at = [](std::uint64_t stride, int rank) { return stride * index(rank); };
-  for (const bool has_data : {false, true})
+  const auto sent = [&](int from, int to) { return part_of(sent_block(request, from, to), part); };
+  const auto received = [&](int from, int to) {
+    return part_of(received_block(request, from, to), part);
+  };
+  const auto has_data = [&](int from, int to) {
+    return sends(shape, n, from, to) && sent(from, to).bytes != 0;
+  };
+  for (const bool with_data : {false, true})
     for (int step = 1; step < n; ++step)
       for (int rank = 0; rank < n; ++rank) {
         const int owner = shooter.peer(rank, step);
-        if (sends(shape, n, rank, owner) != has_data) continue;
-        if (has_data)
-          shooter.push(shooter.slot(owner, rank, part.bytes),
-                       builder.input(rank, later(part, at(shape.part_stride, owner))));
+        if (has_data(rank, owner) != with_data) continue;
+        const Range block = sent(rank, owner);
+        if (with_data)
+          shooter.push(shooter.slot(owner, rank, block.bytes), builder.input(rank, block));
         else
           shooter.tell(rank, owner);
       }
   for (int rank = 0; rank < n; ++rank) {
-    const HopShape& mine = shapes[index(rank)];
-    if (mine.own_bytes != 0)
-      builder.copy(shooter.lane(rank), builder.output(rank, later(part, mine.own_to)),
-                   builder.input(rank, later(part, mine.own_from)));
-    const bool owns = (shape.owners >> rank & 1) != 0;
+    if (shapes[index(rank)].own_bytes != 0)
+      builder.copy(shooter.lane(rank), builder.output(rank, received(rank, rank)),
+                   builder.input(rank, sent(rank, rank)));
+    const bool owns = (shape.owners >> rank & 1) != 0 && sent(rank, rank).bytes != 0;
     if (owns && shape.handling == kReduceParts)
-      shooter.reduce(builder.output(rank, part),
-                     builder.input(rank, later(part, at(shape.part_stride, rank))));
-    for (const bool has_data : {true, false})
+      shooter.reduce(builder.output(rank, received(rank, rank)),
+                     builder.input(rank, sent(rank, rank)));
+    for (const bool with_data : {true, false})
       for (int step = 1; step < n; ++step) {
         const int from = shooter.peer(rank, step);
-        if (sends(shape, n, from, rank) != has_data) continue;
-        if (has_data && shape.handling == kReduceParts) continue;
+        if (has_data(from, rank) != with_data) continue;
+        if (with_data && shape.handling == kReduceParts) continue;
         shooter.await(rank, from);
-        if (has_data)
-          builder.copy(shooter.lane(rank),
-                       builder.output(rank, later(part, at(shape.place_stride, from))),
-                       shooter.slot(rank, from, part.bytes));
+        if (with_data)
+          builder.copy(shooter.lane(rank), builder.output(rank, received(from, rank)),
+                       shooter.slot(rank, from, sent(from, rank).bytes));
       }
   }
 }

@@ -80,8 +80,9 @@ Region Courier::slot_for(Channel& channel, std::uint64_t bytes) {
   if (index == channel.slots.size()) channel.slots.emplace_back();
   Region& slot = channel.slots[index];
   if (slot.bytes < bytes)
-    slot = builder_.alloc(Space::scratch, channel.to,
-                          (bytes + granule - 1) / granule * granule + 2 * granule);
+    slot = builder_.alloc(
+        Space::scratch, channel.to,
+        (std::max(bytes, least_slot_bytes_) + granule - 1) / granule * granule + 2 * granule);
   return slice(slot, {0, bytes});
 }
 

@@ -85,7 +85,9 @@ const Strategy& direct_strategy() {
       candidates,
       write,
       {"pieces", "piece_kib", "slots", "throttle", "fuse", "host_permille", "host_cpu_permille",
-       "relay_permille", "relay"}};
+       "relay_permille", "relay"},
+      false,
+      true};
   return strategy;
 }
 

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "plan/blocks.hpp"
 #include "planner/transfer.hpp"
 
 namespace plait {
@@ -65,9 +66,7 @@ class Writer {
   }
 
   void make_shards() {
-    const std::vector<Range> cut = c_ == Collective::reduce_scatter
-                                       ? std::vector<Range>(index(n_), x_.range)
-                                       : partition(x_.range, n_, b_.granule());
+    const std::vector<Range> cut = shards_of(b_, x_.range);
     const int contributors = c_ == Collective::broadcast ? 1 : n_ - 1;
     const std::uint64_t slots = static_cast<std::uint64_t>(x_.slots) * (index(contributors) + 1);
     const int pieces = pieces_fitting(largest(cut) * slots, x_.pieces, x_.scratch_bytes / 8 * 7,
@@ -340,6 +339,16 @@ std::uint64_t largest(const std::vector<Range>& ranges) {
   std::uint64_t most = 0;
   for (const Range& range : ranges) most = std::max(most, range.bytes);
   return most;
+}
+
+std::vector<Range> shards_of(const Builder& builder, Range range) {
+  const Request& request = builder.request();
+  if (request.collective != Collective::reduce_scatter)
+    return partition(range, request.ranks, builder.granule());
+  std::vector<Range> shards;
+  for (int owner = 0; owner < request.ranks; ++owner)
+    shards.push_back(part_of(received_block(request, owner, owner), range));
+  return shards;
 }
 
 void write_exchange(Builder& builder, const Exchange& exchange) {

@@ -33,6 +33,9 @@ int pieces_fitting(std::uint64_t bytes, int asked, std::uint64_t limit, std::uin
 /// Bytes of the largest range.
 std::uint64_t largest(const std::vector<Range>& ranges);
 
+/// By owner, what it reduces of a range: its own block's part, or its share of the whole.
+std::vector<Range> shards_of(const Builder& builder, Range range);
+
 /// Writes the exchange of the collectives that only move blocks (moves.cpp).
 void write_moves(Builder& builder, const Exchange& exchange);
 /// Two ranks send each other everything, and both reduce (pairwise.cpp).

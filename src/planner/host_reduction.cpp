@@ -29,9 +29,7 @@ class HostReduction {
 
   void write() {
     if (x_.range.bytes == 0) return;
-    const bool is_block = c_ == Collective::reduce_scatter;
-    const std::vector<Range> shards =
-        is_block ? std::vector<Range>(index(n_), x_.range) : partition(x_.range, n_, b_.granule());
+    const std::vector<Range> shards = shards_of(b_, x_.range);
     make_slots(largest(shards));
     const std::uint64_t chunks = (largest(shards) + chunk_bytes_ - 1) / chunk_bytes_;
     std::vector<std::vector<Range>> cut;

@@ -8,6 +8,7 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
+#include "plan/blocks.hpp"
 #include "planner/exchange.hpp"
 #include "planner/transfer.hpp"
 
@@ -34,10 +35,15 @@ class MoveWriter {
 
  private:
   int home(int rank) { return b_.lane(rank, LaneKind::copy_engine, x_.name + "stage"); }
-  Range in_block(int block, Range range) const {
-    return plait::in_block(b_.request(), block, range);
+  Range sent(int from, int to) const {
+    return part_of(sent_block(b_.request(), from, to), x_.range);
   }
-  static Range part(Range whole, Range piece) { return {whole.offset + piece.offset, piece.bytes}; }
+  Range received(int from, int to) const {
+    return part_of(received_block(b_.request(), from, to), x_.range);
+  }
+  void list(int from, int to) {
+    moves_.push_back({from, sent(from, to), {{to, received(from, to)}}, {}, {}, {}});
+  }
   // In place, what a rank receives lies where its input lay.
   bool overwrites_input() const {
     return c_ == Collective::all_to_all || c_ == Collective::send_recv;
@@ -60,27 +66,21 @@ void MoveWriter::list_to_all() {
   for (int step = 1; step < n_; ++step)
     for (int from = 0; from < n_; ++from) {
       const int to = (from + step) % n_;
-      if (c_ == Collective::all_to_all)
-        moves_.push_back(
-            {from, in_block(to, x_.range), {{to, in_block(from, x_.range)}}, {}, {}, {}});
-      if (c_ == Collective::send_recv && step == 1)
-        moves_.push_back({from, x_.range, {{to, x_.range}}, {}, {}, {}});
-      if (c_ != Collective::all_gather) continue;
-      if (step == 1) moves_.push_back({from, x_.range, {}, {}, {}, {}});
-      moves_[index(from)].to.push_back({to, in_block(from, x_.range)});
+      if (c_ == Collective::all_to_all || (c_ == Collective::send_recv && step == 1))
+        list(from, to);
+      if (c_ == Collective::all_gather && step == 1) list(from, to);
+      if (c_ == Collective::all_gather && step != 1)
+        moves_[index(from)].to.push_back({to, received(from, to)});
     }
 }
 
 void MoveWriter::list_rooted() {
   const int root = b_.request().root, peer = b_.request().peer;
-  if (c_ == Collective::copy && root != peer)
-    moves_.push_back({root, x_.range, {{peer, x_.range}}, {}, {}, {}});
+  if (c_ == Collective::copy && root != peer) list(root, peer);
   for (int step = 1; step < n_; ++step) {
     const int other = (root + step) % n_;
-    if (c_ == Collective::gather)
-      moves_.push_back({other, x_.range, {{root, in_block(other, x_.range)}}, {}, {}, {}});
-    if (c_ == Collective::scatter)
-      moves_.push_back({root, in_block(other, x_.range), {{other, x_.range}}, {}, {}, {}});
+    if (c_ == Collective::gather) list(other, root);
+    if (c_ == Collective::scatter) list(root, other);
   }
 }
 
@@ -96,7 +96,8 @@ std::vector<Range> MoveWriter::cut_and_alloc() {
   for (Move& move : moves_) {
     move.read.resize(index(x_.slots));
     for (int slot = 0; slot < std::min(x_.slots, pieces); ++slot)
-      move.stage.push_back(b_.alloc(Space::scratch, move.from, largest(cut)));
+      move.stage.push_back(
+          b_.alloc(Space::scratch, move.from, std::min(largest(cut), move.src.bytes)));
   }
   return cut;
 }
@@ -107,8 +108,9 @@ void MoveWriter::stage(Mover& mover, Range range, std::size_t slot) {
     for (const Event& event : move.read[slot]) b_.wait(lane, event);
     move.read[slot].clear();
     move.staged.clear();
-    b_.copy(lane, slice(move.stage[slot], {0, range.bytes}),
-            b_.input(move.from, part(move.src, range)));
+    const Range piece = part_of(move.src, range);
+    if (piece.bytes == 0) continue;
+    b_.copy(lane, slice(move.stage[slot], {0, piece.bytes}), b_.input(move.from, piece));
     for (const auto& [to, dst] : move.to) {
       const int reader = mover.reader(move.from, to);
       if (!move.staged.contains(reader)) move.staged[reader] = b_.signal(lane, reader);
@@ -122,15 +124,15 @@ void MoveWriter::pull(Mover& mover, Range range, std::size_t slot) {
     all_staged[index(rank)] = b_.signal(home(rank), rank);
   for (std::size_t k = 0; k < index(n_ - 1); ++k)
     for (Move& move : moves_) {
-      if (k >= move.to.size()) continue;
+      const std::uint64_t bytes = part_of(move.src, range).bytes;
+      if (k >= move.to.size() || bytes == 0) continue;
       const auto& [to, dst] = move.to[k];
       std::vector<Event> after{move.staged.at(mover.reader(move.from, to))};
       if (overwrites_input()) after.push_back(all_staged[index(to)]);
       const int step = (to - move.from + n_) % n_ - 1;
       move.read[slot].push_back(mover
-                                    .carry(move.from, to, b_.output(to, part(dst, range)),
-                                           slice(move.stage[slot], {0, range.bytes}), after, step,
-                                           false)
+                                    .carry(move.from, to, b_.output(to, part_of(dst, range)),
+                                           slice(move.stage[slot], {0, bytes}), after, step, false)
                                     .emptied);
     }
 }
@@ -139,17 +141,11 @@ void MoveWriter::pull(Mover& mover, Range range, std::size_t slot) {
 // the lane that reads them.
 void MoveWriter::copy_own_blocks() {
   const int root = b_.request().root;
-  const auto own = [&](int rank, Range dst, Range src) {
-    b_.copy(home(rank), b_.output(rank, dst), b_.input(rank, src));
-  };
   for (int rank = 0; rank < n_; ++rank) {
-    const Range block = in_block(rank, x_.range);
-    if (c_ == Collective::all_gather) own(rank, block, x_.range);
-    if (c_ == Collective::all_to_all) own(rank, block, block);
-    if (rank != root) continue;
-    if (c_ == Collective::gather) own(rank, block, x_.range);
-    if (c_ == Collective::scatter) own(rank, x_.range, block);
-    if (c_ == Collective::copy && root == b_.request().peer) own(rank, x_.range, x_.range);
+    const bool is_root = rank == root && (c_ == Collective::gather || c_ == Collective::scatter ||
+                                          (c_ == Collective::copy && root == b_.request().peer));
+    if (is_root || c_ == Collective::all_gather || c_ == Collective::all_to_all)
+      b_.copy(home(rank), b_.output(rank, received(rank, rank)), b_.input(rank, sent(rank, rank)));
   }
 }
 
@@ -157,6 +153,7 @@ void MoveWriter::write() {
   if (x_.range.bytes == 0) return;
   list_to_all();
   list_rooted();
+  std::erase_if(moves_, [](const Move& move) { return move.src.bytes == 0; });
   if (moves_.empty()) return copy_own_blocks();
   const std::vector<Range> cut = cut_and_alloc();
   Mover mover(b_, {x_.name, true, x_.throttle, largest(cut), x_.ring_bytes,

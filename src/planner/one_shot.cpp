@@ -48,7 +48,10 @@ const Strategy& one_shot_strategy() {
 #undef PLAIT_COLLECTIVE
        }},
       candidates,
-      write};
+      write,
+      {},
+      false,
+      true};
   return strategy;
 }
 

@@ -18,16 +18,16 @@ constexpr std::size_t kMostOfStrategy = 8;
 // Design section 4: another order of summation must be worth 10 % of the time.
 constexpr double kStatedOrderPenalty = 1.1;
 
-bool does(const Strategy& strategy, Collective collective) {
-  const auto& list = strategy.info.collectives;
-  return std::find(list.begin(), list.end(), collective) != list.end();
-}
-
-std::string not_done(const Strategy& strategy, Collective collective) {
-  std::string list;
-  for (const Collective one : strategy.info.collectives)
-    list += text(list.empty() ? "" : ", ", name_of(one));
-  return text("does ", list, ", not ", name_of(collective));
+/// Empty where it may be asked for the request.
+std::string why_not(const Strategy& strategy, const Request& request) {
+  const auto& done = strategy.info.collectives;
+  if (std::find(done.begin(), done.end(), request.collective) == done.end()) {
+    std::string list;
+    for (const Collective one : done) list += text(list.empty() ? "" : ", ", name_of(one));
+    return text("does ", list, ", not ", name_of(request.collective));
+  }
+  if (request.counts.empty() || strategy.takes_counts) return "";
+  return text("does blocks of one size, not ", name_of(request));
 }
 
 bool on_several_nodes(const Topology& topology, const Request& request) {
@@ -89,8 +89,8 @@ std::vector<Plan> propose_of(const std::vector<const Strategy*>& strategies,
   };
   const bool is_wide = wanted.ranks > kMostRanksBetweenNodes && on_several_nodes(topology, wanted);
   for (const Strategy* strategy : strategies) {
-    if (!does(*strategy, wanted.collective)) {
-      refuse(*strategy, not_done(*strategy, wanted.collective));
+    if (const std::string why = why_not(*strategy, wanted); !why.empty()) {
+      refuse(*strategy, why);
       continue;
     }
     if (is_wide && !strategy->uses_library) {
@@ -133,8 +133,8 @@ Plan propose_one(const Topology& topology, const Request& request, const std::st
   for (const Strategy* one : all_strategies()) {
     names += text(names.empty() ? "" : ", ", one->info.name);
     if (one->info.name != strategy) continue;
-    if (!does(*one, wanted.collective))
-      throw Error(ErrorCode::unsupported, text(strategy, " ", not_done(*one, wanted.collective)));
+    if (const std::string why = why_not(*one, wanted); !why.empty())
+      throw Error(ErrorCode::unsupported, text(strategy, " ", why));
     check_names(*one, topology, wanted, params);
     return one->build(topology, wanted, params);
   }

@@ -6,6 +6,7 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
+#include "plan/blocks.hpp"
 #include "planner/strategy.hpp"
 
 namespace plait {
@@ -57,7 +58,13 @@ Range whole_range(const Request& request) { return {0, request.count * bytes_of(
 
 Range in_block(const Request& request, int block, Range range) {
   const std::uint64_t block_bytes = request.count * bytes_of(request.type);
-  return {static_cast<std::uint64_t>(block) * block_bytes + range.offset, range.bytes};
+  if (request.counts.empty())
+    return {static_cast<std::uint64_t>(block) * block_bytes + range.offset, range.bytes};
+  const bool is_sent =
+      request.collective == Collective::reduce_scatter || request.collective == Collective::scatter;
+  return part_of(is_sent ? sent_block(request, request.root, block)
+                         : received_block(request, block, request.root),
+                 range);
 }
 
 void alone(Builder& builder) {

@@ -116,7 +116,9 @@ const Strategy& rerouted_strategy() {
        direct_strategy().info.collectives},
       candidates,
       write,
-      {"pieces", "throttle"}};
+      {"pieces", "throttle"},
+      false,
+      true};
   return strategy;
 }
 

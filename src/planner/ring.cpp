@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 #include "plait/courier.hpp"
 #include "plait/error.hpp"
+#include "planner/exchange.hpp"
 
 namespace plait {
 namespace {
@@ -101,15 +102,16 @@ class Ring {
         });
       case Collective::reduce_scatter:
         return in_chunks(builder_, cut_, [this](Courier& courier, Range chunk) {
-          reduce_scatter(courier, blocks(chunk),
-                         std::vector<Range>(static_cast<std::size_t>(n_), chunk));
+          take_whole_slots(courier, chunk);
+          reduce_scatter(courier, blocks(chunk), shards_of(builder_, chunk));
         });
       case Collective::all_gather:
         return in_chunks(builder_, cut_, [this](Courier& courier, Range chunk) {
+          take_whole_slots(courier, chunk);
           const std::vector<Range> gathered = blocks(chunk);
           for (int rank = 0; rank < n_; ++rank)
             courier.copy(rank, builder_.output(rank, of(gathered, rank)),
-                         builder_.input(rank, chunk));
+                         builder_.input(rank, {chunk.offset, of(gathered, rank).bytes}));
           all_gather(courier, gathered);
         });
       case Collective::broadcast:
@@ -131,6 +133,11 @@ class Ring {
     std::vector<Range> out;
     for (int rank = 0; rank < n_; ++rank) out.push_back(in_block(builder_.request(), rank, chunk));
     return out;
+  }
+
+  // Blocks of many sizes pass through a slot.
+  void take_whole_slots(Courier& courier, Range chunk) const {
+    if (!builder_.request().counts.empty()) courier.slots_of(chunk.bytes);
   }
 
   // Shard s (named by the rank that ends up with it) starts at the rank after s and gathers one
@@ -253,7 +260,9 @@ const Strategy& ring_strategy() {
         Collective::broadcast, Collective::reduce}},
       candidates,
       write,
-      {"segments", "lanes"}};
+      {"segments", "lanes"},
+      false,
+      true};
   return strategy;
 }
 

@@ -83,6 +83,8 @@ Shares shares_from(const Params& params, const Topology& topology, const Request
                      name_of(request.collective)));
   if (is_given(params) || message_bytes(request) < kLeastStripedBytes || request.ranks < 2)
     return shares;
+  if (!request.counts.empty())
+    return shares;  // a stripe of the largest block is all of a small one
   const std::vector<RouteShare> found = shares_of_collective(topology, request);
   if (found.empty() || found.front().route != "nvlink") return shares;
   for (const RouteShare& share : found) {

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "plan/blocks.hpp"
+
 namespace plait::sim {
 namespace {
 
@@ -63,6 +65,7 @@ class Cuts {
 
   // Bytes that outputs outside need from inside, reductions inside counted as one value.
   double bytes_across(const std::vector<char>& inside) const {
+    if (!request_.counts.empty()) return blocks_across(inside);
     const double size = static_cast<double>(request_.count * bytes_of(request_.type));
     const double within = static_cast<double>(std::count(inside.begin(), inside.end(), 1));
     const double outside = static_cast<double>(ranks()) - within;
@@ -83,6 +86,23 @@ class Cuts {
     for (int r = 0; r < ranks(); ++r)
       if (inside[at(r)] != 0 && inside[at((r + 1) % ranks())] == 0) bytes += size;
     return bytes;
+  }
+
+  // A block to many outside, or a sum of many inside, crosses once.
+  double blocks_across(const std::vector<char>& inside) const {
+    const Collective c = request_.collective;
+    double bytes = 0.0;
+    for (int from = 0; from < ranks(); ++from)
+      for (int to = 0; to < ranks(); ++to) {
+        if (inside[at(from)] == 0 || inside[at(to)] != 0) continue;
+        if ((c == Collective::gather && to != request_.root) ||
+            (c == Collective::scatter && from != request_.root))
+          continue;
+        bytes += static_cast<double>(sent_block(request_, from, to).bytes);
+      }
+    const auto within = static_cast<double>(std::count(inside.begin(), inside.end(), 1));
+    if (c == Collective::all_gather) return bytes / (static_cast<double>(ranks()) - within);
+    return c == Collective::reduce_scatter ? bytes / within : bytes;
   }
 
   // Which devices are inside. Devices of no rank may lie on either side: all out, all in, or in
@@ -224,6 +244,7 @@ class Remembered {
 
 double lower_bound_ns(const Request& request, const Machine& machine) {
   if (request.ranks < 2 || request.count == 0) return 0.0;
+  if (!request.counts.empty()) return Cuts(request, machine).bound_ns();
   thread_local Remembered remembered;
   return remembered.bound_ns(request, machine);
 }

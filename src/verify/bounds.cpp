@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/text.hpp"
+#include "plan/blocks.hpp"
 #include "plan/library_call.hpp"
 #include "verify/phases.hpp"
 
@@ -33,6 +34,7 @@ bool check_request(const Request& request, Findings& findings) {
                              (bytes_of(request.type) * static_cast<std::uint64_t>(request.ranks));
   if (request.count > most)
     return wrong(text("wanted at most ", most, " elements, found ", request.count));
+  if (const std::string fault = counts_fault(request); !fault.empty()) return wrong(fault);
   return true;
 }
 

@@ -1,5 +1,6 @@
 // Where the regions of a call lie: one memory a space and place, and NCCL's in-place layouts,
 // where a rank's input lies inside its output or its output inside its input.
+#include "plan/blocks.hpp"
 #include "verify/phases.hpp"
 
 namespace plait {
@@ -12,18 +13,16 @@ struct InPlace {
 };
 
 std::optional<InPlace> in_place_layout(const Request& request, int rank) {
-  const std::uint64_t block =
-      request.count * bytes_of(request.type) * static_cast<std::uint64_t>(rank);
+  const InPlace own{received_block(request, rank, rank).offset,
+                    sent_block(request, rank, rank).offset};
   switch (request.collective) {
     case Collective::all_reduce:
     case Collective::reduce:
-    case Collective::broadcast: return InPlace{};
-    case Collective::all_gather: return InPlace{block, 0};
-    case Collective::reduce_scatter: return InPlace{0, block};
+    case Collective::broadcast:
+    case Collective::all_gather:
+    case Collective::reduce_scatter: return own;
     case Collective::gather:
-      return rank == request.root ? std::optional(InPlace{block, 0}) : std::nullopt;
-    case Collective::scatter:
-      return rank == request.root ? std::optional(InPlace{0, block}) : std::nullopt;
+    case Collective::scatter: return rank == request.root ? std::optional(own) : std::nullopt;
     case Collective::all_to_all:
     case Collective::send_recv:
     case Collective::copy: break;

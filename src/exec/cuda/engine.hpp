@@ -39,6 +39,8 @@ class Engine {
   /// colon. The same on all ranks.
   virtual std::string why_not(const Request& request, const Tuning& tuning,
                               const Group& group) const = 0;
+  /// Whether it serves blocks that have a count each.
+  virtual bool takes_counts() const { return false; }
   /// What all ranks do where why_not() is empty, but for parts through host memory; `params` say
   /// how a kernel is launched. A tiled call is planned with all its blocks in step (tile_plan.hpp).
   /// `request`: checked.

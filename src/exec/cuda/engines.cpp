@@ -49,6 +49,8 @@ std::string why_not(const Engine& engine, const Request& request, const Tuning& 
   const std::vector<Collective>& served = engine.info().collectives;
   if (std::find(served.begin(), served.end(), request.collective) == served.end())
     return text("it does not serve ", name_of(request.collective));
+  if (!request.counts.empty() && !engine.takes_counts())
+    return text("it serves blocks of one size, and not ", name_of(request));
   const std::string why = why_no_host_part(engine, request, tuning, group);
   return why.empty() ? engine.why_not(request, tuning, group) : why;
 }

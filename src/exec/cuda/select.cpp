@@ -148,8 +148,8 @@ std::optional<Choice> Selector::best(const Request& request, const Wanted& wante
   const std::string why = why_not(*choice->engine, request, choice->tuning, group_);
   if (!why.empty())
     throw Error(ErrorCode::unsupported,
-                text(name, " does not take ", name_of(request.collective), " of ", request.count,
-                     " ", name_of(request.type), " over ", request.ranks, " ranks: ", why,
+                text(name, " does not take ", name_of(request), " of ", amount_of(request), " ",
+                     name_of(request.type), " over ", request.ranks, " ranks: ", why,
                      wanted.engine.empty() ? "; leave params empty, or name a strategy"
                                            : "; leave strategy empty"));
   return choice;
