@@ -83,6 +83,39 @@ void bind_options(nb::module_& module) {
 
 using release = nb::call_guard<nb::gil_scoped_release>;
 
+using Counts = std::vector<std::uint64_t>;
+
+/// Blocks of which no rank knows all counts: `sends` and `gets` are elements by rank.
+void bind_own_counts(nb::class_<Communicator>& type) {
+  type.def(
+          "run_by_own_counts",
+          [](Communicator& comm, const Counts& sends, const Counts& gets, const Request& request,
+             std::uintptr_t input, std::uintptr_t output, const std::string& strategy,
+             const std::map<std::string, std::int64_t>& params, double scalar) {
+            nb::gil_scoped_release unlocked;
+            comm.run(request, {sends, gets}, reinterpret_cast<const void*>(input),
+                     reinterpret_cast<void*>(output), call_options(strategy, params, scalar));
+          },
+          nb::arg("sends"), nb::arg("gets"), nb::arg("request"), nb::arg("input"),
+          nb::arg("output"), nb::arg("strategy") = "",
+          nb::arg("params") = std::map<std::string, std::int64_t>{}, nb::arg("scalar") = 1.0)
+      .def(
+          "enqueue_by_own_counts",
+          [](Communicator& comm, const Counts& sends, const Counts& gets, const Request& request,
+             std::uintptr_t input, std::uintptr_t output, std::uintptr_t stream,
+             const std::string& strategy, const std::map<std::string, std::int64_t>& params,
+             const std::vector<double>& scalars) {
+            nb::gil_scoped_release unlocked;
+            comm.enqueue(request, {sends, gets}, reinterpret_cast<const void*>(input),
+                         reinterpret_cast<void*>(output), reinterpret_cast<void*>(stream),
+                         call_options(strategy, params, 1.0, scalars));
+          },
+          nb::arg("sends"), nb::arg("gets"), nb::arg("request"), nb::arg("input"),
+          nb::arg("output"), nb::arg("stream") = 0, nb::arg("strategy") = "",
+          nb::arg("params") = std::map<std::string, std::int64_t>{},
+          nb::arg("scalars") = std::vector<double>{});
+}
+
 void bind_device(nb::class_<Communicator>& type) {
   type.def(
           "enqueue",
@@ -115,6 +148,7 @@ void bind_communicator(nb::module_& module) {
   bind_ranked(module);
   nb::class_<Communicator> type(module, "Communicator", "Ranks that run collectives together.");
   bind_device(type);
+  bind_own_counts(type);
   type.def_static("create", &Communicator::create, nb::arg("options"), release())
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("ranks", &Communicator::ranks)

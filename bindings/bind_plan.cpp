@@ -16,8 +16,8 @@ using namespace plait;
 namespace {
 
 Request make_request(const std::string& collective, std::int64_t count, const std::string& type,
-                     const std::string& op, int ranks, int root, int peer,
-                     std::vector<int> devices) {
+                     const std::string& op, int ranks, int root, int peer, std::vector<int> devices,
+                     std::vector<std::uint64_t> counts) {
   if (count < 0)
     throw Error(ErrorCode::invalid_argument, "wanted a count >= 0, found " + std::to_string(count));
   Request request;
@@ -29,22 +29,25 @@ Request make_request(const std::string& collective, std::int64_t count, const st
   request.root = root;
   request.peer = peer;
   request.devices = std::move(devices);
-  return request;
+  request.counts = std::move(counts);
+  return normal(std::move(request));
 }
 
 void bind_request(nb::module_& module) {
-  nb::class_<Request>(module, "Request", "What is asked for; counts are elements, as in NCCL.")
+  nb::class_<Request>(module, "Request",
+                      "What is asked for; counts are elements, as in NCCL. counts: of blocks of "
+                      "unlike sizes, by rank (all_to_all: by sender, then receiver).")
       .def(
           "__init__",
           [](Request* self, const std::string& collective, std::int64_t count,
              const std::string& type, const std::string& op, int ranks, int root, int peer,
-             std::vector<int> devices) {
-            new (self) Request(
-                make_request(collective, count, type, op, ranks, root, peer, std::move(devices)));
+             std::vector<int> devices, std::vector<std::uint64_t> counts) {
+            new (self) Request(make_request(collective, count, type, op, ranks, root, peer,
+                                            std::move(devices), std::move(counts)));
           },
           nb::arg("collective"), nb::arg("count"), nb::arg("type") = "fp32", nb::arg("op") = "sum",
           nb::arg("ranks") = 1, nb::arg("root") = 0, nb::arg("peer") = 0,
-          nb::arg("devices") = std::vector<int>{})
+          nb::arg("devices") = std::vector<int>{}, nb::arg("counts") = std::vector<std::uint64_t>{})
       .def_prop_ro("collective", [](const Request& request) { return name_of(request.collective); })
       .def_ro("count", &Request::count)
       .def_prop_ro("type", [](const Request& request) { return name_of(request.type); })
@@ -53,6 +56,9 @@ void bind_request(nb::module_& module) {
       .def_ro("root", &Request::root)
       .def_ro("peer", &Request::peer)
       .def_ro("devices", &Request::devices)
+      .def_ro("counts", &Request::counts, "Empty where all blocks are of `count`.")
+      .def_prop_ro("name", [](const Request& request) { return name_of(request); })
+      .def_prop_ro("amount", [](const Request& request) { return amount_of(request); })
       .def("input_bytes", &input_bytes, nb::arg("rank"))
       .def("output_bytes", &output_bytes, nb::arg("rank"))
       .def("message_bytes", &message_bytes)

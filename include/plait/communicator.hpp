@@ -70,6 +70,15 @@ struct CallOptions {
   std::vector<double> scalars;  ///< premul_sum in enqueue(): one a rank; empty = `scalar` for all
 };
 
+/// What one rank knows of blocks that have a count each: the elements that it sends to each rank,
+/// and those that it gets of each, by rank. All of it is known to it of an all_to_all; of a gather
+/// what it sends to the root, and on the root what that gets; of a scatter likewise.
+struct OwnCounts {
+  static constexpr std::uint64_t kNotKnown = ~0ULL;
+  std::vector<std::uint64_t> sends;
+  std::vector<std::uint64_t> gets;
+};
+
 /// Calls so far, by collective and strategy, and the bytes they sent by path, as their plans say:
 /// a replay of a graph is no call, and a share that is corrected while calls run counts as planned.
 struct Counters {
@@ -95,6 +104,10 @@ class Communicator {
   /// aborted.
   void run(const Request& request, const void* input, void* output,
            const CallOptions& options = {});
+  /// Of a request without counts: ranks show each other those that they know, and then run it with
+  /// all of them. Error(mismatch) on every rank where one expects what another does not send.
+  void run(const Request& request, const OwnCounts& mine, const void* input, void* output,
+           const CallOptions& options = {});
   /// Puts the collective on a CUDA stream (CUstream or cudaStream_t; null = the legacy default one)
   /// and returns: `input` and `output` lie on this rank's GPU, what the stream held before is seen,
   /// what it gets later sees the output. Ranks do not meet on the host, so what one rank finds
@@ -109,6 +122,9 @@ class Communicator {
   /// as check() does.
   void enqueue(const Request& request, const void* input, void* output, void* stream,
                const CallOptions& options = {});
+  /// The same by own counts: ranks meet on the host first, as in run().
+  void enqueue(const Request& request, const OwnCounts& mine, const void* input, void* output,
+               void* stream, const CallOptions& options = {});
   /// What enqueued calls met on the GPU so far: timeout (naming the rank waited for), peer_lost,
   /// aborted. Waits for nothing; synchronise the stream first to hear of all calls on it. After
   /// timeout and peer_lost that returns an error itself, since the call has no result: the stream

@@ -124,6 +124,35 @@ plaitResult_t plaitSendRecv(const void* sendbuff, void* recvbuff, size_t count,
 /* Rank src's sendbuff becomes rank dst's recvbuff. All ranks call it. */
 plaitResult_t plaitCopy(const void* sendbuff, void* recvbuff, size_t count, plaitDataType_t type,
                         int src, int dst, plaitComm_t comm, void* stream);
+/* Blocks that have a count each: counts and displacements are elements, by rank; a count may be 0.
+ * displs: where each rank's block begins in the buffer; NULL = one block behind the other. In host
+ * memory blocks may lie in any order and with gaps, which are not touched; on device memory
+ * they lie one behind another, and other displacements are plait_unsupported. In place: this rank's
+ * block in its place of the larger buffer; an all-to-all may be in place in host memory alone.
+ * Lists are read during the call only.
+ *
+ * Every rank passes all counts (counts that differ between ranks are plait_mismatch on host memory,
+ * and a call that is never complete on device memory): rank r gives counts[r] elements to all, or
+ * gets counts[r] elements of the sum. */
+plaitResult_t plaitAllGatherV(const void* sendbuff, void* recvbuff, const size_t* counts,
+                              const size_t* displs, plaitDataType_t type, plaitComm_t comm,
+                              void* stream);
+plaitResult_t plaitReduceScatterV(const void* sendbuff, void* recvbuff, const size_t* counts,
+                                  plaitDataType_t type, plaitRedOp_t op, plaitComm_t comm,
+                                  void* stream);
+/* Every rank passes the counts that it knows: what it sends to each rank and gets of each. Lists
+ * that only the root knows are not read on others, where they may be NULL. Ranks show each other
+ * these counts on the host first, also for device memory; where one sends what the other does not
+ * expect, all get plait_mismatch, and nothing is moved. */
+plaitResult_t plaitAllToAllV(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls,
+                             void* recvbuff, const size_t* recvcounts, const size_t* rdispls,
+                             plaitDataType_t type, plaitComm_t comm, void* stream);
+plaitResult_t plaitGatherV(const void* sendbuff, size_t sendcount, void* recvbuff,
+                           const size_t* recvcounts, const size_t* displs, plaitDataType_t type,
+                           int root, plaitComm_t comm, void* stream);
+plaitResult_t plaitScatterV(const void* sendbuff, const size_t* sendcounts, const size_t* displs,
+                            void* recvbuff, size_t recvcount, plaitDataType_t type, int root,
+                            plaitComm_t comm, void* stream);
 /* Between this rank and rank `peer` alone: what the one sends the other receives. Two ranks' sends,
  * receives and exchanges with each other come in the same order on both; the first waits on the
  * host until the other rank has come to its first too. A send is complete when the peer has it in

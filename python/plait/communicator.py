@@ -10,7 +10,7 @@ PeerLostError naming it; nothing waits for ever.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from plait import _core, torch_carrier
@@ -32,6 +32,15 @@ from plait.arrays import (
     is_on_gpu,
     of_kind,
     stream_handle,
+)
+from plait.blocks import (
+    BlocksKind,
+    Ranks,
+    exchanged,
+    gathered,
+    gathered_by_all,
+    reduced,
+    scattered,
 )
 
 Params = Mapping[str, int]
@@ -123,6 +132,7 @@ class Communicator:
     def _take(self, core: Any) -> None:
         self._core = core
         self._rank, self._ranks = core.rank, core.ranks
+        self._who = Ranks(self._rank, self._ranks)
         self._kinds: dict[tuple[Any, ...], _Kind] = {}
         self._pairs: dict[int, Communicator] = {}
 
@@ -189,6 +199,70 @@ class Communicator:
         Ranks other than the root pass an array of that size too (shape and type are read off it).
         """
         return self._call("scatter", array, out, how, root=root)
+
+    def all_gather_v(self, array: Any, counts: Any, out: Any = None, **how: Any) -> Any:
+        """Every rank gets all ranks' arrays, of counts[r] rows each, one after the other.
+
+        counts: rows (along the first dimension) by rank, the same on all ranks; a list, tuple,
+        numpy array or tensor of whole numbers. Zero is a count. The result has sum(counts) rows.
+        Where counts differ between ranks: MismatchError on all, but on GPUs calls never complete.
+        """
+        return self._call(
+            "all_gather", array, out, how, blocks=lambda s: gathered_by_all(self._who, s, counts)
+        )
+
+    def reduce_scatter_v(
+        self, array: Any, counts: Any, op: str = "sum", out: Any = None, **how: Any
+    ) -> Any:
+        """Rank r gets op over all ranks of its counts[r] rows of `array`, which has sum(counts).
+
+        counts: as in all_gather_v.
+        """
+        return self._call(
+            "reduce_scatter", array, out, how, blocks=lambda s: reduced(self._who, s, counts, op)
+        )
+
+    def all_to_all_v(
+        self, array: Any, send_counts: Any, recv_counts: Any, out: Any = None, **how: Any
+    ) -> Any:
+        """send_counts[p] rows of `array` go to rank p, recv_counts[q] rows came from rank q.
+
+        Rows of one rank lie behind those of the rank before it, here and in the result, which has
+        sum(recv_counts). Counts are this rank's own: ranks show them to each other on the host
+        first, for arrays on GPUs too. MismatchError on all where rank p sends rank q what that one
+        does not expect.
+        """
+        return self._call(
+            "all_to_all",
+            array,
+            out,
+            how,
+            blocks=lambda s: exchanged(self._who, s, send_counts, recv_counts),
+        )
+
+    def gather_v(
+        self, array: Any, counts: Any = None, root: int = 0, out: Any = None, **how: Any
+    ) -> Any:
+        """The root gets all ranks' arrays, of counts[r] rows each; the others None.
+
+        counts: on the root; nobody reads others'. Ranks meet on the host as in all_to_all_v.
+        """
+        return self._call(
+            "gather", array, out, how, blocks=lambda s: gathered(self._who, s, counts, root)
+        )
+
+    def scatter_v(
+        self, array: Any = None, counts: Any = None, root: int = 0, out: Any = None, **how: Any
+    ) -> Any:
+        """Rank r gets its counts[r] rows of the root's array.
+
+        array, counts: on the root. The other ranks pass `out`, which says how many rows of which
+        type they expect. Ranks meet on the host as in all_to_all_v.
+        """
+        given = array if self._rank == root else out
+        return self._call(
+            "scatter", given, out, how, blocks=lambda s: scattered(self._who, s, counts, root)
+        )
 
     def send_recv(self, array: Any, out: Any = None, **how: Any) -> Any:
         """Sends `array` to rank + 1 and receives from rank - 1 (mod ranks)."""
@@ -296,6 +370,7 @@ class Communicator:
         op: str = "sum",
         root: int = 0,
         peer: int = 0,
+        blocks: Callable[[Buffer], BlocksKind] | None = None,
     ) -> Any:
         """One collective: arguments and buffers checked, then the core's call.
 
@@ -303,11 +378,11 @@ class Communicator:
         for arrays on a GPU, where ranks do not meet on the host.
         """
         if is_on_gpu(array) or is_on_gpu(out):
-            return self._enqueue(collective, array, out, _How(**given), op, root, peer)
+            return self._enqueue(collective, array, out, _How(**given), op, root, peer, blocks)
         try:
             how = _How(**given) if given else _USUAL
             source = buffer_of(array, "input")
-            kind = self._kind(collective, source, op, root, peer)
+            kind = blocks(source) if blocks else self._kind(collective, source, op, root, peer)
             made, result = self._output(kind, source, out)
             if how.stream is not None:
                 raise InvalidArgumentError("wanted arrays on a GPU with stream=, found host memory")
@@ -317,11 +392,23 @@ class Communicator:
             self._tell(error)
             raise
         address = result.address if result else 0
-        self._core.run_request(kind.request, source.address, address, strategy, params, factor)
+        call = (kind.request, source.address, address, strategy, params, factor)
+        if blocks is not None and isinstance(kind, BlocksKind) and kind.sends:
+            self._core.run_by_own_counts(kind.sends, kind.gets, *call)
+        else:
+            self._core.run_request(*call)
         return made if out is not None else of_kind(array, made)
 
     def _enqueue(
-        self, collective: str, array: Any, out: Any, how: _How, op: str, root: int, peer: int
+        self,
+        collective: str,
+        array: Any,
+        out: Any,
+        how: _How,
+        op: str,
+        root: int,
+        peer: int,
+        blocks: Callable[[Buffer], BlocksKind] | None,
     ) -> Any:
         """The same on this rank's GPU, in stream order; errors are this rank's own."""
         if self.device == HOST:
@@ -330,7 +417,7 @@ class Communicator:
                 "make it with device= (PLAIT_DEVICE)"
             )
         source = buffer_of(array, "input")
-        kind = self._kind(collective, source, op, root, peer)
+        kind = blocks(source) if blocks else self._kind(collective, source, op, root, peer)
         out, result = self._output(kind, source, out)
         buffers = [source] if result is None else [source, result]
         for role, buffer in zip(("input", "output"), buffers, strict=False):
@@ -339,7 +426,7 @@ class Communicator:
                 raise InvalidArgumentError(
                     f"wanted {role} on GPU {self.device}, this communicator's, found {where}"
                 )
-        self._core.enqueue(
+        call = (
             kind.request,
             source.address,
             result.address if result else 0,
@@ -348,6 +435,10 @@ class Communicator:
             _params(how.params),
             _scalars(how, self._ranks),
         )
+        if isinstance(kind, BlocksKind) and kind.sends:
+            self._core.enqueue_by_own_counts(kind.sends, kind.gets, *call)
+        else:
+            self._core.enqueue(*call)
         return out
 
     def _tell(self, error: Exception) -> None:
@@ -384,12 +475,18 @@ class Communicator:
             self._kinds.clear()
         return self._kinds.setdefault(key, _Kind(request, elements, has_output))
 
-    def _output(self, kind: _Kind, source: Buffer, out: Any) -> tuple[Any, Buffer | None]:
+    def _output(
+        self, kind: _Kind | BlocksKind, source: Buffer, out: Any
+    ) -> tuple[Any, Buffer | None]:
         """(what to return, its memory); made here where the caller gave none."""
         if not kind.has_output:
             return None, None
         if out is None:
-            out = empty_like(source, _result_shape(kind.request, source))
+            if isinstance(kind, BlocksKind):
+                shape: tuple[int, ...] = (kind.rows, *source.shape[1:])
+            else:
+                shape = _result_shape(kind.request, source)
+            out = empty_like(source, shape)
         result = buffer_of(out, "output", writable=True)
         if result.type != source.type or result.count != kind.elements:
             raise InvalidArgumentError(

@@ -1,9 +1,10 @@
 // plait.h over Communicator: enum values checked, exceptions turned into results, sentences kept a
 // thread. A rank whose arguments make no request tells the others so, as every other door does.
+#include "comm/c_api.hpp"
+
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
-#include <new>
 #include <optional>
 #include <string>
 
@@ -13,11 +14,6 @@
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
 #include "plait/plait.h"
-
-struct plaitComm {
-  std::unique_ptr<plait::Communicator> communicator;
-  plait::CallOptions options;
-};
 
 namespace plait {
 namespace {
@@ -36,39 +32,14 @@ LastError& last_error() {
   return error;
 }
 
+}  // namespace
+
 plaitResult_t remember(plaitComm_t comm, ErrorCode code, const char* sentence) noexcept {
   try {
     last_error() = {comm, sentence};
   } catch (const std::bad_alloc&) {  // the code alone must do
   }
   return static_cast<plaitResult_t>(code);
-}
-
-template <class Body>
-plaitResult_t guarded(plaitComm_t comm, Body body) noexcept {
-  try {
-    body();
-    return plait_ok;
-  } catch (const Error& error) {
-    return remember(comm, error.code(), error.what());
-  } catch (const std::bad_alloc&) {
-    return remember(comm, ErrorCode::out_of_memory, "out of memory");
-  } catch (const std::exception& error) {
-    return remember(comm, ErrorCode::internal, error.what());
-  } catch (...) {
-    return remember(comm, ErrorCode::internal, "an exception of unknown kind");
-  }
-}
-
-template <class Pointer>
-Pointer wanted(Pointer pointer, const char* name) {
-  if (pointer == nullptr)
-    throw Error(ErrorCode::invalid_argument, text(name, ": wanted a pointer, found NULL"));
-  return pointer;
-}
-
-std::string words(const char* given) {
-  return given == nullptr ? std::string() : std::string(given);
 }
 
 /// A request out of C values. Bad values are told to the other ranks, where these meet on the host,
@@ -120,6 +91,12 @@ bool on_device(Communicator& communicator, const void* input, const void* output
     throw bad;
   }
   return in || out || (!host && stream != nullptr);
+}
+
+namespace {
+
+std::string words(const char* given) {
+  return given == nullptr ? std::string() : std::string(given);
 }
 
 void call_on(Communicator& communicator, const CallOptions& options, void* stream,

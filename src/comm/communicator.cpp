@@ -19,6 +19,7 @@
 #include "comm/gpu_over_nodes.hpp"
 #include "comm/gpu_side.hpp"
 #include "comm/over_nodes.hpp"
+#include "comm/own_counts.hpp"
 #include "comm/pairs.hpp"
 #include "comm/setup.hpp"
 
@@ -64,14 +65,15 @@ struct Communicator::State {
   void agree_over(const std::optional<Error>& missed, const Patience& waits);
   std::vector<double> scalars_of(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked);
   using Body = std::function<void(const std::vector<CallDescriptor>&)>;
-  void in_call(const CallDescriptor& mine, const Body& body);
+  void in_call(const CallDescriptor& mine, const Body& body, const OwnCounts* counts = nullptr);
+  Request completed(const Request& given, const OwnCounts& mine);
   std::unique_lock<std::mutex> begin();
   GpuSide& gpu() const;
   void run(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked, const void* input,
            void* output);
   Request placed(const Request& request) const;
   std::shared_ptr<const ProvedPlan> plan_for(const Request& request, const CallOptions& how);
-  std::vector<CallDescriptor> agree(const CallDescriptor& mine);
+  std::vector<CallDescriptor> agree(const CallDescriptor& mine, const OwnCounts* counts);
   void ensure_arenas(const ArenaSizes& wanted);
   void count(const ProvedPlan& plan);
   void fail(const Error& error);
@@ -263,10 +265,11 @@ std::optional<Error> Communicator::State::failed() {
   return std::nullopt;
 }
 
-std::vector<CallDescriptor> Communicator::State::agree(const CallDescriptor& mine) {
+std::vector<CallDescriptor> Communicator::State::agree(const CallDescriptor& mine,
+                                                       const OwnCounts* counts) {
   ++call;
   peers.begin_call(call);
-  joined.controls.enter(call, mine);
+  joined.controls.enter(call, mine, counts);
   joined.controls.await_entered(call, deadline_in(options.arrive_s), peers);
   std::vector<CallDescriptor> all;
   for (int peer = 0; peer < local_ranks(); ++peer)
@@ -295,11 +298,12 @@ GpuSide& Communicator::State::gpu() const {
                   : text("this communicator has no GPU: ", why_no_gpu));
 }
 
-void Communicator::State::in_call(const CallDescriptor& mine, const Body& body) {
+void Communicator::State::in_call(const CallDescriptor& mine, const Body& body,
+                                  const OwnCounts* counts) {
   const std::unique_lock<std::mutex> lock = begin();
   std::optional<Error> refused;
   const std::optional<Error> broken = attempt([&] {
-    const std::vector<CallDescriptor> asked = agree(mine);
+    const std::vector<CallDescriptor> asked = agree(mine, counts);
     refused = verdict(asked, over.world == nullptr ? std::vector<int>{} : over.nodes.peers());
     if (over.world != nullptr)
       refused = verdict_over(*over.world, mine, refused, patience(options.arrive_s));
@@ -317,6 +321,35 @@ void Communicator::State::in_call(const CallDescriptor& mine, const Body& body) 
   }
   joined.controls.finish(call);
   if (refused) throw Error(*refused);
+}
+
+/// The request with the counts that ranks show each other.
+Request Communicator::State::completed(const Request& given, const OwnCounts& mine) {
+  Request request = given;
+  request.counts.clear();
+  CallDescriptor shown = describe(CallKind::counts, request, "");
+  const std::optional<Error> wrong = attempt([&] {
+    if (request.ranks != ranks())
+      throw Error(ErrorCode::invalid_argument,
+                  text("request for ", request.ranks, " ranks, communicator of ", ranks()));
+    if (over.world != nullptr)
+      throw Error(ErrorCode::unsupported, text(name_of(request.collective),
+                                               "_v: ranks on several nodes have no plan for "
+                                               "blocks that have a count each"));
+    check_own_counts(request, rank(), mine);
+  });
+  if (wrong) set_error(shown, *wrong);
+  const auto take = [&](const std::vector<CallDescriptor>&) {
+    std::vector<OwnCounts> all;
+    for (int peer = 0; peer < ranks(); ++peer) all.push_back(joined.controls.counts_of(peer, call));
+    try {
+      request.counts = counts_of(request, all);
+    } catch (const Error& error) {  // the same on all ranks
+      throw AgreedError(error.code(), reason_of(error));
+    }
+  };
+  in_call(shown, take, wrong ? nullptr : &mine);
+  return normal(request);
 }
 
 /// All ranks hold equal sizes and see the same plan, so all of them grow, or none.
@@ -549,6 +582,23 @@ void Communicator::run(const Request& given, const void* input, void* output,
       state.run(*plan, asked, input, output);
     });
   });
+}
+
+void Communicator::run(const Request& request, const OwnCounts& mine, const void* input,
+                       void* output, const CallOptions& options) {
+  Request whole;
+  state_->with_context([&] { whole = state_->completed(request, mine); });
+  run(whole, input, output, options);
+}
+
+void Communicator::enqueue(const Request& request, const OwnCounts& mine, const void* input,
+                           void* output, void* stream, const CallOptions& options) {
+  Request whole;
+  state_->with_context([&] {
+    static_cast<void>(state_->gpu());
+    whole = state_->completed(request, mine);
+  });
+  enqueue(whole, input, output, stream, options);
 }
 
 void Communicator::enqueue(const Request& request, const void* input, void* output, void* stream,

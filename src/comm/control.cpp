@@ -30,9 +30,21 @@ void Controls::raise_for_all(std::uint32_t& word, std::uint32_t value) const noe
     raise(std::atomic_ref<std::uint32_t>(word), value, of(rank).bell);
 }
 
-void Controls::enter(std::uint32_t call, const CallDescriptor& descriptor) const {
+void Controls::enter(std::uint32_t call, const CallDescriptor& descriptor,
+                     const OwnCounts* counts) const {
   mine().calls[call % 2] = descriptor;
+  if (counts != nullptr) {
+    auto& shown = mine().counts[call % 2];
+    std::copy(counts->sends.begin(), counts->sends.end(), shown.begin());
+    std::copy(counts->gets.begin(), counts->gets.end(), shown.begin() + kMaxRanks);
+  }
   raise_for_all(mine().entered, call);
+}
+
+OwnCounts Controls::counts_of(int rank, std::uint32_t call) const {
+  const auto& shown = of(rank).counts[call % 2];
+  return {{shown.begin(), shown.begin() + ranks()},
+          {shown.begin() + kMaxRanks, shown.begin() + kMaxRanks + ranks()}};
 }
 
 void Controls::finish(std::uint32_t call) const {

@@ -13,6 +13,7 @@
 #include "comm/memory.hpp"
 #include "exec/cpu/arena.hpp"
 #include "exec/cpu/cpu.hpp"
+#include "plait/communicator.hpp"
 
 namespace plait {
 
@@ -30,6 +31,8 @@ struct Control {
   std::array<std::uint32_t, kMaxRanks> wants;       ///< by rank: 1 = asks for a pair with it
   Doorbell bell;                                    ///< its owner sleeps on it between calls
   alignas(64) std::array<CallDescriptor, 2> calls;  ///< by call number mod 2
+  /// Of a call of CallKind::counts, by call number mod 2: OwnCounts, sends and then gets.
+  std::array<std::array<std::uint64_t, 2 * kMaxRanks>, 2> counts;
 };
 
 inline std::uint32_t load(const std::uint32_t& word) {
@@ -37,7 +40,7 @@ inline std::uint32_t load(const std::uint32_t& word) {
 }
 
 inline constexpr std::uint64_t kControlMagic = 0x74696c616c703031;
-inline constexpr std::uint32_t kControlVersion = 6;
+inline constexpr std::uint32_t kControlVersion = 7;
 inline constexpr std::uint64_t kControlBytes = (sizeof(Control) + 4095) / 4096 * 4096;
 
 /// All ranks' control pages as this rank maps them. Copies are of the same pages.
@@ -57,7 +60,10 @@ class Controls {
   Control& mine() const { return of(rank_); }
 
   /// Shows the call and wakes whoever waits for it.
-  void enter(std::uint32_t call, const CallDescriptor& descriptor) const;
+  void enter(std::uint32_t call, const CallDescriptor& descriptor,
+             const OwnCounts* counts = nullptr) const;
+  /// What a rank has shown of a call of CallKind::counts.
+  OwnCounts counts_of(int rank, std::uint32_t call) const;
   /// Waits until every rank has entered the call; `watch` and the deadline as in run_cpu.
   void await_entered(std::uint32_t call, std::int64_t deadline_ns, Watch& watch) const;
   /// First reason wins; then all are woken. Any thread, takes no lock.

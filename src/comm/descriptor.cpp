@@ -34,6 +34,7 @@ std::string kind_name(CallKind kind) {
     case CallKind::plan: return "a plan";
     case CallKind::barrier: return "barrier";
     case CallKind::exchange: return "exchange";
+    case CallKind::counts: return "a collective by own counts";
   }
   return "?";
 }

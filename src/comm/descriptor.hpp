@@ -11,7 +11,7 @@
 
 namespace plait {
 
-enum class CallKind : std::uint32_t { collective, plan, barrier, exchange };
+enum class CallKind : std::uint32_t { collective, plan, barrier, exchange, counts };
 
 /// Lies in shared memory: fixed size, no pointers; texts are cut to fit.
 struct CallDescriptor {

@@ -72,6 +72,43 @@ static int collectives(plaitComm_t comm, int rank, char* sentence, size_t senten
   return 0;
 }
 
+/* Blocks of 3 and 5 elements, with gaps between them and in reverse order where they may be. */
+static int blocks(plaitComm_t comm, int rank, char* sentence, size_t sentence_bytes) {
+  const size_t counts[2] = {3, 5}, displs[2] = {7, 1}, crossed[2] = {2, 1};
+  float in[16], out[16];
+  for (int i = 0; i < 16; ++i) in[i] = (float)(i + 1000 * rank);
+  for (int i = 0; i < 16; ++i) out[i] = -1.0f;
+  DO(plaitAllGatherV(in, out, counts, displs, plait_fp32, comm, NULL));
+  for (int i = 0; i < 3; ++i) WANT(out[7 + i] == (float)i);
+  for (int i = 0; i < 5; ++i) WANT(out[1 + i] == (float)(1000 + i));
+  WANT(out[0] == -1.0f && out[6] == -1.0f && out[10] == -1.0f);
+  DO(plaitAllGatherV(in, out, counts, NULL, plait_fp32, comm, NULL));
+  for (int i = 0; i < 8; ++i) WANT(out[i] == (float)(i < 3 ? i : 1000 + i - 3));
+  DO(plaitReduceScatterV(in, out, counts, plait_fp32, plait_sum, comm, NULL));
+  for (int i = 0; i < (rank == 0 ? 3 : 5); ++i) WANT(out[i] == (float)(2 * (i + 3 * rank) + 1000));
+  /* Both send one element to rank 0, and two to rank 1. */
+  const size_t sends[2] = {1, 2}, at[2] = {8, 4};
+  const size_t gets[2] = {1 + (size_t)rank, 1 + (size_t)rank};
+  DO(plaitAllToAllV(in, sends, at, out, gets, displs, plait_fp32, comm, NULL));
+  WANT(out[7] == (float)(rank == 0 ? 8 : 4) && out[1] == (float)(rank == 0 ? 1008 : 1004));
+  if (rank == 1) WANT(out[8] == 5.0f && out[2] == 1005.0f);
+  DO(plaitGatherV(in, counts[rank], rank == 1 ? out : NULL, rank == 1 ? counts : NULL,
+                  rank == 1 ? displs : NULL, plait_fp32, 1, comm, NULL));
+  for (int i = 0; i < 5 && rank == 1; ++i) WANT(out[1 + i] == (float)(1000 + i));
+  DO(plaitScatterV(rank == 0 ? in : NULL, rank == 0 ? counts : NULL, rank == 0 ? displs : NULL, out,
+                   counts[rank], plait_fp32, 0, comm, NULL));
+  for (int i = 0; i < (int)counts[rank]; ++i) WANT(out[i] == (float)(i + (rank == 0 ? 7 : 1)));
+  WANT(plaitAllGatherV(in, out, counts, crossed, plait_fp32, comm, NULL) ==
+       plait_invalid_argument); /* blocks that overlap */
+  WANT(plaitAllGatherV(in, out, rank == 0 ? NULL : counts, NULL, plait_fp32, comm, NULL) ==
+       plait_invalid_argument);
+  WANT(strstr(plaitGetLastError(comm), "counts") != NULL);
+  WANT(plaitGatherV(in, counts[1 - rank], out, counts, NULL, plait_fp32, 0, comm, NULL) ==
+       plait_mismatch);
+  WANT(plaitScatterV(in, NULL, NULL, out, 1, plait_fp32, 0, comm, NULL) == plait_invalid_argument);
+  return 0;
+}
+
 static int refusals(plaitComm_t comm, int rank, char* sentence, size_t sentence_bytes) {
   float data[8] = {0};
   const size_t odd_count = rank == 1 ? (size_t)-1 : 8;
@@ -120,6 +157,7 @@ int c_api_calls(const char* rendezvous, int rank, char* sentence, unsigned long 
   DO(plaitCommDevice(comm, &number));
   WANT(number == -1);
   if (collectives(comm, rank, sentence, sentence_bytes) != 0) return 1;
+  if (blocks(comm, rank, sentence, sentence_bytes) != 0) return 1;
   if (refusals(comm, rank, sentence, sentence_bytes) != 0) return 1;
   DO(plaitCommDestroy(comm));
   return 0;
