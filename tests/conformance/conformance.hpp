@@ -10,6 +10,7 @@
 #include "conformance/engine_calls.hpp"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 #include "plait/report.hpp"
+#include "plans/uneven.hpp"
 #include "unit/scale.hpp"
 
 namespace plait_test::conformance {
@@ -126,6 +127,18 @@ inline void check_run(const EngineRun& run, const Traces& traces, std::vector<Pl
   }
 }
 
+/// The request, and where its collective has blocks also with a count each, in one of the shapes.
+inline std::vector<Request> with_uneven(const Request& request) {
+  const auto& has = uneven::kCollectives;
+  if (std::find(has.begin(), has.end(), request.collective) == has.end()) return {request};
+  const std::string& shape = uneven::kShapes[request.count % uneven::kShapes.size()];
+  Request blocks = request;
+  blocks.counts =
+      uneven::request_of(request.collective, request.ranks, shape, request.count, 3).counts;
+  blocks = normal(blocks);
+  return blocks.counts.empty() ? std::vector{request} : std::vector{request, blocks};
+}
+
 /// Every collective, odd sizes, 2 to 8 ranks.
 inline void check_engine(const Engine& engine, const Traces& traces) {
   Tally tally;
@@ -142,15 +155,18 @@ inline void check_engine(const Engine& engine, const Traces& traces) {
                                                                : DataType::uint8;
         request.root = static_cast<int>(count) % ranks;
         request.peer = (request.root + 1) % ranks;
-        request = checked(request, linked_machine(ranks));
-        std::vector<Plan> done;
-        for (const Tuning& tuning : tunings_of(engine, request)) {
-          if (!is_next_taken()) continue;
-          std::string tuned;
-          for (const auto& [name, value] : params_of(tuning)) tuned += text(", ", name, " ", value);
-          CAPTURE(text(engine.info().name, ": ", name_of(collective), " of ", count, " ",
-                       name_of(request.type), ", ", ranks, " ranks", tuned));
-          check_run({engine, request, tuning, group_of(ranks)}, traces, done, tally);
+        for (const Request& one : with_uneven(request)) {
+          std::vector<Plan> done;
+          for (const Tuning& tuning : tunings_of(engine, one)) {
+            if (!is_next_taken()) continue;
+            std::string tuned;
+            for (const auto& [name, value] : params_of(tuning))
+              tuned += text(", ", name, " ", value);
+            CAPTURE(text(engine.info().name, ": ", name_of(one), " of ", amount_of(one), " ",
+                         name_of(one.type), ", ", ranks, " ranks", tuned));
+            const Request placed = checked(one, linked_machine(ranks));
+            check_run({engine, placed, tuning, group_of(ranks)}, traces, done, tally);
+          }
         }
       }
   MESSAGE(engine.info().name, ": ", tally.refused, " refused, ", tally.proved, " proved, ",

@@ -46,11 +46,29 @@ Request request_of(Collective collective, int ranks, std::uint64_t elements) {
   return checked(request, linked_machine(ranks));
 }
 
+/// The request, and where the engine takes blocks that have a count each: counts from none up, and
+/// one block beside crumbs.
+std::vector<Request> requests_of(const Engine& engine, Collective collective, int ranks,
+                                 std::uint64_t elements) {
+  std::vector<Request> all{request_of(collective, ranks, elements)};
+  if (!engine.takes_counts() || collective != Collective::all_gather) return all;
+  const auto blocks = static_cast<std::uint64_t>(ranks);
+  for (const bool is_one_heavy : {false, true}) {
+    Request uneven = all.front();
+    for (std::uint64_t block = 0; block < blocks; ++block)
+      uneven.counts.push_back(is_one_heavy ? (block == blocks / 2 ? elements : block % 3)
+                                           : elements * block / blocks / blocks * 2 + block % 2);
+    uneven = checked(uneven, linked_machine(ranks));
+    if (!uneven.counts.empty()) all.push_back(uneven);
+  }
+  return all;
+}
+
 std::string label_of(const Request& request, const std::string& setting, const Tuning& tuning) {
   std::string tuned;
   for (const auto& [name, value] : params_of(tuning)) tuned += text(", ", name, " ", value);
-  return text(name_of(request.collective), " of ", request.count, " ", name_of(request.type),
-              " on ", request.ranks, " ranks, root ", request.root, ", ", setting, " arena", tuned);
+  return text(name_of(request), " of ", amount_of(request), " ", name_of(request.type), " on ",
+              request.ranks, " ranks, root ", request.root, ", ", setting, " arena", tuned);
 }
 
 Plan plan_or_refuse(const Engine& engine, const Request& request, const Tuning& tuning,
@@ -81,12 +99,12 @@ void add_in_a_row(Setting setting, std::vector<EngineCase>& cases) {
   for (const Engine* engine : engines())
     for (const Collective collective : engine->info().collectives) {
       const bool is_tiled = engine == &tiled_engine();
-      const Request request = request_of(collective, setting.group.ranks,
-                                         is_tiled ? setting.elements[1] : setting.elements.back());
-      for (const Tuning& tuning : is_tiled ? std::vector<Tuning>(1) : corners(*engine, request)) {
-        if (why_not(*engine, request, tuning, setting.group).empty() && tuning.cuts < 0)
-          calls.push_back(case_of(*engine, request, setting, tuning));
-      }
+      for (const Request& request :
+           requests_of(*engine, collective, setting.group.ranks,
+                       is_tiled ? setting.elements[1] : setting.elements.back()))
+        for (const Tuning& tuning : is_tiled ? std::vector<Tuning>(1) : corners(*engine, request))
+          if (why_not(*engine, request, tuning, setting.group).empty() && tuning.cuts < 0)
+            calls.push_back(case_of(*engine, request, setting, tuning));
     }
   for (const EngineCase& first : calls)
     for (const EngineCase& second : calls)
@@ -105,11 +123,10 @@ std::vector<EngineCase> engine_cases() {
     for (const Setting& setting : settings(ranks))
       for (const Engine* engine : engines())
         for (const Collective collective : engine->info().collectives)
-          for (const std::uint64_t elements : setting.elements) {
-            const Request request = request_of(collective, ranks, elements);
-            for (const Tuning& tuning : corners(*engine, request))
-              cases.push_back(case_of(*engine, request, setting, tuning));
-          }
+          for (const std::uint64_t elements : setting.elements)
+            for (const Request& request : requests_of(*engine, collective, ranks, elements))
+              for (const Tuning& tuning : corners(*engine, request))
+                cases.push_back(case_of(*engine, request, setting, tuning));
   for (const int ranks : kRanksInARow) add_in_a_row(settings(ranks).front(), cases);
   return cases;
 }

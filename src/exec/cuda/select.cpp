@@ -27,6 +27,14 @@ const BuiltInChoice* built_in(const Request& request, const Group& group) {
   return nullptr;
 }
 
+/// Blocks that have a count each: no row was measured with them.
+const Engine* that_takes_counts(const Request& request, const Group& group) {
+  if (request.counts.empty()) return nullptr;
+  for (const Engine* const engine : engines())
+    if (takes(*engine, request, {}, group)) return engine;
+  return nullptr;
+}
+
 /// What goes in pieces, however many.
 const Engine* without_slots(const Request& request, const Group& group) {
   if (!group.has_lines_alone()) return nullptr;
@@ -124,12 +132,14 @@ std::optional<Choice> Selector::by_itself(const Request& request) const {
   if (choice.engine == nullptr) {
     choice.by = Choice::By::built_in;
     choice.engine = row != nullptr ? &row->engine() : without_slots(request, group_);
+    if (choice.engine == nullptr) choice.engine = that_takes_counts(request, group_);
     if (choice.engine == nullptr) return std::nullopt;
   }
   // What the built-in choice says of NCCL holds for its own engine.
   if (as_measured_ && row != nullptr)
     choice.beats_nccl =
-        row->beats_nccl && choice.engine == &row->engine() && is_within_budget(request);
+        row->beats_nccl && choice.engine == &row->engine() && is_within_budget(request) &&
+        request.counts.empty();
   return choice;
 }
 
