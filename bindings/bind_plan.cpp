@@ -6,10 +6,13 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
 #include "bind.hpp"
 #include "exec/reference/reference.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
+#include "planner/strategy.hpp"
 
 using namespace plait;
 
@@ -81,6 +84,15 @@ void bind_propose(nb::module_& module) {
         return names;
       });
   module.def("strategies", &strategies);
+  module.def(
+      "takes_counts",
+      [](const std::string& name) {
+        const std::vector<const Strategy*> all = all_strategies();
+        return std::any_of(all.begin(), all.end(), [&](const Strategy* one) {
+          return one->info.name == name && one->takes_counts;
+        });
+      },
+      nb::arg("strategy"), "Whether it plans blocks that have a count each.");
   module.def(
       "propose",
       [](const Topology& topology, const Request& request) {

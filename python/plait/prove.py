@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import plait
-from plait._core import Finding, engine_case_count, prove_engine_case
+from plait._core import Finding, engine_case_count, prove_engine_case, takes_counts
+from plait.bench.sizes import BLOCKS, SHAPES, counts_for
 from plait.planning import load
 
 # Counts that break careless cuts: none, one, primes, one off a power of two; and two large ones.
@@ -35,6 +36,7 @@ class Case:
     count: int
     type: str
     root: int
+    counts: str = ""  # a shape of sizes.SHAPES; "" = blocks of one size
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,11 @@ def _counts(topology: str, strategy: str, collective: str, ranks: int) -> Iterat
         # Types alternate over counts: the cuts depend on bytes, so both meet every kind of count.
         plait_type = TYPES[(index + ranks) % len(TYPES)]
         yield Case(topology, strategy, collective, ranks, count, plait_type, count % ranks)
+        if ranks == 1 or collective not in BLOCKS or not takes_counts(strategy):
+            continue
+        for shape in SHAPES[1:]:
+            case = (topology, strategy, collective, ranks, count, plait_type, count % ranks)
+            yield Case(*case, shape)
 
 
 def engine_cases() -> list[EngineCase]:
@@ -97,8 +104,12 @@ def prove(case: Case | EngineCase) -> Outcome:
         return Outcome(case, _said(proof.findings), proof.refusal, "")
     topology = _topologies.setdefault(case.topology, plait.load_topology(case.topology))
     peer = (case.root + 1) % case.ranks
+    counts = []
+    if case.counts:
+        counts = counts_for(case.counts, case.collective, case.count, case.ranks)
     request = plait.Request(
-        case.collective, case.count, case.type, "sum", case.ranks, case.root, peer
+        *(case.collective, case.count, case.type, "sum", case.ranks, case.root, peer),
+        counts=counts,
     )
     try:
         plan = plait.propose_one(topology, request, case.strategy)

@@ -294,3 +294,78 @@ def device_by_launcher(task: dict[str, Any], emit: Emit) -> None:
 def no_memory(task: dict[str, Any], emit: Emit) -> None:
     """As numpy does where an array is too large."""
     raise MemoryError("Unable to allocate 931. GiB")
+
+
+def block_requests(task: dict[str, Any], emit: Emit) -> None:
+    """Requests of blocks that have a count each, through the core; emits wrong elements of each."""
+    comm = plait.init()
+    wrong = []
+    for collective, counts, plait_type, op, root in task["requests"]:
+        request = plait.Request(collective, 0, plait_type, op, comm.ranks, root, counts=counts)
+        oracle = Oracle(request, seed=sum(counts))
+        size = DTYPE_OF_TYPE[plait_type].itemsize
+        output = np.empty(request.output_bytes(comm.rank) // size, DTYPE_OF_TYPE[plait_type])
+        poison(output)
+        source = oracle.input(comm.rank)
+        comm._core.run_request(request, source.ctypes.data, output.ctypes.data, "", {}, 1.0)
+        wrong.append(oracle.wrong(comm.rank, output, bitwise=False))
+    emit({"rank": comm.rank, "wrong": wrong})
+
+
+def block_methods(task: dict[str, Any], emit: Emit) -> None:
+    """The five methods on rows of two numbers, from arrays of a library; emits lists."""
+    comm = plait.init()
+    n, me = comm.ranks, comm.rank
+    make, read = library(task["library"])[:2]
+    counts = [3, 0, 5][:n]
+    rows = np.arange(2 * 20, dtype=np.float32).reshape(20, 2) + 100 * me
+    sends = [me + 1] * n
+    gets = [rank + 1 for rank in range(n)]
+
+    def told(array: Any) -> Any:
+        if array is None:
+            return None
+        return (array if isinstance(array, np.ndarray) else read(array)).tolist()
+
+    scattered = np.zeros((counts[me], 2), np.float32)
+    said = {
+        "all_gather": told(comm.all_gather_v(make(rows[: counts[me]]), counts)),
+        "reduce_scatter": told(
+            comm.reduce_scatter_v(make(rows[: sum(counts)]), np.array(counts), "max")
+        ),
+        "all_to_all": told(comm.all_to_all_v(make(rows[: n * (me + 1)]), sends, tuple(gets))),
+        "gather": told(comm.gather_v(make(rows[: counts[me]]), counts if me == 1 else None, 1)),
+        "scatter": told(
+            comm.scatter_v(make(rows[: sum(counts)]), counts, root=1)
+            if me == 1
+            else comm.scatter_v(out=scattered, root=1)
+        ),
+    }
+    emit({"rank": me, **said, "calls": dict(comm.counters().calls_of)})
+
+
+def block_refusals(task: dict[str, Any], emit: Emit) -> None:
+    """Bad counts on rank 1 alone: every rank hears of them, and the next call is right."""
+    del task
+    comm = plait.init()
+    data = np.ones(8, np.float32)
+    odd = comm.rank == 1
+    calls = {
+        "negative": lambda: comm.all_gather_v(data[:4], [4, -4 if odd else 4]),
+        "short": lambda: comm.all_gather_v(data[:4], [4] if odd else [4, 4]),
+        "sum": lambda: comm.reduce_scatter_v(data, [4, 5 if odd else 4]),
+        "words": lambda: comm.all_gather_v(data[:4], ["x", 4] if odd else [4, 4]),
+        "lists": lambda: comm.all_gather_v(data[: 5 if odd else 4], [4, 5 if odd else 6]),
+        "ends": lambda: comm.all_to_all_v(data, [4, 4], [4, 3] if odd else [4, 4]),
+        "none": lambda: comm.gather_v(data, None if odd else [8, 8], root=1),
+        "root": lambda: comm.gather_v(data, [8, 8], root=2),
+    }
+    said = {}
+    for name, call in calls.items():
+        try:
+            call()
+        except plait.Error as error:
+            said[name] = f"{type(error).__name__}: {error}"
+        right = comm.all_gather_v(data[: comm.rank + 1], [1, 2])
+        said[name] += "" if right.tolist() == [1.0] * 3 else " (and then a wrong result)"
+    emit({"rank": comm.rank, "said": said})

@@ -156,7 +156,9 @@ def uneven_moves(rank, ranks):
 
 def sizes_that_disagree(rank, ranks):
     given_rows = torch.ones(5)
-    with pytest.raises(plait.MismatchError, match="rank 0 sends rank 1 16 bytes, which wants 8"):
+    with pytest.raises(
+        plait.MismatchError, match="rank 0 sends rank 1 16 elements, of which that one wants 8"
+    ):
         sent, taken = ([1, 4], [1, 3]) if rank == 0 else ([3, 2], [2, 2])
         dist.all_to_all_single(torch.empty(4), given_rows, taken, sent)
     return True

@@ -17,7 +17,7 @@ import numpy as np
 import plait
 from plait.arrays import DTYPE_OF_TYPE
 from plait.bench.oracle import Oracle, poison
-from plait.bench.sizes import bandwidth, count_for, parse_strategy
+from plait.bench.sizes import bandwidth, parse_strategy, request_for
 from plait.launch import Emit
 from plait.planning import load
 
@@ -46,10 +46,10 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
         return
     for plait_type in task["types"]:
         for size_bytes in task["sizes"]:
-            count = count_for(task["collective"], size_bytes, plait_type, comm.ranks)
-            request = plait.Request(
-                *(task["collective"], count, plait_type, task["op"]),
+            request = request_for(
+                *(task["collective"], size_bytes, plait_type, task["op"]),
                 *(comm.ranks, task["root"], task["peer"]),
+                shape=task.get("counts", ""),
             )
             ways, refusals = chosen(comm, request, task["strategies"])
             if comm.rank == 0:

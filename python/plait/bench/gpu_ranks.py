@@ -22,7 +22,7 @@ from plait.arrays import DTYPE_OF_TYPE
 from plait.bench import reductions
 from plait.bench.nccl import Nccl
 from plait.bench.oracle import PERIOD, Oracle
-from plait.bench.sizes import bandwidth, count_for
+from plait.bench.sizes import bandwidth, request_for
 from plait.launch import Emit
 
 CHECK_ELEMENTS = 16 * PERIOD  # compared at a time: so that each begins a period
@@ -217,17 +217,13 @@ def requests_of(task: dict[str, Any]) -> Iterator[plait.Request]:
     for plait_type in task["types"]:
         for size_bytes in task["sizes"]:
             for name in task["collectives"]:
-                count = count_for(name, size_bytes, plait_type, task["ranks"])
-                if count > 0:
-                    yield plait.Request(
-                        name,
-                        count,
-                        plait_type,
-                        task["op"],
-                        task["ranks"],
-                        task["root"],
-                        task["peer"],
-                    )
+                request = request_for(
+                    *(name, size_bytes, plait_type, task["op"]),
+                    *(task["ranks"], task["root"], task["peer"]),
+                    shape=task.get("counts", ""),
+                )
+                if request.count > 0:
+                    yield request
 
 
 def _rows(

@@ -166,6 +166,13 @@ class Nccl(_Library):
         name = request.collective
         if name == "all_reduce":
             self._do("ncclAllReduce", src, dst, size, kind, op, comm, on)
+        elif request.counts:
+            self._do("ncclGroupStart")
+            if name == "reduce_scatter":
+                self._reduce_blocks(request, source, output, on)
+            else:
+                self._send_and_receive(request, source, output, on)
+            self._do("ncclGroupEnd")
         elif name == "reduce_scatter":
             self._do("ncclReduceScatter", src, dst, size, kind, op, comm, on)
         elif name == "all_gather":
@@ -182,20 +189,34 @@ class Nccl(_Library):
     def _send_and_receive(self, request: plait.Request, source: int, output: int, on: Any) -> None:
         """Collectives that NCCL has no call for in all its versions, as its manual writes them."""
         size = DTYPE_OF_TYPE[request.type].itemsize
-        count, kind = ctypes.c_size_t(request.count), ctypes.c_int(TYPES[request.type])
+        kind = ctypes.c_int(TYPES[request.type])
 
-        def move(call: str, address: int, peer: int) -> None:
+        def move(call: str, address: int, count: int, peer: int) -> None:
             at, end = ctypes.c_void_p(address), ctypes.c_int(peer)
-            self._do(call, at, count, kind, end, self._comm, on)
+            self._do(call, at, ctypes.c_size_t(count), kind, end, self._comm, on)
 
         for peer in range(self.ranks):
-            for number, (sender, at) in enumerate(self._arriving(request, peer)):
+            place = output
+            for sender, at, count in self._arriving(request, peer):
                 if sender == self.rank:
-                    move("ncclSend", source + at * size, peer)
+                    move("ncclSend", source + at * size, count, peer)
                 if peer == self.rank:
-                    move("ncclRecv", output + number * request.count * size, sender)
+                    move("ncclRecv", place, count, sender)
+                place += count * size
+
+    def _reduce_blocks(self, request: plait.Request, source: int, output: int, on: Any) -> None:
+        """A reduction to each rank, since ncclReduceScatter has blocks of one size alone."""
+        size = DTYPE_OF_TYPE[request.type].itemsize
+        for peer in range(self.ranks):
+            _, at, count = pieces(request, peer)[0]
+            self._do(
+                "ncclReduce",
+                *(ctypes.c_void_p(source + at * size), ctypes.c_void_p(output)),
+                *(ctypes.c_size_t(count), ctypes.c_int(TYPES[request.type])),
+                *(ctypes.c_int(OPS[request.op]), ctypes.c_int(peer), self._comm, on),
+            )
 
     @staticmethod
-    def _arriving(request: plait.Request, rank: int) -> list[tuple[int, int]]:
+    def _arriving(request: plait.Request, rank: int) -> list[tuple[int, int, int]]:
         """What a rank's output is made of, as oracle.pieces has it; nothing where it has none."""
         return pieces(request, rank) if request.output_bytes(rank) else []

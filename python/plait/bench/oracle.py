@@ -29,20 +29,32 @@ def pattern(seed: int, count: int, plait_type: str) -> Array:
     return generator.random(count, dtype=np.float32).astype(dtype)
 
 
-def pieces(request: plait.Request, rank: int) -> list[tuple[int, int]]:
-    """What a rank's output is made of: (peer, from which element of its input on), of `count` each.
+def sent(request: plait.Request, source: int, target: int) -> tuple[int, int]:
+    """What `source` has for `target`: (elements, elements of its input before them)."""
+    counts, ranks = request.counts, request.ranks
+    if request.collective in ("all_gather", "gather"):
+        return (counts[source] if counts else request.count), 0
+    if request.collective not in ("reduce_scatter", "scatter", "all_to_all"):
+        return request.count, 0
+    if not counts:
+        return request.count, target * request.count
+    if request.collective == "all_to_all":
+        counts = counts[source * ranks : (source + 1) * ranks]
+    return counts[target], sum(counts[:target])
+
+
+def pieces(request: plait.Request, rank: int) -> list[tuple[int, int, int]]:
+    """What a rank's output is made of: (peer, from which element of its input on, how many).
 
     They follow each other in the output; those of a reduction are reduced into one.
     """
-    name, mine, everyone = request.collective, rank * request.count, range(request.ranks)
-    if name in ("broadcast", "copy"):
-        return [(request.root, 0)]
-    if name == "scatter":
-        return [(request.root, mine)]
+    name, peers = request.collective, list(range(request.ranks))
+    if name in ("broadcast", "copy", "scatter"):
+        peers = [request.root]
     if name == "send_recv":
-        return [((rank - 1) % request.ranks, 0)]
-    at = mine if name in ("reduce_scatter", "all_to_all") else 0
-    return [(peer, at) for peer in everyone]
+        peers = [(rank - 1) % request.ranks]
+    blocks = [(peer, *sent(request, peer, rank)) for peer in peers]
+    return [(peer, before, count) for peer, count, before in blocks]
 
 
 class Oracle:
@@ -89,15 +101,16 @@ class Oracle:
 
     def expected(self, rank: int, lo: int, hi: int, in_rank_order: bool = True) -> Array:
         """Elements lo..hi of this rank's output; sums in rank order, else in float64."""
-        made_of, count = pieces(self.request, rank), self.request.count
+        made_of = pieces(self.request, rank)
         if self.request.collective in reductions.REDUCING:
             at = made_of[0][1]
             return self._repeated(self._period_reduced(in_rank_order), at + lo, at + hi)
-        parts = []
-        for number in range(lo // max(count, 1), -(-hi // max(count, 1))):
-            peer, at = made_of[number]
-            first, last = (min(max(one - number * count, 0), count) for one in (lo, hi))
-            parts.append(self.input(peer, at + first, at + last))
+        parts, begin = [], 0
+        for peer, at, count in made_of:
+            first, last = (min(max(one - begin, 0), count) for one in (lo, hi))
+            if first < last:
+                parts.append(self.input(peer, at + first, at + last))
+            begin += count
         return np.concatenate(parts or [self.bases[0][:0]])
 
     def wrong(self, rank: int, found: Array, lo: int = 0, bitwise: bool = True) -> int:

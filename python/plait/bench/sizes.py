@@ -11,6 +11,8 @@ from plait.arrays import DTYPE_OF_TYPE
 # No machine has as much memory; numbers much larger would not even fit the core's integers.
 MOST_BYTES = 1 << 40
 MOST_SIZES = 10_000  # rows of a run
+BLOCKS = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+SHAPES = ("uniform", "linear", "one-heavy")
 
 
 def parse_bytes(text: str) -> int:
@@ -70,8 +72,40 @@ def sizes(first: int, last: int, factor: int, step: int) -> Iterator[int]:
 def count_for(collective: str, size_bytes: int, plait_type: str, ranks: int) -> int:
     """The request count whose message is `size_bytes`, by nccl-tests' conventions."""
     elements = size_bytes // DTYPE_OF_TYPE[plait_type].itemsize
-    gathers = collective in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
-    return elements // ranks if gathers else elements
+    return elements // ranks if collective in BLOCKS else elements
+
+
+def counts_for(shape: str, collective: str, count: int, ranks: int) -> list[int]:
+    """Counts of blocks of a shape, as much in all as `ranks` blocks of `count`; [] where even.
+
+    linear: from none to twice the mean. one-heavy: the last block is nearly all, each other one a
+    hundredth of the mean. Of an all_to_all every rank sends its blocks so: one rank gets the most.
+    """
+    if shape not in SHAPES:
+        raise plait.InvalidArgumentError(
+            f"--counts: wanted one of {', '.join(SHAPES)}, found {shape!r}"
+        )
+    if collective not in BLOCKS:
+        raise plait.InvalidArgumentError(
+            f"--counts: wanted a collective of blocks ({', '.join(BLOCKS)}), found {collective}"
+        )
+    if shape == "uniform" or ranks == 1:
+        return []
+    if shape == "linear":
+        row = [2 * count * rank // (ranks - 1) for rank in range(ranks)]
+    else:
+        row = [count // 100] * ranks
+    row[-1] += ranks * count - sum(row)
+    return row * ranks if collective == "all_to_all" else row
+
+
+def request_for(
+    collective: str, size_bytes: int, plait_type: str, op: str, ranks: int, *roots: int, shape: str
+) -> plait.Request:
+    """The request whose message is `size_bytes`; shape: of its blocks' counts, "" = even."""
+    count = count_for(collective, size_bytes, plait_type, ranks)
+    counts = counts_for(shape, collective, count, ranks) if shape else []
+    return plait.Request(collective, count, plait_type, op, ranks, *roots, counts=counts)
 
 
 def bandwidth(request: plait.Request, seconds: float) -> dict[str, float]:

@@ -18,6 +18,7 @@ from plait import gpu, launch, outputs
 from plait.bench import cpu_ranks, engines
 from plait.bench import sizes as bench_sizes
 from plait.commands.console import (
+    CountsOption,
     JsonOption,
     LoadOption,
     OpOption,
@@ -66,6 +67,7 @@ def bench(
     iters: ItersOption = None,
     warmup: Annotated[int, typer.Option("--warmup", "-w", callback=at_least(0))] = 1,
     op: OpOption = "sum",
+    counts: CountsOption = "",
     types: Annotated[str, typer.Option("--type", "-d", help="One or several: fp32,bf16")] = "fp32",
     root: Annotated[int, typer.Option("--root", "-r")] = 0,
     check: Annotated[int, typer.Option("--check", "-c", help="0: don't check results.")] = 1,
@@ -116,7 +118,7 @@ def bench(
     outputs.check(csv, "--csv")
     outputs.check_picture(plot, "--plot")
     ranks = gpu_ranks(ranks, collective) if on_gpus else ranks or 2
-    task |= _requested(collective, types, op, ranks, root) | {
+    task |= _requested(collective, types, op, ranks, root, counts) | {
         "iters": iters if on_gpus else iters or HOST_ITERS,
         "warmup": warmup,
         "in_place": True,
@@ -150,7 +152,9 @@ def _refuse(what: str, given: dict[str, object]) -> None:
         raise plait.InvalidArgumentError(f"{what} {', '.join(idle)}")
 
 
-def _requested(collective: str, types: str, op: str, ranks: int, root: int) -> dict[str, Any]:
+def _requested(
+    collective: str, types: str, op: str, ranks: int, root: int, counts: str = ""
+) -> dict[str, Any]:
     """What of a task says which requests; bad names are refused here, before any rank starts."""
     if ranks > plait._core.MOST_RANKS:
         most = plait._core.MOST_RANKS
@@ -163,8 +167,11 @@ def _requested(collective: str, types: str, op: str, ranks: int, root: int) -> d
         plait.Request(collective, 0, name, op, ranks, root, min(1, ranks - 1))
         for name in types.split(",")
     ]
+    if counts:
+        bench_sizes.counts_for(counts, named[0].collective, 0, ranks)
     return {
         "ranks": ranks,
+        "counts": counts,
         "collective": named[0].collective,
         "types": [request.type for request in named],
         "op": named[0].op,

@@ -53,6 +53,13 @@ TypeOption = Annotated[
 OpOption = Annotated[
     str, typer.Option("--op", "-o", help="Reduction: sum, prod, min, max, avg, ...")
 ]
+CountsOption = Annotated[
+    str,
+    typer.Option(
+        "--counts",
+        help="Blocks of unlike sizes, as much in all: linear, one-heavy; uniform = of one size.",
+    ),
+]
 BytesOption = Annotated[str, typer.Option("--bytes", "-b", help="Message size: 8, 64K, 1G.")]
 
 

@@ -15,6 +15,7 @@ from plait import outputs, what_runs
 from plait.bench import sizes
 from plait.commands.console import (
     BytesOption,
+    CountsOption,
     JsonOption,
     LoadOption,
     OpOption,
@@ -56,13 +57,16 @@ def request_of(
     plait_type: str,
     op: str,
     ranks: int | None,
+    counts: str = "",
 ) -> plait.Request:
     ranks = ranks or usual_ranks(topology)
     # A first request of no elements turns a bad name into plait's own error before any arithmetic.
     named = plait.Request(collective, 0, plait_type, op, ranks, 0, min(1, ranks - 1))
     bytes_wanted = sizes.parse_bytes(size)
-    count = sizes.count_for(named.collective, bytes_wanted, named.type, ranks)
-    return plait.Request(collective, count, plait_type, op, ranks, 0, min(1, ranks - 1))
+    return sizes.request_for(
+        *(named.collective, bytes_wanted, named.type, named.op, ranks, 0, min(1, ranks - 1)),
+        shape=counts,
+    )
 
 
 def plan(
@@ -72,6 +76,7 @@ def plan(
     ranks: RanksOption = None,
     plait_type: TypeOption = "fp32",
     op: OpOption = "sum",
+    counts: CountsOption = "",
     strategy: Annotated[
         str, typer.Option("--strategy", "-s", help="name:param=value,...; default: plait's choice")
     ] = "",
@@ -89,7 +94,7 @@ def plan(
         _plan_in_file(collective, topology, without, ops, as_json)
         return
     machine = asked_machine(topology, without)
-    request = request_of(machine, collective, size, plait_type, op, ranks)
+    request = request_of(machine, collective, size, plait_type, op, ranks, counts)
     plans, refusals = plait.ranked(machine, request)
     runs = _what_runs(machine, request, strategy, plans, refusals)
     if as_json:
@@ -239,7 +244,7 @@ def _print_runs(
     plan = runs.plan
     size = outputs.human_bytes(request.message_bytes())
     ranks = f"{request.ranks} ranks of {machine.name}"
-    out.print(f"{request.collective} of {size} {request.type} on {ranks}:", markup=False)
+    out.print(f"{request.name} of {size} {request.type} on {ranks}:", markup=False)
     what = f"engine {runs.engine}" if runs.engine != what_runs.LANES else "by lanes"
     whose = BY_WHOSE_WORD[runs.by]
     if (runs.engine, runs.by) == (what_runs.LANES, "simulated"):

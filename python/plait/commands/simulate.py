@@ -12,6 +12,7 @@ import plait
 from plait import outputs
 from plait.commands.console import (
     BytesOption,
+    CountsOption,
     JsonOption,
     LoadOption,
     OpOption,
@@ -37,6 +38,7 @@ def simulate(
     ranks: RanksOption = None,
     plait_type: TypeOption = "fp32",
     op: OpOption = "sum",
+    counts: CountsOption = "",
     strategy: Annotated[str, typer.Option("--strategy", "-s")] = "",
     without: WithoutOption = None,
     trace: Annotated[str, typer.Option(help="Write a Perfetto/Chrome trace here.")] = "",
@@ -64,7 +66,7 @@ def simulate(
         machine = asked_machine(topology, without) if topology else machine_of(shown)
     else:
         machine = asked_machine(topology, without)
-        request = request_of(machine, collective, size, plait_type, op, ranks)
+        request = request_of(machine, collective, size, plait_type, op, ranks, counts)
         shown = plan_asked_for(machine, request, strategy, *plait.ranked(machine, request))
     timeline = plait.simulate(shown, machine)
     if trace:

@@ -221,6 +221,18 @@ class Calls:
         return self._do("all_gather", mine, call, output_lists, opts, (outputs, mine))
 
     def _gather_uneven(self, side: Any, outputs: Any, mine: Tensor) -> None:
+        if side is self._host():
+            counts = [one.nbytes for one in outputs]
+            if counts[self._rank] != mine.nbytes:
+                raise plait.InvalidArgumentError(
+                    f"all_gather: wanted an output of {mine.nbytes} bytes for this rank's own "
+                    f"tensor, found {counts[self._rank]}"
+                )
+            request = plait.Request("all_gather", 0, "uint8", ranks=self._ranks, counts=counts)
+            found = torch.empty(sum(counts), dtype=torch.uint8)
+            side.launch(request, flat(mine).data_ptr(), found.data_ptr())
+            _put_parts(outputs, found)
+            return
         for root, output in enumerate(outputs):
             whole = flat(mine) if root == self._rank else flat(output)
             if output.nbytes != whole.nbytes:
@@ -343,7 +355,15 @@ class Calls:
         return self._do("all_to_all", inputs[0], call, outputs, opts, (outputs, inputs))
 
     def _exchange_uneven(self, side: Any, takes: Any, gives: Any) -> None:
-        """Parts padded to the longest of any rank, once all know all sizes."""
+        """On GPUs parts padded to the longest of any rank, once all know all sizes."""
+        if side is self._host() and self._ranks > 1:
+            sends, gets = ([part.nbytes for part in parts] for parts in (gives, takes))
+            sent = torch.cat([_bytes_of(flat(part)) for part in gives])
+            found = torch.empty(sum(gets), dtype=torch.uint8)
+            request = self._request("all_to_all", 0, "uint8")
+            side.launch_own(request, sends, gets, sent.data_ptr(), found.data_ptr())
+            _put_parts(takes, found)
+            return
         longest = self._longest_part(side, [one.nbytes for one in takes], [t.nbytes for t in gives])
         if longest == 0:
             return
@@ -388,6 +408,16 @@ def _is_product_of_complex(redop: Any, tensor: Tensor) -> bool:
 
 def _bytes_of(tensor: Tensor) -> Tensor:
     return tensor.reshape(-1).view(torch.uint8)
+
+
+def _put_parts(tensors: list[Tensor], found: Tensor) -> None:
+    """Bytes one behind another, each tensor's into it."""
+    at = 0
+    for one in tensors:
+        part = found[at : at + one.nbytes]
+        aligned = part if at % one.element_size() == 0 else part.clone()
+        put(one, aligned.view(one.dtype))
+        at += one.nbytes
 
 
 def _check_parts(name: str, part: Tensor, whole: Tensor, ranks: int) -> None:

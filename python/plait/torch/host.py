@@ -46,6 +46,13 @@ class HostSide:
         else:
             core.run_request(request, source, out, "", {}, scalar)
 
+    def launch_own(
+        self, request: plait.Request, sends: list[int], gets: list[int], source: int, out: int
+    ) -> None:
+        """One of blocks of which no rank knows all counts; inside a call alone."""
+        core = self._core if self._core is not None else self._meet()
+        core.run_by_own_counts(sends, gets, request, source, out)
+
     def barrier(self) -> None:
         """All ranks; inside a call alone."""
         if self.ranks > 1:
