@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <limits>
 #include <new>
+#include <utility>
 
 #include "base/text.hpp"
 #include "plait/communicator.hpp"
@@ -74,19 +74,16 @@ Part part_of(const Asked& asked, const Place& place) {
   }
 }
 
-/// False where a rank's part is negative, or padding would more than double what moves.
-bool set_uneven(const Asked& asked, const Place& place, Part& part, Shape& shape) {
-  Count most = 0, sum = 0, least = std::numeric_limits<Count>::max();
+/// Of a call whose parts have a count each; false where one is negative.
+bool set_counts(const Asked& asked, const Place& place, Part& part, Request& request) {
+  part.count = 0;
   for (int rank = 0; rank < place.ranks; ++rank) {
     const Count one = asked.counts[rank];
     if (one < 0) return false;
-    most = std::max(most, one);
-    least = std::min(least, one);
-    sum += one;
+    part.count = std::max(part.count, one);
+    request.counts.push_back(static_cast<std::uint64_t>(one));
   }
-  part.count = most;
-  shape.uneven = most != least;
-  return most * place.ranks <= 2 * sum;
+  return true;
 }
 
 bool is_rooted(Collective collective) {
@@ -138,7 +135,7 @@ std::optional<Shape> shape_of(const Asked& asked, const Place& place) {
     request.root = asked.root;
   }
   Part part = part_of(asked, place);
-  if (asked.counts && !set_uneven(asked, place, part, shape)) return std::nullopt;
+  if (asked.counts && !set_counts(asked, place, part, request)) return std::nullopt;
   const std::optional<std::uint64_t> bytes = size_of(part.type);
   if (!bytes || *bytes == 0 || part.count <= 0) return std::nullopt;
   const auto count = static_cast<std::uint64_t>(part.count);
@@ -151,7 +148,9 @@ std::optional<Shape> shape_of(const Asked& asked, const Place& place) {
   } else {
     request.type = DataType::uint8;
     request.count = shape.part_bytes;
+    for (std::uint64_t& one : request.counts) one *= *bytes;
   }
+  request = normal(std::move(request));
   if (!has_buffers(asked, place)) return std::nullopt;
   return shape;
 }
@@ -186,14 +185,14 @@ Job::Job(Asked asked, const Shape& shape, const Place& place, int gpu)
 void Job::set_buffers(const Asked& asked, const Shape& shape, const Place& place) {
   try {
     switch (asked.collective) {
-      case Collective::reduce_scatter: reduce_parts(asked, shape, place); break;
       case Collective::broadcast: broadcast(asked, shape, place); break;
       case Collective::all_reduce:
       case Collective::reduce:
+      case Collective::reduce_scatter:  // in place the result comes first in the input's memory
         input_ = is_in_place(asked.in) ? asked.out : asked.in;
         output_ = asked.out;
         break;
-      default: give(asked, shape, place); take(asked, shape, place);
+      default: give(asked, place); take(asked, shape, place);
     }
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::out_of_memory,
@@ -250,28 +249,6 @@ const void* Job::packed(const void* from, Count count, const Layout& layout,
   return stage;
 }
 
-/// In place, the input is all of the output's memory and the result comes first in it.
-void Job::reduce_parts(const Asked& asked, const Shape& shape, const Place& place) {
-  const void* const in = is_in_place(asked.in) ? asked.out : asked.in;
-  input_ = in;
-  output_ = asked.out;
-  if (!shape.uneven) return;
-  const std::uint64_t part = shape.part_bytes, element = bytes_of(request_.type);
-  std::byte* const padded = room(part * static_cast<std::uint64_t>(place.ranks));
-  std::memset(padded, 0, part * static_cast<std::uint64_t>(place.ranks));
-  std::uint64_t from = 0;
-  for (int rank = 0; rank < place.ranks; ++rank) {
-    const std::uint64_t bytes = static_cast<std::uint64_t>(asked.counts[rank]) * element;
-    std::memcpy(padded + part * static_cast<std::uint64_t>(rank), bytes_at(in, 0) + from, bytes);
-    from += bytes;
-  }
-  input_ = padded;
-  std::byte* const mine = room(part);
-  output_ = mine;
-  staged_.push_back({mine, bytes_at(asked.out, 0), asked.counts[place.rank],
-                     Layout{asked.out_type, element, static_cast<std::intptr_t>(element), true}});
-}
-
 void Job::broadcast(const Asked& asked, const Shape& shape, const Place& place) {
   const Layout layout = layout_of(asked.out_type);
   if (layout.contiguous) {
@@ -291,9 +268,10 @@ void Job::broadcast(const Asked& asked, const Shape& shape, const Place& place) 
 }
 
 /// This rank's input of a gathering, scattering or exchanging call.
-void Job::give(const Asked& asked, const Shape& shape, const Place& place) {
+void Job::give(const Asked& asked, const Place& place) {
   const bool is_root = asked.root == place.rank;
   const bool all = asked.collective == Collective::all_to_all;
+  const std::uint64_t own = input_bytes(request_, place.rank);
   if (asked.collective == Collective::scatter) {
     if (is_root)
       input_ = packed(asked.in, asked.in_count * place.ranks, layout_of(asked.in_type), 0);
@@ -301,7 +279,7 @@ void Job::give(const Asked& asked, const Shape& shape, const Place& place) {
   }
   if (!is_in_place(asked.in)) {
     const Count count = all ? asked.in_count * place.ranks : asked.in_count;
-    input_ = packed(asked.in, count, layout_of(asked.in_type), all ? 0 : shape.part_bytes);
+    input_ = packed(asked.in, count, layout_of(asked.in_type), all ? 0 : own);
     return;
   }
   const Layout layout = layout_of(asked.out_type);
@@ -311,7 +289,7 @@ void Job::give(const Asked& asked, const Shape& shape, const Place& place) {
   }
   const Count mine = asked.counts ? asked.counts[place.rank] : asked.out_count;
   const Count at = asked.counts ? asked.places[place.rank] : asked.out_count * place.rank;
-  input_ = packed(bytes_at(asked.out, at * layout.extent), mine, layout, shape.part_bytes);
+  input_ = packed(bytes_at(asked.out, at * layout.extent), mine, layout, own);
 }
 
 /// This rank's output of such a call.
@@ -323,7 +301,7 @@ void Job::take(const Asked& asked, const Shape& shape, const Place& place) {
     output_ = room(shape.part_bytes);  // the root's part stays where it is, which may be read-only
     return;
   }
-  if (asked.counts) return take_parts(asked, shape, place);
+  if (asked.counts) return take_parts(asked, place);
   const Layout layout = layout_of(asked.out_type);
   output_ = asked.out;
   if (layout.contiguous) return;
@@ -334,19 +312,23 @@ void Job::take(const Asked& asked, const Shape& shape, const Place& place) {
                      one ? asked.out_count : asked.out_count * place.ranks, layout});
 }
 
-void Job::take_parts(const Asked& asked, const Shape& shape, const Place& place) {
+void Job::take_parts(const Asked& asked, const Place& place) {
   const Layout layout = layout_of(asked.out_type);
-  bool dense = layout.contiguous && !shape.uneven;
-  for (int rank = 0; rank < place.ranks && dense; ++rank)
-    dense = asked.places[rank] == asked.counts[rank] * rank;
+  bool dense = layout.contiguous;
+  Count before = 0;
+  for (int rank = 0; rank < place.ranks; ++rank) {
+    dense = dense && (asked.counts[rank] == 0 || asked.places[rank] == before);
+    before += asked.counts[rank];
+  }
   output_ = asked.out;
   if (dense) return;
-  std::byte* const stage = room(shape.part_bytes * static_cast<std::uint64_t>(place.ranks));
-  output_ = stage;
-  for (int rank = 0; rank < place.ranks; ++rank)
-    staged_.push_back({stage + shape.part_bytes * static_cast<std::uint64_t>(rank),
-                       bytes_at(asked.out, asked.places[rank] * layout.extent), asked.counts[rank],
-                       layout});
+  std::byte* at = room(output_bytes(request_, place.rank));
+  output_ = at;
+  for (int rank = 0; rank < place.ranks; ++rank) {
+    staged_.push_back(
+        {at, bytes_at(asked.out, asked.places[rank] * layout.extent), asked.counts[rank], layout});
+    at += static_cast<std::uint64_t>(asked.counts[rank]) * layout.bytes;
+  }
 }
 
 void Job::keep_types() {

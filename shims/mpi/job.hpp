@@ -18,7 +18,6 @@ namespace plait::mpi {
 struct Shape {
   Request request;
   std::uint64_t part_bytes = 0;  ///< of one rank's part, the largest
-  bool uneven = false;           ///< parts differ, so they are padded
 };
 
 /// This rank in a communicator.
@@ -29,7 +28,7 @@ struct Place {
 
 /// No message of the call is larger; ~0 where that takes a closer look.
 std::uint64_t most_bytes(const Asked& asked);
-/// Nothing where the call must pass on: it is empty, wrong, not plait's, or too uneven to pad.
+/// Nothing where the call must pass on: it is empty, wrong, or not plait's.
 std::optional<Shape> shape_of(const Asked& asked, const Place& place);
 
 /// The GPU that all buffers of this rank lie on, each as plait wants it; -1 where one does not.
@@ -63,11 +62,10 @@ class Job {
   void set_buffers(const Asked& asked, const Shape& shape, const Place& place);
   std::byte* room(std::uint64_t bytes);
   const void* packed(const void* from, Count count, const Layout& layout, std::uint64_t at_least);
-  void reduce_parts(const Asked& asked, const Shape& shape, const Place& place);
   void broadcast(const Asked& asked, const Shape& shape, const Place& place);
-  void give(const Asked& asked, const Shape& shape, const Place& place);
+  void give(const Asked& asked, const Place& place);
   void take(const Asked& asked, const Shape& shape, const Place& place);
-  void take_parts(const Asked& asked, const Shape& shape, const Place& place);
+  void take_parts(const Asked& asked, const Place& place);
 
   Request request_;
   int gpu_;
