@@ -601,8 +601,11 @@ void Communicator::enqueue(const Request& request, const OwnCounts& mine, const 
   enqueue(whole, input, output, stream, options);
 }
 
-void Communicator::enqueue(const Request& request, const void* input, void* output, void* stream,
+void Communicator::enqueue(const Request& given, const void* input, void* output, void* stream,
                            const CallOptions& options) {
+  const std::optional<Request> blocks =
+      given.counts.empty() ? std::nullopt : std::optional(normal(given));
+  const Request& request = blocks ? *blocks : given;
   state_->with_context([&] {
     const std::unique_lock<std::mutex> lock = state_->begin();
     if (state_->rails != nullptr)

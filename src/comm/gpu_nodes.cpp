@@ -27,6 +27,11 @@ bool GpuNodes::is_served(const NodeProgram& program) const {
 /// Where the nodes' own calls do not serve what would be chosen, the library does all of it.
 std::shared_ptr<const NodeProgram> GpuNodes::program(const Request& request,
                                                      const CallOptions& options) {
+  if (!request.counts.empty())
+    throw Error(ErrorCode::unsupported,
+                text(name_of(request),
+                     ": ranks on several nodes have no plan for blocks that have "
+                     "a count each"));
   const CallOptions& named = options.strategy.empty() ? forced_ : options;
   Key key{static_cast<int>(request.collective),
           request.count,

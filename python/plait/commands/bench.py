@@ -101,14 +101,14 @@ def bench(
     }
     if is_plan_file(collective):
         idle = {"gpus": gpus, "against": against, "pair": pair, "strategies": strategies}
-        _refuse("a plan's file goes without", idle | {"ranks": ranks, "csv": csv})
+        _refuse("a plan's file goes without", idle | {"ranks": ranks, "csv": csv, "counts": counts})
         task |= {"iters": iters or HOST_ITERS, "warmup": warmup}
         _bench_plan(proved_plan(collective), task, plot, as_json)
         return
     if pair or shares or interference:
         idle = {"plot": plot, "strategies": strategies, "gpus": gpus, "ranks": ranks, "root": root}
         idle |= {"sm-budget": sm_budget, "warmup": warmup != 1, "type": types != "fp32"}
-        _refuse("--pair goes without", idle | {"op": op != "sum"})
+        _refuse("--pair goes without", idle | {"op": op != "sum", "counts": counts})
         task |= {"interference": interference, "iters": iters or HOST_ITERS}
         _bench_pair(collective, pair, shares, task, csv, as_json)
         return
@@ -118,12 +118,9 @@ def bench(
     outputs.check(csv, "--csv")
     outputs.check_picture(plot, "--plot")
     ranks = gpu_ranks(ranks, collective) if on_gpus else ranks or 2
-    task |= _requested(collective, types, op, ranks, root, counts) | {
-        "iters": iters if on_gpus else iters or HOST_ITERS,
-        "warmup": warmup,
-        "in_place": True,
-        "strategies": _named(strategies),
-    }
+    task |= _requested(collective, types, op, ranks, root, counts)
+    task |= {"warmup": warmup, "in_place": True, "strategies": _named(strategies)}
+    task["iters"] = iters if on_gpus else iters or HOST_ITERS
     if on_gpus:
         _bench_gpus(task | {"sm_budget": sm_budget}, strategies, csv, plot, as_json)
         return
