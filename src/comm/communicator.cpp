@@ -7,87 +7,19 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
-#include <map>
-#include <mutex>
-#include <optional>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/buffers.hpp"
 #include "comm/choose.hpp"
+#include "comm/communicator_state.hpp"
 #include "comm/gpu_over_nodes.hpp"
 #include "comm/gpu_side.hpp"
 #include "comm/over_nodes.hpp"
-#include "comm/own_counts.hpp"
 #include "comm/pairs.hpp"
 #include "comm/setup.hpp"
 
 namespace plait {
-
-struct Communicator::State {
-  CommunicatorOptions options;
-  OverNodes over;  ///< no world = all ranks are on one host
-  Joined joined;   ///< the ranks of my node
-  std::string why_no_gpu;
-  std::unique_ptr<GpuSide> device;      ///< null = host memory alone
-  std::unique_ptr<GpuOverNodes> rails;  ///< of several nodes with GPUs
-  Peers peers;
-  Chooser chooser;
-  std::vector<Mapping> arena_memory;
-  Arenas arenas;
-  std::uint32_t call = 0;   ///< number of the current or last call
-  std::uint32_t epoch = 0;  ///< what flags have been raised to in these arenas
-  int parity = 0;
-  const pid_t owner = getpid();  ///< a forked child must not speak for its parent
-  std::mutex calling;
-  std::mutex guard;  ///< of failure, counters and far
-  std::optional<Error> failure;
-  Counters counters;
-  std::unique_ptr<Pairs> pairs;                      ///< with ranks of my node
-  std::map<int, std::unique_ptr<Communicator>> far;  ///< with those of others, by rank
-
-  std::string about;         ///< of a pair: how its errors begin
-  std::vector<int> devices;  ///< of a pair, in the topology
-
-  State(const CommunicatorOptions& given, const PairOf* pair, OverNodes nodes);
-  ~State();
-  int rank() const { return options.rank; }
-  int ranks() const { return options.ranks; }
-  int local_rank() const { return joined.controls.rank(); }
-  int local_ranks() const { return joined.controls.ranks(); }
-  Patience patience(double seconds);
-  Joined join_nodes(const PairOf* pair);
-  CommunicatorOptions in_node() const;
-  std::unique_ptr<GpuSide> device_over_nodes(const PairOf* pair);
-  void join_rails();
-  void name_peers();
-  void agree_over(const std::optional<Error>& missed, const Patience& waits);
-  std::vector<double> scalars_of(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked);
-  using Body = std::function<void(const std::vector<CallDescriptor>&)>;
-  void in_call(const CallDescriptor& mine, const Body& body, const OwnCounts* counts = nullptr);
-  Request completed(const Request& given, const OwnCounts& mine);
-  std::unique_lock<std::mutex> begin();
-  GpuSide& gpu() const;
-  void run(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked, const void* input,
-           void* output);
-  Request placed(const Request& request) const;
-  std::shared_ptr<const ProvedPlan> plan_for(const Request& request, const CallOptions& how);
-  std::vector<CallDescriptor> agree(const CallDescriptor& mine, const OwnCounts* counts);
-  void ensure_arenas(const ArenaSizes& wanted);
-  void count(const ProvedPlan& plan);
-  void fail(const Error& error);
-  std::optional<Error> failed();
-  void end_device_work();
-  template <class Work>
-  void with_context(const Work& work) const;
-  CommunicatorOptions pair_options(const PairOf& pair) const;
-  std::unique_ptr<Communicator> make_pair(int peer);
-  void rename(PairOf& pair) const;
-  Communicator& far_pair(int peer);
-  Communicator& pair_with(int peer);
-  std::vector<Communicator*> all_pairs();
-};
 
 namespace {
 
@@ -323,35 +255,6 @@ void Communicator::State::in_call(const CallDescriptor& mine, const Body& body,
   if (refused) throw Error(*refused);
 }
 
-/// The request with the counts that ranks show each other.
-Request Communicator::State::completed(const Request& given, const OwnCounts& mine) {
-  Request request = given;
-  request.counts.clear();
-  CallDescriptor shown = describe(CallKind::counts, request, "");
-  const std::optional<Error> wrong = attempt([&] {
-    if (request.ranks != ranks())
-      throw Error(ErrorCode::invalid_argument,
-                  text("request for ", request.ranks, " ranks, communicator of ", ranks()));
-    if (over.world != nullptr)
-      throw Error(ErrorCode::unsupported, text(name_of(request.collective),
-                                               "_v: ranks on several nodes have no plan for "
-                                               "blocks that have a count each"));
-    check_own_counts(request, rank(), mine);
-  });
-  if (wrong) set_error(shown, *wrong);
-  const auto take = [&](const std::vector<CallDescriptor>&) {
-    std::vector<OwnCounts> all;
-    for (int peer = 0; peer < ranks(); ++peer) all.push_back(joined.controls.counts_of(peer, call));
-    try {
-      request.counts = counts_of(request, all);
-    } catch (const Error& error) {  // the same on all ranks
-      throw AgreedError(error.code(), reason_of(error));
-    }
-  };
-  in_call(shown, take, wrong ? nullptr : &mine);
-  return normal(request);
-}
-
 /// All ranks hold equal sizes and see the same plan, so all of them grow, or none.
 void Communicator::State::ensure_arenas(const ArenaSizes& wanted) {
   ArenaSizes sizes = arenas.sizes;
@@ -445,17 +348,6 @@ void Communicator::State::end_device_work() {
   std::erase(all, nullptr);
   for (GpuSide* one : all) one->begin_closing();
   for (GpuSide* one : all) one->end_work();
-}
-
-/// What a pair throws says whose it is.
-template <class Work>
-void Communicator::State::with_context(const Work& work) const {
-  try {
-    work();
-  } catch (const Error& error) {
-    if (about.empty()) throw;
-    throw Error(error.code(), about + reason_of(error));
-  }
 }
 
 CommunicatorOptions Communicator::State::pair_options(const PairOf& pair) const {
@@ -582,23 +474,6 @@ void Communicator::run(const Request& given, const void* input, void* output,
       state.run(*plan, asked, input, output);
     });
   });
-}
-
-void Communicator::run(const Request& request, const OwnCounts& mine, const void* input,
-                       void* output, const CallOptions& options) {
-  Request whole;
-  state_->with_context([&] { whole = state_->completed(request, mine); });
-  run(whole, input, output, options);
-}
-
-void Communicator::enqueue(const Request& request, const OwnCounts& mine, const void* input,
-                           void* output, void* stream, const CallOptions& options) {
-  Request whole;
-  state_->with_context([&] {
-    static_cast<void>(state_->gpu());
-    whole = state_->completed(request, mine);
-  });
-  enqueue(whole, input, output, stream, options);
 }
 
 void Communicator::enqueue(const Request& given, const void* input, void* output, void* stream,
