@@ -1,8 +1,9 @@
-// What a call takes on GPUs, without Python: the engine that is chosen at every size (or --kernel),
-// by CUDA graphs and eagerly, checked on fresh data; ranks are threads or processes. For
+// What a call takes on GPUs, without Python: the engine chosen at every size (or --kernel,
+// --params), by CUDA graphs and eagerly, checked on fresh data; ranks are threads or processes. For
 // old_and_new.py and for machines that only programs can be carried to: `plait bench` has more.
 // What links give by themselves: gpu_links.cpp.
 #include <cmath>
+#include <map>
 
 #include "base/env.hpp"
 #include "base/text.hpp"
@@ -23,6 +24,8 @@ struct Options {
   int gpus = 2;
   bool processes = false, eager = false;
   std::string kernel, csv;
+  std::string params_as_given;  ///< of --kernel
+  std::map<std::string, std::int64_t> params;
   std::vector<std::string> types{"fp32"};
   std::uint64_t least = 1024, most = 64ull << 20;
   int factor = 4;
@@ -173,8 +176,14 @@ class Bench {
     request.count = bytes / (message_bytes(request) / request.count);
     const std::string kernel =
         o_.kernel.empty() ? built_in(*cuda_, request).value().engine->info().name : o_.kernel;
-    if (!takes(*cuda_, kernel, request)) return;
-    const std::unique_ptr<Ready> ready = cuda_->prepare(engine(kernel, request), request);
+    const Tuning tuning = tuning_from(kernel, o_.params);
+    if (const std::string why = why_not(engine(kernel, request), request, tuning, cuda_->group());
+        !why.empty()) {
+      if (rank_ == 0)
+        std::printf("%11llu refused: %s\n", static_cast<unsigned long long>(bytes), why.c_str());
+      return;
+    }
+    const std::unique_ptr<Ready> ready = cuda_->prepare(engine(kernel, request), request, tuning);
     const Call call = [&] {
       cuda_->run(*ready, request,
                  {reinterpret_cast<const void*>(input_), reinterpret_cast<void*>(output_), {}},
@@ -191,7 +200,9 @@ class Bench {
                                             : 3;
     const double graph_us = time_graph(call, calls);
     bad += wrong(request);
-    tell(request, bytes, "plait " + kernel, graph_us, o_.eager ? time_eager(call, calls) : 0, bad);
+    const std::string params = o_.params_as_given.empty() ? "" : ":" + o_.params_as_given;
+    tell(request, bytes, "plait " + kernel + params, graph_us,
+         o_.eager ? time_eager(call, calls) : 0, bad);
     board_->meet();
   }
   /// A line on the terminal, and one of the CSV file.
@@ -219,6 +230,17 @@ class Bench {
   unsigned seed_ = 0;
 };
 
+/// "fold=1,blocks=32"
+std::map<std::string, std::int64_t> params_in(const std::string& words) {
+  std::map<std::string, std::int64_t> found;
+  for (const std::string& word : split(words, ',')) {
+    const std::size_t at = word.find('=');
+    if (at == std::string::npos) throw std::runtime_error("--params: wanted name=value, " + word);
+    found[word.substr(0, at)] = std::stoll(word.substr(at + 1));
+  }
+  return found;
+}
+
 Options parse(int count, char** arguments) {
   Options options;
   for (int i = 1; i < count; ++i) {
@@ -232,6 +254,8 @@ Options parse(int count, char** arguments) {
       options.gpus = std::stoi(value);
     else if (name == "--kernel")
       options.kernel = value;
+    else if (name == "--params")
+      options.params = params_in(options.params_as_given = value);
     else if (name == "--csv")
       options.csv = value;
     else if (name == "--types")
