@@ -17,7 +17,9 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=None \
   -DCMAKE_CXX_FLAGS="-O1" -DCMAKE_C_FLAGS="-O1" -DPLAIT_TESTS=ON -DPLAIT_FAULTS=ON \
   -DPLAIT_SANITIZE="$what" -DPLAIT_CUDA=0 -DPLAIT_PYTHON=OFF > "$build.log" 2>&1 || { cat "$build.log"; exit 1; }
 cmake --build "$build" --target "${programs[@]}"
-export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1
+export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1
+# Tests of the watch fork while its thread runs, and the child has one of its own.
+export TSAN_OPTIONS=halt_on_error=1:die_after_fork=0
 export PLAIT_TEST_SCALE=${PLAIT_TEST_SCALE:-0.05}  # sanitized code is about ten times slower
 if [ "${2:-}" != drop-in ]; then
   ctest --test-dir "$build" --output-on-failure -j2 -R "^($(IFS='|'; echo "${programs[*]}"))\$"

@@ -100,12 +100,20 @@ def counts_for(shape: str, collective: str, count: int, ranks: int) -> list[int]
 
 
 def request_for(
-    collective: str, size_bytes: int, plait_type: str, op: str, ranks: int, *roots: int, shape: str
+    collective: str,
+    size_bytes: int,
+    plait_type: str,
+    op: str,
+    ranks: int,
+    root: int = 0,
+    peer: int = 0,
+    *,
+    shape: str,
 ) -> plait.Request:
     """The request whose message is `size_bytes`; shape: of its blocks' counts, "" = even."""
     count = count_for(collective, size_bytes, plait_type, ranks)
     counts = counts_for(shape, collective, count, ranks) if shape else []
-    return plait.Request(collective, count, plait_type, op, ranks, *roots, counts=counts)
+    return plait.Request(collective, count, plait_type, op, ranks, root, peer, counts=counts)
 
 
 def bandwidth(request: plait.Request, seconds: float) -> dict[str, float]:
