@@ -246,7 +246,7 @@ class Case:
         if self.output_count(rank) == 0:
             return None
         count = request.count
-        parts = [self.drawn(peer)[at : at + count] for peer, at in pieces(request, rank)]
+        parts = [self.drawn(peer)[at : at + many] for peer, at, many in pieces(request, rank)]
         if request.collective in REDUCING:
             return self.on.reduced(request.op, request.type, parts)
         joined = self.on.slab(len(parts) * count * size)

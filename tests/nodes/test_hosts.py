@@ -49,7 +49,9 @@ def launch(
         command[1:1] = how
     line = shlex.join([*command, sys.executable, *words])
     if hosts > 0:
-        script = f"{line} & job=$!; {meanwhile or ':'}; wait $job"
+        # 141: the launcher had more to say to agents that had gone, after all ranks had ended.
+        end = "wait $job; said=$?; test $said = 141 && said=0; exit $said"
+        script = f"{line} & job=$!; {meanwhile or ':'}; {end}"
         line = shlex.join([str(HOSTS), str(hosts), "bash", "-c", script])
     done = subprocess.run(
         ["bash", "-c", line],

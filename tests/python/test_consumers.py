@@ -98,4 +98,4 @@ def test_launched_ranks_meet_as_often_as_they_like(tmp_path):
         "    print(comm.all_reduce(np.ones(2, np.float32)).tolist(), flush=True)\n"
     )
     said = said_by(*LAUNCH, "-n", "3", "--", sys.executable, program)
-    assert said.splitlines() == ["[3.0, 3.0]"] * 6
+    assert said.count("[3.0, 3.0]") == 6  # ranks' lines may run into each other

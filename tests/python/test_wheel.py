@@ -35,7 +35,7 @@ def installed():
 def test_it_holds_what_a_wheel_holds(installed):
     _, names = installed
     assert wheel.unexpected(names) == []
-    assert sum(Path(name).name.startswith("libplait.so") for name in names) == 1
+    assert sum(Path(name).name.startswith("libplait.so.") for name in names) == 1
 
 
 def test_its_libraries_load_on_the_systems_of_its_tag(installed):
