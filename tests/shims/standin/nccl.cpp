@@ -75,11 +75,20 @@ void order(Stream first, Stream then) {
   wait(then, reached, false);
 }
 
+/// As NCCL does, calls of one communicator run one after the other, whatever their streams; those
+/// in captures are ordered by the capture alone.
+void push_call(CommTag& comm, Stream stream, Task task) {
+  const bool is_eager = place(stream).capture == 0;
+  if (is_eager) wait(stream, comm.last, false);
+  push(stream, std::move(task));
+  if (is_eager) record(comm.last, stream, false);
+}
+
 /// On the first one's stream, joined with the others'.
 void launch_messages(const std::vector<Job>& jobs) {
   const Stream main = jobs[0].stream;
   for (const Job& job : jobs) order(job.stream, main);
-  push(main, [list = jobs] {
+  push_call(*jobs[0].comm, main, [list = jobs] {
     std::vector<Job> under_way = list;  // a graph does it again
     run_guarded(*list[0].comm, [&] { run_messages(under_way); });
   });
@@ -92,7 +101,7 @@ void launch(std::vector<Job> jobs) {
     if (job.point_to_point)
       messages[job.comm.get()].push_back(job);
     else
-      push(job.stream, [job] { run_guarded(*job.comm, job.collective); });
+      push_call(*job.comm, job.stream, [job] { run_guarded(*job.comm, job.collective); });
   }
   for (const auto& [comm, list] : messages) launch_messages(list);
 }

@@ -7,6 +7,7 @@
 
 #include "tests/shims/standin/segment.hpp"
 #include "tests/shims/standin/standin.hpp"
+#include "tests/shims/standin/streams.hpp"
 
 namespace plait::nccl {
 
@@ -20,6 +21,7 @@ struct CommTag {
   std::atomic<Result> error{ncclSuccess};
   std::vector<double> scalars;  // of pre-multiplied sums; NaN = the scalar lies at `scalar_places`
   std::vector<const void*> scalar_places;
+  standin::Event last;            ///< end of the last call outside of captures
   std::shared_ptr<CommTag> self;  ///< until the program destroys it; calls under way have it too
   ~CommTag();
 };
