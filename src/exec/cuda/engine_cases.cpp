@@ -46,13 +46,11 @@ Request request_of(Collective collective, int ranks, std::uint64_t elements) {
   return checked(request, linked_machine(ranks));
 }
 
-/// The request, of parts of one size for scatter_ring, which takes no other; and where the engine
-/// takes blocks that have a count each: counts from none up, and one block beside crumbs.
+/// The request, and where the engine takes blocks that have a count each: counts from none up, and
+/// one block beside crumbs.
 std::vector<Request> requests_of(const Engine& engine, Collective collective, int ranks,
                                  std::uint64_t elements) {
   std::vector<Request> all{request_of(collective, ranks, elements)};
-  if (engine.info().name == "scatter_ring")
-    all.front().count -= all.front().count % static_cast<unsigned>(ranks);
   if (!engine.takes_counts() || collective != Collective::all_gather) return all;
   const auto blocks = static_cast<std::uint64_t>(ranks);
   for (const bool is_one_heavy : {false, true}) {

@@ -12,17 +12,18 @@
 namespace plait::cuda {
 namespace {
 
-/// The calls that it is made of.
+/// The calls that it is made of: of as many elements as all parts have alike, and of the rest.
 struct Calls {
-  Request scatter, gather;
+  Request scatter, gather, rest;
 };
 
 Calls calls_of(const Request& request) {
-  Calls calls{request, request};
+  Calls calls{request, request, request};
   const auto ranks = static_cast<std::uint64_t>(request.ranks);
   calls.scatter.collective = Collective::reduce_scatter;
   calls.gather.collective = Collective::all_gather;
   calls.scatter.count = calls.gather.count = request.count / ranks;
+  calls.rest.count = request.count % ranks;
   return calls;
 }
 
@@ -39,6 +40,8 @@ class ScatterRingReady : public Ready {
       : rank_(rank) {
     const Calls calls = calls_of(request);
     part_bytes_ = calls.gather.count * bytes_of(request.type);
+    rest_from_ = part_bytes_ * static_cast<unsigned>(request.ranks);
+    if (calls.rest.count != 0) rest_ = tiles.prepare(calls.rest, tuning_of_tiles(tuning), rank);
     scatter_ = tiles.prepare(calls.scatter, tuning_of_tiles(tuning), rank);
     gather_ = copy_ring_engine().prepare(calls.gather, tuning, rank);
   }
@@ -48,6 +51,7 @@ class ScatterRingReady : public Ready {
     auto* const output = static_cast<char*>(buffers.output);
     char* const mine = output + static_cast<unsigned>(rank_.rank()) * part_bytes_;
     try {  // half of it on streams: what the GPU and the others count would differ
+      if (rest_) rest_->enqueue({input + rest_from_, output + rest_from_, buffers.scalars}, stream);
       scatter_->enqueue({input, mine, buffers.scalars}, stream);
       gather_->enqueue({mine, output, {}}, stream);
     } catch (...) {
@@ -58,8 +62,8 @@ class ScatterRingReady : public Ready {
 
  private:
   EngineRank& rank_;
-  std::uint64_t part_bytes_ = 0;
-  std::unique_ptr<Ready> scatter_, gather_;
+  std::uint64_t part_bytes_ = 0, rest_from_ = 0;
+  std::unique_ptr<Ready> rest_, scatter_, gather_;
 };
 
 class ScatterRingEngine : public Engine {
@@ -74,12 +78,8 @@ class ScatterRingEngine : public Engine {
   std::string why_not(const Request& request, const Tuning& tuning,
                       const Group& group) const override {
     if (request.ranks <= 2) return "it serves more than two ranks; copy_exchange serves two";
-    if (request.count == 0 || request.count % static_cast<std::uint64_t>(request.ranks) != 0)
-      return text("it wants parts of as many elements for each rank, found ", request.count,
-                  " elements in all");
-    // With fewer, its plan states tiles' slots larger than they are, and they meet the copies'.
-    if (group.most_blocks > 0 && group.most_blocks <= 16)
-      return text("it is proved for kernels of more than 16 blocks, found ", group.most_blocks);
+    if (request.count < static_cast<std::uint64_t>(request.ranks))
+      return text("it wants an element for each rank, found ", request.count);
     if (tuning.host_permille > 0 || tuning.host_cpu_permille > 0)
       return "no part of it goes through host memory";
     const std::string why = tiled_engine().why_not(request, tuning_of_tiles(tuning), group);

@@ -24,11 +24,11 @@ class TilePlan {
     const std::uint64_t units = (shape.part_bytes + kUnit - 1) / kUnit;
     tiles_ = static_cast<std::uint32_t>((units + units_ - 1) / units_);
     count_ = tiles_ * steps_of_tile(shape);
-    slot_bytes_ = std::uint64_t{shape.slot_bytes} * (wish.most_blocks == 1 ? 1 : kTileBlocks);
-    // Those for results come behind those for parts, of which a reduce-scatter has no need.
-    rings_ = request.collective == Collective::reduce_scatter ? n_ : 2 * n_;
-    for (int rank = 0; rank < n_; ++rank)
-      b_.alloc(Space::scratch, rank, static_cast<std::uint64_t>(rings_) * kTileSlots * slot_bytes_);
+    slot_bytes_ = shape.slot_bytes * (wish.most_blocks == 1 ? 1 : wish.slot_blocks);
+    const auto rings = static_cast<std::uint64_t>(2 * n_);
+    for (int rank = 0; rank < n_; ++rank) {
+      b_.alloc(Space::scratch, rank, rings * kTileSlots * slot_bytes_);
+    }
   }
 
   Plan write() {
@@ -53,7 +53,7 @@ class TilePlan {
     Plan plan = b_.build();
     for (int word = kTileParts; word <= kTileSummed; ++word) plan.counts[word] = count_;
     plan.slot_rings.push_back(
-        {0, slot_bytes_, kTileSlots, static_cast<std::uint32_t>(rings_), count_});
+        {0, slot_bytes_, kTileSlots, static_cast<std::uint32_t>(2 * n_), count_});
     return plan;
   }
 
@@ -319,7 +319,6 @@ class TilePlan {
   std::uint32_t tiles_ = 0;
   std::uint32_t count_ = 0;  // of their steps
   std::uint64_t slot_bytes_ = 0;
-  int rings_ = 0;
   int me_ = 0;
 };
 
