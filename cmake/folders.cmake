@@ -57,7 +57,7 @@ function(plait_cpp_tests)
   target_link_libraries(test_gpu_c_api PRIVATE ${CMAKE_DL_LIBS})
 endfunction()
 
-# Copies of kernels with faults in them: "mutants/NAME.cuh".
+# Copies of kernels, and of an engine, with faults in them: "mutants/NAME".
 function(plait_mutants program)
   if(NOT Python_Interpreter_FOUND)
     return()
@@ -66,7 +66,7 @@ function(plait_mutants program)
   set(made ${PROJECT_BINARY_DIR}/made/mutants/faults.def)
   file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/exec/cuda/lines/*.cuh)
   add_custom_command(OUTPUT ${made} COMMAND ${Python_EXECUTABLE} ${script} ${PROJECT_BINARY_DIR}/made
-    DEPENDS ${script} ${kernels} VERBATIM)
+    DEPENDS ${script} ${kernels} ${PROJECT_SOURCE_DIR}/src/exec/cuda/copies/scatter_ring.cpp VERBATIM)
   target_sources(${program} PRIVATE ${made})
   target_include_directories(${program} PRIVATE ${PROJECT_BINARY_DIR}/made)
 endfunction()

@@ -200,12 +200,17 @@ COPY_CALLS = {  # of engine_mutants.def: test_engine_mutants.cpp has the calls
     "exchange": "`copy_exchange`, all_reduce with a part through host memory",
     "gather": "`copy_rotation`, all_reduce with a part through host memory",
     "cores": "`copy_rotation`, all_reduce with a part by CPU cores",
+    "scattered": "`scatter_ring`, all_reduce",
 }
-KERNELS = {"fused": "kernels `one_shot` and `two_shot`", "hop": "kernel `hop`"}  # mutants.py
+TEXTS = {  # of mutants.py
+    "fused": ("kernels `one_shot` and `two_shot`", "their loads and stores beside the plan"),
+    "hop": ("kernel `hop`", "its loads and stores beside the plan"),
+    "scatter_ring": ("`scatter_ring`, between its halves", "`verify`"),
+}
 
 
-def kernel_faults() -> Counter[str]:
-    """Of each file of kernels, as the build makes them."""
+def faults_in_texts() -> Counter[str]:
+    """Of each file, as the build makes them."""
     path = ROOT / "tests" / "conformance" / "mutants.py"
     spec = importlib.util.spec_from_file_location("mutants", path)
     assert spec is not None and spec.loader is not None
@@ -222,8 +227,9 @@ def mutants() -> list[str]:
         rules = Counter(row["rule"] for row in by_queue if row["call"] == call)
         said = ", ".join(f"{rule} {count}" for rule, count in sorted(rules.items()))
         body.append((COPY_CALLS[call], rules.total(), f"`verify`: {said}"))
-    for file, count in kernel_faults().items():
-        body.append((KERNELS[file], count, "their loads and stores beside the plan"))
+    for file, count in faults_in_texts().items():
+        what, by = TEXTS[file]
+        body.append((what, count, by))
     plans = "plan_mutants.def"
     tiles, lines, schedules = (
         len(rows(plans, f"PLAIT_{of}_MUTANT")) for of in ("TILE", "LINE", "SCHEDULE")

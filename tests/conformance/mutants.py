@@ -1,7 +1,8 @@
-"""Kernels with faults that a test switches on one at a time: mutants.py OUT -> OUT/mutants/*.
+"""Kernels, and an engine, with faults that a test switches on one at a time: mutants.py OUT ->
+OUT/mutants/*.
 
-Each fault is a piece of a kernel's text and what stands there instead, where {} says whether the
-fault is on. A text that is not there just once stops the build: the table follows the kernels.
+Each fault is a piece of a file's text and what stands there instead, where {} says whether the
+fault is on. A text that is not there just once stops the build: the table follows the code.
 """
 
 from __future__ import annotations
@@ -10,11 +11,19 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "exec" / "cuda"
+FILES = {
+    "fused": Path("lines/fused.cuh"),
+    "hop": Path("lines/hop.cuh"),
+    "scatter_ring": Path("copies/scatter_ring.cpp"),
+}
 RECEIVED = "a.lo >> 32 == call && a.hi >> 32 == call && b.lo >> 32 == call && b.hi >> 32 == call"
 BARE_HERE = "is_here<kType>(unit.lo) && is_here<kType>(unit.hi)"
 HALF = "half = (call & 1) * args.half_bytes;"
 MISSING = "EscapedLine::kMissing, EscapedLine::kMissing"
 OWN_LINE = "line(args.rank, at + u * stride)"
+SCATTER = "scatter_->enqueue({input, mine, buffers.scalars}, stream);"
+GATHER = "gather_->enqueue({mine, output, {}}, stream);"
+GATHER_THERE = "gather_->enqueue(Buffers{mine, output, buffers.scalars}, stream);"
 
 # (file, what is wrong, the kernel's text, the fault's)
 FAULTS = [
@@ -237,6 +246,49 @@ FAULTS = [
         "from < args.ranks; ++from) {\n      Unit got",
         "from < args.ranks - ({} ? 1 : 0); ++from) {\n      Unit got",
     ),
+    (
+        "scatter_ring",
+        "parts go round before they are summed",
+        f"{SCATTER}\n      {GATHER}",
+        f"if ({{}}) {GATHER_THERE}\n      {SCATTER}\n      if (!({{}})) {GATHER_THERE}",
+    ),
+    (
+        "scatter_ring",
+        "parts are not summed",
+        "scatter_->enqueue(",
+        "if (!({})) scatter_->enqueue(",
+    ),
+    (
+        "scatter_ring",
+        "each rank sums the part behind its own",
+        "{input, mine, buffers.scalars}",
+        "{input + ({} ? part_bytes_ : 0), mine, buffers.scalars}",
+    ),
+    (
+        "scatter_ring",
+        "every rank's sums lie where the first one's do",
+        "static_cast<unsigned>(rank_.rank()) * part_bytes_",
+        "({} ? 0U : static_cast<unsigned>(rank_.rank())) * part_bytes_",
+    ),
+    (
+        "scatter_ring",
+        "parts are an element too short",
+        "request.count / ranks;",
+        "request.count / ranks - ({} ? 1 : 0);",
+    ),
+    ("scatter_ring", "the rest is left out", "if (rest_)", "if (rest_ && !({}))"),
+    (
+        "scatter_ring",
+        "the rest is taken from the last part",
+        "{input + rest_from_,",
+        "{input + rest_from_ - ({} ? part_bytes_ : 0),",
+    ),
+    (
+        "scatter_ring",
+        "the rest is put into the first part",
+        "output + rest_from_,",
+        "output + ({} ? 0 : rest_from_),",
+    ),
 ]
 
 # Of these both texts' argument types find the real kernels' function too.
@@ -244,13 +296,13 @@ RENAMED = ("number_of_call", "end_fused_call", "valid_units")
 
 
 def mutated(name: str) -> str:
-    text = (SOURCE / "lines" / f"{name}.cuh").read_text()
+    text = (SOURCE / FILES[name]).read_text()
     for number, (file, what, right, wrong) in enumerate(FAULTS, 1):
         if file != name:
             continue
         if text.count(right) != 1:
             raise SystemExit(
-                f"{__file__}: wanted {right!r} once in {name}.cuh ({what}), "
+                f"{__file__}: wanted {right!r} once in {FILES[name]} ({what}), "
                 f"found it {text.count(right)} times"
             )
         text = text.replace(right, wrong.replace("{}", f"plait_test::fault == {number}"))
@@ -263,8 +315,8 @@ def mutated(name: str) -> str:
 
 def main(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    for name in ("fused", "hop"):
-        (out / f"{name}.cuh").write_text(mutated(name))
+    for name, file in FILES.items():
+        (out / file.name).write_text(mutated(name))
     rows = [
         f'PLAIT_FAULT({number}, {file}, "{what}")'
         for number, (file, what, _, _) in enumerate(FAULTS, 1)

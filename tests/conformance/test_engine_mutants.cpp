@@ -1,6 +1,7 @@
 // Mistakes that a change of the copy engines' code could make (mutant_queue.hpp), one a row of
-// engine_mutants.def, made alike on all ranks. verify() rejects each plan that is written down with
-// one, by the rule in its row; where a call alone may look right, in a row with a right call.
+// engine_mutants.def, made alike on all ranks; and in the text of scatter_ring, between its halves.
+// verify() rejects each plan that is written down with one, by the rule in its row; where a call
+// alone may look right, in a row with a right call.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -12,6 +13,13 @@
 #include "exec/cuda/engine_cases.hpp"
 #include "exec/cuda/host/beside.hpp"
 #include "plait/report.hpp"
+#if __has_include("mutants/faults.def")
+namespace plait_test {
+inline int fault = 0;  ///< which is on; 0 = none
+}
+#include "mutants/scatter_ring.cpp"
+#define PLAIT_HAS_MUTANTS
+#endif
 
 using namespace plait_test;
 using namespace plait;
@@ -29,7 +37,23 @@ constexpr int word_at(std::size_t bytes) { return static_cast<int>(bytes / 4); }
       kHostWords + word_at(offsetof(HostWords, field) + sizeof HostWords::field)
 
 /// The calls, each in many pieces.
-enum CallKind { sums, places, passes, batched, ring, chain, exchange, gather, cores, kCallKinds };
+enum CallKind {
+  sums,
+  places,
+  passes,
+  batched,
+  ring,
+  chain,
+  exchange,
+  gather,
+  cores,
+  scattered,
+#ifdef PLAIT_HAS_MUTANTS
+  kCallKinds
+#else  // without its text nothing comes between scatter_ring and its plan
+  kCallKinds = scattered
+#endif
+};
 
 struct Row {
   CallKind call;
@@ -45,8 +69,30 @@ const Row kRows[] = {
 #undef PLAIT_MUTANT
 };
 
+#ifdef PLAIT_HAS_MUTANTS
+/// Of its halves tiles say what they do; what the ring does goes through the queue.
+Plan plan_of_scatter_ring(const Topology& topology, const QueueOf& through) {
+  Request request;
+  request.ranks = 4;
+  request.count = 20003;
+  const Group group = tiny_group(request.ranks);
+  request = checked(request, topology);
+  if (!through) return mutants::ScatterRingEngine().plan(topology, request, {}, group);
+  PlanBook book(topology, request, group);
+  const Stated tiles(book, topology, tiled_engine());
+  const auto prepare = [&](EngineRank& rank) {
+    return std::make_unique<mutants::ScatterRingReady>(tiles, request, Tuning{}, rank);
+  };
+  write_down(book, group, prepare, through);
+  return book.plan("scatter_ring", {});
+}
+#endif
+
 Plan plan_of(CallKind call, const QueueOf& through) {
   static const Topology topology = load_topology("hgx-h200");
+#ifdef PLAIT_HAS_MUTANTS
+  if (call == scattered) return plan_of_scatter_ring(topology, through);
+#endif
   Request request;
   request.ranks = call == exchange ? 2 : 4;
   request.root = request.ranks - 1;
@@ -97,6 +143,7 @@ TEST_CASE("calls by copy engines with a mistake are rejected, each by its rule")
   const std::vector<Plan> right = right_plans();
   std::map<std::string, int> by_rule;
   for (const Row& row : kRows) {
+    if (row.call >= kCallKinds) continue;
     CAPTURE(std::string(row.mistake));
     const Plan plan = plan_with(row);
     CHECK(plan != right[row.call]);
@@ -118,3 +165,34 @@ TEST_CASE("the same calls without a mistake are proved, in a row and in graphs")
     CHECK(rejected_by(plan, right) == (is_beside_host ? "graph" : ""));
   }
 }
+
+#ifdef PLAIT_HAS_MUTANTS
+TEST_CASE("mistakes between the halves of scatter_ring are rejected") {
+  struct Fault {
+    int number;
+    std::string file;
+    const char* what;
+  };
+  const std::vector<Fault> faults{
+#define PLAIT_FAULT(number, file, what) {number, #file, what},
+#include "mutants/faults.def"
+#undef PLAIT_FAULT
+  };
+  const std::vector<Plan> right = right_plans();
+  const Plan& plan = right[scattered];
+  CHECK(plan == scatter_ring_engine().plan(load_topology("hgx-h200"), plan.request, {},
+                                           tiny_group(plan.request.ranks)));
+  int made = 0;
+  for (const Fault& one : faults) {
+    if (one.file != "scatter_ring") continue;
+    ++made;
+    fault = one.number;
+    const std::string rule = rejected_by(plan_of(scattered, nullptr), right);
+    fault = 0;
+    CAPTURE(std::string(one.what));
+    CHECK(rule != "");
+    MESSAGE(std::string(one.what), ": ", rule);
+  }
+  CHECK(made > 0);
+}
+#endif  // PLAIT_HAS_MUTANTS
