@@ -436,25 +436,8 @@ int main(int count, char** arguments) {
     return 2;
   }
   Board* const board = bench::make_board(wanted.all());
-  std::vector<pid_t> children;
-  for (int node = 0; node < wanted.nodes; ++node) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      const int status = run_node(board, wanted, node);
-      std::fflush(nullptr);
-      ::_exit(status);
-    }
-    children.push_back(child);
-  }
-  int failed = 0;
-  for (const pid_t child : children) {
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    if (WIFSIGNALED(status))
-      std::fprintf(stderr, "a node ended by signal %d (14 = its seconds are over)\n",
-                   WTERMSIG(status));
-    failed |= status != 0;
-  }
+  const int failed =
+      bench::in_processes(wanted.nodes, [&](int node) { return run_node(board, wanted, node); });
   std::printf("{\"nodes\": %d, \"ranks_of_a_node\": %d, \"ok\": %s}\n", wanted.nodes, wanted.ranks,
               failed == 0 ? "true" : "false");
   return failed;

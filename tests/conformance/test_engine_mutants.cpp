@@ -88,7 +88,7 @@ Plan plan_of_scatter_ring(const Topology& topology, const QueueOf& through) {
 }
 #endif
 
-Plan plan_of(CallKind call, const QueueOf& through) {
+Plan plan_of(CallKind call, const QueueOf& through, bool uneven = false) {
   static const Topology topology = load_topology("hgx-h200");
 #ifdef PLAIT_HAS_MUTANTS
   if (call == scattered) return plan_of_scatter_ring(topology, through);
@@ -101,6 +101,7 @@ Plan plan_of(CallKind call, const QueueOf& through) {
                        : call == places                  ? Collective::all_to_all
                        : call == passes || call == chain ? Collective::broadcast
                                                          : Collective::all_reduce;
+  if (uneven) request.counts = {20000, 7, 9001, 20000};
   request = checked(request, topology);
   Tuning tuning;
   if (call == exchange || call == gather) tuning.host_permille = 300;
@@ -117,12 +118,13 @@ std::vector<Plan> right_plans() {
   return plans;
 }
 
-Plan plan_with(const Row& row) {
+Plan plan_with(const Row& row, bool uneven = false) {
   std::vector<std::unique_ptr<MutantQueue>> queues;
-  return plan_of(row.call, [&](PlanBook& book, int rank) -> EngineQueue& {
+  const auto through = [&](PlanBook& book, int rank) -> EngineQueue& {
     queues.push_back(std::make_unique<MutantQueue>(book, rank, row.mutant));
     return *queues.back();
-  });
+  };
+  return plan_of(row.call, through, uneven);
 }
 
 /// The rule by which it is rejected; empty = it is not.
@@ -154,6 +156,20 @@ TEST_CASE("calls by copy engines with a mistake are rejected, each by its rule")
   std::string table;
   for (const auto& [rule, count] : by_rule) table += text(" ", rule, " ", count);
   MESSAGE(std::size(kRows), " mistakes, rejected by:", table);
+}
+
+TEST_CASE("a ring of blocks that have a count each is proved, and with a mistake rejected") {
+  std::vector<Plan> right = right_plans();
+  right.push_back(plan_of(ring, nullptr, true));
+  CHECK(rejected_by(right.back(), right) == "");
+  int rejected = 0;
+  for (const Row& row : kRows) {
+    if (row.call != ring) continue;
+    CAPTURE(row.mistake);
+    CHECK(rejected_by(plan_with(row, true), right) != "");
+    ++rejected;
+  }
+  CHECK(rejected == 14);
 }
 
 TEST_CASE("the same calls without a mistake are proved, in a row and in graphs") {

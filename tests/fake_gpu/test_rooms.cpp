@@ -267,3 +267,25 @@ TEST_CASE("who closes while its peers have yet to come frees what it has begun")
   rank.reset();
   CHECK(taken() == 0);
 }
+
+TEST_CASE("blocks with a count each go by the engine of even ones, or else by plans") {
+  const cuda::Group group = cuda::usual_group(4);
+  Request gather;
+  gather.collective = Collective::all_gather;
+  gather.ranks = 4;
+  for (const bool is_measured : {true, false}) {
+    const auto anything = [](const cuda::Engine&, const Request&) { return 1.0; };
+    const cuda::Selector selector(group, {}, is_measured, anything);
+    gather.count = 100 * kMib;
+    gather.counts = {gather.count, 7, 0, gather.count};
+    const auto large = selector.best(gather);
+    REQUIRE(large);
+    CHECK(large->engine->info().name == "copy_ring");
+    CHECK_FALSE(large->beats_nccl.value_or(false));
+    gather.count = 1000;
+    gather.counts = {1000, 7, 0, 1000};
+    CHECK_FALSE(selector.best(gather));
+    gather.counts.clear();
+    CHECK(selector.best(gather));
+  }
+}

@@ -104,8 +104,32 @@ inline Board* make_board(int ranks) {
   return board;
 }
 
-/// Runs body(rank) for every rank; returns 0 if none threw. Processes are forked before any CUDA
-/// call.
+/// Runs body(i) in a process each, forked before any CUDA call; returns 0 if all of them did.
+inline int in_processes(int count, const std::function<int(int)>& body) {
+  std::vector<pid_t> children;
+  std::fflush(nullptr);  // what was said before is not said once more by each of them
+  for (int i = 0; i < count; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const int status = body(i);
+      std::fflush(nullptr);
+      ::_exit(status);
+    }
+    children.push_back(child);
+  }
+  int failed = 0;
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    if (WIFSIGNALED(status))
+      std::fprintf(stderr, "a process ended by signal %d (14 = its seconds are over)\n",
+                   WTERMSIG(status));
+    failed |= status != 0 ? 1 : 0;
+  }
+  return failed;
+}
+
+/// Runs body(rank) for every rank; returns 0 if none threw.
 inline int run_ranks(Board* board, bool processes, const std::function<void(int)>& body) {
   const auto guarded = [&](int rank) {
     try {
@@ -117,26 +141,7 @@ inline int run_ranks(Board* board, bool processes, const std::function<void(int)
       return 1;
     }
   };
-  if (processes) {
-    std::vector<pid_t> children;
-    std::fflush(nullptr);  // what was said before is not said once more by each of them
-    for (int rank = 0; rank < board->ranks; ++rank) {
-      const pid_t child = ::fork();
-      if (child == 0) {
-        const int status = guarded(rank);
-        std::fflush(nullptr);
-        ::_exit(status);
-      }
-      children.push_back(child);
-    }
-    int failed = 0;
-    for (const pid_t child : children) {
-      int status = 0;
-      ::waitpid(child, &status, 0);
-      failed |= status != 0 ? 1 : 0;
-    }
-    return failed;
-  }
+  if (processes) return in_processes(board->ranks, guarded);
   std::atomic<int> failed{0};
   std::vector<std::thread> threads;
   for (int rank = 0; rank < board->ranks; ++rank)

@@ -147,18 +147,20 @@ def pairs(comm: plait.Communicator, checks: Checks) -> None:
     checks.same("pairs are counted", len(ways) > 0, True)
 
 
+JOBS = {
+    "collectives": collectives,
+    "strategies": strategies,
+    "refusals": refusals,
+    "pairs": pairs,
+}
+
+
 def main() -> None:
     from mpi4py import MPI
 
     checks = Checks()
     comm = plait.init()
-    jobs = {
-        "collectives": collectives,
-        "strategies": strategies,
-        "refusals": refusals,
-        "pairs": pairs,
-    }
-    jobs[sys.argv[1]](comm, checks)
+    JOBS[sys.argv[1]](comm, checks)
     facts = {"ranks": comm.ranks, "topology": comm.topology.name}
     wrong = MPI.COMM_WORLD.gather((checks.count, checks.wrong))
     if wrong is not None:

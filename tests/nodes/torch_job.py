@@ -9,7 +9,7 @@ import json
 import sys
 
 import torch.distributed as dist
-from job import Checks, collectives, pairs, refusals, strategies
+from job import JOBS, Checks
 
 import plait
 
@@ -18,13 +18,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     checks = Checks()
     comm = plait.init()
-    jobs = {
-        "collectives": collectives,
-        "strategies": strategies,
-        "refusals": refusals,
-        "pairs": pairs,
-    }
-    jobs[sys.argv[1]](comm, checks)
+    JOBS[sys.argv[1]](comm, checks)
     found: list[object] = [None] * comm.ranks
     dist.all_gather_object(found, (checks.count, checks.wrong))
     if comm.rank == 0:

@@ -16,6 +16,19 @@ from plait.bench.oracle import Oracle, poison
 from plait.launch import Emit
 
 
+def wrong_through_core(
+    comm: plait.Communicator, request: plait.Request, plait_type: str, seed: int
+) -> int:
+    """Runs the request on random input into a poisoned output; returns wrong elements."""
+    oracle = Oracle(request, seed=seed)
+    size = DTYPE_OF_TYPE[plait_type].itemsize
+    output = np.empty(request.output_bytes(comm.rank) // size, DTYPE_OF_TYPE[plait_type])
+    poison(output)
+    source = oracle.input(comm.rank)
+    comm._core.run_request(request, source.ctypes.data, output.ctypes.data, "", {}, 1.0)
+    return oracle.wrong(comm.rank, output, bitwise=False)
+
+
 def collectives(task: dict[str, Any], emit: Emit) -> None:
     """Every request of the task through the core's call; emits the number of wrong elements."""
     comm = plait.init()
@@ -23,13 +36,7 @@ def collectives(task: dict[str, Any], emit: Emit) -> None:
     for collective, count, plait_type, op, root in task["requests"]:
         peer = (root + 1) % comm.ranks
         request = plait.Request(collective, count, plait_type, op, comm.ranks, root, peer)
-        oracle = Oracle(request, seed=count + 7)
-        size = DTYPE_OF_TYPE[plait_type].itemsize
-        output = np.empty(request.output_bytes(comm.rank) // size, DTYPE_OF_TYPE[plait_type])
-        poison(output)
-        source = oracle.input(comm.rank)
-        comm._core.run_request(request, source.ctypes.data, output.ctypes.data, "", {}, 1.0)
-        wrong.append(oracle.wrong(comm.rank, output, bitwise=False))
+        wrong.append(wrong_through_core(comm, request, plait_type, seed=count + 7))
     emit({"rank": comm.rank, "wrong": wrong})
 
 
@@ -302,13 +309,7 @@ def block_requests(task: dict[str, Any], emit: Emit) -> None:
     wrong = []
     for collective, counts, plait_type, op, root in task["requests"]:
         request = plait.Request(collective, 0, plait_type, op, comm.ranks, root, counts=counts)
-        oracle = Oracle(request, seed=sum(counts))
-        size = DTYPE_OF_TYPE[plait_type].itemsize
-        output = np.empty(request.output_bytes(comm.rank) // size, DTYPE_OF_TYPE[plait_type])
-        poison(output)
-        source = oracle.input(comm.rank)
-        comm._core.run_request(request, source.ctypes.data, output.ctypes.data, "", {}, 1.0)
-        wrong.append(oracle.wrong(comm.rank, output, bitwise=False))
+        wrong.append(wrong_through_core(comm, request, plait_type, seed=sum(counts)))
     emit({"rank": comm.rank, "wrong": wrong})
 
 

@@ -16,22 +16,17 @@ bool takes(const Engine& engine, const Request& request, const Tuning& tuning, c
   return why_not(engine, request, tuning, group).empty();
 }
 
-/// The first row that is about the request and whose engine takes it.
+/// The first row that is about the request and whose engine takes it. Rows were measured with even
+/// blocks: those with a count each go by that row's engine, or else by plans.
 const BuiltInChoice* built_in(const Request& request, const Group& group) {
+  Request even = request;
+  even.counts.clear();
   for (const BuiltInChoice& row : choices()) {
     const bool is_for_budget =
         row.most_blocks == 0 || (group.leaves_sms() && group.blocks() <= row.most_blocks);
-    if (row.is_about(request) && is_for_budget && takes(row.engine(), request, {}, group))
-      return &row;
+    if (row.is_about(request) && is_for_budget && takes(row.engine(), even, {}, group))
+      return takes(row.engine(), request, {}, group) ? &row : nullptr;
   }
-  return nullptr;
-}
-
-/// Blocks that have a count each: no row was measured with them.
-const Engine* that_takes_counts(const Request& request, const Group& group) {
-  if (request.counts.empty()) return nullptr;
-  for (const Engine* const engine : engines())
-    if (takes(*engine, request, {}, group)) return engine;
   return nullptr;
 }
 
@@ -123,7 +118,8 @@ std::optional<Choice> Selector::by_itself(const Request& request) const {
     if (is_sum) choice.beats_nccl = row->beats_nccl();
     if (choice.beats_nccl || !as_measured_) return choice;
   }
-  if (choice.engine == nullptr && !as_measured_ && predict_) {
+  // Of blocks with a count each it would compare the one engine that takes them with none.
+  if (choice.engine == nullptr && !as_measured_ && predict_ && request.counts.empty()) {
     choice.engine = simulated(request);
     choice.by = Choice::By::simulated;
     if (choice.engine != nullptr) return choice;
@@ -132,14 +128,12 @@ std::optional<Choice> Selector::by_itself(const Request& request) const {
   if (choice.engine == nullptr) {
     choice.by = Choice::By::built_in;
     choice.engine = row != nullptr ? &row->engine() : without_slots(request, group_);
-    if (choice.engine == nullptr) choice.engine = that_takes_counts(request, group_);
     if (choice.engine == nullptr) return std::nullopt;
   }
   // What the built-in choice says of NCCL holds for its own engine.
   if (as_measured_ && row != nullptr)
-    choice.beats_nccl =
-        row->beats_nccl && choice.engine == &row->engine() && is_within_budget(request) &&
-        request.counts.empty();
+    choice.beats_nccl = row->beats_nccl && choice.engine == &row->engine() &&
+                        is_within_budget(request) && request.counts.empty();
   return choice;
 }
 

@@ -15,23 +15,14 @@
 #include "base/text.hpp"
 #include "comm/socket.hpp"
 #include "exec/float_mode.hpp"
-#include "plait/communicator.hpp"
 #include "plait/error.hpp"
-#include "unit/folder.hpp"
+#include "unit/comm/communicators.hpp"
 #include "unit/scale.hpp"
 
 using namespace plait;
+using namespace plait_test;
 
 namespace {
-
-CommunicatorOptions options_for(const TestFolder& folder, int rank, int ranks) {
-  CommunicatorOptions options;
-  options.rank = rank;
-  options.ranks = ranks;
-  options.rendezvous = "unix:" + folder.socket();
-  options.arrive_s = 20;
-  return options;
-}
 
 Request request_for(Collective collective, std::uint64_t count, int ranks) {
   Request request;
@@ -39,27 +30,6 @@ Request request_for(Collective collective, std::uint64_t count, int ranks) {
   request.count = count;
   request.ranks = ranks;
   return request;
-}
-
-using Body = std::function<void(Communicator&)>;
-
-std::vector<std::string> with_communicators(int ranks, const Body& body) {
-  TestFolder folder;
-  return as_threads(ranks, [&](int rank) {
-    const auto communicator = Communicator::create(options_for(folder, rank, ranks));
-    body(*communicator);
-  });
-}
-
-void check_no_errors(const std::vector<std::string>& thrown) {
-  for (const std::string& one : thrown) CHECK(one == "");
-}
-
-void check_all_say(const std::vector<std::string>& thrown, const std::string& words) {
-  for (const std::string& one : thrown) {
-    CAPTURE(one);
-    CHECK(one.find(words) != std::string::npos);
-  }
 }
 
 /// Runs an all_reduce of ranks' i + rank and throws where a sum is wrong.

@@ -9,31 +9,17 @@
 
 #include "base/text.hpp"
 #include "exec/reference/reference.hpp"
-#include "plait/communicator.hpp"
 #include "plait/error.hpp"
 #include "plans/uneven.hpp"
-#include "unit/folder.hpp"
+#include "unit/comm/communicators.hpp"
 #include "unit/scale.hpp"
 
 using namespace plait;
+using namespace plait_test;
 
 namespace {
 
 using Bytes = std::vector<std::byte>;
-using Body = std::function<void(Communicator&)>;
-
-std::vector<std::string> with_communicators(int ranks, const Body& body) {
-  TestFolder folder;
-  return as_threads(ranks, [&](int rank) {
-    CommunicatorOptions options;
-    options.rank = rank;
-    options.ranks = ranks;
-    options.rendezvous = "unix:" + folder.socket();
-    options.arrive_s = 20;
-    const auto communicator = Communicator::create(options);
-    body(*communicator);
-  });
-}
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -103,17 +89,6 @@ OwnCounts known_to(const Request& request, int rank) {
     known.gets.push_back(gets);
   }
   return known;
-}
-
-void check_no_errors(const std::vector<std::string>& thrown) {
-  for (const std::string& one : thrown) CHECK(one == "");
-}
-
-void check_all_say(const std::vector<std::string>& thrown, const std::string& words) {
-  for (const std::string& one : thrown) {
-    CAPTURE(one);
-    CHECK(one.find(words) != std::string::npos);
-  }
 }
 
 Request asked(Collective collective, int ranks, std::vector<std::uint64_t> counts) {

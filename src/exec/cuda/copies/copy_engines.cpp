@@ -149,6 +149,7 @@ class RingEngine : public CopyEngine<RingReady> {
     return request.ranks <= 2 ? "it serves more than two ranks; copy_exchange serves two"
                               : why_no_copies(group);
   }
+  bool takes_counts() const override { return true; }
 };
 
 }  // namespace

@@ -2,6 +2,9 @@
 #include "exec/cuda/copies/copy_tuning.hpp"
 
 #include <algorithm>
+#include <utility>
+
+#include "plan/blocks.hpp"
 
 namespace plait::cuda {
 namespace {
@@ -34,11 +37,14 @@ RotationCut rotation_cut(std::uint64_t part_bytes, const Group& group, const Tun
 }
 
 RingCut ring_cut(const Request& request, const Group& group, const Tuning& tuning) {
-  const std::uint64_t bytes = request.count * bytes_of(request.type);
   const std::uint64_t room = group.inbox_bytes() / kRingSlots, wish = wished_piece_bytes(tuning);
   if (request.collective == Collective::broadcast)
-    return cut_chain(request.ranks, request.root, bytes, room, wish);
-  return cut_ring(request.ranks, bytes, std::min(at_most(wish, kRingPieceBytes), room));
+    return cut_chain(request.ranks, request.root, request.count * bytes_of(request.type), room,
+                     wish);
+  std::vector<Range> parts;
+  for (int owner = 0; owner < request.ranks; ++owner)
+    parts.push_back(received_block(request, owner, 0));
+  return cut_ring(std::move(parts), std::min(at_most(wish, kRingPieceBytes), room));
 }
 
 HostCut cores_cut(std::uint64_t bytes, const Group& group, const Tuning& tuning) {

@@ -4,17 +4,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace plait::cuda {
 
-RingCut cut_ring(int ranks, std::uint64_t part_bytes, std::uint64_t most_bytes) {
+RingCut cut_ring(std::vector<Range> parts, std::uint64_t most_bytes) {
   constexpr std::uint64_t kGrain = 4096;
   const std::uint64_t most = std::max(kGrain, most_bytes / kGrain * kGrain);
-  const auto hops = static_cast<std::uint64_t>(ranks - 1);
+  const std::uint64_t hops = parts.size() - 1;
+  std::uint64_t part_bytes = 0;
+  for (const Range& part : parts) part_bytes = std::max(part_bytes, part.bytes);
   const std::uint64_t pairs = std::max<std::uint64_t>(1, (part_bytes + 2 * most - 1) / (2 * most));
   const std::uint64_t even = (part_bytes + 2 * pairs - 1) / (2 * pairs);
   const std::uint64_t piece = std::max<std::uint64_t>(1, (even + kGrain - 1) / kGrain) * kGrain;
-  return {ranks, part_bytes, std::min(most, piece), static_cast<std::uint32_t>(2 * pairs * hops)};
+  return {std::move(parts), std::min(most, piece), static_cast<std::uint32_t>(2 * pairs * hops)};
 }
 
 RingCut cut_chain(int ranks, int root, std::uint64_t bytes, std::uint64_t most_bytes,
@@ -28,20 +31,21 @@ RingCut cut_chain(int ranks, int root, std::uint64_t bytes, std::uint64_t most_b
   const std::uint64_t piece = wished_bytes != 0 ? wished_bytes : static_cast<std::uint64_t>(best);
   const std::uint64_t most = std::max(kGrain, std::min(piece, most_bytes) / kGrain * kGrain);
   const std::uint64_t pieces = std::max<std::uint64_t>(1, (bytes + most - 1) / most);
-  return {ranks, bytes, most, static_cast<std::uint32_t>(pieces + 2 * (hops - 1)), root};
+  return {std::vector<Range>(static_cast<std::size_t>(ranks), Range{0, bytes}), most,
+          static_cast<std::uint32_t>(pieces + 2 * (hops - 1)), root};
 }
 
 namespace {
 
 /// A piece a step, which each rank passes on two steps after the one before.
 RingPiece pushed_along(const RingCut& cut, int rank, std::uint32_t step) {
-  const int hop = (rank - cut.root + cut.ranks) % cut.ranks;
+  const int hop = (rank - cut.root + cut.ranks()) % cut.ranks();
+  const std::uint64_t bytes = cut.parts[static_cast<std::size_t>(rank)].bytes;
   const auto piece = static_cast<std::int64_t>(step) - 2 * hop;
   const std::uint64_t from =
-      piece < 0 ? cut.part_bytes
-                : std::min(cut.part_bytes, static_cast<std::uint64_t>(piece) * cut.piece_bytes);
-  const bool is_last = hop == cut.ranks - 1;
-  return {cut.root, from, is_last ? 0 : std::min(cut.piece_bytes, cut.part_bytes - from)};
+      piece < 0 ? bytes : std::min(bytes, static_cast<std::uint64_t>(piece) * cut.piece_bytes);
+  const bool is_last = hop == cut.ranks() - 1;
+  return {cut.root, from, is_last ? 0 : std::min(cut.piece_bytes, bytes - from)};
 }
 
 }  // namespace
@@ -49,13 +53,14 @@ RingPiece pushed_along(const RingCut& cut, int rank, std::uint32_t step) {
 /// Two pieces of each part take all hops, then the next two.
 RingPiece pushed_by(const RingCut& cut, int rank, std::uint32_t step) {
   if (cut.root >= 0) return pushed_along(cut, rank, step);
-  const auto ranks = static_cast<std::uint32_t>(cut.ranks), hops = ranks - 1;
+  const auto ranks = static_cast<std::uint32_t>(cut.ranks()), hops = ranks - 1;
   const std::uint32_t hop = step / 2 % hops;
   const std::uint32_t owner = (static_cast<std::uint32_t>(rank) + ranks - hop) % ranks;
   const std::uint64_t piece = step / (2 * hops) * 2 + step % 2;
-  const std::uint64_t from = std::min(cut.part_bytes, piece * cut.piece_bytes);
-  return {static_cast<int>(owner), owner * cut.part_bytes + from,
-          std::min(cut.piece_bytes, cut.part_bytes - from)};
+  const Range part = cut.parts[owner];
+  const std::uint64_t from = std::min(part.bytes, piece * cut.piece_bytes);
+  return {static_cast<int>(owner), part.offset + from,
+          std::min(cut.piece_bytes, part.bytes - from)};
 }
 
 char* EngineRing::slot(int rank, std::uint32_t step) const {
@@ -63,8 +68,7 @@ char* EngineRing::slot(int rank, std::uint32_t step) const {
 }
 
 const char* EngineRing::own(const RingPiece& piece) const {
-  const std::uint64_t mine =
-      cut_.root >= 0 ? 0 : static_cast<unsigned>(call_.rank) * cut_.part_bytes;
+  const std::uint64_t mine = cut_.parts[static_cast<std::size_t>(call_.rank)].offset;
   return static_cast<const char*>(call_.input) + (piece.from - mine);
 }
 

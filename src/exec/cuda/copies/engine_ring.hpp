@@ -5,8 +5,10 @@
 // all-gather, the pipelined broadcast; bench/NOTES.md has why engines, and why a ring.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "exec/cuda/copies/engine_call.hpp"
+#include "plait/builder.hpp"
 
 namespace plait::cuda {
 
@@ -15,16 +17,17 @@ inline constexpr std::uint32_t kRingSlots = 4;
 /// Where nobody asks for another size: larger pieces gain little, and the last is taken out late.
 inline constexpr std::uint64_t kRingPieceBytes = 32ull << 20;
 
-/// How parts are cut, one of each rank; the same on all ranks. In a step each rank pushes a piece.
+/// How parts are cut, one of each rank; the same on all ranks. In a step each rank pushes a piece,
+/// which is less or nothing of a part that is smaller than others.
 struct RingCut {
-  int ranks = 1;
-  std::uint64_t part_bytes = 0;
+  std::vector<Range> parts;  ///< by rank, of the output; of a broadcast each is the whole
   std::uint64_t piece_bytes = 0;
   std::uint32_t steps = 0;
-  int root = -1;  ///< of a broadcast, of one part; -1 = an all_gather
+  int root = -1;  ///< of a broadcast; -1 = an all_gather
+  int ranks() const { return static_cast<int>(parts.size()); }
 };
 /// most_bytes: of a piece, not 0.
-RingCut cut_ring(int ranks, std::uint64_t part_bytes, std::uint64_t most_bytes);
+RingCut cut_ring(std::vector<Range> parts, std::uint64_t most_bytes);
 /// Of a broadcast. wished_bytes: of a piece; 0 = such that the ends of the chain wait least.
 RingCut cut_chain(int ranks, int root, std::uint64_t bytes, std::uint64_t most_bytes,
                   std::uint64_t wished_bytes);
@@ -36,7 +39,7 @@ inline bool is_engine_ring(const Request& request) {
 
 struct RingPiece {
   int owner = 0;            ///< who began with it
-  std::uint64_t from = 0;   ///< of all parts
+  std::uint64_t from = 0;   ///< of the output
   std::uint64_t bytes = 0;  ///< 0 = nothing
 };
 /// What a rank pushes in a step: of its own part, or what came two steps before; of a broadcast the
