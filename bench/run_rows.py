@@ -43,6 +43,7 @@ TUNED = {
         {"under_way_kib": 2048, "piece_kib": 8, "shift": 1, "copied_results": 1},
         {"blocks": 64},
     ),
+    "copy_exchange": ({"batch": 1},),
     "copy_rotation": ({"batch": 1}, {"batch": 1, "tile_units": MIB // 4}),
     "copy_ring": ({"tile_units": MIB // 2}, {"tile_units": MIB}),
     "scatter_ring": ({"tile_units": MIB // 2},),

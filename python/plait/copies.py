@@ -43,9 +43,9 @@ def copy(
     Both must be contiguous, of one element type and as many elements; any alignment. dst_stream,
     src_stream: a number, torch.cuda.Stream or cupy.cuda.Stream on the GPU of each; None = the
     library's current stream there. The copy begins after what both streams hold, and what either
-    gets later comes after it. params: host_permille, relay_permille, relay, chunk_kib (`plait bench
-    copy --shares`); None = as the links ask for, with less through host memory where earlier copies
-    waited for it (another job on PCIe). without: links left out ("nvlink:0-1").
+    gets later comes after it. params: host_permille, relay_permille, relay, chunk_kib, batch
+    (`plait bench copy --shares`); None = as the links ask for, with less through host memory where
+    earlier copies waited for it (another job on PCIe). without: links left out ("nvlink:0-1").
     """
     source, target = buffer_of(src, "src"), buffer_of(dst, "dst", writable=True)
     for role, buffer in (("dst", target), ("src", source)):

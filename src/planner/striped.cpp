@@ -307,6 +307,7 @@ void write(Builder& builder, const Params& params) {
   ways = is_asked
              ? as_asked(params, ways, topology, request, chunk, lanes)
              : quickest(Cutter(topology, pairs.size()), ways, whole.bytes, chunk, pairs.size());
+  if (param_in(params, "batch", 0, 0, 1) == 1) builder.param("batch", 1);
   StripeWriter writer(builder, pairs);
   std::uint64_t at = whole.offset;
   for (const Way& way : ways) {
@@ -331,7 +332,7 @@ const Strategy& striped_strategy() {
        {Collective::copy, Collective::send_recv}},
       candidates,
       write,
-      {"host_permille", "relay_permille", "relay", "chunk_kib", "lanes"}};
+      {"host_permille", "relay_permille", "relay", "chunk_kib", "lanes", "batch"}};
   return strategy;
 }
 

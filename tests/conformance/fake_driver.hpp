@@ -229,6 +229,24 @@ inline void fake_work(cuda::Api& api) {
                            reinterpret_cast<const char*>(src), bytes, 0, nullptr, 0, 0});
     return kSuccess;
   };
+  api.memory_copy_batch = [](const DevicePointer* dsts, const DevicePointer* srcs,
+                             const std::size_t* bytes, std::size_t count,
+                             const CopyAttributes* attributes, const std::size_t* first_with,
+                             std::size_t attributes_count, std::size_t*, Stream stream) {
+    machine().check_stream(stream, "memory_copy_batch");
+    if (machine().capturing || stream == nullptr || attributes_count != 1 || *first_with != 0 ||
+        attributes->source_order != kSourceInStreamOrder || count == 0)
+      machine().faults.emplace_back("a batch that no driver takes");
+    machine().calls.push_back("batch");
+    for (std::size_t i = count; i-- != 0;) {  // in another order than that of the call
+      auto* const dst = reinterpret_cast<char*>(dsts[i]);
+      const auto* const src = reinterpret_cast<const char*>(srcs[i]);
+      if (machine().is_pinned(dst) || machine().is_pinned(src))
+        machine().faults.emplace_back("a batch through host memory");
+      machine().put(stream, {FakeWork::Kind::copy, dst, src, bytes[i], 0, nullptr, 0, 0});
+    }
+    return kSuccess;
+  };
   api.memory_alloc = [](DevicePointer* pointer, std::size_t bytes) {
     void* memory = std::malloc(bytes);
     machine().allocated.insert(memory);

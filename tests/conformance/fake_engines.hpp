@@ -221,9 +221,10 @@ class FakeQueue : public cuda::EngineQueue {
                   {},
                   [=](unsigned random) { std::memcpy(dst, src, random % (bytes + 1)); }});
   }
-  /// In another order than that of the plan.
+  /// As the driver is told of them, but in another order.
   void copy_all(cuda::Stream stream, const std::vector<cuda::OneCopy>& copies) override {
-    for (auto one = copies.rbegin(); one != copies.rend(); ++one)
+    const std::vector<cuda::OneCopy> chunks = cuda::in_chunks(copies);
+    for (auto one = chunks.rbegin(); one != chunks.rend(); ++one)
       copy(stream, one->dst, one->src, one->bytes);
   }
   /// As engine_step() does: who is aborted or hears that a peer has given up goes no further, and

@@ -99,6 +99,8 @@ struct Case {
 const std::vector<Case> kCases{
     {{}, {}},
     {{}, {{"host_permille", 300}, {"chunk_kib", 4}}},
+    {{}, {{"batch", 1}}},
+    {{}, {{"host_permille", 100}, {"chunk_kib", 4}, {"batch", 1}}},
     {{}, {{"host_permille", 200}, {"relay_permille", 300}, {"relay", 3}, {"chunk_kib", 4}}},
     {{"nvlink:0-1"}, {}},
     {{"nvlink:0-1"}, {{"relay_permille", 1000}, {"chunk_kib", 4}}},
@@ -175,7 +177,7 @@ TEST_CASE("one process: GPUs do not address each other where NCCL was told so") 
 }
 
 TEST_CASE("one process: nothing is left behind") {
-  const std::vector<Plan> plans = plans_of(kCases[5], Collective::send_recv);
+  const std::vector<Plan> plans = plans_of(kCases[7], Collective::send_recv);
   Bench bench;
   bench.add_streams(plans[0].request.devices);
   const std::size_t callers = FakeMachine::now().queues.size();
@@ -222,6 +224,38 @@ TEST_CASE(
     if (step.kind == CopyStep::Kind::wait) CHECK(recorded[step.event] == 1);
   }
   CHECK(copies > 20);
+}
+
+TEST_CASE(
+    "one process: copies over a link go as one batch, but through host memory and on the "
+    "legacy stream") {
+  const auto calls = [](const Params& params, std::uint64_t bytes, bool is_legacy) {
+    const Topology topology = load_topology("hgx-h200");
+    const Plan plan =
+        propose_one(topology, request_of(topology, bytes, Collective::copy), "striped", params);
+    Bench bench;
+    bench.add_streams(plan.request.devices);
+    if (is_legacy) {
+      FakeMachine::now().stream_owner[nullptr] = reinterpret_cast<cuda::Context>(0x100);
+      bench.streams[0] = nullptr;
+    }
+    Buffers buffers(plan, 1);
+    bench.node->run(bench.node->bind(plan, {0, 1}), buffers.ranks(bench.streams));
+    std::map<std::string, int> made;
+    for (const std::string& call : FakeMachine::now().calls) ++made[call];
+    FakeMachine::now().run_by_chance(1);
+    CHECK(buffers.outputs == buffers.expected);
+    CHECK(FakeMachine::now().faults == std::vector<std::string>{});
+    return std::pair(made["batch"], made["copy"]);
+  };
+  CHECK(calls({{"batch", 1}}, 400'000, false) == std::pair(1, 0));
+  CHECK(calls({{"batch", 1}}, 200'000, false) == std::pair(0, 1));  // too short to be cut
+  CHECK(calls({{"batch", 1}}, 400'000, true) == std::pair(0, 1));
+  CHECK(calls({}, 400'000, false) == std::pair(0, 1));
+  const auto [batches, by_host] =
+      calls({{"batch", 1}, {"host_permille", 100}, {"chunk_kib", 4}}, 400'000, false);
+  CHECK(batches == 1);
+  CHECK(by_host > 10);
 }
 
 TEST_CASE("one process: inside one GPU, and what is refused") {

@@ -33,6 +33,7 @@ SHARE_NAMES = {
     "gpu": "relay",
     "chunk_kib": "chunk_kib",
     "lanes": "lanes",
+    "batch": "batch",
 }
 FIELDS = ("bytes", "way", "paths", "alone_us", "in_row_us", "gb_per_s", "short_gb_per_s", "wrong")
 NCCL_FIELDS = ("nccl_alone_us", "nccl_in_row_us", "nccl_gb_per_s", "nccl_wrong", "nccl_ratio")

@@ -38,6 +38,7 @@ class ExchangeReady : public Ready {
                     : 0;
     const ExchangeCut cut = exchange_cut(shape_.part_bytes, group_, tuning_);
     PairExchange(rank_.queue(), rank_.engine_path(), cut, shape_, call, type_, blocks_,
+                 tuning_.batch == 1,
                  corrected ? share.timed(cut.bytes, cut.bytes - cut.host_from) : nullptr)
         .enqueue(rank_.fork(), stream);
   }

@@ -16,26 +16,8 @@ void DriverQueue::copy(Stream stream, char* dst, const char* src, std::uint64_t 
                   reinterpret_cast<DevicePointer>(src), bytes, stream);
 }
 
-/// Copies to other GPUs alone carry the flag: with it local ones reach a fraction of their speed.
 void DriverQueue::copy_all(Stream stream, const std::vector<OneCopy>& copies) {
-  int status = kCaptureNone;
-  PLAIT_CUDA_CALL(stream_is_capturing, stream, &status);
-  if (api().memory_copy_batch == nullptr || status != kCaptureNone || copies.size() < 2)
-    return EngineQueue::copy_all(stream, copies);
-  std::vector<DevicePointer> dsts, srcs;
-  std::vector<std::size_t> bytes;
-  for (const OneCopy& one : copies) {
-    dsts.push_back(reinterpret_cast<DevicePointer>(one.dst));
-    srcs.push_back(reinterpret_cast<DevicePointer>(one.src));
-    bytes.push_back(one.bytes);
-  }
-  CopyAttributes attributes{};
-  attributes.source_order = kSourceInStreamOrder;
-  attributes.flags = kCopyBesideComputing;
-  const std::size_t first = 0;
-  std::size_t failed = 0;
-  PLAIT_CUDA_CALL(memory_copy_batch, dsts.data(), srcs.data(), bytes.data(), dsts.size(),
-                  &attributes, &first, 1, &failed, stream);
+  copy_to_others(api(), stream, copies);
 }
 
 void DriverQueue::step(Stream stream, const EngineStep& step) {

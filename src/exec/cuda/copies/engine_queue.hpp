@@ -5,18 +5,12 @@
 #include <vector>
 
 #include "exec/cuda/copies/copy_args.hpp"
+#include "exec/cuda/device/copy_batch.hpp"
 #include "exec/cuda/device/kernels.hpp"
 #include "exec/cuda/host/host_reducer.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {
-
-/// One of several copies whose order says nothing.
-struct OneCopy {
-  char* dst;
-  const char* src;
-  std::uint64_t bytes;
-};
 
 class EngineQueue {
  public:

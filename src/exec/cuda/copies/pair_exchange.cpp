@@ -59,7 +59,10 @@ void PairExchange::push(std::uint32_t piece) {
   const ExchangePiece& what = cut_.pieces[piece];
   if (what.after != 0 && what.after != cut_.pieces[piece - 1].after)
     follow(stream(kPush), event(kHandle, what.after - 1));
-  if (sends_) copy(stream(kPush), slot(peer(), what), sent(what.from), what.bytes);
+  if (sends_ && batches_)
+    copy_all(stream(kPush), {{slot(peer(), what), sent(what.from), what.bytes}});
+  else if (sends_)
+    copy(stream(kPush), slot(peer(), what), sent(what.from), what.bytes);
   record(event(kPush, piece), stream(kPush));
 }
 

@@ -21,15 +21,17 @@ namespace plait::cuda {
 class PairExchange : private EngineCall {
  public:
   /// `cut`: of shape.part_bytes. blocks: of reductions beside copies, which want memory's bandwidth
-  /// too; the last pieces are reduced by all there are. times: to be recorded; null = not.
+  /// too; the last pieces are reduced by all there are. batches: a piece is pushed in several
+  /// copies at once. times: to be recorded; null = not.
   PairExchange(EngineQueue& queue, const EnginePath& path, const ExchangeCut& cut,
                const HopShape& shape, const CallArgs& call, DataType type, unsigned blocks,
-               const PathMarks* marks)
+               bool batches, const PathMarks* marks)
       : EngineCall(queue, path, call, type),
         cut_(cut),
         shape_(shape),
         call_(call),
         blocks_(blocks),
+        batches_(batches),
         marks_(marks),
         sends_(sends(shape, 2, call.rank, 1 - call.rank)),
         takes_(sends(shape, 2, 1 - call.rank, call.rank)) {}
@@ -63,6 +65,7 @@ class PairExchange : private EngineCall {
   const HopShape& shape_;
   const CallArgs& call_;
   const unsigned blocks_;
+  const bool batches_;
   const PathMarks* const marks_;
   const bool sends_, takes_;       // this rank, over the pair
   std::uint32_t chunk_steps_ = 0;  // enqueued so far

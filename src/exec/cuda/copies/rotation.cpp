@@ -103,28 +103,14 @@ void Rotation::pass_port(Role role, int steps) {
   launch(stream(role), step);
 }
 
-/// A piece to each peer: one after the other, or all at once in chunks, each chunk's peers in turn
-/// from another one on (source: NCCL's collectives by copy engines).
+/// A piece to each peer: one after the other, or all at once.
 void Rotation::send(Role role, const std::vector<OneCopy>& by_step) {
-  if (!batches_) {
-    await_port(role);
-    for (std::size_t k = 0; k < by_step.size(); ++k) {
-      copy(stream(role), by_step[k].dst, by_step[k].src, by_step[k].bytes);
-      pass_port(role, static_cast<int>(k) + 1);
-    }
-    return;
+  if (batches_) return copy_all(stream(role), by_step);
+  await_port(role);
+  for (std::size_t k = 0; k < by_step.size(); ++k) {
+    copy(stream(role), by_step[k].dst, by_step[k].src, by_step[k].bytes);
+    pass_port(role, static_cast<int>(k) + 1);
   }
-  constexpr std::uint64_t kChunks = 4, kGrain = 4096;
-  std::vector<OneCopy> all;
-  for (std::uint64_t chunk = 0; chunk < kChunks; ++chunk)
-    for (std::size_t k = 0; k < by_step.size(); ++k) {
-      const OneCopy& whole = by_step[(k + chunk) % by_step.size()];
-      const std::uint64_t even = (whole.bytes + kChunks - 1) / kChunks;
-      const std::uint64_t size = (even + kGrain - 1) / kGrain * kGrain;
-      const std::uint64_t from = std::min(whole.bytes, chunk * size);
-      all.push_back({whole.dst + from, whole.src + from, std::min(size, whole.bytes - from)});
-    }
-  copy_all(stream(role), all);
 }
 
 /// After what this rank told of the pieces before, also where a graph orders its branches: others

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "exec/cuda/device/copy_batch.hpp"
 #include "exec/cuda/device/direct_access.hpp"
 #include "plait/error.hpp"
 
@@ -100,9 +101,7 @@ class OneProcess::Call {
     switch (step.kind) {
       case CopyStep::Kind::copy:
         if (is_timed_ && !has_begun_[lane]) note_begin(lane);
-        owner_.check(driver_.memory_copy_async(address_of(step.dst), address_of(step.src),
-                                               step.dst.bytes, stream_of(lane)),
-                     "memory_copy_async");
+        copy(step, stream_of(lane));
         break;
       case CopyStep::Kind::record: record(event_of(step.event), stream_of(lane)); break;
       case CopyStep::Kind::wait: wait(stream_of(lane), event_of(step.event)); break;
@@ -137,6 +136,16 @@ class OneProcess::Call {
   }
 
  private:
+  /// Batches are for copies between GPUs alone.
+  void copy(const CopyStep& step, Stream stream) {
+    const DevicePointer dst = address_of(step.dst), src = address_of(step.src);
+    const bool is_by_host = step.dst.space == Space::ring || step.src.space == Space::ring;
+    if (bound_.batches && !is_by_host && step.dst.rank != step.src.rank)
+      return copy_to_others(
+          driver_, stream,
+          {{reinterpret_cast<char*>(dst), reinterpret_cast<const char*>(src), step.dst.bytes}});
+    owner_.check(driver_.memory_copy_async(dst, src, step.dst.bytes, stream), "memory_copy_async");
+  }
   /// Before a direct lane's first copy, behind what that had to wait for.
   void note_begin(std::size_t lane) {
     has_begun_[lane] = true;
@@ -301,7 +310,8 @@ BoundCopies OneProcess::bind(const Plan& plan, const std::vector<int>& ordinals)
   if (ordinals.size() != ranks + plan.guests.size())
     throw Error(ErrorCode::internal, text("wanted a GPU for each of ", ranks + plan.guests.size(),
                                           " places, found ", ordinals.size()));
-  BoundCopies bound{order_copies(plan), ordinals, ranks, {}, {}, senders_of(plan)};
+  BoundCopies bound{order_copies(plan),           ordinals, ranks, {}, {}, senders_of(plan),
+                    plan.params.contains("batch")};
   std::map<int, std::size_t> streams, events;
   for (const CopyLane& lane : bound.steps.lanes) {
     const int ordinal = ordinals[static_cast<std::size_t>(lane.rank)];

@@ -40,6 +40,7 @@ struct BoundCopies {
   std::vector<std::size_t> streams;  ///< by lane: which of its GPU's; none for the caller's
   std::vector<std::size_t> events;   ///< by event, then by lane (its end): which of its GPU's
   std::vector<Sender> senders;       ///< empty where not every sender has both ways
+  bool batches = false;              ///< copies over links go as several of one driver's call
 };
 
 class OneProcess {
