@@ -8,11 +8,13 @@ its error. Launchers lose what is printed while they end a job.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,6 +74,15 @@ def other_rank() -> None:
     leave()
 
 
+def links_of_descriptors() -> list[str]:
+    """What each open descriptor leads to; those that threads of MPI close meanwhile are left out."""
+    links = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            links.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return links
+
+
 def killed() -> None:
     comm: Any = plait.init(arrive_s=CALL_S, deadline_s=CALL_S)
     mine = np.ones(1 << 20, np.float32)
@@ -85,8 +96,7 @@ def killed() -> None:
     report(comm.barrier)
     comm = None  # and with it all that it held
     gc.collect()
-    links = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")[:-1]]
-    left = [link for link in links if "plait" in link or "pidfd" in link]
+    left = [link for link in links_of_descriptors() if "plait" in link or "pidfd" in link]
     (FOLDER / f"left-{RANK}").write_text(f"{left}")
     leave()
 
@@ -97,4 +107,8 @@ def cut() -> None:
 
 
 if __name__ == "__main__":
-    globals()[CASE]()
+    try:
+        globals()[CASE]()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)  # MPI_Finalize would wait for the dead
