@@ -75,7 +75,7 @@ def other_rank() -> None:
 
 
 def links_of_descriptors() -> list[str]:
-    """What each open descriptor leads to; those that threads of MPI close meanwhile are left out."""
+    """What each open descriptor leads to; but for those that MPI closes meanwhile."""
     links = []
     for fd in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):
