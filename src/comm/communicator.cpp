@@ -608,7 +608,7 @@ Counters Communicator::counters() const {
     state_->rails->add_to(counters);
   else if (state_->device != nullptr)
     state_->device->calls().add_to(counters);
-  for (const Communicator* pair : state_->pairs->made()) add(counters, pair->counters());
+  for (const Communicator* pair : state_->all_pairs()) add(counters, pair->counters());
   return counters;
 }
 
@@ -616,6 +616,11 @@ void Communicator::abort() noexcept {
   if (getpid() != state_->owner) return;
   state_->peers.abort();
   state_->pairs->abort();
+  {
+    const std::lock_guard lock(state_->guard);
+    for (const auto& [peer, one] : state_->far)
+      if (one != nullptr) one->abort();
+  }
   if (state_->device != nullptr) state_->device->abort();
   if (state_->rails != nullptr) state_->rails->abort();
   state_->joined.controls.raise_failure(ErrorCode::aborted, "abort() was called");

@@ -109,6 +109,13 @@ def test_what_one_rank_finds_before_it_meets_any_is_an_error_on_all(tmp_path, ca
         assert words in said and seconds < 10
 
 
+def test_abort_ends_what_comes_from_another_node(tmp_path):
+    found = faults(tmp_path, "aborted", 0)
+    assert found.keys() == {0}
+    assert "AbortedError" in found[0][1] and "abort() was called" in found[0][1]
+    assert found[0][0] < 5
+
+
 def test_a_killed_rank_is_named_on_every_node(tmp_path):
     found = faults(tmp_path, "killed", 3, hosts=2)
     assert {0, 1} <= found.keys()  # MPICH's launcher may end who is beside the killed one
