@@ -34,6 +34,8 @@ struct Asked {
   Numbers counts, places;  ///< of all_gather and reduce_scatter, where ranks' parts differ
 };
 
+inline bool is_in_place(const void* buffer) { return buffer == real().abi.in_place; }
+
 namespace asked {
 
 inline Asked reduction(Collective collective, const void* in, void* out, Count count, Handle type,

@@ -1,38 +1,14 @@
-// A call's arguments -> plait's request and this rank's contiguous buffers, and back. What is
-// chosen goes by what all ranks have alike (collective, root, operation, bytes); what only this
-// rank has (its layout in memory) costs this rank a copy and changes no choice.
+// A call's arguments -> this rank's contiguous buffers, and back: a layout with holes costs this
+// rank a copy, and nobody else anything.
 #pragma once
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <vector>
 
-#include "plait/plan.hpp"
-#include "shims/mpi/asked.hpp"
-#include "shims/mpi/layout.hpp"
+#include "shims/mpi/shape.hpp"
 #include "shims/mpi/staging.hpp"
 
 namespace plait::mpi {
-
-/// What all ranks of a call find alike.
-struct Shape {
-  Request request;
-  std::uint64_t part_bytes = 0;  ///< of one rank's part, the largest
-};
-
-/// This rank in a communicator.
-struct Place {
-  int rank = 0;
-  int ranks = 0;
-};
-
-/// No message of the call is larger; ~0 where that takes a closer look.
-std::uint64_t most_bytes(const Asked& asked);
-/// Nothing where the call must pass on: it is empty, wrong, or not plait's.
-std::optional<Shape> shape_of(const Asked& asked, const Place& place);
-
-/// The GPU that all buffers of this rank lie on, each as plait wants it; -1 where one does not.
-int gpu_of_call(const Asked& asked, const Shape& shape, const Place& place);
 
 /// One rank's part in a call, with what it stages. Made and ended in a thread that may call MPI.
 class Job {

@@ -29,8 +29,6 @@ Part part_in(const Asked& asked) {
   return part;
 }
 
-bool is_in_place(const void* buffer) { return buffer == real().abi.in_place; }
-
 Piece joined(Piece a, Piece b) {
   if (a.bytes == 0) return b;
   if (b.bytes == 0) return a;

@@ -1,0 +1,145 @@
+// Reductions run on plait's types; everything else moves bytes.
+#include "shims/mpi/shape.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "plait/communicator.hpp"
+#include "shims/mpi/gpu_memory.hpp"
+
+namespace plait::mpi {
+namespace {
+
+/// plait's type and operation of a reduction; false where it is the MPI's.
+bool set_reduction(const Asked& asked, Request& request) {
+  const KnownType* type = real().abi.type(asked.out_type);
+  const KnownOp* op = real().abi.op(asked.op);
+  if (type == nullptr || op == nullptr || type->kind == TypeClass::moved) return false;
+  const bool floats = type->kind == TypeClass::floating || type->kind == TypeClass::asked_floating;
+  if (floats && !op->on_floats) return false;
+  if (type->kind == TypeClass::byte && op->on_floats) return false;
+  if (type->kind >= TypeClass::asked_integer && size_of(asked.out_type) != bytes_of(type->type))
+    return false;
+  request.type = type->type;
+  request.op = op->op;
+  return true;
+}
+
+/// The type and count of one rank's part that this rank knows.
+struct Part {
+  Handle type;
+  Count count;
+};
+
+Part part_of(const Asked& asked, const Place& place) {
+  const bool is_root = asked.root == place.rank;
+  switch (asked.collective) {
+    case Collective::gather:
+      if (!is_root) return {asked.in_type, asked.in_count};
+      return {asked.out_type, asked.out_count};
+    case Collective::scatter:
+      if (is_root) return {asked.in_type, asked.in_count};
+      return {asked.out_type, asked.out_count};
+    default: return {asked.out_type, asked.out_count};
+  }
+}
+
+/// Of a call whose parts have a count each; false where one is negative.
+bool set_counts(const Asked& asked, const Place& place, Part& part, Request& request) {
+  part.count = 0;
+  for (int rank = 0; rank < place.ranks; ++rank) {
+    const Count one = asked.counts[rank];
+    if (one < 0) return false;
+    part.count = std::max(part.count, one);
+    request.counts.push_back(static_cast<std::uint64_t>(one));
+  }
+  return true;
+}
+
+bool is_rooted(Collective collective) {
+  return collective == Collective::broadcast || collective == Collective::reduce ||
+         collective == Collective::gather || collective == Collective::scatter;
+}
+
+bool reads_input(Collective collective, bool is_root) {
+  return is_root || (collective != Collective::broadcast && collective != Collective::scatter);
+}
+
+bool writes_output(Collective collective, bool is_root) {
+  return is_root || (collective != Collective::reduce && collective != Collective::gather);
+}
+
+/// Whether this rank's pointers can be meant; the MPI says what is wrong with others.
+bool has_buffers(const Asked& asked, const Place& place) {
+  const bool is_root = asked.root == place.rank;
+  const auto lacks = [](const void* buffer, Handle type) {
+    return buffer == nullptr && real().abi.type(type) != nullptr;
+  };
+  if (reads_input(asked.collective, is_root) && lacks(asked.in, asked.in_type)) return false;
+  return !writes_output(asked.collective, is_root) || !lacks(asked.out, asked.out_type);
+}
+
+}  // namespace
+
+std::uint64_t most_bytes(const Asked& asked) {
+  const KnownType* in = real().abi.type(asked.in_type);
+  const KnownType* out = real().abi.type(asked.out_type);
+  const Count count = std::max(asked.in_count, asked.out_count);
+  // An IN_PLACE call leaves one side's arguments open, which may be anything.
+  if (asked.counts || in == nullptr || out == nullptr || count < 0 || count > 1 << 30)
+    return ~std::uint64_t{0};
+  const bool whole = asked.collective == Collective::all_reduce ||
+                     asked.collective == Collective::reduce ||
+                     asked.collective == Collective::broadcast;
+  const std::uint64_t element = std::max(bytes_of(in->type), bytes_of(out->type));
+  return static_cast<std::uint64_t>(count) * element * (whole ? 1 : kMostRanks);
+}
+
+std::optional<Shape> shape_of(const Asked& asked, const Place& place) {
+  Shape shape;
+  Request& request = shape.request;
+  request.collective = asked.collective;
+  request.ranks = place.ranks;
+  if (is_rooted(asked.collective)) {
+    if (asked.root < 0 || asked.root >= place.ranks) return std::nullopt;
+    request.root = asked.root;
+  }
+  Part part = part_of(asked, place);
+  if (asked.counts && !set_counts(asked, place, part, request)) return std::nullopt;
+  const std::optional<std::uint64_t> bytes = size_of(part.type);
+  if (!bytes || *bytes == 0 || part.count <= 0) return std::nullopt;
+  const auto count = static_cast<std::uint64_t>(part.count);
+  if (count > (std::uint64_t{1} << 62) / *bytes / static_cast<std::uint64_t>(place.ranks))
+    return std::nullopt;
+  shape.part_bytes = count * *bytes;
+  request.count = count;
+  if (reduces(asked.collective)) {
+    if (!set_reduction(asked, request)) return std::nullopt;
+  } else {
+    request.type = DataType::uint8;
+    request.count = shape.part_bytes;
+    for (std::uint64_t& one : request.counts) one *= *bytes;
+  }
+  request = normal(std::move(request));
+  if (!has_buffers(asked, place)) return std::nullopt;
+  return shape;
+}
+
+int gpu_of_call(const Asked& asked, const Shape& shape, const Place& place) {
+  if (asked.counts || is_in_place(asked.out)) return -1;
+  const bool is_root = asked.root == place.rank;
+  int gpu = -1;
+  const auto lies_right = [&](const void* buffer, Handle type) {
+    const int found = layout_of(type).contiguous ? gpu_of(buffer) : -1;
+    const bool right = found >= 0 && (gpu < 0 || found == gpu) && shape.part_bytes > 0;
+    gpu = found;
+    return right;
+  };
+  const bool reads = reads_input(asked.collective, is_root) && !is_in_place(asked.in);
+  const bool writes = writes_output(asked.collective, is_root);
+  if (reads && !lies_right(asked.in, asked.in_type)) return -1;
+  if (writes && !lies_right(asked.out, asked.out_type)) return -1;
+  return gpu;
+}
+
+}  // namespace plait::mpi

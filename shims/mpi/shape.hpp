@@ -1,0 +1,32 @@
+// A call's arguments -> plait's request. What is chosen goes by what all ranks have alike
+// (collective, root, operation, bytes), never by what only this rank has (its layout in memory).
+#pragma once
+#include <optional>
+
+#include "plait/plan.hpp"
+#include "shims/mpi/asked.hpp"
+#include "shims/mpi/layout.hpp"
+
+namespace plait::mpi {
+
+/// What all ranks of a call find alike.
+struct Shape {
+  Request request;
+  std::uint64_t part_bytes = 0;  ///< of one rank's part, the largest
+};
+
+/// This rank in a communicator.
+struct Place {
+  int rank = 0;
+  int ranks = 0;
+};
+
+/// No message of the call is larger; ~0 where that takes a closer look.
+std::uint64_t most_bytes(const Asked& asked);
+/// Nothing where the call must pass on: it is empty, wrong, or not plait's.
+std::optional<Shape> shape_of(const Asked& asked, const Place& place);
+
+/// The GPU that all buffers of this rank lie on, each as plait wants it; -1 where one does not.
+int gpu_of_call(const Asked& asked, const Shape& shape, const Place& place);
+
+}  // namespace plait::mpi
