@@ -31,8 +31,17 @@ struct Asked {
   Handle op = 0;
   int root = 0;
   Handle comm = 0;
-  Numbers counts, places;  ///< of all_gather and reduce_scatter, where ranks' parts differ
+  Numbers counts, places;        ///< where parts differ: ranks' parts, or those that this rank gets
+  Numbers in_counts, in_places;  ///< of those that it sends, where `own_counts`
+  bool own_counts = false;       ///< of a part's size only its two ends know
 };
+
+/// Of a list that may hold wrong counts.
+inline Count sum_of(const Numbers& counts, int ranks) {
+  Count sum = 0;
+  for (int rank = 0; rank < ranks; ++rank) sum += counts[rank] > 0 ? counts[rank] : 0;
+  return sum;
+}
 
 inline bool is_in_place(const void* buffer) { return buffer == real().abi.in_place; }
 
@@ -113,6 +122,41 @@ Asked Allgatherv(const void* in, N in_count, Handle in_type, void* out, const N*
 inline Asked Alltoall(const void* in, Count in_count, Handle in_type, void* out, Count out_count,
                       Handle out_type, Handle comm) {
   return movement(Collective::all_to_all, in, in_count, in_type, out, out_count, out_type, comm);
+}
+
+/// Counts and displacements may be null where they mean nothing.
+template <class N, class D>
+Asked Alltoallv(const void* in, const N* in_counts, const D* in_places, Handle in_type, void* out,
+                const N* counts, const D* places, Handle out_type, Handle comm) {
+  Asked call = movement(Collective::all_to_all, in, 0, in_type, out, 0, out_type, comm);
+  call.in_counts = Numbers(in_counts);
+  call.in_places = Numbers(in_places);
+  call.counts = Numbers(counts);
+  call.places = Numbers(places);
+  call.own_counts = true;
+  return call;
+}
+
+template <class N, class D>
+Asked Gatherv(const void* in, N in_count, Handle in_type, void* out, const N* counts,
+              const D* places, Handle out_type, int root, Handle comm) {
+  Asked call = movement(Collective::gather, in, in_count, in_type, out, 0, out_type, comm);
+  call.counts = Numbers(counts);
+  call.places = Numbers(places);
+  call.own_counts = true;
+  call.root = root;
+  return call;
+}
+
+template <class N, class D>
+Asked Scatterv(const void* in, const N* in_counts, const D* in_places, Handle in_type, void* out,
+               N out_count, Handle out_type, int root, Handle comm) {
+  Asked call = movement(Collective::scatter, in, 0, in_type, out, out_count, out_type, comm);
+  call.in_counts = Numbers(in_counts);
+  call.in_places = Numbers(in_places);
+  call.own_counts = true;
+  call.root = root;
+  return call;
 }
 
 inline Asked Gather(const void* in, Count in_count, Handle in_type, void* out, Count out_count,

@@ -234,10 +234,15 @@ bool may_be_wanted(Collective collective, std::uint64_t most_bytes) {
   return least != kNever && most_bytes >= least;
 }
 
-Wanted wanted_of(const Request& request) {
+std::uint64_t least_on_host(Collective collective) {
+  return settings().on_host[static_cast<std::size_t>(collective)];
+}
+
+Wanted wanted_of(const Shape& shape) {
   const Settings& mine = settings();
-  const auto at = static_cast<std::size_t>(request.collective);
-  const std::uint64_t bytes = message_bytes(request);
+  const auto at = static_cast<std::size_t>(shape.request.collective);
+  if (shape.has_own_counts()) return {mine.on_host[at] != kNever, false};  // ranks ask each other
+  const std::uint64_t bytes = message_bytes(shape.request);
   return {mine.on_host[at] != kNever && bytes >= mine.on_host[at],
           may_meet_gpus() && mine.on_gpus[at] != kNever && bytes >= mine.on_gpus[at]};
 }

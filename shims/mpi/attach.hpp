@@ -19,7 +19,9 @@ bool may_be_wanted(Collective collective, std::uint64_t most_bytes);
 struct Wanted {
   bool on_host = false, on_gpus = false;
 };
-Wanted wanted_of(const Request& request);
+Wanted wanted_of(const Shape& shape);
+/// In host memory; ~0 where none is served.
+std::uint64_t least_on_host(Collective collective);
 /// Collective over the communicator. held: how many this process has already. device: this rank's
 /// GPU, or kNoDevice on all ranks. Null on all ranks where one of them cannot.
 std::unique_ptr<Communicator> attach(Handle comm, const Place& place, std::size_t held, int device);

@@ -34,6 +34,7 @@ namespace plait::mpi {
 namespace small_counts {
 using N = Small::N;
 using D = Small::D;
+const N* at_root(const N* numbers, int, Handle) { return numbers; }
 #define NATIVE(function, ...) real().small.function(__VA_ARGS__)
 #define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments) \
   PLAIT_MPI_SERVED(name, begin, parameters, arguments, MPI_##name, MPI_##begin)
@@ -45,6 +46,10 @@ using D = Small::D;
 namespace large_counts {
 using N = Large::N;
 using D = Large::D;
+/// The MPI that has no such function gets them narrowed, and so all of them are read.
+const N* at_root(const N* numbers, int root, Handle comm) {
+  return real().large.Gatherv != nullptr ? numbers : only_at_root(numbers, root, comm);
+}
 #define NATIVE(function, ...) \
   large_or_small(real().large.function, real().small.function, comm, __VA_ARGS__)
 #define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments) \

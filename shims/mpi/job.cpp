@@ -28,6 +28,35 @@ std::byte* bytes_at(void* base, std::intptr_t offset) {
   return const_cast<std::byte*>(bytes_at(static_cast<const void*>(base), offset));
 }
 
+/// Elements behind each other, as their type has them -> their data alone.
+void pack(const void* from, Count count, const Layout& layout, std::byte* to) {
+  if (layout.contiguous) {
+    const auto bytes = static_cast<std::uint64_t>(count) * layout.bytes;
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return;
+  }
+  const auto each = static_cast<Count>(
+      std::max<std::uint64_t>(1, kPiece / std::max<std::uint64_t>(1, layout.bytes)));
+  for (Count done = 0; done < count; done += each) {
+    const Count now = std::min(each, count - done);
+    int at = 0;
+    real().Pack(bytes_at(from, done * layout.extent), static_cast<int>(now), layout.type,
+                to + static_cast<std::uint64_t>(done) * layout.bytes,
+                static_cast<int>(static_cast<std::uint64_t>(now) * layout.bytes), &at,
+                real().abi.self);
+  }
+}
+
+/// Whether parts lie one behind another, in order of ranks, from the buffer's begin on.
+bool lie_in_a_row(const Numbers& counts, const Numbers& places, int ranks) {
+  Count before = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (counts[rank] != 0 && places[rank] != before) return false;
+    before += counts[rank];
+  }
+  return true;
+}
+
 /// A root may broadcast constants.
 bool is_writable(const void* buffer, std::uint64_t bytes) {
   const auto can_write = [](const std::byte* at) {
@@ -40,7 +69,7 @@ bool is_writable(const void* buffer, std::uint64_t bytes) {
 }  // namespace
 
 Job::Job(Asked asked, const Shape& shape, const Place& place, int gpu)
-    : request_(shape.request), gpu_(gpu) {
+    : request_(shape.request), own_(shape.own), gpu_(gpu) {
   if (gpu < 0 && may_meet_gpus()) {
     staging_.add(asked);
     asked.in = staging_.twin(asked.in);
@@ -99,19 +128,19 @@ const void* Job::packed(const void* from, Count count, const Layout& layout,
   const std::uint64_t bytes = static_cast<std::uint64_t>(count) * layout.bytes;
   if (layout.contiguous && bytes >= at_least) return from;
   std::byte* const stage = room(std::max(bytes, at_least));
-  if (layout.contiguous) {
-    std::memcpy(stage, from, bytes);
-    return stage;
-  }
-  const auto each = static_cast<Count>(
-      std::max<std::uint64_t>(1, kPiece / std::max<std::uint64_t>(1, layout.bytes)));
-  for (Count done = 0; done < count; done += each) {
-    const Count now = std::min(each, count - done);
-    int at = 0;
-    real().Pack(bytes_at(from, done * layout.extent), static_cast<int>(now), layout.type,
-                stage + static_cast<std::uint64_t>(done) * layout.bytes,
-                static_cast<int>(static_cast<std::uint64_t>(now) * layout.bytes), &at,
-                real().abi.self);
+  pack(from, count, layout, stage);
+  return stage;
+}
+
+const void* Job::packed_parts(const void* from, const Numbers& counts, const Numbers& places,
+                              Handle type, int ranks) {
+  const Layout layout = layout_of(type);
+  if (layout.contiguous && lie_in_a_row(counts, places, ranks)) return from;
+  std::byte* const stage = room(static_cast<std::uint64_t>(sum_of(counts, ranks)) * layout.bytes);
+  std::byte* at = stage;
+  for (int rank = 0; rank < ranks; ++rank) {
+    pack(bytes_at(from, places[rank] * layout.extent), counts[rank], layout, at);
+    at += static_cast<std::uint64_t>(counts[rank]) * layout.bytes;
   }
   return stage;
 }
@@ -136,9 +165,18 @@ void Job::broadcast(const Asked& asked, const Shape& shape, const Place& place) 
 
 /// This rank's input of a gathering, scattering or exchanging call.
 void Job::give(const Asked& asked, const Place& place) {
+  if (asked.own_counts && sum_of(own_.sends) == 0) return;
   const bool is_root = asked.root == place.rank;
   const bool all = asked.collective == Collective::all_to_all;
   const std::uint64_t own = input_bytes(request_, place.rank);
+  if (asked.own_counts && (all || asked.collective == Collective::scatter)) {
+    if (!all && !is_root) return;
+    if (is_in_place(asked.in))
+      input_ = packed_parts(asked.out, asked.counts, asked.places, asked.out_type, place.ranks);
+    else
+      input_ = packed_parts(asked.in, asked.in_counts, asked.in_places, asked.in_type, place.ranks);
+    return;
+  }
   if (asked.collective == Collective::scatter) {
     if (is_root)
       input_ = packed(asked.in, asked.in_count * place.ranks, layout_of(asked.in_type), 0);
@@ -161,6 +199,7 @@ void Job::give(const Asked& asked, const Place& place) {
 
 /// This rank's output of such a call.
 void Job::take(const Asked& asked, const Shape& shape, const Place& place) {
+  if (asked.own_counts && sum_of(own_.gets) == 0) return;
   const bool is_root = asked.root == place.rank;
   const auto ranks = static_cast<std::uint64_t>(place.ranks);
   if (asked.collective == Collective::gather && !is_root) return;
@@ -181,15 +220,10 @@ void Job::take(const Asked& asked, const Shape& shape, const Place& place) {
 
 void Job::take_parts(const Asked& asked, const Place& place) {
   const Layout layout = layout_of(asked.out_type);
-  bool dense = layout.contiguous;
-  Count before = 0;
-  for (int rank = 0; rank < place.ranks; ++rank) {
-    dense = dense && (asked.counts[rank] == 0 || asked.places[rank] == before);
-    before += asked.counts[rank];
-  }
   output_ = asked.out;
-  if (dense) return;
-  std::byte* at = room(output_bytes(request_, place.rank));
+  if (layout.contiguous && lie_in_a_row(asked.counts, asked.places, place.ranks)) return;
+  const auto elements = static_cast<std::uint64_t>(sum_of(asked.counts, place.ranks));
+  std::byte* at = room(elements * layout.bytes);
   output_ = at;
   for (int rank = 0; rank < place.ranks; ++rank) {
     staged_.push_back(

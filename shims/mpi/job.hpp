@@ -21,6 +21,8 @@ class Job {
   /// Puts host memory in the place of the GPU's, in any thread: other ranks' buffers lie elsewhere.
   void bring_to_host(int rank);
   const Request& request() const { return request_; }
+  /// Of a call by own counts; else null.
+  const OwnCounts* own() const { return own_.sends.empty() ? nullptr : &own_; }
   const void* input() const { return input_; }
   void* output() const { return output_; }
   /// For a call that ends later: the program may free its datatypes before.
@@ -38,12 +40,15 @@ class Job {
   void set_buffers(const Asked& asked, const Shape& shape, const Place& place);
   std::byte* room(std::uint64_t bytes);
   const void* packed(const void* from, Count count, const Layout& layout, std::uint64_t at_least);
+  const void* packed_parts(const void* from, const Numbers& counts, const Numbers& places,
+                           Handle type, int ranks);
   void broadcast(const Asked& asked, const Shape& shape, const Place& place);
   void give(const Asked& asked, const Place& place);
   void take(const Asked& asked, const Shape& shape, const Place& place);
   void take_parts(const Asked& asked, const Place& place);
 
   Request request_;
+  OwnCounts own_;
   int gpu_;
   Staging staging_;
   const void* input_ = nullptr;

@@ -47,6 +47,17 @@ class Narrowed {
   std::vector<std::vector<int>> kept_;
 };
 
+/// What means something at the root alone, and elsewhere may point anywhere: null there.
+template <class T>
+const T* only_at_root(const T* numbers, int root, Handle comm) {
+  const Abi& abi = real().abi;
+  if (abi.key(comm) == abi.no_comm) return numbers;
+  int inter = 0, rank = 0;
+  real().Comm_test_inter(comm, &inter);
+  real().Comm_rank(comm, &rank);
+  return (inter != 0 ? root < 0 : root == rank) ? numbers : nullptr;
+}
+
 /// The function for large counts, or where the MPI has none, the other one.
 template <class Function, class Narrow, class... Arguments>
 int large_or_small(Function large, Narrow small, Handle comm, Arguments... arguments) {

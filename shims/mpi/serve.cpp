@@ -131,18 +131,32 @@ void State::await_idle() {
   }
 }
 
-State::Lies State::ask_all(Lie mine) {
-  if (!may_meet_gpus()) return {};
+/// What lets each rank hear a word of all others.
+Request State::one_of_each(std::uint64_t bytes) const {
   Request request;
   request.collective = Collective::all_gather;
   request.type = DataType::uint8;
   request.ranks = place_.ranks;
-  request.count = 1;
+  request.count = bytes;
+  return request;
+}
+
+State::Lies State::ask_all(Lie mine) {
+  if (!may_meet_gpus()) return {};
   std::array<Lie, kMostRanks> all{};
-  comm_->run(request, &mine, all.data());
+  comm_->run(one_of_each(sizeof mine), &mine, all.data());
   const auto end = all.begin() + place_.ranks;
   return {std::any_of(all.begin(), end, [](Lie one) { return one != Lie::on_host; }),
           std::all_of(all.begin(), end, [](Lie one) { return one == Lie::on_gpu; })};
+}
+
+bool State::is_large(const Shape& shape) {
+  const std::uint64_t least = least_on_host(shape.request.collective);
+  if (least == 0) return true;
+  std::array<std::uint64_t, kMostRanks> all{};
+  const std::uint64_t mine = std::max(sum_of(shape.own.sends), sum_of(shape.own.gets));
+  comm_->run(one_of_each(sizeof mine), &mine, all.data());
+  return *std::max_element(all.begin(), all.end()) >= least;
 }
 
 /// Collective over the communicator, as attach() is.
@@ -174,7 +188,10 @@ void State::carry_out(Job& job, bool all_on_gpu) {
     return await_stream(stream);
   }
   if (job.is_on_gpu()) job.bring_to_host(place_.rank);
-  comm_->run(job.request(), job.input(), job.output(), strategy_for(job.request()));
+  if (job.own() != nullptr)
+    comm_->run(job.request(), *job.own(), job.input(), job.output());
+  else
+    comm_->run(job.request(), job.input(), job.output(), strategy_for(job.request()));
 }
 
 bool State::run(const Asked& asked, const Served& call) {
@@ -183,14 +200,17 @@ bool State::run(const Asked& asked, const Served& call) {
   std::optional<Error> refusal;
   int gpu = -1;
   Lie lie = Lie::on_host;
-  if (may_meet_gpus()) {
+  Lies lies;
+  if (call.shape.has_own_counts()) {
+    if (!is_large(call.shape)) return false;
+  } else if (may_meet_gpus()) {
     gpu = gpu_of_call(asked, call.shape, place_);
     if (gpu >= 0)
       lie = Lie::on_gpu;
     else if (gpu_of(asked.in) >= 0 || gpu_of(asked.out) >= 0)
       lie = Lie::on_gpu_staged;
+    lies = ask_all(lie);
   }
-  const Lies lies = ask_all(lie);
   if (!lies.any_on_gpu && !call.on_host) return false;
   if (lies.all_on_gpu) use_gpus(asked.comm, gpu);
   try {
@@ -236,7 +256,8 @@ void State::work() {
     lock.unlock();
     Job& job = operation.job;
     try {
-      const Lies lies = ask_all(job.is_on_gpu() ? Lie::on_gpu : Lie::on_host);
+      Lies lies;
+      if (job.own() == nullptr) lies = ask_all(job.is_on_gpu() ? Lie::on_gpu : Lie::on_host);
       carry_out(job, lies.all_on_gpu);
     } catch (const Error& error) {
       operation.error = error;
@@ -275,7 +296,7 @@ Served served(const Asked& asked, bool may_attach) {
   }
   const std::optional<Shape> shape = shape_of(asked, place);
   if (!shape) return {};
-  const Wanted wanted = wanted_of(shape->request);
+  const Wanted wanted = wanted_of(*shape);
   // Where buffers lie, ranks ask each other in blocking calls alone.
   const bool on_gpus = wanted.on_gpus && (may_attach || (state != nullptr && state->has_gpus()));
   if (!wanted.on_host && !on_gpus) return {};

@@ -56,7 +56,10 @@ class State : public std::enable_shared_from_this<State> {
   struct Lies {
     bool any_on_gpu = false, all_on_gpu = false;  ///< the latter: each as plait wants them
   };
+  Request one_of_each(std::uint64_t bytes) const;
   Lies ask_all(Lie mine);
+  /// Where only own counts are known: whether the call is large enough on one of the ranks.
+  bool is_large(const Shape& shape);
   void use_gpus(Handle comm, int gpu);
   /// In any thread.
   void carry_out(Job& job, bool all_on_gpu);

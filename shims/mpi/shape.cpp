@@ -2,6 +2,7 @@
 #include "shims/mpi/shape.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "plait/communicator.hpp"
@@ -69,14 +70,75 @@ bool writes_output(Collective collective, bool is_root) {
   return is_root || (collective != Collective::reduce && collective != Collective::gather);
 }
 
+/// Parts' sizes that this rank knows, in bytes, by rank.
+struct Known {
+  std::vector<std::uint64_t>& sizes;
+  /// False where it is negative, or of a type that the MPI does not know.
+  bool set(int rank, Count count, Handle type) {
+    const std::uint64_t bytes = count == 0 ? 0 : size_of(type).value_or(~std::uint64_t{0});
+    if (count < 0 || bytes == ~std::uint64_t{0}) return false;
+    const auto most = (std::uint64_t{1} << 62) / kMostRanks;
+    if (bytes > 0 && static_cast<std::uint64_t>(count) > most / bytes) return false;
+    sizes[static_cast<std::size_t>(rank)] = static_cast<std::uint64_t>(count) * bytes;
+    return true;
+  }
+  bool set_all(const Numbers& counts, int ranks, Handle type) {
+    if (!counts) return false;
+    for (int rank = 0; rank < ranks; ++rank)
+      if (!set(rank, counts[rank], type)) return false;
+    return true;
+  }
+};
+
+bool set_sends(const Asked& asked, const Place& place, Known known) {
+  const bool in_place = is_in_place(asked.in);
+  const Handle type = in_place ? asked.out_type : asked.in_type;
+  const bool all = asked.collective == Collective::all_to_all;
+  if (all || (asked.collective == Collective::scatter && asked.root == place.rank))
+    return known.set_all(in_place ? asked.counts : asked.in_counts, place.ranks, type);
+  if (asked.collective == Collective::scatter) return true;
+  if (in_place && (asked.root != place.rank || !asked.counts)) return false;
+  return known.set(asked.root, in_place ? asked.counts[place.rank] : asked.in_count, type);
+}
+
+bool set_gets(const Asked& asked, const Place& place, Known known) {
+  const bool in_place = is_in_place(asked.out);
+  const Handle type = in_place ? asked.in_type : asked.out_type;
+  const bool all = asked.collective == Collective::all_to_all;
+  if (all || (asked.collective == Collective::gather && asked.root == place.rank))
+    return known.set_all(asked.counts, place.ranks, type);
+  if (asked.collective == Collective::gather) return true;
+  if (in_place && (asked.root != place.rank || !asked.in_counts)) return false;
+  return known.set(asked.root, in_place ? asked.in_counts[place.rank] : asked.out_count, type);
+}
+
+/// Of what only two ranks know, this rank's part; false where something is wrong with it.
+bool set_own_counts(const Asked& asked, const Place& place, Shape& shape) {
+  const auto ranks = static_cast<std::size_t>(place.ranks);
+  shape.own = {std::vector<std::uint64_t>(ranks), std::vector<std::uint64_t>(ranks)};
+  if (!set_sends(asked, place, {shape.own.sends})) return false;
+  if (!set_gets(asked, place, {shape.own.gets})) return false;
+  const std::uint64_t sent = sum_of(shape.own.sends), got = sum_of(shape.own.gets);
+  shape.part_bytes = asked.collective == Collective::scatter ? got : sent;
+  shape.request.type = DataType::uint8;
+  const auto lacks = [](const void* buffer, std::uint64_t bytes, Handle type) {
+    return buffer == nullptr && bytes > 0 && real().abi.type(type) != nullptr;
+  };
+  return !lacks(asked.in, sent, asked.in_type) && !lacks(asked.out, got, asked.out_type);
+}
+
 /// Whether this rank's pointers can be meant; the MPI says what is wrong with others.
 bool has_buffers(const Asked& asked, const Place& place) {
   const bool is_root = asked.root == place.rank;
   const auto lacks = [](const void* buffer, Handle type) {
     return buffer == nullptr && real().abi.type(type) != nullptr;
   };
-  if (reads_input(asked.collective, is_root) && lacks(asked.in, asked.in_type)) return false;
-  return !writes_output(asked.collective, is_root) || !lacks(asked.out, asked.out_type);
+  const bool no_part = asked.counts && asked.counts[place.rank] == 0;
+  const bool gives = !no_part || asked.collective != Collective::all_gather;
+  const bool takes = !no_part || asked.collective != Collective::reduce_scatter;
+  if (gives && reads_input(asked.collective, is_root) && lacks(asked.in, asked.in_type))
+    return false;
+  return !takes || !writes_output(asked.collective, is_root) || !lacks(asked.out, asked.out_type);
 }
 
 }  // namespace
@@ -86,13 +148,18 @@ std::uint64_t most_bytes(const Asked& asked) {
   const KnownType* out = real().abi.type(asked.out_type);
   const Count count = std::max(asked.in_count, asked.out_count);
   // An IN_PLACE call leaves one side's arguments open, which may be anything.
-  if (asked.counts || in == nullptr || out == nullptr || count < 0 || count > 1 << 30)
+  if (asked.own_counts || asked.counts || in == nullptr || out == nullptr || count < 0 ||
+      count > 1 << 30)
     return ~std::uint64_t{0};
   const bool whole = asked.collective == Collective::all_reduce ||
                      asked.collective == Collective::reduce ||
                      asked.collective == Collective::broadcast;
   const std::uint64_t element = std::max(bytes_of(in->type), bytes_of(out->type));
   return static_cast<std::uint64_t>(count) * element * (whole ? 1 : kMostRanks);
+}
+
+std::uint64_t sum_of(const std::vector<std::uint64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
 }
 
 std::optional<Shape> shape_of(const Asked& asked, const Place& place) {
@@ -104,6 +171,8 @@ std::optional<Shape> shape_of(const Asked& asked, const Place& place) {
     if (asked.root < 0 || asked.root >= place.ranks) return std::nullopt;
     request.root = asked.root;
   }
+  if (asked.own_counts)
+    return set_own_counts(asked, place, shape) ? std::optional(shape) : std::nullopt;
   Part part = part_of(asked, place);
   if (asked.counts && !set_counts(asked, place, part, request)) return std::nullopt;
   const std::optional<std::uint64_t> bytes = size_of(part.type);
@@ -126,7 +195,7 @@ std::optional<Shape> shape_of(const Asked& asked, const Place& place) {
 }
 
 int gpu_of_call(const Asked& asked, const Shape& shape, const Place& place) {
-  if (asked.counts || is_in_place(asked.out)) return -1;
+  if (asked.own_counts || asked.counts || is_in_place(asked.out)) return -1;
   const bool is_root = asked.root == place.rank;
   int gpu = -1;
   const auto lies_right = [&](const void* buffer, Handle type) {

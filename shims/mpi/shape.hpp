@@ -3,17 +3,20 @@
 #pragma once
 #include <optional>
 
-#include "plait/plan.hpp"
+#include "plait/communicator.hpp"
 #include "shims/mpi/asked.hpp"
 #include "shims/mpi/layout.hpp"
 
 namespace plait::mpi {
 
-/// What all ranks of a call find alike.
+/// What all ranks of a call find alike, but for what `own` holds.
 struct Shape {
   Request request;
-  std::uint64_t part_bytes = 0;  ///< of one rank's part, the largest
+  std::uint64_t part_bytes = 0;  ///< of one rank's part, the largest; by own counts of this rank's
+  OwnCounts own;                 ///< bytes; empty where the request says all
+  bool has_own_counts() const { return !own.sends.empty(); }
 };
+std::uint64_t sum_of(const std::vector<std::uint64_t>& sizes);
 
 /// This rank in a communicator.
 struct Place {
@@ -23,7 +26,8 @@ struct Place {
 
 /// No message of the call is larger; ~0 where that takes a closer look.
 std::uint64_t most_bytes(const Asked& asked);
-/// Nothing where the call must pass on: it is empty, wrong, or not plait's.
+/// Nothing where the call must pass on: it is empty, wrong, or not plait's. By own counts a rank's
+/// part may be empty, and the call is not.
 std::optional<Shape> shape_of(const Asked& asked, const Place& place);
 
 /// The GPU that all buffers of this rank lie on, each as plait wants it; -1 where one does not.

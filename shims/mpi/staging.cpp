@@ -37,12 +37,6 @@ Piece joined(Piece a, Piece b) {
   return {first, static_cast<std::uint64_t>(std::max(end(a), end(b)) - first)};
 }
 
-Count sum_of(const Numbers& counts, int ranks) {
-  Count sum = 0;
-  for (int rank = 0; rank < ranks; ++rank) sum += std::max<Count>(0, counts[rank]);
-  return sum;
-}
-
 }  // namespace
 
 const void* Staging::found(const void* argument) const {
@@ -85,7 +79,19 @@ void Staging::add_scan(const void* in, void* out, Handle type, Count count) {
   add_output(out, type, count, false);
 }
 
-/// Parts of `each` elements in a row, or where the call says that they lie.
+void Staging::add_inputs(const Asked& asked, Count each, int ranks) {
+  if (!asked.in_counts) return add_input(asked.in, asked.in_type, each * ranks);
+  if (is_in_place(asked.in)) return;
+  const std::intptr_t extent = layout_of(asked.in_type).extent;
+  Piece span;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Piece part = span_of(asked.in_type, asked.in_counts[rank]);
+    part.at += asked.in_places[rank] * extent;
+    span = joined(span, part);
+  }
+  one_of(asked.in, span, true);
+}
+
 void Staging::add_outputs(const Asked& asked, Count each, int ranks, bool whole) {
   if (!asked.counts) return add_output(asked.out, asked.out_type, each * ranks, whole);
   const std::intptr_t extent = layout_of(asked.out_type).extent;
@@ -126,15 +132,17 @@ void Staging::add(const Asked& asked) {
       return add_output(asked.out, asked.out_type, whole ? mine : sum, whole);
     }
     case Collective::scatter:
-      if (part.is_root) add_input(asked.in, asked.in_type, all(asked.in_count));
+      if (part.is_root) add_inputs(asked, asked.in_count, part.ranks);
       return add_output(asked.out, asked.out_type, asked.out_count, true);
     case Collective::gather:
       add_input(asked.in, asked.in_type, asked.in_count);
       if (part.is_root) add_outputs(asked, asked.out_count, part.ranks, whole);
       return;
     default:
-      add_input(asked.in, asked.in_type,
-                asked.collective == Collective::all_to_all ? all(asked.in_count) : asked.in_count);
+      if (asked.collective == Collective::all_to_all)
+        add_inputs(asked, asked.in_count, part.ranks);
+      else
+        add_input(asked.in, asked.in_type, asked.in_count);
       add_outputs(asked, asked.out_count, part.ranks, whole);
   }
 }

@@ -49,6 +49,8 @@ class Staging {
   const void* found(const void* argument) const;
   /// A new twin; null where the buffer lies in host memory.
   One* one_of(const void* buffer, Piece span, bool read);
+  /// Parts of `each` elements in a row, or where the call says that they lie.
+  void add_inputs(const Asked& asked, Count each, int ranks);
   void add_outputs(const Asked& asked, Count each, int ranks, bool whole);
   std::vector<One> twins_;
 };

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mpi_programs import PROGRAMS, compiled, environment, launched, plait_command, rows
 
-MIXES = ["mixes.cpp", "mixed_reductions.cpp", "mixed_movements.cpp"]
+MIXES = ["mixes.cpp", "mixed_reductions.cpp", "mixed_movements.cpp", "mixed_uneven.cpp"]
 SCALE = float(os.environ.get("PLAIT_TEST_SCALE", "1"))
 
 
@@ -90,6 +90,11 @@ def test_case(run_case, name):
 def test_small_calls_pass_on(run_case):
     found = rows(run_case("corners", PLAIT_MIN_BYTES="64K"))
     assert [(row["wrong"], row["served"]) for row in found] == [(0, 0)] * 2
+
+
+def test_ranks_tell_each_other_what_only_two_of_them_know(run_case):
+    found = rows(run_case("uneven", ranks=3, PLAIT_MIN_BYTES="64K"))
+    assert [(row["wrong"], row["served"]) for row in found] == [(0, 2)] * 3
 
 
 def test_variables_that_differ_leave_all_to_the_mpi(mpi, drop_in, folder):

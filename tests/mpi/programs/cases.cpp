@@ -133,6 +133,35 @@ void corners() {
   hold(all == ranks_of(MPI_COMM_WORLD), "a sum by its PMPI name");
 }
 
+/// Parts whose sizes only two ranks know: all ranks find alike whether such a call is large enough,
+/// and a rank whose part is empty may pass no buffer.
+void uneven() {
+  const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD);
+  for (const int part : {4, 0, kMany}) {  // of each rank's for the last; others get one element
+    std::vector<int> sent(static_cast<std::size_t>(ranks), 1), got(sent), places(sent);
+    sent.back() = part;
+    if (rank == ranks - 1) got.assign(got.size(), part);
+    for (int peer = 0; peer < ranks; ++peer) places[static_cast<std::size_t>(peer)] = peer * kMany;
+    std::vector<int> in(static_cast<std::size_t>(ranks * kMany), rank + 1), out(in.size());
+    const long before = calls_served();
+    MPI_Alltoallv(in.data(), sent.data(), places.data(), MPI_INT, out.data(), got.data(),
+                  places.data(), MPI_INT, MPI_COMM_WORLD);
+    hold(calls_served() == before + (part == kMany ? 1 : 0), "that large calls alone are plait's");
+    for (int peer = 0; peer < ranks; ++peer) {
+      const int* const first = out.data() + peer * kMany;
+      const int count = got[static_cast<std::size_t>(peer)];
+      hold(count == 0 || (first[0] == peer + 1 && first[count - 1] == peer + 1), "a part");
+      hold(count == kMany || first[count] == 0, "what lies behind a part");
+    }
+  }
+  std::vector<int> counts(static_cast<std::size_t>(ranks), 0), places(counts), out(kMany);
+  counts[1] = kMany;
+  std::vector<int> in(kMany, 7);
+  MPI_Allgatherv(rank == 1 ? in.data() : nullptr, rank == 1 ? kMany : 0, MPI_INT, out.data(),
+                 counts.data(), places.data(), MPI_INT, MPI_COMM_WORLD);
+  hold(out[0] == 7 && out[kMany - 1] == 7, "the one part that was gathered");
+}
+
 /// Two threads, each with a communicator of its own.
 void threads() {
   MPI_Comm comms[2];
@@ -196,6 +225,8 @@ int main(int argc, char** argv) {
     mismatch();
   else if (name == "corners")
     corners();
+  else if (name == "uneven")
+    uneven();
   else if (name == "threads")
     threads();
   else if (name == "killed")

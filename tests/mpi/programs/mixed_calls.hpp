@@ -17,6 +17,7 @@ struct Begun {
 /// as they are.
 class Pairs {
  public:
+  static constexpr std::int32_t kHole = 0x5eed5eed;
   Pairs(int pairs, bool strided) : pairs_(pairs), strided_(strided) {
     memory_.assign(static_cast<std::size_t>(pairs) * 3 + 1, kHole);
     if (!strided_) return;
@@ -46,7 +47,6 @@ class Pairs {
   }
 
  private:
-  static constexpr std::int32_t kHole = 0x5eed5eed;
   int pairs_;
   bool strided_;
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
@@ -61,5 +61,14 @@ struct Setting {
   int rank = 0, ranks = 0;  ///< kept: the communicator may be freed before the call has ended
 };
 
+/// MPI_X or MPI_IX with the same arguments.
+#define EITHER(setting, request, name, begin, ...) \
+  if ((setting).blocking)                          \
+    name(__VA_ARGS__, (setting).comm);             \
+  else                                             \
+    begin(__VA_ARGS__, (setting).comm, &(request))
+
 Begun mixed_reduction(const Setting& setting, Dice& common, Dice& own);
 Begun mixed_movement(const Setting& setting, Dice& common, Dice& own);
+/// Of parts whose sizes only two ranks know: MPI_Alltoallv, MPI_Gatherv, MPI_Scatterv.
+Begun mixed_uneven(const Setting& setting, Dice& common, Dice& own);

@@ -28,19 +28,13 @@ struct Movement {
 
 using Shared = std::shared_ptr<Movement>;
 
-/// MPI_X or MPI_IX with the same arguments.
-#define EITHER(name, begin, ...)       \
-  if (m.setting.blocking)              \
-    name(__VA_ARGS__, m.setting.comm); \
-  else                                 \
-    begin(__VA_ARGS__, m.setting.comm, &begun.request)
-
 Begun broadcast(const Shared& call, int root, Dice& own) {
   Movement& m = *call;
   m.out = std::make_unique<Pairs>(m.pairs, own.one_in(3));
   if (m.setting.rank == root) m.put(*m.out, 0, root, 0);
   Begun begun;
-  EITHER(MPI_Bcast, MPI_Ibcast, m.out->data(), m.out->count(m.pairs), m.out->type(), root);
+  EITHER(m.setting, begun.request, MPI_Bcast, MPI_Ibcast, m.out->data(), m.out->count(m.pairs),
+         m.out->type(), root);
   begun.right = [call, root] {
     return call->has(*call->out, 0, root, 0) && call->out->holes_stand();
   };
@@ -60,11 +54,11 @@ Begun gather(const Shared& call, int root, bool to_all, bool in_place_all, Dice&
   const int in_count = m.in->count(m.pairs), out_count = m.out->count(m.pairs);
   Begun begun;
   if (to_all) {
-    EITHER(MPI_Allgather, MPI_Iallgather, in, in_count, m.in->type(), m.out->data(), out_count,
-           m.out->type());
+    EITHER(m.setting, begun.request, MPI_Allgather, MPI_Iallgather, in, in_count, m.in->type(),
+           m.out->data(), out_count, m.out->type());
   } else {
-    EITHER(MPI_Gather, MPI_Igather, in, in_count, m.in->type(), m.out->data(), out_count,
-           m.out->type(), root);
+    EITHER(m.setting, begun.request, MPI_Gather, MPI_Igather, in, in_count, m.in->type(),
+           m.out->data(), out_count, m.out->type(), root);
   }
   begun.right = [call, receives, ranks] {
     for (int from = 0; receives && from < ranks; ++from)
@@ -92,8 +86,8 @@ Begun gather_uneven(const Shared& call, Dice& common, Dice& own) {
   m.put(*m.in, 0, rank, 0);
   const int mine = m.in->count(pairs[static_cast<std::size_t>(rank)]);
   Begun begun;
-  EITHER(MPI_Allgatherv, MPI_Iallgatherv, m.in->data(), mine, m.in->type(), m.out->data(),
-         m.counts.data(), m.places.data(), m.out->type());
+  EITHER(m.setting, begun.request, MPI_Allgatherv, MPI_Iallgatherv, m.in->data(), mine,
+         m.in->type(), m.out->data(), m.counts.data(), m.places.data(), m.out->type());
   begun.right = [call, ranks, pairs] {
     Movement& now = *call;
     for (int from = 0; from < ranks; ++from)
@@ -114,8 +108,8 @@ Begun scatter(const Shared& call, int root, Dice& own) {
   for (int to = 0; to < ranks; ++to) m.put(*m.in, to, root, to);
   void* const out = in_place ? MPI_IN_PLACE : m.out->data();
   Begun begun;
-  EITHER(MPI_Scatter, MPI_Iscatter, m.in->data(), m.in->count(m.pairs), m.in->type(), out,
-         m.out->count(m.pairs), m.out->type(), root);
+  EITHER(m.setting, begun.request, MPI_Scatter, MPI_Iscatter, m.in->data(), m.in->count(m.pairs),
+         m.in->type(), out, m.out->count(m.pairs), m.out->type(), root);
   begun.right = [call, root, rank, in_place] {
     return (in_place || call->has(*call->out, 0, root, rank)) && call->out->holes_stand();
   };
@@ -130,8 +124,8 @@ Begun all_to_all(const Shared& call, bool in_place, Dice& own) {
   for (int to = 0; to < ranks; ++to) m.put(in_place ? *m.out : *m.in, to, rank, to);
   const void* const in = in_place ? MPI_IN_PLACE : m.in->data();
   Begun begun;
-  EITHER(MPI_Alltoall, MPI_Ialltoall, in, m.in->count(m.pairs), m.in->type(), m.out->data(),
-         m.out->count(m.pairs), m.out->type());
+  EITHER(m.setting, begun.request, MPI_Alltoall, MPI_Ialltoall, in, m.in->count(m.pairs),
+         m.in->type(), m.out->data(), m.out->count(m.pairs), m.out->type());
   begun.right = [call, ranks, rank] {
     for (int from = 0; from < ranks; ++from)
       if (!call->has(*call->out, from, from, rank)) return false;
@@ -147,7 +141,8 @@ Begun mixed_movement(const Setting& setting, Dice& common, Dice& own) {
   call->setting = setting;
   call->pairs = 1 + common.below(common.one_in(8) ? 10000 : 500);
   const int root = common.below(setting.ranks);
-  const int kind = common.below(6);
+  const int kind = common.below(9);
+  if (kind > 5) return mixed_uneven(setting, common, own);
   // MPICH 4.0 takes MPI_IN_PLACE of its own non-blocking calls for an address now and then.
   const bool in_place = common.one_in(3) && setting.blocking;
   Begun begun;
