@@ -82,11 +82,12 @@ void bind_carrier(nb::module_& module) {
       [](const nb::object& maker) {
         // Kept for good: communicators may be made as long as there is a process.
         auto* const kept = new nb::object(maker);
-        set_carrier_maker([kept](int rank, int ranks, double arrive_s) -> std::shared_ptr<Carrier> {
+        set_carrier_maker([kept](int rank, int ranks, double arrive_s,
+                                 const std::string& unique_id) -> std::shared_ptr<Carrier> {
           const nb::gil_scoped_acquire locked;
           nb::object made;
           try {
-            made = (*kept)(rank, ranks, arrive_s);
+            made = (*kept)(rank, ranks, arrive_s, unique_id);
           } catch (const nb::python_error& error) {
             throw Error(
                 error.matches(PyExc_TimeoutError) ? ErrorCode::timeout : ErrorCode::mismatch,
@@ -97,5 +98,6 @@ void bind_carrier(nb::module_& module) {
         });
       },
       nb::arg("maker"),
-      "maker(rank, ranks, arrive_s): a carrier of messages, or None; asked where no MPI is.");
+      "maker(rank, ranks, arrive_s, unique_id): a carrier of messages, or None; asked where no MPI "
+      "is.");
 }

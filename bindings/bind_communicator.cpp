@@ -53,6 +53,7 @@ void bind_options(nb::module_& module) {
       .def_rw("rank", &CommunicatorOptions::rank)
       .def_rw("ranks", &CommunicatorOptions::ranks)
       .def_rw("rendezvous", &CommunicatorOptions::rendezvous)
+      .def_rw("unique_id", &CommunicatorOptions::unique_id)
       .def_rw("topology", &CommunicatorOptions::topology)
       .def_rw("masks", &CommunicatorOptions::masks)
       .def_rw("arrive_s", &CommunicatorOptions::arrive_s)
@@ -63,6 +64,9 @@ void bind_options(nb::module_& module) {
       .def_rw("bitwise", &CommunicatorOptions::bitwise)
       .def_rw("graph_mixing", &CommunicatorOptions::graph_mixing);
   module.def("options_from_environment", &options_from_environment);
+  module.def("unique_id", &unique_id,
+             "Text that names one communicator: made on one of its ranks, carried by the program "
+             "to the others, given to plait.init(unique_id=) on all.");
   module.def(
       "tuning_file",
       [](const std::string& fingerprint, int ranks) {

@@ -41,6 +41,9 @@ struct CommunicatorOptions {
   /// = a socket in a folder of this user alone, "" = read off the launcher's environment (torchrun,
   /// mpirun, Slurm; plait's own PLAIT_RENDEZVOUS first). No TCP port is ever opened.
   std::string rendezvous;
+  /// Instead: what unique_id() made on one rank, for ranks that no launcher has started together,
+  /// or that are some of those that it has started. An id serves one communicator.
+  std::string unique_id;
   std::string topology;            ///< "" = PLAIT_TOPOLOGY, else discover(); see load_topology
   std::vector<std::string> masks;  ///< links left out, as without() takes them
   double arrive_s = 600.0;  ///< how long a rank waits for others to enter a call (or to join)
@@ -61,6 +64,10 @@ struct CommunicatorOptions {
 /// Options from RANK/WORLD_SIZE, OMPI_COMM_WORLD_*, PMI_*, SLURM_*, in this order; PLAIT_* on top.
 /// The device is PLAIT_DEVICE, else kDeviceByLauncher.
 CommunicatorOptions options_from_environment();
+
+/// Text that names one communicator, made by one of its ranks and carried to the others by the
+/// program.
+std::string unique_id();
 
 /// How one call is to be done. Must agree on all ranks.
 struct CallOptions {

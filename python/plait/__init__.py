@@ -52,7 +52,7 @@ from plait._core import (
     what_would_run,
     whole_range,
 )
-from plait.communicator import Communicator, init, run_reference
+from plait.communicator import Communicator, init, run_reference, unique_id
 from plait.copies import copy
 from plait.planning import strategy
 
@@ -105,6 +105,7 @@ __all__ = [
     "simulate",
     "strategies",
     "strategy",
+    "unique_id",
     "verify",
     "what_would_run",
     "whole_range",

@@ -73,7 +73,9 @@ class Communicator:
     """Ranks that run collectives together. Make one with `plait.init()`, or directly:
 
     rank, ranks: who this is among how many. rendezvous: where they meet ("fd:N", "unix:PATH", ""
-    = from the launcher's environment). topology: name or file ("" = the machine as found). masks:
+    = from the launcher's environment). unique_id: instead, what `plait.unique_id()` gave one of
+    the ranks and the program has carried to the others, as text or bytes; the ranks may then be
+    any of a launcher's, or nobody's. topology: name or file ("" = the machine as found). masks:
     links left out ("nvlink:0-1"). arrive_s: how long to wait for a rank that has not yet entered a
     call; deadline_s: how long inside a call on host memory (waits on GPUs have arrive_s). device:
     CUDA ordinal of this rank's GPU, -1 = none; with neither rank nor ranks given, the launcher's
@@ -90,6 +92,7 @@ class Communicator:
         ranks: int | None = None,
         *,
         rendezvous: str | None = None,
+        unique_id: str | bytes | None = None,
         topology: str | None = None,
         masks: Sequence[str] | None = None,
         arrive_s: float | None = None,
@@ -108,6 +111,7 @@ class Communicator:
             "rank": rank,
             "ranks": ranks,
             "rendezvous": rendezvous,
+            "unique_id": None if unique_id is None else _id(unique_id),
             "topology": topology,
             "masks": None if masks is None else list(masks),
             "arrive_s": arrive_s,
@@ -537,6 +541,16 @@ def _word(word: Any, what: str) -> str:
     return word
 
 
+def _id(given: Any) -> str:
+    """As the core takes it; who passes an id must have one."""
+    found = given.decode("ascii", "replace") if isinstance(given, bytes) else given
+    if not isinstance(found, str) or not found:
+        raise InvalidArgumentError(
+            f"wanted what plait.unique_id() gave as unique_id, found {given!r:.60}"
+        )
+    return found
+
+
 def _result_shape(request: Request, source: Buffer) -> tuple[int, ...]:
     if request.collective in ("all_gather", "gather"):
         return (request.ranks, *source.shape)
@@ -551,9 +565,18 @@ def _result_shape(request: Request, source: Buffer) -> tuple[int, ...]:
 def init(**options: Any) -> Communicator:
     """A communicator of all ranks of a launcher (plait launch, torchrun, mpirun, Slurm).
 
-    Without a launcher it is a communicator of this one process.
+    Without a launcher it is a communicator of this one process, or with unique_id=, rank= and
+    ranks= one of all processes that were given the same id.
     """
     return Communicator(**options)
+
+
+def unique_id() -> str:
+    """Text that names one communicator, for the program to carry from this rank to the others.
+
+    All of them give it to `plait.init(unique_id=, rank=, ranks=)`.
+    """
+    return _core.unique_id()
 
 
 def run_reference(

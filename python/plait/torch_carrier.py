@@ -13,9 +13,10 @@ import queue
 import sys
 import threading
 import time
-from typing import Any
+from collections import Counter
+from typing import Any, NoReturn
 
-_MADE = itertools.count()  # groups so far, on all ranks alike
+_MADE: Counter[str] = Counter()  # carriers so far by id, on all its ranks alike
 _LOOK_S = 0.05  # how often the store is asked whether a rank has failed
 
 
@@ -65,19 +66,31 @@ class _Waiters:
 
 
 class TorchCarrier:
-    """What plait's core asks of a carrier; all ranks of the default group make one together."""
+    """What plait's core asks of a carrier; all ranks of a communicator make one together.
 
-    def __init__(self, arrive_s: float) -> None:
+    These are the default group's. With a unique id they may be some of them, in another order.
+    """
+
+    def __init__(self, rank: int, ranks: int, arrive_s: float, unique_id: str) -> None:
         import torch
         import torch.distributed as dist
 
         self._torch, self._dist = torch, dist
-        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self.rank, self.ranks = rank, ranks
         self.name = "gloo, by torch.distributed"
+        are_all = ranks == dist.get_world_size()
+        name = "" if are_all else unique_id  # so that all find out where ids differ
+        _MADE[name] += 1
         store = dist.distributed_c10d._get_default_store()
-        self._store = dist.PrefixStore(f"plait/{next(_MADE)}", store)
-        self._meet(arrive_s)
-        self._group = dist.new_group(backend="gloo")
+        self._store = dist.PrefixStore(f"plait/{name}/{_MADE[name]}", store)
+        self._members = self._meet(arrive_s, unique_id)
+        self._group = (
+            dist.new_group(backend="gloo")
+            if are_all
+            else dist.new_group(
+                sorted(self._members), backend="gloo", use_local_synchronization=True
+            )
+        )
         self._numbers = itertools.count(1)
         self._messages: dict[int, _Message] = {}
         self._waiters = _Waiters()
@@ -89,23 +102,53 @@ class TorchCarrier:
         if waiters is not None:
             waiters.end()
 
-    def _meet(self, arrive_s: float) -> None:
-        """By the store, since making a group names nobody who does not come."""
-        self._store.set(f"come/{self.rank}", b"1")
-        missing = list(range(self.ranks))
+    def _meet(self, arrive_s: float, unique_id: str) -> list[int]:
+        """Each rank's number in the default group; who does not fit is an error on all.
+
+        By the store, since making a group names nobody who does not come.
+        """
+        mine = f"{self._dist.get_rank()} {self.ranks} {unique_id}"
+        first = self._store.compare_set(f"come/{self.rank}", "", mine).decode()
+        if first != mine:
+            self._refuse(
+                f"two processes came as rank {self.rank}: ranks {first.split()[0]} and "
+                f"{mine.split()[0]} of torch.distributed"
+            )
+        missing = set(range(self.ranks))
+        members = [0] * self.ranks
         deadline = time.monotonic() + arrive_s
-        while missing := [rank for rank in missing if not self._store.check([f"come/{rank}"])]:
+        while missing:
+            for rank in [one for one in missing if self._store.check([f"come/{one}"])]:
+                missing.remove(rank)
+                number, _, rest = self._store.get(f"come/{rank}").decode().partition(" ")
+                members[rank] = int(number)
+                if rest != f"{self.ranks} {unique_id}":
+                    self._refuse(
+                        f"rank {rank} came with ranks and unique_id {rest!r}, rank {self.rank} "
+                        f"with '{self.ranks} {unique_id}': both must be the same"
+                    )
+            if self._store.check(["refused"]):
+                raise ValueError(self._store.get("refused").decode())
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    "wanted all ranks of torch.distributed to make this communicator; after "
-                    f"{arrive_s:g} s (arrive_s) there is no rank {', '.join(map(str, missing))}"
+                    "wanted all ranks to make this communicator, with the same unique_id where "
+                    f"there is one; after {arrive_s:g} s (arrive_s) there is no rank "
+                    f"{', '.join(map(str, sorted(missing)))}"
                 )
-            time.sleep(0.005)
+            if missing:
+                time.sleep(0.005)
+        return members
+
+    def _refuse(self, why: str) -> NoReturn:
+        """All ranks that come hear it."""
+        self._store.set("refused", why)
+        raise ValueError(why)
 
     def _begin(self, call: Any, peer: int, tag: int, address: int, size: int) -> int:
         memory = (ctypes.c_char * size).from_address(address)
         tensor = self._torch.frombuffer(memory, dtype=self._torch.uint8)
-        message = _Message(call(tensor, peer, group=self._group, tag=tag), tensor)
+        member = self._members[peer]
+        message = _Message(call(tensor, member, group=self._group, tag=tag), tensor)
         number = next(self._numbers)
         self._messages[number] = message
         self._waiters.wait_for(message)
@@ -154,14 +197,15 @@ class TorchCarrier:
         return self._told
 
 
-def make(rank: int, ranks: int, arrive_s: float) -> TorchCarrier | None:
+def make(rank: int, ranks: int, arrive_s: float, unique_id: str) -> TorchCarrier | None:
     """Where the program has a default group of torch.distributed; None where it has not."""
     dist = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized():
         return None
-    if (dist.get_rank(), dist.get_world_size()) != (rank, ranks):
+    here, all_ = dist.get_rank(), dist.get_world_size()
+    if (here, all_) != (rank, ranks) and (not unique_id or ranks > all_):
         raise ValueError(
-            f"this is rank {rank} of {ranks}; torch.distributed says {dist.get_rank()} of "
-            f"{dist.get_world_size()}: both must be the same"
+            f"this is rank {rank} of {ranks}; torch.distributed says {here} of {all_}: both must "
+            "be the same, or with a unique_id ranks be some of these"
         )
-    return TorchCarrier(arrive_s)
+    return TorchCarrier(rank, ranks, arrive_s, unique_id)

@@ -37,8 +37,10 @@ class Carrier {
   static constexpr int kMostTag = 32765;  ///< an MPI may know tags up to 32767 alone
 };
 
-/// Makes a carrier of the program's own where it has one; all ranks together.
-using CarrierMaker = std::function<std::shared_ptr<Carrier>(int rank, int ranks, double arrive_s)>;
+/// Makes a carrier of the program's own where it has one; all ranks together. unique_id: of the
+/// communicator, whose ranks may then be some of the program's; empty = they are all of them.
+using CarrierMaker = std::function<std::shared_ptr<Carrier>(int rank, int ranks, double arrive_s,
+                                                            const std::string& unique_id)>;
 /// Asked where no MPI is; Python's is that over torch.distributed.
 void set_carrier_maker(CarrierMaker maker);
 

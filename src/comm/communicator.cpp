@@ -71,6 +71,7 @@ CommunicatorOptions Communicator::State::in_node() const {
   here.rank = over.nodes.place;
   here.ranks = over.nodes.size();
   here.rendezvous = over.rendezvous;
+  here.unique_id.clear();
   here.topology.clear();
   return here;
 }
@@ -82,7 +83,7 @@ std::unique_ptr<GpuSide> Communicator::State::device_over_nodes(const PairOf* pa
   const std::optional<Error> missed =
       attempt([&] { made = GpuSide::create(in_node(), joined, nullptr, why_no_gpu); });
   const Patience waits{deadline_in(options.arrive_s), nullptr};
-  agree_over(missed, waits);
+  plait::agree(*over.world, missed, waits);
   const std::string word = made != nullptr      ? ""
                            : why_no_gpu.empty() ? "it was asked for none"
                                                 : why_no_gpu;
@@ -125,7 +126,7 @@ Joined Communicator::State::join_nodes(const PairOf* pair) {
   const std::optional<Error> missed = attempt([&] { made = join(here, nullptr); });
   const Patience waits{deadline_in(options.arrive_s), nullptr};
   if (pair != nullptr && missed) throw Error(*missed);
-  if (pair == nullptr) agree_over(missed, waits);
+  if (pair == nullptr) plait::agree(*over.world, missed, waits);
   made.topology = pair == nullptr ? topology_of(over, waits) : pair->topology;
   return made;
 }
@@ -137,12 +138,6 @@ void Communicator::State::name_peers() {
   for (const int rank : over.nodes.peers()) names.push_back(over.world->name_of_rank(rank));
   peers.set_names(std::move(names));
   peers.set_beyond([this] { over.world->check(); });
-}
-
-/// What one node has missed is an error on the ranks of all.
-void Communicator::State::agree_over(const std::optional<Error>& missed, const Patience& waits) {
-  if (const std::optional<Error> first = first_error(*over.world, missed, waits))
-    throw AgreedError(first->code(), reason_of(*first));
 }
 
 Communicator::State::~State() {
@@ -280,7 +275,7 @@ void Communicator::State::ensure_arenas(const ArenaSizes& wanted) {
   if (over.world == nullptr)
     share();
   else
-    agree_over(attempt(share), patience);
+    plait::agree(*over.world, attempt(share), patience);
   arena_memory = std::move(fresh);
   arenas.sizes = sizes;
   arenas.base.assign(static_cast<std::size_t>(ranks()), nullptr);
@@ -355,6 +350,7 @@ CommunicatorOptions Communicator::State::pair_options(const PairOf& pair) const 
   made.rank = rank() == pair.ranks[0] ? 0 : 1;
   made.ranks = 2;
   made.rendezvous = pair.rendezvous;
+  made.unique_id.clear();
   made.device = pair.device_bytes == 0 ? kNoDevice : device->ordinal();
   made.sm_budget = cuda::pair_blocks(ranks(), options.sm_budget);
   return made;

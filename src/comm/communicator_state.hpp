@@ -59,7 +59,6 @@ struct Communicator::State {
   std::unique_ptr<GpuSide> device_over_nodes(const PairOf* pair);
   void join_rails();
   void name_peers();
-  void agree_over(const std::optional<Error>& missed, const Patience& waits);
   std::vector<double> scalars_of(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked);
   using Body = std::function<void(const std::vector<CallDescriptor>&)>;
   void in_call(const CallDescriptor& mine, const Body& body, const OwnCounts* counts = nullptr);

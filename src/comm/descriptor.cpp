@@ -84,6 +84,12 @@ std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t seed
   return hash;
 }
 
+std::string hex(std::uint64_t number) {
+  std::string digits;
+  for (int shift = 60; shift >= 0; shift -= 4) digits += "0123456789abcdef"[(number >> shift) & 15];
+  return digits;
+}
+
 CallDescriptor describe(CallKind kind, const Request& request, const std::string& strategy) {
   CallDescriptor descriptor;
   descriptor.kind = kind;

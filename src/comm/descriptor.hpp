@@ -44,6 +44,8 @@ std::optional<Error> verdict(const std::vector<CallDescriptor>& by_rank,
 /// FNV-1a: compares things between ranks, hides nothing.
 std::uint64_t hash_bytes(const void* data, std::size_t bytes,
                          std::uint64_t seed = 14695981039346656037ull);
+/// 16 hexadecimal digits.
+std::string hex(std::uint64_t number);
 /// An error's sentence without the words that Error put before it.
 std::string reason_of(const Error& error);
 

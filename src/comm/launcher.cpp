@@ -11,6 +11,7 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
+#include "comm/descriptor.hpp"
 #include "comm/rendezvous.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
@@ -129,19 +130,6 @@ std::optional<Here> ranks_here(int ranks) {
   return std::nullopt;
 }
 
-/// FNV-1a, 64 bits: a name for files, not a secret; the folder's mode keeps others out.
-std::uint64_t hash_of(const std::string& bytes) {
-  std::uint64_t hash = 14695981039346656037ull;
-  for (unsigned char byte : bytes) hash = (hash ^ byte) * 1099511628211ull;
-  return hash;
-}
-
-std::string hex(std::uint64_t number) {
-  std::string digits;
-  for (int shift = 60; shift >= 0; shift -= 4) digits += "0123456789abcdef"[(number >> shift) & 15];
-  return digits;
-}
-
 /// The pid of the nearest process above this one that MPICH's launcher runs on each node; this
 /// one's parent where there is none. Nothing in the environment tells that launcher's jobs apart.
 int starter() {
@@ -174,7 +162,15 @@ std::string derived_rendezvous(const Env& env, int communicator) {
   // The last resort, where nothing names the job: ranks that one process started on this node.
   // Not otherwise, since a script around each rank would be a parent of that rank alone.
   if (env.rendezvous.empty() && !launcher_names_job()) job += text("\nparent=", starter());
-  return text("unix:", rendezvous_folder(), "/job-", hex(hash_of(job)), "-", communicator);
+  return text("unix:", rendezvous_folder(), "/job-", hex(hash_bytes(job.data(), job.size())), "-",
+              communicator);
+}
+
+bool launcher_has_one_host() {
+  for (const Launcher& launcher : kLaunchers)
+    if (is_started_by(launcher))
+      return number_of(launcher.local_ranks).value_or(-1) == number_of(launcher.ranks);
+  return false;
 }
 
 std::string why_not_one_host(const Env& env, int ranks) {

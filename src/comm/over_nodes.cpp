@@ -5,22 +5,18 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <numeric>
 
 #include "base/text.hpp"
 #include "comm/reach.hpp"
 #include "comm/rendezvous.hpp"
+#include "comm/unique_id.hpp"
+#include "comm/vote.hpp"
 #include "plait/error.hpp"
 #include "topo/cluster.hpp"
 
 namespace plait {
 namespace {
-
-/// A word that no other communicator's node has.
-std::string new_word() {
-  return text(::getpid(), '-', std::chrono::steady_clock::now().time_since_epoch().count());
-}
 
 /// For people; host_name() tells hosts apart.
 std::string called() {
@@ -75,16 +71,23 @@ Network measured(OverNodes& over, const Patience& patience) {
 std::string settings_of(const CommunicatorOptions& options, const Env& env) {
   return text("PLAIT_BITWISE=", env.bitwise, " PLAIT_ALGO=", env.algo,
               " PLAIT_NODE_SIZE=", env.node_size, " arrive_s=", options.arrive_s,
-              " deadline_s=", options.deadline_s);
+              " deadline_s=", options.deadline_s, " unique_id=", options.unique_id);
 }
 
-bool are_on_several_hosts(const CommunicatorOptions& options, const Env& env) {
-  if (!options.rendezvous.empty() || !env.rendezvous.empty()) return false;
-  if (env.node_size > 0 && env.node_size < options.ranks) return true;
-  return !why_not_one_host(env, options.ranks).empty();
+enum class Hosts { one, several, not_known };
+
+/// By an id come also ranks that no launcher knows of, or some of its ranks: their hosts are known
+/// once they have met.
+Hosts hosts_of(const CommunicatorOptions& options, const Env& env) {
+  const bool by_id = !options.unique_id.empty();
+  if (options.ranks < 2 || !options.rendezvous.empty()) return Hosts::one;
+  if (!by_id && !env.rendezvous.empty()) return Hosts::one;
+  if (env.node_size > 0 && env.node_size < options.ranks) return Hosts::several;
+  if (by_id) return launcher_has_one_host() ? Hosts::one : Hosts::not_known;
+  return why_not_one_host(env, options.ranks).empty() ? Hosts::one : Hosts::several;
 }
 
-/// What a rank may find wrong by itself, before it meets the others.
+/// What a rank may find wrong with several hosts by itself.
 void check_over(const CommunicatorOptions& options, const Env& env) {
   if (options.ranks > kMaxRanks)
     throw Error(ErrorCode::unsupported,
@@ -100,43 +103,68 @@ CarrierMaker& carrier_maker() {
   return maker;
 }
 
+/// What is to be done where nothing carries bytes between these ranks' hosts; empty where they may
+/// all be on this one.
+std::string why_no_world(const CommunicatorOptions& options, const Env& env) {
+  const std::string remedy = text(
+      "nothing carries bytes between nodes: initialise MPI first (pip install mpich mpi4py; "
+      "MPI_Init, or from mpi4py import MPI), with ",
+      options.ranks,
+      " ranks in all, or a group of torch.distributed (pip install torch; "
+      "init_process_group(\"gloo\"))");
+  if (env.node_size > 0)
+    return text("PLAIT_NODE_SIZE makes several nodes of these ", options.ranks, " ranks, and ",
+                remedy);
+  if (!options.unique_id.empty() && !is_made_here(parse_unique_id(options.unique_id)))
+    return text("unique_id: it was made on another host than that of rank ", options.rank, ", and ",
+                remedy, "; where all ranks are on one host, make the id there");
+  return why_not_one_host(env, options.ranks);
+}
+
+/// Null where there is no carrier, and these ranks may all be on this host.
 std::unique_ptr<World> world_of(const CommunicatorOptions& options, const Env& env) {
-  std::shared_ptr<Carrier> carrier = mpi_carrier(options.rank, options.ranks, options.arrive_s);
+  std::shared_ptr<Carrier> carrier =
+      mpi_carrier(options.rank, options.ranks, options.arrive_s, !options.unique_id.empty());
   if (carrier == nullptr && carrier_maker())
-    carrier = carrier_maker()(options.rank, options.ranks, options.arrive_s);
-  if (carrier == nullptr)
-    throw Error(ErrorCode::unsupported,
-                env.node_size > 0
-                    ? text("PLAIT_NODE_SIZE makes several nodes of these ", options.ranks,
-                           " ranks, and nothing carries bytes between nodes: initialise MPI first "
-                           "(MPI_Init, or from mpi4py import MPI), or a group of "
-                           "torch.distributed (gloo)")
-                    : why_not_one_host(env, options.ranks));
+    carrier = carrier_maker()(options.rank, options.ranks, options.arrive_s, options.unique_id);
+  if (carrier == nullptr) {
+    if (const std::string why = why_no_world(options, env); !why.empty())
+      throw Error(ErrorCode::unsupported, why);
+    return nullptr;
+  }
   std::vector<int> members(static_cast<std::size_t>(options.ranks));
   std::iota(members.begin(), members.end(), 0);
   return std::make_unique<World>(std::move(carrier), std::move(members), options.rank);
 }
 
-}  // namespace
-
-void set_carrier_maker(CarrierMaker maker) { carrier_maker() = std::move(maker); }
-
-OverNodes over_nodes(const CommunicatorOptions& options, const Env& env) {
-  if (options.ranks < 2 || !are_on_several_hosts(options, env)) return {};
-  const std::optional<Error> wrong = attempt([&] { check_over(options, env); });
-  OverNodes over;
-  try {
-    over.world = world_of(options, env);
-  } catch (const Error&) {
-    if (wrong) throw Error(*wrong);
-    throw;
+/// The error of the first rank that has one; all ranks together. shown, where wanted: what each
+/// gives besides.
+std::optional<Error> first_error(World& world, const std::optional<Error>& mine,
+                                 const Patience& patience, const std::string& bytes = {},
+                                 std::vector<std::string>* shown = nullptr) {
+  const std::string word =
+      pack({text(mine ? static_cast<int>(mine->code()) : 0), mine ? reason_of(*mine) : "", bytes});
+  const std::vector<std::string> cards = world.exchange(word, patience);
+  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+    std::vector<std::string> parts = unpack(cards[rank]);
+    if (parts.size() != 3) throw Error(ErrorCode::parse_error, "a malformed card of a rank");
+    const auto code = parse_integer("error code", parts[0], 0, 13);
+    if (code != 0)
+      return Error(static_cast<ErrorCode>(code),
+                   parts[1].starts_with("rank ")
+                       ? parts[1]
+                       : text(world.name_of_rank(static_cast<int>(rank)), ": ", parts[1]));
+    if (shown != nullptr) shown->push_back(std::move(parts[2]));
   }
-  const Patience patience{deadline_in(options.arrive_s), nullptr};
+  return std::nullopt;
+}
+
+/// Who is where, by cards that go round. wrong: what this rank has against it.
+void meet_nodes(OverNodes& over, const CommunicatorOptions& options, const Env& env,
+                const std::optional<Error>& wrong, const Patience& patience) {
   std::vector<std::string> cards;
-  const std::string card = pack({host_name(), new_word(), settings_of(options, env), called()});
-  if (const auto first = or_tell(
-          *over.world, [&] { return first_error(*over.world, wrong, patience, card, &cards); }))
-    throw AgreedError(first->code(), reason_of(*first));
+  const std::string card = pack({host_name(), unique_word(), settings_of(options, env), called()});
+  or_tell(*over.world, [&] { agree(*over.world, wrong, patience, card, &cards); });
   std::vector<std::string> hosts, words, names;
   for (const std::string& shown : cards) {
     const std::vector<std::string> parts = unpack(shown);
@@ -155,9 +183,35 @@ OverNodes over_nodes(const CommunicatorOptions& options, const Env& env) {
     for (const int rank : over.nodes.members[static_cast<std::size_t>(node)])
       places[static_cast<std::size_t>(rank)] = {names[static_cast<std::size_t>(rank)], node};
   over.world->set_places(std::move(places));
-  if (over.nodes.count() == 1) return {};  // the launcher counts otherwise than the system
   over.rendezvous = text("unix:", rendezvous_folder(), "/node-",
                          words[static_cast<std::size_t>(over.nodes.peers()[0])]);
+}
+
+}  // namespace
+
+void set_carrier_maker(CarrierMaker maker) { carrier_maker() = std::move(maker); }
+
+OverNodes over_nodes(const CommunicatorOptions& options, const Env& env) {
+  const Hosts known = hosts_of(options, env);
+  if (known == Hosts::one) return {};
+  const std::optional<Error> wrong = attempt([&] {
+    if (!options.unique_id.empty()) static_cast<void>(parse_unique_id(options.unique_id));
+    if (known == Hosts::several) check_over(options, env);
+  });
+  OverNodes over;
+  try {
+    over.world = world_of(options, env);
+  } catch (const Error&) {
+    if (wrong) throw Error(*wrong);
+    throw;
+  }
+  if (over.world == nullptr) return {};
+  const Patience patience{deadline_in(options.arrive_s), nullptr};
+  meet_nodes(over, options, env, wrong, patience);
+  if (over.nodes.count() == 1) return {};  // the launcher counts otherwise than the system
+  if (known == Hosts::not_known)
+    or_tell(*over.world,
+            [&] { agree(*over.world, attempt([&] { check_over(options, env); }), patience); });
   return over;
 }
 
@@ -176,8 +230,7 @@ Topology topology_of(OverNodes& over, const Patience& patience) {
     json = to_json(cluster_of(node, network));
   });
   std::vector<std::string> shown;
-  if (const auto first = first_error(*over.world, missed, patience, json, &shown))
-    throw AgreedError(first->code(), reason_of(*first));
+  agree(*over.world, missed, patience, json, &shown);
   return topology_from_json(shown[static_cast<std::size_t>(over.nodes.members[0][0])]);
 }
 
@@ -193,24 +246,10 @@ std::vector<int> devices_of(const Topology& topology, const Nodes& nodes) {
   return devices;
 }
 
-std::optional<Error> first_error(World& world, const std::optional<Error>& mine,
-                                 const Patience& patience, const std::string& bytes,
-                                 std::vector<std::string>* shown) {
-  const std::string word =
-      pack({text(mine ? static_cast<int>(mine->code()) : 0), mine ? reason_of(*mine) : "", bytes});
-  const std::vector<std::string> cards = world.exchange(word, patience);
-  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
-    std::vector<std::string> parts = unpack(cards[rank]);
-    if (parts.size() != 3) throw Error(ErrorCode::parse_error, "a malformed card of a rank");
-    const auto code = parse_integer("error code", parts[0], 0, 13);
-    if (code != 0)
-      return Error(static_cast<ErrorCode>(code),
-                   parts[1].starts_with("rank ")
-                       ? parts[1]
-                       : text(world.name_of_rank(static_cast<int>(rank)), ": ", parts[1]));
-    if (shown != nullptr) shown->push_back(std::move(parts[2]));
-  }
-  return std::nullopt;
+void agree(World& world, const std::optional<Error>& mine, const Patience& patience,
+           const std::string& bytes, std::vector<std::string>* shown) {
+  if (const auto first = first_error(world, mine, patience, bytes, shown))
+    throw AgreedError(first->code(), reason_of(*first));
 }
 
 std::optional<Error> verdict_over(World& world, const CallDescriptor& mine,

@@ -44,6 +44,8 @@ std::string derived_rendezvous(const Env& env, int communicator);
 /// host: the others could not come to a derived rendezvous. Empty where it does not; where
 /// PLAIT_RANKS says how many there are, the launcher is not asked.
 std::string why_not_one_host(const Env& env, int ranks);
+/// True where the launcher of this rank says that all of its ranks are on this host.
+bool launcher_has_one_host();
 /// The folder for derived rendezvous: XDG_RUNTIME_DIR/plait if that is private, else
 /// /tmp/plait-UID.
 std::string rendezvous_folder();

@@ -14,6 +14,7 @@
 #include "comm/choose.hpp"
 #include "comm/nodes.hpp"
 #include "comm/reach.hpp"
+#include "comm/unique_id.hpp"
 #include "driver/cuda/api.hpp"
 #include "plait/error.hpp"
 
@@ -91,6 +92,10 @@ void check_options(const CommunicatorOptions& options) {
   if (options.rank < 0 || options.rank >= options.ranks)
     throw Error(ErrorCode::invalid_argument,
                 text("rank: wanted 0..", options.ranks - 1, ", found ", options.rank));
+  if (!options.unique_id.empty()) static_cast<void>(parse_unique_id(options.unique_id));
+  if (!options.unique_id.empty() && !options.rendezvous.empty())
+    throw Error(ErrorCode::invalid_argument,
+                "wanted one of rendezvous and unique_id, which both say where ranks meet");
   if (options.device < kDeviceByLauncher)
     throw Error(ErrorCode::invalid_argument,
                 text("device: wanted a CUDA ordinal or -1, found ", options.device));
@@ -103,18 +108,26 @@ void check_options(const CommunicatorOptions& options) {
                   text("arrive_s and deadline_s: wanted seconds above 0, found ", seconds));
 }
 
-/// Where to meet when the caller does not say. Several communicators of one process and rank are
-/// numbered in the order of their making, which is the same on all ranks.
+/// Several communicators of one process, rank and id (or job: no id) are numbered in the order of
+/// their making, which is the same on all ranks.
+int times_made(const CommunicatorOptions& options) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::string, int>, int> made_as;
+  const std::lock_guard lock(mutex);
+  return made_as[{options.unique_id, options.rank}]++;
+}
+
+/// Where to meet when the caller does not say.
 std::string meeting_place(const CommunicatorOptions& options, const Env& env) {
   if (!options.rendezvous.empty() || options.ranks == 1) return options.rendezvous;
+  if (!options.unique_id.empty())
+    return text("unix:", rendezvous_folder(), "/id-", parse_unique_id(options.unique_id).word, "-",
+                times_made(options));
   const bool place = env.rendezvous.rfind("unix:", 0) == 0 || env.rendezvous.rfind("fd:", 0) == 0;
   if (place) return env.rendezvous;
   if (const std::string why = why_not_one_host(env, options.ranks); !why.empty())
     throw Error(ErrorCode::unsupported, why);
-  static std::mutex mutex;
-  static std::map<int, int> made_as_rank;
-  const std::lock_guard lock(mutex);
-  return derived_rendezvous(env, made_as_rank[options.rank]++);
+  return derived_rendezvous(env, times_made(options));
 }
 
 /// Then masks are for what GpuSide learns of links between GPUs.

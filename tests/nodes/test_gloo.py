@@ -41,6 +41,16 @@ def test_every_collective_has_the_bits_of_rank_order(ranks):
     assert found["wrong"] == [] and found["checks"] > 200 * ranks
 
 
+def test_some_ranks_in_another_order_make_a_communicator_by_id():
+    found = run("subset", ranks=5)
+    assert found["wrong"] == [] and found["ranks"] == 4 and found["checks"] == 4 * (3 * 3 * 2 + 2)
+
+
+def test_ids_that_differ_are_an_error_on_all_at_once():
+    found = run("differ", ranks=3, PLAIT_ARRIVE_S="60")
+    assert found["wrong"] == [] and found["checks"] == 3
+
+
 @pytest.mark.parametrize("words", [("strategies", "multi_node"), ("refusals",), ("pairs",)])
 def test_what_goes_over_mpi_goes_over_gloo(words):
     found = run(*words)

@@ -64,6 +64,50 @@ def test_without_mpi_the_error_says_what_to_do():
     assert done.stdout.count("from mpi4py import MPI") == 2
 
 
+BY_ID = """
+from mpi4py import MPI
+import os, plait, sys, numpy as np
+os.environ.pop("MPI_LOCALNRANKS", "")  # no launcher says that all are on one host
+world = MPI.COMM_WORLD
+id = world.bcast(plait.unique_id() if world.rank == 0 else None)
+if "other" in sys.argv and world.rank == 1:
+    id = plait.unique_id()
+if "broken" in sys.argv and world.rank == 1:
+    id = id[:-1]
+try:
+    comm = plait.init(unique_id=id, rank=world.rank, ranks=world.size, arrive_s=20)
+    nodes = {device.node for device in comm.topology.devices}
+    sys.stdout.write(f"{comm.all_reduce(np.array([10.0 ** comm.rank]))} on {len(nodes)}\\n")
+except plait.Error as error:
+    sys.stdout.write(f"{type(error).__name__} {error}\\n")
+"""
+
+
+def test_ranks_with_an_id_find_out_how_many_nodes_they_are_on():
+    for node_size, nodes in ((2, 2), (0, 1)):
+        done = run(3, node_size, "-c", BY_ID)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count(f"[111.] on {nodes}") == 3, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("case", "error"), [("other", "MismatchError"), ("broken", "InvalidArgumentError")]
+)
+def test_ids_that_differ_or_are_broken_are_errors_on_all_nodes(case, error):
+    done = run(3, 2, "-c", BY_ID, case)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(error) == 3 and done.stdout.count("unique_id") >= 3, done.stdout
+
+
+def test_an_id_without_mpi_over_nodes_says_what_to_install():
+    program = (
+        "import plait\ntry:\n    plait.init(unique_id=plait.unique_id(), rank=0, ranks=2)\n"
+        "except plait.Error as e:\n    print(e)"
+    )
+    done = run(1, 1, "-c", program)
+    assert "pip install mpich mpi4py" in done.stdout and "init_process_group" in done.stdout
+
+
 def test_two_ranks_alone_send_to_each_other_over_nodes():
     found = facts(run(4, 2, str(JOB), "pairs"))
     assert found["wrong"] == [] and found["checks"] == 4 * (3 * 3 * 2 + 2)

@@ -9,22 +9,53 @@ import json
 import sys
 
 import torch.distributed as dist
-from job import JOBS, Checks
+from job import JOBS, Checks, pairs
 
 import plait
+
+
+def carried() -> str:
+    """An id by the program's own means."""
+    ids = [plait.unique_id() if dist.get_rank() == 0 else ""]
+    dist.broadcast_object_list(ids)
+    return ids[0]
+
+
+def subset(checks: Checks) -> int:
+    """All but the first, the last one being rank 0."""
+    unique_id, here, ranks = carried(), dist.get_rank(), dist.get_world_size() - 1
+    if here > 0:
+        pairs(plait.init(unique_id=unique_id, rank=ranks - here, ranks=ranks), checks)
+    dist.barrier()
+    return ranks
+
+
+def differ(checks: Checks) -> int:
+    unique_id, here, ranks = carried(), dist.get_rank(), dist.get_world_size()
+    try:
+        plait.init(unique_id=unique_id if here != 1 else plait.unique_id(), rank=here, ranks=ranks)
+        checks.wrong.append("ids that differ were not refused")
+    except plait.MismatchError as error:
+        checks.same("which differ", "unique_id" in str(error), True)
+    return ranks
 
 
 def main() -> None:
     dist.init_process_group("gloo")
     checks = Checks()
-    comm = plait.init()
-    JOBS[sys.argv[1]](comm, checks)
-    found: list[object] = [None] * comm.ranks
+    by_id = {"subset": subset, "differ": differ}
+    if sys.argv[1] in by_id:
+        ranks = by_id[sys.argv[1]](checks)
+    else:
+        comm = plait.init()
+        ranks = comm.ranks
+        JOBS[sys.argv[1]](comm, checks)
+    found: list[object] = [None] * dist.get_world_size()
     dist.all_gather_object(found, (checks.count, checks.wrong))
-    if comm.rank == 0:
+    if dist.get_rank() == 0:
         wrong = [one for _, part in found for one in part]  # type: ignore[misc]
         counts = sum(count for count, _ in found)  # type: ignore[misc]
-        print(json.dumps({"ranks": comm.ranks, "checks": counts, "wrong": wrong}))
+        print(json.dumps({"ranks": ranks, "checks": counts, "wrong": wrong}))
     dist.destroy_process_group()
 
 

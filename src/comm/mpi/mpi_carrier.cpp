@@ -189,7 +189,7 @@ class MpiCarrier : public Carrier {
 
 }  // namespace
 
-std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, double arrive_s) {
+std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, double arrive_s, bool may_be_some) {
   mpi::Loaded loaded = mpi::find_loaded();
   if (loaded.library == nullptr) return nullptr;
   const Functions functions = functions_of(loaded);
@@ -197,9 +197,10 @@ std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, double arrive_s) {
   if (functions.Initialized(&is_begun) != 0 || is_begun == 0) return nullptr;
   if (functions.Finalized(&is_over) != 0 || is_over != 0) return nullptr;
   int its_rank = -1, its_ranks = -1;
-  if (functions.Comm_rank(loaded.abi.world, &its_rank) != 0 ||
-      functions.Comm_size(loaded.abi.world, &its_ranks) != 0 || its_rank != rank ||
-      its_ranks != ranks) {
+  const bool is_known = functions.Comm_rank(loaded.abi.world, &its_rank) == 0 &&
+                        functions.Comm_size(loaded.abi.world, &its_ranks) == 0;
+  if (is_known && may_be_some && its_ranks != ranks) return nullptr;
+  if (!is_known || its_rank != rank || its_ranks != ranks) {
     const Error wrong(ErrorCode::mismatch,
                       text("this is rank ", rank, " of ", ranks, "; MPI_COMM_WORLD says ", its_rank,
                            " of ", its_ranks, ": both must be the same"));

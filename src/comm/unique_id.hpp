@@ -1,0 +1,17 @@
+// What names one communicator: text that a program carries from one rank to the others.
+#pragma once
+#include <string>
+
+namespace plait {
+
+struct UniqueId {
+  std::string word;  ///< no other id has it
+  std::string host;  ///< a hash of the host_name() where it was made
+};
+
+/// Error(invalid_argument) where unique_id() made no such text.
+UniqueId parse_unique_id(const std::string& id);
+/// Whether this process can share memory with the one that made it.
+bool is_made_here(const UniqueId& id);
+
+}  // namespace plait
