@@ -1,43 +1,54 @@
 // The collectives as the program calls them: each is served, or the MPI's own, which gets host
-// memory for buffers that lie on GPUs.
+// memory for buffers that lie on GPUs. Persistent ones are the MPI's.
 #include "shims/mpi/exports.hpp"
 
 #include "shims/mpi/native.hpp"
 
 namespace plait::mpi {
 
-/// One collective, blocking and not. NATIVE calls the MPI's own.
-#define PLAIT_MPI_SERVED(name, begin, parameters, arguments, full, full_begin)                 \
-  PLAIT_EXPORT full parameters {                                                               \
-    if (!is_serving()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                      \
-    const Asked wanted = asked::name arguments;                                                \
-    if (const Served call = served(wanted, true); call.state != nullptr)                       \
-      if (const std::optional<int> code = run_served(call, wanted)) return *code;              \
-    if (!may_meet_gpus()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                   \
-    return staged(                                                                             \
-        comm, [&](Staging& staging) { staging.add(wanted); },                                  \
-        [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments);  \
-  }                                                                                            \
-  PLAIT_EXPORT full_begin(PLAIT_MPI_UNPACKED parameters, void* request) {                      \
-    if (!is_serving()) return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);            \
-    const Asked wanted = asked::name arguments;                                                \
-    if (const Served call = served(wanted, false); call.state != nullptr)                      \
-      return begin_served(call, wanted, request);                                              \
-    if (!may_meet_gpus()) return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);         \
-    return begin_staged(                                                                       \
-        comm, request, [&](Staging& staging) { staging.add(wanted); },                         \
-        [&](auto... given) { return NATIVE(begin, given...); }, PLAIT_MPI_UNPACKED arguments); \
-  }                                                                                            \
-  PLAIT_EXPORT P##full parameters PLAIT_TWIN(full);                                            \
-  PLAIT_EXPORT P##full_begin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full_begin);
+/// One collective, blocking, not, and persistent. NATIVE calls the MPI's own.
+#define PLAIT_MPI_SERVED(name, begin, init, parameters, arguments, full, full_begin, full_init)    \
+  PLAIT_EXPORT full parameters {                                                                   \
+    if (!is_serving()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                          \
+    const Asked wanted = asked::name arguments;                                                    \
+    if (const Served call = served(wanted, true); call.state != nullptr)                           \
+      if (const std::optional<int> code = run_served(call, wanted)) return *code;                  \
+    if (!may_meet_gpus()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                       \
+    return staged(                                                                                 \
+        comm, [&](Staging& staging) { staging.add(wanted); },                                      \
+        [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments);      \
+  }                                                                                                \
+  PLAIT_EXPORT full_begin(PLAIT_MPI_UNPACKED parameters, void* request) {                          \
+    if (!is_serving()) return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);                \
+    const Asked wanted = asked::name arguments;                                                    \
+    if (const Served call = served(wanted, false); call.state != nullptr)                          \
+      return begin_served(call, wanted, request);                                                  \
+    if (!may_meet_gpus()) return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);             \
+    return begin_staged(                                                                           \
+        comm, request, [&](Staging& staging) { staging.add(wanted); },                             \
+        [&](auto... given) { return NATIVE(begin, given...); }, PLAIT_MPI_UNPACKED arguments);     \
+  }                                                                                                \
+  PLAIT_EXPORT full_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request) {              \
+    if (!may_meet_gpus()) return NATIVE(init, PLAIT_MPI_UNPACKED arguments, info, request);        \
+    const Asked wanted = asked::name arguments;                                                    \
+    return persist_staged(                                                                         \
+        comm, request, [&](Staging& staging) { staging.add(wanted); },                             \
+        [&](auto... given) { return NATIVE(init, given...); }, PLAIT_MPI_UNPACKED arguments,       \
+        info);                                                                                     \
+  }                                                                                                \
+  PLAIT_EXPORT P##full parameters PLAIT_TWIN(full);                                                \
+  PLAIT_EXPORT P##full_begin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full_begin); \
+  PLAIT_EXPORT P##full_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request)             \
+      PLAIT_TWIN(full_init);
 
 namespace small_counts {
 using N = Small::N;
 using D = Small::D;
 const N* at_root(const N* numbers, int, Handle) { return numbers; }
-#define NATIVE(function, ...) real().small.function(__VA_ARGS__)
-#define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments) \
-  PLAIT_MPI_SERVED(name, begin, parameters, arguments, MPI_##name, MPI_##begin)
+#define NATIVE(function, ...) if_there(real().small.function, comm, __VA_ARGS__)
+#define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments)                             \
+  PLAIT_MPI_SERVED(name, begin, name##_init, parameters, arguments, MPI_##name, MPI_##begin, \
+                   MPI_##name##_init)
 #include "shims/mpi/collectives.def"
 #undef PLAIT_MPI_COLLECTIVE
 #undef NATIVE
@@ -52,8 +63,9 @@ const N* at_root(const N* numbers, int root, Handle comm) {
 }
 #define NATIVE(function, ...) \
   large_or_small(real().large.function, real().small.function, comm, __VA_ARGS__)
-#define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments) \
-  PLAIT_MPI_SERVED(name, begin, parameters, arguments, MPI_##name##_c, MPI_##begin##_c)
+#define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments)                    \
+  PLAIT_MPI_SERVED(name, begin, name##_init, parameters, arguments, MPI_##name##_c, \
+                   MPI_##begin##_c, MPI_##name##_init_c)
 #include "shims/mpi/collectives.def"
 #undef PLAIT_MPI_COLLECTIVE
 #undef NATIVE

@@ -58,13 +58,23 @@ const T* only_at_root(const T* numbers, int root, Handle comm) {
   return (inter != 0 ? root < 0 : root == rank) ? numbers : nullptr;
 }
 
+/// A function that not every MPI has.
+template <class Function, class... Arguments>
+int if_there(Function function, Handle comm, Arguments... arguments) {
+  if (function != nullptr) return function(arguments...);
+  return report(
+      comm, Error(ErrorCode::unsupported, text("wanted an MPI with persistent collectives, and ",
+                                               real().path, " has none of this name")));
+}
+
 /// The function for large counts, or where the MPI has none, the other one.
 template <class Function, class Narrow, class... Arguments>
 int large_or_small(Function large, Narrow small, Handle comm, Arguments... arguments) {
   if (large != nullptr) return large(arguments...);
   Narrowed narrowed(comm);
   const auto converted = std::tuple(narrowed(arguments)...);
-  if (narrowed.fits()) return std::apply(small, converted);
+  if (narrowed.fits())
+    return std::apply([&](auto... given) { return if_there(small, comm, given...); }, converted);
   return report(
       comm, Error(ErrorCode::unsupported, text("wanted counts that fit into an int, since ",
                                                real().path, " has no functions for larger ones")));

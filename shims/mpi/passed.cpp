@@ -26,7 +26,7 @@ namespace plait::mpi {
 
 namespace small_counts {
 using N = Small::N;
-#define NATIVE(function, ...) real().small_passed.function(__VA_ARGS__)
+#define NATIVE(function, ...) if_there(real().small_passed.function, real().abi.world, __VA_ARGS__)
 #define PLAIT_MPI_TRANSFER(name, comm_of, parameters, arguments, buffers) \
   PLAIT_MPI_PASSED(name, comm_of, parameters, arguments, buffers, MPI_##name)
 #define PLAIT_MPI_BEGUN_TRANSFER(name, comm_of, parameters, arguments, buffers) \

@@ -20,6 +20,13 @@ void look_up(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(::dlsym(library, name));
 }
 
+/// What is new in MPI 4 has a name of its own in Open MPI 4.1.
+template <class Function>
+void look_up_new(void* library, const char* name, const char* early_name, Function& function) {
+  look_up(library, name, function);
+  if (function == nullptr) look_up(library, early_name, function);
+}
+
 const Real* load() {
   Loaded found = find_loaded();
   if (found.library == nullptr) {
@@ -35,15 +42,18 @@ const Real* load() {
 #define PLAIT_MPI_FUNCTION(name, parameters) look_up(found.library, "PMPI_" #name, table->name);
 #include "shims/mpi/functions.def"
 #undef PLAIT_MPI_FUNCTION
-#define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments) \
-  look_up(found.library, "PMPI_" #name, table->small.name);      \
-  look_up(found.library, "PMPI_" #begin, table->small.begin);    \
-  look_up(found.library, "PMPI_" #name "_c", table->large.name); \
-  look_up(found.library, "PMPI_" #begin "_c", table->large.begin);
+#define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments)            \
+  look_up(found.library, "PMPI_" #name, table->small.name);                 \
+  look_up(found.library, "PMPI_" #begin, table->small.begin);               \
+  look_up(found.library, "PMPI_" #name "_c", table->large.name);            \
+  look_up(found.library, "PMPI_" #begin "_c", table->large.begin);          \
+  look_up_new(found.library, "PMPI_" #name "_init", "PMPIX_" #name "_init", \
+              table->small.name##_init);                                    \
+  look_up(found.library, "PMPI_" #name "_init_c", table->large.name##_init);
 #include "shims/mpi/collectives.def"
 #undef PLAIT_MPI_COLLECTIVE
-#define PLAIT_MPI_TRANSFER(name, comm, parameters, arguments, buffers) \
-  look_up(found.library, "PMPI_" #name, table->small_passed.name);     \
+#define PLAIT_MPI_TRANSFER(name, comm, parameters, arguments, buffers)                 \
+  look_up_new(found.library, "PMPI_" #name, "PMPIX_" #name, table->small_passed.name); \
   look_up(found.library, "PMPI_" #name "_c", table->large_passed.name);
 #define PLAIT_MPI_BEGUN_TRANSFER PLAIT_MPI_TRANSFER
 #define PLAIT_MPI_PERSISTENT PLAIT_MPI_TRANSFER

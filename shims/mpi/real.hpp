@@ -32,9 +32,10 @@ template <class Width>
 struct Collectives {
   using N = typename Width::N;
   using D = typename Width::D;
-#define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments) \
-  int(*name) parameters = nullptr;                               \
-  int (*begin)(PLAIT_MPI_UNPACKED parameters, void* request) = nullptr;
+#define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments)        \
+  int(*name) parameters = nullptr;                                      \
+  int (*begin)(PLAIT_MPI_UNPACKED parameters, void* request) = nullptr; \
+  int (*name##_init)(PLAIT_MPI_UNPACKED parameters, Handle info, void* request) = nullptr;
 #include "shims/mpi/collectives.def"
 #undef PLAIT_MPI_COLLECTIVE
 };

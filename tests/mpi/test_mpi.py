@@ -72,6 +72,15 @@ def test_random_messages_on_device_memory(mpi, drop_in, folder, played_gpu, rank
     assert len(found) == ranks and all(row["wrong"] == 0 for row in found), found
 
 
+@pytest.mark.parametrize("device_memory", [False, True])
+def test_persistent_collectives(mpi, drop_in, folder, played_gpu, device_memory):
+    program = compiled(mpi, folder, "persistent", ["persistent.cpp"])
+    command = [str(program), "8", str(max(1, int(20 * SCALE)))]
+    env = environment(drop_in, **({"TEST_LIBCUDA": played_gpu} if device_memory else {}))
+    found = rows(launched(mpi, 3, command, env, 120))
+    assert len(found) == 3 and all(row["wrong"] == 0 for row in found), found
+
+
 def test_without_being_told_all_is_the_mpis(mpi, drop_in, folder):
     program = compiled(mpi, folder, "mixes", MIXES)
     env = environment(drop_in, PLAIT_MPI_HOST="0")
