@@ -226,9 +226,16 @@ std::vector<int> links_between(const Topology& topology, int src_device, int dst
   return paths.empty() ? std::vector<int>{} : paths.front().links;
 }
 
-LibraryPrice price_of(const Plan& plan, const LibraryCall& call, const Topology& topology,
-                      const std::vector<int>& devices) {
-  return Pricer(plan, call, topology, devices).price();
+std::vector<LibraryPrice> prices_of(const Plan& plan, const Topology& topology,
+                                    const std::vector<int>& devices) {
+  std::vector<LibraryPrice> prices;
+  for (const LibraryCall& call : plan.calls) {
+    // Pieces of one size are calls alike.
+    const auto known = std::find(plan.calls.begin(), plan.calls.end(), call) - plan.calls.begin();
+    prices.push_back(known < std::ssize(prices) ? prices[static_cast<std::size_t>(known)]
+                                                : Pricer(plan, call, topology, devices).price());
+  }
+  return prices;
 }
 
 }  // namespace plait

@@ -24,9 +24,9 @@ struct LibraryPrice {
   double alone_ns = 0.0;          ///< all of it, with nothing else on the links
 };
 
-/// `devices`: the topology's device of each of the plan's ranks.
-LibraryPrice price_of(const Plan& plan, const LibraryCall& call, const Topology& topology,
-                      const std::vector<int>& devices);
+/// Of each of the plan's calls. `devices`: the topology's device of each of the plan's ranks.
+std::vector<LibraryPrice> prices_of(const Plan& plan, const Topology& topology,
+                                    const std::vector<int>& devices);
 /// The links of the best path between two devices; none where there is no path, or one device.
 std::vector<int> links_between(const Topology& topology, int src_device, int dst_device);
 

@@ -122,8 +122,7 @@ class Estimate {
     if (call.come.size() < plan_.calls[index(op.call)].ranks.size()) return false;
     if (call.end_ns == 0.0) {
       for (const auto& [lane, came_ns] : call.come) call.end_ns = std::max(call.end_ns, came_ns);
-      call.end_ns +=
-          price_of(plan_, plan_.calls[index(op.call)], topology_, plan_.request.devices).alone_ns;
+      call.end_ns += prices_[index(op.call)].alone_ns;
     }
     now_[lane_index] = call.end_ns;
     return true;
@@ -138,6 +137,7 @@ class Estimate {
     words_ = index(flags_per_pair(plan_));
     raised_.resize(rank_ns_.size() * rank_ns_.size() * words_);
     calls_.resize(plan_.calls.size());
+    prices_ = prices_of(plan_, topology_, plan_.request.devices);
     next_.assign(plan_.lanes.size(), 0);
     now_.assign(plan_.lanes.size(), 0.0);
     for (bool is_moving = true; is_moving;) {
@@ -162,6 +162,7 @@ class Estimate {
     double end_ns = 0.0;
   };
   std::vector<Call> calls_;
+  std::vector<LibraryPrice> prices_;  // by call
 };
 
 }  // namespace

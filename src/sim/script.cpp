@@ -27,12 +27,14 @@ class Compiler {
     for (const int device : devices_)
       if (device < 0 || device >= device_count())
         refuse(text("device ", device, " is not in topology ", machine.topology().name));
-    number_flags();
+    flags_.resize(at(plan.request.ranks) * at(plan.request.ranks));
+    std::size_t ops = script.steps.size();
+    for (const Lane& lane : plan.lanes) ops += lane.ops.size();
+    script.steps.reserve(ops);
     first_call_ = static_cast<int>(script.members.size());
-    for (const LibraryCall& call : plan.calls) {
+    for (const LibraryCall& call : plan.calls)
       script.members.push_back(static_cast<int>(call.ranks.size()));
-      prices_.push_back(price_of(plan, call, machine.topology(), devices_));
-    }
+    prices_ = prices_of(plan, machine.topology(), devices_);
   }
 
   void lane(int index) {
@@ -62,19 +64,19 @@ class Compiler {
                      "; verify() lists all that is wrong with a plan"));
   }
 
-  void number_flags() {
-    for (const Lane& lane : plan_.lanes)
-      for (const Op& op : lane.ops)
-        if (op.kind == OpKind::signal || op.kind == OpKind::wait) flags_.push_back(op.flag);
-    std::sort(flags_.begin(), flags_.end());
-    flags_.erase(std::unique(flags_.begin(), flags_.end()), flags_.end());
-    first_flag_ = script_.flag_count;
-    script_.flag_count += static_cast<int>(flags_.size());
-  }
-
-  int flag(const Flag& wanted) const {
-    const auto found = std::lower_bound(flags_.begin(), flags_.end(), wanted);
-    return first_flag_ + static_cast<int>(found - flags_.begin());
+  /// Flags are numbered as they are met.
+  int flag(const Flag& wanted) {
+    const int ranks = plan_.request.ranks;
+    for (const int rank : {wanted.owner, wanted.writer})
+      if (rank < 0 || rank >= ranks) refuse(text("a flag belongs to rank ", rank));
+    if (wanted.index < 0 || wanted.index >= kMostWords)
+      refuse(
+          text("wanted at most ", kMostWords, " flags of two ranks, found index ", wanted.index));
+    std::vector<int>& words = flags_[at(wanted.owner * ranks + wanted.writer)];
+    if (words.size() <= at(wanted.index)) words.resize(at(wanted.index) + 1, -1);
+    int& number = words[at(wanted.index)];
+    if (number < 0) number = script_.flag_count++;
+    return number;
   }
 
   // The device whose memory holds a region.
@@ -92,9 +94,9 @@ class Compiler {
       case OpKind::copy: copy(step, op, before); break;
       case OpKind::reduce: reduce(step, op); break;
       case OpKind::signal:
+        signal(step, op, before);
         step.flag = flag(op.flag);
         step.value = op.value;
-        signal(step, op, before);
         break;
       case OpKind::wait:
         step.flag = flag(op.flag);
@@ -351,9 +353,9 @@ class Compiler {
   int job_;
   const Machine& machine_;
   std::vector<int> devices_;  // of each place
-  std::vector<Flag> flags_;
-  int first_flag_ = 0;
-  std::vector<LibraryPrice> prices_;  // by call
+  static constexpr int kMostWords = 1 << 20;
+  std::vector<std::vector<int>> flags_;  // numbers by owner and writer, then index; -1 = not met
+  std::vector<LibraryPrice> prices_;     // by call
   int first_call_ = 0;
   const Lane* lane_ = nullptr;
   std::size_t op_index_ = 0;

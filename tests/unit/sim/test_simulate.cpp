@@ -186,6 +186,9 @@ TEST_CASE("plans that mean nothing on the machine are refused, not run") {
   SUBCASE("rank") { plan.lanes[0].rank = -1; }
   SUBCASE("device") { plan.request.devices[1] = 77; }
   SUBCASE("sources") { plan.lanes[0].ops[0].srcs.clear(); }
+  SUBCASE("owner") { plan.lanes[0].ops.push_back(flag_op(OpKind::signal, 2, 0, 0, 1)); }
+  SUBCASE("writer") { plan.lanes[0].ops.push_back(flag_op(OpKind::signal, 0, -1, 0, 1)); }
+  SUBCASE("word") { plan.lanes[0].ops.push_back(flag_op(OpKind::signal, 0, 1, 1 << 30, 1)); }
   CHECK_THROWS_AS(simulate(plan, topology), Error);
 }
 
