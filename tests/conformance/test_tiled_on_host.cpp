@@ -92,8 +92,7 @@ struct Call {
 
 TiledArgs args_of(Call& call, PlayedGpus& gpus, std::size_t rank, double wait_s) {
   PlayedGpu& mine = *gpus[rank];
-  TiledArgs args =
-      tiled_shape(call.request, static_cast<int>(rank), call.wish.fold, call.wish.ring);
+  TiledArgs args = tiled_shape(call.request, static_cast<int>(rank), call.wish);
   args.input = call.input(rank);
   args.output = call.output(rank);
   args.state = &mine.state;
@@ -263,8 +262,7 @@ class TileTraceCheck {
   }
 
   void check_rank(std::size_t rank) {
-    TiledArgs shape =
-        tiled_shape(call_.request, static_cast<int>(rank), call_.wish.fold, call_.wish.ring);
+    TiledArgs shape = tiled_shape(call_.request, static_cast<int>(rank), call_.wish);
     spread_tiles(shape, call_.wish);
     std::vector<Region> reads, writes;
     Units moved;
@@ -322,7 +320,7 @@ std::string fault_of(const Request& request, const TileWish& wish, const Plan& p
   }
   PlayedGpus gpus = gpus_of(request.ranks);
   run_calls(calls, gpus, 30);
-  TiledArgs shape = tiled_shape(request, 0, wish.fold, wish.ring);
+  TiledArgs shape = tiled_shape(request, 0, wish);
   spread_tiles(shape, wish);
   const std::uint64_t units = (shape.part_bytes + 15) / 16;
   std::vector<std::uint32_t> before(kMostBlocks, kTiles + shift);

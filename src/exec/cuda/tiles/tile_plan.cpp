@@ -16,7 +16,7 @@ class TilePlan {
   TilePlan(const Topology& topology, const Request& request, const TileWish& wish)
       : b_(topology, request, "tiled"), n_(request.ranks) {
     for (int rank = 0; rank < n_; ++rank) {
-      shapes_.push_back(tiled_shape(request, rank, wish.fold, wish.ring));
+      shapes_.push_back(tiled_shape(request, rank, wish));
       spread_tiles(shapes_.back(), wish);
     }
     const TiledArgs& shape = shapes_[0];

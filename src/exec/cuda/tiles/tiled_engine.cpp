@@ -16,7 +16,7 @@ class TiledReady : public Ready {
   TiledReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : kernels_(rank.kernels()),
         kernel_(kernels_.find(tiled_kernel(request, tuning.fold != 0))),
-        args_(tiled_shape(request, rank.rank(), tuning.fold != 0, tuning.ring != 0)) {
+        args_(tiled_shape(request, rank.rank(), tile_wish(tuning, rank.group()))) {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer) {
       args_.flags[peer] = &rank.words(peer).tiles;

@@ -36,7 +36,7 @@ void bound_pieces(TiledArgs& shape, const TileWish& wish) {
 
 /// What is one hop already stays as it is. Of other collectives owners handle a share each, and
 /// what came of it goes to its readers.
-TiledArgs tiled_shape(const Request& request, int rank, bool fold, bool ring) {
+TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish) {
   const HopShape hop = hop_shape(request, rank);
   TiledArgs shape{};
   shape.rank = rank;
@@ -69,8 +69,8 @@ TiledArgs tiled_shape(const Request& request, int rank, bool fold, bool ring) {
     share_out(shape, hop.part_bytes, std::max(1, owners));
   } else {
     shape.owners = shape.senders;
-    if (fold && why_no_fold(request).empty()) shape.half = request.ranks / 2;
-    if (ring && why_no_ring(request).empty()) shape.ring = 1;
+    if (wish.fold && why_no_fold(request).empty()) shape.half = request.ranks / 2;
+    if (wish.ring && why_no_ring(request).empty()) shape.ring = 1;
     share_out(shape, hop.part_bytes, shape.half != 0 ? shape.half : request.ranks);
   }
   shape.part_stride = shape.result_stride = shape.part_bytes;

@@ -10,9 +10,6 @@
 
 namespace plait::cuda {
 
-/// The fields of TiledArgs that follow from request and rank; the others are 0. fold: in two
-/// halves, where that serves it.
-TiledArgs tiled_shape(const Request& request, int rank, bool fold = false, bool ring = false);
 /// Empty where a fold, or a ring, serves the request; else why not.
 std::string why_no_fold(const Request& request);
 std::string why_no_ring(const Request& request);
@@ -39,6 +36,9 @@ struct TileWish {
   std::uint64_t under_way_bytes = 0;  ///< of a GPU's bulk copies to others
   bool copied_results = false;
 };
+/// The fields of TiledArgs that follow from request and rank; the others are 0. Of what is wished
+/// for, the ways that serve the request.
+TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish = {});
 /// Fills in blocks and tiles of `shape`; returns the blocks of the launch.
 unsigned spread_tiles(TiledArgs& shape, const TileWish& wish);
 
