@@ -40,6 +40,7 @@ TUNED = {
         {"order": 2, "shift": 1},
         {"copied_results": 1},
         {"fold": 1, "under_way_kib": 2048, "piece_kib": 8, "shift": 1},
+        {"pull": 1},
         {"under_way_kib": 2048, "piece_kib": 8, "shift": 1, "copied_results": 1},
         {"blocks": 64},
     ),
@@ -51,7 +52,7 @@ TUNED = {
 # What the schedules' communicators have: slots of copy engines are there under a budget of blocks,
 # which is all multiprocessors of an H200, and as large as engines like them.
 SM_BUDGET, MEMORY_BYTES = 132, 1 << 30
-ALL_TUNED = ("all_reduce",)  # the others have an engine's own choice and its last but one row
+ALL_TUNED = ("all_reduce",)  # the others have an engine's own choice and its last rows but one
 STRATEGIES = ("fold", "phases", "ring", "direct")
 
 
@@ -114,7 +115,7 @@ def ways(collective: str, ranks: int) -> Iterator[tuple[str, dict[str, int]]]:
     """All that may serve it; who does not take a request says so itself."""
     for name in engines.names(collective):
         tuned = TUNED.get(name, ())
-        few = tuned if collective in ALL_TUNED else tuned[-2:-1]
+        few = tuned if collective in ALL_TUNED else tuned[-3:-1]
         yield from ((name, params) for params in ({}, *few))
     known = {info.name for info in plait.strategies() if collective in info.collectives}
     for name in STRATEGIES:

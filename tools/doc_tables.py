@@ -231,10 +231,11 @@ def mutants() -> list[str]:
         what, by = TEXTS[file]
         body.append((what, count, by))
     plans = "plan_mutants.def"
-    tiles, lines, schedules = (
-        len(rows(plans, f"PLAIT_{of}_MUTANT")) for of in ("TILE", "LINE", "SCHEDULE")
+    tiles, pulls, lines, schedules = (
+        len(rows(plans, f"PLAIT_{of}_MUTANT")) for of in ("TILE", "PULL", "LINE", "SCHEDULE")
     )
     body.append(("plan of `tiled`, in each of a kernel's roles", tiles, "`verify`"))
+    body.append(("the same where results are pulled", pulls, "`verify`"))
     body.append(("plans of calls by lines, at every place", lines, "`verify`"))
     body.append(("plans `fold`, `phases` and `ring`, at every place", schedules, "`verify`"))
     body.append(("all", sum(count for _, count, _ in body), ""))

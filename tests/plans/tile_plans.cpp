@@ -55,6 +55,11 @@ TileWish round_a_ring(TileWish wish) {
   return wish;
 }
 
+TileWish pulling(TileWish wish) {
+  wish.pull = true;
+  return wish;
+}
+
 }  // namespace
 
 TEST_CASE("tiled calls follow each other in any order, in the same slots") {
@@ -74,6 +79,10 @@ TEST_CASE("tiled calls follow each other in any order, in the same slots") {
     calls.push_back(tile_plan(
         topology, request_of(topology, Collective::all_reduce, ranks, 0, 3000, DataType::int32),
         round_a_ring(wish_of(ranks, 1, 64))));
+    for (const Collective collective : {Collective::all_reduce, Collective::all_gather})
+      calls.push_back(tile_plan(topology,
+                                request_of(topology, collective, ranks, 0, 3000, DataType::fp32),
+                                pulling(wish_of(ranks, 1, 64))));
     for (const Plan& first : calls)
       for (const Plan& second : calls)
         for (const Plan& third : calls)
@@ -88,15 +97,18 @@ struct TileFault {
   const char* what;
   std::string role;
   int word = -1;
+  bool pulls = false;
 };
 const std::vector<TileFault> kFaults{
 #define PLAIT_LINE_MUTANT(...)
-#define PLAIT_TILE_MUTANT(mistake, role, word) {mistake, #role, word},
+#define PLAIT_TILE_MUTANT(mistake, role, word) {mistake, #role, word, false},
+#define PLAIT_PULL_MUTANT(mistake, role, word) {mistake, #role, word, true},
 #define PLAIT_SCHEDULE_MUTANT(...)
 #include "plans/plan_mutants.def"
 #undef PLAIT_SCHEDULE_MUTANT
 #undef PLAIT_LINE_MUTANT
 #undef PLAIT_TILE_MUTANT
+#undef PLAIT_PULL_MUTANT
 };
 
 void spoil(const Plan& plan, const TileFault& fault, std::vector<Op>& ops) {
@@ -123,6 +135,9 @@ void spoil(const Plan& plan, const TileFault& fault, std::vector<Op>& ops) {
       op.dst.offset = op.dst.offset >= ring ? op.dst.offset - ring : op.dst.offset + ring;
     } else if (what == "always the first slot" && pushes) {
       op.dst.offset = op.dst.offset / ring * ring;
+    } else if (what == "from the own slot" && op.kind == OpKind::copy &&
+               op.srcs[0].rank != op.dst.rank) {
+      op.srcs[0].rank = op.dst.rank;
     } else if (what == "another part" && pushes && op.srcs[0].offset >= slot) {
       op.srcs[0].offset -= slot;
     }
@@ -142,13 +157,16 @@ bool is_found(const TileFault& fault) {
       calls.push_back(std::move(plan));
       return verify(calls.back()).proved();
     };
-    const TileWish wish = wish_of(ranks, 1, 64);
-    for (const Collective collective :
-         {Collective::all_reduce, Collective::copy, Collective::broadcast, Collective::reduce,
-          Collective::all_gather})
+    const TileWish plain = wish_of(ranks, 1, 64), wish = fault.pulls ? pulling(plain) : plain;
+    std::vector<Collective> collectives{Collective::all_reduce, Collective::broadcast,
+                                        Collective::reduce, Collective::all_gather};
+    if (fault.pulls && ranks == 2) continue;
+    if (!fault.pulls) collectives.push_back(Collective::copy);
+    for (const Collective collective : collectives)
       if (!add(collective, wish)) return true;
-    if (!add(Collective::all_reduce, relaying(wish))) return true;
-    if (!add(Collective::all_reduce, round_a_ring(wish), DataType::int32)) return true;
+    if (!fault.pulls && !add(Collective::all_reduce, relaying(wish))) return true;
+    if (!fault.pulls && !add(Collective::all_reduce, round_a_ring(wish), DataType::int32))
+      return true;
     for (const Plan& first : calls)
       for (const Plan& second : calls)
         if (!verify_in_a_row({&first, &second}).proved()) return true;
@@ -166,7 +184,7 @@ TEST_CASE("faults in the roles of a tiled call are found by its proof") {
     ++found[fault.what];
   }
   for (const auto& [what, count] : found) MESSAGE(what, ": ", count);
-  CHECK(!is_found({"nothing", "push", kTileFree}));
+  for (const bool pulls : {false, true}) CHECK(!is_found({"nothing", "push", kTileFree, pulls}));
 }
 
 /// What the plan of one block says of all of them.

@@ -68,7 +68,7 @@ class BulkRing {
         "l"(src), "r"(bytes), "r"(barrier)
         : "memory");
   }
-  /// The oldest piece held has been read. Of this GPU's own memory, so no peer is waited for.
+  /// The oldest piece held has been read. It has been told to be there, so no peer is waited for.
   __device__ void await_load() const {
     const unsigned barrier = shared_address(barriers_ + stored_ % kStages);
     unsigned done = 0;

@@ -54,6 +54,7 @@ struct TiledArgs : CallArgs {
   std::int32_t shift;             ///< not 0: a rank's parts go to rank + shift only
   std::int32_t half;              ///< not 0: a fold, owners i and half + i handle part i
   std::int32_t ring;              ///< 1 = parts and results go from each rank to the next
+  std::int32_t pull;              ///< 1 = results stay in their owners' slots, for others to pull
   std::int32_t order;             ///< TargetOrder
   std::uint32_t turns;            ///< 1 = each block begins with another target
   std::uint32_t piece_bytes;      ///< of a bulk copy to others, at most

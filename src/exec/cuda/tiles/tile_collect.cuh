@@ -1,4 +1,5 @@
-// The collect role by bulk copies of one thread: results out of slots into the output. In a fold's
+// The collect role by bulk copies of one thread: results out of slots, with pulls out of other
+// ranks', into the output. In a fold's
 // lower half, and with copied_results, it sends results on to other ranks too: a piece is read
 // once, and stored at each of them.
 #pragma once
@@ -168,9 +169,9 @@ class BulkCollect {
     if (work_.broken) return;
     bulk_follows();
     for (int k = 1; k < args.ranks; ++k) {
-      const int owner = work_.peer(k);
+      const int owner = work_.target(k);
       if (!work_.in(owners_, owner)) continue;
-      const char* const src = work_.slot(args.rank, 1, owner, tile);
+      const char* const src = work_.result_slot(owner, tile);
       char* const out = work_.output(owner);
       const unsigned bytes = work_.whole_bytes(owner, tile);
       copy(src, out + work_.first(tile) * 16, bytes, kBulkBytes, tile, false);

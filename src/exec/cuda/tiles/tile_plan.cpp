@@ -50,6 +50,7 @@ class TilePlan {
     b_.param("window", shapes_[0].window);
     if (shapes_[0].half != 0) b_.param("fold", 1);
     if (shapes_[0].ring != 0) b_.param("ring", 1);
+    if (shapes_[0].pull != 0) b_.param("pull", 1);
     Plan plan = b_.build();
     for (int word = kTileParts; word <= kTileSummed; ++word) plan.counts[word] = count_;
     plan.slot_rings.push_back(
@@ -93,8 +94,20 @@ class TilePlan {
         {static_cast<std::uint64_t>(index_of(mine(), owner)) * mine().result_stride + at.offset,
          at.bytes});
   }
+  /// Where what was handled here is stored; with pulls once, for all who read it.
+  std::vector<int> stores_to() const {
+    if (mine().pull != 0) return {me_};
+    std::vector<int> to;
+    for (int step = 1; step < n_; ++step)
+      if (is_read_by(peer(step))) to.push_back(peer(step));
+    return to;
+  }
   Region slot(int at, int stage, int from, std::uint32_t tile, std::uint64_t bytes) const {
     return {Space::scratch, at, slot_index(n_, 0, stage, from, tile) * slot_bytes_, bytes};
+  }
+  /// Out of which this rank takes a result.
+  Region result_slot(int owner, std::uint32_t tile, std::uint64_t bytes) const {
+    return slot(mine().pull != 0 ? owner : me_, 1, owner, tile, bytes);
   }
   Flag word(TileWord index, int owner, int writer) const { return {owner, writer, index}; }
   Flag inside(TileWord index) const { return {me_, me_, index}; }
@@ -198,17 +211,19 @@ class TilePlan {
                        : srcs[0] == own        ? srcs[1]
                                                : srcs[0];
     b_.reduce(lane("handle"), sum, srcs, is_last);
-    for (int step = 1; step < n_; ++step)
-      if (goes_on(peer(step)) || (!relays() && is_read_by(peer(step))))
-        b_.copy(lane("handle"), slot(peer(step), is_last ? 1 : 0, me_, tile, own.bytes), sum);
+    for (int rank = 0; rank < n_; ++rank)
+      if (goes_on(rank)) b_.copy(lane("handle"), slot(rank, 0, me_, tile, own.bytes), sum);
+    if (relays() || readers_of(mine(), me_) == 0) return;
+    for (const int rank : stores_to())
+      b_.copy(lane("handle"), slot(rank, 1, me_, tile, own.bytes), sum);
   }
   void pass(std::uint32_t tile) {
     const std::uint64_t bytes = range(me_, tile).bytes;
-    const int source = __builtin_ctz(senders_to(mine(), me_));
-    const Region part = slot(me_, 0, source, tile, bytes);
-    for (int step = 1; step < n_; ++step)
-      if (is_read_by(peer(step)) && peer(step) != source)
-        b_.copy(lane("handle"), slot(peer(step), 1, me_, tile, bytes), part);
+    const std::uint32_t senders = senders_to(mine(), me_);
+    const Region part = senders == 0 ? b_.input(me_, range(me_, tile))
+                                     : slot(me_, 0, __builtin_ctz(senders), tile, bytes);
+    for (const int rank : stores_to())
+      if (!in(senders, rank)) b_.copy(lane("handle"), slot(rank, 1, me_, tile, bytes), part);
     if (in(mine().keepers, me_)) b_.copy(lane("handle"), output(me_, tile), part);
   }
   void place(std::uint32_t tile) {
@@ -240,7 +255,7 @@ class TilePlan {
     for (int step = 1; step < n_; ++step)
       if (reads_from(peer(step)) && which(peer(step))) {
         const Region dst = output(peer(step), tile);
-        b_.copy(lane("collect"), dst, slot(me_, 1, peer(step), tile, dst.bytes));
+        b_.copy(lane("collect"), dst, result_slot(peer(step), tile, dst.bytes));
       }
     for (int step = 1; step < n_; ++step)
       if (reads_from(peer(step)) && which(peer(step)))

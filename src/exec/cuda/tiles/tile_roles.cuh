@@ -32,7 +32,7 @@ struct TileShared {
   volatile unsigned handled;            ///< of which results are on their way, or in the output
   volatile unsigned summed;             ///< of a ring, whose own part is in the output
   volatile unsigned relayed;            ///< of which the collect role has sent results on
-  std::uint8_t targets[kMaxCudaRanks];  ///< of this block, in turn: from 1 on
+  std::uint8_t targets[kMaxCudaRanks];  ///< of this block, in turn: this rank, then the others
   TiledArgs args;  ///< parameters of a kernel are slow to read for functions it calls
 };
 
@@ -67,7 +67,7 @@ struct TileRoles {
   __device__ bool in(unsigned mask, int rank) const { return (mask >> rank & 1) != 0; }
   __device__ int peer(int k) const { return rank_after(args.rank, k, args.ranks); }
   __device__ unsigned senders_to(int owner) const { return cuda::senders_to(args, owner); }
-  /// The k-th target of this block.
+  /// The k-th target of this block; 0 = this rank.
   __device__ int target(int k) const { return shared.targets[k]; }
   __device__ bool owns() const { return in(args.owners, args.rank); }
   __device__ unsigned owners_of_mine() const { return pushes_to(args, args.rank); }
@@ -84,8 +84,20 @@ struct TileRoles {
   }
   __device__ bool relays() const { return is_lower() || args.ring != 0 || copies_results(); }
   __device__ unsigned relays_to() const { return relays() ? readers_of_mine() : 0; }
-  /// To whom the handle role sends results.
+  /// To whom the handle role sends results, or who pulls them.
   __device__ unsigned hands_to() const { return relays() ? onward() : readers_of_mine(); }
+  /// In whose slots it puts them: with pulls once, in this rank's own. Targets from the first on,
+  /// before the last.
+  __device__ unsigned stores_to() const {
+    const unsigned to = hands_to();
+    return args.pull != 0 && to != 0 ? 1u << args.rank : to;
+  }
+  __device__ int first_target() const { return args.pull != 0 ? 0 : 1; }
+  __device__ int last_target() const { return args.pull != 0 ? 1 : args.ranks; }
+  /// Out of which this rank takes a result.
+  __device__ const char* result_slot(int owner, unsigned tile) const {
+    return slot(args.pull != 0 ? owner : args.rank, 1, owner, tile);
+  }
   __device__ bool bulk_output() const {
     return is_aligned(args.output) && args.result_stride % 16 == 0;
   }
@@ -340,7 +352,8 @@ struct TileRoles {
 
   // --- pass on, place, stay ---------------------------------------------------------------------
 
-  /// The root's part of a broadcast, out of a slot or, at the root, of the input, to all readers.
+  /// The root's part of a broadcast, out of a slot, or this rank's of an all_gather, out of the
+  /// input, to all readers.
   __device__ void pass(const Team& team, unsigned tile, unsigned from) {
     const int source = from == 0 ? args.rank : __ffs(static_cast<int>(from)) - 1;
     const char* src =
@@ -357,8 +370,8 @@ struct TileRoles {
         if (i + u * team.threads < limit)
           held[u] = from != 0 ? load_pair(src + (i + u * team.threads) * 16ull)
                               : load_any(src, start + i + u * team.threads, bytes, whole);
-      for (int k = 1; k < args.ranks; ++k)
-        if (in(args.readers, peer(k)) && peer(k) != source) {
+      for (int k = first_target(); k < last_target(); ++k)
+        if (in(stores_to(), peer(k)) && (from == 0 || peer(k) != source)) {
           auto* to = reinterpret_cast<ulonglong2*>(slot(peer(k), 1, args.rank, tile));
 #pragma unroll
           for (int u = 0; u < 4; ++u)
@@ -432,7 +445,7 @@ struct TileRoles {
     for (int k = 1; k < args.ranks; ++k)
       if (in(owners, peer(k)))
         take_units(team, output(peer(k)), part_bytes(peer(k)), first(tile),
-                   slot(args.rank, 1, peer(k), tile), length(peer(k), tile), element);
+                   result_slot(peer(k), tile), length(peer(k), tile), element);
     team.meet();
     if (team.lane != 0) return;
     fence_before_flags();

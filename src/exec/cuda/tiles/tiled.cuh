@@ -89,14 +89,14 @@ struct TiledBlock : TileRoles {
     const unsigned whole =
         is_aligned(own) && is_aligned(out) ? whole_bytes(args.rank, tile) / 16 : 0;
     const bool keeps = in(args.keepers, args.rank);
-    const unsigned to = hands_to();
+    const unsigned to = stores_to();
     const char* from[kHeld];
     for (int held = 0; held < (kRanks == 0 ? 0 : kHeld); ++held)
       from[held] = held < sources() ? source_at(held, own, tile) : nullptr;
     for (unsigned i = team.lane; i < whole; i += kTogether * Threads::kHandle) {
       Unit total[kTogether];
       sum_units(total, from, own, tile, i, whole);
-      for (int k = 1; k < args.ranks && to != 0; ++k)
+      for (int k = first_target(); k < last_target() && to != 0; ++k)
         if (in(to, target(k))) put_units(sum_slot(target(k), tile), total, i, whole);
       if (keeps) put_units(out, total, i, whole);
     }
@@ -155,8 +155,8 @@ struct TiledBlock : TileRoles {
           sum.add(unit, args.op, work.scale(which));
       }
       const Unit total = sum.result(args.op, work.finishes(), args.ranks);
-      for (int k = 1; k < args.ranks; ++k)
-        if (work.in(work.hands_to(), work.target(k)))
+      for (int k = work.first_target(); k < work.last_target(); ++k)
+        if (work.in(work.stores_to(), work.target(k)))
           store_pair(work.sum_slot(work.target(k), tile) + i * 16ull, total.lo, total.hi);
       if (work.in(args.keepers, args.rank))
         work.store_any(work.output(args.rank), first + i, total, bytes, false);
@@ -200,9 +200,9 @@ __device__ void tiled(const TiledArgs& args) {
   __syncthreads();
   TiledBlock<kType, kOp, kRanks, kFold, Threads> block(shared);
   const unsigned k = threadIdx.x;
-  if (k != 0 && k < static_cast<unsigned>(shared.args.ranks))
-    shared.targets[k] =
-        static_cast<std::uint8_t>(target(shared.args, blockIdx.x, static_cast<int>(k)));
+  if (k < static_cast<unsigned>(shared.args.ranks))
+    shared.targets[k] = static_cast<std::uint8_t>(
+        k == 0 ? shared.args.rank : target(shared.args, blockIdx.x, static_cast<int>(k)));
   __syncthreads();  // all have read the tile count before it is advanced
   if (args.own_bytes != 0 && !block.broken) tile_copy_own(block);
   block.run(room);

@@ -61,6 +61,10 @@ class TiledEngine : public Engine {
     if (tuning.ring != 0 && tuning.fold != 0) return "fold=1 and ring=1: wanted one of them";
     if (tuning.ring != 0 && !why_no_ring(request).empty())
       return joined("ring=1: ", why_no_ring(request));
+    if (tuning.pull != 0 && (tuning.fold != 0 || tuning.ring != 0 || tuning.copied_results != 0))
+      return "pull=1: wanted none of fold=1, ring=1, copied_results=1 beside it";
+    if (tuning.pull != 0 && !why_no_pull(request).empty())
+      return joined("pull=1: ", why_no_pull(request));
     return group.why_no_room(ArenaPart::tiles);
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
@@ -85,6 +89,7 @@ TileWish tile_wish(const Tuning& tuning, const Group& group) {
   wish.slot_memory_bytes = group.sizes.tile_bytes;
   wish.fold = tuning.fold != 0;
   wish.ring = tuning.ring != 0;
+  wish.pull = tuning.pull != 0;
   wish.order = static_cast<TargetOrder>(tuning.order);
   wish.turns = tuning.shift != 0;
   wish.piece_bytes = static_cast<std::uint32_t>(tuning.piece_kib) << 10;

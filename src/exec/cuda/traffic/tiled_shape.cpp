@@ -32,6 +32,19 @@ void bound_pieces(TiledArgs& shape, const TileWish& wish) {
         static_cast<std::uint32_t>(std::clamp<std::uint64_t>(share / piece, 1, kPushStages - 1));
 }
 
+bool pulls(const Request& request, const TileWish& wish) {
+  return wish.pull && why_no_pull(request).empty();
+}
+
+/// An all_gather whose parts are results from the first on: each rank hands out its own.
+void hand_out(TiledArgs& shape) {
+  shape.handling = kPassPart;
+  shape.senders = 0;
+  shape.readers = shape.owners;
+  shape.result_stride = shape.place_stride;
+  shape.pull = 1;
+}
+
 }  // namespace
 
 /// What is one hop already stays as it is. Of other collectives owners handle a share each, and
@@ -61,6 +74,7 @@ TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish) {
   if (!is_shared_out) {
     shape.part_bytes = hop.part_bytes;
     shape.total_bytes = hop.part_bytes * static_cast<std::uint64_t>(owners);
+    if (request.collective == Collective::all_gather && pulls(request, wish)) hand_out(shape);
     return shape;
   }
   shape.readers = hop.owners;
@@ -73,6 +87,7 @@ TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish) {
     if (wish.ring && why_no_ring(request).empty()) shape.ring = 1;
     share_out(shape, hop.part_bytes, shape.half != 0 ? shape.half : request.ranks);
   }
+  if (shape.half == 0 && shape.ring == 0 && pulls(request, wish)) shape.pull = 1;
   shape.part_stride = shape.result_stride = shape.part_bytes;
   return shape;
 }
@@ -93,6 +108,17 @@ std::string why_no_ring(const Request& request) {
     return text("wanted integers, min or max, which give the same bits in any order, found ",
                 name_of(request.op), " of ", name_of(request.type));
   return "";
+}
+
+std::string why_no_pull(const Request& request) {
+  switch (request.collective) {
+    case Collective::all_reduce:
+    case Collective::reduce:
+    case Collective::broadcast:
+    case Collective::all_gather: break;
+    default: return "wanted an all_reduce, a reduce, a broadcast or an all_gather";
+  }
+  return request.ranks < 3 ? text("wanted 3 ranks or more, found ", request.ranks) : "";
 }
 
 DataType moved_type(const Request& request) {
@@ -134,7 +160,7 @@ unsigned spread_tiles(TiledArgs& shape, const TileWish& wish) {
       std::min<std::uint64_t>(most_blocks, (units + kLeastUnits - 1) / kLeastUnits));
   shape.order = wish.order;
   shape.turns = wish.turns ? 1 : 0;
-  shape.copied_results = wish.copied_results ? 1 : 0;
+  shape.copied_results = wish.copied_results && shape.pull == 0 ? 1 : 0;
   bound_pieces(shape, wish);
   return shape.blocks;
 }
