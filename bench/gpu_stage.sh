@@ -18,7 +18,7 @@ rm -rf "$run"
 mkdir -p "$run"
 [ -z "$site" ] || cp -r "$site/." "$run/"
 cp -r "$here/python/plait" "$run/plait"
-cp "$build"/_core*.so "$build"/libplait.so.0 "$run/plait/"
+cp "$build"/_core*.so "$build"/libplait.so.0 "$build"/libplait_kernels.so "$run/plait/"
 for program in bench_gpu bench_links test_gpu; do
   [ ! -e "$build/$program" ] || cp "$build/$program" "$run/"
 done

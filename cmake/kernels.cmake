@@ -1,9 +1,9 @@
-# src/exec/cuda/*/*.cu -> one fatbin a file, embedded in plait_exec as read-only data, and a
-# table of them. No CMake CUDA language and no cudart: host code loads the blobs by the driver API.
-# Without nvcc (or with PLAIT_CUDA=0) the table is empty and everything else still builds.
+# src/exec/cuda/*/*.cu -> one fatbin a file, and a table of them as read-only data: in libplait_kernels.so, which serves all
+# libraries beside it, and in programs for GPUs. No CMake CUDA language and no cudart: host code loads the blobs by the driver
+# API. Without nvcc (or with PLAIT_CUDA=0) the table is empty and everything else still builds.
 # Code for 8.0 runs on 8.6, 8.7 and 8.9 too, that for 10.0 and 12.0 on what follows in the same generation; PTX is for other
-# generations. Code of one adds 0.5 MB (before 9.0) to 1 MB to either library of a wheel, PTX as much again, and a wheel is to
-# stay under 12 MB. Nothing before 8.0: CUDA 13's compiler has no V100 (7.0) any more.
+# generations. Code of one adds 0.5 MB (before 9.0) to 1.3 MB to a wheel, PTX as much again, and a wheel is to stay under
+# 12 MB. Nothing before 8.0: CUDA 13's compiler has no V100 (7.0) any more.
 set(PLAIT_CUDA_ARCHS "80-real;90;100-real;120-real" CACHE STRING
   "compute capabilities to compile for, as CMAKE_CUDA_ARCHITECTURES has them: 90 = code and PTX, 90-real = code, 90-virtual = PTX")
 
@@ -75,7 +75,7 @@ function(plait_fatbin source stem_name fatbin_name)
 endfunction()
 
 set(assembly "# Device code as data.\n.section .note.GNU-stack,\"\",%progbits\n.section .rodata\n")
-string(APPEND assembly ".globl plait_built_for\n.hidden plait_built_for\n"
+string(APPEND assembly ".globl plait_built_for\n"
   "plait_built_for: .asciz \"${PLAIT_BUILT_FOR}\"\n")
 set(table "")
 set(fatbins "")
@@ -89,10 +89,17 @@ if(PLAIT_NVCC)
   endforeach()
 endif()
 string(APPEND assembly ".section .data.rel.ro,\"aw\"\n.balign 8\n.globl plait_fatbins\n"
-  ".hidden plait_fatbins\nplait_fatbins:\n${table}.quad 0\n")
-file(GENERATE OUTPUT ${kernel_folder}/fatbins.S CONTENT "${assembly}")
-set_source_files_properties(${kernel_folder}/fatbins.S PROPERTIES GENERATED TRUE OBJECT_DEPENDS "${fatbins}")
-target_sources(plait_exec PRIVATE ${kernel_folder}/fatbins.S)
+  "plait_fatbins:\n${table}.quad 0\n")
+set(device_code ${kernel_folder}/fatbins.S)
+file(GENERATE OUTPUT ${device_code} CONTENT "${assembly}")
+set_source_files_properties(${device_code} PROPERTIES GENERATED TRUE OBJECT_DEPENDS "${fatbins}")
+add_library(plait_kernels SHARED ${device_code})
+set_target_properties(plait_kernels PROPERTIES LINKER_LANGUAGE C)
+target_link_options(plait_kernels PRIVATE -nostdlib)
+add_custom_command(TARGET plait_kernels POST_BUILD  # beside the drop-ins too, as an installed plait has it
+  COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/shims
+  COMMAND ${CMAKE_COMMAND} -E copy $<TARGET_FILE:plait_kernels> ${PROJECT_BINARY_DIR}/shims)
+add_dependencies(plait_exec plait_kernels)
 if(PLAIT_NVCC)
   message(STATUS "plait: device code by ${PLAIT_NVCC} for ${PLAIT_CUDA_ARCHS}")
 else()
@@ -115,7 +122,7 @@ set_source_files_properties(${trial_code} PROPERTIES GENERATED TRUE OBJECT_DEPEN
 
 # plait_gpu_program(NAME [EXCLUDE_FROM_ALL] SOURCE...): a program of its own over the folders up to exec.
 function(plait_gpu_program name)
-  add_executable(${name} ${ARGN} ${trial_code})
+  add_executable(${name} ${ARGN} ${trial_code} ${device_code})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE plait_exec plait_planner plait_plan plait_topo plait_base)
   target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
@@ -123,7 +130,7 @@ endfunction()
 
 plait_gpu_program(bench_gpu EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu_calls.cpp)  # ninja bench_gpu
 plait_gpu_program(bench_links EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu_links.cpp)
-add_executable(bench_gpu_nodes EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu_nodes.cpp)  # ninja bench_gpu_nodes
+add_executable(bench_gpu_nodes EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu_nodes.cpp ${device_code})  # ninja bench_gpu_nodes
 target_include_directories(bench_gpu_nodes PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(bench_gpu_nodes PRIVATE plait_comm)
 target_link_options(bench_gpu_nodes PRIVATE -static-libstdc++ -static-libgcc)

@@ -35,7 +35,7 @@ if(PLAIT_PYTHON)
   set_target_properties(_core plait PROPERTIES INSTALL_RPATH "$ORIGIN")
   nanobind_add_stub(_core_stub MODULE _core OUTPUT ${PROJECT_BINARY_DIR}/_core.pyi
     PATTERN_FILE ${PROJECT_SOURCE_DIR}/bindings/stub.pat PYTHON_PATH $<TARGET_FILE_DIR:_core> DEPENDS _core)
-  install(TARGETS _core plait LIBRARY DESTINATION plait NAMELINK_SKIP)
+  install(TARGETS _core plait plait_kernels LIBRARY DESTINATION plait NAMELINK_SKIP)
   install(FILES ${PROJECT_BINARY_DIR}/_core.pyi DESTINATION plait)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/plait DESTINATION plait/include)
   # For C and C++ programs: python -m plait --cmakedir, --pkgconfigdir, --libdir, --includes.

@@ -1,11 +1,14 @@
 """A wheel of this checkout -> one that a package index takes: built, looked through, tagged.
 
-    python tools/wheel.py FOLDER    # leaves the wheel there
+    python tools/wheel.py FOLDER                  # leaves the wheel there
+    python tools/wheel.py FOLDER --archs 90-real  # with device code for one GPU alone
 
 What it holds is named by folder and pattern, nothing twice; its libraries ask the system's C and
-C++ libraries for nothing newer than its tag says; it stays under 12 MB.
+C++ libraries for nothing newer than its tag says; it stays under 12 MB. Then twine,
+check-wheel-contents and auditwheel look at it.
 """
 
+import argparse
 import importlib.util
 import re
 import subprocess
@@ -40,6 +43,7 @@ HOLDS = (
     "plait/libplait.so.0",
     "plait/share/cmake/plait/plaitConfig*.cmake",
     "plait/share/pkgconfig/plait.pc",
+    "plait/libplait_kernels.so",
     "plait/libplait_nccl.so",
     "plait/libplait_audit.so",
     "plait/libplait_mpi.so",
@@ -51,6 +55,7 @@ HOLDS = (
 
 # One wheel for every Python: nanobind's split mode, whose other half is a package of its own.
 FOR_ALL_PYTHONS = ("-Cwheel.py-api=cp310", "-Ccmake.define.PLAIT_ABI3=ON")
+SMALL = ("-Ccmake.define.PLAIT_SMALL=ON",)
 BACKEND = "nanobind-backend>=1,<2"
 
 
@@ -107,19 +112,58 @@ def wrong_with_wheel(wheel: Path) -> list[str]:
         return found + wrong_with(Path(folder), packed.namelist())
 
 
-def main() -> int:
-    folder = Path(sys.argv[1])
+def newest(folder: Path) -> Path:
+    return max(folder.glob("plait-*.whl"), key=lambda one: one.stat().st_mtime)
+
+
+def built(folder: Path, archs: str) -> Path:
+    """A new wheel in the folder, of all architectures where none are named."""
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(ROOT)]
-    subprocess.run([*pip, *FOR_ALL_PYTHONS], check=True)
-    wheel = needing_backend(max(folder.glob("plait-*.whl"), key=lambda one: one.stat().st_mtime))
-    found = wrong_with_wheel(wheel)
-    for line in found:
-        print(f"wheel: {line}", file=sys.stderr)
-    if found:
-        return 1
+    only = [f"-Ccmake.define.PLAIT_CUDA_ARCHS={archs}"] if archs else []
+    subprocess.run([*pip, *FOR_ALL_PYTHONS, *SMALL, *only], check=True)
+    return needing_backend(newest(folder))
+
+
+def tagged(wheel: Path) -> Path:
     tag = [sys.executable, "-m", "wheel", "tags", "--remove", "--platform-tag", TAG, str(wheel)]
     subprocess.run(tag, check=True)
-    return 0
+    return newest(wheel.parent)
+
+
+def others_find(wheel: Path) -> list[str]:
+    """What the tools of package indexes say against it; nothing else that they say is kept."""
+    bin_folder = Path(sys.executable).parent
+    said = []
+    for command in (
+        ["twine", "check", "--strict"],
+        ["check-wheel-contents", "--config", str(ROOT / "pyproject.toml")],
+    ):
+        tool = [str(bin_folder / command[0]), *command[1:], str(wheel)]
+        done = subprocess.run(tool, capture_output=True, text=True)
+        if done.returncode != 0:
+            said.append(f"{command[0]}: {(done.stdout + done.stderr).strip()}")
+    audit = [str(bin_folder / "auditwheel"), "show", str(wheel)]
+    shown = subprocess.run(audit, capture_output=True, text=True)
+    tags = [number_of(".".join(one)) for one in re.findall(r"manylinux_(\d+)_(\d+)", shown.stdout)]
+    if shown.returncode != 0 or not tags or min(tags) > MOST["GLIBC"]:
+        said.append(f"auditwheel: wanted {TAG} or older: {(shown.stdout + shown.stderr).strip()}")
+    return said
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--archs", default="", help="as PLAIT_CUDA_ARCHS; all where none is told")
+    given = parser.parse_args()
+    wheel = built(given.folder, given.archs)
+    found = wrong_with_wheel(wheel)
+    if not found:
+        wheel = tagged(wheel)
+        found = others_find(wheel)
+    for line in found:
+        print(f"wheel: {line}", file=sys.stderr)
+    print(f"{wheel}: {wheel.stat().st_size / 1e6:.1f} MB")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

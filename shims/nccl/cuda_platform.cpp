@@ -12,6 +12,7 @@
 #include "comm/setup.hpp"
 #include "driver/cuda/primary.hpp"
 #include "exec/cuda/choices.hpp"
+#include "exec/cuda/device/device_code.hpp"
 #include "exec/cuda/device/event_marker.hpp"
 #include "exec/cuda/device/gpu_kind.hpp"
 #include "plait/error.hpp"
@@ -209,7 +210,7 @@ class CudaMarker : public Marker {
 
 class CudaPlatform : public Platform {
  public:
-  bool has_kernels() const override { return cuda::has_device_code(); }
+  bool has_kernels() const override { return cuda::device_code().why_none.empty(); }
   int current_device() override {
     cuda::Device device = -1;
     return cuda::api().context_device(&device) == cuda::kSuccess ? device : -1;

@@ -14,6 +14,7 @@
 #include "base/text.hpp"
 #include "comm/descriptor.hpp"
 #include "driver/cuda/api.hpp"
+#include "exec/cuda/device/device_code.hpp"
 #include "exec/cuda/device/direct_access.hpp"
 #include "plait/error.hpp"
 
@@ -120,9 +121,8 @@ void GpuSide::set_up(const cuda::Exchange& exchange) {
   const Env env = read_env();
   if (const std::string why = cuda::why_no_cuda(); !why.empty())
     throw Error(ErrorCode::no_device, text("wanted a GPU; ", why));
-  if (!cuda::has_device_code())
-    throw Error(ErrorCode::unsupported,
-                "wanted kernels, found a build without device code: build with nvcc on PATH");
+  if (const std::string& why = cuda::device_code().why_none; !why.empty())
+    throw Error(ErrorCode::unsupported, text("wanted kernels, ", why));
   GpuGroup group =
       meet_gpus(exchange, options_.rank, options_.ranks, wanted_ordinal(options_.device));
   const std::string name = options_.topology.empty() ? env.topology : options_.topology;

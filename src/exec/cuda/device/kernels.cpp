@@ -1,11 +1,9 @@
-// Loads the blobs that cmake/kernels.cmake embeds (plait_fatbins, null-terminated).
+// Device code -> loaded once a process; kernels by name -> launched.
 #include "exec/cuda/device/kernels.hpp"
 
 #include "base/text.hpp"
+#include "exec/cuda/device/device_code.hpp"
 #include "plait/error.hpp"
-
-extern "C" const void* const plait_fatbins[];
-extern "C" const char plait_built_for[];
 
 namespace plait::cuda {
 namespace {
@@ -27,7 +25,7 @@ Error no_code_for_gpu() {
   return Error(
       ErrorCode::unsupported,
       text("wanted device code for ", name, " (compute capability ", major, ".", minor,
-           "), found code for ", built_for(),
+           "), found code for ", device_code().built_for,
            major < 8
                ? ": plait needs a GPU of compute capability 8.0 or later"
                : text(": build plait with -Ccmake.define.PLAIT_CUDA_ARCHS=", major, minor,
@@ -42,7 +40,7 @@ void require_code(Result result, const char* call) {
 std::vector<Library> load_all() {
   std::vector<Library> loaded;
   try {
-    for (const void* const* fatbin = plait_fatbins; *fatbin != nullptr; ++fatbin) {
+    for (const void* const* fatbin = device_code().fatbins; *fatbin != nullptr; ++fatbin) {
       Library library = nullptr;
       require_code(api().library_load(&library, *fatbin, nullptr, nullptr, 0, nullptr, nullptr, 0),
                    "library_load");
@@ -65,14 +63,9 @@ const std::vector<Library>& libraries() {
 
 }  // namespace
 
-bool has_device_code() { return plait_fatbins[0] != nullptr; }
-
-std::string built_for() { return plait_built_for; }
-
 Kernels::Kernels() {
-  if (!has_device_code())
-    throw Error(ErrorCode::unsupported,
-                "wanted kernels, found a build without device code: build again with nvcc on PATH");
+  if (const std::string& why = device_code().why_none; !why.empty())
+    throw Error(ErrorCode::unsupported, text("wanted kernels, ", why));
   Function always_there = look_up("plait_end_call");
   if (always_there == nullptr) throw no_code_for_gpu();
   constexpr int kFirstProgrammatic = 90;

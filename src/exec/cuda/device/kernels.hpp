@@ -1,4 +1,4 @@
-// The embedded device code -> kernels found by name, in one context, and how they are launched.
+// The build's device code -> kernels found by name, in one context, and how they are launched.
 #pragma once
 #include <map>
 #include <string>
@@ -7,11 +7,6 @@
 #include "driver/cuda/api.hpp"
 
 namespace plait::cuda {
-
-/// True where this build carries device code (nvcc was there).
-bool has_device_code();
-/// The compute capabilities that it was made for: "8.0, 9.0, PTX of 9.0".
-std::string built_for();
 
 /// How a kernel is spread. programmatic: its launch may overlap the end of the kernel before, where
 /// the kernel was compiled to wait for that (9.0 and later).
