@@ -29,6 +29,14 @@ const ErrorRow& row(ErrorCode code) noexcept {
   return kErrors[std::size(kErrors) - 1];
 }
 
+/// The code's words, once: a message that quotes another error's of this code says them again.
+std::string worded(ErrorCode code, std::string message) {
+  const std::string words = text(error_text(code), ": ");
+  for (std::size_t at = 0; (at = message.find(words, at)) != std::string::npos;)
+    message.erase(at, words.size());
+  return words + message;
+}
+
 }  // namespace
 
 const char* error_name(ErrorCode code) noexcept { return row(code).name; }
@@ -37,6 +45,6 @@ int error_exit_code(ErrorCode code) noexcept { return row(code).exit_code; }
 bool error_is_bug(ErrorCode code) noexcept { return row(code).is_bug; }
 
 Error::Error(ErrorCode code, const std::string& message)
-    : std::runtime_error(text(error_text(code), ": ", message)), code_(code) {}
+    : std::runtime_error(worded(code, message)), code_(code) {}
 
 }  // namespace plait
