@@ -7,6 +7,7 @@
 
 #include "bind.hpp"
 #include "plait/topology.hpp"
+#include "topo/parameters.hpp"
 
 using namespace plait;
 
@@ -76,7 +77,8 @@ void bind_topology(nb::module_& module) {
       .def("path", &find_path, nb::arg("name"))
       .def("path_gb_per_s", &path_gb_per_s, nb::arg("path"))
       .def("path_latency_ns", &path_latency_ns, nb::arg("path"))
-      .def("parameter", &parameter, nb::arg("key"), nb::arg("otherwise"))
+      .def("parameter", nb::overload_cast<const Topology&, std::string_view, double>(&parameter),
+           nb::arg("key"), nb::arg("otherwise"))
       .def("without", &without, nb::arg("masks"), "The topology less some links, as `--without`.")
       .def("fingerprint", &fingerprint)
       .def("problems", &problems)
@@ -90,5 +92,18 @@ void bind_topology(nb::module_& module) {
   module.def("load_topology", &load_topology, nb::arg("name_or_file"),
              "A shipped topology by name, a JSON file by path, or \"local-cpu\".");
   module.def("shipped_topologies", &shipped_topologies);
+  module.def(
+      "topology_parameters",
+      [] {
+        nb::list kinds;
+        for (const ParameterKind& kind : parameter_kinds()) {
+          const std::string words = kind.fallback;
+          kinds.append(
+              nb::make_tuple(kind.key, words.empty() ? nb::cast(kind.otherwise) : nb::cast(words)));
+        }
+        return kinds;
+      },
+      nb::sig("def topology_parameters() -> list[tuple[str, float | str]]"),
+      "What a topology may state beside speeds: (name, what holds where it does not).");
   module.def("local_cpu", &local_cpu, nb::arg("ranks"));
 }

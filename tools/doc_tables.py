@@ -188,6 +188,18 @@ def environment() -> list[str]:
     return table(("variable", "value", "default", "meaning"), body)
 
 
+# --- parameters.def: what a topology may state beside speeds.
+
+
+def parameters() -> list[str]:
+    body = [
+        [f"`{row['key']}`", row["default"] or row["otherwise"], row["meaning"]]
+        for row in rows("parameters.def", "PLAIT_PARAMETER")
+    ]
+    made_by_masks = ["`no_relay.N`", "", "device N is no route GPU (made by masks)"]
+    return table(("key", "default", "meaning"), [*body, made_by_masks])
+
+
 # --- mistakes that tests make in engines, and who rejects them.
 
 COPY_CALLS = {  # of engine_mutants.def: test_engine_mutants.cpp has the calls
@@ -251,6 +263,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "errors": errors,
     "environment": environment,
     "mutants": mutants,
+    "parameters": parameters,
 }
 MARKED = re.compile(r"(<!-- table: ([^>]+), by tools/doc_tables\.py -->\n).*?(<!-- end -->)", re.S)
 

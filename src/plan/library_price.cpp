@@ -8,6 +8,7 @@
 #include <map>
 
 #include "plan/library_call.hpp"
+#include "topo/parameters.hpp"
 
 namespace plait {
 namespace {
@@ -31,8 +32,6 @@ constexpr Protocol kProtocols[] = {
 constexpr double kTreeEfficiency = 0.92 * 0.85;
 constexpr double kPatBaseNs = 8 * kUs, kPatHopNs = 14 * kUs, kPatEfficiency = 0.75;
 constexpr double kSendBaseNs = 14 * kUs;  // grouped sends: one Simple hop
-// Of MPI libraries, where the topology does not say.
-constexpr double kMpiCallNs = 1000.0, kMpiHopNs = 2000.0, kMpiReduceGbPerS = 1500.0;
 
 /// One way of doing a call.
 struct Way {
@@ -141,13 +140,12 @@ class Pricer {
 
   std::vector<Way> of_mpi() const {
     const double n = members();
-    const double call_ns = parameter(topology_, "mpi_call_ns", kMpiCallNs);
-    const double hop_ns = parameter(topology_, "net_latency_ns", kMpiHopNs) +
-                          parameter(topology_, "net_post_ns", 0.0) + call_ns;
+    const double call_ns = parameter(topology_, "mpi_call_ns");
+    const double hop_ns =
+        parameter(topology_, "net_latency_ns") + parameter(topology_, "net_post_ns") + call_ns;
     const bool sums = reduces(request_.collective);
-    const double launch_ns = parameter(topology_, "kernel_launch_ns", 0.0);
-    const double summed_ns =
-        3 * size_ / parameter(topology_, "gpu_reduce_gb_per_s", kMpiReduceGbPerS);
+    const double launch_ns = parameter(topology_, "kernel_launch_ns");
+    const double summed_ns = 3 * size_ / parameter(topology_, "gpu_reduce_gb_per_s");
     if (is_rooted_star()) return {{"send", call_ns + hop_ns, size_}};
     if (request_.collective == Collective::all_to_all)
       return {{"pairwise", call_ns + (n - 1) * hop_ns, ring_bytes()}};

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plan/library_price.hpp"
+#include "topo/parameters.hpp"
 
 namespace plait {
 namespace {
@@ -19,14 +20,14 @@ class Estimate {
   Estimate(const Plan& plan, const Topology& topology) : plan_(plan), topology_(topology) {
     on_cpu_ = !plan.request.devices.empty() &&
               topology.devices[index(plan.request.devices[0])].kind == DeviceKind::cpu;
-    const double memory = parameter(topology, "gpu_memory_gb_per_s", on_cpu_ ? 20.0 : 2000.0);
+    const double memory = parameter(topology, "gpu_memory_gb_per_s");
     local_gb_per_s_ = on_cpu_ ? parameter(topology, "cpu_copy_gb_per_s", memory / 2) : memory / 2;
-    reduce_gb_per_s_ = parameter(topology, "gpu_reduce_gb_per_s", memory);
-    cpu_reduce_gb_per_s_ = parameter(topology, "cpu_reduce_gb_per_s", 20.0);
-    signal_ns_ = parameter(topology, "signal_ns", on_cpu_ ? 100.0 : 900.0);
-    stream_signal_ns_ = on_cpu_ ? signal_ns_ : parameter(topology, "stream_signal_ns", 6600.0);
-    copy_ns_ = parameter(topology, "copy_launch_ns", on_cpu_ ? 100.0 : 9000.0);
-    kernel_ns_ = on_cpu_ ? copy_ns_ : parameter(topology, "kernel_launch_ns", 4000.0);
+    reduce_gb_per_s_ = parameter(topology, "gpu_reduce_gb_per_s");
+    cpu_reduce_gb_per_s_ = parameter(topology, "cpu_reduce_gb_per_s");
+    signal_ns_ = parameter(topology, "signal_ns");
+    stream_signal_ns_ = on_cpu_ ? signal_ns_ : parameter(topology, "stream_signal_ns");
+    copy_ns_ = parameter(topology, "copy_launch_ns");
+    kernel_ns_ = on_cpu_ ? copy_ns_ : parameter(topology, "kernel_launch_ns");
     busy_ns_.assign(topology.links.size() + topology.resources.size(), 0.0);
     rank_ns_.assign(index(plan.request.ranks), 0.0);
     for (const std::uint64_t bytes : plan.scratch_bytes) is_cached_ &= bytes <= kCacheBytes;

@@ -10,6 +10,7 @@
 #include "plait/error.hpp"
 #include "planner/stripes.hpp"
 #include "planner/transfer.hpp"
+#include "topo/parameters.hpp"
 
 namespace plait {
 namespace {
@@ -30,7 +31,7 @@ const Path* quickest(const Topology& topology, const std::vector<Path>& paths,
     if (!is_usable(path)) continue;
     double ns = path_latency_ns(topology, path);
     // Each hop is a launch of its own: what small messages are spared on the shorter way.
-    ns += parameter(topology, "copy_launch_ns", 9000.0) * static_cast<double>(path.links.size());
+    ns += parameter(topology, "copy_launch_ns") * static_cast<double>(path.links.size());
     double slowest = 0.0;
     for (const int link : path.links) {
       const auto found = load.find(link);

@@ -12,6 +12,7 @@
 #include "planner/routes.hpp"
 #include "planner/stripes.hpp"
 #include "planner/transfer.hpp"
+#include "topo/parameters.hpp"
 
 namespace plait {
 namespace {
@@ -48,8 +49,8 @@ std::uint64_t in_units(const Way& way) {
 class Cutter {
  public:
   Cutter(const Topology& topology, std::size_t pairs)
-      : launch_ns_(parameter(topology, "copy_launch_ns", 4600.0)),
-        event_ns_(parameter(topology, "event_signal_ns", 1500.0)),
+      : launch_ns_(parameter(topology, "copy_launch_ns")),
+        event_ns_(parameter(topology, "event_signal_ns")),
         ring_chunk_ns_(parameter(topology, "ring_chunk_ns", launch_ns_ + event_ns_) *
                        (pairs > 1 ? kBothWays : 1.0)),
         relay_chunk_ns_(parameter(topology, "relay_chunk_ns", ring_chunk_ns_)) {}

@@ -6,13 +6,11 @@
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "topo/direct.hpp"
+#include "topo/parameters.hpp"
 
 namespace plait {
 namespace {
 
-constexpr double kArenaBytes = 256.0 * 1048576;  // where the topology states none
-constexpr double kRingBytes = 8.0 * 1048576;     // design section 6: stays in the last-level cache
-constexpr double kInboxBytes = 4.0 * 1048576;    // one half
 // One slot being filled, one being emptied, two on their way between: a hop never waits for the
 // other.
 constexpr std::uint64_t kSlots = 4;
@@ -43,15 +41,13 @@ Path host_path(const Topology& topology, int src_device, int dst_device) {
 }
 
 std::uint64_t scratch_limit(const Topology& topology) {
-  return bytes_parameter(topology, "arena_scratch_bytes", kArenaBytes);
+  return static_cast<std::uint64_t>(parameter(topology, "arena_scratch_bytes"));
 }
 std::uint64_t ring_limit(const Topology& topology) {
-  return bytes_parameter(topology, "arena_ring_bytes",
-                         parameter(topology, "ring_bytes", kRingBytes));
+  return bytes_parameter(topology, "arena_ring_bytes", parameter(topology, "ring_bytes"));
 }
 std::uint64_t inbox_limit(const Topology& topology) {
-  return bytes_parameter(topology, "arena_inbox_bytes",
-                         parameter(topology, "inbox_bytes", kInboxBytes));
+  return bytes_parameter(topology, "arena_inbox_bytes", parameter(topology, "inbox_bytes"));
 }
 
 Mover::Mover(Builder& builder, MoverOptions options)

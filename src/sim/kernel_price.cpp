@@ -8,26 +8,27 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
+#include "topo/parameters.hpp"
 
 namespace plait::sim {
 namespace {
 
-// Of an HGX H200, for machines that were not measured: as topologies/hgx-h200.json has them.
+// Machines that were not measured take an HGX H200's (topo/parameters.def).
 struct KernelCosts {
-  double graph_ns = 1700, eager_ns = 624;
-  double to_one = 0.923, to_three = 0.851, to_seven = 0.784, both_ways = 0.903;
-  double line_hop_ns = 717, line_escape_ns = 861, line_one_way_ns = 362;
-  double one_shot_step_ns = 1000, two_shot_step_ns = 1270, hop_round_ns = 1520, line_norm = 1.87;
-  double tile_hop_ns = 1460, tile_both_ns = 2410, tile_ranks_ns = 1370, tile_blocks_ns = 443;
-  double tile_sum_gb_per_s = 65, tile_step_ns = 2050, tile_fill_ns = 558, tile_norm = 1.37;
-  double message_lines_ns = 1320, message_tiles_ns = 1680, message_both_ns = 2330;
-  double message_blocks_ns = 152;
-  double gather_gb_per_s = 38.3, gather_ns = 91800, gather_chunk_ns = 3070;
+  double graph_ns, eager_ns;
+  double to_one, to_three, to_seven, both_ways;
+  double line_hop_ns, line_escape_ns, line_one_way_ns;
+  double one_shot_step_ns, two_shot_step_ns, hop_round_ns, line_norm;
+  double tile_hop_ns, tile_both_ns, tile_ranks_ns, tile_blocks_ns;
+  double tile_sum_gb_per_s, tile_step_ns, tile_fill_ns, tile_norm;
+  double message_lines_ns, message_tiles_ns, message_both_ns;
+  double message_blocks_ns;
+  double gather_gb_per_s, gather_ns, gather_chunk_ns;
 };
 
 KernelCosts costs_of(const Topology& topology) {
-  KernelCosts costs;
-  const auto get = [&](const char* key, double& value) { value = parameter(topology, key, value); };
+  KernelCosts costs{};
+  const auto get = [&](const char* key, double& value) { value = parameter(topology, key); };
   get("kernel_graph_ns", costs.graph_ns);
   get("kernel_eager_ns", costs.eager_ns);
   get("stores_to_one_share", costs.to_one);

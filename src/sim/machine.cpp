@@ -1,4 +1,4 @@
-// Topology -> Machine. Defaults are orders of magnitude, for a machine of which nothing is known.
+// Topology -> Machine.
 #include "sim/machine.hpp"
 
 #include <algorithm>
@@ -6,58 +6,42 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
+#include "topo/parameters.hpp"
 
 namespace plait::sim {
 namespace {
 
-// Figures of an H200 node and of a server CPU, for topologies that state none.
-constexpr double kCopyLaunchNs = 4500.0;
-constexpr double kKernelLaunchNs = 2500.0;
-constexpr double kHostCallNs = 200.0;
-constexpr double kSignalNs = 1000.0;
-constexpr double kStreamSignalNs = 6600.0;
-constexpr double kCpuSignalNs = 100.0;
-constexpr double kNetworkSignalNs = 2000.0;
-constexpr double kGpuMemoryGbPerS = 2000.0;
-constexpr double kHostMemoryGbPerS = 100.0;
-constexpr double kGpuReduceGbPerS = 1500.0;
-constexpr double kCpuReduceGbPerS = 20.0;
-constexpr double kCopyEngines = 4.0;
-constexpr double kEngineCopyNs = 1410.0;
-constexpr double kEngineStepNs = 7100.0;
-constexpr double kEngineSwitchNs = 5550.0;
-constexpr double kEngineReduceGbPerS = 2970.0;
-
 Costs costs_of(const Topology& topology) {
-  const auto get = [&](const char* key, double otherwise) {
+  const auto get = [&](const char* key) { return parameter(topology, key); };
+  const auto get_or = [&](const char* key, double otherwise) {
     return parameter(topology, key, otherwise);
   };
   Costs costs;
-  costs.copy_launch_ns = get("copy_launch_ns", kCopyLaunchNs);
-  costs.copy_launch_spread_ns = get("copy_launch_spread_ns", 0.0);
-  costs.kernel_launch_ns = get("kernel_launch_ns", kKernelLaunchNs);
-  costs.kernel_op_ns = get("kernel_op_ns", 0.0);
-  costs.host_call_ns = get("host_call_ns", kHostCallNs);
-  costs.issue_ns = get("issue_ns", 0.0);
-  costs.signal_ns = get("signal_ns", kSignalNs);
-  costs.stream_signal_ns = get("stream_signal_ns", kStreamSignalNs);
-  costs.cpu_signal_ns = get("cpu_signal_ns", kCpuSignalNs);
-  costs.network_signal_ns = get("net_latency_ns", kNetworkSignalNs);
-  costs.net_post_ns = get("net_post_ns", 0.0);
-  costs.gpu_reduce_gb_per_s = get("gpu_reduce_gb_per_s", kGpuReduceGbPerS);
-  costs.kernel_copy_gb_per_s = get("kernel_copy_gb_per_s", 0.0);
-  costs.cpu_reduce_gb_per_s = get("cpu_reduce_gb_per_s", kCpuReduceGbPerS);
-  costs.cpu_copy_gb_per_s = get("cpu_copy_gb_per_s", costs.cpu_reduce_gb_per_s / 2.0);
+  costs.copy_launch_ns = get("copy_launch_ns");
+  costs.copy_launch_spread_ns = get("copy_launch_spread_ns");
+  costs.kernel_launch_ns = get("kernel_launch_ns");
+  costs.kernel_op_ns = get("kernel_op_ns");
+  costs.host_call_ns = get("host_call_ns");
+  costs.issue_ns = get("issue_ns");
+  costs.signal_ns = get("signal_ns");
+  costs.stream_signal_ns = get("stream_signal_ns");
+  costs.cpu_signal_ns = get("cpu_signal_ns");
+  costs.network_signal_ns = get("net_latency_ns");
+  costs.net_post_ns = get("net_post_ns");
+  costs.gpu_reduce_gb_per_s = get("gpu_reduce_gb_per_s");
+  costs.kernel_copy_gb_per_s = get("kernel_copy_gb_per_s");
+  costs.cpu_reduce_gb_per_s = get("cpu_reduce_gb_per_s");
+  costs.cpu_copy_gb_per_s = get_or("cpu_copy_gb_per_s", costs.cpu_reduce_gb_per_s / 2.0);
   // In a collective every GPU sends and receives at once: the figures for both ways hold.
   const double unlimited = std::numeric_limits<double>::infinity();
-  costs.sm_push_gb_per_s = get("sm_push_both_gb_per_s", get("sm_push_gb_per_s", unlimited));
-  costs.sm_pull_gb_per_s = get("sm_pull_both_gb_per_s", get("sm_pull_gb_per_s", unlimited));
-  costs.port_flow_loss = get("port_flow_loss", 0.0);
-  costs.engine_copy_ns = get("engine_copy_ns", kEngineCopyNs);
-  costs.engine_step_ns = get("engine_step_ns", kEngineStepNs);
-  costs.engine_switch_ns = get("engine_switch_ns", kEngineSwitchNs);
-  costs.engine_reduce_gb_per_s = get("engine_reduce_gb_per_s", kEngineReduceGbPerS);
-  costs.copy_engines = std::max(1, static_cast<int>(get("copy_engines", kCopyEngines)));
+  costs.sm_push_gb_per_s = get_or("sm_push_both_gb_per_s", get_or("sm_push_gb_per_s", unlimited));
+  costs.sm_pull_gb_per_s = get_or("sm_pull_both_gb_per_s", get_or("sm_pull_gb_per_s", unlimited));
+  costs.port_flow_loss = get("port_flow_loss");
+  costs.engine_copy_ns = get("engine_copy_ns");
+  costs.engine_step_ns = get("engine_step_ns");
+  costs.engine_switch_ns = get("engine_switch_ns");
+  costs.engine_reduce_gb_per_s = get("engine_reduce_gb_per_s");
+  costs.copy_engines = std::max(1, static_cast<int>(get("copy_engines")));
   return costs;
 }
 
@@ -119,8 +103,8 @@ void Machine::add_memories() {
       continue;
     }
     const double capacity = device.kind == DeviceKind::host
-                                ? parameter(topology_, "host_memory_gb_per_s", kHostMemoryGbPerS)
-                                : parameter(topology_, "gpu_memory_gb_per_s", kGpuMemoryGbPerS);
+                                ? parameter(topology_, "host_memory_gb_per_s")
+                                : parameter(topology_, "gpu_memory_gb_per_s");
     memories_.push_back(
         add(device.node == 0 ? name : text("node", device.node, ".", name), capacity));
   }

@@ -4,6 +4,7 @@
 
 #include "plait/timeline.hpp"
 #include "sim/kernel_price.hpp"
+#include "topo/parameters.hpp"
 
 namespace plait {
 namespace {
@@ -34,8 +35,7 @@ double predicted_ns(const Plan& plan, const Topology& topology, Launch launch) {
   if (sim::is_kernel_call(plan)) return sim::kernel_call_ns(plan, topology, launch);
   const double ns = simulate(plan, topology).total_ns;
   if (launch == Launch::graph || plan.enqueued.empty()) return ns;
-  constexpr double kEngineIssueNs = 2000.0;
-  return std::max(ns, calls_of(plan) * parameter(topology, "engine_issue_ns", kEngineIssueNs));
+  return std::max(ns, calls_of(plan) * parameter(topology, "engine_issue_ns"));
 }
 
 }  // namespace plait

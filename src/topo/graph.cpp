@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "plait/topology.hpp"
+#include "topo/parameters.hpp"
 
 namespace plait {
 
@@ -155,7 +156,8 @@ std::vector<std::string> problems(const Topology& topology) {
   resource_problems(topology, found);
   link_problems(topology, found);
   for (const auto& [key, parameter] : topology.parameters) {
-    if (key.empty()) found.push_back("parameters: wanted a key, found an empty one");
+    if (const std::string wrong = unknown_parameter(key); !wrong.empty())
+      found.push_back(text("parameters.", key, ": ", wrong));
     if (!std::isfinite(parameter.value) || parameter.value < 0)
       found.push_back(text("parameters.", key, ": wanted a number >= 0, found ", parameter.value));
   }

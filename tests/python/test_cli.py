@@ -41,6 +41,42 @@ def test_topo_masks():
     assert done.returncode == 0 and "nvlink:0>1" not in done.stdout
 
 
+def pair(folder: Path, **parameters: float) -> str:
+    """A file of two GPUs that states these parameters."""
+    ends = [("gpu0", "gpu1"), ("gpu1", "gpu0")]
+    said = {
+        "schema": "plait.topology/1",
+        "name": "pair",
+        "devices": [{"name": "gpu0"}, {"name": "gpu1"}],
+        "links": [{"kind": "nvlink", "src": a, "dst": b, "gb_per_s": 50} for a, b in ends],
+        "parameters": {key: {"value": v, "source": "a test"} for key, v in parameters.items()},
+    }
+    (folder / "pair.json").write_text(json.dumps(said))
+    return str(folder / "pair.json")
+
+
+def test_a_misspelt_parameter_is_refused_with_the_names_there_are(tmp_path):
+    done = plait_command("simulate", "all_reduce", "-T", pair(tmp_path, copy_lanch_ns=1))
+    assert done.returncode == 2 and done.stderr.count("malformed input") == 1
+    assert "parameters.copy_lanch_ns: wanted one of copy_launch_ns, " in done.stderr
+    for name, _ in plait.topology_parameters():
+        assert f" {name}," in done.stderr
+
+
+def test_defaults_of_parameters_are_shown_where_a_file_states_none(tmp_path):
+    done = plait_command(
+        "topo", "-T", pair(tmp_path, copy_launch_ns=1234), "--parameters", "--json"
+    )
+    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    assert set(rows) == {name for name, _ in plait.topology_parameters()}
+    assert (rows["copy_launch_ns"]["value"], rows["copy_launch_ns"]["source"]) == (1234, "a test")
+    assert rows["signal_ns"] == {
+        "name": "signal_ns",
+        "value": 1000,
+        "source": "default: not stated",
+    }
+
+
 def test_tune_says_what_less_memory_costs(monkeypatch, capsys):
     from plait.commands import tune
 

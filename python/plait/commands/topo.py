@@ -28,6 +28,9 @@ def topo(
     measure: Annotated[
         bool, typer.Option("--measure", help="Time the links of this machine's GPUs.")
     ] = False,
+    parameters: Annotated[
+        bool, typer.Option("--parameters", help="Its numbers beside speeds, and the defaults.")
+    ] = False,
     write: Annotated[str, typer.Option(help="Write the topology here, for -T.")] = "",
 ) -> None:
     """Show the machine: the matrix, every named path and its speed."""
@@ -44,9 +47,32 @@ def topo(
         machine = _measured(plait.discover(), as_json)
     else:
         machine = asked_machine(topology, without)
-        out.print(machine.to_json() if as_json else str(machine), markup=False)
+        if parameters:
+            _show_parameters(machine, as_json)
+        else:
+            out.print(machine.to_json() if as_json else str(machine), markup=False)
     if write:
         outputs.write_text(write, machine.to_json() + "\n")
+
+
+def _show_parameters(machine: plait.Topology, as_json: bool) -> None:
+    """What the machine states; then what is taken in place of what it does not state."""
+    stated = machine.parameters
+    rows: list[tuple[str, float | str, str]]
+    rows = [(key, value.value, value.source) for key, value in stated.items()]
+    rows += [
+        (key, otherwise, "default: not stated")
+        for key, otherwise in plait.topology_parameters()
+        if key not in stated
+    ]
+    if as_json:
+        keys = ("name", "value", "source")
+        out.print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows]), markup=False)
+        return
+    shown = table("parameter", ">value", "source")
+    for key, value, source in rows:
+        shown.add_row(key, value if isinstance(value, str) else f"{value:.12g}", source)
+    out.print(shown, markup=False)
 
 
 def _measured(machine: plait.Topology, as_json: bool) -> plait.Topology:

@@ -204,5 +204,7 @@ TEST_CASE("each broken rule of the value is named with its place") {
   says("links[0].latency_ns", [](Topology& t) { t.links[0].latency_ns = -1; });
   says("resource 9", [](Topology& t) { t.links[0].resources = {9}; });
   says("twice", [](Topology& t) { t.links[0].resources = {1, 1}; });
-  says("parameters.bad", [](Topology& t) { t.parameters["bad"] = {-1, "x"}; });
+  says("parameters.signal_ns", [](Topology& t) { t.parameters["signal_ns"] = {-1, "x"}; });
+  says("parameters.copy_lanch_ns: wanted one of copy_launch_ns, ",
+       [](Topology& t) { t.parameters["copy_lanch_ns"] = {1, "x"}; });
 }

@@ -1,0 +1,50 @@
+// parameters.def -> names that a topology may state, and their defaults.
+#include "topo/parameters.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+constexpr double kDerived = std::numeric_limits<double>::quiet_NaN();
+
+const ParameterKind* find(std::string_view key) {
+  const std::vector<ParameterKind>& kinds = parameter_kinds();
+  const auto found = std::find_if(kinds.begin(), kinds.end(),
+                                  [&](const ParameterKind& kind) { return key == kind.key; });
+  return found == kinds.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+const std::vector<ParameterKind>& parameter_kinds() {
+  static const std::vector<ParameterKind> kinds = {
+#define PLAIT_PARAMETER(key, otherwise, fallback, meaning) {#key, otherwise, fallback},
+#include "topo/parameters.def"
+#undef PLAIT_PARAMETER
+  };
+  return kinds;
+}
+
+double parameter(const Topology& topology, std::string_view key) {
+  const double stated = parameter(topology, key, kDerived);
+  if (!std::isnan(stated)) return stated;
+  const ParameterKind* kind = find(key);
+  if (kind == nullptr || std::isnan(kind->otherwise))
+    throw Error(ErrorCode::internal, text("wanted a parameter with a default, found ", key));
+  return kind->otherwise;
+}
+
+std::string unknown_parameter(const std::string& key) {
+  if (key.starts_with("no_relay.") || find(key) != nullptr) return {};
+  std::string names;
+  for (const ParameterKind& kind : parameter_kinds()) names += text(kind.key, ", ");
+  return text("wanted one of ", names, "no_relay.N, found ", key);
+}
+
+}  // namespace plait
