@@ -51,6 +51,10 @@ def test_page_is_well_formed_and_self_contained(tmp_path: Path) -> None:
     assert tags.seen.count("svg") == 3
     assert tags.seen.count("table") == 1
     assert not re.search(r"(src|href)=|https?://|@import", text)
+    assert '<meta name="viewport" content="width=device-width' in text
+    # What is wider than a phone scrolls by itself, each in a box of its own.
+    assert len(re.findall(r'<div class="wide"><(?:svg|table)', text)) == 3 + 1
+    assert "<th>holds</th>" in text and "<td>yes</td>" in text
     assert "ring (measured)" in text
     assert "a &lt;b&gt; &amp; c" in text
     assert any(tip.startswith("nvlink 0 - 1: 72.5 GB/s") for tip in tags.tips)

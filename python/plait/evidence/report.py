@@ -31,9 +31,10 @@ body{font:15px/1.45 system-ui,sans-serif;max-width:1100px;margin:2em auto;paddin
 h1{font-size:1.5em}h2{font-size:1.2em;margin-top:2em;border-bottom:1px solid #ddd}
 table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #ddd;padding:3px 7px}
 th{background:#f4f4f4;text-align:left}.number{text-align:right}.no{background:#fdeaea}
-svg{max-width:100%;height:auto}svg text{font:11px system-ui,sans-serif}
+.wide{overflow-x:auto}svg{max-width:100%;height:auto}svg text{font:11px system-ui,sans-serif}
 #tip{position:fixed;background:#222;color:#fff;padding:3px 8px;border-radius:3px;font-size:12px;
 display:none;pointer-events:none;max-width:40em}
+@media(max-width:700px){svg{max-width:none;width:700px}.wide td{min-width:5em}}
 """
 SCRIPT = """
 const tip=document.getElementById('tip');
@@ -199,34 +200,40 @@ def draw_timeline(timeline: plait.Timeline, plan: plait.Plan) -> str:
     return "".join(parts) + "</svg>"
 
 
-def evidence_table(rows: list[Any]) -> str:
-    head = ("id", "kind", "experiment", "claim", "simulated", "deviation", "reason")
+def _wide(drawn: str) -> str:
+    """On a phone it scrolls by itself, sideways; the page does not."""
+    return f'<div class="wide">{drawn}</div>'
+
+
+def _table(head: Iterable[str], rows: Iterable[tuple[bool, Iterable[object]]]) -> str:
+    """Rows: (whether it holds, its cells); those that do not are marked."""
     parts = ["<table><tr>" + "".join(f"<th>{name}</th>" for name in head) + "</tr>"]
+    for holds, cells in rows:
+        said = "".join(f"<td>{_text(cell)}</td>" for cell in cells)
+        parts.append(f'<tr class="{"yes" if holds else "no"}">{said}</tr>')
+    return _wide("".join(parts) + "</table>")
+
+
+def evidence_table(rows: list[Any]) -> str:
+    body = []
     for row in rows:
         simulated = "" if row.simulated is None else f"{row.simulated:.3g} {row.unit}"
         deviation = "" if row.deviation is None else f"{100 * row.deviation:+.1f} %"
-        cells = (row.id, row.kind, row.what, row.claim, simulated, deviation, row.reason)
-        parts.append(
-            f'<tr class="{"yes" if row.ok else "no"}">'
-            + "".join(f"<td>{_text(cell)}</td>" for cell in cells)
-            + "</tr>"
-        )
-    return "".join(parts) + "</table>"
+        holds = "yes" if row.ok else "no"
+        told = (row.id, row.kind, row.what, row.claim, simulated, deviation, holds, row.reason)
+        body.append((row.ok, told))
+    head = ("id", "kind", "experiment", "claim", "simulated", "deviation", "holds", "reason")
+    return _table(head, body)
 
 
 def figures_table(rows: list[Any]) -> str:
-    head = ("figure", "unit", "measured", "predicted", "deviation", "reason")
-    parts = ["<table><tr>" + "".join(f"<th>{name}</th>" for name in head) + "</tr>"]
+    body = []
     for row in rows:
         deviates = abs(row.deviation) > 0.10
         figures = (f"{row.measured:.5g}", f"{row.predicted:.5g}", f"{100 * row.deviation:+.1f} %")
-        cells = (row.what, row.unit, *figures, row.reason if deviates else "")
-        parts.append(
-            f'<tr class="{"no" if deviates else "yes"}">'
-            + "".join(f"<td>{_text(cell)}</td>" for cell in cells)
-            + "</tr>"
-        )
-    return "".join(parts) + "</table>"
+        told = (row.what, row.unit, *figures, row.reason if deviates else "")
+        body.append((not deviates, told))
+    return _table(("figure", "unit", "measured", "predicted", "deviation", "reason"), body)
 
 
 def _bandwidth(topology: plait.Topology, collective: str, ranks: int, measured: Curves) -> str:
@@ -238,7 +245,7 @@ def _bandwidth(topology: plait.Topology, collective: str, ranks: int, measured: 
             if measured
             else " Nothing was measured.</p>"
         )
-        + draw_curves(predictions(topology, collective, ranks), measured)
+        + _wide(draw_curves(predictions(topology, collective, ranks), measured))
     )
 
 
@@ -271,12 +278,12 @@ def page(
     measured.setdefault(ranks, {}).update(measured.pop(0, {}))  # files that name no ranks
     sections = [
         f"<h1>plait: {_text(topology.name)}</h1><p>{_text(topology.source)}</p>",
-        "<h2>Links (GB/s a direction)</h2>" + draw_topology(topology),
+        "<h2>Links (GB/s a direction)</h2>" + _wide(draw_topology(topology)),
         *(_bandwidth(topology, collective, count, measured[count]) for count in sorted(measured)),
         f"<h2>{_text(runs.title)} at {human_bytes(size)}</h2><p>{timeline.total_ns / 1e3:.1f} us, "
         f"{timeline.busbw_gb_per_s:.1f} GB/s busbw, bound by {_text(timeline.bound_by)}, "
         f"{100 * timeline.lower_bound_ns / max(timeline.total_ns, 1e-9):.0f} % of what this "
-        "machine allows.</p>" + draw_timeline(timeline, plan),
+        "machine allows.</p>" + _wide(draw_timeline(timeline, plan)),
     ]
     if evidence is not None:
         sections.append("<h2>Evidence</h2>" + evidence_table(evidence))
@@ -284,6 +291,7 @@ def page(
         sections.append("<h2>Measured figures, predicted</h2>" + figures_table(figures))
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>plait: {_text(topology.name)}</title><style>{STYLE}</style></head><body>"
         + "".join(sections)
         + f'<div id="tip"></div><script>{SCRIPT}</script></body></html>\n'
