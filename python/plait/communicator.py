@@ -461,6 +461,10 @@ class Communicator:
 
     def _make_kind(self, key: tuple[Any, ...]) -> _Kind:
         collective, whole, type_name, op, root, peer = key
+        if not isinstance(op, str):
+            raise InvalidArgumentError(
+                f"wanted the name of an op, such as sum or max, found {op!r}"
+            )
         divides = collective in ("reduce_scatter", "all_to_all", "scatter")
         if divides and whole % self._ranks != 0:
             raise InvalidArgumentError(

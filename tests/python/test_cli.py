@@ -77,6 +77,19 @@ def test_defaults_of_parameters_are_shown_where_a_file_states_none(tmp_path):
     }
 
 
+def test_a_new_machine_is_one_that_plans_run_on(tmp_path):
+    file = tmp_path / "box.json"
+    done = plait_command("topo", "--new", str(file))
+    assert done.returncode == 0 and f"-T {file}" in done.stdout
+    box = plait.load_topology(str(file))
+    assert box.name == "box" and len(box.rank_devices()) == 4
+    request = plait.Request("all_reduce", 1 << 20, "fp32", ranks=4)
+    assert plait.verify(plait.ranked(box, request)[0][0].plan).proved
+    said = json.loads(file.read_text())
+    said["network"]["nodes"] = 2
+    assert len(plait.Topology.from_json(json.dumps(said)).rank_devices()) == 8
+
+
 def test_tune_says_what_less_memory_costs(monkeypatch, capsys):
     from plait.commands import tune
 

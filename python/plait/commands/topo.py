@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import plait
-from plait import outputs
+from plait import machine_template, outputs
 from plait.commands.console import (
     JsonOption,
     TopologyOption,
@@ -31,6 +32,9 @@ def topo(
     parameters: Annotated[
         bool, typer.Option("--parameters", help="Its numbers beside speeds, and the defaults.")
     ] = False,
+    new: Annotated[
+        str, typer.Option(help="Write a machine to begin with here: two sockets of PCIe GPUs.")
+    ] = "",
     write: Annotated[str, typer.Option(help="Write the topology here, for -T.")] = "",
 ) -> None:
     """Show the machine: the matrix, every named path and its speed."""
@@ -39,6 +43,12 @@ def topo(
         out.print(json.dumps(names) if as_json else "\n".join(names))
         return
     outputs.check(write, "--write")
+    if new:
+        outputs.check(new, "--new")
+        said = machine_template.template(Path(new).stem)
+        outputs.write_text(new, json.dumps(said, indent=1) + "\n")
+        out.print(f"{new}: give it your machine's figures, then: plait plan all_reduce -T {new}")
+        return
     if measure:
         if topology or without:
             raise plait.InvalidArgumentError(

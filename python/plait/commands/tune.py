@@ -27,10 +27,11 @@ def tune(
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Time every kernel at every size on this machine's GPUs; later calls use the fastest.
+    """Time every kernel at every size on this machine's GPUs.
 
-    Alone, and as `plait run` has them, beside NCCL where it is found: what NCCL does faster here is
-    then left to it. What the table there has of other collectives and types stays.
+    Later calls use the fastest. Kernels run alone, and as `plait run` has them, beside NCCL where
+    it is found: what NCCL does faster here is then left to it. What the table there has of other
+    collectives and types stays.
     """
     names = [name for name in collectives.split(",") if name] or list(tuner.COLLECTIVES)
     names = [plait.Request(name, 0).collective for name in names]
