@@ -108,13 +108,17 @@ std::uint64_t host_id() {
   return hash;
 }
 
-/// The least over all ranks of a communicator.
-int least(int mine, Handle comm) {
+/// The least of each over all ranks of a communicator.
+template <std::size_t kNumbers>
+std::array<int, kNumbers> least(const std::array<int, kNumbers>& mine, Handle comm) {
   const Abi& abi = real().abi;
-  int all = 0;
-  const int code = real().small.Allreduce(&mine, &all, 1, abi.int32, abi.min, comm);
-  return code == 0 ? all : 0;
+  std::array<int, kNumbers> all{};
+  const int code =
+      real().small.Allreduce(mine.data(), all.data(), int{kNumbers}, abi.int32, abi.min, comm);
+  return code == 0 ? all : std::array<int, kNumbers>{};
 }
+
+bool all_of(bool mine, Handle comm) { return least(std::array{mine ? 1 : 0}, comm)[0] == 1; }
 
 /// All ranks that this launcher started have the drop-in. Open MPI hands its environment on to
 /// other nodes only by name.
@@ -204,14 +208,14 @@ bool agreed_to_serve() {
   std::uint64_t hash = 14695981039346656037ull;
   for (const unsigned char byte : shown) hash = (hash ^ byte) * 1099511628211ull;
   const int word = static_cast<int>(hash >> 33);
-  const int lowest = least(word, world), highest = -least(-word, world);
-  const bool alike = lowest == word && highest == word;
-  if (least(alike && !mine.broken ? 1 : 0, world) == 0) {
+  const auto [lowest, least_negated, whole, blind] =
+      least(std::array{word, -word, mine.broken ? 0 : 1, sees_gpus() ? 0 : 1}, world);
+  if (lowest != -least_negated || whole == 0) {
     warn_unasked(-1, "MPI calls pass on: PLAIT_ variables differ between ranks, or are wrong");
     return false;
   }
   if (mine.disabled) return false;
-  const bool gpus = least(sees_gpus() ? 0 : 1, world) == 0;
+  const bool gpus = blind == 0;
   if (!mine.host && !gpus) return false;
   gpus_in_job.store(gpus);
   mine.node = node_of(world);
@@ -256,9 +260,9 @@ std::unique_ptr<Communicator> attach(Handle comm, const Place& place, std::size_
   const int code = real().small.Bcast(&offer, sizeof(Offer), abi.byte, 0, comm);
   const bool near = code == 0 && offer.host == host_id() && offer.node == settings().node;
   const bool can = near && offer.place[0] != '\0' && held < kMostAttached;
-  if (least(can ? 1 : 0, comm) == 0) return nullptr;
+  if (!all_of(can, comm)) return nullptr;
   std::unique_ptr<Communicator> made = meet_at(offer, place, device);
-  if (least(made != nullptr ? 1 : 0, comm) == 0) return nullptr;
+  if (!all_of(made != nullptr, comm)) return nullptr;
   return made;
 }
 
