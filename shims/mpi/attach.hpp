@@ -13,7 +13,7 @@ namespace plait::mpi {
 bool agreed_to_serve();
 /// Whether plait may take such calls at all; the same on all ranks. Fills in this rank's place.
 bool can_attach(Handle comm, Place& place);
-/// False where no call with such a message is: asked first, since most calls are small.
+/// False where no call with such a message is.
 bool may_be_wanted(Collective collective, std::uint64_t most_bytes);
 /// Where a call's buffers may lie for plait to take it, as PLAIT_OPS and PLAIT_MIN_BYTES have it.
 struct Wanted {

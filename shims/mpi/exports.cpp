@@ -11,8 +11,9 @@ namespace plait::mpi {
   PLAIT_EXPORT full parameters {                                                                   \
     if (!is_serving()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                          \
     const Asked wanted = asked::name arguments;                                                    \
-    if (const Served call = served(wanted, true); call.state != nullptr)                           \
-      if (const std::optional<int> code = run_served(call, wanted)) return *code;                  \
+    if (may_serve(wanted))                                                                         \
+      if (const Served call = served(wanted, true); call.state != nullptr)                         \
+        if (const std::optional<int> code = run_served(call, wanted)) return *code;                \
     if (!may_meet_gpus()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                       \
     return staged(                                                                                 \
         comm, [&](Staging& staging) { staging.add(wanted); },                                      \
@@ -21,8 +22,9 @@ namespace plait::mpi {
   PLAIT_EXPORT full_begin(PLAIT_MPI_UNPACKED parameters, void* request) {                          \
     if (!is_serving()) return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);                \
     const Asked wanted = asked::name arguments;                                                    \
-    if (const Served call = served(wanted, false); call.state != nullptr)                          \
-      return begin_served(call, wanted, request);                                                  \
+    if (may_serve(wanted))                                                                         \
+      if (const Served call = served(wanted, false); call.state != nullptr)                        \
+        return begin_served(call, wanted, request);                                                \
     if (!may_meet_gpus()) return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);             \
     return begin_staged(                                                                           \
         comm, request, [&](Staging& staging) { staging.add(wanted); },                             \

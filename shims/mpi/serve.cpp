@@ -278,9 +278,10 @@ void State::close() {
   changed_.notify_all();
 }
 
+bool may_serve(const Asked& asked) { return may_be_wanted(asked.collective, most_bytes(asked)); }
+
 Served served(const Asked& asked, bool may_attach) {
   const Abi& abi = real().abi;
-  if (!may_be_wanted(asked.collective, most_bytes(asked))) return {};
   if (abi.key(asked.comm) == abi.no_comm) return {};
   void* value = nullptr;
   int flag = 0;

@@ -78,7 +78,9 @@ class State : public std::enable_shared_from_this<State> {
   bool closed_ = false;
 };
 
-/// may_attach: the call is blocking, so ranks may meet in it.
+/// False where plait takes no call with such a message: asked first, since most calls are small.
+bool may_serve(const Asked& asked);
+/// Of a call that may be. may_attach: the call is blocking, so ranks may meet in it.
 Served served(const Asked& asked, bool may_attach);
 
 /// Serves a blocking call; what the function returns, or nothing where the MPI is to do it.

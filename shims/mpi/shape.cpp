@@ -145,7 +145,7 @@ bool has_buffers(const Asked& asked, const Place& place) {
 
 std::uint64_t most_bytes(const Asked& asked) {
   const KnownType* in = real().abi.type(asked.in_type);
-  const KnownType* out = real().abi.type(asked.out_type);
+  const KnownType* out = asked.out_type == asked.in_type ? in : real().abi.type(asked.out_type);
   const Count count = std::max(asked.in_count, asked.out_count);
   // An IN_PLACE call leaves one side's arguments open, which may be anything.
   if (asked.own_counts || asked.counts || in == nullptr || out == nullptr || count < 0 ||
