@@ -10,6 +10,8 @@
 
 namespace plait::nccl {
 
+/// A CallOrder, of which a communicator has one, and what only this door needs: a lock, since calls
+/// that pass hold none of the engine's, and no waits before the first call that plait serves.
 class StreamOrder {
  public:
   using Place = cuda::StreamPlace;
