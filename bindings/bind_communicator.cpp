@@ -137,6 +137,7 @@ void bind_device(nb::class_<Communicator>& type) {
           nb::arg("scalars") = std::vector<double>{})
       .def("check", &Communicator::check, release())
       .def_prop_ro("device", &Communicator::device)
+      .def_prop_ro("carrier", &Communicator::carrier)
       .def_prop_ro("device_topology",
                    [](const Communicator& comm) { return comm.device_topology(); });
 }

@@ -139,6 +139,8 @@ class Communicator {
   void check();
   /// CUDA ordinal of this rank's GPU, or kNoDevice.
   int device() const;
+  /// What carries messages between nodes, for people; empty = all ranks are on one.
+  std::string carrier() const;
   /// What joins the GPUs, which enqueue() makes plans for; topology() where there is no device.
   const Topology& device_topology() const;
   /// True where the pointer is device memory that CUDA knows and this communicator has a device.

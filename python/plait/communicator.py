@@ -156,6 +156,11 @@ class Communicator:
         return self._core.device
 
     @property
+    def carrier(self) -> str:
+        """What carries messages between nodes; empty = all ranks are on one."""
+        return self._core.carrier
+
+    @property
     def topology(self) -> Topology:
         """The topology that plans for host memory are made for; the same on all ranks."""
         return self._core.topology

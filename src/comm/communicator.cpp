@@ -437,6 +437,9 @@ std::unique_ptr<Communicator> Communicator::create(const CommunicatorOptions& op
 
 int Communicator::rank() const { return state_->rank(); }
 int Communicator::ranks() const { return state_->ranks(); }
+std::string Communicator::carrier() const {
+  return state_->over.world == nullptr ? "" : state_->over.world->carrier().name();
+}
 const Topology& Communicator::topology() const { return state_->joined.topology; }
 
 void Communicator::run(const Request& given, const void* input, void* output,

@@ -108,6 +108,21 @@ def test_an_id_without_mpi_over_nodes_says_what_to_install():
     assert "pip install mpich mpi4py" in done.stdout and "init_process_group" in done.stdout
 
 
+def test_doctor_says_what_is_between_nodes():
+    done = run(5, 2, "-m", "plait", "doctor", "--json", COLUMNS="200")
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    found = {check["what"]: check for check in json.loads(done.stdout)}  # rank 0's alone
+    assert found["nodes"]["found"] == "3 nodes of 2, 2, 1 ranks, 1 rail"
+    between = found["between nodes"]
+    assert between["state"] == "ok" and "libmpi" in between["found"]
+    assert "us for 8 bytes; 16 MiB at " in between["found"]
+    found = {
+        check["what"]: check["found"]
+        for check in json.loads(run(2, 0, "-m", "plait", "doctor", "--json").stdout)
+    }
+    assert found["nodes"] == "2 ranks on one node" and "between nodes" not in found
+
+
 def test_two_ranks_alone_send_to_each_other_over_nodes():
     found = facts(run(4, 2, str(JOB), "pairs"))
     assert found["wrong"] == [] and found["checks"] == 4 * (3 * 3 * 2 + 2)

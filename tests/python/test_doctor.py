@@ -11,7 +11,7 @@ from recorded import RESULTS
 
 import plait
 from plait import _core, gpu, run
-from plait.commands import doctor
+from plait.commands import between, doctor
 
 
 def smi(folder: Path, script: str) -> None:
@@ -114,3 +114,19 @@ def test_the_tuning_table_in_use(monkeypatch, tmp_path):
     monkeypatch.setenv("PLAIT_TUNING", str(tmp_path / "absent.json"))
     check = doctor._tuning()
     assert check.state == "broken" and "absent.json" in check.found
+
+
+def test_nics_are_listed_with_state_and_rate(tmp_path, monkeypatch):
+    monkeypatch.setattr(between, "NICS", tmp_path)
+    assert doctor._nics().state == "missing"
+    for name, files in (
+        ("mlx5_0", {"state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)"}),
+        ("x", {}),
+    ):
+        port = tmp_path / name / "ports" / "1"
+        port.mkdir(parents=True)
+        for file, words in files.items():
+            (port / file).write_text(words + "\n")
+    found = doctor._nics()
+    assert found.state == "ok"
+    assert found.found.startswith("mlx5_0: 4: ACTIVE, 400 Gb/sec (4X NDR); x: ")

@@ -21,6 +21,7 @@ import typer
 import plait
 from plait import elf, gpu, mpi_door, run, same_bits
 from plait.bench import nccl
+from plait.commands import between
 from plait.commands.console import JsonOption, machine, out, table
 
 SMI_S = 30.0  # a driver that hangs keeps nvidia-smi for ever
@@ -186,6 +187,33 @@ def _existing(fingerprint: str, most_ranks: int) -> list[str]:
     return [name for name in names if name and Path(name).exists()]
 
 
+def _nics() -> Check:
+    found = between.nics()
+    advice = "messages between nodes go by TCP; in a container show it /sys and /dev/infiniband"
+    if not found:
+        return Check("NICs", "missing", "no InfiniBand or RoCE seen", advice)
+    return Check("NICs", "ok", "; ".join(found))
+
+
+def examine_nodes() -> list[Check]:
+    """What is between the launcher's ranks; all of them together."""
+    try:
+        comm = between.join()
+        nodes = between.nodes_of(comm)
+        if not comm.carrier:
+            return [Check("nodes", "ok", f"{comm.ranks} ranks on one node")]
+        said = between.measured(comm, nodes)
+    except ImportError as error:
+        advice = "pip install mpi4py and an MPI, or torch (docs/nodes.md)"
+        return [Check("between nodes", "missing", f"{error}", advice)]
+    except plait.Error as error:
+        return [Check("between nodes", "broken", str(error), "docs/nodes.md")]
+    return [
+        Check("nodes", "ok", between.shape_of(nodes)),
+        Check("between nodes", "ok", f"{comm.carrier}: {said}"),
+    ]
+
+
 def examine() -> list[Check]:
     """Every check, in the order in which a newcomer should read them."""
     return [
@@ -202,6 +230,7 @@ def examine() -> list[Check]:
         _nccl(),
         _launcher("torchrun"),
         _launcher("mpirun"),
+        _nics(),
         _python_package("matplotlib", "for --plot"),
     ]
 
@@ -278,6 +307,10 @@ def doctor(
 ) -> None:
     """Say what is there, what is missing, and what to do."""
     checks = examine_command(command) if command else examine()
+    if not command and between.is_launched():
+        checks += examine_nodes()
+        if not between.is_first():
+            return
     if as_json:
         out.print(json.dumps([vars(check) for check in checks], indent=1), markup=False)
     else:

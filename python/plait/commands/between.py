@@ -1,0 +1,97 @@
+"""What lies between the nodes of a launcher's ranks: `plait doctor` under mpiexec or torchrun."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+
+import plait
+from plait import _core
+
+SHORT, LONG = 8, 16 << 20  # bytes of a message
+TURNS = 20
+NICS = Path("/sys/class/infiniband")
+
+
+def is_launched() -> bool:
+    """Whether a launcher has started this rank among others."""
+    return bool(_core.options_from_environment().ranks > 1)
+
+
+def is_first() -> bool:
+    """Whether this rank is the one that tells."""
+    return not is_launched() or _core.options_from_environment().rank == 0
+
+
+def nics() -> list[str]:
+    """Each port of InfiniBand or RoCE that this process sees: its state and rate."""
+    found = []
+    for port in sorted(NICS.glob("*/ports/*")):
+        try:
+            facts = [(port / name).read_text().strip() for name in ("state", "rate")]
+        except OSError as error:
+            facts = [str(error)]
+        found.append(f"{port.parent.parent.name}: {', '.join(facts)}")
+    return found
+
+
+def join() -> plait.Communicator:
+    """All ranks of the launcher, with the library that it starts programs of."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        import torch.distributed as dist
+
+        if not dist.is_initialized():
+            dist.init_process_group("gloo")
+    else:
+        from mpi4py import MPI
+
+        MPI.Get_version()
+    return plait.init(device=-1, arrive_s=60.0)
+
+
+def nodes_of(comm: plait.Communicator) -> list[list[int]]:
+    """Ranks by node."""
+    devices = comm.plan_for(plait.Request("all_reduce", 1, ranks=comm.ranks)).request.devices
+    nodes: dict[int, list[int]] = {}
+    for rank, device in enumerate(devices):
+        nodes.setdefault(comm.topology.devices[device].node, []).append(rank)
+    return list(nodes.values())
+
+
+def shape_of(nodes: list[list[int]]) -> str:
+    sizes = ", ".join(str(len(ranks)) for ranks in nodes)
+    rails = min(len(ranks) for ranks in nodes)
+    return f"{len(nodes)} nodes of {sizes} ranks, {rails} rail{'s' if rails > 1 else ''}"
+
+
+def _exchange_s(comm: plait.Communicator, peer: int | None, size: int) -> float:
+    """Of one exchange with the peer, both ways at once; ranks without a peer look on."""
+    mine = np.full(size, comm.rank, np.uint8)
+    times = []
+    comm.barrier()
+    for _ in range(TURNS if size == SHORT else 3):
+        began = time.perf_counter()
+        if peer is not None and comm.exchange_with(mine, peer)[-1] != peer:
+            raise plait.Error(f"rank {peer}'s message came with other bytes")
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def measured(comm: plait.Communicator, nodes: list[list[int]]) -> str:
+    """Rails between the first two nodes: one alone with short messages, all at once with long."""
+    rails = dict(zip(nodes[0], nodes[1], strict=False))
+    peers = rails | {there: here for here, there in rails.items()}
+    peer = peers.get(comm.rank)
+    first = comm.rank in (nodes[0][0], nodes[1][0])
+    short_s = _exchange_s(comm, peer if first else None, SHORT)
+    long_s = _exchange_s(comm, peer, LONG)
+    told = [one.decode().split() for one in comm.exchange(f"{short_s} {long_s}".encode())]
+    rates = [f"{LONG / float(told[rank][1]) / 1e9:.2f}" for rank in rails]
+    return (
+        f"{1e6 * float(told[nodes[0][0]][0]):.0f} us for {SHORT} bytes; {LONG >> 20} MiB at "
+        f"{', '.join(rates)} GB/s each way on the rails, all at once"
+    )
