@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -24,6 +23,7 @@
 #include "shims/nccl/carrier.hpp"
 #include "shims/nccl/group.hpp"
 #include "shims/nccl/leave.hpp"
+#include "shims/nccl/news.hpp"
 #include "shims/nccl/nodes.hpp"
 #include "shims/nccl/settings.hpp"
 
@@ -243,14 +243,6 @@ bool identify(State& state) {
   if (real().count(state.comm, &state.ranks) != ncclSuccess || state.ranks < 2) return false;
   return real().user_rank(state.comm, &state.rank) == ncclSuccess &&
          real().device(state.comm, &state.device) == ncclSuccess;
-}
-
-/// True the first time: programs make dozens of communicators, and all may stay for one reason.
-bool is_news(const std::string& reason) {
-  static std::mutex guard;
-  static auto* const said = new std::set<std::string>;
-  const std::lock_guard<std::mutex> hold(guard);
-  return said->size() < 1000 && said->insert(reason).second;
 }
 
 void attach(State* state, bool ready) noexcept {

@@ -1,7 +1,6 @@
 // The decision and the hand-over, with what is logged about them.
 #include "shims/nccl/serve.hpp"
 
-#include <mutex>
 #include <set>
 
 #include "base/log.hpp"
@@ -9,6 +8,7 @@
 #include "exec/cuda/device/call_buffers.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/attach.hpp"
+#include "shims/nccl/news.hpp"
 #include "shims/nccl/settings.hpp"
 
 namespace plait::nccl {
@@ -33,10 +33,7 @@ std::string why_not(const State& state, const Request& request, bool lacks_room)
 
 /// One line for each distinct call of a communicator.
 void explain(const State& state, const std::string& what) {
-  static std::mutex guard;
-  static auto* const said = new std::set<std::string>;
-  const std::lock_guard<std::mutex> hold(guard);
-  if (said->size() < 10000 && said->insert(text(state.comm, what)).second)
+  if (is_news(text(state.comm, what)))
     log(LogLevel::explain, state.rank, text("communicator ", state.comm, ": ", what));
 }
 

@@ -1,14 +1,13 @@
 // Sums that would not be in rank order -> refused, with a line that says which and why.
 #include "shims/nccl/strict.hpp"
 
-#include <mutex>
-#include <set>
 #include <string>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/nccl/numbers.hpp"
 #include "comm/nccl/real.hpp"
+#include "shims/nccl/news.hpp"
 #include "shims/nccl/settings.hpp"
 
 namespace plait::nccl {
@@ -37,13 +36,6 @@ std::string why(const State* state) {
          "leave it out";
 }
 
-void say_once(int rank, const std::string& line) {
-  static std::mutex guard;
-  static auto* const said = new std::set<std::string>;
-  const std::lock_guard<std::mutex> hold(guard);
-  if (said->size() < 1000 && said->insert(line).second) log(LogLevel::warn, rank, line);
-}
-
 }  // namespace
 
 Result refused(Collective collective, std::size_t count, int type, int op, Comm comm,
@@ -56,12 +48,13 @@ Result refused(Collective collective, std::size_t count, int type, int op, Comm 
   const bool is_plain_sum = translate_op(op, how) && how != ReduceOp::avg;
   if (ranks == 2 && is_plain_sum) return ncclSuccess;
   DataType known{};
-  say_once(state == nullptr ? -1 : state->rank,
-           text("refused: ", name_of(collective), " of ",
-                translate_type(type, known) ? name_of(known) : "an unknown type", ", ",
-                translate_op(op, how) ? name_of(how) : "a reduction of the program's own",
-                ", over ", ranks, " ranks would be NCCL's, in an order of its own (", why(state),
-                "); PLAIT_BITWISE_STRICT=0 leaves it to NCCL"));
+  const std::string line =
+      text("refused: ", name_of(collective), " of ",
+           translate_type(type, known) ? name_of(known) : "an unknown type", ", ",
+           translate_op(op, how) ? name_of(how) : "a reduction of the program's own", ", over ",
+           ranks, " ranks would be NCCL's, in an order of its own (", why(state),
+           "); PLAIT_BITWISE_STRICT=0 leaves it to NCCL");
+  if (is_news(line)) log(LogLevel::warn, state == nullptr ? -1 : state->rank, line);
   return ncclInvalidUsage;
 }
 
