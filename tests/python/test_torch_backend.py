@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -432,6 +434,18 @@ def test_ddp_trains_to_the_bits_of_gloo():
     plaits, gloos = on_ranks(training), on_ranks(training, backend="gloo")
     assert plaits == gloos
     assert plaits[0][1] == plaits[1][1]
+
+
+def test_the_example_of_ddp_shows_the_bits_of_gloo():
+    example = Path(__file__).resolve().parents[2] / "examples" / "train_ddp.py"
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(example)]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
+    said = re.findall(r"(plait|gloo) +rank (\d): loss (\S+), weights (\w{12}),", done.stdout)
+    losses = {(name, rank): loss for name, rank, loss, _ in said}
+    assert len(losses) == 4, done.stdout
+    assert all(losses["plait", rank] == losses["gloo", rank] for rank in "01")
+    assert len({weights for *_, weights in said}) == 1
 
 
 def test_importing_torch_makes_it_known_and_imports_no_plait():
