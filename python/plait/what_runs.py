@@ -36,7 +36,7 @@ class Runs:
         return self.plan.label if self.engine == LANES else f"engine {self.plan.label}"
 
     def as_json(self) -> dict[str, Any]:
-        """Keys as docs/devices.md names them."""
+        """Keys as docs/devices_reference.md names them."""
         findings = json.loads(self.proof.to_json())["findings"]
         return {
             "engine": self.engine,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import re
 import sys
@@ -80,8 +81,19 @@ def test_the_page_of_devices_says_what_less_memory_costs():
         for ranks in (2, 4, 8)
         for mib, calls in by_memory(machine, ranks)
     ]
-    lines = (ROOT / "docs" / "devices.md").read_text().splitlines()
+    lines = (ROOT / "docs" / "devices_reference.md").read_text().splitlines()
     assert [line for line in lines if re.match(r"\| \d+ \| \d+M \|", line)] == wanted
+
+
+def test_the_table_beside_gloo_is_the_recorded_run():
+    said = (ROOT / "README.md").read_text()
+    command = "bench/host_all_reduce.py --rounds 5 --iters 8"
+    with (ROOT / "bench" / "results" / "host_all_reduce.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["command"] == command]
+    assert f"{rows[0]['date']}, `{command}`" in said
+    assert [row["library"] for row in rows] == ["plait", "gloo", "openmpi"]
+    times = " | ".join(f"{1e3 * float(row['seconds']):.1f} ms" for row in rows)
+    assert f"| plait | gloo | Open MPI |\n|---|---|---|\n| {times} |" in said
 
 
 def test_decisions_are_pages_of_one_form_that_the_index_lists():
