@@ -18,6 +18,8 @@ from scikit_build_core.build import (
 
 # One pin for all parts: mixed versions make CCCL refuse to compile.
 CUDA_COMPILER = "cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]==13.0.2"
+# The other half of a module for every Python.
+SPLIT_MODULE = "nanobind-backend>=1,<2"
 
 
 def _has_nvcc() -> bool:
@@ -32,7 +34,10 @@ def _with_compiler(requires: list[str]) -> list[str]:
 
 
 def get_requires_for_build_wheel(config_settings=None):
-    return _with_compiler(_requires_for_wheel(config_settings))
+    requires = _with_compiler(_requires_for_wheel(config_settings))
+    for_all_pythons = (config_settings or {}).get("cmake.define.PLAIT_ABI3") == "ON"
+    # The build imports the module that it made, to write _core.pyi.
+    return [*requires, SPLIT_MODULE] if for_all_pythons else requires
 
 
 def get_requires_for_build_editable(config_settings=None):

@@ -19,6 +19,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+import plait_backend  # noqa: E402
+
 SPEC = importlib.util.spec_from_file_location("elf", ROOT / "python" / "plait" / "elf.py")
 assert SPEC is not None and SPEC.loader is not None
 elf = importlib.util.module_from_spec(SPEC)
@@ -56,7 +59,6 @@ HOLDS = (
 # One wheel for every Python: nanobind's split mode, whose other half is a package of its own.
 FOR_ALL_PYTHONS = ("-Cwheel.py-api=cp310", "-Ccmake.define.PLAIT_ABI3=ON")
 SMALL = ("-Ccmake.define.PLAIT_SMALL=ON",)
-BACKEND = "nanobind-backend>=1,<2"
 
 
 def needing_backend(wheel: Path) -> Path:
@@ -67,7 +69,7 @@ def needing_backend(wheel: Path) -> Path:
         (unpacked,) = Path(folder).iterdir()
         (metadata,) = unpacked.glob("*.dist-info/METADATA")
         head, gap, text = metadata.read_text().partition("\n\n")
-        metadata.write_text(f"{head}\nRequires-Dist: {BACKEND}{gap}{text}")
+        metadata.write_text(f"{head}\nRequires-Dist: {plait_backend.SPLIT_MODULE}{gap}{text}")
         subprocess.run([*tool, "pack", "-d", str(wheel.parent), str(unpacked)], check=True)
     return wheel
 
