@@ -65,7 +65,7 @@ def needing_backend(wheel: Path) -> Path:
     """The wheel with one more requirement, which other builds of plait have not."""
     tool = [sys.executable, "-m", "wheel"]
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([*tool, "unpack", "-q", "-d", folder, str(wheel)], check=True)
+        subprocess.run([*tool, "unpack", "-d", folder, str(wheel)], check=True)
         (unpacked,) = Path(folder).iterdir()
         (metadata,) = unpacked.glob("*.dist-info/METADATA")
         head, gap, text = metadata.read_text().partition("\n\n")
