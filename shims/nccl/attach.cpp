@@ -230,6 +230,7 @@ void agree(State& state) {
   try {
     build(state, nodes, across, agreed, carry);
   } catch (const AgreedError&) {
+    if (state.engine != nullptr) state.engine->end_nccl();
     if (state.engine == nullptr && across != nullptr) real().destroy(across);
     state.engine.reset();
     throw;

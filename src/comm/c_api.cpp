@@ -123,11 +123,15 @@ enum class Way { send, receive, both };
 plaitResult_t call_pair(plaitComm_t comm, void* stream, Way way, const void* input, void* output,
                         std::size_t count, int type, int peer) noexcept {
   return guarded(comm, [&] {
-    Communicator& pair = wanted(comm, "comm")->communicator->pair(peer);
+    Communicator& all = *wanted(comm, "comm")->communicator;
+    Communicator& pair = all.pair(peer);
     CallOptions options = comm->options;
     options.scalars.clear();  // one for each of more ranks
     const int sender = way == Way::send ? pair.rank() : 1 - pair.rank();
     const Collective what = way == Way::both ? Collective::send_recv : Collective::copy;
+    // A pair without a GPU would take their memory for the host's; this says why it has none.
+    if (pair.device() == kNoDevice && (all.on_device(input) || all.on_device(output)))
+      return pair.enqueue(Request{}, input, output, stream, options);
     call_on(pair, options, stream, what, input, output, count, type, plait_sum,
             way == Way::both ? 0 : sender, way == Way::both ? 0 : 1 - sender);
   });

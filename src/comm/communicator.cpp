@@ -80,8 +80,12 @@ CommunicatorOptions Communicator::State::in_node() const {
 std::unique_ptr<GpuSide> Communicator::State::device_over_nodes(const PairOf* pair) {
   if (pair != nullptr) return nullptr;
   std::unique_ptr<GpuSide> made;
+  const CallOptions forced = joined.forced;
+  // Steps of a plan over nodes are calls in a node, where its name serves nothing.
+  if (!algo_over_nodes(forced.strategy).strategy.empty()) joined.forced = {};
   const std::optional<Error> missed =
       attempt([&] { made = GpuSide::create(in_node(), joined, nullptr, why_no_gpu); });
+  joined.forced = forced;
   const Patience waits{deadline_in(options.arrive_s), nullptr};
   plait::agree(*over.world, missed, waits);
   const std::string word = made != nullptr      ? ""
@@ -178,8 +182,8 @@ void Communicator::State::fail(const Error& error) {
   if (!failure) failure = error;
   joined.controls.raise_failure(error.code(), reason_of(error));
   if (over.world != nullptr) {
+    static_cast<void>(over.world->drop_all());   // first: what is told makes messages go on
     if (about.empty()) over.world->tell(error);  // two ranks' failure is theirs alone
-    static_cast<void>(over.world->drop_all());
   }
   log(LogLevel::warn, rank(), text("communicator failed: ", error.what()));
 }
@@ -492,7 +496,8 @@ void Communicator::enqueue(const Request& given, const void* input, void* output
 void Communicator::check() {
   state_->with_context([&] { state_->gpu().check(); });
   if (state_->rails != nullptr) state_->rails->check();
-  for (Communicator* pair : state_->all_pairs()) pair->check();
+  for (Communicator* pair : state_->all_pairs())
+    if (pair->device() != kNoDevice) pair->check();
 }
 
 int Communicator::device() const {

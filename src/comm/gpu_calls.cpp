@@ -31,6 +31,8 @@ bool is_capturing(cuda::Stream stream) {
   return status != cuda::kCaptureNone;
 }
 
+}  // namespace
+
 std::vector<double> scalars_of(const Request& request, const CallOptions& options) {
   if (request.op != ReduceOp::premul_sum) return {};
   if (options.scalars.empty())
@@ -40,8 +42,6 @@ std::vector<double> scalars_of(const Request& request, const CallOptions& option
                                                   " ranks, found ", options.scalars.size()));
   return options.scalars;
 }
-
-}  // namespace
 
 void add(Counters& counters, const Counters& more) {
   counters.calls += more.calls;

@@ -24,6 +24,10 @@
 
 namespace plait {
 
+/// By rank, of a premul_sum; none of other reductions. Error(invalid_argument) where there is not
+/// one for each rank.
+std::vector<double> scalars_of(const Request& request, const CallOptions& options);
+
 void add(Counters& counters, const Counters& more);
 
 /// A piece of rank 0's host memory that all ranks map: zeros at first.

@@ -24,6 +24,25 @@ bool GpuNodes::is_served(const NodeProgram& program) const {
   });
 }
 
+namespace {
+
+/// Found before anything of a call has been done.
+void require_library(const NodeProgram& program) {
+  for (const NodeProgram::Step& step : program.steps) {
+    if (step.kind != NodeStep::Kind::across) continue;
+    const std::string why = nccl::why_no_call(step.request);
+    if (!why.empty()) throw Error(ErrorCode::unsupported, why);
+  }
+}
+
+/// Averages and ranks' factors are the library's to work out, whatever a variable names.
+bool is_librarys(const Request& request) {
+  return reduces(request.collective) &&
+         (request.op == ReduceOp::avg || request.op == ReduceOp::premul_sum);
+}
+
+}  // namespace
+
 /// Where the nodes' own calls do not serve what would be chosen, the library does all of it.
 std::shared_ptr<const NodeProgram> GpuNodes::program(const Request& request,
                                                      const CallOptions& options) {
@@ -32,7 +51,7 @@ std::shared_ptr<const NodeProgram> GpuNodes::program(const Request& request,
                 text(name_of(request),
                      ": ranks on several nodes have no plan for blocks that have "
                      "a count each"));
-  const CallOptions& named = options.strategy.empty() ? forced_ : options;
+  const CallOptions& named = !options.strategy.empty() || is_librarys(request) ? options : forced_;
   Key key{static_cast<int>(request.collective),
           request.count,
           static_cast<int>(request.type),
@@ -54,6 +73,7 @@ std::shared_ptr<const NodeProgram> GpuNodes::program(const Request& request,
     library.strategy = "library";
     made = std::make_shared<const NodeProgram>(node_program(nodes_, request, library));
   }
+  require_library(*made);
   return programs_.add(std::move(key), std::move(made), [](const auto&) {});
 }
 

@@ -23,7 +23,7 @@ using nccl::UniqueId;
 
 constexpr double kEndS = 2.0;  // own work is awaited so long, and NCCL's end
 constexpr int kWatchMs = 20;
-constexpr std::size_t kStretches = 16;
+constexpr std::size_t kMostStretches = 4096;
 
 std::string why_no_nccl() {
   const nccl::Real& real = nccl::real();
@@ -161,10 +161,6 @@ GpuOverNodes::GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOpt
     aside = nccl::cuda_side_stream(side_.calls->ordinal());
     const cuda::Current current(context);
     marker_.open();
-    stretches_.resize(kStretches);
-    for (Stretch& one : stretches_)
-      for (cuda::Event* event : {&one.begun, &one.ended})
-        PLAIT_CUDA_CALL(event_create, event, cuda::kEventDisableTiming);
   });
   aside_ = aside.get();
   const InNode inside{
@@ -192,7 +188,10 @@ GpuOverNodes::~GpuOverNodes() {
   while (!is_over() && now_ns() < until_ns && !side_.failure())
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   nccl::Comms& comms = over_->comms();
-  if (side_.failure() || !is_over()) comms.abort();
+  if (side_.failure() || !is_over()) {
+    side_.calls->rank().fail();  // what NCCL cuts short must not look done
+    comms.abort();
+  }
   const auto ended = attempt([&] {
     in_time(side_.calls->rank().context(), {deadline_in(kEndS), nullptr}, "NCCL's end",
             [&comms](Comm*) { return comms.end(), nccl::ncclSuccess; });
@@ -234,9 +233,8 @@ void GpuOverNodes::enqueue(const Request& request, const void* input, void* outp
   const std::shared_ptr<const NodeProgram> program = over_->program(request, options);
   require_order(request, *program);
   const cuda::Current current(side_.calls->rank().context());
-  const double scalar = options.scalars.empty()
-                            ? options.scalar
-                            : options.scalars.at(static_cast<std::size_t>(rank_));
+  const std::vector<double> scalars = scalars_of(request, options);
+  const double scalar = scalars.empty() ? 1.0 : scalars[static_cast<std::size_t>(rank_)];
   put(*program, input, output, static_cast<cuda::Stream>(stream), scalar);
   const std::lock_guard lock(guard_);
   ++counters_.calls;
@@ -249,12 +247,7 @@ void GpuOverNodes::enqueue(const Request& request, const void* input, void* outp
 void GpuOverNodes::put(const NodeProgram& program, const void* input, void* output,
                        cuda::Stream stream, double scalar) {
   const cuda::StreamPlace place = order_.before(marker_, stream);
-  Stretch* stretch = nullptr;
-  if (place.capture == 0) {
-    const std::lock_guard lock(guard_);
-    for (Stretch& one : stretches_)
-      if (!one.is_used) stretch = &one;
-  }
+  Stretch* const stretch = place.capture == 0 ? free_stretch() : nullptr;
   const auto side = static_cast<cuda::Stream>(aside_->stream());
   if (stretch != nullptr) {
     aside_->fork(stream);
@@ -269,6 +262,18 @@ void GpuOverNodes::put(const NodeProgram& program, const void* input, void* outp
     stretch->seen_ns = 0;
   }
   order_.after(marker_, stream, place);
+}
+
+/// Null where thousands of calls are under way: those before them are watched.
+GpuOverNodes::Stretch* GpuOverNodes::free_stretch() {
+  const std::lock_guard lock(guard_);
+  for (Stretch& one : stretches_)
+    if (!one.is_used) return &one;
+  if (stretches_.size() == kMostStretches) return nullptr;
+  Stretch made;
+  for (cuda::Event* event : {&made.begun, &made.ended})
+    PLAIT_CUDA_CALL(event_create, event, cuda::kEventDisableTiming);
+  return &stretches_.emplace_back(made);
 }
 
 /// Counted from when a call began on the GPU: before that the program's own work may take long.
@@ -295,6 +300,7 @@ void GpuOverNodes::fail(const Error& error) {
     if (!failure_) failure_ = error;
   }
   side_.fail(error);
+  side_.calls->rank().fail();  // at once: what NCCL cuts short must not look done
   over_->comms().abort();
 }
 

@@ -2,6 +2,7 @@
 // found at run time. A thread watches NCCL and the node meanwhile, since no call waits on the host.
 #pragma once
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -42,7 +43,8 @@ class GpuOverNodes {
   GpuOverNodes(const GpuOverNodes&) = delete;
   GpuOverNodes& operator=(const GpuOverNodes&) = delete;
 
-  /// As Communicator::enqueue.
+  /// As Communicator::enqueue. A call that stands still for arrive_s is an error (timeout), unless
+  /// it was captured in a graph.
   void enqueue(const Request& request, const void* input, void* output, void* stream,
                const CallOptions& options);
   /// Throws what was met so far.
@@ -60,6 +62,7 @@ class GpuOverNodes {
     bool is_used = false;
     std::int64_t seen_ns = 0;
   };
+  Stretch* free_stretch();
   void require_order(const Request& request, const NodeProgram& program) const;
   void put(const NodeProgram& program, const void* input, void* output, cuda::Stream stream,
            double scalar);
@@ -76,7 +79,7 @@ class GpuOverNodes {
   cuda::CallOrder<cuda::EventMarker, cuda::Stream> order_;
   mutable std::mutex guard_;  ///< of the three below
   Counters counters_;
-  std::vector<Stretch> stretches_;
+  std::deque<Stretch> stretches_;
   std::optional<Error> failure_;
   std::atomic<bool> stopping_{false};
   std::thread watcher_;

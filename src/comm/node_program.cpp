@@ -338,6 +338,10 @@ NodeProgram node_program(const Nodes& nodes, const Request& given, const CallOpt
   if (has_rest(request.collective)) even.count = request.count / rails * rails;
   const Strategy& strategy = strategy_named(options.strategy, request);
   program.label = options.strategy;
+  if (options.strategy != "library" && reduces(request.collective) &&
+      request.op == ReduceOp::premul_sum)
+    throw Error(ErrorCode::unsupported,
+                text(options.strategy, ": ranks' factors are NCCL's to apply; wanted library"));
   if (options.strategy == "node_order") {
     if (!RankOrder::serves(nodes, request))
       throw Error(ErrorCode::unsupported,

@@ -43,8 +43,8 @@ double copy_s(World& world, std::vector<int> pair, bool sends, std::uint64_t byt
   for (int way = 0; way < 2; ++way) {  // there and back
     request.root = way;
     request.peer = 1 - way;
-    const int begun = world.begin(request, pair, sends ? 0 : 1, memory->data(), memory->data());
-    world.finish(begun, memory, patience, "a first message between nodes");
+    world.run(request, pair, sends ? 0 : 1, memory->data(), memory->data(), memory, patience,
+              "a first message between nodes");
   }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / 2;
 }
@@ -265,9 +265,8 @@ std::optional<Error> verdict_over(World& world, const CallDescriptor& mine,
   request.op = ReduceOp::max;
   request.count = words.size();
   request.ranks = world.ranks();
-  const int begun =
-      world.begin(request, everybody(world), world.rank(), words.data(), words.data());
-  world.finish(begun, kept, patience, "a call that the ranks of all nodes make");
+  world.run(request, everybody(world), world.rank(), words.data(), words.data(), kept, patience,
+            "a call that the ranks of all nodes make");
   if (words[0] == 0 && words[1] == ~words[2]) return std::nullopt;
   if (words[0] != 0) return first_error(world, refused, patience);
   const std::vector<std::string> all =

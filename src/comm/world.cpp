@@ -382,7 +382,9 @@ bool World::drop_all() noexcept {
 /// itself, as do all who heard it from another.
 void World::tell(const Error& error) noexcept {
   try {
-    if (reason_of(error).find(kReports) != std::string::npos) return;
+    const bool is_relayed = reason_of(error).find(kReports) != std::string::npos;
+    // An abort is told by who is beside: its own rank may be in no call that could tell.
+    if (is_relayed && error.code() != ErrorCode::aborted) return;
     if (error.code() == ErrorCode::timeout)
       for (const int rank : given_up_) is_lost_[static_cast<std::size_t>(rank)] = true;
     is_lost_[static_cast<std::size_t>(me_)] = true;  // who is beside me hears it there
@@ -428,8 +430,8 @@ std::vector<std::string> World::gathered(const std::string& mine, std::size_t ea
   kept->second.resize(each * members_.size());
   std::vector<int> everybody(members_.size());
   std::iota(everybody.begin(), everybody.end(), 0);
-  finish(begin(request, everybody, me_, kept->first.data(), kept->second.data()), kept, patience,
-         "an exchange between nodes");
+  run(request, everybody, me_, kept->first.data(), kept->second.data(), kept, patience,
+      "an exchange between nodes");
   std::vector<std::string> cards;
   for (std::size_t rank = 0; rank < members_.size(); ++rank)
     cards.push_back(kept->second.substr(rank * each, each));

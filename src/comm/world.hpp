@@ -45,19 +45,21 @@ class World : public NodeLibrary {
   bool is_done(int begun) override;
   void end(int begun) override;
   std::string awaits(int begun) const override;
-  /// Until the call is done, then its end: asks patience.check meanwhile, and whether another rank
+  /// A whole call, from begin() to end(): asks patience.check meanwhile, and whether another rank
   /// has failed. Error(timeout), whose words begin with `waiting`. buffers: what the call reads and
   /// writes; they outlive an error where the library may still use them.
   template <class Buffers>
-  void finish(int begun, std::unique_ptr<Buffers>& buffers, const Patience& patience,
-              const std::string& waiting) {
+  void run(const Request& request, const std::vector<int>& ranks, int member, const void* src,
+           void* dst, std::unique_ptr<Buffers>& buffers, const Patience& patience,
+           const std::string& waiting) {
     try {
+      const int begun = begin(request, ranks, member, src, dst);
       await(begun, patience, waiting);
+      end(begun);
     } catch (...) {
-      if (!drop(begun)) static_cast<void>(buffers.release());
+      if (!drop_all()) static_cast<void>(buffers.release());
       throw;
     }
-    end(begun);
   }
   /// Gives up all calls under way; false where the library may still use a buffer of theirs.
   bool drop_all() noexcept;

@@ -113,6 +113,17 @@ def aborted() -> None:
     leave()
 
 
+def abort_told() -> None:
+    """A rank that is in no call aborts: all others hear it."""
+    comm = plait.init(arrive_s=60.0)
+    if IS_GUILTY:
+        time.sleep(0.5)
+        comm.abort()
+    else:
+        report(lambda: [comm.all_reduce(np.ones(10, np.float32)) for _ in range(100000)])
+    leave()
+
+
 def cut() -> None:
     """The link of its host ends; it lives on."""
     killed()

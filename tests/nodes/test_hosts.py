@@ -116,6 +116,13 @@ def test_abort_ends_what_comes_from_another_node(tmp_path):
     assert found[0][0] < 5
 
 
+def test_abort_of_a_rank_in_no_call_is_told_to_all_nodes(tmp_path):
+    found = faults(tmp_path, "abort_told", 0)
+    assert found.keys() == {1, 2, 3}
+    for seconds, said in found.values():
+        assert "AbortedError" in said and "rank 0" in said and seconds < 5
+
+
 def test_a_killed_rank_is_named_on_every_node(tmp_path):
     found = faults(tmp_path, "killed", 3, hosts=2)
     assert {0, 1} <= found.keys()  # MPICH's launcher may end who is beside the killed one

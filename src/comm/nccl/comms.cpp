@@ -29,9 +29,6 @@ struct Elements {
 Elements elements_of(const Request& request) {
   const int type = nccl_type(request.type);
   if (type >= 0) return {type, 1};
-  if (reduces(request.collective))
-    throw Error(ErrorCode::unsupported,
-                text("NCCL, which is what lies between nodes, reduces no ", name_of(request.type)));
   return {kUint8, bytes_of(request.type)};
 }
 
@@ -41,13 +38,6 @@ class Op {
   Op(const Request& request, double scalar, int type, Comm comm)
       : comm_(comm), number_(nccl_op(request.op)) {
     if (number_ >= 0) return;
-    if (request.op != ReduceOp::premul_sum || real().make_scaled_sum == nullptr)
-      throw Error(
-          ErrorCode::unsupported,
-          text("NCCL, which is what lies between nodes, has no reduction ", name_of(request.op)));
-    if (request.type != DataType::fp32 && request.type != DataType::fp64)
-      throw Error(ErrorCode::unsupported, text("factors of ", name_of(request.type),
-                                               " between nodes: wanted fp32 or fp64"));
     float narrow = static_cast<float>(scalar);
     void* const factor = request.type == DataType::fp32 ? static_cast<void*>(&narrow) : &scalar;
     require(real().make_scaled_sum(&number_, factor, type, kScalarHost, comm),
@@ -74,6 +64,22 @@ bool is_called(Collective collective) {
 
 }  // namespace
 
+std::string why_no_call(const Request& request) {
+  constexpr const char* kBetween = "NCCL, which is what lies between nodes, ";
+  const bool is_scaled = request.op == ReduceOp::premul_sum;
+  if (!is_called(request.collective))
+    return real().send != nullptr && real().receive != nullptr
+               ? ""
+               : text("ncclSend: ", real().path, " has none");
+  if (!reduces(request.collective)) return "";
+  if (nccl_type(request.type) < 0) return text(kBetween, "reduces no ", name_of(request.type));
+  if (nccl_op(request.op) >= 0) return "";
+  if (!is_scaled || real().make_scaled_sum == nullptr)
+    return text(kBetween, "has no reduction ", name_of(request.op));
+  if (request.type == DataType::fp32 || request.type == DataType::fp64) return "";
+  return text("factors of ", name_of(request.type), " between nodes: wanted fp32 or fp64");
+}
+
 class Comms::Caller {
  public:
   explicit Caller(std::atomic<int>& all) : all_(all) { all_.fetch_add(1); }
@@ -90,6 +96,8 @@ void Comms::call(const Request& request, bool whole, int member, const void* src
   const Caller caller(*callers_);  // before it looks
   if (aborted_.load())
     throw Error(ErrorCode::aborted, "the communicators between nodes were aborted");
+  if (const std::string why = why_no_call(request); !why.empty())
+    throw Error(ErrorCode::unsupported, why);
   const Comm comm = whole || rail_ == nullptr ? whole_ : rail_;
   if (comm == nullptr)
     throw Error(ErrorCode::unsupported, "no communicator between nodes among all ranks");
@@ -120,8 +128,6 @@ void Comms::pass(const Request& r, Comm comm, const void* src, void* dst, Stream
 
 void Comms::messages(const Request& r, Comm comm, int member, const void* src, void* dst,
                      Stream stream) const {
-  if (real().send == nullptr || real().receive == nullptr)
-    throw Error(ErrorCode::unsupported, text("ncclSend: ", real().path, " has none"));
   const std::uint64_t block = r.count * bytes_of(r.type);
   Result worst = ncclSuccess;
   const auto keep = [&](Result result) {

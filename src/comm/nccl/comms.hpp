@@ -12,6 +12,9 @@
 
 namespace plait::nccl {
 
+/// "" where NCCL has what the request takes between nodes; else why not.
+std::string why_no_call(const Request& request);
+
 class Comms {
  public:
   /// Held around what is asked of NCCL when ending: a drop-in must not take it for the program's.
