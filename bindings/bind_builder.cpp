@@ -240,8 +240,11 @@ void bind_courier(nb::module_& module) {
 /// What Python raised as plait's error, with its code and words.
 Error as_error(nb::python_error& raised) {
   const nb::object value = nb::borrow(raised.value());
-  const ErrorCode code = nb::hasattr(value, "code") ? ErrorCode{nb::cast<int>(value.attr("code"))}
-                                                    : ErrorCode::invalid_argument;
+  int number = 0;  // other exceptions may have a `code` too
+  const bool is_plaits = nb::hasattr(value, "code") &&
+                         nb::try_cast<int>(value.attr("code"), number) && number > 0 &&
+                         number <= static_cast<int>(ErrorCode::internal);
+  const ErrorCode code = is_plaits ? ErrorCode{number} : ErrorCode::invalid_argument;
   std::string said = nb::cast<std::string>(nb::str(value));
   const std::string before = text(error_text(code), ": ");
   if (said.starts_with(before)) said.erase(0, before.size());
@@ -258,7 +261,12 @@ auto from_python(const nb::callable& function) {
     try {
       return nb::cast<Result>(nb::borrow<nb::callable>(kept)(given...));
     } catch (nb::python_error& raised) {
+      if (!raised.matches(PyExc_Exception)) throw;  // KeyboardInterrupt, SystemExit
       failure = as_error(raised);
+    } catch (const nb::cast_error&) {
+      failure = Error(ErrorCode::invalid_argument,
+                      "a function of Python returned what plait does not take: wanted a list of "
+                      "dicts of whole numbers by name for candidates");
     }
     throw Error(*failure);
   };

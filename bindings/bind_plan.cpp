@@ -12,6 +12,7 @@
 #include "exec/reference/reference.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
+#include "plan/blocks.hpp"
 #include "planner/strategy.hpp"
 
 using namespace plait;
@@ -33,7 +34,10 @@ Request make_request(const std::string& collective, std::int64_t count, const st
   request.peer = peer;
   request.devices = std::move(devices);
   request.counts = std::move(counts);
-  return normal(std::move(request));
+  request = normal(std::move(request));
+  if (const std::string fault = counts_fault(request); !fault.empty())
+    throw Error(ErrorCode::invalid_argument, fault);
+  return request;
 }
 
 void bind_request(nb::module_& module) {

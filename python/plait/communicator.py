@@ -384,7 +384,7 @@ class Communicator:
         """One collective: arguments and buffers checked, then the core's call.
 
         What is wrong with this rank's arguments is told to all ranks, so that none waits; but not
-        for arrays on a GPU, where ranks do not meet on the host.
+        for arrays on a GPU, where ranks meet on the host in few calls.
         """
         if is_on_gpu(array) or is_on_gpu(out):
             return self._enqueue(collective, array, out, _How(**given), op, root, peer, blocks)
@@ -419,7 +419,36 @@ class Communicator:
         peer: int,
         blocks: Callable[[Buffer], BlocksKind] | None,
     ) -> Any:
-        """The same on this rank's GPU, in stream order; errors are this rank's own."""
+        """The same on this rank's GPU, in stream order.
+
+        Errors are this rank's own, but where the others wait on the host: all of them do where the
+        communicator has no GPU, or no rank knows the counts of all blocks.
+        """
+        meets = blocks is not None and collective in ("all_to_all", "gather", "scatter")
+        try:
+            kind, made, call = self._gpu_call(collective, array, out, how, op, root, peer, blocks)
+        except Exception as error:
+            if meets or self.device == HOST:
+                self._tell(error)
+            raise
+        if isinstance(kind, BlocksKind) and kind.sends:
+            self._core.enqueue_by_own_counts(kind.sends, kind.gets, *call)
+        else:
+            self._core.enqueue(*call)
+        return made
+
+    def _gpu_call(
+        self,
+        collective: str,
+        array: Any,
+        out: Any,
+        how: _How,
+        op: str,
+        root: int,
+        peer: int,
+        blocks: Callable[[Buffer], BlocksKind] | None,
+    ) -> tuple[_Kind | BlocksKind, Any, tuple[Any, ...]]:
+        """What the core is asked, and the caller's output; all arguments checked."""
         if self.device == HOST:
             raise UnsupportedError(
                 "wanted arrays in host memory, found one on a GPU, and this communicator has none: "
@@ -444,11 +473,7 @@ class Communicator:
             _params(how.params),
             _scalars(how, self._ranks),
         )
-        if isinstance(kind, BlocksKind) and kind.sends:
-            self._core.enqueue_by_own_counts(kind.sends, kind.gets, *call)
-        else:
-            self._core.enqueue(*call)
-        return out
+        return kind, out, call
 
     def _tell(self, error: Exception) -> None:
         """Tells all ranks why this one cannot take part in the call, so that none waits for it."""

@@ -114,8 +114,12 @@ def plan(
     environ: Mapping[str, str] = os.environ,
 ) -> tuple[run.Plan, list[str]]:
     """(what to run the command with, what to say); UnsupportedError where sums could be NCCL's."""
+    if environ.get("PLAIT_DISABLE") == "1":
+        raise plait.UnsupportedError(
+            "--bitwise: wanted plait at work, found PLAIT_DISABLE=1; unset it"
+        )
     program = program_of(command, environ)
-    chosen = run.plan(command, door, drop_in, {**program.env, **environ, **STRICT})
+    chosen = run.plan(command, door, drop_in, {**environ, **program.env, **STRICT})
     if chosen.door == "mpi":
         raise plait.UnsupportedError(
             "--bitwise: wanted a program of NCCL's or of plait's own communicators, found one of "

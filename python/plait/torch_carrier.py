@@ -130,11 +130,13 @@ class TorchCarrier:
             if self._store.check(["refused"]):
                 raise ValueError(self._store.get("refused").decode())
             if time.monotonic() > deadline:
-                raise TimeoutError(
+                why = (
                     "wanted all ranks to make this communicator, with the same unique_id where "
                     f"there is one; after {arrive_s:g} s (arrive_s) there is no rank "
                     f"{', '.join(map(str, sorted(missing)))}"
                 )
+                self._store.set("refused", why)  # who comes later must not wait for this rank
+                raise TimeoutError(why)
             if missing:
                 time.sleep(0.005)
         return members
@@ -183,8 +185,7 @@ class TorchCarrier:
 
     def tell(self, ranks: list[int], failure: str) -> None:
         """The first word stands; all hear it, whoever it is for."""
-        if not self._store.check(["failed"]):
-            self._store.set("failed", f"{self.rank} {failure}")
+        self._store.compare_set("failed", "", f"{self.rank} {failure}")
 
     def told(self) -> tuple[int, str] | None:
         now = time.monotonic()

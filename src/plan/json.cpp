@@ -7,6 +7,7 @@
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
+#include "plan/blocks.hpp"
 
 namespace plait {
 namespace {
@@ -145,6 +146,8 @@ Request read_request(const JsonPlace& place) {
   request.peer = static_cast<int>(place.at("peer").integer(0, request.ranks - 1));
   request.devices = indices(place.at("devices"));
   if (place.has("counts")) request.counts = sizes(place.at("counts"));
+  if (const std::string fault = counts_fault(request); !fault.empty())
+    throw Error(ErrorCode::parse_error, fault);
   return request;
 }
 

@@ -34,10 +34,12 @@ class Phases {
         ins_(std::move(ins)),
         outs_(std::move(outs)) {}
 
-  /// Parts to their owners, who reduce them.
-  void scatter(const std::vector<Range>& results) {
-    std::vector<std::vector<Message>> came =
-        exchange([&](int from, int to) { return builder_.input(from, in(to)); });
+  /// Parts to their owners.
+  void scatter() {
+    came_ = exchange([&](int from, int to) { return builder_.input(from, in(to)); });
+  }
+  /// Who reduce them, beside what is exchanged next.
+  void reduce(const std::vector<Range>& results) {
     courier_.on("work");
     for (int rank = 0; rank < n_; ++rank) {
       const Range mine = in(rank);
@@ -45,15 +47,19 @@ class Phases {
       courier_.follow(rank, "work", "");
       std::vector<Region> srcs;
       for (int from = 0; from < n_; ++from)
-        srcs.push_back(from == rank ? builder_.input(rank, mine) : came[at(rank)][at(from)].region);
+        srcs.push_back(from == rank ? builder_.input(rank, mine)
+                                    : came_[at(rank)][at(from)].region);
       courier_.reduce(rank, builder_.output(rank, results[at(rank)]), srcs, true);
-      for (const Message& message : came[at(rank)]) courier_.release(message);
+      for (const Message& message : came_[at(rank)]) courier_.release(message);
     }
     courier_.on("");
   }
-  /// Results to all, once they are there.
-  void gather() {
+  /// What is sent from here on comes behind what has been reduced so far.
+  void await_results() {
     for (int rank = 0; rank < n_; ++rank) courier_.follow(rank, "", "work");
+  }
+  /// Results to all.
+  void gather() {
     move([&](int from, int) { return builder_.output(from, out(from)); });
   }
   /// What lies in the input for each other rank, to its place in the output.
@@ -95,6 +101,7 @@ class Phases {
   Builder& builder_;
   Courier& courier_;
   const int n_;
+  std::vector<std::vector<Message>> came_;
   std::vector<Range> ins_, outs_;  // by rank: its part of anyone's input, its result in all outputs
 };
 
@@ -105,16 +112,21 @@ std::vector<Range> in_blocks(const Builder& builder, Range chunk) {
   return out;
 }
 
-/// The results of a slab follow the parts of the next.
+/// While a slab's parts are reduced, the results of the one before it and the parts of the next one
+/// are under way.
 void write_all_reduce(Builder& builder, const Cut& cut) {
   in_lanes(builder, cut, [&](Courier& courier, const std::vector<Range>& slabs) {
+    std::vector<std::vector<Range>> shards;
+    std::vector<Phases> phases;
+    for (const Range& slab : slabs) {
+      shards.push_back(partition(slab, builder.ranks(), builder.granule()));
+      phases.emplace_back(builder, courier, shards.back(), shards.back());
+    }
     for (std::size_t slab = 0; slab <= slabs.size(); ++slab) {
-      const auto shards = [&](std::size_t one) {
-        return partition(slabs[one], builder.ranks(), builder.granule());
-      };
-      if (slab < slabs.size())
-        Phases(builder, courier, shards(slab), shards(slab)).scatter(shards(slab));
-      if (slab > 0) Phases(builder, courier, shards(slab - 1), shards(slab - 1)).gather();
+      if (slab < slabs.size()) phases[slab].scatter();
+      if (slab > 0) phases[slab - 1].await_results();
+      if (slab < slabs.size()) phases[slab].reduce(shards[slab]);
+      if (slab > 0) phases[slab - 1].gather();
     }
   });
 }
@@ -166,8 +178,9 @@ void write(Builder& builder, const Params& params) {
   if (!reduces(request.collective)) return write_moves_of(builder, cut);
   in_chunks(builder, cut, [&](Courier& courier, Range chunk) {
     const std::vector<Range> blocks = in_blocks(builder, chunk);
-    Phases(builder, courier, blocks, blocks)
-        .scatter(std::vector<Range>(static_cast<std::size_t>(builder.ranks()), chunk));
+    Phases phases(builder, courier, blocks, blocks);
+    phases.scatter();
+    phases.reduce(std::vector<Range>(static_cast<std::size_t>(builder.ranks()), chunk));
   });
 }
 

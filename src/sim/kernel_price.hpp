@@ -13,8 +13,8 @@ namespace plait::sim {
 ///                            line_bytes (16; 32 where half of them are flags)
 ///   tiled:                   blocks, tile_units; for a share through host memory host_permille and
 ///                            chunk_bytes
-///   scatter_ring:            those of tiled; piece_bytes and ring_steps of the ring by copy
-///   engines messages:                blocks, line_bytes (0 = tiles)
+///   scatter_ring:            those of tiled; piece_bytes and ring_steps of its ring
+///   messages:                blocks, line_bytes (0 = tiles)
 bool is_kernel_call(const Plan& plan);
 /// Of such a plan; its ops are not looked at.
 double kernel_call_ns(const Plan& plan, const Topology& topology, Launch launch);

@@ -145,6 +145,10 @@ def uneven_moves(rank, ranks):
     whole = [torch.empty(r + 1) for r in range(ranks)]
     dist.all_gather(whole, torch.full((rank + 1,), float(rank)))
     assert all(torch.equal(part, torch.full((r + 1,), float(r))) for r, part in enumerate(whole))
+    column = torch.full((rank + 1000, 2), float(rank))[:, 1]  # not contiguous: a copy is sent
+    columns = [torch.empty(r + 1000) for r in range(ranks)]
+    dist.all_gather(columns, column)
+    assert all(torch.all(part == r) for r, part in enumerate(columns))
     gives = [torch.full((rank + to, 2), 10.0 * rank + to) for to in range(ranks)]
     takes = [torch.empty(source + rank, 2) for source in range(ranks)]
     expected = [torch.full((source + rank, 2), 10.0 * source + rank) for source in range(ranks)]

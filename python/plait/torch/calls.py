@@ -230,7 +230,8 @@ class Calls:
                 )
             request = plait.Request("all_gather", 0, "uint8", ranks=self._ranks, counts=counts)
             found = torch.empty(sum(counts), dtype=torch.uint8)
-            side.launch(request, flat(mine).data_ptr(), found.data_ptr())
+            source = flat(mine)  # lives until the call has ended
+            side.launch(request, source.data_ptr(), found.data_ptr())
             _put_parts(outputs, found)
             return
         for root, output in enumerate(outputs):

@@ -32,10 +32,17 @@ def join(cpu_group: Any, device: torch.device) -> plait.Communicator | None:
     rank, ranks = dist.get_rank(cpu_group), dist.get_world_size(cpu_group)
     where: list[str | None] = [tempfile.mkdtemp(prefix="plait-") if rank == 0 else None]
     dist.broadcast_object_list(where, src=dist.get_global_rank(cpu_group, 0), group=cpu_group)
+    sees: list[Any] = [None] * ranks
+    dist.all_gather_object(sees, os.path.isdir(str(where[0])), group=cpu_group)
     ordinal = device.index if device.type == "cuda" else -1
     if device.type == "cuda" and ordinal is None:
         ordinal = torch.cuda.current_device()
     try:
+        if not all(sees):
+            raise plait.UnsupportedError(
+                f"ranks {[one for one in range(ranks) if not sees[one]]} of this group do not see "
+                "rank 0's temporary folder: wanted all of them on one host, with one /tmp"
+            )
         return plait.Communicator(
             rank, ranks, rendezvous=f"unix:{where[0]}/meet", device=ordinal, bitwise=True
         )
