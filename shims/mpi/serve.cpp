@@ -166,6 +166,11 @@ void State::use_gpus(Handle comm, int gpu) {
   gpu_comm_ = attach(comm, place_, 0, gpu);
 }
 
+/// The communicator on GPUs has one of this rank's; what lies on another goes by the host.
+State::Lie State::lie_on(int gpu) const {
+  return gpu_comm_ == nullptr || gpu_comm_->device() == gpu ? Lie::on_gpu : Lie::on_gpu_staged;
+}
+
 void State::await_stream(cuda::Stream stream) {
   for (int round = 0;; ++round) {
     const cuda::Result result = cuda::api().stream_query(stream);
@@ -187,7 +192,15 @@ void State::carry_out(Job& job, bool all_on_gpu) {
     gpu_comm_->enqueue(job.request(), job.input(), job.output(), stream);
     return await_stream(stream);
   }
-  if (job.is_on_gpu()) job.bring_to_host(place_.rank);
+  if (job.is_on_gpu()) {
+    std::optional<Error> refusal;
+    try {
+      job.bring_to_host(place_.rank);
+    } catch (const Error& error) {
+      refusal = error;
+    }
+    if (refusal) comm_->refuse(refusal->code(), refusal->what());  // throws on all ranks
+  }
   if (job.own() != nullptr)
     comm_->run(job.request(), *job.own(), job.input(), job.output());
   else
@@ -206,7 +219,7 @@ bool State::run(const Asked& asked, const Served& call) {
   } else if (may_meet_gpus()) {
     gpu = gpu_of_call(asked, call.shape, place_);
     if (gpu >= 0)
-      lie = Lie::on_gpu;
+      lie = lie_on(gpu);
     else if (gpu_of(asked.in) >= 0 || gpu_of(asked.out) >= 0)
       lie = Lie::on_gpu_staged;
     lies = ask_all(lie);
@@ -257,7 +270,7 @@ void State::work() {
     Job& job = operation.job;
     try {
       Lies lies;
-      if (job.own() == nullptr) lies = ask_all(job.is_on_gpu() ? Lie::on_gpu : Lie::on_host);
+      if (job.own() == nullptr) lies = ask_all(job.is_on_gpu() ? lie_on(job.gpu()) : Lie::on_host);
       carry_out(job, lies.all_on_gpu);
     } catch (const Error& error) {
       operation.error = error;

@@ -61,6 +61,7 @@ class State : public std::enable_shared_from_this<State> {
   /// Where only own counts are known: whether the call is large enough on one of the ranks.
   bool is_large(const Shape& shape);
   void use_gpus(Handle comm, int gpu);
+  Lie lie_on(int gpu) const;
   /// In any thread.
   void carry_out(Job& job, bool all_on_gpu);
   void await_stream(cuda::Stream stream);

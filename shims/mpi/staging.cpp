@@ -47,7 +47,8 @@ const void* Staging::found(const void* argument) const {
 
 Staging::One* Staging::one_of(const void* buffer, Piece span, bool read) {
   const int gpu = gpu_of(buffer);
-  if (gpu < 0) return nullptr;
+  // Nothing is read or written there: the place may be another buffer's, with a twin of its own.
+  if (gpu < 0 || span.bytes == 0) return nullptr;
   One& one = twins_.emplace_back(One{Twin(gpu, buffer, span), read, {}});
   if (read) one.twin.fetch();
   return &one;
