@@ -198,6 +198,9 @@ def of_kind(array: Any, made: Any) -> Any:
 def stream_handle(stream: Any, buffers: list[Buffer]) -> int:
     """A CUstream as a number, from an int, torch.cuda.Stream, cupy.cuda.Stream or __cuda_stream__.
 
+    torch keeps the memory of its arrays from others until what a torch.cuda.Stream does has ended;
+    with other streams, torch.cuda.ExternalStream too, the caller keeps the arrays until then.
+
     None = the current stream of the library that the arrays are of, else torch's where it is
     loaded, else the legacy default stream, 0.
     """
@@ -229,8 +232,16 @@ def _current_stream(buffers: list[Buffer]) -> int:
 
 
 def _keep_for(stream: Any, buffers: list[Buffer]) -> None:
-    """torch's allocator must not give memory to others that a stream it knows not of still uses."""
-    if not hasattr(stream, "cuda_stream"):
+    """torch's allocator must not give memory to others that a stream it knows not of still uses.
+
+    It asks a stream that it was told of once more when the memory is free, which ends the process
+    where the program has destroyed the stream. torch's own are never destroyed; of one that the
+    program brought (ExternalStream) it is not told.
+    """
+    torch = sys.modules.get("torch")
+    if not hasattr(stream, "cuda_stream") or torch is None:
+        return
+    if isinstance(stream, torch.cuda.ExternalStream):
         return
     for buffer in buffers:
         if hasattr(buffer.owner, "record_stream"):

@@ -87,7 +87,7 @@ class Own:
 
     def all_reduce(self, value: Any, stream: Any) -> None:
         """In place."""
-        self.comm.all_reduce(value, value, stream=stream)
+        self.comm.all_reduce(value, out=value, stream=stream)
 
     def close(self) -> None:
         """Ends it: nothing else refers to it."""

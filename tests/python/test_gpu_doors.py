@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -117,13 +118,21 @@ def test_arrays_on_gpus():
     assert (view[0], view[3], view[4], view[5:]) == (1, (2, 3), (3, 1), (2, 32, 1))
 
 
-def test_streams_of_many_kinds():
+class BroughtAlong(SimpleNamespace):
+    """torch.cuda.ExternalStream: the program may destroy it before the arrays go."""
+
+
+def test_streams_of_many_kinds(monkeypatch):
+    cuda = SimpleNamespace(ExternalStream=BroughtAlong)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     host = [Buffer(0, 0, "fp32", (0,), np.ones(1))]
     kept = []
     tensor = SimpleNamespace(record_stream=kept.append)
     torch_like = SimpleNamespace(cuda_stream=77)
     assert stream_handle(5, host) == 5
-    assert stream_handle(torch_like, [Buffer(0, 0, "fp32", (0,), tensor, 0)]) == 77
+    on_gpu = [Buffer(0, 0, "fp32", (0,), tensor, 0)]
+    assert stream_handle(torch_like, on_gpu) == 77
+    assert stream_handle(BroughtAlong(cuda_stream=76), on_gpu) == 76
     assert kept == [torch_like]
     assert stream_handle(SimpleNamespace(ptr=78), host) == 78
 

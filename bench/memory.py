@@ -1,0 +1,67 @@
+"""Memory that communicators take of each GPU: the drop-in's part beside NCCL's own.
+
+    plait run -- torchrun --nproc-per-node 2 bench/memory.py --groups 10
+
+Process groups of all ranks are made one after the other, each with an all_reduce of 1 MiB; then one
+with an all_reduce of 256 MiB, which brings its room for large calls. Rank 0 prints a JSON line a
+step: MB of its GPU in use since the start, while new communicators stay on NCCL and while they
+attach. Nothing else may use the GPU meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+
+import torch
+import torch.distributed as dist
+from drop_in import leave_new, served
+
+MIB = 1 << 20
+
+
+def used_mb() -> float:
+    """Of this rank's GPU, by all that run on it."""
+    torch.cuda.synchronize()
+    dist.barrier()
+    free, whole = torch.cuda.mem_get_info()
+    return (whole - free) / 1e6
+
+
+def main() -> None:
+    """Both arms; NCCL's first."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--groups", type=int, default=10)
+    wanted = parser.parse_args().groups
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    leave_new(True)
+    dist.init_process_group("nccl", device_id=device)
+    small, large = (torch.zeros(mib * MIB // 4, device=device) for mib in (1, 256))
+    dist.all_reduce(small)
+    for arm in ("nccl", "plait"):
+        leave_new(arm == "nccl")
+        before, groups = used_mb(), []
+
+        def say(step: str, arm: str = arm, before: float = before) -> None:
+            row = {"arm": arm, "step": step, "mb": round(used_mb() - before, 1)}
+            if dist.get_rank() == 0:
+                print(json.dumps(row | {"served": served()}), flush=True)
+
+        for number in range(1, wanted + 1):
+            groups.append(dist.new_group())
+            dist.all_reduce(small, group=groups[-1])
+            if number in (1, wanted):
+                say(f"{number} with calls of 1 MiB")
+        for _ in range(20):  # the room for large calls is made beside the first ones
+            dist.all_reduce(large, group=groups[0])
+        say("one of them with calls of 256 MiB")
+        for group in groups:
+            dist.destroy_process_group(group)
+        say("all given back")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
