@@ -1,5 +1,6 @@
 #!/bin/bash
-# What GPUs must show beside speed: accuracy, soak, killed ranks, the C API, symmetric memory.
+# What GPUs must show beside speed: accuracy, soak, killed ranks, the C API, symmetric memory, and
+# how much calls slow the products beside them.
 # Usage: bench/gpu_evidence.sh BUILD GPUS STEP...   (steps: the cases below; all = each of them)
 # BUILD holds test_gpu_c_api; plait must be importable by python3. Tables and logs go to $OUT, a
 # verdict a step to stdout; exits 1 where a step failed. SOAK_S, KILL_ROUNDS: how long.
@@ -19,6 +20,11 @@ step() {  # NAME LIMIT_S COMMAND...: runs it, keeps its output, says how it ende
   echo "## $name: status $status, $((SECONDS - began)) s"
   [ $status -eq 0 ] || failed=1
 }
+overlap() {  # NAME [LAUNCHER...]: products beside all_reduces of 256 MiB; a row
+  local name=$1; shift
+  step "${name}_${gpus}gpus" 90 "$@" python3 -m torch.distributed.run --standalone \
+    --nproc-per-node "$gpus" "$here/overlap.py" --mib 256 --csv "$OUT/gpu_overlap_h200x$gpus.csv"
+}
 one() {
   case $1 in
     c_api) step c_api 90 "$build/test_gpu_c_api" ;;
@@ -31,7 +37,13 @@ one() {
       --csv "$OUT/gpu_accuracy_${gpus}gpus.csv" ;;
     symmetric) LINES_SHOWN=24 step "symmetric_${gpus}gpus" 150 python3 -m torch.distributed.run --standalone \
       --nproc-per-node "$gpus" "$here/symmetric.py" --csv "$OUT/gpu_symmetric_${gpus}gpus.csv" ;;
-    all) for each in c_api kills broken accuracy symmetric soak; do one $each; done ;;
+    overlap)  # NCCL, then the drop-in by its own choice and under two budgets of SMs
+      overlap overlap_nccl
+      overlap overlap_plait python3 -m plait run --
+      for budget in 64 16; do
+        PLAIT_SM_BUDGET=$budget overlap "overlap_plait_$budget" python3 -m plait run --
+      done ;;
+    all) for each in c_api kills broken accuracy symmetric overlap soak; do one $each; done ;;
     *) echo "no step $1" >&2; failed=1 ;;
   esac
 }

@@ -1,17 +1,34 @@
 #!/bin/bash
-# Puts into build/run what a run carries to a machine with GPUs: the package, its libraries and the
-# programs, stripped, and the commit. Usage: bench/gpu_stage.sh BUILD [SITE]; BUILD: configured with
-# PLAIT_PYTHON=ON for the machine's own Python and CMAKE_BUILD_RPATH_USE_ORIGIN=ON, after
-# `ninja _core bench_gpu bench_links`. SITE: a
-# folder of packages that the machine lacks (pip install --target).
+# Puts into RUN what a run carries to a machine with GPUs: the package, its libraries, the doors of
+# `plait run` and the programs, stripped, and the commit.
+# Usage: bench/gpu_stage.sh BUILD [SITE [RUN]]   RUN: build/run
+# BUILD: configured with PLAIT_PYTHON=ON for the machine's own Python and
+# CMAKE_BUILD_RPATH_USE_ORIGIN=ON, after `ninja _core plait_nccl plait_audit plait_mpi plait_forward
+# test_gpu test_gpu_c_api bench_gpu bench_links bench_gpu_nodes`. SITE: a folder of packages that
+# the machine lacks (pip install --target).
 # There: PYTHONPATH=build/run python3 bench/gpu_run.py --gpus 8 --build build/run --out "$OUT"
+#        PYTHONPATH=build/run OUT="$OUT" bench/gpu_evidence.sh build/run 8 all
+#        PYTHONPATH=build/run python3 bench/gpu_drop_in.py \
+#          --drop-in build/run/plait/libplait_nccl.so --gpus 8 --out "$OUT" STEP...
 set -eu -o pipefail
 build=$1; site=${2:-}
 here=$(cd "$(dirname "$0")/.." && pwd)
-run=$here/build/run
+run=${3:-$here/build/run}
 if ! readelf -d "$build"/_core*.so | grep -q 'R.*PATH.*\$ORIGIN'; then
   echo "wanted a module that finds its library beside itself: configure with" \
     "-DCMAKE_BUILD_RPATH_USE_ORIGIN=ON" >&2
+  exit 1
+fi
+doors=(libplait_nccl.so libplait_audit.so libplait_mpi.so)
+programs=(bench_gpu bench_links bench_gpu_nodes test_gpu test_gpu_c_api)
+missing=()
+for file in libplait.so.0 libplait_kernels.so "${doors[@]/#/shims/}" shims/nccl/libnccl.so.2 \
+  "${programs[@]}"; do
+  [ -e "$build/$file" ] || missing+=("$file")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "wanted in $build what a run carries, found no ${missing[*]}: build it first (see the head" \
+    "of $0)" >&2
   exit 1
 fi
 rm -rf "$run"
@@ -19,10 +36,15 @@ mkdir -p "$run"
 [ -z "$site" ] || cp -r "$site/." "$run/"
 cp -r "$here/python/plait" "$run/plait"
 cp "$build"/_core*.so "$build"/libplait.so.0 "$build"/libplait_kernels.so "$run/plait/"
-for program in bench_gpu bench_links test_gpu; do
-  [ ! -e "$build/$program" ] || cp "$build/$program" "$run/"
+cp "${doors[@]/#/$build/shims/}" "$run/plait/"  # where `plait run` looks for them
+mkdir "$run/plait/nccl"
+cp "$build/shims/nccl/libnccl.so.2" "$run/plait/nccl/"
+cp "${programs[@]/#/$build/}" "$run/"
+cp "$build/libplait_kernels.so" "$run/"  # of programs that hold no device code: test_gpu_c_api
+for file in "$run"/plait/*.so* "$run"/plait/nccl/*.so* "$run/libplait_kernels.so" \
+  "${programs[@]/#/$run/}"; do
+  strip --strip-unneeded "$file"
 done
-strip --strip-unneeded "$run"/plait/*.so* "$run"/bench_* 2>/dev/null || true
 find "$run" -name __pycache__ -type d -prune -exec rm -rf {} +
 git -C "$here" rev-parse --short HEAD > "$run/commit"
-du -sm "$run" | cut -f1 | xargs -I{} echo "build/run: {} MB of 64 at most"
+du -sm "$run" | cut -f1 | xargs -I{} echo "$run: {} MB of 64 at most"

@@ -5,17 +5,21 @@
 
 Products of size x size in bf16 run on one stream, all-reduces of `mib` MiB (fp32), or with
 `--collective all_gather` all-gathers of as much in all, on another, over and over until the
-products are through. Rank 0 prints a JSON line: the products' time alone and beside these, the
-slow-down, and the time of one of these alone and beside them.
+products are through. Rank 0 prints a JSON line, and with `--csv` adds a row to that file: the
+products' time alone and beside these, the slow-down, and the time of one of these alone and beside
+them.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import statistics
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -40,6 +44,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--products", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--collective", choices=("all_reduce", "all_gather"), default="all_reduce")
+    parser.add_argument("--csv", type=Path, help="rows are added to it")
     return parser.parse_args()
 
 
@@ -71,6 +76,18 @@ def report(given: argparse.Namespace, *times_ms: list[float]) -> None:
         "call_beside_ms": round(call_beside, 3),
     }
     print(json.dumps(row), flush=True)
+    if given.csv:
+        add_row(given.csv, row)
+
+
+def add_row(file: Path, row: dict[str, Any]) -> None:
+    """At the end of a CSV file, which gets its head first where it is new."""
+    is_new = not file.exists()
+    with file.open("a", newline="") as stream:
+        writer = csv.DictWriter(stream, list(row), lineterminator="\n")
+        if is_new:
+            writer.writeheader()
+        writer.writerow(row)
 
 
 def main() -> None:

@@ -1,12 +1,20 @@
 #!/bin/bash
-# What a run's rows change in the repository, in order: results, choices, README, the simulator's
-# parameters, the tables of docs/. Usage: bench/renew.sh OUT GPUS; plait and scipy are installed for
-# PYTHON (python3). Build and run the tests afterwards, and write bench/NOTES.md by hand.
+# What a run's rows change in the repository. Build and install plait between both calls, since what
+# it chooses is compiled; scipy is there for PYTHON (python3).
+#   bench/renew.sh OUT GPUS     results, choices, README, the simulator's parameters
+#   bench/renew.sh --docs       docs/: tables made from lists, the evidence, what less memory costs
+# Run the tests afterwards, and write bench/NOTES.md by hand.
 set -eu
-out=$1; gpus=$2
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}
+if [ "$1" = --docs ]; then
+  "$python" "$here/../tools/doc_tables.py"
+  "$python" -m plait.evidence.papers --write "$here/../docs/evidence.md"
+  "$python" "$here/memory_table.py" --write
+  exit
+fi
+out=$1; gpus=$2
 "$python" "$here/run_tables.py" "$out" --gpus "$gpus" --write
 "$python" "$here/engine_rows.py" --write
 "$python" "$here/fit_prices.py" --write
-"$python" "$here/../tools/doc_tables.py"
+echo "now build and install plait, then: bench/renew.sh --docs"

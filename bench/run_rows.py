@@ -104,8 +104,11 @@ def table(most: int) -> Iterator[Item]:
 
 
 def pinned(section: str, most: int) -> Iterator[Item]:
-    """all_reduce beside NCCL as engines that serve models pin it."""
-    for size in powers(KIB, min(most, GIB)):
+    """all_reduce beside NCCL as engines that serve models pin it: fp32 by fours, then what lies
+    between, then bf16."""
+    coarse = powers(KIB, min(most, GIB))
+    between = [size for size in powers(KIB, most, 2) if size not in coarse]
+    for size in [*coarse, *between]:
         yield Item(section, "all_reduce", "fp32", size)
     for size in powers(4 * KIB, min(most, 256 * MIB)):
         yield Item(section, "all_reduce", "bf16", size)

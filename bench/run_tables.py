@@ -14,11 +14,13 @@ import math
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+import run_goals
 import run_predictions
-from run_rows import CHOSEN, GIB, KIB, MIB, read
+from run_calls import HOW, Calls, Ways, busbw, calls_of, mean
+from run_rows import KIB, MIB, read
 
 import plait
 from plait.outputs import human_bytes
@@ -26,60 +28,6 @@ from plait.outputs import human_bytes
 ROOT = Path(__file__).resolve().parent.parent
 CHOICES = ROOT / "src" / "exec" / "cuda" / "choices.def"
 README = ROOT / "README.md"
-# (collective, bytes, launched) -> (us or, where larger than 200, GB/s): what a run is held to.
-GOALS_US = {
-    8: {KIB: 3.5, 64 * KIB: 4.8, MIB: 11.0, 4 * MIB: 27.0, 16 * MIB: 92.0},
-    4: {},
-    2: {},
-}
-GOALS_GB_PER_S = {
-    8: {64 * MIB: 324.0, 256 * MIB: 354.0, GIB: 362.0},
-    4: {64 * MIB: 337.0, GIB: 363.0},
-    2: {64 * MIB: 350.0, GIB: 415.0},
-}
-HOW = ("graph", "eager")
-
-
-@dataclass
-class Ways:
-    """One call: microseconds by what made it, [in a graph, eagerly]."""
-
-    by: dict[str, list[float]] = field(default_factory=dict)
-    chosen: str = ""
-
-    def ratio(self, how: int, way: str = "") -> float:
-        """NCCL's time over that of plait's choice, or of a way; 0 where one lacks."""
-        ours, theirs = self.by.get(way or self.chosen), self.by.get("nccl")
-        return theirs[how] / ours[how] if ours and theirs and ours[how] > 0 else 0.0
-
-
-Calls = dict[tuple[str, str, int], Ways]  # (collective, type, bytes)
-
-
-def calls_of(folder: Path, section: str) -> Calls:
-    """A section's right rows."""
-    found: Calls = {}
-    for file in sorted(folder.glob(f"gpu_run_{section}_*.csv")):
-        for row in read(file):
-            if row["wrong"] != "0":
-                continue
-            ways = found.setdefault((row["collective"], row["type"], int(row["bytes"])), Ways())
-            way = row["way"].removeprefix("plait ")
-            name = "nccl" if way.startswith("nccl") else way
-            ways.by[name] = [float(row[f"{how}_us"]) for how in HOW]
-            if row["params"] == CHOSEN:
-                ways.chosen = name
-    return found
-
-
-def busbw(collective: str, size: int, ranks: int, us: float) -> float:
-    name = collective.partition(" ")[0]
-    request = plait.Request(name, size, "uint8", "sum", ranks, 0, min(1, ranks - 1))
-    return request.busbw_factor() * size / us / 1e3 if us > 0 else 0.0
-
-
-def mean(ratios: list[float]) -> float:
-    return math.exp(sum(math.log(one) for one in ratios) / len(ratios))
 
 
 def wrong_rows(folder: Path) -> Iterator[str]:
@@ -116,21 +64,6 @@ def chosen_table(calls: Calls, ranks: int, head: str) -> Iterator[str]:
             f"{collective}, {HOW[how]}: NCCL's time over plait's: geometric mean "
             f"{mean(found):.2f}, least {min(found):.2f}, of {len(found)}"
         )
-
-
-def goals(calls: Calls, ranks: int) -> Iterator[str]:
-    yield "### all_reduce of fp32 beside its goals, in graphs"
-    for size, most in GOALS_US.get(ranks, {}).items():
-        ways = calls.get(("all_reduce", "fp32", size), Ways())
-        if ways.chosen in ways.by:
-            us = ways.by[ways.chosen][0]
-            yield f"{human_bytes(size)}: {us:.2f} us, goal {most}: {'yes' if us <= most else 'NO'}"
-    for size, least in GOALS_GB_PER_S.get(ranks, {}).items():
-        ways = calls.get(("all_reduce", "fp32", size), Ways())
-        if ways.chosen in ways.by:
-            speed = busbw("all_reduce", size, ranks, ways.by[ways.chosen][0])
-            reached = "yes" if speed >= least else "NO"
-            yield f"{human_bytes(size)}: {speed:.1f} GB/s, goal {least}: {reached}"
 
 
 def schedule_table(calls: Calls, ranks: int) -> Iterator[str]:
@@ -308,7 +241,7 @@ def report(folder: Path, ranks: int) -> str:
         calls = calls_of(folder, section)
         lines += chosen_table(calls, ranks, f"beside NCCL pinned: {section}")
     lines += chosen_table(table, ranks, "plait's choice beside NCCL")
-    return "\n".join([*lines, *goals(table, ranks), *wrong_rows(folder)])
+    return "\n".join([*lines, *run_goals.goals(folder, ranks), *wrong_rows(folder)])
 
 
 def of_both(table: Calls, swept: Calls, ranks: int) -> list[Choice]:

@@ -3,11 +3,13 @@
     torchrun --nproc-per-node 4 bench/symmetric.py --csv out.csv                # NCCL and plait
     plait run -- torchrun --nproc-per-node 4 bench/symmetric.py --csv out.csv   # the drop-in
 
-Every power of two from 64 KiB to 64 MiB, fp32 and bf16. Each way is captured 20 times into a CUDA
-graph, replayed, and checked on whole numbers. `ratio`: the better of one_shot and two_shot over
-plait's Communicator, or over torch.distributed's where plait is not installed or under `plait run`;
-above 1 = plait is faster. Multicast stays off (TORCH_SYMM_MEM_DISABLE_MULTICAST=1). Rank 0 prints a
-CSV line a size and type; exit 1 where a sum was wrong.
+Every power of two from 1 KiB to 64 MiB, fp32 and bf16. Each way is captured 20 times into a CUDA
+graph, replayed, and checked on whole numbers. A time of 0 is a way that is not there, or that
+PyTorch refuses at this size: the reason goes to standard error. `ratio`: the better of one_shot and
+two_shot over plait's Communicator, or over torch.distributed's where plait is not installed or
+under `plait run`; above 1 = plait is faster, 0 = PyTorch refuses both. Multicast stays off
+(TORCH_SYMM_MEM_DISABLE_MULTICAST=1). Rank 0 prints a CSV line a size and type; exit 1 where a sum
+was wrong.
 """
 
 from __future__ import annotations
@@ -73,6 +75,22 @@ def communicator(local: int) -> Any:
     return importlib.import_module("plait").init(device=local)
 
 
+def why_refused(call: Callable[[], object]) -> str:
+    """Empty where PyTorch takes the call. It looks at sizes alone, so all ranks get the same."""
+    try:
+        call()
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
+    torch.cuda.synchronize()
+    return ""
+
+
+def fastest_over(symmetric: list[float], ours: float) -> float:
+    """The least of the times that are there over ours; 0 where there is none."""
+    there = [us for us in symmetric if us > 0]
+    return min(there) / ours if there and ours > 0 else 0.0
+
+
 class Contest:
     """One size and type: buffers, checks and times of every way."""
 
@@ -83,6 +101,12 @@ class Contest:
         self.usual = torch.empty_like(self.shared)
         self.output = torch.empty_like(self.shared)
         self.kind = str(dtype).removeprefix("torch.")
+        self.shared.zero_()
+        torch.cuda.synchronize()
+        dist.barrier(device_ids=[torch.cuda.current_device()])
+        both = {"one_shot": self.one_shot, "two_shot": self.two_shot}
+        self.refused = {name: why for name, call in both.items() if (why := why_refused(call))}
+        self.symmetric = {name: call for name, call in both.items() if name not in self.refused}
 
     def one_shot(self) -> torch.Tensor:
         return torch.ops.symm_mem.one_shot_all_reduce(self.shared, "sum", self.group)
@@ -101,7 +125,7 @@ class Contest:
     def wrong(self) -> int:
         """Elements that any way got wrong, twice, with fresh data each."""
         found = 0
-        ways = [(self.shared, self.one_shot), (self.shared, self.two_shot)]
+        ways = [(self.shared, call) for call in self.symmetric.values()]
         ways += [(self.usual, self.usually)]
         if self.comm:
             ways += [(self.usual, self.by_plait)]
@@ -125,14 +149,21 @@ class Contest:
     def line(self, name: str) -> tuple[str, int]:
         """The CSV line, and how many elements were wrong."""
         wrong = self.wrong()
-        one, two, usual = (
-            self.timed(call) for call in (self.one_shot, self.two_shot, self.usually)
+        one, two = (
+            self.timed(self.symmetric[name]) if name in self.symmetric else 0.0
+            for name in ("one_shot", "two_shot")
         )
+        usual = self.timed(self.usually)
         plait = self.timed(self.by_plait) if self.comm else 0.0
-        ratio = min(one, two) / (plait or usual)
+        ratio = fastest_over([one, two], plait or usual)
         times = ",".join(f"{us:.2f}" for us in (usual, plait, one, two))
         ranks = dist.get_world_size()
         return f"{ranks},{self.kind},{self.size},{name},{times},{ratio:.3f},{wrong}", wrong
+
+
+def sizes(most: int) -> list[int]:
+    """Powers of two from 1 KiB on."""
+    return [1 << exponent for exponent in range(10, most.bit_length()) if 1 << exponent <= most]
 
 
 def time_is_up(end: float) -> bool:
@@ -159,12 +190,14 @@ def main() -> int:
     file = given.csv.open("w") if first and given.csv else None
     if file:
         print(COLUMNS, file=file, flush=True)
-    sizes = [64 << 10 << doubled for doubled in range(20)]
     for dtype in (torch.float32, torch.bfloat16):
-        for size in (one for one in sizes if one <= given.most_mib << 20):
+        for size in sizes(given.most_mib << 20):
             if time_is_up(began + given.budget_s):
                 break
             contest = Contest(dtype, size, dist.group.WORLD.group_name, comm)
+            if first:
+                for way, why in contest.refused.items():
+                    print(f"{size} bytes of {dtype}: no {way}: {why}", file=sys.stderr)
             line, off = contest.line(name)
             wrong += off
             if first:

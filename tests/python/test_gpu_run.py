@@ -2,20 +2,26 @@
 CPU ranks, what it finds wrong, and that a run fits into its time."""
 
 import argparse
+import importlib
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
 import plait
 from plait.bench import tuner
+from plait.run import has_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench"
 sys.path.insert(0, str(BENCH))
 import gpu_run  # noqa: E402
+import run_goals  # noqa: E402
 import run_predictions  # noqa: E402
 import run_ranks  # noqa: E402
 import run_rows  # noqa: E402
@@ -67,6 +73,13 @@ def test_a_run_asks_for_every_size_and_every_engine(ranks):
     assert swept >= {"fold", "phases", "ring"}
 
 
+@pytest.mark.parametrize("section", sorted(run_goals.PINNED))
+def test_pinned_nccl_is_timed_at_every_size_with_those_by_fours_first(section):
+    sizes = [one.size for one in run_rows.items(section, 8, 4 * GIB) if one.type == "fp32"]
+    assert sorted(sizes) == [KIB << k for k in range(23)]
+    assert sizes[:11] == [KIB << 2 * k for k in range(11)]
+
+
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_every_row_of_the_table_was_predicted(ranks):
     predicted = {
@@ -97,9 +110,189 @@ def made_up(tmp_path_factory):
 def test_tables_of_made_up_rows(made_up):
     said = run_tables.report(made_up, 8)
     assert "within 10%" in said
-    assert "1 GiB:" in said and "goal 362.0" in said
+    assert "all_reduce 1 GiB graph:" in said and "goal 362.0" in said
     assert "increment" in said
     assert "0 of them wrong" in said
+
+
+def wrote(folder, name, rows):
+    lines = [",".join(rows[0]), *(",".join(str(one) for one in row.values()) for row in rows)]
+    (folder / name).write_text("\n".join(lines) + "\n")
+
+
+def timed(size, way, graph_us, eager_us, params="", collective="all_reduce", kind="fp32"):
+    return {
+        "collective": collective,
+        "type": kind,
+        "bytes": size,
+        "way": way,
+        "params": params,
+        "graph_us": graph_us,
+        "eager_us": eager_us,
+        "wrong": 0,
+    }
+
+
+def judged(folder, ranks, words):
+    found = [line for line in run_goals.goals(folder, ranks) if words in line]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_a_goal_is_met_missed_or_not_measured(tmp_path):
+    assert judged(tmp_path, 4, "1 GiB eager").endswith("goal 378.0 GB/s: not measured")
+    us = 1.5 * GIB / 380e3  # of 380 GB/s
+    rows = [timed(GIB, "plait copy_ring", 2 * us, us, "chosen")]
+    wrote(tmp_path, "gpu_run_table_h200x4.csv", rows)
+    assert judged(tmp_path, 4, "1 GiB eager") == (
+        "all_reduce 1 GiB eager: 380.0 GB/s, goal 378.0: yes"
+    )
+    assert judged(tmp_path, 4, "1 GiB graph").endswith("190.0 GB/s, goal 363.0: NO")
+    assert judged(tmp_path, 2, "64 MiB graph").endswith("not measured")
+
+
+def test_the_share_of_the_host_is_judged_by_the_schedules(tmp_path):
+    us = 1.75 * GIB / 377e3
+    way = "plait tiled:host_permille=45"
+    wrote(tmp_path, "gpu_run_schedules_h200x8.csv", [timed(GIB, way, us, us)])
+    assert judged(tmp_path, 8, "by host_*").endswith("377.0 GB/s, goal 376.0: yes")
+
+
+@pytest.mark.parametrize(("slow_at", "met"), [(None, "yes"), (64 * KIB, "NO")])
+def test_nccl_is_held_to_at_every_size_and_in_the_mean(tmp_path, slow_at, met):
+    rows = []
+    for k in range(23):
+        size = KIB << k
+        rows.append(timed(size, "plait one_shot", 10, 10, "chosen"))
+        rows.append(timed(size, "nccl", 9 if size == slow_at else 16, 14))
+    wrote(tmp_path, "gpu_run_table_h200x8.csv", rows)
+    assert judged(tmp_path, 8, "all_reduce graph: NCCL").endswith(met)
+    assert ("behind at 64 KiB 0.90" in judged(tmp_path, 8, "all_reduce graph: NCCL")) == (
+        met == "NO"
+    )
+    assert judged(tmp_path, 8, "all_reduce graph: geometric").endswith("goal 1.5: yes")
+    assert judged(tmp_path, 8, "all_reduce eager: geometric mean 1.40, goal 1.5").endswith("NO")
+    wrote(tmp_path, "gpu_run_table_h200x8.csv", rows[:-2])
+    cut_off = judged(tmp_path, 8, "all_reduce eager: NCCL")
+    assert cut_off.endswith("not measured at 4 GiB: not measured")
+
+
+def test_pinned_nccl_takes_twice_as_long_at_each_size(tmp_path):
+    rows = []
+    for k in range(23):
+        rows.append(timed(KIB << k, "plait one_shot", 10, 10, "chosen"))
+        rows.append(timed(KIB << k, "nccl tree 8 channels", 21, 19))
+    wrote(tmp_path, "gpu_run_pinned_tree_h200x8.csv", rows)
+    assert judged(tmp_path, 8, "its tree and 8 channels, graph").endswith("23 sizes: yes")
+    assert judged(tmp_path, 8, "its tree and 8 channels, eager").endswith("NO")
+    assert judged(tmp_path, 8, "its ring and 1 channel, graph").endswith("not measured")
+
+
+def test_symmetric_memory_is_held_to_at_every_size_that_pytorch_takes(tmp_path):
+    rows = [
+        {"type": kind, "bytes": KIB << k, "ratio": 0.0 if k < 2 else 1.2, "wrong": 0}
+        for kind in run_goals.SYMMETRIC_TYPES
+        for k in range(17)
+    ]
+    rows[-1]["ratio"] = 0.9
+    wrote(tmp_path, "gpu_symmetric_h200x8.csv", rows)
+    said = judged(tmp_path, 8, "float32")
+    assert "(refused: 1 KiB, 2 KiB)" in said and said.endswith("15 sizes: yes")
+    assert "behind at 64 MiB 0.90: NO" in judged(tmp_path, 8, "bfloat16")
+
+
+def test_products_are_slowed_by_a_quarter_of_what_nccl_costs_them(tmp_path):
+    def rows(percent):
+        return [
+            {"by": by, "sm_budget": budget, "collective": "all_reduce", "slow_down_percent": slow}
+            for by, budget, slow in (
+                ("nccl", "", 20.0),
+                ("plait", "", 30.0),
+                ("plait", 16, percent),
+            )
+        ]
+
+    assert judged(tmp_path, 8, "products").endswith("not measured")
+    wrote(tmp_path, "gpu_overlap_h200x8.csv", rows(4.0))
+    assert judged(tmp_path, 8, "4.0 % by plait with a budget of 16").endswith("NCCL: yes")
+    wrote(tmp_path, "gpu_overlap_h200x8.csv", rows(6.0))
+    assert judged(tmp_path, 8, "products").endswith("NCCL: NO")
+
+
+def test_symmetric_memory_is_timed_at_every_size_of_its_goal(monkeypatch):
+    for name in ("torch", "torch.distributed", "torch.distributed._symmetric_memory"):
+        monkeypatch.setitem(sys.modules, name, MagicMock())
+    symmetric = importlib.import_module("symmetric")
+    try:
+        assert symmetric.sizes(64 * MIB) == run_goals.SYMMETRIC_SIZES
+
+        def refuses():
+            raise RuntimeError("input size must be at least 16-byte aligned\nat ...")
+
+        assert symmetric.why_refused(refuses) == "input size must be at least 16-byte aligned"
+        assert symmetric.why_refused(lambda: None) == ""
+        assert symmetric.fastest_over([0.0, 8.0], 4.0) == 2.0
+        assert symmetric.fastest_over([0.0, 0.0], 4.0) == 0.0
+    finally:
+        del sys.modules["symmetric"]
+
+
+# --- what is carried to the machine with GPUs.
+
+
+@pytest.fixture
+def build(tmp_path):
+    """A build's folder as bench/gpu_stage.sh wants it: the installed libraries, and programs."""
+    package, folder = Path(plait.__file__).parent, tmp_path / "built"
+    (folder / "shims" / "nccl").mkdir(parents=True)
+    for name in ("libplait.so.0", "libplait_kernels.so"):
+        shutil.copy(package / name, folder)
+    shutil.copy(Path(plait._core.__file__), folder)
+    for name in ("nccl", "audit", "mpi"):
+        shutil.copy(package / f"libplait_{name}.so", folder / "shims")
+    shutil.copy(package / "nccl" / "libnccl.so.2", folder / "shims" / "nccl")
+    for name in ("bench_gpu", "bench_links", "bench_gpu_nodes", "test_gpu", "test_gpu_c_api"):
+        shutil.copy(package / "libplait_audit.so", folder / name)
+    return folder
+
+
+def staged(build, run):
+    script = [str(BENCH / "gpu_stage.sh"), str(build), "", str(run)]
+    return subprocess.run(script, capture_output=True, text=True, timeout=60)
+
+
+def test_what_is_staged_has_every_door_and_program(build, tmp_path):
+    run = tmp_path / "run"
+    job = staged(build, run)
+    assert job.returncode == 0, job.stderr
+    for name in ("bench_gpu_nodes", "test_gpu_c_api", "libplait_kernels.so", "commit"):
+        assert (run / name).exists()
+    package = run / "plait"
+    assert (package / "nccl" / "libnccl.so.2").exists()
+    program = (
+        "from plait import run; nccl = str(run.drop_in_folder() / 'libplait_nccl.so');"
+        "print(run.plan(['true'], 'mpi').env['LD_PRELOAD']);"
+        "print(run.plan(['true'], 'preload', nccl).env.get('LD_PRELOAD'));"
+        "print(run.plan(['true'], 'audit', nccl).env.get('LD_AUDIT'))"
+    )
+    env = {**os.environ, "PYTHONPATH": str(run)}
+    words = [sys.executable, "-c", program]
+    job = subprocess.run(words, capture_output=True, text=True, env=env, timeout=60)
+    assert job.returncode == 0, job.stderr
+    doors = ["mpi", "nccl", "audit"]
+    if not has_kernels(package / "libplait_nccl.so"):
+        doors = doors[:1]  # a build without nvcc serves no call of NCCL
+    found = job.stdout.splitlines()[: len(doors)]
+    assert found == [str(package / f"libplait_{door}.so") for door in doors]
+
+
+def test_a_build_that_lacks_a_door_is_not_staged(build, tmp_path):
+    (build / "shims" / "libplait_mpi.so").unlink()
+    (build / "test_gpu_c_api").unlink()
+    job = staged(build, tmp_path / "run")
+    assert job.returncode == 1
+    assert "shims/libplait_mpi.so test_gpu_c_api" in job.stderr
+    assert not (tmp_path / "run").exists()
 
 
 def test_choices_replace_the_rows_of_their_ranks_alone(made_up):

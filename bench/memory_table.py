@@ -1,0 +1,47 @@
+"""What less device memory costs, as docs/devices_reference.md has it: the simulator's word.
+
+    python bench/memory_table.py            # the rows
+    python bench/memory_table.py --write    # into the page
+
+A test compares the page with these rows.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import plait
+from plait.what_runs import by_memory
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "devices_reference.md"
+ROWS = re.compile(r"(?:^\| \d+ \| \d+M \|.*\n)+", re.M)
+RANKS = (2, 4, 8)
+
+
+def rows() -> str:
+    """Lines of the table, the head aside."""
+    machine = plait.load_topology("hgx-h200")
+    lines = [
+        f"| {ranks} | {mib}M | "
+        + " | ".join(f"{call.engine} {call.predicted_us:.0f}" for call in calls)
+        + " |\n"
+        for ranks in RANKS
+        for mib, calls in by_memory(machine, ranks)
+    ]
+    return "".join(lines)
+
+
+def updated(page: str) -> str:
+    """The page with these rows instead of its own."""
+    if len(ROWS.findall(page)) != 1:
+        raise SystemExit(f"memory_table: wanted one table by ranks and memory in {PAGE.name}")
+    return ROWS.sub(rows(), page)
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv[1:]:
+        PAGE.write_text(updated(PAGE.read_text()))
+    else:
+        print(rows(), end="")

@@ -1,0 +1,59 @@
+"""The rows of a run by call: what plait took, what NCCL took, and the ratio."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from run_rows import CHOSEN, read
+
+import plait
+
+HOW = ("graph", "eager")
+
+
+@dataclass
+class Ways:
+    """One call: microseconds by what made it, [in a graph, eagerly]."""
+
+    by: dict[str, list[float]] = field(default_factory=dict)
+    chosen: str = ""
+
+    def us(self, how: int) -> float:
+        """Of plait's choice; 0 where it was not timed."""
+        return self.by[self.chosen][how] if self.chosen in self.by else 0.0
+
+    def ratio(self, how: int, way: str = "") -> float:
+        """NCCL's time over that of plait's choice, or of a way; 0 where one lacks."""
+        ours, theirs = self.by.get(way or self.chosen), self.by.get("nccl")
+        return theirs[how] / ours[how] if ours and theirs and ours[how] > 0 else 0.0
+
+
+Calls = dict[tuple[str, str, int], Ways]  # (collective, type, bytes)
+
+
+def calls_of(folder: Path, section: str) -> Calls:
+    """A section's right rows."""
+    found: Calls = {}
+    for file in sorted(folder.glob(f"gpu_run_{section}_*.csv")):
+        for row in read(file):
+            if row["wrong"] != "0":
+                continue
+            ways = found.setdefault((row["collective"], row["type"], int(row["bytes"])), Ways())
+            way = row["way"].removeprefix("plait ")
+            name = "nccl" if way.startswith("nccl") else way
+            ways.by[name] = [float(row[f"{how}_us"]) for how in HOW]
+            if row["params"] == CHOSEN:
+                ways.chosen = name
+    return found
+
+
+def busbw(collective: str, size: int, ranks: int, us: float) -> float:
+    name = collective.partition(" ")[0]
+    request = plait.Request(name, size, "uint8", "sum", ranks, 0, min(1, ranks - 1))
+    return request.busbw_factor() * size / us / 1e3 if us > 0 else 0.0
+
+
+def mean(ratios: list[float]) -> float:
+    return math.exp(sum(math.log(one) for one in ratios) / len(ratios))

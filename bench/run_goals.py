@@ -1,0 +1,173 @@
+"""Every figure that a run is held to, judged from its files: yes, NO, or not measured.
+
+bench/gpu_run.py leaves most of them; symmetric memory and overlap are steps of its own or of
+bench/gpu_evidence.sh, whose other steps say themselves how they ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from run_calls import HOW, Calls, Ways, busbw, calls_of, mean
+from run_rows import GIB, KIB, MIB, OTHERS, powers, read
+
+from plait.outputs import human_bytes
+
+GRAPH, EAGER = 0, 1
+MOST = 4 * GIB
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A call of fp32 by plait's choice, or by a way that has this word in its name. `bound`: us at
+    most, or GB/s at least."""
+
+    ranks: int
+    size: int
+    bound: float
+    collective: str = "all_reduce"
+    how: int = GRAPH
+    is_speed: bool = False
+    way: str = ""
+
+
+def times(ranks: int, bounds: dict[int, float]) -> list[Figure]:
+    return [Figure(ranks, size, us) for size, us in bounds.items()]
+
+
+def speeds(ranks: int, bounds: dict[int, float], how: int = GRAPH) -> list[Figure]:
+    return [Figure(ranks, size, gb, how=how, is_speed=True) for size, gb in bounds.items()]
+
+
+FIGURES = (
+    *times(8, {KIB: 3.5, 64 * KIB: 4.8, MIB: 11.0, 4 * MIB: 27.0, 16 * MIB: 92.0}),
+    *speeds(8, {64 * MIB: 324.0, 256 * MIB: 354.0, GIB: 362.0}),
+    Figure(8, GIB, 376.0, how=EAGER, is_speed=True, way="host_"),
+    Figure(8, GIB, 345.0, "all_to_all", is_speed=True),
+    *speeds(4, {64 * MIB: 337.0, GIB: 363.0}),
+    *speeds(4, {GIB: 378.0}, EAGER),
+    *speeds(2, {64 * MIB: 350.0, GIB: 415.0}),
+)
+AS_FAST = 1.0  # NCCL's time over plait's, at every size
+MEANS = {"all_reduce": 1.5} | dict.fromkeys(OTHERS, 1.3)
+PINNED = {
+    "pinned_tree": "pinned to its tree and 8 channels",
+    "pinned_ring": "pinned to its ring and 1 channel",
+}
+OVER_PINNED = 2.0
+SYMMETRIC_SIZES = powers(KIB, 64 * MIB, 2)
+SYMMETRIC_TYPES = ("float32", "bfloat16")
+SLOW_DOWN_SHARE = 0.25  # of NCCL's
+
+
+def verdict(text: str, met: bool | None) -> str:
+    """met: None where nothing says so."""
+    return f"{text}: {'not measured' if met is None else 'yes' if met else 'NO'}"
+
+
+def fastest_with(ways: Ways, word: str, how: int) -> float:
+    """us of the fastest way that has this word in its name; 0 where there is none."""
+    found = [us[how] for name, us in ways.by.items() if word in name and us[how] > 0]
+    return min(found, default=0.0)
+
+
+def figure(calls: Calls, one: Figure) -> str:
+    ways = calls.get((one.collective, "fp32", one.size), Ways())
+    us = fastest_with(ways, one.way, one.how) if one.way else ways.us(one.how)
+    unit = "GB/s" if one.is_speed else "us"
+    by = f" by {one.way}*" if one.way else ""
+    said = f"{one.collective} {human_bytes(one.size)} {HOW[one.how]}{by}"
+    if us <= 0:
+        return verdict(f"{said}, goal {one.bound} {unit}", None)
+    if one.is_speed:
+        found = busbw(one.collective, one.size, one.ranks, us)
+        return verdict(f"{said}: {found:.1f} GB/s, goal {one.bound}", found >= one.bound)
+    return verdict(f"{said}: {us:.2f} us, goal {one.bound}", us <= one.bound)
+
+
+def at_every_size(said: str, ratios: dict[int, float], sizes: list[int], bound: float) -> str:
+    """Whether the ratio is at least `bound` at all of these sizes; which are behind or missing."""
+    behind = [f"{human_bytes(one)} {ratio:.2f}" for one, ratio in ratios.items() if ratio < bound]
+    missing = [human_bytes(one) for one in sizes if one not in ratios]
+    more = f"; behind at {', '.join(behind)}" if behind else ""
+    more += f"; not measured at {', '.join(missing)}" if missing and ratios else ""
+    met = None if not ratios or (missing and not behind) else not behind
+    return verdict(f"{said} at each of {len(sizes)} sizes{more}", met)
+
+
+def ratios_of(calls: Calls, collective: str, kind: str, how: int) -> dict[int, float]:
+    """NCCL's time over that of plait's choice, by size."""
+    return {
+        size: ways.ratio(how)
+        for (name, of, size), ways in sorted(calls.items())
+        if (name, of) == (collective, kind) and ways.ratio(how)
+    }
+
+
+def beside_nccl(calls: Calls) -> Iterator[str]:
+    for collective, least in MEANS.items():
+        first = KIB if collective == "all_reduce" else 4 * KIB
+        sizes = powers(first, MOST, 2)
+        for how in (GRAPH, EAGER):
+            ratios = ratios_of(calls, collective, "fp32", how)
+            at_asked = {size: ratio for size, ratio in ratios.items() if size in sizes}
+            said = f"{collective} {HOW[how]}: NCCL takes as long or longer"
+            yield at_every_size(said, at_asked, sizes, AS_FAST)
+            whole = mean(list(ratios.values())) if ratios else 0.0
+            said = f"{collective} {HOW[how]}: geometric mean {whole:.2f}, goal {least}"
+            yield verdict(said, whole >= least if ratios else None)
+
+
+def beside_pinned(folder: Path) -> Iterator[str]:
+    for section, said in PINNED.items():
+        calls = calls_of(folder, section)
+        for how in (GRAPH, EAGER):
+            ratios = ratios_of(calls, "all_reduce", "fp32", how)
+            head = f"NCCL {said}, {HOW[how]}: {OVER_PINNED:.0f} times plait's time"
+            yield at_every_size(head, ratios, powers(KIB, MOST, 2), OVER_PINNED)
+
+
+def beside_symmetric(folder: Path) -> Iterator[str]:
+    """Where PyTorch refuses a size, its ratio is 0, and there is nobody to be ahead of."""
+    rows = [row for file in sorted(folder.glob("gpu_symmetric_*.csv")) for row in read(file)]
+    for kind in SYMMETRIC_TYPES:
+        of_kind = [row for row in rows if row["type"] == kind and row["wrong"] == "0"]
+        refused = [int(row["bytes"]) for row in of_kind if float(row["ratio"]) == 0]
+        ratios = {int(row["bytes"]): float(row["ratio"]) for row in of_kind}
+        ratios = {size: ratio for size, ratio in ratios.items() if size not in refused}
+        sizes = [size for size in SYMMETRIC_SIZES if size not in refused]
+        said = f"PyTorch's symmetric memory takes as long or longer, {kind}"
+        if refused:
+            said += f" (refused: {', '.join(human_bytes(size) for size in refused)})"
+        yield at_every_size(said, ratios, sizes, AS_FAST)
+
+
+def beside_products(folder: Path) -> str:
+    """The least slow-down of products by plait beside NCCL's."""
+    slow: dict[str, list[tuple[float, str]]] = {"nccl": [], "plait": []}
+    for file in sorted(folder.glob("gpu_overlap_*.csv")):
+        for row in read(file):
+            if row["collective"] == "all_reduce":
+                budget = f"a budget of {row['sm_budget']}" if row["sm_budget"] else "its own choice"
+                slow[row["by"]].append((float(row["slow_down_percent"]), budget))
+    said = "products beside all_reduces of 256 MiB: slowed by"
+    if not slow["nccl"] or not slow["plait"]:
+        return verdict(f"{said} a quarter of NCCL's percentage at most", None)
+    theirs, (ours, by) = min(slow["nccl"])[0], min(slow["plait"])
+    met = ours <= max(theirs, 0.0) * SLOW_DOWN_SHARE
+    return verdict(f"{said} {ours:.1f} % by plait with {by}, {theirs:.1f} % by NCCL", met)
+
+
+def goals(folder: Path, ranks: int) -> Iterator[str]:
+    """A line a goal. A figure with a way of its own may come from the schedules."""
+    table, swept = calls_of(folder, "table"), calls_of(folder, "schedules")
+    yield "### goals"
+    for one in FIGURES:
+        if one.ranks == ranks:
+            yield figure(swept if one.way else table, one)
+    yield from beside_nccl(table)
+    yield from beside_pinned(folder)
+    yield from beside_symmetric(folder)
+    yield beside_products(folder)
