@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -21,6 +22,7 @@ if not dist.is_available():
 from torch_ranks import on_ranks  # noqa: E402
 
 import plait.torch  # noqa: E402
+from plait.torch.works import OnStream  # noqa: E402
 
 Op = dist.ReduceOp
 
@@ -414,7 +416,88 @@ def test_failures(program, ranks):
     assert all(on_ranks(program, ranks))
 
 
+# On a GPU, with stand-ins for its events; tests/gpu/torch_backend.py runs there, and here without.
+
+PROGRAM = Path(__file__).resolve().parents[1] / "gpu" / "torch_backend.py"
+
+
+class NeverDone:
+    """An event that no GPU comes to."""
+
+    def record(self, stream=None):
+        pass
+
+    def query(self):
+        return False
+
+    def synchronize(self):
+        raise AssertionError("wanted a wait with an end")
+
+
+def test_a_wait_for_a_gpu_has_an_end(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "Event", NeverDone)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    work = OnStream("all_reduce", None, None, None, False, lambda: None)
+    assert work.wait() and not work.is_completed()  # the host does not wait
+    began = time.monotonic()
+    with pytest.raises(dist.DistBackendError, match="Timed out waiting 200ms for all_reduce"):
+        work.wait(timedelta(seconds=0.2))
+    assert 0.2 <= time.monotonic() - began < 5
+
+
+def test_a_wait_for_a_gpu_raises_what_its_call_met(monkeypatch):
+    def check():
+        raise dist.DistBackendError("the process group was closed")
+
+    monkeypatch.setattr(torch.cuda, "Event", NeverDone)
+    with pytest.raises(dist.DistBackendError, match="closed"):
+        OnStream("all_reduce", None, None, None, False, check).wait(timedelta(seconds=60))
+
+
+def test_the_program_for_gpus_passes_on_host_memory():
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(PROGRAM)]
+    checks = ["all_reduce_operations", "moves", "uneven", "messages", "aborted", "world"]
+    done = subprocess.run(
+        [sys.executable, *words, *checks, "--device", "cpu"],
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [row["check"] for row in rows] == checks and all(row["ok"] for row in rows)
+
+
 # How it comes into a program.
+
+
+def made_again(rank, ranks):
+    """A default group, destroyed and made again with what rank 0 listens to in the same store."""
+    store = dist.distributed_c10d._get_default_store()
+    for turn in range(3):
+        dist.destroy_process_group()
+        dist.init_process_group("plait", store=store, rank=rank, world_size=ranks)
+        mine = torch.full((10,), float(rank + turn))
+        dist.all_reduce(mine)
+        assert torch.equal(mine, torch.full((10,), float(sum(range(ranks)) + ranks * turn)))
+        peer = (rank + 1) % ranks
+        gone = dist.isend(mine, peer)
+        dist.recv(torch.empty(10), (rank - 1) % ranks)
+        gone.wait()
+    return True
+
+
+def test_a_group_that_is_made_again_in_one_store_finds_its_own_ranks():
+    assert all(on_ranks(made_again, 3, timeout_s=20))
+
+
+def test_a_group_bound_to_a_gpu_connects_at_once(monkeypatch):
+    asked = []
+    side = plait.torch.group.GpuSide
+    monkeypatch.setattr(side, "connect", lambda _, device: asked.append(device))
+    group = plait.torch.create(dist.HashStore(), 0, 2, timedelta(seconds=1))
+    group.eager_connect_single_device(torch.device("cuda", 0))
+    assert asked == [torch.device("cuda", 0)]
 
 
 def training(rank, ranks):

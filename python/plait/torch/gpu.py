@@ -15,7 +15,7 @@ import torch
 
 import plait
 from plait.torch.meeting import meet
-from plait.torch.works import OnStream, c10d_words
+from plait.torch.works import OnStream, await_event, c10d_words
 
 
 class GpuSide:
@@ -36,6 +36,13 @@ class GpuSide:
         stream = torch.cuda.current_stream(self._device).cuda_stream
         scalars = [] if scalar == 1.0 else [scalar] * self.ranks
         core.enqueue(request, source, out, stream, "", {}, scalars)
+
+    def connect(self, device: Any) -> None:
+        """Makes the communicator now, on all ranks at once."""
+        with self._guard, torch.cuda.device(device), c10d_words("connecting", self.timeout_s):
+            self._check_device(device)
+            if self._core is None:
+                self._meet()
 
     def _meet(self) -> Any:
         if torch.cuda.is_current_stream_capturing():
@@ -69,13 +76,13 @@ class GpuSide:
             current = torch.cuda.current_stream(device)
             if not is_async:
                 call(self)
-                return OnStream(result, None, current, False, self.check)
+                return OnStream(what, result, None, current, False, self.check)
             if self._stream is None:
                 self._stream = torch.cuda.Stream(device)
             self._stream.wait_stream(current)
             with torch.cuda.stream(self._stream):
                 call(self)
-            return OnStream(result, keep, self._stream, True, self.check)
+            return OnStream(what, result, keep, self._stream, True, self.check)
 
     def _check_device(self, device: Any) -> None:
         if self._device is None:
@@ -93,12 +100,16 @@ class GpuSide:
                 self._core.check()
 
     def synchronize(self) -> None:
-        """The host waits for all calls."""
-        if self._device is not None:
-            torch.cuda.current_stream(self._device).synchronize()
-            if self._stream is not None:
-                self._stream.synchronize()
-            self.check()
+        """The host waits for all calls, as long as the group's timeout."""
+        if self._device is None:
+            return
+        streams = [torch.cuda.current_stream(self._device)]
+        if self._stream is not None:
+            streams.append(self._stream)
+        for stream in streams:
+            event = torch.cuda.Event()
+            event.record(stream)
+            await_event(event, "the calls before", self.timeout_s, self.check)
 
     def abort(self, why: str = "it was aborted") -> None:
         """From any thread."""
@@ -107,8 +118,10 @@ class GpuSide:
             self._core.abort()
 
     def close(self) -> None:
-        """After what was called."""
-        if self._core is not None and not self._closed:
-            self.synchronize()
-        self._closed = self._closed or "wanted an open process group: it was destroyed"
-        self._core = None
+        """After what was called, where it ends in the group's time."""
+        try:
+            if self._core is not None and not self._closed:
+                self.synchronize()
+        finally:
+            self._closed = self._closed or "wanted an open process group: it was destroyed"
+            self._core = None

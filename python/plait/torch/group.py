@@ -31,6 +31,9 @@ class Group(Calls):
     """Everything but the base class that torch wants."""
 
     def __init__(self, store: Any, rank: int, ranks: int, timeout: timedelta) -> None:
+        # A group that is made again in the same store must not find what the one before left.
+        made = store.add(f"made/{rank}", 1)
+        store = dist.PrefixStore(str(made), store)
         self._store, self._rank, self._ranks = store, rank, ranks
         self._timeout_s = timeout.total_seconds()
         self._requests = {}
@@ -119,6 +122,11 @@ class Group(Calls):
         if self._mail is not None:
             self._mail.close("it was destroyed")
 
+    def eager_connect_single_device(self, device: torch.device) -> None:
+        """What init_process_group(device_id=) asks for: the communicator of that GPU, made now."""
+        if self._ranks > 1:
+            self._gpu(device).connect(device)
+
     def split_group(
         self,
         ranks: list[int],
@@ -160,16 +168,16 @@ class Group(Calls):
             elif tensor.is_cpu:
                 work = self._host_side.do(what, call, result, is_async, seconds)
             else:
-                work = self._gpu(tensor).do(what, call, result, is_async, keep, tensor.device)
+                where = tensor.device
+                work = self._gpu(where).do(what, call, result, is_async, keep, where)
         if self._batch is not None:
             self._batch.append(work)
         return work
 
-    def _gpu(self, tensor: Tensor) -> GpuSide:
-        if not tensor.is_cuda:
+    def _gpu(self, device: torch.device) -> GpuSide:
+        if device.type != "cuda":
             raise dist.DistBackendError(
-                f"[plait] wanted a tensor in host memory or on a CUDA GPU, found one on "
-                f"{tensor.device}"
+                f"[plait] wanted a tensor in host memory or on a CUDA GPU, found one on {device}"
             )
         if self._gpu_side is None:
             self._gpu_side = GpuSide(self._store, self._rank, self._ranks, self._timeout_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -161,28 +162,66 @@ class Later(Work):
         return self._future
 
 
+def await_event(event: Any, what: str, seconds: float, check: Callable[[], None]) -> None:
+    """The host waits for a GPU's event, at most so long; check() raises what calls met."""
+    end = time.monotonic() + seconds
+    pause = 1e-5
+    while not event.query():
+        check()
+        if time.monotonic() >= end:
+            raise timed_out(what, seconds)
+        time.sleep(pause)
+        pause = min(2 * pause, 1e-3)
+    check()
+
+
+def tensors_in(what: Any) -> Iterator[torch.Tensor]:
+    """Of lists in lists."""
+    if isinstance(what, torch.Tensor):
+        yield what
+    elif isinstance(what, (list, tuple)):
+        for one in what:
+            yield from tensors_in(one)
+
+
 class OnStream(Work):
     """Of a call on a GPU's stream: the host does not wait, the streams of those who wait() do."""
 
     def __init__(
-        self, result: Any, keep: Any, stream: Any, is_side: bool, check: Callable[[], None]
+        self,
+        what: str,
+        result: Any,
+        keep: Any,
+        stream: Any,
+        is_side: bool,
+        check: Callable[[], None],
     ) -> None:
         super().__init__()
-        self._result, self._stream, self._is_side, self._check = result, stream, is_side, check
+        self._what, self._result, self._stream = what, result, stream
+        self._is_side, self._check = is_side, check
         self._keep = keep  # so that the allocator gives to nobody what the stream still uses
         self._event = torch.cuda.Event()
         self._event.record(stream)
         self._future: Any = None
 
+    def __del__(self) -> None:
+        """Where nobody waited, the allocator is told which stream still uses the tensors."""
+        for tensor in tensors_in(getattr(self, "_keep", None)):
+            if tensor.is_cuda:
+                tensor.record_stream(self._stream)
+
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Makes the current stream wait; on a call of its own stream it has nothing to do."""
+        """Makes the current stream wait; on a call of its own stream it has nothing to do.
+
+        With a timeout the host waits too, that long at most. A graph that is captured has no time.
+        """
         if self._is_side:
             torch.cuda.current_stream(self._stream.device).wait_event(self._event)
             self._keep = None
         self._check()
-        if timeout is not None and timeout.total_seconds() > 0:
-            self._event.synchronize()
-            self._check()
+        seconds = timeout.total_seconds() if timeout is not None else 0.0
+        if seconds > 0 and not torch.cuda.is_current_stream_capturing():
+            await_event(self._event, self._what, seconds, self._check)
         return True
 
     def synchronize(self) -> None:
