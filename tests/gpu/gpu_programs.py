@@ -40,9 +40,12 @@ class Bench:
         return array
 
     def finish(self) -> None:
+        """The stream is done. Why it has failed the communicator says, and before the driver does:
+        to fail a stream takes that up to some seconds."""
         try:
-            self.gpu.synchronize(self.stream)
-        finally:  # why a stream has failed is what the communicator says
+            while not self.gpu.is_done(self.stream):
+                self.comm.check()
+        finally:
             self.comm.check()
 
     def stream_failed(self) -> bool:

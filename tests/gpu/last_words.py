@@ -228,6 +228,7 @@ def main() -> int:
         rows.append({"case": "waits", "door": "plait"})
         rows[-1] |= waits(lambda rank: Own(f"unix:{folder}/meet", rank))
     if args.drop_in:
+        ctypes.CDLL("libnccl.so.2", mode=ctypes.RTLD_GLOBAL)  # torch's, which it shows nobody
         name = Nccl.new_id()
         rows.append({"case": "waits", "door": "nccl"} | waits(lambda rank: Nccl(name, rank)))
         rows.append({"case": "stores", "door": "nccl"} | stores(args.rounds))

@@ -556,10 +556,11 @@ def world(job: Job) -> None:
 
 EVERYWHERE = [
     *(all_reduce_types, all_reduce_operations, reduce_and_scatter, moves, uneven, sparse, objects),
-    *(asynchronous, coalesced, messages, barrier, ddp, several_groups, late_rank),
-    *(aborted, shut_down),
+    *(asynchronous, coalesced, messages, barrier, ddp, several_groups, aborted, shut_down),
 ]
 ON_GPUS = [nobody_waits, streams, captured, captured_first, fsdp]
+# After it the process of a rank that waited in vain uses its GPU no more: its stream has failed.
+LAST = [late_rank]
 
 
 class Runner:
@@ -580,7 +581,8 @@ class Runner:
             if check is not world:
                 self.job.group = self.job.new_group()
             check(self.job)
-            self.job.end()
+            if check not in LAST:
+                self.job.end()
         except Exception as error:
             why = f"{type(error).__name__}: {error}"[:1000]
             traceback.print_exc()
@@ -610,7 +612,7 @@ class Runner:
 
 def main() -> int:
     """1 where a check failed."""
-    every = [*EVERYWHERE, *ON_GPUS, world]
+    every = [*EVERYWHERE, *ON_GPUS, world, *LAST]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checks", nargs="*", help="all where none is named", metavar="CHECK")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
@@ -625,7 +627,7 @@ def main() -> int:
         torch.cuda.set_device(device)
     dist.init_process_group("plait", timeout=timedelta(seconds=GROUP_S))
     runner = Runner(Job(device), args.limit_s)
-    here = every if args.device == "cuda" else [*EVERYWHERE, world]
+    here = every if args.device == "cuda" else [*EVERYWHERE, world, *LAST]
     for check in here:
         if not args.checks or check.__name__ in args.checks:
             runner.run(check)
