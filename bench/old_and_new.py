@@ -1,7 +1,7 @@
 """Two builds in turn on one machine: what a change costs calls, native and under NCCL.
 
     python3 bench/old_and_new.py --builds OLD NEW --gpus 2 [--collectives all_reduce,all_gather]
-        [--min 1K --max 1G] [--rounds 3] [--csv rows.csv]
+        [--least 1K --most 1G] [--rounds 3] [--csv rows.csv]
 
 OLD and NEW are build folders with `bench_gpu` and, for --under-nccl, `shims/libplait_nccl.so`.
 Each round runs both, the order changing from round to round; a row's figure is the median of the
@@ -48,7 +48,7 @@ def native(build: Path, args: argparse.Namespace) -> Iterator[tuple[Key, dict[st
         with tempfile.NamedTemporaryFile("r", suffix=".csv") as rows:
             command = [str(build / "bench_gpu"), "--gpus", str(args.gpus), "--eager"]
             command += ["--what", "fused", "--collective", collective, "--types", "fp32,bf16"]
-            command += ["--min", str(size(args.min)), "--max", str(size(args.max))]
+            command += ["--min", str(size(args.least)), "--max", str(size(args.most))]
             command += ["--factor", str(args.factor), "--csv", rows.name]
             command += [] if args.threads else ["--processes"]
             ended(run_job(command, os.environ, args.limit), " ".join(command))
@@ -65,7 +65,7 @@ def under_nccl(build: Path, args: argparse.Namespace) -> Iterator[tuple[Key, dic
     """Rows of this file as a program under torchrun, with the build's drop-in preloaded."""
     env = {**os.environ, "LD_PRELOAD": str(build / "shims" / "libplait_nccl.so")}
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(args.gpus)]
-    command += ["--master-port", "0", __file__, "--min", args.min, "--max", args.max]
+    command += ["--master-port", "0", __file__, "--least", args.least, "--most", args.most]
     command += ["--factor", str(args.factor), "--collectives", args.collectives]
     for line in ended(run_job(command, env, args.limit), " ".join(command)).splitlines():
         if line.startswith("{"):
@@ -102,8 +102,8 @@ def program(args: argparse.Namespace) -> None:
         return statistics.median(found)
 
     for collective in args.collectives.split(","):
-        nbytes = size(args.min)
-        while nbytes <= size(args.max):
+        nbytes = size(args.least)
+        while nbytes <= size(args.most):
             whole = torch.ones(nbytes // 2 // ranks * ranks, device="cuda", dtype=torch.bfloat16)
             part = torch.full((len(whole) // ranks,), rank + 1.0, device="cuda", dtype=whole.dtype)
             call = partial(ways[collective], whole, part)
@@ -169,8 +169,8 @@ def main() -> int:
     parser.add_argument("--threads", action="store_true", help="ranks as threads of a process")
     parser.add_argument("--under-nccl", action="store_true", help="PyTorch over the drop-in too")
     parser.add_argument("--collectives", default="all_reduce,all_gather,reduce_scatter")
-    parser.add_argument("--min", default="1K")
-    parser.add_argument("--max", default="1G")
+    parser.add_argument("--least", default="1K", help="bytes, as in 64K, 64M or 1G")
+    parser.add_argument("--most", default="1G", help="likewise")
     parser.add_argument("--factor", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=240.0, help="seconds of a build's one run")

@@ -108,8 +108,21 @@ __device__ inline void store_flag_relaxed(unsigned* at, unsigned value) {
 __device__ inline void fence_before_flags() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 /// The kernel ends with an error, and with it all that its process has on this GPU: no copy or
 /// kernel behind it runs, and every wait for its stream says so. Under MPS the same befalls every
-/// client that the server has on this GPU.
-__device__ inline void fail_stream() { asm volatile("trap;"); }
+/// client that the server has on this GPU. By a load from an odd address, which no GPU takes: on an
+/// H200 with 32 hardware queues the driver was done with that 0.1 s later, with a trap 3.2 s later
+/// (bench/NOTES.md). The trap is for a load that comes back all the same.
+__device__ inline void fail_stream() {
+  asm volatile(
+      "{\n\t"
+      ".reg .u32 found;\n\t"
+      ".reg .pred again;\n\t"
+      "wait: ld.volatile.global.u32 found, [%0];\n\t"
+      "setp.eq.u32 again, found, 1;\n\t"
+      "@again bra wait;\n\t"
+      "trap;\n\t"
+      "}" ::"l"(1ull)
+      : "memory");
+}
 /// Whoever waits for threads of its block says so: on a host's threads, these may want its core.
 __device__ inline void let_others_run() {}
 __device__ inline unsigned long long now_ns() {
