@@ -47,7 +47,7 @@ def native(build: Path, args: argparse.Namespace) -> Iterator[tuple[Key, dict[st
     for collective in args.collectives.split(","):
         with tempfile.NamedTemporaryFile("r", suffix=".csv") as rows:
             command = [str(build / "bench_gpu"), "--gpus", str(args.gpus), "--eager"]
-            command += ["--what", "fused", "--collective", collective, "--types", "fp32,bf16"]
+            command += ["--collective", collective, "--types", "fp32,bf16"]
             command += ["--min", str(size(args.least)), "--max", str(size(args.most))]
             command += ["--factor", str(args.factor), "--csv", rows.name]
             command += [] if args.threads else ["--processes"]

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/text.hpp"
-#include "exec/cuda/copies/exchange_cut.hpp"
+#include "exec/cuda/copies/copy_tuning.hpp"
 #include "exec/float_mode.hpp"
 #include "plait/error.hpp"
 
@@ -47,7 +47,7 @@ cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
 Plan plan_as_launched(const cuda::Choice& choice, const Topology& topology, const Request& request,
                       const cuda::Group& group, Launch launch) {
   cuda::Tuning tuning = choice.tuning;
-  if (tuning.host_permille < 0 && launch == Launch::eager && group.host_bytes != 0 &&
+  if (tuning.host_permille < 0 && launch == Launch::eager && cuda::may_share(group) &&
       choice.engine == &cuda::copy_exchange_engine() && request.counts.empty() &&
       request.count * bytes_of(request.type) >= cuda::kLeastSharedBytes)
     tuning.host_permille = cuda::kBestHostPermille;

@@ -29,7 +29,7 @@ class ExchangeReady : public Ready {
   void enqueue(const Buffers& buffers, Stream stream) override {
     CallArgs call = call_;
     set_buffers(call, buffers);
-    const bool corrected = is_chosen_ && !rank_.is_capturing(stream);
+    const bool corrected = is_chosen_ && may_share(group_) && !rank_.is_capturing(stream);
     AgreedShare& share = rank_.agreed_share();
     if (is_chosen_)
       tuning_.host_permille =

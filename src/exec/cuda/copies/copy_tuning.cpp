@@ -21,6 +21,10 @@ std::uint64_t wished_piece_bytes(const Tuning& tuning) {
   return std::max(kLeastPiece, static_cast<std::uint64_t>(tuning.tile_units) * 16);
 }
 
+bool may_share(const Group& group) {
+  return group.host_bytes != 0 && group.inbox_bytes() >= kLeastSharingInbox;
+}
+
 ExchangeCut exchange_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning) {
   ExchangeRoom wished;
   wished.inbox_bytes = group.inbox_bytes();

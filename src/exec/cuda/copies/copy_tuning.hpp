@@ -14,6 +14,9 @@ namespace plait::cuda {
 /// Of a piece, at most; 0 = chosen.
 std::uint64_t wished_piece_bytes(const Tuning& tuning);
 
+/// Whether an exchange's share through host memory is chosen where nobody asks for one; else there
+/// is none.
+bool may_share(const Group& group);
 ExchangeCut exchange_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning);
 RotationCut rotation_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning);
 RingCut ring_cut(const Request& request, const Group& group, const Tuning& tuning);

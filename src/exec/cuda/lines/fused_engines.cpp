@@ -19,7 +19,7 @@ bool is_bare(const Request& request, const Tuning& tuning) {
 /// How far pushes run ahead of reductions. Source: bench/results/gpu_two_shot_*.csv.
 int steps_ahead(const Request& request, bool is_lean) {
   const std::uint64_t mib = (request.count * bytes_of(request.type)) >> 20;
-  if (request.ranks == 2) return mib > 16 ? 2 : 1;
+  if (request.ranks == 2) return mib >= 16 ? 2 : 1;
   if (is_lean) return mib >= 48 ? 3 : mib >= 12 ? 2 : 1;
   return mib > 16 ? 4 : 1;
 }
