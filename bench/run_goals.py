@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from run_calls import HOW, Calls, Ways, busbw, calls_of, mean
-from run_rows import GIB, KIB, MIB, OTHERS, powers, read
+from run_rows import GIB, KIB, MIB, OTHERS, SYMMETRIC_SIZES, SYMMETRIC_TYPES, powers, read
 
 from plait.outputs import human_bytes
 
@@ -57,8 +57,6 @@ PINNED = {
     "pinned_ring": "pinned to its ring and 1 channel",
 }
 OVER_PINNED = 2.0
-SYMMETRIC_SIZES = powers(KIB, 64 * MIB, 2)
-SYMMETRIC_TYPES = ("float32", "bfloat16")
 SLOW_DOWN_SHARE = 0.25  # of NCCL's
 
 
@@ -132,7 +130,7 @@ def beside_pinned(folder: Path) -> Iterator[str]:
 def beside_symmetric(folder: Path) -> Iterator[str]:
     """Where PyTorch refuses a size, its ratio is 0, and there is nobody to be ahead of."""
     rows = [row for file in sorted(folder.glob("gpu_symmetric_*.csv")) for row in read(file)]
-    for kind in SYMMETRIC_TYPES:
+    for kind in SYMMETRIC_TYPES.values():
         of_kind = [row for row in rows if row["type"] == kind and row["wrong"] == "0"]
         refused = [int(row["bytes"]) for row in of_kind if float(row["ratio"]) == 0]
         ratios = {int(row["bytes"]): float(row["ratio"]) for row in of_kind}

@@ -4,8 +4,9 @@
     python bench/run_predictions.py --compare OUT --gpus 8
 
 Nothing in these files was measured. plait's rows are predicted by the simulator from
-topologies/hgx-h200.json, NCCL's all_reduces by its model of NCCL's ring; other rows of NCCL have no
-prediction. What links give is predicted by reasoning, since the simulator's links are fitted to it.
+topologies/hgx-h200.json, NCCL's all_reduces by its model of NCCL's ring, pinned NCCL and PyTorch's
+symmetric memory by run_models.py; other rows of NCCL have no prediction. What links give is
+predicted by reasoning, since the simulator's links are fitted to it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,24 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from run_rows import CHOSEN, COLUMNS, GIB, MEMORY_BYTES, MIB, SM_BUDGET, Item, Writer, items, read
+from run_models import pinned_us, symmetric_us
+from run_rows import (
+    CHOSEN,
+    COLUMNS,
+    GIB,
+    MEMORY_BYTES,
+    MIB,
+    NCCL_WAYS,
+    SECTIONS,
+    SM_BUDGET,
+    SYMMETRIC_SIZES,
+    SYMMETRIC_TYPES,
+    SYMMETRIC_WAYS,
+    Item,
+    Writer,
+    items,
+    read,
+)
 
 import plait
 from plait._core import engine_plan, predicted_ns
@@ -34,6 +52,10 @@ PREDICTED = (
 LINKS = ("pattern", "k", "way", "gpus", "predicted_gb_per_s")
 LINK_ROWS = (  # of bench_links
     *("pattern", "k", "way", "blocks", "gpus", "bytes", "us", "least_us", "gb_per_s", "wrong"),
+)
+SYMMETRIC = (  # of symmetric.py
+    *("ranks", "type", "bytes", "all_reduce_by", "all_reduce_us", "plait_us", "one_shot_us"),
+    *("two_shot_us", "ratio", "wrong"),
 )
 NEAR = 0.10
 Row = dict[str, Any]
@@ -106,6 +128,23 @@ def predicted(section: str, ranks: int) -> Iterator[Row]:
             us = nccl_us(ranks, item.size // MIB)
             times = {"predicted_graph_us": us, "predicted_eager_us": us}
             yield row | {"way": "nccl", "params": ""} | times
+        if section in NCCL_WAYS:
+            us = pinned_us(section, ranks, item.size)
+            times = {"predicted_graph_us": us, "predicted_eager_us": us}
+            yield row | {"way": NCCL_WAYS[section], "params": ""} | times
+
+
+def predicted_symmetric(ranks: int) -> Iterator[Row]:
+    """Of PyTorch's symmetric memory, which is timed in graphs alone."""
+    for kind in SYMMETRIC_TYPES:
+        for size in SYMMETRIC_SIZES:
+            row = {"section": "symmetric", "collective": "all_reduce", "gpus": ranks, "type": kind}
+            for way in SYMMETRIC_WAYS:
+                times = {
+                    "predicted_graph_us": symmetric_us(way, ranks, size),
+                    "predicted_eager_us": 0.0,
+                }
+                yield row | {"bytes": size, "way": f"symmetric {way}", "params": ""} | times
 
 
 def predicted_links(ranks: int) -> Iterator[Row]:
@@ -141,14 +180,21 @@ def files(ranks: int) -> tuple[Path, Path]:
 
 SAID = "predictions, not measurements: made before the run by bench/run_predictions.py --write"
 
+BY = (
+    "us, 0 = not timed: plait's by the simulator on topologies/hgx-h200.json, pinned NCCL's and "
+    "symmetric memory's by bench/run_models.py"
+)
+
 
 def write() -> None:
     for ranks in GPUS:
         runs, links = files(ranks)
-        made = Writer(runs, [SAID, "us by the simulator on topologies/hgx-h200.json"], PREDICTED)
-        for section in ("table", "schedules"):
+        made = Writer(runs, [SAID, BY], PREDICTED)
+        for section in SECTIONS:
             for row in predicted(section, ranks):
                 made.write(row)
+        for row in predicted_symmetric(ranks):
+            made.write(row)
         out = Writer(links, [SAID, "GB/s by reasoning, bench/NOTES.md has it"], LINKS)
         for row in predicted_links(ranks):
             out.write(row | {"gpus": ranks})
@@ -157,58 +203,83 @@ def write() -> None:
 def make_up(folder: Path, ranks: int, name: str) -> None:
     """Rows as a run would leave them, drawn around the predictions: to try programs with."""
     drawn = random.Random(1)
-    runs, links = files(ranks)
     said = ["machine: none; made up from predictions to try the tables with", "command: none"]
-    noisy = lambda us: float(us) * drawn.uniform(0.9, 1.1)  # noqa: E731
-    writers: dict[str, Writer] = {}
-    for row in read(runs):
-        section = row["section"]
-        if section not in writers:
-            writers[section] = Writer(folder / f"gpu_run_{section}_{name}.csv", said, COLUMNS)
-        times = {f"{how}_us": noisy(row[f"predicted_{how}_us"]) for how in ("graph", "eager")}
-        plain = {key: row[key] for key in ("collective", "gpus", "type", "bytes", "way", "params")}
-        more = {"ranks_as": "processes", "wrong": 0, "commit": "none"}
-        writers[section].write(plain | times | more)
-        if row["way"] != "nccl":
-            both = {key: us * drawn.uniform(0.8, 1.8) for key, us in times.items()}
-            writers[section].write(plain | both | more | {"way": "nccl", "params": ""})
-    columns = (
-        "pattern",
-        "k",
-        "way",
-        "blocks",
-        "gpus",
-        "bytes",
-        "us",
-        "least_us",
-        "gb_per_s",
-        "wrong",
-    )
-    out = Writer(folder / f"gpu_links_{name}.csv", said, columns)
-    for row in read(links):
+    rows = read(files(ranks)[0])
+    for section in SECTIONS:
+        of_section = [row for row in rows if row["section"] == section]
+        out = Writer(folder / f"gpu_run_{section}_{name}.csv", said, COLUMNS)
+        for row in of_section:
+            times = {
+                f"{how}_us": float(row[f"predicted_{how}_us"]) * drawn.uniform(0.9, 1.1)
+                for how in ("graph", "eager")
+            }
+            plain = {key: row[key] for key in PREDICTED[1:7]}
+            more = {"ranks_as": "processes", "wrong": 0, "commit": "none"}
+            out.write(plain | times | more)
+            if section not in NCCL_WAYS and row["way"] != "nccl":
+                both = {key: us * drawn.uniform(0.8, 1.8) for key, us in times.items()}
+                out.write(plain | both | more | {"way": "nccl", "params": ""})
+    _make_up_symmetric(Writer(folder / f"gpu_symmetric_{name}.csv", said, SYMMETRIC), ranks, drawn)
+    _make_up_links(Writer(folder / f"gpu_links_{name}.csv", said, LINK_ROWS), ranks, drawn)
+
+
+def _make_up_symmetric(out: Writer, ranks: int, drawn: random.Random) -> None:
+    for named in SYMMETRIC_TYPES.values():
+        for size in SYMMETRIC_SIZES:
+            us = {
+                f"{way}_us": symmetric_us(way, ranks, size) * drawn.uniform(0.9, 1.1)
+                for way in SYMMETRIC_WAYS
+            }
+            plait_us = min(us.values()) / drawn.uniform(0.9, 1.6)
+            more = {"all_reduce_by": "nccl", "all_reduce_us": 2 * plait_us, "plait_us": plait_us}
+            row = {"ranks": ranks, "type": named, "bytes": size} | more | us | {"wrong": 0}
+            out.write(row | {"ratio": min(us.values()) / plait_us})
+
+
+def _make_up_links(out: Writer, ranks: int, drawn: random.Random) -> None:
+    for row in read(files(ranks)[1]):
         for size in (GIB, 4 * GIB):
-            speed = noisy(row["predicted_gb_per_s"])
+            speed = float(row["predicted_gb_per_s"]) * drawn.uniform(0.9, 1.1)
             us = size / speed / 1e3
             facts = {"blocks": 100, "bytes": size, "us": us, "least_us": us, "gb_per_s": speed}
             out.write(row | facts | {"wrong": 0})
 
 
-def key_of(row: Row) -> tuple[str, ...]:
-    return tuple(str(row[name]) for name in ("collective", "gpus", "type", "bytes", "way"))
+Key = tuple[str, ...]
+
+
+def key_of(section: str, row: Row) -> Key:
+    return (section, *(str(row[name]) for name in ("collective", "gpus", "type", "bytes", "way")))
+
+
+def measured(folder: Path) -> dict[Key, Row]:
+    """A run's right rows."""
+    found: dict[Key, Row] = {}
+    for section in SECTIONS:
+        for file in sorted(folder.glob(f"gpu_run_{section}_*.csv")):
+            for row in read(file):
+                if row["wrong"] == "0":
+                    found.setdefault(key_of(section, row), row)
+    types = {named: kind for kind, named in SYMMETRIC_TYPES.items()}
+    for file in sorted(folder.glob("gpu_symmetric_*.csv")):
+        for row in read(file):
+            plain = {"collective": "all_reduce", "gpus": row["ranks"], "type": types[row["type"]]}
+            for way in SYMMETRIC_WAYS:
+                one = plain | {"bytes": row["bytes"], "way": f"symmetric {way}"}
+                times = {"graph_us": row[f"{way}_us"], "eager_us": "0"}
+                found.setdefault(key_of("symmetric", one), times)
+    return found
 
 
 def compared(folder: Path, ranks: int) -> Iterator[tuple[Row, str, float, float]]:
     """(the prediction's row, graph or eager, predicted us, measured us) where both are there."""
-    measured: dict[tuple[str, ...], Row] = {}
-    for file in sorted(folder.glob("gpu_run_*.csv")):
-        for row in read(file):
-            if "pinned" not in file.name:
-                measured.setdefault(key_of(row), row)
+    there = measured(folder)
     for row in read(files(ranks)[0]):
-        there = measured.get(key_of(row))
+        found = there.get(key_of(row["section"], row))
         for how in ("graph", "eager"):
-            if there is not None and float(there[f"{how}_us"]) > 0 and there["wrong"] == "0":
-                yield row, how, float(row[f"predicted_{how}_us"]), float(there[f"{how}_us"])
+            said = float(row[f"predicted_{how}_us"])
+            if found is not None and float(found[f"{how}_us"]) > 0 and said > 0:
+                yield row, how, said, float(found[f"{how}_us"])
 
 
 def errors(folder: Path, ranks: int) -> Iterator[str]:

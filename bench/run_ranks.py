@@ -22,7 +22,7 @@ from typing import Any
 
 import options
 from expected import POISON, Case, HostArrays, TorchArrays, size_of
-from run_rows import CHOSEN, COLUMNS, FORMULA, SECTIONS, SM_BUDGET, Item, Writer, items
+from run_rows import CHOSEN, COLUMNS, FORMULA, NCCL_WAYS, SECTIONS, SM_BUDGET, Item, Writer, items
 
 import plait
 from plait import launch
@@ -30,7 +30,6 @@ from plait.bench.gpu_ranks import BenchRank, Call, sums_in_rank_order
 from plait.bench.reductions import EPSILON, REDUCING
 from plait.launch import Emit
 
-NCCL_WAYS = {"pinned_tree": "nccl tree 8 channels", "pinned_ring": "nccl ring 1 channel"}
 ROW_S = 0.05  # of timed calls, each of eager and graph
 REFUSED = (plait.UnsupportedError, plait.InvalidArgumentError, plait.MemoryExhaustedError)
 MORE_S = 120.0  # beyond the budget, until ranks that stand still are killed

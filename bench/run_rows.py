@@ -141,6 +141,10 @@ def schedules(ranks: int, most: int) -> Iterator[Item]:
 
 
 SECTIONS = ("table", "pinned_tree", "pinned_ring", "schedules")
+NCCL_WAYS = {"pinned_tree": "nccl tree 8 channels", "pinned_ring": "nccl ring 1 channel"}
+SYMMETRIC_SIZES = powers(KIB, 64 * MIB, 2)  # of bench/symmetric.py
+SYMMETRIC_TYPES = {"fp32": "float32", "bf16": "bfloat16"}  # as its rows name them
+SYMMETRIC_WAYS = ("one_shot", "two_shot")
 
 
 def items(section: str, ranks: int, most: int) -> list[Item]:

@@ -24,6 +24,9 @@ struct KernelCosts {
   double message_lines_ns, message_tiles_ns, message_both_ns;
   double message_blocks_ns;
   double gather_gb_per_s, gather_ns, gather_chunk_ns;
+  double in_step_to_three, in_step_to_seven, pull_share;
+  double drift_bytes, piece_ns, shift_share, xor_share, phase_ns;
+  double ring_ns, ring_step_ns, ring_take_gb_per_s;
 };
 
 KernelCosts costs_of(const Topology& topology) {
@@ -57,6 +60,17 @@ KernelCosts costs_of(const Topology& topology) {
   get("host_gather_gb_per_s", costs.gather_gb_per_s);
   get("host_gather_ns", costs.gather_ns);
   get("host_gather_chunk_ns", costs.gather_chunk_ns);
+  get("in_step_to_three_share", costs.in_step_to_three);
+  get("in_step_to_seven_share", costs.in_step_to_seven);
+  get("tile_pull_share", costs.pull_share);
+  get("tile_drift_bytes", costs.drift_bytes);
+  get("tile_piece_ns", costs.piece_ns);
+  get("tile_shift_share", costs.shift_share);
+  get("tile_xor_share", costs.xor_share);
+  get("tile_phase_ns", costs.phase_ns);
+  get("scatter_ring_ns", costs.ring_ns);
+  get("scatter_ring_step_ns", costs.ring_step_ns);
+  get("scatter_ring_take_gb_per_s", costs.ring_take_gb_per_s);
   return costs;
 }
 
@@ -131,16 +145,24 @@ class Price {
                                                   " from ", least, " on, found ", value));
   }
 
+  double has(const char* key) const {
+    const auto found = plan_.params.find(key);
+    return found == plan_.params.end() ? 0.0 : static_cast<double>(found->second);
+  }
+
   // Stores to more peers at once reach less: measured for one, three and seven.
+  static double to_peers(double peers, double one, double three, double seven) {
+    const double at = std::log2(std::max(peers, 1.0));
+    const double at_three = std::log2(3.0), at_seven = std::log2(7.0);
+    if (at <= at_three) return one + (three - one) * at / at_three;
+    return three + (seven - three) * std::min(1.0, (at - at_three) / (at_seven - at_three));
+  }
+  double share(double peers) const {
+    return to_peers(peers, costs_.to_one, costs_.to_three, costs_.to_seven);
+  }
   double link_ns(double bytes) const { return link_ns(bytes, std::max(parts_.sent, parts_.taken)); }
   double link_ns(double bytes, double peers) const {
-    const double at = std::log2(std::max(peers, 1.0));
-    const double three = std::log2(3.0), seven = std::log2(7.0);
-    const double share = at <= three
-                             ? costs_.to_one + (costs_.to_three - costs_.to_one) * at / three
-                             : costs_.to_three + (costs_.to_seven - costs_.to_three) *
-                                                     std::min(1.0, (at - three) / (seven - three));
-    return bytes / (link_gb_per_s_ * share);
+    return bytes / (link_gb_per_s_ * share(peers));
   }
   // What is escaped, or goes by slots of messages, both ways at once.
   double both_ways_share() const { return parts_.both_ways ? costs_.both_ways : 1.0; }
@@ -212,6 +234,39 @@ class Price {
     return made;
   }
 
+  // Ranks that go by themselves drift apart, and several meet at a receiver; the fewer bytes they
+  // have under way, the less. `under_way` 0: as many as there is room for.
+  double drift(double under_way) const {
+    const double bounded = under_way > 0.0 ? std::min(1.0, under_way / costs_.drift_bytes) : 1.0;
+    return bounded * (has("shift") > 0 ? costs_.shift_share : 1.0) *
+           (has("by_xor") > 0 ? costs_.xor_share : 1.0);
+  }
+  double pushed_ns(double bytes, double peers, double under_way) const {
+    const double lost = drift(under_way), by_themselves = share(peers);
+    const double in_step =
+        to_peers(peers, costs_.to_one, costs_.in_step_to_three, costs_.in_step_to_seven);
+    const double reached = lost == 1.0 ? by_themselves : in_step + (by_themselves - in_step) * lost;
+    const double by_link = bytes / (link_gb_per_s_ * reached);
+    return under_way > 0.0 ? std::max(by_link, bytes / under_way * costs_.piece_ns) : by_link;
+  }
+  // Readers pull as fast as each can take, so they stay in step.
+  double pulled_ns(double bytes, double peers) const {
+    const double in_step =
+        to_peers(peers, costs_.to_one, costs_.in_step_to_three, costs_.in_step_to_seven);
+    return bytes / (link_gb_per_s_ * in_step * costs_.pull_share);
+  }
+  // Of calls in two hops half of the bytes are parts, which senders push by bulk copies, and half
+  // results, which owners store where readers do not pull them.
+  double tile_link_ns(const Tiles& made, double bytes, double peers) const {
+    const bool pulls = has("pull") > 0;
+    const double results = made.hops > 1 ? bytes / 2 : pulls ? bytes : 0.0, parts = bytes - results;
+    const double phases = has("phases");
+    const double parts_ns = phases > 0 ? link_ns(parts, 1.0) + phases * costs_.phase_ns
+                                       : pushed_ns(parts, peers, has("under_way_bytes"));
+    return parts_ns + (pulls ? pulled_ns(results, peers)
+                             : pushed_ns(results, peers, has("results_under_way_bytes")));
+  }
+
   double tiles_ns() const {
     if (plan_.params.contains("host_permille")) return beside_host_ns();
     return tiles_ns(plan_.request.collective, parts_);
@@ -220,8 +275,7 @@ class Price {
     constexpr double kLeastUnits = 256.0;   // a tile that is worth a block
     constexpr double kFillBytes = 32768.0;  // more of a tile is on its way before it ends
     const double ranks = plan_.request.ranks;
-    const bool folds = plan_.params.contains("fold");
-    const bool rings = plan_.params.contains("ring");
+    const bool folds = has("fold") > 0, rings = has("ring") > 0;
     const Tiles direct = tiles_of(collective, parts, ranks);
     const Tiles made = folds ? folded(direct) : rings ? round_a_ring(direct, ranks) : direct;
     const double blocks =
@@ -233,9 +287,9 @@ class Price {
         (made.both_ways ? costs_.tile_both_ns : 0.0) + std::log2(ranks) * costs_.tile_ranks_ns +
         std::min(1.0, 16.0 * tile / kFillBytes) * costs_.tile_fill_ns;
     const double sums = made.sums ? made.in / (blocks * costs_.tile_sum_gb_per_s) : 0.0;
-    const double link = folds   ? link_ns(made.out, ranks / 2)
-                        : rings ? link_ns(made.out, 1)
-                                : link_ns(std::max(made.out, made.in));
+    const double peers = folds ? ranks / 2 : rings ? 1.0 : std::max(parts.sent, parts.taken);
+    const double link =
+        tile_link_ns(made, folds || rings ? made.out : std::max(made.out, made.in), peers);
     return first +
            overlapped(costs_.tile_norm, {link, sums, steps * made.turns * costs_.tile_step_ns});
   }
@@ -258,13 +312,12 @@ class Price {
   }
 
   // Tiles sum a part, then each piece of the parts takes a step round the ring, and the last one is
-  // taken out. What one copy costs beside its bytes is as recorded (bench/NOTES.md).
+  // taken out.
   double scatter_ring_ns() const {
-    constexpr double kRingNs = 30000.0, kStepNs = 4500.0, kLocalGbPerS = 1500.0;
     const double others = plan_.request.ranks - 1, part = parts_.bytes / (others + 1);
-    const double piece = param("piece_bytes", 1);
-    return tiles_ns(Collective::reduce_scatter, {part, others, others}) + kRingNs +
-           param("ring_steps", 1) * kStepNs + others * part / link_gb_per_s_ + piece / kLocalGbPerS;
+    return tiles_ns(Collective::reduce_scatter, {part, others, others}) + costs_.ring_ns +
+           param("ring_steps", 1) * costs_.ring_step_ns + others * part / link_gb_per_s_ +
+           param("piece_bytes", 1) / costs_.ring_take_gb_per_s;
   }
 
   double messages_ns() const {

@@ -92,6 +92,43 @@ def test_every_row_of_the_table_was_predicted(ranks):
     assert predicted == wanted
 
 
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_pinned_nccl_and_symmetric_memory_were_predicted_at_every_size(ranks):
+    rows = run_rows.read(run_predictions.files(ranks)[0])
+    for section, way in run_rows.NCCL_WAYS.items():
+        of_section = [row for row in rows if row["section"] == section and row["type"] == "fp32"]
+        for wanted in ("plait", "nccl"):
+            found = [int(r["bytes"]) for r in of_section if r["way"].startswith(wanted)]
+            assert sorted(found) == [KIB << k for k in range(23)]
+        assert {row["way"] for row in of_section if row["way"].startswith("nccl")} == {way}
+    symmetric = [row for row in rows if row["section"] == "symmetric"]
+    assert len(symmetric) == 2 * 2 * len(run_rows.SYMMETRIC_SIZES)
+    assert all(float(row["predicted_graph_us"]) > 0 for row in symmetric)
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_schedules_of_tiled_have_predictions_of_their_own(ranks):
+    """Every tuning at 1 GiB but those that are another by the reasoning in bench/NOTES.md."""
+    rows = [
+        row
+        for row in run_rows.read(run_predictions.files(ranks)[0])
+        if (row["section"], row["collective"], row["type"]) == ("schedules", "all_reduce", "fp32")
+        and int(row["bytes"]) == GIB
+        and row["way"].startswith("plait tiled")
+    ]
+    times = {}
+    for row in rows:
+        times.setdefault(row["predicted_graph_us"], []).append(row["way"])
+    alike = [ways for ways in times.values() if len(ways) > 1]
+    assert len(rows) > 12
+    assert alike == [["plait tiled:shift=1", "plait tiled:order=2,shift=1"]]
+
+
+def test_comparing_predictions_finds_every_section(made_up):
+    sections = {row["section"] for row, _, _, _ in run_predictions.compared(made_up, 8)}
+    assert sections == {"table", "schedules", "pinned_tree", "pinned_ring", "symmetric"}
+
+
 def test_a_prediction_is_what_the_simulator_says():
     item = run_rows.Item("schedules", "all_reduce", "fp32", 64 * MIB, "tiled")
     name, graph_us, eager_us = run_predictions.times_us(item, 8)
@@ -191,7 +228,7 @@ def test_pinned_nccl_takes_twice_as_long_at_each_size(tmp_path):
 def test_symmetric_memory_is_held_to_at_every_size_that_pytorch_takes(tmp_path):
     rows = [
         {"type": kind, "bytes": KIB << k, "ratio": 0.0 if k < 2 else 1.2, "wrong": 0}
-        for kind in run_goals.SYMMETRIC_TYPES
+        for kind in run_rows.SYMMETRIC_TYPES.values()
         for k in range(17)
     ]
     rows[-1]["ratio"] = 0.9
@@ -224,7 +261,7 @@ def test_symmetric_memory_is_timed_at_every_size_of_its_goal(monkeypatch):
         monkeypatch.setitem(sys.modules, name, MagicMock())
     symmetric = importlib.import_module("symmetric")
     try:
-        assert symmetric.sizes(64 * MIB) == run_goals.SYMMETRIC_SIZES
+        assert symmetric.sizes(64 * MIB) == run_rows.SYMMETRIC_SIZES
 
         def refuses():
             raise RuntimeError("input size must be at least 16-byte aligned\nat ...")

@@ -67,6 +67,59 @@ TEST_CASE("a fold has half the peers of a direct exchange, and more hops") {
   }
 }
 
+TEST_CASE("schedules of tiled are priced by what they change") {
+  using Schedule = std::map<std::string, std::int64_t>;
+  const auto tiled = [](int ranks, const Schedule& schedule, Collective collective) {
+    Request request = all_reduce(ranks, 1 << 30);
+    request.collective = collective;
+    if (collective == Collective::all_gather) request.count /= static_cast<unsigned>(ranks);
+    Plan plan = call("tiled", request, {{"blocks", 128}, {"tile_units", 4096}});
+    plan.params.insert(schedule.begin(), schedule.end());
+    return us(plan);
+  };
+  const auto sums = [&](int ranks, const Schedule& schedule) {
+    return tiled(ranks, schedule, Collective::all_reduce);
+  };
+  constexpr std::int64_t kMiB = 1 << 20;
+  for (const int ranks : {4, 8}) {
+    CAPTURE(ranks);
+    const double plain = sums(ranks, {});
+    // The fewer bytes under way, the more in step, until they no longer fill the links.
+    CHECK(sums(ranks, {{"under_way_bytes", kMiB}}) < sums(ranks, {{"under_way_bytes", 4 * kMiB}}));
+    CHECK(sums(ranks, {{"under_way_bytes", 4 * kMiB}}) < plain);
+    CHECK(sums(ranks, {{"under_way_bytes", 64 * kMiB}}) == doctest::Approx(plain));
+    CHECK(sums(ranks, {{"under_way_bytes", kMiB / 8}}) > plain);
+    const Schedule both{{"under_way_bytes", kMiB}, {"results_under_way_bytes", kMiB}};
+    CHECK(sums(ranks, both) < sums(ranks, {{"under_way_bytes", kMiB}}));
+    // Orders of targets are worth a percent.
+    const double shifted = sums(ranks, {{"shift", 1}}), by_xor = sums(ranks, {{"by_xor", 1}});
+    CHECK(shifted < by_xor);
+    CHECK(by_xor < plain);
+    CHECK(shifted > 0.985 * plain);
+    // A phase costs its own time.
+    CHECK(sums(ranks, {{"phases", 10}}) < plain);
+    CHECK(sums(ranks, {{"phases", 1000}}) > plain);
+    CHECK(sums(ranks, {{"pull", 1}}) < plain);
+    const double gathered = tiled(ranks, {}, Collective::all_gather);
+    CHECK(tiled(ranks, {{"pull", 1}}, Collective::all_gather) < gathered);
+  }
+  // Two ranks have one peer each, which nobody else sends to.
+  const double pair = sums(2, {});
+  CHECK(sums(2, {{"under_way_bytes", kMiB}}) == doctest::Approx(pair));
+  CHECK(sums(2, {{"shift", 1}}) == doctest::Approx(pair));
+}
+
+TEST_CASE("what a ring of copy engines costs beside its bytes is the machine's") {
+  const Plan plan =
+      call("scatter_ring", all_reduce(8, 1 << 30),
+           {{"blocks", 100}, {"tile_units", 4096}, {"piece_bytes", 8 << 20}, {"ring_steps", 100}});
+  Topology slow = machine();
+  slow.parameters["scatter_ring_step_ns"] = {5500.0, "test"};
+  CHECK(predicted_ns(plan, slow) == doctest::Approx(predicted_ns(plan, machine()) + 100e3));
+  slow.parameters["scatter_ring_ns"] = {40000.0, "test"};
+  CHECK(predicted_ns(plan, slow) == doctest::Approx(predicted_ns(plan, machine()) + 110e3));
+}
+
 TEST_CASE("an eager call takes its launch longer, and what sends one way less than both ways") {
   CHECK(us(lines("one_shot", 2, 1024), Launch::eager) > us(lines("one_shot", 2, 1024)));
   Request there = all_reduce(2, 1024), both = there;

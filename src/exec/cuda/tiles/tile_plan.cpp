@@ -48,9 +48,7 @@ class TilePlan {
     b_.param("blocks", shapes_[0].blocks);
     b_.param("tile_units", shapes_[0].most_units);
     b_.param("window", shapes_[0].window);
-    if (shapes_[0].half != 0) b_.param("fold", 1);
-    if (shapes_[0].ring != 0) b_.param("ring", 1);
-    if (shapes_[0].pull != 0) b_.param("pull", 1);
+    say_schedule();
     Plan plan = b_.build();
     for (int word = kTileParts; word <= kTileSummed; ++word) plan.counts[word] = count_;
     plan.slot_rings.push_back(
@@ -68,12 +66,40 @@ class TilePlan {
   bool takes_from(int rank) const { return in(senders_to(mine(), me_), rank); }
   bool is_read_by(int rank) const { return in(readers_of(mine(), me_), rank); }
   bool reads_from(int owner) const { return in(read_by(mine(), me_), owner); }
+  /// What its price wants to know of how the call goes about the links (sim/kernel_price.hpp).
+  void say_schedule() {
+    const TiledArgs& shape = shapes_[0];
+    if (shape.half != 0) b_.param("fold", 1);
+    if (shape.ring != 0) b_.param("ring", 1);
+    if (shape.pull != 0) b_.param("pull", 1);
+    if (shape.turns != 0) b_.param("shift", 1);
+    if (shape.order == kByXor) b_.param("by_xor", 1);
+    const std::uint64_t piece = std::uint64_t{shape.blocks} * shape.piece_bytes;  // of each block
+    const std::uint64_t pieces = shape.most_pieces;
+    if (shape.in_turn != 0)
+      b_.param("under_way_bytes", to_param(piece * (pieces != 0 ? pieces : kPushStages)));
+    int phases = 0, copied = 0;
+    for (me_ = 0; me_ < n_; ++me_) {
+      int paced = 0;
+      for (int other = 0; other < n_; ++other) paced += is_paced(mine(), other) ? 1 : 0;
+      phases = std::max(phases, paced);
+      if (copies_results()) copied = std::max(copied, __builtin_popcount(readers_of(mine(), me_)));
+    }
+    if (phases != 0) b_.param("phases", std::int64_t{phases} * count_);
+    if (copied != 0) {
+      const auto to_each = static_cast<std::uint64_t>(copied);
+      const std::uint64_t most = pieces != 0 ? pieces - 1 + to_each : kCollectStages;
+      b_.param("results_under_way_bytes", to_param(piece * most));
+    }
+  }
+  static std::int64_t to_param(std::uint64_t bytes) { return static_cast<std::int64_t>(bytes); }
   /// A sum goes on to the rank across; what comes back from there is relayed.
   bool goes_on(int rank) const { return is_lower(mine(), me_) && rank == across(mine(), me_); }
-  bool relays() const {
-    return is_lower(mine(), me_) || mine().ring != 0 ||
-           (mine().copied_results != 0 && mine().handling == kReduceParts &&
-            in(mine().keepers, me_) && readers_of(mine(), me_) != 0);
+  bool relays() const { return is_lower(mine(), me_) || mine().ring != 0 || copies_results(); }
+  /// Sums that it keeps go on out of its output, by bulk copies.
+  bool copies_results() const {
+    return mine().copied_results != 0 && mine().handling == kReduceParts &&
+           in(mine().keepers, me_) && readers_of(mine(), me_) != 0;
   }
   /// A tile of `owner`'s part.
   Range range(int owner, std::uint32_t tile) const {
