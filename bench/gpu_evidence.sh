@@ -23,7 +23,7 @@ step() {  # NAME LIMIT_S COMMAND...: runs it, keeps its output, says how it ende
 overlap() {  # NAME [LAUNCHER...]: products beside all_reduces of 256 MiB; a row
   local name=$1; shift
   step "${name}_${gpus}gpus" 90 "$@" python3 -m torch.distributed.run --standalone \
-    --nproc-per-node "$gpus" "$here/overlap.py" --mib 256 --csv "$OUT/gpu_overlap_h200x$gpus.csv"
+    --nproc-per-node "$gpus" "$here/overlap.py" --mib 256 --csv "$OUT/gpu_overlap_${gpus}gpus.csv"
 }
 one() {
   case $1 in

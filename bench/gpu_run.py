@@ -28,6 +28,8 @@ import run_tables
 from jobs import run_job
 from run_rows import MEMORY_BYTES
 
+from plait import gpu
+
 HERE = Path(__file__).resolve().parent
 BUDGET_S = 520.0  # of nine minutes, with the start of the machine's Python and the tables
 TABLES_S = 20.0
@@ -81,12 +83,13 @@ def links_step(given: argparse.Namespace) -> Step:
 def steps(given: argparse.Namespace) -> list[Step]:
     """In order of importance. Symmetric memory wants two GPUs."""
     return [
-        ranks_step("table", 0.31, given, {}),
+        ranks_step("table", 0.28, given, {}),
         *([] if given.one_gpu else [symmetric_step(given)]),
         ranks_step("pinned_tree", 0.10, given, TREE),
         ranks_step("pinned_ring", 0.08, given, RING),
         links_step(given),
-        ranks_step("schedules", 0.31, given, SLOTS),
+        ranks_step("schedules", 0.25, given, {}),
+        ranks_step("slots", 0.12, given, SLOTS),
     ]
 
 
@@ -146,15 +149,23 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--budget-s", type=float, default=BUDGET_S)
     parser.add_argument("--most-mib", type=int, default=4096, help="the largest message")
     parser.add_argument("--only", default="", help="steps by commas")
-    parser.add_argument("--machine", default="", help="in file names; default: h200xGPUS")
+    parser.add_argument("--machine", default="", help="in file names; default: as h200xGPUS")
     parser.add_argument("--one-gpu", action="store_true", help="links by threads, else one rank")
     parser.add_argument("--dry", action="store_true")
     given = parser.parse_args()
-    given.machine = given.machine or f"h200x{given.gpus}"
+    given.machine = given.machine or machine_name(given.gpus, given.dry)
     given.commit = commit()
     if given.out is None and not given.dry:
         parser.error("--out: wanted a folder for the rows, found none")
     return given
+
+
+def machine_name(gpus: int, dry: bool) -> str:
+    """h200x8: as the first GPU calls itself, so that rows of unlike GPUs share no file."""
+    if dry or gpu.count() == 0:
+        return f"h200x{gpus}"
+    model = gpu.kind(0).partition(",")[0].removeprefix("NVIDIA ")
+    return f"{model.partition(' ')[0].lower()}x{gpus}"
 
 
 def commit() -> str:

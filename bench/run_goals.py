@@ -160,7 +160,8 @@ def beside_products(folder: Path) -> str:
 
 def goals(folder: Path, ranks: int) -> Iterator[str]:
     """A line a goal. A figure with a way of its own may come from the schedules."""
-    table, swept = calls_of(folder, "table"), calls_of(folder, "schedules")
+    table = calls_of(folder, "table")
+    swept = calls_of(folder, "schedules") | calls_of(folder, "slots")
     yield "### goals"
     for one in FIGURES:
         if one.ranks == ranks:

@@ -24,6 +24,7 @@ from run_rows import (
     CHOSEN,
     COLUMNS,
     GIB,
+    KIND,
     MEMORY_BYTES,
     MIB,
     NCCL_WAYS,
@@ -96,8 +97,9 @@ def times_us(item: Item, ranks: int) -> tuple[str, float, float] | None:
 
 
 def _by_engine(item: Item, request: plait.Request) -> tuple[str, float, float] | None:
-    """By the engine that is named, with the memory that schedules have."""
-    asked = {"memory": MEMORY_BYTES, "sm_budget": SM_BUDGET}
+    """By the engine that is named, with the memory that the section has."""
+    with_slots = {"memory": MEMORY_BYTES, "sm_budget": SM_BUDGET}
+    asked = with_slots if item.section == "slots" else {}
     try:
         plan = engine_plan(machine(), request, item.way, dict(item.params), **asked)
     except (plait.UnsupportedError, plait.InvalidArgumentError):
@@ -203,7 +205,11 @@ def write() -> None:
 def make_up(folder: Path, ranks: int, name: str) -> None:
     """Rows as a run would leave them, drawn around the predictions: to try programs with."""
     drawn = random.Random(1)
-    said = ["machine: none; made up from predictions to try the tables with", "command: none"]
+    said = [
+        "machine: none; made up from predictions to try the tables with",
+        f"{KIND}none",
+        "command: none",
+    ]
     rows = read(files(ranks)[0])
     for section in SECTIONS:
         of_section = [row for row in rows if row["section"] == section]

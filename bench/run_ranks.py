@@ -22,7 +22,18 @@ from typing import Any
 
 import options
 from expected import POISON, Case, HostArrays, TorchArrays, size_of
-from run_rows import CHOSEN, COLUMNS, FORMULA, NCCL_WAYS, SECTIONS, SM_BUDGET, Item, Writer, items
+from run_rows import (
+    CHOSEN,
+    COLUMNS,
+    FORMULA,
+    KIND,
+    NCCL_WAYS,
+    SECTIONS,
+    SM_BUDGET,
+    Item,
+    Writer,
+    items,
+)
 
 import plait
 from plait import launch
@@ -39,12 +50,14 @@ class OnGpus:
     """A rank with a GPU, its arrays by torch and both libraries on one stream."""
 
     def __init__(self, task: dict[str, Any]) -> None:
-        budget = SM_BUDGET if task["section"] == "schedules" else 0
+        budget = SM_BUDGET if task["section"] == "slots" else 0
         whole = {"topology": "", "masks": [], "sm_budget": budget, "against": task["against"]}
         self.bay = BenchRank(whole, 0, row_budget_s=ROW_S)
         self.comm, self.nccl = self.bay.comm, self.bay.nccl
         self.on: HostArrays = TorchArrays(f"cuda:{self.bay.device}")
-        self.facts = {"gpu": self.bay.gpu.name, "nccl": self.nccl.version if self.nccl else ""}
+        kind = plait.gpu.kind(self.bay.device)
+        version = self.nccl.version if self.nccl else ""
+        self.facts = {"gpu": self.bay.gpu.name, "kind": kind, "nccl": version}
 
     def buffers(self, sent: Any, output: Any) -> tuple[int, int]:
         return sent.data_ptr(), output.data_ptr()
@@ -81,7 +94,7 @@ class OnHost:
     """The same over CPU ranks, which try the program where there is no GPU."""
 
     def __init__(self, task: dict[str, Any]) -> None:
-        self.facts = {"gpu": "no GPU", "nccl": ""}
+        self.facts = {"gpu": "no GPU", "kind": "no GPU", "nccl": ""}
         self.comm = plait.init(device=-1)
         self.on = HostArrays()
 
@@ -230,6 +243,7 @@ def comments(given: argparse.Namespace, facts: dict[str, str]) -> list[str]:
         f"machine: {box} x{given.ranks} (virtual machine); date: {day}; driver "
         f"{plait.gpu.driver_version() if not given.host else 'none'}, NCCL {facts['nccl']}, "
         f"multicast off; commit {given.commit}",
+        f"{KIND}{facts['kind']}",
         f"command: bench/run_ranks.py {' '.join(sys.argv[1:])}; us, 0 = not timed; {FORMULA}",
     ]
 

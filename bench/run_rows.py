@@ -22,6 +22,7 @@ COLUMNS = (
     *("graph_us", "eager_us", "wrong", "commit"),
 )
 CHOSEN = "chosen"  # in `params`: by plait's own choice
+KIND = "kind: "  # of a comment: on what kind of GPUs, as PLAIT_MEASURED_ON of choices.def has it
 FORMULA = "busbw = factor x bytes / us / 1e3 GB/s, all_reduce 2 (n-1)/n, broadcast 1, else (n-1)/n"
 OTHERS = ("reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "send_recv")
 # Parameters worth a row beside an engine's own choice, and strategies by lanes.
@@ -49,9 +50,12 @@ TUNED = {
     "copy_ring": ({"tile_units": MIB // 2}, {"tile_units": MIB}),
     "scatter_ring": ({"tile_units": MIB // 2},),
 }
-# What the schedules' communicators have: slots of copy engines are there under a budget of blocks,
-# which is all multiprocessors of an H200, and as large as engines like them.
+# What communicators of the section "slots" have: slots of copy engines are there under a budget of
+# blocks, which is all multiprocessors of an H200, and as large as engines like them. Others have
+# what is usual, so that their rows may become rows of choices.def.
 SM_BUDGET, MEMORY_BYTES = 132, 1 << 30
+LARGER = {"tiled": ({"fold": 1}, {"order": 3}, TUNED["tiled"][-2])}  # what larger tiles matter to
+WITH_SLOTS = ("tiled", "copy_exchange", "copy_rotation", "copy_ring", "scatter_ring")
 ALL_TUNED = ("all_reduce",)  # the others have an engine's own choice and its last rows but one
 STRATEGIES = ("fold", "phases", "ring", "direct")
 
@@ -126,6 +130,17 @@ def ways(collective: str, ranks: int) -> Iterator[tuple[str, dict[str, int]]]:
             yield name, {}
 
 
+def slots(most: int) -> Iterator[Item]:
+    """What larger slots, and copy engines under a budget, give large calls."""
+    for size in (size for size in (GIB, 64 * MIB, 256 * MIB) if size <= most):
+        for name in WITH_SLOTS:
+            for params in ({}, *LARGER.get(name, TUNED.get(name, ()))):
+                yield Item("slots", "all_reduce", "fp32", size, name, tuple(params.items()))
+        for collective in ("all_to_all", "all_gather"):
+            for name in ("tiled", "copy_rotation"):
+                yield Item("slots", collective, "fp32", size, name)
+
+
 def schedules(ranks: int, most: int) -> Iterator[Item]:
     """Each schedule at middle and large sizes, NCCL in turn."""
     sizes = [size for size in (64 * MIB, GIB, 256 * MIB, 16 * MIB, 4 * MIB, MIB) if size <= most]
@@ -140,7 +155,7 @@ def schedules(ranks: int, most: int) -> Iterator[Item]:
             yield Item("schedules", collective, kind, size, name, tuple(params.items()), op)
 
 
-SECTIONS = ("table", "pinned_tree", "pinned_ring", "schedules")
+SECTIONS = ("table", "pinned_tree", "pinned_ring", "schedules", "slots")
 NCCL_WAYS = {"pinned_tree": "nccl tree 8 channels", "pinned_ring": "nccl ring 1 channel"}
 SYMMETRIC_SIZES = powers(KIB, 64 * MIB, 2)  # of bench/symmetric.py
 SYMMETRIC_TYPES = {"fp32": "float32", "bf16": "bfloat16"}  # as its rows name them
@@ -154,6 +169,8 @@ def items(section: str, ranks: int, most: int) -> list[Item]:
         found = table(most)
     elif section == "schedules":
         found = schedules(ranks, most)
+    elif section == "slots":
+        found = slots(most)
     else:
         found = pinned(section, most)
     return [item for item in found if item.request(ranks).count > 0]
@@ -163,6 +180,12 @@ def read(file: Path) -> list[dict[str, str]]:
     """The rows of a file, without the lines that say where they are from."""
     lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
     return list(csv.DictReader(lines))
+
+
+def kind_of(file: Path) -> str:
+    """The kind of GPUs that its rows were measured on; empty where it does not say."""
+    said = [line for line in file.read_text().splitlines() if line.startswith(f"# {KIND}")]
+    return said[0].removeprefix(f"# {KIND}") if said else ""
 
 
 class Writer:

@@ -13,16 +13,20 @@ import argparse
 import math
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
+from itertools import zip_longest
 from pathlib import Path
 
 import run_goals
 import run_predictions
 from run_calls import HOW, Calls, Ways, busbw, calls_of, mean
-from run_rows import KIB, MIB, read
+from run_rows import KIB, MIB, Item, kind_of, read
 
 import plait
+from plait.bench import engines
+from plait.bench.engines import parted
 from plait.outputs import human_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -102,12 +106,12 @@ def link_table(folder: Path) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Choice:
-    """A row: up to these bytes, or all that are larger (None)."""
+    """A row: up to these bytes, or all that are larger (None). way: an engine, or engine:params."""
 
     collective: str
     ranks: int
     upto: int | None
-    engine: str
+    way: str
     beats_nccl: bool
 
     def line(self) -> str:
@@ -115,21 +119,57 @@ class Choice:
         if self.upto is not None:
             shift = 20 if self.upto % MIB == 0 else 10
             size = f"{self.upto >> shift}ull << {shift}"
+        engine, params = parted(self.way)
+        order = [one.name for one in plait.engine_params() if one.name in params]
+        said = "".join(f", .{name} = {params[name]}" for name in order)
         return (
             f"PLAIT_CHOICE({self.collective + ',':<15} {self.ranks:>2}, {size:>13}, "
-            f"{self.engine}, {int(self.beats_nccl)})"
+            f"{engine}, {int(self.beats_nccl)}{said})"
         )
 
 
-NOISE = 0.98  # of the fastest: another engine than the one chosen today must be this much faster
+NOISE = 0.98  # of the fastest: another way than the one chosen today must be this much faster
+# Calls that rows must be for: sums of these, and by threads of one process. A fold takes no bf16,
+# copy engines want a process for each rank.
+THREADS = "threads"
+COMMON = ("fp32", "bf16", "fp64", "int32", THREADS)
 
 
-def best_of(ways: Ways, engines: set[str]) -> tuple[str, bool] | None:
-    """(engine, whether NCCL is nowhere faster), by the mean of graph and eager."""
+@dataclass(frozen=True)
+class Asked:
+    """What rows of choices are about."""
+
+    collective: str
+    ranks: int
+    size: int
+
+    def is_taken(self, way: str, by: str = "fp32") -> bool:
+        """Whether ranks with what memory is usual take such a call so; by: one of COMMON."""
+        if by == THREADS:
+            return not engines.by_copy_engines(parted(way)[0])
+        return takes(self, way, by)
+
+
+@cache
+def takes(asked: Asked, way: str, kind: str) -> bool:
+    engine, params = parted(way)
+    if engine not in engines.names(asked.collective):
+        return False
+    item = Item("", asked.collective, kind, asked.size)
+    try:
+        request = item.request(asked.ranks)
+        found = plait.what_would_run(run_predictions.machine(), request, engine, params)
+    except plait.UnsupportedError:
+        return False
+    return found is not None
+
+
+def best_of(ways: Ways, wanted: Callable[[str], bool]) -> tuple[str, bool] | None:
+    """(way, whether NCCL is nowhere faster), by the mean of graph and eager."""
     score = {
         name: math.sqrt(us[0] * us[1])
         for name, us in ways.by.items()
-        if name in engines and us[0] > 0 and us[1] > 0
+        if name != "nccl" and us[0] > 0 and us[1] > 0 and wanted(name)
     }
     if not score or "nccl" not in ways.by:
         return None
@@ -150,26 +190,52 @@ def between(here: int, there: int, beats: tuple[bool, bool]) -> int:
     return max(here, middle // grain * grain)
 
 
+def best_for_all(asked: Asked, ways: Ways) -> tuple[tuple[str, bool], ...]:
+    """The best way for fp32, then the best for what that does not take, until all is taken."""
+    found: list[tuple[str, bool]] = []
+    left = list(COMMON)
+    while left:
+        best = best_of(ways, partial(asked.is_taken, by=left[0]))
+        if best is None or (best in found):
+            left.pop(0)
+            continue
+        found.append(best)
+        left = [one for one in left if not asked.is_taken(best[0], one)]
+    return tuple(found)
+
+
+def rows_of(
+    collective: str, ranks: int, series: list[tuple[int, tuple[tuple[str, bool], ...]]]
+) -> Iterator[Choice]:
+    """The best ways at each size as rows, neighbours that are alike as one."""
+    for number, (size, best) in enumerate(series):
+        upto = None
+        if number + 1 < len(series):
+            following, then = series[number + 1]
+            if then == best:
+                continue
+            upto = between(size, following, (best[0][1], then[0][1]))
+        for way, beats in best:
+            yield Choice(collective, ranks, upto, way, beats)
+
+
 def choices(calls: Calls, ranks: int) -> list[Choice]:
-    """What the rows say of sums of fp32 and of moves, neighbours of one engine as one row."""
-    engines = {info.name for info in plait.engines()}
+    """What the rows say of sums of fp32 and of moves; a row that the next one says too is left out,
+    since the first row counts that takes a call."""
     found: list[Choice] = []
     for collective in dict.fromkeys(name for name, _, _ in sorted(calls) if " " not in name):
         series = [
             (size, best)
             for (name, kind, size), ways in sorted(calls.items())
-            if (name, kind) == (collective, "fp32") and (best := best_of(ways, engines))
+            if (name, kind) == (collective, "fp32")
+            and (best := best_for_all(Asked(collective, ranks, size), ways))
         ]
-        rows: list[Choice] = []
-        for number, (size, (engine, beats)) in enumerate(series):
-            upto = None
-            if number + 1 < len(series):
-                following, (_, then) = series[number + 1]
-                upto = between(size, following, (beats, then))
-            if rows and (rows[-1].engine, rows[-1].beats_nccl) == (engine, beats):
-                rows.pop()
-            rows.append(Choice(collective, ranks, upto, engine, beats))
-        found += rows
+        made = list(rows_of(collective, ranks, series))
+        found += [
+            row
+            for row, after in zip_longest(made, made[1:])
+            if after is None or (row.way, row.beats_nccl) != (after.way, after.beats_nccl)
+        ]
     return found
 
 
@@ -225,10 +291,28 @@ def with_figures(text: str, calls: Calls, ranks: int) -> str:
     return MARKED.sub(renewed, text)
 
 
+def measured_kinds() -> list[str]:
+    """The kinds of GPUs that choices.def speaks of."""
+    return re.findall(r'^PLAIT_MEASURED_ON\("(.*)"\)$', CHOICES.read_text(), re.M)
+
+
+def unlike(folder: Path) -> list[str]:
+    """Files of the run whose GPUs are none of those: 'gpu_run_table_h100x8.csv: on KIND'."""
+    kinds = {file.name: kind_of(file) for file in sorted(folder.glob("gpu_run_*.csv"))}
+    known = measured_kinds()
+    return [
+        f"{name}: on {kind or 'GPUs of no stated kind'}"
+        for name, kind in kinds.items()
+        if kind not in known
+    ]
+
+
 def report(folder: Path, ranks: int) -> str:
     """All tables, the most important last, where a terminal shows them."""
     table, swept = calls_of(folder, "table"), calls_of(folder, "schedules")
     lines = [*link_table(folder), *schedule_table(swept, ranks)]
+    lines += schedule_table(calls_of(folder, "slots"), ranks)
+    lines += [f"not of a kind that choices.def was measured on: {one}" for one in unlike(folder)]
     if ranks in run_predictions.GPUS:
         lines += ["### predictions", *run_predictions.errors(folder, ranks)]
         for file in sorted(folder.glob("gpu_links_*.csv")):
@@ -254,7 +338,13 @@ def of_both(table: Calls, swept: Calls, ranks: int) -> list[Choice]:
 
 
 def write(folder: Path, ranks: int) -> None:
-    """Into the repository."""
+    """Into the repository; nothing where the run's GPUs are of another kind."""
+    if others := unlike(folder):
+        raise SystemExit(
+            "run_tables: wanted rows measured on one of "
+            f"{'; '.join(measured_kinds())}, found {'; '.join(others)}: rows of choices.def count "
+            "for the kinds that it names. Nothing was written; keep this run's files by themselves"
+        )
     for file in sorted(folder.glob("gpu_*.csv")):
         shutil.copy(file, ROOT / "bench" / "results" / file.name)
     table, swept = calls_of(folder, "table"), calls_of(folder, "schedules")

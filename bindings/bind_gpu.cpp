@@ -6,6 +6,7 @@
 
 #include "bind.hpp"
 #include "driver/cuda/api.hpp"
+#include "exec/cuda/device/gpu_kind.hpp"
 #include "plait/error.hpp"
 
 using namespace plait;
@@ -222,6 +223,9 @@ nb::tuple dlpack_view(const nb::ndarray<nb::ro>& array) {
 void bind_gpu(nb::module_& module) {
   module.def("gpu_count", &cuda::device_count, "How many GPUs there are; 0 without a driver.");
   module.def("why_no_gpu", &cuda::why_no_cuda, "Why there are none; empty where there are some.");
+  module.def(
+      "gpu_kind", [](int ordinal) { return cuda::gpu_kind(ordinal); }, nb::arg("ordinal"),
+      "What a measurement holds for: model, multiprocessors and NVLinks of a GPU, as a line.");
   module.def("cuda_driver_version", &driver_version, "Such as 13000 for CUDA 13.0.");
   module.def("numpy_address", &numpy_address, nb::arg("array"),
              "Address of a contiguous numpy array's memory.");

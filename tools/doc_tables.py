@@ -41,15 +41,23 @@ def arguments(text: str) -> list[str]:
 
 
 def rows(name: str, macro: str) -> list[Row]:
-    """The rows of `macro`, by the names that the comment above them gives the fields."""
+    """The rows of `macro`, by the names that the comment above them gives the fields. The last of
+    them holds as many more as there are where its name ends in `...`, without these."""
     text = def_file(name).read_text()
     named = re.search(rf"^//.*\b{macro}\(([^)]*)\)", text, re.M)
     if named is None:
         raise SystemExit(f"doc_tables: {name} has no comment that names {macro}'s fields")
     fields = arguments(named[1])
     found = re.findall(rf"^{macro}\((.*?)\)[ \t]*(?://[^\n]*)?$", text, re.M | re.S)
-    is_open = fields[-1].endswith("...")  # as many more as there are
-    return [dict(zip(fields, arguments(row), strict=not is_open)) for row in found]
+    if not fields[-1].endswith("..."):
+        return [dict(zip(fields, arguments(row), strict=True)) for row in found]
+    *first, last = fields
+    return [open_row(first, last.removesuffix("..."), arguments(row)) for row in found]
+
+
+def open_row(first: list[str], last: str, given: list[str]) -> Row:
+    row = dict(zip(first, given[: len(first)], strict=True))
+    return row | {last: ", ".join(given[len(first) :])}
 
 
 def table(head: Iterable[str], body: Iterable[Iterable[str]]) -> list[str]:
@@ -88,13 +96,19 @@ def span(least: float, most: float) -> str:
     return f"{in_words(least)} to {in_words(most)}"
 
 
+def engine_of(row: Row) -> str:
+    """`tiled` with fold=1, shift=1."""
+    params = row["params"].replace(" = ", "=").replace(".", "")
+    return f"`{row['engine']}`" + (f" with {params}" if params else "")
+
+
 def spans_of(choices: list[Row], ranks: int) -> list[list[str]]:
     """[sizes, engines, against NCCL] for one number of ranks, in order of size."""
     found: list[tuple[float, float, dict[str, str]]] = []
     least = 0.0
     for row in choices:
         most = size_of(row["upto_bytes"])
-        said = {f"`{row['engine']}`": AGAINST[row["beats_nccl"]]}
+        said = {engine_of(row): AGAINST[row["beats_nccl"]]}
         if ranks > int(row["ranks"]) or most < least:
             continue
         if most == least:  # what serves where the row before cannot

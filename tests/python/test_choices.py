@@ -19,7 +19,9 @@ import recorded
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
 CHOICES = (ROOT / "src" / "exec" / "cuda" / "choices.def").read_text()
-CHOICE = re.compile(r"^PLAIT_CHOICE\((\w+),\s*(\d+),\s*([^,]+),\s*(\w+),\s*([01])\)", re.M)
+CHOICE = re.compile(
+    r"^PLAIT_CHOICE\((\w+),\s*(\d+),\s*([^,]+),\s*(\w+),\s*([01])(?:,[^)]*)?\)", re.M
+)
 BESIDE = re.compile(
     r"^PLAIT_BUDGET_CHOICE\((\w+),\s*2, kAnyBudget,\s*([^,]+), (\w+),\s*([01])\)", re.M
 )

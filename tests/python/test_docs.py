@@ -36,12 +36,25 @@ def test_tables_made_from_def_files_are_up_to_date():
     assert doc_tables.updated(stale) != stale
 
 
+def test_a_row_of_choices_may_say_how_its_engine_does_it():
+    common = {"collective": "all_reduce", "ranks": "16", "beats_nccl": "1"}
+    fold = common | {
+        "upto_bytes": "64ull << 20",
+        "engine": "tiled",
+        "params": ".fold = 1, .shift = 1",
+    }
+    plain = common | {"upto_bytes": "64ull << 20", "engine": "two_shot", "params": ""}
+    assert doc_tables.spans_of([fold, plain], 8) == [
+        ["up to 64 MiB", "`tiled` with fold=1, shift=1, else `two_shot`", "no slower"]
+    ]
+
+
 def first_row(collective: str, ranks: int, size: int) -> str:
     """The engine of choices.def's first row that is about such a call."""
     for row in doc_tables.rows("choices.def", "PLAIT_CHOICE"):
         about = row["collective"] == collective and ranks <= int(row["ranks"])
         if about and size <= doc_tables.size_of(row["upto_bytes"]):
-            return f"`{row['engine']}`"
+            return doc_tables.engine_of(row)
     raise AssertionError((collective, ranks, size))
 
 

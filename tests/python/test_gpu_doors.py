@@ -356,6 +356,26 @@ def test_tuned_neighbours_become_one_row():
     assert tune.requests(2, ["send_recv"], "alone")
 
 
+def test_schedules_are_tried_with_large_calls_of_more_than_two_ranks():
+    large = plait.Request("all_reduce", 16 << 20, "fp32", "sum", 8)
+    found = [one for one, _ in tune.candidates(large, "alone", "tiled", True)]
+    assert set(tune.SCHEDULES["tiled"]) <= set(found)
+    for other in (
+        plait.Request("all_reduce", 16 << 20, "fp32", "sum", 2),
+        plait.Request("all_reduce", 1 << 20, "fp32", "sum", 8),
+    ):
+        tried = [one for one, _ in tune.candidates(other, "alone", "tiled", True)]
+        assert not set(tune.SCHEDULES["tiled"]) & set(tried)
+    way = tune.SCHEDULES["tiled"][-1]
+    rows = [tuned(1 << 26, "tiled"), tuned(1 << 28, way), tuned(1 << 30, way, 9.0)]
+    content = tune.table(FACTS, rows)
+    assert [(row["kernel"], row.get("params")) for row in content["rows"]] == [
+        ("tiled", None),
+        ("tiled", {"shift": 1, "piece_kib": 8, "under_way_kib": 2048, "copied_results": 1}),
+    ]
+    _core.check_tuning(json.dumps(content))
+
+
 def test_rows_where_nccl_is_faster_stay_apart():
     rows = [
         tuned(1024, "hop", 3.0, 0, 5.0),

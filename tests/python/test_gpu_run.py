@@ -15,6 +15,7 @@ import pytest
 
 import plait
 from plait.bench import tuner
+from plait.bench.engines import parted
 from plait.run import has_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +27,7 @@ import run_predictions  # noqa: E402
 import run_ranks  # noqa: E402
 import run_rows  # noqa: E402
 import run_tables  # noqa: E402
+from run_calls import Ways  # noqa: E402
 from run_rows import GIB, KIB, MIB  # noqa: E402
 
 
@@ -51,7 +53,7 @@ def test_a_run_fits_into_its_time_with_the_most_important_first(tmp_path, gpus, 
     said = re.findall(r"^## (\w+): (\d+) s of (\d+): ", capsys.readouterr().out, re.M)
     names = [name for name, _, _ in said]
     assert names[:4] == ["table", "symmetric", "pinned_tree", "pinned_ring"]
-    assert set(names) >= {"links", "schedules"}
+    assert set(names) >= {"links", "schedules", "slots"}
     budgets = sum(int(budget) + gpu_run.START_S for _, budget, _ in said)
     assert budgets <= gpu_run.BUDGET_S - gpu_run.TABLES_S + 30
     assert all(int(limit) >= int(budget) for _, budget, limit in said)
@@ -126,7 +128,7 @@ def test_schedules_of_tiled_have_predictions_of_their_own(ranks):
 
 def test_comparing_predictions_finds_every_section(made_up):
     sections = {row["section"] for row, _, _, _ in run_predictions.compared(made_up, 8)}
-    assert sections == {"table", "schedules", "pinned_tree", "pinned_ring", "symmetric"}
+    assert sections == {*run_rows.SECTIONS, "symmetric"}
 
 
 def test_a_prediction_is_what_the_simulator_says():
@@ -346,6 +348,90 @@ def test_choices_replace_the_rows_of_their_ranks_alone(made_up):
     assert run_tables.with_choices(new, made) == new
 
 
+def calls_at(sizes, us_by_way, chosen="tiled"):
+    """all_reduces of fp32 that took as long in graphs as eagerly."""
+    both = {way: [us, us] for way, us in us_by_way.items()}
+    return {("all_reduce", "fp32", size): Ways(dict(both), chosen) for size in sizes}
+
+
+def test_a_way_of_an_engine_becomes_a_row_with_what_serves_everybody_behind_it():
+    fold = calls_at(
+        [16 * MIB], {"tiled": 90, "tiled:shift=1,fold=1": 70, "two_shot": 80, "nccl": 75}
+    )
+    pull = calls_at([64 * MIB], {"tiled": 400, "tiled:pull=1": 300, "two_shot": 395, "nccl": 310})
+    plain = calls_at([GIB], {"tiled": 6000, "tiled:fold=1": 5990, "nccl": 5000})
+    made = [one.line() for one in run_tables.choices(fold | pull | plain, 8)]
+    assert made == [
+        "PLAIT_CHOICE(all_reduce,      8,   32ull << 20, tiled, 1, .fold = 1, .shift = 1)",
+        "PLAIT_CHOICE(all_reduce,      8,   32ull << 20, two_shot, 0)",
+        "PLAIT_CHOICE(all_reduce,      8,   64ull << 20, tiled, 1, .pull = 1)",
+        "PLAIT_CHOICE(all_reduce,      8,      kAnySize, tiled, 0)",
+    ]
+
+
+def test_a_row_that_the_next_one_says_too_is_left_out():
+    """two_shot has no room for flagged lines of 64 MiB, so int32 goes by the next row."""
+    small = calls_at([64 * MIB], {"tiled": 400, "two_shot": 350, "nccl": 300})
+    large = calls_at([GIB], {"tiled": 6000, "nccl": 5000})
+    made = [(one.upto, one.way) for one in run_tables.choices(small | large, 8)]
+    assert made == [(256 * MIB, "two_shot"), (None, "tiled")]
+
+
+def test_copy_engines_have_a_row_behind_them_for_ranks_of_one_process():
+    calls = {
+        ("all_gather", "fp32", size): Ways(
+            {"copy_ring": [us, us], "tiled": [us + 1, us + 1], "nccl": [us, us]}, "tiled"
+        )
+        for size, us in ((256 * MIB, 700.0), (GIB, 2400.0))
+    }
+    made = [(one.upto, one.way, one.beats_nccl) for one in run_tables.choices(calls, 4)]
+    assert made == [(None, "tiled", False)]  # within 2 %: as it is today
+    for ways in calls.values():
+        ways.by["tiled"] = [5000.0, 5000.0]
+    made = [(one.upto, one.way, one.beats_nccl) for one in run_tables.choices(calls, 4)]
+    assert made == [(None, "copy_ring", True), (None, "tiled", False)]
+
+
+def test_what_usual_memory_cannot_run_becomes_no_row(made_up, tmp_path):
+    fastest = calls_at(
+        [GIB], {"tiled": 6000, "copy_rotation": 3000, "scatter_ring": 3100, "nccl": 1}
+    )
+    assert [one.way for one in run_tables.choices(fastest, 8)] == ["tiled"]
+    # Rows with larger slots are a section of their own, out of which no row is made.
+    assert {one.section for one in run_rows.items("slots", 8, GIB)} == {"slots"}
+    rows = run_rows.read(made_up / "gpu_run_slots_h200x8.csv")
+    assert rows
+    for name in ("table", "schedules"):
+        shutil.copy(made_up / f"gpu_run_{name}_h200x8.csv", tmp_path)
+    without = run_tables.report(tmp_path, 8).partition("### rows of choices.def\n")[2]
+    said = run_tables.report(made_up, 8).partition("### rows of choices.def\n")[2]
+    row = re.compile(r"^PLAIT_CHOICE.*$", re.M)
+    assert row.findall(said) == row.findall(without) != []
+
+
+def test_rows_of_other_gpus_are_not_written(made_up, tmp_path, monkeypatch):
+    for name in ("CHOICES", "README"):
+        copied = shutil.copy(getattr(run_tables, name), tmp_path)
+        monkeypatch.setattr(run_tables, name, Path(copied))
+    monkeypatch.setattr(run_tables, "ROOT", tmp_path)
+    (tmp_path / "bench" / "results").mkdir(parents=True)
+    with pytest.raises(SystemExit, match=r"wanted rows measured on one of NVIDIA H200.* on none"):
+        run_tables.write(made_up, 8)
+    assert not list((tmp_path / "bench" / "results").iterdir())
+    same = tmp_path / "same"
+    shutil.copytree(made_up, same)
+    for file in same.glob("gpu_run_*.csv"):
+        kind = run_tables.measured_kinds()[0]
+        file.write_text(file.read_text().replace(f"{run_rows.KIND}none", f"{run_rows.KIND}{kind}"))
+    before = run_tables.CHOICES.read_text()
+    run_tables.write(same, 8)
+    assert run_tables.CHOICES.read_text() != before
+    assert (tmp_path / "bench" / "results" / "gpu_run_table_h200x8.csv").exists()
+    (same / "gpu_run_table_h100x8.csv").write_text("# kind: NVIDIA H100 80GB HBM3, 132\na\n1\n")
+    with pytest.raises(SystemExit, match=r"gpu_run_table_h100x8.csv: on NVIDIA H100"):
+        run_tables.write(same, 8)
+
+
 def test_a_choice_ends_where_nccl_may_be_ahead():
     assert run_tables.between(MIB, 4 * MIB, (True, False)) == MIB
     assert run_tables.between(MIB, 4 * MIB, (False, True)) == 4 * MIB - KIB
@@ -382,16 +468,21 @@ def test_a_call_that_does_nothing_is_found_wrong():
         assert rank.wrong(case, slab, lambda: None, exact) == 1000
 
 
+def way_s(request, way):
+    """Of one call; 0 where the way does not take it."""
+    machine = run_predictions.machine()
+    try:
+        plan = plait._core.engine_plan(machine, request, *parted(way))
+    except plait.UnsupportedError:
+        return 0.0
+    return plait._core.predicted_ns(plan, machine) / 1e9
+
+
 def request_s(request, ranks):
     """Of plait tune, as the simulator says: 8 launches of 2 calls by each engine and NCCL, as slow
     as the slowest of them, then the check of a result by CPUs at 1 GB/s."""
     engines = tuner.candidates(request, "alone", "tiled", False)
-    plans = (
-        plait._core.engine_plan(run_predictions.machine(), request, name) for name, _ in engines
-    )
-    slowest_s = (
-        max(plait._core.predicted_ns(plan, run_predictions.machine()) for plan in plans) / 1e9
-    )
+    slowest_s = max(way_s(request, way) for way, _ in engines)
     return 8 * 2 * slowest_s * (len(engines) + 1) + 3 * request.message_bytes() / 1e9
 
 

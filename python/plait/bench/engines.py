@@ -17,6 +17,13 @@ def takers(request: plait.Request) -> tuple[str, ...]:
     return tuple(name for name in names() if name not in refused)
 
 
+def parted(way: str) -> tuple[str, dict[str, int]]:
+    """("tiled", {"fold": 1}) of "tiled:fold=1"."""
+    name, _, said = way.partition(":")
+    pairs = (one.split("=") for one in said.split(",") if one)
+    return name, {key: int(value) for key, value in pairs}
+
+
 def by_copy_engines(name: str) -> bool:
     """Whether the GPU's copy engines move the data, so that blocks matter little."""
     return name.startswith("copy_")

@@ -47,8 +47,17 @@ RULED_OUT = 2.0  # times the fastest's time at the size before
 MARGIN = 0.97
 NOISE = 0.99  # of others that are as near to the fastest, the first
 WITHOUT_END = 1 << 60
+# Ways of an engine with large calls of more than two ranks, each tried where the engine is.
+SCHEDULES = {
+    "tiled": (
+        "tiled:fold=1",
+        "tiled:pull=1",
+        "tiled:shift=1,piece_kib=8,under_way_kib=2048,copied_results=1",
+    )
+}
+SCHEDULES_FROM = 64 << 20
 
-Candidate = tuple[str, int]
+Candidate = tuple[str, int]  # (engine, or engine:params; blocks)
 
 
 def requests(ranks: int, collectives: list[str], setting: str) -> list[plait.Request]:
@@ -89,7 +98,7 @@ def candidates(
     kernels = KERNELS if alone else leaving_sms(request.ranks)
     if not alone and nccl_is_slower:
         kernels = kernels[: kernels.index(untuned)] if untuned in kernels else ()
-    return [
+    found = [
         (kernel, blocks)
         for kernel in KERNELS
         if kernel in takers
@@ -97,6 +106,9 @@ def candidates(
         if kernel == untuned
         or (kernel in kernels and (size >= ENGINES_FROM or not engines.by_copy_engines(kernel)))
     ]
+    if alone and request.ranks > 2 and size >= SCHEDULES_FROM:
+        found += [(way, 0) for kernel, _ in found for way in SCHEDULES.get(kernel, ())]
+    return found
 
 
 def worth_it(found: list[Candidate], before_us: dict[Candidate, float]) -> list[Candidate]:
@@ -140,8 +152,9 @@ def _bench_without_table(task: dict[str, Any], most_bytes: int) -> BenchRank:
 
 def _call_by(bench: BenchRank, request: plait.Request, candidate: Candidate) -> Call:
     """A call by a kernel and so many blocks: "" = by what is chosen, 0 = by the kernel's own."""
-    kernel, blocks = candidate
-    params = {"blocks": blocks} if blocks else {}
+    way, blocks = candidate
+    kernel, params = engines.parted(way)
+    params |= {"blocks": blocks} if blocks else {}
     return partial(
         bench.comm._core.enqueue, request, bench.input, bench.output, bench.stream, kernel, params
     )
@@ -244,6 +257,9 @@ def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
                 if kept and _alike(kept[-1]) == _alike(entry):
                     kept.pop()
                 kept.append(entry)
+    for entry in kept:
+        entry["kernel"], params = engines.parted(entry["kernel"])
+        entry |= {"params": params} if params else {}
     names = ("machine", "fingerprint", "gpu", "cuda_driver", "nccl", "plait", "date")
     return {"schema": "plait.tuning/3", **{name: facts[name] for name in names}, "rows": kept}
 

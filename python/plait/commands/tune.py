@@ -107,7 +107,9 @@ def _print(facts: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         size = "any" if row["max_bytes"] == tuner.WITHOUT_END else str(row["max_bytes"])
         blocks = str(row["blocks"] or "its own")
         by_nccl = f"{row['nccl_us']:.2f}" if row["nccl_us"] > 0 else ""
-        figures = (size, row["kernel"], blocks, f"{row['us']:.2f}", by_nccl)
+        said = ", ".join(f"{name}={value}" for name, value in row.get("params", {}).items())
+        kernel = f"{row['kernel']} ({said})" if said else row["kernel"]
+        figures = (size, kernel, blocks, f"{row['us']:.2f}", by_nccl)
         shown.add_row(*(row[name] for name in words), *figures)
     out.print(shown)
 

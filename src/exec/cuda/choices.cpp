@@ -16,11 +16,12 @@ std::span<const BuiltInChoice> choices() {
   constexpr unsigned kAnyBudget = ~0u;
   static constexpr BuiltInChoice kChoices[] = {
 #define PLAIT_MEASURED_ON(kind)
-#define PLAIT_CHOICE(collective, ranks, upto_bytes, engine, beats_nccl) \
-  {Collective::collective, ranks, 0, upto_bytes, engine##_engine, beats_nccl == 1, 0},
+#define PLAIT_CHOICE(collective, ranks, upto_bytes, engine, beats_nccl, ...) \
+  {Collective::collective, ranks,           0, upto_bytes,                   \
+   engine##_engine,        beats_nccl == 1, 0, Tuning{__VA_ARGS__}},
 #define PLAIT_BUDGET_CHOICE(collective, ranks, most_blocks, from_bytes, engine, beats_nccl) \
-  {Collective::collective, ranks,           from_bytes, kAnySize,                           \
-   engine##_engine,        beats_nccl == 1, most_blocks},
+  {Collective::collective, ranks,           from_bytes,  kAnySize,                          \
+   engine##_engine,        beats_nccl == 1, most_blocks, {}},
 #include "exec/cuda/choices.def"
 #undef PLAIT_BUDGET_CHOICE
 #undef PLAIT_CHOICE
@@ -32,7 +33,7 @@ std::span<const BuiltInChoice> choices() {
 std::span<const char* const> measured_kinds() {
   static constexpr const char* kKinds[] = {
 #define PLAIT_MEASURED_ON(kind) kind,
-#define PLAIT_CHOICE(collective, ranks, upto_bytes, engine, beats_nccl)
+#define PLAIT_CHOICE(collective, ranks, upto_bytes, engine, beats_nccl, ...)
 #define PLAIT_BUDGET_CHOICE(collective, ranks, most_blocks, from_bytes, engine, beats_nccl)
 #include "exec/cuda/choices.def"
 #undef PLAIT_BUDGET_CHOICE

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "base/text.hpp"
-#include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/kernel_names.hpp"
 #include "plait/error.hpp"
 
@@ -16,18 +15,10 @@ bool takes(const Engine& engine, const Request& request, const Tuning& tuning, c
   return why_not(engine, request, tuning, group).empty();
 }
 
-/// The first row that is about the request and whose engine takes it. Rows were measured with even
-/// blocks: those with a count each go by that row's engine, or else by plans.
-const BuiltInChoice* built_in(const Request& request, const Group& group) {
-  Request even = request;
-  even.counts.clear();
-  for (const BuiltInChoice& row : choices()) {
-    const bool is_for_budget =
-        row.most_blocks == 0 || (group.leaves_sms() && group.blocks() <= row.most_blocks);
-    if (row.is_about(request) && is_for_budget && takes(row.engine(), even, {}, group))
-      return takes(row.engine(), request, {}, group) ? &row : nullptr;
-  }
-  return nullptr;
+/// Whether both do a call the same way; how many blocks that takes aside.
+bool are_one_way(Tuning one, Tuning other) {
+  one.blocks = other.blocks = 0;
+  return one == other;
 }
 
 /// What goes in pieces, however many.
@@ -36,6 +27,14 @@ const Engine* without_slots(const Request& request, const Group& group) {
   for (const Engine* const engine : {&two_shot_engine(), &hop_engine()})
     if (takes(*engine, request, {}, group)) return engine;
   return nullptr;
+}
+
+/// " (fold=1, shift=1)"; empty where nothing is set.
+std::string params_in_words(const Tuning& tuning) {
+  std::string words;
+  for (const auto& [name, value] : params_of(tuning))
+    words += text(words.empty() ? " (" : ", ", name, "=", value);
+  return words.empty() ? words : words + ")";
 }
 
 const char* whose_word(const Choice& choice, bool as_measured) {
@@ -60,11 +59,27 @@ const char* name_of(Choice::By by) {
   }
 }
 
-Selector::Selector(const Group& group, TuningTable table, bool as_measured, Predict predict)
+Selector::Selector(const Group& group, TuningTable table, bool as_measured, Predict predict,
+                   std::span<const BuiltInChoice> rows)
     : group_(group),
       table_(std::move(table)),
       as_measured_(as_measured),
-      predict_(std::move(predict)) {}
+      predict_(std::move(predict)),
+      rows_(rows) {}
+
+/// The first row that is about the request and whose engine so takes it. Rows were measured with
+/// even blocks: those with a count each go by that row's engine, or else by plans.
+const BuiltInChoice* Selector::built_in(const Request& request) const {
+  Request even = request;
+  even.counts.clear();
+  for (const BuiltInChoice& row : rows_) {
+    const bool is_for_budget =
+        row.most_blocks == 0 || (group_.leaves_sms() && group_.blocks() <= row.most_blocks);
+    if (row.is_about(request) && is_for_budget && takes(row.engine(), even, row.tuning, group_))
+      return takes(row.engine(), request, row.tuning, group_) ? &row : nullptr;
+  }
+  return nullptr;
+}
 
 /// Null where nothing can be said of any engine.
 const Engine* Selector::simulated(const Request& request) const {
@@ -84,7 +99,7 @@ const TunedRow* Selector::measured(const Request& request) const {
   const TunedRow* const row = table_.find(request, setting);
   if (row == nullptr || !takes(*row->engine, request, row->tuning, group_)) return nullptr;
   if (group_.beside_computing) return group_.most_blocks == 0 ? row : nullptr;
-  const BuiltInChoice* const choice = built_in(request, group_);
+  const BuiltInChoice* const choice = built_in(request);
   return choice != nullptr && choice->most_blocks != 0 ? nullptr : row;
 }
 
@@ -124,16 +139,18 @@ std::optional<Choice> Selector::by_itself(const Request& request) const {
     choice.by = Choice::By::simulated;
     if (choice.engine != nullptr) return choice;
   }
-  const BuiltInChoice* const row = built_in(request, group_);
+  const BuiltInChoice* const row = built_in(request);
   if (choice.engine == nullptr) {
     choice.by = Choice::By::built_in;
     choice.engine = row != nullptr ? &row->engine() : without_slots(request, group_);
     if (choice.engine == nullptr) return std::nullopt;
+    if (row != nullptr) choice.tuning = row->tuning;
   }
-  // What the built-in choice says of NCCL holds for its own engine.
+  // What the built-in choice says of NCCL holds for its own engine, and for its way with it.
   if (as_measured_ && row != nullptr)
     choice.beats_nccl = row->beats_nccl && choice.engine == &row->engine() &&
-                        is_within_budget(request) && request.counts.empty();
+                        are_one_way(choice.tuning, row->tuning) && is_within_budget(request) &&
+                        request.counts.empty();
   return choice;
 }
 
@@ -168,14 +185,14 @@ std::optional<Choice> Selector::no_slower_than_nccl(const Request& request) cons
 bool wants_later_room(const Selector& first, const Selector& whole, const Request& request) {
   if (message_bytes(request) > kSmallRequestBytes) return true;
   const std::optional<Choice> least = first.best(request), most = whole.best(request);
-  return most && (!least || least->engine != most->engine);
+  return most && (!least || least->engine != most->engine || least->tuning != most->tuning);
 }
 
 std::string Selector::explain(const Request& request, const Wanted& wanted) const {
   std::string lines;
   if (const std::optional<Choice> choice = best(request, wanted))
-    lines = text("chosen: engine ", choice->engine->info().name, ", ",
-                 whose_word(*choice, as_measured_), "\n");
+    lines = text("chosen: engine ", choice->engine->info().name, params_in_words(choice->tuning),
+                 ", ", whose_word(*choice, as_measured_), "\n");
   for (const Engine* const engine : engines())
     if (const std::string why = why_not(*engine, request, {}, group_); !why.empty())
       lines += text("  not ", engine->info().name, ": ", why, "\n");

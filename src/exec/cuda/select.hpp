@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "exec/cuda/choices.hpp"
 #include "exec/cuda/engine.hpp"
 #include "exec/cuda/tuning_table.hpp"
 
@@ -37,8 +38,9 @@ class Selector {
  public:
   /// table: empty = nothing was measured here. as_measured: all ranks' GPUs and links are of a kind
   /// that choices.def was measured on; predict is asked where they are not. Null = choices.def is
-  /// taken for other GPUs too.
-  Selector(const Group& group, TuningTable table, bool as_measured, Predict predict = nullptr);
+  /// taken for other GPUs too. rows: those of choices.def, or a test's.
+  Selector(const Group& group, TuningTable table, bool as_measured, Predict predict = nullptr,
+           std::span<const BuiltInChoice> rows = choices());
 
   /// The fastest as far as is known; none = no engine takes the request. Error(unsupported) where
   /// an engine that the caller names refuses, invalid_argument where the params are not its own.
@@ -49,6 +51,7 @@ class Selector {
   std::string explain(const Request& request, const Wanted& wanted = {}) const;
 
  private:
+  const BuiltInChoice* built_in(const Request& request) const;
   const TunedRow* measured(const Request& request) const;
   Choice asked_for(const Request& request, const Wanted& wanted) const;
   std::optional<Choice> by_itself(const Request& request) const;
@@ -59,6 +62,7 @@ class Selector {
   const TuningTable table_;
   const bool as_measured_;
   const Predict predict_;
+  const std::span<const BuiltInChoice> rows_;
 };
 
 /// True of a request that wants more than the first room: it is large, or another engine serves it

@@ -3,6 +3,8 @@
 #include "exec/cuda/tuning_table.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <map>
 
 #include "base/json_place.hpp"
 #include "base/log.hpp"
@@ -17,9 +19,25 @@ constexpr const char* kDocument = "tuning table";
 constexpr const char* kSchema = "plait.tuning/3";
 constexpr int kTypes = static_cast<int>(DataType::fp8e5m2) + 1;
 
+/// How the engine does it, blocks aside.
+Tuning tuning_at(const JsonPlace& place, const std::string& engine) {
+  std::map<std::string, std::int64_t> given;
+  for (const auto& [name, value] : place.members())
+    given[name] = value.integer(0, std::numeric_limits<int>::max());
+  try {
+    return tuning_from(engine, given);
+  } catch (const Error& error) {
+    place.refuse(text("parameters that ", engine, " takes (", error.what(), ")"));
+  }
+}
+
 TunedRow row_at(const JsonPlace& place, Collective collective) {
-  place.object(
-      {"setting", "collective", "type", "ranks", "max_bytes", "kernel", "blocks", "us", "nccl_us"});
+  if (place.has("params"))
+    place.object({"setting", "collective", "type", "ranks", "max_bytes", "kernel", "params",
+                  "blocks", "us", "nccl_us"});
+  else
+    place.object({"setting", "collective", "type", "ranks", "max_bytes", "kernel", "blocks", "us",
+                  "nccl_us"});
   TunedRow row;
   row.type = place.at("type").name_in<DataType>(kTypes);
   row.ranks = static_cast<int>(place.at("ranks").integer(2, kMaxRanks));
@@ -29,6 +47,7 @@ TunedRow row_at(const JsonPlace& place, Collective collective) {
   request.ranks = row.ranks;
   row.engine = engine_named(place.at("kernel").string(), request);
   if (row.engine == nullptr) place.at("kernel").refuse(text("one of ", engine_names()));
+  if (place.has("params")) row.tuning = tuning_at(place.at("params"), row.engine->info().name);
   row.tuning.blocks = static_cast<int>(place.at("blocks").integer(0, 4096));
   row.us = place.at("us").number(true);
   row.nccl_us = place.at("nccl_us").number(true);

@@ -72,6 +72,24 @@ TEST_CASE("a request takes the smallest row that holds it") {
   CHECK(kernel_for(TuningTable(""), request_of(DataType::fp32, 1)) == "none");
 }
 
+TEST_CASE("a row may say how its engine does it") {
+  const auto with = [](const std::string& params) {
+    std::string one = row("all_reduce", "fp32", 1 << 20, "tiled", 32);
+    return table(one.insert(1, text("\"params\":", params, ",")));
+  };
+  const TuningTable tuned(with(R"({"pull":1,"under_way_kib":2048})"));
+  const TunedRow* const found = tuned.find(request_of(DataType::fp32, 5), Setting::alone);
+  REQUIRE(found != nullptr);
+  CHECK(params_of(found->tuning) ==
+        std::map<std::string, std::int64_t>{{"blocks", 32}, {"pull", 1}, {"under_way_kib", 2048}});
+  CHECK_THROWS_WITH(
+      TuningTable(with(R"({"batch":1})")),
+      doctest::Contains("rows[0].params: wanted parameters that tiled takes (invalid argument"));
+  CHECK_THROWS_WITH(TuningTable(with(R"({"fold":2})")),
+                    doctest::Contains("rows[0].params: wanted"));
+  CHECK_THROWS_AS(TuningTable(with("1")), Error);
+}
+
 TEST_CASE("what was measured beside computing is no answer for calls alone, and the other way") {
   const TuningTable tuned(
       table(row("all_reduce", "fp32", 8192, "one_shot") + "," +

@@ -1,0 +1,99 @@
+// Rows that say how their engine does a call: for whom they count, and what they say of NCCL.
+#include <doctest/doctest.h>
+
+#include "base/text.hpp"
+#include "exec/cuda/choices.hpp"
+#include "exec/cuda/group.hpp"
+#include "exec/cuda/select.hpp"
+
+using namespace plait;
+using namespace plait::cuda;
+
+namespace {
+
+constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
+
+/// A fold, else pulls, else two_shot; NCCL is slower than the fold.
+const std::vector<BuiltInChoice>& rows() {
+  static const std::vector<BuiltInChoice> made = [] {
+    Tuning fold, pull;
+    fold.fold = fold.shift = 1;
+    pull.pull = 1;
+    return std::vector<BuiltInChoice>{
+        {Collective::all_reduce, 8, 0, 64 << 20, tiled_engine, true, 0, fold},
+        {Collective::all_reduce, 8, 0, 64 << 20, two_shot_engine, false, 0, {}},
+        {Collective::all_reduce, 8, 0, kAnySize, tiled_engine, false, 0, pull},
+    };
+  }();
+  return made;
+}
+
+Request request_of(DataType type, std::uint64_t bytes, int ranks = 8) {
+  Request request;
+  request.type = type;
+  request.count = bytes / bytes_of(type);
+  request.ranks = ranks;
+  return request;
+}
+
+std::string said(const Choice& choice) {
+  std::string words = choice.engine->info().name;
+  for (const auto& [name, value] : params_of(choice.tuning)) words += text(" ", name, "=", value);
+  return words + (choice.beats_nccl.value_or(false) ? ", ahead" : "");
+}
+
+Selector selector(const std::string& table = "", int ranks = 8) {
+  return {usual_group(ranks), TuningTable(table), true, nullptr, rows()};
+}
+
+std::string chosen(const Request& request) {
+  return said(*selector("", request.ranks).best(request));
+}
+
+std::string tuned(const std::string& more) {
+  return text(R"({"schema":"plait.tuning/3","machine":"m","fingerprint":"f","gpu":"g",)",
+              R"("cuda_driver":13000,"nccl":"","plait":"0","date":"d","rows":[{"setting":"alone",)",
+              R"("collective":"all_reduce","type":"fp32","ranks":8,"max_bytes":1073741824,)",
+              R"("kernel":"tiled",)", more, R"("blocks":0,"us":2.5,"nccl_us":0}]})");
+}
+
+}  // namespace
+
+TEST_CASE("a row's way with its engine is taken where the engine so serves the request") {
+  CHECK(chosen(request_of(DataType::fp32, 16 << 20)) == "tiled fold=1 shift=1, ahead");
+  CHECK(chosen(request_of(DataType::fp64, 16 << 20)) == "tiled fold=1 shift=1");
+  CHECK(chosen(request_of(DataType::bf16, 16 << 20)) == "two_shot");  // sums that are widened
+  CHECK(chosen(request_of(DataType::bf16, 128 << 20)) == "tiled pull=1");
+  CHECK(chosen(request_of(DataType::fp32, 16 << 20, 6)).starts_with("tiled fold=1 shift=1"));
+  CHECK(chosen(request_of(DataType::fp32, 16 << 20, 5)) == "two_shot");  // no two halves
+}
+
+TEST_CASE("a caller's parameters stand instead of the row's, a budget of blocks beside them") {
+  const Request request = request_of(DataType::fp32, 16 << 20);
+  CHECK(params_of(selector().best(request, {"", {{"blocks", 32}}})->tuning) ==
+        std::map<std::string, std::int64_t>{{"blocks", 32}});
+  CHECK(said(*selector().best(request, {"tiled", {}})) == "tiled");
+  const Selector bounded(usual_group(8, false, kUsualMemoryBytes, 16), {}, true, nullptr, rows());
+  CHECK(bounded.best(request)->tuning.fold == 1);
+}
+
+TEST_CASE("explain() names the row's way") {
+  const std::string lines = selector().explain(request_of(DataType::fp32, 16 << 20));
+  CHECK(lines.starts_with("chosen: engine tiled (fold=1, shift=1), as measured on such GPUs\n"));
+}
+
+TEST_CASE("what a row says of NCCL holds for its own way alone") {
+  const Request request = request_of(DataType::fp32, 16 << 20);
+  CHECK(said(*selector(tuned("")).best(request)) == "tiled");
+  CHECK(said(*selector(tuned(R"("params":{"fold":1,"shift":1},)")).best(request)) ==
+        "tiled fold=1 shift=1, ahead");
+  CHECK(said(*selector(tuned(R"("params":{"pull":1},)")).best(request)) == "tiled pull=1");
+}
+
+TEST_CASE("rows of choices.def have parameters of their own engines alone") {
+  for (const BuiltInChoice& row : choices()) {
+    const std::string& name = row.engine().info().name;
+    CAPTURE(name);
+    CHECK(tuning_from(name, params_of(row.tuning)) == row.tuning);
+  }
+}
