@@ -56,6 +56,7 @@ TUNED = {
 SM_BUDGET, MEMORY_BYTES = 132, 1 << 30
 LARGER = {"tiled": ({"fold": 1}, {"order": 3}, TUNED["tiled"][-2])}  # what larger tiles matter to
 WITH_SLOTS = ("tiled", "copy_exchange", "copy_rotation", "copy_ring", "scatter_ring")
+RINGS = ("reduce_scatter", "reduce")  # beside all_reduce, of what has no order
 ALL_TUNED = ("all_reduce",)  # the others have an engine's own choice and its last rows but one
 STRATEGIES = ("fold", "phases", "ring", "direct")
 
@@ -148,11 +149,14 @@ def schedules(ranks: int, most: int) -> Iterator[Item]:
     asked += [(name, "fp32", "sum", size) for size in sizes[:3] for name in OTHERS]
     asked += [("all_reduce", "int32", "sum", size) for size in sizes[:3]]
     asked += [("all_reduce", "bf16", "max", size) for size in sizes[:3]]
+    asked += [(name, "int32", "sum", size) for size in sizes[:2] for name in RINGS]
     for collective, kind, op, size in asked:
         for name, params in ways(collective, ranks):
             if name in ("one_shot", "hop") and size > 4 * MIB:
                 continue
             yield Item("schedules", collective, kind, size, name, tuple(params.items()), op)
+        if collective in RINGS and kind == "int32":
+            yield Item("schedules", collective, kind, size, "tiled", (("ring", 1),), op)
 
 
 SECTIONS = ("table", "pinned_tree", "pinned_ring", "schedules", "slots")

@@ -227,10 +227,18 @@ class Price {
     return made;
   }
 
-  /// Each tile goes round twice; a rank sums what it gets in the first round.
-  static Tiles round_a_ring(Tiles made, double ranks) {
-    made.hops = made.turns = static_cast<int>(2 * (ranks - 1));
-    made.in /= 2.0;
+  /// Each tile goes round, the results of an all_reduce once more; a rank sums what it gets in the
+  /// first round. A reduce takes all of it along a chain.
+  static Tiles round_a_ring(Tiles made, double ranks, Collective collective, double bytes) {
+    const int others = static_cast<int>(ranks - 1);
+    made.hops = made.turns = others;
+    if (collective == Collective::reduce) {
+      made.part = made.out = made.in = bytes;
+      made.turns = 1;
+    } else if (collective == Collective::all_reduce) {
+      made.hops = made.turns = 2 * others;
+      made.in /= 2.0;
+    }
     return made;
   }
 
@@ -277,7 +285,9 @@ class Price {
     const double ranks = plan_.request.ranks;
     const bool folds = has("fold") > 0, rings = has("ring") > 0;
     const Tiles direct = tiles_of(collective, parts, ranks);
-    const Tiles made = folds ? folded(direct) : rings ? round_a_ring(direct, ranks) : direct;
+    const Tiles made = folds   ? folded(direct)
+                       : rings ? round_a_ring(direct, ranks, collective, parts.bytes)
+                               : direct;
     const double blocks =
         std::min(param("blocks", 1), std::max(1.0, std::ceil(units(made.part) / kLeastUnits)));
     const double share = std::ceil(units(made.part) / blocks);

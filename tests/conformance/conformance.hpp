@@ -32,6 +32,21 @@ using Traces = std::map<std::string, Trace>;  ///< by Plan::kernel
 std::string trace_lines(const EngineRun& run, const Plan& plan);
 std::string trace_tiles(const EngineRun& run, const Plan& plan);
 std::string trace_scatter_ring(const EngineRun& run, const Plan& plan);
+/// Both its halves in one call, on a host's threads and on played engines.
+std::string play_scatter_ring(const EngineRun& run);
+
+/// Tiled kernels of all ranks on a host's threads, one call behind the other in the same slots.
+class TileKernels {
+ public:
+  explicit TileKernels(int ranks);
+  ~TileKernels();
+  /// One call, with each rank's buffers.
+  void run(const Request& request, const TileWish& wish, const std::vector<Buffers>& buffers);
+
+ private:
+  struct Gpus;
+  std::unique_ptr<Gpus> gpus_;
+};
 
 struct Tally {
   int refused = 0, proved = 0, played = 0, traced = 0;

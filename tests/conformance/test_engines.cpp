@@ -8,7 +8,7 @@ using namespace plait_test;
 using namespace plait_test::conformance;
 
 /// Its halves, each by itself: kernels are traced, copies are played. How they follow each other
-/// the plan says, and verify() proves.
+/// the plan says, and verify() proves; then the whole call is played.
 std::string plait_test::conformance::trace_scatter_ring(const EngineRun& run, const Plan& plan) {
   const Topology topology = linked_machine(run.request.ranks);
   const auto part_of = [&](Collective collective, std::uint64_t count, const Engine& engine) {
@@ -32,7 +32,9 @@ std::string plait_test::conformance::trace_scatter_ring(const EngineRun& run, co
     if (!fault.empty()) return fault;
   }
   if (plan.lanes.size() <= lanes) return "wanted lanes of both halves in the plan";
-  return play(part_of(Collective::all_gather, each, copy_ring_engine()), topology);
+  const std::string fault =
+      play(part_of(Collective::all_gather, each, copy_ring_engine()), topology);
+  return fault.empty() ? play_scatter_ring(run) : fault;
 }
 
 TEST_CASE("every engine refuses a call with a reason, or does what its plan says" *

@@ -191,8 +191,9 @@ bool is_found(const TileFault& fault) {
     for (const Collective collective : collectives)
       if (!add(collective, wish)) return true;
     if (!fault.pulls && !add(Collective::all_reduce, relaying(wish))) return true;
-    if (!fault.pulls && !add(Collective::all_reduce, round_a_ring(wish), DataType::int32))
-      return true;
+    for (const Collective collective :
+         {Collective::all_reduce, Collective::reduce_scatter, Collective::reduce})
+      if (!fault.pulls && !add(collective, round_a_ring(wish), DataType::int32)) return true;
     for (const Plan& first : calls)
       for (const Plan& second : calls)
         if (!verify_in_a_row({&first, &second}).proved()) return true;

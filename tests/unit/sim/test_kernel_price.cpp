@@ -109,6 +109,23 @@ TEST_CASE("schedules of tiled are priced by what they change") {
   CHECK(sums(2, {{"shift", 1}}) == doctest::Approx(pair));
 }
 
+TEST_CASE("rings and chains have one peer") {
+  for (const Collective collective :
+       {Collective::all_reduce, Collective::reduce_scatter, Collective::reduce}) {
+    const auto tiled = [&](std::uint64_t bytes, bool ring) {
+      Request request = all_reduce(8, bytes);
+      request.collective = collective;
+      if (collective == Collective::reduce_scatter) request.count /= 8;
+      Plan plan = call("tiled", request, {{"blocks", 128}, {"tile_units", 4096}});
+      if (ring) plan.params["ring"] = 1;
+      return us(plan);
+    };
+    CAPTURE(name_of(collective));
+    CHECK(tiled(1 << 30, true) < tiled(1 << 30, false));
+    CHECK(tiled(64 << 10, true) > tiled(64 << 10, false));
+  }
+}
+
 TEST_CASE("what a ring of copy engines costs beside its bytes is the machine's") {
   const Plan plan =
       call("scatter_ring", all_reduce(8, 1 << 30),

@@ -36,7 +36,7 @@ class TilePlan {
       tell();
       if (mine().ring != 0) {
         add_round();
-        go_round();
+        if (readers_of(mine(), me_) != 0) go_round();
         continue;
       }
       watch_room();
@@ -95,7 +95,10 @@ class TilePlan {
   static std::int64_t to_param(std::uint64_t bytes) { return static_cast<std::int64_t>(bytes); }
   /// A sum goes on to the rank across; what comes back from there is relayed.
   bool goes_on(int rank) const { return is_lower(mine(), me_) && rank == across(mine(), me_); }
-  bool relays() const { return is_lower(mine(), me_) || mine().ring != 0 || copies_results(); }
+  bool relays() const {
+    const bool goes_round = mine().ring != 0 && readers_of(mine(), me_) != 0;
+    return is_lower(mine(), me_) || goes_round || copies_results();
+  }
   /// Sums that it keeps go on out of its output, by bulk copies.
   bool copies_results() const {
     return mine().copied_results != 0 && mine().handling == kReduceParts &&
@@ -306,29 +309,32 @@ class TilePlan {
     b_.raise(lane("collect"), inside(kTileRelayed), tile + 1);
   }
 
-  /// Of a ring: parts gather one rank's a turn.
+  /// Of a ring: parts gather one rank's a turn. Of a chain: in the one turn of a rank, its place.
   void add_round() {
-    const std::uint32_t turns = steps_of_tile(mine());
+    const bool chain = is_chain(mine());
+    const std::uint32_t steps = steps_of_tile(mine()), last = static_cast<std::uint32_t>(n_ - 1);
+    const auto from = chain ? static_cast<std::uint32_t>(chain_place(mine(), me_)) : 0;
     const int next = ring_next(mine()), before = ring_before(mine());
     const int at = lane("handle");
     for (std::uint32_t tile = 0; tile < tiles_; ++tile)
-      for (std::uint32_t turn = 0; turn <= turns; ++turn) {
-        const std::uint32_t step = tile * turns + turn;
-        const bool sends = turn < turns;
+      for (std::uint32_t turn = from; turn <= (chain ? from : last); ++turn) {
+        const std::uint32_t step = chain ? tile : tile * steps + turn;
+        const std::uint32_t came_in = chain ? tile : step - 1;
+        const bool sends = turn < last, takes = turn > 0;
         if (sends) await_room(at, kTilePartsTaken, next, step);
-        if (turn > 0) b_.await(at, word(kTileParts, me_, before), step);
-        const int owner = ring_part(mine(), turn + 1);
+        if (takes) b_.await(at, word(kTileParts, me_, before), came_in + 1);
+        const int owner = chain ? chain_end(mine()) : ring_part(mine(), turn + 1);
         const Region own = input(owner, tile);
         const Region dst = sends ? slot(next, 0, me_, step, own.bytes) : output(owner, tile);
-        if (turn == 0) {
+        if (!takes) {
           b_.copy(at, dst, own);
         } else {  // threads hold the sum; in the plan it takes the place of what came
-          const Region came = slot(me_, 0, before, step - 1, own.bytes);
+          const Region came = slot(me_, 0, before, came_in, own.bytes);
           b_.reduce(at, sends ? came : dst, {came, own}, !sends);
           if (sends) b_.copy(at, dst, came);
         }
-        if (sends) b_.raise(at, inside(kTileArrived), step + 1);
-        if (turn > 0) b_.raise(at, inside(kTileHandled), step);
+        if (sends || chain) b_.raise(at, inside(kTileArrived), step + 1);
+        if (takes || chain) b_.raise(at, inside(kTileHandled), came_in + 1);
         if (!sends) b_.raise(at, inside(kTileSummed), tile + 1);
       }
   }

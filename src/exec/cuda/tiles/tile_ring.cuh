@@ -1,48 +1,53 @@
-// A ring of a tiled all_reduce, for what gives the same bits in any order: every rank sends to the
-// next alone. A tile takes ranks - 1 steps twice: its parts gather one rank's a step, then results
-// go round (tile_collect.cuh). Slots and words count steps.
+// A ring of a tiled reduction, for what gives the same bits in any order: every rank sends to the
+// next alone. A tile takes ranks - 1 steps, in which its parts gather one rank's each; the results
+// of an all_reduce then take as many (tile_collect.cuh). A reduce is a chain that ends at its root:
+// a tile takes one step of each rank. Slots and words count steps.
 #pragma once
 #include "exec/cuda/tiles/tile_roles.cuh"
 
 namespace plait::cuda {
 
-/// The handle role. Turn t of a tile adds to what has come for the part of the rank t + 1 before
-/// this one; the last is its own.
+/// The handle role. Turn t of a tile adds to what t ranks have added up: in a ring for the part of
+/// the rank t + 1 before this one, the last for its own; in a chain a rank has one turn, its place.
 template <class Sum, unsigned kThreads>
 struct RingReduce {
   TileRoles& work;
 
   __device__ void run(const Team& team) {
     const TiledArgs& args = work.args;
-    const unsigned turns = static_cast<unsigned>(args.ranks) - 1, tiles = work.count / turns;
-    for (unsigned tile = 0; tile < tiles; ++tile)
-      for (unsigned turn = 0; turn <= turns; ++turn) {
-        const unsigned step = tile * turns + turn;
-        if (turn < turns && team.lane == 0)
+    const bool chain = is_chain(args);
+    const unsigned steps = steps_of_tile(args), last = static_cast<unsigned>(args.ranks) - 1;
+    const unsigned from = chain ? static_cast<unsigned>(chain_place(args, args.rank)) : 0;
+    for (unsigned tile = 0; tile < work.count / steps; ++tile)
+      for (unsigned turn = from; turn <= (chain ? from : last); ++turn) {
+        const bool takes = turn > 0, sends = turn < last;
+        const unsigned step = chain ? tile : tile * steps + turn, came = chain ? tile : step - 1;
+        if (sends && team.lane == 0)
           work.await_word(&TileFlags::parts_taken, ring_next(args),
                           work.base + step + 1 - args.window);
-        if (turn > 0 && team.lane == 1)
-          work.await_word(&TileFlags::parts, ring_before(args), work.base + step);
+        if (takes && team.lane == 1)
+          work.await_word(&TileFlags::parts, ring_before(args), work.base + came + 1);
         work.broken = team.any(work.broken);
         if (work.broken) return;
-        add(team, tile, turn, step);
+        add(team, tile, turn, step, came);
         team.meet();
         if (team.lane != 0) continue;
         __threadfence_block();
-        if (turn < turns) work.shared.arrived = step + 1;
-        if (turn > 0) work.shared.handled = step;
-        if (turn == turns) work.shared.summed = tile + 1;
+        if (sends || chain) work.shared.arrived = step + 1;
+        if (takes || chain) work.shared.handled = came + 1;
+        if (!sends) work.shared.summed = tile + 1;
       }
   }
 
-  __device__ void add(const Team& team, unsigned tile, unsigned turn, unsigned step) const {
+  __device__ void add(const Team& team, unsigned tile, unsigned turn, unsigned step,
+                      unsigned came_in) const {
     constexpr unsigned kTogether = 2;
     const TiledArgs& args = work.args;
-    const int owner = ring_part(args, turn + 1);
+    const int owner = is_chain(args) ? chain_end(args) : ring_part(args, turn + 1);
     const bool is_last = owner == args.rank;
     const char* const own = work.input(owner);
     const char* const came =
-        turn == 0 ? nullptr : work.slot(args.rank, 0, ring_before(args), step - 1);
+        turn == 0 ? nullptr : work.slot(args.rank, 0, ring_before(args), came_in);
     char* const slot = is_last ? nullptr : work.slot(ring_next(args), 0, args.rank, step);
     char* const out = work.output(owner);
     const unsigned long long from = work.first(tile), bytes = work.part_bytes(owner);

@@ -26,13 +26,32 @@ PLAIT_ON_BOTH inline int ring_before(const TiledArgs& args) {
 PLAIT_ON_BOTH inline int ring_part(const TiledArgs& args, unsigned before) {
   return (args.rank + args.ranks - static_cast<int>(before) % args.ranks) % args.ranks;
 }
+/// A ring with one owner is a chain: each rank sends to the next once, up to the owner.
+PLAIT_ON_BOTH inline bool is_chain(const TiledArgs& args) {
+  return args.ring != 0 && (args.owners & (args.owners - 1)) == 0;
+}
+PLAIT_ON_BOTH inline int chain_end(const TiledArgs& args) {
+#ifdef __CUDA_ARCH__
+  return __ffs(static_cast<int>(args.owners)) - 1;
+#else
+  return __builtin_ctz(args.owners);
+#endif
+}
+/// How many ranks of a chain come before this one.
+PLAIT_ON_BOTH inline int chain_place(const TiledArgs& args, int rank) {
+  return (rank + args.ranks - chain_end(args) - 1) % args.ranks;
+}
 
-/// Ranks whose parts come to `owner`, but its own; in a fold a part may be a sum so far.
+/// Ranks whose parts come to `owner`, but its own; in a fold, a ring or a chain a part may be a sum
+/// so far.
 PLAIT_ON_BOTH inline std::uint32_t senders_to(const TiledArgs& args, int owner) {
+  if (args.ring != 0) {
+    if (is_chain(args) && chain_place(args, owner) == 0) return 0;
+    return 1u << (owner + args.ranks - 1) % args.ranks;
+  }
   if ((args.owners >> owner & 1) == 0) return 0;
   if (args.half != 0)
     return mates(args, owner) | (is_lower(args, owner) ? 0 : 1u << across(args, owner));
-  if (args.ring != 0) return 1u << (owner + args.ranks - 1) % args.ranks;
   const std::uint32_t others = args.senders & ~(1u << owner);
   if (args.shift == 0) return others;
   return others & 1u << (owner - args.shift + args.ranks) % args.ranks;
@@ -59,7 +78,8 @@ PLAIT_ON_BOTH inline std::uint64_t part_bytes(const TiledArgs& args, int owner) 
 /// Ranks to which `rank` sends parts of its input.
 PLAIT_ON_BOTH inline std::uint32_t pushes_to(const TiledArgs& args, int rank) {
   if (args.half != 0) return mates(args, rank);
-  if (args.ring != 0) return 1u << (rank + 1) % args.ranks;
+  if (args.ring != 0)
+    return is_chain(args) && rank == chain_end(args) ? 0 : 1u << (rank + 1) % args.ranks;
   std::uint32_t to = 0;
   for (int owner = 0; owner < args.ranks; ++owner)
     to |= (senders_to(args, owner) >> rank & 1) << owner;
@@ -69,7 +89,7 @@ PLAIT_ON_BOTH inline std::uint32_t pushes_to(const TiledArgs& args, int rank) {
 /// fold its mates, and of the upper half the rank across.
 PLAIT_ON_BOTH inline std::uint32_t readers_of(const TiledArgs& args, int owner) {
   if ((args.owners >> owner & 1) == 0) return 0;
-  if (args.ring != 0) return 1u << (owner + 1) % args.ranks;
+  if (args.ring != 0) return args.readers == 0 ? 0 : 1u << (owner + 1) % args.ranks;
   if (args.half == 0) return args.readers & ~(1u << owner);
   return mates(args, owner) | (is_lower(args, owner) ? 0 : 1u << across(args, owner));
 }
@@ -77,13 +97,13 @@ PLAIT_ON_BOTH inline std::uint32_t readers_of(const TiledArgs& args, int owner) 
 PLAIT_ON_BOTH inline std::uint32_t read_by(const TiledArgs& args, int rank) {
   if (args.half != 0)
     return mates(args, rank) | (is_lower(args, rank) ? 1u << across(args, rank) : 0);
-  if (args.ring != 0) return 1u << (rank + args.ranks - 1) % args.ranks;
+  if (args.ring != 0) return args.readers == 0 ? 0 : 1u << (rank + args.ranks - 1) % args.ranks;
   return (args.readers >> rank & 1) != 0 ? args.owners & ~(1u << rank) : 0;
 }
 
 /// Steps of a tile, by which slots and words count.
 PLAIT_ON_BOTH inline unsigned steps_of_tile(const TiledArgs& args) {
-  return args.ring != 0 ? static_cast<unsigned>(args.ranks) - 1 : 1;
+  return args.ring != 0 && !is_chain(args) ? static_cast<unsigned>(args.ranks) - 1 : 1;
 }
 
 /// What a reduction takes, in order: parts of ranks, in the upper half behind the lower's sum.

@@ -67,10 +67,13 @@ TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish) {
   shape.own_to = hop.own_to;
   shape.own_bytes = hop.own_bytes;
   const int owners = __builtin_popcount(hop.owners);
-  // What two ranks all-reduce they exchange whole: as many bytes, one hop less.
+  const bool rings = wish.ring && why_no_ring(request).empty();
+  // What two ranks all-reduce they exchange whole: as many bytes, one hop less. A chain takes all
+  // to its end.
   const bool is_shared_out = (request.collective == Collective::all_reduce && request.ranks != 2) ||
-                             request.collective == Collective::reduce ||
+                             (request.collective == Collective::reduce && !rings) ||
                              request.collective == Collective::broadcast;
+  shape.ring = rings ? 1 : 0;
   if (!is_shared_out) {
     shape.part_bytes = hop.part_bytes;
     shape.total_bytes = hop.part_bytes * static_cast<std::uint64_t>(owners);
@@ -84,7 +87,6 @@ TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish) {
   } else {
     shape.owners = shape.senders;
     if (wish.fold && why_no_fold(request).empty()) shape.half = request.ranks / 2;
-    if (wish.ring && why_no_ring(request).empty()) shape.ring = 1;
     share_out(shape, hop.part_bytes, shape.half != 0 ? shape.half : request.ranks);
   }
   if (shape.half == 0 && shape.ring == 0 && pulls(request, wish)) shape.pull = 1;
@@ -102,7 +104,7 @@ std::string why_no_fold(const Request& request) {
 }
 
 std::string why_no_ring(const Request& request) {
-  if (request.collective != Collective::all_reduce) return "wanted an all_reduce";
+  if (!reduces(request.collective)) return "wanted an all_reduce, a reduce_scatter or a reduce";
   if (request.ranks < 3) return text("wanted 3 ranks or more, found ", request.ranks);
   if (!has_no_order(request.type, request.op))
     return text("wanted integers, min or max, which give the same bits in any order, found ",
