@@ -56,6 +56,13 @@ TUNED = {
 SM_BUDGET, MEMORY_BYTES = 132, 1 << 30
 LARGER = {"tiled": ({"fold": 1}, {"order": 3}, TUNED["tiled"][-2])}  # what larger tiles matter to
 WITH_SLOTS = ("tiled", "copy_exchange", "copy_rotation", "copy_ring", "scatter_ring")
+# Shares through host memory, eagerly alone of use: an all_reduce's results in thousandths.
+HOST_SHARES = (
+    {"host_permille": 90},
+    {"host_permille": 135},
+    {"host_permille": 180},
+    TUNED["tiled"][-2] | {"host_permille": 135},
+)
 RINGS = ("reduce_scatter", "reduce")  # beside all_reduce, of what has no order
 ALL_TUNED = ("all_reduce",)  # the others have an engine's own choice and its last rows but one
 STRATEGIES = ("fold", "phases", "ring", "direct")
@@ -157,6 +164,9 @@ def schedules(ranks: int, most: int) -> Iterator[Item]:
             yield Item("schedules", collective, kind, size, name, tuple(params.items()), op)
         if collective in RINGS and kind == "int32":
             yield Item("schedules", collective, kind, size, "tiled", (("ring", 1),), op)
+    for size in (size for size in (GIB, 256 * MIB) if size <= most and ranks > 2):
+        for params in HOST_SHARES:
+            yield Item("schedules", "all_reduce", "fp32", size, "tiled", tuple(params.items()))
 
 
 SECTIONS = ("table", "pinned_tree", "pinned_ring", "schedules", "slots")

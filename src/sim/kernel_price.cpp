@@ -23,7 +23,7 @@ struct KernelCosts {
   double tile_sum_gb_per_s, tile_step_ns, tile_fill_ns, tile_norm;
   double message_lines_ns, message_tiles_ns, message_both_ns;
   double message_blocks_ns;
-  double gather_gb_per_s, gather_ns, gather_chunk_ns;
+  double gather_gb_per_s, gather_all_gb_per_s, gather_ns, gather_chunk_ns;
   double in_step_to_three, in_step_to_seven, pull_share;
   double drift_bytes, piece_ns, shift_share, xor_share, phase_ns;
   double ring_ns, ring_step_ns, ring_take_gb_per_s;
@@ -58,6 +58,7 @@ KernelCosts costs_of(const Topology& topology) {
   get("message_both_ns", costs.message_both_ns);
   get("message_blocks_ns", costs.message_blocks_ns);
   get("host_gather_gb_per_s", costs.gather_gb_per_s);
+  get("host_gather_all_gb_per_s", costs.gather_all_gb_per_s);
   get("host_gather_ns", costs.gather_ns);
   get("host_gather_chunk_ns", costs.gather_chunk_ns);
   get("in_step_to_three_share", costs.in_step_to_three);
@@ -316,8 +317,9 @@ class Price {
     const double links_ns =
         first_ns + scatter_ns(part - first) + 2 * launch_ns +
         tiles_ns(Collective::all_reduce, {bytes - part * ranks, ranks - 1, ranks - 1});
+    const double up_gb_per_s = std::min(costs_.gather_gb_per_s, costs_.gather_all_gb_per_s / ranks);
     const double host_ns = first_ns + costs_.gather_ns + part / chunk * costs_.gather_chunk_ns +
-                           ((ranks - 1) * part + chunk) / costs_.gather_gb_per_s;
+                           ((ranks - 1) * part + chunk) / up_gb_per_s;
     return std::max(links_ns, host_ns);
   }
 

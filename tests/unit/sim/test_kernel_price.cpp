@@ -162,6 +162,17 @@ TEST_CASE("a share through host memory is a gain up to what host memory carries"
   CHECK(tiled(400) > alone);
 }
 
+TEST_CASE("eight GPUs bring up through host memory what it has for all of them") {
+  const Plan plan = call(
+      "tiled", all_reduce(8, 1 << 30),
+      {{"blocks", 100}, {"tile_units", 4096}, {"host_permille", 400}, {"chunk_bytes", 2 << 20}});
+  Topology slow = machine(), fast = machine();
+  slow.parameters["host_gather_all_gb_per_s"] = {101.0, "test"};
+  fast.parameters["host_gather_all_gb_per_s"] = {8 * 38.3, "test"};
+  CHECK(predicted_ns(plan, slow) > 1.8 * predicted_ns(plan, machine()));
+  CHECK(predicted_ns(plan, fast) < predicted_ns(plan, machine()));
+}
+
 TEST_CASE("machines' parameters count") {
   Topology slow = machine();
   slow.parameters["kernel_graph_ns"] = {11700.0, "test"};
