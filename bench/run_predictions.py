@@ -41,6 +41,7 @@ from run_rows import (
 
 import plait
 from plait._core import engine_plan, predicted_ns
+from plait.bench.engines import way_of
 from plait.evidence.calibrate import nccl_us
 
 RESULTS = Path(__file__).parent / "results"
@@ -91,7 +92,7 @@ def times_us(item: Item, ranks: int) -> tuple[str, float, float] | None:
             plan, name = plait.propose(machine(), request)[0][0], "lanes"
             found.append(predicted_ns(plan, machine(), eager) / 1e3)
         else:
-            name = runs.choice.engine
+            name = way_of(runs.choice.engine, runs.choice.params)
             found.append(runs.predicted_us)
     return name, found[0], found[1]
 

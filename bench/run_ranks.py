@@ -37,6 +37,7 @@ from run_rows import (
 
 import plait
 from plait import launch
+from plait.bench import engines
 from plait.bench.gpu_ranks import BenchRank, Call, sums_in_rank_order
 from plait.bench.reductions import EPSILON, REDUCING
 from plait.launch import Emit
@@ -191,8 +192,7 @@ class Rank:
             return []  # the same on all ranks
         self.side.finish()
         exact = self.side.in_rank_order(request, done_by)
-        name = done_by.partition("(")[0]
-        way = f"plait {item.asked() or name}"
+        way = f"plait {item.asked() or engines.way_counted(done_by)}"
         rows = [self.row(item, way, CHOSEN if not item.way else done_by, case, slab, call, exact)]
         by_nccl = self.side.by_nccl(request, at)
         if by_nccl is not None:

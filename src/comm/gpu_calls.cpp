@@ -209,7 +209,7 @@ GpuCalls::Call GpuCalls::prepare(const Request& request, const CallOptions& opti
     const std::vector<const cuda::Engine*>& all = cuda::engines();
     call.engine = static_cast<int>(std::find(all.begin(), all.end(), choice->engine) - all.begin());
     counted.choice = *choice;
-    counted.as = text(name_of(request), "/", choice->engine->info().name);
+    counted.as = text(name_of(request), "/", cuda::label(*choice));
     return call;
   }
   if (wanted.strategy.empty() && !wanted.params.empty())

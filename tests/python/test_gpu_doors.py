@@ -18,9 +18,9 @@ from recorded import rows
 import plait
 from plait import _core, gpu, launch, outputs
 from plait.arrays import HOST, ON_SOME_GPU, Buffer, buffer_of, empty_like, is_on_gpu, stream_handle
+from plait.bench import engines, nccl, oracle
 from plait.bench import gpu_ranks as bench_gpu
 from plait.bench import links as measure
-from plait.bench import nccl, oracle
 from plait.bench import tuner as tune
 from plait.commands import bench as bench_command
 
@@ -325,10 +325,8 @@ def test_tuned_neighbours_become_one_row():
     # Time was up: what was not measured is not the table's.
     assert tune.table(FACTS, rows)["rows"][-1]["max_bytes"] == 32768
     large = plait.Request("all_reduce", 4 << 20, "fp32", "sum", 2)
-    engines = [
-        one for one in tune.candidates(large, "alone", "", True) if one[0] == "copy_exchange"
-    ]
-    assert engines == [("copy_exchange", 0)]
+    copied = [one for one in tune.candidates(large, "alone", "", True) if one[0] == "copy_exchange"]
+    assert copied == [("copy_exchange", 0)]
     # Beside computing: where NCCL is no faster, only what takes fewer multiprocessors.
     by_what = {
         ("tiled", False): ("hop", "copy_exchange", "tiled"),
@@ -376,6 +374,24 @@ def test_schedules_are_tried_with_large_calls_of_more_than_two_ranks():
     _core.check_tuning(json.dumps(content))
 
 
+def test_what_runs_without_a_table_is_timed_with_its_parameters():
+    request = plait.Request("all_reduce", 16 << 20, "fp32", "sum", 8)
+    fold = "tiled:fold=1,shift=1"
+    said = tune._tuned(TunedBay({"tiled": 9.0, fold: 8.9, "hop": 9.5}, fold), request, "alone", {})
+    assert (said["kernel"], said["untuned"], said["us"]) == (fold, fold, 8.9)
+    said = tune._tuned(TunedBay({"tiled": 7.0, fold: 8.9}, fold), request, "alone", {})
+    assert (said["kernel"], said["untuned"]) == ("tiled", fold)
+
+
+def test_ways_in_words():
+    assert engines.parted("tiled") == ("tiled", {})
+    assert engines.parted("tiled:fold=1,shift=1") == ("tiled", {"fold": 1, "shift": 1})
+    assert engines.way_of(*engines.parted("tiled:fold=1,shift=1")) == "tiled:fold=1,shift=1"
+    assert engines.way_counted("tiled(fold=1,shift=1)") == "tiled:fold=1,shift=1"
+    assert engines.way_counted("hop") == "hop"
+    assert engines.way_counted("ring(lanes=1)") == "ring"  # a plan
+
+
 def test_rows_where_nccl_is_faster_stay_apart():
     rows = [
         tuned(1024, "hop", 3.0, 0, 5.0),
@@ -407,13 +423,16 @@ class TunedBay:
         self.comm = SimpleNamespace(_core=self)
 
     def enqueue(self, *call: Any) -> None:
-        self.last = (*call, "")[4] or self.untuned
+        name, params = (*call, "", {})[4:6]
+        plain = {key: value for key, value in params.items() if key != "blocks"}
+        self.last = engines.way_of(name, plain) if name else self.untuned
         if self.last not in self.times_us:
             raise plait.UnsupportedError(self.last)
 
     def counted_as(self, call: Any) -> str:
         call()
-        return f"all_reduce/{self.last}"
+        name, _, said = self.last.partition(":")
+        return f"all_reduce/{name}({said})" if said else f"all_reduce/{name}"
 
     def graph_s(self, call: Any, size_bytes: int) -> float:
         return self.times_us[self.last] / 1e6

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import plait
 
 
@@ -22,6 +24,18 @@ def parted(way: str) -> tuple[str, dict[str, int]]:
     name, _, said = way.partition(":")
     pairs = (one.split("=") for one in said.split(",") if one)
     return name, {key: int(value) for key, value in pairs}
+
+
+def way_of(name: str, params: Mapping[str, int]) -> str:
+    """The other way round."""
+    said = ",".join(f"{key}={value}" for key, value in params.items())
+    return f"{name}:{said}" if said else name
+
+
+def way_counted(label: str) -> str:
+    """As counters name it, "tiled(fold=1)" or a plan's "ring(lanes=1)", without a plan's params."""
+    name, _, said = label.removesuffix(")").partition("(")
+    return f"{name}:{said}" if said and name in names() else name
 
 
 def by_copy_engines(name: str) -> bool:

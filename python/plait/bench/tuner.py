@@ -96,6 +96,7 @@ def candidates(
     alone, takers = setting == "alone", engines.takers(request)
     counts = BLOCKS if alone and size in BLOCKS_MATTER else BLOCKS[:1]
     kernels = KERNELS if alone else leaving_sms(request.ranks)
+    untuned = engines.parted(untuned)[0]
     if not alone and nccl_is_slower:
         kernels = kernels[: kernels.index(untuned)] if untuned in kernels else ()
     found = [
@@ -130,12 +131,13 @@ def best(times_us: dict[Candidate, float], untuned: str = "") -> Candidate:
 
 
 def _untuned(bench: BenchRank, request: plait.Request) -> str:
-    """The kernel that this communicator, which has no table, chooses; empty where it is a plan."""
+    """The way that this communicator, which has no table, chooses; empty where it is a plan."""
     try:
-        name = bench.counted_as(_call_by(bench, request, ("", 0))).partition("/")[2]
+        label = bench.counted_as(_call_by(bench, request, ("", 0))).partition("/")[2]
     except plait.UnsupportedError:
         return ""
-    return name if name in KERNELS else ""
+    way = engines.way_counted(label)
+    return way if engines.parted(way)[0] in KERNELS else ""
 
 
 def _bench_without_table(task: dict[str, Any], most_bytes: int) -> BenchRank:

@@ -50,6 +50,15 @@ const char* whose_word(const Choice& choice, bool as_measured) {
 
 }  // namespace
 
+std::string label(const Choice& choice) {
+  Tuning tuning = choice.by == Choice::By::caller ? Tuning{} : choice.tuning;
+  tuning.blocks = Tuning{}.blocks;
+  std::string words;
+  for (const auto& [name, value] : params_of(tuning))
+    words += text(words.empty() ? "(" : ",", name, "=", value);
+  return choice.engine->info().name + (words.empty() ? words : words + ")");
+}
+
 const char* name_of(Choice::By by) {
   switch (by) {
     case Choice::By::caller: return "caller";

@@ -22,6 +22,9 @@ struct Choice {
   std::optional<bool> beats_nccl;
 };
 
+/// "tiled", or where a row says how the engine does it "tiled(fold=1,shift=1)"; but for its blocks,
+/// and for what a caller asks for.
+std::string label(const Choice& choice);
 /// "caller", "table", "built in", "simulated".
 const char* name_of(Choice::By by);
 

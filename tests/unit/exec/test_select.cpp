@@ -77,6 +77,13 @@ TEST_CASE("a caller's parameters stand instead of the row's, a budget of blocks 
   CHECK(bounded.best(request)->tuning.fold == 1);
 }
 
+TEST_CASE("counters name the way that a row has, and not what a caller asks for") {
+  const Request request = request_of(DataType::fp32, 16 << 20);
+  CHECK(label(*selector().best(request)) == "tiled(fold=1,shift=1)");
+  CHECK(label(*selector().best(request, {"tiled", {{"pull", 1}}})) == "tiled");
+  CHECK(label(*selector().best(request_of(DataType::bf16, 16 << 20))) == "two_shot");
+}
+
 TEST_CASE("explain() names the row's way") {
   const std::string lines = selector().explain(request_of(DataType::fp32, 16 << 20));
   CHECK(lines.starts_with("chosen: engine tiled (fold=1, shift=1), as measured on such GPUs\n"));
