@@ -22,8 +22,7 @@ using nccl::Result;
 using nccl::UniqueId;
 
 constexpr double kEndS = 2.0;  // own work is awaited so long, and NCCL's end
-constexpr int kWatchMs = 20;
-constexpr std::size_t kMostStretches = 4096;
+constexpr std::size_t kMostCrossings = 4096;
 
 std::string why_no_nccl() {
   const nccl::Real& real = nccl::real();
@@ -144,7 +143,8 @@ CallOptions over_nodes_alone(const CallOptions& forced) {
 
 GpuOverNodes::GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOptions& options,
                            const cuda::Exchange& exchange, const Patience& patience)
-    : side_(std::move(side)),
+    : Watched(0),
+      side_(std::move(side)),
       options_(options),
       rank_(nodes.peers()[static_cast<std::size_t>(nodes.place)]),
       ranks_(ranks_of(nodes)),
@@ -177,12 +177,11 @@ GpuOverNodes::GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOpt
     over_->comms().abort();
     throw;
   }
-  watcher_ = quiet_thread([this] { watch(); });
+  watch(std::make_shared<WatchedPeers>(), *this, true);
 }
 
 GpuOverNodes::~GpuOverNodes() {
-  stopping_.store(true);
-  if (watcher_.joinable()) watcher_.join();
+  unwatch(*this);
   const std::int64_t until_ns = deadline_in(kEndS);
   const auto is_over = [&] { return order_.knows_end() && !marker_.is_ahead(); };
   while (!is_over() && now_ns() < until_ns && !side_.failure())
@@ -202,7 +201,7 @@ GpuOverNodes::~GpuOverNodes() {
     static_cast<void>(over_.release());
   }
   const cuda::BesideCaptures beside;
-  for (const Stretch& one : stretches_)
+  for (const Crossing& one : crossings_)
     for (const cuda::Event event : {one.begun, one.ended})
       if (event != nullptr) cuda::api().event_destroy(event);
   marker_.close();
@@ -247,40 +246,40 @@ void GpuOverNodes::enqueue(const Request& request, const void* input, void* outp
 void GpuOverNodes::put(const NodeProgram& program, const void* input, void* output,
                        cuda::Stream stream, double scalar) {
   const cuda::StreamPlace place = order_.before(marker_, stream);
-  Stretch* const stretch = place.capture == 0 ? free_stretch() : nullptr;
+  Crossing* const crossing = place.capture == 0 ? free_crossing() : nullptr;
   const auto side = static_cast<cuda::Stream>(aside_->stream());
-  if (stretch != nullptr) {
+  if (crossing != nullptr) {
     aside_->fork(stream);
-    PLAIT_CUDA_CALL(event_record, stretch->begun, side);
+    PLAIT_CUDA_CALL(event_record, crossing->begun, side);
   }
   over_->enqueue(program, input, output, stream, scalar);
   side_.calls->rank().heed(stream);
-  if (stretch != nullptr) {
-    PLAIT_CUDA_CALL(event_record, stretch->ended, side);
+  if (crossing != nullptr) {
+    PLAIT_CUDA_CALL(event_record, crossing->ended, side);
     const std::lock_guard lock(guard_);
-    stretch->is_used = true;
-    stretch->seen_ns = 0;
+    crossing->is_used = true;
+    crossing->seen_ns = 0;
   }
   order_.after(marker_, stream, place);
 }
 
 /// Null where thousands of calls are under way: those before them are watched.
-GpuOverNodes::Stretch* GpuOverNodes::free_stretch() {
+GpuOverNodes::Crossing* GpuOverNodes::free_crossing() {
   const std::lock_guard lock(guard_);
-  for (Stretch& one : stretches_)
+  for (Crossing& one : crossings_)
     if (!one.is_used) return &one;
-  if (stretches_.size() == kMostStretches) return nullptr;
-  Stretch made;
+  if (crossings_.size() == kMostCrossings) return nullptr;
+  Crossing made;
   for (cuda::Event* event : {&made.begun, &made.ended})
     PLAIT_CUDA_CALL(event_create, event, cuda::kEventDisableTiming);
-  return &stretches_.emplace_back(made);
+  return &crossings_.emplace_back(made);
 }
 
 /// Counted from when a call began on the GPU: before that the program's own work may take long.
 std::optional<Error> GpuOverNodes::standing_still() {
   const cuda::BesideCaptures beside;
   const std::lock_guard lock(guard_);
-  for (Stretch& one : stretches_) {
+  for (Crossing& one : crossings_) {
     if (!one.is_used || cuda::api().event_query(one.begun) == cuda::kNotReady) continue;
     if (cuda::api().event_query(one.ended) != cuda::kNotReady) {
       one.is_used = false;
@@ -304,14 +303,15 @@ void GpuOverNodes::fail(const Error& error) {
   over_->comms().abort();
 }
 
-void GpuOverNodes::watch() {
-  while (!stopping_.load()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(kWatchMs));
-    std::optional<Error> met = side_.failure();
-    if (!met) met = over_->comms().failure();
-    if (!met) met = standing_still();
-    if (met) return fail(*met);
+void GpuOverNodes::look() {
+  {
+    const std::lock_guard lock(guard_);
+    if (failure_) return;
   }
+  std::optional<Error> met = side_.failure();
+  if (!met) met = over_->comms().failure();
+  if (!met) met = standing_still();
+  if (met) fail(*met);
 }
 
 void GpuOverNodes::check() {

@@ -1,18 +1,18 @@
 // GPUs of several nodes for communicators of plait's own: plait in each node, NCCL between them,
-// found at run time. A thread watches NCCL and the node meanwhile, since no call waits on the host.
+// found at run time. The process's watch looks after NCCL and the node meanwhile, since no call
+// waits on the host.
 #pragma once
-#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "comm/gpu_calls.hpp"
 #include "comm/gpu_nodes.hpp"
+#include "comm/peer_watch.hpp"
 #include "comm/socket.hpp"
 #include "exec/cuda/device/event_marker.hpp"
 
@@ -32,14 +32,14 @@ struct OverNodesOptions {
   double arrive_s = 600;  ///< how long a call between nodes may stand still
 };
 
-class GpuOverNodes {
+class GpuOverNodes : private Watched {
  public:
   /// All ranks of all nodes together. Throws on all of them alike: AgreedError(unsupported) where
   /// one has no NCCL, timeout where one does not come, peer_lost.
   GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOptions& options,
                const cuda::Exchange& exchange, const Patience& patience);
   /// Waits a moment for what is under way; what stands still is aborted.
-  ~GpuOverNodes();
+  ~GpuOverNodes() override;
   GpuOverNodes(const GpuOverNodes&) = delete;
   GpuOverNodes& operator=(const GpuOverNodes&) = delete;
 
@@ -56,17 +56,19 @@ class GpuOverNodes {
   void add_to(Counters& counters) const;
 
  private:
-  /// A call between nodes: when it began there, and whether it is over.
-  struct Stretch {
+  /// A call between nodes, as far as its events tell: when it began there, and whether it is over.
+  struct Crossing {
     cuda::Event begun = nullptr, ended = nullptr;
     bool is_used = false;
     std::int64_t seen_ns = 0;
   };
-  Stretch* free_stretch();
+  Crossing* free_crossing();
   void require_order(const Request& request, const NodeProgram& program) const;
   void put(const NodeProgram& program, const void* input, void* output, cuda::Stream stream,
            double scalar);
-  void watch();
+  void lost(int, int, bool) override {}  // the node's side is told
+  void fail_streams() noexcept override {}
+  void look() override;
   std::optional<Error> standing_still();
   void fail(const Error& error);
 
@@ -79,10 +81,8 @@ class GpuOverNodes {
   cuda::CallOrder<cuda::EventMarker, cuda::Stream> order_;
   mutable std::mutex guard_;  ///< of the three below
   Counters counters_;
-  std::deque<Stretch> stretches_;
+  std::deque<Crossing> crossings_;
   std::optional<Error> failure_;
-  std::atomic<bool> stopping_{false};
-  std::thread watcher_;
 };
 
 }  // namespace plait

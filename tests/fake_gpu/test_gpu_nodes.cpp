@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -76,6 +77,11 @@ struct Side {
 };
 
 using Body = std::function<void(Side&)>;
+
+std::ptrdiff_t threads_of_process() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return std::distance(begin(tasks), end(tasks));
+}
 
 int run(const std::vector<std::string>& hosts, const OverNodesOptions& how, const Body& body) {
   fake_cuda().gpu = {};
@@ -297,6 +303,24 @@ TEST_CASE("what NCCL reports ends the communicator, and what waits between nodes
           while (fake_cuda().nccl.aborted < 2 && std::chrono::steady_clock::now() < until)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
           require(fake_cuda().nccl.aborted == 2 && fake_cuda().nccl.destroyed == 0, "not aborted");
+        }) == 0);
+}
+
+TEST_CASE("one thread of the process watches, however many communicators there are") {
+  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+          const std::ptrdiff_t before = threads_of_process();
+          const int rank = side.nodes.peers()[static_cast<std::size_t>(side.nodes.place)];
+          for (int more = 0; more < 3; ++more) {
+            const GpuOverNodes another(
+                side.nodes, {side.calls.get(), [] { return std::nullopt; }, [](const Error&) {}},
+                {},
+                [&](const std::string& mine) { return side.board->exchange(rank, mine); },
+                Patience{deadline_in(60), nullptr});
+            const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+            while (threads_of_process() > before && std::chrono::steady_clock::now() < until)
+              std::this_thread::sleep_for(std::chrono::milliseconds(1));  // errands end
+            require(threads_of_process() <= before, "a thread for each communicator");
+          }
         }) == 0);
 }
 
