@@ -133,9 +133,11 @@ class Communicator {
   void enqueue(const Request& request, const OwnCounts& mine, const void* input, void* output,
                void* stream, const CallOptions& options = {});
   /// What enqueued calls met on the GPU so far: timeout (naming the rank waited for), peer_lost,
-  /// aborted. Waits for nothing; synchronise the stream first to hear of all calls on it. After
-  /// timeout and peer_lost that returns an error itself, since the call has no result: the stream
-  /// has failed, and with it this process's work on the GPU.
+  /// aborted. Waits for nothing, but a second at most where NCCL has failed between nodes: it does
+  /// not say why, and another rank may. Synchronise the stream first to hear of all calls on it.
+  /// After timeout and peer_lost that returns an error itself, since the call has no result: the
+  /// stream has failed, and with it this process's work on the GPU. Over nodes call it from the
+  /// thread that makes calls: no other hears of ranks of other nodes.
   void check();
   /// CUDA ordinal of this rank's GPU, or kNoDevice.
   int device() const;

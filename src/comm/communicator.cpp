@@ -100,17 +100,32 @@ std::unique_ptr<GpuSide> Communicator::State::device_over_nodes(const PairOf* pa
   return made;
 }
 
+/// This rank as what goes between nodes sees it.
+NodeSide Communicator::State::node_side() {
+  NodeSide side;
+  side.calls = &device->calls();
+  side.failure = [this] { return device->cause(); };
+  side.fail = [this](const Error& error) { device->fail(error); };
+  side.hear = [this] {
+    if (const auto told = attempt([&] { over.world->check(); })) device->fail(*told);
+  };
+  side.tell = [this](const Error& cause) { over.world->tell(cause); };
+  const std::vector<int>& here = over.nodes.peers();
+  for (int rank = 0; rank < ranks(); ++rank)
+    if (std::find(here.begin(), here.end(), rank) == here.end())
+      side.beyond += text(side.beyond.empty() ? "" : ", ", over.world->name_of_rank(rank));
+  return side;
+}
+
 /// NCCL between the nodes. Where the launcher alone chose GPUs, ranks may do without.
 void Communicator::State::join_rails() {
   const Patience waits = patience(options.arrive_s);
   const cuda::Exchange exchange = [&](const std::string& mine) {
     return over.world->exchange(mine, waits);
   };
-  const NodeSide side{&device->calls(), [this] { return device->cause(); },
-                      [this](const Error& error) { device->fail(error); }};
   try {
     rails = std::make_unique<GpuOverNodes>(
-        over.nodes, side,
+        over.nodes, node_side(),
         OverNodesOptions{joined.forced, joined.bitwise, options.graph_mixing, options.arrive_s},
         exchange, waits);
   } catch (const AgreedError& error) {
@@ -132,15 +147,14 @@ Joined Communicator::State::join_nodes(const PairOf* pair) {
   if (pair != nullptr && missed) throw Error(*missed);
   if (pair == nullptr) plait::agree(*over.world, missed, waits);
   made.topology = pair == nullptr ? topology_of(over, waits) : pair->topology;
+  for (const int rank : over.nodes.peers()) made.names.push_back(over.world->name_of_rank(rank));
   return made;
 }
 
 /// Ranks of my node by the names that all nodes know, and words of the others.
 void Communicator::State::name_peers() {
   if (devices.empty()) devices = devices_of(joined.topology, over.nodes);
-  std::vector<std::string> names;
-  for (const int rank : over.nodes.peers()) names.push_back(over.world->name_of_rank(rank));
-  peers.set_names(std::move(names));
+  peers.set_names(joined.names);
   peers.set_beyond([this] { over.world->check(); });
 }
 
@@ -218,6 +232,7 @@ std::unique_lock<std::mutex> Communicator::State::begin() {
     throw Error(ErrorCode::invalid_argument,
                 "two threads call one communicator at once; use one for each");
   if (const auto earlier = failed()) throw Error(*earlier);
+  caller.store(std::this_thread::get_id());
   return lock;
 }
 
@@ -494,8 +509,9 @@ void Communicator::enqueue(const Request& given, const void* input, void* output
 }
 
 void Communicator::check() {
+  if (state_->rails != nullptr)
+    state_->rails->check(state_->caller.load() == std::this_thread::get_id());
   state_->with_context([&] { state_->gpu().check(); });
-  if (state_->rails != nullptr) state_->rails->check();
   for (Communicator* pair : state_->all_pairs())
     if (pair->device() != kNoDevice) pair->check();
 }

@@ -3,11 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <thread>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
@@ -38,6 +40,7 @@ struct Communicator::State {
   int parity = 0;
   const pid_t owner = getpid();  ///< a forked child must not speak for its parent
   std::mutex calling;
+  std::atomic<std::thread::id> caller{std::this_thread::get_id()};  ///< of the last call
   std::mutex guard;  ///< of failure, counters and far
   std::optional<Error> failure;
   Counters counters;
@@ -57,6 +60,7 @@ struct Communicator::State {
   Joined join_nodes(const PairOf* pair);
   CommunicatorOptions in_node() const;
   std::unique_ptr<GpuSide> device_over_nodes(const PairOf* pair);
+  NodeSide node_side();
   void join_rails();
   void name_peers();
   std::vector<double> scalars_of(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <thread>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
@@ -22,6 +23,8 @@ using nccl::Result;
 using nccl::UniqueId;
 
 constexpr double kEndS = 2.0;  // own work is awaited so long, and NCCL's end
+constexpr double kToldS = 1.0;  // a rank that knows why NCCL has failed has so long to tell
+constexpr std::int64_t kHearEveryNs = 1'000'000;
 constexpr std::size_t kMostCrossings = 4096;
 
 std::string why_no_nccl() {
@@ -234,7 +237,14 @@ void GpuOverNodes::enqueue(const Request& request, const void* input, void* outp
   const cuda::Current current(side_.calls->rank().context());
   const std::vector<double> scalars = scalars_of(request, options);
   const double scalar = scalars.empty() ? 1.0 : scalars[static_cast<std::size_t>(rank_)];
-  put(*program, input, output, static_cast<cuda::Stream>(stream), scalar);
+  try {
+    put(*program, input, output, static_cast<cuda::Stream>(stream), scalar);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::peer_lost && error.code() != ErrorCode::aborted) throw;
+    cut_short(error);
+    check();
+    throw;
+  }
   const std::lock_guard lock(guard_);
   ++counters_.calls;
   ++counters_.calls_of[text(name_of(request.collective), '/', program->label)];
@@ -288,36 +298,66 @@ std::optional<Error> GpuOverNodes::standing_still() {
     if (one.seen_ns == 0) one.seen_ns = now_ns();
     if (static_cast<double>(now_ns() - one.seen_ns) > options_.arrive_s * 1e9)
       return Error(ErrorCode::timeout, text("a call between nodes has stood still for ",
-                                            options_.arrive_s, " s; is a node gone?"));
+                                            options_.arrive_s, " s"));
   }
   return std::nullopt;
 }
 
-void GpuOverNodes::fail(const Error& error) {
+/// At once: what NCCL cuts short must not look done.
+void GpuOverNodes::cut_short(const Error& said) {
   {
     const std::lock_guard lock(guard_);
-    if (!failure_) failure_ = error;
+    if (said_) return;
+    said_ = Error(said.code(), text(reason_of(said), "; is one of these gone: ", side_.beyond, "?"));
+    told_by_ns_ = deadline_in(side_.hear ? kToldS : 0);
   }
-  side_.fail(error);
-  side_.calls->rank().fail();  // at once: what NCCL cuts short must not look done
+  side_.calls->rank().fail();
   over_->comms().abort();
 }
 
+/// Whoever sees first that its node has lost a rank names it, in the node and beyond.
 void GpuOverNodes::look() {
-  {
-    const std::lock_guard lock(guard_);
-    if (failure_) return;
-  }
   std::optional<Error> met = side_.failure();
+  const bool is_known = met.has_value();
   if (!met) met = over_->comms().failure();
   if (!met) met = standing_still();
-  if (met) fail(*met);
+  if (met) cut_short(*met);
+  std::unique_lock lock(guard_);
+  if (is_known || !said_ || now_ns() < told_by_ns_) return;
+  met = said_;
+  lock.unlock();
+  side_.fail(*met);
 }
 
-void GpuOverNodes::check() {
-  side_.calls->rank().check();
+bool GpuOverNodes::is_unexplained() {
   const std::lock_guard lock(guard_);
-  if (failure_) throw Error(*failure_);
+  return said_ && !side_.failure();
+}
+
+/// What NCCL says all nodes hear from theirs, and some of them may be gone.
+void GpuOverNodes::tell(const Error& cause) {
+  {
+    const std::lock_guard lock(guard_);
+    if (said_ && reason_of(*said_) == reason_of(cause)) return;
+  }
+  if (!std::exchange(has_told_, true)) side_.tell(cause);
+}
+
+void GpuOverNodes::check(bool hears) {
+  hears &= side_.hear != nullptr;
+  if (hears && now_ns() > next_hearing_ns_) {
+    side_.hear();
+    next_hearing_ns_ = now_ns() + kHearEveryNs;
+  }
+  while (is_unexplained()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (hears) side_.hear();
+  }
+  if (const std::optional<Error> cause = side_.failure()) {
+    if (hears) tell(*cause);
+    throw Error(*cause);
+  }
+  side_.calls->rank().check();
 }
 
 std::string GpuOverNodes::explain(const Request& request) {

@@ -23,6 +23,11 @@ struct NodeSide {
   GpuCalls* calls = nullptr;
   std::function<std::optional<Error>()> failure;  ///< what ended it; any thread
   std::function<void(const Error&)> fail;  ///< ends it, and tells the node's ranks; any thread
+  /// What ranks of other nodes have told ends it; and they are told what has ended it. By who makes
+  /// this rank's calls alone. Null = nobody hears.
+  std::function<void()> hear = {};
+  std::function<void(const Error&)> tell = {};
+  std::string beyond = {};  ///< those ranks' names, for people
 };
 
 struct OverNodesOptions {
@@ -47,8 +52,9 @@ class GpuOverNodes : private Watched {
   /// it was captured in a graph.
   void enqueue(const Request& request, const void* input, void* output, void* stream,
                const CallOptions& options);
-  /// Throws what was met so far.
-  void check();
+  /// Throws what was met so far. Where NCCL alone has failed, which names nobody, a rank that knows
+  /// why has a moment to tell. hears: this is the thread that makes this rank's calls.
+  void check(bool hears = true);
   /// What waits between nodes ends. Any thread.
   void abort() noexcept { over_->comms().abort(); }
   std::string explain(const Request& request);
@@ -70,7 +76,9 @@ class GpuOverNodes : private Watched {
   void fail_streams() noexcept override {}
   void look() override;
   std::optional<Error> standing_still();
-  void fail(const Error& error);
+  void cut_short(const Error& said);
+  bool is_unexplained();
+  void tell(const Error& cause);
 
   NodeSide side_;
   OverNodesOptions options_;
@@ -79,10 +87,13 @@ class GpuOverNodes : private Watched {
   std::unique_ptr<GpuNodes> over_;
   cuda::EventMarker marker_{cuda::api()};
   cuda::CallOrder<cuda::EventMarker, cuda::Stream> order_;
-  mutable std::mutex guard_;  ///< of the three below
+  std::int64_t next_hearing_ns_ = 0;
+  bool has_told_ = false;
+  mutable std::mutex guard_;  ///< of those below
   Counters counters_;
   std::deque<Crossing> crossings_;
-  std::optional<Error> failure_;
+  std::optional<Error> said_;     ///< by NCCL, or that it stands still
+  std::int64_t told_by_ns_ = 0;  ///< then it is the cause, unless another is known
 };
 
 }  // namespace plait

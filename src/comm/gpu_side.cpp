@@ -160,6 +160,7 @@ GpuCallsOptions GpuSide::calls_options(const Env& env, const GpuGroup& group) co
   rank.beside_computing = options_.beside_computing;
   rank.mixes_graphs = options_.graph_mixing;
   rank.most_blocks = static_cast<unsigned>(options_.sm_budget);
+  rank.names = joined_.names;
   return made;
 }
 
@@ -199,21 +200,25 @@ std::optional<Error> GpuSide::cause() const {
 void GpuSide::lost(int rank, int process, bool) {
   if (!joined_.controls.failure_of(rank))
     fail(Error(ErrorCode::peer_lost,
-               text("rank ", rank, " (pid ", process, ") ended; see its output for why")));
+               text(name_of(rank), " (pid ", process, ") ended; see its output for why")));
+}
+
+std::string GpuSide::name_of(int rank) const {
+  return joined_.names.empty() ? text("rank ", rank)
+                               : joined_.names[static_cast<std::size_t>(rank)];
 }
 
 void GpuSide::look() {
   if (failed_.load()) return;
   for (int rank = 0; rank < options_.ranks; ++rank) {
     if (rank == options_.rank) continue;
-    if (const auto said = joined_.controls.failure_of(rank)) {
-      const bool told = said->second.find(" reports: ") != std::string::npos;
-      return fail(Error(said->first,
-                        told ? said->second : text("rank ", rank, " reports: ", said->second)));
-    }
+    if (const auto said = joined_.controls.failure_of(rank))
+      return fail(told_by(name_of(rank), said->first, said->second));
   }
   if (calls_->rank().should_grow()) calls_->rank().begin_to_grow();
-  if (const std::optional<Error> met = attempt([&] { calls_->rank().check(); })) fail(*met);
+  const std::optional<Error> met = attempt([&] { calls_->rank().check(); });
+  // Who has its kernels fail because a rank is lost says itself which.
+  if (met && met->code() != ErrorCode::peer_lost) fail(*met);
 }
 
 void GpuSide::check() {

@@ -61,6 +61,7 @@ class GpuSide : private Watched {
   void look() override;
   void fail_streams() noexcept override { calls_->rank().fail(); }
   void leave();
+  std::string name_of(int rank) const;
 
   CommunicatorOptions options_;
   Joined& joined_;

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/text.hpp"
+#include "comm/vote.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
@@ -37,12 +38,8 @@ std::string Peers::name_of(int rank) const {
   return names_.empty() ? text("rank ", rank) : names_[static_cast<std::size_t>(rank)];
 }
 
-/// A peer's failure as this rank throws it; one that the peer itself was told of keeps its first
-/// teller.
 Error Peers::relayed(int rank, const std::pair<ErrorCode, std::string>& failure) const {
-  const bool told = failure.second.find(" reports: ") != std::string::npos;
-  return Error(failure.first,
-               told ? failure.second : text(name_of(rank), " reports: ", failure.second));
+  return told_by(name_of(rank), failure.first, failure.second);
 }
 
 bool Peers::wanted(int rank) const {

@@ -31,6 +31,7 @@ struct Joined {
   CallOptions forced;    ///< PLAIT_ALGO
   bool bitwise = false;  ///< PLAIT_BITWISE
   std::string name;      ///< of these ranks alone; the same on all of them
+  std::vector<std::string> names;  ///< of each in errors, where that is not its number
 };
 
 /// Two ranks of a larger communicator that make one of their own.

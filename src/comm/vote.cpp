@@ -16,6 +16,7 @@ namespace plait {
 namespace {
 
 constexpr std::size_t kReasonBytes = 2048;
+constexpr const char* kReports = " reports: ";
 
 }  // namespace
 
@@ -53,6 +54,12 @@ std::vector<std::string> vote(const Allgather& carry, const std::optional<Error>
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     all[rank] = bytes_on(all[rank], static_cast<int>(rank));
   return all;
+}
+
+bool is_told(const std::string& reason) { return reason.find(kReports) != std::string::npos; }
+
+Error told_by(const std::string& rank, ErrorCode code, const std::string& reason) {
+  return Error(code, is_told(reason) ? reason : text(rank, kReports, reason));
 }
 
 std::string unique_word() {

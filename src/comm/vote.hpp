@@ -28,6 +28,10 @@ std::string bytes_on(const std::string& card, int rank);
 std::vector<std::string> vote(const Allgather& carry, const std::optional<Error>& failure,
                               const std::string& bytes);
 
+/// A rank's failure as others throw it; what it was told of itself keeps its first teller.
+Error told_by(const std::string& rank, ErrorCode code, const std::string& reason);
+bool is_told(const std::string& reason);
+
 /// A word that no other call has had, on any rank.
 std::string unique_word();
 

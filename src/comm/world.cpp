@@ -12,6 +12,7 @@
 #include "base/text.hpp"
 #include "comm/descriptor.hpp"
 #include "comm/rendezvous.hpp"
+#include "comm/vote.hpp"
 #include "exec/cpu/cpu.hpp"
 
 namespace plait {
@@ -19,7 +20,6 @@ namespace {
 
 constexpr std::int64_t kLookEveryNs = 5'000'000;
 constexpr int kYields = 200;  // before a wait sleeps
-constexpr const char* kReports = " reports: ";
 constexpr unsigned kSleepUs = 20;          // at once: no bell rings for a message
 constexpr std::uint64_t kShort = 1 << 15;  // bytes that go to all members in one round
 
@@ -382,7 +382,7 @@ bool World::drop_all() noexcept {
 /// itself, as do all who heard it from another.
 void World::tell(const Error& error) noexcept {
   try {
-    const bool is_relayed = reason_of(error).find(kReports) != std::string::npos;
+    const bool is_relayed = is_told(reason_of(error));
     // An abort is told by who is beside: its own rank may be in no call that could tell.
     if (is_relayed && error.code() != ErrorCode::aborted) return;
     if (error.code() == ErrorCode::timeout)
@@ -410,12 +410,11 @@ void World::check() const {
   const auto code =
       static_cast<ErrorCode>(parse_integer("error code", told->second.substr(0, space), 1, 13));
   const std::string reason = told->second.substr(space + 1);
-  const bool relayed = reason.find(kReports) != std::string::npos;
   const auto at = std::find(members_.begin(), members_.end(), told->first);
   const std::string who = at == members_.end()
                               ? text("rank ", told->first)
                               : name_of_rank(static_cast<int>(at - members_.begin()));
-  throw Error(code, relayed ? reason : text(who, kReports, reason));
+  throw told_by(who, code, reason);
 }
 
 std::vector<std::string> World::gathered(const std::string& mine, std::size_t each,

@@ -38,6 +38,8 @@ struct Side {
   std::unique_ptr<GpuCalls> calls;
   std::mutex guard;
   std::optional<Error> failure;
+  std::optional<Error> others;          ///< what ranks of the other node have told, once it is heard
+  std::vector<std::string> told;        ///< by this rank
   std::unique_ptr<GpuOverNodes> over;
 
   Side(bench::Board* where, const std::vector<std::string>& hosts, int rank, OverNodesOptions how)
@@ -62,17 +64,38 @@ struct Side {
       for (const int peer : nodes.peers()) found.push_back(cards[static_cast<std::size_t>(peer)]);
       return found;
     });
-    const NodeSide side{calls.get(),
-                        [this] {
-                          const std::lock_guard lock(guard);
-                          return failure;
-                        },
-                        [this](const Error& error) {
-                          const std::lock_guard lock(guard);
-                          if (!failure) failure = error;
-                        }};
+    NodeSide side;
+    side.calls = calls.get();
+    side.failure = [this] {
+      const std::lock_guard lock(guard);
+      return failure;
+    };
+    side.fail = [this](const Error& error) { fail(error); };
+    side.hear = [this] {
+      if (others) fail(*others);
+    };
+    side.tell = [this](const Error& cause) { told.push_back(reason_of(cause)); };
+    side.beyond = nodes.mine == 0 ? "rank 2 on host b, rank 3 on host b"
+                                  : "rank 0 on host a, rank 1 on host a";
     over =
         std::make_unique<GpuOverNodes>(nodes, side, how, all, Patience{deadline_in(60), nullptr});
+  }
+  void fail(const Error& error) {
+    const std::lock_guard lock(guard);
+    if (!failure) failure = error;
+  }
+  /// What a call throws once one does; its seconds are those that all took.
+  std::pair<std::string, double> met(const Request& request) {
+    const auto began = std::chrono::steady_clock::now();
+    const auto took = [&] {
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    };
+    while (took() < 10) {
+      const auto thrown = attempt([&] { over->enqueue(request, kMemory, kOther, nullptr, {}); });
+      if (thrown) return {thrown->what(), took()};
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return {"no error", took()};
   }
 };
 
@@ -290,19 +313,59 @@ TEST_CASE("what NCCL reports ends the communicator, and what waits between nodes
           side.over->enqueue(request, kMemory, kOther, nullptr, {});
           side.over->check();
           fake_cuda().nccl.async_error = 6;  // a rank of another node is gone
-          std::string said;
-          const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-          while (said.empty() && std::chrono::steady_clock::now() < until) {
-            const auto met =
-                attempt([&] { side.over->enqueue(request, kMemory, kOther, nullptr, {}); });
-            if (met) said = met->what();
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-          }
-          require(said.find("NCCL between nodes: error 6") != std::string::npos, said);
+          const auto [said, took_s] = side.met(request);
+          const std::string others = side.nodes.mine == 0 ? "rank 2 on host b, rank 3 on host b?"
+                                                          : "rank 0 on host a, rank 1 on host a?";
+          require(said.find("NCCL between nodes: error 6; is one of these gone: " + others) !=
+                      std::string::npos,
+                  said);
+          require(took_s < 2, text("it took ", took_s, " s"));
           require(side.failure.has_value(), "the node was not told");
+          require(side.told.empty(), "ranks that may be gone were told");
+          const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
           while (fake_cuda().nccl.aborted < 2 && std::chrono::steady_clock::now() < until)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
           require(fake_cuda().nccl.aborted == 2 && fake_cuda().nccl.destroyed == 0, "not aborted");
+        }) == 0);
+}
+
+TEST_CASE("a rank of another node says why NCCL has failed, and is told what ends this one") {
+  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+          const Request request = request_of(Collective::all_reduce, 1 << 20);
+          const Error died(ErrorCode::peer_lost, "rank 1 on host a (pid 7) ended");
+          side.over->enqueue(request, kMemory, kOther, nullptr, {});
+          if (side.nodes.mine == 0) {
+            side.fail(died);
+            for (int turn = 0; turn < 2; ++turn) {
+              const auto [said, took_s] = side.met(request);
+              require(said.find(reason_of(died)) != std::string::npos, said);
+            }
+            require(side.told == std::vector{reason_of(died)}, "told otherwise than once");
+            return;
+          }
+          fake_cuda().nccl.async_error = 6;
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));  // NCCL is the first to know
+          side.others = told_by("rank 0 on host a", died.code(), reason_of(died));
+          const auto [said, took_s] = side.met(request);
+          require(said.find("rank 0 on host a reports: rank 1 on host a (pid 7) ended") !=
+                      std::string::npos,
+                  said);
+          require(took_s < 1, text("it took ", took_s, " s"));
+        }) == 0);
+}
+
+TEST_CASE("a call that NCCL refuses has the cause that another rank tells") {
+  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+          const Request request = request_of(Collective::all_reduce, 1 << 20);
+          side.over->enqueue(request, kMemory, kOther, nullptr, {});
+          fake_cuda().nccl.call_result = 6;
+          std::thread later([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(200));
+            side.fail(Error(ErrorCode::peer_lost, "rank 0 on host a reports: it is over"));
+          });
+          const auto [said, took_s] = side.met(request);
+          later.join();
+          require(said.find("rank 0 on host a reports: it is over") != std::string::npos, said);
         }) == 0);
 }
 

@@ -529,21 +529,24 @@ void CudaRank::check() const {
       std::atomic_ref<std::uint32_t>(stop_page_->fault.code).load(std::memory_order_acquire);
   if (code == kNoFault) return;
   const Fault& fault = stop_page_->fault;
-  const std::string peer =
-      fault.peer == kNoPeer ? "a rank of another node" : text("rank ", fault.peer);
+  const auto name_of = [&](std::size_t rank) {
+    return options_.names.empty() ? text("rank ", rank) : options_.names[rank];
+  };
+  const std::string me = name_of(static_cast<std::size_t>(options_.rank));
+  const std::string peer = fault.peer == kNoPeer ? "a rank of another node" : name_of(fault.peer);
   const std::string place =
       fault.lane == ~0u ? text("a fused kernel") : text("lane ", fault.lane, " op ", fault.where);
   if (code == kFaultAborted)
     throw Error(ErrorCode::aborted,
-                text("rank ", options_.rank, " stopped waiting for ", peer, " in ", place));
+                text(me, " stopped waiting for ", peer, " in ", place));
   constexpr const char* kNext =
       ". The call has no result, so its stream has failed, and with it this process's work on the "
       "GPU: start the program again";
   if (code == kFaultLost)
-    throw Error(ErrorCode::peer_lost, text("rank ", options_.rank, " waited for ", peer, " in ",
-                                           place, " when a rank was lost", kNext));
+    throw Error(ErrorCode::peer_lost, text(me, " waited for ", peer, " in ", place,
+                                           " when a rank was lost", kNext));
   throw Error(ErrorCode::timeout,
-              text("rank ", options_.rank, " waited ", options_.wait_s, " s for ", peer, " in ",
+              text(me, " waited ", options_.wait_s, " s for ", peer, " in ",
                    place, "; see whether that rank still runs", kNext));
 }
 
