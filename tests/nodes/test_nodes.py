@@ -123,6 +123,36 @@ def test_doctor_says_what_is_between_nodes():
     assert found["nodes"] == "2 ranks on one node" and "between nodes" not in found
 
 
+@pytest.mark.parametrize(("ranks", "node_size"), [(4, 2), (5, 2), (2, 0)])
+def test_bench_runs_on_the_launchers_ranks(ranks, node_size):
+    words = ("-m", "plait", "bench", "all_reduce", "-b", "4", "-e", "1M", "-f", "512", "-n", "2")
+    done = run(ranks, node_size, *words, COLUMNS="80")
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    where, *_ = done.stdout.splitlines()
+    places = {
+        (4, 2): "2 nodes of 2, 2 ranks, 2 rails, MPI, ",
+        (5, 2): "3 nodes of 2, 2, 1 ranks, 1 rail, MPI, ",
+        (2, 0): "2 ranks on one node, times",
+    }
+    assert f"all_reduce, {places[ranks, node_size]}" in where
+    rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
+    assert [row[0] for row in rows] == ["4", "2048", "1048576"]  # once, of the first rank
+    assert all(row[8] == row[10] == "0" for row in rows), done.stdout
+    assert "Out of bounds values : 0 OK" in done.stdout
+
+
+def test_bench_says_in_json_which_nodes_and_what_is_wrong_with_an_option():
+    words = ("-m", "plait", "bench", "all_gather", "-b", "1K", "-e", "1K", "--json")
+    found = json.loads(run(4, 2, *words).stdout)
+    assert found["config"]["ranks"] == 4
+    assert found["config"]["place"].startswith("2 nodes of 2, 2 ranks, 2 rails, MPI, ")
+    assert [row["wrong"] for row in found["results"]] == [0]
+    own = run(2, 1, "-m", "plait", "bench", "-b", "1K", "-e", "1K", "-g", "2", "all_gather")
+    assert own.returncode == 0 and own.stdout.count("2 ranks, times") == 2, own.stdout
+    refused = run(2, 1, "-m", "plait", "bench", "all_reduce", "--gpus")
+    assert refused.returncode != 0 and "a launcher has started 2 here" in refused.stderr
+
+
 def test_two_ranks_alone_send_to_each_other_over_nodes():
     found = facts(run(4, 2, str(JOB), "pairs"))
     assert found["wrong"] == [] and found["checks"] == 4 * (3 * 3 * 2 + 2)

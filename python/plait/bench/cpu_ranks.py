@@ -36,10 +36,14 @@ class Way(NamedTuple):
 
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
-    """One rank of a benchmark: every (type, size) of the task, every strategy of it."""
+    """One rank of a benchmark that was started for it."""
     for file in task.get("load", []):
         load(file)
-    comm = plait.init(topology=task["topology"], masks=task["masks"])
+    bench(plait.init(topology=task["topology"], masks=task["masks"]), task, emit)
+
+
+def bench(comm: plait.Communicator, task: dict[str, Any], emit: Emit) -> None:
+    """Every (type, size) of the task, every strategy of it; rank 0 emits the rows."""
     if task.get("plan"):
         plan = plait.Plan.from_json(task["plan"])
         _emit_rows(comm, task, plan.request, [_as_it_is(comm, plan)], emit)

@@ -17,6 +17,7 @@ import plait
 from plait import gpu, launch, outputs
 from plait.bench import cpu_ranks, engines
 from plait.bench import sizes as bench_sizes
+from plait.commands import between
 from plait.commands.console import (
     CountsOption,
     JsonOption,
@@ -86,11 +87,21 @@ def bench(
     loaded: LoadOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Time and check a collective over sizes and strategies."""
+    """Time and check a collective over sizes and strategies.
+
+    Under mpiexec or torchrun on that launcher's ranks, unless --ranks says how many to start.
+    """
     load(loaded)
     if against not in ("", "nccl"):
         raise plait.InvalidArgumentError(f"--against: wanted nccl, found {against!r}")
+    launched = ranks is None and between.is_launched()
+    if launched and (gpus or against or pair):
+        raise plait.InvalidArgumentError(
+            f"--gpus, --against and --pair start ranks of their own, and a launcher has started "
+            f"{between.ranks()} here: run it without the launcher, or say --ranks"
+        )
     task = {
+        "launched": launched,
         "against": against,
         "topology": topology,
         "masks": without or [],
@@ -117,7 +128,7 @@ def bench(
         _refuse("ranks on CPUs (without --gpus) go without", {"csv": csv, "sm-budget": sm_budget})
     outputs.check(csv, "--csv")
     outputs.check_picture(plot, "--plot")
-    ranks = gpu_ranks(ranks, collective) if on_gpus else ranks or 2
+    ranks = gpu_ranks(ranks, collective) if on_gpus else ranks or (between.ranks() if launched else 2)
     task |= _requested(collective, types, op, ranks, root, counts)
     task |= {"warmup": warmup, "in_place": True, "strategies": _named(strategies)}
     task["iters"] = iters if on_gpus else iters or HOST_ITERS
@@ -138,7 +149,7 @@ def _bench_plan(plan: plait.Plan, task: dict[str, Any], plot: str, as_json: bool
     request = plan.request
     task |= _requested(request.collective, request.type, request.op, request.ranks, request.root)
     task |= {"plan": plan.to_json(), "in_place": True, "strategies": []}
-    if not task["topology"]:
+    if not task["topology"] and not task["launched"]:
         task["topology"] = "local-cpu"
     _bench_cpus(task, "", plot, as_json)
 
@@ -153,8 +164,8 @@ def _requested(
     collective: str, types: str, op: str, ranks: int, root: int, counts: str = ""
 ) -> dict[str, Any]:
     """What of a task says which requests; bad names are refused here, before any rank starts."""
-    if ranks > plait._core.MOST_RANKS:
-        most = plait._core.MOST_RANKS
+    most = plait._core.MOST_RANKS
+    if ranks > most and not between.is_launched():
         raise plait.UnsupportedError(
             f"--ranks: wanted 1 to {most}, as many as a communicator has, found {ranks}"
         )
@@ -230,7 +241,9 @@ def _bench_cpus(task: dict[str, Any], strategies: str, plot: str, as_json: bool)
         raise plait.InvalidArgumentError(
             f"wanted strategies out of {', '.join(sorted(known))}, found {', '.join(unknown)}"
         )
-    rows = _run_bench(task, task["ranks"], as_json)
+    rows = (_run_launched if task["launched"] else _run_bench)(task, as_json)
+    if task["launched"] and not between.is_first():
+        return
     if not rows:
         raise plait.UnsupportedError(f"no strategy of {strategies!r} takes this request")
     if as_json:
@@ -362,27 +375,54 @@ HEADER = (
 )
 
 
-def _run_bench(task: dict[str, Any], ranks: int, as_json: bool) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    if not as_json:
-        out.print(
-            f"# plait {plait.__version__}, {task['collective']}, {ranks} ranks, times are the "
-            f"slowest rank's mean\n{HEADER}",
-            markup=False,
+class _Table:
+    """Rows of ranks on CPUs as they come, printed unless JSON is asked for."""
+
+    def __init__(self, task: dict[str, Any], where: str, as_json: bool) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._refused: set[str] = set()
+        self._prints = not as_json
+        self._say(
+            f"# plait {plait.__version__}, {task['collective']}, {where}, times are the "
+            f"slowest rank's mean\n{HEADER}"
         )
-    refused: set[str] = set()
-    for row in rows_of("plait.bench.cpu_ranks:rank_main", ranks, task):
+
+    def _say(self, text: str) -> None:
+        if self._prints:
+            out.print(text, markup=False, soft_wrap=True)
+
+    def take(self, row: dict[str, Any]) -> None:
         if "refused" in row:
-            if row["refused"] not in refused:
+            if row["refused"] not in self._refused:
                 err.print(f"not {row['refused']}: {row['reason']}", markup=False)
-            refused.add(row["refused"])
-            continue
-        rows.append(row)
-        if not as_json:
-            out.print(_bench_line(row), markup=False)
-    if not as_json:
-        _print_bench_end(rows)
-    return rows
+            self._refused.add(row["refused"])
+            return
+        self.rows.append(row)
+        self._say(_bench_line(row))
+
+    def end(self) -> list[dict[str, Any]]:
+        self._say(_bench_end(self.rows))
+        return self.rows
+
+
+def _run_bench(task: dict[str, Any], as_json: bool) -> list[dict[str, Any]]:
+    """On ranks that are started here."""
+    table = _Table(task, f"{task['ranks']} ranks", as_json)
+    for row in rows_of("plait.bench.cpu_ranks:rank_main", task["ranks"], task):
+        table.take(row)
+    return table.end()
+
+
+def _run_launched(task: dict[str, Any], as_json: bool) -> list[dict[str, Any]]:
+    """On the launcher's ranks, of which this is one; the first one prints and has the rows."""
+    comm = between.join(task["topology"], task["masks"])
+    task["place"] = between.place_of(comm)
+    if not between.is_first():
+        cpu_ranks.bench(comm, task, lambda row: None)
+        return []
+    table = _Table(task, task["place"], as_json)
+    cpu_ranks.bench(comm, task, table.take)
+    return table.end()
 
 
 def _gb_per_s(figure: float) -> str:
@@ -402,18 +442,17 @@ def _bench_line(row: dict[str, Any]) -> str:
     )
 
 
-def _print_bench_end(rows: list[dict[str, Any]]) -> None:
+def _bench_end(rows: list[dict[str, Any]]) -> str:
     wrong = sum(row["wrong"] + (row["in_place_wrong"] or 0) for row in rows)
     average = sum(row["busbw"] for row in rows) / max(len(rows), 1)
     groups = cpu_ranks.bitwise_groups(rows)
     compared = sum(len(group) for group in groups.values())
     equal = "bitwise equal" if cpu_ranks.bitwise_equal(rows) else "NOT BITWISE EQUAL"
     equal = equal if compared else "not compared"
-    out.print(
+    return (
         f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}\n"
         f"# Rank-order strategies: {equal} ({compared} results of {len(groups)} requests)\n"
-        f"# Avg bus bandwidth    : {average:.3f}",
-        markup=False,
+        f"# Avg bus bandwidth    : {average:.3f}"
     )
 
 

@@ -1,10 +1,11 @@
-"""What lies between the nodes of a launcher's ranks: `plait doctor` under mpiexec or torchrun."""
+"""A launcher's ranks and what lies between their nodes: commands under mpiexec or torchrun."""
 
 from __future__ import annotations
 
 import os
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,11 @@ NICS = Path("/sys/class/infiniband")
 def is_launched() -> bool:
     """Whether a launcher has started this rank among others."""
     return bool(_core.options_from_environment().ranks > 1)
+
+
+def ranks() -> int:
+    """How many the launcher has started."""
+    return int(_core.options_from_environment().ranks)
 
 
 def is_first() -> bool:
@@ -39,7 +45,7 @@ def nics() -> list[str]:
     return found
 
 
-def join() -> plait.Communicator:
+def join(topology: str = "", masks: Sequence[str] = ()) -> plait.Communicator:
     """All ranks of the launcher, with the library that it starts programs of."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         import torch.distributed as dist
@@ -50,7 +56,7 @@ def join() -> plait.Communicator:
         from mpi4py import MPI
 
         MPI.Get_version()
-    return plait.init(device=-1, arrive_s=60.0)
+    return plait.init(device=-1, arrive_s=60.0, topology=topology, masks=masks)
 
 
 def nodes_of(comm: plait.Communicator) -> list[list[int]]:
@@ -60,6 +66,14 @@ def nodes_of(comm: plait.Communicator) -> list[list[int]]:
     for rank, device in enumerate(devices):
         nodes.setdefault(comm.topology.devices[device].node, []).append(rank)
     return list(nodes.values())
+
+
+def place_of(comm: plait.Communicator) -> str:
+    """Where the ranks are and what carries between them, on one line."""
+    nodes = nodes_of(comm)
+    if len(nodes) == 1:
+        return f"{comm.ranks} ranks on one node"
+    return f"{shape_of(nodes)}, {comm.carrier} between them"
 
 
 def shape_of(nodes: list[list[int]]) -> str:
