@@ -25,21 +25,11 @@ namespace {
 constexpr double kRoomS = 10.0;
 constexpr double kGoodbyeS = 2.0;  // a rank that leaves waits for others so long
 
-/// This process's number among the ranks of its machine; -1 where no launcher says.
-int local_rank() {
-  for (const char* name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
-                           "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"}) {
-    const std::string value = foreign_env(name);
-    if (!value.empty()) return static_cast<int>(parse_integer(name, value, 0, 1 << 20));
-  }
-  return -1;
-}
-
 /// The GPU that the options mean. A launcher that shows each rank one GPU alone has chosen it.
 int wanted_ordinal(int device) {
   const int count = cuda::device_count();
   if (device == kDeviceByLauncher) {
-    const int local = local_rank();
+    const int local = rank_on_host();
     if (local < 0)
       throw Error(ErrorCode::no_device, "no launcher says which GPU is this rank's (LOCAL_RANK)");
     device = count == 1 ? 0 : local;

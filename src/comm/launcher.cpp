@@ -26,22 +26,35 @@ struct Launcher {
   const char* rank;
   const char* ranks;
   const char* local_ranks;  ///< how many of them are on this host; null = it has no such word
+  std::array<const char*, 2> local_rank;  ///< the rank's number among those
   /// Words of which each alone tells the launcher's jobs apart; "A+B" = only both together do.
   std::array<const char*, 3> identities;
 };
 
 constexpr std::array<Launcher, 4> kLaunchers = {{
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", {"MASTER_PORT", nullptr, nullptr}},
+    {"torchrun",
+     "RANK",
+     "WORLD_SIZE",
+     "LOCAL_WORLD_SIZE",
+     {"LOCAL_RANK", nullptr},
+     {"MASTER_PORT", nullptr, nullptr}},
     {"Open MPI",
      "OMPI_COMM_WORLD_RANK",
      "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_SIZE",
+     {"OMPI_COMM_WORLD_LOCAL_RANK", nullptr},
      {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"}},
-    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", {"PMI_JOBID", "PMI_PORT", "PMIX_NAMESPACE"}},
+    {"PMI",
+     "PMI_RANK",
+     "PMI_SIZE",
+     "MPI_LOCALNRANKS",
+     {"MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"},
+     {"PMI_JOBID", "PMI_PORT", "PMIX_NAMESPACE"}},
     {"Slurm",
      "SLURM_PROCID",
      "SLURM_NTASKS",
      nullptr,
+     {"SLURM_LOCALID", nullptr},
      {"SLURM_JOB_ID+SLURM_STEP_ID", "SLURM_JOB_ID+SLURM_STEPID", nullptr}},
 }};
 
@@ -164,6 +177,16 @@ std::string derived_rendezvous(const Env& env, int communicator) {
   if (env.rendezvous.empty() && !launcher_names_job()) job += text("\nparent=", starter());
   return text("unix:", rendezvous_folder(), "/job-", hex(hash_bytes(job.data(), job.size())), "-",
               communicator);
+}
+
+/// Whoever has started this rank: a launcher inside another's job says it for its own.
+int rank_on_host() {
+  for (const Launcher& launcher : kLaunchers)
+    for (const char* const name : launcher.local_rank) {
+      const std::string value = name == nullptr ? "" : foreign_env(name);
+      if (!value.empty()) return static_cast<int>(parse_integer(name, value, 0, 1 << 20));
+    }
+  return -1;
 }
 
 bool launcher_has_one_host() {

@@ -18,32 +18,11 @@ constexpr std::uint64_t kMostPieces = 16;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-int ranks_of(const Nodes& nodes) {
-  std::size_t ranks = 0;
-  for (const std::vector<int>& members : nodes.members) ranks += members.size();
-  return static_cast<int>(ranks);
-}
-
-/// Where a rank stands: its node, and its place there.
-struct Seat {
-  int node = 0, place = 0;
-};
-
-Seat seat_of(const Nodes& nodes, int rank) {
-  for (std::size_t node = 0; node < nodes.members.size(); ++node) {
-    const std::vector<int>& members = nodes.members[node];
-    const auto found = std::find(members.begin(), members.end(), rank);
-    if (found != members.end())
-      return {static_cast<int>(node), static_cast<int>(found - members.begin())};
-  }
-  throw Error(ErrorCode::internal, text("rank ", rank, " is on no node"));
-}
-
 /// Scratch is limited by who runs the steps.
 Topology bare(const Nodes& nodes) {
   Topology made;
   made.name = text(nodes.count(), " nodes");
-  made.devices.resize(at(ranks_of(nodes)));
+  made.devices.resize(at(nodes.ranks()));
   for (std::size_t node = 0; node < nodes.members.size(); ++node)
     for (const int rank : nodes.members[node]) {
       made.devices[at(rank)].index = rank;
@@ -112,13 +91,13 @@ class Teller {
 
   /// All ranks of a node make the call; those without a part only stand by.
   bool inside(const NodeStep& step) {
-    const int node = seat_of(nodes_, step.parts.front().rank).node;
+    const int node = seat_of(nodes_.members, step.parts.front().rank).group;
     const auto size = nodes_.members[at(node)].size();
     const bool is_pair = step.collective == Collective::copy && step.parts.size() <= 2;
     for (std::size_t i = 0; i < step.parts.size(); ++i) {
-      const Seat seat = seat_of(nodes_, step.parts[i].rank);
+      const Seat seat = seat_of(nodes_.members, step.parts[i].rank);
       const bool is_whole = step.parts.size() == size && at(seat.place) == i;
-      if (seat.node != node || !(is_whole || is_pair) || !is_dense(step, step.parts[i], element_))
+      if (seat.group != node || !(is_whole || is_pair) || !is_dense(step, step.parts[i], element_))
         throw Error(ErrorCode::unsupported, text(name_of(step.collective),
                                                  " in a node with parts of blocks, or of some of "
                                                  "its ranks"));
@@ -127,20 +106,20 @@ class Teller {
     made_.kind = NodeStep::Kind::inside;
     made_.request = request_of(step, static_cast<int>(size));
     if (is_pair) {
-      made_.request.root = seat_of(nodes_, step.parts.front().rank).place;
-      made_.request.peer = seat_of(nodes_, step.parts.back().rank).place;
+      made_.request.root = seat_of(nodes_.members, step.parts.front().rank).place;
+      made_.request.peer = seat_of(nodes_.members, step.parts.back().rank).place;
     }
     return node == nodes_.mine;
   }
 
   /// Among the ranks of one place in all nodes, or a copy between two of them.
   bool across(const NodeStep& step) {
-    const int place = seat_of(nodes_, step.parts.front().rank).place;
+    const int place = seat_of(nodes_.members, step.parts.front().rank).place;
     const bool is_pair = step.collective == Collective::copy;
     bool is_mine = false;
     for (std::size_t i = 0; i < step.parts.size(); ++i) {
-      const Seat seat = seat_of(nodes_, step.parts[i].rank);
-      if (seat.place != place || (!is_pair && at(seat.node) != i))
+      const Seat seat = seat_of(nodes_.members, step.parts[i].rank);
+      if (seat.place != place || (!is_pair && at(seat.group) != i))
         throw Error(ErrorCode::unsupported, "a call between nodes of ranks at unlike places");
       if (step.parts[i].rank == me_) set_part(step.parts[i]), is_mine = true;
     }
@@ -148,8 +127,8 @@ class Teller {
     made_.call = step.across;
     made_.request = request_of(step, nodes_.count());
     if (is_pair) {
-      made_.request.root = seat_of(nodes_, step.parts.front().rank).node;
-      made_.request.peer = seat_of(nodes_, step.parts.back().rank).node;
+      made_.request.root = seat_of(nodes_.members, step.parts.front().rank).group;
+      made_.request.peer = seat_of(nodes_.members, step.parts.back().rank).group;
     }
     if (is_mine) awaited_.insert(step.across);
     return is_mine;

@@ -11,6 +11,12 @@
 
 namespace plait {
 
+int Nodes::ranks() const {
+  std::size_t ranks = 0;
+  for (const std::vector<int>& node : members) ranks += node.size();
+  return static_cast<int>(ranks);
+}
+
 std::string Nodes::why_unlike() const {
   for (std::size_t node = 0; node < members.size(); ++node)
     if (members[node].size() != members[0].size())

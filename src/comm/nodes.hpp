@@ -11,6 +11,7 @@ struct Nodes {
   int place = 0;                          ///< mine in it
 
   int count() const { return static_cast<int>(members.size()); }
+  int ranks() const;
   /// Ranks of my node, by place.
   const std::vector<int>& peers() const { return members[static_cast<std::size_t>(mine)]; }
   int size() const { return static_cast<int>(peers().size()); }

@@ -142,19 +142,13 @@ std::unique_ptr<World> world_of(const CommunicatorOptions& options, const Env& e
 std::optional<Error> first_error(World& world, const std::optional<Error>& mine,
                                  const Patience& patience, const std::string& bytes = {},
                                  std::vector<std::string>* shown = nullptr) {
-  const std::string word =
-      pack({text(mine ? static_cast<int>(mine->code()) : 0), mine ? reason_of(*mine) : "", bytes});
-  const std::vector<std::string> cards = world.exchange(word, patience);
+  const std::vector<std::string> cards = world.exchange(card_of(mine, bytes), patience);
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
-    std::vector<std::string> parts = unpack(cards[rank]);
-    if (parts.size() != 3) throw Error(ErrorCode::parse_error, "a malformed card of a rank");
-    const auto code = parse_integer("error code", parts[0], 0, 13);
-    if (code != 0)
-      return Error(static_cast<ErrorCode>(code),
-                   parts[1].starts_with("rank ")
-                       ? parts[1]
-                       : text(world.name_of_rank(static_cast<int>(rank)), ": ", parts[1]));
-    if (shown != nullptr) shown->push_back(std::move(parts[2]));
+    const std::optional<Error> first = attempt([&] {
+      std::string one = bytes_on(cards[rank], world.name_of_rank(static_cast<int>(rank)));
+      if (shown != nullptr) shown->push_back(std::move(one));
+    });
+    if (first) return first;
   }
   return std::nullopt;
 }
@@ -237,9 +231,7 @@ Topology topology_of(OverNodes& over, const Patience& patience) {
 std::vector<int> devices_of(const Topology& topology, const Nodes& nodes) {
   const std::vector<int> all = rank_devices(topology);
   const std::size_t each = all.size() / nodes.members.size();
-  std::size_t ranks = 0;
-  for (const std::vector<int>& members : nodes.members) ranks += members.size();
-  std::vector<int> devices(ranks);
+  std::vector<int> devices(static_cast<std::size_t>(nodes.ranks()));
   for (std::size_t node = 0; node < nodes.members.size(); ++node)
     for (std::size_t place = 0; place < nodes.members[node].size(); ++place)
       devices[static_cast<std::size_t>(nodes.members[node][place])] = all[node * each + place];

@@ -46,6 +46,8 @@ std::string derived_rendezvous(const Env& env, int communicator);
 std::string why_not_one_host(const Env& env, int ranks);
 /// True where the launcher of this rank says that all of its ranks are on this host.
 bool launcher_has_one_host();
+/// This rank's number among those of its host; -1 where no launcher says.
+int rank_on_host();
 /// The folder for derived rendezvous: XDG_RUNTIME_DIR/plait if that is private, else
 /// /tmp/plait-UID.
 std::string rendezvous_folder();

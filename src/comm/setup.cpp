@@ -169,7 +169,7 @@ std::vector<Contribution> vote(Rendezvous& rendezvous, const std::optional<Error
                                const Patience& patience) {
   std::vector<Contribution> all = rendezvous.allgather(card_of(failure, bytes), fds, patience);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
-    all[rank].bytes = bytes_on(all[rank].bytes, static_cast<int>(rank));
+    all[rank].bytes = bytes_on(all[rank].bytes, text("rank ", rank));
   return all;
 }
 

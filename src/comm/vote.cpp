@@ -38,13 +38,14 @@ std::string card_of(const std::optional<Error>& failure, const std::string& byte
                failure ? reason_of(*failure).substr(0, kReasonBytes) : "", bytes});
 }
 
-std::string bytes_on(const std::string& card, int rank) {
+std::string bytes_on(const std::string& card, const std::string& rank) {
   std::vector<std::string> parts = unpack(card);
   if (parts.size() != 3)
-    throw Error(ErrorCode::parse_error, text("rank ", rank, " sent a malformed vote"));
+    throw Error(ErrorCode::parse_error, text(rank, " sent a malformed vote"));
   const auto number = parse_integer("error code", parts[0], 0, 13);
   if (number != 0)
-    throw AgreedError(static_cast<ErrorCode>(number), text("rank ", rank, ": ", parts[1]));
+    throw AgreedError(static_cast<ErrorCode>(number),
+                      parts[1].starts_with("rank ") ? parts[1] : text(rank, ": ", parts[1]));
   return std::move(parts[2]);
 }
 
@@ -52,7 +53,7 @@ std::vector<std::string> vote(const Allgather& carry, const std::optional<Error>
                               const std::string& bytes) {
   std::vector<std::string> all = carry(card_of(failure, bytes));
   for (std::size_t rank = 0; rank < all.size(); ++rank)
-    all[rank] = bytes_on(all[rank], static_cast<int>(rank));
+    all[rank] = bytes_on(all[rank], text("rank ", rank));
   return all;
 }
 

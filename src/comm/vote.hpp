@@ -21,9 +21,10 @@ std::optional<Error> attempt(const std::function<void()>& step);
 
 /// Every rank's bytes in rank order; called alike by all ranks.
 using Allgather = std::function<std::vector<std::string>(const std::string& mine)>;
-/// A rank's card, and the bytes on that of a rank: AgreedError naming it where it reports failure.
+/// A rank's card, and the bytes on that of `rank`: AgreedError where it reports failure, which
+/// names it, unless the reason begins with a rank.
 std::string card_of(const std::optional<Error>& failure, const std::string& bytes);
-std::string bytes_on(const std::string& card, int rank);
+std::string bytes_on(const std::string& card, const std::string& rank);
 /// An allgather of such cards.
 std::vector<std::string> vote(const Allgather& carry, const std::optional<Error>& failure,
                               const std::string& bytes);

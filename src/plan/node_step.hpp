@@ -5,9 +5,24 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/text.hpp"
+#include "plait/error.hpp"
 #include "plait/plan.hpp"
 
 namespace plait {
+
+/// Where a rank stands among groups of ranks, such as nodes.
+struct Seat {
+  int group = 0;
+  int place = 0;
+};
+
+inline Seat seat_of(const std::vector<std::vector<int>>& groups, int rank) {
+  for (std::size_t group = 0; group < groups.size(); ++group)
+    for (std::size_t place = 0; place < groups[group].size(); ++place)
+      if (groups[group][place] == rank) return {static_cast<int>(group), static_cast<int>(place)};
+  throw Error(ErrorCode::internal, text("rank ", rank, " is on no node"));
+}
 
 /// What a member of a call gives and gets, from the first byte on; of empty regions it has none.
 struct NodePart {

@@ -10,18 +10,6 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-struct Seat {
-  int group = 0;
-  int place = 0;
-};
-
-Seat seat_of(const Groups& groups, int rank) {
-  for (std::size_t group = 0; group < groups.size(); ++group)
-    for (std::size_t place = 0; place < groups[group].size(); ++place)
-      if (groups[group][place] == rank) return {static_cast<int>(group), static_cast<int>(place)};
-  return {};
-}
-
 /// The root's node deals shards out, each rail broadcasts its own, nodes gather.
 void broadcast(Builder& builder, Rails& rails, const Params& params) {
   const Seat root = seat_of(rails.groups(), builder.request().root);
