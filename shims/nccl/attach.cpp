@@ -17,6 +17,8 @@
 #include "base/threads.hpp"
 #include "comm/descriptor.hpp"
 #include "comm/nccl/real.hpp"
+#include "comm/node_program.hpp"
+#include "comm/setup.hpp"
 #include "comm/socket.hpp"
 #include "comm/vote.hpp"
 #include "plait/error.hpp"
@@ -159,22 +161,37 @@ bool grows(const Env& env, bool one_node, bool in_processes) {
   return one_node && in_processes && !env.bitwise && !env.has("PLAIT_DEVICE_MEMORY");
 }
 
+GpuCallsOptions engine_options(const State& state, const Nodes& nodes, const Agreed& agreed) {
+  const Env& env = settings().env;
+  const bool one_node = nodes.count() == 1;
+  GpuCallsOptions made;
+  if (one_node || algo_over_nodes(env.algo).strategy.empty())
+    made.forced = parse_algo("PLAIT_ALGO", env.algo);
+  made.bitwise = env.bitwise;
+  made.beats_nccl = !env.bitwise;
+  made.grows = grows(env, one_node, agreed.in_processes);
+  made.knows_links = one_node;
+  made.finds_paths = !env.profile.empty();
+  cuda::CudaRankOptions& rank = made.rank;
+  rank.device = state.device;
+  rank.rank = nodes.place;
+  rank.ranks = nodes.size();
+  // As NCCL waits: a program's own watchdogs, or ncclCommAbort, end what stands still.
+  rank.wait_s = env.has("PLAIT_ARRIVE_S") ? env.arrive_s : kForEver;
+  rank.most_blocks = agreed.most_blocks;
+  // Applications compute beside large calls, and have several communicators.
+  rank.beside_computing = agreed.most_blocks == 0;
+  rank.orders_calls = false;  // StreamOrder does, NCCL's calls among them
+  rank.memory.budget_bytes = env.device_memory;
+  rank.memory.floats_only = !env.bitwise;
+  rank.memory.plan_scratch = env.device_scratch;
+  return made;
+}
+
 std::unique_ptr<Engine> make_engine(State& state, const Nodes& nodes, Comm across,
                                     const Agreed& agreed, const Exchange& in_node) {
-  const Env& env = settings().env;
-  const double wait_s = env.has("PLAIT_ARRIVE_S") ? env.arrive_s : kForEverS;
-  const bool one_node = across == nullptr;
   std::unique_ptr<Engine> inside =
-      platform().engine({.device = state.device,
-                         .rank = nodes.place,
-                         .ranks = nodes.size(),
-                         .bitwise = env.bitwise,
-                         .one_node = one_node,
-                         .most_blocks = agreed.most_blocks,
-                         .wait_s = wait_s,
-                         .memory_bytes = env.device_memory,
-                         .grows = grows(env, one_node, agreed.in_processes)},
-                        in_node);
+      platform().engine(engine_options(state, nodes, agreed), in_node);
   if (across == nullptr) return inside;
   return node_engine(nodes, state.device, std::move(inside), state.comm, across);
 }
@@ -299,10 +316,10 @@ void start_attaching(State* state, bool ready) {
 
 }  // namespace
 
-void learn_what_beats_nccl(GpuGroup& group, const EngineOptions& options,
+void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
                            const Exchange& exchange) {
-  const std::string why_no_table = !options.one_node ? "tuning tables are for one node"
-                                   : options.most_blocks != 0
+  const std::string why_no_table = !options.knows_links ? "tuning tables are for one node"
+                                   : options.rank.most_blocks != 0
                                        ? "tuning tables are for calls without a budget"
                                        : "";
   const int now = real().version;

@@ -72,13 +72,6 @@ bool translated(const Asked& asked, const State& state, Call& call) {
   return translate_type(asked.type, request.type) && translate_op(asked.op, request.op);
 }
 
-/// Passes on what nothing but NCCL can answer: a library without the function.
-template <class Function, class... Arguments>
-Result pass_on(Function function, Arguments... arguments) {
-  const InReal inside;
-  return function == nullptr ? ncclInvalidUsage : function(arguments...);
-}
-
 /// Passes a call of a known communicator on, in order with those that plait served.
 template <class Pass>
 Result pass_in_order(CommTable::Pin pin, Stream stream, Pass pass) {

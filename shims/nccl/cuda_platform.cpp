@@ -22,20 +22,18 @@
 namespace plait::nccl {
 namespace {
 
-cuda::Stream driver_stream(Stream stream) { return static_cast<cuda::Stream>(stream); }
-
 bool capturing(Stream stream) {
   int status = cuda::kCaptureNone;
-  return cuda::api().stream_is_capturing(driver_stream(stream), &status) != cuda::kSuccess ||
+  return cuda::api().stream_is_capturing(stream, &status) != cuda::kSuccess ||
          status != cuda::kCaptureNone;
 }
 
 /// Of several nodes each might see other links, and exchanges are made alike on all ranks.
-GpuGroup agreed_group(const EngineOptions& options, const Exchange& exchange) {
+GpuGroup agreed_group(const GpuCallsOptions& options, const Exchange& exchange) {
   const Env& env = settings().env;
-  GpuGroup group = meet_gpus(exchange, options.rank, options.ranks, options.device);
+  GpuGroup group = meet_gpus(exchange, options.rank.rank, options.rank.ranks, options.rank.device);
   const std::vector<std::string> masks = masks_of(masks_asked({}, env), false);
-  if (options.one_node)
+  if (options.knows_links)
     learn_topology(
         group, exchange,
         [&] { return env.topology.empty() ? discovered() : load_topology(env.topology); }, masks);
@@ -50,77 +48,52 @@ GpuGroup agreed_group(const EngineOptions& options, const Exchange& exchange) {
 
 class CudaEngine : public Engine {
  public:
-  CudaEngine(const EngineOptions& options, const Exchange& exchange) : primary_(options.device) {
-    GpuGroup group = agreed_group(options, exchange);
-    GpuCallsOptions wanted;
-    wanted.forced = parse_algo("PLAIT_ALGO", settings().env.algo);
-    if (!options.one_node && !algo_over_nodes(settings().env.algo).strategy.empty())
-      wanted.forced = {};
-    wanted.bitwise = options.bitwise;
-    wanted.beats_nccl = !options.bitwise;
-    wanted.grows = options.grows;
-    wanted.host_path = options.one_node;
-    wanted.finds_paths = !settings().env.profile.empty();
+  CudaEngine(GpuCallsOptions wanted, const Exchange& exchange) : primary_(wanted.rank.device) {
+    GpuGroup group = agreed_group(wanted, exchange);
+    const bool has_kernels = group.reach.why_no_kernels.empty();
     cuda::CudaRankOptions& rank = wanted.rank;
-    rank.wait_s = options.wait_s;
-    rank.most_blocks = options.most_blocks;
-    // Applications compute beside large calls, and have several communicators.
-    rank.beside_computing = options.most_blocks == 0;
     rank.messages =
-        group.reach.why_no_kernels.empty() &&
-        (options.bitwise || (cuda::is_measured(group.kind) &&
-                             cuda::messages_beat_nccl(options.ranks, options.most_blocks)));
-    rank.orders_calls = false;  // StreamOrder does, NCCL's calls among them
-    rank.memory.budget_bytes = options.memory_bytes;
-    rank.memory.floats_only = !options.bitwise;
-    rank.memory.plan_scratch = settings().env.device_scratch;
-    rank.memory.plans = !group.reach.why_no_kernels.empty() || !wanted.forced.strategy.empty();
+        has_kernels && (wanted.bitwise || (cuda::is_measured(group.kind) &&
+                                           cuda::messages_beat_nccl(rank.ranks, rank.most_blocks)));
+    rank.memory.plans = !has_kernels || !wanted.forced.strategy.empty();
     calls_ = std::make_unique<GpuCalls>(std::move(group), std::move(wanted), exchange);
   }
-  bool takes(const Request& request) const override {
-    const std::lock_guard<std::mutex> hold(guard_);
-    return calls_->takes(request);
-  }
-  bool wants_room(const Request& request) const override {
-    const std::lock_guard<std::mutex> hold(guard_);
-    return calls_->wants_room(request);
-  }
+  bool takes(const Request& request) const override { return alone()->takes(request); }
+  bool wants_room(const Request& request) const override { return alone()->wants_room(request); }
   bool has_room(Stream stream, bool in_group) override {
-    const std::lock_guard<std::mutex> hold(guard_);
-    return rank().has_room(capturing(stream) ? cuda::RoomCall::captured
-                           : in_group        ? cuda::RoomCall::grouped
-                                             : cuda::RoomCall::alone);
+    return alone()->rank().has_room(capturing(stream) ? cuda::RoomCall::captured
+                                    : in_group        ? cuda::RoomCall::grouped
+                                                      : cuda::RoomCall::alone);
   }
-  void forget_call() noexcept override {
-    const std::lock_guard<std::mutex> hold(guard_);
-    rank().forget_call();
-  }
+  void forget_call() noexcept override { alone()->rank().forget_call(); }
   int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
-    const std::lock_guard<std::mutex> hold(guard_);
-    const int engine = calls_->enqueue_taken(request, input, output, driver_stream(stream));
+    const int engine = alone()->enqueue_taken(request, input, output, stream);
     return engine < 0 ? kByPlait : kByEngine + engine;
   }
-  std::string how(const Request& request) const override {
-    const std::lock_guard<std::mutex> hold(guard_);
-    return calls_->choice_of(request);
-  }
+  std::string how(const Request& request) const override { return alone()->choice_of(request); }
   bool takes_messages() const override { return rank().takes_messages(); }
   void messages(const std::vector<Message>& messages, Stream stream) override {
-    const std::lock_guard<std::mutex> hold(guard_);
-    rank().messages(messages, driver_stream(stream));
+    alone()->rank().messages(messages, stream);
   }
   void check() const override { rank().check(); }
   void abort() noexcept override { rank().abort(); }
   void fail() noexcept override { rank().fail(); }
-  void heed(Stream stream) override { rank().heed(driver_stream(stream)); }
+  void heed(Stream stream) override { rank().heed(stream); }
   bool has_ended(bool knows_calls) noexcept override { return rank().has_ended(knows_calls); }
   void unmap_peers() noexcept override { rank().unmap_peers(); }
 
  private:
+  /// The calls, which come from any thread: one at a time while this lives.
+  struct Alone {
+    std::unique_lock<std::mutex> lock;
+    GpuCalls* calls;
+    GpuCalls* operator->() const { return calls; }
+  };
+  Alone alone() const { return {std::unique_lock(guard_), calls_.get()}; }
   cuda::CudaRank& rank() const { return calls_->rank(); }
 
   cuda::Primary primary_;
-  mutable std::mutex guard_;  // of calls, which come from any thread
+  mutable std::mutex guard_;
   std::unique_ptr<GpuCalls> calls_;
 };
 
@@ -170,44 +143,6 @@ class CudaStaging : public Staging {
   cuda::Stream stream_ = nullptr;
 };
 
-class CudaMarker : public Marker {
- public:
-  explicit CudaMarker(int device) : primary_(device) {
-    const cuda::Current current(primary_.context());
-    marker_.open();
-  }
-  ~CudaMarker() override { marker_.close(); }
-  cuda::StreamPlace place(Stream stream) override {
-    const cuda::Current current(primary_.context());
-    return marker_.place(driver_stream(stream));
-  }
-  void record(Stream stream) override {
-    const cuda::Current current(primary_.context());
-    marker_.record(driver_stream(stream));
-  }
-  void wait(Stream stream) override {
-    const cuda::Current current(primary_.context());
-    marker_.wait(driver_stream(stream));
-  }
-  void wait_at_replay(Stream stream) override {
-    const cuda::Current current(primary_.context());
-    marker_.wait_at_replay(driver_stream(stream));
-  }
-  void go_behind(Stream stream, const cuda::CapturedCalls& calls) override {
-    const cuda::Current current(primary_.context());
-    marker_.go_behind(driver_stream(stream), calls);
-  }
-  void end(Stream stream, cuda::CapturedCalls& calls, bool records) override {
-    const cuda::Current current(primary_.context());
-    marker_.end(driver_stream(stream), calls, records);
-  }
-  bool is_ahead() const noexcept override { return marker_.is_ahead(); }
-
- private:
-  cuda::Primary primary_;
-  cuda::EventMarker marker_{cuda::api()};
-};
-
 class CudaPlatform : public Platform {
  public:
   bool has_kernels() const override { return cuda::device_code().why_none.empty(); }
@@ -235,11 +170,12 @@ class CudaPlatform : public Platform {
   std::unique_ptr<Staging> staging(int device, int ranks, std::uint64_t card_bytes) override {
     return std::make_unique<CudaStaging>(device, ranks, card_bytes);
   }
-  std::unique_ptr<Engine> engine(const EngineOptions& options, const Exchange& exchange) override {
+  std::unique_ptr<Engine> engine(const GpuCallsOptions& options,
+                                 const Exchange& exchange) override {
     return std::make_unique<CudaEngine>(options, exchange);
   }
   std::unique_ptr<Marker> marker(int device) override {
-    return std::make_unique<CudaMarker>(device);
+    return std::make_unique<cuda::EventMarker>(device);
   }
   std::unique_ptr<SideStream> side_stream(int device) override { return cuda_side_stream(device); }
 };

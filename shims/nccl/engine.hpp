@@ -7,22 +7,18 @@
 #include <string>
 #include <vector>
 
-#include "comm/call_book.hpp"
-#include "comm/gpu_group.hpp"
+#include "comm/gpu_calls.hpp"
 #include "comm/nccl/abi.hpp"
 #include "comm/nccl/side_stream.hpp"
-#include "exec/cuda/device/call_order.hpp"
 #include "exec/cuda/device/direct_access.hpp"
-#include "exec/cuda/messages/messages.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::nccl {
 
-/// Every rank's bytes in rank order; called alike by all ranks of the communicator.
-using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
-
-using Message = cuda::Message;  ///< a send or a receive
+using cuda::Exchange;
+using cuda::Marker;
+using cuda::Message;  ///< a send or a receive
 
 /// One rank of one communicator.
 class Engine {
@@ -88,43 +84,12 @@ class Staging {
                            const GiveUp& give_up) = 0;
 };
 
-/// An event, and what captures get for it: as a CallOrder uses it
-/// (exec/cuda/device/call_order.hpp). Throws Error.
-class Marker {
- public:
-  virtual ~Marker() = default;
-  virtual cuda::StreamPlace place(Stream stream) = 0;
-  virtual void record(Stream stream) = 0;
-  virtual void wait(Stream stream) = 0;  ///< nothing where nothing was recorded
-  virtual void wait_at_replay(Stream stream) = 0;
-  virtual void go_behind(Stream stream, const cuda::CapturedCalls& calls) = 0;
-  virtual void end(Stream stream, cuda::CapturedCalls& calls, bool records) = 0;
-  /// True while that point has not been reached; false where nothing was recorded.
-  virtual bool is_ahead() const noexcept = 0;
-};
-
 /// Where a rank runs: ranks can share memory if `host` is equal and no `device` (NVML's word for
 /// the GPU) occurs twice.
 struct Place {
   std::string host;
   std::string device;
   std::string gpu;  ///< its kind (exec/cuda/device/gpu_kind.hpp)
-};
-
-/// As NCCL waits: a program's own watchdogs, or ncclCommAbort, end what stands still.
-inline constexpr double kForEverS = 1e9;
-
-struct EngineOptions {
-  int device = 0;  ///< CUDA ordinal
-  int rank = 0;
-  int ranks = 1;
-  /// PLAIT_BITWISE: takes all that can be served, for the same bits; else what is faster than NCCL.
-  bool bitwise = false;
-  bool one_node = true;            ///< else of one of several
-  unsigned most_blocks = 0;        ///< PLAIT_SM_BUDGET: of a call's kernel; 0 = one an SM
-  double wait_s = kForEverS;       ///< how long a kernel waits for a peer before its stream fails
-  std::uint64_t memory_bytes = 0;  ///< PLAIT_DEVICE_MEMORY
-  bool grows = false;              ///< room for large calls comes with them
 };
 
 class Platform {
@@ -141,7 +106,7 @@ class Platform {
   virtual cuda::Distance distance(const std::string& device, const std::string& other) = 0;
   virtual std::unique_ptr<Staging> staging(int device, int ranks, std::uint64_t card_bytes) = 0;
   /// All ranks together.
-  virtual std::unique_ptr<Engine> engine(const EngineOptions& options,
+  virtual std::unique_ptr<Engine> engine(const GpuCallsOptions& options,
                                          const Exchange& exchange) = 0;
   virtual std::unique_ptr<Marker> marker(int device) = 0;
   virtual std::unique_ptr<SideStream> side_stream(int device) = 0;
@@ -151,6 +116,7 @@ class Platform {
 Platform& platform();
 /// For platforms, whose engines all know when to leave a call to NCCL: group.tuning, or
 /// Error(unsupported) where nothing tells. All ranks together.
-void learn_what_beats_nccl(GpuGroup& group, const EngineOptions& options, const Exchange& exchange);
+void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
+                           const Exchange& exchange);
 
 }  // namespace plait::nccl

@@ -89,4 +89,11 @@ class InReal {
   InReal& operator=(const InReal&) = delete;
 };
 
+/// Passes on what nothing but NCCL can answer: a library without the function.
+template <class Function, class... Arguments>
+Result pass_on(Function function, Arguments... arguments) {
+  const InReal inside;
+  return function == nullptr ? ncclInvalidUsage : function(arguments...);
+}
+
 }  // namespace plait::nccl

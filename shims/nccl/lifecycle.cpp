@@ -52,11 +52,7 @@ Result make(const Family& family, Comm* made, Function function, Arguments... ar
     return made == nullptr ? ncclInvalidArgument : ncclInvalidUsage;
   if (here.in_real != 0) return function(arguments...);
   Prepared prepared = prepare(family.ranks, family.device, family.configured);
-  Result result = ncclSuccess;
-  {
-    const InReal inside;
-    result = function(arguments...);
-  }
+  const Result result = pass_on(function, arguments...);
   return made_one(made, result, std::move(prepared));
 }
 
@@ -110,12 +106,6 @@ void await_stopped(Comm comm) {
   if (pin && pin->phase.load() == Phase::aborted) pin->engine->await_abort(kAbortSeconds);
 }
 
-template <class Function, class... Arguments>
-Result pass_inside(Function function, Arguments... arguments) {
-  const InReal inside;
-  return function(arguments...);
-}
-
 }  // namespace
 }  // namespace plait::nccl
 
@@ -141,11 +131,7 @@ Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
   std::vector<Prepared> prepared;
   for (int i = 0; i < count; ++i)
     prepared.push_back(prepare(count, devices == nullptr ? i : devices[i], {}));
-  Result result = ncclSuccess;
-  {
-    const InReal inside;
-    result = real().init_all(comms, count, devices);
-  }
+  const Result result = pass_on(real().init_all, comms, count, devices);
   if (result != ncclSuccess) return result;
   try {
     std::vector<State*> states;
@@ -180,8 +166,7 @@ Result ncclCommDestroy(Comm comm) {
   if (real().destroy == nullptr) return ncclInvalidUsage;
   if (here.in_real != 0) return real().destroy(comm);
   leave(comm);
-  const InReal inside;
-  return real().destroy(comm);
+  return pass_on(real().destroy, comm);
 }
 
 Result ncclCommAbort(Comm comm) {
@@ -190,15 +175,13 @@ Result ncclCommAbort(Comm comm) {
   stop(comm);
   await_stopped(comm);
   leave(comm);
-  const InReal inside;
-  return real().abort(comm);
+  return pass_on(real().abort, comm);
 }
 
 Result ncclCommRevoke(Comm comm, int flags) {
   if (real().revoke == nullptr) return ncclInvalidUsage;
   stop(comm);
-  const InReal inside;
-  return real().revoke(comm, flags);
+  return pass_on(real().revoke, comm, flags);
 }
 
 Result ncclCommGetAsyncError(Comm comm, Result* error) {
@@ -206,7 +189,7 @@ Result ncclCommGetAsyncError(Comm comm, Result* error) {
   // NCCL asks itself by this name, before each call: it must hear its own answer.
   if (here.in_real != 0 || real().is_caller(__builtin_return_address(0)))
     return real().async_error(comm, error);
-  const Result result = pass_inside(real().async_error, comm, error);
+  const Result result = pass_on(real().async_error, comm, error);
   if (result != ncclSuccess || error == nullptr || *error != ncclSuccess) return result;
   const CommTable::Pin pin = comms().pin(comm);
   if (!pin) return result;

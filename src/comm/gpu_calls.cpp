@@ -77,7 +77,7 @@ GpuCalls::~GpuCalls() {
 
 /// Plans may use them; large calls have measured shares among at most four ranks, a process each.
 bool GpuCalls::wants_rings() const {
-  return options_.host_path &&
+  return options_.knows_links &&
          (options_.rank.memory.plans || (group_.in_processes && group_.ranks <= 4));
 }
 

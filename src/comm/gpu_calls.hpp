@@ -42,7 +42,7 @@ struct GpuCallsOptions {
   bool bitwise = false;        ///< plans that reduce in rank order alone
   bool beats_nccl = false;     ///< takes what is known to be no slower than NCCL, and no more
   bool grows = true;           ///< room for large calls comes with them
-  bool host_path = true;       ///< large calls may have a share through host memory
+  bool knows_links = true;     ///< so there are plans, masks and a share through host memory
   bool finds_paths = false;    ///< what a call moves is found out when it is made ready
   Topology checks;             ///< with a device for each rank: enqueue() checks requests on it
   cuda::CudaRankOptions rank;  ///< the ranks' numbers, rings, words and growth are filled in

@@ -19,7 +19,8 @@ namespace plait {
 struct InNode {
   /// The same on all ranks of all nodes; null = all are served.
   std::function<bool(const Request&)> takes;
-  std::function<void(const Request&, const void* input, void* output, void* stream)> enqueue;
+  std::function<void(const Request&, const void* input, void* output, cuda::Stream stream)>
+      enqueue;
 };
 
 class GpuNodes {
@@ -33,7 +34,7 @@ class GpuNodes {
   /// asked for by name cannot do it.
   std::shared_ptr<const NodeProgram> program(const Request& request, const CallOptions& options);
   /// In stream order. Memory is not looked at.
-  void enqueue(const NodeProgram& program, const void* input, void* output, void* stream,
+  void enqueue(const NodeProgram& program, const void* input, void* output, cuda::Stream stream,
                double scalar = 1.0);
   nccl::Comms& comms() { return *comms_; }
   const Nodes& nodes() const { return nodes_; }

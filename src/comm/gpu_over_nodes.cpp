@@ -132,12 +132,6 @@ Comm made_by(const std::string& bytes, int ranks, int rank, cuda::Context contex
   });
 }
 
-int ranks_of(const Nodes& nodes) {
-  int ranks = 0;
-  for (const std::vector<int>& members : nodes.members) ranks += static_cast<int>(members.size());
-  return ranks;
-}
-
 CallOptions over_nodes_alone(const CallOptions& forced) {
   return algo_over_nodes(forced.strategy).strategy.empty() ? CallOptions{} : forced;
 }
@@ -150,7 +144,7 @@ GpuOverNodes::GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOpt
       side_(std::move(side)),
       options_(options),
       rank_(nodes.peers()[static_cast<std::size_t>(nodes.place)]),
-      ranks_(ranks_of(nodes)),
+      ranks_(nodes.ranks()),
       order_(options.mixes_graphs) {
   const Ids ids = agree_on_ids(nodes, rank_, exchange);
   const cuda::Context context = side_.calls->rank().context();
@@ -167,8 +161,8 @@ GpuOverNodes::GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOpt
   });
   aside_ = aside.get();
   const InNode inside{
-      nullptr, [this](const Request& request, const void* input, void* output, void* stream) {
-        side_.calls->enqueue(request, input, output, static_cast<cuda::Stream>(stream), {});
+      nullptr, [this](const Request& request, const void* input, void* output, cuda::Stream stream) {
+        side_.calls->enqueue(request, input, output, stream, {});
       }};
   over_ = std::make_unique<GpuNodes>(nodes, inside, std::move(aside),
                                      std::make_unique<nccl::Comms>(whole, true, rail),
@@ -257,7 +251,7 @@ void GpuOverNodes::put(const NodeProgram& program, const void* input, void* outp
                        cuda::Stream stream, double scalar) {
   const cuda::StreamPlace place = order_.before(marker_, stream);
   Crossing* const crossing = place.capture == 0 ? free_crossing() : nullptr;
-  const auto side = static_cast<cuda::Stream>(aside_->stream());
+  const cuda::Stream side = aside_->stream();
   if (crossing != nullptr) {
     aside_->fork(stream);
     PLAIT_CUDA_CALL(event_record, crossing->begun, side);

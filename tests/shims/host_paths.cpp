@@ -8,7 +8,7 @@
 
 namespace plait::nccl {
 
-void prove_host_paths(standin::Segment& segment, const EngineOptions& options,
+void prove_host_paths(standin::Segment& segment, const GpuCallsOptions& options,
                       const Exchange& exchange) {
   const char* said = std::getenv("STANDIN_PATH");
   if (said == nullptr) return;
@@ -19,13 +19,13 @@ void prove_host_paths(standin::Segment& segment, const EngineOptions& options,
   if (parts[0] == "stale") trouble.stores = plait_test::Trouble::stale;
   if (parts[0] == "flip") trouble.pushes = plait_test::Trouble::flip;
   std::vector<cuda::PathWords*> words;
-  for (int rank = 0; rank < options.ranks; ++rank)
+  for (int rank = 0; rank < options.rank.ranks; ++rank)
     words.push_back(reinterpret_cast<cuda::PathWords*>(segment.paths[rank]));
   constexpr std::uint64_t kNonce = 42;
   const bool waits = trouble.stores == plait_test::Trouble::mirror;  // in vain
   const cuda::PathPatience patience{.start_s = 20, .wait_s = waits ? 0.5 : 10, .copy_s = 20};
-  plait_test::PlayedPaths side(words, options.rank, kNonce, patience, trouble);
-  cuda::prove_paths(side, exchange, options.rank, options.ranks, kNonce, patience);
+  plait_test::PlayedPaths side(words, options.rank.rank, kNonce, patience, trouble);
+  cuda::prove_paths(side, exchange, options.rank.rank, options.rank.ranks, kNonce, patience);
 }
 
 }  // namespace plait::nccl

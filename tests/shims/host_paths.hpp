@@ -7,7 +7,7 @@ namespace plait::nccl {
 
 /// STANDIN_PATH=TROUBLE:WRITER:OWNER: the paths are proved, and that one is broken (mirror, stale,
 /// flip) or none (whole). Not set: nothing is proved.
-void prove_host_paths(standin::Segment& segment, const EngineOptions& options,
+void prove_host_paths(standin::Segment& segment, const GpuCallsOptions& options,
                       const Exchange& exchange);
 
 }  // namespace plait::nccl

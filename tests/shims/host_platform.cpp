@@ -35,7 +35,7 @@ bool wished(const char* name, int device) {
 
 /// What tasks share; outlives the engine while tasks are still queued.
 struct Shared {
-  EngineOptions options;
+  GpuCallsOptions options;
   standin::Segment* segment = nullptr;
   std::atomic<bool> aborted{false};  // by the program
   std::atomic<bool> failed{false};   // a rank is lost
@@ -57,7 +57,7 @@ void push_call(Stream stream, const std::shared_ptr<Shared>& shared,
   standin::push(stream, [stream, shared, call = std::move(call)] {
     using Clock = std::chrono::steady_clock;
     const auto began = Clock::now();
-    const std::chrono::duration<double> longest(shared->options.wait_s * second());
+    const std::chrono::duration<double> longest(shared->options.rank.wait_s * second());
     const auto stopped = [&] {
       if (Clock::now() - began > longest) shared->late.store(true);
       return shared->aborted.load() || shared->failed.load() || shared->late.load();
@@ -77,8 +77,8 @@ std::vector<char> inputs_of(Shared& shared, const Request& request, const void* 
   std::uint64_t longest = 0;
   for (int rank = 0; rank < request.ranks; ++rank)
     longest = std::max(longest, input_bytes(request, rank));
-  const bool gives = input_bytes(request, shared.options.rank) != 0;
-  return standin::gather(shared.segment->streams, shared.options.rank, request.ranks,
+  const bool gives = input_bytes(request, shared.options.rank.rank) != 0;
+  return standin::gather(shared.segment->streams, shared.options.rank.rank, request.ranks,
                          gives ? input : nullptr, longest, stopped);
 }
 
@@ -127,7 +127,7 @@ struct Moving {
   std::uint64_t at = 0;
   /// Moves a piece if it can; true if it did.
   bool step(Shared& shared) {
-    const int me = shared.options.rank, from = message.sends ? me : message.peer,
+    const int me = shared.options.rank.rank, from = message.sends ? me : message.peer,
               to = message.sends ? message.peer : me;
     standin::Mail& mail = shared.segment->mail[from][to];
     const bool is_full = mail.written.load() != mail.read.load();
@@ -169,32 +169,32 @@ void move_all(Shared& shared, const std::vector<Message>& messages,
 
 class HostEngine : public Engine {
  public:
-  HostEngine(const EngineOptions& options, const Exchange& exchange)
+  HostEngine(const GpuCallsOptions& options, const Exchange& exchange)
       : shared_(std::make_shared<Shared>()) {
-    group_.rank = options.rank;
-    group_.ranks = options.ranks;
-    group_.kind = cuda::common_kind(exchange(platform().place(options.device).gpu));
+    group_.rank = options.rank.rank;
+    group_.ranks = options.rank.ranks;
+    group_.kind = cuda::common_kind(exchange(platform().place(options.rank.device).gpu));
     group_.topology = machine();
     learn_what_beats_nccl(group_, options, exchange);
-    if (wished("STANDIN_DIES", options.device)) ::kill(::getpid(), SIGKILL);
-    if (wished("STANDIN_FAIL_EARLY", options.device))
+    if (wished("STANDIN_DIES", options.rank.device)) ::kill(::getpid(), SIGKILL);
+    if (wished("STANDIN_FAIL_EARLY", options.rank.device))
       throw Error(ErrorCode::out_of_memory, "the test wants no memory here");
     standin::Where mine;
-    if (options.rank == 0) mine = standin::make_segment();
+    if (options.rank.rank == 0) mine = standin::make_segment();
     std::string bytes(reinterpret_cast<const char*>(&mine), sizeof mine);
     const std::vector<std::string> shown = exchange(bytes);
     std::memcpy(&mine, shown[0].data(), sizeof mine);
     shared_->options = options;
     shared_->segment = standin::map_segment(mine);
     exchange("mapped");
-    if (options.rank == 0) ::close(mine.file);
+    if (options.rank.rank == 0) ::close(mine.file);
     prove_host_paths(*shared_->segment, options, exchange);
-    if (wished("STANDIN_FAIL_LATE", options.device))
+    if (wished("STANDIN_FAIL_LATE", options.rank.device))
       throw Error(ErrorCode::no_device, "the test wants no peer access here");
-    if (options.grows) page_ = memory_of_rank_0(exchange, options.rank, sizeof(cuda::GrowthPage));
+    if (options.grows) page_ = memory_of_rank_0(exchange, options.rank.rank, sizeof(cuda::GrowthPage));
     if (page_.base() != nullptr)
       growth_ = std::make_unique<cuda::Growth>(
-          *reinterpret_cast<cuda::GrowthPage*>(page_.base()), options.rank, options.ranks,
+          *reinterpret_cast<cuda::GrowthPage*>(page_.base()), options.rank.rank, options.rank.ranks,
           room_patience_s(), [this](const cuda::Growth::Exchange& meet) { make_room(meet); });
   }
   bool wants_room(const Request& request) const override {
@@ -209,7 +209,7 @@ class HostEngine : public Engine {
     const cuda::TunedRow* const row = group_.tuning.find(request, cuda::Setting::beside_computing);
     if (row != nullptr && (!reduces(request.collective) || request.op == ReduceOp::sum))
       return row->beats_nccl() != false;
-    const EngineOptions& options = shared_->options;
+    const GpuCallsOptions& options = shared_->options;
     return (options.bitwise || cuda::is_measured(group_.kind)) &&
            request.collective != Collective::send_recv && request.collective != Collective::copy;
   }
@@ -220,10 +220,10 @@ class HostEngine : public Engine {
     // STANDIN_LAZY: code is loaded when first used, and that waits for what runs, as CUDA does.
     if (std::getenv("STANDIN_LAZY") != nullptr && loaded_.insert(request.collective).second)
       standin_stream_synchronize(stream);
-    shared_->sent += input_bytes(request, shared_->options.rank);
+    shared_->sent += input_bytes(request, shared_->options.rank.rank);
     push_call(stream, shared_, [shared = shared_, request, input, output](const auto& stopped) {
       const std::vector<char> all = inputs_of(*shared, request, input, stopped);
-      compute(request, shared->options.rank, all, output);
+      compute(request, shared->options.rank.rank, all, output);
     });
     return kByPlait;
   }
@@ -263,9 +263,9 @@ class HostEngine : public Engine {
  private:
   /// As CudaRank makes its later room: what it would map, then that it has.
   void make_room(const cuda::Growth::Exchange& meet) {
-    if (wished("STANDIN_NO_ROOM", shared_->options.device))
+    if (wished("STANDIN_NO_ROOM", shared_->options.rank.device))
       throw Error(ErrorCode::out_of_memory, "the test wants no room here");
-    const std::vector<std::string> cards = meet(text("card ", shared_->options.rank));
+    const std::vector<std::string> cards = meet(text("card ", shared_->options.rank.rank));
     for (std::size_t rank = 0; rank < cards.size(); ++rank)
       if (cards[rank] != text("card ", rank)) throw Error(ErrorCode::mismatch, "another's card");
     meet("mapped");
@@ -319,7 +319,7 @@ class HostStaging : public Staging {
 
 class HostMarker : public Marker {
  public:
-  cuda::StreamPlace place(Stream stream) override {
+  cuda::StreamPlace place(Stream stream) const override {
     const standin::Place found = standin::place(stream);
     return {found.stream, found.capture};
   }
@@ -408,7 +408,8 @@ class HostPlatform : public Platform {
   std::unique_ptr<Staging> staging(int, int, std::uint64_t) override {
     return std::make_unique<HostStaging>();
   }
-  std::unique_ptr<Engine> engine(const EngineOptions& options, const Exchange& exchange) override {
+  std::unique_ptr<Engine> engine(const GpuCallsOptions& options,
+                                 const Exchange& exchange) override {
     return std::make_unique<HostEngine>(options, exchange);
   }
   std::unique_ptr<Marker> marker(int) override { return std::make_unique<HostMarker>(); }

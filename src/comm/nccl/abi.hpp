@@ -3,10 +3,12 @@
 #pragma once
 #include <cstddef>
 
+#include "driver/cuda/types.hpp"
+
 namespace plait::nccl {
 
 using Comm = struct CommTag*;  ///< ncclComm_t; the handle is always NCCL's own
-using Stream = void*;          ///< cudaStream_t
+using Stream = cuda::Stream;   ///< cudaStream_t
 
 struct UniqueId {
   char bytes[128];

@@ -30,25 +30,25 @@ class CudaSideStream : public SideStream {
     cuda::Context popped = nullptr;
     cuda::api().context_pop(&popped);
   }
-  void* stream() override { return side_; }
-  void fork(void* main) override {
+  cuda::Stream stream() override { return side_; }
+  void fork(cuda::Stream main) override {
     const cuda::Current current(primary_.context());
-    PLAIT_CUDA_CALL(event_record, forked_, static_cast<cuda::Stream>(main));
+    PLAIT_CUDA_CALL(event_record, forked_, main);
     PLAIT_CUDA_CALL(stream_wait_event, side_, forked_, 0);
   }
   void mark(int call) override {
     const cuda::Current current(primary_.context());
     PLAIT_CUDA_CALL(event_record, of(call), side_);
   }
-  void join(void* main, int call) override {
+  void join(cuda::Stream main, int call) override {
     const cuda::Current current(primary_.context());
-    PLAIT_CUDA_CALL(stream_wait_event, static_cast<cuda::Stream>(main), of(call), 0);
+    PLAIT_CUDA_CALL(stream_wait_event, main, of(call), 0);
   }
-  void copy(void* dst, const void* src, std::uint64_t bytes, void* main) override {
+  void copy(void* dst, const void* src, std::uint64_t bytes, cuda::Stream main) override {
     const cuda::Current current(primary_.context());
     PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<cuda::DevicePointer>(dst),
                     reinterpret_cast<cuda::DevicePointer>(src), bytes,
-                    static_cast<cuda::Stream>(main));
+                    main);
   }
   // What is too small stays: calls, and graphs of them, may use it.
   void* scratch(std::uint64_t bytes) override {

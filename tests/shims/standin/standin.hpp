@@ -9,7 +9,7 @@
 #define STANDIN_API extern "C" [[gnu::visibility("default")]]
 
 // What a test program uses beside NCCL's own names, in place of a GPU runtime.
-STANDIN_API void* standin_stream_create();
+STANDIN_API plait::cuda::Stream standin_stream_create();
 STANDIN_API void standin_stream_destroy(void* stream);
 STANDIN_API void standin_stream_synchronize(void* stream);
 /// From here on the stream reports an error, as one whose kernel has trapped.

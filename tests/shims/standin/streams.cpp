@@ -231,9 +231,9 @@ std::uint64_t standin_calls(const char* name) {
   return seen()[name];
 }
 
-void* standin_stream_create() {
+plait::cuda::Stream standin_stream_create() {
   const std::lock_guard<std::mutex> hold(guard);
-  return made();
+  return reinterpret_cast<plait::cuda::Stream>(made());
 }
 void standin_stream_push(void* stream, void (*task)(void*), void* argument) {
   push(stream, [task, argument] { task(argument); });

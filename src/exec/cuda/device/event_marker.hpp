@@ -1,21 +1,46 @@
-// A CallOrder's marker on a GPU: one event, in the current context, and what captures get.
+// A CallOrder's marker on a GPU: one event, and what captures get.
 #pragma once
-#include "driver/cuda/api.hpp"
+#include <optional>
+
+#include "driver/cuda/primary.hpp"
 #include "exec/cuda/device/call_order.hpp"
 
 namespace plait::cuda {
 
-class EventMarker {
+/// As a CallOrder uses it; tests have one without a GPU. Throws Error.
+class Marker {
  public:
-  /// The driver's functions.
+  virtual ~Marker() = default;
+  virtual StreamPlace place(Stream stream) const = 0;
+  virtual void record(Stream stream) = 0;
+  virtual void wait(Stream stream) = 0;  ///< nothing where nothing was recorded
+  virtual void wait_at_replay(Stream stream) = 0;
+  virtual void go_behind(Stream stream, const CapturedCalls& calls) = 0;
+  virtual void end(Stream stream, CapturedCalls& calls, bool records) = 0;
+  /// True while it has not come to where it was last recorded; false where it never was.
+  virtual bool is_ahead() const noexcept = 0;
+};
+
+class EventMarker final : public Marker {
+ public:
+  /// The driver's functions, for the current context.
   explicit EventMarker(const Api& api) : api_(&api) {}
+  /// Open, for a GPU's primary context, whatever is current.
+  explicit EventMarker(int ordinal) : api_(&api()), primary_(std::in_place, ordinal) {
+    const std::optional<Current> there = in_context();
+    open();
+  }
+  ~EventMarker() override {
+    if (primary_) close();
+  }
   void open() { require(api_->event_create(&end_, kEventDisableTiming), "event_create"); }
   void close() noexcept {
     if (end_ != nullptr) api_->event_destroy(end_);
     end_ = nullptr;
   }
 
-  StreamPlace place(Stream stream) const {
+  StreamPlace place(Stream stream) const override {
+    const std::optional<Current> there = in_context();
     StreamPlace found;
     int status = kCaptureNone;
     require(api_->stream_capture_info(stream, &status, &found.capture, nullptr, nullptr, nullptr),
@@ -33,28 +58,34 @@ class EventMarker {
     require(api_->stream_is_capturing(stream, &status), "stream_is_capturing");
     return status != kCaptureNone;
   }
-  void record(Stream stream) { require(api_->event_record(end_, stream), "event_record"); }
-  void wait(Stream stream) {
+  void record(Stream stream) override {
+    const std::optional<Current> there = in_context();
+    require(api_->event_record(end_, stream), "event_record");
+  }
+  void wait(Stream stream) override {
+    const std::optional<Current> there = in_context();
     require(api_->stream_wait_event(stream, end_, 0), "stream_wait_event");
   }
 
-  /// True while it has not come to where it was last recorded; false where it never was.
-  bool is_ahead() const noexcept {
+  bool is_ahead() const noexcept override {
     const BesideCaptures beside;
     return end_ != nullptr && api_->event_query(end_) == kNotReady;
   }
 
-  void wait_at_replay(Stream stream) {
+  void wait_at_replay(Stream stream) override {
+    const std::optional<Current> there = in_context();
     require(api_->stream_wait_event(stream, end_, kEventExternal), "stream_wait_event");
   }
-  void go_behind(Stream stream, const CapturedCalls& calls) {
+  void go_behind(Stream stream, const CapturedCalls& calls) override {
+    const std::optional<Current> there = in_context();
     std::vector<GraphNode> ends = calls.ends;
     require(api_->stream_update_capture(stream, ends.data(), ends.size(), kAddCaptureDependencies),
             "stream_update_capture");
   }
   /// The record hangs beside the calls, not between them: there it would cost each 0.8 us, and one
   /// for each call 0.3 us of the host a replay (bench/NOTES.md). So one is moved on.
-  void end(Stream stream, CapturedCalls& calls, bool records) {
+  void end(Stream stream, CapturedCalls& calls, bool records) override {
+    const std::optional<Current> there = in_context();
     int status = kCaptureNone;
     std::uint64_t capture = 0;
     Graph graph = nullptr;
@@ -77,7 +108,13 @@ class EventMarker {
   }
 
  private:
+  std::optional<Current> in_context() const {
+    return primary_ ? std::optional<Current>(std::in_place, primary_->context())
+                    : std::optional<Current>();
+  }
+
   const Api* api_;
+  std::optional<Primary> primary_;
   Event end_ = nullptr;
 };
 
