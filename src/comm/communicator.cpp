@@ -23,7 +23,9 @@ namespace plait {
 
 namespace {
 
-constexpr const char* kNoPairs = "over several nodes sends between GPUs are NCCL's to make";
+constexpr const char* kFarPair =
+    "between GPUs of two nodes NCCL sends and receives alone: wanted send, recv or exchange_with "
+    "and no strategy";
 
 /// How much longer than deadline_s a large call may take: 100 MB/s a rank is slower than any
 /// healthy one.
@@ -371,7 +373,7 @@ CommunicatorOptions Communicator::State::pair_options(const PairOf& pair) const 
   made.rendezvous = pair.rendezvous;
   made.unique_id.clear();
   made.device = pair.device_bytes == 0 ? kNoDevice : device->ordinal();
-  made.sm_budget = cuda::pair_blocks(ranks(), options.sm_budget);
+  made.sm_budget = cuda::pair_blocks(std::max(local_ranks(), 2), options.sm_budget);
   return made;
 }
 
@@ -381,13 +383,12 @@ std::unique_ptr<Communicator> Communicator::State::make_pair(int peer) {
   if (device != nullptr) cuda::api().exchange_capture_mode(&mode);
   PairOf pair = pair_of(joined, local_rank(), peer);
   if (over.world != nullptr) rename(pair);
-  if (rails != nullptr) pair.why_no_gpu = kNoPairs;
-  if (device != nullptr && rails == nullptr) {
+  if (device != nullptr) {
     const cuda::ArenaRooms& rooms = device->calls().rank().whole_group().rooms;
     pair.device_bytes = rooms.pair_bytes;
     if (rooms.pair_bytes == 0)
       pair.why_no_gpu = text("it wants ", cuda::kArenaGrainBytes >> 20, " MiB of device memory; ",
-                             rooms.budget, " leaves none for ", ranks() - 1, " pairs of ranks");
+                             rooms.budget, " leaves none for ", local_ranks() - 1, " pairs of ranks");
   }
   const std::string waiting = text("rank ", rank(), " waits for it to send or receive");
   pair.check = [this, peer, waiting] { peers.check_one(peer, waiting); };
@@ -413,13 +414,23 @@ Communicator& Communicator::State::far_pair(int peer) {
   pair.ranks = {std::min(rank(), peer), std::max(rank(), peer)};
   pair.topology = joined.topology;
   for (const int one : pair.ranks) pair.devices.push_back(devices[static_cast<std::size_t>(one)]);
-  if (rails != nullptr) pair.why_no_gpu = kNoPairs;
   const CommunicatorOptions two = pair_options(pair);
   made = make([&] {
     return std::make_unique<State>(
         two, &pair, OverNodes{over.world->between(peer), {{{0}, {1}}, two.rank, 0}, ""});
   });
+  if (rails != nullptr) made->state_->beyond = {this, peer};
   return *made;
+}
+
+/// Of a pair with a rank of another node, whose GPUs are the large communicator's.
+void Communicator::State::send_beyond(const Request& request, const void* input, void* output,
+                                      void* stream, const CallOptions& how) const {
+  const bool is_message = request.collective == Collective::copy && request.root != request.peer;
+  if ((!is_message && request.collective != Collective::send_recv) || request.ranks != 2 ||
+      !how.strategy.empty())
+    throw Error(ErrorCode::unsupported, kFarPair);
+  beyond.whole->rails->message(beyond.peer, request, rank(), input, output, stream);
 }
 
 Communicator& Communicator::State::pair_with(int peer) {
@@ -503,12 +514,15 @@ void Communicator::enqueue(const Request& given, const void* input, void* output
     const std::unique_lock<std::mutex> lock = state_->begin();
     if (state_->rails != nullptr)
       state_->rails->enqueue(request, input, output, stream, options);
+    else if (state_->beyond.whole != nullptr)
+      state_->send_beyond(request, input, output, stream, options);
     else
       state_->gpu().enqueue(request, input, output, stream, options);
   });
 }
 
 void Communicator::check() {
+  if (state_->beyond.whole != nullptr) return state_->beyond.whole->rails->check();
   if (state_->rails != nullptr)
     state_->rails->check(state_->caller.load() == std::this_thread::get_id());
   state_->with_context([&] { state_->gpu().check(); });
@@ -517,15 +531,18 @@ void Communicator::check() {
 }
 
 int Communicator::device() const {
-  return state_->device == nullptr ? kNoDevice : state_->device->ordinal();
+  const GpuSide* const side = state_->gpu_side();
+  return side == nullptr ? kNoDevice : side->ordinal();
 }
 
 const Topology& Communicator::device_topology() const {
-  return state_->device == nullptr ? topology() : state_->device->topology();
+  const GpuSide* const side = state_->gpu_side();
+  return side == nullptr ? topology() : side->topology();
 }
 
 bool Communicator::on_device(const void* pointer) const {
-  return state_->device != nullptr && state_->device->calls().on_device(pointer);
+  const GpuSide* const side = state_->gpu_side();
+  return side != nullptr && side->calls().on_device(pointer);
 }
 
 void Communicator::run(const Plan& given, const void* input, void* output, double scalar) {

@@ -47,6 +47,11 @@ struct Communicator::State {
   std::unique_ptr<Pairs> pairs;                      ///< with ranks of my node
   std::map<int, std::unique_ptr<Communicator>> far;  ///< with those of others, by rank
 
+  /// Of a pair with a rank of another node: the communicator that has GPUs for it.
+  struct Beyond {
+    const State* whole = nullptr;  ///< null = it is none, or there are no GPUs
+    int peer = 0;                  ///< there
+  } beyond;
   std::string about;         ///< of a pair: how its errors begin
   std::vector<int> devices;  ///< of a pair, in the topology
 
@@ -69,6 +74,12 @@ struct Communicator::State {
   Request completed(const Request& given, const OwnCounts& mine);
   std::unique_lock<std::mutex> begin();
   GpuSide& gpu() const;
+  /// Whose GPU this one's arrays may be on; null = no GPU.
+  const GpuSide* gpu_side() const {
+    return beyond.whole != nullptr ? beyond.whole->device.get() : device.get();
+  }
+  void send_beyond(const Request& request, const void* input, void* output, void* stream,
+                   const CallOptions& how) const;
   void run(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked, const void* input,
            void* output);
   Request placed(const Request& request) const;

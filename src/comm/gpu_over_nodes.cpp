@@ -231,24 +231,42 @@ void GpuOverNodes::enqueue(const Request& request, const void* input, void* outp
   const cuda::Current current(side_.calls->rank().context());
   const std::vector<double> scalars = scalars_of(request, options);
   const double scalar = scalars.empty() ? 1.0 : scalars[static_cast<std::size_t>(rank_)];
-  try {
-    put(*program, input, output, static_cast<cuda::Stream>(stream), scalar);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::peer_lost && error.code() != ErrorCode::aborted) throw;
-    cut_short(error);
-    check();
-    throw;
-  }
+  const auto on = static_cast<cuda::Stream>(stream);
+  put(on, [&] { over_->enqueue(*program, input, output, on, scalar); });
+  count(text(name_of(request.collective), '/', program->label), program->bytes_between);
+}
+
+void GpuOverNodes::message(int peer, const Request& request, int me, const void* input,
+                           void* output, void* stream) {
+  check();
+  side_.calls->check_memory(request, me, input, output);
+  if (request.count == 0) return;
+  const bool both = request.collective == Collective::send_recv;
+  const void* const sent = both || request.root == me ? input : nullptr;
+  void* const received = both || request.peer == me ? output : nullptr;
+  const std::uint64_t bytes = message_bytes(request);
+  const cuda::Current current(side_.calls->rank().context());
+  const auto on = static_cast<cuda::Stream>(stream);
+  put(on, [&] {
+    aside_->fork(on);
+    over_->comms().message(peer, sent, received, bytes, aside_->stream());
+    aside_->mark(0);
+    aside_->join(on, 0);
+  });
+  count(text(name_of(request.collective), "/library"), sent == nullptr ? 0 : bytes);
+}
+
+void GpuOverNodes::count(const std::string& as, std::uint64_t bytes) {
   const std::lock_guard lock(guard_);
   ++counters_.calls;
-  ++counters_.calls_of[text(name_of(request.collective), '/', program->label)];
-  if (program->bytes_between != 0) counters_.bytes_of_path["nccl"] += program->bytes_between;
+  ++counters_.calls_of[as];
+  if (bytes != 0) counters_.bytes_of_path["nccl"] += bytes;
 }
 
 /// Behind earlier calls on any stream, which use the same scratch. Where NCCL was aborted its
 /// kernels end early, so the stream fails behind them.
-void GpuOverNodes::put(const NodeProgram& program, const void* input, void* output,
-                       cuda::Stream stream, double scalar) {
+void GpuOverNodes::put(cuda::Stream stream, const std::function<void()>& work) {
+  const std::lock_guard one_at_a_time(calling_);
   const cuda::StreamPlace place = order_.before(marker_, stream);
   Crossing* const crossing = place.capture == 0 ? free_crossing() : nullptr;
   const cuda::Stream side = aside_->stream();
@@ -256,7 +274,14 @@ void GpuOverNodes::put(const NodeProgram& program, const void* input, void* outp
     aside_->fork(stream);
     PLAIT_CUDA_CALL(event_record, crossing->begun, side);
   }
-  over_->enqueue(program, input, output, stream, scalar);
+  try {
+    work();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::peer_lost && error.code() != ErrorCode::aborted) throw;
+    cut_short(error);
+    check();
+    throw;
+  }
   side_.calls->rank().heed(stream);
   if (crossing != nullptr) {
     PLAIT_CUDA_CALL(event_record, crossing->ended, side);
@@ -347,11 +372,12 @@ void GpuOverNodes::check(bool hears) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (hears) side_.hear();
   }
-  if (const std::optional<Error> cause = side_.failure()) {
-    if (hears) tell(*cause);
-    throw Error(*cause);
-  }
-  side_.calls->rank().check();
+  if (!side_.failure())
+    if (const auto met = attempt([&] { side_.calls->rank().check(); })) side_.fail(*met);
+  const std::optional<Error> cause = side_.failure();
+  if (!cause) return;
+  if (hears) tell(*cause);
+  throw Error(*cause);
 }
 
 std::string GpuOverNodes::explain(const Request& request) {

@@ -52,6 +52,10 @@ class GpuOverNodes : private Watched {
   /// it was captured in a graph.
   void enqueue(const Request& request, const void* input, void* output, void* stream,
                const CallOptions& options);
+  /// This rank's end of what it and `peer` alone move, a rank of another node: a copy, or a
+  /// send_recv of these two, of which it is number `me`. In order with all calls of this rank.
+  void message(int peer, const Request& request, int me, const void* input, void* output,
+               void* stream);
   /// Throws what was met so far. Where NCCL alone has failed, which names nobody, a rank that knows
   /// why has a moment to tell. hears: this is the thread that makes this rank's calls.
   void check(bool hears = true);
@@ -70,8 +74,8 @@ class GpuOverNodes : private Watched {
   };
   Crossing* free_crossing();
   void require_order(const Request& request, const NodeProgram& program) const;
-  void put(const NodeProgram& program, const void* input, void* output, cuda::Stream stream,
-           double scalar);
+  void put(cuda::Stream stream, const std::function<void()>& work);
+  void count(const std::string& as, std::uint64_t bytes);
   void lost(int, int, bool) override {}  // the node's side is told
   void fail_streams() noexcept override {}
   void look() override;
@@ -87,6 +91,7 @@ class GpuOverNodes : private Watched {
   std::unique_ptr<GpuNodes> over_;
   cuda::EventMarker marker_{cuda::api()};
   cuda::CallOrder<cuda::EventMarker, cuda::Stream> order_;
+  std::mutex calling_;  ///< the communicator's calls, and those of its pairs
   std::int64_t next_hearing_ns_ = 0;
   bool has_told_ = false;
   mutable std::mutex guard_;  ///< of those below

@@ -2,6 +2,7 @@
 // noted instead of done. Everything else is the driver played in host memory.
 #pragma once
 #include <atomic>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
@@ -68,6 +69,7 @@ struct FakeCuda {
   std::vector<FakeNote> notes;
   void note(const std::string& what, const void* stream) { notes.push_back({what, stream}); }
   bool is_capturing = false;  ///< every stream
+  std::uint32_t fault = 0;    ///< not 0: the next plait_heed finds that a kernel has met this
   int busy_looks = 0;         ///< stream_query() says so often that a stream is at work
   int waits_for_all = 0;      ///< of the host, for all that the GPU does
 };

@@ -1,7 +1,9 @@
 // The entry points of the fake libcuda.so.1.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include "exec/cuda/device/call_args.hpp"
 #include "fake_gpu/fake_gpu.hpp"
 
 namespace plait_test {
@@ -75,12 +77,15 @@ void play_kernels(Api& api) {
   api.function_set_attribute = [](Function, int, int value) {
     return value + kFixedBytes > fake_cuda().gpu.shared_bytes ? kInvalidValue : kSuccess;
   };
-  api.launch = [](const LaunchConfig* config, Function function, void**, void**) {
+  api.launch = [](const LaunchConfig* config, Function function, void** args, void**) {
     if (blocks_of(static_cast<int>(config->block_x), config->shared_bytes) == 0)
       return kOutOfResources;
     fake_cuda().launches.push_back({kernel_of(function), config->grid_x, config->block_x,
                                     config->shared_bytes, config->attribute_count != 0});
     fake_cuda().note(kernel_of(function), config->stream);
+    if (fake_cuda().fault != 0 && kernel_of(function) == "plait_heed")
+      static_cast<HeedArgs*>(args[0])->stop_page->fault = {std::exchange(fake_cuda().fault, 0),
+                                                           kNoPeer, 0, ~0u};
     return kSuccess;
   };
 }
@@ -111,6 +116,9 @@ void play_memory(Api& api) {
     for (unsigned i = 0; i < count; ++i)  // all memory is the GPU's
       *static_cast<int*>(values[i]) = attributes[i] == kPointerMemoryType ? kMemoryOnDevice : 0;
     return kSuccess;
+  };
+  api.host_device_pointer = [](DevicePointer* pointer, void* base, unsigned) {
+    return *pointer = reinterpret_cast<DevicePointer>(base), kSuccess;
   };
   constexpr Result kOutOfMemory = 2;
   api.memory_alloc = [](DevicePointer* pointer, std::size_t bytes) {

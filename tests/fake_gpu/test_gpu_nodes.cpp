@@ -307,6 +307,35 @@ TEST_CASE("odd counts, unlike nodes and several streams") {
         }) == 0);
 }
 
+TEST_CASE("two ranks of unlike nodes send and receive behind and before calls of all") {
+  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+          const int rank = side.nodes.peers()[static_cast<std::size_t>(side.nodes.place)];
+          const Request all = request_of(Collective::all_reduce, 1000);
+          side.over->enqueue(all, kMemory, kOther, nullptr, {});
+          cuda::Stream stream = nullptr;
+          const cuda::Current current(side.calls->rank().context());
+          PLAIT_CUDA_CALL(stream_create, &stream, 0, 0);
+          fake_cuda().notes.clear();
+          side.over->enqueue(all, kMemory, kOther, nullptr, {});
+          Request copy = request_of(Collective::copy, 1024, 2);
+          copy.peer = 1;
+          const bool sends = rank == 0, takes_part = rank == 0 || rank == 3;
+          if (takes_part)
+            side.over->message(3 - rank, copy, sends ? 0 : 1, sends ? kMemory : nullptr,
+                               sends ? nullptr : kOther, stream);
+          side.over->enqueue(all, kMemory, kOther, nullptr, {});
+          const Order order(notes());
+          require(order.count("ncclSend") == (sends ? 1u : 0u) &&
+                      order.count("ncclRecv") == (rank == 3 ? 1u : 0u),
+                  order.all());
+          if (!takes_part) return;
+          const std::size_t moved =
+              order.find(sends ? "ncclSend to 3 4096 of 4" : "ncclRecv from 0 4096 of 4");
+          require(order.is_behind(moved, order.find("ncclAllReduce")), order.all());
+          require(order.is_behind(order.find("ncclAllReduce", 1), moved), order.all());
+        }) == 0);
+}
+
 TEST_CASE("what NCCL reports ends the communicator, and what waits between nodes") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           const Request request = request_of(Collective::all_reduce, 1 << 20);

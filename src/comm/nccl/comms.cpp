@@ -94,10 +94,7 @@ class Comms::Caller {
 void Comms::call(const Request& request, bool whole, int member, const void* src, void* dst,
                  Stream stream, double scalar) {
   const Caller caller(*callers_);  // before it looks
-  if (aborted_.load())
-    throw Error(ErrorCode::aborted, "the communicators between nodes were aborted");
-  if (const std::string why = why_no_call(request); !why.empty())
-    throw Error(ErrorCode::unsupported, why);
+  require_usable(request);
   const Comm comm = whole || rail_ == nullptr ? whole_ : rail_;
   if (comm == nullptr)
     throw Error(ErrorCode::unsupported, "no communicator between nodes among all ranks");
@@ -105,6 +102,30 @@ void Comms::call(const Request& request, bool whole, int member, const void* src
     pass(request, comm, src, dst, stream, scalar);
   else
     messages(request, comm, member, src, dst, stream);
+}
+
+void Comms::require_usable(const Request& request) const {
+  if (aborted_.load())
+    throw Error(ErrorCode::aborted, "the communicators between nodes were aborted");
+  if (const std::string why = why_no_call(request); !why.empty())
+    throw Error(ErrorCode::unsupported, why);
+}
+
+void Comms::message(int peer, const void* sent, void* received, std::uint64_t bytes,
+                    Stream stream) {
+  const Caller caller(*callers_);
+  Request request;
+  request.collective = Collective::copy;
+  require_usable(request);
+  require(real().group_start(), "ncclGroupStart");
+  Result worst = ncclSuccess;
+  const auto keep = [&](Result result) {
+    if (result != ncclSuccess && result != ncclInProgress) worst = result;
+  };
+  if (sent != nullptr) keep(real().send(sent, bytes, kUint8, peer, whole_, stream));
+  if (received != nullptr) keep(real().receive(received, bytes, kUint8, peer, whole_, stream));
+  keep(real().group_end());
+  require(worst, "a send or a receive");
 }
 
 void Comms::pass(const Request& r, Comm comm, const void* src, void* dst, Stream stream,

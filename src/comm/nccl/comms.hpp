@@ -29,6 +29,8 @@ class Comms {
   /// unsupported).
   void call(const Request& request, bool whole, int member, const void* src, void* dst,
             Stream stream, double scalar = 1.0);
+  /// To and from one rank of all; a null pointer is left out. As call().
+  void message(int peer, const void* sent, void* received, std::uint64_t bytes, Stream stream);
   /// What went wrong between nodes, as far as NCCL knows. Any thread.
   std::optional<Error> failure();
   /// NCCL's kernels end at once. NCCL frees what it aborts, so once; and it may wait there for
@@ -42,6 +44,7 @@ class Comms {
  private:
   /// One that may be inside a call of NCCL's: who aborts waits for it.
   class Caller;
+  void require_usable(const Request& request) const;
   void pass(const Request& request, Comm comm, const void* src, void* dst, Stream stream,
             double scalar) const;
   void messages(const Request& request, Comm comm, int member, const void* src, void* dst,
