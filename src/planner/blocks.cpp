@@ -20,11 +20,13 @@ class Blocks {
         nodes_(static_cast<int>(rails.groups().size())),
         places_(static_cast<int>(rails.groups().front().size())),
         element_(bytes_of(request_.type)),
-        pieces_(rails.pieces(params, request_.count, 1, 8)) {}
+        slots_(request_.collective == Collective::send_recv    ? 1
+               : request_.collective == Collective::all_to_all ? 2 * nodes_ * places_
+                                                               : nodes_),
+        pieces_(rails.pieces(params, request_.count, 1, times())) {}
 
   void write() {
-    const bool all_to_all = request_.collective == Collective::all_to_all;
-    rails_.stage(pieces_, nodes_ * (all_to_all ? 2 * places_ : 1));
+    rails_.stage(pieces_, slots_);
     rails_.run(
         pieces_, [&](const Portion& piece, std::size_t index) { in(piece, index); },
         [&](const Portion& piece, std::size_t index) { return across(piece, index); },
@@ -32,6 +34,12 @@ class Blocks {
   }
 
  private:
+  /// Blocks of two pieces in turn, and what plans in a node may want: one for each that they move.
+  double times() const {
+    if (request_.count == 0) return 0;
+    const auto blocks = static_cast<double>(2 * slots_ + (slots_ > 1 ? places_ : 1));
+    return blocks * static_cast<double>(stride()) / static_cast<double>(message_bytes(request_));
+  }
   std::uint64_t bytes(const Portion& piece) const { return piece.each * element_; }
   std::uint64_t stride() const { return request_.count * element_; }
   bool is_rooted() const {
@@ -67,6 +75,7 @@ class Blocks {
   const Request& request_;
   int nodes_, places_;
   std::uint64_t element_;
+  int slots_;  ///< blocks that a rank stages of a piece
   std::vector<Portion> pieces_;
 };
 
@@ -98,7 +107,7 @@ void Blocks::in(const Portion& piece, std::size_t index) {
 Part Blocks::across_part(int rank, int node, const Portion& piece, std::size_t index) const {
   const Region own_in = block(Space::input, rank, 0, piece);
   const Region own_out = block(Space::output, rank, 0, piece);
-  const Region row = staged(rank, index, piece, nodes_);
+  const Region row = staged(rank, index, piece, std::min(nodes_, slots_));
   switch (request_.collective) {
     case Collective::reduce_scatter: return {rank, row, own_out};
     case Collective::all_gather: return {rank, own_in, row};

@@ -15,7 +15,7 @@ void broadcast(Builder& builder, Rails& rails, const Params& params) {
   const Seat root = seat_of(rails.groups(), builder.request().root);
   const std::vector<int>& home = rails.groups()[at(root.group)];
   rails.run(
-      rails.pieces(params, builder.request().count, rails.shards()),
+      rails.pieces(params, builder.request().count, rails.shards(), 2),
       [&](const Portion& piece, std::size_t) {
         rails.deal_in(
             home, root.place, piece,

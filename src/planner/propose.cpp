@@ -100,7 +100,9 @@ std::vector<Plan> propose_of(const std::vector<const Strategy*>& strategies,
       continue;
     }
     std::size_t built = 0;
-    for (const Params& params : strategy->candidates(topology, wanted)) {
+    const std::vector<Params> sets = strategy->candidates(topology, wanted);
+    if (sets.empty()) refuse(*strategy, "more ops than a choice has time for: by name only");
+    for (const Params& params : sets) {
       // Each strategy gets one plan; further ones only while there is room.
       if (built > 0 && (built >= kMostOfStrategy || proposals.size() >= kMostPlans)) break;
       try {

@@ -2,6 +2,7 @@
 #include "planner/rails.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "planner/transfer.hpp"
 
@@ -37,14 +38,14 @@ Region Rails::out(int rank, const Portion& piece, int shard) const {
 }
 
 std::vector<Portion> Rails::pieces(const Params& params, std::uint64_t count, int shards,
-                                   std::uint64_t staged_parts) {
+                                   double times) {
   constexpr int kMostPieces = 256;
-  const std::uint64_t bytes = message_bytes(builder_.request());
-  const std::uint64_t room =
-      std::max<std::uint64_t>(scratch_limit(builder_.topology()) / staged_parts, 1);
+  const double bytes = times * static_cast<double>(message_bytes(builder_.request()));
+  constexpr double kUsed = 0.98;  // the rest is for parts that begin at a granule
+  const double room = std::max(kUsed * static_cast<double>(scratch_limit(builder_.topology())), 1.0);
   int wanted = param_in(params, "pieces", 1, 1, kMostPieces);
   builder_.param("pieces", wanted);
-  wanted = std::max(wanted, static_cast<int>((bytes + room - 1) / room));
+  wanted = std::max(wanted, static_cast<int>(std::min(std::ceil(bytes / room), 1e6)));
   const std::uint64_t granule = std::max<std::uint64_t>(builder_.granule() / element(), 1);
   const auto parts = static_cast<std::uint64_t>(shards);
   std::vector<Portion> made;
@@ -58,6 +59,14 @@ std::vector<Portion> Rails::pieces(const Params& params, std::uint64_t count, in
   }
   if (done < count) made.push_back({done, count - done, 1});
   return made;
+}
+
+/// Where each rank of a group has a shard, what comes from the others; else shards of several.
+double Rails::times_of_sums() const {
+  const bool is_whole = std::all_of(groups_.begin(), groups_.end(), [&](const auto& group) {
+    return static_cast<int>(group.size()) == shards_;
+  });
+  return is_whole ? (shards_ - 1.0) / shards_ : 2.0;
 }
 
 void Rails::sum_in(const std::vector<int>& group, const Portion& piece, const Where& src,
@@ -188,7 +197,8 @@ Region Rails::staged(int rank, std::size_t piece, std::uint64_t bytes) const {
 void Rails::all_reduce(const Params& params, bool sums_in_output,
                        const std::function<void(const Portion&)>& before,
                        const std::function<void(const Portion&)>& after) {
-  const auto pieces = this->pieces(params, builder_.request().count, shards_);
+  const auto pieces =
+      this->pieces(params, builder_.request().count, shards_, sums_in_output ? 2 : times_of_sums());
   run(
       pieces,
       [&](const Portion& piece, std::size_t) {
@@ -214,7 +224,9 @@ void Rails::all_reduce(const Params& params, bool sums_in_output,
       });
 }
 
-std::vector<Params> piece_candidates(const Topology&, const Request& request) {
+// A piece of an all_to_all has ops for each two nodes, so of many ranks there is one piece, or as few
+// as scratch has room for (see Blocks), or none.
+std::vector<Params> piece_candidates(const Topology& topology, const Request& request) {
   constexpr int kMostParts = 256;  // of all ranks: more are more ops than a choice has time for,
   constexpr int kManyRanks = 16;   // and from here on so are several sets
   const std::uint64_t bytes = message_bytes(request);
@@ -222,8 +234,10 @@ std::vector<Params> piece_candidates(const Topology&, const Request& request) {
   for (const int pieces : {4, 16})
     if (bytes >> 20 >= static_cast<std::uint64_t>(pieces) && pieces * request.ranks <= kMostParts)
       sets.push_back({{"pieces", pieces}});
-  if (request.ranks > kManyRanks) sets = {sets.back()};
-  return sets;
+  if (request.ranks <= kManyRanks) return sets;
+  if (request.collective != Collective::all_to_all) return {sets.back()};
+  if (bytes > scratch_limit(topology) / 4) return {};
+  return {sets.front()};
 }
 
 }  // namespace plait

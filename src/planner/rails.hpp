@@ -33,10 +33,12 @@ class Rails {
   /// The piece, or one shard of it, in a rank's input or output.
   Region in(int rank, const Portion& piece, int shard = -1) const;
   Region out(int rank, const Portion& piece, int shard = -1) const;
-  /// Pieces as the parameter `pieces` wants them, or more where a piece would be more than one part
-  /// in `staged_parts` of a rank's scratch; what is left over is a piece of one shard.
-  std::vector<Portion> pieces(const Params& params, std::uint64_t count, int shards,
-                              std::uint64_t staged_parts = 2);
+  /// Pieces as the parameter `pieces` wants them, or more where a rank's scratch has no room for
+  /// fewer: the message in one piece would lie there `times` times, plans in nodes included. What is
+  /// left over is a piece of one shard.
+  std::vector<Portion> pieces(const Params& params, std::uint64_t count, int shards, double times);
+  /// Of what plans in a node want for sums of a message.
+  double times_of_sums() const;
 
   using Where = std::function<Region(int rank, int shard)>;  ///< shard -1: all of the piece
   /// A group's ranks sum a piece: what they have at `src` to the carriers' shards at `dst`.

@@ -154,6 +154,18 @@ TEST_CASE("64 ranks on 8 nodes; 65 are refused") {
     CHECK(report.proved());
     CHECK(simulate(plan, topology).total_ns > 0);
   }
+  for (const Collective collective : kCollectives) {  // as many pieces as scratch wants
+    Request request;
+    request.collective = collective;
+    request.ranks = 16;
+    request.peer = 15;
+    request.count = 1;
+    request.count = (1ull << 30) / message_bytes(request);
+    const Topology two = load_topology("hgx-h200-2");
+    const Report report = verify(propose_one(two, request, "multi_node", {{"pieces", 1}}));
+    INFO(print(report));
+    CHECK(report.proved());
+  }
   Request request;
   request.ranks = 65;
   request.count = 1;

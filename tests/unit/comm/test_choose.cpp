@@ -2,11 +2,15 @@
 // that can is taken, a strategy asked for by name is refused with the reason, and explain says so.
 #include <doctest/doctest.h>
 
+#include <time.h>
+
+#include <algorithm>
 #include <cfenv>
 
 #include "comm/choose.hpp"
 #include "exec/float_mode.hpp"
 #include "plait/error.hpp"
+#include "unit/scale.hpp"
 
 using namespace plait;
 
@@ -85,4 +89,43 @@ TEST_CASE("an engine's plan is not run by lanes: it uses its slots again without
   CHECK(chooser.proved(plan) != nullptr);
   plan.counts[0] = 1;
   CHECK_THROWS_WITH_AS(chooser.proved(plan), doctest::Contains("name the engine"), Error);
+}
+
+namespace {
+
+/// CPU time of this thread: what else the machine does counts little.
+double cpu_ms() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
+}
+
+}  // namespace
+
+TEST_CASE("plans for 64 GPUs of eight nodes are made and ranked within 50 ms, and fit in scratch") {
+  const Topology topology = load_topology("hgx-h200-8");
+  const double most_ms = plait_test::scale() < 1 ? 5000 : 50;  // sanitizers take their time
+  for (const char* name : {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
+                           "all_to_all", "gather", "scatter", "send_recv", "copy"})
+    for (const std::uint64_t bytes : {1ull << 10, 64ull << 20, 1ull << 30}) {
+      Request request;
+      request.collective = parse_collective(name);
+      request.ranks = 64;
+      request.peer = 63;
+      request.count = 1;
+      request.count = std::max<std::uint64_t>(bytes / message_bytes(request), 1);
+      CAPTURE(std::string(name));
+      CAPTURE(bytes);
+      double least_ms = 1e9;
+      std::vector<RankedPlan> plans;
+      for (int turn = 0; turn < 3; ++turn) {
+        const double began_ms = cpu_ms();
+        plans = ranked(topology, request);
+        least_ms = std::min(least_ms, cpu_ms() - began_ms);
+      }
+      CHECK(least_ms < most_ms);
+      REQUIRE(!plans.empty());
+      for (const RankedPlan& one : plans)
+        for (const std::uint64_t scratch : one.plan.scratch_bytes) CHECK(scratch <= 256u << 20);
+    }
 }
