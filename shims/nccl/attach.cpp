@@ -22,7 +22,7 @@
 #include "comm/socket.hpp"
 #include "comm/vote.hpp"
 #include "plait/error.hpp"
-#include "shims/nccl/carrier.hpp"
+#include "shims/nccl/card_exchange.hpp"
 #include "shims/nccl/group.hpp"
 #include "shims/nccl/leave.hpp"
 #include "shims/nccl/news.hpp"
@@ -154,13 +154,6 @@ void require_direct_access(const Nodes& nodes, const Agreed& agreed) {
                               });
 }
 
-/// Room for large calls is made when they come, unless the program says how much there is to be, or
-/// wants no call to go to NCCL meanwhile. Ranks of several nodes have no page in common. Ranks of
-/// one process could hold each other up: see cuda::Growth.
-bool grows(const Env& env, bool one_node, bool in_processes) {
-  return one_node && in_processes && !env.bitwise && !env.has("PLAIT_DEVICE_MEMORY");
-}
-
 GpuCallsOptions engine_options(const State& state, const Nodes& nodes, const Agreed& agreed) {
   const Env& env = settings().env;
   const bool one_node = nodes.count() == 1;
@@ -169,7 +162,11 @@ GpuCallsOptions engine_options(const State& state, const Nodes& nodes, const Agr
     made.forced = parse_algo("PLAIT_ALGO", env.algo);
   made.bitwise = env.bitwise;
   made.beats_nccl = !env.bitwise;
-  made.grows = grows(env, one_node, agreed.in_processes);
+  // Room for large calls is made when they come, unless the program says how much there is to be,
+  // or wants no call to go to NCCL meanwhile. Ranks of several nodes have no page in common. Ranks
+  // of one process could hold each other up: see cuda::Growth.
+  made.grows =
+      one_node && agreed.in_processes && !env.bitwise && !env.has("PLAIT_DEVICE_MEMORY");
   made.knows_links = one_node;
   made.finds_paths = !env.profile.empty();
   cuda::CudaRankOptions& rank = made.rank;
@@ -190,8 +187,7 @@ GpuCallsOptions engine_options(const State& state, const Nodes& nodes, const Agr
 
 std::unique_ptr<Engine> make_engine(State& state, const Nodes& nodes, Comm across,
                                     const Agreed& agreed, const Exchange& in_node) {
-  std::unique_ptr<Engine> inside =
-      platform().engine(engine_options(state, nodes, agreed), in_node);
+  std::unique_ptr<Engine> inside = platform().engine(engine_options(state, nodes, agreed), in_node);
   if (across == nullptr) return inside;
   return node_engine(nodes, state.device, std::move(inside), state.comm, across);
 }
@@ -224,11 +220,11 @@ void build(State& state, const Nodes& nodes, Comm across, const Agreed& agreed,
 
 /// Fills state.engine on all ranks, or throws AgreedError on all.
 void agree(State& state) {
-  Carrier carrier(state);
-  const Allgather carry = [&](const std::string& mine) { return carrier.allgather(mine); };
+  CardExchange cards(state);
+  const Allgather carry = [&](const std::string& mine) { return cards.allgather(mine); };
   const std::vector<Introduced> all = introduce(state, carry);
   const Introduced& mine = all[static_cast<std::size_t>(state.rank)];
-  carrier.meet_first(all[0].word,
+  cards.meet_first(all[0].word,
                      static_cast<int>(std::count_if(all.begin(), all.end(), [&](const auto& one) {
                        return one.process == mine.process;
                      })));
@@ -240,7 +236,7 @@ void agree(State& state) {
   for (const Introduced& one : all)
     lives.push_back(one.host == mine.host ? std::optional(one.life) : std::nullopt);
   std::shared_ptr<WatchedPeers> peers = open_peers(lives, state.rank);
-  carrier.watch_for(peers);
+  cards.watch_for(peers);
   const Comm across = across_nodes(state, nodes);
   const Agreed agreed = agreed_on(all);
   state.most_blocks = agreed.most_blocks;

@@ -1,13 +1,9 @@
 // The platform of production: GpuCalls as the engine, device buffers for the exchange, the driver's
 // GPU numbers as places. Everything goes through the driver that the program itself uses.
 #include <chrono>
-#include <cstring>
 #include <mutex>
 #include <thread>
 
-#include "base/text.hpp"
-#include "comm/gpu_calls.hpp"
-#include "comm/node_program.hpp"
 #include "comm/nodes.hpp"
 #include "comm/setup.hpp"
 #include "driver/cuda/primary.hpp"

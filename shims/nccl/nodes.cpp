@@ -1,6 +1,8 @@
 // GpuNodes over the node's engine and the program's own communicator.
 #include "shims/nccl/nodes.hpp"
 
+#include <atomic>
+
 #include "base/text.hpp"
 #include "comm/gpu_nodes.hpp"
 #include "comm/setup.hpp"
@@ -41,8 +43,10 @@ class NodeEngine : public Engine {
   }
   int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     const InReal in_real;
-    over_.enqueue(*over_.program(request, {}), input, output, stream);
+    const std::shared_ptr<const NodeProgram> program = over_.program(request, {});
+    over_.enqueue(*program, input, output, stream);
     inside_->heed(stream);
+    sent_ += program->bytes_between;
     return kByPlait;
   }
   std::string how(const Request& request) const override {
@@ -67,6 +71,10 @@ class NodeEngine : public Engine {
  private:
   std::unique_ptr<Engine> inside_;
   mutable GpuNodes over_;  // it remembers how requests go
+  std::atomic<std::uint64_t> sent_{0};
+  const CountedPaths paths_{[this] {
+    return std::map<std::string, std::uint64_t>{{"nccl", sent_.load()}};
+  }};
 };
 
 }  // namespace

@@ -295,9 +295,9 @@ std::size_t wrong_after(GpuFixture& gpu, const Plan& plan, unsigned seed) {
   const auto bound = gpu.cuda->bind(plan);
   const Bytes& expected = example.expected;
   GpuFixture::to_gpu(gpu.input, example.input);
-  const auto enqueue = [&](Carrier carrier) {
+  const auto enqueue = [&](CopiedBy copied_by) {
     gpu.cuda->run(*bound, reinterpret_cast<const void*>(gpu.input),
-                  reinterpret_cast<void*>(gpu.output), gpu.stream, {}, carrier);
+                  reinterpret_cast<void*>(gpu.output), gpu.stream, {}, copied_by);
   };
   const auto compare = [&] {
     gpu.finish();
@@ -314,18 +314,18 @@ std::size_t wrong_after(GpuFixture& gpu, const Plan& plan, unsigned seed) {
   const char* only = std::getenv("ONLY_ENGINE");  // to find out which engine a failure is of
   std::size_t wrong = 0;
   if (only == nullptr || std::string(only) == "kernel") {
-    enqueue(Carrier::one_kernel);
+    enqueue(CopiedBy::one_kernel);
     wrong += compare();
   }
   if (gpu.board->ranks == 2 && (only == nullptr || std::string(only) == "copy")) {
-    enqueue(Carrier::copy_engines);
+    enqueue(CopiedBy::copy_engines);
     wrong += compare();
   }
   if (only != nullptr && std::string(only) == "copy") return wrong;
   Graph graph = nullptr;
   GraphExec exec = nullptr;
   PLAIT_CUDA_CALL(stream_begin_capture, gpu.stream, kCaptureThreadLocal);
-  enqueue(Carrier::automatic);
+  enqueue(CopiedBy::automatic);
   PLAIT_CUDA_CALL(stream_end_capture, gpu.stream, &graph);
   PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
   gpu.board->meet();

@@ -426,12 +426,12 @@ LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* ou
   return args;
 }
 
-bool CudaRank::uses_one_kernel(const BoundPlan& bound, Carrier carrier, Stream stream) const {
-  if (carrier == Carrier::copy_engines && options_.ranks > 2)
+bool CudaRank::uses_one_kernel(const BoundPlan& bound, CopiedBy copied_by, Stream stream) const {
+  if (copied_by == CopiedBy::copy_engines && options_.ranks > 2)
     throw Error(ErrorCode::unsupported,
                 text("copy engines for ", options_.ranks,
                      " ranks: more than two have been seen to stand still; use one kernel"));
-  if (carrier != Carrier::automatic) return carrier == Carrier::one_kernel;
+  if (copied_by != CopiedBy::automatic) return copied_by == CopiedBy::one_kernel;
   constexpr std::uint64_t kCopyEngineBytes = 256ull << 20;
   // Four GPUs and more have been seen to stand still with copy engines (bench/NOTES.md).
   return is_capturing(stream) || options_.ranks > 2 || !whole_.has_copy_engines() ||
@@ -439,14 +439,14 @@ bool CudaRank::uses_one_kernel(const BoundPlan& bound, Carrier carrier, Stream s
 }
 
 void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stream stream,
-                   const std::vector<double>& scalars, Carrier carrier) {
+                   const std::vector<double>& scalars, CopiedBy copied_by) {
   if (reduces(bound.plan().request.collective))  // what only moves may lie anywhere
     check_alignment(bound.plan().request, options_.rank, input, output);
   const Current current(context_);
   in_order(stream, [&] {
     await_uploads(stream);
     LaneArgs args = lane_args(bound, input, output, scalars);
-    if (uses_one_kernel(bound, carrier, stream))
+    if (uses_one_kernel(bound, copied_by, stream))
       run_whole(bound, args, stream);
     else
       run_streams(bound, args, stream);

@@ -56,7 +56,7 @@ struct CudaRankOptions {
 /// What copies: the copy engines, one stream a lane (large messages, no SMs while copying), or one
 /// kernel for all lanes. `automatic`: kernels for what is small, and inside graphs, whose branches
 /// may not run side by side.
-enum class Carrier { automatic, copy_engines, one_kernel };
+enum class CopiedBy { automatic, copy_engines, one_kernel };
 
 class CudaRank : public EngineRank {
  public:
@@ -101,7 +101,7 @@ class CudaRank : public EngineRank {
   /// stream; what comes after it on `stream` sees the output. scalars: premul_sum, one a rank, or
   /// empty.
   void run(const BoundPlan& bound, const void* input, void* output, Stream stream,
-           const std::vector<double>& scalars = {}, Carrier carrier = Carrier::automatic);
+           const std::vector<double>& scalars = {}, CopiedBy copied_by = CopiedBy::automatic);
 
   /// The engine's call, made ready once, where count is not 0, in that room. Error(unsupported)
   /// where the engine refuses.
@@ -155,7 +155,7 @@ class CudaRank : public EngineRank {
   void open_host_path();
   LaneArgs lane_args(const BoundPlan& bound, const void* input, void* output,
                      const std::vector<double>& scalars) const;
-  bool uses_one_kernel(const BoundPlan& bound, Carrier carrier, Stream stream) const;
+  bool uses_one_kernel(const BoundPlan& bound, CopiedBy copied_by, Stream stream) const;
   void end_lanes(const LaneArgs& args, Stream stream);
   void run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream);
   void run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream);

@@ -14,9 +14,9 @@ inline constexpr std::size_t kCardBytes = 4096;
 /// failed, was aborted, or takes too long.
 void wait_ready(State& state);
 
-class Carrier {
+class CardExchange {
  public:
-  explicit Carrier(State& state);
+  explicit CardExchange(State& state);
   /// From here on, the `count` ranks of this process meet before each exchange. Allocating may wait
   /// for every kernel of the process: a rank whose NCCL kernel already waits for a rank that still
   /// allocates would wait for ever.

@@ -1,7 +1,7 @@
 // One round = meet, copy the card in, ncclAllGather on a private stream, wait with a deadline, read
 // all. Names of meetings are used once (a word and the number of the round), so a meeting is a
 // plain count.
-#include "shims/nccl/carrier.hpp"
+#include "shims/nccl/card_exchange.hpp"
 
 #include <algorithm>
 #include <condition_variable>
@@ -88,12 +88,12 @@ void wait_ready(State& state) {
   }
 }
 
-Carrier::Carrier(State& state) : state_(state) {
+CardExchange::CardExchange(State& state) : state_(state) {
   if (state.staging == nullptr)
     state.staging = platform().staging(state.device, state.ranks, kCardBytes);
 }
 
-std::vector<std::string> Carrier::allgather(const std::string& mine) {
+std::vector<std::string> CardExchange::allgather(const std::string& mine) {
   if (state_.cancelled.load())
     throw Error(ErrorCode::aborted, "the communicator was ended while plait was attaching");
   Card card{};
