@@ -4,11 +4,12 @@
         torchrun --nproc-per-node 4 tests/gpu/nodes_drop_in.py [--csv rows.csv]
 
 Each PLAIT_NODE_SIZE ranks count as a node, for plait and (NCCL_HOSTID) for NCCL, which then goes by
-sockets between them. Every collective is checked, eager and in a graph; some all_reduce must be
-plait's where nodes have several ranks, and nothing where they have one. With PLAIT_ALGO=multi_node
-plait takes whatever its engines serve in a node. Then all_reduces by turns with NCCL's own: a
-process group of the same ranks that was left to NCCL. Rank 0 prints a JSON line a finding; the
-status is 1 where one failed. Every wait has a deadline.
+sockets between them. Every collective is checked, eager and in a graph, and sends and receives
+round all ranks; some all_reduce must be plait's where nodes have several ranks, and nothing where
+they have one. With PLAIT_ALGO=multi_node plait takes whatever its engines serve in a node. Then
+all_reduces by turns with NCCL's own: a process group of the same ranks that was left to NCCL. Rank
+0 prints a JSON line a finding. The status is 1 where a check failed, 3 where NCCL's own took less
+than --least of plait's time at some size. Every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -77,6 +78,23 @@ def cases(count: int) -> dict[str, tuple[Call, torch.Tensor, torch.Tensor]]:
         dist.reduce(one["c"], root)
 
     scattered = torch.full((count,), -1.0, device="cuda")
+    dealt = torch.full((count,), -1.0, device="cuda")
+    come = torch.full((count,), -1.0, device="cuda")
+    collected = torch.full((count * ranks,), -1.0, device="cuda")
+
+    def gather() -> None:
+        dist.gather(mine, list(collected.chunk(ranks)) if rank == root else None, root)
+
+    def scatter() -> None:
+        parts = values(count * ranks, root).chunk(ranks) if rank == root else None
+        dist.scatter(dealt, list(parts) if parts else None, root)
+
+    def send_recv() -> None:
+        there, here = (rank + 1) % ranks, (rank - 1) % ranks
+        ends = [dist.P2POp(dist.isend, mine, there), dist.P2POp(dist.irecv, come, here)]
+        for one in dist.batch_isend_irecv(ends):
+            one.wait()
+
     return {
         "all_reduce": (all_reduce, one["a"], total(count)),
         "broadcast": (broadcast, one["b"], values(count, root)),
@@ -92,6 +110,9 @@ def cases(count: int) -> dict[str, tuple[Call, torch.Tensor, torch.Tensor]]:
             gathered(count),
         ),
         "all_to_all": (lambda: dist.all_to_all_single(all_["b"], wide), all_["b"], crossed),
+        "gather": (gather, collected, gathered(count) if rank == root else collected),
+        "scatter": (scatter, dealt, values(count * ranks, root)[part]),
+        "send_recv": (send_recv, come, values(count, (rank - 1) % ranks)),
     }
 
 
@@ -141,8 +162,11 @@ def took_us(data: torch.Tensor, group: dist.ProcessGroup) -> float:
     return 1e3 * start.elapsed_time(end) / calls
 
 
-def compare(csv: str) -> None:
-    """all_reduces by turns over the same nodes: plait with NCCL between, and NCCL's own."""
+def compare(csv: str) -> dict[int, float]:
+    """all_reduces by turns over the same nodes: plait with NCCL between, and NCCL's own.
+
+    By size: NCCL's time over plait's.
+    """
     leave_new(True)
     left = dist.new_group(list(range(dist.get_world_size())))
     dist.all_reduce(torch.ones(1, device="cuda"), group=left)  # makes its communicator now
@@ -150,6 +174,7 @@ def compare(csv: str) -> None:
     leave_new(False)
     groups = {"plait": dist.group.WORLD, "nccl": left}
     lines = ["bytes,nodes,node_size,plait_us,nccl_us,ratio"]
+    ratios: dict[int, float] = {}
     for size in SIZES:
         data = torch.zeros(size // 4, device="cuda")
         took: dict[str, list[float]] = {key: [] for key in groups}
@@ -162,18 +187,20 @@ def compare(csv: str) -> None:
         nodes = dist.get_world_size() // NODE_SIZE
         row = {"bytes": size, "nodes": nodes, "node_size": NODE_SIZE}
         row |= {f"{key}_us": round(us[key], 2) for key in ("plait", "nccl")}
-        row["ratio"] = round(us["nccl"] / us["plait"], 4)
+        row["ratio"] = ratios[size] = round(us["nccl"] / us["plait"], 4)
         lines.append(",".join(str(word) for word in row.values()))
         if dist.get_rank() == 0:
             print(json.dumps(row), flush=True)
     if csv and dist.get_rank() == 0:
         Path(csv).write_text("\n".join(lines) + "\n")
+    return ratios
 
 
 def main() -> int:
-    """All checks, then times; 1 where a check failed."""
+    """All checks, then times; 1 where a check failed, 3 where plait was slower than it may be."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--csv", default="")
+    parser.add_argument("--least", type=float, default=0.95, help="of NCCL's time over plait's")
     args = parser.parse_args()
     signal.alarm(SECONDS)
     local = int(os.environ["LOCAL_RANK"])
@@ -186,11 +213,12 @@ def main() -> int:
         "nccl", device_id=torch.device("cuda", local), timeout=timedelta(seconds=120)
     )
     failed = check()
-    compare(args.csv)
+    ratios = compare(args.csv)
+    slow = {size: ratio for size, ratio in ratios.items() if ratio < args.least}
     if dist.get_rank() == 0:
-        print(json.dumps({"failed": failed, "served": served()}), flush=True)
+        print(json.dumps({"failed": failed, "slow": slow, "served": served()}), flush=True)
     dist.destroy_process_group()
-    return 1 if failed else 0
+    return 1 if failed else 3 if slow else 0
 
 
 if __name__ == "__main__":
