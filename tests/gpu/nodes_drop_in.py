@@ -81,13 +81,13 @@ def cases(count: int) -> dict[str, tuple[Call, torch.Tensor, torch.Tensor]]:
     dealt = torch.full((count,), -1.0, device="cuda")
     come = torch.full((count,), -1.0, device="cuda")
     collected = torch.full((count * ranks,), -1.0, device="cuda")
+    parts = list(values(count * ranks, root).chunk(ranks)) if rank == root else None
 
     def gather() -> None:
         dist.gather(mine, list(collected.chunk(ranks)) if rank == root else None, root)
 
     def scatter() -> None:
-        parts = values(count * ranks, root).chunk(ranks) if rank == root else None
-        dist.scatter(dealt, list(parts) if parts else None, root)
+        dist.scatter(dealt, parts, root)
 
     def send_recv() -> None:
         there, here = (rank + 1) % ranks, (rank - 1) % ranks
