@@ -165,8 +165,7 @@ GpuCallsOptions engine_options(const State& state, const Nodes& nodes, const Agr
   // Room for large calls is made when they come, unless the program says how much there is to be,
   // or wants no call to go to NCCL meanwhile. Ranks of several nodes have no page in common. Ranks
   // of one process could hold each other up: see cuda::Growth.
-  made.grows =
-      one_node && agreed.in_processes && !env.bitwise && !env.has("PLAIT_DEVICE_MEMORY");
+  made.grows = one_node && agreed.in_processes && !env.bitwise && !env.has("PLAIT_DEVICE_MEMORY");
   made.knows_links = one_node;
   made.finds_paths = !env.profile.empty();
   cuda::CudaRankOptions& rank = made.rank;
@@ -225,9 +224,9 @@ void agree(State& state) {
   const std::vector<Introduced> all = introduce(state, carry);
   const Introduced& mine = all[static_cast<std::size_t>(state.rank)];
   cards.meet_first(all[0].word,
-                     static_cast<int>(std::count_if(all.begin(), all.end(), [&](const auto& one) {
-                       return one.process == mine.process;
-                     })));
+                   static_cast<int>(std::count_if(all.begin(), all.end(), [&](const auto& one) {
+                     return one.process == mine.process;
+                   })));
   require_alike(all);
   const Nodes nodes = nodes_of(state, all);
   if (const std::string why = why_not(nodes, all); !why.empty())

@@ -72,9 +72,8 @@ class NodeEngine : public Engine {
   std::unique_ptr<Engine> inside_;
   mutable GpuNodes over_;  // it remembers how requests go
   std::atomic<std::uint64_t> sent_{0};
-  const CountedPaths paths_{[this] {
-    return std::map<std::string, std::uint64_t>{{"nccl", sent_.load()}};
-  }};
+  const CountedPaths paths_{
+      [this] { return std::map<std::string, std::uint64_t>{{"nccl", sent_.load()}}; }};
 };
 
 }  // namespace

@@ -387,8 +387,9 @@ std::unique_ptr<Communicator> Communicator::State::make_pair(int peer) {
     const cuda::ArenaRooms& rooms = device->calls().rank().whole_group().rooms;
     pair.device_bytes = rooms.pair_bytes;
     if (rooms.pair_bytes == 0)
-      pair.why_no_gpu = text("it wants ", cuda::kArenaGrainBytes >> 20, " MiB of device memory; ",
-                             rooms.budget, " leaves none for ", local_ranks() - 1, " pairs of ranks");
+      pair.why_no_gpu =
+          text("it wants ", cuda::kArenaGrainBytes >> 20, " MiB of device memory; ", rooms.budget,
+               " leaves none for ", local_ranks() - 1, " pairs of ranks");
   }
   const std::string waiting = text("rank ", rank(), " waits for it to send or receive");
   pair.check = [this, peer, waiting] { peers.check_one(peer, waiting); };

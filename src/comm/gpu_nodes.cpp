@@ -77,8 +77,8 @@ std::shared_ptr<const NodeProgram> GpuNodes::program(const Request& request,
   return programs_.add(std::move(key), std::move(made), [](const auto&) {});
 }
 
-void GpuNodes::enqueue(const NodeProgram& program, const void* input, void* output, cuda::Stream stream,
-                       double scalar) {
+void GpuNodes::enqueue(const NodeProgram& program, const void* input, void* output,
+                       cuda::Stream stream, double scalar) {
   char* const scratch = program.scratch_bytes == 0
                             ? nullptr
                             : static_cast<char*>(side_->scratch(program.scratch_bytes));

@@ -19,8 +19,7 @@ namespace plait {
 struct InNode {
   /// The same on all ranks of all nodes; null = all are served.
   std::function<bool(const Request&)> takes;
-  std::function<void(const Request&, const void* input, void* output, cuda::Stream stream)>
-      enqueue;
+  std::function<void(const Request&, const void* input, void* output, cuda::Stream stream)> enqueue;
 };
 
 class GpuNodes {

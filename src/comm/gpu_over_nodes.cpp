@@ -22,7 +22,7 @@ using nccl::Comm;
 using nccl::Result;
 using nccl::UniqueId;
 
-constexpr double kEndS = 2.0;  // own work is awaited so long, and NCCL's end
+constexpr double kEndS = 2.0;   // own work is awaited so long, and NCCL's end
 constexpr double kToldS = 1.0;  // a rank that knows why NCCL has failed has so long to tell
 constexpr std::int64_t kHearEveryNs = 1'000'000;
 constexpr std::size_t kMostCrossings = 4096;
@@ -160,10 +160,10 @@ GpuOverNodes::GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOpt
     marker_.open();
   });
   aside_ = aside.get();
-  const InNode inside{
-      nullptr, [this](const Request& request, const void* input, void* output, cuda::Stream stream) {
-        side_.calls->enqueue(request, input, output, stream, {});
-      }};
+  const InNode inside{nullptr, [this](const Request& request, const void* input, void* output,
+                                      cuda::Stream stream) {
+                        side_.calls->enqueue(request, input, output, stream, {});
+                      }};
   over_ = std::make_unique<GpuNodes>(nodes, inside, std::move(aside),
                                      std::make_unique<nccl::Comms>(whole, true, rail),
                                      over_nodes_alone(options.forced), options.bitwise);
@@ -316,8 +316,8 @@ std::optional<Error> GpuOverNodes::standing_still() {
     }
     if (one.seen_ns == 0) one.seen_ns = now_ns();
     if (static_cast<double>(now_ns() - one.seen_ns) > options_.arrive_s * 1e9)
-      return Error(ErrorCode::timeout, text("a call between nodes has stood still for ",
-                                            options_.arrive_s, " s"));
+      return Error(ErrorCode::timeout,
+                   text("a call between nodes has stood still for ", options_.arrive_s, " s"));
   }
   return std::nullopt;
 }
@@ -327,7 +327,8 @@ void GpuOverNodes::cut_short(const Error& said) {
   {
     const std::lock_guard lock(guard_);
     if (said_) return;
-    said_ = Error(said.code(), text(reason_of(said), "; is one of these gone: ", side_.beyond, "?"));
+    said_ =
+        Error(said.code(), text(reason_of(said), "; is one of these gone: ", side_.beyond, "?"));
     told_by_ns_ = deadline_in(side_.hear ? kToldS : 0);
   }
   side_.calls->rank().fail();

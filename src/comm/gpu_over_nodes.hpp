@@ -97,7 +97,7 @@ class GpuOverNodes : private Watched {
   mutable std::mutex guard_;  ///< of those below
   Counters counters_;
   std::deque<Crossing> crossings_;
-  std::optional<Error> said_;     ///< by NCCL, or that it stands still
+  std::optional<Error> said_;    ///< by NCCL, or that it stands still
   std::int64_t told_by_ns_ = 0;  ///< then it is the cause, unless another is known
 };
 

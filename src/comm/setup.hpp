@@ -28,9 +28,9 @@ struct Joined {
   Controls controls;
   std::vector<Peer> peers;
   Topology topology;
-  CallOptions forced;    ///< PLAIT_ALGO
-  bool bitwise = false;  ///< PLAIT_BITWISE
-  std::string name;      ///< of these ranks alone; the same on all of them
+  CallOptions forced;              ///< PLAIT_ALGO
+  bool bitwise = false;            ///< PLAIT_BITWISE
+  std::string name;                ///< of these ranks alone; the same on all of them
   std::vector<std::string> names;  ///< of each in errors, where that is not its number
 };
 

@@ -40,8 +40,7 @@ std::string card_of(const std::optional<Error>& failure, const std::string& byte
 
 std::string bytes_on(const std::string& card, const std::string& rank) {
   std::vector<std::string> parts = unpack(card);
-  if (parts.size() != 3)
-    throw Error(ErrorCode::parse_error, text(rank, " sent a malformed vote"));
+  if (parts.size() != 3) throw Error(ErrorCode::parse_error, text(rank, " sent a malformed vote"));
   const auto number = parse_integer("error code", parts[0], 0, 13);
   if (number != 0)
     throw AgreedError(static_cast<ErrorCode>(number),

@@ -19,7 +19,7 @@ namespace plait {
 namespace {
 
 constexpr std::int64_t kLookEveryNs = 5'000'000;
-constexpr int kYields = 200;  // before a wait sleeps
+constexpr int kYields = 200;               // before a wait sleeps
 constexpr unsigned kSleepUs = 20;          // at once: no bell rings for a message
 constexpr std::uint64_t kShort = 1 << 15;  // bytes that go to all members in one round
 

@@ -16,8 +16,8 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 // Portion i is with node k while piece i + 1 is with node k - 1.
 void go_on_from_node_to_node(Builder& builder, Rails& rails, const Params& params) {
   const double staged = 2.0 / rails.shards();  // of sums so far, two pieces' in turn
-  const std::vector<Portion> pieces = rails.pieces(params, builder.request().count, rails.shards(),
-                                                   rails.times_of_sums() + staged);
+  const std::vector<Portion> pieces =
+      rails.pieces(params, builder.request().count, rails.shards(), rails.times_of_sums() + staged);
   const int nodes = static_cast<int>(rails.groups().size()),
             count = static_cast<int>(pieces.size());
   rails.stage(pieces);

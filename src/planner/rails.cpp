@@ -42,7 +42,8 @@ std::vector<Portion> Rails::pieces(const Params& params, std::uint64_t count, in
   constexpr int kMostPieces = 256;
   const double bytes = times * static_cast<double>(message_bytes(builder_.request()));
   constexpr double kUsed = 0.98;  // the rest is for parts that begin at a granule
-  const double room = std::max(kUsed * static_cast<double>(scratch_limit(builder_.topology())), 1.0);
+  const double room =
+      std::max(kUsed * static_cast<double>(scratch_limit(builder_.topology())), 1.0);
   int wanted = param_in(params, "pieces", 1, 1, kMostPieces);
   builder_.param("pieces", wanted);
   wanted = std::max(wanted, static_cast<int>(std::min(std::ceil(bytes / room), 1e6)));
@@ -224,8 +225,8 @@ void Rails::all_reduce(const Params& params, bool sums_in_output,
       });
 }
 
-// A piece of an all_to_all has ops for each two nodes, so of many ranks there is one piece, or as few
-// as scratch has room for (see Blocks), or none.
+// A piece of an all_to_all has ops for each two nodes, so of many ranks there is one piece, or as
+// few as scratch has room for (see Blocks), or none.
 std::vector<Params> piece_candidates(const Topology& topology, const Request& request) {
   constexpr int kMostParts = 256;  // of all ranks: more are more ops than a choice has time for,
   constexpr int kManyRanks = 16;   // and from here on so are several sets

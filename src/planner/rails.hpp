@@ -34,8 +34,8 @@ class Rails {
   Region in(int rank, const Portion& piece, int shard = -1) const;
   Region out(int rank, const Portion& piece, int shard = -1) const;
   /// Pieces as the parameter `pieces` wants them, or more where a rank's scratch has no room for
-  /// fewer: the message in one piece would lie there `times` times, plans in nodes included. What is
-  /// left over is a piece of one shard.
+  /// fewer: the message in one piece would lie there `times` times, plans in nodes included. What
+  /// is left over is a piece of one shard.
   std::vector<Portion> pieces(const Params& params, std::uint64_t count, int shards, double times);
   /// Of what plans in a node want for sums of a message.
   double times_of_sums() const;

@@ -38,8 +38,8 @@ struct Side {
   std::unique_ptr<GpuCalls> calls;
   std::mutex guard;
   std::optional<Error> failure;
-  std::optional<Error> others;          ///< what ranks of the other node have told, once it is heard
-  std::vector<std::string> told;        ///< by this rank
+  std::optional<Error> others;    ///< what ranks of the other node have told, once it is heard
+  std::vector<std::string> told;  ///< by this rank
   std::unique_ptr<GpuOverNodes> over;
 
   Side(bench::Board* where, const std::vector<std::string>& hosts, int rank, OverNodesOptions how)
@@ -405,8 +405,7 @@ TEST_CASE("one thread of the process watches, however many communicators there a
           for (int more = 0; more < 3; ++more) {
             const GpuOverNodes another(
                 side.nodes, {side.calls.get(), [] { return std::nullopt; }, [](const Error&) {}},
-                {},
-                [&](const std::string& mine) { return side.board->exchange(rank, mine); },
+                {}, [&](const std::string& mine) { return side.board->exchange(rank, mine); },
                 Patience{deadline_in(60), nullptr});
             const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
             while (threads_of_process() > before && std::chrono::steady_clock::now() < until)

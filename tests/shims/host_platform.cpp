@@ -191,7 +191,8 @@ class HostEngine : public Engine {
     prove_host_paths(*shared_->segment, options, exchange);
     if (wished("STANDIN_FAIL_LATE", options.rank.device))
       throw Error(ErrorCode::no_device, "the test wants no peer access here");
-    if (options.grows) page_ = memory_of_rank_0(exchange, options.rank.rank, sizeof(cuda::GrowthPage));
+    if (options.grows)
+      page_ = memory_of_rank_0(exchange, options.rank.rank, sizeof(cuda::GrowthPage));
     if (page_.base() != nullptr)
       growth_ = std::make_unique<cuda::Growth>(
           *reinterpret_cast<cuda::GrowthPage*>(page_.base()), options.rank.rank, options.rank.ranks,

@@ -87,21 +87,12 @@ def bench(
     loaded: LoadOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Time and check a collective over sizes and strategies.
-
-    Under mpiexec or torchrun on that launcher's ranks, unless --ranks says how many to start.
-    """
+    """Time and check a collective over sizes and strategies; under mpiexec on its ranks."""
     load(loaded)
     if against not in ("", "nccl"):
         raise plait.InvalidArgumentError(f"--against: wanted nccl, found {against!r}")
-    launched = ranks is None and between.is_launched()
-    if launched and (gpus or against or pair):
-        raise plait.InvalidArgumentError(
-            f"--gpus, --against and --pair start ranks of their own, and a launcher has started "
-            f"{between.ranks()} here: run it without the launcher, or say --ranks"
-        )
     task = {
-        "launched": launched,
+        "launched": _is_launched(ranks, {"gpus": gpus, "against": against, "pair": pair}),
         "against": against,
         "topology": topology,
         "masks": without or [],
@@ -128,7 +119,7 @@ def bench(
         _refuse("ranks on CPUs (without --gpus) go without", {"csv": csv, "sm-budget": sm_budget})
     outputs.check(csv, "--csv")
     outputs.check_picture(plot, "--plot")
-    ranks = gpu_ranks(ranks, collective) if on_gpus else ranks or (between.ranks() if launched else 2)
+    ranks = gpu_ranks(ranks, collective) if on_gpus else ranks or between.ranks_or(2)
     task |= _requested(collective, types, op, ranks, root, counts)
     task |= {"warmup": warmup, "in_place": True, "strategies": _named(strategies)}
     task["iters"] = iters if on_gpus else iters or HOST_ITERS
@@ -136,6 +127,18 @@ def bench(
         _bench_gpus(task | {"sm_budget": sm_budget}, strategies, csv, plot, as_json)
         return
     _bench_cpus(task, strategies, plot, as_json)
+
+
+def _is_launched(ranks: int | None, own: dict[str, object]) -> bool:
+    """Whether the launcher's ranks are the ones to time; own: options that want others."""
+    if ranks is not None or not between.is_launched():
+        return False
+    if words := [f"--{name}" for name, value in own.items() if value]:
+        raise plait.InvalidArgumentError(
+            f"{', '.join(words)}: starts ranks of its own, and a launcher has started "
+            f"{between.ranks()} here: run it without the launcher, or say --ranks"
+        )
+    return True
 
 
 def _named(strategies: str) -> list[str]:

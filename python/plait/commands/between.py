@@ -28,6 +28,11 @@ def ranks() -> int:
     return int(_core.options_from_environment().ranks)
 
 
+def ranks_or(otherwise: int) -> int:
+    """As many, where a launcher has started some."""
+    return ranks() if is_launched() else otherwise
+
+
 def is_first() -> bool:
     """Whether this rank is the one that tells."""
     return not is_launched() or _core.options_from_environment().rank == 0

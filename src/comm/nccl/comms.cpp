@@ -195,9 +195,8 @@ std::optional<Error> Comms::failure() {
     if (comm == nullptr) continue;
     const Result asked = real().async_error(comm, &said);
     if (asked == ncclSuccess && (said == ncclSuccess || said == ncclInProgress)) continue;
-    return Error(ErrorCode::peer_lost,
-                 text("NCCL between nodes: error ",
-                      static_cast<int>(asked == ncclSuccess ? said : asked)));
+    return Error(ErrorCode::peer_lost, text("NCCL between nodes: error ",
+                                            static_cast<int>(asked == ncclSuccess ? said : asked)));
   }
   return std::nullopt;
 }

@@ -47,8 +47,7 @@ class CudaSideStream : public SideStream {
   void copy(void* dst, const void* src, std::uint64_t bytes, cuda::Stream main) override {
     const cuda::Current current(primary_.context());
     PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<cuda::DevicePointer>(dst),
-                    reinterpret_cast<cuda::DevicePointer>(src), bytes,
-                    main);
+                    reinterpret_cast<cuda::DevicePointer>(src), bytes, main);
   }
   // What is too small stays: calls, and graphs of them, may use it.
   void* scratch(std::uint64_t bytes) override {

@@ -537,17 +537,15 @@ void CudaRank::check() const {
   const std::string place =
       fault.lane == ~0u ? text("a fused kernel") : text("lane ", fault.lane, " op ", fault.where);
   if (code == kFaultAborted)
-    throw Error(ErrorCode::aborted,
-                text(me, " stopped waiting for ", peer, " in ", place));
+    throw Error(ErrorCode::aborted, text(me, " stopped waiting for ", peer, " in ", place));
   constexpr const char* kNext =
       ". The call has no result, so its stream has failed, and with it this process's work on the "
       "GPU: start the program again";
   if (code == kFaultLost)
-    throw Error(ErrorCode::peer_lost, text(me, " waited for ", peer, " in ", place,
-                                           " when a rank was lost", kNext));
-  throw Error(ErrorCode::timeout,
-              text(me, " waited ", options_.wait_s, " s for ", peer, " in ",
-                   place, "; see whether that rank still runs", kNext));
+    throw Error(ErrorCode::peer_lost,
+                text(me, " waited for ", peer, " in ", place, " when a rank was lost", kNext));
+  throw Error(ErrorCode::timeout, text(me, " waited ", options_.wait_s, " s for ", peer, " in ",
+                                       place, "; see whether that rank still runs", kNext));
 }
 
 void CudaRank::abort() noexcept {

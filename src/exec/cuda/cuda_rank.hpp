@@ -29,8 +29,8 @@ struct CudaRankOptions {
   int rank = 0;
   int ranks = 1;
   std::vector<std::string> names;  ///< of each in errors, where that is not its number
-  DeviceArenaSizes sizes;        ///< of parts that are to be of that size; 0 = by `memory`
-  MemoryWish memory;             ///< `grows` follows from `growth`
+  DeviceArenaSizes sizes;          ///< of parts that are to be of that size; 0 = by `memory`
+  MemoryWish memory;               ///< `grows` follows from `growth`
   GrowthPage* growth = nullptr;  ///< zeros that all ranks map, to agree from which call on there is
                                  ///< room for large ones; null = all room at once
   double room_patience_s = 1;    ///< how long calls wait for that room, all together

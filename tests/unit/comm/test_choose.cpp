@@ -1,7 +1,6 @@
 // Choosing among plans where some cannot run (a GPU's arenas are of a fixed size): the next best
 // that can is taken, a strategy asked for by name is refused with the reason, and explain says so.
 #include <doctest/doctest.h>
-
 #include <time.h>
 
 #include <algorithm>
