@@ -1,6 +1,7 @@
 #!/bin/bash
-# Pretended hosts on one machine: hosts.sh N COMMAND... runs the command beside N hosts named ph1..phN, each with network,
-# PID, IPC, UTS and mount namespaces of its own and its own /dev/shm; links p1..pN lead from a bridge here to them.
+# Pretended hosts on one machine: hosts.sh [-r RATE] N COMMAND... runs the command beside N hosts named ph1..phN, each with
+# network, PID, IPC, UTS and mount namespaces of its own and its own /dev/shm; links p1..pN lead from a bridge here to them.
+# RATE, such as 1gbit: of each link, either way (tbf).
 # Wants user namespaces, or root; ends with 77 and a reason where they are not to be had. All ends with the command.
 # As ssh: hosts.sh @ [-options] phK WORDS... runs the words on a host.
 set -e
@@ -19,6 +20,8 @@ if [ -z "$HOSTS" ]; then
     { echo "namespaces are not permitted: $why"; exit 77; }
   HOSTS=/run exec unshare $user $apart "$0" "$@"
 fi
+rate=
+if [ "$1" = -r ]; then rate=$2; shift 2; fi
 count=$1; shift
 export HOSTS
 mount -t tmpfs tmpfs /run
@@ -36,5 +39,9 @@ for k in $(seq "$count"); do
   ip link add p"$k" type veth peer name e0 netns "$(cat /run/"$k")"
   ip link set p"$k" master br0 up
   nsenter -t "$(cat /run/"$k")" --net sh -c "ip addr add 192.0.2.$k/24 dev e0; ip link set e0 up"
+  [ -z "$rate" ] && continue
+  shape="root tbf rate $rate burst 256k latency 50ms"
+  why=$( { tc qdisc add dev p"$k" $shape && nsenter -t "$(cat /run/"$k")" --net tc qdisc add dev e0 $shape; } 2>&1) ||
+    { echo "links cannot be shaped: $why"; exit 77; }
 done
 "$@"

@@ -6,6 +6,7 @@ launcher when one of them ends (-disable-auto-cleanup), as far as that launcher 
 
 from __future__ import annotations
 
+import csv
 import os
 import shlex
 import subprocess
@@ -18,6 +19,7 @@ from test_nodes import pytestmark as wants_mpi
 
 HOSTS = Path(__file__).parent / "hosts.sh"
 JOB, FAULTS = Path(__file__).parent / "job.py", Path(__file__).parent / "faults.py"
+BENCH = Path(__file__).parents[2] / "bench" / "nodes.py"
 
 pytestmark = [wants_mpi]
 
@@ -28,11 +30,17 @@ def is_hydra() -> bool:
 
 
 def launch(
-    folder: Path, hosts: int, ranks: int, words: list[str], meanwhile: str = "", **env: str
+    folder: Path,
+    hosts: int,
+    ranks: int,
+    words: list[str],
+    meanwhile: str = "",
+    rate: str = "",
+    **env: str,
 ) -> subprocess.CompletedProcess[str]:
     """mpiexec over that many pretended hosts; 0 = this one, as two nodes by PLAIT_NODE_SIZE.
 
-    meanwhile: what a shell does beside it.
+    meanwhile: what a shell does beside it; rate: of links, such as 1gbit.
     """
     if not is_hydra():
         pytest.skip("wants MPICH's mpiexec")
@@ -52,7 +60,8 @@ def launch(
         # 141: the launcher had more to say to agents that had gone, after all ranks had ended.
         end = "wait $job; said=$?; test $said = 141 && said=0; exit $said"
         script = f"{line} & job=$!; {meanwhile or ':'}; {end}"
-        line = shlex.join([str(HOSTS), str(hosts), "bash", "-c", script])
+        shaped = ["-r", rate] if rate else []
+        line = shlex.join([str(HOSTS), *shaped, str(hosts), "bash", "-c", script])
     done = subprocess.run(
         ["bash", "-c", line],
         env={**os.environ, **settings, **env},
@@ -89,6 +98,22 @@ def test_every_collective_has_the_bits_of_rank_order_over_hosts(tmp_path, hosts)
     found = facts(done)
     assert found["wrong"] == []
     assert found["ranks"] == 2 * hosts and found["checks"] > 400 * hosts
+
+
+def test_pieces_over_shaped_links_take_what_the_simulator_says(tmp_path):
+    """Loosely, as machines of tests are busy; bench/nodes.py has the figures."""
+    file = tmp_path / "rows.csv"
+    words = [str(BENCH), "--mib", "16", "--turns", "3", "--csv", str(file)]
+    done = launch(tmp_path, 2, 4, words, rate="1gbit")
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    with file.open() as rows:
+        found = {row["way"]: row for row in csv.DictReader(rows)}
+    took = {way: float(row["ms"]) for way, row in found.items()}
+    in_pieces = min(took["multi_node pieces=4"], took["multi_node pieces=16"])
+    assert in_pieces < 1.2 * took["multi_node pieces=1"], took
+    for way, row in found.items():
+        if way.startswith("multi_node"):
+            assert 0.5 < took[way] / float(row["simulated_ms"]) < 3, (way, row)
 
 
 @pytest.mark.parametrize("case", ["absent", "late"])
