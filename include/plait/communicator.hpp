@@ -27,6 +27,8 @@ std::vector<RankedPlan> ranked(const Topology& topology, const Request& request,
                                std::uint64_t budget_ops = 200'000,
                                std::vector<Refusal>* refusals = nullptr);
 
+class Carrier;  ///< comm/carrier.hpp: messages between nodes
+
 inline constexpr int kMostRanks = 16;  ///< of a communicator, all on one host
 inline constexpr int kNoDevice = -1;
 /// The GPU of the launcher's local rank, if every rank gets one of its own; else none for any rank.
@@ -59,6 +61,11 @@ struct CommunicatorOptions {
   /// Called in the calling thread while a call on host memory waits for others; true = call it
   /// again soon. For programs that must keep another library going, as MPI.
   std::function<bool()> meanwhile;
+  /// What carries messages between nodes, where the caller has it: among these ranks, with the same
+  /// numbers. Null = it is looked for (docs/nodes.md).
+  std::shared_ptr<Carrier> carrier;
+  /// With a carrier: this rank's node, by any name. Ranks of one name share memory. Need not agree.
+  std::string node;
 };
 
 /// Options from RANK/WORLD_SIZE, OMPI_COMM_WORLD_*, PMI_*, SLURM_*, in this order; PLAIT_* on top.

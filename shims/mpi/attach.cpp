@@ -9,10 +9,14 @@
 #include <climits>
 #include <cstring>
 #include <fstream>
+#include <numeric>
+#include <set>
+#include <vector>
 
 #include "base/env.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "comm/mpi/carrier.hpp"
 #include "comm/rendezvous.hpp"
 #include "shims/mpi/requests.hpp"
 
@@ -27,6 +31,7 @@ constexpr std::uint64_t kNever = ~std::uint64_t{0};
 /// Smaller messages in device memory are staged and are the MPI's: ranks need not agree then.
 constexpr std::uint64_t kLeastOnGpus = 16 << 10;
 
+constexpr std::uint64_t kLeastOverNodes = 4 << 20;
 /// The least message of each collective that plait takes unless told otherwise: from where on it
 /// was faster than Open MPI and MPICH on two ranks (docs/mpi.md).
 std::uint64_t usual_least(Collective collective) {
@@ -39,16 +44,30 @@ std::uint64_t usual_least(Collective collective) {
 }
 
 /// Message that is served, by Collective.
+/// The same of ranks on several nodes, where a node has more than one (docs/mpi.md).
+std::uint64_t usual_least_over_nodes(Collective collective) {
+  switch (collective) {
+    case Collective::all_reduce:
+    case Collective::reduce_scatter:
+    case Collective::reduce: return kLeastOverNodes;
+    default: return kNever;
+  }
+}
+
 using Least = std::array<std::uint64_t, 16>;
 
 struct Settings {
   bool disabled = false;
   bool host = false;    ///< host memory is served
   bool broken = false;  ///< a variable was wrong: all ranks hear of it
-  Least on_host{}, on_gpus{};
+  Least on_host{}, on_gpus{}, over_nodes{};
+  bool told_bytes = false;  ///< PLAIT_MIN_BYTES is set
+  int node_size = 0;        ///< PLAIT_NODE_SIZE
   std::string topology;
   double arrive_s = kForeverS, deadline_s = kForeverS;
-  int node = 0;  ///< world rank of this node's first rank
+  int node = 0;            ///< world rank of this node's first rank
+  std::vector<int> nodes;  ///< that of each rank of MPI_COMM_WORLD
+  Handle world_group = 0;
 };
 
 Settings& settings() {
@@ -60,19 +79,24 @@ Settings& settings() {
 void set_least(const Env& env, Settings& found) {
   found.on_host.fill(kNever);
   found.on_gpus.fill(kNever);
-  const auto set = [&](Collective collective, std::uint64_t host, std::uint64_t gpus) {
+  found.over_nodes.fill(kNever);
+  const auto set = [&](Collective collective, std::uint64_t host, std::uint64_t over_nodes) {
     const bool told = env.has("PLAIT_MIN_BYTES");
     const auto at = static_cast<std::size_t>(collective);
-    if (found.host) found.on_host[at] = told && host != kNever ? env.min_bytes : host;
-    found.on_gpus[at] = told ? env.min_bytes : gpus;
+    const auto least = [&](std::uint64_t usual) {
+      return told && usual != kNever ? env.min_bytes : usual;
+    };
+    if (found.host) found.on_host[at] = least(host);
+    if (found.host) found.over_nodes[at] = least(over_nodes);
+    found.on_gpus[at] = least(kLeastOnGpus);
   };
   if (!env.ops.empty()) {
     for (const std::string& name : split(env.ops, ','))
-      set(parse_collective(name), 64 << 10, kLeastOnGpus);
+      set(parse_collective(name), 64 << 10, kLeastOverNodes);
     return;
   }
 #define PLAIT_COLLECTIVE(name, input, output, busbw) \
-  set(Collective::name, usual_least(Collective::name), kLeastOnGpus);
+  set(Collective::name, usual_least(Collective::name), usual_least_over_nodes(Collective::name));
 #include "plait/collectives.def"
 #undef PLAIT_COLLECTIVE
 }
@@ -90,6 +114,8 @@ void read_settings(Settings& found) {
     found.topology = env.topology;
   } catch (const Error& error) {
     warn_unasked(-1, text("MPI calls pass on: ", error.what()));
+    found.node_size = env.node_size;
+    found.told_bytes = env.has("PLAIT_MIN_BYTES");
     found.broken = true;
   }
 }
@@ -128,16 +154,59 @@ bool is_everywhere() {
   return foreign_env("OMPI_MCA_mca_base_env_list").find("LD_PRELOAD") != std::string::npos;
 }
 
-/// The world rank of the first rank on this node, as the MPI sees nodes.
+/// The world rank of the first rank on this node: as the MPI sees nodes and as this machine does,
+/// whichever is finer; PLAIT_NODE_SIZE plays smaller ones.
 int node_of(Handle world) {
   const Abi& abi = real().abi;
   Handle shared = 0;
-  int first = 0;
-  real().Comm_rank(world, &first);
-  if (real().Comm_split_type(world, abi.shared_kind, first, abi.no_info, &shared) != 0) return -1;
-  real().small.Bcast(&first, 1, abi.int32, 0, shared);
+  int me = 0, ranks = 0;
+  real().Comm_rank(world, &me);
+  if (real().Comm_split_type(world, abi.shared_kind, me, abi.no_info, &shared) != 0) return -1;
+  real().Comm_size(shared, &ranks);
+  struct Word {
+    std::uint64_t host;
+    int rank;
+    int played;
+  };
+  const int size = settings().node_size;
+  const Word mine{host_id(), me, size > 0 ? me / size : 0};
+  std::vector<Word> all(static_cast<std::size_t>(ranks), mine);
+  real().small.Allgather(&mine, sizeof mine, abi.byte, all.data(), sizeof mine, abi.byte, shared);
   real().Comm_free(&shared);
-  return first;
+  const auto first = std::find_if(all.begin(), all.end(), [&](const Word& one) {
+    return one.host == mine.host && one.played == mine.played;
+  });
+  return first->rank;
+}
+
+/// Which node each rank of the world is on: what a communicator spans, its ranks then know alike
+/// and without a word.
+void learn_nodes(Handle world, int ranks) {
+  Settings& mine = settings();
+  const Abi& abi = real().abi;
+  mine.node = node_of(world);
+  mine.nodes.assign(static_cast<std::size_t>(ranks), mine.node);
+  real().small.Allgather(&mine.node, 1, abi.int32, mine.nodes.data(), 1, abi.int32, world);
+  real().Comm_group(world, &mine.world_group);
+}
+
+/// 1 also where a rank is of another world: attach() then finds out.
+int nodes_of(Handle comm, int ranks) {
+  const Settings& mine = settings();
+  Handle group = 0;
+  if (real().Comm_group(comm, &group) != 0) return 1;
+  std::vector<int> here(static_cast<std::size_t>(ranks)), there(here);
+  std::iota(here.begin(), here.end(), 0);
+  const int code = real().Group_translate_ranks(real().abi.at(&group, 0), ranks, here.data(),
+                                                mine.world_group, there.data());
+  real().Group_free(&group);
+  if (code != 0) return 1;
+  std::set<int> nodes;
+  for (const int rank : there) {
+    if (rank < 0 || static_cast<std::size_t>(rank) >= mine.nodes.size()) return 1;
+    nodes.insert(mine.nodes[static_cast<std::size_t>(rank)]);
+  }
+  return static_cast<int>(nodes.size());
 }
 
 struct Offer {
@@ -162,11 +231,10 @@ Offer new_offer() {
   return offer;
 }
 
-std::unique_ptr<Communicator> meet_at(const Offer& offer, const Place& place, int device) {
+CommunicatorOptions options_for(const Place& place, int device) {
   CommunicatorOptions options;
   options.rank = place.rank;
   options.ranks = place.ranks;
-  options.rendezvous = offer.place.data();
   options.topology = settings().topology;
   options.arrive_s = settings().arrive_s;
   options.deadline_s = settings().deadline_s;
@@ -174,9 +242,14 @@ std::unique_ptr<Communicator> meet_at(const Offer& offer, const Place& place, in
   options.meanwhile = let_mpi_progress;
   try {
     return Communicator::create(options);
+  return options;
+}
+
+/// Null, and said why, where this rank cannot.
+std::unique_ptr<Communicator> made(const CommunicatorOptions& options) {
   } catch (const Error& error) {
-    const bool on_gpus = device != kNoDevice;
-    log(LogLevel::warn, place.rank,
+    const bool on_gpus = options.device != kNoDevice;
+    log(LogLevel::warn, options.rank,
         text(on_gpus ? "device memory of a communicator is staged: "
                      : "a communicator stays with the MPI: ",
              error.what()));
@@ -185,6 +258,34 @@ std::unique_ptr<Communicator> meet_at(const Offer& offer, const Place& place, in
 }
 
 }  // namespace
+
+/// Its ranks are on several nodes: what goes between these is the MPI's to carry, on a communicator
+/// that is kept as long as plait's.
+std::unique_ptr<Communicator> attach_over_nodes(Handle comm, const Place& place, bool can) {
+  CommunicatorOptions options = options_for(place, kNoDevice);
+  if (!all_of(can, comm)) return nullptr;
+  try {
+    options.carrier = carrier_on(comm, place.rank, place.ranks);
+  } catch (const Error& error) {
+    log(LogLevel::warn, place.rank, text("a communicator stays with the MPI: ", error.what()));
+  }
+  if (!all_of(options.carrier != nullptr, comm)) return nullptr;
+  options.node = text(settings().node);
+  return made(options);
+}
+
+/// They are on one node, which rank 0 asks them to say: their world may be another.
+std::unique_ptr<Communicator> attach_in_node(Handle comm, const Place& place, bool can,
+                                             int device) {
+  Offer offer;
+  if (place.rank == 0) offer = new_offer();
+  const int code = real().small.Bcast(&offer, sizeof(Offer), real().abi.byte, 0, comm);
+  const bool near = code == 0 && offer.host == host_id() && offer.node == settings().node;
+  if (!all_of(can && near && offer.place[0] != '\0', comm)) return nullptr;
+  CommunicatorOptions options = options_for(place, device);
+  options.rendezvous = offer.place.data();
+  return made(options);
+}
 
 bool agreed_to_serve() {
   Settings& mine = settings();
@@ -203,10 +304,11 @@ bool agreed_to_serve() {
   if (ranks < 2) return false;
   std::string shown = text(PLAIT_VERSION, ' ', mine.topology, ' ', mine.arrive_s, ' ',
                            mine.deadline_s, ' ', mine.host, ' ', mine.disabled);
-  for (const Least* least : {&mine.on_host, &mine.on_gpus})
+  for (const Least* least : {&mine.on_host, &mine.on_gpus, &mine.over_nodes})
     for (const std::uint64_t bytes : *least) shown += text(' ', bytes);
   std::uint64_t hash = 14695981039346656037ull;
   for (const unsigned char byte : shown) hash = (hash ^ byte) * 1099511628211ull;
+  shown += text(' ', mine.node_size, ' ', mine.told_bytes);
   const int word = static_cast<int>(hash >> 33);
   const auto [lowest, least_negated, whole, blind] =
       least(std::array{word, -word, mine.broken ? 0 : 1, sees_gpus() ? 0 : 1}, world);
@@ -218,7 +320,7 @@ bool agreed_to_serve() {
   const bool gpus = blind == 0;
   if (!mine.host && !gpus) return false;
   gpus_in_job.store(gpus);
-  mine.node = node_of(world);
+  learn_nodes(world, ranks);
   return true;
 }
 
@@ -227,14 +329,18 @@ bool can_attach(Handle comm, Place& place) {
   if (real().Comm_test_inter(comm, &inter) != 0 || inter != 0) return false;
   real().Comm_size(comm, &place.ranks);
   real().Comm_rank(comm, &place.rank);
-  return place.ranks > 1 && place.ranks <= kMostRanks;
+  if (place.ranks < 2 || place.ranks > kMaxRanks) return false;
+  place.nodes = nodes_of(comm, place.ranks);
+  return place.nodes > 1 || place.ranks <= kMostRanks;
 }
 
 bool may_be_wanted(Collective collective, std::uint64_t most_bytes) {
   const Settings& mine = settings();
+bool any_uses_gpus(Handle comm) { return !all_of(!uses_gpus(), comm); }
+
   const auto at = static_cast<std::size_t>(collective);
-  const std::uint64_t least =
-      may_meet_gpus() ? std::min(mine.on_host[at], mine.on_gpus[at]) : mine.on_host[at];
+  std::uint64_t least = std::min(mine.on_host[at], mine.over_nodes[at]);
+  if (may_meet_gpus()) least = std::min(least, mine.on_gpus[at]);
   return least != kNever && most_bytes >= least;
 }
 
@@ -242,11 +348,19 @@ std::uint64_t least_on_host(Collective collective) {
   return settings().on_host[static_cast<std::size_t>(collective)];
 }
 
-Wanted wanted_of(const Shape& shape) {
+Wanted wanted_of(const Shape& shape, const Place& place) {
   const Settings& mine = settings();
   const auto at = static_cast<std::size_t>(shape.request.collective);
   if (shape.has_own_counts()) return {mine.on_host[at] != kNever, false};  // ranks ask each other
   const std::uint64_t bytes = message_bytes(shape.request);
+  if (place.nodes > 1) {
+    // One rank a node leaves nothing to do in a node: then only who asks for it by size gets it.
+    if (place.nodes == place.ranks && !mine.told_bytes) return {};
+    const bool even = !shape.has_own_counts() && shape.request.counts.empty();
+    return {even && mine.over_nodes[at] != kNever &&
+                message_bytes(shape.request) >= mine.over_nodes[at],
+            false};
+  }
   return {mine.on_host[at] != kNever && bytes >= mine.on_host[at],
           may_meet_gpus() && mine.on_gpus[at] != kNever && bytes >= mine.on_gpus[at]};
 }
@@ -254,16 +368,11 @@ Wanted wanted_of(const Shape& shape) {
 std::unique_ptr<Communicator> attach(Handle comm, const Place& place, std::size_t held,
                                      int device) {
   const InProgram here;
-  const Abi& abi = real().abi;
-  Offer offer;
-  if (place.rank == 0) offer = new_offer();
-  const int code = real().small.Bcast(&offer, sizeof(Offer), abi.byte, 0, comm);
-  const bool near = code == 0 && offer.host == host_id() && offer.node == settings().node;
-  const bool can = near && offer.place[0] != '\0' && held < kMostAttached;
-  if (!all_of(can, comm)) return nullptr;
-  std::unique_ptr<Communicator> made = meet_at(offer, place, device);
-  if (!all_of(made != nullptr, comm)) return nullptr;
-  return made;
+  const bool can = held < kMostAttached;
+  std::unique_ptr<Communicator> one = place.nodes > 1 ? attach_over_nodes(comm, place, can)
+                                                      : attach_in_node(comm, place, can, device);
+  if (!all_of(one != nullptr, comm)) return nullptr;
+  return one;
 }
 
 }  // namespace plait::mpi

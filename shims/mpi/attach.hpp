@@ -1,5 +1,5 @@
-// How ranks come to agree: once at MPI_Init that all of them serve, and once for each communicator
-// that its ranks are on one node and have met.
+// How ranks come to agree: once at MPI_Init that all of them serve and which node each is on, and
+// once for each communicator that its ranks have met.
 #pragma once
 #include <memory>
 
@@ -13,14 +13,16 @@ namespace plait::mpi {
 bool agreed_to_serve();
 /// Whether plait may take such calls at all; the same on all ranks. Fills in this rank's place.
 bool can_attach(Handle comm, Place& place);
+/// Whether a rank of this communicator has initialised CUDA; all of them together, alike.
+bool any_uses_gpus(Handle comm);
 /// False where no call with such a message is.
 bool may_be_wanted(Collective collective, std::uint64_t most_bytes);
 /// Where a call's buffers may lie for plait to take it, as PLAIT_OPS and PLAIT_MIN_BYTES have it.
 struct Wanted {
   bool on_host = false, on_gpus = false;
 };
-Wanted wanted_of(const Shape& shape);
-/// In host memory; ~0 where none is served.
+Wanted wanted_of(const Shape& shape, const Place& place);
+/// In host memory of one node; ~0 where none is served.
 std::uint64_t least_on_host(Collective collective);
 /// Collective over the communicator. held: how many this process has already. device: this rank's
 /// GPU, or kNoDevice on all ranks. Null on all ranks where one of them cannot.

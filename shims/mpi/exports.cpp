@@ -11,7 +11,7 @@ namespace plait::mpi {
   PLAIT_EXPORT full parameters {                                                                   \
     if (!is_serving()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                          \
     const Asked wanted = asked::name arguments;                                                    \
-    if (may_serve(wanted))                                                                         \
+    if (is_serving() && may_serve(wanted))                                                         \
       if (const Served call = served(wanted, true); call.state != nullptr)                         \
         if (const std::optional<int> code = run_served(call, wanted)) return *code;                \
     if (!may_meet_gpus()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                       \
@@ -22,7 +22,7 @@ namespace plait::mpi {
   PLAIT_EXPORT full_begin(PLAIT_MPI_UNPACKED parameters, void* request) {                          \
     if (!is_serving()) return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);                \
     const Asked wanted = asked::name arguments;                                                    \
-    if (may_serve(wanted))                                                                         \
+    if (is_serving() && may_serve(wanted))                                                         \
       if (const Served call = served(wanted, false); call.state != nullptr)                        \
         return begin_served(call, wanted, request);                                                \
     if (!may_meet_gpus()) return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);             \
@@ -49,7 +49,7 @@ using D = Small::D;
 const N* at_root(const N* numbers, int, Handle) { return numbers; }
 #define NATIVE(function, ...) if_there(real().small.function, comm, __VA_ARGS__)
 #define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments)                             \
-  PLAIT_MPI_SERVED(name, begin, name##_init, parameters, arguments, MPI_##name, MPI_##begin, \
+  PLAIT_MPI_SERVED(name, begin, name##_init, parameters, arguments, MPI_##name, MPI_##begin,       \
                    MPI_##name##_init)
 #include "shims/mpi/collectives.def"
 #undef PLAIT_MPI_COLLECTIVE
@@ -66,7 +66,7 @@ const N* at_root(const N* numbers, int root, Handle comm) {
 #define NATIVE(function, ...) \
   large_or_small(real().large.function, real().small.function, comm, __VA_ARGS__)
 #define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments)                    \
-  PLAIT_MPI_SERVED(name, begin, name##_init, parameters, arguments, MPI_##name##_c, \
+  PLAIT_MPI_SERVED(name, begin, name##_init, parameters, arguments, MPI_##name##_c,                \
                    MPI_##begin##_c, MPI_##name##_init_c)
 #include "shims/mpi/collectives.def"
 #undef PLAIT_MPI_COLLECTIVE

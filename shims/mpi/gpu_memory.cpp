@@ -39,31 +39,6 @@ std::uint64_t libraries_loaded() {
 
 void* loaded_driver() { return ::dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY); }
 
-/// Whether the program has initialised CUDA; kept once it has.
-bool is_cuda_in_use() {
-  static std::atomic<bool> in_use{false};
-  static std::atomic<std::uint64_t> seen{
-      0};  // libraries at the last look, of which none was CUDA's
-  static std::atomic<int (*)(int*)> count_devices{nullptr};
-  if (in_use.load(std::memory_order_acquire)) return true;
-  if (count_devices.load() == nullptr) {
-    const std::uint64_t now = libraries_loaded();
-    if (seen.load() == now) return false;
-    void* const driver = loaded_driver();
-    if (driver == nullptr) {
-      seen.store(now);
-      return false;
-    }
-    count_devices.store(reinterpret_cast<int (*)(int*)>(::dlsym(driver, "cuDeviceGetCount")));
-    if (count_devices.load() == nullptr) return false;
-  }
-  int devices = 0;
-  if (count_devices.load()(&devices) != cuda::kSuccess) return false;  // not initialised
-  if (!cuda::why_no_cuda().empty()) return false;
-  in_use.store(true, std::memory_order_release);
-  return true;
-}
-
 struct OfGpu {
   std::mutex mutex;
   cuda::Context context = nullptr;
@@ -138,8 +113,32 @@ bool sees_gpus() {
          loaded_driver() != nullptr;
 }
 
+bool uses_gpus() {
+  static std::atomic<bool> in_use{false};
+  static std::atomic<std::uint64_t> seen{
+      0};  // libraries at the last look, of which none was CUDA's
+  static std::atomic<int (*)(int*)> count_devices{nullptr};
+  if (in_use.load(std::memory_order_acquire)) return true;
+  if (count_devices.load() == nullptr) {
+    const std::uint64_t now = libraries_loaded();
+    if (seen.load() == now) return false;
+    void* const driver = loaded_driver();
+    if (driver == nullptr) {
+      seen.store(now);
+      return false;
+    }
+    count_devices.store(reinterpret_cast<int (*)(int*)>(::dlsym(driver, "cuDeviceGetCount")));
+    if (count_devices.load() == nullptr) return false;
+  }
+  int devices = 0;
+  if (count_devices.load()(&devices) != cuda::kSuccess) return false;  // not initialised
+  if (!cuda::why_no_cuda().empty()) return false;
+  in_use.store(true, std::memory_order_release);
+  return true;
+}
+
 int gpu_of(const void* pointer) {
-  if (pointer == nullptr || !is_cuda_in_use()) return -1;
+  if (pointer == nullptr || !uses_gpus()) return -1;
   unsigned memory = 0;
   int ordinal = -1;
   int attributes[] = {cuda::kPointerMemoryType, cuda::kPointerDeviceOrdinal};

@@ -16,6 +16,11 @@ inline bool may_meet_gpus() { return gpus_in_job.load(std::memory_order_relaxed)
 
 /// This process's own part of that: it has loaded CUDA's driver, or the node has one.
 bool sees_gpus();
+/// The program has initialised CUDA in this process, so that a buffer of its may lie on a GPU.
+/// Costs a look at the process's libraries until it has.
+bool uses_gpus();
+/// This rank's own part of a call may lie on one.
+inline bool may_hold_gpu_memory() { return may_meet_gpus() && uses_gpus(); }
 /// Ordinal of the GPU whose memory it is, or -1. Costs a look at the process's libraries until the
 /// program has initialised CUDA.
 int gpu_of(const void* pointer);

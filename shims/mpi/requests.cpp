@@ -130,7 +130,7 @@ int begin_served(const Served& call, const Asked& asked, void* request) {
     Operation& operation = *made;
     std::unique_ptr<Begun> one = std::move(made);
     if (const int code = start(one, request); code != 0) return code;
-    state.begin(operation);
+    state.begin(operation, call.asks);
     calls_served.fetch_add(1, std::memory_order_relaxed);
     return 0;
   } catch (const Error& error) {

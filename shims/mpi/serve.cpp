@@ -1,6 +1,6 @@
 // A communicator is served from the first blocking call on that is large enough: its ranks then
-// meet over a socket that rank 0 hands out through the MPI, and vote. Whatever fails on one rank
-// leaves the communicator to the MPI on all.
+// meet, by the MPI's help, and vote. Whatever fails on one rank leaves the communicator to the MPI
+// on all.
 #include "shims/mpi/serve.hpp"
 
 #include <sched.h>
@@ -8,8 +8,9 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
+#include <bit>
 #include <thread>
+#include <vector>
 
 #include "base/env.hpp"
 #include "base/log.hpp"
@@ -24,10 +25,10 @@ constinit std::atomic<std::uint64_t> calls_served{0};
 
 namespace {
 
-/// All states of the process; an attribute holds the bare pointer.
+/// All states of the process, in the order of their making; an attribute holds the bare pointer.
 struct States {
   std::mutex mutex;
-  std::map<State*, std::shared_ptr<State>> all;
+  std::vector<std::shared_ptr<State>> all;
   std::atomic<int> threads{0};  ///< that still run what was begun
 };
 
@@ -38,6 +39,14 @@ States& states() {
 
 int keyval = 0;
 char passes_on;  ///< its address marks a communicator that is the MPI's for good
+/// What this rank knows of a communicator: an attribute of it.
+struct Known {
+  Place place;
+  State* state = nullptr;   ///< once attached
+  bool uses_gpus = false;   ///< a rank of it does, as all its ranks have found
+  std::uint64_t calls = 0;  ///< blocking ones, before that, that GPUs' memory would make plait's
+};
+
 
 int copy_nothing(Handle, int, void*, void*, void*, int* flag) {
   *flag = 0;
@@ -48,23 +57,46 @@ void forget(State* state) {
   std::shared_ptr<State> kept;
   {
     const std::lock_guard lock(states().mutex);
-    const auto at = states().all.find(state);
-    if (at == states().all.end()) return;
-    kept = std::move(at->second);
-    states().all.erase(at);
+    auto& all = states().all;
+    const auto at =
+        std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.get() == state; });
+    if (at == all.end()) return;
+    kept = std::move(*at);
+    all.erase(at);
   }
   kept->close();
 }
 
 /// May run inside any call that ends the communicator's last operation: it waits for nothing.
 int communicator_freed(Handle, int, void* value, void*) {
-  if (value != &passes_on) forget(static_cast<State*>(value));
+  if (value == &passes_on) return 0;
+  const std::unique_ptr<Known> known(static_cast<Known*>(value));
+  if (known->state != nullptr) forget(known->state);
   return 0;
 }
 
-State* passing_on(Handle comm) {
-  real().Comm_set_attr(comm, keyval, &passes_on);
-  return nullptr;
+/// Null where it is the MPI's for good.
+Known* known_of(Handle comm) {
+  void* value = nullptr;
+  int flag = 0;
+  if (real().Comm_get_attr(comm, keyval, static_cast<void*>(&value), &flag) != 0) return nullptr;
+  if (flag != 0) return value == &passes_on ? nullptr : static_cast<Known*>(value);
+  auto known = std::make_unique<Known>();
+  if (!can_attach(comm, known->place)) {
+    real().Comm_set_attr(comm, keyval, &passes_on);
+    return nullptr;
+  }
+  real().Comm_set_attr(comm, keyval, known.get());
+  return known.release();
+}
+
+/// Ranks ask each other in the first such call of a communicator, the second, the fourth, and so
+/// on: a program that uses no GPU then pays next to nothing, and one that begins to use them late
+/// is heard of before it has made as many calls again. Until then its buffers are staged.
+bool ranks_use_gpus(Handle comm, Known& known) {
+  if (known.uses_gpus) return true;
+  if (std::has_single_bit(++known.calls)) known.uses_gpus = any_uses_gpus(comm);
+  return known.uses_gpus;
 }
 
 State* attached(Handle comm, const Place& place) {
@@ -74,23 +106,26 @@ State* attached(Handle comm, const Place& place) {
     held = states().all.size();
   }
   std::unique_ptr<Communicator> made = attach(comm, place, held, kNoDevice);
-  if (made == nullptr) return passing_on(comm);
+  if (made == nullptr) {
+    real().Comm_set_attr(comm, keyval, &passes_on);  // ends what is known of it
+    return nullptr;
+  }
   auto state = std::make_shared<State>(place, std::move(made));
   State* const bare = state.get();
   {
     const std::lock_guard lock(states().mutex);
-    states().all.emplace(bare, std::move(state));
+    states().all.push_back(std::move(state));
   }
-  real().Comm_set_attr(comm, keyval, bare);
   return bare;
 }
 
 /// Of two ranks in shared memory one step is fastest up to 1 MiB, by measurement (docs/mpi.md).
-CallOptions strategy_for(const Request& request) {
+CallOptions strategy_for(const Request& request, const Place& place) {
   static const bool told = !foreign_env("PLAIT_ALGO").empty();
   CallOptions options;
   const bool small = message_bytes(request) <= 1 << 20;
-  if (!told && request.collective == Collective::all_reduce && request.ranks == 2 && small)
+  if (!told && request.collective == Collective::all_reduce && request.ranks == 2 &&
+      place.nodes == 1 && small)
     options.strategy = "one_shot";
   return options;
 }
@@ -107,12 +142,12 @@ void begin_serving() {
 void end_serving() {
   if (!serving.exchange(false)) return;
   const InProgram here;
-  std::map<State*, std::shared_ptr<State>> all;
+  std::vector<std::shared_ptr<State>> all;
   {
     const std::lock_guard lock(states().mutex);
     all.swap(states().all);
   }
-  for (const auto& [bare, state] : all) state->close();
+  for (const auto& state : all) state->close();
   for (int round = 0; pending.load() != 0 || states().threads.load() != 0; ++round) {
     complete_ended();
     let_mpi_progress();
@@ -122,6 +157,8 @@ void end_serving() {
 }
 
 void State::await_idle() {
+  // Those over nodes free communicators of the MPI's: in one order on all ranks.
+  for (std::shared_ptr<State>& state : all) state.reset();
   std::unique_lock lock(mutex_);
   while (!waiting_.empty() || working_) {
     lock.unlock();
@@ -142,7 +179,6 @@ Request State::one_of_each(std::uint64_t bytes) const {
 }
 
 State::Lies State::ask_all(Lie mine) {
-  if (!may_meet_gpus()) return {};
   std::array<Lie, kMostRanks> all{};
   comm_->run(one_of_each(sizeof mine), &mine, all.data());
   const auto end = all.begin() + place_.ranks;
@@ -204,7 +240,7 @@ void State::carry_out(Job& job, bool all_on_gpu) {
   if (job.own() != nullptr)
     comm_->run(job.request(), *job.own(), job.input(), job.output());
   else
-    comm_->run(job.request(), job.input(), job.output(), strategy_for(job.request()));
+    comm_->run(job.request(), job.input(), job.output(), strategy_for(job.request(), place_));
 }
 
 bool State::run(const Asked& asked, const Served& call) {
@@ -216,7 +252,7 @@ bool State::run(const Asked& asked, const Served& call) {
   Lies lies;
   if (call.shape.has_own_counts()) {
     if (!is_large(call.shape)) return false;
-  } else if (may_meet_gpus()) {
+  } else if (call.asks) {
     gpu = gpu_of_call(asked, call.shape, place_);
     if (gpu >= 0)
       lie = lie_on(gpu);
@@ -237,10 +273,10 @@ bool State::run(const Asked& asked, const Served& call) {
   return true;
 }
 
-void State::begin(Operation& operation) {
+void State::begin(Operation& operation, bool asks) {
   {
     const std::lock_guard lock(mutex_);
-    waiting_.push_back(&operation);
+    waiting_.push_back({&operation, asks});
     if (!has_thread_) {
       sigset_t all, before;  // signals are for the program's own threads
       sigfillset(&all);
@@ -263,14 +299,15 @@ void State::work() {
   while (true) {
     changed_.wait(lock, [&] { return !waiting_.empty() || closed_; });
     if (waiting_.empty()) return;
-    Operation& operation = *waiting_.front();
+    Operation& operation = *waiting_.front().operation;
+    const bool asks = waiting_.front().asks;
     waiting_.pop_front();
     working_ = true;
     lock.unlock();
     Job& job = operation.job;
     try {
       Lies lies;
-      if (job.own() == nullptr) lies = ask_all(job.is_on_gpu() ? lie_on(job.gpu()) : Lie::on_host);
+      if (asks && job.own() == nullptr) lies = ask_all(job.is_on_gpu() ? lie_on(job.gpu()) : Lie::on_host);
       carry_out(job, lies.all_on_gpu);
     } catch (const Error& error) {
       operation.error = error;
@@ -296,26 +333,25 @@ bool may_serve(const Asked& asked) { return may_be_wanted(asked.collective, most
 Served served(const Asked& asked, bool may_attach) {
   const Abi& abi = real().abi;
   if (abi.key(asked.comm) == abi.no_comm) return {};
-  void* value = nullptr;
-  int flag = 0;
-  if (real().Comm_get_attr(asked.comm, keyval, static_cast<void*>(&value), &flag) != 0) return {};
-  if (flag != 0 && value == &passes_on) return {};
-  auto* state = flag != 0 ? static_cast<State*>(value) : nullptr;
-  Place place;
-  if (state != nullptr) {
-    place = state->place();
-  } else {
-    if (!can_attach(asked.comm, place)) return {passing_on(asked.comm), {}};
-    if (!may_attach) return {};
-  }
+  Known* const known = known_of(asked.comm);
+  if (known == nullptr || (!may_attach && known->state == nullptr)) return {};
+  const Place place = known->place;
   const std::optional<Shape> shape = shape_of(asked, place);
   if (!shape) return {};
-  const Wanted wanted = wanted_of(*shape);
-  // Where buffers lie, ranks ask each other in blocking calls alone.
-  const bool on_gpus = wanted.on_gpus && (may_attach || (state != nullptr && state->has_gpus()));
+  if (place.nodes > 1 && !may_attach) return {};  // its thread would have to call the MPI
+  const Wanted wanted = wanted_of(*shape, place);
+  // Whose GPUs, and where buffers lie, ranks ask each other in blocking calls alone.
+  bool on_gpus = wanted.on_gpus;
+  if (on_gpus && may_attach) on_gpus = ranks_use_gpus(asked.comm, *known);
+  if (on_gpus && !may_attach) on_gpus = known->state->has_gpus();
   if (!wanted.on_host && !on_gpus) return {};
-  if (state == nullptr) state = attached(asked.comm, place);
-  return {state, *shape, wanted.on_host};
+  const bool asks = known->uses_gpus && place.nodes == 1;
+  if (known->state == nullptr) {
+    State* const made = attached(asked.comm, place);
+    if (made == nullptr) return {};
+    known->state = made;
+  }
+  return {known->state, *shape, wanted.on_host, asks};
 }
 
 std::optional<int> run_served(const Served& call, const Asked& asked) {

@@ -36,6 +36,7 @@ struct Served {
 };
 
 /// This rank in one communicator that plait serves.
+  bool asks = false;    ///< ranks tell each other first where their buffers lie
 class State : public std::enable_shared_from_this<State> {
  public:
   State(Place place, std::unique_ptr<Communicator> comm) : place_(place), comm_(std::move(comm)) {}
@@ -46,7 +47,7 @@ class State : public std::enable_shared_from_this<State> {
   /// rank's buffers lie on a GPU, and it was not to serve such. Throws Error.
   bool run(const Asked& asked, const Served& call);
   /// Puts the call behind those begun before it; its thread runs it.
-  void begin(Operation& operation);
+  void begin(Operation& operation, bool asks);
   /// No call comes any more: ends once those begun have run.
   void close();
 
@@ -55,6 +56,10 @@ class State : public std::enable_shared_from_this<State> {
   enum class Lie : std::uint8_t { on_host, on_gpu_staged, on_gpu };
   struct Lies {
     bool any_on_gpu = false, all_on_gpu = false;  ///< the latter: each as plait wants them
+  };
+  struct Waiting {
+    Operation* operation;
+    bool asks;
   };
   Request one_of_each(std::uint64_t bytes) const;
   Lies ask_all(Lie mine);
@@ -73,7 +78,7 @@ class State : public std::enable_shared_from_this<State> {
   bool tried_gpus_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Operation*> waiting_;
+  std::deque<Waiting> waiting_;
   bool working_ = false;  ///< an operation runs
   bool has_thread_ = false;
   bool closed_ = false;

@@ -22,6 +22,7 @@ std::uint64_t sum_of(const std::vector<std::uint64_t>& sizes);
 struct Place {
   int rank = 0;
   int ranks = 0;
+  int nodes = 1;  ///< that its ranks are on, as all of them know
 };
 
 /// No message of the call is larger; ~0 where that takes a closer look.

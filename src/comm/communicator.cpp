@@ -65,7 +65,10 @@ Communicator::State::State(const CommunicatorOptions& given, const PairOf* pair,
 }
 
 Patience Communicator::State::patience(double seconds) {
-  return {deadline_in(seconds), [this] { peers.check("a call between nodes"); }};
+  return {deadline_in(seconds), [this] {
+            peers.check("a call between nodes");
+            peers.meanwhile();
+          }};
 }
 
 CommunicatorOptions Communicator::State::in_node() const {
@@ -287,6 +290,7 @@ void Communicator::State::ensure_arenas(const ArenaSizes& wanted) {
       options.deadline_s + static_cast<double>(arena_bytes(sizes)) * ranks() / 1e8;
   const Patience patience{deadline_in(allowed_s), [this] {
                             peers.check(text("rank ", rank(), " waits for the others' arenas"));
+                            peers.meanwhile();
                           }};
   std::vector<Mapping> fresh;
   const auto share = [&] {
@@ -418,7 +422,7 @@ Communicator& Communicator::State::far_pair(int peer) {
   const CommunicatorOptions two = pair_options(pair);
   made = make([&] {
     return std::make_unique<State>(
-        two, &pair, OverNodes{over.world->between(peer), {{{0}, {1}}, two.rank, 0}, ""});
+        two, &pair, OverNodes{over.world->between(peer), {{{0}, {1}}, two.rank, 0}, "", ""});
   });
   if (rails != nullptr) made->state_->beyond = {this, peer};
   return *made;

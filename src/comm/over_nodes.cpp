@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 #include <numeric>
 
 #include "base/text.hpp"
@@ -49,6 +50,33 @@ double copy_s(World& world, std::vector<int> pair, bool sends, std::uint64_t byt
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / 2;
 }
 
+/// What was measured between nodes for an earlier communicator of this process: "NS GB/S", or
+/// empty. Programs may make many, and 8 MiB a time would cost more than their calls.
+std::string& network_known() {
+  static auto* const known = new std::string;
+  return *known;
+}
+
+std::mutex& network_guard() {
+  static auto* const guard = new std::mutex;
+  return *guard;
+}
+
+std::string network_words() {
+  const std::lock_guard lock(network_guard());
+  return network_known();
+}
+
+Network network_from(const std::string& words, int nodes) {
+  const std::vector<std::string> parts = split(words, ' ');
+  if (parts.size() != 2) throw Error(ErrorCode::parse_error, "malformed words of a network");
+  Network network;
+  network.nodes = nodes;
+  network.latency_ns = parse_real("latency between nodes", parts[0], 1.0, 1e9);
+  network.gb_per_s = parse_real("rate between nodes", parts[1], 1e-6, 1e6);
+  return network;
+}
+
 /// Between the first ranks of the first two nodes: both measure, and rank 0 tells.
 Network measured(OverNodes& over, const Patience& patience) {
   constexpr std::uint64_t kLong = 8 << 20;  // more than a shaped link lets through at once
@@ -79,6 +107,7 @@ enum class Hosts { one, several, not_known };
 /// By an id come also ranks that no launcher knows of, or some of its ranks: their hosts are known
 /// once they have met.
 Hosts hosts_of(const CommunicatorOptions& options, const Env& env) {
+  if (options.carrier != nullptr) return Hosts::several;
   const bool by_id = !options.unique_id.empty();
   if (options.ranks < 2 || !options.rendezvous.empty()) return Hosts::one;
   if (!by_id && !env.rendezvous.empty()) return Hosts::one;
@@ -123,8 +152,10 @@ std::string why_no_world(const CommunicatorOptions& options, const Env& env) {
 
 /// Null where there is no carrier, and these ranks may all be on this host.
 std::unique_ptr<World> world_of(const CommunicatorOptions& options, const Env& env) {
-  std::shared_ptr<Carrier> carrier =
-      mpi_carrier(options.rank, options.ranks, options.arrive_s, !options.unique_id.empty());
+  std::shared_ptr<Carrier> carrier = options.carrier;
+  if (carrier == nullptr)
+    carrier =
+        mpi_carrier(options.rank, options.ranks, options.arrive_s, !options.unique_id.empty());
   if (carrier == nullptr && carrier_maker())
     carrier = carrier_maker()(options.rank, options.ranks, options.arrive_s, options.unique_id);
   if (carrier == nullptr) {
@@ -157,12 +188,15 @@ std::optional<Error> first_error(World& world, const std::optional<Error>& mine,
 void meet_nodes(OverNodes& over, const CommunicatorOptions& options, const Env& env,
                 const std::optional<Error>& wrong, const Patience& patience) {
   std::vector<std::string> cards;
-  const std::string card = pack({host_name(), unique_word(), settings_of(options, env), called()});
+  const bool named = !options.node.empty();
+  const std::string card =
+      pack({named ? options.node : host_name(), unique_word(), settings_of(options, env), called(),
+            network_words()});
   or_tell(*over.world, [&] { agree(*over.world, wrong, patience, card, &cards); });
   std::vector<std::string> hosts, words, names;
   for (const std::string& shown : cards) {
     const std::vector<std::string> parts = unpack(shown);
-    if (parts.size() != 4) throw Error(ErrorCode::parse_error, "a malformed card of a rank");
+    if (parts.size() != 5) throw Error(ErrorCode::parse_error, "a malformed card of a rank");
     if (parts[2] != unpack(cards[0])[2])
       throw AgreedError(ErrorCode::mismatch,
                         text("rank ", hosts.size(), " has other settings (", parts[2],
@@ -170,8 +204,9 @@ void meet_nodes(OverNodes& over, const CommunicatorOptions& options, const Env& 
     hosts.push_back(parts[0]);
     words.push_back(parts[1]);
     names.push_back(parts[3]);
+    if (over.network.empty()) over.network = parts[4];
   }
-  over.nodes = nodes_of(hosts, env.node_size, options.rank);
+  over.nodes = nodes_of(hosts, named ? 0 : env.node_size, options.rank);
   std::vector<World::Place> places(names.size());
   for (int node = 0; node < over.nodes.count(); ++node)
     for (const int rank : over.nodes.members[static_cast<std::size_t>(node)])
@@ -212,8 +247,9 @@ OverNodes over_nodes(const CommunicatorOptions& options, const Env& env) {
 Topology topology_of(OverNodes& over, const Patience& patience) {
   std::size_t most = 0;
   for (const std::vector<int>& members : over.nodes.members) most = std::max(most, members.size());
-  Network network = measured(over, patience);
-  std::string json;
+  Network network = over.network.empty() ? measured(over, patience)
+                                         : network_from(over.network, over.nodes.count());
+  std::string shape;
   const std::optional<Error> missed = attempt([&] {
     if (over.nodes.mine != 0 || over.nodes.place != 0) return;
     const Topology node = local_cpu(static_cast<int>(most));
@@ -221,11 +257,17 @@ Topology topology_of(OverNodes& over, const Patience& patience) {
     for (int device = 0; device < static_cast<int>(node.devices.size()); ++device)
       nic.affinity.push_back(device);
     network.nics.push_back(nic);
-    json = to_json(cluster_of(node, network));
+    shape = pack({to_json(cluster_of(node, network)),
+                  text(network.latency_ns, ' ', network.gb_per_s)});
   });
   std::vector<std::string> shown;
-  agree(*over.world, missed, patience, json, &shown);
-  return topology_from_json(shown[static_cast<std::size_t>(over.nodes.members[0][0])]);
+  agree(*over.world, missed, patience, shape, &shown);
+  const std::vector<std::string> parts =
+      unpack(shown[static_cast<std::size_t>(over.nodes.members[0][0])]);
+  if (parts.size() != 2) throw Error(ErrorCode::parse_error, "rank 0 sent no topology");
+  const std::lock_guard lock(network_guard());
+  network_known() = parts[1];
+  return topology_from_json(parts[0]);
 }
 
 std::vector<int> devices_of(const Topology& topology, const Nodes& nodes) {

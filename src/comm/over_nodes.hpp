@@ -26,6 +26,7 @@ struct OverNodes {
   std::unique_ptr<World> world;
   Nodes nodes;
   std::string rendezvous;  ///< where the ranks of my node meet
+  std::string network;     ///< what a rank knows of it already; the same on all; empty = nothing
 };
 
 /// By the launcher's words, PLAIT_NODE_SIZE, or what ranks with a unique id say of their hosts; all

@@ -206,8 +206,10 @@ PairOf pair_of(const Joined& joined, int rank, int peer) {
 }
 
 Joined join(const CommunicatorOptions& options, const PairOf* pair) {
-  const Patience patience{deadline_in(options.arrive_s > 0 ? options.arrive_s : 1.0),
-                          pair == nullptr ? nullptr : pair->check};
+  // A message of another library's that this rank has sent may still lie here; others wait for it.
+  std::function<void()> look = pair == nullptr ? nullptr : pair->check;
+  if (pair == nullptr && options.meanwhile) look = [&options] { options.meanwhile(); };
+  const Patience patience{deadline_in(options.arrive_s > 0 ? options.arrive_s : 1.0), look};
   Env env;
   std::optional<Error> failure = attempt([&] {
     env = read_env();

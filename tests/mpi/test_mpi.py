@@ -81,6 +81,13 @@ def test_persistent_collectives(mpi, drop_in, folder, played_gpu, device_memory)
     assert len(found) == 3 and all(row["wrong"] == 0 for row in found), found
 
 
+@pytest.mark.parametrize("name", ["without_gpus", "gpus_late"])
+def test_gpus_that_the_program_does_not_use_yet(run_case, played_gpu, name):
+    settings = {"TEST_LIBCUDA": played_gpu, "TEST_CUDA_LATE": "1", "PLAIT_MPI_HOST": "0"}
+    found = rows(run_case(name, **settings))
+    assert all(row["wrong"] == 0 for row in found), found
+
+
 def test_without_being_told_all_is_the_mpis(mpi, drop_in, folder):
     program = compiled(mpi, folder, "mixes", MIXES)
     env = environment(drop_in, PLAIT_MPI_HOST="0")
@@ -123,11 +130,31 @@ def test_a_killed_rank_ends_the_job(run_case):
     assert run_case("killed", limit_s=30).returncode != 0
 
 
-def test_several_nodes(mpi, run_case):
+def played_nodes(mpi, kind: str) -> dict[str, str]:
+    """Two nodes of four ranks: as plait takes them, or as MPICH does, of odd and even ranks."""
+    if kind == "plait's":
+        return {"PLAIT_NODE_SIZE": "2"}
     if "mpich" not in mpi.name:
         pytest.skip("only MPICH plays several nodes without their network")
-    done = run_case("nodes", 4, MPIR_CVAR_NUM_CLIQUES="2")
-    assert all(row["wrong"] == 0 for row in rows(done)), done.stderr
+    return {"MPIR_CVAR_NUM_CLIQUES": "2"}
+
+
+@pytest.mark.parametrize("kind", ["plait's", "the MPI's"])
+@pytest.mark.parametrize("name", ["nodes", "nodes_progress", "nodes_many"])
+def test_case_over_nodes(mpi, run_case, kind, name):
+    found = rows(run_case(name, 4, **played_nodes(mpi, kind)))
+    assert len(found) == 4 and all(row["wrong"] == 0 and row["served"] > 0 for row in found)
+
+
+@pytest.mark.parametrize(("ranks", "seed"), [(4, 9), (5, 10)])
+@pytest.mark.parametrize("kind", ["plait's", "the MPI's"])
+def test_random_calls_over_nodes(mpi, drop_in, folder, kind, ranks, seed):
+    program = compiled(mpi, folder, "mixes", MIXES)
+    command = [str(program), str(seed), str(max(1, int(150 * SCALE)))]
+    env = environment(drop_in, **played_nodes(mpi, kind))
+    found = rows(launched(mpi, ranks, command, env, 120 + 2 * int(150 * SCALE)))
+    assert len(found) == ranks and all(row["wrong"] == 0 for row in found), found
+    assert all(row["served"] > row["calls"] / 8 for row in found), found
 
 
 def test_a_launcher_and_programs_without_mpi_run_as_they_would(mpi, drop_in):

@@ -1,5 +1,5 @@
-// Messages on a communicator of our own beside MPI_COMM_WORLD, begun and tested, so that deadlines
-// hold and errors come back to us.
+// Messages on a communicator of our own beside one of the program's, begun and tested, so that
+// deadlines hold and errors come back to us.
 #include <dlfcn.h>
 #include <sched.h>
 #include <unistd.h>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "comm/mpi/carrier.hpp"
 #include "comm/mpi/loaded.hpp"
 #include "comm/over_nodes.hpp"
 #include "plait/error.hpp"
@@ -43,6 +44,13 @@ Functions functions_of(const mpi::Loaded& loaded) {
 
 class MpiCarrier : public Carrier {
  public:
+  /// Of a communicator of the program's, whose attributes are not copied; all its ranks together,
+  /// each of which comes.
+  MpiCarrier(mpi::Loaded loaded, Handle comm, int rank, int ranks)
+      : loaded_(std::move(loaded)), rank_(rank), ranks_(ranks) {
+    call(mpi_.Comm_split(comm, 0, rank, &comm_), "MPI_Comm_split");
+    call(mpi_.Comm_set_errhandler(comm_, loaded_.abi.errors_return), "MPI_Comm_set_errhandler");
+  }
   /// All ranks of MPI_COMM_WORLD together.
   MpiCarrier(mpi::Loaded loaded, int rank, int ranks, double arrive_s)
       : loaded_(std::move(loaded)), rank_(rank), ranks_(ranks) {
@@ -188,6 +196,10 @@ class MpiCarrier : public Carrier {
 };
 
 }  // namespace
+
+std::shared_ptr<Carrier> mpi::carrier_on(Handle comm, int rank, int ranks) {
+  return std::make_shared<MpiCarrier>(find_loaded(), comm, rank, ranks);
+}
 
 std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, double arrive_s, bool may_be_some) {
   mpi::Loaded loaded = mpi::find_loaded();

@@ -2,13 +2,14 @@
 // must hold does not.
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "program.hpp"
+#include "somewhere.hpp"
 
 namespace {
 
@@ -192,18 +193,83 @@ void killed() {
   }
 }
 
-/// A communicator of ranks of several nodes is the MPI's, one of a node's is not.
+/// A communicator over several nodes is served as one of a node is, in as many pieces as its size
+/// makes. What is begun on it is the MPI's, whose messages go on meanwhile.
 void nodes() {
-  MPI_Comm node;
-  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
-  hold(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the sum of all");
-  const long before = calls_served();
-  const bool several = ranks_of(node) < ranks_of(MPI_COMM_WORLD);
-  hold(several, "that there are several nodes");
-  hold(before == 0, "that the sum of all was the MPI's");
-  hold(sum_of_ranks(node) == expected_sum(node), "the sum of a node");
-  hold(calls_served() == before + 1, "that the sum of a node was plait's");
-  MPI_Comm_free(&node);
+  const int rank = rank_in(MPI_COMM_WORLD);
+  MPI_Comm turned;  // its numbers are not the world's
+  MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &turned);
+  for (const MPI_Comm comm : {MPI_COMM_WORLD, turned}) {
+    long before = calls_served();
+    hold(sum_of_ranks(comm) == expected_sum(comm), "the sum of all");
+    hold(calls_served() == before + 1, "that the sum of all was plait's");
+    before = calls_served();
+    std::vector<int> in(kMany, 1), out(kMany);
+    MPI_Request request;
+    MPI_Iallreduce(in.data(), out.data(), kMany, MPI_INT, MPI_SUM, comm, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    hold(out[kMany - 1] == ranks_of(comm), "a sum that was begun");
+    hold(calls_served() == before, "that the sum that was begun was the MPI's");
+    in.assign(kMany * 60, rank + 1);
+    out.assign(in.size(), 0);
+    MPI_Allreduce(in.data(), out.data(), kMany * 60, MPI_INT, MPI_SUM, comm);
+    for (const int one : out)
+      if (one != expected_sum(comm)) return hold(false, "a long sum");
+  }
+  MPI_Comm_free(&turned);
+}
+
+/// A rank lies late in a call over nodes; a message that others wait for goes on from the ranks
+/// that are in it.
+void nodes_progress() {
+  const int rank = rank_in(MPI_COMM_WORLD), last = ranks_of(MPI_COMM_WORLD) - 1;
+  hold(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the first sum");
+  std::vector<int> data(kMany * 40, rank);
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (rank == 0) MPI_Isend(data.data(), kMany * 40, MPI_INT, last, 7, MPI_COMM_WORLD, &request);
+  if (rank == last) {
+    MPI_Recv(data.data(), kMany * 40, MPI_INT, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    hold(data[0] == 0 && data[kMany * 40 - 1] == 0, "what was received");
+  }
+  hold(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the sum");
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+/// Many communicators over nodes, one after another and beside each other, some never freed.
+void nodes_many() {
+  for (int round = 0; round < 12; ++round) {
+    MPI_Comm comms[3];
+    for (MPI_Comm& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    for (const MPI_Comm comm : comms)
+      hold(sum_of_ranks(comm) == expected_sum(comm), "a sum of one of many");
+    for (int at = 0; at < (round % 3 == 0 ? 2 : 3); ++at) MPI_Comm_free(&comms[at]);
+  }
+}
+
+/// The node has a GPU, which the program does not use: all is the MPI's.
+void without_gpus() {
+  std::vector<int> in(kMany, 1), out(kMany);
+  for (int round = 0; round < 20; ++round) {
+    MPI_Allreduce(in.data(), out.data(), kMany, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    hold(out[kMany - 1] == ranks_of(MPI_COMM_WORLD), "a sum without GPUs");
+  }
+  hold(calls_served() == 0, "that plait has served none");
+}
+
+/// One rank begins to use the GPU after calls without: from some call on plait takes those on its
+/// memory, and all are right.
+void gpus_late() {
+  without_gpus();
+  const bool uses = rank_in(MPI_COMM_WORLD) == 0;
+  if (uses) PlayedGpu::now().use();
+  for (int round = 0; round < 40; ++round) {
+    auto* in = static_cast<int*>(PlayedGpu::now().content(kMany * sizeof(int)));
+    std::vector<int> out(kMany);
+    std::fill(in, in + kMany, round);
+    MPI_Allreduce(uses ? passed(in) : in, out.data(), kMany, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    hold(out[kMany - 1] == round * ranks_of(MPI_COMM_WORLD), "a sum with a GPU's memory");
+  }
+  hold(calls_served() > 20, "that plait has served the latter half");
 }
 
 }  // namespace
@@ -211,6 +277,7 @@ void nodes() {
 int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
   int given = 0;
+  PlayedGpu::now().begin(1);
   if (name == "threads")
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &given);
   else
@@ -233,6 +300,14 @@ int main(int argc, char** argv) {
     killed();
   else if (name == "nodes")
     nodes();
+  else if (name == "nodes_progress")
+    nodes_progress();
+  else if (name == "nodes_many")
+    nodes_many();
+  else if (name == "without_gpus")
+    without_gpus();
+  else if (name == "gpus_late")
+    gpus_late();
   else
     ++wrong;
   std::printf("{\"rank\": %d, \"wrong\": %d, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,

@@ -5,13 +5,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 namespace {
 
 using Address = std::uint64_t;
 constexpr Address kBytes = Address{1} << 36;
-constexpr int kSuccess = 0, kUnsupported = 801, kOnDevice = 2;
+constexpr int kSuccess = 0, kNotInitialised = 3, kUnsupported = 801, kOnDevice = 2;
 constexpr int kMemoryType = 2;
 
 Address reserve(int protection) {
@@ -34,6 +35,11 @@ bool is_device(Address at) { return at - memory().device < kBytes; }
 
 void* content_of(Address at) {
   return reinterpret_cast<void*>(is_device(at) ? at - memory().device + memory().content : at);
+}
+
+std::atomic<bool>& is_begun() {
+  static std::atomic<bool> begun{std::getenv("TEST_CUDA_LATE") == nullptr};
+  return begun;
 }
 
 int unsupported(...) { return kUnsupported; }
@@ -100,7 +106,10 @@ int cuGetProcAddress_v2(const char* symbol, void** function, int, std::uint64_t,
   return kSuccess;
 }
 
-int cuDeviceGetCount(int* count) { return one_device(count); }
+/// Before cuInit, which a program with TEST_CUDA_LATE calls late or never, it says so.
+int cuDeviceGetCount(int* count) { return is_begun() ? one_device(count) : kNotInitialised; }
+
+void played_begin() { is_begun() = true; }
 
 /// Where a test reads and writes `bytes` of new device memory.
 void* played_content(std::size_t bytes) {

@@ -15,6 +15,7 @@ struct PlayedGpu {
   void* (*content)(std::size_t) = nullptr;
   void* (*device)(const void*) = nullptr;
   int (*free)(void*, std::size_t) = nullptr;
+  void (*use)() = nullptr;  ///< initialises CUDA, where the program does that late
   Dice chance{0};
 
   /// Before MPI_Init, as a program that has initialised CUDA.
@@ -30,6 +31,7 @@ struct PlayedGpu {
     content = reinterpret_cast<void* (*)(std::size_t)>(dlsym(library, "played_content"));
     device = reinterpret_cast<void* (*)(const void*)>(dlsym(library, "played_device"));
     free = reinterpret_cast<int (*)(void*, std::size_t)>(dlsym(library, "played_free"));
+    use = reinterpret_cast<void (*)()>(dlsym(library, "played_begin"));
     chance = Dice(seed);
   }
 };
