@@ -29,7 +29,7 @@ class Row:
     """One collective at one size over one path, summed over processes. Sizes are in bytes."""
 
     collective: str
-    path: str  # nccl, plait, or the engine of plait's that did it
+    path: str  # nccl, mpi, plait, or the engine of plait's that did it
     size_below: int
     calls: int = 0
     bytes: int = 0
@@ -38,8 +38,8 @@ class Row:
     share: float = 0.0  # GPU time of the slowest process over the run's time
 
 
-# What `served` of a row says, as call_book.cpp has it: NCCL, plait, then its engines.
-DOERS = ("nccl", "plait", *(info.name for info in plait.engines()))
+# What `served` of a row says, as call_book.cpp has it: NCCL, plait, then its engines, MPI.
+DOERS = ("nccl", "plait", *(info.name for info in plait.engines()), "mpi")
 
 
 class CounterRow(ctypes.Structure):
@@ -58,18 +58,18 @@ class CounterRow(ctypes.Structure):
 
 
 def counters() -> list[dict[str, Any]]:
-    """This process's counters now; empty where the drop-in is not loaded."""
-    try:
-        library = ctypes.CDLL("libplait_nccl.so", mode=4)  # RTLD_NOLOAD
-    except OSError:
-        return []
-    rows = (CounterRow * 4096)()
-    count = library.plait_nccl_counters(rows, len(rows))
+    """This process's counters now; empty where no drop-in is loaded."""
     found = []
-    for row in rows[:count]:
-        values = {name: getattr(row, name) for name, *_ in CounterRow._fields_}
-        by = DOERS[row.served]
-        found.append({**values, "name": row.name.decode(), "by": by})
+    for door in ("nccl", "mpi"):
+        try:
+            library = ctypes.CDLL(f"libplait_{door}.so", mode=4)  # RTLD_NOLOAD
+        except OSError:
+            continue
+        rows = (CounterRow * 4096)()
+        count = getattr(library, f"plait_{door}_counters")(rows, len(rows))
+        for row in rows[:count]:
+            values = {name: getattr(row, name) for name, *_ in CounterRow._fields_}
+            found.append({**values, "name": row.name.decode(), "by": DOERS[row.served]})
     return found
 
 
@@ -183,10 +183,6 @@ def profile(
     for old in folder.glob("plait-*.json"):
         old.unlink()
     chosen = run.plan(command, door, drop_in)
-    if chosen.door == "mpi":
-        raise plait.UnsupportedError(
-            "plait profile counts calls of NCCL; under MPI plait run alone stands before a program"
-        )
     print(f"plait: {chosen.said}", file=sys.stderr, flush=True)
     begin = time.monotonic()
     env = {**chosen.env, "PLAIT_PROFILE": str(folder.resolve())}

@@ -18,6 +18,7 @@
 #include "base/text.hpp"
 #include "comm/mpi/carrier.hpp"
 #include "comm/rendezvous.hpp"
+#include "shims/mpi/counting.hpp"
 #include "shims/mpi/requests.hpp"
 
 namespace plait::mpi {
@@ -30,8 +31,8 @@ constexpr double kForeverS = 1e8;
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
 /// Smaller messages in device memory are staged and are the MPI's: ranks need not agree then.
 constexpr std::uint64_t kLeastOnGpus = 16 << 10;
-
 constexpr std::uint64_t kLeastOverNodes = 4 << 20;
+
 /// The least message of each collective that plait takes unless told otherwise: from where on it
 /// was faster than Open MPI and MPICH on two ranks (docs/mpi.md).
 std::uint64_t usual_least(Collective collective) {
@@ -43,7 +44,6 @@ std::uint64_t usual_least(Collective collective) {
   }
 }
 
-/// Message that is served, by Collective.
 /// The same of ranks on several nodes, where a node has more than one (docs/mpi.md).
 std::uint64_t usual_least_over_nodes(Collective collective) {
   switch (collective) {
@@ -54,6 +54,7 @@ std::uint64_t usual_least_over_nodes(Collective collective) {
   }
 }
 
+/// Message that is served, by Collective.
 using Least = std::array<std::uint64_t, 16>;
 
 struct Settings {
@@ -105,6 +106,7 @@ void set_least(const Env& env, Settings& found) {
 void read_settings(Settings& found) {
   try {
     const Env env = read_env();
+    counting.store(!env.profile.empty());
     found.disabled = env.disable;
     found.host = env.mpi_host;
     set_log(env.debug, env.debug_file);
@@ -112,10 +114,10 @@ void read_settings(Settings& found) {
     if (env.has("PLAIT_ARRIVE_S")) found.arrive_s = env.arrive_s;
     if (env.has("PLAIT_DEADLINE_S")) found.deadline_s = env.deadline_s;
     found.topology = env.topology;
-  } catch (const Error& error) {
-    warn_unasked(-1, text("MPI calls pass on: ", error.what()));
     found.node_size = env.node_size;
     found.told_bytes = env.has("PLAIT_MIN_BYTES");
+  } catch (const Error& error) {
+    warn_unasked(-1, text("MPI calls pass on: ", error.what()));
     found.broken = true;
   }
 }
@@ -240,13 +242,13 @@ CommunicatorOptions options_for(const Place& place, int device) {
   options.deadline_s = settings().deadline_s;
   options.device = device;
   options.meanwhile = let_mpi_progress;
-  try {
-    return Communicator::create(options);
   return options;
 }
 
 /// Null, and said why, where this rank cannot.
 std::unique_ptr<Communicator> made(const CommunicatorOptions& options) {
+  try {
+    return Communicator::create(options);
   } catch (const Error& error) {
     const bool on_gpus = options.device != kNoDevice;
     log(LogLevel::warn, options.rank,
@@ -256,8 +258,6 @@ std::unique_ptr<Communicator> made(const CommunicatorOptions& options) {
     return nullptr;
   }
 }
-
-}  // namespace
 
 /// Its ranks are on several nodes: what goes between these is the MPI's to carry, on a communicator
 /// that is kept as long as plait's.
@@ -287,6 +287,8 @@ std::unique_ptr<Communicator> attach_in_node(Handle comm, const Place& place, bo
   return made(options);
 }
 
+}  // namespace
+
 bool agreed_to_serve() {
   Settings& mine = settings();
   read_settings(mine);
@@ -306,9 +308,9 @@ bool agreed_to_serve() {
                            mine.deadline_s, ' ', mine.host, ' ', mine.disabled);
   for (const Least* least : {&mine.on_host, &mine.on_gpus, &mine.over_nodes})
     for (const std::uint64_t bytes : *least) shown += text(' ', bytes);
+  shown += text(' ', mine.node_size, ' ', mine.told_bytes);
   std::uint64_t hash = 14695981039346656037ull;
   for (const unsigned char byte : shown) hash = (hash ^ byte) * 1099511628211ull;
-  shown += text(' ', mine.node_size, ' ', mine.told_bytes);
   const int word = static_cast<int>(hash >> 33);
   const auto [lowest, least_negated, whole, blind] =
       least(std::array{word, -word, mine.broken ? 0 : 1, sees_gpus() ? 0 : 1}, world);
@@ -334,10 +336,10 @@ bool can_attach(Handle comm, Place& place) {
   return place.nodes > 1 || place.ranks <= kMostRanks;
 }
 
-bool may_be_wanted(Collective collective, std::uint64_t most_bytes) {
-  const Settings& mine = settings();
 bool any_uses_gpus(Handle comm) { return !all_of(!uses_gpus(), comm); }
 
+bool may_be_wanted(Collective collective, std::uint64_t most_bytes) {
+  const Settings& mine = settings();
   const auto at = static_cast<std::size_t>(collective);
   std::uint64_t least = std::min(mine.on_host[at], mine.over_nodes[at]);
   if (may_meet_gpus()) least = std::min(least, mine.on_gpus[at]);
@@ -351,8 +353,6 @@ std::uint64_t least_on_host(Collective collective) {
 Wanted wanted_of(const Shape& shape, const Place& place) {
   const Settings& mine = settings();
   const auto at = static_cast<std::size_t>(shape.request.collective);
-  if (shape.has_own_counts()) return {mine.on_host[at] != kNever, false};  // ranks ask each other
-  const std::uint64_t bytes = message_bytes(shape.request);
   if (place.nodes > 1) {
     // One rank a node leaves nothing to do in a node: then only who asks for it by size gets it.
     if (place.nodes == place.ranks && !mine.told_bytes) return {};
@@ -361,6 +361,8 @@ Wanted wanted_of(const Shape& shape, const Place& place) {
                 message_bytes(shape.request) >= mine.over_nodes[at],
             false};
   }
+  if (shape.has_own_counts()) return {mine.on_host[at] != kNever, false};  // ranks ask each other
+  const std::uint64_t bytes = message_bytes(shape.request);
   return {mine.on_host[at] != kNever && bytes >= mine.on_host[at],
           may_meet_gpus() && mine.on_gpus[at] != kNever && bytes >= mine.on_gpus[at]};
 }

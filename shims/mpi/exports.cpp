@@ -2,6 +2,7 @@
 // memory for buffers that lie on GPUs. Persistent ones are the MPI's.
 #include "shims/mpi/exports.hpp"
 
+#include "shims/mpi/counting.hpp"
 #include "shims/mpi/native.hpp"
 
 namespace plait::mpi {
@@ -9,23 +10,25 @@ namespace plait::mpi {
 /// One collective, blocking, not, and persistent. NATIVE calls the MPI's own.
 #define PLAIT_MPI_SERVED(name, begin, init, parameters, arguments, full, full_begin, full_init)    \
   PLAIT_EXPORT full parameters {                                                                   \
-    if (!is_serving()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                          \
+    if (!is_awake()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                            \
     const Asked wanted = asked::name arguments;                                                    \
     if (is_serving() && may_serve(wanted))                                                         \
       if (const Served call = served(wanted, true); call.state != nullptr)                         \
         if (const std::optional<int> code = run_served(call, wanted)) return *code;                \
-    if (!may_meet_gpus()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                       \
+    const CountedNative counted(wanted);                                                           \
+    if (!may_hold_gpu_memory()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                 \
     return staged(                                                                                 \
         comm, [&](Staging& staging) { staging.add(wanted); },                                      \
         [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments);      \
   }                                                                                                \
   PLAIT_EXPORT full_begin(PLAIT_MPI_UNPACKED parameters, void* request) {                          \
-    if (!is_serving()) return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);                \
+    if (!is_awake()) return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);                  \
     const Asked wanted = asked::name arguments;                                                    \
     if (is_serving() && may_serve(wanted))                                                         \
       if (const Served call = served(wanted, false); call.state != nullptr)                        \
         return begin_served(call, wanted, request);                                                \
-    if (!may_meet_gpus()) return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);             \
+    const CountedNative counted(wanted);                                                           \
+    if (!may_hold_gpu_memory()) return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);       \
     return begin_staged(                                                                           \
         comm, request, [&](Staging& staging) { staging.add(wanted); },                             \
         [&](auto... given) { return NATIVE(begin, given...); }, PLAIT_MPI_UNPACKED arguments);     \
@@ -49,7 +52,7 @@ using D = Small::D;
 const N* at_root(const N* numbers, int, Handle) { return numbers; }
 #define NATIVE(function, ...) if_there(real().small.function, comm, __VA_ARGS__)
 #define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments)                             \
-  PLAIT_MPI_SERVED(name, begin, name##_init, parameters, arguments, MPI_##name, MPI_##begin,       \
+  PLAIT_MPI_SERVED(name, begin, name##_init, parameters, arguments, MPI_##name, MPI_##begin, \
                    MPI_##name##_init)
 #include "shims/mpi/collectives.def"
 #undef PLAIT_MPI_COLLECTIVE
@@ -66,7 +69,7 @@ const N* at_root(const N* numbers, int root, Handle comm) {
 #define NATIVE(function, ...) \
   large_or_small(real().large.function, real().small.function, comm, __VA_ARGS__)
 #define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments)                    \
-  PLAIT_MPI_SERVED(name, begin, name##_init, parameters, arguments, MPI_##name##_c,                \
+  PLAIT_MPI_SERVED(name, begin, name##_init, parameters, arguments, MPI_##name##_c, \
                    MPI_##begin##_c, MPI_##name##_init_c)
 #include "shims/mpi/collectives.def"
 #undef PLAIT_MPI_COLLECTIVE

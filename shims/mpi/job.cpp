@@ -13,6 +13,7 @@
 #include "base/text.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
+#include "shims/mpi/counting.hpp"
 
 namespace plait::mpi {
 namespace {
@@ -69,7 +70,7 @@ bool is_writable(const void* buffer, std::uint64_t bytes) {
 }  // namespace
 
 Job::Job(Asked asked, const Shape& shape, const Place& place, int gpu)
-    : request_(shape.request), own_(shape.own), gpu_(gpu) {
+    : request_(shape.request), own_(shape.own), bytes_(counted_bytes(shape)), gpu_(gpu) {
   if (gpu < 0 && may_meet_gpus()) {
     staging_.add(asked);
     asked.in = staging_.twin(asked.in);

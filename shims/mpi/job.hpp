@@ -23,6 +23,8 @@ class Job {
   const Request& request() const { return request_; }
   /// Of a call by own counts; else null.
   const OwnCounts* own() const { return own_.sends.empty() ? nullptr : &own_; }
+  /// Of the message, or of this rank's part where no rank knows all of it.
+  std::uint64_t bytes() const { return bytes_; }
   const void* input() const { return input_; }
   void* output() const { return output_; }
   /// For a call that ends later: the program may free its datatypes before.
@@ -49,6 +51,7 @@ class Job {
 
   Request request_;
   OwnCounts own_;
+  std::uint64_t bytes_;
   int gpu_;
   Staging staging_;
   const void* input_ = nullptr;

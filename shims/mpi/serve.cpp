@@ -16,11 +16,13 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "shims/mpi/attach.hpp"
+#include "shims/mpi/counting.hpp"
 #include "shims/mpi/requests.hpp"
 
 namespace plait::mpi {
 
 constinit std::atomic<bool> serving{false};
+constinit std::atomic<bool> awake{false};
 constinit std::atomic<std::uint64_t> calls_served{0};
 
 namespace {
@@ -37,8 +39,6 @@ States& states() {
   return *one;
 }
 
-int keyval = 0;
-char passes_on;  ///< its address marks a communicator that is the MPI's for good
 /// What this rank knows of a communicator: an attribute of it.
 struct Known {
   Place place;
@@ -47,6 +47,8 @@ struct Known {
   std::uint64_t calls = 0;  ///< blocking ones, before that, that GPUs' memory would make plait's
 };
 
+int keyval = 0;
+char passes_on;  ///< its address marks a communicator that is the MPI's for good
 
 int copy_nothing(Handle, int, void*, void*, void*, int* flag) {
   *flag = 0;
@@ -133,7 +135,9 @@ CallOptions strategy_for(const Request& request, const Place& place) {
 }  // namespace
 
 void begin_serving() {
-  if (!agreed_to_serve()) return;
+  const bool serves = agreed_to_serve();
+  awake.store(serves || is_counting());
+  if (!serves) return;
   real().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
   begin_progress();
   serving.store(true);
@@ -153,12 +157,12 @@ void end_serving() {
     let_mpi_progress();
     nap(round);
   }
+  // Those over nodes free communicators of the MPI's: in one order on all ranks.
+  for (std::shared_ptr<State>& state : all) state.reset();
   end_progress();
 }
 
 void State::await_idle() {
-  // Those over nodes free communicators of the MPI's: in one order on all ranks.
-  for (std::shared_ptr<State>& state : all) state.reset();
   std::unique_lock lock(mutex_);
   while (!waiting_.empty() || working_) {
     lock.unlock();
@@ -237,6 +241,7 @@ void State::carry_out(Job& job, bool all_on_gpu) {
     }
     if (refusal) comm_->refuse(refusal->code(), refusal->what());  // throws on all ranks
   }
+  const CountedCall counted(job.request().collective, job.bytes(), kByPlait);
   if (job.own() != nullptr)
     comm_->run(job.request(), *job.own(), job.input(), job.output());
   else

@@ -15,6 +15,9 @@ namespace plait::mpi {
 
 /// Since MPI_Init, on all ranks of the job alike.
 extern constinit std::atomic<bool> serving;
+/// It serves, or the book has the MPI's own calls (counting.hpp): collectives are looked at.
+extern constinit std::atomic<bool> awake;
+inline bool is_awake() { return awake.load(std::memory_order_relaxed); }
 inline bool is_serving() { return serving.load(std::memory_order_relaxed); }
 
 /// After a successful MPI_Init of the program; collective over MPI_COMM_WORLD where this process
@@ -33,10 +36,10 @@ struct Served {
   State* state = nullptr;
   Shape shape;
   bool on_host = true;  ///< also where all ranks' buffers are host memory
+  bool asks = false;    ///< ranks tell each other first where their buffers lie
 };
 
 /// This rank in one communicator that plait serves.
-  bool asks = false;    ///< ranks tell each other first where their buffers lie
 class State : public std::enable_shared_from_this<State> {
  public:
   State(Place place, std::unique_ptr<Communicator> comm) : place_(place), comm_(std::move(comm)) {}
@@ -54,12 +57,12 @@ class State : public std::enable_shared_from_this<State> {
  private:
   /// Where ranks' buffers of a call lie. Ranks of one call each choose that for themselves.
   enum class Lie : std::uint8_t { on_host, on_gpu_staged, on_gpu };
-  struct Lies {
-    bool any_on_gpu = false, all_on_gpu = false;  ///< the latter: each as plait wants them
-  };
   struct Waiting {
     Operation* operation;
     bool asks;
+  };
+  struct Lies {
+    bool any_on_gpu = false, all_on_gpu = false;  ///< the latter: each as plait wants them
   };
   Request one_of_each(std::uint64_t bytes) const;
   Lies ask_all(Lie mine);

@@ -42,6 +42,7 @@ constexpr const char* kDoers[] = {
 #define PLAIT_ENGINE(name) #name,
 #include "exec/cuda/engines.def"
 #undef PLAIT_ENGINE
+    "mpi",
 };
 constexpr int kRows = static_cast<int>(std::size(kNames));
 constexpr std::size_t kEvents = 1u << 18;  // kept for the trace: 10 MB
@@ -205,8 +206,15 @@ std::string paths_json(const Book& all) {
   return body + "}";
 }
 
+/// As launchers have it: torchrun, Open MPI, MPICH, Slurm.
+const char* rank_by_launcher() {
+  for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const char* const rank = ::secure_getenv(name); rank != nullptr) return rank;
+  return nullptr;
+}
+
 std::string page(Book& all) {
-  const char* rank = ::secure_getenv("RANK");
+  const char* rank = rank_by_launcher();
   std::string body = text("{\"schema\":\"plait.profile/1\",\"pid\":", all.owner,
                           ",\"rank\":", rank == nullptr ? -1 : std::atoi(rank),
                           ",\"end_ns\":", now_ns(), ",\"left_out\":", all.events_left_out,
@@ -284,6 +292,13 @@ CountedCall::CountedCall(const Request& request, int by, void* stream, bool is_l
   if (!profiling()) return;
   start_ns_ = now_ns();
   if (is_launched) timer_ = start_timer(stream);
+}
+
+CountedCall::CountedCall(Collective collective, std::uint64_t bytes, int by)
+    : row_(static_cast<int>(collective)), bucket_(bucket_of(bytes)), bytes_(bytes), by_(by) {
+  if (!observed()) return;
+  range_.emplace(kNames[row_], bytes_);
+  if (profiling()) start_ns_ = now_ns();
 }
 
 CountedCall::~CountedCall() {

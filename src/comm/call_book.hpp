@@ -1,6 +1,6 @@
-// The book of a process's calls on GPUs, whatever door they come by: how often each collective was
-// called, at which size, over which path, and how long the host and the GPU took: always counted,
-// timed only under PLAIT_PROFILE, readable at any moment.
+// The book of a process's calls, whatever door they come by: how often each collective was called,
+// at which size, over which path, and how long the host and the GPU took: always counted, timed
+// only under PLAIT_PROFILE, readable at any moment.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,6 +17,12 @@ namespace plait {
 
 /// Who did a call: kByEngine and the engine's place in engines.def, or plait in another way.
 inline constexpr int kByNccl = 0, kByPlait = 1, kByEngine = 2;
+/// The MPI itself: behind all engines.
+inline constexpr int kByMpi = kByEngine
+#define PLAIT_ENGINE(name) +1
+#include "exec/cuda/engines.def"
+#undef PLAIT_ENGINE
+    ;
 
 /// GPU time of one call.
 class CallTimer {
@@ -39,6 +45,8 @@ class CountedCall {
   /// by: kByNccl, or kByPlait until done_by() says more. is_launched: it is on its stream when this
   /// ends, so that there is something to time.
   CountedCall(const Request& request, int by, void* stream, bool is_launched = true);
+  /// On host memory.
+  CountedCall(Collective collective, std::uint64_t bytes, int by);
   ~CountedCall();
   CountedCall(const CountedCall&) = delete;
   CountedCall& operator=(const CountedCall&) = delete;
@@ -75,7 +83,8 @@ void count_message(bool sends, std::uint64_t bytes, bool served);
 /// One line of the table, as other languages read it.
 struct CounterRow {
   char name[32];        ///< "all_reduce", "send"
-  std::int32_t served;  ///< 0 = by NCCL, 1 = by plait, from 2 on by which engine of engines.def
+  std::int32_t served;  ///< 0 = by NCCL, 1 = by plait, from 2 on by which engine of engines.def,
+                        ///< then by MPI
   std::int32_t bucket;  ///< message sizes [2^(bucket-1), 2^bucket)
   std::uint64_t calls, bytes, host_ns;
   std::uint64_t gpu_calls, gpu_ns;  ///< of the calls whose GPU time was taken

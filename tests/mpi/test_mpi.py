@@ -177,6 +177,36 @@ def test_plait_run_sees_mpi(mpi, drop_in, folder):
     assert f"door mpi ({Path(program).name} links MPI)" in done.stderr
 
 
+@pytest.mark.parametrize("host", ["0", "1"])
+def test_plait_profile_counts_the_mpis_calls_and_plaits(mpi, drop_in, folder, tmp_path, host):
+    profile = pytest.importorskip("plait.profile")
+    program = compiled(mpi, folder, "cases", ["cases.cpp"])
+    command = [mpi.launcher, "-n", "2", str(program), "native_beside"]
+    options = ["--drop-in", str(drop_in), "--folder", str(tmp_path)]
+    done = subprocess.run(
+        plait_command("profile", *options, "--", *command),
+        env=environment(None, PLAIT_MPI_HOST=host, PLAIT_OPS="all_reduce", PLAIT_MIN_BYTES="0"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    pages = profile.load(tmp_path)
+    assert sorted(page["rank"] for page in pages) == [0, 1]
+    found = {
+        (row.collective, row.path, row.size_below): (row.calls, row.bytes)
+        for row in profile.table(pages, 1.0)
+    }
+    # Two sums of 4 bytes, and one of 400,000 that begins before its communicator is attached.
+    small = "plait" if host == "1" else "mpi"
+    assert found == {
+        ("all_reduce", small, 8): (4, 16),
+        ("all_reduce", "mpi", 1 << 19): (2, 800000),
+    }
+    events = profile.trace(pages)["traceEvents"]
+    assert sum(event["ph"] == "X" and event["dur"] > 0 for event in events) == 6
+
+
 def test_fortran_passes_here_too(mpi, drop_in, folder):
     if not mpi.fortran:
         pytest.skip("this MPI has no compiler for Fortran")

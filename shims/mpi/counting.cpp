@@ -1,0 +1,52 @@
+#include "shims/mpi/counting.hpp"
+
+#include <algorithm>
+
+#include "shims/mpi/layout.hpp"
+
+namespace plait::mpi {
+
+constinit std::atomic<bool> counting{false};
+
+namespace {
+
+/// What no shape says: the type or operation is none of plait's, or the call is wrong.
+std::uint64_t bytes_by_type(const Asked& asked, const Place& place) {
+  const Abi& abi = real().abi;
+  if (abi.key(asked.in_type) == abi.no_type || asked.in_count < 0) return 0;
+  const Count each = asked.in_count * static_cast<Count>(layout_of(asked.in_type).bytes);
+  const bool of_all = asked.collective == Collective::all_gather ||
+                      asked.collective == Collective::all_to_all ||
+                      asked.collective == Collective::gather ||
+                      asked.collective == Collective::scatter;
+  return static_cast<std::uint64_t>(each) * static_cast<std::uint64_t>(of_all ? place.ranks : 1);
+}
+
+}  // namespace
+
+std::uint64_t counted_bytes(const Shape& shape) {
+  if (!shape.has_own_counts()) return message_bytes(shape.request);
+  return std::max(sum_of(shape.own.sends), sum_of(shape.own.gets));
+}
+
+void CountedNative::begin(const Asked& asked) {
+  const Abi& abi = real().abi;
+  int inter = 0;
+  Place place;
+  if (abi.key(asked.comm) == abi.no_comm) return;
+  if (real().Comm_test_inter(asked.comm, &inter) != 0) return;
+  real().Comm_size(asked.comm, &place.ranks);
+  real().Comm_rank(asked.comm, &place.rank);
+  const std::optional<Shape> shape = inter != 0 ? std::nullopt : shape_of(asked, place);
+  counted_.emplace(asked.collective, shape ? counted_bytes(*shape) : bytes_by_type(asked, place),
+                   kByMpi);
+}
+
+/// This process's book, as other languages read it: rows written, or how many there are.
+extern "C" [[gnu::visibility("default")]] int plait_mpi_counters(CounterRow* rows, int capacity) {
+  const std::vector<CounterRow> all = counter_rows();
+  std::copy_n(all.begin(), std::min(capacity, static_cast<int>(all.size())), rows);
+  return static_cast<int>(all.size());
+}
+
+}  // namespace plait::mpi
