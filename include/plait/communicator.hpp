@@ -27,7 +27,7 @@ std::vector<RankedPlan> ranked(const Topology& topology, const Request& request,
                                std::uint64_t budget_ops = 200'000,
                                std::vector<Refusal>* refusals = nullptr);
 
-class Carrier;  ///< comm/carrier.hpp: messages between nodes
+class Carrier;
 
 inline constexpr int kMostRanks = 16;  ///< of a communicator, all on one host
 inline constexpr int kNoDevice = -1;

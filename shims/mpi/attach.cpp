@@ -350,6 +350,10 @@ std::uint64_t least_on_host(Collective collective) {
   return settings().on_host[static_cast<std::size_t>(collective)];
 }
 
+std::uint64_t least_on_gpus(Collective collective) {
+  return settings().on_gpus[static_cast<std::size_t>(collective)];
+}
+
 Wanted wanted_of(const Shape& shape, const Place& place) {
   const Settings& mine = settings();
   const auto at = static_cast<std::size_t>(shape.request.collective);

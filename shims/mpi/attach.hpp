@@ -22,8 +22,9 @@ struct Wanted {
   bool on_host = false, on_gpus = false;
 };
 Wanted wanted_of(const Shape& shape, const Place& place);
-/// In host memory of one node; ~0 where none is served.
+/// In host memory of one node, and in GPUs'; ~0 where none is served.
 std::uint64_t least_on_host(Collective collective);
+std::uint64_t least_on_gpus(Collective collective);
 /// Collective over the communicator. held: how many this process has already. device: this rank's
 /// GPU, or kNoDevice on all ranks. Null on all ranks where one of them cannot.
 std::unique_ptr<Communicator> attach(Handle comm, const Place& place, std::size_t held, int device);

@@ -1,3 +1,4 @@
+// A collective's arguments -> bytes of its message, as the book of calls has them for plait's own.
 #include "shims/mpi/counting.hpp"
 
 #include <algorithm>
@@ -15,10 +16,9 @@ std::uint64_t bytes_by_type(const Asked& asked, const Place& place) {
   const Abi& abi = real().abi;
   if (abi.key(asked.in_type) == abi.no_type || asked.in_count < 0) return 0;
   const Count each = asked.in_count * static_cast<Count>(layout_of(asked.in_type).bytes);
-  const bool of_all = asked.collective == Collective::all_gather ||
-                      asked.collective == Collective::all_to_all ||
-                      asked.collective == Collective::gather ||
-                      asked.collective == Collective::scatter;
+  const bool of_all =
+      asked.collective == Collective::all_gather || asked.collective == Collective::all_to_all ||
+      asked.collective == Collective::gather || asked.collective == Collective::scatter;
   return static_cast<std::uint64_t>(each) * static_cast<std::uint64_t>(of_all ? place.ranks : 1);
 }
 

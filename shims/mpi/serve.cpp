@@ -101,6 +101,16 @@ bool ranks_use_gpus(Handle comm, Known& known) {
   return known.uses_gpus;
 }
 
+/// Whether the call would be plait's for GPUs' memory alone, and none of the ranks uses any: known
+/// at little cost, since then it is made by a program that has nothing to do with GPUs.
+bool is_idle(const Asked& asked, Known& known) {
+  const bool even = !asked.own_counts && !asked.counts;
+  if (known.uses_gpus || known.state != nullptr || known.place.nodes > 1 || !even) return false;
+  if (least_on_host(asked.collective) != ~std::uint64_t{0}) return false;
+  return even_bytes(asked, known.place) < least_on_gpus(asked.collective) ||
+         !ranks_use_gpus(asked.comm, known);
+}
+
 State* attached(Handle comm, const Place& place) {
   std::size_t held = 0;
   {
@@ -312,7 +322,8 @@ void State::work() {
     Job& job = operation.job;
     try {
       Lies lies;
-      if (asks && job.own() == nullptr) lies = ask_all(job.is_on_gpu() ? lie_on(job.gpu()) : Lie::on_host);
+      const Lie mine = job.is_on_gpu() ? lie_on(job.gpu()) : Lie::on_host;
+      if (asks && job.own() == nullptr) lies = ask_all(mine);
       carry_out(job, lies.all_on_gpu);
     } catch (const Error& error) {
       operation.error = error;
@@ -341,6 +352,7 @@ Served served(const Asked& asked, bool may_attach) {
   Known* const known = known_of(asked.comm);
   if (known == nullptr || (!may_attach && known->state == nullptr)) return {};
   const Place place = known->place;
+  if (is_idle(asked, *known)) return {};
   const std::optional<Shape> shape = shape_of(asked, place);
   if (!shape) return {};
   if (place.nodes > 1 && !may_attach) return {};  // its thread would have to call the MPI

@@ -155,7 +155,19 @@ std::uint64_t most_bytes(const Asked& asked) {
                      asked.collective == Collective::reduce ||
                      asked.collective == Collective::broadcast;
   const std::uint64_t element = std::max(bytes_of(in->type), bytes_of(out->type));
-  return static_cast<std::uint64_t>(count) * element * (whole ? 1 : kMostRanks);
+  return static_cast<std::uint64_t>(count) * element * (whole ? 1 : kMaxRanks);
+}
+
+std::uint64_t even_bytes(const Asked& asked, const Place& place) {
+  const Part part = part_of(asked, place);
+  const std::uint64_t bytes = size_of(part.type).value_or(0);
+  if (part.count <= 0 || bytes == 0) return 0;
+  const auto count = static_cast<std::uint64_t>(part.count);
+  if (count > (std::uint64_t{1} << 62) / bytes / kMaxRanks) return 0;
+  const bool whole = asked.collective == Collective::all_reduce ||
+                     asked.collective == Collective::reduce ||
+                     asked.collective == Collective::broadcast;
+  return count * bytes * static_cast<std::uint64_t>(whole ? 1 : place.ranks);
 }
 
 std::uint64_t sum_of(const std::vector<std::uint64_t>& sizes) {

@@ -27,6 +27,8 @@ struct Place {
 
 /// No message of the call is larger; ~0 where that takes a closer look.
 std::uint64_t most_bytes(const Asked& asked);
+/// The message of a call whose parts are alike, as all ranks find it; 0 where it is wrong.
+std::uint64_t even_bytes(const Asked& asked, const Place& place);
 /// Nothing where the call must pass on: it is empty, wrong, or not plait's. By own counts a rank's
 /// part may be empty, and the call is not.
 std::optional<Shape> shape_of(const Asked& asked, const Place& place);

@@ -189,9 +189,8 @@ void meet_nodes(OverNodes& over, const CommunicatorOptions& options, const Env& 
                 const std::optional<Error>& wrong, const Patience& patience) {
   std::vector<std::string> cards;
   const bool named = !options.node.empty();
-  const std::string card =
-      pack({named ? options.node : host_name(), unique_word(), settings_of(options, env), called(),
-            network_words()});
+  const std::string card = pack({named ? options.node : host_name(), unique_word(),
+                                 settings_of(options, env), called(), network_words()});
   or_tell(*over.world, [&] { agree(*over.world, wrong, patience, card, &cards); });
   std::vector<std::string> hosts, words, names;
   for (const std::string& shown : cards) {
@@ -257,8 +256,8 @@ Topology topology_of(OverNodes& over, const Patience& patience) {
     for (int device = 0; device < static_cast<int>(node.devices.size()); ++device)
       nic.affinity.push_back(device);
     network.nics.push_back(nic);
-    shape = pack({to_json(cluster_of(node, network)),
-                  text(network.latency_ns, ' ', network.gb_per_s)});
+    shape =
+        pack({to_json(cluster_of(node, network)), text(network.latency_ns, ' ', network.gb_per_s)});
   });
   std::vector<std::string> shown;
   agree(*over.world, missed, patience, shape, &shown);

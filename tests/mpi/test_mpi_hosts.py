@@ -1,4 +1,4 @@
-"""The drop-in over pretended hosts (tests/nodes/hosts.sh): communicators whose messages leave a host.
+"""The drop-in over pretended hosts (tests/nodes/hosts.sh), whose ranks share no memory.
 
 Skipped, with the reason, where namespaces are not permitted.
 """
@@ -24,7 +24,7 @@ def words(mpi: Mpi, agent: Path, hosts: int, each: int) -> list[str]:
     """The launcher's, for that many ranks on each of these hosts."""
     said = version(mpi)
     if mpi.name == "mpich":
-        pytest.skip("MPICH 4.0 over UCX's TCP may not come out of MPI_Finalize, with plait or without")
+        pytest.skip("MPICH 4.0 over TCP may not come out of MPI_Finalize, with plait or without")
     names = ",".join(f"ph{host}:{each}" for host in range(1, hosts + 1))
     if "HYDRA" in said:
         how = ["-launcher", "ssh", "-launcher-exec", str(agent), "-iface", "br0", "-hosts", names]
