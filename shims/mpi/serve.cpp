@@ -47,6 +47,9 @@ struct Known {
   std::uint64_t calls = 0;  ///< blocking ones, before that, that GPUs' memory would make plait's
 };
 
+/// How often what was known of a communicator has ended, from 1 on: its handle may come back.
+constinit std::atomic<std::uint64_t> ends{1};
+
 int keyval = 0;
 char passes_on;  ///< its address marks a communicator that is the MPI's for good
 
@@ -71,14 +74,15 @@ void forget(State* state) {
 
 /// May run inside any call that ends the communicator's last operation: it waits for nothing.
 int communicator_freed(Handle, int, void* value, void*) {
+  ends.fetch_add(1, std::memory_order_release);
   if (value == &passes_on) return 0;
   const std::unique_ptr<Known> known(static_cast<Known*>(value));
   if (known->state != nullptr) forget(known->state);
   return 0;
 }
 
-/// Null where it is the MPI's for good.
-Known* known_of(Handle comm) {
+/// What is known of it, and made known where nothing was. Null where it is the MPI's for good.
+Known* looked_up(Handle comm) {
   void* value = nullptr;
   int flag = 0;
   if (real().Comm_get_attr(comm, keyval, static_cast<void*>(&value), &flag) != 0) return nullptr;
@@ -90,6 +94,24 @@ Known* known_of(Handle comm) {
   }
   real().Comm_set_attr(comm, keyval, known.get());
   return known.release();
+}
+
+/// Most calls are on the communicator of the call before: MPIs take a lock to look an attribute up.
+Known* known_of(Handle comm) {
+  struct Last {
+    std::uint64_t ends = 0;
+    Handle comm = 0;
+    Known* known = nullptr;
+  };
+  static constinit thread_local Last last;
+  const std::uint64_t now = ends.load(std::memory_order_acquire);
+  const Handle key = real().abi.key(comm);
+  if (last.ends != now || last.comm != key) {
+    Known* const found = looked_up(comm);
+    if (found == nullptr) return nullptr;
+    last = {now, key, found};
+  }
+  return last.known;
 }
 
 /// Ranks ask each other in the first such call of a communicator, the second, the fourth, and so

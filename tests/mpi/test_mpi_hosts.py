@@ -76,7 +76,7 @@ def test_random_calls_over_hosts(mpi, drop_in, folder, hosts, each, seed):
     done = launched_over(mpi, folder, hosts, each, command, environment(drop_in))
     found = rows(done)
     assert len(found) == hosts * each and all(row["wrong"] == 0 for row in found), found
-    assert all(row["served"] > row["calls"] / 8 for row in found), found
+    assert sum(row["served"] for row in found) > sum(row["calls"] for row in found) / 8, found
 
 
 def test_a_message_goes_on_beside_a_call_over_hosts(mpi, drop_in, folder):

@@ -1,10 +1,13 @@
-// mixes SEED ROUNDS: random collectives over random communicators (dup, split, free), blocking and
-// not, several in flight, ended by every function that ends requests. Prints one line of JSON a
-// rank.
+// mixes SEED ROUNDS [kill|abort]: random collectives over random communicators (dup, idup, split,
+// made of groups, free), blocking and not, several in flight, ended by every function that ends
+// requests. Prints one line of JSON a rank. With a third word the last rank ends halfway, by a
+// signal or by MPI_Abort, while calls are under way.
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <list>
+#include <string>
 
 #include "mixed_calls.hpp"
 
@@ -23,23 +26,51 @@ struct Run {
   std::vector<Family> families;
   std::list<Begun> begun;
   long calls = 0, wrong = 0;
+  int number_made = 0;
 
   void check(Begun& one) {
     if (!one.right()) ++wrong;
   }
 
+  /// Every parts-th rank, made by these ranks alone.
+  static MPI_Comm of_group(int part, int parts, int number) {
+    std::vector<int> members;
+    for (int rank = part; rank < ranks_of(MPI_COMM_WORLD); rank += parts) members.push_back(rank);
+    MPI_Group world, group;
+    MPI_Comm comm;
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_incl(world, static_cast<int>(members.size()), members.data(), &group);
+#if MPI_VERSION >= 4
+    const std::string name = "plait-mixes-" + std::to_string(number);
+    MPI_Comm_create_from_group(group, name.c_str(), MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &comm);
+#else
+    MPI_Comm_create_group(MPI_COMM_WORLD, group, number, &comm);
+#endif
+    MPI_Group_free(&group);
+    MPI_Group_free(&world);
+    return comm;
+  }
+
   void new_family() {
-    const int kind = all.below(3), parts = 2 + all.below(2);
+    const int kind = all.below(5), parts = 2 + all.below(2);
     const auto salt = static_cast<std::uint64_t>(all.below(1 << 30));
     const int rank = rank_in(MPI_COMM_WORLD);
     Family made{MPI_COMM_NULL, 0};
-    if (kind == 0) {
+    if (kind < 2) {
       const Family& of =
           families[static_cast<std::size_t>(all.below(static_cast<int>(families.size())))];
-      MPI_Comm_dup(of.comm, &made.comm);
+      MPI_Request request = MPI_REQUEST_NULL;
+      if (kind == 0)
+        MPI_Comm_dup(of.comm, &made.comm);
+      else
+        MPI_Comm_idup(of.comm, &made.comm, &request);
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
       made.part = of.part;
+    } else if (kind == 2) {
+      made.part = rank % parts;
+      made.comm = of_group(made.part, parts, number_made++);
     } else {
-      made.part = kind == 1 ? rank % parts
+      made.part = kind == 3 ? rank % parts
                             : static_cast<int>(mixed(salt, static_cast<std::uint64_t>(rank)) % 2);
       const int key = static_cast<int>(mixed(salt, static_cast<std::uint64_t>(rank), 7) % 100);
       MPI_Comm_split(MPI_COMM_WORLD, made.part, key, &made.comm);
@@ -132,10 +163,16 @@ int main(int argc, char** argv) {
   const std::uint64_t seed = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1;
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 100;
   const int rank = rank_in(MPI_COMM_WORLD);
+  const std::string ends = argc > 3 && rank == ranks_of(MPI_COMM_WORLD) - 1 ? argv[3] : "";
   Run run{seed, Dice(seed), Dice(mixed(seed, static_cast<std::uint64_t>(rank), 99)), {}, {}};
   run.families.push_back({MPI_COMM_WORLD, 0});
   run.new_family();
-  for (int number = 0; number < rounds; ++number) run.round(number);
+  for (int number = 0; number < rounds; ++number) {
+    run.round(number);
+    if (ends.empty() || number < rounds / 2 || run.begun.empty()) continue;
+    if (ends == "abort") MPI_Abort(MPI_COMM_WORLD, 3);
+    ::raise(SIGKILL);
+  }
   while (!run.begun.empty()) run.end_some(8);
   const long served = calls_served();
   std::printf("{\"rank\": %d, \"calls\": %ld, \"wrong\": %ld, \"served\": %ld}\n", rank, run.calls,
