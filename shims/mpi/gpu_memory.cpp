@@ -123,12 +123,12 @@ bool uses_gpus() {
     const std::uint64_t now = libraries_loaded();
     if (seen.load() == now) return false;
     void* const driver = loaded_driver();
-    if (driver == nullptr) {
+    if (driver != nullptr)
+      count_devices.store(reinterpret_cast<int (*)(int*)>(::dlsym(driver, "cuDeviceGetCount")));
+    if (count_devices.load() == nullptr) {
       seen.store(now);
       return false;
     }
-    count_devices.store(reinterpret_cast<int (*)(int*)>(::dlsym(driver, "cuDeviceGetCount")));
-    if (count_devices.load() == nullptr) return false;
   }
   int devices = 0;
   if (count_devices.load()(&devices) != cuda::kSuccess) return false;  // not initialised

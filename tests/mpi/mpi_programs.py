@@ -49,6 +49,9 @@ def _found() -> list[Mpi]:
             if folder.parent == Path(sys.prefix):
                 name = "mpich of Python"
             found.append(Mpi(name, str(folder / "mpicxx"), str(launcher)))
+            if (folder / "mpicxx_abi").exists():  # programs of MPI 5's standard ABI
+                abi = str(folder / "mpicxx_abi")
+                found.append(Mpi(name.replace("mpich", "mpich abi"), abi, str(launcher)))
     for name in ("openmpi", "mpich"):
         compiler, launcher = shutil.which(f"mpicxx.{name}"), shutil.which(f"mpiexec.{name}")
         if compiler and launcher:
@@ -79,7 +82,8 @@ def environment(drop_in: Path | None, **settings: str) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PLAIT_")}
     env = {**kept, **QUIET}
     if drop_in is not None:
-        env["LD_PRELOAD"] = str(drop_in)
+        runtime = os.environ.get("SHIM_RUNTIME", "")  # a sanitizer's (tools/sanitize.sh)
+        env["LD_PRELOAD"] = f"{runtime} {drop_in}".strip()
         env |= {"PLAIT_MPI_HOST": "1", "PLAIT_MIN_BYTES": "0", "PLAIT_OPS": EVERYTHING}
     return {**env, **settings}
 
