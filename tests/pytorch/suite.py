@@ -1,6 +1,6 @@
 """PyTorch's own suite of torch.distributed, the copy inside its wheel, against plait's backend.
 
-    python tests/pytorch/suite.py            # every lane below; what is wrong, and how many passed
+    python tests/pytorch/suite.py            # all lanes, side by side; what is wrong, how many pass
     python tests/pytorch/suite.py 4 gloo -k all_reduce   # one lane, with pytest's words
 
 A lane is a number of ranks, which are forked, and the backend whose tests are taken too: the suite
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 LANES = ((2, "gloo"), (4, "gloo"), (4, "mpi"))
@@ -60,8 +61,8 @@ if "SUITE_AS" in os.environ:
             self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
 
-def run_lane(ranks: int, name: str, words: list[str], report: Path) -> None:
-    """Its own process, since the suite is imported once by one name."""
+def run_lane(ranks: int, name: str, words: list[str], report: Path) -> str:
+    """What there is to say of it. Its own process: the suite is imported once, by one name."""
     folder = Path(tempfile.mkdtemp(prefix="plait-suite-"))
     (folder / "barrier").mkdir()
     env = dict(os.environ, SUITE_AS=name, BACKEND=name, WORLD_SIZE=str(ranks))
@@ -73,13 +74,12 @@ def run_lane(ranks: int, name: str, words: list[str], report: Path) -> None:
         [*command, "--junitxml", str(report)], env=env, capture_output=True, text=True
     )
     tail = done.stdout.splitlines()
-    print(f"{ranks} ranks, {name}'s tests too: {tail[-1] if tail else done.stderr[-2000:]}")
+    said = [f"{ranks} ranks, {name}'s tests too: {tail[-1] if tail else done.stderr[-2000:]}"]
     for line in tail:
         failed = re.match(r"FAILED .*::(\w+)", line)
         if failed is not None and failed.group(1) not in ONLY_BY_NAME:
-            print(line)
-    if words:
-        print(done.stdout[-8000:])
+            said.append(line)
+    return "\n".join([*said, done.stdout[-8000:]] if words else said)
 
 
 def outcomes(report: Path) -> tuple[set[str], set[str]]:
@@ -101,9 +101,15 @@ def main() -> int:
     passed: set[str] = set()
     wrong: set[str] = set()
     with tempfile.TemporaryDirectory() as folder:
-        for ranks, name in lanes:
-            report = Path(folder) / f"{ranks}-{name}.xml"
-            run_lane(ranks, name, sys.argv[3:], report)
+        reports = [Path(folder) / f"{ranks}-{name}.xml" for ranks, name in lanes]
+        with ThreadPoolExecutor() as pool:  # most of a lane's time goes by in waits
+            under_way = [
+                pool.submit(run_lane, *lane, sys.argv[3:], report)
+                for lane, report in zip(lanes, reports, strict=True)
+            ]
+            for lane in under_way:
+                print(lane.result(), flush=True)
+        for report in reports:
             good, bad = outcomes(report)
             passed |= good
             wrong |= bad - ONLY_BY_NAME
