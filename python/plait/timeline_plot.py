@@ -15,7 +15,7 @@ MOST_LANES = 48  # more would not be readable
 
 
 def spans_by_lane(timeline: plait.Timeline, plan: plait.Plan) -> list[tuple[str, list[Any]]]:
-    """(lane name, [(start_us, end_us, kind, text)]) of each lane that does something."""
+    """(lane name, [(start_us, end_us, kind, text)]) of each lane that does something, by rank."""
     lanes: list[tuple[str, list[Any]]] = [
         (f"rank {rank} {name}", []) for rank, _, name, _ in plan.lanes
     ]
@@ -23,7 +23,7 @@ def spans_by_lane(timeline: plait.Timeline, plan: plait.Plan) -> list[tuple[str,
         text = plan.op_text(span.lane, span.op)
         kind = text.split(" ", 1)[0]
         lanes[span.lane][1].append((span.start_ns / 1e3, span.end_ns / 1e3, kind, text))
-    return [lane for lane in lanes if lane[1]]
+    return sorted((lane for lane in lanes if lane[1]), key=_by_rank)
 
 
 def use_over_time(load: Any, total_ns: float) -> tuple[list[float], list[float]]:
@@ -33,15 +33,15 @@ def use_over_time(load: Any, total_ns: float) -> tuple[list[float], list[float]]
     return [at_ns / 1e3 for at_ns, _ in steps], [rate / capacity for _, rate in steps]
 
 
-def _by_rank(name: str) -> tuple[int, str]:
-    _, rank, rest = name.split(" ", 2)
+def _by_rank(lane: tuple[str, list[Any]]) -> tuple[int, str]:
+    _, rank, rest = lane[0].split(" ", 2)
     return int(rank), rest
 
 
 def plot(timeline: plait.Timeline, plan: plait.Plan, file: str) -> None:
     """Writes a PNG or SVG (by the file's ending) of lanes over time and resources' use."""
     pyplot = load_pyplot()
-    lanes = sorted(spans_by_lane(timeline, plan), key=lambda lane: _by_rank(lane[0]))[:MOST_LANES]
+    lanes = spans_by_lane(timeline, plan)[:MOST_LANES]
     loads = sorted(timeline.resources, key=lambda load: -load.busy_ns)[:12]
     figure, (top, bottom) = pyplot.subplots(
         2,

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import plait
+from plait import what_runs
 from plait.commands import plan
 
 
@@ -31,7 +32,7 @@ def test_the_plan_of_calls_is_the_one_that_ranks_choose(run_ranks, machine):
     topology = plait.Topology.from_json(rows[0]["machine"])  # as measured there, on CPUs
     for count, label in zip(sizes, rows[0]["labels"], strict=True):
         request = plait.Request("all_reduce", count, "fp32", ranks=4)
-        taken = plan.taken_by_calls(topology, request)
+        taken = what_runs.taken_by_calls(topology, request)
         assert taken is not None and taken.label == label
 
 

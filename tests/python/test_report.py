@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import plait
-from plait import timeline_plot
+from plait import timeline_plot, what_runs
 from plait.evidence import papers, report, results
 
 VOID = {"meta", "line", "circle", "rect", "polyline"}
@@ -142,3 +142,38 @@ def test_trace_has_a_counter_a_resource() -> None:
     events = json.loads(timeline.to_trace_json(plan))["traceEvents"]
     counters = {event["name"] for event in events if event["ph"] == "C"}
     assert counters == {f"GB/s {load.name}" for load in timeline.resources}
+
+
+def test_a_report_shows_what_a_call_runs_and_not_the_fastest_plan() -> None:
+    topology = plait.load_topology("mist").without(["nvlink:0-1"])
+    request = plait.Request("all_reduce", 16 << 20, "fp32", "sum", 4)
+    runs = report._what_runs(topology, request)
+    taken = what_runs.taken_by_calls(topology, request)
+    assert taken is not None and runs.plan == taken
+    ranked, _ = plait.ranked(topology, request)
+    assert any(one.plan.sum_order != "rank_order" for one in ranked)
+    assert runs.plan.sum_order == "rank_order"
+
+
+def test_lanes_come_by_rank_and_colours_are_explained() -> None:
+    topology = plait.load_topology("mist")
+    request = plait.Request("all_reduce", 1 << 20, "fp32", "sum", 4)
+    plan = plait.propose_one(topology, request, "rerouted")
+    timeline = plait.simulate(plan, topology)
+    lanes = timeline_plot.spans_by_lane(timeline, plan)
+    ranks = [int(name.split()[1]) for name, _ in lanes]
+    assert ranks == sorted(ranks)
+    drawn = report.draw_timeline(timeline, plan)
+    for kind in timeline_plot.COLOURS:
+        assert f">{kind}</text>" in drawn
+
+
+def test_each_node_has_a_circle_of_its_own() -> None:
+    topology = plait.load_topology("mist-2")
+    places = report._places(topology, topology.rank_devices())
+    assert len(set(places.values())) == len(places) == len(topology.devices)
+    by_node: dict[int, list[float]] = {}
+    for device, (x, _) in places.items():
+        by_node.setdefault(topology.devices[device].node, []).append(x)
+    first, second = (by_node[node] for node in sorted(by_node))
+    assert max(first) < min(second)

@@ -101,7 +101,7 @@ def plan(
         out.print(json.dumps(runs.as_json()), markup=False)
         return
     proved = _print_runs(machine, request, runs, ops)
-    _print_ranking(plans, refusals, taken_by_calls(machine, request))
+    _print_ranking(plans, refusals, what_runs.taken_by_calls(machine, request))
     if not proved:
         raise typer.Exit(1)
 
@@ -160,29 +160,10 @@ def plan_asked_for(
         name, params = sizes.parse_strategy(strategy, WAY)
         ranked = (one.plan for one in plans if one.plan.strategy == name and not params)
         return next(ranked, None) or plait.propose_one(machine, request, name, params)
-    if taken := taken_by_calls(machine, request):
+    if taken := what_runs.taken_by_calls(machine, request):
         return taken
     reasons = "; ".join(f"{name}: {reason}" for name, reason in refusals)
     raise plait.UnsupportedError(f"no strategy takes this request: {reasons}")
-
-
-SIMULATED_OPS = 50_000  # of one choice, as in choose.cpp
-
-
-def taken_by_calls(machine: plait.Topology, request: plait.Request) -> plait.Plan | None:
-    """What a call that names no strategy runs by lanes: the first in rank order, else the first.
-
-    Ranks on GPUs go by the simulator, CPU ranks by the planner's own estimate.
-    """
-    on_gpus = any(device.kind == "gpu" for device in machine.devices)
-    if on_gpus:
-        first = [one.plan for one in plait.ranked(machine, request, SIMULATED_OPS)[0]]
-    else:
-        first = plait.propose(machine, request)[0]
-    own = {info.name for info in plait.strategies() if not info.source.endswith(".py")}
-    may = [plan for plan in first if not plan.symmetric and plan.strategy in own]
-    in_order = (plan for plan in may if plan.sum_order == "rank_order")
-    return next(in_order, None) or next(iter(may or first), None)
 
 
 def _print_ranking(

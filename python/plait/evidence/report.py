@@ -50,16 +50,13 @@ def _text(value: object) -> str:
 
 
 def draw_topology(topology: plait.Topology) -> str:
-    """SVG: ranks' devices on a circle, host memories inside, each link with its GB/s."""
+    """SVG: each node's ranks on a circle, its host memories inside, each link with its GB/s."""
     outer = topology.rank_devices()
-    inner = [i for i in range(len(topology.devices)) if i not in outer]
-    place: dict[int, tuple[float, float]] = {}
-    for devices, radius in ((outer, 240.0), (inner, 90.0 if len(inner) > 1 else 0.0)):
-        for number, device in enumerate(devices):
-            angle = 2 * math.pi * number / len(devices) - math.pi / 2
-            place[device] = (300 + radius * math.cos(angle), 290 + radius * math.sin(angle))
+    place = _places(topology, outer)
     colours = {"nvlink": "#2e8b57", "pcie": "#c78100", "bus": "#8e5ea2", "net": "#1b6ca8"}
-    parts, drawn = ['<svg viewBox="0 0 600 580" role="img" aria-label="topology">'], set()
+    height = 620 + 18 * len({link.kind for link in topology.links})
+    parts = [f'<svg viewBox="0 0 600 {height}" role="img" aria-label="topology">']
+    drawn = set()
     few = len(topology.links) <= 40
     for link in topology.links:
         pair = (min(link.src, link.dst), max(link.src, link.dst), link.kind)
@@ -87,6 +84,27 @@ def draw_topology(topology: plait.Topology) -> str:
     return "".join(parts) + _legend(topology, colours) + "</svg>"
 
 
+def _places(topology: plait.Topology, outer: list[int]) -> dict[int, tuple[float, float]]:
+    """Where each device is drawn: nodes stand in a square, each with a circle of its own."""
+    nodes = sorted({device.node for device in topology.devices})
+    across = math.ceil(math.sqrt(len(nodes)))
+    room = 600 / across
+    place: dict[int, tuple[float, float]] = {}
+    for number, node in enumerate(nodes):
+        here = [i for i, device in enumerate(topology.devices) if device.node == node]
+        inner = [i for i in here if i not in outer]
+        x, y = room * (number % across + 0.5), room * (number // across + 0.5)
+        few = 0.15 if len(inner) > 1 else 0.0
+        for devices, part in (([i for i in here if i in outer], 0.4), (inner, few)):
+            for turn, device in enumerate(devices):
+                angle = 2 * math.pi * turn / len(devices) - math.pi / 2
+                place[device] = (
+                    x + room * part * math.cos(angle),
+                    y + room * part * math.sin(angle),
+                )
+    return place
+
+
 def _legend(topology: plait.Topology, colours: dict[str, str]) -> str:
     """Each kind of link with its speeds."""
     parts = []
@@ -94,7 +112,7 @@ def _legend(topology: plait.Topology, colours: dict[str, str]) -> str:
         speeds = [link.gb_per_s for link in topology.links if link.kind == kind]
         low, high = min(speeds), max(speeds)
         told = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-        y = 20 + 18 * row
+        y = 620 + 18 * row
         parts.append(
             f'<rect x="8" y="{y - 6}" width="14" height="4" fill="{colours.get(kind, "#888")}"/>'
             f'<text x="28" y="{y}">{_text(kind)}: {told} GB/s</text>'
@@ -180,10 +198,10 @@ def draw_curves(predicted: Curves, measured: Curves) -> str:
 
 
 def draw_timeline(timeline: plait.Timeline, plan: plait.Plan) -> str:
-    """SVG: a row a lane, a bar an op (the first 24 lanes)."""
+    """SVG: a row a lane, a bar an op (the first 24 lanes), and what the colours are."""
     lanes = spans_by_lane(timeline, plan)[:24]
     total = max(timeline.total_ns / 1e3, 1e-9)
-    height = 22 * len(lanes) + 40
+    height = 22 * len(lanes) + 60
     parts = [f'<svg viewBox="0 0 1000 {height}" role="img" aria-label="timeline">']
     for row, (name, spans) in enumerate(lanes):
         y = 22 * row + 4
@@ -195,8 +213,12 @@ def draw_timeline(timeline: plait.Timeline, plan: plait.Plan) -> str:
                 f'fill="{COLOURS.get(kind, "#888")}" '
                 f'data-tip="{_text(text)}: {start:.1f} to {end:.1f} us"/>'
             )
-    parts.append(f'<text x="200" y="{height - 8}">0</text>')
-    parts.append(f'<text x="980" y="{height - 8}" text-anchor="end">{total:.1f} us</text>')
+    parts.append(f'<text x="200" y="{height - 28}">0</text>')
+    parts.append(f'<text x="980" y="{height - 28}" text-anchor="end">{total:.1f} us</text>')
+    for number, (kind, colour) in enumerate(COLOURS.items()):
+        x, y = 200 + 90 * number, height - 16
+        parts.append(f'<rect x="{x}" y="{y}" width="14" height="10" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 20}" y="{y + 10}">{kind}</text>')
     return "".join(parts) + "</svg>"
 
 
@@ -250,15 +272,14 @@ def _bandwidth(topology: plait.Topology, collective: str, ranks: int, measured: 
 
 
 def _what_runs(topology: plait.Topology, request: plait.Request) -> what_runs.Runs:
-    """The engine that serves the request, else the fastest plan."""
+    """What a call would run: the engine that serves the request, else a plan by lanes."""
     runs = what_runs.by_engine(topology, request)
     if runs is not None:
         return runs
-    plans, _ = plait.propose(topology, request)
-    if not plans:
+    taken = what_runs.taken_by_calls(topology, request)
+    if taken is None:
         raise plait.UnsupportedError(f"no strategy takes {request.collective} on {topology.name}")
-    fastest = min(plans, key=lambda plan: plait.simulate(plan, topology).total_ns)
-    return what_runs.by_lanes(topology, fastest, "simulated")
+    return what_runs.by_lanes(topology, taken, "simulated")
 
 
 def page(
