@@ -1,6 +1,6 @@
 """DistributedDataParallel over plait and over gloo: the same losses and weights, bit for bit.
 
-torchrun --nproc-per-node 2 examples/train_ddp.py
+torchrun --nproc-per-node 2 examples/05_train_ddp.py
 """
 
 import hashlib

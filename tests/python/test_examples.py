@@ -50,3 +50,10 @@ def test_why_results_differ():
     bits = dict(re.findall(r"^  (\S+) +([0-9a-f]{8})  ", said, re.M))
     in_rank_order = {bits[name] for name in ("direct,pieces=1", "direct,pieces=4", "one_shot")}
     assert len(in_rank_order) == 1 and len(set(bits.values())) == 4
+
+
+def test_training_gives_the_same_weights_but_by_a_ring():
+    said = run("08_train_same_bits.py")
+    bits = dict(re.findall(r"^(\w[\w ]*?) {2,}([0-9a-f]{12})$", said, re.M))
+    assert bits["as plait chooses"] == bits["direct"] == bits["one_shot"] != bits["ring"]
+    assert "forbids its sum order" in said and said.endswith("the same weights\n")

@@ -524,7 +524,7 @@ def test_ddp_trains_to_the_bits_of_gloo():
 
 
 def test_the_example_of_ddp_shows_the_bits_of_gloo():
-    example = Path(__file__).resolve().parents[2] / "examples" / "train_ddp.py"
+    example = Path(__file__).resolve().parents[2] / "examples" / "05_train_ddp.py"
     words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(example)]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
