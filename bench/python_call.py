@@ -1,0 +1,51 @@
+"""What a call from Python takes besides the other ranks: all_reduce of 8 bytes on one rank.
+
+    python bench/python_call.py [--batches 40]
+
+Prints JSON: microseconds of this thread's own CPU time a call, so that other work on the machine
+counts little, of the fastest batch and of the median one. The bar is 6.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+
+import numpy as np
+
+import plait
+
+CALLS = 200  # a batch
+
+
+def call_us(batches: int) -> list[float]:
+    """One figure a batch, the first calls left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        comm = plait.Communicator(0, 1, rendezvous=f"unix:{folder}/meet")
+    source = np.ones(2, np.float32)
+    out = np.zeros_like(source)
+    took = []
+    for batch in range(batches + 1):
+        began = time.thread_time_ns()
+        for _ in range(CALLS):
+            comm.all_reduce(source, out=out)
+        took.append((time.thread_time_ns() - began) / CALLS / 1e3)
+        if batch == 0:
+            assert np.array_equal(out, source)
+    return took[1:]
+
+
+def main() -> None:
+    """Prints one line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batches", type=int, default=40)
+    took = call_us(parser.parse_args().batches)
+    row = {"least_us": min(took), "median_us": statistics.median(took)}
+    print(json.dumps({name: round(us, 2) for name, us in row.items()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""A call from Python costs microseconds, not tens of them: the bar is 6, the guard twice that."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parents[2] / "bench" / "python_call.py"
+MOST_US = 12.0
+
+
+def test_a_call_of_one_rank_takes_microseconds():
+    done = subprocess.run([sys.executable, str(BENCH)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["least_us"] < MOST_US
