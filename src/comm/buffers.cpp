@@ -18,10 +18,12 @@ namespace {
 std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
 
 /// False only where the kernel says so; where it may not be asked, true.
-bool writable(std::uintptr_t at) {
+bool is_writable(std::uintptr_t at) {
   iovec byte{reinterpret_cast<void*>(at), 1};
   return process_vm_readv(getpid(), &byte, 1, &byte, 1, 0) == 1 || errno != EFAULT;
 }
+
+constexpr std::uintptr_t kPageBytes = 4096;  // of the smallest pages that any machine has
 
 void check_one(const char* name, const void* pointer, std::uint64_t bytes) {
   if (bytes == 0) return;
@@ -50,11 +52,22 @@ bool in_place_layout(const Request& request, int rank, std::uintptr_t input,
 
 }  // namespace
 
-void check_buffers(const Request& request, int rank, const void* input, const void* output) {
+bool WritablePages::holds(std::uintptr_t at) {
+  const std::uintptr_t page = at / kPageBytes + 1;
+  std::atomic<std::uintptr_t>& known = pages_[page % pages_.size()];
+  if (known.load(std::memory_order_relaxed) == page) return true;
+  if (!is_writable(at)) return false;
+  known.store(page, std::memory_order_relaxed);
+  return true;
+}
+
+void check_buffers(const Request& request, int rank, const void* input, const void* output,
+                   WritablePages& writable) {
   const std::uint64_t out_bytes = output_bytes(request, rank);
   check_one("input", input, input_bytes(request, rank));
   check_one("output", output, out_bytes);
-  if (out_bytes > 0 && (!writable(address(output)) || !writable(address(output) + out_bytes - 1)))
+  if (out_bytes > 0 &&
+      (!writable.holds(address(output)) || !writable.holds(address(output) + out_bytes - 1)))
     throw Error(ErrorCode::invalid_argument,
                 text("output: wanted ", out_bytes,
                      " writable bytes, found memory that is read-only or unmapped"));

@@ -1,14 +1,30 @@
 // A caller's pointers -> pointers a plan may use, or the reason why not. All that is decided here
 // is this rank's own business; no plan depends on it.
 #pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
 #include <vector>
 
 #include "plait/plan.hpp"
 
 namespace plait {
 
+/// Pages that the kernel has said can be written: to ask it takes longer than a short call. One
+/// that stops being writable later is not noticed.
+class WritablePages {
+ public:
+  /// Whether the byte can be written; false only where the kernel says so.
+  bool holds(std::uintptr_t at);
+
+ private:
+  /// By number + 1; two that share a place take turns. Threads may ask at once, wrongly.
+  std::array<std::atomic<std::uintptr_t>, 64> pages_{};
+};
+
 /// Throws Error(invalid_argument) where a needed buffer is null, wraps around or cannot be written.
-void check_buffers(const Request& request, int rank, const void* input, const void* output);
+void check_buffers(const Request& request, int rank, const void* input, const void* output,
+                   WritablePages& writable);
 /// False where input and output overlap other than in NCCL's in-place layouts.
 bool usable_as_is(const Request& request, int rank, const void* input, const void* output);
 /// The input to run with: the caller's, or (where it overlaps the output other than in NCCL's

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
@@ -215,21 +216,24 @@ std::optional<Error> Communicator::State::failed() {
   return std::nullopt;
 }
 
-std::vector<CallDescriptor> Communicator::State::agree(const CallDescriptor& mine,
-                                                       const OwnCounts* counts) {
+/// The verdict of my node's ranks.
+std::optional<Error> Communicator::State::agree(const CallDescriptor& mine,
+                                                const OwnCounts* counts) {
+  const Controls& controls = joined.controls;
   ++call;
   peers.begin_call(call);
-  joined.controls.enter(call, mine, counts);
-  joined.controls.await_entered(call, deadline_in(options.arrive_s), peers);
+  controls.enter(call, mine, counts);
+  controls.await_entered(call, options.arrive_s, peers);
+  if (controls.ask_alike(call)) return std::nullopt;
   std::vector<CallDescriptor> all;
   for (int peer = 0; peer < local_ranks(); ++peer)
-    all.push_back(joined.controls.of(peer).calls[call % 2]);
-  return all;
+    all.push_back(controls.of(peer).calls[call % 2]);
+  return verdict(all, over.world == nullptr ? std::vector<int>{} : over.nodes.peers());
 }
 
 /// What every call asks first: this process, one thread, no failure before.
 std::unique_lock<std::mutex> Communicator::State::begin() {
-  if (getpid() != owner)
+  if (forks_so_far() != forks)
     throw Error(ErrorCode::invalid_argument,
                 "this communicator belongs to the process that forked; make one in the child");
   std::unique_lock lock(calling, std::try_to_lock);
@@ -253,18 +257,18 @@ void Communicator::State::in_call(const CallDescriptor& mine, const Body& body,
                                   const OwnCounts* counts) {
   const std::unique_lock<std::mutex> lock = begin();
   std::optional<Error> refused;
-  const std::optional<Error> broken = attempt([&] {
-    const std::vector<CallDescriptor> asked = agree(mine, counts);
-    refused = verdict(asked, over.world == nullptr ? std::vector<int>{} : over.nodes.peers());
+  const auto steps = [&] {
+    refused = agree(mine, counts);
     if (over.world != nullptr)
       refused = verdict_over(*over.world, mine, refused, patience(options.arrive_s));
     if (refused) return;
     try {
-      body(asked);
+      body();
     } catch (const AgreedError& error) {
       refused = error;
     }
-  });
+  };
+  const std::optional<Error> broken = attempt(std::cref(steps));
   if (broken) {
     const Error cause = peers.cause_of(*broken);
     fail(cause);
@@ -314,14 +318,15 @@ void Communicator::State::ensure_arenas(const ArenaSizes& wanted) {
 }
 
 /// By rank; those of other nodes are asked for where they matter.
-std::vector<double> Communicator::State::scalars_of(const ProvedPlan& plan,
-                                                    const std::vector<CallDescriptor>& asked) {
-  std::vector<double> scalars;
-  for (const CallDescriptor& one : asked) scalars.push_back(one.scalar);
-  if (over.world == nullptr) return scalars;
+std::vector<double> Communicator::State::scalars_of(const ProvedPlan& plan) {
   if (plan.plan.request.op != ReduceOp::premul_sum) return {};
-  const double mine = scalars[static_cast<std::size_t>(local_rank())];
-  scalars.clear();
+  std::vector<double> scalars;
+  if (over.world == nullptr) {
+    for (int rank = 0; rank < ranks(); ++rank)
+      scalars.push_back(joined.controls.scalar_of(rank, call));
+    return scalars;
+  }
+  const double mine = joined.controls.scalar_of(local_rank(), call);
   for (const std::string& card :
        over.world->exchange(std::string(reinterpret_cast<const char*>(&mine), sizeof mine),
                             patience(options.arrive_s)))
@@ -329,14 +334,15 @@ std::vector<double> Communicator::State::scalars_of(const ProvedPlan& plan,
   return scalars;
 }
 
-void Communicator::State::run(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked,
-                              const void* input, void* output) {
+void Communicator::State::run(const std::shared_ptr<const ProvedPlan>& proved, const void* input,
+                              void* output) {
+  const ProvedPlan& plan = *proved;
   ensure_arenas(plan.sizes);
   std::vector<std::byte> stage;
   CpuCall now;
   now.input = usable_input(plan.plan.request, rank(), input, output, stage);
   now.output = output;
-  now.scalars = scalars_of(plan, asked);
+  now.scalars = scalars_of(plan);
   now.library = over.world.get();
   now.epoch = epoch;
   now.parity = parity;
@@ -350,14 +356,29 @@ void Communicator::State::run(const ProvedPlan& plan, const std::vector<CallDesc
   }
   epoch += plan.epochs;
   if (plan.uses_inbox) parity ^= 1;
-  count(plan);
+  count(proved);
 }
 
-void Communicator::State::count(const ProvedPlan& plan) {
+/// Tables are looked up once for calls of one plan one after the other.
+void Communicator::State::count(const std::shared_ptr<const ProvedPlan>& plan) {
   const std::lock_guard lock(guard);
-  ++counters.calls;
-  ++counters.calls_of[plan.counted_as];
-  for (const auto& [path, bytes] : plan.bytes_of_path) counters.bytes_of_path[path] += bytes;
+  if (counted != plan) {
+    counters = counted_so_far();
+    counted = plan;
+    counted_calls = 0;
+  }
+  ++counted_calls;
+}
+
+/// Under the guard.
+Counters Communicator::State::counted_so_far() {
+  Counters all = counters;
+  if (counted == nullptr) return all;
+  all.calls += counted_calls;
+  all.calls_of[counted->counted_as] += counted_calls;
+  for (const auto& [path, bytes] : counted->bytes_of_path)
+    all.bytes_of_path[path] += bytes * counted_calls;
+  return all;
 }
 
 /// Of this one and its pairs together, so that their waits do not add up.
@@ -477,37 +498,69 @@ std::string Communicator::carrier() const {
 }
 const Topology& Communicator::topology() const { return state_->joined.topology; }
 
+/// The call's plan and what is shown of it. Error where there is none, or it cannot be meant.
+std::shared_ptr<const KnownCall> Communicator::State::call_of(const Request& given,
+                                                              const CallOptions& how) {
+  const std::uint64_t like = given.count * 31 + static_cast<std::uint64_t>(given.collective) * 7 +
+                             static_cast<std::uint64_t>(given.root);
+  std::shared_ptr<const KnownCall>& place = known[like % known.size()];
+  {
+    const std::lock_guard lock(guard);
+    if (place != nullptr && place->is_of(given, how)) return place;
+  }
+  const Request request = placed(given);
+  if (request.ranks != ranks())
+    throw Error(ErrorCode::invalid_argument,
+                text("request for ", request.ranks, " ranks, communicator of ", ranks()));
+  if (over.world != nullptr && request.devices != devices)
+    throw Error(ErrorCode::invalid_argument,
+                "devices: ranks on several nodes are where their launcher put them");
+  auto made = std::make_shared<KnownCall>();
+  made->request = given;
+  made->strategy = how.strategy;
+  made->params = how.params;
+  made->plan = plan_for(request, how);
+  made->shown = describe(CallKind::collective, request, wanted_label(how));
+  made->shown.plan_hash = made->plan->hash;
+  const std::lock_guard lock(guard);
+  return place = std::move(made);
+}
+
+namespace {
+
+/// This rank's factor.
+double scalar_of(const CallOptions& options, int rank, int ranks) {
+  if (options.scalars.empty()) return options.scalar;
+  if (options.scalars.size() != static_cast<std::size_t>(ranks))
+    throw Error(ErrorCode::invalid_argument, text("scalars: wanted one for each of ", ranks,
+                                                  " ranks, found ", options.scalars.size()));
+  return options.scalars[static_cast<std::size_t>(rank)];
+}
+
+}  // namespace
+
 void Communicator::run(const Request& given, const void* input, void* output,
                        const CallOptions& options) {
   State& state = *state_;
-  std::shared_ptr<const ProvedPlan> plan;
-  const Request request = state.placed(given);
-  const bool elsewhere = state.over.world != nullptr && request.devices != state.devices;
-  CallDescriptor mine = describe(CallKind::collective, request, wanted_label(options));
-  mine.scalar = options.scalar;
-  const std::optional<Error> failure = attempt([&] {
-    if (!options.scalars.empty()) {
-      if (options.scalars.size() != static_cast<std::size_t>(ranks()))
-        throw Error(ErrorCode::invalid_argument, text("scalars: wanted one for each of ", ranks(),
-                                                      " ranks, found ", options.scalars.size()));
-      mine.scalar = options.scalars[static_cast<std::size_t>(rank())];
-    }
-    if (request.ranks != ranks())
-      throw Error(ErrorCode::invalid_argument,
-                  text("request for ", request.ranks, " ranks, communicator of ", ranks()));
-    if (elsewhere)
-      throw Error(ErrorCode::invalid_argument,
-                  "devices: ranks on several nodes are where their launcher put them");
-    plan = state.plan_for(request, options);
-    check_buffers(plan->plan.request, rank(), input, output);
-    mine.plan_hash = plan->hash;
-  });
-  if (failure) set_error(mine, *failure);
-  state.with_context([&] {
-    state.in_call(mine, [&](const std::vector<CallDescriptor>& asked) {
-      state.run(*plan, asked, input, output);
-    });
-  });
+  std::shared_ptr<const KnownCall> call;
+  double scalar = options.scalar;
+  const auto prepare = [&] {
+    scalar = scalar_of(options, rank(), ranks());
+    call = state.call_of(given, options);
+    check_buffers(call->plan->plan.request, rank(), input, output, state.writable);
+  };
+  const std::optional<Error> failure = attempt(std::cref(prepare));
+  const auto body = [&] { state.run(call->plan, input, output); };
+  if (!failure && scalar == 1.0)
+    return state.with_context([&] { state.in_call(call->shown, std::cref(body)); });
+  CallDescriptor mine =
+      describe(CallKind::collective, state.placed(given), wanted_label(options));
+  if (failure)
+    set_error(mine, *failure);
+  else
+    mine = call->shown;
+  mine.scalar = scalar;
+  state.with_context([&] { state.in_call(mine, std::cref(body)); });
 }
 
 void Communicator::enqueue(const Request& given, const void* input, void* output, void* stream,
@@ -565,17 +618,15 @@ void Communicator::run(const Plan& given, const void* input, void* output, doubl
           "plan: wanted one for this communicator's devices (plan_for), since its ranks are "
           "on several nodes");
     plan = state.chooser.proved(given);
-    check_buffers(plan->plan.request, rank(), input, output);
+    check_buffers(plan->plan.request, rank(), input, output, state.writable);
     mine.plan_hash = plan->hash;
   });
   if (failure) set_error(mine, *failure);
-  state.in_call(mine, [&](const std::vector<CallDescriptor>& asked) {
-    state.run(*plan, asked, input, output);
-  });
+  state.in_call(mine, [&] { state.run(plan, input, output); });
 }
 
 void Communicator::barrier() {
-  state_->in_call(describe(CallKind::barrier, {}, ""), [](const std::vector<CallDescriptor>&) {});
+  state_->in_call(describe(CallKind::barrier, {}, ""), [] {});
 }
 
 std::vector<std::string> Communicator::exchange(const std::string& mine) {
@@ -587,7 +638,7 @@ std::vector<std::string> Communicator::exchange(const std::string& mine) {
               Error(ErrorCode::invalid_argument,
                     text("exchange: wanted at most ", kMost, " bytes, found ", mine.size())));
   std::vector<std::string> all;
-  state.in_call(descriptor, [&](const std::vector<CallDescriptor>&) {
+  state.in_call(descriptor, [&] {
     const Patience patience{deadline_in(state.options.deadline_s), [&] {
                               state.peers.check(text("rank ", rank(), " waits in exchange"));
                             }};
@@ -605,7 +656,7 @@ void Communicator::refuse(ErrorCode code, const std::string& reason) {
   CallDescriptor mine = describe(CallKind::collective, {}, "");
   set_error(mine, Error(code == ErrorCode::ok ? ErrorCode::internal : code, reason));
   try {
-    state_->in_call(mine, [](const std::vector<CallDescriptor>&) {});
+    state_->in_call(mine, [] {});
   } catch (const Error&) {
     // In step with the others: told. Out of step: the caller has its own reason to report.
   }
@@ -644,7 +695,7 @@ Counters Communicator::counters() const {
   Counters counters;
   {
     const std::lock_guard lock(state_->guard);
-    counters = state_->counters;
+    counters = state_->counted_so_far();
   }
   if (state_->rails != nullptr)
     state_->rails->add_to(counters);

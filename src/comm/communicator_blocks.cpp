@@ -21,7 +21,7 @@ Request Communicator::State::completed(const Request& given, const OwnCounts& mi
     check_own_counts(request, rank(), mine);
   });
   if (wrong) set_error(shown, *wrong);
-  const auto take = [&](const std::vector<CallDescriptor>&) {
+  const auto take = [&] {
     std::vector<OwnCounts> all;
     for (int peer = 0; peer < ranks(); ++peer) all.push_back(joined.controls.counts_of(peer, call));
     try {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/forks.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/buffers.hpp"
@@ -23,6 +24,18 @@
 #include "plait/communicator.hpp"
 
 namespace plait {
+
+/// A call as its caller wrote it, and what follows from that: later ones like it find it here.
+struct KnownCall {
+  Request request;
+  std::string strategy;
+  std::map<std::string, std::int64_t> params;
+  std::shared_ptr<const ProvedPlan> plan;
+  CallDescriptor shown;
+  bool is_of(const Request& asked, const CallOptions& how) const {
+    return request == asked && strategy == how.strategy && params == how.params;
+  }
+};
 
 struct Communicator::State {
   CommunicatorOptions options;
@@ -41,9 +54,14 @@ struct Communicator::State {
   const pid_t owner = getpid();  ///< a forked child must not speak for its parent
   std::mutex calling;
   std::atomic<std::thread::id> caller{std::this_thread::get_id()};  ///< of the last call
-  std::mutex guard;  ///< of failure, counters and far
+  WritablePages writable;
+  const std::uint32_t forks = forks_so_far();
+  std::mutex guard;  ///< of failure, counters, known calls and far
+  std::array<std::shared_ptr<const KnownCall>, 16> known;
   std::optional<Error> failure;
-  Counters counters;
+  Counters counters;  ///< but for the last calls of one plan:
+  std::shared_ptr<const ProvedPlan> counted;
+  std::uint64_t counted_calls = 0;
   std::unique_ptr<Pairs> pairs;                      ///< with ranks of my node
   std::map<int, std::unique_ptr<Communicator>> far;  ///< with those of others, by rank
 
@@ -68,8 +86,8 @@ struct Communicator::State {
   NodeSide node_side();
   void join_rails();
   void name_peers();
-  std::vector<double> scalars_of(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked);
-  using Body = std::function<void(const std::vector<CallDescriptor>&)>;
+  std::vector<double> scalars_of(const ProvedPlan& plan);
+  using Body = std::function<void()>;
   void in_call(const CallDescriptor& mine, const Body& body, const OwnCounts* counts = nullptr);
   Request completed(const Request& given, const OwnCounts& mine);
   std::unique_lock<std::mutex> begin();
@@ -80,13 +98,14 @@ struct Communicator::State {
   }
   void send_beyond(const Request& request, const void* input, void* output, void* stream,
                    const CallOptions& how) const;
-  void run(const ProvedPlan& plan, const std::vector<CallDescriptor>& asked, const void* input,
-           void* output);
+  void run(const std::shared_ptr<const ProvedPlan>& plan, const void* input, void* output);
+  std::shared_ptr<const KnownCall> call_of(const Request& given, const CallOptions& how);
   Request placed(const Request& request) const;
   std::shared_ptr<const ProvedPlan> plan_for(const Request& request, const CallOptions& how);
-  std::vector<CallDescriptor> agree(const CallDescriptor& mine, const OwnCounts* counts);
+  std::optional<Error> agree(const CallDescriptor& mine, const OwnCounts* counts);
   void ensure_arenas(const ArenaSizes& wanted);
-  void count(const ProvedPlan& plan);
+  void count(const std::shared_ptr<const ProvedPlan>& plan);
+  Counters counted_so_far();
   void fail(const Error& error);
   std::optional<Error> failed();
   void end_device_work();

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/text.hpp"
+#include "comm/socket.hpp"
 #include "exec/cpu/wait.hpp"
 
 namespace plait {
@@ -26,19 +27,24 @@ void Controls::check(const Mapping& page, int rank) {
 }
 
 void Controls::raise_for_all(std::uint32_t& word, std::uint32_t value) const noexcept {
-  for (int rank = 0; rank < ranks(); ++rank)
-    raise(std::atomic_ref<std::uint32_t>(word), value, of(rank).bell);
+  std::atomic_ref<std::uint32_t>(word).store(value, std::memory_order_seq_cst);
+  for (int rank = 0; rank < ranks(); ++rank) ring(of(rank).bell);
 }
 
 void Controls::enter(std::uint32_t call, const CallDescriptor& descriptor,
                      const OwnCounts* counts) const {
-  mine().calls[call % 2] = descriptor;
+  Entry& entry = mine().entries[call % 2];
+  const std::uint64_t asked = hash_of(descriptor);
+  // The one before the last is read by nobody any more; often it asked for the same.
+  if (entry.asked != asked) mine().calls[call % 2] = descriptor;
+  entry.asked = asked;
+  entry.scalar = descriptor.scalar;
   if (counts != nullptr) {
     auto& shown = mine().counts[call % 2];
     std::copy(counts->sends.begin(), counts->sends.end(), shown.begin());
     std::copy(counts->gets.begin(), counts->gets.end(), shown.begin() + kMaxRanks);
   }
-  raise_for_all(mine().entered, call);
+  raise_for_all(entry.call, call);
 }
 
 OwnCounts Controls::counts_of(int rank, std::uint32_t call) const {
@@ -53,22 +59,30 @@ void Controls::finish(std::uint32_t call) const {
 
 void Controls::leave() const noexcept { raise_for_all(mine().left, 1); }
 
-void Controls::await_entered(std::uint32_t call, std::int64_t deadline_ns, Watch& watch) const {
-  const auto has_come = [&](int rank) { return reached(load(of(rank).entered), call); };
+bool Controls::ask_alike(std::uint32_t call) const {
+  if (mine().calls[call % 2].error != 0) return false;
+  const std::uint64_t asked = mine().entries[call % 2].asked;
+  for (int rank = 0; rank < ranks(); ++rank)
+    if (of(rank).entries[call % 2].asked != asked) return false;
+  return true;
+}
+
+void Controls::await_entered(std::uint32_t call, double seconds, Watch& watch) const {
   const auto describe_wait = [&] {
     std::string missing;
     for (int rank = 0; rank < ranks(); ++rank)
-      if (!has_come(rank)) missing += text(missing.empty() ? "" : ", ", rank);
+      if (!has_entered(rank, call)) missing += text(missing.empty() ? "" : ", ", rank);
     return text("rank ", rank_, " waits for rank ", missing, " to enter call ", call, " (",
                 print(mine().calls[call % 2]), ")");
   };
   const auto have_all_come = [&] {
     for (int rank = 0; rank < ranks(); ++rank)
-      if (!has_come(rank)) return false;
+      if (!has_entered(rank, call)) return false;
     return true;
   };
-  wait_until(wait_policy(ranks()), {&mine().bell, deadline_ns, &watch, describe_wait},
-             have_all_come);
+  const WaitPolicy policy = wait_policy(ranks());
+  if (spin(policy, have_all_come)) return;
+  wait_until(policy, {&mine().bell, deadline_in(seconds), &watch, describe_wait}, have_all_come);
 }
 
 void Controls::raise_failure(ErrorCode code, const std::string& reason) const noexcept {

@@ -90,6 +90,24 @@ std::string hex(std::uint64_t number) {
   return digits;
 }
 
+std::uint64_t hash_of(const CallDescriptor& d) {
+  const auto two = [](auto high, auto low) {
+    return static_cast<std::uint64_t>(high) << 32 | static_cast<std::uint32_t>(low);
+  };
+  const std::uint64_t numbers[] = {two(d.kind, d.error), two(d.collective, d.type),
+                                   two(d.op, d.ranks),   two(d.root, d.peer),
+                                   d.count,              d.counts_hash,
+                                   d.devices_hash,       d.plan_hash};
+  std::uint64_t hash = 14695981039346656037ull;
+  for (const std::uint64_t number : numbers) {
+    hash = (hash ^ number) * 0x9e3779b97f4a7c15ull;
+    hash ^= hash >> 29;
+  }
+  hash = hash_bytes(d.strategy, strnlen(d.strategy, sizeof d.strategy), hash);
+  // Also that of no call, which is 0, must differ from every call's.
+  return hash_bytes(d.error_text, strnlen(d.error_text, sizeof d.error_text), hash) | 1;
+}
+
 CallDescriptor describe(CallKind kind, const Request& request, const std::string& strategy) {
   CallDescriptor descriptor;
   descriptor.kind = kind;

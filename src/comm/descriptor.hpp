@@ -32,6 +32,8 @@ struct CallDescriptor {
   char error_text[512] = {};  ///< of no error: blocks' counts as text
 };
 
+/// Of all that verdict() compares, and of an error: equal for ranks that ask for the same.
+std::uint64_t hash_of(const CallDescriptor& descriptor);
 /// The request's fields; `strategy` as the caller wrote it, "" = plait chooses.
 CallDescriptor describe(CallKind kind, const Request& request, const std::string& strategy);
 void set_error(CallDescriptor& descriptor, const Error& error);

@@ -154,18 +154,20 @@ class RankRun {
   }
 
   void wait() {
+    const auto any_can_go_on = [this] {
+      return std::any_of(lanes_.begin(), lanes_.end(),
+                         [this](const Cursor& lane) { return can_go_on(lane); });
+    };
+    WaitPolicy policy = wait_policy(view_.ranks_here());
+    if (spin(policy, any_can_go_on)) return;
     const bool is_between = is_between_nodes();
     // Who waits for a rank of this node that waits for another node leaves it to that one to say
     // so.
     const std::int64_t grace_ns = plan_.calls.empty() || is_between ? 0 : kGraceNs;
     const WaitFor wait{&view_.doorbell(rank_), call_.deadline_ns + grace_ns, &watch_,
                        [this] { return describe(); }};
-    WaitPolicy policy = wait_policy(view_.ranks_here());
     if (is_between) policy.most_sleep_ns = 50'000;  // no bell rings for it
-    wait_until(policy, wait, [this] {
-      return std::any_of(lanes_.begin(), lanes_.end(),
-                         [&](const Cursor& lane) { return can_go_on(lane); });
-    });
+    wait_until(policy, wait, any_can_go_on);
   }
 
   std::string describe() const {

@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "base/text.hpp"
-#include "exec/cpu/spin.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
@@ -24,8 +23,14 @@ constexpr std::int64_t kBusySliceNs = 100'000;     // where the thread has other
 // A yield that takes longer ran somebody else. Who yields then gets the core back when that one's
 // slice ends, long after what it waits for; who sleeps is woken for it. So yields are left out for
 // a while, after which one of them looks again.
-constexpr std::int64_t kSharedCoreNs = 20'000;
+// Ranks that share a core spin, or reduce, for less than that; a slice of other work is longer.
+constexpr std::int64_t kSharedCoreNs = 100'000;
 constexpr std::int64_t kLookAgainNs = 200'000'000;
+// A yield that takes longer than an idle one ran a rank on this core, if that is what made it ready.
+constexpr std::int64_t kSwitchNs = 1'000;
+constexpr int kUnspun = 200;  // waits after that which leave the spins out
+
+thread_local int unspun_waits = 0;
 
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -44,13 +49,13 @@ bool yield_until(int yields, const std::function<bool()>& ready) {
   std::int64_t yielded_ns = now_ns();
   if (yielded_ns < shared_until_ns) return false;
   for (int i = 0; i < yields; ++i) {
-    if (ready()) return true;
     ::sched_yield();
     const std::int64_t took_ns = now_ns() - yielded_ns;
     yielded_ns += took_ns;
-    if (took_ns <= kSharedCoreNs) continue;
-    shared_until_ns = yielded_ns + kLookAgainNs;
-    return ready();
+    const bool is_ready = ready();
+    if (took_ns > kSharedCoreNs) shared_until_ns = yielded_ns + kLookAgainNs;
+    if (is_ready && took_ns > kSwitchNs && took_ns <= kSharedCoreNs) unspun_waits = kUnspun;
+    if (is_ready || took_ns > kSharedCoreNs) return is_ready;
   }
   return false;
 }
@@ -83,12 +88,14 @@ WaitPolicy wait_policy(int ranks) {
   return {ranks <= cores ? kPauses : 0, kYields};
 }
 
+int pauses_now(const WaitPolicy& policy) {
+  if (unspun_waits == 0) return policy.pauses;
+  --unspun_waits;
+  return 0;
+}
+
 void wait_until(const WaitPolicy& policy, const WaitFor& wait, const std::function<bool()>& ready) {
-  for (int i = 0; i < policy.pauses; ++i) {
-    if (ready()) return;
-    pause_once();
-  }
-  if (yield_until(policy.yields, ready)) return;
+  if (ready() || yield_until(policy.yields, ready)) return;
   std::int64_t slice_ns = std::min(kFirstSliceNs, policy.most_sleep_ns);
   while (!ready()) {
     const std::int64_t left_ns = look_up(wait);
@@ -98,12 +105,15 @@ void wait_until(const WaitPolicy& policy, const WaitFor& wait, const std::functi
   }
 }
 
+void ring(Doorbell& bell) noexcept {
+  if (std::atomic_ref<std::uint32_t>(bell.asleep).load(std::memory_order_seq_cst) == 0) return;
+  std::atomic_ref<std::uint32_t>(bell.rings).fetch_add(1, std::memory_order_seq_cst);
+  ::syscall(SYS_futex, &bell.rings, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
 void raise(std::atomic_ref<std::uint32_t> word, std::uint32_t value, Doorbell& owner_bell) {
   word.store(value, std::memory_order_seq_cst);
-  if (std::atomic_ref<std::uint32_t>(owner_bell.asleep).load(std::memory_order_seq_cst) == 0)
-    return;
-  std::atomic_ref<std::uint32_t>(owner_bell.rings).fetch_add(1, std::memory_order_seq_cst);
-  ::syscall(SYS_futex, &owner_bell.rings, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  ring(owner_bell);
 }
 
 }  // namespace plait

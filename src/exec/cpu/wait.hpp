@@ -9,6 +9,7 @@
 #include <string>
 
 #include "exec/cpu/arena.hpp"
+#include "exec/cpu/spin.hpp"
 
 namespace plait {
 
@@ -27,10 +28,29 @@ struct WaitFor {
   std::function<std::string()> describe;  ///< "rank 2 waits in lane ..."
 };
 
-/// Returns once ready() is true; ready() must read its words with seq_cst.
-/// Error(timeout) past the deadline; what the watch throws.
+/// How often this thread's next wait spins: fewer times for a while after waits whose ranks turned
+/// out to share this thread's core, where they cannot go on while it spins.
+int pauses_now(const WaitPolicy& policy);
+
+/// The first part of a wait, before there is a deadline to look up or a sentence to make.
+template <class Ready>
+bool spin(const WaitPolicy& policy, const Ready& ready) {
+  constexpr int kTight = 16;  // what another core has just written is here within 100 ns
+  for (int i = 0; i < kTight; ++i)
+    if (ready()) return true;
+  for (int left = pauses_now(policy); left > 0; --left) {
+    pause_once();
+    if (ready()) return true;
+  }
+  return false;
+}
+
+/// Returns once ready() is true; ready() must read its words with seq_cst. To be called after
+/// spin(). Error(timeout) past the deadline; what the watch throws.
 void wait_until(const WaitPolicy& policy, const WaitFor& wait, const std::function<bool()>& ready);
 
+/// Wakes who sleeps on it, if anybody does; to be called after a word was raised (seq_cst).
+void ring(Doorbell& bell) noexcept;
 /// Raises a word (release) and wakes its owner if it sleeps.
 void raise(std::atomic_ref<std::uint32_t> word, std::uint32_t value, Doorbell& owner_bell);
 

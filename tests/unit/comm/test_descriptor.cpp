@@ -2,6 +2,8 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <functional>
+#include <vector>
 
 #include "comm/descriptor.hpp"
 
@@ -26,6 +28,38 @@ TEST_CASE("equal descriptors pass, the first difference is named with both value
   b = a;
   b.plan_hash = 1;
   CHECK(verdict({a, b}));
+}
+
+TEST_CASE("hashes are equal where descriptors are, and tell all that a verdict names") {
+  Request request;
+  request.count = 8;
+  request.ranks = 2;
+  const CallDescriptor a = describe(CallKind::collective, request, "ring");
+  CallDescriptor own = a;
+  own.scalar = 5;  // each rank's own
+  CHECK(hash_of(own) == hash_of(a));
+  const std::vector<std::function<void(CallDescriptor&)>> changes{
+      [](CallDescriptor& d) { d.kind = CallKind::barrier; },
+      [](CallDescriptor& d) { d.collective = 1; },
+      [](CallDescriptor& d) { d.type = 1; },
+      [](CallDescriptor& d) { d.op = 1; },
+      [](CallDescriptor& d) { d.ranks = 3; },
+      [](CallDescriptor& d) { d.root = 1; },
+      [](CallDescriptor& d) { d.peer = 1; },
+      [](CallDescriptor& d) { d.count = 9; },
+      [](CallDescriptor& d) { d.counts_hash = 1; },
+      [](CallDescriptor& d) { d.devices_hash ^= 1; },
+      [](CallDescriptor& d) { d.plan_hash = 1; },
+      [](CallDescriptor& d) { d.strategy[3] = 'k'; },
+      [](CallDescriptor& d) { set_error(d, Error(ErrorCode::timeout, "late")); },
+  };
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    CAPTURE(i);
+    CallDescriptor b = a;
+    changes[i](b);
+    CHECK(verdict({a, b}));
+    CHECK(hash_of(b) != hash_of(a));
+  }
 }
 
 TEST_CASE("an error comes before any difference, the lowest rank's first") {

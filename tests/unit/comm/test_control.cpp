@@ -1,0 +1,107 @@
+// What ranks show of a call: whether all ask alike is known from one line of each.
+#include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/forks.hpp"
+#include "comm/buffers.hpp"
+#include "comm/control.hpp"
+
+using namespace plait;
+
+namespace {
+
+/// Control pages of two ranks in this process, as each of them sees them.
+struct Pages {
+  Controls of[2];
+  Pages() {
+    for (int me = 0; me < 2; ++me) of[me] = Controls(me, mapped());
+  }
+
+ private:
+  std::vector<Mapping> mapped() {
+    std::vector<Mapping> pages;
+    for (int rank = 0; rank < 2; ++rank) {
+      if (!memory_[rank].valid()) memory_[rank] = make_shared_memory(kControlBytes, 1);
+      pages.push_back(map_shared_memory(memory_[rank], kControlBytes));
+      Controls::prepare(pages.back(), rank);
+    }
+    return pages;
+  }
+  Fd memory_[2];
+};
+
+CallDescriptor sum_of(std::uint64_t count) {
+  Request request;
+  request.ranks = 2;
+  request.count = count;
+  return describe(CallKind::collective, request, "");
+}
+
+}  // namespace
+
+TEST_CASE("ranks that ask for the same are seen to, call after call, and those that do not") {
+  const Pages pages;
+  const std::pair<std::uint64_t, std::uint64_t> asked[] = {{8, 8}, {8, 8}, {8, 8}, {8, 9},
+                                                           {9, 9}, {8, 9}, {8, 8}, {7, 7}};
+  std::uint32_t call = 0;
+  for (const auto& [first, second] : asked) {
+    ++call;
+    CAPTURE(call);
+    pages.of[0].enter(call, sum_of(first));
+    pages.of[1].enter(call, sum_of(second));
+    for (const Controls& seen : pages.of) {
+      CHECK(seen.ask_alike(call) == (first == second));
+      CHECK(seen.of(0).calls[call % 2].count == first);  // also where nothing had to be written
+      CHECK(seen.of(1).calls[call % 2].count == second);
+    }
+  }
+}
+
+TEST_CASE("ranks that all report the same error do not ask alike") {
+  const Pages pages;
+  CallDescriptor bad = sum_of(8);
+  set_error(bad, Error(ErrorCode::invalid_argument, "wanted this, found that"));
+  for (const Controls& one : pages.of) one.enter(1, bad);
+  for (const Controls& one : pages.of) CHECK(!one.ask_alike(1));
+}
+
+TEST_CASE("each rank's factor is shown also where its descriptor stays the same") {
+  const Pages pages;
+  for (std::uint32_t call = 1; call < 6; ++call) {
+    CallDescriptor mine = sum_of(8);
+    mine.scalar = call * 0.5;
+    for (const Controls& one : pages.of) one.enter(call, mine);
+    CHECK(pages.of[1].ask_alike(call));
+    CHECK(pages.of[1].scalar_of(0, call) == call * 0.5);
+  }
+}
+
+TEST_CASE("memory that cannot be written is found, whatever was asked of before") {
+  constexpr std::size_t kBytes = 1 << 20;
+  const auto map = [](int protection) {
+    void* const made = ::mmap(nullptr, kBytes, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(made != MAP_FAILED);
+    return reinterpret_cast<std::uintptr_t>(made);
+  };
+  const std::uintptr_t open = map(PROT_READ | PROT_WRITE), closed = map(PROT_READ);
+  WritablePages pages;
+  for (int turn = 0; turn < 2; ++turn)  // pages of both share places in the table
+    for (std::size_t at = 0; at < kBytes; at += 1000) {
+      CHECK(pages.holds(open + at));
+      CHECK(!pages.holds(closed + at));
+    }
+  ::munmap(reinterpret_cast<void*>(open), kBytes);
+  ::munmap(reinterpret_cast<void*>(closed), kBytes);
+}
+
+TEST_CASE("a child made by fork is known to be one") {
+  const std::uint32_t before = forks_so_far();
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(forks_so_far() == before ? 1 : 0);
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(forks_so_far() == before);
+}
