@@ -1,0 +1,229 @@
+"""PyTorch's collectives on host memory over plait and over gloo, beside busy processes or alone.
+
+    PYTHONPATH=build/torch python bench/torch_backend.py --csv out.csv      # everything: an hour
+    PYTHONPATH=build/torch python bench/torch_backend.py --ranks 2 --load 0,6 --bytes 8,4K,1M \\
+        --calls all_reduce,send_recv --bound no
+
+Both libraries have a group of the same processes, and turns of the two alternate. A turn's time is
+that of its slowest rank; shown is the median over turns, in us a call. `load`: processes that only
+compute. `bound`: each rank keeps to one core, as mpirun has it. A row whose plait_us is more than
+1.1 times gloo_us is marked, and the status is 1 where there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from plait.bench.sizes import parse_bytes
+from plait.outputs import human_bytes
+
+TURNS, TURN_S = 7, 0.05
+SLOWER = 1.1
+COLUMNS = ("call", "bytes", "ranks", "load", "bound", "gloo_us", "plait_us", "ratio")
+FORK = multiprocessing.get_context("fork")
+Call = Callable[[], Any]
+
+
+def calls_of(name: str, nbytes: int, rank: int, ranks: int, group: Any) -> Call:
+    """One call of that name; bytes: of the larger buffer, as plait bench counts them."""
+    count = max(nbytes // 4, 1)
+    part = max(count // ranks, 1)
+    whole, small = torch.ones(part * ranks), torch.ones(part)
+    parts, peer = list(whole.chunk(ranks)), rank ^ 1
+    mine, theirs = torch.ones(count), torch.empty(count)
+
+    def send_recv() -> None:
+        if rank % 2 == 0:
+            dist.send(mine, peer, group=group)
+            dist.recv(theirs, peer, group=group)
+        else:
+            dist.recv(theirs, peer, group=group)
+            dist.send(mine, peer, group=group)
+
+    gathered, scattered = (parts, parts) if rank == 0 else (None, None)
+    return {
+        "all_reduce": lambda: dist.all_reduce(mine, dist.ReduceOp.MAX, group=group),
+        "broadcast": lambda: dist.broadcast(mine, 0, group=group),
+        "reduce": lambda: dist.reduce(mine, 0, dist.ReduceOp.MAX, group=group),
+        "all_gather": lambda: dist.all_gather_into_tensor(whole, small, group=group),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(
+            small, whole, dist.ReduceOp.MAX, group=group
+        ),
+        "gather": lambda: dist.gather(small, gathered, 0, group=group),
+        "scatter": lambda: dist.scatter(small, scattered, 0, group=group),
+        "all_to_all": lambda: dist.all_to_all_single(whole, whole.clone(), group=group),
+        "async_all_reduce": lambda: dist.all_reduce(
+            mine, dist.ReduceOp.MAX, group=group, async_op=True
+        ).wait(),
+        "barrier": lambda: dist.barrier(group=group),
+        "send_recv": send_recv,
+    }[name]
+
+
+CALLS = (
+    *("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "gather", "scatter"),
+    *("all_to_all", "async_all_reduce", "barrier", "send_recv"),
+)
+
+
+class Gate:
+    """Ranks come here between turns, by no library that is measured."""
+
+    def __init__(self, ranks: int) -> None:
+        self.barrier, self.times = FORK.Barrier(ranks), FORK.Array("d", ranks)
+
+    def slowest(self, rank: int, seconds: float) -> float:
+        """The same on all ranks."""
+        self.times[rank] = seconds
+        self.barrier.wait(300)
+        found = max(self.times)
+        self.barrier.wait(300)
+        return found
+
+
+def timed(call: Call, count: int, gate: Gate, rank: int) -> float:
+    """Seconds a call, of the slowest rank."""
+    gate.barrier.wait(300)
+    began = time.perf_counter()
+    for _ in range(count):
+        call()
+    return gate.slowest(rank, time.perf_counter() - began) / count
+
+
+def beside(both: list[Call], gate: Gate, rank: int) -> list[float]:
+    """Medians of both libraries, by turns of about TURN_S."""
+    counts = []
+    for call in both:
+        timed(call, 2, gate, rank)
+        counts.append(min(1000, max(1, round(TURN_S / timed(call, 2, gate, rank)))))
+    rows = [
+        [timed(call, count, gate, rank) for call, count in zip(both, counts, strict=True)]
+        for _ in range(TURNS)
+    ]
+    return [statistics.median(row[k] for row in rows) for k in range(len(both))]
+
+
+def run_rank(rank: int, ranks: int, job: dict[str, Any], store: str, gate: Gate, pipe: Any) -> None:
+    """All calls and sizes of one job; rank 0 tells each row."""
+    torch.set_num_threads(1)
+    if job["bound"]:
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[rank % len(cores)]})
+    limit = timedelta(seconds=300)
+    where = {"init_method": f"file://{store}", "rank": rank, "world_size": ranks}
+    dist.init_process_group("gloo", timeout=limit, **where)
+    groups = [dist.new_group(backend=name, timeout=limit) for name in ("gloo", "plait")]
+    for name in job["calls"]:
+        for nbytes in job["bytes"] if name != "barrier" else [0]:
+            both = [calls_of(name, nbytes, rank, ranks, group) for group in groups]
+            gloo, ours = beside(both, gate, rank)
+            if rank == 0:
+                pipe.send((name, nbytes, gloo * 1e6, ours * 1e6))
+    pipe.close()
+    os._exit(0)
+
+
+def compute() -> None:
+    """Until it is ended."""
+    while True:
+        sum(range(10_000))
+
+
+@contextmanager
+def busy(load: int) -> Iterator[None]:
+    """So many processes that only compute."""
+    others = [FORK.Process(target=compute, daemon=True) for _ in range(load)]
+    for one in others:
+        one.start()
+    try:
+        yield
+    finally:
+        for one in others:
+            one.kill()
+            one.join()
+
+
+def rows_of(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Of one number of ranks, load and binding."""
+    ranks = job["ranks"]
+    with tempfile.TemporaryDirectory() as folder, busy(job["load"]):
+        gate = Gate(ranks)
+        ours, theirs = FORK.Pipe(duplex=False)  # which the busy ones do not hold open
+        processes = [
+            FORK.Process(target=run_rank, args=(r, ranks, job, f"{folder}/store", gate, theirs))
+            for r in range(ranks)
+        ]
+        for process in processes:
+            process.start()
+        theirs.close()
+        try:
+            while True:
+                name, nbytes, gloo_us, plait_us = ours.recv()
+                facts = (name, nbytes, ranks, job["load"], "yes" if job["bound"] else "no")
+                figures = (round(gloo_us, 2), round(plait_us, 2), round(plait_us / gloo_us, 3))
+                yield dict(zip(COLUMNS, (*facts, *figures), strict=True))
+        except EOFError:
+            pass
+        finally:
+            for process in processes:
+                process.join(30)
+                process.kill()
+
+
+def numbers(text: str) -> list[int]:
+    return [int(word) for word in text.split(",")]
+
+
+def main() -> int:
+    """1 where plait was slower."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=numbers, default=[2, 4])
+    parser.add_argument("--load", type=numbers, default=[0, 2, 6, 12])
+    parser.add_argument("--bytes", default="8,4K,64K,1M,64M")
+    parser.add_argument("--calls", default=",".join(CALLS))
+    parser.add_argument("--bound", choices=("yes", "no", "both"), default="both")
+    parser.add_argument("--csv", default="")
+    args = parser.parse_args()
+    sizes = [parse_bytes(word) for word in args.bytes.split(",")]
+    bounds = {"yes": [True], "no": [False], "both": [False, True]}[args.bound]
+    slower, rows = 0, []
+    for ranks in args.ranks:
+        for bound in bounds:
+            for load in args.load:
+                job = {"ranks": ranks, "load": load, "bound": bound, "bytes": sizes}
+                for row in rows_of(job | {"calls": args.calls.split(",")}):
+                    rows.append(row)
+                    is_slower = row["ratio"] > SLOWER
+                    slower += is_slower
+                    size = human_bytes(row["bytes"])
+                    print(
+                        f"{row['call']:<17} {size:>8} ranks {ranks} load {load:>2} "
+                        f"bound {row['bound']:<3} gloo {row['gloo_us']:>10.1f} us  plait "
+                        f"{row['plait_us']:>10.1f} us{'  SLOWER' if is_slower else ''}",
+                        flush=True,
+                    )
+    if args.csv:
+        with open(args.csv, "w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS)
+            writer.writeheader()
+            writer.writerows(rows)
+    print(f"{len(rows)} rows, plait more than {SLOWER} times slower in {slower}")
+    return 1 if slower else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
