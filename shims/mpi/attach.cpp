@@ -303,7 +303,6 @@ bool agreed_to_serve() {
   const Handle world = real().abi.world;
   int ranks = 0;
   real().Comm_size(world, &ranks);
-  if (ranks < 2) return false;
   std::string shown = text(PLAIT_VERSION, ' ', mine.topology, ' ', mine.arrive_s, ' ',
                            mine.deadline_s, ' ', mine.host, ' ', mine.disabled);
   for (const Least* least : {&mine.on_host, &mine.on_gpus, &mine.over_nodes})
@@ -320,7 +319,7 @@ bool agreed_to_serve() {
   }
   if (mine.disabled) return false;
   const bool gpus = blind == 0;
-  if (!mine.host && !gpus) return false;
+  if (!gpus && (!mine.host || ranks < 2)) return false;  // alone there is nothing but to stage
   gpus_in_job.store(gpus);
   learn_nodes(world, ranks);
   return true;

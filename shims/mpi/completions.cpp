@@ -1,50 +1,63 @@
 // MPI's life cycle and its completion calls: these first complete what plait has ended, and pass
 // on. With nothing of plait's pending they are the MPI's own.
-#include <vector>
-
 #include "shims/mpi/exports.hpp"
 #include "shims/mpi/persistent.hpp"
 #include "shims/mpi/requests.hpp"
+#include "shims/mpi/status.hpp"
 
 namespace plait::mpi {
 namespace {
 
 constexpr int kUndefined = -32766;  ///< MPI_UNDEFINED, in all ABIs
 
-/// A status among a program's, however large one is; null where they are ignored.
-void* status_at(void* statuses, int index) {
-  const Abi& abi = real().abi;
-  if (statuses == abi.status_ignore || statuses == nullptr) return abi.status_ignore;
-  const int bytes = abi.family == Family::mpich ? 20 : abi.family == Family::open_mpi ? 24 : 32;
-  return static_cast<std::byte*>(statuses) + static_cast<std::ptrdiff_t>(index) * bytes;
+/// A status among a program's, however large one is.
+void* status_at(void* statuses, int index) { return Statuses(statuses, 0, false).at(index); }
+
+/// Where the program ignores statuses, own ones if persistent requests need them.
+Statuses statuses_for(void* given, int count) { return {given, count, has_persistent()}; }
+
+/// The program hears that a function for requests ended with `code` for this one, of which
+/// `status` tells more.
+int ended_one(int code, Handle request, void* status) {
+  if (error_class(code) == real().abi.err_in_status) code = error_in(status);
+  if (error_class(code) == real().abi.err_pending) return 0;
+  if (code == 0) return end_persistent(request, received_bytes(status));
+  return end_persistent(request, std::nullopt);
+}
+
+/// It hears that of `count` requests from `first` on, of which the first has the first status. The
+/// first error counts; the other requests have ended all the same.
+int ended(int code, const void* requests, int first, int count, const Statuses& statuses) {
+  if (!has_persistent() || first < 0 || requests == nullptr) return code;
+  int worst = code;
+  for (int at = 0; at < count; ++at) {
+    const Handle request = real().abi.at(requests, first + at);
+    const int error = ended_one(code, request, statuses.at(at));
+    if (worst == 0) worst = error;
+  }
+  return worst;
+}
+
+int ended_some(int code, const void* requests, int count, const int* indices,
+               const Statuses& statuses) {
+  int worst = code;
+  for (int at = 0; has_persistent() && at < count; ++at) {  // UNDEFINED is negative
+    const int error = ended_one(code, real().abi.at(requests, indices[at]), statuses.at(at));
+    if (worst == 0) worst = error;
+  }
+  return worst;
 }
 
 int status_of(Handle request, int* flag, void* status) {
-  const int code = real().Request_get_status(request, flag, status);
-  if (code != 0 || *flag == 0 || !has_persistent()) return code;
-  return end_persistent(request);
+  const Statuses told = statuses_for(status, 1);
+  const int code = real().Request_get_status(request, flag, told.at(0));
+  return code != 0 || *flag == 0 ? code : ended(code, &request, 0, 1, told);
 }
 
 /// Into one of several, whose error is set too.
 int status_among(Handle request, int* flag, void* status) {
-  const Abi& abi = real().abi;
   const int code = status_of(request, flag, status);
-  if (code == 0 && *flag != 0 && status != abi.status_ignore)
-    *reinterpret_cast<int*>(static_cast<std::byte*>(status) + abi.source_at + 8) = 0;
-  return code;
-}
-
-/// The program hears that `count` requests from `first` on have ended.
-int ended(int code, const void* requests, int first, int count) {
-  if (code != 0 || !has_persistent() || first < 0) return code;
-  for (int at = first; at < first + count && code == 0; ++at)
-    code = end_persistent(real().abi.at(requests, at));
-  return code;
-}
-
-int ended_some(int code, const void* requests, int count, const int* indices) {
-  for (int at = 0; at < count && code == 0; ++at)  // UNDEFINED is negative
-    code = ended(code, requests, indices[at], 1);
+  if (code == 0 && *flag != 0 && status != real().abi.status_ignore) error_in(status) = 0;
   return code;
 }
 
@@ -104,50 +117,63 @@ PLAIT_EXPORT MPI_Finalize() {
 }
 
 PLAIT_EXPORT MPI_Wait(void* request, void* status) {
-  const int code = until([&](int* flag) { return real().Test(request, flag, status); },
-                         [&] { return real().Wait(request, status); });
-  return ended(code, request, 0, 1);
+  const Statuses told = statuses_for(status, 1);
+  const int code = until([&](int* flag) { return real().Test(request, flag, told.all()); },
+                         [&] { return real().Wait(request, told.all()); });
+  return ended(code, request, 0, 1, told);
 }
 PLAIT_EXPORT MPI_Waitall(int count, void* requests, void* statuses) {
-  const int code = until([&](int* flag) { return real().Testall(count, requests, flag, statuses); },
-                         [&] { return real().Waitall(count, requests, statuses); });
-  return ended(code, requests, 0, count);
+  const Statuses told = statuses_for(statuses, count);
+  const int code =
+      until([&](int* flag) { return real().Testall(count, requests, flag, told.all()); },
+            [&] { return real().Waitall(count, requests, told.all()); });
+  return ended(code, requests, 0, count, told);
 }
 PLAIT_EXPORT MPI_Waitany(int count, void* requests, int* index, void* status) {
+  const Statuses told = statuses_for(status, 1);
+  *index = kUndefined;
   const int code =
-      until([&](int* flag) { return real().Testany(count, requests, index, flag, status); },
-            [&] { return real().Waitany(count, requests, index, status); });
-  return ended(code, requests, *index, 1);
+      until([&](int* flag) { return real().Testany(count, requests, index, flag, told.all()); },
+            [&] { return real().Waitany(count, requests, index, told.all()); });
+  return ended(code, requests, *index, 1, told);
 }
 PLAIT_EXPORT MPI_Waitsome(int count, void* requests, int* some, int* indices, void* statuses) {
+  const Statuses told = statuses_for(statuses, count);
+  *some = kUndefined;
   const int code = until(
       [&](int* flag) {
-        const int tested = real().Testsome(count, requests, some, indices, statuses);
+        const int tested = real().Testsome(count, requests, some, indices, told.all());
         *flag = tested == 0 && *some != 0 ? 1 : 0;
         return tested;
       },
-      [&] { return real().Waitsome(count, requests, some, indices, statuses); });
-  return ended_some(code, requests, *some, indices);
+      [&] { return real().Waitsome(count, requests, some, indices, told.all()); });
+  return ended_some(code, requests, *some, indices, told);
 }
 PLAIT_EXPORT MPI_Test(void* request, int* flag, void* status) {
   complete_ended();
-  const int code = real().Test(request, flag, status);
-  return ended(code, request, 0, *flag);
+  const Statuses told = statuses_for(status, 1);
+  const int code = real().Test(request, flag, told.all());
+  return ended(code, request, 0, code != 0 || *flag != 0 ? 1 : 0, told);
 }
 PLAIT_EXPORT MPI_Testall(int count, void* requests, int* flag, void* statuses) {
   complete_ended();
-  const int code = real().Testall(count, requests, flag, statuses);
-  return ended(code, requests, 0, *flag != 0 ? count : 0);
+  const Statuses told = statuses_for(statuses, count);
+  const int code = real().Testall(count, requests, flag, told.all());
+  return ended(code, requests, 0, code != 0 || *flag != 0 ? count : 0, told);
 }
 PLAIT_EXPORT MPI_Testany(int count, void* requests, int* index, int* flag, void* status) {
   complete_ended();
-  const int code = real().Testany(count, requests, index, flag, status);
-  return ended(code, requests, *index, *flag);
+  const Statuses told = statuses_for(status, 1);
+  *index = kUndefined;
+  const int code = real().Testany(count, requests, index, flag, told.all());
+  return ended(code, requests, *index, code != 0 || *flag != 0 ? 1 : 0, told);
 }
 PLAIT_EXPORT MPI_Testsome(int count, void* requests, int* some, int* indices, void* statuses) {
   complete_ended();
-  const int code = real().Testsome(count, requests, some, indices, statuses);
-  return ended_some(code, requests, *some, indices);
+  const Statuses told = statuses_for(statuses, count);
+  *some = kUndefined;
+  const int code = real().Testsome(count, requests, some, indices, told.all());
+  return ended_some(code, requests, *some, indices, told);
 }
 PLAIT_EXPORT MPI_Request_get_status(Handle request, int* flag, void* status) {
   complete_ended();

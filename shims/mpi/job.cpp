@@ -18,8 +18,6 @@
 namespace plait::mpi {
 namespace {
 
-constexpr std::uint64_t kPiece = 1 << 30;  ///< of one MPI_Pack, whose sizes are ints
-
 const std::byte* bytes_at(const void* base, std::intptr_t offset) {
   return reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(base) +
                                             static_cast<std::uintptr_t>(offset));
@@ -27,25 +25,6 @@ const std::byte* bytes_at(const void* base, std::intptr_t offset) {
 
 std::byte* bytes_at(void* base, std::intptr_t offset) {
   return const_cast<std::byte*>(bytes_at(static_cast<const void*>(base), offset));
-}
-
-/// Elements behind each other, as their type has them -> their data alone.
-void pack(const void* from, Count count, const Layout& layout, std::byte* to) {
-  if (layout.contiguous) {
-    const auto bytes = static_cast<std::uint64_t>(count) * layout.bytes;
-    if (bytes > 0) std::memcpy(to, from, bytes);
-    return;
-  }
-  const auto each = static_cast<Count>(
-      std::max<std::uint64_t>(1, kPiece / std::max<std::uint64_t>(1, layout.bytes)));
-  for (Count done = 0; done < count; done += each) {
-    const Count now = std::min(each, count - done);
-    int at = 0;
-    real().Pack(bytes_at(from, done * layout.extent), static_cast<int>(now), layout.type,
-                to + static_cast<std::uint64_t>(done) * layout.bytes,
-                static_cast<int>(static_cast<std::uint64_t>(now) * layout.bytes), &at,
-                real().abi.self);
-  }
 }
 
 /// Whether parts lie one behind another, in order of ranks, from the buffer's begin on.
@@ -243,23 +222,7 @@ void Job::keep_types() {
 }
 
 void Job::end() {
-  for (const Staged& one : staged_) {
-    const std::uint64_t bytes = one.layout.bytes;
-    if (one.layout.contiguous) {
-      std::memcpy(one.to, one.from, static_cast<std::uint64_t>(one.count) * bytes);
-      continue;
-    }
-    const auto each =
-        static_cast<Count>(std::max<std::uint64_t>(1, kPiece / std::max<std::uint64_t>(1, bytes)));
-    for (Count done = 0; done < one.count; done += each) {
-      const Count now = std::min(each, one.count - done);
-      int at = 0;
-      real().Unpack(one.from + static_cast<std::uint64_t>(done) * bytes,
-                    static_cast<int>(static_cast<std::uint64_t>(now) * bytes), &at,
-                    one.to + done * one.layout.extent, static_cast<int>(now), one.layout.type,
-                    real().abi.self);
-    }
-  }
+  for (const Staged& one : staged_) unpack(one.from, one.count, one.layout, one.to);
   staging_.put_back();
   for (Handle& type : kept_) real().Type_free(&type);
   kept_.clear();

@@ -3,13 +3,35 @@
 #include "shims/mpi/layout.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
+#include <utility>
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
 
 namespace plait::mpi {
 namespace {
+
+constexpr std::uint64_t kPiece = 1 << 30;  ///< of one MPI_Pack, whose sizes are ints
+
+/// Calls each(first element, elements, bytes of data before them, their bytes), as the MPI can
+/// pack them at once.
+template <class Each>
+void in_portions(Count count, const Layout& layout, const Each& each) {
+  const std::uint64_t bytes = std::max<std::uint64_t>(1, layout.bytes);
+  const auto most = static_cast<Count>(std::max<std::uint64_t>(1, kPiece / bytes));
+  for (Count done = 0; done < count; done += most) {
+    const Count now = std::min(most, count - done);
+    each(done, static_cast<int>(now), static_cast<std::uint64_t>(done) * layout.bytes,
+         static_cast<int>(static_cast<std::uint64_t>(now) * layout.bytes));
+  }
+}
+
+std::byte* bytes_at(const void* base, std::intptr_t offset) {
+  return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(base) +
+                                      static_cast<std::uintptr_t>(offset));
+}
 
 /// MPI_COMBINER_NAMED; _DUP and _CONTIGUOUS follow.
 int named_combiner() {
@@ -35,14 +57,16 @@ bool is_contiguous_row(Handle type, int integers, int combiner) {
   return contiguous;
 }
 
-std::vector<Piece> pieces_of_one(const Layout& layout) {
-  if (layout.contiguous) return {{0, layout.bytes}};
+/// Of one element, the first `bytes` of its data.
+std::vector<Piece> pieces_of_one(const Layout& layout, std::uint64_t bytes) {
+  if (layout.contiguous) return {{0, bytes}};
   const Piece span = span_of(layout.type, 1);
   if (layout.bytes > static_cast<std::uint64_t>(std::numeric_limits<int>::max()))
     throw Error(ErrorCode::unsupported,
                 text("wanted elements of a datatype of at most 2 GiB in device memory, found ",
                      layout.bytes, " bytes: use more and smaller elements"));
-  const std::vector<char> marks(layout.bytes, 1);
+  std::vector<char> marks(layout.bytes, 2);
+  std::fill_n(marks.begin(), bytes, 1);
   std::vector<char> map(span.bytes, 0);
   int at = 0;
   real().Unpack(marks.data(), static_cast<int>(layout.bytes), &at, map.data() - span.at, 1,
@@ -50,7 +74,7 @@ std::vector<Piece> pieces_of_one(const Layout& layout) {
   std::vector<Piece> pieces;
   for (auto begin = map.begin(); begin != map.end();) {
     begin = std::find(begin, map.end(), 1);
-    const auto end = std::find(begin, map.end(), 0);
+    const auto end = std::find_if(begin, map.end(), [](char mark) { return mark != 1; });
     if (begin != end)
       pieces.push_back({begin - map.begin() + span.at, static_cast<std::uint64_t>(end - begin)});
     begin = end;
@@ -117,16 +141,66 @@ Piece span_of(Handle type, Count count) {
   return {first, static_cast<std::uint64_t>(end - first)};
 }
 
-void add_pieces(std::vector<Piece>& pieces, Handle type, std::intptr_t at, Count count) {
-  if (count <= 0) return;
-  const Layout layout = layout_of(type);
-  if (layout.bytes == 0) return;
+void pack(const void* from, Count count, const Layout& layout, std::byte* to) {
+  if (layout.contiguous) {
+    const auto bytes = static_cast<std::uint64_t>(count) * layout.bytes;
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return;
+  }
+  in_portions(count, layout, [&](Count first, int now, std::uint64_t before, int bytes) {
+    int at = 0;
+    real().Pack(bytes_at(from, first * layout.extent), now, layout.type, to + before, bytes, &at,
+                real().abi.self);
+  });
+}
+
+void unpack(const std::byte* from, Count count, const Layout& layout, void* to) {
+  if (layout.contiguous) {
+    const auto bytes = static_cast<std::uint64_t>(count) * layout.bytes;
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return;
+  }
+  in_portions(count, layout, [&](Count first, int now, std::uint64_t before, int bytes) {
+    int at = 0;
+    real().Unpack(from + before, bytes, &at, bytes_at(to, first * layout.extent), now, layout.type,
+                  real().abi.self);
+  });
+}
+
+void add_pieces(std::vector<Piece>& pieces, const Layout& layout, std::intptr_t at, Count count) {
+  if (count <= 0 || layout.bytes == 0) return;
   if (layout.contiguous)
     return append(pieces, {at, layout.bytes * static_cast<std::uint64_t>(count)});
-  const std::vector<Piece> one = pieces_of_one(layout);
+  const std::vector<Piece> one = pieces_of_one(layout, layout.bytes);
   for (Count element = 0; element < count; ++element)
     for (const Piece& piece : one)
       append(pieces, {at + element * layout.extent + piece.at, piece.bytes});
+}
+
+std::vector<Piece> first_pieces(const Layout& layout, Count count, std::uint64_t bytes) {
+  if (layout.bytes == 0 || count <= 0) return {};
+  const Count whole = std::min(count, static_cast<Count>(bytes / layout.bytes));
+  std::vector<Piece> pieces;
+  add_pieces(pieces, layout, 0, whole);
+  const std::uint64_t rest = bytes % layout.bytes;
+  if (whole == count || rest == 0) return pieces;
+  for (const Piece& piece : pieces_of_one(layout, rest))
+    append(pieces, {whole * layout.extent + piece.at, piece.bytes});
+  return pieces;
+}
+
+KeptLayout::KeptLayout(const Layout& layout) : layout_(layout) {
+  if (layout.contiguous || layout.bytes == 0) return;
+  if (real().Type_dup(layout.type, &made_) != 0) return;
+  made_ = real().abi.at(&made_, 0);
+  layout_.type = made_;
+}
+
+KeptLayout::KeptLayout(KeptLayout&& other) noexcept
+    : layout_(other.layout_), made_(std::exchange(other.made_, 0)) {}
+
+KeptLayout::~KeptLayout() {
+  if (made_ != 0) real().Type_free(&made_);
 }
 
 }  // namespace plait::mpi

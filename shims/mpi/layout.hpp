@@ -1,5 +1,6 @@
 // Datatypes as far as the drop-in has to know them: how many bytes an element has, and where.
 #pragma once
+#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -19,10 +20,33 @@ Layout layout_of(Handle type);
 /// Bytes of data in one element; nothing where the MPI knows no such type.
 std::optional<std::uint64_t> size_of(Handle type);
 
+/// `count` elements behind each other, as their type has them, <-> their data alone.
+void pack(const void* from, Count count, const Layout& layout, std::byte* to);
+void unpack(const std::byte* from, Count count, const Layout& layout, void* to);
+
 /// From the first to the last byte of `count` elements, holes and all.
 Piece span_of(Handle type, Count count);
 /// The data alone: appends the pieces of `count` elements that begin at `at`. Throws unsupported
 /// where one element is too large for the MPI to unpack.
-void add_pieces(std::vector<Piece>& pieces, Handle type, std::intptr_t at, Count count);
+void add_pieces(std::vector<Piece>& pieces, const Layout& layout, std::intptr_t at, Count count);
+/// The first `bytes` of the data of `count` elements, in the order in which a message has them.
+std::vector<Piece> first_pieces(const Layout& layout, Count count, std::uint64_t bytes);
+
+/// A layout that outlives its type, which the program may free while a call is under way.
+class KeptLayout {
+ public:
+  explicit KeptLayout(const Layout& layout);
+  ~KeptLayout();
+  KeptLayout(KeptLayout&& other) noexcept;
+  KeptLayout(const KeptLayout&) = delete;
+  KeptLayout& operator=(const KeptLayout&) = delete;
+  KeptLayout& operator=(KeptLayout&&) = delete;
+  const Layout& operator*() const { return layout_; }
+  const Layout* operator->() const { return &layout_; }
+
+ private:
+  Layout layout_;
+  Handle made_ = 0;
+};
 
 }  // namespace plait::mpi

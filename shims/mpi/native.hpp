@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "shims/mpi/persistent.hpp"
 #include "shims/mpi/requests.hpp"
+#include "shims/mpi/status.hpp"
 
 namespace plait::mpi {
 
@@ -63,7 +64,7 @@ template <class Function, class... Arguments>
 int if_there(Function function, Handle comm, Arguments... arguments) {
   if (function != nullptr) return function(arguments...);
   return report(
-      comm, Error(ErrorCode::unsupported, text("wanted an MPI with persistent collectives, and ",
+      comm, Error(ErrorCode::unsupported, text("wanted an MPI with this function, and ",
                                                real().path, " has none of this name")));
 }
 
@@ -89,6 +90,23 @@ int staged(Handle comm, const Add& add, const Function& function, Arguments... a
     add(staging);
     const int code = function(staging.twin(arguments)...);
     if (code == 0) staging.put_back();
+    return code;
+  } catch (const Error& error) {
+    return report(comm, error);
+  }
+}
+
+/// The same of one that receives, and whose last argument is a status.
+template <class Add, class Function, class... Arguments>
+int staged_receive(Handle comm, void* status, const Add& add, const Function& function,
+                   Arguments... arguments) {
+  try {
+    Staging staging;
+    add(staging);
+    if (staging.is_empty()) return function(arguments..., status);
+    const Statuses told(status, 1, true);
+    const int code = function(staging.twin(arguments)..., told.at(0));
+    if (code == 0) staging.put_back(received_bytes(told.at(0)));
     return code;
   } catch (const Error& error) {
     return report(comm, error);

@@ -14,6 +14,15 @@ namespace plait::mpi {
   }                                                                                           \
   PLAIT_EXPORT P##full parameters PLAIT_TWIN(full);
 
+#define PLAIT_MPI_PASSED_RECEIVE(name, comm_of, parameters, arguments, buffers, full)         \
+  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* status) {                            \
+    if (!may_meet_gpus()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, status);          \
+    return staged_receive(                                                                    \
+        comm_of, status, [&](Staging& staging) { staging.buffers; },                          \
+        [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
+  }                                                                                           \
+  PLAIT_EXPORT P##full(PLAIT_MPI_UNPACKED parameters, void* status) PLAIT_TWIN(full);
+
 /// MAKE: begin_staged or persist_staged.
 #define PLAIT_MPI_PASSED_REQUEST(MAKE, name, comm_of, parameters, arguments, buffers, full)   \
   PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                           \
@@ -29,6 +38,8 @@ using N = Small::N;
 #define NATIVE(function, ...) if_there(real().small_passed.function, real().abi.world, __VA_ARGS__)
 #define PLAIT_MPI_TRANSFER(name, comm_of, parameters, arguments, buffers) \
   PLAIT_MPI_PASSED(name, comm_of, parameters, arguments, buffers, MPI_##name)
+#define PLAIT_MPI_RECEIVED(name, comm_of, parameters, arguments, buffers) \
+  PLAIT_MPI_PASSED_RECEIVE(name, comm_of, parameters, arguments, buffers, MPI_##name)
 #define PLAIT_MPI_BEGUN_TRANSFER(name, comm_of, parameters, arguments, buffers) \
   PLAIT_MPI_PASSED_REQUEST(begin_staged, name, comm_of, parameters, arguments, buffers, MPI_##name)
 #define PLAIT_MPI_PERSISTENT(name, comm_of, parameters, arguments, buffers)               \
@@ -36,6 +47,7 @@ using N = Small::N;
                            MPI_##name)
 #include "shims/mpi/passed.def"
 #undef PLAIT_MPI_TRANSFER
+#undef PLAIT_MPI_RECEIVED
 #undef PLAIT_MPI_BEGUN_TRANSFER
 #undef PLAIT_MPI_PERSISTENT
 #undef NATIVE
@@ -48,6 +60,8 @@ using N = Large::N;
                  __VA_ARGS__)
 #define PLAIT_MPI_TRANSFER(name, comm_of, parameters, arguments, buffers) \
   PLAIT_MPI_PASSED(name, comm_of, parameters, arguments, buffers, MPI_##name##_c)
+#define PLAIT_MPI_RECEIVED(name, comm_of, parameters, arguments, buffers) \
+  PLAIT_MPI_PASSED_RECEIVE(name, comm_of, parameters, arguments, buffers, MPI_##name##_c)
 #define PLAIT_MPI_BEGUN_TRANSFER(name, comm_of, parameters, arguments, buffers)         \
   PLAIT_MPI_PASSED_REQUEST(begin_staged, name, comm_of, parameters, arguments, buffers, \
                            MPI_##name##_c)
@@ -56,6 +70,7 @@ using N = Large::N;
                            MPI_##name##_c)
 #include "shims/mpi/passed.def"
 #undef PLAIT_MPI_TRANSFER
+#undef PLAIT_MPI_RECEIVED
 #undef PLAIT_MPI_BEGUN_TRANSFER
 #undef PLAIT_MPI_PERSISTENT
 #undef NATIVE

@@ -43,13 +43,14 @@ void fetch_persistent(Handle request) {
   at->second.runs = true;
 }
 
-int end_persistent(Handle request) {
+int end_persistent(Handle request, std::optional<std::uint64_t> received) {
   const std::lock_guard lock(table().mutex);
   const auto at = table().all.find(real().abi.key(request));
   if (at == table().all.end() || !at->second.runs) return 0;
   at->second.runs = false;
+  if (!received) return 0;
   try {
-    at->second.staging.put_back();
+    at->second.staging.put_back(*received);
     return 0;
   } catch (const Error& error) {
     return report(real().abi.world, error);

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "comm/mpi/loaded.hpp"
+#include "shims/mpi/exchange.hpp"
 
 namespace plait::mpi {
 
@@ -56,11 +57,14 @@ const Real* load() {
   look_up_new(found.library, "PMPI_" #name, "PMPIX_" #name, table->small_passed.name); \
   look_up(found.library, "PMPI_" #name "_c", table->large_passed.name);
 #define PLAIT_MPI_BEGUN_TRANSFER PLAIT_MPI_TRANSFER
+#define PLAIT_MPI_RECEIVED PLAIT_MPI_TRANSFER
 #define PLAIT_MPI_PERSISTENT PLAIT_MPI_TRANSFER
 #include "shims/mpi/passed.def"
 #undef PLAIT_MPI_TRANSFER
+#undef PLAIT_MPI_RECEIVED
 #undef PLAIT_MPI_BEGUN_TRANSFER
 #undef PLAIT_MPI_PERSISTENT
+  add_exchanges(*table);
   look_up(found.library, "MPIX_Query_cuda_support", table->Query_cuda_support);
   return table;
 }

@@ -47,9 +47,12 @@ struct Passed {
   int(*name) parameters = nullptr;
 #define PLAIT_MPI_BEGUN_TRANSFER(name, comm, parameters, arguments, buffers) \
   int (*name)(PLAIT_MPI_UNPACKED parameters, void* request) = nullptr;
+#define PLAIT_MPI_RECEIVED(name, comm, parameters, arguments, buffers) \
+  int (*name)(PLAIT_MPI_UNPACKED parameters, void* status) = nullptr;
 #define PLAIT_MPI_PERSISTENT PLAIT_MPI_BEGUN_TRANSFER
 #include "shims/mpi/passed.def"
 #undef PLAIT_MPI_TRANSFER
+#undef PLAIT_MPI_RECEIVED
 #undef PLAIT_MPI_BEGUN_TRANSFER
 #undef PLAIT_MPI_PERSISTENT
 };

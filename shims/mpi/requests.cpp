@@ -11,6 +11,8 @@
 #include <mutex>
 #include <vector>
 
+#include "shims/mpi/status.hpp"
+
 namespace plait::mpi {
 
 constinit std::atomic<int> pending{0};
@@ -31,10 +33,6 @@ UnderWay& under_way() {
   return *one;
 }
 
-int status_bytes(Family family) {
-  return family == Family::mpich ? 20 : family == Family::open_mpi ? 24 : 32;
-}
-
 /// The MPI's own request, and its status once it has ended.
 struct Native : Begun {
   Native(Handle of_mpi, Staging twins) : native(of_mpi), staging(std::move(twins)) {
@@ -50,14 +48,14 @@ struct Native : Begun {
     if (code == 0 && flag == 0) return false;
     if (code != 0) return true;
     try {
-      staging.put_back();
+      staging.put_back(received_bytes(status.data()));
     } catch (const Error& error) {
       code = error_code(error);
     }
     return true;
   }
   void fill(void* wanted) const override {
-    std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes(real().abi.family)));
+    std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
   }
   void cancel() override { real().Cancel(&native); }
 
@@ -86,8 +84,9 @@ int cancel(void* extra, int complete) {
   return 0;
 }
 
-/// Its request, as one of the MPI's own.
-int start(std::unique_ptr<Begun>& one, void* request) {
+}  // namespace
+
+int start(std::unique_ptr<Begun> one, void* request) {
   const int code = real().Grequest_start(query, end, cancel, one.get(), request);
   if (code != 0) return code;
   one->request = real().abi.at(request, 0);
@@ -96,8 +95,6 @@ int start(std::unique_ptr<Begun>& one, void* request) {
   pending.fetch_add(1);
   return 0;
 }
-
-}  // namespace
 
 bool let_mpi_progress() {
   if (InProgram::depth == 0) return false;
@@ -128,8 +125,7 @@ int begin_served(const Served& call, const Asked& asked, void* request) {
                                             Job(asked, call.shape, state.place(), gpu));
     made->job.keep_types();
     Operation& operation = *made;
-    std::unique_ptr<Begun> one = std::move(made);
-    if (const int code = start(one, request); code != 0) return code;
+    if (const int code = start(std::move(made), request); code != 0) return code;
     state.begin(operation, call.asks);
     calls_served.fetch_add(1, std::memory_order_relaxed);
     return 0;
@@ -139,8 +135,7 @@ int begin_served(const Served& call, const Asked& asked, void* request) {
 }
 
 int begin_native(Handle native, Staging staging, void* request) {
-  std::unique_ptr<Begun> one = std::make_unique<Native>(native, std::move(staging));
-  return start(one, request);
+  return start(std::make_unique<Native>(native, std::move(staging)), request);
 }
 
 bool Operation::has_ended() {

@@ -2,6 +2,7 @@
 // Who asks for its end, through any of MPI's functions for that, completes it first; plait's part
 // runs in a thread that calls no MPI, so the program's thread level stays what it asked for.
 #pragma once
+#include <memory>
 #include <optional>
 
 #include "plait/error.hpp"
@@ -33,6 +34,8 @@ struct Operation : Begun {
 /// Requests that have begun and that the MPI has not been told the end of.
 extern constinit std::atomic<int> pending;
 
+/// Gives it a request of the MPI's own; what has begun is ended with that.
+int start(std::unique_ptr<Begun> one, void* request);
 int begin_served(const Served& call, const Asked& asked, void* request);
 /// A request of the MPI's own has begun with twins for buffers; what the program gets for it.
 int begin_native(Handle native, Staging staging, void* request);

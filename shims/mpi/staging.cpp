@@ -49,14 +49,14 @@ Staging::One* Staging::one_of(const void* buffer, Piece span, bool read) {
   const int gpu = gpu_of(buffer);
   // Nothing is read or written there: the place may be another buffer's, with a twin of its own.
   if (gpu < 0 || span.bytes == 0) return nullptr;
-  One& one = twins_.emplace_back(One{Twin(gpu, buffer, span), read, {}});
+  One& one = twins_.emplace_back(One{Twin(gpu, buffer, span), read, {}, {}});
   if (read) one.twin.fetch();
   return &one;
 }
 
 std::byte* Staging::add_bytes(int gpu, const void* buffer, std::uint64_t bytes, bool reads,
                               Piece written) {
-  One& one = twins_.emplace_back(One{Twin(gpu, buffer, {0, bytes}), reads, {}});
+  One& one = twins_.emplace_back(One{Twin(gpu, buffer, {0, bytes}), reads, {}, {}});
   if (reads) one.twin.fetch();
   if (written.bytes != 0) one.written.push_back(written);
   return one.twin.host();
@@ -71,7 +71,17 @@ void Staging::add_output(void* buffer, Handle type, Count count, bool whole) {
   if (is_in_place(buffer)) return;
   One* const one = one_of(buffer, span_of(type, count), !whole);
   if (one == nullptr) return;
-  add_pieces(one->written, type, 0, count);
+  add_pieces(one->written, layout_of(type), 0, count);
+}
+
+void Staging::add_received(void* buffer, Handle type, Count count) {
+  if (One* const one = one_of(buffer, span_of(type, count), false))
+    one->received.emplace(Received{KeptLayout(layout_of(type)), count});
+}
+
+void Staging::add_replaced(void* buffer, Handle type, Count count) {
+  if (One* const one = one_of(buffer, span_of(type, count), true))
+    one->received.emplace(Received{KeptLayout(layout_of(type)), count});
 }
 
 /// The first rank's output of some scans is nobody's.
@@ -104,7 +114,7 @@ void Staging::add_outputs(const Asked& asked, Count each, int ranks, bool whole)
     if (part.bytes == 0) continue;
     part.at += at;
     span = joined(span, part);
-    add_pieces(written, asked.out_type, at, asked.counts[rank]);
+    add_pieces(written, layout_of(asked.out_type), at, asked.counts[rank]);
   }
   if (One* const one = one_of(asked.out, span, !whole)) one->written = std::move(written);
 }
@@ -153,9 +163,12 @@ void Staging::fetch() {
     if (one.read) one.twin.fetch();
 }
 
-void Staging::put_back() {
-  for (One& one : twins_)
+void Staging::put_back(std::uint64_t received) {
+  for (One& one : twins_) {
+    if (one.received)
+      one.written = first_pieces(*one.received->layout, one.received->count, received);
     if (!one.written.empty()) one.twin.put(one.written);
+  }
 }
 
 }  // namespace plait::mpi

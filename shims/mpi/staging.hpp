@@ -1,6 +1,7 @@
 // Device memory where the MPI, or plait's CPU ranks, do the work: each buffer that lies on a GPU
 // has a twin in pinned host memory, which the call gets in its place.
 #pragma once
+#include <optional>
 #include <type_traits>
 #include <vector>
 
@@ -18,8 +19,12 @@ class Staging {
   void add_exchange(const void* in, Handle in_type, Count in_count, void* out, Handle out_type,
                     Count out_count) {
     add_input(in, in_type, in_count);
-    add_output(out, out_type, out_count, false);
+    add_received(out, out_type, out_count);
   }
+  /// Where a message goes, of which only its status says how much was written.
+  void add_received(void* buffer, Handle type, Count count);
+  /// The same of one that is sent first.
+  void add_replaced(void* buffer, Handle type, Count count);
   void add_scan(const void* in, void* out, Handle type, Count count);
   /// Bytes in a row on a GPU; the host memory that stands for them.
   std::byte* add_bytes(int gpu, const void* buffer, std::uint64_t bytes, bool reads, Piece written);
@@ -37,14 +42,20 @@ class Staging {
   }
   /// Once more, for a call that is made again: twins hold what it reads.
   void fetch();
-  /// Puts what was written into the GPUs' memory. After the call has ended well.
-  void put_back();
+  /// Puts what was written into the GPUs' memory, of a message the bytes that were received.
+  /// After the call has ended well.
+  void put_back(std::uint64_t received = 0);
 
  private:
+  struct Received {
+    KeptLayout layout;
+    Count count;
+  };
   struct One {
     Twin twin;
     bool read;
     std::vector<Piece> written;
+    std::optional<Received> received;
   };
   const void* found(const void* argument) const;
   /// A new twin; null where the buffer lies in host memory.

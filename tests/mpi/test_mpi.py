@@ -44,6 +44,16 @@ def played_gpu(folder) -> str:
     return str(made)
 
 
+@pytest.fixture
+def run_staged(mpi, drop_in, folder, played_gpu):
+    def run(name: str, ranks: int):
+        program = compiled(mpi, folder, "staged", ["staged.cpp"])
+        env = environment(drop_in, TEST_LIBCUDA=played_gpu)
+        return launched(mpi, ranks, [str(program), name], env)
+
+    return run
+
+
 ON_GPUS = {
     "beside host memory": {},
     "alone": {"PLAIT_MPI_HOST": "0"},
@@ -71,6 +81,18 @@ def test_random_messages_on_device_memory(mpi, drop_in, folder, played_gpu, rank
     env = environment(drop_in, TEST_LIBCUDA=played_gpu)
     found = rows(launched(mpi, ranks, command, env, 120))
     assert len(found) == ranks and all(row["wrong"] == 0 for row in found), found
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks"), [("alone", 1), ("exchanges", 1), ("exchanges", 3), ("truncated", 2)]
+)
+def test_staged_device_memory(run_staged, name, ranks):
+    found = rows(run_staged(name, ranks))
+    assert [row["wrong"] for row in found] == [0] * ranks
+
+
+def test_a_receive_writes_what_came_and_reads_nothing(run_staged):
+    assert [row["wrong"] for row in rows(run_staged("untouched", 2))] == [0, 0]
 
 
 @pytest.mark.parametrize("device_memory", [False, True])

@@ -75,6 +75,8 @@ Abi read_abi(void* library, bool standard) {
     abi.in_place = number(1);
     abi.any_tag = -2;
     abi.shared_kind = 221;
+    abi.err_pending = 18;
+    abi.err_in_status = 19;
   } else {
     abi.handle_bytes = 4;
     abi.in_place = number(-1);
@@ -82,6 +84,9 @@ Abi read_abi(void* library, bool standard) {
     abi.source_at = 8;
     abi.any_source = -2;
     abi.shared_kind = 1;
+    abi.err_truncate = 14;
+    abi.err_in_status = 17;
+    abi.err_pending = 18;
   }
   return abi;
 }

@@ -58,7 +58,10 @@ int pointer_attributes(unsigned count, int* attributes, void** values, Address a
   return kSuccess;
 }
 
+std::atomic<std::uint64_t> copies_to_host{0};
+
 int copy(Address to, Address from, std::size_t bytes) {
+  if (is_device(from) && !is_device(to)) ++copies_to_host;
   std::memcpy(content_of(to), content_of(from), bytes);
   return kSuccess;
 }
@@ -110,6 +113,8 @@ int cuGetProcAddress_v2(const char* symbol, void** function, int, std::uint64_t,
 int cuDeviceGetCount(int* count) { return is_begun() ? one_device(count) : kNotInitialised; }
 
 void played_begin() { is_begun() = true; }
+
+std::uint64_t played_copies_to_host() { return copies_to_host.load(); }
 
 /// Where a test reads and writes `bytes` of new device memory.
 void* played_content(std::size_t bytes) {

@@ -1,0 +1,46 @@
+// A status, as each MPI lays it out -> what the drop-in has to know of it.
+#include "shims/mpi/status.hpp"
+
+#include <cstddef>
+
+namespace plait::mpi {
+
+int status_bytes() {
+  const Family family = real().abi.family;
+  return family == Family::mpich ? 20 : family == Family::open_mpi ? 24 : 32;
+}
+
+std::uint64_t received_bytes(const void* status) {
+  if (status == nullptr || status == real().abi.status_ignore) return 0;
+  int cancelled = 0;
+  if (real().Test_cancelled(status, &cancelled) == 0 && cancelled != 0) return 0;
+  Count bytes = 0;
+  const auto get =
+      real().Get_elements_x != nullptr ? real().Get_elements_x : real().Get_elements_c;
+  if (get(status, real().abi.byte, &bytes) != 0 || bytes < 0) return 0;
+  return static_cast<std::uint64_t>(bytes);
+}
+
+int& error_in(void* status) {
+  return *reinterpret_cast<int*>(static_cast<std::byte*>(status) + real().abi.source_at + 8);
+}
+
+int error_class(int code) {
+  int found = code;
+  return code != 0 && real().Error_class(code, &found) == 0 ? found : code;
+}
+
+/// Functions that stop at an error may leave statuses as they are.
+Statuses::Statuses(void* given, int count, bool needed) : all_(given) {
+  if (!needed || count <= 0 || (given != nullptr && given != real().abi.status_ignore)) return;
+  own_.resize(static_cast<std::size_t>(count) * static_cast<std::size_t>(status_bytes()));
+  all_ = own_.data();
+  for (int index = 0; index < count; ++index) error_in(at(index)) = real().abi.err_pending;
+}
+
+void* Statuses::at(int index) const {
+  if (all_ == nullptr || all_ == real().abi.status_ignore) return real().abi.status_ignore;
+  return static_cast<std::byte*>(all_) + static_cast<std::ptrdiff_t>(index) * status_bytes();
+}
+
+}  // namespace plait::mpi

@@ -1,0 +1,29 @@
+// What a status says, in each MPI's form.
+#pragma once
+#include <vector>
+
+#include "shims/mpi/real.hpp"
+
+namespace plait::mpi {
+
+int status_bytes();
+/// 0 of a receive that was cancelled, and of a status that is ignored.
+std::uint64_t received_bytes(const void* status);
+/// Its MPI_ERROR, which functions for several requests set.
+int& error_in(void* status);
+int error_class(int code);
+
+/// The statuses that a function of the MPI fills: the program's, or own ones where it ignores them
+/// and the drop-in has to know.
+class Statuses {
+ public:
+  Statuses(void* given, int count, bool needed);
+  void* all() const { return all_; }
+  void* at(int index) const;
+
+ private:
+  std::vector<std::byte> own_;
+  void* all_;
+};
+
+}  // namespace plait::mpi

@@ -1,0 +1,210 @@
+// staged CASE: what becomes of device memory (played, libcuda.cpp) that the MPI gets staged. Prints
+// one line of JSON a rank.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "somewhere.hpp"
+
+namespace {
+
+long wrong = 0;
+
+void hold(bool is_true, const char* what) {
+  if (is_true) return;
+  ++wrong;
+  std::fprintf(stderr, "rank %d: %s does not hold\n", rank_in(MPI_COMM_WORLD), what);
+}
+
+/// Device memory, which the test itself reaches by content().
+class OnGpu {
+ public:
+  explicit OnGpu(int count, int value) : count_(count) {
+    content_ = static_cast<int*>(
+        PlayedGpu::now().content(static_cast<std::size_t>(count) * sizeof(int)));
+    fill(value);
+  }
+  int* content() const { return content_; }
+  int* passed() const { return ::passed(content_); }
+  void fill(int value) const {
+    for (int at = 0; at < count_; ++at) content_[at] = value;
+  }
+  bool holds(int value) const { return holds(value, 0, count_); }
+  bool holds(int value, int from, int to) const {
+    for (int at = from; at < to; ++at)
+      if (content_[at] != value) return false;
+    return true;
+  }
+
+ private:
+  int count_;
+  int* content_;
+};
+
+/// How often memory of the GPU was copied to the host.
+long copies_to_host() {
+  void* const found = dlsym(RTLD_DEFAULT, "played_copies_to_host");
+  return static_cast<long>(reinterpret_cast<std::uint64_t (*)()>(found)());
+}
+
+/// A function that not every MPI's header has.
+template <class Function>
+Function* named(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+void exchange_with(int to, int from) {
+  using Both = int(const void*, int, MPI_Datatype, int, int, void*, int, MPI_Datatype, int, int,
+                   MPI_Comm, MPI_Request*);
+  using InPlace = int(void*, int, MPI_Datatype, int, int, int, int, MPI_Comm, MPI_Request*);
+  const int rank = rank_in(MPI_COMM_WORLD);
+  const OnGpu in(3000, rank), out(4000, -1), both(3000, rank);
+  MPI_Request requests[2];
+  MPI_Status statuses[2];
+  named<Both>("MPI_Isendrecv")(in.passed(), 3000, MPI_INT, to, 1, out.passed(), 4000, MPI_INT,
+                               from, 1, MPI_COMM_WORLD, &requests[0]);
+  named<InPlace>("MPI_Isendrecv_replace")(both.passed(), 3000, MPI_INT, to, 2, from, 2,
+                                          MPI_COMM_WORLD, &requests[1]);
+  MPI_Waitall(2, requests, statuses);
+  hold(in.holds(rank) && out.holds(from, 0, 3000) && out.holds(-1, 3000, 4000), "an exchange");
+  hold(both.holds(from), "an exchange in place");
+  for (const MPI_Status& status : statuses) {
+    int count = 0;
+    MPI_Get_count(&status, MPI_INT, &count);
+    hold(count == 3000 && status.MPI_SOURCE == from, "what the status of an exchange says");
+  }
+}
+
+/// What a program of one rank does, and one that asks whether device memory may be passed.
+void alone() {
+  hold(named<int()>("MPIX_Query_cuda_support")() == 1, "that device memory is taken");
+  const OnGpu in(5000, 7), out(5000, 0), sum(5000, 0);
+  MPI_Sendrecv(in.passed(), 5000, MPI_INT, 0, 3, out.passed(), 5000, MPI_INT, 0, 3, MPI_COMM_SELF,
+               MPI_STATUS_IGNORE);
+  hold(out.holds(7), "what a rank sent itself");
+  MPI_Allreduce(in.passed(), sum.passed(), 5000, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  hold(sum.holds(7), "a sum of one rank's");
+  exchange_with(0, 0);
+}
+
+void exchanges() {
+  const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD);
+  exchange_with((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+}
+
+/// One of several messages is too long for its receive.
+void truncated() {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  const int rank = rank_in(MPI_COMM_WORLD);
+  for (const bool ignored : {false, true}) {
+    if (rank == 0)
+      for (int tag = 0; tag < 3; ++tag) {
+        const OnGpu in(100, tag + 1);
+        MPI_Send(in.passed(), 100, MPI_INT, 1, tag, MPI_COMM_WORLD);
+      }
+    if (rank != 1) continue;
+    const OnGpu out[3] = {OnGpu(100, -1), OnGpu(50, -1), OnGpu(100, -1)};
+    MPI_Request requests[3];
+    for (int tag = 0; tag < 3; ++tag)
+      MPI_Recv_init(out[tag].passed(), tag == 1 ? 50 : 100, MPI_INT, 0, tag, MPI_COMM_WORLD,
+                    &requests[tag]);
+    MPI_Startall(3, requests);
+    MPI_Status statuses[3];
+    int code = MPI_SUCCESS;
+    bool truncated = false, pending = true;
+    while (pending) {
+      code = MPI_Waitall(3, requests, ignored ? MPI_STATUSES_IGNORE : statuses);
+      pending = false;
+      for (int tag = 0; !ignored && code != MPI_SUCCESS && tag < 3; ++tag) {
+        int kind = MPI_SUCCESS;
+        MPI_Error_class(statuses[tag].MPI_ERROR, &kind);
+        truncated = truncated || kind == MPI_ERR_TRUNCATE;
+        pending = pending || kind == MPI_ERR_PENDING;
+      }
+      if (ignored && code != MPI_SUCCESS) {
+        truncated = true;
+        pending = !out[0].holds(1) || !out[2].holds(3);
+      }
+    }
+    hold(truncated, "that a message was too long");
+    hold(out[0].holds(1) && out[2].holds(3), "what came beside a message that was too long");
+    for (const OnGpu& one : out) one.fill(9);
+    for (MPI_Request& request : requests) {
+      int flag = 0;
+      MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
+    }
+    for (const OnGpu& one : out) hold(one.holds(9), "that an inactive request writes nothing");
+    for (MPI_Request& request : requests) MPI_Request_free(&request);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/// Every way to receive: the buffer is not read, and gets what the message had and no more.
+void untouched() {
+  const int rank = rank_in(MPI_COMM_WORLD);
+  MPI_Datatype backwards, column;
+  const int lengths[2] = {2, 1}, places[2] = {1, 0};  // 3 ints, of which the first comes last
+  MPI_Type_indexed(2, lengths, places, MPI_INT, &backwards);
+  MPI_Type_vector(50, 1, 2, MPI_INT, &column);
+  MPI_Type_commit(&backwards);
+  MPI_Type_commit(&column);
+  for (int way = 0; way < 4; ++way) {
+    const OnGpu in(40, 5);
+    if (rank == 0)
+      for (int tag = 0; tag < 3; ++tag)
+        MPI_Send(in.passed(), 40, MPI_INT, 1, tag, MPI_COMM_WORLD);
+    if (rank != 1) continue;
+    const OnGpu plain(100, -1), holes(100, -1), turned(60, -1);
+    const OnGpu* const out[3] = {&plain, &holes, &turned};
+    const MPI_Datatype types[3] = {MPI_INT, column, backwards};
+    const int counts[3] = {100, 1, 20};
+    const long before = copies_to_host();
+    for (int tag = 0; tag < 3; ++tag) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      MPI_Message message;
+      int* const buffer = out[tag]->passed();
+      if (way == 0)
+        MPI_Recv(buffer, counts[tag], types[tag], 0, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      if (way == 1)
+        MPI_Irecv(buffer, counts[tag], types[tag], 0, tag, MPI_COMM_WORLD, &request);
+      if (way == 2) {
+        MPI_Recv_init(buffer, counts[tag], types[tag], 0, tag, MPI_COMM_WORLD, &request);
+        MPI_Start(&request);
+      }
+      if (way == 3) {
+        MPI_Mprobe(0, tag, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE);
+        MPI_Mrecv(buffer, counts[tag], types[tag], &message, MPI_STATUS_IGNORE);
+      }
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+      if (way == 2) MPI_Request_free(&request);
+    }
+    hold(copies_to_host() == before, "that a receive reads nothing");
+    hold(plain.holds(5, 0, 40) && plain.holds(-1, 40, 100), "a message shorter than its room");
+    bool right = true;
+    for (int at = 0; at < 100; ++at)
+      right = right && holes.content()[at] == (at % 2 == 0 && at < 80 ? 5 : -1);
+    hold(right, "a short message in a type with holes");
+    right = turned.holds(5, 0, 39) && turned.content()[39] == -1 && turned.content()[40] == 5;
+    hold(right && turned.holds(-1, 41, 60), "a short message in a type that turns round");
+  }
+  MPI_Type_free(&backwards);
+  MPI_Type_free(&column);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  PlayedGpu::now().begin(1);
+  MPI_Init(&argc, &argv);
+  const std::string name = argc > 1 ? argv[1] : "";
+  if (name == "alone") alone();
+  if (name == "exchanges") exchanges();
+  if (name == "truncated") truncated();
+  if (name == "untouched") untouched();
+  std::printf("{\"rank\": %d, \"wrong\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong);
+  std::fflush(stdout);
+  MPI_Finalize();
+  return wrong == 0 ? 0 : 1;
+}
