@@ -69,7 +69,7 @@ def symmetric_step(given: argparse.Namespace) -> Step:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", str(1 if given.one_gpu else given.gpus)]
     command += [str(HERE / "symmetric.py"), "--csv", str(csv), "--budget-s", "{budget}"]
-    return Step("symmetric", 0.09, tuple(command))
+    return Step("symmetric", 0.11, tuple(command))
 
 
 def links_step(given: argparse.Namespace) -> Step:
@@ -88,7 +88,7 @@ def steps(given: argparse.Namespace) -> list[Step]:
         ranks_step("pinned_tree", 0.10, given, TREE),
         ranks_step("pinned_ring", 0.08, given, RING),
         links_step(given),
-        ranks_step("schedules", 0.25, given, {}),
+        ranks_step("schedules", 0.23, given, {}),
         ranks_step("slots", 0.12, given, SLOTS),
     ]
 

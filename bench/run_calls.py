@@ -49,6 +49,15 @@ def calls_of(folder: Path, section: str) -> Calls:
     return found
 
 
+def of_both(one: Calls, two: Calls) -> Calls:
+    """A call's ways in either section are the same call's; `one` counts where both have a way."""
+    merged: Calls = {}
+    for key in {*one, *two}:
+        first, second = one.get(key, Ways()), two.get(key, Ways())
+        merged[key] = Ways(second.by | first.by, first.chosen or second.chosen)
+    return merged
+
+
 def busbw(collective: str, size: int, ranks: int, us: float) -> float:
     name = collective.partition(" ")[0]
     request = plait.Request(name, size, "uint8", "sum", ranks, 0, min(1, ranks - 1))

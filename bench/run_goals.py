@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from run_calls import HOW, Calls, Ways, busbw, calls_of, mean
+from run_calls import HOW, Calls, Ways, busbw, calls_of, mean, of_both
 from run_rows import GIB, KIB, MIB, OTHERS, SYMMETRIC_SIZES, SYMMETRIC_TYPES, powers, read
 
 from plait.outputs import human_bytes
@@ -161,7 +161,7 @@ def beside_products(folder: Path) -> str:
 def goals(folder: Path, ranks: int) -> Iterator[str]:
     """A line a goal. A figure with a way of its own may come from the schedules."""
     table = calls_of(folder, "table")
-    swept = calls_of(folder, "schedules") | calls_of(folder, "slots")
+    swept = of_both(calls_of(folder, "schedules"), calls_of(folder, "slots"))
     yield "### goals"
     for one in FIGURES:
         if one.ranks == ranks:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import run_goals
 import run_predictions
-from run_calls import HOW, Calls, Ways, busbw, calls_of, mean
+from run_calls import HOW, Calls, Ways, busbw, calls_of, mean, of_both
 from run_rows import KIB, MIB, Item, kind_of, read
 
 import plait
@@ -317,7 +317,7 @@ def report(folder: Path, ranks: int) -> str:
         lines += ["### predictions", *run_predictions.errors(folder, ranks)]
         for file in sorted(folder.glob("gpu_links_*.csv")):
             lines += run_predictions.link_errors(read(file), ranks)
-    made = of_both(table, swept, ranks)
+    made = choices(of_both(table, swept), ranks)
     lines += ["### rows of choices.def", *(one.line() for one in made)]
     for file in sorted(folder.glob("gpu_symmetric_*.csv")):
         lines += [f"### {file.name}", *file.read_text().splitlines()]
@@ -326,15 +326,6 @@ def report(folder: Path, ranks: int) -> str:
         lines += chosen_table(calls, ranks, f"beside NCCL pinned: {section}")
     lines += chosen_table(table, ranks, "plait's choice beside NCCL")
     return "\n".join([*lines, *run_goals.goals(folder, ranks), *wrong_rows(folder)])
-
-
-def of_both(table: Calls, swept: Calls, ranks: int) -> list[Choice]:
-    """A call's ways in either section are the same call's."""
-    merged: Calls = {}
-    for key in {*table, *swept}:
-        one, two = table.get(key, Ways()), swept.get(key, Ways())
-        merged[key] = Ways(two.by | one.by, one.chosen or two.chosen)
-    return choices(merged, ranks)
 
 
 def write(folder: Path, ranks: int) -> None:
@@ -348,7 +339,7 @@ def write(folder: Path, ranks: int) -> None:
     for file in sorted(folder.glob("gpu_*.csv")):
         shutil.copy(file, ROOT / "bench" / "results" / file.name)
     table, swept = calls_of(folder, "table"), calls_of(folder, "schedules")
-    CHOICES.write_text(with_choices(CHOICES.read_text(), of_both(table, swept, ranks)))
+    CHOICES.write_text(with_choices(CHOICES.read_text(), choices(of_both(table, swept), ranks)))
     README.write_text(with_figures(README.read_text(), table, ranks))
 
 

@@ -194,6 +194,7 @@ def test_the_share_of_the_host_is_judged_by_the_schedules(tmp_path):
     us = 1.75 * GIB / 377e3
     way = "plait tiled:host_permille=45"
     wrote(tmp_path, "gpu_run_schedules_h200x8.csv", [timed(GIB, way, us, us)])
+    wrote(tmp_path, "gpu_run_slots_h200x8.csv", [timed(GIB, "plait scatter_ring", us / 2, us / 2)])
     assert judged(tmp_path, 8, "by host_*").endswith("377.0 GB/s, goal 376.0: yes")
 
 
