@@ -26,11 +26,6 @@ constexpr std::int64_t kBusySliceNs = 100'000;     // where the thread has other
 // Ranks that share a core spin, or reduce, for less than that; a slice of other work is longer.
 constexpr std::int64_t kSharedCoreNs = 100'000;
 constexpr std::int64_t kLookAgainNs = 200'000'000;
-// A yield that takes longer than an idle one ran a rank on this core, if that is what made it ready.
-constexpr std::int64_t kSwitchNs = 1'000;
-constexpr int kUnspun = 200;  // waits after that which leave the spins out
-
-thread_local int unspun_waits = 0;
 
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -54,7 +49,6 @@ bool yield_until(int yields, const std::function<bool()>& ready) {
     yielded_ns += took_ns;
     const bool is_ready = ready();
     if (took_ns > kSharedCoreNs) shared_until_ns = yielded_ns + kLookAgainNs;
-    if (is_ready && took_ns > kSwitchNs && took_ns <= kSharedCoreNs) unspun_waits = kUnspun;
     if (is_ready || took_ns > kSharedCoreNs) return is_ready;
   }
   return false;
@@ -88,10 +82,9 @@ WaitPolicy wait_policy(int ranks) {
   return {ranks <= cores ? kPauses : 0, kYields};
 }
 
-int pauses_now(const WaitPolicy& policy) {
-  if (unspun_waits == 0) return policy.pauses;
-  --unspun_waits;
-  return 0;
+SpinsOfUse& SpinsOfUse::of_this_thread() {
+  static thread_local SpinsOfUse spins;
+  return spins;
 }
 
 void wait_until(const WaitPolicy& policy, const WaitFor& wait, const std::function<bool()>& ready) {

@@ -28,20 +28,35 @@ struct WaitFor {
   std::function<std::string()> describe;  ///< "rank 2 waits in lane ..."
 };
 
-/// How often this thread's next wait spins: fewer times for a while after waits whose ranks turned
-/// out to share this thread's core, where they cannot go on while it spins.
-int pauses_now(const WaitPolicy& policy);
+/// Whether this thread's spins have been of use. Where they are not for some waits in a row, ranks
+/// share this core, so that nobody can go on while it spins, or come much later: the next waits do
+/// without.
+struct SpinsOfUse {
+  static constexpr int kInVain = 4;    // in a row
+  static constexpr int kWithout = 50;  // waits, before one of them spins again
+  int in_vain = 0;
+  int without = 0;
+  static SpinsOfUse& of_this_thread();
+};
 
 /// The first part of a wait, before there is a deadline to look up or a sentence to make.
 template <class Ready>
 bool spin(const WaitPolicy& policy, const Ready& ready) {
   constexpr int kTight = 16;  // what another core has just written is here within 100 ns
-  for (int i = 0; i < kTight; ++i)
-    if (ready()) return true;
-  for (int left = pauses_now(policy); left > 0; --left) {
-    pause_once();
-    if (ready()) return true;
+  if (ready()) return true;
+  SpinsOfUse& spins = SpinsOfUse::of_this_thread();
+  const bool is_short = spins.without > 0;
+  const int most = is_short ? kTight : kTight + policy.pauses;
+  for (int i = 0; i < most; ++i) {
+    if (i >= kTight) pause_once();
+    if (!ready()) continue;
+    spins.in_vain = 0;
+    return true;
   }
+  if (is_short)
+    --spins.without;
+  else if (++spins.in_vain >= SpinsOfUse::kInVain)
+    spins.without = SpinsOfUse::kWithout;
   return false;
 }
 

@@ -62,3 +62,29 @@ TEST_CASE("what is ready is not waited for, and nobody is asked") {
   wait_until({4, 4}, {&bell, in_ms(-1), &alarm, [] { return ""; }}, [] { return true; });
   CHECK(alarm.asked() == 0);
 }
+
+TEST_CASE("spins are left out for a while once they were in vain some times in a row") {
+  constexpr WaitPolicy policy{1000, 0};
+  SpinsOfUse::of_this_thread() = {};
+  const auto looks_in_vain = [&] {
+    int looks = 0;
+    CHECK(!spin(policy, [&] { return ++looks < 0; }));
+    return looks;
+  };
+  for (int wait = 0; wait < SpinsOfUse::kInVain; ++wait) CHECK(looks_in_vain() > policy.pauses);
+  for (int wait = 0; wait < SpinsOfUse::kWithout; ++wait) CHECK(looks_in_vain() < 50);
+  CHECK(looks_in_vain() > policy.pauses);  // one looks again
+  CHECK(looks_in_vain() < 50);
+}
+
+TEST_CASE("a spin that is of use begins the count anew, one that finds all ready does not") {
+  constexpr WaitPolicy policy{1000, 0};
+  SpinsOfUse& spins = SpinsOfUse::of_this_thread();
+  spins = {};
+  int looks = 0;
+  CHECK(!spin(policy, [] { return false; }));
+  CHECK(spin(policy, [] { return true; }));
+  CHECK(spins.in_vain == 1);
+  CHECK(spin(policy, [&] { return ++looks > 300; }));
+  CHECK(spins.in_vain == 0);
+}
