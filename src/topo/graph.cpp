@@ -1,7 +1,9 @@
 // Topology -> its devices, links and labels, and whether the value is sound.
 // What the rest of plait asks about a machine without caring how the answer is stored.
+#include <algorithm>
 #include <cmath>
 #include <set>
+#include <unordered_map>
 
 #include "base/text.hpp"
 #include "plait/topology.hpp"
@@ -87,17 +89,27 @@ double parameter(const Topology& topology, std::string_view key, double otherwis
 
 namespace {
 
-bool positive(double value) { return std::isfinite(value) && value > 0; }
+constexpr double kMostGbPerS = 1e6;  // a thousand times what any link does
+
+std::string speed_problem(double gb_per_s) {
+  if (std::isfinite(gb_per_s) && gb_per_s > 0 && gb_per_s <= kMostGbPerS) return {};
+  return text(".gb_per_s: wanted a number > 0 and at most ", kMostGbPerS, ", found ", gb_per_s);
+}
 
 void device_problems(const Topology& topology, std::vector<std::string>& found) {
   std::set<std::pair<DeviceKind, int>> seen;
   std::set<std::string> uuids;
+  const bool has_hosts = std::any_of(topology.devices.begin(), topology.devices.end(),
+                                     [](const Device& d) { return d.kind == DeviceKind::host; });
   for (std::size_t i = 0; i < topology.devices.size(); ++i) {
     const Device& device = topology.devices[i];
     const std::string place = text("devices[", i, "]");
     if (device.index < 0) found.push_back(text(place, ".index: wanted >= 0, found ", device.index));
     if (device.node < 0) found.push_back(text(place, ".node: wanted >= 0, found ", device.node));
     if (device.numa < -1) found.push_back(text(place, ".numa: wanted >= -1, found ", device.numa));
+    if (device.numa >= 0 && has_hosts && find_device(topology, DeviceKind::host, device.numa) < 0)
+      found.push_back(text(place, ".numa: wanted the index of a host among devices, found ",
+                           device.numa));
     if (!seen.insert({device.kind, device.index}).second)
       found.push_back(text(place, ": a second ", name_of(device.kind), " ", device.index));
     for (const int near : device.affinity)
@@ -118,14 +130,15 @@ void resource_problems(const Topology& topology, std::vector<std::string>& found
     if (resource.name.empty()) found.push_back(text(place, ".name: wanted a name, found none"));
     if (!names.insert(resource.name).second)
       found.push_back(text(place, ".name: a second resource \"", resource.name, "\""));
-    if (!positive(resource.gb_per_s))
-      found.push_back(text(place, ".gb_per_s: wanted a number > 0, found ", resource.gb_per_s));
+    if (const std::string wrong = speed_problem(resource.gb_per_s); !wrong.empty())
+      found.push_back(place + wrong);
   }
 }
 
 void link_problems(const Topology& topology, std::vector<std::string>& found) {
   const int devices = static_cast<int>(topology.devices.size());
   const int resources = static_cast<int>(topology.resources.size());
+  std::unordered_map<std::uint64_t, std::size_t> first_between;
   for (std::size_t i = 0; i < topology.links.size(); ++i) {
     const Link& link = topology.links[i];
     const std::string place = text("links[", i, "]");
@@ -134,8 +147,13 @@ void link_problems(const Topology& topology, std::vector<std::string>& found) {
         found.push_back(text(place, ": device ", end, " is none of the ", devices));
     if (link.src == link.dst) found.push_back(text(place, ": begins and ends at one device"));
     if (link.width < 1) found.push_back(text(place, ".width: wanted >= 1, found ", link.width));
-    if (!positive(link.gb_per_s))
-      found.push_back(text(place, ".gb_per_s: wanted a number > 0, found ", link.gb_per_s));
+    if (const std::string wrong = speed_problem(link.gb_per_s); !wrong.empty())
+      found.push_back(place + wrong);
+    const auto ends = static_cast<std::uint64_t>(link.src) << 32 | static_cast<unsigned>(link.dst);
+    const auto [before, is_first] = first_between.insert({ends, i});
+    if (!is_first && topology.links[before->second] == link)
+      found.push_back(text(place, ": links[", before->second,
+                           "] a second time; give several links as the width of one"));
     if (!std::isfinite(link.latency_ns) || link.latency_ns < 0)
       found.push_back(text(place, ".latency_ns: wanted a number >= 0, found ", link.latency_ns));
     std::set<int> drawn;

@@ -187,6 +187,8 @@ TEST_CASE("each broken rule of the value is named with its place") {
   says("devices[0].index", [](Topology& t) { t.devices[0].index = -1; });
   says("devices[0].node", [](Topology& t) { t.devices[0].node = -1; });
   says("devices[0].numa", [](Topology& t) { t.devices[0].numa = -2; });
+  says("devices[0].numa: wanted the index of a host among devices, found 77",
+       [](Topology& t) { t.devices[0].numa = 77; });
   says("uuid", [](Topology& t) { t.devices[0].uuid = t.devices[1].uuid = "GPU-1"; });
   says("at least one gpu", [](Topology& t) {
     t.devices.clear();
@@ -201,6 +203,9 @@ TEST_CASE("each broken rule of the value is named with its place") {
   says("links[0].gb_per_s", [](Topology& t) { t.links[0].gb_per_s = -5; });
   says("links[0].gb_per_s",
        [](Topology& t) { t.links[0].gb_per_s = std::numeric_limits<double>::quiet_NaN(); });
+  says("links[0].gb_per_s: wanted a number > 0 and at most 1e+06",
+       [](Topology& t) { t.links[0].gb_per_s = 1e300; });
+  says(": links[0] a second time", [](Topology& t) { t.links.push_back(t.links[0]); });
   says("links[0].latency_ns", [](Topology& t) { t.links[0].latency_ns = -1; });
   says("resource 9", [](Topology& t) { t.links[0].resources = {9}; });
   says("twice", [](Topology& t) { t.links[0].resources = {1, 1}; });

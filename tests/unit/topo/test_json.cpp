@@ -65,6 +65,7 @@ TEST_CASE("what is written is read back as the same value") {
 TEST_CASE("whatever the schema does not name is refused with its place") {
   CHECK(refusal(one_link("5")) == "accepted");
   refused(one_link("-5"), "links[0].gb_per_s: wanted a number > 0, found -5");
+  refused(one_link("1e300"), "links[0].gb_per_s: wanted a number > 0 and at most 1e+06, found 1e+");
   refused(one_link("0"), "links[0].gb_per_s");
   refused(one_link("\"5\""), "links[0].gb_per_s");
   refused(one_link("NaN"), "well-formed JSON");
