@@ -122,20 +122,6 @@ void read_settings(Settings& found) {
   }
 }
 
-/// What tells one machine, and what a process sees of it, from another: a path of one must be the
-/// same file for all.
-std::uint64_t host_id() {
-  std::string words;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> words;
-  for (const char* space : {"/proc/self/ns/pid", "/proc/self/ns/mnt", "/proc/self/ns/net"}) {
-    std::array<char, 128> name{};
-    if (::readlink(space, name.data(), name.size() - 1) > 0) words += name.data();
-  }
-  std::uint64_t hash = 14695981039346656037ull;
-  for (const unsigned char byte : words) hash = (hash ^ byte) * 1099511628211ull;
-  return hash;
-}
-
 /// The least of each over all ranks of a communicator.
 template <std::size_t kNumbers>
 std::array<int, kNumbers> least(const std::array<int, kNumbers>& mine, Handle comm) {
@@ -288,6 +274,18 @@ std::unique_ptr<Communicator> attach_in_node(Handle comm, const Place& place, bo
 }
 
 }  // namespace
+
+std::uint64_t host_id() {
+  std::string words;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> words;
+  for (const char* space : {"/proc/self/ns/pid", "/proc/self/ns/mnt", "/proc/self/ns/net"}) {
+    std::array<char, 128> name{};
+    if (::readlink(space, name.data(), name.size() - 1) > 0) words += name.data();
+  }
+  std::uint64_t hash = 14695981039346656037ull;
+  for (const unsigned char byte : words) hash = (hash ^ byte) * 1099511628211ull;
+  return hash;
+}
 
 bool agreed_to_serve() {
   Settings& mine = settings();

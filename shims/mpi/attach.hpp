@@ -25,6 +25,9 @@ Wanted wanted_of(const Shape& shape, const Place& place);
 /// In host memory of one node, and in GPUs'; ~0 where none is served.
 std::uint64_t least_on_host(Collective collective);
 std::uint64_t least_on_gpus(Collective collective);
+/// What tells one machine, and what a process sees of it, from another: a path of one must be the
+/// same file for all.
+std::uint64_t host_id();
 /// Collective over the communicator. held: how many this process has already. device: this rank's
 /// GPU, or kNoDevice on all ranks. Null on all ranks where one of them cannot.
 std::unique_ptr<Communicator> attach(Handle comm, const Place& place, std::size_t held, int device);

@@ -21,8 +21,7 @@ Statuses statuses_for(void* given, int count) { return {given, count, has_persis
 int ended_one(int code, Handle request, void* status) {
   if (error_class(code) == real().abi.err_in_status) code = error_in(status);
   if (error_class(code) == real().abi.err_pending) return 0;
-  if (code == 0) return end_persistent(request, received_bytes(status));
-  return end_persistent(request, std::nullopt);
+  return end_persistent(request, code, status);
 }
 
 /// It hears that of `count` requests from `first` on, of which the first has the first status. The

@@ -1,90 +1,157 @@
-// Two requests -> one of the MPI's generalized ones, which ends with the later of them.
+// Two messages -> one thing that has begun, which ends with the later of them.
 #include "shims/mpi/exchange.hpp"
 
-#include <array>
 #include <cstring>
 #include <limits>
 #include <vector>
 
 #include "base/text.hpp"
-#include "shims/mpi/layout.hpp"
-#include "shims/mpi/requests.hpp"
 #include "shims/mpi/status.hpp"
 
 namespace plait::mpi {
 namespace {
 
-/// Both halves; its status is that of what was received.
+/// Its status is that of what was received.
 struct Exchange : Begun {
   bool has_ended() override {
-    int sent = 0;
-    if (!received_) end(received_, real().Test(&receive, &received_, status_.data()));
-    end(sent, real().Test(&send, &sent, real().abi.status_ignore));
-    return received_ != 0 && sent != 0;
+    receive_ended = receive_ended || receive->has_ended();
+    send_ended = send_ended || send->has_ended();
+    if (!receive_ended || !send_ended) return false;
+    const Begun& first = receive->code != 0 ? *receive : *send;
+    code = first.code;
+    is_heard = first.is_heard;
+    return true;
   }
-  void fill(void* wanted) const override {
-    std::memcpy(wanted, status_.data(), static_cast<std::size_t>(status_bytes()));
-  }
+  void fill(void* status) const override { receive->fill(status); }
   void cancel() override {
-    if (received_ == 0) real().Cancel(&receive);
+    if (!receive_ended) receive->cancel();
   }
 
-  Handle send = 0, receive = 0;
   std::vector<std::byte> kept;  ///< what is sent, where the receive writes over it
-
- private:
-  /// An error ends that half.
-  void end(int& flag, int error) {
-    if (error == 0) return;
-    flag = 1;
-    if (code == 0) code = error;
-  }
-  int received_ = 0;
-  alignas(8) std::array<std::byte, 32> status_{};
+  std::unique_ptr<Begun> receive, send;
+  bool receive_ended = false, send_ended = false;
 };
 
-const Passed<Small>& functions(Small) { return real().small_passed; }
-const Passed<Large>& functions(Large) { return real().large_passed; }
+template <class Width>
+struct Own {
+  using N = typename Width::N;
+  static int send(const void* buffer, N count, Handle type, int to, int tag, Handle comm,
+                  void* request) {
+    if constexpr (sizeof(N) == 4)
+      return real().small_passed.Isend(buffer, count, type, to, tag, comm, request);
+    else
+      return large_or_small(real().large_passed.Isend, real().small_passed.Isend, comm, buffer,
+                            count, type, to, tag, comm, request);
+  }
+  static int receive(void* buffer, N count, Handle type, int from, int tag, Handle comm,
+                     void* request) {
+    if constexpr (sizeof(N) == 4)
+      return real().small_passed.Irecv(buffer, count, type, from, tag, comm, request);
+    else
+      return large_or_small(real().large_passed.Irecv, real().small_passed.Irecv, comm, buffer,
+                            count, type, from, tag, comm, request);
+  }
+};
+
+void give_up(Begun& receive) {
+  receive.cancel();
+  wait_for(receive);
+}
+
+}  // namespace
 
 template <class Width>
-struct Exchanges {
+std::unique_ptr<Begun> begun_send(const void* buffer, typename Width::N count, Handle type, int to,
+                                  int tag, Handle comm, int& code) {
+  if (auto one = offered({buffer, count, type}, to, tag, comm)) return one;
+  Staging staging;
+  if (may_meet_gpus()) staging.add_input(buffer, type, count);
+  Handle native = 0;
+  code = Own<Width>::send(staging.twin(buffer), count, type, to, tag, comm, &native);
+  return code == 0 ? begun_native(real().abi.at(&native, 0), std::move(staging)) : nullptr;
+}
+
+template <class Width>
+std::unique_ptr<Begun> begun_receive(void* buffer, typename Width::N count, Handle type, int from,
+                                     int tag, Handle comm, int& code) {
+  auto delivery = std::make_unique<Delivery>(Letter{buffer, count, type});
+  Handle native = 0;
+  code = Own<Width>::receive(delivery->posted(), count, type, from, tag, comm, &native);
+  return code == 0 ? arriving(real().abi.at(&native, 0), std::move(delivery)) : nullptr;
+}
+
+/// The receive first, so that a message to oneself finds it.
+template <class Width>
+std::unique_ptr<Begun> begun_exchange(const void* in, typename Width::N in_count, Handle in_type,
+                                      void* out, typename Width::N out_count, Handle out_type,
+                                      const Ends& ends, int& code) {
+  auto made = std::make_unique<Exchange>();
+  made->receive =
+      begun_receive<Width>(out, out_count, out_type, ends.from, ends.in_tag, ends.comm, code);
+  if (made->receive == nullptr) return nullptr;
+  made->send = begun_send<Width>(in, in_count, in_type, ends.to, ends.out_tag, ends.comm, code);
+  if (made->send != nullptr) return made;
+  give_up(*made->receive);
+  return nullptr;
+}
+
+template <class Width>
+std::unique_ptr<Begun> begun_exchange_in_place(void* buffer, typename Width::N count, Handle type,
+                                               const Ends& ends, int& code) {
   using N = typename Width::N;
+  auto made = std::make_unique<Exchange>();
+  const Layout layout = layout_of(type);
+  const std::uint64_t bytes = layout.bytes * static_cast<std::uint64_t>(count < 0 ? 0 : count);
+  if (bytes > static_cast<std::uint64_t>(std::numeric_limits<N>::max()))
+    throw Error(ErrorCode::unsupported,
+                text("wanted at most 2 GiB to send and receive in place, found ", bytes,
+                     " bytes: use the function whose name ends in _c, or smaller parts"));
+  Staging staging;
+  if (may_meet_gpus()) staging.add_input(buffer, type, count);
+  made->kept.resize(bytes);
+  pack(staging.twin(static_cast<const void*>(buffer)), bytes > 0 ? count : 0, layout,
+       made->kept.data());
+  made->receive = begun_receive<Width>(buffer, count, type, ends.from, ends.in_tag, ends.comm, code);
+  if (made->receive == nullptr) return nullptr;
+  made->send = begun_send<Width>(made->kept.data(), static_cast<N>(bytes), real().abi.byte, ends.to,
+                                 ends.out_tag, ends.comm, code);
+  if (made->send != nullptr) return made;
+  give_up(*made->receive);
+  return nullptr;
+}
 
-  /// The receive first, so that a message to oneself finds it.
-  static int begin(std::unique_ptr<Exchange> made, const void* in, N in_count, Handle in_type,
-                   int to, int out_tag, void* out, N out_count, Handle out_type, int from,
-                   int in_tag, Handle comm, void* request) {
-    const Passed<Width>& mpi = functions(Width{});
-    int code = mpi.Irecv(out, out_count, out_type, from, in_tag, comm, &made->receive);
-    if (code != 0) return code;
-    code = mpi.Isend(in, in_count, in_type, to, out_tag, comm, &made->send);
-    if (code == 0) return start(std::move(made), request);
-    real().Cancel(&made->receive);
-    real().Wait(&made->receive, real().abi.status_ignore);
-    return code;
-  }
+#define PLAIT_MPI_WIDTH(Width)                                                                 \
+  template std::unique_ptr<Begun> begun_send<Width>(const void*, Width::N, Handle, int, int,   \
+                                                    Handle, int&);                             \
+  template std::unique_ptr<Begun> begun_receive<Width>(void*, Width::N, Handle, int, int,      \
+                                                       Handle, int&);                          \
+  template std::unique_ptr<Begun> begun_exchange<Width>(const void*, Width::N, Handle, void*,  \
+                                                        Width::N, Handle, const Ends&, int&);  \
+  template std::unique_ptr<Begun> begun_exchange_in_place<Width>(void*, Width::N, Handle,      \
+                                                                 const Ends&, int&);
+PLAIT_MPI_WIDTH(Small)
+PLAIT_MPI_WIDTH(Large)
+#undef PLAIT_MPI_WIDTH
 
+namespace {
+
+/// As functions of an MPI's.
+template <class Width>
+struct Functions {
+  using N = typename Width::N;
   static int both(const void* in, N in_count, Handle in_type, int to, int out_tag, void* out,
-                  N out_count, Handle out_type, int from, int in_tag, Handle comm,
-                  void* request) {
-    return begin(std::make_unique<Exchange>(), in, in_count, in_type, to, out_tag, out, out_count,
-                 out_type, from, in_tag, comm, request);
+                  N out_count, Handle out_type, int from, int in_tag, Handle comm, void* request) {
+    return begin(comm, request, [&](int& code) {
+      return begun_exchange<Width>(in, in_count, in_type, out, out_count, out_type,
+                                   {to, out_tag, from, in_tag, comm}, code);
+    });
   }
-
   static int in_place(void* buffer, N count, Handle type, int to, int out_tag, int from, int in_tag,
                       Handle comm, void* request) {
-    auto made = std::make_unique<Exchange>();
-    const Layout layout = layout_of(type);
-    const std::uint64_t bytes = layout.bytes * static_cast<std::uint64_t>(count < 0 ? 0 : count);
-    if (bytes > static_cast<std::uint64_t>(std::numeric_limits<N>::max()))
-      return report(comm, Error(ErrorCode::unsupported,
-                                text("wanted at most 2 GiB in MPI_Isendrecv_replace, found ", bytes,
-                                     " bytes: use MPI_Isendrecv_replace_c, or smaller parts")));
-    made->kept.resize(bytes);
-    pack(buffer, static_cast<Count>(bytes > 0 ? count : 0), layout, made->kept.data());
-    const void* const in = made->kept.data();
-    return begin(std::move(made), in, static_cast<N>(bytes), real().abi.byte, to, out_tag, buffer,
-                 count, type, from, in_tag, comm, request);
+    return begin(comm, request, [&](int& code) {
+      return begun_exchange_in_place<Width>(buffer, count, type, {to, out_tag, from, in_tag, comm},
+                                            code);
+    });
   }
 };
 
@@ -93,11 +160,11 @@ struct Exchanges {
 void add_exchanges(Real& table) {
   const bool tells = table.abi.family == Family::open_mpi;
   if (tells && table.small_passed.Isendrecv != nullptr) return;
-  table.small_passed.Isendrecv = Exchanges<Small>::both;
-  table.small_passed.Isendrecv_replace = Exchanges<Small>::in_place;
+  table.small_passed.Isendrecv = Functions<Small>::both;
+  table.small_passed.Isendrecv_replace = Functions<Small>::in_place;
   if (table.large_passed.Isendrecv == nullptr) return;  // of wide counts are made narrow ones
-  table.large_passed.Isendrecv = Exchanges<Large>::both;
-  table.large_passed.Isendrecv_replace = Exchanges<Large>::in_place;
+  table.large_passed.Isendrecv = Functions<Large>::both;
+  table.large_passed.Isendrecv_replace = Functions<Large>::in_place;
 }
 
 }  // namespace plait::mpi

@@ -1,11 +1,35 @@
-// MPI_Isendrecv and MPI_Isendrecv_replace for MPIs that have none (Open MPI 4.1), or whose status
-// does not say what was received (MPICH): a send and a receive of the MPI's under one request.
+// A send and a receive in one: by two messages of which plait may move either, and for MPIs whose
+// MPI_Isendrecv is missing (Open MPI 4.1) or has a status that does not say what came (MPICH).
 #pragma once
-#include "shims/mpi/real.hpp"
+#include <memory>
+
+#include "shims/mpi/messages.hpp"
+#include "shims/mpi/native.hpp"
 
 namespace plait::mpi {
 
-/// Puts them into the table where they are wanted.
+struct Ends {
+  int to, out_tag, from, in_tag;
+  Handle comm;
+};
+
+/// Null where the MPI refuses one, with its error.
+template <class Width>
+std::unique_ptr<Begun> begun_send(const void* buffer, typename Width::N count, Handle type, int to,
+                                  int tag, Handle comm, int& code);
+template <class Width>
+std::unique_ptr<Begun> begun_receive(void* buffer, typename Width::N count, Handle type, int from,
+                                     int tag, Handle comm, int& code);
+template <class Width>
+std::unique_ptr<Begun> begun_exchange(const void* in, typename Width::N in_count, Handle in_type,
+                                      void* out, typename Width::N out_count, Handle out_type,
+                                      const Ends& ends, int& code);
+/// What is sent is kept beside.
+template <class Width>
+std::unique_ptr<Begun> begun_exchange_in_place(void* buffer, typename Width::N count, Handle type,
+                                               const Ends& ends, int& code);
+
+/// Puts exchanges by the MPI's own messages into the table where they are wanted.
 void add_exchanges(Real& table);
 
 }  // namespace plait::mpi

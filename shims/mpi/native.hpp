@@ -96,23 +96,6 @@ int staged(Handle comm, const Add& add, const Function& function, Arguments... a
   }
 }
 
-/// The same of one that receives, and whose last argument is a status.
-template <class Add, class Function, class... Arguments>
-int staged_receive(Handle comm, void* status, const Add& add, const Function& function,
-                   Arguments... arguments) {
-  try {
-    Staging staging;
-    add(staging);
-    if (staging.is_empty()) return function(arguments..., status);
-    const Statuses told(status, 1, true);
-    const int code = function(staging.twin(arguments)..., told.at(0));
-    if (code == 0) staging.put_back(received_bytes(told.at(0)));
-    return code;
-  } catch (const Error& error) {
-    return report(comm, error);
-  }
-}
-
 /// The same of one whose last argument is where its request goes; taken(native, staging) says what
 /// becomes of these where there are twins.
 template <class Taken, class Add, class Function, class... Arguments>

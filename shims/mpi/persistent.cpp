@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "shims/mpi/serve.hpp"
+#include "shims/mpi/status.hpp"
 
 namespace plait::mpi {
 
@@ -14,6 +15,7 @@ namespace {
 
 struct Kept {
   Staging staging;
+  std::unique_ptr<Delivery> delivery;
   bool runs = false;
 };
 
@@ -29,9 +31,9 @@ Table& table() {
 
 }  // namespace
 
-void keep_persistent(Handle request, Staging staging) {
+void keep_persistent(Handle request, Staging staging, std::unique_ptr<Delivery> delivery) {
   const std::lock_guard lock(table().mutex);
-  table().all.insert_or_assign(real().abi.key(request), Kept{std::move(staging)});
+  table().all.insert_or_assign(real().abi.key(request), Kept{std::move(staging), std::move(delivery)});
   persistent.store(static_cast<int>(table().all.size()));
 }
 
@@ -43,14 +45,20 @@ void fetch_persistent(Handle request) {
   at->second.runs = true;
 }
 
-int end_persistent(Handle request, std::optional<std::uint64_t> received) {
-  const std::lock_guard lock(table().mutex);
-  const auto at = table().all.find(real().abi.key(request));
-  if (at == table().all.end() || !at->second.runs) return 0;
-  at->second.runs = false;
-  if (!received) return 0;
+/// The table is not held meanwhile: another thread may end another one. No two end the same.
+int end_persistent(Handle request, int code, void* status) {
+  Kept* kept = nullptr;
+  {
+    const std::lock_guard lock(table().mutex);
+    const auto at = table().all.find(real().abi.key(request));
+    if (at == table().all.end() || !at->second.runs) return 0;
+    kept = &at->second;
+    kept->runs = false;
+  }
+  if (code != 0) return 0;
   try {
-    at->second.staging.put_back(*received);
+    if (kept->delivery != nullptr) return told(real().abi.world, kept->delivery->end(status));
+    kept->staging.put_back(received_bytes(status));
     return 0;
   } catch (const Error& error) {
     return report(real().abi.world, error);
@@ -62,7 +70,7 @@ void forget_persistent(Handle request) {
   const auto at = table().all.find(real().abi.key(request));
   if (at == table().all.end()) return;
   // Of one freed while it runs nobody hears the end: its twins stay the MPI's.
-  if (at->second.runs) new Staging(std::move(at->second.staging));
+  if (at->second.runs) new Kept(std::move(at->second));
   table().all.erase(at);
   persistent.store(static_cast<int>(table().all.size()));
 }

@@ -43,16 +43,27 @@ struct Collectives {
 template <class Width>
 struct Passed {
   using N = typename Width::N;
-#define PLAIT_MPI_TRANSFER(name, comm, parameters, arguments, buffers) \
-  int(*name) parameters = nullptr;
-#define PLAIT_MPI_BEGUN_TRANSFER(name, comm, parameters, arguments, buffers) \
-  int (*name)(PLAIT_MPI_UNPACKED parameters, void* request) = nullptr;
-#define PLAIT_MPI_RECEIVED(name, comm, parameters, arguments, buffers) \
+#define PLAIT_MPI_TRANSFER(name, comm, parameters, ...) int(*name) parameters = nullptr;
+#define PLAIT_MPI_RECEIVED(name, comm, parameters, ...) \
   int (*name)(PLAIT_MPI_UNPACKED parameters, void* status) = nullptr;
+#define PLAIT_MPI_BEGUN_TRANSFER(name, comm, parameters, ...) \
+  int (*name)(PLAIT_MPI_UNPACKED parameters, void* request) = nullptr;
+#define PLAIT_MPI_SENT PLAIT_MPI_TRANSFER
+#define PLAIT_MPI_EXCHANGED PLAIT_MPI_RECEIVED
+#define PLAIT_MPI_BEGUN_SENT PLAIT_MPI_BEGUN_TRANSFER
+#define PLAIT_MPI_BEGUN_RECEIVED PLAIT_MPI_BEGUN_TRANSFER
+#define PLAIT_MPI_BEGUN_EXCHANGED PLAIT_MPI_BEGUN_TRANSFER
 #define PLAIT_MPI_PERSISTENT PLAIT_MPI_BEGUN_TRANSFER
+#define PLAIT_MPI_PERSISTENT_RECEIVED PLAIT_MPI_BEGUN_TRANSFER
 #include "shims/mpi/passed.def"
-#undef PLAIT_MPI_TRANSFER
+#undef PLAIT_MPI_SENT
+#undef PLAIT_MPI_BEGUN_SENT
 #undef PLAIT_MPI_RECEIVED
+#undef PLAIT_MPI_BEGUN_RECEIVED
+#undef PLAIT_MPI_PERSISTENT_RECEIVED
+#undef PLAIT_MPI_EXCHANGED
+#undef PLAIT_MPI_BEGUN_EXCHANGED
+#undef PLAIT_MPI_TRANSFER
 #undef PLAIT_MPI_BEGUN_TRANSFER
 #undef PLAIT_MPI_PERSISTENT
 };
@@ -66,6 +77,8 @@ struct Real {
   Passed<Small> small_passed;
   Passed<Large> large_passed;
   int (*Query_cuda_support)() = nullptr;  ///< of MPIX_; null where the MPI does not say
+  int (*progress_register)(int (*)()) = nullptr;                ///< Open MPI's hook
+  int (*Async_start)(int (*)(void*), void*, int) = nullptr;  ///< MPICH's
   Abi abi;
   std::string path;  ///< the file it came from
 };

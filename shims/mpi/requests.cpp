@@ -25,7 +25,7 @@ struct UnderWay {
   std::vector<Begun*> all;
   std::mutex sleeping;
   std::condition_variable ended;
-  std::atomic<int> native{0};  ///< of these the MPI's own, whose end wakes nobody
+  std::atomic<int> polled{0};  ///< of these those whose end wakes nobody
 };
 
 UnderWay& under_way() {
@@ -35,16 +35,12 @@ UnderWay& under_way() {
 
 /// The MPI's own request, and its status once it has ended.
 struct Native : Begun {
-  Native(Handle of_mpi, Staging twins) : native(of_mpi), staging(std::move(twins)) {
-    under_way().native.fetch_add(1);
-  }
-  ~Native() override { under_way().native.fetch_sub(1); }
-  Native(const Native&) = delete;
-  Native& operator=(const Native&) = delete;
+  Native(Handle of_mpi, Staging twins) : native(of_mpi), staging(std::move(twins)) {}
 
   bool has_ended() override {
     int flag = 0;
     code = real().Test(&native, &flag, status.data());
+    is_heard = code != 0;
     if (code == 0 && flag == 0) return false;
     if (code != 0) return true;
     try {
@@ -61,6 +57,7 @@ struct Native : Begun {
 
   Handle native;
   Staging staging;
+  Polled polled;
   alignas(8) std::array<std::byte, 32> status{};
 };
 
@@ -134,8 +131,15 @@ int begin_served(const Served& call, const Asked& asked, void* request) {
   }
 }
 
+Polled::Polled() { under_way().polled.fetch_add(1); }
+Polled::~Polled() { under_way().polled.fetch_sub(1); }
+
+std::unique_ptr<Begun> begun_native(Handle native, Staging staging) {
+  return std::make_unique<Native>(native, std::move(staging));
+}
+
 int begin_native(Handle native, Staging staging, void* request) {
-  return start(std::make_unique<Native>(native, std::move(staging)), request);
+  return start(begun_native(native, std::move(staging)), request);
 }
 
 bool Operation::has_ended() {
@@ -166,8 +170,40 @@ void operation_ended(Operation& operation) {
   under_way().ended.notify_all();
 }
 
+/// MPICH's way lets no function be called from it where threads call at once.
+bool has_hook() {
+  int level = 0;
+  if (real().progress_register != nullptr) return true;
+  constexpr int kMultiple = 3;  // MPICH's
+  return real().Async_start != nullptr && real().abi.family == Family::mpich &&
+         real().Query_thread(&level) == 0 && level < kMultiple;
+}
+
+void begin_hook() {
+  if (real().progress_register != nullptr) {
+    real().progress_register(+[] {
+      complete_ended();
+      return 0;
+    });
+    return;
+  }
+  constexpr int kNoStream = 0x3c000000;  // MPIX_STREAM_NULL
+  real().Async_start(
+      +[](void*) {
+        complete_ended();
+        return is_serving() ? 0 : 1;  // 1 ends it
+      },
+      nullptr, kNoStream);
+}
+
 void complete_ended() {
   if (pending.load(std::memory_order_acquire) == 0) return;
+  static thread_local bool inside = false;  // what is asked here lets the MPI call this again
+  if (inside) return;
+  struct Inside {
+    Inside() { inside = true; }
+    ~Inside() { inside = false; }
+  } const here;
   const std::unique_lock lock(under_way().mutex, std::try_to_lock);
   if (!lock.owns_lock()) return;  // another thread is at it
   auto& all = under_way().all;
@@ -185,7 +221,7 @@ void complete_ended() {
 
 void nap(int round) {
   if (round < 50) return;
-  if (round < 100 || under_way().native.load() != 0) {
+  if (round < 100 || under_way().polled.load() != 0) {
     ::sched_yield();
     return;
   }

@@ -19,6 +19,7 @@ struct Begun {
   virtual void cancel() {}
   Handle request = 0;
   int code = 0;  ///< of its error, for the status
+  bool is_heard = false;  ///< the MPI has told its handler of it
 };
 
 struct Operation : Begun {
@@ -34,11 +35,25 @@ struct Operation : Begun {
 /// Requests that have begun and that the MPI has not been told the end of.
 extern constinit std::atomic<int> pending;
 
+/// As long as one lives, something is under way whose end is found by asking the MPI.
+class Polled {
+ public:
+  Polled();
+  ~Polled();
+  Polled(const Polled&) = delete;
+  Polled& operator=(const Polled&) = delete;
+};
+
+/// A request of the MPI's own, with twins for buffers.
+std::unique_ptr<Begun> begun_native(Handle native, Staging staging);
 /// Gives it a request of the MPI's own; what has begun is ended with that.
 int start(std::unique_ptr<Begun> one, void* request);
 int begin_served(const Served& call, const Asked& asked, void* request);
 /// A request of the MPI's own has begun with twins for buffers; what the program gets for it.
 int begin_native(Handle native, Staging staging, void* request);
+/// Whether the MPI can call complete_ended() in all its functions, and from now on it does.
+bool has_hook();
+void begin_hook();
 /// Tells the MPI of all that have ended.
 void complete_ended();
 /// plait's thread has ended one.

@@ -18,6 +18,7 @@
 #include "shims/mpi/attach.hpp"
 #include "shims/mpi/counting.hpp"
 #include "shims/mpi/requests.hpp"
+#include "shims/mpi/slots.hpp"
 
 namespace plait::mpi {
 
@@ -172,12 +173,15 @@ void begin_serving() {
   if (!serves) return;
   real().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
   begin_progress();
+  begin_messages(has_hook());
   serving.store(true);
+  if (moves_messages()) begin_hook();
 }
 
 void end_serving() {
   if (!serving.exchange(false)) return;
   const InProgram here;
+  end_messages();
   std::vector<std::shared_ptr<State>> all;
   {
     const std::lock_guard lock(states().mutex);

@@ -79,11 +79,6 @@ void Staging::add_received(void* buffer, Handle type, Count count) {
     one->received.emplace(Received{KeptLayout(layout_of(type)), count});
 }
 
-void Staging::add_replaced(void* buffer, Handle type, Count count) {
-  if (One* const one = one_of(buffer, span_of(type, count), true))
-    one->received.emplace(Received{KeptLayout(layout_of(type)), count});
-}
-
 /// The first rank's output of some scans is nobody's.
 void Staging::add_scan(const void* in, void* out, Handle type, Count count) {
   add_input(in, type, count);

@@ -16,15 +16,8 @@ class Staging {
   void add_input(const void* buffer, Handle type, Count count);
   /// One that it writes; where it may write less than all, the twin holds first what was there.
   void add_output(void* buffer, Handle type, Count count, bool whole);
-  void add_exchange(const void* in, Handle in_type, Count in_count, void* out, Handle out_type,
-                    Count out_count) {
-    add_input(in, in_type, in_count);
-    add_received(out, out_type, out_count);
-  }
   /// Where a message goes, of which only its status says how much was written.
   void add_received(void* buffer, Handle type, Count count);
-  /// The same of one that is sent first.
-  void add_replaced(void* buffer, Handle type, Count count);
   void add_scan(const void* in, void* out, Handle type, Count count);
   /// Bytes in a row on a GPU; the host memory that stands for them.
   std::byte* add_bytes(int gpu, const void* buffer, std::uint64_t bytes, bool reads, Piece written);

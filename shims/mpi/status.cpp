@@ -21,6 +21,12 @@ std::uint64_t received_bytes(const void* status) {
   return static_cast<std::uint64_t>(bytes);
 }
 
+void set_received_bytes(void* status, std::uint64_t bytes) {
+  const auto set = real().Status_set_elements_x != nullptr ? real().Status_set_elements_x
+                                                           : real().Status_set_elements_c;
+  set(status, real().abi.byte, static_cast<Count>(bytes));
+}
+
 int& error_in(void* status) {
   return *reinterpret_cast<int*>(static_cast<std::byte*>(status) + real().abi.source_at + 8);
 }

@@ -9,6 +9,7 @@ namespace plait::mpi {
 int status_bytes();
 /// 0 of a receive that was cancelled, and of a status that is ignored.
 std::uint64_t received_bytes(const void* status);
+void set_received_bytes(void* status, std::uint64_t bytes);
 /// Its MPI_ERROR, which functions for several requests set.
 int& error_in(void* status);
 int error_class(int code);

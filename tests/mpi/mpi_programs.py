@@ -18,7 +18,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAMS = ROOT / "tests" / "mpi" / "programs"
-EVERYTHING = "all_reduce,reduce,reduce_scatter,broadcast,all_gather,all_to_all,gather,scatter"
+EVERYTHING = (
+    "all_reduce,reduce,reduce_scatter,broadcast,all_gather,all_to_all,gather,scatter,send_recv"
+)
 # What lets more ranks than cores, and root, run; MPICH's ranks would otherwise spin.
 QUIET = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",

@@ -41,7 +41,9 @@ inline constexpr int kAttributeComputeMajor = 75;
 inline constexpr int kAttributeComputeMinor = 76;
 inline constexpr int kAttributeMostSharedBytes = 97;  ///< of a block, where it asks for them
 inline constexpr int kPointerMemoryType = 2;
+inline constexpr int kPointerBufferId = 7;
 inline constexpr int kPointerDeviceOrdinal = 9;
+inline constexpr int kPointerRangeStart = 11;
 inline constexpr unsigned kMemoryOnDevice = 2;  ///< what kPointerMemoryType says
 
 struct IpcHandle {

@@ -1,30 +1,55 @@
 // A libcuda.so.1 without a GPU, for the drop-in's own tests: device memory is a range of addresses
 // that nobody can read or write, and its content lies elsewhere. So an MPI, or a rank of plait's,
-// that touches device memory itself ends the process.
+// that touches device memory itself ends the process. Other processes may open it, unless
+// TEST_LIBCUDA_IPC says "unshown" or "unopened": then that fails.
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 namespace {
 
 using Address = std::uint64_t;
 constexpr Address kBytes = Address{1} << 36;
-constexpr int kSuccess = 0, kNotInitialised = 3, kUnsupported = 801, kOnDevice = 2;
-constexpr int kMemoryType = 2;
+constexpr int kSuccess = 0, kNotInitialised = 3, kNotReady = 600, kUnsupported = 801, kOnDevice = 2;
+constexpr int kMemoryType = 2, kBufferId = 7, kRangeStart = 11;
 
-Address reserve(int protection) {
-  void* const found =
-      mmap(nullptr, kBytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return reinterpret_cast<Address>(found);
+Address reserve() {
+  return reinterpret_cast<Address>(
+      mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+}
+
+Address mapped(int file) {
+  return reinterpret_cast<Address>(
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0));
+}
+
+int new_file() {
+  const int file = memfd_create("device", MFD_CLOEXEC);
+  return ftruncate(file, static_cast<off_t>(kBytes)) == 0 ? file : -1;
 }
 
 struct Memory {
-  Address device = reserve(PROT_NONE), content = reserve(PROT_READ | PROT_WRITE);
+  int file = new_file();
+  Address device = reserve(), content = mapped(file);
   std::atomic<Address> used{0};
 };
+
+/// Another process's, which this one has opened.
+struct Opened {
+  int process;
+  Address device, content;
+};
+std::vector<Opened>& opened() {
+  static auto* const all = new std::vector<Opened>;
+  return *all;
+}
 
 Memory& memory() {
   static auto* const one = new Memory;
@@ -34,12 +59,49 @@ Memory& memory() {
 bool is_device(Address at) { return at - memory().device < kBytes; }
 
 void* content_of(Address at) {
+  for (const Opened& one : opened())
+    if (at - one.device < kBytes) return reinterpret_cast<void*>(at - one.device + one.content);
   return reinterpret_cast<void*>(is_device(at) ? at - memory().device + memory().content : at);
 }
 
 std::atomic<bool>& is_begun() {
   static std::atomic<bool> begun{std::getenv("TEST_CUDA_LATE") == nullptr};
   return begun;
+}
+
+bool fails(const char* what) {
+  const char* const told = std::getenv("TEST_LIBCUDA_IPC");
+  return told != nullptr && std::strcmp(told, what) == 0;
+}
+
+struct Handle {
+  int process, file;
+  char rest[56];
+};
+
+int ipc_get(Handle* handle, Address base) {
+  if (base != memory().device || fails("unshown")) return kUnsupported;
+  *handle = {getpid(), memory().file, {}};
+  return kSuccess;
+}
+
+std::atomic<std::uint64_t> opens{0};
+
+int ipc_open(Address* device, Handle handle, unsigned) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.process, handle.file);
+  const int file = fails("unopened") ? -1 : open(path, O_RDWR | O_CLOEXEC);
+  if (file < 0) return kUnsupported;
+  opened().push_back({handle.process, reserve(), mapped(file)});
+  close(file);
+  ++opens;
+  *device = opened().back().device;
+  return kSuccess;
+}
+
+int event_query(void*) {
+  static std::atomic<unsigned> asked{0};
+  return ++asked % 2 == 0 ? kSuccess : kNotReady;
 }
 
 int unsupported(...) { return kUnsupported; }
@@ -52,8 +114,13 @@ int name_of(int, const char** name) { return *name = "played", kSuccess; }
 
 int pointer_attributes(unsigned count, int* attributes, void** values, Address at) {
   for (unsigned index = 0; index < count; ++index) {
-    const bool type = attributes[index] == kMemoryType;
-    *static_cast<int*>(values[index]) = type ? (is_device(at) ? kOnDevice : 0) : 0;
+    void* const value = values[index];
+    switch (attributes[index]) {
+      case kMemoryType: *static_cast<int*>(value) = is_device(at) ? kOnDevice : 0; break;
+      case kBufferId: *static_cast<Address*>(value) = 1; break;
+      case kRangeStart: *static_cast<Address*>(value) = memory().device; break;
+      default: *static_cast<int*>(value) = 0;
+    }
   }
   return kSuccess;
 }
@@ -89,6 +156,13 @@ void* find(const char* symbol) {
       {"cuGetErrorString", shown(name_of)},
       {"cuInit", shown(succeeds)},
       {"cuDeviceGet", shown(succeeds)},
+      {"cuIpcGetMemHandle", shown(ipc_get)},
+      {"cuIpcOpenMemHandle", shown(ipc_open)},
+      {"cuIpcCloseMemHandle", shown(succeeds)},
+      {"cuEventCreate", shown(some_handle)},
+      {"cuEventRecord", shown(succeeds)},
+      {"cuEventQuery", shown(event_query)},
+      {"cuEventDestroy", shown(succeeds)},
       {"cuCtxPushCurrent", shown(succeeds)},
       {"cuCtxPopCurrent", shown(succeeds)},
       {"cuMemHostRegister", shown(succeeds)},
@@ -114,6 +188,7 @@ int cuDeviceGetCount(int* count) { return is_begun() ? one_device(count) : kNotI
 
 void played_begin() { is_begun() = true; }
 
+std::uint64_t played_opens() { return opens.load(); }
 std::uint64_t played_copies_to_host() { return copies_to_host.load(); }
 
 /// Where a test reads and writes `bytes` of new device memory.
@@ -132,7 +207,7 @@ void* played_device(const void* content) {
 /// Gives memory back; true where it was device memory's.
 int played_free(void* content, std::size_t bytes) {
   if (reinterpret_cast<Address>(content) - memory().content >= kBytes) return 0;
-  madvise(content, (bytes + 4095) / 4096 * 4096, MADV_DONTNEED);
+  madvise(content, (bytes + 4095) / 4096 * 4096, MADV_REMOVE);
   return 1;
 }
 }

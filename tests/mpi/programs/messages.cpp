@@ -197,23 +197,143 @@ void scan(std::uint64_t seed, Dice& all) {
   hold(right, "a scan");
 }
 
-/// A message is taken by what a probe found.
-void probed(int round, std::uint64_t seed, Dice& all) {
+/// A message is taken by what a probe found, in each of MPI's ways.
+void take_probed(int from, int tag, std::uint64_t seed, int count, Dice& own) {
+  MPI_Message message;
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Status status;
+  const int way = own.below(4), source = own.one_in(2) ? MPI_ANY_SOURCE : from;
+  int flag = 0;
+  if (way == 0) MPI_Probe(source, tag, MPI_COMM_WORLD, &status);
+  while (way == 1 && flag == 0) MPI_Iprobe(source, tag, MPI_COMM_WORLD, &flag, &status);
+  if (way == 2) MPI_Mprobe(source, tag, MPI_COMM_WORLD, &message, &status);
+  while (way == 3 && flag == 0)
+    MPI_Improbe(source, tag, MPI_COMM_WORLD, &flag, &message, &status);
+  check_status(status, from, tag, count);
+  Memory<int> out(static_cast<std::size_t>(count + 1));
+  if (way < 2)
+    MPI_Irecv(passed(out.data()), count, MPI_INT, from, tag, MPI_COMM_WORLD, &request);
+  else if (own.one_in(2))
+    MPI_Imrecv(passed(out.data()), count, MPI_INT, &message, &request);
+  else
+    MPI_Mrecv(passed(out.data()), count, MPI_INT, &message, &status);
+  if (request != MPI_REQUEST_NULL) MPI_Wait(&request, &status);
+  check_status(status, from, tag, count);
+  hold(holds(out, seed, from, count), "what a probe found");
+}
+
+void probed(int round, std::uint64_t seed, Dice& all, Dice& own) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   const int from = all.below(ranks), to = (from + 1) % ranks, count = all.below(2000);
   const Memory<int> in = filled(seed, from, count + 1);
   if (rank == from) MPI_Send(passed(in.data()), count, MPI_INT, to, 100 + round, MPI_COMM_WORLD);
-  if (rank != to) return;
-  MPI_Message message;
-  MPI_Status status;
-  MPI_Mprobe(MPI_ANY_SOURCE, 100 + round, MPI_COMM_WORLD, &message, &status);
-  check_status(status, from, 100 + round, count);
-  Memory<int> out(static_cast<std::size_t>(count + 1));
-  MPI_Request request;
-  MPI_Imrecv(passed(out.data()), count, MPI_INT, &message, &request);
-  MPI_Wait(&request, &status);
-  check_status(status, from, 100 + round, count);
-  hold(holds(out, seed, from, count), "what a probe found");
+  if (rank == to) take_probed(from, 100 + round, seed, count, own);
+}
+
+/// Messages of one tag one behind another: large ones, and short ones of lengths that headers have
+/// too. A probe tells each one's size, in the order in which they were sent.
+void lengths(int round, Dice& all) {
+  const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
+  const int from = all.below(ranks), to = (from + 1) % ranks, tag = 100 + round;
+  std::vector<int> sizes(6);
+  for (int& size : sizes) size = all.one_in(2) ? 96 * (9 + all.below(70)) : 8000 + all.below(9000);
+  std::vector<Memory<char>> in;
+  std::vector<MPI_Request> requests;
+  for (const int size : sizes) {
+    if (rank != from) break;
+    in.emplace_back(static_cast<std::size_t>(size), static_cast<char>(size));
+    MPI_Isend(passed(in.back().data()), size, MPI_CHAR, to, tag, MPI_COMM_WORLD,
+              &requests.emplace_back());
+  }
+  for (const int size : sizes) {
+    if (rank != to) break;
+    MPI_Status status;
+    int count = 0;
+    MPI_Probe(from, tag, MPI_COMM_WORLD, &status);
+    MPI_Get_count(&status, MPI_CHAR, &count);
+    hold(count == size, "a length that a probe tells");
+    Memory<char> out(static_cast<std::size_t>(size));
+    MPI_Recv(passed(out.data()), size, MPI_CHAR, from, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    const auto right = [&](char one) { return one == static_cast<char>(size); };
+    hold(std::all_of(out.begin(), out.end(), right), "messages of many lengths");
+  }
+  MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
+}
+
+/// Every rank sends every rank several messages of one tag, and receives as many, in any order of
+/// calls; of two ranks' messages the first sent is the first received.
+void crowd(std::uint64_t seed, Dice& all, Dice& own) {
+  const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
+  const int each = 1 + all.below(5);
+  std::vector<int> counts(static_cast<std::size_t>(each));
+  for (int& count : counts) count = all.below(all.one_in(4) ? 60000 : 2000);
+  struct End {
+    bool sends;
+    int peer;
+  };
+  std::vector<End> ends;
+  for (int at = 0; at < each * ranks; ++at) ends.push_back({true, at % ranks});
+  for (int at = 0; at < each * ranks; ++at) ends.push_back({false, at % ranks});
+  for (std::size_t at = ends.size() - 1; at > 0; --at)
+    std::swap(ends[at], ends[static_cast<std::size_t>(own.below(static_cast<int>(at) + 1))]);
+  std::vector<int> sent(static_cast<std::size_t>(ranks)), got(sent);
+  std::vector<Memory<int>> memory;
+  memory.reserve(ends.size());
+  std::vector<MPI_Request> requests;
+  struct Wanted {
+    std::size_t at;
+    std::uint64_t seed;
+    int from;
+  };
+  std::vector<Wanted> wanted;
+  for (const End& end : ends) {
+    int& turn = (end.sends ? sent : got)[static_cast<std::size_t>(end.peer)];
+    const int count = counts[static_cast<std::size_t>(turn)];
+    const std::uint64_t salt = seed + static_cast<std::uint64_t>(turn++);
+    if (end.sends) {
+      memory.push_back(filled(salt, rank, count + 1));
+      MPI_Isend(passed(memory.back().data()), count, MPI_INT, end.peer, kTag, MPI_COMM_WORLD,
+                &requests.emplace_back());
+    } else {
+      wanted.push_back({memory.size(), salt, end.peer});
+      memory.emplace_back(static_cast<std::size_t>(count + 1), -1);
+      MPI_Irecv(passed(memory.back().data()), count, MPI_INT, end.peer, kTag, MPI_COMM_WORLD,
+                &requests.emplace_back());
+    }
+  }
+  if (all.one_in(3)) MPI_Barrier(MPI_COMM_WORLD);
+  int index = 0;
+  if (own.one_in(2))
+    MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
+  while (index != MPI_UNDEFINED)
+    MPI_Waitany(static_cast<int>(requests.size()), requests.data(), &index, MPI_STATUS_IGNORE);
+  for (const Wanted& one : wanted) {
+    const Memory<int>& out = memory[one.at];
+    const auto count = static_cast<int>(out.size()) - 1;
+    hold(out.back() == -1 && holds(out, one.seed, one.from, count), "what came among many");
+  }
+}
+
+/// A receive that has begun goes on while its rank is in another call of MPI's.
+void beside_others(std::uint64_t seed, Dice& all) {
+  const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
+  const int from = all.below(ranks), to = (from + 1) % ranks, count = 30000 + all.below(50000);
+  const bool by_message = all.one_in(2);
+  Memory<int> out(static_cast<std::size_t>(count));
+  MPI_Request request = MPI_REQUEST_NULL;
+  int token = 0;
+  if (rank == to)
+    MPI_Irecv(passed(out.data()), count, MPI_INT, from, kTag, MPI_COMM_WORLD, &request);
+  if (rank == to && by_message)
+    MPI_Recv(&token, 1, MPI_INT, from, kTag + 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  if (rank == from) {
+    const Memory<int> in = filled(seed, from, count);
+    MPI_Send(passed(in.data()), count, MPI_INT, to, kTag, MPI_COMM_WORLD);
+    if (by_message) MPI_Send(&token, 1, MPI_INT, to, kTag + 1, MPI_COMM_WORLD);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  if (rank == to) hold(holds(out, seed, from, count), "what came beside other calls");
 }
 
 /// A receive that nobody sends to is cancelled.
@@ -240,9 +360,12 @@ int main(int argc, char** argv) {
   Dice all(seed), own(mixed(seed, static_cast<std::uint64_t>(rank), 5));
   for (int round = 0; round < rounds; ++round) {
     const std::uint64_t salt = mixed(seed, static_cast<std::uint64_t>(round), 17);
-    switch (all.below(7)) {
+    switch (all.below(10)) {
       case 3: scan(salt, all); break;
-      case 4: probed(round, salt, all); break;
+      case 4: probed(round, salt, all, own); break;
+      case 5: lengths(round, all); break;
+      case 6: crowd(salt, all, own); break;
+      case 7: beside_others(salt, all); break;
       case 0: ring(salt, all); break;
       case 2: persistent(salt, all, own); break;
       case 1: halo(salt, all); break;

@@ -141,6 +141,45 @@ void truncated() {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/// A large message is longer than the room for it, in each of MPI's ways to receive: its receiver
+/// hears of it, its sender goes on, and so do later messages.
+void too_long() {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  const int rank = rank_in(MPI_COMM_WORLD);
+  for (int way = 0; way < 6; ++way) {
+    const OnGpu in(40000, way + 1);
+    std::vector<int> on_host(40000, way + 1);
+    int* const from = way % 2 == 0 ? in.passed() : on_host.data();
+    if (rank == 0)
+      for (const int count : {40000, 30000}) MPI_Send(from, count, MPI_INT, 1, way, MPI_COMM_WORLD);
+    if (rank != 1) continue;
+    const OnGpu out(30000, -1);
+    std::vector<int> host_out(30000, -1);
+    int* const to = way < 4 ? out.passed() : host_out.data();
+    int code = MPI_SUCCESS, kind = MPI_SUCCESS;
+    MPI_Request request;
+    MPI_Status status;
+    for (const bool fits : {false, true}) {
+      if (way % 3 == 0) {
+        code = MPI_Recv(to, 30000, MPI_INT, 0, way, MPI_COMM_WORLD, &status);
+      } else if (way % 3 == 1) {
+        MPI_Irecv(to, 30000, MPI_INT, 0, way, MPI_COMM_WORLD, &request);
+        code = MPI_Wait(&request, &status);
+      } else {
+        MPI_Recv_init(to, 30000, MPI_INT, 0, way, MPI_COMM_WORLD, &request);
+        MPI_Start(&request);
+        code = MPI_Wait(&request, &status);
+        MPI_Request_free(&request);
+      }
+      MPI_Error_class(code, &kind);
+      hold(kind == (fits ? MPI_SUCCESS : MPI_ERR_TRUNCATE), "that a message was too long");
+    }
+    const int* const got = way < 4 ? out.content() : host_out.data();
+    hold(got[0] == way + 1 && got[29999] == way + 1, "the message after one that was too long");
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 /// Every way to receive: the buffer is not read, and gets what the message had and no more.
 void untouched() {
   const int rank = rank_in(MPI_COMM_WORLD);
@@ -202,8 +241,10 @@ int main(int argc, char** argv) {
   if (name == "alone") alone();
   if (name == "exchanges") exchanges();
   if (name == "truncated") truncated();
+  if (name == "too_long") too_long();
   if (name == "untouched") untouched();
-  std::printf("{\"rank\": %d, \"wrong\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong);
+  std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
+              calls_served());
   std::fflush(stdout);
   MPI_Finalize();
   return wrong == 0 ? 0 : 1;

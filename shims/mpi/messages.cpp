@@ -1,0 +1,281 @@
+// A letter -> a header that the MPI matches, and the bytes that its receiver pulls.
+#include "shims/mpi/messages.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.hpp"
+#include "shims/mpi/attach.hpp"
+#include "shims/mpi/status.hpp"
+
+namespace plait::mpi {
+namespace {
+
+std::uint64_t bytes_of(Count count, Handle type) {
+  const std::optional<std::uint64_t> each = size_of(type);
+  if (!each || count <= 0 || *each == 0) return 0;
+  const auto elements = static_cast<std::uint64_t>(count);
+  return elements > (std::uint64_t{1} << 62) / *each ? 0 : elements * *each;
+}
+
+/// The sender's end: it has ended when its header is sent and the receiver has taken the message.
+struct Offered : Begun {
+  Offered(int peer, unsigned in) : to(peer), at(in), slot(slot_of(peer, in)) {}
+  ~Offered() override { release_slot(to, at); }
+  Offered(const Offered&) = delete;
+  Offered& operator=(const Offered&) = delete;
+
+  bool has_ended() override {
+    if (header_sent == 0) {
+      code = real().Test(&header, &header_sent, status.data());
+      int cancelled = 0;
+      if (code == 0 && header_sent != 0) real().Test_cancelled(status.data(), &cancelled);
+      is_heard = code != 0;
+      if (code != 0 || cancelled != 0) return true;
+    }
+    if (slot.state.load(std::memory_order_acquire) == Sent::wanted) bring_to_host();
+    return header_sent != 0 && slot.state.load(std::memory_order_acquire) == Sent::taken;
+  }
+  void fill(void* wanted) const override {
+    std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
+  }
+  void cancel() override {
+    if (header_sent == 0) real().Cancel(&header);
+  }
+
+  int to;
+  unsigned at;
+  Slot& slot;
+  int gpu = -1;
+  const void* buffer = nullptr;
+  Handle header = 0;
+  int header_sent = 0;
+  std::optional<Twin> twin;
+  std::vector<std::byte> words;  ///< the header's message
+  alignas(8) std::array<std::byte, 32> status{};
+  Polled polled;
+
+ private:
+  /// Where that fails, the receiver finds address 0, and says so.
+  void bring_to_host() {
+    try {
+      twin.emplace(gpu, buffer, Piece{0, slot.bytes});
+      twin->fetch();
+      slot.host = reinterpret_cast<std::uint64_t>(twin->host());
+    } catch (const Error& error) {
+      code = error_code(error);
+    }
+    slot.state.store(Sent::at_host, std::memory_order_release);
+  }
+};
+
+struct Arriving : Begun {
+  Arriving(Handle native, std::unique_ptr<Delivery> to)
+      : request(native), delivery(std::move(to)) {}
+  bool has_ended() override {
+    if (received == 0) {
+      code = real().Test(&request, &received, status.data());
+      is_heard = code != 0;
+      if (code != 0) return true;
+      if (received == 0) return false;
+    }
+    return delivery->has_arrived(status.data(), code);
+  }
+  void fill(void* wanted) const override {
+    std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
+  }
+  void cancel() override {
+    if (received == 0) real().Cancel(&request);
+  }
+
+  Handle request;
+  std::unique_ptr<Delivery> delivery;
+  int received = 0;
+  alignas(8) std::array<std::byte, 32> status{};
+  Polled polled;
+};
+
+Error cannot_read(int process) {
+  return Error(ErrorCode::peer_lost,
+               text("wanted a message of process ", process,
+                    ", found that its memory cannot be read: it has ended, or was out of memory"));
+}
+
+}  // namespace
+
+Delivery::Delivery(const Letter& to)
+    : buffer_(const_cast<void*>(to.buffer)), count_(to.count), layout_(layout_of(to.type)) {
+  if (may_meet_gpus()) {
+    gpu_ = gpu_of(buffer_);
+    staging_.add_received(buffer_, to.type, to.count);
+  }
+  posted_ = staging_.twin(buffer_);
+}
+
+/// What the message begins with, if it has the length of a header.
+std::optional<Header> Delivery::header(std::uint64_t bytes) const {
+  if (!moves_messages() || !is_header_length(bytes)) return std::nullopt;
+  Header found{};
+  if (layout_->contiguous) {
+    std::memcpy(&found, posted_, sizeof found);
+    return found;
+  }
+  const auto elements =
+      std::min(count_, static_cast<Count>((sizeof found + layout_->bytes - 1) / layout_->bytes));
+  std::vector<std::byte> first(static_cast<std::size_t>(elements) * layout_->bytes);
+  pack(posted_, elements, *layout_, first.data());
+  if (first.size() < sizeof found) return std::nullopt;
+  std::memcpy(&found, first.data(), sizeof found);
+  return found;
+}
+
+bool Delivery::has_arrived(void* status, int& code) {
+  try {
+    if (slot_ == nullptr) {
+      const std::uint64_t bytes = received_bytes(status);
+      const std::optional<Header> found = header(bytes);
+      if (found) slot_ = slot_named(*found, bytes);
+      if (slot_ == nullptr) {
+        staging_.put_back(bytes);
+        return true;
+      }
+    }
+    if (!has_come(code)) return false;
+    if (code == 0) leave(status);
+  } catch (const Error& error) {
+    code = error_code(error);
+  }
+  if (slot_ != nullptr) slot_->state.store(Sent::taken, std::memory_order_release);
+  slot_ = nullptr;
+  pull_.reset();
+  calls_served.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+/// True once the bytes are here, or cannot be.
+bool Delivery::has_come(int& code) {
+  if (pull_ != nullptr) return pull_->has_ended();
+  const Sent state = slot_->state.load(std::memory_order_acquire);
+  if (state == Sent::wanted) return false;
+  const bool on_gpu = slot_->host == 0 && state == Sent::offered;
+  if (slot_->bytes > static_cast<std::uint64_t>(count_) * layout_->bytes) {
+    code = real().abi.err_truncate;
+    return true;
+  }
+  if (on_gpu && slot_->is_shown != 0 && gpu_ >= 0 && layout_->contiguous) {
+    pull_ = Pull::begin(slot_->process, slot_->on_gpu, gpu_, buffer_, slot_->bytes);
+    if (pull_ != nullptr) return false;
+  }
+  if (on_gpu) {
+    slot_->state.store(Sent::wanted, std::memory_order_release);
+    return false;
+  }
+  pull_to_host(code);
+  return true;
+}
+
+/// Into what the MPI received the header in, which is host memory.
+void Delivery::pull_to_host(int& code) {
+  const std::uint64_t bytes = slot_->bytes;
+  const auto pull = [&](void* to) {
+    if (slot_->host == 0 || !pull_from(slot_->process, slot_->host, to, bytes))
+      code = error_code(cannot_read(slot_->process));
+  };
+  if (layout_->contiguous) return pull(posted_);
+  const std::uint64_t each = layout_->bytes, rest = bytes % each;
+  const auto whole = static_cast<Count>(bytes / each);
+  std::vector<std::byte> packed(bytes - rest + (rest != 0 ? each : 0));
+  // Of an element that comes in part the rest stays what it is.
+  auto* const last = static_cast<std::byte*>(posted_) + whole * layout_->extent;
+  if (rest != 0) pack(last, 1, *layout_, packed.data() + (bytes - rest));
+  pull(packed.data());
+  if (code == 0) unpack(packed.data(), whole + (rest != 0 ? 1 : 0), *layout_, posted_);
+}
+
+void Delivery::leave(void* status) {
+  const std::uint64_t bytes = slot_->bytes;
+  set_received_bytes(status, bytes);
+  if (pull_ == nullptr) staging_.put_back(bytes);
+}
+
+int Delivery::end(void* status) {
+  const InProgram here;
+  int code = 0;
+  for (int round = 0; !has_arrived(status, code); ++round) {
+    complete_ended();
+    let_mpi_progress();
+    if (round > 100) ::sched_yield();
+  }
+  return code;
+}
+
+std::unique_ptr<Begun> offered(const Letter& letter, int to, int tag, Handle comm) {
+  if (!moves_messages() || tag < 0) return nullptr;
+  const std::uint64_t bytes = bytes_of(letter.count, letter.type);
+  if (bytes < kLeastHeader) return nullptr;
+  if (bytes <= kMostHeader) {
+    note_sent(letter.buffer, letter.count, letter.type, to, tag, comm);
+    return nullptr;
+  }
+  const int gpu = may_meet_gpus() ? gpu_of(letter.buffer) : -1;
+  const Collective message = Collective::send_recv;
+  if (bytes < (gpu < 0 ? least_on_host(message) : least_on_gpus(message))) return nullptr;
+  const std::optional<int> near = near_rank(comm, to);
+  if (!near || !layout_of(letter.type).contiguous) return nullptr;
+  const std::optional<unsigned> at = claim_slot(*near);
+  if (!at) return nullptr;
+  auto made = std::make_unique<Offered>(*near, *at);
+  Slot& slot = made->slot;
+  slot.tag = tag;
+  slot.bytes = bytes;
+  slot.process = ::getpid();
+  slot.host = gpu < 0 ? reinterpret_cast<std::uint64_t>(letter.buffer) : 0;
+  slot.is_shown = gpu >= 0 && show(gpu, letter.buffer, slot.on_gpu) ? 1 : 0;
+  slot.state.store(Sent::offered, std::memory_order_release);
+  made->gpu = gpu;
+  made->buffer = letter.buffer;
+  made->words.resize(header_bytes(*at));
+  const Header header = header_of(*near, *at);
+  std::memcpy(made->words.data(), &header, sizeof header);
+  made->code = real().small_passed.Isend(made->words.data(), static_cast<int>(made->words.size()),
+                                         real().abi.byte, to, tag, comm, &made->header);
+  return made->code == 0 ? std::move(made) : nullptr;
+}
+
+std::unique_ptr<Begun> arriving(Handle native, std::unique_ptr<Delivery> delivery) {
+  return std::make_unique<Arriving>(native, std::move(delivery));
+}
+
+bool may_get_header(Handle type, Count count) {
+  return moves_messages() && bytes_of(count, type) >= kLeastHeader;
+}
+
+int wait_for(Begun& one) {
+  const InProgram here;
+  for (int round = 0; !one.has_ended(); ++round) {
+    complete_ended();
+    let_mpi_progress();
+    if (round > 100) ::sched_yield();
+  }
+  return one.code;
+}
+
+int told(Handle comm, int code) {
+  if (code != 0) real().Comm_call_errhandler(comm, code);
+  return code;
+}
+
+void note_sent(const void*, Count count, Handle type, int to, int, Handle comm) {
+  const std::uint64_t bytes = bytes_of(count, type);
+  if (!is_header_length(bytes)) return;
+  if (const std::optional<int> near = near_rank(comm, to)) retire_slot(*near, bytes);
+}
+
+void note_sent(const void* buffer, int count, Handle type, int to, int tag, Handle comm) {
+  note_sent(buffer, Count{count}, type, to, tag, comm);
+}
+
+}  // namespace plait::mpi

@@ -1,0 +1,80 @@
+// One message between two ranks, from the call to its end: the MPI's own, or one whose header the
+// MPI matches and whose bytes the receiver pulls. Both ends take part by has_ended() alone, which
+// waits for nobody.
+#pragma once
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "shims/mpi/requests.hpp"
+#include "shims/mpi/slots.hpp"
+#include "shims/mpi/staging.hpp"
+
+namespace plait::mpi {
+
+/// Of one end of a message, what a program passes.
+struct Letter {
+  const void* buffer;
+  Count count;
+  Handle type;
+};
+
+/// What the MPI receives, until it is where the program wants it: a header's message is pulled,
+/// and what was staged goes to the GPU.
+class Delivery {
+ public:
+  /// Throws out_of_memory, driver_error.
+  explicit Delivery(const Letter& to);
+  /// What the MPI is to receive into.
+  void* posted() const { return posted_; }
+  /// The MPI has received, as the status says; true once the message has arrived, with its size in
+  /// the status, or the error in `code`.
+  bool has_arrived(void* status, int& code);
+  /// Waits for that.
+  int end(void* status);
+
+ private:
+  void begin(const Header& header);
+  std::optional<Header> header(std::uint64_t bytes) const;
+  bool has_come(int& code);
+  void pull_to_host(int& code);
+  void leave(void* status);
+  void* buffer_;
+  Count count_;
+  KeptLayout layout_;
+  Staging staging_;
+  int gpu_ = -1;
+  void* posted_;
+  Slot* slot_ = nullptr;
+  std::unique_ptr<Pull> pull_;
+};
+
+/// A message that plait moves, offered to its receiver; null where it is the MPI's.
+std::unique_ptr<Begun> offered(const Letter& letter, int to, int tag, Handle comm);
+/// A receive that the MPI has begun into the delivery's memory.
+std::unique_ptr<Begun> arriving(Handle native, std::unique_ptr<Delivery> delivery);
+/// Whether a receive with such room may get a header.
+bool may_get_header(Handle type, Count count);
+/// A request for what make(code) has begun. Errors that it throws are reported.
+template <class Make>
+int begin(Handle comm, void* request, const Make& make) {
+  try {
+    int code = 0;
+    std::unique_ptr<Begun> made = make(code);
+    return made == nullptr ? code : start(std::move(made), request);
+  } catch (const Error& error) {
+    return report(comm, error);
+  }
+}
+/// Waits, while the MPI's other work goes on; its error.
+int wait_for(Begun& one);
+/// The communicator's handler hears of an error that is not the MPI's own.
+int told(Handle comm, int code);
+
+/// A message that the MPI sends by itself. Other functions' arguments are none.
+template <class... Arguments>
+void note_sent(Arguments...) {}
+void note_sent(const void* buffer, int count, Handle type, int to, int tag, Handle comm);
+void note_sent(const void* buffer, Count count, Handle type, int to, int tag, Handle comm);
+
+}  // namespace plait::mpi

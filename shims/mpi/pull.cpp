@@ -1,0 +1,147 @@
+// What was opened stays so for the next message of the same allocation. An allocation that its
+// owner has made anew at the same place has another number: then the old one is closed first.
+#include "shims/mpi/pull.hpp"
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+#include "shims/mpi/gpu_memory.hpp"
+
+namespace plait::mpi {
+
+/// Another process's allocation in this one's addresses.
+struct Opened {
+  cuda::DevicePointer base = 0;
+  std::uint64_t allocation = 0;
+  int users = 0;
+  std::uint64_t last_use = 0;
+};
+
+namespace {
+
+constexpr std::size_t kMostOpened = 64;
+
+struct All {
+  std::mutex mutex;
+  std::map<std::tuple<int, int, std::string>, Opened> by_handle;  ///< process, GPU here, handle
+  std::uint64_t uses = 0;
+};
+
+All& all() {
+  static auto* const one = new All;
+  return *one;
+}
+
+/// The longest unused, where there are too many.
+void close_one() {
+  auto& known = all().by_handle;
+  if (known.size() < kMostOpened) return;
+  auto oldest = known.end();
+  for (auto at = known.begin(); at != known.end(); ++at)
+    if (at->second.users == 0 &&
+        (oldest == known.end() || at->second.last_use < oldest->second.last_use))
+      oldest = at;
+  if (oldest == known.end()) return;
+  const cuda::Current current(context_of(std::get<1>(oldest->first)));
+  cuda::api().ipc_close(oldest->second.base);
+  known.erase(oldest);
+}
+
+/// The GPU's context is current.
+Opened* open(int process, const OnGpu& from, int gpu) {
+  const std::lock_guard lock(all().mutex);
+  const auto key =
+      std::tuple(process, gpu, std::string(from.handle.bytes, sizeof from.handle.bytes));
+  auto at = all().by_handle.find(key);
+  if (at != all().by_handle.end() && at->second.allocation != from.allocation) {
+    if (at->second.users != 0) return nullptr;
+    cuda::api().ipc_close(at->second.base);
+    all().by_handle.erase(at);
+    at = all().by_handle.end();
+  }
+  if (at == all().by_handle.end()) {
+    close_one();
+    Opened made;
+    made.allocation = from.allocation;
+    const auto opened = cuda::api().ipc_open(&made.base, from.handle, cuda::kIpcLazyPeerAccess);
+    if (opened != cuda::kSuccess) return nullptr;
+    at = all().by_handle.emplace(key, made).first;
+  }
+  ++at->second.users;
+  at->second.last_use = ++all().uses;
+  return &at->second;
+}
+
+void give_up(Opened* opened) {
+  const std::lock_guard lock(all().mutex);
+  --opened->users;
+}
+
+}  // namespace
+
+bool pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 30;  // of one call of the kernel's
+  for (std::uint64_t done = 0; done < bytes;) {
+    const std::uint64_t now = std::min(kMost, bytes - done);
+    iovec here{static_cast<std::byte*>(to) + done, now};
+    iovec there{reinterpret_cast<void*>(address + done), now};
+    const ssize_t read = ::process_vm_readv(process, &here, 1, &there, 1, 0);
+    if (read < 0 && errno == EINTR) continue;
+    if (read <= 0) return false;
+    done += static_cast<std::uint64_t>(read);
+  }
+  return true;
+}
+
+bool show(int gpu, const void* memory, OnGpu& shown) {
+  const cuda::Current current(context_of(gpu));
+  std::uint64_t base = 0;
+  int attributes[] = {cuda::kPointerBufferId, cuda::kPointerRangeStart};
+  void* values[] = {&shown.allocation, &base};
+  const auto address = reinterpret_cast<cuda::DevicePointer>(memory);
+  if (cuda::api().pointer_attributes(2, attributes, values, address) != cuda::kSuccess)
+    return false;
+  if (base == 0 || base > address) return false;
+  shown.at = address - base;
+  return cuda::api().ipc_get(&shown.handle, base) == cuda::kSuccess;
+}
+
+std::unique_ptr<Pull> Pull::begin(int process, const OnGpu& from, int gpu, void* to,
+                                  std::uint64_t bytes) {
+  const cuda::Stream stream = stream_of(gpu);
+  const cuda::Current current(context_of(gpu));
+  std::unique_ptr<Pull> made(new Pull);
+  made->gpu_ = gpu;
+  made->opened_ = open(process, from, gpu);
+  if (made->opened_ == nullptr) return nullptr;
+  PLAIT_CUDA_CALL(event_create, &made->event_, cuda::kEventDisableTiming);
+  PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<cuda::DevicePointer>(to),
+                  made->opened_->base + from.at, bytes, stream);
+  PLAIT_CUDA_CALL(event_record, made->event_, stream);
+  return made;
+}
+
+Pull::~Pull() {
+  if (event_ != nullptr) {
+    const cuda::Current current(context_of(gpu_));
+    cuda::api().event_destroy(event_);
+  }
+  if (opened_ != nullptr) give_up(opened_);
+}
+
+bool Pull::has_ended() {
+  const cuda::Current current(context_of(gpu_));
+  const cuda::Result result = cuda::api().event_query(event_);
+  if (result == cuda::kNotReady) return false;
+  cuda::require(result, "event_query");
+  return true;
+}
+
+}  // namespace plait::mpi

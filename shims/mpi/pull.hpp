@@ -1,0 +1,42 @@
+// A message's bytes out of its sender's memory, which the receiver reads by itself: host memory of
+// another process, or memory of a GPU that its owner has shown.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "driver/cuda/api.hpp"
+
+namespace plait::mpi {
+
+/// False where that process's memory cannot be read.
+bool pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes);
+
+/// Part of an allocation of another process's.
+struct OnGpu {
+  cuda::IpcHandle handle;
+  std::uint64_t allocation;  ///< a number that no other of its process's ever has
+  std::uint64_t at;
+};
+/// False where the driver cannot show such memory to others (pools, virtual memory).
+bool show(int gpu, const void* memory, OnGpu& shown);
+
+/// A copy from shown memory that is on its way to memory of this process's GPU.
+class Pull {
+ public:
+  /// Null where that memory cannot be opened here. Throws driver_error.
+  static std::unique_ptr<Pull> begin(int process, const OnGpu& from, int gpu, void* to,
+                                     std::uint64_t bytes);
+  ~Pull();
+  Pull(const Pull&) = delete;
+  Pull& operator=(const Pull&) = delete;
+  /// Throws driver_error.
+  bool has_ended();
+
+ private:
+  Pull() = default;
+  int gpu_ = 0;
+  cuda::Event event_ = nullptr;
+  struct Opened* opened_ = nullptr;
+};
+
+}  // namespace plait::mpi

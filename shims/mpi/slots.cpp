@@ -1,0 +1,245 @@
+// One piece of memory a node, of the node's first rank: from each rank to each other so many slots.
+#include "shims/mpi/slots.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/log.hpp"
+#include "comm/shown_memory.hpp"
+#include "shims/mpi/attach.hpp"
+#include "shims/mpi/gpu_memory.hpp"
+
+namespace plait::mpi {
+
+constinit std::atomic<bool> messaging{false};
+
+namespace {
+
+constexpr int kMostNear = 64;
+
+struct Node {
+  std::array<std::uint64_t, 2> job{};
+  int rank = 0, ranks = 0;
+  Mapping memory;
+  std::vector<int> near_of_world;  ///< by rank in MPI_COMM_WORLD; -1 = on another node
+  std::mutex mutex;
+  std::vector<std::uint32_t> in_use, retired;  ///< slots, by rank of the node
+  std::uint64_t made = 0;
+};
+
+Node& node() {
+  static auto* const one = new Node;
+  return *one;
+}
+
+int keyval = 0;  ///< of a communicator's ranks as those of the node
+
+Slot& slot_between(int from, int to, unsigned slot) {
+  const auto at = (static_cast<std::size_t>(from) * static_cast<std::size_t>(node().ranks) +
+                   static_cast<std::size_t>(to)) *
+                      kSlots +
+                  slot;
+  return reinterpret_cast<Slot*>(node().memory.base())[at];
+}
+
+bool all_can(bool mine, Handle comm) {
+  const int can = mine ? 1 : 0;
+  int all = 0;
+  return real().small.Allreduce(&can, &all, 1, real().abi.int32, real().abi.min, comm) == 0 &&
+         all == 1;
+}
+
+/// Every rank's bytes, of which none may be more than `kMost`.
+std::vector<std::string> exchange(const std::string& mine, Handle comm, int ranks) {
+  constexpr std::size_t kMost = 64;
+  std::array<char, kMost> shown{};
+  std::memcpy(shown.data(), mine.data(), std::min(mine.size(), kMost - 1));
+  std::vector<char> all(kMost * static_cast<std::size_t>(ranks));
+  const Handle byte = real().abi.byte;
+  real().small.Allgather(shown.data(), kMost, byte, all.data(), kMost, byte, comm);
+  std::vector<std::string> found;
+  for (int rank = 0; rank < ranks; ++rank)
+    found.emplace_back(all.data() + kMost * static_cast<std::size_t>(rank));
+  return found;
+}
+
+/// What a rank tells those of its node.
+struct Told {
+  std::uint64_t host, word_at, word;
+  std::int32_t process, world_rank;
+};
+
+/// Whether each can read all others' memory, which containers and Yama may forbid.
+bool can_reach(const std::vector<Told>& all, int rank) {
+  return std::all_of(all.begin(), all.end(), [&](const Told& one) {
+    std::uint64_t word = 0;
+    return one.host == all[0].host &&
+           (&one == &all[static_cast<std::size_t>(rank)] ||
+            (pull_from(one.process, one.word_at, &word, sizeof word) && word == one.word));
+  });
+}
+
+bool meet_node(Handle comm, int world_rank) {
+  Node& here = node();
+  real().Comm_rank(comm, &here.rank);
+  real().Comm_size(comm, &here.ranks);
+  if (here.ranks < 2 || here.ranks > kMostNear) return false;
+  const auto word_at = reinterpret_cast<std::uint64_t>(here.job.data());
+  const Told mine{host_id(), word_at, here.job[0], ::getpid(), world_rank};
+  std::vector<Told> all(static_cast<std::size_t>(here.ranks));
+  real().small.Allgather(&mine, sizeof mine, real().abi.byte, all.data(), sizeof mine,
+                         real().abi.byte, comm);
+  if (!all_can(can_reach(all, here.rank), comm)) return false;
+  const auto pairs =
+      static_cast<std::uint64_t>(here.ranks) * static_cast<std::uint64_t>(here.ranks);
+  here.memory =
+      memory_of_rank_0([&](const std::string& shown) { return exchange(shown, comm, here.ranks); },
+                       here.rank, pairs * kSlots * sizeof(Slot));
+  if (here.memory.base() == nullptr) return false;
+  for (std::size_t near = 0; near < all.size(); ++near)
+    here.near_of_world[static_cast<std::size_t>(all[near].world_rank)] = static_cast<int>(near);
+  here.in_use.assign(all.size(), 0);
+  here.retired.assign(all.size(), 0);
+  return true;
+}
+
+int copy_nothing(Handle, int, void*, void*, void*, int* flag) {
+  *flag = 0;
+  return 0;
+}
+
+int communicator_freed(Handle, int, void* value, void*) {
+  delete static_cast<std::vector<int>*>(value);
+  return 0;
+}
+
+std::vector<int>* known_ranks(Handle comm) {
+  void* value = nullptr;
+  int flag = 0;
+  const int code = real().Comm_get_attr(comm, keyval, static_cast<void*>(&value), &flag);
+  return code == 0 && flag != 0 ? static_cast<std::vector<int>*>(value) : nullptr;
+}
+
+/// Empty where it joins two groups. Threads may ask for the first time at once.
+std::vector<int>* near_ranks(Handle comm) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (auto* const known = known_ranks(comm)) return known;
+  auto made = std::make_unique<std::vector<int>>();
+  int inter = 0, ranks = 0;
+  Handle group = 0, of_world = 0;
+  if (real().Comm_test_inter(comm, &inter) == 0 && inter == 0 &&
+      real().Comm_size(comm, &ranks) == 0) {
+    std::vector<int> own(static_cast<std::size_t>(ranks)), world(own.size(), -1);
+    for (std::size_t rank = 0; rank < own.size(); ++rank) own[rank] = static_cast<int>(rank);
+    real().Comm_group(comm, &group);
+    real().Comm_group(real().abi.world, &of_world);
+    real().Group_translate_ranks(real().abi.at(&group, 0), ranks, own.data(),
+                                 real().abi.at(&of_world, 0), world.data());
+    real().Group_free(&group);
+    real().Group_free(&of_world);
+    const auto known = static_cast<int>(node().near_of_world.size());
+    for (const int rank : world)  // UNDEFINED is negative
+      made->push_back(
+          rank >= 0 && rank < known ? node().near_of_world[static_cast<std::size_t>(rank)] : -1);
+  }
+  if (real().Comm_set_attr(comm, keyval, made.get()) != 0) return nullptr;
+  return made.release();
+}
+
+}  // namespace
+
+void begin_messages(bool can) {
+  const Handle world = real().abi.world;
+  const std::uint64_t host = least_on_host(Collective::send_recv);
+  constexpr std::uint64_t kNever = ~std::uint64_t{0};
+  const std::uint64_t gpus = may_meet_gpus() ? least_on_gpus(Collective::send_recv) : kNever;
+  if (std::min(host, gpus) == kNever || !all_can(can, world)) return;
+  int rank = 0, ranks = 0;
+  real().Comm_rank(world, &rank);
+  real().Comm_size(world, &ranks);
+  Node& here = node();
+  here.near_of_world.assign(static_cast<std::size_t>(ranks), -1);
+  std::random_device random;
+  for (std::uint64_t& word : here.job) word = std::uint64_t{random()} << 32 | random();
+  real().small.Bcast(here.job.data(), sizeof here.job, real().abi.byte, 0, world);
+  Handle near = 0;
+  if (real().Comm_split_type(world, real().abi.shared_kind, rank, real().abi.no_info, &near) != 0)
+    return;
+  near = real().abi.at(&near, 0);
+  if (!meet_node(near, rank))
+    log(LogLevel::info, rank, "messages between the ranks of this node are the MPI's");
+  real().Comm_free(&near);
+  real().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
+  messaging.store(true);
+}
+
+void end_messages() { messaging.store(false); }
+
+std::optional<int> near_rank(Handle comm, int rank) {
+  if (rank < 0 || real().abi.key(comm) == real().abi.no_comm) return std::nullopt;
+  const auto* ranks = known_ranks(comm);
+  if (ranks == nullptr) ranks = near_ranks(comm);
+  if (ranks == nullptr || static_cast<std::size_t>(rank) >= ranks->size()) return std::nullopt;
+  const int found = (*ranks)[static_cast<std::size_t>(rank)];
+  return found < 0 || found == node().rank ? std::nullopt : std::optional(found);
+}
+
+std::optional<unsigned> claim_slot(int to) {
+  const std::lock_guard lock(node().mutex);
+  std::uint32_t& in_use = node().in_use[static_cast<std::size_t>(to)];
+  const std::uint32_t taken = in_use | node().retired[static_cast<std::size_t>(to)];
+  for (unsigned slot = 0; slot < kSlots; ++slot) {
+    if ((taken >> slot & 1) != 0) continue;
+    in_use |= std::uint32_t{1} << slot;
+    slot_between(node().rank, to, slot).number = ++node().made;
+    return slot;
+  }
+  return std::nullopt;
+}
+
+void release_slot(int to, unsigned slot) {
+  slot_of(to, slot).state.store(Sent::nothing);
+  const std::lock_guard lock(node().mutex);
+  node().in_use[static_cast<std::size_t>(to)] &= ~(std::uint32_t{1} << slot);
+}
+
+void retire_slot(int to, std::uint64_t bytes) {
+  const unsigned slot = slot_of_length(bytes);
+  const std::lock_guard lock(node().mutex);
+  // One in use was sent before this message, so a probe finds it first.
+  node().retired[static_cast<std::size_t>(to)] |= std::uint32_t{1} << slot;
+}
+
+Slot& slot_of(int to, unsigned slot) { return slot_between(node().rank, to, slot); }
+
+Header header_of(int to, unsigned slot) {
+  return {{node().job[0], node().job[1]}, slot_of(to, slot).number, node().rank, slot};
+}
+
+Slot* slot_named(const Header& header, std::uint64_t bytes) {
+  const Node& here = node();
+  if (header.job[0] != here.job[0] || header.job[1] != here.job[1]) return nullptr;
+  if (here.memory.base() == nullptr || header.from < 0 || header.from >= here.ranks) return nullptr;
+  if (header.slot >= kSlots || header_bytes(header.slot) != bytes) return nullptr;
+  Slot& slot = slot_between(header.from, here.rank, header.slot);
+  const bool right = slot.state.load() == Sent::offered && slot.number == header.number;
+  return right ? &slot : nullptr;
+}
+
+std::uint64_t real_bytes(Handle comm, int source, int tag, std::uint64_t bytes) {
+  if (!is_header_length(bytes)) return bytes;
+  const std::optional<int> from = near_rank(comm, source);
+  if (!from) return bytes;
+  const Slot& slot = slot_between(*from, node().rank, slot_of_length(bytes));
+  return slot.state.load() == Sent::offered && slot.tag == tag ? slot.bytes : bytes;
+}
+
+}  // namespace plait::mpi

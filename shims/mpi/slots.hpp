@@ -1,0 +1,81 @@
+// The messages between ranks of one node that plait moves: where MPI matches them, only a header
+// travels. What the header stands for its sender shows in a slot of memory that all ranks of the
+// node share, where the receiver says when it has taken the message.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "shims/mpi/pull.hpp"
+#include "shims/mpi/real.hpp"
+
+namespace plait::mpi {
+
+/// Since MPI_Init, on all ranks of the job alike.
+extern constinit std::atomic<bool> messaging;
+inline bool moves_messages() { return messaging.load(std::memory_order_relaxed); }
+/// Collective over MPI_COMM_WORLD. can: this rank's MPI lets its messages go on in all its calls.
+void begin_messages(bool can);
+void end_messages();
+
+enum class Sent : std::uint32_t {
+  nothing,
+  offered,  ///< the receiver may take it
+  wanted,   ///< it cannot reach the GPU's memory: the sender is to bring the message to the host
+  at_host,  ///< the sender has
+  taken,    ///< the sender may give the slot to another message
+};
+
+struct Slot {
+  std::atomic<Sent> state;
+  std::int32_t tag;
+  std::uint64_t number;  ///< of this message among its sender's
+  std::uint64_t bytes;
+  std::uint64_t host;  ///< address in the sender's memory; 0 = it lies on a GPU
+  std::int32_t process;
+  std::int32_t is_shown;  ///< on_gpu says where
+  OnGpu on_gpu;
+};
+
+/// A header's length tells its slot, so that who probes for it knows the message's size. A message
+/// of the MPI's that has such a length takes the slot out of use. Lengths hold whole elements of
+/// all types of numbers, since MPICH asserts that; they are odd multiples, which others seldom are.
+inline constexpr unsigned kSlots = 32;  ///< of a pair of ranks, one way
+inline constexpr std::uint64_t kLengthUnit = 96;
+inline constexpr std::uint64_t kLeastHeader = 11 * kLengthUnit;
+inline constexpr std::uint64_t header_bytes(unsigned slot) {
+  return kLeastHeader + 2 * kLengthUnit * slot;
+}
+inline constexpr std::uint64_t kMostHeader = header_bytes(kSlots - 1);
+inline bool is_header_length(std::uint64_t bytes) {
+  return bytes >= kLeastHeader && bytes <= kMostHeader && bytes % (2 * kLengthUnit) == kLengthUnit;
+}
+/// Of a header length.
+inline unsigned slot_of_length(std::uint64_t bytes) {
+  return static_cast<unsigned>((bytes - kLeastHeader) / (2 * kLengthUnit));
+}
+
+/// What a header's message begins with.
+struct Header {
+  std::uint64_t job[2];
+  std::uint64_t number;
+  std::int32_t from;  ///< of the node's ranks
+  std::uint32_t slot;
+};
+
+/// A communicator's rank among those of this node; nothing where it is this one, or elsewhere.
+std::optional<int> near_rank(Handle comm, int rank);
+
+/// A slot for a message to `to`; nothing where none is free. Its owner fills it in.
+std::optional<unsigned> claim_slot(int to);
+void release_slot(int to, unsigned slot);
+/// The MPI sends a message of such a length by itself: none of a header can be taken for it.
+void retire_slot(int to, std::uint64_t bytes);
+Slot& slot_of(int to, unsigned slot);
+Header header_of(int to, unsigned slot);
+/// The slot that a header names; null where it is no header.
+Slot* slot_named(const Header& header, std::uint64_t bytes);
+/// How many bytes the message has that a probe found; the MPI's own count where it is no header.
+std::uint64_t real_bytes(Handle comm, int source, int tag, std::uint64_t bytes);
+
+}  // namespace plait::mpi
