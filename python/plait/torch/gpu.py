@@ -8,6 +8,7 @@ captured into a graph, once a first call has made the communicator.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -106,10 +107,14 @@ class GpuSide:
         streams = [torch.cuda.current_stream(self._device)]
         if self._stream is not None:
             streams.append(self._stream)
-        for stream in streams:
-            event = torch.cuda.Event()
-            event.record(stream)
-            await_event(event, "the calls before", self.timeout_s, self.check)
+        try:
+            for stream in streams:
+                event = torch.cuda.Event()
+                event.record(stream)
+                await_event(event, "the calls before", self.timeout_s, self.check)
+        except RuntimeError:
+            self.check()  # knows why a stream has failed
+            raise
 
     def abort(self, why: str = "it was aborted") -> None:
         """From any thread."""
@@ -118,10 +123,18 @@ class GpuSide:
             self._core.abort()
 
     def close(self) -> None:
-        """After what was called, where it ends in the group's time."""
+        """After what was called, where it ends in the group's time.
+
+        Where a stream has failed there is nothing to wait for: its calls have said so, and a
+        program that ends must get to its end.
+        """
         try:
             if self._core is not None and not self._closed:
                 self.synchronize()
+        except RuntimeError as error:
+            warnings.warn(
+                f"plait: a group was closed after its calls had failed: {error}", stacklevel=2
+            )
         finally:
             self._closed = self._closed or "wanted an open process group: it was destroyed"
             self._core = None
