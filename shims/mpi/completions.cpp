@@ -1,7 +1,5 @@
 // MPI's life cycle and its completion calls: these first complete what plait has ended, and pass
 // on. With nothing of plait's pending they are the MPI's own.
-#include <cstring>
-
 #include "shims/mpi/exports.hpp"
 #include "shims/mpi/persistent.hpp"
 #include "shims/mpi/requests.hpp"
@@ -209,23 +207,12 @@ PLAIT_EXPORT MPI_Startall(int count, void* requests) {
   } catch (const Error& error) {
     return report(real().abi.world, error);
   }
-  const int code = real().Startall(count, requests);
-  for (int at = 0; has_persistent() && at < count; ++at) {
-    const Handle request = real().abi.at(requests, at);
-    if (code == 0)
-      started_persistent(request);
-    else
-      end_persistent(request, code, real().abi.status_ignore);
-  }
-  return code;
+  return real().Startall(count, requests);
 }
 PLAIT_EXPORT MPI_Start(void* request) { return MPI_Startall(1, request); }
 PLAIT_EXPORT MPI_Request_free(void* request) {
-  const Abi& abi = real().abi;
-  if (!has_persistent() || forget_persistent(abi.at(request, 0)))
-    return real().Request_free(request);
-  std::memcpy(request, &abi.no_request, static_cast<std::size_t>(abi.handle_bytes));
-  return 0;
+  if (has_persistent()) forget_persistent(real().abi.at(request, 0));
+  return real().Request_free(request);
 }
 
 PLAIT_EXPORT PMPI_Init(int*, char***) PLAIT_TWIN(MPI_Init);

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 
 #include "base/text.hpp"
 #include "shims/mpi/attach.hpp"
@@ -91,7 +90,6 @@ struct Arriving : Begun {
   void cancel() override {
     if (received == 0) real().Cancel(&request);
   }
-  bool must_end() const override { return received != 0; }
 
   Handle request;
   std::unique_ptr<Delivery> delivery;
@@ -214,10 +212,7 @@ int Delivery::end(void* status) {
   return code;
 }
 
-namespace {
-
-/// With a slot of its own; null where the MPI is to send the message.
-std::unique_ptr<Offered> claimed(const Letter& letter, int to, int tag, Handle comm) {
+std::unique_ptr<Begun> offered(const Letter& letter, int to, int tag, Handle comm) {
   if (!moves_messages() || tag < 0) return nullptr;
   const std::uint64_t bytes = bytes_of(letter.count, letter.type);
   if (bytes < kLeastHeader) return nullptr;
@@ -233,135 +228,21 @@ std::unique_ptr<Offered> claimed(const Letter& letter, int to, int tag, Handle c
   const std::optional<unsigned> at = claim_slot(*near);
   if (!at) return nullptr;
   auto made = std::make_unique<Offered>(*near, *at);
-  made->gpu = gpu;
-  made->buffer = letter.buffer;
-  made->words.resize(header_bytes(*at));
   Slot& slot = made->slot;
   slot.tag = tag;
   slot.bytes = bytes;
   slot.process = ::getpid();
-  return made;
-}
-
-/// Shows the message, and writes its header.
-void offer(Offered& one) {
-  Slot& slot = one.slot;
-  slot.host = one.gpu < 0 ? reinterpret_cast<std::uint64_t>(one.buffer) : 0;
-  slot.is_shown = one.gpu >= 0 && show(one.gpu, one.buffer, slot.on_gpu) ? 1 : 0;
-  const Header header = header_of(one.to, one.at);
-  std::memcpy(one.words.data(), &header, sizeof header);
+  slot.host = gpu < 0 ? reinterpret_cast<std::uint64_t>(letter.buffer) : 0;
+  slot.is_shown = gpu >= 0 && show(gpu, letter.buffer, slot.on_gpu) ? 1 : 0;
   slot.state.store(Sent::offered, std::memory_order_release);
-}
-
-/// A persistent request sends the header. The request is a synchronous one, so when the MPI ends
-/// it, the receiver is at work.
-struct RepeatedOffer : Repeated {
-  explicit RepeatedOffer(std::unique_ptr<Offered> what) : one(std::move(what)) {
-    one->header_sent = 1;
-  }
-  void start() override {
-    one->code = 0;
-    one->twin.reset();
-    number_slot(one->to, one->at);
-    offer(*one);
-    watch(*one);
-  }
-  void give_up() override {
-    one->slot.state.store(Sent::taken);
-    await_watched(*one);
-  }
-  int end(void* status) override {
-    int cancelled = 0;
-    real().Test_cancelled(status, &cancelled);
-    if (cancelled != 0) one->slot.state.store(Sent::taken);
-    await_watched(*one);
-    return one->code;
-  }
-  std::unique_ptr<Offered> one;
-};
-
-/// Its status is asked for while the request runs, so that the message comes in whatever function
-/// the program is; or the program's function brings it.
-struct RepeatedDelivery : Repeated, Begun {
-  RepeatedDelivery(Handle native, std::unique_ptr<Delivery> to)
-      : receive(native), delivery(std::move(to)) {}
-  void started() override {
-    received = 0;
-    code = 0;
-    watch(*this);
-  }
-  bool has_ended() override {
-    const std::lock_guard lock(mutex);
-    if (received == 0 && !has_received()) return false;
-    return given_up || delivery->has_arrived(status.data(), code);
-  }
-  void fill(void*) const override {}
-  bool must_end() const override { return received != 0; }
-  void give_up() override {
-    tell([&] { given_up = true; });
-    await_watched(*this);
-    given_up = false;
-  }
-  int end(void* given) override {
-    tell([&] { std::memcpy(status.data(), given, static_cast<std::size_t>(status_bytes())); });
-    await_watched(*this);
-    const std::uint64_t bytes = received_bytes(status.data());
-    if (code == 0 && received_bytes(given) != bytes) set_received_bytes(given, bytes);
-    return code;
-  }
-
- private:
-  /// A request that has ended and was waited for has an empty status.
-  bool has_received() {
-    int flag = 0;
-    if (real().Request_get_status(receive, &flag, status.data()) != 0 || flag == 0) return false;
-    int source = 0, cancelled = 0;
-    std::memcpy(&source, status.data() + real().abi.source_at, sizeof source);
-    real().Test_cancelled(status.data(), &cancelled);
-    received = source != real().abi.any_source || cancelled != 0 ? 1 : 0;
-    return received != 0;
-  }
-  /// What the program's function found, unless that is known.
-  template <class Set>
-  void tell(const Set& set) {
-    const std::lock_guard lock(mutex);
-    if (received == 0) set();
-    received = 1;
-  }
-
-  std::mutex mutex;
-  bool given_up = false;
-  Handle receive;
-  std::unique_ptr<Delivery> delivery;
-  int received = 0;
-  alignas(8) std::array<std::byte, 32> status{};
-  Polled polled;
-};
-
-}  // namespace
-
-std::unique_ptr<Begun> offered(const Letter& letter, int to, int tag, Handle comm) {
-  std::unique_ptr<Offered> made = claimed(letter, to, tag, comm);
-  if (made == nullptr) return nullptr;
-  offer(*made);
-  const int code =
-      real().small_passed.Isend(made->words.data(), static_cast<int>(made->words.size()),
-                                real().abi.byte, to, tag, comm, &made->header);
-  return code == 0 ? std::move(made) : nullptr;
-}
-
-RepeatedHeader repeatedly_offered(const Letter& letter, int to, int tag, Handle comm) {
-  std::unique_ptr<Offered> made = claimed(letter, to, tag, comm);
-  if (made == nullptr) return {};
-  RepeatedHeader header;
-  header.words = made->words.data();
-  header.bytes = static_cast<int>(made->words.size());
-  header.end = std::make_unique<RepeatedOffer>(std::move(made));
-  return header;
-}
-
-std::unique_ptr<Repeated> repeatedly_arriving(Handle native, std::unique_ptr<Delivery> delivery) {
-  return std::make_unique<RepeatedDelivery>(native, std::move(delivery));
+  made->gpu = gpu;
+  made->buffer = letter.buffer;
+  made->words.resize(header_bytes(*at));
+  const Header header = header_of(*near, *at);
+  std::memcpy(made->words.data(), &header, sizeof header);
+  made->code = real().small_passed.Isend(made->words.data(), static_cast<int>(made->words.size()),
+                                         real().abi.byte, to, tag, comm, &made->header);
+  return made->code == 0 ? std::move(made) : nullptr;
 }
 
 std::unique_ptr<Begun> arriving(Handle native, std::unique_ptr<Delivery> delivery) {

@@ -53,39 +53,15 @@ class Delivery {
 std::unique_ptr<Begun> offered(const Letter& letter, int to, int tag, Handle comm);
 /// A receive that the MPI has begun into the delivery's memory.
 std::unique_ptr<Begun> arriving(Handle native, std::unique_ptr<Delivery> delivery);
-/// One end of a message that a persistent request of the MPI's stands for.
-class Repeated {
- public:
-  virtual ~Repeated() = default;
-  /// Before the MPI starts the request.
-  virtual void start() {}
-  /// After that.
-  virtual void started() {}
-  /// The MPI has ended it with an error.
-  virtual void give_up() = 0;
-  /// The MPI has ended it well, as the status says. Waits until the message has gone or come, and
-  /// puts its size into the status; its error.
-  virtual int end(void* status) = 0;
-};
-/// What the MPI's Send_init is to send; null where it sends the message itself.
-struct RepeatedHeader {
-  std::unique_ptr<Repeated> end;
-  const void* words = nullptr;
-  int bytes = 0;
-};
-RepeatedHeader repeatedly_offered(const Letter& letter, int to, int tag, Handle comm);
-std::unique_ptr<Repeated> repeatedly_arriving(Handle native, std::unique_ptr<Delivery> delivery);
 /// Whether a receive with such room may get a header.
 bool may_get_header(Handle type, Count count);
-/// Gives what make(code) begins a request; nothing where that is nothing, and no error. Errors that
-/// it throws are reported.
+/// A request for what make(code) has begun. Errors that it throws are reported.
 template <class Make>
-std::optional<int> begun(Handle comm, void* request, const Make& make) {
+int begin(Handle comm, void* request, const Make& make) {
   try {
     int code = 0;
     std::unique_ptr<Begun> made = make(code);
-    if (made == nullptr) return code == 0 ? std::nullopt : std::optional(code);
-    return start(std::move(made), request);
+    return made == nullptr ? code : start(std::move(made), request);
   } catch (const Error& error) {
     return report(comm, error);
   }

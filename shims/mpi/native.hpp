@@ -63,8 +63,9 @@ const T* only_at_root(const T* numbers, int root, Handle comm) {
 template <class Function, class... Arguments>
 int if_there(Function function, Handle comm, Arguments... arguments) {
   if (function != nullptr) return function(arguments...);
-  return report(comm, Error(ErrorCode::unsupported, text("wanted an MPI with this function, and ",
-                                                         real().path, " has none of this name")));
+  return report(
+      comm, Error(ErrorCode::unsupported, text("wanted an MPI with this function, and ",
+                                               real().path, " has none of this name")));
 }
 
 /// The function for large counts, or where the MPI has none, the other one.

@@ -15,7 +15,7 @@ namespace {
 
 struct Kept {
   Staging staging;
-  std::unique_ptr<Repeated> end;
+  std::unique_ptr<Delivery> delivery;
   bool runs = false;
 };
 
@@ -31,9 +31,9 @@ Table& table() {
 
 }  // namespace
 
-void keep_persistent(Handle request, Staging staging, std::unique_ptr<Repeated> end) {
+void keep_persistent(Handle request, Staging staging, std::unique_ptr<Delivery> delivery) {
   const std::lock_guard lock(table().mutex);
-  table().all.insert_or_assign(real().abi.key(request), Kept{std::move(staging), std::move(end)});
+  table().all.insert_or_assign(real().abi.key(request), Kept{std::move(staging), std::move(delivery)});
   persistent.store(static_cast<int>(table().all.size()));
 }
 
@@ -42,14 +42,7 @@ void fetch_persistent(Handle request) {
   const auto at = table().all.find(real().abi.key(request));
   if (at == table().all.end()) return;
   at->second.staging.fetch();
-  if (at->second.end != nullptr) at->second.end->start();
   at->second.runs = true;
-}
-
-void started_persistent(Handle request) {
-  const std::lock_guard lock(table().mutex);
-  const auto at = table().all.find(real().abi.key(request));
-  if (at != table().all.end() && at->second.end != nullptr) at->second.end->started();
 }
 
 /// The table is not held meanwhile: another thread may end another one. No two end the same.
@@ -62,10 +55,9 @@ int end_persistent(Handle request, int code, void* status) {
     kept = &at->second;
     kept->runs = false;
   }
-  if (code != 0 && kept->end != nullptr) kept->end->give_up();
   if (code != 0) return 0;
   try {
-    if (kept->end != nullptr) return told(real().abi.world, kept->end->end(status));
+    if (kept->delivery != nullptr) return told(real().abi.world, kept->delivery->end(status));
     kept->staging.put_back(received_bytes(status));
     return 0;
   } catch (const Error& error) {
@@ -73,16 +65,14 @@ int end_persistent(Handle request, int code, void* status) {
   }
 }
 
-bool forget_persistent(Handle request) {
+void forget_persistent(Handle request) {
   const std::lock_guard lock(table().mutex);
   const auto at = table().all.find(real().abi.key(request));
-  if (at == table().all.end()) return true;
-  const bool goes_on = at->second.runs && at->second.end != nullptr;
+  if (at == table().all.end()) return;
   // Of one freed while it runs nobody hears the end: its twins stay the MPI's.
   if (at->second.runs) new Kept(std::move(at->second));
   table().all.erase(at);
   persistent.store(static_cast<int>(table().all.size()));
-  return !goes_on;
 }
 
 }  // namespace plait::mpi

@@ -9,17 +9,14 @@ namespace plait::mpi {
 extern constinit std::atomic<int> persistent;
 inline bool has_persistent() { return persistent.load(std::memory_order_relaxed) != 0; }
 
-/// end: where plait may move the message, which then stages for itself.
-void keep_persistent(Handle request, Staging staging, std::unique_ptr<Repeated> end = nullptr);
+/// delivery: of a receive, which stages for itself.
+void keep_persistent(Handle request, Staging staging, std::unique_ptr<Delivery> delivery = nullptr);
 /// Before the MPI starts it; nothing where the request is none of these. Throws Error.
 void fetch_persistent(Handle request);
-/// After that.
-void started_persistent(Handle request);
 /// Its present operation has ended with `code`, as the status tells; waits until what was received
 /// is where it belongs. Nothing where it is none of these, or did not run. An error that the MPI
 /// does not know of.
 int end_persistent(Handle request, int code, void* status);
-/// False where it runs and its messages are plait's: then it must not be freed, and goes on.
-bool forget_persistent(Handle request);
+void forget_persistent(Handle request);
 
 }  // namespace plait::mpi

@@ -55,14 +55,12 @@ struct Passed {
 #define PLAIT_MPI_BEGUN_EXCHANGED PLAIT_MPI_BEGUN_TRANSFER
 #define PLAIT_MPI_PERSISTENT PLAIT_MPI_BEGUN_TRANSFER
 #define PLAIT_MPI_PERSISTENT_RECEIVED PLAIT_MPI_BEGUN_TRANSFER
-#define PLAIT_MPI_PERSISTENT_SENT PLAIT_MPI_BEGUN_TRANSFER
 #include "shims/mpi/passed.def"
 #undef PLAIT_MPI_SENT
 #undef PLAIT_MPI_BEGUN_SENT
 #undef PLAIT_MPI_RECEIVED
 #undef PLAIT_MPI_BEGUN_RECEIVED
 #undef PLAIT_MPI_PERSISTENT_RECEIVED
-#undef PLAIT_MPI_PERSISTENT_SENT
 #undef PLAIT_MPI_EXCHANGED
 #undef PLAIT_MPI_BEGUN_EXCHANGED
 #undef PLAIT_MPI_TRANSFER
@@ -78,8 +76,8 @@ struct Real {
   Collectives<Large> large;
   Passed<Small> small_passed;
   Passed<Large> large_passed;
-  int (*Query_cuda_support)() = nullptr;          ///< of MPIX_; null where the MPI does not say
-  int (*progress_register)(int (*)()) = nullptr;  ///< Open MPI's hook
+  int (*Query_cuda_support)() = nullptr;  ///< of MPIX_; null where the MPI does not say
+  int (*progress_register)(int (*)()) = nullptr;                ///< Open MPI's hook
   int (*Async_start)(int (*)(void*), void*, int) = nullptr;  ///< MPICH's
   Abi abi;
   std::string path;  ///< the file it came from

@@ -54,7 +54,6 @@ struct Native : Begun {
     std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
   }
   void cancel() override { real().Cancel(&native); }
-  bool must_end() const override { return false; }
 
   Handle native;
   Staging staging;
@@ -129,22 +128,6 @@ int begin_served(const Served& call, const Asked& asked, void* request) {
     return 0;
   } catch (const Error& error) {
     return report(asked.comm, error);
-  }
-}
-
-void watch(Begun& one) {
-  one.done.store(false);
-  const std::lock_guard lock(under_way().mutex);
-  under_way().all.push_back(&one);
-  pending.fetch_add(1);
-}
-
-void await_watched(const Begun& one) {
-  const InProgram here;
-  for (int round = 0; !one.done.load(std::memory_order_acquire); ++round) {
-    complete_ended();
-    let_mpi_progress();
-    if (round > 100) ::sched_yield();
   }
 }
 
@@ -232,23 +215,8 @@ void complete_ended() {
     }
     all.erase(all.begin() + static_cast<std::ptrdiff_t>(at));
     pending.fetch_sub(1);
-    if (one.request == 0)
-      one.done.store(true, std::memory_order_release);
-    else
-      real().Grequest_complete(one.request);  // may end it
+    real().Grequest_complete(one.request);  // may end it
   }
-}
-
-bool is_awaited() {
-  const std::lock_guard lock(under_way().mutex);
-  const auto& all = under_way().all;
-  return std::any_of(all.begin(), all.end(), [](const Begun* one) { return one->must_end(); });
-}
-
-void leave_rest() {
-  const std::lock_guard lock(under_way().mutex);
-  under_way().all.clear();
-  pending.store(0);
 }
 
 void nap(int round) {

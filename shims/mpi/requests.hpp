@@ -17,12 +17,9 @@ struct Begun {
   virtual bool has_ended() = 0;
   virtual void fill(void* status) const = 0;
   virtual void cancel() {}
-  /// False of what a program may leave unfinished: a receive that nothing was sent to.
-  virtual bool must_end() const { return true; }
-  Handle request = 0;            ///< 0 = watched: it stays its owner's
-  std::atomic<bool> done{true};  ///< of a watched one
-  int code = 0;                  ///< of its error, for the status
-  bool is_heard = false;         ///< the MPI has told its handler of it
+  Handle request = 0;
+  int code = 0;  ///< of its error, for the status
+  bool is_heard = false;  ///< the MPI has told its handler of it
 };
 
 struct Operation : Begun {
@@ -57,16 +54,10 @@ int begin_native(Handle native, Staging staging, void* request);
 /// Whether the MPI can call complete_ended() in all its functions, and from now on it does.
 bool has_hook();
 void begin_hook();
-/// Has its end asked for as that of the others, until it is done. It must live so long.
-void watch(Begun& one);
-void await_watched(const Begun& one);
 /// Tells the MPI of all that have ended.
 void complete_ended();
 /// plait's thread has ended one.
 void operation_ended(Operation& operation);
-/// Before MPI_Finalize: whether something must end first; then the rest is forgotten.
-bool is_awaited();
-void leave_rest();
 /// A short sleep, or until one ends.
 void nap(int round);
 

@@ -188,12 +188,11 @@ void end_serving() {
     all.swap(states().all);
   }
   for (const auto& state : all) state->close();
-  for (int round = 0; is_awaited() || states().threads.load() != 0; ++round) {
+  for (int round = 0; pending.load() != 0 || states().threads.load() != 0; ++round) {
     complete_ended();
     let_mpi_progress();
     nap(round);
   }
-  leave_rest();
   // Those over nodes free communicators of the MPI's: in one order on all ranks.
   for (std::shared_ptr<State>& state : all) state.reset();
   end_progress();

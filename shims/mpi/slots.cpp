@@ -205,11 +205,6 @@ std::optional<unsigned> claim_slot(int to) {
   return std::nullopt;
 }
 
-void number_slot(int to, unsigned slot) {
-  const std::lock_guard lock(node().mutex);
-  slot_of(to, slot).number = ++node().made;
-}
-
 void release_slot(int to, unsigned slot) {
   slot_of(to, slot).state.store(Sent::nothing);
   const std::lock_guard lock(node().mutex);

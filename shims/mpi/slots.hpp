@@ -68,8 +68,6 @@ std::optional<int> near_rank(Handle comm, int rank);
 
 /// A slot for a message to `to`; nothing where none is free. Its owner fills it in.
 std::optional<unsigned> claim_slot(int to);
-/// As claim_slot() has: another message than before.
-void number_slot(int to, unsigned slot);
 void release_slot(int to, unsigned slot);
 /// The MPI sends a message of such a length by itself: none of a header can be taken for it.
 void retire_slot(int to, std::uint64_t bytes);

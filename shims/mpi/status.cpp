@@ -15,7 +15,8 @@ std::uint64_t received_bytes(const void* status) {
   int cancelled = 0;
   if (real().Test_cancelled(status, &cancelled) == 0 && cancelled != 0) return 0;
   Count bytes = 0;
-  const auto get = real().Get_elements_x != nullptr ? real().Get_elements_x : real().Get_elements_c;
+  const auto get =
+      real().Get_elements_x != nullptr ? real().Get_elements_x : real().Get_elements_c;
   if (get(status, real().abi.byte, &bytes) != 0 || bytes < 0) return 0;
   return static_cast<std::uint64_t>(bytes);
 }

@@ -106,8 +106,7 @@ def test_a_large_message_that_is_too_long(mpi, run_staged):
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks"),
-    [("alone", 1), ("exchanges", 1), ("exchanges", 3), ("truncated", 2), ("left", 2)],
+    ("name", "ranks"), [("alone", 1), ("exchanges", 1), ("exchanges", 3), ("truncated", 2)]
 )
 def test_staged_device_memory(run_staged, name, ranks):
     found = rows(run_staged(name, ranks))
