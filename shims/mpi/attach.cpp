@@ -100,6 +100,9 @@ void set_least(const Env& env, Settings& found) {
   set(Collective::name, usual_least(Collective::name), usual_least_over_nodes(Collective::name));
 #include "plait/collectives.def"
 #undef PLAIT_COLLECTIVE
+  // Messages of two ranks by name alone: they have not run on GPUs, and a started receive of a
+  // persistent request may hold up a blocking send (docs/mpi.md).
+  found.on_gpus[static_cast<std::size_t>(Collective::send_recv)] = kNever;
 }
 
 /// A bad value is no reason to end somebody's program: it is this rank's reason to pass on.

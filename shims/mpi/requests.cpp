@@ -71,8 +71,12 @@ int query(void* extra, void* status) {
   return one.code;
 }
 
+void let_go(Begun* one) {
+  if (one->holders.fetch_sub(1) == 1) delete one;
+}
+
 int end(void* extra) {
-  delete static_cast<Begun*>(extra);
+  let_go(static_cast<Begun*>(extra));
   return 0;
 }
 
@@ -215,7 +219,8 @@ void complete_ended() {
     }
     all.erase(all.begin() + static_cast<std::ptrdiff_t>(at));
     pending.fetch_sub(1);
-    real().Grequest_complete(one.request);  // may end it
+    real().Grequest_complete(one.request);
+    let_go(&one);
   }
 }
 

@@ -19,6 +19,9 @@ struct Begun {
   virtual void cancel() {}
   Handle request = 0;
   int code = 0;  ///< of its error, for the status
+  /// The MPI's request, and the list of what is under way: MPICH lets go of a request that a
+  /// program frees before it has ended.
+  std::atomic<int> holders{2};
   bool is_heard = false;  ///< the MPI has told its handler of it
 };
 

@@ -226,8 +226,7 @@ std::optional<Error> Communicator::State::agree(const CallDescriptor& mine,
   controls.await_entered(call, options.arrive_s, peers);
   if (controls.ask_alike(call)) return std::nullopt;
   std::vector<CallDescriptor> all;
-  for (int peer = 0; peer < local_ranks(); ++peer)
-    all.push_back(controls.of(peer).calls[call % 2]);
+  for (int peer = 0; peer < local_ranks(); ++peer) all.push_back(controls.of(peer).calls[call % 2]);
   return verdict(all, over.world == nullptr ? std::vector<int>{} : over.nodes.peers());
 }
 
@@ -515,12 +514,13 @@ void Communicator::enqueue(const Request& given, const void* input, void* output
 }
 
 void Communicator::check() {
-  if (state_->beyond.whole != nullptr) return state_->beyond.whole->rails->check();
+  if (const State* const whole = state_->beyond.whole)
+    return whole->rails->check(whole->caller.load() == std::this_thread::get_id());
   if (state_->rails != nullptr)
     state_->rails->check(state_->caller.load() == std::this_thread::get_id());
   state_->with_context([&] { state_->gpu().check(); });
-  for (Communicator* pair : state_->all_pairs())
-    if (pair->device() != kNoDevice) pair->check();
+  for (Communicator* pair : state_->all_pairs())  // those with ranks of other nodes go by rails
+    if (pair->device() != kNoDevice && pair->state_->beyond.whole == nullptr) pair->check();
 }
 
 int Communicator::device() const {

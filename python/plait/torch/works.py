@@ -166,12 +166,16 @@ def await_event(event: Any, what: str, seconds: float, check: Callable[[], None]
     """The host waits for a GPU's event, at most so long; check() raises what calls met."""
     end = time.monotonic() + seconds
     pause = 1e-5
-    while not event.query():
-        check()
-        if time.monotonic() >= end:
-            raise timed_out(what, seconds)
-        time.sleep(pause)
-        pause = min(2 * pause, 1e-3)
+    try:
+        while not event.query():
+            check()
+            if time.monotonic() >= end:
+                raise timed_out(what, seconds)
+            time.sleep(pause)
+            pause = min(2 * pause, 1e-3)
+    except RuntimeError:
+        check()  # knows why a stream has failed
+        raise
     check()
 
 
@@ -205,8 +209,20 @@ class OnStream(Work):
         self._future: Any = None
 
     def __del__(self) -> None:
-        """Where nobody waited, the allocator is told which stream still uses the tensors."""
-        for tensor in tensors_in(getattr(self, "_keep", None)):
+        """Where nobody waited, the allocator is told which stream still uses the tensors.
+
+        Not of a stream that has failed: the allocator would ask it, and end the process.
+        """
+        keep = getattr(self, "_keep", None)
+        if keep is None:
+            return
+        if not torch.cuda.is_current_stream_capturing():  # asking would end the capture
+            try:
+                if self._event.query():
+                    return
+            except RuntimeError:
+                return
+        for tensor in tensors_in(keep):
             if tensor.is_cuda:
                 tensor.record_stream(self._stream)
 
@@ -215,10 +231,10 @@ class OnStream(Work):
 
         With a timeout the host waits too, that long at most. A graph that is captured has no time.
         """
+        self._check()  # first: it knows why a stream has failed
         if self._is_side:
             torch.cuda.current_stream(self._stream.device).wait_event(self._event)
             self._keep = None
-        self._check()
         seconds = timeout.total_seconds() if timeout is not None else 0.0
         if seconds > 0 and not torch.cuda.is_current_stream_capturing():
             await_event(self._event, self._what, seconds, self._check)
