@@ -111,7 +111,8 @@ std::unique_ptr<Begun> begun_exchange_in_place(void* buffer, typename Width::N c
   made->kept.resize(bytes);
   pack(staging.twin(static_cast<const void*>(buffer)), bytes > 0 ? count : 0, layout,
        made->kept.data());
-  made->receive = begun_receive<Width>(buffer, count, type, ends.from, ends.in_tag, ends.comm, code);
+  made->receive =
+      begun_receive<Width>(buffer, count, type, ends.from, ends.in_tag, ends.comm, code);
   if (made->receive == nullptr) return nullptr;
   made->send = begun_send<Width>(made->kept.data(), static_cast<N>(bytes), real().abi.byte, ends.to,
                                  ends.out_tag, ends.comm, code);
@@ -120,14 +121,14 @@ std::unique_ptr<Begun> begun_exchange_in_place(void* buffer, typename Width::N c
   return nullptr;
 }
 
-#define PLAIT_MPI_WIDTH(Width)                                                                 \
-  template std::unique_ptr<Begun> begun_send<Width>(const void*, Width::N, Handle, int, int,   \
-                                                    Handle, int&);                             \
-  template std::unique_ptr<Begun> begun_receive<Width>(void*, Width::N, Handle, int, int,      \
-                                                       Handle, int&);                          \
-  template std::unique_ptr<Begun> begun_exchange<Width>(const void*, Width::N, Handle, void*,  \
-                                                        Width::N, Handle, const Ends&, int&);  \
-  template std::unique_ptr<Begun> begun_exchange_in_place<Width>(void*, Width::N, Handle,      \
+#define PLAIT_MPI_WIDTH(Width)                                                                    \
+  template std::unique_ptr<Begun> begun_send<Width>(const void*, Width::N, Handle, int, int,      \
+                                                    Handle, int&);                                \
+  template std::unique_ptr<Begun> begun_receive<Width>(void*, Width::N, Handle, int, int, Handle, \
+                                                       int&);                                     \
+  template std::unique_ptr<Begun> begun_exchange<Width>(const void*, Width::N, Handle, void*,     \
+                                                        Width::N, Handle, const Ends&, int&);     \
+  template std::unique_ptr<Begun> begun_exchange_in_place<Width>(void*, Width::N, Handle,         \
                                                                  const Ends&, int&);
 PLAIT_MPI_WIDTH(Small)
 PLAIT_MPI_WIDTH(Large)

@@ -117,7 +117,7 @@ int probed(int code, Handle comm, int found, void* status) {
 }  // namespace
 
 /// In each of these NATIVE calls the MPI's own; full and twin are the program's names for it.
-#define PLAIT_MPI_TRANSFER_AS(full, twin, name, comm_of, parameters, arguments, buffers)            \
+#define PLAIT_MPI_TRANSFER_AS(full, twin, name, comm_of, parameters, arguments, buffers)      \
   PLAIT_EXPORT full parameters {                                                              \
     if (moves_messages()) note_sent(PLAIT_MPI_UNPACKED arguments);                            \
     if (!may_meet_gpus()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                  \
@@ -128,7 +128,7 @@ int probed(int code, Handle comm, int found, void* status) {
   PLAIT_EXPORT twin parameters PLAIT_TWIN(full);
 
 /// MAKE: begin_staged or persist_staged.
-#define PLAIT_MPI_REQUEST_AS(full, twin, MAKE, name, comm_of, parameters, arguments, buffers)       \
+#define PLAIT_MPI_REQUEST_AS(full, twin, MAKE, name, comm_of, parameters, arguments, buffers) \
   PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                           \
     if (moves_messages()) note_sent(PLAIT_MPI_UNPACKED arguments);                            \
     if (!may_meet_gpus()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request);         \
@@ -138,7 +138,7 @@ int probed(int code, Handle comm, int found, void* status) {
   }                                                                                           \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
 
-#define PLAIT_MPI_SENT_AS(full, twin, name, parameters, arguments)                                  \
+#define PLAIT_MPI_SENT_AS(full, twin, name, parameters, arguments)                            \
   PLAIT_EXPORT full parameters {                                                              \
     const auto offer = [&](int&) { return offered({buffer, count, type}, peer, tag, comm); }; \
     if (moves_messages())                                                                     \
@@ -150,7 +150,7 @@ int probed(int code, Handle comm, int found, void* status) {
   }                                                                                           \
   PLAIT_EXPORT twin parameters PLAIT_TWIN(full);
 
-#define PLAIT_MPI_BEGUN_SENT_AS(full, twin, name, parameters, arguments)                            \
+#define PLAIT_MPI_BEGUN_SENT_AS(full, twin, name, parameters, arguments)                      \
   PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                           \
     const auto offer = [&](int&) { return offered({buffer, count, type}, peer, tag, comm); }; \
     if (moves_messages())                                                                     \
@@ -162,14 +162,14 @@ int probed(int code, Handle comm, int found, void* status) {
   }                                                                                           \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
 
-#define PLAIT_MPI_INTO(name, arguments)                                                           \
-  [&](void* posted, void* last) {                                                                 \
-    return into(                                                                                  \
-        posted, [&](auto... given) { return NATIVE(name, given..., last); },                      \
-        PLAIT_MPI_UNPACKED arguments);                                                            \
+#define PLAIT_MPI_INTO(name, arguments)                                      \
+  [&](void* posted, void* last) {                                            \
+    return into(                                                             \
+        posted, [&](auto... given) { return NATIVE(name, given..., last); }, \
+        PLAIT_MPI_UNPACKED arguments);                                       \
   }
 
-#define PLAIT_MPI_RECEIVED_AS(full, twin, name, comm_of, parameters, arguments)                         \
+#define PLAIT_MPI_RECEIVED_AS(full, twin, name, comm_of, parameters, arguments)                   \
   PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* status) {                                \
     if (is_plain(buffer, count, type)) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, status); \
     return received(comm_of, {buffer, count, type}, status, PLAIT_MPI_INTO(name, arguments));     \
@@ -177,7 +177,7 @@ int probed(int code, Handle comm, int found, void* status) {
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* status) PLAIT_TWIN(full);
 
 /// TAKEN: AsRequest or AsPersistent.
-#define PLAIT_MPI_BEGUN_RECEIVED_AS(full, twin, TAKEN, name, comm_of, parameters, arguments)             \
+#define PLAIT_MPI_BEGUN_RECEIVED_AS(full, twin, TAKEN, name, comm_of, parameters, arguments)       \
   PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                                \
     if (is_plain(buffer, count, type)) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request); \
     return begin_received(comm_of, {buffer, count, type}, PLAIT_MPI_INTO(name, arguments),         \
@@ -186,7 +186,8 @@ int probed(int code, Handle comm, int found, void* status) {
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
 
 /// WAITED: waited or begun, with where its result goes.
-#define PLAIT_MPI_EXCHANGED_AS(full, twin, WAITED, name, result, parameters, arguments, make, ends) \
+#define PLAIT_MPI_EXCHANGED_AS(full, twin, WAITED, name, result, parameters, arguments, make, \
+                               ends)                                                          \
   PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* result) {                            \
     if (is_plain ends) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, result);             \
     const auto made = [&](int& code) { return make<Width>(PLAIT_MPI_UNPACKED ends, code); };  \
@@ -194,15 +195,18 @@ int probed(int code, Handle comm, int found, void* status) {
   }                                                                                           \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* result) PLAIT_TWIN(full);
 
-#define PLAIT_MPI_TRANSFER(name, ...) PLAIT_MPI_TRANSFER_AS(MPI_NAME(name), PMPI_NAME(name), name, __VA_ARGS__)
+#define PLAIT_MPI_TRANSFER(name, ...) \
+  PLAIT_MPI_TRANSFER_AS(MPI_NAME(name), PMPI_NAME(name), name, __VA_ARGS__)
 #define PLAIT_MPI_BEGUN_TRANSFER(name, ...) \
   PLAIT_MPI_REQUEST_AS(MPI_NAME(name), PMPI_NAME(name), begin_staged, name, __VA_ARGS__)
 #define PLAIT_MPI_PERSISTENT(name, ...) \
   PLAIT_MPI_REQUEST_AS(MPI_NAME(name), PMPI_NAME(name), persist_staged, name, __VA_ARGS__)
-#define PLAIT_MPI_SENT(name, comm, ...) PLAIT_MPI_SENT_AS(MPI_NAME(name), PMPI_NAME(name), name, __VA_ARGS__)
+#define PLAIT_MPI_SENT(name, comm, ...) \
+  PLAIT_MPI_SENT_AS(MPI_NAME(name), PMPI_NAME(name), name, __VA_ARGS__)
 #define PLAIT_MPI_BEGUN_SENT(name, comm, ...) \
   PLAIT_MPI_BEGUN_SENT_AS(MPI_NAME(name), PMPI_NAME(name), name, __VA_ARGS__)
-#define PLAIT_MPI_RECEIVED(name, ...) PLAIT_MPI_RECEIVED_AS(MPI_NAME(name), PMPI_NAME(name), name, __VA_ARGS__)
+#define PLAIT_MPI_RECEIVED(name, ...) \
+  PLAIT_MPI_RECEIVED_AS(MPI_NAME(name), PMPI_NAME(name), name, __VA_ARGS__)
 #define PLAIT_MPI_BEGUN_RECEIVED(name, ...) \
   PLAIT_MPI_BEGUN_RECEIVED_AS(MPI_NAME(name), PMPI_NAME(name), AsRequest, name, __VA_ARGS__)
 #define PLAIT_MPI_PERSISTENT_RECEIVED(name, ...) \
@@ -248,8 +252,7 @@ PLAIT_EXPORT MPI_Iprobe(int source, int tag, Handle comm, int* flag, void* statu
 PLAIT_EXPORT MPI_Mprobe(int source, int tag, Handle comm, void* message, void* status) {
   return probed(real().Mprobe(source, tag, comm, message, status), comm, 1, status);
 }
-PLAIT_EXPORT MPI_Improbe(int source, int tag, Handle comm, int* flag, void* message,
-                         void* status) {
+PLAIT_EXPORT MPI_Improbe(int source, int tag, Handle comm, int* flag, void* message, void* status) {
   const int code = real().Improbe(source, tag, comm, flag, message, status);
   return probed(code, comm, *flag, status);
 }

@@ -33,7 +33,8 @@ Table& table() {
 
 void keep_persistent(Handle request, Staging staging, std::unique_ptr<Delivery> delivery) {
   const std::lock_guard lock(table().mutex);
-  table().all.insert_or_assign(real().abi.key(request), Kept{std::move(staging), std::move(delivery)});
+  table().all.insert_or_assign(real().abi.key(request),
+                               Kept{std::move(staging), std::move(delivery)});
   persistent.store(static_cast<int>(table().all.size()));
 }
 
