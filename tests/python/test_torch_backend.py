@@ -484,6 +484,7 @@ def made_again(rank, ranks):
         gone = dist.isend(mine, peer)
         dist.recv(torch.empty(10), (rank - 1) % ranks)
         gone.wait()
+        dist.barrier()  # a group that is destroyed takes messages along that nobody has fetched
     return True
 
 
