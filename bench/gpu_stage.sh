@@ -46,5 +46,6 @@ for file in "$run"/plait/*.so* "$run"/plait/nccl/*.so* "$run/libplait_kernels.so
   strip --strip-unneeded "$file"
 done
 find "$run" -name __pycache__ -type d -prune -exec rm -rf {} +
-git -C "$here" rev-parse --short HEAD > "$run/commit"
+# A source distribution is no repository, or one that has no commit yet.
+git -C "$here" rev-parse --short --verify --quiet HEAD > "$run/commit" || echo unknown > "$run/commit"
 du -sm "$run" | cut -f1 | xargs -I{} echo "$run: {} MB of 64 at most"
