@@ -41,6 +41,8 @@ TUNED = {
         {"order": 2, "shift": 1},
         {"copied_results": 1},
         {"fold": 1, "under_way_kib": 2048, "piece_kib": 8, "shift": 1},
+        {"pull": 2},
+        {"pull": 3},
         {"pull": 1},
         {"under_way_kib": 2048, "piece_kib": 8, "shift": 1, "copied_results": 1},
         {"blocks": 64},

@@ -257,11 +257,13 @@ def mutants() -> list[str]:
         what, by = TEXTS[file]
         body.append((what, count, by))
     plans = "plan_mutants.def"
-    tiles, pulls, lines, schedules = (
-        len(rows(plans, f"PLAIT_{of}_MUTANT")) for of in ("TILE", "PULL", "LINE", "SCHEDULE")
+    tiles, results, parts, lines, schedules = (
+        len(rows(plans, f"PLAIT_{of}_MUTANT"))
+        for of in ("TILE", "PULL", "PART", "LINE", "SCHEDULE")
     )
     body.append(("plan of `tiled`, in each of a kernel's roles", tiles, "`verify`"))
-    body.append(("the same where results are pulled", pulls, "`verify`"))
+    body.append(("the same where results are pulled", results, "`verify`"))
+    body.append(("the same where parts are pulled", parts, "`verify`"))
     body.append(("plans of calls by lines, at every place", lines, "`verify`"))
     body.append(("plans `fold`, `phases` and `ring`, at every place", schedules, "`verify`"))
     body.append(("all", sum(count for _, count, _ in body), ""))

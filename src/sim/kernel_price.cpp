@@ -24,7 +24,7 @@ struct KernelCosts {
   double message_lines_ns, message_tiles_ns, message_both_ns;
   double message_blocks_ns;
   double gather_gb_per_s, gather_all_gb_per_s, gather_ns, gather_chunk_ns;
-  double in_step_to_three, in_step_to_seven, pull_share;
+  double in_step_to_three, in_step_to_seven, pull_share, load_share;
   double drift_bytes, piece_ns, shift_share, xor_share, phase_ns;
   double ring_ns, ring_step_ns, ring_take_gb_per_s;
 };
@@ -64,6 +64,7 @@ KernelCosts costs_of(const Topology& topology) {
   get("in_step_to_three_share", costs.in_step_to_three);
   get("in_step_to_seven_share", costs.in_step_to_seven);
   get("tile_pull_share", costs.pull_share);
+  get("tile_load_share", costs.load_share);
   get("tile_drift_bytes", costs.drift_bytes);
   get("tile_piece_ns", costs.piece_ns);
   get("tile_shift_share", costs.shift_share);
@@ -258,22 +259,24 @@ class Price {
     const double by_link = bytes / (link_gb_per_s_ * reached);
     return under_way > 0.0 ? std::max(by_link, bytes / under_way * costs_.piece_ns) : by_link;
   }
-  // Readers pull as fast as each can take, so they stay in step.
-  double pulled_ns(double bytes, double peers) const {
+  // Readers pull as fast as each can take, so they stay in step; `share`: of what stores reach.
+  double pulled_ns(double bytes, double peers, double share) const {
     const double in_step =
         to_peers(peers, costs_.to_one, costs_.in_step_to_three, costs_.in_step_to_seven);
-    return bytes / (link_gb_per_s_ * in_step * costs_.pull_share);
+    return bytes / (link_gb_per_s_ * in_step * share);
   }
-  // Of calls in two hops half of the bytes are parts, which senders push by bulk copies, and half
-  // results, which owners store where readers do not pull them.
+  // Of calls in two hops half of the bytes are parts, which senders push by bulk copies where
+  // owners do not load them, and half results, which owners store where readers do not pull them.
   double tile_link_ns(const Tiles& made, double bytes, double peers) const {
-    const bool pulls = has("pull") > 0;
-    const double results = made.hops > 1 ? bytes / 2 : pulls ? bytes : 0.0, parts = bytes - results;
-    const double phases = has("phases");
-    const double parts_ns = phases > 0 ? link_ns(parts, 1.0) + phases * costs_.phase_ns
-                                       : pushed_ns(parts, peers, has("under_way_bytes"));
-    return parts_ns + (pulls ? pulled_ns(results, peers)
-                             : pushed_ns(results, peers, has("results_under_way_bytes")));
+    const auto pull = static_cast<int>(has("pull"));  // cuda::TilePulls
+    const bool pulls_results = (pull & 1) != 0, pulls_parts = (pull & 2) != 0;
+    const double results = made.hops > 1 ? bytes / 2 : pulls_results ? bytes : 0.0;
+    const double parts = bytes - results, phases = has("phases");
+    const double parts_ns = phases > 0    ? link_ns(parts, 1.0) + phases * costs_.phase_ns
+                            : pulls_parts ? pulled_ns(parts, peers, costs_.load_share)
+                                          : pushed_ns(parts, peers, has("under_way_bytes"));
+    return parts_ns + (pulls_results ? pulled_ns(results, peers, costs_.pull_share)
+                                     : pushed_ns(results, peers, has("results_under_way_bytes")));
   }
 
   double tiles_ns() const {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -202,7 +203,7 @@ std::vector<Call> random_calls(int ranks, std::mt19937& random, unsigned most = 
     call.wish.slot_memory_bytes = tile_slots(ranks) * kSlotBytes;
     call.wish.fold = random() % 2 == 0;
     call.wish.ring = !call.wish.fold;
-    call.wish.pull = random() % 3 == 0;  // where it folds or goes round it does not pull
+    call.wish.pull = std::vector{0, 0, 1, 2, 3}[random() % 5];  // where nothing folds or goes round
     call.wish.order = static_cast<TargetOrder>(random() % 4);
     call.wish.turns = random() % 2 == 0;
     call.wish.piece_bytes = random() % 2 == 0 ? 0 : 16 << random() % 5;
@@ -394,19 +395,26 @@ TEST_CASE("tiled calls in the slots of another turn are not what their plan says
 TEST_CASE("tiled in two halves, round a ring and by pulls does what its plan says" *
           doctest::skip(kLooksForRaces)) {
   struct Way {
-    bool TileWish::* wish;
+    std::function<void(TileWish&)> choose;
     Collective collective;
     DataType type;
   };
+  const auto folds = [](TileWish& wish) { wish.fold = true; };
+  const auto rings = [](TileWish& wish) { wish.ring = true; };
+  const auto pulls = [](int what) { return [what](TileWish& wish) { wish.pull = what; }; };
   const Topology topology = load_topology("hgx-h200");
   for (const int ranks : {3, 4, 5, 6, 7, 8})
-    for (const Way& way : {Way{&TileWish::fold, Collective::all_reduce, DataType::fp32},
-                           {&TileWish::ring, Collective::all_reduce, DataType::uint32},
-                           {&TileWish::ring, Collective::reduce_scatter, DataType::uint32},
-                           {&TileWish::ring, Collective::reduce, DataType::uint16},
-                           {&TileWish::pull, Collective::all_reduce, DataType::fp32},
-                           {&TileWish::pull, Collective::all_gather, DataType::fp32},
-                           {&TileWish::pull, Collective::broadcast, DataType::fp32}}) {
+    for (const Way& way : {Way{folds, Collective::all_reduce, DataType::fp32},
+                           {rings, Collective::all_reduce, DataType::uint32},
+                           {rings, Collective::reduce_scatter, DataType::uint32},
+                           {rings, Collective::reduce, DataType::uint16},
+                           {pulls(1), Collective::all_reduce, DataType::fp32},
+                           {pulls(1), Collective::all_gather, DataType::fp32},
+                           {pulls(1), Collective::broadcast, DataType::fp32},
+                           {pulls(2), Collective::all_reduce, DataType::bf16},
+                           {pulls(2), Collective::reduce_scatter, DataType::fp32},
+                           {pulls(3), Collective::all_reduce, DataType::fp32},
+                           {pulls(3), Collective::reduce, DataType::fp32}}) {
       Request request;
       request.collective = way.collective;
       request.ranks = ranks;
@@ -414,14 +422,15 @@ TEST_CASE("tiled in two halves, round a ring and by pulls does what its plan say
       request.type = way.type;
       request.root = way.collective == Collective::reduce ? ranks / 2 : 0;
       request = checked(request, topology);
-      if (way.wish == &TileWish::fold && !why_no_fold(request).empty()) continue;
       TileWish wish;
       wish.most_blocks = 2;
       wish.slot_memory_bytes = tile_slots(ranks) * kSlotBytes;
-      wish.*way.wish = true;
+      way.choose(wish);
+      if (wish.fold && !why_no_fold(request).empty()) continue;
       const Plan plan = tile_plan(topology, request, wish);
       CAPTURE(label(plan));
       CHECK((plan.params.contains("ring")) == wish.ring);
+      CHECK((plan.params.contains("pull") ? plan.params.at("pull") : 0) == wish.pull);
       CHECK(verify_in_a_row({&plan, &plan}).proved());
       CHECK(fault_of(request, wish, plan, 0) == "");
     }

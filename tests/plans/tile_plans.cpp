@@ -55,8 +55,8 @@ TileWish round_a_ring(TileWish wish) {
   return wish;
 }
 
-TileWish pulling(TileWish wish) {
-  wish.pull = true;
+TileWish pulling(TileWish wish, int what) {
+  wish.pull = what;
   return wish;
 }
 
@@ -105,10 +105,13 @@ TEST_CASE("tiled calls follow each other in any order, in the same slots") {
     calls.push_back(tile_plan(
         topology, request_of(topology, Collective::all_reduce, ranks, 0, 3000, DataType::int32),
         round_a_ring(wish_of(ranks, 1, 64))));
-    for (const Collective collective : {Collective::all_reduce, Collective::all_gather})
-      calls.push_back(tile_plan(topology,
-                                request_of(topology, collective, ranks, 0, 3000, DataType::fp32),
-                                pulling(wish_of(ranks, 1, 64))));
+    for (const int pull : {1, 2, 3})  // TilePulls
+      for (const Collective collective :
+           {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter})
+        if (pull == kPullsResults || reduces(collective))
+          calls.push_back(tile_plan(
+              topology, request_of(topology, collective, ranks, 0, 3000, DataType::fp32),
+              pulling(wish_of(ranks, 1, 64), pull)));
     for (const Plan& first : calls)
       for (const Plan& second : calls)
         for (const Plan& third : calls)
@@ -123,18 +126,20 @@ struct TileFault {
   const char* what;
   std::string role;
   int word = -1;
-  bool pulls = false;
+  int pulls = 0;
 };
 const std::vector<TileFault> kFaults{
 #define PLAIT_LINE_MUTANT(...)
-#define PLAIT_TILE_MUTANT(mistake, role, word) {mistake, #role, word, false},
-#define PLAIT_PULL_MUTANT(mistake, role, word) {mistake, #role, word, true},
+#define PLAIT_TILE_MUTANT(mistake, role, word) {mistake, #role, word, 0},
+#define PLAIT_PULL_MUTANT(mistake, role, word) {mistake, #role, word, kPullsResults},
+#define PLAIT_PART_MUTANT(mistake, role, word) {mistake, #role, word, kPullsParts},
 #define PLAIT_SCHEDULE_MUTANT(...)
 #include "plans/plan_mutants.def"
 #undef PLAIT_SCHEDULE_MUTANT
 #undef PLAIT_LINE_MUTANT
 #undef PLAIT_TILE_MUTANT
 #undef PLAIT_PULL_MUTANT
+#undef PLAIT_PART_MUTANT
 };
 
 void spoil(const Plan& plan, const TileFault& fault, std::vector<Op>& ops) {
@@ -164,6 +169,14 @@ void spoil(const Plan& plan, const TileFault& fault, std::vector<Op>& ops) {
     } else if (what == "from the own slot" && op.kind == OpKind::copy &&
                op.srcs[0].rank != op.dst.rank) {
       op.srcs[0].rank = op.dst.rank;
+    } else if (what == "from the own slot" && op.kind == OpKind::reduce) {
+      for (Region& src : op.srcs) src.rank = op.dst.rank;
+    } else if (what == "into the owner's slot" && pushes) {
+      // As where parts are pushed: the slot of this sender at whose part it is.
+      const auto owner = static_cast<int>(op.dst.offset / ring);
+      op.dst.offset += static_cast<std::uint64_t>(op.dst.rank) * ring;
+      op.dst.offset -= static_cast<std::uint64_t>(owner) * ring;
+      op.dst.rank = owner;
     } else if (what == "another part" && pushes && op.srcs[0].offset >= slot) {
       op.srcs[0].offset -= slot;
     }
@@ -183,17 +196,23 @@ bool is_found(const TileFault& fault) {
       calls.push_back(std::move(plan));
       return verify(calls.back()).proved();
     };
-    const TileWish plain = wish_of(ranks, 1, 64), wish = fault.pulls ? pulling(plain) : plain;
-    std::vector<Collective> collectives{Collective::all_reduce, Collective::broadcast,
-                                        Collective::reduce, Collective::all_gather};
-    if (fault.pulls && ranks == 2) continue;
-    if (!fault.pulls) collectives.push_back(Collective::copy);
+    const bool pulls = fault.pulls != 0;
+    const TileWish plain = wish_of(ranks, 1, 64), wish = pulling(plain, fault.pulls);
+    std::vector<Collective> collectives{Collective::all_reduce, Collective::reduce};
+    if (fault.pulls == kPullsParts) {
+      collectives.push_back(Collective::reduce_scatter);
+    } else {
+      collectives.push_back(Collective::broadcast);
+      collectives.push_back(Collective::all_gather);
+    }
+    if (pulls && ranks == 2) continue;
+    if (!pulls) collectives.push_back(Collective::copy);
     for (const Collective collective : collectives)
       if (!add(collective, wish)) return true;
-    if (!fault.pulls && !add(Collective::all_reduce, relaying(wish))) return true;
+    if (!pulls && !add(Collective::all_reduce, relaying(wish))) return true;
     for (const Collective collective :
          {Collective::all_reduce, Collective::reduce_scatter, Collective::reduce})
-      if (!fault.pulls && !add(collective, round_a_ring(wish), DataType::int32)) return true;
+      if (!pulls && !add(collective, round_a_ring(wish), DataType::int32)) return true;
     for (const Plan& first : calls)
       for (const Plan& second : calls)
         if (!verify_in_a_row({&first, &second}).proved()) return true;
@@ -211,7 +230,8 @@ TEST_CASE("faults in the roles of a tiled call are found by its proof") {
     ++found[fault.what];
   }
   for (const auto& [what, count] : found) MESSAGE(what, ": ", count);
-  for (const bool pulls : {false, true}) CHECK(!is_found({"nothing", "push", kTileFree, pulls}));
+  for (const int pulls : {0, int{kPullsResults}, int{kPullsParts}})
+    CHECK(!is_found({"nothing", "push", kTileFree, pulls}));
 }
 
 /// What the plan of one block says of all of them.

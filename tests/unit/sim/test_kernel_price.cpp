@@ -100,6 +100,9 @@ TEST_CASE("schedules of tiled are priced by what they change") {
     CHECK(sums(ranks, {{"phases", 10}}) < plain);
     CHECK(sums(ranks, {{"phases", 1000}}) > plain);
     CHECK(sums(ranks, {{"pull", 1}}) < plain);
+    // Loads of parts stay in step too, but reach less of a link: worth it to seven peers alone.
+    CHECK((sums(ranks, {{"pull", 2}}) < plain) == (ranks == 8));
+    CHECK(sums(ranks, {{"pull", 3}}) < sums(ranks, {{"pull", 2}}));
     const double gathered = tiled(ranks, {}, Collective::all_gather);
     CHECK(tiled(ranks, {{"pull", 1}}, Collective::all_gather) < gathered);
   }

@@ -25,6 +25,9 @@ inline constexpr unsigned kTileSharedBytes = (kPushStages + kCollectStages) * kB
 /// In which a rank takes its targets.
 enum TargetOrder : std::int32_t { kByRank, kByXor, kQuadratic, kInPairs };
 
+/// What lies in slots of who made it until others fetch it, instead of being pushed to them: bits.
+enum TilePulls : std::int32_t { kPullsResults = 1, kPullsParts = 2 };
+
 /// Words of a rank's memory that peers raise, one writer each; they count a block's tiles of all
 /// calls, so nothing is reset.
 struct TileFlags {
@@ -54,7 +57,7 @@ struct TiledArgs : CallArgs {
   std::int32_t shift;             ///< not 0: a rank's parts go to rank + shift only
   std::int32_t half;              ///< not 0: a fold, owners i and half + i handle part i
   std::int32_t ring;              ///< 1 = parts and results go from each rank to the next
-  std::int32_t pull;              ///< 1 = results stay in their owners' slots, for others to pull
+  std::int32_t pull;              ///< TilePulls
   std::int32_t order;             ///< TargetOrder
   std::uint32_t turns;            ///< 1 = each block begins with another target
   std::uint32_t piece_bytes;      ///< of a bulk copy to others, at most

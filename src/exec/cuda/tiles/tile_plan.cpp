@@ -71,7 +71,7 @@ class TilePlan {
     const TiledArgs& shape = shapes_[0];
     if (shape.half != 0) b_.param("fold", 1);
     if (shape.ring != 0) b_.param("ring", 1);
-    if (shape.pull != 0) b_.param("pull", 1);
+    if (shape.pull != 0) b_.param("pull", shape.pull);
     if (shape.turns != 0) b_.param("shift", 1);
     if (shape.order == kByXor) b_.param("by_xor", 1);
     const std::uint64_t piece = std::uint64_t{shape.blocks} * shape.piece_bytes;  // of each block
@@ -125,7 +125,7 @@ class TilePlan {
   }
   /// Where what was handled here is stored; with pulls once, for all who read it.
   std::vector<int> stores_to() const {
-    if (mine().pull != 0) return {me_};
+    if (pulls_results(mine())) return {me_};
     std::vector<int> to;
     for (int step = 1; step < n_; ++step)
       if (is_read_by(peer(step))) to.push_back(peer(step));
@@ -136,7 +136,12 @@ class TilePlan {
   }
   /// Out of which this rank takes a result.
   Region result_slot(int owner, std::uint32_t tile, std::uint64_t bytes) const {
-    return slot(mine().pull != 0 ? owner : me_, 1, owner, tile, bytes);
+    return slot(pulls_results(mine()) ? owner : me_, 1, owner, tile, bytes);
+  }
+  /// Into which a sender puts an owner's part, and out of which the owner reduces it.
+  Region part_slot(int owner, int sender, std::uint32_t tile, std::uint64_t bytes) const {
+    return pulls_parts(mine()) ? slot(sender, 0, owner, tile, bytes)
+                               : slot(owner, 0, sender, tile, bytes);
   }
   Flag word(TileWord index, int owner, int writer) const { return {owner, writer, index}; }
   Flag inside(TileWord index) const { return {me_, me_, index}; }
@@ -168,7 +173,7 @@ class TilePlan {
           b_.await(lane("push"), word(kTilePace, me_, owner), tile + 1);
         }
         const Region src = input(owner, tile);
-        b_.copy(lane("push"), slot(owner, 0, me_, tile, src.bytes), src);
+        b_.copy(lane("push"), part_slot(owner, me_, tile, src.bytes), src);
       }
       b_.raise(lane("push"), inside(kTileSent), tile + 1);
       b_.raise(lane("push"), inside(kTileArrived), tile + 1);
@@ -227,16 +232,17 @@ class TilePlan {
     }
   }
   /// Where no output keeps the sum, threads hold it until its reader has it; in the plan it takes
-  /// the place of a part.
+  /// the place of a part, or lies where a rank's part for itself would.
   void reduce(std::uint32_t tile) {
     const Region own = input(me_, tile);
     std::vector<Region> srcs;
     for (int which = 0; which < source_count(mine()); ++which) {
       const int rank = source_rank(mine(), which);
-      srcs.push_back(rank == me_ ? own : slot(me_, 0, rank, tile, own.bytes));
+      srcs.push_back(rank == me_ ? own : part_slot(me_, rank, tile, own.bytes));
     }
     const bool is_last = !is_lower(mine(), me_);
     const Region sum = in(mine().keepers, me_) ? output(me_, tile)
+                       : pulls_parts(mine())   ? slot(me_, 0, me_, tile, own.bytes)
                        : srcs[0] == own        ? srcs[1]
                                                : srcs[0];
     b_.reduce(lane("handle"), sum, srcs, is_last);

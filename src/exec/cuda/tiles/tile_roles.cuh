@@ -90,13 +90,18 @@ struct TileRoles {
   /// before the last.
   __device__ unsigned stores_to() const {
     const unsigned to = hands_to();
-    return args.pull != 0 && to != 0 ? 1u << args.rank : to;
+    return pulls_results(args) && to != 0 ? 1u << args.rank : to;
   }
-  __device__ int first_target() const { return args.pull != 0 ? 0 : 1; }
-  __device__ int last_target() const { return args.pull != 0 ? 1 : args.ranks; }
+  __device__ int first_target() const { return pulls_results(args) ? 0 : 1; }
+  __device__ int last_target() const { return pulls_results(args) ? 1 : args.ranks; }
+  /// Into which a sender puts an owner's part, and out of which the owner reduces it.
+  __device__ char* part_slot(int owner, int sender, unsigned tile) const {
+    const bool stays = pulls_parts(args);
+    return slot(stays ? sender : owner, 0, stays ? owner : sender, tile);
+  }
   /// Out of which this rank takes a result.
   __device__ const char* result_slot(int owner, unsigned tile) const {
-    return slot(args.pull != 0 ? owner : args.rank, 1, owner, tile);
+    return slot(pulls_results(args) ? owner : args.rank, 1, owner, tile);
   }
   __device__ bool bulk_output() const {
     return is_aligned(args.output) && args.result_stride % 16 == 0;
@@ -122,7 +127,7 @@ struct TileRoles {
                          : static_cast<unsigned>(
                                min(bytes - from, static_cast<unsigned long long>(tile_units) * 16));
   }
-  /// `stage` 0: parts, by sender; 1: results, by owner.
+  /// `stage` 0: parts, by sender (see part_slot()); 1: results, by owner.
   __device__ char* slot(int at, int stage, int from, unsigned tile) const {
     return args.slots[at] +
            slot_index(args.ranks, blockIdx.x, stage, from, base + tile) * args.slot_bytes;
@@ -183,7 +188,7 @@ struct TileRoles {
         if (args.order == kInPairs) broken = team.any(broken);
         if (broken) return;
         if (in(to, owner))
-          put_units(team, slot(owner, 0, args.rank, tile), input(owner), part_bytes(owner),
+          put_units(team, part_slot(owner, args.rank, tile), input(owner), part_bytes(owner),
                     first(tile), length(owner, tile), element);
       }
       team.meet();
@@ -235,7 +240,7 @@ struct TileRoles {
     const auto push = [&](int owner, unsigned tile, unsigned from, unsigned end) {
       const unsigned bytes = whole_bytes(owner, tile);
       const char* const src = input(owner) + first(tile) * 16;
-      char* const dst = slot(owner, 0, args.rank, tile);
+      char* const dst = part_slot(owner, args.rank, tile);
       if (from == 0) queue({nullptr, 0, tile, static_cast<unsigned>(owner), true});
       for (unsigned at = from; at < min(bytes, end) && !broken; at += args.piece_bytes) {
         const unsigned piece = min(args.piece_bytes, bytes - at);
@@ -279,7 +284,7 @@ struct TileRoles {
       const unsigned whole = whole_bytes(owner, tile) / 16;
       if (!in(to, owner) || whole == length(owner, tile)) continue;
       const Unit unit = load_any(input(owner), first(tile) + whole, part_bytes(owner), true);
-      store_pair(slot(owner, 0, args.rank, tile) + whole * 16ull, unit.lo, unit.hi);
+      store_pair(part_slot(owner, args.rank, tile) + whole * 16ull, unit.lo, unit.hi);
     }
   }
 

@@ -5,7 +5,8 @@
 // whose loads and fences take microseconds that nobody else should wait for. Slots make a pipeline:
 // while a tile travels, the one before is reduced and the one before that copied out.
 // Push and collect are bulk copies of one thread where addresses allow, else loads and stores of
-// their role's threads: ranks need not agree, as slots and words are the same.
+// their role's threads: ranks need not agree, as slots and words are the same. Parts, results or
+// both may lie in slots of who made them instead, until others fetch them (TilePulls).
 // Idea: the pipelined two-stage all-reduce of Micro 2021, at the grain of a thread block.
 #pragma once
 #include "exec/cuda/tiles/tile_args.hpp"
@@ -73,7 +74,7 @@ struct TiledBlock : TileRoles {
   }
   __device__ const char* source_at(int which, const char* own, unsigned tile) const {
     const int rank = source(which);
-    return rank == args.rank ? own : slot(args.rank, 0, rank, tile);
+    return rank == args.rank ? own : part_slot(args.rank, rank, tile);
   }
   __device__ bool finishes() const { return !kMayFold || !is_lower(); }
   /// Where a sum goes at another rank: as a result, or from half to half as a part.
@@ -148,7 +149,7 @@ struct TiledBlock : TileRoles {
         const int rank = work.source(which);
         const Unit unit = rank == args.rank
                               ? work.load_any(work.input(rank), first + i, bytes, false)
-                              : load_pair(work.slot(args.rank, 0, rank, tile) + i * 16ull);
+                              : load_pair(work.part_slot(args.rank, rank, tile) + i * 16ull);
         if (which == 0)
           sum.first(unit, args.op, work.scale(0));
         else

@@ -61,10 +61,13 @@ class TiledEngine : public Engine {
     if (tuning.ring != 0 && tuning.fold != 0) return "fold=1 and ring=1: wanted one of them";
     if (tuning.ring != 0 && !why_no_ring(request).empty())
       return joined("ring=1: ", why_no_ring(request));
-    if (tuning.pull != 0 && (tuning.fold != 0 || tuning.ring != 0 || tuning.copied_results != 0))
-      return "pull=1: wanted none of fold=1, ring=1, copied_results=1 beside it";
-    if (tuning.pull != 0 && !why_no_pull(request).empty())
-      return joined("pull=1: ", why_no_pull(request));
+    const int pull = static_cast<int>(tuning.pull);
+    if (pull != 0 && (tuning.fold != 0 || tuning.ring != 0))
+      return text("pull=", pull, ": wanted none of fold=1, ring=1 beside it");
+    if ((pull & kPullsResults) != 0 && tuning.copied_results != 0)
+      return text("pull=", pull, ": wanted no copied_results=1 beside it");
+    if (pull != 0 && !why_no_pull(request, pull).empty())
+      return text("pull=", pull, ": ", why_no_pull(request, pull));
     return group.why_no_room(ArenaPart::tiles);
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
@@ -89,7 +92,7 @@ TileWish tile_wish(const Tuning& tuning, const Group& group) {
   wish.slot_memory_bytes = group.sizes.tile_bytes;
   wish.fold = tuning.fold != 0;
   wish.ring = tuning.ring != 0;
-  wish.pull = tuning.pull != 0;
+  wish.pull = static_cast<int>(tuning.pull);
   wish.order = static_cast<TargetOrder>(tuning.order);
   wish.turns = tuning.shift != 0;
   wish.piece_bytes = static_cast<std::uint32_t>(tuning.piece_kib) << 10;

@@ -118,9 +118,18 @@ PLAIT_ON_BOTH inline int source_rank(const TiledArgs& args, int source) {
   return source == 0 ? across(args, args.rank) : args.half + source - 1;
 }
 
+/// Results stay in slots of their owners, out of which readers copy them.
+PLAIT_ON_BOTH inline bool pulls_results(const TiledArgs& args) {
+  return (args.pull & kPullsResults) != 0;
+}
+/// Parts stay in slots of their senders, out of which owners load them as they reduce.
+PLAIT_ON_BOTH inline bool pulls_parts(const TiledArgs& args) {
+  return (args.pull & kPullsParts) != 0;
+}
+
 /// Whether a rank pushes to `other` when that one pushes to it: phases of pairs.
 PLAIT_ON_BOTH inline bool is_paced(const TiledArgs& args, int other) {
-  return args.order == kInPairs && (args.ranks & (args.ranks - 1)) == 0 &&
+  return args.order == kInPairs && !pulls_parts(args) && (args.ranks & (args.ranks - 1)) == 0 &&
          (pushes_to(args, args.rank) >> other & 1) != 0 &&
          (pushes_to(args, other) >> args.rank & 1) != 0;
 }
@@ -151,7 +160,8 @@ PLAIT_ON_BOTH inline unsigned long long first_unit(const TiledArgs& args, std::u
 }
 
 /// Of all slots of a rank: a ring of kTileSlots for each block, stage and rank. `stage` 0: parts,
-/// by sender; 1: results, by owner. `turn`: tiles of the block in all calls before this one.
+/// by sender, or by owner where owners pull them; 1: results, by owner. `turn`: tiles of the block
+/// in all calls before this one.
 PLAIT_ON_BOTH inline unsigned long long slot_index(int ranks, unsigned block, int stage, int from,
                                                    unsigned turn) {
   return ((static_cast<unsigned long long>(block) * 2 + stage) * ranks + from) * kTileSlots +

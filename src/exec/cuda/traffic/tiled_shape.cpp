@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "exec/cuda/traffic/tile_cut.hpp"
 
 namespace plait::cuda {
 namespace {
@@ -32,8 +33,12 @@ void bound_pieces(TiledArgs& shape, const TileWish& wish) {
         static_cast<std::uint32_t>(std::clamp<std::uint64_t>(share / piece, 1, kPushStages - 1));
 }
 
-bool pulls(const Request& request, const TileWish& wish) {
-  return wish.pull && why_no_pull(request).empty();
+/// Those of the wished-for pulls that serve the request.
+int pulls(const Request& request, const TileWish& wish) {
+  int found = 0;
+  for (const int one : {kPullsResults, kPullsParts})
+    if ((wish.pull & one) != 0 && why_no_pull(request, one).empty()) found |= one;
+  return found;
 }
 
 /// An all_gather whose parts are results from the first on: each rank hands out its own.
@@ -42,7 +47,7 @@ void hand_out(TiledArgs& shape) {
   shape.senders = 0;
   shape.readers = shape.owners;
   shape.result_stride = shape.place_stride;
-  shape.pull = 1;
+  shape.pull = kPullsResults;
 }
 
 }  // namespace
@@ -77,7 +82,8 @@ TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish) {
   if (!is_shared_out) {
     shape.part_bytes = hop.part_bytes;
     shape.total_bytes = hop.part_bytes * static_cast<std::uint64_t>(owners);
-    if (request.collective == Collective::all_gather && pulls(request, wish)) hand_out(shape);
+    if (shape.ring == 0) shape.pull = pulls(request, wish);
+    if (shape.pull != 0 && request.collective == Collective::all_gather) hand_out(shape);
     return shape;
   }
   shape.readers = hop.owners;
@@ -89,7 +95,7 @@ TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish) {
     if (wish.fold && why_no_fold(request).empty()) shape.half = request.ranks / 2;
     share_out(shape, hop.part_bytes, shape.half != 0 ? shape.half : request.ranks);
   }
-  if (shape.half == 0 && shape.ring == 0 && pulls(request, wish)) shape.pull = 1;
+  if (shape.half == 0 && shape.ring == 0) shape.pull = pulls(request, wish);
   shape.part_stride = shape.result_stride = shape.part_bytes;
   return shape;
 }
@@ -112,14 +118,15 @@ std::string why_no_ring(const Request& request) {
   return "";
 }
 
-std::string why_no_pull(const Request& request) {
-  switch (request.collective) {
-    case Collective::all_reduce:
-    case Collective::reduce:
-    case Collective::broadcast:
-    case Collective::all_gather: break;
-    default: return "wanted an all_reduce, a reduce, a broadcast or an all_gather";
-  }
+std::string why_no_pull(const Request& request, int pull) {
+  const auto is_one_of = [&](std::initializer_list<Collective> served) {
+    return std::find(served.begin(), served.end(), request.collective) != served.end();
+  };
+  if ((pull & kPullsParts) != 0 && !reduces(request.collective))
+    return "wanted an all_reduce, a reduce_scatter or a reduce";
+  if ((pull & kPullsResults) != 0 && !is_one_of({Collective::all_reduce, Collective::reduce,
+                                                 Collective::broadcast, Collective::all_gather}))
+    return "wanted an all_reduce, a reduce, a broadcast or an all_gather";
   return request.ranks < 3 ? text("wanted 3 ranks or more, found ", request.ranks) : "";
 }
 
@@ -162,7 +169,7 @@ unsigned spread_tiles(TiledArgs& shape, const TileWish& wish) {
       std::min<std::uint64_t>(most_blocks, (units + kLeastUnits - 1) / kLeastUnits));
   shape.order = wish.order;
   shape.turns = wish.turns ? 1 : 0;
-  shape.copied_results = wish.copied_results && shape.pull == 0 ? 1 : 0;
+  shape.copied_results = wish.copied_results && !pulls_results(shape) ? 1 : 0;
   bound_pieces(shape, wish);
   return shape.blocks;
 }

@@ -10,10 +10,10 @@
 
 namespace plait::cuda {
 
-/// Empty where a fold, a ring or pulls of results serve the request; else why not.
+/// Empty where a fold, a ring or all of these TilePulls serve the request; else why not.
 std::string why_no_fold(const Request& request);
 std::string why_no_ring(const Request& request);
-std::string why_no_pull(const Request& request);
+std::string why_no_pull(const Request& request, int pull);
 
 /// The type whose kernel serves it: data that is only moved goes as integers of the same width.
 DataType moved_type(const Request& request);
@@ -31,7 +31,7 @@ struct TileWish {
   std::uint64_t slot_blocks = kTileBlocks;  ///< the same in all calls
   bool fold = false;
   bool ring = false;
-  bool pull = false;
+  int pull = 0;  ///< TilePulls
   TargetOrder order = kByRank;
   bool turns = false;                 ///< blocks begin with different targets
   std::uint32_t piece_bytes = 0;      ///< of a bulk copy, which then go to targets in turn
