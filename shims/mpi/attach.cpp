@@ -24,8 +24,6 @@
 namespace plait::mpi {
 namespace {
 
-/// Each takes descriptors and shared memory, which are the program's too.
-constexpr std::size_t kMostAttached = 64;
 /// MPI waits for a rank as long as it takes; a rank that ends is noticed at once.
 constexpr double kForeverS = 1e8;
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
@@ -371,10 +369,8 @@ Wanted wanted_of(const Shape& shape, const Place& place) {
           may_meet_gpus() && mine.on_gpus[at] != kNever && bytes >= mine.on_gpus[at]};
 }
 
-std::unique_ptr<Communicator> attach(Handle comm, const Place& place, std::size_t held,
-                                     int device) {
+std::unique_ptr<Communicator> attach(Handle comm, const Place& place, bool can, int device) {
   const InProgram here;
-  const bool can = held < kMostAttached;
   std::unique_ptr<Communicator> one = place.nodes > 1 ? attach_over_nodes(comm, place, can)
                                                       : attach_in_node(comm, place, can, device);
   if (!all_of(one != nullptr, comm)) return nullptr;

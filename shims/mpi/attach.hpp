@@ -28,8 +28,10 @@ std::uint64_t least_on_gpus(Collective collective);
 /// What tells one machine, and what a process sees of it, from another: a path of one must be the
 /// same file for all.
 std::uint64_t host_id();
-/// Collective over the communicator. held: how many this process has already. device: this rank's
-/// GPU, or kNoDevice on all ranks. Null on all ranks where one of them cannot.
-std::unique_ptr<Communicator> attach(Handle comm, const Place& place, std::size_t held, int device);
+/// Each takes descriptors and shared memory, which are the program's too.
+inline constexpr std::size_t kMostAttached = 64;
+/// Collective over the communicator. can: whether this rank has what it takes. device: its GPU, or
+/// kNoDevice on all ranks. Null on all ranks where one of them cannot.
+std::unique_ptr<Communicator> attach(Handle comm, const Place& place, bool can, int device);
 
 }  // namespace plait::mpi

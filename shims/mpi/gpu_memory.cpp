@@ -10,6 +10,7 @@
 #include <array>
 #include <bit>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -42,7 +43,7 @@ void* loaded_driver() { return ::dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY)
 struct OfGpu {
   std::mutex mutex;
   cuda::Context context = nullptr;
-  cuda::Stream stream = nullptr;
+  std::unique_ptr<OwnStream> copies;
 };
 
 OfGpu& of_gpu(int gpu) {
@@ -159,13 +160,22 @@ cuda::Context context_of(int gpu) {
   return one.context;
 }
 
-cuda::Stream stream_of(int gpu) {
+OwnStream::OwnStream(int gpu) : gpu_(gpu) {
   const cuda::Current current(context_of(gpu));
+  PLAIT_CUDA_CALL(stream_create, &stream_, cuda::kStreamNonBlocking, 0);
+}
+
+OwnStream::~OwnStream() {
+  const cuda::Current current(context_of(gpu_));
+  cuda::api().stream_destroy(stream_);
+}
+
+cuda::Stream copy_stream(int gpu) {
   OfGpu& one = of_gpu(gpu);
-  const std::lock_guard lock(one.mutex);
-  if (one.stream == nullptr)
-    PLAIT_CUDA_CALL(stream_create, &one.stream, cuda::kStreamNonBlocking, 0);
-  return one.stream;
+  static std::mutex making;
+  const std::lock_guard lock(making);
+  if (one.copies == nullptr) one.copies = std::make_unique<OwnStream>(gpu);
+  return one.copies->stream();
 }
 
 Twin::Twin(int gpu, const void* buffer, Piece whole) : gpu_(gpu), buffer_(buffer), whole_(whole) {
@@ -194,7 +204,7 @@ void Twin::fetch() {
 }
 
 void Twin::put(const std::vector<Piece>& pieces) {
-  const cuda::Stream stream = stream_of(gpu_);
+  const cuda::Stream stream = copy_stream(gpu_);
   const cuda::Current current(context_of(gpu_));
   for (const Piece& piece : pieces)
     PLAIT_CUDA_CALL(memory_copy_async, address(buffer_, piece.at),

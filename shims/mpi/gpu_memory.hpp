@@ -27,8 +27,21 @@ int gpu_of(const void* pointer);
 
 /// The GPU's primary context, which CUDA's runtime and those who build on it use.
 cuda::Context context_of(int gpu);
-/// Non-blocking, for plait's own work on that GPU; one a process.
-cuda::Stream stream_of(int gpu);
+/// A non-blocking stream on that GPU. Throws driver_error.
+class OwnStream {
+ public:
+  explicit OwnStream(int gpu);
+  ~OwnStream();
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+  cuda::Stream stream() const { return stream_; }
+
+ private:
+  int gpu_;
+  cuda::Stream stream_ = nullptr;
+};
+/// That of a process's copies. What waits for other ranks has another: it would hold these up.
+cuda::Stream copy_stream(int gpu);
 
 /// Part of a buffer, in bytes from its begin.
 struct Piece {

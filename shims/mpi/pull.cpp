@@ -115,7 +115,7 @@ bool show(int gpu, const void* memory, OnGpu& shown) {
 
 std::unique_ptr<Pull> Pull::begin(int process, const OnGpu& from, int gpu, void* to,
                                   std::uint64_t bytes) {
-  const cuda::Stream stream = stream_of(gpu);
+  const cuda::Stream stream = copy_stream(gpu);
   const cuda::Current current(context_of(gpu));
   std::unique_ptr<Pull> made(new Pull);
   made->gpu_ = gpu;

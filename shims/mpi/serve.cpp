@@ -140,7 +140,7 @@ State* attached(Handle comm, const Place& place) {
     const std::lock_guard lock(states().mutex);
     held = states().all.size();
   }
-  std::unique_ptr<Communicator> made = attach(comm, place, held, kNoDevice);
+  std::unique_ptr<Communicator> made = attach(comm, place, held < kMostAttached, kNoDevice);
   if (made == nullptr) {
     real().Comm_set_attr(comm, keyval, &passes_on);  // ends what is known of it
     return nullptr;
@@ -239,7 +239,14 @@ bool State::is_large(const Shape& shape) {
 void State::use_gpus(Handle comm, int gpu) {
   if (tried_gpus_) return;
   tried_gpus_ = true;
-  gpu_comm_ = attach(comm, place_, 0, gpu);
+  try {
+    stream_ = std::make_unique<OwnStream>(gpu);
+  } catch (const Error& error) {
+    log(LogLevel::warn, place_.rank,
+        text("device memory of a communicator is staged: ", error.what()));
+  }
+  gpu_comm_ = attach(comm, place_, stream_ != nullptr, gpu);
+  if (gpu_comm_ == nullptr) stream_.reset();
 }
 
 /// The communicator on GPUs has one of this rank's; what lies on another goes by the host.
@@ -247,9 +254,9 @@ State::Lie State::lie_on(int gpu) const {
   return gpu_comm_ == nullptr || gpu_comm_->device() == gpu ? Lie::on_gpu : Lie::on_gpu_staged;
 }
 
-void State::await_stream(cuda::Stream stream) {
+void State::await_stream() {
   for (int round = 0;; ++round) {
-    const cuda::Result result = cuda::api().stream_query(stream);
+    const cuda::Result result = cuda::api().stream_query(stream_->stream());
     if (result == cuda::kSuccess) break;
     if (result != cuda::kNotReady) {
       gpu_comm_->check();
@@ -263,10 +270,9 @@ void State::await_stream(cuda::Stream stream) {
 
 void State::carry_out(Job& job, bool all_on_gpu) {
   if (all_on_gpu && gpu_comm_ != nullptr) {
-    const cuda::Stream stream = stream_of(job.gpu());
     const cuda::Current current(context_of(job.gpu()));
-    gpu_comm_->enqueue(job.request(), job.input(), job.output(), stream);
-    return await_stream(stream);
+    gpu_comm_->enqueue(job.request(), job.input(), job.output(), stream_->stream());
+    return await_stream();
   }
   if (job.is_on_gpu()) {
     std::optional<Error> refusal;

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "plait/communicator.hpp"
+#include "shims/mpi/gpu_memory.hpp"
 #include "shims/mpi/job.hpp"
 
 namespace plait::mpi {
@@ -72,11 +73,14 @@ class State : public std::enable_shared_from_this<State> {
   Lie lie_on(int gpu) const;
   /// In any thread.
   void carry_out(Job& job, bool all_on_gpu);
-  void await_stream(cuda::Stream stream);
+  void await_stream();
   void work();
   void await_idle();
   Place place_;
   std::unique_ptr<Communicator> comm_;
+  /// Of its own: ranks may begin calls of several communicators in different orders, and on one
+  /// stream each rank's first would wait for one that another rank has not begun.
+  std::unique_ptr<OwnStream> stream_;
   std::unique_ptr<Communicator> gpu_comm_;  ///< see has_gpus()
   bool tried_gpus_ = false;
   std::mutex mutex_;
