@@ -18,39 +18,47 @@ Statuses statuses_for(void* given, int count) { return {given, count, has_persis
 
 /// The program hears that a function for requests ended with `code` for this one, of which
 /// `status` tells more.
-int ended_one(int code, Handle request, void* status) {
+int ended_one(int code, Handle request, void* status, bool is_over) {
   if (error_class(code) == real().abi.err_in_status) code = error_in(status);
   if (error_class(code) == real().abi.err_pending) return 0;
-  return end_persistent(request, code, status);
+  return end_persistent(request, code, status, is_over);
 }
 
-/// It hears that of `count` requests from `first` on, of which the first has the first status. The
-/// first error counts; the other requests have ended all the same.
-int ended(int code, const void* requests, int first, int count, const Statuses& statuses) {
-  if (!has_persistent() || first < 0 || requests == nullptr) return code;
-  int worst = code;
+int ended(int code, const void* requests, int at, const Statuses& statuses, bool is_over = true) {
+  if (!has_persistent() || at < 0 || requests == nullptr || statuses.are_ignored()) return code;
+  const int error = ended_one(code, real().abi.at(requests, at), statuses.at(0), is_over);
+  return code != 0 ? code : error;
+}
+
+/// The same of several, each of which has a status.
+template <class Index>
+int all_ended(int code, const void* requests, int count, const Index& index,
+              const Statuses& statuses) {
+  if (!has_persistent() || requests == nullptr || statuses.are_ignored()) return code;
+  bool fails = code != 0;
   for (int at = 0; at < count; ++at) {
-    const Handle request = real().abi.at(requests, first + at);
-    const int error = ended_one(code, request, statuses.at(at));
-    if (worst == 0) worst = error;
+    const int error = ended_one(code, real().abi.at(requests, index(at)), statuses.at(at), true);
+    if (error == 0) continue;
+    for (int other = 0; !fails && other < count; ++other) error_in(statuses.at(other)) = 0;
+    error_in(statuses.at(at)) = error;
+    fails = true;
   }
-  return worst;
+  return fails && code == 0 ? real().abi.err_in_status : code;
+}
+
+int ended_all(int code, const void* requests, int count, const Statuses& statuses) {
+  return all_ended(code, requests, count, [](int at) { return at; }, statuses);
 }
 
 int ended_some(int code, const void* requests, int count, const int* indices,
-               const Statuses& statuses) {
-  int worst = code;
-  for (int at = 0; has_persistent() && at < count; ++at) {  // UNDEFINED is negative
-    const int error = ended_one(code, real().abi.at(requests, indices[at]), statuses.at(at));
-    if (worst == 0) worst = error;
-  }
-  return worst;
+               const Statuses& statuses) {  // UNDEFINED is negative
+  return all_ended(code, requests, count, [&](int at) { return indices[at]; }, statuses);
 }
 
 int status_of(Handle request, int* flag, void* status) {
   const Statuses told = statuses_for(status, 1);
   const int code = real().Request_get_status(request, flag, told.at(0));
-  return code != 0 || *flag == 0 ? code : ended(code, &request, 0, 1, told);
+  return code != 0 || *flag == 0 ? code : ended(code, &request, 0, told, false);
 }
 
 /// Into one of several, whose error is set too.
@@ -119,14 +127,14 @@ PLAIT_EXPORT MPI_Wait(void* request, void* status) {
   const Statuses told = statuses_for(status, 1);
   const int code = until([&](int* flag) { return real().Test(request, flag, told.all()); },
                          [&] { return real().Wait(request, told.all()); });
-  return ended(code, request, 0, 1, told);
+  return ended(code, request, 0, told);
 }
 PLAIT_EXPORT MPI_Waitall(int count, void* requests, void* statuses) {
   const Statuses told = statuses_for(statuses, count);
   const int code =
       until([&](int* flag) { return real().Testall(count, requests, flag, told.all()); },
             [&] { return real().Waitall(count, requests, told.all()); });
-  return ended(code, requests, 0, count, told);
+  return ended_all(code, requests, count, told);
 }
 PLAIT_EXPORT MPI_Waitany(int count, void* requests, int* index, void* status) {
   const Statuses told = statuses_for(status, 1);
@@ -134,7 +142,7 @@ PLAIT_EXPORT MPI_Waitany(int count, void* requests, int* index, void* status) {
   const int code =
       until([&](int* flag) { return real().Testany(count, requests, index, flag, told.all()); },
             [&] { return real().Waitany(count, requests, index, told.all()); });
-  return ended(code, requests, *index, 1, told);
+  return ended(code, requests, *index, told);
 }
 PLAIT_EXPORT MPI_Waitsome(int count, void* requests, int* some, int* indices, void* statuses) {
   const Statuses told = statuses_for(statuses, count);
@@ -152,20 +160,20 @@ PLAIT_EXPORT MPI_Test(void* request, int* flag, void* status) {
   complete_ended();
   const Statuses told = statuses_for(status, 1);
   const int code = real().Test(request, flag, told.all());
-  return ended(code, request, 0, code != 0 || *flag != 0 ? 1 : 0, told);
+  return code != 0 || *flag != 0 ? ended(code, request, 0, told) : code;
 }
 PLAIT_EXPORT MPI_Testall(int count, void* requests, int* flag, void* statuses) {
   complete_ended();
   const Statuses told = statuses_for(statuses, count);
   const int code = real().Testall(count, requests, flag, told.all());
-  return ended(code, requests, 0, code != 0 || *flag != 0 ? count : 0, told);
+  return code != 0 || *flag != 0 ? ended_all(code, requests, count, told) : code;
 }
 PLAIT_EXPORT MPI_Testany(int count, void* requests, int* index, int* flag, void* status) {
   complete_ended();
   const Statuses told = statuses_for(status, 1);
   *index = kUndefined;
   const int code = real().Testany(count, requests, index, flag, told.all());
-  return ended(code, requests, *index, code != 0 || *flag != 0 ? 1 : 0, told);
+  return code != 0 || *flag != 0 ? ended(code, requests, *index, told) : code;
 }
 PLAIT_EXPORT MPI_Testsome(int count, void* requests, int* some, int* indices, void* statuses) {
   complete_ended();
@@ -207,12 +215,19 @@ PLAIT_EXPORT MPI_Startall(int count, void* requests) {
   } catch (const Error& error) {
     return report(real().abi.world, error);
   }
-  return real().Startall(count, requests);
+  const int code = real().Startall(count, requests);
+  for (int at = 0; has_persistent() && at < count; ++at)
+    if (code == 0) started_persistent(real().abi.at(requests, at));
+  return code;
 }
 PLAIT_EXPORT MPI_Start(void* request) { return MPI_Startall(1, request); }
 PLAIT_EXPORT MPI_Request_free(void* request) {
   if (has_persistent()) forget_persistent(real().abi.at(request, 0));
   return real().Request_free(request);
+}
+PLAIT_EXPORT MPI_Cancel(void* request) {
+  if (has_persistent() && cancel_persistent(real().abi.at(request, 0))) return 0;
+  return real().Cancel(request);
 }
 
 PLAIT_EXPORT PMPI_Init(int*, char***) PLAIT_TWIN(MPI_Init);
@@ -229,6 +244,7 @@ PLAIT_EXPORT PMPI_Testsome(int, void*, int*, int*, void*) PLAIT_TWIN(MPI_Testsom
 PLAIT_EXPORT PMPI_Start(void*) PLAIT_TWIN(MPI_Start);
 PLAIT_EXPORT PMPI_Startall(int, void*) PLAIT_TWIN(MPI_Startall);
 PLAIT_EXPORT PMPI_Request_free(void*) PLAIT_TWIN(MPI_Request_free);
+PLAIT_EXPORT PMPI_Cancel(void*) PLAIT_TWIN(MPI_Cancel);
 PLAIT_EXPORT PMPI_Request_get_status(Handle, int*, void*) PLAIT_TWIN(MPI_Request_get_status);
 PLAIT_EXPORT PMPI_Request_get_status_all(int, const void*, int*, void*)
     PLAIT_TWIN(MPI_Request_get_status_all);

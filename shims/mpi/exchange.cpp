@@ -26,6 +26,7 @@ struct Exchange : Begun {
   void cancel() override {
     if (!receive_ended) receive->cancel();
   }
+  bool must_end() const override { return !receive_ended && receive->must_end(); }
 
   std::vector<std::byte> kept;  ///< what is sent, where the receive writes over it
   std::unique_ptr<Begun> receive, send;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <utility>
 
 #include "base/text.hpp"
 #include "shims/mpi/attach.hpp"
@@ -74,10 +76,10 @@ struct Offered : Begun {
 
 struct Arriving : Begun {
   Arriving(Handle native, std::unique_ptr<Delivery> to)
-      : request(native), delivery(std::move(to)) {}
+      : request_of_mpi(native), delivery(std::move(to)) {}
   bool has_ended() override {
     if (received == 0) {
-      code = real().Test(&request, &received, status.data());
+      code = real().Test(&request_of_mpi, &received, status.data());
       is_heard = code != 0;
       if (code != 0) return true;
       if (received == 0) return false;
@@ -88,14 +90,98 @@ struct Arriving : Begun {
     std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
   }
   void cancel() override {
-    if (received == 0) real().Cancel(&request);
+    if (received == 0) real().Cancel(&request_of_mpi);
   }
+  bool must_end() const override { return received != 0; }
 
-  Handle request;
+  Handle request_of_mpi;
   std::unique_ptr<Delivery> delivery;
   int received = 0;
   alignas(8) std::array<std::byte, 32> status{};
   Polled polled;
+};
+
+/// Receives from this rank itself, each by a tag of its own: what a rank sends itself ends them.
+class Tokens {
+ public:
+  static Tokens& all() {
+    static auto* const one = new Tokens;
+    return *one;
+  }
+  int take() {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == 0) {
+      real().Comm_dup(real().abi.self, &comm_);
+      comm_ = real().abi.at(&comm_, 0);
+    }
+    if (free_.empty()) return made_++;
+    const int tag = free_.back();
+    free_.pop_back();
+    return tag;
+  }
+  void give(int tag) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(tag);
+  }
+  Handle receive(int tag) const {
+    Handle request = 0;
+    const Abi& abi = real().abi;
+    if (real().small_passed.Recv_init(nullptr, 0, abi.byte, 0, tag, comm_, &request) != 0)
+      throw Error(ErrorCode::unsupported,
+                  text("wanted one more persistent receive, found that the MPI refuses it: ", tag,
+                       " others exist; free some"));
+    return abi.at(&request, 0);
+  }
+  void send(int tag) const {
+    Handle request = 0;
+    real().small_passed.Isend(nullptr, 0, real().abi.byte, 0, tag, comm_, &request);
+    real().Request_free(&request);
+  }
+
+ private:
+  std::mutex mutex_;
+  Handle comm_ = 0;
+  std::vector<int> free_;
+  int made_ = 0;
+};
+
+struct RepeatedDelivery final : Arriving, Repeated {
+  RepeatedDelivery(Handle native, std::unique_ptr<Delivery> to)
+      : Arriving(native, std::move(to)), token(Tokens::all().take()) {
+    holders.store(1);
+    shown = Tokens::all().receive(token);
+  }
+  ~RepeatedDelivery() override {
+    real().Request_free(&request_of_mpi);
+    Tokens::all().give(token);
+  }
+  RepeatedDelivery(const RepeatedDelivery&) = delete;
+  RepeatedDelivery& operator=(const RepeatedDelivery&) = delete;
+
+  Handle handle() const override { return shown; }
+  void started() override {
+    received = 0;
+    is_told = false;
+    code = real().Start(&request_of_mpi);
+    is_heard = code != 0;
+    is_refused = code != 0;
+    watch(*this);
+  }
+  bool has_ended() override { return is_refused || Arriving::has_ended(); }
+  void tell_mpi() override { Tokens::all().send(token); }
+  int end(void* given) override {
+    const int error = error_in(given);  // the function's own
+    if (!is_refused) fill(given);
+    error_in(given) = error;
+    if (!std::exchange(is_told, true) && !is_heard) told(real().abi.world, code);
+    return code;
+  }
+  void cancel_message() override { cancel(); }
+  void freed() override { let_go(this); }
+
+  int token;
+  Handle shown = 0;
+  bool is_told = false, is_refused = false;
 };
 
 Error cannot_read(int process) {
@@ -247,6 +333,10 @@ std::unique_ptr<Begun> offered(const Letter& letter, int to, int tag, Handle com
 
 std::unique_ptr<Begun> arriving(Handle native, std::unique_ptr<Delivery> delivery) {
   return std::make_unique<Arriving>(native, std::move(delivery));
+}
+
+Repeated* repeatedly_arriving(Handle native, std::unique_ptr<Delivery> delivery) {
+  return new RepeatedDelivery(native, std::move(delivery));
 }
 
 bool may_get_header(Handle type, Count count) {

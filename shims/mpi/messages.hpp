@@ -53,6 +53,29 @@ class Delivery {
 std::unique_ptr<Begun> offered(const Letter& letter, int to, int tag, Handle comm);
 /// A receive that the MPI has begun into the delivery's memory.
 std::unique_ptr<Begun> arriving(Handle native, std::unique_ptr<Delivery> delivery);
+/// The receiving end of a persistent request's messages. From each start on it is asked for its end
+/// as all is that is under way, so that a message comes in whatever function the program is. The
+/// program's request is another than the one that receives: the MPI ends it once the message is
+/// here, so a function that finds it ended never waits.
+class Repeated {
+ public:
+  /// The program's request.
+  virtual Handle handle() const = 0;
+  /// The MPI has started that.
+  virtual void started() = 0;
+  /// The program's function has found it ended: the true status, and the error, of which the
+  /// handler has been told.
+  virtual int end(void* status) = 0;
+  virtual void cancel_message() = 0;
+  /// The program frees its request, which may run.
+  virtual void freed() = 0;
+
+ protected:
+  ~Repeated() = default;
+};
+/// native: the MPI's persistent request that receives. Throws unsupported, where the MPI refuses
+/// another.
+Repeated* repeatedly_arriving(Handle native, std::unique_ptr<Delivery> delivery);
 /// Whether a receive with such room may get a header.
 bool may_get_header(Handle type, Count count);
 /// A request for what make(code) has begun. Errors that it throws are reported.

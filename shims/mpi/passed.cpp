@@ -89,8 +89,10 @@ struct AsRequest {
 struct AsPersistent {
   void* request;
   int operator()(Handle native, std::unique_ptr<Delivery> delivery) const {
-    keep_persistent(native, Staging(), std::move(delivery));
-    std::memcpy(request, &native, static_cast<std::size_t>(real().abi.handle_bytes));
+    Repeated* const made = repeatedly_arriving(native, std::move(delivery));
+    keep_persistent(*made);
+    const Handle shown = made->handle();
+    std::memcpy(request, &shown, static_cast<std::size_t>(real().abi.handle_bytes));
     return 0;
   }
 };
@@ -246,6 +248,7 @@ PLAIT_EXPORT MPI_Probe(int source, int tag, Handle comm, void* status) {
   return probed(real().Probe(source, tag, comm, status), comm, 1, status);
 }
 PLAIT_EXPORT MPI_Iprobe(int source, int tag, Handle comm, int* flag, void* status) {
+  complete_ended();  // not every MPI calls it by itself
   const int code = real().Iprobe(source, tag, comm, flag, status);
   return probed(code, comm, *flag, status);
 }
@@ -253,6 +256,7 @@ PLAIT_EXPORT MPI_Mprobe(int source, int tag, Handle comm, void* message, void* s
   return probed(real().Mprobe(source, tag, comm, message, status), comm, 1, status);
 }
 PLAIT_EXPORT MPI_Improbe(int source, int tag, Handle comm, int* flag, void* message, void* status) {
+  complete_ended();
   const int code = real().Improbe(source, tag, comm, flag, message, status);
   return probed(code, comm, *flag, status);
 }

@@ -15,8 +15,9 @@ namespace {
 
 struct Kept {
   Staging staging;
-  std::unique_ptr<Delivery> delivery;
+  Repeated* receive = nullptr;
   bool runs = false;
+  bool is_back = false;  ///< what it wrote is in the GPUs' memory
 };
 
 struct Table {
@@ -29,49 +30,67 @@ Table& table() {
   return *one;
 }
 
-}  // namespace
-
-void keep_persistent(Handle request, Staging staging, std::unique_ptr<Delivery> delivery) {
+void keep(Handle request, Kept kept) {
   const std::lock_guard lock(table().mutex);
-  table().all.insert_or_assign(real().abi.key(request),
-                               Kept{std::move(staging), std::move(delivery)});
+  table().all.insert_or_assign(real().abi.key(request), std::move(kept));
   persistent.store(static_cast<int>(table().all.size()));
 }
 
-void fetch_persistent(Handle request) {
+/// Null where it is none of these. Nobody frees it meanwhile: that would be the program's mistake.
+Kept* kept_of(Handle request) {
   const std::lock_guard lock(table().mutex);
   const auto at = table().all.find(real().abi.key(request));
-  if (at == table().all.end()) return;
-  at->second.staging.fetch();
-  at->second.runs = true;
+  return at == table().all.end() ? nullptr : &at->second;
 }
 
-/// The table is not held meanwhile: another thread may end another one. No two end the same.
-int end_persistent(Handle request, int code, void* status) {
-  Kept* kept = nullptr;
-  {
-    const std::lock_guard lock(table().mutex);
-    const auto at = table().all.find(real().abi.key(request));
-    if (at == table().all.end() || !at->second.runs) return 0;
-    kept = &at->second;
-    kept->runs = false;
-  }
-  if (code != 0) return 0;
+}  // namespace
+
+void keep_persistent(Handle request, Staging staging) { keep(request, {std::move(staging)}); }
+
+void keep_persistent(Repeated& receive) { keep(receive.handle(), {Staging(), &receive}); }
+
+void fetch_persistent(Handle request) {
+  if (Kept* const kept = kept_of(request)) kept->staging.fetch();
+}
+
+void started_persistent(Handle request) {
+  Kept* const kept = kept_of(request);
+  if (kept == nullptr) return;
+  kept->runs = true;
+  kept->is_back = false;
+  if (kept->receive != nullptr) kept->receive->started();
+}
+
+int end_persistent(Handle request, int code, void* status, bool is_over) {
+  Kept* const kept = kept_of(request);
+  if (kept == nullptr || !kept->runs) return 0;
+  kept->runs = !is_over;
   try {
-    if (kept->delivery != nullptr) return told(real().abi.world, kept->delivery->end(status));
-    kept->staging.put_back(received_bytes(status));
+    if (kept->receive != nullptr) return kept->receive->end(status);
+    if (code == 0 && !kept->is_back) kept->staging.put_back(received_bytes(status));
+    kept->is_back = true;
     return 0;
   } catch (const Error& error) {
     return report(real().abi.world, error);
   }
 }
 
+bool cancel_persistent(Handle request) {
+  Kept* const kept = kept_of(request);
+  if (kept == nullptr || kept->receive == nullptr) return false;
+  kept->receive->cancel_message();
+  return true;
+}
+
 void forget_persistent(Handle request) {
   const std::lock_guard lock(table().mutex);
   const auto at = table().all.find(real().abi.key(request));
   if (at == table().all.end()) return;
-  // Of one freed while it runs nobody hears the end: its twins stay the MPI's.
-  if (at->second.runs) new Kept(std::move(at->second));
+  Kept& kept = at->second;
+  if (kept.receive != nullptr)
+    kept.receive->freed();
+  else if (kept.runs)  // nobody hears the end: its twins stay the MPI's
+    new Kept(std::move(kept));
   table().all.erase(at);
   persistent.store(static_cast<int>(table().all.size()));
 }

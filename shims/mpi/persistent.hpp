@@ -1,5 +1,6 @@
-// Persistent messages of device memory: the MPI's own persistent requests on twins. A start brings
-// what is sent into them; the end that the program hears of takes what was received out of them.
+// Persistent requests that plait has a part in: receives of messages that plait may move, and the
+// MPI's own on twins of device memory. A start brings what is sent into twins; the end that the
+// program hears of takes what was received out of them.
 #pragma once
 #include "shims/mpi/messages.hpp"
 
@@ -9,14 +10,19 @@ namespace plait::mpi {
 extern constinit std::atomic<int> persistent;
 inline bool has_persistent() { return persistent.load(std::memory_order_relaxed) != 0; }
 
-/// delivery: of a receive, which stages for itself.
-void keep_persistent(Handle request, Staging staging, std::unique_ptr<Delivery> delivery = nullptr);
+void keep_persistent(Handle request, Staging staging);
+/// One that receives, which stages for itself.
+void keep_persistent(Repeated& receive);
 /// Before the MPI starts it; nothing where the request is none of these. Throws Error.
 void fetch_persistent(Handle request);
-/// Its present operation has ended with `code`, as the status tells; waits until what was received
-/// is where it belongs. Nothing where it is none of these, or did not run. An error that the MPI
-/// does not know of.
-int end_persistent(Handle request, int code, void* status);
+/// After that.
+void started_persistent(Handle request);
+/// Its present operation has ended with `code`, as the status tells; puts what was received where
+/// it belongs. is_over: the request is inactive now. Nothing where it is none of these, or did not
+/// run. An error that the MPI does not know of.
+int end_persistent(Handle request, int code, void* status, bool is_over);
+/// False where it is none that receives.
+bool cancel_persistent(Handle request);
 void forget_persistent(Handle request);
 
 }  // namespace plait::mpi

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <vector>
 
+#include "shims/mpi/slots.hpp"
 #include "shims/mpi/status.hpp"
 
 namespace plait::mpi {
@@ -71,10 +72,6 @@ int query(void* extra, void* status) {
   return one.code;
 }
 
-void let_go(Begun* one) {
-  if (one->holders.fetch_sub(1) == 1) delete one;
-}
-
 int end(void* extra) {
   let_go(static_cast<Begun*>(extra));
   return 0;
@@ -86,6 +83,17 @@ int cancel(void* extra, int complete) {
 }
 
 }  // namespace
+
+void let_go(Begun* one) {
+  if (one->holders.fetch_sub(1) == 1) delete one;
+}
+
+void watch(Begun& one) {
+  one.holders.fetch_add(1);
+  const std::lock_guard lock(under_way().mutex);
+  under_way().all.push_back(&one);
+  pending.fetch_add(1);
+}
 
 int start(std::unique_ptr<Begun> one, void* request) {
   const int code = real().Grequest_start(query, end, cancel, one.get(), request);
@@ -194,7 +202,11 @@ void begin_hook() {
   constexpr int kNoStream = 0x3c000000;  // MPIX_STREAM_NULL
   real().Async_start(
       +[](void*) {
+        static thread_local bool inside = false;  // what ends twice is freed twice
+        if (inside) return 0;
+        inside = true;
         complete_ended();
+        inside = false;
         return is_serving() ? 0 : 1;  // 1 ends it
       },
       nullptr, kNoStream);
@@ -219,9 +231,43 @@ void complete_ended() {
     }
     all.erase(all.begin() + static_cast<std::ptrdiff_t>(at));
     pending.fetch_sub(1);
-    real().Grequest_complete(one.request);
+    one.tell_mpi();
     let_go(&one);
   }
+}
+
+namespace {
+
+bool one_must_end() {
+  const std::lock_guard lock(under_way().mutex);
+  const auto& all = under_way().all;
+  return std::any_of(all.begin(), all.end(), [](const Begun* one) { return one->must_end(); });
+}
+
+template <class Condition>
+void go_on_until(const Condition& is_met) {
+  for (int round = 0; !is_met(); ++round) {
+    complete_ended();
+    let_mpi_progress();
+    nap(round);
+  }
+}
+
+}  // namespace
+
+void end_requests() {
+  go_on_until([] { return !one_must_end(); });
+  // A rank that is not here yet may still receive what another sent and forgot.
+  Handle request = 0;
+  if (moves_messages() && real().Ibarrier(real().abi.world, &request) == 0)
+    go_on_until([&] {
+      int flag = 0;
+      return real().Test(&request, &flag, real().abi.status_ignore) != 0 || flag != 0;
+    });
+  go_on_until([] { return !one_must_end(); });
+  const std::lock_guard lock(under_way().mutex);
+  under_way().all.clear();
+  pending.store(0);
 }
 
 void nap(int round) {

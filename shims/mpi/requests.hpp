@@ -17,10 +17,15 @@ struct Begun {
   virtual bool has_ended() = 0;
   virtual void fill(void* status) const = 0;
   virtual void cancel() {}
+  /// Whether it ends whatever other ranks still call: not so what nothing was sent to, or what
+  /// nobody receives. MPI_Finalize waits for these alone.
+  virtual bool must_end() const { return false; }
+  /// To the MPI, so that the program hears of the end.
+  virtual void tell_mpi() { real().Grequest_complete(request); }
   Handle request = 0;
   int code = 0;  ///< of its error, for the status
   /// The MPI's request, and the list of what is under way: MPICH lets go of a request that a
-  /// program frees before it has ended.
+  /// program frees before it has ended. Of one that is watched: its owner, and the list.
   std::atomic<int> holders{2};
   bool is_heard = false;  ///< the MPI has told its handler of it
 };
@@ -29,6 +34,7 @@ struct Operation : Begun {
   Operation(std::shared_ptr<State> in, Job what) : state(std::move(in)), job(std::move(what)) {}
   bool has_ended() override;
   void fill(void* status) const override;
+  bool must_end() const override { return true; }
   std::shared_ptr<State> state;
   Job job;
   std::optional<Error> error;  ///< written before `ended`
@@ -51,6 +57,10 @@ class Polled {
 std::unique_ptr<Begun> begun_native(Handle native, Staging staging);
 /// Gives it a request of the MPI's own; what has begun is ended with that.
 int start(std::unique_ptr<Begun> one, void* request);
+/// Has its end asked for, as that of all that is under way, until it has ended.
+void watch(Begun& one);
+/// Gives up one of its holders, the last of which ends its life.
+void let_go(Begun* one);
 int begin_served(const Served& call, const Asked& asked, void* request);
 /// A request of the MPI's own has begun with twins for buffers; what the program gets for it.
 int begin_native(Handle native, Staging staging, void* request);
@@ -59,6 +69,9 @@ bool has_hook();
 void begin_hook();
 /// Tells the MPI of all that have ended.
 void complete_ended();
+/// Before MPI_Finalize: lets what must end do so, on all ranks, then forgets the rest, whose memory
+/// stays the MPI's. Collective over MPI_COMM_WORLD.
+void end_requests();
 /// plait's thread has ended one.
 void operation_ended(Operation& operation);
 /// A short sleep, or until one ends.

@@ -181,18 +181,19 @@ void begin_serving() {
 void end_serving() {
   if (!serving.exchange(false)) return;
   const InProgram here;
-  end_messages();
   std::vector<std::shared_ptr<State>> all;
   {
     const std::lock_guard lock(states().mutex);
     all.swap(states().all);
   }
   for (const auto& state : all) state->close();
-  for (int round = 0; pending.load() != 0 || states().threads.load() != 0; ++round) {
+  for (int round = 0; states().threads.load() != 0; ++round) {
     complete_ended();
     let_mpi_progress();
     nap(round);
   }
+  end_requests();
+  end_messages();  // until here a receive may still get a header
   // Those over nodes free communicators of the MPI's: in one order on all ranks.
   for (std::shared_ptr<State>& state : all) state.reset();
   end_progress();

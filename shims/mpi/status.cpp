@@ -15,8 +15,7 @@ std::uint64_t received_bytes(const void* status) {
   int cancelled = 0;
   if (real().Test_cancelled(status, &cancelled) == 0 && cancelled != 0) return 0;
   Count bytes = 0;
-  const auto get =
-      real().Get_elements_x != nullptr ? real().Get_elements_x : real().Get_elements_c;
+  const auto get = real().Get_elements_x != nullptr ? real().Get_elements_x : real().Get_elements_c;
   if (get(status, real().abi.byte, &bytes) != 0 || bytes < 0) return 0;
   return static_cast<std::uint64_t>(bytes);
 }
@@ -44,8 +43,10 @@ Statuses::Statuses(void* given, int count, bool needed) : all_(given) {
   for (int index = 0; index < count; ++index) error_in(at(index)) = real().abi.err_pending;
 }
 
+bool Statuses::are_ignored() const { return all_ == nullptr || all_ == real().abi.status_ignore; }
+
 void* Statuses::at(int index) const {
-  if (all_ == nullptr || all_ == real().abi.status_ignore) return real().abi.status_ignore;
+  if (are_ignored()) return real().abi.status_ignore;
   return static_cast<std::byte*>(all_) + static_cast<std::ptrdiff_t>(index) * status_bytes();
 }
 

@@ -21,6 +21,7 @@ class Statuses {
   Statuses(void* given, int count, bool needed);
   void* all() const { return all_; }
   void* at(int index) const;
+  bool are_ignored() const;
 
  private:
   std::vector<std::byte> own_;

@@ -138,7 +138,7 @@ void halo(std::uint64_t seed, Dice& all) {
 /// not.
 void persistent(std::uint64_t seed, Dice& all, Dice& own) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
-  const int count = 1 + all.below(4000), next = (rank + 1) % ranks,
+  const int count = 1 + all.below(9000), next = (rank + 1) % ranks,
             last = (rank + ranks - 1) % ranks;
   Memory<int> in(static_cast<std::size_t>(count)), out(static_cast<std::size_t>(count));
   MPI_Request requests[2];
@@ -322,8 +322,13 @@ void beside_others(std::uint64_t seed, Dice& all) {
   Memory<int> out(static_cast<std::size_t>(count));
   MPI_Request request = MPI_REQUEST_NULL;
   int token = 0;
-  if (rank == to)
+  const bool is_persistent = all.one_in(2);
+  if (rank == to && is_persistent) {
+    MPI_Recv_init(passed(out.data()), count, MPI_INT, from, kTag, MPI_COMM_WORLD, &request);
+    MPI_Start(&request);
+  } else if (rank == to) {
     MPI_Irecv(passed(out.data()), count, MPI_INT, from, kTag, MPI_COMM_WORLD, &request);
+  }
   if (rank == to && by_message)
     MPI_Recv(&token, 1, MPI_INT, from, kTag + 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   if (rank == from) {
@@ -334,6 +339,7 @@ void beside_others(std::uint64_t seed, Dice& all) {
   MPI_Barrier(MPI_COMM_WORLD);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
   if (rank == to) hold(holds(out, seed, from, count), "what came beside other calls");
+  if (rank == to && is_persistent) MPI_Request_free(&request);
 }
 
 /// A receive that nobody sends to is cancelled.

@@ -1,0 +1,209 @@
+// message_cases CASE: one thing that messages between two ranks must do, on host memory or on a GPU
+// that is played (TEST_LIBCUDA). Prints one line of JSON a rank.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "somewhere.hpp"
+
+namespace {
+
+constexpr int kMany = 50000, kTag = 3;
+long wrong = 0;
+
+int me() { return rank_in(MPI_COMM_WORLD); }
+
+void hold(bool is_true, const char* what) {
+  if (is_true) return;
+  ++wrong;
+  std::fprintf(stderr, "rank %d: %s does not hold\n", me(), what);
+}
+
+Memory<int> filled(int count, int value) {
+  return Memory<int>(static_cast<std::size_t>(count), value);
+}
+
+bool holds(const Memory<int>& memory, int value) {
+  for (const int one : memory)
+    if (one != value) return false;
+  return true;
+}
+
+int count_of(const MPI_Status& status) {
+  int count = 0;
+  MPI_Get_count(&status, MPI_INT, &count);
+  return count;
+}
+
+/// A started persistent receive is served in whatever function the program is: a blocking send to
+/// it ends before the receiver asks for it.
+void started() {
+  Memory<int> data = filled(kMany, me() == 0 ? 7 : -1);
+  int token = 0;
+  if (me() == 0) {
+    MPI_Send(passed(data.data()), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD);
+    MPI_Send(&token, 1, MPI_INT, 1, kTag + 1, MPI_COMM_WORLD);
+    return;
+  }
+  MPI_Request request;
+  MPI_Recv_init(passed(data.data()), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD, &request);
+  MPI_Start(&request);
+  MPI_Recv(&token, 1, MPI_INT, 0, kTag + 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  MPI_Status status;
+  MPI_Wait(&request, &status);
+  hold(count_of(status) == kMany && holds(data, 7), "what came while the rank was elsewhere");
+  MPI_Request_free(&request);
+}
+
+/// Rings of persistent receives and of sends of each kind, whose ends all ranks take in one array,
+/// sends first: no rank's message waits for the end of another's.
+void rings() {
+  const int ranks = ranks_of(MPI_COMM_WORLD), next = (me() + 1) % ranks,
+            last = (me() + ranks - 1) % ranks;
+  constexpr int kEach = 3;
+  for (int round = 0; round < 30; ++round) {
+    std::vector<Memory<int>> in, out;
+    MPI_Request requests[2 * kEach];
+    for (int at = 0; at < kEach; ++at) {
+      in.push_back(filled(kMany, 100 * round + 10 * at + me()));
+      out.push_back(filled(kMany, -1));
+    }
+    for (int at = 0; at < kEach; ++at) {
+      MPI_Send_init(passed(in[at].data()), kMany, MPI_INT, next, at, MPI_COMM_WORLD, &requests[at]);
+      MPI_Recv_init(passed(out[at].data()), kMany, MPI_INT, last, at, MPI_COMM_WORLD,
+                    &requests[kEach + at]);
+    }
+    const bool by_isend = round % 2 == 1;
+    if (by_isend) MPI_Startall(kEach, requests + kEach);
+    for (int at = 0; by_isend && at < kEach; ++at) {
+      MPI_Request_free(&requests[at]);
+      MPI_Isend(passed(in[at].data()), kMany, MPI_INT, next, at, MPI_COMM_WORLD, &requests[at]);
+    }
+    if (!by_isend) MPI_Startall(2 * kEach, requests);
+    int some = 0, indices[2 * kEach];
+    if (round % 3 == 0) MPI_Waitall(2 * kEach, requests, MPI_STATUSES_IGNORE);
+    while (round % 3 != 0 && some != MPI_UNDEFINED)
+      (round % 3 == 1 ? MPI_Waitsome : MPI_Testsome)(2 * kEach, requests, &some, indices,
+                                                     MPI_STATUSES_IGNORE);
+    for (int at = 0; at < kEach; ++at)
+      hold(holds(out[at], 100 * round + 10 * at + last), "what came round the ring");
+    for (MPI_Request& request : requests)
+      if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+  }
+}
+
+/// MPI_Request_get_status says the message's size, and so does what ends the request after it.
+void asked_twice() {
+  if (me() == 0) {
+    const Memory<int> data = filled(kMany, 4);
+    for (int round = 0; round < 2; ++round)
+      MPI_Send(passed(data.data()), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD);
+    return;
+  }
+  Memory<int> data = filled(kMany + 5, -1);
+  MPI_Request request;
+  MPI_Recv_init(passed(data.data()), kMany + 5, MPI_INT, 0, kTag, MPI_COMM_WORLD, &request);
+  for (int round = 0; round < 2; ++round) {
+    MPI_Start(&request);
+    MPI_Status status;
+    int flag = 0;
+    while (flag == 0) MPI_Request_get_status(request, &flag, &status);
+    hold(count_of(status) == kMany, "the size that is asked for");
+    MPI_Request_get_status(request, &flag, &status);
+    hold(flag != 0 && count_of(status) == kMany, "the size that is asked for again");
+    MPI_Wait(&request, &status);
+    hold(count_of(status) == kMany && status.MPI_SOURCE == 0, "the size that the end says");
+    hold(data[0] == 4 && data[kMany - 1] == 4 && data[kMany] == -1, "what came");
+    MPI_Wait(&request, &status);
+    hold(count_of(status) == 0, "that an inactive request has received nothing");
+  }
+  MPI_Request_free(&request);
+}
+
+/// Receives that nothing is sent to do not keep a program from its end.
+void left() {
+  static Memory<int> out[3] = {filled(kMany, -1), filled(kMany, -1), filled(300, -1)};
+  static MPI_Request requests[3];
+  MPI_Irecv(passed(out[0].data()), kMany, MPI_INT, MPI_ANY_SOURCE, 77, MPI_COMM_WORLD,
+            &requests[0]);
+  MPI_Recv_init(passed(out[1].data()), kMany, MPI_INT, MPI_ANY_SOURCE, 77, MPI_COMM_WORLD,
+                &requests[1]);
+  MPI_Start(&requests[1]);
+  MPI_Irecv(passed(out[2].data()), 300, MPI_INT, MPI_ANY_SOURCE, 77, MPI_COMM_WORLD, &requests[2]);
+  // What is served all the same.
+  Memory<int> data = filled(kMany, 1);
+  if (me() == 0) MPI_Send(passed(data.data()), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD);
+  if (me() == 1)
+    MPI_Recv(passed(data.data()), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+/// A request that is freed while it runs does its work all the same: a send, and receives.
+void freed() {
+  static Memory<int> data[4];
+  MPI_Request request;
+  for (int at = 0; at < 3; ++at) {
+    data[at] = filled(kMany, me() == 0 ? at + 1 : -1);
+    int* const buffer = passed(data[at].data());
+    if (me() == 0) {
+      MPI_Isend(buffer, kMany, MPI_INT, 1, at, MPI_COMM_WORLD, &request);
+      MPI_Request_free(&request);
+    } else if (at == 0) {
+      MPI_Recv(buffer, kMany, MPI_INT, 0, at, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    } else {
+      if (at == 1) MPI_Irecv(buffer, kMany, MPI_INT, 0, at, MPI_COMM_WORLD, &request);
+      if (at == 2) MPI_Recv_init(buffer, kMany, MPI_INT, 0, at, MPI_COMM_WORLD, &request);
+      if (at == 2) MPI_Start(&request);
+      MPI_Request_free(&request);
+    }
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  int token = 0;
+  // The sender's memory is free once it hears of the receiver.
+  const auto* const last = static_cast<const volatile int*>(data[2].data() + kMany - 1);
+  while (me() == 1 && (data[1][kMany - 1] != 2 || *last != 3))
+    MPI_Iprobe(0, 99, MPI_COMM_WORLD, &token, MPI_STATUS_IGNORE);
+  hold(holds(data[0], 1) && holds(data[1], 2) && holds(data[2], 3), "what freed requests moved");
+  MPI_Barrier(MPI_COMM_WORLD);
+  // Its sender may be in MPI_Finalize when it is received.
+  data[3] = filled(kMany, me() == 0 ? 9 : -1);
+  if (me() == 0) {
+    MPI_Isend(passed(data[3].data()), kMany, MPI_INT, 1, 5, MPI_COMM_WORLD, &request);
+    MPI_Request_free(&request);
+    return;
+  }
+  ::usleep(300000);
+  MPI_Recv(passed(data[3].data()), kMany, MPI_INT, 0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  hold(holds(data[3], 9), "what came from a rank that is at its end");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  PlayedGpu::now().begin(1);
+  int given = 0;
+  const std::string name = argc > 1 ? argv[1] : "";
+  if (name == "threads")
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &given);
+  else
+    MPI_Init(&argc, &argv);
+  if (name == "started")
+    started();
+  else if (name == "rings")
+    rings();
+  else if (name == "asked_twice")
+    asked_twice();
+  else if (name == "left")
+    left();
+  else if (name == "freed")
+    freed();
+  else
+    ++wrong;
+  std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", me(), wrong, calls_served());
+  std::fflush(stdout);
+  MPI_Finalize();
+  return wrong == 0 ? 0 : 1;
+}
