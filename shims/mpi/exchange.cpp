@@ -1,11 +1,9 @@
 // Two messages -> one thing that has begun, which ends with the later of them.
 #include "shims/mpi/exchange.hpp"
 
-#include <cstring>
-#include <limits>
+#include <climits>
 #include <vector>
 
-#include "base/text.hpp"
 #include "shims/mpi/status.hpp"
 
 namespace plait::mpi {
@@ -14,6 +12,7 @@ namespace {
 /// Its status is that of what was received.
 struct Exchange : Begun {
   bool has_ended() override {
+    if (is_unwanted.exchange(false)) receive->cancel();
     receive_ended = receive_ended || receive->has_ended();
     send_ended = send_ended || send->has_ended();
     if (!receive_ended || !send_ended) return false;
@@ -23,9 +22,6 @@ struct Exchange : Begun {
     return true;
   }
   void fill(void* status) const override { receive->fill(status); }
-  void cancel() override {
-    if (!receive_ended) receive->cancel();
-  }
   bool must_end() const override { return !receive_ended && receive->must_end(); }
 
   std::vector<std::byte> kept;  ///< what is sent, where the receive writes over it
@@ -53,6 +49,24 @@ struct Own {
                             count, type, from, tag, comm, request);
   }
 };
+
+/// Bytes of which an int may hold the number of rows alone; a row's bytes are fewer.
+std::unique_ptr<Begun> begun_send_of_rows(const void* buffer, Count rows, std::uint64_t row,
+                                          const Ends& ends, int& code) {
+  const Handle byte = real().abi.byte;
+  const Count bytes = rows * static_cast<Count>(row);
+  if (bytes <= INT_MAX || real().large_passed.Isend != nullptr || row > INT_MAX)
+    return begun_send<Large>(buffer, bytes, byte, ends.to, ends.out_tag, ends.comm, code);
+  if (auto one = offered({buffer, bytes, byte}, ends.to, ends.out_tag, ends.comm)) return one;
+  Handle type = 0, native = 0;
+  code = real().Type_contiguous(static_cast<int>(row), byte, &type);
+  if (code == 0) code = real().Type_commit(&type);
+  if (code != 0) return nullptr;
+  code = real().small_passed.Isend(buffer, static_cast<int>(rows), real().abi.at(&type, 0), ends.to,
+                                   ends.out_tag, ends.comm, &native);
+  real().Type_free(&type);
+  return code == 0 ? begun_native(real().abi.at(&native, 0), Staging()) : nullptr;
+}
 
 void give_up(Begun& receive) {
   receive.cancel();
@@ -99,14 +113,9 @@ std::unique_ptr<Begun> begun_exchange(const void* in, typename Width::N in_count
 template <class Width>
 std::unique_ptr<Begun> begun_exchange_in_place(void* buffer, typename Width::N count, Handle type,
                                                const Ends& ends, int& code) {
-  using N = typename Width::N;
   auto made = std::make_unique<Exchange>();
   const Layout layout = layout_of(type);
   const std::uint64_t bytes = layout.bytes * static_cast<std::uint64_t>(count < 0 ? 0 : count);
-  if (bytes > static_cast<std::uint64_t>(std::numeric_limits<N>::max()))
-    throw Error(ErrorCode::unsupported,
-                text("wanted at most 2 GiB to send and receive in place, found ", bytes,
-                     " bytes: use the function whose name ends in _c, or smaller parts"));
   Staging staging;
   if (may_meet_gpus()) staging.add_input(buffer, type, count);
   made->kept.resize(bytes);
@@ -115,8 +124,7 @@ std::unique_ptr<Begun> begun_exchange_in_place(void* buffer, typename Width::N c
   made->receive =
       begun_receive<Width>(buffer, count, type, ends.from, ends.in_tag, ends.comm, code);
   if (made->receive == nullptr) return nullptr;
-  made->send = begun_send<Width>(made->kept.data(), static_cast<N>(bytes), real().abi.byte, ends.to,
-                                 ends.out_tag, ends.comm, code);
+  made->send = begun_send_of_rows(made->kept.data(), count, layout.bytes, ends, code);
   if (made->send != nullptr) return made;
   give_up(*made->receive);
   return nullptr;

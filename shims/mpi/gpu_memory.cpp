@@ -178,6 +178,28 @@ cuda::Stream copy_stream(int gpu) {
   return one.copies->stream();
 }
 
+Copied::Copied(int gpu) : gpu_(gpu) {
+  const cuda::Stream stream = copy_stream(gpu);
+  const cuda::Current current(context_of(gpu));
+  PLAIT_CUDA_CALL(event_create, &event_, cuda::kEventDisableTiming);
+  const cuda::Result result = cuda::api().event_record(event_, stream);
+  if (result != cuda::kSuccess) cuda::api().event_destroy(event_);
+  cuda::require(result, "event_record");
+}
+
+Copied::~Copied() {
+  const cuda::Current current(context_of(gpu_));
+  cuda::api().event_destroy(event_);
+}
+
+bool Copied::has_ended() const {
+  const cuda::Current current(context_of(gpu_));
+  const cuda::Result result = cuda::api().event_query(event_);
+  if (result == cuda::kNotReady) return false;
+  cuda::require(result, "event_query");
+  return true;
+}
+
 Twin::Twin(int gpu, const void* buffer, Piece whole) : gpu_(gpu), buffer_(buffer), whole_(whole) {
   const cuda::Current current(context_of(gpu));
   const Block block = take_block(std::max<std::uint64_t>(whole.bytes, 1));
@@ -201,6 +223,14 @@ void Twin::fetch() {
   const cuda::Current current(context_of(gpu_));
   PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<cuda::DevicePointer>(block_),
                   address(buffer_, whole_.at), whole_.bytes);
+}
+
+void Twin::begin_fetch() {
+  if (whole_.bytes == 0) return;
+  const cuda::Stream stream = copy_stream(gpu_);
+  const cuda::Current current(context_of(gpu_));
+  PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<cuda::DevicePointer>(block_),
+                  address(buffer_, whole_.at), whole_.bytes, stream);
 }
 
 void Twin::put(const std::vector<Piece>& pieces) {

@@ -43,6 +43,20 @@ class OwnStream {
 /// That of a process's copies. What waits for other ranks has another: it would hold these up.
 cuda::Stream copy_stream(int gpu);
 
+/// Tells when all copies that were put on that stream so far have ended. Throws driver_error.
+class Copied {
+ public:
+  explicit Copied(int gpu);
+  ~Copied();
+  Copied(const Copied&) = delete;
+  Copied& operator=(const Copied&) = delete;
+  bool has_ended() const;
+
+ private:
+  int gpu_;
+  cuda::Event event_ = nullptr;
+};
+
 /// Part of a buffer, in bytes from its begin.
 struct Piece {
   std::intptr_t at = 0;
@@ -65,6 +79,8 @@ class Twin {
   std::byte* host() const { return block_ - whole_.at; }
   /// Waits until the twin holds what the GPU's memory does.
   void fetch();
+  /// Begins that, on the copy stream.
+  void begin_fetch();
   /// Waits until these pieces of the GPU's memory hold what the twin does; others stay untouched.
   void put(const std::vector<Piece>& pieces);
 

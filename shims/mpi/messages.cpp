@@ -31,7 +31,9 @@ struct Offered : Begun {
   Offered& operator=(const Offered&) = delete;
 
   bool has_ended() override {
+    const bool unwanted = is_unwanted.exchange(false);
     if (header_sent == 0) {
+      if (unwanted) real().Cancel(&header);
       code = real().Test(&header, &header_sent, status.data());
       int cancelled = 0;
       if (code == 0 && header_sent != 0) real().Test_cancelled(status.data(), &cancelled);
@@ -44,9 +46,6 @@ struct Offered : Begun {
   void fill(void* wanted) const override {
     std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
   }
-  void cancel() override {
-    if (header_sent == 0) real().Cancel(&header);
-  }
 
   int to;
   unsigned at;
@@ -56,16 +55,22 @@ struct Offered : Begun {
   Handle header = 0;
   int header_sent = 0;
   std::optional<Twin> twin;
-  std::vector<std::byte> words;  ///< the header's message
+  std::optional<Copied> fetched;  ///< what the twin stands for
+  std::vector<std::byte> words;   ///< the header's message
   alignas(8) std::array<std::byte, 32> status{};
   Polled polled;
 
  private:
-  /// Where that fails, the receiver finds address 0, and says so.
+  /// Asked until it is there; a copy of many bytes holds up nothing else. Where it fails, the
+  /// receiver finds address 0, and says so.
   void bring_to_host() {
     try {
-      twin.emplace(gpu, buffer, Piece{0, slot.bytes});
-      twin->fetch();
+      if (!twin) {
+        twin.emplace(gpu, buffer, Piece{0, slot.bytes});
+        twin->begin_fetch();
+        fetched.emplace(gpu);
+      }
+      if (!fetched->has_ended()) return;
       slot.host = reinterpret_cast<std::uint64_t>(twin->host());
     } catch (const Error& error) {
       code = error_code(error);
@@ -78,7 +83,9 @@ struct Arriving : Begun {
   Arriving(Handle native, std::unique_ptr<Delivery> to)
       : request_of_mpi(native), delivery(std::move(to)) {}
   bool has_ended() override {
+    const bool unwanted = is_unwanted.exchange(false);
     if (received == 0) {
+      if (unwanted) real().Cancel(&request_of_mpi);
       code = real().Test(&request_of_mpi, &received, status.data());
       is_heard = code != 0;
       if (code != 0) return true;
@@ -88,9 +95,6 @@ struct Arriving : Begun {
   }
   void fill(void* wanted) const override {
     std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
-  }
-  void cancel() override {
-    if (received == 0) real().Cancel(&request_of_mpi);
   }
   bool must_end() const override { return received != 0; }
 
@@ -162,6 +166,7 @@ struct RepeatedDelivery final : Arriving, Repeated {
   void started() override {
     received = 0;
     is_told = false;
+    is_unwanted.store(false);
     code = real().Start(&request_of_mpi);
     is_heard = code != 0;
     is_refused = code != 0;

@@ -1,12 +1,13 @@
 // What was opened stays so for the next message of the same allocation. An allocation that its
 // owner has made anew at the same place has another number: then the old one is closed first.
+// Memory that its owner frees stays taken as long as it is open here, so no more than so much is.
 #include "shims/mpi/pull.hpp"
 
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <string>
@@ -19,7 +20,7 @@ namespace plait::mpi {
 /// Another process's allocation in this one's addresses.
 struct Opened {
   cuda::DevicePointer base = 0;
-  std::uint64_t allocation = 0;
+  std::uint64_t allocation = 0, bytes = 0;
   int users = 0;
   std::uint64_t last_use = 0;
 };
@@ -27,31 +28,39 @@ struct Opened {
 namespace {
 
 constexpr std::size_t kMostOpened = 64;
+constexpr std::uint64_t kMostOpenedBytes = std::uint64_t{4} << 30;  ///< or one allocation
 
 struct All {
   std::mutex mutex;
   std::map<std::tuple<int, int, std::string>, Opened> by_handle;  ///< process, GPU here, handle
-  std::uint64_t uses = 0;
+  std::uint64_t uses = 0, bytes = 0;
 };
+using At = decltype(All::by_handle)::iterator;
 
 All& all() {
   static auto* const one = new All;
   return *one;
 }
 
-/// The longest unused, where there are too many.
-void close_one() {
+void close(At at) {
+  const cuda::Current current(context_of(std::get<1>(at->first)));
+  cuda::api().ipc_close(at->second.base);
+  all().bytes -= at->second.bytes;
+  all().by_handle.erase(at);
+}
+
+/// The longest unused, until there is room.
+void make_room(std::uint64_t bytes) {
   auto& known = all().by_handle;
-  if (known.size() < kMostOpened) return;
-  auto oldest = known.end();
-  for (auto at = known.begin(); at != known.end(); ++at)
-    if (at->second.users == 0 &&
-        (oldest == known.end() || at->second.last_use < oldest->second.last_use))
-      oldest = at;
-  if (oldest == known.end()) return;
-  const cuda::Current current(context_of(std::get<1>(oldest->first)));
-  cuda::api().ipc_close(oldest->second.base);
-  known.erase(oldest);
+  while (known.size() >= kMostOpened || all().bytes + bytes > kMostOpenedBytes) {
+    At oldest = known.end();
+    for (At at = known.begin(); at != known.end(); ++at)
+      if (at->second.users == 0 &&
+          (oldest == known.end() || at->second.last_use < oldest->second.last_use))
+        oldest = at;
+    if (oldest == known.end()) return;
+    close(oldest);
+  }
 }
 
 /// The GPU's context is current.
@@ -62,17 +71,18 @@ Opened* open(int process, const OnGpu& from, int gpu) {
   auto at = all().by_handle.find(key);
   if (at != all().by_handle.end() && at->second.allocation != from.allocation) {
     if (at->second.users != 0) return nullptr;
-    cuda::api().ipc_close(at->second.base);
-    all().by_handle.erase(at);
+    close(at);
     at = all().by_handle.end();
   }
   if (at == all().by_handle.end()) {
-    close_one();
+    make_room(from.bytes);
     Opened made;
     made.allocation = from.allocation;
+    made.bytes = from.bytes;
     const auto opened = cuda::api().ipc_open(&made.base, from.handle, cuda::kIpcLazyPeerAccess);
     if (opened != cuda::kSuccess) return nullptr;
     at = all().by_handle.emplace(key, made).first;
+    all().bytes += made.bytes;
   }
   ++at->second.users;
   at->second.last_use = ++all().uses;
@@ -103,10 +113,10 @@ bool pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes
 bool show(int gpu, const void* memory, OnGpu& shown) {
   const cuda::Current current(context_of(gpu));
   std::uint64_t base = 0;
-  int attributes[] = {cuda::kPointerBufferId, cuda::kPointerRangeStart};
-  void* values[] = {&shown.allocation, &base};
+  int attributes[] = {cuda::kPointerBufferId, cuda::kPointerRangeStart, cuda::kPointerRangeBytes};
+  void* values[] = {&shown.allocation, &base, &shown.bytes};
   const auto address = reinterpret_cast<cuda::DevicePointer>(memory);
-  if (cuda::api().pointer_attributes(2, attributes, values, address) != cuda::kSuccess)
+  if (cuda::api().pointer_attributes(3, attributes, values, address) != cuda::kSuccess)
     return false;
   if (base == 0 || base > address) return false;
   shown.at = address - base;
@@ -118,30 +128,29 @@ std::unique_ptr<Pull> Pull::begin(int process, const OnGpu& from, int gpu, void*
   const cuda::Stream stream = copy_stream(gpu);
   const cuda::Current current(context_of(gpu));
   std::unique_ptr<Pull> made(new Pull);
-  made->gpu_ = gpu;
   made->opened_ = open(process, from, gpu);
   if (made->opened_ == nullptr) return nullptr;
-  PLAIT_CUDA_CALL(event_create, &made->event_, cuda::kEventDisableTiming);
   PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<cuda::DevicePointer>(to),
                   made->opened_->base + from.at, bytes, stream);
-  PLAIT_CUDA_CALL(event_record, made->event_, stream);
+  made->copied_.emplace(gpu);
   return made;
 }
 
 Pull::~Pull() {
-  if (event_ != nullptr) {
-    const cuda::Current current(context_of(gpu_));
-    cuda::api().event_destroy(event_);
-  }
+  copied_.reset();
   if (opened_ != nullptr) give_up(opened_);
 }
 
-bool Pull::has_ended() {
-  const cuda::Current current(context_of(gpu_));
-  const cuda::Result result = cuda::api().event_query(event_);
-  if (result == cuda::kNotReady) return false;
-  cuda::require(result, "event_query");
-  return true;
+bool Pull::has_ended() { return copied_->has_ended(); }
+
+void close_opened() {
+  const std::lock_guard lock(all().mutex);
+  auto& known = all().by_handle;
+  for (At at = known.begin(); at != known.end();) {
+    const At next = std::next(at);
+    if (at->second.users == 0) close(at);
+    at = next;
+  }
 }
 
 }  // namespace plait::mpi

@@ -3,8 +3,9 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 
-#include "driver/cuda/api.hpp"
+#include "shims/mpi/gpu_memory.hpp"
 
 namespace plait::mpi {
 
@@ -15,6 +16,7 @@ bool pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes
 struct OnGpu {
   cuda::IpcHandle handle;
   std::uint64_t allocation;  ///< a number that no other of its process's ever has
+  std::uint64_t bytes;       ///< of the allocation
   std::uint64_t at;
 };
 /// False where the driver cannot show such memory to others (pools, virtual memory).
@@ -34,9 +36,12 @@ class Pull {
 
  private:
   Pull() = default;
-  int gpu_ = 0;
-  cuda::Event event_ = nullptr;
+  std::optional<Copied> copied_;
   struct Opened* opened_ = nullptr;
 };
+
+/// What others have shown is closed here, but for what a copy still reads: their owners can then
+/// give it back.
+void close_opened();
 
 }  // namespace plait::mpi

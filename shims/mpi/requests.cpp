@@ -40,6 +40,7 @@ struct Native : Begun {
 
   bool has_ended() override {
     int flag = 0;
+    if (is_unwanted.exchange(false)) real().Cancel(&native);
     code = real().Test(&native, &flag, status.data());
     is_heard = code != 0;
     if (code == 0 && flag == 0) return false;
@@ -54,7 +55,6 @@ struct Native : Begun {
   void fill(void* wanted) const override {
     std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
   }
-  void cancel() override { real().Cancel(&native); }
 
   Handle native;
   Staging staging;

@@ -16,7 +16,9 @@ struct Begun {
   /// True once it has ended and left its results. In the program's threads, one at a time.
   virtual bool has_ended() = 0;
   virtual void fill(void* status) const = 0;
-  virtual void cancel() {}
+  /// Said in any thread: has_ended() carries it out, which may be ending the request meanwhile.
+  void cancel() { is_unwanted.store(true); }
+  std::atomic<bool> is_unwanted{false};
   /// Whether it ends whatever other ranks still call: not so what nothing was sent to, or what
   /// nobody receives. MPI_Finalize waits for these alone.
   virtual bool must_end() const { return false; }

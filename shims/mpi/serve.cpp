@@ -17,6 +17,7 @@
 #include "base/text.hpp"
 #include "shims/mpi/attach.hpp"
 #include "shims/mpi/counting.hpp"
+#include "shims/mpi/pull.hpp"
 #include "shims/mpi/requests.hpp"
 #include "shims/mpi/slots.hpp"
 
@@ -194,6 +195,7 @@ void end_serving() {
   }
   end_requests();
   end_messages();  // until here a receive may still get a header
+  close_opened();
   // Those over nodes free communicators of the MPI's: in one order on all ranks.
   for (std::shared_ptr<State>& state : all) state.reset();
   end_progress();

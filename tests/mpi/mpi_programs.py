@@ -106,7 +106,7 @@ def launched(
 def rows(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     """Each rank's line, in order of ranks; every rank must have ended well."""
     assert done.returncode == 0, (done.returncode, done.stdout[-2000:], done.stderr[-2000:])
-    found = [json.loads(row) for row in re.findall(r"\{[^{}]*\}", done.stdout)]
+    found = [json.loads(row) for row in re.findall(r'\{"rank"[^{}]*\}', done.stdout)]
     return sorted(found, key=lambda row: int(row["rank"]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -113,14 +114,50 @@ def run_messages(mpi, drop_in, folder, played_gpu):
 @pytest.mark.parametrize("on_gpus", [False, True], ids=["host", "gpus"])
 @pytest.mark.parametrize(
     ("name", "ranks"),
-    [("started", 2), ("rings", 4), ("asked_twice", 2), ("left", 2), ("freed", 2)],
+    [
+        ("started", 2),
+        ("rings", 4),
+        ("asked_twice", 2),
+        ("left", 2),
+        ("freed", 2),
+        ("threads", 2),
+    ],
 )
 def test_a_case_of_messages(mpi, run_messages, name, ranks, on_gpus):
     if name == "asked_twice" and not on_gpus and mpi.name.startswith("mpich abi"):
         pytest.skip("MPICH 5.0's own get_status ends a persistent request")
     found = run_messages(name, ranks, on_gpus)
     assert [row["wrong"] for row in found] == [0] * ranks
-    assert (found[1]["served"] > 0) == moves_messages(mpi), found
+    # MPICH's way to let messages go on is not for threads that call at once.
+    moves = moves_messages(mpi) and (name != "threads" or "mpich" not in mpi.name)
+    assert (found[1]["served"] > 0) == moves, found
+
+
+def opened_at_the_end(found: list[dict[str, int]]) -> list[int]:
+    """How many of others' allocations each rank has open before MPI_Finalize; after it, none."""
+    assert all(row["wrong"] == 0 and row["left"] == 0 for row in found), found
+    return [row["open"] for row in found]
+
+
+def test_what_others_show_is_open_no_longer_than_it_is_of_use(mpi, run_messages):
+    most = 2 if moves_messages(mpi) else 0
+    assert opened_at_the_end(run_messages("opened", 3, True)) == [most] * 3
+    large = run_messages("opened", 3, True, TEST_LIBCUDA_BYTES=str(3 << 30))
+    assert opened_at_the_end(large) == [min(most, 1)] * 3
+
+
+def test_a_message_is_brought_to_the_host_beside_other_work(mpi, run_messages):
+    if not moves_messages(mpi):
+        pytest.skip("messages are the MPI's here")
+    found = run_messages("brought", 2, True, TEST_LIBCUDA_IPC="unshown")
+    assert [row["wrong"] for row in found] == [0, 0]
+
+
+def test_more_than_2_gib_go_and_come_in_place(run_messages):
+    free = re.search(r"MemAvailable: +(\d+)", Path("/proc/meminfo").read_text())
+    if SCALE < 2 or free is None or int(free[1]) < 10 << 20:
+        pytest.skip("wanted PLAIT_TEST_SCALE of 2, and 10 GiB of free memory")
+    assert [row["wrong"] for row in run_messages("in_place", 2, False)] == [0, 0]
 
 
 def test_a_large_message_that_is_too_long(mpi, run_staged):

@@ -44,6 +44,7 @@ inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerBufferId = 7;
 inline constexpr int kPointerDeviceOrdinal = 9;
 inline constexpr int kPointerRangeStart = 11;
+inline constexpr int kPointerRangeBytes = 12;
 inline constexpr unsigned kMemoryOnDevice = 2;  ///< what kPointerMemoryType says
 
 struct IpcHandle {

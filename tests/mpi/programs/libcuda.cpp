@@ -18,7 +18,7 @@ namespace {
 using Address = std::uint64_t;
 constexpr Address kBytes = Address{1} << 36;
 constexpr int kSuccess = 0, kNotInitialised = 3, kNotReady = 600, kUnsupported = 801, kOnDevice = 2;
-constexpr int kMemoryType = 2, kBufferId = 7, kRangeStart = 11;
+constexpr int kMemoryType = 2, kBufferId = 7, kRangeStart = 11, kRangeBytes = 12;
 
 Address reserve() {
   return reinterpret_cast<Address>(
@@ -85,7 +85,7 @@ int ipc_get(Handle* handle, Address base) {
   return kSuccess;
 }
 
-std::atomic<std::uint64_t> opens{0};
+std::atomic<std::uint64_t> opens{0}, open_now{0};
 
 int ipc_open(Address* device, Handle handle, unsigned) {
   char path[64];
@@ -95,7 +95,13 @@ int ipc_open(Address* device, Handle handle, unsigned) {
   opened().push_back({handle.process, reserve(), mapped(file)});
   close(file);
   ++opens;
+  ++open_now;
   *device = opened().back().device;
+  return kSuccess;
+}
+
+int ipc_close(Address) {
+  --open_now;
   return kSuccess;
 }
 
@@ -112,6 +118,12 @@ int some_handle(void** handle, ...) { return *handle = handle, kSuccess; }
 
 int name_of(int, const char** name) { return *name = "played", kSuccess; }
 
+/// How large all device memory of a process is said to be.
+Address shown_bytes() {
+  const char* const told = std::getenv("TEST_LIBCUDA_BYTES");
+  return told != nullptr ? std::strtoull(told, nullptr, 10) : Address{1} << 20;
+}
+
 int pointer_attributes(unsigned count, int* attributes, void** values, Address at) {
   for (unsigned index = 0; index < count; ++index) {
     void* const value = values[index];
@@ -119,18 +131,25 @@ int pointer_attributes(unsigned count, int* attributes, void** values, Address a
       case kMemoryType: *static_cast<int*>(value) = is_device(at) ? kOnDevice : 0; break;
       case kBufferId: *static_cast<Address*>(value) = 1; break;
       case kRangeStart: *static_cast<Address*>(value) = memory().device; break;
+      case kRangeBytes: *static_cast<Address*>(value) = shown_bytes(); break;
       default: *static_cast<int*>(value) = 0;
     }
   }
   return kSuccess;
 }
 
-std::atomic<std::uint64_t> copies_to_host{0};
+std::atomic<std::uint64_t> copies_to_host{0}, waits{0};
 
 int copy(Address to, Address from, std::size_t bytes) {
   if (is_device(from) && !is_device(to)) ++copies_to_host;
   std::memcpy(content_of(to), content_of(from), bytes);
   return kSuccess;
+}
+
+/// The thread waits for it.
+int copy_now(Address to, Address from, std::size_t bytes) {
+  ++waits;
+  return copy(to, from, bytes);
 }
 
 int copy_async(Address to, Address from, std::size_t bytes, void*) { return copy(to, from, bytes); }
@@ -148,7 +167,7 @@ void* find(const char* symbol) {
   static const Known known[] = {
       {"cuDeviceGetCount", shown(one_device)},
       {"cuPointerGetAttributes", shown(pointer_attributes)},
-      {"cuMemcpy", shown(copy)},
+      {"cuMemcpy", shown(copy_now)},
       {"cuMemcpyAsync", shown(copy_async)},
       {"cuDevicePrimaryCtxRetain", shown(some_handle)},
       {"cuStreamCreateWithPriority", shown(some_handle)},
@@ -158,7 +177,7 @@ void* find(const char* symbol) {
       {"cuDeviceGet", shown(succeeds)},
       {"cuIpcGetMemHandle", shown(ipc_get)},
       {"cuIpcOpenMemHandle", shown(ipc_open)},
-      {"cuIpcCloseMemHandle", shown(succeeds)},
+      {"cuIpcCloseMemHandle", shown(ipc_close)},
       {"cuEventCreate", shown(some_handle)},
       {"cuEventRecord", shown(succeeds)},
       {"cuEventQuery", shown(event_query)},
@@ -189,6 +208,8 @@ int cuDeviceGetCount(int* count) { return is_begun() ? one_device(count) : kNotI
 void played_begin() { is_begun() = true; }
 
 std::uint64_t played_opens() { return opens.load(); }
+std::uint64_t played_open_now() { return open_now.load(); }
+std::uint64_t played_waits() { return waits.load(); }
 std::uint64_t played_copies_to_host() { return copies_to_host.load(); }
 
 /// Where a test reads and writes `bytes` of new device memory.

@@ -2,10 +2,12 @@
 // that is played (TEST_LIBCUDA). Prints one line of JSON a rank.
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "somewhere.hpp"
@@ -180,6 +182,84 @@ void freed() {
   hold(holds(data[3], 9), "what came from a rank that is at its end");
 }
 
+/// What the played driver counts; 0 without it.
+long played(const char* name) {
+  void* const found = dlsym(RTLD_DEFAULT, name);
+  return found == nullptr ? 0 : static_cast<long>(reinterpret_cast<std::uint64_t (*)()>(found)());
+}
+
+/// Device memory of each rank goes to all others, which open it.
+void opened() {
+  const int ranks = ranks_of(MPI_COMM_WORLD);
+  auto* const in = static_cast<int*>(PlayedGpu::now().content(kMany * sizeof(int)));
+  auto* const out = static_cast<int*>(PlayedGpu::now().content(kMany * sizeof(int)));
+  for (int round = 1; round < 3; ++round)
+    for (int step = 1; step < ranks; ++step) {
+      const int to = (me() + step) % ranks, from = (me() + ranks - step) % ranks;
+      in[kMany - 1] = 100 * round + me();
+      MPI_Sendrecv(passed(in), kMany, MPI_INT, to, kTag, passed(out), kMany, MPI_INT, from, kTag,
+                   MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      hold(out[kMany - 1] == 100 * round + from, "what came from another's GPU");
+    }
+}
+
+/// What its receiver cannot open is brought to the host, and nobody waits for the copy meanwhile.
+void brought() {
+  auto* const data = static_cast<int*>(PlayedGpu::now().content(kMany * sizeof(int)));
+  data[kMany - 1] = me() == 0 ? 5 : -1;
+  const long before = played("played_waits"), copies = played("played_copies_to_host");
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (me() == 0) MPI_Isend(passed(data), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD, &request);
+  if (me() == 1) MPI_Recv(passed(data), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  hold(data[kMany - 1] == 5, "what was brought to the host");
+  hold(me() == 1 || played("played_copies_to_host") == copies + 1, "that it was brought there");
+  hold(played("played_waits") == before, "that nobody waited for the copy");
+}
+
+/// One thread cancels receives while another lets them end.
+void threads() {
+  constexpr int kMessages = 1500;
+  if (me() == 0) {
+    Memory<int> data = filled(kMany, 6);
+    for (int at = 0; at < kMessages; ++at)
+      MPI_Send(passed(data.data()), at % 2 == 0 ? kMany : 400, MPI_INT, 1, kTag, MPI_COMM_WORLD);
+    return MPI_Barrier(MPI_COMM_WORLD), void();
+  }
+  std::atomic<bool> ends{false};
+  std::thread other([&] {
+    int flag = 0;
+    while (!ends) MPI_Iprobe(0, 99, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+  });
+  for (int got = 0; got < kMessages;) {
+    Memory<int> data = filled(kMany, -1);
+    MPI_Request request;
+    MPI_Status status;
+    int cancelled = 0;
+    MPI_Irecv(passed(data.data()), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD, &request);
+    MPI_Cancel(&request);
+    MPI_Wait(&request, &status);
+    MPI_Test_cancelled(&status, &cancelled);
+    if (cancelled != 0) continue;
+    hold(data[0] == 6 && data[399] == 6 && count_of(status) == (got % 2 == 0 ? kMany : 400),
+         "what came although it was not wanted");
+    ++got;
+  }
+  ends = true;
+  other.join();
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/// More bytes than an int counts go and come in place, from a rank to itself.
+void in_place() {
+  if (me() != 0) return;
+  constexpr int kHuge = 560000000;
+  std::vector<int> data(kHuge, 3);
+  MPI_Status status;
+  MPI_Sendrecv_replace(data.data(), kHuge, MPI_INT, 0, 1, 0, 1, MPI_COMM_WORLD, &status);
+  hold(count_of(status) == kHuge && data[0] == 3 && data[kHuge - 1] == 3, "2 GiB in place");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -200,10 +280,21 @@ int main(int argc, char** argv) {
     left();
   else if (name == "freed")
     freed();
+  else if (name == "opened")
+    opened();
+  else if (name == "brought")
+    brought();
+  else if (name == "threads")
+    threads();
+  else if (name == "in_place")
+    in_place();
   else
     ++wrong;
-  std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", me(), wrong, calls_served());
-  std::fflush(stdout);
+  const int rank = me();
+  const long open = played("played_open_now");
   MPI_Finalize();
+  std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld, \"open\": %ld, \"left\": %ld}\n",
+              rank, wrong, calls_served(), open, played("played_open_now"));
+  std::fflush(stdout);
   return wrong == 0 ? 0 : 1;
 }
