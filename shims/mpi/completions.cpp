@@ -157,52 +157,52 @@ PLAIT_EXPORT MPI_Waitsome(int count, void* requests, int* some, int* indices, vo
   return ended_some(code, requests, *some, indices, told);
 }
 PLAIT_EXPORT MPI_Test(void* request, int* flag, void* status) {
-  complete_ended();
+  complete_asked();
   const Statuses told = statuses_for(status, 1);
   const int code = real().Test(request, flag, told.all());
   return code != 0 || *flag != 0 ? ended(code, request, 0, told) : code;
 }
 PLAIT_EXPORT MPI_Testall(int count, void* requests, int* flag, void* statuses) {
-  complete_ended();
+  complete_asked();
   const Statuses told = statuses_for(statuses, count);
   const int code = real().Testall(count, requests, flag, told.all());
   return code != 0 || *flag != 0 ? ended_all(code, requests, count, told) : code;
 }
 PLAIT_EXPORT MPI_Testany(int count, void* requests, int* index, int* flag, void* status) {
-  complete_ended();
+  complete_asked();
   const Statuses told = statuses_for(status, 1);
   *index = kUndefined;
   const int code = real().Testany(count, requests, index, flag, told.all());
   return code != 0 || *flag != 0 ? ended(code, requests, *index, told) : code;
 }
 PLAIT_EXPORT MPI_Testsome(int count, void* requests, int* some, int* indices, void* statuses) {
-  complete_ended();
+  complete_asked();
   const Statuses told = statuses_for(statuses, count);
   *some = kUndefined;
   const int code = real().Testsome(count, requests, some, indices, told.all());
   return ended_some(code, requests, *some, indices, told);
 }
 PLAIT_EXPORT MPI_Request_get_status(Handle request, int* flag, void* status) {
-  complete_ended();
+  complete_asked();
   return status_of(request, flag, status);
 }
 PLAIT_EXPORT MPI_Request_get_status_all(int count, const void* requests, int* flag,
                                         void* statuses) {
-  complete_ended();
+  complete_asked();
   const auto native = real().Request_get_status_all;
   const bool mine = native == nullptr || has_persistent();
   return (mine ? status_of_all : native)(count, requests, flag, statuses);
 }
 PLAIT_EXPORT MPI_Request_get_status_any(int count, const void* requests, int* index, int* flag,
                                         void* status) {
-  complete_ended();
+  complete_asked();
   const auto native = real().Request_get_status_any;
   const bool mine = native == nullptr || has_persistent();
   return (mine ? status_of_any : native)(count, requests, index, flag, status);
 }
 PLAIT_EXPORT MPI_Request_get_status_some(int count, const void* requests, int* some, int* indices,
                                          void* statuses) {
-  complete_ended();
+  complete_asked();
   const auto native = real().Request_get_status_some;
   const bool mine = native == nullptr || has_persistent();
   return (mine ? status_of_some : native)(count, requests, some, indices, statuses);

@@ -16,11 +16,16 @@
 namespace plait::mpi {
 namespace {
 
+/// 0 of more than can be.
+std::uint64_t bytes_of_elements(Count count, std::uint64_t each) {
+  if (count <= 0 || each == 0) return 0;
+  const auto elements = static_cast<std::uint64_t>(count);
+  return elements > (std::uint64_t{1} << 62) / each ? 0 : elements * each;
+}
+
 std::uint64_t bytes_of(Count count, Handle type) {
   const std::optional<std::uint64_t> each = size_of(type);
-  if (!each || count <= 0 || *each == 0) return 0;
-  const auto elements = static_cast<std::uint64_t>(count);
-  return elements > (std::uint64_t{1} << 62) / *each ? 0 : elements * *each;
+  return each ? bytes_of_elements(count, *each) : 0;
 }
 
 /// The sender's end: it has ended when its header is sent and the receiver has taken the message.
@@ -47,9 +52,10 @@ struct Offered : Begun {
     std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
   }
 
-  int to;
+  int to;  ///< of the node's ranks
   unsigned at;
   Slot& slot;
+  int to_in_comm = 0;
   int gpu = -1;
   const void* buffer = nullptr;
   Handle header = 0;
@@ -57,6 +63,7 @@ struct Offered : Begun {
   std::optional<Twin> twin;
   std::optional<Copied> fetched;  ///< what the twin stands for
   std::vector<std::byte> words;   ///< the header's message
+  std::vector<std::byte> packed;  ///< of a buffer that is not left to the program
   alignas(8) std::array<std::byte, 32> status{};
   Polled polled;
 
@@ -88,6 +95,7 @@ struct Arriving : Begun {
       if (unwanted) real().Cancel(&request_of_mpi);
       code = real().Test(&request_of_mpi, &received, status.data());
       is_heard = code != 0;
+      if (error_class(code) == real().abi.err_truncate) delivery->cut_short();
       if (code != 0) return true;
       if (received == 0) return false;
     }
@@ -206,9 +214,8 @@ Delivery::Delivery(const Letter& to)
   posted_ = staging_.twin(buffer_);
 }
 
-/// What the message begins with, if it has the length of a header.
-std::optional<Header> Delivery::header(std::uint64_t bytes) const {
-  if (!moves_messages() || !is_header_length(bytes)) return std::nullopt;
+/// What the message begins with.
+std::optional<Header> Delivery::header() const {
   Header found{};
   if (layout_->contiguous) {
     std::memcpy(&found, posted_, sizeof found);
@@ -227,8 +234,8 @@ bool Delivery::has_arrived(void* status, int& code) {
   try {
     if (slot_ == nullptr) {
       const std::uint64_t bytes = received_bytes(status);
-      const std::optional<Header> found = header(bytes);
-      if (found) slot_ = slot_named(*found, bytes);
+      if (moves_messages() && is_header_length(bytes))
+        if (const std::optional<Header> found = header()) slot_ = slot_named(*found);
       if (slot_ == nullptr) {
         staging_.put_back(bytes);
         return true;
@@ -292,6 +299,22 @@ void Delivery::leave(void* status) {
   if (pull_ == nullptr) staging_.put_back(bytes);
 }
 
+void Delivery::cut_short() {
+  if (!moves_messages() || bytes_of_elements(count_, layout_->bytes) < sizeof(Header)) return;
+  const std::optional<Header> found = header();
+  Slot* const slot = found ? slot_named(*found) : nullptr;
+  if (slot != nullptr) slot->state.store(Sent::taken, std::memory_order_release);
+}
+
+int received_plainly(int code, const Letter& to) {
+  if (code == 0 || !moves_messages() || error_class(code) != real().abi.err_truncate) return code;
+  try {
+    Delivery(to).cut_short();
+  } catch (const Error&) {  // of a type that nothing is known of
+  }
+  return code;
+}
+
 int Delivery::end(void* status) {
   const InProgram here;
   int code = 0;
@@ -303,14 +326,53 @@ int Delivery::end(void* status) {
   return code;
 }
 
+namespace {
+
+/// Shows the message in its slot, and sends its header. Null where the MPI refuses that.
+std::unique_ptr<Begun> sent(std::unique_ptr<Offered> made, std::uint64_t bytes, int tag,
+                            Handle comm) {
+  Slot& slot = made->slot;
+  slot.tag = tag;
+  slot.bytes = bytes;
+  slot.process = ::getpid();
+  slot.host = made->gpu < 0 ? reinterpret_cast<std::uint64_t>(made->buffer) : 0;
+  slot.is_shown = made->gpu >= 0 && show(made->gpu, made->buffer, slot.on_gpu) ? 1 : 0;
+  slot.state.store(Sent::offered, std::memory_order_release);
+  made->words.resize(header_bytes(made->at));
+  const Header header = header_of(made->to, made->at);
+  std::memcpy(made->words.data(), &header, sizeof header);
+  made->code =
+      real().small_passed.Isend(made->words.data(), static_cast<int>(made->words.size()),
+                                real().abi.byte, made->to_in_comm, tag, comm, &made->header);
+  return made->code == 0 ? std::move(made) : nullptr;
+}
+
+/// A message as long as a header: the MPI's own, unless there is a header under way that it could
+/// be taken for.
+std::unique_ptr<Begun> of_header_length(const Letter& letter, std::uint64_t bytes, int to, int tag,
+                                        Handle comm) {
+  const std::optional<int> near = near_rank(comm, to);
+  if (!near || retire_slot(*near, bytes)) return nullptr;
+  const std::optional<unsigned> at = claim_slot_below(*near, slot_of_length(bytes));
+  if (!at) return nullptr;
+  auto made = std::make_unique<Offered>(*near, *at);
+  Staging staging;
+  if (may_meet_gpus()) staging.add_input(letter.buffer, letter.type, letter.count);
+  made->packed.resize(bytes);
+  pack(staging.twin(letter.buffer), letter.count, layout_of(letter.type), made->packed.data());
+  made->buffer = made->packed.data();
+  made->to_in_comm = to;
+  return sent(std::move(made), bytes, tag, comm);
+}
+
+}  // namespace
+
 std::unique_ptr<Begun> offered(const Letter& letter, int to, int tag, Handle comm) {
   if (!moves_messages() || tag < 0) return nullptr;
   const std::uint64_t bytes = bytes_of(letter.count, letter.type);
   if (bytes < kLeastHeader) return nullptr;
-  if (bytes <= kMostHeader) {
-    note_sent(letter.buffer, letter.count, letter.type, to, tag, comm);
-    return nullptr;
-  }
+  if (bytes <= kMostHeader)
+    return is_header_length(bytes) ? of_header_length(letter, bytes, to, tag, comm) : nullptr;
   const int gpu = may_meet_gpus() ? gpu_of(letter.buffer) : -1;
   const Collective message = Collective::send_recv;
   if (bytes < (gpu < 0 ? least_on_host(message) : least_on_gpus(message))) return nullptr;
@@ -319,21 +381,10 @@ std::unique_ptr<Begun> offered(const Letter& letter, int to, int tag, Handle com
   const std::optional<unsigned> at = claim_slot(*near);
   if (!at) return nullptr;
   auto made = std::make_unique<Offered>(*near, *at);
-  Slot& slot = made->slot;
-  slot.tag = tag;
-  slot.bytes = bytes;
-  slot.process = ::getpid();
-  slot.host = gpu < 0 ? reinterpret_cast<std::uint64_t>(letter.buffer) : 0;
-  slot.is_shown = gpu >= 0 && show(gpu, letter.buffer, slot.on_gpu) ? 1 : 0;
-  slot.state.store(Sent::offered, std::memory_order_release);
   made->gpu = gpu;
   made->buffer = letter.buffer;
-  made->words.resize(header_bytes(*at));
-  const Header header = header_of(*near, *at);
-  std::memcpy(made->words.data(), &header, sizeof header);
-  made->code = real().small_passed.Isend(made->words.data(), static_cast<int>(made->words.size()),
-                                         real().abi.byte, to, tag, comm, &made->header);
-  return made->code == 0 ? std::move(made) : nullptr;
+  made->to_in_comm = to;
+  return sent(std::move(made), bytes, tag, comm);
 }
 
 std::unique_ptr<Begun> arriving(Handle native, std::unique_ptr<Delivery> delivery) {

@@ -32,10 +32,12 @@ class Delivery {
   bool has_arrived(void* status, int& code);
   /// Waits for that.
   int end(void* status);
+  /// The MPI has received a part, since there was no room for all: the sender is to go on.
+  void cut_short();
 
  private:
   void begin(const Header& header);
-  std::optional<Header> header(std::uint64_t bytes) const;
+  std::optional<Header> header() const;
   bool has_come(int& code);
   void pull_to_host(int& code);
   void leave(void* status);
@@ -76,6 +78,8 @@ class Repeated {
 /// native: the MPI's persistent request that receives. Throws unsupported, where the MPI refuses
 /// another.
 Repeated* repeatedly_arriving(Handle native, std::unique_ptr<Delivery> delivery);
+/// The MPI's receive into such a buffer, which may not hold a header, has ended with that error.
+int received_plainly(int code, const Letter& to);
 /// Whether a receive with such room may get a header.
 bool may_get_header(Handle type, Count count);
 /// A request for what make(code) has begun. Errors that it throws are reported.

@@ -59,6 +59,7 @@ int received(Handle comm, const Letter& to, void* status, const Function& functi
     Delivery delivery(to);
     const Statuses filled(status, 1, true);
     const int code = function(delivery.posted(), filled.at(0));
+    if (error_class(code) == real().abi.err_truncate) delivery.cut_short();
     return code != 0 ? code : told(comm, delivery.end(filled.at(0)));
   } catch (const Error& error) {
     return report(comm, error);
@@ -171,11 +172,13 @@ int probed(int code, Handle comm, int found, void* status) {
         PLAIT_MPI_UNPACKED arguments);                                       \
   }
 
-#define PLAIT_MPI_RECEIVED_AS(full, twin, name, comm_of, parameters, arguments)                   \
-  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* status) {                                \
-    if (is_plain(buffer, count, type)) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, status); \
-    return received(comm_of, {buffer, count, type}, status, PLAIT_MPI_INTO(name, arguments));     \
-  }                                                                                               \
+#define PLAIT_MPI_RECEIVED_AS(full, twin, name, comm_of, parameters, arguments)               \
+  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* status) {                            \
+    if (is_plain(buffer, count, type))                                                        \
+      return received_plainly(NATIVE(name, PLAIT_MPI_UNPACKED arguments, status),             \
+                              {buffer, count, type});                                         \
+    return received(comm_of, {buffer, count, type}, status, PLAIT_MPI_INTO(name, arguments)); \
+  }                                                                                           \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* status) PLAIT_TWIN(full);
 
 /// TAKEN: AsRequest or AsPersistent.

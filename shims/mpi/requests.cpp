@@ -23,7 +23,8 @@ namespace {
 
 struct UnderWay {
   std::mutex mutex;
-  std::vector<Begun*> all;
+  std::vector<Begun*> all;  ///< in the order of their beginning
+  std::size_t turn = 0;     ///< the next of them to ask
   std::mutex sleeping;
   std::condition_variable ended;
   std::atomic<int> polled{0};  ///< of these those whose end wakes nobody
@@ -212,7 +213,37 @@ void begin_hook() {
       nullptr, kNoStream);
 }
 
-void complete_ended() {
+namespace {
+
+constexpr std::size_t kPart = 16;
+
+/// Of [from, to) those that have ended; where the next begin after that.
+std::size_t complete_part(std::size_t from, std::size_t to) {
+  auto& all = under_way().all;
+  std::size_t kept = from;
+  for (std::size_t at = from; at < to; ++at) {
+    Begun& one = *all[at];
+    if (!one.has_ended()) {
+      all[kept++] = &one;
+      continue;
+    }
+    pending.fetch_sub(1);
+    one.tell_mpi();
+    let_go(&one);
+  }
+  all.erase(all.begin() + static_cast<std::ptrdiff_t>(kept),
+            all.begin() + static_cast<std::ptrdiff_t>(to));
+  return kept;
+}
+
+}  // namespace
+
+void complete_asked() {
+  static thread_local unsigned asked = 0;
+  complete_ended(++asked % 4 == 0 ? Sweep::all : Sweep::some);
+}
+
+void complete_ended(Sweep sweep) {
   if (pending.load(std::memory_order_acquire) == 0) return;
   static thread_local bool inside = false;  // what is asked here lets the MPI call this again
   if (inside) return;
@@ -223,17 +254,13 @@ void complete_ended() {
   const std::unique_lock lock(under_way().mutex, std::try_to_lock);
   if (!lock.owns_lock()) return;  // another thread is at it
   auto& all = under_way().all;
-  for (std::size_t at = 0; at < all.size();) {
-    Begun& one = *all[at];
-    if (!one.has_ended()) {
-      ++at;
-      continue;
-    }
-    all.erase(all.begin() + static_cast<std::ptrdiff_t>(at));
-    pending.fetch_sub(1);
-    one.tell_mpi();
-    let_go(&one);
-  }
+  std::size_t& turn = under_way().turn;
+  const std::size_t whole = all.size();
+  const bool few = sweep == Sweep::all || whole <= 2 * kPart;
+  if (!few) complete_part(whole - kPart, whole);
+  const std::size_t others = few ? whole : whole - kPart;
+  if (few || turn >= others) turn = 0;
+  turn = complete_part(turn, few ? others : std::min(others, turn + kPart));
 }
 
 namespace {

@@ -69,8 +69,13 @@ int begin_native(Handle native, Staging staging, void* request);
 /// Whether the MPI can call complete_ended() in all its functions, and from now on it does.
 bool has_hook();
 void begin_hook();
-/// Tells the MPI of all that have ended.
-void complete_ended();
+/// How much of what is under way is asked for its end. Where that is much, `some` is the newest and
+/// others by turns: functions of the MPI's that ask each time they wait must stay quick.
+enum class Sweep : std::uint8_t { some, all };
+/// Tells the MPI of those that have ended.
+void complete_ended(Sweep sweep = Sweep::some);
+/// The same in a function that asks for ends, which may be called seldom.
+void complete_asked();
 /// Before MPI_Finalize: lets what must end do so, on all ranks, then forgets the rest, whose memory
 /// stays the MPI's. Collective over MPI_COMM_WORLD.
 void end_requests();
@@ -101,7 +106,7 @@ class InProgram {
 template <class Test, class Wait>
 int until(const Test& test, const Wait& wait) {
   for (int round = 0; pending.load(std::memory_order_acquire) != 0; ++round) {
-    complete_ended();
+    complete_ended(round % 8 == 7 ? Sweep::all : Sweep::some);
     int flag = 0;
     const int code = test(&flag);
     if (code != 0 || flag != 0) return code;

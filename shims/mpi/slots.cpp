@@ -192,11 +192,14 @@ std::optional<int> near_rank(Handle comm, int rank) {
   return found < 0 || found == node().rank ? std::nullopt : std::optional(found);
 }
 
-std::optional<unsigned> claim_slot(int to) {
+namespace {
+
+/// The first that is free of `slots` from `first` on, in that order or, with step -1, the other.
+std::optional<unsigned> claim(int to, unsigned first, unsigned slots, int step) {
   const std::lock_guard lock(node().mutex);
   std::uint32_t& in_use = node().in_use[static_cast<std::size_t>(to)];
   const std::uint32_t taken = in_use | node().retired[static_cast<std::size_t>(to)];
-  for (unsigned slot = 0; slot < kSlots; ++slot) {
+  for (unsigned slot = first; slots > 0; --slots, slot += static_cast<unsigned>(step)) {
     if ((taken >> slot & 1) != 0) continue;
     in_use |= std::uint32_t{1} << slot;
     slot_between(node().rank, to, slot).number = ++node().made;
@@ -205,17 +208,29 @@ std::optional<unsigned> claim_slot(int to) {
   return std::nullopt;
 }
 
+}  // namespace
+
+std::optional<unsigned> claim_slot(int to) {
+  const std::optional<unsigned> high = claim(to, kLow, kSlots - kLow, 1);
+  return high ? high : claim(to, 0, kLow, 1);
+}
+
+std::optional<unsigned> claim_slot_below(int to, unsigned below) {
+  return claim(to, below - 1, below, -1);
+}
+
 void release_slot(int to, unsigned slot) {
   slot_of(to, slot).state.store(Sent::nothing);
   const std::lock_guard lock(node().mutex);
   node().in_use[static_cast<std::size_t>(to)] &= ~(std::uint32_t{1} << slot);
 }
 
-void retire_slot(int to, std::uint64_t bytes) {
-  const unsigned slot = slot_of_length(bytes);
+bool retire_slot(int to, std::uint64_t bytes) {
+  const std::uint32_t slot = std::uint32_t{1} << slot_of_length(bytes);
   const std::lock_guard lock(node().mutex);
-  // One in use was sent before this message, so a probe finds it first.
-  node().retired[static_cast<std::size_t>(to)] |= std::uint32_t{1} << slot;
+  if ((node().in_use[static_cast<std::size_t>(to)] & slot) != 0) return false;
+  node().retired[static_cast<std::size_t>(to)] |= slot;
+  return true;
 }
 
 Slot& slot_of(int to, unsigned slot) { return slot_between(node().rank, to, slot); }
@@ -224,11 +239,11 @@ Header header_of(int to, unsigned slot) {
   return {{node().job[0], node().job[1]}, slot_of(to, slot).number, node().rank, slot};
 }
 
-Slot* slot_named(const Header& header, std::uint64_t bytes) {
+Slot* slot_named(const Header& header) {
   const Node& here = node();
   if (header.job[0] != here.job[0] || header.job[1] != here.job[1]) return nullptr;
   if (here.memory.base() == nullptr || header.from < 0 || header.from >= here.ranks) return nullptr;
-  if (header.slot >= kSlots || header_bytes(header.slot) != bytes) return nullptr;
+  if (header.slot >= kSlots) return nullptr;
   Slot& slot = slot_between(header.from, here.rank, header.slot);
   const bool right = slot.state.load() == Sent::offered && slot.number == header.number;
   return right ? &slot : nullptr;

@@ -38,9 +38,12 @@ struct Slot {
 };
 
 /// A header's length tells its slot, so that who probes for it knows the message's size. A message
-/// of the MPI's that has such a length takes the slot out of use. Lengths hold whole elements of
-/// all types of numbers, since MPICH asserts that; they are odd multiples, which others seldom are.
+/// of the MPI's that has such a length takes the slot out of use first; while the slot is in use,
+/// the message has a header too, which is shorter: others take the lowest slots last. Lengths hold
+/// whole elements of all types of numbers, since MPICH asserts that; they are odd multiples, which
+/// others seldom are.
 inline constexpr unsigned kSlots = 32;  ///< of a pair of ranks, one way
+inline constexpr unsigned kLow = 8;     ///< of these
 inline constexpr std::uint64_t kLengthUnit = 96;
 inline constexpr std::uint64_t kLeastHeader = 11 * kLengthUnit;
 inline constexpr std::uint64_t header_bytes(unsigned slot) {
@@ -66,16 +69,20 @@ struct Header {
 /// A communicator's rank among those of this node; nothing where it is this one, or elsewhere.
 std::optional<int> near_rank(Handle comm, int rank);
 
-/// A slot for a message to `to`; nothing where none is free. Its owner fills it in.
+/// A slot for a message to `to`, or one whose header is shorter than that of `below`; nothing where
+/// none is free. Its owner fills it in.
 std::optional<unsigned> claim_slot(int to);
+std::optional<unsigned> claim_slot_below(int to, unsigned below);
 void release_slot(int to, unsigned slot);
-/// The MPI sends a message of such a length by itself: none of a header can be taken for it.
-void retire_slot(int to, std::uint64_t bytes);
+/// Where the MPI may send a message of such a length by itself: no header can be taken for it.
+/// False while the slot is in use.
+bool retire_slot(int to, std::uint64_t bytes);
 Slot& slot_of(int to, unsigned slot);
 Header header_of(int to, unsigned slot);
 /// The slot that a header names; null where it is no header.
-Slot* slot_named(const Header& header, std::uint64_t bytes);
+Slot* slot_named(const Header& header);
 /// How many bytes the message has that a probe found; the MPI's own count where it is no header.
+/// The tag is a guard for what retire_slot() leaves: more messages under way than there are slots.
 std::uint64_t real_bytes(Handle comm, int source, int tag, std::uint64_t bytes);
 
 }  // namespace plait::mpi

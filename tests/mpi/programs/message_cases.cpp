@@ -219,7 +219,7 @@ void brought() {
 
 /// One thread cancels receives while another lets them end.
 void threads() {
-  constexpr int kMessages = 1500;
+  constexpr int kMessages = 3000;
   if (me() == 0) {
     Memory<int> data = filled(kMany, 6);
     for (int at = 0; at < kMessages; ++at)
@@ -248,6 +248,114 @@ void threads() {
   ends = true;
   other.join();
   MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/// Messages as long as headers are (1056 bytes, and each 192 more), while headers are under way, on
+/// this communicator and another: a probe tells them apart. Large messages have the 8th header and
+/// those after it.
+void same_length() {
+  MPI_Comm other;
+  MPI_Comm_dup(MPI_COMM_WORLD, &other);
+  MPI_Datatype column;
+  MPI_Type_vector(2, 1, 2, MPI_INT, &column);
+  MPI_Type_commit(&column);
+  constexpr int kEach = 6;
+  const auto count_at = [](int at) { return 264 + 48 * (8 + at); };
+  constexpr int kShortest = 264;
+  std::vector<Memory<int>> large(kEach, filled(kMany, me() == 0 ? 8 : -1)), small;
+  for (int at = 0; at < kEach; ++at) small.push_back(filled(4000, 9));
+  MPI_Request requests[2 * kEach + 2];
+  int begun = 0;
+  if (me() == 0) {
+    for (Memory<int>& one : large)
+      MPI_Isend(passed(one.data()), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD, &requests[begun++]);
+    for (int at = 0; at < kEach; ++at)
+      MPI_Isend(passed(small[at].data()), count_at(at), MPI_INT, 1, kTag, other,
+                &requests[begun++]);
+    MPI_Isend(passed(small[0].data()), count_at(3) / 2, column, 1, kTag, MPI_COMM_WORLD,
+              &requests[begun++]);
+    MPI_Isend(passed(small[1].data()), kShortest, MPI_INT, 1, kTag, other, &requests[begun++]);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  const auto receive = [&](MPI_Comm comm, int count, int value) {
+    MPI_Status status;
+    Memory<int> out = filled(count, -1);
+    MPI_Probe(0, kTag, comm, &status);
+    hold(count_of(status) == count, "the size that a probe tells");
+    MPI_Recv(passed(out.data()), count, MPI_INT, 0, kTag, comm, &status);
+    hold(count_of(status) == count && holds(out, value), "a message beside headers of its length");
+  };
+  if (me() == 1) {
+    for (int at = 0; at < kEach; ++at) receive(other, count_at(at), 9);
+    receive(other, kShortest, 9);
+    for (int at = 0; at < kEach; ++at) receive(MPI_COMM_WORLD, kMany, 8);
+    receive(MPI_COMM_WORLD, count_at(3), 9);
+    receive(MPI_COMM_WORLD, count_at(3), 9);
+  }
+  MPI_Waitall(begun, requests, MPI_STATUSES_IGNORE);
+  // With its slot free, the MPI sends it.
+  if (me() == 0) MPI_Send(passed(small[0].data()), count_at(3), MPI_INT, 1, kTag, MPI_COMM_WORLD);
+  MPI_Type_free(&column);
+  MPI_Comm_free(&other);
+}
+
+/// There is no room for a large message's header: its sender goes on, and later messages come.
+void short_room() {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  constexpr int kEach = 9;
+  MPI_Request requests[kEach];
+  std::vector<Memory<int>> data(kEach, filled(kMany, me() == 0 ? 5 : -1));
+  if (me() == 0)
+    for (int at = 0; at < kEach; ++at)
+      MPI_Isend(passed(data[at].data()), kMany, MPI_INT, 1, at, MPI_COMM_WORLD, &requests[at]);
+  for (int at = 0; me() == 1 && at < kEach; ++at) {
+    const int room = at % 3 == 0 ? 100 : 270;  // the header has more than 1056 bytes
+    int code = MPI_SUCCESS, kind = MPI_SUCCESS;
+    MPI_Request request;
+    if (at % 3 < 2)
+      code = MPI_Recv(data[at].data(), room, MPI_INT, 0, at, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (at % 3 == 2) {
+      MPI_Irecv(data[at].data(), room, MPI_INT, 0, at, MPI_COMM_WORLD, &request);
+      code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+    MPI_Error_class(code, &kind);
+    hold(kind == MPI_ERR_TRUNCATE, "that there was no room for a header");
+  }
+  if (me() == 0) MPI_Waitall(kEach, requests, MPI_STATUSES_IGNORE);
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (me() == 0) MPI_Send(passed(data[0].data()), kMany, MPI_INT, 1, 1, MPI_COMM_WORLD);
+  if (me() == 1) {
+    MPI_Recv(passed(data[0].data()), kMany, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    hold(holds(data[0], 5), "the message after those without room");
+  }
+}
+
+/// Many receives stand open; what comes meanwhile, in any order, is found, and so are they all.
+void standing() {
+  constexpr int kStanding = 600;
+  std::vector<Memory<int>> out(kStanding, filled(400, -1));
+  std::vector<MPI_Request> requests(kStanding);
+  int order[kStanding];
+  Dice all(12);
+  for (int at = 0; at < kStanding; ++at) {
+    order[at] = at;
+    std::swap(order[at], order[all.below(at + 1)]);
+  }
+  const int other = 1 - me();
+  for (int at = 0; at < kStanding; ++at)
+    MPI_Irecv(passed(out[at].data()), 400, MPI_INT, other, at, MPI_COMM_WORLD, &requests[at]);
+  Memory<int> in = filled(400, me() + 1), small = filled(2, -1);
+  for (int at = 0; at < kStanding; ++at) {
+    MPI_Send(passed(in.data()), 400, MPI_INT, other, order[at], MPI_COMM_WORLD);
+    MPI_Sendrecv(passed(in.data()), 2, MPI_INT, other, kStanding, passed(small.data()), 2, MPI_INT,
+                 other, kStanding, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    hold(holds(small, other + 1), "what came beside standing receives");
+    int flag = 0;
+    if (at % 3 == 0) MPI_Wait(&requests[order[at]], MPI_STATUS_IGNORE);
+    while (at % 3 == 1 && flag == 0) MPI_Test(&requests[order[at]], &flag, MPI_STATUS_IGNORE);
+  }
+  MPI_Waitall(kStanding, requests.data(), MPI_STATUSES_IGNORE);
+  for (const Memory<int>& one : out) hold(holds(one, other + 1), "what came to a standing receive");
 }
 
 /// More bytes than an int counts go and come in place, from a rank to itself.
@@ -286,6 +394,12 @@ int main(int argc, char** argv) {
     brought();
   else if (name == "threads")
     threads();
+  else if (name == "same_length")
+    same_length();
+  else if (name == "short_room")
+    short_room();
+  else if (name == "standing")
+    standing();
   else if (name == "in_place")
     in_place();
   else
