@@ -151,14 +151,14 @@ struct Functions {
   using N = typename Width::N;
   static int both(const void* in, N in_count, Handle in_type, int to, int out_tag, void* out,
                   N out_count, Handle out_type, int from, int in_tag, Handle comm, void* request) {
-    return begin(comm, request, [&](int& code) {
+    return *begun(comm, request, [&](int& code) {
       return begun_exchange<Width>(in, in_count, in_type, out, out_count, out_type,
                                    {to, out_tag, from, in_tag, comm}, code);
     });
   }
   static int in_place(void* buffer, N count, Handle type, int to, int out_tag, int from, int in_tag,
                       Handle comm, void* request) {
-    return begin(comm, request, [&](int& code) {
+    return *begun(comm, request, [&](int& code) {
       return begun_exchange_in_place<Width>(buffer, count, type, {to, out_tag, from, in_tag, comm},
                                             code);
     });

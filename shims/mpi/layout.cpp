@@ -15,10 +15,15 @@ namespace {
 
 constexpr std::uint64_t kPiece = 1 << 30;  ///< of one MPI_Pack, whose sizes are ints
 
-/// Calls each(first element, elements, bytes of data before them, their bytes), as the MPI can
-/// pack them at once.
-template <class Each>
-void in_portions(Count count, const Layout& layout, const Each& each) {
+/// Calls all(bytes) where data lie in a row, else each(first element, elements, bytes of data
+/// before them, their bytes), as the MPI can pack them at once.
+template <class All, class Each>
+void in_portions(Count count, const Layout& layout, const All& all, const Each& each) {
+  if (layout.contiguous) {
+    const auto whole = static_cast<std::uint64_t>(count) * layout.bytes;
+    if (whole > 0) all(whole);
+    return;
+  }
   const std::uint64_t bytes = std::max<std::uint64_t>(1, layout.bytes);
   const auto most = static_cast<Count>(std::max<std::uint64_t>(1, kPiece / bytes));
   for (Count done = 0; done < count; done += most) {
@@ -142,29 +147,23 @@ Piece span_of(Handle type, Count count) {
 }
 
 void pack(const void* from, Count count, const Layout& layout, std::byte* to) {
-  if (layout.contiguous) {
-    const auto bytes = static_cast<std::uint64_t>(count) * layout.bytes;
-    if (bytes > 0) std::memcpy(to, from, bytes);
-    return;
-  }
-  in_portions(count, layout, [&](Count first, int now, std::uint64_t before, int bytes) {
-    int at = 0;
-    real().Pack(bytes_at(from, first * layout.extent), now, layout.type, to + before, bytes, &at,
-                real().abi.self);
-  });
+  in_portions(
+      count, layout, [&](std::uint64_t bytes) { std::memcpy(to, from, bytes); },
+      [&](Count first, int now, std::uint64_t before, int bytes) {
+        int at = 0;
+        real().Pack(bytes_at(from, first * layout.extent), now, layout.type, to + before, bytes,
+                    &at, real().abi.self);
+      });
 }
 
 void unpack(const std::byte* from, Count count, const Layout& layout, void* to) {
-  if (layout.contiguous) {
-    const auto bytes = static_cast<std::uint64_t>(count) * layout.bytes;
-    if (bytes > 0) std::memcpy(to, from, bytes);
-    return;
-  }
-  in_portions(count, layout, [&](Count first, int now, std::uint64_t before, int bytes) {
-    int at = 0;
-    real().Unpack(from + before, bytes, &at, bytes_at(to, first * layout.extent), now, layout.type,
-                  real().abi.self);
-  });
+  in_portions(
+      count, layout, [&](std::uint64_t bytes) { std::memcpy(to, from, bytes); },
+      [&](Count first, int now, std::uint64_t before, int bytes) {
+        int at = 0;
+        real().Unpack(from + before, bytes, &at, bytes_at(to, first * layout.extent), now,
+                      layout.type, real().abi.self);
+      });
 }
 
 void add_pieces(std::vector<Piece>& pieces, const Layout& layout, std::intptr_t at, Count count) {

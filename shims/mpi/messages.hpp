@@ -82,13 +82,15 @@ Repeated* repeatedly_arriving(Handle native, std::unique_ptr<Delivery> delivery)
 int received_plainly(int code, const Letter& to);
 /// Whether a receive with such room may get a header.
 bool may_get_header(Handle type, Count count);
-/// A request for what make(code) has begun. Errors that it throws are reported.
+/// Gives what make(code) begins a request; nothing where that is nothing, and no error. Errors that
+/// it throws are reported.
 template <class Make>
-int begin(Handle comm, void* request, const Make& make) {
+std::optional<int> begun(Handle comm, void* request, const Make& make) {
   try {
     int code = 0;
     std::unique_ptr<Begun> made = make(code);
-    return made == nullptr ? code : start(std::move(made), request);
+    if (made == nullptr) return code == 0 ? std::nullopt : std::optional(code);
+    return start(std::move(made), request);
   } catch (const Error& error) {
     return report(comm, error);
   }

@@ -39,19 +39,6 @@ std::optional<int> waited(Handle comm, void* status, const Make& make) {
   }
 }
 
-/// A non-blocking one.
-template <class Make>
-std::optional<int> begun(Handle comm, void* request, const Make& make) {
-  try {
-    int code = 0;
-    std::unique_ptr<Begun> made = make(code);
-    if (made == nullptr) return code == 0 ? std::nullopt : std::optional(code);
-    return start(std::move(made), request);
-  } catch (const Error& error) {
-    return report(comm, error);
-  }
-}
-
 /// function(posted, status) is the MPI's receive.
 template <class Function>
 int received(Handle comm, const Letter& to, void* status, const Function& function) {
@@ -222,6 +209,7 @@ int probed(int code, Handle comm, int found, void* status) {
   PLAIT_MPI_EXCHANGED_AS(MPI_NAME(name), PMPI_NAME(name), begun, name, request, __VA_ARGS__)
 
 namespace small_counts {
+#define PLAIT_MPI_AGAIN  // below, for wide counts
 using Width = Small;
 using N = Width::N;
 #define MPI_NAME(name) MPI_##name

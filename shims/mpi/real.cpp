@@ -56,26 +56,7 @@ const Real* load() {
 #define PLAIT_MPI_TRANSFER(name, ...)                                                  \
   look_up_new(found.library, "PMPI_" #name, "PMPIX_" #name, table->small_passed.name); \
   look_up(found.library, "PMPI_" #name "_c", table->large_passed.name);
-#define PLAIT_MPI_SENT PLAIT_MPI_TRANSFER
-#define PLAIT_MPI_BEGUN_SENT PLAIT_MPI_TRANSFER
-#define PLAIT_MPI_RECEIVED PLAIT_MPI_TRANSFER
-#define PLAIT_MPI_BEGUN_RECEIVED PLAIT_MPI_TRANSFER
-#define PLAIT_MPI_PERSISTENT_RECEIVED PLAIT_MPI_TRANSFER
-#define PLAIT_MPI_EXCHANGED PLAIT_MPI_TRANSFER
-#define PLAIT_MPI_BEGUN_EXCHANGED PLAIT_MPI_TRANSFER
-#define PLAIT_MPI_BEGUN_TRANSFER PLAIT_MPI_TRANSFER
-#define PLAIT_MPI_PERSISTENT PLAIT_MPI_TRANSFER
 #include "shims/mpi/passed.def"
-#undef PLAIT_MPI_SENT
-#undef PLAIT_MPI_BEGUN_SENT
-#undef PLAIT_MPI_RECEIVED
-#undef PLAIT_MPI_BEGUN_RECEIVED
-#undef PLAIT_MPI_PERSISTENT_RECEIVED
-#undef PLAIT_MPI_EXCHANGED
-#undef PLAIT_MPI_BEGUN_EXCHANGED
-#undef PLAIT_MPI_TRANSFER
-#undef PLAIT_MPI_BEGUN_TRANSFER
-#undef PLAIT_MPI_PERSISTENT
   look_up(found.library, "opal_progress_register", table->progress_register);
   look_up(found.library, "PMPIX_Async_start", table->Async_start);
   add_exchanges(*table);
