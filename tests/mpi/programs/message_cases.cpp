@@ -219,7 +219,7 @@ void brought() {
 
 /// One thread cancels receives while another lets them end.
 void threads() {
-  constexpr int kMessages = 3000;
+  constexpr int kMessages = 300;
   if (me() == 0) {
     Memory<int> data = filled(kMany, 6);
     for (int at = 0; at < kMessages; ++at)
