@@ -123,8 +123,9 @@ class Tokens {
   int take() {
     const std::lock_guard lock(mutex_);
     if (comm_ == 0) {
-      real().Comm_dup(real().abi.self, &comm_);
-      comm_ = real().abi.at(&comm_, 0);
+      const Abi& abi = real().abi;  // not a duplicate: programs' attributes are copied into those
+      real().Comm_split_type(abi.self, abi.shared_kind, 0, abi.no_info, &comm_);
+      comm_ = abi.at(&comm_, 0);
     }
     if (free_.empty()) return made_++;
     const int tag = free_.back();
