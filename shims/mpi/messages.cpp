@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <utility>
 
@@ -158,20 +159,45 @@ class Tokens {
   int made_ = 0;
 };
 
-struct RepeatedDelivery final : Arriving, Repeated {
-  RepeatedDelivery(Handle native, std::unique_ptr<Delivery> to)
-      : Arriving(native, std::move(to)), token(Tokens::all().take()) {
+/// The program's request for what plait repeats.
+class Token {
+ public:
+  Token() : tag_(Tokens::all().take()), request_(Tokens::all().receive(tag_)) {}
+  ~Token() { Tokens::all().give(tag_); }
+  Token(const Token&) = delete;
+  Token& operator=(const Token&) = delete;
+  Handle request() const { return request_; }
+  void end() const { Tokens::all().send(tag_); }
+
+ private:
+  int tag_;
+  Handle request_;
+};
+
+/// What the program has a token's request for.
+struct Shown : Repeated {
+  Handle handle() const override { return token.request(); }
+  int end_of(const Begun& one, void* given, Handle comm) {
+    const int error = error_in(given);  // the function's own
+    if (!is_refused) one.fill(given);
+    error_in(given) = error;
+    if (!std::exchange(is_told, true) && !one.is_heard) told(comm, one.code);
+    return one.code;
+  }
+
+  Token token;
+  bool is_told = false;
+  bool is_refused = false;  ///< the MPI began nothing
+};
+
+struct RepeatedDelivery final : Arriving, Shown {
+  RepeatedDelivery(Handle native, std::unique_ptr<Delivery> to) : Arriving(native, std::move(to)) {
     holders.store(1);
-    shown = Tokens::all().receive(token);
   }
-  ~RepeatedDelivery() override {
-    real().Request_free(&request_of_mpi);
-    Tokens::all().give(token);
-  }
+  ~RepeatedDelivery() override { real().Request_free(&request_of_mpi); }
   RepeatedDelivery(const RepeatedDelivery&) = delete;
   RepeatedDelivery& operator=(const RepeatedDelivery&) = delete;
 
-  Handle handle() const override { return shown; }
   void started() override {
     received = 0;
     is_told = false;
@@ -182,20 +208,54 @@ struct RepeatedDelivery final : Arriving, Repeated {
     watch(*this);
   }
   bool has_ended() override { return is_refused || Arriving::has_ended(); }
-  void tell_mpi() override { Tokens::all().send(token); }
-  int end(void* given) override {
-    const int error = error_in(given);  // the function's own
-    if (!is_refused) fill(given);
-    error_in(given) = error;
-    if (!std::exchange(is_told, true) && !is_heard) told(real().abi.world, code);
-    return code;
+  void tell_mpi() override { token.end(); }
+  int end(void* given) override { return end_of(*this, given, real().abi.world); }
+  void cancel_message() override { cancel(); }
+  void freed() override { let_go(this); }
+};
+
+struct RepeatedSend final : Begun, Shown {
+  RepeatedSend(std::function<std::unique_ptr<Begun>(int&)> each, Handle in)
+      : begin(std::move(each)), comm(in) {
+    holders.store(1);
   }
+  void started() override {
+    code = 0;
+    is_told = is_refused = false;
+    is_unwanted.store(false);
+    try {
+      one = begin(code);
+      is_heard = one == nullptr;
+    } catch (const Error& error) {
+      code = error_code(error);
+      is_heard = false;
+    }
+    is_refused = one == nullptr;
+    watch(*this);
+  }
+  bool has_ended() override {
+    if (is_refused) return true;
+    if (is_unwanted.exchange(false)) one->cancel();
+    if (!one->has_ended()) return false;
+    code = one->code;
+    is_heard = one->is_heard;
+    one->fill(status.data());
+    one.reset();  // its slot is another message's
+    return true;
+  }
+  void fill(void* wanted) const override {
+    std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
+  }
+  bool must_end() const override { return one != nullptr && one->must_end(); }
+  void tell_mpi() override { token.end(); }
+  int end(void* given) override { return end_of(*this, given, comm); }
   void cancel_message() override { cancel(); }
   void freed() override { let_go(this); }
 
-  int token;
-  Handle shown = 0;
-  bool is_told = false, is_refused = false;
+  std::function<std::unique_ptr<Begun>(int&)> begin;
+  Handle comm;
+  std::unique_ptr<Begun> one;
+  alignas(8) std::array<std::byte, 32> status{};
 };
 
 Error cannot_read(int process) {
@@ -368,21 +428,27 @@ std::unique_ptr<Begun> of_header_length(const Letter& letter, std::uint64_t byte
 
 }  // namespace
 
+bool may_be_offered(const Letter& letter, int to, Handle comm) {
+  const std::uint64_t bytes = bytes_of(letter.count, letter.type);
+  if (!moves_messages() || bytes <= kMostHeader) return false;
+  const Collective message = Collective::send_recv;
+  const bool on_gpu = may_meet_gpus() && gpu_of(letter.buffer) >= 0;
+  if (bytes < (on_gpu ? least_on_gpus(message) : least_on_host(message))) return false;
+  return near_rank(comm, to).has_value() && layout_of(letter.type).contiguous;
+}
+
 std::unique_ptr<Begun> offered(const Letter& letter, int to, int tag, Handle comm) {
   if (!moves_messages() || tag < 0) return nullptr;
   const std::uint64_t bytes = bytes_of(letter.count, letter.type);
   if (bytes < kLeastHeader) return nullptr;
   if (bytes <= kMostHeader)
     return is_header_length(bytes) ? of_header_length(letter, bytes, to, tag, comm) : nullptr;
-  const int gpu = may_meet_gpus() ? gpu_of(letter.buffer) : -1;
-  const Collective message = Collective::send_recv;
-  if (bytes < (gpu < 0 ? least_on_host(message) : least_on_gpus(message))) return nullptr;
+  if (!may_be_offered(letter, to, comm)) return nullptr;
   const std::optional<int> near = near_rank(comm, to);
-  if (!near || !layout_of(letter.type).contiguous) return nullptr;
   const std::optional<unsigned> at = claim_slot(*near);
   if (!at) return nullptr;
   auto made = std::make_unique<Offered>(*near, *at);
-  made->gpu = gpu;
+  made->gpu = may_meet_gpus() ? gpu_of(letter.buffer) : -1;
   made->buffer = letter.buffer;
   made->to_in_comm = to;
   return sent(std::move(made), bytes, tag, comm);
@@ -394,6 +460,10 @@ std::unique_ptr<Begun> arriving(Handle native, std::unique_ptr<Delivery> deliver
 
 Repeated* repeatedly_arriving(Handle native, std::unique_ptr<Delivery> delivery) {
   return new RepeatedDelivery(native, std::move(delivery));
+}
+
+Repeated* repeatedly_sent(std::function<std::unique_ptr<Begun>(int&)> begin, Handle comm) {
+  return new RepeatedSend(std::move(begin), comm);
 }
 
 bool may_get_header(Handle type, Count count) {

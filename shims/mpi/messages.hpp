@@ -3,6 +3,7 @@
 // waits for nobody.
 #pragma once
 #include <array>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -55,10 +56,10 @@ class Delivery {
 std::unique_ptr<Begun> offered(const Letter& letter, int to, int tag, Handle comm);
 /// A receive that the MPI has begun into the delivery's memory.
 std::unique_ptr<Begun> arriving(Handle native, std::unique_ptr<Delivery> delivery);
-/// The receiving end of a persistent request's messages. From each start on it is asked for its end
-/// as all is that is under way, so that a message comes in whatever function the program is. The
-/// program's request is another than the one that receives: the MPI ends it once the message is
-/// here, so a function that finds it ended never waits.
+/// One end of a persistent request's messages. From each start on it is asked for its end as all is
+/// that is under way, so that a message goes or comes in whatever function the program is. The
+/// program's request is another than the one that sends or receives: the MPI ends it once the
+/// message is there, so a function that finds it ended never waits.
 class Repeated {
  public:
   /// The program's request.
@@ -78,6 +79,10 @@ class Repeated {
 /// native: the MPI's persistent request that receives. Throws unsupported, where the MPI refuses
 /// another.
 Repeated* repeatedly_arriving(Handle native, std::unique_ptr<Delivery> delivery);
+/// begin(code): at each start; null where the MPI refuses it, with its error. Throws as that one.
+Repeated* repeatedly_sent(std::function<std::unique_ptr<Begun>(int&)> begin, Handle comm);
+/// Whether plait takes such a message, if a slot is free.
+bool may_be_offered(const Letter& letter, int to, Handle comm);
 /// The MPI's receive into such a buffer, which may not hold a header, has ended with that error.
 int received_plainly(int code, const Letter& to);
 /// Whether a receive with such room may get a header.

@@ -78,12 +78,34 @@ struct AsPersistent {
   void* request;
   int operator()(Handle native, std::unique_ptr<Delivery> delivery) const {
     Repeated* const made = repeatedly_arriving(native, std::move(delivery));
-    keep_persistent(*made);
-    const Handle shown = made->handle();
-    std::memcpy(request, &shown, static_cast<std::size_t>(real().abi.handle_bytes));
+    keep_persistent(*made, request);
     return 0;
   }
 };
+
+/// A persistent send that plait may move. init(&request) is the MPI's own, which looks at the
+/// arguments; whether a slot is free, each start finds out.
+template <class Width, class Init>
+std::optional<int> persist_sent(const Letter& letter, int to, int tag, Handle comm, void* request,
+                                const Init& init) {
+  try {
+    if (tag < 0 || !may_be_offered(letter, to, comm)) return std::nullopt;
+    Handle native = 0;
+    if (const int code = init(static_cast<void*>(&native))) return code;
+    real().Request_free(&native);
+    using N = typename Width::N;
+    Repeated* const made = repeatedly_sent(
+        [=](int& code) {
+          return begun_send<Width>(letter.buffer, static_cast<N>(letter.count), letter.type, to,
+                                   tag, comm, code);
+        },
+        comm);
+    keep_persistent(*made, request);
+    return 0;
+  } catch (const Error& error) {
+    return report(comm, error);
+  }
+}
 
 /// A call with other memory in the place of its first argument.
 template <class Function, class First, class... Rest>
@@ -126,6 +148,25 @@ int probed(int code, Handle comm, int found, void* status) {
         comm_of, request, [&](Staging& staging) { staging.buffers; },                         \
         [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
   }                                                                                           \
+  PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
+
+#define PLAIT_MPI_PERSISTENT_SENT_AS(full, twin, name, comm_of, parameters, arguments, buffers) \
+  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                             \
+    const auto init = [&](void* made) {                                                         \
+      return NATIVE(name, PLAIT_MPI_UNPACKED arguments, made);                                  \
+    };                                                                                          \
+    if (moves_messages()) {                                                                     \
+      const Letter letter{buffer, count, type};                                                 \
+      if (const std::optional<int> code =                                                       \
+              persist_sent<Width>(letter, peer, tag, comm, request, init))                      \
+        return *code;                                                                           \
+      note_sent(PLAIT_MPI_UNPACKED arguments);                                                  \
+    }                                                                                           \
+    if (!may_meet_gpus()) return init(request);                                                 \
+    return persist_staged(                                                                      \
+        comm_of, request, [&](Staging& staging) { staging.buffers; },                           \
+        [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments);   \
+  }                                                                                             \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
 
 #define PLAIT_MPI_SENT_AS(full, twin, name, parameters, arguments)                            \
@@ -193,6 +234,8 @@ int probed(int code, Handle comm, int found, void* status) {
   PLAIT_MPI_REQUEST_AS(MPI_NAME(name), PMPI_NAME(name), begin_staged, name, __VA_ARGS__)
 #define PLAIT_MPI_PERSISTENT(name, ...) \
   PLAIT_MPI_REQUEST_AS(MPI_NAME(name), PMPI_NAME(name), persist_staged, name, __VA_ARGS__)
+#define PLAIT_MPI_PERSISTENT_SENT(name, ...) \
+  PLAIT_MPI_PERSISTENT_SENT_AS(MPI_NAME(name), PMPI_NAME(name), name, __VA_ARGS__)
 #define PLAIT_MPI_SENT(name, comm, ...) \
   PLAIT_MPI_SENT_AS(MPI_NAME(name), PMPI_NAME(name), name, __VA_ARGS__)
 #define PLAIT_MPI_BEGUN_SENT(name, comm, ...) \

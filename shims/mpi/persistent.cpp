@@ -1,6 +1,7 @@
 // A persistent request keeps its handle until it is freed, so a table by handle is right for these.
 #include "shims/mpi/persistent.hpp"
 
+#include <cstring>
 #include <map>
 #include <mutex>
 
@@ -15,7 +16,7 @@ namespace {
 
 struct Kept {
   Staging staging;
-  Repeated* receive = nullptr;
+  Repeated* plaits = nullptr;
   bool runs = false;
   bool is_back = false;  ///< what it wrote is in the GPUs' memory
 };
@@ -47,7 +48,11 @@ Kept* kept_of(Handle request) {
 
 void keep_persistent(Handle request, Staging staging) { keep(request, {std::move(staging)}); }
 
-void keep_persistent(Repeated& receive) { keep(receive.handle(), {Staging(), &receive}); }
+void keep_persistent(Repeated& one, void* request) {
+  const Handle shown = one.handle();
+  keep(shown, {Staging(), &one});
+  std::memcpy(request, &shown, static_cast<std::size_t>(real().abi.handle_bytes));
+}
 
 void fetch_persistent(Handle request) {
   if (Kept* const kept = kept_of(request)) kept->staging.fetch();
@@ -58,7 +63,7 @@ void started_persistent(Handle request) {
   if (kept == nullptr) return;
   kept->runs = true;
   kept->is_back = false;
-  if (kept->receive != nullptr) kept->receive->started();
+  if (kept->plaits != nullptr) kept->plaits->started();
 }
 
 int end_persistent(Handle request, int code, void* status, bool is_over) {
@@ -66,7 +71,7 @@ int end_persistent(Handle request, int code, void* status, bool is_over) {
   if (kept == nullptr || !kept->runs) return 0;
   kept->runs = !is_over;
   try {
-    if (kept->receive != nullptr) return kept->receive->end(status);
+    if (kept->plaits != nullptr) return kept->plaits->end(status);
     if (code == 0 && !kept->is_back) kept->staging.put_back(received_bytes(status));
     kept->is_back = true;
     return 0;
@@ -77,8 +82,8 @@ int end_persistent(Handle request, int code, void* status, bool is_over) {
 
 bool cancel_persistent(Handle request) {
   Kept* const kept = kept_of(request);
-  if (kept == nullptr || kept->receive == nullptr) return false;
-  kept->receive->cancel_message();
+  if (kept == nullptr || kept->plaits == nullptr) return false;
+  kept->plaits->cancel_message();
   return true;
 }
 
@@ -87,8 +92,8 @@ void forget_persistent(Handle request) {
   const auto at = table().all.find(real().abi.key(request));
   if (at == table().all.end()) return;
   Kept& kept = at->second;
-  if (kept.receive != nullptr)
-    kept.receive->freed();
+  if (kept.plaits != nullptr)
+    kept.plaits->freed();
   else if (kept.runs)  // nobody hears the end: its twins stay the MPI's
     new Kept(std::move(kept));
   table().all.erase(at);

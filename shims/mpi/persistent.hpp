@@ -1,5 +1,5 @@
-// Persistent requests that plait has a part in: receives of messages that plait may move, and the
-// MPI's own on twins of device memory. A start brings what is sent into twins; the end that the
+// Persistent requests that plait has a part in: for messages that plait may move, and the MPI's
+// own on twins of device memory. A start brings what is sent into twins; the end that the
 // program hears of takes what was received out of them.
 #pragma once
 #include "shims/mpi/messages.hpp"
@@ -11,8 +11,8 @@ extern constinit std::atomic<int> persistent;
 inline bool has_persistent() { return persistent.load(std::memory_order_relaxed) != 0; }
 
 void keep_persistent(Handle request, Staging staging);
-/// One that receives, which stages for itself.
-void keep_persistent(Repeated& receive);
+/// One of plait's, which stages for itself; the program's request for it.
+void keep_persistent(Repeated& one, void* request);
 /// Before the MPI starts it; nothing where the request is none of these. Throws Error.
 void fetch_persistent(Handle request);
 /// After that.
@@ -21,7 +21,7 @@ void started_persistent(Handle request);
 /// it belongs. is_over: the request is inactive now. Nothing where it is none of these, or did not
 /// run. An error that the MPI does not know of.
 int end_persistent(Handle request, int code, void* status, bool is_over);
-/// False where it is none that receives.
+/// False where it is none of plait's.
 bool cancel_persistent(Handle request);
 void forget_persistent(Handle request);
 
