@@ -65,13 +65,16 @@ class Mpi4pySuite:
         return [Case(name, self.ranks) for name in modules if name not in LEFT_OUT]
 
     def run(self, case: Case, drop_in: Path | None) -> Outcome:
-        command = [sys.executable, str(fetched() / "main.py"), "-q", "-i", f"^test_{case.name}$"]
+        only = f"^test_{case.name}\\.py$"
+        command = [sys.executable, str(fetched() / "main.py"), "-q", "-i", only]
         env = environment(drop_in, MPI4PY_LIBMPI=library_of(self.mpi))
         try:
             done = launched(self.mpi, self.ranks, command, env, LIMIT_S)
         except subprocess.TimeoutExpired:
             return Outcome(False, "late", f"not done after {LIMIT_S} s")
         ran = re.findall(r"Ran (\d+) tests?", done.stdout + done.stderr)
+        if done.returncode == 0 and len(ran) == self.ranks and int(ran[0]) == 0:
+            return Outcome(False, "ran none", "it has no test of this name")
         if done.returncode == 0 and len(ran) == self.ranks:
             return Outcome(True, "passed", f"{ran[0]} tests")
         said = re.findall(r"(?m)^(?:FAIL|ERROR): .*$", done.stdout + done.stderr)
