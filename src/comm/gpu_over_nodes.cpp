@@ -174,7 +174,7 @@ GpuOverNodes::GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOpt
     over_->comms().abort();
     throw;
   }
-  watch(std::make_shared<WatchedPeers>(), *this, true);
+  watch(std::make_shared<WatchedPeers>(), *this, Wants::looks);
 }
 
 GpuOverNodes::~GpuOverNodes() {

@@ -84,7 +84,7 @@ GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const PairO
   });
   if (agreed) throw AgreedError(*agreed);
   vote(*joined_.rendezvous, failure, "", {}, patience);
-  if (options_.ranks > 1) watch(peers_, *this, true);
+  if (options_.ranks > 1) watch(peers_, *this, Wants::looks);
 }
 
 /// The pages and processes of all: handed over, so that nobody has to look them up.

@@ -1,5 +1,6 @@
 // One thread a process holds the LifeWord of its page as long as the process lives, and looks at
-// the pages and pidfds of all peers.
+// the pages and pidfds of all peers. What may keep a thread waiting is asked by a second one, which
+// holds no lock meanwhile.
 #include "comm/peer_watch.hpp"
 
 #include <poll.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <list>
 #include <mutex>
 
@@ -82,15 +84,19 @@ class PeerWatch {
   }
   LifePage* page() const { return page_.get(); }
 
-  void add(std::shared_ptr<WatchedPeers> peers, Watched& by, bool looks) {
+  void add(std::shared_ptr<WatchedPeers> peers, Watched& by, Wants wants) {
     const std::lock_guard<std::mutex> hold(guard_);
     if (!runs_) quiet_thread([this] { run(); }).detach();
     runs_ = true;
-    all_.push_back({std::move(peers), &by, looks});
+    if (wants == Wants::asks && !asks_) quiet_thread([this] { ask(); }).detach();
+    asks_ |= wants == Wants::asks;
+    all_.push_back({std::move(peers), &by, wants});
+    changed_.notify_all();
     wake();
   }
   void remove(const Watched& by) {
-    const std::lock_guard<std::mutex> hold(guard_);
+    std::unique_lock<std::mutex> hold(guard_);
+    await(changed_, hold, [&] { return asked_ != &by; });
     all_.remove_if([&](const Entry& entry) { return entry.by == &by; });
     wake();
   }
@@ -99,7 +105,7 @@ class PeerWatch {
   struct Entry {
     std::shared_ptr<WatchedPeers> peers;
     Watched* by;
-    bool looks;
+    Wants wants;
   };
 
   PeerWatch() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -122,7 +128,7 @@ class PeerWatch {
       {
         const std::lock_guard<std::mutex> hold(guard_);
         for (const Entry& entry : all_) {
-          if (entry.looks || entry.by->fails_ns_.load() > 0) timeout_ms = kLookMs;
+          if (entry.wants != Wants::ends || entry.by->fails_ns_.load() > 0) timeout_ms = kLookMs;
           for (const WatchedPeers::Peer& peer : entry.peers->list_) {
             if (!peer.is_open()) continue;
             timeout_ms = kLookMs;
@@ -149,11 +155,30 @@ class PeerWatch {
       peer.settled = true;
       if (!left) by.lost(peer.rank, peer.life.process(), by_itself);
     }
-    if (entry.looks) by.look();
+    if (entry.wants != Wants::ends) by.look();
     const std::int64_t fails_ns = by.fails_ns_.load();
     if (fails_ns <= 0 || now_ns() < fails_ns) return;
     by.fails_ns_.store(-1);
     by.fail_streams();
+  }
+
+  /// Whoever is asked stays listed until it has answered, and so does its place in the list.
+  void ask() {
+    std::unique_lock<std::mutex> hold(guard_);
+    const auto asks = [](const Entry& entry) { return entry.wants == Wants::asks; };
+    for (;;) {
+      await(changed_, hold, [&] { return std::any_of(all_.begin(), all_.end(), asks); });
+      changed_.wait_for(hold, std::chrono::milliseconds(kLookMs));
+      for (const Entry& entry : all_) {
+        if (!asks(entry)) continue;
+        asked_ = entry.by;
+        hold.unlock();
+        asked_->ask();
+        hold.lock();
+        asked_ = nullptr;
+        changed_.notify_all();
+      }
+    }
   }
 
   static std::atomic<PeerWatch*> current;
@@ -162,7 +187,9 @@ class PeerWatch {
   std::unique_ptr<LifePage> page_;  ///< null where the system gives none
   std::mutex guard_;
   std::list<Entry> all_;
-  bool runs_ = false;
+  bool runs_ = false, asks_ = false;  ///< the threads
+  Watched* asked_ = nullptr;          ///< just now
+  std::condition_variable changed_;  ///< who there is, or is asked
 };
 
 std::atomic<PeerWatch*> PeerWatch::current{nullptr};
@@ -207,8 +234,8 @@ std::shared_ptr<WatchedPeers> open_peers(const std::vector<std::optional<std::st
   return opened;
 }
 
-void watch(std::shared_ptr<WatchedPeers> peers, Watched& watched, bool looks) {
-  PeerWatch::mine().add(std::move(peers), watched, looks);
+void watch(std::shared_ptr<WatchedPeers> peers, Watched& watched, Wants wants) {
+  PeerWatch::mine().add(std::move(peers), watched, wants);
 }
 
 void unwatch(const Watched& watched) noexcept {

@@ -1,7 +1,8 @@
 // Ranks of one machine watch each other's processes: one that dies leaves kernels of the others
 // waiting, and they are told at once. A process shows a page of memory (life_page.hpp) where it
 // notes which communicators it has left in good order; who knows that frees what others may have
-// stored into. One thread a process watches for all of its communicators.
+// stored into. One thread a process watches for all of its communicators; another asks libraries
+// that may not answer, where that is wanted.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -56,7 +57,8 @@ class WatchedPeers {
 std::shared_ptr<WatchedPeers> open_peers(const std::vector<std::optional<std::string>>& lives,
                                          int mine);
 
-/// Who is told of its peers. The watching thread calls one at a time, and nothing here may wait.
+/// Who is told of its peers. The watching thread calls one at a time; nothing here may wait, nor
+/// call a library that may, but for ask().
 class Watched {
  public:
   /// grace_s: for a peer that has ended by itself without leaving; what it sent last may still be
@@ -67,8 +69,11 @@ class Watched {
   virtual void lost(int rank, int process, bool by_itself) = 0;
   /// What waits for a lost rank fails its stream.
   virtual void fail_streams() noexcept = 0;
-  /// Every 20 ms, where it is asked for.
+  /// Every 20 ms, where it is wanted.
   virtual void look() {}
+  /// Likewise, by a thread beside: drivers and libraries may keep it waiting, and then others that
+  /// ask, but nobody who watches.
+  virtual void ask() {}
 
  protected:
   /// fail_streams() is to be called once that time has passed. Any thread; the first one counts.
@@ -80,9 +85,13 @@ class Watched {
   std::atomic<std::int64_t> fails_ns_{0};  ///< 0 = not asked for, -1 = done
 };
 
-/// From here on until unwatch(); looks: whether look() is asked for.
-void watch(std::shared_ptr<WatchedPeers> peers, Watched& watched, bool looks = false);
-/// Nothing is watched any more for it, nor is it touched from here on. Not from its own functions.
+/// What of a Watched is called besides: nothing, look(), or ask() as well.
+enum class Wants { ends, looks, asks };
+
+/// From here on until unwatch().
+void watch(std::shared_ptr<WatchedPeers> peers, Watched& watched, Wants wants = Wants::ends);
+/// Nothing is watched any more for it, nor is it touched from here on: an ask() under way is
+/// awaited. Not from its own functions.
 void unwatch(const Watched& watched) noexcept;
 
 }  // namespace plait

@@ -123,7 +123,7 @@ TEST_CASE("a peer that has left may end") {
     ::_exit(0);
   });
   Told told(0);
-  watch(other.peers, told, true);
+  watch(other.peers, told, Wants::looks);
   CHECK(within(2, [&] { return other.peers->have_left(Left::unmapped, true); }));  // it is gone
   const int looks = told.looks;
   CHECK(within(2, [&] { return told.looks > looks + 3; }));
@@ -135,14 +135,56 @@ TEST_CASE("who does not watch any more is not told") {
   Neighbour other(wait_for_ever);
   auto told = std::make_unique<Told>(0);
   Told still(0);
-  watch(other.peers, *told, true);
-  watch(open_peers({std::nullopt, std::nullopt}, 0), still, true);
+  watch(other.peers, *told, Wants::looks);
+  watch(open_peers({std::nullopt, std::nullopt}, 0), still, Wants::looks);
   unwatch(*told);
   told.reset();
   ::kill(other.pid(), SIGKILL);
   CHECK(within(2, [&] { return still.looks > 5; }));
   CHECK(still.losses == 0);
   unwatch(still);
+}
+
+TEST_CASE("who waits for a library's answer holds up nobody that watches") {
+  class Asking : public Told {
+   public:
+    Asking() : Told(0) {}
+    void ask() override {
+      ++asks;
+      while (is_held) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ++answers;
+    }
+    std::atomic<bool> is_held{true};
+    std::atomic<int> asks{0}, answers{0};
+  };
+  Neighbour other(wait_for_ever);
+  const auto nobody = [] { return open_peers({std::nullopt, std::nullopt}, 0); };
+  Asking asking, later;
+  later.is_held = false;
+  Told told(0), passing(0);
+  watch(nobody(), asking, Wants::asks);
+  watch(nobody(), later, Wants::asks);
+  watch(other.peers, told, Wants::looks);
+  REQUIRE(within(2, [&] { return asking.asks > 0; }));
+  const int looks = asking.looks;
+  ::kill(other.pid(), SIGKILL);
+  CHECK(within(2, [&] { return told.losses > 0 && told.failures > 0; }));
+  CHECK(within(2, [&] { return asking.looks > looks + 3; }));
+  watch(nobody(), passing, Wants::looks);
+  unwatch(passing);
+  unwatch(told);
+  CHECK(asking.answers == 0);
+  std::thread release([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    asking.is_held = false;
+  });
+  unwatch(asking);  // not before it has its answer
+  CHECK(asking.answers == asking.asks);
+  const int asks = asking.asks;
+  CHECK(within(2, [&] { return later.answers > 3; }));
+  CHECK(asking.asks == asks);
+  release.join();
+  unwatch(later);
 }
 
 TEST_CASE("of a rank whose page cannot be opened nothing is said, and it never has left") {
