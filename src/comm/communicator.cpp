@@ -116,18 +116,17 @@ NodeSide Communicator::State::node_side() {
     if (const auto told = attempt([&] { over.world->check(); })) device->fail(*told);
   };
   side.tell = [this](const Error& cause) { over.world->tell(cause); };
-  const std::vector<int>& here = over.nodes.peers();
-  for (int rank = 0; rank < ranks(); ++rank)
-    if (std::find(here.begin(), here.end(), rank) == here.end())
-      side.beyond += text(side.beyond.empty() ? "" : ", ", over.world->name_of_rank(rank));
+  side.name = [this](int rank) { return over.world->name_of_rank(rank); };
   return side;
 }
 
 /// NCCL between the nodes. Where the launcher alone chose GPUs, ranks may do without.
 void Communicator::State::join_rails() {
-  const Patience waits = patience(options.arrive_s);
+  constexpr double kAnswerS = 2.0;  // who has waited for NCCL in vain still hears who else has
+  const Patience waits = patience(options.arrive_s),
+                 answers = patience(options.arrive_s + kAnswerS);
   const cuda::Exchange exchange = [&](const std::string& mine) {
-    return over.world->exchange(mine, waits);
+    return over.world->exchange(mine, answers);
   };
   try {
     rails = std::make_unique<GpuOverNodes>(
@@ -455,7 +454,8 @@ void Communicator::State::send_beyond(const Request& request, const void* input,
   if ((!is_message && request.collective != Collective::send_recv) || request.ranks != 2 ||
       !how.strategy.empty())
     throw Error(ErrorCode::unsupported, kFarPair);
-  beyond.whole->rails->message(beyond.peer, request, rank(), input, output, stream);
+  beyond.whole->rails->message(beyond.peer, request, rank(), input, output, stream,
+                               beyond.whole->is_caller());
 }
 
 Communicator& Communicator::State::pair_with(int peer) {
@@ -515,10 +515,11 @@ void Communicator::enqueue(const Request& given, const void* input, void* output
 
 void Communicator::check() {
   if (const State* const whole = state_->beyond.whole)
-    return whole->rails->check(whole->caller.load() == std::this_thread::get_id());
+    return whole->rails->check(whole->is_caller());
   if (state_->rails != nullptr)
-    state_->rails->check(state_->caller.load() == std::this_thread::get_id());
-  state_->with_context([&] { state_->gpu().check(); });
+    state_->rails->check(state_->is_caller());
+  else
+    state_->with_context([&] { state_->gpu().check(); });
   for (Communicator* pair : state_->all_pairs())  // those with ranks of other nodes go by rails
     if (pair->device() != kNoDevice && pair->state_->beyond.whole == nullptr) pair->check();
 }

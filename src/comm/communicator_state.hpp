@@ -75,6 +75,7 @@ struct Communicator::State {
 
   State(const CommunicatorOptions& given, const PairOf* pair, OverNodes nodes);
   ~State();
+  bool is_caller() const { return caller.load() == std::this_thread::get_id(); }
   int rank() const { return options.rank; }
   int ranks() const { return options.ranks; }
   int local_rank() const { return joined.controls.rank(); }

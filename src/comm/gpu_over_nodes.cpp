@@ -45,7 +45,7 @@ std::string new_id() {
 struct Errand {
   std::mutex guard;
   std::condition_variable done;
-  bool is_done = false;
+  bool is_done = false, is_given_up = false;
   Result result = nccl::ncclSuccess;
   Comm comm = nullptr;
 };
@@ -62,19 +62,26 @@ Comm in_time(cuda::Context context, const Patience& patience, const std::string&
       cuda::Context popped = nullptr;
       cuda::api().context_pop(&popped);
     }
-    const std::lock_guard lock(errand->guard);
+    std::unique_lock lock(errand->guard);
     errand->result = result;
     errand->comm = comm;
     errand->is_done = true;
     errand->done.notify_all();
+    const bool is_too_late = errand->is_given_up && comm != nullptr;
+    lock.unlock();
+    if (is_too_late) nccl::real().abort(comm);
   }).detach();
   std::unique_lock lock(errand->guard);
   while (!errand->is_done) {
     errand->done.wait_for(lock, std::chrono::milliseconds(10));
     if (errand->is_done) break;
-    if (patience.check) patience.check();
-    if (now_ns() > patience.deadline_ns)
-      throw Error(ErrorCode::timeout, text(what, ": the deadline has passed; is a node gone?"));
+    std::optional<Error> missed;
+    if (patience.check) missed = attempt(patience.check);
+    if (!missed && now_ns() > patience.deadline_ns)
+      missed = Error(ErrorCode::timeout, text(what, ": NCCL has not come back by the deadline"));
+    if (!missed) continue;
+    errand->is_given_up = true;  // what comes of it later is aborted
+    throw Error(*missed);
   }
   if (errand->result != nccl::ncclSuccess)
     throw Error(ErrorCode::peer_lost,
@@ -132,6 +139,16 @@ Comm made_by(const std::string& bytes, int ranks, int rank, cuda::Context contex
   });
 }
 
+/// By rank what it has missed. Where one does not come, the error says what this rank has missed.
+std::vector<std::string> heard(const cuda::Exchange& exchange, const std::optional<Error>& missed) {
+  try {
+    return exchange(missed ? reason_of(*missed) : "");
+  } catch (const Error& error) {
+    if (!missed) throw;
+    throw Error(error.code(), text(reason_of(*missed), "; ", reason_of(error)));
+  }
+}
+
 CallOptions over_nodes_alone(const CallOptions& forced) {
   return algo_over_nodes(forced.strategy).strategy.empty() ? CallOptions{} : forced;
 }
@@ -168,13 +185,13 @@ GpuOverNodes::GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOpt
                                      std::make_unique<nccl::Comms>(whole, true, rail),
                                      over_nodes_alone(options.forced), options.bitwise);
   try {
-    for (const std::string& why : exchange(missed ? reason_of(*missed) : ""))
+    for (const std::string& why : heard(exchange, missed))
       if (!why.empty()) throw AgreedError(missed ? missed->code() : ErrorCode::peer_lost, why);
   } catch (...) {
     over_->comms().abort();
     throw;
   }
-  watch(std::make_shared<WatchedPeers>(), *this, Wants::looks);
+  watch(std::make_shared<WatchedPeers>(), *this, Wants::asks);
 }
 
 GpuOverNodes::~GpuOverNodes() {
@@ -220,7 +237,7 @@ void GpuOverNodes::require_order(const Request& request, const NodeProgram& prog
 
 void GpuOverNodes::enqueue(const Request& request, const void* input, void* output, void* stream,
                            const CallOptions& options) {
-  check();
+  check(true);
   if (request.ranks != ranks_)
     throw Error(ErrorCode::invalid_argument,
                 text("request for ", request.ranks, " ranks, communicator of ", ranks_));
@@ -232,13 +249,13 @@ void GpuOverNodes::enqueue(const Request& request, const void* input, void* outp
   const std::vector<double> scalars = scalars_of(request, options);
   const double scalar = scalars.empty() ? 1.0 : scalars[static_cast<std::size_t>(rank_)];
   const auto on = static_cast<cuda::Stream>(stream);
-  put(on, [&] { over_->enqueue(*program, input, output, on, scalar); });
+  put(on, kAll, true, [&] { over_->enqueue(*program, input, output, on, scalar); });
   count(text(name_of(request.collective), '/', program->label), program->bytes_between);
 }
 
 void GpuOverNodes::message(int peer, const Request& request, int me, const void* input,
-                           void* output, void* stream) {
-  check();
+                           void* output, void* stream, bool hears) {
+  check(hears);
   side_.calls->check_memory(request, me, input, output);
   if (request.count == 0) return;
   const bool both = request.collective == Collective::send_recv;
@@ -247,7 +264,7 @@ void GpuOverNodes::message(int peer, const Request& request, int me, const void*
   const std::uint64_t bytes = message_bytes(request);
   const cuda::Current current(side_.calls->rank().context());
   const auto on = static_cast<cuda::Stream>(stream);
-  put(on, [&] {
+  put(on, peer, hears, [&] {
     aside_->fork(on);
     over_->comms().message(peer, sent, received, bytes, aside_->stream());
     aside_->mark(0);
@@ -265,8 +282,14 @@ void GpuOverNodes::count(const std::string& as, std::uint64_t bytes) {
 
 /// Behind earlier calls on any stream, which use the same scratch. Where NCCL was aborted its
 /// kernels end early, so the stream fails behind them.
-void GpuOverNodes::put(cuda::Stream stream, const std::function<void()>& work) {
-  const std::lock_guard one_at_a_time(calling_);
+void GpuOverNodes::put(cuda::Stream stream, int peer, bool hears,
+                       const std::function<void()>& work) {
+  std::unique_lock one_at_a_time(calling_, std::try_to_lock);
+  for (; !one_at_a_time.owns_lock(); one_at_a_time.try_lock()) {  // that one may be inside NCCL
+    check(hears);
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  inside_with_.store(peer);
   const cuda::StreamPlace place = order_.before(marker_, stream);
   Crossing* const crossing = place.capture == 0 ? free_crossing() : nullptr;
   const cuda::Stream side = aside_->stream();
@@ -278,14 +301,16 @@ void GpuOverNodes::put(cuda::Stream stream, const std::function<void()>& work) {
     work();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::peer_lost && error.code() != ErrorCode::aborted) throw;
-    cut_short(error);
-    check();
+    cut_short(error.code() == ErrorCode::aborted ? error
+                                                 : gone(error.code(), reason_of(error), peer));
+    check(hears);
     throw;
   }
   side_.calls->rank().heed(stream);
   if (crossing != nullptr) {
     PLAIT_CUDA_CALL(event_record, crossing->ended, side);
     const std::lock_guard lock(guard_);
+    crossing->peer = peer;
     crossing->is_used = true;
     crossing->seen_ns = 0;
   }
@@ -304,49 +329,87 @@ GpuOverNodes::Crossing* GpuOverNodes::free_crossing() {
   return &crossings_.emplace_back(made);
 }
 
+/// Whom it waits for: the rank that it is with, or any of other nodes.
+Error GpuOverNodes::gone(ErrorCode code, const std::string& what, int peer) const {
+  const auto name = [this](int rank) {
+    return side_.name ? side_.name(rank) : text("rank ", rank);
+  };
+  if (peer != kAll) return {code, text(what, "; is ", name(peer), " gone?")};
+  const std::vector<int>& here = over_->nodes().peers();
+  std::string names;
+  for (int rank = 0; rank < ranks_; ++rank)
+    if (std::find(here.begin(), here.end(), rank) == here.end())
+      names += text(names.empty() ? "" : ", ", name(rank));
+  return {code, text(what, "; is one of these gone: ", names, "?")};
+}
+
+/// As a rank that does not come keeps a call, where NCCL connects at first use.
+std::optional<Error> GpuOverNodes::stuck_inside() {
+  const std::int64_t since_ns = over_->comms().inside_since_ns();
+  if (since_ns == 0 || static_cast<double>(now_ns() - since_ns) <= options_.arrive_s * 1e9)
+    return std::nullopt;
+  return gone(ErrorCode::timeout,
+              text("a call between nodes has been inside NCCL for ", options_.arrive_s, " s"),
+              inside_with_.load());
+}
+
 /// Counted from when a call began on the GPU: before that the program's own work may take long.
+/// The driver may keep this waiting, so no lock is held meanwhile: what is used stays as it is.
 std::optional<Error> GpuOverNodes::standing_still() {
   const cuda::BesideCaptures beside;
-  const std::lock_guard lock(guard_);
-  for (Crossing& one : crossings_) {
-    if (!one.is_used || cuda::api().event_query(one.begun) == cuda::kNotReady) continue;
-    if (cuda::api().event_query(one.ended) != cuda::kNotReady) {
-      one.is_used = false;
+  std::vector<Crossing*> under_way;
+  {
+    const std::lock_guard lock(guard_);
+    for (Crossing& one : crossings_)
+      if (one.is_used) under_way.push_back(&one);
+  }
+  for (Crossing* one : under_way) {
+    if (cuda::api().event_query(one->begun) == cuda::kNotReady) continue;
+    if (cuda::api().event_query(one->ended) != cuda::kNotReady) {
+      const std::lock_guard lock(guard_);
+      one->is_used = false;
       continue;
     }
-    if (one.seen_ns == 0) one.seen_ns = now_ns();
-    if (static_cast<double>(now_ns() - one.seen_ns) > options_.arrive_s * 1e9)
-      return Error(ErrorCode::timeout,
-                   text("a call between nodes has stood still for ", options_.arrive_s, " s"));
+    if (one->seen_ns == 0) one->seen_ns = now_ns();
+    if (static_cast<double>(now_ns() - one->seen_ns) > options_.arrive_s * 1e9)
+      return gone(ErrorCode::timeout,
+                  text("a call between nodes has stood still for ", options_.arrive_s, " s"),
+                  one->peer);
   }
   return std::nullopt;
 }
 
 /// At once: what NCCL cuts short must not look done.
-void GpuOverNodes::cut_short(const Error& said) {
-  {
-    const std::lock_guard lock(guard_);
-    if (said_) return;
-    said_ =
-        Error(said.code(), text(reason_of(said), "; is one of these gone: ", side_.beyond, "?"));
-    told_by_ns_ = deadline_in(side_.hear ? kToldS : 0);
-  }
+void GpuOverNodes::end_between() noexcept {
   side_.calls->rank().fail();
   over_->comms().abort();
 }
 
+void GpuOverNodes::cut_short(const Error& said) {
+  {
+    const std::lock_guard lock(guard_);
+    if (said_) return;
+    said_ = said;
+    told_by_ns_ = deadline_in(side_.hear ? kToldS : 0);
+  }
+  end_between();
+}
+
 /// Whoever sees first that its node has lost a rank names it, in the node and beyond.
 void GpuOverNodes::look() {
-  std::optional<Error> met = side_.failure();
-  const bool is_known = met.has_value();
-  if (!met) met = over_->comms().failure();
-  if (!met) met = standing_still();
+  if (side_.failure()) return end_between();
+  if (const auto met = stuck_inside()) cut_short(*met);
+  settle();
+}
+
+void GpuOverNodes::ask() {
+  if (side_.failure()) return;
+  std::optional<Error> met;
+  if (const auto failed = over_->comms().failure())
+    met = gone(failed->code(), reason_of(*failed), kAll);
+  else
+    met = standing_still();
   if (met) cut_short(*met);
-  std::unique_lock lock(guard_);
-  if (is_known || !said_ || now_ns() < told_by_ns_) return;
-  met = said_;
-  lock.unlock();
-  side_.fail(*met);
 }
 
 bool GpuOverNodes::is_unexplained() {
@@ -354,27 +417,51 @@ bool GpuOverNodes::is_unexplained() {
   return said_ && !side_.failure();
 }
 
-/// What NCCL says all nodes hear from theirs, and some of them may be gone.
+/// What was said is the cause once its time is over.
+void GpuOverNodes::settle() {
+  std::optional<Error> cause;
+  {
+    const std::lock_guard lock(guard_);
+    if (said_ && now_ns() >= told_by_ns_) cause = said_;
+  }
+  if (cause && !side_.failure()) side_.fail(*cause);
+}
+
+/// By itself: the watch may have others to look after.
+void GpuOverNodes::await_explanation(bool hears) {
+  while (is_unexplained()) {
+    if (hears) hear(true);
+    settle();
+    if (is_unexplained()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void GpuOverNodes::hear(bool now) {
+  const std::unique_lock alone(hearing_, std::try_to_lock);
+  if (!alone.owns_lock() || (!now && now_ns() <= next_hearing_ns_)) return;
+  side_.hear();
+  next_hearing_ns_ = now_ns() + kHearEveryNs;
+}
+
+/// What NCCL says all nodes hear from theirs, and some of them may be gone. Another thread that
+/// hears just now will meet the cause, and tell it.
 void GpuOverNodes::tell(const Error& cause) {
   {
     const std::lock_guard lock(guard_);
     if (said_ && reason_of(*said_) == reason_of(cause)) return;
   }
-  if (!std::exchange(has_told_, true)) side_.tell(cause);
+  const std::unique_lock alone(hearing_, std::try_to_lock);
+  if (alone.owns_lock() && !std::exchange(has_told_, true)) side_.tell(cause);
 }
 
+/// Streams fail after it is known why, or after NCCL has failed, which is to be explained: so what
+/// is met on a stream is the cause only where neither has come before.
 void GpuOverNodes::check(bool hears) {
   hears &= side_.hear != nullptr;
-  if (hears && now_ns() > next_hearing_ns_) {
-    side_.hear();
-    next_hearing_ns_ = now_ns() + kHearEveryNs;
-  }
-  while (is_unexplained()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (hears) side_.hear();
-  }
-  if (!side_.failure())
-    if (const auto met = attempt([&] { side_.calls->rank().check(); })) side_.fail(*met);
+  if (hears) hear(false);
+  const auto met = attempt([&] { side_.calls->rank().check(); });
+  await_explanation(hears);
+  if (met && !side_.failure()) side_.fail(*met);
   const std::optional<Error> cause = side_.failure();
   if (!cause) return;
   if (hears) tell(*cause);

@@ -189,7 +189,7 @@ class PeerWatch {
   std::list<Entry> all_;
   bool runs_ = false, asks_ = false;  ///< the threads
   Watched* asked_ = nullptr;          ///< just now
-  std::condition_variable changed_;  ///< who there is, or is asked
+  std::condition_variable changed_;   ///< who there is, or is asked
 };
 
 std::atomic<PeerWatch*> PeerWatch::current{nullptr};

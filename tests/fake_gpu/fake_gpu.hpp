@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,16 @@ struct FakeMemory {
 struct FakeNccl {
   std::atomic<int> ids{0}, made{0}, destroyed{0}, aborted{0};
   std::atomic<int> init_result{0}, call_result{0}, async_error{0};
+  std::atomic<bool> holds_init{false};   ///< making a communicator takes as long
+  std::atomic<bool> holds_calls{false};  ///< a call returns when a communicator is aborted
+};
+
+/// Streams that stand still, as behind a call of NCCL's that waits for a rank, and events that
+/// were recorded on them since.
+struct FakeStill {
+  std::atomic<bool> is_wanted{false};  ///< of streams that a call of NCCL's is put on
+  std::mutex guard;
+  std::set<const void*> streams, events;
 };
 
 /// Something put on a stream, in order of the calls: a kernel, a call of NCCL's, or an event's
@@ -66,6 +77,9 @@ struct FakeCuda {
   std::vector<FakeLaunch> launches;
   std::vector<std::string> kernels;  ///< by handle, less one
   FakeNccl nccl;
+  FakeStill still;
+  std::atomic<bool> holds_queries{false};  ///< the driver does not answer cuEventQuery
+  std::atomic<int> held_queries{0};        ///< that wait for it
   std::vector<FakeNote> notes;
   void note(const std::string& what, const void* stream) { notes.push_back({what, stream}); }
   bool is_capturing = false;  ///< every stream

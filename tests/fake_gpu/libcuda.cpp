@@ -1,6 +1,8 @@
 // The entry points of the fake libcuda.so.1.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "exec/cuda/device/call_args.hpp"
@@ -151,6 +153,11 @@ void note_events(Api& api) {
   static const Api before = api;
   api.event_record = [](Event event, Stream stream) {
     fake_cuda().notes.push_back({"record", stream, event, true});
+    FakeStill& still = fake_cuda().still;
+    if (const std::lock_guard<std::mutex> hold(still.guard); still.streams.contains(stream))
+      still.events.insert(event);
+    else
+      still.events.erase(event);
     return before.event_record(event, stream);
   };
   api.stream_wait_event = [](Stream stream, Event event, unsigned flags) {
@@ -166,6 +173,14 @@ void play_progress(Api& api) {
   };
   api.stream_query = [](Stream) {
     return fake_cuda().busy_looks > 0 ? (--fake_cuda().busy_looks, kNotReady) : kSuccess;
+  };
+  api.event_query = [](Event event) {
+    ++fake_cuda().held_queries;
+    while (fake_cuda().holds_queries) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    --fake_cuda().held_queries;
+    FakeStill& still = fake_cuda().still;
+    const std::lock_guard<std::mutex> hold(still.guard);
+    return still.events.contains(event) ? kNotReady : kSuccess;
   };
   api.context_synchronize = [] { return ++fake_cuda().waits_for_all, kSuccess; };
   api.memory_copy = [](DevicePointer, DevicePointer, std::size_t) {

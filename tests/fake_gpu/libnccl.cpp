@@ -1,5 +1,7 @@
 // A libnccl.so.2 that notes its calls, beside the fake driver's launches, records and waits.
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/text.hpp"
 #include "comm/nccl/abi.hpp"
@@ -21,8 +23,21 @@ namespace {
 
 plait_test::FakeNccl& fake() { return fake_cuda().nccl; }
 
+constexpr Result kRemoteError = static_cast<Result>(6);
+
+void wait_while(const std::atomic<bool>& holds) {
+  while (holds.load() && fake().aborted == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 Result noted(const char* name, std::size_t count, Comm comm, Stream stream) {
   fake_cuda().note(text(name, ' ', count, " of ", comm->ranks), stream);
+  plait_test::FakeStill& still = fake_cuda().still;
+  if (still.is_wanted) {
+    const std::lock_guard<std::mutex> hold(still.guard);
+    still.streams.insert(stream);
+  }
+  if (fake().holds_calls) return wait_while(fake().holds_calls), kRemoteError;
   return static_cast<Result>(fake().call_result.load());
 }
 
@@ -35,6 +50,7 @@ FAKE_NCCL ncclGetUniqueId(UniqueId* id) {
   return ncclSuccess;
 }
 FAKE_NCCL ncclCommInitRank(Comm* comm, int ranks, UniqueId, int rank) {
+  wait_while(fake().holds_init);
   ++fake().made;
   if (fake().init_result != 0) return static_cast<Result>(fake().init_result.load());
   return *comm = new CommTag{ranks, rank}, ncclSuccess;

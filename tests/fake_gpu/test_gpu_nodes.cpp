@@ -3,6 +3,7 @@
 // what people are told.
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -12,8 +13,10 @@
 
 #include "base/text.hpp"
 #include "comm/gpu_over_nodes.hpp"
+#include "comm/peer_watch.hpp"
 #include "comm/setup.hpp"
 #include "exec/cuda/choices.hpp"
+#include "exec/cuda/device/call_args.hpp"
 #include "fake_gpu/fake_gpu.hpp"
 #include "plait/error.hpp"
 #include "tests/gpu/ranks.hpp"
@@ -40,9 +43,12 @@ struct Side {
   std::optional<Error> failure;
   std::optional<Error> others;    ///< what ranks of the other node have told, once it is heard
   std::vector<std::string> told;  ///< by this rank
+  std::function<void()> at_hearing, at_failure;  ///< what happens meanwhile in the test's threads
+  const std::thread::id test = std::this_thread::get_id();
   std::unique_ptr<GpuOverNodes> over;
 
-  Side(bench::Board* where, const std::vector<std::string>& hosts, int rank, OverNodesOptions how)
+  Side(bench::Board* where, const std::vector<std::string>& hosts, int rank, OverNodesOptions how,
+       double init_s = 60)
       : board(where), nodes(nodes_of(hosts, 0, rank)) {
     const cuda::Exchange all = [this, rank](const std::string& mine) {
       return board->exchange(rank, mine);
@@ -67,23 +73,27 @@ struct Side {
     NodeSide side;
     side.calls = calls.get();
     side.failure = [this] {
+      if (at_failure && std::this_thread::get_id() == test) std::exchange(at_failure, nullptr)();
       const std::lock_guard lock(guard);
       return failure;
     };
     side.fail = [this](const Error& error) { fail(error); };
     side.hear = [this] {
+      if (at_hearing) at_hearing();
       if (others) fail(*others);
     };
     side.tell = [this](const Error& cause) { told.push_back(reason_of(cause)); };
-    side.beyond = nodes.mine == 0 ? "rank 2 on host b, rank 3 on host b"
-                                  : "rank 0 on host a, rank 1 on host a";
-    over =
-        std::make_unique<GpuOverNodes>(nodes, side, how, all, Patience{deadline_in(60), nullptr});
+    side.name = [hosts](int peer) {
+      return text("rank ", peer, " on host ", hosts[static_cast<std::size_t>(peer)]);
+    };
+    over = std::make_unique<GpuOverNodes>(nodes, side, how, all,
+                                          Patience{deadline_in(init_s), nullptr});
   }
   void fail(const Error& error) {
     const std::lock_guard lock(guard);
     if (!failure) failure = error;
   }
+  int rank() const { return nodes.peers()[static_cast<std::size_t>(nodes.place)]; }
   /// What a call throws once one does; its seconds are those that all took.
   std::pair<std::string, double> met(const Request& request) {
     const auto began = std::chrono::steady_clock::now();
@@ -309,7 +319,7 @@ TEST_CASE("odd counts, unlike nodes and several streams") {
 
 TEST_CASE("two ranks of unlike nodes send and receive behind and before calls of all") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
-          const int rank = side.nodes.peers()[static_cast<std::size_t>(side.nodes.place)];
+          const int rank = side.rank();
           const Request all = request_of(Collective::all_reduce, 1000);
           side.over->enqueue(all, kMemory, kOther, nullptr, {});
           cuda::Stream stream = nullptr;
@@ -322,7 +332,7 @@ TEST_CASE("two ranks of unlike nodes send and receive behind and before calls of
           const bool sends = rank == 0, takes_part = rank == 0 || rank == 3;
           if (takes_part)
             side.over->message(3 - rank, copy, sends ? 0 : 1, sends ? kMemory : nullptr,
-                               sends ? nullptr : kOther, stream);
+                               sends ? nullptr : kOther, stream, true);
           side.over->enqueue(all, kMemory, kOther, nullptr, {});
           const Order order(notes());
           require(order.count("ncclSend") == (sends ? 1u : 0u) &&
@@ -340,7 +350,7 @@ TEST_CASE("what NCCL reports ends the communicator, and what waits between nodes
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           const Request request = request_of(Collective::all_reduce, 1 << 20);
           side.over->enqueue(request, kMemory, kOther, nullptr, {});
-          side.over->check();
+          side.over->check(true);
           fake_cuda().nccl.async_error = 6;  // a rank of another node is gone
           const auto [said, took_s] = side.met(request);
           const std::string others = side.nodes.mine == 0 ? "rank 2 on host b, rank 3 on host b?"
@@ -398,10 +408,200 @@ TEST_CASE("a call that NCCL refuses has the cause that another rank tells") {
         }) == 0);
 }
 
+/// Waits until it holds, ten seconds at most.
+void await(const char* what, const std::function<bool()>& holds) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!holds()) {
+    require(std::chrono::steady_clock::now() < until, what);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+double seconds_of(const std::function<void()>& work) {
+  const auto began = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+}
+
+std::string why(const std::function<void()>& work) {
+  const auto met = attempt(work);
+  return met ? reason_of(*met) : "no error";
+}
+
+TEST_CASE("a call that NCCL keeps is an error at the deadline, which names whom it is with") {
+  OverNodesOptions how;
+  how.arrive_s = 0.3;
+  CHECK(run(kTwoOfTwo, how, [](Side& side) {
+          fake_cuda().nccl.holds_calls = true;
+          const bool is_pair = side.rank() == 0;  // of ranks 0 and 3
+          Request copy = request_of(Collective::copy, 1024, 2);
+          copy.peer = 1;
+          std::string said;
+          const double took_s = seconds_of([&] {
+            said = why([&] {
+              if (is_pair) return side.over->message(3, copy, 0, kMemory, nullptr, nullptr, true);
+              side.over->enqueue(request_of(Collective::all_reduce, 1 << 20), kMemory, kOther,
+                                 nullptr, {});
+            });
+          });
+          const std::string whom =
+              is_pair                ? "is rank 3 on host b gone?"
+              : side.nodes.mine == 0 ? "is one of these gone: rank 2 on host b, rank 3 on host b?"
+                                     : "is one of these gone: rank 0 on host a, rank 1 on host a?";
+          require(said == "a call between nodes has been inside NCCL for 0.3 s; " + whom, said);
+          require(took_s < 4, text("it took ", took_s, " s"));
+          require(fake_cuda().nccl.aborted == 2, "not aborted");
+          fake_cuda().nccl.holds_calls = false;
+        }) == 0);
+}
+
+TEST_CASE("a thread whose turn does not come, since NCCL keeps another's call, hears why") {
+  OverNodesOptions how;
+  how.arrive_s = 0.3;
+  CHECK(run(kTwoOfTwo, how, [](Side& side) {
+          fake_cuda().nccl.holds_calls = true;
+          const Request request = request_of(Collective::all_reduce, 1 << 20);
+          const auto call = [&] { side.over->enqueue(request, kMemory, kOther, nullptr, {}); };
+          std::string first;
+          std::thread other([&] { first = why(call); });
+          await("no call inside", [] { return !notes().empty(); });
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          const std::string second = why(call);
+          other.join();
+          require(first == second && second.find("inside NCCL for 0.3 s") != std::string::npos,
+                  first + second);
+        }) == 0);
+}
+
+TEST_CASE("a receive that stands still names its peer") {
+  OverNodesOptions how;
+  how.arrive_s = 0.3;
+  CHECK(run(kTwoOfTwo, how, [](Side& side) {
+          if (side.rank() != 3) return;
+          fake_cuda().still.is_wanted = true;
+          Request copy = request_of(Collective::copy, 1024, 2);
+          copy.peer = 1;
+          side.over->message(0, copy, 1, nullptr, kOther, nullptr, true);
+          await("not aborted", [] { return fake_cuda().nccl.aborted == 2; });
+          const std::string said = why([&] { side.over->check(true); });
+          require(
+              said == "a call between nodes has stood still for 0.3 s; is rank 0 on host a gone?",
+              said);
+        }) == 0);
+}
+
+TEST_CASE("a communicator that NCCL does not make in time fails all ranks, and is given back") {
+  fake_cuda().gpu = {};
+  ::setenv("PLAIT_NCCL_LIB", FAKE_NCCL, 1);
+  bench::Board* const board = bench::make_board(4);
+  CHECK(bench::run_ranks(board, true, [&](int rank) {
+          auto& nccl = fake_cuda().nccl;
+          nccl.holds_init = rank == 2;
+          const std::string said =
+              why([&] { const Side side(board, kTwoOfTwo, rank, {}, rank == 2 ? 0.3 : 60); });
+          require(said == "NCCL among all ranks: NCCL has not come back by the deadline", said);
+          nccl.holds_init = false;
+          await("kept", [&] { return nccl.made > 0 && nccl.made == nccl.aborted; });
+        }) == 0);
+}
+
+TEST_CASE("a driver that does not answer holds up neither errors nor who asks") {
+  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+          side.over->enqueue(request_of(Collective::all_reduce, 1 << 20), kMemory, kOther, nullptr,
+                             {});
+          fake_cuda().still.is_wanted = true;  // so that there is a call to ask about
+          side.over->enqueue(request_of(Collective::all_reduce, 1 << 20), kMemory, kOther, nullptr,
+                             {});
+          fake_cuda().holds_queries = true;
+          await("nobody asks", [] { return fake_cuda().held_queries > 0; });
+          const double took_s = seconds_of([&] {
+            side.over->check(true);
+            Counters counters;
+            side.over->add_to(counters);
+          });
+          require(took_s < 1, text("check() took ", took_s, " s"));
+          side.fail(Error(ErrorCode::peer_lost, "rank 1 on host a (pid 7) ended"));
+          await("not aborted", [] { return fake_cuda().nccl.aborted == 2; });
+          fake_cuda().holds_queries = false;
+        }) == 0);
+}
+
+TEST_CASE("check() ends by itself where the watch is held up") {
+  class Holding : public Watched {
+   public:
+    Holding() : Watched(0) {}
+    void lost(int, int, bool) override {}
+    void fail_streams() noexcept override {}
+    void look() override {
+      is_looking = true;
+      while (is_held) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    std::atomic<bool> is_held{true}, is_looking{false};
+  };
+  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+          Holding holding;
+          watch(std::make_shared<WatchedPeers>(), holding, Wants::looks);
+          await("not held", [&] { return holding.is_looking.load(); });
+          fake_cuda().nccl.call_result = 6;
+          std::thread release([&] {
+            std::this_thread::sleep_for(std::chrono::seconds(5));
+            holding.is_held = false;
+          });
+          const auto [said, took_s] = side.met(request_of(Collective::all_reduce, 1 << 20));
+          release.join();
+          unwatch(holding);
+          require(said.find("is one of these gone") != std::string::npos, said);
+          require(took_s < 4, text("it took ", took_s, " s"));
+        }) == 0);
+}
+
+TEST_CASE("what a stream meets because NCCL was cut short is not taken for the cause") {
+  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+          side.at_failure = [&side] {  // between two looks of a check()
+            fake_cuda().nccl.async_error = 6;
+            await("not aborted", [] { return fake_cuda().nccl.aborted == 2; });
+            fake_cuda().fault = cuda::kFaultLost;
+            side.calls->rank().heed(nullptr);
+          };
+          side.others = std::nullopt;
+          const std::string first = why([&] { side.over->check(true); });
+          side.others = Error(ErrorCode::peer_lost, "rank 0 on host a reports: it is over");
+          const std::string then = why([&] { side.over->check(true); });
+          require(then == reason_of(*side.others), first + ", then " + then);
+          require(side.failure && reason_of(*side.failure) == then, side.failure->what());
+        }) == 0);
+}
+
+TEST_CASE("threads of a communicator and its pairs hear and tell one at a time, and tell once") {
+  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+          std::atomic<int> hearing{0}, at_once{0};
+          side.at_hearing = [&] {
+            if (hearing.fetch_add(1) > 0) ++at_once;
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+            --hearing;
+          };
+          const auto look = [&] {
+            for (int turn = 0; turn < 50; ++turn) {
+              static_cast<void>(attempt([&] { side.over->check(true); }));
+              std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+          };
+          for (const bool has_failed : {false, true}) {
+            if (has_failed) side.fail(Error(ErrorCode::peer_lost, "rank 1 ended"));
+            std::thread other(look);
+            look();
+            other.join();
+          }
+          require(at_once == 0, text(at_once.load(), " heard while another did"));
+          require(side.told == std::vector<std::string>{"rank 1 ended"},
+                  "told otherwise than once");
+        }) == 0);
+}
+
 TEST_CASE("one thread of the process watches, however many communicators there are") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           const std::ptrdiff_t before = threads_of_process();
-          const int rank = side.nodes.peers()[static_cast<std::size_t>(side.nodes.place)];
+          const int rank = side.rank();
           for (int more = 0; more < 3; ++more) {
             const GpuOverNodes another(
                 side.nodes, {side.calls.get(), [] { return std::nullopt; }, [](const Error&) {}},
@@ -425,7 +625,7 @@ TEST_CASE("a rank of the node that dies aborts what lies between nodes") {
           while (fake_cuda().nccl.aborted < 2 && std::chrono::steady_clock::now() < until)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
           require(fake_cuda().nccl.aborted == 2, "not aborted");
-          const auto met = attempt([&] { side.over->check(); });
+          const auto met = attempt([&] { side.over->check(true); });
           require(met && met->code() == ErrorCode::peer_lost, "no error");
         }) == 0);
 }

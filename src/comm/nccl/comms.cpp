@@ -10,6 +10,7 @@
 #include "base/threads.hpp"
 #include "comm/nccl/numbers.hpp"
 #include "comm/nccl/real.hpp"
+#include "comm/socket.hpp"
 
 namespace plait::nccl {
 namespace {
@@ -82,18 +83,27 @@ std::string why_no_call(const Request& request) {
 
 class Comms::Caller {
  public:
-  explicit Caller(std::atomic<int>& all) : all_(all) { all_.fetch_add(1); }
-  ~Caller() { all_.fetch_sub(1); }
+  /// since: of a call, which NCCL may keep.
+  explicit Caller(std::atomic<int>& all, std::atomic<std::int64_t>* since = nullptr)
+      : all_(all), since_(since) {
+    all_.fetch_add(1);
+    if (since_ != nullptr) since_->store(now_ns());
+  }
+  ~Caller() {
+    if (since_ != nullptr) since_->store(0);
+    all_.fetch_sub(1);
+  }
   Caller(const Caller&) = delete;
   Caller& operator=(const Caller&) = delete;
 
  private:
   std::atomic<int>& all_;
+  std::atomic<std::int64_t>* const since_;
 };
 
 void Comms::call(const Request& request, bool whole, int member, const void* src, void* dst,
                  Stream stream, double scalar) {
-  const Caller caller(*callers_);  // before it looks
+  const Caller caller(*callers_, &inside_since_ns_);  // before it looks
   require_usable(request);
   const Comm comm = whole || rail_ == nullptr ? whole_ : rail_;
   if (comm == nullptr)
@@ -113,7 +123,7 @@ void Comms::require_usable(const Request& request) const {
 
 void Comms::message(int peer, const void* sent, void* received, std::uint64_t bytes,
                     Stream stream) {
-  const Caller caller(*callers_);
+  const Caller caller(*callers_, &inside_since_ns_);
   Request request;
   request.collective = Collective::copy;
   require_usable(request);

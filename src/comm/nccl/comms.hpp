@@ -31,6 +31,8 @@ class Comms {
             Stream stream, double scalar = 1.0);
   /// To and from one rank of all; a null pointer is left out. As call().
   void message(int peer, const void* sent, void* received, std::uint64_t bytes, Stream stream);
+  /// Since when a call has been inside NCCL; 0 = none is. Any thread.
+  std::int64_t inside_since_ns() const { return inside_since_ns_.load(); }
   /// What went wrong between nodes, as far as NCCL knows. Any thread.
   std::optional<Error> failure();
   /// NCCL's kernels end at once. NCCL frees what it aborts, so once; and it may wait there for
@@ -54,6 +56,7 @@ class Comms {
   bool owns_whole_;
   Guard guard_;
   std::shared_ptr<std::atomic<int>> callers_ = std::make_shared<std::atomic<int>>(0);
+  std::atomic<std::int64_t> inside_since_ns_{0};
   std::atomic<bool> aborted_{false};
   std::shared_ptr<std::atomic<bool>> ended_ = std::make_shared<std::atomic<bool>>(false);
 };
