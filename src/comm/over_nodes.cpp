@@ -99,7 +99,8 @@ Network measured(OverNodes& over, const Patience& patience) {
 std::string settings_of(const CommunicatorOptions& options, const Env& env) {
   return text("PLAIT_BITWISE=", env.bitwise, " PLAIT_ALGO=", env.algo,
               " PLAIT_NODE_SIZE=", env.node_size, " arrive_s=", options.arrive_s,
-              " deadline_s=", options.deadline_s, " unique_id=", options.unique_id);
+              " deadline_s=", options.deadline_s, " unique_id=", options.unique_id,
+              " node=", options.node.empty() ? "found" : "given");
 }
 
 enum class Hosts { one, several, not_known };

@@ -22,6 +22,7 @@ struct FakeGpu {
   int multiprocessor_bytes = 228 << 10;  ///< of shared memory
   int multiprocessor_threads = 2048;
   int made_for = 90;  ///< what its code was compiled for; 0 = there is none
+  char number = 0;    ///< all of its UUID
 };
 
 struct FakeLaunch {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "exec/cuda/device/call_args.hpp"
+#include "exec/cuda/paths/path_args.hpp"
 #include "fake_gpu/fake_gpu.hpp"
 
 namespace plait_test {
@@ -50,8 +51,39 @@ void play_device(Api& api) {
                                                     : 0;
     return kSuccess;
   };
+  api.device_uuid = [](char* uuid, Device) {
+    return std::fill_n(uuid, 16, fake_cuda().gpu.number), kSuccess;
+  };
   api.error_name = [](Result, const char** name) { return *name = "CUDA_ERROR_FAKE", kSuccess; };
   api.error_string = [](Result, const char** meaning) { return *meaning = "fake", kSuccess; };
+}
+
+/// Proofs of paths that are under way, by where the rank's words lie.
+struct FakeProof {
+  PathArgs args;
+  unsigned round = 0;
+};
+std::mutex proofs_guard;
+std::map<DevicePointer, FakeProof> proofs;
+
+void begin_proof(const PathArgs& args) {
+  const std::lock_guard<std::mutex> hold(proofs_guard);
+  std::fill_n(args.signal->resident, args.ranks, 1u);
+  proofs[reinterpret_cast<DevicePointer>(args.words[args.rank])] = {args};
+}
+
+/// What the rank's memory would hold after a round, where every path works.
+void read_proof(const FakeProof& proof, PathWords& words) {
+  const auto fill = [&](PathBody& body, int writer, PathWay way) {
+    for (unsigned unit = 0; unit < kPathThreads; ++unit)
+      body[unit] = path_unit(proof.args.nonce, writer, proof.args.rank, way, proof.round, unit);
+  };
+  for (int peer = 0; peer < proof.args.ranks; ++peer) {
+    PathMail& mail = words.with[peer];
+    std::fill_n(mail.found, kPathThreads, 0u);
+    fill(mail.pushed, peer, PathWay::pushed);
+    fill(mail.pulled, peer, PathWay::offered);
+  }
 }
 
 int blocks_of(int threads, std::size_t shared_bytes) {
@@ -85,6 +117,7 @@ void play_kernels(Api& api) {
     fake_cuda().launches.push_back({kernel_of(function), config->grid_x, config->block_x,
                                     config->shared_bytes, config->attribute_count != 0});
     fake_cuda().note(kernel_of(function), config->stream);
+    if (kernel_of(function) == "plait_path_check") begin_proof(*static_cast<PathArgs*>(args[0]));
     if (fake_cuda().fault != 0 && kernel_of(function) == "plait_heed")
       static_cast<HeedArgs*>(args[0])->stop_page->fault = {std::exchange(fake_cuda().fault, 0),
                                                            kNoPeer, 0, ~0u};
@@ -121,6 +154,16 @@ void play_memory(Api& api) {
   };
   api.host_device_pointer = [](DevicePointer* pointer, void* base, unsigned) {
     return *pointer = reinterpret_cast<DevicePointer>(base), kSuccess;
+  };
+  static const auto copy = api.memory_copy_async;
+  api.memory_copy_async = [](DevicePointer dst, DevicePointer src, std::size_t bytes,
+                             Stream stream) {
+    const std::lock_guard<std::mutex> hold(proofs_guard);
+    const auto proof = proofs.find(src);
+    if (proof == proofs.end() || bytes != sizeof(PathWords)) return copy(dst, src, bytes, stream);
+    read_proof(proof->second, *reinterpret_cast<PathWords*>(dst));
+    ++proof->second.round;
+    return kSuccess;
   };
   constexpr Result kOutOfMemory = 2;
   api.memory_alloc = [](DevicePointer* pointer, std::size_t bytes) {

@@ -1,6 +1,5 @@
-// Communicators over nodes with GPUs, as programs make them: two ranks, a process each, on
-// two pretended nodes, over a driver and a libnccl that note what they are given, and a carrier in
-// memory.
+// Communicators over nodes with GPUs, as programs make them: a process a rank, on two pretended
+// nodes, over a driver and a libnccl that note what they are given, and a carrier in memory.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -25,9 +24,11 @@ using plait_test::fake_cuda;
 
 namespace {
 
-/// Messages of two ranks, in memory that both map: what each has sent so far, one behind another.
+/// Messages between ranks, in memory that all map: what each has sent each other so far, one behind
+/// another.
 struct Mail {
-  static constexpr std::size_t kBytes = 64 << 20;
+  static constexpr int kRanks = 4;
+  static constexpr std::size_t kBytes = 32 << 20;
   struct Head {
     int tag;
     std::size_t bytes;
@@ -35,20 +36,20 @@ struct Mail {
   struct Sent {
     std::atomic<std::size_t> end{0};
     char bytes[kBytes];
-  } sent[2];
+  } sent[kRanks][kRanks];  ///< by sender, receiver
   struct Told {
-    std::atomic<bool> is_there{false};
+    std::atomic<int> by{-1};
     char words[Carrier::kMostTold];
-  } told[2];  ///< by receiver
+  } told[kRanks];  ///< by receiver
 };
 
 class MailCarrier : public Carrier {
  public:
-  MailCarrier(Mail& mail, int rank) : mail_(mail), rank_(rank) {}
-  int ranks() const override { return 2; }
+  MailCarrier(Mail& mail, int rank, int ranks) : mail_(mail), rank_(rank), ranks_(ranks) {}
+  int ranks() const override { return ranks_; }
   std::string name() const override { return "memory"; }
-  std::uint64_t send(int, int tag, const void* src, std::size_t bytes) override {
-    Mail::Sent& mine = mail_.sent[rank_];
+  std::uint64_t send(int peer, int tag, const void* src, std::size_t bytes) override {
+    Mail::Sent& mine = mail_.sent[rank_][peer];
     const Mail::Head head{tag, bytes};
     const std::size_t end = mine.end.load();
     if (end + sizeof head + bytes > Mail::kBytes) throw std::logic_error("too much mail");
@@ -57,45 +58,51 @@ class MailCarrier : public Carrier {
     mine.end.store(end + sizeof head + bytes);
     return 0;
   }
-  std::uint64_t receive(int, int tag, void* dst, std::size_t bytes) override {
-    awaited_[++last_] = {tag, dst, bytes};
+  std::uint64_t receive(int peer, int tag, void* dst, std::size_t bytes) override {
+    awaited_[++last_] = {peer, tag, dst, bytes};
     return last_;
   }
   bool is_done(std::uint64_t& message) override {
-    const Mail::Sent& theirs = mail_.sent[1 - rank_];
-    for (const std::size_t end = theirs.end.load(); read_ < end;) {
+    const auto& [peer, tag, dst, bytes] = awaited_.at(message);
+    Box& box = boxes_[peer];
+    const Mail::Sent& theirs = mail_.sent[peer][rank_];
+    for (const std::size_t end = theirs.end.load(); box.read < end;) {
       Mail::Head head{};
-      std::memcpy(&head, theirs.bytes + read_, sizeof head);
-      come_[head.tag].emplace_back(theirs.bytes + read_ + sizeof head, head.bytes);
-      read_ += sizeof head + head.bytes;
+      std::memcpy(&head, theirs.bytes + box.read, sizeof head);
+      box.come[head.tag].emplace_back(theirs.bytes + box.read + sizeof head, head.bytes);
+      box.read += sizeof head + head.bytes;
     }
-    const auto& [tag, dst, bytes] = awaited_.at(message);
-    std::deque<std::string>& box = come_[tag];
-    if (box.empty()) return false;
-    if (box.front().size() != bytes) throw std::logic_error("a message of another size");
-    std::memcpy(dst, box.front().data(), bytes);
-    box.pop_front();
+    std::deque<std::string>& come = box.come[tag];
+    if (come.empty()) return false;
+    if (come.front().size() != bytes) throw std::logic_error("a message of another size");
+    std::memcpy(dst, come.front().data(), bytes);
+    come.pop_front();
     return true;
   }
   bool drop(std::uint64_t& message) noexcept override { return awaited_.erase(message) != 0; }
   void tell(const std::vector<int>& ranks, const std::string& failure) override {
     for (const int rank : ranks) {
       std::strncpy(mail_.told[rank].words, failure.c_str(), kMostTold - 1);
-      mail_.told[rank].is_there.store(true);
+      mail_.told[rank].by.store(rank_);
     }
   }
   std::optional<std::pair<int, std::string>> told() override {
-    if (!mail_.told[rank_].is_there.load()) return std::nullopt;
-    return std::pair(1 - rank_, std::string(mail_.told[rank_].words));
+    const Mail::Told& told = mail_.told[rank_];
+    const int by = told.by.load();
+    if (by < 0) return std::nullopt;
+    return std::pair(by, std::string(told.words));
   }
 
  private:
+  struct Box {
+    std::size_t read = 0;
+    std::map<int, std::deque<std::string>> come;  ///< by tag
+  };
   Mail& mail_;
-  const int rank_;
+  const int rank_, ranks_;
   std::uint64_t last_ = 0;
-  std::size_t read_ = 0;
-  std::map<int, std::deque<std::string>> come_;  ///< by tag
-  std::map<std::uint64_t, std::tuple<int, void*, std::size_t>> awaited_;
+  std::map<int, Box> boxes_;  ///< by sender
+  std::map<std::uint64_t, std::tuple<int, int, void*, std::size_t>> awaited_;
 };
 
 void require(bool holds, const std::string& what) {
@@ -120,35 +127,44 @@ std::size_t noted(const std::string& begin) {
   return found;
 }
 
-int run(const std::function<void(Communicator&, bench::Board&)>& body) {
+/// Two nodes of as many ranks each, every one with a GPU of its own.
+int run_each(int ranks,
+             const std::function<void(const CommunicatorOptions&, bench::Board&)>& body) {
   fake_cuda().gpu = {};
   fake_cuda().nccl.async_error = 0;
   ::setenv("PLAIT_NCCL_LIB", FAKE_NCCL, 1);
-  ::setenv("PLAIT_NODE_SIZE", "1", 1);
+  ::setenv("PLAIT_NODE_SIZE", std::to_string(ranks / 2).c_str(), 1);
   Mail* const mail = new (bench::shared_memory(sizeof(Mail))) Mail;
-  set_carrier_maker([&](int rank, int, double, const std::string&) {
-    return std::make_shared<MailCarrier>(*mail, rank);
+  set_carrier_maker([&](int rank, int all, double, const std::string&) {
+    return std::make_shared<MailCarrier>(*mail, rank, all);
   });
-  bench::Board* const board = bench::make_board(2);
+  bench::Board* const board = bench::make_board(ranks);
   const int failed = bench::run_ranks(board, true, [&](int rank) {
+    fake_cuda().gpu.number = static_cast<char>(rank);
     CommunicatorOptions options;
     options.rank = rank;
-    options.ranks = 2;
+    options.ranks = ranks;
     options.device = 0;
     options.arrive_s = 30;
-    const std::unique_ptr<Communicator> comm = Communicator::create(options);
-    body(*comm, *board);
-    board->meet();
+    body(options, *board);
   });
   set_carrier_maker(nullptr);
   ::unsetenv("PLAIT_NODE_SIZE");
   return failed;
 }
 
+int run(int ranks, const std::function<void(Communicator&, bench::Board&)>& body) {
+  return run_each(ranks, [&](const CommunicatorOptions& options, bench::Board& board) {
+    const std::unique_ptr<Communicator> comm = Communicator::create(options);
+    body(*comm, board);
+    board.meet();
+  });
+}
+
 }  // namespace
 
 TEST_CASE("what ends a rank's GPU side is told to ranks of other nodes, by name and host") {
-  CHECK(run([](Communicator& comm, bench::Board& board) {
+  CHECK(run(2, [](Communicator& comm, bench::Board& board) {
           const Request request = request_of(Collective::all_reduce, 1 << 20);
           comm.enqueue(request, kMemory, kOther, nullptr);
           comm.check();
@@ -177,7 +193,7 @@ TEST_CASE("what ends a rank's GPU side is told to ranks of other nodes, by name 
 }
 
 TEST_CASE("between GPUs of two nodes NCCL alone sends and receives") {
-  CHECK(run([](Communicator& comm, bench::Board&) {
+  CHECK(run(2, [](Communicator& comm, bench::Board&) {
           Communicator& pair = comm.pair(1 - comm.rank());
           require(pair.device() == 0 && pair.rank() == comm.rank(), "the pair has no GPU");
           Request copy = request_of(Collective::copy, 1024);
@@ -203,5 +219,52 @@ TEST_CASE("between GPUs of two nodes NCCL alone sends and receives") {
                       counters.calls_of["send_recv/library"] == 1 &&
                       counters.bytes_of_path["nccl"] == (sends ? 4096u + 32 : 32u),
                   "counted calls");
+        }) == 0);
+}
+
+TEST_CASE("two GPUs of one node send and receive by plait's engines, beside calls over nodes") {
+  CHECK(run(4, [](Communicator& comm, bench::Board& board) {
+          const int here = comm.rank() ^ 1, far = (comm.rank() + 2) % 4;
+          const Request all = [] {
+            Request request = request_of(Collective::all_reduce, 1 << 20);
+            request.ranks = 4;
+            return request;
+          }();
+          comm.enqueue(all, kMemory, kOther, nullptr);
+          Communicator& pair = comm.pair(here);
+          const int me = pair.rank();
+          require(pair.device() == 0 && me == comm.rank() % 2 && pair.ranks() == 2, "no GPU");
+          board.meet();
+          fake_cuda().notes.clear();
+          Request copy = request_of(Collective::copy, 1024);
+          copy.peer = 1;
+          pair.enqueue(copy, kMemory, kOther, nullptr);
+          pair.enqueue(request_of(Collective::send_recv, 8), kMemory, kOther, nullptr);
+          pair.enqueue(request_of(Collective::all_reduce, 8), kMemory, kOther, nullptr);
+          require(noted("plait_") >= 3 && noted("nccl") == 0, "calls of a node's two ranks");
+          Request there = request_of(Collective::copy, 1024);
+          there.peer = 1;
+          comm.pair(far).enqueue(there, kMemory, kOther, nullptr);
+          require(noted("nccl") == 1, "a message to another node");
+          comm.check();
+          Counters counters = comm.counters();
+          std::uint64_t in_node = 0;
+          for (const auto& [name, calls] : counters.calls_of)
+            if (name.find("/library") == std::string::npos && name.find("multi_node") > name.size())
+              in_node += calls;
+          require(counters.calls_of["copy/library"] == 1 && in_node == 3, "counted calls");
+          board.meet();
+        }) == 0);
+}
+
+TEST_CASE("a rank that says where it is, where the others do not, is an error on all") {
+  CHECK(run_each(2, [](const CommunicatorOptions& given, bench::Board&) {
+          CommunicatorOptions options = given;
+          options.device = kNoDevice;
+          if (options.rank == 1) options.node = "b";
+          const auto met = attempt([&] { Communicator::create(options); });
+          require(met && met->code() == ErrorCode::mismatch &&
+                      std::string(met->what()).find("node=given") != std::string::npos,
+                  met ? met->what() : "no error");
         }) == 0);
 }
