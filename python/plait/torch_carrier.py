@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from typing import Any, NoReturn
 
-_MADE: Counter[str] = Counter()  # carriers so far by id, on all its ranks alike
+_ROUND: Counter[str] = Counter()  # by id, the last round in which this process met others
 _LOOK_S = 0.05  # how often the store is asked whether a rank has failed
 
 
@@ -80,9 +80,7 @@ class TorchCarrier:
         self.name = "gloo, by torch.distributed"
         are_all = ranks == dist.get_world_size()
         name = "" if are_all else unique_id  # so that all find out where ids differ
-        _MADE[name] += 1
-        store = dist.distributed_c10d._get_default_store()
-        self._store = dist.PrefixStore(f"plait/{name}/{_MADE[name]}", store)
+        self._store = self._round(name)
         self._members = self._meet(arrive_s, unique_id)
         self._group = (
             dist.new_group(backend="gloo")
@@ -101,6 +99,20 @@ class TorchCarrier:
         waiters = getattr(self, "_waiters", None)
         if waiters is not None:
             waiters.end()
+
+    def _round(self, name: str) -> Any:
+        """The store of the ranks that meet now.
+
+        All take part in each round, but for one that was refused before it came: it joins the last
+        one that others have begun.
+        """
+        store = self._dist.distributed_c10d._get_default_store()
+        number = _ROUND[name] + 1
+        while store.check([f"plait/{name}/{number + 1}/begun"]):
+            number += 1
+        _ROUND[name] = number
+        store.set(f"plait/{name}/{number}/begun", "")
+        return self._dist.PrefixStore(f"plait/{name}/{number}", store)
 
     def _meet(self, arrive_s: float, unique_id: str) -> list[int]:
         """Each rank's number in the default group; who does not fit is an error on all.

@@ -51,6 +51,11 @@ def test_ids_that_differ_are_an_error_on_all_at_once():
     assert found["wrong"] == [] and found["checks"] == 3
 
 
+def test_a_rank_that_was_refused_meets_the_others_when_all_try_again():
+    found = run("behind", ranks=3)
+    assert found["wrong"] == [] and found["checks"] > 3
+
+
 @pytest.mark.parametrize("words", [("strategies", "multi_node"), ("refusals",), ("pairs",)])
 def test_what_goes_over_mpi_goes_over_gloo(words):
     found = run(*words)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 
 import torch.distributed as dist
 from job import JOBS, Checks, pairs
@@ -40,10 +41,25 @@ def differ(checks: Checks) -> int:
     return ranks
 
 
+def behind(checks: Checks) -> int:
+    """One rank asks for nonsense while the others wait in vain; then all come."""
+    here, ranks = dist.get_rank(), dist.get_world_size()
+    try:
+        plait.init(rank=here if here != 1 else 0, ranks=ranks, arrive_s=2)
+        checks.wrong.append("a rank that did not come was not missed")
+    except (plait.DeadlineError, plait.MismatchError, ValueError) as error:
+        checks.same("a rank that is missed", here == 1 or "no rank 1" in str(error), True)
+    dist.barrier()
+    if here == 1:
+        time.sleep(0.5)  # behind the others, as who has waited for nobody mostly is not
+    pairs(plait.init(), checks)
+    return ranks
+
+
 def main() -> None:
     dist.init_process_group("gloo")
     checks = Checks()
-    by_id = {"subset": subset, "differ": differ}
+    by_id = {"subset": subset, "differ": differ, "behind": behind}
     if sys.argv[1] in by_id:
         ranks = by_id[sys.argv[1]](checks)
     else:
