@@ -115,12 +115,12 @@ class Group(Calls):
             self._mail.close("it was aborted")
 
     def shutdown(self) -> None:
-        """Once what was called has ended."""
+        """Once what was called has ended, and all messages to other ranks were received."""
         for side in (self._host_side, self._gpu_side):
             if side is not None:
                 side.close()
         if self._mail is not None:
-            self._mail.close("it was destroyed")
+            self._mail.shut_down("it was destroyed", self._timeout_s)
 
     def eager_connect_single_device(self, device: torch.device) -> None:
         """What init_process_group(device_id=) asks for: the communicator of that GPU, made now."""

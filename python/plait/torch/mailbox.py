@@ -11,34 +11,31 @@ import os
 import select
 import socket
 import struct
+import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 import plait
 from plait.torch.meeting import host_name, told
 from plait.torch.messages import (
-    HEADER,
-    HELLO,
     USER,
-    Incoming,
     Kept,
-    Key,
     Message,
-    check_user,
     closed,
     memory_of,
     peer_gone,
+    text_of,
     wrong_size,
 )
+from plait.torch.streams import Incoming, Looks, Mark, Outgoing
 from plait.torch.works import timed_out
 
-_AT_ONCE = 1 << 20  # bytes of one system call, so that others' turns come between
 _HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _GRACE_S = 1e-3  # a call that is waited for at once needs no thread
 _LOOK_S = 2e-3
+_TELL_S = 10.0  # a wait that takes longer says for whom
 
 
 class Mailbox:
@@ -46,6 +43,8 @@ class Mailbox:
 
     def __init__(self, store: Any, rank: int, ranks: int) -> None:
         self._store, self._rank, self._ranks = store, rank, ranks
+        self._others = set(range(ranks)) - {rank}
+        self._mark = Mark()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         name = f"plait-{os.getpid()}-{os.urandom(16).hex()}"
         self._listener.bind("\0" + name)  # in no folder: nothing stays behind
@@ -55,16 +54,19 @@ class Mailbox:
         self._driver = threading.Lock()  # held by the thread that polls
         self._wanted = 0  # threads that want to be that one
         self._guard = threading.RLock()  # of what follows
-        self._out: dict[int, socket.socket] = {}
+        self._out: dict[int, Outgoing] = {}
         self._in: dict[int, Incoming] = {}
-        self._lost: set[int] = set()
-        self._sends: dict[int, deque[Message]] = {}
+        self._deaf: set[int] = set()  # peers that take nothing more
+        self._lost: set[int] = set()  # peers that send nothing more
         self._receives: list[Message] = []
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._posted = threading.Condition(self._guard)
         self._thread: threading.Thread | None = None
         self._is_resting = False  # the thread
+        self._looks = Looks(ranks)
+        self._is_leaving = ""  # why; as the next one
         self._closed = ""
+        self._must_end = False  # of a call that holds the guard for long
 
     def __del__(self) -> None:
         self._listener.close()
@@ -74,21 +76,19 @@ class Mailbox:
 
     def send(self, whole: Any, peer: int, tag: int, seconds: float, kind: int = USER) -> Message:
         """whole: a contiguous tensor in host memory. seconds: the most that a wait takes."""
-        what = f"send to rank {peer} (tag {tag})"
+        what = text_of(whole.nbytes, peer, tag)
         message = Message(what, peer, (kind, tag), [whole], seconds)
-        self._reach(peer, seconds)
-        memory = memory_of(whole)
-        message.parts = [memoryview(HEADER.pack(kind, tag, len(memory))), memory]
         message.finish_it = self._finish
+        self._reach(peer, seconds)
         with self._guard:
             self._check_open(what)
-            if peer in self._lost:
+            if peer in self._deaf:
                 message.end(peer_gone(what, peer))
                 return message
-            queue = self._sends.setdefault(peer, deque())
-            queue.append(message)
-            if len(queue) == 1:
-                self._write(peer)
+            out = self._out[peer]
+            out.post(message, whole)
+            if out.queue[0] is message:
+                self._write(out)
             self._leave()
         return message
 
@@ -98,11 +98,11 @@ class Mailbox:
         """Fills a contiguous tensor in host memory. peer: None = whoever sends with this tag."""
         source = "any rank" if peer is None else f"rank {peer}"
         message = Message(f"recv from {source} (tag {tag})", peer, (kind, tag), [whole], seconds)
-        # Connected too, so that the end of a peer that never sent is heard of.
-        for one in self._others() if peer is None else {peer}:
-            self._reach(one, seconds)
         message.memory = memory_of(whole)
         message.finish_it = self._finish
+        for one in self._others if peer is None else (peer,):
+            if one not in self._in:
+                self._listen_to(one, seconds)
         with self._guard:
             self._check_open(message.what)
             if not self._take_kept(message):
@@ -118,48 +118,119 @@ class Mailbox:
                 return
             if message in self._receives:
                 self._receives.remove(message)
-            for peer, queue in list(self._sends.items()):
-                if message in queue:
+            for out in list(self._out.values()):
+                if message in out.unsent():
                     message.end(error)
-                    self._lose(peer)
+                    self._takes_no_more(out.peer)
             for incoming in list(self._in.values()):
-                if incoming.message is message or any(
-                    kept.taken_by is message for kept in incoming.kept
-                ):
+                if message in incoming.taken():
                     message.end(error)
                     self._end_of(incoming)
             message.end(error)
 
+    def shut_down(self, why: str, seconds: float) -> None:
+        """Once all peers have received what they were sent. An error, after it is closed, where one
+        does not within that time; receives that are posted end with an error at once."""
+        with self._guard:
+            if self._closed or self._is_leaving:
+                return
+            self._is_leaving = why
+            self._end_receives(why)
+            self._listener.close()
+            for incoming in self._in.values():
+                incoming.stream.close()  # tells who sends that nothing more is received
+        errors = self._hand_over(seconds)
+        self.close(why)
+        if errors:
+            raise errors[0]
+
     def close(self, why: str) -> None:
-        """What is posted ends with an error."""
+        """What is posted ends with an error, now."""
+        self._must_end = True
         with self._guard:
             if self._closed:
                 return
             self._closed = why
-            every = list(self._pending())
-            self._receives.clear()
-            self._sends.clear()
-            for message in every:
-                message.end(closed(message.what, why))
-            for stream in [self._listener, *self._out.values()]:
-                stream.close()
+            self._end_receives(why)
+            self._listener.close()
+            for out in self._out.values():
+                out.close()
+                for message in out.take_unsent():
+                    message.end(closed(message.what, why))
             for incoming in self._in.values():
                 incoming.stream.close()
             self._posted.notify_all()
         os.eventfd_write(self._wake, 1)
 
+    def _end_receives(self, why: str) -> None:
+        posted = [*self._receives]
+        for incoming in self._in.values():
+            posted += incoming.taken()
+            incoming.next_is(None)
+            incoming.kept.clear()
+        self._receives.clear()
+        self._lost |= self._others
+        for message in posted:
+            message.end(closed(message.what, why))
+
+    def _hand_over(self, seconds: float) -> list[BaseException]:
+        """Waits until peers have received what they were sent; what is wrong where one has not."""
+        began = time.monotonic()
+        tell_at, pause = began + _TELL_S, 1e-4
+        with self._guard:
+            posted = [message for out in self._out.values() for message in out.unsent()]
+        while not self._closed:
+            if self._drives(_LOOK_S):
+                try:
+                    with self._guard:
+                        self._turn()
+                finally:
+                    self._driver.release()
+            with self._guard:
+                late = [out for out in self._out.values() if not out.is_fetched()]
+            now = time.monotonic()
+            if not late or now >= began + seconds:
+                return self._not_received(late, posted, seconds)
+            if now >= tell_at:
+                tell_at = float("inf")
+                self._tell(late)
+            time.sleep(pause)
+            pause = min(1.5 * pause, 5e-3, max(began + seconds - now, 1e-4))
+        return []
+
+    def _tell(self, late: list[Outgoing]) -> None:
+        for out in late:
+            print(
+                f"plait: rank {self._rank} destroys its group, and waits for rank {out.peer} to "
+                f"receive the {out.oldest()}",
+                file=sys.stderr,
+            )
+
+    def _not_received(
+        self, late: list[Outgoing], posted: list[Message], seconds: float
+    ) -> list[BaseException]:
+        why = "its receiver has not asked for it, and the group is destroyed"
+        found: list[BaseException] = []
+        for out in late:
+            found.append(timed_out(f"the {out.oldest()}", seconds, why))
+            for message in out.unsent():
+                self.withdraw(message, found[-1])
+        for out in self._out.values():
+            if out.was_dropped and out.last:
+                found.append(peer_gone(f"the {out.last}, which nobody received", out.peer))
+        errors = [message.exception() for message in posted]
+        return found + [error for error in errors if error is not None]
+
     # Streams.
 
-    def _others(self) -> set[int]:
-        return set(range(self._ranks)) - {self._rank}
-
     def _check_open(self, what: str) -> None:
-        if self._closed:
-            raise closed(what, self._closed)
+        why = self._closed or self._is_leaving
+        if why:
+            raise closed(what, why)
 
     def _reach(self, peer: int, seconds: float) -> None:
         """The stream to a peer, made now where there is none."""
-        if peer in self._out or peer in self._lost:
+        if peer in self._out or peer in self._deaf:
             return
         where = told(self._store, f"mail/{peer}", f"rank {peer} to join the group", seconds)
         host, name = where.split(" ", 1)
@@ -172,17 +243,19 @@ class Mailbox:
             self._check_open(f"reaching rank {peer}")
             if peer in self._out:
                 return
-            stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
-                stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _AT_ONCE)
-                stream.connect("\0" + name)
-                check_user(stream)
-                stream.sendall(HELLO.pack(self._rank))
-            except OSError as error:
-                stream.close()
-                raise peer_gone(f"reaching rank {peer}", peer) from error
-            stream.setblocking(False)
-            self._out[peer] = stream
+                self._out[peer] = Outgoing(peer, name, self._mark.hello(self._rank))
+            except OSError:
+                self._takes_no_more(peer)
+
+    def _listen_to(self, peer: int, seconds: float) -> None:
+        """By its stream; where it has not sent yet, by one to it, whose end tells that it ended."""
+        with self._guard:
+            self._check_open(f"recv from rank {peer}")
+            self._accept()
+            if peer in self._in:
+                return
+        self._reach(peer, seconds)
 
     def _accept(self) -> None:
         while True:
@@ -190,23 +263,24 @@ class Mailbox:
                 stream, _ = self._listener.accept()
             except OSError:
                 return
-            stream.settimeout(5.0)  # the hello comes with the connection
             try:
-                check_user(stream)
-                peer = HELLO.unpack(stream.recv(HELLO.size, socket.MSG_WAITALL))[0]
+                incoming = Incoming(stream)
             except (OSError, struct.error, plait.Error):
                 stream.close()  # no rank of this group, or one that is gone
                 continue
-            stream.setblocking(False)
-            self._in[peer] = Incoming(peer, stream)
+            self._in[incoming.peer] = incoming
 
-    def _lose(self, peer: int) -> None:
-        """Fails what cannot end any more."""
-        self._lost.add(peer)
-        if peer in self._out:
-            self._out[peer].close()
-        for message in self._sends.pop(peer, deque()):
-            message.end(peer_gone(message.what, peer))
+    def _takes_no_more(self, peer: int) -> None:
+        """Fails sends to it. What it sent before may come still."""
+        self._deaf.add(peer)
+        out = self._out.get(peer)
+        if out is not None:
+            out.close()
+            for message in out.take_unsent():
+                message.end(peer_gone(message.what, peer))
+        self._accept()
+        if peer not in self._in:
+            self._lost.add(peer)
         self._forsake()
 
     def _forsake(self) -> None:
@@ -214,7 +288,7 @@ class Mailbox:
         if not self._lost:
             return
         for message in list(self._receives):
-            wanted = self._others() if message.peer is None else {message.peer}
+            wanted = self._others if message.peer is None else {message.peer}
             if wanted <= self._lost:
                 self._receives.remove(message)
                 message.end(peer_gone(message.what, min(wanted)))
@@ -222,92 +296,80 @@ class Mailbox:
     def _end_of(self, incoming: Incoming) -> None:
         """Of what a peer sends."""
         incoming.stream.close()
-        cut = [incoming.message] if isinstance(incoming.message, Message) else []
+        cut = list(incoming.taken())
         for kept in [one for one in incoming.kept if not one.is_whole]:
             incoming.kept.remove(kept)
-            cut += [kept.taken_by] if kept.taken_by is not None else []
         for message in cut:
             message.end(peer_gone(message.what, incoming.peer))
         incoming.next_is(None)
-        self._lose(incoming.peer)
+        self._lost.add(incoming.peer)
+        self._forsake()
 
     # Bytes.
 
-    def _write(self, peer: int) -> None:
-        """As much as the socket takes."""
-        queue = self._sends.get(peer)
-        while queue:
-            message = queue[0]
-            parts = message.parts
-            try:
-                sent = self._out[peer].sendmsg([part[:_AT_ONCE] for part in parts])
-            except BlockingIOError:
-                return
-            except OSError:
-                self._lose(peer)
-                return
-            while parts and sent >= len(parts[0]):
-                sent -= len(parts.pop(0))
-            if parts:
-                parts[0] = parts[0][sent:]
-            else:
-                queue.popleft()
-                message.end()
+    def _write(self, out: Outgoing) -> None:
+        """As much as the socket takes, and what the peer answers."""
+        if out.queue:
+            out.write()
+        if out.shown:
+            out.hear()
+        if not out.is_open and out.peer not in self._deaf:
+            self._takes_no_more(out.peer)
 
     def _read(self, incoming: Incoming) -> None:
         """As much as there is, while somebody waits for it."""
-        while self._wants(incoming):
-            if incoming.at < len(incoming.into):
-                try:
-                    got = incoming.stream.recv_into(incoming.into[incoming.at :])
-                except BlockingIOError:
-                    return
-                except OSError:
-                    got = 0
-                if got == 0:
-                    self._end_of(incoming)
-                    return
-                incoming.at += got
-            if incoming.at == len(incoming.into):
-                self._next(incoming)
+        try:
+            while self._wants(incoming):
+                if incoming.message is None:
+                    header = incoming.header()
+                    if header is not None:
+                        self._begin(incoming, *header)
+                elif incoming.body():
+                    self._whole(incoming)
+        except BlockingIOError:
+            return
+        except (OSError, EOFError):
+            self._end_of(incoming)
 
     def _wants(self, incoming: Incoming) -> bool:
+        if incoming.message is not None:
+            return True  # in the middle of one
         if incoming.peer in self._lost:
             return False
-        if incoming.message is not None or incoming.at > 0:
-            return True  # in the middle of one
         return any(one.peer in (None, incoming.peer) for one in self._receives)
 
-    def _next(self, incoming: Incoming) -> None:
-        """What was read is whole: a header, or the bytes of a message."""
+    def _begin(self, incoming: Incoming, kind: int, tag: int, length: int, address: int) -> None:
+        """A message, of which the header has come: to the first posted receive that fits, else to
+        memory that keeps it."""
+        found: Message | Kept = Kept((kind, tag), 0)
+        for message in self._receives:
+            if message.peer in (None, incoming.peer) and message.key == (kind, tag):
+                self._receives.remove(message)
+                if len(message.memory) == length:
+                    found = message
+                else:
+                    message.end(wrong_size(message, incoming.peer, length))
+                break
+        if isinstance(found, Kept):
+            found = Kept((kind, tag), length)
+            incoming.kept.append(found)
+        incoming.next_is(found)
+        if address:
+            incoming.read_shown(address, found.memory, lambda: self._must_end)
+            self._whole(incoming)
+        elif length == 0:
+            self._whole(incoming)
+
+    def _whole(self, incoming: Incoming) -> None:
         message = incoming.message
-        if message is None:
-            kind, tag, length = HEADER.unpack(incoming.header)
-            message = self._receiver(incoming, (kind, tag), length)
-            incoming.next_is(message)
-            if length > 0:
-                return
         incoming.next_is(None)
         if isinstance(message, Message):
             message.end(None, incoming.peer)
-            return
-        message.is_whole = True
-        if message.taken_by is not None:
-            incoming.kept.remove(message)
-            message.give(incoming.peer)
-
-    def _receiver(self, incoming: Incoming, key: Key, length: int) -> Message | Kept:
-        """The first posted receive that fits, else room to keep the message in."""
-        for message in self._receives:
-            if message.peer in (None, incoming.peer) and message.key == key:
-                self._receives.remove(message)
-                if len(message.memory) == length:
-                    return message
-                message.end(wrong_size(message, incoming.peer, length))
-                break
-        kept = Kept(key, length)
-        incoming.kept.append(kept)
-        return kept
+        elif message is not None:
+            message.is_whole = True
+            if message.taken_by is not None:
+                incoming.kept.remove(message)
+                message.give(incoming.peer)
 
     def _take_kept(self, message: Message) -> bool:
         """Whether a kept message is the receive's."""
@@ -329,32 +391,39 @@ class Mailbox:
 
     def _pending(self) -> Iterator[Message]:
         yield from self._receives
-        for queue in self._sends.values():
-            yield from queue
+        for out in self._out.values():
+            yield from out.queue
+            yield from out.shown
         for incoming in self._in.values():
-            if isinstance(incoming.message, Message):
-                yield incoming.message
-            yield from (kept.taken_by for kept in incoming.kept if kept.taken_by is not None)
+            yield from incoming.taken()
 
     def _finish(self, message: Message, seconds: float) -> None:
         """Until the message has ended, in time or not."""
         end = time.monotonic() + seconds
         message.is_waited_for = True
         while not message.is_completed() and time.monotonic() < end:
-            if not self._driver.acquire(blocking=False):
-                self._wanted += 1
-                os.eventfd_write(self._wake, 1)
-                is_driver = self._driver.acquire(timeout=_LOOK_S)
-                self._wanted -= 1
-                if not is_driver:
-                    continue
+            if not self._drives(_LOOK_S):
+                continue
             try:
                 self._drive(message, end)
             finally:
                 self._driver.release()
-        self.withdraw(message, timed_out(message.what, seconds))
+        if not message.is_completed():
+            self.withdraw(message, timed_out(message.what, seconds))
         with self._guard:
             self._leave()
+
+    def _drives(self, seconds: float) -> bool:
+        """Whether this thread is the one that moves bytes now; it has that one give way."""
+        if self._driver.acquire(blocking=False):
+            return True
+        with self._guard:
+            self._wanted += 1
+        os.eventfd_write(self._wake, 1)
+        is_driver = self._driver.acquire(timeout=seconds)
+        with self._guard:
+            self._wanted -= 1
+        return is_driver
 
     def _leave(self) -> None:
         """To the thread, what this one does not wait for."""
@@ -383,18 +452,17 @@ class Mailbox:
     def _drive(self, until: Message | None, end: float) -> None:
         """Moves bytes until that message has ended, or the time. None = all of them have, or
         another thread wants to."""
-
-        def is_done() -> bool:
-            if until is not None:
-                return until.is_completed()
-            return self._wanted > 0 or not self._is_left()
-
+        looks = self._looks.begin() if until is not None else 0
         while True:
             with self._guard:
                 if not self._closed:
                     self._turn()
-                if self._closed or is_done():
+                if self._closed or self._is_driven(until):
+                    self._looks.end(looks)
                     return
+                if looks > 0:
+                    looks -= 1
+                    continue
                 poll = self._interests()
             left = end - time.monotonic()
             if left <= 0:
@@ -405,10 +473,16 @@ class Mailbox:
                 elif events & _HUNG_UP:
                     self._hung_up(descriptor)
 
+    def _is_driven(self, until: Message | None) -> bool:
+        if until is not None:
+            return until.is_completed()
+        return self._wanted > 0 or not self._is_left()
+
     def _turn(self) -> None:
         """Whatever can be moved without waiting."""
-        for peer in [peer for peer, queue in self._sends.items() if queue]:
-            self._write(peer)
+        for out in list(self._out.values()):
+            if out.queue or out.shown:
+                self._write(out)
         if any(one.peer is None or one.peer not in self._in for one in self._receives):
             self._accept()
         for incoming in list(self._in.values()):
@@ -423,22 +497,20 @@ class Mailbox:
         for incoming in self._in.values():
             if self._wants(incoming):
                 poll.register(incoming.stream, select.POLLIN)
-        for peer, stream in self._out.items():
-            is_sending = bool(self._sends.get(peer))
-            is_source = peer in sources or None in sources
-            if peer not in self._lost and (is_sending or is_source):
-                poll.register(stream, select.POLLOUT if is_sending else 0)
+        for peer, out in self._out.items():
+            is_source = peer not in self._in and (peer in sources or None in sources)
+            if out.is_open and (out.queue or out.shown or is_source):
+                sends, hears = bool(out.queue), bool(out.shown)
+                events = (select.POLLOUT if sends else 0) | (select.POLLIN if hears else 0)
+                poll.register(out.stream, events)
         return poll
 
     def _hung_up(self, descriptor: int) -> None:
         """A peer closed its end of this rank's stream to it; what it sent before comes first."""
         with self._guard:
-            for peer, stream in self._out.items():
-                if stream.fileno() == descriptor and peer not in self._lost:
-                    self._accept()
-                    incoming = self._in.get(peer)
-                    if incoming is None:
-                        self._lose(peer)
-                    else:
-                        self._read(incoming)
+            for out in list(self._out.values()):
+                if out.is_open and out.stream.fileno() == descriptor:
+                    out.hear()
+                    out.close()
+                    self._takes_no_more(out.peer)
                     return

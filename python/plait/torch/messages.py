@@ -1,12 +1,9 @@
-"""What a mailbox is made of: messages, posted or kept, and the stream from one peer."""
+"""What a mailbox moves: messages, posted or kept, and the errors of them."""
 
 from __future__ import annotations
 
 import ctypes
-import os
-import socket
 import struct
-from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -17,17 +14,23 @@ import plait
 from plait.torch.works import Later
 
 USER, BARRIER = 0, 1  # kinds of messages, which never match each other's receives
-HEADER = struct.Struct("<qqQ")  # kind, tag, bytes
-HELLO = struct.Struct("<q")  # the sender's rank
+HEADER = struct.Struct("<qqQQ")  # kind, tag, bytes, where they lie (0 = they follow)
 Key = tuple[int, int]  # kind, tag
+
+_view = ctypes.pythonapi.PyMemoryView_FromMemory
+_view.argtypes, _view.restype = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int), ctypes.py_object
+_TO_WRITE = 0x200  # PyBUF_WRITE
 
 
 def memory_of(tensor: Any) -> memoryview:
     """The bytes of a contiguous tensor in host memory, which the caller keeps."""
     length = tensor.nbytes
-    if length == 0:
-        return memoryview(bytearray())
-    return memoryview((ctypes.c_char * length).from_address(tensor.data_ptr())).cast("B")
+    return memoryview(b"") if length == 0 else _view(tensor.data_ptr(), length, _TO_WRITE)
+
+
+def text_of(nbytes: int, peer: int, tag: int) -> str:
+    """Of a send, as errors name it."""
+    return f"send of {nbytes} bytes to rank {peer} (tag {tag})"
 
 
 class Message(Later):
@@ -37,6 +40,7 @@ class Message(Later):
         super().__init__(keep, what)
         self.what, self.peer, self.key, self.seconds = what, peer, key, seconds
         self.parts: list[memoryview] = []  # of a send: what is still to go
+        self.is_shown = False  # a send whose bytes the receiver reads where they lie
         self.memory = memoryview(b"")  # of a receive
         self.is_waited_for = False
         self.finish_it: Callable[[Message, float], None] | None = None  # the mailbox's
@@ -54,7 +58,7 @@ class Message(Later):
 
     def end(self, error: BaseException | None = None, source: int = -1) -> None:
         """Once; a second end is none."""
-        if self.is_completed():
+        if self._is_over:
             return
         if error is None and self.at_end is not None:
             self.at_end()
@@ -63,8 +67,8 @@ class Message(Later):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Moves bytes itself where no other thread does."""
-        seconds = timeout.total_seconds() if timeout is not None else 0.0
-        if not self.is_completed() and self.finish_it is not None:
+        if not self._is_over and self.finish_it is not None:
+            seconds = timeout.total_seconds() if timeout is not None else 0.0
             self.finish_it(self, seconds if seconds > 0 else self.seconds)
         super().wait()
         if self.at_wait is not None:
@@ -90,35 +94,6 @@ class Kept:
             return
         message.memory[:] = self.memory
         message.end(None, peer)
-
-
-class Incoming:
-    """The stream from one peer: which message is being read, and how far."""
-
-    def __init__(self, peer: int, stream: socket.socket) -> None:
-        self.peer, self.stream = peer, stream
-        self.header = bytearray(HEADER.size)
-        self.into = memoryview(self.header)
-        self.at = 0
-        self.message: Message | Kept | None = None  # None: a header is being read
-        self.kept: deque[Kept] = deque()
-
-    def next_is(self, message: Message | Kept | None) -> None:
-        """What is read from here on; None = a header."""
-        self.message, self.at = message, 0
-        self.into = memoryview(self.header) if message is None else message.memory
-
-    def taker(self, key: Key) -> Kept | None:
-        """The first kept message of that key that nobody took."""
-        return next((one for one in self.kept if one.key == key and one.taken_by is None), None)
-
-
-def check_user(stream: socket.socket) -> None:
-    """Another user's process is not to be talked to."""
-    peer = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    user = struct.unpack("3i", peer)[1]
-    if user != os.geteuid():
-        raise plait.AccessError(f"wanted a rank of user {os.geteuid()}, found one of user {user}")
 
 
 def wrong_size(message: Message, peer: int, length: int) -> BaseException:

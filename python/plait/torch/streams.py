@@ -1,0 +1,293 @@
+"""The two ends of a stream between two ranks: what goes to a peer, and what comes from one.
+
+A stream carries headers, each with its message behind it. A large message stays where it lies: the
+receiver reads the sender's memory and answers, which saves a copy and its system calls. Whether the
+kernel lets it is tried when the stream is made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import socket
+import struct
+import termios
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import plait
+from plait.torch.messages import HEADER, USER, Kept, Key, Message, memory_of
+
+AT_ONCE = 1 << 20  # bytes of one system call, so that others' turns come between
+SHOWN_FROM = 1 << 17  # bytes; smaller ones are there sooner through the socket
+_BETWEEN = 1 << 26  # bytes, after which an abort is heard
+_AHEAD = 1 << 14  # bytes read with a header, so that a small message is one system call
+_HELLO = struct.Struct("<qQ16s")  # the sender's rank; where it has its mark, and that mark
+_CAN_READ, _HAS_READ = b"c", b"h"  # what a receiver answers: once, and for each message
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Piece(ctypes.Structure):
+    """struct iovec."""
+
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+def read_memory(process: int, address: int, into: memoryview) -> bool:
+    """Fills `into` from another process's memory. False where the kernel does not let this one."""
+    done = 0
+    while done < len(into):
+        length = min(len(into) - done, 1 << 30)  # the most of one call of the kernel's
+        target = (ctypes.c_char * length).from_buffer(into, done)
+        here = _Piece(ctypes.addressof(target), length)
+        there = _Piece(address + done, length)
+        got = _libc.process_vm_readv(
+            process, ctypes.byref(here), 1, ctypes.byref(there), 1, ctypes.c_ulong(0)
+        )
+        if got < 0 and ctypes.get_errno() == errno.EINTR:
+            continue
+        if got <= 0:
+            return False
+        done += got
+    return True
+
+
+def _process_of(stream: socket.socket) -> int:
+    """That made the other end. Another user's process is not to be talked to."""
+    found = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    process, user, _ = struct.unpack("3i", found)
+    if user != os.geteuid():
+        raise plait.AccessError(f"wanted a rank of user {os.geteuid()}, found one of user {user}")
+    return int(process)
+
+
+class Mark:
+    """Bytes that nobody guesses: who reads them in this process can read its messages too."""
+
+    def __init__(self) -> None:
+        self._bytes = ctypes.create_string_buffer(os.urandom(16), 16)
+
+    def hello(self, rank: int) -> bytes:
+        return _HELLO.pack(rank, ctypes.addressof(self._bytes), self._bytes.raw)
+
+
+class Outgoing:
+    """The stream to one peer: messages that go one after the other, and those it still reads."""
+
+    def __init__(self, peer: int, name: str, hello: bytes) -> None:
+        """OSError where the peer has ended. name: of its socket."""
+        self.peer = peer
+        self.queue: deque[Message] = deque()  # of which not all is in the socket
+        self.shown: deque[Message] = deque()  # of which only the header was to go
+        self.last = ""  # the last message that the socket took, if it was one of the user's
+        self.is_open = True
+        self.was_dropped = False  # the peer ended, or destroyed the group, before it read all
+        self._can_show = False
+        self.stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self.stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, AT_ONCE)
+            self.stream.connect("\0" + name)
+            _process_of(self.stream)
+            self.stream.sendall(hello)
+        except (OSError, plait.Error):
+            self.stream.close()
+            raise
+        self.stream.setblocking(False)
+
+    def post(self, message: Message, tensor: object) -> None:
+        """To go next, after those before."""
+        kind, tag = message.key
+        memory = memory_of(tensor)
+        length = len(memory)
+        message.is_shown = length >= SHOWN_FROM and self._shows()
+        address = tensor.data_ptr() if message.is_shown else 0  # type: ignore[attr-defined]
+        message.parts = [memoryview(HEADER.pack(kind, tag, length, address))]
+        if not message.is_shown and length > 0:
+            message.parts.append(memory)
+        self.queue.append(message)
+
+    def _shows(self) -> bool:
+        if not self._can_show:
+            self.hear()
+        return self._can_show
+
+    def write(self) -> None:
+        """As much as the socket takes."""
+        while self.queue and self.is_open:
+            message = self.queue[0]
+            parts = message.parts
+            try:
+                sent = self.stream.sendmsg([part[:AT_ONCE] for part in parts])
+            except BlockingIOError:
+                return
+            except OSError:
+                self.hear()
+                self.close()
+                return
+            while parts and sent >= len(parts[0]):
+                sent -= len(parts.pop(0))
+            if parts:
+                parts[0] = parts[0][sent:]
+                continue
+            self.queue.popleft()
+            is_users = message.key[0] == USER and not message.is_shown
+            self.last = message.what if is_users else ""
+            if message.is_shown:
+                self.shown.append(message)
+            else:
+                message.end()
+
+    def hear(self) -> None:
+        """What the peer has answered; it takes nothing more where its end is closed."""
+        while self.is_open:
+            try:
+                said = self.stream.recv(64)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self.was_dropped = error.errno == errno.ECONNRESET
+                said = b""
+            if not said:
+                self.close()
+                return
+            self._can_show = self._can_show or _CAN_READ in said
+            for _ in range(said.count(_HAS_READ)):
+                self.shown.popleft().end()
+
+    def is_fetched(self) -> bool:
+        """Whether the peer has read all that users sent, or never will."""
+        if self.queue or self.shown:
+            return False
+        if self.last:
+            self.hear()  # of a peer that is gone, too
+        if not self.is_open or not self.last:
+            return True
+        left = fcntl.ioctl(self.stream, termios.TIOCOUTQ, b"\0" * 4)
+        return struct.unpack("i", left)[0] == 0
+
+    def unsent(self) -> list[Message]:
+        return [*self.shown, *self.queue]
+
+    def take_unsent(self) -> list[Message]:
+        """They are no longer to go."""
+        messages = self.unsent()
+        self.queue.clear()
+        self.shown.clear()
+        return messages
+
+    def oldest(self) -> str:
+        """A send that the peer has not received, as errors name it; is_fetched() is false."""
+        unsent = self.unsent()
+        return unsent[0].what if unsent else self.last
+
+    def close(self) -> None:
+        self.is_open = False
+        self.stream.close()
+
+
+class Incoming:
+    """The stream from one peer: which message is being read, and how far."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        """Of a connection just accepted. OSError, struct.error or plait.Error where it is no
+        rank's."""
+        stream.settimeout(5.0)  # the hello comes with the connection
+        self.stream = stream
+        self._process = _process_of(stream)
+        hello = stream.recv(_HELLO.size, socket.MSG_WAITALL)
+        self.peer, address, mark = _HELLO.unpack(hello)
+        found = bytearray(len(mark))
+        if read_memory(self._process, address, memoryview(found)) and found == mark:
+            stream.sendall(_CAN_READ)
+        stream.setblocking(False)
+        self._ahead = memoryview(bytearray(_AHEAD))
+        self._from, self._to = 0, 0  # of _ahead: what was read and is nobody's yet
+        self.message: Message | Kept | None = None  # None: a header is to come
+        self.at = 0  # bytes of it that have come
+        self.kept: deque[Kept] = deque()
+
+    def header(self) -> tuple[int, int, int, int] | None:
+        """The next one, or None where it has not come yet. OSError, EOFError at the end."""
+        if self._to - self._from < HEADER.size:
+            self._ahead[: self._to - self._from] = bytes(self._ahead[self._from : self._to])
+            self._to -= self._from
+            self._from = 0
+            self._to += self._receive(self._ahead[self._to :])
+            if self._to < HEADER.size:
+                return None
+        found = HEADER.unpack_from(self._ahead, self._from)
+        self._from += HEADER.size
+        return found
+
+    def next_is(self, message: Message | Kept | None) -> None:
+        """What is read from here on; None = a header."""
+        self.message, self.at = message, 0
+
+    def body(self) -> bool:
+        """More of the message; whether it is whole. OSError, EOFError at the end."""
+        assert self.message is not None
+        memory = self.message.memory
+        ahead = min(self._to - self._from, len(memory) - self.at)
+        if ahead > 0:
+            memory[self.at : self.at + ahead] = self._ahead[self._from : self._from + ahead]
+            self._from += ahead
+            self.at += ahead
+        if self.at < len(memory):
+            self.at += self._receive(memory[self.at :])
+        return self.at == len(memory)
+
+    def read_shown(self, address: int, memory: memoryview, must_end: Callable[[], bool]) -> None:
+        """A whole message where it lies; the sender keeps it until it hears of that. EOFError,
+        OSError where it does not come."""
+        for at in range(0, len(memory), _BETWEEN):
+            piece = memory[at : at + _BETWEEN]
+            if must_end() or not read_memory(self._process, address + at, piece):
+                raise EOFError
+        self.stream.send(_HAS_READ)  # fails where the sender has given up: then it is not whole
+
+    def _receive(self, into: memoryview) -> int:
+        """BlockingIOError where nothing is there."""
+        got = self.stream.recv_into(into)
+        if got == 0:
+            raise EOFError
+        return got
+
+    def taker(self, key: Key) -> Kept | None:
+        """The first kept message of that key that nobody took."""
+        return next((one for one in self.kept if one.key == key and one.taken_by is None), None)
+
+    def taken(self) -> Iterator[Message]:
+        """Receives that what is being read belongs to."""
+        if isinstance(self.message, Message):
+            yield self.message
+        yield from (kept.taken_by for kept in self.kept if kept.taken_by is not None)
+
+
+class Looks:
+    """How often a wait looks before it sleeps. Where looks are in vain for some waits in a row,
+    others share the cores, or the peer comes much later: the next waits do without."""
+
+    _MOST, _IN_VAIN, _WITHOUT = 40, 4, 50
+
+    def __init__(self, ranks: int) -> None:
+        self._has_cores = ranks <= len(os.sched_getaffinity(0))
+        self._in_vain = self._without = 0
+
+    def begin(self) -> int:
+        if not self._has_cores:
+            return 0
+        if self._without > 0:
+            self._without -= 1
+            return 0
+        self._in_vain += 1
+        if self._in_vain >= self._IN_VAIN:
+            self._in_vain, self._without = 0, self._WITHOUT
+        return self._MOST
+
+    def end(self, left: int) -> None:
+        """left: of the looks that begin() gave."""
+        if left > 0:
+            self._in_vain = self._without = 0
