@@ -16,13 +16,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+import plait
 from plait.torch.calls import Calls
 from plait.torch.gpu import GpuSide
 from plait.torch.host import HostSide
 from plait.torch.mailbox import Mailbox
 from plait.torch.messages import BARRIER, Message
 from plait.torch.types import flat, put
-from plait.torch.works import All, Done, c10d_words
+from plait.torch.works import All, Done, raise_in_c10d_words
 
 _NO_RANGE = nullcontext()
 
@@ -247,8 +248,12 @@ class Group(Calls):
 
     def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
         tensor = flat(tensors[0])
-        with _range("send"), c10d_words(f"send to rank {dst}", self._timeout_s):
-            work = self._mailbox().send(tensor.cpu(), dst, tag, self._timeout_s)
+        whole = tensor if tensor.is_cpu else tensor.cpu()
+        with _range("send") if torch.autograd._profiler_enabled() else _NO_RANGE:
+            try:
+                work = self._mailbox().send(whole, dst, tag, self._timeout_s)
+            except plait.Error as error:
+                raise_in_c10d_words(error, f"send to rank {dst}", self._timeout_s)
         return self._posted(work)
 
     def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
@@ -258,9 +263,15 @@ class Group(Calls):
         return self._receive(tensors[0], None, tag)
 
     def _receive(self, tensor: Tensor, peer: int | None, tag: int) -> Any:
-        whole = flat(tensor) if tensor.is_cpu else torch.empty_like(tensor, device="cpu")
-        with _range("recv"), c10d_words("recv", self._timeout_s):
-            work = self._mailbox().receive(whole.contiguous(), peer, tag, self._timeout_s)
+        if tensor.is_cpu:
+            whole = flat(tensor)
+        else:
+            whole = torch.empty_like(tensor, device="cpu").contiguous()
+        with _range("recv") if torch.autograd._profiler_enabled() else _NO_RANGE:
+            try:
+                work = self._mailbox().receive(whole, peer, tag, self._timeout_s)
+            except plait.Error as error:
+                raise_in_c10d_words(error, "recv", self._timeout_s)
         if not tensor.is_cpu:
             work.at_wait = lambda: put(tensor, whole)
         elif whole.data_ptr() != tensor.data_ptr():

@@ -14,12 +14,14 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
+
+from torch._C._distributed_c10d import Work
 
 import plait
 from plait.torch.meeting import host_name, told
 from plait.torch.messages import (
+    HEADER,
     USER,
     Kept,
     Message,
@@ -30,7 +32,7 @@ from plait.torch.messages import (
     wrong_size,
 )
 from plait.torch.streams import Incoming, Looks, Mark, Outgoing
-from plait.torch.works import timed_out
+from plait.torch.works import Done, timed_out
 
 _HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _GRACE_S = 1e-3  # a call that is waited for at once needs no thread
@@ -74,21 +76,25 @@ class Mailbox:
 
     # What callers do.
 
-    def send(self, whole: Any, peer: int, tag: int, seconds: float, kind: int = USER) -> Message:
+    def send(self, whole: Any, peer: int, tag: int, seconds: float, kind: int = USER) -> Work:
         """whole: a contiguous tensor in host memory. seconds: the most that a wait takes."""
-        what = text_of(whole.nbytes, peer, tag)
-        message = Message(what, peer, (kind, tag), [whole], seconds)
-        message.finish_it = self._finish
-        self._reach(peer, seconds)
+        if peer not in self._out:
+            self._reach(peer, seconds)
+        memory = memory_of(whole)
         with self._guard:
-            self._check_open(what)
-            if peer in self._deaf:
+            self._check_open(f"send to rank {peer}")
+            out = self._out.get(peer)
+            sent = 0 if out is None else out.send_now((kind, tag), memory)
+            if sent == HEADER.size + len(memory):
+                return Done([whole])
+            what = text_of(len(memory), peer, tag)
+            message = Message(what, peer, (kind, tag), [whole], seconds)
+            message.finish_it = self._finish
+            if out is None or not out.is_open:
                 message.end(peer_gone(what, peer))
                 return message
-            out = self._out[peer]
-            out.post(message, whole)
-            if out.queue[0] is message:
-                self._write(out)
+            out.post(message, memory, whole.data_ptr(), sent)
+            self._write(out)
             self._leave()
         return message
 
@@ -202,7 +208,7 @@ class Mailbox:
         for out in late:
             print(
                 f"plait: rank {self._rank} destroys its group, and waits for rank {out.peer} to "
-                f"receive the {out.oldest()}",
+                f"receive the {out.not_received()}",
                 file=sys.stderr,
             )
 
@@ -212,12 +218,14 @@ class Mailbox:
         why = "its receiver has not asked for it, and the group is destroyed"
         found: list[BaseException] = []
         for out in late:
-            found.append(timed_out(f"the {out.oldest()}", seconds, why))
+            found.append(timed_out(f"the {out.not_received()}", seconds, why))
             for message in out.unsent():
                 self.withdraw(message, found[-1])
         for out in self._out.values():
             if out.was_dropped and out.last:
-                found.append(peer_gone(f"the {out.last}, which nobody received", out.peer))
+                found.append(
+                    peer_gone(f"the {out.not_received()}, which nobody received", out.peer)
+                )
         errors = [message.exception() for message in posted]
         return found + [error for error in errors if error is not None]
 
@@ -373,8 +381,10 @@ class Mailbox:
 
     def _take_kept(self, message: Message) -> bool:
         """Whether a kept message is the receive's."""
-        for peer, incoming in sorted(self._in.items()):
-            kept = incoming.taker(message.key) if message.peer in (None, peer) else None
+        for peer, incoming in self._in.items():
+            if not incoming.kept or message.peer not in (None, peer):
+                continue
+            kept = incoming.taker(message.key)
             if kept is not None:
                 kept.taken_by = message
                 if kept.is_whole:
@@ -387,15 +397,16 @@ class Mailbox:
 
     def _is_left(self) -> bool:
         """Whether anything is posted that no thread waits for."""
-        return any(not message.is_waited_for for message in self._pending())
-
-    def _pending(self) -> Iterator[Message]:
-        yield from self._receives
+        if any([not message.is_waited_for for message in self._receives]):
+            return True
         for out in self._out.values():
-            yield from out.queue
-            yield from out.shown
+            if (out.queue or out.shown) and not all(one.is_waited_for for one in out.unsent()):
+                return True
         for incoming in self._in.values():
-            yield from incoming.taken()
+            is_taken = incoming.message is not None or incoming.kept
+            if is_taken and not all(one.is_waited_for for one in incoming.taken()):
+                return True
+        return False
 
     def _finish(self, message: Message, seconds: float) -> None:
         """Until the message has ended, in time or not."""
@@ -460,10 +471,10 @@ class Mailbox:
                 if self._closed or self._is_driven(until):
                     self._looks.end(looks)
                     return
-                if looks > 0:
-                    looks -= 1
-                    continue
-                poll = self._interests()
+                poll = self._interests() if looks == 0 else None
+            if poll is None:
+                looks = self._look(until, looks)
+                continue
             left = end - time.monotonic()
             if left <= 0:
                 return
@@ -472,6 +483,19 @@ class Mailbox:
                     os.eventfd_read(self._wake)
                 elif events & _HUNG_UP:
                     self._hung_up(descriptor)
+
+    def _look(self, until: Message | None, looks: int) -> int:
+        """At the stream that the message needs, until there is something; how many are left."""
+        peer = -1 if until is None or until.peer is None else until.peer
+        streams = self._out if until is not None and until.nbytes > 0 else self._in
+        stream = streams.get(peer)
+        if stream is None:
+            return looks - 1
+        while looks > 0 and not self._closed:
+            looks -= 1
+            if stream.has_more():
+                break
+        return looks
 
     def _is_driven(self, until: Message | None) -> bool:
         if until is not None:
@@ -483,7 +507,9 @@ class Mailbox:
         for out in list(self._out.values()):
             if out.queue or out.shown:
                 self._write(out)
-        if any(one.peer is None or one.peer not in self._in for one in self._receives):
+        if len(self._in) < len(self._others) and any(
+            one.peer is None or one.peer not in self._in for one in self._receives
+        ):
             self._accept()
         for incoming in list(self._in.values()):
             self._read(incoming)

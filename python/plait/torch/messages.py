@@ -40,6 +40,7 @@ class Message(Later):
         super().__init__(keep, what)
         self.what, self.peer, self.key, self.seconds = what, peer, key, seconds
         self.parts: list[memoryview] = []  # of a send: what is still to go
+        self.nbytes = 0  # of a send
         self.is_shown = False  # a send whose bytes the receiver reads where they lie
         self.memory = memoryview(b"")  # of a receive
         self.is_waited_for = False

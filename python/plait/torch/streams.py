@@ -11,6 +11,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import select
 import socket
 import struct
 import termios
@@ -18,10 +19,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 import plait
-from plait.torch.messages import HEADER, USER, Kept, Key, Message, memory_of
+from plait.torch.messages import HEADER, USER, Kept, Key, Message, text_of
 
 AT_ONCE = 1 << 20  # bytes of one system call, so that others' turns come between
 SHOWN_FROM = 1 << 17  # bytes; smaller ones are there sooner through the socket
+_SMALL = 1 << 15  # bytes, tried at once
 _BETWEEN = 1 << 26  # bytes, after which an abort is heard
 _AHEAD = 1 << 14  # bytes read with a header, so that a small message is one system call
 _HELLO = struct.Struct("<qQ16s")  # the sender's rank; where it has its mark, and that mark
@@ -64,6 +66,14 @@ def _process_of(stream: socket.socket) -> int:
     return int(process)
 
 
+def _drop(parts: list[memoryview], sent: int) -> None:
+    """What has gone of what was to go."""
+    while parts and sent >= len(parts[0]):
+        sent -= len(parts.pop(0))
+    if parts:
+        parts[0] = parts[0][sent:]
+
+
 class Mark:
     """Bytes that nobody guesses: who reads them in this process can read its messages too."""
 
@@ -82,7 +92,7 @@ class Outgoing:
         self.peer = peer
         self.queue: deque[Message] = deque()  # of which not all is in the socket
         self.shown: deque[Message] = deque()  # of which only the header was to go
-        self.last = ""  # the last message that the socket took, if it was one of the user's
+        self.last: tuple[int, int] | None = None  # bytes and tag of the last one the socket took
         self.is_open = True
         self.was_dropped = False  # the peer ended, or destroyed the group, before it read all
         self._can_show = False
@@ -96,17 +106,36 @@ class Outgoing:
             self.stream.close()
             raise
         self.stream.setblocking(False)
+        self._poll = select.poll()
+        self._poll.register(self.stream, select.POLLIN)
 
-    def post(self, message: Message, tensor: object) -> None:
-        """To go next, after those before."""
+    def has_more(self) -> bool:
+        """Whether the peer has answered, or ended."""
+        return bool(self._poll.poll(0))
+
+    def send_now(self, key: Key, memory: memoryview) -> int:
+        """How many bytes of a header and its message the socket took; of small messages alone."""
+        if self.queue or not self.is_open or len(memory) > _SMALL:
+            return 0
+        kind, tag = key
+        header = HEADER.pack(kind, tag, len(memory), 0)
+        try:
+            sent = self.stream.sendmsg((header, memory) if memory else (header,))
+        except OSError:  # write() says why
+            return 0
+        self.last = (len(memory), tag) if kind == USER else None
+        return sent
+
+    def post(self, message: Message, memory: memoryview, address: int, sent: int) -> None:
+        """To go next, after those before; so many bytes are sent."""
         kind, tag = message.key
-        memory = memory_of(tensor)
-        length = len(memory)
-        message.is_shown = length >= SHOWN_FROM and self._shows()
-        address = tensor.data_ptr() if message.is_shown else 0  # type: ignore[attr-defined]
-        message.parts = [memoryview(HEADER.pack(kind, tag, length, address))]
-        if not message.is_shown and length > 0:
+        message.nbytes = len(memory)
+        message.is_shown = len(memory) >= SHOWN_FROM and self._shows()
+        header = HEADER.pack(kind, tag, len(memory), address if message.is_shown else 0)
+        message.parts = [memoryview(header)]
+        if not message.is_shown and len(memory) > 0:
             message.parts.append(memory)
+        _drop(message.parts, sent)
         self.queue.append(message)
 
     def _shows(self) -> bool:
@@ -127,14 +156,12 @@ class Outgoing:
                 self.hear()
                 self.close()
                 return
-            while parts and sent >= len(parts[0]):
-                sent -= len(parts.pop(0))
+            _drop(parts, sent)
             if parts:
-                parts[0] = parts[0][sent:]
                 continue
             self.queue.popleft()
             is_users = message.key[0] == USER and not message.is_shown
-            self.last = message.what if is_users else ""
+            self.last = (message.nbytes, message.key[1]) if is_users else None
             if message.is_shown:
                 self.shown.append(message)
             else:
@@ -178,10 +205,13 @@ class Outgoing:
         self.shown.clear()
         return messages
 
-    def oldest(self) -> str:
-        """A send that the peer has not received, as errors name it; is_fetched() is false."""
-        unsent = self.unsent()
-        return unsent[0].what if unsent else self.last
+    def not_received(self) -> str:
+        """A send that the peer has not received, as errors name it; is_fetched() is false, or
+        was_dropped true."""
+        for message in self.unsent():
+            return message.what
+        nbytes, tag = self.last or (0, 0)
+        return text_of(nbytes, self.peer, tag)
 
     def close(self) -> None:
         self.is_open = False
@@ -204,10 +234,16 @@ class Incoming:
             stream.sendall(_CAN_READ)
         stream.setblocking(False)
         self._ahead = memoryview(bytearray(_AHEAD))
+        self._poll = select.poll()
+        self._poll.register(stream, select.POLLIN)
         self._from, self._to = 0, 0  # of _ahead: what was read and is nobody's yet
         self.message: Message | Kept | None = None  # None: a header is to come
         self.at = 0  # bytes of it that have come
         self.kept: deque[Kept] = deque()
+
+    def has_more(self) -> bool:
+        """Whether something has come, or the end."""
+        return bool(self._poll.poll(0))
 
     def header(self) -> tuple[int, int, int, int] | None:
         """The next one, or None where it has not come yet. OSError, EOFError at the end."""
@@ -270,7 +306,7 @@ class Looks:
     """How often a wait looks before it sleeps. Where looks are in vain for some waits in a row,
     others share the cores, or the peer comes much later: the next waits do without."""
 
-    _MOST, _IN_VAIN, _WITHOUT = 40, 4, 50
+    _MOST, _IN_VAIN, _WITHOUT = 100, 4, 50  # a look takes a microsecond
 
     def __init__(self, ranks: int) -> None:
         self._has_cores = ranks <= len(os.sched_getaffinity(0))
