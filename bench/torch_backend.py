@@ -42,7 +42,7 @@ def calls_of(name: str, nbytes: int, rank: int, ranks: int, group: Any) -> Call:
     """One call of that name; bytes: of the larger buffer, as plait bench counts them."""
     count = max(nbytes // 4, 1)
     part = max(count // ranks, 1)
-    whole, small = torch.ones(part * ranks), torch.ones(part)
+    whole, given, small = torch.ones(part * ranks), torch.ones(part * ranks), torch.ones(part)
     parts, peer = list(whole.chunk(ranks)), rank ^ 1
     mine, theirs = torch.ones(count), torch.empty(count)
 
@@ -65,7 +65,7 @@ def calls_of(name: str, nbytes: int, rank: int, ranks: int, group: Any) -> Call:
         ),
         "gather": lambda: dist.gather(small, gathered, 0, group=group),
         "scatter": lambda: dist.scatter(small, scattered, 0, group=group),
-        "all_to_all": lambda: dist.all_to_all_single(whole, whole.clone(), group=group),
+        "all_to_all": lambda: dist.all_to_all_single(whole, given, group=group),
         "async_all_reduce": lambda: dist.all_reduce(
             mine, dist.ReduceOp.MAX, group=group, async_op=True
         ).wait(),
