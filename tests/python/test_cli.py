@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -197,6 +199,62 @@ def test_bench_table_and_json():
     assert said["out_of_bounds"] == 0 and said["bitwise_equal"] is True
     assert {row["type"] for row in said["results"]} == {"fp32", "bf16"}
     assert len({row["name"] for row in said["results"]}) >= 8
+
+
+def test_report_json_has_what_the_page_shows(tmp_path):
+    done = plait_command("report", "-T", "mist", "--no-evidence", "--json")
+    assert done.returncode == 0 and done.stderr == ""
+    said = json.loads(done.stdout)
+    assert said["topology"]["name"] == "mist" and said["ranks"] == 4
+    assert 0 < said["lower_bound_us"] <= said["simulated_us"]
+    assert said["runs"]["proof"]["proved"] and said["evidence"] is None
+    assert all(speed > 0 for curve in said["predicted"]["4"].values() for _, speed in curve)
+    done = plait_command("report", "-T", "mist", "--json", str(tmp_path / "mist.html"))
+    assert done.returncode == 2 and "leave" in done.stderr and not list(tmp_path.iterdir())
+
+
+def test_run_json_says_how_and_runs_nothing(tmp_path):
+    program = f"open({str(tmp_path / 'ran')!r}, 'w')"
+    words = ("--json", "--door", "mpi", "--", sys.executable, "-c", program)
+    done = plait_command("run", *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    said = json.loads(done.stdout)
+    assert said["door"] == "mpi" and said["command"] == [sys.executable, "-c", program]
+    assert said["env"]["LD_PRELOAD"].split(":")[0].endswith("libplait_mpi.so")
+    assert not (tmp_path / "ran").exists()
+
+
+def said_on_a_terminal(*words: str) -> tuple[str, str]:
+    """Standard output, which is a pipe, and what a terminal got as standard error."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "plait.cli", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while part := os.read(ours, 1 << 16):
+                said += part
+        os.close(ours)
+        assert process.stdout is not None
+        out = process.stdout.read()
+    assert process.returncode == 0, said
+    return out, said.decode()
+
+
+LONG_COMMANDS = {
+    "all_reduce": ["bench", "all_reduce", "-b", "1K", "-e", "2K", "--json"],
+    "experiments": ["simulate", "--paper", "wotir", "--json"],
+    "proving": ["verify", "--all", "--strategy", "ring", "-T", "mist", "--json"],
+}
+
+
+@pytest.mark.parametrize("what", LONG_COMMANDS)
+def test_progress_is_shown_on_a_terminal_alone(what):
+    words = LONG_COMMANDS[what]
+    out, said = said_on_a_terminal(*words)
+    assert what in said and "/" in said
+    json.loads(out)
+    assert plait_command(*words).stderr == ""
 
 
 def test_bench_plot(tmp_path):

@@ -7,6 +7,7 @@ libraries run in the same processes.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from math import prod
 from typing import Annotated, Any, NoReturn
@@ -30,6 +31,7 @@ from plait.commands.console import (
     err,
     load,
     out,
+    progress_bar,
 )
 from plait.commands.plan import proved_plan
 from plait.plan_files import is_plan_file
@@ -287,16 +289,7 @@ def _bench_gpus(task: dict[str, Any], strategies: str, csv: str, plot: str, as_j
     task["collectives"] = both
     if not any(ranks_on_gpus.requests_of(task)):
         _no_sizes()
-    rows: list[dict[str, Any]] = []
-    for row in rows_of("plait.bench.gpu_ranks:rank_main", task["ranks"], task):
-        if "gpu" in row:
-            facts |= row
-            if not as_json:
-                out.print(gpu_header(facts, task), markup=False)
-            continue
-        rows.append(row)
-        if not as_json:
-            out.print(gpu_line(row), markup=False)
+    rows = _gpu_rows(task, facts, as_json)
     if as_json:
         said = {"config": task, "facts": facts, "results": rows}
         out.print(json.dumps(said, indent=1), markup=False)
@@ -310,6 +303,26 @@ def _bench_gpus(task: dict[str, Any], strategies: str, csv: str, plot: str, as_j
         plot_gpu_bench(rows, plot)
     if any(row["plait_wrong"] or row.get("nccl_wrong", 0) for row in rows):
         raise typer.Exit(1)
+
+
+def _gpu_rows(task: dict[str, Any], facts: dict[str, Any], as_json: bool) -> list[dict[str, Any]]:
+    """The rows as they come, printed unless JSON is asked for; adds to facts what ranks say."""
+    rows: list[dict[str, Any]] = []
+    bar = _Bar(task, as_json)
+    try:
+        for row in rows_of("plait.bench.gpu_ranks:rank_main", task["ranks"], task):
+            if "gpu" in row:
+                facts |= row
+                said = gpu_header(facts, task)
+            else:
+                rows.append(row)
+                bar.take(row)
+                said = gpu_line(row)
+            if not as_json:
+                out.print(said, markup=False)
+    finally:
+        bar.end()
+    return rows
 
 
 def gpu_header(facts: dict[str, Any], task: dict[str, Any]) -> str:
@@ -378,10 +391,30 @@ HEADER = (
 )
 
 
+class _Bar:
+    """How far it is, by sizes, where standard output does not show that on the terminal."""
+
+    def __init__(self, task: dict[str, Any], as_json: bool) -> None:
+        shows_rows = not as_json and sys.stdout.isatty()
+        total = len(task["sizes"]) * len(task["types"])
+        self._progress = progress_bar(total, task["collective"], not shows_rows)
+        self._seen: set[tuple[str, int]] = set()
+        self._progress.start()
+
+    def take(self, row: dict[str, Any]) -> None:
+        self._seen.add((row["type"], row["size"]))
+        self._progress.update(self._progress.task_ids[0], completed=len(self._seen))
+
+    def end(self) -> None:
+        """A second end is none."""
+        self._progress.stop()
+
+
 class _Table:
     """Rows of ranks on CPUs as they come, printed unless JSON is asked for."""
 
     def __init__(self, task: dict[str, Any], where: str, as_json: bool) -> None:
+        self._bar = _Bar(task, as_json)
         self.rows: list[dict[str, Any]] = []
         self._refused: set[str] = set()
         self._prints = not as_json
@@ -401,19 +434,27 @@ class _Table:
             self._refused.add(row["refused"])
             return
         self.rows.append(row)
+        self._bar.take(row)
         self._say(_bench_line(row))
 
+    def __enter__(self) -> _Table:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.end()
+
     def end(self) -> list[dict[str, Any]]:
+        self._bar.end()
         self._say(_bench_end(self.rows))
         return self.rows
 
 
 def _run_bench(task: dict[str, Any], as_json: bool) -> list[dict[str, Any]]:
     """On ranks that are started here."""
-    table = _Table(task, f"{task['ranks']} ranks", as_json)
-    for row in rows_of("plait.bench.cpu_ranks:rank_main", task["ranks"], task):
-        table.take(row)
-    return table.end()
+    with _Table(task, f"{task['ranks']} ranks", as_json) as table:
+        for row in rows_of("plait.bench.cpu_ranks:rank_main", task["ranks"], task):
+            table.take(row)
+        return table.end()
 
 
 def _run_launched(task: dict[str, Any], as_json: bool) -> list[dict[str, Any]]:
@@ -423,9 +464,9 @@ def _run_launched(task: dict[str, Any], as_json: bool) -> list[dict[str, Any]]:
     if not between.is_first():
         cpu_ranks.bench(comm, task, lambda row: None)
         return []
-    table = _Table(task, task["place"], as_json)
-    cpu_ranks.bench(comm, task, table.take)
-    return table.end()
+    with _Table(task, task["place"], as_json) as table:
+        cpu_ranks.bench(comm, task, table.take)
+        return table.end()
 
 
 def _gb_per_s(figure: float) -> str:

@@ -78,15 +78,16 @@ def load(files: list[str] | None) -> None:
         planning.load(file)
 
 
-def progress_bar(total: int, what: str) -> Progress:
-    """One bar, on standard error, where that is a terminal."""
+def progress_bar(total: int, what: str, is_shown: bool = True) -> Progress:
+    """One bar, on standard error, where that is a terminal and there is something to count."""
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=err,
-        disable=not sys.stderr.isatty(),
+        disable=not (is_shown and total > 0 and sys.stderr.isatty()),
+        transient=True,
     )
     progress.add_task(what, total=total)
     return progress

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, NoReturn
+import os
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -43,17 +44,34 @@ def run(
     bitwise: Annotated[
         bool, typer.Option("--bitwise", help="Sums in rank order, or errors; says who sums.")
     ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print how it would be run as JSON; run nothing.")
+    ] = False,
 ) -> None:
     """Run a program with its NCCL or MPI calls served.
 
     plait run -- torchrun --nproc-per-node 2 train.py
     """
+    if as_json:
+        out.print(json.dumps(_how(command, _door(door), drop_in, bitwise), indent=1), markup=False)
+        return
     try:
         if bitwise:
             raise typer.Exit(same_bits.execute(command, _door(door), drop_in))
         run_module.run(command, _door(door), drop_in)
     except OSError as error:
         cannot_run(command, error)
+
+
+def _how(command: list[str], door: str, drop_in: str, bitwise: bool) -> dict[str, Any]:
+    """What run does with a command. door: empty where the program runs as it is; env: what it is
+    given beside this environment, or instead of what is there."""
+    if bitwise:
+        chosen, more = same_bits.plan(command, door, drop_in)
+    else:
+        chosen, more = run_module.plan(command, door, drop_in), []
+    env = {name: text for name, text in chosen.env.items() if os.environ.get(name) != text}
+    return {"command": command, "door": chosen.door, "said": [chosen.said, *more], "env": env}
 
 
 def profile(

@@ -21,9 +21,9 @@ from plait.commands.console import (
     TypeOption,
     WhatArgument,
     WithoutOption,
-    err,
     load,
     out,
+    progress_bar,
     table,
 )
 from plait.commands.console import machine as asked_machine
@@ -81,8 +81,8 @@ def simulate(
 def _simulate_paper(paper: str, as_json: bool) -> None:
     from plait.evidence import papers
 
-    err.print("rerunning the papers' experiments ...", markup=False)
-    rows = papers.paper_rows(paper)
+    with progress_bar(len(papers.experiments(paper)), "papers' experiments") as progress:
+        rows = papers.paper_rows(paper, lambda: progress.advance(progress.task_ids[0]))
     if as_json:
         said = [{**asdict(row), "deviation": row.deviation, "ok": row.ok} for row in rows]
         out.print(json.dumps(said, indent=1), markup=False)
@@ -100,16 +100,28 @@ def _simulate_paper(paper: str, as_json: bool) -> None:
 
 
 def report(
-    file: Annotated[str, typer.Argument(help="The HTML page to write.")] = "plait.html",
+    file: Annotated[str, typer.Argument(help="The HTML page to write: plait.html.")] = "",
     topology: TopologyOption = "",
     without: WithoutOption = None,
     evidence: Annotated[bool, typer.Option(help="Rerun the papers' experiments too.")] = True,
+    as_json: JsonOption = False,
 ) -> None:
     """Write one page: links, predictions, measurements, evidence."""
-    from plait.evidence.report import write_report
+    from plait.evidence import papers
+    from plait.evidence import report as page
 
+    if as_json and file:
+        raise plait.InvalidArgumentError(
+            f"--json prints what the page shows, and writes none; leave {file} out"
+        )
+    file = "" if as_json else file or "plait.html"
     outputs.check(file, "report")
-    if evidence:
-        err.print("rerunning the papers' experiments; --no-evidence leaves them out", markup=False)
-    write_report(asked_machine(topology, without), file, evidence)
+    machine = asked_machine(topology, without)
+    total = len(papers.experiments()) if evidence else 0
+    with progress_bar(total, "papers' experiments (--no-evidence: none)") as progress:
+        found = page.of_machine(machine, evidence, lambda: progress.advance(progress.task_ids[0]))
+    if as_json:
+        out.print(json.dumps(found.as_json(), indent=1), markup=False)
+        return
+    outputs.write_text(file, page.html_of(found))
     out.print(f"wrote {file}", markup=False)

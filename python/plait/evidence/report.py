@@ -7,13 +7,15 @@ is fetched from anywhere.
 from __future__ import annotations
 
 import html
+import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import plait
-from plait import outputs, what_runs
+from plait import what_runs
 from plait.bench.sizes import bandwidth
 from plait.evidence.results import Curves, measurements
 from plait.outputs import human_bytes
@@ -258,7 +260,7 @@ def figures_table(rows: list[Any]) -> str:
     return _table(("figure", "unit", "measured", "predicted", "deviation", "reason"), body)
 
 
-def _bandwidth(topology: plait.Topology, collective: str, ranks: int, measured: Curves) -> str:
+def _bandwidth(collective: str, ranks: int, predicted: Curves, measured: Curves) -> str:
     what = "Lines: predicted, of each engine and of each strategy's best parameters."
     return (
         f"<h2>{_text(collective)}, {ranks} ranks: bandwidth by size</h2><p>{what}"
@@ -267,7 +269,7 @@ def _bandwidth(topology: plait.Topology, collective: str, ranks: int, measured: 
             if measured
             else " Nothing was measured.</p>"
         )
-        + _wide(draw_curves(predictions(topology, collective, ranks), measured))
+        + _wide(draw_curves(predicted, measured))
     )
 
 
@@ -282,34 +284,99 @@ def _what_runs(topology: plait.Topology, request: plait.Request) -> what_runs.Ru
     return what_runs.by_lanes(topology, taken, "simulated")
 
 
-def page(
+@dataclass(frozen=True)
+class Report:
+    """What a page shows. Curves are by ranks."""
+
+    topology: plait.Topology
+    request: plait.Request
+    runs: what_runs.Runs
+    timeline: plait.Timeline
+    predicted: dict[int, Curves]
+    measured: dict[int, Curves]
+    evidence: list[Any] | None  # rows of plait.evidence.papers
+    figures: list[Any] | None  # of plait.evidence.calibrate
+
+    def as_json(self) -> dict[str, Any]:
+        """Keys as docs/report.md names them."""
+
+        def rows(found: list[Any] | None) -> list[dict[str, Any]] | None:
+            if found is None:
+                return None
+            return [{**asdict(row), "deviation": row.deviation} for row in found]
+
+        evidence = rows(self.evidence)
+        for row, said in zip(self.evidence or [], evidence or [], strict=True):
+            said["ok"] = row.ok
+        return {
+            "plait": plait.__version__,
+            "topology": json.loads(self.topology.to_json()),
+            "collective": self.request.collective,
+            "bytes": 4 * self.request.count,
+            "ranks": self.request.ranks,
+            "runs": self.runs.as_json(),
+            "simulated_us": self.timeline.total_ns / 1e3,
+            "lower_bound_us": self.timeline.lower_bound_ns / 1e3,
+            "busbw_gb_per_s": self.timeline.busbw_gb_per_s,
+            "bound_by": self.timeline.bound_by,
+            "predicted": self.predicted,
+            "measured": self.measured,
+            "evidence": evidence,
+            "figures": rows(self.figures),
+        }
+
+
+def gathered(
     topology: plait.Topology,
     collective: str = "all_reduce",
     size: int = 64 << 20,
     results: Path | None = None,
     evidence: list[Any] | None = None,
     figures: list[Any] | None = None,
-) -> str:
-    """The whole page. `evidence`: rows of plait.papers; `figures`: of plait.evidence.calibrate."""
+) -> Report:
+    """Everything on a machine. results: a folder of recorded rows."""
     ranks = min(len(topology.rank_devices()), 16)
     request = plait.Request(collective, size // 4, "fp32", "sum", ranks, 0, int(ranks > 1))
     runs = _what_runs(topology, request)
-    timeline, plan = plait.simulate(runs.plan, topology), runs.plan
     measured = measurements(results, topology.name, collective) if results else {}
     measured.setdefault(ranks, {}).update(measured.pop(0, {}))  # files that name no ranks
+    predicted = {count: predictions(topology, collective, count) for count in sorted(measured)}
+    timeline = plait.simulate(runs.plan, topology)
+    return Report(topology, request, runs, timeline, predicted, measured, evidence, figures or None)
+
+
+def page(
+    topology: plait.Topology,
+    collective: str = "all_reduce",
+    size: int = 64 << 20,
+    results: Path | None = None,
+    evidence: list[Any] | None = None,
+) -> str:
+    """The whole page, as write_report has it. `evidence`: rows of plait.evidence.papers."""
+    return html_of(gathered(topology, collective, size, results, evidence))
+
+
+def html_of(found: Report) -> str:
+    """One page, in itself."""
+    topology, runs, timeline = found.topology, found.runs, found.timeline
+    collective, size = found.request.collective, 4 * found.request.count
+    curves = (
+        _bandwidth(collective, count, found.predicted[count], found.measured[count])
+        for count in found.predicted
+    )
     sections = [
         f"<h1>plait: {_text(topology.name)}</h1><p>{_text(topology.source)}</p>",
         "<h2>Links (GB/s a direction)</h2>" + _wide(draw_topology(topology)),
-        *(_bandwidth(topology, collective, count, measured[count]) for count in sorted(measured)),
+        *curves,
         f"<h2>{_text(runs.title)} at {human_bytes(size)}</h2><p>{timeline.total_ns / 1e3:.1f} us, "
         f"{timeline.busbw_gb_per_s:.1f} GB/s busbw, bound by {_text(timeline.bound_by)}, "
         f"{100 * timeline.lower_bound_ns / max(timeline.total_ns, 1e-9):.0f} % of what this "
-        "machine allows.</p>" + _wide(draw_timeline(timeline, plan)),
+        "machine allows.</p>" + _wide(draw_timeline(timeline, runs.plan)),
     ]
-    if evidence is not None:
-        sections.append("<h2>Evidence</h2>" + evidence_table(evidence))
-    if figures:
-        sections.append("<h2>Measured figures, predicted</h2>" + figures_table(figures))
+    if found.evidence is not None:
+        sections.append("<h2>Evidence</h2>" + evidence_table(found.evidence))
+    if found.figures:
+        sections.append("<h2>Measured figures, predicted</h2>" + figures_table(found.figures))
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -319,15 +386,16 @@ def page(
     )
 
 
-def write_report(topology: plait.Topology, file: str, with_evidence: bool = True) -> None:
-    """Writes the page for a machine; measured rows come from bench/results where that is."""
+def of_machine(
+    topology: plait.Topology, with_evidence: bool = True, done: Callable[[], None] = lambda: None
+) -> Report:
+    """What there is to say of a machine; measured rows come from bench/results where that is.
+    done: called after each of the papers' experiments."""
     from plait.evidence.calibrate import calibration_rows, machine
     from plait.evidence.papers import paper_rows
 
-    outputs.check(file, "report")
     results = Path("bench/results")
-    evidence = paper_rows() if with_evidence else None
+    evidence = paper_rows(done=done) if with_evidence else None
     figures = calibration_rows() if with_evidence and topology.name == machine().name else None
     found = results if results.is_dir() else None
-    text = page(topology, results=found, evidence=evidence, figures=figures)
-    outputs.write_text(file, text)
+    return gathered(topology, results=found, evidence=evidence, figures=figures)

@@ -5,7 +5,7 @@ the paper says or shows they run. `python -m plait.evidence.papers --write FILE`
 Sources: Micro 2021 (M), the collaborative all-reduce (C), WOTIR (W), the direct-sendrecv talk (D).
 """
 
-from plait.evidence.papers.page import markdown, paper_rows, recommended
+from plait.evidence.papers.page import experiments, markdown, paper_rows, recommended
 from plait.evidence.papers.rows import Row
 
-__all__ = ["Row", "markdown", "paper_rows", "recommended"]
+__all__ = ["Row", "experiments", "markdown", "paper_rows", "recommended"]

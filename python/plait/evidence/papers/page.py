@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -72,13 +73,23 @@ EXPERIMENTS = {
 }
 
 
-def paper_rows(paper: str = "all") -> list[Row]:
-    """The rows of one paper ("micro", "wotir", ...; "nodes" is of several), or of all."""
+def experiments(paper: str = "all") -> list[str]:
+    """Names in EXPERIMENTS; "all" is every one."""
     if paper != "all" and paper not in EXPERIMENTS:
         raise plait.InvalidArgumentError(
             f"wanted a paper of {', '.join(EXPERIMENTS)} or all, found {paper!r}"
         )
-    return [row for name, run in EXPERIMENTS.items() if paper in ("all", name) for row in run()]
+    return [name for name in EXPERIMENTS if paper in ("all", name)]
+
+
+def paper_rows(paper: str = "all", done: Callable[[], None] = lambda: None) -> list[Row]:
+    """The rows of one paper ("micro", "wotir", ...; "nodes" is of several), or of all. done: called
+    after each experiment."""
+    rows: list[Row] = []
+    for name in experiments(paper):
+        rows += EXPERIMENTS[name]()
+        done()
+    return rows
 
 
 @dataclass(frozen=True)
