@@ -37,7 +37,7 @@ Opened open_driver() {
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    opened.why_not = "found no libcuda.so.1: is an NVIDIA driver installed?";
+    opened.why_not = "found no libcuda.so.1, which an NVIDIA driver brings";
     return opened;
   }
   get_proc_address = reinterpret_cast<GetProcAddress>(::dlsym(library, "cuGetProcAddress_v2"));
