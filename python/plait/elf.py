@@ -102,17 +102,27 @@ def all_needed(path: str | Path, depth: int = 4) -> Iterator[str]:
 
 def exported(path: str | Path) -> set[str]:
     """Names that a shared object defines for others."""
+    return _symbols(path)[0]
+
+
+def asked_for(path: str | Path) -> set[str]:
+    """Names that a shared object wants others to define."""
+    return _symbols(path)[1]
+
+
+def _symbols(path: str | Path) -> tuple[set[str], set[str]]:
+    """Of its dynamic table: those it defines, and those it does not."""
     data = Path(path).read_bytes()
     table = struct.unpack_from("<Q", data, 40)[0]
     size, count = struct.unpack_from("<HH", data, 58)
     sections = [struct.unpack_from("<IIQQQQIIQQ", data, table + n * size) for n in range(count)]
-    found = set()
+    defined: set[str] = set()
+    wanted: set[str] = set()
     for section in sections:
         if section[1] != SHT_DYNSYM:
             continue
         strings = sections[section[6]][4]
         for at in range(section[4], section[4] + section[5], 24):
             name, _, _, index, _, _ = struct.unpack_from("<IBBHQQ", data, at)
-            if index != 0:
-                found.add(_text(data, strings + name))
-    return found
+            (defined if index != 0 else wanted).add(_text(data, strings + name))
+    return defined - {""}, wanted - {""}
