@@ -21,7 +21,7 @@ from result_rows import keep, show
 import plait
 from plait import _core
 
-PIECES = (1, 4, 16)
+PIECES = (1, 4, 16, 64)
 WORLD = MPI.COMM_WORLD
 
 
