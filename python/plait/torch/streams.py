@@ -26,6 +26,7 @@ SHOWN_FROM = 1 << 17  # bytes; smaller ones are there sooner through the socket
 _SMALL = 1 << 15  # bytes, tried at once
 _BETWEEN = 1 << 26  # bytes, after which an abort is heard
 _AHEAD = 1 << 14  # bytes read with a header, so that a small message is one system call
+_ANSWER_S = 5.0
 _HELLO = struct.Struct("<qQ16s")  # the sender's rank; where it has its mark, and that mark
 _CAN_READ, _HAS_READ = b"c", b"h"  # what a receiver answers: once, and for each message
 
@@ -282,7 +283,15 @@ class Incoming:
             piece = memory[at : at + _BETWEEN]
             if must_end() or not read_memory(self._process, address + at, piece):
                 raise EOFError
-        self.stream.send(_HAS_READ)  # fails where the sender has given up: then it is not whole
+        self._answer(_HAS_READ)  # fails where the sender has given up: then it is not whole
+
+    def _answer(self, what: bytes) -> None:
+        try:
+            self.stream.send(what)
+        except BlockingIOError:  # the sender has hundreds of answers to hear first
+            self.stream.settimeout(_ANSWER_S)
+            self.stream.send(what)
+            self.stream.setblocking(False)
 
     def _receive(self, into: memoryview) -> int:
         """BlockingIOError where nothing is there."""
