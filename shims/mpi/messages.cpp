@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <mutex>
+#include <unordered_map>
 #include <utility>
 
 #include "base/text.hpp"
@@ -266,6 +267,47 @@ Error cannot_read(int process) {
 
 }  // namespace
 
+namespace {
+
+/// Buffers in host memory that receives are under way to. MPI allows one at a time, but there are
+/// programs with several (OSU's osu_bw): what comes must not overwrite a header. So the later ones
+/// receive elsewhere, and are not put into the buffer before the first has been.
+class Targets {
+ public:
+  static Targets& all() {
+    static auto* const one = new Targets;
+    return *one;
+  }
+  /// Whether it is the first, whom the MPI receives into the buffer itself.
+  bool add(const void* buffer) {
+    const std::lock_guard lock(mutex_);
+    return under_way_[buffer].count++ == 0;
+  }
+  void first_has_arrived(const void* buffer) {
+    const std::lock_guard lock(mutex_);
+    under_way_[buffer].waits_for_first = false;
+  }
+  bool waits_for_first(const void* buffer) {
+    const std::lock_guard lock(mutex_);
+    return under_way_[buffer].waits_for_first;
+  }
+  void remove(const void* buffer) {
+    const std::lock_guard lock(mutex_);
+    const auto found = under_way_.find(buffer);
+    if (--found->second.count == 0) under_way_.erase(found);
+  }
+
+ private:
+  struct UnderWay {
+    int count = 0;
+    bool waits_for_first = true;
+  };
+  std::mutex mutex_;
+  std::unordered_map<const void*, UnderWay> under_way_;
+};
+
+}  // namespace
+
 Delivery::Delivery(const Letter& to)
     : buffer_(const_cast<void*>(to.buffer)), count_(to.count), layout_(layout_of(to.type)) {
   if (may_meet_gpus()) {
@@ -273,6 +315,32 @@ Delivery::Delivery(const Letter& to)
     staging_.add_received(buffer_, to.type, to.count);
   }
   posted_ = staging_.twin(buffer_);
+  const std::uint64_t bytes = bytes_of_elements(count_, layout_->bytes);
+  if (posted_ != buffer_ || !moves_messages() || bytes == 0) return;
+  is_listed_ = true;
+  if (Targets::all().add(buffer_) || !layout_->contiguous) return;
+  aside_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  posted_ = aside_.get();
+}
+
+Delivery::~Delivery() {
+  if (!is_listed_) return;
+  if (aside_ == nullptr) Targets::all().first_has_arrived(buffer_);
+  Targets::all().remove(buffer_);
+}
+
+/// The first may be for a message that comes much later. But what came before this one is seen
+/// when all have been asked again, which is sooner than it gives up.
+bool Delivery::must_wait() {
+  constexpr int kMost = 64;
+  return aside_ != nullptr && waited_ < kMost && Targets::all().waits_for_first(buffer_) &&
+         ++waited_ > 0;
+}
+
+/// What the MPI has received to where the program wants it.
+void Delivery::put_back(std::uint64_t bytes) {
+  staging_.put_back(bytes);
+  if (aside_ != nullptr) std::memcpy(buffer_, posted_, bytes);
 }
 
 /// What the message begins with.
@@ -292,13 +360,19 @@ std::optional<Header> Delivery::header() const {
 }
 
 bool Delivery::has_arrived(void* status, int& code) {
+  if (must_wait() || !is_here(status, code)) return false;
+  if (is_listed_ && aside_ == nullptr) Targets::all().first_has_arrived(buffer_);
+  return true;
+}
+
+bool Delivery::is_here(void* status, int& code) {
   try {
     if (slot_ == nullptr) {
       const std::uint64_t bytes = received_bytes(status);
       if (moves_messages() && is_header_length(bytes))
         if (const std::optional<Header> found = header()) slot_ = slot_named(*found);
       if (slot_ == nullptr) {
-        staging_.put_back(bytes);
+        put_back(bytes);
         return true;
       }
     }
@@ -336,14 +410,14 @@ bool Delivery::has_come(int& code) {
   return true;
 }
 
-/// Into what the MPI received the header in, which is host memory.
+/// Into what the MPI received the header in, or stands for; it is host memory.
 void Delivery::pull_to_host(int& code) {
   const std::uint64_t bytes = slot_->bytes;
   const auto pull = [&](void* to) {
     if (slot_->host == 0 || !pull_from(slot_->process, slot_->host, to, bytes))
       code = error_code(cannot_read(slot_->process));
   };
-  if (layout_->contiguous) return pull(posted_);
+  if (layout_->contiguous) return pull(aside_ != nullptr ? buffer_ : posted_);
   const std::uint64_t each = layout_->bytes, rest = bytes % each;
   const auto whole = static_cast<Count>(bytes / each);
   std::vector<std::byte> packed(bytes - rest + (rest != 0 ? each : 0));

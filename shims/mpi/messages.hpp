@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -26,6 +27,9 @@ class Delivery {
  public:
   /// Throws out_of_memory, driver_error.
   explicit Delivery(const Letter& to);
+  ~Delivery();
+  Delivery(const Delivery&) = delete;
+  Delivery& operator=(const Delivery&) = delete;
   /// What the MPI is to receive into.
   void* posted() const { return posted_; }
   /// The MPI has received, as the status says; true once the message has arrived, with its size in
@@ -39,15 +43,21 @@ class Delivery {
  private:
   void begin(const Header& header);
   std::optional<Header> header() const;
+  bool must_wait();
+  bool is_here(void* status, int& code);
   bool has_come(int& code);
   void pull_to_host(int& code);
   void leave(void* status);
+  void put_back(std::uint64_t bytes);
   void* buffer_;
   Count count_;
   KeptLayout layout_;
   Staging staging_;
   int gpu_ = -1;
   void* posted_;
+  bool is_listed_ = false;
+  int waited_ = 0;  ///< times, for the one that receives into the buffer itself
+  std::unique_ptr<std::byte[]> aside_;  ///< for a buffer that another receive is under way to
   Slot* slot_ = nullptr;
   std::unique_ptr<Pull> pull_;
 };

@@ -120,6 +120,7 @@ def run_messages(mpi, drop_in, folder, played_gpu):
         ("asked_twice", 2),
         ("left", 2),
         ("freed", 2),
+        ("one_buffer", 2),
         ("threads", 2),
         ("standing", 2),
         ("same_length", 2),

@@ -2,6 +2,7 @@
 // that is played (TEST_LIBCUDA). Prints one line of JSON a rank.
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -141,6 +142,35 @@ void left() {
   if (me() == 0) MPI_Send(passed(data.data()), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD);
   if (me() == 1)
     MPI_Recv(passed(data.data()), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+/// Receives into one buffer at once, which MPI does not allow and OSU's osu_bw does, come to an end
+/// all the same, and one of the messages is there.
+void one_buffer() {
+  constexpr int kMost = 40;  // more than there are slots
+  std::array<MPI_Request, kMost> requests;
+  std::array<MPI_Status, kMost> statuses;
+  for (int round = 0; round < 20; ++round) {
+    std::array<Memory<int>, kMost> data;
+    data[0] = filled(kMany, -1);
+    for (int at = 0; at < kMost; ++at) {
+      const auto slot = static_cast<std::size_t>(at);
+      if (me() == 0) {
+        data[slot] = filled(kMany, at + 1);
+        MPI_Isend(passed(data[slot].data()), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD,
+                  &requests[slot]);
+      } else {
+        MPI_Irecv(passed(data[0].data()), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD,
+                  &requests[slot]);
+      }
+    }
+    MPI_Waitall(kMost, requests.data(), statuses.data());
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (me() == 0) continue;
+    for (const MPI_Status& status : statuses) hold(count_of(status) == kMany, "a message's size");
+    const int found = data[0][0];
+    hold(found >= 1 && found <= kMost && holds(data[0], found), "one of the messages, whole");
+  }
 }
 
 /// A request that is freed while it runs does its work all the same: a send, and receives.
@@ -390,6 +420,8 @@ int main(int argc, char** argv) {
     left();
   else if (name == "freed")
     freed();
+  else if (name == "one_buffer")
+    one_buffer();
   else if (name == "opened")
     opened();
   else if (name == "brought")

@@ -1,0 +1,153 @@
+"""OSU's micro-benchmarks with and without the drop-in under MPI, by turns: a row a size.
+
+    python3 bench/mpi_osu.py --programs FOLDER --device -n 2 --csv out.csv
+    python3 bench/mpi_osu.py --programs FOLDER -n 2 --most 1M --only allreduce bcast
+
+FOLDER holds the programs (osu_bw, osu_allreduce, ...), at any depth; they are built elsewhere, for
+an MPI whose mpirun is on PATH or named by --mpirun. Each run validates its results (-c, of floats,
+since the validation of OSU's usual MPI_CHAR fails reductions over any MPI). --device: buffers are
+CUDA's, which a plain Open MPI cannot move: there is nothing to compare with, and --goals says what
+two or four H200 are held to. Status 1: a run failed, was not valid, or missed a goal.
+
+Bandwidths are OSU's, in GB/s (10^9 bytes); `ratio` is how many times plait is as fast.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from jobs import run_job
+from result_rows import keep, show
+
+from plait.bench.sizes import parse_bytes
+
+MESSAGES = ("latency", "bw", "bibw", "mbw_mr")
+COLLECTIVES = ("allreduce", "iallreduce", "bcast", "allgather", "alltoall", "alltoallv")
+BANDWIDTHS = ("bw", "bibw", "mbw_mr")  # the others give us
+EVERY = "all_reduce,reduce,reduce_scatter,broadcast,all_gather,all_to_all,gather,scatter,send_recv"
+# Of two H200 (the issue's bars), at the largest size: GB/s of OSU's own figure.
+GOALS = {("bw", 2): 435.0, ("bibw", 2): 425.0}
+COLUMNS = ("program", "ranks", "memory", "bytes", "unit", "bare", "plait", "ratio", "samples")
+
+
+def parse(text: str) -> dict[int, tuple[float, bool]]:
+    """OSU's table: bytes -> (the first figure, whether the validation passed)."""
+    found = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) >= 2 and words[0].isdigit():
+            found[int(words[0])] = (float(words[1]), words[-1] == "Pass")
+    return found
+
+
+def command(asked: argparse.Namespace, program: Path, with_plait: bool) -> list[str]:
+    """One run of one program."""
+    words = [asked.mpirun, "-n", str(asked.ranks), *shlex.split(asked.mpirun_options)]
+    words += [str(program), "-c", "-T", "mpi_float", "-i", str(asked.rounds), "-x", "3"]
+    words += ["-m", f"{asked.least}:{asked.most}"]
+    if asked.device:
+        words += ["-d", "cuda"]
+    return [*shlex.split(asked.run), "--door", "mpi", "--", *words] if with_plait else words
+
+
+def programs_in(folder: Path, only: Sequence[str]) -> dict[str, Path]:
+    """By name; who is wanted and missing is an error."""
+    found = {}
+    for name in only:
+        paths = sorted(one for one in folder.rglob(f"osu_{name}") if os.access(one, os.X_OK))
+        if not paths:
+            raise SystemExit(f"wanted osu_{name} below {folder}, found none")
+        found[name] = paths[0]
+    return found
+
+
+def measure(asked: argparse.Namespace, name: str, program: Path) -> tuple[list[dict], list[str]]:
+    """Rows of all sizes, and what went wrong."""
+    env = {**os.environ, "PLAIT_OPS": EVERY}
+    if not asked.device:
+        env["PLAIT_MPI_HOST"] = "1"
+    figures: dict[tuple[int, bool], list[float]] = defaultdict(list)
+    wrong = []
+    ways = (True,) if asked.device else (False, True)
+    for turn in range(asked.turns):
+        for with_plait in ways if turn % 2 == 0 else reversed(ways):
+            words = command(asked, program, with_plait)
+            text, said, why = run_job(words, env, asked.limit_s)
+            table = parse(text)
+            if why or not table:
+                wrong.append(f"{shlex.join(words)}: {why or 'no table'}: {said.strip()[-300:]}")
+            for size, (figure, is_valid) in table.items():
+                figures[size, with_plait].append(figure)
+                if not is_valid:
+                    wrong.append(f"osu_{name} of {size} bytes: its validation did not pass")
+    is_bandwidth = name in BANDWIDTHS
+    rows = []
+    for size in sorted({size for size, _ in figures}):
+        scale = 1e-3 if is_bandwidth else 1.0  # MB/s
+        bare, ours = (
+            scale * statistics.median(figures[size, way]) if figures[size, way] else 0.0
+            for way in (False, True)
+        )
+        ratio = (ours / bare if is_bandwidth else bare / ours) if bare and ours else ""
+        row = {"program": f"osu_{name}", "ranks": asked.ranks, "bytes": size}
+        row |= {"memory": "device" if asked.device else "host", "samples": asked.turns}
+        row |= {"unit": "GB/s" if is_bandwidth else "us", "ratio": ratio and f"{ratio:.2f}"}
+        rows.append(row | {"bare": f"{bare:.2f}" if bare else "", "plait": f"{ours:.2f}"})
+    return rows, wrong
+
+
+def missed(rows: list[dict], ranks: int) -> list[str]:
+    """Goals that the largest size of a program has not reached."""
+    found = []
+    for (name, of_ranks), goal in GOALS.items():
+        mine = [row for row in rows if row["program"] == f"osu_{name}" and of_ranks == ranks]
+        if mine and float(mine[-1]["plait"]) < goal:
+            found.append(f"osu_{name}: wanted {goal:.0f} GB/s, found {mine[-1]['plait']}")
+    return found
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("--programs", type=Path, required=True)
+    options.add_argument("--only", nargs="+", choices=(*MESSAGES, *COLLECTIVES))
+    options.add_argument("-n", "--ranks", type=int, default=2)
+    options.add_argument("--device", action="store_true")
+    options.add_argument("--goals", action="store_true")
+    options.add_argument("--least", type=parse_bytes, default=parse_bytes("8"))
+    options.add_argument("--most", type=parse_bytes, default=parse_bytes("4M"))
+    options.add_argument("--rounds", type=int, default=20)
+    options.add_argument("--turns", type=int, default=3)
+    options.add_argument("--limit-s", type=float, default=120)
+    options.add_argument("--mpirun", default="mpirun")
+    options.add_argument("--mpirun-options", default="--oversubscribe --bind-to none")
+    options.add_argument("--run", default=f"{sys.executable} -m plait run")
+    options.add_argument("--csv", default="")
+    asked = options.parse_args()
+    wanted = asked.only or [*MESSAGES[: 4 if asked.ranks % 2 == 0 else 0], *COLLECTIVES]
+    rows: list[dict] = []
+    wrong: list[str] = []
+    for name, program in programs_in(asked.programs, wanted).items():
+        made, faults = measure(asked, name, program)
+        show(made)
+        rows += made
+        wrong += faults
+    if asked.csv and rows:
+        keep(asked.csv, rows, COLUMNS)
+    if asked.goals:
+        wrong += missed(rows, asked.ranks)
+    for fault in dict.fromkeys(wrong):
+        print(f"mpi_osu: {fault}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
