@@ -144,7 +144,8 @@ class Mailbox:
             self._end_receives(why)
             self._listener.close()
             for incoming in self._in.values():
-                incoming.stream.close()  # tells who sends that nothing more is received
+                if incoming.answers == 0:
+                    incoming.stream.close()  # tells who sends that nothing more is received
         errors = self._hand_over(seconds)
         self.close(why)
         if errors:
@@ -193,9 +194,10 @@ class Mailbox:
                 finally:
                     self._driver.release()
             with self._guard:
+                is_answered = self._end_answered()
                 late = [out for out in self._out.values() if not out.is_fetched()]
             now = time.monotonic()
-            if not late or now >= began + seconds:
+            if (not late and is_answered) or now >= began + seconds:
                 return self._not_received(late, posted, seconds)
             if now >= tell_at:
                 tell_at = float("inf")
@@ -203,6 +205,13 @@ class Mailbox:
             time.sleep(pause)
             pause = min(1.5 * pause, 5e-3, max(began + seconds - now, 1e-4))
         return []
+
+    def _end_answered(self) -> bool:
+        """Closes streams on which peers have all their answers; whether these are all."""
+        for incoming in self._in.values():
+            if incoming.answers == 0:
+                incoming.stream.close()
+        return all(incoming.answers == 0 for incoming in self._in.values())
 
     def _tell(self, late: list[Outgoing]) -> None:
         for out in late:
@@ -304,6 +313,7 @@ class Mailbox:
     def _end_of(self, incoming: Incoming) -> None:
         """Of what a peer sends."""
         incoming.stream.close()
+        incoming.answers = 0
         cut = list(incoming.taken())
         for kept in [one for one in incoming.kept if not one.is_whole]:
             incoming.kept.remove(kept)
@@ -325,8 +335,9 @@ class Mailbox:
             self._takes_no_more(out.peer)
 
     def _read(self, incoming: Incoming) -> None:
-        """As much as there is, while somebody waits for it."""
+        """As much as there is, while somebody waits for it; and what is to be answered."""
         try:
+            incoming.answer()
             while self._wants(incoming):
                 if incoming.message is None:
                     header = incoming.header()
@@ -396,13 +407,15 @@ class Mailbox:
     # Waiting.
 
     def _is_left(self) -> bool:
-        """Whether anything is posted that no thread waits for."""
+        """Whether anything is posted that no thread waits for, or is to be answered."""
         if any([not message.is_waited_for for message in self._receives]):
             return True
         for out in self._out.values():
             if (out.queue or out.shown) and not all(one.is_waited_for for one in out.unsent()):
                 return True
         for incoming in self._in.values():
+            if incoming.answers > 0:
+                return True
             is_taken = incoming.message is not None or incoming.kept
             if is_taken and not all(one.is_waited_for for one in incoming.taken()):
                 return True
@@ -521,8 +534,10 @@ class Mailbox:
         if any(peer is None or peer not in self._in for peer in sources):
             poll.register(self._listener, select.POLLIN)
         for incoming in self._in.values():
-            if self._wants(incoming):
-                poll.register(incoming.stream, select.POLLIN)
+            wants, answers = self._wants(incoming), incoming.answers > 0
+            events = (select.POLLIN if wants else 0) | (select.POLLOUT if answers else 0)
+            if events:
+                poll.register(incoming.stream, events)
         for peer, out in self._out.items():
             is_source = peer not in self._in and (peer in sources or None in sources)
             if out.is_open and (out.queue or out.shown or is_source):

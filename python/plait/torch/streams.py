@@ -17,6 +17,7 @@ import struct
 import termios
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import plait
 from plait.torch.messages import HEADER, USER, Kept, Key, Message, text_of
@@ -26,7 +27,7 @@ SHOWN_FROM = 1 << 17  # bytes; smaller ones are there sooner through the socket
 _SMALL = 1 << 15  # bytes, tried at once
 _BETWEEN = 1 << 26  # bytes, after which an abort is heard
 _AHEAD = 1 << 14  # bytes read with a header, so that a small message is one system call
-_ANSWER_S = 5.0
+_HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _HELLO = struct.Struct("<qQ16s")  # the sender's rank; where it has its mark, and that mark
 _CAN_READ, _HAS_READ = b"c", b"h"  # what a receiver answers: once, and for each message
 
@@ -216,6 +217,8 @@ class Outgoing:
 
     def close(self) -> None:
         self.is_open = False
+        with suppress(OSError):  # the peer may be gone; processes forked since hold the stream too
+            self.stream.shutdown(socket.SHUT_RDWR)
         self.stream.close()
 
 
@@ -241,6 +244,7 @@ class Incoming:
         self.message: Message | Kept | None = None  # None: a header is to come
         self.at = 0  # bytes of it that have come
         self.kept: deque[Kept] = deque()
+        self.answers = 0  # to messages that were read in place, which its sender has not got yet
 
     def has_more(self) -> bool:
         """Whether something has come, or the end."""
@@ -283,15 +287,18 @@ class Incoming:
             piece = memory[at : at + _BETWEEN]
             if must_end() or not read_memory(self._process, address + at, piece):
                 raise EOFError
-        self._answer(_HAS_READ)  # fails where the sender has given up: then it is not whole
+        if any(events & _HUNG_UP for _, events in self._poll.poll(0)):
+            raise EOFError  # the sender has given up: nobody knows what it had there meanwhile
+        self.answers += 1
+        self.answer()
 
-    def _answer(self, what: bytes) -> None:
-        try:
-            self.stream.send(what)
-        except BlockingIOError:  # the sender has hundreds of answers to hear first
-            self.stream.settimeout(_ANSWER_S)
-            self.stream.send(what)
-            self.stream.setblocking(False)
+    def answer(self) -> None:
+        """As many answers as the socket takes: it holds some hundreds. OSError at the end."""
+        if self.answers > 0:
+            try:
+                self.answers -= self.stream.send(_HAS_READ * self.answers)
+            except BlockingIOError:
+                return
 
     def _receive(self, into: memoryview) -> int:
         """BlockingIOError where nothing is there."""
