@@ -89,7 +89,7 @@ def bench(
     loaded: LoadOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Time and check a collective over sizes and strategies; under mpiexec on its ranks."""
+    """Time and check a collective; under mpiexec on its ranks."""
     load(loaded)
     if against not in ("", "nccl"):
         raise plait.InvalidArgumentError(f"--against: wanted nccl, found {against!r}")
