@@ -64,8 +64,8 @@ struct CommunicatorOptions {
   /// What carries messages between nodes, where the caller has it: among these ranks, with the same
   /// numbers. Null = it is looked for (docs/nodes.md).
   std::shared_ptr<Carrier> carrier;
-  /// With a carrier: this rank's node, by any name; all ranks say theirs, or none. Ranks of one name
-  /// share memory.
+  /// With a carrier: this rank's node, by any name; all ranks say theirs, or none. Ranks of one
+  /// name share memory.
   std::string node;
 };
 
