@@ -130,6 +130,8 @@ def run_messages(mpi, drop_in, folder, played_gpu):
 def test_a_case_of_messages(mpi, run_messages, name, ranks, on_gpus):
     if name == "asked_twice" and not on_gpus and mpi.name.startswith("mpich abi"):
         pytest.skip("MPICH 5.0's own get_status ends a persistent request")
+    if name == "threads" and mpi.name == "openmpi of make":
+        pytest.skip("Open MPI 5.0's own cancel beside another thread loses messages, or crashes")
     if name == "short_room" and not moves_messages(mpi):
         pytest.skip("an MPI's own large messages overrun their room")
     least = {"PLAIT_MIN_BYTES": "16K"} if name in ("same_length", "short_room") else {}

@@ -26,6 +26,7 @@ constexpr std::int64_t kBusySliceNs = 100'000;     // where the thread has other
 // Ranks that share a core spin, or reduce, for less than that; a slice of other work is longer.
 constexpr std::int64_t kSharedCoreNs = 100'000;
 constexpr std::int64_t kLookAgainNs = 200'000'000;
+constexpr std::int64_t kMostYieldingNs = 10'000'000;  // then one looks at peers and at the clock
 
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -38,12 +39,13 @@ void sleep_on(std::uint32_t& rings, std::uint32_t seen, std::int64_t slice_ns) {
   ::syscall(SYS_futex, &rings, FUTEX_WAIT, seen, &slice, nullptr, 0);
 }
 
-// True once ready; else it has yielded as often, or somebody shares the core.
+// True once ready; else it has yielded as often or for long enough, or somebody shares the core.
 bool yield_until(int yields, const std::function<bool()>& ready) {
   static thread_local std::int64_t shared_until_ns = 0;
   std::int64_t yielded_ns = now_ns();
   if (yielded_ns < shared_until_ns) return false;
-  for (int i = 0; i < yields; ++i) {
+  const std::int64_t last_ns = yielded_ns + kMostYieldingNs;
+  for (int i = 0; i < yields && yielded_ns < last_ns; ++i) {
     ::sched_yield();
     const std::int64_t took_ns = now_ns() - yielded_ns;
     yielded_ns += took_ns;

@@ -45,7 +45,7 @@ ErrorCode code_of(const WaitPolicy& policy, std::int64_t deadline_ms, Watch& wat
 }  // namespace
 
 TEST_CASE("a lost peer and the deadline are noticed while yielding as while sleeping") {
-  constexpr int kForEver = 2'000'000'000;  // hours of yields
+  constexpr int kForEver = 2'000'000'000;  // hours of yields, were there no end by time
   for (const WaitPolicy policy : {WaitPolicy{0, kForEver}, WaitPolicy{0, 0}}) {
     CAPTURE(policy.yields);
     Alarm third(3);
