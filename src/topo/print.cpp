@@ -46,7 +46,9 @@ bool share_switch(const Topology& topology, int one, int other) {
 
 std::string cell(const Topology& topology, int row, int column) {
   if (row == column) return "X";
-  for (const Path& path : paths_between(topology, row, column)) {
+  const std::vector<Path> paths = paths_between(topology, row, column);
+  if (paths.empty()) return "-";
+  for (const Path& path : paths) {
     const Link* link =
         path.links.size() == 1 ? &topology.links[static_cast<std::size_t>(path.links[0])] : nullptr;
     if (link && link->kind == LinkKind::nvlink) return text("NV", link->width);
@@ -55,7 +57,6 @@ std::string cell(const Topology& topology, int row, int column) {
   }
   const Device& one = device_at(topology, row);
   const Device& other = device_at(topology, column);
-  if (one.node != other.node) return "-";
   if (one.numa != other.numa || one.numa < 0) return "SYS";
   return share_switch(topology, row, column) ? "PIX" : "NODE";
 }
@@ -96,6 +97,24 @@ std::string matrix(const Topology& topology, const std::vector<int>& ranks) {
   return table(rows);
 }
 
+/// CPU ranks of one machine, more than a matrix is of use for: any two have the same between them.
+bool are_all_alike(const Topology& topology, const std::vector<int>& ranks) {
+  if (ranks.size() <= kMostListed) return false;
+  return std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
+    const Device& device = device_at(topology, rank);
+    const Device& first = device_at(topology, ranks[0]);
+    return device.kind == DeviceKind::cpu && device.node == first.node && device.numa == first.numa;
+  });
+}
+
+std::string one_row(const Topology& topology, const std::vector<int>& ranks) {
+  const auto name = [&](int rank) { return upper(device_name(device_at(topology, rank))); };
+  const int numa = device_at(topology, ranks[0]).numa;
+  return table({{"", "Each other", "NUMA Affinity"},
+                {text(name(ranks.front()), " to ", name(ranks.back())),
+                 cell(topology, ranks[0], ranks[1]), numa < 0 ? "N/A" : text(numa)}});
+}
+
 constexpr const char* kLegend =
     "\nLegend:\n\n"
     "  X    = Self\n"
@@ -105,7 +124,8 @@ constexpr const char* kLegend =
     "  PIX  = Connection over one PCIe switch\n"
     "  NV#  = Connection over # NVLinks side by side\n"
     "  SHM  = Shared memory of one machine\n"
-    "  NET  = Network between machines\n";
+    "  NET  = Network between machines\n"
+    "  -    = No path\n";
 
 std::string speed(double gb_per_s) {
   if (gb_per_s == std::numeric_limits<double>::infinity()) return "-";
@@ -176,7 +196,8 @@ std::string print(const Topology& topology) {
   const std::vector<int> ranks = rank_devices(topology);
   std::string made =
       text("Topology ", topology.name, " (", fingerprint(topology), "): ", topology.source, "\n\n");
-  made += matrix(topology, ranks) + kLegend + "\n";
+  made += are_all_alike(topology, ranks) ? one_row(topology, ranks) : matrix(topology, ranks);
+  made += text(kLegend, "\n");
   made += ranks.size() <= kMostListed ? every_path(topology, ranks) : path_kinds(topology, ranks);
   return made + nics(topology);
 }

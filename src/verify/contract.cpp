@@ -75,7 +75,7 @@ class ContractCheck {
     const std::uint64_t all = ranks == 64 ? ~0ULL : (1ULL << static_cast<unsigned>(ranks)) - 1;
     const std::string found = text("found ", values_.expressions().print(expression));
     if (ranks == 1 && root.leaf == 0) return "";
-    if (root.ranks != all) return text(found, ", in which ", ranks_in(all & ~root.ranks), " lacks");
+    if (root.ranks != all) return text(found, ", which lacks ", ranks_in(all & ~root.ranks));
     if (root.doubled != 0) return text(found, ", which counts ", ranks_in(root.doubled), " twice");
     if (!root.finish) return text(found, ", whose last reduction is not marked finish");
     if (root.has_inner_finish) return text(found, ", in which an inner reduction is marked finish");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -74,3 +75,23 @@ def test_rows_alike_are_one():
     ]
     few = {"host:0": 3, "host:1": 3}
     assert plan.folded(few) == list(few.items())
+
+
+def test_where_no_strategy_can_each_reason_has_a_line():
+    machine = plait.load_topology("mist")
+    request = plait.Request("all_reduce", 1024, "fp32", ranks=4)
+    refusals = [("flat", "unsupported: no link"), ("tree", "not this"), ("ring", "no link")]
+    with pytest.raises(plait.UnsupportedError) as refused:
+        plan.plan_asked_for(one_way(machine), request, "", [], refusals)
+    assert str(refused.value).splitlines() == [
+        "no strategy takes this request on mist",
+        "  flat, ring: no link",
+        "  tree: not this",
+    ]
+
+
+def one_way(machine: plait.Topology) -> plait.Topology:
+    """The machine with no way back to its first GPU."""
+    said_json = json.loads(machine.to_json())
+    said_json["links"] = [link for link in said_json["links"] if link["dst"] != "gpu0"]
+    return plait.Topology.from_json(json.dumps(said_json))

@@ -1,6 +1,7 @@
 """The HTML page: well-formed, self-contained, with every section; and what a timeline becomes."""
 
 import json
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -52,8 +53,8 @@ def test_page_is_well_formed_and_self_contained(tmp_path: Path) -> None:
     assert tags.seen.count("table") == 1
     assert not re.search(r"(src|href)=|https?://|@import", text)
     assert '<meta name="viewport" content="width=device-width' in text
-    # What is wider than a phone scrolls by itself, each in a box of its own.
-    assert len(re.findall(r'<div class="wide"><(?:svg|table)', text)) == 3 + 1
+    # What is wider than a phone scrolls by itself, each in a box of its own; links fit.
+    assert len(re.findall(r'<div class="wide"><(?:svg|table)', text)) == 2 + 1
     assert "<th>holds</th>" in text and "<td>yes</td>" in text
     assert "ring (measured)" in text
     assert "a &lt;b&gt; &amp; c" in text
@@ -177,3 +178,28 @@ def test_each_node_has_a_circle_of_its_own() -> None:
         by_node.setdefault(topology.devices[device].node, []).append(x)
     first, second = (by_node[node] for node in sorted(by_node))
     assert max(first) < min(second)
+
+
+@pytest.mark.parametrize("name", ["mist", "dgx1v"])
+def test_no_link_lies_on_another(name: str) -> None:
+    topology = plait.load_topology(name)
+    places = report._places(topology, topology.rank_devices())
+
+    def direction(src: int, dst: int) -> float:
+        (x1, y1), (x2, y2) = places[src], places[dst]
+        return round(math.atan2(y2 - y1, x2 - x1), 3)
+
+    pairs = {(link.src, link.dst) for link in topology.links}
+    for src in range(len(topology.devices)):
+        ways = [direction(one, dst) for one, dst in pairs if one == src]
+        assert len(ways) == len(set(ways))
+
+
+def test_of_what_was_measured_there_are_lines_of_what_runs_and_of_nccl() -> None:
+    line = [(1 << 10, 1.0), (3 << 20, 100.0)]
+    measured = {f"{name} (measured)": line for name in ("tiled", "tiled before", "NCCL")}
+    drawn = report.draw_curves({"tiled": line}, measured)
+    assert "NCCL (measured)" in drawn and "tiled (measured)" in drawn
+    assert "before" not in drawn
+    ticks = re.findall(r">(\d+ [KM]iB)</text>", drawn)
+    assert ticks[0] == "1 KiB" and ticks[-1] == "2 MiB" and "3 MiB" not in ticks

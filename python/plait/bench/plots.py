@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from typing import Any
 
 from plait.outputs import human_bytes, load_pyplot, save
 
+Point = tuple[str, int, float]  # line, size, busbw
 
-def plot_bench(rows: list[dict[str, Any]], file: str) -> None:
-    """Of CPU ranks: a line a strategy and type."""
+
+def plot_bench(rows: list[dict[str, Any]], task: dict[str, Any], file: str) -> None:
+    """Of CPU ranks, out of place: a line a strategy and type.
+
+    Where each size has the strategy that calls choose, a thin line joins those of a type.
+    """
     points = [(f"{row['name']} {row['type']}", row["size"], row["busbw"]) for row in rows]
-    _plot(points, f"{rows[0]['op']} over CPU ranks of {platform.node()}", file)
+    chosen = [] if task["strategies"] else rows
+    joined = [(row["type"], row["size"], row["busbw"]) for row in chosen]
+    what = task["collective"] + (f" ({rows[0]['op']})" if rows[0]["op"] else "")
+    where = f"{task['ranks']} CPU ranks of {platform.node()}"
+    _plot(points, f"{what}, {where}, out of place", file, joined)
 
 
 def plot_gpu_bench(rows: list[dict[str, Any]], file: str) -> None:
@@ -25,12 +35,13 @@ def plot_gpu_bench(rows: list[dict[str, Any]], file: str) -> None:
     _plot(points, f"GPUs of {platform.node()}", file)
 
 
-def _plot(points: list[tuple[str, int, float]], title: str, file: str) -> None:
-    """(line, size, busbw) as a picture; a line's points in order of size."""
+def _plot(points: list[Point], title: str, file: str, joined: Sequence[Point] = ()) -> None:
+    """Points as a picture, a line's in order of size; `joined`: thin lines below, without a name."""
     pyplot = load_pyplot()
     figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
-    for label in dict.fromkeys(label for label, *_ in points):
-        line = sorted({(size, busbw) for of, size, busbw in points if of == label})
+    for line in _lines(joined).values():
+        axes.plot(*zip(*line, strict=True), "-", color="#bbb", linewidth=1)
+    for label, line in _lines(points).items():
         style = "--s" if label.startswith("nccl ") else "-o"
         axes.plot(*zip(*line, strict=True), style, markersize=3, label=label)
     axes.set(yscale="log", xlabel="message size", ylabel="busbw (GB/s)", title=title)
@@ -39,3 +50,10 @@ def _plot(points: list[tuple[str, int, float]], title: str, file: str) -> None:
     axes.grid(True, which="major", alpha=0.3)
     axes.legend(fontsize="small", ncols=2)
     save(figure, file, 150)
+
+
+def _lines(points: Sequence[Point]) -> dict[str, list[tuple[int, float]]]:
+    lines: dict[str, set[tuple[int, float]]] = {}
+    for name, size, busbw in points:
+        lines.setdefault(name, set()).add((size, busbw))
+    return {name: sorted(of_name) for name, of_name in lines.items()}

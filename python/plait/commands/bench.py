@@ -256,7 +256,7 @@ def _bench_cpus(task: dict[str, Any], strategies: str, plot: str, as_json: bool)
     if plot:
         from plait.bench.plots import plot_bench
 
-        plot_bench(rows, plot)
+        plot_bench(rows, task, plot)
     wrong = sum(row["wrong"] + (row["in_place_wrong"] or 0) for row in rows)
     if wrong or not cpu_ranks.bitwise_equal(rows):
         raise typer.Exit(1)

@@ -162,8 +162,17 @@ def plan_asked_for(
         return next(ranked, None) or plait.propose_one(machine, request, name, params)
     if taken := what_runs.taken_by_calls(machine, request):
         return taken
-    reasons = "; ".join(f"{name}: {reason}" for name, reason in refusals)
-    raise plait.UnsupportedError(f"no strategy takes this request: {reasons}")
+    raise plait.UnsupportedError(
+        f"no strategy takes this request on {machine.name}\n{_listed_by_reason(refusals)}"
+    )
+
+
+def _listed_by_reason(refusals: list[tuple[str, str]]) -> str:
+    """A line a reason, with the strategies that give it."""
+    names: dict[str, list[str]] = {}
+    for name, reason in refusals:
+        names.setdefault(reason.removeprefix("unsupported: "), []).append(name)
+    return "\n".join(f"  {', '.join(of)}: {reason}" for reason, of in names.items())
 
 
 def _print_ranking(

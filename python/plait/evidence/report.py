@@ -34,9 +34,10 @@ h1{font-size:1.5em}h2{font-size:1.2em;margin-top:2em;border-bottom:1px solid #dd
 table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #ddd;padding:3px 7px}
 th{background:#f4f4f4;text-align:left}.number{text-align:right}.no{background:#fdeaea}
 .wide{overflow-x:auto}svg{max-width:100%;height:auto}svg text{font:11px system-ui,sans-serif}
+svg[aria-label=topology]{width:640px}.on-line{fill:#444;paint-order:stroke;stroke:#fff;stroke-width:4px}
 #tip{position:fixed;background:#222;color:#fff;padding:3px 8px;border-radius:3px;font-size:12px;
 display:none;pointer-events:none;max-width:40em}
-@media(max-width:700px){svg{max-width:none;width:700px}.wide td{min-width:5em}}
+@media(max-width:700px){.wide svg{max-width:none;width:700px}.wide td{min-width:5em}}
 """
 SCRIPT = """
 const tip=document.getElementById('tip');
@@ -58,7 +59,7 @@ def draw_topology(topology: plait.Topology) -> str:
     colours = {"nvlink": "#2e8b57", "pcie": "#c78100", "bus": "#8e5ea2", "net": "#1b6ca8"}
     height = 620 + 18 * len({link.kind for link in topology.links})
     parts = [f'<svg viewBox="0 0 600 {height}" role="img" aria-label="topology">']
-    drawn = set()
+    drawn, labels = set(), []
     few = len(topology.links) <= 40
     for link in topology.links:
         pair = (min(link.src, link.dst), max(link.src, link.dst), link.kind)
@@ -74,7 +75,11 @@ def draw_topology(topology: plait.Topology) -> str:
         )
         if few:
             x, y = x1 + 0.42 * (x2 - x1), y1 + 0.42 * (y2 - y1)
-            parts.append(f'<text x="{x:.0f}" y="{y:.0f}" fill="#444">{link.gb_per_s:g}</text>')
+            labels.append(
+                f'<text class="on-line" x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle">'
+                f"{link.gb_per_s:g}</text>"
+            )
+    parts += labels  # above all lines
     for device, (x, y) in place.items():
         fill = "#e8f1f8" if device in outer else "#f6efe2"
         name = topology.device_label(device)
@@ -96,10 +101,13 @@ def _places(topology: plait.Topology, outer: list[int]) -> dict[int, tuple[float
         here = [i for i, device in enumerate(topology.devices) if device.node == node]
         inner = [i for i in here if i not in outer]
         x, y = room * (number % across + 0.5), room * (number // across + 0.5)
+        ranks = [i for i in here if i in outer]
         few = 0.15 if len(inner) > 1 else 0.0
-        for devices, part in (([i for i in here if i in outer], 0.4), (inner, few)):
+        # Memories stand between two ranks' directions, so that no link hides another's.
+        between = math.pi / max(1, len(ranks))
+        for devices, part, first in ((ranks, 0.4, 0.0), (inner, few, between)):
             for turn, device in enumerate(devices):
-                angle = 2 * math.pi * turn / len(devices) - math.pi / 2
+                angle = 2 * math.pi * turn / len(devices) - math.pi / 2 + first
                 place[device] = (
                     x + room * part * math.cos(angle),
                     y + room * part * math.sin(angle),
@@ -144,8 +152,14 @@ def predictions(
 def draw_curves(predicted: Curves, measured: Curves) -> str:
     """SVG: busbw over message size, both on logarithmic scales; measured curves are dashed.
 
-    Drawn are the strategies that were measured and the best of the others; each has one colour.
+    Drawn are the strategies that were measured and the best of the others; each has one colour. Of
+    what was measured, ways of which there is no prediction are left out, except NCCL.
     """
+    measured = {
+        name: points
+        for name, points in measured.items()
+        if name.removesuffix(" (measured)") in ("NCCL", *predicted)
+    }
     was_measured = {name.removesuffix(" (measured)") for name in measured}
     top = sorted(
         predicted.items(),
@@ -172,9 +186,10 @@ def draw_curves(predicted: Curves, measured: Curves) -> str:
         y = at(2**low_x, 10.0**decade)[1]
         parts.append(f'<line x1="60" x2="680" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
         parts.append(f'<text x="52" y="{y + 4:.1f}" text-anchor="end">{10.0**decade:g}</text>')
-    for size in sorted({size for size, _ in points})[:: max(1, round(span_x / 9))]:
-        x = at(size, 1)[0]
-        parts.append(f'<text x="{x:.0f}" y="400" text-anchor="middle">{human_bytes(size)}</text>')
+    for power in range(math.ceil(low_x), math.floor(high_x) + 1, max(1, round(span_x / 9))):
+        x = at(2**power, 1)[0]
+        told = human_bytes(2**power)
+        parts.append(f'<text x="{x:.0f}" y="400" text-anchor="middle">{told}</text>')
     parts.append('<text x="60" y="18">busbw GB/s</text>')
     for number, (name, line, dash) in enumerate(curves):
         colour = colours[name.removesuffix(" (measured)")]
@@ -366,7 +381,7 @@ def html_of(found: Report) -> str:
     )
     sections = [
         f"<h1>plait: {_text(topology.name)}</h1><p>{_text(topology.source)}</p>",
-        "<h2>Links (GB/s a direction)</h2>" + _wide(draw_topology(topology)),
+        "<h2>Links (GB/s a direction)</h2>" + draw_topology(topology),
         *curves,
         f"<h2>{_text(runs.title)} at {human_bytes(size)}</h2><p>{timeline.total_ns / 1e3:.1f} us, "
         f"{timeline.busbw_gb_per_s:.1f} GB/s busbw, bound by {_text(timeline.bound_by)}, "

@@ -80,11 +80,16 @@ TEST_CASE("the matrix has nvidia-smi's cells, and every path below it") {
   const std::string board = print(load_topology("hgx-h200"));
   CHECK(contains(board, "NV18"));
   CHECK(contains(board, "nvlink:0>3"));
-  CHECK(contains(print(local_cpu(2)), "SHM"));
+  CHECK(contains(print(local_cpu(2)), "CPU0  X     SHM"));
+  CHECK(contains(print(local_cpu(16)), "CPU0 to CPU15  SHM         0"));  // a row for all
+  CHECK_FALSE(contains(print(local_cpu(16)), "CPU7"));
   const std::string cluster = print(load_topology("vista"));
   CHECK(contains(cluster, "net:0>1"));
   CHECK_FALSE(contains(cluster, "net:0>2"));  // a line a kind
   Topology pcie = test::two_sockets();
   pcie = without(pcie, {"nvlink:0-1"});
   CHECK(contains(print(pcie), "GPU0  X     NODE  SYS   SYS"));
+  Topology one_way = load_topology("hgx-h200");
+  std::erase_if(one_way.links, [](const Link& link) { return link.dst == 0; });
+  CHECK(contains(print(one_way), "GPU1  -     X     NV18"));
 }

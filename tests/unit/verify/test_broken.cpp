@@ -284,7 +284,7 @@ TEST_CASE("contract: wrong, missing, doubled and misplaced contributions") {
   expect(plan, "contract", 1, "found that nobody writes it");
   plan = three();
   op(plan, 0, OpKind::reduce).srcs.pop_back();
-  expect(plan, "contract", 1, "found 0+1, in which 2 lacks");
+  expect(plan, "contract", 1, "found 0+1, which lacks 2");
   plan = three();
   op(plan, 0, OpKind::reduce).srcs.push_back(op(plan, 0, OpKind::reduce).srcs[0]);
   expect(plan, "contract", 1, "counts 0 twice");
