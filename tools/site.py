@@ -24,8 +24,27 @@ CONF = """project = "plait"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 html_theme = "furo"
 html_title = "plait"
+html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
 myst_heading_anchors = 4
 autodoc_typehints = "description"
+"""
+# Code has up to 100 columns, and some tables eight.
+FRAME = """
+## The report of {machine}
+
+`plait report -T {machine}`, without the papers' experiments
+([alone](_static/{machine}.html)):
+
+```{{raw}} html
+<iframe src="_static/{machine}.html" title="report of {machine}"></iframe>
+```
+"""
+CSS = """.content { width: 58em; max-width: 100%; }
+.content pre { font-size: 0.85em; }
+.content table { font-size: 0.9em; }
+iframe { width: 100%; height: 50em; border: 1px solid #ddd; }
 """
 LINK = re.compile(r"\[([^\]]*)\]\(([^)#:\s]+)(#[^)]*)?\)")
 
@@ -80,6 +99,21 @@ def gather() -> None:
         index.write("\n```{toctree}\n:hidden:\n:glob:\n0*\n```\n")
     (PAGES / "commands.md").write_text(commands())
     (PAGES / "conf.py").write_text(CONF)
+    (PAGES / "_static").mkdir()
+    (PAGES / "_static" / "wide.css").write_text(CSS)
+    show_reports()
+
+
+def show_reports() -> None:
+    """The page on reports shows some."""
+    import plait
+    from plait.evidence.report import page
+
+    with (PAGES / "report.md").open("a") as guide:
+        for machine in ("mist", "dgx1v"):
+            made = page(plait.load_topology(machine), results=ROOT / "bench" / "results", evidence=[])
+            (PAGES / "_static" / f"{machine}.html").write_text(made)
+            guide.write(FRAME.format(machine=machine))
 
 
 def main() -> int:
