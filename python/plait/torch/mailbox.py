@@ -82,7 +82,8 @@ class Mailbox:
             self._reach(peer, seconds)
         memory = memory_of(whole)
         with self._guard:
-            self._check_open(f"send to rank {peer}")
+            if why := self._why_closed():
+                raise closed(f"send to rank {peer}", why)
             out = self._out.get(peer)
             sent = 0 if out is None else out.send_now((kind, tag), memory)
             if sent == HEADER.size + len(memory):
@@ -110,7 +111,8 @@ class Mailbox:
             if one not in self._in:
                 self._listen_to(one, seconds)
         with self._guard:
-            self._check_open(message.what)
+            if why := self._why_closed():
+                raise closed(message.what, why)
             if not self._take_kept(message):
                 self._receives.append(message)
                 self._forsake()
@@ -240,10 +242,8 @@ class Mailbox:
 
     # Streams.
 
-    def _check_open(self, what: str) -> None:
-        why = self._closed or self._is_leaving
-        if why:
-            raise closed(what, why)
+    def _why_closed(self) -> str:
+        return self._closed or self._is_leaving
 
     def _reach(self, peer: int, seconds: float) -> None:
         """The stream to a peer, made now where there is none."""
@@ -257,7 +257,8 @@ class Mailbox:
                 "groups of several hosts"
             )
         with self._guard:
-            self._check_open(f"reaching rank {peer}")
+            if why := self._why_closed():
+                raise closed(f"reaching rank {peer}", why)
             if peer in self._out:
                 return
             try:
@@ -268,7 +269,8 @@ class Mailbox:
     def _listen_to(self, peer: int, seconds: float) -> None:
         """By its stream; where it has not sent yet, by one to it, whose end tells that it ended."""
         with self._guard:
-            self._check_open(f"recv from rank {peer}")
+            if why := self._why_closed():
+                raise closed(f"recv from rank {peer}", why)
             self._accept()
             if peer in self._in:
                 return
@@ -337,7 +339,8 @@ class Mailbox:
     def _read(self, incoming: Incoming) -> None:
         """As much as there is, while somebody waits for it; and what is to be answered."""
         try:
-            incoming.answer()
+            if incoming.answers > 0:
+                incoming.answer()
             while self._wants(incoming):
                 if incoming.message is None:
                     header = incoming.header()
@@ -353,14 +356,14 @@ class Mailbox:
     def _wants(self, incoming: Incoming) -> bool:
         if incoming.message is not None:
             return True  # in the middle of one
-        if incoming.peer in self._lost:
+        if not self._receives or incoming.peer in self._lost:
             return False
         return any(one.peer in (None, incoming.peer) for one in self._receives)
 
     def _begin(self, incoming: Incoming, kind: int, tag: int, length: int, address: int) -> None:
         """A message, of which the header has come: to the first posted receive that fits, else to
         memory that keeps it."""
-        found: Message | Kept = Kept((kind, tag), 0)
+        found: Message | Kept | None = None
         for message in self._receives:
             if message.peer in (None, incoming.peer) and message.key == (kind, tag):
                 self._receives.remove(message)
@@ -369,7 +372,7 @@ class Mailbox:
                 else:
                     message.end(wrong_size(message, incoming.peer, length))
                 break
-        if isinstance(found, Kept):
+        if found is None:
             found = Kept((kind, tag), length)
             incoming.kept.append(found)
         incoming.next_is(found)
@@ -476,7 +479,7 @@ class Mailbox:
     def _drive(self, until: Message | None, end: float) -> None:
         """Moves bytes until that message has ended, or the time. None = all of them have, or
         another thread wants to."""
-        looks = self._looks.begin() if until is not None else 0
+        looks = self._looks.begin(until.nbytes) if until is not None else 0
         while True:
             with self._guard:
                 if not self._closed:

@@ -17,6 +17,7 @@ import struct
 import termios
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import plait
@@ -26,6 +27,7 @@ AT_ONCE = 1 << 20  # bytes of one system call, so that others' turns come betwee
 SHOWN_FROM = 1 << 17  # bytes; smaller ones are there sooner through the socket
 _SMALL = 1 << 15  # bytes, tried at once
 _BETWEEN = 1 << 26  # bytes, after which an abort is heard
+_BY_TWO_FROM = 1 << 22  # bytes; smaller ones are read before another thread wakes
 _AHEAD = 1 << 14  # bytes read with a header, so that a small message is one system call
 _HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _HELLO = struct.Struct("<qQ16s")  # the sender's rank; where it has its mark, and that mark
@@ -244,6 +246,7 @@ class Incoming:
         self.message: Message | Kept | None = None  # None: a header is to come
         self.at = 0  # bytes of it that have come
         self.kept: deque[Kept] = deque()
+        self._helper: ThreadPoolExecutor | None = None  # reads a half of large messages
         self.answers = 0  # to messages that were read in place, which its sender has not got yet
 
     def has_more(self) -> bool:
@@ -253,10 +256,11 @@ class Incoming:
     def header(self) -> tuple[int, int, int, int] | None:
         """The next one, or None where it has not come yet. OSError, EOFError at the end."""
         if self._to - self._from < HEADER.size:
-            self._ahead[: self._to - self._from] = bytes(self._ahead[self._from : self._to])
-            self._to -= self._from
-            self._from = 0
-            self._to += self._receive(self._ahead[self._to :])
+            left = self._to - self._from
+            if left > 0:
+                self._ahead[:left] = bytes(self._ahead[self._from : self._to])
+            self._from, self._to = 0, left
+            self._to += self._receive(self._ahead[left:] if left > 0 else self._ahead)
             if self._to < HEADER.size:
                 return None
         found = HEADER.unpack_from(self._ahead, self._from)
@@ -270,27 +274,38 @@ class Incoming:
     def body(self) -> bool:
         """More of the message; whether it is whole. OSError, EOFError at the end."""
         assert self.message is not None
-        memory = self.message.memory
-        ahead = min(self._to - self._from, len(memory) - self.at)
+        memory, length = self.message.memory, len(self.message.memory)
+        ahead = min(self._to - self._from, length - self.at)
         if ahead > 0:
             memory[self.at : self.at + ahead] = self._ahead[self._from : self._from + ahead]
             self._from += ahead
             self.at += ahead
-        if self.at < len(memory):
+        if self.at < length:
             self.at += self._receive(memory[self.at :])
-        return self.at == len(memory)
+        return self.at == length
 
     def read_shown(self, address: int, memory: memoryview, must_end: Callable[[], bool]) -> None:
         """A whole message where it lies; the sender keeps it until it hears of that. EOFError,
         OSError where it does not come."""
         for at in range(0, len(memory), _BETWEEN):
             piece = memory[at : at + _BETWEEN]
-            if must_end() or not read_memory(self._process, address + at, piece):
+            if must_end() or not self._read_piece(address + at, piece):
                 raise EOFError
         if any(events & _HUNG_UP for _, events in self._poll.poll(0)):
             raise EOFError  # the sender has given up: nobody knows what it had there meanwhile
         self.answers += 1
         self.answer()
+
+    def _read_piece(self, address: int, piece: memoryview) -> bool:
+        """By two threads where that is sooner: the sender waits meanwhile, so its core is free."""
+        if len(piece) < _BY_TWO_FROM:
+            return read_memory(self._process, address, piece)
+        if self._helper is None:
+            self._helper = ThreadPoolExecutor(1, "plait-mail-half")
+        half = len(piece) // 2
+        rest = self._helper.submit(read_memory, self._process, address + half, piece[half:])
+        is_read = read_memory(self._process, address, piece[:half])
+        return rest.result() and is_read
 
     def answer(self) -> None:
         """As many answers as the socket takes: it holds some hundreds. OSError at the end."""
@@ -323,12 +338,14 @@ class Looks:
     others share the cores, or the peer comes much later: the next waits do without."""
 
     _MOST, _IN_VAIN, _WITHOUT = 100, 4, 50  # a look takes a microsecond
+    _MOST_OF_BYTES = 512
 
     def __init__(self, ranks: int) -> None:
         self._has_cores = ranks <= len(os.sched_getaffinity(0))
         self._in_vain = self._without = 0
 
-    def begin(self) -> int:
+    def begin(self, sent: int) -> int:
+        """sent: the bytes that a send waits for, which a peer reads meanwhile."""
         if not self._has_cores:
             return 0
         if self._without > 0:
@@ -337,7 +354,7 @@ class Looks:
         self._in_vain += 1
         if self._in_vain >= self._IN_VAIN:
             self._in_vain, self._without = 0, self._WITHOUT
-        return self._MOST
+        return self._MOST + min(sent >> 12, self._MOST_OF_BYTES)
 
     def end(self, left: int) -> None:
         """left: of the looks that begin() gave."""
