@@ -109,9 +109,10 @@ def show_reports() -> None:
     import plait
     from plait.evidence.report import page
 
+    results = ROOT / "bench" / "results"
     with (PAGES / "report.md").open("a") as guide:
         for machine in ("mist", "dgx1v"):
-            made = page(plait.load_topology(machine), results=ROOT / "bench" / "results", evidence=[])
+            made = page(plait.load_topology(machine), results=results, evidence=[])
             (PAGES / "_static" / f"{machine}.html").write_text(made)
             guide.write(FRAME.format(machine=machine))
 

@@ -36,7 +36,7 @@ def plot_gpu_bench(rows: list[dict[str, Any]], file: str) -> None:
 
 
 def _plot(points: list[Point], title: str, file: str, joined: Sequence[Point] = ()) -> None:
-    """Points as a picture, a line's in order of size; `joined`: thin lines below, without a name."""
+    """Points as a picture, a line's in order of size. `joined`: thin lines below, nameless."""
     pyplot = load_pyplot()
     figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
     for line in _lines(joined).values():

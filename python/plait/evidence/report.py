@@ -34,7 +34,8 @@ h1{font-size:1.5em}h2{font-size:1.2em;margin-top:2em;border-bottom:1px solid #dd
 table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #ddd;padding:3px 7px}
 th{background:#f4f4f4;text-align:left}.number{text-align:right}.no{background:#fdeaea}
 .wide{overflow-x:auto}svg{max-width:100%;height:auto}svg text{font:11px system-ui,sans-serif}
-svg[aria-label=topology]{width:640px}.on-line{fill:#444;paint-order:stroke;stroke:#fff;stroke-width:4px}
+svg[aria-label=topology]{width:640px}
+.on-line{fill:#444;paint-order:stroke;stroke:#fff;stroke-width:4px}
 #tip{position:fixed;background:#222;color:#fff;padding:3px 8px;border-radius:3px;font-size:12px;
 display:none;pointer-events:none;max-width:40em}
 @media(max-width:700px){.wide svg{max-width:none;width:700px}.wide td{min-width:5em}}
