@@ -21,7 +21,8 @@ from result_rows import keep, show
 import plait
 from plait import _core
 
-PIECES = (1, 4, 16, 64)
+WAYS = [("multi_node", pieces) for pieces in (1, 4, 16, 64)]
+WAYS += [("node_order", pieces) for pieces in (1, 16)]
 WORLD = MPI.COMM_WORLD
 
 
@@ -43,21 +44,21 @@ def measure(comm: plait.Communicator, mib: int, turns: int) -> list[dict[str, An
         wanted = np.empty_like(mine)
         taken = slowest_s(comm, WORLD.Allreduce, mine, wanted)
         times.setdefault("MPI_Allreduce", []).append(taken)
-        for pieces in PIECES:
+        for strategy, pieces in WAYS:
             found = np.full_like(mine, np.nan)
-            how = {"strategy": "multi_node", "params": {"pieces": pieces}}
+            how = {"strategy": strategy, "params": {"pieces": pieces}}
             taken = slowest_s(comm, comm.all_reduce, mine, out=found, **how)
-            times.setdefault(f"multi_node pieces={pieces}", []).append(taken)
+            times.setdefault(f"{strategy} pieces={pieces}", []).append(taken)
             if not np.array_equal(found, wanted):
-                raise SystemExit(f"wrong sums in {pieces} pieces")
+                raise SystemExit(f"wrong sums by {strategy} in {pieces} pieces")
     rows = []
     for way, seconds in times.items():
         row = {"way": way, "ranks": comm.ranks, "MiB": mib}
         row |= {"ms": round(1e3 * statistics.median(seconds[1:]), 1), "simulated_ms": ""}
-        if way.startswith("multi_node"):
+        if "pieces=" in way:
             request = plait.Request("all_reduce", count, "fp32", ranks=comm.ranks)
             pieces = {"pieces": int(way.rpartition("=")[2])}
-            plan = comm.plan_for(request, "multi_node", pieces)
+            plan = comm.plan_for(request, way.partition(" ")[0], pieces)
             row["simulated_ms"] = round(_core.predicted_ns(plan, comm.topology) / 1e6, 1)
         rows.append(row)
     return rows

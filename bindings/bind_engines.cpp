@@ -54,6 +54,9 @@ void bind_engines(nb::module_& module) {
                    [](const cuda::Choice& choice) { return cuda::params_of(choice.tuning); })
       .def_prop_ro("by", [](const cuda::Choice& choice) { return cuda::name_of(choice.by); })
       .def_ro("beats_nccl", &cuda::Choice::beats_nccl, "None where that is not known.");
+  module.def("taken_by_calls", &taken_by_calls, nb::arg("topology"), nb::arg("request"),
+             nb::call_guard<nb::gil_scoped_release>(),
+             "The plan by lanes of a call that names no strategy; UnsupportedError where none is.");
   module.def("engines", &engine_infos, "What serves calls on GPUs, as StrategyInfo.");
   module.def("engine_params", &cuda::params, "The parameters that engines take.");
   module.def(

@@ -87,23 +87,15 @@ def by_lanes(machine: plait.Topology, plan: plait.Plan, by: str) -> Runs:
     return Runs(LANES, dict(plan.params), by, predicted_us, plan, plait.verify(plan))
 
 
-SIMULATED_OPS = 50_000  # of one choice, as in choose.cpp
-
-
 def taken_by_calls(machine: plait.Topology, request: plait.Request) -> plait.Plan | None:
-    """What a call that names no strategy runs by lanes: the first in rank order, else the first.
+    """What a call that names no strategy runs by lanes, as communicators choose it.
 
-    Ranks on GPUs go by the simulator, CPU ranks by the planner's own estimate.
+    Where none of them would, the cheapest proposal, if there is any.
     """
-    on_gpus = any(device.kind == "gpu" for device in machine.devices)
-    if on_gpus:
-        first = [one.plan for one in plait.ranked(machine, request, SIMULATED_OPS)[0]]
-    else:
-        first = plait.propose(machine, request)[0]
-    own = {info.name for info in plait.strategies() if not info.source.endswith(".py")}
-    may = [plan for plan in first if not plan.symmetric and plan.strategy in own]
-    in_order = (plan for plan in may if plan.sum_order == "rank_order")
-    return next(in_order, None) or next(iter(may or first), None)
+    try:
+        return _core.taken_by_calls(machine, request)
+    except plait.UnsupportedError:
+        return next(iter(plait.propose(machine, request)[0]), None)
 
 
 BUDGETS_MIB = (48, 64, 96, 128, 183, 256, 640)

@@ -1,9 +1,11 @@
 // Choosing: PLAIT_ALGO or the call's strategy, else the cheapest proposal that sums in rank order,
-// else (where bitwise results are not asked for) the cheapest of all. Every plan is proved before
+// else (where bitwise results are not asked for) the cheapest of all. Over more than two nodes rank
+// order goes through all of them in turn, and is for who asks for it. Every plan is proved before
 // its first run.
 #include "comm/choose.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "base/env.hpp"
 #include "base/log.hpp"
@@ -50,6 +52,13 @@ std::vector<Plan> candidates(const Topology& topology, const Request& request,
   for (RankedPlan& one : ranked_of(std::move(proposals), topology, kSimulatedOps))
     plans.push_back(std::move(one.plan));
   return plans;
+}
+
+bool is_on_many_nodes(const Topology& topology, const Request& request) {
+  std::set<int> nodes;
+  for (const int device : request.devices)
+    nodes.insert(topology.devices[static_cast<std::size_t>(device)].node);
+  return nodes.size() > 2;
 }
 
 std::string describe_plan(const ProvedPlan& chosen) {
@@ -121,10 +130,11 @@ Plan Chooser::pick(const Request& asked, const CallOptions& options) const {
     return plan;
   }
   std::vector<Plan> plans = candidates(*topology_, request);
-  const auto rank_order = std::find_if(plans.begin(), plans.end(), [&](const Plan& plan) {
-    return allowed(plan) && plan.sum_order == SumOrder::rank_order;
+  const bool any_order = is_on_many_nodes(*topology_, request);
+  const auto first = std::find_if(plans.begin(), plans.end(), [&](const Plan& plan) {
+    return allowed(plan) && (any_order || plan.sum_order == SumOrder::rank_order);
   });
-  if (rank_order != plans.end()) return std::move(*rank_order);
+  if (first != plans.end()) return std::move(*first);
   const auto any =
       std::find_if(plans.begin(), plans.end(), [&](const Plan& plan) { return allowed(plan); });
   if (any != plans.end()) return std::move(*any);
@@ -185,7 +195,9 @@ std::string Chooser::explain(const Request& request) {
   const PlainFloats same_on_every_rank;
   const auto chosen = plan_for(request, {});
   std::vector<Refusal> refusals;
-  const std::vector<Plan> plans = candidates(*topology_, checked(request, *topology_), &refusals);
+  const Request placed = checked(request, *topology_);
+  const std::vector<Plan> plans = candidates(*topology_, placed, &refusals);
+  const bool any_order = is_on_many_nodes(*topology_, placed);
   std::string lines = text(name_of(request), " of ", amount_of(request), " ", name_of(request.type),
                            ", ", name_of(request.op), ", on ", request.ranks, " ranks of ",
                            topology_->name, "\n", "chosen: ", describe_plan(*chosen));
@@ -195,7 +207,7 @@ std::string Chooser::explain(const Request& request) {
     const std::string refused = refusal(plan);
     const std::string why = label(plan) == chosen->label ? "  <- chosen"
                             : !refused.empty()           ? text("  (", refused, ")")
-                            : plan.sum_order == SumOrder::rank_order
+                            : any_order || plan.sum_order == SumOrder::rank_order
                                 ? ""
                                 : "  (does not sum in rank order)";
     lines += text("  ", label(plan), why, "\n");

@@ -53,12 +53,13 @@ class Chooser {
   /// A caller's own plan, proved at first sight; Error(invalid_argument) with the first findings.
   std::shared_ptr<const ProvedPlan> proved(const Plan& plan);
   std::string explain(const Request& request);
+  /// The plan of plan_for(), not proved.
+  Plan pick(const Request& request, const CallOptions& options) const;
 
  private:
   using Key =
       std::tuple<int, std::uint64_t, int, int, int, int, int, std::vector<int>,
                  std::vector<std::uint64_t>, std::string, std::map<std::string, std::int64_t>>;
-  Plan pick(const Request& request, const CallOptions& options) const;
   bool allowed(const Plan& plan) const;
   std::string refusal(const Plan& plan) const;
   std::string why_not_over_nodes(const Plan& plan) const;

@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "base/text.hpp"
+#include "comm/choose.hpp"
+#include "comm/node_program.hpp"
 #include "exec/cuda/copies/copy_tuning.hpp"
 #include "exec/float_mode.hpp"
 #include "plait/error.hpp"
@@ -28,6 +30,23 @@ bool are_linked(const Topology& topology, const Request& request) {
 }
 
 }  // namespace
+
+Plan taken_by_calls(const Topology& topology, const Request& asked) {
+  const PlainFloats same_on_every_rank;
+  const Request request = checked(asked, topology);
+  std::vector<std::string> hosts;  // by rank
+  bool on_gpus = false;
+  for (const int device : request.devices) {
+    const Device& one = topology.devices[static_cast<std::size_t>(device)];
+    hosts.push_back(text(one.node));
+    on_gpus = on_gpus || one.kind == DeviceKind::gpu;
+  }
+  const Nodes nodes = nodes_of(hosts, 0, 0);
+  const bool over_nodes = nodes.count() > 1;
+  CallOptions options;
+  if (over_nodes && on_gpus) options = options_over_nodes(nodes, request, false);
+  return Chooser(topology, {}, false, {}, over_nodes).pick(request, options);
+}
 
 cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
                         const std::vector<int>& devices) {

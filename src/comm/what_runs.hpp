@@ -35,6 +35,9 @@ std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& 
                                        cuda::TuningTable table = {},
                                        std::uint64_t memory_bytes = cuda::kUsualMemoryBytes,
                                        int pair_of = 0);
+/// The plan by lanes that a call takes where it names no strategy and no setting says otherwise.
+/// Error(unsupported) where there is none.
+Plan taken_by_calls(const Topology& topology, const Request& request);
 /// For a selector of ranks on these devices of the topology (empty = the first ones): calls in
 /// graphs.
 cuda::Predict predictor(const Topology& topology, const cuda::Group& group,

@@ -187,6 +187,11 @@ class Pricer {
     if (mine.size() > 1) made.push_back({member, mine[(place + 1) % mine.size()], bytes});
     if (nodes_.size() < 2) return;
     const std::vector<int>& others = (++here == nodes_.end() ? nodes_.begin() : here)->second;
+    // A broadcast's bytes do not come back to the root's node, and a reduction's do not leave it.
+    const int home = node_of(request_.root);
+    const Collective what = request_.collective;
+    if (what == Collective::broadcast && node_of(others.front()) == home) return;
+    if (what == Collective::reduce && node_of(member) == home) return;
     made.push_back({member, others[place % others.size()],
                     between * bytes / static_cast<double>(mine.size())});
   }

@@ -3,6 +3,9 @@
 // goes on from that, and so on; the last node has the result and broadcasts it: one shard each way
 // on each rail, whatever the number of nodes. Else every rank's own data come to who sums them,
 // which costs as many shards as a node has ranks.
+#include <algorithm>
+#include <utility>
+
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "planner/rails.hpp"
@@ -13,7 +16,10 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-// Portion i is with node k while piece i + 1 is with node k - 1.
+// Piece i is with node k while piece i + 1 is with node k - 1. A rank's calls begin one after the
+// other, and so what it sends waits for what it gets. So rails take turns: on even ones sums so far
+// go on before a result comes back, on odd ones it is the other way round. A link that rails share
+// then carries both ways at once.
 void go_on_from_node_to_node(Builder& builder, Rails& rails, const Params& params) {
   const double staged = 2.0 / rails.shards();  // of sums so far, two pieces' in turn
   const std::vector<Portion> pieces =
@@ -22,27 +28,43 @@ void go_on_from_node_to_node(Builder& builder, Rails& rails, const Params& param
             count = static_cast<int>(pieces.size());
   rails.stage(pieces);
   std::vector<std::vector<int>> under_way(pieces.size());  // by piece: the calls it is in
+  const auto shard_of = [&](int index) -> Rails::Where {
+    return [&rails, &piece = pieces[at(index)]](int rank, int rail) {
+      return rails.out(rank, piece, rail);
+    };
+  };
+  const auto so_far_of = [&](int index) -> Rails::Where {
+    const std::uint64_t bytes = pieces[at(index)].each * bytes_of(builder.request().type);
+    return [&rails, index, bytes](int rank, int) { return rails.staged(rank, at(index), bytes); };
+  };
+  const auto sum = [&](int node, int index) {
+    const Portion& piece = pieces[at(index)];
+    for (const int call : std::exchange(under_way[at(index)], {})) rails.calls().await(call);
+    rails.sum_in(
+        rails.groups()[at(node)], piece,
+        [&](int rank, int part) { return rails.in(rank, piece, part); }, shard_of(index),
+        node + 1 == nodes, node == 0 ? Rails::Where{} : so_far_of(index));
+  };
+  const auto carry = [&](int node, int index, int first_rail) {
+    const Portion& piece = pieces[at(index)];
+    const Rails::Where shard = shard_of(index);
+    for (int rail = first_rail; rail < piece.shards; rail += 2)
+      under_way[at(index)].push_back(
+          node + 1 < nodes
+              ? rails.across_pair_on(rail, piece, node, node + 1, shard, so_far_of(index))
+              : rails.across_on(rail, Collective::broadcast, piece, node, shard, shard));
+  };
   for (int step = 0; step < count + nodes; ++step) {
-    for (int node = 0; node < nodes; ++node) {
-      const int index = step - node;
-      if (index < 0 || index >= count) continue;
-      const Portion& piece = pieces[at(index)];
-      const Rails::Where shard = [&](int rank, int rail) { return rails.out(rank, piece, rail); };
-      const Rails::Where so_far = [&](int rank, int) {
-        return rails.staged(rank, at(index), piece.each * bytes_of(builder.request().type));
-      };
-      for (const int call : under_way[at(index)]) rails.calls().await(call);
-      rails.sum_in(
-          rails.groups()[at(node)], piece,
-          [&](int rank, int part) { return rails.in(rank, piece, part); }, shard, node + 1 == nodes,
-          node == 0 ? Rails::Where{} : so_far);
-      under_way[at(index)] = node + 1 < nodes
-                                 ? rails.across_pair(piece, node, node + 1, shard, so_far)
-                                 : rails.across(Collective::broadcast, piece, node, shard, shard);
-    }
+    std::vector<int> busy;  // nodes that have a piece in this step
+    for (int node = 0; node < nodes; ++node)
+      if (step - node >= 0 && step - node < count) busy.push_back(node);
+    for (const int node : busy) sum(node, step - node);
+    for (const int node : busy) carry(node, step - node, 0);
+    std::reverse(busy.begin(), busy.end());
+    for (const int node : busy) carry(node, step - node, 1);
     if (step < nodes) continue;
     const Portion& piece = pieces[at(step - nodes)];
-    const Rails::Where shard = [&](int rank, int rail) { return rails.out(rank, piece, rail); };
+    const Rails::Where shard = shard_of(step - nodes);
     for (const int call : under_way[at(step - nodes)]) rails.calls().await(call);
     for (const std::vector<int>& group : rails.groups())
       if (group.size() > 1) rails.spread_in(group, piece, shard, shard);

@@ -130,38 +130,46 @@ void Rails::deal_in(const std::vector<int>& group, int root, const Portion& piec
   }
 }
 
-std::vector<int> Rails::across(Collective collective, const Portion& piece, int root,
-                               const Where& src, const Where& dst, bool finish, int peer) {
+int Rails::across_on(int rail, Collective collective, const Portion& piece, int root,
+                     const Where& src, const Where& dst, bool finish, int peer) {
   Request request = builder_.request();
   request.collective = collective;
   request.count = piece.each;
   request.ranks = static_cast<int>(groups_.size());
   request.root = root;
   request.peer = peer;
-  std::vector<int> made;
-  for (int rail = 0; rail < piece.shards; ++rail) {
-    std::vector<Part> parts;
-    for (int group = 0; group < request.ranks; ++group) {
-      const int rank = groups_[at(group)][at(rail)];
-      parts.push_back({rank});
-      if (input_bytes(request, group) != 0) parts.back().src = src(rank, rail);
-      if (output_bytes(request, group) != 0) parts.back().dst = dst(rank, rail);
-    }
-    made.push_back(calls_.across(collective, piece.each, root, parts, finish, peer));
+  std::vector<Part> parts;
+  for (int group = 0; group < request.ranks; ++group) {
+    const int rank = groups_[at(group)][at(rail)];
+    parts.push_back({rank});
+    if (input_bytes(request, group) != 0) parts.back().src = src(rank, rail);
+    if (output_bytes(request, group) != 0) parts.back().dst = dst(rank, rail);
   }
+  return calls_.across(collective, piece.each, root, parts, finish, peer);
+}
+
+std::vector<int> Rails::across(Collective collective, const Portion& piece, int root,
+                               const Where& src, const Where& dst, bool finish, int peer) {
+  std::vector<int> made;
+  for (int rail = 0; rail < piece.shards; ++rail)
+    made.push_back(across_on(rail, collective, piece, root, src, dst, finish, peer));
   return made;
 }
 
 std::vector<int> Rails::across_pair(const Portion& piece, int from, int to, const Where& src,
                                     const Where& dst) {
   std::vector<int> made;
-  for (int rail = 0; rail < piece.shards; ++rail) {
-    const int sender = groups_[at(from)][at(rail)], receiver = groups_[at(to)][at(rail)];
-    made.push_back(calls_.across(Collective::copy, piece.each, 0,
-                                 {{sender, src(sender, rail)}, {receiver, {}, dst(receiver, rail)}},
-                                 false, 1));
-  }
+  for (int rail = 0; rail < piece.shards; ++rail)
+    made.push_back(across_pair_on(rail, piece, from, to, src, dst));
   return made;
+}
+
+int Rails::across_pair_on(int rail, const Portion& piece, int from, int to, const Where& src,
+                          const Where& dst) {
+  const int sender = groups_[at(from)][at(rail)], receiver = groups_[at(to)][at(rail)];
+  return calls_.across(Collective::copy, piece.each, 0,
+                       {{sender, src(sender, rail)}, {receiver, {}, dst(receiver, rail)}}, false,
+                       1);
 }
 
 void Rails::run(const std::vector<Portion>& pieces,

@@ -57,6 +57,11 @@ class Rails {
   /// From the carriers of one group to those of another.
   std::vector<int> across_pair(const Portion& piece, int from, int to, const Where& src,
                                const Where& dst);
+  /// The same on one rail.
+  int across_on(int rail, Collective collective, const Portion& piece, int root, const Where& src,
+                const Where& dst, bool finish = false, int peer = 0);
+  int across_pair_on(int rail, const Portion& piece, int from, int to, const Where& src,
+                     const Where& dst);
   /// Portion i + 1 goes in while piece i is between nodes; then that goes out.
   void run(const std::vector<Portion>& pieces,
            const std::function<void(const Portion&, std::size_t)>& in,

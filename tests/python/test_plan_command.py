@@ -50,6 +50,14 @@ def test_it_is_marked_and_shown():
     assert shown in marked and "rank_order" in marked
 
 
+@pytest.mark.parametrize(("nodes", "wanted"), [("mist-2", "multi_node("), ("mist", "fold(")])
+def test_over_nodes_no_plan_is_marked_that_nothing_runs(nodes, wanted):
+    text = said("all_reduce", "-T", nodes, "--bytes", "64K")
+    (marked,) = [line for line in text.splitlines() if "<- calls by lanes" in line]
+    assert wanted in marked
+    assert ("the first in rank order" in text) == (nodes == "mist")
+
+
 def test_names_of_plans_are_whole_on_narrow_screens():
     text = said("all_reduce", "-T", "mist", "--bytes", "64M", columns="60")
     assert "hierarchical(chunks=32,host_permille=250,lanes=1)" in text

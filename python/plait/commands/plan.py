@@ -238,7 +238,8 @@ def _print_runs(
     what = f"engine {runs.engine}" if runs.engine != what_runs.LANES else "by lanes"
     whose = BY_WHOSE_WORD[runs.by]
     if (runs.engine, runs.by) == (what_runs.LANES, "simulated"):
-        whose = "as calls choose: the first in rank order"
+        is_rank_order = plan.sum_order == "rank_order"
+        whose = "as calls choose" + (": the first in rank order" if is_rank_order else "")
     busbw = sizes.bandwidth(request, runs.predicted_us / 1e6)["busbw"]
     lines = {
         "runs": f"{what}, {whose}",

@@ -7,8 +7,11 @@
 #include <cfenv>
 
 #include "comm/choose.hpp"
+#include "comm/what_runs.hpp"
 #include "exec/float_mode.hpp"
 #include "plait/error.hpp"
+#include "plait/timeline.hpp"
+#include "topo/cluster.hpp"
 #include "unit/scale.hpp"
 
 using namespace plait;
@@ -59,6 +62,30 @@ TEST_CASE("where no plan can run there is an error that says what each lacks") {
   CHECK(said.find("no plan for all_reduce of 64 fp32") != std::string::npos);
   CHECK(said.find("; direct") != std::string::npos);
   CHECK(said.find(" wants a pony") != std::string::npos);
+}
+
+TEST_CASE("over two nodes rank order is taken, over more the cheapest unless it is asked for") {
+  const Topology node = local_cpu(2);
+  for (const int nodes : {2, 4}) {
+    const Topology topology =
+        cluster_of(node, {nodes, 0.75, 40'000, 1.0, {{0, rank_devices(node)}}});
+    Request request = all_reduce_of(4 << 20);
+    request.ranks = 2 * nodes;
+    Chooser usual(topology, {}, false, {}, true), bitwise(topology, {}, true, {}, true);
+    const auto chosen = usual.plan_for(request, {}), asked = bitwise.plan_for(request, {});
+    const Plan fast = propose_one(topology, request, "multi_node", chosen->plan.params);
+    CHECK(chosen->plan.strategy == (nodes == 2 ? "node_order" : "multi_node"));
+    CHECK(asked->plan.strategy == "node_order");
+    CHECK(asked->plan.sum_order == SumOrder::rank_order);
+    const double price =
+        simulate(asked->plan, topology).total_ns / simulate(fast, topology).total_ns;
+    CHECK(price > 1.0);
+    CHECK(price < (nodes == 2 ? 1.2 : 3.0));
+    CHECK(taken_by_calls(topology, request) == chosen->plan);
+    const std::string said = usual.explain(request);
+    const bool is_refused = said.find("(does not sum in rank order)") != std::string::npos;
+    CHECK(is_refused == (nodes == 2));
+  }
 }
 
 // Each rank chooses for itself, and all must choose the same.
