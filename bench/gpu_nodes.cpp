@@ -13,9 +13,9 @@
 #include <map>
 
 #include "base/text.hpp"
-#include "comm/gpu_over_nodes.hpp"
+#include "comm/meet/setup.hpp"
 #include "comm/nccl/real.hpp"
-#include "comm/setup.hpp"
+#include "comm/nodes/gpu_over_nodes.hpp"
 #include "exec/cuda/device/gpu_kind.hpp"
 #include "exec/reference/reference.hpp"
 #include "plait/error.hpp"

@@ -4,7 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.hpp"
-#include "comm/carrier.hpp"
+#include "comm/nodes/carrier.hpp"
 #include "plait/error.hpp"
 
 using namespace plait;

@@ -16,8 +16,8 @@
 #include "base/env.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "comm/meet/rendezvous.hpp"
 #include "comm/mpi/carrier.hpp"
-#include "comm/rendezvous.hpp"
 #include "shims/mpi/counting.hpp"
 #include "shims/mpi/requests.hpp"
 

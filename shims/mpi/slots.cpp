@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/log.hpp"
-#include "comm/shown_memory.hpp"
+#include "comm/memory/shown_memory.hpp"
 #include "shims/mpi/attach.hpp"
 #include "shims/mpi/gpu_memory.hpp"
 

@@ -10,9 +10,9 @@
 #include <mutex>
 
 #include "base/text.hpp"
+#include "comm/meet/socket.hpp"
+#include "comm/meet/vote.hpp"
 #include "comm/nccl/real.hpp"
-#include "comm/socket.hpp"
-#include "comm/vote.hpp"
 #include "plait/error.hpp"
 
 namespace plait::nccl {

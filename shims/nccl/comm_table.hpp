@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include "comm/peer_watch.hpp"
+#include "comm/life/peer_watch.hpp"
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/launch_order.hpp"
 #include "shims/nccl/stream_order.hpp"

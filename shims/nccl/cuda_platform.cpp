@@ -4,8 +4,8 @@
 #include <mutex>
 #include <thread>
 
-#include "comm/nodes.hpp"
-#include "comm/setup.hpp"
+#include "comm/meet/setup.hpp"
+#include "comm/nodes/nodes.hpp"
 #include "driver/cuda/primary.hpp"
 #include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/device_code.hpp"

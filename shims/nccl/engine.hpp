@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/gpu_calls.hpp"
+#include "comm/gpu/gpu_calls.hpp"
 #include "comm/nccl/abi.hpp"
 #include "comm/nccl/side_stream.hpp"
 #include "exec/cuda/device/direct_access.hpp"

@@ -4,8 +4,8 @@
 #include <atomic>
 
 #include "base/text.hpp"
-#include "comm/gpu_nodes.hpp"
-#include "comm/setup.hpp"
+#include "comm/meet/setup.hpp"
+#include "comm/nodes/gpu_nodes.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/group.hpp"
 #include "shims/nccl/settings.hpp"

@@ -1,9 +1,9 @@
 // Collectives over several nodes under the drop-in: plait in a node, NCCL between nodes on a
-// communicator of those with the same place in theirs (comm/gpu_nodes.hpp).
+// communicator of those with the same place in theirs (comm/nodes/gpu_nodes.hpp).
 #pragma once
 #include <memory>
 
-#include "comm/nodes.hpp"
+#include "comm/nodes/nodes.hpp"
 #include "shims/nccl/engine.hpp"
 
 namespace plait::nccl {

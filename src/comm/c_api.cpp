@@ -10,7 +10,7 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
-#include "comm/choose.hpp"
+#include "comm/choice/choose.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
 #include "plait/plait.h"

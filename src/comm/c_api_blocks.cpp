@@ -7,7 +7,7 @@
 
 #include "base/text.hpp"
 #include "comm/c_api.hpp"
-#include "comm/gaps.hpp"
+#include "comm/memory/gaps.hpp"
 #include "plait/plan.hpp"
 
 namespace plait {

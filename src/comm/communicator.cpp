@@ -11,14 +11,14 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "comm/buffers.hpp"
-#include "comm/choose.hpp"
+#include "comm/choice/choose.hpp"
 #include "comm/communicator_state.hpp"
-#include "comm/gpu_over_nodes.hpp"
-#include "comm/gpu_side.hpp"
-#include "comm/over_nodes.hpp"
+#include "comm/gpu/gpu_side.hpp"
+#include "comm/meet/setup.hpp"
+#include "comm/memory/buffers.hpp"
+#include "comm/nodes/gpu_over_nodes.hpp"
+#include "comm/nodes/over_nodes.hpp"
 #include "comm/pairs.hpp"
-#include "comm/setup.hpp"
 
 namespace plait {
 

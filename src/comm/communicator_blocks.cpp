@@ -1,7 +1,7 @@
 // Calls of blocks of which no rank knows all counts: ranks show each other those that they know.
 #include "base/text.hpp"
+#include "comm/choice/own_counts.hpp"
 #include "comm/communicator_state.hpp"
-#include "comm/own_counts.hpp"
 
 namespace plait {
 

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "comm/buffers.hpp"
 #include "comm/communicator_state.hpp"
+#include "comm/memory/buffers.hpp"
 
 namespace plait {
 

@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "base/threads.hpp"
-#include "comm/overdue.hpp"
+#include "comm/life/overdue.hpp"
 
 namespace plait {
 namespace {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/control.hpp"
+#include "comm/life/control.hpp"
 #include "plait/communicator.hpp"
 
 namespace plait {

@@ -2,7 +2,7 @@
 // run with follows, nothing waits, and shares given by hand stay.
 #include <doctest/doctest.h>
 
-#include "comm/pair_copies.hpp"
+#include "comm/gpu/pair_copies.hpp"
 #include "conformance/fake_driver.hpp"
 #include "plait/error.hpp"
 

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/text.hpp"
-#include "comm/gpu_calls.hpp"
+#include "comm/gpu/gpu_calls.hpp"
 #include "exec/cuda/choices.hpp"
 #include "fake_gpu/fake_gpu.hpp"
 #include "plait/error.hpp"

@@ -12,9 +12,9 @@
 #include <thread>
 
 #include "base/text.hpp"
-#include "comm/gpu_over_nodes.hpp"
-#include "comm/peer_watch.hpp"
-#include "comm/setup.hpp"
+#include "comm/life/peer_watch.hpp"
+#include "comm/meet/setup.hpp"
+#include "comm/nodes/gpu_over_nodes.hpp"
 #include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/call_args.hpp"
 #include "fake_gpu/fake_gpu.hpp"

@@ -12,8 +12,8 @@
 #include <thread>
 #include <tuple>
 
-#include "comm/carrier.hpp"
-#include "comm/vote.hpp"
+#include "comm/meet/vote.hpp"
+#include "comm/nodes/carrier.hpp"
 #include "exec/cuda/device/call_args.hpp"
 #include "fake_gpu/fake_gpu.hpp"
 #include "plait/communicator.hpp"

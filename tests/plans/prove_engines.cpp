@@ -1,5 +1,5 @@
 // Every case of `plait verify --all` on engines is proved, or refused with a reason.
-#include "comm/prove_engines.hpp"
+#include "comm/choice/prove_engines.hpp"
 
 #include <doctest/doctest.h>
 

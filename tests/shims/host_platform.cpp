@@ -11,7 +11,7 @@
 #include <set>
 
 #include "base/text.hpp"
-#include "comm/shown_memory.hpp"
+#include "comm/memory/shown_memory.hpp"
 #include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/arena_layout.hpp"
 #include "exec/cuda/device/gpu_kind.hpp"

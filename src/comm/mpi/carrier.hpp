@@ -2,8 +2,8 @@
 #pragma once
 #include <memory>
 
-#include "comm/carrier.hpp"
 #include "comm/mpi/abi.hpp"
+#include "comm/nodes/carrier.hpp"
 
 namespace plait::mpi {
 

@@ -14,7 +14,7 @@
 #include "base/text.hpp"
 #include "comm/mpi/carrier.hpp"
 #include "comm/mpi/loaded.hpp"
-#include "comm/over_nodes.hpp"
+#include "comm/nodes/over_nodes.hpp"
 #include "plait/error.hpp"
 
 namespace plait {

@@ -8,9 +8,9 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
+#include "comm/meet/socket.hpp"
 #include "comm/nccl/numbers.hpp"
 #include "comm/nccl/real.hpp"
-#include "comm/socket.hpp"
 
 namespace plait::nccl {
 namespace {

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "base/forks.hpp"
-#include "comm/buffers.hpp"
-#include "comm/control.hpp"
+#include "comm/life/control.hpp"
+#include "comm/memory/buffers.hpp"
 
 using namespace plait;
 

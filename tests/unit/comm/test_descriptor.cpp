@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "comm/descriptor.hpp"
+#include "comm/choice/descriptor.hpp"
 
 using namespace plait;
 

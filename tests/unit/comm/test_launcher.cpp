@@ -6,7 +6,7 @@
 
 #include <cstdlib>
 
-#include "comm/rendezvous.hpp"
+#include "comm/meet/rendezvous.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
 #include "unit/folder.hpp"

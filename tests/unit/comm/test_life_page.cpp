@@ -10,7 +10,7 @@
 #include <set>
 
 #include "base/text.hpp"
-#include "comm/life_page.hpp"
+#include "comm/life/life_page.hpp"
 #include "plait/error.hpp"
 
 using namespace plait;

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/text.hpp"
-#include "comm/peer_watch.hpp"
+#include "comm/life/peer_watch.hpp"
 
 using namespace plait;
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "comm/peers.hpp"
+#include "comm/life/peers.hpp"
 #include "plait/error.hpp"
 
 using namespace plait;

@@ -2,8 +2,8 @@
 #include <doctest/doctest.h>
 
 #include "base/text.hpp"
-#include "comm/choose.hpp"
-#include "comm/reach.hpp"
+#include "comm/choice/choose.hpp"
+#include "comm/gpu/reach.hpp"
 
 using namespace plait;
 

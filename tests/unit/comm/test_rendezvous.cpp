@@ -18,7 +18,7 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "comm/rendezvous.hpp"
+#include "comm/meet/rendezvous.hpp"
 #include "plait/error.hpp"
 #include "unit/folder.hpp"
 #include "unit/scale.hpp"

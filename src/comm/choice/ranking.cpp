@@ -1,0 +1,36 @@
+// Proposals -> the same, fastest by simulation first. Here because it needs planner and simulator.
+#include "comm/choice/ranking.hpp"
+
+#include <algorithm>
+
+namespace plait {
+
+std::vector<RankedPlan> ranked(const Topology& topology, const Request& request,
+                               std::uint64_t budget_ops, std::vector<Refusal>* refusals) {
+  return ranked_of(propose(topology, request, refusals), topology, budget_ops);
+}
+
+std::vector<RankedPlan> ranked_of(std::vector<Plan> proposals, const Topology& topology,
+                                  std::uint64_t budget_ops) {
+  std::vector<RankedPlan> simulated;
+  std::vector<RankedPlan> rest;
+  std::uint64_t spent = 0;
+  for (Plan& plan : proposals) {
+    // The budget is counted in ops, not in seconds, so that all ranks come to the same order.
+    const bool affordable = simulated.empty() || spent + op_count(plan) <= budget_ops;
+    if (!affordable) {
+      rest.push_back({std::move(plan), {}});
+      continue;
+    }
+    spent += op_count(plan);
+    Timeline timeline = simulate(plan, topology);
+    simulated.push_back({std::move(plan), std::move(timeline)});
+  }
+  std::stable_sort(simulated.begin(), simulated.end(), [](const auto& one, const auto& other) {
+    return one.timeline.total_ns < other.timeline.total_ns;
+  });
+  std::move(rest.begin(), rest.end(), std::back_inserter(simulated));
+  return simulated;
+}
+
+}  // namespace plait

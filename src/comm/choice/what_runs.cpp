@@ -1,0 +1,117 @@
+// Choice, plan, proof and time of a call, one after the other.
+#include "comm/choice/what_runs.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/text.hpp"
+#include "comm/choice/choose.hpp"
+#include "comm/nodes/node_program.hpp"
+#include "exec/cuda/copies/copy_tuning.hpp"
+#include "exec/float_mode.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+/// Whether choices.def speaks of such GPUs: it was measured on HGX H200 alone.
+bool is_measured(const Topology& topology, const Request& request) {
+  const auto is_h200 = [&](int device) {
+    return topology.devices[static_cast<std::size_t>(device)].model == "NVIDIA H200";
+  };
+  return std::all_of(request.devices.begin(), request.devices.end(), is_h200);
+}
+
+bool are_linked(const Topology& topology, const Request& request) {
+  for (const int from : request.devices)
+    for (const int to : request.devices)
+      if (from != to && find_link(topology, from, to) < 0) return false;
+  return true;
+}
+
+}  // namespace
+
+Plan taken_by_calls(const Topology& topology, const Request& asked) {
+  const PlainFloats same_on_every_rank;
+  const Request request = checked(asked, topology);
+  std::vector<std::string> hosts;  // by rank
+  bool on_gpus = false;
+  for (const int device : request.devices) {
+    const Device& one = topology.devices[static_cast<std::size_t>(device)];
+    hosts.push_back(text(one.node));
+    on_gpus = on_gpus || one.kind == DeviceKind::gpu;
+  }
+  const Nodes nodes = nodes_of(hosts, 0, 0);
+  const bool over_nodes = nodes.count() > 1;
+  CallOptions options;
+  if (over_nodes && on_gpus) options = options_over_nodes(nodes, request, false);
+  return Chooser(topology, {}, false, {}, over_nodes).pick(request, options);
+}
+
+cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
+                        const std::vector<int>& devices) {
+  return [=](const cuda::Engine& engine, const Request& request) {
+    const PlainFloats same_on_every_rank;
+    try {
+      Request placed = request;
+      placed.devices = devices;
+      placed = checked(placed, topology);
+      return predicted_ns(plan_of(engine, topology, placed, {}, group), topology) / 1e3;
+    } catch (const Error&) {  // no link of their own between two of the GPUs
+      return std::numeric_limits<double>::infinity();
+    }
+  };
+}
+
+Plan plan_as_launched(const cuda::Choice& choice, const Topology& topology, const Request& request,
+                      const cuda::Group& group, Launch launch) {
+  cuda::Tuning tuning = choice.tuning;
+  if (tuning.host_permille < 0 && launch == Launch::eager && cuda::may_share(group) &&
+      choice.engine == &cuda::copy_exchange_engine() && request.counts.empty() &&
+      request.count * bytes_of(request.type) >= cuda::kLeastSharedBytes)
+    tuning.host_permille = cuda::kBestHostPermille;
+  return plan_of(*choice.engine, topology, request, tuning, group);
+}
+
+std::string print(const WhatRuns& found) {
+  std::string lines = text("  predicted: ", found.predicted_us, " us\n");
+  for (const auto& [path, bytes] : bytes_per_path(found.plan))
+    lines += text("  ", path, ": ", bytes, " bytes\n");
+  if (found.proof.proved())
+    return lines + text("  proved: ", found.proof.ops, " ops, two calls in a row\n");
+  return lines + "  not proved: " + found.proof.findings.front().sentence + "\n";
+}
+
+WhatRuns what_runs(const cuda::Choice& choice, const Topology& topology, const Request& request,
+                   const cuda::Group& group, Launch launch) {
+  WhatRuns found;
+  found.choice = choice;
+  found.plan = plan_as_launched(choice, topology, request, group, launch);
+  found.predicted_us = predicted_ns(found.plan, topology, launch) / 1e3;
+  found.proof = verify(found.plan);
+  if (found.proof.proved()) {
+    const Report twice = verify_in_a_row({&found.plan, &found.plan});
+    found.proof.findings = twice.findings;
+    found.proof.ops += twice.ops;
+  }
+  return found;
+}
+
+std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
+                                       const cuda::Wanted& wanted, Launch launch,
+                                       cuda::TuningTable table, std::uint64_t memory_bytes,
+                                       int pair_of) {
+  const Request placed = checked(request, topology);
+  if (placed.ranks < 2 || placed.ranks > cuda::kMaxCudaRanks || placed.count == 0 ||
+      !are_linked(topology, placed))
+    return std::nullopt;
+  const cuda::Group group = pair_of == 0 ? cuda::usual_group(placed.ranks, false, memory_bytes)
+                                         : cuda::usual_pair(pair_of, memory_bytes);
+  const cuda::Selector selector(group, std::move(table), is_measured(topology, placed),
+                                predictor(topology, group));
+  const std::optional<cuda::Choice> choice = selector.best(placed, wanted);
+  if (!choice) return std::nullopt;
+  return what_runs(*choice, topology, placed, group, launch);
+}
+
+}  // namespace plait

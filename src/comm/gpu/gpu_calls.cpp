@@ -1,0 +1,477 @@
+// A call on the GPU: its request is made ready once (by an engine, or a plan proved and bound),
+// then only launched.
+#include "comm/gpu/gpu_calls.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "comm/choice/what_runs.hpp"
+#include "comm/meet/setup.hpp"
+#include "comm/memory/buffers.hpp"
+#include "comm/memory/shown_memory.hpp"
+#include "driver/cuda/api.hpp"
+#include "exec/cuda/choices.hpp"
+#include "exec/cuda/copies/exchange_cut.hpp"
+#include "exec/cuda/device/call_buffers.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+/// One rank's share of nothing, or of itself: there is nobody to wait for.
+bool is_local_copy(const Request& request) {
+  return request.ranks == 1 && request.op != ReduceOp::premul_sum;
+}
+
+bool is_capturing(cuda::Stream stream) {
+  int status = cuda::kCaptureNone;
+  PLAIT_CUDA_CALL(stream_is_capturing, stream, &status);
+  return status != cuda::kCaptureNone;
+}
+
+}  // namespace
+
+std::vector<double> scalars_of(const Request& request, const CallOptions& options) {
+  if (request.op != ReduceOp::premul_sum) return {};
+  if (options.scalars.empty())
+    return std::vector<double>(static_cast<std::size_t>(request.ranks), options.scalar);
+  if (options.scalars.size() != static_cast<std::size_t>(request.ranks))
+    throw Error(ErrorCode::invalid_argument, text("scalars: wanted one for each of ", request.ranks,
+                                                  " ranks, found ", options.scalars.size()));
+  return options.scalars;
+}
+
+void add(Counters& counters, const Counters& more) {
+  counters.calls += more.calls;
+  for (const auto& [name, calls] : more.calls_of) counters.calls_of[name] += calls;
+  for (const auto& [path, bytes] : more.bytes_of_path) counters.bytes_of_path[path] += bytes;
+}
+
+GpuCalls::GpuCalls(GpuGroup group, GpuCallsOptions options, const cuda::Exchange& exchange)
+    : group_(std::move(group)), options_(std::move(options)) {
+  make_rank(exchange);
+  const bool as_measured = cuda::is_measured(group_.kind);
+  const auto selector = [&](const cuda::Group& of) {
+    return std::make_unique<const cuda::Selector>(
+        of, group_.tuning, as_measured,
+        group_.why_no_topology.empty() && !options_.beats_nccl
+            ? predictor(group_.topology, of, group_.devices)
+            : nullptr);
+  };
+  first_ = selector(cuda_->first_group());
+  whole_ = selector(cuda_->whole_group());
+  make_chooser();
+}
+
+GpuCalls::~GpuCalls() {
+  const cuda::BesideCaptures beside;
+  if (cuda::api().context_push(cuda_->context()) == cuda::kSuccess) {
+    cuda::api().context_synchronize();  // else freeing keeps launches waiting
+    planned_calls_.for_each([](Call& call) { call.bound.reset(); });
+    cuda::Context popped = nullptr;
+    cuda::api().context_pop(&popped);
+  }
+}
+
+/// Plans may use them; large calls have measured shares among at most four ranks, a process each.
+bool GpuCalls::wants_rings() const {
+  return options_.knows_links &&
+         (options_.rank.memory.plans || (group_.in_processes && group_.ranks <= 4));
+}
+
+void GpuCalls::make_rank(const cuda::Exchange& exchange) {
+  cuda::CudaRankOptions& rank = options_.rank;
+  rank.rank = group_.rank;
+  rank.ranks = group_.ranks;
+  rank.device = group_.ordinals[static_cast<std::size_t>(group_.rank)];
+  if (rank.most_blocks != 0) rank.spread.most_blocks = std::min(120u, rank.most_blocks);
+  if (group_.ranks > 1) words_ = memory_of_rank_0(exchange, group_.rank, sizeof(GpuWords));
+  auto* const words = reinterpret_cast<GpuWords*>(words_.base());
+  if (words == nullptr && group_.ranks > 1)
+    log(LogLevel::warn, group_.rank, "no host memory that all ranks map: no host path, no growth");
+  if (words != nullptr && wants_rings()) {
+    rank.ring_bytes = cuda::kPlanRingBytes;
+    rank.exchange_ring_bytes = cuda::kExchangeRingBytes;
+    rank.rings = [this](const cuda::Exchange& meet) {
+      rings_ = show_memory(meet, group_.rank, group_.ranks,
+                           cuda::kPlanRingBytes + cuda::kExchangeRingBytes);
+      std::vector<std::byte*> bases;
+      for (const Mapping& ring : rings_) bases.push_back(ring.base());
+      return bases;
+    };
+    if (group_.reach.host) {  // else no share of large calls goes there
+      rank.host_words = reinterpret_cast<cuda::HostWords*>(words->host);
+      rank.share_words = &words->shares;
+    }
+  }
+  // Ranks of one process could hold each other up: see cuda::Growth.
+  if (options_.grows && words != nullptr && group_.reach.why_no_kernels.empty() &&
+      group_.in_processes)
+    rank.growth = &words->growth;
+  cuda_ = std::make_unique<cuda::CudaRank>(rank, exchange);
+}
+
+void GpuCalls::make_chooser() {
+  const cuda::DeviceArenaSizes& sizes = cuda_->whole_group().sizes;
+  const PlanRoom room{sizes.scratch_bytes, sizes.inbox_bytes, options_.rank.ring_bytes};
+  plannable_ = for_plans(group_.topology, group_.devices_of_ranks(), room);
+  chooser_ =
+      std::make_unique<Chooser>(plannable_, options_.forced, options_.bitwise,
+                                [room](const Plan& plan) { return why_no_room(plan, room); });
+}
+
+void GpuCalls::check_memory(const Request& request, int rank, const void* input,
+                            const void* output) const {
+  const cuda::Current current(cuda_->context());
+  const auto check_one = [&](const char* name, const void* pointer, std::uint64_t bytes) {
+    if (bytes == 0) return;
+    if (pointer == nullptr)
+      throw Error(ErrorCode::invalid_argument,
+                  text(name, ": wanted ", bytes, " bytes on GPU ", ordinal(), ", found null"));
+    const cuda::Place place = cuda::place_of(pointer);
+    if (place.memory != cuda::kMemoryOnDevice)
+      throw Error(ErrorCode::invalid_argument,
+                  text(name, ": wanted memory of GPU ", ordinal(),
+                       ", found host memory; copy it there, or call without a stream"));
+    if (place.ordinal != ordinal())
+      throw Error(ErrorCode::invalid_argument,
+                  text(name, ": wanted memory of GPU ", ordinal(), ", found memory of GPU ",
+                       place.ordinal, "; make the communicator with that device"));
+  };
+  check_one("input", input, input_bytes(request, rank));
+  check_one("output", output, output_bytes(request, rank));
+  if (!usable_as_is(request, rank, input, output))
+    throw Error(ErrorCode::invalid_argument,
+                text("input and output overlap other than in place (", name_of(request),
+                     "): use buffers apart, or NCCL's in-place layout"));
+}
+
+bool GpuCalls::on_device(const void* pointer) const {
+  if (pointer == nullptr) return false;
+  const cuda::Current current(cuda_->context());
+  return cuda::place_of(pointer).memory == cuda::kMemoryOnDevice;
+}
+
+void GpuCalls::bind_plan(Call& call, const CallOptions& options) {
+  const cuda::BesideCaptures beside;  // of other threads
+  Counted& counted = *call.counted;
+  const Request& request = counted.request;
+  if (!group_.why_no_topology.empty())
+    throw Error(ErrorCode::unsupported,
+                text(name_of(request), " of ", amount_of(request),
+                     " elements on GPUs wants a plan, and ", group_.why_no_topology));
+  counted.request.devices = group_.devices;
+  counted.plan = chooser_->plan_for(request, options);
+  counted.as = counted.plan->counted_as;
+  call.bound = cuda_->bind(counted.plan->plan);
+}
+
+const CallOptions& GpuCalls::wanted_by(const CallOptions& options) const {
+  return options.strategy.empty() && !options_.forced.strategy.empty() ? options_.forced : options;
+}
+
+std::optional<cuda::Choice> GpuCalls::chosen(const cuda::Selector& selector, const Request& request,
+                                             const CallOptions& wanted) const {
+  if (options_.beats_nccl && wanted.strategy.empty()) return selector.no_slower_than_nccl(request);
+  return selector.best(request, {wanted.strategy, wanted.params});
+}
+
+/// None where it takes a plan.
+std::optional<cuda::Choice> GpuCalls::choose_engine(const Request& request,
+                                                    const CallOptions& wanted, Room room) const {
+  const bool names_engine =
+      !wanted.strategy.empty() && cuda::engine_named(wanted.strategy, request) != nullptr;
+  if (!wanted.strategy.empty() && !names_engine) return std::nullopt;
+  if (!group_.reach.why_no_kernels.empty()) {
+    if (!names_engine) return std::nullopt;
+    throw Error(ErrorCode::unsupported, text(wanted.strategy, ": ", group_.reach.why_no_kernels));
+  }
+  const std::optional<cuda::Choice> choice =
+      chosen(room == Room::first ? *first_ : *whole_, request, wanted);
+  if (choice && !group_.reach.host &&
+      (choice->tuning.host_permille > 0 || choice->tuning.host_cpu_permille > 0))
+    throw Error(ErrorCode::unsupported, "a part through host memory: masks leave no way there");
+  return choice;
+}
+
+GpuCalls::Call GpuCalls::prepare(const Request& request, const CallOptions& options, Room room) {
+  Call call;
+  Counted& counted = *call.counted;
+  counted.request = request;
+  counted.room = room;
+  counted.as = text(name_of(request), "/local");
+  if (request.count == 0 || is_local_copy(request)) return call;
+  const CallOptions& wanted = wanted_by(options);
+  if (const std::optional<cuda::Choice> choice = choose_engine(request, wanted, room)) {
+    call.ready = cuda_->prepare(*choice->engine, request, choice->tuning, room);
+    const std::vector<const cuda::Engine*>& all = cuda::engines();
+    call.engine = static_cast<int>(std::find(all.begin(), all.end(), choice->engine) - all.begin());
+    counted.choice = *choice;
+    counted.as = text(name_of(request), "/", cuda::label(*choice));
+    return call;
+  }
+  if (wanted.strategy.empty() && !wanted.params.empty())
+    throw Error(ErrorCode::invalid_argument, text("params: a plan serves this ", name_of(request),
+                                                  "; name the strategy that they are for"));
+  if (room == Room::first)
+    throw Error(ErrorCode::unsupported,
+                text(name_of(request), " of ", amount_of(request),
+                     " elements wants a plan, whose room comes with the first such call outside a "
+                     "capture: ",
+                     cuda_->why_no_room()));
+  bind_plan(call, wanted);
+  return call;
+}
+
+/// Of the request and what all ranks agreed on alone. A strategy that is asked for by name may want
+/// anything.
+bool GpuCalls::wants_later_room(const Request& request, const CallOptions& options) const {
+  if (!cuda_->grows() || request.count == 0) return false;
+  return !options.strategy.empty() || !options_.forced.strategy.empty() ||
+         cuda::wants_later_room(*first_, *whole_, request);
+}
+
+/// What was made for the key; null where nothing was.
+GpuCalls::Call* GpuCalls::known(const Key& key) {
+  const std::lock_guard lock(guard_);
+  Call* const call = calls_.find(key);
+  return call != nullptr ? call : planned_calls_.find(key);
+}
+
+GpuCalls::Call& GpuCalls::keep(const Key& key, Call made) {
+  const std::lock_guard lock(guard_);
+  if (made.bound != nullptr) made.captured_as = std::make_unique<const Key>(key);
+  if (options_.finds_paths)
+    for (const Launch launch : {Launch::graph, Launch::eager}) find_paths(*made.counted, launch);
+  // Freeing waits for all that the GPU is doing, so no plan that goes is in use.
+  Calls& calls = made.bound == nullptr ? calls_ : planned_calls_;
+  return calls.add(key, std::move(made), [this](const Call& dropped) { drop(dropped.counted); });
+}
+
+/// What it moved is found out when somebody asks, or where too many wait for that.
+void GpuCalls::drop(const std::shared_ptr<Counted>& counted) {
+  constexpr std::size_t kMostDropped = 16384;
+  if (dropped_.size() < kMostDropped) return dropped_.push_back(counted);
+  count(*dropped_.front(), long_dropped_);
+  dropped_.pop_front();
+  dropped_.push_back(counted);
+}
+
+/// A call that wants more room than the first, by the room that there is for it on all ranks. These
+/// count the same calls, so whatever could fail on one rank alone comes before. `key` is then that
+/// of the call.
+GpuCalls::Call& GpuCalls::by_room(Key& key, const Request& request, const CallOptions& options,
+                                  cuda::Stream stream) {
+  const bool has_room =
+      cuda_->has_room(is_capturing(stream) ? cuda::RoomCall::captured : cuda::RoomCall::alone);
+  std::get<In>(key) = has_room ? In::whole : In::first;
+  if (Call* const call = known(key)) return *call;
+  try {
+    return keep(key, prepare(request, options, has_room ? Room::whole : Room::first));
+  } catch (...) {
+    // What this rank alone could not make is not counted, since the program may make it again. What
+    // is refused for want of room is refused on all ranks, and the next call may have it.
+    if (has_room) cuda_->forget_call();
+    throw;
+  }
+}
+
+GpuCalls::Asked GpuCalls::asked_by(const Request& request) {
+  return {static_cast<int>(request.collective),
+          request.count,
+          static_cast<int>(request.type),
+          static_cast<int>(request.op),
+          request.root,
+          request.peer,
+          request.counts};
+}
+
+GpuCalls::Key GpuCalls::key_of(const Request& request, const CallOptions& options) {
+  return {asked_by(request), options.strategy, options.params, In::one_room};
+}
+
+GpuCalls::Call& GpuCalls::prepared(const Request& request, const CallOptions& options,
+                                   cuda::Stream stream, const void* input, void* output) {
+  Key key = key_of(request, options);
+  Call* call = known(key);
+  if (call == nullptr) {
+    if (request.ranks != group_.ranks)
+      throw Error(ErrorCode::invalid_argument,
+                  text("request for ", request.ranks, " ranks, communicator of ", group_.ranks));
+    checked(request, options_.checks);  // type, op, root, size
+    Call made;
+    if (wants_later_room(request, options))
+      made.wants_room = true;
+    else
+      made = prepare(request, options, cuda_->grows() ? Room::first : Room::whole);
+    call = &keep(key, std::move(made));
+  }
+  check_memory(request, group_.rank, input, output);
+  if (call->wants_room) {
+    const std::string& strategy = wanted_by(options).strategy;
+    const bool is_plans = !strategy.empty() && cuda::engine_named(strategy, request) == nullptr;
+    if (!is_plans || reduces(request.collective))  // what a plan only moves may lie anywhere
+      cuda::check_alignment(request, group_.rank, input, output);
+    call = &by_room(key, request, options, stream);
+  }
+  return *call;
+}
+
+void GpuCalls::enqueue(const Request& request, const void* input, void* output, cuda::Stream stream,
+                       const CallOptions& options) {
+  const cuda::Current current(cuda_->context());
+  const std::vector<double> scalars = scalars_of(request, options);
+  Call& call = prepared(request, options, stream, input, output);
+  CountedCall counted(request, kByPlait, stream);
+  launch(call, request, input, output, stream, scalars);
+  counted.done_by(call.engine < 0 ? kByPlait : kByEngine + call.engine);
+}
+
+void GpuCalls::launch(Call& call, const Request& request, const void* input, void* output,
+                      cuda::Stream stream, const std::vector<double>& scalars) {
+  if (call.bound != nullptr) {
+    if (call.captured_as != nullptr && is_capturing(stream)) {
+      const std::lock_guard lock(guard_);
+      planned_calls_.keep(*std::exchange(call.captured_as, nullptr));
+    }
+    cuda_->run(*call.bound, input, output, stream, scalars);
+  } else if (request.count == 0) {
+    // Nothing to move, on any rank.
+  } else if (is_local_copy(request)) {
+    if (input != output)
+      PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<cuda::DevicePointer>(output),
+                      reinterpret_cast<cuda::DevicePointer>(input), input_bytes(request, 0),
+                      stream);
+  } else {
+    cuda_->run(*call.ready, request, {input, output, scalars}, stream);
+  }
+  // Smaller ones move the same bytes in a graph, and are spared the question.
+  const bool captured = message_bytes(request) >= cuda::kLeastSharedBytes && is_capturing(stream);
+  const Launch launch = captured ? Launch::graph : Launch::eager;
+  call.counted->calls[static_cast<std::size_t>(launch)].fetch_add(1, std::memory_order_relaxed);
+}
+
+/// Where masks keep kernels from links, plans serve whatever they can: NCCL would use those links.
+const GpuCalls::Offer& GpuCalls::offer(const Request& request) {
+  const Asked asked = asked_by(request);
+  if (last_offer_ != nullptr && last_asked_ == asked) return *last_offer_;
+  last_asked_ = asked;
+  if ((last_offer_ = offers_.find(asked)) != nullptr) return *last_offer_;
+  Offer made;
+  const auto failure = attempt([&] {
+    if (request.count == 0) return;
+    made.wants_room = wants_later_room(request, {});
+    const Room room = cuda_->grows() && !made.wants_room ? Room::first : Room::whole;
+    made.is_taken = choose_engine(request, options_.forced, room).has_value();
+    const bool by_plan = !group_.reach.why_no_kernels.empty() || !options_.forced.strategy.empty();
+    if (made.is_taken || !by_plan) return;
+    static_cast<void>(chooser_->plan_for(placed(request), options_.forced));
+    made = {.is_taken = true, .wants_room = cuda_->grows()};
+  });
+  if (failure) made = {};
+  return *(last_offer_ = &offers_.add(asked, made, [](const Offer&) {}));
+}
+
+bool GpuCalls::takes(const Request& request) { return offer(request).is_taken; }
+
+bool GpuCalls::wants_room(const Request& request) {
+  return cuda_->grows() && offer(request).wants_room;
+}
+
+int GpuCalls::enqueue_taken(const Request& request, const void* input, void* output,
+                            cuda::Stream stream) {
+  const bool wants_room = offer(request).wants_room;
+  Key key = key_of(request, {});
+  std::get<In>(key) = wants_room ? In::whole : In::one_room;
+  Call* call = known(key);
+  if (call == nullptr)
+    call =
+        &keep(key, prepare(request, {}, cuda_->grows() && !wants_room ? Room::first : Room::whole));
+  launch(*call, request, input, output, stream, {});
+  return call->engine;
+}
+
+Request GpuCalls::placed(const Request& request) const {
+  Request there = request;
+  there.devices = group_.devices;
+  return there;
+}
+
+/// Calls go on meanwhile: what they move is found out when the lock is given back.
+void GpuCalls::add_to(Counters& counters) const {
+  std::vector<std::shared_ptr<Counted>> counted;
+  {
+    const std::lock_guard lock(guard_);
+    add(counters, long_dropped_);
+    counted.assign(dropped_.begin(), dropped_.end());
+    for (const Calls* calls : {&calls_, &planned_calls_})
+      calls->for_each([&](const Call& call) { counted.push_back(call.counted); });
+  }
+  for (const std::shared_ptr<Counted>& call : counted) count(*call, counters);
+}
+
+void GpuCalls::count(Counted& call, Counters& counters) const {
+  for (const Launch launch : {Launch::graph, Launch::eager}) {
+    const auto which = static_cast<std::size_t>(launch);
+    const std::uint64_t calls = call.calls[which].load();
+    if (calls == 0) continue;
+    counters.calls += calls;
+    counters.calls_of[call.as] += calls;
+    find_paths(call, launch);
+    for (const auto& [path, bytes] : call.paths[which].bytes)
+      counters.bytes_of_path[path] += bytes * calls;
+  }
+}
+
+void GpuCalls::find_paths(Counted& call, Launch launch) const {
+  auto& paths = call.paths[static_cast<std::size_t>(launch)];
+  std::call_once(paths.once, [&] { paths.bytes = bytes_of_path(call, launch); });
+}
+
+/// Of engines as their plans say; nothing where no links are known to name paths by.
+std::map<std::string, std::uint64_t> GpuCalls::bytes_of_path(const Counted& call,
+                                                             Launch launch) const {
+  if (call.plan != nullptr) return call.plan->bytes_of_path;
+  if (call.choice.engine == nullptr || !group_.why_no_topology.empty()) return {};
+  std::map<std::string, std::uint64_t> bytes;
+  static_cast<void>(attempt([&] {
+    bytes = bytes_per_path(plan_as_launched(
+        call.choice, group_.topology, checked(placed(call.request), group_.topology),
+        call.room == Room::first ? cuda_->first_group() : cuda_->whole_group(), launch));
+  }));
+  return bytes;
+}
+
+std::string GpuCalls::choice_of(const Request& request) {
+  std::string said;
+  const auto failure = attempt([&] {
+    const bool is_first = cuda_->grows() && !offer(request).wants_room;
+    if (choose_engine(request, options_.forced, is_first ? Room::first : Room::whole))
+      said = (is_first ? *first_ : *whole_)
+                 .explain(request, {options_.forced.strategy, options_.forced.params});
+    else
+      said = "chosen: plan " + chooser_->plan_for(placed(request), options_.forced)->label;
+  });
+  return failure ? reason_of(*failure) : said.substr(0, said.find('\n'));
+}
+
+std::string GpuCalls::explain(const Request& request) {
+  std::string lines = text("on GPU ", ordinal(), ":\n");
+  const CallOptions& forced = options_.forced;
+  if (const std::optional<cuda::Choice> choice = choose_engine(request, forced, Room::whole)) {
+    lines += whole_->explain(request, {forced.strategy, forced.params});
+    if (!group_.why_no_topology.empty()) return lines;
+    return lines +
+           print(what_runs(*choice, group_.topology, checked(placed(request), group_.topology),
+                           cuda_->whole_group(), Launch::eager));
+  }
+  if (!group_.reach.why_no_kernels.empty())
+    lines += text("no kernel: ", group_.reach.why_no_kernels, "\n");
+  if (!group_.why_no_topology.empty())
+    return lines + text("no plan: ", group_.why_no_topology, "\n");
+  return lines + chooser_->explain(placed(request));
+}
+
+}  // namespace plait

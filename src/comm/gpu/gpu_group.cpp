@@ -1,0 +1,130 @@
+// Each step is one exchange of cards; what fails on one rank is thrown there, and told by whoever
+// carries the exchanges.
+#include "comm/gpu/gpu_group.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <set>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "comm/choice/descriptor.hpp"
+#include "comm/meet/socket.hpp"
+#include "comm/meet/vote.hpp"
+#include "driver/cuda/api.hpp"
+#include "exec/cuda/choices.hpp"
+#include "exec/cuda/device/gpu_kind.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+
+std::vector<int> GpuGroup::devices_of_ranks() const {
+  std::vector<int> found = devices.empty() ? rank_devices(topology) : devices;
+  found.resize(std::min(found.size(), ordinals.size()));
+  return found;
+}
+
+GpuGroup meet_gpus(const cuda::Exchange& exchange, int rank, int ranks, int ordinal) {
+  GpuGroup group;
+  group.rank = rank;
+  group.ranks = ranks;
+  std::vector<std::string> kinds;
+  std::set<std::string> processes;
+  for (const std::string& card : exchange(pack(
+           {text(ordinal), cuda::uuid_of(ordinal), cuda::gpu_kind(ordinal), text(getpid())}))) {
+    const std::vector<std::string> parts = unpack(card);
+    if (parts.size() != 4) throw Error(ErrorCode::parse_error, "a malformed GPU card");
+    group.ordinals.push_back(static_cast<int>(parse_integer("ordinal", parts[0], 0, 1 << 20)));
+    const auto same = std::find(group.uuids.begin(), group.uuids.end(), parts[1]);
+    // Kernels of ranks that share a GPU would wait for each other's turn.
+    if (same != group.uuids.end())
+      throw AgreedError(ErrorCode::invalid_argument,
+                        text("ranks ", same - group.uuids.begin(), " and ", group.uuids.size(),
+                             " have the same GPU: give each rank one of its own"));
+    group.uuids.push_back(parts[1]);
+    kinds.push_back(parts[2]);
+    processes.insert(parts[3]);
+  }
+  group.in_processes = processes.size() == kinds.size();
+  group.kind = cuda::common_kind(kinds);
+  return group;
+}
+
+void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,
+                    const std::function<Topology()>& look, const std::vector<std::string>& masks) {
+  std::string json, reason;
+  if (group.rank == 0) {
+    const std::optional<Error> failure = attempt([&] {
+      const Topology found = look();
+      json = to_json(masks.empty() ? found : without(found, masks));
+    });
+    if (failure) reason = reason_of(*failure);
+  }
+  const std::vector<std::string> parts = unpack(cuda::of_rank_0(exchange, pack({json, reason})));
+  if (parts.size() != 2) throw Error(ErrorCode::parse_error, "rank 0 sent no topology");
+  if (!parts[0].empty()) group.topology = topology_from_json(parts[0]);
+  if (parts[0].empty())
+    group.why_no_topology = text("the machine's links are not known: ", parts[1]);
+  std::vector<int> devices;
+  for (std::size_t rank = 0; rank < group.ordinals.size(); ++rank) {
+    const int device = device_of_gpu(group.topology, group.uuids[rank], group.ordinals[rank]);
+    if (device >= 0 && std::find(devices.begin(), devices.end(), device) == devices.end())
+      devices.push_back(device);
+  }
+  // Ordinals count what each process is shown; where the topology has no uuids and they are no
+  // places in it, ranks take its GPUs in order.
+  if (devices.size() == group.ordinals.size()) group.devices = devices;
+  if (group.why_no_topology.empty() && rank_devices(group.topology).size() < group.ordinals.size())
+    group.why_no_topology =
+        text("topology ", group.topology.name, " has ", rank_devices(group.topology).size(),
+             " devices for ", group.ordinals.size(), " ranks");
+  if (masks.empty()) return;
+  if (!group.why_no_topology.empty())
+    throw AgreedError(ErrorCode::invalid_argument, text("masks of GPUs: ", group.why_no_topology));
+  group.reach = reach_of(group.topology, group.devices_of_ranks(), masks);
+}
+
+void load_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env,
+                 const std::string& nccl) {
+  std::string table;
+  if (group.rank == 0) {
+    // A machine that cannot be looked at has no table, but what PLAIT_TUNING names.
+    const bool is_known = !group.topology.devices.empty();
+    const std::string file =
+        cuda::tuning_file(env, is_known ? fingerprint(group.topology) : "unknown", group.ranks);
+    table = cuda::offered_tuning(env, file, group.rank);
+    if (!file.empty())
+      log(LogLevel::info, group.rank,
+          table.empty() ? text("no tuning table ", file, ": by what is built in")
+                        : text("by the tuning table ", file));
+  }
+  group.tuning = cuda::TuningTable(cuda::of_rank_0(exchange, table));
+  const std::string& beside = group.tuning.nccl();
+  if (group.rank == 0 && !nccl.empty() && !beside.empty() && beside != nccl)
+    log(LogLevel::warn, group.rank,
+        text("the tuning table was measured beside NCCL ", beside, ", this is NCCL ", nccl,
+             ": run `plait tune` again"));
+}
+
+void require_measured(const GpuGroup& group, const std::string& why_no_table) {
+  if (group.tuning.has(cuda::Setting::beside_computing, group.ranks) ||
+      cuda::is_measured(group.kind))
+    return;
+  throw Error(ErrorCode::unsupported,
+              text("plait was measured beside NCCL on ", cuda::measured_kinds().front(),
+                   ", not on ", group.kind.empty() ? "unlike GPUs" : group.kind, "; ",
+                   why_no_table.empty() ? "`plait tune` measures this machine" : why_no_table));
+}
+
+Topology discovered() {
+  static std::mutex guard;
+  static std::optional<Topology> found;
+  const std::lock_guard<std::mutex> hold(guard);
+  if (!found) found = discover();
+  return *found;
+}
+
+}  // namespace plait

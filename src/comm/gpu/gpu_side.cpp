@@ -1,0 +1,271 @@
+// A rank's GPU for communicators of plait's own: met over their sockets, watched over by a thread,
+// and left together. Each step is a vote, so that all ranks have a device or none; and at the end
+// ranks wait a moment for each other, since late stores still come into an arena.
+#include "comm/gpu/gpu_side.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/departures.hpp"
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "comm/choice/descriptor.hpp"
+#include "driver/cuda/api.hpp"
+#include "exec/cuda/device/device_code.hpp"
+#include "exec/cuda/device/direct_access.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+// Calls wait so long for room for large ones: others make it whatever their programs do meanwhile.
+constexpr double kRoomS = 10.0;
+constexpr double kGoodbyeS = 2.0;  // a rank that leaves waits for others so long
+
+/// The GPU that the options mean. A launcher that shows each rank one GPU alone has chosen it.
+int wanted_ordinal(int device) {
+  const int count = cuda::device_count();
+  if (device == kDeviceByLauncher) {
+    const int local = rank_on_host();
+    if (local < 0)
+      throw Error(ErrorCode::no_device, "no launcher says which GPU is this rank's (LOCAL_RANK)");
+    device = count == 1 ? 0 : local;
+  }
+  if (device >= count)
+    throw Error(ErrorCode::no_device,
+                text("wanted GPU ", device, ", found ", count, " (numbered from 0)"));
+  return device;
+}
+
+}  // namespace
+
+std::unique_ptr<GpuSide> GpuSide::create(const CommunicatorOptions& options, Joined& joined,
+                                         const PairOf* pair, std::string& why_not) {
+  if (options.device == kNoDevice) return nullptr;
+  try {
+    return std::unique_ptr<GpuSide>(new GpuSide(options, joined, pair));
+  } catch (const AgreedError& error) {
+    // Masks of GPUs that could not be heeded are no reason to do without these.
+    const bool masks_gpus = cuda::device_count() > 0 &&
+                            !masks_of(masks_asked(options.masks, read_env()), false).empty();
+    if (options.device != kDeviceByLauncher || masks_gpus) throw;
+    why_not = reason_of(error);
+    // A GPU that is there and does not work is news to people, one that is not there is none.
+    const bool is_news = error.code() == ErrorCode::driver_error;
+    log(is_news ? LogLevel::warn : LogLevel::info, options.rank, text("no GPUs: ", why_not));
+    return nullptr;
+  }
+}
+
+GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const PairOf* pair)
+    : Watched(0),
+      options_(options),
+      joined_(joined),
+      pair_bytes_(pair == nullptr ? std::nullopt : std::optional(pair->device_bytes)),
+      owner_(getpid()) {
+  const Patience patience{deadline_in(options.arrive_s), pair == nullptr ? nullptr : pair->check};
+  const cuda::Exchange exchange = [&](const std::string& mine) {
+    std::vector<std::string> cards;
+    for (Contribution& one : vote(*joined_.rendezvous, std::nullopt, mine, {}, patience))
+      cards.push_back(std::move(one.bytes));
+    return cards;
+  };
+  std::optional<AgreedError> agreed;
+  const std::optional<Error> failure = attempt([&] {
+    try {
+      set_up(exchange);
+      meet_peers(patience);
+    } catch (const AgreedError& error) {
+      agreed = error;
+    }
+  });
+  if (agreed) throw AgreedError(*agreed);
+  vote(*joined_.rendezvous, failure, "", {}, patience);
+  if (options_.ranks > 1) watch(peers_, *this, Wants::looks);
+}
+
+/// The pages and processes of all: handed over, so that nobody has to look them up.
+void GpuSide::meet_peers(const Patience& patience) {
+  if (options_.ranks == 1) return;
+  const std::string mine = show_life(place_.number);
+  if (mine.empty())
+    throw Error(ErrorCode::out_of_memory, "no memory to show other ranks that this one lives");
+  const std::vector<Contribution> all =
+      vote(*joined_.rendezvous, std::nullopt, mine, {shown_page()}, patience);
+  peers_ = std::make_shared<WatchedPeers>();
+  for (const Peer& peer : joined_.peers) {
+    const Contribution& shown = all[static_cast<std::size_t>(peer.rank)];
+    if (shown.fds.size() != 1) throw Error(ErrorCode::mismatch, "a rank showed no page");
+    Fd process;
+    if (peer.pid != getpid()) process = Fd(fcntl(peer.process.get(), F_DUPFD_CLOEXEC, 0));
+    if (peer.pid != getpid() && !process.valid())
+      throw Error(ErrorCode::io_error, "no file descriptor left to watch other ranks with");
+    peers_->add(peer.rank, ShownLife::open(shown.bytes, shown.fds[0]), std::move(process));
+  }
+}
+
+void GpuSide::set_up(const cuda::Exchange& exchange) {
+  const Env env = read_env();
+  if (const std::string why = cuda::why_no_cuda(); !why.empty())
+    throw Error(ErrorCode::no_device, text("wanted a GPU; ", why));
+  if (const std::string& why = cuda::device_code().why_none; !why.empty())
+    throw Error(ErrorCode::unsupported, text("wanted kernels, ", why));
+  GpuGroup group =
+      meet_gpus(exchange, options_.rank, options_.ranks, wanted_ordinal(options_.device));
+  const std::string name = options_.topology.empty() ? env.topology : options_.topology;
+  learn_topology(
+      group, exchange, [&] { return name.empty() ? discovered() : load_topology(name); },
+      masks_of(masks_asked(options_.masks, env), false));
+  load_tuning(group, exchange, env);
+  log(LogLevel::info, options_.rank,
+      text("GPU ", group.ordinals[static_cast<std::size_t>(options_.rank)], " of ",
+           group.topology.name));
+  cuda::require_direct_access(cuda::direct_access(), options_.rank, group.uuids,
+                              cuda::distance_between);
+  const GpuCallsOptions wanted = calls_options(env, group);
+  calls_ = std::make_unique<GpuCalls>(std::move(group), wanted, exchange);
+}
+
+GpuCallsOptions GpuSide::calls_options(const Env& env, const GpuGroup& group) const {
+  GpuCallsOptions made;
+  made.forced = joined_.forced;
+  made.bitwise = joined_.bitwise;
+  made.grows = !env.has("PLAIT_DEVICE_MEMORY");
+  made.checks = joined_.topology;
+  cuda::CudaRankOptions& rank = made.rank;
+  rank.memory = {.budget_bytes = env.device_memory,
+                 .pairs = true,
+                 .plans = true,
+                 .plan_scratch = env.device_scratch};
+  if (pair_bytes_) {
+    rank.memory = cuda::pair_wish(*pair_bytes_);
+    made.grows &= rank.memory.grows;
+    rank.memory.plans |= !group.reach.why_no_kernels.empty() || !made.forced.strategy.empty();
+  }
+  rank.room_patience_s = std::min(kRoomS, options_.arrive_s);
+  rank.wait_s = options_.arrive_s;
+  rank.beside_computing = options_.beside_computing;
+  rank.mixes_graphs = options_.graph_mixing;
+  rank.most_blocks = static_cast<unsigned>(options_.sm_budget);
+  rank.names = joined_.names;
+  return made;
+}
+
+void GpuSide::enqueue(const Request& request, const void* input, void* output, void* stream,
+                      const CallOptions& options) {
+  if (failed_.load(std::memory_order_relaxed))
+    throw Error(ErrorCode::aborted,
+                text("this communicator's GPU side ended earlier: ", cause()->what()));
+  calls_->rank().check();
+  calls_->enqueue(request, input, output, static_cast<cuda::Stream>(stream), options);
+}
+
+/// First reason stands, and the others are told. Kernels that wait for a lost rank fail their
+/// stream. Where a rank's program has aborted, this one has as long to do the same as ranks have to
+/// answer.
+void GpuSide::fail(const Error& error) {
+  {
+    const std::lock_guard lock(guard_);
+    if (cause_) return;
+    cause_ = error;
+  }
+  failed_.store(true);
+  if (error.code() == ErrorCode::aborted)
+    fail_streams_in(options_.deadline_s);
+  else
+    calls_->rank().fail();
+  joined_.controls.raise_failure(error.code(), reason_of(error));
+  log(LogLevel::warn, options_.rank, text("GPU side failed: ", error.what()));
+}
+
+std::optional<Error> GpuSide::cause() const {
+  const std::lock_guard lock(guard_);
+  return cause_;
+}
+
+/// One that ended because of what it has said is not the cause.
+void GpuSide::lost(int rank, int process, bool) {
+  if (!joined_.controls.failure_of(rank))
+    fail(Error(ErrorCode::peer_lost,
+               text(name_of(rank), " (pid ", process, ") ended; see its output for why")));
+}
+
+std::string GpuSide::name_of(int rank) const {
+  return joined_.names.empty() ? text("rank ", rank)
+                               : joined_.names[static_cast<std::size_t>(rank)];
+}
+
+void GpuSide::look() {
+  if (failed_.load()) return;
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    if (rank == options_.rank) continue;
+    if (const auto said = joined_.controls.failure_of(rank))
+      return fail(told_by(name_of(rank), said->first, said->second));
+  }
+  if (calls_->rank().should_grow()) calls_->rank().begin_to_grow();
+  const std::optional<Error> met = attempt([&] { calls_->rank().check(); });
+  // Who has its kernels fail because a rank is lost says itself which.
+  if (met && met->code() != ErrorCode::peer_lost) fail(*met);
+}
+
+void GpuSide::check() {
+  // A lost rank is an error of the calls that waited for it, and of those to come.
+  const std::optional<Error> met = attempt([&] { calls_->rank().check(); });
+  if (!met) return;
+  const std::optional<Error> known = cause();
+  if (!known) fail(*met);
+  throw Error(known ? *known : *met);
+}
+
+void GpuSide::abort() noexcept { calls_->rank().abort(); }
+
+void GpuSide::begin_closing() {
+  if (closed_ns_ == 0) closed_ns_ = deadline_in(kGoodbyeS);
+}
+
+/// What this rank has on streams ends; or it goes on without it, by its own deadline.
+void GpuSide::end_work() {
+  begin_closing();
+  if (has_ended_ || calls_ == nullptr) return;
+  bool ended = calls_->rank().has_ended();
+  while (!ended && now_ns() < closed_ns_) {
+    usleep(100);
+    ended = calls_->rank().has_ended();
+  }
+  if (ended) show_left(place_.number, Left::work_ended);
+  has_ended_ = true;
+}
+
+void GpuSide::leave() {
+  const auto left = std::make_shared<std::unique_ptr<GpuCalls>>(std::move(calls_));
+  const auto have_left = [peers = peers_](Left how_far, bool elsewhere) {
+    return peers == nullptr || peers->have_left(how_far, elsewhere);
+  };
+  Departure departure;
+  departure.has_ended = [left] { return (*left)->rank().has_ended(); };
+  departure.show = [place = std::exchange(place_.number, -1)](Left how_far) {
+    show_left(place, how_far);
+  };
+  departure.have_left = have_left;
+  departure.unmap = [left] { (*left)->rank().unmap_peers(); };
+  departure.free = [left] { left->reset(); };
+  depart(std::move(departure), {.for_own = 0.1, .for_others = kGoodbyeS});
+  if (!have_left(Left::work_ended, true))
+    log(LogLevel::warn, options_.rank,
+        "device arena kept until all ranks have closed their communicator");
+}
+
+GpuSide::~GpuSide() {
+  if (getpid() != owner_) {  // a forked child has neither the thread nor the GPU
+    static_cast<void>(calls_.release());
+    return;
+  }
+  end_work();
+  unwatch(*this);
+  if (calls_ != nullptr) leave();
+}
+
+}  // namespace plait

@@ -1,0 +1,109 @@
+// Entering a call: descriptor first, then the call number (release), then the doorbells. Waiting is
+// a futex on this rank's own doorbell, so that one sleeper hears of all its peers.
+#include "comm/life/control.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.hpp"
+#include "comm/meet/socket.hpp"
+#include "exec/cpu/wait.hpp"
+
+namespace plait {
+
+void Controls::prepare(const Mapping& page, int rank) {
+  auto& control = *reinterpret_cast<Control*>(page.base());
+  control.magic = kControlMagic;
+  control.version = kControlVersion;
+  control.rank = rank;
+}
+
+void Controls::check(const Mapping& page, int rank) {
+  const auto& control = *reinterpret_cast<const Control*>(page.base());
+  if (control.magic != kControlMagic || control.version != kControlVersion || control.rank != rank)
+    throw Error(ErrorCode::mismatch,
+                text("control page of rank ", rank, ": wanted version ", kControlVersion,
+                     ", found ", control.version, " of rank ", control.rank));
+}
+
+void Controls::raise_for_all(std::uint32_t& word, std::uint32_t value) const noexcept {
+  std::atomic_ref<std::uint32_t>(word).store(value, std::memory_order_seq_cst);
+  for (int rank = 0; rank < ranks(); ++rank) ring(of(rank).bell);
+}
+
+void Controls::enter(std::uint32_t call, const CallDescriptor& descriptor,
+                     const OwnCounts* counts) const {
+  Entry& entry = mine().entries[call % 2];
+  const std::uint64_t asked = hash_of(descriptor);
+  // The one before the last is read by nobody any more; often it asked for the same.
+  if (entry.asked != asked) mine().calls[call % 2] = descriptor;
+  entry.asked = asked;
+  entry.scalar = descriptor.scalar;
+  if (counts != nullptr) {
+    auto& shown = mine().counts[call % 2];
+    std::copy(counts->sends.begin(), counts->sends.end(), shown.begin());
+    std::copy(counts->gets.begin(), counts->gets.end(), shown.begin() + kMaxRanks);
+  }
+  raise_for_all(entry.call, call);
+}
+
+OwnCounts Controls::counts_of(int rank, std::uint32_t call) const {
+  const auto& shown = of(rank).counts[call % 2];
+  return {{shown.begin(), shown.begin() + ranks()},
+          {shown.begin() + kMaxRanks, shown.begin() + kMaxRanks + ranks()}};
+}
+
+void Controls::finish(std::uint32_t call) const {
+  std::atomic_ref<std::uint32_t>(mine().finished).store(call);
+}
+
+void Controls::leave() const noexcept { raise_for_all(mine().left, 1); }
+
+bool Controls::ask_alike(std::uint32_t call) const {
+  if (mine().calls[call % 2].error != 0) return false;
+  const std::uint64_t asked = mine().entries[call % 2].asked;
+  for (int rank = 0; rank < ranks(); ++rank)
+    if (of(rank).entries[call % 2].asked != asked) return false;
+  return true;
+}
+
+void Controls::await_entered(std::uint32_t call, double seconds, Watch& watch) const {
+  const auto describe_wait = [&] {
+    std::string missing;
+    for (int rank = 0; rank < ranks(); ++rank)
+      if (!has_entered(rank, call)) missing += text(missing.empty() ? "" : ", ", rank);
+    return text("rank ", rank_, " waits for rank ", missing, " to enter call ", call, " (",
+                print(mine().calls[call % 2]), ")");
+  };
+  const auto have_all_come = [&] {
+    for (int rank = 0; rank < ranks(); ++rank)
+      if (!has_entered(rank, call)) return false;
+    return true;
+  };
+  const WaitPolicy policy = wait_policy(ranks());
+  if (spin(policy, have_all_come)) return;
+  wait_until(policy, {&mine().bell, deadline_in(seconds), &watch, describe_wait}, have_all_come);
+}
+
+void Controls::raise_failure(ErrorCode code, const std::string& reason) const noexcept {
+  Control& control = mine();
+  std::uint32_t none = 0;
+  if (!std::atomic_ref<std::uint32_t>(control.failed).compare_exchange_strong(none, 1)) return;
+  control.failure_code = static_cast<std::int32_t>(code);
+  const std::size_t bytes = std::min(reason.size(), sizeof(control.failure_text) - 1);
+  std::memcpy(control.failure_text, reason.data(), bytes);
+  control.failure_text[bytes] = '\0';
+  raise_for_all(control.failed, 2);
+}
+
+std::optional<std::pair<ErrorCode, std::string>> Controls::failure_of(int rank) const {
+  const Control& control = of(rank);
+  if (load(control.failed) != 2) return std::nullopt;
+  const std::int32_t code = control.failure_code;
+  const bool known = code > 0 && code <= static_cast<int>(ErrorCode::internal);
+  const std::size_t bytes = strnlen(control.failure_text, sizeof(control.failure_text));
+  return std::pair(known ? static_cast<ErrorCode>(code) : ErrorCode::internal,
+                   std::string(control.failure_text, bytes));
+}
+
+}  // namespace plait

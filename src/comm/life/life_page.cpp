@@ -1,0 +1,108 @@
+// A place's word only grows: each rank that holds the place adds 2 in all, so whoever still looks
+// for an earlier rank sees that it has left, whoever holds the place since.
+#include "comm/life/life_page.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+
+#include "base/life_word.hpp"
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x6c696665;
+constexpr std::uint32_t kVersion = 1;
+
+struct Page {
+  std::uint32_t magic;
+  std::uint32_t version;
+  std::uint32_t ended;  ///< 1 = the process ended by itself
+  std::uint32_t life;   ///< its watching thread's LifeWord
+  std::uint32_t turns[LifePage::kPlaces];
+};
+constexpr std::uint64_t kPageBytes = (sizeof(Page) + 4095) / 4096 * 4096;
+
+using Word = std::atomic_ref<std::uint32_t>;
+
+Page& page_of(const Mapping& memory) { return *reinterpret_cast<Page*>(memory.base()); }
+
+/// Also where the page is mapped for reading alone.
+std::uint32_t read(std::uint32_t& word) { return Word(word).load(); }
+
+}  // namespace
+
+LifePage::LifePage() : owner_(::getpid()), file_(make_shared_memory(kPageBytes, 0)) {
+  memory_ = map_shared_memory(file_, kPageBytes);
+  page_of(memory_).version = kVersion;
+  Word(page_of(memory_).magic).store(kMagic);
+}
+
+bool LifePage::is_mine() const noexcept { return owner_ == ::getpid(); }
+
+std::string LifePage::show(int& place) {
+  place = -1;
+  if (!is_mine()) return {};
+  const std::lock_guard<std::mutex> hold(guard_);
+  if (!free_.empty()) {
+    place = free_.back();
+    free_.pop_back();
+  } else if (used_ < kPlaces) {
+    free_.reserve(static_cast<std::size_t>(used_) + 1);  // giving back must not fail
+    place = used_++;
+  } else {
+    return {};
+  }
+  return text(owner_, ' ', file_.get(), ' ', place, ' ', read(page_of(memory_).turns[place]));
+}
+
+void LifePage::leave(int place, Left left) noexcept {
+  if (place < 0 || !is_mine()) return;
+  Word turn(page_of(memory_).turns[place]);
+  const std::uint32_t now = turn.load();
+  const std::uint32_t begun = now & ~1u;  // turns begin at even numbers
+  turn.store(begun + static_cast<std::uint32_t>(left));
+  if (left != Left::unmapped) return;
+  const std::lock_guard<std::mutex> hold(guard_);
+  free_.push_back(place);
+}
+
+void LifePage::end() noexcept {
+  if (is_mine()) Word(page_of(memory_).ended).store(1);
+}
+
+std::uint32_t& LifePage::life() const { return page_of(memory_).life; }
+
+std::optional<ShownLife> ShownLife::open(const std::string& shown) {
+  int process = 0, file = -1;
+  if (std::sscanf(shown.c_str(), "%d %d", &process, &file) != 2) return std::nullopt;
+  return open(shown, open_of_process(process, file, Access::read));
+}
+
+std::optional<ShownLife> ShownLife::open(const std::string& shown, const Fd& page_file) {
+  ShownLife life;
+  if (std::sscanf(shown.c_str(), "%d %*d %d %u", &life.process_, &life.place_, &life.turn_) != 3)
+    return std::nullopt;
+  if (life.place_ < 0 || life.place_ >= LifePage::kPlaces || !page_file.valid())
+    return std::nullopt;
+  try {
+    life.memory_ = map_shared_memory(page_file, kPageBytes, Access::read);
+  } catch (const Error&) {  // not a page, or one that could shrink under us
+    return std::nullopt;
+  }
+  const Page& page = page_of(life.memory_);
+  if (page.magic != kMagic || page.version != kVersion) return std::nullopt;
+  return life;
+}
+
+bool ShownLife::has_died() const { return holder_died(page_of(memory_).life); }
+bool ShownLife::ended_by_itself() const { return read(page_of(memory_).ended) != 0; }
+
+bool ShownLife::has_left(Left left) const {
+  return read(page_of(memory_).turns[place_]) - turn_ >= static_cast<std::uint32_t>(left);
+}
+
+}  // namespace plait

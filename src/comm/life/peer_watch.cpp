@@ -1,0 +1,245 @@
+// One thread a process holds the LifeWord of its page as long as the process lives, and looks at
+// the pages and pidfds of all peers. What may keep a thread waiting is asked by a second one, which
+// holds no lock meanwhile.
+#include "comm/life/peer_watch.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <list>
+#include <mutex>
+
+#include "base/life_word.hpp"
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "base/threads.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+constexpr int kLookMs = 20;
+
+double now_s() { return static_cast<double>(now_ns()) * 1e-9; }
+
+}  // namespace
+
+void Watched::fail_streams_in(double seconds) {
+  std::int64_t none = 0;
+  fails_ns_.compare_exchange_strong(none, deadline_in(seconds));
+}
+
+bool WatchedPeers::Peer::is_gone() const {
+  pollfd file{process.get(), POLLIN, 0};
+  return process.valid() && ::poll(&file, 1, 0) > 0;
+}
+
+void WatchedPeers::add(int rank, std::optional<ShownLife> life, Fd process) {
+  if (life && (process.valid() || life->process() == ::getpid()))
+    list_.push_back({rank, std::move(*life), std::move(process)});
+  else
+    unknown_ = true;
+}
+
+bool WatchedPeers::have_left(Left left, bool elsewhere) const {
+  return !unknown_ && std::all_of(list_.begin(), list_.end(), [&](const Peer& peer) {
+    if (elsewhere && !peer.process.valid()) return true;
+    return peer.life.has_left(left) || peer.is_gone();
+  });
+}
+
+bool WatchedPeers::has_died(int rank) const {
+  return std::any_of(list_.begin(), list_.end(), [&](const Peer& peer) {
+    return peer.rank == rank && peer.process.valid() && peer.life.has_died();
+  });
+}
+
+int WatchedPeers::gone_rank() const {
+  const auto gone = std::find_if(list_.begin(), list_.end(), [](const Peer& peer) {
+    return peer.process.valid() && (peer.life.has_died() || peer.is_gone());
+  });
+  return gone == list_.end() ? -1 : gone->rank;
+}
+
+/// This process's page and the thread that watches. Never destroyed; a child made by fork has its
+/// own.
+class PeerWatch {
+ public:
+  static PeerWatch& mine() {
+    PeerWatch* known = current.load();
+    if (known != nullptr && known->owner_ == ::getpid()) return *known;
+    auto* const made = new PeerWatch;
+    if (current.compare_exchange_strong(known, made)) return *made;
+    delete made;
+    return *known;
+  }
+  /// Null where this process has none.
+  static PeerWatch* existing() {
+    PeerWatch* const known = current.load();
+    return known != nullptr && known->owner_ == ::getpid() ? known : nullptr;
+  }
+  LifePage* page() const { return page_.get(); }
+
+  void add(std::shared_ptr<WatchedPeers> peers, Watched& by, Wants wants) {
+    const std::lock_guard<std::mutex> hold(guard_);
+    if (!runs_) quiet_thread([this] { run(); }).detach();
+    runs_ = true;
+    if (wants == Wants::asks && !asks_) quiet_thread([this] { ask(); }).detach();
+    asks_ |= wants == Wants::asks;
+    all_.push_back({std::move(peers), &by, wants});
+    changed_.notify_all();
+    wake();
+  }
+  void remove(const Watched& by) {
+    std::unique_lock<std::mutex> hold(guard_);
+    await(changed_, hold, [&] { return asked_ != &by; });
+    all_.remove_if([&](const Entry& entry) { return entry.by == &by; });
+    wake();
+  }
+
+ private:
+  struct Entry {
+    std::shared_ptr<WatchedPeers> peers;
+    Watched* by;
+    Wants wants;
+  };
+
+  PeerWatch() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    try {
+      page_ = std::make_unique<LifePage>();
+    } catch (const Error& error) {
+      log(LogLevel::warn, -1, text("a rank that dies will not be noticed: ", error.what()));
+    }
+  }
+  void wake() const {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
+  }
+  void run() {
+    std::optional<LifeWord> life;
+    if (page_ != nullptr) life.emplace(page_->life());
+    for (;;) {
+      std::vector<pollfd> files{{wake_.get(), POLLIN, 0}};
+      int timeout_ms = -1;
+      {
+        const std::lock_guard<std::mutex> hold(guard_);
+        for (const Entry& entry : all_) {
+          if (entry.wants != Wants::ends || entry.by->fails_ns_.load() > 0) timeout_ms = kLookMs;
+          for (const WatchedPeers::Peer& peer : entry.peers->list_) {
+            if (!peer.is_open()) continue;
+            timeout_ms = kLookMs;
+            // That of a process that has ended is readable from then on.
+            if (peer.ended_s == 0) files.push_back({peer.process.get(), POLLIN, 0});
+          }
+        }
+      }
+      ::poll(files.data(), files.size(), timeout_ms);
+      std::uint64_t count = 0;
+      [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof count);
+      const std::lock_guard<std::mutex> hold(guard_);  // so nobody who is told goes meanwhile
+      for (const Entry& entry : all_) look(entry);
+    }
+  }
+  static void look(const Entry& entry) {
+    Watched& by = *entry.by;
+    for (WatchedPeers::Peer& peer : entry.peers->list_) {
+      if (!peer.is_open() || (!peer.life.has_died() && !peer.is_gone())) continue;
+      if (peer.ended_s == 0) peer.ended_s = now_s();
+      const bool left = peer.life.has_left(Left::work_ended);
+      const bool by_itself = peer.life.ended_by_itself();
+      if (!left && by_itself && now_s() - peer.ended_s < by.grace_s_) continue;
+      peer.settled = true;
+      if (!left) by.lost(peer.rank, peer.life.process(), by_itself);
+    }
+    if (entry.wants != Wants::ends) by.look();
+    const std::int64_t fails_ns = by.fails_ns_.load();
+    if (fails_ns <= 0 || now_ns() < fails_ns) return;
+    by.fails_ns_.store(-1);
+    by.fail_streams();
+  }
+
+  /// Whoever is asked stays listed until it has answered, and so does its place in the list.
+  void ask() {
+    std::unique_lock<std::mutex> hold(guard_);
+    const auto asks = [](const Entry& entry) { return entry.wants == Wants::asks; };
+    for (;;) {
+      await(changed_, hold, [&] { return std::any_of(all_.begin(), all_.end(), asks); });
+      changed_.wait_for(hold, std::chrono::milliseconds(kLookMs));
+      for (const Entry& entry : all_) {
+        if (!asks(entry)) continue;
+        asked_ = entry.by;
+        hold.unlock();
+        asked_->ask();
+        hold.lock();
+        asked_ = nullptr;
+        changed_.notify_all();
+      }
+    }
+  }
+
+  static std::atomic<PeerWatch*> current;
+  const pid_t owner_ = ::getpid();
+  const Fd wake_;
+  std::unique_ptr<LifePage> page_;  ///< null where the system gives none
+  std::mutex guard_;
+  std::list<Entry> all_;
+  bool runs_ = false, asks_ = false;  ///< the threads
+  Watched* asked_ = nullptr;          ///< just now
+  std::condition_variable changed_;   ///< who there is, or is asked
+};
+
+std::atomic<PeerWatch*> PeerWatch::current{nullptr};
+
+namespace {
+
+[[gnu::destructor]] void end_in_good_order() {
+  PeerWatch* const mine = PeerWatch::existing();
+  if (mine != nullptr && mine->page() != nullptr) mine->page()->end();
+}
+
+}  // namespace
+
+std::string show_life(int& place) {
+  place = -1;
+  LifePage* const page = PeerWatch::mine().page();
+  return page == nullptr ? std::string() : page->show(place);
+}
+
+int shown_page() {
+  LifePage* const page = PeerWatch::mine().page();
+  return page == nullptr ? -1 : page->file();
+}
+
+void show_left(int place, Left left) noexcept {
+  PeerWatch* const mine = PeerWatch::existing();
+  if (mine != nullptr && mine->page() != nullptr) mine->page()->leave(place, left);
+}
+
+std::shared_ptr<WatchedPeers> open_peers(const std::vector<std::optional<std::string>>& lives,
+                                         int mine) {
+  auto opened = std::make_shared<WatchedPeers>();
+  for (int rank = 0; rank < static_cast<int>(lives.size()); ++rank) {
+    const std::optional<std::string>& shown = lives[static_cast<std::size_t>(rank)];
+    if (rank == mine || !shown) continue;
+    std::optional<ShownLife> life = ShownLife::open(*shown);
+    Fd process;
+    if (life && life->process() != ::getpid())
+      process = Fd(static_cast<int>(::syscall(SYS_pidfd_open, life->process(), 0)));
+    opened->add(rank, std::move(life), std::move(process));
+  }
+  return opened;
+}
+
+void watch(std::shared_ptr<WatchedPeers> peers, Watched& watched, Wants wants) {
+  PeerWatch::mine().add(std::move(peers), watched, wants);
+}
+
+void unwatch(const Watched& watched) noexcept {
+  if (PeerWatch* const mine = PeerWatch::existing()) mine->remove(watched);
+}
+
+}  // namespace plait

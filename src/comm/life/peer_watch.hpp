@@ -1,0 +1,97 @@
+// Ranks of one machine watch each other's processes: one that dies leaves kernels of the others
+// waiting, and they are told at once. A process shows a page of memory (life_page.hpp) where it
+// notes which communicators it has left in good order; who knows that frees what others may have
+// stored into. One thread a process watches for all of its communicators; another asks libraries
+// that may not answer, where that is wanted.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/life/life_page.hpp"
+
+namespace plait {
+
+/// A place on this process's page for one rank of a communicator, as text for the others; "" where
+/// the system gives none.
+std::string show_life(int& place);
+/// The page itself, for others that are handed it; -1 where there is none.
+int shown_page();
+/// How far the rank that holds the place has come in leaving. From `unmapped` on it holds none.
+void show_left(int place, Left left) noexcept;
+
+/// The other ranks of a communicator on this machine.
+class WatchedPeers {
+ public:
+  /// A rank's place, and its process; no process = this one. Not once they are watched.
+  void add(int rank, std::optional<ShownLife> life, Fd process);
+  /// True once each of them has come so far in leaving, or its process is gone with all it had on
+  /// GPUs. elsewhere: of those in other processes alone.
+  bool have_left(Left left, bool elsewhere) const;
+  /// True once the rank's process has died: before all that it held is torn down.
+  bool has_died(int rank) const;
+  /// A rank whose process is there no more; -1 = none is known of.
+  int gone_rank() const;
+
+ private:
+  friend class PeerWatch;
+  struct Peer {
+    int rank = 0;
+    ShownLife life;
+    Fd process;            ///< none: it is this one
+    double ended_s = 0;    ///< when it was first seen to have ended
+    bool settled = false;  ///< its end has been dealt with
+    bool is_gone() const;
+    bool is_open() const { return process.valid() && !settled; }
+  };
+  std::vector<Peer> list_;
+  bool unknown_ = false;  ///< some rank's page could not be opened
+};
+
+/// By rank what show_life() gave there, none of ranks on other machines; mine: which of them is
+/// this rank. To be opened while all ranks still wait for each other: one that dies after that is
+/// not missed.
+std::shared_ptr<WatchedPeers> open_peers(const std::vector<std::optional<std::string>>& lives,
+                                         int mine);
+
+/// Who is told of its peers. The watching thread calls one at a time; nothing here may wait, nor
+/// call a library that may, but for ask().
+class Watched {
+ public:
+  /// grace_s: for a peer that has ended by itself without leaving; what it sent last may still be
+  /// on its way.
+  explicit Watched(double grace_s) : grace_s_(grace_s) {}
+  virtual ~Watched() = default;
+  /// A peer has ended without leaving.
+  virtual void lost(int rank, int process, bool by_itself) = 0;
+  /// What waits for a lost rank fails its stream.
+  virtual void fail_streams() noexcept = 0;
+  /// Every 20 ms, where it is wanted.
+  virtual void look() {}
+  /// Likewise, by a thread beside: drivers and libraries may keep it waiting, and then others that
+  /// ask, but nobody who watches.
+  virtual void ask() {}
+
+ protected:
+  /// fail_streams() is to be called once that time has passed. Any thread; the first one counts.
+  void fail_streams_in(double seconds);
+
+ private:
+  friend class PeerWatch;
+  const double grace_s_;
+  std::atomic<std::int64_t> fails_ns_{0};  ///< 0 = not asked for, -1 = done
+};
+
+/// What of a Watched is called besides: nothing, look(), or ask() as well.
+enum class Wants { ends, looks, asks };
+
+/// From here on until unwatch().
+void watch(std::shared_ptr<WatchedPeers> peers, Watched& watched, Wants wants = Wants::ends);
+/// Nothing is watched any more for it, nor is it touched from here on: an ask() under way is
+/// awaited. Not from its own functions.
+void unwatch(const Watched& watched) noexcept;
+
+}  // namespace plait

@@ -1,0 +1,118 @@
+// Liveness. A dead process is named before any rank's report about it, so every survivor says who
+// died.
+#include "comm/life/peers.hpp"
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/text.hpp"
+#include "comm/meet/vote.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+constexpr std::int64_t kPollEveryNs = 5'000'000;
+
+}  // namespace
+
+Fd own_pid_descriptor() {
+  const long fd = syscall(SYS_pidfd_open, getpid(), 0);  // close-on-exec by itself
+  if (fd < 0)
+    throw Error(ErrorCode::unsupported,
+                text("pidfd_open: ", std::strerror(errno), "; plait wants Linux 5.4 or later"));
+  return Fd(static_cast<int>(fd));
+}
+
+int Peers::pid_of(int rank) const {
+  for (const Peer& peer : peers_)
+    if (peer.rank == rank) return peer.pid;
+  return getpid();
+}
+
+std::string Peers::name_of(int rank) const {
+  return names_.empty() ? text("rank ", rank) : names_[static_cast<std::size_t>(rank)];
+}
+
+Error Peers::relayed(int rank, const std::pair<ErrorCode, std::string>& failure) const {
+  return told_by(name_of(rank), failure.first, failure.second);
+}
+
+bool Peers::wanted(int rank) const {
+  return controls_ == nullptr || !reached(load(controls_->of(rank).finished), call_);
+}
+
+void Peers::check_processes(const std::string& waiting_for) const {
+  std::vector<pollfd> entries;
+  for (const Peer& peer : peers_) entries.push_back({peer.process.get(), POLLIN, 0});
+  poll(entries.data(), entries.size(), 0);
+  // A rank that failed because of another and then ended is not the cause: name that one first.
+  const Peer* follower = nullptr;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const Peer& peer = peers_[i];
+    if ((entries[i].revents == 0 && !has_died(peer.rank)) || !wanted(peer.rank)) continue;
+    if (controls_ != nullptr && controls_->failure_of(peer.rank)) {
+      follower = &peer;
+      continue;
+    }
+    throw Error(ErrorCode::peer_lost,
+                text(name_of(peer.rank), " (pid ", peer.pid, ") ended while ", waiting_for));
+  }
+  if (follower == nullptr) return;
+  const auto failure = controls_->failure_of(follower->rank);
+  throw relayed(follower->rank, *failure);
+}
+
+void Peers::check_words(const std::string& waiting_for) const {
+  if (controls_ == nullptr) return;
+  for (const Peer& peer : peers_) {
+    const Control& control = controls_->of(peer.rank);
+    const bool left = load(control.left) != 0;
+    if ((!left && load(control.failed) != 2) || !wanted(peer.rank)) continue;
+    check_processes(waiting_for);
+    if (const auto failure = controls_->failure_of(peer.rank)) throw relayed(peer.rank, *failure);
+    throw Error(ErrorCode::peer_lost, text(name_of(peer.rank), " (pid ", peer.pid,
+                                           ") closed its communicator while ", waiting_for));
+  }
+}
+
+Error Peers::cause_of(const Error& error) const {
+  if (error.code() != ErrorCode::peer_lost) return error;
+  try {
+    check_processes("this call ran");
+    check_words("this call ran");
+  } catch (const Error& cause) {
+    return cause;
+  }
+  return error;
+}
+
+void Peers::check_one(int rank, const std::string& waiting_for) const {
+  if (aborted()) throw Error(ErrorCode::aborted, text("abort() was called while ", waiting_for));
+  for (const Peer& peer : peers_) {
+    if (peer.rank != rank) continue;
+    if (const auto failure = controls_->failure_of(rank)) throw relayed(rank, *failure);
+    pollfd entry{peer.process.get(), POLLIN, 0};
+    const bool ended = poll(&entry, 1, 0) > 0 || has_died(rank);
+    if (!ended && load(controls_->of(rank).left) == 0) continue;
+    throw Error(ErrorCode::peer_lost,
+                text(name_of(peer.rank), " (pid ", peer.pid, ") ",
+                     ended ? "ended" : "closed its communicator", " while ", waiting_for));
+  }
+}
+
+void Peers::check(const std::string& waiting_for) {
+  if (aborted()) throw Error(ErrorCode::aborted, text("abort() was called while ", waiting_for));
+  check_words(waiting_for);
+  if (now_ns() < next_poll_ns_) return;
+  next_poll_ns_ = now_ns() + kPollEveryNs;
+  check_processes(waiting_for);
+  if (beyond_) beyond_();
+  if (controls_ != nullptr) overdue_.look(controls_->rank(), [&] { return waiting_for; });
+}
+
+}  // namespace plait

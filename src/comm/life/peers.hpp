@@ -1,0 +1,81 @@
+// Are the others still there? Pid descriptors (sent by each rank, so no pid is ever looked up) and
+// failure words -> the error that releases a waiting rank.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/life/control.hpp"
+#include "comm/life/overdue.hpp"
+#include "comm/life/peer_watch.hpp"
+#include "comm/meet/socket.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+
+/// A descriptor that becomes readable once this process has ended.
+Fd own_pid_descriptor();
+
+struct Peer {
+  int rank = 0;
+  int pid = 0;
+  Fd process;
+};
+
+class Peers : public Watch {
+ public:
+  Peers() = default;
+  Peers(std::vector<Peer> peers) : peers_(std::move(peers)) {}
+
+  /// lives: of ranks whose GPUs' memory their end takes down first; null = none.
+  void use(const Controls* controls, std::shared_ptr<const WatchedPeers> lives) {
+    controls_ = controls;
+    lives_ = std::move(lives);
+  }
+  /// What ranks are called in errors, where that is not their numbers.
+  void set_names(std::vector<std::string> names) { names_ = std::move(names); }
+  /// Asked as often as processes are; throws what is amiss beyond this host.
+  void set_beyond(std::function<void()> check) { beyond_ = std::move(check); }
+  /// A peer that has come out of this call may end: nothing more is wanted of it.
+  void begin_call(std::uint32_t call) {
+    call_ = call;
+    overdue_.begin();
+  }
+  void check(const std::string& waiting_for) override;
+  bool meanwhile() override { return meanwhile_ && meanwhile_(); }
+  void set_meanwhile(std::function<bool()> work) { meanwhile_ = std::move(work); }
+  /// Of one rank, which something is wanted of whatever calls it has come out of. After use().
+  void check_one(int rank, const std::string& waiting_for) const;
+  /// The cause of an error that a socket's end showed: a rank that ended, or that reports a
+  /// failure.
+  Error cause_of(const Error& error) const;
+  /// Every later check throws Error(aborted). Any thread.
+  void abort() noexcept { aborted_.store(true); }
+  bool aborted() const { return aborted_.load(); }
+  int pid_of(int rank) const;
+
+ private:
+  bool wanted(int rank) const;
+  bool has_died(int rank) const { return lives_ != nullptr && lives_->has_died(rank); }
+  std::string name_of(int rank) const;
+  Error relayed(int rank, const std::pair<ErrorCode, std::string>& failure) const;
+  void check_processes(const std::string& waiting_for) const;
+  void check_words(const std::string& waiting_for) const;
+
+  std::vector<Peer> peers_;
+  const Controls* controls_ = nullptr;
+  std::shared_ptr<const WatchedPeers> lives_;
+  std::uint32_t call_ = 0;
+  std::int64_t next_poll_ns_ = 0;
+  Overdue overdue_;
+  std::atomic<bool> aborted_{false};
+  std::function<bool()> meanwhile_;
+  std::function<void()> beyond_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace plait

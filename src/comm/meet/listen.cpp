@@ -1,0 +1,176 @@
+// Paths -> listening and connected sockets. Paths lie in folders of this user alone, so that no
+// other user can put a socket there first; no abstract names, which have no permissions at all.
+// A socket that is bound does not answer until it listens; so that nobody takes it for a leftover
+// in between, binding and removing leftovers happen under a lock of the folder.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/text.hpp"
+#include "comm/meet/socket.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+sockaddr_un address_of(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path[0] != '/' || path.size() >= sizeof(address.sun_path))
+    throw Error(ErrorCode::invalid_argument,
+                text("rendezvous: wanted an absolute path of at most ",
+                     sizeof(address.sun_path) - 1, " bytes, found '", path, "'"));
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+Fd new_socket() {
+  Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) throw Error(ErrorCode::io_error, text("socket: ", std::strerror(errno)));
+  return fd;
+}
+
+/// True where a process answers at the path. A full backlog (EAGAIN) is an answer too.
+bool somebody_listens(const sockaddr_un& address) {
+  const Fd probe = new_socket();
+  return connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
+         errno == EAGAIN || errno == EINPROGRESS;
+}
+
+/// flock() of the folder itself: no file that could be left over, and freed if its holder is
+/// killed.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder)
+      : fd_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) {
+    if (!fd_.valid())
+      throw Error(ErrorCode::io_error, text("open '", folder, "': ", std::strerror(errno)));
+    const std::int64_t deadline_ns = now_ns() + kLongestNs;
+    while (flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EBADF || errno == ENOLCK || errno == EOPNOTSUPP) return;  // some network folders
+      if (errno != EWOULDBLOCK && errno != EINTR)
+        throw Error(ErrorCode::io_error, text("flock '", folder, "': ", std::strerror(errno)));
+      if (now_ns() >= deadline_ns)
+        throw Error(ErrorCode::timeout,
+                    text("rendezvous folder '", folder,
+                         "': another process has held its lock for 10 s; is it stopped?"));
+      poll(nullptr, 0, 1);
+    }
+    is_held_ = true;
+  }
+  bool is_held() const { return is_held_; }
+  /// Not left to close(): a child forked meanwhile holds the same lock.
+  ~FolderLock() { flock(fd_.get(), LOCK_UN); }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  static constexpr std::int64_t kLongestNs = 10'000'000'000;  // it is held for microseconds
+  Fd fd_;
+  bool is_held_ = false;
+};
+
+bool is_socket_of_ours(const std::string& path) {
+  struct stat status{};
+  return lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode) &&
+         status.st_uid == geteuid();
+}
+
+}  // namespace
+
+bool is_private_folder(const std::string& path) {
+  struct stat status{};
+  return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         status.st_uid == geteuid() && (status.st_mode & 077) == 0;
+}
+
+void private_folder(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    throw Error(ErrorCode::io_error,
+                text("cannot make the folder '", path, "': ", std::strerror(errno)));
+  if (!is_private_folder(path))
+    throw Error(
+        ErrorCode::permission,
+        text("rendezvous folder '", path, "': wanted a folder of user ", geteuid(),
+             " with mode 0700, found another owner, mode or kind; remove it or choose another"));
+}
+
+Fd listen_at(const std::string& path, int backlog) {
+  const sockaddr_un address = address_of(path);
+  const std::string folder = folder_of(path);
+  if (!is_private_folder(folder))
+    throw Error(ErrorCode::permission,
+                text("rendezvous '", path, "': wanted a folder of user ", geteuid(),
+                     " with mode 0700, found '", folder, "' open to others or missing"));
+  const FolderLock lock(folder);
+  Fd listener = new_socket();
+  const auto* name = reinterpret_cast<const sockaddr*>(&address);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    if (bind(listener.get(), name, sizeof(address)) == 0) {
+      if (listen(listener.get(), backlog) != 0)
+        throw Error(ErrorCode::io_error, text("listen at '", path, "': ", std::strerror(errno)));
+      return listener;
+    }
+    if (errno != EADDRINUSE)
+      throw Error(ErrorCode::io_error, text("bind '", path, "': ", std::strerror(errno)));
+    if (somebody_listens(address)) return Fd();
+    if (!lock.is_held()) {  // whoever has just bound gets the time to listen
+      poll(nullptr, 0, 20);
+      if (somebody_listens(address)) return Fd();
+    }
+    if (is_socket_of_ours(path)) unlink(path.c_str());  // left over by a process that was killed
+  }
+  throw Error(ErrorCode::io_error,
+              text("bind '", path, "': the path is taken by a file that is no socket"));
+}
+
+Fd connect_to(const std::string& path, const Patience& patience) {
+  const sockaddr_un address = address_of(path);
+  Fd fd = new_socket();
+  for (;;) {
+    if (patience.check) patience.check();
+    // The folder may not exist yet; once it does it must be this user's alone.
+    if (access(folder_of(path).c_str(), F_OK) == 0) {
+      if (!is_private_folder(folder_of(path)))
+        throw Error(ErrorCode::permission,
+                    text("rendezvous '", path, "': its folder is open to other users"));
+      if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
+        check_peer_uid(fd.get(), geteuid());
+        return fd;
+      }
+      const bool not_yet =
+          errno == ENOENT || errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR;
+      if (!not_yet)
+        throw Error(ErrorCode::io_error, text("connect '", path, "': ", std::strerror(errno)));
+    }
+    if (now_ns() >= patience.deadline_ns)
+      throw Error(ErrorCode::timeout,
+                  text("rank 0 did not come to '", path, "' before the deadline"));
+    poll(nullptr, 0, 2);
+  }
+}
+
+Fd accept_from(int listener, const Patience& patience) {
+  for (;;) {
+    Fd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd.valid()) return fd;
+    const bool later =
+        errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED;
+    if (!later) throw Error(ErrorCode::io_error, text("accept: ", std::strerror(errno)));
+    if (!wait_socket(listener, POLLIN, patience)) return Fd();
+  }
+}
+
+}  // namespace plait

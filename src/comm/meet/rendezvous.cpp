@@ -1,0 +1,394 @@
+// A star over rank 0: each other rank holds one socket to it. Rank 0 gathers, then hands out the
+// whole, so an allgather costs one round trip, and a failure anywhere is told to everyone by rank
+// 0.
+#include "comm/meet/rendezvous.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+constexpr const char* kProtocol = "plait-join-1";
+constexpr std::int64_t kGraceNs =
+    500'000'000;  // members outwait rank 0, so that its reason reaches them
+
+std::string rank_name(int rank) { return text("rank ", rank); }
+
+Patience within(const Patience& patience, std::int64_t extra_ns) {
+  return {patience.deadline_ns + extra_ns, patience.check};
+}
+
+/// The same patience, which says what it waits for when that is overdue.
+Patience saying(const Patience& patience, Overdue& overdue, int rank,
+                std::function<std::string()> sentence) {
+  return {patience.deadline_ns,
+          [check = patience.check, &overdue, rank, sentence = std::move(sentence)] {
+            if (check) check();
+            overdue.look(rank, sentence);
+          }};
+}
+
+void send_failure(int socket, const Error& error, const std::string& peer) {
+  const std::string bytes = pack({std::to_string(static_cast<int>(error.code())), error.what()});
+  try {
+    send_frame(socket, FrameKind::failure, bytes, {}, {now_ns() + 200'000'000, {}}, peer);
+  } catch (const Error&) {  // that rank is gone or stuck as well; the others must still be told
+  }
+}
+
+/// A frame, or the failure that it reports.
+Frame receive_good(int socket, std::uint64_t max_bytes, std::size_t max_fds,
+                   const Patience& patience, const std::string& peer) {
+  Frame frame = receive_frame(socket, max_bytes, max_fds, patience, peer);
+  if (frame.kind == FrameKind::data) return frame;
+  const std::vector<std::string> parts = unpack(frame.bytes);
+  if (parts.size() != 2)
+    throw Error(ErrorCode::parse_error, text(peer, " sent a malformed failure"));
+  const auto code = static_cast<ErrorCode>(parse_integer("error code", parts[0], 1, 13));
+  throw Error(code, text(peer, " reports: ", parts[1].substr(0, 4096)));
+}
+
+class Solo : public Rendezvous {
+ public:
+  std::vector<Contribution> allgather(const std::string& bytes, const std::vector<int>& fds,
+                                      const Patience&) override {
+    std::vector<Contribution> all(1);
+    all[0].bytes = bytes;
+    for (int fd : fds) all[0].fds.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 3));
+    return all;
+  }
+  std::vector<std::pair<int, int>> sockets() const override { return {}; }
+};
+
+class Star : public Rendezvous {
+ public:
+  /// links: rank 0 has one a rank (its own is invalid), others one to rank 0.
+  Star(int rank, int ranks, std::vector<Fd> links, double overdue_s)
+      : rank_(rank), ranks_(ranks), links_(std::move(links)), overdue_(overdue_s) {}
+
+  std::vector<Contribution> allgather(const std::string& bytes, const std::vector<int>& fds,
+                                      const Patience& patience) override {
+    if (rank_ != 0) return ask(bytes, fds, patience);
+    try {
+      std::vector<Contribution> all = gather(bytes, fds, patience);
+      hand_out(all, patience);
+      return all;
+    } catch (const Error& error) {
+      for (int rank = 1; rank < ranks_; ++rank)
+        send_failure(links_[rank].get(), error, rank_name(rank));
+      throw;
+    }
+  }
+
+  std::vector<std::pair<int, int>> sockets() const override {
+    if (rank_ != 0) return {{0, links_[0].get()}};
+    std::vector<std::pair<int, int>> all;
+    for (int rank = 1; rank < ranks_; ++rank) all.emplace_back(rank, links_[rank].get());
+    return all;
+  }
+
+ private:
+  std::vector<Contribution> gather(const std::string& bytes, const std::vector<int>& fds,
+                                   const Patience& patience) {
+    std::vector<Contribution> all(ranks_);
+    all[0].bytes = bytes;
+    for (int fd : fds) all[0].fds.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 3));
+    for (int rank = 1; rank < ranks_; ++rank) {
+      overdue_.begin();
+      const Patience aloud = saying(patience, overdue_, 0, [rank] {
+        return text("rank 0 waits for ", rank_name(rank), " to hand in what all ranks exchange");
+      });
+      Frame frame = receive_good(links_[rank].get(), kMaxContributionBytes, kMaxContributionFds,
+                                 aloud, rank_name(rank));
+      all[rank] = {std::move(frame.bytes), std::move(frame.fds)};
+    }
+    return all;
+  }
+
+  /// Everyone gets all bytes, the number of descriptors of each rank, and all descriptors.
+  void hand_out(const std::vector<Contribution>& all, const Patience& patience) {
+    std::vector<std::string> parts;
+    std::vector<int> fds;
+    for (const Contribution& one : all) {
+      parts.push_back(one.bytes);
+      parts.push_back(std::to_string(one.fds.size()));
+      for (const Fd& fd : one.fds) fds.push_back(fd.get());
+    }
+    const std::string bytes = pack(parts);
+    for (int rank = 1; rank < ranks_; ++rank) {
+      try {
+        send_frame(links_[rank].get(), FrameKind::data, bytes, fds, patience, rank_name(rank));
+      } catch (const Error& error) {
+        // Some have their answer already, so this step stands; the next one finds the rank gone.
+        if (error.code() != ErrorCode::peer_lost) throw;
+      }
+    }
+  }
+
+  std::vector<Contribution> ask(const std::string& bytes, const std::vector<int>& fds,
+                                const Patience& patience) {
+    try {
+      send_frame(links_[0].get(), FrameKind::data, bytes, fds, patience, rank_name(0));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::peer_lost) throw;
+      // Rank 0 is gone, but its reason may lie in the socket: the read below tells either.
+    }
+    Frame frame = receive_good(links_[0].get(), kMaxFrameBytes, kMaxFrameFds,
+                               within(patience, kGraceNs), rank_name(0));
+    const std::vector<std::string> parts = unpack(frame.bytes);
+    if (parts.size() != 2 * static_cast<std::size_t>(ranks_))
+      throw Error(ErrorCode::parse_error, "rank 0 handed out a malformed allgather");
+    std::vector<Contribution> all(ranks_);
+    std::size_t next = 0;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      all[rank].bytes = parts[2 * rank];
+      const auto count = static_cast<std::size_t>(
+          parse_integer("descriptors", parts[2 * rank + 1], 0, kMaxContributionFds));
+      if (count > frame.fds.size() - next)
+        throw Error(ErrorCode::parse_error, "rank 0 handed out too few descriptors");
+      for (std::size_t i = 0; i < count; ++i) all[rank].fds.push_back(std::move(frame.fds[next++]));
+    }
+    return all;
+  }
+
+  int rank_;
+  int ranks_;
+  std::vector<Fd> links_;
+  Overdue overdue_;
+};
+
+std::string join_bytes(int rank, int ranks) {
+  return pack({kProtocol, PLAIT_VERSION, std::to_string(rank), std::to_string(ranks)});
+}
+
+/// The rank that a join frame names; Error(parse_error) where it is none, Error(mismatch) where it
+/// does not fit this job.
+int check_join(const std::string& bytes, int ranks, const std::vector<Fd>& links) {
+  const std::vector<std::string> parts = unpack(bytes);
+  if (parts.size() != 4 || parts[0] != kProtocol)
+    throw Error(ErrorCode::parse_error, "a connection does not speak plait's rendezvous protocol");
+  const auto rank = static_cast<int>(parse_integer("rank", parts[2], -1'000'000, 1'000'000));
+  if (parts[1] != PLAIT_VERSION)
+    throw Error(ErrorCode::mismatch, text("version: rank 0 runs plait ", PLAIT_VERSION, ", rank ",
+                                          rank, " runs ", parts[1].substr(0, 40)));
+  const std::int64_t theirs = parse_integer("ranks", parts[3], -1'000'000, 1'000'000);
+  if (theirs != ranks)
+    throw Error(ErrorCode::mismatch,
+                text("ranks: rank 0 was made with ", ranks, ", rank ", rank, " with ", theirs));
+  if (rank < 0 || rank >= ranks)
+    throw Error(ErrorCode::mismatch, text("rank: wanted 0..", ranks - 1, ", found ", rank));
+  if (rank == 0 || links[rank].valid())
+    throw Error(ErrorCode::mismatch, text("rank: two processes came as rank ", rank));
+  return rank;
+}
+
+/// Who has come to rank 0 so far, and the first reason for which the job cannot be.
+struct Joining {
+  int ranks = 1;
+  std::vector<Fd> links;     // by rank
+  std::vector<Fd> unplaced;  // connections that named no rank of their own
+  std::unique_ptr<Error> failure;
+  int came() const {
+    const auto placed =
+        std::count_if(links.begin(), links.end(), [](const Fd& fd) { return fd.valid(); });
+    return static_cast<int>(placed) + static_cast<int>(unplaced.size());
+  }
+  std::string missing() const {
+    std::string list;
+    for (int rank = 1; rank < ranks; ++rank)
+      if (!links[rank].valid()) list += text(list.empty() ? "" : ", ", rank);
+    return list;
+  }
+};
+
+/// Reads the join frame of a connection and places it. What is no plait process at all is dropped.
+void place(Joining& joining, Fd connection) {
+  try {
+    check_peer_uid(connection.get(), geteuid());
+    const Frame frame =
+        receive_frame(connection.get(), 4096, 0, {now_ns() + 1'000'000'000, {}}, "a connection");
+    const int rank = check_join(frame.bytes, joining.ranks, joining.links);
+    joining.links[rank] = std::move(connection);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::mismatch) {
+      log(LogLevel::warn, 0, text("rendezvous: dropped a connection: ", error.what()));
+      return;
+    }
+    joining.unplaced.push_back(std::move(connection));
+    if (!joining.failure) joining.failure = std::make_unique<Error>(error);
+  }
+}
+
+/// One connection that has something to say, taken out of `silent`; invalid at the deadline. New
+/// connections go to `silent` first, so that one that never speaks holds up nobody.
+Fd next_speaker(int listener, std::vector<Fd>& silent, const Patience& patience) {
+  for (;;) {
+    if (patience.check) patience.check();
+    std::vector<pollfd> entries{{listener, POLLIN, 0}};
+    for (const Fd& fd : silent) entries.push_back({fd.get(), POLLIN, 0});
+    if (poll(entries.data(), entries.size(), 10) < 0 && errno != EINTR)
+      throw Error(ErrorCode::io_error, text("poll: ", std::strerror(errno)));
+    for (std::size_t i = 1; i < entries.size(); ++i) {
+      if (entries[i].revents == 0) continue;
+      Fd speaker = std::move(silent[i - 1]);
+      silent.erase(silent.begin() + static_cast<std::ptrdiff_t>(i) - 1);
+      return speaker;
+    }
+    constexpr std::size_t kMostSilent = 256;
+    if (entries[0].revents != 0 && silent.size() < kMostSilent) {
+      Fd fd = accept_from(listener, {now_ns(), {}});
+      if (fd.valid()) silent.push_back(std::move(fd));
+    }
+    if (now_ns() >= patience.deadline_ns) return Fd();
+  }
+}
+
+struct Unlink {
+  std::string path;
+  ~Unlink() { unlink(path.c_str()); }
+};
+
+/// Rank 0 tells everyone who came whether the job stands; throws if it does not.
+void pronounce(Joining& joining) {
+  if (!joining.failure) {
+    for (int rank = 1; rank < joining.ranks; ++rank) {
+      try {
+        send_frame(joining.links[rank].get(), FrameKind::data, "ok", {},
+                   {now_ns() + 1'000'000'000, {}}, rank_name(rank));
+      } catch (const Error& error) {
+        // Others were told ok already: the first allgather finds this rank gone, and tells them
+        // all.
+        if (error.code() != ErrorCode::peer_lost) throw;
+      }
+    }
+    return;
+  }
+  for (int rank = 1; rank < joining.ranks; ++rank)
+    if (joining.links[rank].valid())
+      send_failure(joining.links[rank].get(), *joining.failure, rank_name(rank));
+  for (const Fd& fd : joining.unplaced) send_failure(fd.get(), *joining.failure, "a rank");
+  throw Error(*joining.failure);
+}
+
+std::string waits_for(const std::string& who, const std::string& whom, int ranks,
+                      const std::string& place) {
+  return text(who, " waits for ", whom, " of ", ranks, " to come to rendezvous '", place, "'");
+}
+
+std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, int ranks,
+                                    const Patience& patience, double overdue_s) {
+  const Unlink unlink_after{path};
+  Joining joining{ranks, std::vector<Fd>(ranks), {}, nullptr};
+  std::vector<Fd> silent;
+  Overdue overdue(overdue_s);
+  Patience until = saying(patience, overdue, 0, [&] {
+    return waits_for(rank_name(0), text("rank ", joining.missing()), ranks, path);
+  });
+  while (joining.came() < ranks - 1) {
+    // Once the job cannot be, those who still come are waited for a little, to be told so too.
+    if (joining.failure) until.deadline_ns = std::min(until.deadline_ns, now_ns() + 2'000'000'000);
+    Fd speaker = next_speaker(listener.get(), silent, until);
+    if (!speaker.valid()) {
+      if (!joining.failure)
+        joining.failure = std::make_unique<Error>(
+            ErrorCode::timeout, text("rendezvous '", path, "': rank ", joining.missing(), " of ",
+                                     ranks, " did not come before the deadline"));
+      break;
+    }
+    place(joining, std::move(speaker));
+  }
+  pronounce(joining);
+  return std::make_unique<Star>(0, ranks, std::move(joining.links), overdue_s);
+}
+
+std::unique_ptr<Rendezvous> join_over(Fd link, int rank, int ranks, const Patience& patience,
+                                      double overdue_s) {
+  send_frame(link.get(), FrameKind::data, join_bytes(rank, ranks), {}, patience, rank_name(0));
+  receive_good(link.get(), 4096, 0, within(patience, kGraceNs), rank_name(0));
+  std::vector<Fd> links;
+  links.push_back(std::move(link));
+  return std::make_unique<Star>(rank, ranks, std::move(links), overdue_s);
+}
+
+std::unique_ptr<Rendezvous> meet_at(const std::string& path, int rank, int ranks,
+                                    const Patience& patience, double overdue_s) {
+  if (rank == 0) {
+    Fd listener = listen_at(path, ranks + 16);
+    if (listener.valid()) return host_at(path, std::move(listener), ranks, patience, overdue_s);
+    // Somebody is rank 0 there already: come as a member, be refused, and so tell all.
+  }
+  Overdue overdue(overdue_s);
+  const Patience aloud = saying(patience, overdue, rank, [&] {
+    return waits_for(rank_name(rank), rank_name(0), ranks, path);
+  });
+  return join_over(connect_to(path, aloud), rank, ranks, patience, overdue_s);
+}
+
+/// Inherited sockets: copies are used, so that a later communicator can meet over them again.
+std::vector<Fd> inherited(const std::string& list) {
+  std::vector<Fd> links;
+  for (const std::string& word : split(list, ',')) {
+    const auto fd = static_cast<int>(parse_integer("rendezvous fd", word, 0, 1 << 20));
+    check_stream_socket(fd);
+    check_peer_uid(fd, geteuid());
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    links.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 3));
+  }
+  return links;
+}
+
+std::unique_ptr<Rendezvous> meet_over(const std::string& list, int rank, int ranks,
+                                      const Patience& patience, double overdue_s) {
+  std::vector<Fd> sockets = inherited(list);
+  const std::size_t wanted = rank == 0 ? static_cast<std::size_t>(ranks) - 1 : 1;
+  if (sockets.size() != wanted)
+    throw Error(ErrorCode::invalid_argument,
+                text("rendezvous fd:", list, ": wanted ", wanted, " sockets for rank ", rank,
+                     " of ", ranks, ", found ", sockets.size()));
+  if (rank != 0) return join_over(std::move(sockets[0]), rank, ranks, patience, overdue_s);
+  Overdue overdue(overdue_s);
+  Joining joining{ranks, std::vector<Fd>(ranks), {}, nullptr};
+  for (int peer = 1; peer < ranks; ++peer) {
+    Fd& socket = sockets[peer - 1];
+    overdue.begin();
+    const Patience aloud = saying(patience, overdue, 0, [&] {
+      return waits_for(rank_name(0), rank_name(peer), ranks, "fd:" + list);
+    });
+    try {
+      const Frame frame = receive_frame(socket.get(), 4096, 0, aloud, rank_name(peer));
+      const int named = check_join(frame.bytes, ranks, joining.links);
+      joining.links[named] = std::move(socket);
+    } catch (const Error& error) {
+      joining.unplaced.push_back(std::move(socket));
+      if (!joining.failure) joining.failure = std::make_unique<Error>(error);
+    }
+  }
+  pronounce(joining);
+  return std::make_unique<Star>(0, ranks, std::move(joining.links), overdue_s);
+}
+
+}  // namespace
+
+std::unique_ptr<Rendezvous> meet(const std::string& where, int rank, int ranks,
+                                 const Patience& patience, double overdue_s) {
+  if (ranks == 1 && rank == 0) return std::make_unique<Solo>();
+  if (where.rfind("unix:", 0) == 0)
+    return meet_at(where.substr(5), rank, ranks, patience, overdue_s);
+  if (where.rfind("fd:", 0) == 0)
+    return meet_over(where.substr(3), rank, ranks, patience, overdue_s);
+  throw Error(ErrorCode::invalid_argument,
+              text("rendezvous: wanted unix:PATH or fd:N[,N...], found '", where, "'"));
+}
+
+}  // namespace plait

@@ -1,0 +1,55 @@
+// Ranks that know only where to meet -> an allgather of bytes and descriptors, the one thing that
+// setting up a communicator needs. NCCL, MPI or a Unix socket can carry it; here is the socket.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/env.hpp"
+#include "comm/life/overdue.hpp"
+#include "comm/meet/socket.hpp"
+
+namespace plait {
+
+/// What one rank puts into an allgather.
+struct Contribution {
+  std::string bytes;
+  std::vector<Fd> fds;
+};
+
+class Rendezvous {
+ public:
+  virtual ~Rendezvous() = default;
+  /// Every rank's contribution, in rank order. The descriptors sent stay the caller's. Fails alike
+  /// on all ranks that rank 0 can still reach.
+  virtual std::vector<Contribution> allgather(const std::string& bytes, const std::vector<int>& fds,
+                                              const Patience& patience) = 0;
+  /// Sockets whose end of file means that a rank is gone: (rank, descriptor).
+  virtual std::vector<std::pair<int, int>> sockets() const = 0;
+};
+
+inline constexpr std::uint64_t kMaxContributionBytes = (1ull << 20) + 4096;
+inline constexpr std::size_t kMaxContributionFds = 4;
+
+/// Meets the other ranks at `where` ("fd:N[,N...]" or "unix:PATH"; anything where ranks is 1).
+/// Throws on every rank alike: mismatch where ranks do not fit together, timeout where one does not
+/// come. Says after `overdue_s` for whom it waits, if it is still waiting.
+std::unique_ptr<Rendezvous> meet(const std::string& where, int rank, int ranks,
+                                 const Patience& patience, double overdue_s = kOverdueS);
+
+/// "unix:PATH" from what the launcher set (torchrun, Open MPI, PMI, Slurm) or PLAIT_RENDEZVOUS; the
+/// same on all ranks of one job and no other's. `communicator` tells several of one process apart.
+std::string derived_rendezvous(const Env& env, int communicator);
+/// What is to be done where the launcher says that fewer than `ranks` of its ranks are on this
+/// host: the others could not come to a derived rendezvous. Empty where it does not; where
+/// PLAIT_RANKS says how many there are, the launcher is not asked.
+std::string why_not_one_host(const Env& env, int ranks);
+/// True where the launcher of this rank says that all of its ranks are on this host.
+bool launcher_has_one_host();
+/// This rank's number among those of its host; -1 where no launcher says.
+int rank_on_host();
+/// The folder for derived rendezvous: XDG_RUNTIME_DIR/plait if that is private, else
+/// /tmp/plait-UID.
+std::string rendezvous_folder();
+
+}  // namespace plait

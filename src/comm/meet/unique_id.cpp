@@ -1,0 +1,47 @@
+// "plait1-WORD-HOST-CHECK" in hexadecimal digits: numbers that nobody else draws, the host's hash,
+// and a hash of all before it, so that a text that was cut or mistyped is known as such.
+#include "comm/meet/unique_id.hpp"
+
+#include <random>
+#include <vector>
+
+#include "base/env.hpp"
+#include "base/text.hpp"
+#include "comm/choice/descriptor.hpp"
+#include "comm/nodes/nodes.hpp"
+#include "plait/communicator.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+constexpr const char* kKind = "plait1";
+
+std::string hash_of(const std::string& bytes) {
+  return hex(hash_bytes(bytes.data(), bytes.size()));
+}
+
+}  // namespace
+
+std::string unique_id() {
+  std::random_device device;
+  std::string word;
+  for (int half = 0; half < 2; ++half)
+    word += hex(static_cast<std::uint64_t>(device()) << 32 | device());
+  const std::string made = text(kKind, '-', word, '-', hash_of(host_name()));
+  return text(made, '-', hash_of(made));
+}
+
+UniqueId parse_unique_id(const std::string& id) {
+  const std::vector<std::string> parts = split(id, '-');
+  if (parts.size() != 4 || parts[0] != kKind ||
+      parts[3] != hash_of(text(parts[0], '-', parts[1], '-', parts[2])))
+    throw Error(ErrorCode::invalid_argument,
+                text("unique_id: wanted the whole text that unique_id() made on one rank, found '",
+                     id.substr(0, 120), "'"));
+  return {parts[1], parts[2]};
+}
+
+bool is_made_here(const UniqueId& id) { return id.host == hash_of(host_name()); }
+
+}  // namespace plait

@@ -1,0 +1,71 @@
+// A card is an error's code and reason, and bytes.
+#include "comm/meet/vote.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <new>
+
+#include "base/env.hpp"
+#include "base/text.hpp"
+#include "comm/choice/descriptor.hpp"
+#include "comm/meet/socket.hpp"
+
+namespace plait {
+namespace {
+
+constexpr std::size_t kReasonBytes = 2048;
+constexpr const char* kReports = " reports: ";
+
+}  // namespace
+
+std::optional<Error> attempt(const std::function<void()>& step) {
+  try {
+    step();
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorCode::out_of_memory, "this process has no memory left");
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::internal, error.what());
+  }
+  return std::nullopt;
+}
+
+std::string card_of(const std::optional<Error>& failure, const std::string& bytes) {
+  return pack({text(failure ? static_cast<int>(failure->code()) : 0),
+               failure ? reason_of(*failure).substr(0, kReasonBytes) : "", bytes});
+}
+
+std::string bytes_on(const std::string& card, const std::string& rank) {
+  std::vector<std::string> parts = unpack(card);
+  if (parts.size() != 3) throw Error(ErrorCode::parse_error, text(rank, " sent a malformed vote"));
+  const auto number = parse_integer("error code", parts[0], 0, 13);
+  if (number != 0)
+    throw AgreedError(static_cast<ErrorCode>(number),
+                      parts[1].starts_with("rank ") ? parts[1] : text(rank, ": ", parts[1]));
+  return std::move(parts[2]);
+}
+
+std::vector<std::string> vote(const Allgather& carry, const std::optional<Error>& failure,
+                              const std::string& bytes) {
+  std::vector<std::string> all = carry(card_of(failure, bytes));
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    all[rank] = bytes_on(all[rank], text("rank ", rank));
+  return all;
+}
+
+bool is_told(const std::string& reason) { return reason.find(kReports) != std::string::npos; }
+
+Error told_by(const std::string& rank, ErrorCode code, const std::string& reason) {
+  return Error(code, is_told(reason) ? reason : text(rank, kReports, reason));
+}
+
+std::string unique_word() {
+  static std::atomic<unsigned> made{0};
+  return text(getpid(), '-', std::chrono::steady_clock::now().time_since_epoch().count(), '-',
+              made++);
+}
+
+}  // namespace plait

@@ -1,0 +1,120 @@
+// Sealed memfds. The available memory is asked first: committing more than there is would wake the
+// out-of-memory killer long before fallocate fails.
+#include "comm/memory/memory.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
+
+/// The first number of a file; kNoLimit where there is none ("max" in memory.max).
+std::uint64_t number_in(const std::string& path) {
+  std::ifstream file(path);
+  std::uint64_t number = 0;
+  return file >> number ? number : kNoLimit;
+}
+
+std::uint64_t memory_available() {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  std::uint64_t kib = 0;
+  std::string unit;
+  while (file >> key >> kib && std::getline(file, unit))
+    if (key == "MemAvailable:") return kib * 1024;
+  return kNoLimit;
+}
+
+/// What the container's figure counts as used though it is given back on demand.
+std::uint64_t file_cache() {
+  std::ifstream file("/sys/fs/cgroup/memory.stat");
+  std::string key;
+  std::uint64_t bytes = 0;
+  std::uint64_t sum = 0;
+  while (file >> key >> bytes)
+    if (key == "inactive_file" || key == "active_file") sum += bytes;
+  return sum;
+}
+
+std::uint64_t container_available() {
+  const std::uint64_t most = number_in("/sys/fs/cgroup/memory.max");
+  const std::uint64_t used = number_in("/sys/fs/cgroup/memory.current");
+  if (most == kNoLimit || used == kNoLimit) return kNoLimit;
+  const std::uint64_t cache = file_cache();
+  const std::uint64_t held = used > cache ? used - cache : 0;
+  return most > held ? most - held : 0;
+}
+
+}  // namespace
+
+std::uint64_t available_bytes() { return std::min(memory_available(), container_available()); }
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : base_(std::exchange(other.base_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(base_, other.base_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Mapping::~Mapping() {
+  if (base_ != nullptr) munmap(base_, bytes_);
+}
+
+Fd make_shared_memory(std::uint64_t bytes, int others) {
+  const std::uint64_t available = available_bytes();
+  if (bytes > available / (static_cast<std::uint64_t>(others) + 1))
+    throw Error(ErrorCode::out_of_memory,
+                text("arena: wanted ", bytes, " bytes for each of ", others + 1, " ranks, found ",
+                     available, " available; send less at once"));
+  Fd fd(memfd_create("plait", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) throw Error(ErrorCode::io_error, text("memfd_create: ", std::strerror(errno)));
+  const auto size = static_cast<off_t>(bytes);
+  if (ftruncate(fd.get(), size) != 0 || fallocate(fd.get(), 0, 0, size) != 0)
+    throw Error(ErrorCode::out_of_memory,
+                text("arena of ", bytes, " bytes: ", std::strerror(errno)));
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    throw Error(ErrorCode::io_error, text("sealing shared memory: ", std::strerror(errno)));
+  return fd;
+}
+
+Fd open_of_process(int process, int file, Access access) {
+  const int allowed = access == Access::read ? O_RDONLY : O_RDWR;
+  return Fd(::open(text("/proc/", process, "/fd/", file).c_str(),
+                   allowed | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+}
+
+Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes, Access access) {
+  struct stat status{};
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  if (fstat(fd.get(), &status) != 0 || seals < 0 || (seals & kSeals) != kSeals ||
+      static_cast<std::uint64_t>(status.st_size) != bytes)
+    throw Error(ErrorCode::mismatch,
+                text("shared memory of a peer: wanted ", bytes, " sealed bytes, found ",
+                     status.st_size, " with seals ", seals));
+  const int allowed = access == Access::read ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* base = mmap(nullptr, bytes, allowed, MAP_SHARED, fd.get(), 0);
+  if (base == MAP_FAILED)
+    throw Error(ErrorCode::out_of_memory,
+                text("mapping ", bytes, " bytes: ", std::strerror(errno)));
+  return Mapping(static_cast<std::byte*>(base), bytes);
+}
+
+}  // namespace plait

@@ -1,0 +1,41 @@
+// Nameless shared memory: a sealed memfd, committed before it is shown, mapped by every rank.
+// Nothing has a name, so nothing is left behind whatever is killed when.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "comm/meet/socket.hpp"
+
+namespace plait {
+
+/// A mapping that unmaps itself.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(std::byte* base, std::uint64_t bytes) : base_(base), bytes_(bytes) {}
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  ~Mapping();
+  std::byte* base() const { return base_; }
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* base_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
+
+/// Zeroed memory of exactly that size, all of it committed (so that no store can meet SIGBUS) and
+/// sealed against resizing. `others` = how many more of this size the machine is about to need.
+/// Error(out_of_memory) where the machine has not that much left.
+Fd make_shared_memory(std::uint64_t bytes, int others);
+/// Maps what a peer sent. Error(mismatch) unless it is sealed memory of exactly that size, so that
+/// no access can meet SIGBUS. A mapping that is only read may be of a descriptor open for reading.
+enum class Access { read, write };
+Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes, Access access = Access::write);
+/// Opens a file that another process of this machine has open under that number; invalid where it
+/// cannot. Whatever the number is by then, opening it does not wait.
+Fd open_of_process(int process, int file, Access access);
+/// Bytes that can still be committed on this machine or in this container.
+std::uint64_t available_bytes();
+
+}  // namespace plait

@@ -1,0 +1,110 @@
+// RS0 | RS1, X0 | AG0, RS2, X1 | AG1, ... : the order is the program's; here it meets streams.
+#include "comm/nodes/gpu_nodes.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+
+GpuNodes::GpuNodes(Nodes nodes, InNode inside, std::unique_ptr<nccl::SideStream> side,
+                   std::unique_ptr<nccl::Comms> comms, CallOptions forced, bool bitwise)
+    : nodes_(std::move(nodes)),
+      inside_(std::move(inside)),
+      side_(std::move(side)),
+      comms_(std::move(comms)),
+      forced_(std::move(forced)),
+      bitwise_(bitwise) {}
+
+bool GpuNodes::is_served(const NodeProgram& program) const {
+  return std::all_of(program.steps.begin(), program.steps.end(), [&](const auto& step) {
+    return step.kind != NodeStep::Kind::inside || inside_.takes == nullptr ||
+           inside_.takes(step.request);
+  });
+}
+
+namespace {
+
+/// Found before anything of a call has been done.
+void require_library(const NodeProgram& program) {
+  for (const NodeProgram::Step& step : program.steps) {
+    if (step.kind != NodeStep::Kind::across) continue;
+    const std::string why = nccl::why_no_call(step.request);
+    if (!why.empty()) throw Error(ErrorCode::unsupported, why);
+  }
+}
+
+/// Averages and ranks' factors are the library's to work out, whatever a variable names.
+bool is_librarys(const Request& request) {
+  return reduces(request.collective) &&
+         (request.op == ReduceOp::avg || request.op == ReduceOp::premul_sum);
+}
+
+}  // namespace
+
+/// Where the nodes' own calls do not serve what would be chosen, the library does all of it.
+std::shared_ptr<const NodeProgram> GpuNodes::program(const Request& request,
+                                                     const CallOptions& options) {
+  if (!request.counts.empty())
+    throw Error(ErrorCode::unsupported,
+                text(name_of(request),
+                     ": ranks on several nodes have no plan for blocks that have "
+                     "a count each"));
+  const CallOptions& named = !options.strategy.empty() || is_librarys(request) ? options : forced_;
+  Key key{static_cast<int>(request.collective),
+          request.count,
+          static_cast<int>(request.type),
+          static_cast<int>(request.op),
+          request.root,
+          request.peer,
+          named.strategy,
+          named.params};
+  const std::lock_guard lock(guard_);
+  if (const auto* const found = programs_.find(key)) return *found;
+  const CallOptions wanted =
+      named.strategy.empty() ? options_over_nodes(nodes_, request, bitwise_) : named;
+  auto made = std::make_shared<const NodeProgram>(node_program(nodes_, request, wanted));
+  if (!is_served(*made)) {
+    if (!options.strategy.empty())
+      throw Error(ErrorCode::unsupported,
+                  text(made->label, ": its calls in a node are not served"));
+    CallOptions library;
+    library.strategy = "library";
+    made = std::make_shared<const NodeProgram>(node_program(nodes_, request, library));
+  }
+  require_library(*made);
+  return programs_.add(std::move(key), std::move(made), [](const auto&) {});
+}
+
+void GpuNodes::enqueue(const NodeProgram& program, const void* input, void* output,
+                       cuda::Stream stream, double scalar) {
+  char* const scratch = program.scratch_bytes == 0
+                            ? nullptr
+                            : static_cast<char*>(side_->scratch(program.scratch_bytes));
+  const auto memory = [&](const Region& region) -> char* {
+    if (region.bytes == 0) return nullptr;
+    const void* const base = region.space == Space::input    ? input
+                             : region.space == Space::output ? output
+                                                             : scratch;
+    return static_cast<char*>(const_cast<void*>(base)) + region.offset;
+  };
+  const int rank = nodes_.peers()[static_cast<std::size_t>(nodes_.place)];
+  for (const NodeProgram::Step& step : program.steps) {
+    char *const src = memory(step.src), *const dst = memory(step.dst);
+    switch (step.kind) {
+      case NodeStep::Kind::inside: inside_.enqueue(step.request, src, dst, stream); break;
+      case NodeStep::Kind::across:
+        side_->fork(stream);
+        comms_->call(step.request, step.whole, step.whole ? rank : nodes_.mine, src, dst,
+                     side_->stream(), scalar);
+        side_->mark(step.call);
+        break;
+      case NodeStep::Kind::await: side_->join(stream, step.call); break;
+      default:
+        if (src != dst) side_->copy(dst, src, step.dst.bytes, stream);
+    }
+  }
+}
+
+}  // namespace plait

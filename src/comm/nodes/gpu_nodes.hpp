@@ -1,0 +1,56 @@
+// Calls on GPUs of several nodes, for every door: what happens in a rank's node goes on the
+// caller's stream, NCCL's calls between nodes on one beside it, so that one piece travels while the
+// next is reduced (Micro 2021).
+#pragma once
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+#include "base/recent.hpp"
+#include "comm/nccl/comms.hpp"
+#include "comm/nccl/side_stream.hpp"
+#include "comm/nodes/node_program.hpp"
+
+namespace plait {
+
+/// Calls among the ranks of a node, as its door makes them.
+struct InNode {
+  /// The same on all ranks of all nodes; null = all are served.
+  std::function<bool(const Request&)> takes;
+  std::function<void(const Request&, const void* input, void* output, cuda::Stream stream)> enqueue;
+};
+
+class GpuNodes {
+ public:
+  /// forced: PLAIT_ALGO, where it is a strategy over nodes. bitwise: sums in rank order where that
+  /// can be had.
+  GpuNodes(Nodes nodes, InNode inside, std::unique_ptr<nccl::SideStream> side,
+           std::unique_ptr<nccl::Comms> comms, CallOptions forced, bool bitwise);
+
+  /// How the request goes; made once, any thread. Error(unsupported) where a strategy that is
+  /// asked for by name cannot do it.
+  std::shared_ptr<const NodeProgram> program(const Request& request, const CallOptions& options);
+  /// In stream order. Memory is not looked at.
+  void enqueue(const NodeProgram& program, const void* input, void* output, cuda::Stream stream,
+               double scalar = 1.0);
+  nccl::Comms& comms() { return *comms_; }
+  const Nodes& nodes() const { return nodes_; }
+
+ private:
+  bool is_served(const NodeProgram& program) const;
+
+  const Nodes nodes_;
+  InNode inside_;
+  std::unique_ptr<nccl::SideStream> side_;
+  std::unique_ptr<nccl::Comms> comms_;
+  const CallOptions forced_;
+  const bool bitwise_;
+  using Key = std::tuple<int, std::uint64_t, int, int, int, int, std::string,
+                         std::map<std::string, std::int64_t>>;
+  std::mutex guard_;
+  Recent<Key, std::shared_ptr<const NodeProgram>> programs_{4096};
+};
+
+}  // namespace plait

@@ -1,0 +1,506 @@
+// Ids of NCCL's communicators travel by the world that the ranks have anyway. NCCL may wait for
+// ever for a rank that does not come, so communicators are made in a thread that is waited for.
+#include "comm/nodes/gpu_over_nodes.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <thread>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "base/threads.hpp"
+#include "comm/choice/descriptor.hpp"
+#include "comm/meet/setup.hpp"
+#include "comm/nccl/real.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+using nccl::Comm;
+using nccl::Result;
+using nccl::UniqueId;
+
+constexpr double kEndS = 2.0;   // own work is awaited so long, and NCCL's end
+constexpr double kToldS = 1.0;  // a rank that knows why NCCL has failed has so long to tell
+constexpr std::int64_t kHearEveryNs = 1'000'000;
+constexpr std::size_t kMostCrossings = 4096;
+
+std::string why_no_nccl() {
+  const nccl::Real& real = nccl::real();
+  if (real.why_absent.empty()) return {};
+  return text("GPUs of several nodes want NCCL between them: ", real.why_absent,
+              "; install it (pip install nvidia-nccl-cu13) or say where it is (PLAIT_NCCL_LIB)");
+}
+
+std::string new_id() {
+  UniqueId id{};
+  if (nccl::real().get_unique_id(&id) != nccl::ncclSuccess)
+    throw Error(ErrorCode::unsupported, "ncclGetUniqueId failed: NCCL_DEBUG=WARN says why");
+  return {id.bytes, sizeof id.bytes};
+}
+
+/// What a thread does that may never return; whoever waits may stop waiting.
+struct Errand {
+  std::mutex guard;
+  std::condition_variable done;
+  bool is_done = false, is_given_up = false;
+  Result result = nccl::ncclSuccess;
+  Comm comm = nullptr;
+};
+
+/// Runs it with the GPU current. Error(timeout), what patience.check throws, or peer_lost.
+Comm in_time(cuda::Context context, const Patience& patience, const std::string& what,
+             const std::function<Result(Comm*)>& work) {
+  const auto errand = std::make_shared<Errand>();
+  quiet_thread([errand, context, work] {
+    Comm comm = nullptr;
+    Result result = nccl::ncclUnhandledCudaError;
+    if (cuda::api().context_push(context) == cuda::kSuccess) {
+      result = work(&comm);
+      cuda::Context popped = nullptr;
+      cuda::api().context_pop(&popped);
+    }
+    std::unique_lock lock(errand->guard);
+    errand->result = result;
+    errand->comm = comm;
+    errand->is_done = true;
+    errand->done.notify_all();
+    const bool is_too_late = errand->is_given_up && comm != nullptr;
+    lock.unlock();
+    if (is_too_late) nccl::real().abort(comm);
+  }).detach();
+  std::unique_lock lock(errand->guard);
+  while (!errand->is_done) {
+    errand->done.wait_for(lock, std::chrono::milliseconds(10));
+    if (errand->is_done) break;
+    std::optional<Error> missed;
+    if (patience.check) missed = attempt(patience.check);
+    if (!missed && now_ns() > patience.deadline_ns)
+      missed = Error(ErrorCode::timeout, text(what, ": NCCL has not come back by the deadline"));
+    if (!missed) continue;
+    errand->is_given_up = true;  // what comes of it later is aborted
+    throw Error(*missed);
+  }
+  if (errand->result != nccl::ncclSuccess)
+    throw Error(ErrorCode::peer_lost,
+                text(what, " failed with NCCL's error ", static_cast<int>(errand->result),
+                     ": NCCL_DEBUG=WARN says why"));
+  return errand->comm;
+}
+
+/// By rank: the id of all ranks' communicator, and of the rail that the rank is the first of.
+struct Ids {
+  std::string whole;
+  std::vector<std::string> rails;
+};
+
+Ids agree_on_ids(const Nodes& nodes, int rank, const cuda::Exchange& exchange) {
+  const bool is_first = nodes.mine == 0;
+  std::string why = why_no_nccl(), whole, rail;
+  int version = 0;
+  const auto failure = attempt([&] {
+    if (!why.empty()) return;
+    version = nccl::real().version;
+    if (is_first && nodes.place == 0) whole = new_id();
+    if (is_first && nodes.place < rails_of(nodes)) rail = new_id();
+  });
+  if (failure) why = reason_of(*failure);
+  std::vector<std::vector<std::string>> cards;
+  for (const std::string& card : exchange(pack({why, text(version), whole, rail}))) {
+    cards.push_back(unpack(card));
+    if (cards.back().size() != 4) throw Error(ErrorCode::parse_error, "a malformed card of NCCL");
+    const std::vector<std::string>& one = cards.back();
+    if (!one[0].empty())
+      throw AgreedError(ErrorCode::unsupported, text("rank ", cards.size() - 1, ": ", one[0]));
+    if (one[1] != cards[0][1])
+      throw AgreedError(ErrorCode::mismatch, text("rank ", cards.size() - 1, " has NCCL ", one[1],
+                                                  ", rank 0 has NCCL ", cards[0][1]));
+  }
+  log(LogLevel::info, rank, text("NCCL ", version, " between nodes, from ", nccl::real().path));
+  Ids ids;
+  for (const int first : nodes.members[0]) {
+    ids.rails.push_back(cards[static_cast<std::size_t>(first)][3]);
+    if (ids.whole.empty()) ids.whole = cards[static_cast<std::size_t>(first)][2];
+  }
+  return ids;
+}
+
+Comm made_by(const std::string& bytes, int ranks, int rank, cuda::Context context,
+             const Patience& patience, const std::string& what) {
+  UniqueId id{};
+  if (bytes.size() != sizeof id.bytes)
+    throw Error(ErrorCode::parse_error,
+                text(what, ": wanted an id of NCCL, found ", bytes.size(), " bytes"));
+  std::memcpy(id.bytes, bytes.data(), sizeof id.bytes);
+  return in_time(context, patience, what, [id, ranks, rank](Comm* comm) {
+    return nccl::real().init_rank(comm, ranks, id, rank);
+  });
+}
+
+/// By rank what it has missed. Where one does not come, the error says what this rank has missed.
+std::vector<std::string> heard(const cuda::Exchange& exchange, const std::optional<Error>& missed) {
+  try {
+    return exchange(missed ? reason_of(*missed) : "");
+  } catch (const Error& error) {
+    if (!missed) throw;
+    throw Error(error.code(), text(reason_of(*missed), "; ", reason_of(error)));
+  }
+}
+
+CallOptions over_nodes_alone(const CallOptions& forced) {
+  return algo_over_nodes(forced.strategy).strategy.empty() ? CallOptions{} : forced;
+}
+
+}  // namespace
+
+GpuOverNodes::GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOptions& options,
+                           const cuda::Exchange& exchange, const Patience& patience)
+    : Watched(0),
+      side_(std::move(side)),
+      options_(options),
+      rank_(nodes.peers()[static_cast<std::size_t>(nodes.place)]),
+      ranks_(nodes.ranks()),
+      order_(options.mixes_graphs) {
+  const Ids ids = agree_on_ids(nodes, rank_, exchange);
+  const cuda::Context context = side_.calls->rank().context();
+  Comm whole = nullptr, rail = nullptr;
+  std::unique_ptr<nccl::SideStream> aside;
+  const auto missed = attempt([&] {
+    whole = made_by(ids.whole, ranks_, rank_, context, patience, "NCCL among all ranks");
+    if (nodes.place < rails_of(nodes) && ranks_ > nodes.count())
+      rail = made_by(ids.rails[static_cast<std::size_t>(nodes.place)], nodes.count(), nodes.mine,
+                     context, patience, text("NCCL on rail ", nodes.place));
+    aside = nccl::cuda_side_stream(side_.calls->ordinal());
+    const cuda::Current current(context);
+    marker_.open();
+  });
+  aside_ = aside.get();
+  const InNode inside{nullptr, [this](const Request& request, const void* input, void* output,
+                                      cuda::Stream stream) {
+                        side_.calls->enqueue(request, input, output, stream, {});
+                      }};
+  over_ = std::make_unique<GpuNodes>(nodes, inside, std::move(aside),
+                                     std::make_unique<nccl::Comms>(whole, true, rail),
+                                     over_nodes_alone(options.forced), options.bitwise);
+  try {
+    for (const std::string& why : heard(exchange, missed))
+      if (!why.empty()) throw AgreedError(missed ? missed->code() : ErrorCode::peer_lost, why);
+  } catch (...) {
+    over_->comms().abort();
+    throw;
+  }
+  watch(std::make_shared<WatchedPeers>(), *this, Wants::asks);
+}
+
+GpuOverNodes::~GpuOverNodes() {
+  unwatch(*this);
+  const std::int64_t until_ns = deadline_in(kEndS);
+  const auto is_over = [&] { return order_.knows_end() && !marker_.is_ahead(); };
+  while (!is_over() && now_ns() < until_ns && !side_.failure())
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  nccl::Comms& comms = over_->comms();
+  if (side_.failure() || !is_over()) {
+    side_.calls->rank().fail();  // what NCCL cuts short must not look done
+    comms.abort();
+  }
+  const auto ended = attempt([&] {
+    in_time(side_.calls->rank().context(), {deadline_in(kEndS), nullptr}, "NCCL's end",
+            [&comms](Comm*) { return comms.end(), nccl::ncclSuccess; });
+  });
+  comms.await_abort(kEndS);
+  if (ended) {  // the thread still uses them
+    log(LogLevel::warn, rank_, reason_of(*ended));
+    static_cast<void>(over_.release());
+  }
+  const cuda::BesideCaptures beside;
+  for (const Crossing& one : crossings_)
+    for (const cuda::Event event : {one.begun, one.ended})
+      if (event != nullptr) cuda::api().event_destroy(event);
+  marker_.close();
+}
+
+/// Sums whose bits depend on NCCL's order are refused where those of rank order are asked for.
+void GpuOverNodes::require_order(const Request& request, const NodeProgram& program) const {
+  const bool is_summed = request.op == ReduceOp::sum || request.op == ReduceOp::prod;
+  const bool any_order = program.rank_order || !reduces(request.collective) ||
+                         !is_float(request.type) ||
+                         (is_summed && ranks_ == 2 && program.is_library());
+  if (options_.bitwise && !any_order)
+    throw Error(ErrorCode::unsupported,
+                text("PLAIT_BITWISE=1 forbids NCCL's order of sums, in which ", program.label,
+                     " adds ", name_of(request.type),
+                     " over nodes: wanted integers, two ranks, or an "
+                     "all_reduce of fp32 or fp64 over two nodes of as many ranks"));
+}
+
+void GpuOverNodes::enqueue(const Request& request, const void* input, void* output, void* stream,
+                           const CallOptions& options) {
+  check(true);
+  if (request.ranks != ranks_)
+    throw Error(ErrorCode::invalid_argument,
+                text("request for ", request.ranks, " ranks, communicator of ", ranks_));
+  side_.calls->check_memory(request, rank_, input, output);
+  if (request.count == 0) return;
+  const std::shared_ptr<const NodeProgram> program = over_->program(request, options);
+  require_order(request, *program);
+  const cuda::Current current(side_.calls->rank().context());
+  const std::vector<double> scalars = scalars_of(request, options);
+  const double scalar = scalars.empty() ? 1.0 : scalars[static_cast<std::size_t>(rank_)];
+  const auto on = static_cast<cuda::Stream>(stream);
+  put(on, kAll, true, [&] { over_->enqueue(*program, input, output, on, scalar); });
+  count(text(name_of(request.collective), '/', program->label), program->bytes_between);
+}
+
+void GpuOverNodes::message(int peer, const Request& request, int me, const void* input,
+                           void* output, void* stream, bool hears) {
+  check(hears);
+  side_.calls->check_memory(request, me, input, output);
+  if (request.count == 0) return;
+  const bool both = request.collective == Collective::send_recv;
+  const void* const sent = both || request.root == me ? input : nullptr;
+  void* const received = both || request.peer == me ? output : nullptr;
+  const std::uint64_t bytes = message_bytes(request);
+  const cuda::Current current(side_.calls->rank().context());
+  const auto on = static_cast<cuda::Stream>(stream);
+  put(on, peer, hears, [&] {
+    aside_->fork(on);
+    over_->comms().message(peer, sent, received, bytes, aside_->stream());
+    aside_->mark(0);
+    aside_->join(on, 0);
+  });
+  count(text(name_of(request.collective), "/library"), sent == nullptr ? 0 : bytes);
+}
+
+void GpuOverNodes::count(const std::string& as, std::uint64_t bytes) {
+  const std::lock_guard lock(guard_);
+  ++counters_.calls;
+  ++counters_.calls_of[as];
+  if (bytes != 0) counters_.bytes_of_path["nccl"] += bytes;
+}
+
+/// Behind earlier calls on any stream, which use the same scratch. Where NCCL was aborted its
+/// kernels end early, so the stream fails behind them.
+void GpuOverNodes::put(cuda::Stream stream, int peer, bool hears,
+                       const std::function<void()>& work) {
+  std::unique_lock one_at_a_time(calling_, std::try_to_lock);
+  for (; !one_at_a_time.owns_lock(); one_at_a_time.try_lock()) {  // that one may be inside NCCL
+    check(hears);
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  inside_with_.store(peer);
+  const cuda::StreamPlace place = order_.before(marker_, stream);
+  Crossing* const crossing = place.capture == 0 ? free_crossing() : nullptr;
+  const cuda::Stream side = aside_->stream();
+  if (crossing != nullptr) {
+    aside_->fork(stream);
+    PLAIT_CUDA_CALL(event_record, crossing->begun, side);
+  }
+  try {
+    work();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::peer_lost && error.code() != ErrorCode::aborted) throw;
+    cut_short(error.code() == ErrorCode::aborted ? error
+                                                 : gone(error.code(), reason_of(error), peer));
+    check(hears);
+    throw;
+  }
+  side_.calls->rank().heed(stream);
+  if (crossing != nullptr) {
+    PLAIT_CUDA_CALL(event_record, crossing->ended, side);
+    const std::lock_guard lock(guard_);
+    crossing->peer = peer;
+    crossing->is_used = true;
+    crossing->seen_ns = 0;
+  }
+  order_.after(marker_, stream, place);
+}
+
+/// Null where thousands of calls are under way: those before them are watched.
+GpuOverNodes::Crossing* GpuOverNodes::free_crossing() {
+  const std::lock_guard lock(guard_);
+  for (Crossing& one : crossings_)
+    if (!one.is_used) return &one;
+  if (crossings_.size() == kMostCrossings) return nullptr;
+  Crossing made;
+  for (cuda::Event* event : {&made.begun, &made.ended})
+    PLAIT_CUDA_CALL(event_create, event, cuda::kEventDisableTiming);
+  return &crossings_.emplace_back(made);
+}
+
+/// Whom it waits for: the rank that it is with, or any of other nodes.
+Error GpuOverNodes::gone(ErrorCode code, const std::string& what, int peer) const {
+  const auto name = [this](int rank) {
+    return side_.name ? side_.name(rank) : text("rank ", rank);
+  };
+  if (peer != kAll) return {code, text(what, "; is ", name(peer), " gone?")};
+  const std::vector<int>& here = over_->nodes().peers();
+  std::string names;
+  for (int rank = 0; rank < ranks_; ++rank)
+    if (std::find(here.begin(), here.end(), rank) == here.end())
+      names += text(names.empty() ? "" : ", ", name(rank));
+  return {code, text(what, "; is one of these gone: ", names, "?")};
+}
+
+/// As a rank that does not come keeps a call, where NCCL connects at first use.
+std::optional<Error> GpuOverNodes::stuck_inside() {
+  const std::int64_t since_ns = over_->comms().inside_since_ns();
+  if (since_ns == 0 || static_cast<double>(now_ns() - since_ns) <= options_.arrive_s * 1e9)
+    return std::nullopt;
+  return gone(ErrorCode::timeout,
+              text("a call between nodes has been inside NCCL for ", options_.arrive_s, " s"),
+              inside_with_.load());
+}
+
+/// Counted from when a call began on the GPU: before that the program's own work may take long.
+/// The driver may keep this waiting, so no lock is held meanwhile: what is used stays as it is.
+std::optional<Error> GpuOverNodes::standing_still() {
+  const cuda::BesideCaptures beside;
+  std::vector<Crossing*> under_way;
+  {
+    const std::lock_guard lock(guard_);
+    for (Crossing& one : crossings_)
+      if (one.is_used) under_way.push_back(&one);
+  }
+  for (Crossing* one : under_way) {
+    if (cuda::api().event_query(one->begun) == cuda::kNotReady) continue;
+    if (cuda::api().event_query(one->ended) != cuda::kNotReady) {
+      const std::lock_guard lock(guard_);
+      one->is_used = false;
+      continue;
+    }
+    if (one->seen_ns == 0) one->seen_ns = now_ns();
+    if (static_cast<double>(now_ns() - one->seen_ns) > options_.arrive_s * 1e9)
+      return gone(ErrorCode::timeout,
+                  text("a call between nodes has stood still for ", options_.arrive_s, " s"),
+                  one->peer);
+  }
+  return std::nullopt;
+}
+
+/// At once: what NCCL cuts short must not look done.
+void GpuOverNodes::end_between() noexcept {
+  side_.calls->rank().fail();
+  over_->comms().abort();
+}
+
+void GpuOverNodes::cut_short(const Error& said) {
+  {
+    const std::lock_guard lock(guard_);
+    if (said_) return;
+    said_ = said;
+    told_by_ns_ = deadline_in(side_.hear ? kToldS : 0);
+  }
+  end_between();
+}
+
+/// Whoever sees first that its node has lost a rank names it, in the node and beyond.
+void GpuOverNodes::look() {
+  if (side_.failure()) return end_between();
+  if (const auto met = stuck_inside()) cut_short(*met);
+  settle();
+}
+
+void GpuOverNodes::ask() {
+  if (side_.failure()) return;
+  std::optional<Error> met;
+  if (const auto failed = over_->comms().failure())
+    met = gone(failed->code(), reason_of(*failed), kAll);
+  else
+    met = standing_still();
+  if (met) cut_short(*met);
+}
+
+bool GpuOverNodes::is_unexplained() {
+  const std::lock_guard lock(guard_);
+  return said_ && !side_.failure();
+}
+
+/// What was said is the cause once its time is over.
+void GpuOverNodes::settle() {
+  std::optional<Error> cause;
+  {
+    const std::lock_guard lock(guard_);
+    if (said_ && now_ns() >= told_by_ns_) cause = said_;
+  }
+  if (cause && !side_.failure()) side_.fail(*cause);
+}
+
+/// By itself: the watch may have others to look after.
+void GpuOverNodes::await_explanation(bool hears) {
+  while (is_unexplained()) {
+    if (hears) hear(true);
+    settle();
+    if (is_unexplained()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void GpuOverNodes::hear(bool now) {
+  const std::unique_lock alone(hearing_, std::try_to_lock);
+  if (!alone.owns_lock() || (!now && now_ns() <= next_hearing_ns_)) return;
+  side_.hear();
+  next_hearing_ns_ = now_ns() + kHearEveryNs;
+}
+
+/// What NCCL says all nodes hear from theirs, and some of them may be gone. Another thread that
+/// hears just now will meet the cause, and tell it.
+void GpuOverNodes::tell(const Error& cause) {
+  {
+    const std::lock_guard lock(guard_);
+    if (said_ && reason_of(*said_) == reason_of(cause)) return;
+  }
+  const std::unique_lock alone(hearing_, std::try_to_lock);
+  if (alone.owns_lock() && !std::exchange(has_told_, true)) side_.tell(cause);
+}
+
+/// Streams fail after it is known why, or after NCCL has failed, which is to be explained: so what
+/// is met on a stream is the cause only where neither has come before.
+void GpuOverNodes::check(bool hears) {
+  hears &= side_.hear != nullptr;
+  if (hears) hear(false);
+  const auto met = attempt([&] { side_.calls->rank().check(); });
+  await_explanation(hears);
+  if (met && !side_.failure()) side_.fail(*met);
+  const std::optional<Error> cause = side_.failure();
+  if (!cause) return;
+  if (hears) tell(*cause);
+  throw Error(*cause);
+}
+
+std::string GpuOverNodes::explain(const Request& request) {
+  const std::shared_ptr<const NodeProgram> program = over_->program(request, {});
+  const Nodes& nodes = over_->nodes();
+  std::string lines = text("on GPUs of ", nodes.count(), " nodes: ", program->label, ", NCCL ",
+                           nccl::real().version, " between nodes",
+                           program->rank_order           ? ", sums in rank order"
+                           : reduces(request.collective) ? ", sums in NCCL's order"
+                                                         : "",
+                           "\n");
+  std::vector<std::string> said;
+  for (const NodeProgram::Step& step : program->steps) {
+    std::string line =
+        text("  ", name_of(step.request.collective), " of ", step.request.count, " ");
+    if (step.kind == NodeStep::Kind::inside)
+      line += text("in the node, ", side_.calls->choice_of(step.request), "\n");
+    else if (step.kind == NodeStep::Kind::across)
+      line +=
+          step.whole ? "by NCCL among all ranks\n" : text("by NCCL on rail ", nodes.place, "\n");
+    else
+      continue;
+    if (std::find(said.begin(), said.end(), line) != said.end()) continue;  // another piece
+    said.push_back(line);
+    lines += line;
+  }
+  return lines;
+}
+
+void GpuOverNodes::add_to(Counters& counters) const {
+  Counters in_node;
+  side_.calls->add_to(in_node);
+  const std::lock_guard lock(guard_);
+  add(counters, counters_);
+  for (const auto& [path, bytes] : in_node.bytes_of_path) counters.bytes_of_path[path] += bytes;
+}
+
+}  // namespace plait

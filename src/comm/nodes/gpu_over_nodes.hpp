@@ -1,0 +1,117 @@
+// GPUs of several nodes for communicators of plait's own: plait in each node, NCCL between them,
+// found at run time. The process's watch looks after NCCL and the node meanwhile, since no call
+// waits on the host.
+#pragma once
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/gpu/gpu_calls.hpp"
+#include "comm/life/peer_watch.hpp"
+#include "comm/meet/socket.hpp"
+#include "comm/nodes/gpu_nodes.hpp"
+#include "exec/cuda/device/event_marker.hpp"
+
+namespace plait {
+
+/// This rank in its node.
+struct NodeSide {
+  GpuCalls* calls = nullptr;
+  std::function<std::optional<Error>()> failure;  ///< what ended it; any thread
+  std::function<void(const Error&)> fail;  ///< ends it, and tells the node's ranks; any thread
+  /// What ranks of other nodes have told ends it; and they are told what has ended it. By who makes
+  /// this rank's calls alone. Null = nobody hears.
+  std::function<void()> hear = {};
+  std::function<void(const Error&)> tell = {};
+  std::function<std::string(int rank)> name = {};  ///< of any rank of all nodes, for people
+};
+
+struct OverNodesOptions {
+  CallOptions forced;    ///< PLAIT_ALGO
+  bool bitwise = false;  ///< sums in rank order alone
+  bool mixes_graphs = true;
+  double arrive_s = 600;  ///< how long a call between nodes may stand still, or be inside NCCL
+};
+
+class GpuOverNodes : private Watched {
+ public:
+  /// All ranks of all nodes together. Throws on all of them alike: AgreedError(unsupported) where
+  /// one has no NCCL, timeout where one does not come, peer_lost.
+  GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOptions& options,
+               const cuda::Exchange& exchange, const Patience& patience);
+  /// Waits a moment for what is under way; what stands still is aborted.
+  ~GpuOverNodes() override;
+  GpuOverNodes(const GpuOverNodes&) = delete;
+  GpuOverNodes& operator=(const GpuOverNodes&) = delete;
+
+  /// As Communicator::enqueue. A call that stands still for arrive_s is an error (timeout), unless
+  /// it was captured in a graph.
+  void enqueue(const Request& request, const void* input, void* output, void* stream,
+               const CallOptions& options);
+  /// This rank's end of what it and `peer` alone move, a rank of another node: a copy, or a
+  /// send_recv of these two, of which it is number `me`. In order with all calls of this rank. One
+  /// that stands still names the peer, and ends all calls between nodes, whose communicator it is.
+  void message(int peer, const Request& request, int me, const void* input, void* output,
+               void* stream, bool hears);
+  /// Throws what was met first. Where NCCL alone has failed, which names nobody, a rank that knows
+  /// why has a moment to tell. hears: this is the thread that makes this rank's calls.
+  void check(bool hears);
+  /// What waits between nodes ends. Any thread.
+  void abort() noexcept { over_->comms().abort(); }
+  std::string explain(const Request& request);
+  /// Calls of all nodes, and bytes by path; "nccl" is what went between nodes.
+  void add_to(Counters& counters) const;
+
+ private:
+  /// A call between nodes, as far as its events tell: when it began there, and whether it is over.
+  struct Crossing {
+    cuda::Event begun = nullptr, ended = nullptr;
+    int peer = kAll;
+    bool is_used = false;
+    std::int64_t seen_ns = 0;
+  };
+  static constexpr int kAll = -1;
+  Crossing* free_crossing();
+  void require_order(const Request& request, const NodeProgram& program) const;
+  void put(cuda::Stream stream, int peer, bool hears, const std::function<void()>& work);
+  void count(const std::string& as, std::uint64_t bytes);
+  void lost(int, int, bool) override {}  // the node's side is told
+  void fail_streams() noexcept override {}
+  void look() override;
+  void ask() override;
+  std::optional<Error> stuck_inside();
+  std::optional<Error> standing_still();
+  Error gone(ErrorCode code, const std::string& what, int peer) const;
+  void end_between() noexcept;
+  void cut_short(const Error& said);
+  bool is_unexplained();
+  void await_explanation(bool hears);
+  void settle();
+  void hear(bool now);
+  void tell(const Error& cause);
+
+  NodeSide side_;
+  OverNodesOptions options_;
+  int rank_ = 0, ranks_ = 0;
+  nccl::SideStream* aside_ = nullptr;
+  std::unique_ptr<GpuNodes> over_;
+  cuda::EventMarker marker_{cuda::api()};
+  cuda::CallOrder<cuda::EventMarker, cuda::Stream> order_;
+  std::mutex calling_;                  ///< the communicator's calls, and those of its pairs
+  std::atomic<int> inside_with_{kAll};  ///< whom the call that may be inside NCCL is with
+  std::mutex hearing_;  ///< of these two; who finds it taken leaves that to the other
+  std::int64_t next_hearing_ns_ = 0;
+  bool has_told_ = false;
+  mutable std::mutex guard_;  ///< of those below
+  Counters counters_;
+  std::deque<Crossing> crossings_;
+  std::optional<Error> said_;    ///< by NCCL, or that it stands still: the first
+  std::int64_t told_by_ns_ = 0;  ///< then it is the cause, unless another is known
+};
+
+}  // namespace plait

@@ -1,0 +1,44 @@
+// A request over several nodes -> what one rank does with streams: collectives in its node on the
+// caller's stream, calls of the library between nodes on another. Told by the same strategies as
+// plans of several nodes, so what is proved of these holds of the order of these steps.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "comm/nodes/nodes.hpp"
+#include "plait/communicator.hpp"
+#include "plan/node_step.hpp"
+
+namespace plait {
+
+struct NodeProgram {
+  struct Step {
+    NodeStep::Kind kind = NodeStep::Kind::inside;  ///< inside, across, await or copy
+    Request request;     ///< inside: of my node's ranks by place. across: of the library's ranks
+    Region src, dst;     ///< of this rank; empty = none
+    bool whole = false;  ///< across: among all ranks; else among those at my place, by node
+    int call = -1;       ///< across, await: the number of that call
+  };
+  std::string label;  ///< "multi_node(pieces=4)"
+  std::vector<Step> steps;
+  std::uint64_t scratch_bytes = 0;
+  std::uint64_t bytes_between = 0;  ///< that this rank gives to calls of the library
+  bool rank_order = false;          ///< sums of floats have the bits of rank order
+
+  bool is_library() const { return steps.size() == 2 && steps[0].whole; }
+};
+
+/// Ranks of the same place in all nodes: as many as the smallest node has.
+int rails_of(const Nodes& nodes);
+/// The strategy where the caller names none: of the request and the nodes alone. bitwise: in rank
+/// order where that can be had.
+CallOptions options_over_nodes(const Nodes& nodes, const Request& request, bool bitwise);
+/// PLAIT_ALGO, where it names a strategy over nodes; else nothing.
+CallOptions algo_over_nodes(const std::string& algo);
+/// options: a strategy for several nodes and its parameters. Error(unsupported) where it wants what
+/// streams do not do, the same on all ranks.
+NodeProgram node_program(const Nodes& nodes, const Request& request, const CallOptions& options);
+
+}  // namespace plait

@@ -1,0 +1,314 @@
+// Nodes that meet: cards go round before anything else, so that what one rank refuses all hear.
+#include "comm/nodes/over_nodes.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <numeric>
+
+#include "base/text.hpp"
+#include "comm/gpu/reach.hpp"
+#include "comm/meet/rendezvous.hpp"
+#include "comm/meet/unique_id.hpp"
+#include "comm/meet/vote.hpp"
+#include "plait/error.hpp"
+#include "topo/cluster.hpp"
+
+namespace plait {
+namespace {
+
+/// For people; host_name() tells hosts apart.
+std::string called() {
+  char name[256] = "?";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+std::vector<int> everybody(const World& world) {
+  std::vector<int> ranks(static_cast<std::size_t>(world.ranks()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+double copy_s(World& world, std::vector<int> pair, bool sends, std::uint64_t bytes,
+              const Patience& patience) {
+  auto memory = std::make_unique<std::vector<char>>(bytes);
+  Request request;
+  request.collective = Collective::copy;
+  request.type = DataType::uint8;
+  request.count = bytes;
+  request.ranks = 2;
+  const auto began = std::chrono::steady_clock::now();
+  for (int way = 0; way < 2; ++way) {  // there and back
+    request.root = way;
+    request.peer = 1 - way;
+    world.run(request, pair, sends ? 0 : 1, memory->data(), memory->data(), memory, patience,
+              "a first message between nodes");
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / 2;
+}
+
+/// What was measured between nodes for an earlier communicator of this process: "NS GB/S", or
+/// empty. Programs may make many, and 8 MiB a time would cost more than their calls.
+std::string& network_known() {
+  static auto* const known = new std::string;
+  return *known;
+}
+
+std::mutex& network_guard() {
+  static auto* const guard = new std::mutex;
+  return *guard;
+}
+
+std::string network_words() {
+  const std::lock_guard lock(network_guard());
+  return network_known();
+}
+
+Network network_from(const std::string& words, int nodes) {
+  const std::vector<std::string> parts = split(words, ' ');
+  if (parts.size() != 2) throw Error(ErrorCode::parse_error, "malformed words of a network");
+  Network network;
+  network.nodes = nodes;
+  network.latency_ns = parse_real("latency between nodes", parts[0], 1.0, 1e9);
+  network.gb_per_s = parse_real("rate between nodes", parts[1], 1e-6, 1e6);
+  return network;
+}
+
+/// Between the first ranks of the first two nodes: both measure, and rank 0 tells.
+Network measured(OverNodes& over, const Patience& patience) {
+  constexpr std::uint64_t kLong = 8 << 20;  // more than a shaped link lets through at once
+  const int first = over.nodes.members[0][0], second = over.nodes.members[1][0];
+  const int me = over.nodes.peers()[static_cast<std::size_t>(over.nodes.place)];
+  double short_s = 0, long_s = 0;
+  if (me == first || me == second) {
+    static_cast<void>(copy_s(*over.world, {first, second}, me == first, 8, patience));
+    short_s = copy_s(*over.world, {first, second}, me == first, 8, patience);
+    long_s = copy_s(*over.world, {first, second}, me == first, kLong, patience);
+  }
+  Network network;
+  network.nodes = over.nodes.count();
+  network.latency_ns = std::clamp(short_s * 1e9, 500.0, 1e7);
+  network.gb_per_s = std::clamp(kLong / std::max(long_s - short_s, 1e-6) / 1e9, 0.001, 1000.0);
+  return network;
+}
+
+/// What must agree on all nodes: launchers may hand the environment to the first alone.
+std::string settings_of(const CommunicatorOptions& options, const Env& env) {
+  return text("PLAIT_BITWISE=", env.bitwise, " PLAIT_ALGO=", env.algo,
+              " PLAIT_NODE_SIZE=", env.node_size, " arrive_s=", options.arrive_s,
+              " deadline_s=", options.deadline_s, " unique_id=", options.unique_id,
+              " node=", options.node.empty() ? "found" : "given");
+}
+
+enum class Hosts { one, several, not_known };
+
+/// By an id come also ranks that no launcher knows of, or some of its ranks: their hosts are known
+/// once they have met.
+Hosts hosts_of(const CommunicatorOptions& options, const Env& env) {
+  if (options.carrier != nullptr) return Hosts::several;
+  const bool by_id = !options.unique_id.empty();
+  if (options.ranks < 2 || !options.rendezvous.empty()) return Hosts::one;
+  if (!by_id && !env.rendezvous.empty()) return Hosts::one;
+  if (env.node_size > 0 && env.node_size < options.ranks) return Hosts::several;
+  if (by_id) return launcher_has_one_host() ? Hosts::one : Hosts::not_known;
+  return why_not_one_host(env, options.ranks).empty() ? Hosts::one : Hosts::several;
+}
+
+/// What a rank may find wrong with several hosts by itself.
+void check_over(const CommunicatorOptions& options, const Env& env) {
+  if (options.ranks > kMaxRanks)
+    throw Error(ErrorCode::unsupported,
+                text("wanted at most ", kMaxRanks, " ranks over nodes, found ", options.ranks));
+  if (!options.topology.empty() || !env.topology.empty() ||
+      !masks_asked(options.masks, env).empty())
+    throw Error(ErrorCode::unsupported,
+                "topologies by name and masks are of one host; these ranks are on several");
+}
+
+CarrierMaker& carrier_maker() {
+  static CarrierMaker maker;
+  return maker;
+}
+
+/// What is to be done where nothing carries bytes between these ranks' hosts; empty where they may
+/// all be on this one.
+std::string why_no_world(const CommunicatorOptions& options, const Env& env) {
+  const std::string remedy = text(
+      "nothing carries bytes between nodes: initialise MPI first (pip install mpich mpi4py; "
+      "MPI_Init, or from mpi4py import MPI), with ",
+      options.ranks,
+      " ranks in all, or a group of torch.distributed (pip install torch; "
+      "init_process_group(\"gloo\"))");
+  if (env.node_size > 0)
+    return text("PLAIT_NODE_SIZE makes several nodes of these ", options.ranks, " ranks, and ",
+                remedy);
+  if (!options.unique_id.empty() && !is_made_here(parse_unique_id(options.unique_id)))
+    return text("unique_id: it was made on another host than that of rank ", options.rank, ", and ",
+                remedy, "; where all ranks are on one host, make the id there");
+  return why_not_one_host(env, options.ranks);
+}
+
+/// Null where there is no carrier, and these ranks may all be on this host.
+std::unique_ptr<World> world_of(const CommunicatorOptions& options, const Env& env) {
+  std::shared_ptr<Carrier> carrier = options.carrier;
+  if (carrier == nullptr)
+    carrier =
+        mpi_carrier(options.rank, options.ranks, options.arrive_s, !options.unique_id.empty());
+  if (carrier == nullptr && carrier_maker())
+    carrier = carrier_maker()(options.rank, options.ranks, options.arrive_s, options.unique_id);
+  if (carrier == nullptr) {
+    if (const std::string why = why_no_world(options, env); !why.empty())
+      throw Error(ErrorCode::unsupported, why);
+    return nullptr;
+  }
+  std::vector<int> members(static_cast<std::size_t>(options.ranks));
+  std::iota(members.begin(), members.end(), 0);
+  return std::make_unique<World>(std::move(carrier), std::move(members), options.rank);
+}
+
+/// The error of the first rank that has one; all ranks together. shown, where wanted: what each
+/// gives besides.
+std::optional<Error> first_error(World& world, const std::optional<Error>& mine,
+                                 const Patience& patience, const std::string& bytes = {},
+                                 std::vector<std::string>* shown = nullptr) {
+  const std::vector<std::string> cards = world.exchange(card_of(mine, bytes), patience);
+  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+    const std::optional<Error> first = attempt([&] {
+      std::string one = bytes_on(cards[rank], world.name_of_rank(static_cast<int>(rank)));
+      if (shown != nullptr) shown->push_back(std::move(one));
+    });
+    if (first) return first;
+  }
+  return std::nullopt;
+}
+
+/// Who is where, by cards that go round. wrong: what this rank has against it.
+void meet_nodes(OverNodes& over, const CommunicatorOptions& options, const Env& env,
+                const std::optional<Error>& wrong, const Patience& patience) {
+  std::vector<std::string> cards;
+  const bool named = !options.node.empty();
+  const std::string card = pack({named ? options.node : host_name(), unique_word(),
+                                 settings_of(options, env), called(), network_words()});
+  or_tell(*over.world, [&] { agree(*over.world, wrong, patience, card, &cards); });
+  std::vector<std::string> hosts, words, names;
+  for (const std::string& shown : cards) {
+    const std::vector<std::string> parts = unpack(shown);
+    if (parts.size() != 5) throw Error(ErrorCode::parse_error, "a malformed card of a rank");
+    if (parts[2] != unpack(cards[0])[2])
+      throw AgreedError(ErrorCode::mismatch,
+                        text("rank ", hosts.size(), " has other settings (", parts[2],
+                             ") than rank 0 (", unpack(cards[0])[2], ")"));
+    hosts.push_back(parts[0]);
+    words.push_back(parts[1]);
+    names.push_back(parts[3]);
+    if (over.network.empty()) over.network = parts[4];
+  }
+  over.nodes = nodes_of(hosts, named ? 0 : env.node_size, options.rank);
+  std::vector<World::Place> places(names.size());
+  for (int node = 0; node < over.nodes.count(); ++node)
+    for (const int rank : over.nodes.members[static_cast<std::size_t>(node)])
+      places[static_cast<std::size_t>(rank)] = {names[static_cast<std::size_t>(rank)], node};
+  over.world->set_places(std::move(places));
+  over.rendezvous = text("unix:", rendezvous_folder(), "/node-",
+                         words[static_cast<std::size_t>(over.nodes.peers()[0])]);
+}
+
+}  // namespace
+
+void set_carrier_maker(CarrierMaker maker) { carrier_maker() = std::move(maker); }
+
+OverNodes over_nodes(const CommunicatorOptions& options, const Env& env) {
+  const Hosts known = hosts_of(options, env);
+  if (known == Hosts::one) return {};
+  const std::optional<Error> wrong = attempt([&] {
+    if (!options.unique_id.empty()) static_cast<void>(parse_unique_id(options.unique_id));
+    if (known == Hosts::several) check_over(options, env);
+  });
+  OverNodes over;
+  try {
+    over.world = world_of(options, env);
+  } catch (const Error&) {
+    if (wrong) throw Error(*wrong);
+    throw;
+  }
+  if (over.world == nullptr) return {};
+  const Patience patience{deadline_in(options.arrive_s), nullptr};
+  meet_nodes(over, options, env, wrong, patience);
+  if (over.nodes.count() == 1) return {};  // the launcher counts otherwise than the system
+  if (known == Hosts::not_known)
+    or_tell(*over.world,
+            [&] { agree(*over.world, attempt([&] { check_over(options, env); }), patience); });
+  return over;
+}
+
+Topology topology_of(OverNodes& over, const Patience& patience) {
+  std::size_t most = 0;
+  for (const std::vector<int>& members : over.nodes.members) most = std::max(most, members.size());
+  Network network = over.network.empty() ? measured(over, patience)
+                                         : network_from(over.network, over.nodes.count());
+  std::string shape;
+  const std::optional<Error> missed = attempt([&] {
+    if (over.nodes.mine != 0 || over.nodes.place != 0) return;
+    const Topology node = local_cpu(static_cast<int>(most));
+    Nic nic;
+    for (int device = 0; device < static_cast<int>(node.devices.size()); ++device)
+      nic.affinity.push_back(device);
+    network.nics.push_back(nic);
+    shape =
+        pack({to_json(cluster_of(node, network)), text(network.latency_ns, ' ', network.gb_per_s)});
+  });
+  std::vector<std::string> shown;
+  agree(*over.world, missed, patience, shape, &shown);
+  const std::vector<std::string> parts =
+      unpack(shown[static_cast<std::size_t>(over.nodes.members[0][0])]);
+  if (parts.size() != 2) throw Error(ErrorCode::parse_error, "rank 0 sent no topology");
+  const std::lock_guard lock(network_guard());
+  network_known() = parts[1];
+  return topology_from_json(parts[0]);
+}
+
+std::vector<int> devices_of(const Topology& topology, const Nodes& nodes) {
+  const std::vector<int> all = rank_devices(topology);
+  const std::size_t each = all.size() / nodes.members.size();
+  std::vector<int> devices(static_cast<std::size_t>(nodes.ranks()));
+  for (std::size_t node = 0; node < nodes.members.size(); ++node)
+    for (std::size_t place = 0; place < nodes.members[node].size(); ++place)
+      devices[static_cast<std::size_t>(nodes.members[node][place])] = all[node * each + place];
+  return devices;
+}
+
+void agree(World& world, const std::optional<Error>& mine, const Patience& patience,
+           const std::string& bytes, std::vector<std::string>* shown) {
+  if (const auto first = first_error(world, mine, patience, bytes, shown))
+    throw AgreedError(first->code(), reason_of(*first));
+}
+
+std::optional<Error> verdict_over(World& world, const CallDescriptor& mine,
+                                  const std::optional<Error>& refused, const Patience& patience) {
+  const std::string said = print(mine);
+  const std::uint64_t hash = hash_bytes(said.data(), said.size(), mine.plan_hash);
+  auto kept = std::make_unique<std::array<std::uint64_t, 3>>();
+  std::array<std::uint64_t, 3>& words = *kept;
+  words = {refused ? static_cast<std::uint64_t>(refused->code()) : 0, hash, ~hash};
+  Request request;
+  request.collective = Collective::all_reduce;
+  request.type = DataType::uint64;
+  request.op = ReduceOp::max;
+  request.count = words.size();
+  request.ranks = world.ranks();
+  world.run(request, everybody(world), world.rank(), words.data(), words.data(), kept, patience,
+            "a call that the ranks of all nodes make");
+  if (words[0] == 0 && words[1] == ~words[2]) return std::nullopt;
+  if (words[0] != 0) return first_error(world, refused, patience);
+  const std::vector<std::string> all =
+      world.exchange(text(said, ", by plan ", mine.plan_hash), patience);
+  const auto other =
+      std::find_if(all.begin(), all.end(), [&](const std::string& one) { return one != all[0]; });
+  return Error(ErrorCode::mismatch, text("rank 0 calls ", all[0], ", rank ", other - all.begin(),
+                                         " calls ", other == all.end() ? "it otherwise" : *other));
+}
+
+}  // namespace plait

@@ -1,0 +1,454 @@
+// Calls between nodes as rounds of messages: what each member sends to whom, then what is summed.
+#include "comm/nodes/world.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "base/text.hpp"
+#include "comm/choice/descriptor.hpp"
+#include "comm/meet/rendezvous.hpp"
+#include "comm/meet/vote.hpp"
+#include "exec/cpu/cpu.hpp"
+
+namespace plait {
+namespace {
+
+constexpr std::int64_t kLookEveryNs = 5'000'000;
+constexpr int kYields = 200;               // before a wait sleeps
+constexpr unsigned kSleepUs = 20;          // at once: no bell rings for a message
+constexpr std::uint64_t kShort = 1 << 15;  // bytes that go to all members in one round
+
+bool overlap(const char* a, std::uint64_t a_bytes, const char* b, std::uint64_t b_bytes) {
+  return a != nullptr && b != nullptr && a < b + b_bytes && b < a + a_bytes;
+}
+
+}  // namespace
+
+char* World::Room::of(std::size_t wanted) {
+  if (wanted > size) {
+    bytes.reset(new char[wanted]);  // not filled: it is written before it is read
+    size = wanted;
+  }
+  return bytes.get();
+}
+
+/// The rounds of one member's part of a collective.
+class World::Making {
+ public:
+  Making(Call& call, const Request& request, int member, const void* src, void* dst)
+      : call_(call),
+        r_(request),
+        me_(member),
+        src_(const_cast<char*>(static_cast<const char*>(src))),
+        dst_(static_cast<char*>(dst)),
+        size_(bytes_of(request.type)),
+        block_(request.count * size_) {}
+
+  void make() {
+    call_.rounds.assign(2, {});
+    switch (r_.collective) {
+      case Collective::all_reduce: return all_reduce();
+      case Collective::reduce: return reduce();
+      case Collective::reduce_scatter: return reduce_scatter();
+      case Collective::broadcast: return broadcast();
+      case Collective::all_gather: return all_gather();
+      case Collective::gather: return gather();
+      case Collective::scatter: return scatter();
+      case Collective::all_to_all: return all_to_all();
+      case Collective::copy: return copy();
+      case Collective::send_recv: return send_recv();
+    }
+    throw Error(ErrorCode::unsupported, text("between nodes: no ", name_of(r_.collective)));
+  }
+
+ private:
+  int n() const { return r_.ranks; }
+  /// The other members, each beginning with the next: nobody is sent to by all at once.
+  template <class Work>
+  void each_other(const Work& work) const {
+    for (int step = 1; step < n(); ++step) work((me_ + step) % n());
+  }
+  void send(int round, int member, char* at, std::uint64_t bytes) {
+    add(round, {member, at, bytes, true});
+  }
+  void receive(int round, int member, char* at, std::uint64_t bytes) {
+    add(round, {member, at, bytes, false});
+  }
+  void add(int round, Part part) {
+    if (part.bytes > 0) call_.rounds[static_cast<std::size_t>(round)].parts.push_back(part);
+  }
+  bool is_short() const { return n() == 2 || block_ <= kShort; }
+  /// Elements of part p of n, as even as can be.
+  std::uint64_t begin_of(int p) const {
+    return r_.count / static_cast<std::uint64_t>(n()) * static_cast<std::uint64_t>(p) +
+           std::min<std::uint64_t>(static_cast<std::uint64_t>(p),
+                                   r_.count % static_cast<std::uint64_t>(n()));
+  }
+  std::uint64_t bytes_of_part(int p) const { return (begin_of(p + 1) - begin_of(p)) * size_; }
+  char* part(char* base, int p) const {
+    return base == nullptr ? base : base + begin_of(p) * size_;
+  }
+  char* block(char* base, int member) const {
+    return base + static_cast<std::uint64_t>(member) * block_;
+  }
+  /// What is sent, apart from what is written meanwhile.
+  char* apart(std::uint64_t src_bytes, std::uint64_t dst_bytes) {
+    if (!overlap(src_, src_bytes, dst_, dst_bytes)) return src_;
+    char* const staged = call_.staged.of(src_bytes);
+    std::memcpy(staged, src_, src_bytes);
+    return staged;
+  }
+  void move(char* to, const char* from, std::uint64_t bytes) const {
+    if (to != from && to != nullptr && from != nullptr && bytes > 0) std::memmove(to, from, bytes);
+  }
+
+  /// Receives `bytes` of every other member in round 0, then sums them with `mine` in order.
+  void sum(char* mine, char* to, std::uint64_t bytes) {
+    char* const room = call_.received.of(bytes * static_cast<std::uint64_t>(n()));
+    std::vector<const void*> sources(static_cast<std::size_t>(n()), mine);
+    each_other([&](int other) {
+      char* const at = room + static_cast<std::uint64_t>(other) * bytes;
+      receive(0, other, at, bytes);
+      sources[static_cast<std::size_t>(other)] = at;
+    });
+    // Averages and scaled sums are sums between nodes.
+    const bool is_sum = r_.op == ReduceOp::avg || r_.op == ReduceOp::premul_sum;
+    call_.rounds[0].then = [to, sources, bytes, type = r_.type, size = size_,
+                            op = is_sum ? ReduceOp::sum : r_.op] {
+      if (bytes > 0)
+        reduce_cpu(type, op, to, sources.data(), static_cast<int>(sources.size()), bytes / size, 1,
+                   false, nullptr);
+    };
+  }
+
+  void all_reduce() {
+    if (is_short()) {
+      each_other([&](int other) { send(0, other, src_, block_); });
+      return sum(src_, dst_, block_);
+    }
+    each_other([&](int other) { send(0, other, part(src_, other), bytes_of_part(other)); });
+    sum(part(src_, me_), part(dst_, me_), bytes_of_part(me_));
+    each_other([&](int other) {
+      send(1, other, part(dst_, me_), bytes_of_part(me_));
+      receive(1, other, part(dst_, other), bytes_of_part(other));
+    });
+  }
+  void reduce() {
+    const bool is_root = me_ == r_.root;
+    if (is_short()) {
+      if (is_root) return sum(src_, dst_, block_);
+      return send(0, r_.root, src_, block_);
+    }
+    each_other([&](int other) { send(0, other, part(src_, other), bytes_of_part(other)); });
+    char* const summed = is_root ? part(dst_, me_) : call_.staged.of(bytes_of_part(me_));
+    sum(part(src_, me_), summed, bytes_of_part(me_));
+    if (!is_root) return send(1, r_.root, summed, bytes_of_part(me_));
+    each_other([&](int other) { receive(1, other, part(dst_, other), bytes_of_part(other)); });
+  }
+  void reduce_scatter() {
+    each_other([&](int other) { send(0, other, block(src_, other), block_); });
+    sum(block(src_, me_), dst_, block_);
+  }
+  /// Long ones in parts: each member passes its own on.
+  void broadcast() {
+    const bool is_root = me_ == r_.root;
+    if (is_root) move(dst_, src_, block_);
+    if (is_short()) {
+      if (!is_root) return receive(0, r_.root, dst_, block_);
+      return each_other([&](int other) { send(0, other, src_, block_); });
+    }
+    if (is_root)
+      return each_other([&](int other) {
+        send(0, other, part(src_, other), bytes_of_part(other));
+        send(1, other, part(src_, me_), bytes_of_part(me_));
+      });
+    receive(0, r_.root, part(dst_, me_), bytes_of_part(me_));
+    each_other([&](int other) {
+      if (other != r_.root) send(1, other, part(dst_, me_), bytes_of_part(me_));
+      receive(1, other, part(dst_, other), bytes_of_part(other));
+    });
+  }
+  void all_gather() {
+    char* const own = block(dst_, me_);
+    char* const from = src_ == own ? src_ : apart(block_, block_ * static_cast<unsigned>(n()));
+    move(own, from, block_);
+    each_other([&](int other) {
+      send(0, other, from, block_);
+      receive(0, other, block(dst_, other), block_);
+    });
+  }
+  void gather() {
+    if (me_ != r_.root) return send(0, r_.root, src_, block_);
+    move(block(dst_, me_), src_, block_);
+    each_other([&](int other) { receive(0, other, block(dst_, other), block_); });
+  }
+  void scatter() {
+    if (me_ != r_.root) return receive(0, r_.root, dst_, block_);
+    char* const own = block(src_, me_);
+    char* const from = dst_ == own ? src_ : apart(block_ * static_cast<unsigned>(n()), block_);
+    move(dst_, block(from, me_), block_);
+    each_other([&](int other) { send(0, other, block(from, other), block_); });
+  }
+  void all_to_all() {
+    const std::uint64_t whole = block_ * static_cast<unsigned>(n());
+    char* const from = apart(whole, whole);
+    move(block(dst_, me_), block(from, me_), block_);
+    each_other([&](int other) {
+      send(0, other, block(from, other), block_);
+      receive(0, other, block(dst_, other), block_);
+    });
+  }
+  void copy() {
+    if (r_.root == r_.peer) return me_ == r_.root ? move(dst_, src_, block_) : void();
+    if (me_ == r_.root) send(0, r_.peer, src_, block_);
+    if (me_ == r_.peer) receive(0, r_.root, dst_, block_);
+  }
+  void send_recv() {
+    char* const from = apart(block_, block_);
+    if (n() == 1) return move(dst_, from, block_);
+    send(0, (me_ + 1) % n(), from, block_);
+    receive(0, (me_ + n() - 1) % n(), dst_, block_);
+  }
+
+  Call& call_;
+  const Request& r_;
+  const int me_;
+  char* const src_;
+  char* const dst_;
+  const std::uint64_t size_, block_;
+};
+
+World::World(std::shared_ptr<Carrier> carrier, std::vector<int> members, int me, int series)
+    : carrier_(std::move(carrier)),
+      members_(std::move(members)),
+      me_(me),
+      series_(series),
+      is_lost_(members_.size()),
+      sent_(members_.size()),
+      received_(members_.size()) {}
+
+std::string World::name_of_rank(int rank) const {
+  const auto at = static_cast<std::size_t>(rank);
+  return at < places_.size() ? text("rank ", rank, " on host ", places_[at].host)
+                             : text("rank ", rank);
+}
+
+std::unique_ptr<World> World::between(int peer) const {
+  const int lower = std::min(me_, peer), upper = std::max(me_, peer);
+  auto made = std::make_unique<World>(carrier_,
+                                      std::vector{members_.at(static_cast<std::size_t>(lower)),
+                                                  members_.at(static_cast<std::size_t>(upper))},
+                                      me_ == lower ? 0 : 1, 1);
+  if (places_.size() == members_.size())
+    made->set_places(
+        {places_[static_cast<std::size_t>(lower)], places_[static_cast<std::size_t>(upper)]});
+  return made;
+}
+
+int World::begin(const Request& request, const std::vector<int>& ranks, int member, const void* src,
+                 void* dst) {
+  const auto free =
+      std::find_if(calls_.begin(), calls_.end(), [](const auto& one) { return !one->is_taken; });
+  const auto begun = static_cast<std::size_t>(free - calls_.begin());
+  if (free == calls_.end()) calls_.push_back(std::make_unique<Call>());
+  Call& call = *calls_[begun];
+  Making(call, request, member, src, dst).make();
+  call.is_taken = true;
+  call.round = 0;
+  call.open.clear();
+  number(call, ranks);
+  open_round(call);
+  return static_cast<int>(begun);
+}
+
+/// Messages are cut to what a carrier takes, named by rank, and numbered by the pair that they go
+/// between: calls of a pair begin in one order on both ends, though their rounds may not.
+void World::number(Call& call, const std::vector<int>& ranks) {
+  for (Round& round : call.rounds) {
+    std::vector<Part> cut;
+    for (Part part : round.parts) {
+      part.member = ranks[static_cast<std::size_t>(part.member)];
+      int& count = (part.is_sent ? sent_ : received_)[static_cast<std::size_t>(part.member)];
+      while (part.bytes > 0) {
+        Part piece = part;
+        piece.bytes = std::min<std::uint64_t>(part.bytes, Carrier::kMostBytes);
+        piece.tag = 2 * count + series_;
+        count = (count + 1) % (Carrier::kMostTag / 2);
+        part.at += piece.bytes;
+        part.bytes -= piece.bytes;
+        cut.push_back(piece);
+      }
+    }
+    round.parts = std::move(cut);
+  }
+}
+
+/// What the library throws about a rank; from then on it is left alone.
+template <class Step>
+auto World::with(int rank, const Step& step) {
+  try {
+    return step();
+  } catch (const Error& error) {
+    is_lost_[static_cast<std::size_t>(rank)] = true;
+    throw Error(error.code(), text(name_of_rank(rank), ": ", reason_of(error)));
+  }
+}
+
+void World::open_round(Call& call) {
+  for (const Part& part : call.rounds[call.round].parts) {
+    const int there = members_[static_cast<std::size_t>(part.member)];
+    const std::uint64_t message = with(part.member, [&] {
+      return part.is_sent ? carrier_->send(there, part.tag, part.at, part.bytes)
+                          : carrier_->receive(there, part.tag, part.at, part.bytes);
+    });
+    if (message != 0) call.open.push_back({message, part.member, part.is_sent});
+  }
+}
+
+bool World::is_done(int begun) {
+  Call& call = *calls_[static_cast<std::size_t>(begun)];
+  while (call.round < call.rounds.size()) {
+    for (std::size_t i = 0; i < call.open.size();) {
+      Open& one = call.open[i];
+      if (!with(one.rank, [&] { return carrier_->is_done(one.message); })) {
+        ++i;
+        continue;
+      }
+      one = call.open.back();
+      call.open.pop_back();
+    }
+    if (!call.open.empty()) return false;
+    if (call.rounds[call.round].then) call.rounds[call.round].then();
+    if (++call.round < call.rounds.size()) open_round(call);
+  }
+  return true;
+}
+
+void World::end(int begun) { calls_[static_cast<std::size_t>(begun)]->is_taken = false; }
+
+std::string World::awaits(int begun) const {
+  std::string names;
+  for (const bool sent : {false, true}) {
+    std::vector<int> ranks;
+    for (const Open& one : calls_[static_cast<std::size_t>(begun)]->open)
+      if (one.is_sent == sent) ranks.push_back(one.rank);
+    std::sort(ranks.begin(), ranks.end());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    for (const int rank : ranks) names += text(names.empty() ? "" : ", ", name_of_rank(rank));
+    if (!names.empty()) break;  // who takes nothing is told of where all else has come
+  }
+  return names.empty() ? "nobody" : names;
+}
+
+void World::await(int begun, const Patience& patience, const std::string& waiting) {
+  std::int64_t looked_ns = now_ns();
+  for (int turn = 0; !is_done(begun); ++turn) {
+    turn < kYields ? static_cast<void>(::sched_yield()) : static_cast<void>(::usleep(kSleepUs));
+    const std::int64_t at_ns = now_ns();
+    if (at_ns - looked_ns < kLookEveryNs) continue;
+    looked_ns = at_ns;
+    if (patience.check) patience.check();
+    check();
+    if (at_ns > patience.deadline_ns)
+      throw Error(ErrorCode::timeout, text(waiting, ": the deadline has passed without ",
+                                           awaits(begun), " (", carrier_->name(), ")"));
+  }
+}
+
+bool World::drop(int begun) noexcept {
+  Call& call = *calls_[static_cast<std::size_t>(begun)];
+  for (const Open& one : call.open) given_up_.insert(one.rank);
+  std::erase_if(call.open, [&](Open& one) { return carrier_->drop(one.message); });
+  call.round = call.rounds.size();
+  // One that may still be written to stays taken, so that its room stays as it is.
+  if (call.open.empty()) call.is_taken = false;
+  return call.open.empty();
+}
+
+bool World::drop_all() noexcept {
+  bool all = true;
+  for (std::size_t begun = 0; begun < calls_.size(); ++begun)
+    if (calls_[begun]->is_taken) all = drop(static_cast<int>(begun)) && all;
+  return all;
+}
+
+/// Nothing is sent to nodes that may be gone, since an MPI may crash at that: those of a rank that
+/// the library has given up, or that has been waited for in vain. Who lives there finds out by
+/// itself, as do all who heard it from another.
+void World::tell(const Error& error) noexcept {
+  try {
+    const bool is_relayed = is_told(reason_of(error));
+    // An abort is told by who is beside: its own rank may be in no call that could tell.
+    if (is_relayed && error.code() != ErrorCode::aborted) return;
+    if (error.code() == ErrorCode::timeout)
+      for (const int rank : given_up_) is_lost_[static_cast<std::size_t>(rank)] = true;
+    is_lost_[static_cast<std::size_t>(me_)] = true;  // who is beside me hears it there
+    const auto is_left = [&](std::size_t rank) {
+      for (std::size_t lost = 0; lost < is_lost_.size(); ++lost)
+        if (is_lost_[lost] &&
+            (lost == rank || (!places_.empty() && places_[lost].node == places_[rank].node)))
+          return false;
+      return true;
+    };
+    std::vector<int> others;
+    for (std::size_t rank = 0; rank < members_.size(); ++rank)
+      if (is_left(rank)) others.push_back(members_[rank]);
+    carrier_->tell(others, text(static_cast<int>(error.code()), ' ', reason_of(error)));
+  } catch (...) {  // no memory for the words: the others have their deadlines
+  }
+}
+
+void World::check() const {
+  const auto told = carrier_->told();
+  if (!told) return;
+  const std::size_t space = told->second.find(' ');
+  const auto code =
+      static_cast<ErrorCode>(parse_integer("error code", told->second.substr(0, space), 1, 13));
+  const std::string reason = told->second.substr(space + 1);
+  const auto at = std::find(members_.begin(), members_.end(), told->first);
+  const std::string who = at == members_.end()
+                              ? text("rank ", told->first)
+                              : name_of_rank(static_cast<int>(at - members_.begin()));
+  throw told_by(who, code, reason);
+}
+
+std::vector<std::string> World::gathered(const std::string& mine, std::size_t each,
+                                         const Patience& patience) {
+  Request request;
+  request.collective = Collective::all_gather;
+  request.type = DataType::uint8;
+  request.count = each;
+  request.ranks = ranks();
+  auto kept = std::make_unique<std::pair<std::string, std::string>>(mine, "");
+  kept->first.resize(each);
+  kept->second.resize(each * members_.size());
+  std::vector<int> everybody(members_.size());
+  std::iota(everybody.begin(), everybody.end(), 0);
+  run(request, everybody, me_, kept->first.data(), kept->second.data(), kept, patience,
+      "an exchange between nodes");
+  std::vector<std::string> cards;
+  for (std::size_t rank = 0; rank < members_.size(); ++rank)
+    cards.push_back(kept->second.substr(rank * each, each));
+  return cards;
+}
+
+std::vector<std::string> World::exchange(const std::string& mine, const Patience& patience) {
+  std::uint64_t size = mine.size(), most = 0;
+  std::vector<std::uint64_t> sizes;
+  for (const std::string& one :
+       gathered({reinterpret_cast<const char*>(&size), sizeof size}, sizeof size, patience)) {
+    std::memcpy(&size, one.data(), sizeof size);
+    sizes.push_back(size);
+    most = std::max(most, size);
+  }
+  std::vector<std::string> cards = gathered(mine, most, patience);
+  for (std::size_t rank = 0; rank < cards.size(); ++rank) cards[rank].resize(sizes[rank]);
+  return cards;
+}
+
+}  // namespace plait
