@@ -38,7 +38,10 @@ class FakeMachine {
     static FakeMachine machine;
     return machine;
   }
-  void reset() { *this = FakeMachine(); }
+  void reset() {
+    contexts.clear();
+    *this = FakeMachine();
+  }
 
   std::map<cuda::Stream, std::deque<FakeWork>> queues;
   std::map<cuda::Stream, cuda::Context> stream_owner;
@@ -50,7 +53,7 @@ class FakeMachine {
   std::map<cuda::Stream, double> clock_ns;     // each stream's, as if all ran at once
   double link_gb_per_s = 395.0, host_gb_per_s = 55.0, copy_ns = 4600.0;
   bool moves_bytes = true;              // else copies take their time and no more
-  std::vector<cuda::Context> contexts;  // the stack of current ones
+  static inline thread_local std::vector<cuda::Context> contexts;  // the stack of current ones
   std::set<void*> allocated;
   std::map<void*, std::size_t> pinned;
   std::vector<std::string> faults;

@@ -1,7 +1,10 @@
 // A libnccl.so.2 that notes its calls, beside the fake driver's launches, records and waits.
 #include <chrono>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <thread>
+#include <vector>
 
 #include "base/text.hpp"
 #include "comm/nccl/abi.hpp"
@@ -57,7 +60,14 @@ FAKE_NCCL ncclCommInitRank(Comm* comm, int ranks, UniqueId, int rank) {
 }
 FAKE_NCCL ncclCommInitAll(Comm*, int, const int*) { return ncclInvalidUsage; }
 FAKE_NCCL ncclCommDestroy(Comm comm) { return delete comm, ++fake().destroyed, ncclSuccess; }
-FAKE_NCCL ncclCommAbort(Comm comm) { return delete comm, ++fake().aborted, ncclSuccess; }
+/// Another thread may still be inside a call of it, so it stays until the end.
+FAKE_NCCL ncclCommAbort(Comm comm) {
+  static std::mutex guard;
+  static std::vector<std::unique_ptr<CommTag>> aborted;
+  const std::lock_guard<std::mutex> hold(guard);
+  aborted.emplace_back(comm);
+  return ++fake().aborted, ncclSuccess;
+}
 FAKE_NCCL ncclCommGetAsyncError(Comm, Result* error) {
   return *error = static_cast<Result>(fake().async_error.load()), ncclSuccess;
 }
