@@ -19,6 +19,7 @@ from typing import Any
 from torch._C._distributed_c10d import Work
 
 import plait
+from plait.torch.alarm import Alarm
 from plait.torch.meeting import host_name, told
 from plait.torch.messages import (
     HEADER,
@@ -36,6 +37,7 @@ from plait.torch.works import Done, timed_out
 
 _HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _GRACE_S = 1e-3  # a call that is waited for at once needs no thread
+_AT_ONCE_S = 1e-9
 _LOOK_S = 2e-3
 _TELL_S = 10.0  # a wait that takes longer says for whom
 
@@ -62,9 +64,10 @@ class Mailbox:
         self._lost: set[int] = set()  # peers that send nothing more
         self._receives: list[Message] = []
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._posted = threading.Condition(self._guard)
+        self._alarm = Alarm()  # wakes the thread
         self._thread: threading.Thread | None = None
-        self._is_resting = False  # the thread
+        self._is_set = False  # the alarm
+        self._is_awake = False  # the thread
         self._looks = Looks(ranks)
         self._is_leaving = ""  # why; as the next one
         self._closed = ""
@@ -73,6 +76,7 @@ class Mailbox:
     def __del__(self) -> None:
         self._listener.close()
         os.close(self._wake)
+        self._alarm.close()
 
     # What callers do.
 
@@ -168,7 +172,7 @@ class Mailbox:
                     message.end(closed(message.what, why))
             for incoming in self._in.values():
                 incoming.stream.close()
-            self._posted.notify_all()
+            self._alarm.set(_AT_ONCE_S)
         os.eventfd_write(self._wake, 1)
 
     def _end_receives(self, why: str) -> None:
@@ -428,6 +432,9 @@ class Mailbox:
         """Until the message has ended, in time or not."""
         end = time.monotonic() + seconds
         message.is_waited_for = True
+        if self._is_set:
+            with self._guard:
+                self._leave()
         while not message.is_completed() and time.monotonic() < end:
             if not self._drives(_LOOK_S):
                 continue
@@ -453,28 +460,36 @@ class Mailbox:
         return is_driver
 
     def _leave(self) -> None:
-        """To the thread, what this one does not wait for."""
-        if not self._is_left() or self._closed:
+        """To the thread, what no thread waits for within the grace."""
+        if self._closed or self._is_awake:
             return
+        is_left = self._is_left()
+        if is_left == self._is_set:
+            return
+        self._is_set = is_left
+        if not is_left:
+            self._alarm.unset()
+            return
+        self._alarm.set(_GRACE_S)
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, daemon=True, name="plait-mail")
             self._thread.start()
-        if self._is_resting:
-            self._is_resting = False
-            self._posted.notify()
 
     def _serve(self) -> None:
+        alarm = select.poll()
+        alarm.register(self._alarm.fd, select.POLLIN)
         while not self._closed:
+            alarm.poll()
             with self._guard:
-                if not self._is_left() and not self._closed:
-                    self._is_resting = True
-                    self._posted.wait()
-            time.sleep(_GRACE_S)
-            with self._guard:
-                is_left = self._is_left()
-            if is_left:
+                self._alarm.clear()
+                self._is_set = False
+                self._is_awake = not self._closed and self._is_left()
+            if self._is_awake:
                 with self._driver:
                     self._drive(None, float("inf"))
+                with self._guard:
+                    self._is_awake = False
+                    self._leave()
 
     def _drive(self, until: Message | None, end: float) -> None:
         """Moves bytes until that message has ended, or the time. None = all of them have, or
