@@ -86,8 +86,7 @@ class Mailbox:
             self._reach(peer, seconds)
         memory = memory_of(whole)
         with self._guard:
-            if why := self._why_closed():
-                raise closed(f"send to rank {peer}", why)
+            self._check_open("send to rank", peer)
             out = self._out.get(peer)
             sent = 0 if out is None else out.send_now((kind, tag), memory)
             if sent == HEADER.size + len(memory):
@@ -115,8 +114,7 @@ class Mailbox:
             if one not in self._in:
                 self._listen_to(one, seconds)
         with self._guard:
-            if why := self._why_closed():
-                raise closed(message.what, why)
+            self._check_open(message.what)
             if not self._take_kept(message):
                 self._receives.append(message)
                 self._forsake()
@@ -246,8 +244,11 @@ class Mailbox:
 
     # Streams.
 
-    def _why_closed(self) -> str:
-        return self._closed or self._is_leaving
+    def _check_open(self, *what: object) -> None:
+        """what: words, put together where they are needed."""
+        why = self._closed or self._is_leaving
+        if why:
+            raise closed(" ".join(map(str, what)), why)
 
     def _reach(self, peer: int, seconds: float) -> None:
         """The stream to a peer, made now where there is none."""
@@ -261,8 +262,7 @@ class Mailbox:
                 "groups of several hosts"
             )
         with self._guard:
-            if why := self._why_closed():
-                raise closed(f"reaching rank {peer}", why)
+            self._check_open("reaching rank", peer)
             if peer in self._out:
                 return
             try:
@@ -273,8 +273,7 @@ class Mailbox:
     def _listen_to(self, peer: int, seconds: float) -> None:
         """By its stream; where it has not sent yet, by one to it, whose end tells that it ended."""
         with self._guard:
-            if why := self._why_closed():
-                raise closed(f"recv from rank {peer}", why)
+            self._check_open("recv from rank", peer)
             self._accept()
             if peer in self._in:
                 return

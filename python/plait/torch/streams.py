@@ -260,7 +260,7 @@ class Incoming:
             if left > 0:
                 self._ahead[:left] = bytes(self._ahead[self._from : self._to])
             self._from, self._to = 0, left
-            self._to += self._receive(self._ahead[left:] if left > 0 else self._ahead)
+            self._to += self._receive(self._ahead[left:])
             if self._to < HEADER.size:
                 return None
         found = HEADER.unpack_from(self._ahead, self._from)
