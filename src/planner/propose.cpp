@@ -30,14 +30,6 @@ std::string why_not(const Strategy& strategy, const Request& request) {
   return text("does blocks of one size, not ", name_of(request));
 }
 
-bool on_several_nodes(const Topology& topology, const Request& request) {
-  const auto node = [&](int device) {
-    return topology.devices[static_cast<std::size_t>(device)].node;
-  };
-  return std::any_of(request.devices.begin(), request.devices.end(),
-                     [&](int device) { return node(device) != node(request.devices.front()); });
-}
-
 std::set<std::string> known_parameters(const Strategy& strategy, const Topology& topology,
                                        const Request& request) {
   if (!strategy.parameters.empty()) return {strategy.parameters.begin(), strategy.parameters.end()};
@@ -74,6 +66,13 @@ bool is_known(const std::vector<Proposal>& proposals, const Plan& plan) {
 
 }  // namespace
 
+int node_count(const Topology& topology, const Request& request) {
+  std::set<int> nodes;
+  for (const int device : request.devices)
+    nodes.insert(topology.devices[static_cast<std::size_t>(device)].node);
+  return static_cast<int>(nodes.size());
+}
+
 std::vector<Plan> propose(const Topology& topology, const Request& request,
                           std::vector<Refusal>* refusals) {
   return propose_of(all_strategies(), topology, request, refusals);
@@ -87,7 +86,7 @@ std::vector<Plan> propose_of(const std::vector<const Strategy*>& strategies,
   const auto refuse = [&](const Strategy& strategy, const std::string& reason) {
     if (refusals != nullptr) refusals->push_back({strategy.info.name, reason});
   };
-  const bool is_wide = wanted.ranks > kMostRanksBetweenNodes && on_several_nodes(topology, wanted);
+  const bool is_wide = wanted.ranks > kMostRanksBetweenNodes && node_count(topology, wanted) > 1;
   for (const Strategy* strategy : strategies) {
     if (const std::string why = why_not(*strategy, wanted); !why.empty()) {
       refuse(*strategy, why);

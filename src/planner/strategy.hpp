@@ -22,6 +22,9 @@ std::vector<const Strategy*> all_strategies();
 Plan tell(const Strategy& strategy, const Topology& topology, const Request& request,
           const Params& params, std::vector<NodeStep>& steps);
 
+/// How many nodes a request's devices are on. request: checked.
+int node_count(const Topology& topology, const Request& request);
+
 /// propose() of these strategies alone.
 std::vector<Plan> propose_of(const std::vector<const Strategy*>& strategies,
                              const Topology& topology, const Request& request,

@@ -5,7 +5,6 @@
 #include "comm/choice/choose.hpp"
 
 #include <algorithm>
-#include <set>
 
 #include "base/env.hpp"
 #include "base/log.hpp"
@@ -54,11 +53,9 @@ std::vector<Plan> candidates(const Topology& topology, const Request& request,
   return plans;
 }
 
-bool is_on_many_nodes(const Topology& topology, const Request& request) {
-  std::set<int> nodes;
-  for (const int device : request.devices)
-    nodes.insert(topology.devices[static_cast<std::size_t>(device)].node);
-  return nodes.size() > 2;
+/// Whether rank order is for who asks for it. request: checked.
+bool takes_any_order(const Topology& topology, const Request& request) {
+  return node_count(topology, request) > 2;
 }
 
 std::string describe_plan(const ProvedPlan& chosen) {
@@ -130,7 +127,7 @@ Plan Chooser::pick(const Request& asked, const CallOptions& options) const {
     return plan;
   }
   std::vector<Plan> plans = candidates(*topology_, request);
-  const bool any_order = is_on_many_nodes(*topology_, request);
+  const bool any_order = takes_any_order(*topology_, request);
   const auto first = std::find_if(plans.begin(), plans.end(), [&](const Plan& plan) {
     return allowed(plan) && (any_order || plan.sum_order == SumOrder::rank_order);
   });
@@ -197,7 +194,7 @@ std::string Chooser::explain(const Request& request) {
   std::vector<Refusal> refusals;
   const Request placed = checked(request, *topology_);
   const std::vector<Plan> plans = candidates(*topology_, placed, &refusals);
-  const bool any_order = is_on_many_nodes(*topology_, placed);
+  const bool any_order = takes_any_order(*topology_, placed);
   std::string lines = text(name_of(request), " of ", amount_of(request), " ", name_of(request.type),
                            ", ", name_of(request.op), ", on ", request.ranks, " ranks of ",
                            topology_->name, "\n", "chosen: ", describe_plan(*chosen));
