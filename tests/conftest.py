@@ -1,0 +1,21 @@
+"""What every test needs of the machine: a folder of its own for temporary files."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def own_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """TMPDIR is new and empty in each test and is removed after it.
+
+    Open MPI's mpiexec keeps a folder named by its process id there. One that was killed leaves that
+    folder behind, and a later mpiexec of the same id then fails: "The PMIx server's listener thread
+    failed to start". The name is short, because paths of Unix sockets may have 107 bytes.
+    """
+    with tempfile.TemporaryDirectory(prefix="plait-", ignore_cleanup_errors=True) as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield
