@@ -44,6 +44,9 @@ class Bench {
     given.rank = rank;
     given.ranks = options.gpus;
     given.wait_s = 10;
+    // Kernels of all ranks of a GPU run side by side, since they wait for each other.
+    if (const int on_each = (options.gpus + device_count() - 1) / device_count(); on_each > 1)
+      given.most_blocks = 100u / static_cast<unsigned>(on_each);
     given.ring_bytes = given.exchange_ring_bytes = kRingBytes / 2;
     given.sizes.rotation_bytes = rotation_slots(options.gpus) * rotation_slot_bytes(options.gpus);
     given.sizes.tile_bytes = 280ull << 20;
@@ -61,7 +64,10 @@ class Bench {
     cuda_ = std::make_unique<CudaRank>(
         given, [&](const std::string& mine) { return board_->exchange(rank_, mine); });
     PLAIT_CUDA_CALL(context_push, cuda_->context());
-    PLAIT_CUDA_CALL(stream_create, &stream_, kStreamNonBlocking, 0);
+    for (int turn = 0; turn < options.gpus; ++turn) {  // as in GpuFixture
+      board_->meet();
+      if (turn == rank_) PLAIT_CUDA_CALL(stream_create, &stream_, kStreamNonBlocking, 0);
+    }
     PLAIT_CUDA_CALL(event_create, &begin_, 0);
     PLAIT_CUDA_CALL(event_create, &end_, 0);
     PLAIT_CUDA_CALL(memory_alloc, &input_, o_.most);
@@ -82,12 +88,18 @@ class Bench {
   void launch(const std::string& name, const Spread& spread, std::vector<void*> arguments) {
     cuda_->kernels().launch(trial_kernels().find(name), spread, stream_, std::move(arguments));
   }
+  /// Until the stream has ended; a kernel that gave up says why.
+  void finish() {
+    const Result ended = api().stream_synchronize(stream_);
+    cuda_->check();
+    require(ended, "stream_synchronize");
+  }
   void fill(DataType type, std::uint64_t count) {
     int rank = rank_;
     ++seed_;
     launch(text("plait_fill_", name_of(type)), {264, 512, false}, {&input_, &count, &seed_, &rank});
     PLAIT_CUDA_CALL(memory_set_async, output_, 0xa5, count * bytes_of(type), stream_);
-    PLAIT_CUDA_CALL(stream_synchronize, stream_);
+    finish();
   }
   /// `count` output elements from `at` on hold the sum over `ranks` ranks from `first` on of their
   /// inputs' elements from `from` on.
@@ -104,6 +116,9 @@ class Bench {
     switch (request.collective) {
       case Collective::all_reduce: expect(request.type, 0, n, 0, all, 0); break;
       case Collective::reduce_scatter: expect(request.type, 0, n, 0, all, me * n); break;
+      case Collective::reduce:
+        if (rank_ == request.root) expect(request.type, 0, n, 0, all, 0);
+        break;
       case Collective::broadcast: expect(request.type, 0, n, 0, 1, 0); break;
       case Collective::all_gather:
       case Collective::all_to_all:
@@ -113,21 +128,19 @@ class Bench {
         break;
       default:
         throw std::runtime_error(
-            "wanted --collective all_reduce, reduce_scatter, broadcast, all_gather or all_to_all; "
-            "`plait bench` has the others");
+            "wanted --collective all_reduce, reduce_scatter, reduce, broadcast, all_gather or "
+            "all_to_all; `plait bench` has the others");
     }
     unsigned long long bad = 0;
-    PLAIT_CUDA_CALL(stream_synchronize, stream_);
+    finish();
     PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<DevicePointer>(&bad), wrong_, 8);
-    cuda_->check();
     return board_->total(rank_, static_cast<double>(bad));
   }
 
   double elapsed_us() {
-    PLAIT_CUDA_CALL(stream_synchronize, stream_);
+    finish();
     float ms = 0;
     PLAIT_CUDA_CALL(event_elapsed, &ms, begin_, end_);
-    cuda_->check();
     return board_->largest(rank_, static_cast<double>(ms) * 1e3);
   }
   /// Median over rounds of the slowest rank's time of `timed`, after `before`.

@@ -202,7 +202,7 @@ class Rank {
     group.topology = load_topology("hgx-h200");
     GpuCallsOptions options;
     options.grows = false;
-    options.host_path = false;
+    options.knows_links = false;  // so nothing goes by host memory
     options.checks = load_topology("hgx-h200");
     options.rank.proves_paths = wanted_.all() <= cuda::device_count();
     options.rank.wait_s = 30;

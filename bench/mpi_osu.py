@@ -54,6 +54,8 @@ def command(asked: argparse.Namespace, program: Path, with_plait: bool) -> list[
     words += ["-m", f"{asked.least}:{asked.most}"]
     if asked.device:
         words += ["-d", "cuda"]
+        if program.name.removeprefix("osu_") in MESSAGES:
+            words += ["D", "D"]  # else both ranks' buffers are in host memory
     return [*shlex.split(asked.run), "--door", "mpi", "--", *words] if with_plait else words
 
 
@@ -81,6 +83,8 @@ def measure(asked: argparse.Namespace, name: str, program: Path) -> tuple[list[d
             words = command(asked, program, with_plait)
             text, said, why = run_job(words, env, asked.limit_s)
             table = parse(text)
+            if asked.device and name in MESSAGES and "DEVICE (D)" not in text:
+                why = why or "its buffers were not a GPU's"
             if why or not table:
                 wrong.append(f"{shlex.join(words)}: {why or 'no table'}: {said.strip()[-300:]}")
             for size, (figure, is_valid) in table.items():

@@ -171,7 +171,18 @@ def schedules(ranks: int, most: int) -> Iterator[Item]:
             yield Item("schedules", "all_reduce", "fp32", size, "tiled", tuple(params.items()))
 
 
-SECTIONS = ("table", "pinned_tree", "pinned_ring", "schedules", "slots")
+def unfitted(most: int) -> Iterator[Item]:
+    """Sizes at which no parameter of the simulator is fitted, to hold its predictions against; by
+    itself, since eight files come back from a run: run_ranks.py --section unfitted."""
+    sizes = [size for size in (48 * MIB, 3 * MIB, 192 * MIB, 12 * MIB) if size <= most]
+    for collective, kind in (("all_reduce", "fp32"), *((name, "fp32") for name in OTHERS)):
+        for size in sizes:
+            yield Item("unfitted", collective, kind, size)
+    for size in sizes:
+        yield Item("unfitted", "all_reduce", "bf16", size)
+
+
+SECTIONS = ("table", "unfitted", "pinned_tree", "pinned_ring", "schedules", "slots")
 NCCL_WAYS = {"pinned_tree": "nccl tree 8 channels", "pinned_ring": "nccl ring 1 channel"}
 SYMMETRIC_SIZES = powers(KIB, 64 * MIB, 2)  # of bench/symmetric.py
 SYMMETRIC_TYPES = {"fp32": "float32", "bf16": "bfloat16"}  # as its rows name them
@@ -183,6 +194,8 @@ def items(section: str, ranks: int, most: int) -> list[Item]:
     found: Iterable[Item]
     if section == "table":
         found = table(most)
+    elif section == "unfitted":
+        found = unfitted(most)
     elif section == "schedules":
         found = schedules(ranks, most)
     elif section == "slots":

@@ -47,7 +47,8 @@ def exchange(blocks):
         out = np.empty_like(blocks)
         comm.Alltoall(blocks, out)
         return out
-    blocks, out = blocks.contiguous(), torch.empty_like(blocks)
+    blocks = blocks.contiguous()
+    out = torch.empty_like(blocks)
     if options.by_hand:
         on_host[0].view(blocks.shape).copy_(blocks)
         comm.Alltoall(on_host[0].numpy(), on_host[1].numpy())

@@ -22,6 +22,18 @@ __device__ float value_of(unsigned seed, int rank, unsigned long long index) {
 
 __device__ unsigned bits_of(float value) { return __float_as_uint(value); }
 __device__ unsigned bits_of(std::uint16_t value) { return value; }
+__device__ unsigned bits_of(std::uint32_t value) { return value; }
+
+/// The same as a number of the type; integers have all of their bits in use.
+template <DataType kType>
+__device__ typename Number<kType>::Stored stored_value(unsigned seed, int rank,
+                                                       unsigned long long index) {
+  using N = Number<kType>;
+  if constexpr (N::kFloat)
+    return N::down(static_cast<typename N::Wide>(value_of(seed, rank, index)));
+  else
+    return static_cast<typename N::Stored>(__float_as_uint(value_of(seed, rank, index)));
+}
 
 template <DataType kType>
 __device__ void fill(typename Number<kType>::Stored* data, unsigned long long count, unsigned seed,
@@ -30,8 +42,7 @@ __device__ void fill(typename Number<kType>::Stored* data, unsigned long long co
   for (unsigned long long i =
            static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
        i < count; i += stride)
-    data[i] =
-        Number<kType>::down(static_cast<typename Number<kType>::Wide>(value_of(seed, rank, i)));
+    data[i] = stored_value<kType>(seed, rank, i);
 }
 
 template <DataType kType>
@@ -43,9 +54,9 @@ __device__ void check(const typename Number<kType>::Stored* data, unsigned long 
   for (unsigned long long i =
            static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
        i < count; i += stride) {
-    auto sum = N::up(N::down(static_cast<typename N::Wide>(value_of(seed, first_rank, from + i))));
+    auto sum = N::up(stored_value<kType>(seed, first_rank, from + i));
     for (int rank = first_rank + 1; rank < first_rank + ranks; ++rank)
-      sum = sum + N::up(N::down(static_cast<typename N::Wide>(value_of(seed, rank, from + i))));
+      sum = sum + N::up(stored_value<kType>(seed, rank, from + i));
     const auto expected = N::down(sum);
     if (bits_of(expected) != bits_of(data[i])) atomicAdd(wrong, 1ull);
   }
@@ -68,6 +79,7 @@ __device__ void check(const typename Number<kType>::Stored* data, unsigned long 
   }
 PLAIT_TRIAL(fp32)
 PLAIT_TRIAL(bf16)
+PLAIT_TRIAL(uint32)
 
 // What links give to kernels: block b moves chunks to (or from) peer b mod `peers`.
 struct LinkArgs {

@@ -1,0 +1,76 @@
+// The schedules of tiled calls (ring, pull, fold, orders, bounds) on a real GPU, against the
+// reference; more ranks than GPUs, so that one GPU is enough. Skipped, with the reason, without.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <atomic>
+
+#include "tests/gpu/examples.hpp"
+
+namespace plait::cuda {
+namespace {
+
+/// Every schedule of a tiled call, and some together; tiles are small, so that slots are reused.
+std::vector<Tuning> schedules() {
+  std::vector<Tuning> found;
+  const auto add = [&](const std::function<void(Tuning&)>& set) {
+    Tuning tuning;
+    tuning.tile_units = 64;
+    set(tuning);
+    found.push_back(tuning);
+  };
+  for (int pull = 1; pull <= 3; ++pull) add([&](Tuning& t) { t.pull = pull; });
+  for (int order = 1; order <= 3; ++order) add([&](Tuning& t) { t.order = order; });
+  add([](Tuning& t) { t.ring = 1; });
+  add([](Tuning& t) { t.fold = 1; });
+  add([](Tuning& t) { t.shift = t.order = 1; });
+  add([](Tuning& t) { t.under_way_kib = 64, t.piece_kib = 4, t.shift = 1; });
+  add([](Tuning& t) { t.copied_results = 1; });
+  add([](Tuning& t) { t.fold = t.copied_results = 1; });
+  return found;
+}
+
+/// Calls of every schedule that serves them, in place too.
+void check_schedules(int ranks) {
+  std::vector<Plan> plans = exact_plans(ranks);
+  std::erase_if(plans, [](const Plan& plan) {
+    return plan.request.count != 33 && plan.request.count != 100003;
+  });
+  for (Plan& plan : plans_of_every_op(ranks)) plans.push_back(std::move(plan));
+  std::array<std::atomic<int>, 16> calls{};
+  const Findings* all = on_gpus(ranks, false, [&](GpuFixture& gpu, Findings& findings) {
+    unsigned seed = 7000, which = 0;
+    for (const Tuning& tuning : schedules()) {
+      for (const Plan& plan : plans)
+        for (const bool in_place : {false, true}) {
+          const Request& request = plan.request;
+          if (in_place && !goes_in_place(request.collective)) continue;
+          if (!bench::takes(*gpu.cuda, "tiled", request, tuning)) continue;
+          const auto way_of = [&](bool) { return Way{"tiled", tuning}; };
+          const std::size_t wrong = wrong_enqueued(gpu, plan, in_place, way_of, ++seed);
+          ++findings.checked;
+          ++calls[which];
+          if (wrong != 0)
+            findings.add(gpu.rank, text(name_of(request.collective), " x", request.count, " ",
+                                        name_of(request.type), " ", name_of(request.op), " root ",
+                                        request.root, in_place ? " in place" : "", ", schedule ",
+                                        which, ": ", wrong, " bytes wrong\n"));
+        }
+      ++which;
+    }
+  });
+  MESSAGE(all->checked.load() << " calls by schedules checked on " << ranks << " ranks");
+  for (std::size_t which = 0; which < schedules().size(); ++which) {
+    CAPTURE(which);
+    CHECK(calls[which].load() > 20 * ranks);
+  }
+}
+
+TEST_CASE("schedules of tiled calls by more ranks than GPUs give the reference's bytes") {
+  if (skipped(2 * gpus_to_use(), why_no_cuda())) return;
+  for (const int ranks : {4, 8})
+    if (ranks > gpus_to_use()) check_schedules(ranks);
+}
+
+}  // namespace
+}  // namespace plait::cuda
