@@ -128,9 +128,13 @@ function(plait_gpu_program name)
   target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
 endfunction()
 
-plait_gpu_program(bench_gpu EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu_calls.cpp)  # ninja bench_gpu
-plait_gpu_program(bench_links EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu_links.cpp)
-add_executable(bench_gpu_nodes EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/gpu_nodes.cpp ${device_code})  # ninja bench_gpu_nodes
+set(unless_tested EXCLUDE_FROM_ALL)  # ninja bench_gpu bench_links bench_gpu_nodes
+if(PLAIT_TESTS)
+  set(unless_tested "")  # that they compile is a test
+endif()
+plait_gpu_program(bench_gpu ${unless_tested} ${PROJECT_SOURCE_DIR}/bench/gpu_calls.cpp)
+plait_gpu_program(bench_links ${unless_tested} ${PROJECT_SOURCE_DIR}/bench/gpu_links.cpp)
+add_executable(bench_gpu_nodes ${unless_tested} ${PROJECT_SOURCE_DIR}/bench/gpu_nodes.cpp ${device_code})
 target_include_directories(bench_gpu_nodes PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(bench_gpu_nodes PRIVATE plait_comm)
 target_link_options(bench_gpu_nodes PRIVATE -static-libstdc++ -static-libgcc)
