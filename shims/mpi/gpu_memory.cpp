@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,13 +52,7 @@ OfGpu& of_gpu(int gpu) {
   return (*all)[static_cast<std::size_t>(gpu)];
 }
 
-struct Block {
-  std::byte* memory;
-  std::uint64_t bytes;
-};
-
-/// Pinned memory between its uses, for the process's life: to pin memory takes longer than most
-/// calls.
+/// Memory between its uses, for the process's life: to pin memory takes longer than most calls.
 struct Kept {
   std::mutex mutex;
   std::vector<Block> blocks;
@@ -69,33 +64,36 @@ Kept& kept() {
 }
 
 /// Of a power of two, so that calls of many sizes share blocks.
-Block new_block(std::uint64_t bytes) {
+Block new_block(std::uint64_t bytes, bool is_pinned) {
   const std::uint64_t whole = std::bit_ceil(std::max(bytes, kPage));
-  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(kPage, whole));
-  if (memory == nullptr)
+  void* const memory = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED)
     throw Error(ErrorCode::out_of_memory,
                 text("wanted ", whole,
                      " bytes of host memory to stage a call on device memory, found no such "
                      "memory: send in smaller parts"));
   // Where this fails, copies are slower and right all the same.
-  cuda::api().host_register(memory, whole, cuda::kHostRegisterPortable);
-  return {memory, whole};
+  if (is_pinned) cuda::api().host_register(memory, whole, cuda::kHostRegisterPortable);
+  return {static_cast<std::byte*>(memory), whole, is_pinned};
 }
 
-Block take_block(std::uint64_t bytes) {
+Block take_block(std::uint64_t bytes, bool is_pinned) {
   {
     const std::lock_guard lock(kept().mutex);
     auto& blocks = kept().blocks;
     auto best = blocks.end();
     for (auto at = blocks.begin(); at != blocks.end(); ++at)
-      if (at->bytes >= bytes && (best == blocks.end() || at->bytes < best->bytes)) best = at;
+      if (at->is_pinned == is_pinned && at->bytes >= bytes &&
+          (best == blocks.end() || at->bytes < best->bytes))
+        best = at;
     if (best != blocks.end()) {
       const Block found = *best;
       blocks.erase(best);
       return found;
     }
   }
-  return new_block(bytes);
+  return new_block(bytes, is_pinned);
 }
 
 void give_block(Block block) {
@@ -200,28 +198,26 @@ bool Copied::has_ended() const {
   return true;
 }
 
-Twin::Twin(int gpu, const void* buffer, Piece whole) : gpu_(gpu), buffer_(buffer), whole_(whole) {
+Twin::Twin(int gpu, const void* buffer, Piece whole, bool is_pinned)
+    : gpu_(gpu), buffer_(buffer), whole_(whole) {
   const cuda::Current current(context_of(gpu));
-  const Block block = take_block(std::max<std::uint64_t>(whole.bytes, 1));
-  block_ = block.memory;
-  block_bytes_ = block.bytes;
+  block_ = take_block(std::max<std::uint64_t>(whole.bytes, 1), is_pinned);
 }
 
 Twin::Twin(Twin&& other) noexcept
     : gpu_(other.gpu_),
       buffer_(other.buffer_),
       whole_(other.whole_),
-      block_(std::exchange(other.block_, nullptr)),
-      block_bytes_(other.block_bytes_) {}
+      block_(std::exchange(other.block_, {})) {}
 
 Twin::~Twin() {
-  if (block_ != nullptr) give_block({block_, block_bytes_});
+  if (block_.memory != nullptr) give_block(block_);
 }
 
 void Twin::fetch() {
   if (whole_.bytes == 0) return;
   const cuda::Current current(context_of(gpu_));
-  PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<cuda::DevicePointer>(block_),
+  PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<cuda::DevicePointer>(block_.memory),
                   address(buffer_, whole_.at), whole_.bytes);
 }
 
@@ -229,7 +225,7 @@ void Twin::begin_fetch() {
   if (whole_.bytes == 0) return;
   const cuda::Stream stream = copy_stream(gpu_);
   const cuda::Current current(context_of(gpu_));
-  PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<cuda::DevicePointer>(block_),
+  PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<cuda::DevicePointer>(block_.memory),
                   address(buffer_, whole_.at), whole_.bytes, stream);
 }
 
@@ -240,6 +236,7 @@ void Twin::put(const std::vector<Piece>& pieces) {
     PLAIT_CUDA_CALL(memory_copy_async, address(buffer_, piece.at),
                     reinterpret_cast<cuda::DevicePointer>(host() + piece.at), piece.bytes, stream);
   PLAIT_CUDA_CALL(stream_synchronize, stream);
+  if (!block_.is_pinned) ::madvise(block_.memory, block_.bytes, MADV_DONTNEED);
 }
 
 }  // namespace plait::mpi

@@ -63,11 +63,19 @@ struct Piece {
   std::uint64_t bytes = 0;
 };
 
-/// Pinned host memory that stands in for a piece of a GPU's. Throws out_of_memory, driver_error.
+/// Host memory that stands in for GPUs'. Pinned, it is taken for good; else a page is taken when it
+/// is first written to, and copies are slower.
+struct Block {
+  std::byte* memory = nullptr;
+  std::uint64_t bytes = 0;
+  bool is_pinned = true;
+};
+
+/// Host memory that stands in for a piece of a GPU's. Throws out_of_memory, driver_error.
 class Twin {
  public:
   /// Of [at, at + bytes) from `buffer` on.
-  Twin(int gpu, const void* buffer, Piece whole);
+  Twin(int gpu, const void* buffer, Piece whole, bool is_pinned = true);
   ~Twin();
   Twin(Twin&& other) noexcept;
   Twin(const Twin&) = delete;
@@ -76,7 +84,7 @@ class Twin {
 
   const void* buffer() const { return buffer_; }
   /// What to pass instead of `buffer`.
-  std::byte* host() const { return block_ - whole_.at; }
+  std::byte* host() const { return block_.memory - whole_.at; }
   /// Waits until the twin holds what the GPU's memory does.
   void fetch();
   /// Begins that, on the copy stream.
@@ -88,8 +96,7 @@ class Twin {
   int gpu_;
   const void* buffer_;
   Piece whole_;
-  std::byte* block_ = nullptr;
-  std::uint64_t block_bytes_ = 0;
+  Block block_;
 };
 
 }  // namespace plait::mpi

@@ -310,12 +310,16 @@ class Targets {
 
 Delivery::Delivery(const Letter& to)
     : buffer_(const_cast<void*>(to.buffer)), count_(to.count), layout_(layout_of(to.type)) {
+  const std::uint64_t bytes = bytes_of_elements(count_, layout_->bytes);
   if (may_meet_gpus()) {
     gpu_ = gpu_of(buffer_);
-    staging_.add_received(buffer_, to.type, to.count);
+    // Of a large message from this node a header comes, and dozens may be under way: to pin as much
+    // memory would take longer than the messages.
+    constexpr std::uint64_t kLarge = 256 << 10;
+    const bool is_for_header = bytes >= kLarge && layout_->contiguous && is_one_node();
+    staging_.add_received(buffer_, to.type, to.count, !is_for_header);
   }
   posted_ = staging_.twin(buffer_);
-  const std::uint64_t bytes = bytes_of_elements(count_, layout_->bytes);
   if (posted_ != buffer_ || !moves_messages() || bytes == 0) return;
   is_listed_ = true;
   if (Targets::all().add(buffer_) || !layout_->contiguous) return;
@@ -384,6 +388,7 @@ bool Delivery::is_here(void* status, int& code) {
   if (slot_ != nullptr) slot_->state.store(Sent::taken, std::memory_order_release);
   slot_ = nullptr;
   pull_.reset();
+  is_in_place_ = false;
   calls_served.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
@@ -410,13 +415,20 @@ bool Delivery::has_come(int& code) {
   return true;
 }
 
-/// Into what the MPI received the header in, or stands for; it is host memory.
+/// Out of host memory of the sender, to where the message belongs: on a GPU by way of a pinned twin.
 void Delivery::pull_to_host(int& code) {
   const std::uint64_t bytes = slot_->bytes;
   const auto pull = [&](void* to) {
     if (slot_->host == 0 || !pull_from(slot_->process, slot_->host, to, bytes))
       code = error_code(cannot_read(slot_->process));
   };
+  if (layout_->contiguous && gpu_ >= 0) {  // what the header came into may not be pinned
+    Twin twin(gpu_, buffer_, {0, bytes});
+    pull(twin.host());
+    if (code == 0) twin.put({{0, bytes}});
+    is_in_place_ = true;
+    return;
+  }
   if (layout_->contiguous) return pull(aside_ != nullptr ? buffer_ : posted_);
   const std::uint64_t each = layout_->bytes, rest = bytes % each;
   const auto whole = static_cast<Count>(bytes / each);
@@ -431,7 +443,7 @@ void Delivery::pull_to_host(int& code) {
 void Delivery::leave(void* status) {
   const std::uint64_t bytes = slot_->bytes;
   set_received_bytes(status, bytes);
-  if (pull_ == nullptr) staging_.put_back(bytes);
+  if (pull_ == nullptr && !is_in_place_) staging_.put_back(bytes);
 }
 
 void Delivery::cut_short() {

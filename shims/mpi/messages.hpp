@@ -60,6 +60,7 @@ class Delivery {
   std::unique_ptr<std::byte[]> aside_;  ///< for a buffer that another receive is under way to
   Slot* slot_ = nullptr;
   std::unique_ptr<Pull> pull_;
+  bool is_in_place_ = false;  ///< what was pulled through the host
 };
 
 /// A message that plait moves, offered to its receiver; null where it is the MPI's.

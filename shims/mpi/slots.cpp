@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
 #include <cstring>
 #include <mutex>
 #include <random>
@@ -30,7 +31,7 @@ struct Node {
   Mapping memory;
   std::vector<int> near_of_world;  ///< by rank in MPI_COMM_WORLD; -1 = on another node
   std::mutex mutex;
-  std::vector<std::uint32_t> in_use, retired;  ///< slots, by rank of the node
+  std::vector<std::bitset<kSlots>> in_use, retired;  ///< by rank of the node
   std::uint64_t made = 0;
 };
 
@@ -105,8 +106,8 @@ bool meet_node(Handle comm, int world_rank) {
   if (here.memory.base() == nullptr) return false;
   for (std::size_t near = 0; near < all.size(); ++near)
     here.near_of_world[static_cast<std::size_t>(all[near].world_rank)] = static_cast<int>(near);
-  here.in_use.assign(all.size(), 0);
-  here.retired.assign(all.size(), 0);
+  here.in_use.assign(all.size(), {});
+  here.retired.assign(all.size(), {});
   return true;
 }
 
@@ -183,6 +184,11 @@ void begin_messages(bool can) {
 
 void end_messages() { messaging.store(false); }
 
+bool is_one_node() {
+  return static_cast<std::size_t>(node().ranks) == node().near_of_world.size() &&
+         node().memory.base() != nullptr;
+}
+
 std::optional<int> near_rank(Handle comm, int rank) {
   if (rank < 0 || real().abi.key(comm) == real().abi.no_comm) return std::nullopt;
   const auto* ranks = known_ranks(comm);
@@ -197,11 +203,11 @@ namespace {
 /// The first that is free of `slots` from `first` on, in that order or, with step -1, the other.
 std::optional<unsigned> claim(int to, unsigned first, unsigned slots, int step) {
   const std::lock_guard lock(node().mutex);
-  std::uint32_t& in_use = node().in_use[static_cast<std::size_t>(to)];
-  const std::uint32_t taken = in_use | node().retired[static_cast<std::size_t>(to)];
+  std::bitset<kSlots>& in_use = node().in_use[static_cast<std::size_t>(to)];
+  const std::bitset<kSlots> taken = in_use | node().retired[static_cast<std::size_t>(to)];
   for (unsigned slot = first; slots > 0; --slots, slot += static_cast<unsigned>(step)) {
-    if ((taken >> slot & 1) != 0) continue;
-    in_use |= std::uint32_t{1} << slot;
+    if (taken[slot]) continue;
+    in_use.set(slot);
     slot_between(node().rank, to, slot).number = ++node().made;
     return slot;
   }
@@ -222,14 +228,14 @@ std::optional<unsigned> claim_slot_below(int to, unsigned below) {
 void release_slot(int to, unsigned slot) {
   slot_of(to, slot).state.store(Sent::nothing);
   const std::lock_guard lock(node().mutex);
-  node().in_use[static_cast<std::size_t>(to)] &= ~(std::uint32_t{1} << slot);
+  node().in_use[static_cast<std::size_t>(to)].reset(slot);
 }
 
 bool retire_slot(int to, std::uint64_t bytes) {
-  const std::uint32_t slot = std::uint32_t{1} << slot_of_length(bytes);
+  const unsigned slot = slot_of_length(bytes);
   const std::lock_guard lock(node().mutex);
-  if ((node().in_use[static_cast<std::size_t>(to)] & slot) != 0) return false;
-  node().retired[static_cast<std::size_t>(to)] |= slot;
+  if (node().in_use[static_cast<std::size_t>(to)][slot]) return false;
+  node().retired[static_cast<std::size_t>(to)].set(slot);
   return true;
 }
 

@@ -42,7 +42,7 @@ struct Slot {
 /// the message has a header too, which is shorter: others take the lowest slots last. Lengths hold
 /// whole elements of all types of numbers, since MPICH asserts that; they are odd multiples, which
 /// others seldom are.
-inline constexpr unsigned kSlots = 32;  ///< of a pair of ranks, one way
+inline constexpr unsigned kSlots = 72;  ///< of a pair of ranks, one way: 64 messages, and kLow
 inline constexpr unsigned kLow = 8;     ///< of these
 inline constexpr std::uint64_t kLengthUnit = 96;
 inline constexpr std::uint64_t kLeastHeader = 11 * kLengthUnit;
@@ -66,6 +66,8 @@ struct Header {
   std::uint32_t slot;
 };
 
+/// Whether all ranks of the job are on this node, and move messages.
+bool is_one_node();
 /// A communicator's rank among those of this node; nothing where it is this one, or elsewhere.
 std::optional<int> near_rank(Handle comm, int rank);
 

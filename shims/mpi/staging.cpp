@@ -45,11 +45,11 @@ const void* Staging::found(const void* argument) const {
   return argument;
 }
 
-Staging::One* Staging::one_of(const void* buffer, Piece span, bool read) {
+Staging::One* Staging::one_of(const void* buffer, Piece span, bool read, bool is_pinned) {
   const int gpu = gpu_of(buffer);
   // Nothing is read or written there: the place may be another buffer's, with a twin of its own.
   if (gpu < 0 || span.bytes == 0) return nullptr;
-  One& one = twins_.emplace_back(One{Twin(gpu, buffer, span), read, {}, {}});
+  One& one = twins_.emplace_back(One{Twin(gpu, buffer, span, is_pinned), read, {}, {}});
   if (read) one.twin.fetch();
   return &one;
 }
@@ -74,8 +74,8 @@ void Staging::add_output(void* buffer, Handle type, Count count, bool whole) {
   add_pieces(one->written, layout_of(type), 0, count);
 }
 
-void Staging::add_received(void* buffer, Handle type, Count count) {
-  if (One* const one = one_of(buffer, span_of(type, count), false))
+void Staging::add_received(void* buffer, Handle type, Count count, bool is_pinned) {
+  if (One* const one = one_of(buffer, span_of(type, count), false, is_pinned))
     one->received.emplace(Received{KeptLayout(layout_of(type)), count});
 }
 

@@ -17,7 +17,7 @@ class Staging {
   /// One that it writes; where it may write less than all, the twin holds first what was there.
   void add_output(void* buffer, Handle type, Count count, bool whole);
   /// Where a message goes, of which only its status says how much was written.
-  void add_received(void* buffer, Handle type, Count count);
+  void add_received(void* buffer, Handle type, Count count, bool is_pinned);
   void add_scan(const void* in, void* out, Handle type, Count count);
   /// Bytes in a row on a GPU; the host memory that stands for them.
   std::byte* add_bytes(int gpu, const void* buffer, std::uint64_t bytes, bool reads, Piece written);
@@ -52,7 +52,7 @@ class Staging {
   };
   const void* found(const void* argument) const;
   /// A new twin; null where the buffer lies in host memory.
-  One* one_of(const void* buffer, Piece span, bool read);
+  One* one_of(const void* buffer, Piece span, bool read, bool is_pinned = true);
   /// Parts of `each` elements in a row, or where the call says that they lie.
   void add_inputs(const Asked& asked, Count each, int ranks);
   void add_outputs(const Asked& asked, Count each, int ranks, bool whole);

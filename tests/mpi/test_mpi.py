@@ -166,6 +166,14 @@ def test_a_message_is_brought_to_the_host_beside_other_work(mpi, run_messages):
     assert [row["wrong"] for row in found] == [0, 0]
 
 
+def test_many_large_messages_of_gpus_take_little_host_memory(mpi, run_messages):
+    if not moves_messages(mpi):
+        pytest.skip("messages are the MPI's here")
+    found = run_messages("window", 2, True)
+    assert [row["wrong"] for row in found] == [0, 0]
+    assert found[1]["served"] == 64, found
+
+
 def test_more_than_2_gib_go_and_come_in_place(run_messages):
     free = re.search(r"MemAvailable: +(\d+)", Path("/proc/meminfo").read_text())
     if SCALE < 2 or free is None or int(free[1]) < 10 << 20:

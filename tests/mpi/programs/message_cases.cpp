@@ -147,7 +147,7 @@ void left() {
 /// Receives into one buffer at once, which MPI does not allow and OSU's osu_bw does, come to an end
 /// all the same, and one of the messages is there.
 void one_buffer() {
-  constexpr int kMost = 40;  // more than there are slots
+  constexpr int kMost = 80;  // more than there are slots
   std::array<MPI_Request, kMost> requests;
   std::array<MPI_Status, kMost> statuses;
   for (int round = 0; round < 20; ++round) {
@@ -233,6 +233,35 @@ void opened() {
                    MPI_COMM_WORLD, MPI_STATUS_IGNORE);
       hold(out[kMany - 1] == 100 * round + from, "what came from another's GPU");
     }
+}
+
+/// MB that the process has had at most.
+long most_memory_mb() {
+  long kb = 0;
+  char line[256];
+  std::FILE* const status = std::fopen("/proc/self/status", "r");
+  while (std::fgets(line, sizeof line, status) != nullptr)
+    if (std::sscanf(line, "VmHWM: %ld", &kb) == 1) break;
+  std::fclose(status);
+  return kb / 1024;
+}
+
+/// As many large messages as OSU's osu_bw has under way: all go from GPU to GPU, and none of the
+/// receives takes host memory of its size.
+void window() {
+  constexpr int kWindow = 64, kCount = 4 << 20;
+  auto* const data = static_cast<int*>(PlayedGpu::now().content(kCount * sizeof(int)));
+  const long before = most_memory_mb();
+  std::array<MPI_Request, kWindow> requests;
+  for (int at = 0; at < kWindow; ++at)
+    if (me() == 0)
+      MPI_Isend(passed(data), kCount, MPI_INT, 1, at, MPI_COMM_WORLD,
+                &requests[static_cast<std::size_t>(at)]);
+    else
+      MPI_Irecv(passed(data), kCount, MPI_INT, 0, at, MPI_COMM_WORLD,
+                &requests[static_cast<std::size_t>(at)]);
+  MPI_Waitall(kWindow, requests.data(), MPI_STATUSES_IGNORE);
+  hold(most_memory_mb() - before < 300, "little host memory for 1 GiB of messages");
 }
 
 /// What its receiver cannot open is brought to the host, and nobody waits for the copy meanwhile.
@@ -426,6 +455,8 @@ int main(int argc, char** argv) {
     opened();
   else if (name == "brought")
     brought();
+  else if (name == "window")
+    window();
   else if (name == "threads")
     threads();
   else if (name == "same_length")
