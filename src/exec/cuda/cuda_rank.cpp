@@ -49,6 +49,13 @@ void unregister_host(void* base) {
   if (--registered[base] == 0) api().host_unregister(base);
 }
 
+/// That a plan takes where its lanes run apart.
+std::size_t streams_of(const BoundPlan& bound) {
+  std::size_t streams = 0;
+  for (const BoundLane& lane : bound.lanes()) streams += lane.copies ? 3 : 1;
+  return streams;
+}
+
 }  // namespace
 
 CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange)
@@ -96,14 +103,11 @@ void CudaRank::open(const Exchange& exchange) {
   const Current current(context_);
   kernels_ = std::make_unique<Kernels>();
   (void)kernels_->find("plait_path_check");  // loaded before any rank's runs
-  int least = 0, greatest = 0;
-  PLAIT_CUDA_CALL(stream_priority_range, &least, &greatest);
   streams_.resize(kStreams + 1);
   marks_.resize(kStreams + kHostEvents);
-  for (Stream& stream : streams_)
-    PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, greatest);
+  make_stream(streams_.back());
   families_ = std::make_unique<KernelFamilies>(*kernels_, device_, options_.rank, options_.ranks,
-                                               streams_[0], exchange);
+                                               upload(), exchange);
   agree_on_group();
   for (Event& mark : marks_) PLAIT_CUDA_CALL(event_create, &mark, kEventDisableTiming);
   for (Event* event : {&fork_, &uploaded_})
@@ -111,7 +115,7 @@ void CudaRank::open(const Exchange& exchange) {
   marker_.open();
   map_stop_page();
   arena_ = std::make_unique<DeviceArena>(options_.rank, whole_.rooms.first);
-  arena_->share(context_, options_.device, exchange, streams_[0]);
+  arena_->share(context_, options_.device, exchange, upload());
   whole_.multiprocessors = arena_->least_multiprocessors();
   whole_.hardware_queues = arena_->least_connections();
   whole_.in_processes = arena_->in_processes();
@@ -119,7 +123,7 @@ void CudaRank::open(const Exchange& exchange) {
   open_engine_path();
   if (options_.rings)
     agreed_share_.open(options_.share_words, options_.rank, options_.ranks, options_.wait_s);
-  neighbours().join(device_, arena_->state(), streams_[0]);
+  neighbours().join(device_, arena_->state(), upload());
   first_ = first_of(whole_);
   if (!options_.memory.grows) {
     make_rings(exchange);
@@ -130,15 +134,27 @@ void CudaRank::open(const Exchange& exchange) {
                                      [this](const Exchange& meet) { make_later_room(meet); });
 }
 
+void CudaRank::make_stream(Stream& stream) {
+  int least = 0, greatest = 0;
+  PLAIT_CUDA_CALL(stream_priority_range, &least, &greatest);
+  PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, greatest);
+}
+
+/// As many as that there are. A stream takes 0.6 MB of the GPU's memory, which the driver keeps when
+/// it ends, so they come with the first call that uses them.
+void CudaRank::make_streams(std::size_t count) {
+  const BesideCaptures beside;
+  const Current current(context_);
+  for (std::size_t at = 0; at < count; ++at)
+    if (streams_[at] == nullptr) make_stream(streams_[at]);
+}
+
 void CudaRank::open_engine_path() {
   EnginePath& path = engine_path_;
   for (int rank = 0; rank < options_.ranks; ++rank) path.flags.push_back(&words(rank).engines);
   if (options_.rings && whole_.has_copy_engines()) open_host_path();
   queue_ = std::make_unique<DriverQueue>(*kernels_, host_reducer_.get());
-  path.streams.assign(streams_.begin(), streams_.begin() + kEngineStreams);
   path.events.assign(marks_.begin(), marks_.begin() + kEngineEvents);
-  path.host_streams.assign(streams_.begin() + kEngineStreams,
-                           streams_.begin() + kEngineStreams + kHostStreams);
   path.host_events.assign(marks_.begin() + kStreams, marks_.end());
 }
 
@@ -164,6 +180,10 @@ void CudaRank::make_later_room(const Exchange& exchange) {
 void CudaRank::use_later_room() {
   has_later_ = true;
   EnginePath& path = engine_path_;
+  make_streams(kEngineStreams + kHostStreams);
+  const auto host = streams_.begin() + kEngineStreams;
+  path.streams.assign(streams_.begin(), host);
+  path.host_streams.assign(host, host + kHostStreams);
   // Without slots and a host path nothing goes by copy engines.
   path.inbox_bytes = whole_.inbox_bytes();
   path.slot_bytes = whole_.slot_bytes();
@@ -208,7 +228,7 @@ void CudaRank::prove_paths(const Exchange& exchange) {
   char* const signal = reinterpret_cast<char*>(stop_page_) + kSignalAt;
   const std::unique_ptr<PathSide> side = path_side({.arena = arena_.get(),
                                                     .kernels = kernels_.get(),
-                                                    .stream = streams_[0],
+                                                    .stream = upload(),
                                                     .signal = reinterpret_cast<PathSignal*>(signal),
                                                     .device_signal = device_stop_page_ + kSignalAt,
                                                     .rank = options_.rank,
@@ -262,7 +282,7 @@ void CudaRank::close() noexcept {
   const BesideCaptures beside;
   if (api().context_push(context_) == kSuccess) {
     api().context_synchronize();
-    if (arena_ != nullptr) neighbours().leave(device_, arena_->state(), streams_[0]);
+    if (arena_ != nullptr) neighbours().leave(device_, arena_->state(), upload());
     for (Stream stream : streams_)
       if (stream != nullptr) api().stream_destroy(stream);
     for (Event mark : marks_)
@@ -364,9 +384,7 @@ std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
                                            options_.ring_bytes, options_.spread, upload());
   PLAIT_CUDA_CALL(event_record, uploaded_, upload());
   has_uploads_ = true;
-  std::size_t streams = 0;
-  for (const BoundLane& lane : bound->lanes()) streams += lane.copies ? 3 : 1;
-  if (streams > kStreams)
+  if (const std::size_t streams = streams_of(*bound); streams > kStreams)
     throw Error(ErrorCode::unsupported,
                 text("this plan needs ", streams, " streams a rank, at most ", kStreams,
                      " run side by side on a GPU"));
@@ -508,6 +526,7 @@ void CudaRank::run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs&
 }
 
 void CudaRank::run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream) {
+  make_streams(streams_of(bound));
   PLAIT_CUDA_CALL(event_record, fork_, stream);
   std::size_t used = 0;
   for (const BoundLane& lane : bound.lanes()) {

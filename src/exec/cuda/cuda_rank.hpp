@@ -145,6 +145,8 @@ class CudaRank : public EngineRank {
   bool is_quiet() noexcept;
   void open(const Exchange& exchange);
   void agree_on_group();
+  static void make_stream(Stream& stream);
+  void make_streams(std::size_t count);
   void open_engine_path();
   void make_later_room(const Exchange& exchange);
   void use_later_room();
@@ -191,7 +193,7 @@ class CudaRank : public EngineRank {
   std::unique_ptr<DeviceArena> arena_;
   std::unique_ptr<DeviceArena> later_;  // until has_later_, of the thread that makes it
   std::unique_ptr<KernelFamilies> families_;
-  std::vector<Stream> streams_;  // the last one brings plans to the GPU
+  std::vector<Stream> streams_;  // the last one brings plans to the GPU; others may be null yet
   AgreedShare agreed_share_;
   EventMarker marker_{api()};
   CallOrder<EventMarker, Stream> order_;

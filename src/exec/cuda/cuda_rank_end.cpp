@@ -15,7 +15,7 @@ bool CudaRank::has_ended(bool knows_calls) noexcept {
   if (api().context_push(context_) != kSuccess) return true;
   const bool runs =
       marker_.is_ahead() || std::any_of(streams_.begin(), streams_.end(), [](Stream stream) {
-        return api().stream_query(stream) == kNotReady;
+        return stream != nullptr && api().stream_query(stream) == kNotReady;
       });
   Context popped = nullptr;
   api().context_pop(&popped);
