@@ -50,6 +50,9 @@ class State : public std::enable_shared_from_this<State> {
   /// The call, after all that were begun before it; false where it is the MPI's after all: no
   /// rank's buffers lie on a GPU, and it was not to serve such. Throws Error.
   bool run(const Asked& asked, const Served& call);
+  /// One of its own for a persistent call on the same communicator: ranks may start such calls in
+  /// any order. Null where the call is the MPI's after all. Throws Error.
+  State* own_for(const Asked& asked, const Served& call);
   /// Puts the call behind those begun before it; its thread runs it.
   void begin(Operation& operation, bool asks);
   /// No call comes any more: ends once those begun have run.
@@ -64,9 +67,12 @@ class State : public std::enable_shared_from_this<State> {
   };
   struct Lies {
     bool any_on_gpu = false, all_on_gpu = false;  ///< the latter: each as plait wants them
+    int gpu = -1;                                 ///< of this rank's
   };
   Request one_of_each(std::uint64_t bytes) const;
   Lies ask_all(Lie mine);
+  /// Ranks tell each other what they must know before a call; nothing where that makes it the MPI's.
+  std::optional<Lies> lies_of(const Asked& asked, const Served& call);
   /// Where only own counts are known: whether the call is large enough on one of the ranks.
   bool is_large(const Shape& shape);
   void use_gpus(Handle comm, int gpu);
@@ -95,6 +101,11 @@ class State : public std::enable_shared_from_this<State> {
 bool may_serve(const Asked& asked);
 /// Of a call that may be. may_attach: the call is blocking, so ranks may meet in it.
 Served served(const Asked& asked, bool may_attach);
+
+/// Of a persistent call that may be: in the function that makes its request, which ranks may meet
+/// in. The state is the request's own, until it is given up.
+Served served_for_good(const Asked& asked);
+void give_up(State* state);
 
 /// Serves a blocking call; what the function returns, or nothing where the MPI is to do it.
 std::optional<int> run_served(const Served& call, const Asked& asked);
