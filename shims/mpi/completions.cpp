@@ -72,9 +72,8 @@ int wait_in_turn(int count, void* requests, const Statuses& statuses) {
 int wait_all(int count, void* requests, const Statuses& statuses) {
   if (real().abi.family != Family::open_mpi && pending.load() != 0)
     return wait_in_turn(count, requests, statuses);
-  return until(
-      [&](int* flag) { return real().Testall(count, requests, flag, statuses.all()); },
-      [&] { return real().Waitall(count, requests, statuses.all()); });
+  return until([&](int* flag) { return real().Testall(count, requests, flag, statuses.all()); },
+               [&] { return real().Waitall(count, requests, statuses.all()); });
 }
 
 int status_of(Handle request, int* flag, void* status) {

@@ -42,7 +42,9 @@ void keep(Handle request, Kept kept) {
 struct Lasting {
   /// The types of buffers that mean something on this rank alone are types.
   Lasting(const Asked& from, const Served& by)
-      : asked(from), call(by), in_type(reads() ? asked.in_type : 0),
+      : asked(from),
+        call(by),
+        in_type(reads() ? asked.in_type : 0),
         out_type(writes() ? asked.out_type : 0) {
     asked.in_type = in_type.type();
     asked.out_type = out_type.type();

@@ -1,6 +1,6 @@
 // Persistent requests that plait has a part in: for messages that plait may move, for collectives
-// that it serves, and the MPI's own on twins of device memory. A start brings what is sent into twins; the end that the
-// program hears of takes what was received out of them.
+// that it serves, and the MPI's own on twins of device memory. A start brings what is sent into
+// twins; the end that the program hears of takes what was received out of them.
 #pragma once
 #include "shims/mpi/messages.hpp"
 

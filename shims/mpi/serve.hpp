@@ -71,7 +71,7 @@ class State : public std::enable_shared_from_this<State> {
   };
   Request one_of_each(std::uint64_t bytes) const;
   Lies ask_all(Lie mine);
-  /// Ranks tell each other what they must know before a call; nothing where that makes it the MPI's.
+  /// Ranks tell each other what they must know before a call; nothing where it is the MPI's then.
   std::optional<Lies> lies_of(const Asked& asked, const Served& call);
   /// Where only own counts are known: whether the call is large enough on one of the ranks.
   bool is_large(const Shape& shape);
