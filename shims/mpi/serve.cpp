@@ -10,6 +10,7 @@
 #include <array>
 #include <bit>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/env.hpp"
@@ -238,43 +239,61 @@ bool State::is_large(const Shape& shape) {
 
 /// Collective over the communicator, as attach() is.
 void State::use_gpus(Handle comm, int gpu) {
-  if (tried_gpus_) return;
-  tried_gpus_ = true;
+  if (std::exchange(gpus_->tried, true)) return;
+  std::unique_ptr<OwnStream>& stream = gpus_->stream;
   try {
-    stream_ = std::make_unique<OwnStream>(gpu);
+    stream = std::make_unique<OwnStream>(gpu);
   } catch (const Error& error) {
     log(LogLevel::warn, place_.rank,
         text("device memory of a communicator is staged: ", error.what()));
   }
-  gpu_comm_ = attach(comm, place_, stream_ != nullptr, gpu);
-  if (gpu_comm_ == nullptr) stream_.reset();
+  gpus_->comm = attach(comm, place_, stream != nullptr, gpu);
+  if (!has_gpus()) stream.reset();
 }
 
 /// The communicator on GPUs has one of this rank's; what lies on another goes by the host.
 State::Lie State::lie_on(int gpu) const {
-  return gpu_comm_ == nullptr || gpu_comm_->device() == gpu ? Lie::on_gpu : Lie::on_gpu_staged;
+  return !has_gpus() || gpus_->comm->device() == gpu ? Lie::on_gpu : Lie::on_gpu_staged;
 }
 
 void State::await_stream() {
+  Communicator& comm = *gpus_->comm;
   for (int round = 0;; ++round) {
-    const cuda::Result result = cuda::api().stream_query(stream_->stream());
+    const cuda::Result result = cuda::api().stream_query(gpus_->stream->stream());
     if (result == cuda::kSuccess) break;
     if (result != cuda::kNotReady) {
-      gpu_comm_->check();
+      comm.check();
       cuda::require(result, "stream_query");
     }
     let_mpi_progress();
     if (round > 1000) ::sched_yield();
   }
-  gpu_comm_->check();
+  comm.check();
+}
+
+void State::run_on_gpus(const Job& job) {
+  const cuda::Current current(context_of(job.gpu()));
+  gpus_->comm->enqueue(job.request(), job.input(), job.output(), gpus_->stream->stream());
+  await_stream();
+}
+
+/// All ranks are in the call: rank 0 lets it go on, and the next once it has ended on all.
+void State::run_in_turn(const Job& job) {
+  std::unique_lock turn(gpus_->turn, std::defer_lock);
+  if (place_.rank == 0) turn.lock();
+  ask_all(Lie::on_gpu);
+  std::optional<Error> failure;
+  try {
+    run_on_gpus(job);
+  } catch (const Error& error) {
+    failure = error;
+  }
+  ask_all(Lie::on_gpu);
+  if (failure) throw *failure;
 }
 
 void State::carry_out(Job& job, bool all_on_gpu) {
-  if (all_on_gpu && gpu_comm_ != nullptr) {
-    const cuda::Current current(context_of(job.gpu()));
-    gpu_comm_->enqueue(job.request(), job.input(), job.output(), stream_->stream());
-    return await_stream();
-  }
+  if (all_on_gpu && has_gpus()) return gpus_->is_shared ? run_in_turn(job) : run_on_gpus(job);
   if (job.is_on_gpu()) {
     std::optional<Error> refusal;
     try {
@@ -313,7 +332,11 @@ std::optional<State::Lies> State::lies_of(const Asked& asked, const Served& call
 State* State::own_for(const Asked& asked, const Served& call) {
   const std::optional<Lies> lies = lies_of(asked, call);
   State* const own = lies ? attached(asked.comm, place_, kMostPersistent) : nullptr;
-  if (own != nullptr && lies->all_on_gpu) own->use_gpus(asked.comm, lies->gpu);
+  if (own == nullptr || !lies->all_on_gpu) return own;
+  if (persistent_gpus_ == nullptr) persistent_gpus_ = std::make_shared<OnGpus>();
+  persistent_gpus_->is_shared = true;
+  own->gpus_ = persistent_gpus_;
+  own->use_gpus(asked.comm, lies->gpu);
   return own;
 }
 

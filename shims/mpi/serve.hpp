@@ -46,7 +46,7 @@ class State : public std::enable_shared_from_this<State> {
   State(Place place, std::unique_ptr<Communicator> comm) : place_(place), comm_(std::move(comm)) {}
   const Place& place() const { return place_; }
   /// Once a blocking call found all ranks' buffers on GPUs; the same on all ranks.
-  bool has_gpus() const { return gpu_comm_ != nullptr; }
+  bool has_gpus() const { return gpus_->comm != nullptr; }
   /// The call, after all that were begun before it; false where it is the MPI's after all: no
   /// rank's buffers lie on a GPU, and it was not to serve such. Throws Error.
   bool run(const Asked& asked, const Served& call);
@@ -69,6 +69,16 @@ class State : public std::enable_shared_from_this<State> {
     bool any_on_gpu = false, all_on_gpu = false;  ///< the latter: each as plait wants them
     int gpu = -1;                                 ///< of this rank's
   };
+  /// Ranks' engines, by a communicator on one GPU of each.
+  struct OnGpus {
+    /// Of its own: ranks may begin calls of several communicators in different orders, and on one
+    /// stream each rank's first would wait for one that another rank has not begun.
+    std::unique_ptr<OwnStream> stream;
+    std::unique_ptr<Communicator> comm;  ///< see has_gpus()
+    bool tried = false;
+    bool is_shared = false;  ///< by persistent requests
+    std::mutex turn;         ///< among these, on rank 0
+  };
   Request one_of_each(std::uint64_t bytes) const;
   Lies ask_all(Lie mine);
   /// Ranks tell each other what they must know before a call; nothing where it is the MPI's then.
@@ -79,16 +89,17 @@ class State : public std::enable_shared_from_this<State> {
   Lie lie_on(int gpu) const;
   /// In any thread.
   void carry_out(Job& job, bool all_on_gpu);
+  void run_on_gpus(const Job& job);
+  /// Ranks may start persistent calls in any order, and kernels of more than two communicators may
+  /// wait for each other on a GPU: so these run one by one, as rank 0 has it.
+  void run_in_turn(const Job& job);
   void await_stream();
   void work();
   void await_idle();
   Place place_;
   std::unique_ptr<Communicator> comm_;
-  /// Of its own: ranks may begin calls of several communicators in different orders, and on one
-  /// stream each rank's first would wait for one that another rank has not begun.
-  std::unique_ptr<OwnStream> stream_;
-  std::unique_ptr<Communicator> gpu_comm_;  ///< see has_gpus()
-  bool tried_gpus_ = false;
+  std::shared_ptr<OnGpus> gpus_ = std::make_shared<OnGpus>();
+  std::shared_ptr<OnGpus> persistent_gpus_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Waiting> waiting_;
