@@ -1,5 +1,8 @@
 // MPI's life cycle and its completion calls: these first complete what plait has ended, and pass
 // on. With nothing of plait's pending they are the MPI's own.
+#include <algorithm>
+#include <vector>
+
 #include "shims/mpi/exports.hpp"
 #include "shims/mpi/persistent.hpp"
 #include "shims/mpi/requests.hpp"
@@ -57,16 +60,17 @@ int ended_some(int code, const void* requests, int count, const int* indices,
 
 /// MPICH's own Testall says that it fails where a persistent collective of the MPI's has ended.
 int wait_in_turn(int count, void* requests, const Statuses& statuses) {
-  int all = 0;
+  std::vector<int> codes;
   for (int at = 0; at < count; ++at) {
     void* const request = static_cast<std::byte*>(requests) + at * real().abi.handle_bytes;
     void* const status = statuses.at(at);
-    const int code = until([&](int* flag) { return real().Test(request, flag, status); },
-                           [&] { return real().Wait(request, status); });
-    if (!statuses.are_ignored()) error_in(status) = code;
-    if (code != 0) all = real().abi.err_in_status;
+    codes.push_back(until([&](int* flag) { return real().Test(request, flag, status); },
+                          [&] { return real().Wait(request, status); }));
   }
-  return all;
+  if (std::all_of(codes.begin(), codes.end(), [](int code) { return code == 0; })) return 0;
+  for (int at = 0; !statuses.are_ignored() && at < count; ++at)
+    error_in(statuses.at(at)) = codes[static_cast<std::size_t>(at)];
+  return real().abi.err_in_status;
 }
 
 int wait_all(int count, void* requests, const Statuses& statuses) {

@@ -40,7 +40,7 @@ void keep(Handle request, Kept kept) {
 /// A collective that is started again and again: the program may free its types, and the request
 /// itself while the call is under way.
 struct Lasting {
-  /// The types of buffers that mean something on this rank alone are types.
+  /// Where a buffer means nothing on this rank, its type may be anything.
   Lasting(const Asked& from, const Served& by)
       : asked(from),
         call(by),
