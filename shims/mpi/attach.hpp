@@ -30,6 +30,8 @@ std::uint64_t least_on_gpus(Collective collective);
 std::uint64_t host_id();
 /// Each takes descriptors and shared memory, which are the program's too.
 inline constexpr std::size_t kMostAttached = 64;
+/// While there are as many, the next persistent call is the MPI's: communicators come first.
+inline constexpr std::size_t kMostPersistent = 48;
 /// Collective over the communicator. can: whether this rank has what it takes. device: its GPU, or
 /// kNoDevice on all ranks. Null on all ranks where one of them cannot.
 std::unique_ptr<Communicator> attach(Handle comm, const Place& place, bool can, int device);

@@ -1,5 +1,8 @@
 // MPI's life cycle and its completion calls: these first complete what plait has ended, and pass
 // on. With nothing of plait's pending they are the MPI's own.
+#include <algorithm>
+#include <vector>
+
 #include "shims/mpi/exports.hpp"
 #include "shims/mpi/persistent.hpp"
 #include "shims/mpi/requests.hpp"
@@ -53,6 +56,28 @@ int ended_all(int code, const void* requests, int count, const Statuses& statuse
 int ended_some(int code, const void* requests, int count, const int* indices,
                const Statuses& statuses) {  // UNDEFINED is negative
   return all_ended(code, requests, count, [&](int at) { return indices[at]; }, statuses);
+}
+
+/// MPICH's own Testall says that it fails where a persistent collective of the MPI's has ended.
+int wait_in_turn(int count, void* requests, const Statuses& statuses) {
+  std::vector<int> codes;
+  for (int at = 0; at < count; ++at) {
+    void* const request = static_cast<std::byte*>(requests) + at * real().abi.handle_bytes;
+    void* const status = statuses.at(at);
+    codes.push_back(until([&](int* flag) { return real().Test(request, flag, status); },
+                          [&] { return real().Wait(request, status); }));
+  }
+  if (std::all_of(codes.begin(), codes.end(), [](int code) { return code == 0; })) return 0;
+  for (int at = 0; !statuses.are_ignored() && at < count; ++at)
+    error_in(statuses.at(at)) = codes[static_cast<std::size_t>(at)];
+  return real().abi.err_in_status;
+}
+
+int wait_all(int count, void* requests, const Statuses& statuses) {
+  if (real().abi.family != Family::open_mpi && pending.load() != 0)
+    return wait_in_turn(count, requests, statuses);
+  return until([&](int* flag) { return real().Testall(count, requests, flag, statuses.all()); },
+               [&] { return real().Waitall(count, requests, statuses.all()); });
 }
 
 int status_of(Handle request, int* flag, void* status) {
@@ -131,9 +156,7 @@ PLAIT_EXPORT MPI_Wait(void* request, void* status) {
 }
 PLAIT_EXPORT MPI_Waitall(int count, void* requests, void* statuses) {
   const Statuses told = statuses_for(statuses, count);
-  const int code =
-      until([&](int* flag) { return real().Testall(count, requests, flag, told.all()); },
-            [&] { return real().Waitall(count, requests, told.all()); });
+  const int code = wait_all(count, requests, told);
   return ended_all(code, requests, count, told);
 }
 PLAIT_EXPORT MPI_Waitany(int count, void* requests, int* index, void* status) {

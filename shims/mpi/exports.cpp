@@ -1,5 +1,5 @@
 // The collectives as the program calls them: each is served, or the MPI's own, which gets host
-// memory for buffers that lie on GPUs. Persistent ones are the MPI's.
+// memory for buffers that lie on GPUs.
 #include "shims/mpi/exports.hpp"
 
 #include "shims/mpi/counting.hpp"
@@ -34,8 +34,11 @@ namespace plait::mpi {
         [&](auto... given) { return NATIVE(begin, given...); }, PLAIT_MPI_UNPACKED arguments);     \
   }                                                                                                \
   PLAIT_EXPORT full_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request) {              \
-    if (!may_meet_gpus()) return NATIVE(init, PLAIT_MPI_UNPACKED arguments, info, request);        \
+    if (!is_serving()) return NATIVE(init, PLAIT_MPI_UNPACKED arguments, info, request);           \
     const Asked wanted = asked::name arguments;                                                    \
+    if (may_serve(wanted))                                                                         \
+      if (const std::optional<int> code = persist_served(wanted, request)) return *code;           \
+    if (!may_meet_gpus()) return NATIVE(init, PLAIT_MPI_UNPACKED arguments, info, request);        \
     return persist_staged(                                                                         \
         comm, request, [&](Staging& staging) { staging.add(wanted); },                             \
         [&](auto... given) { return NATIVE(init, given...); }, PLAIT_MPI_UNPACKED arguments,       \

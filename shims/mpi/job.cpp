@@ -215,16 +215,13 @@ void Job::take_parts(const Asked& asked, const Place& place) {
 void Job::keep_types() {
   for (Staged& one : staged_) {
     if (one.layout.contiguous) continue;
-    kept_.push_back(0);
-    real().Type_dup(one.layout.type, &kept_.back());
-    one.layout.type = kept_.back();
+    one.layout.type = kept_.emplace_back(one.layout.type).type();
   }
 }
 
 void Job::end() {
   for (const Staged& one : staged_) unpack(one.from, one.count, one.layout, one.to);
   staging_.put_back();
-  for (Handle& type : kept_) real().Type_free(&type);
   kept_.clear();
   staged_.clear();
   rooms_.clear();

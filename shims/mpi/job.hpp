@@ -58,7 +58,7 @@ class Job {
   void* output_ = nullptr;
   std::vector<std::unique_ptr<std::byte[]>> rooms_;
   std::vector<Staged> staged_;
-  std::vector<Handle> kept_;
+  std::vector<KeptType> kept_;
 };
 
 }  // namespace plait::mpi

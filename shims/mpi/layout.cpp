@@ -188,18 +188,22 @@ std::vector<Piece> first_pieces(const Layout& layout, Count count, std::uint64_t
   return pieces;
 }
 
-KeptLayout::KeptLayout(const Layout& layout) : layout_(layout) {
-  if (layout.contiguous || layout.bytes == 0) return;
-  if (real().Type_dup(layout.type, &made_) != 0) return;
-  made_ = real().abi.at(&made_, 0);
-  layout_.type = made_;
+KeptType::KeptType(Handle type) : type_(type) {
+  if (real().abi.type(type) != nullptr || !size_of(type)) return;
+  if (real().Type_dup(type, &made_) != 0) return;
+  type_ = made_ = real().abi.at(&made_, 0);
 }
 
-KeptLayout::KeptLayout(KeptLayout&& other) noexcept
-    : layout_(other.layout_), made_(std::exchange(other.made_, 0)) {}
+KeptType::KeptType(KeptType&& other) noexcept
+    : type_(other.type_), made_(std::exchange(other.made_, 0)) {}
 
-KeptLayout::~KeptLayout() {
+KeptType::~KeptType() {
   if (made_ != 0) real().Type_free(&made_);
+}
+
+KeptLayout::KeptLayout(const Layout& layout)
+    : layout_(layout), kept_(layout.contiguous || layout.bytes == 0 ? 0 : layout.type) {
+  if (kept_.type() != 0) layout_.type = kept_.type();
 }
 
 }  // namespace plait::mpi

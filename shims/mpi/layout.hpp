@@ -32,21 +32,32 @@ void add_pieces(std::vector<Piece>& pieces, const Layout& layout, std::intptr_t 
 /// The first `bytes` of the data of `count` elements, in the order in which a message has them.
 std::vector<Piece> first_pieces(const Layout& layout, Count count, std::uint64_t bytes);
 
-/// A layout that outlives its type, which the program may free while a call is under way.
+/// A type that outlives the program's, which it may free while a call is under way.
+class KeptType {
+ public:
+  explicit KeptType(Handle type);
+  ~KeptType();
+  KeptType(KeptType&& other) noexcept;
+  KeptType(const KeptType&) = delete;
+  KeptType& operator=(const KeptType&) = delete;
+  KeptType& operator=(KeptType&&) = delete;
+  Handle type() const { return type_; }
+
+ private:
+  Handle type_;
+  Handle made_ = 0;
+};
+
+/// A layout that outlives its type.
 class KeptLayout {
  public:
   explicit KeptLayout(const Layout& layout);
-  ~KeptLayout();
-  KeptLayout(KeptLayout&& other) noexcept;
-  KeptLayout(const KeptLayout&) = delete;
-  KeptLayout& operator=(const KeptLayout&) = delete;
-  KeptLayout& operator=(KeptLayout&&) = delete;
   const Layout& operator*() const { return layout_; }
   const Layout* operator->() const { return &layout_; }
 
  private:
   Layout layout_;
-  Handle made_ = 0;
+  KeptType kept_;
 };
 
 }  // namespace plait::mpi

@@ -215,8 +215,8 @@ struct RepeatedDelivery final : Arriving, Shown {
   void freed() override { let_go(this); }
 };
 
-struct RepeatedSend final : Begun, Shown {
-  RepeatedSend(std::function<std::unique_ptr<Begun>(int&)> each, Handle in)
+struct RepeatedCall final : Begun, Shown {
+  RepeatedCall(std::function<std::unique_ptr<Begun>(int&)> each, Handle in)
       : begin(std::move(each)), comm(in) {
     holders.store(1);
   }
@@ -241,7 +241,7 @@ struct RepeatedSend final : Begun, Shown {
     code = one->code;
     is_heard = one->is_heard;
     one->fill(status.data());
-    one.reset();  // its slot is another message's
+    one.reset();  // what it used is free for others
     return true;
   }
   void fill(void* wanted) const override {
@@ -548,8 +548,8 @@ Repeated* repeatedly_arriving(Handle native, std::unique_ptr<Delivery> delivery)
   return new RepeatedDelivery(native, std::move(delivery));
 }
 
-Repeated* repeatedly_sent(std::function<std::unique_ptr<Begun>(int&)> begin, Handle comm) {
-  return new RepeatedSend(std::move(begin), comm);
+Repeated* repeatedly_begun(std::function<std::unique_ptr<Begun>(int&)> begin, Handle comm) {
+  return new RepeatedCall(std::move(begin), comm);
 }
 
 bool may_get_header(Handle type, Count count) {

@@ -67,10 +67,11 @@ class Delivery {
 std::unique_ptr<Begun> offered(const Letter& letter, int to, int tag, Handle comm);
 /// A receive that the MPI has begun into the delivery's memory.
 std::unique_ptr<Begun> arriving(Handle native, std::unique_ptr<Delivery> delivery);
-/// One end of a persistent request's messages. From each start on it is asked for its end as all is
-/// that is under way, so that a message goes or comes in whatever function the program is. The
-/// program's request is another than the one that sends or receives: the MPI ends it once the
-/// message is there, so a function that finds it ended never waits.
+/// A persistent request's messages, of which this is one end, or its collective. From each start on
+/// it is asked for its end as all is that is under way, so that it goes on in whatever function the
+/// program is. The program's request is another than the one that sends or receives: the MPI ends
+/// it once the message is there, or the collective has ended, so a function that finds it ended
+/// never waits.
 class Repeated {
  public:
   /// The program's request.
@@ -90,8 +91,9 @@ class Repeated {
 /// native: the MPI's persistent request that receives. Throws unsupported, where the MPI refuses
 /// another.
 Repeated* repeatedly_arriving(Handle native, std::unique_ptr<Delivery> delivery);
-/// begin(code): at each start; null where the MPI refuses it, with its error. Throws as that one.
-Repeated* repeatedly_sent(std::function<std::unique_ptr<Begun>(int&)> begin, Handle comm);
+/// Of a send, or of a collective. begin(code): at each start; null where the MPI refuses it, with
+/// its error. Throws as that one.
+Repeated* repeatedly_begun(std::function<std::unique_ptr<Begun>(int&)> begin, Handle comm);
 /// Whether plait takes such a message, if a slot is free.
 bool may_be_offered(const Letter& letter, int to, Handle comm);
 /// The MPI's receive into such a buffer, which may not hold a header, has ended with that error.

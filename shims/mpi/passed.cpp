@@ -94,7 +94,7 @@ std::optional<int> persist_sent(const Letter& letter, int to, int tag, Handle co
     if (const int code = init(static_cast<void*>(&native))) return code;
     real().Request_free(&native);
     using N = typename Width::N;
-    Repeated* const made = repeatedly_sent(
+    Repeated* const made = repeatedly_begun(
         [=](int& code) {
           return begun_send<Width>(letter.buffer, static_cast<N>(letter.count), letter.type, to,
                                    tag, comm, code);

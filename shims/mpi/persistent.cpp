@@ -37,6 +37,35 @@ void keep(Handle request, Kept kept) {
   persistent.store(static_cast<int>(table().all.size()));
 }
 
+/// A collective that is started again and again: the program may free its types, and the request
+/// itself while the call is under way.
+struct Lasting {
+  /// Where a buffer means nothing on this rank, its type may be anything.
+  Lasting(const Asked& from, const Served& by)
+      : asked(from),
+        call(by),
+        in_type(reads() ? asked.in_type : 0),
+        out_type(writes() ? asked.out_type : 0) {
+    asked.in_type = in_type.type();
+    asked.out_type = out_type.type();
+  }
+  ~Lasting() { give_up(call.state); }
+  Lasting(const Lasting&) = delete;
+  Lasting& operator=(const Lasting&) = delete;
+
+  bool is_root() const { return asked.root == call.state->place().rank; }
+  bool reads() const {
+    return !is_in_place(asked.in) && (asked.collective != Collective::scatter || is_root());
+  }
+  bool writes() const {
+    return !is_in_place(asked.out) && (asked.collective != Collective::gather || is_root());
+  }
+
+  Asked asked;
+  Served call;
+  KeptType in_type, out_type;
+};
+
 /// Null where it is none of these. Nobody frees it meanwhile: that would be the program's mistake.
 Kept* kept_of(Handle request) {
   const std::lock_guard lock(table().mutex);
@@ -52,6 +81,23 @@ void keep_persistent(Repeated& one, void* request) {
   const Handle shown = one.handle();
   keep(shown, {Staging(), &one});
   std::memcpy(request, &shown, static_cast<std::size_t>(real().abi.handle_bytes));
+}
+
+std::optional<int> persist_served(const Asked& asked, void* request) {
+  const InProgram here;
+  try {
+    const Served call = served_for_good(asked);
+    if (call.state == nullptr) return std::nullopt;
+    const auto each = [lasting = std::make_shared<Lasting>(asked, call)](int&) {
+      std::unique_ptr<Operation> made = operation_of(lasting->call, lasting->asked);
+      lasting->call.state->begin(*made, lasting->call.asks);
+      return made;
+    };
+    keep_persistent(*repeatedly_begun(each, asked.comm), request);
+    return 0;
+  } catch (const Error& error) {
+    return report(asked.comm, error);
+  }
 }
 
 void fetch_persistent(Handle request) {

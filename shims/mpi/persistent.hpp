@@ -1,6 +1,6 @@
-// Persistent requests that plait has a part in: for messages that plait may move, and the MPI's
-// own on twins of device memory. A start brings what is sent into twins; the end that the
-// program hears of takes what was received out of them.
+// Persistent requests that plait has a part in: for messages that plait may move, for collectives
+// that it serves, and the MPI's own on twins of device memory. A start brings what is sent into
+// twins; the end that the program hears of takes what was received out of them.
 #pragma once
 #include "shims/mpi/messages.hpp"
 
@@ -13,6 +13,8 @@ inline bool has_persistent() { return persistent.load(std::memory_order_relaxed)
 void keep_persistent(Handle request, Staging staging);
 /// One of plait's, which stages for itself; the program's request for it.
 void keep_persistent(Repeated& one, void* request);
+/// A collective's request; nothing where it is the MPI's. Collective, as the program's call is.
+std::optional<int> persist_served(const Asked& asked, void* request);
 /// Before the MPI starts it; nothing where the request is none of these. Throws Error.
 void fetch_persistent(Handle request);
 /// After that.

@@ -126,18 +126,22 @@ void end_progress() {
   real().Wait(&request, real().abi.status_ignore);
 }
 
+std::unique_ptr<Operation> operation_of(const Served& call, const Asked& asked) {
+  State& state = *call.state;
+  const int gpu = state.has_gpus() ? gpu_of_call(asked, call.shape, state.place()) : -1;
+  auto made = std::make_unique<Operation>(state.shared_from_this(),
+                                          Job(asked, call.shape, state.place(), gpu));
+  made->job.keep_types();
+  return made;
+}
+
 int begin_served(const Served& call, const Asked& asked, void* request) {
   const InProgram here;
   try {
-    State& state = *call.state;
-    const int gpu = state.has_gpus() ? gpu_of_call(asked, call.shape, state.place()) : -1;
-    auto made = std::make_unique<Operation>(state.shared_from_this(),
-                                            Job(asked, call.shape, state.place(), gpu));
-    made->job.keep_types();
+    std::unique_ptr<Operation> made = operation_of(call, asked);
     Operation& operation = *made;
     if (const int code = start(std::move(made), request); code != 0) return code;
-    state.begin(operation, call.asks);
-    calls_served.fetch_add(1, std::memory_order_relaxed);
+    call.state->begin(operation, call.asks);
     return 0;
   } catch (const Error& error) {
     return report(asked.comm, error);

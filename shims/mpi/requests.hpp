@@ -63,6 +63,8 @@ int start(std::unique_ptr<Begun> one, void* request);
 void watch(Begun& one);
 /// Gives up one of its holders, the last of which ends its life.
 void let_go(Begun* one);
+/// Such a call of plait's that its state has yet to begin. Throws Error.
+std::unique_ptr<Operation> operation_of(const Served& call, const Asked& asked);
 int begin_served(const Served& call, const Asked& asked, void* request);
 /// A request of the MPI's own has begun with twins for buffers; what the program gets for it.
 int begin_native(Handle native, Staging staging, void* request);

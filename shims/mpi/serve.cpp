@@ -10,6 +10,7 @@
 #include <array>
 #include <bit>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/env.hpp"
@@ -60,26 +61,12 @@ int copy_nothing(Handle, int, void*, void*, void*, int* flag) {
   return 0;
 }
 
-void forget(State* state) {
-  std::shared_ptr<State> kept;
-  {
-    const std::lock_guard lock(states().mutex);
-    auto& all = states().all;
-    const auto at =
-        std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.get() == state; });
-    if (at == all.end()) return;
-    kept = std::move(*at);
-    all.erase(at);
-  }
-  kept->close();
-}
-
 /// May run inside any call that ends the communicator's last operation: it waits for nothing.
 int communicator_freed(Handle, int, void* value, void*) {
   ends.fetch_add(1, std::memory_order_release);
   if (value == &passes_on) return 0;
   const std::unique_ptr<Known> known(static_cast<Known*>(value));
-  if (known->state != nullptr) forget(known->state);
+  if (known->state != nullptr) give_up(known->state);
   return 0;
 }
 
@@ -135,17 +122,15 @@ bool is_idle(const Asked& asked, Known& known) {
          !ranks_use_gpus(asked.comm, known);
 }
 
-State* attached(Handle comm, const Place& place) {
+/// Null on all ranks where one of them cannot, or holds as many as it may.
+State* attached(Handle comm, const Place& place, std::size_t most) {
   std::size_t held = 0;
   {
     const std::lock_guard lock(states().mutex);
     held = states().all.size();
   }
-  std::unique_ptr<Communicator> made = attach(comm, place, held < kMostAttached, kNoDevice);
-  if (made == nullptr) {
-    real().Comm_set_attr(comm, keyval, &passes_on);  // ends what is known of it
-    return nullptr;
-  }
+  std::unique_ptr<Communicator> made = attach(comm, place, held < most, kNoDevice);
+  if (made == nullptr) return nullptr;
   auto state = std::make_shared<State>(place, std::move(made));
   State* const bare = state.get();
   {
@@ -167,6 +152,20 @@ CallOptions strategy_for(const Request& request, const Place& place) {
 }
 
 }  // namespace
+
+void give_up(State* state) {
+  std::shared_ptr<State> kept;
+  {
+    const std::lock_guard lock(states().mutex);
+    auto& all = states().all;
+    const auto at =
+        std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.get() == state; });
+    if (at == all.end()) return;
+    kept = std::move(*at);
+    all.erase(at);
+  }
+  kept->close();
+}
 
 void begin_serving() {
   const bool serves = agreed_to_serve();
@@ -240,43 +239,61 @@ bool State::is_large(const Shape& shape) {
 
 /// Collective over the communicator, as attach() is.
 void State::use_gpus(Handle comm, int gpu) {
-  if (tried_gpus_) return;
-  tried_gpus_ = true;
+  if (std::exchange(gpus_->tried, true)) return;
+  std::unique_ptr<OwnStream>& stream = gpus_->stream;
   try {
-    stream_ = std::make_unique<OwnStream>(gpu);
+    stream = std::make_unique<OwnStream>(gpu);
   } catch (const Error& error) {
     log(LogLevel::warn, place_.rank,
         text("device memory of a communicator is staged: ", error.what()));
   }
-  gpu_comm_ = attach(comm, place_, stream_ != nullptr, gpu);
-  if (gpu_comm_ == nullptr) stream_.reset();
+  gpus_->comm = attach(comm, place_, stream != nullptr, gpu);
+  if (!has_gpus()) stream.reset();
 }
 
 /// The communicator on GPUs has one of this rank's; what lies on another goes by the host.
 State::Lie State::lie_on(int gpu) const {
-  return gpu_comm_ == nullptr || gpu_comm_->device() == gpu ? Lie::on_gpu : Lie::on_gpu_staged;
+  return !has_gpus() || gpus_->comm->device() == gpu ? Lie::on_gpu : Lie::on_gpu_staged;
 }
 
 void State::await_stream() {
+  Communicator& comm = *gpus_->comm;
   for (int round = 0;; ++round) {
-    const cuda::Result result = cuda::api().stream_query(stream_->stream());
+    const cuda::Result result = cuda::api().stream_query(gpus_->stream->stream());
     if (result == cuda::kSuccess) break;
     if (result != cuda::kNotReady) {
-      gpu_comm_->check();
+      comm.check();
       cuda::require(result, "stream_query");
     }
     let_mpi_progress();
     if (round > 1000) ::sched_yield();
   }
-  gpu_comm_->check();
+  comm.check();
+}
+
+void State::run_on_gpus(const Job& job) {
+  const cuda::Current current(context_of(job.gpu()));
+  gpus_->comm->enqueue(job.request(), job.input(), job.output(), gpus_->stream->stream());
+  await_stream();
+}
+
+/// All ranks are in the call: rank 0 lets it go on, and the next once it has ended on all.
+void State::run_in_turn(const Job& job) {
+  std::unique_lock turn(gpus_->turn, std::defer_lock);
+  if (place_.rank == 0) turn.lock();
+  ask_all(Lie::on_gpu);
+  std::optional<Error> failure;
+  try {
+    run_on_gpus(job);
+  } catch (const Error& error) {
+    failure = error;
+  }
+  ask_all(Lie::on_gpu);
+  if (failure) throw *failure;
 }
 
 void State::carry_out(Job& job, bool all_on_gpu) {
-  if (all_on_gpu && gpu_comm_ != nullptr) {
-    const cuda::Current current(context_of(job.gpu()));
-    gpu_comm_->enqueue(job.request(), job.input(), job.output(), stream_->stream());
-    return await_stream();
-  }
+  if (all_on_gpu && has_gpus()) return gpus_->is_shared ? run_in_turn(job) : run_on_gpus(job);
   if (job.is_on_gpu()) {
     std::optional<Error> refusal;
     try {
@@ -293,37 +310,55 @@ void State::carry_out(Job& job, bool all_on_gpu) {
     comm_->run(job.request(), job.input(), job.output(), strategy_for(job.request(), place_));
 }
 
-bool State::run(const Asked& asked, const Served& call) {
+std::optional<State::Lies> State::lies_of(const Asked& asked, const Served& call) {
   await_idle();
-  std::optional<Job> job;
-  std::optional<Error> refusal;
-  int gpu = -1;
-  Lie lie = Lie::on_host;
   Lies lies;
   if (call.shape.has_own_counts()) {
-    if (!is_large(call.shape)) return false;
+    if (!is_large(call.shape)) return std::nullopt;
   } else if (call.asks) {
-    gpu = gpu_of_call(asked, call.shape, place_);
+    const int gpu = gpu_of_call(asked, call.shape, place_);
+    Lie lie = Lie::on_host;
     if (gpu >= 0)
       lie = lie_on(gpu);
     else if (gpu_of(asked.in) >= 0 || gpu_of(asked.out) >= 0)
       lie = Lie::on_gpu_staged;
     lies = ask_all(lie);
+    lies.gpu = gpu;
   }
-  if (!lies.any_on_gpu && !call.on_host) return false;
-  if (lies.all_on_gpu) use_gpus(asked.comm, gpu);
+  if (!lies.any_on_gpu && !call.on_host) return std::nullopt;
+  return lies;
+}
+
+State* State::own_for(const Asked& asked, const Served& call) {
+  const std::optional<Lies> lies = lies_of(asked, call);
+  State* const own = lies ? attached(asked.comm, place_, kMostPersistent) : nullptr;
+  if (own == nullptr || !lies->all_on_gpu) return own;
+  if (persistent_gpus_ == nullptr) persistent_gpus_ = std::make_shared<OnGpus>();
+  persistent_gpus_->is_shared = true;
+  own->gpus_ = persistent_gpus_;
+  own->use_gpus(asked.comm, lies->gpu);
+  return own;
+}
+
+bool State::run(const Asked& asked, const Served& call) {
+  const std::optional<Lies> lies = lies_of(asked, call);
+  if (!lies) return false;
+  if (lies->all_on_gpu) use_gpus(asked.comm, lies->gpu);
+  std::optional<Job> job;
+  std::optional<Error> refusal;
   try {
-    job.emplace(asked, call.shape, place_, gpu);
+    job.emplace(asked, call.shape, place_, lies->gpu);
   } catch (const Error& error) {
     refusal = error;
   }
   if (refusal) comm_->refuse(refusal->code(), refusal->what());  // throws on all ranks
-  carry_out(*job, lies.all_on_gpu);
+  carry_out(*job, lies->all_on_gpu);
   job->end();
   return true;
 }
 
 void State::begin(Operation& operation, bool asks) {
+  calls_served.fetch_add(1, std::memory_order_relaxed);
   {
     const std::lock_guard lock(mutex_);
     waiting_.push_back({&operation, asks});
@@ -399,11 +434,21 @@ Served served(const Asked& asked, bool may_attach) {
   if (!wanted.on_host && !on_gpus) return {};
   const bool asks = known->uses_gpus && place.nodes == 1;
   if (known->state == nullptr) {
-    State* const made = attached(asked.comm, place);
-    if (made == nullptr) return {};
+    State* const made = attached(asked.comm, place, kMostAttached);
+    if (made == nullptr) {
+      real().Comm_set_attr(asked.comm, keyval, &passes_on);  // ends what is known of it
+      return {};
+    }
     known->state = made;
   }
   return {known->state, *shape, wanted.on_host, asks};
+}
+
+Served served_for_good(const Asked& asked) {
+  Served call = served(asked, true);
+  if (call.state == nullptr || call.state->place().nodes > 1) return {};  // as non-blocking ones
+  call.state = call.state->own_for(asked, call);
+  return call;
 }
 
 std::optional<int> run_served(const Served& call, const Asked& asked) {

@@ -46,10 +46,13 @@ class State : public std::enable_shared_from_this<State> {
   State(Place place, std::unique_ptr<Communicator> comm) : place_(place), comm_(std::move(comm)) {}
   const Place& place() const { return place_; }
   /// Once a blocking call found all ranks' buffers on GPUs; the same on all ranks.
-  bool has_gpus() const { return gpu_comm_ != nullptr; }
+  bool has_gpus() const { return gpus_->comm != nullptr; }
   /// The call, after all that were begun before it; false where it is the MPI's after all: no
   /// rank's buffers lie on a GPU, and it was not to serve such. Throws Error.
   bool run(const Asked& asked, const Served& call);
+  /// One of its own for a persistent call on the same communicator: ranks may start such calls in
+  /// any order. Null where the call is the MPI's after all. Throws Error.
+  State* own_for(const Asked& asked, const Served& call);
   /// Puts the call behind those begun before it; its thread runs it.
   void begin(Operation& operation, bool asks);
   /// No call comes any more: ends once those begun have run.
@@ -64,25 +67,39 @@ class State : public std::enable_shared_from_this<State> {
   };
   struct Lies {
     bool any_on_gpu = false, all_on_gpu = false;  ///< the latter: each as plait wants them
+    int gpu = -1;                                 ///< of this rank's
+  };
+  /// Ranks' engines, by a communicator on one GPU of each.
+  struct OnGpus {
+    /// Of its own: ranks may begin calls of several communicators in different orders, and on one
+    /// stream each rank's first would wait for one that another rank has not begun.
+    std::unique_ptr<OwnStream> stream;
+    std::unique_ptr<Communicator> comm;  ///< see has_gpus()
+    bool tried = false;
+    bool is_shared = false;  ///< by persistent requests
+    std::mutex turn;         ///< among these, on rank 0
   };
   Request one_of_each(std::uint64_t bytes) const;
   Lies ask_all(Lie mine);
+  /// Ranks tell each other what they must know before a call; nothing where it is the MPI's then.
+  std::optional<Lies> lies_of(const Asked& asked, const Served& call);
   /// Where only own counts are known: whether the call is large enough on one of the ranks.
   bool is_large(const Shape& shape);
   void use_gpus(Handle comm, int gpu);
   Lie lie_on(int gpu) const;
   /// In any thread.
   void carry_out(Job& job, bool all_on_gpu);
+  void run_on_gpus(const Job& job);
+  /// Ranks may start persistent calls in any order, and kernels of more than two communicators may
+  /// wait for each other on a GPU: so these run one by one, as rank 0 has it.
+  void run_in_turn(const Job& job);
   void await_stream();
   void work();
   void await_idle();
   Place place_;
   std::unique_ptr<Communicator> comm_;
-  /// Of its own: ranks may begin calls of several communicators in different orders, and on one
-  /// stream each rank's first would wait for one that another rank has not begun.
-  std::unique_ptr<OwnStream> stream_;
-  std::unique_ptr<Communicator> gpu_comm_;  ///< see has_gpus()
-  bool tried_gpus_ = false;
+  std::shared_ptr<OnGpus> gpus_ = std::make_shared<OnGpus>();
+  std::shared_ptr<OnGpus> persistent_gpus_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Waiting> waiting_;
@@ -95,6 +112,11 @@ class State : public std::enable_shared_from_this<State> {
 bool may_serve(const Asked& asked);
 /// Of a call that may be. may_attach: the call is blocking, so ranks may meet in it.
 Served served(const Asked& asked, bool may_attach);
+
+/// Of a persistent call that may be: in the function that makes its request, which ranks may meet
+/// in. The state is the request's own, until it is given up.
+Served served_for_good(const Asked& asked);
+void give_up(State* state);
 
 /// Serves a blocking call; what the function returns, or nothing where the MPI is to do it.
 std::optional<int> run_served(const Served& call, const Asked& asked);

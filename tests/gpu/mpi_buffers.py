@@ -143,6 +143,33 @@ def ring(seed: int, count: int) -> bool:
     return all(torch.equal(out, wanted) for out in outs)
 
 
+def persistent(seed: int, count: int) -> bool:
+    """Started by each rank in an order of its own, with a blocking call among them."""
+    part = max(1, count // RANKS)
+    ins = [data(seed + at, RANK, part * RANKS) for at in range(4)]
+    outs = [poisoned(part * RANKS) for _ in ins]
+    try:
+        kept = [COMM.Allreduce_init(ins[at], outs[at]) for at in range(3)]
+        kept.append(COMM.Alltoall_init(ins[3], outs[3]))
+    except NotImplementedError:
+        return True  # this mpi4py was made for an MPI without these
+    total = poisoned(part * RANKS)
+    for _ in range(2):
+        for out in outs:
+            out.fill_(float("nan"))
+        torch.cuda.synchronize()
+        MPI.Prequest.Startall(kept if RANK % 2 else kept[::-1])
+        COMM.Allreduce(ins[0], total)
+        MPI.Request.Waitall(kept)
+    for request in kept:
+        request.Free()
+    sums = [all_data(seed + at, part * RANKS).sum(0) for at in range(3)]
+    right = all(torch.equal(out, wanted) for out, wanted in zip(outs, sums, strict=False))
+    everything = all_data(seed + 3, part * RANKS).view(RANKS, RANKS, part)
+    right &= torch.equal(outs[3], everything[:, RANK].flatten())
+    return right and torch.equal(total, sums[0])
+
+
 def columns(seed: int, count: int) -> bool:
     """A column of a matrix comes from each rank; what lies between them is written meanwhile."""
     rows, width = max(1, min(count, 2000)), RANKS + 1
@@ -170,6 +197,7 @@ CHECKS: tuple[Callable[[int, int], bool], ...] = (
     rooted,
     mixed,
     ring,
+    persistent,
     columns,
 )
 

@@ -202,10 +202,14 @@ def test_a_receive_writes_what_came_and_reads_nothing(run_staged):
 @pytest.mark.parametrize("device_memory", [False, True])
 def test_persistent_collectives(mpi, drop_in, folder, played_gpu, device_memory):
     program = compiled(mpi, folder, "persistent", ["persistent.cpp"])
-    command = [str(program), "8", str(max(1, int(20 * SCALE)))]
+    rounds = max(1, int(20 * SCALE))
+    # MPICH 4.0's own Waitany and Waitsome crash with its own persistent collectives.
+    command = [str(program), "8", str(rounds), "2" if mpi.name == "mpich" else "4"]
     env = environment(drop_in, **({"TEST_LIBCUDA": played_gpu} if device_memory else {}))
     found = rows(launched(mpi, 3, command, env, 120))
     assert len(found) == 3 and all(row["wrong"] == 0 for row in found), found
+    # Of a round three of plait's requests and a blocking call, three times; of 60 requests 47.
+    assert [row["served"] for row in found] == [48 + 12 * rounds] * 3, found
 
 
 @pytest.mark.parametrize("name", ["without_gpus", "gpus_late"])
@@ -218,12 +222,22 @@ def test_gpus_that_the_program_does_not_use_yet(run_case, played_gpu, name):
 def test_without_being_told_all_is_the_mpis(mpi, drop_in, folder):
     program = compiled(mpi, folder, "mixes", MIXES)
     env = environment(drop_in, PLAIT_MPI_HOST="0")
-    found = rows(launched(mpi, 2, [str(program), "1", "60"], env))
+    # With some seeds MPICH 4.0's own reduce takes MPI_IN_PLACE for an address.
+    found = rows(launched(mpi, 2, [str(program), "3", "60"], env))
     assert [(row["wrong"], row["served"]) for row in found] == [(0, 0)] * 2
 
 
 @pytest.mark.parametrize(
-    "name", ["progress", "native_beside", "freed_early", "mismatch", "corners", "threads"]
+    "name",
+    [
+        "progress",
+        "native_beside",
+        "freed_early",
+        "persistent_left",
+        "mismatch",
+        "corners",
+        "threads",
+    ],
 )
 def test_case(run_case, name):
     found = rows(run_case(name))

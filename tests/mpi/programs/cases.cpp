@@ -256,6 +256,32 @@ void without_gpus() {
   hold(calls_served() == 0, "that plait has served none");
 }
 
+/// Persistent calls outlive their communicator's handle. Two requests are never freed, and the last
+/// one while it is active.
+void persistent_left() {
+  MPI_Comm comm;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  std::vector<int> in(kMany), out(kMany);
+  MPI_Request started, never;
+  for (MPI_Request* const one : {&started, &never})
+    make("MPI_Allreduce_init", one, static_cast<const void*>(in.data()),
+         static_cast<void*>(out.data()), static_cast<int>(kMany), MPI_INT, MPI_SUM, comm);
+  MPI_Comm_free(&comm);
+  for (int round = 0; round < 3; ++round) {
+    in.assign(in.size(), round);
+    MPI_Start(&started);
+    MPI_Wait(&started, MPI_STATUS_IGNORE);
+    hold(out[kMany - 1] == round * ranks_of(MPI_COMM_WORLD), "a persistent sum");
+  }
+  static std::vector<int> last_in(kMany), last_out(kMany);
+  MPI_Request last;
+  make("MPI_Allreduce_init", &last, static_cast<const void*>(last_in.data()),
+       static_cast<void*>(last_out.data()), static_cast<int>(kMany), MPI_INT, MPI_SUM,
+       MPI_COMM_WORLD);
+  MPI_Start(&last);
+  MPI_Request_free(&last);  // MPI_Finalize waits for it
+}
+
 /// One rank begins to use the GPU after calls without: from some call on plait takes those on its
 /// memory, and all are right.
 void gpus_late() {
@@ -288,6 +314,8 @@ int main(int argc, char** argv) {
     native_beside();
   else if (name == "freed_early")
     freed_early();
+  else if (name == "persistent_left")
+    persistent_left();
   else if (name == "mismatch")
     mismatch();
   else if (name == "corners")

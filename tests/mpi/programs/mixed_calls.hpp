@@ -58,14 +58,27 @@ struct Setting {
   MPI_Comm comm = MPI_COMM_NULL;
   std::uint64_t seed = 0;  ///< of this call on this communicator
   bool blocking = true;
+  bool persistent = false;  ///< which is not blocking
   int rank = 0, ranks = 0;  ///< kept: the communicator may be freed before the call has ended
 };
 
-/// MPI_X or MPI_IX with the same arguments.
-#define EITHER(setting, request, name, begin, ...) \
-  if ((setting).blocking)                          \
-    name(__VA_ARGS__, (setting).comm);             \
-  else                                             \
+/// From its request's making to the end of that.
+template <class... Arguments>
+void once(const char* name, Arguments... arguments) {
+  MPI_Request request;
+  make(name, &request, arguments...);
+  MPI_Start(&request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  MPI_Request_free(&request);
+}
+
+/// MPI_X, MPI_X_init or MPI_IX with the same arguments.
+#define EITHER(setting, request, name, begin, ...)    \
+  if ((setting).blocking)                             \
+    name(__VA_ARGS__, (setting).comm);                \
+  else if ((setting).persistent)                      \
+    once(#name "_init", __VA_ARGS__, (setting).comm); \
+  else                                                \
     begin(__VA_ARGS__, (setting).comm, &(request))
 
 Begun mixed_reduction(const Setting& setting, Dice& common, Dice& own);

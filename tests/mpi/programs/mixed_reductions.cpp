@@ -73,15 +73,11 @@ Begun whole(const Shared<T>& call, MPI_Datatype type, int count, Dice& common, D
   void* const out = has_result ? passed(r.out.data()) : nullptr;
   const MPI_Op op = kOps[r.number];
   Begun begun;
-  const MPI_Comm comm = r.setting.comm;
-  if (rooted && r.setting.blocking)
-    MPI_Reduce(in, out, count, type, op, root, comm);
-  else if (rooted)
-    MPI_Ireduce(in, out, count, type, op, root, comm, &begun.request);
-  else if (r.setting.blocking)
-    MPI_Allreduce(in, out, count, type, op, comm);
-  else
-    MPI_Iallreduce(in, out, count, type, op, comm, &begun.request);
+  if (rooted) {
+    EITHER(r.setting, begun.request, MPI_Reduce, MPI_Ireduce, in, out, count, type, op, root);
+  } else {
+    EITHER(r.setting, begun.request, MPI_Allreduce, MPI_Iallreduce, in, out, count, type, op);
+  }
   begun.right = [call, has_result, count] { return !has_result || call->right(0, count); };
   return begun;
 }
@@ -106,16 +102,14 @@ Begun scattered(const Shared<T>& call, MPI_Datatype type, int count, Dice& commo
   const void* const in = in_place ? MPI_IN_PLACE : passed(r.in.data());
   void* const out = passed(r.out.data());
   const MPI_Op op = kOps[r.number];
-  const MPI_Comm comm = r.setting.comm;
   Begun begun;
-  if (even && r.setting.blocking)
-    MPI_Reduce_scatter_block(in, out, mine, type, op, comm);
-  else if (even)
-    MPI_Ireduce_scatter_block(in, out, mine, type, op, comm, &begun.request);
-  else if (r.setting.blocking)
-    MPI_Reduce_scatter(in, out, counts->data(), type, op, comm);
-  else
-    MPI_Ireduce_scatter(in, out, counts->data(), type, op, comm, &begun.request);
+  if (even) {
+    EITHER(r.setting, begun.request, MPI_Reduce_scatter_block, MPI_Ireduce_scatter_block, in, out,
+           mine, type, op);
+  } else {
+    EITHER(r.setting, begun.request, MPI_Reduce_scatter, MPI_Ireduce_scatter, in, out,
+           counts->data(), type, op);
+  }
   begun.right = [call, counts, first, mine] { return call->right(first, mine); };
   return begun;
 }

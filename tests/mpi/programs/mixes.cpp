@@ -1,7 +1,7 @@
 // mixes SEED ROUNDS [kill|abort]: random collectives over random communicators (dup, idup, split,
-// made of groups, free), blocking and not, several in flight, ended by every function that ends
-// requests. Prints one line of JSON a rank. With a third word the last rank ends halfway, by a
-// signal or by MPI_Abort, while calls are under way.
+// made of groups, free), blocking, non-blocking and persistent, several in flight, ended by every
+// function that ends requests. Prints one line of JSON a rank. With a third word the last rank ends
+// halfway, by a signal or by MPI_Abort, while calls are under way.
 #include <unistd.h>
 
 #include <csignal>
@@ -89,10 +89,11 @@ struct Run {
         mixed(seed, static_cast<std::uint64_t>(round), static_cast<std::uint64_t>(family.part));
     Dice common(setting.seed);
     setting.blocking = !common.one_in(3);
+    setting.persistent = !setting.blocking && common.one_in(3);
     ++calls;
     Begun one = common.one_in(2) ? mixed_reduction(setting, common, own)
                                  : mixed_movement(setting, common, own);
-    if (setting.blocking)
+    if (setting.blocking || setting.persistent)
       check(one);
     else
       begun.push_back(std::move(one));

@@ -1,8 +1,8 @@
-// persistent SEED ROUNDS: persistent collectives on host memory and on a GPU that is played, made
-// once and started several times, with new data each time. Prints one line of JSON a rank.
+// persistent SEED ROUNDS [ENDS]: persistent collectives on host memory and on a GPU that is played,
+// made once and started several times, with new data each time, and by each rank in an order of its
+// own. The first ENDS of the functions in end() end them. Prints one line of JSON a rank.
 #include <unistd.h>
 
-#include <array>
 #include <cstdlib>
 #include <functional>
 #include <list>
@@ -10,17 +10,6 @@
 #include "somewhere.hpp"
 
 namespace {
-
-/// Looked up, since headers before MPI 4 have none: the drop-in has each where the MPI has it under
-/// any name.
-template <class... Arguments>
-using Init = int(Arguments..., MPI_Info, MPI_Request*);
-template <class... Arguments>
-int make(const char* name, MPI_Request* request, Arguments... arguments) {
-  auto* const found = reinterpret_cast<Init<Arguments...>*>(dlsym(RTLD_DEFAULT, name));
-  if (found == nullptr) std::abort();
-  return found(arguments..., MPI_INFO_NULL, request);
-}
 
 int word(std::uint64_t seed, int a, int b, int at) {
   return static_cast<int>(mixed(seed, static_cast<std::uint64_t>(a), static_cast<std::uint64_t>(b),
@@ -60,19 +49,29 @@ void sum(Kept& one, bool of_those_before, int count) {
   };
 }
 
-void broadcast(Kept& one, int root, int count) {
-  const bool is_root = rank_in(MPI_COMM_WORLD) == root;
-  one.out.resize(static_cast<std::size_t>(count));
-  make("MPI_Bcast_init", &one.request, static_cast<void*>(passed(one.out.data())), count, MPI_INT,
+/// Odd ranks' pairs have a hole each. The type is freed while the request lives.
+void broadcast(Kept& one, int root, int pairs) {
+  const int rank = rank_in(MPI_COMM_WORLD), each = rank % 2 == 1 ? 3 : 2;
+  one.out.resize(static_cast<std::size_t>(each * pairs));
+  MPI_Datatype type;
+  MPI_Type_vector(2, 1, each - 1, MPI_INT, &type);
+  MPI_Type_commit(&type);
+  make("MPI_Bcast_init", &one.request, static_cast<void*>(passed(one.out.data())), pairs, type,
        root, MPI_COMM_WORLD);
-  one.fill = [&one, is_root, root](std::uint64_t seed) {
-    int at = 0;
-    for (int& each : one.out) each = is_root ? word(seed, root, 0, at++) : -1;
+  MPI_Type_free(&type);
+  const auto at = [each](int word) {
+    return static_cast<std::size_t>(word / 2 * each + word % 2 * (each - 1));
   };
-  one.right = [&one, root](std::uint64_t seed) {
-    int at = 0;
-    for (const int each : one.out)
-      if (each != word(seed, root, 0, at++)) return false;
+  one.fill = [&one, at, rank, root, pairs](std::uint64_t seed) {
+    for (int& any : one.out) any = -1;
+    for (int word_at = 0; rank == root && word_at < 2 * pairs; ++word_at)
+      one.out[at(word_at)] = word(seed, root, 0, word_at);
+  };
+  one.right = [&one, at, each, root, pairs](std::uint64_t seed) {
+    for (int word_at = 0; word_at < 2 * pairs; ++word_at)
+      if (one.out[at(word_at)] != word(seed, root, 0, word_at)) return false;
+    for (int pair = 0; each == 3 && pair < pairs; ++pair)
+      if (one.out[static_cast<std::size_t>(3 * pair + 1)] != -1) return false;
     return true;
   };
 }
@@ -106,6 +105,76 @@ void all_to_all(Kept& one, int most) {
   };
 }
 
+/// A request that is not active has ended, and stays.
+bool is_inactive(MPI_Request request) {
+  int flag = 0, told = 0;
+  MPI_Request_get_status(request, &told, MPI_STATUS_IGNORE);
+  MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
+  return flag == 1 && told == 1 && request != MPI_REQUEST_NULL;
+}
+
+/// Neither its place among the starts nor theirs is the same on all ranks.
+bool blocking_sum_is_right() {
+  int all = 0;
+  const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD);
+  MPI_Allreduce(&rank, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  return all == ranks * (ranks - 1) / 2;
+}
+
+using Requests = std::vector<MPI_Request>;
+int ends = 4;
+
+void start(Requests& all, Dice& own) {
+  if (own.one_in(2)) return void(MPI_Startall(static_cast<int>(all.size()), all.data()));
+  for (MPI_Request& one : all) MPI_Start(&one);
+}
+
+void end(Requests& all, Dice& own) {
+  const int count = static_cast<int>(all.size());
+  int index = 0, flag = 0, some = 0;
+  std::vector<int> indices(all.size());
+  switch (own.below(ends)) {
+    case 0: MPI_Waitall(count, all.data(), MPI_STATUSES_IGNORE); break;
+    case 1:
+      for (MPI_Request& one : all)
+        for (flag = 0; flag == 0;) MPI_Test(&one, &flag, MPI_STATUS_IGNORE);
+      break;
+    case 2:
+      for (int ended = 0; ended < count; ++ended)
+        MPI_Waitany(count, all.data(), &index, MPI_STATUS_IGNORE);
+      break;
+    default:
+      for (int ended = 0; ended < count; ended += some)
+        MPI_Waitsome(count, all.data(), &some, indices.data(), MPI_STATUSES_IGNORE);
+  }
+}
+
+/// The same requests once more, with new data. How many results are wrong.
+long started(std::list<Kept>& kept, std::uint64_t seed, Dice& own) {
+  Requests requests;
+  for (Kept& one : kept) {
+    one.fill(seed);
+    requests.insert(requests.begin() + own.below(static_cast<int>(requests.size()) + 1),
+                    one.request);
+  }
+  const bool before = own.one_in(2);
+  long wrong = before && !blocking_sum_is_right() ? 1 : 0;
+  start(requests, own);
+  if (!before && !blocking_sum_is_right()) ++wrong;
+  end(requests, own);
+  for (Kept& one : kept) wrong += one.right(seed) && is_inactive(one.request) ? 0 : 1;
+  return wrong;
+}
+
+/// More than plait takes at once.
+long many(std::uint64_t seed, Dice& own) {
+  std::list<Kept> kept(60);
+  for (Kept& one : kept) sum(one, false, 300);
+  const long wrong = started(kept, seed, own);
+  for (Kept& one : kept) MPI_Request_free(&one.request);
+  return wrong;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -113,31 +182,28 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   const std::uint64_t seed = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1;
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 10;
-  Dice all(seed);
-  long wrong = 0;
+  if (argc > 3) ends = std::atoi(argv[3]);
+  Dice all(seed), own(mixed(seed, static_cast<std::uint64_t>(rank_in(MPI_COMM_WORLD)), 99));
+  long wrong = many(seed, own);
   for (int round = 0; round < rounds; ++round) {
-    std::list<Kept> kept(4);
+    std::list<Kept> kept(5);
     auto at = kept.begin();
-    sum(*at++, false, 1 + all.below(20000));
+    sum(*at++, false, 1 + all.below(all.one_in(5) ? 500000 : 20000));
     sum(*at++, true, 1 + all.below(3000));
-    broadcast(*at++, all.below(ranks_of(MPI_COMM_WORLD)), 1 + all.below(9000));
+    broadcast(*at++, all.below(ranks_of(MPI_COMM_WORLD)), 1 + all.below(5000));
     all_to_all(*at++, ranks_of(MPI_COMM_WORLD) + all.below(4000));
+    sum(*at, false, 1 + all.below(20000));  // which is never started
+    wrong += is_inactive(at->request) ? 0 : 1;
+    MPI_Request_free(&at->request);
+    kept.erase(at);
     for (int start = 0; start < 3; ++start) {
-      const std::uint64_t of_start =
-          mixed(seed, static_cast<std::uint64_t>(round), static_cast<std::uint64_t>(start));
-      std::array<MPI_Request, 4> requests{};
-      auto next = requests.begin();
-      for (Kept& one : kept) {
-        one.fill(of_start);
-        *next++ = one.request;
-      }
-      MPI_Startall(4, requests.data());
-      MPI_Waitall(4, requests.data(), MPI_STATUSES_IGNORE);
-      for (Kept& one : kept) wrong += one.right(of_start) ? 0 : 1;
+      const auto a = static_cast<std::uint64_t>(round), b = static_cast<std::uint64_t>(start);
+      wrong += started(kept, mixed(seed, a, b), own);
     }
     for (Kept& one : kept) MPI_Request_free(&one.request);
   }
-  std::printf("{\"rank\": %d, \"wrong\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong);
+  std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
+              calls_served());
   std::fflush(stdout);
   MPI_Finalize();
   return wrong == 0 ? 0 : 1;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 
 /// The same for the same words on every rank.
 inline std::uint64_t mixed(std::uint64_t a, std::uint64_t b = 0, std::uint64_t c = 0,
@@ -43,6 +44,16 @@ inline int ranks_of(MPI_Comm comm) {
   int ranks = 0;
   MPI_Comm_size(comm, &ranks);
   return ranks;
+}
+
+/// Makes a persistent collective's request. Looked up, since headers before MPI 4 have none: the
+/// drop-in has each where the MPI has it under any name.
+template <class... Arguments>
+int make(const char* name, MPI_Request* request, Arguments... arguments) {
+  using Init = int(Arguments..., MPI_Info, MPI_Request*);
+  auto* const found = reinterpret_cast<Init*>(dlsym(RTLD_DEFAULT, name));
+  if (found == nullptr) std::abort();
+  return found(arguments..., MPI_INFO_NULL, request);
 }
 
 /// How many calls plait served in this process; -1 where the drop-in is not there.
