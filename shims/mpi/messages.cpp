@@ -415,7 +415,7 @@ bool Delivery::has_come(int& code) {
   return true;
 }
 
-/// Out of host memory of the sender, to where the message belongs: on a GPU by way of a pinned twin.
+/// Out of host memory of the sender, to where it belongs: on a GPU by way of a pinned twin.
 void Delivery::pull_to_host(int& code) {
   const std::uint64_t bytes = slot_->bytes;
   const auto pull = [&](void* to) {

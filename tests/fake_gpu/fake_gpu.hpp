@@ -73,6 +73,7 @@ struct FakeBatch {
 
 struct FakeCuda {
   FakeGpu gpu;
+  std::atomic<int> streams{0};  ///< that there are
   std::vector<FakeBatch> batches;
   FakeMemory memory;
   std::vector<FakeLaunch> launches;

@@ -209,6 +209,18 @@ void note_events(Api& api) {
   };
 }
 
+void count_streams(Api& api) {
+  static const Api before = api;
+  api.stream_create = [](Stream* stream, unsigned flags, int priority) {
+    ++fake_cuda().streams;
+    return before.stream_create(stream, flags, priority);
+  };
+  api.stream_destroy = [](Stream stream) {
+    --fake_cuda().streams;
+    return before.stream_destroy(stream);
+  };
+}
+
 /// How far streams are is the test's choice; that the host waits for all is noted.
 void play_progress(Api& api) {
   api.stream_is_capturing = [](Stream, int* status) {
@@ -250,6 +262,7 @@ Api played() {
 #undef PLAIT_CUDA_FUNCTION
   fake_contexts(api);
   fake_streams(api);
+  count_streams(api);
   fake_work(api);
   play_device(api);
   play_kernels(api);

@@ -140,8 +140,8 @@ void CudaRank::make_stream(Stream& stream) {
   PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, greatest);
 }
 
-/// As many as that there are. A stream takes 0.6 MB of the GPU's memory, which the driver keeps when
-/// it ends, so they come with the first call that uses them.
+/// So many are there then. A stream takes 0.6 MB of a GPU, which the driver keeps when the stream
+/// ends, so streams come with the first call that uses them.
 void CudaRank::make_streams(std::size_t count) {
   const BesideCaptures beside;
   const Current current(context_);
