@@ -49,13 +49,6 @@ void unregister_host(void* base) {
   if (--registered[base] == 0) api().host_unregister(base);
 }
 
-/// That a plan takes where its lanes run apart.
-std::size_t streams_of(const BoundPlan& bound) {
-  std::size_t streams = 0;
-  for (const BoundLane& lane : bound.lanes()) streams += lane.copies ? 3 : 1;
-  return streams;
-}
-
 }  // namespace
 
 CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange)
@@ -103,9 +96,8 @@ void CudaRank::open(const Exchange& exchange) {
   const Current current(context_);
   kernels_ = std::make_unique<Kernels>();
   (void)kernels_->find("plait_path_check");  // loaded before any rank's runs
-  streams_.resize(kStreams + 1);
   marks_.resize(kStreams + kHostEvents);
-  make_stream(streams_.back());
+  make_streams(upload_, 1);
   families_ = std::make_unique<KernelFamilies>(*kernels_, device_, options_.rank, options_.ranks,
                                                upload(), exchange);
   agree_on_group();
@@ -134,19 +126,20 @@ void CudaRank::open(const Exchange& exchange) {
                                      [this](const Exchange& meet) { make_later_room(meet); });
 }
 
-void CudaRank::make_stream(Stream& stream) {
-  int least = 0, greatest = 0;
-  PLAIT_CUDA_CALL(stream_priority_range, &least, &greatest);
-  PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, greatest);
-}
-
-/// So many are there then. A stream takes 0.6 MB of a GPU, which the driver keeps when the stream
-/// ends, so streams come with the first call that uses them.
-void CudaRank::make_streams(std::size_t count) {
+/// Those that are missing, in a row, so that no two of them share a hardware queue. A stream takes
+/// 0.6 MB of a GPU, which the driver keeps when the stream ends, so they come with the first call
+/// that uses them.
+void CudaRank::make_streams(std::vector<Stream>& streams, std::size_t count) {
+  if (streams.size() == count) return;
   const BesideCaptures beside;
   const Current current(context_);
-  for (std::size_t at = 0; at < count; ++at)
-    if (streams_[at] == nullptr) make_stream(streams_[at]);
+  int least = 0, greatest = 0;
+  PLAIT_CUDA_CALL(stream_priority_range, &least, &greatest);
+  while (streams.size() < count) {
+    Stream made = nullptr;
+    PLAIT_CUDA_CALL(stream_create, &made, kStreamNonBlocking, greatest);
+    streams.push_back(made);
+  }
 }
 
 void CudaRank::open_engine_path() {
@@ -180,10 +173,10 @@ void CudaRank::make_later_room(const Exchange& exchange) {
 void CudaRank::use_later_room() {
   has_later_ = true;
   EnginePath& path = engine_path_;
-  make_streams(kEngineStreams + kHostStreams);
-  const auto host = streams_.begin() + kEngineStreams;
-  path.streams.assign(streams_.begin(), host);
-  path.host_streams.assign(host, host + kHostStreams);
+  make_streams(engine_streams_, kEngineStreams + kHostStreams);
+  const auto host = engine_streams_.begin() + kEngineStreams;
+  path.streams.assign(engine_streams_.begin(), host);
+  path.host_streams.assign(host, engine_streams_.end());
   // Without slots and a host path nothing goes by copy engines.
   path.inbox_bytes = whole_.inbox_bytes();
   path.slot_bytes = whole_.slot_bytes();
@@ -283,8 +276,8 @@ void CudaRank::close() noexcept {
   if (api().context_push(context_) == kSuccess) {
     api().context_synchronize();
     if (arena_ != nullptr) neighbours().leave(device_, arena_->state(), upload());
-    for (Stream stream : streams_)
-      if (stream != nullptr) api().stream_destroy(stream);
+    for (const auto* streams : {&upload_, &engine_streams_, &lane_streams_})
+      for (Stream stream : *streams) api().stream_destroy(stream);
     for (Event mark : marks_)
       if (mark != nullptr) api().event_destroy(mark);
     for (Event event : {fork_, uploaded_})
@@ -384,7 +377,9 @@ std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
                                            options_.ring_bytes, options_.spread, upload());
   PLAIT_CUDA_CALL(event_record, uploaded_, upload());
   has_uploads_ = true;
-  if (const std::size_t streams = streams_of(*bound); streams > kStreams)
+  std::size_t streams = 0;
+  for (const BoundLane& lane : bound->lanes()) streams += lane.copies ? 3 : 1;
+  if (streams > kStreams)
     throw Error(ErrorCode::unsupported,
                 text("this plan needs ", streams, " streams a rank, at most ", kStreams,
                      " run side by side on a GPU"));
@@ -503,41 +498,41 @@ void CudaRank::run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs&
     const bool waiting = step.role == Step::Role::waits,
                signalling = step.role == Step::Role::signals;
     if (waited && !waiting && lane.copies) {
-      PLAIT_CUDA_CALL(event_record, marks_[waits], streams_[waits]);
-      PLAIT_CUDA_CALL(stream_wait_event, streams_[main], marks_[waits], 0);
+      PLAIT_CUDA_CALL(event_record, marks_[waits], lane_streams_[waits]);
+      PLAIT_CUDA_CALL(stream_wait_event, lane_streams_[main], marks_[waits], 0);
       waited = false;
     }
     if (step.role == Step::Role::copy) {
       const auto dst = reinterpret_cast<DevicePointer>(args.bases[step.dst.base]) + step.dst.offset;
       const auto src = reinterpret_cast<DevicePointer>(args.bases[step.src.base]) + step.src.offset;
-      PLAIT_CUDA_CALL(memory_copy_async, dst, src, step.bytes, streams_[main]);
+      PLAIT_CUDA_CALL(memory_copy_async, dst, src, step.bytes, lane_streams_[main]);
       continue;
     }
     if (signalling && lane.copies) {
-      PLAIT_CUDA_CALL(event_record, marks_[main], streams_[main]);
-      PLAIT_CUDA_CALL(stream_wait_event, streams_[signals], marks_[main], 0);
+      PLAIT_CUDA_CALL(event_record, marks_[main], lane_streams_[main]);
+      PLAIT_CUDA_CALL(stream_wait_event, lane_streams_[signals], marks_[main], 0);
     }
     args.lanes = bound.segments() + step.segment;
     args.lane_count = 1;
-    Stream stream = streams_[waiting ? waits : signalling ? signals : main];
+    Stream stream = lane_streams_[waiting ? waits : signalling ? signals : main];
     kernels_->launch(kernel, {step.blocks, step.threads, false}, stream, {&args});
     waited = waited || waiting;
   }
 }
 
 void CudaRank::run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream) {
-  make_streams(streams_of(bound));
+  make_streams(lane_streams_, kStreams);
   PLAIT_CUDA_CALL(event_record, fork_, stream);
   std::size_t used = 0;
   for (const BoundLane& lane : bound.lanes()) {
     const std::size_t width = lane.copies ? 3 : 1;
     for (std::size_t i = used; i < used + width; ++i)
-      PLAIT_CUDA_CALL(stream_wait_event, streams_[i], fork_, 0);
+      PLAIT_CUDA_CALL(stream_wait_event, lane_streams_[i], fork_, 0);
     run_lane(bound, lane, args, used);
     used += width;
   }
   for (std::size_t i = 0; i < used; ++i) {
-    PLAIT_CUDA_CALL(event_record, marks_[i], streams_[i]);
+    PLAIT_CUDA_CALL(event_record, marks_[i], lane_streams_[i]);
     PLAIT_CUDA_CALL(stream_wait_event, stream, marks_[i], 0);
   }
   end_lanes(args, stream);

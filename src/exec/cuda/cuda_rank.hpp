@@ -145,8 +145,7 @@ class CudaRank : public EngineRank {
   bool is_quiet() noexcept;
   void open(const Exchange& exchange);
   void agree_on_group();
-  static void make_stream(Stream& stream);
-  void make_streams(std::size_t count);
+  void make_streams(std::vector<Stream>& streams, std::size_t count);
   void open_engine_path();
   void make_later_room(const Exchange& exchange);
   void use_later_room();
@@ -178,7 +177,7 @@ class CudaRank : public EngineRank {
     order_.after(marker_, stream, place);
   }
   void launch_messages(MessageArgs args, Stream stream);
-  Stream upload() const { return streams_.back(); }
+  Stream upload() const { return upload_.front(); }
   void await_uploads(Stream stream);
 
   CudaRankOptions options_;
@@ -193,7 +192,8 @@ class CudaRank : public EngineRank {
   std::unique_ptr<DeviceArena> arena_;
   std::unique_ptr<DeviceArena> later_;  // until has_later_, of the thread that makes it
   std::unique_ptr<KernelFamilies> families_;
-  std::vector<Stream> streams_;  // the last one brings plans to the GPU; others may be null yet
+  std::vector<Stream> upload_;  // one, which brings plans to the GPU
+  std::vector<Stream> engine_streams_, lane_streams_;  // of copy engines and plans, once in use
   AgreedShare agreed_share_;
   EventMarker marker_{api()};
   CallOrder<EventMarker, Stream> order_;

@@ -13,10 +13,12 @@ bool CudaRank::has_ended(bool knows_calls) noexcept {
   if (!knows_calls && !is_quiet()) return false;
   const BesideCaptures beside;
   if (api().context_push(context_) != kSuccess) return true;
-  const bool runs =
-      marker_.is_ahead() || std::any_of(streams_.begin(), streams_.end(), [](Stream stream) {
-        return stream != nullptr && api().stream_query(stream) == kNotReady;
-      });
+  const auto are_busy = [](const std::vector<Stream>& streams) {
+    return std::any_of(streams.begin(), streams.end(),
+                       [](Stream one) { return api().stream_query(one) == kNotReady; });
+  };
+  const bool runs = marker_.is_ahead() || are_busy(upload_) || are_busy(engine_streams_) ||
+                    are_busy(lane_streams_);
   Context popped = nullptr;
   api().context_pop(&popped);
   return !runs;
