@@ -520,7 +520,9 @@ bool may_be_offered(const Letter& letter, int to, Handle comm) {
   const Collective message = Collective::send_recv;
   const bool on_gpu = may_meet_gpus() && gpu_of(letter.buffer) >= 0;
   if (bytes < (on_gpu ? least_on_gpus(message) : least_on_host(message))) return false;
-  return near_rank(comm, to).has_value() && layout_of(letter.type).contiguous;
+  const std::optional<int> near = near_rank(comm, to);
+  if (!near || (is_this_rank(*near) && !on_gpu)) return false;
+  return layout_of(letter.type).contiguous;
 }
 
 std::unique_ptr<Begun> offered(const Letter& letter, int to, int tag, Handle comm) {

@@ -4,6 +4,7 @@
 #include "shims/mpi/pull.hpp"
 
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -120,6 +121,7 @@ bool show(int gpu, const void* memory, OnGpu& shown) {
     return false;
   if (base == 0 || base > address) return false;
   shown.at = address - base;
+  shown.address = address;
   return cuda::api().ipc_get(&shown.handle, base) == cuda::kSuccess;
 }
 
@@ -128,10 +130,14 @@ std::unique_ptr<Pull> Pull::begin(int process, const OnGpu& from, int gpu, void*
   const cuda::Stream stream = copy_stream(gpu);
   const cuda::Current current(context_of(gpu));
   std::unique_ptr<Pull> made(new Pull);
-  made->opened_ = open(process, from, gpu);
-  if (made->opened_ == nullptr) return nullptr;
-  PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<cuda::DevicePointer>(to),
-                  made->opened_->base + from.at, bytes, stream);
+  cuda::DevicePointer source = from.address;
+  if (process != ::getpid()) {
+    made->opened_ = open(process, from, gpu);
+    if (made->opened_ == nullptr) return nullptr;
+    source = made->opened_->base + from.at;
+  }
+  PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<cuda::DevicePointer>(to), source, bytes,
+                  stream);
   made->copied_.emplace(gpu);
   return made;
 }

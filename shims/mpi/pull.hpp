@@ -12,12 +12,13 @@ namespace plait::mpi {
 /// False where that process's memory cannot be read.
 bool pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes);
 
-/// Part of an allocation of another process's.
+/// Part of an allocation of a process's.
 struct OnGpu {
   cuda::IpcHandle handle;
   std::uint64_t allocation;  ///< a number that no other of its process's ever has
   std::uint64_t bytes;       ///< of the allocation
   std::uint64_t at;
+  std::uint64_t address;  ///< for that process itself
 };
 /// False where the driver cannot show such memory to others (pools, virtual memory).
 bool show(int gpu, const void* memory, OnGpu& shown);

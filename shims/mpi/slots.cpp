@@ -195,8 +195,10 @@ std::optional<int> near_rank(Handle comm, int rank) {
   if (ranks == nullptr) ranks = near_ranks(comm);
   if (ranks == nullptr || static_cast<std::size_t>(rank) >= ranks->size()) return std::nullopt;
   const int found = (*ranks)[static_cast<std::size_t>(rank)];
-  return found < 0 || found == node().rank ? std::nullopt : std::optional(found);
+  return found < 0 ? std::nullopt : std::optional(found);
 }
+
+bool is_this_rank(int near) { return near == node().rank; }
 
 namespace {
 

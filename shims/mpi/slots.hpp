@@ -68,8 +68,10 @@ struct Header {
 
 /// Whether all ranks of the job are on this node, and move messages.
 bool is_one_node();
-/// A communicator's rank among those of this node; nothing where it is this one, or elsewhere.
+/// A communicator's rank among those of this node; nothing where it is elsewhere.
 std::optional<int> near_rank(Handle comm, int rank);
+/// Of the node's ranks, this one.
+bool is_this_rank(int near);
 
 /// A slot for a message to `to`, or one whose header is shorter than that of `below`; nothing where
 /// none is free. Its owner fills it in.

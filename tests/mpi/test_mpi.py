@@ -166,6 +166,13 @@ def test_a_message_is_brought_to_the_host_beside_other_work(mpi, run_messages):
     assert [row["wrong"] for row in found] == [0, 0]
 
 
+def test_what_a_rank_sends_itself_stays_on_its_gpu(mpi, run_messages):
+    found = run_messages("to_itself", 2, True)
+    assert [row["wrong"] for row in found] == [0, 0]
+    served = 6 if moves_messages(mpi) else 0
+    assert [row["served"] for row in found] == [served] * 2, found
+
+
 def test_many_large_messages_of_gpus_take_little_host_memory(mpi, run_messages):
     if not moves_messages(mpi):
         pytest.skip("messages are the MPI's here")

@@ -264,6 +264,52 @@ void window() {
   hold(most_memory_mb() - before < 300, "little host memory for 1 GiB of messages");
 }
 
+/// What a rank sends itself from GPU to GPU, as a periodic halo exchange does, goes there without
+/// the host: received before it is sent, probed for, there and back at once, and by persistent
+/// requests.
+void to_itself() {
+  auto* const in = static_cast<int*>(PlayedGpu::now().content(kMany * sizeof(int)));
+  auto* const out = static_cast<int*>(PlayedGpu::now().content(kMany * sizeof(int)));
+  const auto fill = [&](int value) {
+    for (int at = 0; at < kMany; ++at) in[at] = value, out[at] = -1;
+  };
+  const auto hold_all = [&](int value, const char* what) {
+    bool same = true;
+    for (int at = 0; at < kMany; ++at) same = same && out[at] == value;
+    hold(same, what);
+  };
+  MPI_Request requests[2];
+  MPI_Status statuses[2];
+  fill(1);
+  MPI_Irecv(passed(out), kMany, MPI_INT, me(), kTag, MPI_COMM_WORLD, &requests[0]);
+  MPI_Isend(passed(in), kMany, MPI_INT, me(), kTag, MPI_COMM_WORLD, &requests[1]);
+  MPI_Waitall(2, requests, statuses);
+  hold_all(1, "what a rank has sent itself");
+  hold(count_of(statuses[0]) == kMany, "its size");
+  fill(2);
+  MPI_Isend(passed(in), kMany, MPI_INT, me(), kTag, MPI_COMM_WORLD, &requests[0]);
+  MPI_Probe(MPI_ANY_SOURCE, kTag, MPI_COMM_WORLD, &statuses[0]);
+  hold(count_of(statuses[0]) == kMany && statuses[0].MPI_SOURCE == me(), "what a probe says");
+  MPI_Recv(passed(out), kMany, MPI_INT, MPI_ANY_SOURCE, kTag, MPI_COMM_WORLD, &statuses[1]);
+  MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+  hold_all(2, "what was probed for");
+  fill(3);
+  MPI_Sendrecv(passed(in), kMany, MPI_INT, me(), 1, passed(out), kMany, MPI_INT, me(), 1,
+               MPI_COMM_WORLD, &statuses[0]);
+  hold_all(3, "what went there and back at once");
+  MPI_Recv_init(passed(out), kMany, MPI_INT, me(), 2, MPI_COMM_WORLD, &requests[0]);
+  MPI_Send_init(passed(in), kMany, MPI_INT, me(), 2, MPI_COMM_WORLD, &requests[1]);
+  for (int round = 4; round < 7; ++round) {
+    fill(round);
+    MPI_Startall(2, requests);
+    MPI_Waitall(2, requests, statuses);
+    hold_all(round, "what persistent requests moved");
+  }
+  MPI_Request_free(&requests[0]);
+  MPI_Request_free(&requests[1]);
+  if (calls_served() > 0) hold(played("played_copies_to_host") == 0, "nothing by way of the host");
+}
+
 /// What its receiver cannot open is brought to the host, and nobody waits for the copy meanwhile.
 void brought() {
   auto* const data = static_cast<int*>(PlayedGpu::now().content(kMany * sizeof(int)));
@@ -457,6 +503,8 @@ int main(int argc, char** argv) {
     brought();
   else if (name == "window")
     window();
+  else if (name == "to_itself")
+    to_itself();
   else if (name == "threads")
     threads();
   else if (name == "same_length")
