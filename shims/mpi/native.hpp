@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "shims/mpi/lengths.hpp"
 #include "shims/mpi/persistent.hpp"
 #include "shims/mpi/requests.hpp"
 #include "shims/mpi/status.hpp"
@@ -17,7 +18,8 @@ namespace plait::mpi {
 /// Counts for an MPI that has no _c functions; programs ask by such a name whether it has.
 class Narrowed {
  public:
-  explicit Narrowed(Handle comm) : comm_(comm) {}
+  /// The first half of the arrays are of what the rank gives, the others of what it gets.
+  Narrowed(Lengths lengths, int arrays) : lengths_(lengths), arrays_(arrays) {}
   template <class T>
   T operator()(T value) {
     return value;
@@ -27,9 +29,9 @@ class Narrowed {
     return static_cast<int>(value);
   }
   const int* operator()(const Count* values) {
+    const int numbers = 2 * met_++ < arrays_ ? lengths_.in : lengths_.out;
     if (values == nullptr) return nullptr;
     std::vector<int>& made = kept_.emplace_back();
-    const int numbers = parts();
     made.reserve(static_cast<std::size_t>(numbers));
     for (int at = 0; at < numbers; ++at) made.push_back((*this)(values[at]));
     return made.data();
@@ -37,13 +39,8 @@ class Narrowed {
   bool fits() const { return fits_; }
 
  private:
-  int parts() const {
-    int ranks = 0, inter = 0;
-    real().Comm_test_inter(comm_, &inter);
-    (inter != 0 ? real().Comm_remote_size : real().Comm_size)(comm_, &ranks);
-    return ranks;
-  }
-  Handle comm_;
+  Lengths lengths_;
+  int arrays_, met_ = 0;
   bool fits_ = true;
   std::vector<std::vector<int>> kept_;
 };
@@ -68,17 +65,32 @@ int if_there(Function function, Handle comm, Arguments... arguments) {
                                                real().path, " has none of this name")));
 }
 
-/// The function for large counts, or where the MPI has none, the other one.
-template <class Function, class Narrow, class... Arguments>
-int large_or_small(Function large, Narrow small, Handle comm, Arguments... arguments) {
+/// The function for large counts, or where the MPI has none, the other one. lengths(): of arrays.
+template <class Function, class Narrow, class LengthsOf, class... Arguments>
+int large_or_narrowed(Function large, Narrow small, Handle comm, const LengthsOf& lengths,
+                      Arguments... arguments) {
   if (large != nullptr) return large(arguments...);
-  Narrowed narrowed(comm);
-  const auto converted = std::tuple(narrowed(arguments)...);
+  constexpr int kArrays = (0 + ... + (std::is_same_v<Arguments, const Count*> ? 1 : 0));
+  Narrowed narrowed(kArrays > 0 ? lengths() : Lengths{}, kArrays);
+  // In braces, since arrays are told apart by their order.
+  const auto converted = std::tuple{narrowed(arguments)...};
   if (narrowed.fits())
     return std::apply([&](auto... given) { return if_there(small, comm, given...); }, converted);
   return report(
       comm, Error(ErrorCode::unsupported, text("wanted counts that fit into an int, since ",
                                                real().path, " has no functions for larger ones")));
+}
+
+/// The same of a call whose arrays have an entry for each rank.
+template <class Function, class Narrow, class... Arguments>
+int large_or_small(Function large, Narrow small, Handle comm, Arguments... arguments) {
+  return large_or_narrowed(
+      large, small, comm, [&] { return ranks_in(comm); }, arguments...);
+}
+
+/// Places that are MPI_Aint in both twins of a function.
+inline Numbers addresses(const void* places) {
+  return Numbers(static_cast<const std::intptr_t*>(places));
 }
 
 /// The MPI's own blocking function, with twins for buffers that lie on GPUs: add(staging) names

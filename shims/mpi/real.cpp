@@ -43,7 +43,7 @@ const Real* load() {
 #define PLAIT_MPI_FUNCTION(name, parameters) look_up(found.library, "PMPI_" #name, table->name);
 #include "shims/mpi/functions.def"
 #undef PLAIT_MPI_FUNCTION
-#define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments)            \
+#define PLAIT_MPI_COLLECTIVE(name, begin, ...)                              \
   look_up(found.library, "PMPI_" #name, table->small.name);                 \
   look_up(found.library, "PMPI_" #begin, table->small.begin);               \
   look_up(found.library, "PMPI_" #name "_c", table->large.name);            \
@@ -51,7 +51,10 @@ const Real* load() {
   look_up_new(found.library, "PMPI_" #name "_init", "PMPIX_" #name "_init", \
               table->small.name##_init);                                    \
   look_up(found.library, "PMPI_" #name "_init_c", table->large.name##_init);
+#define PLAIT_MPI_OTHER PLAIT_MPI_COLLECTIVE
 #include "shims/mpi/collectives.def"
+#include "shims/mpi/others.def"
+#undef PLAIT_MPI_OTHER
 #undef PLAIT_MPI_COLLECTIVE
 #define PLAIT_MPI_TRANSFER(name, ...)                                                  \
   look_up_new(found.library, "PMPI_" #name, "PMPIX_" #name, table->small_passed.name); \

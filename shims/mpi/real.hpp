@@ -36,7 +36,11 @@ struct Collectives {
   int(*name) parameters = nullptr;                                      \
   int (*begin)(PLAIT_MPI_UNPACKED parameters, void* request) = nullptr; \
   int (*name##_init)(PLAIT_MPI_UNPACKED parameters, Handle info, void* request) = nullptr;
+#define PLAIT_MPI_OTHER(name, begin, parameters, ...) \
+  PLAIT_MPI_COLLECTIVE(name, begin, parameters, ())
 #include "shims/mpi/collectives.def"
+#include "shims/mpi/others.def"
+#undef PLAIT_MPI_OTHER
 #undef PLAIT_MPI_COLLECTIVE
 };
 

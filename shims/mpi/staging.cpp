@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "shims/mpi/lengths.hpp"
+
 namespace plait::mpi {
 namespace {
 
@@ -19,10 +21,7 @@ Part part_in(const Asked& asked) {
   Part part;
   real().Comm_test_inter(asked.comm, &inter);
   real().Comm_rank(asked.comm, &rank);
-  if (inter != 0)
-    real().Comm_remote_size(asked.comm, &part.ranks);
-  else
-    real().Comm_size(asked.comm, &part.ranks);
+  part.ranks = ranks_in(asked.comm).in;
   part.is_root = inter != 0 ? asked.root < 0 : asked.root == rank;
   if (inter != 0 && asked.collective == Collective::reduce_scatter)
     real().Comm_size(asked.comm, &part.ranks);
@@ -35,6 +34,16 @@ Piece joined(Piece a, Piece b) {
   const auto end = [](Piece one) { return one.at + static_cast<std::intptr_t>(one.bytes); };
   const std::intptr_t first = std::min(a.at, b.at);
   return {first, static_cast<std::uint64_t>(std::max(end(a), end(b)) - first)};
+}
+
+Piece span_of(const std::vector<Row>& rows) {
+  Piece span;
+  for (const Row& row : rows) {
+    Piece part = mpi::span_of(row.type, row.count);
+    part.at += row.at;
+    span = joined(span, part);
+  }
+  return span;
 }
 
 }  // namespace
@@ -85,33 +94,42 @@ void Staging::add_scan(const void* in, void* out, Handle type, Count count) {
   add_output(out, type, count, false);
 }
 
-void Staging::add_inputs(const Asked& asked, Count each, int ranks) {
-  if (!asked.in_counts) return add_input(asked.in, asked.in_type, each * ranks);
-  if (is_in_place(asked.in)) return;
-  const std::intptr_t extent = layout_of(asked.in_type).extent;
-  Piece span;
-  for (int rank = 0; rank < ranks; ++rank) {
-    Piece part = span_of(asked.in_type, asked.in_counts[rank]);
-    part.at += asked.in_places[rank] * extent;
-    span = joined(span, part);
-  }
-  one_of(asked.in, span, true);
+std::vector<Row> Parts::rows(int ranks) const {
+  if (!counts) return {{0, is_one ? count : count * ranks, type}};
+  const std::intptr_t unit = types == nullptr ? layout_of(type).extent : 1;
+  std::vector<Row> found;
+  for (int rank = 0; rank < ranks; ++rank)
+    found.push_back({places[rank] * unit, counts[rank],
+                     types == nullptr ? type : real().abi.at(types, rank)});
+  return found;
 }
 
-void Staging::add_outputs(const Asked& asked, Count each, int ranks, bool whole) {
-  if (!asked.counts) return add_output(asked.out, asked.out_type, each * ranks, whole);
-  const std::intptr_t extent = layout_of(asked.out_type).extent;
-  Piece span;
-  std::vector<Piece> written;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const std::intptr_t at = asked.places[rank] * extent;
-    Piece part = span_of(asked.out_type, asked.counts[rank]);
-    if (part.bytes == 0) continue;
-    part.at += at;
-    span = joined(span, part);
-    add_pieces(written, layout_of(asked.out_type), at, asked.counts[rank]);
-  }
-  if (One* const one = one_of(asked.out, span, !whole)) one->written = std::move(written);
+void Staging::add_inputs(const Parts& parts, int ranks) {
+  if (is_in_place(parts.buffer)) return;
+  one_of(parts.buffer, span_of(parts.rows(ranks)), true);
+}
+
+void Staging::add_outputs(const Parts& parts, int ranks, bool whole) {
+  if (is_in_place(parts.buffer)) return;
+  const std::vector<Row> rows = parts.rows(ranks);
+  One* const one = one_of(parts.buffer, span_of(rows), !whole);
+  for (const Row& row : rows)
+    if (one != nullptr && row.count > 0)
+      add_pieces(one->written, layout_of(row.type), row.at, row.count);
+}
+
+void Staging::add_of_ranks(Handle comm, const Parts& in, const Parts& out) {
+  if (gpu_of(in.buffer) < 0 && gpu_of(out.buffer) < 0) return;
+  const int ranks = ranks_in(comm).in;
+  add_inputs(in, ranks);
+  add_outputs(out, ranks, !is_in_place(in.buffer));
+}
+
+void Staging::add_of_neighbours(Handle comm, const Parts& in, const Parts& out) {
+  if (gpu_of(in.buffer) < 0 && gpu_of(out.buffer) < 0) return;
+  const Lengths neighbours = neighbours_in(comm);
+  add_inputs(in, neighbours.in);
+  add_outputs(out, neighbours.out, !may_lack_neighbours(comm));
 }
 
 void Staging::add(const Asked& asked) {
@@ -119,6 +137,10 @@ void Staging::add(const Asked& asked) {
   const Part part = part_in(asked);
   const bool whole = !is_in_place(asked.in);
   const auto all = [&](Count one) { return one * part.ranks; };
+  const Parts inputs{asked.in,        asked.in_count, asked.in_type, asked.in_counts,
+                     asked.in_places, nullptr,        false};
+  const Parts outputs{asked.out,    asked.out_count, asked.out_type, asked.counts,
+                      asked.places, nullptr,         false};
   switch (asked.collective) {
     case Collective::broadcast:
       if (part.is_root) return add_input(asked.in, asked.in_type, asked.in_count);
@@ -138,18 +160,18 @@ void Staging::add(const Asked& asked) {
       return add_output(asked.out, asked.out_type, whole ? mine : sum, whole);
     }
     case Collective::scatter:
-      if (part.is_root) add_inputs(asked, asked.in_count, part.ranks);
+      if (part.is_root) add_inputs(inputs, part.ranks);
       return add_output(asked.out, asked.out_type, asked.out_count, true);
     case Collective::gather:
       add_input(asked.in, asked.in_type, asked.in_count);
-      if (part.is_root) add_outputs(asked, asked.out_count, part.ranks, whole);
+      if (part.is_root) add_outputs(outputs, part.ranks, whole);
       return;
     default:
       if (asked.collective == Collective::all_to_all)
-        add_inputs(asked, asked.in_count, part.ranks);
+        add_inputs(inputs, part.ranks);
       else
         add_input(asked.in, asked.in_type, asked.in_count);
-      add_outputs(asked, asked.out_count, part.ranks, whole);
+      add_outputs(outputs, part.ranks, whole);
   }
 }
 

@@ -10,6 +10,36 @@
 
 namespace plait::mpi {
 
+/// Elements of a buffer that lie in a row, from so many bytes behind its address on.
+struct Row {
+  std::intptr_t at;
+  Count count;
+  Handle type;
+};
+
+/// A buffer of a call that has a part of it for each of several ranks.
+struct Parts {
+  const void* buffer;
+  Count count;  ///< of each, where `counts` is empty
+  Handle type;
+  Numbers counts, places;  ///< of each; places by the type's extent, where `types` are by bytes
+  const void* types;       ///< of each, where `type` is not that of all
+  bool is_one;             ///< the same part is for all
+  static Parts one(const void* buffer, Count count, Handle type) {
+    return {buffer, count, type, {}, {}, nullptr, true};
+  }
+  static Parts alike(const void* buffer, Count count, Handle type) {
+    return {buffer, count, type, {}, {}, nullptr, false};
+  }
+  static Parts unlike(const void* buffer, Numbers counts, Numbers places, Handle type) {
+    return {buffer, 0, type, counts, places, nullptr, false};
+  }
+  static Parts mixed(const void* buffer, Numbers counts, Numbers places, const void* types) {
+    return {buffer, 0, 0, counts, places, types, false};
+  }
+  std::vector<Row> rows(int ranks) const;
+};
+
 class Staging {
  public:
   /// A buffer that the call reads `count` elements of; a twin of it is made where it lies on a GPU.
@@ -19,6 +49,10 @@ class Staging {
   /// Where a message goes, of which only its status says how much was written.
   void add_received(void* buffer, Handle type, Count count, bool is_pinned);
   void add_scan(const void* in, void* out, Handle type, Count count);
+  /// What goes to each rank of a communicator, or of the other group, and what comes from each.
+  void add_of_ranks(Handle comm, const Parts& in, const Parts& out);
+  /// The same of a process's neighbours.
+  void add_of_neighbours(Handle comm, const Parts& in, const Parts& out);
   /// Bytes in a row on a GPU; the host memory that stands for them.
   std::byte* add_bytes(int gpu, const void* buffer, std::uint64_t bytes, bool reads, Piece written);
   /// Those of a collective that this rank's part in it reads and writes.
@@ -53,9 +87,8 @@ class Staging {
   const void* found(const void* argument) const;
   /// A new twin; null where the buffer lies in host memory.
   One* one_of(const void* buffer, Piece span, bool read, bool is_pinned = true);
-  /// Parts of `each` elements in a row, or where the call says that they lie.
-  void add_inputs(const Asked& asked, Count each, int ranks);
-  void add_outputs(const Asked& asked, Count each, int ranks, bool whole);
+  void add_inputs(const Parts& parts, int ranks);
+  void add_outputs(const Parts& parts, int ranks, bool whole);
   std::vector<One> twins_;
 };
 

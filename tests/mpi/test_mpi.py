@@ -202,6 +202,13 @@ def test_staged_device_memory(run_staged, name, ranks):
     assert [row["wrong"] for row in found] == [0] * ranks
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_collectives_that_stay_the_mpis_on_device_memory(mpi, drop_in, folder, played_gpu, ranks):
+    program = compiled(mpi, folder, "others", ["others.cpp"])
+    env = environment(drop_in, TEST_LIBCUDA=played_gpu)
+    assert [row["wrong"] for row in rows(launched(mpi, ranks, [str(program)], env))] == [0] * ranks
+
+
 def test_a_receive_writes_what_came_and_reads_nothing(run_staged):
     assert [row["wrong"] for row in rows(run_staged("untouched", 2))] == [0, 0]
 

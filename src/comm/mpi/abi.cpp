@@ -77,6 +77,9 @@ Abi read_abi(void* library, bool standard) {
     abi.shared_kind = 221;
     abi.err_pending = 18;
     abi.err_in_status = 19;
+    abi.cart = 211;
+    abi.graph = 212;
+    abi.dist_graph = 213;
   } else {
     abi.handle_bytes = 4;
     abi.in_place = number(-1);
@@ -87,6 +90,8 @@ Abi read_abi(void* library, bool standard) {
     abi.err_truncate = 14;
     abi.err_in_status = 17;
     abi.err_pending = 18;
+    abi.graph = 1;
+    abi.cart = 2;
   }
   return abi;
 }

@@ -45,6 +45,7 @@ struct Abi {
   int source_at = 0;  ///< where in a status its source lies; the tag follows
   int any_source = -1, any_tag = -1;
   int shared_kind = 0;  ///< MPI_COMM_TYPE_SHARED
+  int cart = 1, graph = 2, dist_graph = 3;
   Handle world = 0, self = 0, no_comm = 0, no_type = 0, no_request = 0, no_info = 0;
   Handle errors_return = 0;
   int err_truncate = 15, err_in_status = 18, err_pending = 19;

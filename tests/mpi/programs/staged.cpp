@@ -1,59 +1,13 @@
 // staged CASE: what becomes of device memory (played, libcuda.cpp) that the MPI gets staged. Prints
 // one line of JSON a rank.
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
-#include "somewhere.hpp"
+#include "on_gpu.hpp"
 
 namespace {
-
-long wrong = 0;
-
-void hold(bool is_true, const char* what) {
-  if (is_true) return;
-  ++wrong;
-  std::fprintf(stderr, "rank %d: %s does not hold\n", rank_in(MPI_COMM_WORLD), what);
-}
-
-/// Device memory, which the test itself reaches by content().
-class OnGpu {
- public:
-  explicit OnGpu(int count, int value) : count_(count) {
-    content_ = static_cast<int*>(
-        PlayedGpu::now().content(static_cast<std::size_t>(count) * sizeof(int)));
-    fill(value);
-  }
-  int* content() const { return content_; }
-  int* passed() const { return ::passed(content_); }
-  void fill(int value) const {
-    for (int at = 0; at < count_; ++at) content_[at] = value;
-  }
-  bool holds(int value) const { return holds(value, 0, count_); }
-  bool holds(int value, int from, int to) const {
-    for (int at = from; at < to; ++at)
-      if (content_[at] != value) return false;
-    return true;
-  }
-
- private:
-  int count_;
-  int* content_;
-};
-
-/// How often memory of the GPU was copied to the host.
-long copies_to_host() {
-  void* const found = dlsym(RTLD_DEFAULT, "played_copies_to_host");
-  return static_cast<long>(reinterpret_cast<std::uint64_t (*)()>(found)());
-}
-
-/// A function that not every MPI's header has.
-template <class Function>
-Function* named(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
-}
 
 void exchange_with(int to, int from) {
   using Both = int(const void*, int, MPI_Datatype, int, int, void*, int, MPI_Datatype, int, int,

@@ -1,0 +1,263 @@
+// others: collectives that stay the MPI's, on device memory (played, libcuda.cpp): each leaves what
+// the same call leaves in host memory, holes and all. Then what programs call to find out whether
+// an MPI takes device memory. Prints one line of JSON a rank.
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <vector>
+
+#include "on_gpu.hpp"
+
+namespace {
+
+constexpr int kRoom = 400;  ///< ints of a buffer
+const char* const kForms[] = {"", "I", "_init"};
+
+/// A process's neighbours, in the order in which calls have them.
+struct Topology {
+  const char* name;
+  MPI_Comm comm;
+  std::vector<int> sources, destinations;
+};
+
+Topology grid(const char* name, std::vector<int> sizes, std::vector<int> periods) {
+  Topology made{name, MPI_COMM_NULL, {}, {}};
+  const int dimensions = static_cast<int>(sizes.size());
+  MPI_Cart_create(MPI_COMM_WORLD, dimensions, sizes.data(), periods.data(), 0, &made.comm);
+  for (int at = 0; at < dimensions; ++at) {
+    int before = 0, behind = 0;
+    MPI_Cart_shift(made.comm, at, 1, &before, &behind);
+    for (const int one : {before, behind}) made.sources.push_back(one);
+  }
+  made.destinations = made.sources;
+  return made;
+}
+
+Topology ring_graph() {
+  const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
+  std::vector<int> ends, edges;
+  for (int one = 0; one < ranks; ++one) {
+    ends.push_back(one + 1);
+    edges.push_back((one + 1) % ranks);
+  }
+  Topology made{"a graph", MPI_COMM_NULL, {(rank + 1) % ranks}, {(rank + 1) % ranks}};
+  if (ranks > 2) {  // each edge is known to both its ends
+    ends.clear();
+    edges.clear();
+    for (int one = 0; one < ranks; ++one) {
+      edges.push_back((one + 1) % ranks);
+      edges.push_back((one + ranks - 1) % ranks);
+      ends.push_back(static_cast<int>(edges.size()));
+    }
+    made.sources = made.destinations = {(rank + 1) % ranks, (rank + ranks - 1) % ranks};
+  }
+  MPI_Graph_create(MPI_COMM_WORLD, ranks, ends.data(), edges.data(), 0, &made.comm);
+  return made;
+}
+
+/// Each rank gives to the next, and rank 0 also to the last: ranks get from more than they give to,
+/// or from fewer.
+Topology uneven_graph() {
+  const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD), last = ranks - 1;
+  Topology made{"an uneven graph", MPI_COMM_NULL, {(rank + last) % ranks}, {(rank + 1) % ranks}};
+  if (ranks > 2 && rank == 0) made.destinations.push_back(last);
+  if (ranks > 2 && rank == last) made.sources.push_back(0);
+  MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, static_cast<int>(made.sources.size()),
+                                 made.sources.data(), MPI_UNWEIGHTED,
+                                 static_cast<int>(made.destinations.size()),
+                                 made.destinations.data(), MPI_UNWEIGHTED, MPI_INFO_NULL, 0,
+                                 &made.comm);
+  return made;
+}
+
+/// Calls name in one of its forms; a persistent one is started twice.
+template <class... Arguments>
+void call(int form, std::string name, bool is_large, Arguments... arguments) {
+  const std::string twin = is_large ? "_c" : "";
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (form == 0) named<int(Arguments...)>(("MPI_" + name + twin).c_str())(arguments...);
+  if (form == 1) {
+    name[0] = static_cast<char>(std::tolower(name[0]));
+    named<int(Arguments..., MPI_Request*)>(("MPI_I" + name + twin).c_str())(arguments...,
+                                                                            &request);
+  }
+  if (form == 2) {
+    make(("MPI_" + name + "_init" + twin).c_str(), &request, arguments...);
+    for (int round = 0; round < 2; ++round) {
+      MPI_Start(&request);
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+    MPI_Request_free(&request);
+  }
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+/// In host memory, then with either buffer, and with both, on the GPU.
+template <class Function>
+void compare(const std::string& what, const Function& function) {
+  const int rank = rank_in(MPI_COMM_WORLD);
+  std::vector<int> in(kRoom), expected(kRoom, -1);
+  for (int at = 0; at < kRoom; ++at)
+    in[static_cast<std::size_t>(at)] =
+        static_cast<int>(mixed(static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(at)));
+  function(in.data(), expected.data());
+  const OnGpu gpu_in(kRoom, 0), gpu_out(kRoom, -1);
+  std::copy(in.begin(), in.end(), gpu_in.content());
+  for (const int where : {1, 2, 3}) {
+    std::vector<int> out(kRoom, -1);
+    gpu_out.fill(-1);
+    function((where & 1) != 0 ? gpu_in.passed() : in.data(),
+             (where & 2) != 0 ? gpu_out.passed() : out.data());
+    if ((where & 2) != 0) std::copy_n(gpu_out.content(), kRoom, out.begin());
+    hold(out == expected, what.c_str());
+    hold(std::equal(in.begin(), in.end(), gpu_in.content()), "that a call leaves its input");
+  }
+}
+
+/// How many ints go from one rank to another.
+int length(int from, int to) { return from < 0 || to < 0 ? 2 : 2 + (from * 3 + to) % 4; }
+
+/// What a call is told of its parts on one side.
+template <class N, class D>
+struct Side {
+  std::vector<N> counts;
+  std::vector<D> places;      ///< elements
+  std::vector<D> addresses;   ///< bytes
+  std::vector<MPI_Aint> far;  ///< the same, as neighbours have them
+  std::vector<MPI_Datatype> types;
+  /// Each of up to 20 places, in falling order, with gaps between.
+  void add(int count, MPI_Datatype type) {
+    const int at = kRoom - 20 * (static_cast<int>(counts.size()) + 1);
+    counts.push_back(count);
+    places.push_back(at);
+    addresses.push_back(at * static_cast<int>(sizeof(int)));
+    far.push_back(at * static_cast<int>(sizeof(int)));
+    types.push_back(type);
+  }
+};
+
+template <class N, class D>
+void neighbours(const Topology& topology, bool is_large, MPI_Datatype column, MPI_Datatype pairs) {
+  const int rank = rank_in(topology.comm);
+  Side<N, D> in, out, gathered;
+  for (const int to : topology.destinations)
+    in.add(length(rank, to), in.counts.size() % 2 == 0 ? MPI_INT : column);
+  for (const int from : topology.sources) {
+    out.add(length(from, rank), out.counts.size() % 2 == 0 ? column : MPI_INT);
+    gathered.add(from < 0 ? 1 : 2 + from % 3, MPI_INT);
+  }
+  const MPI_Comm comm = topology.comm;
+  for (const int form : {0, 1, 2}) {
+    const auto check = [&](const std::string& name, const auto& function) {
+      compare(name + kForms[form] + " of " + topology.name + (is_large ? ", wide" : ""), function);
+    };
+    const N few = 3, mine = 2 + rank % 3;
+    check("Neighbor_allgather", [&](const void* from, void* to) {
+      call(form, "Neighbor_allgather", is_large, from, few, column, to, few, MPI_INT, comm);
+    });
+    check("Neighbor_allgatherv", [&](const void* from, void* to) {
+      call(form, "Neighbor_allgatherv", is_large, from, mine, column, to,
+           static_cast<const N*>(gathered.counts.data()),
+           static_cast<const D*>(gathered.places.data()), MPI_INT, comm);
+    });
+    check("Neighbor_alltoall", [&](const void* from, void* to) {
+      call(form, "Neighbor_alltoall", is_large, from, few, pairs, to, few, pairs, comm);
+    });
+    check("Neighbor_alltoallv", [&](const void* from, void* to) {
+      call(form, "Neighbor_alltoallv", is_large, from, static_cast<const N*>(in.counts.data()),
+           static_cast<const D*>(in.places.data()), MPI_INT, to,
+           static_cast<const N*>(out.counts.data()), static_cast<const D*>(out.places.data()),
+           MPI_INT, comm);
+    });
+    check("Neighbor_alltoallw", [&](const void* from, void* to) {
+      call(form, "Neighbor_alltoallw", is_large, from, static_cast<const N*>(in.counts.data()),
+           static_cast<const MPI_Aint*>(in.far.data()),
+           static_cast<const MPI_Datatype*>(in.types.data()), to,
+           static_cast<const N*>(out.counts.data()), static_cast<const MPI_Aint*>(out.far.data()),
+           static_cast<const MPI_Datatype*>(out.types.data()), comm);
+    });
+  }
+}
+
+template <class N, class D>
+void all_to_all(bool is_large, MPI_Datatype column) {
+  const MPI_Comm world = MPI_COMM_WORLD;
+  const int rank = rank_in(world);
+  Side<N, D> in, out, both;
+  for (int other = 0; other < ranks_of(world); ++other) {
+    in.add(length(rank, other), other % 2 == 0 ? MPI_INT : column);
+    out.add(length(other, rank), other % 2 == 0 ? column : MPI_INT);
+    both.add(4, other % 2 == 0 ? column : MPI_INT);
+  }
+  const auto run = [&](int form, const void* from, void* to, const Side<N, D>& given,
+                       const Side<N, D>& got) {
+    call(form, "Alltoallw", is_large, from, static_cast<const N*>(given.counts.data()),
+         static_cast<const D*>(given.addresses.data()),
+         static_cast<const MPI_Datatype*>(given.types.data()), to,
+         static_cast<const N*>(got.counts.data()), static_cast<const D*>(got.addresses.data()),
+         static_cast<const MPI_Datatype*>(got.types.data()), world);
+  };
+  for (const int form : {0, 1, 2}) {
+    compare(std::string("Alltoallw") + kForms[form] + (is_large ? ", wide" : ""),
+            [&](const void* from, void* to) { run(form, from, to, in, out); });
+    if (form == 2) continue;  // started twice, it would give back
+    compare(std::string("Alltoallw in place") + kForms[form],
+            [&](const void*, void* to) { run(form, MPI_IN_PLACE, to, both, both); });
+  }
+}
+
+void of_one_rank() {
+  compare("Reduce_local", [](const void* from, void* to) {
+    MPI_Reduce_local(from, to, 300, MPI_INT, MPI_SUM);
+  });
+  compare("Reduce_local, wide", [](const void* from, void* to) {
+    named<int(const void*, void*, MPI_Count, MPI_Datatype, MPI_Op)>("MPI_Reduce_local_c")(
+        from, to, 300, MPI_INT, MPI_SUM);
+  });
+}
+
+/// As PETSc and E3SM find out whether an MPI takes device memory: by a call of one rank.
+void asked_by_a_call() {
+  const OnGpu sum(2, 0), sent(8, 3), got(8, 0);
+  sum.content()[0] = 1;
+  MPI_Allreduce(sum.passed(), sum.passed() + 1, 1, MPI_INT, MPI_SUM, MPI_COMM_SELF);
+  hold(sum.holds(1), "a sum of one element of one rank");
+  MPI_Request request;
+  MPI_Isend(sent.passed(), 8, MPI_INT, 0, 0, MPI_COMM_SELF, &request);
+  MPI_Recv(got.passed(), 8, MPI_INT, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  hold(got.holds(3), "what a rank sent itself");
+  hold(named<int()>("MPIX_Query_cuda_support")() == 1, "that device memory is taken");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  PlayedGpu::now().begin(1);
+  MPI_Init(&argc, &argv);
+  asked_by_a_call();
+  of_one_rank();
+  MPI_Datatype hole, column, pairs;  // of every second int; two ints in a row
+  MPI_Type_contiguous(1, MPI_INT, &hole);
+  MPI_Type_create_resized(hole, 0, 2 * sizeof(int), &column);
+  MPI_Type_contiguous(2, MPI_INT, &pairs);
+  MPI_Type_commit(&column);
+  MPI_Type_commit(&pairs);
+  const int ranks = ranks_of(MPI_COMM_WORLD);
+  std::vector<Topology> topologies = {grid("a ring", {ranks}, {1}),
+                                      grid("a strip", {ranks, 1}, {0, 1}), ring_graph(),
+                                      uneven_graph()};
+  for (Topology& one : topologies) {
+    neighbours<int, int>(one, false, column, pairs);
+    neighbours<MPI_Count, MPI_Aint>(one, true, column, pairs);
+    MPI_Comm_free(&one.comm);
+  }
+  if (ranks > 1) {  // Open MPI 5.0 leaves out what one rank gives itself at another place
+    all_to_all<int, int>(false, column);
+    all_to_all<MPI_Count, MPI_Aint>(true, column);
+  }
+  std::printf("{\"rank\": %d, \"wrong\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong);
+  std::fflush(stdout);
+  MPI_Finalize();
+  return wrong == 0 ? 0 : 1;
+}
