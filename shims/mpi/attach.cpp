@@ -26,7 +26,6 @@ namespace {
 
 /// MPI waits for a rank as long as it takes; a rank that ends is noticed at once.
 constexpr double kForeverS = 1e8;
-constexpr std::uint64_t kNever = ~std::uint64_t{0};
 /// Smaller messages in device memory are staged and are the MPI's: ranks need not agree then.
 constexpr std::uint64_t kLeastOnGpus = 16 << 10;
 constexpr std::uint64_t kLeastOverNodes = 4 << 20;
@@ -336,16 +335,12 @@ bool can_attach(Handle comm, Place& place) {
 
 bool any_uses_gpus(Handle comm) { return !all_of(!uses_gpus(), comm); }
 
-bool may_be_wanted(Collective collective, std::uint64_t most_bytes) {
-  const Settings& mine = settings();
-  const auto at = static_cast<std::size_t>(collective);
-  std::uint64_t least = std::min(mine.on_host[at], mine.over_nodes[at]);
-  if (may_meet_gpus()) least = std::min(least, mine.on_gpus[at]);
-  return least != kNever && most_bytes >= least;
-}
-
 std::uint64_t least_on_host(Collective collective) {
   return settings().on_host[static_cast<std::size_t>(collective)];
+}
+
+std::uint64_t least_over_nodes(Collective collective) {
+  return settings().over_nodes[static_cast<std::size_t>(collective)];
 }
 
 std::uint64_t least_on_gpus(Collective collective) {

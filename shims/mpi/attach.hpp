@@ -15,15 +15,15 @@ bool agreed_to_serve();
 bool can_attach(Handle comm, Place& place);
 /// Whether a rank of this communicator has initialised CUDA; all of them together, alike.
 bool any_uses_gpus(Handle comm);
-/// False where no call with such a message is.
-bool may_be_wanted(Collective collective, std::uint64_t most_bytes);
 /// Where a call's buffers may lie for plait to take it, as PLAIT_OPS and PLAIT_MIN_BYTES have it.
 struct Wanted {
   bool on_host = false, on_gpus = false;
 };
 Wanted wanted_of(const Shape& shape, const Place& place);
-/// In host memory of one node, and in GPUs'; ~0 where none is served.
+inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
+/// In host memory of one node, of several, and in GPUs'; kNever where none is served.
 std::uint64_t least_on_host(Collective collective);
+std::uint64_t least_over_nodes(Collective collective);
 std::uint64_t least_on_gpus(Collective collective);
 /// What tells one machine, and what a process sees of it, from another: a path of one must be the
 /// same file for all.

@@ -267,6 +267,11 @@ Error cannot_read(int process) {
 
 }  // namespace
 
+struct Target {
+  int count = 0;  ///< of receives
+  std::atomic<bool> waits_for_first{true};
+};
+
 namespace {
 
 /// Buffers in host memory that receives are under way to. MPI allows one at a time, but there are
@@ -278,32 +283,25 @@ class Targets {
     static auto* const one = new Targets;
     return *one;
   }
-  /// Whether it is the first, whom the MPI receives into the buffer itself.
-  bool add(const void* buffer) {
+  /// One more receive; is_first: the MPI receives that one into the buffer itself.
+  Target* add(const void* buffer, bool& is_first) {
     const std::lock_guard lock(mutex_);
-    return under_way_[buffer].count++ == 0;
+    if (all_.size() > kMostIdle)
+      std::erase_if(all_, [](const auto& one) { return one.second.count == 0; });
+    Target& found = all_[buffer];
+    is_first = found.count++ == 0;
+    if (is_first) found.waits_for_first.store(true, std::memory_order_relaxed);
+    return &found;
   }
-  void first_has_arrived(const void* buffer) {
+  void remove(Target& one) {
     const std::lock_guard lock(mutex_);
-    under_way_[buffer].waits_for_first = false;
-  }
-  bool waits_for_first(const void* buffer) {
-    const std::lock_guard lock(mutex_);
-    return under_way_[buffer].waits_for_first;
-  }
-  void remove(const void* buffer) {
-    const std::lock_guard lock(mutex_);
-    const auto found = under_way_.find(buffer);
-    if (--found->second.count == 0) under_way_.erase(found);
+    --one.count;
   }
 
  private:
-  struct UnderWay {
-    int count = 0;
-    bool waits_for_first = true;
-  };
+  static constexpr std::size_t kMostIdle = 1024;  ///< kept for the next receives into them
   std::mutex mutex_;
-  std::unordered_map<const void*, UnderWay> under_way_;
+  std::unordered_map<const void*, Target> all_;
 };
 
 }  // namespace
@@ -321,24 +319,25 @@ Delivery::Delivery(const Letter& to)
   }
   posted_ = staging_.twin(buffer_);
   if (posted_ != buffer_ || !moves_messages() || bytes == 0) return;
-  is_listed_ = true;
-  if (Targets::all().add(buffer_) || !layout_->contiguous) return;
+  bool is_first = false;
+  target_ = Targets::all().add(buffer_, is_first);
+  if (is_first || !layout_->contiguous) return;
   aside_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
   posted_ = aside_.get();
 }
 
 Delivery::~Delivery() {
-  if (!is_listed_) return;
-  if (aside_ == nullptr) Targets::all().first_has_arrived(buffer_);
-  Targets::all().remove(buffer_);
+  if (target_ == nullptr) return;
+  if (aside_ == nullptr) target_->waits_for_first.store(false, std::memory_order_release);
+  Targets::all().remove(*target_);
 }
 
 /// The first may be for a message that comes much later. But what came before this one is seen
 /// when all have been asked again, which is sooner than it gives up.
 bool Delivery::must_wait() {
   constexpr int kMost = 64;
-  return aside_ != nullptr && waited_ < kMost && Targets::all().waits_for_first(buffer_) &&
-         ++waited_ > 0;
+  return aside_ != nullptr && waited_ < kMost &&
+         target_->waits_for_first.load(std::memory_order_acquire) && ++waited_ > 0;
 }
 
 /// What the MPI has received to where the program wants it.
@@ -365,7 +364,8 @@ std::optional<Header> Delivery::header() const {
 
 bool Delivery::has_arrived(void* status, int& code) {
   if (must_wait() || !is_here(status, code)) return false;
-  if (is_listed_ && aside_ == nullptr) Targets::all().first_has_arrived(buffer_);
+  if (target_ != nullptr && aside_ == nullptr)
+    target_->waits_for_first.store(false, std::memory_order_release);
   return true;
 }
 

@@ -21,6 +21,9 @@ struct Letter {
   Handle type;
 };
 
+/// A buffer that receives are under way to.
+struct Target;
+
 /// What the MPI receives, until it is where the program wants it: a header's message is pulled,
 /// and what was staged goes to the GPU.
 class Delivery {
@@ -55,7 +58,7 @@ class Delivery {
   Staging staging_;
   int gpu_ = -1;
   void* posted_;
-  bool is_listed_ = false;
+  Target* target_ = nullptr;  ///< of host memory that may get a header
   int waited_ = 0;  ///< times, for the one that receives into the buffer itself
   std::unique_ptr<std::byte[]> aside_;  ///< for a buffer that another receive is under way to
   Slot* slot_ = nullptr;

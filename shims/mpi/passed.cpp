@@ -10,7 +10,8 @@ namespace {
 
 /// Nothing but the MPI's own call is wanted for such a buffer.
 bool is_plain(const void* buffer, Count count, Handle type) {
-  return !may_get_header(type, count) && !(may_meet_gpus() && gpu_of(buffer) >= 0);
+  return !(moves_messages() && may_get_header(type, count)) &&
+         !(may_hold_gpu_memory() && gpu_of(buffer) >= 0);
 }
 bool is_plain(const void* in, Count in_count, Handle in_type, const void* out, Count out_count,
               Handle out_type, const Ends&) {
@@ -132,7 +133,7 @@ int probed(int code, Handle comm, int found, void* status) {
 #define PLAIT_MPI_TRANSFER_AS(full, twin, name, comm_of, parameters, arguments, buffers)      \
   PLAIT_EXPORT full parameters {                                                              \
     if (moves_messages()) note_sent(PLAIT_MPI_UNPACKED arguments);                            \
-    if (!may_meet_gpus()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                  \
+    if (!may_hold_gpu_memory()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);            \
     return staged(                                                                            \
         comm_of, [&](Staging& staging) { staging.buffers; },                                  \
         [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
@@ -143,7 +144,7 @@ int probed(int code, Handle comm, int found, void* status) {
 #define PLAIT_MPI_REQUEST_AS(full, twin, MAKE, name, comm_of, parameters, arguments, buffers) \
   PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                           \
     if (moves_messages()) note_sent(PLAIT_MPI_UNPACKED arguments);                            \
-    if (!may_meet_gpus()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request);         \
+    if (!may_hold_gpu_memory()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request);   \
     return MAKE(                                                                              \
         comm_of, request, [&](Staging& staging) { staging.buffers; },                         \
         [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
@@ -162,35 +163,43 @@ int probed(int code, Handle comm, int found, void* status) {
         return *code;                                                                           \
       note_sent(PLAIT_MPI_UNPACKED arguments);                                                  \
     }                                                                                           \
-    if (!may_meet_gpus()) return init(request);                                                 \
+    if (!may_hold_gpu_memory()) return init(request);                                           \
     return persist_staged(                                                                      \
         comm_of, request, [&](Staging& staging) { staging.buffers; },                           \
         [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments);   \
   }                                                                                             \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
 
-#define PLAIT_MPI_SENT_AS(full, twin, name, parameters, arguments)                            \
-  PLAIT_EXPORT full parameters {                                                              \
-    const auto offer = [&](int&) { return offered({buffer, count, type}, peer, tag, comm); }; \
-    if (moves_messages())                                                                     \
-      if (const std::optional<int> code = waited(comm, nullptr, offer)) return *code;         \
-    if (!may_meet_gpus()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                  \
-    return staged(                                                                            \
-        comm, [&](Staging& staging) { staging.add_input(buffer, type, count); },              \
-        [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
-  }                                                                                           \
+#define PLAIT_MPI_SENT_AS(full, twin, name, parameters, arguments)                              \
+  PLAIT_EXPORT full parameters {                                                                \
+    if (!moves_messages() && !may_hold_gpu_memory())                                            \
+      return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                                        \
+    return apart([=] {                                                                          \
+      const Letter letter{buffer, count, type};                                                 \
+      const auto offer = [&](int&) { return offered(letter, peer, tag, comm); };                \
+      if (const std::optional<int> code = waited(comm, nullptr, offer)) return *code;           \
+      if (!may_hold_gpu_memory()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);            \
+      return staged(                                                                            \
+          comm, [&](Staging& staging) { staging.add_input(buffer, type, count); },              \
+          [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
+    });                                                                                         \
+  }                                                                                             \
   PLAIT_EXPORT twin parameters PLAIT_TWIN(full);
 
-#define PLAIT_MPI_BEGUN_SENT_AS(full, twin, name, parameters, arguments)                      \
-  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                           \
-    const auto offer = [&](int&) { return offered({buffer, count, type}, peer, tag, comm); }; \
-    if (moves_messages())                                                                     \
-      if (const std::optional<int> code = begun(comm, request, offer)) return *code;          \
-    if (!may_meet_gpus()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request);         \
-    return begin_staged(                                                                      \
-        comm, request, [&](Staging& staging) { staging.add_input(buffer, type, count); },     \
-        [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
-  }                                                                                           \
+#define PLAIT_MPI_BEGUN_SENT_AS(full, twin, name, parameters, arguments)                        \
+  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                             \
+    if (!moves_messages() && !may_hold_gpu_memory())                                            \
+      return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request);                               \
+    return apart([=] {                                                                          \
+      const Letter letter{buffer, count, type};                                                 \
+      const auto offer = [&](int&) { return offered(letter, peer, tag, comm); };                \
+      if (const std::optional<int> code = begun(comm, request, offer)) return *code;            \
+      if (!may_hold_gpu_memory()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request);   \
+      return begin_staged(                                                                      \
+          comm, request, [&](Staging& staging) { staging.add_input(buffer, type, count); },     \
+          [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
+    });                                                                                         \
+  }                                                                                             \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
 
 #define PLAIT_MPI_INTO(name, arguments)                                      \
@@ -202,10 +211,14 @@ int probed(int code, Handle comm, int found, void* status) {
 
 #define PLAIT_MPI_RECEIVED_AS(full, twin, name, comm_of, parameters, arguments)               \
   PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* status) {                            \
-    if (is_plain(buffer, count, type))                                                        \
-      return received_plainly(NATIVE(name, PLAIT_MPI_UNPACKED arguments, status),             \
-                              {buffer, count, type});                                         \
-    return received(comm_of, {buffer, count, type}, status, PLAIT_MPI_INTO(name, arguments)); \
+    if (is_plain(buffer, count, type)) {                                                      \
+      const int code = NATIVE(name, PLAIT_MPI_UNPACKED arguments, status);                    \
+      return code == 0 ? 0 : received_plainly(code, {buffer, count, type});                   \
+    }                                                                                         \
+    return apart([=] {                                                                        \
+      return received(comm_of, {buffer, count, type}, status,                                 \
+                      PLAIT_MPI_INTO(name, arguments));                                       \
+    });                                                                                       \
   }                                                                                           \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* status) PLAIT_TWIN(full);
 
@@ -213,8 +226,10 @@ int probed(int code, Handle comm, int found, void* status) {
 #define PLAIT_MPI_BEGUN_RECEIVED_AS(full, twin, TAKEN, name, comm_of, parameters, arguments)       \
   PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                                \
     if (is_plain(buffer, count, type)) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request); \
-    return begin_received(comm_of, {buffer, count, type}, PLAIT_MPI_INTO(name, arguments),         \
-                          TAKEN{request});                                                         \
+    return apart([=] {                                                                             \
+      return begin_received(comm_of, {buffer, count, type}, PLAIT_MPI_INTO(name, arguments),       \
+                            TAKEN{request});                                                       \
+    });                                                                                            \
   }                                                                                                \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
 
@@ -223,8 +238,12 @@ int probed(int code, Handle comm, int found, void* status) {
                                ends)                                                          \
   PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* result) {                            \
     if (is_plain ends) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, result);             \
-    const auto made = [&](int& code) { return make<Width>(PLAIT_MPI_UNPACKED ends, code); };  \
-    return WAITED(comm, result, made).value_or(0);                                            \
+    return apart([=] {                                                                        \
+      const auto made = [&](int& code) {                                                      \
+        return make<Width>(PLAIT_MPI_UNPACKED ends, code);                                    \
+      };                                                                                      \
+      return WAITED(comm, result, made).value_or(0);                                          \
+    });                                                                                       \
   }                                                                                           \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* result) PLAIT_TWIN(full);
 

@@ -18,6 +18,7 @@
 #include "base/text.hpp"
 #include "shims/mpi/attach.hpp"
 #include "shims/mpi/counting.hpp"
+#include "shims/mpi/passing.hpp"
 #include "shims/mpi/pull.hpp"
 #include "shims/mpi/requests.hpp"
 #include "shims/mpi/slots.hpp"
@@ -27,6 +28,9 @@ namespace plait::mpi {
 constinit std::atomic<bool> serving{false};
 constinit std::atomic<bool> awake{false};
 constinit std::atomic<std::uint64_t> calls_served{0};
+constinit std::atomic<std::uint64_t> ends{1};
+constinit Bars bars;
+constinit thread_local Recent recent;
 
 namespace {
 
@@ -41,17 +45,6 @@ States& states() {
   static auto* const one = new States;
   return *one;
 }
-
-/// What this rank knows of a communicator: an attribute of it.
-struct Known {
-  Place place;
-  State* state = nullptr;   ///< once attached
-  bool uses_gpus = false;   ///< a rank of it does, as all its ranks have found
-  std::uint64_t calls = 0;  ///< blocking ones, before that, that GPUs' memory would make plait's
-};
-
-/// How often what was known of a communicator has ended, from 1 on: its handle may come back.
-constinit std::atomic<std::uint64_t> ends{1};
 
 int keyval = 0;
 char passes_on;  ///< its address marks a communicator that is the MPI's for good
@@ -70,11 +63,12 @@ int communicator_freed(Handle, int, void* value, void*) {
   return 0;
 }
 
-/// What is known of it, and made known where nothing was. Null where it is the MPI's for good.
-Known* looked_up(Handle comm) {
+/// What is known of it, and made known where nothing was; null where it is the MPI's for good.
+/// Nothing of what the MPI does not take for a communicator.
+std::optional<Known*> looked_up(Handle comm) {
   void* value = nullptr;
   int flag = 0;
-  if (real().Comm_get_attr(comm, keyval, static_cast<void*>(&value), &flag) != 0) return nullptr;
+  if (real().Comm_get_attr(comm, keyval, static_cast<void*>(&value), &flag) != 0) return {};
   if (flag != 0) return value == &passes_on ? nullptr : static_cast<Known*>(value);
   auto known = std::make_unique<Known>();
   if (!can_attach(comm, known->place)) {
@@ -87,28 +81,38 @@ Known* looked_up(Handle comm) {
 
 /// Most calls are on the communicator of the call before: MPIs take a lock to look an attribute up.
 Known* known_of(Handle comm) {
-  struct Last {
-    std::uint64_t ends = 0;
-    Handle comm = 0;
-    Known* known = nullptr;
-  };
-  static constinit thread_local Last last;
   const std::uint64_t now = ends.load(std::memory_order_acquire);
-  const Handle key = real().abi.key(comm);
-  if (last.ends != now || last.comm != key) {
-    Known* const found = looked_up(comm);
-    if (found == nullptr) return nullptr;
-    last = {now, key, found};
+  if (recent.ends != now || real().abi.key(recent.comm) != real().abi.key(comm)) {
+    const std::optional<Known*> found = looked_up(comm);
+    if (!found) return nullptr;
+    recent.known = *found;
+    recent.ends = now;
   }
-  return last.known;
+  recent.comm = comm;
+  return recent.known;
 }
 
-/// Ranks ask each other in the first such call of a communicator, the second, the fourth, and so
-/// on: a program that uses no GPU then pays next to nothing, and one that begins to use them late
-/// is heard of before it has made as many calls again. Until then its buffers are staged.
+void remember_type(const Asked& asked) {
+  if (asked.in_type != asked.out_type || asked.in_type == recent.type) return;
+  const KnownType* const known = real().abi.type(asked.in_type);
+  if (known == nullptr || size_of(asked.in_type) != bytes_of(known->type)) return;
+  recent.type = asked.in_type;
+  recent.element = bytes_of(known->type);
+}
+
+void set_bars() {
+  for (std::size_t at = 0; at < bars.any.size(); ++at) {
+    const auto collective = static_cast<Collective>(at);
+    const std::uint64_t host = least_on_host(collective);
+    const std::uint64_t gpus = may_meet_gpus() ? least_on_gpus(collective) : kNever;
+    bars.any[at] = std::min({host, least_over_nodes(collective), gpus});
+    bars.gpus_alone[at] = host == kNever ? gpus : kNever;
+  }
+}
+
 bool ranks_use_gpus(Handle comm, Known& known) {
   if (known.uses_gpus) return true;
-  if (std::has_single_bit(++known.calls)) known.uses_gpus = any_uses_gpus(comm);
+  if (is_asking_time(++known.calls)) known.uses_gpus = any_uses_gpus(comm);
   return known.uses_gpus;
 }
 
@@ -117,9 +121,9 @@ bool ranks_use_gpus(Handle comm, Known& known) {
 bool is_idle(const Asked& asked, Known& known) {
   const bool even = !asked.own_counts && !asked.counts;
   if (known.uses_gpus || known.state != nullptr || known.place.nodes > 1 || !even) return false;
-  if (least_on_host(asked.collective) != ~std::uint64_t{0}) return false;
-  return even_bytes(asked, known.place) < least_on_gpus(asked.collective) ||
-         !ranks_use_gpus(asked.comm, known);
+  const std::uint64_t least = bars.gpus_alone[static_cast<std::size_t>(asked.collective)];
+  if (least == kNever) return false;
+  return even_bytes(asked, known.place) < least || !ranks_use_gpus(asked.comm, known);
 }
 
 /// Null on all ranks where one of them cannot, or holds as many as it may.
@@ -172,6 +176,7 @@ void begin_serving() {
   awake.store(serves || is_counting());
   if (!serves) return;
   real().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
+  set_bars();
   begin_progress();
   begin_messages(has_hook());
   serving.store(true);
@@ -414,7 +419,12 @@ void State::close() {
   changed_.notify_all();
 }
 
-bool may_serve(const Asked& asked) { return may_be_wanted(asked.collective, most_bytes(asked)); }
+bool may_serve(const Asked& asked) {
+  const std::uint64_t least = bars.any[static_cast<std::size_t>(asked.collective)];
+  if (least == kNever) return false;
+  remember_type(asked);
+  return most_bytes(asked) >= least;
+}
 
 Served served(const Asked& asked, bool may_attach) {
   const Abi& abi = real().abi;

@@ -26,25 +26,6 @@ bool set_reduction(const Asked& asked, Request& request) {
   return true;
 }
 
-/// The type and count of one rank's part that this rank knows.
-struct Part {
-  Handle type;
-  Count count;
-};
-
-Part part_of(const Asked& asked, const Place& place) {
-  const bool is_root = asked.root == place.rank;
-  switch (asked.collective) {
-    case Collective::gather:
-      if (!is_root) return {asked.in_type, asked.in_count};
-      return {asked.out_type, asked.out_count};
-    case Collective::scatter:
-      if (is_root) return {asked.in_type, asked.in_count};
-      return {asked.out_type, asked.out_count};
-    default: return {asked.out_type, asked.out_count};
-  }
-}
-
 /// Of a call whose parts have a count each; false where one is negative.
 bool set_counts(const Asked& asked, const Place& place, Part& part, Request& request) {
   part.count = 0;
@@ -151,11 +132,8 @@ std::uint64_t most_bytes(const Asked& asked) {
   if (asked.own_counts || asked.counts || in == nullptr || out == nullptr || count < 0 ||
       count > 1 << 30)
     return ~std::uint64_t{0};
-  const bool whole = asked.collective == Collective::all_reduce ||
-                     asked.collective == Collective::reduce ||
-                     asked.collective == Collective::broadcast;
   const std::uint64_t element = std::max(bytes_of(in->type), bytes_of(out->type));
-  return static_cast<std::uint64_t>(count) * element * (whole ? 1 : kMaxRanks);
+  return message_of(asked.collective, count, element, kMaxRanks);
 }
 
 std::uint64_t even_bytes(const Asked& asked, const Place& place) {
@@ -164,10 +142,7 @@ std::uint64_t even_bytes(const Asked& asked, const Place& place) {
   if (part.count <= 0 || bytes == 0) return 0;
   const auto count = static_cast<std::uint64_t>(part.count);
   if (count > (std::uint64_t{1} << 62) / bytes / kMaxRanks) return 0;
-  const bool whole = asked.collective == Collective::all_reduce ||
-                     asked.collective == Collective::reduce ||
-                     asked.collective == Collective::broadcast;
-  return count * bytes * static_cast<std::uint64_t>(whole ? 1 : place.ranks);
+  return message_of(asked.collective, part.count, bytes, place.ranks);
 }
 
 std::uint64_t sum_of(const std::vector<std::uint64_t>& sizes) {

@@ -25,6 +25,30 @@ struct Place {
   int nodes = 1;  ///< that its ranks are on, as all of them know
 };
 
+/// Whether all ranks' parts are one message, and not parts of one.
+inline bool is_whole(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce ||
+         collective == Collective::broadcast;
+}
+/// The message of a call whose parts have so many elements each.
+inline std::uint64_t message_of(Collective collective, Count count, std::uint64_t element,
+                                int ranks) {
+  const auto parts = static_cast<std::uint64_t>(is_whole(collective) ? 1 : ranks);
+  return static_cast<std::uint64_t>(count) * element * parts;
+}
+/// The type and count of one rank's part that this rank knows.
+struct Part {
+  Handle type;
+  Count count;
+};
+inline Part part_of(const Asked& asked, const Place& place) {
+  const bool is_root = asked.root == place.rank;
+  const bool by_input = asked.collective == Collective::gather    ? !is_root
+                        : asked.collective == Collective::scatter ? is_root
+                                                                  : false;
+  return by_input ? Part{asked.in_type, asked.in_count} : Part{asked.out_type, asked.out_count};
+}
+
 /// No message of the call is larger; ~0 where that takes a closer look.
 std::uint64_t most_bytes(const Asked& asked);
 /// The message of a call whose parts are alike, as all ranks find it; 0 where it is wrong.

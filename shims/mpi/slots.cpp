@@ -160,7 +160,6 @@ std::vector<int>* near_ranks(Handle comm) {
 void begin_messages(bool can) {
   const Handle world = real().abi.world;
   const std::uint64_t host = least_on_host(Collective::send_recv);
-  constexpr std::uint64_t kNever = ~std::uint64_t{0};
   const std::uint64_t gpus = may_meet_gpus() ? least_on_gpus(Collective::send_recv) : kNever;
   if (std::min(host, gpus) == kNever || !all_can(can, world)) return;
   int rank = 0, ranks = 0;

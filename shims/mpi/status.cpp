@@ -38,8 +38,9 @@ int error_class(int code) {
 /// Functions that stop at an error may leave statuses as they are.
 Statuses::Statuses(void* given, int count, bool needed) : all_(given) {
   if (!needed || count <= 0 || (given != nullptr && given != real().abi.status_ignore)) return;
-  own_.resize(static_cast<std::size_t>(count) * static_cast<std::size_t>(status_bytes()));
-  all_ = own_.data();
+  if (count > 1)
+    own_.resize(static_cast<std::size_t>(count) * static_cast<std::size_t>(status_bytes()));
+  all_ = count > 1 ? own_.data() : own_one_.data();
   for (int index = 0; index < count; ++index) error_in(at(index)) = real().abi.err_pending;
 }
 

@@ -1,5 +1,6 @@
 // What a status says, in each MPI's form.
 #pragma once
+#include <array>
 #include <vector>
 
 #include "shims/mpi/real.hpp"
@@ -19,11 +20,14 @@ int error_class(int code);
 class Statuses {
  public:
   Statuses(void* given, int count, bool needed);
+  Statuses(const Statuses&) = delete;
+  Statuses& operator=(const Statuses&) = delete;
   void* all() const { return all_; }
   void* at(int index) const;
   bool are_ignored() const;
 
  private:
+  alignas(8) std::array<std::byte, 32> own_one_{};
   std::vector<std::byte> own_;
   void* all_;
 };

@@ -1,0 +1,87 @@
+// What tells that a collective is the MPI's, in a few steps and lines of memory: most calls are,
+// and they are to cost next to nothing, also while the program's own data fill the caches.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+
+#include "shims/mpi/attach.hpp"
+#include "shims/mpi/counting.hpp"
+#include "shims/mpi/gpu_memory.hpp"
+#include "shims/mpi/shape.hpp"
+
+namespace plait::mpi {
+
+class State;
+
+/// What this rank knows of a communicator: an attribute of it.
+struct alignas(64) Known {
+  Place place;
+  State* state = nullptr;   ///< once attached
+  bool uses_gpus = false;   ///< a rank of it does, as all its ranks have found
+  std::uint64_t calls = 0;  ///< blocking ones, before that, that GPUs' memory would make plait's
+};
+
+/// How often what was known of a communicator has ended, from 1 on: its handle may come back.
+extern constinit std::atomic<std::uint64_t> ends;
+
+/// By Collective: the message from which on a call may be plait's, wherever its buffers lie, and
+/// from which on GPUs' memory makes it so, in calls that host memory does not. Since MPI_Init.
+struct alignas(64) Bars {
+  std::array<std::uint64_t, 16> any{};
+  std::array<std::uint64_t, 16> gpus_alone{};  ///< kNever where host memory does too
+};
+extern constinit Bars bars;
+
+/// The last communicator and type of this thread's calls that were looked up; handles as they came.
+struct alignas(64) Recent {
+  Handle comm = 0;
+  std::uint64_t ends = 0;  ///< when it was looked up
+  Known* known = nullptr;  ///< null where it is the MPI's for good
+  Handle type = 0;         ///< a predefined one
+  std::uint64_t element = 0;
+};
+extern constinit thread_local Recent recent __attribute__((tls_model("initial-exec")));
+
+/// Ranks ask each other in the first such call of a communicator, the second, the fourth, and so
+/// on: a program that uses no GPU then pays next to nothing, and one that begins to use them late
+/// is heard of before it has made as many calls again. Until then its buffers are staged.
+inline bool is_asking_time(std::uint64_t calls) { return std::has_single_bit(calls); }
+
+/// Whether a blocking call on a communicator that nothing is attached to stays the MPI's; counts it
+/// where ranks ask each other by the count.
+inline bool stays_idle(const Asked& asked, Known& known, std::uint64_t element) {
+  const std::uint64_t least = bars.gpus_alone[static_cast<std::size_t>(asked.collective)];
+  if (known.uses_gpus || known.place.nodes > 1 || least == kNever) return false;
+  const Count count = part_of(asked, known.place).count;
+  if (message_of(asked.collective, count, element, known.place.ranks) < least) return true;
+  if (is_asking_time(known.calls + 1)) return false;
+  ++known.calls;
+  return true;
+}
+
+/// Whether a call is the MPI's, and none of its buffers on this rank lie on a GPU. False where that
+/// takes a closer look: a call of another communicator or type than the last, for example.
+[[gnu::always_inline]] inline bool passes(const Asked& asked, bool is_blocking) {
+  if (is_counting() || may_hold_gpu_memory()) return false;
+  const std::uint64_t least = bars.any[static_cast<std::size_t>(asked.collective)];
+  const Recent& last = recent;
+  if (least != kNever) {
+    if (asked.own_counts || asked.counts) return false;
+    if (asked.in_type != last.type || asked.out_type != last.type) return false;
+    const Count count = std::max(asked.in_count, asked.out_count);
+    if (asked.in_count < 0 || asked.out_count < 0 || count > 1 << 30) return false;
+    if (message_of(asked.collective, count, last.element, kMaxRanks) >= least) {
+      if (asked.comm != last.comm) return false;
+      if (last.ends != ends.load(std::memory_order_acquire)) return false;
+      if (last.known != nullptr) {
+        if (last.known->state != nullptr) return false;
+        if (is_blocking && !stays_idle(asked, *last.known, last.element)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace plait::mpi
