@@ -87,9 +87,17 @@ function(plait_test_program program folder library)
   target_link_libraries(${program} PRIVATE ${library} plait_json)
   set_target_properties(${program} PROPERTIES C_STANDARD 99 C_EXTENSIONS OFF)
   target_compile_definitions(${program} PRIVATE PLAIT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  add_test(NAME ${program} COMMAND ${program})
+  set(but "")
+  if(program STREQUAL test_conformance)  # minutes of one thread, which need not be alone
+    set(but "-tce=every engine*")
+    add_test(NAME test_engines COMMAND ${program} "-tc=every engine*")
+    set_tests_properties(test_engines PROPERTIES TIMEOUT 600 COST 100)
+  endif()
+  add_test(NAME ${program} COMMAND ${program} ${but})
   set_tests_properties(${program} PROPERTIES TIMEOUT 600)
   if(program MATCHES "comm|conformance|gpu")  # threads and processes with deadlines: alone
     set_tests_properties(${program} PROPERTIES RUN_SERIAL ON)
+  elseif(program MATCHES "plans")  # the longest first
+    set_tests_properties(${program} PROPERTIES COST 200)
   endif()
 endfunction()

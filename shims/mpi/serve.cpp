@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/env.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "shims/mpi/attach.hpp"
@@ -142,17 +141,6 @@ State* attached(Handle comm, const Place& place, std::size_t most) {
     states().all.push_back(std::move(state));
   }
   return bare;
-}
-
-/// Of two ranks in shared memory one step is fastest up to 1 MiB, by measurement (docs/mpi.md).
-CallOptions strategy_for(const Request& request, const Place& place) {
-  static const bool told = !foreign_env("PLAIT_ALGO").empty();
-  CallOptions options;
-  const bool small = message_bytes(request) <= 1 << 20;
-  if (!told && request.collective == Collective::all_reduce && request.ranks == 2 &&
-      place.nodes == 1 && small)
-    options.strategy = "one_shot";
-  return options;
 }
 
 }  // namespace
@@ -312,7 +300,7 @@ void State::carry_out(Job& job, bool all_on_gpu) {
   if (job.own() != nullptr)
     comm_->run(job.request(), *job.own(), job.input(), job.output());
   else
-    comm_->run(job.request(), job.input(), job.output(), strategy_for(job.request(), place_));
+    comm_->run(job.request(), job.input(), job.output());
 }
 
 std::optional<State::Lies> State::lies_of(const Asked& asked, const Served& call) {

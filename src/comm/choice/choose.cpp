@@ -1,7 +1,7 @@
-// Choosing: PLAIT_ALGO or the call's strategy, else the cheapest proposal that sums in rank order,
-// else (where bitwise results are not asked for) the cheapest of all. Over more than two nodes rank
-// order goes through all of them in turn, and is for who asks for it. Every plan is proved before
-// its first run.
+// Choosing: PLAIT_ALGO or the call's strategy, else the best proposal that sums in rank order, else
+// (where bitwise results are not asked for) the best of all. Over more than two nodes rank order
+// goes through all of them in turn, and is for who asks for it. Every plan is proved before its
+// first run.
 #include "comm/choice/choose.hpp"
 
 #include <algorithm>
@@ -41,12 +41,36 @@ std::shared_ptr<const ProvedPlan> prove(Plan plan) {
   return proved;
 }
 
+/// What was fastest by measurement where estimates are wrong (bench/NOTES.md, "Two CPU ranks"): two
+/// CPU ranks of a node add in one step while inputs, outputs and inboxes fit into their cores'
+/// caches, then by halves.
+std::optional<Plan> measured(const Topology& topology, const Request& request) {
+  if (request.collective != Collective::all_reduce || request.ranks != 2 || request.count == 0 ||
+      node_count(topology, request) > 1)
+    return std::nullopt;
+  const std::uint64_t bytes = message_bytes(request);
+  constexpr std::uint64_t kInOneStep = 512 << 10, kInOneSlab = 2 << 20;
+  try {
+    if (bytes <= kInOneStep) return propose_one(topology, request, "one_shot", {});
+    return propose_one(topology, request, "phases", {{"slabs", bytes <= kInOneSlab ? 1 : 4}});
+  } catch (const Error&) {  // no link of their own, or little room
+    return std::nullopt;
+  }
+}
+
 /// Plait's own, since ranks may differ in what they added. Best first: on GPUs by simulation, on
-/// CPU ranks (whose cores the simulator would compete for) by the planner's own estimate.
+/// CPU ranks (whose cores the simulator would compete for) by measurement, and by the planner's own
+/// estimate. request: checked.
 std::vector<Plan> candidates(const Topology& topology, const Request& request,
                              std::vector<Refusal>* refusals = nullptr) {
   std::vector<Plan> proposals = propose_of(own_strategies(), topology, request, refusals);
-  if (find_device(topology, DeviceKind::gpu, 0) < 0) return proposals;
+  if (find_device(topology, DeviceKind::gpu, 0) < 0) {
+    if (std::optional<Plan> first = measured(topology, request)) {
+      std::erase(proposals, *first);
+      proposals.insert(proposals.begin(), std::move(*first));
+    }
+    return proposals;
+  }
   std::vector<Plan> plans;
   for (RankedPlan& one : ranked_of(std::move(proposals), topology, kSimulatedOps))
     plans.push_back(std::move(one.plan));
@@ -198,8 +222,9 @@ std::string Chooser::explain(const Request& request) {
   std::string lines = text(name_of(request), " of ", amount_of(request), " ", name_of(request.type),
                            ", ", name_of(request.op), ", on ", request.ranks, " ranks of ",
                            topology_->name, "\n", "chosen: ", describe_plan(*chosen));
-  if (!forced_.strategy.empty()) lines += "  because PLAIT_ALGO asks for it\n";
-  lines += "considered, cheapest first:\n";
+  if (!forced_.strategy.empty())
+    lines += "  because PLAIT_ALGO asks for it\n";
+  lines += "considered, best first:\n";
   for (const Plan& plan : plans) {
     const std::string refused = refusal(plan);
     const std::string why = label(plan) == chosen->label ? "  <- chosen"

@@ -12,6 +12,7 @@
 #include "plait/error.hpp"
 #include "plait/timeline.hpp"
 #include "topo/cluster.hpp"
+#include "topo/local.hpp"
 #include "unit/scale.hpp"
 
 using namespace plait;
@@ -108,6 +109,25 @@ TEST_CASE("a plan does not depend on the float mode of the thread that asks for 
       }
     }
   }
+}
+
+TEST_CASE("two CPU ranks add as was fastest by measurement, others by the estimate") {
+  const Topology topology = local_cpu(8);
+  Chooser chooser(topology, {}, false, {});
+  const auto chosen = [&](int ranks, std::uint64_t bytes) {
+    Request request = all_reduce_of(bytes / 4);
+    request.ranks = ranks;
+    return chooser.plan_for(request, {})->label;
+  };
+  CHECK(chosen(2, 512 << 10) == "one_shot");
+  CHECK(chosen(2, 1 << 20) == "phases(slabs=1)");
+  CHECK(chosen(2, 8 << 20) == "phases(slabs=4)");
+  CHECK(chosen(3, 8 << 20).find("phases") == std::string::npos);
+  CallOptions ring;
+  ring.strategy = "ring";
+  Request request = all_reduce_of(1 << 18);
+  request.ranks = 2;
+  CHECK(chooser.plan_for(request, ring)->label.find("ring(") == 0);
 }
 
 TEST_CASE("an engine's plan is not run by lanes: it uses its slots again without a barrier") {
