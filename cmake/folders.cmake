@@ -15,6 +15,8 @@ function(plait_folder name)
     add_library(plait_${name} STATIC ${sources})
     if(name MATCHES "^(topo|plan|planner|verify|sim)$")  # no memory but that of values
       plait_check_less("${sources}" -fno-sanitize=null,alignment)
+    elseif(name STREQUAL "comm")  # waits for others more than it computes
+      plait_check_less("${sources}" -O0)
     endif()
     target_link_libraries(plait_${name} PUBLIC plait_flags PRIVATE plait_json)
     if(PLAIT_SMALL AND NOT name STREQUAL "exec")
