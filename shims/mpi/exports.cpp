@@ -8,38 +8,39 @@
 
 namespace plait::mpi {
 
-/// One collective, blocking, not, and persistent. NATIVE calls the MPI's own. What does not pass on
-/// at once has a function of its own, so that what does has a short one.
+/// One collective, blocking, not, and persistent. NATIVE calls the MPI's own.
 #define PLAIT_MPI_SERVED(name, begin, init, parameters, arguments, full, full_begin, full_init)    \
+  PLAIT_APART name##_apart parameters {                                                            \
+    const Asked wanted = asked::name arguments;                                                    \
+    if (is_serving() && may_serve(wanted))                                                         \
+      if (const Served call = served(wanted, true); call.state != nullptr)                         \
+        if (const std::optional<int> code = run_served(call, wanted)) return *code;                \
+    const CountedNative counted(wanted);                                                           \
+    if (!may_hold_gpu_memory()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                 \
+    return staged(                                                                                 \
+        comm, [&](Staging& staging) { staging.add(wanted); },                                      \
+        [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments);      \
+  }                                                                                                \
   PLAIT_EXPORT full parameters {                                                                   \
     if (!is_awake() || passes(asked::name arguments, true))                                        \
       return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                                           \
-    return apart([=] {                                                                             \
-      const Asked wanted = asked::name arguments;                                                  \
-      if (is_serving() && may_serve(wanted))                                                       \
-        if (const Served call = served(wanted, true); call.state != nullptr)                       \
-          if (const std::optional<int> code = run_served(call, wanted)) return *code;              \
-      const CountedNative counted(wanted);                                                         \
-      if (!may_hold_gpu_memory()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);               \
-      return staged(                                                                               \
-          comm, [&](Staging& staging) { staging.add(wanted); },                                    \
-          [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments);    \
-    });                                                                                            \
+    return name##_apart arguments;                                                                 \
+  }                                                                                                \
+  PLAIT_APART begin##_apart(PLAIT_MPI_UNPACKED parameters, void* request) {                        \
+    const Asked wanted = asked::name arguments;                                                    \
+    if (is_serving() && may_serve(wanted))                                                         \
+      if (const Served call = served(wanted, false); call.state != nullptr)                        \
+        return begin_served(call, wanted, request);                                                \
+    const CountedNative counted(wanted);                                                           \
+    if (!may_hold_gpu_memory()) return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);       \
+    return begin_staged(                                                                           \
+        comm, request, [&](Staging& staging) { staging.add(wanted); },                             \
+        [&](auto... given) { return NATIVE(begin, given...); }, PLAIT_MPI_UNPACKED arguments);     \
   }                                                                                                \
   PLAIT_EXPORT full_begin(PLAIT_MPI_UNPACKED parameters, void* request) {                          \
     if (!is_awake() || passes(asked::name arguments, false))                                       \
       return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);                                 \
-    return apart([=] {                                                                             \
-      const Asked wanted = asked::name arguments;                                                  \
-      if (is_serving() && may_serve(wanted))                                                       \
-        if (const Served call = served(wanted, false); call.state != nullptr)                      \
-          return begin_served(call, wanted, request);                                              \
-      const CountedNative counted(wanted);                                                         \
-      if (!may_hold_gpu_memory()) return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);     \
-      return begin_staged(                                                                         \
-          comm, request, [&](Staging& staging) { staging.add(wanted); },                           \
-          [&](auto... given) { return NATIVE(begin, given...); }, PLAIT_MPI_UNPACKED arguments);   \
-    });                                                                                            \
+    return begin##_apart(PLAIT_MPI_UNPACKED arguments, request);                                   \
   }                                                                                                \
   PLAIT_EXPORT full_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request) {              \
     if (!is_serving()) return NATIVE(init, PLAIT_MPI_UNPACKED arguments, info, request);           \

@@ -5,12 +5,6 @@
 #define PLAIT_EXPORT extern "C" [[gnu::visibility("default")]] int
 #define PLAIT_TWIN(name) __attribute__((alias(#name)))
 
-namespace plait::mpi {
-
-/// Called, and not made a part of its caller: what is seldom done then costs no other call.
-template <class Function>
-[[gnu::noinline]] int apart(const Function& function) {
-  return function();
-}
-
-}  // namespace plait::mpi
+/// What is done where a call does not pass on at once: a function of its own, so that one that does
+/// is a few steps and a jump, and leaves its arguments in their registers.
+#define PLAIT_APART [[gnu::noinline]] static int

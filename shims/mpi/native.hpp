@@ -56,13 +56,22 @@ const T* only_at_root(const T* numbers, int root, Handle comm) {
   return (inter != 0 ? root < 0 : root == rank) ? numbers : nullptr;
 }
 
-/// A function that not every MPI has.
-template <class Function, class... Arguments>
-int if_there(Function function, Handle comm, Arguments... arguments) {
-  if (function != nullptr) return function(arguments...);
+/// For a function that names no communicator.
+inline constexpr Handle kWorld = 0;
+
+/// Reports that the MPI has no such function.
+[[gnu::cold, gnu::noinline]] inline int not_there(Handle comm) {
   return report(
-      comm, Error(ErrorCode::unsupported, text("wanted an MPI with this function, and ",
-                                               real().path, " has none of this name")));
+      comm == kWorld ? real().abi.world : comm,
+      Error(ErrorCode::unsupported,
+            text("wanted an MPI with this function, and ", real().path, " has none of this name")));
+}
+
+/// A function that not every MPI has. Where it is the last that is done, a jump.
+template <class Function, class... Arguments>
+[[gnu::always_inline]] inline int if_there(Function function, Handle comm,
+                                           Arguments... arguments) {
+  return function != nullptr ? function(arguments...) : not_there(comm);
 }
 
 /// The function for large counts, or where the MPI has none, the other one. lengths(): of arrays.

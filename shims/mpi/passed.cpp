@@ -170,36 +170,37 @@ int probed(int code, Handle comm, int found, void* status) {
   }                                                                                             \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
 
-#define PLAIT_MPI_SENT_AS(full, twin, name, parameters, arguments)                              \
-  PLAIT_EXPORT full parameters {                                                                \
-    if (!moves_messages() && !may_hold_gpu_memory())                                            \
-      return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                                        \
-    return apart([=] {                                                                          \
-      const Letter letter{buffer, count, type};                                                 \
-      const auto offer = [&](int&) { return offered(letter, peer, tag, comm); };                \
-      if (const std::optional<int> code = waited(comm, nullptr, offer)) return *code;           \
-      if (!may_hold_gpu_memory()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);            \
-      return staged(                                                                            \
-          comm, [&](Staging& staging) { staging.add_input(buffer, type, count); },              \
-          [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
-    });                                                                                         \
-  }                                                                                             \
+#define PLAIT_MPI_SENT_AS(full, twin, name, parameters, arguments)                            \
+  PLAIT_APART name##_apart parameters {                                                       \
+    const auto offer = [&](int&) { return offered({buffer, count, type}, peer, tag, comm); }; \
+    if (moves_messages())                                                                     \
+      if (const std::optional<int> code = waited(comm, nullptr, offer)) return *code;         \
+    if (!may_hold_gpu_memory()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);            \
+    return staged(                                                                            \
+        comm, [&](Staging& staging) { staging.add_input(buffer, type, count); },              \
+        [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
+  }                                                                                           \
+  PLAIT_EXPORT full parameters {                                                              \
+    if (moves_messages() || may_meet_gpus()) return name##_apart arguments;                   \
+    return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                                        \
+  }                                                                                           \
   PLAIT_EXPORT twin parameters PLAIT_TWIN(full);
 
-#define PLAIT_MPI_BEGUN_SENT_AS(full, twin, name, parameters, arguments)                        \
-  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                             \
-    if (!moves_messages() && !may_hold_gpu_memory())                                            \
-      return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request);                               \
-    return apart([=] {                                                                          \
-      const Letter letter{buffer, count, type};                                                 \
-      const auto offer = [&](int&) { return offered(letter, peer, tag, comm); };                \
-      if (const std::optional<int> code = begun(comm, request, offer)) return *code;            \
-      if (!may_hold_gpu_memory()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request);   \
-      return begin_staged(                                                                      \
-          comm, request, [&](Staging& staging) { staging.add_input(buffer, type, count); },     \
-          [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
-    });                                                                                         \
-  }                                                                                             \
+#define PLAIT_MPI_BEGUN_SENT_AS(full, twin, name, parameters, arguments)                      \
+  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* request) {                    \
+    const auto offer = [&](int&) { return offered({buffer, count, type}, peer, tag, comm); }; \
+    if (moves_messages())                                                                     \
+      if (const std::optional<int> code = begun(comm, request, offer)) return *code;          \
+    if (!may_hold_gpu_memory()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request);   \
+    return begin_staged(                                                                      \
+        comm, request, [&](Staging& staging) { staging.add_input(buffer, type, count); },     \
+        [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
+  }                                                                                           \
+  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                           \
+    if (moves_messages() || may_meet_gpus())                                                  \
+      return name##_apart(PLAIT_MPI_UNPACKED arguments, request);                             \
+    return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request);                               \
+  }                                                                                           \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
 
 #define PLAIT_MPI_INTO(name, arguments)                                      \
@@ -210,40 +211,46 @@ int probed(int code, Handle comm, int found, void* status) {
   }
 
 #define PLAIT_MPI_RECEIVED_AS(full, twin, name, comm_of, parameters, arguments)               \
-  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* status) {                            \
+  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* status) {                     \
     if (is_plain(buffer, count, type)) {                                                      \
       const int code = NATIVE(name, PLAIT_MPI_UNPACKED arguments, status);                    \
       return code == 0 ? 0 : received_plainly(code, {buffer, count, type});                   \
     }                                                                                         \
-    return apart([=] {                                                                        \
-      return received(comm_of, {buffer, count, type}, status,                                 \
-                      PLAIT_MPI_INTO(name, arguments));                                       \
-    });                                                                                       \
+    return received(comm_of, {buffer, count, type}, status, PLAIT_MPI_INTO(name, arguments)); \
+  }                                                                                           \
+  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* status) {                            \
+    if (moves_messages() || may_meet_gpus())                                                  \
+      return name##_apart(PLAIT_MPI_UNPACKED arguments, status);                              \
+    return NATIVE(name, PLAIT_MPI_UNPACKED arguments, status);                                \
   }                                                                                           \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* status) PLAIT_TWIN(full);
 
 /// TAKEN: AsRequest or AsPersistent.
 #define PLAIT_MPI_BEGUN_RECEIVED_AS(full, twin, TAKEN, name, comm_of, parameters, arguments)       \
-  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                                \
+  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* request) {                         \
     if (is_plain(buffer, count, type)) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request); \
-    return apart([=] {                                                                             \
-      return begin_received(comm_of, {buffer, count, type}, PLAIT_MPI_INTO(name, arguments),       \
-                            TAKEN{request});                                                       \
-    });                                                                                            \
+    return begin_received(comm_of, {buffer, count, type}, PLAIT_MPI_INTO(name, arguments),         \
+                          TAKEN{request});                                                         \
+  }                                                                                                \
+  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                                \
+    if (moves_messages() || may_meet_gpus())                                                       \
+      return name##_apart(PLAIT_MPI_UNPACKED arguments, request);                                  \
+    return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request);                                    \
   }                                                                                                \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
 
 /// WAITED: waited or begun, with where its result goes.
 #define PLAIT_MPI_EXCHANGED_AS(full, twin, WAITED, name, result, parameters, arguments, make, \
                                ends)                                                          \
-  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* result) {                            \
+  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* result) {                     \
     if (is_plain ends) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, result);             \
-    return apart([=] {                                                                        \
-      const auto made = [&](int& code) {                                                      \
-        return make<Width>(PLAIT_MPI_UNPACKED ends, code);                                    \
-      };                                                                                      \
-      return WAITED(comm, result, made).value_or(0);                                          \
-    });                                                                                       \
+    const auto made = [&](int& code) { return make<Width>(PLAIT_MPI_UNPACKED ends, code); };  \
+    return WAITED(comm, result, made).value_or(0);                                            \
+  }                                                                                           \
+  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* result) {                            \
+    if (moves_messages() || may_meet_gpus())                                                  \
+      return name##_apart(PLAIT_MPI_UNPACKED arguments, result);                              \
+    return NATIVE(name, PLAIT_MPI_UNPACKED arguments, result);                                \
   }                                                                                           \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* result) PLAIT_TWIN(full);
 
@@ -276,7 +283,7 @@ using Width = Small;
 using N = Width::N;
 #define MPI_NAME(name) MPI_##name
 #define PMPI_NAME(name) PMPI_##name
-#define NATIVE(function, ...) if_there(real().small_passed.function, real().abi.world, __VA_ARGS__)
+#define NATIVE(function, ...) if_there(real().small_passed.function, kWorld, __VA_ARGS__)
 #include "shims/mpi/passed.def"
 #undef NATIVE
 #undef MPI_NAME

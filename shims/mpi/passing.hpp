@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 
 #include "shims/mpi/attach.hpp"
 #include "shims/mpi/counting.hpp"
@@ -47,11 +46,12 @@ extern constinit thread_local Recent recent __attribute__((tls_model("initial-ex
 /// Ranks ask each other in the first such call of a communicator, the second, the fourth, and so
 /// on: a program that uses no GPU then pays next to nothing, and one that begins to use them late
 /// is heard of before it has made as many calls again. Until then its buffers are staged.
-inline bool is_asking_time(std::uint64_t calls) { return std::has_single_bit(calls); }
+inline bool is_asking_time(std::uint64_t calls) { return (calls & (calls - 1)) == 0; }
 
 /// Whether a blocking call on a communicator that nothing is attached to stays the MPI's; counts it
 /// where ranks ask each other by the count.
-inline bool stays_idle(const Asked& asked, Known& known, std::uint64_t element) {
+[[gnu::always_inline]] inline bool stays_idle(const Asked& asked, Known& known,
+                                              std::uint64_t element) {
   const std::uint64_t least = bars.gpus_alone[static_cast<std::size_t>(asked.collective)];
   if (known.uses_gpus || known.place.nodes > 1 || least == kNever) return false;
   const Count count = part_of(asked, known.place).count;

@@ -72,7 +72,7 @@ struct Real {
 
 extern constinit std::atomic<const Real*> found_real;
 /// Ends the process where there is no MPI: then nobody can have called it but by mistake.
-const Real& find_real();
+[[gnu::cold]] const Real& find_real();
 
 /// Found at the first call, any thread.
 inline const Real& real() {

@@ -41,7 +41,7 @@ struct Part {
   Handle type;
   Count count;
 };
-inline Part part_of(const Asked& asked, const Place& place) {
+[[gnu::always_inline]] inline Part part_of(const Asked& asked, const Place& place) {
   const bool is_root = asked.root == place.rank;
   const bool by_input = asked.collective == Collective::gather    ? !is_root
                         : asked.collective == Collective::scatter ? is_root
