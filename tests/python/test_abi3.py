@@ -29,6 +29,7 @@ assert SPEC is not None and SPEC.loader is not None
 wheel = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(wheel)
 OLDEST = (3, 10)
+pytestmark = pytest.mark.timeout(1200)  # of minutes where all that the module links is made again
 
 abi3info = pytest.importorskip("abi3info")
 pytest.importorskip("nanobind_backend")
