@@ -29,6 +29,7 @@ struct Options {
   std::vector<std::string> types{"fp32"};
   std::uint64_t least = 1024, most = 64ull << 20;
   int factor = 4;
+  std::uint64_t bare_bytes = 0;  ///< half an inbox of bare lines; 0 = as the usual budget has it
   Collective collective = Collective::all_reduce;
 };
 
@@ -52,6 +53,7 @@ class Bench {
     given.sizes.tile_bytes = 280ull << 20;
     given.sizes.scratch_bytes = 2400ull << 20;
     given.sizes.inbox_bytes = 16ull << 20;
+    given.sizes.bare_bytes = options.bare_bytes;
     given.rings = [rings, ranks = options.gpus](const cuda::Exchange&) {
       std::vector<std::byte*> all;
       for (int r = 0; r < ranks; ++r)
@@ -279,6 +281,8 @@ Options parse(int count, char** arguments) {
       options.most = std::stoull(value);
     else if (name == "--factor")
       options.factor = std::stoi(value);
+    else if (name == "--bare-bytes")
+      options.bare_bytes = std::stoull(value);
     else if (name == "--collective")
       options.collective = parse_collective(value);
     else

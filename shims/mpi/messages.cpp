@@ -555,7 +555,7 @@ Repeated* repeatedly_begun(std::function<std::unique_ptr<Begun>(int&)> begin, Ha
 }
 
 bool may_get_header(Handle type, Count count) {
-  return moves_messages() && bytes_of(count, type) >= kLeastHeader;
+  return bytes_of(count, type) >= kLeastHeader;
 }
 
 int wait_for(Begun& one) {

@@ -101,7 +101,7 @@ Repeated* repeatedly_begun(std::function<std::unique_ptr<Begun>(int&)> begin, Ha
 bool may_be_offered(const Letter& letter, int to, Handle comm);
 /// The MPI's receive into such a buffer, which may not hold a header, has ended with that error.
 int received_plainly(int code, const Letter& to);
-/// Whether a receive with such room may get a header.
+/// Whether a receive with such room may get a header, where messages are plait's.
 bool may_get_header(Handle type, Count count);
 /// Gives what make(code) begins a request; nothing where that is nothing, and no error. Errors that
 /// it throws are reported.

@@ -102,10 +102,12 @@ inline Numbers addresses(const void* places) {
   return Numbers(static_cast<const std::intptr_t*>(places));
 }
 
-/// The MPI's own blocking function, with twins for buffers that lie on GPUs: add(staging) names
-/// the buffers. What cannot be staged is reported through the communicator's handler.
+/// The MPI's own blocking function, with twins for buffers that lie on GPUs, where any can:
+/// add(staging) names the buffers. What cannot be staged is reported through the communicator's
+/// handler.
 template <class Add, class Function, class... Arguments>
 int staged(Handle comm, const Add& add, const Function& function, Arguments... arguments) {
+  if (!may_hold_gpu_memory()) return function(arguments...);
   try {
     Staging staging;
     add(staging);
@@ -122,6 +124,7 @@ int staged(Handle comm, const Add& add, const Function& function, Arguments... a
 template <class Taken, class Add, class Function, class... Arguments>
 int request_staged(Handle comm, void* request, const Taken& taken, const Add& add,
                    const Function& function, Arguments... arguments) {
+  if (!may_hold_gpu_memory()) return function(arguments..., request);
   try {
     Staging staging;
     add(staging);

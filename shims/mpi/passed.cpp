@@ -11,7 +11,7 @@ namespace {
 /// Nothing but the MPI's own call is wanted for such a buffer.
 bool is_plain(const void* buffer, Count count, Handle type) {
   return !(moves_messages() && may_get_header(type, count)) &&
-         !(may_hold_gpu_memory() && gpu_of(buffer) >= 0);
+         !(may_meet_gpus() && gpu_of(buffer) >= 0);
 }
 bool is_plain(const void* in, Count in_count, Handle in_type, const void* out, Count out_count,
               Handle out_type, const Ends&) {
@@ -133,7 +133,6 @@ int probed(int code, Handle comm, int found, void* status) {
 #define PLAIT_MPI_TRANSFER_AS(full, twin, name, comm_of, parameters, arguments, buffers)      \
   PLAIT_EXPORT full parameters {                                                              \
     if (moves_messages()) note_sent(PLAIT_MPI_UNPACKED arguments);                            \
-    if (!may_hold_gpu_memory()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);            \
     return staged(                                                                            \
         comm_of, [&](Staging& staging) { staging.buffers; },                                  \
         [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
@@ -144,7 +143,6 @@ int probed(int code, Handle comm, int found, void* status) {
 #define PLAIT_MPI_REQUEST_AS(full, twin, MAKE, name, comm_of, parameters, arguments, buffers) \
   PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                           \
     if (moves_messages()) note_sent(PLAIT_MPI_UNPACKED arguments);                            \
-    if (!may_hold_gpu_memory()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request);   \
     return MAKE(                                                                              \
         comm_of, request, [&](Staging& staging) { staging.buffers; },                         \
         [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
@@ -163,7 +161,6 @@ int probed(int code, Handle comm, int found, void* status) {
         return *code;                                                                           \
       note_sent(PLAIT_MPI_UNPACKED arguments);                                                  \
     }                                                                                           \
-    if (!may_hold_gpu_memory()) return init(request);                                           \
     return persist_staged(                                                                      \
         comm_of, request, [&](Staging& staging) { staging.buffers; },                           \
         [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments);   \
@@ -175,7 +172,6 @@ int probed(int code, Handle comm, int found, void* status) {
     const auto offer = [&](int&) { return offered({buffer, count, type}, peer, tag, comm); }; \
     if (moves_messages())                                                                     \
       if (const std::optional<int> code = waited(comm, nullptr, offer)) return *code;         \
-    if (!may_hold_gpu_memory()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments);            \
     return staged(                                                                            \
         comm, [&](Staging& staging) { staging.add_input(buffer, type, count); },              \
         [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
@@ -191,7 +187,6 @@ int probed(int code, Handle comm, int found, void* status) {
     const auto offer = [&](int&) { return offered({buffer, count, type}, peer, tag, comm); }; \
     if (moves_messages())                                                                     \
       if (const std::optional<int> code = begun(comm, request, offer)) return *code;          \
-    if (!may_hold_gpu_memory()) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request);   \
     return begin_staged(                                                                      \
         comm, request, [&](Staging& staging) { staging.add_input(buffer, type, count); },     \
         [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \

@@ -48,12 +48,18 @@ extern constinit thread_local Recent recent __attribute__((tls_model("initial-ex
 /// is heard of before it has made as many calls again. Until then its buffers are staged.
 inline bool is_asking_time(std::uint64_t calls) { return (calls & (calls - 1)) == 0; }
 
-/// Whether a blocking call on a communicator that nothing is attached to stays the MPI's; counts it
-/// where ranks ask each other by the count.
+/// Whether GPUs' memory alone would make such a call plait's, and no rank is known to use any. Only
+/// such blocking calls are counted, by all ranks alike.
+inline bool may_be_idle(Collective collective, const Known& known) {
+  return !known.uses_gpus && known.state == nullptr && known.place.nodes <= 1 &&
+         bars.gpus_alone[static_cast<std::size_t>(collective)] != kNever;
+}
+
+/// Whether a blocking call stays the MPI's, and no rank asks; counts it where it is large enough.
 [[gnu::always_inline]] inline bool stays_idle(const Asked& asked, Known& known,
                                               std::uint64_t element) {
+  if (!may_be_idle(asked.collective, known)) return false;
   const std::uint64_t least = bars.gpus_alone[static_cast<std::size_t>(asked.collective)];
-  if (known.uses_gpus || known.place.nodes > 1 || least == kNever) return false;
   const Count count = part_of(asked, known.place).count;
   if (message_of(asked.collective, count, element, known.place.ranks) < least) return true;
   if (is_asking_time(known.calls + 1)) return false;
@@ -75,10 +81,9 @@ inline bool is_asking_time(std::uint64_t calls) { return (calls & (calls - 1)) =
     if (message_of(asked.collective, count, last.element, kMaxRanks) >= least) {
       if (asked.comm != last.comm) return false;
       if (last.ends != ends.load(std::memory_order_acquire)) return false;
-      if (last.known != nullptr) {
-        if (last.known->state != nullptr) return false;
-        if (is_blocking && !stays_idle(asked, *last.known, last.element)) return false;
-      }
+      if (last.known == nullptr) return true;
+      return is_blocking ? stays_idle(asked, *last.known, last.element)
+                         : last.known->state == nullptr;
     }
   }
   return true;

@@ -118,10 +118,8 @@ bool ranks_use_gpus(Handle comm, Known& known) {
 /// Whether the call would be plait's for GPUs' memory alone, and none of the ranks uses any: known
 /// at little cost, since then it is made by a program that has nothing to do with GPUs.
 bool is_idle(const Asked& asked, Known& known) {
-  const bool even = !asked.own_counts && !asked.counts;
-  if (known.uses_gpus || known.state != nullptr || known.place.nodes > 1 || !even) return false;
+  if (asked.own_counts || asked.counts || !may_be_idle(asked.collective, known)) return false;
   const std::uint64_t least = bars.gpus_alone[static_cast<std::size_t>(asked.collective)];
-  if (least == kNever) return false;
   return even_bytes(asked, known.place) < least || !ranks_use_gpus(asked.comm, known);
 }
 

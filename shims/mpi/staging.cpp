@@ -137,10 +137,8 @@ void Staging::add(const Asked& asked) {
   const Part part = part_in(asked);
   const bool whole = !is_in_place(asked.in);
   const auto all = [&](Count one) { return one * part.ranks; };
-  const Parts inputs{asked.in,        asked.in_count, asked.in_type, asked.in_counts,
-                     asked.in_places, nullptr,        false};
-  const Parts outputs{asked.out,    asked.out_count, asked.out_type, asked.counts,
-                      asked.places, nullptr,         false};
+  const Parts inputs{asked.in, asked.in_count, asked.in_type, asked.in_counts, asked.in_places};
+  const Parts outputs{asked.out, asked.out_count, asked.out_type, asked.counts, asked.places};
   switch (asked.collective) {
     case Collective::broadcast:
       if (part.is_root) return add_input(asked.in, asked.in_type, asked.in_count);

@@ -22,20 +22,20 @@ struct Parts {
   const void* buffer;
   Count count;  ///< of each, where `counts` is empty
   Handle type;
-  Numbers counts, places;  ///< of each; places by the type's extent, where `types` are by bytes
-  const void* types;       ///< of each, where `type` is not that of all
-  bool is_one;             ///< the same part is for all
+  Numbers counts{}, places{};   ///< of each; places by the type's extent, with `types` by bytes
+  const void* types = nullptr;  ///< of each, where `type` is not that of all
+  bool is_one = false;          ///< the same part is for all
   static Parts one(const void* buffer, Count count, Handle type) {
     return {buffer, count, type, {}, {}, nullptr, true};
   }
   static Parts alike(const void* buffer, Count count, Handle type) {
-    return {buffer, count, type, {}, {}, nullptr, false};
+    return {buffer, count, type};
   }
   static Parts unlike(const void* buffer, Numbers counts, Numbers places, Handle type) {
-    return {buffer, 0, type, counts, places, nullptr, false};
+    return {buffer, 0, type, counts, places};
   }
   static Parts mixed(const void* buffer, Numbers counts, Numbers places, const void* types) {
-    return {buffer, 0, 0, counts, places, types, false};
+    return {buffer, 0, 0, counts, places, types};
   }
   std::vector<Row> rows(int ranks) const;
 };
