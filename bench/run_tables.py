@@ -292,8 +292,10 @@ def with_figures(text: str, calls: Calls, ranks: int) -> str:
 
 
 def measured_kinds() -> list[str]:
-    """The kinds of GPUs that choices.def speaks of."""
-    return re.findall(r'^PLAIT_MEASURED_ON\("(.*)"\)$', CHOICES.read_text(), re.M)
+    """The kinds of GPUs that choices.def speaks of, wherever all numbers of ranks were measured."""
+    found = re.findall(r'^PLAIT_MEASURED_ON\("(.*)", (\d+)\)$', CHOICES.read_text(), re.M)
+    most = max(int(ranks) for _, ranks in found)
+    return [kind for kind, ranks in found if int(ranks) == most]
 
 
 def unlike(folder: Path) -> list[str]:

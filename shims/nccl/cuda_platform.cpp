@@ -49,7 +49,7 @@ class CudaEngine : public Engine {
     const bool has_kernels = group.reach.why_no_kernels.empty();
     cuda::CudaRankOptions& rank = wanted.rank;
     rank.messages =
-        has_kernels && (wanted.bitwise || (cuda::is_measured(group.kind) &&
+        has_kernels && (wanted.bitwise || (cuda::is_measured(group.kind, group.ranks) &&
                                            cuda::messages_beat_nccl(rank.ranks, rank.most_blocks)));
     rank.memory.plans = !has_kernels || !wanted.forced.strategy.empty();
     calls_ = std::make_unique<GpuCalls>(std::move(group), std::move(wanted), exchange);

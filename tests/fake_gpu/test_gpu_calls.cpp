@@ -54,7 +54,7 @@ GpuGroup group_of(int rank, const std::vector<std::string>& masks) {
   group.rank = rank;
   group.ranks = kRanks;
   group.ordinals.assign(kRanks, 0);
-  group.kind = cuda::measured_kinds().front();
+  group.kind = cuda::measured_kinds().front().kind;
   group.in_processes = true;
   group.topology = load_topology("hgx-h200");
   if (masks.empty()) return group;

@@ -57,7 +57,7 @@ struct Side {
     group.rank = nodes.place;
     group.ranks = nodes.size();
     group.ordinals.assign(static_cast<std::size_t>(nodes.size()), 0);
-    group.kind = cuda::measured_kinds().front();
+    group.kind = cuda::measured_kinds().front().kind;
     group.in_processes = true;
     group.topology = load_topology("hgx-h200");
     GpuCallsOptions options;

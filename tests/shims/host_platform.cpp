@@ -211,7 +211,7 @@ class HostEngine : public Engine {
     if (row != nullptr && (!reduces(request.collective) || request.op == ReduceOp::sum))
       return row->beats_nccl() != false;
     const GpuCallsOptions& options = shared_->options;
-    return (options.bitwise || cuda::is_measured(group_.kind)) &&
+    return (options.bitwise || cuda::is_measured(group_.kind, group_.ranks)) &&
            request.collective != Collective::send_recv && request.collective != Collective::copy;
   }
   std::string how(const Request&) const override { return "over host memory"; }
@@ -397,7 +397,7 @@ class HostPlatform : public Platform {
     const char* host = std::getenv("STANDIN_HOST");
     if (wished("STANDIN_ELSEWHERE", device)) host = "another machine";
     const char* gpu = std::getenv("STANDIN_GPU");
-    if (gpu == nullptr) gpu = cuda::measured_kinds().front();
+    if (gpu == nullptr) gpu = cuda::measured_kinds().front().kind.data();
     if (wished("STANDIN_OTHER_GPU", device)) gpu = "NVIDIA H100 PCIe";
     return {host == nullptr ? "here" : host, text("device ", device), gpu};
   }

@@ -14,12 +14,12 @@
 namespace plait {
 namespace {
 
-/// Whether choices.def speaks of such GPUs: it was measured on HGX H200 alone.
+/// Whether choices.def speaks of such GPUs.
 bool is_measured(const Topology& topology, const Request& request) {
-  const auto is_h200 = [&](int device) {
-    return topology.devices[static_cast<std::size_t>(device)].model == "NVIDIA H200";
-  };
-  return std::all_of(request.devices.begin(), request.devices.end(), is_h200);
+  return std::all_of(request.devices.begin(), request.devices.end(), [&](int device) {
+    return cuda::is_measured_model(topology.devices[static_cast<std::size_t>(device)].model,
+                                   request.ranks);
+  });
 }
 
 bool are_linked(const Topology& topology, const Request& request) {

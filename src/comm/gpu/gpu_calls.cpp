@@ -52,7 +52,7 @@ void add(Counters& counters, const Counters& more) {
 GpuCalls::GpuCalls(GpuGroup group, GpuCallsOptions options, const cuda::Exchange& exchange)
     : group_(std::move(group)), options_(std::move(options)) {
   make_rank(exchange);
-  const bool as_measured = cuda::is_measured(group_.kind);
+  const bool as_measured = cuda::is_measured(group_.kind, group_.ranks);
   const auto selector = [&](const cuda::Group& of) {
     return std::make_unique<const cuda::Selector>(
         of, group_.tuning, as_measured,

@@ -111,11 +111,13 @@ void load_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env
 
 void require_measured(const GpuGroup& group, const std::string& why_no_table) {
   if (group.tuning.has(cuda::Setting::beside_computing, group.ranks) ||
-      cuda::is_measured(group.kind))
+      cuda::is_measured(group.kind, group.ranks))
     return;
+  const cuda::MeasuredKind& first = cuda::measured_kinds().front();
   throw Error(ErrorCode::unsupported,
-              text("plait was measured beside NCCL on ", cuda::measured_kinds().front(),
-                   ", not on ", group.kind.empty() ? "unlike GPUs" : group.kind, "; ",
+              text("plait was measured beside NCCL on up to ", first.ranks, " of ", first.kind,
+                   ", not on ", group.ranks, " of ",
+                   group.kind.empty() ? "unlike kinds" : group.kind, "; ",
                    why_no_table.empty() ? "`plait tune` measures this machine" : why_no_table));
 }
 

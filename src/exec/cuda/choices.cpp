@@ -15,7 +15,7 @@ std::span<const BuiltInChoice> choices() {
   constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
   constexpr unsigned kAnyBudget = ~0u;
   static constexpr BuiltInChoice kChoices[] = {
-#define PLAIT_MEASURED_ON(kind)
+#define PLAIT_MEASURED_ON(kind, ranks)
 #define PLAIT_CHOICE(collective, ranks, upto_bytes, engine, beats_nccl, ...) \
   {Collective::collective, ranks,           0, upto_bytes,                   \
    engine##_engine,        beats_nccl == 1, 0, Tuning{__VA_ARGS__}},
@@ -30,9 +30,9 @@ std::span<const BuiltInChoice> choices() {
   return kChoices;
 }
 
-std::span<const char* const> measured_kinds() {
-  static constexpr const char* kKinds[] = {
-#define PLAIT_MEASURED_ON(kind) kind,
+std::span<const MeasuredKind> measured_kinds() {
+  static constexpr MeasuredKind kKinds[] = {
+#define PLAIT_MEASURED_ON(kind, ranks) {kind, ranks},
 #define PLAIT_CHOICE(collective, ranks, upto_bytes, engine, beats_nccl, ...)
 #define PLAIT_BUDGET_CHOICE(collective, ranks, most_blocks, from_bytes, engine, beats_nccl)
 #include "exec/cuda/choices.def"
@@ -43,9 +43,18 @@ std::span<const char* const> measured_kinds() {
   return kKinds;
 }
 
-bool is_measured(const std::string& kind) {
+bool is_measured(const std::string& kind, int ranks) {
   const auto kinds = measured_kinds();
-  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+  return std::any_of(kinds.begin(), kinds.end(), [&](const MeasuredKind& one) {
+    return one.kind == kind && ranks <= one.ranks;
+  });
+}
+
+bool is_measured_model(const std::string& model, int ranks) {
+  const auto kinds = measured_kinds();
+  return std::any_of(kinds.begin(), kinds.end(), [&](const MeasuredKind& one) {
+    return one.kind.starts_with(model + ",") && ranks <= one.ranks;
+  });
 }
 
 }  // namespace plait::cuda

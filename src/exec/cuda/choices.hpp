@@ -2,6 +2,7 @@
 #pragma once
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "exec/cuda/engine.hpp"
 
@@ -24,9 +25,15 @@ struct BuiltInChoice {
 /// In their order. For a request the first row counts that is about it and whose engine takes it.
 std::span<const BuiltInChoice> choices();
 
-/// The kinds of GPU and links (gpu_kind.hpp) that they were measured on.
-std::span<const char* const> measured_kinds();
-/// True where `kind` is one of them: elsewhere nobody knows what beats NCCL.
-bool is_measured(const std::string& kind);
+/// A kind of GPU and links (gpu_kind.hpp) that they were measured on, with so many ranks at most.
+struct MeasuredKind {
+  std::string_view kind;
+  int ranks;
+};
+std::span<const MeasuredKind> measured_kinds();
+/// True where so many GPUs of that kind were measured: elsewhere nobody knows what beats NCCL.
+bool is_measured(const std::string& kind, int ranks);
+/// The same where a GPU's model alone is known: with whatever links.
+bool is_measured_model(const std::string& model, int ranks);
 
 }  // namespace plait::cuda

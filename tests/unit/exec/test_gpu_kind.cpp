@@ -24,18 +24,31 @@ std::string kind(const std::string& model, int multiprocessors, const GpuFacts& 
 
 TEST_CASE("rows of choices.def count for the GPUs and links they were measured on, and no others") {
   const GpuFacts whole = linked(18, NvlinkEnd::nvswitch);
-  CHECK(is_measured(kind("NVIDIA H200", 132, whole)));
-  CHECK(is_measured(kind("NVIDIA H200", 132, linked(18, NvlinkEnd::unknown))));
-  CHECK(is_measured(kind("NVIDIA H200", 132, GpuFacts{})));  // the guest that was measured
-  CHECK(is_measured(gpu_kind("NVIDIA H200", 132, nullptr)));
+  CHECK(is_measured(kind("NVIDIA H200", 132, whole), 2));
+  CHECK(is_measured(kind("NVIDIA H200", 132, linked(18, NvlinkEnd::unknown)), 2));
+  CHECK(is_measured(kind("NVIDIA H200", 132, GpuFacts{}), 2));  // the guest that was measured
+  CHECK(is_measured(gpu_kind("NVIDIA H200", 132, nullptr), 2));
 
-  CHECK_FALSE(is_measured(kind("NVIDIA H200 NVL", 132, whole)));
-  CHECK_FALSE(is_measured(kind("NVIDIA H100 80GB HBM3", 132, whole)));
-  CHECK_FALSE(is_measured(kind("NVIDIA H200", 66, whole)));  // a part of one
-  CHECK_FALSE(is_measured(kind("NVIDIA H200", 132, linked(17, NvlinkEnd::nvswitch))));
-  CHECK_FALSE(is_measured(kind("NVIDIA H200", 132, linked(18, NvlinkEnd::gpu))));
-  CHECK_FALSE(is_measured(kind("NVIDIA H200", 132, linked(0, NvlinkEnd::unknown))));
-  CHECK_FALSE(is_measured(""));
+  CHECK_FALSE(is_measured(kind("NVIDIA H200 NVL", 132, whole), 2));
+  CHECK_FALSE(is_measured(kind("NVIDIA H100 PCIe", 132, whole), 2));
+  CHECK_FALSE(is_measured(kind("NVIDIA H200", 66, whole), 2));  // a part of one
+  CHECK_FALSE(is_measured(kind("NVIDIA H200", 132, linked(17, NvlinkEnd::nvswitch)), 2));
+  CHECK_FALSE(is_measured(kind("NVIDIA H200", 132, linked(18, NvlinkEnd::gpu)), 2));
+  CHECK_FALSE(is_measured(kind("NVIDIA H200", 132, linked(0, NvlinkEnd::unknown)), 2));
+  CHECK_FALSE(is_measured("", 2));
+}
+
+TEST_CASE("rows of choices.def count for as many ranks as were measured on a kind") {
+  const std::string h100 = kind("NVIDIA H100 80GB HBM3", 132, linked(18, NvlinkEnd::nvswitch));
+  const std::string h200 = kind("NVIDIA H200", 132, linked(18, NvlinkEnd::nvswitch));
+  CHECK(is_measured(h100, 2));
+  CHECK_FALSE(is_measured(h100, 3));
+  CHECK(is_measured(h200, 8));
+  CHECK_FALSE(is_measured(h200, 9));
+  CHECK(is_measured_model("NVIDIA H100 80GB HBM3", 2));
+  CHECK_FALSE(is_measured_model("NVIDIA H100 80GB HBM3", 4));
+  CHECK_FALSE(is_measured_model("NVIDIA H100", 2));
+  CHECK_FALSE(is_measured_model("", 2));
 }
 
 TEST_CASE("links of several kinds are not taken for one") {
