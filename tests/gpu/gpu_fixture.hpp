@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/cuda/copies/exchange_cut.hpp"
 #include "exec/cuda/copies/rotation.hpp"
 #include "exec/cuda/cuda_rank.hpp"
 #include "tests/gpu/by_name.hpp"
@@ -86,8 +87,8 @@ inline std::byte* shared_rings(int ranks) {
 /// A rank with buffers of its own.
 class GpuFixture {
  public:
-  /// words: for ranks that agree on a share of large calls through host memory. beside_computing:
-  /// as under NCCL.
+  /// words: for ranks that agree on a share of large calls through host memory, whose inbox is then
+  /// large enough for one. beside_computing: as under NCCL.
   GpuFixture(bench::Board* shared, int my_rank, std::byte* rings, double wait_s = 20,
              AgreedNumber::Words* words = nullptr, bool beside_computing = false)
       : board(shared), rank(my_rank) {
@@ -105,7 +106,8 @@ class GpuFixture {
     options.sizes.inbox_bytes = 64ull << 20;
     options.sizes.scratch_bytes = 256ull << 20;
     options.ring_bytes = options.exchange_ring_bytes = kRingBytes / 2;
-    options.sizes.rotation_bytes = rotation_slots(board->ranks) << 20;
+    options.sizes.rotation_bytes =
+        words == nullptr ? rotation_slots(board->ranks) << 20 : kLeastSharingInbox;
     options.share_words = words;
     options.beside_computing = beside_computing;
     options.messages = true;
