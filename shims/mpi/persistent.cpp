@@ -2,8 +2,10 @@
 #include "shims/mpi/persistent.hpp"
 
 #include <cstring>
+#include <list>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "shims/mpi/serve.hpp"
 #include "shims/mpi/status.hpp"
@@ -37,8 +39,8 @@ void keep(Handle request, Kept kept) {
   persistent.store(static_cast<int>(table().all.size()));
 }
 
-/// A collective that is started again and again: the program may free its types, and the request
-/// itself while the call is under way.
+/// A collective that is started again and again: the program may free its types and its arrays of
+/// counts, and the request itself while the call is under way.
 struct Lasting {
   /// Where a buffer means nothing on this rank, its type may be anything.
   Lasting(const Asked& from, const Served& by)
@@ -48,11 +50,22 @@ struct Lasting {
         out_type(writes() ? asked.out_type : 0) {
     asked.in_type = in_type.type();
     asked.out_type = out_type.type();
+    const bool is_rooted =
+        asked.collective == Collective::gather || asked.collective == Collective::scatter;
+    if (is_rooted && !is_root()) return;  // arrays mean nothing here, and may lie anywhere
+    if (is_in_place(asked.in)) asked.in_counts = asked.in_places = {};
+    for (Numbers* one : {&asked.counts, &asked.places, &asked.in_counts, &asked.in_places})
+      if (*one) *one = copied(*one);
   }
   ~Lasting() { give_up(call.state); }
   Lasting(const Lasting&) = delete;
   Lasting& operator=(const Lasting&) = delete;
 
+  Numbers copied(const Numbers& numbers) {
+    std::vector<Count>& copy = arrays.emplace_back();
+    for (int rank = 0; rank < call.state->place().ranks; ++rank) copy.push_back(numbers[rank]);
+    return Numbers(copy.data());
+  }
   bool is_root() const { return asked.root == call.state->place().rank; }
   bool reads() const {
     return !is_in_place(asked.in) && (asked.collective != Collective::scatter || is_root());
@@ -64,6 +77,7 @@ struct Lasting {
   Asked asked;
   Served call;
   KeptType in_type, out_type;
+  std::list<std::vector<Count>> arrays;
 };
 
 /// Null where it is none of these. Nobody frees it meanwhile: that would be the program's mistake.

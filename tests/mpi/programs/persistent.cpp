@@ -76,7 +76,8 @@ void broadcast(Kept& one, int root, int pairs) {
   };
 }
 
-/// Rank r's parts have r elements less than the most; gaps between them stay as they are.
+/// Rank r's parts have r elements less than the most; gaps between them stay as they are. The arrays
+/// are another's while the request lives, as mpi4py has it.
 void all_to_all(Kept& one, int most) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   one.in.resize(static_cast<std::size_t>(most * ranks));
@@ -89,6 +90,8 @@ void all_to_all(Kept& one, int most) {
   const int *sent = one.counts.data(), *got = sent + ranks, *places = one.places.data();
   make("MPI_Alltoallv_init", &one.request, in, sent, places, MPI_INT, out, got, places, MPI_INT,
        MPI_COMM_WORLD);
+  for (int& any : one.counts) any = -1;
+  for (int& any : one.places) any = -1;
   one.fill = [&one, rank, ranks, most](std::uint64_t seed) {
     for (int at = 0; at < most * ranks; ++at) {
       one.in[static_cast<std::size_t>(at)] = word(seed, rank, at / most, at % most);
