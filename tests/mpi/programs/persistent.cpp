@@ -76,8 +76,8 @@ void broadcast(Kept& one, int root, int pairs) {
   };
 }
 
-/// Rank r's parts have r elements less than the most; gaps between them stay as they are. The arrays
-/// are another's while the request lives, as mpi4py has it.
+/// Rank r's parts have r elements less than the most; gaps between them stay as they are. While the
+/// request lives the arrays say other things, as mpi4py's do.
 void all_to_all(Kept& one, int most) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   one.in.resize(static_cast<std::size_t>(most * ranks));
