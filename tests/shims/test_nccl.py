@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 MODES = ["processes", "threads"]
+H100 = "NVIDIA H100 80GB HBM3, 132 multiprocessors, 18 NVLinks to switches"
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -382,7 +383,8 @@ def test_a_tuning_table_says_what_is_left_to_nccl(run_case, tmp_path):
 @pytest.mark.parametrize(
     ("gpu", "named"),
     [
-        ({"STANDIN_GPU": "NVIDIA A100-SXM4-80GB"}, "not on NVIDIA A100-SXM4-80GB"),
+        ({"STANDIN_GPU": "NVIDIA A100-SXM4-80GB"}, "not on 3 of NVIDIA A100-SXM4-80GB"),
+        ({"STANDIN_GPU": H100}, f"not on 3 of {H100}"),
         ({"STANDIN_OTHER_GPU": "1"}, "not on unlike GPUs"),
     ],
 )
@@ -394,6 +396,11 @@ def test_what_was_measured_elsewhere_says_nothing_here(run_case, mode, gpu, name
     assert named in run_case.stderr and "`plait tune`" in run_case.stderr
     for row in run_case("all_reduce", 3, mode, env={"PLAIT_BITWISE": "1", **gpu}):
         assert row["wrong"] == 0 and row["served"] > 0 and row["passed"] == 0
+
+
+def test_what_was_measured_with_two_ranks_counts_for_two(run_case):
+    for row in run_case("all_reduce", 2, env={"STANDIN_GPU": H100}):
+        assert row["wrong"] == 0 and row["served"] > 0
 
 
 def test_many_communicators_stay_on_nccl_with_one_warning(run_case):

@@ -9,6 +9,11 @@
 
 namespace plait_test {
 
+#ifdef PLAIT_SANITIZED
+inline constexpr bool kIsSanitized = true;
+#else
+inline constexpr bool kIsSanitized = false;
+#endif
 /// Under ThreadSanitizer, whose time is not for tests of one thread.
 #ifdef __SANITIZE_THREAD__
 inline constexpr bool kLooksForRaces = true;
@@ -23,8 +28,10 @@ inline double scale() {
 
 inline int rounds(int usual) { return std::max(1, static_cast<int>(usual * scale())); }
 
-/// Whether a long test saw some of what it is about; a short one need not.
-inline bool seen(std::uint64_t count) { return count > 0 || scale() < 1; }
+/// Too few for a long test to see all that it is about, as under sanitizers.
+inline bool takes_few() { return scale() < 0.25; }
+/// Whether a long test saw some of what it is about.
+inline bool seen(std::uint64_t count) { return count > 0 || takes_few(); }
 
 /// True for a share of `scale()` of all numbers, and for 0.
 inline bool sampled(std::uint64_t number) {

@@ -116,8 +116,8 @@ void require_measured(const GpuGroup& group, const std::string& why_no_table) {
   const cuda::MeasuredKind& first = cuda::measured_kinds().front();
   throw Error(ErrorCode::unsupported,
               text("plait was measured beside NCCL on up to ", first.ranks, " of ", first.kind,
-                   ", not on ", group.ranks, " of ",
-                   group.kind.empty() ? "unlike kinds" : group.kind, "; ",
+                   ", not on ",
+                   group.kind.empty() ? "unlike GPUs" : text(group.ranks, " of ", group.kind), "; ",
                    why_no_table.empty() ? "`plait tune` measures this machine" : why_no_table));
 }
 
