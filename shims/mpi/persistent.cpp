@@ -42,7 +42,7 @@ void keep(Handle request, Kept kept) {
 /// A collective that is started again and again: the program may free its types and its arrays of
 /// counts, and the request itself while the call is under way.
 struct Lasting {
-  /// Where a buffer means nothing on this rank, its type may be anything.
+  /// Where a buffer means nothing on this rank, its type and its arrays may be anything.
   Lasting(const Asked& from, const Served& by)
       : asked(from),
         call(by),
@@ -50,18 +50,16 @@ struct Lasting {
         out_type(writes() ? asked.out_type : 0) {
     asked.in_type = in_type.type();
     asked.out_type = out_type.type();
-    const bool is_rooted =
-        asked.collective == Collective::gather || asked.collective == Collective::scatter;
-    if (is_rooted && !is_root()) return;  // arrays mean nothing here, and may lie anywhere
-    if (is_in_place(asked.in)) asked.in_counts = asked.in_places = {};
-    for (Numbers* one : {&asked.counts, &asked.places, &asked.in_counts, &asked.in_places})
-      if (*one) *one = copied(*one);
+    if (writes()) asked.counts = copied(asked.counts), asked.places = copied(asked.places);
+    if (reads())
+      asked.in_counts = copied(asked.in_counts), asked.in_places = copied(asked.in_places);
   }
   ~Lasting() { give_up(call.state); }
   Lasting(const Lasting&) = delete;
   Lasting& operator=(const Lasting&) = delete;
 
   Numbers copied(const Numbers& numbers) {
+    if (!numbers) return numbers;
     std::vector<Count>& copy = arrays.emplace_back();
     for (int rank = 0; rank < call.state->place().ranks; ++rank) copy.push_back(numbers[rank]);
     return Numbers(copy.data());

@@ -32,7 +32,8 @@ def test_random_calls_over_random_communicators(mpi, drop_in, folder, ranks, see
     command = [str(program), str(seed), str(rounds)]
     found = rows(launched(mpi, ranks, command, environment(drop_in), 120 + rounds))
     assert len(found) == ranks and all(row["wrong"] == 0 for row in found), found
-    assert sum(row["served"] for row in found) > sum(row["calls"] for row in found) / 8, found
+    least = 4 if SCALE >= 1 else 8  # the share of a few rounds varies
+    assert sum(row["served"] for row in found) > sum(row["calls"] for row in found) / least, found
 
 
 @pytest.fixture(scope="session")
