@@ -63,6 +63,9 @@ class Bench {
     std::byte* const words = rings + static_cast<std::uint64_t>(options.gpus) * kRingBytes;
     given.host_words = reinterpret_cast<HostWords*>(words);
     given.share_words = reinterpret_cast<AgreedNumber::Words*>(words + kHostWordsBytes);
+    given.messages = options.kernel == "messages";
+    if (options.gpus == 2)
+      given.message_slots = words + kHostWordsBytes + sizeof(AgreedNumber::Words);
     cuda_ = std::make_unique<CudaRank>(
         given, [&](const std::string& mine) { return board_->exchange(rank_, mine); });
     PLAIT_CUDA_CALL(context_push, cuda_->context());
@@ -128,10 +131,14 @@ class Bench {
           expect(request.type, static_cast<std::uint64_t>(from) * n, n, from, 1,
                  request.collective == Collective::all_to_all ? me * n : 0);
         break;
+      case Collective::send_recv: expect(request.type, 0, n, 1 - rank_, 1, 0); break;
+      case Collective::copy:
+        if (rank_ == 1) expect(request.type, 0, n, 0, 1, 0);
+        break;
       default:
         throw std::runtime_error(
-            "wanted --collective all_reduce, reduce_scatter, reduce, broadcast, all_gather or "
-            "all_to_all; `plait bench` has the others");
+            "wanted --collective all_reduce, reduce_scatter, reduce, broadcast, all_gather, "
+            "all_to_all, send_recv or copy; `plait bench` has the others");
     }
     unsigned long long bad = 0;
     finish();
@@ -189,6 +196,9 @@ class Bench {
     request.ranks = o_.gpus;
     request.count = bytes_of(type);  // then message_bytes is a factor of it
     request.count = bytes / (message_bytes(request) / request.count);
+    request.root = 0;
+    request.peer = 1;
+    if (o_.kernel == "messages") return time_call(request, bytes, "messages", messages(request));
     const std::string kernel =
         o_.kernel.empty() ? built_in(*cuda_, request).value().engine->info().name : o_.kernel;
     const Tuning tuning = tuning_from(kernel, o_.params);
@@ -204,6 +214,31 @@ class Bench {
                  {reinterpret_cast<const void*>(input_), reinterpret_cast<void*>(output_), {}},
                  stream_);
     };
+    time_call(request, bytes, kernel, call);
+  }
+  /// Of two ranks, by the kernel of messages: send_recv or copy.
+  Call messages(const Request& request) {
+    if (o_.gpus != 2) throw std::runtime_error("--kernel messages: wanted two GPUs");
+    const std::uint64_t bytes = request.count * bytes_of(request.type);
+    std::vector<Message> ends;
+    if (request.collective == Collective::send_recv || rank_ == 0)
+      ends.push_back({true, 1 - rank_, reinterpret_cast<void*>(input_), bytes});
+    if (request.collective == Collective::send_recv || rank_ == 1)
+      ends.push_back({false, 1 - rank_, reinterpret_cast<void*>(output_), bytes});
+    MessageTuning tuning;
+    for (const auto& [name, value] : o_.params) {
+      if (name == "shared_from_mib")
+        tuning.shared_from = static_cast<std::uint64_t>(value) << 20;
+      else if (name == "host_channels")
+        tuning.host_channels = static_cast<std::uint32_t>(value);
+      else
+        throw std::runtime_error("--params: messages know shared_from_mib and host_channels");
+    }
+    return [this, ends, tuning] { cuda_->messages(ends, stream_, tuning); };
+  }
+  void time_call(const Request& request, std::uint64_t bytes, const std::string& kernel,
+                 const Call& call) {
+    const DataType type = request.type;
     fill(type, bytes / bytes_of(type));
     board_->meet();
     call();
@@ -301,9 +336,9 @@ int main(int count, char** arguments) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   try {
     const Options options = parse(count, arguments);
-    std::byte* rings =
-        shared_memory(kRingBytes * static_cast<std::uint64_t>(options.gpus) +
-                      plait::cuda::kHostWordsBytes + sizeof(plait::cuda::AgreedNumber::Words));
+    std::byte* rings = shared_memory(
+        kRingBytes * static_cast<std::uint64_t>(options.gpus) + plait::cuda::kHostWordsBytes +
+        sizeof(plait::cuda::AgreedNumber::Words) + plait::cuda::kMessageHostBytes);
     Board* board = make_board(options.gpus);
     return run_ranks(board, options.processes,
                      [&](int rank) { Bench(options, board, rank, rings).run(); });

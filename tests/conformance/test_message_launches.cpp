@@ -28,6 +28,21 @@ TEST_CASE("both ends cut a message alike, and every unit goes through one channe
         CHECK(cut.tile_units * 16 <= kMessageSlotBytes);
       }
     }
+  for (const std::uint64_t bytes : {1ull, 1048576ull, 134217727ull})
+    CHECK(!cut_message(bytes, {32, {}, kMessageHostChannels}).shared);
+  CHECK(!cut_message(1ull << 30, {32, {}}).shared);
+  // All that are shared go through all channels, so that each counts them all.
+  for (const std::uint64_t bytes : {134217728ull, 1ull << 30, 1ull << 36})
+    for (const std::uint32_t channels : {4u, 32u}) {
+      const MessageCut cut = cut_message(bytes, {channels, {}, kMessageHostChannels});
+      CHECK(cut.shared);
+      CHECK(cut.channels == channels);
+    }
+  CHECK(!cut_message(5000, {32, {0, 32, 1}, kMessageHostChannels}).shared);
+  CHECK(has_host_channels(2, 0));
+  CHECK(has_host_channels(2, kMessageRows));
+  CHECK(!has_host_channels(2, kMessageRows - 1));
+  CHECK(!has_host_channels(3, 0));
   CHECK(message_channels(2, 0) == 32);
   CHECK(message_channels(4, 0) == 16);
   CHECK(message_channels(8, 0) == 8);
@@ -66,6 +81,26 @@ TEST_CASE("launches of messages: the last one moves all, by peer and direction")
       }
     }
   CHECK(works[last.first[kSend][2]].kept == memory);
+}
+
+TEST_CASE("launches of messages: host channels are blocks beside the others") {
+  char memory[64];
+  const MessageSpread spread{32, {}, kMessageHostChannels};
+  const auto launch = [&](std::uint64_t bytes, bool keeps) {
+    std::vector<Message> messages{{true, 0, memory, bytes}};
+    if (keeps)
+      for (const bool sends : {true, false}) messages.push_back({sends, 1, memory, 64 << 20});
+    return plan_messages(messages, 1, 2, spread).at(0);
+  };
+  CHECK(message_blocks(launch(64 << 20, false)) == 32);
+  CHECK(message_blocks(launch(64 << 20, true)) == 64);
+  CHECK(message_blocks(launch(1 << 30, false)) == 32 + kMessageHostChannels);
+  const MessageArgs both = launch(1 << 30, true);
+  CHECK(message_blocks(both) == kMessageBlocks);  // what stays here has fewer
+  CHECK(both.peer[0] == 1);
+  CHECK(both.block_end[0] == 32 - kMessageHostChannels);
+  CHECK(both.works[0].shared == 0);
+  CHECK(both.works[1].shared == 1);
 }
 
 TEST_CASE("launches of messages: no more than there is room for") {

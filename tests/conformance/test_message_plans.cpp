@@ -2,6 +2,9 @@
 // round.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "base/text.hpp"
 #include "conformance/executors.hpp"
 #include "exec/cuda/messages/message_plan.hpp"
@@ -48,6 +51,14 @@ Report report_of(const std::vector<Plan>& plans) {
   return verify_in_a_row(calls);
 }
 
+/// Found of it, only that the same slots are not those of the next call.
+bool is_right_alone(const Plan& plan) {
+  const Report report = verify(plan);
+  return std::all_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
+    return finding.sentence.find("in calls in a row") != std::string::npos;
+  });
+}
+
 }  // namespace
 
 TEST_CASE("messages as plans: proved where slots come round in a call") {
@@ -79,9 +90,7 @@ TEST_CASE("messages as plans: proved in a row, of any size, by tiles and by line
           const Report row = report_of(plans);
           INFO(print(row).substr(0, 1000));
           CHECK(row.proved());
-          // Alone, only that the same slots are not those of the next call.
-          for (const Finding& finding : verify(plans.front()).findings)
-            CHECK(finding.sentence.find("in calls in a row") != std::string::npos);
+          CHECK(is_right_alone(plans.front()));
           // Where nothing comes back but what has been taken, a slot is lost without the waits for
           // earlier calls.
           if (!is_one_way(collective)) continue;
@@ -91,6 +100,47 @@ TEST_CASE("messages as plans: proved in a row, of any size, by tiles and by line
                             [](const Op& op) { return op.kind == OpKind::wait && op.value == 0; });
           CHECK(!report_of(plans).proved());
         }
+}
+
+/// A call finds out as it runs how many tiles its host channels take: whatever these are.
+TEST_CASE("shared messages as plans: proved alone and in a row, whatever host channels take") {
+  const Topology topology = load_topology("hgx-h200");
+  const MessageSpread spread{2, {0, 32, 1}, kMessageHostChannels};
+  constexpr std::uint64_t kTiles = 40;
+  for (const Collective collective : kMoves)
+    for (const std::uint32_t host_tiles : {0u, 1u, 7u, 30u, 40u}) {
+      CAPTURE(text(name_of(collective), ", by host ", host_tiles));
+      const Request request = request_of(topology, collective, 2, kTiles * 32 * 4 - 3);
+      std::vector<Plan> plans;
+      for (std::uint32_t call = 0; call <= kMessageSlots; ++call)
+        plans.push_back(message_plan(topology, request, spread, call, host_tiles));
+      const Report row = report_of(plans);
+      INFO(print(row).substr(0, 1000));
+      CHECK(row.proved());
+      CHECK(is_right_alone(plans.front()));
+      const auto& ring = plans.front().ring_bytes;
+      CHECK(std::count_if(ring.begin(), ring.end(),
+                          [](std::uint64_t bytes) { return bytes != 0; }) == 2);
+      // Left out of a host channel's receiver.
+      if (collective != Collective::copy || host_tiles != 7) continue;
+      for (const auto& [what, kind] :
+           {std::pair("a tile", OpKind::copy), std::pair("a wait for a tile", OpKind::wait),
+            std::pair("all words", OpKind::signal)}) {
+        CAPTURE(what);
+        std::vector<Plan> wrong = plans;
+        for (Plan& plan : wrong) {
+          std::vector<Op>& ops = plan.lanes.back().ops;
+          const auto is_left_out = [kind = kind](const Op& op) { return op.kind == kind; };
+          const auto first = std::find_if(ops.begin(), ops.end(), is_left_out);
+          REQUIRE(first != ops.end());
+          if (kind == OpKind::signal)  // a later one says the same and more
+            std::erase_if(ops, is_left_out);
+          else
+            ops.erase(first);
+        }
+        CHECK_FALSE((report_of(wrong).proved() && is_right_alone(wrong.front())));
+      }
+    }
 }
 
 TEST_CASE("messages as plans give what they should, and refuse what reduces") {

@@ -35,6 +35,7 @@ struct PlayedRank {
   explicit PlayedRank(int ranks)
       : lines(message_line_bytes(ranks, kChannels) / 16),
         slots(message_slot_bytes(ranks, kChannels) / 16),
+        host_slots(ranks == 2 ? kMessageHostBytes / 16 : 0),
         input_memory(kArea / 16),
         output_memory(kArea / 16, {kUntouched, kUntouched}) {}
   DeviceState state{};
@@ -43,7 +44,7 @@ struct PlayedRank {
   std::atomic<bool> stream_failed{false};
   std::vector<bool> failed_after;  // by call
   int late = -1;                   // the call that this rank comes to after the deadline
-  std::vector<ulonglong2> lines, slots, input_memory, output_memory;  // aligned
+  std::vector<ulonglong2> lines, slots, host_slots, input_memory, output_memory;  // aligned
   std::span<std::uint8_t> input = bytes_of(input_memory), output = bytes_of(output_memory);
   std::vector<std::uint8_t> expected{output.begin(), output.end()};
   std::vector<std::vector<Message>> calls;
@@ -57,6 +58,7 @@ MessageArgs with_context(MessageArgs args, PlayedRanks& all, std::size_t rank, d
   args.wait_ns = static_cast<std::uint64_t>(wait_s * 1e9);
   args.rank = static_cast<int>(rank);
   args.ranks = static_cast<int>(all.size());
+  args.host_slots = reinterpret_cast<char*>(all[0]->host_slots.data());
   for (std::size_t r = 0; r < all.size(); ++r) {
     args.flags[r] = &all[r]->flags;
     args.lines[r] = reinterpret_cast<char*>(all[r]->lines.data());
@@ -71,6 +73,10 @@ struct How {
   double wait_s = 60;
   bool in_bulk = false;     // tiles by the threads that move them in bulk, and by no others
   unsigned resident = ~0u;  // blocks of a GPU at a time
+  bool has_host_channels = false;
+  MessageSpread spread() const {
+    return {kChannels, tuning, has_host_channels ? std::uint32_t{kMessageHostChannels} : 0};
+  }
 };
 
 /// Both teams of one block, of which this is a thread.
@@ -99,10 +105,9 @@ void run_rank(PlayedRanks& all, std::size_t rank, const How& how) {
   for (std::size_t call = 0; call < mine.calls.size(); ++call) {
     if (mine.late == static_cast<int>(call))
       std::this_thread::sleep_for(std::chrono::duration<double>(3 * how.wait_s));
-    for (const MessageArgs& args :
-         plan_messages(mine.calls[call], me, count, {kChannels, how.tuning})) {
+    for (const MessageArgs& args : plan_messages(mine.calls[call], me, count, how.spread())) {
       const MessageArgs whole = with_context(args, all, rank, how.wait_s);
-      plait_test::launch({whole.channels * whole.peers,
+      plait_test::launch({message_blocks(whole),
                           2 * threads,
                           {threads, threads},
                           &mine.stream_failed,
@@ -171,11 +176,14 @@ PlayedRanks ranks_of(int count) {
   PlayedRanks all;
   for (int rank = 0; rank < count; ++rank) all.push_back(std::make_unique<PlayedRank>(count));
   for (auto& one : all)  // counts go past their end
-    for (auto* words :
-         {&one->flags.lines_taken, &one->flags.arrived, &one->flags.taken, &one->flags.lines[0],
-          &one->flags.lines[1], &one->flags.tiles[0], &one->flags.tiles[1]})
+    for (auto* words : {&one->flags.lines_taken, &one->flags.arrived, &one->flags.taken,
+                        &one->flags.lines[0], &one->flags.lines[1], &one->flags.tiles[0],
+                        &one->flags.tiles[1], &one->flags.shares[0], &one->flags.shares[1]})
       for (auto& row : *words)
         for (std::uint32_t& word : row) word = 0u - 8;
+  for (auto& one : all)
+    for (auto& row : one->flags.claims)
+      for (unsigned long long& word : row) word = MessageClaims{0u - 8, 0, 0}.word();
   return all;
 }
 
@@ -317,4 +325,94 @@ TEST_CASE("messages that nobody sends are given up, and name the peer" *
       CHECK(all[0]->stop_page.fault.code == kFaultDeadline);
       CHECK(all[0]->stop_page.fault.peer == 1);
     }
+}
+
+namespace {
+
+/// Tiles that a rank has sent its peer, by host channels and by the others; with the ends of shared
+/// messages, which take a slot each.
+struct Sent {
+  std::uint32_t by_host = 0, by_others = 0;
+};
+Sent sent_by(const PlayedRank& rank, int peer) {
+  Sent sent;
+  for (int row = 0; row < kMessageRows; ++row)
+    (row < kMessageChannels ? sent.by_others : sent.by_host) +=
+        rank.flags.tiles[kSend][row][peer] + 8;
+  return sent;
+}
+
+}  // namespace
+
+/// How many of the tiles each path takes is a matter of chance here.
+TEST_CASE("shared messages: host channels take a part, and every tile goes once" *
+          doctest::skip(plait_test::kLooksForRaces)) {
+  std::uint32_t by_host = 0, by_others = 0;
+  const std::uint32_t rows = kMessageHostChannels + kChannels;
+  for (int seed = 1; seed <= plait_test::rounds(12); ++seed)
+    for (const bool in_bulk : {false, true})
+      for (const std::uint64_t shared_from : {1u, 2000u}) {
+        const How how{{0, 64, shared_from}, 60, in_bulk, ~0u, true};
+        PlayedRanks all = groups_of(2, seed, how);
+        run_all(all, how);
+        check_whole(all, text("seed ", seed, in_bulk ? ", in bulk" : ""));
+        for (int rank = 0; rank < 2; ++rank) {
+          const PlayedRank& mine = *all[static_cast<std::size_t>(rank)];
+          std::uint32_t tiles = 0, shares = 0;
+          for (const auto& call : mine.calls)
+            for (const Message& one : call) {
+              if (!one.sends || one.peer == rank || one.bytes == 0) continue;
+              const MessageCut cut = cut_message(one.bytes, how.spread());
+              tiles += static_cast<std::uint32_t>(((one.bytes + 15) / 16 + cut.tile_units - 1) /
+                                                  cut.tile_units);
+              shares += cut.shared ? 1 : 0;
+            }
+          const Sent sent = sent_by(mine, 1 - rank);
+          CHECK(sent.by_host + sent.by_others == tiles + shares * rows);
+          by_host += sent.by_host - shares * kMessageHostChannels;
+          by_others += sent.by_others - shares * kChannels;
+        }
+      }
+  CHECK(plait_test::seen(static_cast<int>(by_host)));
+  CHECK(plait_test::seen(static_cast<int>(by_others)));
+}
+
+TEST_CASE("shared messages of groups that each rank cuts for itself: any number of blocks will do" *
+          doctest::skip(plait_test::kLooksForRaces)) {
+  for (int seed = 1; seed <= plait_test::rounds(8); ++seed)
+    for (const bool in_bulk : {false, true})
+      for (const unsigned resident : {1u, 3u}) {
+        const How how{{0, 32, 3000}, 20, in_bulk, resident, true};
+        std::mt19937 random(static_cast<unsigned>(seed));
+        PlayedRanks all = ranks_of(2);
+        for (auto& rank : all) rank->calls.emplace_back();
+        for (int i = 0; i < 40; ++i) {
+          const std::size_t from = random() % 2;
+          for (auto& rank : all)
+            if (random() % 4 == 0) rank->calls.emplace_back();
+          add_message(all, random, from, 1 - from, random_size(random), in_bulk ? 16 : 1);
+        }
+        run_all(all, how);
+        check_whole(all, text("seed ", seed, in_bulk ? ", in bulk, " : ", ", resident, " blocks"));
+      }
+}
+
+TEST_CASE("shared messages: a rank that is late leaves nobody with what was not sent" *
+          doctest::skip(plait_test::kLooksForRaces)) {
+  int right = 0, failed = 0;
+  for (int seed = 1; seed <= plait_test::rounds(8); ++seed)
+    for (const bool in_bulk : {false, true}) {
+      How how{{0, 64, 1}, 0.05, in_bulk, seed % 2 == 0 ? 1u : ~0u, true};
+      PlayedRanks all = groups_of(2, seed, how, 7);
+      all[static_cast<std::size_t>(seed % 2)]->late = seed % 3;
+      run_all(all, how);
+      for (const auto& rank : all)
+        for (std::size_t call = 0; call < rank->calls.size(); ++call) {
+          const bool has_failed = rank->failed_after[call];
+          CHECK((has_failed || is_right(*rank, call)));
+          ++(has_failed ? failed : right);
+        }
+    }
+  CHECK(plait_test::seen(right));
+  CHECK(plait_test::seen(failed));
 }

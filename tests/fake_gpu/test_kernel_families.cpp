@@ -34,12 +34,14 @@ constexpr std::uint64_t kMib = 1 << 20;
 
 /// Rank 0 of several whose GPUs are all `gpu`, but for what the last one shows in the first round.
 struct Rank {
-  explicit Rank(const FakeGpu& gpu, int ranks = 2, std::string last_shows = "") {
+  explicit Rank(const FakeGpu& gpu, int ranks = 2, std::string last_shows = "",
+                std::byte* message_slots = nullptr) {
     fake_cuda().gpu = gpu;
     fake_cuda().launches.clear();
     CudaRankOptions options;
     options.ranks = ranks;
     options.messages = true;
+    options.message_slots = message_slots;
     options.proves_paths = false;  // no kernel runs here
     options.sizes.scratch_bytes = 64 * kMib;
     cuda = std::make_unique<CudaRank>(options, [&](const std::string& mine) {
@@ -211,4 +213,24 @@ TEST_CASE("few multiprocessors: no launch has more blocks than run at once") {
       CHECK(static_cast<int>(launch.blocks) <= gpu.multiprocessors);
     }
   }
+}
+
+TEST_CASE("long messages of two ranks take host channels, where both map memory for them") {
+  std::vector<std::byte> slots(plait::cuda::kMessageHostBytes);
+  char* const memory = reinterpret_cast<char*>(0x10000);  // nothing reads it
+  const auto blocks = [&](const Rank& rank, std::uint64_t bytes) {
+    fake_cuda().launches.clear();
+    rank.cuda->messages({{true, 1, memory, bytes}}, Rank::stream());
+    return Rank::launches().back().blocks;
+  };
+  constexpr unsigned kAll = plait::cuda::kMessageChannels + plait::cuda::kMessageHostChannels;
+  {
+    const Rank rank(kH200, 2, "", slots.data());
+    CHECK(blocks(rank, 1 << 30) == kAll);
+    CHECK(blocks(rank, 64 * kMib) == plait::cuda::kMessageChannels);
+  }
+  CHECK(blocks(Rank(kH200, 2), 1 << 30) < plait::cuda::kMessageChannels);
+  CHECK(blocks(Rank(kH200, 3, "", slots.data()), 1 << 30) < plait::cuda::kMessageChannels);
+  const Rank small(kSlice, 2, "", slots.data());  // its blocks have no room for more
+  CHECK(blocks(small, 1 << 30) < kAll);
 }

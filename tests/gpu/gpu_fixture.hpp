@@ -79,9 +79,10 @@ inline Bytes random_bytes(std::uint64_t bytes, unsigned seed) {
   return data;
 }
 
-/// Host memory of all ranks, and HostWords behind it.
+/// Host memory of all ranks, and HostWords and the slots of long messages behind it.
 inline std::byte* shared_rings(int ranks) {
-  return bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks) + kHostWordsBytes);
+  return bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks) + kHostWordsBytes +
+                              kMessageHostBytes);
 }
 
 /// A rank with buffers of its own.
@@ -111,8 +112,9 @@ class GpuFixture {
     options.share_words = words;
     options.beside_computing = beside_computing;
     options.messages = true;
-    options.host_words =
-        reinterpret_cast<HostWords*>(rings + static_cast<std::uint64_t>(board->ranks) * kRingBytes);
+    std::byte* const behind = rings + static_cast<std::uint64_t>(board->ranks) * kRingBytes;
+    options.host_words = reinterpret_cast<HostWords*>(behind);
+    if (board->ranks == 2) options.message_slots = behind + kHostWordsBytes;
     options.rings = [rings, ranks = board->ranks](const Exchange&) {
       std::vector<std::byte*> all;
       for (int r = 0; r < ranks; ++r)

@@ -92,11 +92,11 @@ void poison(GpuFixture& gpu) {
   gpu.board->meet();  // where ranks share a GPU, one's upload would wait for the other's kernel
 }
 
-void replay(GpuFixture& gpu, const std::vector<Message>& ends) {
+void replay(GpuFixture& gpu, const std::vector<Message>& ends, const MessageTuning& tuning) {
   Graph graph = nullptr;
   GraphExec exec = nullptr;
   PLAIT_CUDA_CALL(stream_begin_capture, gpu.stream, kCaptureThreadLocal);
-  for (int k = 0; k < 3; ++k) gpu.cuda->messages(ends, gpu.stream);
+  for (int k = 0; k < 3; ++k) gpu.cuda->messages(ends, gpu.stream, tuning);
   PLAIT_CUDA_CALL(stream_end_capture, gpu.stream, &graph);
   PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
   gpu.board->meet();
@@ -114,6 +114,8 @@ void check_groups(int ranks, bool processes, int rounds) {
       const std::vector<Planned> group = random_group(ranks, random);
       MessageTuning tuning;
       if (round % 4 == 3) tuning = {0, kBulkBytes / 16};  // all by small tiles
+      if (round % 4 == 1)
+        tuning = {0, kBulkBytes / 16, 1};  // through host memory too, of two ranks
       upload(gpu, group);
       poison(gpu);
       const std::vector<Message> ends = ends_of(gpu, group);
@@ -123,7 +125,7 @@ void check_groups(int ranks, bool processes, int rounds) {
       gpu.board->meet();
       if (round % 3 == 0) {
         poison(gpu);
-        replay(gpu, ends);
+        replay(gpu, ends, tuning);
         wrong += wrong_bytes(gpu, group);
       }
       if (wrong != 0)

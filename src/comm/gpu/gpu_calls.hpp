@@ -35,6 +35,11 @@ struct GpuWords {
   alignas(4096) std::byte host[cuda::kHostWordsBytes];  ///< where GPUs and cores meet: HostWords
   cuda::AgreedNumber::Words shares;                     ///< of large calls, as ranks agree on them
   cuda::GrowthPage growth;
+  /// Of two ranks alone: for a share of long messages.
+  alignas(4096) std::byte message_slots[cuda::kMessageHostBytes];
+  static std::size_t bytes(int ranks) {
+    return ranks == 2 ? sizeof(GpuWords) : offsetof(GpuWords, message_slots);
+  }
 };
 
 struct GpuCallsOptions {

@@ -113,6 +113,7 @@ void CudaRank::open(const Exchange& exchange) {
   whole_.in_processes = arena_->in_processes();
   if (options_.ranks > 1 && options_.proves_paths) prove_paths(exchange);
   open_engine_path();
+  open_message_slots();
   if (options_.rings)
     agreed_share_.open(options_.share_words, options_.rank, options_.ranks, options_.wait_s);
   neighbours().join(device_, arena_->state(), upload());
@@ -249,6 +250,15 @@ void CudaRank::open_host_path() {
   whole_.has_host_reducer = true;
 }
 
+/// Both ranks or none, as they have agreed on all that this looks at.
+void CudaRank::open_message_slots() {
+  if (options_.message_slots == nullptr || !takes_messages()) return;
+  if (!has_host_channels(options_.ranks, whole_.most_message_blocks)) return;
+  register_host(options_.message_slots, kMessageHostBytes);
+  slots_registered_ = true;
+  PLAIT_CUDA_CALL(host_device_pointer, &message_slots_, options_.message_slots, 0);
+}
+
 void CudaRank::map_stop_page() {
   void* page =
       ::mmap(nullptr, kStopPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -291,6 +301,7 @@ void CudaRank::close() noexcept {
     kernels_.reset();
     for (std::byte* ring : host_rings_) unregister_host(ring);
     if (words_registered_) unregister_host(options_.host_words);
+    if (slots_registered_) unregister_host(options_.message_slots);
     if (stop_page_ != nullptr) {
       api().host_unregister(stop_page_);
       ::munmap(stop_page_, kStopPageBytes);
@@ -339,7 +350,10 @@ void CudaRank::messages(const std::vector<Message>& messages, Stream stream,
     throw Error(ErrorCode::unsupported,
                 text("wanted messages, but no room was made for them",
                      whole_.runs(Family::messages) ? "" : ": ", whole_.lacks(Family::messages)));
-  const MessageSpread spread{message_channels(options_.ranks, whole_.most_message_blocks), tuning};
+  const MessageSpread spread{
+      message_channels(options_.ranks, whole_.most_message_blocks), tuning,
+      message_slots_ == 0 ? 0
+                          : std::min<std::uint32_t>(tuning.host_channels, kMessageHostChannels)};
   const std::vector<MessageArgs> launches =
       plan_messages(messages, options_.rank, options_.ranks, spread);
   const Current current(context_);
@@ -357,9 +371,10 @@ void CudaRank::launch_messages(MessageArgs args, Stream stream) {
     args.slots[rank] = at(ArenaPart::message_slots, rank);
     args.lines[rank] = at(ArenaPart::message_lines, rank);
   }
+  args.host_slots = reinterpret_cast<char*>(message_slots_);
   Spread wide;
   wide.threads = 2 * kMessageTeamThreads;
-  wide.blocks = args.channels * args.peers;
+  wide.blocks = message_blocks(args);
   if (!whole_.runs(Family::bulk_messages)) args.bulk = 0;
   wide.shared_bytes = args.bulk != 0 ? 2 * kMessageTeamBytes : 0;
   wide.programmatic = true;

@@ -41,6 +41,8 @@ struct CudaRankOptions {
   std::uint64_t exchange_ring_bytes = 0;  ///< behind them: large calls take both
   HostWords* host_words = nullptr;        ///< a page of zeros that all ranks map, for parts that
                                           ///< CPU cores reduce; null = none
+  std::byte* message_slots = nullptr;  ///< kMessageHostBytes that both ranks of two map, for long
+                                       ///< messages' share through host memory; null = none
   AgreedNumber::Words* share_words = nullptr;  ///< zeros that all ranks map, to agree on the share
                                                ///< of large calls through host memory; null = none
   bool orders_calls = true;       ///< false = who calls sees to the order between streams
@@ -176,6 +178,7 @@ class CudaRank : public EngineRank {
     work();
     order_.after(marker_, stream, place);
   }
+  void open_message_slots();
   void launch_messages(MessageArgs args, Stream stream);
   Stream upload() const { return upload_.front(); }
   void await_uploads(Stream stream);
@@ -192,7 +195,7 @@ class CudaRank : public EngineRank {
   std::unique_ptr<DeviceArena> arena_;
   std::unique_ptr<DeviceArena> later_;  // until has_later_, of the thread that makes it
   std::unique_ptr<KernelFamilies> families_;
-  std::vector<Stream> upload_;  // one, which brings plans to the GPU
+  std::vector<Stream> upload_;                         // one, which brings plans to the GPU
   std::vector<Stream> engine_streams_, lane_streams_;  // of copy engines and plans, once in use
   AgreedShare agreed_share_;
   EventMarker marker_{api()};
@@ -206,7 +209,8 @@ class CudaRank : public EngineRank {
   std::vector<std::byte*> host_rings_;  // by rank; so far as they are registered
   std::vector<DevicePointer> rings_;    // the same, as the device sees them
   EnginePath engine_path_;
-  bool words_registered_ = false;
+  bool words_registered_ = false, slots_registered_ = false;
+  DevicePointer message_slots_ = 0;           // of host memory; 0 = none
   std::shared_ptr<std::atomic<bool>> quiet_;  // the GPU has done all that it had to do at some time
   std::unique_ptr<Growth> growth_;            // last: its thread uses the others
 };

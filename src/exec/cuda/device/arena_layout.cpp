@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kKib = 1ull << 10, kMib = 1ull << 20, kPage = 4096;
 /// Words and their padding (arena.hpp), generously.
-constexpr std::uint64_t kWordBytes = 256 * kKib;
+constexpr std::uint64_t kWordBytes = 320 * kKib;
 
 std::uint64_t rounded(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 

@@ -14,21 +14,24 @@ namespace plait::cuda {
 struct MessageBulk {
   MessageTeam& end;
   const MessageWork& work;
-  const unsigned count;  ///< tiles of the message through this channel: all from end.moved on move
+  const unsigned count;  ///< tiles of the message through this channel: all from end.moved on move;
+                         ///< of a shared one, more than there are
   char* const room;      ///< shared memory of the team
 
   using Ring = BulkRing<kMessageStages>;
   static constexpr unsigned kAhead = kMessageStages - 1;
 
   /// Of a tile, what a bulk copy can move: all but a unit that the message's end cuts short.
-  __device__ unsigned whole_bytes(unsigned tile) const {
-    const unsigned long long whole = work.bytes / 16 - end.first(work, tile);
+  __device__ unsigned whole_bytes(unsigned number) const {
+    const unsigned long long whole = work.bytes / 16 - end.first(work, number);
     return 16 * static_cast<unsigned>(min(whole, static_cast<unsigned long long>(work.tile_units)));
   }
-  __device__ bool is_cut_short(unsigned tile) const {
-    return whole_bytes(tile) / 16 != end.length(work, tile);
+  __device__ bool is_cut_short(unsigned number) const {
+    return whole_bytes(number) / 16 != end.length(work, number);
   }
-  __device__ char* memory(unsigned tile) const { return work.memory + end.first(work, tile) * 16; }
+  __device__ char* memory(unsigned number) const {
+    return work.memory + end.first(work, number) * 16;
+  }
   __device__ char* slot(unsigned tile) const { return end.slot(end.tiles + tile); }
   /// False where the tile is not moved.
   __device__ bool await_open(unsigned tile) {
@@ -45,7 +48,7 @@ struct MessageBulk {
     const bool sends = end.side == kSend;
     const unsigned* const word = sends ? &end.mine().taken[end.channel][end.peer]
                                        : &end.mine().arrived[end.channel][end.peer];
-    const unsigned ahead = sends ? kMessageSlots : 0;
+    const unsigned ahead = sends ? end.slots() : 0;
     unsigned open = end.moved;
     while (open < count && !end.broken) {
       const unsigned now = peek_flag(word) + ahead - end.tiles;
@@ -55,12 +58,18 @@ struct MessageBulk {
       }
       load_flag(word);
       bulk_follows();
+      open = work.shared == 0 ? now
+             : sends          ? end.take_to_send(work, open, now)
+                              : end.take_to_receive(open, now);
       __threadfence_block();
-      open = now;
       end.shared.open = open;
       end.patience.began_ns = 0;
+      if (open == now) continue;
+      end.shared.over = 1;
+      break;
     }
-    if (end.shared.leaves != 0) end.shared.limit = open;
+    __threadfence_block();
+    if (end.shared.leaves != 0 || end.shared.over != 0) end.shared.limit = open;
   }
   /// One thread: what has been moved, in order. Slots that were read are free without a fence, as
   /// only loads come before.
@@ -72,13 +81,20 @@ struct MessageBulk {
     for (unsigned told = end.moved; told < count;) {
       unsigned next = told;
       while (next < count && end.shared.done[next % kMessageMovers] > next) ++next;
-      if (next == told) {
-        if (end.shared.limit <= told || end.patience.given_up(end.args.state)) return;
+      const bool all_told = next == told && end.shared.limit <= told;  // looked at once
+      const bool is_over = all_told && end.shared.over != 0;
+      if (next == told && !is_over) {
+        if (all_told || end.patience.given_up(end.args.state)) return;
         continue;
       }
+      // The end of a shared message takes a slot as a tile does.
+      for (unsigned tile = told; sends && work.shared != 0 && tile < next; ++tile)
+        end.tell_number(tile, end.number(work, tile));
+      if (sends && is_over) end.tell_number(told, kNoTile);
       if (sends) fence_before_flags();
-      told = next;
+      told = is_over ? told + 1 : next;
       store_flag_relaxed(word, end.tiles + told);
+      if (is_over) return;
     }
   }
 
@@ -88,11 +104,12 @@ struct MessageBulk {
     Ring ring(room + mover * kMessageStages * kBulkBytes, end.shared.barriers[mover]);
     unsigned next = end.moved + mover, next_at = 0;
     const auto load_ahead = [&] {
-      while (next < count && ring.held() < kAhead && (kSends || next < end.shared.open)) {
-        if (!kSends) __threadfence_block();
-        const unsigned bytes = whole_bytes(next);
+      const bool any = kSends && work.shared == 0;  // else those that are open
+      while (next < count && ring.held() < kAhead && (any || next < end.shared.open)) {
+        if (!any) __threadfence_block();
+        const unsigned number = end.number(work, next), bytes = whole_bytes(number);
         if (next_at < bytes)
-          ring.load((kSends ? memory(next) : slot(next)) + next_at,
+          ring.load((kSends ? memory(number) : slot(next)) + next_at,
                     min(kBulkBytes, bytes - next_at));
         next_at += kBulkBytes;
         if (next_at < bytes) continue;
@@ -103,14 +120,14 @@ struct MessageBulk {
     for (unsigned tile = end.moved + mover; tile < count; tile += kMessageMovers) {
       load_ahead();
       if (!await_open(tile)) break;
-      const unsigned bytes = whole_bytes(tile);
-      char* const to = kSends ? slot(tile) : memory(tile);
+      const unsigned number = end.number(work, tile), bytes = whole_bytes(number);
+      char* const to = kSends ? slot(tile) : memory(number);
       for (unsigned at = 0; at < bytes; at += kBulkBytes) {
         load_ahead();
         ring.await_load();
         ring.store(to + at, min(kBulkBytes, bytes - at));
       }
-      if (is_cut_short(tile)) move_tail<kSends>(tile, bytes);
+      if (is_cut_short(number)) move_tail<kSends>(tile, number, bytes);
       if (kSends) {
         load_ahead();
         wait_bulk_stores<false>(0);
@@ -122,8 +139,8 @@ struct MessageBulk {
   }
   /// The unit that the end of the message cuts short.
   template <bool kSends>
-  __device__ void move_tail(unsigned tile, unsigned whole) const {
-    char* const at = memory(tile);
+  __device__ void move_tail(unsigned tile, unsigned number, unsigned whole) const {
+    char* const at = memory(number);
     const unsigned long long bytes = whole + work.bytes % 16;
     if (kSends) {
       const Unit unit = load_any(at, whole / 16, bytes, false, work.element);
@@ -138,6 +155,7 @@ struct MessageBulk {
     if (end.team.lane == 0) {
       end.shared.open = end.moved;
       end.shared.limit = ~0u;
+      end.shared.over = 0;
       for (int mover = 0; mover < kMessageMovers; ++mover) end.shared.done[mover] = 0;
     }
     end.team.meet();
@@ -154,7 +172,7 @@ struct MessageBulk {
     }
     end.broken = end.team.any(end.broken);
     const unsigned limit = end.shared.limit;
-    if (end.broken) end.moved = min(count, limit);
+    end.moved = end.shared.over != 0 ? limit + 1 : min(count, limit);
   }
 };
 

@@ -18,25 +18,32 @@ namespace {
 /// Flag::index of a channel's words: of tiles, or of messages by lines.
 enum WordRow : int { kArrived, kTaken, kLinesArrived, kLinesTaken };
 int word_index(WordRow row, std::uint32_t channel) {
-  return kMessageWords + row * kMessageChannels + static_cast<int>(channel);
+  return kMessageWords + row * kMessageRows + static_cast<int>(channel);
 }
+
+bool through_host(std::uint32_t channel) { return channel >= kMessageChannels; }
 
 class MessagePlan {
  public:
   MessagePlan(const Topology& topology, const Request& request, const MessageSpread& spread,
-              std::uint32_t calls_before)
+              std::uint32_t calls_before, std::uint32_t host_tiles)
       : b_(topology, request, "messages"),
+        topology_(topology),
+        devices_(request.devices),
         spread_(spread),
         calls_before_(calls_before),
         bytes_(request.count * bytes_of(request.type)),
         cut_(cut_message(bytes_, spread)),
-        depth_(cut_.by_lines ? kMessageLineDepth : kMessageSlots),
         slot_bytes_(cut_.by_lines ? kMessageLineUnits * 16 : kMessageSlotBytes) {
+    share_out(host_tiles);
     const auto others = static_cast<std::uint64_t>(request.ranks - 1);
     for (int rank = 0; rank < request.ranks; ++rank) {
       shapes_.push_back(hop_shape(request, rank));
       slots_.push_back(
-          b_.alloc(Space::scratch, rank, others * spread.channels * depth_ * slot_bytes_));
+          b_.alloc(Space::scratch, rank, others * spread.channels * depth(0) * slot_bytes_));
+      if (cut_.shared)
+        host_slots_.push_back(b_.alloc(
+            Space::ring, rank, spread.host_channels * depth(kMessageChannels) * slot_bytes_));
     }
   }
 
@@ -49,12 +56,11 @@ class MessagePlan {
                 b_.output(from, {shape.own_to, shape.own_bytes}),
                 b_.input(from, {shape.own_from, shape.own_bytes}));
       for (int to = 0; to < ranks; ++to)
-        for (std::uint32_t channel = 0; channel < cut_.channels && sends(shape, ranks, from, to);
-             ++channel)
-          write_channel(from, to, channel);
+        for (const auto& [channel, tiles] : tiles_of_)
+          if (sends(shape, ranks, from, to)) write_channel(from, to, channel, tiles);
     }
     b_.kernel("messages");
-    if (cut_.channels != 0) b_.param("blocks", cut_.channels);
+    if (!tiles_of_.empty()) b_.param("blocks", static_cast<std::int64_t>(tiles_of_.size()));
     if (cut_.by_lines) b_.param("line_bytes", kFlaggedLineBytes);
     Plan plan = b_.build();
     look_back(plan);
@@ -64,38 +70,79 @@ class MessagePlan {
 
  private:
   std::uint64_t tile_bytes() const { return std::uint64_t{cut_.tile_units} * 16; }
-  std::uint32_t tiles_through(std::uint32_t channel) const {
+  /// Which tiles go through which channel, in order: each has its own, and host channels take the
+  /// last of each in turn, as long as there are so many for them.
+  void share_out(std::uint32_t host_tiles) {
     const auto all = static_cast<std::uint32_t>((bytes_ + tile_bytes() - 1) / tile_bytes());
-    return all > channel ? (all - channel - 1) / cut_.channels + 1 : 0;
+    for (std::uint32_t channel = 0; channel < cut_.channels; ++channel)
+      for (std::uint32_t number = channel; number < all; number += cut_.channels)
+        tiles_of_[channel].push_back(number);
+    if (!cut_.shared) return;
+    for (std::uint32_t host = 0; host < spread_.host_channels; ++host)
+      tiles_of_[kMessageChannels + host];  // which ends, with tiles or without
+    for (std::uint32_t i = 0; i < std::min(host_tiles, all); ++i) {
+      std::vector<std::uint32_t>& own = tiles_of_[i % cut_.channels];
+      tiles_of_[kMessageChannels + i % spread_.host_channels].push_back(own.back());
+      own.pop_back();
+    }
+  }
+  std::uint32_t depth(std::uint32_t channel) const {
+    return cut_.by_lines           ? kMessageLineDepth
+           : through_host(channel) ? kMessageHostSlots
+                                   : kMessageSlots;
+  }
+  /// Tiles that lie in a channel's slots in a call: the end of a shared message takes one too.
+  std::uint32_t taken_by(const std::vector<std::uint32_t>& tiles) const {
+    return static_cast<std::uint32_t>(tiles.size()) + (cut_.shared ? 1 : 0);
   }
   Region slot(int from, int to, std::uint32_t channel, std::uint32_t tile,
               std::uint64_t bytes) const {
+    const std::uint32_t turn =
+        (calls_before_ * taken_by(tiles_of_.at(channel)) + tile) % depth(channel);
+    const auto owner = static_cast<std::size_t>(to);
+    if (through_host(channel))
+      return slice(host_slots_[owner],
+                   {((channel - kMessageChannels) * depth(channel) + turn) * slot_bytes_, bytes});
     const auto place = static_cast<std::uint32_t>(place_among_others(to, from));
-    const std::uint32_t turn = (calls_before_ * tiles_through(channel) + tile) % depth_;
-    const std::uint64_t index = (place * spread_.channels + channel) * depth_ + turn;
-    return slice(slots_[static_cast<std::size_t>(to)], {index * slot_bytes_, bytes});
+    const std::uint64_t index = (place * spread_.channels + channel) * depth(channel) + turn;
+    return slice(slots_[owner], {index * slot_bytes_, bytes});
   }
 
-  void write_channel(int from, int to, std::uint32_t channel) {
+  /// Into a slot, or out of it: of a host channel down to it, or up.
+  void put(int lane, const Region& dst, const Region& src, int from, int to) {
+    const bool down = dst.space == Space::ring, up = src.space == Space::ring;
+    if (!down && !up) return b_.copy(lane, dst, src);
+    const auto device = [&](int rank) { return devices_[static_cast<std::size_t>(rank)]; };
+    for (const Path& path : paths_between(topology_, device(from), device(to)))
+      if (path.kind == PathKind::host && path.links.size() == 2)
+        return b_.copy(lane, dst, src, path, down ? 0 : 1);
+    throw Error(ErrorCode::unsupported,
+                text("wanted a path through host memory from device ", device(from), " to ",
+                     device(to), ", topology ", topology_.name, " has none"));
+  }
+
+  void write_channel(int from, int to, std::uint32_t channel,
+                     const std::vector<std::uint32_t>& tiles) {
     const int out = b_.lane(from, LaneKind::kernel, text("send ", to, "/", channel));
     const int in = b_.lane(to, LaneKind::kernel, text("receive ", from, "/", channel));
     const HopShape& shape = shapes_[static_cast<std::size_t>(from)];
     const std::uint64_t part = static_cast<std::uint64_t>(to) * shape.part_stride;
     const std::uint64_t place = static_cast<std::uint64_t>(from) * shape.place_stride;
     std::vector<Event> taken;
-    for (std::uint32_t tile = 0; tile < tiles_through(channel); ++tile) {
-      const std::uint64_t at = (channel + std::uint64_t{tile} * cut_.channels) * tile_bytes();
+    for (std::uint32_t tile = 0; tile < taken_by(tiles); ++tile) {
+      const bool is_end = tile == tiles.size();
+      const std::uint64_t at = is_end ? 0 : tiles[tile] * tile_bytes();
       const std::uint64_t bytes = std::min(tile_bytes(), bytes_ - at);
       const Region held = slot(from, to, channel, tile, bytes);
-      if (tile >= depth_) b_.wait(out, taken[tile - depth_]);
-      b_.copy(out, held, b_.input(from, {part + at, bytes}));
+      if (tile >= depth(channel)) b_.wait(out, taken[tile - depth(channel)]);
+      if (!is_end) put(out, held, b_.input(from, {part + at, bytes}), from, to);
       const Event arrived = b_.signal(out, to);
       b_.wait(in, arrived);
-      b_.copy(in, b_.output(to, {place + at, bytes}), held);
+      if (!is_end) put(in, b_.output(to, {place + at, bytes}), held, from, to);
       taken.push_back(b_.signal(in, from));
       words_[arrived.flag] = word_index(cut_.by_lines ? kLinesArrived : kArrived, channel);
       words_[taken.back().flag] = word_index(cut_.by_lines ? kLinesTaken : kTaken, channel);
-      taken_of_[{from, arrived.flag}] = taken.back().flag;
+      taken_of_[{from, arrived.flag}] = {taken.back().flag, depth(channel)};
     }
   }
 
@@ -104,17 +151,17 @@ class MessagePlan {
     for (Lane& lane : plan.lanes) {
       std::vector<Op> ops;
       std::uint32_t tile = 0;
-      for (std::size_t i = 0; i < lane.ops.size(); ++i) {
-        const bool tells = i + 1 < lane.ops.size() && lane.ops[i + 1].kind == OpKind::signal;
+      for (const Op& op : lane.ops) {
+        ops.push_back(op);
         const auto found =
-            tells ? taken_of_.find({lane.rank, lane.ops[i + 1].flag}) : taken_of_.end();
-        if (found != taken_of_.end() && lane.ops[i].kind == OpKind::copy && tile++ < depth_) {
-          Op& wait = ops.emplace_back();
-          wait.kind = OpKind::wait;
-          wait.flag = found->second;
-          wait.before = depth_ - tile;
-        }
-        ops.push_back(lane.ops[i]);
+            op.kind == OpKind::signal ? taken_of_.find({lane.rank, op.flag}) : taken_of_.end();
+        if (found == taken_of_.end() || tile++ >= found->second.depth) continue;
+        Op wait{};
+        wait.kind = OpKind::wait;
+        wait.flag = found->second.flag;
+        wait.before = found->second.depth - tile;
+        const bool copied = ops.size() > 1 && ops[ops.size() - 2].kind == OpKind::copy;
+        ops.insert(ops.end() - (copied ? 2 : 1), wait);
       }
       lane.ops = std::move(ops);
     }
@@ -126,33 +173,39 @@ class MessagePlan {
       for (Op& op : lane.ops)
         if (op.kind == OpKind::signal || op.kind == OpKind::wait)
           op.flag.index = words_.at(op.flag);
-    for (std::uint32_t channel = 0; channel < cut_.channels; ++channel)
+    for (const auto& [channel, tiles] : tiles_of_)
       for (const WordRow row :
            {cut_.by_lines ? kLinesArrived : kArrived, cut_.by_lines ? kLinesTaken : kTaken})
-        plan.counts[word_index(row, channel)] = tiles_through(channel);
+        plan.counts[word_index(row, channel)] = taken_by(tiles);
   }
 
   Builder b_;
+  const Topology& topology_;
+  const std::vector<int> devices_;
   const MessageSpread& spread_;
   std::uint32_t calls_before_;
   std::uint64_t bytes_;  ///< of a message
   MessageCut cut_;
-  std::uint32_t depth_;
   std::uint64_t slot_bytes_;
+  std::map<std::uint32_t, std::vector<std::uint32_t>> tiles_of_;  // by channel: their numbers
   std::vector<HopShape> shapes_;
-  std::vector<Region> slots_;                      // by rank
-  std::map<Flag, int> words_;                      // as the builder numbers them -> index
-  std::map<std::pair<int, Flag>, Flag> taken_of_;  // sender, word it raises -> its peer's answer
+  std::vector<Region> slots_, host_slots_;  // by rank
+  std::map<Flag, int> words_;               // as the builder numbers them -> index
+  struct Answer {
+    Flag flag;
+    std::uint32_t depth;  // tiles under way
+  };
+  std::map<std::pair<int, Flag>, Answer> taken_of_;  // sender, word it raises -> its peer's
 };
 
 }  // namespace
 
 Plan message_plan(const Topology& topology, const Request& request, const MessageSpread& spread,
-                  std::uint32_t calls_before) {
+                  std::uint32_t calls_before, std::uint32_t host_tiles) {
   if (reduces(request.collective))
     throw Error(ErrorCode::unsupported,
                 text("wanted a collective that only moves, found ", name_of(request.collective)));
-  return MessagePlan(topology, request, spread, calls_before).write();
+  return MessagePlan(topology, request, spread, calls_before, host_tiles).write();
 }
 
 }  // namespace plait::cuda

@@ -19,7 +19,8 @@ constexpr std::uint64_t kLeastLines = kMessageTeamThreads;
 constexpr std::uint64_t kLeastTileUnits = kBulkBytes / 16;
 
 /// Long messages want fewer slots: in both directions at once, what lies in all of them no longer
-/// fits the cache beside what is read and written (bench/NOTES.md).
+/// fits the cache beside what is read and written. Shared ones want them all the same, since a
+/// fence takes longer beside stores to host memory (bench/NOTES.md).
 constexpr std::uint64_t kLongBytes = 512ull << 20;
 constexpr std::uint32_t kLongChannels = 16;
 
@@ -43,6 +44,7 @@ MessageWork work_of(const Message& message, const Message* kept, const MessageSp
   work.channels = cut.channels;
   work.tile_units = cut.tile_units;
   work.by_lines = cut.by_lines ? 1 : 0;
+  work.shared = cut.shared ? 1 : 0;
   work.peer = static_cast<std::uint32_t>(message.peer);
   work.side = message.sends ? kSend : kReceive;
   std::uint64_t bits = address(message.memory) | message.bytes;
@@ -120,6 +122,18 @@ void add_peer(Together& all, Queues& queues, int peer, int rank, std::size_t mos
   if (count() != before) args.peer[args.peers++] = static_cast<std::uint8_t>(peer);
 }
 
+/// What a rank sends itself has that many fewer, so that the launch has room for them.
+void set_blocks(MessageArgs& args, int rank, std::uint32_t host_channels) {
+  std::uint32_t end = 0;
+  for (std::uint32_t place = 0; place < args.peers; ++place) {
+    if (args.peer[place] != rank)
+      end += args.channels + host_channels;
+    else
+      end += args.channels > host_channels ? args.channels - host_channels : 1;
+    args.block_end[place] = static_cast<std::uint8_t>(end);
+  }
+}
+
 /// The next messages of all peers. A GPU gives its SMs to blocks in this order, perhaps to few at a
 /// time: so ranks come in pairs, each in one pair a turn, and all go through the turns alike. Where
 /// all are in the same group, the blocks that come first can then go on, and no team need leave its
@@ -135,10 +149,13 @@ Together next_together(Queues& queues, int rank, int ranks, const MessageSpread&
   for (int turn = 0; turn < ranks; ++turn)
     add_peer(all, queues, (turn - rank + ranks) % ranks, rank, most, spread);
   all.args.all_channels = spread.channels;
+  bool is_shared = false;
   for (const MessageWork& work : all.works) {
     all.args.channels = std::max(all.args.channels, work.channels);
     if (work.side != kKeep && work.by_lines == 0) all.args.bulk = 1;
+    is_shared = is_shared || (work.side != kKeep && work.shared != 0);
   }
+  set_blocks(all.args, rank, is_shared ? spread.host_channels : 0);
   return all;
 }
 
@@ -147,7 +164,7 @@ void add_launches(std::vector<MessageArgs>& launches, const Together& all) {
   for (std::size_t begin = 0; begin < all.works.size(); begin += kMessageWorks) {
     const bool is_last = all.works.size() - begin <= kMessageWorks;
     MessageArgs args = is_last ? all.args : MessageArgs{};
-    if (!is_last) args.notes = args.channels = args.peers = 1;  // one block
+    if (!is_last) args.notes = args.channels = args.peers = args.block_end[0] = 1;  // one block
     args.noted = static_cast<std::uint32_t>(begin);
     args.work_count =
         static_cast<std::uint32_t>(std::min<std::size_t>(all.works.size() - begin, kMessageWorks));
@@ -167,6 +184,10 @@ std::uint32_t message_channels(int ranks, unsigned most_blocks) {
   return channels;
 }
 
+bool has_host_channels(int ranks, unsigned most_blocks) {
+  return ranks == 2 && (most_blocks == 0 || most_blocks >= unsigned{kMessageRows});
+}
+
 bool messages_beat_nccl(int ranks, unsigned most_blocks) {
   return ranks == 2 && message_channels(ranks, most_blocks) == kMessageChannels;
 }
@@ -174,10 +195,13 @@ bool messages_beat_nccl(int ranks, unsigned most_blocks) {
 MessageCut cut_message(std::uint64_t bytes, const MessageSpread& spread) {
   MessageCut cut;
   const std::uint64_t units = (bytes + 15) / 16;
+  // A shared one has tiles for all channels, so each team counts them all.
+  cut.shared = spread.host_channels != 0 && bytes >= spread.tuning.shared_from &&
+               units >= std::uint64_t{spread.channels} * spread.tuning.tile_units;
   const std::uint64_t channels =
-      bytes < kLongBytes ? spread.channels : std::min(spread.channels, kLongChannels);
+      bytes < kLongBytes || cut.shared ? spread.channels : std::min(spread.channels, kLongChannels);
   const std::uint64_t share = (units + channels - 1) / channels;
-  cut.by_lines = bytes <= spread.tuning.lines_upto && share <= kMessageLineUnits;
+  cut.by_lines = !cut.shared && bytes <= spread.tuning.lines_upto && share <= kMessageLineUnits;
   cut.tile_units = static_cast<std::uint32_t>(
       cut.by_lines
           ? std::max(share, kLeastLines)
@@ -186,6 +210,8 @@ MessageCut cut_message(std::uint64_t bytes, const MessageSpread& spread) {
       static_cast<std::uint32_t>(std::min(channels, (units + cut.tile_units - 1) / cut.tile_units));
   return cut;
 }
+
+unsigned message_blocks(const MessageArgs& args) { return args.block_end[args.peers - 1]; }
 
 std::uint64_t message_slot_bytes(int ranks, std::uint32_t channels) {
   return static_cast<std::uint64_t>(ranks - 1) * channels * kMessageSlots * kMessageSlotBytes;

@@ -8,6 +8,7 @@
 #include "exec/cuda/device/units.cuh"
 #include "exec/cuda/lines/fused.cuh"
 #include "exec/cuda/messages/message_ends.cuh"
+#include "exec/cuda/messages/message_share.cuh"
 
 namespace plait::cuda {
 
@@ -16,12 +17,14 @@ struct MessageTeamShared {
   unsigned long long barriers[kMessageMovers][kMessageStages];
   MessageWork works[2];    ///< the one that is served, by parity of its number
   volatile unsigned open;  ///< tiles of this message that may be moved: there is room, or they came
-  volatile unsigned done[kMessageMovers];  ///< 1 + the last tile that each has moved
-  volatile unsigned limit;                 ///< tiles from here on are not moved: the team leaves
-  volatile unsigned block;                 ///< whose end is served; or kNoBlock
-  volatile unsigned leaves;                ///< not 0: this end, as others need the team
-  volatile unsigned long long since_ns;    ///< when the wait began in which it does
-  volatile unsigned covers;                ///< not 0: sees to ends that were left
+  volatile unsigned done[kMessageMovers];    ///< 1 + the last tile that each has moved
+  volatile unsigned limit;                   ///< tiles from here on are not moved: the team leaves,
+  volatile unsigned over;                    ///< not 0: or a shared message is over here
+  volatile unsigned numbers[kMessageSlots];  ///< of open tiles of a shared message, by their places
+  volatile unsigned block;                   ///< whose end is served; or kNoBlock
+  volatile unsigned leaves;                  ///< not 0: this end, as others need the team
+  volatile unsigned long long since_ns;      ///< when the wait began in which it does
+  volatile unsigned covers;                  ///< not 0: sees to ends that were left
 };
 
 /// Threads that serve an end: one direction of one channel to or from one rank.
@@ -30,14 +33,16 @@ struct MessageTeam {
   MessageTeamShared& shared;
   Team team;
   unsigned side;
-  unsigned channel;
+  unsigned channel;  // and the row of its words: host channels come behind all others
   int peer;
+  unsigned blocks;  // of this peer
   unsigned next_work, end_work;
-  unsigned moved;         // tiles of the next work, as it was taken up
-  unsigned lines, tiles;  // through here so far, in all calls
-  unsigned lines_taken;   // one thread's: as seen at the beginning
-  unsigned begun;         // one thread's: MessageFlags::begun before this block
-  bool broken;            // nothing goes on here
+  unsigned moved;                 // tiles of the next work, as it was taken up
+  unsigned lines, tiles, shares;  // through here so far, in all calls
+  unsigned lines_taken;           // one thread's: as seen at the beginning
+  unsigned next_channel;          // one thread's, of a host channel: whose tile it takes next
+  unsigned begun;                 // one thread's: MessageFlags::begun before this block
+  bool broken;                    // nothing goes on here
   Patience patience;
 
   __device__ MessageTeam(const MessageArgs& given, MessageTeamShared& between, const Team& threads,
@@ -45,7 +50,6 @@ struct MessageTeam {
       : args(given), shared(between), team(threads), side(direction) {
     begun = threadIdx.x == 0 ? atomicAdd(&mine().begun, 1u) : 0;  // not waited for here
     begin(index);
-    next_work = args.first[side][index / args.channels];
     moved = 0;
     broken = has_ended(args.state);
     if (team.lane != 0) return;
@@ -54,11 +58,18 @@ struct MessageTeam {
     shared.covers = 0;
   }
   __device__ void begin(unsigned block) {
-    channel = block % args.channels;
-    peer = args.peer[block / args.channels];
-    end_work = args.end[side][block / args.channels];
+    unsigned place = 0, before = 0;
+    while (block >= args.block_end[place]) before = args.block_end[place++];
+    blocks = args.block_end[place] - before;
+    channel = block - before;
+    if (channel >= args.channels) channel += kMessageChannels - args.channels;
+    next_channel = channel * kMessageHostChannels;  // not where the other host channels begin
+    peer = args.peer[place];
+    next_work = args.first[side][place];
+    end_work = args.end[side][place];
     lines = mine().lines[side][channel][peer];
     tiles = mine().tiles[side][channel][peer];
+    shares = mine().shares[side][channel][peer];
     // Under way together with these counts, not after them.
     lines_taken =
         side == kSend && team.lane == 0 ? load_flag(&mine().lines_taken[channel][peer]) : 0;
@@ -74,7 +85,14 @@ struct MessageTeam {
   }
   __device__ int owner() const { return side == kSend ? peer : args.rank; }
   __device__ int sender() const { return side == kSend ? args.rank : peer; }
+  __device__ bool through_host() const { return channel >= kMessageChannels; }
+  __device__ unsigned slots() const { return through_host() ? kMessageHostSlots : kMessageSlots; }
   __device__ char* slot(unsigned tile) const {
+    if (through_host()) {
+      const unsigned at = owner() * kMessageHostChannels + channel - kMessageChannels;
+      return args.host_slots + (at * kMessageHostSlots + tile % kMessageHostSlots) *
+                                   static_cast<unsigned long long>(kMessageSlotBytes);
+    }
     const auto at = index(owner(), sender()) * kMessageSlots + tile % kMessageSlots;
     return args.slots[owner()] + at * kMessageSlotBytes;
   }
@@ -82,17 +100,21 @@ struct MessageTeam {
     const auto at = index(owner(), sender()) * kMessageLineDepth + message % kMessageLineDepth;
     return args.lines[owner()] + (at * kMessageLineUnits + unit) * FlaggedLine::kBytes;
   }
-  /// Tiles of a message that go through here.
-  __device__ unsigned tiles_of(const MessageWork& work) const {
+  /// Tiles of a message that are a channel's: all that go through it, but of a shared one.
+  __device__ static unsigned tiles_of(const MessageWork& work, unsigned channel) {
     const unsigned long long units = (work.bytes + 15) / 16,
                              all = (units + work.tile_units - 1) / work.tile_units;
     return all > channel ? static_cast<unsigned>((all - channel - 1) / work.channels + 1) : 0;
   }
-  __device__ unsigned long long first(const MessageWork& work, unsigned tile) const {
-    return (channel + static_cast<unsigned long long>(tile) * work.channels) * work.tile_units;
+  /// In the message, of a channel's tile.
+  __device__ static unsigned number_of(const MessageWork& work, unsigned channel, unsigned tile) {
+    return channel + tile * work.channels;
   }
-  __device__ unsigned length(const MessageWork& work, unsigned tile) const {
-    const unsigned long long units = (work.bytes + 15) / 16 - first(work, tile);
+  __device__ static unsigned long long first(const MessageWork& work, unsigned number) {
+    return static_cast<unsigned long long>(number) * work.tile_units;
+  }
+  __device__ static unsigned length(const MessageWork& work, unsigned number) {
+    const unsigned long long units = (work.bytes + 15) / 16 - first(work, number);
     return static_cast<unsigned>(min(units, static_cast<unsigned long long>(work.tile_units)));
   }
 
@@ -133,7 +155,7 @@ struct MessageTeam {
     broken = team.any(broken);
   }
   __device__ void send_lines(const MessageWork& work) {
-    const unsigned message = lines, limit = length(work, 0), step = kTogether * team.threads;
+    const unsigned message = lines, limit = length(work, channel), step = kTogether * team.threads;
     const bool whole = is_aligned(work.memory);
     for (unsigned at = 0; at < limit; at += step) {
       Unit held[kTogether];
@@ -141,7 +163,8 @@ struct MessageTeam {
       for (unsigned u = 0; u < kTogether; ++u) {
         const unsigned unit = at + u * team.threads + team.lane;
         if (unit < limit)
-          held[u] = load_any(work.memory, first(work, 0) + unit, work.bytes, whole, work.element);
+          held[u] =
+              load_any(work.memory, first(work, channel) + unit, work.bytes, whole, work.element);
       }
       if (at == 0) await_lines_taken(message + 1 - kMessageLineDepth);  // it lay in the same place
       if (broken) return;
@@ -154,7 +177,7 @@ struct MessageTeam {
     }
   }
   __device__ void take_lines(const MessageWork& work) {
-    const unsigned message = lines, limit = length(work, 0), step = kTogether * team.threads;
+    const unsigned message = lines, limit = length(work, channel), step = kTogether * team.threads;
     const bool whole = is_aligned(work.memory);
     for (unsigned at = team.lane; at < limit && !broken; at += step) {
       Unit got[kTogether];
@@ -172,8 +195,8 @@ struct MessageTeam {
 #pragma unroll
       for (unsigned u = 0; u < kTogether; ++u)
         if (at + u * team.threads < limit)
-          store_any(work.memory, first(work, 0) + at + u * team.threads, got[u], work.bytes, whole,
-                    work.element);
+          store_any(work.memory, first(work, channel) + at + u * team.threads, got[u], work.bytes,
+                    whole, work.element);
     }
     broken = team.any(broken);
     // No fence: only loads come before, and these have ended when their flags were looked at.
@@ -181,24 +204,86 @@ struct MessageTeam {
       store_flag_relaxed(&theirs().lines_taken[channel][args.rank], message + 1);
   }
 
+  // --- tiles of shared messages (message_share.cuh) ----------------------------------------------
+  // One thread. A sender asks for no more than it has slots for.
+
+  /// Takes tiles to send, so that the end has up to `most`; it has `have`. Returns how many it has
+  /// then: fewer, where the message is over here. Their numbers are shown to the team.
+  __device__ unsigned take_to_send(const MessageWork& work, unsigned have, unsigned most) {
+    if (!through_host()) {
+      const unsigned now = claim_front(&mine().claims[channel][peer], shares + 1,
+                                       tiles_of(work, channel), have, most);
+      for (; have < now; ++have)
+        shared.numbers[have % kMessageSlots] = number_of(work, channel, have);
+      return now;
+    }
+    for (unsigned left = work.channels; have < most && left != 0; ++next_channel) {
+      next_channel %= work.channels;
+      const unsigned tile =
+          claim_end(&mine().claims[next_channel][peer], shares + 1, tiles_of(work, next_channel));
+      if (tile == kNoTile) {
+        --left;
+        continue;
+      }
+      shared.numbers[have++ % kMessageSlots] = number_of(work, next_channel, tile);
+      left = work.channels;
+    }
+    return have;
+  }
+  /// The same of tiles that have come.
+  __device__ unsigned take_to_receive(unsigned have, unsigned most) {
+    for (; have < most; ++have) {
+      const unsigned number = peek_flag(&mine().numbers[channel][peer][(tiles + have) % slots()]);
+      if (number == kNoTile) break;
+      shared.numbers[have % kMessageSlots] = number;
+    }
+    return have;
+  }
+  /// Before the peer is told that the tile is there.
+  __device__ void tell_number(unsigned tile, unsigned number) const {
+    store_flag_relaxed(&theirs().numbers[channel][args.rank][(tiles + tile) % slots()], number);
+  }
+  /// Of a tile that is open; of a message that is not shared, of any.
+  __device__ unsigned number(const MessageWork& work, unsigned tile) const {
+    return work.shared != 0 ? shared.numbers[tile % kMessageSlots] : number_of(work, channel, tile);
+  }
+
   // --- tiles that bulk copies cannot move, by all threads ----------------------------------------
 
+  /// All threads: the number of the next tile of any message; kNoTile of a shared one that is over.
+  template <class Take>
+  __device__ unsigned next_number(const MessageWork& work, Take take) {
+    if (work.shared == 0) return number_of(work, channel, moved);
+    if (team.lane == 0) shared.over = take(moved, moved + 1) == moved ? 1 : 0;
+    team.meet();
+    return shared.over != 0 ? unsigned{kNoTile} : shared.numbers[moved % kMessageSlots];
+  }
   __device__ void send_tiles(const MessageWork& work, unsigned count) {
-    for (; moved < count; ++moved) {
-      await_together(&mine().taken[channel][peer], tiles + moved + 1 - kMessageSlots);
+    for (bool over = false; moved < count && !over; ++moved) {
+      await_together(&mine().taken[channel][peer], tiles + moved + 1 - slots());
       if (broken) return;
-      put_units(team, slot(tiles + moved), work.memory, work.bytes, first(work, moved),
-                length(work, moved), work.element);
+      const unsigned number = next_number(
+          work, [&](unsigned have, unsigned most) { return take_to_send(work, have, most); });
+      over = number == kNoTile;
+      if (!over)
+        put_units(team, slot(tiles + moved), work.memory, work.bytes, first(work, number),
+                  length(work, number), work.element);
       team.meet();
-      if (team.lane == 0) store_flag(&theirs().arrived[channel][args.rank], tiles + moved + 1);
+      if (team.lane != 0) continue;
+      if (work.shared != 0) tell_number(moved, number);
+      store_flag(&theirs().arrived[channel][args.rank], tiles + moved + 1);
     }
   }
   __device__ void take_tiles(const MessageWork& work, unsigned count) {
-    for (; moved < count; ++moved) {
+    for (bool over = false; moved < count && !over; ++moved) {
       await_together(&mine().arrived[channel][peer], tiles + moved + 1);
       if (broken) return;
-      take_units(team, work.memory, work.bytes, first(work, moved), slot(tiles + moved),
-                 length(work, moved), work.element);
+      const unsigned number = next_number(
+          work, [&](unsigned have, unsigned most) { return take_to_receive(have, most); });
+      over = number == kNoTile;
+      if (!over)
+        take_units(team, work.memory, work.bytes, first(work, number), slot(tiles + moved),
+                   length(work, number), work.element);
       team.meet();
       if (team.lane == 0) store_flag(&theirs().taken[channel][args.rank], tiles + moved + 1);
     }
@@ -208,8 +293,7 @@ struct MessageTeam {
   __device__ void keep(const MessageWork& work) const {
     if (work.memory == work.kept) return;
     const bool whole = is_aligned(work.memory) && is_aligned(work.kept);
-    const unsigned long long units = (work.bytes + 15) / 16,
-                             stride = 2ull * args.channels * team.threads;
+    const unsigned long long units = (work.bytes + 15) / 16, stride = 2ull * blocks * team.threads;
     for (unsigned long long i = (channel * 2ull + side) * team.threads + team.lane; i < units;
          i += kTogether * stride) {
       Unit held[kTogether];
@@ -235,7 +319,7 @@ struct MessageTeam {
   template <class Bulk>
   __device__ void serve(const MessageWork& work, Bulk bulk) {
     if (work.side == kKeep) return keep(work);
-    if (channel >= work.channels) return;
+    if (through_host() ? work.shared == 0 : channel >= work.channels) return;
     if (work.by_lines != 0) {
       if (side == kSend)
         send_lines(work);
@@ -244,14 +328,17 @@ struct MessageTeam {
       if (!broken) ++lines;
       return;
     }
-    const unsigned count = tiles_of(work);
+    // A shared message is over where its sender says so.
+    const unsigned count = work.shared != 0 ? kNoTile / 2 : tiles_of(work, channel);
     if (!bulk(*this, work, count)) {
       if (side == kSend)
         send_tiles(work, count);
       else
         take_tiles(work, count);
     }
-    if (!broken) tiles += count;
+    if (broken) return;
+    tiles += moved;
+    shares += work.shared;
   }
   /// All of this end's messages, in order, as far as they go.
   template <class Bulk>
@@ -268,6 +355,7 @@ struct MessageTeam {
     if (team.lane != 0 || peer == args.rank) return;
     mine().lines[side][channel][peer] = lines;
     mine().tiles[side][channel][peer] = tiles;
+    mine().shares[side][channel][peer] = shares;
     if (!broken || shared.leaves == 0) return;
     mine().places[side][shared.block] = {next_work, moved, shared.since_ns};
     shared.covers = leave_end(&mine(), side, shared.block, gridDim.x) ? 0 : 1;

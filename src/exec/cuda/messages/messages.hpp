@@ -21,14 +21,20 @@ struct Message {
 struct MessageTuning {
   std::uint64_t lines_upto = 256 << 10;               ///< bytes; larger ones go by tiles
   std::uint32_t tile_units = kMessageSlotBytes / 16;  ///< 16-byte units of a tile, at most
+  std::uint64_t shared_from = 128ull << 20;  ///< bytes; where there are host channels, those share
+  std::uint32_t host_channels = kMessageHostChannels;  ///< of them, at most
 };
 struct MessageSpread {
   std::uint32_t channels = 0;  ///< between two ranks
   MessageTuning tuning;
+  std::uint32_t host_channels = 0;  ///< through host memory; 0 = none
 };
 
 /// Channels for so many ranks: no more than `most_blocks` blocks can serve at once.
 std::uint32_t message_channels(int ranks, unsigned most_blocks);
+
+/// Whether there are host channels beside them, where both ranks map memory for their slots.
+bool has_host_channels(int ranks, unsigned most_blocks);
 
 /// Whether messages between so many ranks were measured to be no slower than NCCL's.
 bool messages_beat_nccl(int ranks, unsigned most_blocks);
@@ -36,10 +42,14 @@ bool messages_beat_nccl(int ranks, unsigned most_blocks);
 /// How a message of so many bytes goes.
 struct MessageCut {
   bool by_lines = false;
+  bool shared = false;
   std::uint32_t channels = 0;
   std::uint32_t tile_units = 0;
 };
 MessageCut cut_message(std::uint64_t bytes, const MessageSpread& spread);
+
+/// Of a launch.
+unsigned message_blocks(const MessageArgs& args);
 
 /// Memory of a rank for what its peers send it.
 std::uint64_t message_slot_bytes(int ranks, std::uint32_t channels);
