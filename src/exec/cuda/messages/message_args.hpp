@@ -90,7 +90,7 @@ struct MessageArgs {
   std::int32_t rank;
   std::int32_t ranks;
   std::uint32_t all_channels;             ///< between two ranks: their memory has room for so many
-  std::uint32_t channels;                 ///< of each peer in this launch, through host memory not
+  std::uint32_t channels;                 ///< of each peer in this launch, but for host channels
   std::uint32_t peers;                    ///< how many
   std::uint8_t peer[kMaxCudaRanks];       ///< blocks of the first, of the second, ...
   std::uint8_t block_end[kMaxCudaRanks];  ///< where each's end
