@@ -34,6 +34,9 @@ struct Options {
 };
 
 constexpr std::uint64_t kRingBytes = 16ull << 20;  // of host memory, of each rank
+/// Behind the rings lie words, and behind these, from a page on, slots of long messages.
+constexpr std::uint64_t kSlotsAfterWords =
+    (kHostWordsBytes + sizeof(AgreedNumber::Words) + 4095) / 4096 * 4096;
 
 class Bench {
  public:
@@ -64,8 +67,7 @@ class Bench {
     given.host_words = reinterpret_cast<HostWords*>(words);
     given.share_words = reinterpret_cast<AgreedNumber::Words*>(words + kHostWordsBytes);
     given.messages = options.kernel == "messages";
-    if (options.gpus == 2)
-      given.message_slots = words + kHostWordsBytes + sizeof(AgreedNumber::Words);
+    if (options.gpus == 2) given.message_slots = words + kSlotsAfterWords;
     cuda_ = std::make_unique<CudaRank>(
         given, [&](const std::string& mine) { return board_->exchange(rank_, mine); });
     PLAIT_CUDA_CALL(context_push, cuda_->context());
@@ -336,9 +338,8 @@ int main(int count, char** arguments) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   try {
     const Options options = parse(count, arguments);
-    std::byte* rings = shared_memory(
-        kRingBytes * static_cast<std::uint64_t>(options.gpus) + plait::cuda::kHostWordsBytes +
-        sizeof(plait::cuda::AgreedNumber::Words) + plait::cuda::kMessageHostBytes);
+    std::byte* rings = shared_memory(kRingBytes * static_cast<std::uint64_t>(options.gpus) +
+                                     kSlotsAfterWords + plait::cuda::kMessageHostBytes);
     Board* board = make_board(options.gpus);
     return run_ranks(board, options.processes,
                      [&](int rank) { Bench(options, board, rank, rings).run(); });

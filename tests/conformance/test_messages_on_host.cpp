@@ -74,6 +74,7 @@ struct How {
   bool in_bulk = false;     // tiles by the threads that move them in bulk, and by no others
   unsigned resident = ~0u;  // blocks of a GPU at a time
   bool has_host_channels = false;
+  bool is_mixed = false;  // in bulk, but on the last rank by all threads
   MessageSpread spread() const {
     return {kChannels, tuning, has_host_channels ? std::uint32_t{kMessageHostChannels} : 0};
   }
@@ -101,7 +102,8 @@ void run_team(const MessageArgs& args, bool in_bulk) {
 void run_rank(PlayedRanks& all, std::size_t rank, const How& how) {
   const int me = static_cast<int>(rank), count = static_cast<int>(all.size());
   PlayedRank& mine = *all[rank];
-  const unsigned threads = how.in_bulk ? kMessageMovers + 2 : kTeamThreads;
+  const bool in_bulk = how.in_bulk && !(how.is_mixed && rank + 1 == all.size());
+  const unsigned threads = in_bulk ? kMessageMovers + 2 : kTeamThreads;
   for (std::size_t call = 0; call < mine.calls.size(); ++call) {
     if (mine.late == static_cast<int>(call))
       std::this_thread::sleep_for(std::chrono::duration<double>(3 * how.wait_s));
@@ -112,7 +114,7 @@ void run_rank(PlayedRanks& all, std::size_t rank, const How& how) {
                           {threads, threads},
                           &mine.stream_failed,
                           how.resident},
-                         [&] { run_team(whole, how.in_bulk); });
+                         [&] { run_team(whole, in_bulk); });
     }
     mine.failed_after.push_back(mine.stream_failed);
   }
@@ -352,7 +354,7 @@ TEST_CASE("shared messages: host channels take a part, and every tile goes once"
   for (int seed = 1; seed <= plait_test::rounds(12); ++seed)
     for (const bool in_bulk : {false, true})
       for (const std::uint64_t shared_from : {1u, 2000u}) {
-        const How how{{0, 64, shared_from}, 60, in_bulk, ~0u, true};
+        const How how{{0, 64, shared_from}, 60, in_bulk, ~0u, true, seed % 3 == 0};
         PlayedRanks all = groups_of(2, seed, how);
         run_all(all, how);
         check_whole(all, text("seed ", seed, in_bulk ? ", in bulk" : ""));
@@ -397,22 +399,32 @@ TEST_CASE("shared messages of groups that each rank cuts for itself: any number 
       }
 }
 
-TEST_CASE("shared messages: a rank that is late leaves nobody with what was not sent" *
+TEST_CASE("shared messages: a rank that is late or aborted leaves nobody with what was not sent" *
           doctest::skip(plait_test::kLooksForRaces)) {
   int right = 0, failed = 0;
-  for (int seed = 1; seed <= plait_test::rounds(8); ++seed)
-    for (const bool in_bulk : {false, true}) {
-      How how{{0, 64, 1}, 0.05, in_bulk, seed % 2 == 0 ? 1u : ~0u, true};
-      PlayedRanks all = groups_of(2, seed, how, 7);
-      all[static_cast<std::size_t>(seed % 2)]->late = seed % 3;
-      run_all(all, how);
-      for (const auto& rank : all)
-        for (std::size_t call = 0; call < rank->calls.size(); ++call) {
-          const bool has_failed = rank->failed_after[call];
-          CHECK((has_failed || is_right(*rank, call)));
-          ++(has_failed ? failed : right);
-        }
-    }
+  for (const bool is_aborted : {false, true})
+    for (int seed = 1; seed <= plait_test::rounds(8); ++seed)
+      for (const bool in_bulk : {false, true}) {
+        const How how{{0, 64, 1}, 0.05, in_bulk, seed % 2 == 0 ? 1u : ~0u, true};
+        PlayedRanks all = groups_of(2, seed, how, 7);
+        PlayedRank &late = *all[static_cast<std::size_t>(seed % 2)],
+                   &other = *all[static_cast<std::size_t>(1 - seed % 2)];
+        late.late = seed % 3;
+        std::thread program([&] {
+          if (!is_aborted) return;
+          std::this_thread::sleep_for(std::chrono::microseconds(seed * 1700));
+          std::atomic_ref(other.stop_page.stop).store(kFaultAborted);
+        });
+        run_all(all, how);
+        program.join();
+        for (const auto& rank : all)
+          for (std::size_t call = 0; call < rank->calls.size(); ++call) {
+            if (is_aborted && rank.get() == &other) continue;
+            const bool has_failed = rank->failed_after[call];
+            CHECK((has_failed || is_right(*rank, call)));
+            ++(has_failed ? failed : right);
+          }
+      }
   CHECK(plait_test::seen(right));
   CHECK(plait_test::seen(failed));
 }

@@ -87,8 +87,9 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
   rank.ranks = group_.ranks;
   rank.device = group_.ordinals[static_cast<std::size_t>(group_.rank)];
   if (rank.most_blocks != 0) rank.spread.most_blocks = std::min(120u, rank.most_blocks);
+  const bool with_slots = rank.messages && group_.ranks == 2;
   if (group_.ranks > 1)
-    words_ = memory_of_rank_0(exchange, group_.rank, GpuWords::bytes(group_.ranks));
+    words_ = memory_of_rank_0(exchange, group_.rank, GpuWords::bytes(with_slots));
   auto* const words = reinterpret_cast<GpuWords*>(words_.base());
   if (words == nullptr && group_.ranks > 1)
     log(LogLevel::warn, group_.rank, "no host memory that all ranks map: no host path, no growth");
@@ -105,7 +106,7 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
     if (group_.reach.host) {  // else no share of large calls goes there
       rank.host_words = reinterpret_cast<cuda::HostWords*>(words->host);
       rank.share_words = &words->shares;
-      if (group_.ranks == 2) rank.message_slots = words->message_slots;
+      if (with_slots) rank.message_slots = words->message_slots;
     }
   }
   // Ranks of one process could hold each other up: see cuda::Growth.

@@ -35,10 +35,10 @@ struct GpuWords {
   alignas(4096) std::byte host[cuda::kHostWordsBytes];  ///< where GPUs and cores meet: HostWords
   cuda::AgreedNumber::Words shares;                     ///< of large calls, as ranks agree on them
   cuda::GrowthPage growth;
-  /// Of two ranks alone: for a share of long messages.
+  /// For a share of long messages, where there are any, of two ranks.
   alignas(4096) std::byte message_slots[cuda::kMessageHostBytes];
-  static std::size_t bytes(int ranks) {
-    return ranks == 2 ? sizeof(GpuWords) : offsetof(GpuWords, message_slots);
+  static std::size_t bytes(bool with_slots) {
+    return with_slots ? sizeof(GpuWords) : offsetof(GpuWords, message_slots);
   }
 };
 

@@ -40,8 +40,10 @@ std::map<void*, int> registered;
 
 void register_host(void* base, std::uint64_t bytes) {
   const std::lock_guard<std::mutex> hold(registered_lock);
-  if (registered[base]++ == 0)
+  int& uses = registered[base];
+  if (uses == 0)
     PLAIT_CUDA_CALL(host_register, base, bytes, kHostRegisterPortable | kHostRegisterMapped);
+  ++uses;  // of what the driver has taken
 }
 
 void unregister_host(void* base) {

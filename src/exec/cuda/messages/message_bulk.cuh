@@ -82,6 +82,7 @@ struct MessageBulk {
       unsigned next = told;
       while (next < count && end.shared.done[next % kMessageMovers] > next) ++next;
       const bool all_told = next == told && end.shared.limit <= told;  // looked at once
+      __threadfence_block();  // numbers were there before, and whether the message is over
       const bool is_over = all_told && end.shared.over != 0;
       if (next == told && !is_over) {
         if (all_told || end.patience.given_up(end.args.state)) return;

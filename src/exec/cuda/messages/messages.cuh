@@ -18,8 +18,8 @@ struct MessageTeamShared {
   MessageWork works[2];    ///< the one that is served, by parity of its number
   volatile unsigned open;  ///< tiles of this message that may be moved: there is room, or they came
   volatile unsigned done[kMessageMovers];    ///< 1 + the last tile that each has moved
-  volatile unsigned limit;                   ///< tiles from here on are not moved: the team leaves,
-  volatile unsigned over;                    ///< not 0: or a shared message is over here
+  volatile unsigned limit;                   ///< tiles from here on are not moved: the team leaves
+  volatile unsigned over;                    ///< not 0: or a shared message is over there
   volatile unsigned numbers[kMessageSlots];  ///< of open tiles of a shared message, by their places
   volatile unsigned block;                   ///< whose end is served; or kNoBlock
   volatile unsigned leaves;                  ///< not 0: this end, as others need the team
@@ -63,7 +63,7 @@ struct MessageTeam {
     blocks = args.block_end[place] - before;
     channel = block - before;
     if (channel >= args.channels) channel += kMessageChannels - args.channels;
-    next_channel = channel * kMessageHostChannels;  // not where the other host channels begin
+    next_channel = channel * (kMessageChannels / kMessageHostChannels);  // apart from the others
     peer = args.peer[place];
     next_work = args.first[side][place];
     end_work = args.end[side][place];
@@ -100,7 +100,7 @@ struct MessageTeam {
     const auto at = index(owner(), sender()) * kMessageLineDepth + message % kMessageLineDepth;
     return args.lines[owner()] + (at * kMessageLineUnits + unit) * FlaggedLine::kBytes;
   }
-  /// Tiles of a message that are a channel's: all that go through it, but of a shared one.
+  /// Tiles of a message that are a channel's. Of a shared one, host channels may take some of them.
   __device__ static unsigned tiles_of(const MessageWork& work, unsigned channel) {
     const unsigned long long units = (work.bytes + 15) / 16,
                              all = (units + work.tile_units - 1) / work.tile_units;
