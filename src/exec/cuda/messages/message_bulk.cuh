@@ -58,9 +58,7 @@ struct MessageBulk {
       }
       load_flag(word);
       bulk_follows();
-      open = work.shared == 0 ? now
-             : sends          ? end.take_to_send(work, open, now)
-                              : end.take_to_receive(open, now);
+      open = work.shared == 0 ? now : end.take(work, open, now);
       __threadfence_block();
       end.shared.open = open;
       end.patience.began_ns = 0;

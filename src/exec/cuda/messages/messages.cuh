@@ -239,6 +239,9 @@ struct MessageTeam {
     }
     return have;
   }
+  __device__ unsigned take(const MessageWork& work, unsigned have, unsigned most) {
+    return side == kSend ? take_to_send(work, have, most) : take_to_receive(have, most);
+  }
   /// Before the peer is told that the tile is there.
   __device__ void tell_number(unsigned tile, unsigned number) const {
     store_flag_relaxed(&theirs().numbers[channel][args.rank][(tiles + tile) % slots()], number);
@@ -251,10 +254,9 @@ struct MessageTeam {
   // --- tiles that bulk copies cannot move, by all threads ----------------------------------------
 
   /// All threads: the number of the next tile of any message; kNoTile of a shared one that is over.
-  template <class Take>
-  __device__ unsigned next_number(const MessageWork& work, Take take) {
+  __device__ unsigned next_number(const MessageWork& work) {
     if (work.shared == 0) return number_of(work, channel, moved);
-    if (team.lane == 0) shared.over = take(moved, moved + 1) == moved ? 1 : 0;
+    if (team.lane == 0) shared.over = take(work, moved, moved + 1) == moved ? 1 : 0;
     team.meet();
     return shared.over != 0 ? unsigned{kNoTile} : shared.numbers[moved % kMessageSlots];
   }
@@ -262,8 +264,7 @@ struct MessageTeam {
     for (bool over = false; moved < count && !over; ++moved) {
       await_together(&mine().taken[channel][peer], tiles + moved + 1 - slots());
       if (broken) return;
-      const unsigned number = next_number(
-          work, [&](unsigned have, unsigned most) { return take_to_send(work, have, most); });
+      const unsigned number = next_number(work);
       over = number == kNoTile;
       if (!over)
         put_units(team, slot(tiles + moved), work.memory, work.bytes, first(work, number),
@@ -278,8 +279,7 @@ struct MessageTeam {
     for (bool over = false; moved < count && !over; ++moved) {
       await_together(&mine().arrived[channel][peer], tiles + moved + 1);
       if (broken) return;
-      const unsigned number = next_number(
-          work, [&](unsigned have, unsigned most) { return take_to_receive(have, most); });
+      const unsigned number = next_number(work);
       over = number == kNoTile;
       if (!over)
         take_units(team, work.memory, work.bytes, first(work, number), slot(tiles + moved),
