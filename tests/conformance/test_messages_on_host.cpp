@@ -284,36 +284,49 @@ TEST_CASE("messages of groups that each rank cuts for itself: one resident block
       }
 }
 
+namespace {
+
+/// Calls that have what was sent, and calls that have failed: others there may not be.
+struct Ended {
+  int right = 0, failed = 0;
+};
+/// One rank comes late to a call, or another one is aborted meanwhile.
+void run_disturbed(int ranks, int seed, const How& how, bool is_aborted, Ended& ended) {
+  PlayedRanks all = groups_of(ranks, seed, how, 7);  // more than there are places for
+  const auto one = static_cast<std::size_t>(seed % ranks);
+  all[is_aborted ? (one + 1) % all.size() : one]->late = seed % 3;
+  std::thread program([&] {
+    if (!is_aborted) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(seed * 1700));
+    std::atomic_ref(all[one]->stop_page.stop).store(kFaultAborted);
+  });
+  run_all(all, how);
+  program.join();
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    for (std::size_t call = 0; call < all[rank]->calls.size(); ++call) {
+      if (is_aborted && rank == one) continue;
+      CAPTURE(text(ranks, " ranks, seed ", seed, ", lines up to ", how.tuning.lines_upto, ", rank ",
+                   rank, ", call ", call));
+      const bool has_failed = all[rank]->failed_after[call];
+      CHECK((has_failed || is_right(*all[rank], call)));
+      ++(has_failed ? ended.failed : ended.right);
+    }
+}
+
+}  // namespace
+
 TEST_CASE("messages: a rank that is late or aborted leaves nobody with what was not sent" *
           doctest::skip(plait_test::kLooksForRaces)) {
-  int right = 0, failed = 0;
+  Ended ended;
   for (const bool is_aborted : {false, true})
     for (const int ranks : {2, 3, 4})
       for (int seed = 1; seed <= plait_test::rounds(6); ++seed)
         for (How how : {How{{}, 0.05}, How{{0, 64}, 0.05}, How{{0, 64}, 0.05, true}}) {
           if (seed % 2 == 0) how.resident = 1;
-          PlayedRanks all = groups_of(ranks, seed, how, 7);  // more than there are places for
-          const auto one = static_cast<std::size_t>(seed % ranks);
-          all[is_aborted ? (one + 1) % all.size() : one]->late = seed % 3;
-          std::thread program([&] {
-            if (!is_aborted) return;
-            std::this_thread::sleep_for(std::chrono::microseconds(seed * 1700));
-            std::atomic_ref(all[one]->stop_page.stop).store(kFaultAborted);
-          });
-          run_all(all, how);
-          program.join();
-          for (std::size_t rank = 0; rank < all.size(); ++rank)
-            for (std::size_t call = 0; call < all[rank]->calls.size(); ++call) {
-              if (is_aborted && rank == one) continue;
-              CAPTURE(text(ranks, " ranks, seed ", seed, ", lines up to ", how.tuning.lines_upto,
-                           ", rank ", rank, ", call ", call));
-              const bool has_failed = all[rank]->failed_after[call];
-              CHECK((has_failed || is_right(*all[rank], call)));
-              ++(has_failed ? failed : right);
-            }
+          run_disturbed(ranks, seed, how, is_aborted, ended);
         }
-  CHECK(plait_test::seen(right));
-  CHECK(plait_test::seen(failed));
+  CHECK(plait_test::seen(ended.right));
+  CHECK(plait_test::seen(ended.failed));
 }
 
 TEST_CASE("messages that nobody sends are given up, and name the peer" *
@@ -401,30 +414,12 @@ TEST_CASE("shared messages of groups that each rank cuts for itself: any number 
 
 TEST_CASE("shared messages: a rank that is late or aborted leaves nobody with what was not sent" *
           doctest::skip(plait_test::kLooksForRaces)) {
-  int right = 0, failed = 0;
+  Ended ended;
   for (const bool is_aborted : {false, true})
     for (int seed = 1; seed <= plait_test::rounds(8); ++seed)
-      for (const bool in_bulk : {false, true}) {
-        const How how{{0, 64, 1}, 0.05, in_bulk, seed % 2 == 0 ? 1u : ~0u, true};
-        PlayedRanks all = groups_of(2, seed, how, 7);
-        PlayedRank &late = *all[static_cast<std::size_t>(seed % 2)],
-                   &other = *all[static_cast<std::size_t>(1 - seed % 2)];
-        late.late = seed % 3;
-        std::thread program([&] {
-          if (!is_aborted) return;
-          std::this_thread::sleep_for(std::chrono::microseconds(seed * 1700));
-          std::atomic_ref(other.stop_page.stop).store(kFaultAborted);
-        });
-        run_all(all, how);
-        program.join();
-        for (const auto& rank : all)
-          for (std::size_t call = 0; call < rank->calls.size(); ++call) {
-            if (is_aborted && rank.get() == &other) continue;
-            const bool has_failed = rank->failed_after[call];
-            CHECK((has_failed || is_right(*rank, call)));
-            ++(has_failed ? failed : right);
-          }
-      }
-  CHECK(plait_test::seen(right));
-  CHECK(plait_test::seen(failed));
+      for (const bool in_bulk : {false, true})
+        run_disturbed(2, seed, How{{0, 64, 1}, 0.05, in_bulk, seed % 2 == 0 ? 1u : ~0u, true},
+                      is_aborted, ended);
+  CHECK(plait_test::seen(ended.right));
+  CHECK(plait_test::seen(ended.failed));
 }
