@@ -20,7 +20,8 @@ struct Sending {
 struct LibraryPrice {
   std::string way;                ///< "ring LL128"
   double fixed_ns = 0.0;          ///< before the bytes
-  std::vector<Sending> sendings;  ///< all at once; protocol and efficiency counted as bytes
+  /// All at once, in the order of senders; protocol and efficiency are counted as bytes.
+  std::vector<Sending> sendings;
   double alone_ns = 0.0;          ///< all of it, with nothing else on the links
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "plan/library_price.hpp"
@@ -45,6 +46,11 @@ class Estimate {
   }
 
  private:
+  /// When a word was raised, each time: `count` entries of times_ from `first` on.
+  struct Raised {
+    std::size_t first = 0;
+    std::uint32_t count = 0;
+  };
   static constexpr std::uint64_t kCacheBytes = 2 << 20;  // a core's second-level cache
 
   // Slots that stay in the cache cost a third of memory (machine of the tests: 2 cores, 2026-11).
@@ -102,16 +108,19 @@ class Estimate {
     for (; next < lane.ops.size(); ++next) {
       const Op& op = lane.ops[next];
       if (op.kind == OpKind::wait) {
-        const std::vector<double>& times = raised(op.flag);
-        if (times.size() < op.value) break;
-        now = std::max(now, times[op.value - 1]);
+        const Raised& word = raised(op.flag);
+        if (word.count < op.value) break;
+        now = std::max(now, times_[word.first + op.value - 1]);
         continue;
       }
       if (op.kind == OpKind::join && !join(lane_index, op)) break;
       const double ns = op_ns(lane, op);
       now += ns;
       if (op.kind != OpKind::signal || !on_cpu_) rank_ns_[index(lane.rank)] += ns;
-      if (op.kind == OpKind::signal) raised(op.flag).push_back(now);
+      if (op.kind == OpKind::signal) {
+        Raised& word = raised(op.flag);
+        times_[word.first + word.count++] = now;
+      }
     }
     return next != before;
   }
@@ -129,14 +138,28 @@ class Estimate {
     return true;
   }
 
-  std::vector<double>& raised(const Flag& flag) {
+  Raised& raised(const Flag& flag) {
     const std::size_t pair = index(flag.owner) * rank_ns_.size() + index(flag.writer);
     return raised_[pair * words_ + index(flag.index)];
   }
 
-  double longest_chain_ns() {
+  // Gives each word as many times as it has signals, all in one row.
+  void lay_out_words() {
     words_ = index(flags_per_pair(plan_));
     raised_.resize(rank_ns_.size() * rank_ns_.size() * words_);
+    std::size_t signals = 0;
+    for (const Lane& lane : plan_.lanes)
+      for (const Op& op : lane.ops)
+        if (op.kind == OpKind::signal) ++raised(op.flag).count;
+    for (Raised& word : raised_) {
+      word.first = std::exchange(signals, signals + word.count);
+      word.count = 0;
+    }
+    times_.resize(signals);
+  }
+
+  double longest_chain_ns() {
+    lay_out_words();
     calls_.resize(plan_.calls.size());
     prices_ = prices_of(plan_, topology_, plan_.request.devices);
     next_.assign(plan_.lanes.size(), 0);
@@ -156,8 +179,9 @@ class Estimate {
   double signal_ns_ = 0.0, stream_signal_ns_ = 0.0, copy_ns_ = 0.0, kernel_ns_ = 0.0;
   std::vector<double> busy_ns_, rank_ns_, now_;
   std::vector<std::size_t> next_;
-  std::size_t words_ = 0;                    // of a pair of ranks
-  std::vector<std::vector<double>> raised_;  // by flag
+  std::size_t words_ = 0;       // of a pair of ranks
+  std::vector<Raised> raised_;  // by flag
+  std::vector<double> times_;
   struct Call {
     std::map<std::size_t, double> come;  // when, by lane
     double end_ns = 0.0;

@@ -7,11 +7,47 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
+#include "topo/direct.hpp"
 
 namespace plait {
 namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+bool are_alike(const Link& one, const Link& other) {
+  return one.kind == other.kind && one.width == other.width && one.gb_per_s == other.gb_per_s &&
+         one.latency_ns == other.latency_ns;
+}
+
+/// What two plans in a node must have in common, their devices aside.
+std::vector<std::uint64_t> key_of(const NodeStep& step) {
+  return {static_cast<std::uint64_t>(step.collective), step.count,
+          static_cast<std::uint64_t>(step.root), static_cast<std::uint64_t>(step.peer)};
+}
+
+/// The plan's paths, of one link each, between other devices; fewer where one has no link alike.
+std::vector<Path> paths_alike(const Plan& plan, const std::vector<int>& devices,
+                              const Topology& topology) {
+  const std::vector<int>& before = plan.request.devices;
+  const auto moved = [&](int device) {
+    return devices[at(
+        static_cast<int>(std::find(before.begin(), before.end(), device) - before.begin()))];
+  };
+  const auto link = [&](const Path& path) -> const Link& {
+    return topology.links[at(path.links.front())];
+  };
+  std::vector<Path> paths;
+  for (const Path& path : plan.paths) {
+    if (path.links.size() != 1) break;
+    const std::vector<Path> found =
+        direct_paths(topology, moved(path.devices[0]), moved(path.devices[1]));
+    if (found.empty() || !are_alike(link(path), link(found.front()))) break;
+    paths.push_back(found.front());
+  }
+  return paths;
+}
+
+bool is_on_word(const Op& op) { return op.kind == OpKind::signal || op.kind == OpKind::wait; }
 
 Plan plan_in_node(const Topology& topology, const Request& request) {
   try {
@@ -84,60 +120,76 @@ int NodeCalls::first_stream(int rank) { return builder_.lane(rank, LaneKind::ker
 int NodeCalls::second_stream(int rank) { return builder_.lane(rank, LaneKind::kernel, "across"); }
 
 NodeCalls::Inner& NodeCalls::inner_for(const Step& step) {
-  std::vector<std::uint64_t> key{static_cast<std::uint64_t>(step.collective), step.count,
-                                 static_cast<std::uint64_t>(step.root),
-                                 static_cast<std::uint64_t>(step.peer)};
+  std::vector<std::uint64_t> key = key_of(step);
   for (const Part& part : step.parts) key.push_back(static_cast<std::uint64_t>(part.rank));
-  const auto [entry, is_new] = inner_.try_emplace(key);
+  const auto [entry, is_new] = inner_.try_emplace(std::move(key));
   if (!is_new) return entry->second;
+  std::vector<Path> paths;
+  const Shape& shape = shape_for(step, paths);
+  return entry->second = numbered(shape, paths, step.parts);
+}
+
+/// Planning takes far longer than finding the paths of another node that is like a known one.
+const NodeCalls::Shape& NodeCalls::shape_for(const Step& step, std::vector<Path>& paths) {
+  std::vector<std::uint64_t> key = key_of(step);
+  key.push_back(step.parts.size());
+  std::vector<int> devices;
+  for (const Part& part : step.parts) devices.push_back(builder_.device(part.rank));
+  std::deque<Shape>& known = shapes_[std::move(key)];
+  for (const Shape& shape : known) {
+    paths = paths_alike(shape.plan, devices, inside_);
+    if (paths.size() == shape.plan.paths.size()) return shape;
+  }
   Request request = builder_.request();
   request.collective = step.collective;
   request.count = step.count;
   request.ranks = static_cast<int>(step.parts.size());
   request.root = step.root;
   request.peer = step.peer;
-  request.devices.clear();
-  for (const Part& part : step.parts) request.devices.push_back(builder_.device(part.rank));
-  Inner& inner = entry->second;
-  inner.plan = plan_in_node(inside_, request);
-  const bool is_too_much = !inner.plan.guests.empty() ||
-                           std::any_of(inner.plan.inbox_bytes.begin(), inner.plan.inbox_bytes.end(),
-                                       [](std::uint64_t bytes) { return bytes != 0; });
-  if (is_too_much)
-    throw Error(ErrorCode::unsupported,
-                text("wanted a plan in a node by its own ranks and without inboxes, found ",
-                     label(inner.plan)));
-  renumber(inner, step.parts);
-  return inner;
+  request.devices = std::move(devices);
+  Shape& shape = known.emplace_back();
+  shape.plan = plan_in_node(inside_, request);
+  const Plan& plan = shape.plan;
+  if (!plan.guests.empty() || std::any_of(plan.inbox_bytes.begin(), plan.inbox_bytes.end(),
+                                          [](std::uint64_t bytes) { return bytes != 0; }))
+    throw Error(
+        ErrorCode::unsupported,
+        text("wanted a plan in a node by its own ranks and without inboxes, found ", label(plan)));
+  shape.words_per_pair = flags_per_pair(plan);
+  shape.numbers.assign(step.parts.size() * step.parts.size() * at(shape.words_per_pair), -1);
+  for (const Lane& lane : plan.lanes)
+    for (const Op& op : lane.ops) {
+      if (!is_on_word(op)) continue;
+      int& number = shape.numbers[shape.place_of(op.flag)];
+      if (number < 0) {
+        number = static_cast<int>(shape.words.size());
+        shape.words.push_back(op.flag);
+        shape.tops.push_back(0);
+      }
+      if (op.kind == OpKind::signal)
+        shape.tops[at(number)] = std::max(shape.tops[at(number)], op.value);
+    }
+  paths = plan.paths;
+  return shape;
 }
 
-void NodeCalls::renumber(Inner& inner, const std::vector<Part>& parts) {
-  std::map<Flag, Flag> here;  // the plan's words -> this one's
-  std::vector<int> paths;
-  for (const Path& path : inner.plan.paths) paths.push_back(builder_.path_index(path));
-  for (Lane& lane : inner.plan.lanes) {
-    const int rank = parts[at(lane.rank)].rank;
-    inner.lanes.push_back(builder_.lane(rank, LaneKind::kernel, "node." + lane.name));
-    for (Op& op : lane.ops) {
-      if (op.path != kLocalPath) op.path = paths[at(op.path)];
-      if (op.kind != OpKind::signal && op.kind != OpKind::wait) continue;
-      const auto [word, is_new] = here.try_emplace(op.flag);
-      if (is_new) {
-        const int owner = parts[at(op.flag.owner)].rank, writer = parts[at(op.flag.writer)].rank;
-        word->second = {owner, writer, builder_.words(owner, writer, 1)};
-      }
-      op.flag = word->second;
-      std::uint32_t& top = inner.top[op.flag];
-      if (op.kind == OpKind::signal) top = std::max(top, op.value);
-    }
+std::size_t NodeCalls::Shape::place_of(const Flag& flag) const {
+  const int pair = flag.owner * plan.request.ranks + flag.writer;
+  return at(pair) * at(words_per_pair) + at(flag.index);
+}
+
+NodeCalls::Inner NodeCalls::numbered(const Shape& shape, const std::vector<Path>& paths,
+                                     const std::vector<Part>& parts) {
+  Inner inner{&shape, {}, {}, {}, 0};
+  for (const Path& path : paths) inner.paths.push_back(builder_.path_index(path));
+  for (const Lane& lane : shape.plan.lanes)
+    inner.lanes.push_back(
+        builder_.lane(parts[at(lane.rank)].rank, LaneKind::kernel, "node." + lane.name));
+  for (const Flag& word : shape.words) {
+    const int owner = parts[at(word.owner)].rank, writer = parts[at(word.writer)].rank;
+    inner.words.push_back({owner, writer, builder_.words(owner, writer, 1)});
   }
-  for (const Lane& lane : inner.plan.lanes) {
-    inner.adds.emplace_back();
-    for (const Op& op : lane.ops) {
-      const auto top = inner.top.find(op.flag);
-      inner.adds.back().push_back(top == inner.top.end() ? 0 : top->second);
-    }
-  }
+  return inner;
 }
 
 void NodeCalls::reserve() {
@@ -146,7 +198,7 @@ void NodeCalls::reserve() {
   for (const Step& step : steps_) {
     if (step.kind != Step::Kind::inside) continue;
     const Inner& inner = inner_for(step);
-    const Plan& plan = inner.plan;
+    const Plan& plan = inner.shape->plan;
     for (std::size_t i = 0; i < inner.lanes.size(); ++i)
       ops_of_lane[inner.lanes[i]] += plan.lanes[i].ops.size() + 2;  // and its begin and end
     for (std::size_t i = 0; i < step.parts.size(); ++i) {
@@ -203,27 +255,29 @@ void NodeCalls::write_inside(const Step& step) {
   Inner& inner = inner_for(step);
   std::map<int, Event> begun;
   for (std::size_t i = 0; i < inner.lanes.size(); ++i) {
-    const Lane& lane = inner.plan.lanes[i];
+    const Lane& lane = inner.shape->plan.lanes[i];
     const int rank = step.parts[at(lane.rank)].rank;
     if (!begun.contains(rank)) begun[rank] = builder_.signal(first_stream(rank), rank);
     builder_.wait(inner.lanes[i], begun[rank]);
-    for (std::size_t k = 0; k < lane.ops.size(); ++k)
-      builder_.take(inner.lanes[i], laid(lane.ops[k], inner.uses * inner.adds[i][k], step));
+    for (const Op& op : lane.ops) builder_.take(inner.lanes[i], laid(op, inner, step));
   }
   for (std::size_t i = 0; i < inner.lanes.size(); ++i) {
-    const int rank = step.parts[at(inner.plan.lanes[i].rank)].rank;
+    const int rank = step.parts[at(inner.shape->plan.lanes[i].rank)].rank;
     builder_.wait(first_stream(rank), builder_.signal(inner.lanes[i], rank));
   }
   ++inner.uses;
 }
 
 // An op of a plan in a node, in this one: its regions in this one's, its words gone on.
-Op NodeCalls::laid(const Op& op, std::uint32_t value_so_far, const Step& step) const {
+Op NodeCalls::laid(const Op& op, const Inner& inner, const Step& step) const {
   Op made = op;
-  if (op.kind == OpKind::signal || op.kind == OpKind::wait) {
-    made.value += value_so_far;
+  if (is_on_word(op)) {
+    const std::size_t word = at(inner.shape->numbers[inner.shape->place_of(op.flag)]);
+    made.flag = inner.words[word];
+    made.value += inner.uses * inner.shape->tops[word];
     return made;
   }
+  if (op.path != kLocalPath) made.path = inner.paths[at(op.path)];
   for (Region& src : made.srcs) src = mapped(src, step);
   made.dst = mapped(op.dst, step);
   made.finish = op.finish && step.finish;

@@ -4,6 +4,7 @@
 // on the second.
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -37,20 +38,31 @@ class NodeCalls {
 
  private:
   using Step = NodeStep;
-  /// A plan in a node, used again and again, with this plan's numbers of words, paths and lanes.
-  /// Its words go on where the last use left them.
-  struct Inner {
+  /// A plan in a node, and its words in the order that its lanes meet them. Nodes whose links are
+  /// alike share it.
+  struct Shape {
     Plan plan;
-    std::vector<int> lanes;                        // of each of its lanes
-    std::map<Flag, std::uint32_t> top;             // of each word: what one use adds to it
-    std::vector<std::vector<std::uint32_t>> adds;  // the same, of each op on a word
+    std::vector<Flag> words;
+    std::vector<std::uint32_t> tops;  // by word: what one use adds to it
+    std::vector<int> numbers;         // of words, by place_of()
+    int words_per_pair = 0;
+    std::size_t place_of(const Flag& flag) const;
+  };
+  /// A shape at one node, with this plan's numbers of lanes, paths and words. It is used again and
+  /// again: its words go on where the last use left them.
+  struct Inner {
+    const Shape* shape = nullptr;
+    std::vector<int> lanes, paths;
+    std::vector<Flag> words;
     std::uint32_t uses = 0;
   };
   Inner& inner_for(const Step& step);
-  void renumber(Inner& inner, const std::vector<Part>& parts);
+  const Shape& shape_for(const Step& step, std::vector<Path>& paths);
+  Inner numbered(const Shape& shape, const std::vector<Path>& paths,
+                 const std::vector<Part>& parts);
   void reserve();
   void write_inside(const Step& step);
-  Op laid(const Op& op, std::uint32_t value_so_far, const Step& step) const;
+  Op laid(const Op& op, const Inner& inner, const Step& step) const;
   Region mapped(const Region& region, const Step& step) const;
   void write_across(const Step& step);
   int first_stream(int rank);
@@ -60,7 +72,8 @@ class NodeCalls {
   Topology inside_;  // less the links behind the last one in a node: what plans there look through
   Library library_ = Library::nccl;
   std::vector<Step> steps_;
-  std::map<std::vector<std::uint64_t>, Inner> inner_;       // by collective, count, root, ranks
+  std::map<std::vector<std::uint64_t>, Inner> inner_;  // by collective, count, root, ranks
+  std::map<std::vector<std::uint64_t>, std::deque<Shape>> shapes_;  // the same, by number of ranks
   std::vector<Region> scratch_, ring_;                      // by rank: what plans in a node share
   std::vector<std::vector<std::pair<int, Event>>> joined_;  // by call: its ranks, when it is done
   int calls_ = 0;

@@ -35,6 +35,7 @@ class Compiler {
     for (const LibraryCall& call : plan.calls)
       script.members.push_back(static_cast<int>(call.ranks.size()));
     prices_ = prices_of(plan, machine.topology(), devices_);
+    last_use_of_.assign(machine.capacities().size(), -1);
   }
 
   void lane(int index) {
@@ -269,13 +270,15 @@ class Compiler {
     return link;
   }
 
-  // Adds `weight` to what the step draws on a resource.
+  // Adds `weight` to what the step draws on a resource. Uses are in the order of steps, so those
+  // from the step's first on are its own.
   void draw(Step& step, int resource, double weight) {
-    for (int i = step.first_use; i < step.first_use + step.use_count; ++i)
-      if (script_.uses[at(i)].resource == resource) {
-        script_.uses[at(i)].weight += weight;
-        return;
-      }
+    int& last = last_use_of_[at(resource)];
+    if (last >= step.first_use) {
+      script_.uses[at(last)].weight += weight;
+      return;
+    }
+    last = static_cast<int>(script_.uses.size());
     script_.uses.push_back({resource, weight});
     ++step.use_count;
   }
@@ -315,11 +318,10 @@ class Compiler {
     step.first_use = static_cast<int>(script_.uses.size());
     const auto device = [&](int member) { return devices_[at(call.ranks[at(member)])]; };
     const int me = member_of(call, lane_->rank);
-    for (const Sending& one : price.sendings)
-      if (one.from == me) step.bytes = std::max(step.bytes, one.bytes);
+    const auto mine = std::ranges::equal_range(price.sendings, me, {}, &Sending::from);
+    for (const Sending& one : mine) step.bytes = std::max(step.bytes, one.bytes);
     step.limit = std::numeric_limits<double>::infinity();
-    for (const Sending& one : price.sendings) {
-      if (one.from != me) continue;
+    for (const Sending& one : mine) {
       const double weight = one.bytes / step.bytes;
       for (const int link : links_of(device(one.from), device(one.to))) {
         step.limit = std::min(step.limit, topology().links[at(link)].gb_per_s / weight);
@@ -352,7 +354,8 @@ class Compiler {
   const Plan& plan_;
   int job_;
   const Machine& machine_;
-  std::vector<int> devices_;  // of each place
+  std::vector<int> devices_;      // of each place
+  std::vector<int> last_use_of_;  // by resource: the last one that draw() made
   static constexpr int kMostWords = 1 << 20;
   std::vector<std::vector<int>> flags_;  // numbers by owner and writer, then index; -1 = not met
   std::vector<LibraryPrice> prices_;     // by call

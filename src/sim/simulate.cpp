@@ -1,6 +1,8 @@
 // Plans + machine -> Timelines: an event clock over lanes (each runs its steps in order), flags,
 // copy engines and flows. Events of one instant are handled together, in the order they arose, and
 // rates are found once after them; so the result is the same in every run.
+#include "sim/simulate.hpp"
+
 #include <algorithm>
 #include <queue>
 #include <utility>
@@ -365,9 +367,8 @@ struct JobView {
   double start_ns = 0.0;
 };
 
-std::vector<Timeline> simulate_views(const std::vector<JobView>& jobs, const Topology& topology,
+std::vector<Timeline> simulate_views(const std::vector<JobView>& jobs, const sim::Machine& machine,
                                      const SimulateOptions& options) {
-  const sim::Machine machine(topology);
   sim::Script script;
   for (std::size_t i = 0; i < jobs.size(); ++i)
     sim::append(script, *jobs[i].plan, static_cast<int>(i), jobs[i].start_ns, options.one_thread,
@@ -391,15 +392,18 @@ std::vector<Timeline> simulate(const std::vector<Job>& jobs, const Topology& top
                                const SimulateOptions& options) {
   std::vector<JobView> views;
   for (const Job& job : jobs) views.push_back({&job.plan, job.start_ns});
-  return simulate_views(views, topology, options);
+  return simulate_views(views, sim::Machine(topology), options);
+}
+
+Timeline sim::simulate(const Plan& plan, const Machine& machine) {
+  Timeline timeline = std::move(simulate_views({{&plan, 0.0}}, machine, SimulateOptions{}).front());
+  if (is_kernel_call(plan))
+    rescale(timeline, plan.request, kernel_call_ns(plan, machine.topology(), Launch::graph));
+  return timeline;
 }
 
 Timeline simulate(const Plan& plan, const Topology& topology) {
-  Timeline timeline =
-      std::move(simulate_views({{&plan, 0.0}}, topology, SimulateOptions{}).front());
-  if (sim::is_kernel_call(plan))
-    sim::rescale(timeline, plan.request, sim::kernel_call_ns(plan, topology, Launch::graph));
-  return timeline;
+  return sim::simulate(plan, sim::Machine(topology));
 }
 
 double lower_bound_ns(const Request& request, const Topology& topology) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "sim/simulate.hpp"
+
 namespace plait {
 
 std::vector<RankedPlan> ranked(const Topology& topology, const Request& request,
@@ -15,6 +17,7 @@ std::vector<RankedPlan> ranked_of(std::vector<Plan> proposals, const Topology& t
   std::vector<RankedPlan> simulated;
   std::vector<RankedPlan> rest;
   std::uint64_t spent = 0;
+  const sim::Machine machine(topology);
   for (Plan& plan : proposals) {
     // The budget is counted in ops, not in seconds, so that all ranks come to the same order.
     const bool affordable = simulated.empty() || spent + op_count(plan) <= budget_ops;
@@ -23,7 +26,7 @@ std::vector<RankedPlan> ranked_of(std::vector<Plan> proposals, const Topology& t
       continue;
     }
     spent += op_count(plan);
-    Timeline timeline = simulate(plan, topology);
+    Timeline timeline = sim::simulate(plan, machine);
     simulated.push_back({std::move(plan), std::move(timeline)});
   }
   std::stable_sort(simulated.begin(), simulated.end(), [](const auto& one, const auto& other) {

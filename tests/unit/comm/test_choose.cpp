@@ -150,11 +150,9 @@ double cpu_ms() {
 
 }  // namespace
 
-/// The bar is 50 ms. Cores differ, and those of a shared machine from day to day: on one that had
-/// kept to it, 1 GiB took 51 to 54 ms later. So the test fails at twice that, and tells the time.
-TEST_CASE("plans for 64 GPUs of eight nodes are made and ranked in time, and fit in scratch") {
+TEST_CASE("plans for 64 GPUs of eight nodes are made and ranked within 50 ms, and fit in scratch") {
   const Topology topology = load_topology("hgx-h200-8");
-  const double most_ms = plait_test::kIsSanitized ? 5000 : 100;  // sanitizers take their time
+  const double most_ms = plait_test::kIsSanitized ? 5000 : 50;  // sanitizers take their time
   double slowest_ms = 0;
   for (const char* name : {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
                            "all_to_all", "gather", "scatter", "send_recv", "copy"})
@@ -169,7 +167,8 @@ TEST_CASE("plans for 64 GPUs of eight nodes are made and ranked in time, and fit
       CAPTURE(bytes);
       double least_ms = 1e9;
       std::vector<RankedPlan> plans;
-      for (int turn = 0; turn < 3; ++turn) {
+      // Where other programs take the caches, a turn takes longer: one in ten is to keep the bound.
+      for (int turn = 0; turn < 10 && least_ms >= most_ms; ++turn) {
         const double began_ms = cpu_ms();
         plans = ranked(topology, request);
         least_ms = std::min(least_ms, cpu_ms() - began_ms);
