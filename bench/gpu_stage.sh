@@ -19,7 +19,7 @@ if ! readelf -d "$build"/_core*.so | grep -q 'R.*PATH.*\$ORIGIN'; then
     "-DCMAKE_BUILD_RPATH_USE_ORIGIN=ON" >&2
   exit 1
 fi
-doors=(libplait_nccl.so libplait_audit.so libplait_mpi.so)
+doors=(libplait_nccl.so libplait_audit.so libplait_mpi.so libplait_mark.so)
 programs=(bench_gpu bench_links bench_gpu_nodes test_gpu test_gpu_c_api)
 missing=()
 for file in libplait.so.0 libplait_kernels.so "${doors[@]/#/shims/}" shims/nccl/libnccl.so.2 \

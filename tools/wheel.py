@@ -50,6 +50,7 @@ HOLDS = (
     "plait/libplait_nccl.so",
     "plait/libplait_audit.so",
     "plait/libplait_mpi.so",
+    "plait/libplait_mark.so",
     "plait/nccl/libnccl.so.2",
     "plait/include/plait/*",
     "plait-*.dist-info/*",

@@ -3,7 +3,6 @@
 #include "shims/mpi/gpu_memory.hpp"
 
 #include <dlfcn.h>
-#include <link.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -26,18 +25,6 @@ namespace {
 
 constexpr int kMostGpus = 64;
 constexpr std::uint64_t kPage = 4096;
-
-/// How many libraries the process has loaded so far.
-std::uint64_t libraries_loaded() {
-  unsigned long long loaded = 0;
-  ::dl_iterate_phdr(
-      [](dl_phdr_info* info, std::size_t, void* found) {
-        *static_cast<unsigned long long*>(found) = info->dlpi_adds;
-        return 1;
-      },
-      &loaded);
-  return loaded;
-}
 
 void* loaded_driver() { return ::dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY); }
 
@@ -112,15 +99,16 @@ bool sees_gpus() {
          loaded_driver() != nullptr;
 }
 
-bool uses_gpus() {
+bool uses_gpus_after_a_look() {
   static std::atomic<bool> in_use{false};
   static std::atomic<std::uint64_t> seen{
       0};  // libraries at the last look, of which none was CUDA's
   static std::atomic<int (*)(int*)> count_devices{nullptr};
   if (in_use.load(std::memory_order_acquire)) return true;
   if (count_devices.load() == nullptr) {
+    if (seen.load() == libraries_loaded()) return false;
+    move_mark();
     const std::uint64_t now = libraries_loaded();
-    if (seen.load() == now) return false;
     void* const driver = loaded_driver();
     if (driver != nullptr)
       count_devices.store(reinterpret_cast<int (*)(int*)>(::dlsym(driver, "cuDeviceGetCount")));
@@ -128,6 +116,7 @@ bool uses_gpus() {
       seen.store(now);
       return false;
     }
+    remove_mark();
   }
   int devices = 0;
   if (count_devices.load()(&devices) != cuda::kSuccess) return false;  // not initialised
@@ -136,8 +125,7 @@ bool uses_gpus() {
   return true;
 }
 
-int gpu_of(const void* pointer) {
-  if (pointer == nullptr || !uses_gpus()) return -1;
+int gpu_holding(const void* pointer) {
   unsigned memory = 0;
   int ordinal = -1;
   int attributes[] = {cuda::kPointerMemoryType, cuda::kPointerDeviceOrdinal};

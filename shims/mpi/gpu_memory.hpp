@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "driver/cuda/api.hpp"
+#include "shims/mpi/libraries.hpp"
 
 namespace plait::mpi {
 
@@ -16,14 +17,16 @@ inline bool may_meet_gpus() { return gpus_in_job.load(std::memory_order_relaxed)
 
 /// This process's own part of that: it has loaded CUDA's driver, or the node has one.
 bool sees_gpus();
+bool uses_gpus_after_a_look();
 /// The program has initialised CUDA in this process, so that a buffer of its may lie on a GPU.
-/// Costs a look at the process's libraries until it has.
-bool uses_gpus();
+inline bool uses_gpus() { return may_have_loaded_more() && uses_gpus_after_a_look(); }
 /// This rank's own part of a call may lie on one.
 inline bool may_hold_gpu_memory() { return may_meet_gpus() && uses_gpus(); }
-/// Ordinal of the GPU whose memory it is, or -1. Costs a look at the process's libraries until the
-/// program has initialised CUDA.
-int gpu_of(const void* pointer);
+/// Ordinal of the GPU whose memory it is, or -1. The first asks the driver, once that is in use.
+int gpu_holding(const void* pointer);
+inline int gpu_of(const void* pointer) {
+  return pointer != nullptr && uses_gpus() ? gpu_holding(pointer) : -1;
+}
 
 /// The GPU's primary context, which CUDA's runtime and those who build on it use.
 cuda::Context context_of(int gpu);

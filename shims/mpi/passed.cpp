@@ -177,7 +177,7 @@ int probed(int code, Handle comm, int found, void* status) {
         [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
   }                                                                                           \
   PLAIT_EXPORT full parameters {                                                              \
-    if (moves_messages() || may_meet_gpus()) return name##_apart arguments;                   \
+    if (moves_messages() || may_hold_gpu_memory()) return name##_apart arguments;             \
     return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                                        \
   }                                                                                           \
   PLAIT_EXPORT twin parameters PLAIT_TWIN(full);
@@ -192,7 +192,7 @@ int probed(int code, Handle comm, int found, void* status) {
         [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
   }                                                                                           \
   PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                           \
-    if (moves_messages() || may_meet_gpus())                                                  \
+    if (moves_messages() || may_hold_gpu_memory())                                            \
       return name##_apart(PLAIT_MPI_UNPACKED arguments, request);                             \
     return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request);                               \
   }                                                                                           \
@@ -214,7 +214,7 @@ int probed(int code, Handle comm, int found, void* status) {
     return received(comm_of, {buffer, count, type}, status, PLAIT_MPI_INTO(name, arguments)); \
   }                                                                                           \
   PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* status) {                            \
-    if (moves_messages() || may_meet_gpus())                                                  \
+    if (moves_messages() || may_hold_gpu_memory())                                            \
       return name##_apart(PLAIT_MPI_UNPACKED arguments, status);                              \
     return NATIVE(name, PLAIT_MPI_UNPACKED arguments, status);                                \
   }                                                                                           \
@@ -228,7 +228,7 @@ int probed(int code, Handle comm, int found, void* status) {
                           TAKEN{request});                                                         \
   }                                                                                                \
   PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                                \
-    if (moves_messages() || may_meet_gpus())                                                       \
+    if (moves_messages() || may_hold_gpu_memory())                                                 \
       return name##_apart(PLAIT_MPI_UNPACKED arguments, request);                                  \
     return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request);                                    \
   }                                                                                                \
@@ -243,7 +243,7 @@ int probed(int code, Handle comm, int found, void* status) {
     return WAITED(comm, result, made).value_or(0);                                            \
   }                                                                                           \
   PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* result) {                            \
-    if (moves_messages() || may_meet_gpus())                                                  \
+    if (moves_messages() || may_hold_gpu_memory())                                            \
       return name##_apart(PLAIT_MPI_UNPACKED arguments, result);                              \
     return NATIVE(name, PLAIT_MPI_UNPACKED arguments, result);                                \
   }                                                                                           \

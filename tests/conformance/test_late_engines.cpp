@@ -62,8 +62,9 @@ TEST_CASE("copy engines: a rank that is late or aborted leaves nobody with a wro
     for (const int ranks : {2, 3, 4, 8})
       for (int seed = 1; seed <= rounds(ranks == 2 ? 120 : ranks <= 4 ? 60 : 8); ++seed)
         for (const bool as_one_queue : {false, true})
-          check_calls(topology, ranks, static_cast<unsigned>(seed), as_one_queue, is_aborted,
-                      counts);
+          if (plait_test::plays(ranks))
+            check_calls(topology, ranks, static_cast<unsigned>(seed), as_one_queue, is_aborted,
+                        counts);
     CHECK(plait_test::seen(counts.right));
     CHECK(plait_test::seen(counts.failed));
   }

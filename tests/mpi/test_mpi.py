@@ -212,6 +212,11 @@ def test_collectives_that_stay_the_mpis_on_device_memory(mpi, drop_in, folder, p
     assert [row["wrong"] for row in rows(launched(mpi, ranks, [str(program)], env))] == [0] * ranks
 
 
+@pytest.mark.parametrize("name", ["loaded_late", "loaded_late_threads"])
+def test_cuda_that_is_loaded_after_many_calls(run_staged, name):
+    assert [row["wrong"] for row in rows(run_staged(name, 2))] == [0, 0]
+
+
 def test_a_receive_writes_what_came_and_reads_nothing(run_staged):
     assert [row["wrong"] for row in rows(run_staged("untouched", 2))] == [0, 0]
 

@@ -288,7 +288,7 @@ def build(tmp_path):
     for name in ("libplait.so.0", "libplait_kernels.so"):
         shutil.copy(package / name, folder)
     shutil.copy(Path(plait._core.__file__), folder)
-    for name in ("nccl", "audit", "mpi"):
+    for name in ("nccl", "audit", "mpi", "mark"):
         shutil.copy(package / f"libplait_{name}.so", folder / "shims")
     shutil.copy(package / "nccl" / "libnccl.so.2", folder / "shims" / "nccl")
     for name in ("bench_gpu", "bench_links", "bench_gpu_nodes", "test_gpu", "test_gpu_c_api"):

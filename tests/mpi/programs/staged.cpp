@@ -2,6 +2,7 @@
 // one line of JSON a rank.
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,8 @@ void exchange_with(int to, int from) {
   const OnGpu in(3000, rank), out(4000, -1), both(3000, rank);
   MPI_Request requests[2];
   MPI_Status statuses[2];
-  named<Both>("MPI_Isendrecv")(in.passed(), 3000, MPI_INT, to, 1, out.passed(), 4000, MPI_INT,
-                               from, 1, MPI_COMM_WORLD, &requests[0]);
+  named<Both>("MPI_Isendrecv")(in.passed(), 3000, MPI_INT, to, 1, out.passed(), 4000, MPI_INT, from,
+                               1, MPI_COMM_WORLD, &requests[0]);
   named<InPlace>("MPI_Isendrecv_replace")(both.passed(), 3000, MPI_INT, to, 2, from, 2,
                                           MPI_COMM_WORLD, &requests[1]);
   MPI_Waitall(2, requests, statuses);
@@ -146,8 +147,7 @@ void untouched() {
   for (int way = 0; way < 4; ++way) {
     const OnGpu in(40, 5);
     if (rank == 0)
-      for (int tag = 0; tag < 3; ++tag)
-        MPI_Send(in.passed(), 40, MPI_INT, 1, tag, MPI_COMM_WORLD);
+      for (int tag = 0; tag < 3; ++tag) MPI_Send(in.passed(), 40, MPI_INT, 1, tag, MPI_COMM_WORLD);
     if (rank != 1) continue;
     const OnGpu plain(100, -1), holes(100, -1), turned(60, -1);
     const OnGpu* const out[3] = {&plain, &holes, &turned};
@@ -160,8 +160,7 @@ void untouched() {
       int* const buffer = out[tag]->passed();
       if (way == 0)
         MPI_Recv(buffer, counts[tag], types[tag], 0, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-      if (way == 1)
-        MPI_Irecv(buffer, counts[tag], types[tag], 0, tag, MPI_COMM_WORLD, &request);
+      if (way == 1) MPI_Irecv(buffer, counts[tag], types[tag], 0, tag, MPI_COMM_WORLD, &request);
       if (way == 2) {
         MPI_Recv_init(buffer, counts[tag], types[tag], 0, tag, MPI_COMM_WORLD, &request);
         MPI_Start(&request);
@@ -186,17 +185,65 @@ void untouched() {
   MPI_Type_free(&column);
 }
 
+bool is_loaded(const std::string& library) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);)
+    if (line.find(library) != std::string::npos) return true;
+  return false;
+}
+
+void exchange_with_peer(int* buffer, int peer) {
+  MPI_Sendrecv_replace(buffer, 100, MPI_INT, peer, 0, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+/// Rank 0 loads CUDA's driver after many calls, and after other libraries that came and went.
+void loaded_late() {
+  const int rank = rank_in(MPI_COMM_WORLD), peer = 1 - rank;
+  std::vector<int> host(100);
+  const auto exchange_host = [&](int rounds) {
+    for (int round = 0; round < rounds; ++round) {
+      host.assign(100, round + rank);
+      exchange_with_peer(host.data(), peer);
+      hold(host == std::vector<int>(100, round + peer), "an exchange before CUDA is loaded");
+    }
+  };
+  exchange_host(20);
+  if (rank == 0) hold(!is_loaded("libcuda.so.1"), "that CUDA is not loaded yet");
+  if (rank == 0 && calls_served() >= 0)
+    hold(is_loaded("libplait_mark.so"), "that libraries are watched");
+  for (const char* other : {"libanl.so.1", "libBrokenLocale.so.1", "libanl.so.1"}) {
+    void* const library = dlopen(other, RTLD_NOW);
+    exchange_host(3);
+    if (library != nullptr) dlclose(library);
+    exchange_host(3);
+  }
+  if (rank == 0) PlayedGpu::now().begin(1);
+  const OnGpu device(100, rank + 7);
+  exchange_with_peer(device.passed(), peer);
+  hold(device.holds(peer + 7), "an exchange of device memory once CUDA is loaded");
+}
+
+/// Before MPI_Init there is no other way to ask.
+bool is_rank_0() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"})
+    if (const char* const rank = std::getenv(name)) return std::atoi(rank) == 0;
+  std::abort();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  PlayedGpu::now().begin(1);
-  MPI_Init(&argc, &argv);
   const std::string name = argc > 1 ? argv[1] : "";
+  const bool late = name == "loaded_late" || name == "loaded_late_threads";
+  if (!late || !is_rank_0()) PlayedGpu::now().begin(1);
+  int level = name == "loaded_late_threads" ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
+  MPI_Init_thread(&argc, &argv, level, &level);
   if (name == "alone") alone();
   if (name == "exchanges") exchanges();
   if (name == "truncated") truncated();
   if (name == "too_long") too_long();
   if (name == "untouched") untouched();
+  if (late) loaded_late();
   std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
               calls_served());
   std::fflush(stdout);

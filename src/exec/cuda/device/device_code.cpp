@@ -3,10 +3,7 @@
 
 #include <dlfcn.h>
 
-#include <cstdint>
-#include <cstdio>
-#include <fstream>
-
+#include "base/own_folder.hpp"
 #include "base/text.hpp"
 
 // cmake/kernels.cmake makes both from the kernels: in a program that has them itself, or in
@@ -21,24 +18,9 @@ namespace {
 
 const void* const kNone[] = {nullptr};
 
-/// The folder of the file that holds this code. The kernel knows its whole path; what the loader
-/// was given (dladdr) may start at a working folder that has changed since.
-std::string own_folder() {
-  const auto here = reinterpret_cast<std::uintptr_t>(&kNone);
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    unsigned long first = 0, end = 0;
-    const std::size_t path = line.find('/');
-    if (std::sscanf(line.c_str(), "%lx-%lx", &first, &end) != 2 || path == std::string::npos)
-      continue;
-    if (first <= here && here < end) return line.substr(path, line.rfind('/') + 1 - path);
-  }
-  return {};
-}
-
 /// By its path and for this library alone: a process may hold two plaits, each with its own code.
 DeviceCode beside() {
-  const std::string path = own_folder() + "libplait_kernels.so";
+  const std::string path = folder_of(&kNone) + "libplait_kernels.so";
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* why = ::dlerror();

@@ -1,0 +1,71 @@
+// The loader's own list is read without its lock: only of a library that plait holds, and only
+// whether another follows.
+#include "shims/mpi/libraries.hpp"
+
+#include <dlfcn.h>
+
+#include <mutex>
+#include <string>
+
+#include "base/own_folder.hpp"
+#include "shims/mpi/real.hpp"
+
+namespace plait::mpi {
+
+constinit std::atomic<const link_map*> mark{nullptr};
+
+namespace {
+
+constexpr char kName[] = "libplait_mark.so";
+
+struct Held {
+  std::mutex mutex;
+  void* library = nullptr;
+};
+
+Held& held() {
+  static auto* const one = new Held;
+  return *one;
+}
+
+bool threads_may_call_at_once() {
+  const int multiple = real().abi.family == Family::standard ? 4096 : 3;
+  int level = multiple;
+  return real().Query_thread(&level) != 0 || level >= multiple;
+}
+
+const std::string& path() {
+  static const auto* const once = new std::string(folder_of(kName) + kName);
+  return *once;
+}
+
+}  // namespace
+
+void move_mark() {
+  const std::lock_guard lock(held().mutex);
+  void*& library = held().library;
+  if (library != nullptr) {
+    if (threads_may_call_at_once()) return;
+    mark.store(nullptr);
+    ::dlclose(library);
+  }
+  library = ::dlopen(path().c_str(), RTLD_NOW | RTLD_LOCAL);
+  link_map* found = nullptr;
+  if (library != nullptr && ::dlinfo(library, RTLD_DI_LINKMAP, &found) == 0)
+    mark.store(found, std::memory_order_release);
+}
+
+void remove_mark() { mark.store(nullptr); }
+
+std::uint64_t libraries_loaded() {
+  unsigned long long loaded = 0;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* found) {
+        *static_cast<unsigned long long*>(found) = info->dlpi_adds;
+        return 1;
+      },
+      &loaded);
+  return loaded;
+}
+
+}  // namespace plait::mpi
