@@ -25,6 +25,7 @@ from run_calls import HOW, Calls, Ways, busbw, calls_of, mean, of_both
 from run_rows import KIB, MIB, Item, kind_of, read
 
 import plait
+from plait._core import engine_plan
 from plait.bench import engines
 from plait.bench.engines import parted
 from plait.outputs import human_bytes
@@ -157,11 +158,10 @@ def takes(asked: Asked, way: str, kind: str) -> bool:
         return False
     item = Item("", asked.collective, kind, asked.size)
     try:
-        request = item.request(asked.ranks)
-        found = plait.what_would_run(run_predictions.machine(), request, engine, params)
-    except plait.UnsupportedError:
+        engine_plan(run_predictions.machine(), item.request(asked.ranks), engine, params)
+    except (plait.UnsupportedError, plait.InvalidArgumentError):
         return False
-    return found is not None
+    return True
 
 
 def best_of(ways: Ways, wanted: Callable[[str], bool]) -> tuple[str, bool] | None:
