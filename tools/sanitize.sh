@@ -2,14 +2,15 @@
 # Builds C++ tests with -fsanitize=$1 and runs them; any report fails the run. Left out: test_plans and
 # test_planner (minutes of proofs, no memory of their own) and, under ThreadSanitizer, what has no threads or whose
 # threads test_conformance runs too.
-# With a second argument, drop-in or mpi, instead the drop-in under NCCL, over the stand-in libnccl, or that under the
-# MPIs of this machine: its tests, with the runtime preloaded (address,undefined only; not part of CI, which must end
-# within half an hour).
+# With a second argument, instead (not part of CI, which has no time for them): fake_gpu, what a driver without a GPU
+# can show; drop-in or mpi, the drop-in under NCCL, over the stand-in libnccl, or that under the MPIs of this machine: its
+# tests, with the runtime preloaded (address,undefined only).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=$1
 programs=(test_base test_comm test_conformance)
 [ "$what" = thread ] || programs+=(test_exec test_property test_driver test_topo test_plan test_verify test_sim)
+[ "${2:-}" != fake_gpu ] || programs=(test_fake_gpu)
 [ "${2:-}" != drop-in ] || programs=(plait_nccl_host nccl_linked standin_nvtx)
 [ "${2:-}" != mpi ] || programs=(plait_mpi)
 build=build/sanitize-${what//,/-}
@@ -32,7 +33,8 @@ if [ "${2:-}" = mpi ]; then
   exec python3 -m pytest -q -p no:cacheprovider tests/mpi -k "not plait_ and not hosts and not example"
 fi
 if [ "${2:-}" != drop-in ]; then
-  ctest --test-dir "$build" --output-on-failure -j2 -R "^($(IFS='|'; echo "${programs[*]} test_engines" | tr ' ' '|'))\$"
+  [ "${2:-}" = fake_gpu ] || programs+=(test_engines)
+  ctest --test-dir "$build" --output-on-failure -j2 -R "^($(IFS='|'; echo "${programs[*]}" | tr ' ' '|'))\$"
   exit 0
 fi
 # Not the test of a call's nanoseconds: those are the sanitizer's.

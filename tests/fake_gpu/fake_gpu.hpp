@@ -64,6 +64,27 @@ struct FakeNote {
   bool is_record = false;
 };
 
+/// In order of the calls, of all threads.
+class FakeNotes {
+ public:
+  void add(FakeNote note) {
+    const std::lock_guard<std::mutex> hold(guard_);
+    all_.push_back(std::move(note));
+  }
+  void clear() {
+    const std::lock_guard<std::mutex> hold(guard_);
+    all_.clear();
+  }
+  std::vector<FakeNote> all() const {
+    const std::lock_guard<std::mutex> hold(guard_);
+    return all_;
+  }
+
+ private:
+  mutable std::mutex guard_;
+  std::vector<FakeNote> all_;
+};
+
 /// Copies of one call.
 struct FakeBatch {
   std::vector<std::size_t> bytes;
@@ -82,12 +103,12 @@ struct FakeCuda {
   FakeStill still;
   std::atomic<bool> holds_queries{false};  ///< the driver does not answer cuEventQuery
   std::atomic<int> held_queries{0};        ///< that wait for it
-  std::vector<FakeNote> notes;
-  void note(const std::string& what, const void* stream) { notes.push_back({what, stream}); }
-  bool is_capturing = false;  ///< every stream
-  std::uint32_t fault = 0;    ///< not 0: the next plait_heed finds that a kernel has met this
-  int busy_looks = 0;         ///< stream_query() says so often that a stream is at work
-  int waits_for_all = 0;      ///< of the host, for all that the GPU does
+  FakeNotes notes;
+  std::atomic<bool> is_capturing{false};  ///< every stream
+  std::atomic<std::uint32_t> fault{
+      0};                          ///< not 0: the next plait_heed finds that a kernel has met this
+  std::atomic<int> busy_looks{0};  ///< stream_query() says so often that a stream is at work
+  std::atomic<int> waits_for_all{0};  ///< of the host, for all that the GPU does
 };
 
 /// The one in libcuda.so.1.

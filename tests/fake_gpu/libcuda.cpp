@@ -116,11 +116,11 @@ void play_kernels(Api& api) {
       return kOutOfResources;
     fake_cuda().launches.push_back({kernel_of(function), config->grid_x, config->block_x,
                                     config->shared_bytes, config->attribute_count != 0});
-    fake_cuda().note(kernel_of(function), config->stream);
+    fake_cuda().notes.add({kernel_of(function), config->stream});
     if (kernel_of(function) == "plait_path_check") begin_proof(*static_cast<PathArgs*>(args[0]));
     if (fake_cuda().fault != 0 && kernel_of(function) == "plait_heed")
-      static_cast<HeedArgs*>(args[0])->stop_page->fault = {std::exchange(fake_cuda().fault, 0),
-                                                           kNoPeer, 0, ~0u};
+      static_cast<HeedArgs*>(args[0])->stop_page->fault = {fake_cuda().fault.exchange(0), kNoPeer,
+                                                           0, ~0u};
     return kSuccess;
   };
 }
@@ -195,7 +195,7 @@ void note_events(Api& api) {
   };
   static const Api before = api;
   api.event_record = [](Event event, Stream stream) {
-    fake_cuda().notes.push_back({"record", stream, event, true});
+    fake_cuda().notes.add({"record", stream, event, true});
     FakeStill& still = fake_cuda().still;
     if (const std::lock_guard<std::mutex> hold(still.guard); still.streams.contains(stream))
       still.events.insert(event);
@@ -204,7 +204,7 @@ void note_events(Api& api) {
     return before.event_record(event, stream);
   };
   api.stream_wait_event = [](Stream stream, Event event, unsigned flags) {
-    fake_cuda().notes.push_back({"wait", stream, event, false});
+    fake_cuda().notes.add({"wait", stream, event, false});
     return before.stream_wait_event(stream, event, flags);
   };
 }
@@ -255,6 +255,19 @@ void play_batches(Api& api) {
   };
 }
 
+/// A driver is called by many threads at once; the played machine goes on one call at a time.
+std::recursive_mutex one_at_a_time;
+template <class Field, class Function>
+struct OneAtATime;
+template <class Field, class... Arguments>
+struct OneAtATime<Field, Result (*)(Arguments...)> {
+  static inline Result (*function)(Arguments...) = nullptr;
+  static Result call(Arguments... arguments) {
+    const std::lock_guard<std::recursive_mutex> hold(one_at_a_time);
+    return function(arguments...);
+  }
+};
+
 Api played() {
   Api api;
 #define PLAIT_CUDA_FUNCTION(field, symbol, arguments) fill(api.field);
@@ -268,8 +281,16 @@ Api played() {
   play_kernels(api);
   play_memory(api);
   note_events(api);
-  play_progress(api);
   play_batches(api);
+#define PLAIT_CUDA_FUNCTION(field, symbol, arguments)          \
+  {                                                            \
+    struct Field;                                              \
+    using Played = OneAtATime<Field, decltype(api.field)>;     \
+    api.field = (Played::function = api.field, &Played::call); \
+  }
+#include "driver/cuda/functions.def"
+#undef PLAIT_CUDA_FUNCTION
+  play_progress(api);  // may wait for the test
   return api;
 }
 

@@ -34,7 +34,7 @@ void wait_while(const std::atomic<bool>& holds) {
 }
 
 Result noted(const char* name, std::size_t count, Comm comm, Stream stream) {
-  fake_cuda().note(text(name, ' ', count, " of ", comm->ranks), stream);
+  fake_cuda().notes.add({text(name, ' ', count, " of ", comm->ranks), stream});
   plait_test::FakeStill& still = fake_cuda().still;
   if (still.is_wanted) {
     const std::lock_guard<std::mutex> hold(still.guard);

@@ -191,7 +191,8 @@ TEST_CASE("the first call by a plan waits for nothing that the GPU does, in a ca
       require(gpu.launches.size() == 1, "no launch");
     };
     const auto waits = [&] {
-      return std::count_if(gpu.notes.begin(), gpu.notes.end(),
+      const std::vector<plait_test::FakeNote> notes = gpu.notes.all();
+      return std::count_if(notes.begin(), notes.end(),
                            [](const plait_test::FakeNote& note) { return note.what == "wait"; });
     };
     gpu.busy_looks = 2;  // its tables are still on their way at the first two looks

@@ -73,7 +73,7 @@ struct Side {
     NodeSide side;
     side.calls = calls.get();
     side.failure = [this] {
-      if (at_failure && std::this_thread::get_id() == test) std::exchange(at_failure, nullptr)();
+      if (std::this_thread::get_id() == test && at_failure) std::exchange(at_failure, nullptr)();
       const std::lock_guard lock(guard);
       return failure;
     };
@@ -198,7 +198,7 @@ class Order {
 
 /// But for what ends the stream where NCCL was aborted.
 std::vector<FakeNote> notes() {
-  std::vector<FakeNote> found = fake_cuda().notes;
+  std::vector<FakeNote> found = fake_cuda().notes.all();
   std::erase_if(found, [](const FakeNote& note) { return note.what == "plait_heed"; });
   return found;
 }

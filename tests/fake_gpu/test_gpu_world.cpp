@@ -122,7 +122,7 @@ Request request_of(Collective collective, std::uint64_t count) {
 
 std::size_t noted(const std::string& begin) {
   std::size_t found = 0;
-  for (const plait_test::FakeNote& note : fake_cuda().notes)
+  for (const plait_test::FakeNote& note : fake_cuda().notes.all())
     found += note.what.rfind(begin, 0) == 0;
   return found;
 }
