@@ -5,7 +5,7 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
-#include "topo/direct.hpp"
+#include "topo/pair_paths.hpp"
 
 namespace plait {
 
@@ -114,13 +114,7 @@ void Builder::copy(int lane, const Region& dst, const Region& src) {
     return;
   }
   Path& direct = direct_[{from, to}];
-  if (direct.devices.empty()) {
-    const std::vector<Path> paths = direct_paths(topology_, from, to);
-    if (paths.empty())
-      throw Error(ErrorCode::unsupported, text("wanted a direct link from device ", from, " to ",
-                                               to, ", topology ", topology_.name, " has none"));
-    direct = paths.front();
-  }
+  if (direct.devices.empty()) direct = direct_path(topology_, from, to);
   copy(lane, dst, src, direct, 0);
 }
 

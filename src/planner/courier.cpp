@@ -6,7 +6,7 @@
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "planner/transfer.hpp"
-#include "topo/direct.hpp"
+#include "topo/pair_paths.hpp"
 
 namespace plait {
 namespace {

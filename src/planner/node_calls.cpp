@@ -7,7 +7,7 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
-#include "topo/direct.hpp"
+#include "topo/pair_paths.hpp"
 
 namespace plait {
 namespace {

@@ -5,6 +5,7 @@
 #include "plait/error.hpp"
 #include "planner/stripes.hpp"
 #include "planner/transfer.hpp"
+#include "topo/pair_paths.hpp"
 
 namespace plait {
 namespace {

@@ -12,6 +12,7 @@
 #include "planner/routes.hpp"
 #include "planner/stripes.hpp"
 #include "planner/transfer.hpp"
+#include "topo/pair_paths.hpp"
 #include "topo/parameters.hpp"
 
 namespace plait {

@@ -11,6 +11,7 @@
 #include "plait/error.hpp"
 #include "planner/routes.hpp"
 #include "planner/transfer.hpp"
+#include "topo/pair_paths.hpp"
 
 namespace plait {
 namespace {

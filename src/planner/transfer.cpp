@@ -5,7 +5,6 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
-#include "topo/direct.hpp"
 #include "topo/parameters.hpp"
 
 namespace plait {
@@ -22,23 +21,6 @@ std::uint64_t bytes_parameter(const Topology& topology, const char* key, double 
 }
 
 }  // namespace
-
-Path direct_path(const Topology& topology, int src_device, int dst_device) {
-  const std::vector<Path> paths = direct_paths(topology, src_device, dst_device);
-  if (!paths.empty()) return paths.front();
-  throw Error(ErrorCode::unsupported,
-              text("wanted a direct link from ", device_label(topology, src_device), " to ",
-                   device_label(topology, dst_device), ", topology ", topology.name, " has none"));
-}
-
-Path host_path(const Topology& topology, int src_device, int dst_device) {
-  for (const Path& path : paths_between(topology, src_device, dst_device))
-    if (path.kind == PathKind::host && path.links.size() == 2) return path;
-  throw Error(
-      ErrorCode::unsupported,
-      text("wanted a path through host memory from ", device_label(topology, src_device), " to ",
-           device_label(topology, dst_device), ", topology ", topology.name, " has none"));
-}
 
 std::uint64_t scratch_limit(const Topology& topology) {
   return static_cast<std::uint64_t>(parameter(topology, "arena_scratch_bytes"));

@@ -81,10 +81,6 @@ class Mover {
       last_reader_lanes_;  // relay rank -> (reader's lane -> its rank)
 };
 
-/// The path of one hop; Error(unsupported) naming the pair where there is none.
-Path direct_path(const Topology& topology, int src_device, int dst_device);
-/// The best path through host memory; Error(unsupported) where there is none.
-Path host_path(const Topology& topology, int src_device, int dst_device);
 /// Bytes of scratch that a plan may use on a device, and of a rank's host ring.
 std::uint64_t scratch_limit(const Topology& topology);
 std::uint64_t ring_limit(const Topology& topology);

@@ -7,8 +7,8 @@
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "plait/topology.hpp"
-#include "topo/direct.hpp"
 #include "topo/names.hpp"
+#include "topo/pair_paths.hpp"
 
 namespace plait {
 namespace {
@@ -183,6 +183,23 @@ std::vector<Path> paths_between(const Topology& topology, int src_device, int ds
   sort_by_speed(topology, others);
   for (Path& path : others) paths.push_back(std::move(path));
   return paths;
+}
+
+Path direct_path(const Topology& topology, int src_device, int dst_device) {
+  const std::vector<Path> paths = direct_paths(topology, src_device, dst_device);
+  if (!paths.empty()) return paths.front();
+  throw Error(ErrorCode::unsupported,
+              text("wanted a direct link from ", device_label(topology, src_device), " to ",
+                   device_label(topology, dst_device), ", topology ", topology.name, " has none"));
+}
+
+Path host_path(const Topology& topology, int src_device, int dst_device) {
+  for (const Path& path : paths_between(topology, src_device, dst_device))
+    if (path.kind == PathKind::host && path.links.size() == 2) return path;
+  throw Error(
+      ErrorCode::unsupported,
+      text("wanted a path through host memory from ", device_label(topology, src_device), " to ",
+           device_label(topology, dst_device), ", topology ", topology.name, " has none"));
 }
 
 Path find_path(const Topology& topology, std::string_view name) {

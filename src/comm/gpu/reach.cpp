@@ -6,7 +6,7 @@
 #include "base/text.hpp"
 #include "exec/cpu/cpu.hpp"
 #include "exec/cuda/device/call_args.hpp"
-#include "topo/direct.hpp"
+#include "topo/pair_paths.hpp"
 
 namespace plait {
 

@@ -6,7 +6,7 @@
 
 #include "plait/error.hpp"
 #include "plait/topology.hpp"
-#include "topo/direct.hpp"
+#include "topo/pair_paths.hpp"
 #include "unit/topo/machines.hpp"
 
 using namespace plait;

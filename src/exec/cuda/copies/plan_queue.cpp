@@ -6,7 +6,7 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
-#include "topo/direct.hpp"
+#include "topo/pair_paths.hpp"
 
 namespace plait::cuda {
 namespace {
@@ -151,17 +151,9 @@ int PlanBook::path_between(const Region& dst, const Region& src, int& hop) {
   int from = src.rank, to = dst.rank;
   if (goes_down && from == to) to = (from + 1) % ranks;
   if (goes_up && from == to) from = (to + 1) % ranks;
-  const bool is_by_host = goes_down || goes_up;
-  for (const Path& path : is_by_host ? paths_between(topology_, device(from), device(to))
-                                     : direct_paths(topology_, device(from), device(to))) {
-    if (is_by_host && (path.kind != PathKind::host || path.links.size() != 2)) continue;
-    hop = goes_up ? 1 : 0;
-    return path_index(path);
-  }
-  throw Error(
-      ErrorCode::unsupported,
-      text("wanted ", is_by_host ? "a path through host memory" : "a direct link", " from device ",
-           device(from), " to ", device(to), ", topology ", topology_.name, " has none"));
+  hop = goes_up ? 1 : 0;
+  return path_index(goes_down || goes_up ? host_path(topology_, device(from), device(to))
+                                         : direct_path(topology_, device(from), device(to)));
 }
 
 void PlanBook::put_copy(std::size_t lane, const Region& dst, const Region& src) {

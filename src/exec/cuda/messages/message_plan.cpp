@@ -11,6 +11,7 @@
 #include "plait/builder.hpp"
 #include "plait/error.hpp"
 #include "plan/hop_shape.hpp"
+#include "topo/pair_paths.hpp"
 
 namespace plait::cuda {
 namespace {
@@ -113,12 +114,7 @@ class MessagePlan {
     const bool down = dst.space == Space::ring, up = src.space == Space::ring;
     if (!down && !up) return b_.copy(lane, dst, src);
     const auto device = [&](int rank) { return devices_[static_cast<std::size_t>(rank)]; };
-    for (const Path& path : paths_between(topology_, device(from), device(to)))
-      if (path.kind == PathKind::host && path.links.size() == 2)
-        return b_.copy(lane, dst, src, path, down ? 0 : 1);
-    throw Error(ErrorCode::unsupported,
-                text("wanted a path through host memory from device ", device(from), " to ",
-                     device(to), ", topology ", topology_.name, " has none"));
+    b_.copy(lane, dst, src, host_path(topology_, device(from), device(to)), down ? 0 : 1);
   }
 
   void write_channel(int from, int to, std::uint32_t channel,
