@@ -111,7 +111,7 @@ sanitize: deps
 sanitize-fake-gpu: deps
 	tools/sanitize.sh thread fake_gpu
 
-# The drop-in under NCCL likewise, with the tests' tools from the installed venv.
+# The drop-in under NCCL, under the address and undefined-behaviour sanitizers, with the tests' tools from the installed venv.
 sanitize-drop-in: install
 	tools/sanitize.sh address,undefined drop-in
 

@@ -159,7 +159,7 @@ def takes(asked: Asked, way: str, kind: str) -> bool:
     item = Item("", asked.collective, kind, asked.size)
     try:
         engine_plan(run_predictions.machine(), item.request(asked.ranks), engine, params)
-    except (plait.UnsupportedError, plait.InvalidArgumentError):
+    except plait.UnsupportedError:
         return False
     return True
 

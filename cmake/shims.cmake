@@ -69,7 +69,7 @@ set_target_properties(plait_mpi PROPERTIES CXX_VISIBILITY_PRESET hidden
   LINK_DEPENDS ${PROJECT_SOURCE_DIR}/shims/mpi/exports.map
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/shims)
 # libplait_mark.so, empty: behind it the loader puts what a process loads later (shims/mpi/libraries.hpp).
-file(WRITE ${PROJECT_BINARY_DIR}/mark.c "")
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/mark.c CONTENT "")
 add_library(plait_mark MODULE ${PROJECT_BINARY_DIR}/mark.c)
 set_target_properties(plait_mark PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/shims)
 add_dependencies(plait_mpi plait_mark)

@@ -107,13 +107,14 @@ bool uses_gpus_after_a_look() {
   if (in_use.load(std::memory_order_acquire)) return true;
   if (count_devices.load() == nullptr) {
     if (seen.load() == libraries_loaded()) return false;
-    move_mark();
+    const link_map* const last = put_last();
     const std::uint64_t now = libraries_loaded();
     void* const driver = loaded_driver();
     if (driver != nullptr)
       count_devices.store(reinterpret_cast<int (*)(int*)>(::dlsym(driver, "cuDeviceGetCount")));
     if (count_devices.load() == nullptr) {
       seen.store(now);
+      set_mark(last);
       return false;
     }
     remove_mark();

@@ -29,7 +29,7 @@ Held& held() {
 }
 
 bool threads_may_call_at_once() {
-  const int multiple = real().abi.family == Family::standard ? 4096 : 3;
+  const int multiple = real().abi.thread_multiple;
   int level = multiple;
   return real().Query_thread(&level) != 0 || level >= multiple;
 }
@@ -41,18 +41,24 @@ const std::string& path() {
 
 }  // namespace
 
-void move_mark() {
-  const std::lock_guard lock(held().mutex);
+const link_map* put_last() {
+  // Another thread may hold it, and wait for the loader's lock, which this one may hold.
+  const std::unique_lock lock(held().mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return nullptr;
   void*& library = held().library;
   if (library != nullptr) {
-    if (threads_may_call_at_once()) return;
+    if (threads_may_call_at_once()) return nullptr;
     mark.store(nullptr);
     ::dlclose(library);
   }
   library = ::dlopen(path().c_str(), RTLD_NOW | RTLD_LOCAL);
   link_map* found = nullptr;
-  if (library != nullptr && ::dlinfo(library, RTLD_DI_LINKMAP, &found) == 0)
-    mark.store(found, std::memory_order_release);
+  if (library != nullptr) ::dlinfo(library, RTLD_DI_LINKMAP, &found);
+  return found;
+}
+
+void set_mark(const link_map* found) {
+  if (found != nullptr) mark.store(found, std::memory_order_release);
 }
 
 void remove_mark() { mark.store(nullptr); }

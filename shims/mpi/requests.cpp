@@ -191,9 +191,8 @@ void operation_ended(Operation& operation) {
 bool has_hook() {
   int level = 0;
   if (real().progress_register != nullptr) return true;
-  constexpr int kMultiple = 3;  // MPICH's
   return real().Async_start != nullptr && real().abi.family == Family::mpich &&
-         real().Query_thread(&level) == 0 && level < kMultiple;
+         real().Query_thread(&level) == 0 && level < real().abi.thread_multiple;
 }
 
 void begin_hook() {

@@ -4,6 +4,7 @@
 #include "planner/node_calls.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
@@ -25,23 +26,23 @@ std::vector<std::uint64_t> key_of(const NodeStep& step) {
           static_cast<std::uint64_t>(step.root), static_cast<std::uint64_t>(step.peer)};
 }
 
-/// The plan's paths, of one link each, between other devices; fewer where one has no link alike.
-std::vector<Path> paths_alike(const Plan& plan, const std::vector<int>& devices,
-                              const Topology& topology) {
+/// The plan's paths, of one link each, between other devices; nothing where one has no link alike.
+std::optional<std::vector<Path>> paths_alike(const Plan& plan, const std::vector<int>& devices,
+                                             const Topology& topology) {
   const std::vector<int>& before = plan.request.devices;
   const auto moved = [&](int device) {
-    return devices[at(
-        static_cast<int>(std::find(before.begin(), before.end(), device) - before.begin()))];
+    const auto place = std::find(before.begin(), before.end(), device) - before.begin();
+    return devices[static_cast<std::size_t>(place)];
   };
   const auto link = [&](const Path& path) -> const Link& {
     return topology.links[at(path.links.front())];
   };
   std::vector<Path> paths;
   for (const Path& path : plan.paths) {
-    if (path.links.size() != 1) break;
+    if (path.links.size() != 1) return std::nullopt;
     const std::vector<Path> found =
         direct_paths(topology, moved(path.devices[0]), moved(path.devices[1]));
-    if (found.empty() || !are_alike(link(path), link(found.front()))) break;
+    if (found.empty() || !are_alike(link(path), link(found.front()))) return std::nullopt;
     paths.push_back(found.front());
   }
   return paths;
@@ -136,10 +137,11 @@ const NodeCalls::Shape& NodeCalls::shape_for(const Step& step, std::vector<Path>
   std::vector<int> devices;
   for (const Part& part : step.parts) devices.push_back(builder_.device(part.rank));
   std::deque<Shape>& known = shapes_[std::move(key)];
-  for (const Shape& shape : known) {
-    paths = paths_alike(shape.plan, devices, inside_);
-    if (paths.size() == shape.plan.paths.size()) return shape;
-  }
+  for (const Shape& shape : known)
+    if (std::optional<std::vector<Path>> alike = paths_alike(shape.plan, devices, inside_)) {
+      paths = std::move(*alike);
+      return shape;
+    }
   Request request = builder_.request();
   request.collective = step.collective;
   request.count = step.count;
@@ -147,30 +149,30 @@ const NodeCalls::Shape& NodeCalls::shape_for(const Step& step, std::vector<Path>
   request.root = step.root;
   request.peer = step.peer;
   request.devices = std::move(devices);
-  Shape& shape = known.emplace_back();
-  shape.plan = plan_in_node(inside_, request);
-  const Plan& plan = shape.plan;
+  Plan plan = plan_in_node(inside_, request);
   if (!plan.guests.empty() || std::any_of(plan.inbox_bytes.begin(), plan.inbox_bytes.end(),
                                           [](std::uint64_t bytes) { return bytes != 0; }))
     throw Error(
         ErrorCode::unsupported,
         text("wanted a plan in a node by its own ranks and without inboxes, found ", label(plan)));
-  shape.words_per_pair = flags_per_pair(plan);
-  shape.numbers.assign(step.parts.size() * step.parts.size() * at(shape.words_per_pair), -1);
+  paths = plan.paths;
+  return known.emplace_back(std::move(plan));
+}
+
+NodeCalls::Shape::Shape(Plan made) : plan(std::move(made)), words_per_pair(flags_per_pair(plan)) {
+  const std::size_t ranks = at(plan.request.ranks);
+  numbers.assign(ranks * ranks * at(words_per_pair), -1);
   for (const Lane& lane : plan.lanes)
     for (const Op& op : lane.ops) {
       if (!is_on_word(op)) continue;
-      int& number = shape.numbers[shape.place_of(op.flag)];
+      int& number = numbers[place_of(op.flag)];
       if (number < 0) {
-        number = static_cast<int>(shape.words.size());
-        shape.words.push_back(op.flag);
-        shape.tops.push_back(0);
+        number = static_cast<int>(words.size());
+        words.push_back(op.flag);
+        tops.push_back(0);
       }
-      if (op.kind == OpKind::signal)
-        shape.tops[at(number)] = std::max(shape.tops[at(number)], op.value);
+      if (op.kind == OpKind::signal) tops[at(number)] = std::max(tops[at(number)], op.value);
     }
-  paths = plan.paths;
-  return shape;
 }
 
 std::size_t NodeCalls::Shape::place_of(const Flag& flag) const {

@@ -41,6 +41,7 @@ class NodeCalls {
   /// A plan in a node, and its words in the order that its lanes meet them. Nodes whose links are
   /// alike share it.
   struct Shape {
+    explicit Shape(Plan made);
     Plan plan;
     std::vector<Flag> words;
     std::vector<std::uint32_t> tops;  // by word: what one use adds to it
@@ -72,8 +73,9 @@ class NodeCalls {
   Topology inside_;  // less the links behind the last one in a node: what plans there look through
   Library library_ = Library::nccl;
   std::vector<Step> steps_;
-  std::map<std::vector<std::uint64_t>, Inner> inner_;  // by collective, count, root, ranks
-  std::map<std::vector<std::uint64_t>, std::deque<Shape>> shapes_;  // the same, by number of ranks
+  // By collective, count, root, peer, and the ranks; shapes by their number.
+  std::map<std::vector<std::uint64_t>, Inner> inner_;
+  std::map<std::vector<std::uint64_t>, std::deque<Shape>> shapes_;
   std::vector<Region> scratch_, ring_;                      // by rank: what plans in a node share
   std::vector<std::vector<std::pair<int, Event>>> joined_;  // by call: its ranks, when it is done
   int calls_ = 0;

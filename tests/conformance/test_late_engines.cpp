@@ -62,7 +62,7 @@ TEST_CASE("copy engines: a rank that is late or aborted leaves nobody with a wro
     for (const int ranks : {2, 3, 4, 8})
       for (int seed = 1; seed <= rounds(ranks == 2 ? 120 : ranks <= 4 ? 60 : 8); ++seed)
         for (const bool as_one_queue : {false, true})
-          if (plait_test::plays(ranks))
+          if (ranks <= 4 || as_one_queue || !plait_test::takes_few())
             check_calls(topology, ranks, static_cast<unsigned>(seed), as_one_queue, is_aborted,
                         counts);
     CHECK(plait_test::seen(counts.right));

@@ -217,6 +217,11 @@ def test_cuda_that_is_loaded_after_many_calls(run_staged, name):
     assert [row["wrong"] for row in rows(run_staged(name, 2))] == [0, 0]
 
 
+def test_the_first_calls_of_several_threads_on_device_memory(run_staged):
+    for _ in range(max(1, int(10 * SCALE))):
+        assert [row["wrong"] for row in rows(run_staged("first_of_threads", 2))] == [0, 0]
+
+
 def test_a_receive_writes_what_came_and_reads_nothing(run_staged):
     assert [row["wrong"] for row in rows(run_staged("untouched", 2))] == [0, 0]
 

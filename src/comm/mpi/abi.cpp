@@ -74,6 +74,7 @@ Abi read_abi(void* library, bool standard) {
   if (standard) {
     abi.in_place = number(1);
     abi.any_tag = -2;
+    abi.thread_multiple = 4096;
     abi.shared_kind = 221;
     abi.err_pending = 18;
     abi.err_in_status = 19;

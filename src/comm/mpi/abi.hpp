@@ -49,6 +49,7 @@ struct Abi {
   Handle world = 0, self = 0, no_comm = 0, no_type = 0, no_request = 0, no_info = 0;
   Handle errors_return = 0;
   int err_truncate = 15, err_in_status = 18, err_pending = 19;
+  int thread_multiple = 3;
   Handle int32 = 0, byte = 0, min = 0;
 
   /// Handles are compared by this.

@@ -1,9 +1,11 @@
 // staged CASE: what becomes of device memory (played, libcuda.cpp) that the MPI gets staged. Prints
 // one line of JSON a rank.
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "on_gpu.hpp"
@@ -212,7 +214,8 @@ void loaded_late() {
   if (rank == 0 && calls_served() >= 0)
     hold(is_loaded("libplait_mark.so"), "that libraries are watched");
   for (const char* other : {"libanl.so.1", "libBrokenLocale.so.1", "libanl.so.1"}) {
-    void* const library = dlopen(other, RTLD_NOW);
+    void* const library = dlopen(other, RTLD_NOW);  // which glibc has, and nobody uses
+    hold(library != nullptr, "that another library is loaded");
     exchange_host(3);
     if (library != nullptr) dlclose(library);
     exchange_host(3);
@@ -221,6 +224,26 @@ void loaded_late() {
   const OnGpu device(100, rank + 7);
   exchange_with_peer(device.passed(), peer);
   hold(device.holds(peer + 7), "an exchange of device memory once CUDA is loaded");
+}
+
+/// The first calls of a program, of several threads at once, are on device memory.
+void first_of_threads() {
+  constexpr int kThreads = 4;
+  const int peer = 1 - rank_in(MPI_COMM_WORLD);
+  std::vector<OnGpu> buffers;
+  for (int tag = 0; tag < kThreads; ++tag) buffers.emplace_back(100, 10 * tag + 1 - peer);
+  std::atomic<int> ready{0};
+  std::vector<std::thread> threads;
+  for (int tag = 0; tag < kThreads; ++tag)
+    threads.emplace_back([&, tag] {
+      for (++ready; ready < kThreads;) {
+      }
+      MPI_Sendrecv_replace(buffers[static_cast<std::size_t>(tag)].passed(), 100, MPI_INT, peer, tag,
+                           peer, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (int tag = 0; tag < kThreads; ++tag)
+    hold(buffers[static_cast<std::size_t>(tag)].holds(10 * tag + peer), "an exchange of a thread");
 }
 
 /// Before MPI_Init there is no other way to ask.
@@ -236,14 +259,18 @@ int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
   const bool late = name == "loaded_late" || name == "loaded_late_threads";
   if (!late || !is_rank_0()) PlayedGpu::now().begin(1);
-  int level = name == "loaded_late_threads" ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
-  MPI_Init_thread(&argc, &argv, level, &level);
+  const int wanted =
+      name.find("threads") != std::string::npos ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
+  int level = wanted;
+  MPI_Init_thread(&argc, &argv, wanted, &level);
+  hold(level >= wanted, "that threads may call at once");
   if (name == "alone") alone();
   if (name == "exchanges") exchanges();
   if (name == "truncated") truncated();
   if (name == "too_long") too_long();
   if (name == "untouched") untouched();
   if (late) loaded_late();
+  if (name == "first_of_threads") first_of_threads();
   std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
               calls_served());
   std::fflush(stdout);
