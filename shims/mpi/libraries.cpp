@@ -28,12 +28,6 @@ Held& held() {
   return *one;
 }
 
-bool threads_may_call_at_once() {
-  const int multiple = real().abi.thread_multiple;
-  int level = multiple;
-  return real().Query_thread(&level) != 0 || level >= multiple;
-}
-
 const std::string& path() {
   static const auto* const once = new std::string(folder_of(kName) + kName);
   return *once;

@@ -76,4 +76,10 @@ const Real& find_real() {
   return *found_real.load();
 }
 
+bool threads_may_call_at_once() {
+  const int multiple = real().abi.thread_multiple;
+  int level = multiple;
+  return real().Query_thread(&level) != 0 || level >= multiple;
+}
+
 }  // namespace plait::mpi

@@ -80,4 +80,7 @@ inline const Real& real() {
   return found != nullptr ? *found : find_real();
 }
 
+/// Whether several threads may be in the MPI at once; true where it does not say. Since MPI_Init.
+bool threads_may_call_at_once();
+
 }  // namespace plait::mpi

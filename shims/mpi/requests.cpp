@@ -189,10 +189,9 @@ void operation_ended(Operation& operation) {
 
 /// MPICH's way lets no function be called from it where threads call at once.
 bool has_hook() {
-  int level = 0;
   if (real().progress_register != nullptr) return true;
   return real().Async_start != nullptr && real().abi.family == Family::mpich &&
-         real().Query_thread(&level) == 0 && level < real().abi.thread_multiple;
+         !threads_may_call_at_once();
 }
 
 void begin_hook() {
