@@ -432,7 +432,8 @@ TEST_CASE("tiled in two halves, round a ring and by pulls does what its plan say
       CHECK((plan.params.contains("ring")) == wish.ring);
       CHECK((plan.params.contains("pull") ? plan.params.at("pull") : 0) == wish.pull);
       CHECK(verify_in_a_row({&plan, &plan}).proved());
-      if (plait_test::plays(ranks)) CHECK(fault_of(request, wish, plan, 0) == "");
+      if (ranks <= 4 || ranks == 8 || !plait_test::takes_few())
+        CHECK(fault_of(request, wish, plan, 0) == "");
     }
 }
 

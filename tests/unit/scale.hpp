@@ -33,10 +33,6 @@ inline bool takes_few() { return scale() < 0.25; }
 /// Whether a long test saw some of what it is about.
 inline bool seen(std::uint64_t count) { return count > 0 || takes_few(); }
 
-/// Whether a test that plays ranks on threads, which wait for few cores, is to play so many: with
-/// few cases to take, some and the most.
-inline bool plays(int ranks) { return ranks <= 4 || ranks == 8 || !takes_few(); }
-
 /// True for a share of `scale()` of all numbers, and for 0.
 inline bool sampled(std::uint64_t number) {
   std::uint64_t mixed = (number + 1) * 0x9e3779b97f4a7c15ULL;
