@@ -66,7 +66,11 @@ HOST_SHARES = (
     TUNED["tiled"][-2] | {"host_permille": 135},
 )
 RINGS = ("reduce_scatter", "reduce")  # beside all_reduce, of what has no order
-ALL_TUNED = ("all_reduce",)  # the others have an engine's own choice and its last rows but one
+ALL_TUNED = ("all_reduce",)  # the others have an engine's own choice and these
+TUNED_OF_OTHERS = {
+    "tiled": ({"order": 2, "shift": 1}, {"pull": 1}, {"window": 2}, {"window": 4}),
+    "copy_ring": ({"tile_units": MIB // 2},),
+}
 STRATEGIES = ("fold", "phases", "ring", "direct")
 
 
@@ -131,9 +135,8 @@ def pinned(section: str, most: int) -> Iterator[Item]:
 def ways(collective: str, ranks: int) -> Iterator[tuple[str, dict[str, int]]]:
     """All that may serve it; who does not take a request says so itself."""
     for name in engines.names(collective):
-        tuned = TUNED.get(name, ())
-        few = tuned if collective in ALL_TUNED else tuned[-3:-1]
-        yield from ((name, params) for params in ({}, *few))
+        tuned = (TUNED if collective in ALL_TUNED else TUNED_OF_OTHERS).get(name, ())
+        yield from ((name, params) for params in ({}, *tuned))
     known = {info.name for info in plait.strategies() if collective in info.collectives}
     for name in STRATEGIES:
         if name in known:

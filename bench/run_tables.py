@@ -13,6 +13,7 @@ import argparse
 import math
 import re
 import shutil
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -273,10 +274,13 @@ def sentence(calls: Calls, ranks: int) -> str:
     if not behind:
         return f"On {ranks} GPUs NCCL takes longer at every size ({whole} times plait's time)."
     least, most = min(one for _, one in behind), max(one for _, one in behind)
-    sizes = ", ".join(human_bytes(size) for size, _ in behind)
-    return (
-        f"On {ranks} GPUs NCCL takes {least:.2f} to {most:.2f} of plait's time at {sizes}, and "
-        f"longer elsewhere ({whole} over all sizes)."
+    sizes = "at " + ", ".join(human_bytes(size) for size, _ in behind)
+    if behind == found[-len(behind) :]:
+        sizes = f"from {human_bytes(behind[0][0])} on"
+    return textwrap.fill(
+        f"On {ranks} GPUs NCCL takes {least:.2f} to {most:.2f} of plait's time {sizes}, and longer "
+        f"elsewhere ({whole} over all sizes).",
+        100,
     )
 
 

@@ -189,18 +189,6 @@ struct Stripe {
 enum class SumOrder : std::uint8_t { rank_order, stated };
 const char* name_of(SumOrder order);
 
-/// Slots in the scratch of every rank that calls use in turn: rings one behind the other, each of
-/// so many slots. A plan counts its first slot of each ring as 0; the next call begins behind those
-/// that this one has used.
-struct SlotRings {
-  std::uint64_t offset = 0;
-  std::uint64_t slot_bytes = 0;
-  std::uint32_t slots = 0;  ///< of a ring
-  std::uint32_t rings = 0;
-  std::uint32_t used = 0;  ///< of each ring, by this call
-  bool operator==(const SlotRings&) const = default;
-};
-
 struct Plan {
   Request request;
   std::string strategy;                        ///< "direct"
@@ -221,7 +209,6 @@ struct Plan {
   /// from; a word that is not here counts on from the highest value that it was raised to. An
   /// engine uses its slots again without a barrier: two of its calls in a row are proved together.
   std::map<int, std::uint32_t> counts;
-  std::vector<SlotRings> slot_rings;  ///< of an engine's plan
   /// By rank: the lane of each op in the order in which the rank hands them to the GPU; empty =
   /// lanes start together. Ops that are not here run on CPU cores or inside a kernel.
   std::vector<std::vector<int>> enqueued;

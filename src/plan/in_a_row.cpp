@@ -39,7 +39,6 @@ class Row {
       for (const int lane : plan.enqueued[rank])
         made.enqueued[rank].push_back(static_cast<int>(first_) + lane);
     if (!plan.counts.empty()) counted_.add(plan);
-    turned_.add(plan);
     end(plan);
   }
 
@@ -130,7 +129,6 @@ class Row {
       const bool is_user = region.space == Space::input || region.space == Space::output;
       if (is_user) region.offset += static_cast<std::uint64_t>(calls_ - 1) * kApart;
       if (region.space == Space::inbox) region.offset += inbox_calls_ % 2 * kApart;
-      region = turned_.moved(region, plan);
     };
     move(op.dst);
     for (Region& src : op.srcs) move(src);
@@ -149,7 +147,6 @@ class Row {
   std::map<int, std::vector<int>> ended_;            // by rank: words that its last call raises
   std::map<std::pair<int, std::string>, int> jobs_;  // the same of lanes on CPU cores
   Counted counted_;
-  Turned turned_;
 };
 
 }  // namespace
@@ -182,37 +179,6 @@ void Counted::add(const Plan& plan) {
       value = std::max(value, op.value);
     }
   for (const auto& [flag, value] : highest) of_word_[flag] += value;
-}
-
-Region Turned::moved(Region region, const Plan& plan) const {
-  for (const SlotRings& one : plan.slot_rings) {
-    const std::uint64_t slots = std::uint64_t{one.slots} * one.rings;
-    if (region.space != Space::scratch || region.offset < one.offset ||
-        region.offset - one.offset >= slots * one.slot_bytes)
-      continue;
-    const auto before = std::find_if(rings_.begin(), rings_.end(), [&](const SlotRings& other) {
-      return other.offset == one.offset;
-    });
-    const std::uint64_t at = region.offset - one.offset, slot = at / one.slot_bytes;
-    const std::uint64_t first = slot / one.slots * one.slots;
-    const std::uint64_t turned =
-        (slot - first + (before == rings_.end() ? 0 : before->used)) % one.slots;
-    region.offset = one.offset + (first + turned) * one.slot_bytes + at % one.slot_bytes;
-    return region;
-  }
-  return region;
-}
-
-void Turned::add(const Plan& plan) {
-  for (const SlotRings& one : plan.slot_rings) {
-    const auto before = std::find_if(rings_.begin(), rings_.end(), [&](const SlotRings& other) {
-      return other.offset == one.offset;
-    });
-    if (before == rings_.end())
-      rings_.push_back(one);
-    else
-      before->used += one.used;
-  }
 }
 
 Plan in_a_row(const std::vector<const Plan*>& calls) {

@@ -29,23 +29,9 @@ class Counted {
   std::map<Flag, std::uint32_t> of_word_;  // the others
 };
 
-/// The same of slots that calls use in turn (Plan::slot_rings).
-class Turned {
- public:
-  /// A region of the next call, where it lies in the slot that is next in turn.
-  Region moved(Region region, const Plan& plan) const;
-  /// The call has ended.
-  void add(const Plan& plan);
-  /// Of all calls so far as one.
-  const std::vector<SlotRings>& rings() const { return rings_; }
-
- private:
-  std::vector<SlotRings> rings_;  // used: by all calls
-};
-
 /// All calls as one plan: lane "2:push" is "push" of the second call. Inputs and outputs of
 /// different calls lie apart; inboxes by turns in both halves. Fit for proofs of order, not to run.
-/// All plans have the same ranks and say of the same slots the same place.
+/// All plans have the same ranks.
 Plan in_a_row(const std::vector<const Plan*>& calls);
 
 }  // namespace plait

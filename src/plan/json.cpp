@@ -109,12 +109,6 @@ Json head_json(const Plan& plan) {
                              {"peer", call.peer}});
   if (!plan.enqueued.empty()) made["enqueued"] = plan.enqueued;
   for (const auto& [index, count] : plan.counts) made["counts"].push_back({index, count});
-  for (const SlotRings& one : plan.slot_rings)
-    made["slot_rings"].push_back({{"offset", one.offset},
-                                  {"slot_bytes", one.slot_bytes},
-                                  {"slots", one.slots},
-                                  {"rings", one.rings},
-                                  {"used", one.used}});
   return made;
 }
 
@@ -229,16 +223,6 @@ std::map<int, std::uint32_t> read_counts(const JsonPlace& place) {
   return counts;
 }
 
-SlotRings read_slot_rings(const JsonPlace& place) {
-  place.object({"offset", "slot_bytes", "slots", "rings", "used"});
-  const auto number = [&](const char* key) {
-    return static_cast<std::uint32_t>(
-        place.at(key).integer(0, std::numeric_limits<std::uint32_t>::max()));
-  };
-  return {place.at("offset").bytes(), place.at("slot_bytes").bytes(), number("slots"),
-          number("rings"), number("used")};
-}
-
 Stripe read_stripe(const JsonPlace& place) {
   place.object({"route", "offset", "bytes"});
   return {place.at("route").string(), place.at("offset").bytes(), place.at("bytes").bytes()};
@@ -280,7 +264,7 @@ Plan plan_from_json(std::string_view json) {
   const JsonPlace root(document, "", kDocument);
   root.object_of_some({"schema", "request", "strategy", "params", "topology", "sum_order", "kernel",
                        "symmetric", "guests", "scratch_bytes", "inbox_bytes", "ring_bytes",
-                       "stripes", "paths", "calls", "lanes", "counts", "slot_rings", "enqueued"});
+                       "stripes", "paths", "calls", "lanes", "counts", "enqueued"});
   if (root.at("schema").string() != kSchema) root.at("schema").refuse(text("\"", kSchema, "\""));
   Plan plan;
   plan.request = read_request(root.at("request"));
@@ -299,8 +283,6 @@ Plan plan_from_json(std::string_view json) {
   if (root.has("calls")) plan.calls = list<LibraryCall>(root.at("calls"), read_call);
   plan.lanes = list<Lane>(root.at("lanes"), read_lane);
   if (root.has("counts")) plan.counts = read_counts(root.at("counts"));
-  if (root.has("slot_rings"))
-    plan.slot_rings = list<SlotRings>(root.at("slot_rings"), read_slot_rings);
   if (root.has("enqueued")) plan.enqueued = list<std::vector<int>>(root.at("enqueued"), indices);
   return plan;
 }

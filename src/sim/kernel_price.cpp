@@ -19,7 +19,8 @@ struct KernelCosts {
   double to_one, to_three, to_seven, both_ways;
   double line_hop_ns, line_escape_ns, line_one_way_ns;
   double one_shot_step_ns, two_shot_step_ns, hop_round_ns, line_norm;
-  double tile_hop_ns, tile_both_ns, tile_ranks_ns, tile_blocks_ns;
+  double hop_peer_ns;
+  double tile_hop_ns, tile_both_ns, tile_relay_ns, tile_ranks_ns, tile_blocks_ns;
   double tile_sum_gb_per_s, tile_step_ns, tile_fill_ns, tile_norm;
   double message_lines_ns, message_tiles_ns, message_both_ns;
   double message_blocks_ns;
@@ -47,6 +48,8 @@ KernelCosts costs_of(const Topology& topology) {
   get("line_norm", costs.line_norm);
   get("tile_hop_ns", costs.tile_hop_ns);
   get("tile_both_ns", costs.tile_both_ns);
+  get("hop_peer_ns", costs.hop_peer_ns);
+  get("tile_relay_ns", costs.tile_relay_ns);
   get("tile_ranks_ns", costs.tile_ranks_ns);
   get("tile_blocks_ns", costs.tile_blocks_ns);
   get("tile_sum_gb_per_s", costs.tile_sum_gb_per_s);
@@ -183,6 +186,8 @@ class Price {
           parts_.both_ways ? parts_.sent + parts_.taken : std::max(parts_.sent, parts_.taken);
       step = costs_.hop_round_ns * (ends + (parts_.keeps ? 1 : 0));
       first += costs_.line_escape_ns;
+      if (parts_.both_ways)
+        first += (std::max({parts_.sent, parts_.taken, 1.0}) - 1) * costs_.hop_peer_ns;
       link /= both_ways_share();
     }
     // The first half of the first step is hidden by the launch.
@@ -296,10 +301,14 @@ class Price {
         std::min(param("blocks", 1), std::max(1.0, std::ceil(units(made.part) / kLeastUnits)));
     const double share = std::ceil(units(made.part) / blocks);
     const double steps = std::ceil(share / param("tile_units", 1)), tile = share / steps;
-    const double first =
-        made.hops * costs_.tile_hop_ns + std::log2(blocks) * costs_.tile_blocks_ns +
-        (made.both_ways ? costs_.tile_both_ns : 0.0) + std::log2(ranks) * costs_.tile_ranks_ns +
-        std::min(1.0, 16.0 * tile / kFillBytes) * costs_.tile_fill_ns;
+    // What goes one way alone hides most of its second hop.
+    const double relayed =
+        made.hops > 1 ? (made.both_ways ? 1.0 : 0.25) * std::log2(ranks / 2) : 0.0;
+    const double first = made.hops * costs_.tile_hop_ns +
+                         std::log2(blocks) * costs_.tile_blocks_ns +
+                         (made.both_ways ? costs_.tile_both_ns : 0.0) +
+                         std::log2(ranks) * costs_.tile_ranks_ns + relayed * costs_.tile_relay_ns +
+                         std::min(1.0, 16.0 * tile / kFillBytes) * costs_.tile_fill_ns;
     const double sums = made.sums ? made.in / (blocks * costs_.tile_sum_gb_per_s) : 0.0;
     const double peers = folds ? ranks / 2 : rings ? 1.0 : std::max(parts.sent, parts.taken);
     const double link =

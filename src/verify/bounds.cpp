@@ -92,14 +92,6 @@ std::string fault_of(const Plan& plan, const Region& region) {
   if (region.offset > size || region.bytes > size - region.offset)
     return text("wanted a region inside the ", size, " bytes of ", name_of(region.space), "[",
                 region.rank, "], found ", print(region));
-  for (const SlotRings& one : plan.slot_rings) {
-    const std::uint64_t from = region.offset - one.offset;
-    const bool begins_inside = region.space == Space::scratch && region.offset >= one.offset &&
-                               from < std::uint64_t{one.slots} * one.rings * one.slot_bytes;
-    if (begins_inside && from % one.slot_bytes + region.bytes > one.slot_bytes)
-      return text("wanted a region inside one slot of ", one.slot_bytes, " bytes, found ",
-                  print(region));
-  }
   const std::uint64_t element = bytes_of(plan.request.type);
   if (region.offset % element != 0 || region.bytes % element != 0)
     return text("wanted cuts between elements of ", element, " bytes, found ", print(region));
@@ -161,9 +153,6 @@ void check_plan(const Plan& plan, Findings& findings) {
   check_sizes(plan, findings);
   if (!is_within(plan.sum_order, SumOrder::stated))
     findings.of_plan(Rule::plan, "wanted rank_order or stated, found no known order of summation");
-  for (const SlotRings& one : plan.slot_rings)
-    if (one.slots == 0 || one.rings == 0 || one.slot_bytes == 0)
-      findings.of_plan(Rule::plan, "wanted rings with slots that hold bytes, found none");
   for (const std::string& fault : call_faults(plan)) findings.of_plan(Rule::plan, fault);
   const std::uint64_t message = message_bytes(plan.request);
   for (const Stripe& stripe : plan.stripes)

@@ -46,7 +46,7 @@ char* bytes_in(Buffer& buffer) { return reinterpret_cast<char*>(buffer.data()); 
 
 struct PlayedGpu {
   explicit PlayedGpu(int ranks)
-      : slots(buffer_of(kMostBlocks * 2 * kTileSlots * kSlotBytes * static_cast<unsigned>(ranks))) {
+      : slots(buffer_of(kMostBlocks * tile_slots(ranks, 1) * 2 * kSlotBytes)) {
     auto* const words = reinterpret_cast<std::uint32_t*>(&flags);
     std::fill(words, words + sizeof flags / sizeof *words, kTiles);
   }
@@ -200,7 +200,7 @@ std::vector<Call> random_calls(int ranks, std::mt19937& random, unsigned most = 
     request = checked(request, topology);
     call.wish.most_blocks = 1 + static_cast<unsigned>(random() % kMostBlocks);
     call.wish.tile_units = 16 + static_cast<std::uint32_t>(random() % 49);
-    call.wish.slot_memory_bytes = tile_slots(ranks) * kSlotBytes;
+    call.wish.slot_memory_bytes = tile_slots(ranks) * 2 * kSlotBytes;
     call.wish.fold = random() % 2 == 0;
     call.wish.ring = !call.wish.fold;
     call.wish.pull = std::vector{0, 0, 1, 2, 3}[random() % 5];  // where nothing folds or goes round
@@ -231,9 +231,8 @@ namespace {
 /// before what it tells of.
 class TileTraceCheck {
  public:
-  TileTraceCheck(Call& call, PlayedGpus& gpus, std::vector<std::uint32_t> tiles_before,
-                 const Plan& plan)
-      : call_(call), gpus_(gpus), before_(std::move(tiles_before)), plan_(plan) {}
+  TileTraceCheck(Call& call, PlayedGpus& gpus, const Plan& plan)
+      : call_(call), gpus_(gpus), plan_(plan) {}
 
   std::vector<std::string> faults() {
     for (std::size_t rank = 0; rank < gpus_.size(); ++rank) check_rank(rank);
@@ -263,14 +262,12 @@ class TileTraceCheck {
         return Region{Space::output, owner, *at, access.bytes};
       const auto at = inside(gpus_[rank]->slots, 0);
       if (!at) continue;
-      const std::uint64_t slot = *at / shape.slot_bytes, ring = slot / kTileSlots;
-      const auto block = ring / (2 * gpus_.size());
+      const std::uint64_t block = *at / shape.block_bytes, in_block = *at % shape.block_bytes;
       if (block >= shape.blocks) return std::nullopt;
-      const std::uint64_t turn = (slot - before_[block]) % kTileSlots;
-      const std::uint64_t index = ring % (2 * gpus_.size()) * kTileSlots + turn;
+      const std::uint64_t blocks = call_.wish.most_blocks == 1 ? 1 : call_.wish.slot_blocks;
       return Region{Space::scratch, owner,
-                    index * plan_.slot_rings[0].slot_bytes + block * tile_units(shape) * 16 +
-                        *at % shape.slot_bytes,
+                    in_block / shape.slot_bytes * shape.slot_bytes * blocks +
+                        block * tile_units(shape) * 16 + in_block % shape.slot_bytes,
                     access.bytes};
     }
     return std::nullopt;
@@ -316,15 +313,12 @@ class TileTraceCheck {
 
   Call& call_;
   PlayedGpus& gpus_;
-  std::vector<std::uint32_t> before_;  // by block: tiles in earlier calls
   const Plan& plan_;
   std::vector<std::string> faults_;
 };
 
-/// Of three calls in a row, so that two begin in other slots than the first; shift: the plan is
-/// looked for in slots of another turn.
-std::string fault_of(const Request& request, const TileWish& wish, const Plan& plan,
-                     std::uint32_t shift) {
+/// Of three calls in a row.
+std::string fault_of(const Request& request, const TileWish& wish, const Plan& plan) {
   std::vector<Call> calls(3);
   for (Call& call : calls) {
     call.request = request;
@@ -335,18 +329,11 @@ std::string fault_of(const Request& request, const TileWish& wish, const Plan& p
   }
   PlayedGpus gpus = gpus_of(request.ranks);
   run_calls(calls, gpus, 30);
-  TiledArgs shape = tiled_shape(request, 0, wish);
-  spread_tiles(shape, wish);
-  const std::uint64_t units = (shape.part_bytes + 15) / 16;
-  std::vector<std::uint32_t> before(kMostBlocks, kTiles + shift);
   for (Call& call : calls) {
     for (std::size_t rank = 0; rank < gpus.size(); ++rank)
       if (!call.is_right(rank)) return text("other bits at rank ", rank);
-    const std::vector<std::string> faults = TileTraceCheck(call, gpus, before, plan).faults();
+    const std::vector<std::string> faults = TileTraceCheck(call, gpus, plan).faults();
     if (!faults.empty()) return faults[0];
-    for (unsigned block = 0; block < shape.blocks; ++block)
-      for (unsigned tile = 0; first_unit(shape, tile_units(shape), block, tile) < units; ++tile)
-        before[block] += steps_of_tile(shape);
   }
   return "";
 }
@@ -372,7 +359,7 @@ void conformance::TileKernels::run(const Request& request, const TileWish& wish,
 }
 
 std::string conformance::trace_tiles(const EngineRun& run, const Plan& plan) {
-  return fault_of(run.request, tile_wish(run.tuning, run.group), plan, 0);
+  return fault_of(run.request, tile_wish(run.tuning, run.group), plan);
 }
 
 TEST_CASE("tiled calls in the slots of another turn are not what their plan says" *
@@ -383,12 +370,25 @@ TEST_CASE("tiled calls in the slots of another turn are not what their plan says
     request.count = 1009;
     TileWish wish;
     wish.most_blocks = 2;
-    wish.slot_memory_bytes = tile_slots(ranks) * kSlotBytes;
+    wish.slot_memory_bytes = tile_slots(ranks) * 2 * kSlotBytes;
     const Topology topology = load_topology("hgx-h200");
     request = checked(request, topology);
-    const Plan plan = tile_plan(topology, request, wish);
-    CHECK(fault_of(request, wish, plan, 0) == "");
-    CHECK(fault_of(request, wish, plan, 1) != "");
+    Plan plan = tile_plan(topology, request, wish);
+    CHECK(fault_of(request, wish, plan) == "");
+    TiledArgs shape = tiled_shape(request, 0, wish);
+    spread_tiles(shape, wish);
+    const std::uint64_t slot = shape.slot_bytes * wish.slot_blocks;
+    const auto turn = [&](Region& region) {
+      if (region.space == Space::scratch)
+        region.offset += region.offset / slot % 2 == 0 ? slot : -slot;
+    };
+    for (Lane& lane : plan.lanes)
+      for (Op& op : lane.ops) {
+        turn(op.dst);
+        for (Region& src : op.srcs) turn(src);
+      }
+    CHECK(verify_in_a_row({&plan, &plan}).proved());
+    CHECK(fault_of(request, wish, plan) != "");
   }
 }
 
@@ -424,7 +424,7 @@ TEST_CASE("tiled in two halves, round a ring and by pulls does what its plan say
       request = checked(request, topology);
       TileWish wish;
       wish.most_blocks = 2;
-      wish.slot_memory_bytes = tile_slots(ranks) * kSlotBytes;
+      wish.slot_memory_bytes = tile_slots(ranks) * 2 * kSlotBytes;
       way.choose(wish);
       if (wish.fold && !why_no_fold(request).empty()) continue;
       const Plan plan = tile_plan(topology, request, wish);
@@ -433,7 +433,7 @@ TEST_CASE("tiled in two halves, round a ring and by pulls does what its plan say
       CHECK((plan.params.contains("pull") ? plan.params.at("pull") : 0) == wish.pull);
       CHECK(verify_in_a_row({&plan, &plan}).proved());
       if (ranks <= 4 || ranks == 8 || !plait_test::takes_few())
-        CHECK(fault_of(request, wish, plan, 0) == "");
+        CHECK(fault_of(request, wish, plan) == "");
     }
 }
 
@@ -494,7 +494,7 @@ TEST_CASE("a ring of min or max gives the bits of rank order, of -0, +0 and NaN 
         call.request.type = at < 2 ? DataType::fp32 : DataType::bf16;
         call.request = checked(call.request, topology);
         call.wish.most_blocks = 2;
-        call.wish.slot_memory_bytes = tile_slots(ranks) * kSlotBytes;
+        call.wish.slot_memory_bytes = tile_slots(ranks) * 2 * kSlotBytes;
         call.wish.ring = true;
         REQUIRE(tiled_shape(call.request, 0, call.wish).ring == 1);
         fill(call, at);

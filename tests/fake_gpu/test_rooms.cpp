@@ -224,14 +224,14 @@ TEST_CASE("what a program asks for is taken at once") {
 
 TEST_CASE("engines without room say what they would want, and others serve") {
   CudaRankOptions options = drop_in(4);
-  options.memory.budget_bytes = 24 * kMib;
+  options.memory.budget_bytes = 14 * kMib;
   const auto rank = made(options);
   const Request request = request_of(Collective::all_reduce, 64 * kMib, 4);
   const std::string why = why_not(cuda::tiled_engine(), request, {}, rank->whole_group());
   CAPTURE(why);
-  CHECK(why.starts_with("it wants 34 MB of slots of tiles; PLAIT_DEVICE_MEMORY=24M leaves "));
+  CHECK(why.starts_with("it wants 13 MB of slots of tiles; PLAIT_DEVICE_MEMORY=14M leaves "));
   CHECK_THROWS_WITH_AS(rank->prepare(cuda::tiled_engine(), request),
-                       doctest::Contains("PLAIT_DEVICE_MEMORY=24M"), Error);
+                       doctest::Contains("PLAIT_DEVICE_MEMORY=14M"), Error);
   const Request small = request_of(Collective::all_reduce, kMib, 4);
   CHECK(cuda::Selector(rank->whole_group(), {}, true).best(small));
   options.memory.budget_bytes = 2 * kMib;
@@ -275,7 +275,7 @@ TEST_CASE("who closes while its peers have yet to come frees what it has begun")
   CHECK(taken() == 0);
 }
 
-TEST_CASE("blocks with a count each go by the engine of even ones, or else by plans") {
+TEST_CASE("long blocks with a count each go by an engine that takes them, others by plans") {
   const cuda::Group group = cuda::usual_group(4);
   Request gather;
   gather.collective = Collective::all_gather;

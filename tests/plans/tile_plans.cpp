@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -39,7 +40,7 @@ TileWish wish_of(int ranks, unsigned blocks, std::uint32_t units) {
   TileWish wish;
   wish.most_blocks = blocks;
   wish.tile_units = units;
-  wish.slot_memory_bytes = tile_slots(ranks) * 1024;
+  wish.slot_memory_bytes = tile_slots(ranks) * 2 * 1024;
   return wish;
 }
 
@@ -109,9 +110,9 @@ TEST_CASE("tiled calls follow each other in any order, in the same slots") {
       for (const Collective collective :
            {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter})
         if (pull == kPullsResults || reduces(collective))
-          calls.push_back(tile_plan(
-              topology, request_of(topology, collective, ranks, 0, 3000, DataType::fp32),
-              pulling(wish_of(ranks, 1, 64), pull)));
+          calls.push_back(
+              tile_plan(topology, request_of(topology, collective, ranks, 0, 3000, DataType::fp32),
+                        pulling(wish_of(ranks, 1, 64), pull)));
     for (const Plan& first : calls)
       for (const Plan& second : calls)
         for (const Plan& third : calls)
@@ -142,8 +143,8 @@ const std::vector<TileFault> kFaults{
 #undef PLAIT_PART_MUTANT
 };
 
-void spoil(const Plan& plan, const TileFault& fault, std::vector<Op>& ops) {
-  const std::uint64_t slot = plan.slot_rings[0].slot_bytes, ring = kTileSlots * slot;
+void spoil(const TiledArgs& shape, const TileFault& fault, std::vector<Op>& ops) {
+  const std::uint64_t slot = shape.slot_bytes, ring = shape.window * slot;
   const std::string what = fault.what;
   for (std::size_t k = 0; k < ops.size(); ++k) {
     Op& op = ops[k];
@@ -190,9 +191,12 @@ bool is_found(const TileFault& fault) {
     std::vector<Plan> calls;
     const auto add = [&](Collective collective, const TileWish& wish,
                          DataType type = DataType::fp32) {
-      Plan plan = tile_plan(topology, request_of(topology, collective, ranks, 0, 3000, type), wish);
+      const Request request = request_of(topology, collective, ranks, 0, 3000, type);
+      Plan plan = tile_plan(topology, request, wish);
+      TiledArgs shape = tiled_shape(request, 0, wish);
+      spread_tiles(shape, wish);
       for (Lane& lane : plan.lanes)
-        if (lane.name == fault.role) spoil(plan, fault, lane.ops);
+        if (lane.name == fault.role) spoil(shape, fault, lane.ops);
       calls.push_back(std::move(plan));
       return verify(calls.back()).proved();
     };
@@ -257,12 +261,17 @@ TEST_CASE("blocks of a tiled call share no unit and no slot, and leave none out"
                  i < std::min<std::uint64_t>(first_unit(shape, tile, block, t) + tile, units); ++i)
               ++taken[i];
         CHECK(std::all_of(taken.begin(), taken.end(), [](int times) { return times == 1; }));
-        std::set<unsigned long long> slots;
-        for (unsigned block = 0; block < shape.blocks; ++block)
-          for (const int stage : {0, 1})
-            for (int from = 0; from < ranks; ++from)
-              for (unsigned turn = 0; turn < kTileSlots; ++turn)
-                CHECK(slots.insert(slot_index(ranks, block, stage, from, turn)).second);
-        CHECK(*slots.rbegin() < tile_slots(ranks));
+        for (int at = 0; at < ranks; ++at) {
+          std::set<unsigned long long> slots;
+          for (unsigned block = 0; block < shape.blocks; ++block)
+            for (const int stage : {0, 1})
+              for (int from = 0; from < ranks; ++from)
+                for (unsigned turn = 0; turn < shape.window; ++turn)
+                  if ((in_slots(shape, at, stage) >> from & 1) != 0)
+                    CHECK(slots.insert(slot_offset(shape, block, at, stage, from, turn)).second);
+          CHECK(*slots.rbegin() + shape.slot_bytes <= wish.slot_memory_bytes);
+          for (auto one = std::next(slots.begin()); one != slots.end(); ++one)
+            CHECK(*one - *std::prev(one) >= shape.slot_bytes);
+        }
       }
 }

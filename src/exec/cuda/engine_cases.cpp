@@ -138,7 +138,7 @@ Group tiny_group(int ranks) {
   group.has_host_reducer = true;
   group.host_bytes = 4 * kSlot;
   group.sizes.flagged_bytes = group.sizes.bare_bytes = (1 << 20) + 4096;
-  group.sizes.tile_bytes = tile_slots(ranks) * kSlotGrainBytes;
+  group.sizes.tile_bytes = tile_slots(ranks) * 2 * kSlotGrainBytes;
   group.sizes.rotation_bytes = rotation_slots(ranks) * kSlot;
   return group;
 }

@@ -77,15 +77,15 @@ Selector::Selector(const Group& group, TuningTable table, bool as_measured, Pred
       rows_(rows) {}
 
 /// The first row that is about the request and whose engine so takes it. Rows were measured with
-/// even blocks: those with a count each go by that row's engine, or else by plans.
+/// even blocks: those with a count each go by an engine where they are long, or else by plans.
 const BuiltInChoice* Selector::built_in(const Request& request) const {
-  Request even = request;
-  even.counts.clear();
+  constexpr std::uint64_t kLongBytes = 128ull << 20;
+  if (!request.counts.empty() && message_bytes(request) < kLongBytes) return nullptr;
   for (const BuiltInChoice& row : rows_) {
     const bool is_for_budget =
         row.most_blocks == 0 || (group_.leaves_sms() && group_.blocks() <= row.most_blocks);
-    if (row.is_about(request) && is_for_budget && takes(row.engine(), even, row.tuning, group_))
-      return takes(row.engine(), request, row.tuning, group_) ? &row : nullptr;
+    if (row.is_about(request) && is_for_budget && takes(row.engine(), request, row.tuning, group_))
+      return &row;
   }
   return nullptr;
 }

@@ -18,12 +18,14 @@ TEST_CASE("tiles cover the parts and fit their slots, whatever the size") {
           request.ranks = ranks;
           request.count = count;
           TiledArgs shape = tiled_shape(request, 0);
-          const TileWish wish{blocks, wished, 72ull << 20};
+          const TileWish wish{
+              .most_blocks = blocks, .tile_units = wished, .slot_memory_bytes = 72ull << 20};
           CHECK(spread_tiles(shape, wish) == shape.blocks);
           CAPTURE(text(ranks, " ranks, count ", count, ", blocks ", blocks, ", tile ", wished));
           CHECK(shape.blocks >= 1);
           CHECK(shape.blocks <= blocks);
-          CHECK(shape.slot_bytes * tile_slots(ranks) <= 72ull << 20);
+          CHECK(std::uint64_t{shape.block_bytes} * kTileBlocks <= 72ull << 20);
+          CHECK(shape.slot_bytes * shape.window * shape.part_rings <= shape.block_bytes);
           const std::uint64_t units = (shape.part_bytes + 15) / 16, tile = tile_units(shape);
           CHECK(tile >= 1);
           CHECK(tile * 16 <= shape.slot_bytes);
@@ -33,30 +35,65 @@ TEST_CASE("tiles cover the parts and fit their slots, whatever the size") {
           const std::uint64_t tiles = (units + tile - 1) / tile;  // all blocks alike, but for one
           CHECK((tiles + shape.blocks - 1) / shape.blocks * tile * shape.blocks <
                 units + 2 * tile * shape.blocks);
-          // Slots lie where they lie, whatever the call.
+          // A block's room lies where it lies, whatever the call.
           Request other = request;
           other.count = 12345;
           TiledArgs other_shape = tiled_shape(other, 0);
           spread_tiles(other_shape, wish);
-          CHECK(other_shape.slot_bytes == shape.slot_bytes);
+          CHECK(other_shape.block_bytes == shape.block_bytes);
         }
 }
 
-TEST_CASE("ranks keep in step where results travel between more than two, with blocks enough") {
+TEST_CASE("slots are as large as the rings of a call leave room for") {
+  constexpr std::uint64_t kBlockBytes = 768 << 10;
+  const auto slot = [](Collective collective, DataType type = DataType::fp32, unsigned blocks = 100,
+                       const TileWish& ways = {}) {
+    Request request;
+    request.collective = collective;
+    request.type = type;
+    request.ranks = 4;
+    request.peer = 1;
+    request.count = 1 << 25;
+    TileWish wish = ways;
+    wish.most_blocks = blocks;
+    wish.slot_blocks = 100;
+    wish.slot_memory_bytes = 100 * kBlockBytes;
+    TiledArgs shape = tiled_shape(request, 1, wish);
+    spread_tiles(shape, wish);
+    return shape.slot_bytes;
+  };
+  // Six rings of two slots, or three of three: 12 and 9.
+  CHECK(slot(Collective::all_reduce) == 64 << 10);
+  for (const Collective one :
+       {Collective::reduce_scatter, Collective::all_gather, Collective::all_to_all})
+    CHECK(slot(one) == kBlockBytes / 9 / kSlotGrainBytes * kSlotGrainBytes);
+  CHECK(slot(Collective::all_reduce, DataType::fp32, 32) == 32 << 10);  // six of four
+  CHECK(slot(Collective::broadcast) == 64 << 10);  // one for parts, two of other owners' results
+  CHECK(slot(Collective::copy) == 192 << 10);      // one
+  TileWish round;
+  round.ring = true;
+  CHECK(slot(Collective::reduce, DataType::int32, 100, round) == 192 << 10);
+}
+
+TEST_CASE("ranks keep in step where each of more than two hears from all, with blocks enough") {
   const auto window = [](Collective collective, int ranks, unsigned blocks) {
     Request request;
     request.collective = collective;
     request.ranks = ranks;
     request.count = 1 << 25;
     TiledArgs shape = tiled_shape(request, 1);
-    spread_tiles(shape, {blocks, 0, 300ull << 20});
+    spread_tiles(shape, {.most_blocks = blocks, .slot_memory_bytes = 300ull << 20});
     return shape.window;
   };
   for (const int ranks : {3, 4, 8}) {
     CHECK(window(Collective::all_reduce, ranks, 100) == 2);
     CHECK(window(Collective::reduce, ranks, 64) == 2);
     CHECK(window(Collective::all_reduce, ranks, 32) == kTileSlots);
-    for (const Collective one : {Collective::reduce_scatter, Collective::all_gather})
+    for (const Collective one : {Collective::reduce_scatter, Collective::all_gather}) {
+      CHECK(window(one, ranks, 100) == 3);
+      CHECK(window(one, ranks, 32) == kTileSlots);
+    }
+    for (const Collective one : {Collective::broadcast, Collective::send_recv, Collective::copy})
       CHECK(window(one, ranks, 100) == kTileSlots);
   }
   CHECK(window(Collective::all_reduce, 2, 100) == kTileSlots);  // no results

@@ -342,16 +342,15 @@ void PlanBook::add(int rank, const Plan& part, std::uint64_t input_from,
     lanes[i] = lane(rank, prefix + from.name, from.kind);
     if (part.enqueued.empty()) inside_.insert(lanes[i]);
     if (is_gate(from)) wait_self(lanes[i], rank, begun);
-    const auto moved = [&](Region region) {
+    const auto move = [&](Region& region) {
       if (region.space == Space::input) region.offset += input_from;
       if (region.space == Space::output) region.offset += output_from;
-      return turned_[rank].moved(region, part);
     };
     for (Op op : from.ops) {
       parts_[rank].move(op);
       if (part.counts.empty()) op.flag.index += kPartWords;
-      if (!op.srcs.empty()) op.dst = moved(op.dst);
-      for (Region& src : op.srcs) src = moved(src);
+      if (!op.srcs.empty()) move(op.dst);
+      for (Region& src : op.srcs) move(src);
       if (op.kind == OpKind::copy && op.path >= 0)
         op.path = path_index(part.paths[static_cast<std::size_t>(op.path)]);
       plan_.lanes[lanes[i]].ops.push_back(op);
@@ -368,7 +367,6 @@ void PlanBook::add(int rank, const Plan& part, std::uint64_t input_from,
     wait_self(caller, rank, ended);
   }
   parts_[rank].add(part);
-  turned_[rank].add(part);
   if (rank != 0) return;
   for (const auto& [index, count] : part.counts) part_counts_[index] += count;
   for (std::size_t i = 0; i < plan_.scratch_bytes.size(); ++i) {
@@ -381,7 +379,6 @@ Plan PlanBook::plan(const std::string& strategy, std::map<std::string, std::int6
   plan_.strategy = strategy;
   plan_.params = std::move(params);
   plan_.counts = part_counts_;
-  plan_.slot_rings = turned_[0].rings();
   for (const auto& [index, counter] : counters_)
     for (int rank = 0; rank < plan_.request.ranks; ++rank) {
       const std::uint32_t more = base(rank, counter);

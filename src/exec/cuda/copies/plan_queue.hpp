@@ -83,7 +83,6 @@ class PlanBook {
   std::set<std::pair<int, int>> counters_;              // by index
   std::map<std::pair<int, int>, std::uint32_t> grown_;  // by rank and counter
   std::map<int, Counted> parts_;                        // by rank: what parts have counted
-  std::map<int, Turned> turned_;                        // the same of slots
   std::map<int, std::uint32_t> part_counts_;            // by index, of all parts
   std::map<int, int> parts_of_rank_;
 };

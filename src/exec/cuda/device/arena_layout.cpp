@@ -37,7 +37,7 @@ struct Wish {
 Wish whole(ArenaPart part, std::uint64_t bytes) { return {part, true, bytes, bytes, bytes, kPage}; }
 
 /// A unit of a hop takes 24 bytes of a half: those of a MiB, and a line that greets.
-constexpr std::uint64_t kSmallBare = 1664 * kKib;
+constexpr std::uint64_t kSmallBare = 1600 * kKib;
 
 void add_lines(std::vector<Wish>& wishes, const ArenaUse& use) {
   const std::uint64_t integers = use.floats_only ? 256 * kKib : 4 * kMib + kPage;
@@ -45,20 +45,25 @@ void add_lines(std::vector<Wish>& wishes, const ArenaUse& use) {
       {ArenaPart::flagged, true, std::min(64 * kKib, integers), integers, integers, 64 * kKib});
   const std::uint64_t small = use.ranks == 2 ? kSmallBare : 3584 * kKib;
   if (use.grows) wishes.push_back({ArenaPart::bare, true, 256 * kKib, small, small, 64 * kKib});
-  // 64 MiB in one piece, up to four ranks. In three pieces two ranks take 9 % longer.
-  const std::uint64_t best = use.ranks == 3 || use.ranks == 4 ? 96 * kMib : 64 * kMib;
-  const std::uint64_t good = use.ranks == 2 ? 24 * kMib : 32 * kMib;
+  // 64 MiB in one piece, up to four ranks: in three pieces two ranks take 9 % longer. Four have 32
+  // MiB in two, and more ranks 16 MiB: beyond, tiles are as fast.
+  const std::uint64_t best = use.ranks == 2 ? 64 * kMib : use.ranks <= 4 ? 96 * kMib : 40 * kMib;
+  const std::uint64_t good = use.ranks == 2 ? 24 * kMib : use.ranks <= 4 ? 32 * kMib : 20 * kMib;
   // Of many ranks 64 MiB in six pieces: tiles are slower there.
   const std::uint64_t least = !use.grows ? small / 2 : use.ranks > 4 ? 20 * kMib : 2 * small;
   wishes.push_back({ArenaPart::bare, !use.grows, std::min(least, good), good, best, 256 * kKib});
 }
 
-/// Tiles of 64 KiB are 2 % faster than of 32, and 20 % than of 16 (results/gpu_tiles_h200x2.csv).
+/// Slots of 24 KiB take 4 ranks 4 to 5 % longer than of 48; of 64 they take 1 to 2 % longer again,
+/// since fewer are cached (bench/NOTES.md). Two ranks' exchanges borrow the slots, so there are
+/// four times as many bytes as tiles take.
 void add_tiles(std::vector<Wish>& wishes, const ArenaUse& use) {
   if (use.tiled_blocks == 0) return;
-  const std::uint64_t slots = tile_slots(use.ranks, use.tiled_blocks);
-  const std::uint64_t least = use.ranks <= 8 ? 16 : 8, best = use.ranks <= 4 ? 64 : 32;
-  wishes.push_back({ArenaPart::tiles, !use.grows, slots * least * kKib, slots * 32 * kKib,
+  const std::uint64_t slots = tile_slots(use.ranks, use.tiled_blocks) * (use.ranks == 2 ? 4 : 1);
+  const std::uint64_t least = use.ranks <= 8 ? 16 : 8;
+  const std::uint64_t best = use.ranks == 3 || use.ranks == 4 ? 48 : 64;
+  const std::uint64_t good = use.ranks == 2 ? 32 : 48;
+  wishes.push_back({ArenaPart::tiles, !use.grows, slots * least * kKib, slots * good * kKib,
                     slots * best * kKib, slots * kKib});
 }
 
@@ -74,7 +79,8 @@ void add_copies(std::vector<Wish>& wishes, const ArenaUse& use) {
   else if (use.exchanges)
     wish(slots, 2 * kMib, best / 4, best);
   else if (use.rings)
-    wish(kRingSlots, 4 * kMib, 8 * kMib, kRingPieceBytes);
+    // Beside plans they serve what has a count for each rank alone: tiles are faster elsewhere.
+    wish(kRingSlots, 4 * kMib, (use.plans ? 4 : 8) * kMib, use.plans ? 8 * kMib : kRingPieceBytes);
 }
 
 void add_plans(std::vector<Wish>& wishes, const ArenaUse& use) {
@@ -83,7 +89,8 @@ void add_plans(std::vector<Wish>& wishes, const ArenaUse& use) {
   if (asked != 0)
     wishes.push_back({ArenaPart::scratch, !use.grows, asked, asked, asked, kPage});
   else
-    wishes.push_back({ArenaPart::scratch, !use.grows, 4 * kMib, 16 * kMib, 64 * kMib, kMib});
+    wishes.push_back({ArenaPart::scratch, !use.grows, 4 * kMib, (use.ranks == 2 ? 16 : 4) * kMib,
+                      64 * kMib, kMib});
   wishes.push_back({ArenaPart::inbox, !use.grows, kMib, 2 * kMib, 16 * kMib, kMib});
 }
 

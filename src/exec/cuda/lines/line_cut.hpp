@@ -51,9 +51,13 @@ inline LineCut cut_lines(std::uint64_t units, int ranks, bool is_one_shot, std::
 }
 
 /// The same of a hop with parts of so many units: an inbox has, for every other rank, a line and a
-/// word beside for each unit of a piece, and one to greet.
+/// word beside for each unit of a piece, and one to greet. Of several others no more than is still
+/// cached when it is taken: an all_gather of 32 MiB of four ranks takes 92 us in two pieces, 111 in
+/// one.
 inline LineCut cut_hop(std::uint64_t units, int ranks, std::uint64_t half_bytes) {
+  constexpr std::uint64_t kCachedBytes = 24ull << 20;
   std::uint64_t lines = kMostLines;
+  if (ranks > 2) half_bytes = std::min(half_bytes, kCachedBytes);
   if (ranks > 1) lines = std::min(lines, half_bytes / (kBareLineBytes + kBesideLineBytes));
   const std::uint64_t room = lines / static_cast<std::uint64_t>(std::max(1, ranks - 1));
   if (room < 2) return {};

@@ -36,6 +36,7 @@ struct TileFlags {
   std::uint32_t results[kTileBlocks][kMaxCudaRanks];        ///< by owner: results are here
   std::uint32_t results_taken[kTileBlocks][kMaxCudaRanks];  ///< by reader: they were copied out
   std::uint32_t pace[kTileBlocks][kMaxCudaRanks];           ///< by partner: it comes to me now
+  std::uint32_t ended[kTileBlocks][kMaxCudaRanks];          ///< by peer: its slots are no more read
   std::uint32_t tiles[kTileBlocks];                         ///< my own: tiles of finished calls
 };
 
@@ -47,8 +48,10 @@ struct TiledArgs : CallArgs {
   const std::uint32_t* poisoned;  ///< mine, where exchanges borrow my slots; null = they do not
   std::uint32_t blocks;           ///< of the launch
   std::uint32_t most_units;       ///< 16-byte units of a tile, at most
+  std::uint32_t block_bytes;      ///< of a block's slots, the same in all calls
+  std::uint32_t part_rings;       ///< of slots, for parts; those for results follow
   std::uint32_t slot_bytes;       ///< room for a tile
-  std::uint32_t window;           ///< tiles of a block under way to each peer
+  std::uint32_t window;           ///< tiles of a block under way to each peer, a slot each
   std::int32_t handling;          ///< TileHandling
   std::uint32_t senders;          ///< who sends parts
   std::uint32_t owners;           ///< to whom

@@ -58,7 +58,7 @@ class BulkCollect {
     } else {
       await(&TileFlags::results, owners_, work_.base + step);
     }
-    if (sends) await(&TileFlags::results_taken, to_, work_.base + step + 1 - args.window);
+    if (sends) await_room(step);
     if (work_.broken) return;
     bulk_follows();
     const int owner = ring_part(args, turn);
@@ -132,6 +132,12 @@ class BulkCollect {
     }
   }
 
+  /// For a tile's results, at all to whom they are sent on.
+  __device__ void await_room(unsigned tile) {
+    const unsigned window = work_.args.window;
+    if (tile >= window) await(&TileFlags::results_taken, to_, work_.base + tile + 1 - window);
+  }
+
   /// Results that have come from across, or have been handled here.
   __device__ void relay(unsigned tile) {
     const TiledArgs& args = work_.args;
@@ -142,7 +148,7 @@ class BulkCollect {
       if (shared_.handled <= tile) see_relayed(0);
       work_.await_shared(shared_.handled, tile + 1);
     }
-    await(&TileFlags::results_taken, to_, work_.base + tile + 1 - args.window);
+    await_room(tile);
     if (work_.broken) return;
     bulk_follows();
     char* const out = work_.output(owner) + work_.first(tile) * 16;

@@ -24,25 +24,25 @@ class TilePlan {
     const std::uint64_t units = (shape.part_bytes + kUnit - 1) / kUnit;
     tiles_ = static_cast<std::uint32_t>((units + units_ - 1) / units_);
     count_ = tiles_ * steps_of_tile(shape);
-    slot_bytes_ = shape.slot_bytes * (wish.most_blocks == 1 ? 1 : wish.slot_blocks);
-    const auto rings = static_cast<std::uint64_t>(2 * n_);
-    for (int rank = 0; rank < n_; ++rank) {
-      b_.alloc(Space::scratch, rank, rings * kTileSlots * slot_bytes_);
-    }
+    blocks_ = wish.most_blocks == 1 ? 1 : wish.slot_blocks;
+    for (int rank = 0; rank < n_; ++rank)
+      b_.alloc(Space::scratch, rank, shape.block_bytes * blocks_);
   }
 
   Plan write() {
     for (me_ = 0; me_ < n_; ++me_) {
+      begin();
       tell();
       if (mine().ring != 0) {
         add_round();
         if (readers_of(mine(), me_) != 0) go_round();
-        continue;
+      } else {
+        watch_room();
+        push();
+        handle();
+        collect();
       }
-      watch_room();
-      push();
-      handle();
-      collect();
+      end();
     }
     b_.kernel("tiled");
     b_.param("blocks", shapes_[0].blocks);
@@ -50,9 +50,7 @@ class TilePlan {
     b_.param("window", shapes_[0].window);
     say_schedule();
     Plan plan = b_.build();
-    for (int word = kTileParts; word <= kTileSummed; ++word) plan.counts[word] = count_;
-    plan.slot_rings.push_back(
-        {0, slot_bytes_, kTileSlots, static_cast<std::uint32_t>(2 * n_), count_});
+    for (int word = kTileParts; word <= kTileCollectsDone; ++word) plan.counts[word] = count_;
     return plan;
   }
 
@@ -132,7 +130,7 @@ class TilePlan {
     return to;
   }
   Region slot(int at, int stage, int from, std::uint32_t tile, std::uint64_t bytes) const {
-    return {Space::scratch, at, slot_index(n_, 0, stage, from, tile) * slot_bytes_, bytes};
+    return {Space::scratch, at, slot_offset(mine(), 0, at, stage, from, tile) * blocks_, bytes};
   }
   /// Out of which this rank takes a result.
   Region result_slot(int owner, std::uint32_t tile, std::uint64_t bytes) const {
@@ -145,13 +143,28 @@ class TilePlan {
   }
   Flag word(TileWord index, int owner, int writer) const { return {owner, writer, index}; }
   Flag inside(TileWord index) const { return {me_, me_, index}; }
-  /// Until what lay in the slot `window` tiles before, maybe in an earlier call, has been taken.
+  /// Until what lay in the slot `window` tiles before has been taken.
   void await_room(int lane, TileWord taken, int by, std::uint32_t tile) {
     const std::uint32_t window = mine().window;
-    if (tile >= window)
-      b_.await(lane, word(taken, me_, by), tile + 1 - window);
-    else
-      b_.await(lane, word(taken, me_, by), 0, window - 1 - tile);
+    if (tile >= window) b_.await(lane, word(taken, me_, by), tile + 1 - window);
+  }
+
+  /// Before all roles, and behind them: no slot is written while an earlier call's tile is read out
+  /// of any, since slots of that call may lie elsewhere.
+  void begin() {
+    for (int step = 1; step < n_; ++step)
+      b_.await(lane("begin"), word(kTileEnded, me_, peer(step)), 0);
+    b_.raise(lane("begin"), inside(kTileBegun), count_);
+    for (const char* role : {"room", "handle"}) b_.await(lane(role), inside(kTileBegun), count_);
+    if (relays()) b_.await(lane("collect"), inside(kTileBegun), count_);
+  }
+  void end() {
+    b_.raise(lane("handle"), inside(kTileHandlesDone), count_);
+    b_.raise(lane("collect"), inside(kTileCollectsDone), count_);
+    b_.await(lane("end"), inside(kTileHandlesDone), count_);
+    b_.await(lane("end"), inside(kTileCollectsDone), count_);
+    for (int step = 1; step < n_; ++step)
+      b_.raise(lane("end"), word(kTileEnded, peer(step), me_), count_);
   }
 
   void watch_room() {
@@ -370,8 +383,8 @@ class TilePlan {
   std::vector<TiledArgs> shapes_;  // by rank
   std::uint64_t units_ = 0;        // of a tile of all blocks
   std::uint32_t tiles_ = 0;
-  std::uint32_t count_ = 0;  // of their steps
-  std::uint64_t slot_bytes_ = 0;
+  std::uint32_t count_ = 0;   // of their steps
+  std::uint64_t blocks_ = 1;  // whose room is one
   int me_ = 0;
 };
 

@@ -24,14 +24,18 @@ enum TileWord : int {
   kTileHandled,
   kTileRelayed,
   kTilePace,
-  kTileSummed
+  kTileSummed,
+  kTileEnded,        ///< of TileFlags, too
+  kTileBegun,        ///< every peer's slots may be written
+  kTileHandlesDone,  ///< the roles that read slots have ended
+  kTileCollectsDone
 };
 
 /// Blocks and tiles must be the same on all ranks, so they follow from size and group alone.
 TileWish tile_wish(const Tuning& tuning, const Group& group);
 
 /// Of one block (wish.most_blocks) slots lie as the first block's do in memory; of more, the slots
-/// of all blocks for a peer's tile are one.
+/// of all blocks for a peer's tile are one, and so is the room of all blocks.
 Plan tile_plan(const Topology& topology, const Request& request, const TileWish& wish);
 
 }  // namespace plait::cuda

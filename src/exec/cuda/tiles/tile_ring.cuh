@@ -23,8 +23,7 @@ struct RingReduce {
         const bool takes = turn > 0, sends = turn < last;
         const unsigned step = chain ? tile : tile * steps + turn, came = chain ? tile : step - 1;
         if (sends && team.lane == 0)
-          work.await_word(&TileFlags::parts_taken, ring_next(args),
-                          work.base + step + 1 - args.window);
+          work.await_room(&TileFlags::parts_taken, ring_next(args), step);
         if (takes && team.lane == 1)
           work.await_word(&TileFlags::parts, ring_before(args), work.base + came + 1);
         work.broken = team.any(work.broken);

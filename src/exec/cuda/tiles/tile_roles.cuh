@@ -26,6 +26,7 @@ struct TileShared {
   unsigned ends[kQueue];        ///< bulk stores of the push role when a tile's last had been issued
   unsigned relay_ends[kQueue];  ///< likewise of the collect role
   // Tiles so far; one writer each.
+  volatile unsigned stopped;            ///< 1 = no role may begin
   volatile unsigned free;               ///< owners have room for
   volatile unsigned sent;               ///< of which this rank's input has been read
   volatile unsigned arrived;            ///< of which all parts are with their owners
@@ -129,8 +130,7 @@ struct TileRoles {
   }
   /// `stage` 0: parts, by sender (see part_slot()); 1: results, by owner.
   __device__ char* slot(int at, int stage, int from, unsigned tile) const {
-    return args.slots[at] +
-           slot_index(args.ranks, blockIdx.x, stage, from, base + tile) * args.slot_bytes;
+    return args.slots[at] + slot_offset(args, blockIdx.x, at, stage, from, tile);
   }
   __device__ const char* input(int owner) const {
     return static_cast<const char*>(args.input) + cuda::index_of(args, owner) * args.part_stride;
@@ -155,6 +155,30 @@ struct TileRoles {
     if (team.lane < kMaxCudaRanks && in(ranks, static_cast<int>(team.lane)))
       await_word(words, team.lane, value);
     broken = team.any(broken);
+  }
+  __device__ bool is_peer(unsigned rank) const {
+    return rank < static_cast<unsigned>(args.ranks) && rank != static_cast<unsigned>(args.rank);
+  }
+  /// One thread a peer, before all roles: slots may be written once no rank reads out of any more.
+  /// False where the wait is over, for whatever reason; then no role may begin.
+  __device__ bool await_ended(unsigned rank) {
+    if (!is_peer(rank)) return true;
+    if (!reached(load_flag(&mine().ended[blockIdx.x][rank]), base))
+      await_word(&TileFlags::ended, rank, base);
+    return !broken;
+  }
+  /// One thread a peer, behind all roles. No fence: only loads come before.
+  __device__ void tell_ended(unsigned rank) const {
+    if (is_peer(rank))
+      store_flag_relaxed(&args.flags[rank]->ended[blockIdx.x][args.rank], base + count);
+  }
+  /// Until what lay in the slot `window` tiles before has been taken.
+  __device__ void await_room(Words words, unsigned rank, unsigned tile) {
+    if (tile >= args.window) await_word(words, rank, base + tile + 1 - args.window);
+  }
+  __device__ void await_room_together(const Team& team, Words words, unsigned ranks,
+                                      unsigned tile) {
+    if (tile >= args.window) await_together(team, words, ranks, base + tile + 1 - args.window);
   }
   /// One thread, after fence_before_flags().
   __device__ void tell(Words words, unsigned ranks, unsigned value) const {
@@ -306,7 +330,9 @@ struct TileRoles {
   /// Which tiles all owners have room for.
   __device__ void watch_room() {
     const unsigned to = owners_of_mine();
-    for (unsigned free = 0; free < count && !broken;) {
+    unsigned free = min(count, args.window);
+    shared.free = free;
+    while (free < count && !broken) {
       unsigned least = base + count, last = args.rank;
       for (int k = 1; k < args.ranks; ++k) {
         if (!in(to, peer(k))) continue;
@@ -467,8 +493,7 @@ struct TileRoles {
         const char* const came = slot(args.rank, 1, ring_before(args), step - 1);
         if (turn == 0 && team.lane == 0) await_shared(shared.summed, tile + 1);
         if (turn > 0) await_together(team, &TileFlags::results, from, base + step);
-        if (turn < turns)
-          await_together(team, &TileFlags::results_taken, to, base + step + 1 - args.window);
+        if (turn < turns) await_room_together(team, &TileFlags::results_taken, to, step);
         broken = team.any(broken);
         if (broken) return;
         if (turn == 0)
@@ -492,7 +517,7 @@ struct TileRoles {
     for (unsigned tile = 0; tile <= count; ++tile) {
       if (tile < count) {
         await_together(team, &TileFlags::results, from, base + tile + 1);
-        await_together(team, &TileFlags::results_taken, to, base + tile + 1 - args.window);
+        await_room_together(team, &TileFlags::results_taken, to, tile);
         if (broken) return;
         const int owner = across(args, args.rank);
         for (int k = 1; k < args.ranks; ++k)

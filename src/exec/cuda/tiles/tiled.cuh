@@ -44,9 +44,9 @@ struct TiledBlock : TileRoles {
     for (unsigned tile = 0; tile < count; ++tile) {
       if (team.lane == Threads::kHandle - 1) await_shared(shared.sent, tile + 1);
       if (team.lane < kMaxCudaRanks && in(readers, static_cast<int>(team.lane)))
-        await_word(&TileFlags::results_taken, team.lane, base + tile + 1 - args.window);
+        await_room(&TileFlags::results_taken, team.lane, tile);
       if (team.lane < kMaxCudaRanks && in(on, static_cast<int>(team.lane)))
-        await_word(&TileFlags::parts_taken, team.lane, base + tile + 1 - args.window);
+        await_room(&TileFlags::parts_taken, team.lane, tile);
       await_together(team, &TileFlags::parts, from, base + tile + 1);
       if (broken) return;
       if (owns()) handle(team, tile, from);
@@ -191,6 +191,7 @@ __device__ void tiled(const TiledArgs& args) {
   for (unsigned i = threadIdx.x; i < sizeof(TiledArgs) / 4; i += blockDim.x)
     reinterpret_cast<unsigned*>(&shared.args)[i] = from[i];
   if (threadIdx.x == 0) {
+    shared.stopped = 0;
     shared.free = 0;
     shared.sent = 0;
     shared.arrived = 0;
@@ -204,10 +205,13 @@ __device__ void tiled(const TiledArgs& args) {
   if (k < static_cast<unsigned>(shared.args.ranks))
     shared.targets[k] = static_cast<std::uint8_t>(
         k == 0 ? shared.args.rank : target(shared.args, blockIdx.x, static_cast<int>(k)));
+  if (!block.await_ended(k)) shared.stopped = 1;
   __syncthreads();  // all have read the tile count before it is advanced
+  block.broken = block.broken || shared.stopped != 0;
   if (args.own_bytes != 0 && !block.broken) tile_copy_own(block);
   block.run(room);
   __syncthreads();
+  block.tell_ended(k);
   let_next_grid_start();  // as in end_fused_call
   if (threadIdx.x != 0) return;
   block.mine().tiles[blockIdx.x] = block.base + block.count;

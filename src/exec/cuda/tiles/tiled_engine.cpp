@@ -89,6 +89,7 @@ TileWish tile_wish(const Tuning& tuning, const Group& group) {
     wish.most_blocks =
         std::min({wish.most_blocks, group.most_tiled_blocks, group.blocks_with_room()});
   wish.tile_units = static_cast<std::uint32_t>(tuning.tile_units);
+  wish.window = static_cast<std::uint32_t>(tuning.window);
   wish.slot_memory_bytes = group.sizes.tile_bytes;
   wish.fold = tuning.fold != 0;
   wish.ring = tuning.ring != 0;

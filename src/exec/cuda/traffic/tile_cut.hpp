@@ -57,15 +57,18 @@ PLAIT_ON_BOTH inline std::uint32_t senders_to(const TiledArgs& args, int owner) 
   return others & 1u << (owner - args.shift + args.ranks) % args.ranks;
 }
 
+PLAIT_ON_BOTH inline int ranks_in(std::uint32_t mask) {
+#ifdef __CUDA_ARCH__
+  return __popc(mask);
+#else
+  return __builtin_popcount(mask);
+#endif
+}
+
 /// Of an owner among the owners.
 PLAIT_ON_BOTH inline int index_of(const TiledArgs& args, int owner) {
   if (args.half != 0) return owner % args.half;
-  const std::uint32_t before = args.owners & ((1u << owner) - 1);
-#ifdef __CUDA_ARCH__
-  return __popc(before);
-#else
-  return __builtin_popcount(before);
-#endif
+  return ranks_in(args.owners & ((1u << owner) - 1));
 }
 
 /// Bytes of an owner's part; the last may be short or empty.
@@ -159,13 +162,23 @@ PLAIT_ON_BOTH inline unsigned long long first_unit(const TiledArgs& args, std::u
   return (block + static_cast<unsigned long long>(tile) * args.blocks) * tile_units;
 }
 
-/// Of all slots of a rank: a ring of kTileSlots for each block, stage and rank. `stage` 0: parts,
-/// by sender, or by owner where owners pull them; 1: results, by owner. `turn`: tiles of the block
-/// in all calls before this one.
-PLAIT_ON_BOTH inline unsigned long long slot_index(int ranks, unsigned block, int stage, int from,
-                                                   unsigned turn) {
-  return ((static_cast<unsigned long long>(block) * 2 + stage) * ranks + from) * kTileSlots +
-         turn % kTileSlots;
+/// Whose tiles lie in slots of the rank `at`. `stage` 0: parts, by sender, or by owner where owners
+/// pull them (and a sum that no output keeps, in the place of its owner); 1: results, by owner.
+PLAIT_ON_BOTH inline std::uint32_t in_slots(const TiledArgs& args, int at, int stage) {
+  if (stage == 0) return pulls_parts(args) ? pushes_to(args, at) | 1u << at : senders_to(args, at);
+  return pulls_results(args) ? 1u << at : read_by(args, at);
+}
+/// Where a slot lies within those of its rank. A block has room of its own, the same in all calls;
+/// in it there is a ring of `window` slots for each rank of in_slots(). So slots lie elsewhere in
+/// another call, and a block writes into a peer's once nothing is read out of them any more
+/// (TileFlags::ended).
+PLAIT_ON_BOTH inline unsigned long long slot_offset(const TiledArgs& args, unsigned block, int at,
+                                                    int stage, int from, unsigned tile) {
+  const std::uint32_t before = in_slots(args, at, stage) & ((1u << from) - 1);
+  const std::uint32_t ring =
+      (stage == 0 ? 0 : args.part_rings) + static_cast<std::uint32_t>(ranks_in(before));
+  return static_cast<unsigned long long>(block) * args.block_bytes +
+         (ring * args.window + tile % args.window) * args.slot_bytes;
 }
 
 }  // namespace plait::cuda

@@ -33,6 +33,57 @@ void bound_pieces(TiledArgs& shape, const TileWish& wish) {
         static_cast<std::uint32_t>(std::clamp<std::uint64_t>(share / piece, 1, kPushStages - 1));
 }
 
+constexpr std::uint64_t kUsualUnits = 4096;  ///< of a tile, at most
+constexpr std::uint64_t kBlocksInStep = 60;  ///< with fewer, latencies count more
+bool is_in_step(const TiledArgs& shape, std::uint64_t most_blocks) {
+  return shape.ranks > 2 && most_blocks >= kBlocksInStep;
+}
+bool sums_travel(const TiledArgs& shape) {
+  return shape.handling == kReduceParts && shape.readers != 0;
+}
+
+/// Ranks of which each hears from several load all links alike where they keep in step, and what
+/// lies in slots is cached: 2 % of an all_reduce of four, 1 to 8 % of what has one hop.
+std::uint32_t window_of(const TiledArgs& shape, std::uint64_t most_blocks, std::uint64_t of_block) {
+  if (!is_in_step(shape, most_blocks)) return kTileSlots;
+  if (sums_travel(shape)) return 2;
+  const bool has_one_hop = shape.readers == 0 && ranks_in(shape.owners) == shape.ranks;
+  if (!has_one_hop || shape.shift != 0 || shape.ring != 0) return kTileSlots;
+  return of_block <= 4 * kUsualUnits ? 2 : 3;
+}
+
+/// Two ranks' reductions read what they sent once more: with many blocks, only small tiles are
+/// still cached. So are slots of 48 KiB of four ranks, not of 64. Who sends to one rank alone has
+/// room for long tiles, of which a block has four at least.
+std::uint64_t most_units_of(const TiledArgs& shape, std::uint64_t most_blocks,
+                            std::uint64_t of_block) {
+  constexpr std::uint64_t kManyBlocks = 80;
+  if (is_in_step(shape, most_blocks)) {
+    if (shape.shift != 0) return std::clamp(of_block / 4, kUsualUnits, 3 * kUsualUnits);
+    return sums_travel(shape) && shape.ranks <= 4 ? kUsualUnits * 3 / 4 : kUsualUnits;
+  }
+  const bool is_read_twice = shape.handling == kReduceParts && shape.window == kTileSlots;
+  return is_read_twice && most_blocks > kManyBlocks ? kUsualUnits / 2 : kUsualUnits;
+}
+
+/// A block's room is shared out among the rings that this call has, alike on all ranks.
+void lay_slots(TiledArgs& shape, const TileWish& wish) {
+  std::uint32_t rings[2] = {0, 0};
+  for (const int stage : {0, 1})
+    for (int rank = 0; rank < shape.ranks; ++rank)
+      rings[stage] = std::max(rings[stage],
+                              static_cast<std::uint32_t>(ranks_in(in_slots(shape, rank, stage))));
+  const std::uint32_t all = std::max(1u, rings[0] + rings[1]);
+  const auto whole = [](std::uint64_t bytes) {
+    return static_cast<std::uint32_t>(bytes / kSlotGrainBytes * kSlotGrainBytes);
+  };
+  shape.block_bytes = whole(wish.slot_memory_bytes / wish.slot_blocks);
+  const auto most = static_cast<std::uint32_t>(shape.block_bytes / (all * kSlotGrainBytes));
+  shape.window = std::clamp(shape.window, 1u, std::max(1u, most));
+  shape.part_rings = rings[0];
+  shape.slot_bytes = whole(shape.block_bytes / (all * shape.window));
+}
+
 /// Those of the wished-for pulls that serve the request.
 int pulls(const Request& request, const TileWish& wish) {
   int found = 0;
@@ -141,32 +192,22 @@ DataType moved_type(const Request& request) {
 }
 
 std::uint64_t tile_slots(int ranks, std::uint64_t blocks) {
-  return blocks * 2 * static_cast<std::uint64_t>(ranks) * kTileSlots;
+  return blocks * static_cast<std::uint64_t>(std::max(1, ranks - 1)) * kTileSlots;
 }
 
 unsigned spread_tiles(TiledArgs& shape, const TileWish& wish) {
   constexpr std::uint64_t kLeastUnits = 256;  // a tile that is worth a block
   const std::uint64_t units = std::max<std::uint64_t>(1, (shape.part_bytes + kUnit - 1) / kUnit);
-  // Slots' places must not depend on the call, or a late reader could be overwritten.
-  shape.slot_bytes = static_cast<std::uint32_t>(wish.slot_memory_bytes /
-                                                tile_slots(shape.ranks, wish.slot_blocks) /
-                                                kSlotGrainBytes * kSlotGrainBytes);
   const std::uint64_t most_blocks = std::min<std::uint64_t>(wish.most_blocks, wish.slot_blocks);
-  const bool sums = shape.handling == kReduceParts;
-  // Where results travel too, ranks that keep in step load all links alike: 2 % of an all_reduce
-  // of four. Slots are taken in turn all the same. With fewer blocks latencies count more.
-  constexpr std::uint64_t kBlocksInStep = 60;
-  const bool in_step = sums && shape.ranks > 2 && shape.readers != 0;
-  shape.window = in_step && most_blocks >= kBlocksInStep ? 2 : kTileSlots;
-  // Reductions read what they sent once more: with many blocks, only small tiles are still cached.
-  constexpr std::uint64_t kManyBlocks = 80;
-  const bool small = sums && shape.window == kTileSlots && most_blocks > kManyBlocks;
-  const std::uint32_t most_units = small ? 2048 : 4096;
-  const std::uint32_t room = shape.slot_bytes / static_cast<std::uint32_t>(kUnit);
-  shape.most_units = std::max<std::uint32_t>(
-      1, std::min(wish.tile_units != 0 ? wish.tile_units : most_units, room));
   shape.blocks = static_cast<unsigned>(
       std::min<std::uint64_t>(most_blocks, (units + kLeastUnits - 1) / kLeastUnits));
+  const std::uint64_t of_block = (units + shape.blocks - 1) / shape.blocks;
+  shape.window = wish.window != 0 ? wish.window : window_of(shape, most_blocks, of_block);
+  lay_slots(shape, wish);
+  const std::uint64_t most_units =
+      wish.tile_units != 0 ? wish.tile_units : most_units_of(shape, most_blocks, of_block);
+  shape.most_units = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+      most_units, 1, std::max<std::uint64_t>(1, shape.slot_bytes / kUnit)));
   shape.order = wish.order;
   shape.turns = wish.turns ? 1 : 0;
   shape.copied_results = wish.copied_results && !pulls_results(shape) ? 1 : 0;

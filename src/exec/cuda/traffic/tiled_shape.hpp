@@ -18,8 +18,8 @@ std::string why_no_pull(const Request& request, int pull);
 /// The type whose kernel serves it: data that is only moved goes as integers of the same width.
 DataType moved_type(const Request& request);
 
-/// Slots of one rank for calls of so many blocks; of kSlotGrainBytes each at least, and multiples
-/// of it.
+/// Slots of one rank for calls of so many blocks, of kSlotGrainBytes each at least: what any
+/// collective takes of full blocks. Where a few blocks all-reduce, slots are half as large.
 std::uint64_t tile_slots(int ranks, std::uint64_t blocks = kTileBlocks);
 inline constexpr std::uint64_t kSlotGrainBytes = 128;
 
@@ -27,6 +27,7 @@ inline constexpr std::uint64_t kSlotGrainBytes = 128;
 struct TileWish {
   unsigned most_blocks = kTileBlocks;
   std::uint32_t tile_units = 0;
+  std::uint32_t window = 0;                 ///< tiles of a block under way to each peer
   std::uint64_t slot_memory_bytes = 0;      ///< for all blocks that have room:
   std::uint64_t slot_blocks = kTileBlocks;  ///< the same in all calls
   bool fold = false;
