@@ -83,7 +83,8 @@ struct Call {
   }
   std::string print() const {
     return text(name_of(request.collective), " of ", request.count, " ", name_of(request.type),
-                ", root ", request.root, ", tiles of ", wish.tile_units, ", fold ", wish.fold,
+                ", root ", request.root, ", tiles of ", wish.tile_units, ", window ", wish.window,
+                ", fold ", wish.fold,
                 ", ring ", wish.ring, ", pull ", wish.pull, ", order ", wish.order, ", turns ",
                 wish.turns, ", pieces of ", wish.piece_bytes, ", under way ", wish.under_way_bytes,
                 ", copied results ", wish.copied_results, in_place ? ", in place" : "",
@@ -201,6 +202,7 @@ std::vector<Call> random_calls(int ranks, std::mt19937& random, unsigned most = 
     call.wish.most_blocks = 1 + static_cast<unsigned>(random() % kMostBlocks);
     call.wish.tile_units = 16 + static_cast<std::uint32_t>(random() % 49);
     call.wish.slot_memory_bytes = tile_slots(ranks) * 2 * kSlotBytes;
+    if (random() % 3 == 0) call.wish.window = 1 + static_cast<std::uint32_t>(random() % 6);
     call.wish.fold = random() % 2 == 0;
     call.wish.ring = !call.wish.fold;
     call.wish.pull = std::vector{0, 0, 1, 2, 3}[random() % 5];  // where nothing folds or goes round

@@ -103,9 +103,13 @@ TEST_CASE("tiled calls follow each other in any order, in the same slots") {
       calls.push_back(tile_plan(
           topology, request_of(topology, Collective::all_reduce, ranks, 0, count, DataType::fp32),
           relaying(wish_of(ranks, 1, count == 300 ? 16 : 64))));
-    calls.push_back(tile_plan(
-        topology, request_of(topology, Collective::all_reduce, ranks, 0, 3000, DataType::int32),
-        round_a_ring(wish_of(ranks, 1, 64))));
+    for (const std::uint32_t window : {1, 3}) {  // two at least
+      TileWish wish = round_a_ring(wish_of(ranks, 1, 64));
+      wish.window = window;
+      calls.push_back(tile_plan(
+          topology, request_of(topology, Collective::all_reduce, ranks, 0, 3000, DataType::int32),
+          wish));
+    }
     for (const int pull : {1, 2, 3})  // TilePulls
       for (const Collective collective :
            {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter})

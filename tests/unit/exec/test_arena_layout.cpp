@@ -196,8 +196,12 @@ TEST_CASE("what is small needs no later room: a MiB by lines, in at most three p
     CHECK(cut_hop(units / static_cast<unsigned>(ranks), ranks, bare).pieces <= 3);
     CHECK(rooms.later.bare_bytes > bare);
   }
+  for (const int ranks : {2, 3, 4})
+    for (const ArenaUse& use : {drop_in(ranks), library(ranks)}) {
+      const std::uint64_t bare = lay_out(use, kUsual).first.bare_bytes;
+      CHECK(cut_hop(kSmallRequestBytes / 16, ranks, bare).pieces == 1);
+    }
   const std::uint64_t bare = lay_out(drop_in(2), kUsual).first.bare_bytes;
-  CHECK(cut_hop(kSmallRequestBytes / 16, 2, bare).pieces == 1);
   CHECK(cut_lines(kSmallRequestBytes / 16, 2, true, bare / kBareLineBytes).pieces == 1);
 }
 

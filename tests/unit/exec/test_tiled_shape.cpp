@@ -25,7 +25,7 @@ TEST_CASE("tiles cover the parts and fit their slots, whatever the size") {
           CHECK(shape.blocks >= 1);
           CHECK(shape.blocks <= blocks);
           CHECK(std::uint64_t{shape.block_bytes} * kTileBlocks <= 72ull << 20);
-          CHECK(shape.slot_bytes * shape.window * shape.part_rings <= shape.block_bytes);
+          CHECK(shape.window >= 2);  // or a ring's ranks wait for each other in a circle
           const std::uint64_t units = (shape.part_bytes + 15) / 16, tile = tile_units(shape);
           CHECK(tile >= 1);
           CHECK(tile * 16 <= shape.slot_bytes);

@@ -36,15 +36,18 @@ struct Wish {
 /// What is wanted in full or not at all.
 Wish whole(ArenaPart part, std::uint64_t bytes) { return {part, true, bytes, bytes, bytes, kPage}; }
 
-/// A unit of a hop takes 24 bytes of a half: those of a MiB, and a line that greets.
-constexpr std::uint64_t kSmallBare = 1600 * kKib;
+/// A unit of a hop takes 24 bytes of a half for each other rank: those of a MiB, and a line that
+/// greets. In two pieces four ranks' sends of a MiB take as long as of two (bench/NOTES.md).
+constexpr std::uint64_t kSmallBare = 1600 * kKib, kSmallBareOfMore = 3584 * kKib,
+                        kSmallBareOfFour = 4672 * kKib;
 
 void add_lines(std::vector<Wish>& wishes, const ArenaUse& use) {
   const std::uint64_t integers = use.floats_only ? 256 * kKib : 4 * kMib + kPage;
   wishes.push_back(
       {ArenaPart::flagged, true, std::min(64 * kKib, integers), integers, integers, 64 * kKib});
-  const std::uint64_t small = use.ranks == 2 ? kSmallBare : 3584 * kKib;
-  if (use.grows) wishes.push_back({ArenaPart::bare, true, 256 * kKib, small, small, 64 * kKib});
+  const std::uint64_t small = use.ranks == 2 ? kSmallBare : kSmallBareOfMore;
+  const std::uint64_t first = use.ranks == 4 ? kSmallBareOfFour : small;
+  if (use.grows) wishes.push_back({ArenaPart::bare, true, 256 * kKib, first, first, 64 * kKib});
   // 64 MiB in one piece, up to four ranks: in three pieces two ranks take 9 % longer. Four have 32
   // MiB in two, and more ranks 16 MiB: beyond, tiles are as fast.
   const std::uint64_t best = use.ranks == 2 ? 64 * kMib : use.ranks <= 4 ? 96 * kMib : 40 * kMib;
@@ -222,6 +225,13 @@ ArenaRooms share_out(const ArenaUse& use, std::uint64_t bytes, const std::string
       throw Error(ErrorCode::invalid_argument,
                   text(budget, " leaves ", megabytes(left), " for bare lines of ", use.ranks,
                        " ranks, which want ", megabytes(cost), " at least; give more"));
+  }
+  // Small calls go in one piece wherever no part is left out for it.
+  for (Wish& wish : wishes) {
+    const std::uint64_t more = wish.cost(wish.good) - wish.cost(wish.got);
+    if (!use.grows || !wish.is_first || wish.part != ArenaPart::bare || more > left) continue;
+    wish.got = wish.good;
+    left -= more;
   }
   raise(wishes, &Wish::good, left);
   raise(wishes, &Wish::best, left);

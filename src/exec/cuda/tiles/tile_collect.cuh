@@ -58,7 +58,7 @@ class BulkCollect {
     } else {
       await(&TileFlags::results, owners_, work_.base + step);
     }
-    if (sends) await_room(step);
+    if (sends) await_rooms(step);
     if (work_.broken) return;
     bulk_follows();
     const int owner = ring_part(args, turn);
@@ -133,7 +133,7 @@ class BulkCollect {
   }
 
   /// For a tile's results, at all to whom they are sent on.
-  __device__ void await_room(unsigned tile) {
+  __device__ void await_rooms(unsigned tile) {
     const unsigned window = work_.args.window;
     if (tile >= window) await(&TileFlags::results_taken, to_, work_.base + tile + 1 - window);
   }
@@ -148,7 +148,7 @@ class BulkCollect {
       if (shared_.handled <= tile) see_relayed(0);
       work_.await_shared(shared_.handled, tile + 1);
     }
-    await_room(tile);
+    await_rooms(tile);
     if (work_.broken) return;
     bulk_follows();
     char* const out = work_.output(owner) + work_.first(tile) * 16;

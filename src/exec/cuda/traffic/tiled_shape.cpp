@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "exec/cuda/traffic/tile_cut.hpp"
+#include "plait/error.hpp"
 
 namespace plait::cuda {
 namespace {
@@ -78,10 +79,15 @@ void lay_slots(TiledArgs& shape, const TileWish& wish) {
     return static_cast<std::uint32_t>(bytes / kSlotGrainBytes * kSlotGrainBytes);
   };
   shape.block_bytes = whole(wish.slot_memory_bytes / wish.slot_blocks);
+  // With one tile under way, ranks that send on what came would wait for each other in a circle.
+  constexpr std::uint32_t kLeastWindow = 2;
   const auto most = static_cast<std::uint32_t>(shape.block_bytes / (all * kSlotGrainBytes));
-  shape.window = std::clamp(shape.window, 1u, std::max(1u, most));
+  shape.window = std::clamp(shape.window, kLeastWindow, std::max(kLeastWindow, most));
   shape.part_rings = rings[0];
   shape.slot_bytes = whole(shape.block_bytes / (all * shape.window));
+  if (shape.slot_bytes == 0)
+    throw Error(ErrorCode::internal, text("wanted ", kSlotGrainBytes, " bytes a slot, found ",
+                                          shape.block_bytes, " for ", all * shape.window));
 }
 
 /// Those of the wished-for pulls that serve the request.
