@@ -49,7 +49,6 @@ TUNED = {
     ),
     "copy_exchange": ({"batch": 1},),
     "copy_rotation": ({"batch": 1}, {"batch": 1, "tile_units": MIB // 4}),
-    "copy_ring": ({"tile_units": MIB // 2}, {"tile_units": MIB}),
     "scatter_ring": ({"tile_units": MIB // 2},),
 }
 # What communicators of the section "slots" have: slots of copy engines are there under a budget of

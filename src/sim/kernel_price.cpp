@@ -18,8 +18,7 @@ struct KernelCosts {
   double graph_ns, eager_ns;
   double to_one, to_three, to_seven, both_ways;
   double line_hop_ns, line_escape_ns, line_one_way_ns;
-  double one_shot_step_ns, two_shot_step_ns, hop_round_ns, line_norm;
-  double hop_peer_ns;
+  double one_shot_step_ns, two_shot_step_ns, hop_peer_ns, hop_round_ns, line_norm;
   double tile_hop_ns, tile_both_ns, tile_relay_ns, tile_ranks_ns, tile_blocks_ns;
   double tile_sum_gb_per_s, tile_step_ns, tile_fill_ns, tile_norm;
   double message_lines_ns, message_tiles_ns, message_both_ns;
@@ -44,11 +43,11 @@ KernelCosts costs_of(const Topology& topology) {
   get("line_one_way_ns", costs.line_one_way_ns);
   get("one_shot_step_ns", costs.one_shot_step_ns);
   get("two_shot_step_ns", costs.two_shot_step_ns);
+  get("hop_peer_ns", costs.hop_peer_ns);
   get("hop_round_ns", costs.hop_round_ns);
   get("line_norm", costs.line_norm);
   get("tile_hop_ns", costs.tile_hop_ns);
   get("tile_both_ns", costs.tile_both_ns);
-  get("hop_peer_ns", costs.hop_peer_ns);
   get("tile_relay_ns", costs.tile_relay_ns);
   get("tile_ranks_ns", costs.tile_ranks_ns);
   get("tile_blocks_ns", costs.tile_blocks_ns);

@@ -44,9 +44,13 @@ constexpr unsigned kThreads = FewThreads::kHandle + FewThreads::kPush + FewThrea
 Buffer buffer_of(std::uint64_t bytes) { return Buffer(bytes / 16 + 2); }
 char* bytes_in(Buffer& buffer) { return reinterpret_cast<char*>(buffer.data()); }
 
+/// Room for slots of kSlotBytes even where a few blocks all-reduce.
+std::uint64_t slot_memory(int ranks, std::uint64_t blocks) {
+  return tile_slots(ranks, blocks) * 2 * kSlotBytes;
+}
+
 struct PlayedGpu {
-  explicit PlayedGpu(int ranks)
-      : slots(buffer_of(kMostBlocks * tile_slots(ranks, 1) * 2 * kSlotBytes)) {
+  explicit PlayedGpu(int ranks) : slots(buffer_of(slot_memory(ranks, kMostBlocks))) {
     auto* const words = reinterpret_cast<std::uint32_t*>(&flags);
     std::fill(words, words + sizeof flags / sizeof *words, kTiles);
   }
@@ -84,11 +88,10 @@ struct Call {
   std::string print() const {
     return text(name_of(request.collective), " of ", request.count, " ", name_of(request.type),
                 ", root ", request.root, ", tiles of ", wish.tile_units, ", window ", wish.window,
-                ", fold ", wish.fold,
-                ", ring ", wish.ring, ", pull ", wish.pull, ", order ", wish.order, ", turns ",
-                wish.turns, ", pieces of ", wish.piece_bytes, ", under way ", wish.under_way_bytes,
-                ", copied results ", wish.copied_results, in_place ? ", in place" : "",
-                aligned ? "" : ", not aligned", ", late rank ", late);
+                ", fold ", wish.fold, ", ring ", wish.ring, ", pull ", wish.pull, ", order ",
+                wish.order, ", turns ", wish.turns, ", pieces of ", wish.piece_bytes,
+                ", under way ", wish.under_way_bytes, ", copied results ", wish.copied_results,
+                in_place ? ", in place" : "", aligned ? "" : ", not aligned", ", late rank ", late);
   }
 };
 
@@ -201,7 +204,7 @@ std::vector<Call> random_calls(int ranks, std::mt19937& random, unsigned most = 
     request = checked(request, topology);
     call.wish.most_blocks = 1 + static_cast<unsigned>(random() % kMostBlocks);
     call.wish.tile_units = 16 + static_cast<std::uint32_t>(random() % 49);
-    call.wish.slot_memory_bytes = tile_slots(ranks) * 2 * kSlotBytes;
+    call.wish.slot_memory_bytes = slot_memory(ranks, kTileBlocks);
     if (random() % 3 == 0) call.wish.window = 1 + static_cast<std::uint32_t>(random() % 6);
     call.wish.fold = random() % 2 == 0;
     call.wish.ring = !call.wish.fold;
@@ -372,7 +375,7 @@ TEST_CASE("tiled calls in the slots of another turn are not what their plan says
     request.count = 1009;
     TileWish wish;
     wish.most_blocks = 2;
-    wish.slot_memory_bytes = tile_slots(ranks) * 2 * kSlotBytes;
+    wish.slot_memory_bytes = slot_memory(ranks, kTileBlocks);
     const Topology topology = load_topology("hgx-h200");
     request = checked(request, topology);
     Plan plan = tile_plan(topology, request, wish);
@@ -426,7 +429,7 @@ TEST_CASE("tiled in two halves, round a ring and by pulls does what its plan say
       request = checked(request, topology);
       TileWish wish;
       wish.most_blocks = 2;
-      wish.slot_memory_bytes = tile_slots(ranks) * 2 * kSlotBytes;
+      wish.slot_memory_bytes = slot_memory(ranks, kTileBlocks);
       way.choose(wish);
       if (wish.fold && !why_no_fold(request).empty()) continue;
       const Plan plan = tile_plan(topology, request, wish);
@@ -496,7 +499,7 @@ TEST_CASE("a ring of min or max gives the bits of rank order, of -0, +0 and NaN 
         call.request.type = at < 2 ? DataType::fp32 : DataType::bf16;
         call.request = checked(call.request, topology);
         call.wish.most_blocks = 2;
-        call.wish.slot_memory_bytes = tile_slots(ranks) * 2 * kSlotBytes;
+        call.wish.slot_memory_bytes = slot_memory(ranks, kTileBlocks);
         call.wish.ring = true;
         REQUIRE(tiled_shape(call.request, 0, call.wish).ring == 1);
         fill(call, at);
